@@ -1,0 +1,401 @@
+//! The kernel: arenas of expressions and declarations, and a tree of statements.
+//!
+//! Expressions are pure and typed; every effect is a statement. An expression is evaluated afresh by each statement that
+//! names it, so sharing a node never fixes a value: bind one with [`Stmt::Let`] for that.
+
+use crate::types::*;
+use serde::{Deserialize, Serialize};
+
+macro_rules! handles {
+    ($($(#[$doc:meta])* $name:ident),*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub struct $name(pub u32);
+        impl $name {
+            /// Position in its arena.
+            pub const fn index(self) -> usize { self.0 as usize }
+        }
+    )*};
+}
+
+handles!(
+    /// An expression of [`Kernel::exprs`].
+    ExprId,
+    /// A named value of [`Kernel::vars`].
+    VarId,
+    /// A register array of [`Kernel::regs`].
+    RegId,
+    /// A shared-memory array of [`Kernel::shared`].
+    SharedId,
+    /// A global-memory pointer of [`Kernel::cursors`].
+    CursorId,
+    /// A kernel argument of [`Kernel::args`].
+    ArgId
+);
+
+/// A pure, typed expression node. Its type stands beside it in [`Kernel::exprs`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Expr {
+    /// Integer or boolean constant of the node's type.
+    Int(i64),
+    /// Floating-point constant of the node's type.
+    Float(f64),
+    /// A scalar kernel argument.
+    Arg(ArgId),
+    /// A named value, mutable variable or loop counter.
+    Var(VarId),
+    /// An element of a register array. The index must be a compile-time constant once loops marked
+    /// [`Unroll::Full`] are unrolled: register files cannot be indexed at run time.
+    Reg(RegId, ExprId),
+    /// What every thread knows.
+    Builtin(Builtin),
+    /// One-operand operation, lane by lane.
+    Unary(UnaryOp, ExprId),
+    /// Two-operand operation, lane by lane.
+    Binary(BinaryOp, ExprId, ExprId),
+    /// `a * b + c` with one rounding (`fma`, `mad`), lane by lane.
+    Fma(ExprId, ExprId, ExprId),
+    /// `if cond { a } else { b }`, both sides evaluated; `cond` is a scalar `Bool`.
+    Select(ExprId, ExprId, ExprId),
+    /// Conversion to the node's type; float to narrower float rounds to nearest even.
+    Cast(ExprId),
+    /// One lane of a vector.
+    Extract(ExprId, u8),
+    /// A vector from scalars, one per lane.
+    Vector(Vec<ExprId>),
+    /// A vector with the scalar in every lane.
+    Splat(ExprId),
+}
+
+/// A kernel argument.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum ArgKind {
+    /// Global memory of elements of this type.
+    Buffer {
+        /// Element type.
+        scalar: Scalar,
+        /// How the kernel uses it.
+        access: Access,
+    },
+    /// A scalar passed by value.
+    Scalar(Scalar),
+}
+
+/// A kernel argument with its name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Arg {
+    /// Name in printed source.
+    pub name: String,
+    /// Buffer or scalar.
+    pub kind: ArgKind,
+    /// One line on what it is, its unit or shape; printed at the head of the source.
+    pub doc: String,
+}
+
+/// A named value.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Var {
+    /// Name in printed source (made unique by the printer).
+    pub name: String,
+    /// Type.
+    pub ty: Type,
+}
+
+/// An array in registers, private to each thread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RegArray {
+    /// Name in printed source.
+    pub name: String,
+    /// Element type (may be a vector).
+    pub ty: Type,
+    /// Number of elements.
+    pub len: u32,
+}
+
+/// An array in the work-group's shared memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SharedArray {
+    /// Name in printed source.
+    pub name: String,
+    /// Element type.
+    pub scalar: Scalar,
+    /// Number of elements.
+    pub len: u32,
+    /// First byte within the work-group's shared memory. Arrays may overlap on purpose (an epilogue buffer over the
+    /// operand tiles): the emulator tracks initialisation and races by byte.
+    pub byte_offset: u32,
+}
+
+impl SharedArray {
+    /// One past its last byte.
+    pub const fn byte_end(&self) -> u32 {
+        self.byte_offset + self.len * self.scalar.bytes()
+    }
+}
+
+/// A moving pointer into a global buffer, one per thread.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cursor {
+    /// Name in printed source.
+    pub name: String,
+    /// The buffer argument it points into.
+    pub buffer: ArgId,
+}
+
+/// Where an address starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Base {
+    /// First element of a buffer argument.
+    Buffer(ArgId),
+    /// Where a cursor points.
+    Cursor(CursorId),
+    /// First element of a shared array.
+    Shared(SharedId),
+}
+
+/// An address: base plus index in elements of the base's scalar type. The access moves as many consecutive elements as
+/// the value has lanes, and must be aligned to their total size.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MemRef {
+    /// Start.
+    pub base: Base,
+    /// Signed distance in elements.
+    pub index: ExprId,
+}
+
+/// Where a value is put.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Place {
+    /// Declares an immutable name for the rest of the block.
+    New(VarId),
+    /// A mutable variable declared earlier by [`Stmt::Declare`].
+    Var(VarId),
+    /// An element of a register array.
+    Reg(RegId, ExprId),
+}
+
+/// What a loop asks the compiler for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Unroll {
+    /// Nothing.
+    No,
+    /// Full unrolling is required (register indices depend on the counter): bounds must be constants.
+    Full,
+    /// As `Full`, without writing the request into the source: the compiler is trusted to unroll
+    /// (MIOpenGEMM's `PUN0`).
+    Silent,
+    /// Unroll by this factor.
+    By(u32),
+}
+
+/// Statement list.
+pub type Block = Vec<Stmt>;
+
+/// Who takes part in a barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum BarrierScope {
+    /// All threads of the work-group.
+    WorkGroup,
+    /// The first-come `threads` threads that name barrier `id` (1 .. 16; 0 is the work-group's).
+    Named {
+        /// Hardware barrier number.
+        id: u8,
+        /// Number of participating threads, a multiple of the wave size.
+        threads: u32,
+    },
+    /// The threads of each wave among themselves: orders their shared-memory accesses.
+    Wave,
+}
+
+/// One branch of [`Stmt::Roles`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Role {
+    /// Name in comments and timelines (`load`, `math`).
+    pub name: String,
+    /// First thread of the role, a multiple of the wave size.
+    pub first_thread: u32,
+    /// Number of threads, a multiple of the wave size.
+    pub threads: u32,
+    /// What it does.
+    pub body: Block,
+}
+
+/// A statement. The tree is structured; there is no jump.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Stmt {
+    /// A line of explanation in the printed source.
+    Comment(String),
+    /// Names a value for the rest of the block.
+    Let(VarId, ExprId),
+    /// Declares a mutable variable with its first value.
+    Declare(VarId, ExprId),
+    /// Gives a mutable variable or register element a new value.
+    Assign(Place, ExprId),
+    /// Reads memory. With a guard, lanes where it is false do not touch memory and receive zero.
+    Load {
+        /// Receives the value; its type says how many elements move.
+        place: Place,
+        /// Address.
+        mem: MemRef,
+        /// Scalar `Bool`.
+        guard: Option<ExprId>,
+    },
+    /// Writes memory where the guard holds.
+    Store {
+        /// Address.
+        mem: MemRef,
+        /// Value; its type says how many elements move, its scalar is the memory's.
+        value: ExprId,
+        /// Scalar `Bool`.
+        guard: Option<ExprId>,
+    },
+    /// Atomic read-modify-write of one element where the guard holds; no result.
+    Atomic {
+        /// What happens to memory.
+        op: AtomicOp,
+        /// Address.
+        mem: MemRef,
+        /// Scalar operand of the memory's type.
+        value: ExprId,
+        /// Scalar `Bool`.
+        guard: Option<ExprId>,
+    },
+    /// Declares a cursor at buffer + offset elements (`I64` or `I32`).
+    PlaceCursor(CursorId, ExprId),
+    /// Moves a cursor by a signed number of elements.
+    AdvanceCursor(CursorId, ExprId),
+    /// `for (var = start; var < end; var += step)`; the counter's type is that of `start`.
+    For {
+        /// Counter, immutable in the body.
+        var: VarId,
+        /// First value.
+        start: ExprId,
+        /// Exclusive end.
+        end: ExprId,
+        /// Positive constant.
+        step: i64,
+        /// Request to the compiler.
+        unroll: Unroll,
+        /// Repeated part.
+        body: Block,
+    },
+    /// Two-way branch on a scalar `Bool`.
+    If {
+        /// Condition.
+        cond: ExprId,
+        /// Where it holds.
+        then: Block,
+        /// Where it does not.
+        otherwise: Block,
+    },
+    /// Splits the work-group by waves: each thread runs the one branch that names it. Between them the branches name every
+    /// thread exactly once.
+    Roles(Vec<Role>),
+    /// Waits for the other participants and orders memory (shared, and global within the work-group) among them.
+    Barrier(BarrierScope),
+    /// Asynchronous copy of consecutive elements from global to shared memory (`cp.async`): visible after
+    /// [`Stmt::AsyncWait`] in the issuing thread, and to others after a barrier behind that. Where the guard is false
+    /// the destination is filled with zeros and global memory is not touched.
+    AsyncCopy {
+        /// Shared destination.
+        dst: MemRef,
+        /// Global source.
+        src: MemRef,
+        /// Elements to copy: total 4, 8 or 16 bytes, both sides aligned to it.
+        lanes: u8,
+        /// Scalar `Bool`.
+        guard: Option<ExprId>,
+    },
+    /// Closes the thread's current group of asynchronous copies.
+    AsyncCommit,
+    /// Waits until at most this many of the thread's committed groups are unfinished.
+    AsyncWait(u32),
+    /// Exchange of a 32-bit scalar or `F64` within the wave; every lane of the wave takes part.
+    Shuffle {
+        /// Receives the value.
+        place: Place,
+        /// What this lane gives.
+        value: ExprId,
+        /// Which lane gives to which.
+        kind: ShuffleKind,
+    },
+    /// Scheduling hint: groups of instructions in order, as AMD's `sched_group_barrier` (mask, size); other targets ignore it.
+    SchedHint {
+        /// Instruction class mask (0x08 MFMA, 0x20 VMEM read, 0x100 LDS read, 0x200 LDS write, 0x02 VALU).
+        mask: u32,
+        /// Number of instructions.
+        size: u32,
+    },
+    /// Ends the thread (allowed only where no barrier follows in its role).
+    Return,
+}
+
+/// A whole kernel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Kernel {
+    /// Entry point name.
+    pub name: String,
+    /// Lines printed at the head of the source.
+    pub doc: Vec<String>,
+    /// Arguments in call order.
+    pub args: Vec<Arg>,
+    /// Threads per work-group (one dimension).
+    pub threads: u32,
+    /// Waves are this wide where it matters (shuffles, roles, wave barriers); 0 if the kernel does not care.
+    pub wave: u32,
+    /// Work-groups per compute unit the compiler should make room for in registers; 0 leaves it to the compiler.
+    pub min_groups: u32,
+    /// Expression arena: node and type.
+    pub exprs: Vec<(Expr, Type)>,
+    /// Named values.
+    pub vars: Vec<Var>,
+    /// Register arrays. Their elements are undefined until assigned.
+    pub regs: Vec<RegArray>,
+    /// Shared arrays.
+    pub shared: Vec<SharedArray>,
+    /// Global pointers.
+    pub cursors: Vec<Cursor>,
+    /// What happens.
+    pub body: Block,
+}
+
+impl Kernel {
+    /// Type of an expression.
+    pub fn ty(&self, e: ExprId) -> Type {
+        self.exprs[e.index()].1
+    }
+    /// Node of an expression.
+    pub fn expr(&self, e: ExprId) -> &Expr {
+        &self.exprs[e.index()].0
+    }
+    /// Shared memory used, in bytes.
+    pub fn shared_bytes(&self) -> u32 {
+        self.shared.iter().map(SharedArray::byte_end).max().unwrap_or(0)
+    }
+    /// Element type of what an address points at.
+    pub fn base_scalar(&self, base: Base) -> Scalar {
+        let buffer = match base {
+            Base::Shared(s) => return self.shared[s.index()].scalar,
+            Base::Buffer(a) => a,
+            Base::Cursor(c) => self.cursors[c.index()].buffer,
+        };
+        match self.args[buffer.index()].kind {
+            ArgKind::Buffer { scalar, .. } => scalar,
+            ArgKind::Scalar(scalar) => scalar,
+        }
+    }
+    /// Type a place holds.
+    pub fn place_ty(&self, place: Place) -> Type {
+        match place {
+            Place::New(v) | Place::Var(v) => self.vars[v.index()].ty,
+            Place::Reg(r, _) => self.regs[r.index()].ty,
+        }
+    }
+    /// The constant an integer expression is, if it is one.
+    pub fn as_int(&self, e: ExprId) -> Option<i64> {
+        match self.expr(e) {
+            Expr::Int(v) => Some(*v),
+            _ => None,
+        }
+    }
+}

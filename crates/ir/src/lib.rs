@@ -1,0 +1,14 @@
+//! The kernel language of tilewright: types, expressions, statements, a builder, a validator and printers.
+//!
+//! A [`Kernel`] is what the generator makes, what the emulator runs and what a printer spells in CUDA C++, HIP C++ or
+//! OpenCL C. It is small, closed and typed; effects stand only in statements.
+
+mod build;
+mod kernel;
+mod target;
+mod types;
+
+pub use build::{Builder, Operand};
+pub use kernel::*;
+pub use target::*;
+pub use types::*;

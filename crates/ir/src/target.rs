@@ -1,0 +1,172 @@
+//! What a device is to the generator: the language it is spoken to in, its limits, its abilities and its rates.
+
+use serde::{Deserialize, Serialize};
+
+/// The C-family language a kernel is printed in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dialect {
+    /// CUDA C++ for NVRTC and nvcc.
+    Cuda,
+    /// HIP C++ for hiprtc, hipcc and clang.
+    Hip,
+    /// OpenCL C 1.2 with optional extensions.
+    OpenCl,
+}
+
+/// Operations that not every target has. The validator refuses a kernel that needs one its target lacks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Features {
+    /// 64-bit floating point.
+    pub f64: bool,
+    /// 64-bit integer atomics (needed to emulate f64 atomics).
+    pub atomic64: bool,
+    /// Shuffles within a wave.
+    pub shuffle: bool,
+    /// Asynchronous global-to-shared copies (`cp.async`, sm_80 and up).
+    pub async_copy: bool,
+    /// Named barriers (`bar.sync id, n`).
+    pub named_barrier: bool,
+    /// Waves of one work-group may run different code around barriers.
+    pub roles: bool,
+}
+
+/// Hard limits a kernel must respect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Limits {
+    /// Threads per work-group.
+    pub max_threads: u32,
+    /// Shared memory per work-group, in bytes.
+    pub shared_per_group: u32,
+    /// Shared memory per compute unit, in bytes.
+    pub shared_per_unit: u32,
+    /// 32-bit registers per thread.
+    pub registers_per_thread: u32,
+    /// 32-bit registers per compute unit.
+    pub registers_per_unit: u32,
+    /// Threads resident per compute unit.
+    pub threads_per_unit: u32,
+    /// Work-groups resident per compute unit.
+    pub groups_per_unit: u32,
+    /// Work-groups per grid dimension.
+    pub max_grid: [u64; 3],
+}
+
+/// Rates for the cost model. They order candidates; they are not promises.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rates {
+    /// Clock in GHz.
+    pub clock_ghz: f64,
+    /// f32 fused multiply-adds per clock and compute unit.
+    pub f32_fma: f64,
+    /// f64 fused multiply-adds per clock and compute unit.
+    pub f64_fma: f64,
+    /// Shared-memory bytes per clock and compute unit.
+    pub shared_bytes: f64,
+    /// Last-level cache bytes per clock and compute unit.
+    pub l2_bytes: f64,
+    /// Device memory bandwidth in GB/s.
+    pub dram_gbs: f64,
+    /// Latency of device memory in nanoseconds.
+    pub dram_latency_ns: f64,
+    /// Cost of one kernel launch in microseconds.
+    pub launch_us: f64,
+}
+
+/// A device as generator, validator, emulator and cost model see it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Target {
+    /// Architecture in the vendor's spelling: `sm_90a`, `gfx942`, or `generic` for other OpenCL devices.
+    pub arch: String,
+    /// Language.
+    pub dialect: Dialect,
+    /// Lanes per wave (1 on CPUs).
+    pub wave: u32,
+    /// Compute units (streaming multiprocessors).
+    pub units: u32,
+    /// Last-level cache in bytes.
+    pub l2_bytes: u64,
+    /// Abilities.
+    pub features: Features,
+    /// Limits.
+    pub limits: Limits,
+    /// Rates.
+    pub rates: Rates,
+}
+
+impl Target {
+    /// A built-in description by architecture name; `None` for an unknown one. Known: see [`Target::known`].
+    pub fn by_arch(arch: &str) -> Option<Target> {
+        let nvidia = |units, shared_unit: u32, l2_mb: u64, clock, dram, features: Features| Target {
+            arch: arch.into(),
+            dialect: Dialect::Cuda,
+            wave: 32,
+            units,
+            l2_bytes: l2_mb << 20,
+            features,
+            limits: Limits {
+                max_threads: 1024,
+                shared_per_group: shared_unit - 1024,
+                shared_per_unit: shared_unit,
+                registers_per_thread: 255,
+                registers_per_unit: 65536,
+                threads_per_unit: 2048,
+                groups_per_unit: 32,
+                max_grid: [(1 << 31) - 1, 65535, 65535],
+            },
+            rates: Rates {
+                clock_ghz: clock,
+                f32_fma: 128.0,
+                f64_fma: 64.0,
+                shared_bytes: 128.0,
+                l2_bytes: 48.0,
+                dram_gbs: dram,
+                dram_latency_ns: 600.0,
+                launch_us: 2.5,
+            },
+        };
+        let amd = |units, l2_mb: u64, clock, dram, f64_fma, lds: u32, dual: f64| Target {
+            arch: arch.into(),
+            dialect: Dialect::Hip,
+            wave: 64,
+            units,
+            l2_bytes: l2_mb << 20,
+            features: Features { f64: true, atomic64: true, shuffle: true, async_copy: false, named_barrier: false, roles: true },
+            limits: Limits {
+                max_threads: 1024,
+                shared_per_group: lds,
+                shared_per_unit: lds,
+                registers_per_thread: 256,
+                registers_per_unit: 65536,
+                threads_per_unit: 2560,
+                groups_per_unit: 32,
+                max_grid: [(1 << 31) - 1, 65535, 65535],
+            },
+            rates: Rates {
+                clock_ghz: clock,
+                f32_fma: 64.0 * dual,
+                f64_fma,
+                shared_bytes: 128.0,
+                l2_bytes: 64.0,
+                dram_gbs: dram,
+                dram_latency_ns: 700.0,
+                launch_us: 5.0,
+            },
+        };
+        let modern = Features { f64: true, atomic64: true, shuffle: true, async_copy: true, named_barrier: true, roles: true };
+        Some(match arch {
+            "sm_90a" => nvidia(132, 228 << 10, 50, 1.98, 4800.0, modern),
+            "sm_80" => nvidia(108, 164 << 10, 40, 1.41, 2039.0, modern),
+            "sm_75" => nvidia(40, 64 << 10, 4, 1.59, 320.0, Features { async_copy: false, ..modern }),
+            "gfx900" => amd(64, 4, 1.5, 484.0, 4.0, 64 << 10, 1.0),
+            "gfx90a" => amd(104, 8, 1.7, 1600.0, 64.0, 64 << 10, 1.0),
+            "gfx942" => amd(304, 4, 2.1, 5300.0, 64.0, 64 << 10, 2.0),
+            "gfx950" => amd(256, 4, 2.4, 8000.0, 64.0, 160 << 10, 2.0),
+            _ => return None,
+        })
+    }
+    /// The architectures [`Target::by_arch`] knows.
+    pub const fn known() -> &'static [&'static str] {
+        &["sm_75", "sm_80", "sm_90a", "gfx900", "gfx90a", "gfx942", "gfx950"]
+    }
+}

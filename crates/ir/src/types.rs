@@ -1,0 +1,214 @@
+//! Scalar and vector types, memory access and operation kinds of the kernel language.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The type of one lane's scalar value.
+///
+/// `F16` and `BF16` are storage types: a value of theirs may be loaded, stored, selected and cast, never computed with.
+/// Arithmetic happens in `F32`, as on the hardware's accumulators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scalar {
+    /// One bit of truth; lives in registers only.
+    Bool,
+    /// 32-bit signed integer, the usual index type.
+    I32,
+    /// 32-bit unsigned integer.
+    U32,
+    /// 64-bit signed integer, the index type of large tensors.
+    I64,
+    /// IEEE binary16, storage only.
+    F16,
+    /// bfloat16, storage only.
+    BF16,
+    /// IEEE binary32.
+    F32,
+    /// IEEE binary64.
+    F64,
+}
+
+impl Scalar {
+    /// Size in memory, in bytes. `Bool` never lives in memory and counts as one byte.
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Scalar::Bool => 1,
+            Scalar::F16 | Scalar::BF16 => 2,
+            Scalar::I32 | Scalar::U32 | Scalar::F32 => 4,
+            Scalar::I64 | Scalar::F64 => 8,
+        }
+    }
+    /// True for the integer types.
+    pub const fn is_int(self) -> bool {
+        matches!(self, Scalar::I32 | Scalar::U32 | Scalar::I64)
+    }
+    /// True for every floating-point type, storage-only ones included.
+    pub const fn is_float(self) -> bool {
+        matches!(self, Scalar::F16 | Scalar::BF16 | Scalar::F32 | Scalar::F64)
+    }
+    /// True for types that arithmetic is defined on.
+    pub const fn is_arithmetic(self) -> bool {
+        matches!(self, Scalar::I32 | Scalar::U32 | Scalar::I64 | Scalar::F32 | Scalar::F64)
+    }
+    /// The type partial sums of this type are kept in.
+    pub const fn accumulator(self) -> Scalar {
+        match self {
+            Scalar::F16 | Scalar::BF16 => Scalar::F32,
+            other => other,
+        }
+    }
+    /// The field's short name: `f32`, `bf16`, `i32`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Scalar::Bool => "bool",
+            Scalar::I32 => "i32",
+            Scalar::U32 => "u32",
+            Scalar::I64 => "i64",
+            Scalar::F16 => "f16",
+            Scalar::BF16 => "bf16",
+            Scalar::F32 => "f32",
+            Scalar::F64 => "f64",
+        }
+    }
+    /// This scalar as a one-lane type.
+    pub const fn ty(self) -> Type {
+        Type { scalar: self, lanes: 1 }
+    }
+    /// A vector of this scalar.
+    pub const fn vector(self, lanes: u8) -> Type {
+        Type { scalar: self, lanes }
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A scalar or a short vector held by one thread. Legal `lanes`: 1, 2, 4, 8, 16.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Type {
+    /// Element type.
+    pub scalar: Scalar,
+    /// Number of elements, 1 for a scalar.
+    pub lanes: u8,
+}
+
+impl Type {
+    /// Size in memory, in bytes; also the alignment a vector access needs.
+    pub const fn bytes(self) -> u32 {
+        self.scalar.bytes() * self.lanes as u32
+    }
+    /// The same shape with another element type.
+    pub const fn with_scalar(self, scalar: Scalar) -> Type {
+        Type { scalar, lanes: self.lanes }
+    }
+}
+
+impl fmt::Display for Type {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.lanes == 1 { write!(f, "{}", self.scalar) } else { write!(f, "{}x{}", self.scalar, self.lanes) }
+    }
+}
+
+/// How a kernel uses a global buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Access {
+    /// Never written while the kernel runs: `const __restrict__`, may go through read-only caches.
+    Read,
+    /// Written, never read.
+    Write,
+    /// Read and written.
+    ReadWrite,
+}
+
+/// One-operand operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum UnaryOp {
+    /// Arithmetic negation.
+    Neg,
+    /// Logical not of a `Bool`.
+    Not,
+    /// e to the x (floats).
+    Exp,
+    /// Hyperbolic tangent (floats).
+    Tanh,
+    /// Gauss error function (floats).
+    Erf,
+    /// Square root (floats).
+    Sqrt,
+}
+
+/// Two-operand operations. Both operands and the result have one type, except comparisons, which give `Bool`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum BinaryOp {
+    /// Sum.
+    Add,
+    /// Difference.
+    Sub,
+    /// Product.
+    Mul,
+    /// Quotient; integers truncate toward zero, dividing by zero is an error the emulator reports.
+    Div,
+    /// Remainder of the truncating quotient.
+    Rem,
+    /// Smaller.
+    Min,
+    /// Larger. NaN handling is that of `fmax`.
+    Max,
+    /// Bitwise or logical and.
+    And,
+    /// Bitwise or logical or.
+    Or,
+    /// Bitwise exclusive or (integers).
+    Xor,
+    /// Shift left (integers).
+    Shl,
+    /// Shift right, arithmetic for signed (integers).
+    Shr,
+    /// Less than.
+    Lt,
+    /// Less than or equal.
+    Le,
+    /// Equal.
+    Eq,
+    /// Not equal.
+    Ne,
+}
+
+impl BinaryOp {
+    /// True if the result is `Bool` whatever the operands are.
+    pub const fn is_comparison(self) -> bool {
+        matches!(self, BinaryOp::Lt | BinaryOp::Le | BinaryOp::Eq | BinaryOp::Ne)
+    }
+}
+
+/// Read-modify-write operations on memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum AtomicOp {
+    /// Memory becomes memory + value.
+    Add,
+    /// Memory becomes max(memory, value).
+    Max,
+}
+
+/// Values every thread is born with, all `I32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Builtin {
+    /// Position of the thread in its work-group, 0 .. threads.
+    LocalId,
+    /// Position of the work-group in the grid along a dimension (0, 1 or 2).
+    GroupId(u8),
+}
+
+/// How lanes of a wave exchange values in [`crate::Stmt::Shuffle`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum ShuffleKind {
+    /// Lane `i` receives from lane `i ^ mask`.
+    Xor(u32),
+    /// Lane `i` receives from lane `i + delta`, its own value where that leaves the wave.
+    Down(u32),
+    /// Every lane receives from the given lane.
+    Broadcast(u32),
+}
