@@ -5,10 +5,14 @@
 
 mod build;
 mod kernel;
+mod print;
 mod target;
 mod types;
+mod validate;
 
 pub use build::{Builder, Operand};
 pub use kernel::*;
+pub use print::{Source, print};
 pub use target::*;
 pub use types::*;
+pub use validate::{Fault, Invalid, validate};
