@@ -1,0 +1,230 @@
+//! The four choices as values: what a plan means for one contraction. The generator reads these and nothing else.
+
+use serde::{Deserialize, Serialize};
+
+/// Where an operand's elements are loaded from (MIOpenGEMM `WOS`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Source {
+    /// Through the operand's own view.
+    InPlace,
+    /// From a copy in workspace with a padded leading dimension (MIOpenGEMM COPY).
+    Copy,
+    /// From packed panels `[tile][k][macro tile]` in workspace (MIOpenGEMM NFORM).
+    Packed,
+}
+
+/// The two directions of an operand's tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Along {
+    /// Along the non-k dimension (m for A, n for B); MIOpenGEMM's "perp".
+    Row,
+    /// Along k; MIOpenGEMM's "pll".
+    K,
+}
+
+/// How one operand's tile is cut and moved.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct OperandTiling {
+    /// Result rows (A) or columns (B) per thread (`MIC`).
+    pub micro: u32,
+    /// Result rows or columns per work-group: threads along this operand times `micro`.
+    pub macro_tile: u32,
+    /// Elements added to each shared-memory row of `macro_tile` elements (`VEW * PAD`).
+    pub pad: u32,
+    /// Elements per thread of one load tile along the row (non-k) direction.
+    pub load_row: u32,
+    /// Elements per thread of one load tile along k.
+    pub load_k: u32,
+    /// A thread's elements are strided by the number of load tiles in each direction instead of contiguous (`LIW`).
+    pub load_interleave: bool,
+    /// Direction in which adjacent threads walk over load tiles.
+    pub load_order: Along,
+    /// Elements per global load.
+    pub load_width: u32,
+    /// Direction of those elements; `K` vectors are transposed on their way into shared memory.
+    pub load_along: Along,
+    /// Elements per store to shared memory (along the row).
+    pub store_width: u32,
+    /// Elements per read from shared memory into fragments; also the unit of `micro_interleave`.
+    pub fragment_width: u32,
+    /// A thread's result rows are strided by `macro_tile / micro` vectors instead of contiguous (`MIW`).
+    pub micro_interleave: bool,
+    /// Where elements come from.
+    pub source: Source,
+}
+
+/// Order in which work-groups visit result tiles (`GAL`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum GroupOrder {
+    /// n fastest (`GAL1`).
+    ColumnsFastest,
+    /// m fastest (`GAL2`).
+    RowsFastest,
+    /// Strips this many tiles wide in n, walked row by row down m (`GAL3`, width from `NAW` and `ICE`).
+    Strips(u32),
+}
+
+/// What happens at the edge of the result when a macro tile does not divide it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Edge {
+    /// The last tile is pulled back to end at the edge; overlapped elements are computed twice and written once
+    /// (MIOpenGEMM). Needs the dimension to be at least one macro tile.
+    PullBack,
+    /// Elements beyond the edge are loaded as zero and not stored.
+    Predicate,
+}
+
+/// How work on one result tile is split along k (`ICE`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct SplitK {
+    /// Work-groups per result tile; 1 = no split.
+    pub ways: u32,
+    /// Round-robin by k-tiles instead of contiguous ranges (`IWI`).
+    pub interleave: bool,
+}
+
+/// How the result is cut and how operand tiles are loaded.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Tiling {
+    /// Left operand.
+    pub a: OperandTiling,
+    /// Right operand.
+    pub b: OperandTiling,
+    /// k-tile: depth of one main loop step (`UNR`).
+    pub k_tile: u32,
+    /// Threads along m in the work-group's thread grid (from `MAC`, `SKW`).
+    pub threads_a: u32,
+    /// Threads along n.
+    pub threads_b: u32,
+    /// Adjacent threads differ in their position along n (`MIA1`) instead of m (`MIA0`).
+    pub micro_b_fastest: bool,
+    /// Lanes of a wave along m when the wave covers a compact rectangle of micro tiles; 0 keeps the plain order.
+    pub wave_a: u32,
+    /// Elements of vector arithmetic along n (1 = scalar math); CPU devices profit.
+    pub math_width: u32,
+    /// Order of tiles over the grid.
+    pub order: GroupOrder,
+    /// Split along k.
+    pub split_k: SplitK,
+    /// Edges in m.
+    pub edge_m: Edge,
+    /// Edges in n.
+    pub edge_n: Edge,
+    /// Start each work-group at a different k offset (`UFO`).
+    pub k_stagger: bool,
+}
+
+impl Tiling {
+    /// Threads that compute.
+    pub fn math_threads(&self) -> u32 {
+        self.threads_a * self.threads_b
+    }
+}
+
+/// Where the store to shared memory stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum StorePoint {
+    /// Right after the fetch (waits for it at once).
+    AtOnce,
+    /// After the math of the current k-tile.
+    AfterMath,
+    /// Spread between the math of the k-steps.
+    Spread,
+}
+
+/// Waves that load and waves that compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct RoleSplit {
+    /// Threads that only load.
+    pub load_threads: u32,
+    /// Threads that only compute.
+    pub math_threads: u32,
+}
+
+/// When each stage of the main loop runs, in how many buffers, on which waves.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Schedule {
+    /// k-tiles that fetch or copy runs ahead of the math; 0 is MIOpenGEMM's loop.
+    pub fetch_ahead: u32,
+    /// Shared-memory buffers per operand.
+    pub buffers: u32,
+    /// Where the store to shared memory stands.
+    pub store: StorePoint,
+    /// k-steps that fragments are read ahead of the math.
+    pub fragments_ahead: u32,
+    /// A is copied asynchronously (global to shared) instead of fetched and stored.
+    pub async_a: bool,
+    /// Likewise B.
+    pub async_b: bool,
+    /// Wave roles; `None`: every wave does everything.
+    pub roles: Option<RoleSplit>,
+    /// Emit scheduling hints where the target has them.
+    pub hints: bool,
+}
+
+/// How partial sums of a split meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SplitSum {
+    /// Atomic additions into C; bitwise results vary.
+    Atomic,
+    /// Partials in workspace, summed in fixed order by a second kernel.
+    Workspace,
+}
+
+/// What happens to the accumulators on the way out.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Epilogue {
+    /// How splits of k are summed.
+    pub split_sum: SplitSum,
+    /// Elements per store of C (in its contiguous direction).
+    pub store_width: u32,
+    /// Route the tile through shared memory so that stores are contiguous.
+    pub staged: bool,
+}
+
+/// How the kernel is spelled; no effect on what it does.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Style {
+    /// Ask for unrolling of load, fragment, math and store loops (`PUN`).
+    pub pragma_unroll: bool,
+    /// All index arithmetic in 64 bits (`SZT`).
+    pub wide_index: bool,
+    /// `fma(a, b, c)` instead of `c += a * b` (`MAD`).
+    pub mad: bool,
+    /// A before B in definitions, loads and loops (`AFI`).
+    pub a_first: bool,
+    /// Work-groups per compute unit to make room for in registers; 0 = compiler's choice.
+    pub min_groups: u32,
+    /// Unroll the k loop over one k-tile fully.
+    pub unroll_k: bool,
+}
+
+/// A derived plan: what the generator needs besides the contraction.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct KernelSpec {
+    /// How the result is cut.
+    pub tiling: Tiling,
+    /// When things happen.
+    pub schedule: Schedule,
+    /// The way out.
+    pub epilogue: Epilogue,
+    /// Spelling.
+    pub style: Style,
+}
+
+impl KernelSpec {
+    /// Threads of the work-group as launched.
+    pub fn launch_threads(&self) -> u32 {
+        match self.schedule.roles {
+            Some(r) => r.load_threads + r.math_threads,
+            None => self.tiling.math_threads(),
+        }
+    }
+    /// Threads that load operand tiles.
+    pub fn load_threads(&self) -> u32 {
+        match self.schedule.roles {
+            Some(r) => r.load_threads,
+            None => self.tiling.math_threads(),
+        }
+    }
+}
