@@ -1,1 +1,34 @@
-//! Placeholder, filled below.
+//! Devices behind one trait: the emulator, OpenCL, CUDA and HIP; buffers, compiling, launching, timing, binary cache.
+//!
+//! Every vendor library is loaded at run time. One that is missing is no error: [`list`] says what is missing and how to
+//! get it. A kernel becomes a [`Compiled`] on one device and runs there in order with everything else launched on it.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), tilewright_device::DeviceError> {
+//! # let kernel = tilewright_ir::Builder::new("nothing", 64).finish();
+//! use tilewright_device::{Launch, Timing, open};
+//! let device = open("cuda:0")?;
+//! let compiled = device.compile(&kernel)?;
+//! let launch = [Launch { kernel: compiled, grid: [1, 1, 1], args: vec![] }];
+//! device.launch(&launch)?;
+//! device.sync()?;
+//! let microseconds = device.time(&launch, &Timing::default())?;
+//! # Ok(()) }
+//! ```
+
+mod buffer;
+mod cache;
+mod compile;
+mod compiled;
+mod device;
+mod error;
+mod open;
+mod worker;
+
+pub use buffer::Buffer;
+pub use cache::Cache;
+pub use compiled::{Compiled, Resources};
+pub use device::{Backend, Device, DeviceInfo, DeviceKind, Launch, LaunchArg, Timing};
+pub use error::DeviceError;
+pub use open::{Listing, Options, default_device, list, open, open_with};
+pub use worker::{Workers, compile_worker_main};

@@ -1,0 +1,113 @@
+//! From printed source to a binary: cache first, then a compile worker or a helper thread, both with a time limit.
+
+use crate::worker::{Ended, Workers};
+use crate::{Cache, DeviceError, DeviceInfo, Options};
+use serde::{Deserialize, Serialize};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Everything a vendor's compiler needs: plain data, so that it can cross into a worker process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Job {
+    /// Id of the device (OpenCL compiles for one); tells the back end.
+    pub device: String,
+    /// Architecture to compile for.
+    pub arch: String,
+    /// Entry point, for messages.
+    pub entry: String,
+    /// Source text.
+    pub source: String,
+    /// Compiler options.
+    pub options: Vec<String>,
+}
+
+/// What a compiler made.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Binary {
+    /// What the compiler said.
+    pub log: String,
+    /// Loadable code.
+    pub code: Vec<u8>,
+}
+
+/// Why a compiler made nothing.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Refusal {
+    /// It refused the source, saying this.
+    Source(String),
+    /// It could not be called.
+    Compiler(String),
+}
+
+/// Runs a job in this process, in this thread, without a limit.
+pub(crate) fn run(job: &Job) -> Result<Binary, Refusal> {
+    match job.device.split(':').next() {
+        other => Err(Refusal::Compiler(format!("no compiler for {other:?}"))),
+    }
+}
+
+/// The binary of a job, and whether it came from the cache.
+pub(crate) fn binary(info: &DeviceInfo, options: &Options, job: Job) -> Result<(Binary, bool), DeviceError> {
+    let key = key(info, &job);
+    if let Some((log, code)) = options.cache.get(&key) {
+        return Ok((Binary { log, code }, true));
+    }
+    let made = fresh(options, job)?;
+    options.cache.put(&key, &made.log, &made.code);
+    Ok((made, false))
+}
+
+/// Cache key of a job on a device.
+pub(crate) fn key(info: &DeviceInfo, job: &Job) -> String {
+    Cache::key(&[info.backend.prefix(), &info.fingerprint, &job.arch, &job.options.join("\n"), &job.source])
+}
+
+/// Compiles a job with protection: in a worker process where there are workers, else on a helper thread, which is
+/// abandoned when the limit passes.
+pub(crate) fn fresh(options: &Options, job: Job) -> Result<Binary, DeviceError> {
+    let (device, entry) = (job.device.clone(), job.entry.clone());
+    let limit = options.compile_limit;
+    let ended = match &options.workers {
+        Some(workers) => workers.compile(job, limit),
+        None => limited(limit, move || run(&job)),
+    };
+    finish(ended, device, entry, limit)
+}
+
+/// Runs a closure on a helper thread; gives up on it when the limit passes.
+pub(crate) fn limited<T: Send + 'static>(limit: Duration, f: impl FnOnce() -> Result<T, Refusal> + Send + 'static) -> Ended<T> {
+    let (send, receive) = mpsc::channel();
+    let spawned = std::thread::Builder::new().name("compile".into()).stack_size(64 << 20).spawn(move || {
+        // The receiver is gone if the limit has passed: nobody wants the result then.
+        let _ = send.send(f());
+    });
+    if let Err(e) = spawned {
+        return Ended::Crashed(format!("no thread for it: {e}"));
+    }
+    match receive.recv_timeout(limit) {
+        Ok(Ok(made)) => Ended::Made(made),
+        Ok(Err(refusal)) => Ended::Refused(refusal),
+        Err(mpsc::RecvTimeoutError::Timeout) => Ended::TimedOut,
+        Err(mpsc::RecvTimeoutError::Disconnected) => Ended::Crashed("its thread panicked".into()),
+    }
+}
+
+/// Turns the end of a compilation into the device's terms.
+pub(crate) fn finish<T>(ended: Ended<T>, device: String, entry: String, limit: Duration) -> Result<T, DeviceError> {
+    match ended {
+        Ended::Made(made) => Ok(made),
+        Ended::Refused(Refusal::Source(log)) => Err(DeviceError::Compile { device, entry, log }),
+        Ended::Refused(Refusal::Compiler(reason)) => Err(DeviceError::Api { device, call: "the compiler", reason }),
+        Ended::TimedOut => Err(DeviceError::CompileTimeout { device, entry, limit }),
+        Ended::Crashed(reason) => Err(DeviceError::CompilerCrashed { device, entry, reason }),
+    }
+}
+
+/// The workers of some options, if any.
+impl Options {
+    /// Compiles in worker processes from now on (see [`Workers`]).
+    pub fn with_workers(mut self, workers: Workers) -> Self {
+        self.workers = Some(std::sync::Arc::new(workers));
+        self
+    }
+}

@@ -1,0 +1,95 @@
+//! A kernel made ready for one device, with what its compiler told about it.
+
+use serde::{Deserialize, Serialize};
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tilewright_ir::Arg;
+
+/// What a compiled kernel uses. `None` where the compiler does not tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resources {
+    /// 32-bit (vector) registers per thread.
+    pub registers: Option<u32>,
+    /// Bytes per thread that did not fit into registers and are written to memory.
+    pub spill_bytes: Option<u32>,
+    /// Private memory per thread in bytes (stack, indexed arrays, spills).
+    pub private_bytes: Option<u32>,
+    /// Shared memory per work-group in bytes, static and dynamic.
+    pub shared_bytes: Option<u32>,
+    /// Most threads per work-group this kernel can be launched with.
+    pub max_threads: Option<u32>,
+}
+
+/// A kernel compiled for one device.
+pub struct Compiled {
+    pub(crate) device: Arc<str>,
+    pub(crate) entry: String,
+    pub(crate) source: String,
+    pub(crate) args: Vec<Arg>,
+    pub(crate) threads: u32,
+    pub(crate) shared_bytes: u32,
+    pub(crate) resources: Resources,
+    pub(crate) log: String,
+    pub(crate) cached: bool,
+    pub(crate) compile_time: Duration,
+    pub(crate) binary: Arc<dyn Any + Send + Sync>,
+}
+
+impl Compiled {
+    /// Id of the device it was compiled for.
+    pub fn device(&self) -> &str {
+        &self.device
+    }
+    /// Name of the entry point.
+    pub fn entry(&self) -> &str {
+        &self.entry
+    }
+    /// The printed source, in the device's language. On the emulator, the source for the target it plays.
+    pub fn source(&self) -> &str {
+        &self.source
+    }
+    /// Arguments in call order.
+    pub fn args(&self) -> &[Arg] {
+        &self.args
+    }
+    /// Threads per work-group.
+    pub const fn threads(&self) -> u32 {
+        self.threads
+    }
+    /// Shared memory per work-group in bytes.
+    pub const fn shared_bytes(&self) -> u32 {
+        self.shared_bytes
+    }
+    /// What it uses.
+    pub const fn resources(&self) -> &Resources {
+        &self.resources
+    }
+    /// What the compiler said; may be empty.
+    pub fn log(&self) -> &str {
+        &self.log
+    }
+    /// True if the binary came from the cache.
+    pub const fn cached(&self) -> bool {
+        self.cached
+    }
+    /// Time from print to loadable binary.
+    pub const fn compile_time(&self) -> Duration {
+        self.compile_time
+    }
+    pub(crate) fn binary<T: Any + Send + Sync>(&self, device: &str) -> Option<&T> {
+        if &*self.device == device { self.binary.downcast_ref() } else { None }
+    }
+}
+
+impl fmt::Debug for Compiled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Compiled")
+            .field("device", &self.device)
+            .field("entry", &self.entry)
+            .field("threads", &self.threads)
+            .field("resources", &self.resources)
+            .finish_non_exhaustive()
+    }
+}

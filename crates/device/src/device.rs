@@ -1,0 +1,247 @@
+//! The device trait: describe, compile, allocate, copy, launch, time.
+
+use crate::{Buffer, Compiled, DeviceError};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
+use tilewright_ir::{ArgKind, Kernel, Scalar, Target};
+
+/// The way a device is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// The built-in emulator.
+    Emulator,
+    /// OpenCL through the installable client driver loader.
+    OpenCl,
+    /// NVIDIA's driver and NVRTC.
+    Cuda,
+    /// AMD's HIP and hiprtc.
+    Hip,
+}
+
+impl Backend {
+    /// Prefix of device ids: `emu`, `opencl`, `cuda`, `hip`.
+    pub const fn prefix(self) -> &'static str {
+        match self {
+            Backend::Emulator => "emu",
+            Backend::OpenCl => "opencl",
+            Backend::Cuda => "cuda",
+            Backend::Hip => "hip",
+        }
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Backend::Emulator => "emulator",
+            Backend::OpenCl => "OpenCL",
+            Backend::Cuda => "CUDA",
+            Backend::Hip => "HIP",
+        })
+    }
+}
+
+/// What kind of machine a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeviceKind {
+    /// Interpreted: results are real, times are not.
+    Emulated,
+    /// Host processor cores.
+    Cpu,
+    /// Graphics processor.
+    Gpu,
+    /// Anything else OpenCL knows.
+    Accelerator,
+}
+
+/// What a device is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct DeviceInfo {
+    /// Names it in this process: `cuda:0`. [`crate::open`] takes it.
+    pub id: String,
+    /// The vendor's name for it.
+    pub name: String,
+    /// How it is spoken to.
+    pub backend: Backend,
+    /// What kind of machine it is.
+    pub kind: DeviceKind,
+    /// What the generator plans for.
+    pub target: Target,
+    /// Driver and compiler with versions: part of the key of records and cached binaries.
+    pub fingerprint: String,
+    /// Device memory in bytes.
+    pub memory_bytes: u64,
+    /// Largest single buffer in bytes.
+    pub max_buffer_bytes: u64,
+}
+
+impl DeviceInfo {
+    /// True if [`Device::time`] measures; false on the emulator, whose times can only be modelled.
+    pub const fn is_measured(&self) -> bool {
+        !matches!(self.kind, DeviceKind::Emulated)
+    }
+}
+
+/// An argument of a launch.
+#[derive(Clone, Debug)]
+pub enum LaunchArg {
+    /// Global memory.
+    Buffer(Buffer),
+    /// 32-bit integer.
+    I32(i32),
+    /// 64-bit integer.
+    I64(i64),
+    /// 32-bit float.
+    F32(f32),
+    /// 64-bit float.
+    F64(f64),
+}
+
+impl LaunchArg {
+    const fn describe(&self) -> &'static str {
+        match self {
+            LaunchArg::Buffer(_) => "a buffer",
+            LaunchArg::I32(_) => "an i32",
+            LaunchArg::I64(_) => "an i64",
+            LaunchArg::F32(_) => "an f32",
+            LaunchArg::F64(_) => "an f64",
+        }
+    }
+}
+
+/// One kernel launch.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// What runs.
+    pub kernel: Arc<Compiled>,
+    /// Work-groups along each dimension.
+    pub grid: [u32; 3],
+    /// Arguments in the kernel's order.
+    pub args: Vec<LaunchArg>,
+}
+
+/// How [`Device::time`] measures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// Overwrites the last-level cache before every repeat, outside the timed span: cold operands, the default.
+    pub flush_l2: bool,
+    /// Measured repeats of the whole sequence.
+    pub repeats: u32,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Timing { flush_l2: true, repeats: 1 }
+    }
+}
+
+/// A device. All work on it runs in one order; methods may be called from any thread.
+///
+/// `launch` returns before the work is done; `read`, `sync` and `time` wait for it. A kernel that does not end within
+/// the deadline of [`crate::Options`] is reported by the call that waits, as [`DeviceError::Hang`].
+pub trait Device: Send + Sync {
+    /// What the device is.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Makes a kernel ready to run: validates, prints, compiles (or finds the binary in the cache) and loads it. May be
+    /// called from many threads at once.
+    ///
+    /// # Errors
+    /// [`DeviceError::Invalid`] where the device cannot run it, [`DeviceError::Compile`], [`DeviceError::CompileTimeout`],
+    /// [`DeviceError::CompilerCrashed`].
+    fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError>;
+
+    /// Allocates memory with undefined content; aligned to at least 64 bytes (see [`Buffer::alignment`]).
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfMemory`].
+    fn alloc(&self, bytes: u64) -> Result<Buffer, DeviceError>;
+
+    /// Copies host bytes into a buffer, from byte `offset` on. The data may be reused on return.
+    ///
+    /// # Errors
+    /// [`DeviceError::BadBuffer`] for a foreign buffer or a range outside it.
+    fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), DeviceError>;
+
+    /// Waits for the work so far and copies bytes of a buffer, from byte `offset` on, to the host.
+    ///
+    /// # Errors
+    /// As [`Device::write`] and [`Device::sync`].
+    fn read(&self, buffer: &Buffer, offset: u64, data: &mut [u8]) -> Result<(), DeviceError>;
+
+    /// Sets every byte of a buffer.
+    ///
+    /// # Errors
+    /// As [`Device::write`].
+    fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), DeviceError>;
+
+    /// Starts kernels in order and returns.
+    ///
+    /// # Errors
+    /// [`DeviceError::BadLaunch`] where arguments, grid or device do not fit; nothing of the sequence has then started.
+    fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError>;
+
+    /// Waits for everything started.
+    ///
+    /// # Errors
+    /// What the work ran into: [`DeviceError::Hang`], [`DeviceError::Api`], [`DeviceError::Emulation`].
+    fn sync(&self) -> Result<(), DeviceError>;
+
+    /// Runs the sequence once per repeat and gives the device's time for each, in microseconds, from the start of the
+    /// first kernel to the end of the last. Call it with one repeat in turn to interleave alternatives. It does not
+    /// warm up.
+    ///
+    /// # Errors
+    /// As [`Device::launch`] and [`Device::sync`]; [`DeviceError::NotTimed`] on the emulator.
+    fn time(&self, launches: &[Launch], timing: &Timing) -> Result<Vec<f64>, DeviceError>;
+}
+
+/// Checks that launches belong to this device and match their kernels' arguments and the grid limits.
+pub(crate) fn check_launches(info: &DeviceInfo, launches: &[Launch]) -> Result<(), DeviceError> {
+    for launch in launches {
+        let kernel = &launch.kernel;
+        let bad = |reason: String| DeviceError::BadLaunch { device: info.id.clone(), entry: kernel.entry().into(), reason };
+        if kernel.device() != info.id {
+            return Err(bad(format!("the kernel was compiled for {}", kernel.device())));
+        }
+        for (d, (&groups, &limit)) in launch.grid.iter().zip(&info.target.limits.max_grid).enumerate() {
+            if groups == 0 || u64::from(groups) > limit {
+                return Err(bad(format!("{groups} work-groups along dimension {d}: 1 to {limit} are possible")));
+            }
+        }
+        if launch.args.len() != kernel.args().len() {
+            return Err(bad(format!("{} arguments given, {} declared", launch.args.len(), kernel.args().len())));
+        }
+        for (arg, declared) in launch.args.iter().zip(kernel.args()) {
+            let fits = match (arg, &declared.kind) {
+                (LaunchArg::Buffer(b), ArgKind::Buffer { scalar, .. }) => {
+                    if b.device() != info.id {
+                        return Err(bad(format!("the buffer for `{}` lives on {}", declared.name, b.device())));
+                    }
+                    let need = u64::from(scalar.bytes());
+                    if !b.alignment().is_multiple_of(need) {
+                        let at = b.offset();
+                        return Err(bad(format!("`{}` starts at byte {at} of its buffer, no multiple of {need}", declared.name)));
+                    }
+                    true
+                }
+                (LaunchArg::I32(_), ArgKind::Scalar(s)) => matches!(s, Scalar::I32 | Scalar::U32),
+                (LaunchArg::I64(_), ArgKind::Scalar(s)) => *s == Scalar::I64,
+                (LaunchArg::F32(_), ArgKind::Scalar(s)) => *s == Scalar::F32,
+                (LaunchArg::F64(_), ArgKind::Scalar(s)) => *s == Scalar::F64,
+                _ => false,
+            };
+            if !fits {
+                let want = match &declared.kind {
+                    ArgKind::Buffer { scalar, .. } => format!("a buffer of {scalar}"),
+                    ArgKind::Scalar(s) => s.to_string(),
+                };
+                return Err(bad(format!("`{}` is {want}, {} was given", declared.name, arg.describe())));
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,175 @@
+//! What can go wrong with a device: every error names the device or library and the remedy.
+
+use std::time::Duration;
+use tilewright_ir::Invalid;
+
+/// Why a device operation failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum DeviceError {
+    /// A library or driver is not on this machine.
+    #[error("{what} is not available: {reason}\n  {remedy}")]
+    Missing {
+        /// The back end or library.
+        what: String,
+        /// What was tried.
+        reason: String,
+        /// How to install it.
+        remedy: String,
+    },
+    /// The text does not name a device.
+    #[error("`{spec}` is not a device: {reason}. Write emu, emu:ARCH, opencl:N, opencl:NAME, cuda:N or hip:N")]
+    BadSpec {
+        /// What was given.
+        spec: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The back end works but has no such device.
+    #[error("there is no device `{spec}`; {available}")]
+    NoSuchDevice {
+        /// What was asked for.
+        spec: String,
+        /// What there is instead.
+        available: String,
+    },
+    /// The kernel is malformed, or this device cannot run it (see [`Invalid`]). Nothing was compiled.
+    #[error("{device}: {invalid}")]
+    Invalid {
+        /// Device id.
+        device: String,
+        /// The reason.
+        invalid: Invalid,
+    },
+    /// The device's compiler refused the printed source.
+    #[error("{device}: the compiler refused kernel `{entry}`:\n{log}")]
+    Compile {
+        /// Device id.
+        device: String,
+        /// Entry point.
+        entry: String,
+        /// What the compiler said.
+        log: String,
+    },
+    /// The compiler did not answer within its limit. The kernel is unusable here; the device is unharmed.
+    #[error("{device}: compiling `{entry}` took more than {limit:?}")]
+    CompileTimeout {
+        /// Device id.
+        device: String,
+        /// Entry point.
+        entry: String,
+        /// The limit.
+        limit: Duration,
+    },
+    /// The compile worker died. The kernel is unusable here; the device is unharmed.
+    #[error("{device}: the compiler crashed on `{entry}`: {reason}")]
+    CompilerCrashed {
+        /// Device id.
+        device: String,
+        /// Entry point.
+        entry: String,
+        /// How the worker ended.
+        reason: String,
+    },
+    /// A buffer of this size cannot be had.
+    #[error("{device}: no room for {bytes} bytes: {reason}")]
+    OutOfMemory {
+        /// Device id.
+        device: String,
+        /// Bytes asked for.
+        bytes: u64,
+        /// What the device said.
+        reason: String,
+    },
+    /// A buffer belongs to another device, or the range lies outside it.
+    #[error("{device}: {reason}")]
+    BadBuffer {
+        /// Device id.
+        device: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The launch does not match its kernel or the device's limits.
+    #[error("{device}: launch of `{entry}`: {reason}")]
+    BadLaunch {
+        /// Device id.
+        device: String,
+        /// Entry point.
+        entry: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// A call into the vendor's library failed.
+    #[error("{device}: {call} failed: {reason}")]
+    Api {
+        /// Device id.
+        device: String,
+        /// Function of the library.
+        call: &'static str,
+        /// The library's name for the failure.
+        reason: String,
+    },
+    /// The kernel did not end within the deadline. On a real device its context is lost: open the device in a new
+    /// process.
+    #[error("{device}: `{entry}` did not end within {deadline:?}; the device is unusable in this process from now on")]
+    Hang {
+        /// Device id.
+        device: String,
+        /// Entry point of the last kernel launched.
+        entry: String,
+        /// The limit.
+        deadline: Duration,
+    },
+    /// An earlier failure left the device unusable in this process.
+    #[error("{device}: unusable in this process since {cause}; start a new process")]
+    Poisoned {
+        /// Device id.
+        device: String,
+        /// The failure that did it.
+        cause: String,
+    },
+    /// The emulator measures no time: ask the tuner's cost model.
+    #[error("{device}: an emulator has no clock; its times are modelled, not measured")]
+    NotTimed {
+        /// Device id.
+        device: String,
+    },
+    /// The emulator refused or faulted the kernel: its report names the rule, the statement and the thread.
+    #[error("{device}: `{entry}`: {report}")]
+    Emulation {
+        /// Device id.
+        device: String,
+        /// Entry point.
+        entry: String,
+        /// What the emulator found.
+        report: String,
+    },
+    /// A file or process of the binary cache or the compile worker failed.
+    #[error("{what}: {reason}")]
+    Io {
+        /// File or program.
+        what: String,
+        /// The operating system's reason.
+        reason: String,
+    },
+}
+
+impl DeviceError {
+    /// True if only this kernel (or this launch) is refused and the device remains usable: the search counts it as one
+    /// failed trial and goes on.
+    pub const fn is_candidate(&self) -> bool {
+        matches!(
+            self,
+            DeviceError::Invalid { .. }
+                | DeviceError::Compile { .. }
+                | DeviceError::CompileTimeout { .. }
+                | DeviceError::CompilerCrashed { .. }
+                | DeviceError::BadLaunch { .. }
+                | DeviceError::Emulation { .. }
+                | DeviceError::OutOfMemory { .. }
+        )
+    }
+    /// True if the device cannot be used any more in this process.
+    pub const fn is_fatal(&self) -> bool {
+        matches!(self, DeviceError::Hang { .. } | DeviceError::Poisoned { .. })
+    }
+}
