@@ -1,0 +1,180 @@
+//! Everything a run can object to, each naming kernel, statement, work-group, thread and the memory concerned.
+
+use std::fmt;
+
+/// Where in a kernel and by whom a rule was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// Kernel name.
+    pub kernel: String,
+    /// Position of the statement in the tree and its printed form.
+    pub statement: String,
+    /// Work-group (x, y, z).
+    pub group: [u32; 3],
+    /// Thread within the work-group.
+    pub thread: u32,
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [x, y, z] = self.group;
+        write!(f, "kernel `{}`, {}, work-group ({x}, {y}, {z}), thread {}", self.kernel, self.statement, self.thread)
+    }
+}
+
+/// Why a kernel was refused or stopped.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum EmuError {
+    /// The kernel breaks a rule of the kernel language.
+    #[error("kernel `{kernel}` is not valid: {what}")]
+    Invalid {
+        /// Kernel name.
+        kernel: String,
+        /// Rule and place.
+        what: String,
+    },
+    /// The kernel asks for something the emulator lacks.
+    #[error("kernel `{kernel}` cannot be emulated: {what}")]
+    Unsupported {
+        /// Kernel name.
+        kernel: String,
+        /// What is missing.
+        what: String,
+    },
+    /// The launch does not fit the kernel: number or kind of arguments, or a grid with no work-group.
+    #[error("launch of kernel `{kernel}`: {what}")]
+    Launch {
+        /// Kernel name.
+        kernel: String,
+        /// Which argument and what it should be.
+        what: String,
+    },
+    /// A host copy reaches past the end of a buffer.
+    #[error("host access to bytes {offset}..{end} of a buffer of {len} bytes")]
+    HostRange {
+        /// First byte.
+        offset: usize,
+        /// One past the last byte.
+        end: usize,
+        /// Buffer size.
+        len: usize,
+    },
+    /// An access outside its array.
+    #[error("{at}: out of bounds: `{memory}` has {len} elements, index {index} with {lanes} lanes")]
+    OutOfBounds {
+        /// Where.
+        at: Box<Location>,
+        /// Buffer or shared array.
+        memory: String,
+        /// Index in elements from the array's (or argument's) first.
+        index: i64,
+        /// Elements moved.
+        lanes: u32,
+        /// Elements there are.
+        len: u64,
+    },
+    /// A vector access whose address is not a multiple of its size.
+    #[error("{at}: misaligned: byte {byte} of `{memory}` accessed as {size} bytes")]
+    Misaligned {
+        /// Where.
+        at: Box<Location>,
+        /// Buffer or shared array.
+        memory: String,
+        /// Byte address relative to a 256-byte boundary of the allocation.
+        byte: u64,
+        /// Bytes moved, the alignment needed.
+        size: u32,
+    },
+    /// A read of something never written.
+    #[error("{at}: `{memory}` element {index} is read before it is written")]
+    Uninitialised {
+        /// Where.
+        at: Box<Location>,
+        /// Register array, shared array or buffer.
+        memory: String,
+        /// Element.
+        index: i64,
+    },
+    /// Two threads touch the same bytes, one of them writes, nothing orders them.
+    #[error("{at}: race on `{memory}` element {index}: {access} here, {other} by {who} with no barrier between")]
+    Race {
+        /// Where the second access is.
+        at: Box<Location>,
+        /// Shared array or buffer.
+        memory: String,
+        /// Element.
+        index: i64,
+        /// What the second access is: `read`, `write` or `atomic`.
+        access: &'static str,
+        /// What the first access was.
+        other: &'static str,
+        /// Who made the first access.
+        who: String,
+    },
+    /// Memory that an asynchronous copy is still filling or reading was touched.
+    #[error(
+        "{at}: `{memory}` element {index} is {access} while an asynchronous copy of thread {issuer} is in flight: AsyncWait first"
+    )]
+    InFlight {
+        /// Where.
+        at: Box<Location>,
+        /// Shared array or buffer.
+        memory: String,
+        /// Element.
+        index: i64,
+        /// What was done: `read`, `write`, `overwritten`.
+        access: &'static str,
+        /// Thread that issued the copy.
+        issuer: u32,
+    },
+    /// A barrier or shuffle that only some of its threads reach.
+    #[error("{at}: divergent {what}: this thread does not take part while others of its {scope} do")]
+    Divergent {
+        /// Where; the thread is one that is missing.
+        at: Box<Location>,
+        /// The operation.
+        what: &'static str,
+        /// `work-group` or `wave`.
+        scope: &'static str,
+    },
+    /// A named barrier used with counts that do not fit together.
+    #[error("{at}: barrier {id}: {what}")]
+    BarrierCount {
+        /// Where.
+        at: Box<Location>,
+        /// Barrier number.
+        id: u8,
+        /// What does not fit.
+        what: String,
+    },
+    /// Nobody can go on.
+    #[error("{at}: deadlock: {waiting}")]
+    Deadlock {
+        /// One waiting place.
+        at: Box<Location>,
+        /// Who waits for what.
+        waiting: String,
+    },
+    /// Signed integer arithmetic left its type.
+    #[error("{at}: {ty} overflow")]
+    Overflow {
+        /// Where.
+        at: Box<Location>,
+        /// Integer type.
+        ty: &'static str,
+    },
+    /// Integer division by zero.
+    #[error("{at}: integer division by zero")]
+    DivideByZero {
+        /// Where.
+        at: Box<Location>,
+    },
+    /// The step limit was reached.
+    #[error("{at}: more than {steps} loop iterations in one work-group")]
+    Runaway {
+        /// The loop.
+        at: Box<Location>,
+        /// The limit.
+        steps: u64,
+    },
+}

@@ -1,0 +1,161 @@
+//! Global memory: buffers shared by host and work-groups, and the values passed as kernel arguments.
+//!
+//! A buffer is an array of 32-bit atomic cells accessed with relaxed ordering, which on every host CPU is an ordinary load or store.
+//! That makes concurrent access from work-groups on several host threads well defined without `unsafe`; whether a kernel's accesses
+//! are *ordered* is the race checks' business. Beside it stands one bit per byte that says whether the byte was ever written.
+
+use crate::EmuError;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+/// Global memory of the emulated device, aligned to 256 bytes in its address space. Clones share the memory.
+#[derive(Clone, Debug)]
+pub struct Buffer(Arc<Cells>);
+
+/// A kernel argument.
+#[derive(Clone, Debug)]
+pub enum ArgValue {
+    /// Global memory from a byte offset to the end of a buffer.
+    Buffer {
+        /// The memory.
+        buffer: Buffer,
+        /// Where the argument's element 0 stands, in bytes.
+        offset: usize,
+    },
+    /// A scalar.
+    I32(i32),
+    /// A scalar.
+    U32(u32),
+    /// A scalar.
+    I64(i64),
+    /// A scalar.
+    F32(f32),
+    /// A scalar.
+    F64(f64),
+}
+
+#[derive(Debug)]
+pub(crate) struct Cells {
+    len: usize,
+    words: Box<[AtomicU32]>,
+    /// One bit per byte: written at least once.
+    written: Box<[AtomicU32]>,
+}
+
+impl Buffer {
+    /// Memory that nobody has written yet. It reads as bytes 0xFF (NaN in every float type); with
+    /// [`crate::Checks::initialised`] a kernel's read of it is an error.
+    pub fn new(bytes: usize) -> Buffer {
+        let words = (0..bytes.div_ceil(4)).map(|_| AtomicU32::new(u32::MAX)).collect();
+        let written = (0..bytes.div_ceil(32)).map(|_| AtomicU32::new(0)).collect();
+        Buffer(Arc::new(Cells { len: bytes, words, written }))
+    }
+    /// Memory that holds these bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Buffer {
+        let b = Buffer::new(bytes.len());
+        b.0.write(0, bytes);
+        b
+    }
+    /// Size in bytes.
+    pub fn len(&self) -> usize {
+        self.0.len
+    }
+    /// True for a buffer of no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.0.len == 0
+    }
+    /// True if both are the same memory.
+    pub fn same(&self, other: &Buffer) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+    /// Copies host bytes in, starting at byte `offset`.
+    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), EmuError> {
+        self.range(offset, bytes.len())?;
+        self.0.write(offset, bytes);
+        Ok(())
+    }
+    /// Copies bytes out to the host, starting at byte `offset`.
+    pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), EmuError> {
+        self.range(offset, bytes.len())?;
+        self.0.read(offset, bytes);
+        Ok(())
+    }
+    /// Copies everything out to the host.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.0.len];
+        self.0.read(0, &mut bytes);
+        bytes
+    }
+    /// Declares everything never written and poisons it, as after [`Buffer::new`].
+    pub fn poison(&self) {
+        self.0.words.iter().for_each(|w| w.store(u32::MAX, Relaxed));
+        self.0.written.iter().for_each(|w| w.store(0, Relaxed));
+    }
+    fn range(&self, offset: usize, len: usize) -> Result<(), EmuError> {
+        match offset.checked_add(len) {
+            Some(end) if end <= self.0.len => Ok(()),
+            end => Err(EmuError::HostRange { offset, end: end.unwrap_or(usize::MAX), len: self.0.len }),
+        }
+    }
+}
+
+impl Cells {
+    fn read(&self, offset: usize, out: &mut [u8]) {
+        let (mut at, mut rest) = (offset, out);
+        while !rest.is_empty() {
+            let word = self.words[at / 4].load(Relaxed).to_le_bytes();
+            let n = rest.len().min(4 - at % 4);
+            let (head, tail) = rest.split_at_mut(n);
+            head.copy_from_slice(&word[at % 4..at % 4 + n]);
+            (at, rest) = (at + n, tail);
+        }
+    }
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        let (mut at, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            let n = rest.len().min(4 - at % 4);
+            let (head, tail) = rest.split_at(n);
+            let mut new = [0; 4];
+            let mut keep = [0xFF; 4];
+            new[at % 4..at % 4 + n].copy_from_slice(head);
+            keep[at % 4..at % 4 + n].fill(0);
+            self.put(at / 4, u32::from_le_bytes(new), u32::from_le_bytes(keep));
+            self.written[at / 32].fetch_or(((1u32 << n) - 1) << (at % 32), Relaxed);
+            (at, rest) = (at + n, tail);
+        }
+    }
+    /// Replaces the bits of a word that `keep` does not hold.
+    fn put(&self, word: usize, new: u32, keep: u32) {
+        let cell = &self.words[word];
+        if keep == 0 {
+            cell.store(new, Relaxed);
+        } else {
+            let _ = cell.fetch_update(Relaxed, Relaxed, |old| Some(old & keep | new));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_come_back_as_written() {
+        let b = Buffer::new(100);
+        let bytes: Vec<u8> = (0..77).collect();
+        b.write(13, &bytes).unwrap();
+        let mut back = vec![0; 77];
+        b.read(13, &mut back).unwrap();
+        assert_eq!(back, bytes);
+        let all = b.to_vec();
+        assert!(all[..13].iter().chain(&all[90..]).all(|&x| x == 0xFF));
+    }
+
+    #[test]
+    fn host_copies_past_the_end_are_refused() {
+        let b = Buffer::new(8);
+        assert!(matches!(b.write(5, &[0; 4]), Err(EmuError::HostRange { offset: 5, end: 9, len: 8 })));
+        assert!(b.read(usize::MAX, &mut [0; 4]).is_err());
+        assert!(b.write(8, &[]).is_ok());
+    }
+}
