@@ -1,0 +1,298 @@
+//! The key of a tuning record: exactly the facts that legality reads of a problem, and what makes two problems near.
+
+use serde::{Deserialize, Serialize};
+use tilewright_gen::contraction::{Contraction, Operand, Tensor};
+use tilewright_gen::view::{Access, Affine, Atom, COL, ROW};
+use tilewright_ir::Scalar;
+
+/// Alignments beyond this many bytes open no wider access.
+const ALIGN_CLASS_MAX: u32 = 64;
+
+/// What legality reads of one operand.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OperandKey {
+    /// Element type in memory.
+    pub scalar: Scalar,
+    /// Where elements live: strides, transposition and padding in one.
+    pub access: Access,
+    /// Alignment of element 0 in bytes: a power of two, at most 64.
+    pub align: u32,
+    /// Elements lie beyond the reach of 32-bit offsets.
+    pub wide: bool,
+}
+
+/// What legality reads of a bias vector.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BiasKey {
+    /// Element type in memory.
+    pub scalar: Scalar,
+    /// One value per column (n) instead of per row (m).
+    pub along_n: bool,
+    /// Where values live.
+    pub access: Access,
+}
+
+/// Exactly the facts that decide which plans are legal for a problem. Two problems with equal keys may share a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProblemKey {
+    /// Batch extent.
+    pub g: u64,
+    /// Rows of the result.
+    pub m: u64,
+    /// Columns of the result.
+    pub n: u64,
+    /// Length of the sum.
+    pub k: u64,
+    /// Left factor.
+    pub a: OperandKey,
+    /// Right factor.
+    pub b: OperandKey,
+    /// Result.
+    pub c: OperandKey,
+    /// Added to the result.
+    pub bias: Option<BiasKey>,
+    /// Workspace the program may use, in bytes.
+    pub workspace_bytes: u64,
+    /// Results must be bitwise repeatable: no atomics.
+    pub deterministic: bool,
+}
+
+impl ProblemKey {
+    /// The key of a contraction under a workspace budget in bytes and a determinism demand.
+    pub fn new(contraction: &Contraction, workspace_bytes: u64, deterministic: bool) -> Self {
+        let operand = |t: &Tensor| OperandKey {
+            scalar: t.scalar,
+            access: t.view.access.clone(),
+            align: t.align.clamp(1, ALIGN_CLASS_MAX),
+            wide: t.len > i32::MAX as u64,
+        };
+        ProblemKey {
+            g: contraction.g,
+            m: contraction.m,
+            n: contraction.n,
+            k: contraction.k,
+            a: operand(&contraction.a),
+            b: operand(&contraction.b),
+            c: operand(&contraction.c),
+            bias: contraction.bias.as_ref().map(|b| BiasKey {
+                scalar: b.scalar,
+                along_n: b.along_n,
+                access: b.view.access.clone(),
+            }),
+            workspace_bytes,
+            deterministic,
+        }
+    }
+
+    /// The key as text: one line of JSON with a fixed field order. Equal keys have equal text.
+    pub fn text(&self) -> String {
+        // Plain structs of numbers, strings and lists always serialise; the empty text is never a valid key.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Reads a key from its text.
+    ///
+    /// # Errors
+    /// What is malformed, as text.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let key: ProblemKey = serde_json::from_str(text).map_err(|e| e.to_string())?;
+        for (name, extent) in [("g", key.g), ("m", key.m), ("n", key.n), ("k", key.k)] {
+            if extent == 0 {
+                return Err(format!("extent {name} is 0"));
+            }
+        }
+        for (name, o) in [("a", &key.a), ("b", &key.b), ("c", &key.c)] {
+            if !o.align.is_power_of_two() || o.align > ALIGN_CLASS_MAX {
+                return Err(format!("alignment {} of {name} is no power of two up to {ALIGN_CLASS_MAX}", o.align));
+            }
+        }
+        Ok(key)
+    }
+
+    /// An operand by name.
+    pub const fn operand(&self, operand: Operand) -> &OperandKey {
+        match operand {
+            Operand::A => &self.a,
+            Operand::B => &self.b,
+            Operand::C => &self.c,
+        }
+    }
+}
+
+/// How an operand lies in memory, as far as nearness cares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Layout {
+    /// Axis along which neighbours are adjacent: [`ROW`], [`COL`], or `None`.
+    contiguous: Option<usize>,
+    /// Offsets contain digits (a convolution's window).
+    windowed: bool,
+    /// Smallest other stride in elements: the leading dimension of a matrix.
+    lead: i64,
+}
+
+impl Layout {
+    fn of(access: &Access) -> Layout {
+        let mut layout = Layout { contiguous: None, windowed: !access.bounds.is_empty(), lead: i64::MAX };
+        for axis in [ROW, COL] {
+            let step = finest(&access.offset, axis);
+            if step == 1 && layout.contiguous.is_none() {
+                layout.contiguous = Some(axis);
+            } else if step > 0 {
+                layout.lead = layout.lead.min(step);
+            }
+        }
+        layout.windowed |= access.offset.terms.iter().any(|(atom, _)| matches!(atom, Atom::Digit { .. }));
+        if layout.lead == i64::MAX {
+            layout.lead = 1;
+        }
+        layout
+    }
+}
+
+/// Distance in elements between neighbours along an axis: the coefficient of its finest term, 0 if it has none.
+fn finest(offset: &Affine, axis: usize) -> i64 {
+    let step = |(atom, c): &(Atom, i64)| match atom {
+        Atom::Axis(a) if *a == axis => Some(c.abs()),
+        Atom::Digit { of, div: 1, .. } if of.uses(axis) => Some(c.abs() * finest(of, axis).max(1)),
+        _ => None,
+    };
+    offset.terms.iter().filter_map(step).min().unwrap_or(0)
+}
+
+/// Distance between two problems, MIOpenGEMM's `Geometry::get_distance` made symmetric and dtype-aware; smaller is
+/// nearer, `None` where a plan of one says nothing about the other (layouts differ).
+///
+/// The unit is one doubling of a size. Convolutions are compared through their contractions.
+pub fn distance(x: &ProblemKey, y: &ProblemKey) -> Option<f64> {
+    let log = |v: u64| (v.max(1) as f64).log2();
+    let (mx, nx, my, ny) = (log(x.m), log(x.n), log(y.m), log(y.n));
+    let mut d = (log(x.k) - log(y.k)).abs() + ((mx - nx) - (my - ny)).abs() + ((mx + nx) - (my + ny)).abs();
+    // A batch adds work-groups as m and n do, but shares nothing: half their weight.
+    d += 0.5 * (log(x.g) - log(y.g)).abs();
+    for operand in [Operand::A, Operand::B, Operand::C] {
+        let (ox, oy) = (x.operand(operand), y.operand(operand));
+        let (lx, ly) = (Layout::of(&ox.access), Layout::of(&oy.access));
+        if lx.contiguous != ly.contiguous || lx.windowed != ly.windowed {
+            return None;
+        }
+        let (ldx, ldy) = (lx.lead.unsigned_abs(), ly.lead.unsigned_abs());
+        d += 0.2 * (log(ldx) - log(ldy)).abs();
+        let mismatches = [2, 4, 8].iter().filter(|&&by| (ldx % by == 0) != (ldy % by == 0)).count()
+            + [256, 512, 1024].iter().filter(|&&of| bank(ldx, of) != bank(ldy, of)).count()
+            + usize::from(ox.align.min(16) != oy.align.min(16));
+        d += 0.2 * mismatches as f64;
+        if ox.scalar != oy.scalar {
+            // Another type of the same size runs much alike; another size changes vector widths and shared memory.
+            d += 0.5 + 1.5 * (log(u64::from(ox.scalar.bytes())) - log(u64::from(oy.scalar.bytes()))).abs();
+        }
+    }
+    for needed in workspace_steps(x) {
+        // Mean of both views of the threshold keeps the distance symmetric.
+        d += 0.1 * f64::from((x.workspace_bytes >= needed) != (y.workspace_bytes >= needed));
+    }
+    for needed in workspace_steps(y) {
+        d += 0.1 * f64::from((x.workspace_bytes >= needed) != (y.workspace_bytes >= needed));
+    }
+    d += f64::from(x.deterministic != y.deterministic) + f64::from(x.bias.is_some() != y.bias.is_some()) * 0.2;
+    Some(d)
+}
+
+/// Where a leading dimension stands against the period of memory channels: distance to the nearest multiple, mod 4.
+const fn bank(ld: u64, of: u64) -> u64 {
+    let past = ld % of;
+    let distance = if past < of - past { past } else { of - past };
+    distance % 4
+}
+
+/// Workspace sizes at which further choices open: a copy of either operand, of both, and partial sums of two splits.
+fn workspace_steps(p: &ProblemKey) -> [u64; 4] {
+    let bytes = |rows: u64, cols: u64, s: Scalar| rows.saturating_mul(cols).saturating_mul(u64::from(s.bytes()));
+    let (a, b) = (bytes(p.m, p.k, p.a.scalar), bytes(p.n, p.k, p.b.scalar));
+    let c = bytes(p.m, p.n, p.c.scalar.accumulator());
+    [a, b, a.saturating_add(b), c.saturating_mul(2)].map(|v| v.saturating_mul(p.g))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use tilewright_gen::view::G;
+
+    fn matrix(scalar: Scalar, row: i64, col: i64) -> OperandKey {
+        let offset = Affine::default()
+            .plus(&Affine::axis(G), row.max(col) * 4096)
+            .plus(&Affine::axis(ROW), row)
+            .plus(&Affine::axis(COL), col);
+        OperandKey { scalar, access: Access { offset, bounds: Vec::new() }, align: 16, wide: false }
+    }
+
+    /// Column-major NN GEMM with tight leading dimensions.
+    pub(crate) fn gemm(m: u64, n: u64, k: u64, scalar: Scalar) -> ProblemKey {
+        ProblemKey {
+            g: 1,
+            m,
+            n,
+            k,
+            a: matrix(scalar, 1, m as i64),
+            b: matrix(scalar, k as i64, 1),
+            c: matrix(scalar, 1, m as i64),
+            bias: None,
+            workspace_bytes: 0,
+            deterministic: true,
+        }
+    }
+
+    #[test]
+    fn text_round_trips() {
+        let key = gemm(100, 200, 300, Scalar::BF16);
+        assert_eq!(ProblemKey::parse(&key.text()), Ok(key));
+    }
+
+    #[test]
+    fn malformed_keys_are_refused() {
+        let text = gemm(100, 200, 300, Scalar::F32).text();
+        assert!(ProblemKey::parse(&text.replace("\"m\":100", "\"m\":0")).unwrap_err().contains("extent m"));
+        assert!(ProblemKey::parse(&text.replace("\"align\":16", "\"align\":12")).unwrap_err().contains("alignment 12"));
+        assert!(ProblemKey::parse(&text.replace("\"m\":100", "\"q\":100")).is_err());
+        assert!(ProblemKey::parse("").is_err());
+    }
+
+    #[test]
+    fn distance_is_a_symmetric_premetric() {
+        let keys = [
+            gemm(1000, 1000, 1000, Scalar::F32),
+            gemm(1024, 1024, 1024, Scalar::F32),
+            gemm(35, 8457, 2560, Scalar::F32),
+            gemm(1024, 1024, 1024, Scalar::BF16),
+            ProblemKey { workspace_bytes: 1 << 30, ..gemm(512, 512, 500_000, Scalar::F64) },
+            ProblemKey { deterministic: false, ..gemm(7, 9, 11, Scalar::F64) },
+        ];
+        for x in &keys {
+            assert_eq!(distance(x, x), Some(0.0));
+            for y in &keys {
+                let (there, back) = (distance(x, y).unwrap(), distance(y, x).unwrap());
+                assert!((there - back).abs() < 1e-12);
+                assert_eq!(there == 0.0, x == y);
+            }
+        }
+    }
+
+    #[test]
+    fn nearer_sizes_and_types_are_nearer() {
+        let x = gemm(1024, 1024, 1024, Scalar::F32);
+        let d = |y: &ProblemKey| distance(&x, y).unwrap();
+        assert!(d(&gemm(1024, 1024, 2048, Scalar::F32)) < d(&gemm(1024, 1024, 8192, Scalar::F32)));
+        assert!(d(&gemm(1024, 1024, 2048, Scalar::F32)) < d(&gemm(1024, 1024, 2048, Scalar::F64)));
+        assert!(d(&gemm(1024, 1024, 1024, Scalar::F16)) < d(&gemm(1024, 1024, 1024, Scalar::F64)) + 1e-9);
+    }
+
+    #[test]
+    fn other_transposes_are_infinitely_far() {
+        let x = gemm(64, 96, 128, Scalar::F32);
+        let mut y = x.clone();
+        y.a = matrix(Scalar::F32, 128, 1);
+        assert_eq!(distance(&x, &y), None);
+    }
+}

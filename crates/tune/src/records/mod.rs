@@ -1,0 +1,399 @@
+//! Tuning records: every trial ever made, in one SQLite file.
+//!
+//! A record says for which problem ([`ProblemKey`]), on which device ([`DeviceKey`]) and by which generator version a plan
+//! was tried, and how it went. Each trial is its own transaction in a write-ahead log: a process killed at any moment
+//! loses at most the trial in flight, and several processes may share a file.
+
+mod lines;
+mod schema;
+mod trial;
+
+pub use lines::LineError;
+pub use trial::{DeviceKey, Filter, Near, Record, State, TimeKind, Trial};
+
+use crate::key::{ProblemKey, distance};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Why records cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordsError {
+    /// The file is not one of ours; it was not touched.
+    #[error("{}: not a tilewright records file ({reason}); it was left as it is. Name another file", .path.display())]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// What it is instead.
+        reason: String,
+    },
+    /// The file is ours but broken; it was not touched.
+    #[error("{}: damaged ({reason}); it was left as it is. Move it away, or restore it from an export", .path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is broken.
+        reason: String,
+    },
+    /// A newer tilewright wrote the file.
+    #[error("{}: written by a newer tilewright (schema {found}, this one reads {known}); update tilewright or name another file", .path.display())]
+    Newer {
+        /// The file.
+        path: PathBuf,
+        /// Schema version of the file.
+        found: u32,
+        /// Schema version of this build.
+        known: u32,
+    },
+    /// The operating system refused.
+    #[error("{}: {reason}", .path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        reason: String,
+    },
+    /// A line of JSON lines was refused; nothing was imported.
+    #[error("{0}")]
+    Line(#[from] LineError),
+}
+
+/// An open records file. Methods may be called from any thread.
+#[derive(Debug)]
+pub struct Records {
+    path: PathBuf,
+    connection: Mutex<Connection>,
+}
+
+impl Records {
+    /// Opens a records file, creating it (and its folder) where there is none. An existing file that is not a sound
+    /// records file is refused and left untouched.
+    ///
+    /// # Errors
+    /// [`RecordsError`] names the file.
+    pub fn open(path: impl AsRef<Path>) -> Result<Records, RecordsError> {
+        let path = path.as_ref().to_path_buf();
+        let connection = schema::open(&path)?;
+        Ok(Records { path, connection: Mutex::new(connection) })
+    }
+
+    /// Records that live in memory and vanish with the value: for tests and for tuning that keeps nothing.
+    ///
+    /// # Errors
+    /// [`RecordsError::Io`] when memory runs out.
+    pub fn in_memory() -> Result<Records, RecordsError> {
+        let path = PathBuf::from(":memory:");
+        let connection = schema::in_memory().map_err(|e| schema::classify(&path, e))?;
+        Ok(Records { path, connection: Mutex::new(connection) })
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Connection> {
+        // A thread that panicked in between left no half-done transaction: dropping it rolled back.
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn err(&self, e: rusqlite::Error) -> RecordsError {
+        schema::classify(&self.path, e)
+    }
+
+    /// Records one trial, durably against the end of this process, and clears its mark of [`Records::begin`].
+    ///
+    /// # Errors
+    /// [`RecordsError::Io`], [`RecordsError::Damaged`].
+    pub fn add(
+        &self,
+        problem: &ProblemKey,
+        name: &str,
+        device: &DeviceKey,
+        generator: &str,
+        trial: &Trial,
+    ) -> Result<(), RecordsError> {
+        let mut connection = self.lock();
+        let run = |c: &mut Connection| -> rusqlite::Result<()> {
+            let t = c.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+            let (p, d) = (problem_id(&t, problem, name)?, device_id(&t, device)?);
+            insert_trial(&t, p, d, generator, trial)?;
+            t.prepare_cached("DELETE FROM inflight WHERE problem = ?1 AND device = ?2 AND generator = ?3 AND plan = ?4")?
+                .execute(params![p, d, generator, trial.plan])?;
+            t.commit()
+        };
+        run(&mut connection).map_err(|e| self.err(e))
+    }
+
+    /// Marks a plan as about to run. A mark that outlives its process shows that the plan took the process (or the
+    /// machine) down; [`Records::recover`] turns it into a trial of state [`State::Hung`].
+    ///
+    /// # Errors
+    /// As [`Records::add`].
+    pub fn begin(
+        &self,
+        problem: &ProblemKey,
+        name: &str,
+        device: &DeviceKey,
+        generator: &str,
+        plan: &str,
+    ) -> Result<(), RecordsError> {
+        let mut connection = self.lock();
+        let run = |c: &mut Connection| -> rusqlite::Result<()> {
+            let t = c.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+            let (p, d) = (problem_id(&t, problem, name)?, device_id(&t, device)?);
+            t.prepare_cached(
+                "INSERT OR REPLACE INTO inflight(problem, device, generator, plan, pid) VALUES (?1, ?2, ?3, ?4, ?5)",
+            )?
+            .execute(params![p, d, generator, plan, std::process::id()])?;
+            t.commit()
+        };
+        run(&mut connection).map_err(|e| self.err(e))
+    }
+
+    /// Takes back the mark of [`Records::begin`] without a trial: the tuning was cancelled.
+    ///
+    /// # Errors
+    /// As [`Records::add`].
+    pub fn abandon(&self, problem: &ProblemKey, device: &DeviceKey, generator: &str, plan: &str) -> Result<(), RecordsError> {
+        self.lock()
+            .execute(
+                "DELETE FROM inflight WHERE generator = ?3 AND plan = ?4 AND problem = (SELECT id FROM problems WHERE key = ?1) \
+                 AND device = (SELECT id FROM devices WHERE name = ?2 AND fingerprint = ?5)",
+                params![problem.text(), device.name, generator, plan, device.fingerprint],
+            )
+            .map(|_| ())
+            .map_err(|e| self.err(e))
+    }
+
+    /// Turns marks left behind by processes that are gone into trials of state [`State::Hung`]; gives their number.
+    ///
+    /// # Errors
+    /// As [`Records::add`].
+    pub fn recover(&self) -> Result<usize, RecordsError> {
+        let mut connection = self.lock();
+        let run = |c: &mut Connection| -> rusqlite::Result<usize> {
+            let t = c.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+            let left: Vec<(i64, i64, String, String, u32)> = t
+                .prepare("SELECT problem, device, generator, plan, pid FROM inflight")?
+                .query_map([], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?)))?
+                .collect::<rusqlite::Result<_>>()?;
+            let mut count = 0;
+            for (p, d, generator, plan, pid) in left.into_iter().filter(|l| !trial::is_alive(l.4)) {
+                let reason = "the process ended while this candidate ran";
+                insert_trial(&t, p, d, &generator, &Trial::unmeasured(&plan, State::Hung, reason))?;
+                count += t.execute(
+                    "DELETE FROM inflight WHERE problem = ?1 AND device = ?2 AND generator = ?3 AND plan = ?4 AND pid = ?5",
+                    params![p, d, generator, plan, pid],
+                )?;
+            }
+            t.commit()?;
+            Ok(count)
+        };
+        run(&mut connection).map_err(|e| self.err(e))
+    }
+
+    /// Every trial of one problem on one device by one generator version, oldest first.
+    ///
+    /// # Errors
+    /// As [`Records::add`].
+    pub fn trials(&self, problem: &ProblemKey, device: &DeviceKey, generator: &str) -> Result<Vec<Trial>, RecordsError> {
+        let connection = self.lock();
+        let run = |c: &Connection| -> rusqlite::Result<Vec<Trial>> {
+            let sql = format!(
+                "SELECT {TRIAL_COLUMNS} FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
+                 WHERE p.key = ?1 AND d.name = ?2 AND d.fingerprint = ?3 AND t.generator = ?4 ORDER BY t.id"
+            );
+            c.prepare_cached(&sql)?
+                .query_map(params![problem.text(), device.name, device.fingerprint, generator], |r| read_trial(r, 0))?
+                .collect()
+        };
+        run(&connection).map_err(|e| self.err(e))
+    }
+
+    /// The fastest verified trial of a problem on a device by a generator version. Measured times win over modelled
+    /// ones, whatever they are.
+    ///
+    /// # Errors
+    /// As [`Records::add`].
+    pub fn best(&self, problem: &ProblemKey, device: &DeviceKey, generator: &str) -> Result<Option<Trial>, RecordsError> {
+        let sql = format!(
+            "SELECT {TRIAL_COLUMNS} FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
+             WHERE p.key = ?1 AND d.name = ?2 AND d.fingerprint = ?3 AND t.generator = ?4 AND t.state = 'ok' AND t.verified \
+             AND NOT EXISTS (SELECT 1 FROM trials w WHERE w.problem = t.problem AND w.device = t.device \
+               AND w.generator = t.generator AND w.plan = t.plan AND w.state IN ('wrong', 'hung') AND w.id > t.id) \
+             ORDER BY t.time_kind = 'modelled', t.time_us, t.id LIMIT 1"
+        );
+        let connection = self.lock();
+        let run = |c: &Connection| {
+            c.prepare_cached(&sql)?
+                .query_row(params![problem.text(), device.name, device.fingerprint, generator], |r| read_trial(r, 0))
+                .optional()
+        };
+        run(&connection).map_err(|e| self.err(e))
+    }
+
+    /// The best verified plans of the `count` recorded problems nearest to this one, nearest first: one per recorded
+    /// problem and device. The problem itself takes part. Other devices and generator versions count as further away.
+    ///
+    /// # Errors
+    /// As [`Records::add`].
+    pub fn nearest(
+        &self,
+        problem: &ProblemKey,
+        device: &DeviceKey,
+        generator: &str,
+        count: usize,
+    ) -> Result<Vec<Near>, RecordsError> {
+        let mut near = Vec::new();
+        let mut keys: HashMap<i64, Option<f64>> = HashMap::new();
+        let connection = self.lock();
+        let mut run = |c: &Connection| -> rusqlite::Result<()> {
+            let mut statement = c.prepare_cached(
+                "SELECT t.problem, p.key, p.name, d.name, d.fingerprint, t.generator, t.plan, t.time_us, MIN(t.time_us) \
+                 FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
+                 WHERE t.state = 'ok' AND t.verified GROUP BY t.problem, t.device, t.generator, t.time_kind",
+            )?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                let id = row.get(0)?;
+                let known = match keys.get(&id) {
+                    Some(known) => *known,
+                    None => {
+                        let text: String = row.get(1)?;
+                        let d = ProblemKey::parse(&text).ok().and_then(|other| distance(problem, &other));
+                        keys.insert(id, d);
+                        d
+                    }
+                };
+                let Some(mut d) = known else { continue };
+                let there = DeviceKey { name: row.get(3)?, fingerprint: row.get(4)? };
+                if there.name != device.name {
+                    d += 2.0;
+                } else if there.fingerprint != device.fingerprint {
+                    d += 0.1;
+                }
+                if row.get::<_, String>(5)? != generator {
+                    d += 0.1;
+                }
+                near.push(Near { distance: d, problem: row.get(2)?, device: there, plan: row.get(6)?, time_us: row.get(7)? });
+            }
+            Ok(())
+        };
+        run(&connection).map_err(|e| self.err(e))?;
+        near.sort_by(|x, y| x.distance.total_cmp(&y.distance).then(x.time_us.total_cmp(&y.time_us)));
+        near.truncate(count);
+        Ok(near)
+    }
+
+    /// Records that pass a filter, oldest first.
+    ///
+    /// # Errors
+    /// As [`Records::add`].
+    pub fn list(&self, filter: &Filter) -> Result<Vec<Record>, RecordsError> {
+        let mut records = Vec::new();
+        self.each(filter, |r| {
+            records.push(r);
+            Ok(())
+        })?;
+        Ok(records)
+    }
+
+    /// Calls a function for each record that passes a filter, oldest first.
+    fn each(&self, filter: &Filter, mut visit: impl FnMut(Record) -> Result<(), RecordsError>) -> Result<(), RecordsError> {
+        let mut failed = Ok(());
+        let sql = format!(
+            "SELECT p.key, p.name, d.name, d.fingerprint, t.generator, {TRIAL_COLUMNS} \
+             FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device ORDER BY t.id"
+        );
+        let connection = self.lock();
+        let mut run = |c: &Connection| -> rusqlite::Result<()> {
+            let mut statement = c.prepare(&sql)?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                let text: String = row.get(0)?;
+                let problem = match ProblemKey::parse(&text) {
+                    Ok(problem) => problem,
+                    Err(reason) => {
+                        let path = self.path.clone();
+                        failed = Err(RecordsError::Damaged { path, reason: format!("a problem key is malformed: {reason}") });
+                        break;
+                    }
+                };
+                let record = Record {
+                    problem,
+                    name: row.get(1)?,
+                    device: DeviceKey { name: row.get(2)?, fingerprint: row.get(3)? },
+                    generator: row.get(4)?,
+                    trial: read_trial(row, 5)?,
+                };
+                if filter.passes(&record) {
+                    failed = visit(record);
+                    if failed.is_err() {
+                        break;
+                    }
+                }
+            }
+            Ok(())
+        };
+        run(&connection).map_err(|e| self.err(e))?;
+        failed
+    }
+}
+
+const TRIAL_COLUMNS: &str = "t.plan, t.state, t.time_us, t.time_kind, t.verified, t.max_error, t.reason, t.at";
+
+fn read_trial(row: &Row<'_>, first: usize) -> rusqlite::Result<Trial> {
+    Ok(Trial {
+        plan: row.get(first)?,
+        state: row.get(first + 1)?,
+        time_us: row.get(first + 2)?,
+        time_kind: row.get(first + 3)?,
+        verified: row.get(first + 4)?,
+        max_error: row.get(first + 5)?,
+        reason: row.get(first + 6)?,
+        at: row.get(first + 7)?,
+    })
+}
+
+fn problem_id(c: &Connection, problem: &ProblemKey, name: &str) -> rusqlite::Result<i64> {
+    let key = problem.text();
+    c.prepare_cached("INSERT INTO problems(key, name) VALUES (?1, ?2) ON CONFLICT(key) DO NOTHING")?
+        .execute(params![key, name])?;
+    c.prepare_cached("SELECT id FROM problems WHERE key = ?1")?.query_row(params![key], |r| r.get(0))
+}
+
+fn device_id(c: &Connection, device: &DeviceKey) -> rusqlite::Result<i64> {
+    c.prepare_cached("INSERT INTO devices(name, fingerprint) VALUES (?1, ?2) ON CONFLICT(name, fingerprint) DO NOTHING")?
+        .execute(params![device.name, device.fingerprint])?;
+    c.prepare_cached("SELECT id FROM devices WHERE name = ?1 AND fingerprint = ?2")?
+        .query_row(params![device.name, device.fingerprint], |r| r.get(0))
+}
+
+/// Inserts a trial; false if the very same trial is already there.
+fn insert_trial(c: &Connection, problem: i64, device: i64, generator: &str, t: &Trial) -> rusqlite::Result<bool> {
+    let finite = |v: Option<f64>| v.filter(|v| v.is_finite());
+    let rows = c
+        .prepare_cached(
+            "INSERT INTO trials(problem, device, generator, plan, state, time_us, time_kind, verified, max_error, reason, at) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT(problem, device, generator, plan, at) DO NOTHING",
+        )?
+        .execute(params![
+            problem,
+            device,
+            generator,
+            t.plan,
+            t.state,
+            finite(t.time_us),
+            t.time_kind,
+            t.verified,
+            finite(t.max_error),
+            t.reason,
+            t.at
+        ])?;
+    Ok(rows == 1)
+}
+
+#[cfg(test)]
+mod tests;

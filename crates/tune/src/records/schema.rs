@@ -1,0 +1,166 @@
+//! The SQLite schema, and opening a file without ever harming one that is not ours.
+
+use super::RecordsError;
+use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+/// `twrc` in ASCII: marks a SQLite file as ours (bytes 68..72 of its header).
+const APPLICATION_ID: u32 = 0x7477_7263;
+
+/// Version of the tables below (bytes 60..64 of the header).
+pub(super) const VERSION: u32 = 1;
+
+/// How long a statement waits for another process's transaction.
+const BUSY: Duration = Duration::from_secs(20);
+
+const TABLES: &str = "
+CREATE TABLE problems(
+  id INTEGER PRIMARY KEY,
+  key TEXT NOT NULL UNIQUE,
+  name TEXT NOT NULL
+) STRICT;
+CREATE TABLE devices(
+  id INTEGER PRIMARY KEY,
+  name TEXT NOT NULL,
+  fingerprint TEXT NOT NULL,
+  UNIQUE(name, fingerprint)
+) STRICT;
+CREATE TABLE trials(
+  id INTEGER PRIMARY KEY,
+  problem INTEGER NOT NULL REFERENCES problems(id),
+  device INTEGER NOT NULL REFERENCES devices(id),
+  generator TEXT NOT NULL,
+  plan TEXT NOT NULL,
+  state TEXT NOT NULL CHECK (state IN ('ok', 'refused', 'failed', 'wrong', 'hung')),
+  time_us REAL,
+  time_kind TEXT CHECK (time_kind IN ('measured', 'modelled')),
+  verified INTEGER NOT NULL,
+  max_error REAL,
+  reason TEXT,
+  at INTEGER NOT NULL,
+  CHECK ((time_us IS NULL) = (time_kind IS NULL)),
+  CHECK ((state = 'ok') = (time_us IS NOT NULL)),
+  UNIQUE(problem, device, generator, plan, at)
+) STRICT;
+CREATE TABLE inflight(
+  problem INTEGER NOT NULL REFERENCES problems(id),
+  device INTEGER NOT NULL REFERENCES devices(id),
+  generator TEXT NOT NULL,
+  plan TEXT NOT NULL,
+  pid INTEGER NOT NULL,
+  PRIMARY KEY(problem, device, generator, plan)
+) STRICT;
+";
+
+/// Turns SQLite's errors into ours, by what the user can do about them.
+pub(super) fn classify(path: &Path, e: rusqlite::Error) -> RecordsError {
+    let path = path.to_path_buf();
+    match e.sqlite_error_code() {
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => RecordsError::Damaged { path, reason: e.to_string() },
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+            RecordsError::Io { path, reason: format!("another process has held the file for more than {BUSY:?}: {e}") }
+        }
+        Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::CannotOpen | ErrorCode::ReadOnly) => {
+            RecordsError::Io { path, reason: e.to_string() }
+        }
+        // A missing table or column, a value of another type: the header is ours, the content is not.
+        _ => RecordsError::Damaged { path, reason: e.to_string() },
+    }
+}
+
+/// Opens or creates a records file.
+pub(super) fn open(path: &Path) -> Result<Connection, RecordsError> {
+    let io = |e: std::io::Error| RecordsError::Io { path: path.to_path_buf(), reason: e.to_string() };
+    if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(io)?;
+    }
+    match File::open(path) {
+        Ok(mut file) => check_header(path, &mut file)?,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+        Err(e) => return Err(io(e)),
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(|e| classify(path, e))?;
+    prepare(&mut connection).map_err(|e| classify(path, e))?;
+    check_content(path, &connection)?;
+    // The schema is committed in the main file before the log exists, so that the header check above always sees it.
+    let log = |c: &Connection| -> rusqlite::Result<()> {
+        c.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+        c.pragma_update(None, "synchronous", "NORMAL")
+    };
+    log(&connection).map_err(|e| classify(path, e))?;
+    Ok(connection)
+}
+
+/// Records in memory.
+pub(super) fn in_memory() -> rusqlite::Result<Connection> {
+    let mut connection = Connection::open_in_memory()?;
+    prepare(&mut connection)?;
+    Ok(connection)
+}
+
+/// Reads the file's header without SQLite: a foreign file is not even opened as a database.
+fn check_header(path: &Path, file: &mut File) -> Result<(), RecordsError> {
+    let foreign = |reason: &str| RecordsError::Foreign { path: path.to_path_buf(), reason: reason.into() };
+    let io = |e: std::io::Error| RecordsError::Io { path: path.to_path_buf(), reason: e.to_string() };
+    if !file.metadata().map_err(io)?.is_file() {
+        return Err(foreign("not a plain file"));
+    }
+    let mut header = Vec::with_capacity(100);
+    file.take(100).read_to_end(&mut header).map_err(io)?;
+    if header.is_empty() {
+        return Ok(());
+    }
+    if !header.starts_with(b"SQLite format 3\0") {
+        return Err(foreign("no SQLite database"));
+    }
+    let word = |at: usize| header.get(at..at + 4).and_then(|b| b.try_into().ok()).map(u32::from_be_bytes);
+    let (Some(version), Some(application)) = (word(60), word(68)) else {
+        return Err(RecordsError::Damaged { path: path.to_path_buf(), reason: "the file ends within its header".into() });
+    };
+    if application != APPLICATION_ID {
+        return Err(foreign("a SQLite database of another program"));
+    }
+    if version > VERSION {
+        return Err(RecordsError::Newer { path: path.to_path_buf(), found: version, known: VERSION });
+    }
+    Ok(())
+}
+
+/// Creates the tables in an empty database. Two processes that do so at once take turns.
+fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(BUSY)?;
+    connection.pragma_update(None, "foreign_keys", true)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    let is_empty = |c: &Connection| c.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |r| r.get::<_, bool>(0));
+    if is_empty(connection)? {
+        let t = connection.transaction_with_behavior(TransactionBehavior::Exclusive)?;
+        if is_empty(&t)? {
+            t.execute_batch(TABLES)?;
+            t.pragma_update(None, "application_id", APPLICATION_ID)?;
+            t.pragma_update(None, "user_version", VERSION)?;
+        }
+        t.commit()?;
+    }
+    Ok(())
+}
+
+/// Asks SQLite whether the file is whole, and whether the tables are the ones this version writes.
+fn check_content(path: &Path, connection: &Connection) -> Result<(), RecordsError> {
+    let verdict: String = connection.query_row("PRAGMA quick_check(1)", [], |r| r.get(0)).map_err(|e| classify(path, e))?;
+    if verdict != "ok" {
+        return Err(RecordsError::Damaged { path: path.to_path_buf(), reason: verdict });
+    }
+    for probe in [
+        "SELECT id, key, name FROM problems LIMIT 0",
+        "SELECT id, name, fingerprint FROM devices LIMIT 0",
+        "SELECT id, problem, device, generator, plan, state, time_us, time_kind, verified, max_error, reason, at FROM trials LIMIT 0",
+        "SELECT problem, device, generator, plan, pid FROM inflight LIMIT 0",
+    ] {
+        connection.prepare(probe).map_err(|e| classify(path, e))?;
+    }
+    Ok(())
+}

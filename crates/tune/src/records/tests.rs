@@ -1,0 +1,203 @@
+//! Records: round trips, refusals, recovery and nearness.
+
+use super::*;
+use crate::key::tests::gemm;
+use std::io::Write as _;
+use tilewright_ir::Scalar;
+
+const GENERATOR: &str = "0.1.0";
+
+fn device() -> DeviceKey {
+    DeviceKey { name: "Test GPU".into(), fingerprint: "driver 1".into() }
+}
+
+fn timed(plan: &str, us: f64, at: i64) -> Trial {
+    Trial { verified: true, max_error: Some(1e-7), at, ..Trial::timed(plan, us, TimeKind::Measured) }
+}
+
+fn filled(records: &Records) {
+    let key = gemm(64, 64, 64, Scalar::F32);
+    records.add(&key, "gemm 64", &device(), GENERATOR, &timed("slow", 9.0, 1)).unwrap();
+    records.add(&key, "gemm 64", &device(), GENERATOR, &timed("fast", 5.0, 2)).unwrap();
+    let wrong = Trial { at: 3, max_error: Some(0.5), ..Trial::unmeasured("wrong", State::Wrong, "error 0.5") };
+    records.add(&key, "gemm 64", &device(), GENERATOR, &wrong).unwrap();
+    let unverified = Trial { at: 4, ..Trial::timed("unverified", 1.0, TimeKind::Measured) };
+    records.add(&key, "gemm 64", &device(), GENERATOR, &unverified).unwrap();
+    let big = gemm(4096, 4096, 4096, Scalar::F32);
+    records.add(&big, "gemm 4096", &device(), GENERATOR, &timed("big", 2000.0, 5)).unwrap();
+}
+
+#[test]
+fn the_best_is_the_fastest_verified_and_survives_reopening() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("deep/records.db");
+    filled(&Records::open(&path).unwrap());
+    let records = Records::open(&path).unwrap();
+    let key = gemm(64, 64, 64, Scalar::F32);
+    assert_eq!(records.best(&key, &device(), GENERATOR).unwrap().unwrap().plan, "fast");
+    assert_eq!(records.trials(&key, &device(), GENERATOR).unwrap().len(), 4);
+    assert_eq!(records.best(&key, &device(), "0.2.0").unwrap(), None);
+    let newer = DeviceKey { fingerprint: "driver 2".into(), ..device() };
+    assert_eq!(records.best(&key, &newer, GENERATOR).unwrap(), None);
+    assert_eq!(records.best(&ProblemKey { deterministic: false, ..key }, &device(), GENERATOR).unwrap(), None);
+}
+
+#[test]
+fn a_plan_found_wrong_later_is_not_the_best() {
+    let records = Records::in_memory().unwrap();
+    filled(&records);
+    let key = gemm(64, 64, 64, Scalar::F32);
+    records.add(&key, "", &device(), GENERATOR, &Trial::unmeasured("fast", State::Wrong, "a race")).unwrap();
+    assert_eq!(records.best(&key, &device(), GENERATOR).unwrap().unwrap().plan, "slow");
+}
+
+#[test]
+fn measured_wins_over_modelled() {
+    let records = Records::in_memory().unwrap();
+    let key = gemm(64, 64, 64, Scalar::F32);
+    let modelled = Trial { verified: true, ..Trial::timed("dream", 0.1, TimeKind::Modelled) };
+    records.add(&key, "", &device(), GENERATOR, &modelled).unwrap();
+    assert_eq!(records.best(&key, &device(), GENERATOR).unwrap().unwrap().plan, "dream");
+    records.add(&key, "", &device(), GENERATOR, &timed("real", 5.0, 1)).unwrap();
+    assert_eq!(records.best(&key, &device(), GENERATOR).unwrap().unwrap().plan, "real");
+}
+
+#[test]
+fn nearest_orders_by_distance_and_device() {
+    let records = Records::in_memory().unwrap();
+    filled(&records);
+    let other = DeviceKey { name: "Other GPU".into(), ..device() };
+    records.add(&gemm(2048, 2048, 2048, Scalar::F32), "gemm 2048", &other, GENERATOR, &timed("foreign", 1.0, 9)).unwrap();
+    let near = records.nearest(&gemm(2048, 2048, 2048, Scalar::F32), &device(), GENERATOR, 10).unwrap();
+    let plans: Vec<&str> = near.iter().map(|n| n.plan.as_str()).collect();
+    assert_eq!(plans, ["foreign", "big", "fast"]);
+    assert_eq!(near[0].distance, 2.0);
+    assert_eq!(records.nearest(&gemm(64, 64, 64, Scalar::F32), &device(), GENERATOR, 1).unwrap()[0].plan, "fast");
+}
+
+#[test]
+fn lines_round_trip_and_import_is_idempotent() {
+    let (from, to) = (Records::in_memory().unwrap(), Records::in_memory().unwrap());
+    filled(&from);
+    let mut text = Vec::new();
+    assert_eq!(from.export(&Filter::default(), &mut text).unwrap(), 5);
+    assert_eq!(to.import(&mut &text[..], "lines").unwrap(), 5);
+    assert_eq!(to.import(&mut &text[..], "lines").unwrap(), 0);
+    let mut again = Vec::new();
+    to.export(&Filter::default(), &mut again).unwrap();
+    assert_eq!(text, again);
+    assert_eq!(from.list(&Filter::default()).unwrap(), to.list(&Filter::default()).unwrap());
+    let best = Filter { problem: Some("64".into()), verified: true, ..Filter::default() };
+    assert_eq!(to.list(&best).unwrap().len(), 2);
+}
+
+#[test]
+fn import_names_the_line_and_imports_nothing() {
+    let records = Records::in_memory().unwrap();
+    filled(&records);
+    let mut text = Vec::new();
+    records.export(&Filter::default(), &mut text).unwrap();
+    let good = String::from_utf8(text).unwrap();
+    let first = good.lines().next().unwrap();
+    let bad = [
+        ("{", "no JSON object"),
+        ("[1]", "no JSON object"),
+        ("{\"a\":1}", "`tilewright`"),
+        (&first.replace("\"tilewright\":1", "\"tilewright\":7"), "format 7"),
+        (&first.replace("\"state\":\"ok\"", "\"state\":\"fine\""), "fine"),
+        (&first.replace("\"time_us\":9.0", "\"time_us\":-9.0"), "time_us -9"),
+        (&first.replace("\"time_us\":9.0", "\"time_us\":null"), "stand together"),
+        (&first.replace("\"state\":\"ok\"", "\"state\":\"wrong\""), "no time_us"),
+        (&first.replace("\"m\":64", "\"m\":0"), "extent m"),
+        (&first.replace("\"plan\":\"slow\"", "\"plan\":\"slow\",\"x\":1"), "x"),
+    ];
+    for (line, want) in bad {
+        let target = Records::in_memory().unwrap();
+        let text = format!("{first}\n\n{line}\n");
+        let e = target.import(&mut text.as_bytes(), "my.jsonl").unwrap_err();
+        let message = e.to_string();
+        assert!(message.starts_with("my.jsonl, line 3: ") && message.contains(want), "{message}");
+        assert!(target.list(&Filter::default()).unwrap().is_empty());
+    }
+}
+
+#[test]
+fn foreign_and_damaged_files_are_refused_and_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let refuse = |name: &str, content: &[u8]| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        let e = Records::open(&path).unwrap_err();
+        assert!(e.to_string().contains(name), "{e}");
+        assert_eq!(std::fs::read(&path).unwrap(), content, "{name} was changed");
+        e
+    };
+    assert!(matches!(refuse("notes.txt", b"dear diary"), RecordsError::Foreign { .. }));
+    assert!(matches!(refuse("short.db", b"SQLite format 3\0"), RecordsError::Damaged { .. }));
+
+    let other = folder.path().join("other.db");
+    let c = Connection::open(&other).unwrap();
+    c.execute_batch("CREATE TABLE t(x)").unwrap();
+    drop(c);
+    assert!(matches!(refuse("other2.db", &std::fs::read(&other).unwrap()), RecordsError::Foreign { .. }));
+
+    let ours = folder.path().join("ours.db");
+    let records = Records::open(&ours).unwrap();
+    for at in 0..400 {
+        records.add(&gemm(64, 64, 64, Scalar::F32), "", &device(), GENERATOR, &timed("p", 1.0, at)).unwrap();
+    }
+    drop(records);
+    let whole = std::fs::read(&ours).unwrap();
+    assert!(whole.len() > 4 * 4096);
+    assert!(matches!(refuse("cut.db", &whole[..whole.len() / 2]), RecordsError::Damaged { .. }));
+    let mut garbled = whole.clone();
+    garbled[4096..3 * 4096].fill(0xa5);
+    assert!(matches!(refuse("garbled.db", &garbled), RecordsError::Damaged { .. }));
+    let mut newer = whole.clone();
+    newer[60..64].copy_from_slice(&99u32.to_be_bytes());
+    assert!(matches!(refuse("newer.db", &newer), RecordsError::Newer { found: 99, .. }));
+    assert!(matches!(Records::open(folder.path()).unwrap_err(), RecordsError::Foreign { .. }));
+    let mut empty = std::fs::File::create(folder.path().join("empty.db")).unwrap();
+    empty.flush().unwrap();
+    assert!(Records::open(folder.path().join("empty.db")).is_ok());
+}
+
+#[test]
+fn a_mark_left_by_a_dead_process_becomes_a_hung_trial() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.db");
+    let records = Records::open(&path).unwrap();
+    let key = gemm(64, 64, 64, Scalar::F32);
+    for plan in ["alive", "done", "dead", "cancelled"] {
+        records.begin(&key, "", &device(), GENERATOR, plan).unwrap();
+    }
+    records.add(&key, "", &device(), GENERATOR, &timed("done", 1.0, 1)).unwrap();
+    records.abandon(&key, &device(), GENERATOR, "cancelled").unwrap();
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let gone = child.id();
+    child.wait().unwrap();
+    records.lock().execute("UPDATE inflight SET pid = ?1 WHERE plan IN ('dead', 'done', 'cancelled')", [gone]).unwrap();
+    assert_eq!(Records::open(&path).unwrap().recover().unwrap(), 1);
+    let trials = records.trials(&key, &device(), GENERATOR).unwrap();
+    let states: Vec<(&str, State)> = trials.iter().map(|t| (t.plan.as_str(), t.state)).collect();
+    assert_eq!(states, [("done", State::Ok), ("dead", State::Hung)]);
+}
+
+#[test]
+fn two_connections_write_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.db");
+    let key = gemm(64, 64, 64, Scalar::F32);
+    std::thread::scope(|s| {
+        for writer in 0..4 {
+            let (path, key) = (&path, &key);
+            s.spawn(move || {
+                let records = Records::open(path).unwrap();
+                for at in 0..50 {
+                    records.add(key, "", &device(), GENERATOR, &timed(&format!("w{writer}"), 1.0, at)).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(Records::open(&path).unwrap().trials(&key, &device(), GENERATOR).unwrap().len(), 200);
+}

@@ -1,0 +1,238 @@
+//! The values records hold: what was tried where, and how it went.
+
+use crate::key::ProblemKey;
+use rusqlite::ToSql;
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
+use serde::{Deserialize, Serialize};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How a trial ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// It ran and has a time.
+    Ok,
+    /// The plan does not apply to the problem or does not fit the device.
+    Refused,
+    /// Generating, compiling or launching failed.
+    Failed,
+    /// It ran and the result was wrong.
+    Wrong,
+    /// It did not end, or took its process down.
+    Hung,
+}
+
+/// Where a time comes from. The two are never mixed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TimeKind {
+    /// From the device's clock.
+    Measured,
+    /// From the cost model.
+    Modelled,
+}
+
+impl State {
+    /// The word in records: `ok`, `refused`, `failed`, `wrong`, `hung`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            State::Ok => "ok",
+            State::Refused => "refused",
+            State::Failed => "failed",
+            State::Wrong => "wrong",
+            State::Hung => "hung",
+        }
+    }
+}
+
+impl TimeKind {
+    /// The word in records: `measured` or `modelled`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            TimeKind::Measured => "measured",
+            TimeKind::Modelled => "modelled",
+        }
+    }
+}
+
+impl ToSql for State {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.name().into())
+    }
+}
+
+impl FromSql for State {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let name = value.as_str()?;
+        let all = [State::Ok, State::Refused, State::Failed, State::Wrong, State::Hung];
+        all.into_iter().find(|s| s.name() == name).ok_or(FromSqlError::InvalidType)
+    }
+}
+
+impl ToSql for TimeKind {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.name().into())
+    }
+}
+
+impl FromSql for TimeKind {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let name = value.as_str()?;
+        let all = [TimeKind::Measured, TimeKind::Modelled];
+        all.into_iter().find(|k| k.name() == name).ok_or(FromSqlError::InvalidType)
+    }
+}
+
+/// One plan tried once.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Trial {
+    /// The plan's text form.
+    pub plan: String,
+    /// How it ended.
+    pub state: State,
+    /// Microseconds of all kernels of the program; present exactly when `state` is ok.
+    pub time_us: Option<f64>,
+    /// Where the time comes from; present exactly when there is one.
+    pub time_kind: Option<TimeKind>,
+    /// The result was compared with the reference and found right.
+    pub verified: bool,
+    /// Largest error found, relative to `|alpha| |A||B| + |beta||C|`; absent where nothing was compared or the error was
+    /// not finite.
+    pub max_error: Option<f64>,
+    /// Why it did not end well.
+    pub reason: Option<String>,
+    /// When, in milliseconds since 1970-01-01 UTC.
+    pub at: i64,
+}
+
+impl Trial {
+    /// A trial that has a time, now.
+    pub fn timed(plan: &str, time_us: f64, kind: TimeKind) -> Trial {
+        Trial {
+            plan: plan.into(),
+            state: State::Ok,
+            time_us: Some(time_us),
+            time_kind: Some(kind),
+            verified: false,
+            max_error: None,
+            reason: None,
+            at: now_ms(),
+        }
+    }
+
+    /// A trial that ended without a time, now.
+    pub fn unmeasured(plan: &str, state: State, reason: &str) -> Trial {
+        Trial {
+            plan: plan.into(),
+            state,
+            time_us: None,
+            time_kind: None,
+            verified: false,
+            max_error: None,
+            reason: Some(reason.into()),
+            at: now_ms(),
+        }
+    }
+
+    /// Checks what the types do not say.
+    ///
+    /// # Errors
+    /// What is inconsistent, as text.
+    pub fn check(&self) -> Result<(), String> {
+        if self.plan.trim().is_empty() {
+            return Err("the plan is empty".into());
+        }
+        if self.time_us.is_some() != self.time_kind.is_some() {
+            return Err("time_us and time_kind must stand together".into());
+        }
+        match (self.state, self.time_us) {
+            (State::Ok, None) => return Err("a trial of state ok needs time_us".into()),
+            (State::Ok, Some(t)) if !(t.is_finite() && t > 0.0) => return Err(format!("time_us {t} is no positive number")),
+            (State::Ok, Some(_)) | (_, None) => {}
+            (state, Some(_)) => return Err(format!("a trial of state {} has no time_us", state.name())),
+        }
+        if self.verified && self.state != State::Ok {
+            return Err(format!("a trial of state {} cannot be verified", self.state.name()));
+        }
+        if self.max_error.is_some_and(|e| !(e.is_finite() && e >= 0.0)) {
+            return Err("max_error is no number of at least 0".into());
+        }
+        Ok(())
+    }
+}
+
+/// A device as records know it: same key, same times.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeviceKey {
+    /// The vendor's name of the device and how it is spoken to.
+    pub name: String,
+    /// Driver and compiler versions.
+    pub fingerprint: String,
+}
+
+/// One line of the records.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// What was to be computed.
+    pub problem: ProblemKey,
+    /// The problem in the user's words.
+    pub name: String,
+    /// Where it ran.
+    pub device: DeviceKey,
+    /// Version of the generator that made the kernels.
+    pub generator: String,
+    /// What happened.
+    pub trial: Trial,
+}
+
+/// A plan that served a near problem.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Near {
+    /// [`crate::key::distance`], plus what other devices and generator versions add.
+    pub distance: f64,
+    /// The recorded problem in the user's words.
+    pub problem: String,
+    /// Where it was tuned.
+    pub device: DeviceKey,
+    /// Its best plan's text form.
+    pub plan: String,
+    /// That plan's time there, in microseconds.
+    pub time_us: f64,
+}
+
+/// Which records are meant. Empty means all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Filter {
+    /// Part of the problem's name.
+    pub problem: Option<String>,
+    /// Part of the device's name.
+    pub device: Option<String>,
+    /// How the trial ended.
+    pub state: Option<State>,
+    /// Verified trials only.
+    pub verified: bool,
+}
+
+impl Filter {
+    /// True if a record is meant.
+    pub fn passes(&self, record: &Record) -> bool {
+        self.problem.as_ref().is_none_or(|p| record.name.contains(p.as_str()))
+            && self.device.as_ref().is_none_or(|d| record.device.name.contains(d.as_str()))
+            && self.state.is_none_or(|s| record.trial.state == s)
+            && (!self.verified || record.trial.verified)
+    }
+}
+
+/// Milliseconds since 1970-01-01 UTC.
+pub(crate) fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// True if a process of this id may still run. Where that cannot be asked, only our own id counts as running.
+pub(crate) fn is_alive(pid: u32) -> bool {
+    let proc = std::path::Path::new("/proc");
+    pid == std::process::id() || (proc.join("self").exists() && proc.join(pid.to_string()).exists())
+}
