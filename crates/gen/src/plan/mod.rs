@@ -1,4 +1,24 @@
 //! Plans: hyperparameters, their grammar, what they mean for a contraction, and whether they fit a device.
+//!
+//! Three questions, three answers: a text is *parsed* ([`Plan::parse`]), a plan is *derivable* for a contraction
+//! ([`derive`](fn@derive)), a derived plan *fits* a device ([`fits`](fn@fits)).
 
+pub mod derive;
+pub mod fits;
+pub mod grammar;
+mod grammar_error;
+mod grid;
+pub mod keys;
+mod refusal;
+mod registry;
 pub mod spec;
+mod value;
+
+pub use derive::{Env, derive};
+pub use fits::{Footprint, fits};
+pub use grammar_error::{GrammarError, Problem};
+pub use grid::{load_tile, thread_grid};
+pub use keys::{Chiral, Common, Key, KeyInfo, Legal, Part, System};
+pub use refusal::Refusal;
 pub use spec::*;
+pub use value::{Constraint, Plan};

@@ -1,0 +1,210 @@
+//! The text form of plans and constraints: MIOpenGEMM's grammar, with values checked and repetitions refused.
+//!
+//! ```text
+//! text := part ("__" part)*                       concatenated form, what is printed
+//!       | {{{"sub", "sub", "sub"}}}               A, B, C as MIOpenGEMM prints them; braces and quotes may be left out
+//! part := ("A" | "B" | "C") "_" sub
+//! sub  := KEY DIGITS ("_" KEY DIGITS)*
+//! ```
+//! A full plan names all 27 keys of MIOpenGEMM in any order; other keys have their defaults where they are left out, and
+//! are printed only where they differ from them. A constraint names any of the keys, `""` none.
+
+use super::grammar_error::{GrammarError, Problem};
+use super::keys::{Key, Part};
+use super::value::{Constraint, Plan};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+impl Plan {
+    /// Reads a full plan.
+    pub fn parse(text: &str) -> Result<Plan, GrammarError> {
+        let values = read(text)?;
+        let missing: Vec<Key> = Key::all().filter(|k| k.info().is_classic() && !values.contains_key(k)).collect();
+        if !missing.is_empty() {
+            return Err(GrammarError::new(text, 0, text.trim().len(), Problem::MissingKeys(missing)));
+        }
+        Ok(values.into_iter().fold(Plan::default(), |plan, (key, value)| plan.with(key, value)))
+    }
+    /// The three quoted parts, as MIOpenGEMM prints them for its C++ sources.
+    pub fn quoted(&self) -> String {
+        let [a, b, c] = Part::ALL.map(|part| sub(&printed(self, part)));
+        format!("\"{a}\", \"{b}\", \"{c}\"")
+    }
+}
+
+impl Constraint {
+    /// Reads a partial plan; `""` demands nothing.
+    pub fn parse(text: &str) -> Result<Constraint, GrammarError> {
+        let mut constraint = Constraint::none();
+        for (key, value) in read(text)? {
+            constraint.pin(key, value);
+        }
+        Ok(constraint)
+    }
+}
+
+/// A part's keys and values to print: MIOpenGEMM's keys always, others where they differ from their default.
+fn printed(plan: &Plan, part: Part) -> Vec<(Key, u32)> {
+    let shown = |k: &Key| k.info().is_classic() || plan.get(*k) != k.info().default;
+    part.keys().into_iter().filter(shown).map(|k| (k, plan.get(k))).collect()
+}
+
+fn sub(values: &[(Key, u32)]) -> String {
+    let tokens: Vec<String> = values.iter().map(|(k, v)| format!("{}{v}", k.name())).collect();
+    tokens.join("_")
+}
+
+/// The concatenated form, keys in registry order.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c] = Part::ALL.map(|part| sub(&printed(self, part)));
+        write!(f, "A_{a}__B_{b}__C_{c}")
+    }
+}
+
+/// The concatenated form, keys in registry order, parts without demands left out.
+impl fmt::Display for Constraint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = Part::ALL.map(|part| (part, self.iter().filter(|(k, _)| k.part() == part).collect::<Vec<_>>()));
+        let shown: Vec<String> =
+            parts.iter().filter(|(_, v)| !v.is_empty()).map(|(part, v)| format!("{}_{}", part.name(), sub(v))).collect();
+        f.write_str(&shown.join("__"))
+    }
+}
+
+impl FromStr for Plan {
+    type Err = GrammarError;
+    fn from_str(text: &str) -> Result<Plan, GrammarError> {
+        Plan::parse(text)
+    }
+}
+
+impl FromStr for Constraint {
+    type Err = GrammarError;
+    fn from_str(text: &str) -> Result<Constraint, GrammarError> {
+        Constraint::parse(text)
+    }
+}
+
+impl TryFrom<String> for Plan {
+    type Error = GrammarError;
+    fn try_from(text: String) -> Result<Plan, GrammarError> {
+        Plan::parse(&text)
+    }
+}
+
+impl TryFrom<String> for Constraint {
+    type Error = GrammarError;
+    fn try_from(text: String) -> Result<Constraint, GrammarError> {
+        Constraint::parse(&text)
+    }
+}
+
+impl From<Plan> for String {
+    fn from(plan: Plan) -> String {
+        plan.to_string()
+    }
+}
+
+impl From<Constraint> for String {
+    fn from(constraint: Constraint) -> String {
+        constraint.to_string()
+    }
+}
+
+/// Reads either form; every key at most once.
+fn read(text: &str) -> Result<BTreeMap<Key, u32>, GrammarError> {
+    let mut values = BTreeMap::new();
+    if text.contains([',', '"', '{', '}']) {
+        for (part, at, sub) in three_subs(text)? {
+            if !sub.is_empty() {
+                read_sub(text, part, at, sub, &mut values)?;
+            }
+        }
+        return Ok(values);
+    }
+    let start = text.len() - text.trim_start().len();
+    let body = text.trim();
+    if body.is_empty() {
+        return Ok(values);
+    }
+    let mut seen = Vec::new();
+    let mut at = start;
+    for piece in body.split("__") {
+        let fail = |problem| Err(GrammarError::new(text, at, piece.len(), problem));
+        let (letter, sub) = piece.split_once('_').unwrap_or((piece, ""));
+        let Some(part) = Part::ALL.into_iter().find(|p| p.name() == letter) else {
+            return fail(if piece.is_empty() { Problem::EmptyToken } else { Problem::UnknownPart });
+        };
+        if sub.is_empty() {
+            return fail(Problem::EmptyPart(part));
+        }
+        if seen.contains(&part) {
+            return fail(Problem::RepeatedPart(part));
+        }
+        seen.push(part);
+        read_sub(text, part, at + letter.len() + 1, sub, &mut values)?;
+        at += piece.len() + 2;
+    }
+    Ok(values)
+}
+
+/// Splits `{{{"..", "..", ".."}}}` into its parts and where each starts.
+fn three_subs(text: &str) -> Result<Vec<(Part, usize, &str)>, GrammarError> {
+    let outside = |c: char| c.is_whitespace() || c == '{' || c == ';';
+    let body = text.trim_start_matches(outside);
+    let start = text.len() - body.len();
+    let body = body.trim_end_matches(|c: char| c.is_whitespace() || c == '}' || c == ';');
+    let pieces: Vec<&str> = body.split(',').collect();
+    if pieces.len() != 3 {
+        return Err(GrammarError::new(text, start, body.len(), Problem::PartCount(pieces.len())));
+    }
+    let mut subs = Vec::new();
+    let mut at = start;
+    for (part, piece) in Part::ALL.into_iter().zip(pieces) {
+        let begin = at + piece.len() - piece.trim_start().len();
+        let word = piece.trim();
+        let inner = match (word.strip_prefix('"'), word.ends_with('"')) {
+            (Some(rest), true) if !rest.is_empty() => (begin + 1, &rest[..rest.len() - 1]),
+            (None, false) => (begin, word),
+            _ => return Err(GrammarError::new(text, begin, word.len(), Problem::Quotes)),
+        };
+        if inner.1.contains(['"', '{', '}']) {
+            return Err(GrammarError::new(text, begin, word.len(), Problem::Quotes));
+        }
+        subs.push((part, inner.0, inner.1));
+        at += piece.len() + 1;
+    }
+    Ok(subs)
+}
+
+fn read_sub(text: &str, part: Part, start: usize, sub: &str, values: &mut BTreeMap<Key, u32>) -> Result<(), GrammarError> {
+    let mut at = start;
+    for token in sub.split('_') {
+        let (key, value) = read_token(part, token).map_err(|problem| GrammarError::new(text, at, token.len(), problem))?;
+        if values.insert(key, value).is_some() {
+            return Err(GrammarError::new(text, at, token.len(), Problem::RepeatedKey(key)));
+        }
+        at += token.len() + 1;
+    }
+    Ok(())
+}
+
+fn read_token(part: Part, token: &str) -> Result<(Key, u32), Problem> {
+    if token.is_empty() {
+        return Err(Problem::EmptyToken);
+    }
+    let letters = token.find(|c: char| !c.is_alphabetic()).unwrap_or(token.len());
+    let (name, digits) = token.split_at(letters);
+    let Some(key) = Key::named(part, name) else {
+        return Err(Problem::unknown(part, name));
+    };
+    if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(Problem::NotANumber(key));
+    }
+    match digits.parse::<u32>() {
+        Ok(value) if key.info().legal.contains(value) => Ok((key, value)),
+        _ => Err(Problem::OutOfRange(key)),
+    }
+}

@@ -1,0 +1,133 @@
+//! Why a text is not a plan, where, and what to write instead.
+
+use super::keys::{Key, Part};
+use std::fmt;
+
+/// What is wrong with a token.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// No part has such a key; the nearest of this part.
+    UnknownKey(Part, Option<Key>),
+    /// The key stands in another part.
+    WrongPart(Part, Key),
+    /// The key was given before.
+    RepeatedKey(Key),
+    /// The part was given before.
+    RepeatedPart(Part),
+    /// A full plan lacks these.
+    MissingKeys(Vec<Key>),
+    /// The value is not one of the key's.
+    OutOfRange(Key),
+    /// What follows the key is not digits only.
+    NotANumber(Key),
+    /// A part without keys.
+    EmptyPart(Part),
+    /// A part that is not A, B or C.
+    UnknownPart,
+    /// Nothing between two underscores.
+    EmptyToken,
+    /// A comma separated text has this many parts instead of three.
+    PartCount(usize),
+    /// Quotes or braces do not match.
+    Quotes,
+}
+
+/// A text that is not a plan or a constraint: names the token, where it stands, and the remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GrammarError {
+    /// The offending piece of the text.
+    pub token: String,
+    /// Its first byte within the text.
+    pub at: usize,
+    /// What is wrong with it.
+    pub problem: Problem,
+}
+
+impl GrammarError {
+    pub(super) fn new(text: &str, at: usize, len: usize, problem: Problem) -> GrammarError {
+        let token = text.get(at..at + len).unwrap_or(text).to_string();
+        GrammarError { token, at, problem }
+    }
+}
+
+impl Problem {
+    /// The reason why `name` is no key of `part`.
+    pub(super) fn unknown(part: Part, name: &str) -> Problem {
+        let elsewhere = [Part::C, Part::A].into_iter().filter(|p| *p != part).find_map(|p| Key::named(p, name));
+        match elsewhere {
+            Some(key) if Key::named(part, name).is_none() => Problem::WrongPart(part, key),
+            _ => Problem::UnknownKey(part, nearest(part, name)),
+        }
+    }
+}
+
+/// The key of a part whose name is most like a word; `None` where nothing is alike.
+fn nearest(part: Part, word: &str) -> Option<Key> {
+    let word = word.to_uppercase();
+    let scored = part.keys().into_iter().map(|k| (edit_distance(k.name(), &word), k));
+    scored.min().filter(|(d, _)| *d <= 2).map(|(_, k)| k)
+}
+
+/// Levenshtein's distance.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let substitute = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = substitute.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+impl fmt::Display for GrammarError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !matches!(self.problem, Problem::MissingKeys(_)) {
+            write!(f, "\"{}\" at character {}: ", self.token, self.at + 1)?;
+        }
+        match &self.problem {
+            Problem::UnknownKey(part, Some(near)) => {
+                write!(f, "part {} has no such key; did you mean {}?", part.name(), near.name())
+            }
+            Problem::UnknownKey(part, None) => {
+                let names: Vec<&str> = part.keys().into_iter().map(Key::name).collect();
+                write!(f, "part {} has no such key; its keys are {}", part.name(), names.join(" "))
+            }
+            Problem::WrongPart(part, key) => {
+                let right = if key.part() == Part::C { "part C" } else { "parts A and B" };
+                write!(f, "{} is a key of {right}, not of part {}", key.name(), part.name())
+            }
+            Problem::RepeatedKey(key) => write!(f, "{key} is given twice; keep one"),
+            Problem::RepeatedPart(part) => write!(f, "part {} is given twice; join both into one", part.name()),
+            Problem::MissingKeys(keys) => {
+                let names: Vec<String> = keys.iter().map(Key::to_string).collect();
+                write!(f, "not a full plan, missing keys: {}; add them, or use it as a constraint", names.join(" "))
+            }
+            Problem::OutOfRange(key) => write!(f, "the value of {key} must be {}", one_of(*key)),
+            Problem::NotANumber(key) => {
+                write!(f, "{} must be followed by digits only; its value is {}", key.name(), one_of(*key))
+            }
+            Problem::EmptyPart(part) => {
+                let p = part.name();
+                write!(f, "part {p} has no keys; a part is written {p}_KEYvalue_KEYvalue, with single underscores")
+            }
+            Problem::UnknownPart => f.write_str("a part starts with A_, B_ or C_, and parts are separated by __"),
+            Problem::EmptyToken => f.write_str("a key is missing here; keys are separated by one underscore, parts by two"),
+            Problem::PartCount(n) => write!(f, "{n} comma separated parts, where there must be three: A, B and C"),
+            Problem::Quotes => f.write_str("quotes or braces do not match; write {{{\"A keys\", \"B keys\", \"C keys\"}}}"),
+        }
+    }
+}
+
+impl std::error::Error for GrammarError {}
+
+fn one_of(key: Key) -> String {
+    match key.info().legal {
+        legal @ super::keys::Legal::OneOf(_) => format!("one of {legal}"),
+        legal => format!("{legal}"),
+    }
+}
