@@ -1,2 +1,6 @@
-//! Placeholder, filled below.
+//! x
+mod args;
+mod error;
+mod figures;
+mod values;
 fn main() {}

@@ -1,0 +1,542 @@
+//! The command line: every subcommand and option with its help. What the help says is the contract.
+
+use crate::values::{Budget, Pads, budget, bytes, extents, pads, positive, whole};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+const LONG_ABOUT: &str = "\
+tilewright turns a problem (a matrix product, a batch of them, a convolution) into the fastest GPU kernel it can find for
+your shape on your device: it generates the kernel, checks its results, measures it, remembers it and hands you the source.
+
+Without a GPU everything runs on the built-in device, an emulator: results are real, times are modelled and say so.";
+
+const EXAMPLES: &str = "\
+Examples:
+  A first tuned kernel, on whatever device there is:
+    tilewright tune gemm --m 1024 --n 1024 --k 1024 --budget 30s
+  A convolution, its plan explained in words and pictures:
+    tilewright explain conv --n 64 --c 64 --k 64 --size 56x56 --filter 3x3 --pad 1 --svg plan.svg
+  A stand-alone CUDA source file for it:
+    tilewright emit gemm --m 4096 --n 4096 --k 4096 --target cuda --arch sm_90a > kernel.cu
+  Many cases from a file, one JSON object per line:
+    tilewright tune --cases gemm.csv --set f32 --budget 5s --json > tuned.jsonl
+  What devices are here, and what is missing:
+    tilewright devices";
+
+/// Generates, verifies, tunes and runs the fastest kernel for a matrix product or convolution.
+#[derive(Debug, Parser)]
+#[command(name = "tilewright", version, long_about = LONG_ABOUT, after_long_help = EXAMPLES, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+    /// No progress on the terminal
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+    /// Tell more on stderr: -v steps, -vv everything
+    #[arg(long, short, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Search for the fastest verified kernel, record it and write its source
+    #[command(after_long_help = "\
+Examples:
+  tilewright tune gemm --m 1024 --n 1024 --k 1024 --dtype f32 --trans nt --budget 30s
+  tilewright tune conv --n 64 --c 64 --k 128 --size 28x28 --filter 3x3 --stride 2 --pad 0:1 --layout nhwc --bias
+  tilewright tune --problem tC0_tA0_tB0_colMaj1_m1000_n2000_k3000_lda1000_ldb3000_ldc1000_ws0_f32
+  tilewright tune --cases gemm.csv --set llm --budget 5s --json
+  tilewright tune gemm --m 512 --n 512 --k 512 --plan C_ICE1_UNR16      (keys given are kept, the rest is searched)
+
+Interrupted (Ctrl-C, or killed), it keeps what was found; run it again and it goes on from the recorded trials.")]
+    Tune(TuneArgs),
+    /// Time the recorded or picked plans of problems, without searching
+    #[command(after_long_help = "\
+Examples:
+  tilewright bench gemm --m 1024 --n 1024 --k 1024
+  tilewright bench --cases conv_forward_f32.csv --device cuda:0 --json")]
+    Bench(BenchArgs),
+    /// Check one plan's results against the f64 reference; exit code 1 if they are wrong
+    #[command(after_long_help = "\
+Examples:
+  tilewright verify gemm --m 100 --n 90 --k 80 --device emu:gfx942
+  tilewright verify --problem tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32 --plan A_MIC4__B_MIC4__C_MAC64_SKW10")]
+    Verify(VerifyArgs),
+    /// Print a plan's source as a file that stands alone
+    #[command(after_long_help = "\
+Examples:
+  tilewright emit gemm --m 4096 --n 4096 --k 4096 --target cuda --arch sm_90a > kernel.cu
+  tilewright emit conv --n 8 --c 32 --k 64 --size 56x56 --filter 3x3 --pad 1 --target opencl
+  tilewright emit gemm --m 512 --n 512 --k 512 --target hip --arch gfx942 --plan C_UNR16_MAC256")]
+    Emit(EmitArgs),
+    /// Say what a plan's parameters do to the kernel: words, numbers, and figures as SVG
+    #[command(after_long_help = "\
+Examples:
+  tilewright explain gemm --m 1024 --n 1024 --k 1024
+  tilewright explain gemm --m 1024 --n 1024 --k 1024 --plan A_MIC8_LIW1__B_MIC6__C_UNR16_GAL3 --svg plan.svg")]
+    Explain(ExplainArgs),
+    /// List devices, and for each back end without one what is missing and how to install it
+    Devices(DevicesArgs),
+    /// Look at, carry and clear tuning records
+    #[command(subcommand)]
+    Records(RecordsCommand),
+    /// Compiles kernels for a tuner in another process.
+    #[command(hide = true, name = COMPILE_WORKER)]
+    CompileWorker,
+}
+
+/// Name of the hidden subcommand of compile workers.
+pub const COMPILE_WORKER: &str = "compile-worker";
+
+/// Which problem, in one of three ways: words, a geometry string, a file of cases.
+#[derive(Debug, Args)]
+pub struct ProblemArgs {
+    /// The problem in words.
+    #[command(subcommand)]
+    pub word: Option<Word>,
+    /// The problem as a geometry string: tC0_tA0_tB0_colMaj1_m64_n64_k64_lda64_ldb64_ldc64_ws0_f32
+    #[arg(long, global = true, value_name = "GEOMETRY", conflicts_with = "cases")]
+    pub problem: Option<String>,
+    /// Problems from a CSV file with a header line (columns m,n,k,... or n,groups,k,c,r,s,h,w,...)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub cases: Option<PathBuf>,
+    /// Only the cases whose `set` column holds this name
+    #[arg(long, global = true, value_name = "NAME", requires = "cases")]
+    pub set: Option<String>,
+}
+
+/// A problem in words.
+#[derive(Debug, Subcommand)]
+pub enum Word {
+    /// Matrix product C = alpha op(A) op(B) + beta C, or a batch of them
+    Gemm(GemmArgs),
+    /// Convolution forward in 1, 2 or 3 dimensions
+    Conv(ConvArgs),
+}
+
+/// Element type in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Dtype {
+    /// IEEE binary16, summed in f32
+    F16,
+    /// bfloat16, summed in f32
+    Bf16,
+    /// IEEE binary32
+    F32,
+    /// IEEE binary64
+    F64,
+}
+
+/// Which operands are stored transposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Trans {
+    /// neither
+    Nn,
+    /// B
+    Nt,
+    /// A
+    Tn,
+    /// both
+    Tt,
+}
+
+/// Which way matrices lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Order {
+    /// rows are contiguous (C)
+    Row,
+    /// columns are contiguous (BLAS, Fortran)
+    Col,
+}
+
+/// Which way image tensors lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Layout {
+    /// channels before space
+    Nchw,
+    /// channels last
+    Nhwc,
+}
+
+/// Options of a matrix product.
+#[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
+pub struct GemmArgs {
+    /// Rows of C
+    #[arg(long, value_parser = positive)]
+    pub m: u64,
+    /// Columns of C
+    #[arg(long, value_parser = positive)]
+    pub n: u64,
+    /// Length of the sum
+    #[arg(long, value_parser = positive)]
+    pub k: u64,
+    /// Element type of A, B and C
+    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    pub dtype: Dtype,
+    /// Element type of C where it differs (f32 beside f16 or bf16 operands)
+    #[arg(long, value_enum, value_name = "DTYPE")]
+    pub out: Option<Dtype>,
+    /// Which operands are transposed: first letter A, second B
+    #[arg(long, value_enum, default_value_t = Trans::Nn)]
+    pub trans: Trans,
+    /// Storage order
+    #[arg(long, value_enum, default_value_t = Order::Row)]
+    pub order: Order,
+    /// Leading dimension of A in elements [default: tight]
+    #[arg(long, value_parser = positive)]
+    pub lda: Option<u64>,
+    /// Leading dimension of B in elements [default: tight]
+    #[arg(long, value_parser = positive)]
+    pub ldb: Option<u64>,
+    /// Leading dimension of C in elements [default: tight]
+    #[arg(long, value_parser = positive)]
+    pub ldc: Option<u64>,
+    /// Number of products
+    #[arg(long, default_value_t = 1, value_parser = positive)]
+    pub batch: u64,
+    /// Elements from one A to the next; 0 shares it [default: tight]
+    #[arg(long, value_parser = whole, value_name = "ELEMENTS")]
+    pub stride_a: Option<u64>,
+    /// Elements from one B to the next; 0 shares it [default: tight]
+    #[arg(long, value_parser = whole, value_name = "ELEMENTS")]
+    pub stride_b: Option<u64>,
+    /// Elements from one C to the next [default: tight]
+    #[arg(long, value_parser = positive, value_name = "ELEMENTS")]
+    pub stride_c: Option<u64>,
+    /// Elements of A's buffer before its first element
+    #[arg(long, default_value_t = 0, value_parser = whole, value_name = "ELEMENTS")]
+    pub offset_a: u64,
+    /// Elements of B's buffer before its first element
+    #[arg(long, default_value_t = 0, value_parser = whole, value_name = "ELEMENTS")]
+    pub offset_b: u64,
+    /// Elements of C's buffer before its first element
+    #[arg(long, default_value_t = 0, value_parser = whole, value_name = "ELEMENTS")]
+    pub offset_c: u64,
+    /// Factor of the product
+    #[arg(long, default_value_t = 1.0)]
+    pub alpha: f64,
+    /// Factor of the old C; at 0 it is never read
+    #[arg(long, default_value_t = 0.0)]
+    pub beta: f64,
+}
+
+/// Options of a convolution.
+#[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
+pub struct ConvArgs {
+    /// Images
+    #[arg(long, value_parser = positive)]
+    pub n: u64,
+    /// Input channels, all groups together
+    #[arg(long, value_parser = positive)]
+    pub c: u64,
+    /// Output channels, all groups together
+    #[arg(long, value_parser = positive)]
+    pub k: u64,
+    /// Spatial size of the input: 28, 56x56 or 8x32x32
+    #[arg(long, value_parser = extents_arg)]
+    pub size: Extents,
+    /// Spatial size of the filter: one value for all dimensions, or one each
+    #[arg(long, value_parser = extents_arg)]
+    pub filter: Extents,
+    /// Step of the window
+    #[arg(long, default_value = "1", value_parser = extents_arg)]
+    pub stride: Extents,
+    /// Zeros around the input: 1 on all sides, 1:2 before:after, 1x0:1 per dimension
+    #[arg(long, default_value = "0", value_parser = pads_arg)]
+    pub pad: Padding,
+    /// Distance between filter taps
+    #[arg(long, default_value = "1", value_parser = extents_arg)]
+    pub dilation: Extents,
+    /// Groups of channels that do not mix
+    #[arg(long, default_value_t = 1, value_parser = positive)]
+    pub groups: u64,
+    /// Layout of input and output (the filter follows it)
+    #[arg(long, value_enum, default_value_t = Layout::Nchw)]
+    pub layout: Layout,
+    /// Add a value per output channel
+    #[arg(long)]
+    pub bias: bool,
+    /// Element type
+    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    pub dtype: Dtype,
+}
+
+/// Extents of the spatial dimensions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extents(pub Vec<u64>);
+
+/// Padding of the spatial dimensions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Padding(pub Vec<Pads>);
+
+fn extents_arg(text: &str) -> Result<Extents, String> {
+    extents(text).map(Extents)
+}
+
+fn pads_arg(text: &str) -> Result<Padding, String> {
+    pads(text).map(Padding)
+}
+
+/// Options that decide which plans come into question.
+#[derive(Debug, Args)]
+pub struct PlanArgs {
+    /// A plan, whole or in part: A_MIC8_VEW4__C_UNR16. Keys given are kept, the rest is chosen
+    #[arg(long, global = true, value_name = "PLAN")]
+    pub plan: Option<String>,
+    /// Device memory that a plan may use for copies of operands and partial sums [default: 256M]
+    #[arg(long, global = true, value_parser = bytes, value_name = "BYTES")]
+    pub workspace: Option<u64>,
+    /// Allow sums through atomics: faster at times, but results vary in the last bits
+    #[arg(long, global = true)]
+    pub atomics: bool,
+}
+
+/// Options that name a device and the records.
+#[derive(Debug, Args)]
+pub struct PlaceArgs {
+    /// Device: emu, emu:ARCH, opencl:N, opencl:NAME, cuda:N, hip:N [default: the most capable one here]
+    #[arg(long, global = true, value_name = "DEVICE")]
+    pub device: Option<String>,
+    /// Records file [default: in the user's data folder, see `tilewright records path`]
+    #[arg(long, global = true, value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
+    pub records: Option<PathBuf>,
+}
+
+/// How the space of plans is searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Search {
+    /// walk to better neighbours, restart when there is none
+    Descent,
+    /// independent random plans
+    Random,
+    /// every plan within the constraints
+    Exhaustive,
+}
+
+/// `tune`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = false)]
+pub struct TuneArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub problem: ProblemArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub plan: PlanArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub place: PlaceArgs,
+    /// When to stop, for each problem: 200 (trials), or 500ms, 30s, 2m, 1h
+    #[arg(long, global = true, default_value = "30s", value_parser = budget)]
+    pub budget: Budget,
+    /// Strategy
+    #[arg(long, global = true, value_enum, default_value_t = Search::Descent)]
+    pub search: Search,
+    /// Seed of everything random
+    #[arg(long, global = true, default_value_t = 1)]
+    pub seed: u64,
+    /// Folder for the sources of the best plans [default: `sources` beside the records]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// One JSON object per problem on stdout
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// `bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub problem: ProblemArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub plan: PlanArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub place: PlaceArgs,
+    /// Timed repeats; the median is reported
+    #[arg(long, global = true, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    pub repeats: u32,
+    /// One JSON object per problem on stdout
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// `verify`.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub problem: ProblemArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub plan: PlanArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub place: PlaceArgs,
+    /// Seed of the random operands
+    #[arg(long, global = true, default_value_t = 1)]
+    pub seed: u64,
+    /// One JSON object per problem on stdout
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// Language of printed source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Language {
+    /// CUDA C++
+    Cuda,
+    /// HIP C++
+    Hip,
+    /// OpenCL C
+    Opencl,
+}
+
+/// `emit`.
+#[derive(Debug, Args)]
+pub struct EmitArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub problem: ProblemArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub plan: PlanArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub place: PlaceArgs,
+    /// Language [default: the device's]
+    #[arg(long, global = true, value_enum)]
+    pub target: Option<Language>,
+    /// Architecture to plan for: sm_75, sm_80, sm_90a, gfx900, gfx90a, gfx942, gfx950 [default: the device's, or the
+    /// target's newest]
+    #[arg(long, global = true, requires = "target")]
+    pub arch: Option<String>,
+    /// Write here instead of stdout
+    #[arg(long, global = true, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// `explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub problem: ProblemArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub plan: PlanArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub place: PlaceArgs,
+    /// Write the figures here
+    #[arg(long, global = true, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Words and numbers as one JSON object
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// `devices`.
+#[derive(Debug, Args)]
+pub struct DevicesArgs {
+    /// One JSON object per device or missing back end
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which records are meant.
+#[derive(Debug, Args)]
+pub struct FilterArgs {
+    /// Records file [default: in the user's data folder]
+    #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
+    pub records: Option<PathBuf>,
+    /// Only problems whose name holds this text
+    #[arg(long, value_name = "TEXT")]
+    pub problem: Option<String>,
+    /// Only devices whose name holds this text
+    #[arg(long, value_name = "TEXT")]
+    pub device: Option<String>,
+}
+
+/// `records`.
+#[derive(Debug, Subcommand)]
+pub enum RecordsCommand {
+    /// One line per problem and device: the best plan
+    List {
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        filter: FilterArgs,
+        /// One JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Every trial of the problems meant
+    Show {
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        filter: FilterArgs,
+    },
+    /// Write records as JSON lines
+    Export {
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        filter: FilterArgs,
+        /// File to write; it must not exist yet [default: stdout]
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+    /// Add records from JSON lines, all or none
+    Import {
+        /// File to read
+        file: PathBuf,
+        /// Records file [default: in the user's data folder]
+        #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
+        records: Option<PathBuf>,
+    },
+    /// Remove records
+    Clear {
+        #[command(flatten)]
+        #[allow(missing_docs)]
+        filter: FilterArgs,
+        /// Do it: without this word nothing is removed
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Where the records file is
+    Path {
+        /// Records file [default: in the user's data folder]
+        #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
+        records: Option<PathBuf>,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_may_stand_before_and_behind_the_word() {
+        for line in [
+            "tilewright tune gemm --m 4 --n 5 --k 6 --budget 20 --device emu",
+            "tilewright tune --budget 20 --device emu gemm --m 4 --n 5 --k 6",
+        ] {
+            let cli = Cli::try_parse_from(line.split(' ')).expect(line);
+            let Command::Tune(tune) = cli.command else { panic!("not tune") };
+            assert_eq!(tune.budget, Budget::Trials(20));
+            assert_eq!(tune.place.device.as_deref(), Some("emu"));
+            assert!(matches!(tune.problem.word, Some(Word::Gemm(GemmArgs { m: 4, n: 5, k: 6, .. }))));
+        }
+    }
+}

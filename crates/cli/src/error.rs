@@ -1,0 +1,41 @@
+//! How the command fails: wrong use (exit code 2) or a job that did not succeed (exit code 1), each in one sentence that
+//! names the input and the remedy.
+
+use std::fmt::Display;
+
+/// Why the command ends with a code that is not 0.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CliError {
+    /// The command line or an input file is wrong.
+    #[error("{0}")]
+    Usage(String),
+    /// The job could not be done, or its answer is no.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl CliError {
+    /// Wrong use.
+    pub fn usage(reason: impl Display) -> Self {
+        CliError::Usage(reason.to_string())
+    }
+    /// A job that did not succeed.
+    pub fn failed(reason: impl Display) -> Self {
+        CliError::Failed(reason.to_string())
+    }
+    /// Process exit code: 2 for wrong use, 1 for failure.
+    pub const fn code(&self) -> u8 {
+        match self {
+            CliError::Usage(_) => 2,
+            CliError::Failed(_) => 1,
+        }
+    }
+    /// The same error with its input named in front.
+    #[must_use]
+    pub fn about(self, what: &str) -> Self {
+        match self {
+            CliError::Usage(reason) => CliError::Usage(format!("{what}: {reason}")),
+            CliError::Failed(reason) => CliError::Failed(format!("{what}: {reason}")),
+        }
+    }
+}

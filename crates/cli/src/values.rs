@@ -1,0 +1,154 @@
+//! Readers of option values: sizes, bytes, budgets, window shapes. Each refusal names the value and what is allowed.
+
+use std::time::Duration;
+
+/// What ends a search.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Budget {
+    /// After this many trials.
+    Trials(u64),
+    /// After this time.
+    Time(Duration),
+}
+
+/// Padding before and after one spatial dimension.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pads {
+    /// Before the first element.
+    pub begin: u64,
+    /// After the last element.
+    pub end: u64,
+}
+
+/// A positive whole number.
+pub fn positive(text: &str) -> Result<u64, String> {
+    match whole(text)? {
+        0 => Err("must be at least 1".into()),
+        value => Ok(value),
+    }
+}
+
+/// A whole number of at least 0.
+pub fn whole(text: &str) -> Result<u64, String> {
+    let value: i128 = text.parse().map_err(|_| "is no whole number".to_string())?;
+    if value < 0 {
+        return Err("must not be negative".into());
+    }
+    match u64::try_from(value) {
+        Ok(value) if value <= i64::MAX as u64 => Ok(value),
+        _ => Err("is too large: 9223372036854775807 is the most".into()),
+    }
+}
+
+/// Bytes: a number with an optional K, M, G or T (powers of 1024).
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let body = text.trim_end_matches(['B', 'b']).trim_end_matches(['i']);
+    let (digits, shift) = match body.char_indices().next_back() {
+        Some((at, 'k' | 'K')) => (&body[..at], 10),
+        Some((at, 'm' | 'M')) => (&body[..at], 20),
+        Some((at, 'g' | 'G')) => (&body[..at], 30),
+        Some((at, 't' | 'T')) => (&body[..at], 40),
+        _ => (body, 0),
+    };
+    let number: u64 = digits.parse().map_err(|_| "is no size: write bytes as 1048576, 1024K, 256M or 2G".to_string())?;
+    number.checked_mul(1 << shift).filter(|&b| b <= i64::MAX as u64).ok_or_else(|| "is more memory than can be addressed".into())
+}
+
+/// A tuning budget: `200` trials, or a time as `500ms`, `30s`, `2m`, `1h`.
+pub fn budget(text: &str) -> Result<Budget, String> {
+    let wrong = || "is no budget: write trials as 200, or a time as 500ms, 30s, 2m or 1h".to_string();
+    if let Ok(trials) = text.parse::<u64>() {
+        return if trials == 0 { Err("allows no trial at all: at least 1".into()) } else { Ok(Budget::Trials(trials)) };
+    }
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).ok_or_else(wrong)?;
+    let (digits, unit) = text.split_at(split);
+    let number: f64 = digits.parse().map_err(|_| wrong())?;
+    let seconds = number
+        * match unit {
+            "ms" => 1e-3,
+            "s" => 1.0,
+            "m" | "min" => 60.0,
+            "h" => 3600.0,
+            _ => return Err(wrong()),
+        };
+    if !(seconds > 0.0 && seconds <= 1e7) {
+        return Err("must be longer than 0 and shorter than 115 days".into());
+    }
+    Ok(Budget::Time(Duration::from_secs_f64(seconds)))
+}
+
+/// Extents of one to three spatial dimensions: `28`, `56x56`, `8x32x32`.
+pub fn extents(text: &str) -> Result<Vec<u64>, String> {
+    let parts: Vec<u64> = text.split('x').map(positive).collect::<Result<_, _>>().map_err(|reason| format!("{reason} (write 28, 56x56 or 8x32x32)"))?;
+    if parts.len() > 3 {
+        return Err(format!("has {} dimensions: 1 to 3 are possible", parts.len()));
+    }
+    Ok(parts)
+}
+
+/// Padding per spatial dimension: `1`, `1:2` (before:after), `1x0:1`.
+pub fn pads(text: &str) -> Result<Vec<Pads>, String> {
+    let part = |text: &str| -> Result<Pads, String> {
+        let (begin, end) = text.split_once(':').unwrap_or((text, text));
+        Ok(Pads { begin: whole(begin)?, end: whole(end)? })
+    };
+    let parts: Vec<Pads> =
+        text.split('x').map(part).collect::<Result<_, _>>().map_err(|reason| format!("{reason} (write 1, 1:2 or 1x0:1)"))?;
+    if parts.len() > 3 {
+        return Err(format!("has {} dimensions: 1 to 3 are possible", parts.len()));
+    }
+    Ok(parts)
+}
+
+/// Spreads one value over all spatial dimensions, or checks that there is one per dimension.
+pub fn per_dimension<T: Clone>(name: &str, values: &[T], dims: usize) -> Result<Vec<T>, String> {
+    match values {
+        [one] => Ok(vec![one.clone(); dims]),
+        all if all.len() == dims => Ok(all.to_vec()),
+        all => Err(format!("--{name} has {} dimensions and --size {dims}: give one value, or one per dimension", all.len())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers() {
+        assert_eq!(positive("7"), Ok(7));
+        assert!(positive("0").unwrap_err().contains("at least 1"));
+        assert!(positive("-3").unwrap_err().contains("negative"));
+        assert!(positive("99999999999999999999").unwrap_err().contains("too large"));
+        assert!(whole("1.5").unwrap_err().contains("no whole number"));
+    }
+
+    #[test]
+    fn sizes_in_bytes() {
+        assert_eq!(bytes("256M"), Ok(256 << 20));
+        assert_eq!(bytes("2GiB"), Ok(2 << 30));
+        assert_eq!(bytes("17"), Ok(17));
+        assert!(bytes("lots").is_err());
+        assert!(bytes("99999999999T").is_err());
+    }
+
+    #[test]
+    fn budgets() {
+        assert_eq!(budget("200"), Ok(Budget::Trials(200)));
+        assert_eq!(budget("30s"), Ok(Budget::Time(Duration::from_secs(30))));
+        assert_eq!(budget("1.5m"), Ok(Budget::Time(Duration::from_secs(90))));
+        assert_eq!(budget("500ms"), Ok(Budget::Time(Duration::from_millis(500))));
+        for wrong in ["0", "s", "-3s", "3parsecs", ""] {
+            assert!(budget(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn windows() {
+        assert_eq!(extents("56x56"), Ok(vec![56, 56]));
+        assert!(extents("1x2x3x4").unwrap_err().contains("4 dimensions"));
+        assert_eq!(pads("1:2"), Ok(vec![Pads { begin: 1, end: 2 }]));
+        assert_eq!(pads("1x0:1"), Ok(vec![Pads { begin: 1, end: 1 }, Pads { begin: 0, end: 1 }]));
+        assert_eq!(per_dimension("stride", &[2], 3), Ok(vec![2, 2, 2]));
+        assert!(per_dimension("stride", &[2, 2], 3).unwrap_err().contains("--stride"));
+    }
+}
