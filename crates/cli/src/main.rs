@@ -1,6 +1,10 @@
-//! x
+//! The `tilewright` command.
+
+#![allow(dead_code, reason = "the subcommands are being wired up")]
+
 mod args;
 mod error;
 mod figures;
 mod values;
+
 fn main() {}
