@@ -42,6 +42,7 @@ pub(crate) enum Refusal {
 /// Runs a job in this process, in this thread, without a limit.
 pub(crate) fn run(job: &Job) -> Result<Binary, Refusal> {
     match job.device.split(':').next() {
+        Some("cuda") => crate::cuda::nvrtc::compile(job),
         other => Err(Refusal::Compiler(format!("no compiler for {other:?}"))),
     }
 }
@@ -52,9 +53,15 @@ pub(crate) fn binary(info: &DeviceInfo, options: &Options, job: Job) -> Result<(
     if let Some((log, code)) = options.cache.get(&key) {
         return Ok((Binary { log, code }, true));
     }
+    Ok((renewed(info, options, job)?, false))
+}
+
+/// The binary of a job, compiled anew; replaces what the cache holds.
+pub(crate) fn renewed(info: &DeviceInfo, options: &Options, job: Job) -> Result<Binary, DeviceError> {
+    let key = key(info, &job);
     let made = fresh(options, job)?;
     options.cache.put(&key, &made.log, &made.code);
-    Ok((made, false))
+    Ok(made)
 }
 
 /// Cache key of a job on a device.

@@ -22,6 +22,19 @@ pub struct Resources {
     pub max_threads: Option<u32>,
 }
 
+/// A kernel compiled without a device, for what its compiler tells.
+#[derive(Clone, Debug)]
+pub struct Offline {
+    /// What was compiled.
+    pub source: tilewright_ir::Source,
+    /// The binary: a cubin or a code object.
+    pub code: Vec<u8>,
+    /// What it uses.
+    pub resources: Resources,
+    /// What the compiler said.
+    pub log: String,
+}
+
 /// A kernel compiled for one device.
 pub struct Compiled {
     pub(crate) device: Arc<str>,

@@ -119,6 +119,17 @@ pub enum DeviceError {
         /// The limit.
         deadline: Duration,
     },
+    /// A kernel broke the device's context (an access outside all memory, an illegal instruction). Open the device in a
+    /// new process.
+    #[error("{device}: `{entry}` crashed: {reason}; the device is unusable in this process from now on")]
+    Crash {
+        /// Device id.
+        device: String,
+        /// Entry point of the last kernel launched.
+        entry: String,
+        /// The driver's name for it.
+        reason: String,
+    },
     /// An earlier failure left the device unusable in this process.
     #[error("{device}: unusable in this process since {cause}; start a new process")]
     Poisoned {
@@ -170,6 +181,6 @@ impl DeviceError {
     }
     /// True if the device cannot be used any more in this process.
     pub const fn is_fatal(&self) -> bool {
-        matches!(self, DeviceError::Hang { .. } | DeviceError::Poisoned { .. })
+        matches!(self, DeviceError::Hang { .. } | DeviceError::Crash { .. } | DeviceError::Poisoned { .. })
     }
 }

@@ -20,14 +20,16 @@ mod buffer;
 mod cache;
 mod compile;
 mod compiled;
+pub mod cuda;
 mod device;
 mod error;
+mod gpu;
 mod open;
 mod worker;
 
 pub use buffer::Buffer;
 pub use cache::Cache;
-pub use compiled::{Compiled, Resources};
+pub use compiled::{Compiled, Offline, Resources};
 pub use device::{Backend, Device, DeviceInfo, DeviceKind, Launch, LaunchArg, Timing};
 pub use error::DeviceError;
 pub use open::{Listing, Options, default_device, list, open, open_with};

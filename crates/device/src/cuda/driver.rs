@@ -1,0 +1,199 @@
+//! CUDA's driver behind [`Driver`].
+
+use crate::Resources;
+use crate::gpu::{Driver, Failure, Handle, Loaded, Reach};
+use cudarc::driver::sys::{self, CUfunction_attribute, CUresult};
+use std::ffi::{CString, c_void};
+
+/// A device with its primary context and one stream.
+pub(crate) struct Cuda {
+    device: sys::CUdevice,
+    context: usize,
+    stream: usize,
+}
+
+/// Turns a result into the driver's own name for it.
+pub(crate) fn check(call: &'static str, result: CUresult) -> Result<(), Failure> {
+    use CUresult::*;
+    let reach = match result {
+        CUDA_SUCCESS => return Ok(()),
+        CUDA_ERROR_OUT_OF_MEMORY => Reach::Memory,
+        CUDA_ERROR_ILLEGAL_ADDRESS
+        | CUDA_ERROR_LAUNCH_FAILED
+        | CUDA_ERROR_LAUNCH_TIMEOUT
+        | CUDA_ERROR_HARDWARE_STACK_ERROR
+        | CUDA_ERROR_ILLEGAL_INSTRUCTION
+        | CUDA_ERROR_MISALIGNED_ADDRESS
+        | CUDA_ERROR_INVALID_ADDRESS_SPACE
+        | CUDA_ERROR_INVALID_PC
+        | CUDA_ERROR_ASSERT
+        | CUDA_ERROR_ECC_UNCORRECTABLE
+        | CUDA_ERROR_CONTEXT_IS_DESTROYED => Reach::Context,
+        _ => Reach::Call,
+    };
+    let name = cudarc::driver::result::DriverError(result);
+    let reason = match (name.error_name(), name.error_string()) {
+        (Ok(name), Ok(text)) => format!("{} ({})", name.to_string_lossy(), text.to_string_lossy()),
+        _ => format!("{result:?}"),
+    };
+    Err(Failure { call, reason, reach })
+}
+
+/// Calls a function of the driver and names it in the failure.
+macro_rules! call {
+    ($name:ident($($arg:expr),*)) => { check(stringify!($name), sys::$name($($arg),*)) };
+}
+pub(crate) use call;
+
+impl Cuda {
+    /// Retains the primary context of a device and makes a stream.
+    pub(crate) fn new(device: sys::CUdevice) -> Result<Self, Failure> {
+        let (mut context, mut stream) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: the out pointers are valid; the device comes from the driver.
+        unsafe {
+            call!(cuDevicePrimaryCtxRetain(&mut context, device))?;
+            call!(cuCtxSetCurrent(context))?;
+            call!(cuStreamCreate(&mut stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
+        }
+        Ok(Cuda { device, context: context as usize, stream: stream as usize })
+    }
+    fn stream(&self) -> sys::CUstream {
+        self.stream as sys::CUstream
+    }
+}
+
+impl Drop for Cuda {
+    fn drop(&mut self) {
+        // SAFETY: both were made by `new` and nothing that uses them is left. A dead context ignores this.
+        unsafe {
+            let _ = call!(cuStreamDestroy_v2(self.stream()));
+            let _ = call!(cuDevicePrimaryCtxRelease_v2(self.device));
+        }
+    }
+}
+
+impl Driver for Cuda {
+    fn bind(&self) -> Result<(), Failure> {
+        // SAFETY: the context is retained as long as `self` lives.
+        unsafe { call!(cuCtxSetCurrent(self.context as sys::CUcontext)) }
+    }
+    fn alloc(&self, bytes: usize) -> Result<u64, Failure> {
+        let mut address = 0;
+        // SAFETY: the out pointer is valid.
+        unsafe { call!(cuMemAlloc_v2(&mut address, bytes)) }?;
+        Ok(address)
+    }
+    fn free(&self, address: u64) {
+        // SAFETY: called once per allocation, by the drop of its owner.
+        let _ = unsafe { call!(cuMemFree_v2(address)) };
+    }
+    fn write(&self, address: u64, data: &[u8]) -> Result<(), Failure> {
+        // On the stream, since a copy outside it may still be under way when the stream's next kernel starts.
+        // SAFETY: the caller checked that the range lies in an allocation; the driver is done with pageable host memory
+        // when the call returns, and the wait covers pinned memory.
+        unsafe {
+            call!(cuMemcpyHtoDAsync_v2(address, data.as_ptr().cast(), data.len(), self.stream()))?;
+            call!(cuStreamSynchronize(self.stream()))
+        }
+    }
+    fn read(&self, address: u64, data: &mut [u8]) -> Result<(), Failure> {
+        // SAFETY: the caller checked that the range lies in an allocation; the copy is over before `data` is seen again.
+        unsafe {
+            call!(cuMemcpyDtoHAsync_v2(data.as_mut_ptr().cast(), address, data.len(), self.stream()))?;
+            call!(cuStreamSynchronize(self.stream()))
+        }
+    }
+    fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<(), Failure> {
+        // SAFETY: the caller checked that the range lies in an allocation.
+        unsafe { call!(cuMemsetD8Async(address, byte, bytes, self.stream())) }
+    }
+    fn load(&self, code: &[u8], entry: &str, dynamic_shared: u32) -> Result<Loaded, Failure> {
+        let name = CString::new(entry).map_err(|e| Failure {
+            call: "cuModuleGetFunction",
+            reason: e.to_string(),
+            reach: Reach::Call,
+        })?;
+        let (mut module, mut function) = (std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: a cubin carries its own length; the cache checked that it is whole.
+        unsafe { call!(cuModuleLoadData(&mut module, code.as_ptr().cast())) }?;
+        let found = (|| {
+            // SAFETY: the module is loaded, the name ends in a zero byte.
+            unsafe { call!(cuModuleGetFunction(&mut function, module, name.as_ptr())) }?;
+            if dynamic_shared > 0 {
+                use CUfunction_attribute::*;
+                // SAFETY: the function is valid. The carve-out is a hint: all shared memory the kernel may want.
+                unsafe {
+                    let bytes = dynamic_shared as i32;
+                    call!(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes))?;
+                    call!(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, 100))?;
+                }
+            }
+            let attribute = |which| {
+                let mut value = 0;
+                // SAFETY: the function and the out pointer are valid.
+                unsafe { call!(cuFuncGetAttribute(&mut value, which, function)) }.map(|()| value as u32)
+            };
+            use CUfunction_attribute::*;
+            Ok(Resources {
+                registers: Some(attribute(CU_FUNC_ATTRIBUTE_NUM_REGS)?),
+                spill_bytes: None,
+                private_bytes: Some(attribute(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES)?),
+                shared_bytes: Some(attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?),
+                max_threads: Some(attribute(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?),
+            })
+        })();
+        let module = Handle(module as usize);
+        match found {
+            Ok(resources) => Ok(Loaded { module, function: Handle(function as usize), resources }),
+            Err(failure) => {
+                self.unload(module);
+                Err(failure)
+            }
+        }
+    }
+    fn unload(&self, module: Handle) {
+        // SAFETY: called once per module, by the drop of its owner.
+        let _ = unsafe { call!(cuModuleUnload(module.0 as sys::CUmodule)) };
+    }
+    unsafe fn launch(
+        &self,
+        function: Handle,
+        grid: [u32; 3],
+        threads: u32,
+        shared: u32,
+        params: &mut [*mut c_void],
+    ) -> Result<(), Failure> {
+        let [x, y, z] = grid;
+        let function = function.0 as sys::CUfunction;
+        let (params, extra) = (params.as_mut_ptr(), std::ptr::null_mut());
+        // SAFETY: the caller vouches for the parameters; the function belongs to a loaded module.
+        unsafe { call!(cuLaunchKernel(function, x, y, z, threads, 1, 1, shared, self.stream(), params, extra)) }
+    }
+    fn event(&self) -> Result<Handle, Failure> {
+        let mut event = std::ptr::null_mut();
+        // SAFETY: the out pointer is valid.
+        unsafe { call!(cuEventCreate(&mut event, sys::CUevent_flags::CU_EVENT_DEFAULT as u32)) }?;
+        Ok(Handle(event as usize))
+    }
+    fn record(&self, event: Handle) -> Result<(), Failure> {
+        // SAFETY: the event was made by `event`.
+        unsafe { call!(cuEventRecord(event.0 as sys::CUevent, self.stream())) }
+    }
+    fn passed(&self, event: Handle) -> Result<bool, Failure> {
+        // SAFETY: the event was made by `event`.
+        match unsafe { sys::cuEventQuery(event.0 as sys::CUevent) } {
+            CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            result => check("cuEventQuery", result).map(|()| true),
+        }
+    }
+    fn elapsed_us(&self, start: Handle, end: Handle) -> Result<f64, Failure> {
+        let mut ms = 0.0;
+        // SAFETY: both events were made by `event`.
+        unsafe { call!(cuEventElapsedTime_v2(&mut ms, start.0 as sys::CUevent, end.0 as sys::CUevent)) }?;
+        Ok(f64::from(ms) * 1e3)
+    }
+    fn free_event(&self, event: Handle) {
+        // SAFETY: the event was made by `event` and is not used again.
+        let _ = unsafe { call!(cuEventDestroy_v2(event.0 as sys::CUevent)) };
+    }
+}

@@ -1,0 +1,84 @@
+//! The calls that CUDA's driver and HIP's runtime have in common, as one trait: the whole surface that is `unsafe`.
+
+use crate::Resources;
+use std::ffi::c_void;
+
+/// An opaque handle of the driver (a pointer in C).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Handle(pub usize);
+
+/// A call that failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    /// The function.
+    pub call: &'static str,
+    /// The driver's name for the failure.
+    pub reason: String,
+    /// How far it reaches.
+    pub reach: Reach,
+}
+
+/// How far a failure reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Only this call.
+    Call,
+    /// There is no memory left.
+    Memory,
+    /// The context is lost: a kernel broke it.
+    Context,
+}
+
+/// A loaded kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Loaded {
+    /// To unload.
+    pub module: Handle,
+    /// To launch.
+    pub function: Handle,
+    /// What the driver tells of it.
+    pub resources: Resources,
+}
+
+/// One device through one driver, with one stream. Every method may be called from any thread once [`Driver::bind`] was
+/// called on it.
+pub(crate) trait Driver: Send + Sync + 'static {
+    /// Makes the device current for the calling thread.
+    fn bind(&self) -> Result<(), Failure>;
+    /// Allocates device memory and gives its address.
+    fn alloc(&self, bytes: usize) -> Result<u64, Failure>;
+    /// Frees what `alloc` gave.
+    fn free(&self, address: u64);
+    /// Copies host to device and waits for the copy.
+    fn write(&self, address: u64, data: &[u8]) -> Result<(), Failure>;
+    /// Copies device to host and waits for the copy.
+    fn read(&self, address: u64, data: &mut [u8]) -> Result<(), Failure>;
+    /// Sets bytes, in the stream's order.
+    fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<(), Failure>;
+    /// Loads code and finds its entry, ready for launches with this much dynamic shared memory.
+    fn load(&self, code: &[u8], entry: &str, dynamic_shared: u32) -> Result<Loaded, Failure>;
+    /// Unloads a module.
+    fn unload(&self, module: Handle);
+    /// Starts a kernel on the stream. `params` point at the argument values, in order.
+    ///
+    /// # Safety
+    /// The parameters must be those the kernel declares, and stay valid during the call.
+    unsafe fn launch(
+        &self,
+        function: Handle,
+        grid: [u32; 3],
+        threads: u32,
+        shared: u32,
+        params: &mut [*mut c_void],
+    ) -> Result<(), Failure>;
+    /// Makes an event that takes time stamps.
+    fn event(&self) -> Result<Handle, Failure>;
+    /// Records an event on the stream.
+    fn record(&self, event: Handle) -> Result<(), Failure>;
+    /// Has the stream passed the event?
+    fn passed(&self, event: Handle) -> Result<bool, Failure>;
+    /// Microseconds between two events that have passed.
+    fn elapsed_us(&self, start: Handle, end: Handle) -> Result<f64, Failure>;
+    /// Frees an event.
+    fn free_event(&self, event: Handle);
+}

@@ -1,0 +1,371 @@
+//! A GPU device over a [`Driver`]: what CUDA and HIP share. One stream, a watchdog on every wait, events for timing.
+
+mod driver;
+
+pub(crate) use driver::{Driver, Failure, Handle, Loaded, Reach};
+
+use crate::compile::{self, Job};
+use crate::device::check_launches;
+use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Options, Resources, Timing};
+use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tilewright_ir::{Kernel, Source};
+
+/// Launches that may be queued before the host waits: drivers block without limit when their queue (1024 entries) is
+/// full, and a watchdog must never block.
+const QUEUE: usize = 512;
+
+/// What [`GpuDevice`] needs to know from its back end beside the driver.
+pub(crate) struct Compiler {
+    /// Options for the vendor's compiler.
+    pub options: Vec<String>,
+    /// Reads what the driver does not tell out of the compiler's log.
+    pub read_log: fn(&str) -> Resources,
+}
+
+/// The driver and whether its context is still alive; outlived by nothing that uses it.
+struct Context<D: Driver> {
+    driver: ManuallyDrop<D>,
+    /// The failure that killed the context. What was allocated is then leaked: freeing would wait for ever.
+    dead: OnceLock<String>,
+}
+
+impl<D: Driver> Drop for Context<D> {
+    fn drop(&mut self) {
+        if self.dead.get().is_none() {
+            // SAFETY: nothing uses the driver after this.
+            unsafe { ManuallyDrop::drop(&mut self.driver) };
+        }
+    }
+}
+
+struct Memory<D: Driver> {
+    context: Arc<Context<D>>,
+    address: u64,
+}
+
+impl<D: Driver> Drop for Memory<D> {
+    fn drop(&mut self) {
+        if self.context.dead.get().is_none() && self.context.driver.bind().is_ok() {
+            self.context.driver.free(self.address);
+        }
+    }
+}
+
+struct Module<D: Driver> {
+    context: Arc<Context<D>>,
+    loaded: Loaded,
+    dynamic_shared: u32,
+}
+
+impl<D: Driver> Drop for Module<D> {
+    fn drop(&mut self) {
+        if self.context.dead.get().is_none() && self.context.driver.bind().is_ok() {
+            self.context.driver.unload(self.loaded.module);
+        }
+    }
+}
+
+/// The stream's state; its lock keeps sequences of calls together.
+#[derive(Default)]
+struct Queue {
+    /// Kernels started since the last wait.
+    pending: usize,
+    /// Name of the last one.
+    entry: String,
+    /// Events that are free to use.
+    events: Vec<Handle>,
+    /// What is written to push everything else out of the last-level cache.
+    flush: Option<Buffer>,
+}
+
+/// A CUDA or HIP device.
+pub(crate) struct GpuDevice<D: Driver> {
+    info: DeviceInfo,
+    id: Arc<str>,
+    options: Options,
+    compiler: Compiler,
+    context: Arc<Context<D>>,
+    queue: Mutex<Queue>,
+}
+
+impl<D: Driver> GpuDevice<D> {
+    pub(crate) fn new(info: DeviceInfo, options: Options, compiler: Compiler, driver: D) -> Self {
+        let context = Arc::new(Context { driver: ManuallyDrop::new(driver), dead: OnceLock::new() });
+        GpuDevice { id: info.id.as_str().into(), info, options, compiler, context, queue: Mutex::default() }
+    }
+
+    /// The driver, bound to this thread, unless the context is lost.
+    fn driver(&self) -> Result<&D, DeviceError> {
+        if let Some(cause) = self.context.dead.get() {
+            return Err(DeviceError::Poisoned { device: self.info.id.clone(), cause: cause.clone() });
+        }
+        self.context.driver.bind().map_err(|f| self.failed(f, ""))?;
+        Ok(&self.context.driver)
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn failed(&self, failure: Failure, entry: &str) -> DeviceError {
+        let device = self.info.id.clone();
+        if failure.reach == Reach::Context {
+            // An earlier cause, if there is one, explains more.
+            let _ = self.context.dead.set(format!("`{entry}` crashed ({})", failure.reason));
+            return DeviceError::Crash { device, entry: entry.into(), reason: failure.reason };
+        }
+        DeviceError::Api { device, call: failure.call, reason: failure.reason }
+    }
+
+    /// Waits until the stream has passed everything recorded, at most until the deadline.
+    fn wait(&self, driver: &D, queue: &mut Queue) -> Result<(), DeviceError> {
+        let event = self.take_event(driver, queue)?;
+        driver.record(event).map_err(|f| self.failed(f, &queue.entry))?;
+        self.wait_for(driver, queue, event)?;
+        queue.events.push(event);
+        queue.pending = 0;
+        Ok(())
+    }
+
+    fn wait_for(&self, driver: &D, queue: &Queue, event: Handle) -> Result<(), DeviceError> {
+        let start = Instant::now();
+        loop {
+            if driver.passed(event).map_err(|f| self.failed(f, &queue.entry))? {
+                return Ok(());
+            }
+            let waited = start.elapsed();
+            if waited > self.options.deadline {
+                let (device, entry, deadline) = (self.info.id.clone(), queue.entry.clone(), self.options.deadline);
+                let _ = self.context.dead.set(format!("`{entry}` hung"));
+                return Err(DeviceError::Hang { device, entry, deadline });
+            }
+            // Short work is awaited closely, long work without burning a core.
+            if waited > Duration::from_millis(2) {
+                std::thread::sleep(Duration::from_micros(100));
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    fn take_event(&self, driver: &D, queue: &mut Queue) -> Result<Handle, DeviceError> {
+        match queue.events.pop() {
+            Some(event) => Ok(event),
+            None => driver.event().map_err(|f| self.failed(f, "")),
+        }
+    }
+
+    fn start(&self, driver: &D, queue: &mut Queue, launch: &Launch) -> Result<(), DeviceError> {
+        if queue.pending >= QUEUE {
+            self.wait(driver, queue)?;
+        }
+        let kernel = &launch.kernel;
+        let Some(module) = kernel.binary::<Module<D>>(&self.info.id) else {
+            let reason = format!("the kernel was compiled for {}", kernel.device());
+            return Err(DeviceError::BadLaunch { device: self.info.id.clone(), entry: kernel.entry().into(), reason });
+        };
+        let mut values = launch
+            .args
+            .iter()
+            .map(|arg| {
+                Ok(match arg {
+                    LaunchArg::Buffer(b) => (b.memory::<Memory<D>>(&self.info.id)?.address + b.offset()).to_ne_bytes(),
+                    LaunchArg::I32(v) => u64::from(*v as u32).to_le_bytes(),
+                    LaunchArg::I64(v) => v.to_ne_bytes(),
+                    LaunchArg::F32(v) => u64::from(v.to_bits()).to_le_bytes(),
+                    LaunchArg::F64(v) => v.to_ne_bytes(),
+                })
+            })
+            .collect::<Result<Vec<[u8; 8]>, DeviceError>>()?;
+        let mut params: Vec<*mut c_void> = values.iter_mut().map(|v| v.as_mut_ptr().cast()).collect();
+        queue.entry.clear();
+        queue.entry.push_str(kernel.entry());
+        // SAFETY: `check_launches` compared number and types with the kernel's declaration, which its source was
+        // printed from; `values` outlives the call.
+        unsafe { driver.launch(module.loaded.function, launch.grid, kernel.threads(), module.dynamic_shared, &mut params) }
+            .map_err(|f| self.failed(f, kernel.entry()))?;
+        queue.pending += 1;
+        Ok(())
+    }
+
+    fn allocate(&self, driver: &D, bytes: u64) -> Result<Buffer, DeviceError> {
+        let no_room = |reason: String| DeviceError::OutOfMemory { device: self.info.id.clone(), bytes, reason };
+        let size = usize::try_from(bytes).map_err(|e| no_room(e.to_string()))?;
+        let address = driver.alloc(size.max(1)).map_err(|f| match f.reach {
+            Reach::Memory => no_room(f.reason),
+            _ => self.failed(f, ""),
+        })?;
+        let alignment = 1u64 << address.trailing_zeros().min(12);
+        let memory = Arc::new(Memory { context: self.context.clone(), address });
+        Ok(Buffer::new(self.id.clone(), memory, alignment, bytes))
+    }
+
+    /// The buffer whose filling empties the last-level cache of everything else.
+    fn flush_buffer(&self, driver: &D, queue: &mut Queue) -> Result<Buffer, DeviceError> {
+        if let Some(buffer) = &queue.flush {
+            return Ok(buffer.clone());
+        }
+        let buffer = self.allocate(driver, (256 << 20).max(2 * self.info.target.l2_bytes))?;
+        queue.flush = Some(buffer.clone());
+        Ok(buffer)
+    }
+
+    fn fill_stream(&self, driver: &D, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {
+        let address = buffer.memory::<Memory<D>>(&self.info.id)?.address + buffer.offset();
+        if buffer.bytes() == 0 {
+            return Ok(());
+        }
+        driver.fill(address, byte, buffer.bytes() as usize).map_err(|f| self.failed(f, ""))
+    }
+}
+
+impl<D: Driver> Device for GpuDevice<D> {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {
+        let start = Instant::now();
+        let driver = self.driver()?;
+        let Source { text, entry, dynamic_shared_bytes } = tilewright_ir::print(kernel, &self.info.target)
+            .map_err(|invalid| DeviceError::Invalid { device: self.info.id.clone(), invalid })?;
+        let job = Job {
+            device: self.info.id.clone(),
+            arch: self.info.target.arch.clone(),
+            entry: entry.clone(),
+            source: text.clone(),
+            options: self.compiler.options.clone(),
+        };
+        let (binary, cached) = compile::binary(&self.info, &self.options, job.clone())?;
+        let load = |code: &[u8]| driver.load(code, &entry, dynamic_shared_bytes);
+        let (loaded, binary, cached) = match load(&binary.code) {
+            Ok(loaded) => (loaded, binary, cached),
+            // Whatever is wrong with an entry of the cache, compiling anew tells.
+            Err(_) if cached => {
+                let binary = compile::renewed(&self.info, &self.options, job)?;
+                (load(&binary.code).map_err(|f| self.failed(f, &entry))?, binary, false)
+            }
+            Err(f) => return Err(self.failed(f, &entry)),
+        };
+        let told = (self.compiler.read_log)(&binary.log);
+        let resources = Resources {
+            registers: loaded.resources.registers.or(told.registers),
+            spill_bytes: told.spill_bytes.or(loaded.resources.spill_bytes),
+            private_bytes: loaded.resources.private_bytes.or(told.private_bytes),
+            shared_bytes: loaded.resources.shared_bytes.map(|b| b + dynamic_shared_bytes),
+            max_threads: loaded.resources.max_threads,
+        };
+        let module = Module { context: self.context.clone(), loaded, dynamic_shared: dynamic_shared_bytes };
+        Ok(Arc::new(Compiled {
+            device: self.id.clone(),
+            entry,
+            source: text,
+            args: kernel.args.clone(),
+            threads: kernel.threads,
+            shared_bytes: kernel.shared_bytes(),
+            resources,
+            log: binary.log,
+            cached,
+            compile_time: start.elapsed(),
+            binary: Arc::new(module),
+        }))
+    }
+
+    fn alloc(&self, bytes: u64) -> Result<Buffer, DeviceError> {
+        self.allocate(self.driver()?, bytes)
+    }
+
+    fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        buffer.check_range(offset, data.len() as u64)?;
+        let address = buffer.memory::<Memory<D>>(&self.info.id)?.address + buffer.offset() + offset;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let driver = self.driver()?;
+        let mut queue = self.queue();
+        self.wait(driver, &mut queue)?;
+        driver.write(address, data).map_err(|f| self.failed(f, &queue.entry))
+    }
+
+    fn read(&self, buffer: &Buffer, offset: u64, data: &mut [u8]) -> Result<(), DeviceError> {
+        buffer.check_range(offset, data.len() as u64)?;
+        let address = buffer.memory::<Memory<D>>(&self.info.id)?.address + buffer.offset() + offset;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let driver = self.driver()?;
+        let mut queue = self.queue();
+        self.wait(driver, &mut queue)?;
+        driver.read(address, data).map_err(|f| self.failed(f, &queue.entry))
+    }
+
+    fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {
+        let driver = self.driver()?;
+        let _queue = self.queue();
+        self.fill_stream(driver, buffer, byte)
+    }
+
+    fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError> {
+        check_launches(&self.info, launches)?;
+        let driver = self.driver()?;
+        let mut queue = self.queue();
+        for launch in launches {
+            self.start(driver, &mut queue, launch)?;
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        let driver = self.driver()?;
+        let mut queue = self.queue();
+        self.wait(driver, &mut queue)
+    }
+
+    fn time(&self, launches: &[Launch], timing: &Timing) -> Result<Vec<f64>, DeviceError> {
+        check_launches(&self.info, launches)?;
+        let driver = self.driver()?;
+        let mut queue = self.queue();
+        let flush = if timing.flush_l2 { Some(self.flush_buffer(driver, &mut queue)?) } else { None };
+        // Repeats are queued together, so that the device never waits for the host between two of them.
+        let batch = (QUEUE / (launches.len() + 3)).clamp(1, 64) as u32;
+        let mut times = Vec::with_capacity(timing.repeats as usize);
+        let mut left = timing.repeats;
+        while left > 0 {
+            let now = left.min(batch);
+            left -= now;
+            self.wait(driver, &mut queue)?;
+            let mut spans = Vec::with_capacity(now as usize);
+            for _ in 0..now {
+                if let Some(buffer) = &flush {
+                    self.fill_stream(driver, buffer, 0)?;
+                }
+                let (start, end) = (self.take_event(driver, &mut queue)?, self.take_event(driver, &mut queue)?);
+                driver.record(start).map_err(|f| self.failed(f, &queue.entry))?;
+                for launch in launches {
+                    self.start(driver, &mut queue, launch)?;
+                }
+                driver.record(end).map_err(|f| self.failed(f, &queue.entry))?;
+                spans.push((start, end));
+            }
+            self.wait(driver, &mut queue)?;
+            for (start, end) in spans {
+                times.push(driver.elapsed_us(start, end).map_err(|f| self.failed(f, &queue.entry))?);
+                queue.events.extend([start, end]);
+            }
+        }
+        Ok(times)
+    }
+}
+
+impl<D: Driver> Drop for GpuDevice<D> {
+    fn drop(&mut self) {
+        if self.context.dead.get().is_none() && self.context.driver.bind().is_ok() {
+            for event in self.queue().events.drain(..) {
+                self.context.driver.free_event(event);
+            }
+        }
+    }
+}
