@@ -1,9 +1,9 @@
 //! From printed source to a binary: cache first, then a compile worker or a helper thread, both with a time limit.
 
-use crate::worker::{Ended, Workers};
+use crate::worker::Ended;
 use crate::{Cache, DeviceError, DeviceInfo, Options};
 use serde::{Deserialize, Serialize};
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// Everything a vendor's compiler needs: plain data, so that it can cross into a worker process.
@@ -39,11 +39,20 @@ pub(crate) enum Refusal {
     Compiler(String),
 }
 
-/// Runs a job in this process, in this thread, without a limit.
-pub(crate) fn run(job: &Job) -> Result<Binary, Refusal> {
-    match job.device.split(':').next() {
-        Some("cuda") => crate::cuda::nvrtc::compile(job),
-        other => Err(Refusal::Compiler(format!("no compiler for {other:?}"))),
+/// The vendors' compilers, with what they keep between jobs.
+#[derive(Debug, Default)]
+pub(crate) struct Compilers {
+    opencl: Vec<(String, Arc<crate::opencl::Context>)>,
+}
+
+impl Compilers {
+    /// Runs a job in this process, in this thread, without a limit.
+    pub(crate) fn run(&mut self, job: &Job) -> Result<Binary, Refusal> {
+        match job.device.split(':').next() {
+            Some("cuda") => crate::cuda::nvrtc::compile(job),
+            Some("opencl") => crate::opencl::compile(job, &mut self.opencl),
+            _ => Err(Refusal::Compiler(format!("{} has no compiler", job.device))),
+        }
     }
 }
 
@@ -76,7 +85,7 @@ pub(crate) fn fresh(options: &Options, job: Job) -> Result<Binary, DeviceError> 
     let limit = options.compile_limit;
     let ended = match &options.workers {
         Some(workers) => workers.compile(job, limit),
-        None => limited(limit, move || run(&job)),
+        None => limited(limit, move || Compilers::default().run(&job)),
     };
     finish(ended, device, entry, limit)
 }
@@ -107,14 +116,5 @@ pub(crate) fn finish<T>(ended: Ended<T>, device: String, entry: String, limit: D
         Ended::Refused(Refusal::Compiler(reason)) => Err(DeviceError::Api { device, call: "the compiler", reason }),
         Ended::TimedOut => Err(DeviceError::CompileTimeout { device, entry, limit }),
         Ended::Crashed(reason) => Err(DeviceError::CompilerCrashed { device, entry, reason }),
-    }
-}
-
-/// The workers of some options, if any.
-impl Options {
-    /// Compiles in worker processes from now on (see [`Workers`]).
-    pub fn with_workers(mut self, workers: Workers) -> Self {
-        self.workers = Some(std::sync::Arc::new(workers));
-        self
     }
 }

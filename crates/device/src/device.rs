@@ -140,7 +140,7 @@ impl Default for Timing {
 
 /// A device. All work on it runs in one order; methods may be called from any thread.
 ///
-/// `launch` returns before the work is done; `read`, `sync` and `time` wait for it. A kernel that does not end within
+/// `launch` returns before the work is done; `write`, `read`, `sync` and `time` wait for it. A kernel that does not end within
 /// the deadline of [`crate::Options`] is reported by the call that waits, as [`DeviceError::Hang`].
 pub trait Device: Send + Sync {
     /// What the device is.
@@ -160,10 +160,10 @@ pub trait Device: Send + Sync {
     /// [`DeviceError::OutOfMemory`].
     fn alloc(&self, bytes: u64) -> Result<Buffer, DeviceError>;
 
-    /// Copies host bytes into a buffer, from byte `offset` on. The data may be reused on return.
+    /// Waits for the work so far and copies host bytes into a buffer, from byte `offset` on.
     ///
     /// # Errors
-    /// [`DeviceError::BadBuffer`] for a foreign buffer or a range outside it.
+    /// [`DeviceError::BadBuffer`] for a foreign buffer or a range outside it; what [`Device::sync`] gives.
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), DeviceError>;
 
     /// Waits for the work so far and copies bytes of a buffer, from byte `offset` on, to the host.
@@ -178,16 +178,17 @@ pub trait Device: Send + Sync {
     /// As [`Device::write`].
     fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), DeviceError>;
 
-    /// Starts kernels in order and returns.
+    /// Starts kernels in order and returns. (The emulator runs them before it returns.)
     ///
     /// # Errors
     /// [`DeviceError::BadLaunch`] where arguments, grid or device do not fit; nothing of the sequence has then started.
+    /// [`DeviceError::Emulation`] for a rule the kernel breaks.
     fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError>;
 
     /// Waits for everything started.
     ///
     /// # Errors
-    /// What the work ran into: [`DeviceError::Hang`], [`DeviceError::Api`], [`DeviceError::Emulation`].
+    /// What the work ran into: [`DeviceError::Hang`], [`DeviceError::Crash`], [`DeviceError::Api`].
     fn sync(&self) -> Result<(), DeviceError>;
 
     /// Runs the sequence once per repeat and gives the device's time for each, in microseconds, from the start of the

@@ -1,6 +1,7 @@
 //! What can go wrong with a device: every error names the device or library and the remedy.
 
 use std::time::Duration;
+use tilewright_emu::EmuError;
 use tilewright_ir::Invalid;
 
 /// Why a device operation failed.
@@ -38,7 +39,7 @@ pub enum DeviceError {
         /// Device id.
         device: String,
         /// The reason.
-        invalid: Invalid,
+        invalid: Box<Invalid>,
     },
     /// The device's compiler refused the printed source.
     #[error("{device}: the compiler refused kernel `{entry}`:\n{log}")]
@@ -145,14 +146,14 @@ pub enum DeviceError {
         device: String,
     },
     /// The emulator refused or faulted the kernel: its report names the rule, the statement and the thread.
-    #[error("{device}: `{entry}`: {report}")]
+    #[error("{device}: {error}")]
     Emulation {
         /// Device id.
         device: String,
         /// Entry point.
         entry: String,
         /// What the emulator found.
-        report: String,
+        error: Box<EmuError>,
     },
     /// A file or process of the binary cache or the compile worker failed.
     #[error("{what}: {reason}")]

@@ -22,9 +22,11 @@ mod compile;
 mod compiled;
 pub mod cuda;
 mod device;
+mod emulator;
 mod error;
 mod gpu;
 mod open;
+mod opencl;
 mod worker;
 
 pub use buffer::Buffer;

@@ -1,6 +1,6 @@
 //! From a name to a device: what there is, what is missing, and which one to take.
 
-use crate::{Backend, Cache, Device, DeviceError, DeviceInfo, Workers};
+use crate::{Backend, Cache, Device, DeviceError, DeviceInfo, DeviceKind, Workers, emulator};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ pub struct Options {
     pub compile_limit: Duration,
     /// Longest time one wait for the device may take before its kernel counts as hung.
     pub deadline: Duration,
-    /// Emulator: report broken rules (bounds, races, uninitialised reads, ...). Off, it is about four times as fast.
-    pub checks: bool,
+    /// How the emulator runs kernels: with all checks by default. The wave width comes from the target it plays.
+    pub emulator: tilewright_emu::Options,
 }
 
 impl Default for Options {
@@ -27,7 +27,7 @@ impl Default for Options {
             workers: None,
             compile_limit: Duration::from_secs(60),
             deadline: Duration::from_secs(20),
-            checks: true,
+            emulator: tilewright_emu::Options { max_steps: 1 << 32, ..tilewright_emu::Options::default() },
         }
     }
 }
@@ -41,9 +41,26 @@ pub struct Listing {
     pub device: Result<DeviceInfo, DeviceError>,
 }
 
+impl Options {
+    /// Compiles in worker processes.
+    #[must_use]
+    pub fn with_workers(mut self, workers: Workers) -> Self {
+        self.workers = Some(Arc::new(workers));
+        self
+    }
+}
+
 /// All devices of this machine, and for each back end without one what is missing. The emulator stands last.
 pub fn list() -> Vec<Listing> {
-    Vec::new()
+    let mut list = Vec::new();
+    let mut add = |backend, devices: Result<Vec<Result<DeviceInfo, DeviceError>>, DeviceError>| match devices {
+        Ok(devices) => list.extend(devices.into_iter().map(|device| Listing { backend, device })),
+        Err(missing) => list.push(Listing { backend, device: Err(missing) }),
+    };
+    add(Backend::Cuda, crate::cuda::list().map(|l| l.into_iter().map(Ok).collect()));
+    add(Backend::OpenCl, crate::opencl::list());
+    add(Backend::Emulator, Ok(vec![emulator::describe("emu", emulator::DEFAULT_ARCH)]));
+    list
 }
 
 /// Opens a device by name with default options.
@@ -62,8 +79,19 @@ pub fn open(spec: &str) -> Result<Arc<dyn Device>, DeviceError> {
 /// [`DeviceError::BadSpec`], [`DeviceError::Missing`] with how to install what is missing,
 /// [`DeviceError::NoSuchDevice`].
 pub fn open_with(spec: &str, options: &Options) -> Result<Arc<dyn Device>, DeviceError> {
-    let _ = options;
-    Err(DeviceError::BadSpec { spec: spec.into(), reason: "no back end is built yet".into() })
+    let (backend, which) = match spec.split_once(':') {
+        Some((backend, which)) => (backend, Some(which)),
+        None => (spec, None),
+    };
+    let bad = |reason: &str| DeviceError::BadSpec { spec: spec.into(), reason: reason.into() };
+    let number = || which.unwrap_or("0").parse::<usize>().map_err(|_| bad("a number should follow the colon"));
+    match backend {
+        "emu" => emulator::open(spec, which.unwrap_or(emulator::DEFAULT_ARCH), options),
+        "opencl" if which == Some("") => Err(bad("a number or a name should follow the colon")),
+        "opencl" => crate::opencl::open(which.unwrap_or("0"), options),
+        "cuda" => crate::cuda::open(number()?, options),
+        _ => Err(bad("there is no such back end")),
+    }
 }
 
 /// Opens the most capable device: CUDA before HIP before an OpenCL GPU before an OpenCL CPU before the emulator. A CPU
@@ -73,5 +101,25 @@ pub fn open_with(spec: &str, options: &Options) -> Result<Arc<dyn Device>, Devic
 /// # Errors
 /// Those of the emulator, which needs nothing.
 pub fn default_device(options: &Options) -> Result<Arc<dyn Device>, DeviceError> {
+    let mut devices: Vec<DeviceInfo> = list().into_iter().filter_map(|l| l.device.ok()).collect();
+    devices.sort_by_key(rank);
+    for info in devices {
+        match open_with(&info.id, options) {
+            Ok(device) => return Ok(device),
+            Err(e) => tracing::warn!("{e}"),
+        }
+    }
     open_with("emu", options)
+}
+
+/// Smaller is preferred; the order of the listing decides among equals.
+fn rank(info: &DeviceInfo) -> u32 {
+    match (info.backend, info.kind) {
+        (Backend::Cuda, _) => 0,
+        (Backend::Hip, _) => 1,
+        (Backend::OpenCl, DeviceKind::Gpu) => 2,
+        (Backend::OpenCl, DeviceKind::Accelerator) => 3,
+        (Backend::OpenCl, _) => 4,
+        (Backend::Emulator, _) => 5,
+    }
 }

@@ -5,7 +5,7 @@
 //! that compilers themselves print there are skipped. Workers live on between jobs; one that dies or overruns its limit
 //! is replaced by the next job.
 
-use crate::compile::{self, Binary, Job, Refusal};
+use crate::compile::{Binary, Compilers, Job, Refusal};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -190,6 +190,7 @@ impl Drop for Worker {
 
 /// The body of the hidden subcommand: answers jobs until its input ends. Returns the process's exit code.
 pub fn compile_worker_main() -> i32 {
+    let mut compilers = Compilers::default();
     for line in std::io::stdin().lines() {
         let Ok(line) = line else { return 1 };
         let request: Request = match serde_json::from_str(&line) {
@@ -199,7 +200,7 @@ pub fn compile_worker_main() -> i32 {
                 return 2;
             }
         };
-        if let Err(e) = answer(&request) {
+        if let Err(e) = answer(&request, &mut compilers) {
             eprintln!("{}: {e}", request.answer.display());
             return 3;
         }
@@ -208,7 +209,7 @@ pub fn compile_worker_main() -> i32 {
     0
 }
 
-fn answer(request: &Request) -> std::io::Result<()> {
+fn answer(request: &Request, compilers: &mut Compilers) -> std::io::Result<()> {
     // Should the tuner die while the compiler hangs, nobody would end this process: it ends itself.
     let (finished, watch) = mpsc::channel::<()>();
     let limit = request.limit + Duration::from_secs(5);
@@ -217,7 +218,7 @@ fn answer(request: &Request) -> std::io::Result<()> {
             std::process::exit(4);
         }
     })?;
-    let (head, code) = match compile::run(&request.job) {
+    let (head, code) = match compilers.run(&request.job) {
         Ok(Binary { log, code }) => (Answer::Made { log }, code),
         Err(refusal) => (Answer::Refused(refusal), Vec::new()),
     };

@@ -4,6 +4,8 @@ mod driver;
 pub(crate) mod nvrtc;
 mod ptxas;
 
+pub(crate) use ptxas::read_log;
+
 use crate::compile::Job;
 use crate::device::{Backend, DeviceKind};
 use crate::gpu::{Compiler, GpuDevice};
@@ -74,7 +76,7 @@ pub(crate) fn open(n: usize, options: &Options) -> Result<Arc<dyn Device>, Devic
     })?;
     let (info, device) = describe(ordinal)?;
     let driver = Cuda::new(device).map_err(|f| DeviceError::Api { device: info.id.clone(), call: f.call, reason: f.reason })?;
-    let compiler = Compiler { options: nvrtc::options(&info.target.arch), read_log: ptxas::read_log };
+    let compiler = Compiler { options: nvrtc::options(&info.target.arch), read_log };
     Ok(Arc::new(GpuDevice::new(info, options.clone(), compiler, driver)))
 }
 
@@ -90,8 +92,8 @@ pub fn compile(kernel: &Kernel, arch: &str, options: &Options) -> Result<Offline
         spec: device.clone(),
         reason: "no description of this architecture is built in".into(),
     })?;
-    let source =
-        tilewright_ir::print(kernel, &target).map_err(|invalid| DeviceError::Invalid { device: device.clone(), invalid })?;
+    let source = tilewright_ir::print(kernel, &target)
+        .map_err(|e| DeviceError::Invalid { device: device.clone(), invalid: Box::new(e) })?;
     let job = Job {
         device,
         arch: arch.into(),
@@ -100,7 +102,7 @@ pub fn compile(kernel: &Kernel, arch: &str, options: &Options) -> Result<Offline
         options: nvrtc::options(arch),
     };
     let binary = nvrtc::compile_limited(job, options)?;
-    let mut resources = ptxas::read_log(&binary.log);
+    let mut resources = read_log(&binary.log);
     resources.shared_bytes = resources.shared_bytes.or(Some(0)).map(|b| b + source.dynamic_shared_bytes);
     Ok(Offline { source, code: binary.code, resources, log: binary.log })
 }

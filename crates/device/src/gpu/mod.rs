@@ -231,7 +231,7 @@ impl<D: Driver> Device for GpuDevice<D> {
         let start = Instant::now();
         let driver = self.driver()?;
         let Source { text, entry, dynamic_shared_bytes } = tilewright_ir::print(kernel, &self.info.target)
-            .map_err(|invalid| DeviceError::Invalid { device: self.info.id.clone(), invalid })?;
+            .map_err(|e| DeviceError::Invalid { device: self.info.id.clone(), invalid: Box::new(e) })?;
         let job = Job {
             device: self.info.id.clone(),
             arch: self.info.target.arch.clone(),

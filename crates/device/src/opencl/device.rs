@@ -1,0 +1,456 @@
+//! An OpenCL device: one in-order queue with profiling, a watchdog on every wait.
+
+use super::handle::{Failure, Handle, check};
+use super::program::{self, Built, Context};
+use super::query::Vendor;
+use crate::compile::{self, Job, Refusal};
+use crate::device::check_launches;
+use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Options, Timing};
+use opencl3::error_codes::{CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_HOST_MEMORY, CL_OUT_OF_RESOURCES};
+use opencl3::{command_queue as cl_queue, event as cl_event, kernel as cl_kernel, memory as cl_memory};
+use std::ffi::c_void;
+use std::mem::ManuallyDrop;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+use tilewright_ir::{Kernel, Source};
+
+/// Kernels that may be queued before the host waits.
+const QUEUE: usize = 512;
+
+/// The queue's state; its lock keeps sequences of calls together, a kernel's arguments above all.
+#[derive(Default)]
+struct Queue {
+    /// Event of the last command.
+    last: Option<Arc<Handle>>,
+    /// Commands since the last wait.
+    pending: usize,
+    /// Name of the last kernel started.
+    entry: String,
+    flush: Option<Buffer>,
+}
+
+pub(crate) struct ClDevice {
+    info: DeviceInfo,
+    id: Arc<str>,
+    options: Options,
+    compiler_options: Vec<String>,
+    context: Arc<Context>,
+    commands: ManuallyDrop<Handle>,
+    queue: Mutex<Queue>,
+    dead: OnceLock<String>,
+    slice_alignment: u64,
+}
+
+impl Drop for ClDevice {
+    fn drop(&mut self) {
+        if self.dead.get().is_none() {
+            // SAFETY: nothing uses the queue after this. That of a dead device is leaked: its release may wait for ever.
+            unsafe { ManuallyDrop::drop(&mut self.commands) };
+        }
+    }
+}
+
+struct Memory {
+    handle: Handle,
+    bytes: usize,
+}
+
+impl ClDevice {
+    pub(crate) fn new(info: DeviceInfo, context: Context, options: Options) -> Result<Self, DeviceError> {
+        // SAFETY: the device is the context's.
+        let raw = unsafe {
+            cl_queue::create_command_queue(context.handle.get(), context.found.id(), cl_queue::CL_QUEUE_PROFILING_ENABLE)
+        };
+        let raw = check("clCreateCommandQueue", raw).map_err(|f| api(&info.id, f))?;
+        Ok(ClDevice {
+            id: info.id.as_str().into(),
+            compiler_options: program::options(&context.found),
+            slice_alignment: context.slice_alignment(),
+            commands: ManuallyDrop::new(Handle::new(raw, cl_queue::release_command_queue)),
+            context: Arc::new(context),
+            queue: Mutex::default(),
+            dead: OnceLock::new(),
+            options,
+            info,
+        })
+    }
+
+    fn alive(&self) -> Result<(), DeviceError> {
+        match self.dead.get() {
+            Some(cause) => Err(DeviceError::Poisoned { device: self.info.id.clone(), cause: cause.clone() }),
+            None => Ok(()),
+        }
+    }
+
+    fn queue(&self) -> Result<MutexGuard<'_, Queue>, DeviceError> {
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        self.alive()?;
+        Ok(queue)
+    }
+
+    fn failed(&self, failure: Failure) -> DeviceError {
+        api(&self.info.id, failure)
+    }
+
+    /// Waits for the last command, at most until the deadline.
+    fn wait(&self, queue: &mut Queue) -> Result<(), DeviceError> {
+        let Some(last) = queue.last.take() else { return Ok(()) };
+        check("clFlush", cl_queue::flush(self.commands.get())).map_err(|f| self.failed(f))?;
+        let start = Instant::now();
+        loop {
+            let status = cl_event::get_event_info(last.get(), cl_event::CL_EVENT_COMMAND_EXECUTION_STATUS);
+            let status: i32 = check("clGetEventInfo", status).map_err(|f| self.failed(f))?.into();
+            let (device, entry) = (self.info.id.clone(), queue.entry.clone());
+            if status == cl_event::CL_COMPLETE {
+                queue.pending = 0;
+                return Ok(());
+            }
+            if status < 0 {
+                let reason = format!("{} ({status})", opencl3::error_codes::ClError(status));
+                let _ = self.dead.set(format!("`{entry}` crashed ({reason})"));
+                return Err(DeviceError::Crash { device, entry, reason });
+            }
+            let waited = start.elapsed();
+            if waited > self.options.deadline {
+                let _ = self.dead.set(format!("`{entry}` hung"));
+                // Releasing anything of a hung queue may wait for ever.
+                std::mem::forget(last);
+                return Err(DeviceError::Hang { device, entry, deadline: self.options.deadline });
+            }
+            if waited > Duration::from_millis(2) {
+                std::thread::sleep(Duration::from_micros(100));
+            } else {
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    fn memory<'a>(&self, buffer: &'a Buffer) -> Result<&'a Memory, DeviceError> {
+        buffer.memory::<Memory>(&self.info.id)
+    }
+
+    fn allocate(&self, bytes: u64) -> Result<Buffer, DeviceError> {
+        let no_room = |reason: String| DeviceError::OutOfMemory { device: self.info.id.clone(), bytes, reason };
+        if bytes > self.info.max_buffer_bytes {
+            return Err(no_room(format!("its largest buffer is {} bytes", self.info.max_buffer_bytes)));
+        }
+        // A multiple of four, so that filling can go by words.
+        let size = usize::try_from(bytes.next_multiple_of(4).max(4)).map_err(|e| no_room(e.to_string()))?;
+        // SAFETY: no host memory is handed over.
+        let raw = unsafe {
+            cl_memory::create_buffer(self.context.handle.get(), cl_memory::CL_MEM_READ_WRITE, size, std::ptr::null_mut())
+        };
+        let raw = check("clCreateBuffer", raw).map_err(|f| match f.code {
+            CL_MEM_OBJECT_ALLOCATION_FAILURE | CL_OUT_OF_RESOURCES | CL_OUT_OF_HOST_MEMORY => no_room(f.reason),
+            _ => self.failed(f),
+        })?;
+        let memory = Memory { handle: Handle::new(raw, cl_memory::release_mem_object), bytes: size };
+        let alignment = 1u64 << self.slice_alignment.trailing_zeros().clamp(6, 12);
+        Ok(Buffer::new(self.id.clone(), Arc::new(memory), alignment, bytes))
+    }
+
+    fn fill_queue(&self, queue: &mut Queue, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {
+        let memory = self.memory(buffer)?;
+        let (offset, bytes) = (buffer.offset() as usize, buffer.bytes() as usize);
+        if bytes == 0 {
+            return Ok(());
+        }
+        // By words where the range allows: byte patterns are slow on some drivers. A whole buffer is filled to the end
+        // of its rounded-up allocation.
+        let whole = offset == 0 && bytes.next_multiple_of(4) == memory.bytes;
+        let (size, width) = match (offset % 4, bytes % 4) {
+            _ if whole => (memory.bytes, 4),
+            (0, 0) => (bytes, 4),
+            _ => (bytes, 1),
+        };
+        let pattern = [byte; 4];
+        // SAFETY: the range lies in the allocation, the pattern is copied by the call.
+        let raw = unsafe {
+            cl_queue::enqueue_fill_buffer(
+                self.commands.get(),
+                memory.handle.get(),
+                pattern.as_ptr().cast(),
+                width,
+                offset,
+                size,
+                0,
+                std::ptr::null(),
+            )
+        };
+        self.queued(queue, "clEnqueueFillBuffer", raw)
+    }
+
+    fn queued(&self, queue: &mut Queue, call: &'static str, event: Result<*mut c_void, i32>) -> Result<(), DeviceError> {
+        let event = check(call, event).map_err(|f| self.failed(f))?;
+        queue.last = Some(Arc::new(Handle::new(event, cl_event::release_event)));
+        queue.pending += 1;
+        Ok(())
+    }
+
+    /// The object to pass for a buffer: itself, or a sub-buffer for a slice.
+    fn argument(&self, buffer: &Buffer, entry: &str, name: &str) -> Result<(*mut c_void, Option<Handle>), DeviceError> {
+        let memory = self.memory(buffer)?;
+        if buffer.offset() == 0 {
+            return Ok((memory.handle.get(), None));
+        }
+        if !buffer.offset().is_multiple_of(self.slice_alignment) {
+            return Err(DeviceError::BadLaunch {
+                device: self.info.id.clone(),
+                entry: entry.into(),
+                reason: format!(
+                    "`{name}` starts at byte {} of its buffer; OpenCL passes parts only from multiples of {} bytes on",
+                    buffer.offset(),
+                    self.slice_alignment
+                ),
+            });
+        }
+        let size = (buffer.bytes() as usize).max(1);
+        let region = cl_memory::cl_buffer_region { origin: buffer.offset() as usize, size };
+        // SAFETY: the region lies in the allocation; the structure is read during the call.
+        let raw = unsafe {
+            cl_memory::create_sub_buffer(
+                memory.handle.get(),
+                cl_memory::CL_MEM_READ_WRITE,
+                cl_memory::CL_BUFFER_CREATE_TYPE_REGION,
+                (&raw const region).cast(),
+            )
+        };
+        let raw = check("clCreateSubBuffer", raw).map_err(|f| self.failed(f))?;
+        Ok((raw, Some(Handle::new(raw, cl_memory::release_mem_object))))
+    }
+
+    fn start(&self, queue: &mut Queue, launch: &Launch) -> Result<(), DeviceError> {
+        if queue.pending >= QUEUE {
+            self.wait(queue)?;
+        }
+        let entry = launch.kernel.entry();
+        let Some(built) = launch.kernel.binary::<Built>(&self.info.id) else {
+            let reason = format!("the kernel was compiled for {}", launch.kernel.device());
+            return Err(DeviceError::BadLaunch { device: self.info.id.clone(), entry: entry.into(), reason });
+        };
+        let kernel = built.kernel.get();
+        // OpenCL keeps parts of buffers alive for the commands that use them: these may go when the launch is queued.
+        let mut parts = Vec::new();
+        for (n, (arg, declared)) in launch.args.iter().zip(launch.kernel.args()).enumerate() {
+            let set = |bytes: &[u8]| {
+                // SAFETY: `check_launches` compared the arguments with the kernel's declaration; the value is copied.
+                unsafe { cl_kernel::set_kernel_arg(kernel, n as u32, bytes.len(), bytes.as_ptr().cast()) }
+            };
+            let result = match arg {
+                LaunchArg::Buffer(buffer) => {
+                    let (raw, part) = self.argument(buffer, entry, &declared.name)?;
+                    parts.extend(part);
+                    set(&(raw as usize).to_ne_bytes())
+                }
+                LaunchArg::I32(v) => set(&v.to_ne_bytes()),
+                LaunchArg::I64(v) => set(&v.to_ne_bytes()),
+                LaunchArg::F32(v) => set(&v.to_ne_bytes()),
+                LaunchArg::F64(v) => set(&v.to_ne_bytes()),
+            };
+            check("clSetKernelArg", result).map_err(|f| self.failed(f))?;
+        }
+        queue.entry.clear();
+        queue.entry.push_str(entry);
+        let local = [launch.kernel.threads() as usize, 1, 1];
+        let global = [0, 1, 2].map(|d| launch.grid[d] as usize * local[d]);
+        // SAFETY: all arguments are set; the sizes have three elements.
+        let raw = unsafe {
+            cl_queue::enqueue_nd_range_kernel(
+                self.commands.get(),
+                kernel,
+                3,
+                std::ptr::null(),
+                global.as_ptr(),
+                local.as_ptr(),
+                0,
+                std::ptr::null(),
+            )
+        };
+        self.queued(queue, "clEnqueueNDRangeKernel", raw)
+    }
+
+    /// Builds a kernel: from the cache, in a worker, or here.
+    fn build(&self, job: &Job) -> Result<(Built, bool), DeviceError> {
+        let key = compile::key(&self.info, job);
+        if let Some((_, code)) = self.options.cache.get(&key)
+            && let Ok(built) = program::from_binary(&self.context, job, &code)
+        {
+            return Ok((built, true));
+        }
+        if self.options.workers.is_some() {
+            let binary = compile::fresh(&self.options, job.clone())?;
+            self.options.cache.put(&key, &binary.log, &binary.code);
+            if let Ok(built) = program::from_binary(&self.context, job, &binary.code) {
+                return Ok((built, false));
+            }
+        }
+        let (context, own) = (self.context.clone(), job.clone());
+        // PoCL caches on disk by itself and would compile a second time to give a binary.
+        let keep = self.options.cache.directory().is_some() && context.found.vendor() != Vendor::Pocl;
+        let ended = compile::limited(self.options.compile_limit, move || {
+            let built = program::from_source(&context, &own)?;
+            let code = if keep { program::code(&built).ok() } else { None };
+            Ok::<_, Refusal>((built, code))
+        });
+        let (built, code) = compile::finish(ended, job.device.clone(), job.entry.clone(), self.options.compile_limit)?;
+        if let Some(code) = code {
+            self.options.cache.put(&key, &built.log, &code);
+        }
+        Ok((built, false))
+    }
+}
+
+fn api(device: &str, failure: Failure) -> DeviceError {
+    DeviceError::Api { device: device.into(), call: failure.call, reason: failure.reason }
+}
+
+impl Device for ClDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {
+        let start = Instant::now();
+        self.alive()?;
+        let Source { text, entry, .. } = tilewright_ir::print(kernel, &self.info.target)
+            .map_err(|e| DeviceError::Invalid { device: self.info.id.clone(), invalid: Box::new(e) })?;
+        let job = Job {
+            device: self.info.id.clone(),
+            arch: self.info.name.clone(),
+            entry: entry.clone(),
+            source: text.clone(),
+            options: self.compiler_options.clone(),
+        };
+        let (built, cached) = self.build(&job)?;
+        Ok(Arc::new(Compiled {
+            device: self.id.clone(),
+            entry,
+            source: text,
+            args: kernel.args.clone(),
+            threads: kernel.threads,
+            shared_bytes: kernel.shared_bytes(),
+            resources: built.resources,
+            log: built.log.clone(),
+            cached,
+            compile_time: start.elapsed(),
+            binary: Arc::new(built),
+        }))
+    }
+
+    fn alloc(&self, bytes: u64) -> Result<Buffer, DeviceError> {
+        self.alive()?;
+        self.allocate(bytes)
+    }
+
+    fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        buffer.check_range(offset, data.len() as u64)?;
+        let memory = self.memory(buffer)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let mut queue = self.queue()?;
+        self.wait(&mut queue)?;
+        // SAFETY: the range was checked; the call blocks until the data has been read.
+        let raw = unsafe {
+            cl_queue::enqueue_write_buffer(
+                self.commands.get(),
+                memory.handle.get(),
+                opencl3::types::CL_TRUE,
+                (buffer.offset() + offset) as usize,
+                data.len(),
+                data.as_ptr().cast(),
+                0,
+                std::ptr::null(),
+            )
+        };
+        self.queued(&mut queue, "clEnqueueWriteBuffer", raw)
+    }
+
+    fn read(&self, buffer: &Buffer, offset: u64, data: &mut [u8]) -> Result<(), DeviceError> {
+        buffer.check_range(offset, data.len() as u64)?;
+        let memory = self.memory(buffer)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let mut queue = self.queue()?;
+        self.wait(&mut queue)?;
+        // SAFETY: the range was checked; the call blocks until the data has been written.
+        let raw = unsafe {
+            cl_queue::enqueue_read_buffer(
+                self.commands.get(),
+                memory.handle.get(),
+                opencl3::types::CL_TRUE,
+                (buffer.offset() + offset) as usize,
+                data.len(),
+                data.as_mut_ptr().cast(),
+                0,
+                std::ptr::null(),
+            )
+        };
+        self.queued(&mut queue, "clEnqueueReadBuffer", raw)
+    }
+
+    fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {
+        let mut queue = self.queue()?;
+        self.fill_queue(&mut queue, buffer, byte)
+    }
+
+    fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError> {
+        check_launches(&self.info, launches)?;
+        let mut queue = self.queue()?;
+        for launch in launches {
+            self.start(&mut queue, launch)?;
+        }
+        check("clFlush", cl_queue::flush(self.commands.get())).map_err(|f| self.failed(f))
+    }
+
+    fn sync(&self) -> Result<(), DeviceError> {
+        let mut queue = self.queue()?;
+        self.wait(&mut queue)
+    }
+
+    fn time(&self, launches: &[Launch], timing: &Timing) -> Result<Vec<f64>, DeviceError> {
+        check_launches(&self.info, launches)?;
+        let mut queue = self.queue()?;
+        let flush = match (timing.flush_l2, &queue.flush) {
+            (false, _) => None,
+            (true, Some(buffer)) => Some(buffer.clone()),
+            (true, None) => {
+                let most = (256u64 << 20).min(self.info.max_buffer_bytes / 4);
+                let buffer = self.allocate((2 * self.info.target.l2_bytes).clamp(16 << 20, most.max(16 << 20)))?;
+                queue.flush = Some(buffer.clone());
+                Some(buffer)
+            }
+        };
+        let mut times = Vec::with_capacity(timing.repeats as usize);
+        for _ in 0..timing.repeats {
+            if let Some(buffer) = &flush {
+                self.fill_queue(&mut queue, buffer, 0)?;
+            }
+            self.wait(&mut queue)?;
+            let mut first = None;
+            for launch in launches {
+                self.start(&mut queue, launch)?;
+                first = first.or_else(|| queue.last.clone());
+            }
+            let last = queue.last.clone();
+            self.wait(&mut queue)?;
+            let (Some(first), Some(last)) = (first, last) else {
+                times.push(0.0);
+                continue;
+            };
+            let start = self.stamp(&first, cl_event::CL_PROFILING_COMMAND_START)?;
+            let end = self.stamp(&last, cl_event::CL_PROFILING_COMMAND_END)?;
+            times.push(end.saturating_sub(start) as f64 * 1e-3);
+        }
+        Ok(times)
+    }
+}
+
+impl ClDevice {
+    /// A time stamp of an event, in nanoseconds.
+    fn stamp(&self, event: &Handle, which: u32) -> Result<u64, DeviceError> {
+        let time = cl_event::get_event_profiling_info(event.get(), which);
+        Ok(check("clGetEventProfilingInfo", time).map_err(|f| self.failed(f))?.into())
+    }
+}

@@ -1,0 +1,231 @@
+//! Which OpenCL devices there are, and what each tells of itself.
+
+use crate::device::{Backend, DeviceKind};
+use crate::{DeviceError, DeviceInfo};
+use opencl3::device::{
+    CL_DEVICE_TYPE_ACCELERATOR, CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_GPU, Device as ClDevice,
+};
+use opencl3::error_codes::ClError;
+use opencl3::platform::{Platform, get_platforms};
+use opencl3::types::cl_device_id;
+use tilewright_ir::{Dialect, Features, Limits, Rates, Target};
+
+/// Whose OpenCL it is, where that makes a difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Vendor {
+    Nvidia,
+    Pocl,
+    Other,
+}
+
+/// A device of some platform.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    /// Counted over all platforms.
+    pub number: usize,
+    /// Name of the platform.
+    pub platform: String,
+    pub device: ClDevice,
+}
+
+impl Found {
+    pub(crate) fn id(&self) -> cl_device_id {
+        self.device.id()
+    }
+    pub(crate) fn vendor(&self) -> Vendor {
+        if self.platform.contains("NVIDIA") {
+            Vendor::Nvidia
+        } else if self.platform.contains("Portable Computing Language") || self.platform.contains("PoCL") {
+            Vendor::Pocl
+        } else {
+            Vendor::Other
+        }
+    }
+}
+
+const NO_DEVICE: i32 = -1;
+const NO_LIBRARY: i32 = -2000;
+const NO_PLATFORM: i32 = -1001;
+
+pub(crate) fn missing(reason: impl Into<String>) -> DeviceError {
+    DeviceError::Missing {
+        what: "OpenCL".into(),
+        reason: reason.into(),
+        remedy: "install a loader and a driver: for the CPU `apt install ocl-icd-libopencl1 pocl-opencl-icd`; for a GPU \
+                 the loader and the vendor's driver, which puts a file into /etc/OpenCL/vendors"
+            .into(),
+    }
+}
+
+/// All devices of all platforms. A platform that fails is passed over and named in the second part.
+pub(crate) fn devices() -> Result<(Vec<Found>, Vec<String>), DeviceError> {
+    let platforms = match get_platforms() {
+        Ok(platforms) => platforms,
+        Err(ClError(NO_LIBRARY)) => return Err(missing("libOpenCL.so.1 was not found")),
+        Err(ClError(NO_PLATFORM)) => return Err(missing("the loader finds no driver")),
+        Err(e) => return Err(missing(format!("clGetPlatformIDs says {e}"))),
+    };
+    let (mut found, mut broken) = (Vec::new(), Vec::new());
+    for platform in platforms {
+        let name = platform.name().unwrap_or_else(|_| "a platform without name".into());
+        match devices_of(&platform) {
+            Ok(ids) => {
+                for id in ids {
+                    found.push(Found { number: found.len(), platform: name.clone(), device: ClDevice::new(id) });
+                }
+            }
+            Err(e) => broken.push(format!("{name}: {e}")),
+        }
+    }
+    if found.is_empty() {
+        return Err(missing(if broken.is_empty() { "no platform has a device".into() } else { broken.join("; ") }));
+    }
+    Ok((found, broken))
+}
+
+fn devices_of(platform: &Platform) -> Result<Vec<cl_device_id>, ClError> {
+    match platform.get_devices(CL_DEVICE_TYPE_ALL) {
+        Err(ClError(NO_DEVICE)) => Ok(Vec::new()),
+        other => other,
+    }
+}
+
+/// Finds a device by number or by a part of its own or its platform's name (any case).
+pub(crate) fn find(which: &str) -> Result<Found, DeviceError> {
+    let (found, _) = devices()?;
+    let names: Vec<_> = found.iter().map(|f| (f.device.name().unwrap_or_default(), f.platform.clone())).collect();
+    let wanted = which.to_lowercase();
+    let hit = match which.parse::<usize>() {
+        Ok(n) => Some(n),
+        Err(_) => names.iter().position(|(d, p)| d.to_lowercase().contains(&wanted) || p.to_lowercase().contains(&wanted)),
+    };
+    hit.and_then(|n| found.into_iter().nth(n)).ok_or_else(|| DeviceError::NoSuchDevice {
+        spec: format!("opencl:{which}"),
+        available: names.iter().enumerate().map(|(n, (d, p))| format!("opencl:{n} is {d} ({p})")).collect::<Vec<_>>().join(", "),
+    })
+}
+
+/// Asks a device for everything.
+pub(crate) fn describe(found: &Found) -> Result<DeviceInfo, DeviceError> {
+    let id = format!("opencl:{}", found.number);
+    let device = &found.device;
+    let failed = |what: &'static str| {
+        let device = format!("{id} (platform {})", found.platform);
+        move |e: ClError| DeviceError::Api { device, call: "clGetDeviceInfo", reason: format!("{what}: {e}") }
+    };
+    let name = device.name().map_err(failed("CL_DEVICE_NAME"))?.trim().to_string();
+    let ty = device.dev_type().map_err(failed("CL_DEVICE_TYPE"))?;
+    let kind = match ty {
+        t if t & CL_DEVICE_TYPE_GPU != 0 => DeviceKind::Gpu,
+        t if t & CL_DEVICE_TYPE_CPU != 0 => DeviceKind::Cpu,
+        t if t & CL_DEVICE_TYPE_ACCELERATOR != 0 => DeviceKind::Accelerator,
+        _ => DeviceKind::Accelerator,
+    };
+    let extensions = device.extensions().map_err(failed("CL_DEVICE_EXTENSIONS"))?;
+    let has = |extension: &str| extensions.split_whitespace().any(|e| e == extension);
+    let max_threads = device.max_work_group_size().map_err(failed("CL_DEVICE_MAX_WORK_GROUP_SIZE"))? as u32;
+    let local = device.local_mem_size().map_err(failed("CL_DEVICE_LOCAL_MEM_SIZE"))?.min(u64::from(u32::MAX)) as u32;
+    let wave = match kind {
+        DeviceKind::Cpu => 1,
+        _ if has("cl_nv_device_attribute_query") => device.wrap_size_nv().unwrap_or(32),
+        _ if has("cl_amd_device_attribute_query") => device.wavefront_width_amd().unwrap_or(64),
+        _ => 32,
+    };
+    let base = nearest(found, kind, wave);
+    let clock = device.max_clock_frequency().map_err(failed("CL_DEVICE_MAX_CLOCK_FREQUENCY"))?;
+    let f64 = has("cl_khr_fp64") || device.double_fp_config().is_ok_and(|c| c != 0);
+    let nvidia = found.vendor() == Vendor::Nvidia;
+    let cores = matches!(kind, DeviceKind::Cpu);
+    let target = Target {
+        arch: "generic".into(),
+        dialect: Dialect::OpenCl,
+        wave,
+        units: device.max_compute_units().map_err(failed("CL_DEVICE_MAX_COMPUTE_UNITS"))?,
+        l2_bytes: device.global_mem_cache_size().map_err(failed("CL_DEVICE_GLOBAL_MEM_CACHE_SIZE"))?,
+        features: Features {
+            f64,
+            atomic64: has("cl_khr_int64_base_atomics"),
+            shuffle: wave > 1
+                && has("cl_khr_subgroups")
+                && has("cl_khr_subgroup_shuffle")
+                && (nvidia || has("cl_intel_required_subgroup_size")),
+            async_copy: false,
+            named_barrier: false,
+            // OpenCL C leaves barriers that not all work-items reach by one and the same call undefined.
+            roles: false,
+        },
+        limits: Limits {
+            max_threads,
+            shared_per_group: local,
+            // On a processor, local memory is plain memory and one work-group at a time runs per core.
+            shared_per_unit: if cores { local } else { base.limits.shared_per_unit.max(local) },
+            registers_per_thread: base.limits.registers_per_thread,
+            registers_per_unit: base.limits.registers_per_unit,
+            threads_per_unit: base.limits.threads_per_unit.max(max_threads),
+            groups_per_unit: base.limits.groups_per_unit,
+            max_grid: if nvidia { [(1 << 31) - 1, 65535, 65535] } else { [u64::from(u32::MAX); 3] },
+        },
+        rates: Rates { clock_ghz: if clock > 0 { f64::from(clock) * 1e-3 } else { base.rates.clock_ghz }, ..base.rates },
+    };
+    let driver = device.driver_version().map_err(failed("CL_DRIVER_VERSION"))?;
+    let version = device.version().map_err(failed("CL_DEVICE_VERSION"))?;
+    Ok(DeviceInfo {
+        id: id.clone(),
+        fingerprint: format!("{} / {} / driver {}", found.platform, version.trim(), driver.trim()),
+        name,
+        backend: Backend::OpenCl,
+        kind,
+        target,
+        memory_bytes: device.global_mem_size().map_err(failed("CL_DEVICE_GLOBAL_MEM_SIZE"))?,
+        max_buffer_bytes: device.max_mem_alloc_size().map_err(failed("CL_DEVICE_MAX_MEM_ALLOC_SIZE"))?,
+    })
+}
+
+/// What OpenCL does not tell, from the built-in description nearest to the device.
+fn nearest(found: &Found, kind: DeviceKind, wave: u32) -> Target {
+    let known = match (kind, found.vendor()) {
+        (DeviceKind::Cpu, _) => None,
+        (_, Vendor::Nvidia) => match found.device.compute_capability_major_nv() {
+            Ok(9..) => Target::by_arch("sm_90a"),
+            Ok(8) => Target::by_arch("sm_80"),
+            _ => Target::by_arch("sm_75"),
+        },
+        _ => {
+            // AMD's devices are named by architecture, with features after a colon.
+            let name = found.device.name().unwrap_or_default();
+            let arch = name.split(':').next().unwrap_or_default();
+            Target::by_arch(arch).or_else(|| Target::by_arch(if wave == 64 { "gfx900" } else { "sm_75" }))
+        }
+    };
+    known.unwrap_or(Target {
+        arch: "generic".into(),
+        dialect: Dialect::OpenCl,
+        wave: 1,
+        units: 1,
+        l2_bytes: 1 << 20,
+        features: Features::default(),
+        // Work-items of a processor are loop iterations: their registers are vector registers or the first-level cache,
+        // and many of them never hinder others.
+        limits: Limits {
+            max_threads: 1024,
+            shared_per_group: 32 << 10,
+            shared_per_unit: 32 << 10,
+            registers_per_thread: 1024,
+            registers_per_unit: 1024 * 8192,
+            threads_per_unit: 8192,
+            groups_per_unit: 1,
+            max_grid: [u64::from(u32::MAX); 3],
+        },
+        rates: Rates {
+            clock_ghz: 2.5,
+            // Two 8-lane units: the least of current server processors.
+            f32_fma: 16.0,
+            f64_fma: 8.0,
+            shared_bytes: 64.0,
+            l2_bytes: 32.0,
+            dram_gbs: 40.0,
+            dram_latency_ns: 90.0,
+            launch_us: 20.0,
+        },
+    })
+}
