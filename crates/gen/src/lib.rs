@@ -7,7 +7,9 @@
 
 pub mod contraction;
 pub mod kernel;
+pub mod lower;
 pub mod plan;
 pub mod problem;
 pub mod program;
+pub mod reference;
 pub mod view;

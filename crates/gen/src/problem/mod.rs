@@ -1,1 +1,197 @@
-//! Filled below.
+//! Problems: what the user wants computed, in the user's words, as plain validated values.
+//!
+//! A [`Gemm`] or [`Conv`] comes out of its builder validated, with tight defaults filled in. [`Problem::key`] is its canonical
+//! text, which [`Problem::parse`] reads back; for a GEMM it is MIOpenGEMM's geometry string with optional further keys.
+
+mod canonical;
+pub mod cases;
+mod conv;
+mod gemm;
+mod geometry;
+
+pub use canonical::Canonical;
+pub use conv::{Conv, ConvBuilder, Direction, Layout};
+pub use gemm::{Gemm, GemmBuilder, Matrix, Order};
+
+use crate::view::ViewError;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use tilewright_ir::Scalar;
+
+/// Workspace a problem may use unless it says otherwise, in bytes.
+pub const DEFAULT_WORKSPACE: u64 = 1 << 30;
+
+/// Something to compute.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Problem {
+    /// A (batched) matrix product.
+    Gemm(Gemm),
+    /// A convolution.
+    Conv(Conv),
+}
+
+/// Why something is not a problem that can be computed. Every message names the field, its value and the remedy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProblemError {
+    /// A field has an impossible value.
+    #[error("{field} = {value}: {reason}")]
+    Value {
+        /// Field, as the builder or the key spells it.
+        field: String,
+        /// Its value.
+        value: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// The problem makes sense, but tilewright cannot do it.
+    #[error("{what} is not supported: {remedy}")]
+    Unsupported {
+        /// What was asked for.
+        what: String,
+        /// What to do instead.
+        remedy: String,
+    },
+    /// A problem's text cannot be read.
+    #[error("problem `{text}`: {reason}")]
+    Text {
+        /// The whole text.
+        text: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// A case file cannot be read.
+    #[error("{file}, line {line}{}: {reason}", if column.is_empty() { String::new() } else { format!(", column {column}") })]
+    Case {
+        /// Path of the file.
+        file: String,
+        /// Line, from 1.
+        line: u64,
+        /// Column by name; empty where the whole line is meant.
+        column: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// A view could not be built; the problem's validation should have refused it before.
+    #[error("lowering: {0}")]
+    View(#[from] ViewError),
+}
+
+impl ProblemError {
+    pub(crate) fn value(field: impl Into<String>, value: impl fmt::Display, reason: impl Into<String>) -> ProblemError {
+        ProblemError::Value { field: field.into(), value: value.to_string(), reason: reason.into() }
+    }
+    pub(crate) fn text(text: &str, reason: impl Into<String>) -> ProblemError {
+        ProblemError::Text { text: text.to_string(), reason: reason.into() }
+    }
+}
+
+impl Problem {
+    /// The canonical text of this problem: equal problems, and only those, have equal keys. Read back by [`Problem::parse`].
+    pub fn key(&self) -> String {
+        match self {
+            Problem::Gemm(gemm) => gemm.geometry(),
+            Problem::Conv(conv) => conv.key(),
+        }
+    }
+    /// Reads a key: a MIOpenGEMM geometry string (with tilewright's further keys) or a convolution key.
+    pub fn parse(text: &str) -> Result<Problem, ProblemError> {
+        if text.starts_with("conv") {
+            Conv::parse_key(text).map(Problem::Conv)
+        } else {
+            Gemm::parse_geometry(text).map(Problem::Gemm)
+        }
+    }
+    /// Checks every field; problems from builders and parsers have passed already, deserialised or edited ones have not.
+    pub fn validate(&self) -> Result<(), ProblemError> {
+        match self {
+            Problem::Gemm(gemm) => gemm.validate(),
+            Problem::Conv(conv) => conv.validate(),
+        }
+    }
+    /// Element type of the inputs.
+    pub fn dtype(&self) -> Scalar {
+        match self {
+            Problem::Gemm(gemm) => gemm.dtype,
+            Problem::Conv(conv) => conv.dtype,
+        }
+    }
+    /// Element type of the result.
+    pub fn out_dtype(&self) -> Scalar {
+        match self {
+            Problem::Gemm(gemm) => gemm.out_dtype,
+            Problem::Conv(conv) => conv.dtype,
+        }
+    }
+    /// Workspace budget in bytes.
+    pub fn workspace(&self) -> u64 {
+        match self {
+            Problem::Gemm(gemm) => gemm.workspace,
+            Problem::Conv(conv) => conv.workspace,
+        }
+    }
+    /// Floating-point operations of the plain algorithm: two per multiply and add.
+    pub fn flop(&self) -> f64 {
+        match self {
+            Problem::Gemm(g) => 2.0 * g.batch as f64 * g.m as f64 * g.n as f64 * g.k as f64,
+            Problem::Conv(c) => c.flop(),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.key())
+    }
+}
+
+impl FromStr for Problem {
+    type Err = ProblemError;
+    fn from_str(text: &str) -> Result<Problem, ProblemError> {
+        Problem::parse(text)
+    }
+}
+
+impl From<Gemm> for Problem {
+    fn from(gemm: Gemm) -> Problem {
+        Problem::Gemm(gemm)
+    }
+}
+
+impl From<Conv> for Problem {
+    fn from(conv: Conv) -> Problem {
+        Problem::Conv(conv)
+    }
+}
+
+/// Refuses element types that tilewright has no arithmetic for.
+fn check_dtype(field: &str, dtype: Scalar) -> Result<(), ProblemError> {
+    if dtype.is_float() {
+        return Ok(());
+    }
+    Err(ProblemError::value(field, dtype, "must be f16, bf16, f32 or f64"))
+}
+
+/// Refuses zero.
+fn check_positive(field: &str, value: u64) -> Result<(), ProblemError> {
+    if value == 0 { Err(ProblemError::value(field, 0, "must be at least 1")) } else { Ok(()) }
+}
+
+/// `offset + product of extents` elements of a type, refused where a byte address would not fit a signed 64-bit integer.
+fn check_elements(field: &str, extents: &[u64], offset: u64, dtype: Scalar) -> Result<u64, ProblemError> {
+    let elements = extents.iter().try_fold(1u64, |product, &e| product.checked_mul(e)).and_then(|p| p.checked_add(offset));
+    let bytes = elements.and_then(|e| e.checked_mul(u64::from(dtype.bytes())));
+    match (elements, bytes) {
+        (Some(elements), Some(bytes)) if bytes <= i64::MAX as u64 => Ok(elements),
+        _ => {
+            let product = extents.iter().map(u64::to_string).collect::<Vec<_>>().join(" * ");
+            Err(ProblemError::value(
+                field,
+                format!("{product} elements from element {offset}"),
+                format!("does not fit a 64-bit address space ({} bytes per element); make a size smaller", dtype.bytes()),
+            ))
+        }
+    }
+}

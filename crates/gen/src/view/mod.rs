@@ -4,6 +4,15 @@
 //! affine offset over coordinates and digits of coordinates, and the ranges that make it valid. One normal form serves
 //! the evaluator, the index expressions in kernels, the vector-width analysis and the box recogniser.
 
+mod analysis;
+mod materialise;
+pub(crate) mod simplify;
+mod transform;
+
+pub use analysis::AffineBox;
+pub use materialise::{WORKSPACE_ALIGN, copy_leading_dimension, materialised};
+pub use transform::{Chain, Dim, Transform, ViewBuilder, ViewError};
+
 use serde::{Deserialize, Serialize};
 
 /// First upper coordinate: batch.

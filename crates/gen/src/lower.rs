@@ -1,0 +1,137 @@
+//! Lowering: every problem becomes one contraction of views.
+//!
+//! A convolution reaches the generator only here, as chains of transforms: output pixels are the rows, output channels of a
+//! group the columns, and (channel, filter taps) the sum, in the order they lie in memory so that vector access survives.
+
+use crate::contraction::{Bias, Contraction, Tensor};
+use crate::problem::{Conv, Gemm, Layout, Order, Problem, ProblemError};
+use crate::view::{View, ViewBuilder};
+use serde::{Deserialize, Serialize};
+use tilewright_ir::Scalar;
+
+/// What runs along the batch (g) of a convolution's contraction. Has no effect on other problems.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConvForm {
+    /// g = (sample, group), rows = pixels of one sample: a strided-batched product whose weights have batch stride 0 (SOFIE).
+    #[default]
+    PerSample,
+    /// g = group, rows = (sample, pixel): one product per group (rocMLIR).
+    Merged,
+}
+
+/// Alignment of a buffer's start that plans may count on, in bytes; asked again at launch with the real pointers.
+pub const BUFFER_ALIGN: u32 = 256;
+
+/// The contraction that computes a problem.
+///
+/// # Errors
+/// [`ProblemError`] of [`Problem::validate`].
+pub fn lower(problem: &Problem, form: ConvForm) -> Result<Contraction, ProblemError> {
+    problem.validate()?;
+    match problem {
+        Problem::Gemm(gemm) => lower_gemm(gemm),
+        Problem::Conv(conv) => lower_conv(conv, form),
+    }
+}
+
+/// Known alignment of the element at `offset` of a buffer, in bytes.
+fn alignment(offset: u64, scalar: Scalar) -> u32 {
+    let bytes = offset.wrapping_mul(u64::from(scalar.bytes()));
+    if bytes == 0 { BUFFER_ALIGN } else { BUFFER_ALIGN.min(1 << bytes.trailing_zeros().min(8)) }
+}
+
+fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
+    let tensor = |index: usize| -> Result<Tensor, ProblemError> {
+        let x = gemm.matrices()[index];
+        let (rows, cols) = [(gemm.m, gemm.k), (gemm.k, gemm.n), (gemm.m, gemm.n)][index];
+        let ld = x.ld as i64;
+        let (row_stride, col_stride) = if x.trans == (gemm.order == Order::Col) { (ld, 1) } else { (1, ld) };
+        let dims = [("g", gemm.batch, x.batch_stride as i64), ("row", rows, row_stride), ("col", cols, col_stride)];
+        let builder = ViewBuilder::tensor(&dims);
+        // B is addressed by (g, n, k).
+        let view = if index == 1 { builder.view("g", "col", "row")? } else { builder.view("g", "row", "col")? };
+        let scalar = gemm.scalar(index);
+        Ok(Tensor { scalar, view, align: alignment(x.offset, scalar), len: gemm.span(index) })
+    };
+    Ok(Contraction { g: gemm.batch, m: gemm.m, n: gemm.n, k: gemm.k, a: tensor(0)?, b: tensor(1)?, c: tensor(2)?, bias: None })
+}
+
+/// Names of the spatial dimensions in the stages of a convolution's chains: input, output, filter.
+const SPATIAL: [(&str, &str, &str); 3] = [("d", "do", "t"), ("h", "ho", "r"), ("w", "wo", "s")];
+
+fn lower_conv(conv: &Conv, form: ConvForm) -> Result<Contraction, ProblemError> {
+    let dims = conv.dims();
+    let spatial = &SPATIAL[3 - dims..];
+    let output = conv.output();
+    let (c, k) = (conv.c_per_group(), conv.k_per_group());
+    let outs: Vec<&str> = spatial.iter().map(|s| s.1).collect();
+    let taps: Vec<&str> = spatial.iter().map(|s| s.2).collect();
+    // Order in memory, slowest first: an outer dimension, then channels and spatial dimensions as the layout has them.
+    let dense = |outer: (&'static str, u64), channels: (&'static str, u64), names: Vec<&'static str>, sizes: &[u64]| {
+        let mut all: Vec<(&str, u64)> = vec![outer];
+        let inner = names.into_iter().zip(sizes.iter().copied());
+        match conv.layout {
+            Layout::Nchw => {
+                all.push(channels);
+                all.extend(inner);
+            }
+            Layout::Nhwc => {
+                all.extend(inner);
+                all.push(channels);
+            }
+        }
+        ViewBuilder::dense(&all)
+    };
+    let sum: Vec<&str> = match conv.layout {
+        Layout::Nchw => ["c"].into_iter().chain(taps.iter().copied()).collect(),
+        Layout::Nhwc => taps.iter().copied().chain(["c"]).collect(),
+    };
+    // (g, rows) of A and C.
+    let pixels = |builder: ViewBuilder| match form {
+        ConvForm::PerSample => builder.merge(&outs, "m").merge(&["n", "group"], "g"),
+        ConvForm::Merged => builder.merge(&[&["n"], outs.as_slice()].concat(), "m").pass_through("group", "g"),
+    };
+    // g of the operands that all samples share.
+    let shared = |builder: ViewBuilder| match form {
+        ConvForm::PerSample => builder.broadcast("n", conv.n).merge(&["n", "group"], "g"),
+        ConvForm::Merged => builder.pass_through("group", "g"),
+    };
+    let tensor = |view: View, len: u64| Tensor { scalar: conv.dtype, view, align: BUFFER_ALIGN, len };
+
+    let mut input = dense(("n", conv.n), ("channels", conv.c), spatial.iter().map(|s| s.0).collect(), &conv.input)
+        .unmerge("channels", &[("group", conv.groups), ("c", c)]);
+    for (d, (name, out, tap)) in spatial.iter().enumerate() {
+        input = input
+            .pad(name, conv.pad_begin[d], conv.pad_end[d])
+            .embed(name, &[(out, output[d], conv.stride[d] as i64), (tap, conv.filter[d], conv.dilation[d] as i64)]);
+    }
+    let a = pixels(input.merge(&sum, "k")).view("g", "m", "k")?;
+
+    let filter = dense(("filters", conv.k), ("c", c), taps.clone(), &conv.filter)
+        .unmerge("filters", &[("group", conv.groups), ("column", k)])
+        .merge(&sum, "k");
+    let b = shared(filter).view("g", "column", "k")?;
+
+    let result = dense(("n", conv.n), ("channels", conv.k), outs.clone(), &output)
+        .unmerge("channels", &[("group", conv.groups), ("column", k)]);
+    let c_view = pixels(result).view("g", "m", "column")?;
+
+    let bias = if conv.bias {
+        let values = ViewBuilder::dense(&[("filters", conv.k)]).unmerge("filters", &[("group", conv.groups), ("column", k)]);
+        let view = shared(values).broadcast("one", 1).view("g", "column", "one")?;
+        Some(Bias { scalar: conv.dtype, along_n: true, view, len: conv.k })
+    } else {
+        None
+    };
+    Ok(Contraction {
+        g: a.extent[0],
+        m: a.extent[1],
+        n: b.extent[1],
+        k: a.extent[2],
+        a: tensor(a, conv.input_len()),
+        b: tensor(b, conv.filter_len()),
+        c: tensor(c_view, conv.output_len()),
+        bias,
+    })
+}

@@ -1,0 +1,98 @@
+//! Canonical form of a matrix product: column-major, C not transposed. Plans and records are kept in this frame.
+
+use super::{Gemm, Order};
+
+/// A problem in canonical form and how it got there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Canonical {
+    /// The same computation on the same memory, column-major, C not transposed. NN, NT, TN and TT remain distinct.
+    pub gemm: Gemm,
+    /// A and B (and m and n) changed places: a plan for the canonical problem fits the original after A/B reflection.
+    pub swapped: bool,
+}
+
+impl Gemm {
+    /// The canonical form (MIOpenGEMM's rules). A row-major product is the column-major product of the transposes with the
+    /// factors swapped; so is one with C stored transposed. Both together swap twice, which is no swap.
+    pub fn canonical(&self) -> Canonical {
+        let mut gemm = self.clone();
+        let mut swapped = false;
+        if gemm.order == Order::Row {
+            gemm.order = Order::Col;
+            gemm.swap_factors();
+            swapped = !swapped;
+        }
+        if gemm.c.trans {
+            gemm.c.trans = false;
+            gemm.swap_factors();
+            gemm.a.trans = !gemm.a.trans;
+            gemm.b.trans = !gemm.b.trans;
+            swapped = !swapped;
+        }
+        Canonical { gemm, swapped }
+    }
+
+    fn swap_factors(&mut self) {
+        std::mem::swap(&mut self.a, &mut self.b);
+        std::mem::swap(&mut self.m, &mut self.n);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lower::{ConvForm, lower};
+    use crate::problem::Problem;
+
+    /// The canonical problem multiplies the same elements into the same elements.
+    #[test]
+    fn canonical_form_addresses_the_same_memory() {
+        for bits in 0..16u32 {
+            let bit = |i: u32| bits >> i & 1 == 1;
+            let gemm = Gemm::new(tilewright_ir::Scalar::F32, 3, 4, 5)
+                .order(if bit(0) { Order::Row } else { Order::Col })
+                .trans(bit(1), bit(2))
+                .trans_c(bit(3))
+                .lda(11)
+                .ldb(13)
+                .ldc(17)
+                .batch(2)
+                .build()
+                .unwrap();
+            let canonical = gemm.canonical();
+            assert!(canonical.gemm.order == Order::Col && !canonical.gemm.c.trans);
+            assert_eq!(canonical.swapped, bit(0) != bit(3));
+            canonical.gemm.validate().unwrap();
+            let x = lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap();
+            let y = lower(&Problem::Gemm(canonical.gemm), ConvForm::PerSample).unwrap();
+            let (ya, yb) = if canonical.swapped { (&y.b, &y.a) } else { (&y.a, &y.b) };
+            for g in 0..2 {
+                for i in 0..5 {
+                    for k in 0..5 {
+                        if i < 3 {
+                            assert_eq!(x.a.view.access.at([g, i, k]), ya.view.access.at([g, i, k]));
+                        }
+                        if i < 4 {
+                            assert_eq!(x.b.view.access.at([g, i, k]), yb.view.access.at([g, i, k]));
+                        }
+                        if i < 3 && k < 4 {
+                            let point = if canonical.swapped { [g, k, i] } else { [g, i, k] };
+                            assert_eq!(x.c.view.access.at([g, i, k]), y.c.view.access.at(point));
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn row_major_swaps_and_a_transposed_result_swaps_and_flips() {
+        let gemm = |text| Gemm::parse_geometry(text).unwrap().canonical();
+        let row = gemm("tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32");
+        assert_eq!(row.gemm.geometry(), "tC0_tA1_tB0_colMaj1_m65_n55_k122_lda124_ldb123_ldc69_ws0_f32");
+        assert!(row.swapped);
+        let trans = gemm("tC1_tA0_tB1_colMaj1_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32");
+        assert_eq!(trans.gemm.geometry(), "tC0_tA0_tB1_colMaj1_m65_n55_k122_lda124_ldb123_ldc69_ws0_f32");
+        assert!(trans.swapped);
+    }
+}

@@ -1,0 +1,1 @@
+//! Case files: CSVs of problems.

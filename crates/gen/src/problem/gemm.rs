@@ -1,0 +1,326 @@
+//! The strided-batched matrix product `C = alpha * op(A) * op(B) + beta * C`, as BLAS and MIOpenGEMM state it.
+
+use super::{DEFAULT_WORKSPACE, ProblemError, check_dtype, check_positive};
+use serde::{Deserialize, Serialize};
+use tilewright_ir::Scalar;
+
+/// Which direction of a stored matrix is contiguous.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// Column-major: elements of a column are adjacent (Fortran, BLAS, MIOpenGEMM `colMaj1`).
+    #[default]
+    Col,
+    /// Row-major: elements of a row are adjacent (C, `colMaj0`).
+    Row,
+}
+
+/// How one matrix of a [`Gemm`] is stored. Distances are in elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Matrix {
+    /// Stored transposed: A as k x m, B as n x k, C as n x m.
+    pub trans: bool,
+    /// Leading dimension: distance between adjacent columns (column-major) or rows (row-major) as stored.
+    pub ld: u64,
+    /// Distance between the matrices of adjacent batch entries; 0 with a batch: one matrix shared by all (A and B only).
+    /// Always 0 without a batch.
+    pub batch_stride: u64,
+    /// Position of the first element within the buffer.
+    pub offset: u64,
+}
+
+/// A strided-batched matrix product. Built and validated by [`Gemm::new`] ... [`GemmBuilder::build`].
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Gemm {
+    /// Element type of A and B.
+    pub dtype: Scalar,
+    /// Element type of C: `dtype`, or f32 for 16-bit inputs.
+    pub out_dtype: Scalar,
+    /// Storage order of all three matrices.
+    pub order: Order,
+    /// Number of products.
+    pub batch: u64,
+    /// Rows of op(A) and C.
+    pub m: u64,
+    /// Columns of op(B) and C.
+    pub n: u64,
+    /// Columns of op(A), rows of op(B).
+    pub k: u64,
+    /// Left factor, m x k.
+    pub a: Matrix,
+    /// Right factor, k x n.
+    pub b: Matrix,
+    /// Result, m x n.
+    pub c: Matrix,
+    /// Workspace budget in bytes, a multiple of the size of an element of A.
+    pub workspace: u64,
+}
+
+/// Collects a [`Gemm`]. What is not set is tight: smallest leading dimensions, batch entries one behind the other, no offsets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GemmBuilder {
+    dtype: Scalar,
+    out_dtype: Option<Scalar>,
+    order: Order,
+    batch: u64,
+    size: [u64; 3],
+    trans: [bool; 3],
+    ld: [Option<u64>; 3],
+    batch_stride: [Option<u64>; 3],
+    offset: [u64; 3],
+    workspace: u64,
+}
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+impl Gemm {
+    /// Starts a column-major, untransposed, tight `m x n x k` product of the given element type.
+    #[allow(clippy::new_ret_no_self)]
+    pub fn new(dtype: Scalar, m: u64, n: u64, k: u64) -> GemmBuilder {
+        GemmBuilder {
+            dtype,
+            out_dtype: None,
+            order: Order::Col,
+            batch: 1,
+            size: [m, n, k],
+            trans: [false; 3],
+            ld: [None; 3],
+            batch_stride: [None; 3],
+            offset: [0; 3],
+            workspace: DEFAULT_WORKSPACE,
+        }
+    }
+    /// The matrices in order A, B, C.
+    pub fn matrices(&self) -> [&Matrix; 3] {
+        [&self.a, &self.b, &self.c]
+    }
+    /// (contiguous length of a line, number of lines) of matrix 0 = A, 1 = B, 2 = C as stored.
+    pub fn lines(&self, matrix: usize) -> (u64, u64) {
+        let (rows, cols) = [(self.m, self.k), (self.k, self.n), (self.m, self.n)][matrix.min(2)];
+        let trans = self.matrices()[matrix.min(2)].trans;
+        if trans == (self.order == Order::Col) { (cols, rows) } else { (rows, cols) }
+    }
+    /// Elements from a matrix's first to behind its last, whole batch; the offset is not counted.
+    pub fn span(&self, matrix: usize) -> u64 {
+        let (line, lines) = self.lines(matrix);
+        let x = self.matrices()[matrix.min(2)];
+        (self.batch - 1) * x.batch_stride + (lines - 1) * x.ld + line
+    }
+    /// Element type of matrix 0 = A, 1 = B, 2 = C.
+    pub fn scalar(&self, matrix: usize) -> Scalar {
+        if matrix < 2 { self.dtype } else { self.out_dtype }
+    }
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// [`ProblemError::Value`] with the field, its value and what it may be.
+    pub fn validate(&self) -> Result<(), ProblemError> {
+        check_dtype("dtype", self.dtype)?;
+        if self.out_dtype != self.dtype && self.out_dtype != self.dtype.accumulator() {
+            let reason = format!("must be {} or its accumulator {}", self.dtype, self.dtype.accumulator());
+            return Err(ProblemError::value("out_dtype", self.out_dtype, reason));
+        }
+        for (name, value) in [("batch", self.batch), ("m", self.m), ("n", self.n), ("k", self.k)] {
+            check_positive(name, value)?;
+        }
+        for (index, x) in self.matrices().into_iter().enumerate() {
+            self.validate_matrix(index, x)?;
+        }
+        let bytes = u64::from(self.dtype.bytes());
+        if !self.workspace.is_multiple_of(bytes) || self.workspace > i64::MAX as u64 {
+            let reason = format!("must be a multiple of {bytes} bytes (one element) and less than 2^63");
+            return Err(ProblemError::value("workspace", self.workspace, reason));
+        }
+        Ok(())
+    }
+
+    fn validate_matrix(&self, index: usize, x: &Matrix) -> Result<(), ProblemError> {
+        let name = NAMES[index];
+        let (line, lines) = self.lines(index);
+        if x.ld < line {
+            let order = if self.order == Order::Col { "column-major" } else { "row-major" };
+            let trans = if x.trans { "transposed" } else { "not transposed" };
+            let reason = format!("the {order} matrix {} ({trans}) needs at least {line}", name.to_uppercase());
+            return Err(ProblemError::value(format!("ld{name}"), x.ld, reason));
+        }
+        if self.batch == 1 && x.batch_stride != 0 {
+            return Err(ProblemError::value(format!("s{name}"), x.batch_stride, "must be 0 where there is no batch"));
+        }
+        let span = (lines - 1).checked_mul(x.ld).and_then(|s| s.checked_add(line));
+        let batches = (self.batch - 1).checked_mul(x.batch_stride);
+        let end = span.zip(batches).and_then(|(s, b)| s.checked_add(b)).and_then(|s| s.checked_add(x.offset));
+        let bytes = end.and_then(|e| e.checked_mul(u64::from(self.scalar(index).bytes())));
+        if bytes.is_none_or(|b| b > i64::MAX as u64) {
+            let value = format!("{} x {lines} x {line} elements, ld {}, batch stride {}", self.batch, x.ld, x.batch_stride);
+            let reason = "does not fit a 64-bit address space; make a size, stride or offset smaller";
+            return Err(ProblemError::value(format!("matrix {}", name.to_uppercase()), value, reason));
+        }
+        if index == 2 && self.batch > 1 {
+            // Results of two batch entries must not share an element: distances in rising order must each clear all
+            // that smaller distances span (this admits interleaved batches, too).
+            let mut axes = [(1, line), (x.ld, lines), (x.batch_stride, self.batch)];
+            axes.sort_unstable();
+            let mut reach = 0u64;
+            for (stride, extent) in axes {
+                if extent > 1 && stride <= reach {
+                    let enough = (lines - 1) * x.ld + line;
+                    let reason = format!("batch entries of C overlap; use at least {enough}");
+                    return Err(ProblemError::value("sc", x.batch_stride, reason));
+                }
+                reach = reach.saturating_add((extent - 1).saturating_mul(stride));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl GemmBuilder {
+    /// Element type of C; by default that of A and B.
+    pub fn out_dtype(mut self, dtype: Scalar) -> Self {
+        self.out_dtype = Some(dtype);
+        self
+    }
+    /// Storage order of all matrices.
+    pub fn order(mut self, order: Order) -> Self {
+        self.order = order;
+        self
+    }
+    /// Whether A and B are stored transposed.
+    pub fn trans(mut self, a: bool, b: bool) -> Self {
+        (self.trans[0], self.trans[1]) = (a, b);
+        self
+    }
+    /// Whether C is stored transposed (not in BLAS; MIOpenGEMM `tC1`).
+    pub fn trans_c(mut self, c: bool) -> Self {
+        self.trans[2] = c;
+        self
+    }
+    /// Number of products.
+    pub fn batch(mut self, batch: u64) -> Self {
+        self.batch = batch;
+        self
+    }
+    /// Leading dimension of A in elements.
+    pub fn lda(mut self, ld: u64) -> Self {
+        self.ld[0] = Some(ld);
+        self
+    }
+    /// Leading dimension of B in elements.
+    pub fn ldb(mut self, ld: u64) -> Self {
+        self.ld[1] = Some(ld);
+        self
+    }
+    /// Leading dimension of C in elements.
+    pub fn ldc(mut self, ld: u64) -> Self {
+        self.ld[2] = Some(ld);
+        self
+    }
+    /// Distance between batch entries of A in elements; 0: one A for all.
+    pub fn stride_a(mut self, stride: u64) -> Self {
+        self.batch_stride[0] = Some(stride);
+        self
+    }
+    /// Distance between batch entries of B in elements; 0: one B for all.
+    pub fn stride_b(mut self, stride: u64) -> Self {
+        self.batch_stride[1] = Some(stride);
+        self
+    }
+    /// Distance between batch entries of C in elements.
+    pub fn stride_c(mut self, stride: u64) -> Self {
+        self.batch_stride[2] = Some(stride);
+        self
+    }
+    /// Positions of the first elements of A, B and C within their buffers, in elements.
+    pub fn offsets(mut self, a: u64, b: u64, c: u64) -> Self {
+        self.offset = [a, b, c];
+        self
+    }
+    /// Workspace budget in bytes, rounded down to whole elements.
+    pub fn workspace(mut self, bytes: u64) -> Self {
+        self.workspace = bytes;
+        self
+    }
+    /// Fills in defaults and validates.
+    ///
+    /// # Errors
+    /// [`ProblemError::Value`] with the field, its value and what it may be.
+    pub fn build(self) -> Result<Gemm, ProblemError> {
+        check_dtype("dtype", self.dtype)?;
+        let [m, n, k] = self.size;
+        let mut gemm = Gemm {
+            dtype: self.dtype,
+            out_dtype: self.out_dtype.unwrap_or(self.dtype),
+            order: self.order,
+            batch: self.batch,
+            m,
+            n,
+            k,
+            a: self.matrix(0),
+            b: self.matrix(1),
+            c: self.matrix(2),
+            workspace: self.workspace - self.workspace % u64::from(self.dtype.bytes()),
+        };
+        let lines = [gemm.lines(0), gemm.lines(1), gemm.lines(2)];
+        for (index, x) in [&mut gemm.a, &mut gemm.b, &mut gemm.c].into_iter().enumerate() {
+            let (line, count) = lines[index];
+            x.ld = self.ld[index].unwrap_or(line);
+            // A product that overflows saturates and is refused below as too large.
+            let tight = x.ld.saturating_mul(count);
+            x.batch_stride = if self.batch == 1 { 0 } else { self.batch_stride[index].unwrap_or(tight) };
+        }
+        gemm.validate()?;
+        Ok(gemm)
+    }
+
+    fn matrix(&self, index: usize) -> Matrix {
+        Matrix { trans: self.trans[index], ld: 0, batch_stride: 0, offset: self.offset[index] }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(builder: GemmBuilder, parts: &[&str]) {
+        let message = builder.build().expect_err("must be refused").to_string();
+        for part in parts {
+            assert!(message.contains(part), "`{message}` lacks `{part}`");
+        }
+    }
+
+    #[test]
+    fn defaults_are_tight() {
+        let g = Gemm::new(Scalar::F32, 5, 6, 7).trans(true, false).batch(3).build().unwrap();
+        assert_eq!((g.a.ld, g.b.ld, g.c.ld), (7, 7, 5));
+        assert_eq!((g.a.batch_stride, g.b.batch_stride, g.c.batch_stride), (35, 42, 30));
+        let g = Gemm::new(Scalar::F32, 5, 6, 7).order(Order::Row).trans_c(true).build().unwrap();
+        assert_eq!((g.a.ld, g.b.ld, g.c.ld), (7, 6, 5));
+        assert_eq!(g.span(0), 35);
+    }
+
+    #[test]
+    fn impossible_values_are_refused_by_name() {
+        let base = || Gemm::new(Scalar::F32, 8, 9, 10);
+        refused(Gemm::new(Scalar::F32, 0, 9, 10), &["m = 0", "at least 1"]);
+        refused(Gemm::new(Scalar::F32, 8, 9, 0), &["k = 0", "at least 1"]);
+        refused(base().batch(0), &["batch = 0"]);
+        refused(base().lda(7), &["lda = 7", "at least 8"]);
+        refused(base().order(Order::Row).ldb(8), &["ldb = 8", "at least 9"]);
+        refused(base().trans(false, true).ldb(8), &["ldb = 8", "transposed", "at least 9"]);
+        refused(base().batch(2).stride_c(71), &["sc = 71", "overlap", "at least 72"]);
+        refused(base().batch(2).stride_c(0), &["sc = 0", "overlap"]);
+        refused(Gemm::new(Scalar::I32, 8, 9, 10), &["dtype = i32", "f32"]);
+        refused(base().out_dtype(Scalar::F16), &["out_dtype = f16", "f32"]);
+        refused(Gemm::new(Scalar::F64, u64::MAX, 9, 10), &["matrix A", "64-bit"]);
+        refused(Gemm::new(Scalar::F64, 1 << 40, 1 << 40, 10), &["matrix C", "64-bit"]);
+        refused(base().offsets(0, 1 << 62, 0), &["matrix B", "64-bit"]);
+        refused(base().batch(1 << 60), &["matrix A", "64-bit"]);
+    }
+
+    #[test]
+    fn interleaved_batches_do_not_overlap() {
+        let g = Gemm::new(Scalar::F32, 8, 9, 10).batch(4).ldc(32).stride_c(8).build().unwrap();
+        assert_eq!(g.span(2), 3 * 8 + 8 * 32 + 8);
+        assert!(Gemm::new(Scalar::F32, 8, 9, 10).batch(5).ldc(32).stride_c(8).build().is_err());
+    }
+}

@@ -1,0 +1,217 @@
+//! MIOpenGEMM's geometry string, read and printed, with tilewright's further keys.
+//!
+//! `tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32`: all twelve keys, in any order. `ws` is the workspace in
+//! elements. Further keys, printed only where they say something: `f16` and `bf16` as element types; `outf32` where C has
+//! another type; `b` (batch) with `sa`, `sb`, `sc` (batch strides; tight where left out); `oa`, `ob`, `oc` (offsets).
+
+use super::{Gemm, Order, ProblemError};
+use std::fmt::Write;
+use tilewright_ir::Scalar;
+
+/// The twelve keys of MIOpenGEMM; the last is the element type.
+const REQUIRED: [&str; 11] = ["tC", "tA", "tB", "colMaj", "m", "n", "k", "lda", "ldb", "ldc", "ws"];
+const OPTIONAL: [&str; 7] = ["b", "sa", "sb", "sc", "oa", "ob", "oc"];
+
+/// A floating-point type by name.
+pub(super) fn dtype(name: &str) -> Option<Scalar> {
+    [Scalar::F16, Scalar::BF16, Scalar::F32, Scalar::F64].into_iter().find(|s| s.name() == name)
+}
+
+/// A decimal number below 2^63, digits only.
+pub(super) fn number(digits: &str) -> Result<u64, String> {
+    if digits.is_empty() {
+        return Err("a number is missing".to_string());
+    }
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(format!("`{digits}` is not a plain decimal number"));
+    }
+    match digits.parse::<u64>() {
+        Ok(value) if value <= i64::MAX as u64 => Ok(value),
+        _ => Err(format!("{digits} is out of range; it must be less than 2^63")),
+    }
+}
+
+impl Gemm {
+    /// The geometry string; MIOpenGEMM's own where it can say it all.
+    pub fn geometry(&self) -> String {
+        let bit = u8::from;
+        let mut s = format!(
+            "tC{}_tA{}_tB{}_colMaj{}_m{}_n{}_k{}_lda{}_ldb{}_ldc{}_ws{}_{}",
+            bit(self.c.trans),
+            bit(self.a.trans),
+            bit(self.b.trans),
+            bit(self.order == Order::Col),
+            self.m,
+            self.n,
+            self.k,
+            self.a.ld,
+            self.b.ld,
+            self.c.ld,
+            self.workspace / u64::from(self.dtype.bytes()),
+            self.dtype
+        );
+        // Writing to a String cannot fail.
+        if self.out_dtype != self.dtype {
+            let _ = write!(s, "_out{}", self.out_dtype);
+        }
+        if self.batch > 1 {
+            let strides = [self.a.batch_stride, self.b.batch_stride, self.c.batch_stride];
+            let _ = write!(s, "_b{}_sa{}_sb{}_sc{}", self.batch, strides[0], strides[1], strides[2]);
+        }
+        for (name, x) in ["oa", "ob", "oc"].iter().zip(self.matrices()) {
+            if x.offset > 0 {
+                let _ = write!(s, "_{name}{}", x.offset);
+            }
+        }
+        s
+    }
+
+    /// Reads a geometry string.
+    ///
+    /// # Errors
+    /// [`ProblemError::Text`] for unknown, repeated, missing or malformed keys; [`ProblemError::Value`] for a value that the
+    /// problem cannot have.
+    pub fn parse_geometry(text: &str) -> Result<Gemm, ProblemError> {
+        let fail = |reason: String| ProblemError::text(text, reason);
+        let mut required: [Option<u64>; 11] = [None; 11];
+        let mut optional: [Option<u64>; 7] = [None; 7];
+        let (mut element, mut out) = (None, None);
+        for token in text.split('_') {
+            if let Some(scalar) = dtype(token) {
+                if element.replace(scalar).is_some() {
+                    return Err(fail(format!("the element type is given twice (`{token}`)")));
+                }
+                continue;
+            }
+            if let Some(scalar) = token.strip_prefix("out").and_then(dtype) {
+                if out.replace(scalar).is_some() {
+                    return Err(fail(format!("the element type of C is given twice (`{token}`)")));
+                }
+                continue;
+            }
+            let split = token.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(token.len());
+            let (name, digits) = token.split_at(split);
+            let slot = match (REQUIRED.iter().position(|&k| k == name), OPTIONAL.iter().position(|&k| k == name)) {
+                (Some(index), _) => &mut required[index],
+                (None, Some(index)) => &mut optional[index],
+                (None, None) if matches!(name, "f" | "bf" | "out" | "outf" | "outbf") => {
+                    return Err(fail(format!("`{token}`: element types are f16, bf16, f32 and f64")));
+                }
+                (None, None) => {
+                    let known = REQUIRED.iter().chain(&OPTIONAL).copied().collect::<Vec<_>>().join(", ");
+                    return Err(fail(format!("unknown key in `{token}`; the keys are {known} and the element type, e.g. f32")));
+                }
+            };
+            let value = number(digits).map_err(|reason| fail(format!("`{token}`: {reason}")))?;
+            if slot.replace(value).is_some() {
+                return Err(fail(format!("key `{name}` is given twice")));
+            }
+        }
+        let mut values = [0; 11];
+        for (index, value) in required.into_iter().enumerate() {
+            values[index] = value.ok_or_else(|| fail(format!("key `{}` is missing", REQUIRED[index])))?;
+            if index < 4 && values[index] > 1 {
+                return Err(fail(format!("`{}{}`: must be 0 or 1", REQUIRED[index], values[index])));
+            }
+        }
+        let element = element.ok_or_else(|| fail("the element type is missing (f16, bf16, f32 or f64)".to_string()))?;
+        let [tc, ta, tb, col, m, n, k, lda, ldb, ldc, ws] = values;
+        let [batch, sa, sb, sc, oa, ob, oc] = optional;
+        let bytes = ws.checked_mul(u64::from(element.bytes())).filter(|&b| b <= i64::MAX as u64);
+        let bytes = bytes.ok_or_else(|| fail(format!("`ws{ws}`: that many {element} elements take 2^63 bytes or more")))?;
+        let mut builder = Gemm::new(element, m, n, k)
+            .order(if col == 1 { Order::Col } else { Order::Row })
+            .trans(ta == 1, tb == 1)
+            .trans_c(tc == 1)
+            .lda(lda)
+            .ldb(ldb)
+            .ldc(ldc)
+            .offsets(oa.unwrap_or(0), ob.unwrap_or(0), oc.unwrap_or(0))
+            .workspace(bytes);
+        if let Some(out) = out {
+            builder = builder.out_dtype(out);
+        }
+        let batch = batch.unwrap_or(1);
+        builder = builder.batch(batch);
+        for (name, stride) in [("sa", sa), ("sb", sb), ("sc", sc)] {
+            let Some(stride) = stride else { continue };
+            if batch == 1 && stride != 0 {
+                return Err(fail(format!("`{name}{stride}`: a batch stride needs a batch; add b2 or more, or drop it")));
+            }
+            builder = match name {
+                "sa" => builder.stride_a(stride),
+                "sb" => builder.stride_b(stride),
+                _ => builder.stride_c(stride),
+            };
+        }
+        builder.build()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn geometry_strings_round_trip() {
+        for text in [
+            "tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32",
+            "tC1_tA1_tB0_colMaj1_m55_n65_k122_lda123_ldb124_ldc69_ws3000000000_f64",
+            "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f16",
+            "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16_outf32_b3_sa0_sb50_sc31_oa1_oc9",
+        ] {
+            let gemm = Gemm::parse_geometry(text).unwrap();
+            assert_eq!(gemm.geometry(), text);
+            assert_eq!(Gemm::parse_geometry(&gemm.geometry()).unwrap(), gemm);
+        }
+    }
+
+    #[test]
+    fn keys_may_stand_in_any_order() {
+        let text = "f32_ws0_ldc69_ldb124_lda123_k122_n65_m55_colMaj0_tB1_tA0_tC0";
+        let gemm = Gemm::parse_geometry(text).unwrap();
+        assert_eq!(gemm.geometry(), "tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32");
+    }
+
+    #[test]
+    fn values_mean_what_they_say() {
+        let g = Gemm::parse_geometry("tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws10_f64").unwrap();
+        assert_eq!((g.m, g.n, g.k, g.a.ld, g.b.ld, g.c.ld), (55, 65, 122, 123, 124, 69));
+        assert_eq!((g.a.trans, g.b.trans, g.c.trans, g.order), (false, true, false, Order::Row));
+        assert_eq!((g.workspace, g.dtype, g.batch), (80, Scalar::F64, 1));
+    }
+
+    #[test]
+    fn malformed_strings_are_refused_with_a_reason() {
+        let good = "tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32";
+        for (from, to, part) in [
+            ("_f32", "", "element type is missing"),
+            ("_f32", "_f8", "element types are"),
+            ("_f32", "_f32_f32", "given twice"),
+            ("_f32", "_f32_f64", "given twice"),
+            ("_m55", "", "key `m` is missing"),
+            ("_m55", "_m55_m56", "`m` is given twice"),
+            ("_m55", "_m", "number is missing"),
+            ("_m55", "_m-5", "not a plain decimal"),
+            ("_m55", "_m5.5", "not a plain decimal"),
+            ("_m55", "_m55x", "not a plain decimal"),
+            ("_m55", "_m0", "m = 0"),
+            ("_m55", "_m9223372036854775808", "less than 2^63"),
+            ("_m55", "_m99999999999999999999999", "less than 2^63"),
+            ("_m55", "_mm55", "unknown key"),
+            ("_m55", "__m55", "unknown key"),
+            ("tA0", "tA2", "`tA2`: must be 0 or 1"),
+            ("colMaj0", "colMaj3", "must be 0 or 1"),
+            ("lda123", "lda121", "lda = 121"),
+            ("ws0", "ws9223372036854775807", "2^63 bytes"),
+            ("_f32", "_f32_sa5", "needs a batch"),
+            ("_f32", "_f32_outf8", "element types are"),
+            ("_f32", "_f32_outf16", "out_dtype = f16"),
+            ("_f32", "_f32_b0", "batch = 0"),
+        ] {
+            let text = good.replace(from, to);
+            let message = Gemm::parse_geometry(&text).expect_err(&text).to_string();
+            assert!(message.contains(part), "`{message}` lacks `{part}`");
+        }
+    }
+}

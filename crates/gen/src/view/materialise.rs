@@ -1,0 +1,132 @@
+//! The view of an operand's copy in workspace: padded lines (MIOpenGEMM COPY, `WOS1`) or packed panels (NFORM, `WOS2`).
+
+use super::{Access, Affine, COL, G, ROW, View, simplify};
+use crate::contraction::Tensor;
+use crate::plan::Source;
+use tilewright_ir::Scalar;
+
+/// Workspace regions start at multiples of this many bytes.
+pub const WORKSPACE_ALIGN: u32 = 256;
+
+/// Elements between the lines of a copy whose lines hold `line` elements.
+///
+/// An odd multiple of 128 bytes where a line has at least 1024 bytes, else an odd multiple of 16 bytes. So every line starts
+/// where 16-byte accesses (and bulk copies) may start, long lines start on a cache line, and no stride is a multiple of a large
+/// power of two, which would send all lines to the same memory channel. MIOpenGEMM's own rule (3 or 6 modulo 16 elements) spreads
+/// lines as well but rules out vectors.
+pub fn copy_leading_dimension(line: u64, scalar: Scalar) -> u64 {
+    let bytes = u64::from(scalar.bytes());
+    let unit = if line.saturating_mul(bytes) >= 1024 { 128 } else { 16 } / bytes;
+    let units = line.div_ceil(unit);
+    (units | 1).saturating_mul(unit)
+}
+
+/// The tensor that a materialised operand is in workspace, seen through the same coordinates.
+///
+/// Where the original does not depend on g, neither does the copy: it is made once. Element 0 is the start of the workspace
+/// region, aligned to [`WORKSPACE_ALIGN`]. Sizes that do not fit 64 bits saturate `len`, which no budget can then satisfy.
+///
+/// - [`Source::InPlace`]: the tensor itself.
+/// - [`Source::Copy`]: lines along the direction that is contiguous in the original (k if neither or both are), at a distance of
+///   [`copy_leading_dimension`].
+/// - [`Source::Packed`]: element (g, row, k) at `((g * tiles + row / MT) * k_extent + k) * MT + row % MT`. The row extent is
+///   rounded up to whole tiles; the rows added are zeros.
+pub fn materialised(tensor: &Tensor, source: Source, macro_tile: u32) -> Tensor {
+    let [g, rows, cols] = tensor.view.extent;
+    let copies = if tensor.view.uses(G) { g } else { 1 };
+    let int = |v: u64| i64::try_from(v).unwrap_or(i64::MAX);
+    let (extent, offset, per_copy) = match source {
+        Source::InPlace => return tensor.clone(),
+        Source::Copy => {
+            let row_contiguous = tensor.view.stride(ROW) == Some(1) && (tensor.view.stride(COL) != Some(1) || cols == 1);
+            let (line, lines) = if row_contiguous { (rows, cols) } else { (cols, rows) };
+            let ld = copy_leading_dimension(line, tensor.scalar);
+            let (fast, slow) = if row_contiguous { (ROW, COL) } else { (COL, ROW) };
+            let offset = Affine::axis(fast).plus(&Affine::axis(slow), int(ld));
+            (tensor.view.extent, offset, ld.saturating_mul(lines))
+        }
+        Source::Packed => {
+            let tile = u64::from(macro_tile.max(1));
+            let tiles = rows.div_ceil(tile);
+            let extent = [g, tiles.saturating_mul(tile), cols];
+            let panel = tile.saturating_mul(cols);
+            let row = Affine::axis(ROW);
+            let offset = Affine::default()
+                .plus(&Affine::axis(COL), int(tile))
+                .plus(&simplify::digit(&row, int(tile), None, &extent), int(panel))
+                .plus(&simplify::digit(&row, 1, Some(int(tile)), &extent), 1);
+            (extent, offset, panel.saturating_mul(tiles))
+        }
+    };
+    let offset = if copies > 1 { offset.plus(&Affine::axis(G), int(per_copy)) } else { offset };
+    let view = View { extent, access: Access { offset: simplify::simplify(&offset, &extent), bounds: Vec::new() } };
+    Tensor { scalar: tensor.scalar, view, align: WORKSPACE_ALIGN, len: per_copy.saturating_mul(copies) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lower::{ConvForm, lower};
+    use crate::problem::{Gemm, Problem};
+    use std::collections::HashSet;
+
+    fn operand(batch: u64, trans: bool) -> Tensor {
+        let gemm = Gemm::new(Scalar::F32, 10, 6, 7).batch(batch).trans(trans, false).build().unwrap();
+        lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap().a
+    }
+    /// Every element has a place of its own within the region.
+    fn injective(tensor: &Tensor) {
+        let [g, rows, cols] = tensor.view.extent.map(|e| e as i64);
+        let mut seen = HashSet::new();
+        for g in 0..if tensor.view.uses(G) { g } else { 1 } {
+            for r in 0..rows {
+                for c in 0..cols {
+                    let at = tensor.view.access.at([g, r, c]).unwrap();
+                    assert!((0..tensor.len as i64).contains(&at) && seen.insert(at));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn copies_keep_the_contiguous_direction() {
+        let col = materialised(&operand(3, false), Source::Copy, 8);
+        assert_eq!((col.view.stride(ROW), col.view.stride(COL), col.view.stride(G)), (Some(1), Some(12), Some(84)));
+        assert_eq!((col.len, col.align), (252, 256));
+        let row = materialised(&operand(1, true), Source::Copy, 8);
+        assert_eq!((row.view.stride(ROW), row.view.stride(COL)), (Some(12), Some(1)));
+        assert_eq!((row.view.uses(G), row.len), (false, 120));
+        injective(&col);
+        injective(&row);
+        assert_eq!(col.view.vector_width(ROW, 16, 64), 4);
+    }
+
+    #[test]
+    fn panels() {
+        let packed = materialised(&operand(2, true), Source::Packed, 4);
+        assert_eq!(packed.view.extent, [2, 12, 7]);
+        injective(&packed);
+        for g in 0..2 {
+            for r in 0..12 {
+                for k in 0..7 {
+                    assert_eq!(packed.view.access.at([g, r, k]), Some(((g * 3 + r / 4) * 7 + k) * 4 + r % 4));
+                }
+            }
+        }
+        assert_eq!(packed.view.vector_width(ROW, 16, 64), 4);
+        let one = materialised(&operand(1, false), Source::Packed, 16);
+        assert_eq!((one.view.stride(ROW), one.view.stride(COL), one.len), (Some(1), Some(16), 112));
+    }
+
+    #[test]
+    fn leading_dimensions_take_vectors_and_avoid_powers_of_two() {
+        for scalar in [Scalar::F16, Scalar::F32, Scalar::F64] {
+            for line in 1..5000 {
+                let ld = copy_leading_dimension(line, scalar);
+                let bytes = ld * u64::from(scalar.bytes());
+                assert!(ld >= line && bytes % 16 == 0 && bytes % 256 != 0);
+                assert!(ld - line < 16 * 16 && (line < 512 || ld < line + line / 2));
+            }
+        }
+    }
+}
