@@ -124,7 +124,7 @@ mod tests {
             for line in 1..5000 {
                 let ld = copy_leading_dimension(line, scalar);
                 let bytes = ld * u64::from(scalar.bytes());
-                assert!(ld >= line && bytes % 16 == 0 && bytes % 256 != 0);
+                assert!(ld >= line && bytes.is_multiple_of(16) && !bytes.is_multiple_of(256));
                 assert!(ld - line < 16 * 16 && (line < 512 || ld < line + line / 2));
             }
         }
