@@ -1,1 +1,232 @@
-//! Filled below.
+//! Kernel generation: a contraction and a derived plan become a program.
+//!
+//! The main kernel is built from four rooms that mirror the four choices: [`index`] reads views, `load` and `math` cut
+//! tiles, [`schedule`] orders the stages, `epilogue` stores the result. Helper kernels (materialising an operand, scaling C,
+//! summing splits) are in `helpers`.
+
+pub mod index;
+pub mod schedule;
+
+mod epilogue;
+mod helpers;
+mod load;
+mod main_kernel;
+mod math;
+
+use crate::contraction::{Contraction, Operand, Tensor};
+use crate::plan::{Edge, KernelSpec, OperandTiling, Source, SplitSum};
+use crate::program::{Alignment, Binding, Launch, Program};
+use crate::view::{ROW, materialise::materialised};
+use thiserror::Error;
+
+/// Why no program can be made. Plans that passed `derive` and `fits` do not meet these.
+#[derive(Clone, Debug, PartialEq, Error)]
+pub enum GenerateError {
+    /// More work-groups than a grid dimension holds.
+    #[error("the launch needs {groups} work-groups, more than the {max} a grid dimension holds; use larger macro tiles or a smaller batch")]
+    GridTooLarge {
+        /// Needed.
+        groups: u128,
+        /// Available.
+        max: u64,
+    },
+    /// The workspace budget does not hold what one batch entry needs.
+    #[error("one batch entry needs {needed} bytes of workspace and the budget is {budget}; raise the workspace or choose WOS0 and SKS0")]
+    Workspace {
+        /// Bytes for one entry.
+        needed: u64,
+        /// Bytes allowed.
+        budget: u64,
+    },
+}
+
+/// What the main kernel reads an operand through: its own view, or a copy in workspace.
+pub(crate) struct Input {
+    pub operand: Operand,
+    pub tensor: Tensor,
+    pub tiling: OperandTiling,
+    /// The copy is indexed by the position within the chunk, not by the batch coordinate.
+    pub chunk_local: bool,
+    pub edge: Edge,
+}
+
+/// Sizes of the launch shared by the rooms.
+pub(crate) struct Shape {
+    pub tiles_m: u64,
+    pub tiles_n: u64,
+    pub k_tiles: u64,
+    /// Batch entries per launch.
+    pub chunk: u64,
+    pub chunks: u64,
+}
+
+const WORKSPACE_ALIGN: u64 = 256;
+const MAX_GROUPS: u64 = (1 << 31) - 1;
+
+/// Generates the kernels and launches of a contraction under a derived plan.
+///
+/// `workspace` is the budget in bytes for materialised operands and split sums; where one batch does not fit, the batch
+/// is cut into chunks that reuse the workspace.
+pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Program, GenerateError> {
+    let t = &spec.tiling;
+    let input = |operand, tensor: &Tensor, tiling: &OperandTiling, edge| {
+        let tensor = match tiling.source {
+            Source::InPlace => tensor.clone(),
+            source => materialised(tensor, source, tiling.macro_tile),
+        };
+        let copied = tiling.source != Source::InPlace;
+        // A packed operand has whole panels: nothing to pull back.
+        let edge = if tiling.source == Source::Packed { Edge::Predicate } else { edge };
+        Input { operand, chunk_local: copied && tensor.view.access.offset.uses(crate::view::G), tensor, tiling: tiling.clone(), edge }
+    };
+    let a = input(Operand::A, &c.a, &t.a, t.edge_m);
+    let b = input(Operand::B, &c.b, &t.b, t.edge_n);
+
+    let split = t.split_k.ways as u64;
+    let by_workspace = split > 1 && spec.epilogue.split_sum == SplitSum::Workspace;
+    // Bytes of workspace: per batch entry, and shared by all.
+    let (mut per_entry, mut shared) = (0, 0);
+    for x in [&a, &b] {
+        if x.tiling.source != Source::InPlace {
+            let bytes = x.tensor.len * x.tensor.scalar.bytes() as u64;
+            let entry = if x.chunk_local { bytes / c.g.max(1) } else { bytes };
+            *(if x.chunk_local { &mut per_entry } else { &mut shared }) += entry + WORKSPACE_ALIGN;
+        }
+    }
+    if by_workspace {
+        per_entry += split * c.m * c.n * c.accumulator().bytes() as u64 + WORKSPACE_ALIGN;
+    }
+    let needed = per_entry + shared;
+    if needed > 0 && needed > workspace {
+        return Err(GenerateError::Workspace { needed, budget: workspace });
+    }
+    let chunk = if per_entry == 0 { c.g } else { ((workspace - shared) / per_entry).clamp(1, c.g.max(1)) };
+    let shape = Shape {
+        tiles_m: c.m.div_ceil(t.a.macro_tile as u64),
+        tiles_n: c.n.div_ceil(t.b.macro_tile as u64),
+        k_tiles: c.k.div_ceil(t.k_tile as u64),
+        chunk,
+        chunks: c.g.div_ceil(chunk.max(1)),
+    };
+    let mut out = Assembly { program: Program { kernels: vec![], launches: vec![], workspace_bytes: 0, alignments: vec![] }, cursor: 0 };
+
+    // Workspace layout: copies first, then partial sums.
+    let region = |out: &mut Assembly, x: &Input| {
+        (x.tiling.source != Source::InPlace).then(|| {
+            let entries = if x.chunk_local { x.tensor.len / c.g.max(1) * chunk } else { x.tensor.len };
+            out.reserve(entries * x.tensor.scalar.bytes() as u64)
+        })
+    };
+    let region_a = region(&mut out, &a);
+    let region_b = region(&mut out, &b);
+    let region_partials =
+        by_workspace.then(|| out.reserve(split * chunk * c.m * c.n * c.accumulator().bytes() as u64));
+
+    let chunked = shape.chunks > 1;
+    let mut fillers = Vec::new();
+    for (x, source, region) in [(&a, &c.a, region_a), (&b, &c.b, region_b)] {
+        if let Some(region) = region {
+            let kernel = out.add(helpers::materialise(source, x, chunked));
+            fillers.push((x, kernel, region));
+        }
+    }
+    let scale = (split > 1 && !by_workspace).then(|| out.add(helpers::finish(c, 0, chunked)));
+    let main = out.add(main_kernel::build(c, spec, &a, &b, &shape));
+    let sum = by_workspace.then(|| out.add(helpers::finish(c, t.split_k.ways, chunked)));
+
+    for i in 0..shape.chunks {
+        let first = i * chunk;
+        let count = chunk.min(c.g - first);
+        let chunk_arg = chunked.then_some(Binding::I64(first as i64));
+        for &(x, kernel, region) in &fillers {
+            if i > 0 && !x.chunk_local {
+                continue;
+            }
+            let entries = if x.chunk_local { x.tensor.len / c.g.max(1) * count } else { x.tensor.len };
+            let mut args = vec![Binding::Buffer(x.operand), Binding::Offset(x.operand), Binding::Workspace(region)];
+            args.extend(x.chunk_local.then_some(chunk_arg).flatten());
+            out.launch(kernel, helpers::groups(entries), args)?;
+        }
+        let finish_args = |partials: Option<u64>| {
+            let mut args = vec![Binding::Buffer(Operand::C), Binding::Offset(Operand::C)];
+            args.extend(c.bias.as_ref().map(|_| Binding::Bias));
+            args.extend(partials.map(Binding::Workspace));
+            args.extend(partials.map(|_| Binding::Alpha));
+            args.push(Binding::Beta);
+            args.push(Binding::I64(count as i64));
+            args.extend(chunk_arg);
+            args
+        };
+        if let Some(kernel) = scale {
+            out.launch(kernel, helpers::groups(count * c.m * c.n), finish_args(None))?;
+        }
+        let mut args = Vec::new();
+        for (x, region) in [(&a, region_a), (&b, region_b)] {
+            match region {
+                Some(region) => args.push(Binding::Workspace(region)),
+                None => args.extend([Binding::Buffer(x.operand), Binding::Offset(x.operand)]),
+            }
+        }
+        match region_partials {
+            Some(region) => args.push(Binding::Workspace(region)),
+            None => {
+                args.extend([Binding::Buffer(Operand::C), Binding::Offset(Operand::C)]);
+                args.extend((split == 1 && c.bias.is_some()).then_some(Binding::Bias));
+                args.push(Binding::Alpha);
+                args.extend((split == 1).then_some(Binding::Beta));
+            }
+        }
+        args.extend(chunk_arg);
+        let groups = split as u128 * shape.tiles_m as u128 * shape.tiles_n as u128 * count as u128;
+        out.launch(main, groups, args)?;
+        if let Some(kernel) = sum {
+            out.launch(kernel, helpers::groups(count * c.m * c.n), finish_args(region_partials))?;
+        }
+    }
+    for x in [&a, &b] {
+        let width = if x.tiling.source == Source::InPlace { x.tiling.load_width } else { 1 };
+        out.need(x.operand, width * x.tensor.scalar.bytes());
+    }
+    let stores = if split > 1 { 1 } else { spec.epilogue.store_width };
+    out.need(Operand::C, stores * c.c.scalar.bytes());
+    out.program.workspace_bytes = out.cursor;
+    Ok(out.program)
+}
+
+/// Collects kernels and launches, and hands out workspace.
+struct Assembly {
+    program: Program,
+    cursor: u64,
+}
+
+impl Assembly {
+    fn reserve(&mut self, bytes: u64) -> u64 {
+        let at = self.cursor.next_multiple_of(WORKSPACE_ALIGN);
+        self.cursor = at + bytes;
+        at
+    }
+    fn add(&mut self, kernel: tilewright_ir::Kernel) -> usize {
+        self.program.kernels.push(kernel);
+        self.program.kernels.len() - 1
+    }
+    fn launch(&mut self, kernel: usize, groups: u128, args: Vec<Binding>) -> Result<(), GenerateError> {
+        if groups == 0 {
+            return Ok(());
+        }
+        if groups > MAX_GROUPS as u128 {
+            return Err(GenerateError::GridTooLarge { groups, max: MAX_GROUPS });
+        }
+        self.program.launches.push(Launch { kernel, grid: [groups as u32, 1, 1], args });
+        Ok(())
+    }
+    fn need(&mut self, operand: Operand, bytes: u32) {
+        self.program.alignments.push(Alignment { operand, bytes });
+    }
+}
+
+impl Input {
+    /// Some rows of the last macro tile do not exist in memory.
+    pub fn rows_overrun(&self, tiles: u64) -> bool {
+        self.edge == Edge::Predicate && tiles * self.tiling.macro_tile as u64 > self.tensor.view.extent[ROW]
+    }
+}

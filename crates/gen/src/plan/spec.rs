@@ -100,6 +100,8 @@ pub struct Tiling {
     pub micro_b_fastest: bool,
     /// Lanes of a wave along m when the wave covers a compact rectangle of micro tiles; 0 keeps the plain order.
     pub wave_a: u32,
+    /// Lanes of a wave, where `wave_a` is used.
+    pub wave_lanes: u32,
     /// Elements of vector arithmetic along n (1 = scalar math); CPU devices profit.
     pub math_width: u32,
     /// Order of tiles over the grid.

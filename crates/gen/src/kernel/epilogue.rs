@@ -1,0 +1,306 @@
+//! The epilogue: what happens to the accumulators on their way out.
+//!
+//! Results go straight from registers (in vectors where C is contiguous along a thread's own elements), or through a slab of
+//! shared memory so that adjacent threads store adjacent elements. A split along k adds atomically or leaves partial sums
+//! in workspace.
+
+use super::Input;
+use super::index::{Coord, Part, affine, in_range};
+use super::main_kernel::{Ints, TilePosition};
+use super::math::{Math, micro_distance, micro_first};
+use crate::contraction::{Bias, Contraction};
+use crate::plan::{Edge, KernelSpec, OperandTiling};
+use crate::view::{COL, G, ROW};
+use tilewright_ir::*;
+
+/// Where results go.
+pub(super) enum OutArgs {
+    /// Into C: `alpha * sum + beta * C + bias`.
+    Store { buffer: ArgId, offset: ExprId, bias: Option<ArgId>, alpha: ExprId, beta: ExprId },
+    /// Added to C, which another kernel has scaled.
+    Atomic { buffer: ArgId, offset: ExprId, alpha: ExprId },
+    /// Plain sums into workspace, laid out `[split][chunk entry][partial_index]`.
+    Partials { partials: ArgId, chunk: u64 },
+}
+
+/// True if C is contiguous along n (else along m, or along neither).
+pub(super) fn columns_contiguous(c: &Contraction) -> bool {
+    c.c.view.stride(COL) == Some(1)
+}
+
+/// Index of a result element within one m x n block of partial sums: contiguous in the direction C is.
+pub(super) fn partial_index(b: &mut Builder, c: &Contraction, row: ExprId, col: ExprId, ty: Scalar) -> ExprId {
+    let (row, col) = (b.cast(row, ty), b.cast(col, ty));
+    let (slow, length, fast) = if columns_contiguous(c) { (row, c.n, col) } else { (col, c.m, row) };
+    let line = b.mul(slow, length as i64);
+    b.add(line, fast)
+}
+
+/// Offset of a bias value: a view of (g, index, 0).
+pub(super) fn bias_value(b: &mut Builder, bias: &Bias, buffer: ArgId, g: ExprId, row: ExprId, col: ExprId, acc: Scalar) -> ExprId {
+    let index = if bias.along_n { col } else { row };
+    let zero = b.int(0, b.ty(index).scalar);
+    let point = [Coord::plain(b, g), Coord::plain(b, index), Coord::plain(b, zero)];
+    let at = affine(b, &bias.view.access.offset, &point, Part::Whole, Scalar::I64);
+    let value = b.load("bias_value", Base::Buffer(buffer), at, 1, None);
+    b.cast(value, acc)
+}
+
+struct Out<'a> {
+    c: &'a Contraction,
+    spec: &'a KernelSpec,
+    inputs: [&'a Input; 2],
+    at: &'a TilePosition,
+    args: &'a OutArgs,
+    base: Base,
+    ints: Ints,
+    acc: Scalar,
+}
+
+/// Emits the epilogue; returns the number of work-group barriers each thread meets in it.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn emit(
+    b: &mut Builder,
+    c: &Contraction,
+    spec: &KernelSpec,
+    inputs: [&Input; 2],
+    math: &Math,
+    first: [ExprId; 2],
+    at: &TilePosition,
+    args: &OutArgs,
+    ints: Ints,
+) -> u32 {
+    b.comment("epilogue");
+    let base = match args {
+        OutArgs::Store { buffer, offset, .. } | OutArgs::Atomic { buffer, offset, .. } => {
+            let zero = b.int(0, ints.coord);
+            let nowhere = Coord::plain(b, zero);
+            let g = Coord::plain(b, at.g);
+            let mut form = c.c.view.access.offset.clone();
+            form.terms.retain(|(a, _)| a.uses(G) && !a.uses(ROW) && !a.uses(COL));
+            let start = affine(b, &form, &[g, nowhere, nowhere], Part::Whole, Scalar::I64);
+            let start = b.add(*offset, start);
+            Base::Cursor(b.cursor("c_to", *buffer, start))
+        }
+        OutArgs::Partials { partials, chunk } => {
+            let split = b.cast(at.split, Scalar::I64);
+            let entry = b.mul(split, *chunk);
+            let g = b.cast(at.g_local, Scalar::I64);
+            let entry = b.add(entry, g);
+            let start = b.mul(entry, (c.m * c.n) as i64);
+            Base::Cursor(b.cursor("partials_to", *partials, start))
+        }
+    };
+    let out = Out { c, spec, inputs, at, args, base, ints, acc: c.accumulator() };
+    let mut barriers = 0;
+    let mut write = |b: &mut Builder, old: bool| {
+        if spec.epilogue.staged {
+            barriers = out.staged(b, math, first, old);
+        } else {
+            out.direct(b, math, first, old);
+        }
+    };
+    match args {
+        OutArgs::Store { beta, .. } => {
+            let zero = b.float(0.0, c.accumulator());
+            let overwrite = b.eq(*beta, zero);
+            let then = b.block(|b| write(b, false));
+            let otherwise = b.block(|b| write(b, true));
+            b.push(Stmt::If { cond: overwrite, then, otherwise });
+        }
+        _ => write(b, false),
+    }
+    barriers
+}
+
+impl Out<'_> {
+    /// Each thread stores its own micro tile.
+    fn direct(&self, b: &mut Builder, math: &Math, first: [ExprId; 2], old: bool) {
+        let t = &self.spec.tiling;
+        let unroll = if self.spec.style.pragma_unroll { Unroll::Full } else { Unroll::Silent };
+        let width = self.spec.epilogue.store_width;
+        let by_column = columns_contiguous(self.c);
+        let (step_row, step_col) = if by_column { (1, width) } else { (width, 1) };
+        let cols = t.b.micro / t.math_width;
+        let (unit_a, unit_b) = (t.a.fragment_width, t.b.fragment_width.max(t.math_width));
+        let apart = |o: &OperandTiling, unit: u32| if o.micro_interleave { o.macro_tile / o.micro * unit } else { unit };
+        let rows = |b: &mut Builder, body: &mut dyn FnMut(&mut Builder, ExprId, u32, ExprId)| {
+            b.for_range("i", 0, t.a.micro / unit_a, unroll, |b, i| {
+                for lane in (0..unit_a).step_by(step_row as usize) {
+                    let distance = b.mul(i, apart(&t.a, unit_a));
+                    let row = b.add(first[0], distance);
+                    let row = b.add(row, lane);
+                    body(b, i, lane, row);
+                }
+            });
+        };
+        rows(b, &mut |b, i, row_lane, row| {
+            b.for_range("j", 0, t.b.micro / unit_b, unroll, |b, j| {
+                for lane in (0..unit_b).step_by(step_col as usize) {
+                    let distance = b.mul(j, apart(&t.b, unit_b));
+                    let col = b.add(first[1], distance);
+                    let col = b.add(col, lane);
+                    let values: Vec<ExprId> = (0..width)
+                        .map(|w| {
+                            let (rl, cl) = if by_column { (row_lane, lane + w) } else { (row_lane + w, lane) };
+                            let r = b.mul(i, unit_a);
+                            let r = b.add(r, rl);
+                            let r = b.mul(r, cols);
+                            let s = b.mul(j, unit_b / t.math_width);
+                            let s = b.add(s, cl / t.math_width);
+                            let at = b.add(r, s);
+                            let value = b.reg(math.acc, at);
+                            b.extract(value, cl % t.math_width)
+                        })
+                        .collect();
+                    self.put(b, row, col, &values, old);
+                }
+            });
+        });
+    }
+
+    /// The tile goes through shared memory slab by slab: one micro row or column of every thread at a time, stored with adjacent
+    /// threads at adjacent elements.
+    fn staged(&self, b: &mut Builder, math: &Math, first: [ExprId; 2], old: bool) -> u32 {
+        let t = &self.spec.tiling;
+        let by_column = columns_contiguous(self.c);
+        // `major` is the direction C is contiguous in.
+        let (major, minor, minor_threads) = if by_column { (&t.b, &t.a, t.threads_a) } else { (&t.a, &t.b, t.threads_b) };
+        let (major_first, minor_first) = if by_column { (first[1], first[0]) } else { (first[0], first[1]) };
+        let width = self.spec.epilogue.store_width;
+        let pitch = major.macro_tile + width.max(4);
+        let slab = b.shared("slab", self.acc, pitch * minor_threads, 0);
+        let unit = if minor.micro_interleave { minor.fragment_width } else { minor.micro };
+        let minor_id = b.div(minor_first, unit);
+        let line = b.mul(minor_id, pitch);
+        let cols = t.b.micro / t.math_width;
+        let local = b.builtin(Builtin::LocalId);
+        for e in 0..minor.micro {
+            b.barrier();
+            for x in 0..major.micro {
+                let (row, col) = if by_column { (e, x) } else { (x, e) };
+                let value = b.reg(math.acc, row * cols + col / t.math_width);
+                let value = b.extract(value, col % t.math_width);
+                let at = b.add(line, major_first);
+                let at = b.add(at, micro_distance(major, x));
+                b.store(Base::Shared(slab), at, value, None);
+            }
+            b.barrier();
+            for s in 0..major.micro / width {
+                let element = b.mul(local, width);
+                let element = b.add(element, s * t.math_threads() * width);
+                let id = b.div(element, major.macro_tile);
+                let along = b.rem(element, major.macro_tile);
+                let from = b.mul(id, pitch);
+                let from = b.add(from, along);
+                let value = b.load("out", Base::Shared(slab), from, width, None);
+                let values: Vec<ExprId> = (0..width).map(|w| b.extract(value, w)).collect();
+                let across = micro_first(b, minor, id);
+                let across = b.add(across, micro_distance(minor, e));
+                let (row, col) = if by_column { (across, along) } else { (along, across) };
+                self.put(b, row, col, &values, old);
+            }
+        }
+        2 * minor.micro
+    }
+
+    /// Stores consecutive results that start at (row, col) of the macro tile.
+    fn put(&self, b: &mut Builder, row: ExprId, col: ExprId, values: &[ExprId], old: bool) {
+        let coord = |b: &mut Builder, start: Coord, x: ExprId| {
+            let x = b.cast(x, self.ints.coord);
+            let local = b.add(start.local, x);
+            Coord { local, ..start }
+        };
+        let row = coord(b, self.at.m_start, row);
+        let col = coord(b, self.at.n_start, col);
+        let guard_m = self.owned(b, row, self.at.tile_m, 0);
+        let guard_n = self.owned(b, col, self.at.tile_n, 1);
+        let mut guard = b.and_opt(guard_m, guard_n);
+        let (row_value, col_value) = (row.value(b), col.value(b));
+        if let OutArgs::Partials { .. } = self.args {
+            let at = partial_index(b, self.c, row_value, col_value, self.ints.offset);
+            let value = b.vector(values);
+            return b.store(self.base, at, value, guard);
+        }
+        let g = Coord::plain(b, self.at.g);
+        let point = [g, row, col];
+        let access = &self.c.c.view.access;
+        for bound in &access.bounds {
+            let value = affine(b, &bound.value, &point, Part::Whole, self.ints.coord);
+            let inside = in_range(b, value, bound.low, bound.high);
+            guard = b.and_opt(guard, Some(inside));
+        }
+        let mut form = access.offset.clone();
+        form.terms.retain(|(a, _)| a.uses(ROW) || a.uses(COL));
+        let at = affine(b, &form, &point, Part::Whole, self.ints.offset);
+        match self.args {
+            OutArgs::Atomic { alpha, .. } => {
+                for (i, &value) in values.iter().enumerate() {
+                    let value = b.mul(*alpha, value);
+                    let at = b.add(at, i);
+                    let mem = b.mem(self.base, at);
+                    b.push(Stmt::Atomic { op: AtomicOp::Add, mem, value, guard });
+                }
+            }
+            OutArgs::Store { bias, alpha, beta, .. } => {
+                let mut parts: Vec<ExprId> = values.iter().map(|&v| b.mul(*alpha, v)).collect();
+                let width = values.len() as u32;
+                let by_column = columns_contiguous(self.c);
+                if let (Some(bias), Some(buffer)) = (&self.c.bias, bias) {
+                    // Edge elements beyond the result have no bias value: they are not stored either.
+                    let read = |b: &mut Builder, row: ExprId, col: ExprId| {
+                        let row = self.within(b, row, self.c.m, 0);
+                        let col = self.within(b, col, self.c.n, 1);
+                        bias_value(b, bias, *buffer, self.at.g, row, col, self.acc)
+                    };
+                    for (i, part) in parts.iter_mut().enumerate() {
+                        let (r, c) = if by_column { (row_value, b.add(col_value, i)) } else { (b.add(row_value, i), col_value) };
+                        let value = read(b, r, c);
+                        *part = b.add(*part, value);
+                    }
+                }
+                if old {
+                    let before = b.load("before", self.base, at, width, guard);
+                    for (i, part) in parts.iter_mut().enumerate() {
+                        let x = b.extract(before, i as u32);
+                        let x = b.cast(x, self.acc);
+                        *part = b.fma(*beta, x, *part);
+                    }
+                }
+                let cast: Vec<ExprId> = parts.iter().map(|&p| b.cast(p, self.c.c.scalar)).collect();
+                let value = b.vector(&cast);
+                b.store(self.base, at, value, guard);
+            }
+            OutArgs::Partials { .. } => {}
+        }
+    }
+
+    /// Condition under which this work-group stores a row (axis 0) or column (axis 1); `None` where it always does.
+    fn owned(&self, b: &mut Builder, position: Coord, tile: ExprId, axis: usize) -> Option<ExprId> {
+        let extent = [self.c.m, self.c.n][axis] as i64;
+        let size = self.inputs[axis].tiling.macro_tile as i64;
+        if extent % size == 0 {
+            return None;
+        }
+        let value = position.value(b);
+        Some(match self.inputs[axis].edge {
+            // The pulled-back tile leaves what its neighbour owns alone.
+            Edge::PullBack => {
+                let tile = b.cast(tile, self.ints.coord);
+                let first = b.mul(tile, size);
+                b.le(first, value)
+            }
+            Edge::Predicate => b.lt(value, extent),
+        })
+    }
+
+    /// A coordinate kept inside the result.
+    fn within(&self, b: &mut Builder, x: ExprId, extent: u64, axis: usize) -> ExprId {
+        let size = self.inputs[axis].tiling.macro_tile as u64;
+        if self.inputs[axis].edge == Edge::Predicate && !extent.is_multiple_of(size) {
+            b.binary(BinaryOp::Min, x, extent as i64 - 1)
+        } else {
+            x
+        }
+    }
+}

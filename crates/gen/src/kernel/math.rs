@@ -1,0 +1,205 @@
+//! Fragments and math: shared memory to registers, and the outer product over a k-tile.
+
+use super::load::SharedTile;
+use crate::plan::{OperandTiling, Tiling};
+use tilewright_ir::*;
+
+/// One operand's fragments.
+pub(super) struct Fragments {
+    pub regs: RegId,
+    /// Elements per k-step (vectors of math width for B under vector math).
+    pub len: u32,
+    /// Shared index of the thread's first element.
+    thread: ExprId,
+    lanes: u8,
+}
+
+/// The compute side of the main loop.
+pub(super) struct Math {
+    pub acc: RegId,
+    a: Fragments,
+    b: Fragments,
+    accumulator: Scalar,
+    mad: bool,
+    a_first: bool,
+    unroll: Unroll,
+    fragment_sets: u32,
+    unroll_k: bool,
+    k_tile: u32,
+}
+
+/// Position of a thread's micro-tile element `e` within the macro tile is `first + distance(e)`.
+pub(super) fn micro_first(b: &mut Builder, t: &OperandTiling, micro_id: ExprId) -> ExprId {
+    let unit = if t.micro_interleave { t.fragment_width } else { t.micro };
+    b.mul(micro_id, unit)
+}
+
+/// Distance of micro-tile element `e` from the thread's first.
+pub(super) fn micro_distance(t: &OperandTiling, e: u32) -> u32 {
+    if t.micro_interleave {
+        let threads = t.macro_tile / t.micro;
+        (e / t.fragment_width) * threads * t.fragment_width + e % t.fragment_width
+    } else {
+        e
+    }
+}
+
+impl Math {
+    /// Declares fragments and accumulators, and clears the latter.
+    pub fn new(
+        b: &mut Builder,
+        spec: &crate::plan::KernelSpec,
+        accumulator: Scalar,
+        first: [ExprId; 2],
+    ) -> Self {
+        let t = &spec.tiling;
+        let sets = spec.schedule.fragments_ahead + 1;
+        let lanes = t.math_width as u8;
+        let acc_ty = accumulator.vector(lanes);
+        let (rows, cols) = (t.a.micro, t.b.micro / t.math_width);
+        let unroll = if spec.style.pragma_unroll { Unroll::Full } else { Unroll::Silent };
+        let fragments = |b: &mut Builder, name: &str, thread, len: u32, lanes: u8| {
+            let regs = b.regs(name, accumulator.vector(lanes), sets * len);
+            Fragments { regs, len, thread, lanes }
+        };
+        let (fa, fb) = if spec.style.a_first {
+            let fa = fragments(b, "a_frag", first[0], rows, 1);
+            (fa, fragments(b, "b_frag", first[1], cols, lanes))
+        } else {
+            let fb = fragments(b, "b_frag", first[1], cols, lanes);
+            (fragments(b, "a_frag", first[0], rows, 1), fb)
+        };
+        let acc = b.regs("acc", acc_ty, rows * cols);
+        let zero = b.zero(acc_ty);
+        b.for_range("i", 0, rows * cols, unroll, |b, i| b.set_reg(acc, i, zero));
+        Math {
+            acc,
+            a: fa,
+            b: fb,
+            accumulator,
+            mad: spec.style.mad,
+            a_first: spec.style.a_first,
+            unroll,
+            fragment_sets: sets,
+            unroll_k: spec.style.unroll_k,
+            k_tile: t.k_tile,
+        }
+    }
+
+    /// One k-tile from the shared buffers at the given element offsets. `between(b, step)` is called after the math of
+    /// each k-step when steps are laid out one by one; it spreads other work over them.
+    pub fn tile(
+        &self,
+        b: &mut Builder,
+        t: &Tiling,
+        shared: [&SharedTile; 2],
+        buffer: [ExprId; 2],
+        between: Option<&mut dyn FnMut(&mut Builder, u32)>,
+    ) {
+        let a_from = b.add(buffer[0], self.a.thread);
+        let a_from = b.bind("a_read_at", a_from);
+        let b_from = b.add(buffer[1], self.b.thread);
+        let b_from = b.bind("b_read_at", b_from);
+        let load = |b: &mut Builder, step: ExprId, set: u32| {
+            let mut one = |b: &mut Builder, which: usize| {
+                let (f, tile, from, s) = if which == 0 {
+                    (&self.a, &t.a, a_from, shared[0])
+                } else {
+                    (&self.b, &t.b, b_from, shared[1])
+                };
+                self.load_fragment(b, f, tile, s, from, step, set);
+            };
+            let order = if self.a_first { [0, 1] } else { [1, 0] };
+            for which in order {
+                one(b, which);
+            }
+        };
+        let ahead = self.fragment_sets - 1;
+        match between {
+            None if ahead == 0 => {
+                let unroll = if self.unroll_k { Unroll::Full } else { Unroll::No };
+                b.for_range("kk", 0, self.k_tile, unroll, |b, step| {
+                    load(b, step, 0);
+                    self.outer_product(b, 0);
+                });
+            }
+            between => {
+                let mut nothing = |_: &mut Builder, _: u32| {};
+                let between: &mut dyn FnMut(&mut Builder, u32) = match between {
+                    Some(f) => f,
+                    None => &mut nothing,
+                };
+                for step in 0..ahead.min(self.k_tile) {
+                    let at = b.int(step as i64, Scalar::I32);
+                    load(b, at, step % self.fragment_sets);
+                }
+                for step in 0..self.k_tile {
+                    if step + ahead < self.k_tile {
+                        let at = b.int((step + ahead) as i64, Scalar::I32);
+                        load(b, at, (step + ahead) % self.fragment_sets);
+                    }
+                    self.outer_product(b, step % self.fragment_sets);
+                    between(b, step);
+                }
+            }
+        }
+    }
+
+    fn load_fragment(&self, b: &mut Builder, f: &Fragments, t: &OperandTiling, s: &SharedTile, from: ExprId, step: ExprId, set: u32) {
+        let width = t.fragment_width;
+        let row = b.mul(step, s.pitch);
+        let at = b.add(from, row);
+        let vectors = t.micro / width;
+        b.for_range("i", 0, vectors, self.unroll, |b, i| {
+            let apart = if t.micro_interleave { t.macro_tile / t.micro * width } else { width };
+            let distance = b.mul(i, apart);
+            let at = b.add(at, distance);
+            if f.lanes as u32 > 1 {
+                // Vector math: fragment elements are vectors of the math width.
+                for part in 0..width / f.lanes as u32 {
+                    let at = b.add(at, part * f.lanes as u32);
+                    let value = b.load("fragment", Base::Shared(s.array), at, f.lanes as u32, None);
+                    let value = b.cast(value, self.accumulator);
+                    let first = b.mul(i, width / f.lanes as u32);
+                    let index = b.add(first, set * f.len + part);
+                    b.set_reg(f.regs, index, value);
+                }
+                return;
+            }
+            let value = b.load("fragment", Base::Shared(s.array), at, width, None);
+            let first = b.mul(i, width);
+            for lane in 0..width {
+                let element = b.extract(value, lane);
+                let element = b.cast(element, self.accumulator);
+                let index = b.add(first, set * f.len + lane);
+                b.set_reg(f.regs, index, element);
+            }
+        });
+    }
+
+    fn outer_product(&self, b: &mut Builder, set: u32) {
+        let (rows, cols) = (self.a.len, self.b.len);
+        let mut one = |b: &mut Builder, i: ExprId, j: ExprId| {
+            let ia = b.add(i, set * rows);
+            let ib = b.add(j, set * cols);
+            let x = b.reg(self.a.regs, ia);
+            let x = b.splat(x, self.b.lanes);
+            let y = b.reg(self.b.regs, ib);
+            let at = b.mul(i, cols);
+            let at = b.add(at, j);
+            let old = b.reg(self.acc, at);
+            let sum = if self.mad {
+                b.fma(x, y, old)
+            } else {
+                let product = b.mul(x, y);
+                b.add(old, product)
+            };
+            b.set_reg(self.acc, at, sum);
+        };
+        if self.a_first {
+            b.for_range("i", 0, rows, self.unroll, |b, i| b.for_range("j", 0, cols, self.unroll, |b, j| one(b, i, j)));
+        } else {
+            b.for_range("j", 0, cols, self.unroll, |b, j| b.for_range("i", 0, rows, self.unroll, |b, i| one(b, i, j)));
+        }
+    }
+}
