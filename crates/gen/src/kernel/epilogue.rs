@@ -84,7 +84,7 @@ pub(super) fn emit(
         }
         OutArgs::Partials { partials, chunk } => {
             let split = b.cast(at.split, Scalar::I64);
-            let entry = b.mul(split, *chunk);
+            let entry = b.mul(split, *chunk as i64);
             let g = b.cast(at.g_local, Scalar::I64);
             let entry = b.add(entry, g);
             let start = b.mul(entry, (c.m * c.n) as i64);

@@ -2,7 +2,7 @@
 
 use super::index::{Coord, Part, affine, in_range};
 use super::main_kernel::Ints;
-use super::{Input, epilogue};
+use super::{Input, Shape, epilogue};
 use crate::contraction::{Contraction, Operand, Tensor};
 use crate::view::{COL, G, ROW, View};
 use tilewright_ir::*;
@@ -123,7 +123,8 @@ fn valid(b: &mut Builder, view: &View, at: &[Coord; 3], ints: Ints) -> Option<Ex
 ///
 /// Arguments: C, its offset, the bias if there is one, partials and alpha if there are splits, beta, the number of
 /// batch entries, and with a chunked batch the first of them. `beta` 0 never reads C.
-pub(super) fn finish(c: &Contraction, splits: u32, chunked: bool) -> Kernel {
+pub(super) fn finish(c: &Contraction, splits: u32, shape: &Shape) -> Kernel {
+    let chunked = shape.chunks > 1;
     let acc = c.accumulator();
     let mut b = Builder::new(if splits > 0 { "tw_sum_splits" } else { "tw_scale_c" }, THREADS);
     let b = &mut b;
@@ -156,12 +157,11 @@ pub(super) fn finish(c: &Contraction, splits: u32, chunked: bool) -> Kernel {
         };
         let mut sum = b.float(0.0, acc);
         if let (Some(partials), Some(alpha)) = (partials, alpha) {
-            let all = b.cast(total, Scalar::I64);
             let at = b.cast(element, Scalar::I64);
             let var = b.declare("sum", sum);
             b.for_range("s", 0, splits, Unroll::By(4), |b, s| {
                 let s = b.cast(s, Scalar::I64);
-                let skip = b.mul(s, all);
+                let skip = b.mul(s, (shape.chunk * mn) as i64);
                 let at = b.add(at, skip);
                 let part = b.load("part", Base::Buffer(partials), at, 1, None);
                 let before = b.get(var);

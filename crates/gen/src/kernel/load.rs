@@ -48,8 +48,6 @@ pub(super) struct Loader<'a> {
     cursor: CursorId,
     /// Elements from one k to the next, when that is all there is to k.
     k_stride: Option<i64>,
-    /// Elements from one row to the next, when that is all there is to rows.
-    row_stride: Option<i64>,
     g: Coord,
     /// First k of this thread within the k-tile.
     k_thread: ExprId,
@@ -68,8 +66,6 @@ pub(super) struct LoadContext {
     pub offset: Option<ExprId>,
     /// Position among the load threads.
     pub thread: ExprId,
-    /// Number of load threads.
-    pub threads: u32,
     /// First row of the macro tile.
     pub row_start: Coord,
     /// Batch coordinate.
@@ -123,8 +119,8 @@ impl<'a> Loader<'a> {
         let access = &input.tensor.view.access;
         let (k_stride, row_stride) = (stride_of(&access.offset, COL), stride_of(&access.offset, ROW));
         let row_coord = |b: &mut Builder, row: i64| {
-            let local = b.add(cx.row_start.local, row_thread);
-            let local = b.cast(local, b.ty(cx.row_start.aligned).scalar);
+            let thread = b.cast(row_thread, ints.coord);
+            let local = b.add(cx.row_start.local, thread);
             Coord { aligned: cx.row_start.aligned, unit: cx.row_start.unit, local }.shifted(b, row)
         };
         let k_zero = b.int(0, ints.coord);
@@ -176,8 +172,9 @@ impl<'a> Loader<'a> {
             start = b.add(start, row);
         }
         if let Some(stride) = k_stride {
-            let k = b.add(cx.k_begin, k_thread);
-            let k = b.cast(k, Scalar::I64);
+            let begin = b.cast(cx.k_begin, Scalar::I64);
+            let thread = b.cast(k_thread, Scalar::I64);
+            let k = b.add(begin, thread);
             let k = b.mul(k, stride);
             start = b.add(start, k);
         }
@@ -190,7 +187,6 @@ impl<'a> Loader<'a> {
             rows,
             cursor,
             k_stride,
-            row_stride,
             g: cx.g,
             k_thread,
             shared_thread,
@@ -226,7 +222,8 @@ impl<'a> Loader<'a> {
             if parts.iter().any(|p| p.k == v.k) {
                 continue;
             }
-            let local = b.add(k.local, self.k_thread);
+            let thread = b.cast(self.k_thread, self.ints.coord);
+            let local = b.add(k.local, thread);
             let point = Coord { local, ..k }.shifted(b, v.k);
             let guard = match range {
                 Some((below_zero, limit)) => {

@@ -101,7 +101,7 @@ impl Math {
         let b_from = b.add(buffer[1], self.b.thread);
         let b_from = b.bind("b_read_at", b_from);
         let load = |b: &mut Builder, step: ExprId, set: u32| {
-            let mut one = |b: &mut Builder, which: usize| {
+            let one = |b: &mut Builder, which: usize| {
                 let (f, tile, from, s) = if which == 0 {
                     (&self.a, &t.a, a_from, shared[0])
                 } else {
@@ -179,7 +179,7 @@ impl Math {
 
     fn outer_product(&self, b: &mut Builder, set: u32) {
         let (rows, cols) = (self.a.len, self.b.len);
-        let mut one = |b: &mut Builder, i: ExprId, j: ExprId| {
+        let one = |b: &mut Builder, i: ExprId, j: ExprId| {
             let ia = b.add(i, set * rows);
             let ib = b.add(j, set * cols);
             let x = b.reg(self.a.regs, ia);

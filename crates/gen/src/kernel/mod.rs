@@ -130,9 +130,9 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
             fillers.push((x, kernel, region));
         }
     }
-    let scale = (split > 1 && !by_workspace).then(|| out.add(helpers::finish(c, 0, chunked)));
+    let scale = (split > 1 && !by_workspace).then(|| out.add(helpers::finish(c, 0, &shape)));
     let main = out.add(main_kernel::build(c, spec, &a, &b, &shape));
-    let sum = by_workspace.then(|| out.add(helpers::finish(c, t.split_k.ways, chunked)));
+    let sum = by_workspace.then(|| out.add(helpers::finish(c, t.split_k.ways, &shape)));
 
     for i in 0..shape.chunks {
         let first = i * chunk;
