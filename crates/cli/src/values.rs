@@ -79,7 +79,11 @@ pub fn budget(text: &str) -> Result<Budget, String> {
 
 /// Extents of one to three spatial dimensions: `28`, `56x56`, `8x32x32`.
 pub fn extents(text: &str) -> Result<Vec<u64>, String> {
-    let parts: Vec<u64> = text.split('x').map(positive).collect::<Result<_, _>>().map_err(|reason| format!("{reason} (write 28, 56x56 or 8x32x32)"))?;
+    let parts: Vec<u64> = text
+        .split('x')
+        .map(positive)
+        .collect::<Result<_, _>>()
+        .map_err(|reason| format!("{reason} (write 28, 56x56 or 8x32x32)"))?;
     if parts.len() > 3 {
         return Err(format!("has {} dimensions: 1 to 3 are possible", parts.len()));
     }

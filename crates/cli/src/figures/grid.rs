@@ -1,8 +1,8 @@
 //! Order of result tiles over the grid, edges of the result, and the split along k.
 
+use super::Shape;
 use super::svg::{Anchor, Svg, hue};
 use super::who;
-use super::Shape;
 use tilewright_gen::plan::{Edge, GroupOrder, KernelSpec};
 
 const MOST: u64 = 14;

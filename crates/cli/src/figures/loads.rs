@@ -85,6 +85,12 @@ pub fn draw(spec: &KernelSpec) -> (Svg, f64) {
         }
         y += 6.0;
     }
-    svg.text((left_b, y + 4.0), 11.0, Anchor::Start, "dim", "Numbers are threads; an outline is one load instruction's share of a thread.");
+    svg.text(
+        (left_b, y + 4.0),
+        11.0,
+        Anchor::Start,
+        "dim",
+        "Numbers are threads; an outline is one load instruction's share of a thread.",
+    );
     (svg, (bottom_a + 20.0).max(y + 12.0))
 }

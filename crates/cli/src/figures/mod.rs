@@ -96,7 +96,15 @@ mod tests {
             micro_interleave: true,
             source: Source::InPlace,
         };
-        let b = OperandTiling { micro: 6, macro_tile: 96, load_row: 3, load_width: 1, micro_interleave: false, fragment_width: 1, ..a.clone() };
+        let b = OperandTiling {
+            micro: 6,
+            macro_tile: 96,
+            load_row: 3,
+            load_width: 1,
+            micro_interleave: false,
+            fragment_width: 1,
+            ..a.clone()
+        };
         let spec = KernelSpec {
             tiling: Tiling {
                 a,
@@ -146,7 +154,9 @@ mod tests {
         if let Ok(path) = std::env::var("TILEWRIGHT_SVG") {
             std::fs::write(path, &text).expect("the path can be written");
         }
-        for part in ["A tile: m 128", "B tile: k 8", "strips 4 tiles wide", "pulled back", "3 work-groups share 375 k-tiles", "store"] {
+        for part in
+            ["A tile: m 128", "B tile: k 8", "strips 4 tiles wide", "pulled back", "3 work-groups share 375 k-tiles", "store"]
+        {
             assert!(text.contains(part), "{part}");
         }
         assert_eq!(text.matches("<g ").count(), text.matches("</g>").count());

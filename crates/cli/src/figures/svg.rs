@@ -57,7 +57,13 @@ impl Svg {
     }
     /// A rectangle of a class of the style sheet.
     pub fn rect(&mut self, x: f64, y: f64, w: f64, h: f64, class: &str) {
-        self.push(format_args!("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" class=\"{class}\"/>", num(x), num(y), num(w), num(h)));
+        self.push(format_args!(
+            "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" class=\"{class}\"/>",
+            num(x),
+            num(y),
+            num(w),
+            num(h)
+        ));
     }
     /// A rectangle with rounded corners of a class of the style sheet.
     pub fn card(&mut self, x: f64, y: f64, w: f64, h: f64) {

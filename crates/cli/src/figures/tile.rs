@@ -66,14 +66,28 @@ pub fn draw(spec: &KernelSpec, wave: u32, width: f64) -> (Svg, f64) {
     for &t in &first_wave {
         let (rows, cols) = who::micro_tile(tiling, wave, t);
         for (r, c, h, w) in rectangles(&rows, &cols) {
-            svg.fill(cx + f64::from(c) * scale, cy + f64::from(r) * scale, f64::from(w) * scale, f64::from(h) * scale, "#7c8b9c", 0.33);
+            svg.fill(
+                cx + f64::from(c) * scale,
+                cy + f64::from(r) * scale,
+                f64::from(w) * scale,
+                f64::from(h) * scale,
+                "#7c8b9c",
+                0.33,
+            );
         }
     }
     let chosen = followed(math);
     for (index, &t) in chosen.iter().enumerate() {
         let (rows, cols) = who::micro_tile(tiling, wave, t);
         for (r, c, h, w) in rectangles(&rows, &cols) {
-            svg.fill(cx + f64::from(c) * scale, cy + f64::from(r) * scale, f64::from(w) * scale, f64::from(h) * scale, hue(index), 0.95);
+            svg.fill(
+                cx + f64::from(c) * scale,
+                cy + f64::from(r) * scale,
+                f64::from(w) * scale,
+                f64::from(h) * scale,
+                hue(index),
+                0.95,
+            );
         }
     }
     let chosen_loads = followed(loaders);
@@ -93,8 +107,11 @@ pub fn draw(spec: &KernelSpec, wave: u32, width: f64) -> (Svg, f64) {
         }
         for at in (0..=count).step_by(step as usize) {
             let offset = f64::from(at) * scale;
-            let (from, to) =
-                if vertical { ((cx + offset, cy), (cx + offset, cy + high)) } else { ((cx, cy + offset), (cx + wide, cy + offset)) };
+            let (from, to) = if vertical {
+                ((cx + offset, cy), (cx + offset, cy + high))
+            } else {
+                ((cx, cy + offset), (cx + wide, cy + offset))
+            };
             svg.line(from, to, "cell");
         }
     }
@@ -137,7 +154,12 @@ pub fn draw(spec: &KernelSpec, wave: u32, width: f64) -> (Svg, f64) {
     let walk = if tiling.micro_b_fastest { "n" } else { "m" };
     line(&mut svg, &mut y, "", &format!("{} × {} threads, adjacent ones step along {walk}", tiling.threads_a, tiling.threads_b));
     if tiling.wave_a > 0 {
-        line(&mut svg, &mut y, "", &format!("a wave covers {} × {} micro tiles", tiling.wave_a, wave.max(1) / tiling.wave_a.max(1)));
+        line(
+            &mut svg,
+            &mut y,
+            "",
+            &format!("a wave covers {} × {} micro tiles", tiling.wave_a, wave.max(1) / tiling.wave_a.max(1)),
+        );
     }
     if spec.schedule.roles.is_some() {
         line(&mut svg, &mut y, "", &format!("{} threads load, {} compute", spec.load_threads(), math));

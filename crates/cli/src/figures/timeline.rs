@@ -175,7 +175,13 @@ pub fn draw(schedule: &Schedule, width: f64) -> (Svg, f64) {
             svg.text((middle, y + h / 2.0 + 4.0), if overlap { 10.0 } else { 11.5 }, Anchor::Middle, "onhue h2", &label);
         }
     }
-    svg.text((left, top - 10.0), 10.5, Anchor::Start, "dim", "time →   numbers are k-tiles; dark bars are barriers; lengths are schematic");
+    svg.text(
+        (left, top - 10.0),
+        10.5,
+        Anchor::Start,
+        "dim",
+        "time →   numbers are k-tiles; dark bars are barriers; lengths are schematic",
+    );
     let mut facts = vec![format!(
         "{} shared buffer{} per operand; fetch runs {} k-tile{} ahead",
         schedule.buffers,
@@ -193,7 +199,11 @@ pub fn draw(schedule: &Schedule, width: f64) -> (Svg, f64) {
             .to_string(),
         );
     }
-    facts.push(format!("fragments are read {} k-step{} ahead", schedule.fragments_ahead, if schedule.fragments_ahead == 1 { "" } else { "s" }));
+    facts.push(format!(
+        "fragments are read {} k-step{} ahead",
+        schedule.fragments_ahead,
+        if schedule.fragments_ahead == 1 { "" } else { "s" }
+    ));
     svg.text((0.0, bottom + 18.0), 12.0, Anchor::Start, "dim", &facts.join("; "));
     (svg, bottom + 26.0)
 }
@@ -203,7 +213,16 @@ mod tests {
     use super::*;
 
     fn schedule(ahead: u32, buffers: u32, store: StorePoint) -> Schedule {
-        Schedule { fetch_ahead: ahead, buffers, store, fragments_ahead: 0, async_a: false, async_b: false, roles: None, hints: false }
+        Schedule {
+            fetch_ahead: ahead,
+            buffers,
+            store,
+            fragments_ahead: 0,
+            async_a: false,
+            async_b: false,
+            roles: None,
+            hints: false,
+        }
     }
 
     #[test]

@@ -17,8 +17,11 @@ pub fn grid_position(tiling: &Tiling, wave: u32, thread: u32) -> (u32, u32) {
         let (lane, index) = (thread % wave, thread / wave);
         let (la, lb) = if tiling.micro_b_fastest { (lane / wave_b, lane % wave_b) } else { (lane % wave_a, lane / wave_a) };
         let across = (na / wave_a).max(1);
-        let (wa, wb) =
-            if tiling.micro_b_fastest { (index / (nb / wave_b).max(1), index % (nb / wave_b).max(1)) } else { (index % across, index / across) };
+        let (wa, wb) = if tiling.micro_b_fastest {
+            (index / (nb / wave_b).max(1), index % (nb / wave_b).max(1))
+        } else {
+            (index % across, index / across)
+        };
         return (wa * wave_a + la, wb * wave_b + lb);
     }
     if tiling.micro_b_fastest { (thread / nb, thread % nb) } else { (thread % na, thread / na) }

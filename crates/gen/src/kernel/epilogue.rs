@@ -37,7 +37,15 @@ pub(super) fn partial_index(b: &mut Builder, c: &Contraction, row: ExprId, col: 
 }
 
 /// Offset of a bias value: a view of (g, index, 0).
-pub(super) fn bias_value(b: &mut Builder, bias: &Bias, buffer: ArgId, g: ExprId, row: ExprId, col: ExprId, acc: Scalar) -> ExprId {
+pub(super) fn bias_value(
+    b: &mut Builder,
+    bias: &Bias,
+    buffer: ArgId,
+    g: ExprId,
+    row: ExprId,
+    col: ExprId,
+    acc: Scalar,
+) -> ExprId {
     let index = if bias.along_n { col } else { row };
     let zero = b.int(0, b.ty(index).scalar);
     let point = [Coord::plain(b, g), Coord::plain(b, index), Coord::plain(b, zero)];

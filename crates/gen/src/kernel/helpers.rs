@@ -57,7 +57,10 @@ pub(super) fn materialise(source: &Tensor, to: &Input, chunked: bool) -> Kernel 
     let b = &mut b;
     let view = &to.tensor.view;
     let extents = [view.extent[ROW], view.extent[COL], if to.chunk_local { view.extent[G] } else { 1 }];
-    b.doc(format!("copies operand {operand} into workspace: {} rows x {} k x {} batch entries", extents[0], extents[1], extents[2]));
+    b.doc(format!(
+        "copies operand {operand} into workspace: {} rows x {} k x {} batch entries",
+        extents[0], extents[1], extents[2]
+    ));
     let from = b.buffer(operand, source.scalar, Access::Read, "source operand");
     let offset = b.scalar_arg("offset", Scalar::I64, "first element of the source in its buffer");
     let dest = b.buffer("to", source.scalar, Access::Write, "workspace");

@@ -80,7 +80,15 @@ pub(super) struct LoadContext {
 
 impl<'a> Loader<'a> {
     /// Declares registers, computes what does not change in the loop.
-    pub fn new(b: &mut Builder, input: &'a Input, shared: SharedTile, cx: &LoadContext, k_tile: u32, asynchronous: bool, ints: Ints) -> Self {
+    pub fn new(
+        b: &mut Builder,
+        input: &'a Input,
+        shared: SharedTile,
+        cx: &LoadContext,
+        k_tile: u32,
+        asynchronous: bool,
+        ints: Ints,
+    ) -> Self {
         let t = &input.tiling;
         let name = if input.operand == Operand::A { "a" } else { "b" };
         let tiles_row = t.macro_tile / t.load_row;
@@ -160,7 +168,8 @@ impl<'a> Loader<'a> {
         }
 
         // Start of the pointer: everything that is fixed, in 64 bits.
-        let mut start = select(b, &access.offset, &[cx.g, nowhere, nowhere], Scalar::I64, |a| a.uses(G) && !a.uses(ROW) && !a.uses(COL));
+        let mut start =
+            select(b, &access.offset, &[cx.g, nowhere, nowhere], Scalar::I64, |a| a.uses(G) && !a.uses(ROW) && !a.uses(COL));
         start = b.add(start, access.offset.constant);
         if let Some(offset) = cx.offset {
             start = b.add(offset, start);
@@ -204,7 +213,15 @@ impl<'a> Loader<'a> {
     /// Fetches the k-tile that starts at `k` into staging set `set`, or starts its copy into shared buffer `buffer`
     /// (element offset). `valid`: the tile exists at all. `range`: given when a
     /// tile may be partial: whether it may start below zero, and the first k that does not exist.
-    pub fn fetch(&mut self, b: &mut Builder, k: Coord, valid: Option<ExprId>, range: Option<(bool, ExprId)>, set: u32, buffer: ExprId) {
+    pub fn fetch(
+        &mut self,
+        b: &mut Builder,
+        k: Coord,
+        valid: Option<ExprId>,
+        range: Option<(bool, ExprId)>,
+        set: u32,
+        buffer: ExprId,
+    ) {
         let t = &self.input.tiling;
         let lanes = t.load_width;
         let count = self.vectors.len() as u32;
@@ -262,7 +279,9 @@ impl<'a> Loader<'a> {
             parts.push(part);
         }
         for (i, v) in self.vectors.iter().enumerate() {
-            let (Some(row), Some(kp)) = (self.rows.iter().find(|r| r.row == v.row), parts.iter().find(|p| p.k == v.k)) else { continue };
+            let (Some(row), Some(kp)) = (self.rows.iter().find(|r| r.row == v.row), parts.iter().find(|p| p.k == v.k)) else {
+                continue;
+            };
             let mut guard = b.and_opt(row.guard, kp.guard);
             let at = [self.g, row.coord, kp.point];
             for (i, bound) in access.bounds.iter().enumerate().filter(|(_, bound)| bound.value.uses(COL)) {

@@ -80,7 +80,12 @@ pub(super) fn build(c: &Contraction, spec: &KernelSpec, a: &Input, b_in: &Input,
     b.doc(format!("macro tile {} x {}, k-tile {}, {} threads", t.a.macro_tile, t.b.macro_tile, t.k_tile, threads));
     let ints = Ints::new(
         spec.style.wide_index,
-        &[shape.tiles_m * t.a.macro_tile as u64, shape.tiles_n * t.b.macro_tile as u64, c.k + 8 * t.k_tile as u64 * t.split_k.ways as u64, c.g],
+        &[
+            shape.tiles_m * t.a.macro_tile as u64,
+            shape.tiles_n * t.b.macro_tile as u64,
+            c.k + 8 * t.k_tile as u64 * t.split_k.ways as u64,
+            c.g,
+        ],
         &[a.tensor.len, b_in.tensor.len, c.c.len, c.m * c.n],
     );
     let args = declare_args(b, c, spec, [a, b_in], shape);
@@ -124,7 +129,8 @@ pub(super) fn build(c: &Contraction, spec: &KernelSpec, a: &Input, b_in: &Input,
                 let counters = counters(b, &range, spec, ints);
                 let thread = b.sub(local, roles.math_threads);
                 let thread = b.bind("load_thread", thread);
-                let mut loaders = loaders(b, spec, inputs, [shared_a, shared_b], &args, &at, &range, thread, &lowered, shape, ints);
+                let mut loaders =
+                    loaders(b, spec, inputs, [shared_a, shared_b], &args, &at, &range, thread, &lowered, shape, ints);
                 main_loop(b, spec, &lowered, &range, &counters, Some(&mut loaders), None, ints);
                 // The math waves' epilogue meets these barriers.
                 for _ in 0..barriers {
@@ -165,7 +171,10 @@ fn declare_args(b: &mut Builder, c: &Contraction, spec: &KernelSpec, inputs: [&I
         let access = if split { Access::ReadWrite } else { Access::ReadWrite };
         let buffer = b.buffer("c", c.c.scalar, access, "result");
         let offset = b.scalar_arg("c_offset", Scalar::I64, "first element of the result in its buffer");
-        let bias = (!split).then_some(c.bias.as_ref()).flatten().map(|x| b.buffer("bias", x.scalar, Access::Read, "added to the result"));
+        let bias = (!split)
+            .then_some(c.bias.as_ref())
+            .flatten()
+            .map(|x| b.buffer("bias", x.scalar, Access::Read, "added to the result"));
         let alpha = b.scalar_arg("alpha", acc, "factor of the product");
         if split {
             epilogue::OutArgs::Atomic { buffer, offset, alpha }
@@ -178,7 +187,15 @@ fn declare_args(b: &mut Builder, c: &Contraction, spec: &KernelSpec, inputs: [&I
     Args { buffer, offset, out, g_first }
 }
 
-fn position(b: &mut Builder, t: &Tiling, shape: &Shape, inputs: [&Input; 2], args: &Args, ints: Ints, c: &Contraction) -> TilePosition {
+fn position(
+    b: &mut Builder,
+    t: &Tiling,
+    shape: &Shape,
+    inputs: [&Input; 2],
+    args: &Args,
+    ints: Ints,
+    c: &Contraction,
+) -> TilePosition {
     let group = b.builtin(Builtin::GroupId(0));
     let group = b.bind("group_id", group);
     let ways = t.split_k.ways;
@@ -400,7 +417,15 @@ struct MathTiles {
     shared: [SharedTile; 2],
 }
 
-fn math_loop(b: &mut Builder, spec: &KernelSpec, lowered: &Lowered, range: &KRange, counters: &Counters, math: &Math, tiles: &MathTiles) {
+fn math_loop(
+    b: &mut Builder,
+    spec: &KernelSpec,
+    lowered: &Lowered,
+    range: &KRange,
+    counters: &Counters,
+    math: &Math,
+    tiles: &MathTiles,
+) {
     run_loop(b, range, lowered.sets, &lowered.body, |b, steps, _| {
         for step in steps.iter().filter(|s| s.is_math()) {
             match step {

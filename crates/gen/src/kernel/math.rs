@@ -46,12 +46,7 @@ pub(super) fn micro_distance(t: &OperandTiling, e: u32) -> u32 {
 
 impl Math {
     /// Declares fragments and accumulators, and clears the latter.
-    pub fn new(
-        b: &mut Builder,
-        spec: &crate::plan::KernelSpec,
-        accumulator: Scalar,
-        first: [ExprId; 2],
-    ) -> Self {
+    pub fn new(b: &mut Builder, spec: &crate::plan::KernelSpec, accumulator: Scalar, first: [ExprId; 2]) -> Self {
         let t = &spec.tiling;
         let sets = spec.schedule.fragments_ahead + 1;
         let lanes = t.math_width as u8;
@@ -102,11 +97,8 @@ impl Math {
         let b_from = b.bind("b_read_at", b_from);
         let load = |b: &mut Builder, step: ExprId, set: u32| {
             let one = |b: &mut Builder, which: usize| {
-                let (f, tile, from, s) = if which == 0 {
-                    (&self.a, &t.a, a_from, shared[0])
-                } else {
-                    (&self.b, &t.b, b_from, shared[1])
-                };
+                let (f, tile, from, s) =
+                    if which == 0 { (&self.a, &t.a, a_from, shared[0]) } else { (&self.b, &t.b, b_from, shared[1]) };
                 self.load_fragment(b, f, tile, s, from, step, set);
             };
             let order = if self.a_first { [0, 1] } else { [1, 0] };
@@ -145,7 +137,16 @@ impl Math {
         }
     }
 
-    fn load_fragment(&self, b: &mut Builder, f: &Fragments, t: &OperandTiling, s: &SharedTile, from: ExprId, step: ExprId, set: u32) {
+    fn load_fragment(
+        &self,
+        b: &mut Builder,
+        f: &Fragments,
+        t: &OperandTiling,
+        s: &SharedTile,
+        from: ExprId,
+        step: ExprId,
+        set: u32,
+    ) {
         let width = t.fragment_width;
         let row = b.mul(step, s.pitch);
         let at = b.add(from, row);

@@ -16,14 +16,16 @@ mod math;
 use crate::contraction::{Contraction, Operand, Tensor};
 use crate::plan::{Edge, KernelSpec, OperandTiling, Source, SplitSum};
 use crate::program::{Alignment, Binding, Launch, Program};
-use crate::view::{ROW, materialise::materialised};
+use crate::view::{ROW, materialised};
 use thiserror::Error;
 
 /// Why no program can be made. Plans that passed `derive` and `fits` do not meet these.
 #[derive(Clone, Debug, PartialEq, Error)]
 pub enum GenerateError {
     /// More work-groups than a grid dimension holds.
-    #[error("the launch needs {groups} work-groups, more than the {max} a grid dimension holds; use larger macro tiles or a smaller batch")]
+    #[error(
+        "the launch needs {groups} work-groups, more than the {max} a grid dimension holds; use larger macro tiles or a smaller batch"
+    )]
     GridTooLarge {
         /// Needed.
         groups: u128,
@@ -31,7 +33,9 @@ pub enum GenerateError {
         max: u64,
     },
     /// The workspace budget does not hold what one batch entry needs.
-    #[error("one batch entry needs {needed} bytes of workspace and the budget is {budget}; raise the workspace or choose WOS0 and SKS0")]
+    #[error(
+        "one batch entry needs {needed} bytes of workspace and the budget is {budget}; raise the workspace or choose WOS0 and SKS0"
+    )]
     Workspace {
         /// Bytes for one entry.
         needed: u64,
@@ -77,7 +81,13 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
         let copied = tiling.source != Source::InPlace;
         // A packed operand has whole panels: nothing to pull back.
         let edge = if tiling.source == Source::Packed { Edge::Predicate } else { edge };
-        Input { operand, chunk_local: copied && tensor.view.access.offset.uses(crate::view::G), tensor, tiling: tiling.clone(), edge }
+        Input {
+            operand,
+            chunk_local: copied && tensor.view.access.offset.uses(crate::view::G),
+            tensor,
+            tiling: tiling.clone(),
+            edge,
+        }
     };
     let a = input(Operand::A, &c.a, &t.a, t.edge_m);
     let b = input(Operand::B, &c.b, &t.b, t.edge_n);
@@ -108,7 +118,8 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
         chunk,
         chunks: c.g.div_ceil(chunk.max(1)),
     };
-    let mut out = Assembly { program: Program { kernels: vec![], launches: vec![], workspace_bytes: 0, alignments: vec![] }, cursor: 0 };
+    let mut out =
+        Assembly { program: Program { kernels: vec![], launches: vec![], workspace_bytes: 0, alignments: vec![] }, cursor: 0 };
 
     // Workspace layout: copies first, then partial sums.
     let region = |out: &mut Assembly, x: &Input| {
@@ -119,8 +130,7 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
     };
     let region_a = region(&mut out, &a);
     let region_b = region(&mut out, &b);
-    let region_partials =
-        by_workspace.then(|| out.reserve(split * chunk * c.m * c.n * c.accumulator().bytes() as u64));
+    let region_partials = by_workspace.then(|| out.reserve(split * chunk * c.m * c.n * c.accumulator().bytes() as u64));
 
     let chunked = shape.chunks > 1;
     let mut fillers = Vec::new();

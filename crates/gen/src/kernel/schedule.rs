@@ -69,7 +69,8 @@ pub fn lower(s: &Schedule) -> Lowered {
     let any_async = s.async_a || s.async_b;
     let all_async = s.async_a && s.async_b;
     if p == 0 {
-        let body = vec![Step::Barrier, Step::Fetch { ahead: 0 }, Step::Store { ahead: 0 }, Step::Barrier, Step::Math { store: None }];
+        let body =
+            vec![Step::Barrier, Step::Fetch { ahead: 0 }, Step::Store { ahead: 0 }, Step::Barrier, Step::Math { store: None }];
         return Lowered { prologue: vec![], body, sets: 1 };
     }
     let single = s.buffers == 1;
