@@ -1,7 +1,22 @@
 //! Spells a kernel as source text: one printer for the C family, one table of differences per dialect.
+//!
+//! `expr` and `stmt` walk the kernel, `dialect` says what a dialect must answer, and `cuda`, `hip` and `opencl` answer.
+
+mod cpp;
+mod cuda;
+mod dialect;
+mod expr;
+mod fences;
+mod hip;
+mod names;
+mod opencl;
+mod stmt;
 
 use crate::validate::{Fault, Invalid};
-use crate::{Kernel, Target};
+use crate::{Access, ArgId, ArgKind, Dialect, Kernel, Target};
+use dialect::{Prelude, Space};
+use fences::Fences;
+use names::Namer;
 
 /// Source text of one kernel, ready for the dialect's compiler.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,9 +36,147 @@ pub struct Source {
 /// What [`crate::validate`] finds.
 pub fn print(kernel: &Kernel, target: &Target) -> Result<Source, Invalid> {
     crate::validate(kernel, target)?;
-    Err(Invalid {
-        kernel: kernel.name.clone(),
-        at: "body".into(),
-        fault: Fault::Malformed("the printer is not built yet".into()),
-    })
+    let dialect: &dyn dialect::Dialect = match target.dialect {
+        Dialect::Cuda => &cuda::Cuda,
+        Dialect::Hip => &hip::Hip,
+        Dialect::OpenCl => &opencl::OpenCl,
+    };
+    let mut printer = Printer {
+        kernel,
+        target,
+        dialect,
+        prelude: Prelude::default(),
+        names: Namer::new(dialect.reserved()),
+        fences: Fences::new(kernel),
+        args: Vec::new(),
+        vars: vec![String::new(); kernel.vars.len()],
+        regs: Vec::new(),
+        shared: Vec::new(),
+        cursors: vec![String::new(); kernel.cursors.len()],
+        out: String::new(),
+        depth: 0,
+    };
+    printer.source().map_err(|fault| Invalid { kernel: kernel.name.clone(), at: "printing".into(), fault })
+}
+
+/// State while one kernel is printed. Names stand at the index of what they name.
+struct Printer<'k> {
+    kernel: &'k Kernel,
+    target: &'k Target,
+    dialect: &'k dyn dialect::Dialect,
+    prelude: Prelude,
+    names: Namer,
+    fences: Fences,
+    args: Vec<String>,
+    vars: Vec<String>,
+    regs: Vec<String>,
+    shared: Vec<String>,
+    cursors: Vec<String>,
+    out: String,
+    depth: usize,
+}
+
+impl Printer<'_> {
+    fn source(&mut self) -> Result<Source, Fault> {
+        let kernel = self.kernel;
+        let entry = self.names.declare(&kernel.name);
+        self.args = kernel.args.iter().map(|a| self.names.declare(&a.name)).collect();
+        self.dialect.start(kernel, &mut self.prelude);
+        let params: Vec<String> = (0..kernel.args.len()).map(|i| self.param(ArgId(i as u32))).collect();
+
+        self.depth = 1;
+        let shared_bytes = kernel.shared_bytes();
+        let (arena, at_launch) = self.arena(shared_bytes);
+        for r in &kernel.regs {
+            let name = self.names.declare(&r.name);
+            let ty = self.type_name(r.ty);
+            self.line(&format!("{ty} {name}[{}];", r.len));
+            self.regs.push(name);
+        }
+        self.block(&kernel.body)?;
+        let body = std::mem::take(&mut self.out);
+
+        self.depth = 0;
+        self.head(shared_bytes);
+        self.out.push_str(&self.prelude.text());
+        self.out.push_str(&self.dialect.entry(kernel, self.target, &entry));
+        self.out.push_str(&format!("(\n    {})\n{{\n{arena}{body}}}\n", params.join(",\n    ")));
+        let dynamic_shared_bytes = if at_launch { shared_bytes } else { 0 };
+        Ok(Source { text: std::mem::take(&mut self.out), entry, dynamic_shared_bytes })
+    }
+
+    /// What a reader must know before the code: what it does, how it is launched, what it is given.
+    fn head(&mut self, shared_bytes: u32) {
+        let kernel = self.kernel;
+        for line in &kernel.doc {
+            self.comment(line);
+        }
+        let shared = if shared_bytes > 0 { format!(", {shared_bytes} bytes of shared memory each") } else { String::new() };
+        self.comment(&format!("Launch: work-groups of {} threads in one dimension{shared}.", kernel.threads));
+        let width = self.args.iter().map(String::len).max().unwrap_or(0);
+        for (arg, name) in kernel.args.iter().zip(self.args.clone()) {
+            let what = match arg.kind {
+                ArgKind::Buffer { scalar, access: Access::Read } => format!("{scalar}[], read"),
+                ArgKind::Buffer { scalar, access: Access::Write } => format!("{scalar}[], written"),
+                ArgKind::Buffer { scalar, access: Access::ReadWrite } => format!("{scalar}[], read and written"),
+                ArgKind::Scalar(scalar) => scalar.to_string(),
+            };
+            let doc = if arg.doc.is_empty() { String::new() } else { format!("; {}", arg.doc) };
+            self.comment(&format!("  {name:width$}  {what}{doc}"));
+        }
+        self.out.push('\n');
+    }
+
+    fn param(&mut self, a: ArgId) -> String {
+        let name = self.args[a.index()].clone();
+        match self.kernel.args[a.index()].kind {
+            ArgKind::Scalar(scalar) => format!("{} {name}", self.dialect.scalar(scalar)),
+            ArgKind::Buffer { .. } => format!("{} {} {name}", self.buffer_pointer(a), self.dialect.restrict()),
+        }
+    }
+
+    /// Type of a pointer into a buffer argument.
+    fn buffer_pointer(&self, a: ArgId) -> String {
+        let (scalar, constant) = match self.kernel.args[a.index()].kind {
+            ArgKind::Buffer { scalar, access } => (scalar, access == Access::Read),
+            ArgKind::Scalar(scalar) => (scalar, true),
+        };
+        self.dialect.pointer(Space::Global, constant, self.dialect.scalar(scalar))
+    }
+
+    /// Declares shared memory: one arena of bytes, and a typed pointer into it per array, so that arrays may overlap.
+    fn arena(&mut self, bytes: u32) -> (String, bool) {
+        if bytes == 0 {
+            return (String::new(), false);
+        }
+        let arena = self.names.declare("shared_bytes");
+        let (declaration, at_launch) = self.dialect.arena(&arena, bytes);
+        self.line(&declaration);
+        for s in &self.kernel.shared {
+            let name = self.names.declare(&s.name);
+            let pointer = self.dialect.pointer(Space::Shared, false, self.dialect.scalar(s.scalar));
+            let end = s.byte_end();
+            let note = format!("// {} {} to byte {end}", s.len, s.scalar);
+            let start = if s.byte_offset == 0 { arena.clone() } else { format!("({arena} + {})", s.byte_offset) };
+            self.line(&format!("{pointer} const {name} = ({pointer}){start}; {note}"));
+            self.shared.push(name);
+        }
+        (std::mem::take(&mut self.out), at_launch)
+    }
+
+    fn line(&mut self, text: &str) {
+        for _ in 0..self.depth {
+            self.out.push_str("    ");
+        }
+        self.out.push_str(text);
+        self.out.push('\n');
+    }
+
+    /// Comment lines. A backslash at the end would swallow the next line.
+    fn comment(&mut self, text: &str) {
+        for line in text.lines() {
+            let line = format!("// {line}");
+            self.line(line.trim_end_matches(|c: char| c.is_whitespace() || c == '\\'));
+        }
+    }
 }

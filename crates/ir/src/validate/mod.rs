@@ -1,6 +1,12 @@
 //! Says whether a kernel is well formed and whether a target can run it, before anything is printed or run.
 
-use crate::{Kernel, Target};
+mod features;
+mod flow;
+mod sync;
+mod types;
+mod uniform;
+
+use crate::{Kernel, Stmt, Target};
 
 /// Why a kernel is refused: which kernel, which statement, and what is wrong there.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -56,10 +62,62 @@ impl Fault {
 /// # Errors
 /// The first violation found, in statement order.
 pub fn validate(kernel: &Kernel, target: &Target) -> Result<(), Invalid> {
-    let _ = target;
-    Err(Invalid {
-        kernel: kernel.name.clone(),
-        at: "body".into(),
-        fault: Fault::Malformed("the validator is not built yet".into()),
-    })
+    let invalid = |at: String, fault| Invalid { kernel: kernel.name.clone(), at, fault };
+    let declarations = |fault| invalid("declarations".into(), fault);
+    types::declarations(kernel).map_err(|e| declarations(Fault::Malformed(e)))?;
+    features::declarations(kernel, target).map_err(declarations)?;
+    let mut path = Path::default();
+    flow::check(kernel, &mut path).map_err(|e| invalid(path.text(), Fault::Malformed(e)))?;
+    let mut path = Path::default();
+    sync::check(kernel, target, &mut path).map_err(|e| invalid(path.text(), Fault::Malformed(e)))?;
+    let mut path = Path::default();
+    features::check(kernel, target, &kernel.body, &mut path).map_err(|fault| invalid(path.text(), fault))
+}
+
+/// Where a walk over a kernel stands: statement numbers and what they are, from the body down.
+#[derive(Default)]
+struct Path(Vec<(usize, &'static str)>);
+
+impl Path {
+    /// Runs a check on each statement of a block; an error leaves the path standing at its statement.
+    fn each<E>(&mut self, block: &[Stmt], mut f: impl FnMut(&mut Path, &Stmt) -> Result<(), E>) -> Result<(), E> {
+        for (i, s) in block.iter().enumerate() {
+            self.0.push((i, word(s)));
+            f(self, s)?;
+            self.0.pop();
+        }
+        Ok(())
+    }
+    fn text(&self) -> String {
+        let mut text = String::from("body");
+        for (i, what) in &self.0 {
+            text.push_str(&format!("[{i}] {what}"));
+            text.push(' ');
+        }
+        text.trim_end().into()
+    }
+}
+
+fn word(s: &Stmt) -> &'static str {
+    match s {
+        Stmt::Comment(_) => "comment",
+        Stmt::Let(..) => "let",
+        Stmt::Declare(..) => "declare",
+        Stmt::Assign(..) => "assign",
+        Stmt::Load { .. } => "load",
+        Stmt::Store { .. } => "store",
+        Stmt::Atomic { .. } => "atomic",
+        Stmt::PlaceCursor(..) => "place cursor",
+        Stmt::AdvanceCursor(..) => "advance cursor",
+        Stmt::For { .. } => "for",
+        Stmt::If { .. } => "if",
+        Stmt::Roles(_) => "roles",
+        Stmt::Barrier(_) => "barrier",
+        Stmt::AsyncCopy { .. } => "async copy",
+        Stmt::AsyncCommit => "async commit",
+        Stmt::AsyncWait(_) => "async wait",
+        Stmt::Shuffle { .. } => "shuffle",
+        Stmt::SchedHint { .. } => "sched hint",
+        Stmt::Return => "return",
+    }
 }

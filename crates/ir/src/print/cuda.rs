@@ -1,0 +1,243 @@
+//! CUDA C++ for NVRTC and nvcc. Needs no header: what C++ lacks is inline PTX.
+
+use super::cpp;
+use super::dialect::{CopyText, Dialect, Prelude, Space, Text, prec};
+use crate::{AtomicOp, BarrierScope, BinaryOp, Builtin, Kernel, Scalar, ShuffleKind, Target, Type, UnaryOp};
+
+/// Static shared memory a CUDA kernel may declare; what is beyond comes with the launch.
+const STATIC_SHARED_LIMIT: u32 = 48 << 10;
+
+pub(super) struct Cuda;
+
+/// The number in `sm_90a`; 0 if there is none.
+fn compute_capability(target: &Target) -> u32 {
+    target
+        .arch
+        .chars()
+        .skip_while(|c| !c.is_ascii_digit())
+        .take_while(char::is_ascii_digit)
+        .collect::<String>()
+        .parse()
+        .unwrap_or(0)
+}
+
+impl Dialect for Cuda {
+    fn reserved(&self) -> &'static [&'static str] {
+        &[
+            "threadIdx",
+            "blockIdx",
+            "blockDim",
+            "gridDim",
+            "warpSize",
+            "min",
+            "max",
+            "fmin",
+            "fmax",
+            "fminf",
+            "fmaxf",
+            "fma",
+            "fmaf",
+            "exp",
+            "expf",
+            "tanh",
+            "tanhf",
+            "erf",
+            "erff",
+            "sqrt",
+            "sqrtf",
+            "atomicAdd",
+            "atomicMax",
+            "atomicCAS",
+            "dim3",
+            "int2",
+            "int4",
+            "float2",
+            "float4",
+            "uint2",
+            "uint4",
+            "double2",
+        ]
+    }
+    fn start(&self, _: &Kernel, _: &mut Prelude) {}
+    fn entry(&self, kernel: &Kernel, _: &Target, name: &str) -> String {
+        let groups = if kernel.min_groups > 0 { format!(", {}", kernel.min_groups) } else { String::new() };
+        format!("extern \"C\" __global__ void __launch_bounds__({}{groups}) {name}", kernel.threads)
+    }
+    fn inline(&self) -> &'static str {
+        cpp::INLINE
+    }
+    fn arena(&self, name: &str, bytes: u32) -> (String, bool) {
+        if bytes <= STATIC_SHARED_LIMIT {
+            (format!("__shared__ __align__(128) unsigned char {name}[{bytes}];"), false)
+        } else {
+            (format!("extern __shared__ __align__(128) unsigned char {name}[]; // {bytes} bytes, given at launch"), true)
+        }
+    }
+
+    fn scalar(&self, scalar: Scalar) -> &'static str {
+        cpp::scalar(scalar)
+    }
+    /// A struct copied whole is one access of its size, up to the 16 bytes the hardware moves at once.
+    fn vector(&self, ty: Type, prelude: &mut Prelude) -> String {
+        let name = cpp::vector_name(ty);
+        let (align, scalar, lanes) = (ty.bytes().min(16), cpp::scalar(ty.scalar), ty.lanes);
+        let text = format!("struct __align__({align}) {name} {{ {scalar} s[{lanes}]; }};");
+        prelude.types.insert(name.clone(), text);
+        name
+    }
+    fn pointer(&self, _: Space, constant: bool, pointee: &str) -> String {
+        cpp::pointer(constant, pointee)
+    }
+    fn restrict(&self) -> &'static str {
+        "__restrict__"
+    }
+    fn lane(&self, vector: &str, lane: u8) -> String {
+        format!("{vector}.s[{lane}]")
+    }
+    fn vector_of(&self, ty: &str, lanes: u8, parts: &[String]) -> Text {
+        match parts {
+            [all] => cpp::braces(ty, &vec![all.clone(); lanes.into()]),
+            _ => cpp::braces(ty, parts),
+        }
+    }
+    fn vector_operators(&self) -> bool {
+        false
+    }
+    fn vector_functions(&self) -> bool {
+        false
+    }
+    fn convert_vector(&self, _: &str, _: &str) -> Option<String> {
+        None
+    }
+
+    fn long_suffix(&self) -> &'static str {
+        "ll"
+    }
+    fn special(&self, scalar: Scalar, nan: bool) -> String {
+        match (scalar, nan) {
+            (Scalar::F64, false) => "__longlong_as_double(0x7ff0000000000000ll)",
+            (Scalar::F64, true) => "__longlong_as_double(0x7ff8000000000000ll)",
+            (_, false) => "__int_as_float(0x7f800000)",
+            (_, true) => "__int_as_float(0x7fc00000)",
+        }
+        .into()
+    }
+    fn builtin(&self, builtin: Builtin) -> Text {
+        let text = match builtin {
+            Builtin::LocalId => "(int)threadIdx.x",
+            Builtin::GroupId(0) => "(int)blockIdx.x",
+            Builtin::GroupId(1) => "(int)blockIdx.y",
+            Builtin::GroupId(_) => "(int)blockIdx.z",
+        };
+        Text::new(text, prec::UNARY)
+    }
+
+    fn unary(&self, op: UnaryOp, scalar: Scalar, _: &mut Prelude) -> String {
+        cpp::math(op, scalar)
+    }
+    fn min_max(&self, op: BinaryOp, scalar: Scalar, _: &mut Prelude) -> String {
+        let stem = if op == BinaryOp::Min { "min" } else { "max" };
+        if scalar.is_float() { format!("f{stem}{}", cpp::suffix(scalar)) } else { stem.into() }
+    }
+    fn fma(&self, scalar: Scalar, _: &mut Prelude) -> String {
+        format!("fma{}", cpp::suffix(scalar))
+    }
+    fn widen(&self, from: Scalar, prelude: &mut Prelude) -> String {
+        let (name, body) = match from {
+            Scalar::BF16 => ("tw_bf16_to_f32", "return __uint_as_float((unsigned int)a << 16);"),
+            _ => ("tw_f16_to_f32", "float f; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(a)); return f;"),
+        };
+        prelude.function(name, |_| format!("{} float {name}(unsigned short a) {{ {body} }}", cpp::INLINE))
+    }
+    fn narrow(&self, to: Scalar, target: &Target, prelude: &mut Prelude) -> String {
+        let (name, instruction) = match to {
+            Scalar::BF16 if compute_capability(target) < 80 => {
+                return cpp::narrow_bf16(cpp::INLINE, "unsigned short", "unsigned int", "__float_as_uint(a)", prelude);
+            }
+            Scalar::BF16 => ("tw_f32_to_bf16", "cvt.rn.bf16.f32"),
+            _ => ("tw_f32_to_f16", "cvt.rn.f16.f32"),
+        };
+        let body = format!("unsigned short h; asm(\"{instruction} %0, %1;\" : \"=h\"(h) : \"f\"(a)); return h;");
+        prelude.function(name, |_| format!("{} unsigned short {name}(float a) {{ {body} }}", cpp::INLINE))
+    }
+
+    fn barrier(&self, scope: BarrierScope, _: bool, _: &mut Prelude) -> String {
+        match scope {
+            BarrierScope::WorkGroup => "__syncthreads();".into(),
+            BarrierScope::Wave => "__syncwarp();".into(),
+            BarrierScope::Named { id, threads } => format!("asm volatile(\"bar.sync {id}, {threads};\" ::: \"memory\");"),
+        }
+    }
+    fn atomic(&self, op: AtomicOp, scalar: Scalar, _: Space, address: &str, value: &str, prelude: &mut Prelude) -> String {
+        match (op, scalar) {
+            (AtomicOp::Add, Scalar::I64) => {
+                format!("atomicAdd((unsigned long long*)({address}), (unsigned long long)({value}));")
+            }
+            (AtomicOp::Add, _) => format!("atomicAdd({address}, {value});"),
+            (AtomicOp::Max, s) if s.is_int() => format!("atomicMax({address}, {value});"),
+            // No order of integers is fmax's order of floats (NaN), so memory is compared and exchanged.
+            (AtomicOp::Max, s) => {
+                let (name, float, bits, from, to) = match s {
+                    Scalar::F64 => {
+                        ("tw_atomic_max_f64", "double", "unsigned long long", "__longlong_as_double(old)", "__double_as_longlong")
+                    }
+                    _ => ("tw_atomic_max_f32", "float", "unsigned int", "__uint_as_float(old)", "__float_as_uint"),
+                };
+                let max = self.min_max(BinaryOp::Max, s, prelude);
+                prelude.function(name, |_| {
+                    format!(
+                        "{} void {name}({float}* p, {float} a) {{\n    \
+                         {bits}* q = ({bits}*)p;\n    \
+                         {bits} seen = *(volatile {bits}*)q, old, want;\n    \
+                         do {{\n        \
+                         old = seen;\n        \
+                         want = {to}({max}({from}, a));\n        \
+                         if (want == old) return;\n        \
+                         seen = atomicCAS(q, old, want);\n    \
+                         }} while (seen != old);\n}}",
+                        cpp::INLINE
+                    )
+                });
+                format!("{name}({address}, {value});")
+            }
+        }
+    }
+    fn shuffle(&self, kind: ShuffleKind, _: Scalar, _: u32, value: &str, _: &mut Prelude) -> String {
+        match kind {
+            ShuffleKind::Xor(mask) => format!("__shfl_xor_sync(0xffffffffu, {value}, {mask})"),
+            ShuffleKind::Down(delta) => format!("__shfl_down_sync(0xffffffffu, {value}, {delta})"),
+            ShuffleKind::Broadcast(lane) => format!("__shfl_sync(0xffffffffu, {value}, {lane})"),
+        }
+    }
+    /// 16 bytes go past the first-level cache (`cg`); smaller copies can only go through it (`ca`). A source size of 0
+    /// fills the destination with zeros and reads nothing.
+    fn async_copy(&self, copy: &CopyText, prelude: &mut Prelude) -> Option<String> {
+        let CopyText { dst, src, bytes, guard } = copy;
+        let path = if *bytes == 16 { "cg" } else { "ca" };
+        let (suffix, param, operand, size) = match guard {
+            Some(_) => ("_if", ", bool guard", format!(", \"r\"(guard ? {bytes} : 0)"), ", %2"),
+            None => ("", "", String::new(), ""),
+        };
+        let name = prelude.function(&format!("tw_cp_async_{bytes}{suffix}"), |_| {
+            format!(
+                "{} void tw_cp_async_{bytes}{suffix}(void* dst, const void* src{param}) {{\n    \
+                 unsigned int to = (unsigned int)__cvta_generic_to_shared(dst);\n    \
+                 asm volatile(\"cp.async.{path}.shared.global [%0], [%1], {bytes}{size};\" :: \"r\"(to), \"l\"(src){operand});\n}}",
+                cpp::INLINE
+            )
+        });
+        Some(match guard {
+            Some(guard) => format!("{name}({dst}, {src}, {guard});"),
+            None => format!("{name}({dst}, {src});"),
+        })
+    }
+    fn async_commit(&self) -> Option<String> {
+        Some("asm volatile(\"cp.async.commit_group;\" ::: \"memory\");".into())
+    }
+    fn async_wait(&self, groups: u32) -> Option<String> {
+        Some(format!("asm volatile(\"cp.async.wait_group {groups};\" ::: \"memory\");"))
+    }
+    fn sched_hint(&self, _: u32, _: u32) -> Option<String> {
+        None
+    }
+}

@@ -1,0 +1,180 @@
+//! What differs between the C-family dialects: one small table of hooks, and the definitions a kernel pulls in.
+
+use crate::{AtomicOp, BarrierScope, BinaryOp, Builtin, Kernel, Scalar, ShuffleKind, Target, Type, UnaryOp};
+use std::collections::BTreeMap;
+
+/// Binding strength of C operators, higher binds tighter.
+pub(super) mod prec {
+    pub const CONDITIONAL: u8 = 3;
+    pub const LOGIC_OR: u8 = 4;
+    pub const LOGIC_AND: u8 = 5;
+    pub const BIT_OR: u8 = 6;
+    pub const BIT_XOR: u8 = 7;
+    pub const BIT_AND: u8 = 8;
+    pub const EQUALITY: u8 = 9;
+    pub const RELATION: u8 = 10;
+    pub const SHIFT: u8 = 11;
+    pub const SUM: u8 = 12;
+    pub const PRODUCT: u8 = 13;
+    pub const UNARY: u8 = 14;
+    pub const POSTFIX: u8 = 15;
+}
+
+/// Printed expression with the binding strength of its outermost operator.
+#[derive(Clone, Debug)]
+pub(super) struct Text {
+    pub text: String,
+    pub prec: u8,
+}
+
+impl Text {
+    pub fn new(text: impl Into<String>, prec: u8) -> Self {
+        Text { text: text.into(), prec }
+    }
+    /// A name, literal, call or subscript.
+    pub fn atom(text: impl Into<String>) -> Self {
+        Text::new(text, prec::POSTFIX)
+    }
+    /// The text, in parentheses if it binds weaker than `least`.
+    pub fn at(&self, least: u8) -> String {
+        if self.prec < least { format!("({})", self.text) } else { self.text.clone() }
+    }
+}
+
+/// Where a pointer points.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Space {
+    Global,
+    Shared,
+}
+
+impl Space {
+    /// Word used in the names of helpers that exist per space.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Space::Global => "global",
+            Space::Shared => "shared",
+        }
+    }
+}
+
+/// Definitions that stand before the kernel: only what it uses, in order of first need.
+#[derive(Default)]
+pub(super) struct Prelude {
+    /// Preprocessor lines, by name.
+    pub lines: BTreeMap<String, String>,
+    /// Vector types, by name.
+    pub types: BTreeMap<String, String>,
+    functions: Vec<(String, String)>,
+}
+
+impl Prelude {
+    /// Makes sure a function is defined and gives its name back.
+    pub fn function(&mut self, name: &str, text: impl FnOnce(&mut Prelude) -> String) -> String {
+        if !self.functions.iter().any(|(n, _)| n == name) {
+            let text = text(self);
+            self.functions.push((name.into(), text));
+        }
+        name.into()
+    }
+    /// All definitions as source text.
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        for group in [
+            self.lines.values().collect::<Vec<_>>(),
+            self.types.values().collect(),
+            self.functions.iter().map(|f| &f.1).collect(),
+        ] {
+            for text in &group {
+                out.push_str(text);
+                out.push('\n');
+            }
+            if !group.is_empty() {
+                out.push('\n');
+            }
+        }
+        out
+    }
+}
+
+/// An asynchronous copy, ready to spell.
+pub(super) struct CopyText<'a> {
+    /// Shared address.
+    pub dst: &'a str,
+    /// Global address.
+    pub src: &'a str,
+    /// 4, 8 or 16.
+    pub bytes: u32,
+    /// Condition, if guarded.
+    pub guard: Option<&'a str>,
+}
+
+/// One dialect. Hooks give text; what needs a definition puts it in the prelude.
+pub(super) trait Dialect {
+    /// Words that may not be used as names, beyond C's.
+    fn reserved(&self) -> &'static [&'static str];
+    /// Lines every kernel of the dialect, or this kernel, starts with.
+    fn start(&self, kernel: &Kernel, prelude: &mut Prelude);
+    /// Everything of the kernel's declaration that stands before its parameter list.
+    fn entry(&self, kernel: &Kernel, target: &Target, name: &str) -> String;
+    /// What stands before the return type of a helper function.
+    fn inline(&self) -> &'static str;
+    /// The declaration of the shared-memory arena, and whether its size is given at launch instead.
+    fn arena(&self, name: &str, bytes: u32) -> (String, bool);
+
+    /// Spelling of a scalar type. The 16-bit floats are held as their bits.
+    fn scalar(&self, scalar: Scalar) -> &'static str;
+    /// Spelling of a vector type, defined in the prelude where the dialect has none.
+    fn vector(&self, ty: Type, prelude: &mut Prelude) -> String;
+    /// Spelling of a pointer to a type, without the name.
+    fn pointer(&self, space: Space, constant: bool, pointee: &str) -> String;
+    /// Qualifier of a pointer parameter that nothing aliases.
+    fn restrict(&self) -> &'static str;
+    /// One lane of a vector.
+    fn lane(&self, vector: &str, lane: u8) -> String;
+    /// A vector value from its lanes; one part stands for all lanes only if `parts` has one element.
+    fn vector_of(&self, ty: &str, lanes: u8, parts: &[String]) -> Text;
+    /// True if infix operators work on vectors.
+    fn vector_operators(&self) -> bool;
+    /// True if the functions this dialect names in `unary`, `min_max` and `fma` take vectors.
+    fn vector_functions(&self) -> bool;
+    /// Conversion between arithmetic vector types where the dialect has one.
+    fn convert_vector(&self, to: &str, value: &str) -> Option<String>;
+
+    /// Suffix of 64-bit integer literals.
+    fn long_suffix(&self) -> &'static str;
+    /// Infinity or NaN of `F32` or `F64`, without sign.
+    fn special(&self, scalar: Scalar, nan: bool) -> String;
+    /// What every thread knows, as an `I32` expression.
+    fn builtin(&self, builtin: Builtin) -> Text;
+    /// The thread's position, known to be the same for all lanes of a wave up to the wave's width: for role branches.
+    fn role_thread(&self) -> String {
+        self.builtin(Builtin::LocalId).text
+    }
+
+    /// Name of a one-argument function.
+    fn unary(&self, op: UnaryOp, scalar: Scalar, prelude: &mut Prelude) -> String;
+    /// Name of the minimum or maximum function.
+    fn min_max(&self, op: BinaryOp, scalar: Scalar, prelude: &mut Prelude) -> String;
+    /// Name of the fused multiply-add.
+    fn fma(&self, scalar: Scalar, prelude: &mut Prelude) -> String;
+    /// Name of the function from the bits of a 16-bit float to `F32`.
+    fn widen(&self, from: Scalar, prelude: &mut Prelude) -> String;
+    /// Name of the function from `F32` to the bits of a 16-bit float, rounding to nearest even.
+    fn narrow(&self, to: Scalar, target: &Target, prelude: &mut Prelude) -> String;
+
+    /// A barrier statement. `global` says that global memory written before is read behind it.
+    fn barrier(&self, scope: BarrierScope, global: bool, prelude: &mut Prelude) -> String;
+    /// An atomic statement.
+    fn atomic(&self, op: AtomicOp, scalar: Scalar, space: Space, address: &str, value: &str, prelude: &mut Prelude) -> String;
+    /// A shuffled value.
+    fn shuffle(&self, kind: ShuffleKind, scalar: Scalar, wave: u32, value: &str, prelude: &mut Prelude) -> String;
+    /// An asynchronous copy, or `None` where the dialect has none.
+    fn async_copy(&self, copy: &CopyText, prelude: &mut Prelude) -> Option<String>;
+    /// Closing a group of asynchronous copies.
+    fn async_commit(&self) -> Option<String>;
+    /// Waiting for groups of asynchronous copies.
+    fn async_wait(&self, groups: u32) -> Option<String>;
+    /// A scheduling hint, or `None` where the dialect has none.
+    fn sched_hint(&self, mask: u32, size: u32) -> Option<String>;
+}

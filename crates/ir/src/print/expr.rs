@@ -1,0 +1,277 @@
+//! Spells expressions: minimal parentheses, exact literals, and helper functions where a dialect's vectors need them.
+
+use super::Printer;
+use super::dialect::{Text, prec};
+use crate::{BinaryOp, Expr, ExprId, Scalar, Type, UnaryOp};
+
+/// An operation that goes lane by lane.
+#[derive(Clone, Copy)]
+enum Op {
+    Unary(UnaryOp),
+    Binary(BinaryOp),
+    Fma,
+    Cast,
+}
+
+impl Printer<'_> {
+    /// The expression as text.
+    pub(super) fn expr(&mut self, e: ExprId) -> Text {
+        let kernel = self.kernel;
+        let ty = kernel.ty(e);
+        match kernel.expr(e) {
+            Expr::Int(v) => self.int_literal(*v, ty.scalar),
+            Expr::Float(v) => self.float_literal(*v, ty.scalar),
+            Expr::Arg(a) => Text::atom(&self.args[a.index()]),
+            Expr::Var(v) => Text::atom(&self.vars[v.index()]),
+            Expr::Reg(r, i) => {
+                let i = self.expr(*i).text;
+                Text::atom(format!("{}[{i}]", self.regs[r.index()]))
+            }
+            Expr::Builtin(b) => self.dialect.builtin(*b),
+            Expr::Unary(op, a) => self.operation(Op::Unary(*op), ty, &[*a]),
+            Expr::Binary(op, a, b) => self.operation(Op::Binary(*op), ty, &[*a, *b]),
+            Expr::Fma(a, b, c) => self.operation(Op::Fma, ty, &[*a, *b, *c]),
+            Expr::Cast(a) => self.operation(Op::Cast, ty, &[*a]),
+            Expr::Select(c, a, b) => {
+                let (c, a, b) = (self.expr(*c), self.expr(*a), self.expr(*b));
+                let text = format!("{} ? {} : {}", c.at(prec::LOGIC_OR), a.at(prec::LOGIC_OR), b.at(prec::LOGIC_OR));
+                Text::new(text, prec::CONDITIONAL)
+            }
+            Expr::Extract(a, lane) => {
+                let a = self.expr(*a).at(prec::POSTFIX);
+                Text::atom(self.dialect.lane(&a, *lane))
+            }
+            Expr::Vector(parts) => {
+                let parts: Vec<String> = parts.iter().map(|&p| self.expr(p).text).collect();
+                let name = self.type_name(ty);
+                self.dialect.vector_of(&name, ty.lanes, &parts)
+            }
+            Expr::Splat(a) => {
+                let a = self.expr(*a);
+                self.splat(ty, &a)
+            }
+        }
+    }
+
+    /// Zero of a type: what a guarded load gives where it does not load.
+    pub(super) fn zero(&mut self, ty: Type) -> Text {
+        let zero = if ty.scalar.is_float() { self.float_literal(0.0, ty.scalar) } else { self.int_literal(0, ty.scalar) };
+        self.splat(ty, &zero)
+    }
+
+    /// The spelling of a type, defining it if it needs a definition.
+    pub(super) fn type_name(&mut self, ty: Type) -> String {
+        if ty.lanes == 1 { self.dialect.scalar(ty.scalar).into() } else { self.dialect.vector(ty, &mut self.prelude) }
+    }
+
+    fn splat(&mut self, ty: Type, value: &Text) -> Text {
+        if ty.lanes == 1 {
+            return value.clone();
+        }
+        let name = self.type_name(ty);
+        if value.prec == prec::POSTFIX || self.dialect.vector_operators() {
+            return self.dialect.vector_of(&name, ty.lanes, std::slice::from_ref(&value.text));
+        }
+        // Written out, the operand would stand (and perhaps be computed) once per lane.
+        let (inline, scalar) = (self.dialect.inline(), self.dialect.scalar(ty.scalar));
+        let body = self.dialect.vector_of(&name, ty.lanes, &["a".into()]).text;
+        let helper = format!("tw_splat_{name}");
+        self.prelude.function(&helper, |_| format!("{inline} {name} {helper}({scalar} a) {{ return {body}; }}"));
+        Text::atom(format!("{helper}({})", value.text))
+    }
+
+    /// An operation on expressions: spelled directly on scalars and where the dialect's vectors know it, else through a
+    /// helper function that goes lane by lane.
+    fn operation(&mut self, op: Op, to: Type, args: &[ExprId]) -> Text {
+        let from = args.first().map_or(to, |&a| self.kernel.ty(a));
+        let texts: Vec<Text> = args.iter().map(|&a| self.expr(a)).collect();
+        if to.lanes == 1 || self.is_native(op, from.scalar, to.scalar) {
+            return self.spell(op, from, to, &texts);
+        }
+        let (inline, result, param) = (self.dialect.inline(), self.type_name(to), self.type_name(from));
+        let letters = &["a", "b", "c"][..args.len().min(3)];
+        let lanes: Vec<String> = (0..to.lanes)
+            .map(|i| {
+                let lane: Vec<Text> = letters.iter().map(|l| Text::atom(self.dialect.lane(l, i))).collect();
+                self.spell(op, from.scalar.ty(), to.scalar.ty(), &lane).text
+            })
+            .collect();
+        let body = self.dialect.vector_of(&result, to.lanes, &lanes).text;
+        let helper = match op {
+            Op::Unary(op) => format!("tw_{}_{result}", unary_word(op)),
+            Op::Binary(op) => format!("tw_{}_{result}", binary_word(op)),
+            Op::Fma => format!("tw_fma_{result}"),
+            Op::Cast => format!("tw_{from}_to_{to}"),
+        };
+        let params: Vec<String> = letters.iter().map(|l| format!("{param} {l}")).collect();
+        let params = params.join(", ");
+        self.prelude.function(&helper, |_| format!("{inline} {result} {helper}({params}) {{ return {body}; }}"));
+        let list: Vec<&str> = texts.iter().map(|t| t.text.as_str()).collect();
+        Text::atom(format!("{helper}({})", list.join(", ")))
+    }
+
+    fn is_native(&self, op: Op, from: Scalar, to: Scalar) -> bool {
+        match op {
+            Op::Unary(UnaryOp::Neg | UnaryOp::Not) => self.dialect.vector_operators(),
+            Op::Binary(BinaryOp::Min | BinaryOp::Max) | Op::Unary(_) => self.dialect.vector_functions(),
+            Op::Fma if to.is_int() => self.dialect.vector_operators(),
+            Op::Fma => self.dialect.vector_functions(),
+            Op::Binary(_) => self.dialect.vector_operators(),
+            Op::Cast => from.is_arithmetic() && to.is_arithmetic() && self.dialect.convert_vector("", "").is_some(),
+        }
+    }
+
+    /// An operation on operands the dialect can handle as they are.
+    fn spell(&mut self, op: Op, from: Type, to: Type, args: &[Text]) -> Text {
+        let scalar = from.scalar;
+        let call = |name: String| {
+            let list: Vec<&str> = args.iter().map(|t| t.text.as_str()).collect();
+            Text::atom(format!("{name}({})", list.join(", ")))
+        };
+        match (op, args) {
+            (Op::Unary(UnaryOp::Neg), [a]) => {
+                let a = a.at(prec::UNARY);
+                // "- -x" must not become "--x".
+                Text::new(if a.starts_with('-') { format!("-({a})") } else { format!("-{a}") }, prec::UNARY)
+            }
+            (Op::Unary(UnaryOp::Not), [a]) => Text::new(format!("!{}", a.at(prec::UNARY)), prec::UNARY),
+            (Op::Unary(op), _) => call(self.dialect.unary(op, scalar, &mut self.prelude)),
+            (Op::Binary(op @ (BinaryOp::Min | BinaryOp::Max)), _) => call(self.dialect.min_max(op, scalar, &mut self.prelude)),
+            (Op::Binary(op), [a, b]) => infix(op, scalar, a, b),
+            (Op::Fma, [a, b, c]) if scalar.is_int() => {
+                let text = format!("{} * {} + {}", a.at(prec::PRODUCT), b.at(prec::UNARY), c.at(prec::PRODUCT));
+                Text::new(text, prec::SUM)
+            }
+            (Op::Fma, _) => call(self.dialect.fma(scalar, &mut self.prelude)),
+            (Op::Cast, [a]) => self.cast(from, to, a),
+            // The arms above cover each operation with its number of operands.
+            _ => call(String::new()),
+        }
+    }
+
+    fn cast(&mut self, from: Type, to: Type, a: &Text) -> Text {
+        let name = match (from.scalar, to.scalar) {
+            (f, t) if f == t => return a.clone(),
+            (f @ (Scalar::F16 | Scalar::BF16), _) => self.dialect.widen(f, &mut self.prelude),
+            (_, t @ (Scalar::F16 | Scalar::BF16)) => self.dialect.narrow(t, self.target, &mut self.prelude),
+            (f, Scalar::Bool) => {
+                let zero = if f.is_float() { self.float_literal(0.0, f) } else { self.int_literal(0, f) };
+                return Text::new(format!("{} != {}", a.at(prec::RELATION), zero.text), prec::EQUALITY);
+            }
+            _ => {
+                let name = self.type_name(to);
+                return match self.dialect.convert_vector(&name, &a.text) {
+                    Some(text) if to.lanes > 1 => Text::atom(text),
+                    _ => Text::new(format!("({name}){}", a.at(prec::UNARY)), prec::UNARY),
+                };
+            }
+        };
+        Text::atom(format!("{name}({})", a.text))
+    }
+
+    pub(super) fn int_literal(&self, v: i64, scalar: Scalar) -> Text {
+        let text = match scalar {
+            Scalar::Bool => return Text::atom(if v != 0 { "true" } else { "false" }),
+            Scalar::U32 => format!("{}u", v as u32),
+            // The most negative values have no literal: "-2147483648" negates a number that does not fit.
+            Scalar::I64 if v == i64::MIN => {
+                return Text::new(format!("-{}{1} - 1{1}", i64::MAX, self.dialect.long_suffix()), prec::SUM);
+            }
+            Scalar::I64 => format!("{v}{}", self.dialect.long_suffix()),
+            _ if v as i32 == i32::MIN => return Text::new(format!("-{} - 1", i32::MAX), prec::SUM),
+            _ => format!("{}", v as i32),
+        };
+        signed(text)
+    }
+
+    /// Shortest digits that give back exactly the value; infinities and NaN by name.
+    pub(super) fn float_literal(&self, v: f64, scalar: Scalar) -> Text {
+        let bits = |b: u16| Text::new(format!("({})0x{b:04x}", self.dialect.scalar(scalar)), prec::UNARY);
+        let (text, v) = match scalar {
+            Scalar::F16 => return bits(half::f16::from_f64(v).to_bits()),
+            Scalar::BF16 => return bits(half::bf16::from_f64(v).to_bits()),
+            Scalar::F64 => (format!("{v:?}"), v),
+            _ => (format!("{:?}f", v as f32), (v as f32) as f64),
+        };
+        if v.is_finite() {
+            return signed(text);
+        }
+        let special = self.dialect.special(scalar, v.is_nan());
+        signed(if v == f64::NEG_INFINITY { format!("-{special}") } else { special })
+    }
+}
+
+fn signed(text: String) -> Text {
+    let prec = if text.starts_with('-') { prec::UNARY } else { prec::POSTFIX };
+    Text::new(text, prec)
+}
+
+fn infix(op: BinaryOp, scalar: Scalar, a: &Text, b: &Text) -> Text {
+    use BinaryOp::*;
+    let logic = scalar == Scalar::Bool;
+    let (symbol, level) = match op {
+        Mul => ("*", prec::PRODUCT),
+        Div => ("/", prec::PRODUCT),
+        Rem => ("%", prec::PRODUCT),
+        Add => ("+", prec::SUM),
+        Sub => ("-", prec::SUM),
+        Shl => ("<<", prec::SHIFT),
+        Shr => (">>", prec::SHIFT),
+        Lt => ("<", prec::RELATION),
+        Le => ("<=", prec::RELATION),
+        Eq => ("==", prec::EQUALITY),
+        Ne => ("!=", prec::EQUALITY),
+        And if logic => ("&&", prec::LOGIC_AND),
+        Or if logic => ("||", prec::LOGIC_OR),
+        Xor if logic => ("!=", prec::EQUALITY),
+        And => ("&", prec::BIT_AND),
+        Xor => ("^", prec::BIT_XOR),
+        Or => ("|", prec::BIT_OR),
+        // Functions, not operators: `spell` sends them elsewhere.
+        Min => ("<", prec::RELATION),
+        Max => ("<", prec::RELATION),
+    };
+    // Floating-point sums and overflowing integers depend on grouping, so the right operand always binds tighter. Bit
+    // operators, shifts and `||` get parentheses where C's rules are right but no reader trusts them.
+    let (left, right) = match level {
+        prec::SHIFT | prec::BIT_AND | prec::BIT_XOR | prec::BIT_OR => {
+            (if a.prec == level { level } else { prec::UNARY }, prec::UNARY)
+        }
+        prec::LOGIC_OR => (if a.prec == level { level } else { prec::BIT_OR }, prec::BIT_OR),
+        prec::EQUALITY | prec::RELATION => (prec::SHIFT, prec::SHIFT),
+        level => (level, level + 1),
+    };
+    Text::new(format!("{} {symbol} {}", a.at(left), b.at(right)), level)
+}
+
+fn unary_word(op: UnaryOp) -> &'static str {
+    match op {
+        UnaryOp::Neg => "neg",
+        UnaryOp::Not => "not",
+        UnaryOp::Exp => "exp",
+        UnaryOp::Tanh => "tanh",
+        UnaryOp::Erf => "erf",
+        UnaryOp::Sqrt => "sqrt",
+    }
+}
+
+fn binary_word(op: BinaryOp) -> &'static str {
+    match op {
+        BinaryOp::Add => "add",
+        BinaryOp::Sub => "sub",
+        BinaryOp::Mul => "mul",
+        BinaryOp::Div => "div",
+        BinaryOp::Rem => "rem",
+        BinaryOp::Min => "min",
+        BinaryOp::Max => "max",
+        BinaryOp::And => "and",
+        BinaryOp::Or => "or",
+        BinaryOp::Xor => "xor",
+        BinaryOp::Shl => "shl",
+        BinaryOp::Shr => "shr",
+        BinaryOp::Lt => "lt",
+        BinaryOp::Le => "le",
+        BinaryOp::Eq => "eq",
+        BinaryOp::Ne => "ne",
+    }
+}

@@ -1,0 +1,278 @@
+//! HIP C++ for hiprtc, hipcc and plain clang. Needs no header: what headers would give are clang's builtins.
+
+use super::cpp;
+use super::dialect::{CopyText, Dialect, Prelude, Space, Text, prec};
+use crate::{AtomicOp, BarrierScope, BinaryOp, Builtin, Kernel, Scalar, ShuffleKind, Target, Type, UnaryOp};
+
+pub(super) struct Hip;
+
+/// Wave slots of the narrowest SIMD we know: asking for more would be refused.
+const MAX_WAVES_PER_SIMD: u32 = 8;
+/// SIMDs of a compute unit, among which its waves are dealt.
+const SIMDS_PER_UNIT: u32 = 4;
+
+/// Spelled by the HIP headers, which hiprtc brings along and plain clang does not.
+const HEADER_WORDS: [(&str, &str); 4] = [
+    ("__global__", "__attribute__((global))"),
+    ("__device__", "__attribute__((device))"),
+    ("__shared__", "__attribute__((shared))"),
+    ("__forceinline__", "inline __attribute__((always_inline))"),
+];
+
+impl Dialect for Hip {
+    fn reserved(&self) -> &'static [&'static str] {
+        &[
+            "threadIdx",
+            "blockIdx",
+            "blockDim",
+            "gridDim",
+            "warpSize",
+            "min",
+            "max",
+            "fma",
+            "exp",
+            "tanh",
+            "erf",
+            "sqrt",
+            "dim3",
+            "float4",
+        ]
+    }
+    fn start(&self, _: &Kernel, prelude: &mut Prelude) {
+        for (word, meaning) in HEADER_WORDS {
+            prelude.lines.insert(word.into(), format!("#ifndef {word}\n#define {word} {meaning}\n#endif"));
+        }
+    }
+    fn entry(&self, kernel: &Kernel, target: &Target, name: &str) -> String {
+        let threads = kernel.threads;
+        let group_waves = threads.div_ceil(target.wave.max(1));
+        let waves = (kernel.min_groups * group_waves).div_ceil(SIMDS_PER_UNIT).min(MAX_WAVES_PER_SIMD);
+        let room = if waves > 0 { format!(" __attribute__((amdgpu_waves_per_eu({waves})))") } else { String::new() };
+        format!("extern \"C\" __global__ __attribute__((amdgpu_flat_work_group_size({threads}, {threads}))){room} void {name}")
+    }
+    fn inline(&self) -> &'static str {
+        cpp::INLINE
+    }
+    fn arena(&self, name: &str, bytes: u32) -> (String, bool) {
+        (format!("__shared__ __attribute__((aligned(128))) unsigned char {name}[{bytes}];"), false)
+    }
+
+    fn scalar(&self, scalar: Scalar) -> &'static str {
+        cpp::scalar(scalar)
+    }
+    fn vector(&self, ty: Type, prelude: &mut Prelude) -> String {
+        let name = cpp::vector_name(ty);
+        let text = format!("typedef {} {name} __attribute__((ext_vector_type({})));", cpp::scalar(ty.scalar), ty.lanes);
+        prelude.types.insert(name.clone(), text);
+        name
+    }
+    fn pointer(&self, _: Space, constant: bool, pointee: &str) -> String {
+        cpp::pointer(constant, pointee)
+    }
+    fn restrict(&self) -> &'static str {
+        "__restrict__"
+    }
+    fn lane(&self, vector: &str, lane: u8) -> String {
+        format!("{vector}[{lane}]")
+    }
+    fn vector_of(&self, ty: &str, _: u8, parts: &[String]) -> Text {
+        match parts {
+            [all] => Text::new(format!("({ty})({all})"), prec::UNARY),
+            _ => cpp::braces(ty, parts),
+        }
+    }
+    fn vector_operators(&self) -> bool {
+        true
+    }
+    fn vector_functions(&self) -> bool {
+        false
+    }
+    fn convert_vector(&self, to: &str, value: &str) -> Option<String> {
+        Some(format!("__builtin_convertvector({value}, {to})"))
+    }
+
+    fn long_suffix(&self) -> &'static str {
+        "ll"
+    }
+    fn special(&self, scalar: Scalar, nan: bool) -> String {
+        let f = cpp::suffix(scalar);
+        if nan { format!("__builtin_nan{f}(\"\")") } else { format!("__builtin_inf{f}()") }
+    }
+    fn builtin(&self, builtin: Builtin) -> Text {
+        let text = match builtin {
+            Builtin::LocalId => "(int)__builtin_amdgcn_workitem_id_x()",
+            Builtin::GroupId(0) => "(int)__builtin_amdgcn_workgroup_id_x()",
+            Builtin::GroupId(1) => "(int)__builtin_amdgcn_workgroup_id_y()",
+            Builtin::GroupId(_) => "(int)__builtin_amdgcn_workgroup_id_z()",
+        };
+        Text::new(text, prec::UNARY)
+    }
+    /// Read from the wave's first lane, so that the compiler knows that the whole wave takes one branch.
+    fn role_thread(&self) -> String {
+        "__builtin_amdgcn_readfirstlane((int)__builtin_amdgcn_workitem_id_x())".into()
+    }
+
+    /// `F32` functions are written out where clang's builtin would call a library. Those of `F64` come from the device
+    /// library that hiprtc and hipcc link.
+    fn unary(&self, op: UnaryOp, scalar: Scalar, prelude: &mut Prelude) -> String {
+        match (op, scalar) {
+            (UnaryOp::Sqrt, _) | (UnaryOp::Exp, Scalar::F32) => format!("__builtin_{}", cpp::math(op, scalar)),
+            (_, Scalar::F64) => {
+                let name = format!("__ocml_{}_f64", cpp::math(op, scalar));
+                prelude.function(&name, |_| format!("extern \"C\" __device__ __attribute__((const)) double {name}(double);"))
+            }
+            (UnaryOp::Tanh, _) => prelude.function("tw_tanh_f32", |_| TANH_F32.into()),
+            _ => prelude.function("tw_erf_f32", |_| ERF_F32.into()),
+        }
+    }
+    fn min_max(&self, op: BinaryOp, scalar: Scalar, prelude: &mut Prelude) -> String {
+        let (stem, sign) = if op == BinaryOp::Min { ("min", "<") } else { ("max", ">") };
+        if scalar.is_float() {
+            return format!("__builtin_f{stem}{}", cpp::suffix(scalar));
+        }
+        let (name, ty) = (format!("tw_{stem}_{scalar}"), cpp::scalar(scalar));
+        prelude.function(&name, |_| format!("{} {ty} {name}({ty} a, {ty} b) {{ return a {sign} b ? a : b; }}", cpp::INLINE))
+    }
+    fn fma(&self, scalar: Scalar, _: &mut Prelude) -> String {
+        format!("__builtin_fma{}", cpp::suffix(scalar))
+    }
+    fn widen(&self, from: Scalar, prelude: &mut Prelude) -> String {
+        let (name, value) = match from {
+            Scalar::BF16 => ("tw_bf16_to_f32", "__builtin_bit_cast(float, (unsigned int)a << 16)"),
+            _ => ("tw_f16_to_f32", "(float)__builtin_bit_cast(_Float16, a)"),
+        };
+        prelude.function(name, |_| format!("{} float {name}(unsigned short a) {{ return {value}; }}", cpp::INLINE))
+    }
+    fn narrow(&self, to: Scalar, _: &Target, prelude: &mut Prelude) -> String {
+        if to == Scalar::BF16 {
+            return cpp::narrow_bf16(
+                cpp::INLINE,
+                "unsigned short",
+                "unsigned int",
+                "__builtin_bit_cast(unsigned int, a)",
+                prelude,
+            );
+        }
+        let value = "__builtin_bit_cast(unsigned short, (_Float16)a)";
+        prelude
+            .function("tw_f32_to_f16", |_| format!("{} unsigned short tw_f32_to_f16(float a) {{ return {value}; }}", cpp::INLINE))
+    }
+
+    fn barrier(&self, scope: BarrierScope, _: bool, prelude: &mut Prelude) -> String {
+        let (name, reach, wait) = match scope {
+            BarrierScope::Wave => ("tw_wave_barrier", "wavefront", "__builtin_amdgcn_wave_barrier"),
+            // Named barriers are refused by the validator: no known target of this dialect claims them.
+            BarrierScope::WorkGroup | BarrierScope::Named { .. } => ("tw_barrier", "workgroup", "__builtin_amdgcn_s_barrier"),
+        };
+        let name = prelude.function(name, |_| {
+            format!(
+                "{} void {name}() {{\n    \
+                 __builtin_amdgcn_fence(__ATOMIC_RELEASE, \"{reach}\");\n    \
+                 {wait}();\n    \
+                 __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, \"{reach}\");\n}}",
+                cpp::INLINE
+            )
+        });
+        format!("{name}();")
+    }
+    fn atomic(&self, op: AtomicOp, scalar: Scalar, space: Space, address: &str, value: &str, prelude: &mut Prelude) -> String {
+        let scope = match space {
+            Space::Global => "__HIP_MEMORY_SCOPE_AGENT",
+            Space::Shared => "__HIP_MEMORY_SCOPE_WORKGROUP",
+        };
+        match op {
+            AtomicOp::Add => format!("__hip_atomic_fetch_add({address}, {value}, __ATOMIC_RELAXED, {scope});"),
+            AtomicOp::Max if scalar.is_int() => format!("__hip_atomic_fetch_max({address}, {value}, __ATOMIC_RELAXED, {scope});"),
+            AtomicOp::Max => {
+                let (float, bits) =
+                    if scalar == Scalar::F64 { ("double", "unsigned long long") } else { ("float", "unsigned int") };
+                let max = self.min_max(BinaryOp::Max, scalar, prelude);
+                let name = format!("tw_atomic_max_{scalar}_{}", space.word());
+                prelude.function(&name, |_| {
+                    format!(
+                        "{} void {name}({float}* p, {float} a) {{\n    \
+                         {bits}* q = ({bits}*)p;\n    \
+                         {bits} seen = __hip_atomic_load(q, __ATOMIC_RELAXED, {scope}), want;\n    \
+                         do {{\n        \
+                         want = __builtin_bit_cast({bits}, {max}(__builtin_bit_cast({float}, seen), a));\n        \
+                         if (want == seen) return;\n    \
+                         }} while (!__hip_atomic_compare_exchange_weak(q, &seen, want, __ATOMIC_RELAXED, __ATOMIC_RELAXED, {scope}));\n}}",
+                        cpp::INLINE
+                    )
+                });
+                format!("{name}({address}, {value});")
+            }
+        }
+    }
+    fn shuffle(&self, kind: ShuffleKind, scalar: Scalar, wave: u32, value: &str, prelude: &mut Prelude) -> String {
+        let lane = "tw_lane()";
+        prelude.function("tw_lane", |_| {
+            let body = "return (int)__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u));";
+            format!("{} int tw_lane() {{ {body} }}", cpp::INLINE)
+        });
+        let from = match kind {
+            ShuffleKind::Xor(mask) => format!("{lane} ^ {mask}"),
+            ShuffleKind::Down(delta) => format!("{lane} + {delta} < {wave} ? {lane} + {delta} : {lane}"),
+            ShuffleKind::Broadcast(source) => source.to_string(),
+        };
+        let ty = cpp::scalar(scalar);
+        let name = format!("tw_shuffle_{scalar}");
+        let one = |half: &str| format!("__builtin_amdgcn_ds_bpermute(from << 2, {half})");
+        let body = if scalar.bytes() == 8 {
+            let pair = self.vector(Scalar::I32.vector(2), prelude);
+            format!(
+                "{pair} half = __builtin_bit_cast({pair}, a); return __builtin_bit_cast({ty}, {pair}{{{}, {}}});",
+                one("half[0]"),
+                one("half[1]")
+            )
+        } else {
+            format!("return __builtin_bit_cast({ty}, {});", one("__builtin_bit_cast(int, a)"))
+        };
+        prelude.function(&name, |_| format!("{} {ty} {name}({ty} a, int from) {{ {body} }}", cpp::INLINE));
+        format!("{name}({value}, {from})")
+    }
+    fn async_copy(&self, _: &CopyText, _: &mut Prelude) -> Option<String> {
+        None
+    }
+    fn async_commit(&self) -> Option<String> {
+        None
+    }
+    fn async_wait(&self, _: u32) -> Option<String> {
+        None
+    }
+    fn sched_hint(&self, mask: u32, size: u32) -> Option<String> {
+        Some(format!("__builtin_amdgcn_sched_group_barrier({mask:#x}, {size}, 0);"))
+    }
+}
+
+/// From e^(-2|x|), which cannot overflow; near zero, where that cancels, the Taylor series. Error below 3e-7 relative.
+const TANH_F32: &str = "static __device__ __forceinline__ float tw_tanh_f32(float a) {
+    float x = __builtin_fabsf(a), s = a * a;
+    float t = __builtin_expf(-2.0f * x);
+    float large = __builtin_copysignf((1.0f - t) / (1.0f + t), a);
+    float small = a + a * s * (-0.33333333f + s * (0.13333333f + s * (-0.053968254f + s * 0.021869488f)));
+    return x < 0.3f ? small : large;
+}";
+
+/// Polynomials through the Chebyshev nodes of erf(x)/x in x^2 on [0, 1] and of -log(1 - erf(x)) on [1, 4]; 1 in `F32`
+/// beyond. Error below 2e-7 relative.
+const ERF_F32: &str = "static __device__ __forceinline__ float tw_erf_f32(float a) {
+    float x = __builtin_fminf(__builtin_fabsf(a), 4.0f), s = a * a;
+    float p = 7.8758749e-05f;
+    p = __builtin_fmaf(p, s, -8.0168643e-04f);
+    p = __builtin_fmaf(p, s, 5.1890872e-03f);
+    p = __builtin_fmaf(p, s, -2.6854211e-02f);
+    p = __builtin_fmaf(p, s, 1.1283594e-01f);
+    p = __builtin_fmaf(p, s, -3.7612626e-01f);
+    p = __builtin_fmaf(p, s, 1.1283791f);
+    float q = 1.3272362e-05f;
+    q = __builtin_fmaf(q, x, -3.1693702e-04f);
+    q = __builtin_fmaf(q, x, 3.4323514e-03f);
+    q = __builtin_fmaf(q, x, -2.2604773e-02f);
+    q = __builtin_fmaf(q, x, 1.0328112e-01f);
+    q = __builtin_fmaf(q, x, 6.3914126e-01f);
+    q = __builtin_fmaf(q, x, 1.1258936f);
+    q = __builtin_fmaf(q, x, 7.6589780e-04f);
+    float large = a == a ? __builtin_copysignf(1.0f - __builtin_expf(-q), a) : a;
+    return x < 1.0f ? a * p : large;
+}";

@@ -1,0 +1,122 @@
+//! What a target can do and has room for.
+
+use super::{Fault, Path};
+use crate::*;
+
+/// Named barriers the hardware numbers, the work-group's own (0) among them.
+const HARDWARE_BARRIERS: u8 = 16;
+
+fn missing(target: &Target, feature: &'static str, remedy: &'static str) -> Fault {
+    Fault::Missing { target: target.arch.clone(), feature, remedy }
+}
+
+/// Checks what a kernel declares: threads, shared memory, types. `types::declarations` has accepted it.
+pub(super) fn declarations(kernel: &Kernel, target: &Target) -> Result<(), Fault> {
+    if kernel.threads == 0 {
+        return Err(Fault::Malformed("a work-group needs threads".into()));
+    }
+    let limit = |what, used: u32, limit: u32| {
+        if used <= limit {
+            return Ok(());
+        }
+        Err(Fault::Limit { target: target.arch.clone(), what, used: used.into(), limit: limit.into() })
+    };
+    limit("threads per work-group", kernel.threads, target.limits.max_threads)?;
+    limit("shared memory in bytes", kernel.shared_bytes(), target.limits.shared_per_group)?;
+    let args = kernel.args.iter().map(|a| match a.kind {
+        ArgKind::Buffer { scalar, .. } | ArgKind::Scalar(scalar) => scalar,
+    });
+    let mut scalars = args
+        .chain(kernel.vars.iter().map(|v| v.ty.scalar))
+        .chain(kernel.regs.iter().map(|r| r.ty.scalar))
+        .chain(kernel.shared.iter().map(|s| s.scalar))
+        .chain(kernel.exprs.iter().map(|(_, ty)| ty.scalar));
+    if !target.features.f64 && scalars.any(|s| s == Scalar::F64) {
+        return Err(missing(target, "f64", "compute in f32"));
+    }
+    Ok(())
+}
+
+/// Checks a block that `flow` and `sync` have accepted. An error leaves the path at the statement.
+pub(super) fn check(kernel: &Kernel, target: &Target, block: &Block, path: &mut Path) -> Result<(), Fault> {
+    let has = &target.features;
+    path.each(block, |path, s| match s {
+        Stmt::For { body, .. } => check(kernel, target, body, path),
+        Stmt::If { then, otherwise, .. } => {
+            check(kernel, target, then, path)?;
+            check(kernel, target, otherwise, path)
+        }
+        Stmt::Roles(roles) => {
+            if !has.roles {
+                return Err(missing(target, "roles", "use a schedule in which all waves do the same"));
+            }
+            whole_waves(kernel, target)?;
+            let wave = target.wave.max(1);
+            if let Some(r) = roles.iter().find(|r| r.threads % wave != 0) {
+                return Err(Fault::Malformed(format!(
+                    "role `{}` has {} threads, no whole number of waves of {wave}",
+                    r.name, r.threads
+                )));
+            }
+            roles.iter().try_for_each(|r| check(kernel, target, &r.body, path))
+        }
+        Stmt::Barrier(BarrierScope::WorkGroup) => Ok(()),
+        // A wave of one lane has nobody to wait for.
+        Stmt::Barrier(BarrierScope::Wave) if target.wave <= 1 => Ok(()),
+        Stmt::Barrier(BarrierScope::Wave) => {
+            // OpenCL spells it by the extension that has the shuffles.
+            if target.dialect == Dialect::OpenCl && !has.shuffle {
+                return Err(missing(target, "wave barriers", "use a work-group barrier"));
+            }
+            whole_waves(kernel, target)
+        }
+        Stmt::Barrier(BarrierScope::Named { id, threads }) => {
+            if !has.named_barrier {
+                return Err(missing(target, "named barriers", "wait at the work-group's barrier"));
+            }
+            whole_waves(kernel, target)?;
+            if *id == 0
+                || *id >= HARDWARE_BARRIERS
+                || *threads == 0
+                || threads % target.wave.max(1) != 0
+                || *threads > kernel.threads
+            {
+                return Err(Fault::Malformed(format!(
+                    "barrier {id} for {threads} threads: its number is 1 to {}, its threads whole waves of the work-group",
+                    HARDWARE_BARRIERS - 1
+                )));
+            }
+            Ok(())
+        }
+        Stmt::AsyncCopy { .. } | Stmt::AsyncCommit | Stmt::AsyncWait(_) if !has.async_copy => {
+            Err(missing(target, "asynchronous copies", "fetch to registers and store to shared memory"))
+        }
+        Stmt::Shuffle { .. } => {
+            if !has.shuffle {
+                return Err(missing(target, "shuffles", "exchange through shared memory"));
+            }
+            whole_waves(kernel, target)
+        }
+        Stmt::Atomic { op, mem, .. } => {
+            let scalar = kernel.base_scalar(mem.base);
+            // CUDA and HIP add f64 in one operation; everything else on 8 bytes compares and exchanges integers.
+            let native = target.dialect != Dialect::OpenCl && scalar == Scalar::F64 && *op == AtomicOp::Add;
+            if scalar.bytes() == 8 && !native && !has.atomic64 {
+                return Err(missing(target, "64-bit atomics", "reduce in a second kernel"));
+            }
+            Ok(())
+        }
+        _ => Ok(()),
+    })
+}
+
+/// Operations of whole waves are built for one width of wave.
+fn whole_waves(kernel: &Kernel, target: &Target) -> Result<(), Fault> {
+    if kernel.wave == 0 {
+        return Err(Fault::Malformed("the kernel uses waves and must say how wide they are".into()));
+    }
+    if kernel.wave != target.wave {
+        return Err(missing(target, "waves of the width the kernel is built for", "plan the kernel for this target"));
+    }
+    Ok(())
+}

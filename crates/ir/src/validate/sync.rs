@@ -1,0 +1,148 @@
+//! Rules of cooperation: who must come to a barrier together, how often each role comes, who may leave.
+
+use super::Path;
+use super::uniform::{Spread, Uniformity};
+use crate::*;
+use std::collections::BTreeMap;
+
+/// Loops around a barrier, as their bounds and step.
+type Nest = Vec<(ExprId, ExprId, i64)>;
+/// How often a block comes to the work-group's barrier: times per nest of loops whose trips are not known. `None` where
+/// it depends on a branch.
+type Count = Option<BTreeMap<Nest, u64>>;
+
+/// Checks a body that `flow` has accepted. An error leaves the path at the statement.
+pub(super) fn check(kernel: &Kernel, target: &Target, path: &mut Path) -> Result<(), String> {
+    let wave = if kernel.wave > 0 { kernel.wave } else { target.wave };
+    let sync = Sync { kernel, uniform: Uniformity::new(kernel, wave) };
+    sync.block(&kernel.body, Spread::Group, path)?;
+    sync.leaving(&kernel.body, false)
+}
+
+struct Sync<'k> {
+    kernel: &'k Kernel,
+    uniform: Uniformity<'k>,
+}
+
+impl Sync<'_> {
+    fn block(&self, block: &Block, control: Spread, path: &mut Path) -> Result<(), String> {
+        path.each(block, |path, s| self.stmt(s, control, path))
+    }
+
+    fn stmt(&self, s: &Stmt, control: Spread, path: &mut Path) -> Result<(), String> {
+        match s {
+            Stmt::Barrier(BarrierScope::WorkGroup) if control > Spread::Group => {
+                Err("a work-group barrier stands where not all threads may come: its condition depends on the thread".into())
+            }
+            Stmt::Barrier(BarrierScope::Named { .. } | BarrierScope::Wave) | Stmt::Shuffle { .. } if control > Spread::Wave => {
+                Err("an operation of whole waves stands where a part of a wave may come: its condition depends on the lane"
+                    .into())
+            }
+            Stmt::For { start, end, body, .. } => {
+                self.block(body, control.max(self.uniform.of(*start)).max(self.uniform.of(*end)), path)
+            }
+            Stmt::If { cond, then, otherwise } => {
+                let control = control.max(self.uniform.of(*cond));
+                self.block(then, control, path)?;
+                self.block(otherwise, control, path)
+            }
+            Stmt::Roles(roles) => {
+                for r in roles {
+                    self.block(&r.body, control, path)?;
+                }
+                self.roles(roles)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Each role must come to the work-group's barrier equally often, as far as that can be told.
+    fn roles(&self, roles: &[Role]) -> Result<(), String> {
+        let counts: Vec<(&Role, BTreeMap<Nest, u64>)> = roles.iter().filter_map(|r| Some((r, self.count(&r.body)?))).collect();
+        for pair in counts.windows(2) {
+            if let [(a, x), (b, y)] = pair {
+                // Two different loops may still make the same number of trips; only numbers can contradict each other.
+                let told = x.keys().chain(y.keys()).all(Vec::is_empty);
+                let (n, m) = (x.values().sum::<u64>(), y.values().sum::<u64>());
+                if x != y && (told || n == 0 || m == 0) {
+                    let times = |n, told: bool| if told { format!("{n} times") } else { "in a loop".into() };
+                    return Err(format!(
+                        "role `{}` comes to the work-group's barrier {}, role `{}` {}: the group would hang",
+                        a.name,
+                        times(n, x.keys().all(Vec::is_empty)),
+                        b.name,
+                        times(m, y.keys().all(Vec::is_empty)),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&self, block: &Block) -> Count {
+        let mut total = BTreeMap::new();
+        for s in block {
+            let part = match s {
+                Stmt::Barrier(BarrierScope::WorkGroup) => BTreeMap::from([(Nest::new(), 1)]),
+                Stmt::If { then, otherwise, .. } => {
+                    let (then, otherwise) = (self.count(then)?, self.count(otherwise)?);
+                    if then != otherwise {
+                        return None;
+                    }
+                    then
+                }
+                Stmt::For { start, end, step, body, .. } => {
+                    let inner = self.count(body)?;
+                    match (self.kernel.as_int(*start), self.kernel.as_int(*end)) {
+                        (Some(s), Some(e)) => {
+                            let trips = u64::try_from(e.saturating_sub(s)).unwrap_or(0).div_ceil((*step).max(1) as u64);
+                            inner.into_iter().map(|(nest, n)| (nest, n.saturating_mul(trips))).collect()
+                        }
+                        _ => {
+                            let longer = |mut nest: Nest| {
+                                nest.push((*start, *end, *step));
+                                nest
+                            };
+                            inner.into_iter().map(|(nest, n)| (longer(nest), n)).collect()
+                        }
+                    }
+                }
+                _ => continue,
+            };
+            for (nest, n) in part {
+                let sum: &mut u64 = total.entry(nest).or_default();
+                *sum = sum.saturating_add(n);
+            }
+        }
+        total.retain(|_, n| *n > 0);
+        Some(total)
+    }
+
+    /// No thread may leave where others would wait for it: no barrier or shuffle may follow a return.
+    fn leaving(&self, block: &Block, mut followed: bool) -> Result<(), String> {
+        for s in block.iter().rev() {
+            match s {
+                Stmt::Return if followed => return Err("a thread returns where a barrier or shuffle may follow".into()),
+                Stmt::For { body, .. } => self.leaving(body, followed || waits(body))?,
+                Stmt::If { then, otherwise, .. } => {
+                    self.leaving(then, followed)?;
+                    self.leaving(otherwise, followed)?;
+                }
+                Stmt::Roles(roles) => roles.iter().try_for_each(|r| self.leaving(&r.body, followed))?,
+                _ => {}
+            }
+            followed = followed || waits(std::slice::from_ref(s));
+        }
+        Ok(())
+    }
+}
+
+fn waits(block: &[Stmt]) -> bool {
+    block.iter().any(|s| match s {
+        Stmt::Barrier(_) | Stmt::Shuffle { .. } => true,
+        Stmt::For { body, .. } => waits(body),
+        Stmt::If { then, otherwise, .. } => waits(then) || waits(otherwise),
+        Stmt::Roles(roles) => roles.iter().any(|r| waits(&r.body)),
+        _ => false,
+    })
+}

@@ -1,0 +1,243 @@
+//! Rules of expressions and declarations, which hold wherever they are used: types, handles, sizes.
+
+use crate::*;
+
+/// Expressions print as trees; one that repeats shared parts beyond this many nodes must be bound in pieces.
+const MAX_TREE: u32 = 1 << 16;
+/// Nesting beyond this would exhaust the stack of whoever walks the expression.
+const MAX_DEPTH: u32 = 1 << 10;
+
+/// Checks arguments, names, register and shared arrays and cursors.
+pub(super) fn declarations(kernel: &Kernel) -> Result<(), String> {
+    for a in &kernel.args {
+        let (ArgKind::Buffer { scalar, .. } | ArgKind::Scalar(scalar)) = a.kind;
+        if scalar == Scalar::Bool {
+            return Err(format!("argument `{}` is bool, which has no layout in memory: pass an i32", a.name));
+        }
+    }
+    for v in &kernel.vars {
+        legal(v.ty).map_err(|e| format!("`{}`: {e}", v.name))?;
+    }
+    for r in &kernel.regs {
+        legal(r.ty).map_err(|e| format!("register array `{}`: {e}", r.name))?;
+        if r.len == 0 {
+            return Err(format!("register array `{}` is empty", r.name));
+        }
+    }
+    for s in &kernel.shared {
+        let end = u64::from(s.byte_offset) + u64::from(s.len) * u64::from(s.scalar.bytes());
+        if s.scalar == Scalar::Bool || s.len == 0 || end > u64::from(u32::MAX) || s.byte_offset % s.scalar.bytes() != 0 {
+            return Err(format!(
+                "shared array `{}`: {} elements of {} at byte {} are not a non-empty, aligned array of a memory type",
+                s.name, s.len, s.scalar, s.byte_offset
+            ));
+        }
+    }
+    for c in &kernel.cursors {
+        if !matches!(kernel.args.get(c.buffer.index()).map(|a| &a.kind), Some(ArgKind::Buffer { .. })) {
+            return Err(format!("cursor `{}` points into argument {}, which is no buffer", c.name, c.buffer.0));
+        }
+    }
+    Ok(())
+}
+
+fn legal(ty: Type) -> Result<(), String> {
+    match ty.lanes {
+        1 => Ok(()),
+        2 | 4 | 8 | 16 if ty.scalar != Scalar::Bool => Ok(()),
+        _ => Err(format!("{ty} is no type: vectors have 2, 4, 8 or 16 lanes and are not of bool")),
+    }
+}
+
+/// Checks every node of the arena against its operands. The answer for a node stands at its index; operands stand before
+/// the nodes that use them, so the arena holds no cycle.
+pub(super) fn expressions(kernel: &Kernel) -> Vec<Result<(), String>> {
+    let mut sizes: Vec<(u32, u32)> = Vec::with_capacity(kernel.exprs.len());
+    let mut answers = Vec::with_capacity(kernel.exprs.len());
+    for (i, (expr, ty)) in kernel.exprs.iter().enumerate() {
+        let (mut size, mut depth, mut in_order) = (1u32, 1u32, true);
+        operands(expr, &mut |e| match sizes.get(e.index()) {
+            Some(&(s, d)) => {
+                size = size.saturating_add(s);
+                depth = depth.max(d + 1);
+            }
+            None => in_order = false,
+        });
+        sizes.push((size, depth));
+        answers.push(if !in_order {
+            Err(format!("expression {i} uses one that does not stand before it"))
+        } else if size > MAX_TREE || depth > MAX_DEPTH {
+            Err(format!("expression {i} has {size} nodes in {depth} levels when written out: bind its parts to names"))
+        } else {
+            node(kernel, expr, *ty).map_err(|e| format!("expression {i}: {e}"))
+        });
+    }
+    answers
+}
+
+/// Calls back with each operand of a node.
+pub(super) fn operands(expr: &Expr, f: &mut dyn FnMut(ExprId)) {
+    match expr {
+        Expr::Int(_) | Expr::Float(_) | Expr::Arg(_) | Expr::Var(_) | Expr::Builtin(_) => {}
+        Expr::Reg(_, a) | Expr::Unary(_, a) | Expr::Cast(a) | Expr::Extract(a, _) | Expr::Splat(a) => f(*a),
+        Expr::Binary(_, a, b) => [a, b].into_iter().for_each(|e| f(*e)),
+        Expr::Fma(a, b, c) | Expr::Select(a, b, c) => [a, b, c].into_iter().for_each(|e| f(*e)),
+        Expr::Vector(parts) => parts.iter().for_each(|e| f(*e)),
+    }
+}
+
+/// Checks one node whose operands are in range.
+fn node(kernel: &Kernel, expr: &Expr, ty: Type) -> Result<(), String> {
+    legal(ty)?;
+    let scalar = ty.scalar;
+    let of = |e: &ExprId| kernel.ty(*e);
+    let is = |given: Type, what: &str| {
+        if given == ty { Ok(()) } else { Err(format!("{what} is {given}, the expression {ty}")) }
+    };
+    match expr {
+        Expr::Int(v) => {
+            let fits = match scalar {
+                Scalar::Bool => (0..=1).contains(v),
+                Scalar::I32 => i32::try_from(*v).is_ok(),
+                Scalar::U32 => u32::try_from(*v).is_ok(),
+                Scalar::I64 => true,
+                _ => false,
+            };
+            if ty.lanes == 1 && fits { Ok(()) } else { Err(format!("the integer {v} is no {ty}")) }
+        }
+        Expr::Float(v) => {
+            if ty.lanes == 1 && scalar.is_float() {
+                Ok(())
+            } else {
+                Err(format!("the float {v} is no {ty}"))
+            }
+        }
+        Expr::Arg(a) => match kernel.args.get(a.index()) {
+            Some(Arg { kind: ArgKind::Scalar(s), name, .. }) => is(s.ty(), name),
+            Some(Arg { name, .. }) => Err(format!("the buffer `{name}` stands where a scalar argument must")),
+            None => Err(format!("there is no argument {}", a.0)),
+        },
+        Expr::Var(v) => match kernel.vars.get(v.index()) {
+            Some(var) => is(var.ty, &var.name),
+            None => Err(format!("there is no name {}", v.0)),
+        },
+        Expr::Reg(r, i) => match kernel.regs.get(r.index()) {
+            Some(reg) => is(reg.ty, &reg.name).and(index(of(i))).and(within(kernel, *r, *i)),
+            None => Err(format!("there is no register array {}", r.0)),
+        },
+        Expr::Builtin(Builtin::GroupId(d)) if *d > 2 => Err(format!("the grid has no dimension {d}")),
+        Expr::Builtin(_) => is(Scalar::I32.ty(), "a position"),
+        Expr::Unary(op, a) => {
+            let allowed = match op {
+                UnaryOp::Neg => scalar.is_arithmetic(),
+                UnaryOp::Not => scalar == Scalar::Bool,
+                UnaryOp::Exp | UnaryOp::Tanh | UnaryOp::Erf | UnaryOp::Sqrt => matches!(scalar, Scalar::F32 | Scalar::F64),
+            };
+            if allowed { is(of(a), "the operand") } else { Err(format!("{op:?} is not defined on {scalar}{}", storage(scalar))) }
+        }
+        Expr::Binary(op, a, b) => binary(*op, of(a), of(b), ty),
+        Expr::Fma(a, b, c) => {
+            if !scalar.is_arithmetic() {
+                return Err(format!("Fma is not defined on {scalar}{}", storage(scalar)));
+            }
+            is(of(a), "the first factor")?;
+            is(of(b), "the second factor")?;
+            is(of(c), "the addend")
+        }
+        Expr::Select(c, a, b) => {
+            condition(of(c))?;
+            is(of(a), "the first choice")?;
+            is(of(b), "the second choice")
+        }
+        Expr::Cast(a) => cast(of(a), ty),
+        Expr::Extract(a, lane) => {
+            let from = of(a);
+            if from.lanes > 1 && *lane < from.lanes {
+                is(from.scalar.ty(), "the lane")
+            } else {
+                Err(format!("{from} has no lane {lane} to extract"))
+            }
+        }
+        Expr::Vector(parts) => {
+            if parts.len() != usize::from(ty.lanes) || ty.lanes == 1 {
+                return Err(format!("{} parts make no {ty}", parts.len()));
+            }
+            match parts.iter().map(of).find(|p| *p != scalar.ty()) {
+                Some(part) => Err(format!("a part is {part}, the vector {ty}")),
+                None => Ok(()),
+            }
+        }
+        Expr::Splat(a) => {
+            if of(a) == scalar.ty() {
+                Ok(())
+            } else {
+                Err(format!("{} cannot be spread over {ty}", of(a)))
+            }
+        }
+    }
+}
+
+fn storage(scalar: Scalar) -> &'static str {
+    match scalar {
+        Scalar::F16 | Scalar::BF16 => ", a storage type: cast to f32 first",
+        _ => "",
+    }
+}
+
+fn binary(op: BinaryOp, a: Type, b: Type, ty: Type) -> Result<(), String> {
+    use BinaryOp::*;
+    if a != b {
+        return Err(format!("the operands of {op:?} are {a} and {b}: cast one"));
+    }
+    let s = a.scalar;
+    let allowed = match op {
+        Add | Sub | Mul | Div | Min | Max => s.is_arithmetic(),
+        Rem | Xor | Shl | Shr => s.is_int(),
+        And | Or => s.is_int() || s == Scalar::Bool,
+        Lt | Le => s.is_arithmetic(),
+        Eq | Ne => s.is_arithmetic() || s == Scalar::Bool,
+    };
+    let result = if op.is_comparison() { Scalar::Bool.ty() } else { a };
+    if !allowed {
+        Err(format!("{op:?} is not defined on {s}{}", storage(s)))
+    } else if op.is_comparison() && a.lanes > 1 {
+        Err(format!("{op:?} of {a}: vectors are compared lane by lane"))
+    } else if ty != result {
+        Err(format!("{op:?} of {a} gives {result}, not {ty}"))
+    } else {
+        Ok(())
+    }
+}
+
+fn cast(from: Type, to: Type) -> Result<(), String> {
+    let half = |s| matches!(s, Scalar::F16 | Scalar::BF16);
+    let (f, t) = (from.scalar, to.scalar);
+    if from.lanes != to.lanes {
+        return Err(format!("a cast cannot turn {from} into {to}"));
+    }
+    // Through F32 in sight: a direct cast would hide a second rounding.
+    if f != t && ((half(f) && t != Scalar::F32) || (half(t) && f != Scalar::F32)) {
+        return Err(format!("{from} is cast to {to}: 16-bit floats are cast from and to f32 only"));
+    }
+    Ok(())
+}
+
+/// What a branch, guard or selection asks.
+pub(super) fn condition(ty: Type) -> Result<(), String> {
+    if ty == Scalar::Bool.ty() { Ok(()) } else { Err(format!("a condition is a bool, not {ty}")) }
+}
+
+/// What counts elements.
+pub(super) fn index(ty: Type) -> Result<(), String> {
+    if ty.lanes == 1 && ty.scalar.is_int() { Ok(()) } else { Err(format!("an index is one integer, not {ty}")) }
+}
+
+/// A literal register index must lie in its array.
+pub(super) fn within(kernel: &Kernel, r: RegId, i: ExprId) -> Result<(), String> {
+    match (kernel.regs.get(r.index()), kernel.as_int(i)) {
+        (Some(reg), Some(v)) if v < 0 || v >= i64::from(reg.len) => {
+            Err(format!("`{}` has {} elements, none at {v}", reg.name, reg.len))
+        }
+        _ => Ok(()),
+    }
+}
