@@ -28,7 +28,7 @@ pub fn copy_leading_dimension(line: u64, scalar: Scalar) -> u64 {
 ///
 /// - [`Source::InPlace`]: the tensor itself.
 /// - [`Source::Copy`]: lines along the direction that is contiguous in the original (k if neither or both are), at a distance of
-///   [`copy_leading_dimension`].
+///   [`copy_leading_dimension`]; the extent along the line grows to that distance, the elements added are zeros.
 /// - [`Source::Packed`]: element (g, row, k) at `((g * tiles + row / MT) * k_extent + k) * MT + row % MT`. The row extent is
 ///   rounded up to whole tiles; the rows added are zeros.
 pub fn materialised(tensor: &Tensor, source: Source, macro_tile: u32) -> Tensor {
@@ -43,7 +43,10 @@ pub fn materialised(tensor: &Tensor, source: Source, macro_tile: u32) -> Tensor 
             let ld = copy_leading_dimension(line, tensor.scalar);
             let (fast, slow) = if row_contiguous { (ROW, COL) } else { (COL, ROW) };
             let offset = Affine::axis(fast).plus(&Affine::axis(slow), int(ld));
-            (tensor.view.extent, offset, ld.saturating_mul(lines))
+            // Lines are whole in memory: what lies behind the original's end is zero, so vectors may reach over it.
+            let mut extent = tensor.view.extent;
+            extent[fast] = ld;
+            (extent, offset, ld.saturating_mul(lines))
         }
         Source::Packed => {
             let tile = u64::from(macro_tile.max(1));
