@@ -1,10 +1,18 @@
 //! From a plan and a contraction to a [`KernelSpec`]: every rule of legality that needs no device.
+//!
+//! The rules for MIOpenGEMM's keys are MIOpenGEMM's, with the alignment of vectors and the order of additions checked as
+//! well. Vectors are legal where [`crate::view`] says so.
 
+use super::grid::thread_grid;
+use super::keys::{Chiral, Common, Key};
+use super::operand::{self, Frame};
+use super::reach::{self, materialised};
 use super::refusal::Refusal;
-use super::spec::KernelSpec;
+use super::spec::*;
 use super::value::Plan;
-use crate::contraction::Contraction;
-use tilewright_ir::Target;
+use crate::contraction::{Contraction, Tensor};
+use crate::view::{COL, G, ROW};
+use tilewright_ir::{Scalar, Target};
 
 /// What legality reads besides plan and contraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -17,6 +25,9 @@ pub struct Env {
     pub allow_atomics: bool,
 }
 
+/// Every region of workspace starts at a multiple of this, in bytes.
+pub const WORKSPACE_ALIGN: u64 = 256;
+
 impl Env {
     /// A target's wave with a workspace; atomics not allowed.
     pub fn new(target: &Target, workspace_bytes: u64) -> Env {
@@ -24,7 +35,200 @@ impl Env {
     }
 }
 
-/// What the plan means for the contraction, or why it means nothing.
-pub fn derive(_plan: &Plan, _c: &Contraction, _env: &Env) -> Result<KernelSpec, Refusal> {
-    Err(Refusal::NotBuilt("derive"))
+/// What the plan means for the contraction, or why it means nothing. Total: no plan and no contraction makes it fail
+/// otherwise.
+pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Refusal> {
+    if let Some(key) = Key::all().find(|k| !k.info().legal.contains(plan.get(*k))) {
+        return Err(Refusal::Value { key, value: plan.get(key) });
+    }
+    if c.g == 0 || c.m == 0 || c.n == 0 {
+        return Err(Refusal::Empty { g: c.g, m: c.m, n: c.n });
+    }
+    let at = |key: Common| plan.common(key);
+    let on = |key: Common| plan.common(key) == 1;
+    let (threads_a, threads_b) = thread_grid(at(Common::Mac), at(Common::Skw))
+        .ok_or(Refusal::ThreadGrid { mac: at(Common::Mac), skw: at(Common::Skw) })?;
+    let schedule = schedule(plan, env)?;
+    if on(Common::Ufo) && c.k <= at(Common::Unr) as u64 {
+        return Err(Refusal::Stagger { k: c.k, k_tile: at(Common::Unr) });
+    }
+    let frame = Frame {
+        k: c.k,
+        k_tile: at(Common::Unr),
+        load_threads: schedule.roles.map_or(at(Common::Mac), |r| r.load_threads),
+        stagger: on(Common::Ufo),
+        predicate: on(Common::Edg),
+    };
+    let a = operand::derive(plan, Key::A, &c.a, c.m, threads_a, &frame)?;
+    let b = operand::derive(plan, Key::B, &c.b, c.n, threads_b, &frame)?;
+    let edge = if on(Common::Edg) { Edge::Predicate } else { Edge::PullBack };
+    let tiling = Tiling {
+        k_tile: at(Common::Unr),
+        threads_a,
+        threads_b,
+        micro_b_fastest: on(Common::Mia),
+        wave_a: wave_shape(plan, env, threads_a, threads_b)?,
+        math_width: math_width(plan, &b)?,
+        order: order(plan)?,
+        split_k: SplitK { ways: at(Common::Ice), interleave: at(Common::Ice) > 1 && on(Common::Iwi) },
+        edge_m: edge,
+        edge_n: edge,
+        k_stagger: on(Common::Ufo),
+        a,
+        b,
+    };
+    let spec = KernelSpec {
+        epilogue: epilogue(plan, c, env, &tiling)?,
+        schedule,
+        style: Style {
+            pragma_unroll: on(Common::Pun),
+            wide_index: on(Common::Szt),
+            mad: on(Common::Mad),
+            a_first: on(Common::Afi),
+            min_groups: at(Common::Mgp),
+            unroll_k: on(Common::Ukl),
+        },
+        tiling,
+    };
+    let needed = workspace_per_entry(&spec, c);
+    if needed > env.workspace_bytes {
+        return Err(Refusal::Workspace { needed, available: env.workspace_bytes });
+    }
+    Ok(spec)
+}
+
+/// Workspace in bytes for the copies and partial sums of a single batch entry; with less than that for the whole batch, the
+/// batch is cut into chunks.
+pub fn workspace_per_entry(spec: &KernelSpec, c: &Contraction) -> u64 {
+    let copy = |tensor: &Tensor, tiling: &OperandTiling| {
+        if tiling.source == Source::InPlace {
+            return 0;
+        }
+        let copied = materialised(tensor, tiling.source, tiling.macro_tile);
+        let entries = if copied.view.access.offset.uses(G) { c.g.max(1) } else { 1 };
+        copied.len.saturating_mul(copied.scalar.bytes() as u64) / entries + WORKSPACE_ALIGN
+    };
+    let partials = if splits_by_workspace(spec) {
+        let result = c.m.saturating_mul(c.n).saturating_mul(c.accumulator().bytes() as u64);
+        result.saturating_mul(spec.tiling.split_k.ways as u64).saturating_add(WORKSPACE_ALIGN)
+    } else {
+        0
+    };
+    copy(&c.a, &spec.tiling.a).saturating_add(copy(&c.b, &spec.tiling.b)).saturating_add(partials)
+}
+
+pub(super) fn splits_by_workspace(spec: &KernelSpec) -> bool {
+    spec.tiling.split_k.ways > 1 && spec.epilogue.split_sum == SplitSum::Workspace
+}
+
+fn schedule(plan: &Plan, env: &Env) -> Result<Schedule, Refusal> {
+    let at = |key: Common| plan.common(key);
+    let (pfg, buf, fra, lwv, mac) = (at(Common::Pfg), at(Common::Buf), at(Common::Fra), at(Common::Lwv), at(Common::Mac));
+    if buf > pfg + 1 {
+        return Err(Refusal::Buffers { pfg, buf });
+    }
+    let copied = |side: fn(Chiral) -> Key| {
+        let acp = side(Chiral::Acp);
+        // The copy of tile t + PFG lands while tile t is read: it needs a buffer of its own.
+        if plan.get(acp) == 1 && (pfg == 0 || buf < pfg + 1) {
+            return Err(Refusal::AsyncAhead { acp, pfg, buf });
+        }
+        Ok(plan.get(acp) == 1)
+    };
+    let (async_a, async_b) = (copied(Key::A)?, copied(Key::B)?);
+    if fra >= at(Common::Unr) {
+        return Err(Refusal::FragmentsAhead { fra, k_tile: at(Common::Unr) });
+    }
+    let roles = if lwv == 0 {
+        None
+    } else if env.wave < 2 || mac % env.wave != 0 {
+        return Err(Refusal::RoleWaves { lwv, mac, wave: env.wave });
+    } else {
+        Some(RoleSplit { load_threads: lwv.saturating_mul(env.wave), math_threads: mac })
+    };
+    Ok(Schedule {
+        fetch_ahead: pfg,
+        buffers: buf,
+        store: match at(Common::Stp) {
+            _ if pfg == 0 || (async_a && async_b) => StorePoint::AtOnce,
+            0 => StorePoint::AtOnce,
+            1 => StorePoint::AfterMath,
+            _ => StorePoint::Spread,
+        },
+        fragments_ahead: fra,
+        async_a,
+        async_b,
+        roles,
+        hints: at(Common::Hnt) == 1,
+    })
+}
+
+fn wave_shape(plan: &Plan, env: &Env, along_m: u32, along_n: u32) -> Result<u32, Refusal> {
+    let wva = plan.common(Common::Wva);
+    if wva == 0 {
+        return Ok(0);
+    }
+    let wave = env.wave.max(1);
+    if wave % wva != 0 || along_m % wva != 0 || along_n % (wave / wva) != 0 {
+        return Err(Refusal::WaveShape { wva, wave, along_m, along_n });
+    }
+    Ok(wva)
+}
+
+fn math_width(plan: &Plan, b: &OperandTiling) -> Result<u32, Refusal> {
+    let width = plan.common(Common::Mvw);
+    if b.micro % width != 0 || b.fragment_width % width != 0 {
+        return Err(Refusal::MathWidth { width, micro: b.micro, fragment: b.fragment_width });
+    }
+    Ok(width)
+}
+
+fn order(plan: &Plan) -> Result<GroupOrder, Refusal> {
+    match plan.common(Common::Gal) {
+        1 => Ok(GroupOrder::ColumnsFastest),
+        2 => Ok(GroupOrder::RowsFastest),
+        _ => {
+            let (naw, ice) = (plan.common(Common::Naw), plan.common(Common::Ice));
+            match (naw / ice.max(1)).isqrt() {
+                0 => Err(Refusal::Strip { naw, ice }),
+                width => Ok(GroupOrder::Strips(width)),
+            }
+        }
+    }
+}
+
+fn epilogue(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling) -> Result<Epilogue, Refusal> {
+    let ice = plan.common(Common::Ice);
+    let staged = plan.common(Common::Cst) == 1;
+    let workspace = plan.common(Common::Sks) == 1;
+    if ice > 1 && !workspace {
+        if !env.allow_atomics {
+            return Err(Refusal::AtomicsNotAllowed { ice });
+        }
+        if !matches!(c.c.scalar, Scalar::F32 | Scalar::F64) {
+            return Err(Refusal::AtomicType { ice, scalar: c.c.scalar });
+        }
+        return Ok(Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged });
+    }
+    let split_sum = if ice > 1 { SplitSum::Workspace } else { SplitSum::Atomic };
+    let width = plan.common(Common::Cvw);
+    if width == 1 {
+        return Ok(Epilogue { split_sum, store_width: 1, staged });
+    }
+    let along_n = reach::adjacent(&c.c, COL);
+    let (dim, extent, side, axis) = if along_n { ("n", c.n, &tiling.b, COL) } else { ("m", c.m, &tiling.a, ROW) };
+    // Partial sums are dense; C itself is as the problem says.
+    let allowed = if ice > 1 { width } else { reach::vector_width(&c.c, axis, width) };
+    if allowed < width {
+        return Err(Refusal::StoreAlign { width, allowed });
+    }
+    let unit = side.fragment_width.max(if along_n { tiling.math_width } else { 1 });
+    let units = if staged { side.micro } else { unit };
+    if units % width != 0 {
+        return Err(Refusal::StoreUnit { width, dim, units });
+    }
+    if extent % width as u64 != 0 && (ice > 1 || extent % side.macro_tile as u64 != 0) {
+        return Err(Refusal::VectorEdge { key: Key::C(Common::Cvw), width, dim, extent });
+    }
+    Ok(Epilogue { split_sum, store_width: width, staged })
 }

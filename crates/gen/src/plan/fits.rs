@@ -1,25 +1,154 @@
 //! Whether a derived plan fits a device, and how much of it one work-group takes.
 
+use super::derive::splits_by_workspace;
+use super::reach;
 use super::refusal::Refusal;
-use super::spec::KernelSpec;
-use crate::contraction::Contraction;
+use super::spec::*;
+use crate::contraction::{Contraction, Tensor};
+use crate::view::COL;
 use serde::Serialize;
-use tilewright_ir::Target;
+use tilewright_ir::{Scalar, Target};
 
 /// What a kernel takes of a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Footprint {
     /// Threads per work-group, load and math threads together.
     pub threads: u32,
     /// Shared memory per work-group, in bytes.
     pub shared_bytes: u32,
-    /// 32-bit registers per thread, estimated.
+    /// 32-bit registers per thread, estimated, before the compiler spills or saves any.
     pub registers: u32,
-    /// Work-groups that one compute unit can hold at once.
+    /// Work-groups that one compute unit can hold at once, by threads, shared memory and estimated registers.
     pub groups_per_unit: u32,
 }
 
+/// Registers for pointers, counters and ids. Compilers were seen to need 20 to 35 of them for plain strides.
+const ADDRESS_REGISTERS: u32 = 26;
+/// Further registers per row of a thread's load tile when the operand's rows are not a plain stride (offset, bounds).
+const ROW_REGISTERS: u32 = 3;
+/// Registers are given out in multiples of this per thread.
+const REGISTER_STEP: u32 = 8;
+/// Shared arrays start at multiples of this, in bytes.
+const SHARED_ALIGN: u64 = 16;
+
 /// The footprint on a device, or why the device cannot run it.
-pub fn fits(_spec: &KernelSpec, _c: &Contraction, _target: &Target) -> Result<Footprint, Refusal> {
-    Err(Refusal::NotBuilt("fits"))
+pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footprint, Refusal> {
+    let limits = &target.limits;
+    features(spec, c, target)?;
+    let threads = spec.launch_threads();
+    if threads > limits.max_threads {
+        return Err(Refusal::Threads { threads, max: limits.max_threads });
+    }
+    let bytes = shared_bytes(spec, c);
+    if bytes > limits.shared_per_group as u64 {
+        return Err(Refusal::Shared { bytes, max: limits.shared_per_group });
+    }
+    let shared_bytes = bytes as u32;
+    let (groups, max) = (work_groups(spec, c), limits.max_grid[0]);
+    if groups > max {
+        return Err(Refusal::Groups { groups, max });
+    }
+    let max = limits.registers_per_thread.min(limits.registers_per_unit / threads.max(1));
+    let needed = math_registers(spec, c);
+    if needed > max {
+        return Err(Refusal::Registers { needed, max });
+    }
+    let registers = registers(spec, c);
+    let held = registers.min(max).next_multiple_of(REGISTER_STEP).max(REGISTER_STEP);
+    let by_registers = limits.registers_per_unit / (held * threads).max(1);
+    let by_shared = limits.shared_per_unit.checked_div(shared_bytes).unwrap_or(limits.groups_per_unit);
+    let by_threads = limits.threads_per_unit / threads.max(1);
+    let groups_per_unit = limits.groups_per_unit.min(by_registers).min(by_shared).min(by_threads).max(1);
+    Ok(Footprint { threads, shared_bytes, registers, groups_per_unit })
+}
+
+fn features(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<(), Refusal> {
+    let f = &target.features;
+    let s = &spec.schedule;
+    let double = [c.a.scalar, c.b.scalar, c.c.scalar].contains(&Scalar::F64);
+    let atomic = spec.tiling.split_k.ways > 1 && spec.epilogue.split_sum == SplitSum::Atomic;
+    let checks = [
+        (double && !f.f64, "f64", "64-bit floating point"),
+        (double && atomic && !f.atomic64, "ICE, SKS0 in f64", "64-bit atomics"),
+        ((s.async_a || s.async_b) && !f.async_copy, "ACP1", "asynchronous copies"),
+        (s.roles.is_some() && !f.roles, "LWV", "waves with roles of their own"),
+    ];
+    match checks.into_iter().find(|(lacks, ..)| *lacks) {
+        Some((_, wanted, feature)) => Err(Refusal::Feature { wanted: wanted.into(), feature }),
+        None => Ok(()),
+    }
+}
+
+/// Work-groups of the main kernel for the whole batch.
+pub fn work_groups(spec: &KernelSpec, c: &Contraction) -> u64 {
+    let t = &spec.tiling;
+    let tiles_m = c.m.div_ceil(t.a.macro_tile as u64);
+    let tiles_n = c.n.div_ceil(t.b.macro_tile as u64);
+    [tiles_n, c.g, t.split_k.ways as u64].iter().fold(tiles_m, |n, x| n.saturating_mul(*x))
+}
+
+/// Elements from one k row of a shared tile to the next.
+pub(super) fn pitch(t: &OperandTiling) -> u32 {
+    t.macro_tile + t.pad
+}
+
+/// Shared memory of a work-group in bytes: both operands' buffers, or the slab that results are staged in where that is
+/// larger (it lies over the operands').
+pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
+    let t = &spec.tiling;
+    let tile = |o: &OperandTiling, tensor: &Tensor| {
+        pitch(o) as u64 * t.k_tile as u64 * spec.schedule.buffers as u64 * tensor.scalar.bytes() as u64
+    };
+    let operands = tile(&t.a, &c.a).next_multiple_of(SHARED_ALIGN) + tile(&t.b, &c.b);
+    operands.max(slab_bytes(spec, c))
+}
+
+/// Bytes of the slab of `CST1`: one micro row or column of every thread, with room to keep vectors apart.
+fn slab_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
+    if !spec.epilogue.staged {
+        return 0;
+    }
+    let t = &spec.tiling;
+    let (major, minor_threads) = if reach::adjacent(&c.c, COL) { (&t.b, t.threads_a) } else { (&t.a, t.threads_b) };
+    let pitch = major.macro_tile + spec.epilogue.store_width.max(4);
+    pitch as u64 * minor_threads as u64 * c.accumulator().bytes() as u64
+}
+
+/// Sets of staging registers a schedule needs: k-tiles fetched and not yet stored.
+pub fn staging_sets(s: &Schedule) -> u32 {
+    if s.fetch_ahead == 0 || (s.async_a && s.async_b) {
+        return 1;
+    }
+    let stored = s.fetch_ahead.min(s.buffers - 1).max(1);
+    s.fetch_ahead - stored + 1
+}
+
+/// Accumulators and fragments.
+fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
+    let t = &spec.tiling;
+    let words = c.accumulator().bytes().div_ceil(4);
+    let fragments = (t.a.micro + t.b.micro) * (1 + spec.schedule.fragments_ahead);
+    (t.a.micro * t.b.micro + fragments) * words
+}
+
+/// Staging registers and what a load thread needs to know where it is.
+fn load_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
+    let sets = staging_sets(&spec.schedule);
+    let one = |o: &OperandTiling, tensor: &Tensor, copied: bool| {
+        let vectors = o.load_row * o.load_k / o.load_width.max(1);
+        let words = (o.load_width * tensor.scalar.bytes()).div_ceil(4);
+        let staging = if copied { 0 } else { vectors * words * sets };
+        let plain = o.source == Source::Copy || reach::is_plain(tensor);
+        let rows = if o.load_along == Along::Row { o.load_row / o.load_width.max(1) } else { o.load_row };
+        staging + if plain { 0 } else { rows * ROW_REGISTERS }
+    };
+    one(&spec.tiling.a, &c.a, spec.schedule.async_a) + one(&spec.tiling.b, &c.b, spec.schedule.async_b)
+}
+
+/// Estimated registers per thread. With roles the branches exclude each other, so the larger counts.
+fn registers(spec: &KernelSpec, c: &Contraction) -> u32 {
+    let (math, load) = (math_registers(spec, c), load_registers(spec, c));
+    let busy = if spec.schedule.roles.is_some() { math.max(load) } else { math + load };
+    let split = if splits_by_workspace(spec) { 2 } else { 0 };
+    busy + ADDRESS_REGISTERS + split
 }

@@ -9,13 +9,16 @@ pub mod grammar;
 mod grammar_error;
 mod grid;
 pub mod keys;
+mod normal;
+mod operand;
+mod reach;
 mod refusal;
 mod registry;
 pub mod spec;
 mod value;
 
-pub use derive::{Env, derive};
-pub use fits::{Footprint, fits};
+pub use derive::{Env, WORKSPACE_ALIGN, derive, workspace_per_entry};
+pub use fits::{Footprint, fits, shared_bytes, staging_sets, work_groups};
 pub use grammar_error::{GrammarError, Problem};
 pub use grid::{load_tile, thread_grid};
 pub use keys::{Chiral, Common, Key, KeyInfo, Legal, Part, System};

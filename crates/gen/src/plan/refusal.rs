@@ -1,20 +1,185 @@
 //! Why a plan does not derive for a contraction or does not fit a device. A refusal is data for search and users.
 
-use super::keys::Key;
+use super::keys::{Chiral, Common, Key};
 use serde::Serialize;
+use tilewright_ir::Scalar;
 
-/// What a plan asks for that cannot be, with keys and values.
+/// What a plan asks for that cannot be: names keys and values, and what to change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, thiserror::Error)]
+#[expect(missing_docs, reason = "fields are the numbers in the message beside each variant's comment")]
 pub enum Refusal {
     /// A key's value is outside its legal values.
     #[error("{key}{value}: legal values are {}", key.info().legal)]
-    Value {
-        /// Key.
-        key: Key,
-        /// Its value.
-        value: u32,
-    },
-    /// Not built yet.
-    #[error("{0} is not built yet")]
-    NotBuilt(&'static str),
+    Value { key: Key, value: u32 },
+    /// Nothing to compute.
+    #[error("nothing to compute: g = {g}, m = {m}, n = {n}")]
+    Empty { g: u64, m: u64, n: u64 },
+    /// The threads do not form a grid of that shape.
+    #[error("MAC{mac}_SKW{skw}: {mac} threads do not divide into a grid that skewed; move SKW toward 10")]
+    ThreadGrid { mac: u32, skw: u32 },
+    /// Tile sizes overflow.
+    #[error("{mic}{micro} times {threads} threads is too large a macro tile")]
+    TileTooLarge { mic: Key, micro: u32, threads: u32 },
+    /// A pulled-back tile does not fit into the result.
+    #[error("EDG0: a macro tile of {macro_tile} along {} ({mic}, MAC, SKW) exceeds its extent {extent}; use EDG1 or a smaller tile", dim(*.mic))]
+    TileOverEdge { mic: Key, macro_tile: u32, extent: u64 },
+    /// Not enough workspace.
+    #[error("WOS, SKS: one batch entry needs {needed} bytes of workspace, available are {available}")]
+    Workspace { needed: u64, available: u64 },
+    /// Load threads do not share a tile evenly.
+    #[error("{threads} load threads (MAC, LWV) do not divide the {macro_tile} x UNR{k_tile} elements of a tile of {}", .mic.part().name())]
+    LoadShare { mic: Key, macro_tile: u32, k_tile: u32, threads: u32 },
+    /// A thread's share of a tile is no rectangle that tiles it.
+    #[error("{plu}{value}: {each} elements per load thread form no load tile that divides {macro_tile} x UNR{k_tile}")]
+    LoadTile { plu: Key, value: u32, each: u32, macro_tile: u32, k_tile: u32 },
+    /// MIOpenGEMM's packing kernel works in blocks of 64.
+    #[error("{wos}2: 64 does not divide the {macro_tile} x UNR{k_tile} elements of a packed tile")]
+    PackShare { wos: Key, macro_tile: u32, k_tile: u32 },
+    /// Staggered starts need room.
+    #[error("UFO1: k = {k} must be greater than UNR{k_tile}")]
+    Stagger { k: u64, k_tile: u32 },
+    /// A strip of tiles has no width.
+    #[error("GAL3: strips of sqrt(NAW{naw} / ICE{ice}) tiles are narrower than one; raise NAW")]
+    Strip { naw: u32, ice: u32 },
+    /// Vectors in a direction in which elements are not adjacent.
+    #[error("{key}{width}: {} is not contiguous {} where it is loaded from; use width 1, GLW, or WOS2", .key.part().name(), across(*.along_k))]
+    NotContiguous { key: Key, width: u32, along_k: bool },
+    /// Alignment forbids vectors: base offset, leading dimension, batch stride or padding is not a multiple of the width.
+    #[error("{key}{width}: start, strides or validity of {} allow vectors of {allowed} only; use that width, or WOS2", .key.part().name())]
+    VectorAlign { key: Key, width: u32, allowed: u32 },
+    /// Vectors do not divide a thread's load tile.
+    #[error("{key}{width} does not divide the {length} elements {} of a thread's load tile; change PLU or the tile", across(*.along_k))]
+    VectorTile { key: Key, width: u32, length: u32, along_k: bool },
+    /// The last vector before an edge would be partly outside, or a pulled-back tile would start inside a vector.
+    #[error("{key}{width} does not divide {dim} = {extent}, and the tiles do not end there")]
+    VectorEdge { key: Key, width: u32, dim: &'static str, extent: u64 },
+    /// Vectors along k from staggered starts.
+    #[error("{key}{width}: vectors along k do not start where UFO1 starts; use UFO0 or width 1")]
+    VectorStagger { key: Key, width: u32 },
+    /// Fragments do not divide the micro tile.
+    #[error("{key}{width} does not divide {mic}{micro}")]
+    FragmentWidth { key: Key, width: u32, mic: Key, micro: u32 },
+    /// Rows of shared memory do not keep vectors aligned.
+    #[error("{key}{width} does not divide a shared-memory row of {pitch} elements (macro tile + VEW * PAD)")]
+    Pitch { key: Key, width: u32, pitch: u32 },
+    /// Asynchronous copies without a buffer to run ahead into.
+    #[error(
+        "{acp}1: asynchronous copies run ahead, they need PFG of at least 1 and BUF of at least PFG + 1, not PFG{pfg}_BUF{buf}"
+    )]
+    AsyncAhead { acp: Key, pfg: u32, buf: u32 },
+    /// Asynchronous copies move 4, 8 or 16 bytes.
+    #[error("{acp}1: a copy of {bytes} bytes ({width} x {scalar}); copies move 4, 8 or 16 bytes, set GLW so")]
+    AsyncBytes { acp: Key, width: u32, scalar: Scalar, bytes: u32 },
+    /// Asynchronous copies cannot transpose.
+    #[error("{acp}1: copies cannot transpose vectors along k; use GLW1 or WOS2")]
+    AsyncAlongK { acp: Key },
+    /// Vector math does not divide the columns of a micro tile or their fragments.
+    #[error("MVW{width} does not divide B's micro tile of {micro} and fragments of {fragment}; set B_FRW{width}")]
+    MathWidth { width: u32, micro: u32, fragment: u32 },
+    /// A wave does not cover a rectangle of micro tiles of that shape.
+    #[error("WVA{wva}: waves of {wave} lanes do not cover the {along_m} x {along_n} threads in rectangles {wva} long")]
+    WaveShape { wva: u32, wave: u32, along_m: u32, along_n: u32 },
+    /// Roles are given to whole waves.
+    #[error("LWV{lwv}: roles are given to whole waves; MAC{mac} is no multiple of the wave, {wave} lanes, or there are no waves")]
+    RoleWaves { lwv: u32, mac: u32, wave: u32 },
+    /// Buffers that are never used.
+    #[error("BUF{buf}: with PFG{pfg} at most {} shared buffers are used", .pfg + 1)]
+    Buffers { pfg: u32, buf: u32 },
+    /// Fragments further ahead than the k-tile is deep.
+    #[error("FRA{fra}: fragments are read ahead within a k-tile, it must be below UNR{k_tile}")]
+    FragmentsAhead { fra: u32, k_tile: u32 },
+    /// Atomics were not allowed.
+    #[error("ICE{ice}_SKS0 adds with atomics, whose order varies from run to run; use SKS1, or allow atomics")]
+    AtomicsNotAllowed { ice: u32 },
+    /// No atomic additions of that type.
+    #[error("ICE{ice}_SKS0: no atomic additions into {scalar}; use SKS1")]
+    AtomicType { ice: u32, scalar: Scalar },
+    /// A thread's results are not adjacent in memory for that many elements.
+    #[error(
+        "CVW{width} does not divide the {units} adjacent results of a thread along {dim}; set the fragment width (FRW), or CST1"
+    )]
+    StoreUnit { width: u32, dim: &'static str, units: u32 },
+    /// C's memory does not allow vectors.
+    #[error("CVW{width}: start and strides of C allow vectors of {allowed}")]
+    StoreAlign { width: u32, allowed: u32 },
+    /// More work-groups than a launch holds.
+    #[error("{groups} work-groups, at most {max} can be launched; use larger tiles")]
+    Groups { groups: u64, max: u64 },
+    /// More threads than a work-group holds.
+    #[error("{threads} threads (MAC, LWV), a work-group holds {max}")]
+    Threads { threads: u32, max: u32 },
+    /// Too much shared memory.
+    #[error("{bytes} bytes of shared memory (UNR, MIC, MAC, PAD, BUF), a work-group has {max}")]
+    Shared { bytes: u64, max: u32 },
+    /// Accumulators and fragments alone exceed the registers.
+    #[error("{needed} registers per thread for accumulators and fragments (MIC, FRA), a thread has {max}")]
+    Registers { needed: u32, max: u32 },
+    /// The device lacks something.
+    #[error("{wanted}: the device has no {feature}")]
+    Feature { wanted: String, feature: &'static str },
+    /// The mirror image of a key's value does not exist.
+    #[error("{key}{value} has no mirror image: {why}")]
+    NoMirror { key: Key, value: u32, why: &'static str },
+}
+
+fn dim(key: Key) -> &'static str {
+    match key {
+        Key::A(_) => "m",
+        Key::B(_) => "n",
+        Key::C(_) => "k",
+    }
+}
+
+fn across(along_k: bool) -> &'static str {
+    if along_k { "along k" } else { "across k" }
+}
+
+impl Refusal {
+    /// Keys whose change may lift the refusal; empty where no plan can.
+    pub fn keys(&self) -> Vec<Key> {
+        use Chiral::*;
+        use Common::*;
+        let side = |key: &Key, chiral: &[Chiral], common: &[Common]| -> Vec<Key> {
+            let own = chiral.iter().map(|k| if matches!(key, Key::B(_)) { Key::B(*k) } else { Key::A(*k) });
+            own.chain(common.iter().map(|k| Key::C(*k))).collect()
+        };
+        let both = |chiral: &[Chiral], common: &[Common]| -> Vec<Key> {
+            let pairs = chiral.iter().flat_map(|k| [Key::A(*k), Key::B(*k)]);
+            pairs.chain(common.iter().map(|k| Key::C(*k))).collect()
+        };
+        match self {
+            Refusal::Value { key, .. } | Refusal::NoMirror { key, .. } => vec![*key],
+            Refusal::Empty { .. } | Refusal::Feature { .. } => both(&[Acp], &[Lwv]),
+            Refusal::ThreadGrid { .. } => both(&[], &[Skw, Mac]),
+            Refusal::TileTooLarge { mic, .. } => side(mic, &[Mic], &[Mac, Skw]),
+            Refusal::TileOverEdge { mic, .. } => side(mic, &[Mic], &[Mac, Skw, Edg]),
+            Refusal::Workspace { .. } => both(&[Wos], &[Ice, Sks]),
+            Refusal::LoadShare { mic: k, .. } | Refusal::LoadTile { plu: k, .. } => side(k, &[Mic, Plu], &[Unr, Mac, Skw, Lwv]),
+            Refusal::PackShare { wos, .. } => side(wos, &[Wos, Mic], &[Unr, Mac]),
+            Refusal::Stagger { .. } => both(&[], &[Ufo, Unr]),
+            Refusal::Strip { .. } => both(&[], &[Naw, Gal, Ice]),
+            Refusal::NotContiguous { key, .. } => side(key, &[Vew, Glw, Wos], &[]),
+            Refusal::VectorAlign { key, .. } => side(key, &[Vew, Glw, Wos], &[]),
+            Refusal::VectorTile { key, .. } => side(key, &[Vew, Glw, Plu, Mic], &[Unr, Mac, Skw]),
+            Refusal::VectorEdge { key: Key::C(_), .. } => both(&[Mic], &[Cvw]),
+            Refusal::VectorEdge { key, .. } => side(key, &[Vew, Glw, Wos, Mic], &[Unr]),
+            Refusal::VectorStagger { key, .. } => side(key, &[Vew, Glw], &[Ufo]),
+            Refusal::FragmentWidth { key, .. } => side(key, &[Vew, Frw, Mic], &[]),
+            Refusal::Pitch { key, .. } => side(key, &[Vew, Frw, Glw, Pad, Mic], &[]),
+            Refusal::AsyncAhead { acp, .. } => side(acp, &[Acp], &[Pfg, Buf]),
+            Refusal::AsyncBytes { acp, .. } | Refusal::AsyncAlongK { acp } => side(acp, &[Acp, Glw, Vew, Wos], &[]),
+            Refusal::MathWidth { .. } => side(&Key::B(Mic), &[Frw, Vew, Mic], &[Mvw]),
+            Refusal::WaveShape { .. } => both(&[], &[Wva, Mac, Skw]),
+            Refusal::RoleWaves { .. } => both(&[], &[Lwv, Mac]),
+            Refusal::Buffers { .. } => both(&[], &[Buf, Pfg]),
+            Refusal::FragmentsAhead { .. } => both(&[], &[Fra, Unr]),
+            Refusal::AtomicsNotAllowed { .. } | Refusal::AtomicType { .. } => both(&[], &[Sks, Ice]),
+            Refusal::StoreUnit { .. } => both(&[Frw, Mic], &[Cvw, Cst]),
+            Refusal::StoreAlign { .. } => both(&[], &[Cvw]),
+            Refusal::Groups { .. } => both(&[Mic], &[Mac, Ice]),
+            Refusal::Threads { .. } => both(&[], &[Mac, Lwv]),
+            Refusal::Shared { .. } => both(&[Mic, Pad], &[Unr, Buf, Mac]),
+            Refusal::Registers { .. } => both(&[Mic], &[Fra, Pfg]),
+        }
+    }
 }

@@ -1,6 +1,5 @@
 //! [`Plan`] and [`Constraint`] as values: a number per hyperparameter, and numbers for some of them.
 
-use super::grid::{load_tile, thread_grid};
 use super::keys::{CHIRALS, COMMONS, Chiral, Common, Key};
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -78,74 +77,6 @@ impl Plan {
             0 => self.get(side(Chiral::Vew)),
             w => w,
         }
-    }
-
-    /// The same kernel with every key that has no effect at a canonical value, as far as that shows without a
-    /// contraction.
-    pub fn normal(&self) -> Plan {
-        let mut p = *self;
-        self.normal_common(&mut p);
-        let grid = thread_grid(p.common(Common::Mac), p.common(Common::Skw));
-        for (side, threads) in [(Key::A as fn(Chiral) -> Key, grid.map(|g| g.0)), (Key::B, grid.map(|g| g.1))] {
-            normal_side(&mut p, side, threads);
-        }
-        p
-    }
-
-    fn normal_common(&self, p: &mut Plan) {
-        let reset = |p: &mut Plan, key: Common| p.set(Key::C(key), key.info().default);
-        let split = self.common(Common::Ice) > 1;
-        if !split {
-            reset(p, Common::Iwi);
-            reset(p, Common::Sks);
-        } else if self.common(Common::Sks) == 0 {
-            reset(p, Common::Cvw);
-            reset(p, Common::Cst);
-        }
-        if self.common(Common::Gal) != 3 {
-            reset(p, Common::Naw);
-        }
-        let both_copied = self.get(Key::A(Chiral::Acp)) == 1 && self.get(Key::B(Chiral::Acp)) == 1;
-        if self.common(Common::Pfg) == 0 || both_copied {
-            reset(p, Common::Stp);
-        }
-        if self.common(Common::Unr) == 1 {
-            reset(p, Common::Ukl);
-        }
-    }
-}
-
-fn normal_side(p: &mut Plan, side: fn(Chiral) -> Key, threads: Option<u32>) {
-    let at = |p: &Plan, k: Chiral| p.get(side(k));
-    let fragment = p.fragment_width(side);
-    // VEW speaks through PAD and, where they are 0, through GLW and FRW.
-    if at(p, Chiral::Glw) != 0 && at(p, Chiral::Pad) == 0 {
-        p.set(side(Chiral::Vew), 1);
-    }
-    p.set(side(Chiral::Frw), if fragment == at(p, Chiral::Vew) { 0 } else { fragment });
-    if at(p, Chiral::Glw) == 1 && at(p, Chiral::Vew) == 1 {
-        p.set(side(Chiral::Glw), 0);
-    }
-    // A thread with one vector has nothing to interleave, and neither has one thread with all of them.
-    if at(p, Chiral::Mic) <= fragment || threads == Some(1) {
-        p.set(side(Chiral::Miw), 0);
-    }
-    // With load waves the load tile depends on the wave size, which a plan does not know.
-    if p.common(Common::Lwv) != 0 {
-        return;
-    }
-    let Some(macro_tile) = threads.and_then(|t| t.checked_mul(at(p, Chiral::Mic))) else { return };
-    let (k_tile, loaders) = (p.common(Common::Unr), p.common(Common::Mac));
-    let tile = |plu| load_tile(macro_tile, k_tile, loaders, plu);
-    let Some((row, k)) = tile(at(p, Chiral::Plu) == 1) else { return };
-    if tile(true) == tile(false) {
-        p.set(side(Chiral::Plu), 0);
-    }
-    if (row == 1 || row == macro_tile) && (k == 1 || k == k_tile) {
-        p.set(side(Chiral::Liw), 0);
-    }
-    if row == macro_tile || k == k_tile {
-        p.set(side(Chiral::Lor), 0);
     }
 }
 

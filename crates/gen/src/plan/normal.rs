@@ -1,0 +1,108 @@
+//! Canonical plans: keys that have no effect are set to one value, so that equal kernels have equal plans.
+
+use super::grid::{load_tile, thread_grid};
+use super::keys::{Chiral, Common, Key};
+use super::reach;
+use super::spec::{Along, Source};
+use super::value::Plan;
+use crate::contraction::Contraction;
+
+impl Plan {
+    /// The same kernel with every key that has no effect at a canonical value, as far as that shows without a
+    /// contraction.
+    pub fn normal(&self) -> Plan {
+        let mut p = *self;
+        self.normal_common(&mut p);
+        let grid = thread_grid(p.common(Common::Mac), p.common(Common::Skw));
+        for (side, threads) in [(Key::A as fn(Chiral) -> Key, grid.map(|g| g.0)), (Key::B, grid.map(|g| g.1))] {
+            normal_side(&mut p, side, threads);
+        }
+        p
+    }
+
+    /// [`Plan::normal`], and keys that have no effect on this contraction at a canonical value as well.
+    pub fn normalised(&self, c: &Contraction) -> Plan {
+        let mut p = self.normal();
+        let Some((along_m, along_n)) = thread_grid(p.common(Common::Mac), p.common(Common::Skw)) else { return p };
+        let tile = |side: fn(Chiral) -> Key, threads: u32| (threads as u64 * p.get(side(Chiral::Mic)) as u64).max(1);
+        let (tile_m, tile_n) = (tile(Key::A, along_m), tile(Key::B, along_n));
+        if c.m % tile_m == 0 && c.n % tile_n == 0 {
+            reset(&mut p, Common::Edg);
+        }
+        // A single row or column of tiles has only one order.
+        if c.m <= tile_m || c.n <= tile_n {
+            p.set(Key::C(Common::Gal), 1);
+            reset(&mut p, Common::Naw);
+        }
+        for (side, tensor) in [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)] {
+            let source = if p.get(side(Chiral::Wos)) == 2 { Source::Packed } else { Source::InPlace };
+            let (glw, vew) = (p.get(side(Chiral::Glw)), p.get(side(Chiral::Vew)));
+            if glw == vew && reach::contiguous(tensor, source) == Some(Along::Row) {
+                p.set(side(Chiral::Glw), 0);
+            }
+        }
+        p
+    }
+
+    fn normal_common(&self, p: &mut Plan) {
+        let at = |key: Common| self.common(key);
+        if at(Common::Ice) == 1 {
+            reset(p, Common::Iwi);
+            reset(p, Common::Sks);
+        } else if at(Common::Sks) == 0 {
+            // Atomics add element by element.
+            reset(p, Common::Cvw);
+        }
+        if at(Common::Gal) != 3 {
+            reset(p, Common::Naw);
+        }
+        // Where to store is a question only with fetched tiles, room to store them into while others are read, and waves
+        // that have both the store and the math.
+        let both_copied = self.get(Key::A(Chiral::Acp)) == 1 && self.get(Key::B(Chiral::Acp)) == 1;
+        if at(Common::Pfg) == 0 || at(Common::Buf) == 1 || both_copied || at(Common::Lwv) > 0 {
+            reset(p, Common::Stp);
+        }
+        // Fragments ahead and spread stores lay the k-steps out one by one anyway.
+        if at(Common::Unr) == 1 || at(Common::Fra) > 0 || p.common(Common::Stp) == 2 {
+            reset(p, Common::Ukl);
+        }
+    }
+}
+
+fn reset(p: &mut Plan, key: Common) {
+    p.set(Key::C(key), key.info().default);
+}
+
+fn normal_side(p: &mut Plan, side: fn(Chiral) -> Key, threads: Option<u32>) {
+    let at = |p: &Plan, k: Chiral| p.get(side(k));
+    let fragment = p.fragment_width(side);
+    // VEW speaks through PAD and, where they are 0, through GLW and FRW.
+    if at(p, Chiral::Glw) != 0 && at(p, Chiral::Pad) == 0 {
+        p.set(side(Chiral::Vew), 1);
+    }
+    p.set(side(Chiral::Frw), if fragment == at(p, Chiral::Vew) { 0 } else { fragment });
+    if at(p, Chiral::Glw) == 1 && at(p, Chiral::Vew) == 1 {
+        p.set(side(Chiral::Glw), 0);
+    }
+    // A thread with one vector has nothing to interleave, and neither has one thread with all of them.
+    if at(p, Chiral::Mic) <= fragment || threads == Some(1) {
+        p.set(side(Chiral::Miw), 0);
+    }
+    // With load waves the load tile depends on the wave size, which a plan does not know.
+    if p.common(Common::Lwv) != 0 {
+        return;
+    }
+    let Some(macro_tile) = threads.and_then(|t| t.checked_mul(at(p, Chiral::Mic))) else { return };
+    let (k_tile, loaders) = (p.common(Common::Unr), p.common(Common::Mac));
+    let tile = |plu| load_tile(macro_tile, k_tile, loaders, plu);
+    let Some((row, k)) = tile(at(p, Chiral::Plu) == 1) else { return };
+    if tile(true) == tile(false) {
+        p.set(side(Chiral::Plu), 0);
+    }
+    if (row == 1 || row == macro_tile) && (k == 1 || k == k_tile) {
+        p.set(side(Chiral::Liw), 0);
+    }
+    if row == macro_tile || k == k_tile {
+        p.set(side(Chiral::Lor), 0);
+    }
+}

@@ -1,0 +1,150 @@
+//! One factor's tiling: its macro tile, the tile each thread loads, and the vectors it is moved in.
+
+use super::grid::load_tile;
+use super::keys::{Chiral, Key};
+use super::reach::{self, materialised};
+use super::refusal::Refusal;
+use super::spec::*;
+use super::value::Plan;
+use crate::contraction::Tensor;
+use crate::view::{COL, ROW};
+
+/// What both factors share.
+pub(super) struct Frame {
+    pub k: u64,
+    pub k_tile: u32,
+    pub load_threads: u32,
+    pub stagger: bool,
+    pub predicate: bool,
+}
+
+/// The tiling of one factor with `threads` threads along its rows.
+pub(super) fn derive(
+    plan: &Plan,
+    side: fn(Chiral) -> Key,
+    tensor: &Tensor,
+    extent: u64,
+    threads: u32,
+    frame: &Frame,
+) -> Result<OperandTiling, Refusal> {
+    let at = |key: Chiral| plan.get(side(key));
+    let (k_tile, micro) = (frame.k_tile, at(Chiral::Mic));
+    let mic = side(Chiral::Mic);
+    let macro_tile = threads.checked_mul(micro).filter(|t| *t <= 1 << 16).ok_or(Refusal::TileTooLarge { mic, micro, threads })?;
+    if !frame.predicate && extent < macro_tile as u64 {
+        return Err(Refusal::TileOverEdge { mic, macro_tile, extent });
+    }
+    let tile = macro_tile * k_tile;
+    let load_threads = frame.load_threads;
+    if load_threads == 0 || tile % load_threads != 0 {
+        return Err(Refusal::LoadShare { mic, macro_tile, k_tile, threads: load_threads });
+    }
+    let plu = at(Chiral::Plu);
+    let (load_row, load_k) = load_tile(macro_tile, k_tile, load_threads, plu == 1).ok_or(Refusal::LoadTile {
+        plu: side(Chiral::Plu),
+        value: plu,
+        each: tile / load_threads,
+        macro_tile,
+        k_tile,
+    })?;
+    let source = match at(Chiral::Wos) {
+        0 => Source::InPlace,
+        1 => Source::Copy,
+        _ => Source::Packed,
+    };
+    if source == Source::Packed && tile % 64 != 0 {
+        return Err(Refusal::PackShare { wos: side(Chiral::Wos), macro_tile, k_tile });
+    }
+    let from = materialised(tensor, source, macro_tile);
+    let (load_width, load_along) = load_vectors(plan, side, &from, source, extent, (macro_tile, load_row, load_k), frame)?;
+    let store_width = if load_along == Along::Row { load_width } else { 1 };
+    let pad = at(Chiral::Vew) * at(Chiral::Pad);
+    let fragment_width = plan.fragment_width(side);
+    let fragment_key = if at(Chiral::Frw) == 0 { side(Chiral::Vew) } else { side(Chiral::Frw) };
+    if micro % fragment_width != 0 {
+        return Err(Refusal::FragmentWidth { key: fragment_key, width: fragment_width, mic, micro });
+    }
+    let pitch = macro_tile + pad;
+    for (key, width) in [(fragment_key, fragment_width), (width_key(plan, side), store_width)] {
+        if pitch % width != 0 {
+            return Err(Refusal::Pitch { key, width, pitch });
+        }
+    }
+    Ok(OperandTiling {
+        micro,
+        macro_tile,
+        pad,
+        load_row,
+        load_k,
+        load_interleave: at(Chiral::Liw) == 1,
+        load_order: if at(Chiral::Lor) == 1 { Along::Row } else { Along::K },
+        load_width,
+        load_along,
+        store_width,
+        fragment_width,
+        micro_interleave: at(Chiral::Miw) == 1,
+        source,
+    })
+}
+
+fn width_key(plan: &Plan, side: fn(Chiral) -> Key) -> Key {
+    if plan.get(side(Chiral::Glw)) == 0 { side(Chiral::Vew) } else { side(Chiral::Glw) }
+}
+
+/// Width and direction of global loads.
+fn load_vectors(
+    plan: &Plan,
+    side: fn(Chiral) -> Key,
+    from: &Tensor,
+    source: Source,
+    extent: u64,
+    (macro_tile, load_row, load_k): (u32, u32, u32),
+    frame: &Frame,
+) -> Result<(u32, Along), Refusal> {
+    let key = width_key(plan, side);
+    let width = plan.get(key);
+    // VEW is MIOpenGEMM's: across k only. GLW follows the operand.
+    let along = match (width, key == side(Chiral::Glw)) {
+        (1, _) => Along::Row,
+        (_, false) => Along::Row,
+        (_, true) => reach::contiguous(from, source).unwrap_or(Along::Row),
+    };
+    if plan.get(side(Chiral::Acp)) == 1 {
+        let acp = side(Chiral::Acp);
+        let bytes = width * from.scalar.bytes();
+        if width > 1 && along == Along::K {
+            return Err(Refusal::AsyncAlongK { acp });
+        }
+        if !matches!(bytes, 4 | 8 | 16) {
+            return Err(Refusal::AsyncBytes { acp, width, scalar: from.scalar, bytes });
+        }
+    }
+    if width == 1 {
+        return Ok((1, Along::Row));
+    }
+    let along_k = along == Along::K;
+    let (axis, length) = if along_k { (COL, load_k) } else { (ROW, load_row) };
+    if source != Source::Packed && !reach::adjacent(from, axis) {
+        return Err(Refusal::NotContiguous { key, width, along_k });
+    }
+    if length % width != 0 {
+        return Err(Refusal::VectorTile { key, width, length, along_k });
+    }
+    let allowed = reach::vector_width(from, axis, width);
+    if allowed < width {
+        return Err(Refusal::VectorAlign { key, width, allowed });
+    }
+    if along_k {
+        if frame.stagger {
+            return Err(Refusal::VectorStagger { key, width });
+        }
+        // A tail of k that ends inside a vector would need half a load.
+        if frame.k % width as u64 != 0 && frame.k % frame.k_tile as u64 != 0 {
+            return Err(Refusal::VectorEdge { key, width, dim: "k", extent: frame.k });
+        }
+    } else if source != Source::Packed && extent % macro_tile as u64 != 0 && extent % width as u64 != 0 {
+        let dim = if key.part() == super::keys::Part::A { "m" } else { "n" };
+        return Err(Refusal::VectorEdge { key, width, dim, extent });
+    }
+    Ok((width, along))
+}
