@@ -6,12 +6,13 @@
 use super::grid::thread_grid;
 use super::keys::{Chiral, Common, Key};
 use super::operand::{self, Frame};
-use super::reach::{self, materialised};
+use super::reach;
 use super::refusal::Refusal;
 use super::spec::*;
 use super::value::Plan;
 use crate::contraction::{Contraction, Tensor};
 use crate::view::{COL, G, ROW};
+use crate::view::{WORKSPACE_ALIGN, materialised};
 use tilewright_ir::{Scalar, Target};
 
 /// What legality reads besides plan and contraction.
@@ -24,9 +25,6 @@ pub struct Env {
     /// Results may depend on the order of atomic additions (`SKS0` with `ICE` above 1).
     pub allow_atomics: bool,
 }
-
-/// Every region of workspace starts at a multiple of this, in bytes.
-pub const WORKSPACE_ALIGN: u64 = 256;
 
 impl Env {
     /// A target's wave with a workspace; atomics not allowed.
@@ -68,6 +66,7 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
         threads_b,
         micro_b_fastest: on(Common::Mia),
         wave_a: wave_shape(plan, env, threads_a, threads_b)?,
+        wave_lanes: env.wave.max(1),
         math_width: math_width(plan, &b)?,
         order: order(plan)?,
         split_k: SplitK { ways: at(Common::Ice), interleave: at(Common::Ice) > 1 && on(Common::Iwi) },
@@ -105,12 +104,12 @@ pub fn workspace_per_entry(spec: &KernelSpec, c: &Contraction) -> u64 {
             return 0;
         }
         let copied = materialised(tensor, tiling.source, tiling.macro_tile);
-        let entries = if copied.view.access.offset.uses(G) { c.g.max(1) } else { 1 };
-        copied.len.saturating_mul(copied.scalar.bytes() as u64) / entries + WORKSPACE_ALIGN
+        let entries = if copied.view.uses(G) { c.g.max(1) } else { 1 };
+        copied.len.saturating_mul(copied.scalar.bytes() as u64) / entries + u64::from(WORKSPACE_ALIGN)
     };
     let partials = if splits_by_workspace(spec) {
         let result = c.m.saturating_mul(c.n).saturating_mul(c.accumulator().bytes() as u64);
-        result.saturating_mul(spec.tiling.split_k.ways as u64).saturating_add(WORKSPACE_ALIGN)
+        result.saturating_mul(spec.tiling.split_k.ways as u64).saturating_add(u64::from(WORKSPACE_ALIGN))
     } else {
         0
     };
@@ -215,7 +214,7 @@ fn epilogue(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling) -> Result<
     if width == 1 {
         return Ok(Epilogue { split_sum, store_width: 1, staged });
     }
-    let along_n = reach::adjacent(&c.c, COL);
+    let along_n = c.c.view.stride(COL) == Some(1);
     let (dim, extent, side, axis) = if along_n { ("n", c.n, &tiling.b, COL) } else { ("m", c.m, &tiling.a, ROW) };
     // Partial sums are dense; C itself is as the problem says.
     let allowed = if ice > 1 { width } else { reach::vector_width(&c.c, axis, width) };

@@ -109,7 +109,7 @@ fn slab_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
         return 0;
     }
     let t = &spec.tiling;
-    let (major, minor_threads) = if reach::adjacent(&c.c, COL) { (&t.b, t.threads_a) } else { (&t.a, t.threads_b) };
+    let (major, minor_threads) = if c.c.view.stride(COL) == Some(1) { (&t.b, t.threads_a) } else { (&t.a, t.threads_b) };
     let pitch = major.macro_tile + spec.epilogue.store_width.max(4);
     pitch as u64 * minor_threads as u64 * c.accumulator().bytes() as u64
 }

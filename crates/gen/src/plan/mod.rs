@@ -17,7 +17,7 @@ mod registry;
 pub mod spec;
 mod value;
 
-pub use derive::{Env, WORKSPACE_ALIGN, derive, workspace_per_entry};
+pub use derive::{Env, derive, workspace_per_entry};
 pub use fits::{Footprint, fits, shared_bytes, staging_sets, work_groups};
 pub use grammar_error::{GrammarError, Problem};
 pub use grid::{load_tile, thread_grid};

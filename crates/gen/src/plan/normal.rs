@@ -3,7 +3,7 @@
 use super::grid::{load_tile, thread_grid};
 use super::keys::{Chiral, Common, Key};
 use super::reach;
-use super::spec::{Along, Source};
+use super::spec::Along;
 use super::value::Plan;
 use crate::contraction::Contraction;
 
@@ -35,9 +35,9 @@ impl Plan {
             reset(&mut p, Common::Naw);
         }
         for (side, tensor) in [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)] {
-            let source = if p.get(side(Chiral::Wos)) == 2 { Source::Packed } else { Source::InPlace };
             let (glw, vew) = (p.get(side(Chiral::Glw)), p.get(side(Chiral::Vew)));
-            if glw == vew && reach::contiguous(tensor, source) == Some(Along::Row) {
+            let across = p.get(side(Chiral::Wos)) == 2 || reach::contiguous(tensor, vew) == Some(Along::Row);
+            if glw == vew && across {
                 p.set(side(Chiral::Glw), 0);
             }
         }

@@ -2,11 +2,12 @@
 
 use super::grid::load_tile;
 use super::keys::{Chiral, Key};
-use super::reach::{self, materialised};
+use super::reach;
 use super::refusal::Refusal;
 use super::spec::*;
 use super::value::Plan;
 use crate::contraction::Tensor;
+use crate::view::materialised;
 use crate::view::{COL, ROW};
 
 /// What both factors share.
@@ -107,7 +108,7 @@ fn load_vectors(
     let along = match (width, key == side(Chiral::Glw)) {
         (1, _) => Along::Row,
         (_, false) => Along::Row,
-        (_, true) => reach::contiguous(from, source).unwrap_or(Along::Row),
+        (_, true) => reach::contiguous(from, width).unwrap_or(Along::Row),
     };
     if plan.get(side(Chiral::Acp)) == 1 {
         let acp = side(Chiral::Acp);
@@ -124,7 +125,7 @@ fn load_vectors(
     }
     let along_k = along == Along::K;
     let (axis, length) = if along_k { (COL, load_k) } else { (ROW, load_row) };
-    if source != Source::Packed && !reach::adjacent(from, axis) {
+    if !reach::adjacent(from, axis) {
         return Err(Refusal::NotContiguous { key, width, along_k });
     }
     if length % width != 0 {

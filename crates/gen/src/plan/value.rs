@@ -1,6 +1,7 @@
 //! [`Plan`] and [`Constraint`] as values: a number per hyperparameter, and numbers for some of them.
 
 use super::keys::{CHIRALS, COMMONS, Chiral, Common, Key};
+use crate::lower::ConvForm;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -70,6 +71,13 @@ impl Plan {
     /// Keys in which two plans differ as written, in printing order.
     pub fn difference(&self, other: &Plan) -> Vec<Key> {
         Key::all().filter(|k| self.get(*k) != other.get(*k)).collect()
+    }
+    /// How a convolution is lowered for this plan (`BIM`).
+    pub const fn conv_form(&self) -> ConvForm {
+        match self.common(Common::Bim) {
+            0 => ConvForm::PerSample,
+            _ => ConvForm::Merged,
+        }
     }
     /// Elements per read from shared memory: `FRW`, or `VEW` where that is 0.
     pub(super) fn fragment_width(&self, side: fn(Chiral) -> Key) -> u32 {
