@@ -1,6 +1,6 @@
 //! The device trait: describe, compile, allocate, copy, launch, time.
 
-use crate::{Buffer, Compiled, DeviceError};
+use crate::{Buffer, Compiled, DeviceError, Native};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
@@ -198,6 +198,11 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// As [`Device::launch`] and [`Device::sync`]; [`DeviceError::NotTimed`] on the emulator.
     fn time(&self, launches: &[Launch], timing: &Timing) -> Result<Vec<f64>, DeviceError>;
+
+    /// The native queue and memory, for a vendor's library that is to run beside; `None` on the emulator.
+    fn native(&self) -> Option<&dyn Native> {
+        None
+    }
 }
 
 /// Checks that launches belong to this device and match their kernels' arguments and the grid limits.

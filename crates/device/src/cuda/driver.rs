@@ -73,6 +73,9 @@ impl Drop for Cuda {
 }
 
 impl Driver for Cuda {
+    fn native(&self) -> (Handle, Handle) {
+        (Handle(self.context), Handle(self.stream))
+    }
     fn bind(&self) -> Result<(), Failure> {
         // SAFETY: the context is retained as long as `self` lives.
         unsafe { call!(cuCtxSetCurrent(self.context as sys::CUcontext)) }

@@ -43,6 +43,8 @@ pub(crate) struct Loaded {
 /// One device through one driver, with one stream. Every method may be called from any thread once [`Driver::bind`] was
 /// called on it.
 pub(crate) trait Driver: Send + Sync + 'static {
+    /// Context and stream.
+    fn native(&self) -> (Handle, Handle);
     /// Makes the device current for the calling thread.
     fn bind(&self) -> Result<(), Failure>;
     /// Allocates device memory and gives its address.

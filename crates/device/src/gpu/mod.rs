@@ -1,12 +1,13 @@
 //! A GPU device over a [`Driver`]: what CUDA and HIP share. One stream, a watchdog on every wait, events for timing.
 
 mod driver;
+mod native;
 
 pub(crate) use driver::{Driver, Failure, Handle, Loaded, Reach};
 
 use crate::compile::{self, Job};
 use crate::device::check_launches;
-use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Options, Resources, Timing};
+use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Native, Options, Resources, Timing};
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -357,6 +358,10 @@ impl<D: Driver> Device for GpuDevice<D> {
             }
         }
         Ok(times)
+    }
+
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
     }
 }
 

@@ -5,7 +5,7 @@ use super::program::{self, Built, Context};
 use super::query::Vendor;
 use crate::compile::{self, Job, Refusal};
 use crate::device::check_launches;
-use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Options, Timing};
+use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Native, Options, Timing};
 use opencl3::error_codes::{CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_HOST_MEMORY, CL_OUT_OF_RESOURCES};
 use opencl3::{command_queue as cl_queue, event as cl_event, kernel as cl_kernel, memory as cl_memory};
 use std::ffi::c_void;
@@ -19,23 +19,23 @@ const QUEUE: usize = 512;
 
 /// The queue's state; its lock keeps sequences of calls together, a kernel's arguments above all.
 #[derive(Default)]
-struct Queue {
+pub(super) struct Queue {
     /// Event of the last command.
-    last: Option<Arc<Handle>>,
+    pub(super) last: Option<Arc<Handle>>,
     /// Commands since the last wait.
     pending: usize,
     /// Name of the last kernel started.
-    entry: String,
+    pub(super) entry: String,
     flush: Option<Buffer>,
 }
 
 pub(crate) struct ClDevice {
-    info: DeviceInfo,
+    pub(super) info: DeviceInfo,
     id: Arc<str>,
     options: Options,
     compiler_options: Vec<String>,
-    context: Arc<Context>,
-    commands: ManuallyDrop<Handle>,
+    pub(super) context: Arc<Context>,
+    pub(super) commands: ManuallyDrop<Handle>,
     queue: Mutex<Queue>,
     dead: OnceLock<String>,
     slice_alignment: u64,
@@ -50,8 +50,8 @@ impl Drop for ClDevice {
     }
 }
 
-struct Memory {
-    handle: Handle,
+pub(super) struct Memory {
+    pub(super) handle: Handle,
     bytes: usize,
 }
 
@@ -82,18 +82,18 @@ impl ClDevice {
         }
     }
 
-    fn queue(&self) -> Result<MutexGuard<'_, Queue>, DeviceError> {
+    pub(super) fn queue(&self) -> Result<MutexGuard<'_, Queue>, DeviceError> {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         self.alive()?;
         Ok(queue)
     }
 
-    fn failed(&self, failure: Failure) -> DeviceError {
+    pub(super) fn failed(&self, failure: Failure) -> DeviceError {
         api(&self.info.id, failure)
     }
 
     /// Waits for the last command, at most until the deadline.
-    fn wait(&self, queue: &mut Queue) -> Result<(), DeviceError> {
+    pub(super) fn wait(&self, queue: &mut Queue) -> Result<(), DeviceError> {
         let Some(last) = queue.last.take() else { return Ok(()) };
         check("clFlush", cl_queue::flush(self.commands.get())).map_err(|f| self.failed(f))?;
         let start = Instant::now();
@@ -149,7 +149,7 @@ impl ClDevice {
         Ok(Buffer::new(self.id.clone(), Arc::new(memory), alignment, bytes))
     }
 
-    fn fill_queue(&self, queue: &mut Queue, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {
+    pub(super) fn fill_queue(&self, queue: &mut Queue, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {
         let memory = self.memory(buffer)?;
         let (offset, bytes) = (buffer.offset() as usize, buffer.bytes() as usize);
         if bytes == 0 {
@@ -412,16 +412,7 @@ impl Device for ClDevice {
     fn time(&self, launches: &[Launch], timing: &Timing) -> Result<Vec<f64>, DeviceError> {
         check_launches(&self.info, launches)?;
         let mut queue = self.queue()?;
-        let flush = match (timing.flush_l2, &queue.flush) {
-            (false, _) => None,
-            (true, Some(buffer)) => Some(buffer.clone()),
-            (true, None) => {
-                let most = (256u64 << 20).min(self.info.max_buffer_bytes / 4);
-                let buffer = self.allocate((2 * self.info.target.l2_bytes).clamp(16 << 20, most.max(16 << 20)))?;
-                queue.flush = Some(buffer.clone());
-                Some(buffer)
-            }
-        };
+        let flush = self.flush_buffer(&mut queue, timing)?;
         let mut times = Vec::with_capacity(timing.repeats as usize);
         for _ in 0..timing.repeats {
             if let Some(buffer) = &flush {
@@ -445,11 +436,28 @@ impl Device for ClDevice {
         }
         Ok(times)
     }
+
+    fn native(&self) -> Option<&dyn Native> {
+        Some(self)
+    }
 }
 
 impl ClDevice {
+    /// The buffer whose filling empties the last-level cache, if that is wanted.
+    pub(super) fn flush_buffer(&self, queue: &mut Queue, timing: &Timing) -> Result<Option<Buffer>, DeviceError> {
+        Ok(match (timing.flush_l2, &queue.flush) {
+            (false, _) => None,
+            (true, Some(buffer)) => Some(buffer.clone()),
+            (true, None) => {
+                let most = (256u64 << 20).min(self.info.max_buffer_bytes / 4);
+                let buffer = self.allocate((2 * self.info.target.l2_bytes).clamp(16 << 20, most.max(16 << 20)))?;
+                queue.flush = Some(buffer.clone());
+                Some(buffer)
+            }
+        })
+    }
     /// A time stamp of an event, in nanoseconds.
-    fn stamp(&self, event: &Handle, which: u32) -> Result<u64, DeviceError> {
+    pub(super) fn stamp(&self, event: &Handle, which: u32) -> Result<u64, DeviceError> {
         let time = cl_event::get_event_profiling_info(event.get(), which);
         Ok(check("clGetEventProfilingInfo", time).map_err(|f| self.failed(f))?.into())
     }

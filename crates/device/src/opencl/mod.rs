@@ -2,6 +2,7 @@
 
 mod device;
 mod handle;
+mod native;
 mod program;
 mod query;
 

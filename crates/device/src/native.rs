@@ -1,0 +1,44 @@
+//! A device's own queue and memory, handed out so that a vendor's library can work there beside generated kernels.
+
+use crate::{Buffer, DeviceError, Timing};
+
+/// Handles of the device's native API, as addresses. They stay valid as long as the device lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NativeHandles {
+    /// CUDA.
+    Cuda {
+        /// `CUcontext`: the device's primary context, the one the run-time libraries use.
+        context: usize,
+        /// `CUstream` on which all work of the device runs.
+        stream: usize,
+    },
+    /// OpenCL.
+    OpenCl {
+        /// `cl_context`.
+        context: usize,
+        /// `cl_device_id`.
+        device: usize,
+        /// `cl_command_queue` on which all work of the device runs, in order, with profiling.
+        queue: usize,
+    },
+}
+
+/// What a device offers to libraries that speak its native API.
+pub trait Native {
+    /// The handles.
+    fn handles(&self) -> NativeHandles;
+
+    /// Where a buffer lies: the device address of its first byte (CUDA, HIP), or its memory object (OpenCL), within which
+    /// the buffer starts at [`Buffer::offset`].
+    ///
+    /// # Errors
+    /// [`DeviceError::BadBuffer`] for a foreign buffer.
+    fn memory(&self, buffer: &Buffer) -> Result<usize, DeviceError>;
+
+    /// As [`crate::Device::time`], for work that `enqueue` puts on the native queue. `enqueue` runs once per repeat with the
+    /// device current on its thread; it must not wait for the queue and must not call the device.
+    ///
+    /// # Errors
+    /// As [`crate::Device::time`]; [`DeviceError::Api`] with the text that `enqueue` fails with.
+    fn time(&self, enqueue: &mut dyn FnMut() -> Result<(), String>, timing: &Timing) -> Result<Vec<f64>, DeviceError>;
+}
