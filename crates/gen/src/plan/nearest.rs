@@ -1,0 +1,56 @@
+//! The nearest plan that is not refused, for messages: the one that changes the fewest keys.
+
+use super::keys::Key;
+use super::neighbours::Graph;
+use super::refusal::Refusal;
+use super::value::Plan;
+use std::collections::{HashSet, VecDeque};
+
+impl Graph<'_> {
+    /// The plan nearest to `plan` that `check` accepts, by number of keys changed and then by distance of their values.
+    /// Looks at keys that refusals name, at most `budget` plans. Pinned keys stay as they are; `None` where nothing was
+    /// found.
+    pub fn nearest(&self, plan: &Plan, budget: usize, check: impl Fn(&Plan) -> Result<(), Refusal>) -> Option<Plan> {
+        let mut queue = VecDeque::from([*plan]);
+        let mut seen = HashSet::from([written(plan)]);
+        let mut looked = 0;
+        while let Some(here) = queue.pop_front() {
+            looked += 1;
+            if looked > budget {
+                return None;
+            }
+            let refusal = match check(&here) {
+                Ok(()) => return Some(here),
+                Err(refusal) => refusal,
+            };
+            for key in refusal.keys() {
+                if self.constraint.pins(key) {
+                    continue;
+                }
+                for value in self.by_distance(key, here.get(key)) {
+                    let next = here.with(key, value);
+                    if seen.insert(written(&next)) {
+                        queue.push_back(next);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// Values of a key from the nearest to the farthest, its default among them.
+    fn by_distance(&self, key: Key, from: u32) -> Vec<u32> {
+        let mut values = self.values(key);
+        values.push(key.info().default);
+        values.retain(|v| *v != from);
+        let log = |v: u32| f64::from(v + 1).ln();
+        values.sort_by(|x, y| (log(*x) - log(from)).abs().total_cmp(&(log(*y) - log(from)).abs()));
+        values.dedup();
+        values
+    }
+}
+
+/// A plan as written: equality of plans looks through keys without effect, a search for legality must not.
+fn written(plan: &Plan) -> Vec<u32> {
+    Key::all().map(|k| plan.get(k)).collect()
+}
