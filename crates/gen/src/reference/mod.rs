@@ -1,1 +1,311 @@
-//! Reference.
+//! The reference: straight loops in f64 over the problem's definition, independent of views, and the judgement of a result.
+//!
+//! ```text
+//! let data = TestData::new(&problem, seed, alpha, beta)?;   // what to put into the device's buffers
+//! let reference = Reference::new(&data, Samples::default()); // once per problem
+//! // run: data.a.bytes, data.b.bytes, data.c.bytes, launched with the offsets data.a.start, ...
+//! let verdict = reference.check(&c_bytes_after);            // once per candidate
+//! data.check_untouched(Operand::C, &c_bytes_after)?;        // guards
+//! ```
+
+mod data;
+mod element;
+mod oracle;
+
+pub use data::{Buffer, Damage, GUARD_BYTES, TestData, check_workspace, poisoned_workspace};
+
+use crate::problem::Problem;
+use element::{count_nan, hash, value};
+use oracle::Oracle;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use tilewright_ir::Scalar;
+
+/// Which result elements are recomputed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Samples {
+    /// All of them.
+    All,
+    /// All, if that takes at most this many multiply-adds; else rows and columns spread evenly over the result (a random one in
+    /// each of equal ranges, first and last always), all crossings of which are recomputed. A wrong tile is found when the
+    /// ranges are no longer than it.
+    Budget(u64),
+}
+
+impl Default for Samples {
+    /// About a tenth of a second of work.
+    fn default() -> Samples {
+        Samples::Budget(1 << 27)
+    }
+}
+
+/// How far a result may be from the reference: `accumulate * scale + round * |expected| + floor`, where
+/// `scale = |alpha| * sum |a| |b| + |beta| |c| + |bias|` of the element.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tolerance {
+    /// Rounding of the sum, relative to the scale.
+    pub accumulate: f64,
+    /// Rounding of the result to its own type, relative to the expected value.
+    pub round: f64,
+    /// Least magnitude that rounding keeps relative accuracy for (subnormals may be flushed).
+    pub floor: f64,
+}
+
+impl Tolerance {
+    /// The bound for data of random sign, as [`TestData`] makes it.
+    ///
+    /// With unit roundoff u of the accumulator (2^-24 for f32 and the 16-bit types, 2^-53 for f64) it is
+    /// `u * (32 + sqrt(k) / 8)` of the scale. Where: partial sums of k terms of random sign grow like sqrt(k), the scale like
+    /// k, so the rounding errors of any order of summation come to about u of the scale whatever k is; 32 covers the tail over 10^9
+    /// elements, alpha, beta and bias. The second term admits units that truncate instead of rounding, whose errors add up.
+    /// Leaving out one of k terms changes an average element by 1/k of its scale, far more than this up to k of about
+    /// 10^5. Data of one sign rounds worse, with sqrt(k) u, and would need a wider bound.
+    pub fn of(problem: &Problem) -> Tolerance {
+        let k = match problem {
+            Problem::Gemm(gemm) => gemm.k as f64,
+            Problem::Conv(conv) => conv.c_per_group() as f64 * conv.filter.iter().product::<u64>() as f64,
+        };
+        let out = problem.out_dtype();
+        let unit = if out.accumulator() == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
+        let (digits, smallest) = match out {
+            Scalar::F16 => (11, -24),
+            Scalar::BF16 => (8, -126),
+            Scalar::F64 => (53, -1022),
+            _ => (24, -126),
+        };
+        Tolerance { accumulate: unit * (32.0 + k.sqrt() / 8.0), round: 2f64.powi(-digits) * 1.001, floor: 2f64.powi(smallest) }
+    }
+}
+
+/// Expected values of result elements.
+#[derive(Clone, Debug)]
+pub struct Reference {
+    buffer: Buffer,
+    entries: Vec<Entry>,
+    tolerance: Tolerance,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    index: [u64; 3],
+    at: u64,
+    expected: f64,
+    scale: f64,
+}
+
+/// How a result compares with the reference.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// Elements compared.
+    pub checked: u64,
+    /// Elements of these outside of the tolerance, NaN included.
+    pub wrong: u64,
+    /// Elements of the whole result, compared or not, that are NaN.
+    pub not_a_number: u64,
+    /// Greatest error relative to the element's scale; infinite if an element compared is NaN or infinite.
+    pub max_error: f64,
+    /// The element that used most of its tolerance, or exceeded it most.
+    pub worst: Option<Mismatch>,
+}
+
+/// A result element beside its reference.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Mismatch {
+    /// (g, row, column): batch, m, n of a GEMM; (sample * groups + group, output pixel, channel of the group) of a convolution.
+    pub index: [u64; 3],
+    /// Reference.
+    pub expected: f64,
+    /// Result.
+    pub actual: f64,
+    /// Difference allowed.
+    pub allowed: f64,
+}
+
+impl Verdict {
+    /// True if every element compared is within its tolerance and no element anywhere is NaN.
+    pub fn passed(&self) -> bool {
+        self.checked > 0 && self.wrong == 0 && self.not_a_number == 0
+    }
+}
+
+impl std::fmt::Display for Verdict {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} elements checked, max error {:.3e}", self.checked, self.max_error)?;
+        if self.wrong > 0 {
+            write!(f, ", {} wrong", self.wrong)?;
+        }
+        if self.not_a_number > 0 {
+            write!(f, ", {} NaN (never written, or a NaN from unused memory)", self.not_a_number)?;
+        }
+        match &self.worst {
+            Some(w) if !self.passed() => {
+                let [g, row, column] = w.index;
+                write!(f, "; worst at (g {g}, row {row}, column {column}): {} instead of {}", w.actual, w.expected)?;
+                write!(f, ", allowed difference {:.3e}", w.allowed)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Reference {
+    /// Computes the expected values of the sampled elements, on all cores.
+    pub fn new(data: &TestData, samples: Samples) -> Reference {
+        let oracle = Oracle::new(data);
+        let picks = picks(oracle.extent, samples);
+        let entries = picks[0].par_iter().flat_map_iter(|&g| crossings(data, &oracle, g, &picks[1], &picks[2])).collect();
+        Reference { buffer: data.c.clone(), entries, tolerance: Tolerance::of(&data.problem) }
+    }
+    /// Elements that are compared.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+    /// True if nothing is compared; does not happen for valid problems.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+    /// Judges C's buffer after a run, guards included in the bytes. A buffer that is too short counts as NaN.
+    pub fn check(&self, after: &[u8]) -> Verdict {
+        let judge = |entry: &Entry| {
+            let actual = value(self.buffer.scalar, after, entry.at);
+            let t = &self.tolerance;
+            let allowed = t.accumulate * entry.scale + t.round * entry.expected.abs() + t.floor;
+            let difference = (actual - entry.expected).abs();
+            let difference = if difference.is_nan() { f64::INFINITY } else { difference };
+            let error = if difference == 0.0 { 0.0 } else { difference / entry.scale.max(t.floor) };
+            let mismatch = Mismatch { index: entry.index, expected: entry.expected, actual, allowed };
+            (u64::from(difference > allowed), error, difference / allowed, Some(mismatch))
+        };
+        let (wrong, max_error, _, worst) = self.entries.par_iter().with_min_len(1 << 12).map(judge).reduce(
+            || (0, 0.0, -1.0, None),
+            |x, y| {
+                let worst = if y.2 > x.2 { (y.2, y.3) } else { (x.2, x.3) };
+                (x.0 + y.0, f64::max(x.1, y.1), worst.0, worst.1)
+            },
+        );
+        let scalar = self.buffer.scalar;
+        let pieces = self.buffer.pieces(after).par_bridge();
+        let not_a_number = pieces.map(|piece| piece.par_chunks(1 << 16).map(|part| count_nan(scalar, part)).sum::<u64>()).sum();
+        Verdict { checked: self.entries.len() as u64, wrong, not_a_number, max_error, worst }
+    }
+}
+
+/// One random index in each of `count` equal ranges of `0..extent`, the first and the last index always among them.
+fn spread(extent: u64, count: u64, seed: u64) -> Vec<u64> {
+    let count = count.clamp(1, extent);
+    if count == extent {
+        return (0..extent).collect();
+    }
+    let edge = |i: u64| (u128::from(extent) * u128::from(i) / u128::from(count)) as u64;
+    (0..count)
+        .map(|i| match i {
+            0 => 0,
+            i if i == count - 1 => extent - 1,
+            i => edge(i) + hash(seed, i) % (edge(i + 1) - edge(i)),
+        })
+        .collect()
+}
+
+/// Indices along g, rows and columns to recompute.
+fn picks([g, rows, columns, k]: [u64; 4], samples: Samples) -> [Vec<u64>; 3] {
+    let counts = match samples {
+        Samples::All => [g, rows, columns],
+        Samples::Budget(budget) => {
+            let all = [g, rows, columns, k].iter().try_fold(1u64, |p, &e| p.checked_mul(e));
+            if all.is_some_and(|all| all <= budget) {
+                [g, rows, columns]
+            } else {
+                let elements = (budget / k).max(16);
+                // A few thousand elements per batch entry, then more entries.
+                let gs = (elements / 4096).clamp(g.min(2), 64).min(g);
+                let per = (elements / gs).max(4);
+                let r = per.isqrt().max(2).min(rows);
+                let c = (per / r).max(2).min(columns);
+                [gs, (per / c).max(2).min(rows), c]
+            }
+        }
+    };
+    [spread(g, counts[0], 1), spread(rows, counts[1], 2), spread(columns, counts[2], 3)]
+}
+
+/// Expected values at all crossings of some rows and columns of one batch entry.
+fn crossings(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[u64]) -> Vec<Entry> {
+    let k = oracle.extent[3];
+    // Columns' factors are kept for all rows: bound their memory.
+    let block = (1 << 22) / columns.len().max(1) as u64;
+    let block = block.clamp(1024, 1 << 16).min(k) as usize;
+    let exact = data.c.scalar != Scalar::F64;
+    let mut sums = vec![Sum::default(); rows.len() * columns.len()];
+    let mut first = 0;
+    while first < k {
+        let depth = block.min((k - first) as usize);
+        let mut right = vec![0.0; depth * columns.len()];
+        right.par_chunks_mut(depth).zip(columns).for_each(|(out, &column)| oracle.right(g, column, first, out));
+        sums.par_chunks_mut(columns.len()).zip(rows).for_each(|(sums, &row)| {
+            let mut left = vec![0.0; depth];
+            oracle.left(g, row, first, &mut left);
+            for (sum, right) in sums.iter_mut().zip(right.chunks_exact(depth)) {
+                if exact { sum.add(&left, right) } else { sum.add_compensated(&left, right) }
+            }
+        });
+        first += depth as u64;
+    }
+    let crossing = |(i, sum): (usize, Sum)| {
+        let (row, column) = (rows[i / columns.len()], columns[i % columns.len()]);
+        let at = oracle.result_at(g, row, column);
+        // beta = 0 never reads C, whatever C holds.
+        let old = if data.beta == 0.0 { 0.0 } else { data.beta * value(data.c.scalar, &data.c.bytes, at) };
+        let bias = oracle.bias(g, column);
+        Entry {
+            index: [g, row, column],
+            at,
+            expected: data.alpha * (sum.value + sum.lost) + old + bias,
+            scale: data.alpha.abs() * sum.magnitude + old.abs() + bias.abs(),
+        }
+    };
+    sums.into_iter().enumerate().map(crossing).collect()
+}
+
+/// A sum of products and of their magnitudes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sum {
+    value: f64,
+    /// What rounding took from `value` (compensated sums only).
+    lost: f64,
+    magnitude: f64,
+}
+
+impl Sum {
+    /// Four partial sums, so that the processor need not wait for each addition.
+    fn add(&mut self, left: &[f64], right: &[f64]) {
+        let mut lanes = [(0.0, 0.0); 4];
+        let (whole, tail) = left.split_at(left.len() & !3);
+        for (x, y) in whole.chunks_exact(4).zip(right.chunks_exact(4)) {
+            for (lane, (x, y)) in lanes.iter_mut().zip(x.iter().zip(y)) {
+                let product: f64 = x * y;
+                *lane = (lane.0 + product, lane.1 + product.abs());
+            }
+        }
+        for (x, y) in tail.iter().zip(&right[whole.len()..]) {
+            lanes[0] = (lanes[0].0 + x * y, lanes[0].1 + (x * y).abs());
+        }
+        for lane in lanes {
+            self.value += lane.0;
+            self.magnitude += lane.1;
+        }
+    }
+    /// Neumaier's compensated summation, for results that are f64 themselves.
+    fn add_compensated(&mut self, left: &[f64], right: &[f64]) {
+        for (x, y) in left.iter().zip(right) {
+            let product = x * y;
+            let sum = self.value + product;
+            self.lost +=
+                if self.value.abs() >= product.abs() { (self.value - sum) + product } else { (product - sum) + self.value };
+            self.value = sum;
+            self.magnitude += product.abs();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,325 @@
+//! Test data: seeded inputs, poisoned outputs, and memory around and between tensors that must come back untouched.
+
+use super::element::{Element, allocate, hash, put, with_element};
+use crate::contraction::Operand;
+use crate::lower::BUFFER_ALIGN;
+use crate::problem::{Gemm, Problem, ProblemError};
+use rayon::prelude::*;
+use tilewright_ir::Scalar;
+
+/// Bytes in front of and behind every tensor that no kernel may write; a multiple of the alignment plans count on.
+pub const GUARD_BYTES: u64 = BUFFER_ALIGN as u64;
+
+/// The content of a device buffer before a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buffer {
+    /// Element type.
+    pub scalar: Scalar,
+    /// All bytes, guards included, little-endian.
+    pub bytes: Vec<u8>,
+    /// Position of the tensor's element 0 in the buffer, in elements: the offset to launch with.
+    pub start: u64,
+    /// Contiguous pieces the tensor's elements lie in.
+    lines: Lines,
+}
+
+/// Equal contiguous pieces at two regular distances; positions in elements from the tensor's element 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Lines {
+    line: u64,
+    lines: u64,
+    ld: u64,
+    batch: u64,
+    batch_stride: u64,
+}
+
+impl Lines {
+    fn dense(len: u64) -> Lines {
+        Lines { line: len, lines: 1, ld: len, batch: 1, batch_stride: 0 }
+    }
+    fn matrix(gemm: &Gemm, index: usize) -> Lines {
+        let (line, lines) = gemm.lines(index);
+        let x = gemm.matrices()[index];
+        let batch = if x.batch_stride == 0 { 1 } else { gemm.batch };
+        Lines { line, lines, ld: x.ld, batch, batch_stride: x.batch_stride }
+    }
+    fn span(&self) -> u64 {
+        (self.batch - 1) * self.batch_stride + (self.lines - 1) * self.ld + self.line
+    }
+    /// Start of every piece.
+    fn starts(self) -> impl Iterator<Item = u64> {
+        (0..self.batch).flat_map(move |b| (0..self.lines).map(move |l| b * self.batch_stride + l * self.ld))
+    }
+}
+
+/// What the buffers of one problem hold before a run, and the factors to run with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TestData {
+    /// The problem.
+    pub problem: Problem,
+    /// Factor of the product, exact in the accumulator's type.
+    pub alpha: f64,
+    /// Factor of the old result, exact in the accumulator's type.
+    pub beta: f64,
+    /// Left factor; a convolution's input.
+    pub a: Buffer,
+    /// Right factor; a convolution's filter.
+    pub b: Buffer,
+    /// Result: NaN everywhere if beta is 0, random otherwise.
+    pub c: Buffer,
+    /// Bias vector, starting at element 0 of its buffer.
+    pub bias: Option<Buffer>,
+}
+
+/// A byte that a kernel had no right to change.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{what}: byte {byte} of the buffer ({element} elements from the tensor's first) was overwritten: {before:#04x} became {after:#04x}"
+)]
+pub struct Damage {
+    /// Which buffer.
+    pub what: String,
+    /// Position in bytes.
+    pub byte: u64,
+    /// The same in elements, counted from the tensor's element 0.
+    pub element: i64,
+    /// Value before the run.
+    pub before: u8,
+    /// Value after it.
+    pub after: u8,
+}
+
+impl TestData {
+    /// Buffers for a problem. The seed decides every input value: uniform in [-1, 1), exact in the element type. `alpha` and
+    /// `beta` are rounded to the accumulator's type.
+    ///
+    /// # Errors
+    /// [`ProblemError`] of [`Problem::validate`], or if the buffers do not fit this machine's memory.
+    pub fn new(problem: &Problem, seed: u64, alpha: f64, beta: f64) -> Result<TestData, ProblemError> {
+        problem.validate()?;
+        let accumulator = problem.out_dtype().accumulator();
+        let rounded = |x: f64| if accumulator == Scalar::F32 { f64::from(x as f32) } else { x };
+        let (alpha, beta) = (rounded(alpha), rounded(beta));
+        let fill = |tag: u64| Fill::Random(hash(seed, tag));
+        let result = if beta == 0.0 { Fill::Poison } else { fill(2) };
+        let dtype = problem.dtype();
+        Ok(match problem {
+            Problem::Gemm(gemm) => {
+                let matrix = |index: usize, fill: Fill| {
+                    let offset = gemm.matrices()[index].offset;
+                    Buffer::new(["A", "B", "C"][index], gemm.scalar(index), true, offset, Lines::matrix(gemm, index), fill)
+                };
+                let (a, b, c) = (matrix(0, fill(0))?, matrix(1, fill(1))?, matrix(2, result)?);
+                TestData { problem: problem.clone(), alpha, beta, a, b, c, bias: None }
+            }
+            Problem::Conv(conv) => {
+                let tensor = |name, len, fill| Buffer::new(name, dtype, true, 0, Lines::dense(len), fill);
+                let a = tensor("input", conv.input_len(), fill(0))?;
+                let b = tensor("filter", conv.filter_len(), fill(1))?;
+                let c = tensor("output", conv.output_len(), result)?;
+                let bias =
+                    if conv.bias { Some(Buffer::new("bias", dtype, false, 0, Lines::dense(conv.k), fill(3))?) } else { None };
+                TestData { problem: problem.clone(), alpha, beta, a, b, c, bias }
+            }
+        })
+    }
+    /// The buffer of an operand.
+    pub fn buffer(&self, operand: Operand) -> &Buffer {
+        match operand {
+            Operand::A => &self.a,
+            Operand::B => &self.b,
+            Operand::C => &self.c,
+        }
+    }
+    /// Checks that an operand's buffer is as a kernel must leave it: A and B unchanged, C unchanged outside of its elements.
+    ///
+    /// # Errors
+    /// [`Damage`] names the first byte that changed.
+    pub fn check_untouched(&self, operand: Operand, after: &[u8]) -> Result<(), Damage> {
+        let buffer = self.buffer(operand);
+        match operand {
+            Operand::A => buffer.check_equal("A", &buffer.bytes, after),
+            Operand::B => buffer.check_equal("B", &buffer.bytes, after),
+            Operand::C => buffer.check_guards("C", after),
+        }
+    }
+    /// Checks that the bias vector's buffer is unchanged; trivially true without one.
+    ///
+    /// # Errors
+    /// [`Damage`] names the first byte that changed.
+    pub fn check_bias_untouched(&self, after: &[u8]) -> Result<(), Damage> {
+        self.bias.as_ref().map_or(Ok(()), |buffer| buffer.check_equal("bias", &buffer.bytes, after))
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Fill {
+    Random(u64),
+    Poison,
+}
+
+impl Buffer {
+    fn new(what: &str, scalar: Scalar, front: bool, offset: u64, lines: Lines, fill: Fill) -> Result<Buffer, ProblemError> {
+        let size = u64::from(scalar.bytes());
+        let front = if front { GUARD_BYTES / size } else { 0 };
+        let start = front.saturating_add(offset);
+        let len = start.saturating_add(lines.span()).saturating_add(GUARD_BYTES / size).saturating_mul(size);
+        let mut bytes = allocate(what, len)?;
+        bytes.resize(len as usize, 0);
+        with_element!(scalar, E => write::<E>(&mut bytes, start, lines, fill), {});
+        Ok(Buffer { scalar, bytes, start, lines })
+    }
+    /// The bytes of the tensor's contiguous pieces within a buffer of this shape, after a run.
+    pub(super) fn pieces<'a>(&self, bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let (start, line, size) = (self.start, self.lines.line, u64::from(self.scalar.bytes()));
+        self.lines.starts().map(move |at| {
+            let from = ((start + at) * size) as usize;
+            bytes.get(from..from + (line * size) as usize).unwrap_or(&[])
+        })
+    }
+    fn check_guards(&self, what: &str, after: &[u8]) -> Result<(), Damage> {
+        let mut expected = self.bytes.clone();
+        let size = u64::from(self.scalar.bytes());
+        for at in self.lines.starts() {
+            let from = ((self.start + at) * size) as usize;
+            let to = from + (self.lines.line * size) as usize;
+            if let (Some(target), Some(source)) = (expected.get_mut(from..to), after.get(from..to)) {
+                target.copy_from_slice(source);
+            }
+        }
+        self.check_equal(what, &expected, after)
+    }
+    fn check_equal(&self, what: &str, expected: &[u8], after: &[u8]) -> Result<(), Damage> {
+        if expected == after {
+            return Ok(());
+        }
+        let first = expected.iter().zip(after).position(|(a, b)| a != b);
+        let byte = first.unwrap_or(expected.len().min(after.len()));
+        Err(Damage {
+            what: what.to_string(),
+            byte: byte as u64,
+            element: byte as i64 / i64::from(self.scalar.bytes()) - self.start as i64,
+            before: expected.get(byte).copied().unwrap_or(0),
+            after: after.get(byte).copied().unwrap_or(0),
+        })
+    }
+}
+
+/// Fills a buffer: elements as asked, everything else with a NaN that differs from byte position to byte position.
+fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, fill: Fill) {
+    // Guards are NaNs whose low byte counts, so that a copy of one guard over another shows.
+    let guard = |position: u64| (E::poison() & !0x3f) | (position & 0x3f);
+    bytes.par_chunks_mut(E::BYTES << 14).enumerate().for_each(|(chunk, part)| {
+        for (i, element) in part.chunks_exact_mut(E::BYTES).enumerate() {
+            put::<E>(element, guard(((chunk << 14) + i) as u64));
+        }
+    });
+    for b in 0..lines.batch {
+        let first = start + b * lines.batch_stride;
+        let from = first as usize * E::BYTES;
+        let to = from + ((lines.lines - 1) * lines.ld + lines.line) as usize * E::BYTES;
+        let Some(matrix) = bytes.get_mut(from..to) else { continue };
+        let one_line = |l: usize, part: &mut [u8]| {
+            for (i, element) in part.chunks_exact_mut(E::BYTES).take(lines.line as usize).enumerate() {
+                let position = first + l as u64 * lines.ld + i as u64 - start;
+                put::<E>(
+                    element,
+                    match fill {
+                        Fill::Random(seed) => E::random(hash(seed, position)),
+                        Fill::Poison => E::poison(),
+                    },
+                );
+            }
+        };
+        let ld = lines.ld as usize * E::BYTES;
+        matrix
+            .par_chunks_mut(ld)
+            .with_min_len((1 << 14) / lines.line.max(1) as usize + 1)
+            .enumerate()
+            .for_each(|(l, part)| one_line(l, part));
+    }
+}
+
+/// `bytes` of workspace before a run, all NaN in every floating-point type, and a guard behind it.
+pub fn poisoned_workspace(bytes: u64) -> Vec<u8> {
+    let guard = (0..GUARD_BYTES).map(|i| (hash(7, i) & 0xff) as u8);
+    std::iter::repeat_n(0xff, bytes as usize).chain(guard).collect()
+}
+
+/// Checks the guard behind a workspace of [`poisoned_workspace`].
+///
+/// # Errors
+/// [`Damage`] names the first byte that changed.
+pub fn check_workspace(bytes: u64, after: &[u8]) -> Result<(), Damage> {
+    for i in 0..GUARD_BYTES {
+        let before = (hash(7, i) & 0xff) as u8;
+        let found = after.get((bytes + i) as usize).copied();
+        if found != Some(before) {
+            let byte = bytes + i;
+            return Err(Damage { what: "workspace".to_string(), byte, element: byte as i64, before, after: found.unwrap_or(0) });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::element::value;
+    use super::*;
+
+    fn data(beta: f64) -> TestData {
+        let gemm = Gemm::new(Scalar::F16, 5, 4, 3).ldc(7).batch(2).stride_c(40).stride_a(0).offsets(1, 2, 3).build().unwrap();
+        TestData::new(&Problem::Gemm(gemm), 11, 0.5, beta).unwrap()
+    }
+
+    #[test]
+    fn buffers_hold_data_where_elements_are_and_nan_elsewhere() {
+        let data = data(0.3);
+        assert_eq!(data.beta, f64::from(0.3f32));
+        assert_eq!((data.a.start, data.b.start, data.c.start), (129, 130, 131));
+        let finite: Vec<u64> =
+            (0..data.c.bytes.len() as u64 / 2).filter(|&i| value(Scalar::F16, &data.c.bytes, i).is_finite()).collect();
+        let expected: Vec<u64> =
+            (0..2).flat_map(|b| (0..4).flat_map(move |l| (0..5).map(move |i| 131 + 40 * b + 7 * l + i))).collect();
+        assert_eq!(finite, expected);
+        assert_eq!(data, super::tests::data(0.3));
+    }
+
+    #[test]
+    fn outputs_are_poisoned_where_beta_is_zero() {
+        let data = data(0.0);
+        assert!((0..data.c.bytes.len() as u64 / 2).all(|i| value(Scalar::F16, &data.c.bytes, i).is_nan()));
+        assert!((0..15).all(|i| value(Scalar::F16, &data.a.bytes, 129 + i).is_finite()));
+    }
+
+    #[test]
+    fn damage_is_found() {
+        let data = data(0.0);
+        let inside = |element: u64| {
+            let mut bytes = data.c.bytes.clone();
+            bytes[((data.c.start + element) * 2) as usize] ^= 1;
+            data.check_untouched(Operand::C, &bytes)
+        };
+        assert_eq!(inside(0), Ok(()));
+        assert_eq!(inside(40 + 7 + 4), Ok(()));
+        assert_eq!(inside(5).unwrap_err().element, 5);
+        assert_eq!(inside(40 + 3 * 7 + 5).unwrap_err().element, 66);
+        let mut bytes = data.c.bytes.clone();
+        bytes[0] ^= 1;
+        assert_eq!(data.check_untouched(Operand::C, &bytes).unwrap_err().element, -131);
+        let mut bytes = data.a.bytes.clone();
+        bytes[260] ^= 1;
+        assert!(data.check_untouched(Operand::A, &bytes).unwrap_err().to_string().contains("A: byte 260"));
+        assert!(data.check_untouched(Operand::B, &data.b.bytes[2..]).is_err());
+    }
+
+    #[test]
+    fn workspace_guard() {
+        let mut space = poisoned_workspace(100);
+        space[99] = 0;
+        assert_eq!(check_workspace(100, &space), Ok(()));
+        space[100] ^= 1;
+        assert_eq!(check_workspace(100, &space).unwrap_err().byte, 100);
+        assert!(check_workspace(100, &space[..90]).is_err());
+    }
+}

@@ -1,0 +1,197 @@
+//! The reference against textbook loops, and what a verdict lets pass.
+
+use super::element::{Element, put};
+use super::*;
+use crate::problem::{Conv, Gemm, Layout, Order};
+
+/// A result computed in f32, term by term, written to C's buffer. `skip` leaves out one k.
+fn run_f32(data: &TestData, skip: Option<u64>) -> Vec<u8> {
+    let Problem::Gemm(gemm) = &data.problem else { panic!("a GEMM") };
+    let mut out = data.c.bytes.clone();
+    let oracle = Oracle::new(data);
+    let [g, m, n, k] = oracle.extent;
+    let (mut left, mut right) = (vec![0.0; k as usize], vec![0.0; k as usize]);
+    for g in 0..g {
+        for i in 0..m {
+            oracle.left(g, i, 0, &mut left);
+            for j in 0..n {
+                oracle.right(g, j, 0, &mut right);
+                let mut sum = 0f32;
+                for (index, (x, y)) in left.iter().zip(&right).enumerate() {
+                    if skip != Some(index as u64) {
+                        sum += *x as f32 * *y as f32;
+                    }
+                }
+                let at = oracle.result_at(g, i, j);
+                let old = value(gemm.out_dtype, &data.c.bytes, at) as f32;
+                let mut result = data.alpha as f32 * sum;
+                if data.beta != 0.0 {
+                    result += data.beta as f32 * old;
+                }
+                store(gemm.out_dtype, &mut out, at, result);
+            }
+        }
+    }
+    out
+}
+
+fn store(scalar: Scalar, bytes: &mut [u8], at: u64, result: f32) {
+    let size = scalar.bytes() as usize;
+    let element = &mut bytes[at as usize * size..][..size];
+    match scalar {
+        Scalar::F16 => put::<half::f16>(element, half::f16::from_f32(result).to_bits().into()),
+        Scalar::BF16 => put::<half::bf16>(element, half::bf16::from_f32(result).to_bits().into()),
+        Scalar::F64 => put::<f64>(element, f64::from(result).to_bits()),
+        _ => put::<f32>(element, result.to_bits().into()),
+    }
+}
+
+fn gemm(dtype: Scalar, m: u64, n: u64, k: u64) -> Problem {
+    Problem::Gemm(Gemm::new(dtype, m, n, k).trans(true, false).ldc(m + 3).offsets(1, 2, 3).build().unwrap())
+}
+
+#[test]
+fn right_results_pass_and_one_missing_term_does_not() {
+    for (dtype, k) in [(Scalar::F32, 1), (Scalar::F32, 300), (Scalar::F32, 4096), (Scalar::F16, 200), (Scalar::BF16, 64)] {
+        for (alpha, beta) in [(1.0, 0.0), (-0.7, 0.4)] {
+            let data = TestData::new(&gemm(dtype, 23, 17, k), 5, alpha, beta).unwrap();
+            let reference = Reference::new(&data, Samples::All);
+            let verdict = reference.check(&run_f32(&data, None));
+            assert!(verdict.passed() && verdict.checked == 23 * 17, "{dtype} {k}: {verdict}");
+            let verdict = reference.check(&run_f32(&data, Some(k / 2)));
+            assert!(!verdict.passed(), "{dtype} {k}: {verdict}");
+            assert!(verdict.to_string().contains("wrong"));
+        }
+    }
+}
+
+#[test]
+fn long_sums_stay_well_within_the_tolerance() {
+    let data = TestData::new(&gemm(Scalar::F32, 40, 40, 50_000), 5, 1.0, 0.0).unwrap();
+    let reference = Reference::new(&data, Samples::All);
+    let verdict = reference.check(&run_f32(&data, None));
+    assert!(verdict.passed());
+    // The constant of the tolerance is not exhausted either.
+    assert!(verdict.max_error < 0.5 * Tolerance::of(&data.problem).accumulate, "{verdict}");
+}
+
+#[test]
+fn nan_never_passes() {
+    let data = TestData::new(&gemm(Scalar::F32, 300, 300, 30), 5, 1.0, 0.0).unwrap();
+    let reference = Reference::new(&data, Samples::Budget(100_000));
+    assert!(reference.len() < 4000);
+    assert!(!reference.check(&data.c.bytes).passed());
+    let mut out = run_f32(&data, None);
+    assert!(reference.check(&out).passed());
+    // An element that was not sampled.
+    let sampled = |at: u64| reference.entries.iter().any(|e| e.at == at);
+    let at = (0..300).map(|i| data.c.start + 303 * 150 + i).find(|&at| !sampled(at)).unwrap();
+    store(Scalar::F32, &mut out, at, f32::NAN);
+    let verdict = reference.check(&out);
+    assert_eq!((verdict.not_a_number, verdict.wrong, verdict.passed()), (1, 0, false));
+    assert!(!reference.check(&out[..out.len() / 2]).passed());
+    assert!(!reference.check(&[]).passed());
+    store(Scalar::F32, &mut out, reference.entries[0].at, f32::INFINITY);
+    assert!(reference.check(&out).max_error.is_infinite());
+}
+
+#[test]
+fn samples_reach_every_part() {
+    for (extent, count) in [(1, 1), (10, 3), (1000, 16), (7, 7), (1 << 40, 5)] {
+        let picked = spread(extent, count, 9);
+        assert_eq!(picked.len() as u64, count);
+        assert!(picked.is_sorted_by(|a, b| a < b));
+        assert_eq!((picked[0], *picked.last().unwrap() == extent - 1), (0, true));
+    }
+    let [g, rows, columns] = picks([1, 8192, 8192, 8192], Samples::default());
+    assert!(g.len() == 1 && rows.len() >= 128 && columns.len() >= 128);
+    assert!(rows.windows(2).all(|w| w[1] - w[0] <= 128), "every macro tile is met");
+    let [g, rows, columns] = picks([1024, 3136, 64, 576], Samples::default());
+    assert!(g.len() > 30 && columns.len() == 64 && rows.len() > 30);
+    let [_, rows, columns] = picks([1, 64, 64, 1 << 40], Samples::default());
+    assert!(rows.len() >= 2 && columns.len() >= 2);
+}
+
+/// All loops of a two-dimensional convolution written out, through nothing but the documented layouts.
+#[test]
+fn convolution_is_the_textbook_one() {
+    for layout in [Layout::Nchw, Layout::Nhwc] {
+        let (n, c, k, groups, h, w, r, s) = (2, 6, 4, 2, 7, 5, 3, 2);
+        let conv = Conv::new(Scalar::F32, n, c, k, &[h, w], &[r, s])
+            .layout(layout)
+            .groups(groups)
+            .stride(&[2, 1])
+            .dilation(&[1, 2])
+            .pad(&[2, 0], &[1, 3])
+            .bias(true)
+            .build()
+            .unwrap();
+        let (ho, wo) = (conv.output()[0], conv.output()[1]);
+        assert_eq!((ho, wo), (4, 6));
+        let data = TestData::new(&Problem::Conv(conv), 3, 1.0, 0.0).unwrap();
+        let read = |buffer: &Buffer, i: u64| value(Scalar::F32, &buffer.bytes, buffer.start + i);
+        let place = |n: u64, c: u64, y: u64, x: u64, channels: u64, height: u64, width: u64| match layout {
+            Layout::Nchw => ((n * channels + c) * height + y) * width + x,
+            Layout::Nhwc => ((n * height + y) * width + x) * channels + c,
+        };
+        let mut out = data.c.bytes.clone();
+        for b in 0..n {
+            for o in 0..k {
+                for y in 0..ho {
+                    for x in 0..wo {
+                        let mut sum = read(data.bias.as_ref().unwrap(), o);
+                        for i in 0..c / groups {
+                            for dy in 0..r {
+                                for dx in 0..s {
+                                    let iy = (y * 2 + dy) as i64 - 2;
+                                    let ix = (x + 2 * dx) as i64;
+                                    if iy >= 0 && iy < h as i64 && ix < w as i64 {
+                                        let channel = o / (k / groups) * (c / groups) + i;
+                                        sum += read(&data.a, place(b, channel, iy as u64, ix as u64, c, h, w))
+                                            * read(&data.b, place(o, i, dy, dx, c / groups, r, s));
+                                    }
+                                }
+                            }
+                        }
+                        let at = data.c.start + place(b, o, y, x, k, ho, wo);
+                        store(Scalar::F32, &mut out, at, sum as f32);
+                    }
+                }
+            }
+        }
+        let verdict = Reference::new(&data, Samples::All).check(&out);
+        assert!(verdict.passed() && verdict.checked == n * k * ho * wo, "{verdict}");
+    }
+}
+
+#[test]
+fn products_are_the_textbook_ones() {
+    for bits in 0..16u32 {
+        let bit = |i: u32| bits >> i & 1 == 1;
+        let (m, n, k, ld) = (4, 3, 5, 9);
+        let order = if bit(3) { Order::Row } else { Order::Col };
+        let builder = Gemm::new(Scalar::F64, m, n, k).order(order).trans(bit(0), bit(1)).trans_c(bit(2));
+        let gemm = builder.lda(ld).ldb(ld).ldc(ld).batch(2).stride_b(0).stride_c(50).build().unwrap();
+        let data = TestData::new(&Problem::Gemm(gemm.clone()), 3, 2.0, -1.0).unwrap();
+        // Element (i, j) of a matrix that is used untransposed if `trans` is false.
+        let place = |i: u64, j: u64, trans: bool| if trans == (order == Order::Col) { i * ld + j } else { i + j * ld };
+        let read = |buffer: &Buffer, i: u64| value(Scalar::F64, &buffer.bytes, buffer.start + i);
+        let mut out = data.c.bytes.clone();
+        for g in 0..2 {
+            for i in 0..m {
+                for j in 0..n {
+                    let product = |l: u64| {
+                        read(&data.a, g * gemm.a.batch_stride + place(i, l, bit(0))) * read(&data.b, place(l, j, bit(1)))
+                    };
+                    let at = g * 50 + place(i, j, bit(2));
+                    let sum = 2.0 * (0..k).map(product).sum::<f64>() - read(&data.c, at);
+                    let at = (data.c.start + at) as usize;
+                    put::<f64>(&mut out[at * f64::BYTES..][..f64::BYTES], sum.to_bits());
+                }
+            }
+        }
+        let verdict = Reference::new(&data, Samples::All).check(&out);
+        assert!(verdict.passed() && verdict.max_error < 1e-15, "{bits:04b}: {verdict}");
+        assert_eq!(data.check_untouched(crate::contraction::Operand::C, &out), Ok(()));
+    }
+}
