@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 pub(super) mod prec {
     pub const CONDITIONAL: u8 = 3;
     pub const LOGIC_OR: u8 = 4;
-    pub const LOGIC_AND: u8 = 5;
     pub const BIT_OR: u8 = 6;
     pub const BIT_XOR: u8 = 7;
     pub const BIT_AND: u8 = 8;

@@ -34,7 +34,7 @@ impl Printer<'_> {
             Expr::Cast(a) => self.operation(Op::Cast, ty, &[*a]),
             Expr::Select(c, a, b) => {
                 let (c, a, b) = (self.expr(*c), self.expr(*a), self.expr(*b));
-                let text = format!("{} ? {} : {}", c.at(prec::LOGIC_OR), a.at(prec::LOGIC_OR), b.at(prec::LOGIC_OR));
+                let text = format!("{} ? {} : {}", c.at(prec::EQUALITY), a.at(prec::LOGIC_OR), b.at(prec::LOGIC_OR));
                 Text::new(text, prec::CONDITIONAL)
             }
             Expr::Extract(a, lane) => {
@@ -137,7 +137,7 @@ impl Printer<'_> {
             (Op::Unary(UnaryOp::Not), [a]) => Text::new(format!("!{}", a.at(prec::UNARY)), prec::UNARY),
             (Op::Unary(op), _) => call(self.dialect.unary(op, scalar, &mut self.prelude)),
             (Op::Binary(op @ (BinaryOp::Min | BinaryOp::Max)), _) => call(self.dialect.min_max(op, scalar, &mut self.prelude)),
-            (Op::Binary(op), [a, b]) => infix(op, scalar, a, b),
+            (Op::Binary(op), [a, b]) => infix(op, a, b),
             (Op::Fma, [a, b, c]) if scalar.is_int() => {
                 let text = format!("{} * {} + {}", a.at(prec::PRODUCT), b.at(prec::UNARY), c.at(prec::PRODUCT));
                 Text::new(text, prec::SUM)
@@ -206,9 +206,8 @@ fn signed(text: String) -> Text {
     Text::new(text, prec)
 }
 
-fn infix(op: BinaryOp, scalar: Scalar, a: &Text, b: &Text) -> Text {
+fn infix(op: BinaryOp, a: &Text, b: &Text) -> Text {
     use BinaryOp::*;
-    let logic = scalar == Scalar::Bool;
     let (symbol, level) = match op {
         Mul => ("*", prec::PRODUCT),
         Div => ("/", prec::PRODUCT),
@@ -221,9 +220,8 @@ fn infix(op: BinaryOp, scalar: Scalar, a: &Text, b: &Text) -> Text {
         Le => ("<=", prec::RELATION),
         Eq => ("==", prec::EQUALITY),
         Ne => ("!=", prec::EQUALITY),
-        And if logic => ("&&", prec::LOGIC_AND),
-        Or if logic => ("||", prec::LOGIC_OR),
-        Xor if logic => ("!=", prec::EQUALITY),
+        // On `Bool` too: `&&` and `||` would ask for a branch around the right operand, which compilers take literally
+        // around guarded loads.
         And => ("&", prec::BIT_AND),
         Xor => ("^", prec::BIT_XOR),
         Or => ("|", prec::BIT_OR),
@@ -232,12 +230,11 @@ fn infix(op: BinaryOp, scalar: Scalar, a: &Text, b: &Text) -> Text {
         Max => ("<", prec::RELATION),
     };
     // Floating-point sums and overflowing integers depend on grouping, so the right operand always binds tighter. Bit
-    // operators, shifts and `||` get parentheses where C's rules are right but no reader trusts them.
+    // operators and shifts get parentheses where C's rules are right but no reader trusts them.
     let (left, right) = match level {
         prec::SHIFT | prec::BIT_AND | prec::BIT_XOR | prec::BIT_OR => {
             (if a.prec == level { level } else { prec::UNARY }, prec::UNARY)
         }
-        prec::LOGIC_OR => (if a.prec == level { level } else { prec::BIT_OR }, prec::BIT_OR),
         prec::EQUALITY | prec::RELATION => (prec::SHIFT, prec::SHIFT),
         level => (level, level + 1),
     };

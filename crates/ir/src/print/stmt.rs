@@ -47,7 +47,7 @@ impl Printer<'_> {
                 let ty = self.kernel.place_ty(*place);
                 let access = self.access(mem, ty, true);
                 let value = match guard {
-                    Some(g) => format!("{} ? {access} : {}", self.expr(*g).at(prec::LOGIC_OR), self.zero(ty).at(prec::LOGIC_OR)),
+                    Some(g) => format!("{} ? {access} : {}", self.expr(*g).at(prec::EQUALITY), self.zero(ty).at(prec::LOGIC_OR)),
                     None => access,
                 };
                 self.put(*place, &value);
@@ -116,7 +116,7 @@ impl Printer<'_> {
             Stmt::AsyncCopy { dst, src, lanes, guard } => {
                 let bytes = self.kernel.base_scalar(dst.base).bytes() * u32::from(*lanes);
                 let (dst, src) = (self.address(dst).0, self.address(src).0);
-                let guard = guard.map(|g| self.expr(g).at(prec::LOGIC_OR));
+                let guard = guard.map(|g| self.expr(g).text);
                 let copy = CopyText { dst: &dst, src: &src, bytes, guard: guard.as_deref() };
                 let line = self.dialect.async_copy(&copy, &mut self.prelude);
                 self.line_if_spelled(line, "asynchronous copy")?;

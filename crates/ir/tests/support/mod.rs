@@ -312,7 +312,7 @@ pub fn wave_sum(wave: u32) -> Kernel {
     let mut step = wave / 2;
     while step > 0 {
         let other = b.kernel().vars.len() as u32;
-        let kind = if step % 2 == 0 { ShuffleKind::Xor(step) } else { ShuffleKind::Down(step) };
+        let kind = if step.is_multiple_of(2) { ShuffleKind::Xor(step) } else { ShuffleKind::Down(step) };
         let place = shuffled(&mut b, "other", Scalar::F32);
         b.push(Stmt::Shuffle { place: Place::Var(place), value: sum, kind });
         assert_eq!(place.0, other);
@@ -430,5 +430,58 @@ pub fn global_exchange() -> Kernel {
     let other = b.load("other", Base::Buffer(data), mirror, 1, None);
     b.barrier();
     b.store(Base::Buffer(data), tid, other, None);
+    b.finish()
+}
+
+/// The fetch of an edge tile: two guarded vectors per round, summed.
+pub fn edge_fetch() -> Kernel {
+    let mut b = Builder::new("edge_fetch", 64);
+    let from = b.buffer("from", Scalar::F32, Access::Read, "rows x columns elements");
+    let to = b.buffer("to", Scalar::F32, Access::Write, "8 per thread");
+    let rows = b.scalar_arg("rows", Scalar::I32, "rows");
+    let columns = b.scalar_arg("columns", Scalar::I32, "columns, a multiple of 4");
+    let acc = b.regs("acc", Scalar::F32.ty(), 8);
+    let fetched = b.regs("fetched", Scalar::F32.vector(4), 2);
+    let tid = b.builtin(Builtin::LocalId);
+    let tid = b.bind("tid", tid);
+    let zero = b.float(0.0, Scalar::F32);
+    b.for_range("i", 0, 8, Unroll::Full, |b, i| b.set_reg(acc, i, zero));
+    let start = b.mul(tid, columns);
+    let cursor = b.cursor("cursor", from, start);
+    let row_inside = b.lt(tid, rows);
+    let row_inside = b.bind("row_inside", row_inside);
+    let rounds = b.div(columns, 8);
+    b.for_range("round", 0, rounds, Unroll::No, |b, round| {
+        let column = b.mul(round, 8);
+        b.for_range("i", 0, 2, Unroll::Full, |b, i| {
+            let at = b.mul(i, 4);
+            let here = b.add(column, at);
+            let inside = b.lt(here, columns);
+            let inside = b.and(row_inside, inside);
+            let place = b.reg_place(fetched, i);
+            b.load_to(place, Base::Cursor(cursor), at, Some(inside));
+        });
+        b.advance(cursor, 8);
+        b.for_range("i", 0, 8, Unroll::Full, |b, i| {
+            let v = b.div(i, 4);
+            let v = b.reg(fetched, v);
+            let parts: Vec<ExprId> = (0..4).map(|lane| b.extract(v, lane)).collect();
+            let lane = b.rem(i, 4);
+            let mut value = parts[3];
+            for l in (0..3).rev() {
+                let is = b.eq(lane, l);
+                value = b.select(is, parts[l as usize], value);
+            }
+            let old = b.reg(acc, i);
+            let new = b.add(old, value);
+            b.set_reg(acc, i, new);
+        });
+    });
+    b.for_range("i", 0, 8, Unroll::Full, |b, i| {
+        let at = b.mul(tid, 8);
+        let at = b.add(at, i);
+        let value = b.reg(acc, i);
+        b.store(Base::Buffer(to), at, value, None);
+    });
     b.finish()
 }
