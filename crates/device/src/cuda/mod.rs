@@ -1,9 +1,11 @@
 //! CUDA: devices of NVIDIA's driver, kernels through NVRTC.
 
 mod driver;
+mod library;
 pub(crate) mod nvrtc;
 mod ptxas;
 
+pub use library::preload;
 pub(crate) use ptxas::read_log;
 
 use crate::compile::Job;

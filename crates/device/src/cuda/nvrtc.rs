@@ -1,16 +1,19 @@
 //! NVRTC: from CUDA C++ to a cubin, with or without a GPU.
 
+use super::library::{preload, preload_from};
 use crate::compile::{Binary, Job, Refusal};
 use crate::{DeviceError, Options};
 use cudarc::nvrtc::{result, sys};
 use std::ffi::{CStr, CString};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::OnceLock;
+
+const NAME: &str = "libnvrtc.so";
 
 /// Finds the library and tells its version (major, minor).
 ///
-/// It is looked for under the usual names (which follows `LD_LIBRARY_PATH`), in `TILEWRIGHT_NVRTC` (a file or its
-/// folder), in CUDA's folders and in the Python packages of the environments at hand.
+/// It is looked for in `TILEWRIGHT_NVRTC` (a file or its folder), else in `TILEWRIGHT_CUDA_LIBS`, else under the usual names
+/// (which follows `LD_LIBRARY_PATH`), in CUDA's folders and in the Python packages of the environments at hand.
 ///
 /// # Errors
 /// [`DeviceError::Missing`].
@@ -30,11 +33,11 @@ fn find() -> Result<(i32, i32), DeviceError> {
     };
     if let Some(path) = std::env::var_os("TILEWRIGHT_NVRTC") {
         let path = PathBuf::from(path);
-        if !preload(&path) {
+        if !preload_from(&path, NAME) {
             return Err(missing(format!("TILEWRIGHT_NVRTC is {}, which is no libnvrtc", path.display())));
         }
-    } else if !present() {
-        places().iter().any(|folder| preload(folder));
+    } else if std::env::var_os("TILEWRIGHT_CUDA_LIBS").is_some() || !present() {
+        preload(NAME, &["cu13", "cuda_nvrtc"]);
     }
     if !present() {
         return Err(missing("libnvrtc.so was not found".into()));
@@ -49,71 +52,6 @@ fn find() -> Result<(i32, i32), DeviceError> {
 fn present() -> bool {
     // SAFETY: loading the vendor's library runs its initialisers, which is what is wanted.
     unsafe { sys::is_culib_present() }
-}
-
-/// Loads the library by path, so that a later search by name finds it already there.
-fn preload(path: &Path) -> bool {
-    let files = if path.is_dir() {
-        let mut files: Vec<_> = entries(path).into_iter().filter(|f| is_nvrtc(f)).collect();
-        // The newest last in name stands first.
-        files.sort();
-        files.reverse();
-        files
-    } else {
-        vec![path.to_path_buf()]
-    };
-    for file in files {
-        // SAFETY: as `present`.
-        if let Ok(library) = unsafe { libloading::Library::new(&file) } {
-            // It stays loaded: cudarc looks functions up at any later time.
-            std::mem::forget(library);
-            return true;
-        }
-    }
-    false
-}
-
-fn is_nvrtc(file: &Path) -> bool {
-    let name = file.file_name().unwrap_or_default().to_string_lossy();
-    name.strip_prefix("libnvrtc.so").is_some_and(|tail| tail.is_empty() || tail[1..].parse::<u32>().is_ok())
-}
-
-/// Well-known folders that may hold the library, likeliest first.
-fn places() -> Vec<PathBuf> {
-    let mut places = Vec::new();
-    for variable in ["CUDA_HOME", "CUDA_PATH"] {
-        if let Some(root) = std::env::var_os(variable) {
-            places.push(Path::new(&root).join("lib64"));
-        }
-    }
-    for root in entries(Path::new("/usr/local")) {
-        if root.file_name().is_some_and(|n| n.to_string_lossy().starts_with("cuda")) {
-            places.push(root.join("lib64"));
-        }
-    }
-    let mut prefixes: Vec<PathBuf> =
-        ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(std::env::var_os).map(PathBuf::from).collect();
-    prefixes.extend(std::env::var_os("HOME").map(|h| Path::new(&h).join(".local")));
-    prefixes.extend(["/usr/local", "/usr"].map(PathBuf::from));
-    for prefix in prefixes {
-        for python in entries(&prefix.join("lib")) {
-            if !python.file_name().is_some_and(|n| n.to_string_lossy().starts_with("python3")) {
-                continue;
-            }
-            for packages in ["site-packages", "dist-packages"] {
-                for package in ["cu13", "cuda_nvrtc"] {
-                    places.push(python.join(packages).join("nvidia").join(package).join("lib"));
-                }
-            }
-        }
-    }
-    places
-}
-
-fn entries(folder: &Path) -> Vec<PathBuf> {
-    let mut entries: Vec<_> = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
-    entries.sort();
-    entries
 }
 
 /// Options of every compilation: no header is needed, the log tells registers and spills.

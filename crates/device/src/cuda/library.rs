@@ -1,0 +1,103 @@
+//! Finding NVIDIA's run-time libraries: one that is loaded by path is found by name from then on.
+
+use std::path::{Path, PathBuf};
+
+/// Loads a library of this file name (`libnvrtc.so`, with or without a version behind it) from the folders in
+/// `TILEWRIGHT_CUDA_LIBS` (joined by `:`) or else from well-known ones: CUDA's, and those of the Python packages
+/// `nvidia/PACKAGE/lib` of the environments at hand. It stays loaded. False if there is none.
+///
+/// Libraries on the loader's own path need no preloading.
+pub fn preload(name: &str, packages: &[&str]) -> bool {
+    let named = std::env::var_os("TILEWRIGHT_CUDA_LIBS");
+    let named = named.as_ref().into_iter().flat_map(std::env::split_paths);
+    named.chain(places(packages)).any(|folder| preload_from(&folder, name))
+}
+
+/// As [`preload`], from a file or from one folder.
+pub(crate) fn preload_from(path: &Path, name: &str) -> bool {
+    let files = if path.is_dir() {
+        let mut files: Vec<_> = entries(path).into_iter().filter(|f| is_library(f, name)).collect();
+        // The newest last in name stands first.
+        files.sort();
+        files.reverse();
+        files
+    } else {
+        vec![path.to_path_buf()]
+    };
+    for file in files {
+        // SAFETY: loading the vendor's library runs its initialisers, which is what is wanted.
+        if let Ok(library) = unsafe { libloading::Library::new(&file) } {
+            // It stays loaded: functions are looked up at any later time.
+            std::mem::forget(library);
+            return true;
+        }
+    }
+    false
+}
+
+/// `name` or `name.NN`.
+fn is_library(file: &Path, name: &str) -> bool {
+    let file = file.file_name().unwrap_or_default().to_string_lossy();
+    let tail = file.strip_prefix(name);
+    tail.is_some_and(|tail| tail.is_empty() || tail.strip_prefix('.').is_some_and(|n| n.parse::<u32>().is_ok()))
+}
+
+/// Well-known folders that may hold the library, likeliest first.
+fn places(packages: &[&str]) -> Vec<PathBuf> {
+    let mut places = Vec::new();
+    for variable in ["CUDA_HOME", "CUDA_PATH"] {
+        if let Some(root) = std::env::var_os(variable) {
+            places.push(Path::new(&root).join("lib64"));
+        }
+    }
+    for root in entries(Path::new("/usr/local")) {
+        if root.file_name().is_some_and(|n| n.to_string_lossy().starts_with("cuda")) {
+            places.push(root.join("lib64"));
+        }
+    }
+    let mut prefixes: Vec<PathBuf> =
+        ["VIRTUAL_ENV", "CONDA_PREFIX"].iter().filter_map(std::env::var_os).map(PathBuf::from).collect();
+    // The environment of the python that a shell would start.
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let python = std::env::split_paths(&path).find(|folder| folder.join("python3").exists());
+    prefixes.extend(python.and_then(|folder| folder.parent().map(PathBuf::from)));
+    prefixes.extend(std::env::var_os("HOME").map(|h| Path::new(&h).join(".local")));
+    prefixes.extend(["/usr/local", "/usr"].map(PathBuf::from));
+    for prefix in prefixes {
+        for python in entries(&prefix.join("lib")) {
+            if !python.file_name().is_some_and(|n| n.to_string_lossy().starts_with("python3")) {
+                continue;
+            }
+            for site in ["site-packages", "dist-packages"] {
+                places.extend(packages.iter().map(|p| python.join(site).join("nvidia").join(p).join("lib")));
+            }
+        }
+    }
+    places
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let mut entries: Vec<_> = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|e| e.path()).collect();
+    entries.sort();
+    entries
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_a_library_are_told_from_its_relatives() {
+        let is = |file: &str| is_library(Path::new(file), "libcublas.so");
+        assert!(is("/x/libcublas.so") && is("/x/libcublas.so.13"));
+        assert!(!is("/x/libcublasLt.so.13") && !is("/x/libcublas.so.alt") && !is("/x/libcublas.so13"));
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_loaded() {
+        assert!(!preload_from(Path::new("/nonexistent"), "libcublas.so"));
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("libcublas.so.13"), b"no library").unwrap();
+        assert!(!preload_from(folder.path(), "libcublas.so"));
+    }
+}
