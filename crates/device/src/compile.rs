@@ -50,6 +50,7 @@ impl Compilers {
     pub(crate) fn run(&mut self, job: &Job) -> Result<Binary, Refusal> {
         match job.device.split(':').next() {
             Some("cuda") => crate::cuda::nvrtc::compile(job),
+            Some("hip") => crate::hip::hiprtc::compile(job),
             Some("opencl") => crate::opencl::compile(job, &mut self.opencl),
             _ => Err(Refusal::Compiler(format!("{} has no compiler", job.device))),
         }

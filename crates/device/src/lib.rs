@@ -16,6 +16,7 @@
 //! # Ok(()) }
 //! ```
 
+pub mod amd;
 mod buffer;
 mod cache;
 mod compile;
@@ -25,6 +26,7 @@ mod device;
 mod emulator;
 mod error;
 mod gpu;
+mod hip;
 mod native;
 mod open;
 mod opencl;

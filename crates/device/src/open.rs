@@ -58,6 +58,7 @@ pub fn list() -> Vec<Listing> {
         Err(missing) => list.push(Listing { backend, device: Err(missing) }),
     };
     add(Backend::Cuda, crate::cuda::list().map(|l| l.into_iter().map(Ok).collect()));
+    add(Backend::Hip, crate::hip::list().map(|l| l.into_iter().map(Ok).collect()));
     add(Backend::OpenCl, crate::opencl::list());
     add(Backend::Emulator, Ok(vec![emulator::describe("emu", emulator::DEFAULT_ARCH)]));
     list
@@ -90,6 +91,7 @@ pub fn open_with(spec: &str, options: &Options) -> Result<Arc<dyn Device>, Devic
         "opencl" if which == Some("") => Err(bad("a number or a name should follow the colon")),
         "opencl" => crate::opencl::open(which.unwrap_or("0"), options),
         "cuda" => crate::cuda::open(number()?, options),
+        "hip" => crate::hip::open(number()?, options),
         _ => Err(bad("there is no such back end")),
     }
 }
