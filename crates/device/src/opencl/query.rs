@@ -8,6 +8,7 @@ use opencl3::device::{
 use opencl3::error_codes::ClError;
 use opencl3::platform::{Platform, get_platforms};
 use opencl3::types::cl_device_id;
+use std::sync::OnceLock;
 use tilewright_ir::{Dialect, Features, Limits, Rates, Target};
 
 /// Whose OpenCL it is, where that makes a difference.
@@ -59,6 +60,13 @@ pub(crate) fn missing(reason: impl Into<String>) -> DeviceError {
 
 /// All devices of all platforms. A platform that fails is passed over and named in the second part.
 pub(crate) fn devices() -> Result<(Vec<Found>, Vec<String>), DeviceError> {
+    // Asked once per process: drivers set themselves up at the first question, and some (PoCL 3.1) crash when two
+    // threads ask it at a time.
+    static FOUND: OnceLock<Result<(Vec<Found>, Vec<String>), DeviceError>> = OnceLock::new();
+    FOUND.get_or_init(discover).clone()
+}
+
+fn discover() -> Result<(Vec<Found>, Vec<String>), DeviceError> {
     let platforms = match get_platforms() {
         Ok(platforms) => platforms,
         Err(ClError(NO_LIBRARY)) => return Err(missing("libOpenCL.so.1 was not found")),

@@ -1,0 +1,34 @@
+//! Printed CUDA C++ through NVRTC, which needs no GPU.
+
+mod common;
+
+use common::{cases, tool};
+use tilewright_device::{DeviceError, Options, cuda};
+
+#[test]
+fn kernels_become_cubins() {
+    for arch in ["sm_75", "sm_80", "sm_90a"] {
+        for case in cases() {
+            let Some(made) = tool("NVRTC", cuda::compile(&case.kernel, arch, &Options::default())) else { return };
+            assert!(made.code.starts_with(b"\x7fELF"), "{arch} {}", case.kernel.name);
+            let r = made.resources;
+            assert!(r.registers.is_some_and(|n| (4..=255).contains(&n)), "{arch} {}: {r:?}\n{}", case.kernel.name, made.log);
+            assert_eq!(r.spill_bytes, Some(0), "{arch} {}", case.kernel.name);
+            let shared = r.shared_bytes.unwrap();
+            // Some generations keep up to 1 KiB for themselves.
+            let own = case.kernel.shared_bytes();
+            assert!((own..=own + 1024 + 128).contains(&shared), "{arch} {}: {shared} bytes, {own} declared", case.kernel.name);
+        }
+    }
+}
+
+#[test]
+fn an_unknown_architecture_is_named() {
+    if tool("NVRTC", cuda::compile(&cases()[0].kernel, "sm_90a", &Options::default())).is_none() {
+        return;
+    }
+    for arch in ["sm_1", "gfx942", ""] {
+        let e = cuda::compile(&cases()[0].kernel, arch, &Options::default()).unwrap_err();
+        assert!(matches!(e, DeviceError::BadSpec { .. }), "{e}");
+    }
+}
