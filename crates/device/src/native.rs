@@ -12,6 +12,13 @@ pub enum NativeHandles {
         /// `CUstream` on which all work of the device runs.
         stream: usize,
     },
+    /// HIP.
+    Hip {
+        /// Number of the device.
+        device: usize,
+        /// `hipStream_t` on which all work of the device runs.
+        stream: usize,
+    },
     /// OpenCL.
     OpenCl {
         /// `cl_context`.

@@ -1,7 +1,7 @@
 //! CUDA's driver behind [`Driver`].
 
-use crate::Resources;
 use crate::gpu::{Driver, Failure, Handle, Loaded, Reach};
+use crate::{NativeHandles, Resources};
 use cudarc::driver::sys::{self, CUfunction_attribute, CUresult};
 use std::ffi::{CString, c_void};
 
@@ -73,8 +73,8 @@ impl Drop for Cuda {
 }
 
 impl Driver for Cuda {
-    fn native(&self) -> (Handle, Handle) {
-        (Handle(self.context), Handle(self.stream))
+    fn native(&self) -> NativeHandles {
+        NativeHandles::Cuda { context: self.context, stream: self.stream }
     }
     fn bind(&self) -> Result<(), Failure> {
         // SAFETY: the context is retained as long as `self` lives.

@@ -1,6 +1,6 @@
 //! The calls that CUDA's driver and HIP's runtime have in common, as one trait: the whole surface that is `unsafe`.
 
-use crate::Resources;
+use crate::{NativeHandles, Resources};
 use std::ffi::c_void;
 
 /// An opaque handle of the driver (a pointer in C).
@@ -44,7 +44,7 @@ pub(crate) struct Loaded {
 /// called on it.
 pub(crate) trait Driver: Send + Sync + 'static {
     /// Context and stream.
-    fn native(&self) -> (Handle, Handle);
+    fn native(&self) -> NativeHandles;
     /// Makes the device current for the calling thread.
     fn bind(&self) -> Result<(), Failure>;
     /// Allocates device memory and gives its address.

@@ -6,8 +6,7 @@ use crate::{Buffer, DeviceError, Timing};
 
 impl<D: Driver> Native for GpuDevice<D> {
     fn handles(&self) -> NativeHandles {
-        let (context, stream) = self.context.driver.native();
-        NativeHandles::Cuda { context: context.0, stream: stream.0 }
+        self.context.driver.native()
     }
 
     fn memory(&self, buffer: &Buffer) -> Result<usize, DeviceError> {

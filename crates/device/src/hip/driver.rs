@@ -1,7 +1,7 @@
 //! HIP's runtime behind [`Driver`]. Written after AMD's documentation; it has not run on AMD hardware.
 
-use crate::Resources;
 use crate::gpu::{Driver, Failure, Handle, Loaded, Reach};
+use crate::{NativeHandles, Resources};
 use cubecl_hip_sys as sys;
 use std::ffi::{CStr, CString, c_void};
 
@@ -74,6 +74,9 @@ impl Driver for Hip {
     fn bind(&self) -> Result<(), Failure> {
         // SAFETY: any number is allowed.
         unsafe { call!(hipSetDevice(self.device)) }
+    }
+    fn native(&self) -> NativeHandles {
+        NativeHandles::Hip { device: self.device as usize, stream: self.stream }
     }
     fn alloc(&self, bytes: usize) -> Result<u64, Failure> {
         let mut address = std::ptr::null_mut();

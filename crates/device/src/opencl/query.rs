@@ -58,15 +58,18 @@ pub(crate) fn missing(reason: impl Into<String>) -> DeviceError {
     }
 }
 
+/// Devices, and platforms that failed with why.
+type Discovery = Result<(Vec<Found>, Vec<String>), DeviceError>;
+
 /// All devices of all platforms. A platform that fails is passed over and named in the second part.
-pub(crate) fn devices() -> Result<(Vec<Found>, Vec<String>), DeviceError> {
+pub(crate) fn devices() -> Discovery {
     // Asked once per process: drivers set themselves up at the first question, and some (PoCL 3.1) crash when two
     // threads ask it at a time.
-    static FOUND: OnceLock<Result<(Vec<Found>, Vec<String>), DeviceError>> = OnceLock::new();
+    static FOUND: OnceLock<Discovery> = OnceLock::new();
     FOUND.get_or_init(discover).clone()
 }
 
-fn discover() -> Result<(Vec<Found>, Vec<String>), DeviceError> {
+fn discover() -> Discovery {
     let platforms = match get_platforms() {
         Ok(platforms) => platforms,
         Err(ClError(NO_LIBRARY)) => return Err(missing("libOpenCL.so.1 was not found")),

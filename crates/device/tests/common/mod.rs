@@ -254,8 +254,21 @@ fn halves() -> Case {
     let f16s = small.iter().flat_map(|&v| half::f16::from_f32(v).to_le_bytes()).collect();
     let bf16s = small.iter().rev().flat_map(|&v| half::bf16::from_f32(v).to_le_bytes()).collect();
     let mut xs = small.clone();
-    let special =
-        [0.0, -0.0, 65504.0, 65519.9, 65520.0, 1e-7, -6e-8, 2e-8, 1e-5, f32::INFINITY, 3.0e38, 1.00048828125, 1.00146484375];
+    let special = [
+        0.0,
+        -0.0,
+        65504.0,
+        65519.9,
+        65520.0,
+        1e-7,
+        -6e-8,
+        2e-8,
+        1e-5,
+        f32::INFINITY,
+        3.0e38,
+        1.0 + 1.0 / 2048.0,
+        1.0 + 3.0 / 2048.0,
+    ];
     xs[..special.len()].copy_from_slice(&special);
     let args = vec![Arg::Data(f16s), Arg::Data(bf16s), Arg::Data(bytes(&xs)), Arg::Out(512), Arg::Out(256), Arg::Out(256)];
     Case { kernel: b.finish(), grid: [2, 1, 1], args, tolerance: 0.0 }
