@@ -3,7 +3,9 @@
 //! Three questions, three answers: a text is *parsed* ([`Plan::parse`]), a plan is *derivable* for a contraction
 //! ([`derive`](fn@derive)), a derived plan *fits* a device ([`fits`](fn@fits)).
 
+mod counts;
 pub mod derive;
+mod describe;
 pub mod fits;
 pub mod grammar;
 mod grammar_error;
@@ -14,13 +16,16 @@ pub mod neighbours;
 mod normal;
 mod operand;
 mod reach;
+mod reflect;
 mod refusal;
 mod registry;
 pub mod spec;
 mod start;
 mod value;
 
+pub use counts::{Counts, Instructions, counts};
 pub use derive::{Env, derive, workspace_per_entry};
+pub use describe::{Note, describe};
 pub use fits::{Footprint, fits, shared_bytes, staging_sets, work_groups};
 pub use grammar_error::{GrammarError, Problem};
 pub use grid::{load_tile, thread_grid};

@@ -1,0 +1,148 @@
+//! Work counts of a derived plan: what `explain` shows and cost models start from. Counted from the plan, not measured.
+
+use super::derive::splits_by_workspace;
+use super::fits::{Footprint, work_groups};
+use super::spec::*;
+use crate::contraction::{Contraction, Tensor};
+use serde::Serialize;
+use tilewright_ir::Target;
+
+/// What one thread does in one k-tile. Loads and stores are instructions of the plan's widths.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Instructions {
+    /// Multiply-adds (vectors of `MVW` count once).
+    pub math: f64,
+    /// Reads from shared memory into fragments.
+    pub fragment_reads: f64,
+    /// Loads from global memory, or asynchronous copies.
+    pub global_loads: f64,
+    /// Stores to shared memory; asynchronous copies have none.
+    pub shared_stores: f64,
+    /// Barriers of the work-group.
+    pub barriers: f64,
+}
+
+/// Work of all kernels of a program, the whole batch together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Counts {
+    /// Floating-point operations asked for: 2 g m n k.
+    pub flop: f64,
+    /// Floating-point operations done: edges and k tails counted as whole tiles.
+    pub flop_done: f64,
+    /// Least traffic with device memory in bytes: every operand once, C once, copies and partial sums written and read.
+    pub dram_bytes: f64,
+    /// Bytes that work-groups load of A and B: every tile of every k-tile, whatever caches hold.
+    pub loaded_bytes: f64,
+    /// Bytes of results and partial sums that the main kernel stores.
+    pub stored_bytes: f64,
+    /// Bytes written to shared memory.
+    pub shared_written: f64,
+    /// Bytes read from shared memory, a broadcast counted once per thread.
+    pub shared_read: f64,
+    /// Work-groups of the main kernel.
+    pub groups: u64,
+    /// Threads per work-group.
+    pub threads: u32,
+    /// k-tiles of the busiest work-group.
+    pub k_tiles: u64,
+    /// Kernels launched if the batch needs no cutting: copies, scaling of C, main kernel, sum of splits.
+    pub launches: u32,
+    /// One math thread in one k-tile, and one load thread.
+    pub per_k_tile: Instructions,
+}
+
+impl Counts {
+    /// Floating-point operations per byte of least device-memory traffic.
+    pub fn intensity(&self) -> f64 {
+        self.flop / self.dram_bytes.max(1.0)
+    }
+    /// Share of the operations done that were asked for, 0 to 1.
+    pub fn useful(&self) -> f64 {
+        if self.flop_done > 0.0 { self.flop / self.flop_done } else { 1.0 }
+    }
+}
+
+impl Footprint {
+    /// Waves resident per compute unit.
+    pub fn waves_per_unit(&self, target: &Target) -> u32 {
+        self.groups_per_unit * self.threads.div_ceil(target.wave.max(1))
+    }
+    /// Times that the device is filled with work-groups; the part behind the point is the last, partly filled one.
+    pub fn fills(&self, groups: u64, target: &Target) -> f64 {
+        groups as f64 / (f64::from(self.groups_per_unit) * f64::from(target.units.max(1)))
+    }
+}
+
+/// Counts the work of a derived plan.
+pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
+    let t = &spec.tiling;
+    let groups = work_groups(spec, c);
+    let all_k_tiles = c.k.div_ceil(u64::from(t.k_tile));
+    let ways = u64::from(t.split_k.ways.max(1));
+    // k-tiles over all work-groups: a split shares them.
+    let steps = (groups / ways) as f64 * all_k_tiles as f64;
+    let (tile_a, tile_b) = (tile_bytes(&t.a, t.k_tile, &c.a), tile_bytes(&t.b, t.k_tile, &c.b));
+    let results = c.g as f64 * c.m as f64 * c.n as f64;
+    let acc_bytes = f64::from(c.accumulator().bytes());
+    let partials = if splits_by_workspace(spec) { results * ways as f64 * acc_bytes } else { 0.0 };
+    let c_bytes = results * f64::from(c.c.scalar.bytes());
+    let copied = copy_bytes(c, &c.a, &t.a, c.m) + copy_bytes(c, &c.b, &t.b, c.n);
+    let read = |o: &OperandTiling, tensor: &Tensor| f64::from(o.micro * t.k_tile * tensor.scalar.bytes());
+    let math_threads = f64::from(t.math_threads());
+    let copies = [&t.a, &t.b].iter().filter(|o| o.source != Source::InPlace).count() as u32;
+    Counts {
+        flop: c.flop(),
+        flop_done: 2.0 * steps * f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * f64::from(t.k_tile),
+        dram_bytes: least_bytes(c, &c.a, c.m) + least_bytes(c, &c.b, c.n) + c_bytes + 2.0 * (copied + partials),
+        loaded_bytes: steps * (tile_a + tile_b),
+        stored_bytes: match (ways > 1, splits_by_workspace(spec)) {
+            (true, true) => partials,
+            (true, false) => c_bytes * ways as f64,
+            _ => c_bytes,
+        },
+        shared_written: steps * (tile_a + tile_b),
+        shared_read: steps * math_threads * (read(&t.a, &c.a) + read(&t.b, &c.b)),
+        groups,
+        threads: spec.launch_threads(),
+        k_tiles: all_k_tiles.div_ceil(ways),
+        launches: 1 + copies + u32::from(ways > 1),
+        per_k_tile: instructions(spec),
+    }
+}
+
+fn tile_bytes(o: &OperandTiling, k_tile: u32, tensor: &Tensor) -> f64 {
+    f64::from(o.macro_tile) * f64::from(k_tile) * f64::from(tensor.scalar.bytes())
+}
+
+/// Bytes of an operand that must come from device memory once: windows of a convolution overlap, so its memory may hold
+/// fewer elements than its view has.
+fn least_bytes(c: &Contraction, tensor: &Tensor, rows: u64) -> f64 {
+    let named = c.g as f64 * rows as f64 * c.k as f64;
+    named.min(tensor.len as f64) * f64::from(tensor.scalar.bytes())
+}
+
+/// Bytes of an operand's copy in workspace.
+fn copy_bytes(c: &Contraction, tensor: &Tensor, o: &OperandTiling, rows: u64) -> f64 {
+    if o.source == Source::InPlace {
+        return 0.0;
+    }
+    let entries = if tensor.view.uses(crate::view::G) { c.g } else { 1 };
+    entries as f64 * rows as f64 * c.k as f64 * f64::from(tensor.scalar.bytes())
+}
+
+fn instructions(spec: &KernelSpec) -> Instructions {
+    let (t, s) = (&spec.tiling, &spec.schedule);
+    let k_tile = f64::from(t.k_tile);
+    let reads = |o: &OperandTiling| f64::from(o.micro) / f64::from(o.fragment_width.max(1));
+    let loads = |o: &OperandTiling| f64::from(o.load_row * o.load_k) / f64::from(o.load_width.max(1));
+    let stores = |o: &OperandTiling, copied: bool| {
+        if copied { 0.0 } else { f64::from(o.load_row * o.load_k) / f64::from(o.store_width.max(1)) }
+    };
+    Instructions {
+        math: k_tile * f64::from(t.a.micro * t.b.micro) / f64::from(t.math_width.max(1)),
+        fragment_reads: k_tile * (reads(&t.a) + reads(&t.b)),
+        global_loads: loads(&t.a) + loads(&t.b),
+        shared_stores: stores(&t.a, s.async_a) + stores(&t.b, s.async_b),
+        barriers: if s.buffers == 1 { 2.0 } else { 1.0 },
+    }
+}

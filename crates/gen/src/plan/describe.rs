@@ -1,0 +1,165 @@
+//! Words for what each key of a plan does to one kernel, with its numbers.
+
+use super::derive::splits_by_workspace;
+use super::fits::pitch;
+use super::keys::{Chiral, Common, Key};
+use super::spec::*;
+use super::value::Plan;
+use crate::contraction::Contraction;
+use serde::Serialize;
+
+/// What a key's value does in this kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Note {
+    /// The key, as `A_MIC`.
+    pub key: String,
+    /// Its value.
+    pub value: u32,
+    /// The effect in words.
+    pub text: String,
+    /// The key has no effect in this kernel.
+    pub inert: bool,
+}
+
+/// A note for every key, in registry order. `spec` is what `plan` derives to for `c`.
+pub fn describe(plan: &Plan, c: &Contraction, spec: &KernelSpec) -> Vec<Note> {
+    let normal = plan.normalised(c);
+    let note = |key: Key| {
+        let value = plan.get(key);
+        let text = match key {
+            Key::A(k) => chiral(k, value, &spec.tiling.a, spec, "rows"),
+            Key::B(k) => chiral(k, value, &spec.tiling.b, spec, "columns"),
+            Key::C(k) => common(k, value, c, spec),
+        };
+        Note { key: key.to_string(), value, text, inert: normal.get(key) != value }
+    };
+    Key::all().map(note).collect()
+}
+
+fn chiral(key: Chiral, value: u32, o: &OperandTiling, spec: &KernelSpec, lines: &str) -> String {
+    let k_tile = spec.tiling.k_tile;
+    let along = |a: Along| if a == Along::K { "along k" } else { "across k" };
+    match key {
+        Chiral::Mic => format!("each thread computes {value} {lines} of C; the macro tile has {} {lines}", o.macro_tile),
+        Chiral::Pad => match o.pad {
+            0 => format!("rows of {} elements in shared memory, no padding", pitch(o)),
+            pad => format!("rows of {} + {pad} elements in shared memory", o.macro_tile),
+        },
+        Chiral::Plu => format!("each load thread loads a tile of {} across k by {} along k", o.load_row, o.load_k),
+        Chiral::Liw if value == 0 => "its elements are contiguous in the tile".into(),
+        Chiral::Liw => {
+            format!("its elements are {} apart across k and {} apart along k", o.macro_tile / o.load_row, k_tile / o.load_k)
+        }
+        Chiral::Miw if value == 0 => format!("a thread's {lines} are adjacent"),
+        Chiral::Miw => {
+            let apart = o.macro_tile / o.micro * o.fragment_width;
+            format!("a thread's {lines} come in groups of {}, {apart} apart", o.fragment_width)
+        }
+        Chiral::Wos => match o.source {
+            Source::InPlace => "loaded where it is".into(),
+            Source::Copy => "first copied to workspace with padded lines, keeping its layout".into(),
+            Source::Packed => format!("first packed into panels of {} {lines}, each k after k", o.macro_tile),
+        },
+        Chiral::Vew => format!(
+            "vectors of {value}: global loads {}, shared stores {}, fragment reads {}",
+            o.load_width, o.store_width, o.fragment_width
+        ),
+        Chiral::Lor => match o.load_order {
+            Along::K => format!("adjacent threads load along k first, {} of them, then across", k_tile / o.load_k),
+            Along::Row => format!("adjacent threads load across k first, {} of them, then along", o.macro_tile / o.load_row),
+        },
+        Chiral::Glw => format!("global loads of {} {}", plural(o.load_width, "element"), along(o.load_along)),
+        Chiral::Frw => format!("fragments are read {} at a time", plural(o.fragment_width, "element")),
+        Chiral::Acp if value == 0 => "tiles go through registers into shared memory".into(),
+        Chiral::Acp => "tiles are copied to shared memory asynchronously".into(),
+    }
+}
+
+fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String {
+    let (t, s) = (&spec.tiling, &spec.schedule);
+    let on = value == 1;
+    let choose = |yes: &str, no: &str| if on { yes.to_string() } else { no.to_string() };
+    let tiles = |extent: u64, o: &OperandTiling| extent.div_ceil(u64::from(o.macro_tile));
+    let (tiles_m, tiles_n) = (tiles(c.m, &t.a), tiles(c.n, &t.b));
+    let k_tiles = c.k.div_ceil(u64::from(t.k_tile));
+    match key {
+        Common::Unr => format!("k advances by {value} per main loop step, {} in all", plural64(k_tiles, "step")),
+        Common::Gal => match t.order {
+            GroupOrder::ColumnsFastest => format!("work-groups walk the {tiles_m} x {tiles_n} tiles along n first"),
+            GroupOrder::RowsFastest => format!("work-groups walk the {tiles_m} x {tiles_n} tiles along m first"),
+            GroupOrder::Strips(w) => {
+                format!("work-groups walk the {tiles_m} x {tiles_n} tiles in strips {w} wide in n, row by row")
+            }
+        },
+        Common::Pun => {
+            choose("loops over elements ask the compiler to unroll", "loops over elements leave unrolling to the compiler")
+        }
+        Common::Ice if value == 1 => "each tile of C belongs to one work-group".into(),
+        Common::Ice => format!(
+            "each tile of C is summed by {value} work-groups, about {} each",
+            plural64(k_tiles.div_ceil(u64::from(value)), "step")
+        ),
+        Common::Iwi => choose("they take k-tiles in turn", "each takes a contiguous range of k"),
+        Common::Szt => choose("index arithmetic is 64-bit throughout", "index arithmetic is as narrow as the problem allows"),
+        Common::Mad => choose("multiply-adds are written fma(a, b, c)", "multiply-adds are written c += a * b"),
+        Common::Naw => match t.order {
+            GroupOrder::Strips(w) => format!("about {value} work-groups at once: strips of {w} tiles"),
+            _ => "only for strips (GAL3)".into(),
+        },
+        Common::Ufo => {
+            choose("work-groups start up to a k-tile early, each at its own offset", "every work-group starts at its first k")
+        }
+        Common::Mac => format!("{value} threads compute, {} x {} over the tile", t.threads_a, t.threads_b),
+        Common::Skw => format!("the thread grid is {} along m by {} along n", t.threads_a, t.threads_b),
+        Common::Afi => {
+            choose("A stands before B in the source and in the loops", "B stands before A in the source and in the loops")
+        }
+        Common::Mia => choose("adjacent threads are neighbours along n", "adjacent threads are neighbours along m"),
+        Common::Edg => match t.edge_m {
+            Edge::PullBack => "tiles over the edge are pulled back into C and overlap their neighbours".into(),
+            Edge::Predicate => "elements over the edge are loaded as zero and not stored".into(),
+        },
+        Common::Sks => match (t.split_k.ways > 1, splits_by_workspace(spec)) {
+            (false, _) => "only with a split of k (ICE above 1)".into(),
+            (true, true) => "partial sums go to workspace and are summed in a fixed order".into(),
+            (true, false) => "partial sums are added to C with atomics, in any order".into(),
+        },
+        Common::Cvw => format!("C is stored {} at a time", plural(spec.epilogue.store_width, "element")),
+        Common::Cst => choose(
+            "results pass through shared memory, so that adjacent threads store adjacent elements",
+            "each thread stores its own results",
+        ),
+        Common::Wva if value == 0 => "threads lie over the tile in plain order".into(),
+        Common::Wva => format!("each wave covers {value} x {} micro tiles", t.wave_lanes / value.max(1)),
+        Common::Mvw => format!("arithmetic on {} along n at a time", plural(value, "column")),
+        Common::Mgp if value == 0 => "register use is the compiler's choice".into(),
+        Common::Mgp => format!("registers are limited so that {} fit a compute unit", plural(value, "work-group")),
+        Common::Ukl => choose("the k-steps of a tile are laid out one by one", "the k-steps of a tile are a loop"),
+        Common::Pfg if value == 0 => "each tile is loaded, then computed".into(),
+        Common::Pfg => format!("loads run {} ahead of the math", plural(value, "k-tile")),
+        Common::Buf => format!("{} of shared memory per operand", plural(value, "buffer")),
+        Common::Stp => match s.store {
+            StorePoint::AtOnce => "tiles are stored to shared memory as soon as they are fetched".into(),
+            StorePoint::AfterMath => "tiles are stored to shared memory after the math of the current one".into(),
+            StorePoint::Spread => "stores to shared memory are spread between the k-steps of the math".into(),
+        },
+        Common::Fra if value == 0 => "fragments are read when they are needed".into(),
+        Common::Fra => format!("fragments are read {} ahead", plural(value, "k-step")),
+        Common::Lwv => match s.roles {
+            None => "every wave loads and computes".into(),
+            Some(r) => format!("{} threads only load, {} only compute", r.load_threads, r.math_threads),
+        },
+        Common::Hnt => choose("with scheduling hints where the target has them", "no scheduling hints"),
+        Common::Bim => {
+            choose("a convolution's samples are rows of one product", "a convolution's samples are a batch of products")
+        }
+    }
+}
+
+fn plural(n: u32, word: &str) -> String {
+    plural64(u64::from(n), word)
+}
+
+fn plural64(n: u64, word: &str) -> String {
+    if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") }
+}
