@@ -300,6 +300,30 @@ impl Records {
         Ok(records)
     }
 
+    /// Removes the records that pass a filter; gives their number.
+    ///
+    /// # Errors
+    /// As [`Records::add`]; nothing is removed then.
+    pub fn remove(&self, filter: &Filter) -> Result<usize, RecordsError> {
+        let meant = self.list(filter)?;
+        let mut connection = self.lock();
+        let run = |c: &mut Connection| -> rusqlite::Result<usize> {
+            let t = c.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+            let mut count = 0;
+            for r in &meant {
+                let (p, d) = (problem_id(&t, &r.problem, &r.name)?, device_id(&t, &r.device)?);
+                count += t
+                    .prepare_cached(
+                        "DELETE FROM trials WHERE problem = ?1 AND device = ?2 AND generator = ?3 AND plan = ?4 AND at = ?5",
+                    )?
+                    .execute(params![p, d, r.generator, r.trial.plan, r.trial.at])?;
+            }
+            t.commit()?;
+            Ok(count)
+        };
+        run(&mut connection).map_err(|e| self.err(e))
+    }
+
     /// Calls a function for each record that passes a filter, oldest first.
     fn each(&self, filter: &Filter, mut visit: impl FnMut(Record) -> Result<(), RecordsError>) -> Result<(), RecordsError> {
         let mut failed = Ok(());

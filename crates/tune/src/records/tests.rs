@@ -201,3 +201,17 @@ fn two_connections_write_at_once() {
     });
     assert_eq!(Records::open(&path).unwrap().trials(&key, &device(), GENERATOR).unwrap().len(), 200);
 }
+
+#[test]
+fn removing_takes_what_the_filter_names_and_nothing_else() {
+    let records = Records::in_memory().unwrap();
+    let key = gemm(64, 64, 64, Scalar::F32);
+    for (name, at) in [("small", 1), ("small", 2), ("large", 3)] {
+        let key = if name == "large" { gemm(640, 64, 64, Scalar::F32) } else { key.clone() };
+        records.add(&key, name, &device(), GENERATOR, &timed("p", 1.0, at)).unwrap();
+    }
+    let small = Filter { problem: Some("small".into()), ..Filter::default() };
+    assert_eq!(records.remove(&small).unwrap(), 2);
+    let left = records.list(&Filter::default()).unwrap();
+    assert_eq!(left.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(), ["large"]);
+}
