@@ -1,0 +1,91 @@
+//! The main kernel on a processor without waves: an OpenCL work-group is a loop over its threads on one core.
+//!
+//! What counts there: vector arithmetic, values that live across barriers and go through memory, and small work-groups
+//! with much work per thread.
+
+use super::traffic::traffic;
+use super::{Estimate, Model, Work, fma_rate, soft_max};
+use tilewright_gen::contraction::Operand;
+use tilewright_gen::plan::{Along, KernelSpec, OperandTiling};
+use tilewright_ir::Scalar;
+
+/// Vector registers.
+const REGISTERS: f64 = 32.0;
+/// Bytes of a vector register.
+const VECTOR_BYTES: f64 = 64.0;
+/// Memory operations per cycle from the first-level cache.
+const PORTS: f64 = 2.0;
+/// Cycles per thread and region between barriers.
+const REGION: f64 = 12.0;
+/// First-level and second-level cache in bytes.
+const L1: f64 = 32.0 * 1024.0;
+const L2: f64 = 1024.0 * 1024.0;
+
+pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Estimate {
+    let (c, target) = (model.contraction, model.target);
+    let t = &spec.tiling;
+    let units = f64::from(target.units.max(1));
+    let clock = target.rates.clock_ghz * 1e3;
+    let acc = c.accumulator();
+    let lane_count = if acc == Scalar::F64 { VECTOR_BYTES / 8.0 } else { VECTOR_BYTES / 4.0 };
+    let rate = fma_rate(target, acc);
+    let threads = f64::from(t.math_threads());
+    let depth = f64::from(t.k_tile);
+    let (ma, mb) = (f64::from(t.a.micro), f64::from(t.b.micro));
+    // Explicit vectors fill registers; scalar math is vectorised over threads where they read adjacent memory.
+    let width = f64::from(t.math_width.max(1)).min(lane_count);
+    let fill = if t.math_width > 1 { width / lane_count } else { 0.33 };
+    let accumulators = ma * mb / width;
+    let spill = ((accumulators + mb / width + 2.0) / REGISTERS).max(1.0);
+    let math = work.fma / (rate * fill * 0.85) * if spill > 1.0 { 1.0 + 1.5 * (spill - 1.0) } else { 1.0 };
+    // Dependent multiply-adds: a handful of accumulators must be in flight.
+    let chains = (8.0 / accumulators.max(1.0)).max(1.0).min(4.0);
+
+    // Per k-step a thread reads its fragments; the left one as broadcasts.
+    let a_reads = ma;
+    let b_reads = mb / width * f64::max(1.0, width / f64::from(t.b.fragment_width.max(1)).max(1.0).min(width)).min(4.0);
+    let reads = threads * depth * (a_reads + b_reads) / PORTS;
+    let loads = load_cycles(model, Operand::A, &t.a, t.k_tile) + load_cycles(model, Operand::B, &t.b, t.k_tile);
+    // Accumulators live across barriers: stored and loaded once per region.
+    let kept = threads * 2.0 * accumulators.max(1.0) / PORTS;
+    let barriers = if spec.schedule.buffers > 1 { 1.0 } else { 2.0 };
+    let regions = threads * REGION * barriers + 40.0;
+    let tile = (f64::from(t.a.macro_tile) + f64::from(t.b.macro_tile)) * depth * f64::from(c.a.scalar.bytes());
+    let held = tile * f64::from(spec.schedule.buffers) + f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * work.acc_bytes;
+    let crowded = if held > L2 { 2.0 } else if tile > L1 { 1.3 } else { 1.0 };
+
+    let busy = soft_max(&[math * chains, reads * crowded]);
+    let iteration = busy + loads + kept + regions;
+    let out = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * 2.0 / f64::from(spec.epilogue.store_width.max(1));
+    let per_unit = (work.groups / units).ceil();
+    let group = work.iterations * iteration + out + threads * 30.0 + 600.0;
+    let traffic = traffic(c, spec, target, work, units.min(work.groups));
+    let dram_us = traffic.bytes / (target.rates.dram_gbs * 1e3 * 0.7);
+    let main_us = soft_max(&[per_unit * group / clock, dram_us]);
+    let us = |cycles: f64| cycles * work.iterations * work.groups / units / clock;
+    Estimate {
+        main_us,
+        math_us: us(math),
+        issue_us: us(regions + kept + loads),
+        shared_us: us(reads),
+        l2_us: us(loads),
+        dram_us,
+        stall_us: us(math * (chains - 1.0)),
+        resident: 1,
+        imbalance: per_unit * units / work.groups.max(1.0),
+        dram_bytes: traffic.bytes,
+        ..Estimate::default()
+    }
+}
+
+/// Cycles for moving an operand's tile into shared memory.
+fn load_cycles(model: &Model, operand: Operand, t: &OperandTiling, k_tile: u32) -> f64 {
+    let size = f64::from(model.contraction.tensor(operand).scalar.bytes());
+    let elements = f64::from(t.macro_tile) * f64::from(k_tile);
+    let dense = elements * size;
+    // Strided walks touch whole lines for few elements.
+    let waste = (model.tile_bytes(operand, t, k_tile) / dense.max(1.0)).clamp(1.0, 8.0);
+    let transposed = if t.load_along == Along::K { 2.0 } else { 1.0 };
+    let width = f64::from(t.load_width.max(1));
+    elements / width * 2.0 * transposed / PORTS * waste.sqrt() + elements * 0.25 * (transposed - 1.0)
+}

@@ -1,0 +1,196 @@
+//! The main kernel on a device with waves.
+
+use super::traffic::traffic;
+use super::{Estimate, Model, Work, fma_rate, soft_max};
+use tilewright_gen::contraction::{Operand, Tensor};
+use tilewright_gen::plan::{Footprint, KernelSpec, Source, SplitSum, StorePoint};
+use tilewright_gen::view::{Atom, COL};
+use tilewright_ir::{Dialect, Scalar, Target};
+
+/// Wave schedulers per unit.
+const SCHEDULERS: f64 = 4.0;
+/// Cycles from a shared-memory read to its value.
+const SHARED_LATENCY: f64 = 28.0;
+/// Cycles that a work-group barrier costs the wave that waits.
+const BARRIER: f64 = 32.0;
+/// Share of the multiply-add rate that a register-resident stream of them reaches.
+const FMA_EFFICIENCY: f64 = 0.94;
+/// Share of the nominal bandwidth that streaming reaches.
+const DRAM_EFFICIENCY: f64 = 0.88;
+
+/// Cycles per work-group and k-tile on each resource of a unit, and the path through one wave.
+struct KTile {
+    math: f64,
+    issue: f64,
+    shared: f64,
+    loads: f64,
+    l2: f64,
+    /// Cycles of a wave that has its scheduler to itself.
+    path: f64,
+    waves: f64,
+}
+
+pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work) -> Estimate {
+    let (c, target) = (model.contraction, model.target);
+    let units = f64::from(target.units.max(1));
+    let clock = target.rates.clock_ghz * 1e3; // cycles per microsecond
+    let resident = f64::from(footprint.groups_per_unit.max(1));
+    let per_unit = (work.groups / units).ceil().max(1.0);
+    let at_once = resident.min(per_unit);
+    let running = (at_once * units).min(work.groups);
+    let traffic = traffic(c, spec, target, work, running);
+    let tile = k_tile(model, spec, work, footprint);
+
+    // Latency of a load: the cache's, or memory's where it misses; a loaded device answers later.
+    let cached = target.rates.dram_latency_ns * 0.42;
+    let latency = (cached + (target.rates.dram_latency_ns * 1.15 - cached) * traffic.miss.powf(0.5)) * clock / 1e3;
+
+    let round = |r: f64| -> (f64, f64) {
+        let busy = soft_max(&[tile.math, tile.issue, tile.shared, tile.loads, tile.l2]) * r;
+        let own = tile.path * (tile.waves / SCHEDULERS).max(1.0);
+        let s = &spec.schedule;
+        let exposed = if s.fetch_ahead == 0 || (s.store == StorePoint::AtOnce && !(s.async_a || s.async_b)) {
+            own + latency + 2.0 * BARRIER
+        } else {
+            let barriers = if s.buffers > 1 { BARRIER } else { 2.0 * BARRIER };
+            (own + barriers).max(latency / f64::from(s.fetch_ahead))
+        };
+        (soft_max(&[busy, exposed]), busy)
+    };
+    let out = epilogue(model, spec, work);
+    // The busiest unit works through its groups `at_once` at a time.
+    let rounds = (per_unit / at_once).floor();
+    let rest = per_unit - rounds * at_once;
+    let ramp = latency + 400.0;
+    let span = |r: f64, rounds: f64| {
+        if r <= 0.0 || rounds <= 0.0 {
+            return 0.0;
+        }
+        let ends = (ramp + latency) / if rounds > 1.0 { r.max(1.0) } else { 1.0 };
+        rounds * (work.iterations * round(r).0 + out * r + ends)
+    };
+    let cycles = span(at_once, rounds) + span(rest, 1.0);
+    let busy_cycles = round(at_once).1 / at_once * per_unit * work.iterations;
+    let dram_us = traffic.bytes / (target.rates.dram_gbs * 1e3 * DRAM_EFFICIENCY);
+    let main_us = soft_max(&[cycles / clock, dram_us]);
+    let us = |cycles: f64| cycles * work.iterations * work.groups / units / clock;
+    Estimate {
+        main_us,
+        math_us: us(tile.math),
+        issue_us: us(tile.issue),
+        shared_us: us(tile.shared),
+        l2_us: us(tile.l2),
+        dram_us,
+        stall_us: (main_us - (busy_cycles / clock).max(dram_us)).max(0.0),
+        resident: footprint.groups_per_unit,
+        imbalance: per_unit * units / work.groups.max(1.0),
+        dram_bytes: traffic.bytes,
+        ..Estimate::default()
+    }
+}
+
+fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) -> KTile {
+    let (c, target) = (model.contraction, model.target);
+    let t = &spec.tiling;
+    let depth = f64::from(t.k_tile);
+    let rate = fma_rate(target, c.accumulator());
+    let wave = f64::from(target.wave);
+    let waves = (f64::from(t.math_threads()) / wave).ceil().max(1.0);
+    let load_waves = (f64::from(spec.load_threads()) / wave).ceil().max(1.0);
+    let (micro_a, micro_b) = (f64::from(t.a.micro), f64::from(t.b.micro));
+    // A partly filled wave takes as long as a full one.
+    let fill = waves * wave / f64::from(t.math_threads().max(1));
+    let math = work.fma * fill / (rate * FMA_EFFICIENCY);
+
+    let reads = f64::from(t.a.micro.div_ceil(t.a.fragment_width.max(1)) + t.b.micro.div_ceil(t.b.fragment_width.max(1)));
+    let read_cycles = model.fragment_cycles(spec, Operand::A) + model.fragment_cycles(spec, Operand::B);
+    let (load_a, load_b) = (model.load_cost(spec, Operand::A), model.load_cost(spec, Operand::B));
+    let asynchronous = |on: bool, v: f64| if on { 0.0 } else { v };
+    let store_count = asynchronous(spec.schedule.async_a, load_a.stores) + asynchronous(spec.schedule.async_b, load_b.stores);
+    let stored = load_a.store_cycles + load_b.store_cycles;
+    // Narrow types are converted on their way to the multiply-add.
+    let conversions = [(&c.a, micro_a), (&c.b, micro_b)].iter().map(|(x, n)| if narrow(x.scalar) { *n } else { 0.0 }).sum::<f64>();
+    let index = load_a.loads * address_cost(&c.a, t.a.source) + load_b.loads * address_cost(&c.b, t.b.source);
+    let loop_cost = if spec.style.unroll_k { 0.0 } else { depth * 1.5 };
+    // Instructions per thread besides the multiply-adds.
+    let math_side = depth * (reads + conversions * 1.5) + loop_cost + 10.0;
+    let load_side = load_a.loads + load_b.loads + index + store_count + 8.0;
+    // Where memory instructions share the issue slots with arithmetic.
+    let shares_issue = target.dialect != Dialect::Hip;
+    let lanes_per_cycle = match target.dialect {
+        Dialect::Hip => target.rates.f32_fma.min(64.0),
+        _ => 32.0 * SCHEDULERS,
+    };
+    let other = if shares_issue { math_side } else { depth * conversions + loop_cost + 10.0 };
+    let issue = math + (waves * other + load_waves * load_side) * wave / lanes_per_cycle;
+    let shared_bytes_scale = 128.0 / target.rates.shared_bytes.max(1.0);
+    let mut shared = (read_cycles * depth * waves + stored) * shared_bytes_scale;
+    let mut issue = issue;
+    // Registers that do not fit go through memory: two instructions per spilled value and k-step.
+    let limit = target.limits.registers_per_thread;
+    let spilled = f64::from(footprint.registers.saturating_sub(allowed_registers(spec, footprint, target).min(limit)));
+    issue += spilled * 2.0 * depth * waves * wave / lanes_per_cycle;
+    shared += spilled * depth * waves;
+
+    let l2_bytes = model.tile_bytes(Operand::A, &t.a, t.k_tile) + model.tile_bytes(Operand::B, &t.b, t.k_tile);
+    // The path of one wave: its multiply-adds, its reads, and the wait for the first of them in each k-step.
+    let fma_clocks = wave / (rate * FMA_EFFICIENCY / SCHEDULERS);
+    let wait = match (spec.schedule.fragments_ahead, spec.style.unroll_k) {
+        (0, false) => SHARED_LATENCY,
+        (0, true) => SHARED_LATENCY * 0.35,
+        _ => 2.0,
+    };
+    let path = depth * (micro_a * micro_b * fma_clocks + reads + conversions * 1.5 + wait) + load_side + 2.0 * SHARED_LATENCY;
+    KTile {
+        math,
+        issue,
+        shared,
+        loads: load_a.load_cycles + load_b.load_cycles,
+        l2: l2_bytes / target.rates.l2_bytes.max(1.0),
+        path,
+        waves,
+    }
+}
+
+/// Registers the compiler may give a thread.
+fn allowed_registers(spec: &KernelSpec, footprint: &Footprint, target: &Target) -> u32 {
+    let groups = spec.style.min_groups.max(1);
+    target.limits.registers_per_unit / (groups * footprint.threads.next_multiple_of(target.wave)).max(1)
+}
+
+const fn narrow(s: Scalar) -> bool {
+    matches!(s, Scalar::F16 | Scalar::BF16)
+}
+
+/// Index instructions per load: a plain stride moves a pointer, a window divides and compares.
+fn address_cost(tensor: &Tensor, source: Source) -> f64 {
+    if source != Source::InPlace {
+        return 1.0;
+    }
+    let access = &tensor.view.access;
+    let digits = access.offset.terms.iter().filter(|(a, _)| matches!(a, Atom::Digit { .. }) && a.uses(COL)).count();
+    let bounds = access.bounds.iter().filter(|b| b.value.uses(COL)).count();
+    if digits == 0 && bounds == 0 { 1.0 } else { 2.0 + 3.0 * digits as f64 + 3.0 * bounds as f64 }
+}
+
+/// Cycles per work-group for storing its result tile.
+fn epilogue(model: &Model, spec: &KernelSpec, work: &Work) -> f64 {
+    let (c, target) = (model.contraction, model.target);
+    let t = &spec.tiling;
+    let elements = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile);
+    let split = t.split_k.ways > 1;
+    let width = if split && spec.epilogue.split_sum == SplitSum::Atomic { 1.0 } else { f64::from(spec.epilogue.store_width.max(1)) };
+    let wave = f64::from(target.wave);
+    let instructions = elements / (wave * width);
+    let (lines, _) = model.store_lines(spec);
+    let cost = match spec.epilogue.split_sum {
+        SplitSum::Atomic if split => 4.0,
+        _ => 1.0,
+    };
+    let size = if split { work.acc_bytes } else { f64::from(c.c.scalar.bytes()) };
+    let store = instructions * lines.max(1.0) * cost;
+    let l2 = elements * size / target.rates.l2_bytes.max(1.0);
+    let staging = if spec.epilogue.staged { 2.0 * elements * work.acc_bytes / 128.0 + 2.0 * BARRIER } else { 0.0 };
+    let issue = instructions * (4.0 + 3.0 * width) / SCHEDULERS;
+    soft_max(&[store, l2, issue]) + staging
+}

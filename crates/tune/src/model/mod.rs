@@ -1,0 +1,189 @@
+//! The analytic cost model: modelled microseconds of a derived plan on a target, with a breakdown, and no device.
+//!
+//! It is a roofline that knows how a kernel falls short of the roof: instruction issue besides the multiply-adds, bank
+//! conflicts and uncoalesced loads (found by walking the lanes of a wave over the real views), latency that neither
+//! prefetching nor occupancy hides, work-groups that do not fill the device evenly, traffic beyond the caches, helper
+//! kernels. It orders candidates; its times are called *modelled* and never mixed with measured ones.
+
+mod cpu;
+mod gpu;
+mod pick;
+mod seeds;
+mod traffic;
+mod wave;
+
+pub use pick::{Candidate, Picker};
+
+use serde::Serialize;
+use std::collections::HashMap;
+use std::sync::Mutex;
+use tilewright_gen::contraction::{Contraction, Operand};
+use tilewright_gen::plan::{Footprint, KernelSpec, Source, SplitSum};
+use tilewright_ir::{Scalar, Target};
+
+/// Modelled time of a program and where it goes. Times in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Estimate {
+    /// The whole program.
+    pub total_us: f64,
+    /// Starting its kernels.
+    pub launch_us: f64,
+    /// Copies into workspace, scaling of C, summing of splits.
+    pub helpers_us: f64,
+    /// The main kernel.
+    pub main_us: f64,
+    /// What the main kernel would take if multiply-adds were all it did, on all units.
+    pub math_us: f64,
+    /// Likewise issuing its instructions.
+    pub issue_us: f64,
+    /// Likewise its shared-memory accesses.
+    pub shared_us: f64,
+    /// Likewise its traffic with the last-level cache.
+    pub l2_us: f64,
+    /// Likewise its traffic with device memory.
+    pub dram_us: f64,
+    /// What waiting for memory and barriers adds beyond all of the above.
+    pub stall_us: f64,
+    /// Work-groups resident per unit.
+    pub resident: u32,
+    /// Work-groups of the busiest unit over the mean: 1 is perfectly even.
+    pub imbalance: f64,
+    /// Bytes from and to device memory, all kernels.
+    pub dram_bytes: f64,
+}
+
+impl Estimate {
+    /// Name of the resource that limits the main kernel most.
+    pub fn bound(&self) -> &'static str {
+        let parts = [
+            ("math", self.math_us),
+            ("instruction issue", self.issue_us),
+            ("shared memory", self.shared_us),
+            ("last-level cache", self.l2_us),
+            ("device memory", self.dram_us),
+            ("latency", self.stall_us),
+            ("launches", self.launch_us),
+            ("helper kernels", self.helpers_us),
+        ];
+        parts.iter().max_by(|x, y| x.1.total_cmp(&y.1)).map_or("nothing", |p| p.0)
+    }
+}
+
+/// Estimates plans of one contraction on one target. Remembers what many plans share; may be used from many threads.
+#[derive(Debug)]
+pub struct Model<'a> {
+    contraction: &'a Contraction,
+    target: &'a Target,
+    loads: Mutex<HashMap<wave::LoadShape, wave::LoadCost>>,
+    tiles: Mutex<HashMap<(Operand, u32, u32), f64>>,
+}
+
+impl<'a> Model<'a> {
+    /// A model of a contraction on a target.
+    pub fn new(contraction: &'a Contraction, target: &'a Target) -> Self {
+        Model { contraction, target, loads: Mutex::default(), tiles: Mutex::default() }
+    }
+
+    /// The modelled time of a derived plan that fits with this footprint.
+    pub fn estimate(&self, spec: &KernelSpec, footprint: &Footprint) -> Estimate {
+        let work = Work::new(self.contraction, spec);
+        let mut e = if self.target.wave <= 1 {
+            cpu::main_kernel(self, spec, &work)
+        } else {
+            gpu::main_kernel(self, spec, footprint, &work)
+        };
+        let helpers = helpers(self.contraction, spec, self.target);
+        e.helpers_us = helpers.us;
+        e.launch_us = self.target.rates.launch_us * f64::from(1 + helpers.kernels);
+        e.dram_bytes += helpers.bytes;
+        e.total_us = e.launch_us + e.helpers_us + e.main_us;
+        e
+    }
+}
+
+/// Sizes that every part of the model reads.
+pub(crate) struct Work {
+    /// Result tiles along m and n.
+    pub tiles_m: u64,
+    pub tiles_n: u64,
+    /// Work-groups.
+    pub groups: f64,
+    /// k-tiles of one work-group.
+    pub iterations: f64,
+    /// Multiply-adds of one work-group in one k-tile, edges counted whole.
+    pub fma: f64,
+    /// Bytes of an accumulator.
+    pub acc_bytes: f64,
+}
+
+impl Work {
+    fn new(c: &Contraction, spec: &KernelSpec) -> Work {
+        let t = &spec.tiling;
+        let tile = |v: u32| u64::from(v.max(1));
+        let tiles_m = c.m.div_ceil(tile(t.a.macro_tile));
+        let tiles_n = c.n.div_ceil(tile(t.b.macro_tile));
+        let ways = u64::from(t.split_k.ways.max(1));
+        Work {
+            tiles_m,
+            tiles_n,
+            groups: tiles_m as f64 * tiles_n as f64 * c.g as f64 * ways as f64,
+            iterations: c.k.div_ceil(tile(t.k_tile)).div_ceil(ways) as f64,
+            fma: f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * f64::from(t.k_tile),
+            acc_bytes: f64::from(c.accumulator().bytes()),
+        }
+    }
+}
+
+/// Multiply-adds per clock and unit for a type of accumulator.
+pub(crate) const fn fma_rate(target: &Target, accumulator: Scalar) -> f64 {
+    let rate = match accumulator {
+        Scalar::F64 => target.rates.f64_fma,
+        _ => target.rates.f32_fma,
+    };
+    if rate > 0.0 { rate } else { 1.0 }
+}
+
+struct Helpers {
+    us: f64,
+    bytes: f64,
+    kernels: u32,
+}
+
+/// Kernels before and after the main one: all of them stream memory.
+fn helpers(c: &Contraction, spec: &KernelSpec, target: &Target) -> Helpers {
+    let t = &spec.tiling;
+    let mut h = Helpers { us: 0.0, bytes: 0.0, kernels: 0 };
+    let mut stream = |bytes: f64| {
+        h.kernels += 1;
+        h.bytes += bytes;
+        // What fits into the cache stays there for the kernel that follows.
+        let cached = if bytes < target.l2_bytes as f64 * 0.5 { 2.0 } else { 1.0 };
+        h.us += bytes / (target.rates.dram_gbs * 1e3 * 0.8 * cached) + 1.0;
+    };
+    for (tensor, tiling, rows) in [(&c.a, &t.a, c.m), (&c.b, &t.b, c.n)] {
+        if tiling.source != Source::InPlace {
+            let entries = if tensor.view.access.offset.uses(tilewright_gen::view::G) { c.g } else { 1 };
+            let written = entries as f64 * rows as f64 * c.k as f64;
+            stream((written + (tensor.len as f64).min(written)) * f64::from(tensor.scalar.bytes()));
+        }
+    }
+    let result = c.g as f64 * c.m as f64 * c.n as f64;
+    let ways = f64::from(t.split_k.ways);
+    if t.split_k.ways > 1 {
+        let acc = f64::from(c.accumulator().bytes());
+        match spec.epilogue.split_sum {
+            SplitSum::Atomic => stream(result * f64::from(c.c.scalar.bytes())),
+            SplitSum::Workspace => stream(result * (ways * acc + f64::from(c.c.scalar.bytes()))),
+        }
+    }
+    h
+}
+
+/// A maximum without a corner: resources that are equally busy get in each other's way.
+pub(crate) fn soft_max(values: &[f64]) -> f64 {
+    let top = values.iter().fold(0.0, |a: f64, &b| a.max(b));
+    if top <= 0.0 {
+        return 0.0;
+    }
+    top * values.iter().map(|v| (v.max(0.0) / top).powi(6)).sum::<f64>().powf(1.0 / 6.0)
+}

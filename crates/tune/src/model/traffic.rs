@@ -1,0 +1,73 @@
+//! Traffic with device memory: what is touched at all, and what the last-level cache fails to keep.
+
+use super::Work;
+use tilewright_gen::contraction::Contraction;
+use tilewright_gen::plan::{GroupOrder, KernelSpec, Source, SplitSum};
+use tilewright_gen::view::G;
+use tilewright_ir::Target;
+
+/// Bytes the main kernel moves from and to device memory, and the share of operand loads that miss the last-level cache.
+pub(super) struct Traffic {
+    /// Bytes.
+    pub bytes: f64,
+    /// Of the operand bytes that the cache delivers, the part that it had to fetch (0 to 1).
+    pub miss: f64,
+}
+
+/// Estimates traffic when `running` work-groups run at once.
+pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work: &Work, running: f64) -> Traffic {
+    let t = &spec.tiling;
+    let size = |s: tilewright_ir::Scalar| f64::from(s.bytes());
+    let cache = target.l2_bytes as f64 * 0.7;
+    // What exists, once: a copy has its own size.
+    let once = |tensor: &tilewright_gen::contraction::Tensor, source: Source, rows: u64| {
+        let touched = tensor.len as f64;
+        let bytes = if source == Source::InPlace { touched } else { (rows * c.g) as f64 * c.k as f64 };
+        bytes * size(tensor.scalar)
+    };
+    let (once_a, once_b) = (once(&c.a, t.a.source, c.m), once(&c.b, t.b.source, c.n));
+    let (tm, tn) = (work.tiles_m as f64, work.tiles_n as f64);
+    let ways = f64::from(t.split_k.ways.max(1));
+    let tiles = tm * tn;
+    // The patch of tiles that is worked on at a time, within one batch entry.
+    let running = (running / ways).clamp(1.0, tiles);
+    let (patch_m, patch_n) = match t.order {
+        GroupOrder::ColumnsFastest => ((running / tn).max(1.0), running.min(tn)),
+        GroupOrder::RowsFastest => (running.min(tm), (running / tm).max(1.0)),
+        GroupOrder::Strips(w) => {
+            let w = f64::from(w).clamp(1.0, tn).min(running);
+            ((running / w).clamp(1.0, tm), w)
+        }
+    };
+    let row_bytes = |macro_tile: u32, s| f64::from(macro_tile) * c.k as f64 * size(s);
+    let (row_a, row_b) = (row_bytes(t.a.macro_tile, c.a.scalar), row_bytes(t.b.macro_tile, c.b.scalar));
+    let (all_a, all_b) = (tm * row_a, tn * row_b);
+    // Patches per batch entry; one operand is kept from patch to patch if it fits beside the stream of the other.
+    let patches = (tiles / (patch_m * patch_n)).max(1.0);
+    let (stream_a, stream_b) = if all_a + all_b <= cache {
+        (all_a, all_b)
+    } else {
+        let keeps_a = patch_m * row_a <= cache * 0.5 && !matches!(t.order, GroupOrder::RowsFastest);
+        let keeps_b = patch_n * row_b <= cache * 0.5 && !matches!(t.order, GroupOrder::ColumnsFastest);
+        let a = if keeps_a && matches!(t.order, GroupOrder::ColumnsFastest) { all_a } else { patches * patch_m * row_a };
+        let b = if keeps_b { all_b.max(patches * patch_n * row_b / (tm / patch_m).max(1.0)) } else { patches * patch_n * row_b };
+        (a.max(all_a), b.max(all_b))
+    };
+    let batch = |tensor: &tilewright_gen::contraction::Tensor, stream: f64| {
+        let again = tensor.view.access.offset.uses(G) || stream > cache;
+        if again { c.g as f64 } else { 1.0 }
+    };
+    // Windows overlap: a convolution's operand exists once however often its elements are named.
+    let overlap = |once: f64, all: f64| if all > 0.0 { (once / all).min(1.0) } else { 1.0 };
+    let (ba, bb) = (batch(&c.a, stream_a), batch(&c.b, stream_b));
+    let dram_a = (stream_a * ba * overlap(once_a, all_a * ba)).max(once_a.min(stream_a * ba));
+    let dram_b = (stream_b * bb * overlap(once_b, all_b * bb)).max(once_b.min(stream_b * bb));
+    let delivered = c.g as f64 * (tiles * (row_a + row_b));
+    let result = c.g as f64 * c.m as f64 * c.n as f64;
+    let out = match spec.epilogue.split_sum {
+        SplitSum::Workspace if ways > 1.0 => result * ways * work.acc_bytes,
+        SplitSum::Atomic if ways > 1.0 => result * size(c.c.scalar) * 2.0,
+        _ => result * size(c.c.scalar),
+    };
+    Traffic { bytes: dram_a + dram_b + out, miss: ((dram_a + dram_b) / delivered.max(1.0)).clamp(0.0, 1.0) }
+}

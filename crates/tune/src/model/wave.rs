@@ -1,0 +1,267 @@
+//! What one wave's memory accesses cost: lanes are laid out as the generator lays them, and their addresses counted.
+
+use super::Model;
+use tilewright_gen::contraction::Operand;
+use tilewright_gen::plan::{Along, KernelSpec, OperandTiling, Source};
+
+/// Bytes that a cache line and a sector of it hold.
+const LINE: i64 = 128;
+const SECTOR: i64 = 32;
+/// Banks of shared memory, four bytes wide each.
+const BANKS: usize = 32;
+
+/// What decides how a tile is loaded: plans that share it share its cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct LoadShape {
+    operand: Operand,
+    macro_tile: u32,
+    k_tile: u32,
+    load_row: u32,
+    load_k: u32,
+    interleave: bool,
+    order: Along,
+    width: u32,
+    along: Along,
+    pitch: u32,
+    store_width: u32,
+    threads: u32,
+    source: Source,
+}
+
+/// Cost of loading one operand's tile once, for the whole work-group.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LoadCost {
+    /// Global load instructions per thread.
+    pub loads: f64,
+    /// Cycles of the load path (one line per cycle).
+    pub load_cycles: f64,
+    /// Shared store instructions per thread.
+    pub stores: f64,
+    /// Shared-memory cycles of the stores.
+    pub store_cycles: f64,
+}
+
+/// Cycles that one access of a wave to shared memory takes: lanes at byte addresses, each moving `bytes`. Lanes that read
+/// the same word share it.
+fn shared_cycles(addresses: &[i64], bytes: i64) -> f64 {
+    let mut words: Vec<i64> = Vec::with_capacity(addresses.len() * (bytes as usize / 4).max(1));
+    for &a in addresses {
+        words.extend((a.div_euclid(4)..(a + bytes).div_euclid(4).max(a.div_euclid(4) + 1)).take(16));
+    }
+    words.sort_unstable();
+    words.dedup();
+    let mut load = [0u32; BANKS];
+    for w in words {
+        load[w.rem_euclid(BANKS as i64) as usize] += 1;
+    }
+    let conflicts = load.iter().max().map_or(0, |&m| m);
+    // Even when all lanes want the same words, wide results take more than one cycle to hand out.
+    let floor = (addresses.len() as f64 / 32.0) * (bytes as f64 / 8.0).max(1.0);
+    f64::from(conflicts).max(floor)
+}
+
+impl Model<'_> {
+    /// The cost of loading an operand's tile under a plan.
+    pub(super) fn load_cost(&self, spec: &KernelSpec, operand: Operand) -> LoadCost {
+        let t = if operand == Operand::A { &spec.tiling.a } else { &spec.tiling.b };
+        let shape = LoadShape {
+            operand,
+            macro_tile: t.macro_tile,
+            k_tile: spec.tiling.k_tile,
+            load_row: t.load_row.max(1),
+            load_k: t.load_k.max(1),
+            interleave: t.load_interleave,
+            order: t.load_order,
+            width: t.load_width.max(1),
+            along: t.load_along,
+            pitch: t.macro_tile + t.pad,
+            store_width: t.store_width.max(1),
+            threads: spec.load_threads().max(1),
+            source: t.source,
+        };
+        let known = self.loads.lock().ok().and_then(|m| m.get(&shape).copied());
+        known.unwrap_or_else(|| {
+            let cost = self.measure_load(&shape);
+            if let Ok(mut m) = self.loads.lock() {
+                m.insert(shape, cost);
+            }
+            cost
+        })
+    }
+
+    fn measure_load(&self, s: &LoadShape) -> LoadCost {
+        let size = i64::from(self.contraction.tensor(s.operand).scalar.bytes());
+        let (row_unit, k_unit) = match s.along {
+            Along::Row => (s.width, 1),
+            Along::K => (1, s.width),
+        };
+        let (tiles_row, tiles_k) = ((s.macro_tile / s.load_row).max(1), (s.k_tile / s.load_k).max(1));
+        let (row_first, row_next) = if s.interleave { (row_unit, tiles_row * row_unit) } else { (s.load_row, row_unit) };
+        let (k_first, k_next) = if s.interleave { (k_unit, tiles_k * k_unit) } else { (s.load_k, k_unit) };
+        let lanes = self.target.wave.clamp(1, s.threads);
+        let start = |lane: u32| {
+            let (row, k) = match s.order {
+                Along::K => (lane / tiles_k, lane % tiles_k),
+                Along::Row => (lane % tiles_row, lane / tiles_row),
+            };
+            (i64::from(row * row_first), i64::from(k * k_first))
+        };
+        let (count_row, count_k) = ((s.load_row / row_unit).max(1), (s.load_k / k_unit).max(1));
+        let waves = f64::from(s.threads) / f64::from(lanes);
+        let vectors = f64::from(count_row * count_k);
+        let mut load_cycles = 0.0;
+        // A few of the vectors stand for all of them.
+        let sample = [(0, 0), (count_row / 2, count_k / 2), (count_row - 1, count_k - 1)];
+        let mut lines = Vec::with_capacity(lanes as usize);
+        for (r, k) in sample {
+            lines.clear();
+            for lane in 0..lanes {
+                let (row0, k0) = start(lane);
+                let at = self.address(s.operand, s.source, row0 + i64::from(r * row_next), k0 + i64::from(k * k_next), s);
+                if let Some(at) = at {
+                    let end = at + (i64::from(s.width) * size) - 1;
+                    lines.extend([at.div_euclid(LINE), end.div_euclid(LINE)]);
+                }
+            }
+            lines.sort_unstable();
+            lines.dedup();
+            let moved = f64::from(lanes * s.width) * size as f64 / LINE as f64;
+            load_cycles += (lines.len() as f64).max(moved) / sample.len() as f64;
+        }
+        // Elements along a row go to shared memory as vectors, elements along k one by one.
+        let (stores, store_bytes) = match s.along {
+            Along::Row => {
+                let w = s.store_width.min(s.load_row).max(1);
+                (f64::from(s.load_row * s.load_k) / f64::from(w), i64::from(w) * size)
+            }
+            Along::K => (f64::from(s.load_row * s.load_k), size),
+        };
+        let addresses: Vec<i64> = (0..lanes)
+            .map(|lane| {
+                let (row, k) = start(lane);
+                (k * i64::from(s.pitch) + row) * size
+            })
+            .collect();
+        LoadCost {
+            loads: vectors,
+            load_cycles: load_cycles * vectors * waves,
+            stores,
+            store_cycles: shared_cycles(&addresses, store_bytes) * stores * waves,
+        }
+    }
+
+    /// Byte address of an element of the first tile; `None` where it does not exist.
+    fn address(&self, operand: Operand, source: Source, row: i64, k: i64, s: &LoadShape) -> Option<i64> {
+        let tensor = self.contraction.tensor(operand);
+        let size = i64::from(tensor.scalar.bytes());
+        let [_, rows, cols] = tensor.view.extent.map(|e| i64::try_from(e).unwrap_or(i64::MAX));
+        let element = match source {
+            Source::Packed => k * i64::from(s.macro_tile) + row,
+            Source::Copy => k * rows + row,
+            Source::InPlace => tensor.view.access.at([0, row.min(rows - 1), k.min(cols - 1)])?,
+        };
+        Some(element.saturating_mul(size))
+    }
+
+    /// Bytes of whole sectors that one tile of an operand touches: what the last-level cache delivers for it.
+    pub(super) fn tile_bytes(&self, operand: Operand, t: &OperandTiling, k_tile: u32) -> f64 {
+        let size = f64::from(self.contraction.tensor(operand).scalar.bytes());
+        let dense = f64::from(t.macro_tile) * f64::from(k_tile) * size;
+        if t.source != Source::InPlace {
+            return dense;
+        }
+        let key = (operand, t.macro_tile, k_tile);
+        if let Some(known) = self.tiles.lock().ok().and_then(|m| m.get(&key).copied()) {
+            return known;
+        }
+        let view = &self.contraction.tensor(operand).view;
+        let [_, rows, cols] = view.extent.map(|e| i64::try_from(e).unwrap_or(i64::MAX));
+        let (tile_rows, tile_k) = (i64::from(t.macro_tile).min(rows), i64::from(k_tile).min(cols));
+        let mut sectors = Vec::new();
+        for row in 0..tile_rows {
+            for k in 0..tile_k {
+                if let Some(at) = view.access.at([0, row, k]) {
+                    sectors.push(at.saturating_mul(size as i64).div_euclid(SECTOR));
+                }
+            }
+        }
+        sectors.sort_unstable();
+        sectors.dedup();
+        let bytes = sectors.len() as f64 * SECTOR as f64;
+        if let Ok(mut m) = self.tiles.lock() {
+            m.insert(key, bytes);
+        }
+        bytes
+    }
+
+    /// Shared-memory cycles per wave and k-step for reading an operand's fragments.
+    pub(super) fn fragment_cycles(&self, spec: &KernelSpec, operand: Operand) -> f64 {
+        let t = &spec.tiling;
+        let o = if operand == Operand::A { &t.a } else { &t.b };
+        let size = i64::from(self.contraction.tensor(operand).scalar.bytes());
+        let width = o.fragment_width.max(1);
+        let lanes = self.target.wave.clamp(1, t.math_threads().max(1));
+        let addresses: Vec<i64> = (0..lanes)
+            .map(|lane| {
+                let (a, b) = micro_position(spec, lane, self.target.wave);
+                let id = if operand == Operand::A { a } else { b };
+                i64::from(id * if o.micro_interleave { width } else { o.micro }) * size
+            })
+            .collect();
+        shared_cycles(&addresses, i64::from(width) * size) * f64::from(o.micro.div_ceil(width))
+    }
+
+    /// Lines that one wave's store of one vector of C touches, and the bytes it moves.
+    pub(super) fn store_lines(&self, spec: &KernelSpec) -> (f64, f64) {
+        let t = &spec.tiling;
+        let c = &self.contraction.c;
+        let size = i64::from(c.scalar.bytes());
+        let lanes = self.target.wave.clamp(1, t.math_threads().max(1));
+        let moved = f64::from(lanes * spec.epilogue.store_width) * size as f64;
+        if spec.epilogue.staged {
+            return ((moved / LINE as f64).max(1.0), moved);
+        }
+        let first = |o: &OperandTiling, id: u32| i64::from(id * if o.micro_interleave { o.fragment_width.max(1) } else { o.micro });
+        let [_, rows, cols] = c.view.extent.map(|e| i64::try_from(e).unwrap_or(i64::MAX));
+        let mut sectors = Vec::with_capacity(lanes as usize);
+        for lane in 0..lanes {
+            let (a, b) = micro_position(spec, lane, self.target.wave);
+            let (row, col) = (first(&t.a, a).min(rows - 1), first(&t.b, b).min(cols - 1));
+            if let Some(at) = c.view.access.at([0, row, col]) {
+                sectors.push(at.saturating_mul(size).div_euclid(SECTOR));
+            }
+        }
+        sectors.sort_unstable();
+        sectors.dedup();
+        ((sectors.len() as f64 * SECTOR as f64).max(moved) / LINE as f64, moved)
+    }
+}
+
+/// Position (along m, along n) of a lane of the first wave in the grid of micro tiles.
+fn micro_position(spec: &KernelSpec, lane: u32, wave: u32) -> (u32, u32) {
+    let t = &spec.tiling;
+    let (na, nb) = (t.threads_a.max(1), t.threads_b.max(1));
+    if t.wave_a == 0 {
+        return if t.micro_b_fastest { (lane / nb, lane % nb) } else { (lane % na, lane / na) };
+    }
+    let wave_b = (wave / t.wave_a).max(1);
+    if t.micro_b_fastest { (lane / wave_b, lane % wave_b) } else { (lane % t.wave_a, lane / t.wave_a) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conflicts_follow_the_banks() {
+        let lanes = |stride: i64| (0..32).map(|l| l * stride).collect::<Vec<i64>>();
+        assert_eq!(shared_cycles(&lanes(4), 4), 1.0);
+        assert_eq!(shared_cycles(&lanes(8), 4), 2.0);
+        assert_eq!(shared_cycles(&lanes(128), 4), 32.0);
+        assert_eq!(shared_cycles(&lanes(0), 4), 1.0);
+        assert_eq!(shared_cycles(&lanes(132), 4), 1.0);
+        assert_eq!(shared_cycles(&lanes(16), 16), 4.0);
+        assert_eq!(shared_cycles(&lanes(0), 16), 2.0);
+        assert_eq!(shared_cycles(&(0..64).map(|l| l * 4).collect::<Vec<_>>(), 4), 2.0);
+    }
+}
