@@ -1,0 +1,193 @@
+//! Plans worth a look before anything is known: a structured grid of tilings and schedules that suit a device.
+
+use crate::space::Space;
+use std::collections::HashSet;
+use tilewright_gen::contraction::{Contraction, Operand};
+use tilewright_gen::plan::{Chiral, Common, Key, Plan};
+use tilewright_gen::view::{COL, ROW};
+
+/// Plans that suit the target and the problem, each legal, none twice.
+pub(super) fn seeds(space: &Space) -> Vec<Plan> {
+    let mut grid = Grid { space, seen: HashSet::new(), plans: Vec::new() };
+    for (form, contraction) in space.contractions() {
+        if space.target().wave <= 1 { grid.cpu(form, contraction) } else { grid.gpu(form, contraction) }
+        grid.last_resorts(form);
+    }
+    grid.plans
+}
+
+struct Grid<'a> {
+    space: &'a Space,
+    seen: HashSet<Plan>,
+    plans: Vec<Plan>,
+}
+
+/// Load keys of one operand that suit its layout.
+fn layout(plan: Plan, side: fn(Chiral) -> Key, contraction: &Contraction, operand: Operand, widest_bytes: u32) -> Plan {
+    let tensor = contraction.tensor(operand);
+    let size = tensor.scalar.bytes();
+    let widest = (widest_bytes / size).max(1);
+    let along_k = tensor.view.stride(COL) == Some(1) && tensor.view.stride(ROW) != Some(1);
+    let fragments = (16 / size).max(1);
+    plan.with(side(Chiral::Glw), widest.min(8))
+        .with(side(Chiral::Plu), u32::from(along_k))
+        .with(side(Chiral::Lor), u32::from(!along_k))
+        .with(side(Chiral::Frw), fragments)
+        .with(side(Chiral::Vew), fragments)
+        .with(side(Chiral::Pad), u32::from(along_k))
+        .with(side(Chiral::Miw), 1)
+}
+
+/// Numbers of k splits that bring a launch of `groups` work-groups to about `wanted`, sums of at least `deep` k-tiles each.
+fn splits(groups: u64, wanted: u64, k_tiles: u64) -> Vec<u32> {
+    let mut ways = vec![1];
+    if groups < wanted {
+        let full = (wanted / groups.max(1)).max(1);
+        for w in [full, full * 2, full / 2, full * 4] {
+            let w = w.min(k_tiles / 4).min(256);
+            if w > 1 && !ways.contains(&(w as u32)) {
+                ways.push(w as u32);
+            }
+        }
+    }
+    ways
+}
+
+impl Grid<'_> {
+    fn push(&mut self, plan: Plan) {
+        if let Some(plan) = self.space.repair(&plan)
+            && self.seen.insert(plan)
+        {
+            self.plans.push(plan);
+        }
+    }
+
+    fn gpu(&mut self, form: u32, c: &Contraction) {
+        let target = self.space.target();
+        let wave = target.wave;
+        let base = Plan::default().with(Key::C(Common::Bim), form);
+        let base = layout(base, Key::A, c, Operand::A, 16);
+        let base = layout(base, Key::B, c, Operand::B, 16);
+        let store = (16 / c.c.scalar.bytes()).clamp(1, 4);
+        let base = base
+            .with(Key::C(Common::Mad), 1)
+            .with(Key::C(Common::Ukl), 1)
+            .with(Key::C(Common::Sks), u32::from(!self.space.env().allow_atomics))
+            .with(Key::C(Common::Cvw), store)
+            .with(Key::C(Common::Edg), 1);
+        // A window of a convolution may be cheaper to gather once.
+        let windowed = c.a.view.stride(COL).is_none();
+        let sources: &[u32] = if windowed { &[0, 1, 2] } else { &[0] };
+        let threads: &[u32] = if wave >= 64 { &[64, 128, 256] } else { &[32, 64, 128, 256] };
+        let micros = [(8, 8), (4, 8), (8, 4), (4, 4), (2, 4), (4, 2), (2, 8), (8, 2), (1, 4), (4, 1), (6, 8), (16, 4), (4, 16)];
+        for &mac in threads {
+            for skew in 7..=13 {
+                for (mic_a, mic_b) in micros {
+                    let Some((along_m, along_n)) = tilewright_gen::plan::thread_grid(mac, skew) else { continue };
+                    let (tile_m, tile_n) = (u64::from(along_m * mic_a), u64::from(along_n * mic_b));
+                    // Tiles that are mostly outside the result, or absurdly long, are no seeds.
+                    if tile_m >= 2 * c.m.next_power_of_two().max(8) || tile_n >= 2 * c.n.next_power_of_two().max(8) {
+                        continue;
+                    }
+                    let lean = tile_m.max(tile_n) / tile_m.min(tile_n).max(1);
+                    if lean > 4 && c.m.min(c.n) > 128 {
+                        continue;
+                    }
+                    let tiles = c.g * c.m.div_ceil(tile_m) * c.n.div_ceil(tile_n);
+                    let shape = base
+                        .with(Key::C(Common::Mac), mac)
+                        .with(Key::C(Common::Skw), skew)
+                        .with(Key::A(Chiral::Mic), mic_a)
+                        .with(Key::B(Chiral::Mic), mic_b)
+                        .with(Key::C(Common::Wva), wave_shape(wave, along_m, along_n));
+                    for depth in [8u32, 16, 32] {
+                        let wanted = u64::from(target.units) * 2;
+                        for ways in splits(tiles, wanted, c.k.div_ceil(u64::from(depth))) {
+                            for &source in sources {
+                                let plan = shape
+                                    .with(Key::C(Common::Unr), depth)
+                                    .with(Key::C(Common::Ice), ways)
+                                    .with(Key::C(Common::Naw), 64 * ways)
+                                    .with(Key::A(Chiral::Wos), source);
+                                self.schedules(plan);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// MIOpenGEMM's loop, and loads that run ahead of the math.
+    fn schedules(&mut self, plan: Plan) {
+        for (ahead, buffers, store) in [(0, 1, 0), (1, 1, 1), (1, 2, 1)] {
+            self.push(
+                plan.with(Key::C(Common::Pfg), ahead).with(Key::C(Common::Buf), buffers).with(Key::C(Common::Stp), store),
+            );
+        }
+    }
+
+    fn cpu(&mut self, form: u32, c: &Contraction) {
+        let base = Plan::default().with(Key::C(Common::Bim), form);
+        let base = layout(base, Key::A, c, Operand::A, 32);
+        let base = layout(base, Key::B, c, Operand::B, 32);
+        let lanes = (64 / c.accumulator().bytes()).min(16);
+        let base = base
+            .with(Key::A(Chiral::Frw), 1)
+            .with_both(Chiral::Vew, 1)
+            .with_both(Chiral::Pad, 0)
+            .with(Key::C(Common::Edg), 1)
+            .with(Key::C(Common::Mad), 1)
+            .with(Key::C(Common::Ukl), 0)
+            .with(Key::C(Common::Gal), 1);
+        for mac in [1, 4, 8, 16, 32, 64] {
+            for skew in 7..=13 {
+                let Some((along_m, along_n)) = tilewright_gen::plan::thread_grid(mac, skew) else { continue };
+                for mic_a in [1, 2, 4, 6, 8, 12] {
+                    for (mic_b, width) in [(lanes, lanes), (2 * lanes, lanes), (lanes / 2, lanes / 2), (4, 4), (8, 8), (8, 1)] {
+                        let (tile_m, tile_n) = (u64::from(along_m * mic_a), u64::from(along_n * mic_b));
+                        if tile_m >= 2 * c.m.next_power_of_two() || tile_n >= 2 * c.n.next_power_of_two().max(16) || tile_m * tile_n > 1 << 16 {
+                            continue;
+                        }
+                        for depth in [16, 64, 128] {
+                            for packed in [0, 2] {
+                                self.push(
+                                    base.with(Key::C(Common::Mac), mac)
+                                        .with(Key::C(Common::Skw), skew)
+                                        .with(Key::A(Chiral::Mic), mic_a)
+                                        .with(Key::B(Chiral::Mic), mic_b)
+                                        .with(Key::B(Chiral::Frw), width)
+                                        .with(Key::C(Common::Mvw), width)
+                                        .with(Key::C(Common::Unr), depth)
+                                        .with_both(Chiral::Wos, packed),
+                                );
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Plans that hardly anything refuses, so that there always is one.
+    fn last_resorts(&mut self, form: u32) {
+        let base = Plan::default()
+            .with(Key::C(Common::Bim), form)
+            .with(Key::C(Common::Edg), 1)
+            .with_both(Chiral::Vew, 1)
+            .with_both(Chiral::Pad, 0);
+        for (mac, mic, depth) in [(64, 4, 16), (64, 2, 16), (64, 1, 8), (16, 1, 4), (1, 1, 1)] {
+            self.push(base.with(Key::C(Common::Mac), mac).with_both(Chiral::Mic, mic).with(Key::C(Common::Unr), depth));
+        }
+    }
+}
+
+/// A compact rectangle of lanes, as near to a square as the thread grid allows; 0 where there is none.
+fn wave_shape(wave: u32, along_m: u32, along_n: u32) -> u32 {
+    let mut side = 1 << (wave.ilog2().div_ceil(2));
+    while side > along_m {
+        side /= 2;
+    }
+    let covers = |a: u32| a > 0 && along_m.is_multiple_of(a) && along_n.is_multiple_of(wave / a);
+    [side, side * 2, side / 2, side * 4].into_iter().find(|&a| a <= wave && covers(a)).unwrap_or(0)
+}

@@ -1,0 +1,168 @@
+//! What a search may try: the plans of one problem on one target, and what each of them means.
+
+use crate::key::ProblemKey;
+use tilewright_gen::contraction::Contraction;
+use tilewright_gen::lower::{ConvForm, lower};
+use tilewright_gen::plan::{Chiral, Common, Constraint, Env, Footprint, Key, KernelSpec, Plan, Refusal, derive, fits};
+use tilewright_gen::problem::{Problem, ProblemError};
+use tilewright_ir::Target;
+
+/// What a plan means for the problem.
+#[derive(Clone, Debug)]
+pub struct Resolved<'a> {
+    /// The contraction the plan runs on; a convolution has one for each value of `BIM`.
+    pub contraction: &'a Contraction,
+    /// The derived plan.
+    pub spec: KernelSpec,
+    /// What it takes of the target.
+    pub footprint: Footprint,
+}
+
+/// The plans of a problem on a target, under constraints.
+#[derive(Clone, Debug)]
+pub struct Space {
+    problem: Problem,
+    target: Target,
+    env: Env,
+    constraint: Constraint,
+    per_sample: Contraction,
+    merged: Option<Contraction>,
+}
+
+impl Space {
+    /// All plans of a problem on a target: no atomics, the problem's own workspace.
+    ///
+    /// # Errors
+    /// Those of [`lower`].
+    pub fn new(problem: &Problem, target: &Target) -> Result<Space, ProblemError> {
+        let merged = match problem {
+            Problem::Conv(_) => Some(lower(problem, ConvForm::Merged)?),
+            Problem::Gemm(_) => None,
+        };
+        Ok(Space {
+            problem: problem.clone(),
+            target: target.clone(),
+            env: Env::new(target, problem.workspace()),
+            constraint: Constraint::none(),
+            per_sample: lower(problem, ConvForm::PerSample)?,
+            merged,
+        })
+    }
+
+    /// The same with values demanded of some keys.
+    pub fn constrained(mut self, constraint: &Constraint) -> Space {
+        self.constraint = constraint.clone();
+        self
+    }
+
+    /// The same with atomic sums allowed: results may differ in their last bits from run to run.
+    pub fn with_atomics(mut self, allowed: bool) -> Space {
+        self.env.allow_atomics = allowed;
+        self
+    }
+
+    /// The problem.
+    pub const fn problem(&self) -> &Problem {
+        &self.problem
+    }
+    /// The target.
+    pub const fn target(&self) -> &Target {
+        &self.target
+    }
+    /// What legality reads besides plan and contraction.
+    pub const fn env(&self) -> &Env {
+        &self.env
+    }
+    /// Values demanded.
+    pub const fn constraint(&self) -> &Constraint {
+        &self.constraint
+    }
+
+    /// The contraction a plan runs on.
+    pub fn contraction(&self, plan: &Plan) -> &Contraction {
+        match &self.merged {
+            Some(merged) if plan.common(Common::Bim) == 1 => merged,
+            _ => &self.per_sample,
+        }
+    }
+
+    /// Every contraction of the problem with the value of `BIM` that chooses it.
+    pub fn contractions(&self) -> Vec<(u32, &Contraction)> {
+        [(0, Some(&self.per_sample)), (1, self.merged.as_ref())].into_iter().filter_map(|(b, c)| Some((b, c?))).collect()
+    }
+
+    /// The key of records: the facts that legality reads.
+    pub fn key(&self) -> ProblemKey {
+        ProblemKey::new(&self.per_sample, self.env.workspace_bytes, !self.env.allow_atomics)
+    }
+
+    /// What a plan means here, or why it cannot be.
+    ///
+    /// # Errors
+    /// The first rule it breaks.
+    pub fn resolve(&self, plan: &Plan) -> Result<Resolved<'_>, Refusal> {
+        let contraction = self.contraction(plan);
+        let spec = derive(plan, contraction, &self.env)?;
+        let footprint = fits(&spec, contraction, &self.target)?;
+        Ok(Resolved { contraction, spec, footprint })
+    }
+
+    /// The plan with the constraint's values, and without keys that cannot matter for this problem.
+    pub fn admit(&self, plan: &Plan) -> Plan {
+        let plan = self.constraint.apply(plan);
+        if self.merged.is_none() && !self.constraint.pins(Key::C(Common::Bim)) { plan.with(Key::C(Common::Bim), 0) } else { plan }
+    }
+
+    /// A nearby legal plan: refusals about widths and edges are answered by the next narrower choice. `None` where that
+    /// leads nowhere. Pinned keys stay as they are.
+    pub fn repair(&self, plan: &Plan) -> Option<Plan> {
+        let mut plan = self.admit(plan);
+        for _ in 0..24 {
+            let refusal = match self.resolve(&plan) {
+                Ok(_) => return Some(plan),
+                Err(refusal) => refusal,
+            };
+            let next = self.yielding(&plan, &refusal)?;
+            if next == plan {
+                return None;
+            }
+            plan = next;
+        }
+        None
+    }
+
+    /// The plan with one choice made more modest, as a refusal suggests.
+    fn yielding(&self, plan: &Plan, refusal: &Refusal) -> Option<Plan> {
+        let free = |key: Key| !self.constraint.pins(key);
+        let set = |key: Key, value: u32| (free(key) && plan.get(key) != value).then(|| plan.with(key, value));
+        let narrower = |key: Key| (plan.get(key) > 1).then(|| set(key, plan.get(key) / 2)).flatten();
+        let side = |key: Key, chiral: Chiral| match key {
+            Key::B(_) => Key::B(chiral),
+            _ => Key::A(chiral),
+        };
+        match *refusal {
+            Refusal::TileOverEdge { .. } => set(Key::C(Common::Edg), 1),
+            Refusal::NotContiguous { key, .. }
+            | Refusal::VectorAlign { key, .. }
+            | Refusal::VectorTile { key, .. }
+            | Refusal::VectorEdge { key, .. }
+            | Refusal::VectorStagger { key, .. } => narrower(key),
+            Refusal::FragmentWidth { key, .. } => narrower(key),
+            Refusal::Pitch { key, .. } => set(side(key, Chiral::Pad), 0).or_else(|| narrower(key)),
+            Refusal::AsyncAhead { acp, .. } | Refusal::AsyncBytes { acp, .. } | Refusal::AsyncAlongK { acp } => set(acp, 0),
+            Refusal::MathWidth { .. } => narrower(Key::C(Common::Mvw)),
+            Refusal::WaveShape { .. } => set(Key::C(Common::Wva), 0),
+            Refusal::RoleWaves { .. } => set(Key::C(Common::Lwv), 0),
+            Refusal::Buffers { pfg, .. } => set(Key::C(Common::Buf), pfg + 1),
+            Refusal::FragmentsAhead { .. } => set(Key::C(Common::Fra), 0),
+            Refusal::AtomicsNotAllowed { .. } | Refusal::AtomicType { .. } => set(Key::C(Common::Sks), 1),
+            Refusal::StoreUnit { .. } | Refusal::StoreAlign { .. } => narrower(Key::C(Common::Cvw)),
+            Refusal::Shared { .. } => narrower(Key::C(Common::Unr)),
+            Refusal::Workspace { .. } => {
+                let wos = [Key::A(Chiral::Wos), Key::B(Chiral::Wos)].into_iter().find(|k| plan.get(*k) != 0);
+                wos.and_then(|k| set(k, 0)).or_else(|| set(Key::C(Common::Ice), plan.common(Common::Ice) / 2).filter(|p| p.common(Common::Ice) > 0))
+            }
+            _ => None,
+        }
+    }
+}
