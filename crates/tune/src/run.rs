@@ -42,8 +42,10 @@ impl Default for Factors {
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum BindError {
     /// The operand does not start where the kernel's wide accesses need it.
-    #[error("operand {operand:?} starts at a multiple of {actual} bytes only, this plan needs {needed}; \
-             align it, or plan for this alignment")]
+    #[error(
+        "operand {operand:?} starts at a multiple of {actual} bytes only, this plan needs {needed}; \
+             align it, or plan for this alignment"
+    )]
     Misaligned {
         /// Operand.
         operand: Operand,

@@ -3,7 +3,7 @@
 use crate::key::ProblemKey;
 use tilewright_gen::contraction::Contraction;
 use tilewright_gen::lower::{ConvForm, lower};
-use tilewright_gen::plan::{Chiral, Common, Constraint, Env, Footprint, Key, KernelSpec, Plan, Refusal, derive, fits};
+use tilewright_gen::plan::{Chiral, Common, Constraint, Env, Footprint, KernelSpec, Key, Plan, Refusal, derive, fits};
 use tilewright_gen::problem::{Problem, ProblemError};
 use tilewright_ir::Target;
 
@@ -160,7 +160,8 @@ impl Space {
             Refusal::Shared { .. } => narrower(Key::C(Common::Unr)),
             Refusal::Workspace { .. } => {
                 let wos = [Key::A(Chiral::Wos), Key::B(Chiral::Wos)].into_iter().find(|k| plan.get(*k) != 0);
-                wos.and_then(|k| set(k, 0)).or_else(|| set(Key::C(Common::Ice), plan.common(Common::Ice) / 2).filter(|p| p.common(Common::Ice) > 0))
+                wos.and_then(|k| set(k, 0))
+                    .or_else(|| set(Key::C(Common::Ice), plan.common(Common::Ice) / 2).filter(|p| p.common(Common::Ice) > 0))
             }
             _ => None,
         }

@@ -52,7 +52,13 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Esti
     let regions = threads * REGION * barriers + 40.0;
     let tile = (f64::from(t.a.macro_tile) + f64::from(t.b.macro_tile)) * depth * f64::from(c.a.scalar.bytes());
     let held = tile * f64::from(spec.schedule.buffers) + f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * work.acc_bytes;
-    let crowded = if held > L2 { 2.0 } else if tile > L1 { 1.3 } else { 1.0 };
+    let crowded = if held > L2 {
+        2.0
+    } else if tile > L1 {
+        1.3
+    } else {
+        1.0
+    };
 
     let busy = soft_max(&[math * chains, reads * crowded]);
     let iteration = busy + loads + kept + regions;

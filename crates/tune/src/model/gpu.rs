@@ -109,7 +109,8 @@ fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) 
     let store_count = asynchronous(spec.schedule.async_a, load_a.stores) + asynchronous(spec.schedule.async_b, load_b.stores);
     let stored = load_a.store_cycles + load_b.store_cycles;
     // Narrow types are converted on their way to the multiply-add.
-    let conversions = [(&c.a, micro_a), (&c.b, micro_b)].iter().map(|(x, n)| if narrow(x.scalar) { *n } else { 0.0 }).sum::<f64>();
+    let conversions =
+        [(&c.a, micro_a), (&c.b, micro_b)].iter().map(|(x, n)| if narrow(x.scalar) { *n } else { 0.0 }).sum::<f64>();
     let index = load_a.loads * address_cost(&c.a, t.a.source) + load_b.loads * address_cost(&c.b, t.b.source);
     let loop_cost = if spec.style.unroll_k { 0.0 } else { depth * 1.5 };
     // Instructions per thread besides the multiply-adds.
@@ -179,7 +180,8 @@ fn epilogue(model: &Model, spec: &KernelSpec, work: &Work) -> f64 {
     let t = &spec.tiling;
     let elements = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile);
     let split = t.split_k.ways > 1;
-    let width = if split && spec.epilogue.split_sum == SplitSum::Atomic { 1.0 } else { f64::from(spec.epilogue.store_width.max(1)) };
+    let width =
+        if split && spec.epilogue.split_sum == SplitSum::Atomic { 1.0 } else { f64::from(spec.epilogue.store_width.max(1)) };
     let wave = f64::from(target.wave);
     let instructions = elements / (wave * width);
     let (lines, _) = model.store_lines(spec);

@@ -187,3 +187,6 @@ pub(crate) fn soft_max(values: &[f64]) -> f64 {
     }
     top * values.iter().map(|v| (v.max(0.0) / top).powi(6)).sum::<f64>().powf(1.0 / 6.0)
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,11 @@ use tilewright_gen::view::{COL, ROW};
 pub(super) fn seeds(space: &Space) -> Vec<Plan> {
     let mut grid = Grid { space, seen: HashSet::new(), plans: Vec::new() };
     for (form, contraction) in space.contractions() {
-        if space.target().wave <= 1 { grid.cpu(form, contraction) } else { grid.gpu(form, contraction) }
+        if space.target().wave <= 1 {
+            grid.cpu(form, contraction)
+        } else {
+            grid.gpu(form, contraction)
+        }
         grid.last_resorts(form);
     }
     grid.plans
@@ -121,9 +125,7 @@ impl Grid<'_> {
     /// MIOpenGEMM's loop, and loads that run ahead of the math.
     fn schedules(&mut self, plan: Plan) {
         for (ahead, buffers, store) in [(0, 1, 0), (1, 1, 1), (1, 2, 1)] {
-            self.push(
-                plan.with(Key::C(Common::Pfg), ahead).with(Key::C(Common::Buf), buffers).with(Key::C(Common::Stp), store),
-            );
+            self.push(plan.with(Key::C(Common::Pfg), ahead).with(Key::C(Common::Buf), buffers).with(Key::C(Common::Stp), store));
         }
     }
 
@@ -146,7 +148,10 @@ impl Grid<'_> {
                 for mic_a in [1, 2, 4, 6, 8, 12] {
                     for (mic_b, width) in [(lanes, lanes), (2 * lanes, lanes), (lanes / 2, lanes / 2), (4, 4), (8, 8), (8, 1)] {
                         let (tile_m, tile_n) = (u64::from(along_m * mic_a), u64::from(along_n * mic_b));
-                        if tile_m >= 2 * c.m.next_power_of_two() || tile_n >= 2 * c.n.next_power_of_two().max(16) || tile_m * tile_n > 1 << 16 {
+                        if tile_m >= 2 * c.m.next_power_of_two()
+                            || tile_n >= 2 * c.n.next_power_of_two().max(16)
+                            || tile_m * tile_n > 1 << 16
+                        {
                             continue;
                         }
                         for depth in [16, 64, 128] {

@@ -221,7 +221,8 @@ impl Model<'_> {
         if spec.epilogue.staged {
             return ((moved / LINE as f64).max(1.0), moved);
         }
-        let first = |o: &OperandTiling, id: u32| i64::from(id * if o.micro_interleave { o.fragment_width.max(1) } else { o.micro });
+        let first =
+            |o: &OperandTiling, id: u32| i64::from(id * if o.micro_interleave { o.fragment_width.max(1) } else { o.micro });
         let [_, rows, cols] = c.view.extent.map(|e| i64::try_from(e).unwrap_or(i64::MAX));
         let mut sectors = Vec::with_capacity(lanes as usize);
         for lane in 0..lanes {

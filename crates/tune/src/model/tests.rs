@@ -1,0 +1,118 @@
+//! The cost model orders what is known to be ordered.
+
+use super::*;
+use crate::space::Space;
+use tilewright_gen::plan::{Chiral, Common, Key, Plan};
+use tilewright_gen::problem::{Conv, Gemm, Problem};
+
+fn gemm(m: u64, n: u64, k: u64) -> Problem {
+    Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).build().unwrap())
+}
+
+fn space(problem: &Problem, arch: &str) -> Space {
+    Space::new(problem, &Target::by_arch(arch).unwrap()).unwrap()
+}
+
+fn us(space: &Space, plan: &Plan) -> f64 {
+    let plan = space.repair(plan).unwrap();
+    Picker::new(space).estimate(&plan).unwrap().total_us
+}
+
+/// 128 x 128 tiles of 8 x 8 per thread, vector loads in place.
+fn good() -> Plan {
+    Plan::default()
+        .with_both(Chiral::Glw, 4)
+        .with_both(Chiral::Frw, 4)
+        .with_both(Chiral::Vew, 4)
+        .with(Key::A(Chiral::Lor), 1)
+        .with(Key::B(Chiral::Plu), 1)
+        .with(Key::C(Common::Ukl), 1)
+        .with(Key::C(Common::Wva), 8)
+}
+
+#[test]
+fn a_large_square_comes_near_the_roof_and_not_over_it() {
+    let s = space(&gemm(4096, 4096, 4096), "sm_90a");
+    let best = Picker::new(&s).pick(1)[0].estimate;
+    let tflops = 2.0 * 4096f64.powi(3) / best.total_us / 1e6;
+    assert!((40.0..66.9).contains(&tflops), "{tflops} TFLOP/s");
+}
+
+#[test]
+fn more_work_per_thread_wins_on_a_large_square() {
+    let s = space(&gemm(4096, 4096, 4096), "sm_90a");
+    assert!(us(&s, &good()) < us(&s, &good().with_both(Chiral::Mic, 4)));
+    assert!(us(&s, &good().with_both(Chiral::Mic, 4)) < us(&s, &good().with_both(Chiral::Mic, 1)));
+}
+
+#[test]
+fn scalar_fragments_and_uncoalesced_loads_cost() {
+    let s = space(&gemm(2048, 2048, 2048), "sm_90a");
+    assert!(us(&s, &good()) < us(&s, &good().with_both(Chiral::Frw, 1)));
+    let across = good().with(Key::A(Chiral::Lor), 0).with(Key::A(Chiral::Glw), 1);
+    assert!(us(&s, &good()) < us(&s, &across));
+}
+
+#[test]
+fn running_ahead_hides_latency_where_few_groups_are_resident() {
+    let s = space(&gemm(1024, 1024, 1024), "sm_90a");
+    let ahead = good().with(Key::C(Common::Pfg), 1).with(Key::C(Common::Buf), 2).with(Key::C(Common::Stp), 1);
+    assert!(us(&s, &ahead) < us(&s, &good()));
+}
+
+#[test]
+fn a_deep_narrow_product_wants_split_k() {
+    let s = space(&gemm(64, 64, 1 << 18), "sm_90a");
+    let small = good().with_both(Chiral::Mic, 4).with(Key::C(Common::Sks), 1);
+    let split = small.with(Key::C(Common::Ice), 128).with(Key::C(Common::Naw), 1024);
+    assert!(us(&s, &split) * 4.0 < us(&s, &small));
+    let picked = Picker::new(&s).pick(1)[0].plan;
+    assert!(picked.common(Common::Ice) > 8, "{picked}");
+}
+
+#[test]
+fn a_tile_much_larger_than_the_result_is_not_picked() {
+    let s = space(&gemm(35, 8457, 2560), "sm_90a");
+    let picked = Picker::new(&s).pick(1)[0];
+    let spec = s.resolve(&picked.plan).unwrap().spec;
+    assert!(spec.tiling.a.macro_tile <= 64, "{}", picked.plan);
+}
+
+#[test]
+fn estimates_are_finite_positive_and_repeatable_everywhere() {
+    let conv = Conv::new(Scalar::F32, 8, 16, 32, &[33, 31], &[3, 3]).stride(&[2, 2]).pad(&[0, 1], &[1, 0]).build().unwrap();
+    let problems = [gemm(1, 1, 1), gemm(7, 300, 5), gemm(1000, 1001, 1002), Problem::Conv(conv)];
+    for problem in &problems {
+        for arch in Target::known() {
+            let s = space(problem, arch);
+            let picked = Picker::new(&s).pick(40);
+            assert!(!picked.is_empty(), "{problem} {arch}");
+            for c in &picked {
+                let e = c.estimate;
+                assert!(e.total_us.is_finite() && e.total_us > 0.0 && e.dram_bytes > 0.0, "{problem} {arch} {} {e:?}", c.plan);
+            }
+            assert!(picked.windows(2).all(|w| w[0].estimate.total_us <= w[1].estimate.total_us));
+            let again: Vec<Plan> = Picker::new(&s).pick(40).iter().map(|c| c.plan).collect();
+            assert_eq!(again, picked.iter().map(|c| c.plan).collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn a_constraint_holds_in_every_pick() {
+    let mut pins = tilewright_gen::plan::Constraint::none();
+    pins.pin(Key::C(Common::Unr), 24);
+    pins.pin(Key::A(Chiral::Mic), 5);
+    let s = space(&gemm(512, 512, 512), "sm_90a").constrained(&pins);
+    let picked = Picker::new(&s).pick(10);
+    assert!(!picked.is_empty());
+    assert!(picked.iter().all(|c| pins.allows(&c.plan)));
+}
+
+#[test]
+fn soft_max_is_a_maximum() {
+    assert_eq!(soft_max(&[]), 0.0);
+    assert_eq!(soft_max(&[0.0, 5.0]), 5.0);
+    let both = soft_max(&[5.0, 5.0]);
+    assert!(both > 5.0 && both < 6.0);
+}
