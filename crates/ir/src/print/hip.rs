@@ -46,7 +46,7 @@ impl Dialect for Hip {
     fn entry(&self, kernel: &Kernel, target: &Target, name: &str) -> String {
         let threads = kernel.threads;
         let group_waves = threads.div_ceil(target.wave.max(1));
-        let waves = (kernel.min_groups * group_waves).div_ceil(SIMDS_PER_UNIT).min(MAX_WAVES_PER_SIMD);
+        let waves = kernel.min_groups.saturating_mul(group_waves).div_ceil(SIMDS_PER_UNIT).min(MAX_WAVES_PER_SIMD);
         let room = if waves > 0 { format!(" __attribute__((amdgpu_waves_per_eu({waves})))") } else { String::new() };
         format!("extern \"C\" __global__ __attribute__((amdgpu_flat_work_group_size({threads}, {threads}))){room} void {name}")
     }

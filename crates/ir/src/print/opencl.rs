@@ -149,14 +149,17 @@ impl Dialect for OpenCl {
         let stem = if op == BinaryOp::Min { "min" } else { "max" };
         if scalar.is_float() { format!("f{stem}") } else { stem.into() }
     }
-    /// `fma` where the device says that it is fast. Elsewhere `fma` is a library call that costs an order of magnitude,
-    /// and `mad`, which may round the product, takes its place.
+    /// `fma` where the device says that it is fast, or where clang compiles for an x86 that has the instruction (PoCL does
+    /// not define the OpenCL macro). Elsewhere `fma` is a library call that costs an order of magnitude, and an expression
+    /// that the compiler may contract takes its place: there, the product may be rounded.
     fn fma(&self, scalar: Scalar, prelude: &mut Prelude) -> String {
-        let (name, macro_name) = match scalar {
+        let (name, fast) = match scalar {
             Scalar::F64 => ("tw_fma_f64", "FP_FAST_FMA"),
             _ => ("tw_fma_f32", "FP_FAST_FMAF"),
         };
-        let text = format!("#ifdef {macro_name}\n#define {name} fma\n#else\n#define {name} mad\n#endif");
+        let text = format!(
+            "#if defined({fast}) || defined(__FMA__)\n#define {name} fma\n#else\n#define {name}(a, b, c) ((a) * (b) + (c))\n#endif"
+        );
         prelude.lines.insert(name.into(), text);
         name.into()
     }

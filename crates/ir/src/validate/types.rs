@@ -200,8 +200,6 @@ fn binary(op: BinaryOp, a: Type, b: Type, ty: Type) -> Result<(), String> {
     let result = if op.is_comparison() { Scalar::Bool.ty() } else { a };
     if !allowed {
         Err(format!("{op:?} is not defined on {s}{}", storage(s)))
-    } else if op.is_comparison() && a.lanes > 1 {
-        Err(format!("{op:?} of {a}: vectors are compared lane by lane"))
     } else if ty != result {
         Err(format!("{op:?} of {a} gives {result}, not {ty}"))
     } else {
