@@ -100,28 +100,22 @@ pub(super) fn emit(
         }
     };
     let out = Out { c, spec, inputs, at, args, base, ints, acc: c.accumulator() };
-    let mut barriers = 0;
-    let mut write = |b: &mut Builder, old: bool| {
-        if spec.epilogue.staged {
-            barriers = out.staged(b, math, first, old);
-        } else {
-            out.direct(b, math, first, old);
-        }
-    };
-    match args {
-        OutArgs::Store { beta, .. } => {
-            let zero = b.float(0.0, c.accumulator());
-            let overwrite = b.eq(*beta, zero);
-            let then = b.block(|b| write(b, false));
-            let otherwise = b.block(|b| write(b, true));
-            b.push(Stmt::If { cond: overwrite, then, otherwise });
-        }
-        _ => write(b, false),
+    if spec.epilogue.staged {
+        return out.staged(b, math, first);
     }
-    barriers
+    out.by_beta(b, |b, old| out.direct(b, math, first, old));
+    0
 }
 
 impl Out<'_> {
+    /// Stores with and without reading the old result, whichever beta asks for.
+    fn by_beta(&self, b: &mut Builder, write: impl Fn(&mut Builder, bool)) {
+        let OutArgs::Store { beta, .. } = self.args else { return write(b, false) };
+        let zero = b.float(0.0, self.acc);
+        let overwrite = b.eq(*beta, zero);
+        b.if_else(overwrite, |b| write(b, false), |b| write(b, true));
+    }
+
     /// Each thread stores its own micro tile.
     fn direct(&self, b: &mut Builder, math: &Math, first: [ExprId; 2], old: bool) {
         let t = &self.spec.tiling;
@@ -169,7 +163,7 @@ impl Out<'_> {
 
     /// The tile goes through shared memory slab by slab: one micro row or column of every thread at a time, stored with adjacent
     /// threads at adjacent elements.
-    fn staged(&self, b: &mut Builder, math: &Math, first: [ExprId; 2], old: bool) -> u32 {
+    fn staged(&self, b: &mut Builder, math: &Math, first: [ExprId; 2]) -> u32 {
         let t = &self.spec.tiling;
         let by_column = columns_contiguous(self.c);
         // `major` is the direction C is contiguous in.
@@ -194,20 +188,22 @@ impl Out<'_> {
                 b.store(Base::Shared(slab), at, value, None);
             }
             b.barrier();
-            for s in 0..major.micro / width {
-                let element = b.mul(local, width);
-                let element = b.add(element, s * t.math_threads() * width);
-                let id = b.div(element, major.macro_tile);
-                let along = b.rem(element, major.macro_tile);
-                let from = b.mul(id, pitch);
-                let from = b.add(from, along);
-                let value = b.load("out", Base::Shared(slab), from, width, None);
-                let values: Vec<ExprId> = (0..width).map(|w| b.extract(value, w)).collect();
-                let across = micro_first(b, minor, id);
-                let across = b.add(across, micro_distance(minor, e));
-                let (row, col) = if by_column { (across, along) } else { (along, across) };
-                self.put(b, row, col, &values, old);
-            }
+            self.by_beta(b, |b, old| {
+                for s in 0..major.micro / width {
+                    let element = b.mul(local, width);
+                    let element = b.add(element, s * t.math_threads() * width);
+                    let id = b.div(element, major.macro_tile);
+                    let along = b.rem(element, major.macro_tile);
+                    let from = b.mul(id, pitch);
+                    let from = b.add(from, along);
+                    let value = b.load("out", Base::Shared(slab), from, width, None);
+                    let values: Vec<ExprId> = (0..width).map(|w| b.extract(value, w)).collect();
+                    let across = micro_first(b, minor, id);
+                    let across = b.add(across, micro_distance(minor, e));
+                    let (row, col) = if by_column { (across, along) } else { (along, across) };
+                    self.put(b, row, col, &values, old);
+                }
+            });
         }
         2 * minor.micro
     }
