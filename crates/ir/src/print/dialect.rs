@@ -76,6 +76,10 @@ impl Prelude {
         }
         name.into()
     }
+    /// True if a definition has this name.
+    pub fn defines(&self, name: &str) -> bool {
+        self.lines.contains_key(name) || self.types.contains_key(name) || self.functions.iter().any(|(n, _)| n == name)
+    }
     /// All definitions as source text.
     pub fn text(&self) -> String {
         let mut out = String::new();

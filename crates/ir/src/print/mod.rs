@@ -79,7 +79,7 @@ struct Printer<'k> {
 impl Printer<'_> {
     fn source(&mut self) -> Result<Source, Fault> {
         let kernel = self.kernel;
-        let entry = self.names.declare(&kernel.name);
+        let mut entry = self.names.declare_entry(&kernel.name);
         self.args = kernel.args.iter().map(|a| self.names.declare(&a.name)).collect();
         self.dialect.start(kernel, &mut self.prelude);
         let params: Vec<String> = (0..kernel.args.len()).map(|i| self.param(ArgId(i as u32))).collect();
@@ -96,6 +96,9 @@ impl Printer<'_> {
         self.block(&kernel.body)?;
         let body = std::mem::take(&mut self.out);
 
+        while self.prelude.defines(&entry) {
+            entry.push_str("_1");
+        }
         self.depth = 0;
         self.head(shared_bytes);
         self.out.push_str(&self.prelude.text());

@@ -96,6 +96,15 @@ impl Namer {
     /// A name for the current scope: the wanted one, or the wanted one with the smallest free number.
     pub fn declare(&mut self, wanted: &str) -> String {
         let stem = legal(wanted);
+        // `tw_...` and `f32x4` are the printer's own: its helpers and types.
+        let stem = if stem.starts_with("tw_") || is_vector_type(&stem) { format!("v_{stem}") } else { stem };
+        self.free(stem)
+    }
+    /// A name for the kernel itself, which may look like a helper's: the printer sees to it that it is none's.
+    pub fn declare_entry(&mut self, wanted: &str) -> String {
+        self.free(legal(wanted))
+    }
+    fn free(&mut self, stem: String) -> String {
         let mut name = stem.clone();
         let mut n = 0;
         while self.reserved.contains(name.as_str()) || self.scopes.iter().any(|s| s.contains(&name)) {
@@ -109,8 +118,7 @@ impl Namer {
     }
 }
 
-/// The nearest legal identifier that cannot meet one of the printer's own (`tw_...`, `f32x4`) or the implementation's
-/// (leading or double underscore).
+/// The nearest legal identifier that is not the implementation's (leading or double underscore).
 fn legal(wanted: &str) -> String {
     let mut name = String::with_capacity(wanted.len());
     for c in wanted.chars() {
@@ -119,8 +127,7 @@ fn legal(wanted: &str) -> String {
             name.push(c);
         }
     }
-    let ours = name.starts_with("tw_") || is_vector_type(&name);
-    if ours || name.is_empty() || name.starts_with(|c: char| c == '_' || c.is_ascii_digit()) {
+    if name.is_empty() || name.starts_with(|c: char| c == '_' || c.is_ascii_digit()) {
         name.insert_str(0, if name.starts_with('_') { "v" } else { "v_" });
     }
     name
@@ -159,5 +166,6 @@ mod tests {
         ] {
             assert_eq!(n.declare(wanted), got);
         }
+        assert_eq!(n.declare_entry("tw_gemm"), "tw_gemm");
     }
 }

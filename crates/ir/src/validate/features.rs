@@ -50,7 +50,7 @@ pub(super) fn check(kernel: &Kernel, target: &Target, block: &Block, path: &mut 
             if !has.roles {
                 return Err(missing(target, "roles", "use a schedule in which all waves do the same"));
             }
-            whole_waves(kernel, target)?;
+            wave_width(kernel, target)?;
             let wave = target.wave.max(1);
             if let Some(r) = roles.iter().find(|r| r.threads % wave != 0) {
                 return Err(Fault::Malformed(format!(
@@ -74,7 +74,7 @@ pub(super) fn check(kernel: &Kernel, target: &Target, block: &Block, path: &mut 
             if !has.named_barrier {
                 return Err(missing(target, "named barriers", "wait at the work-group's barrier"));
             }
-            whole_waves(kernel, target)?;
+            wave_width(kernel, target)?;
             if *id == 0
                 || *id >= HARDWARE_BARRIERS
                 || *threads == 0
@@ -110,12 +110,17 @@ pub(super) fn check(kernel: &Kernel, target: &Target, block: &Block, path: &mut 
     })
 }
 
-/// Operations of whole waves are built for one width of wave.
+/// Operations among the lanes of a wave are built for one width.
 fn whole_waves(kernel: &Kernel, target: &Target) -> Result<(), Fault> {
     if kernel.wave == 0 {
         return Err(Fault::Malformed("the kernel uses waves and must say how wide they are".into()));
     }
-    if kernel.wave != target.wave {
+    wave_width(kernel, target)
+}
+
+/// A kernel that counts on a width of waves gets it.
+fn wave_width(kernel: &Kernel, target: &Target) -> Result<(), Fault> {
+    if kernel.wave != 0 && kernel.wave != target.wave {
         return Err(missing(target, "waves of the width the kernel is built for", "plan the kernel for this target"));
     }
     Ok(())
