@@ -1,0 +1,98 @@
+//! Typed device memory.
+
+use crate::{Element, Error};
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use tilewright_device::Device;
+
+/// Device memory that holds elements of one type. It is freed when dropped.
+pub struct Buffer<T: Element> {
+    device: Arc<dyn Device>,
+    memory: tilewright_device::Buffer,
+    len: u64,
+    element: PhantomData<T>,
+}
+
+impl<T: Element> Buffer<T> {
+    /// Memory for `len` elements with undefined content.
+    pub(crate) fn alloc(device: &Arc<dyn Device>, len: u64) -> Result<Self, Error> {
+        let bytes = len.checked_mul(size_of::<T>() as u64).ok_or(Error::TooLarge { elements: len, dtype: T::SCALAR })?;
+        let memory = device.alloc(bytes.max(1))?;
+        Ok(Buffer { device: device.clone(), memory, len, element: PhantomData })
+    }
+    /// Number of elements.
+    pub const fn len(&self) -> u64 {
+        self.len
+    }
+    /// True if it holds no element.
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+    /// Copies elements from the host to the start of the buffer.
+    ///
+    /// # Errors
+    /// [`Error::Length`] if there are more than the buffer holds; those of the device.
+    pub fn write(&mut self, data: &[T]) -> Result<(), Error> {
+        if data.len() as u64 > self.len {
+            return Err(Error::Length { what: "the data to write".into(), have: self.len, need: data.len() as u64 });
+        }
+        Ok(self.device.write(&self.memory, 0, bytemuck::cast_slice(data))?)
+    }
+    /// Waits for the work so far and copies all elements to the host.
+    ///
+    /// # Errors
+    /// Those of the device and of the kernels that ran before.
+    pub fn download(&self) -> Result<Vec<T>, Error> {
+        let len = usize::try_from(self.len).map_err(|_| Error::TooLarge { elements: self.len, dtype: T::SCALAR })?;
+        let mut data = vec![T::zeroed(); len];
+        if len > 0 {
+            self.device.read(&self.memory, 0, bytemuck::cast_slice_mut(&mut data))?;
+        }
+        Ok(data)
+    }
+    /// The buffer from an element on, as an operand of [`crate::Operation::run`].
+    pub const fn at(&self, offset: u64) -> Slice<'_, T> {
+        Slice { buffer: self, offset }
+    }
+    /// The buffer from an element on, as a result of [`crate::Operation::run`].
+    pub const fn at_mut(&mut self, offset: u64) -> SliceMut<'_, T> {
+        SliceMut { buffer: self, offset }
+    }
+    /// The untyped memory, for launches through [`tilewright_device`].
+    pub const fn memory(&self) -> &tilewright_device::Buffer {
+        &self.memory
+    }
+}
+
+impl<T: Element> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} x {} on {})", self.len, T::SCALAR, self.memory.device())
+    }
+}
+
+/// A buffer read from one of its elements on.
+#[derive(Clone, Copy, Debug)]
+pub struct Slice<'a, T: Element> {
+    pub(crate) buffer: &'a Buffer<T>,
+    pub(crate) offset: u64,
+}
+
+/// A buffer written from one of its elements on.
+#[derive(Debug)]
+pub struct SliceMut<'a, T: Element> {
+    pub(crate) buffer: &'a mut Buffer<T>,
+    pub(crate) offset: u64,
+}
+
+impl<'a, T: Element> From<&'a Buffer<T>> for Slice<'a, T> {
+    fn from(buffer: &'a Buffer<T>) -> Self {
+        buffer.at(0)
+    }
+}
+
+impl<'a, T: Element> From<&'a mut Buffer<T>> for SliceMut<'a, T> {
+    fn from(buffer: &'a mut Buffer<T>) -> Self {
+        buffer.at_mut(0)
+    }
+}

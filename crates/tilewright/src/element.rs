@@ -1,0 +1,26 @@
+//! Element types that buffers hold.
+
+use bytemuck::Pod;
+use half::{bf16, f16};
+use tilewright_ir::Scalar;
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// A number that lives in device memory: `f32`, `f64`, [`half::f16`] or [`half::bf16`].
+pub trait Element: Pod + Send + Sync + sealed::Sealed {
+    /// Its type in the kernel language.
+    const SCALAR: Scalar;
+}
+
+macro_rules! elements {
+    ($($rust:ty => $scalar:ident),*) => {$(
+        impl sealed::Sealed for $rust {}
+        impl Element for $rust {
+            const SCALAR: Scalar = Scalar::$scalar;
+        }
+    )*};
+}
+
+elements!(f16 => F16, bf16 => BF16, f32 => F32, f64 => F64);
