@@ -5,6 +5,7 @@
 mod args;
 mod error;
 mod figures;
+mod problem;
 mod values;
 
 fn main() {}

@@ -1,0 +1,206 @@
+//! From the command line to problems: words, a geometry string, or a file of cases.
+
+use crate::args::{ConvArgs, Dtype, GemmArgs, Layout, Order, ProblemArgs, Trans, Word};
+use crate::error::CliError;
+use crate::values::per_dimension;
+use tilewright_gen::problem::{self, Conv, Gemm, Problem};
+use tilewright_ir::Scalar;
+
+/// One problem to work on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// What is computed.
+    pub problem: Problem,
+    /// Short words for titles and progress: `gemm 1024x1024x1024 f32 nt`.
+    pub title: String,
+    /// Factor of the product.
+    pub alpha: f64,
+    /// Factor of the old result.
+    pub beta: f64,
+}
+
+/// The problems that the command line names, in order. At least one.
+pub fn cases(args: &ProblemArgs, workspace: Option<u64>) -> Result<Vec<Case>, CliError> {
+    let given = [args.word.is_some(), args.problem.is_some(), args.cases.is_some()];
+    let mut cases = match (&args.word, &args.problem, &args.cases) {
+        _ if given.iter().filter(|g| **g).count() > 1 => {
+            return Err(CliError::usage("the problem is given twice: take one of gemm/conv with options, --problem, --cases"));
+        }
+        (Some(Word::Gemm(gemm)), ..) => vec![from_gemm(gemm)?],
+        (Some(Word::Conv(conv)), ..) => vec![from_conv(conv)?],
+        (_, Some(text), _) => vec![plain(Problem::parse(text).map_err(CliError::usage)?)],
+        (.., Some(path)) => from_file(path, args.set.as_deref())?,
+        _ => {
+            return Err(CliError::usage(
+                "no problem is given: write `gemm --m 512 --n 512 --k 512`, `conv ...`, --problem GEOMETRY or --cases FILE",
+            ));
+        }
+    };
+    if let Some(bytes) = workspace {
+        for case in &mut cases {
+            set_workspace(&mut case.problem, bytes);
+            case.problem.validate().map_err(CliError::usage)?;
+        }
+    }
+    Ok(cases)
+}
+
+/// The one problem of a command that works on one.
+pub fn one(args: &ProblemArgs, workspace: Option<u64>) -> Result<Case, CliError> {
+    let mut all = cases(args, workspace)?;
+    match (all.pop(), all.is_empty()) {
+        (Some(case), true) => Ok(case),
+        _ => Err(CliError::usage("this command takes one problem, --cases names several: narrow it with --set, or name one")),
+    }
+}
+
+fn plain(problem: Problem) -> Case {
+    Case { title: title(&problem), problem, alpha: 1.0, beta: 0.0 }
+}
+
+fn set_workspace(problem: &mut Problem, bytes: u64) {
+    match problem {
+        Problem::Gemm(gemm) => gemm.workspace = bytes - bytes % u64::from(gemm.dtype.bytes()),
+        Problem::Conv(conv) => conv.workspace = bytes,
+    }
+}
+
+const fn scalar(dtype: Dtype) -> Scalar {
+    match dtype {
+        Dtype::F16 => Scalar::F16,
+        Dtype::Bf16 => Scalar::BF16,
+        Dtype::F32 => Scalar::F32,
+        Dtype::F64 => Scalar::F64,
+    }
+}
+
+fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
+    let (trans_a, trans_b) = match args.trans {
+        Trans::Nn => (false, false),
+        Trans::Nt => (false, true),
+        Trans::Tn => (true, false),
+        Trans::Tt => (true, true),
+    };
+    let order = match args.order {
+        Order::Row => problem::Order::Row,
+        Order::Col => problem::Order::Col,
+    };
+    let mut builder = Gemm::new(scalar(args.dtype), args.m, args.n, args.k)
+        .order(order)
+        .trans(trans_a, trans_b)
+        .batch(args.batch)
+        .offsets(args.offset_a, args.offset_b, args.offset_c);
+    if let Some(out) = args.out {
+        builder = builder.out_dtype(scalar(out));
+    }
+    for (value, set) in [
+        (args.lda, problem::GemmBuilder::lda as fn(_, u64) -> _),
+        (args.ldb, problem::GemmBuilder::ldb),
+        (args.ldc, problem::GemmBuilder::ldc),
+        (args.stride_a, problem::GemmBuilder::stride_a),
+        (args.stride_b, problem::GemmBuilder::stride_b),
+        (args.stride_c, problem::GemmBuilder::stride_c),
+    ] {
+        if let Some(value) = value {
+            builder = set(builder, value);
+        }
+    }
+    for (name, factor) in [("alpha", args.alpha), ("beta", args.beta)] {
+        if !factor.is_finite() {
+            return Err(CliError::usage(format!("--{name} {factor}: must be a finite number")));
+        }
+    }
+    let problem = Problem::Gemm(builder.build().map_err(CliError::usage)?);
+    Ok(Case { alpha: args.alpha, beta: args.beta, ..plain(problem) })
+}
+
+fn from_conv(args: &ConvArgs) -> Result<Case, CliError> {
+    let dims = args.size.0.len();
+    let spread = |name: &str, values: &[u64]| per_dimension(name, values, dims).map_err(CliError::usage);
+    let (filter, stride) = (spread("filter", &args.filter.0)?, spread("stride", &args.stride.0)?);
+    let dilation = spread("dilation", &args.dilation.0)?;
+    let pads = per_dimension("pad", &args.pad.0, dims).map_err(CliError::usage)?;
+    let (begin, end): (Vec<u64>, Vec<u64>) = pads.iter().map(|p| (p.begin, p.end)).unzip();
+    let layout = match args.layout {
+        Layout::Nchw => problem::Layout::Nchw,
+        Layout::Nhwc => problem::Layout::Nhwc,
+    };
+    let conv = Conv::new(scalar(args.dtype), args.n, args.c, args.k, &args.size.0, &filter)
+        .layout(layout)
+        .groups(args.groups)
+        .stride(&stride)
+        .dilation(&dilation)
+        .pad(&begin, &end)
+        .bias(args.bias)
+        .build()
+        .map_err(CliError::usage)?;
+    Ok(plain(Problem::Conv(conv)))
+}
+
+fn from_file(path: &std::path::Path, set: Option<&str>) -> Result<Vec<Case>, CliError> {
+    let _ = (path, set);
+    Err(CliError::failed("case files are not read yet"))
+}
+
+/// Short words for a problem.
+pub fn title(problem: &Problem) -> String {
+    let x = |list: &[u64]| list.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
+    match problem {
+        Problem::Gemm(g) => {
+            let letter = |t: bool| if t { 't' } else { 'n' };
+            let batch = if g.batch > 1 { format!("{} x ", g.batch) } else { String::new() };
+            format!("gemm {batch}{}x{}x{} {} {}{}", g.m, g.n, g.k, g.dtype, letter(g.a.trans), letter(g.b.trans))
+        }
+        Problem::Conv(c) => {
+            let groups = if c.groups > 1 { format!(", {} groups", c.groups) } else { String::new() };
+            format!("conv {} x {}x{} -> {}, filter {}, {}{groups}", c.n, c.c, x(&c.input), c.k, x(&c.filter), c.dtype)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn parse(line: &str) -> Result<Vec<Case>, CliError> {
+        let cli = Cli::try_parse_from(line.split_whitespace()).map_err(CliError::usage)?;
+        let Command::Tune(tune) = cli.command else { panic!("{line} is no tune") };
+        cases(&tune.problem, tune.plan.workspace)
+    }
+
+    #[test]
+    fn words_and_geometry_strings_name_the_same_problem() {
+        let words = parse("tilewright tune gemm --m 55 --n 65 --k 122 --trans nt --lda 123 --ldb 124 --ldc 69 --workspace 0").expect("words");
+        let text = parse("tilewright tune --problem tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32").expect("text");
+        assert_eq!(words, text);
+        assert_eq!(words[0].title, "gemm 55x65x122 f32 nt");
+    }
+
+    #[test]
+    fn convolutions() {
+        let all = parse("tilewright tune conv --n 2 --c 6 --k 4 --size 9x8 --filter 3 --stride 2 --pad 0:1 --groups 2 --layout nhwc --bias");
+        let all = all.expect("a convolution");
+        let Problem::Conv(conv) = &all[0].problem else { panic!("no convolution") };
+        assert_eq!((conv.pad_begin.as_slice(), conv.pad_end.as_slice()), (&[0, 0][..], &[1, 1][..]));
+        assert_eq!((conv.filter.as_slice(), conv.groups, conv.bias), (&[3, 3][..], 2, true));
+    }
+
+    #[test]
+    fn refusals_name_the_field() {
+        for (line, part) in [
+            ("tilewright tune", "no problem is given"),
+            ("tilewright tune gemm --m 4 --n 4 --k 4 --problem x", "given twice"),
+            ("tilewright tune gemm --m 0 --n 4 --k 4", "at least 1"),
+            ("tilewright tune gemm --m -4 --n 4 --k 4", "negative"),
+            ("tilewright tune gemm --m 4 --n 4 --k 4 --lda 3", "lda = 3"),
+            ("tilewright tune conv --n 1 --c 3 --k 4 --size 4x4 --filter 3x3x3", "--filter has 3 dimensions"),
+            ("tilewright tune conv --n 1 --c 3 --k 4 --size 4x4 --filter 3 --groups 2", "groups"),
+            ("tilewright tune gemm --m 4000000000 --n 4000000000 --k 4000000000", "64-bit address space"),
+        ] {
+            let message = parse(line).expect_err(line).to_string();
+            assert!(message.contains(part), "{line}: {message}");
+        }
+    }
+}
