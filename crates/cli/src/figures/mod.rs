@@ -114,6 +114,7 @@ mod tests {
                 threads_b: 16,
                 micro_b_fastest: false,
                 wave_a: 0,
+                wave_lanes: 64,
                 math_width: 1,
                 order: GroupOrder::Strips(4),
                 split_k: SplitK { ways: 3, interleave: false },

@@ -64,7 +64,7 @@ pub fn draw(spec: &KernelSpec, wave: u32, width: f64) -> (Svg, f64) {
     // The first wave's share of the result, then the threads that are followed.
     let first_wave: Vec<u32> = (0..wave.min(math)).collect();
     for &t in &first_wave {
-        let (rows, cols) = who::micro_tile(tiling, wave, t);
+        let (rows, cols) = who::micro_tile(tiling, t);
         for (r, c, h, w) in rectangles(&rows, &cols) {
             svg.fill(
                 cx + f64::from(c) * scale,
@@ -78,7 +78,7 @@ pub fn draw(spec: &KernelSpec, wave: u32, width: f64) -> (Svg, f64) {
     }
     let chosen = followed(math);
     for (index, &t) in chosen.iter().enumerate() {
-        let (rows, cols) = who::micro_tile(tiling, wave, t);
+        let (rows, cols) = who::micro_tile(tiling, t);
         for (r, c, h, w) in rectangles(&rows, &cols) {
             svg.fill(
                 cx + f64::from(c) * scale,
@@ -135,7 +135,7 @@ pub fn draw(spec: &KernelSpec, wave: u32, width: f64) -> (Svg, f64) {
     };
     line(&mut svg, &mut y, "h2", "Threads of the result tile");
     for (index, &t) in chosen.iter().enumerate() {
-        let (rows, cols) = who::micro_tile(tiling, wave, t);
+        let (rows, cols) = who::micro_tile(tiling, t);
         swatch(&mut svg, &mut y, hue(index), 0.95, &format!("thread {t}: rows {}; columns {}", span(&rows), span(&cols)));
     }
     swatch(&mut svg, &mut y, "#7c8b9c", 0.33, &format!("all of the first wave ({} threads)", first_wave.len()));

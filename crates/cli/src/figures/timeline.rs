@@ -1,6 +1,7 @@
 //! The schedule as a timeline: which stage works on which k-tile, in which buffer, on which waves.
 
 use super::svg::{Anchor, Svg, hue};
+use tilewright_gen::kernel::schedule::{Step, lower};
 use tilewright_gen::plan::{Schedule, StorePoint};
 
 /// A stage of the main loop.
@@ -35,90 +36,103 @@ pub struct Event {
 
 const MATH: u32 = 10;
 const STORE: u32 = 2;
+/// Time from the issue of a fetch or copy to its data.
 const WAIT: u32 = 6;
+const ISSUE: u32 = 1;
 
-/// The first k-tiles of a schedule laid out in time, for `tiles` k-tiles, as the loop orders them. Memory is taken to
-/// need 0.6 of one k-tile's math to answer.
+/// Clocks of the waves that load and of those that compute; one clock where all waves do both.
+struct Clocks {
+    load: u32,
+    math: u32,
+    apart: bool,
+}
+
+impl Clocks {
+    fn set_load(&mut self, now: u32) {
+        self.load = now;
+        if !self.apart {
+            self.math = now;
+        }
+    }
+    fn set_math(&mut self, now: u32) {
+        self.math = now;
+        if !self.apart {
+            self.load = now;
+        }
+    }
+}
+
+/// The first `tiles` k-tiles of a schedule laid out in time, step by step as the generator emits them. Memory is taken to need
+/// 0.6 of one k-tile's math to answer.
 pub fn events(schedule: &Schedule, tiles: u32) -> Vec<Event> {
-    let ahead = schedule.fetch_ahead;
-    let buffers = schedule.buffers.max(1);
+    let lowered = lower(schedule);
     let copies = schedule.async_a && schedule.async_b;
     let fetch = if copies { Stage::Copy } else { Stage::Fetch };
-    let mut out = Vec::new();
-    let mut now = 0;
+    let mut clocks = Clocks { load: 0, math: 0, apart: schedule.roles.is_some() };
     let mut arrives = vec![0; tiles as usize];
-    let mut put = |stage, tile: u32, start, length| {
+    let mut out = Vec::new();
+    let mut run = |steps: &[Step], tile: u32, clocks: &mut Clocks| {
+        for step in steps {
+            take(*step, tile, tiles, fetch, schedule.buffers.max(1), clocks, &mut arrives, &mut out);
+        }
+    };
+    run(&lowered.prologue, 0, &mut clocks);
+    for tile in 0..tiles {
+        run(&lowered.body, tile, &mut clocks);
+    }
+    out
+}
+
+/// One step of tile `tile`: what it puts on the timeline, and how long its waves are busy with it.
+#[allow(clippy::too_many_arguments, reason = "the state of one simulation, used once")]
+fn take(
+    step: Step,
+    tile: u32,
+    tiles: u32,
+    fetch: Stage,
+    buffers: u32,
+    clocks: &mut Clocks,
+    arrives: &mut [u32],
+    out: &mut Vec<Event>,
+) {
+    let mut put = |stage: Stage, tile: u32, start: u32, length: u32| {
         let buffer = matches!(stage, Stage::Store | Stage::Copy | Stage::Math).then_some(tile % buffers);
         out.push(Event { stage, tile, buffer, start, length });
     };
-    // The prologue brings in what the first iterations need.
-    for tile in 0..ahead.min(tiles) {
-        arrives[tile as usize] = now + WAIT;
-        put(fetch, tile, now, WAIT);
-        now += 1;
-    }
-    let stored_early = if copies { 0 } else { ahead.min(buffers.max(2) - 1).min(tiles) };
-    for tile in 0..stored_early {
-        now = now.max(arrives[tile as usize]);
-        put(Stage::Store, tile, now, STORE);
-        now += STORE;
-    }
-    if ahead > 0 {
-        put(Stage::Barrier, 0, now, 0);
-    }
-    for tile in 0..tiles {
-        let next = tile + ahead;
-        let issued = now;
-        if ahead == 0 {
-            put(fetch, tile, now, WAIT);
-            now += WAIT;
-            if !copies {
-                put(Stage::Store, tile, now, STORE);
-                now += STORE;
-            }
+    let arrival = |arrives: &[u32], tile: u32| arrives.get(tile as usize).copied().unwrap_or(0);
+    match step {
+        Step::WaitCopies { .. } => clocks.set_load(clocks.load.max(arrival(arrives, tile))),
+        Step::Barrier => {
+            let now = clocks.load.max(clocks.math);
             put(Stage::Barrier, tile, now, 0);
-            put(Stage::Math, tile, now, MATH);
-            now += MATH;
-            if buffers == 1 {
-                put(Stage::Barrier, tile, now, 0);
+            (clocks.load, clocks.math) = (now, now);
+        }
+        Step::Fetch { ahead } if tile + ahead < tiles => {
+            if let Some(at) = arrives.get_mut((tile + ahead) as usize) {
+                *at = clocks.load + WAIT;
             }
-            continue;
+            put(fetch, tile + ahead, clocks.load, WAIT);
+            clocks.set_load(clocks.load + ISSUE);
         }
-        if copies {
-            now = now.max(arrives[tile as usize]);
+        // With both operands copied there is nothing left to store.
+        Step::Store { ahead } if tile + ahead < tiles && fetch == Stage::Fetch => {
+            let start = clocks.load.max(arrival(arrives, tile + ahead));
+            put(Stage::Store, tile + ahead, start, STORE);
+            clocks.set_load(start + STORE);
         }
-        let more = next < tiles;
-        if more && (copies || schedule.store != StorePoint::AtOnce) {
-            arrives[next as usize] = now + WAIT;
-            put(fetch, next, now, WAIT);
-        } else if more {
-            put(fetch, next, issued, WAIT);
-            put(Stage::Store, next, issued + WAIT, STORE);
-            now = issued + WAIT + STORE;
-        }
-        put(Stage::Math, tile, now, MATH);
-        let store_tile = tile + stored_early;
-        let stores = !copies && schedule.store != StorePoint::AtOnce && store_tile < tiles && store_tile >= stored_early;
-        match schedule.store {
-            StorePoint::Spread if stores && buffers > 1 => {
-                put(Stage::Store, store_tile, now + WAIT, MATH - WAIT);
-                now += MATH;
+        Step::Fetch { .. } | Step::Store { .. } => {}
+        Step::Math { store } => {
+            let start = clocks.math;
+            put(Stage::Math, tile, start, MATH);
+            clocks.set_math(start + MATH);
+            if let Some(ahead) = store.filter(|ahead| tile + ahead < tiles) {
+                let begin = arrival(arrives, tile + ahead).max(start + 2);
+                let end = (start + MATH).max(begin + STORE);
+                put(Stage::Store, tile + ahead, begin, end - begin);
+                clocks.set_load(end);
             }
-            _ if stores => {
-                now += MATH;
-                if buffers == 1 {
-                    put(Stage::Barrier, tile, now, 0);
-                }
-                put(Stage::Store, store_tile, now, STORE);
-                now += STORE;
-            }
-            _ => now += MATH,
-        }
-        if tile + 1 < tiles {
-            put(Stage::Barrier, tile, now, 0);
         }
     }
-    out
 }
 
 /// Draws a schedule. Gives the drawing and its height.

@@ -2,29 +2,25 @@
 
 use tilewright_gen::plan::{Along, GroupOrder, OperandTiling, SplitK, Tiling};
 
-/// Rows and columns of the result tile that a thread computes.
-pub fn micro_tile(tiling: &Tiling, wave: u32, thread: u32) -> (Vec<u32>, Vec<u32>) {
-    let (ta, tb) = grid_position(tiling, wave, thread);
+/// Rows and columns of the result tile that a thread computes. Threads count from the first that computes.
+pub fn micro_tile(tiling: &Tiling, thread: u32) -> (Vec<u32>, Vec<u32>) {
+    let (ta, tb) = grid_position(tiling, thread);
     (micro_line(&tiling.a, tiling.threads_a, ta), micro_line(&tiling.b, tiling.threads_b, tb))
 }
 
 /// Position of a thread in the work-group's thread grid, along m and along n.
-pub fn grid_position(tiling: &Tiling, wave: u32, thread: u32) -> (u32, u32) {
+pub fn grid_position(tiling: &Tiling, thread: u32) -> (u32, u32) {
     let (na, nb) = (tiling.threads_a.max(1), tiling.threads_b.max(1));
-    let wave_a = tiling.wave_a;
-    if wave_a > 0 && wave % wave_a == 0 && na % wave_a == 0 && wave > 1 {
-        let wave_b = wave / wave_a;
-        let (lane, index) = (thread % wave, thread / wave);
-        let (la, lb) = if tiling.micro_b_fastest { (lane / wave_b, lane % wave_b) } else { (lane % wave_a, lane / wave_a) };
-        let across = (na / wave_a).max(1);
-        let (wa, wb) = if tiling.micro_b_fastest {
-            (index / (nb / wave_b).max(1), index % (nb / wave_b).max(1))
-        } else {
-            (index % across, index / across)
-        };
-        return (wa * wave_a + la, wb * wave_b + lb);
+    let place = |index: u32, a: u32, b: u32| if tiling.micro_b_fastest { (index / b, index % b) } else { (index % a, index / a) };
+    let (wave_a, lanes) = (tiling.wave_a, tiling.wave_lanes);
+    if wave_a == 0 || lanes < wave_a {
+        return place(thread, na, nb);
     }
-    if tiling.micro_b_fastest { (thread / nb, thread % nb) } else { (thread % na, thread / na) }
+    // A wave covers wave_a x wave_b micro tiles; waves cover the thread grid, along m first.
+    let wave_b = lanes / wave_a;
+    let (wave, waves_a) = (thread / lanes, (na / wave_a).max(1));
+    let (lane_a, lane_b) = place(thread % lanes, wave_a, wave_b);
+    (wave % waves_a * wave_a + lane_a, wave / waves_a * wave_b + lane_b)
 }
 
 /// Elements along one operand that the thread at a grid position computes.
