@@ -1,0 +1,86 @@
+//! What the library can refuse, in one type.
+
+use tilewright_device::DeviceError;
+use tilewright_gen::kernel::GenerateError;
+use tilewright_gen::plan::{GrammarError, Refusal};
+use tilewright_gen::problem::ProblemError;
+use tilewright_ir::{Invalid, Scalar};
+use tilewright_tune::records::RecordsError;
+use tilewright_tune::run::BindError;
+
+/// Why an operation cannot be planned, tuned or run. Every message names the input and, where there is one, the remedy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The problem is impossible.
+    #[error(transparent)]
+    Problem(#[from] ProblemError),
+    /// A plan's text is malformed.
+    #[error("plan {0}")]
+    Plan(#[from] GrammarError),
+    /// The plan does not suit the problem or the device.
+    #[error("the plan does not fit: {0}")]
+    Refused(#[from] Refusal),
+    /// No plan at all satisfies the constraints.
+    #[error("no legal plan for {problem} on {device} satisfies `{constraint}`: leave out some of its keys")]
+    NoPlan {
+        /// The problem's key.
+        problem: String,
+        /// Device id.
+        device: String,
+        /// The constraint's text.
+        constraint: String,
+    },
+    /// The kernels cannot be generated.
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
+    /// The target cannot run a kernel.
+    #[error(transparent)]
+    Invalid(#[from] Invalid),
+    /// Buffers do not suit the program.
+    #[error(transparent)]
+    Bind(BindError),
+    /// The device failed or is not there.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The records cannot be used.
+    #[error(transparent)]
+    Records(#[from] RecordsError),
+    /// An operand's element type is not the problem's.
+    #[error("operand {operand} holds {have}, the problem has {need}: upload it as {need}, or change the problem's dtype")]
+    Dtype {
+        /// Which operand.
+        operand: &'static str,
+        /// The buffer's.
+        have: Scalar,
+        /// The problem's.
+        need: Scalar,
+    },
+    /// Too few or too many elements.
+    #[error("{what}: {need} elements are needed and there are {have}")]
+    Length {
+        /// What is too short.
+        what: String,
+        /// Elements there are.
+        have: u64,
+        /// Elements needed.
+        need: u64,
+    },
+    /// More elements than memory can be addressed for.
+    #[error("{elements} elements of {dtype} are more than can be addressed")]
+    TooLarge {
+        /// Their number.
+        elements: u64,
+        /// Their type.
+        dtype: Scalar,
+    },
+}
+
+impl From<BindError> for Error {
+    fn from(e: BindError) -> Self {
+        match e {
+            BindError::Device(e) => Error::Device(e),
+            other => Error::Bind(other),
+        }
+    }
+}
