@@ -1,0 +1,63 @@
+//! Printing: lines on stdout that survive a closed pipe, and numbers for people.
+
+use crate::error::CliError;
+use std::io::Write;
+
+/// Prints a line on stdout. A reader that has gone away (`| head`) ends the program quietly.
+pub fn line(text: &str) -> Result<(), CliError> {
+    let mut out = std::io::stdout().lock();
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
+        Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+        other => other.map_err(|e| CliError::failed(format!("stdout: {e}"))),
+    }
+}
+
+/// Writes a file, with its folder where there is none.
+pub fn write_file(path: &std::path::Path, text: &str) -> Result<(), CliError> {
+    let failed = |e: std::io::Error| CliError::failed(format!("{}: cannot be written: {e}", path.display()));
+    if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    std::fs::write(path, text).map_err(failed)
+}
+
+/// Bytes with a binary unit: `64 KiB`, `1.5 GiB`.
+pub fn human_bytes(bytes: u64) -> String {
+    let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+    let (mut value, mut unit) = (bytes as f64, 0);
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    let text = if value.fract() == 0.0 || value >= 100.0 { format!("{value:.0}") } else { format!("{value:.1}") };
+    format!("{text} {}", units[unit])
+}
+
+/// A time in microseconds: `12.3 us`, `1.21 ms`, `2.5 s`.
+pub fn human_time(us: f64) -> String {
+    match us {
+        t if t < 1e3 => format!("{t:.1} us"),
+        t if t < 1e6 => format!("{:.2} ms", t / 1e3),
+        t => format!("{:.2} s", t / 1e6),
+    }
+}
+
+/// A rate of floating-point operations: `812 GFLOP/s`, `51.2 TFLOP/s`.
+pub fn human_rate(flop: f64, us: f64) -> String {
+    let gflops = flop / us / 1e3;
+    if gflops >= 1000.0 { format!("{:.1} TFLOP/s", gflops / 1e3) } else { format!("{gflops:.1} GFLOP/s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_for_people() {
+        assert_eq!(human_bytes(65536), "64 KiB");
+        assert_eq!(human_bytes(1500), "1.5 KiB");
+        assert_eq!(human_bytes(12), "12 bytes");
+        assert_eq!(human_time(1234.0), "1.23 ms");
+        assert_eq!(human_rate(2.0 * 1024f64.powi(3), 42.0), "51.1 TFLOP/s");
+    }
+}

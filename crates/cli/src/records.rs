@@ -1,0 +1,124 @@
+//! `tilewright records`: look at, carry and clear tuning records.
+
+use crate::args::{FilterArgs, RecordsCommand};
+use crate::error::CliError;
+use crate::output::{human_time, line};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::io::{BufReader, Write};
+use std::path::{Path, PathBuf};
+use tilewright_tune::Records;
+use tilewright_tune::records::{Filter, Record, State, TimeKind};
+
+/// Runs one of the subcommands.
+pub fn run(command: &RecordsCommand) -> Result<(), CliError> {
+    match command {
+        RecordsCommand::Path { records } => line(&place(records.as_deref()).display().to_string()),
+        RecordsCommand::List { filter, json } => list(filter, *json),
+        RecordsCommand::Show { filter } => show(filter),
+        RecordsCommand::Export { filter, out } => export(filter, out.as_deref()),
+        RecordsCommand::Import { file, records } => import(file, records.as_deref()),
+        RecordsCommand::Clear { filter, yes } => clear(filter, *yes),
+    }
+}
+
+/// The records file that is meant.
+pub fn place(given: Option<&Path>) -> PathBuf {
+    given.map_or_else(tilewright::default_records, Path::to_path_buf)
+}
+
+/// Opens records that must already be there.
+fn existing(given: Option<&Path>) -> Result<Records, CliError> {
+    let path = place(given);
+    if !path.exists() {
+        return Err(CliError::failed(format!(
+            "{}: there is no records file yet; `tilewright tune` makes one, `--records FILE` names another",
+            path.display()
+        )));
+    }
+    Records::open(&path).map_err(CliError::failed)
+}
+
+fn filter(args: &FilterArgs) -> Filter {
+    Filter { problem: args.problem.clone(), device: args.device.clone(), state: None, verified: false }
+}
+
+fn list(args: &FilterArgs, json: bool) -> Result<(), CliError> {
+    let records = existing(args.records.as_deref())?;
+    let mut groups: BTreeMap<(String, String, String), Vec<Record>> = BTreeMap::new();
+    for record in records.list(&filter(args)).map_err(CliError::failed)? {
+        groups.entry((record.name.clone(), record.device.name.clone(), record.device.fingerprint.clone())).or_default().push(record);
+    }
+    for ((problem, device, fingerprint), all) in &groups {
+        let count = |state: State| all.iter().filter(|r| r.trial.state == state).count();
+        let time = |r: &Record| (r.trial.time_kind == Some(TimeKind::Modelled), r.trial.time_us.unwrap_or(f64::INFINITY));
+        let verified = all.iter().filter(|r| r.trial.verified && r.trial.state == State::Ok);
+        let best = verified.min_by(|x, y| time(x).partial_cmp(&time(y)).unwrap_or(std::cmp::Ordering::Equal)).map(|r| &r.trial);
+        let plan = best.map(|t| t.plan.as_str());
+        let (us, kind) = (best.and_then(|t| t.time_us), best.and_then(|t| t.time_kind).map(TimeKind::name));
+        if json {
+            let refused = count(State::Refused);
+            let failed = count(State::Failed) + count(State::Wrong) + count(State::Hung);
+            line(
+                &json!({
+                    "problem": problem, "device": device, "fingerprint": fingerprint, "plan": plan, "time_us": us, "time_kind": kind,
+                    "trials": all.len(), "refused": refused, "failed": failed,
+                })
+                .to_string(),
+            )?;
+        } else {
+            line(problem)?;
+            line(&format!("    on {device}: {} trials", all.len()))?;
+            match (plan, us, kind) {
+                (Some(plan), Some(us), Some(kind)) => line(&format!("    {} {kind}  {plan}", human_time(us)))?,
+                _ => line("    nothing verified yet")?,
+            }
+        }
+    }
+    if groups.is_empty() && !json {
+        line("no records")?;
+    }
+    Ok(())
+}
+
+fn show(args: &FilterArgs) -> Result<(), CliError> {
+    let records = existing(args.records.as_deref())?;
+    for record in records.list(&filter(args)).map_err(CliError::failed)? {
+        let t = &record.trial;
+        let time = match (t.time_us, t.time_kind) {
+            (Some(us), Some(kind)) => format!("{} {}", human_time(us), kind.name()),
+            _ => t.reason.clone().unwrap_or_default().lines().next().unwrap_or_default().to_string(),
+        };
+        let verified = if t.verified { "verified" } else { "-" };
+        line(&format!("{}  {}  {:<8} {verified:<8} {time}  {}", record.name, record.device.name, t.state.name(), t.plan))?;
+    }
+    Ok(())
+}
+
+fn export(args: &FilterArgs, out: Option<&Path>) -> Result<(), CliError> {
+    let records = existing(args.records.as_deref())?;
+    let count = match out {
+        None => records.export(&filter(args), &mut std::io::stdout().lock()).map_err(CliError::failed)?,
+        Some(path) => {
+            let failed = |e: std::io::Error| {
+                let remedy = if e.kind() == std::io::ErrorKind::AlreadyExists { "; name another file" } else { "" };
+                CliError::failed(format!("{}: cannot be written: {e}{remedy}", path.display()))
+            };
+            let mut file = std::io::BufWriter::new(std::fs::File::create_new(path).map_err(failed)?);
+            let count = records.export(&filter(args), &mut file).map_err(CliError::failed)?;
+            file.flush().map_err(failed)?;
+            count
+        }
+    };
+    eprintln!("{count} records written");
+    Ok(())
+}
+
+fn import(file: &Path, records: Option<&Path>) -> Result<(), CliError> {
+    let input = std::fs::File::open(file).map_err(|e| CliError::usage(format!("{}: cannot be read: {e}", file.display())))?;
+    let records = Records::open(place(records)).map_err(CliError::failed)?;
+    let name = file.display().to_string();
+    let added = records.import(&mut BufReader::new(input), &name).map_err(CliError::failed)?;
+    eprintln!("{added} new records from {name}");
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! A context: one device, its tuning records, and the kernels compiled so far.
+
+use crate::launch::{Ready, ReadyKey};
+use crate::{Buffer, Element, Error, Operation};
+use std::collections::HashMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use tilewright_device::{Device, DeviceInfo};
+use tilewright_gen::problem::{ConvBuilder, GemmBuilder, Problem};
+use tilewright_tune::Records;
+
+/// Which records a context reads and writes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum RecordsAt {
+    /// The user's: the file that the environment variable `TILEWRIGHT_RECORDS` names, else `records.sqlite` in the user's
+    /// data folder.
+    #[default]
+    Default,
+    /// This file; created where there is none.
+    File(PathBuf),
+    /// None on disk: what is tuned is forgotten with the context.
+    Memory,
+}
+
+/// How a context is opened.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Device, as [`tilewright_device::open`] takes it; `None` is the most capable one here.
+    pub device: Option<String>,
+    /// Compiler, cache and deadline of the device.
+    pub device_options: tilewright_device::Options,
+    /// Tuning records.
+    pub records: RecordsAt,
+    /// Device memory in bytes that plans may use for copies and partial sums, where a problem allows more.
+    pub workspace: Option<u64>,
+    /// Allow sums by atomic additions: results then vary in their last bits from run to run.
+    pub allow_atomics: bool,
+}
+
+/// A device with records and compiled kernels. Clones share all of it.
+#[derive(Clone)]
+pub struct Context {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub device: Arc<dyn Device>,
+    pub records: Records,
+    pub options: Options,
+    pub ready: Mutex<HashMap<ReadyKey, Arc<Ready>>>,
+    pub workspace: Mutex<Option<tilewright_device::Buffer>>,
+}
+
+impl Context {
+    /// The most capable device of this machine (the emulator where there is no other) with the user's records.
+    ///
+    /// # Errors
+    /// [`Error::Device`], [`Error::Records`].
+    pub fn new() -> Result<Context, Error> {
+        Context::with(Options::default())
+    }
+    /// A device by name: `cuda:0`, `opencl:0`, `hip:0`, `emu`, `emu:gfx942`.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if there is no such device, with how to get it; [`Error::Records`].
+    pub fn open(device: &str) -> Result<Context, Error> {
+        Context::with(Options { device: Some(device.into()), ..Options::default() })
+    }
+    /// A context with all options.
+    ///
+    /// # Errors
+    /// As [`Context::open`].
+    pub fn with(options: Options) -> Result<Context, Error> {
+        let device = match &options.device {
+            Some(spec) => tilewright_device::open_with(spec, &options.device_options)?,
+            None => tilewright_device::default_device(&options.device_options)?,
+        };
+        let records = match &options.records {
+            RecordsAt::Default => Records::open(default_records())?,
+            RecordsAt::File(path) => Records::open(path)?,
+            RecordsAt::Memory => Records::in_memory()?,
+        };
+        let (ready, workspace) = (Mutex::default(), Mutex::default());
+        Ok(Context { inner: Arc::new(Inner { device, records, options, ready, workspace }) })
+    }
+
+    /// What the device is.
+    pub fn info(&self) -> &DeviceInfo {
+        self.inner.device.info()
+    }
+    /// The device itself.
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.inner.device
+    }
+    /// The tuning records.
+    pub fn records(&self) -> &Records {
+        &self.inner.records
+    }
+
+    /// A matrix product on this device.
+    ///
+    /// # Errors
+    /// [`Error::Problem`] if the problem is impossible.
+    pub fn gemm(&self, gemm: GemmBuilder) -> Result<Operation, Error> {
+        self.operation(gemm.build()?)
+    }
+    /// A convolution on this device.
+    ///
+    /// # Errors
+    /// [`Error::Problem`] if the problem is impossible.
+    pub fn conv(&self, conv: ConvBuilder) -> Result<Operation, Error> {
+        self.operation(conv.build()?)
+    }
+    /// Any problem on this device.
+    ///
+    /// # Errors
+    /// [`Error::Problem`] if the problem is impossible.
+    pub fn operation(&self, problem: impl Into<Problem>) -> Result<Operation, Error> {
+        let mut problem = problem.into();
+        if let Some(most) = self.inner.options.workspace {
+            match &mut problem {
+                Problem::Gemm(g) => g.workspace = g.workspace.min(most - most % u64::from(g.dtype.bytes())),
+                Problem::Conv(c) => c.workspace = c.workspace.min(most),
+            }
+        }
+        Operation::new(self.clone(), &problem)
+    }
+
+    /// Device memory for `len` elements with undefined content.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if there is not enough.
+    pub fn alloc<T: Element>(&self, len: u64) -> Result<Buffer<T>, Error> {
+        Buffer::alloc(&self.inner.device, len)
+    }
+    /// Device memory with a copy of these elements.
+    ///
+    /// # Errors
+    /// [`Error::Device`] if there is not enough memory.
+    pub fn upload<T: Element>(&self, data: &[T]) -> Result<Buffer<T>, Error> {
+        let mut buffer = self.alloc(data.len() as u64)?;
+        buffer.write(data)?;
+        Ok(buffer)
+    }
+    /// Waits for everything started on the device.
+    ///
+    /// # Errors
+    /// What the work ran into.
+    pub fn sync(&self) -> Result<(), Error> {
+        Ok(self.inner.device.sync()?)
+    }
+
+    /// Workspace of at least this many bytes, shared by all operations: work on a device runs in one order.
+    pub(crate) fn workspace(&self, bytes: u64) -> Result<Option<tilewright_device::Buffer>, Error> {
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let mut held = self.inner.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(buffer) = held.as_ref().filter(|b| b.bytes() >= bytes) {
+            return Ok(Some(buffer.clone()));
+        }
+        // The old one may still be in use: wait before it is freed.
+        self.inner.device.sync()?;
+        *held = None;
+        let buffer = self.inner.device.alloc(bytes)?;
+        *held = Some(buffer.clone());
+        Ok(Some(buffer))
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("device", &self.info().id).field("records", &self.inner.records.path()).finish()
+    }
+}
+
+/// The user's records file: `TILEWRIGHT_RECORDS`, else `records.sqlite` in the user's data folder, else in the current one.
+pub fn default_records() -> PathBuf {
+    if let Some(path) = std::env::var_os("TILEWRIGHT_RECORDS").filter(|p| !p.is_empty()) {
+        return PathBuf::from(path);
+    }
+    let folder = directories::ProjectDirs::from("", "", "tilewright").map(|d| d.data_dir().to_path_buf());
+    folder.unwrap_or_default().join("records.sqlite")
+}

@@ -1,0 +1,120 @@
+//! From a plan to compiled kernels, and the ordered fallback for operands that start where a plan's wide accesses cannot.
+
+use crate::{Context, Error, Operation};
+use std::sync::{Arc, PoisonError};
+use tilewright_device::Compiled;
+use tilewright_gen::contraction::{Contraction, Operand};
+use tilewright_gen::kernel::generate;
+use tilewright_gen::plan::{Chiral, Common, Key, Plan, derive, fits};
+use tilewright_gen::program::Program;
+use tilewright_tune::run::{BindError, Buffers, Factors, bind, check, compile};
+
+/// Alignments, in bytes, of the first elements of A, B and C that a program was made for; `None`: the problem's own.
+pub(crate) type Starts = Option<[u32; 3]>;
+
+/// What names a program of a context: problem, plan, starts, atomics.
+pub(crate) type ReadyKey = (String, String, Starts, bool);
+
+/// A compiled program.
+pub(crate) struct Ready {
+    pub plan: Plan,
+    pub contraction: Contraction,
+    pub program: Program,
+    pub compiled: Vec<Arc<Compiled>>,
+}
+
+/// The same tiles without wide accesses: no operand needs more than its element's alignment.
+pub(crate) fn narrow(plan: &Plan) -> Plan {
+    plan.with_both(Chiral::Vew, 1)
+        .with_both(Chiral::Glw, 0)
+        .with_both(Chiral::Acp, 0)
+        .with_both(Chiral::Frw, 0)
+        .with(Key::C(Common::Cvw), 1)
+        .with(Key::C(Common::Mvw), 1)
+}
+
+/// A small, scalar, predicated plan: legal for every problem, on every device that has the element type.
+pub fn plain_plan() -> Plan {
+    narrow(&Plan::default())
+        .with_both(Chiral::Mic, 4)
+        .with(Key::C(Common::Unr), 8)
+        .with(Key::C(Common::Mac), 64)
+        .with(Key::C(Common::Skw), 10)
+        .with(Key::C(Common::Edg), 1)
+}
+
+impl Operation {
+    /// The compiled program of a plan, from the context's cache where it is there.
+    pub(crate) fn ready(&self, plan: &Plan, starts: Starts) -> Result<Arc<Ready>, Error> {
+        let inner = &self.context().inner;
+        let key = (self.problem().key(), plan.to_string(), starts, self.space().env().allow_atomics);
+        if let Some(ready) = inner.ready.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
+            return Ok(ready.clone());
+        }
+        let (contraction, program) = self.program_for(plan, starts)?;
+        let compiled = compile(&*inner.device, &program)?;
+        let ready = Arc::new(Ready { plan: *plan, contraction, program, compiled });
+        inner.ready.lock().unwrap_or_else(PoisonError::into_inner).insert(key, ready.clone());
+        Ok(ready)
+    }
+
+    /// The program of a plan for operands with these starts.
+    pub(crate) fn program_for(&self, plan: &Plan, starts: Starts) -> Result<(Contraction, Program), Error> {
+        let (space, target) = (self.space(), &self.context().info().target);
+        let mut contraction = space.contraction(plan).clone();
+        if let Some([a, b, c]) = starts {
+            (contraction.a.align, contraction.b.align, contraction.c.align) = (a, b, c);
+        }
+        let spec = derive(plan, &contraction, space.env())?;
+        fits(&spec, &contraction, target)?;
+        let program = generate(&contraction, &spec, space.env().workspace_bytes)?;
+        Ok((contraction, program))
+    }
+
+    /// Launches the plan, or the first of its fallbacks that is legal for where these operands really start. Gives the
+    /// plan that runs.
+    pub(crate) fn launch(&self, plan: &Plan, mut buffers: Buffers, factors: Factors) -> Result<Plan, Error> {
+        let context = self.context();
+        let ready = self.ready(plan, None)?;
+        buffers.workspace = context.workspace(ready.program.workspace_bytes)?;
+        let ready = match check(&ready.program, &ready.contraction, &buffers) {
+            Ok(()) => ready,
+            Err(BindError::Misaligned { .. }) => self.fallback(plan, &buffers, &ready.contraction)?,
+            Err(other) => return Err(other.into()),
+        };
+        buffers.workspace = context.workspace(ready.program.workspace_bytes)?;
+        let launches = bind(&ready.program, &ready.compiled, &ready.contraction, &buffers, factors)?;
+        context.device().launch(&launches)?;
+        Ok(ready.plan)
+    }
+
+    /// The first plan of the fallback order that is legal for these buffers: the same tiles with narrow accesses, the plain plan
+    /// in the same form, the plain plan.
+    fn fallback(&self, plan: &Plan, buffers: &Buffers, contraction: &Contraction) -> Result<Arc<Ready>, Error> {
+        let start = |operand: Operand| {
+            let bytes = buffers.alignment(operand, contraction.tensor(operand).scalar);
+            u32::try_from(bytes).unwrap_or(256).min(256)
+        };
+        let starts = Some([start(Operand::A), start(Operand::B), start(Operand::C)]);
+        let bim = Key::C(Common::Bim);
+        let mut last = Error::Bind(BindError::Absent("a fallback plan"));
+        for candidate in [*plan, narrow(plan), plain_plan().with(bim, plan.get(bim)), plain_plan()] {
+            match self.ready(&candidate, starts) {
+                Ok(ready) => match check(&ready.program, &ready.contraction, buffers) {
+                    Ok(()) | Err(BindError::Absent(_) | BindError::TooSmall { .. }) => return Ok(ready),
+                    Err(e) => last = e.into(),
+                },
+                Err(e @ (Error::Refused(_) | Error::Generate(_))) => last = e,
+                Err(other) => return Err(other),
+            }
+        }
+        Err(last)
+    }
+}
+
+impl Context {
+    /// Number of programs compiled and kept.
+    pub fn programs(&self) -> usize {
+        self.inner.ready.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+}

@@ -1,0 +1,191 @@
+//! One problem on one device: plan it, tune it, run it, read its source.
+
+use crate::buffer::{Slice, SliceMut};
+use crate::emit::Emission;
+use crate::{Buffer, Context, Element, Error};
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::problem::Problem;
+use tilewright_ir::{Scalar, Target};
+use tilewright_tune::run::{Buffers, Factors};
+use tilewright_tune::space::Space;
+
+/// Where an operation's plan comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The fastest verified plan in the records for this problem and device.
+    Recorded,
+    /// The cost model's pick.
+    Picked,
+    /// Found by [`Operation::tune`] of this operation.
+    Tuned,
+    /// Set by the user.
+    Given,
+}
+
+impl Origin {
+    /// In a word: `recorded`, `picked`, `tuned`, `given`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Origin::Recorded => "recorded",
+            Origin::Picked => "picked",
+            Origin::Tuned => "tuned",
+            Origin::Given => "given",
+        }
+    }
+}
+
+/// A problem on a context's device.
+pub struct Operation {
+    context: Context,
+    space: Space,
+    chosen: Mutex<Option<(Plan, Origin)>>,
+}
+
+impl Operation {
+    pub(crate) fn new(context: Context, problem: &Problem) -> Result<Operation, Error> {
+        let space = Space::new(problem, &context.info().target)?.with_atomics(context.inner.options.allow_atomics);
+        Ok(Operation { context, space, chosen: Mutex::new(None) })
+    }
+    /// The same with values demanded of some keys of the plan.
+    #[must_use]
+    pub fn constrained(self, constraint: &Constraint) -> Operation {
+        let space = self.space.constrained(constraint);
+        Operation { context: self.context, space, chosen: Mutex::new(None) }
+    }
+    /// The context.
+    pub const fn context(&self) -> &Context {
+        &self.context
+    }
+    /// The problem.
+    pub const fn problem(&self) -> &Problem {
+        self.space.problem()
+    }
+    /// The plans in question.
+    pub const fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// The plan this operation runs with: the fastest verified one in the records for exactly this problem and device, else
+    /// the cost model's pick. Decided once; [`Operation::tune`] and [`Operation::set_plan`] change it.
+    ///
+    /// # Errors
+    /// [`Error::NoPlan`] if the constraint leaves none; [`Error::Records`].
+    pub fn plan(&self) -> Result<Plan, Error> {
+        Ok(self.choice()?.0)
+    }
+    /// The plan with where it comes from.
+    ///
+    /// # Errors
+    /// As [`Operation::plan`].
+    pub fn choice(&self) -> Result<(Plan, Origin), Error> {
+        let mut chosen = self.chosen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(choice) = *chosen {
+            return Ok(choice);
+        }
+        let choice = self.choose()?;
+        *chosen = Some(choice);
+        Ok(choice)
+    }
+    fn choose(&self) -> Result<(Plan, Origin), Error> {
+        todo!()
+    }
+    /// Runs with this plan from now on.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if it does not suit the problem or the device; nothing has changed then.
+    pub fn set_plan(&self, plan: &Plan) -> Result<(), Error> {
+        self.space.resolve(plan)?;
+        self.keep(plan, Origin::Given);
+        Ok(())
+    }
+    pub(crate) fn keep(&self, plan: &Plan, origin: Origin) {
+        *self.chosen.lock().unwrap_or_else(PoisonError::into_inner) = Some((*plan, origin));
+    }
+
+    /// Starts `C = alpha * A * B + beta * C` (for a convolution: A the input, B the filter, C the output) and returns; gives
+    /// the plan that runs. [`Buffer::download`] and [`Context::sync`] wait for the result. Operands begin at their slice's
+    /// offset plus the problem's own.
+    ///
+    /// Legality is asked with these operands: one that starts where the plan's wide accesses cannot is run by the next
+    /// plan of the fallback order.
+    ///
+    /// # Errors
+    /// [`Error::Dtype`], [`Error::Bind`] for operands that are too small; [`Error::Device`].
+    pub fn run<'a, T: Element, U: Element>(
+        &self,
+        a: impl Into<Slice<'a, T>>,
+        b: impl Into<Slice<'a, T>>,
+        c: impl Into<SliceMut<'a, U>>,
+        alpha: f64,
+        beta: f64,
+    ) -> Result<Plan, Error> {
+        self.start(a.into(), b.into(), None, c.into(), Factors { alpha, beta })
+    }
+    /// As [`Operation::run`], for a problem with a bias: one value per output channel is added.
+    ///
+    /// # Errors
+    /// As [`Operation::run`].
+    pub fn run_with_bias<'a, T: Element, U: Element>(
+        &self,
+        a: impl Into<Slice<'a, T>>,
+        b: impl Into<Slice<'a, T>>,
+        bias: &'a Buffer<T>,
+        c: impl Into<SliceMut<'a, U>>,
+        alpha: f64,
+        beta: f64,
+    ) -> Result<Plan, Error> {
+        self.start(a.into(), b.into(), Some(bias), c.into(), Factors { alpha, beta })
+    }
+
+    fn start<T: Element, U: Element>(
+        &self,
+        a: Slice<'_, T>,
+        b: Slice<'_, T>,
+        bias: Option<&Buffer<T>>,
+        c: SliceMut<'_, U>,
+        factors: Factors,
+    ) -> Result<Plan, Error> {
+        let problem = self.problem();
+        let same = |operand, have: Scalar, need: Scalar| if have == need { Ok(()) } else { Err(Error::Dtype { operand, have, need }) };
+        same("A and B", T::SCALAR, problem.dtype())?;
+        same("C", U::SCALAR, problem.out_dtype())?;
+        let own = match problem {
+            Problem::Gemm(g) => [g.a.offset, g.b.offset, g.c.offset],
+            Problem::Conv(_) => [0; 3],
+        };
+        let buffers = Buffers {
+            a: a.buffer.memory().clone(),
+            b: b.buffer.memory().clone(),
+            c: c.buffer.memory().clone(),
+            bias: bias.map(|x| x.memory().clone()),
+            workspace: None,
+            offsets: [a.offset.saturating_add(own[0]), b.offset.saturating_add(own[1]), c.offset.saturating_add(own[2])],
+        };
+        self.launch(&self.plan()?, buffers, factors)
+    }
+
+    /// The plan's kernels as one source file in the device's language, with launch geometry and arguments at its head.
+    ///
+    /// # Errors
+    /// As [`Operation::plan`]; [`Error::Refused`], [`Error::Generate`], [`Error::Invalid`].
+    pub fn source(&self) -> Result<String, Error> {
+        self.source_of(&self.plan()?, &self.context.info().target)
+    }
+    /// Any plan's kernels as one source file for any target.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], [`Error::Generate`], [`Error::Invalid`].
+    pub fn source_of(&self, plan: &Plan, target: &Target) -> Result<String, Error> {
+        let (contraction, program) = self.program_for(plan, None)?;
+        let emission = Emission { problem: self.problem(), contraction: &contraction, plan, program: &program, target };
+        Ok(emission.source()?)
+    }
+}
+
+impl fmt::Debug for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Operation").field("problem", &self.problem().key()).field("context", &self.context).finish_non_exhaustive()
+    }
+}
