@@ -122,3 +122,15 @@ fn import(file: &Path, records: Option<&Path>) -> Result<(), CliError> {
     eprintln!("{added} new records from {name}");
     Ok(())
 }
+
+fn clear(args: &FilterArgs, yes: bool) -> Result<(), CliError> {
+    let records = existing(args.records.as_deref())?;
+    let filter = filter(args);
+    if !yes {
+        let count = records.list(&filter).map_err(CliError::failed)?.len();
+        return Err(CliError::usage(format!("this would remove {count} records of {}: add --yes to do it", records.path().display())));
+    }
+    let count = records.remove(&filter).map_err(CliError::failed)?;
+    eprintln!("{count} records removed");
+    Ok(())
+}
