@@ -287,7 +287,8 @@ pub struct PlanArgs {
     /// A plan, whole or in part: A_MIC8_VEW4__C_UNR16. Keys given are kept, the rest is chosen
     #[arg(long, global = true, value_name = "PLAN")]
     pub plan: Option<String>,
-    /// Device memory that a plan may use for copies of operands and partial sums [default: 256M]
+    /// Device memory that a plan may use for copies of operands and partial sums: 0, 64M, 2G [default: 1G, or what
+    /// --problem says]
     #[arg(long, global = true, value_parser = bytes, value_name = "BYTES")]
     pub workspace: Option<u64>,
     /// Allow sums through atomics: faster at times, but results vary in the last bits
@@ -296,7 +297,7 @@ pub struct PlanArgs {
 }
 
 /// Options that name a device and the records.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct PlaceArgs {
     /// Device: emu, emu:ARCH, opencl:N, opencl:NAME, cuda:N, hip:N [default: the most capable one here]
     #[arg(long, global = true, value_name = "DEVICE")]

@@ -1,11 +1,54 @@
-//! The `tilewright` command.
-
-#![allow(dead_code, reason = "the subcommands are being wired up")]
+//! The `tilewright` command: parses the command line, sets up logging and the exit code, and calls one subcommand.
 
 mod args;
+mod devices;
+mod emit;
 mod error;
+mod explain;
 mod figures;
+mod output;
 mod problem;
+mod records;
+mod session;
 mod values;
 
-fn main() {}
+use args::{Cli, Command};
+use clap::Parser;
+use error::CliError;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    if matches!(cli.command, Command::CompileWorker) {
+        return ExitCode::from(u8::try_from(tilewright_device::compile_worker_main()).unwrap_or(1));
+    }
+    log(cli.verbose);
+    match dispatch(&cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e}");
+            ExitCode::from(e.code())
+        }
+    }
+}
+
+fn dispatch(cli: &Cli) -> Result<(), CliError> {
+    match &cli.command {
+        Command::Tune(_) => Err(CliError::failed("tune is not built yet")),
+        Command::Bench(_) => Err(CliError::failed("bench is not built yet")),
+        Command::Verify(_) => Err(CliError::failed("verify is not built yet")),
+        Command::Emit(args) => emit::run(args),
+        Command::Explain(args) => explain::run(args),
+        Command::Devices(args) => devices::run(args),
+        Command::Records(command) => records::run(command),
+        Command::CompileWorker => Ok(()),
+    }
+}
+
+/// Log lines on stderr: warnings, with `-v` steps, with `-vv` everything; `TILEWRIGHT_LOG` overrides.
+fn log(verbose: u8) {
+    let level = ["warn", "info", "debug"][usize::from(verbose.min(2))];
+    let filter = tracing_subscriber::EnvFilter::try_from_env("TILEWRIGHT_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(format!("tilewright={level},tilewright_device={level},tilewright_tune={level}")));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+}

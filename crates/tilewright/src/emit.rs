@@ -40,7 +40,7 @@ impl Emission<'_> {
             out.push('\n');
             for item in items(&source.text) {
                 // Kernels of one program share helper types and functions: each is written once.
-                let shared = !item.starts_with("//") && !item.starts_with('#') && !item.contains(&format!(" {}(", source.entry));
+                let shared = !item.trim().is_empty() && !item.starts_with("//") && !item.starts_with('#') && !item.contains(&format!(" {}(", source.entry));
                 if !shared || seen.insert(item.to_string()) {
                     out.push_str(item);
                 }
@@ -57,7 +57,7 @@ impl Emission<'_> {
             format!("Plan      {}", self.plan),
             format!("Planned   for {}", self.target.arch),
             String::new(),
-            "C[g,m,n] = alpha * sum over k of A[g,m,k] * B[g,n,k] + beta * C[g,m,n]".to_string()
+            "C[g,m,n] = alpha * sum over k of A[g,m,k] * B[g,k,n] + beta * C[g,m,n]".to_string()
                 + if c.bias.is_some() { " + bias" } else { "" },
             format!("g = {}, m = {}, n = {}, k = {}; beta = 0 never reads C", c.g, c.m, c.n, c.k),
             String::new(),

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use tilewright_device::Compiled;
 use tilewright_gen::contraction::{Contraction, Operand};
 use tilewright_gen::kernel::generate;
-use tilewright_gen::plan::{Chiral, Common, Key, Plan, derive, fits};
+use tilewright_gen::plan::{Chiral, Common, Key, Plan, derive, fits, generic};
 use tilewright_gen::program::Program;
 use tilewright_tune::run::{BindError, Buffers, Factors, bind, check, compile};
 
@@ -31,16 +31,6 @@ pub(crate) fn narrow(plan: &Plan) -> Plan {
         .with_both(Chiral::Frw, 0)
         .with(Key::C(Common::Cvw), 1)
         .with(Key::C(Common::Mvw), 1)
-}
-
-/// A small, scalar, predicated plan: legal for every problem, on every device that has the element type.
-pub fn plain_plan() -> Plan {
-    narrow(&Plan::default())
-        .with_both(Chiral::Mic, 4)
-        .with(Key::C(Common::Unr), 8)
-        .with(Key::C(Common::Mac), 64)
-        .with(Key::C(Common::Skw), 10)
-        .with(Key::C(Common::Edg), 1)
 }
 
 impl Operation {
@@ -98,7 +88,7 @@ impl Operation {
         let starts = Some([start(Operand::A), start(Operand::B), start(Operand::C)]);
         let bim = Key::C(Common::Bim);
         let mut last = Error::Bind(BindError::Absent("a fallback plan"));
-        for candidate in [*plan, narrow(plan), plain_plan().with(bim, plan.get(bim)), plain_plan()] {
+        for candidate in [*plan, narrow(plan), generic(contraction).with(bim, plan.get(bim)), generic(contraction)] {
             match self.ready(&candidate, starts) {
                 Ok(ready) => match check(&ready.program, &ready.contraction, buffers) {
                     Ok(()) | Err(BindError::Absent(_) | BindError::TooSmall { .. }) => return Ok(ready),

@@ -12,5 +12,5 @@ pub use buffer::{Buffer, Slice, SliceMut};
 pub use context::{Context, Options, RecordsAt, default_records};
 pub use element::Element;
 pub use error::Error;
-pub use launch::plain_plan;
+
 pub use operation::{Operation, Origin};

@@ -5,9 +5,10 @@ use crate::emit::Emission;
 use crate::{Buffer, Context, Element, Error};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
-use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::plan::{Constraint, Graph, Plan};
 use tilewright_gen::problem::Problem;
 use tilewright_ir::{Scalar, Target};
+use tilewright_tune::model::Picker;
 use tilewright_tune::run::{Buffers, Factors};
 use tilewright_tune::space::Space;
 
@@ -89,7 +90,36 @@ impl Operation {
         Ok(choice)
     }
     fn choose(&self) -> Result<(Plan, Origin), Error> {
-        todo!()
+        let inner = &self.context.inner;
+        let recorded = inner.records.best(&self.space.key(), &device_key(self.context.info()), GENERATOR)?;
+        // A recorded plan was legal when it was recorded; another constraint or generator may see that otherwise.
+        let recorded = recorded.and_then(|t| Plan::parse(&t.plan).ok());
+        if let Some(plan) = recorded.filter(|p| self.space.constraint().allows(p) && self.space.resolve(p).is_ok()) {
+            return Ok((plan, Origin::Recorded));
+        }
+        let best = Picker::new(&self.space).pick(1).into_iter().next();
+        match best {
+            Some(candidate) => Ok((candidate.plan, Origin::Picked)),
+            None => self.whole_constraint(),
+        }
+    }
+    /// Without a pick: the constraint itself where it is a whole plan, so that its refusal is told; else no plan.
+    fn whole_constraint(&self) -> Result<(Plan, Origin), Error> {
+        let constraint = self.space.constraint();
+        if let Ok(plan) = Plan::parse(&constraint.to_string()) {
+            self.space.resolve(&plan)?;
+            return Ok((plan, Origin::Given));
+        }
+        Err(Error::NoPlan {
+            problem: self.problem().key(),
+            device: self.context.info().id.clone(),
+            constraint: constraint.to_string(),
+        })
+    }
+    /// A legal plan near one that is not, where the search graph leads to one.
+    pub fn nearest(&self, plan: &Plan) -> Option<Plan> {
+        let graph = Graph::new(self.space.contraction(plan), self.space.env(), self.space.constraint());
+        graph.nearest(plan, 2000, |p| self.space.resolve(p).map(|_| ()))
     }
     /// Runs with this plan from now on.
     ///
@@ -188,4 +218,9 @@ impl fmt::Debug for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Operation").field("problem", &self.problem().key()).field("context", &self.context).finish_non_exhaustive()
     }
+}
+
+const GENERATOR: &str = env!("CARGO_PKG_VERSION");
+fn device_key(info: &tilewright_device::DeviceInfo) -> tilewright_tune::records::DeviceKey {
+    tilewright_tune::records::DeviceKey { name: info.name.clone(), fingerprint: info.fingerprint.clone() }
 }

@@ -14,11 +14,11 @@ pub fn draw(spec: &KernelSpec, shape: &Shape) -> (Svg, f64) {
     let (mt_a, mt_b) = (u64::from(tiling.a.macro_tile.max(1)), u64::from(tiling.b.macro_tile.max(1)));
     let (tiles_m, tiles_n) = (shape.m.div_ceil(mt_a).max(1), shape.n.div_ceil(mt_b).max(1));
     let (rows, cols) = (tiles_m.min(MOST), tiles_n.min(MOST));
-    let cell = (430.0 / cols as f64).min(430.0 / rows as f64).min(64.0);
+    let (cell_w, cell_h) = ((430.0 / cols as f64).min(64.0), (430.0 / rows as f64).min(40.0));
     let (left, top) = (30.0, 24.0);
     let total = tiles_m * tiles_n;
     let together = (shape.concurrent / u64::from(tiling.split_k.ways.max(1))).max(1);
-    let centre = |(a, b): (u64, u64)| (left + (b as f64 + 0.5) * cell, top + (a as f64 + 0.5) * cell);
+    let centre = |(a, b): (u64, u64)| (left + (b as f64 + 0.28) * cell_w, top + (a as f64 + 0.3) * cell_h);
     // Places far out of the window are not drawn; the order is cheap to walk for every grid worth drawing.
     let mut path = Vec::new();
     for place in 0..total.min(1 << 16) {
@@ -26,29 +26,29 @@ pub fn draw(spec: &KernelSpec, shape: &Shape) -> (Svg, f64) {
         if a >= rows || b >= cols {
             continue;
         }
-        let (x, y) = (left + b as f64 * cell, top + a as f64 * cell);
+        let (x, y) = (left + b as f64 * cell_w, top + a as f64 * cell_h);
         let round = (place / together) as usize;
-        svg.fill(x, y, cell, cell, hue(round), if round == 0 { 0.55 } else { 0.28 });
+        svg.fill(x, y, cell_w, cell_h, hue(round), if round == 0 { 0.55 } else { 0.28 });
         let partial = (a + 1 == tiles_m && !shape.m.is_multiple_of(mt_a)) || (b + 1 == tiles_n && !shape.n.is_multiple_of(mt_b));
-        svg.outline(x, y, cell, cell, "#8893a0", 0.6);
-        if partial && cell > 12.0 {
-            svg.outline(x + 2.5, y + 2.5, cell - 5.0, cell - 5.0, "#47525f", 1.0);
+        svg.outline(x, y, cell_w, cell_h, "#8893a0", 0.6);
+        if partial && cell_h > 12.0 {
+            svg.outline(x + 2.5, y + 2.5, cell_w - 5.0, cell_h - 5.0, "#47525f", 1.0);
         }
-        if cell >= 18.0 {
-            let size = if cell < 26.0 { 8.0 } else { 11.0 };
-            svg.text((x + cell / 2.0, y + cell - 5.0), size, Anchor::Middle, "", &place.to_string());
+        if cell_w >= 18.0 && cell_h >= 14.0 {
+            let size = if cell_w < 26.0 { 8.0 } else { 11.0 };
+            svg.text((x + cell_w / 2.0, y + cell_h - 5.0), size, Anchor::Middle, "", &place.to_string());
         }
         if path.len() < 24 {
             path.push(centre((a, b)));
         }
     }
-    let lifted: Vec<(f64, f64)> = path.iter().map(|&(x, y)| (x, y - cell * 0.18)).collect();
-    if lifted.len() > 1 {
-        svg.arrow(&lifted, "#47525f");
+    if path.len() > 1 {
+        svg.arrow(&path, "#47525f");
     }
-    let (wide, high) = (cols as f64 * cell, rows as f64 * cell);
+    let (wide, high) = (cols as f64 * cell_w, rows as f64 * cell_h);
     svg.rect(left, top, wide, high, "frame");
-    svg.text((left + wide / 2.0, top - 8.0), 12.0, Anchor::Middle, "h2", &format!("n = {} → {tiles_n} tiles of {mt_b}", shape.n));
+    let (at, anchor) = if wide < 200.0 { (left, Anchor::Start) } else { (left + wide / 2.0, Anchor::Middle) };
+    svg.text((at, top - 8.0), 12.0, anchor, "h2", &format!("n = {} → {tiles_n} tiles of {mt_b}", shape.n));
     svg.text_up((left - 10.0, top + high / 2.0), 12.0, "h2", &format!("m = {} → {tiles_m} tiles of {mt_a}", shape.m));
     if tiles_n > cols {
         svg.text((left + wide + 6.0, top + high / 2.0), 16.0, Anchor::Start, "dim", "…");
@@ -103,7 +103,7 @@ pub fn draw(spec: &KernelSpec, shape: &Shape) -> (Svg, f64) {
         format!("{ways} work-groups share {k_tiles} k-tiles of {}, {how}", tiling.k_tile)
     };
     let at = say(&mut svg, "", &split);
-    let room = (1040.0 - x).max(200.0);
+    let room = (1010.0 - x).max(200.0);
     let whole = k_tiles.max(1);
     let note = if whole <= 40 || tiling.split_k.interleave || ways == 1 {
         let shown = whole.min(40);

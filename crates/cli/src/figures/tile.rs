@@ -50,7 +50,7 @@ pub fn draw(spec: &KernelSpec, wave: u32, width: f64) -> (Svg, f64) {
     let (mt_a, mt_b, depth) = (tiling.a.macro_tile.max(1), tiling.b.macro_tile.max(1), tiling.k_tile.max(1));
     let gap = 26.0;
     // The operand tiles keep the scale of the result along m and n; along k they are at least a finger wide.
-    let scale = (520.0 / f64::from(mt_b)).min(470.0 / f64::from(mt_a)).min(40.0);
+    let scale = (450.0 / f64::from(mt_b)).min(470.0 / f64::from(mt_a)).min(40.0);
     let k_scale = scale.min(150.0 / f64::from(depth)).max(60.0 / f64::from(depth)).min(26.0);
     let (wide, high, deep) = (f64::from(mt_b) * scale, f64::from(mt_a) * scale, f64::from(depth) * k_scale);
     let (left, top) = (30.0, 24.0);
@@ -144,7 +144,7 @@ pub fn draw(spec: &KernelSpec, wave: u32, width: f64) -> (Svg, f64) {
     line(&mut svg, &mut y, "", "");
     line(&mut svg, &mut y, "h2", "Micro tiles");
     for (name, dim, o) in [("A", "m", &tiling.a), ("B", "n", &tiling.b)] {
-        let how = if o.micro_interleave {
+        let how = if o.micro_interleave && o.micro > o.fragment_width {
             format!("interleaved: vectors of {}, {} apart", o.fragment_width, o.macro_tile / o.micro.max(1) * o.fragment_width)
         } else {
             "contiguous".to_string()

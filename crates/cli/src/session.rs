@@ -1,0 +1,71 @@
+//! What the subcommands share: the device, the records and an operation for each problem, opened as the options say.
+
+use crate::args::{COMPILE_WORKER, PlaceArgs, PlanArgs};
+use crate::error::CliError;
+use crate::problem::Case;
+use std::sync::Arc;
+use tilewright::{Context, Operation, Options, RecordsAt};
+use tilewright_device::{DeviceError, Workers};
+use tilewright_gen::plan::{Constraint, Plan};
+
+/// Opens the device and the records that the options name.
+pub fn open(place: &PlaceArgs, plan: &PlanArgs, keep_records: bool) -> Result<Context, CliError> {
+    let mut device_options = tilewright_device::Options::default();
+    // Compilers crash: let that happen in another process.
+    device_options.workers = Workers::of_current_exe(COMPILE_WORKER).ok().map(Arc::new);
+    let records = match &place.records {
+        Some(path) => RecordsAt::File(path.clone()),
+        None if keep_records => RecordsAt::Default,
+        // Reading what was tuned before makes no file.
+        None if tilewright::default_records().exists() => RecordsAt::Default,
+        None => RecordsAt::Memory,
+    };
+    let options = Options {
+        device: place.device.clone(),
+        device_options,
+        records,
+        workspace: plan.workspace,
+        allow_atomics: plan.atomics,
+    };
+    Context::with(options).map_err(|e| match &e {
+        tilewright::Error::Device(DeviceError::BadSpec { .. }) => CliError::usage(e),
+        _ => CliError::failed(e),
+    })
+}
+
+/// The constraint that `--plan` names.
+pub fn constraint(plan: &PlanArgs) -> Result<Constraint, CliError> {
+    match &plan.plan {
+        None => Ok(Constraint::none()),
+        Some(text) => Constraint::parse(text).map_err(|e| CliError::usage(format!("--plan: {e}"))),
+    }
+}
+
+/// The operation of a case under the constraint of `--plan`. A whole plan must suit the problem and the device; where it does
+/// not, the refusal names the nearest that does.
+pub fn operation(context: &Context, case: &Case, plan: &PlanArgs) -> Result<Operation, CliError> {
+    let constraint = constraint(plan)?;
+    let operation = context.operation(case.problem.clone()).map_err(CliError::usage)?;
+    let whole = plan.plan.as_deref().and_then(|text| Plan::parse(text).ok());
+    let operation = operation.constrained(&constraint);
+    let Some(whole) = whole else { return Ok(operation) };
+    match operation.set_plan(&whole) {
+        Ok(()) => Ok(operation),
+        Err(refusal) => {
+            let free = context.operation(case.problem.clone()).map_err(CliError::usage)?;
+            let nearest = match free.nearest(&whole) {
+                Some(near) => format!("; the nearest plan that fits is {near}"),
+                None => String::new(),
+            };
+            Err(CliError::failed(format!("{refusal}{nearest}")))
+        }
+    }
+}
+
+/// Library errors that the user's input causes are wrong use, the others failures.
+pub fn classify(e: tilewright::Error) -> CliError {
+    match e {
+        tilewright::Error::Problem(_) | tilewright::Error::Plan(_) => CliError::usage(e),
+        other => CliError::failed(other),
+    }
+}
