@@ -105,8 +105,8 @@ pub fn draw(spec: &KernelSpec, shape: &Shape) -> (Svg, f64) {
     let at = say(&mut svg, "", &split);
     let room = (1010.0 - x).max(200.0);
     let whole = k_tiles.max(1);
-    let note = if whole <= 40 || tiling.split_k.interleave || ways == 1 {
-        let shown = whole.min(40);
+    let note = if whole <= 32 || tiling.split_k.interleave || ways == 1 {
+        let shown = whole.min(32);
         let step = (room / shown as f64).min(26.0);
         for tile in 0..shown {
             let way = who::way_of(tiling.split_k, whole, tile);
