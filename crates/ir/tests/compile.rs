@@ -8,7 +8,7 @@ use support::*;
 use tilewright_ir::*;
 
 fn everywhere() -> Vec<Kernel> {
-    vec![gemm(), guarded_copy(), edge_fetch(), arithmetic(), atomics(), global_exchange()]
+    vec![gemm(), guarded_copy(), edge_fetch(), literals(), arithmetic(), atomics(), global_exchange()]
 }
 
 #[test]
@@ -63,4 +63,63 @@ fn cuda_compiles_without_headers() {
             }
         }
     }
+}
+
+/// What HIP gets written out instead of a library's function is right: run on the host, against its C library.
+#[test]
+fn written_out_functions_are_accurate() {
+    let text = print(&arithmetic(), &target("gfx942")).unwrap_or_else(|e| panic!("{e}")).text;
+    let function = |name: &str| {
+        let start = text.find(name).and_then(|at| text[..at].rfind("static")).unwrap_or_else(|| panic!("no {name}"));
+        let end = text[start..].find("\n}").unwrap_or_else(|| panic!("{name} does not end"));
+        text[start..start + end + 2].to_owned()
+    };
+    let program = format!(
+        r#"#define __device__
+#define __forceinline__ inline
+extern "C" int printf(const char*, ...);
+{}
+{}
+{}
+template <class F, class G> double worst(F f, G g) {{
+    double worst = 0;
+    for (unsigned bits = 0x33000000u; bits < 0x42000000u; bits += 257) {{
+        float x = __builtin_bit_cast(float, bits);
+        double right = g(x), error = __builtin_fabs((f(x) - right) / right), odd = __builtin_fabs(f(-x) + f(x));
+        if (!(error <= worst)) worst = error;
+        if (!(odd <= worst)) worst = odd;
+    }}
+    return worst;
+}}
+int main() {{
+    printf("tanh %g\n", worst([](float x) {{ return tw_tanh_f32(x); }}, [](double x) {{ return __builtin_tanh(x); }}));
+    printf("erf %g\n", worst([](float x) {{ return tw_erf_f32(x); }}, [](double x) {{ return __builtin_erf(x); }}));
+    float nan = __builtin_nanf("");
+    printf("nan %d\n", tw_tanh_f32(nan) != tw_tanh_f32(nan) && tw_erf_f32(nan) != tw_erf_f32(nan));
+    for (unsigned bits = 0; bits < 0xffff0000u; bits += 0x1fff) {{
+        printf("bf16 %u %u\n", bits, (unsigned)tw_f32_to_bf16(__builtin_bit_cast(float, bits)));
+    }}
+}}
+"#,
+        function("tw_tanh_f32(float"),
+        function("tw_erf_f32(float"),
+        function("tw_f32_to_bf16(float")
+    );
+    let Some(said) = tools::run_on_host(&program) else { return };
+    let value = |name: &str| {
+        let line = said.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_else(|| panic!("no {name} in {said}"));
+        line.trim().parse::<f64>().unwrap_or_else(|e| panic!("{line}: {e}"))
+    };
+    assert!(value("tanh ") < 4e-7, "tanh is off by {}", value("tanh "));
+    assert!(value("erf ") < 4e-7, "erf is off by {}", value("erf "));
+    assert_eq!(value("nan "), 1.0);
+    let mut seen = 0;
+    for line in said.lines().filter_map(|l| l.strip_prefix("bf16 ")) {
+        let (bits, got) = line.split_once(' ').unwrap_or_else(|| panic!("{line}"));
+        let (bits, got): (u32, u16) = (bits.parse().unwrap_or(0), got.parse().unwrap_or(0));
+        let right = half::bf16::from_f32(f32::from_bits(bits));
+        assert!(right.is_nan() && half::bf16::from_bits(got).is_nan() || right.to_bits() == got, "{bits:#x}: {got:#x}");
+        seen += 1;
+    }
+    assert!(seen > 100_000);
 }

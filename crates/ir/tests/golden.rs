@@ -43,6 +43,10 @@ golden! {
     roles_named_cuda: roles(32, true), target("sm_90a");
     roles_hip: roles(64, false), target("gfx942");
     async_copy_cuda: async_copy(), target("sm_80");
+    edge_fetch_cuda: edge_fetch(), target("sm_90a");
+    literals_cuda: literals(), target("sm_90a");
+    literals_hip: literals(), target("gfx942");
+    literals_opencl: literals(), opencl();
     global_exchange_opencl: global_exchange(), opencl();
 }
 

@@ -485,3 +485,37 @@ pub fn edge_fetch() -> Kernel {
     });
     b.finish()
 }
+
+/// Constants that are easily misspelt.
+pub fn literals() -> Kernel {
+    let mut b = Builder::new("literals", 64);
+    let single = b.buffer("single", Scalar::F32, Access::Write, "7 elements");
+    let double = b.buffer("double", Scalar::F64, Access::Write, "5 elements");
+    let int = b.buffer("int", Scalar::I32, Access::Write, "2 elements");
+    let long = b.buffer("long", Scalar::I64, Access::Write, "2 elements");
+    let word = b.buffer("word", Scalar::U32, Access::Write, "1 element");
+    for (i, v) in [0.1, -0.0, 1e30, 1e-45, f64::INFINITY, f64::NEG_INFINITY, f64::NAN].into_iter().enumerate() {
+        let v = b.float(v, Scalar::F32);
+        b.store(Base::Buffer(single), i, v, None);
+    }
+    for (i, v) in [0.1, 1e300, f64::INFINITY, f64::NEG_INFINITY, f64::NAN].into_iter().enumerate() {
+        let v = b.float(v, Scalar::F64);
+        b.store(Base::Buffer(double), i, v, None);
+    }
+    for (buffer, scalar, values) in [
+        (int, Scalar::I32, [i32::MIN.into(), -7]),
+        (long, Scalar::I64, [i64::MIN, i64::MAX]),
+        (word, Scalar::U32, [u32::MAX.into(), 0]),
+    ] {
+        for (i, v) in values.into_iter().enumerate() {
+            let v = b.int(v, scalar);
+            b.store(Base::Buffer(buffer), i, v, None);
+        }
+    }
+    let tid = b.builtin(Builtin::LocalId);
+    let least = b.int(i32::MIN.into(), Scalar::I32);
+    let apart = b.sub(tid, least);
+    let apart = b.sub(apart, -7);
+    b.store(Base::Buffer(int), tid, apart, None);
+    b.finish()
+}

@@ -67,6 +67,23 @@ pub fn clang(kernel: &Kernel, target: &Target) -> Option<String> {
     Some(std::fs::read_to_string(output).expect("clang wrote assembly"))
 }
 
+/// Compiles and runs a C++ program on this machine; gives what it printed, or `None` if there is no clang.
+pub fn run_on_host(program: &str) -> Option<String> {
+    if Command::new("clang++-22").arg("--version").output().is_err() {
+        skip("clang++-22", "install clang 22");
+        return None;
+    }
+    let folder = folder();
+    let (input, binary) = (folder.path.join("host.cpp"), folder.path.join("host"));
+    std::fs::write(&input, program).expect("the program is written");
+    let built =
+        Command::new("clang++-22").args(["-O2", "-nostdinc++", "-nostdlib++", "-o"]).arg(&binary).arg(&input).arg("-lm").output();
+    let built = built.expect("clang runs");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let run = Command::new(&binary).output().expect("the program runs");
+    Some(String::from_utf8_lossy(&run.stdout).into_owned())
+}
+
 fn libclc() -> Option<&'static str> {
     let path = "/usr/lib/clc/amdgcn-amd-amdhsa.bc";
     Path::new(path).exists().then_some(path)
