@@ -1,10 +1,12 @@
 //! From printed source to a binary: cache first, then a compile worker or a helper thread, both with a time limit.
 
+use crate::opencl::ClDevice;
 use crate::worker::Ended;
 use crate::{Cache, DeviceError, DeviceInfo, Options};
 use serde::{Deserialize, Serialize};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
+use tilewright_ir::Arg;
 
 /// Everything a vendor's compiler needs: plain data, so that it can cross into a worker process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,6 +21,42 @@ pub(crate) struct Job {
     pub source: String,
     /// Compiler options.
     pub options: Vec<String>,
+}
+
+/// A launch to try in a worker, on zeros: what is needed to repeat it there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Rehearsal {
+    /// The kernel.
+    pub job: Job,
+    /// Its arguments.
+    pub declared: Vec<Arg>,
+    /// Threads per work-group.
+    pub threads: u32,
+    /// Work-groups.
+    pub grid: [u32; 3],
+    /// Values in the same order.
+    pub values: Vec<Value>,
+}
+
+/// An argument's value, for a buffer its size in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Value {
+    Buffer(u64),
+    I32(i32),
+    I64(i64),
+    /// As bits: JSON has no infinities.
+    F32(u32),
+    /// As bits.
+    F64(u64),
+}
+
+/// What a worker is asked for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) enum Work {
+    /// A binary.
+    Compile(Job),
+    /// A trial run. Nothing comes back but that it ended.
+    Rehearse(Rehearsal),
 }
 
 /// What a compiler made.
@@ -40,20 +78,39 @@ pub(crate) enum Refusal {
 }
 
 /// The vendors' compilers, with what they keep between jobs.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Compilers {
-    opencl: Vec<(String, Arc<crate::opencl::Context>)>,
+    opencl: Vec<(String, Arc<ClDevice>)>,
 }
 
 impl Compilers {
-    /// Runs a job in this process, in this thread, without a limit.
-    pub(crate) fn run(&mut self, job: &Job) -> Result<Binary, Refusal> {
-        match job.device.split(':').next() {
-            Some("cuda") => crate::cuda::nvrtc::compile(job),
-            Some("hip") => crate::hip::hiprtc::compile(job),
-            Some("opencl") => crate::opencl::compile(job, &mut self.opencl),
-            _ => Err(Refusal::Compiler(format!("{} has no compiler", job.device))),
+    /// Works in this process, in this thread, without a limit.
+    pub(crate) fn run(&mut self, work: &Work) -> Result<Binary, Refusal> {
+        match work {
+            Work::Compile(job) => match job.device.split(':').next() {
+                Some("cuda") => crate::cuda::nvrtc::compile(job),
+                Some("hip") => crate::hip::hiprtc::compile(job),
+                Some("opencl") => self.opencl(&job.device)?.compile_job(job),
+                _ => Err(Refusal::Compiler(format!("{} has no compiler", job.device))),
+            },
+            Work::Rehearse(rehearsal) => {
+                let device = self.opencl(&rehearsal.job.device)?;
+                device.rehearse_here(rehearsal).map_err(|e| Refusal::Source(e.to_string()))?;
+                Ok(Binary::default())
+            }
         }
+    }
+
+    fn opencl(&mut self, id: &str) -> Result<Arc<ClDevice>, Refusal> {
+        if let Some((_, device)) = self.opencl.iter().find(|(known, _)| known == id) {
+            return Ok(device.clone());
+        }
+        // A worker has no workers, and what it compiles is kept by whoever asked for it.
+        let options = Options { cache: Cache::disabled(), workers: None, ..Options::default() };
+        let which = id.strip_prefix("opencl:").unwrap_or(id);
+        let device = Arc::new(crate::opencl::device(which, &options).map_err(|e| Refusal::Compiler(e.to_string()))?);
+        self.opencl.push((id.to_string(), device.clone()));
+        Ok(device)
     }
 }
 
@@ -85,8 +142,8 @@ pub(crate) fn fresh(options: &Options, job: Job) -> Result<Binary, DeviceError> 
     let (device, entry) = (job.device.clone(), job.entry.clone());
     let limit = options.compile_limit;
     let ended = match &options.workers {
-        Some(workers) => workers.compile(job, limit),
-        None => limited(limit, move || Compilers::default().run(&job)),
+        Some(workers) => workers.run(Work::Compile(job), limit),
+        None => limited(limit, move || Compilers::default().run(&Work::Compile(job))),
     };
     finish(ended, device, entry, limit)
 }

@@ -5,7 +5,7 @@
 //! that compilers themselves print there are skipped. Workers live on between jobs; one that dies or overruns its limit
 //! is replaced by the next job.
 
-use crate::compile::{Binary, Compilers, Job, Refusal};
+use crate::compile::{Binary, Compilers, Refusal, Work};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -31,7 +31,7 @@ pub(crate) enum Ended<T> {
 
 #[derive(Serialize, Deserialize)]
 struct Request {
-    job: Job,
+    work: Work,
     answer: PathBuf,
     limit: Duration,
 }
@@ -64,8 +64,8 @@ impl Workers {
         Ok(Workers::new(std::env::current_exe()?, [OsString::from(subcommand)]))
     }
 
-    /// Compiles a job in a worker.
-    pub(crate) fn compile(&self, job: Job, limit: Duration) -> Ended<Binary> {
+    /// Has work done in a worker.
+    pub(crate) fn run(&self, work: Work, limit: Duration) -> Ended<Binary> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let worker = match idle {
             Some(worker) => Ok(worker),
@@ -75,9 +75,11 @@ impl Workers {
             Ok(worker) => worker,
             Err(e) => return Ended::Crashed(format!("{} did not start: {e}", self.program.display())),
         };
-        match worker.run(job, limit) {
+        let compiling = matches!(work, Work::Compile(_));
+        match worker.run(work, limit) {
             Ok(ended) => {
-                if matches!(ended, Ended::Made(_) | Ended::Refused(_)) {
+                // A run that failed may have left the worker's device unusable.
+                if matches!(ended, Ended::Made(_)) || (compiling && matches!(ended, Ended::Refused(_))) {
                     self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
                 }
                 ended
@@ -137,11 +139,11 @@ impl Worker {
         Ok(Worker { child, input, lines, complaints, jobs: 0, directory })
     }
 
-    fn run(&mut self, job: Job, limit: Duration) -> std::io::Result<Ended<Binary>> {
+    fn run(&mut self, work: Work, limit: Duration) -> std::io::Result<Ended<Binary>> {
         self.jobs += 1;
         let answer = self.directory.path().join(format!("{}", self.jobs));
         let done = format!("{DONE} {}", answer.display());
-        let mut line = serde_json::to_string(&Request { job, answer: answer.clone(), limit })?;
+        let mut line = serde_json::to_string(&Request { work, answer: answer.clone(), limit })?;
         line.push('\n');
         let sent = match &mut self.input {
             Some(input) => input.write_all(line.as_bytes()).and_then(|()| input.flush()),
@@ -218,7 +220,7 @@ fn answer(request: &Request, compilers: &mut Compilers) -> std::io::Result<()> {
             std::process::exit(4);
         }
     })?;
-    let (head, code) = match compilers.run(&request.job) {
+    let (head, code) = match compilers.run(&request.work) {
         Ok(Binary { log, code }) => (Answer::Made { log }, code),
         Err(refusal) => (Answer::Refused(refusal), Vec::new()),
     };

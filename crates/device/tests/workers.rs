@@ -4,7 +4,10 @@ mod common;
 
 use common::{cases, compare, run, tool};
 use std::time::{Duration, Instant};
-use tilewright_device::{Cache, DeviceError, Options, Workers, compile_worker_main, cuda, open, open_with};
+use tilewright_device::{
+    Cache, Device, DeviceError, DeviceKind, Launch, LaunchArg, Options, Workers, compile_worker_main, cuda, open, open_with,
+};
+use tilewright_ir::{Access, Base, Builder, Builtin, Scalar, Unroll};
 
 fn main() {
     match std::env::args().nth(1).as_deref() {
@@ -15,13 +18,16 @@ fn main() {
             std::process::abort();
         }
         Some("hang-worker") => std::thread::sleep(Duration::from_secs(600)),
+        Some("hang-device") => hang_device(),
         _ => {}
     }
-    let tests: [(&str, fn()); 5] = [
+    let tests: [(&str, fn()); 7] = [
         ("opencl_through_workers", opencl_through_workers),
         ("nvrtc_through_workers", nvrtc_through_workers),
         ("a_crash_costs_one_kernel", a_crash_costs_one_kernel),
         ("a_hang_costs_one_kernel", a_hang_costs_one_kernel),
+        ("a_kernel_that_never_ends_costs_a_worker", a_kernel_that_never_ends_costs_a_worker),
+        ("the_watchdog_gives_up_on_a_kernel_that_never_ends", the_watchdog_gives_up_on_a_kernel_that_never_ends),
         ("a_program_that_is_no_worker_is_named", a_program_that_is_no_worker_is_named),
     ];
     // As the usual harness does: arguments that are no options choose tests by a part of their name.
@@ -46,18 +52,87 @@ fn options(subcommand: &str, limit: Duration) -> Options {
 const LONG: Duration = Duration::from_secs(120);
 
 fn opencl_through_workers() {
-    let folder = tempfile::tempdir().unwrap();
-    let with_cache = Options { cache: Cache::at(folder.path()), ..options("compile-worker", LONG) };
-    let Some(device) = tool("OpenCL", open_with("opencl:0", &with_cache)) else { return };
+    let Some(device) = tool("OpenCL", open_with("opencl:0", &options("compile-worker", LONG))) else { return };
     let emulator = open("emu:gfx942").unwrap();
     for name in ["copy", "tile", "product"] {
         let case = cases().into_iter().find(|c| c.kernel.name == name).unwrap();
         let want = run(&*emulator, &case).unwrap();
-        assert!(!device.compile(&case.kernel).unwrap().cached(), "{name}");
-        // From the cache now, written by the first compilation.
-        assert!(device.compile(&case.kernel).unwrap().cached(), "{name}");
         compare(&case, &run(&*device, &case).unwrap(), &want, "OpenCL through a worker");
     }
+}
+
+/// A kernel that takes longer than anyone waits, and a launch of it.
+fn endless(device: &dyn Device) -> Launch {
+    let mut b = Builder::new("endless", 64);
+    let y = b.buffer("y", Scalar::F32, Access::ReadWrite, "one number per thread");
+    let t = b.shared("t", Scalar::F32, 64, 0);
+    let local = b.builtin(Builtin::LocalId);
+    let many = b.scalar_arg("many", Scalar::I64, "turns");
+    let zero = b.int(0, Scalar::I64);
+    b.for_range("turn", zero, many, Unroll::No, |b, _| {
+        let v = b.load("v", Base::Buffer(y), local, 1, None);
+        b.store(Base::Shared(t), local, v, None);
+        b.barrier();
+        let last = b.int(63, Scalar::I32);
+        let other = b.sub(last, local);
+        let w = b.load("w", Base::Shared(t), other, 1, None);
+        b.barrier();
+        b.store(Base::Buffer(y), local, w, None);
+    });
+    let kernel = device.compile(&b.finish()).unwrap();
+    let y = LaunchArg::Buffer(device.alloc(256).unwrap());
+    Launch { kernel, grid: [1, 1, 1], args: vec![y, LaunchArg::I64(i64::MAX)] }
+}
+
+fn a_kernel_that_never_ends_costs_a_worker() {
+    let Some(device) = tool("OpenCL", open_with("opencl:0", &options("compile-worker", Duration::from_secs(10)))) else {
+        return;
+    };
+    if device.info().kind != DeviceKind::Cpu {
+        return;
+    }
+    let mut launch = endless(&*device);
+    let e = device.rehearse(std::slice::from_ref(&launch)).unwrap_err();
+    assert!(matches!(e, DeviceError::CompileTimeout { .. }) && e.is_candidate(), "{e}");
+    launch.args[1] = LaunchArg::I64(3);
+    device.rehearse(std::slice::from_ref(&launch)).unwrap();
+    device.launch(&[launch]).unwrap();
+    device.sync().unwrap();
+}
+
+/// In a process of its own, which has a kernel running for ever when it ends.
+fn the_watchdog_gives_up_on_a_kernel_that_never_ends() {
+    if tool("OpenCL", open("opencl:0")).is_none() {
+        return;
+    }
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap()).arg("hang-device").spawn().unwrap();
+    let start = Instant::now();
+    let status = loop {
+        match child.try_wait().unwrap() {
+            None if start.elapsed() < Duration::from_secs(100) => std::thread::sleep(Duration::from_millis(20)),
+            None => {
+                child.kill().unwrap();
+                break child.wait().unwrap();
+            }
+            Some(status) => break status,
+        }
+    };
+    assert!(status.success(), "{status}");
+}
+
+/// Ends well if the watchdog barks in time.
+fn hang_device() -> ! {
+    let (deadline, compile_limit) = (Duration::from_secs(2), Duration::from_secs(10));
+    let options = Options { cache: Cache::disabled(), deadline, compile_limit, ..Options::default() };
+    let device = open_with("opencl:0", &options).unwrap();
+    let launch = endless(&*device);
+    device.launch(&[launch]).unwrap();
+    let e = device.sync().unwrap_err();
+    assert!(matches!(&e, DeviceError::Hang { entry, .. } if entry == "endless") && e.is_fatal(), "{e}");
+    let e = device.alloc(4).unwrap_err();
+    assert!(matches!(&e, DeviceError::Poisoned { .. }) && e.is_fatal(), "{e}");
+    drop(device);
+    std::process::exit(0);
 }
 
 fn nvrtc_through_workers() {

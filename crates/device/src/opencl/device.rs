@@ -4,7 +4,7 @@ use super::handle::{Failure, Handle, check};
 use super::program::{self, Built, Context};
 use super::query::Vendor;
 use crate::compile::{self, Job, Refusal};
-use crate::device::check_launches;
+use crate::device::{DeviceKind, check_launches};
 use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Native, Options, Timing};
 use opencl3::error_codes::{CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_HOST_MEMORY, CL_OUT_OF_RESOURCES};
 use opencl3::{command_queue as cl_queue, event as cl_event, kernel as cl_kernel, memory as cl_memory};
@@ -12,7 +12,7 @@ use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use tilewright_ir::{Kernel, Source};
+use tilewright_ir::{Arg, Kernel, Source};
 
 /// Kernels that may be queued before the host waits.
 const QUEUE: usize = 512;
@@ -32,13 +32,15 @@ pub(super) struct Queue {
 pub(crate) struct ClDevice {
     pub(super) info: DeviceInfo,
     id: Arc<str>,
-    options: Options,
+    pub(super) options: Options,
     compiler_options: Vec<String>,
     pub(super) context: Arc<Context>,
     pub(super) commands: ManuallyDrop<Handle>,
     queue: Mutex<Queue>,
     dead: OnceLock<String>,
     slice_alignment: u64,
+    /// Longest wait. Processors' drivers compile a kernel for its work-group when it first runs.
+    patience: Duration,
 }
 
 impl Drop for ClDevice {
@@ -66,6 +68,10 @@ impl ClDevice {
             id: info.id.as_str().into(),
             compiler_options: program::options(&context.found),
             slice_alignment: context.slice_alignment(),
+            patience: match info.kind {
+                DeviceKind::Cpu => options.deadline + options.compile_limit,
+                _ => options.deadline,
+            },
             commands: ManuallyDrop::new(Handle::new(raw, cl_queue::release_command_queue)),
             context: Arc::new(context),
             queue: Mutex::default(),
@@ -111,11 +117,11 @@ impl ClDevice {
                 return Err(DeviceError::Crash { device, entry, reason });
             }
             let waited = start.elapsed();
-            if waited > self.options.deadline {
+            if waited > self.patience {
                 let _ = self.dead.set(format!("`{entry}` hung"));
                 // Releasing anything of a hung queue may wait for ever.
                 std::mem::forget(last);
-                return Err(DeviceError::Hang { device, entry, deadline: self.options.deadline });
+                return Err(DeviceError::Hang { device, entry, deadline: self.patience });
             }
             if waited > Duration::from_millis(2) {
                 std::thread::sleep(Duration::from_micros(100));
@@ -269,6 +275,41 @@ impl ClDevice {
         self.queued(queue, "clEnqueueNDRangeKernel", raw)
     }
 
+    /// Makes a compiled kernel of a job, given its threads and shared memory per work-group.
+    pub(super) fn ready(
+        &self,
+        job: Job,
+        args: &[Arg],
+        (threads, shared_bytes): (u32, u32),
+        start: Instant,
+    ) -> Result<Arc<Compiled>, DeviceError> {
+        let (built, cached) = self.build(&job)?;
+        Ok(Arc::new(Compiled {
+            device: self.id.clone(),
+            entry: job.entry,
+            source: job.source,
+            args: args.to_vec(),
+            threads,
+            shared_bytes,
+            resources: built.resources,
+            log: built.log.clone(),
+            cached,
+            compile_time: start.elapsed(),
+            binary: Arc::new(built),
+        }))
+    }
+
+    /// What is to be compiled.
+    pub(super) fn job(&self, source: &str, entry: &str) -> Job {
+        Job {
+            device: self.info.id.clone(),
+            arch: self.info.name.clone(),
+            entry: entry.into(),
+            source: source.into(),
+            options: self.compiler_options.clone(),
+        }
+    }
+
     /// Builds a kernel: from the cache, in a worker, or here.
     fn build(&self, job: &Job) -> Result<(Built, bool), DeviceError> {
         let key = compile::key(&self.info, job);
@@ -277,16 +318,19 @@ impl ClDevice {
         {
             return Ok((built, true));
         }
+        // PoCL caches on disk by itself and would compile a second time to give a binary: it is given source each time.
+        let binaries = self.context.found.vendor() != Vendor::Pocl;
         if self.options.workers.is_some() {
             let binary = compile::fresh(&self.options, job.clone())?;
-            self.options.cache.put(&key, &binary.log, &binary.code);
-            if let Ok(built) = program::from_binary(&self.context, job, &binary.code) {
-                return Ok((built, false));
+            if binaries {
+                self.options.cache.put(&key, &binary.log, &binary.code);
+                if let Ok(built) = program::from_binary(&self.context, job, &binary.code) {
+                    return Ok((built, false));
+                }
             }
         }
         let (context, own) = (self.context.clone(), job.clone());
-        // PoCL caches on disk by itself and would compile a second time to give a binary.
-        let keep = self.options.cache.directory().is_some() && context.found.vendor() != Vendor::Pocl;
+        let keep = binaries && self.options.cache.directory().is_some();
         let ended = compile::limited(self.options.compile_limit, move || {
             let built = program::from_source(&context, &own)?;
             let code = if keep { program::code(&built).ok() } else { None };
@@ -314,27 +358,8 @@ impl Device for ClDevice {
         self.alive()?;
         let Source { text, entry, .. } = tilewright_ir::print(kernel, &self.info.target)
             .map_err(|e| DeviceError::Invalid { device: self.info.id.clone(), invalid: Box::new(e) })?;
-        let job = Job {
-            device: self.info.id.clone(),
-            arch: self.info.name.clone(),
-            entry: entry.clone(),
-            source: text.clone(),
-            options: self.compiler_options.clone(),
-        };
-        let (built, cached) = self.build(&job)?;
-        Ok(Arc::new(Compiled {
-            device: self.id.clone(),
-            entry,
-            source: text,
-            args: kernel.args.clone(),
-            threads: kernel.threads,
-            shared_bytes: kernel.shared_bytes(),
-            resources: built.resources,
-            log: built.log.clone(),
-            cached,
-            compile_time: start.elapsed(),
-            binary: Arc::new(built),
-        }))
+        let job = self.job(&text, &entry);
+        self.ready(job, &kernel.args, (kernel.threads, kernel.shared_bytes()), start)
     }
 
     fn alloc(&self, bytes: u64) -> Result<Buffer, DeviceError> {
@@ -402,6 +427,11 @@ impl Device for ClDevice {
             self.start(&mut queue, launch)?;
         }
         check("clFlush", cl_queue::flush(self.commands.get())).map_err(|f| self.failed(f))
+    }
+
+    fn rehearse(&self, launches: &[Launch]) -> Result<(), DeviceError> {
+        check_launches(&self.info, launches)?;
+        self.rehearse_in_workers(launches)
     }
 
     fn sync(&self) -> Result<(), DeviceError> {

@@ -5,8 +5,9 @@ mod handle;
 mod native;
 mod program;
 mod query;
+mod rehearse;
 
-pub(crate) use program::{Context, compile};
+pub(crate) use device::ClDevice;
 
 use crate::{Device, DeviceError, DeviceInfo, Options};
 use std::sync::Arc;
@@ -24,9 +25,14 @@ pub(crate) fn list() -> Result<Vec<Result<DeviceInfo, DeviceError>>, DeviceError
 
 /// Opens a device by number or by a part of its or its platform's name.
 pub(crate) fn open(which: &str, options: &Options) -> Result<Arc<dyn Device>, DeviceError> {
+    Ok(Arc::new(device(which, options)?))
+}
+
+/// The same, with its type.
+pub(crate) fn device(which: &str, options: &Options) -> Result<ClDevice, DeviceError> {
     let found = query::find(which)?;
     let info = query::describe(&found)?;
     let context =
-        Context::new(found).map_err(|f| DeviceError::Api { device: info.id.clone(), call: f.call, reason: f.reason })?;
-    Ok(Arc::new(device::ClDevice::new(info, context, options.clone())?))
+        program::Context::new(found).map_err(|f| DeviceError::Api { device: info.id.clone(), call: f.call, reason: f.reason })?;
+    ClDevice::new(info, context, options.clone())
 }

@@ -1,14 +1,13 @@
 //! OpenCL's compiler: source or binary to kernel, kernel to binary.
 
 use super::handle::{Failure, Handle, check};
-use super::query::{self, Found, Vendor};
+use super::query::{Found, Vendor};
 use crate::Resources;
-use crate::compile::{Binary, Job, Refusal};
+use crate::compile::{Job, Refusal};
 use opencl3::context::context as cl_context;
 use opencl3::device::Device as ClDevice;
 use opencl3::{kernel as cl_kernel, program as cl_program};
 use std::ffi::CString;
-use std::sync::Arc;
 
 /// A device with its context.
 #[derive(Debug)]
@@ -97,24 +96,6 @@ pub(crate) fn code(built: &Built) -> Result<Vec<u8>, Refusal> {
     let binaries = cl_program::get_program_info(built.program.get(), cl_program::CL_PROGRAM_BINARIES);
     let binaries: Vec<Vec<u8>> = check("clGetProgramInfo", binaries).map_err(refused)?.into();
     binaries.into_iter().next().ok_or_else(|| Refusal::Compiler("clGetProgramInfo: no binary".into()))
-}
-
-/// Compiles a job in a compile worker, which keeps the contexts it opens.
-pub(crate) fn compile(job: &Job, contexts: &mut Vec<(String, Arc<Context>)>) -> Result<Binary, Refusal> {
-    let known = contexts.iter().find(|(id, _)| *id == job.device).map(|(_, c)| c.clone());
-    let context = match known {
-        Some(context) => context,
-        None => {
-            let which = job.device.strip_prefix("opencl:").unwrap_or(&job.device);
-            let found = query::find(which).map_err(|e| Refusal::Compiler(e.to_string()))?;
-            let context = Arc::new(Context::new(found).map_err(refused)?);
-            contexts.push((job.device.clone(), context.clone()));
-            context
-        }
-    };
-    let built = from_source(&context, job)?;
-    let code = code(&built)?;
-    Ok(Binary { log: built.log, code })
 }
 
 impl Context {
