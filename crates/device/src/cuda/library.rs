@@ -8,13 +8,18 @@ use std::path::{Path, PathBuf};
 ///
 /// Libraries on the loader's own path need no preloading.
 pub fn preload(name: &str, packages: &[&str]) -> bool {
-    let named = std::env::var_os("TILEWRIGHT_CUDA_LIBS");
-    let named = named.as_ref().into_iter().flat_map(std::env::split_paths);
-    named.chain(places(packages)).any(|folder| preload_from(&folder, name))
+    search(name, packages).is_some()
 }
 
-/// As [`preload`], from a file or from one folder.
-pub(crate) fn preload_from(path: &Path, name: &str) -> bool {
+/// As [`preload`]; gives the file.
+pub(crate) fn search(name: &str, packages: &[&str]) -> Option<PathBuf> {
+    let named = std::env::var_os("TILEWRIGHT_CUDA_LIBS");
+    let named = named.as_ref().into_iter().flat_map(std::env::split_paths);
+    named.chain(places(packages)).find_map(|folder| preload_from(&folder, name))
+}
+
+/// As [`search`], from a file or from one folder.
+pub(crate) fn preload_from(path: &Path, name: &str) -> Option<PathBuf> {
     let files = if path.is_dir() {
         let mut files: Vec<_> = entries(path).into_iter().filter(|f| is_library(f, name)).collect();
         // The newest last in name stands first.
@@ -29,17 +34,18 @@ pub(crate) fn preload_from(path: &Path, name: &str) -> bool {
         if let Ok(library) = unsafe { libloading::Library::new(&file) } {
             // It stays loaded: functions are looked up at any later time.
             std::mem::forget(library);
-            return true;
+            return Some(file);
         }
     }
-    false
+    None
 }
 
-/// `name` or `name.NN`.
+/// `name`, `name.NN` or `name.NN.N`.
 fn is_library(file: &Path, name: &str) -> bool {
     let file = file.file_name().unwrap_or_default().to_string_lossy();
     let tail = file.strip_prefix(name);
-    tail.is_some_and(|tail| tail.is_empty() || tail.strip_prefix('.').is_some_and(|n| n.parse::<u32>().is_ok()))
+    let is_version = |v: &str| v.split('.').all(|n| n.parse::<u32>().is_ok());
+    tail.is_some_and(|tail| tail.is_empty() || tail.strip_prefix('.').is_some_and(is_version))
 }
 
 /// Well-known folders that may hold the library, likeliest first.
@@ -89,15 +95,15 @@ mod tests {
     #[test]
     fn versions_of_a_library_are_told_from_its_relatives() {
         let is = |file: &str| is_library(Path::new(file), "libcublas.so");
-        assert!(is("/x/libcublas.so") && is("/x/libcublas.so.13"));
+        assert!(is("/x/libcublas.so") && is("/x/libcublas.so.13") && is("/x/libcublas.so.13.1"));
         assert!(!is("/x/libcublasLt.so.13") && !is("/x/libcublas.so.alt") && !is("/x/libcublas.so13"));
     }
 
     #[test]
     fn what_is_not_there_is_not_loaded() {
-        assert!(!preload_from(Path::new("/nonexistent"), "libcublas.so"));
+        assert_eq!(preload_from(Path::new("/nonexistent"), "libcublas.so"), None);
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("libcublas.so.13"), b"no library").unwrap();
-        assert!(!preload_from(folder.path(), "libcublas.so"));
+        assert_eq!(preload_from(folder.path(), "libcublas.so"), None);
     }
 }

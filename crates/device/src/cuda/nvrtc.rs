@@ -1,11 +1,11 @@
 //! NVRTC: from CUDA C++ to a cubin, with or without a GPU.
 
-use super::library::{preload, preload_from};
+use super::library::{preload_from, search};
 use crate::compile::{Binary, Job, Refusal};
 use crate::{DeviceError, Options};
 use cudarc::nvrtc::{result, sys};
 use std::ffi::{CStr, CString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 const NAME: &str = "libnvrtc.so";
@@ -31,13 +31,19 @@ fn find() -> Result<(i32, i32), DeviceError> {
                  holds libnvrtc.so.NN if it is not found by itself"
             .into(),
     };
+    let mut loaded = None;
     if let Some(path) = std::env::var_os("TILEWRIGHT_NVRTC") {
         let path = PathBuf::from(path);
-        if !preload_from(&path, NAME) {
+        loaded = preload_from(&path, NAME);
+        if loaded.is_none() {
             return Err(missing(format!("TILEWRIGHT_NVRTC is {}, which is no libnvrtc", path.display())));
         }
     } else if std::env::var_os("TILEWRIGHT_CUDA_LIBS").is_some() || !present() {
-        preload(NAME, &["cu13", "cuda_nvrtc"]);
+        loaded = search(NAME, &["cu13", "cuda_nvrtc"]);
+    }
+    if let Some(folder) = loaded.as_deref().and_then(Path::parent) {
+        // NVRTC asks for it by name when it first compiles; a library loaded by path finds no neighbours by itself.
+        preload_from(folder, "libnvrtc-builtins.so");
     }
     if !present() {
         return Err(missing("libnvrtc.so was not found".into()));
