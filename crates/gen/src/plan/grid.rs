@@ -17,20 +17,23 @@ pub fn thread_grid(threads: u32, skew: u32) -> Option<(u32, u32)> {
 }
 
 /// Elements (across k, along k) that each of `threads` loads of a tile of `macro_tile` by `k_tile`: as long as possible
-/// across k, or along it (`PLU`). `None` where the threads do not tile it.
+/// across k, or along it (`PLU`). `None` where the threads do not share the tile evenly.
+///
+/// The longest side that divides both the tile's and a thread's elements is their greatest common divisor. What is left
+/// for the other side always divides it, so an even share always tiles.
 pub fn load_tile(macro_tile: u32, k_tile: u32, threads: u32, along_k: bool) -> Option<(u32, u32)> {
     let total = macro_tile.checked_mul(k_tile)?;
     if threads == 0 || total == 0 || total % threads != 0 {
         return None;
     }
     let each = total / threads;
-    let (long, other) = if along_k { (k_tile, macro_tile) } else { (macro_tile, k_tile) };
-    let length = (1..=long.min(each)).rev().find(|d| long % d == 0 && each % d == 0 && each / d <= other)?;
+    let length = gcd(if along_k { k_tile } else { macro_tile }, each);
     let rest = each / length;
-    if other % rest != 0 {
-        return None;
-    }
     Some(if along_k { (rest, length) } else { (length, rest) })
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 #[cfg(test)]

@@ -76,8 +76,8 @@ fn reset(p: &mut Plan, key: Common) {
 fn normal_side(p: &mut Plan, side: fn(Chiral) -> Key, threads: Option<u32>) {
     let at = |p: &Plan, k: Chiral| p.get(side(k));
     let fragment = p.fragment_width(side);
-    // VEW speaks through PAD and, where they are 0, through GLW and FRW.
-    if at(p, Chiral::Glw) != 0 && at(p, Chiral::Pad) == 0 {
+    // VEW speaks only for GLW and FRW where they are 0.
+    if at(p, Chiral::Glw) != 0 {
         p.set(side(Chiral::Vew), 1);
     }
     p.set(side(Chiral::Frw), if fragment == at(p, Chiral::Vew) { 0 } else { fragment });

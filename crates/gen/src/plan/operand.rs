@@ -37,16 +37,11 @@ pub(super) fn derive(
     }
     let tile = macro_tile * k_tile;
     let load_threads = frame.load_threads;
-    if load_threads == 0 || tile % load_threads != 0 {
-        return Err(Refusal::LoadShare { mic, macro_tile, k_tile, threads: load_threads });
-    }
-    let plu = at(Chiral::Plu);
-    let (load_row, load_k) = load_tile(macro_tile, k_tile, load_threads, plu == 1).ok_or(Refusal::LoadTile {
-        plu: side(Chiral::Plu),
-        value: plu,
-        each: tile / load_threads,
+    let (load_row, load_k) = load_tile(macro_tile, k_tile, load_threads, at(Chiral::Plu) == 1).ok_or(Refusal::LoadShare {
+        mic,
         macro_tile,
         k_tile,
+        threads: load_threads,
     })?;
     let source = match at(Chiral::Wos) {
         0 => Source::InPlace,
@@ -59,17 +54,12 @@ pub(super) fn derive(
     let from = materialised(tensor, source, macro_tile);
     let (load_width, load_along) = load_vectors(plan, side, &from, source, extent, (macro_tile, load_row, load_k), frame)?;
     let store_width = if load_along == Along::Row { load_width } else { 1 };
-    let pad = at(Chiral::Vew) * at(Chiral::Pad);
     let fragment_width = plan.fragment_width(side);
+    // Whole vectors, so that every row of shared memory starts where vectors may start.
+    let pad = fragment_width.max(store_width) * at(Chiral::Pad);
     let fragment_key = if at(Chiral::Frw) == 0 { side(Chiral::Vew) } else { side(Chiral::Frw) };
     if micro % fragment_width != 0 {
         return Err(Refusal::FragmentWidth { key: fragment_key, width: fragment_width, mic, micro });
-    }
-    let pitch = macro_tile + pad;
-    for (key, width) in [(fragment_key, fragment_width), (width_key(plan, side), store_width)] {
-        if pitch % width != 0 {
-            return Err(Refusal::Pitch { key, width, pitch });
-        }
     }
     Ok(OperandTiling {
         micro,

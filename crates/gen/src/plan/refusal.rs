@@ -29,9 +29,6 @@ pub enum Refusal {
     /// Load threads do not share a tile evenly.
     #[error("{threads} load threads (MAC, LWV) do not divide the {macro_tile} x UNR{k_tile} elements of a tile of {}", .mic.part().name())]
     LoadShare { mic: Key, macro_tile: u32, k_tile: u32, threads: u32 },
-    /// A thread's share of a tile is no rectangle that tiles it.
-    #[error("{plu}{value}: {each} elements per load thread form no load tile that divides {macro_tile} x UNR{k_tile}")]
-    LoadTile { plu: Key, value: u32, each: u32, macro_tile: u32, k_tile: u32 },
     /// MIOpenGEMM's packing kernel works in blocks of 64.
     #[error("{wos}2: 64 does not divide the {macro_tile} x UNR{k_tile} elements of a packed tile")]
     PackShare { wos: Key, macro_tile: u32, k_tile: u32 },
@@ -59,9 +56,6 @@ pub enum Refusal {
     /// Fragments do not divide the micro tile.
     #[error("{key}{width} does not divide {mic}{micro}")]
     FragmentWidth { key: Key, width: u32, mic: Key, micro: u32 },
-    /// Rows of shared memory do not keep vectors aligned.
-    #[error("{key}{width} does not divide a shared-memory row of {pitch} elements (macro tile + VEW * PAD)")]
-    Pitch { key: Key, width: u32, pitch: u32 },
     /// Asynchronous copies without a buffer to run ahead into.
     #[error(
         "{acp}1: asynchronous copies run ahead, they need PFG of at least 1 and BUF of at least PFG + 1, not PFG{pfg}_BUF{buf}"
@@ -154,7 +148,7 @@ impl Refusal {
             Refusal::TileTooLarge { mic, .. } => side(mic, &[Mic], &[Mac, Skw]),
             Refusal::TileOverEdge { mic, .. } => side(mic, &[Mic], &[Mac, Skw, Edg]),
             Refusal::Workspace { .. } => both(&[Wos], &[Ice, Sks]),
-            Refusal::LoadShare { mic: k, .. } | Refusal::LoadTile { plu: k, .. } => side(k, &[Mic, Plu], &[Unr, Mac, Skw, Lwv]),
+            Refusal::LoadShare { mic, .. } => side(mic, &[Mic], &[Unr, Mac, Skw, Lwv]),
             Refusal::PackShare { wos, .. } => side(wos, &[Wos, Mic], &[Unr, Mac]),
             Refusal::Stagger { .. } => both(&[], &[Ufo, Unr]),
             Refusal::Strip { .. } => both(&[], &[Naw, Gal, Ice]),
@@ -165,7 +159,6 @@ impl Refusal {
             Refusal::VectorEdge { key, .. } => side(key, &[Vew, Glw, Wos, Mic], &[Unr]),
             Refusal::VectorStagger { key, .. } => side(key, &[Vew, Glw], &[Ufo]),
             Refusal::FragmentWidth { key, .. } => side(key, &[Vew, Frw, Mic], &[]),
-            Refusal::Pitch { key, .. } => side(key, &[Vew, Frw, Glw, Pad, Mic], &[]),
             Refusal::AsyncAhead { acp, .. } => side(acp, &[Acp], &[Pfg, Buf]),
             Refusal::AsyncBytes { acp, .. } | Refusal::AsyncAlongK { acp } => side(acp, &[Acp, Glw, Vew, Wos], &[]),
             Refusal::MathWidth { .. } => side(&Key::B(Mic), &[Frw, Vew, Mic], &[Mvw]),

@@ -29,7 +29,8 @@ pub struct OperandTiling {
     pub micro: u32,
     /// Result rows or columns per work-group: threads along this operand times `micro`.
     pub macro_tile: u32,
-    /// Elements added to each shared-memory row of `macro_tile` elements (`VEW * PAD`).
+    /// Elements added to each shared-memory row of `macro_tile` elements (`PAD` vectors of the wider of fragment reads and
+    /// shared stores, which is `VEW` for MIOpenGEMM's plans).
     pub pad: u32,
     /// Elements per thread of one load tile along the row (non-k) direction.
     pub load_row: u32,
