@@ -136,10 +136,6 @@ impl Space {
         let free = |key: Key| !self.constraint.pins(key);
         let set = |key: Key, value: u32| (free(key) && plan.get(key) != value).then(|| plan.with(key, value));
         let narrower = |key: Key| (plan.get(key) > 1).then(|| set(key, plan.get(key) / 2)).flatten();
-        let side = |key: Key, chiral: Chiral| match key {
-            Key::B(_) => Key::B(chiral),
-            _ => Key::A(chiral),
-        };
         match *refusal {
             Refusal::TileOverEdge { .. } => set(Key::C(Common::Edg), 1),
             Refusal::NotContiguous { key, .. }
@@ -148,7 +144,6 @@ impl Space {
             | Refusal::VectorEdge { key, .. }
             | Refusal::VectorStagger { key, .. } => narrower(key),
             Refusal::FragmentWidth { key, .. } => narrower(key),
-            Refusal::Pitch { key, .. } => set(side(key, Chiral::Pad), 0).or_else(|| narrower(key)),
             Refusal::AsyncAhead { acp, .. } | Refusal::AsyncBytes { acp, .. } | Refusal::AsyncAlongK { acp } => set(acp, 0),
             Refusal::MathWidth { .. } => narrower(Key::C(Common::Mvw)),
             Refusal::WaveShape { .. } => set(Key::C(Common::Wva), 0),
