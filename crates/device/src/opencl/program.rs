@@ -104,3 +104,51 @@ impl Context {
         self.device().mem_base_addr_align().map_or(256, |bits| u64::from(bits / 8).max(1))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::DeviceError;
+    use crate::opencl::query;
+
+    fn context() -> Option<Context> {
+        match query::find("0") {
+            Ok(found) => Some(Context::new(found).unwrap()),
+            Err(e @ DeviceError::Missing { .. }) => {
+                assert!(std::env::var_os("TILEWRIGHT_REQUIRE_TOOLS").is_none_or(|v| v != "1"), "OpenCL is required: {e}");
+                eprintln!("SKIPPED: {e}");
+                None
+            }
+            Err(e) => panic!("{e}"),
+        }
+    }
+
+    fn job(context: &Context, source: &str) -> Job {
+        let options = options(&context.found);
+        let (device, arch) = ("opencl:0".into(), "generic".into());
+        Job { device, arch, entry: "twice".into(), source: source.into(), options }
+    }
+
+    const TWICE: &str = "__kernel __attribute__((reqd_work_group_size(8, 1, 1))) void twice(__global float* x) \
+                         { x[get_global_id(0)] *= 2.0f; }";
+
+    #[test]
+    fn a_binary_makes_the_same_kernel() {
+        let Some(context) = context() else { return };
+        let job = job(&context, TWICE);
+        let code = code(&from_source(&context, &job).unwrap()).unwrap();
+        let again = from_binary(&context, &job, &code).unwrap();
+        assert!(again.resources.max_threads.is_some_and(|n| n >= 8));
+        assert!(from_binary(&context, &job, b"no binary").is_err());
+    }
+
+    #[test]
+    fn what_the_compiler_refuses_comes_with_its_words() {
+        let Some(context) = context() else { return };
+        let job = job(&context, "__kernel void twice(__global float* x) { y[0] = 1; }");
+        match from_source(&context, &job) {
+            Err(Refusal::Source(log)) => assert!(log.contains('y') && log.contains("BUILD"), "{log}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
