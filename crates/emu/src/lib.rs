@@ -4,36 +4,112 @@
 //! lanes at once. With [`Checks`] it is a sanitizer (bounds, alignment, uninitialised reads, races, barriers, deadlock, asynchronous
 //! copies, integer overflow); with [`Options::count`] it counts transactions, bank conflicts and the instruction mix.
 
+mod access;
+mod alu;
+mod code;
+mod context;
+mod copies;
+mod counters;
 mod error;
+mod exec;
+mod lanes;
+mod launch;
+mod lower;
 mod memory;
 mod options;
+mod shadow;
+mod show;
+mod simd;
 
 pub use error::{EmuError, Location};
 pub use memory::{ArgValue, Buffer};
 pub use options::{Checks, Counters, Options, Report};
 
+use exec::Worker;
+use launch::Launch;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use tilewright_ir::Kernel;
 
 /// A kernel lowered for execution with fixed [`Options`].
 #[derive(Clone, Debug)]
 pub struct Program {
-    kernel: String,
+    code: code::Code,
+    options: Options,
 }
 
 impl Program {
-    /// Lowers a kernel. Refuses one that the kernel language does not allow, and with [`Checks::access`] one that writes a
-    /// [`tilewright_ir::Access::Read`] buffer or reads a [`tilewright_ir::Access::Write`] buffer.
+    /// Lowers a kernel.
+    ///
+    /// # Errors
+    /// A kernel that the kernel language does not allow; a register array indexed out of bounds once loops are unrolled; with
+    /// [`Checks::access`] a kernel that writes a [`tilewright_ir::Access::Read`] buffer or reads a
+    /// [`tilewright_ir::Access::Write`] buffer.
     pub fn new(kernel: &Kernel, options: &Options) -> Result<Program, EmuError> {
-        let _ = options;
-        Ok(Program { kernel: kernel.name.clone() })
+        Ok(Program { code: lower::lower(kernel, options)?, options: options.clone() })
     }
 
     /// Runs `grid` work-groups (x, y, z) with one value per kernel argument.
     ///
-    /// On an error the contents of the buffers that the kernel writes are unspecified.
+    /// Work-groups are handed out in order to [`Options::threads`] host threads. With one thread, or without atomics on floats,
+    /// results are the same in every run.
+    ///
+    /// # Errors
+    /// Arguments that do not fit, or the first broken rule, of the lowest-numbered work-group that breaks one. The contents of the
+    /// buffers that the kernel writes are then unspecified.
     pub fn run(&self, grid: [u32; 3], args: &[ArgValue]) -> Result<Report, EmuError> {
-        let _ = (grid, args);
-        Err(EmuError::Unsupported { kernel: self.kernel.clone(), what: "the emulator's execution is not built yet".into() })
+        let launch = Launch::new(&self.code, &self.options, grid, args)?;
+        let groups = launch.groups();
+        let cores = || std::thread::available_parallelism().map_or(1, |n| n.get());
+        let threads = if self.options.threads > 0 { self.options.threads } else { cores() };
+        let threads = threads.min(usize::try_from(groups).unwrap_or(usize::MAX));
+        let shared = Progress { next: AtomicU64::new(0), stop: AtomicBool::new(false), done: Mutex::default() };
+        if threads <= 1 {
+            shared.work(&launch, groups);
+        } else {
+            std::thread::scope(|s| {
+                for _ in 0..threads {
+                    s.spawn(|| shared.work(&launch, groups));
+                }
+            });
+        }
+        let (counters, failed) = shared.done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        match failed {
+            Some((_, error)) => Err(error),
+            None => Ok(Report { groups, counters }),
+        }
+    }
+}
+
+/// What host threads share while a launch runs.
+struct Progress {
+    next: AtomicU64,
+    stop: AtomicBool,
+    /// Work counted, and the failure of the lowest-numbered work-group.
+    done: Mutex<(Counters, Option<(u64, EmuError)>)>,
+}
+
+impl Progress {
+    fn work(&self, launch: &Launch<'_>, groups: u64) {
+        let mut worker = Worker::new(launch);
+        let mut failed = None;
+        while !self.stop.load(Relaxed) {
+            let number = self.next.fetch_add(1, Relaxed);
+            if number >= groups {
+                break;
+            }
+            if let Err(error) = worker.run(number) {
+                self.stop.store(true, Relaxed);
+                failed = Some((number, error));
+            }
+        }
+        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
+        done.0.add(&worker.counters());
+        if let Some((number, error)) = failed
+            && done.1.as_ref().is_none_or(|(n, _)| number < *n)
+        {
+            done.1 = Some((number, error));
+        }
     }
 }
 

@@ -5,8 +5,8 @@
 //! are *ordered* is the race checks' business. Beside it stands one bit per byte that says whether the byte was ever written.
 
 use crate::EmuError;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Global memory of the emulated device, aligned to 256 bytes in its address space. Clones share the memory.
 #[derive(Clone, Debug)]
@@ -40,6 +40,8 @@ pub(crate) struct Cells {
     words: Box<[AtomicU32]>,
     /// One bit per byte: written at least once.
     written: Box<[AtomicU32]>,
+    /// Held by 64-bit atomics, which span two words.
+    wide: Mutex<()>,
 }
 
 impl Buffer {
@@ -48,7 +50,7 @@ impl Buffer {
     pub fn new(bytes: usize) -> Buffer {
         let words = (0..bytes.div_ceil(4)).map(|_| AtomicU32::new(u32::MAX)).collect();
         let written = (0..bytes.div_ceil(32)).map(|_| AtomicU32::new(0)).collect();
-        Buffer(Arc::new(Cells { len: bytes, words, written }))
+        Buffer(Arc::new(Cells { len: bytes, words, written, wide: Mutex::new(()) }))
     }
     /// Memory that holds these bytes.
     pub fn from_bytes(bytes: &[u8]) -> Buffer {
@@ -91,6 +93,9 @@ impl Buffer {
         self.0.words.iter().for_each(|w| w.store(u32::MAX, Relaxed));
         self.0.written.iter().for_each(|w| w.store(0, Relaxed));
     }
+    pub(crate) fn cells(&self) -> &Arc<Cells> {
+        &self.0
+    }
     fn range(&self, offset: usize, len: usize) -> Result<(), EmuError> {
         match offset.checked_add(len) {
             Some(end) if end <= self.0.len => Ok(()),
@@ -120,8 +125,60 @@ impl Cells {
             new[at % 4..at % 4 + n].copy_from_slice(head);
             keep[at % 4..at % 4 + n].fill(0);
             self.put(at / 4, u32::from_le_bytes(new), u32::from_le_bytes(keep));
-            self.written[at / 32].fetch_or(((1u32 << n) - 1) << (at % 32), Relaxed);
+            self.mark(at, n);
             (at, rest) = (at + n, tail);
+        }
+    }
+    /// The element of 2, 4 or 8 bytes at an aligned byte offset within the buffer.
+    #[inline]
+    pub(crate) fn get(&self, byte: usize, size: usize) -> u64 {
+        let low = self.words[byte / 4].load(Relaxed);
+        match size {
+            2 => (low >> (byte % 4 * 8)) as u16 as u64,
+            4 => low as u64,
+            _ => low as u64 | (self.words[byte / 4 + 1].load(Relaxed) as u64) << 32,
+        }
+    }
+    /// Writes an element and notes that it is written.
+    #[inline]
+    pub(crate) fn set(&self, byte: usize, size: usize, value: u64) {
+        match size {
+            2 => {
+                let shift = byte % 4 * 8;
+                self.put(byte / 4, (value as u16 as u32) << shift, !(0xFFFF << shift));
+            }
+            4 => self.words[byte / 4].store(value as u32, Relaxed),
+            _ => {
+                self.words[byte / 4].store(value as u32, Relaxed);
+                self.words[byte / 4 + 1].store((value >> 32) as u32, Relaxed);
+            }
+        }
+        self.mark(byte, size);
+    }
+    /// Replaces an element by a function of itself, atomically against other calls.
+    pub(crate) fn update(&self, byte: usize, size: usize, f: impl Fn(u64) -> u64) {
+        if size == 4 {
+            let _ = self.words[byte / 4].fetch_update(Relaxed, Relaxed, |old| Some(f(old as u64) as u32));
+            self.mark(byte, size);
+        } else {
+            let guard = self.wide.lock().unwrap_or_else(PoisonError::into_inner);
+            self.set(byte, size, f(self.get(byte, size)));
+            drop(guard);
+        }
+    }
+    /// True if all bytes of an aligned element were written.
+    #[inline]
+    pub(crate) fn is_written(&self, byte: usize, size: usize) -> bool {
+        let bits = ((1u32 << size) - 1) << (byte % 32);
+        self.written[byte / 32].load(Relaxed) & bits == bits
+    }
+    #[inline]
+    fn mark(&self, byte: usize, size: usize) {
+        let bits = ((1u32 << size) - 1) << (byte % 32);
+        let cell = &self.written[byte / 32];
+        // Most stores hit what is written already: a load is much cheaper than a read-modify-write.
+        if cell.load(Relaxed) & bits != bits {
+            cell.fetch_or(bits, Relaxed);
         }
     }
     /// Replaces the bits of a word that `keep` does not hold.

@@ -111,6 +111,38 @@ pub struct Counters {
     pub shuffles: u64,
 }
 
+impl Counters {
+    /// Adds another count to this one.
+    pub fn add(&mut self, other: &Counters) {
+        let pairs = [
+            (&mut self.flop, other.flop),
+            (&mut self.fma, other.fma),
+            (&mut self.alu, other.alu),
+            (&mut self.uniform, other.uniform),
+            (&mut self.global_loads, other.global_loads),
+            (&mut self.global_stores, other.global_stores),
+            (&mut self.global_load_bytes, other.global_load_bytes),
+            (&mut self.global_store_bytes, other.global_store_bytes),
+            (&mut self.global_load_sectors, other.global_load_sectors),
+            (&mut self.global_store_sectors, other.global_store_sectors),
+            (&mut self.global_load_lines, other.global_load_lines),
+            (&mut self.global_store_lines, other.global_store_lines),
+            (&mut self.shared_loads, other.shared_loads),
+            (&mut self.shared_stores, other.shared_stores),
+            (&mut self.shared_bytes, other.shared_bytes),
+            (&mut self.shared_cycles, other.shared_cycles),
+            (&mut self.bank_conflicts, other.bank_conflicts),
+            (&mut self.atomics, other.atomics),
+            (&mut self.async_copies, other.async_copies),
+            (&mut self.barriers, other.barriers),
+            (&mut self.shuffles, other.shuffles),
+        ];
+        for (mine, theirs) in pairs {
+            *mine += theirs;
+        }
+    }
+}
+
 /// What a finished run tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {

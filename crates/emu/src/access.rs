@@ -1,0 +1,380 @@
+//! Loads, stores and atomics: addresses of all lanes, bounds, checks, and the data.
+
+use crate::EmuError;
+use crate::code::{Address, Index, Mem, Space};
+use crate::context::{Context, Team};
+use crate::lanes::{B32, LANES, Slot};
+use crate::launch::{Bound, Launch};
+use crate::shadow::{Toucher, Trouble};
+use tilewright_ir::{AtomicOp, Scalar};
+
+/// What an access does to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Read,
+    Write,
+    Atomic,
+}
+
+impl Kind {
+    const fn word(self) -> &'static str {
+        match self {
+            Kind::Read => "read",
+            Kind::Write => "write",
+            Kind::Atomic => "atomic",
+        }
+    }
+}
+
+/// One array seen by an access of `bytes` per lane.
+#[derive(Clone, Copy)]
+pub(crate) struct Target<'a> {
+    pub(crate) space: Space,
+    /// The buffer; none for shared memory.
+    pub(crate) bound: Option<&'a Bound>,
+    /// Byte of element 0.
+    pub(crate) base: usize,
+    /// Elements.
+    pub(crate) len: u64,
+    /// Bytes per element.
+    pub(crate) size: usize,
+    /// Elements per lane.
+    pub(crate) lanes: usize,
+}
+
+impl<'a> Target<'a> {
+    /// `None` if the argument is no buffer, which lowering rules out.
+    pub(crate) fn new(launch: &'a Launch<'_>, space: Space, scalar: Scalar, lanes: usize) -> Option<Target<'a>> {
+        let size = scalar.bytes() as usize;
+        Some(match space {
+            Space::Shared(s) => {
+                let array = launch.code.shared.get(s)?;
+                Target { space, bound: None, base: array.byte_offset as usize, len: array.len as u64, size, lanes }
+            }
+            Space::Global(a) => {
+                let bound = launch.buffers.get(a)?.as_ref()?;
+                Target { space, bound: Some(bound), base: bound.offset, len: bound.len as u64, size, lanes }
+            }
+        })
+    }
+    fn bytes(&self) -> usize {
+        self.size * self.lanes
+    }
+}
+
+/// One lane's access.
+#[derive(Clone, Copy)]
+pub(crate) struct Touch<'a> {
+    pub(crate) launch: &'a Launch<'a>,
+    pub(crate) site: u32,
+    pub(crate) thread: u32,
+    pub(crate) kind: Kind,
+}
+
+impl Touch<'_> {
+    /// Bounds and all checks of an access to element `index`; the byte it starts at.
+    #[inline]
+    pub(crate) fn check(&self, team: &mut Team, t: &Target<'_>, index: i64) -> Result<usize, EmuError> {
+        let inside = index >= 0 && index as u64 + t.lanes as u64 <= t.len;
+        if !inside {
+            return Err(self.outside(team, t, index));
+        }
+        let byte = t.base + index as usize * t.size;
+        let checks = &self.launch.options.checks;
+        if checks.alignment && t.lanes > 1 && byte % t.bytes() != 0 {
+            return Err(self.misaligned(team, t, byte));
+        }
+        match t.bound {
+            None => {
+                if let Some(shadow) = &mut team.shadow {
+                    let done = match self.kind {
+                        Kind::Read => shadow.read(&team.clocks, byte, t.bytes(), self.thread),
+                        Kind::Write => shadow.write(&team.clocks, byte, t.bytes(), self.thread),
+                        Kind::Atomic => shadow.atomic(&team.clocks, byte, t.bytes(), self.thread),
+                    };
+                    done.map_err(|(at, trouble)| self.trouble(team, t, at, trouble))?;
+                }
+            }
+            Some(bound) => {
+                if checks.initialised && self.kind != Kind::Write {
+                    let fresh = (0..t.lanes).map(|c| byte + c * t.size).find(|&b| !bound.cells.is_written(b, t.size));
+                    if let Some(at) = fresh {
+                        return Err(self.trouble(team, t, at, Trouble::Uninitialised));
+                    }
+                }
+                if let Some(shadow) = &bound.shadow {
+                    let who = Toucher { group: team.number, thread: self.thread, clocks: &team.clocks };
+                    let done = match self.kind {
+                        Kind::Read => shadow.read(who, byte, t.bytes()),
+                        Kind::Write => shadow.write(who, byte, t.bytes()),
+                        Kind::Atomic => shadow.atomic(who, byte, t.bytes()),
+                    };
+                    done.map_err(|(at, trouble)| self.trouble(team, t, at, trouble))?;
+                }
+            }
+        }
+        Ok(byte)
+    }
+
+    #[cold]
+    fn outside(&self, team: &Team, t: &Target<'_>, index: i64) -> EmuError {
+        let at = team.location(self.launch, self.site, self.thread);
+        EmuError::OutOfBounds { at, memory: self.launch.name(t.space), index, lanes: t.lanes as u32, len: t.len }
+    }
+    #[cold]
+    fn misaligned(&self, team: &Team, t: &Target<'_>, byte: usize) -> EmuError {
+        let at = team.location(self.launch, self.site, self.thread);
+        EmuError::Misaligned { at, memory: self.launch.name(t.space), byte: byte as u64, size: t.bytes() as u32 }
+    }
+    #[cold]
+    pub(crate) fn trouble(&self, team: &Team, t: &Target<'_>, byte: usize, trouble: Trouble) -> EmuError {
+        let at = team.location(self.launch, self.site, self.thread);
+        let memory = self.launch.name(t.space);
+        let index = (byte as i64 - t.base as i64) / t.size as i64;
+        match trouble {
+            Trouble::Uninitialised => EmuError::Uninitialised { at, memory, index },
+            Trouble::Race { other, who } => EmuError::Race { at, memory, index, access: self.kind.word(), other, who },
+            Trouble::InFlight { issuer } => {
+                let access = if self.kind == Kind::Read { "read" } else { "written" };
+                EmuError::InFlight { at, memory, index, access, issuer }
+            }
+        }
+    }
+}
+
+/// An element of shared memory.
+#[inline]
+pub(crate) fn get_shared(words: &[u32], byte: usize, size: usize) -> u64 {
+    let low = words[byte / 4];
+    match size {
+        2 => (low >> (byte % 4 * 8)) as u16 as u64,
+        4 => low as u64,
+        _ => low as u64 | (words[byte / 4 + 1] as u64) << 32,
+    }
+}
+
+/// Writes an element of shared memory.
+#[inline]
+pub(crate) fn set_shared(words: &mut [u32], byte: usize, size: usize, value: u64) {
+    match size {
+        2 => {
+            let shift = byte % 4 * 8;
+            words[byte / 4] = words[byte / 4] & !(0xFFFF << shift) | (value as u16 as u32) << shift;
+        }
+        4 => words[byte / 4] = value as u32,
+        _ => {
+            words[byte / 4] = value as u32;
+            words[byte / 4 + 1] = (value >> 32) as u32;
+        }
+    }
+}
+
+/// Runs a load.
+pub(crate) fn load(launch: &Launch<'_>, team: &mut Team, ctx: &mut Context, m: &Mem, site: u32) -> Result<(), EmuError> {
+    let Some(t) = Target::new(launch, m.address.space, m.scalar, m.values.len()) else { return Ok(()) };
+    for block in 0..ctx.files.blocks {
+        let bits = ctx.bits(m.mask, block);
+        if t.bound.is_none() && t.size == 4 && bits == 0xFFFF && quick_shared(team, ctx, m, &t, block, launch) {
+            continue;
+        }
+        load_block(launch, team, ctx, m, &t, block, bits, site)?;
+    }
+    Ok(())
+}
+
+#[allow(clippy::too_many_arguments)] // One block of one access.
+fn load_block(
+    launch: &Launch<'_>,
+    team: &mut Team,
+    ctx: &mut Context,
+    m: &Mem,
+    t: &Target<'_>,
+    block: usize,
+    bits: u32,
+    site: u32,
+) -> Result<(), EmuError> {
+    let at = ctx.addresses(&m.address, block);
+    let first = ctx.first + (block * LANES) as u32;
+    let mut out = [[0u64; LANES]; 16];
+    for (l, &index) in at.iter().enumerate() {
+        if bits >> l & 1 == 0 {
+            continue;
+        }
+        let touch = Touch { launch, site, thread: first + l as u32, kind: Kind::Read };
+        let byte = touch.check(team, t, index)?;
+        for (c, out) in out.iter_mut().enumerate().take(t.lanes) {
+            out[l] = match t.bound {
+                None => get_shared(&team.shared, byte + c * t.size, t.size),
+                Some(b) => b.cells.get(byte + c * t.size, t.size),
+            };
+        }
+    }
+    for (&slot, out) in m.values.iter().zip(&out) {
+        if t.size == 8 {
+            ctx.files.r64.get_mut(slot)[block].0 = *out;
+        } else {
+            ctx.files.r32.get_mut(slot)[block] = B32(out.map(|x| x as u32));
+        }
+    }
+    Ok(())
+}
+
+/// A block of 32-bit loads from shared memory, all lanes active: nearly all accesses of a matrix kernel's main loop. False if
+/// it has to go lane by lane (nothing done yet).
+#[inline]
+fn quick_shared(team: &mut Team, ctx: &mut Context, m: &Mem, t: &Target<'_>, block: usize, launch: &Launch<'_>) -> bool {
+    let Address { index: Index::I32(slot), offset, .. } = m.address else { return false };
+    let Ok(offset) = i32::try_from(offset) else { return false };
+    let Some(limit) = t.len.checked_sub(t.lanes as u64) else { return false };
+    if offset.unsigned_abs() > 1 << 29 || limit > 1 << 29 {
+        return false;
+    }
+    // Offsets and limits are so small that no sum below wraps into the valid range.
+    let index = ctx.files.r32.block(slot, block).0;
+    let mut at = [0u32; LANES];
+    let (mut inside, mut same, mut run, mut aligned) = (true, true, true, 0u32);
+    for l in 0..LANES {
+        at[l] = index[l].wrapping_add(offset as u32);
+        inside &= at[l] <= limit as u32;
+        same &= index[l] == index[0];
+        run &= index[l] == index[0].wrapping_add(l as u32);
+        aligned |= at[l].wrapping_add(t.base as u32 / 4);
+    }
+    if !inside {
+        return false;
+    }
+    let words = t.base / 4;
+    let first = ctx.first + (block * LANES) as u32;
+    if launch.options.checks.alignment && aligned as usize % t.lanes != 0 {
+        return false;
+    }
+    if let Some(shadow) = &mut team.shadow {
+        let byte = |i: u32| t.base + i as usize * 4;
+        let fine = if same {
+            shadow.read_same(&team.clocks, byte(at[0]), t.bytes())
+        } else if run && t.lanes == 1 {
+            shadow.read_run(&team.clocks, byte(at[0]), first)
+        } else {
+            shadow.read_each(&team.clocks, &at.map(byte), t.bytes(), first)
+        };
+        if !fine {
+            return false;
+        }
+    }
+    for (c, &to) in m.values.iter().enumerate() {
+        let from = &team.shared[words + c..];
+        let out = &mut ctx.files.r32.get_mut(to)[block].0;
+        if same {
+            out.fill(from[at[0] as usize]);
+        } else if run {
+            let start = at[0] as usize;
+            out.copy_from_slice(&from[start..start + LANES]);
+        } else {
+            for l in 0..LANES {
+                out[l] = from[at[l] as usize];
+            }
+        }
+    }
+    true
+}
+
+/// Runs a store.
+pub(crate) fn store(launch: &Launch<'_>, team: &mut Team, ctx: &mut Context, m: &Mem, site: u32) -> Result<(), EmuError> {
+    let Some(t) = Target::new(launch, m.address.space, m.scalar, m.values.len()) else { return Ok(()) };
+    for block in 0..ctx.files.blocks {
+        let bits = ctx.bits(m.mask, block);
+        if bits == 0 {
+            continue;
+        }
+        let at = ctx.addresses(&m.address, block);
+        let first = ctx.first + (block * LANES) as u32;
+        let mut starts = [0usize; LANES];
+        for l in (0..LANES).filter(|l| bits >> l & 1 != 0) {
+            let touch = Touch { launch, site, thread: first + l as u32, kind: Kind::Write };
+            starts[l] = touch.check(team, &t, at[l])?;
+        }
+        for (c, &slot) in m.values.iter().enumerate() {
+            let value = lane_values(ctx, slot, t.size == 8, block);
+            for l in (0..LANES).filter(|l| bits >> l & 1 != 0) {
+                let byte = starts[l] + c * t.size;
+                match t.bound {
+                    None => set_shared(&mut team.shared, byte, t.size, value[l]),
+                    Some(b) => b.cells.set(byte, t.size, value[l]),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs an atomic.
+pub(crate) fn atomic(
+    launch: &Launch<'_>,
+    team: &mut Team,
+    ctx: &mut Context,
+    op: AtomicOp,
+    m: &Mem,
+    site: u32,
+) -> Result<(), EmuError> {
+    let Some(t) = Target::new(launch, m.address.space, m.scalar, 1) else { return Ok(()) };
+    let Some(&slot) = m.values.first() else { return Ok(()) };
+    for block in 0..ctx.files.blocks {
+        let bits = ctx.bits(m.mask, block);
+        let at = ctx.addresses(&m.address, block);
+        let value = lane_values(ctx, slot, t.size == 8, block);
+        for l in (0..LANES).filter(|l| bits >> l & 1 != 0) {
+            let thread = ctx.first + (block * LANES + l) as u32;
+            let byte = Touch { launch, site, thread, kind: Kind::Atomic }.check(team, &t, at[l])?;
+            match t.bound {
+                None => {
+                    let new = combine(op, m.scalar, get_shared(&team.shared, byte, t.size), value[l]);
+                    set_shared(&mut team.shared, byte, t.size, new);
+                }
+                Some(b) => b.cells.update(byte, t.size, |old| combine(op, m.scalar, old, value[l])),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The lanes of a block of a slot, as 64 bits.
+pub(crate) fn lane_values(ctx: &Context, slot: Slot, wide: bool, block: usize) -> [u64; LANES] {
+    if wide { ctx.files.r64.block(slot, block).0 } else { ctx.files.r32.block(slot, block).0.map(|x| x as u64) }
+}
+
+fn combine(op: AtomicOp, s: Scalar, old: u64, value: u64) -> u64 {
+    let (f, g) = (|x: u64| f32::from_bits(x as u32), f64::from_bits);
+    match (op, s) {
+        (AtomicOp::Add, Scalar::F32) => (f(old) + f(value)).to_bits() as u64,
+        (AtomicOp::Add, Scalar::F64) => (g(old) + g(value)).to_bits(),
+        (AtomicOp::Add, _) => old.wrapping_add(value),
+        (AtomicOp::Max, Scalar::F32) => f(old).max(f(value)).to_bits() as u64,
+        (AtomicOp::Max, Scalar::F64) => g(old).max(g(value)).to_bits(),
+        (AtomicOp::Max, Scalar::I32) => (old as i32).max(value as i32) as u32 as u64,
+        (AtomicOp::Max, Scalar::I64) => (old as i64).max(value as i64) as u64,
+        (AtomicOp::Max, _) => old.max(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn narrow_elements_leave_their_neighbours_alone() {
+        let mut words = vec![0u32; 4];
+        set_shared(&mut words, 2, 2, 0xBEEF);
+        set_shared(&mut words, 8, 8, 0x1122_3344_5566_7788);
+        assert_eq!(words, [0xBEEF_0000, 0, 0x5566_7788, 0x1122_3344]);
+        assert_eq!((get_shared(&words, 2, 2), get_shared(&words, 0, 2)), (0xBEEF, 0));
+        assert_eq!(get_shared(&words, 8, 8), 0x1122_3344_5566_7788);
+    }
+
+    #[test]
+    fn atomics_know_signs() {
+        let minus = -1i32 as u32 as u64;
+        assert_eq!(combine(AtomicOp::Max, Scalar::I32, minus, 3), 3);
+        assert_eq!(combine(AtomicOp::Max, Scalar::U32, minus, 3), minus);
+        assert_eq!(combine(AtomicOp::Add, Scalar::F64, 1f64.to_bits(), 2f64.to_bits()), 3f64.to_bits());
+    }
+}

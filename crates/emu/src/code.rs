@@ -1,0 +1,177 @@
+//! The lowered form of a kernel: a flat list of instructions over register slots, shared by all contexts that run it.
+//!
+//! Loops that must unroll are unrolled, register arrays have become slots, constants and addresses are folded. Straight lines of
+//! arithmetic are ranges of [`Code::alu`]; everything else is one [`Inst`]. To add an operation: a variant of [`Inst`], its
+//! lowering in `lower`, its execution in `exec`.
+
+use crate::alu::Alu;
+use crate::lanes::Slot;
+use tilewright_ir::{Arg, AtomicOp, BarrierScope, Scalar, SharedArray, ShuffleKind};
+
+/// One step of a context.
+#[derive(Clone, Debug)]
+pub(crate) enum Inst {
+    /// Arithmetic `start..end` of [`Code::alu`].
+    Alu { start: u32, end: u32, work: Work, mask: Slot },
+    /// Access [`Code::mems`]: memory to registers.
+    Load(u32),
+    /// Access [`Code::mems`]: registers to memory.
+    Store(u32),
+    /// Access [`Code::mems`]: read-modify-write.
+    Atomic(AtomicOp, u32),
+    /// Copy [`Code::copies`].
+    AsyncCopy(u32),
+    /// Closes the current group of copies of the lanes in the mask.
+    AsyncCommit(Slot),
+    /// Waits until at most so many groups of the lanes in the mask are unfinished.
+    AsyncWait(u32, Slot),
+    /// Barrier reached by the lanes in the mask.
+    Barrier(BarrierScope, Slot),
+    /// Exchange within waves.
+    Shuffle { kind: ShuffleKind, wide: bool, from: Slot, to: Slot, mask: Slot },
+    /// The lanes in the mask need `flag` set: element `element` of register array `reg` is about to be read.
+    Written { flag: Slot, mask: Slot, reg: u32, element: u32 },
+    /// Goes on elsewhere.
+    Jump(u32),
+    /// Goes on elsewhere, back, which spends a step.
+    Again(u32),
+    /// Goes on elsewhere if the uniform flag is 0.
+    JumpIfZero(Slot, u32),
+    /// Goes on elsewhere if no lane is in the mask.
+    JumpIfNone(Slot, u32),
+    /// Goes on at the branch of [`Code::roles`] that names the context's threads.
+    Role(u32),
+    /// The context is done.
+    End,
+}
+
+/// Work of a straight line of arithmetic, for the counters, per lane that runs it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Work {
+    pub(crate) flop: u32,
+    pub(crate) fma: u32,
+    pub(crate) alu: u32,
+    pub(crate) uniform: u32,
+}
+
+/// How an index slot is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Index {
+    /// The index is the access's constant alone.
+    None,
+    I32(Slot),
+    U32(Slot),
+    I64(Slot),
+}
+
+/// What an address counts from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Space {
+    /// Shared array by number.
+    Shared(usize),
+    /// Buffer argument by number.
+    Global(usize),
+}
+
+/// An address per lane: elements from the first of an array, `index + cursor + offset`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Address {
+    pub(crate) space: Space,
+    pub(crate) index: Index,
+    /// 64-bit slot of a cursor, or none.
+    pub(crate) cursor: Slot,
+    pub(crate) offset: i64,
+}
+
+/// A load, store or atomic.
+#[derive(Clone, Debug)]
+pub(crate) struct Mem {
+    pub(crate) address: Address,
+    pub(crate) scalar: Scalar,
+    /// One slot per element moved.
+    pub(crate) values: Vec<Slot>,
+    /// Lanes that touch memory; the others receive zero from a load.
+    pub(crate) mask: Slot,
+}
+
+/// An asynchronous copy.
+#[derive(Clone, Debug)]
+pub(crate) struct Copy {
+    pub(crate) dst: Address,
+    pub(crate) src: Address,
+    pub(crate) scalar: Scalar,
+    pub(crate) lanes: u8,
+    /// Lanes that issue the copy.
+    pub(crate) mask: Slot,
+    /// Lanes of those that read global memory; the others fill with zeros. None: all.
+    pub(crate) guard: Slot,
+}
+
+/// A branch of a role statement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Branch {
+    pub(crate) first_thread: u32,
+    pub(crate) threads: u32,
+    pub(crate) target: u32,
+}
+
+/// Slots needed of each kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sizes {
+    pub(crate) varying32: usize,
+    pub(crate) varying64: usize,
+    pub(crate) uniform32: usize,
+    pub(crate) uniform64: usize,
+}
+
+/// A lowered kernel.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Code {
+    pub(crate) insts: Vec<Inst>,
+    /// Statement number of each instruction, an index into `statements`.
+    pub(crate) sites: Vec<u32>,
+    pub(crate) alu: Vec<Alu>,
+    /// Statement number of each arithmetic operation.
+    pub(crate) alu_sites: Vec<u32>,
+    pub(crate) mems: Vec<Mem>,
+    pub(crate) copies: Vec<Copy>,
+    pub(crate) roles: Vec<Vec<Branch>>,
+    /// Position and printed form of each statement.
+    pub(crate) statements: Vec<String>,
+    pub(crate) sizes: Sizes,
+    /// Uniform 32-bit constants.
+    pub(crate) consts32: Vec<(Slot, u32)>,
+    /// Uniform 64-bit constants.
+    pub(crate) consts64: Vec<(Slot, u64)>,
+    /// Slot of each scalar argument.
+    pub(crate) arg_slots: Vec<Slot>,
+    pub(crate) group_slots: [Slot; 3],
+    pub(crate) local_slot: Slot,
+    /// Lane flags of register elements, clear when a work-group starts.
+    pub(crate) flags: Vec<Slot>,
+
+    pub(crate) name: String,
+    pub(crate) threads: u32,
+    pub(crate) wave: u32,
+    pub(crate) args: Vec<Arg>,
+    /// Names and elements of register arrays, for messages.
+    pub(crate) reg_names: Vec<String>,
+    pub(crate) shared: Vec<SharedArray>,
+    pub(crate) shared_bytes: usize,
+    /// Thread numbers at which roles split the work-group.
+    pub(crate) splits: Vec<u32>,
+    /// Some barrier orders less than the whole work-group.
+    pub(crate) partial_barriers: bool,
+    /// Some named barrier is used.
+    pub(crate) named_barriers: bool,
+    /// Shared memory sees atomics.
+    pub(crate) shared_atomics: bool,
+    /// Buffer arguments that see atomics.
+    pub(crate) atomic_args: Vec<usize>,
+}
+
+impl Default for Slot {
+    fn default() -> Self {
+        Slot::NONE
+    }
+}

@@ -1,0 +1,262 @@
+//! The state of a work-group while it runs: contexts (threads in lockstep, with their registers and position) and what they share.
+
+use crate::alu::Fault;
+use crate::code::{Address, Index};
+use crate::lanes::{B32, B64, File, Files, LANES, Slot};
+use crate::launch::Launch;
+use crate::shadow::{Clocks, SharedShadow};
+use crate::{Counters, EmuError, Location};
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+/// What a context is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Ready,
+    /// Has arrived at a barrier (0 is the work-group's) and cannot go on yet.
+    Waiting {
+        barrier: u8,
+        site: u32,
+    },
+    Done,
+}
+
+/// An asynchronous copy of one lane that has not been waited for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pending {
+    pub(crate) lane: usize,
+    /// Number of the lane's copy group it belongs to.
+    pub(crate) group: u32,
+    /// First byte of shared memory.
+    pub(crate) to: usize,
+    pub(crate) bytes: usize,
+    /// Argument and first byte of its buffer; none fills with zeros.
+    pub(crate) from: Option<(usize, usize)>,
+    /// Stamp of the source's last writes when the copy was issued.
+    pub(crate) stamp: u64,
+    /// The bytes are in shared memory already.
+    pub(crate) landed: bool,
+}
+
+/// Consecutive threads that run in lockstep: a whole work-group, a role, or a wave.
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
+    /// First thread.
+    pub(crate) first: u32,
+    /// Threads.
+    pub(crate) lanes: usize,
+    pub(crate) files: Files,
+    pub(crate) pc: usize,
+    pub(crate) state: State,
+    pub(crate) pending: Vec<Pending>,
+    /// Copy groups closed, per lane.
+    pub(crate) committed: Vec<u32>,
+}
+
+impl Context {
+    pub(crate) fn new(launch: &Launch<'_>, first: u32, lanes: u32) -> Context {
+        let s = launch.code.sizes;
+        let blocks = (lanes as usize).div_ceil(LANES);
+        let mut files = Files {
+            r32: File::new(s.uniform32, s.varying32, blocks, B32([u32::MAX; LANES])),
+            r64: File::new(s.uniform64, s.varying64, blocks, B64([u64::MAX; LANES])),
+            blocks,
+        };
+        for &(slot, bits) in &launch.code.consts32 {
+            files.r32.get_mut(slot).fill(B32([bits; LANES]));
+        }
+        for &(slot, bits) in &launch.code.consts64 {
+            files.r64.get_mut(slot).fill(B64([bits; LANES]));
+        }
+        for &(slot, wide, bits) in &launch.scalars {
+            if wide {
+                files.r64.get_mut(slot).fill(B64([bits; LANES]));
+            } else {
+                files.r32.get_mut(slot).fill(B32([bits as u32; LANES]));
+            }
+        }
+        let lanes = lanes as usize;
+        Context { first, lanes, files, pc: 0, state: State::Ready, pending: Vec::new(), committed: vec![0; lanes] }
+    }
+
+    /// Back to the kernel's start, for another work-group. Registers hold NaN patterns until they are written.
+    pub(crate) fn reset(&mut self, launch: &Launch<'_>, group: [u32; 3]) {
+        let (r32, r64) = (&mut self.files.r32, &mut self.files.r64);
+        r32.fill_varying(B32([u32::MAX; LANES]));
+        r64.fill_varying(B64([u64::MAX; LANES]));
+        for (slot, id) in launch.code.group_slots.iter().zip(group) {
+            r32.get_mut(*slot).fill(B32([id; LANES]));
+        }
+        // Lanes beyond the last thread repeat it, so that what they compute is never out of the ordinary.
+        let last = self.first + self.lanes as u32 - 1;
+        for (b, block) in r32.get_mut(launch.code.local_slot).iter_mut().enumerate() {
+            for (l, x) in block.0.iter_mut().enumerate() {
+                *x = (self.first + (b * LANES + l) as u32).min(last);
+            }
+        }
+        for flag in &launch.code.flags {
+            r32.get_mut(*flag).fill(B32([0; LANES]));
+        }
+        self.pc = 0;
+        self.state = State::Ready;
+        self.pending.clear();
+        self.committed.fill(0);
+    }
+
+    /// Lanes of a block that exist and are in a mask, one bit each.
+    #[inline]
+    pub(crate) fn bits(&self, mask: Slot, block: usize) -> u32 {
+        let n = (self.lanes - block * LANES).min(LANES);
+        let all = (1u32 << n) - 1;
+        if !mask.is_some() {
+            return all;
+        }
+        let m = &self.files.r32.block(mask, block).0;
+        (0..LANES).fold(0, |bits, l| bits | ((m[l] != 0) as u32) << l) & all
+    }
+    /// Lanes in a mask, in order.
+    pub(crate) fn active(&self, mask: Slot) -> impl Iterator<Item = usize> {
+        (0..self.files.blocks).flat_map(move |b| {
+            let bits = self.bits(mask, b);
+            (0..LANES).filter(move |l| bits >> l & 1 != 0).map(move |l| b * LANES + l)
+        })
+    }
+    pub(crate) fn any(&self, mask: Slot) -> bool {
+        (0..self.files.blocks).any(|b| self.bits(mask, b) != 0)
+    }
+    /// First lane that is not in a mask.
+    pub(crate) fn missing(&self, mask: Slot) -> Option<usize> {
+        if !mask.is_some() {
+            return None;
+        }
+        (0..self.lanes).find(|&l| self.bits(mask, l / LANES) >> (l % LANES) & 1 == 0)
+    }
+    /// First lane that a fault really concerns: lanes outside the mask or beyond the last thread may compute anything. A uniform
+    /// result concerns every lane.
+    pub(crate) fn guilty(&self, fault: &Fault, mask: Slot, result: Slot) -> Option<usize> {
+        let mut active = self.active(mask);
+        if result.is_uniform() { active.next() } else { active.find(|l| fault.lanes.contains(l)) }
+    }
+    /// Element indices of the lanes of a block.
+    #[inline]
+    pub(crate) fn addresses(&self, a: &Address, block: usize) -> [i64; LANES] {
+        let mut at = [a.offset; LANES];
+        match a.index {
+            Index::None => {}
+            Index::I32(s) => {
+                let x = &self.files.r32.block(s, block).0;
+                for l in 0..LANES {
+                    at[l] = at[l].wrapping_add(x[l] as i32 as i64);
+                }
+            }
+            Index::U32(s) => {
+                let x = &self.files.r32.block(s, block).0;
+                for l in 0..LANES {
+                    at[l] = at[l].wrapping_add(x[l] as i64);
+                }
+            }
+            Index::I64(s) => add64(&mut at, self.files.r64.block(s, block)),
+        }
+        if a.cursor.is_some() {
+            add64(&mut at, self.files.r64.block(a.cursor, block));
+        }
+        at
+    }
+}
+
+#[inline]
+fn add64(at: &mut [i64; LANES], x: &B64) {
+    for l in 0..LANES {
+        at[l] = at[l].wrapping_add(x.0[l] as i64);
+    }
+}
+
+/// Arrivals at one barrier.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Arrivals {
+    /// Threads waiting.
+    pub(crate) arrived: u32,
+    /// Threads that open it; 0 while nobody waits.
+    pub(crate) needed: u32,
+}
+
+/// What the contexts of a work-group share.
+pub(crate) struct Team {
+    pub(crate) id: [u32; 3],
+    /// Number of the work-group in the launch.
+    pub(crate) number: u64,
+    pub(crate) shared: Vec<u32>,
+    /// Watches initialisation and races, if either is asked for.
+    pub(crate) shadow: Option<SharedShadow>,
+    pub(crate) clocks: Clocks,
+    pub(crate) barriers: [Arrivals; 17],
+    /// Loop iterations spent.
+    pub(crate) steps: u64,
+    pub(crate) counters: Counters,
+    pub(crate) rng: ChaCha8Rng,
+}
+
+impl Team {
+    pub(crate) fn new(launch: &Launch<'_>) -> Team {
+        let (code, checks) = (launch.code, launch.options.checks);
+        let clocks = Clocks::new(code.threads, if code.partial_barriers { code.wave } else { code.threads });
+        let granule = code.shared.iter().map(|s| s.scalar.bytes()).min().unwrap_or(4);
+        let shadow = (checks.initialised || checks.shared_races).then(|| {
+            let (init, races) = (checks.initialised, checks.shared_races);
+            let shift = granule.trailing_zeros();
+            SharedShadow::new(code.shared_bytes, shift, clocks.domains(), init, races, code.shared_atomics)
+        });
+        Team {
+            id: [0; 3],
+            number: 0,
+            shared: vec![0; code.shared_bytes.div_ceil(4)],
+            shadow,
+            clocks,
+            barriers: [Arrivals::default(); 17],
+            steps: 0,
+            counters: Counters::default(),
+            rng: ChaCha8Rng::seed_from_u64(0),
+        }
+    }
+
+    /// Ready for another work-group; counters go on.
+    pub(crate) fn reset(&mut self, launch: &Launch<'_>, number: u64) {
+        let [gx, gy, _] = launch.grid.map(|g| g as u64);
+        self.id = [(number % gx) as u32, (number / gx % gy) as u32, (number / gx / gy) as u32];
+        self.number = number;
+        self.shared.fill(u32::MAX);
+        if let Some(s) = &mut self.shadow {
+            s.reset();
+        }
+        self.clocks.reset();
+        self.barriers = [Arrivals::default(); 17];
+        self.steps = 0;
+        self.rng = ChaCha8Rng::seed_from_u64(launch.options.seed);
+        self.rng.set_stream(number);
+    }
+
+    pub(crate) fn location(&self, launch: &Launch<'_>, site: u32, thread: u32) -> Box<Location> {
+        let statement = launch.code.statements.get(site as usize).cloned().unwrap_or_default();
+        Box::new(Location { kernel: launch.code.name.clone(), statement, group: self.id, thread })
+    }
+
+    /// Orders threads at a barrier.
+    pub(crate) fn order(&mut self, launch: &Launch<'_>, threads: &[(u32, u32)]) -> Result<(), EmuError> {
+        self.clocks.barrier(threads);
+        self.bounded(launch)
+    }
+    /// Orders the threads of one wave.
+    pub(crate) fn order_wave(&mut self, launch: &Launch<'_>, thread: u32) -> Result<(), EmuError> {
+        self.clocks.wave_barrier(thread);
+        self.bounded(launch)
+    }
+    fn bounded(&self, launch: &Launch<'_>) -> Result<(), EmuError> {
+        let watching = self.shadow.is_some() || launch.options.checks.global_races;
+        if watching && self.clocks.latest() >= crate::shadow::EPOCHS {
+            let what =
+                "more than two million barriers in one work-group are too many for the race checks; switch them off".into();
+            return Err(EmuError::Unsupported { kernel: launch.code.name.clone(), what });
+        }
+        Ok(())
+    }
+}

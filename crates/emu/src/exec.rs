@@ -1,0 +1,335 @@
+//! Runs the contexts of one work-group, instruction by instruction, switching between them where they wait.
+
+use crate::access::{self, lane_values};
+use crate::alu::FaultKind;
+use crate::code::Inst;
+use crate::context::{Context, State, Team};
+use crate::copies;
+use crate::counters;
+use crate::lanes::{LANES, Slot};
+use crate::launch::Launch;
+use crate::{Counters, EmuError};
+use rand::Rng;
+use tilewright_ir::{BarrierScope, ShuffleKind};
+
+/// Runs work-groups one after another, keeping their storage.
+pub(crate) struct Worker<'a> {
+    launch: &'a Launch<'a>,
+    contexts: Vec<Context>,
+    team: Team,
+}
+
+/// Why a context stopped running.
+enum Stop {
+    /// Waits, or is done.
+    Blocked,
+    /// Its turn is over.
+    Turn,
+}
+
+impl<'a> Worker<'a> {
+    pub(crate) fn new(launch: &'a Launch<'a>) -> Worker<'a> {
+        let code = launch.code;
+        // Threads run in lockstep as far as their roles agree; wave by wave where waves may overtake one another.
+        let single = launch.options.interleave || code.named_barriers;
+        let starts: Vec<u32> = if single {
+            (0..code.threads).step_by(code.wave as usize).collect()
+        } else {
+            std::iter::once(0).chain(code.splits.iter().copied()).collect()
+        };
+        let ends = starts.iter().skip(1).copied().chain([code.threads]);
+        let contexts = starts.iter().zip(ends).map(|(&s, e)| Context::new(launch, s, e - s)).collect();
+        Worker { launch, contexts, team: Team::new(launch) }
+    }
+    /// Work counted so far.
+    pub(crate) fn counters(&self) -> Counters {
+        self.team.counters
+    }
+
+    /// Runs one work-group.
+    pub(crate) fn run(&mut self, number: u64) -> Result<(), EmuError> {
+        self.team.reset(self.launch, number);
+        for c in &mut self.contexts {
+            c.reset(self.launch, self.team.id);
+        }
+        let interleave = self.launch.options.interleave;
+        loop {
+            let ready = self.contexts.iter().filter(|c| c.state == State::Ready).count();
+            if ready == 0 {
+                break;
+            }
+            let pick = if interleave { self.team.rng.random_range(0..ready) } else { 0 };
+            let turn = if interleave { self.team.rng.random_range(1..=8) } else { u32::MAX };
+            let Some(i) = (0..self.contexts.len()).filter(|&i| self.contexts[i].state == State::Ready).nth(pick) else { break };
+            while let Stop::Turn = self.turn(i, turn)? {
+                if interleave {
+                    break;
+                }
+            }
+        }
+        match self.contexts.iter().find(|c| c.state != State::Done) {
+            None => Ok(()),
+            Some(stuck) => Err(self.deadlock(stuck)),
+        }
+    }
+
+    fn deadlock(&self, stuck: &Context) -> EmuError {
+        let range = |c: &Context| format!("threads {}..{}", c.first, c.first as usize + c.lanes);
+        let waiting = self.contexts.iter().map(|c| match c.state {
+            State::Waiting { barrier, site } => {
+                let a = self.team.barriers[barrier as usize];
+                let at = self.launch.code.statements.get(site as usize).map_or("", |s| s);
+                format!("{} wait at barrier {barrier} ({} of {} threads there), {at}", range(c), a.arrived, a.needed)
+            }
+            _ => format!("{} have ended", range(c)),
+        });
+        let waiting = waiting.collect::<Vec<_>>().join("; ");
+        let site = if let State::Waiting { site, .. } = stuck.state { site } else { 0 };
+        EmuError::Deadlock { at: self.team.location(self.launch, site, stuck.first), waiting }
+    }
+
+    /// Runs a context for so many memory operations or barriers, or until it waits.
+    fn turn(&mut self, i: usize, mut left: u32) -> Result<Stop, EmuError> {
+        let launch = self.launch;
+        let code = launch.code;
+        let team = &mut self.team;
+        let count = launch.options.count;
+        loop {
+            let ctx = &mut self.contexts[i];
+            let pc = ctx.pc;
+            let (inst, site) = (&code.insts[pc], code.sites[pc]);
+            if is_visible(inst) {
+                if left == 0 {
+                    return Ok(Stop::Turn);
+                }
+                left -= 1;
+                if count {
+                    counters::memory(launch, team, ctx, inst);
+                }
+            }
+            ctx.pc += 1;
+            match inst {
+                Inst::Alu { start, end, work, mask } => {
+                    if count {
+                        counters::arithmetic(launch, team, ctx, work, *mask);
+                    }
+                    arithmetic(launch, team, ctx, *start as usize, *end as usize)?;
+                }
+                Inst::Load(m) => access::load(launch, team, ctx, &code.mems[*m as usize], site)?,
+                Inst::Store(m) => access::store(launch, team, ctx, &code.mems[*m as usize], site)?,
+                Inst::Atomic(op, m) => access::atomic(launch, team, ctx, *op, &code.mems[*m as usize], site)?,
+                Inst::AsyncCopy(c) => copies::issue(launch, team, ctx, &code.copies[*c as usize], site)?,
+                Inst::AsyncCommit(mask) => copies::commit(launch, ctx, *mask),
+                Inst::AsyncWait(n, mask) => copies::wait(launch, team, ctx, *n, *mask, site)?,
+                Inst::Shuffle { kind, wide, from, to, mask } => {
+                    whole_waves(launch, team, ctx, *mask, site, "shuffle")?;
+                    shuffle(ctx, code.wave as usize, *kind, *wide, *from, *to);
+                }
+                Inst::Written { flag, mask, reg, element } => written(launch, team, ctx, *flag, *mask, (*reg, *element), site)?,
+                Inst::Jump(to) => ctx.pc = *to as usize,
+                Inst::Again(to) => {
+                    ctx.pc = *to as usize;
+                    team.steps += 1;
+                    let steps = launch.options.max_steps;
+                    if steps > 0 && team.steps > steps {
+                        return Err(EmuError::Runaway { at: team.location(launch, site, ctx.first), steps });
+                    }
+                }
+                Inst::JumpIfZero(flag, to) => {
+                    if ctx.files.r32.block(*flag, 0).0[0] == 0 {
+                        ctx.pc = *to as usize;
+                    }
+                }
+                Inst::JumpIfNone(mask, to) => {
+                    if !ctx.any(*mask) {
+                        ctx.pc = *to as usize;
+                    }
+                }
+                Inst::Role(table) => {
+                    let first = ctx.first;
+                    let own = code.roles[*table as usize]
+                        .iter()
+                        .find(|b| (b.first_thread..b.first_thread + b.threads).contains(&first));
+                    if let Some(own) = own {
+                        ctx.pc = own.target as usize;
+                    }
+                }
+                Inst::Barrier(scope, mask) => {
+                    if self.barrier(i, *scope, *mask, site)? {
+                        return Ok(Stop::Blocked);
+                    }
+                    return Ok(Stop::Turn);
+                }
+                Inst::End => {
+                    ctx.state = State::Done;
+                    return Ok(Stop::Blocked);
+                }
+            }
+        }
+    }
+
+    /// Arrives at a barrier; true if the context has to wait.
+    fn barrier(&mut self, i: usize, scope: BarrierScope, mask: Slot, site: u32) -> Result<bool, EmuError> {
+        let (launch, team) = (self.launch, &mut self.team);
+        let code = launch.code;
+        let ctx = &self.contexts[i];
+        let (id, needed) = match scope {
+            BarrierScope::Wave => {
+                whole_waves(launch, team, ctx, mask, site, "wave barrier")?;
+                for lane in (0..ctx.lanes).step_by(code.wave as usize) {
+                    if ctx.bits(mask, lane / LANES) >> (lane % LANES) & 1 != 0 {
+                        team.order_wave(launch, ctx.first + lane as u32)?;
+                    }
+                }
+                return Ok(false);
+            }
+            BarrierScope::WorkGroup => (0, code.threads),
+            BarrierScope::Named { id, threads } => {
+                let bad = |what: &str| {
+                    let at = team.location(launch, site, ctx.first);
+                    Err(EmuError::BarrierCount { at, id, what: what.into() })
+                };
+                if id == 0 || id > 16 {
+                    return bad("named barriers are 1 to 16; 0 is the work-group's");
+                }
+                if threads == 0 || !threads.is_multiple_of(code.wave) || threads > code.threads {
+                    return bad("its thread count is no multiple of the wave size within the work-group");
+                }
+                (id, threads)
+            }
+        };
+        if let Some(lane) = ctx.missing(mask) {
+            let at = team.location(launch, site, ctx.first + lane as u32);
+            return Err(EmuError::Divergent { at, what: "barrier", scope: "work-group" });
+        }
+        let a = &mut team.barriers[id as usize];
+        if a.needed != 0 && a.needed != needed {
+            let what = format!("this thread expects {needed} threads, those waiting expect {}", a.needed);
+            return Err(EmuError::BarrierCount { at: team.location(launch, site, ctx.first), id, what });
+        }
+        a.needed = needed;
+        a.arrived += ctx.lanes as u32;
+        if a.arrived > needed {
+            let what = format!("{} threads arrive where {needed} are expected", a.arrived);
+            return Err(EmuError::BarrierCount { at: team.location(launch, site, ctx.first), id, what });
+        }
+        let open = a.arrived == needed;
+        self.contexts[i].state = State::Waiting { barrier: id, site };
+        if open {
+            team.barriers[id as usize] = Default::default();
+            let mut ranges = Vec::new();
+            for c in &mut self.contexts {
+                if matches!(c.state, State::Waiting { barrier, .. } if barrier == id) {
+                    ranges.push((c.first, c.lanes as u32));
+                    c.state = State::Ready;
+                }
+            }
+            team.order(launch, &ranges)?;
+        }
+        Ok(!open)
+    }
+}
+
+/// Operations that other contexts can notice.
+const fn is_visible(inst: &Inst) -> bool {
+    matches!(
+        inst,
+        Inst::Load(_)
+            | Inst::Store(_)
+            | Inst::Atomic(..)
+            | Inst::AsyncCopy(_)
+            | Inst::AsyncWait(..)
+            | Inst::Barrier(..)
+            | Inst::Shuffle { .. }
+    )
+}
+
+/// Runs a straight line of arithmetic, dealing with the lanes that fault.
+fn arithmetic(launch: &Launch<'_>, team: &Team, ctx: &mut Context, start: usize, end: usize) -> Result<(), EmuError> {
+    let code = launch.code;
+    let ops = &code.alu[start..end];
+    let mut from = 0;
+    while let Some(fault) = launch.level.run(&mut ctx.files, ops, from) {
+        let op = ops[fault.op];
+        if let Some(lane) = ctx.guilty(&fault, op.c, op.d) {
+            let at = team.location(launch, code.alu_sites[start + fault.op], ctx.first + lane as u32);
+            return Err(match fault.kind {
+                FaultKind::OverflowI32 => EmuError::Overflow { at, ty: "i32" },
+                FaultKind::OverflowI64 => EmuError::Overflow { at, ty: "i64" },
+                FaultKind::DivideByZero => EmuError::DivideByZero { at },
+            });
+        }
+        from = fault.op + 1;
+    }
+    Ok(())
+}
+
+/// Each wave must be in the mask wholly or not at all.
+fn whole_waves(
+    launch: &Launch<'_>,
+    team: &Team,
+    ctx: &Context,
+    mask: Slot,
+    site: u32,
+    what: &'static str,
+) -> Result<(), EmuError> {
+    if !mask.is_some() {
+        return Ok(());
+    }
+    let wave = launch.code.wave as usize;
+    let active: Vec<usize> = ctx.active(mask).collect();
+    for first in (0..ctx.lanes).step_by(wave) {
+        let lanes = first..(first + wave).min(ctx.lanes);
+        let there = active.iter().filter(|l| lanes.contains(l)).count();
+        if there > 0
+            && there < lanes.len()
+            && let Some(absent) = lanes.clone().find(|l| !active.contains(l))
+        {
+            let at = team.location(launch, site, ctx.first + absent as u32);
+            return Err(EmuError::Divergent { at, what, scope: "wave" });
+        }
+    }
+    Ok(())
+}
+
+fn shuffle(ctx: &mut Context, wave: usize, kind: ShuffleKind, wide: bool, from: Slot, to: Slot) {
+    let mut values = Vec::with_capacity(ctx.files.blocks * LANES);
+    for b in 0..ctx.files.blocks {
+        values.extend(lane_values(ctx, from, wide, b));
+    }
+    for lane in 0..ctx.lanes {
+        let (base, own) = (lane / wave * wave, lane % wave);
+        let other = match kind {
+            ShuffleKind::Xor(mask) => own ^ mask as usize,
+            ShuffleKind::Down(delta) => own + delta as usize,
+            ShuffleKind::Broadcast(l) => l as usize,
+        };
+        // A lane outside the wave, or missing from a last, shorter wave, gives nothing.
+        let source = if other < wave && base + other < ctx.lanes { base + other } else { lane };
+        if wide {
+            ctx.files.r64.get_mut(to)[lane / LANES].0[lane % LANES] = values[source];
+        } else {
+            ctx.files.r32.get_mut(to)[lane / LANES].0[lane % LANES] = values[source] as u32;
+        }
+    }
+}
+
+fn written(
+    launch: &Launch<'_>,
+    team: &Team,
+    ctx: &Context,
+    flag: Slot,
+    mask: Slot,
+    (reg, element): (u32, u32),
+    site: u32,
+) -> Result<(), EmuError> {
+    for b in 0..ctx.files.blocks {
+        let unwritten = ctx.bits(mask, b) & !ctx.bits(flag, b);
+        if unwritten != 0 {
+            let thread = ctx.first + (b * LANES) as u32 + unwritten.trailing_zeros();
+            let memory = launch.code.reg_names.get(reg as usize).cloned().unwrap_or_default();
+            return Err(EmuError::Uninitialised { at: team.location(launch, site, thread), memory, index: element as i64 });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! What a launch binds: arguments checked against the kernel, buffers with their shadows.
+
+use crate::code::{Code, Space};
+use crate::lanes::Slot;
+use crate::memory::Cells;
+use crate::shadow::GlobalShadow;
+use crate::simd::Level;
+use crate::{ArgValue, Buffer, EmuError, Options};
+use std::sync::Arc;
+use tilewright_ir::{Access, ArgKind, Scalar};
+
+/// A buffer argument.
+#[derive(Clone, Debug)]
+pub(crate) struct Bound {
+    pub(crate) cells: Arc<Cells>,
+    /// Byte of the buffer where element 0 stands.
+    pub(crate) offset: usize,
+    /// Elements from there to the buffer's end.
+    pub(crate) len: usize,
+    /// Watches races, if the launch may write this buffer and races are watched.
+    pub(crate) shadow: Option<Arc<GlobalShadow>>,
+}
+
+/// Everything work-groups share while a kernel runs.
+pub(crate) struct Launch<'a> {
+    pub(crate) code: &'a Code,
+    pub(crate) options: &'a Options,
+    pub(crate) level: Level,
+    pub(crate) grid: [u32; 3],
+    /// One per argument; none for scalars.
+    pub(crate) buffers: Vec<Option<Bound>>,
+    /// Scalar arguments: slot, 64-bit slot or not, bits.
+    pub(crate) scalars: Vec<(Slot, bool, u64)>,
+}
+
+impl<'a> Launch<'a> {
+    pub(crate) fn new(code: &'a Code, options: &'a Options, grid: [u32; 3], args: &[ArgValue]) -> Result<Self, EmuError> {
+        let refuse = |what: String| Err(EmuError::Launch { kernel: code.name.clone(), what });
+        if grid.contains(&0) {
+            return refuse(format!("the grid {grid:?} has no work-group"));
+        }
+        if args.len() != code.args.len() {
+            return refuse(format!("{} arguments given, {} needed", args.len(), code.args.len()));
+        }
+        let mut launch = Launch { code, options, level: Level::detect(), grid, buffers: Vec::new(), scalars: Vec::new() };
+        for ((value, arg), &slot) in args.iter().zip(&code.args).zip(&code.arg_slots) {
+            match (value, &arg.kind) {
+                (ArgValue::Buffer { buffer, offset }, ArgKind::Buffer { scalar, .. }) => {
+                    let size = scalar.bytes() as usize;
+                    if offset % size != 0 || *offset > buffer.len() {
+                        let (name, len) = (&arg.name, buffer.len());
+                        return refuse(format!(
+                            "`{name}` at byte {offset} of {len}: it must be a multiple of {size} within the buffer"
+                        ));
+                    }
+                    let len = (buffer.len() - offset) / size;
+                    launch.buffers.push(Some(Bound { cells: buffer.cells().clone(), offset: *offset, len, shadow: None }));
+                }
+                (value, ArgKind::Scalar(scalar)) => {
+                    let Some((wide, bits)) = scalar_bits(value, *scalar) else {
+                        return refuse(format!("`{}` is {scalar}, given {value:?}", arg.name));
+                    };
+                    launch.buffers.push(None);
+                    launch.scalars.push((slot, wide, bits));
+                }
+                (_, ArgKind::Buffer { .. }) => return refuse(format!("`{}` is a buffer, given {value:?}", arg.name)),
+            }
+        }
+        if options.checks.global_races {
+            launch.watch(args);
+        }
+        Ok(launch)
+    }
+
+    /// Gives every buffer that the kernel may write one shadow, whatever arguments it is bound to.
+    fn watch(&mut self, args: &[ArgValue]) {
+        let mut shadows: Vec<(&Buffer, Arc<GlobalShadow>)> = Vec::new();
+        let buffer = |i: usize| match &args[i] {
+            ArgValue::Buffer { buffer, .. } => Some(buffer),
+            _ => None,
+        };
+        let element = |i: usize| match self.code.args[i].kind {
+            ArgKind::Buffer { scalar, access } => Some((scalar.bytes(), access)),
+            ArgKind::Scalar(_) => None,
+        };
+        for i in 0..args.len() {
+            let (Some(b), Some((_, access))) = (buffer(i), element(i)) else { continue };
+            if access == Access::Read || shadows.iter().any(|(s, _)| s.same(b)) {
+                continue;
+            }
+            let same = (0..args.len()).filter(|&j| buffer(j).is_some_and(|o| o.same(b)));
+            let granule = same.filter_map(|j| element(j).map(|e| e.0)).min().unwrap_or(1);
+            let atomics = self.code.atomic_args.iter().any(|&j| buffer(j).is_some_and(|o| o.same(b)));
+            shadows.push((b, Arc::new(GlobalShadow::new(b.len(), granule.trailing_zeros(), atomics))));
+        }
+        for (i, bound) in self.buffers.iter_mut().enumerate() {
+            if let (Some(bound), Some(b)) = (bound, buffer(i)) {
+                bound.shadow = shadows.iter().find(|(s, _)| s.same(b)).map(|(_, s)| s.clone());
+            }
+        }
+    }
+
+    pub(crate) fn groups(&self) -> u64 {
+        self.grid.iter().map(|&g| g as u64).product()
+    }
+    /// Name of an array, for messages.
+    pub(crate) fn name(&self, space: Space) -> String {
+        match space {
+            Space::Shared(s) => self.code.shared.get(s).map(|s| s.name.clone()),
+            Space::Global(a) => self.code.args.get(a).map(|a| a.name.clone()),
+        }
+        .unwrap_or_default()
+    }
+}
+
+fn scalar_bits(value: &ArgValue, scalar: Scalar) -> Option<(bool, u64)> {
+    Some(match (value, scalar) {
+        (ArgValue::I32(v), Scalar::I32) => (false, *v as u32 as u64),
+        (ArgValue::U32(v), Scalar::U32) => (false, *v as u64),
+        (ArgValue::I64(v), Scalar::I64) => (true, *v as u64),
+        (ArgValue::F32(v), Scalar::F32) => (false, v.to_bits() as u64),
+        (ArgValue::F64(v), Scalar::F64) => (true, v.to_bits()),
+        _ => return None,
+    })
+}

@@ -1,0 +1,175 @@
+//! Shadow of one global buffer during one launch, shared by all work-groups.
+//!
+//! A granule remembers its last write, reads and atomics: work-group (plus 1) in the upper half, then epoch and thread as in
+//! shared memory. Work-groups are never ordered with each other, so a conflict between two of them is a race whenever it
+//! happens. Records are exchanged with sequentially consistent atomics: of two conflicting accesses on two host threads, at least
+//! one sees the other. Readers and atomics of several groups, or of several threads of one group, are remembered as such; when
+//! a group's barriers order less than the whole group, only its last reader is.
+
+use super::{Clocks, Trouble};
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+const THREAD_BITS: u32 = 11;
+const THREAD_MASK: u64 = (1 << THREAD_BITS) - 1;
+const MANY: u64 = THREAD_MASK;
+const GROUP_SHIFT: u32 = 32;
+const MANY_GROUPS: u64 = u64::MAX;
+
+/// Shadow of one buffer.
+#[derive(Debug)]
+pub(crate) struct GlobalShadow {
+    shift: u32,
+    writes: Vec<AtomicU64>,
+    reads: Vec<AtomicU64>,
+    atomics: Vec<AtomicU64>,
+}
+
+/// Who touches memory, and what orders it with others of its group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Toucher<'a> {
+    /// Number of the work-group in the launch.
+    pub(crate) group: u64,
+    pub(crate) thread: u32,
+    pub(crate) clocks: &'a Clocks,
+}
+
+impl Toucher<'_> {
+    fn record(&self) -> u64 {
+        let epoch = self.clocks.now(self.clocks.domain(self.thread)) as u64;
+        (self.group + 1) << GROUP_SHIFT | epoch << THREAD_BITS & 0xFFFF_FFFF | self.thread as u64
+    }
+    /// True if another's record is not ordered before this access.
+    fn unordered(&self, record: u64) -> bool {
+        if record == 0 {
+            return false;
+        }
+        if record >> GROUP_SHIFT != self.group + 1 {
+            return true;
+        }
+        let (epoch, thread) = (((record as u32) >> THREAD_BITS), record & THREAD_MASK);
+        if thread == self.thread as u64 {
+            return false;
+        }
+        let me = self.clocks.domain(self.thread);
+        let other = if thread == MANY { 0 } else { self.clocks.domain(thread as u32) };
+        epoch > self.clocks.known(me, other)
+    }
+}
+
+impl GlobalShadow {
+    /// For `bytes` of memory in granules of `1 << shift` bytes; `atomics` if there may be any.
+    pub(crate) fn new(bytes: usize, shift: u32, atomics: bool) -> GlobalShadow {
+        let make = |n: usize| (0..n).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
+        let n = bytes.div_ceil(1 << shift);
+        GlobalShadow { shift, writes: make(n), reads: make(n), atomics: make(if atomics { n } else { 0 }) }
+    }
+    fn granules(&self, byte: usize, size: usize) -> std::ops::Range<usize> {
+        byte >> self.shift..((byte + size).div_ceil(1 << self.shift)).min(self.writes.len())
+    }
+
+    /// A read of `size` bytes at `byte`. The trouble comes with the byte concerned.
+    pub(crate) fn read(&self, who: Toucher<'_>, byte: usize, size: usize) -> Result<(), (usize, Trouble)> {
+        for g in self.granules(byte, size) {
+            note(&self.reads[g], who);
+            self.against(&self.writes, g, who, "written")?;
+            self.against(&self.atomics, g, who, "updated atomically")?;
+        }
+        Ok(())
+    }
+    /// A write.
+    pub(crate) fn write(&self, who: Toucher<'_>, byte: usize, size: usize) -> Result<(), (usize, Trouble)> {
+        for g in self.granules(byte, size) {
+            let old = self.writes[g].swap(who.record(), SeqCst);
+            if who.unordered(old) {
+                return Err((g << self.shift, trouble(old, "written")));
+            }
+            self.against(&self.reads, g, who, "read")?;
+            self.against(&self.atomics, g, who, "updated atomically")?;
+        }
+        Ok(())
+    }
+    /// An atomic, which conflicts with everything but atomics.
+    pub(crate) fn atomic(&self, who: Toucher<'_>, byte: usize, size: usize) -> Result<(), (usize, Trouble)> {
+        for g in self.granules(byte, size) {
+            if let Some(record) = self.atomics.get(g) {
+                note(record, who);
+            }
+            self.against(&self.writes, g, who, "written")?;
+            self.against(&self.reads, g, who, "read")?;
+        }
+        Ok(())
+    }
+    /// Stamp of the last writes of some bytes: changes when they are written again.
+    pub(crate) fn stamp(&self, byte: usize, size: usize) -> u64 {
+        self.granules(byte, size).fold(0, |h, g| h.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(self.writes[g].load(SeqCst)))
+    }
+    fn against(&self, records: &[AtomicU64], g: usize, who: Toucher<'_>, other: &'static str) -> Result<(), (usize, Trouble)> {
+        match records.get(g).map(|r| r.load(SeqCst)) {
+            Some(r) if who.unordered(r) => Err((g << self.shift, trouble(r, other))),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn trouble(record: u64, other: &'static str) -> Trouble {
+    let who = match (record >> GROUP_SHIFT, record & THREAD_MASK) {
+        _ if record == MANY_GROUPS => "several work-groups".into(),
+        (g, MANY) => format!("several threads of work-group number {}", g - 1),
+        (g, t) => format!("thread {t} of work-group number {}", g - 1),
+    };
+    Trouble::Race { other, who }
+}
+
+/// Adds an access to a record that several may share.
+fn note(record: &AtomicU64, who: Toucher<'_>) {
+    let mine = who.record();
+    let _ = record.fetch_update(SeqCst, SeqCst, |old| {
+        if old == mine || old == MANY_GROUPS {
+            return None;
+        }
+        let same_group = old >> GROUP_SHIFT == mine >> GROUP_SHIFT;
+        Some(if old != 0 && !same_group {
+            MANY_GROUPS
+        } else if old >> THREAD_BITS == mine >> THREAD_BITS && who.clocks.domains() == 1 {
+            mine | MANY
+        } else {
+            mine
+        })
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_never_ordered() {
+        let (a, b) = (Clocks::new(32, 32), Clocks::new(32, 32));
+        let s = GlobalShadow::new(64, 2, true);
+        let who = |group, thread| Toucher { group, thread, clocks: if group == 0 { &a } else { &b } };
+        s.write(who(0, 1), 0, 4).unwrap();
+        s.read(who(0, 1), 0, 4).unwrap();
+        assert!(s.write(who(1, 1), 0, 4).is_err());
+        s.read(who(0, 0), 4, 4).unwrap();
+        s.read(who(1, 0), 4, 4).unwrap();
+        let race = Trouble::Race { other: "read", who: "several work-groups".into() };
+        assert_eq!(s.write(who(1, 0), 4, 4), Err((4, race)));
+        s.atomic(who(0, 0), 8, 4).unwrap();
+        s.atomic(who(1, 0), 8, 4).unwrap();
+        assert!(s.read(who(1, 0), 8, 4).is_err());
+    }
+
+    #[test]
+    fn barriers_order_threads_of_one_group() {
+        let mut c = Clocks::new(32, 32);
+        let s = GlobalShadow::new(64, 2, false);
+        s.write(Toucher { group: 5, thread: 1, clocks: &c }, 0, 4).unwrap();
+        assert!(s.read(Toucher { group: 5, thread: 2, clocks: &c }, 0, 4).is_err());
+        c.barrier(&[(0, 32)]);
+        s.read(Toucher { group: 5, thread: 2, clocks: &c }, 0, 4).unwrap();
+        s.read(Toucher { group: 5, thread: 3, clocks: &c }, 0, 4).unwrap();
+        assert!(s.write(Toucher { group: 5, thread: 2, clocks: &c }, 0, 4).is_err());
+        c.barrier(&[(0, 32)]);
+        s.write(Toucher { group: 5, thread: 2, clocks: &c }, 0, 4).unwrap();
+    }
+}

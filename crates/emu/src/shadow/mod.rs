@@ -1,0 +1,28 @@
+//! What is remembered about every piece of memory to find uninitialised reads and races: see `clocks`, `shared` and `global`.
+
+mod clocks;
+mod global;
+mod shared;
+
+pub(crate) use clocks::Clocks;
+pub(crate) use global::{GlobalShadow, Toucher};
+pub(crate) use shared::{EPOCHS, SharedShadow};
+
+/// A broken rule found by a shadow, in terms of the piece of memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    /// Never written.
+    Uninitialised,
+    /// Not ordered with an earlier access.
+    Race {
+        /// What the earlier access was.
+        other: &'static str,
+        /// Who made it.
+        who: String,
+    },
+    /// An asynchronous copy of this thread is filling it.
+    InFlight {
+        /// The thread.
+        issuer: u32,
+    },
+}

@@ -1,0 +1,323 @@
+//! Shadow of a work-group's shared memory.
+//!
+//! Memory is cut in granules, as small as the kernel's smallest shared element. A granule remembers its last write, and for each
+//! domain of [`Clocks`] its last reads and atomics: `epoch << 11 | thread`, where several threads of one epoch become `MANY`.
+//! A granule whose last write is 0 was never written.
+
+use super::{Clocks, Trouble};
+use std::collections::HashMap;
+
+const THREAD_BITS: u32 = 11;
+const THREAD_MASK: u32 = (1 << THREAD_BITS) - 1;
+/// Several threads of one domain in one epoch.
+const MANY: u32 = THREAD_MASK - 1;
+/// Last write of a granule that an asynchronous copy is filling.
+const IN_FLIGHT: u32 = u32::MAX;
+/// Epochs that a record can hold, one per barrier; one more is [`IN_FLIGHT`]'s.
+pub(crate) const EPOCHS: u32 = (1 << (32 - THREAD_BITS)) - 2;
+
+/// Shadow of one work-group's shared memory.
+#[derive(Clone, Debug)]
+pub(crate) struct SharedShadow {
+    /// log2 of bytes per granule.
+    shift: u32,
+    granules: usize,
+    initialised: bool,
+    races: bool,
+    writes: Vec<u32>,
+    /// Domain after domain.
+    reads: Vec<u32>,
+    /// As `reads`; empty if the kernel has no shared atomics.
+    atomics: Vec<u32>,
+    in_flight: HashMap<usize, u32>,
+}
+
+impl SharedShadow {
+    /// For `bytes` of memory in granules of `1 << shift` bytes; `atomics` if there may be any.
+    pub(crate) fn new(bytes: usize, shift: u32, domains: usize, initialised: bool, races: bool, atomics: bool) -> SharedShadow {
+        let granules = bytes.div_ceil(1 << shift);
+        SharedShadow {
+            shift,
+            granules,
+            initialised,
+            races,
+            writes: vec![0; granules],
+            reads: vec![0; if races { granules * domains } else { 0 }],
+            atomics: vec![0; if races && atomics { granules * domains } else { 0 }],
+            in_flight: HashMap::new(),
+        }
+    }
+    /// Forgets everything, for the next work-group.
+    pub(crate) fn reset(&mut self) {
+        self.writes.fill(0);
+        self.reads.fill(0);
+        self.atomics.fill(0);
+        self.in_flight.clear();
+    }
+    fn granules(&self, byte: usize, size: usize) -> std::ops::Range<usize> {
+        byte >> self.shift..(byte + size).div_ceil(1 << self.shift)
+    }
+
+    /// A read of `size` bytes at `byte`. The trouble comes with the byte concerned.
+    #[inline]
+    pub(crate) fn read(&mut self, clocks: &Clocks, byte: usize, size: usize, thread: u32) -> Result<(), (usize, Trouble)> {
+        let me = clocks.domain(thread);
+        for g in self.granules(byte, size) {
+            let w = self.writes[g];
+            if w == 0 && self.initialised {
+                return Err((g << self.shift, Trouble::Uninitialised));
+            }
+            if self.races {
+                if unordered(clocks, me, w, thread) {
+                    return Err((g << self.shift, self.race(g, w, "written")));
+                }
+                if !self.atomics.is_empty() {
+                    self.against(clocks, g, me, thread, true)?;
+                }
+                note(&mut self.reads[me * self.granules + g], clocks.now(me), thread);
+            }
+        }
+        Ok(())
+    }
+    /// A write.
+    #[inline]
+    pub(crate) fn write(&mut self, clocks: &Clocks, byte: usize, size: usize, thread: u32) -> Result<(), (usize, Trouble)> {
+        let me = clocks.domain(thread);
+        for g in self.granules(byte, size) {
+            if self.races {
+                self.may_write(clocks, g, me, thread)?;
+            }
+            self.writes[g] = clocks.now(me) << THREAD_BITS | thread;
+        }
+        Ok(())
+    }
+    fn may_write(&mut self, clocks: &Clocks, g: usize, me: usize, thread: u32) -> Result<(), (usize, Trouble)> {
+        let w = self.writes[g];
+        if unordered(clocks, me, w, thread) {
+            return Err((g << self.shift, self.race(g, w, "written")));
+        }
+        self.against(clocks, g, me, thread, false)?;
+        if self.atomics.is_empty() { Ok(()) } else { self.against(clocks, g, me, thread, true) }
+    }
+    /// An atomic, which conflicts with everything but atomics.
+    pub(crate) fn atomic(&mut self, clocks: &Clocks, byte: usize, size: usize, thread: u32) -> Result<(), (usize, Trouble)> {
+        let me = clocks.domain(thread);
+        for g in self.granules(byte, size) {
+            let w = self.writes[g];
+            if w == 0 && self.initialised {
+                return Err((g << self.shift, Trouble::Uninitialised));
+            }
+            if self.races {
+                if unordered(clocks, me, w, thread) {
+                    return Err((g << self.shift, self.race(g, w, "written")));
+                }
+                self.against(clocks, g, me, thread, false)?;
+                if let Some(rec) = self.atomics.get_mut(me * self.granules + g) {
+                    note(rec, clocks.now(me), thread);
+                }
+            }
+        }
+        Ok(())
+    }
+    /// A write just noted is an asynchronous copy's: nobody may touch the bytes until it has landed.
+    pub(crate) fn launch(&mut self, byte: usize, size: usize, thread: u32) {
+        for g in self.granules(byte, size) {
+            self.writes[g] = IN_FLIGHT;
+            self.in_flight.insert(g, thread);
+        }
+    }
+    /// The copy has landed, as the thread that waited for it knows.
+    pub(crate) fn land(&mut self, clocks: &Clocks, byte: usize, size: usize, thread: u32) {
+        let me = clocks.domain(thread);
+        for g in self.granules(byte, size) {
+            self.writes[g] = clocks.now(me) << THREAD_BITS | thread;
+            self.in_flight.remove(&g);
+        }
+    }
+
+    /// Checks against the reads (or atomics) of every domain.
+    fn against(&self, clocks: &Clocks, g: usize, me: usize, thread: u32, atomics: bool) -> Result<(), (usize, Trouble)> {
+        let records = if atomics { &self.atomics } else { &self.reads };
+        for d in 0..clocks.domains() {
+            let r = records[d * self.granules + g];
+            if r >> THREAD_BITS > clocks.known(me, d) && r & THREAD_MASK != thread {
+                return Err((g << self.shift, self.race(g, r, if atomics { "updated atomically" } else { "read" })));
+            }
+        }
+        Ok(())
+    }
+    #[cold]
+    fn race(&self, g: usize, record: u32, other: &'static str) -> Trouble {
+        if record == IN_FLIGHT {
+            return Trouble::InFlight { issuer: self.in_flight.get(&g).copied().unwrap_or(0) };
+        }
+        let who = match record & THREAD_MASK {
+            MANY => "several threads".into(),
+            t => format!("thread {t}"),
+        };
+        Trouble::Race { other, who }
+    }
+
+    /// As [`SharedShadow::read`] for 16 threads from `first` on, one granule each, consecutive. False: nothing done, go one by one.
+    #[inline]
+    pub(crate) fn read_run(&mut self, clocks: &Clocks, byte: usize, first: u32) -> bool {
+        let g = byte >> self.shift;
+        if clocks.domains() != 1 || !self.atomics.is_empty() || !self.races || g + 16 > self.granules {
+            return false;
+        }
+        let (known, now) = (clocks.known(0, 0), clocks.now(0));
+        let written = &self.writes[g..g + 16];
+        if !written.iter().fold(true, |ok, &w| ok & (w >> THREAD_BITS <= known) & (w != 0 || !self.initialised)) {
+            return false;
+        }
+        for (l, r) in self.reads[g..g + 16].iter_mut().enumerate() {
+            let mine = now << THREAD_BITS | (first + l as u32);
+            *r = if *r >> THREAD_BITS != now || *r == mine { mine } else { now << THREAD_BITS | MANY };
+        }
+        true
+    }
+    /// As [`SharedShadow::read`] for 16 threads from `first` on. False: some thread is in trouble, go one by one to find it.
+    #[inline]
+    pub(crate) fn read_each(&mut self, clocks: &Clocks, bytes: &[usize; 16], size: usize, first: u32) -> bool {
+        if clocks.domains() != 1 || !self.atomics.is_empty() || !self.races {
+            return false;
+        }
+        let (known, now, width) = (clocks.known(0, 0), clocks.now(0), size >> self.shift);
+        let mut fine = true;
+        for (l, &byte) in bytes.iter().enumerate() {
+            let g = byte >> self.shift;
+            let (writes, reads) = (&self.writes[g..g + width], &mut self.reads[g..g + width]);
+            let mine = now << THREAD_BITS | (first + l as u32);
+            for (w, r) in writes.iter().zip(reads) {
+                fine &= (*w >> THREAD_BITS <= known) & (*w != 0 || !self.initialised);
+                *r = if *r >> THREAD_BITS != now || *r == mine { mine } else { now << THREAD_BITS | MANY };
+            }
+        }
+        fine
+    }
+    /// As [`SharedShadow::read`] of one place by several threads of one domain at once. False: nothing done.
+    #[inline]
+    pub(crate) fn read_same(&mut self, clocks: &Clocks, byte: usize, size: usize) -> bool {
+        if clocks.domains() != 1 || !self.atomics.is_empty() || !self.races {
+            return false;
+        }
+        let (known, now) = (clocks.known(0, 0), clocks.now(0));
+        let range = self.granules(byte, size);
+        if self.writes[range.clone()].iter().any(|&w| w >> THREAD_BITS > known || (w == 0 && self.initialised)) {
+            return false;
+        }
+        self.reads[range].fill(now << THREAD_BITS | MANY);
+        true
+    }
+}
+
+/// True if a record of another thread is not ordered before `thread`, which is of domain `me`.
+#[inline]
+fn unordered(clocks: &Clocks, me: usize, record: u32, thread: u32) -> bool {
+    let (epoch, other) = (record >> THREAD_BITS, record & THREAD_MASK);
+    if clocks.domains() == 1 {
+        return epoch > clocks.known(0, 0) && other != thread;
+    }
+    match record {
+        0 => false,
+        IN_FLIGHT => true,
+        _ => other != thread && epoch > clocks.known(me, clocks.domain(other)),
+    }
+}
+
+/// Adds a thread to a record of its domain.
+#[inline]
+fn note(record: &mut u32, now: u32, thread: u32) {
+    let mine = now << THREAD_BITS | thread;
+    *record = if *record >> THREAD_BITS != now || *record == mine { mine } else { now << THREAD_BITS | MANY };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shadow(domains: usize) -> SharedShadow {
+        SharedShadow::new(64, 2, domains, true, true, true)
+    }
+
+    #[test]
+    fn a_barrier_parts_a_write_from_a_read() {
+        let mut c = Clocks::new(64, 64);
+        let mut s = shadow(1);
+        assert_eq!(s.read(&c, 8, 4, 3), Err((8, Trouble::Uninitialised)));
+        s.write(&c, 8, 4, 3).unwrap();
+        s.read(&c, 8, 4, 3).unwrap();
+        let race = Trouble::Race { other: "written", who: "thread 3".into() };
+        assert_eq!(s.read(&c, 8, 4, 4), Err((8, race)));
+        c.barrier(&[(0, 64)]);
+        s.read(&c, 8, 4, 4).unwrap();
+        s.read(&c, 8, 4, 5).unwrap();
+        let race = Trouble::Race { other: "read", who: "several threads".into() };
+        assert_eq!(s.write(&c, 8, 4, 4), Err((8, race)));
+        c.barrier(&[(0, 64)]);
+        s.write(&c, 8, 4, 4).unwrap();
+    }
+
+    #[test]
+    fn reads_of_each_wave_are_remembered() {
+        let mut c = Clocks::new(96, 32);
+        let mut s = shadow(3);
+        s.write(&c, 0, 4, 0).unwrap();
+        c.barrier(&[(0, 96)]);
+        s.read(&c, 0, 4, 40).unwrap();
+        s.read(&c, 0, 4, 80).unwrap();
+        // Waves 0 and 2 meet; wave 1's read is still unordered.
+        c.barrier(&[(0, 32), (64, 32)]);
+        let race = Trouble::Race { other: "read", who: "thread 40".into() };
+        assert_eq!(s.write(&c, 0, 4, 0), Err((0, race)));
+        c.barrier(&[(0, 64)]);
+        s.write(&c, 0, 4, 0).unwrap();
+    }
+
+    #[test]
+    fn atomics_go_with_atomics_only() {
+        let mut c = Clocks::new(32, 32);
+        let mut s = shadow(1);
+        s.write(&c, 0, 4, 0).unwrap();
+        c.barrier(&[(0, 32)]);
+        s.atomic(&c, 0, 4, 1).unwrap();
+        s.atomic(&c, 0, 4, 2).unwrap();
+        assert!(s.read(&c, 0, 4, 3).is_err());
+        c.barrier(&[(0, 32)]);
+        s.read(&c, 0, 4, 3).unwrap();
+        assert!(s.atomic(&c, 0, 4, 4).is_err());
+    }
+
+    #[test]
+    fn a_copy_in_flight_may_not_be_touched() {
+        let mut c = Clocks::new(32, 32);
+        let mut s = shadow(1);
+        s.write(&c, 16, 16, 7).unwrap();
+        s.launch(16, 16, 7);
+        for g in [16, 28] {
+            assert_eq!(s.read(&c, g, 4, 7), Err((g, Trouble::InFlight { issuer: 7 })));
+            assert_eq!(s.write(&c, g, 4, 9), Err((g, Trouble::InFlight { issuer: 7 })));
+        }
+        s.land(&c, 16, 16, 7);
+        s.read(&c, 16, 4, 7).unwrap();
+        assert!(s.read(&c, 16, 4, 8).is_err());
+        c.barrier(&[(0, 32)]);
+        s.read(&c, 16, 4, 8).unwrap();
+    }
+
+    #[test]
+    fn whole_blocks_agree_with_single_threads() {
+        let mut c = Clocks::new(32, 32);
+        let mut s = SharedShadow::new(128, 2, 1, true, true, false);
+        assert!(!s.read_run(&c, 0, 0) && !s.read_same(&c, 0, 4), "uninitialised");
+        for t in 0..32 {
+            s.write(&c, t * 4, 4, t as u32).unwrap();
+        }
+        assert!(!s.read_run(&c, 0, 0), "this epoch's writes");
+        c.barrier(&[(0, 32)]);
+        assert!(s.read_run(&c, 0, 0) && s.read_same(&c, 64, 4));
+        s.clone().write(&c, 20, 4, 5).unwrap();
+        assert!(s.clone().write(&c, 20, 4, 6).is_err());
+        assert!(s.write(&c, 64, 4, 16).is_err());
+    }
+}

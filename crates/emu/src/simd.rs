@@ -1,0 +1,75 @@
+//! Runs lane arithmetic compiled for the best instruction set of this machine. The only unsafe code of the crate.
+
+use crate::alu::{Alu, Fault, run};
+use crate::lanes::Files;
+
+/// An instruction set that this machine has: values come from [`Level::detect`] and [`Level::all`] only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Level(Set);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Set {
+    Baseline,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c,bmi2")]
+fn run_avx2(files: &mut Files, ops: &[Alu], from: usize) -> Option<Fault> {
+    run(files, ops, from)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2")]
+fn run_avx512(files: &mut Files, ops: &[Alu], from: usize) -> Option<Fault> {
+    run(files, ops, from)
+}
+
+impl Level {
+    /// The best there is.
+    pub(crate) fn detect() -> Level {
+        let mut best = Level(Set::Baseline);
+        for level in Level::all() {
+            best = level;
+        }
+        best
+    }
+    /// Everything there is, from the plainest to the best.
+    pub(crate) fn all() -> impl Iterator<Item = Level> {
+        let sets = [
+            Some(Set::Baseline),
+            #[cfg(target_arch = "x86_64")]
+            has_avx2().then_some(Set::Avx2),
+            #[cfg(target_arch = "x86_64")]
+            (has_avx2() && has_avx512()).then_some(Set::Avx512),
+        ];
+        sets.into_iter().flatten().map(Level)
+    }
+    /// Runs operations from position `from` on; stops behind the first one that faults.
+    pub(crate) fn run(self, files: &mut Files, ops: &[Alu], from: usize) -> Option<Fault> {
+        match self.0 {
+            Set::Baseline => run(files, ops, from),
+            // SAFETY: an `Avx2` value is made by `all` only after detecting every feature that `run_avx2` enables.
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2 => unsafe { run_avx2(files, ops, from) },
+            // SAFETY: an `Avx512` value is made by `all` only after detecting every feature that `run_avx512` enables.
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx512 => unsafe { run_avx512(files, ops, from) },
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx2() -> bool {
+    use std::is_x86_feature_detected as has;
+    has!("avx2") && has!("fma") && has!("f16c") && has!("bmi2")
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has_avx512() -> bool {
+    use std::is_x86_feature_detected as has;
+    has!("avx512f") && has!("avx512bw") && has!("avx512dq") && has!("avx512vl")
+}
