@@ -168,7 +168,7 @@ fn wave_shape(plan: &Plan, env: &Env, along_m: u32, along_n: u32) -> Result<u32,
         return Ok(0);
     }
     let wave = env.wave.max(1);
-    if wave % wva != 0 || along_m % wva != 0 || along_n % (wave / wva) != 0 {
+    if !wave.is_multiple_of(wva) || !along_m.is_multiple_of(wva) || !along_n.is_multiple_of(wave / wva) {
         return Err(Refusal::WaveShape { wva, wave, along_m, along_n });
     }
     Ok(wva)
@@ -176,7 +176,7 @@ fn wave_shape(plan: &Plan, env: &Env, along_m: u32, along_n: u32) -> Result<u32,
 
 fn math_width(plan: &Plan, b: &OperandTiling) -> Result<u32, Refusal> {
     let width = plan.common(Common::Mvw);
-    if b.micro % width != 0 || b.fragment_width % width != 0 {
+    if !b.micro.is_multiple_of(width) || !b.fragment_width.is_multiple_of(width) {
         return Err(Refusal::MathWidth { width, micro: b.micro, fragment: b.fragment_width });
     }
     Ok(width)

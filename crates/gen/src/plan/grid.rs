@@ -13,7 +13,7 @@ pub fn thread_grid(threads: u32, skew: u32) -> Option<(u32, u32)> {
     let square = threads.checked_ilog2()?.div_ceil(2);
     let exponent = (square + 10).checked_sub(skew)?;
     let along_m = 1u32.checked_shl(exponent)?;
-    (threads % along_m == 0).then(|| (along_m, threads / along_m))
+    threads.is_multiple_of(along_m).then(|| (along_m, threads / along_m))
 }
 
 /// Elements (across k, along k) that each of `threads` loads of a tile of `macro_tile` by `k_tile`: as long as possible

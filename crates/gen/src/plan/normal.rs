@@ -26,7 +26,7 @@ impl Plan {
         let Some((along_m, along_n)) = thread_grid(p.common(Common::Mac), p.common(Common::Skw)) else { return p };
         let tile = |side: fn(Chiral) -> Key, threads: u32| (threads as u64 * p.get(side(Chiral::Mic)) as u64).max(1);
         let (tile_m, tile_n) = (tile(Key::A, along_m), tile(Key::B, along_n));
-        if c.m % tile_m == 0 && c.n % tile_n == 0 {
+        if c.m.is_multiple_of(tile_m) && c.n.is_multiple_of(tile_n) {
             reset(&mut p, Common::Edg);
         }
         // A single row or column of tiles has only one order.

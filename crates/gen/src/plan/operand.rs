@@ -130,10 +130,10 @@ fn load_vectors(
             return Err(Refusal::VectorStagger { key, width });
         }
         // A tail of k that ends inside a vector would need half a load.
-        if frame.k % width as u64 != 0 && frame.k % frame.k_tile as u64 != 0 {
+        if !frame.k.is_multiple_of(width as u64) && !frame.k.is_multiple_of(frame.k_tile as u64) {
             return Err(Refusal::VectorEdge { key, width, dim: "k", extent: frame.k });
         }
-    } else if source != Source::Packed && extent % macro_tile as u64 != 0 && extent % width as u64 != 0 {
+    } else if source != Source::Packed && !extent.is_multiple_of(macro_tile as u64) && !extent.is_multiple_of(width as u64) {
         let dim = if key.part() == super::keys::Part::A { "m" } else { "n" };
         return Err(Refusal::VectorEdge { key, width, dim, extent });
     }

@@ -41,7 +41,7 @@ impl Plan {
         }
         let wva = match at(Common::Wva) {
             0 => 0,
-            w if wave % w == 0 && wave >= w => wave / w,
+            w if wave.is_multiple_of(w) && wave >= w => wave / w,
             _ => return none(Common::Wva, "it does not divide the wave"),
         };
         if !Key::C(Common::Wva).info().legal.contains(wva) {
