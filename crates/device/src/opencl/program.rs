@@ -110,13 +110,14 @@ mod tests {
     use super::*;
     use crate::DeviceError;
     use crate::opencl::query;
+    use std::io::Write;
 
     fn context() -> Option<Context> {
         match query::find("0") {
             Ok(found) => Some(Context::new(found).unwrap()),
             Err(e @ DeviceError::Missing { .. }) => {
                 assert!(std::env::var_os("TILEWRIGHT_REQUIRE_TOOLS").is_none_or(|v| v != "1"), "OpenCL is required: {e}");
-                eprintln!("SKIPPED: {e}");
+                let _ = writeln!(std::io::stderr(), "SKIPPED: {e}");
                 None
             }
             Err(e) => panic!("{e}"),
