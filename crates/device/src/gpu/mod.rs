@@ -76,6 +76,8 @@ struct Queue {
     pending: usize,
     /// Name of the last one.
     entry: String,
+    /// What runs since then: kernels and buffers must outlive their launches, and freeing them would wait without limit.
+    held: Vec<Launch>,
     /// Events that are free to use.
     events: Vec<Handle>,
     /// What is written to push everything else out of the last-level cache.
@@ -128,6 +130,7 @@ impl<D: Driver> GpuDevice<D> {
         self.wait_for(driver, queue, event)?;
         queue.events.push(event);
         queue.pending = 0;
+        queue.held.clear();
         Ok(())
     }
 
@@ -189,6 +192,7 @@ impl<D: Driver> GpuDevice<D> {
         unsafe { driver.launch(module.loaded.function, launch.grid, kernel.threads(), module.dynamic_shared, &mut params) }
             .map_err(|f| self.failed(f, kernel.entry()))?;
         queue.pending += 1;
+        queue.held.push(launch.clone());
         Ok(())
     }
 
@@ -241,7 +245,11 @@ impl<D: Driver> Device for GpuDevice<D> {
             options: self.compiler.options.clone(),
         };
         let (binary, cached) = compile::binary(&self.info, &self.options, job.clone())?;
-        let load = |code: &[u8]| driver.load(code, &entry, dynamic_shared_bytes);
+        let load = |code: &[u8]| {
+            // Not while something is being timed.
+            let _queue = self.queue();
+            driver.load(code, &entry, dynamic_shared_bytes)
+        };
         let (loaded, binary, cached) = match load(&binary.code) {
             Ok(loaded) => (loaded, binary, cached),
             // Whatever is wrong with an entry of the cache, compiling anew tells.
@@ -367,9 +375,12 @@ impl<D: Driver> Device for GpuDevice<D> {
 
 impl<D: Driver> Drop for GpuDevice<D> {
     fn drop(&mut self) {
-        if self.context.dead.get().is_none() && self.context.driver.bind().is_ok() {
-            for event in self.queue().events.drain(..) {
-                self.context.driver.free_event(event);
+        let Ok(driver) = self.driver() else { return };
+        let mut queue = self.queue();
+        // A kernel that hangs here makes the context dead: what it uses is then leaked instead of freed.
+        if self.wait(driver, &mut queue).is_ok() {
+            for event in queue.events.drain(..) {
+                driver.free_event(event);
             }
         }
     }
