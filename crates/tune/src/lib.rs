@@ -3,8 +3,11 @@
 pub mod key;
 pub mod model;
 pub mod records;
+pub mod reduce;
 pub mod run;
+pub mod search;
 pub mod space;
+pub mod verify;
 
 pub use key::ProblemKey;
 pub use records::Records;

@@ -3,7 +3,9 @@
 use crate::key::ProblemKey;
 use tilewright_gen::contraction::Contraction;
 use tilewright_gen::lower::{ConvForm, lower};
-use tilewright_gen::plan::{Chiral, Common, Constraint, Env, Footprint, KernelSpec, Key, Plan, Refusal, derive, fits};
+use tilewright_gen::plan::{
+    Chiral, Common, Constraint, Env, Footprint, Graph, KernelSpec, Key, Move, Plan, Reach, Refusal, derive, fits, generic,
+};
 use tilewright_gen::problem::{Problem, ProblemError};
 use tilewright_ir::Target;
 
@@ -25,6 +27,7 @@ pub struct Space {
     target: Target,
     env: Env,
     constraint: Constraint,
+    reach: Reach,
     per_sample: Contraction,
     merged: Option<Contraction>,
 }
@@ -44,6 +47,7 @@ impl Space {
             target: target.clone(),
             env: Env::new(target, problem.workspace()),
             constraint: Constraint::none(),
+            reach: Reach::Full,
             per_sample: lower(problem, ConvForm::PerSample)?,
             merged,
         })
@@ -52,6 +56,12 @@ impl Space {
     /// The same with values demanded of some keys.
     pub fn constrained(mut self, constraint: &Constraint) -> Space {
         self.constraint = constraint.clone();
+        self
+    }
+
+    /// The same over MIOpenGEMM's graph only, or over every key.
+    pub fn with_reach(mut self, reach: Reach) -> Space {
+        self.reach = reach;
         self
     }
 
@@ -107,10 +117,32 @@ impl Space {
         Ok(Resolved { contraction, spec, footprint })
     }
 
-    /// The plan with the constraint's values, and without keys that cannot matter for this problem.
+    /// The graph that searches walk, around a plan.
+    pub fn graph(&self, plan: &Plan) -> Graph<'_> {
+        Graph {
+            contraction: self.contraction(plan),
+            env: &self.env,
+            constraint: &self.constraint,
+            reach: self.reach,
+            convolution: self.merged.is_some(),
+        }
+    }
+
+    /// Plans one move away. They need not be legal.
+    pub fn neighbours(&self, plan: &Plan) -> Vec<Move> {
+        self.graph(plan).neighbours(plan)
+    }
+
+    /// A plan that is legal wherever any is, the constraint aside.
+    pub fn fallback(&self) -> Plan {
+        self.admit(&generic(&self.per_sample))
+    }
+
+    /// The plan with the constraint's values, and one way to write what has no effect here.
     pub fn admit(&self, plan: &Plan) -> Plan {
         let plan = self.constraint.apply(plan);
-        if self.merged.is_none() && !self.constraint.pins(Key::C(Common::Bim)) { plan.with(Key::C(Common::Bim), 0) } else { plan }
+        let plan = if self.merged.is_none() { plan.with(Key::C(Common::Bim), 0) } else { plan };
+        self.constraint.apply(&plan.normalised(self.contraction(&plan)))
     }
 
     /// A nearby legal plan: refusals about widths and edges are answered by the next narrower choice. `None` where that

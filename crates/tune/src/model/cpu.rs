@@ -39,7 +39,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Esti
     let spill = ((accumulators + mb / width + 2.0) / REGISTERS).max(1.0);
     let math = work.fma / (rate * fill * 0.85) * if spill > 1.0 { 1.0 + 1.5 * (spill - 1.0) } else { 1.0 };
     // Dependent multiply-adds: a handful of accumulators must be in flight.
-    let chains = (8.0 / accumulators.max(1.0)).max(1.0).min(4.0);
+    let chains = (8.0 / accumulators.max(1.0)).clamp(1.0, 4.0);
 
     // Per k-step a thread reads its fragments; the left one as broadcasts.
     let a_reads = ma;

@@ -4,6 +4,7 @@ use super::seeds::seeds;
 use super::{Estimate, Model};
 use crate::space::Space;
 use rayon::prelude::*;
+use std::collections::HashSet;
 use tilewright_gen::plan::Plan;
 
 /// A plan with its modelled time.
@@ -47,7 +48,30 @@ impl<'a> Picker<'a> {
     /// The `count` plans of least modelled time that the grid of seeds and a climb from its best find, best first. Empty
     /// only where the constraint leaves no legal plan.
     pub fn pick(&self, count: usize) -> Vec<Candidate> {
+        const CENTRES: usize = 12;
+        const ROUNDS: usize = 4;
         let mut ranked = self.rank(&seeds(self.space));
+        let mut seen: HashSet<Plan> = ranked.iter().map(|c| c.plan).collect();
+        let mut expanded = HashSet::new();
+        for _ in 0..ROUNDS {
+            let centres: Vec<Plan> = ranked.iter().map(|c| c.plan).filter(|p| !expanded.contains(p)).take(CENTRES).collect();
+            let mut fresh = Vec::new();
+            for centre in centres {
+                expanded.insert(centre);
+                for neighbour in self.space.neighbours(&centre) {
+                    if let Some(plan) = self.space.repair(&neighbour.plan)
+                        && seen.insert(plan)
+                    {
+                        fresh.push(plan);
+                    }
+                }
+            }
+            if fresh.is_empty() {
+                break;
+            }
+            ranked.extend(self.rank(&fresh));
+            ranked.sort_by(|x, y| x.estimate.total_us.total_cmp(&y.estimate.total_us).then_with(|| x.plan.cmp(&y.plan)));
+        }
         ranked.truncate(count);
         ranked
     }

@@ -1,0 +1,159 @@
+//! Candidates are made ahead on a pool of threads: derived, generated, compiled.
+//!
+//! The threads are detached: one that a compiler holds up for good is given up and replaced, and costs one trial.
+
+use crate::records::State;
+use crate::run::compile;
+use crate::space::Space;
+use std::collections::HashMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tilewright_device::{Compiled, Device, DeviceError};
+use tilewright_gen::kernel::generate;
+use tilewright_gen::plan::{KernelSpec, Plan};
+use tilewright_gen::program::Program;
+
+/// A candidate that can run.
+#[derive(Clone, Debug)]
+pub(super) struct Ready {
+    pub plan: Plan,
+    pub spec: KernelSpec,
+    pub program: Program,
+    pub compiled: Vec<Arc<Compiled>>,
+}
+
+/// Why a candidate cannot run.
+#[derive(Clone, Debug)]
+pub(super) struct Reject {
+    pub state: State,
+    pub reason: String,
+}
+
+impl Reject {
+    /// What a device's error means for the candidate.
+    pub fn of(e: &DeviceError) -> Reject {
+        let state = match e {
+            DeviceError::CompileTimeout { .. } | DeviceError::Hang { .. } => State::Hung,
+            DeviceError::Invalid { invalid, .. } if invalid.fault.is_refusal() => State::Refused,
+            _ => State::Failed,
+        };
+        Reject { state, reason: e.to_string() }
+    }
+}
+
+pub(super) struct Built {
+    pub plan: Plan,
+    pub result: Result<Ready, Reject>,
+}
+
+/// Builds one candidate.
+pub(super) fn build(device: &dyn Device, space: &Space, plan: &Plan) -> Result<Ready, Reject> {
+    let reject = |state, reason: String| Reject { state, reason };
+    let resolved = space.resolve(plan).map_err(|r| reject(State::Refused, r.to_string()))?;
+    let program = generate(resolved.contraction, &resolved.spec, space.env().workspace_bytes)
+        .map_err(|e| reject(State::Refused, e.to_string()))?;
+    let compiled = compile(device, &program).map_err(|e| Reject::of(&e))?;
+    Ok(Ready { plan: *plan, spec: resolved.spec, program, compiled })
+}
+
+/// What the threads share.
+struct Shared {
+    device: Arc<dyn Device>,
+    space: Space,
+    jobs: Mutex<Receiver<(u64, Plan)>>,
+    /// Since when each candidate is being built.
+    started: Mutex<HashMap<u64, Instant>>,
+}
+
+/// The pool.
+pub(super) struct Builders {
+    shared: Arc<Shared>,
+    jobs: Sender<(u64, Plan)>,
+    done: Receiver<(u64, Built)>,
+    report: Sender<(u64, Built)>,
+    outstanding: HashMap<u64, Plan>,
+    next: u64,
+    limit: Duration,
+}
+
+impl Builders {
+    pub fn new(device: &Arc<dyn Device>, space: &Space, threads: usize, limit: Duration) -> Self {
+        let (jobs, take) = channel();
+        let (report, done) = channel();
+        let shared = Shared { device: device.clone(), space: space.clone(), jobs: Mutex::new(take), started: Mutex::default() };
+        let pool = Builders { shared: Arc::new(shared), jobs, done, report, outstanding: HashMap::new(), next: 0, limit };
+        for _ in 0..threads.max(1) {
+            pool.thread();
+        }
+        pool
+    }
+
+    fn thread(&self) {
+        let (shared, report) = (self.shared.clone(), self.report.clone());
+        let work = move || {
+            loop {
+                // Only one thread waits in `recv` at a time; the others wait for the lock.
+                let job = shared.jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                let Ok((id, plan)) = job else { return };
+                shared.started.lock().unwrap_or_else(PoisonError::into_inner).insert(id, Instant::now());
+                let result = catch_unwind(AssertUnwindSafe(|| build(shared.device.as_ref(), &shared.space, &plan)));
+                shared.started.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+                let result = result.unwrap_or_else(|panic| {
+                    let what = panic.downcast_ref::<String>().cloned();
+                    let what = what.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_string())).unwrap_or_default();
+                    Err(Reject { state: State::Failed, reason: format!("building it panicked: {what}") })
+                });
+                if report.send((id, Built { plan, result })).is_err() {
+                    return;
+                }
+            }
+        };
+        if let Err(e) = std::thread::Builder::new().name("tilewright-build".into()).spawn(work) {
+            tracing::warn!("no further build thread: {e}");
+        }
+    }
+
+    /// Candidates given and not yet taken.
+    pub fn outstanding(&self) -> usize {
+        self.outstanding.len()
+    }
+
+    pub fn submit(&mut self, plan: Plan) {
+        let id = self.next;
+        self.next += 1;
+        self.outstanding.insert(id, plan);
+        if self.jobs.send((id, plan)).is_err() {
+            tracing::error!("the build threads are gone");
+        }
+    }
+
+    /// The next built candidate; `None` if there is none within the wait.
+    pub fn take(&mut self, wait: Duration) -> Option<Built> {
+        loop {
+            match self.done.recv_timeout(wait) {
+                // One that was given up may still answer.
+                Ok((id, built)) => {
+                    if self.outstanding.remove(&id).is_some() {
+                        return Some(built);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return self.give_up(),
+            }
+        }
+    }
+
+    /// A candidate whose building took too long, given up; its thread is replaced.
+    fn give_up(&mut self) -> Option<Built> {
+        let limit = self.limit;
+        let late = {
+            let started = self.shared.started.lock().unwrap_or_else(PoisonError::into_inner);
+            started.iter().find(|(id, since)| since.elapsed() > limit && self.outstanding.contains_key(id)).map(|(id, _)| *id)
+        };
+        let plan = self.outstanding.remove(&late?)?;
+        self.thread();
+        let reason = format!("building it took more than {limit:?}");
+        Some(Built { plan, result: Err(Reject { state: State::Hung, reason }) })
+    }
+}

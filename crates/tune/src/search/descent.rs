@@ -1,0 +1,289 @@
+//! Descent over the neighbour graph: MIOpenGEMM's search, made right.
+//!
+//! A first-improvement hill climb: the first neighbour faster by 0.2 % becomes the centre at once and its neighbours the
+//! front. What MIOpenGEMM's lacks: starts come from the cost model and the records, fronts are tried in the order of their
+//! modelled times (by priority first, as there), nothing is tried twice in any descent, and a restart may also step away from
+//! the best plan so far.
+
+use super::random::draw;
+use super::{Proposal, Searcher, THRESHOLD};
+use crate::model::{Candidate, Picker};
+use crate::space::Space;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::collections::{HashMap, HashSet, VecDeque};
+use tilewright_gen::plan::{Chiral, Common, Key, Plan};
+
+/// Plans from the cost model that the first descent compares before it moves.
+const OPENING: usize = 12;
+/// Plans kept for later descents.
+const RESERVE: usize = 60;
+/// Neighbours of a descent that are tried by priority before the model's order rules.
+const BY_PRIORITY: usize = 20;
+/// Draws before a restart is given up.
+const TRIES: usize = 300;
+
+/// The hill climb with restarts.
+pub struct Descent<'a> {
+    space: &'a Space,
+    picker: Picker<'a>,
+    rng: ChaCha8Rng,
+    /// Times of what was tried, `None` for what has none.
+    known: HashMap<Plan, Option<f64>>,
+    given: HashSet<Plan>,
+    front: VecDeque<Plan>,
+    pending: HashSet<Plan>,
+    /// Centre of the current descent.
+    centre: Option<(Plan, f64)>,
+    /// The front holds starts to compare, not neighbours.
+    opening: bool,
+    reserve: VecDeque<Plan>,
+    seeds: Vec<Plan>,
+    descents: usize,
+    tried_in_descent: usize,
+}
+
+impl<'a> Descent<'a> {
+    /// A descent over a space that starts with the given plans (recorded ones, the user's) and the cost model's best.
+    pub fn new(space: &'a Space, seed: u64, starts: &[Plan]) -> Self {
+        let picker = Picker::new(space);
+        let ranked = picker.pick(1000);
+        let seeds = ranked.iter().take(200).map(|c| c.plan).collect();
+        let mut reserve = diverse(&ranked, OPENING + RESERVE);
+        let mut front: VecDeque<Plan> = starts.iter().filter_map(|p| space.repair(p)).collect();
+        front.extend(reserve.drain(..reserve.len().min(OPENING)));
+        front.extend(space.repair(&space.fallback()).filter(|_| front.is_empty()));
+        Descent {
+            space,
+            picker,
+            rng: ChaCha8Rng::seed_from_u64(seed),
+            known: HashMap::new(),
+            given: HashSet::new(),
+            front,
+            pending: HashSet::new(),
+            centre: None,
+            opening: true,
+            reserve,
+            seeds,
+            descents: 1,
+            tried_in_descent: 0,
+        }
+    }
+
+    /// Descents begun.
+    pub const fn descents(&self) -> usize {
+        self.descents
+    }
+
+    /// The best plan known and its time in microseconds.
+    fn best(&self) -> Option<(Plan, f64)> {
+        let timed = self.known.iter().filter_map(|(plan, time)| time.map(|t| (*plan, t)));
+        timed.min_by(|x, y| x.1.total_cmp(&y.1).then_with(|| x.0.cmp(&y.0)))
+    }
+
+    /// Makes the neighbours of a plan the front.
+    fn surround(&mut self, centre: Plan) {
+        let mut priorities: HashMap<Plan, i8> = HashMap::new();
+        for neighbour in self.space.neighbours(&centre) {
+            if let Some(plan) = self.space.repair(&neighbour.plan)
+                && !self.given.contains(&plan)
+            {
+                let priority = priorities.entry(plan).or_insert(neighbour.priority);
+                *priority = (*priority).max(neighbour.priority);
+            }
+        }
+        let mut plans: Vec<Plan> = priorities.keys().copied().collect();
+        plans.sort();
+        let ranked = self.picker.rank(&plans);
+        // The model cannot tell all neighbours apart: a little noise keeps it from always taking the same ones first.
+        let mut scored: Vec<(f64, Plan)> =
+            ranked.iter().map(|c| (c.estimate.total_us * self.rng.random_range(0.97..1.03), c.plan)).collect();
+        scored.sort_by(|x, y| x.0.total_cmp(&y.0));
+        let least = scored.first().map_or(0.0, |s| s.0);
+        let by_priority = BY_PRIORITY.saturating_sub(self.tried_in_descent);
+        // Plans that the model finds hopeless wait, whatever their priority.
+        let (mut early, late): (Vec<_>, Vec<_>) = scored.into_iter().partition(|s| s.0 < 1.5 * least);
+        if by_priority > 0 {
+            early.sort_by_key(|s| -priorities.get(&s.1).copied().unwrap_or(0));
+        }
+        self.front = early.into_iter().chain(late).map(|s| s.1).collect();
+    }
+
+    /// Begins another descent; false if nothing new can be found.
+    fn restart(&mut self) -> bool {
+        for _ in 0..TRIES {
+            let start = match self.descents % 3 {
+                1 => self.reserve.pop_front().or_else(|| self.kick()),
+                2 => self.kick(),
+                _ => draw(self.space, &self.seeds, &mut self.rng),
+            };
+            self.descents += 1;
+            if let Some(plan) = start.filter(|p| !self.given.contains(p)) {
+                self.front = VecDeque::from([plan]);
+                self.centre = None;
+                self.opening = true;
+                self.tried_in_descent = 0;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// A few random steps away from the best.
+    fn kick(&mut self) -> Option<Plan> {
+        let (best, _) = self.best()?;
+        let steps = self.rng.random_range(2..6);
+        self.space.repair(&self.space.graph(&best).wander(&best, steps, &mut self.rng))
+    }
+}
+
+/// The best plans whose tiles differ from each other, best first.
+fn diverse(ranked: &[Candidate], count: usize) -> VecDeque<Plan> {
+    const SHAPE: [Key; 7] = [
+        Key::A(Chiral::Mic),
+        Key::B(Chiral::Mic),
+        Key::C(Common::Mac),
+        Key::C(Common::Skw),
+        Key::C(Common::Ice),
+        Key::A(Chiral::Wos),
+        Key::C(Common::Bim),
+    ];
+    let mut shapes = HashSet::new();
+    let fresh = ranked.iter().filter(|c| shapes.insert(SHAPE.map(|k| c.plan.get(k))));
+    fresh.take(count).map(|c| c.plan).collect()
+}
+
+impl Searcher for Descent<'_> {
+    fn propose(&mut self) -> Proposal {
+        loop {
+            while let Some(plan) = self.front.pop_front() {
+                if self.given.insert(plan) {
+                    self.pending.insert(plan);
+                    self.tried_in_descent += 1;
+                    return Proposal::Try(plan);
+                }
+            }
+            if !self.pending.is_empty() {
+                return Proposal::Wait;
+            }
+            if self.opening && self.centre.is_none() && self.descents == 1 {
+                // All starts were in the records: go on from the best of those.
+                self.centre = self.best();
+            }
+            match self.centre {
+                Some((centre, _)) if self.opening => {
+                    self.opening = false;
+                    self.surround(centre);
+                }
+                _ => {
+                    if !self.restart() {
+                        return Proposal::Done;
+                    }
+                }
+            }
+        }
+    }
+
+    fn report(&mut self, plan: &Plan, time_us: Option<f64>) {
+        self.pending.remove(plan);
+        self.given.insert(*plan);
+        self.known.insert(*plan, time_us);
+        let Some(time) = time_us else { return };
+        if self.centre.is_none_or(|(_, best)| time < THRESHOLD * best) {
+            self.centre = Some((*plan, time));
+            if !self.opening {
+                self.surround(*plan);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tilewright_gen::problem::{Gemm, Problem};
+    use tilewright_ir::{Scalar, Target};
+
+    fn space() -> Space {
+        let problem = Problem::Gemm(Gemm::new(Scalar::F32, 512, 384, 256).build().unwrap());
+        Space::new(&problem, &Target::by_arch("sm_90a").unwrap()).unwrap()
+    }
+
+    /// A landscape that disagrees with the model: how far the plan is from a secret one.
+    fn landscape(plan: &Plan, secret: &Plan) -> f64 {
+        let far = |k: Key| (f64::from(plan.get(k) + 1).ln() - f64::from(secret.get(k) + 1).ln()).abs();
+        100.0 + Key::all().map(far).sum::<f64>()
+    }
+
+    #[test]
+    fn it_climbs_a_landscape_the_model_does_not_know() {
+        let s = space();
+        let mut secret = Plan::default();
+        secret.set(Key::A(Chiral::Mic), 4);
+        secret.set(Key::B(Chiral::Mic), 6);
+        secret.set(Key::C(Common::Unr), 8);
+        let secret = s.repair(&secret).unwrap();
+        let mut d = Descent::new(&s, 3, &[]);
+        let (mut first, mut best, mut seen) = (f64::INFINITY, f64::INFINITY, HashSet::new());
+        for trial in 0..600 {
+            let Proposal::Try(plan) = d.propose() else { panic!("nothing to try") };
+            assert!(s.resolve(&plan).is_ok() && seen.insert(plan), "{plan}");
+            let time = landscape(&plan, &secret);
+            best = best.min(time);
+            if trial < OPENING {
+                first = first.min(time);
+            }
+            d.report(&plan, Some(time));
+        }
+        assert!(best - 100.0 < 0.5 * (first - 100.0), "from {first} to {best}");
+    }
+
+    #[test]
+    fn recorded_trials_are_not_proposed_and_seed_the_centre() {
+        let s = space();
+        let mut first = Descent::new(&s, 1, &[]);
+        let mut recorded = Vec::new();
+        for _ in 0..40 {
+            let Proposal::Try(plan) = first.propose() else { panic!("nothing to try") };
+            first.report(&plan, Some(100.0 + recorded.len() as f64));
+            recorded.push(plan);
+        }
+        let mut again = Descent::new(&s, 1, &[]);
+        for (i, plan) in recorded.iter().enumerate() {
+            again.report(plan, Some(100.0 + i as f64));
+        }
+        for _ in 0..40 {
+            let Proposal::Try(plan) = again.propose() else { panic!("nothing to try") };
+            assert!(!recorded.contains(&plan));
+            again.report(&plan, Some(1000.0));
+        }
+        assert_eq!(again.centre.map(|c| c.0), Some(recorded[0]));
+    }
+
+    #[test]
+    fn it_survives_candidates_without_a_time() {
+        let s = space();
+        let mut d = Descent::new(&s, 1, &[]);
+        for _ in 0..60 {
+            match d.propose() {
+                Proposal::Try(plan) => d.report(&plan, None),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn it_waits_for_outstanding_results_only_when_it_must() {
+        let s = space();
+        let mut d = Descent::new(&s, 1, &[]);
+        let mut out = Vec::new();
+        while let Proposal::Try(plan) = d.propose() {
+            out.push(plan);
+        }
+        assert_eq!((out.len(), d.propose()), (OPENING, Proposal::Wait));
+        for plan in out {
+            d.report(&plan, Some(50.0));
+        }
+        assert!(matches!(d.propose(), Proposal::Try(_)));
+    }
+}

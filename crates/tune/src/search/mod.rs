@@ -1,0 +1,188 @@
+//! Search: trying plans on a device until a budget is spent, keeping the fastest one that is right.
+//!
+//! A [`Searcher`] says what to try next and learns how it went. Around it, candidates are derived, generated and compiled
+//! ahead on all cores while the device times; a candidate that would win is verified before it may. A candidate that is
+//! refused, fails, computes wrongly or hangs costs one trial. Every trial goes to the records at once, so that an
+//! interrupted search goes on where it stood.
+
+mod build;
+mod descent;
+mod exhaustive;
+mod measure;
+mod outcome;
+mod random;
+mod session;
+mod settle;
+
+pub use descent::Descent;
+pub use exhaustive::Exhaustive;
+pub use outcome::{Ended, Event, Outcome, Step, Tally};
+pub use random::Random;
+
+use crate::records::{DeviceKey, Records, RecordsError};
+use crate::run::Factors;
+use crate::space::Space;
+use crate::verify::VerifyError;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tilewright_device::{Device, DeviceInfo};
+use tilewright_gen::plan::Plan;
+use tilewright_gen::problem::ProblemError;
+
+/// Version of the generator that stands in records: times of another one's kernels say little about this one's.
+pub const GENERATOR: &str = env!("CARGO_PKG_VERSION");
+
+/// A candidate must be faster than the best by this share to replace it.
+pub(crate) const THRESHOLD: f64 = 0.998;
+
+/// What a searcher wants next.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Proposal {
+    /// Try this plan. It is legal and was not proposed before.
+    Try(Plan),
+    /// Nothing before an outstanding result is known.
+    Wait,
+    /// Nothing any more.
+    Done,
+}
+
+/// A strategy: proposes plans and learns what came of them.
+pub trait Searcher {
+    /// The next plan.
+    fn propose(&mut self) -> Proposal;
+    /// How a proposed (or recorded) plan did: microseconds, or `None` where it has no valid time.
+    fn report(&mut self, plan: &Plan, time_us: Option<f64>);
+}
+
+/// Which [`Searcher`] is used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Strategy {
+    /// [`Descent`].
+    #[default]
+    Descent,
+    /// [`Random`].
+    Random,
+    /// [`Exhaustive`].
+    Exhaustive,
+}
+
+/// When to stop. Without any limit a search goes on until nothing is left or it is cancelled.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Budget {
+    /// Seconds.
+    pub seconds: Option<f64>,
+    /// Trials of this run, whatever becomes of them.
+    pub trials: Option<u64>,
+}
+
+impl Budget {
+    /// Stop after this time.
+    pub const fn seconds(seconds: f64) -> Budget {
+        Budget { seconds: Some(seconds), trials: None }
+    }
+    /// Stop after this many trials.
+    pub const fn trials(trials: u64) -> Budget {
+        Budget { seconds: None, trials: Some(trials) }
+    }
+}
+
+/// Ends a search from elsewhere (a signal handler, say); what was found is kept. Clones share the state.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Asks the search to end after the trial in flight.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+    /// True once asked.
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// How a search is run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// When to stop.
+    pub budget: Budget,
+    /// What to try next.
+    pub strategy: Strategy,
+    /// Decides random choices and test data.
+    pub seed: u64,
+    /// Threads that derive, generate and compile; 0 takes one per core.
+    pub threads: usize,
+    /// Longest time that building one candidate may take; then it counts as hung.
+    pub build_limit: Duration,
+    /// Operands are timed from device memory, not from caches.
+    pub flush_l2: bool,
+    /// Factors that candidates are timed with (alpha hardly matters; beta other than 0 reads C).
+    pub factors: Factors,
+    /// Plans to try first.
+    pub starts: Vec<Plan>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            budget: Budget::seconds(30.0),
+            strategy: Strategy::Descent,
+            seed: 1,
+            threads: 0,
+            build_limit: Duration::from_secs(120),
+            flush_l2: true,
+            factors: Factors::default(),
+            starts: Vec::new(),
+        }
+    }
+}
+
+/// Why a search has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum TuneError {
+    /// The problem cannot be lowered.
+    #[error(transparent)]
+    Problem(#[from] ProblemError),
+    /// Records cannot be read or written.
+    #[error(transparent)]
+    Records(#[from] RecordsError),
+    /// Test data cannot be made or do not fit the device.
+    #[error("preparing the tuning: {0}")]
+    Prepare(VerifyError),
+    /// No plan was legal, ran and was right.
+    #[error("no plan was found in {trials} trials; {hint}")]
+    NoPlan {
+        /// Trials made.
+        trials: u64,
+        /// The most frequent reason, or what to change.
+        hint: String,
+    },
+}
+
+/// The key of a device in records.
+pub fn device_key(info: &DeviceInfo) -> DeviceKey {
+    DeviceKey {
+        name: format!("{} ({})", info.name, info.backend),
+        fingerprint: format!("{}; {}", info.target.arch, info.fingerprint),
+    }
+}
+
+/// Searches the fastest verified plan of a space on a device.
+///
+/// Trials that the records hold for the same problem, device and generator are not repeated: their times seed the search,
+/// and the best of them is the result if nothing better is found. `progress` hears of every trial.
+///
+/// # Errors
+/// [`TuneError`]. A search that found something before its device was lost or it was cancelled is no error: see
+/// [`Outcome::ended`].
+pub fn tune(
+    device: &Arc<dyn Device>,
+    space: &Space,
+    records: Option<&Records>,
+    options: &Options,
+    cancel: &Cancel,
+    progress: &mut dyn FnMut(&Event),
+) -> Result<Outcome, TuneError> {
+    session::Session::new(device, space, records, options, cancel, progress).run()
+}

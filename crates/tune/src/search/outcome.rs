@@ -1,0 +1,125 @@
+//! What a search tells: events while it runs, the outcome at its end.
+
+use crate::records::{State, TimeKind};
+use serde::Serialize;
+use tilewright_gen::plan::Plan;
+
+/// Trials by how they ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// All of them.
+    pub trials: u64,
+    /// Not legal here.
+    pub refused: u64,
+    /// Could not be generated, compiled or launched.
+    pub failed: u64,
+    /// Computed wrongly.
+    pub wrong: u64,
+    /// Did not end.
+    pub hung: u64,
+}
+
+impl Tally {
+    pub(super) fn count(&mut self, state: State) {
+        self.trials += 1;
+        match state {
+            State::Ok => {}
+            State::Refused => self.refused += 1,
+            State::Failed => self.failed += 1,
+            State::Wrong => self.wrong += 1,
+            State::Hung => self.hung += 1,
+        }
+    }
+}
+
+/// Something happened in a search.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+#[expect(clippy::large_enum_variant, reason = "events are looked at and dropped, never kept in number")]
+pub enum Event {
+    /// The search starts; so many trials were in the records already.
+    Started {
+        /// Trials taken over.
+        resumed: u64,
+    },
+    /// A trial ended.
+    Trial {
+        /// What was tried.
+        plan: Plan,
+        /// How it ended.
+        state: State,
+        /// Microseconds, where it has a time.
+        time_us: Option<f64>,
+        /// Why it did not end well.
+        reason: Option<String>,
+        /// It is the best so far, and verified.
+        is_best: bool,
+        /// Best time so far in microseconds, verified.
+        best_us: Option<f64>,
+        /// Trials so far.
+        tally: Tally,
+        /// Seconds since the start.
+        seconds: f64,
+    },
+}
+
+/// Why a search ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "why", content = "reason", rename_all = "lowercase")]
+pub enum Ended {
+    /// The budget was spent.
+    Budget,
+    /// Nothing was left to try.
+    Exhausted,
+    /// It was cancelled.
+    Cancelled,
+    /// A candidate took the device down. It is recorded; a new process can go on.
+    DeviceLost(String),
+}
+
+/// An improvement on the way to the result.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Step {
+    /// Trials up to then.
+    pub trial: u64,
+    /// Seconds from the start of this run.
+    pub seconds: f64,
+    /// Microseconds.
+    pub time_us: f64,
+    /// The plan.
+    pub plan: Plan,
+}
+
+/// The result of a search.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outcome {
+    /// The problem's canonical text.
+    pub problem: String,
+    /// Id of the device.
+    pub device: String,
+    /// The fastest plan found whose result was right.
+    pub plan: Plan,
+    /// Its time in microseconds, all kernels of the program together.
+    pub time_us: f64,
+    /// Whether that was measured or modelled.
+    pub time_kind: TimeKind,
+    /// Its result was compared with the reference.
+    pub verified: bool,
+    /// The reduced problem on which it was verified, where the problem itself is too large for the device (an emulator).
+    pub verified_on: Option<String>,
+    /// Largest error relative to `|alpha| |A||B| + |beta||C|`.
+    pub max_error: Option<f64>,
+    /// Trials of this run.
+    #[serde(flatten)]
+    pub tally: Tally,
+    /// Trials taken over from the records.
+    pub resumed: u64,
+    /// Billions of floating-point operations per second at that time.
+    pub gflops: f64,
+    /// Seconds the search took.
+    pub seconds: f64,
+    /// Improvements of this run, first to last.
+    pub history: Vec<Step>,
+    /// Why it ended.
+    pub ended: Ended,
+}

@@ -1,0 +1,387 @@
+//! One search: candidates from the searcher to the builders to the device to the records.
+
+use super::build::{Builders, Built, Ready, Reject};
+use super::measure::{beats, measure};
+use super::settle::Judge;
+use super::{
+    Cancel, Descent, Ended, Event, Exhaustive, GENERATOR, Options, Outcome, Proposal, Random, Searcher, Step, Strategy, Tally,
+    TuneError, device_key,
+};
+use crate::key::ProblemKey;
+use crate::model::Picker;
+use crate::records::{DeviceKey, Records, State, TimeKind, Trial};
+use crate::space::Space;
+use crate::verify::{Depth, VerifyError};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tilewright_device::{Device, DeviceError, DeviceKind, Launch};
+use tilewright_gen::plan::Plan;
+
+/// How long to wait for a builder before looking after budget and cancellation.
+const TICK: Duration = Duration::from_millis(50);
+/// Recorded plans of near problems that a search starts from.
+const NEAR: usize = 3;
+
+/// The fastest plan found whose result was right.
+pub(super) struct Best {
+    pub plan: Plan,
+    pub time_us: f64,
+    pub kind: TimeKind,
+    pub max_error: Option<f64>,
+    /// At hand when it was found in this run.
+    pub ready: Option<Ready>,
+    pub launches: Option<Vec<Launch>>,
+}
+
+/// How a candidate did on the device.
+struct Tried {
+    trial: Trial,
+    best: Option<Best>,
+    /// The device cannot be used any more.
+    lost: Option<String>,
+}
+
+pub(super) struct Session<'a> {
+    pub device: &'a Arc<dyn Device>,
+    pub space: &'a Space,
+    records: Option<&'a Records>,
+    pub options: &'a Options,
+    cancel: &'a Cancel,
+    progress: &'a mut dyn FnMut(&Event),
+    key: ProblemKey,
+    name: String,
+    device_key: DeviceKey,
+    start: Instant,
+    pub tally: Tally,
+    resumed: u64,
+    pub best: Option<Best>,
+    /// Plans with a time, whether verified or not, best last resorts if the best turns out wrong.
+    pub timed: Vec<(Plan, f64)>,
+    history: Vec<Step>,
+    reasons: Vec<String>,
+}
+
+impl<'a> Session<'a> {
+    pub fn new(
+        device: &'a Arc<dyn Device>,
+        space: &'a Space,
+        records: Option<&'a Records>,
+        options: &'a Options,
+        cancel: &'a Cancel,
+        progress: &'a mut dyn FnMut(&Event),
+    ) -> Self {
+        Session {
+            device,
+            space,
+            records,
+            options,
+            cancel,
+            progress,
+            key: space.key(),
+            name: space.problem().key(),
+            device_key: device_key(device.info()),
+            start: Instant::now(),
+            tally: Tally::default(),
+            resumed: 0,
+            best: None,
+            timed: Vec::new(),
+            history: Vec::new(),
+            reasons: Vec::new(),
+        }
+    }
+
+    fn is_measured(&self) -> bool {
+        self.device.info().is_measured()
+    }
+
+    const fn kind_of(measured: bool) -> TimeKind {
+        if measured { TimeKind::Measured } else { TimeKind::Modelled }
+    }
+
+    fn spent(&self) -> bool {
+        let budget = self.options.budget;
+        budget.seconds.is_some_and(|s| self.start.elapsed().as_secs_f64() >= s)
+            || budget.trials.is_some_and(|t| self.tally.trials >= t)
+    }
+
+    pub fn run(mut self) -> Result<Outcome, TuneError> {
+        let threads = match self.options.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        };
+        let recorded = self.recorded()?;
+        let starts = self.starts()?;
+        let space = self.space;
+        let mut searcher: Box<dyn Searcher + 'a> = match self.options.strategy {
+            Strategy::Descent => Box::new(Descent::new(space, self.options.seed, &starts)),
+            Strategy::Random => Box::new(Random::new(space, self.options.seed)),
+            Strategy::Exhaustive => Box::new(Exhaustive::new(space)),
+        };
+        self.resume(recorded, searcher.as_mut());
+        (self.progress)(&Event::Started { resumed: self.resumed });
+        let mut builders = Builders::new(self.device, space, threads, self.options.build_limit);
+        // Builders get to work while the test data is made.
+        let mut done = self.fill(&mut builders, searcher.as_mut(), threads);
+        let mut judge = Judge::new(self.device, self.space, self.options).map_err(TuneError::Prepare)?;
+        // Timing on the host's own cores wants them quiet: build a batch, then time it.
+        let quiet = self.device.info().kind == DeviceKind::Cpu;
+        let mut waiting: VecDeque<Built> = VecDeque::new();
+        let ended = loop {
+            if self.cancel.is_cancelled() {
+                break Ended::Cancelled;
+            }
+            if self.spent() {
+                break Ended::Budget;
+            }
+            if !done && (!quiet || (waiting.is_empty() && builders.outstanding() == 0)) {
+                done = self.fill(&mut builders, searcher.as_mut(), threads);
+            }
+            if builders.outstanding() == 0 && waiting.is_empty() {
+                if done {
+                    break Ended::Exhausted;
+                }
+                continue;
+            }
+            if quiet && builders.outstanding() > 0 {
+                waiting.extend(builders.take(TICK));
+                if builders.outstanding() == 0 {
+                    self.rehearse(&mut waiting, &mut judge, threads);
+                }
+                continue;
+            }
+            let Some(built) = waiting.pop_front().or_else(|| builders.take(TICK)) else { continue };
+            if let Some(lost) = self.handle(built, searcher.as_mut(), &mut judge)? {
+                break Ended::DeviceLost(lost);
+            }
+        };
+        drop(builders);
+        self.finish(ended, judge)
+    }
+
+    /// Proposals to the builders, up to twice as many as there are threads; true when there are no more.
+    fn fill(&mut self, builders: &mut Builders, searcher: &mut dyn Searcher, threads: usize) -> bool {
+        let left = self.options.budget.trials.map_or(u64::MAX, |t| t.saturating_sub(self.tally.trials));
+        let room = (2 * threads).min(usize::try_from(left).unwrap_or(usize::MAX));
+        while builders.outstanding() < room {
+            match searcher.propose() {
+                Proposal::Try(plan) => builders.submit(plan),
+                Proposal::Wait => return false,
+                Proposal::Done => return true,
+            }
+        }
+        false
+    }
+
+    /// Lets candidates run in workers first, side by side, where the driver compiles only then.
+    fn rehearse(&self, waiting: &mut VecDeque<Built>, judge: &mut Judge, threads: usize) {
+        let mut batch: Vec<(&mut Built, Vec<Launch>)> = waiting
+            .iter_mut()
+            .filter_map(|built| {
+                let launches = built.result.as_ref().ok().and_then(|ready| judge.launches(ready).ok())?;
+                Some((built, launches))
+            })
+            .collect();
+        let device = self.device.as_ref();
+        while !batch.is_empty() {
+            let some = batch.split_off(batch.len().saturating_sub(threads));
+            std::thread::scope(|scope| {
+                for (built, launches) in some {
+                    scope.spawn(move || {
+                        if let Err(e) = device.rehearse(&launches) {
+                            built.result = Err(Reject::of(&e));
+                        }
+                    });
+                }
+            });
+        }
+    }
+
+    /// What the records hold of this problem on this device.
+    fn recorded(&self) -> Result<Vec<Trial>, TuneError> {
+        let Some(records) = self.records else { return Ok(Vec::new()) };
+        let hung = records.recover()?;
+        if hung > 0 {
+            tracing::info!("{hung} trials were running when their process ended: they count as hung");
+        }
+        Ok(records.trials(&self.key, &self.device_key, GENERATOR)?)
+    }
+
+    /// Plans to begin with: the caller's, then those of the nearest recorded problems.
+    fn starts(&self) -> Result<Vec<Plan>, TuneError> {
+        let mut starts = self.options.starts.clone();
+        if let Some(records) = self.records {
+            let near = records.nearest(&self.key, &self.device_key, GENERATOR, NEAR)?;
+            starts.extend(near.iter().filter_map(|n| Plan::parse(&n.plan).ok()));
+        }
+        Ok(starts)
+    }
+
+    /// Recorded trials as if they had just been made.
+    fn resume(&mut self, trials: Vec<Trial>, searcher: &mut dyn Searcher) {
+        let kind = Self::kind_of(self.is_measured());
+        let parsed = |text: &str| Plan::parse(text).ok().filter(|p| self.space.constraint().allows(p));
+        let mut best: Option<Best> = None;
+        // A plan may have been tried more than once: its last trial counts.
+        let mut last: Vec<(Plan, Trial)> = Vec::new();
+        for trial in trials {
+            let Some(plan) = parsed(&trial.plan) else { continue };
+            self.resumed += 1;
+            match last.iter_mut().find(|(p, _)| *p == plan) {
+                Some(entry) => entry.1 = trial,
+                None => last.push((plan, trial)),
+            }
+        }
+        for (plan, trial) in last {
+            let time = trial.time_us.filter(|_| trial.time_kind == Some(kind));
+            if trial.state == State::Ok && time.is_none() {
+                continue;
+            }
+            if let Some(time_us) = time {
+                if trial.verified && best.as_ref().is_none_or(|b| time_us < b.time_us) {
+                    best = Some(Best { plan, time_us, kind, max_error: trial.max_error, ready: None, launches: None });
+                }
+                self.timed.push((plan, time_us));
+            }
+            searcher.report(&plan, time);
+        }
+        self.best = best;
+    }
+
+    /// One candidate from the builders: tried, recorded, reported. Gives what lost the device, if it is lost.
+    fn handle(&mut self, built: Built, searcher: &mut dyn Searcher, judge: &mut Judge) -> Result<Option<String>, TuneError> {
+        let plan = built.plan;
+        let text = plan.to_string();
+        let tried = match built.result {
+            Err(reject) => Tried { trial: Trial::unmeasured(&text, reject.state, &reject.reason), best: None, lost: None },
+            Ok(ready) => {
+                if let Some(records) = self.records {
+                    records.begin(&self.key, &self.name, &self.device_key, GENERATOR, &text)?;
+                }
+                self.attempt(&text, ready, judge)
+            }
+        };
+        let Tried { trial, best, lost } = tried;
+        let is_best = best.is_some();
+        self.tally.count(trial.state);
+        if let Some(time_us) = trial.time_us {
+            self.timed.push((plan, time_us));
+        }
+        if let Some(best) = best {
+            let seconds = self.start.elapsed().as_secs_f64();
+            self.history.push(Step { trial: self.tally.trials, seconds, time_us: best.time_us, plan });
+            self.best = Some(best);
+        }
+        self.record(&trial)?;
+        searcher.report(&plan, trial.time_us);
+        self.reasons.extend(trial.reason.clone());
+        (self.progress)(&Event::Trial {
+            plan,
+            state: trial.state,
+            time_us: trial.time_us,
+            reason: trial.reason,
+            is_best,
+            best_us: self.best.as_ref().map(|b| b.time_us),
+            tally: self.tally,
+            seconds: self.start.elapsed().as_secs_f64(),
+        });
+        Ok(lost)
+    }
+
+    pub fn record(&self, trial: &Trial) -> Result<(), TuneError> {
+        if let Some(records) = self.records {
+            records.add(&self.key, &self.name, &self.device_key, GENERATOR, trial)?;
+        }
+        Ok(())
+    }
+
+    /// Times a candidate, and verifies it if it would win.
+    fn attempt(&mut self, text: &str, ready: Ready, judge: &mut Judge) -> Tried {
+        let failed = |state, reason: &str| Trial::unmeasured(text, state, reason);
+        let broken = |e: &VerifyError| {
+            let state = match e.device() {
+                Some(DeviceError::Hang { .. }) => State::Hung,
+                Some(DeviceError::Emulation { .. }) => State::Wrong,
+                _ => State::Failed,
+            };
+            let lost = e.device().filter(|d| d.is_fatal()).map(ToString::to_string);
+            Tried { trial: failed(state, &e.to_string()), best: None, lost }
+        };
+        let measured = self.is_measured();
+        let (time_us, launches) = if measured {
+            let launches = match judge.launches(&ready) {
+                Ok(launches) => launches,
+                Err(e) => return broken(&e),
+            };
+            let best = self.best.as_ref().map(|b| (b.time_us, b.launches.as_deref()));
+            match measure(self.device.as_ref(), &launches, best, self.options.flush_l2) {
+                Ok(time) => (time, Some(launches)),
+                Err(e) => return broken(&e.into()),
+            }
+        } else {
+            match Picker::new(self.space).estimate(&ready.plan) {
+                Some(estimate) => (estimate.total_us, None),
+                None => return Tried { trial: failed(State::Refused, "the cost model refused it"), best: None, lost: None },
+            }
+        };
+        let kind = Self::kind_of(measured);
+        let mut trial = Trial::timed(text, time_us, kind);
+        if !beats(time_us, self.best.as_ref().map(|b| b.time_us)) {
+            return Tried { trial, best: None, lost: None };
+        }
+        let verification = match judge.verify(&ready, Depth::Quick, false) {
+            Ok(verification) => verification,
+            Err(e) => return broken(&e),
+        };
+        if !verification.passed {
+            let reason = verification.reason.as_deref().unwrap_or("wrong result");
+            let max_error = Some(verification.max_error).filter(|e| e.is_finite());
+            return Tried { trial: Trial { max_error, ..failed(State::Wrong, reason) }, best: None, lost: None };
+        }
+        trial.verified = true;
+        trial.max_error = Some(verification.max_error);
+        let best = Best { plan: ready.plan, time_us, kind, max_error: trial.max_error, ready: Some(ready), launches };
+        Tried { trial, best: Some(best), lost: None }
+    }
+
+    /// The best once more, thoroughly, and the report.
+    fn finish(mut self, ended: Ended, mut judge: Judge) -> Result<Outcome, TuneError> {
+        // What is lost cannot be asked again; what comes from the records was asked then.
+        if !matches!(ended, Ended::DeviceLost(_)) {
+            self.settle(&mut judge)?;
+        }
+        let seconds = self.start.elapsed().as_secs_f64();
+        let Some(best) = &self.best else {
+            return Err(TuneError::NoPlan { trials: self.tally.trials, hint: self.hint(&ended) });
+        };
+        Ok(Outcome {
+            problem: self.name,
+            device: self.device.info().id.clone(),
+            plan: best.plan,
+            time_us: best.time_us,
+            time_kind: best.kind,
+            verified: true,
+            verified_on: judge.reduced_for(&best.plan),
+            max_error: best.max_error,
+            tally: self.tally,
+            resumed: self.resumed,
+            gflops: self.space.problem().flop() / best.time_us / 1e3,
+            seconds,
+            history: self.history,
+            ended,
+        })
+    }
+
+    /// The most frequent reason why candidates failed.
+    fn hint(&self, ended: &Ended) -> String {
+        if let Ended::DeviceLost(why) = ended {
+            return why.clone();
+        }
+        let count = |r: &String| self.reasons.iter().filter(|o| *o == r).count();
+        match self.reasons.iter().max_by_key(|r| count(r)) {
+            Some(reason) => format!("most often: {reason}"),
+            None if self.tally.trials == 0 => "the budget or the constraint left nothing to try; relax them".into(),
+            None => "give it a larger budget".into(),
+        }
+    }
+}

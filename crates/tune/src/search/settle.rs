@@ -1,0 +1,221 @@
+//! Judging candidates within a search: test data, timing buffers, and the last word on the winner.
+
+use super::build::{Ready, build};
+use super::session::{Best, Session};
+use super::{Options, TuneError};
+use crate::records::{State, TimeKind, Trial};
+use crate::reduce::reduce;
+use crate::run::{Factors, bind};
+use crate::space::Space;
+use crate::verify::{Case, Depth, Verification, VerifyError, test_factors};
+use std::collections::HashMap;
+use std::sync::Arc;
+use tilewright_device::{Buffer, Device, DeviceError, Launch};
+use tilewright_gen::plan::{KernelSpec, Plan, SplitSum};
+use tilewright_gen::problem::Problem;
+use tilewright_gen::reference::Samples;
+
+/// Floating-point operations an emulator may spend on verifying one candidate.
+const EMULATED_FLOP: f64 = 1.5e8;
+/// Candidates looked at when the best turns out wrong.
+const SECOND_LOOKS: usize = 12;
+
+/// Verifies and prepares timing for the candidates of one search.
+pub(super) struct Judge {
+    device: Arc<dyn Device>,
+    space: Space,
+    seed: u64,
+    timing: Factors,
+    emulated: bool,
+    /// Data of the problem itself, without and with beta; made when first needed.
+    cases: [Option<Case>; 2],
+    /// Spaces and data of reduced problems, by key and whether there is a beta.
+    reduced: HashMap<(String, bool), (Space, Case)>,
+    workspace: Option<Buffer>,
+}
+
+impl Judge {
+    pub fn new(device: &Arc<dyn Device>, space: &Space, options: &Options) -> Result<Judge, VerifyError> {
+        let emulated = !device.info().is_measured();
+        let mut judge = Judge {
+            device: device.clone(),
+            space: space.clone(),
+            seed: options.seed,
+            timing: options.factors,
+            emulated,
+            cases: [None, None],
+            reduced: HashMap::new(),
+            workspace: None,
+        };
+        if !emulated {
+            judge.case(false)?;
+        }
+        Ok(judge)
+    }
+
+    /// Data of the whole problem.
+    fn case(&mut self, with_beta: bool) -> Result<&Case, VerifyError> {
+        let slot = &mut self.cases[usize::from(with_beta)];
+        let case = match slot.take() {
+            Some(case) => case,
+            None => {
+                let factors = test_factors(self.seed, with_beta);
+                Case::new(&self.device, self.space.problem(), self.seed, factors, Samples::default())?
+            }
+        };
+        Ok(slot.insert(case))
+    }
+
+    /// Workspace of at least so many bytes, kept between candidates.
+    fn workspace(&mut self, bytes: u64) -> Result<Option<Buffer>, DeviceError> {
+        if bytes == 0 {
+            return Ok(None);
+        }
+        if self.workspace.as_ref().is_none_or(|w| w.bytes() < bytes) {
+            self.workspace = None;
+            self.workspace = Some(self.device.alloc(bytes)?);
+        }
+        Ok(self.workspace.clone())
+    }
+
+    /// Launches of a candidate for timing.
+    pub fn launches(&mut self, ready: &Ready) -> Result<Vec<Launch>, VerifyError> {
+        let workspace = self.workspace(ready.program.workspace_bytes)?;
+        let timing = self.timing;
+        let buffers = self.case(false)?.buffers(workspace);
+        let contraction = self.space.contraction(&ready.plan);
+        Ok(bind(&ready.program, &ready.compiled, contraction, &buffers, timing)?)
+    }
+
+    /// The smaller problem on which a candidate is verified, where the problem itself is too large for the device.
+    fn reduced_problem(&self, plan: &Plan, spec: &KernelSpec) -> Option<Problem> {
+        let problem = self.space.problem();
+        if !self.emulated || problem.flop() <= EMULATED_FLOP {
+            return None;
+        }
+        // The largest of a few; the smallest if even that is too much.
+        let sizes = [3, 2, 1];
+        let smaller = sizes.iter().filter_map(|whole| reduce(problem, spec, *whole));
+        let mut legal = smaller.filter(|p| self.reduced_space(p).is_some_and(|s| s.resolve(plan).is_ok()));
+        let mut found = legal.next()?;
+        for next in legal {
+            if found.flop() > EMULATED_FLOP {
+                found = next;
+            }
+        }
+        Some(found)
+    }
+
+    fn reduced_space(&self, problem: &Problem) -> Option<Space> {
+        let space = Space::new(problem, self.space.target()).ok()?;
+        Some(space.constrained(self.space.constraint()).with_atomics(self.space.env().allow_atomics))
+    }
+
+    /// The key of the reduced problem a plan was verified on, if it was.
+    pub fn reduced_for(&self, plan: &Plan) -> Option<String> {
+        let spec = self.space.resolve(plan).ok()?.spec;
+        self.reduced_problem(plan, &spec).map(|p| p.key())
+    }
+
+    /// Runs a candidate on test data and judges the result.
+    pub fn verify(&mut self, ready: &Ready, depth: Depth, with_beta: bool) -> Result<Verification, VerifyError> {
+        let repeatable = ready.spec.tiling.split_k.ways <= 1 || ready.spec.epilogue.split_sum != SplitSum::Atomic;
+        if let Some(problem) = self.reduced_problem(&ready.plan, &ready.spec) {
+            return self.verify_reduced(ready, &problem, depth, with_beta, repeatable);
+        }
+        let contraction = self.space.contraction(&ready.plan).clone();
+        self.case(with_beta)?.verify(&ready.program, &ready.compiled, &contraction, depth, repeatable)
+    }
+
+    fn verify_reduced(
+        &mut self,
+        ready: &Ready,
+        problem: &Problem,
+        depth: Depth,
+        with_beta: bool,
+        repeatable: bool,
+    ) -> Result<Verification, VerifyError> {
+        let key = (problem.key(), with_beta);
+        if !self.reduced.contains_key(&key) {
+            let space = self.reduced_space(problem).map_or_else(|| Space::new(problem, self.space.target()), Ok)?;
+            let factors = test_factors(self.seed, with_beta);
+            let case = Case::new(&self.device, problem, self.seed, factors, Samples::default())?;
+            // Candidates of many shapes each have their own: keep a few.
+            if self.reduced.len() >= 8 {
+                self.reduced.clear();
+            }
+            self.reduced.insert(key.clone(), (space, case));
+        }
+        let Some((space, case)) = self.reduced.get(&key) else {
+            return Err(VerifyError::Problem(tilewright_gen::problem::ProblemError::Text { text: key.0, reason: "lost".into() }));
+        };
+        match build(self.device.as_ref(), space, &ready.plan) {
+            Ok(small) => case.verify(&small.program, &small.compiled, space.contraction(&ready.plan), depth, repeatable),
+            Err(reject) => Ok(Verification {
+                passed: false,
+                max_error: f64::INFINITY,
+                checked: 0,
+                race: false,
+                reason: Some(format!("on the reduced problem {problem}: {}", reject.reason)),
+            }),
+        }
+    }
+}
+
+impl Session<'_> {
+    /// The last word: the winner is verified thoroughly, with and without beta. One that fails is recorded as wrong, and the
+    /// next fastest takes its place if it is right.
+    pub(super) fn settle(&mut self, judge: &mut Judge) -> Result<(), TuneError> {
+        for _ in 0..SECOND_LOOKS {
+            let Some(best) = self.best.take() else { return Ok(()) };
+            let Some(ready) = &best.ready else {
+                // From the records: thoroughly verified when it was found.
+                self.best = Some(best);
+                return Ok(());
+            };
+            let plain = judge.verify(ready, Depth::Thorough, false);
+            let verdict = plain.and_then(|plain| Ok(plain.and(judge.verify(ready, Depth::Thorough, true)?)));
+            let (reason, lost) = match verdict {
+                Ok(v) if v.passed => {
+                    self.best = Some(Best { max_error: Some(v.max_error), ..best });
+                    return Ok(());
+                }
+                Ok(v) => (v.reason.unwrap_or_else(|| "wrong result".into()), false),
+                Err(e) => (e.to_string(), e.device().is_some_and(DeviceError::is_fatal)),
+            };
+            tracing::warn!("the best plan {} failed its last verification: {reason}", best.plan);
+            self.record(&Trial::unmeasured(&best.plan.to_string(), State::Wrong, &reason))?;
+            self.tally.wrong += 1;
+            self.timed.retain(|(plan, _)| *plan != best.plan);
+            if lost {
+                return Ok(());
+            }
+            self.best = self.next_best(judge, best.kind)?;
+        }
+        Ok(())
+    }
+
+    /// The fastest timed plan that verifies.
+    fn next_best(&mut self, judge: &mut Judge, kind: TimeKind) -> Result<Option<Best>, TuneError> {
+        self.timed.sort_by(|x, y| x.1.total_cmp(&y.1));
+        for (plan, time_us) in self.timed.clone().into_iter().take(SECOND_LOOKS) {
+            let Ok(ready) = build(self.device.as_ref(), self.space, &plan) else { continue };
+            match judge.verify(&ready, Depth::Quick, false) {
+                Ok(v) if v.passed => {
+                    let max_error = Some(v.max_error);
+                    let trial = Trial { verified: true, max_error, ..Trial::timed(&plan.to_string(), time_us, kind) };
+                    self.record(&trial)?;
+                    return Ok(Some(Best { plan, time_us, kind, max_error, ready: Some(ready), launches: None }));
+                }
+                Ok(v) => {
+                    let reason = v.reason.unwrap_or_else(|| "wrong result".into());
+                    self.record(&Trial::unmeasured(&plan.to_string(), State::Wrong, &reason))?;
+                    self.timed.retain(|(p, _)| *p != plan);
+                }
+                Err(e) if e.device().is_some_and(DeviceError::is_fatal) => return Ok(None),
+                Err(_) => {}
+            }
+        }
+        Ok(None)
+    }
+}

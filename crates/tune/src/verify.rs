@@ -1,0 +1,268 @@
+//! Verification: a program run on known data, its result compared with the f64 reference, everything around it unchanged.
+//!
+//! Outputs are poisoned with NaN before every run, workspace too; memory around and between tensors must come back bit for
+//! bit; with beta = 0 the NaN in C must not leak. An error that moves from one run of the same launches to the next is a race.
+
+use crate::run::{BindError, Buffers, Factors, bind};
+use serde::Serialize;
+use std::sync::Arc;
+use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch};
+use tilewright_gen::contraction::{Contraction, Operand};
+use tilewright_gen::problem::{Problem, ProblemError};
+use tilewright_gen::program::Program;
+use tilewright_gen::reference::{GUARD_BYTES, Reference, Samples, TestData, check_workspace, poisoned_workspace};
+
+/// What could not be verified, and why. A wrong result is no error but a [`Verification`] that did not pass.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum VerifyError {
+    /// The test data could not be made.
+    #[error(transparent)]
+    Problem(#[from] ProblemError),
+    /// The program does not fit the data's buffers.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+impl VerifyError {
+    /// The device's error, where it is one.
+    pub const fn device(&self) -> Option<&DeviceError> {
+        match self {
+            VerifyError::Device(e) | VerifyError::Bind(BindError::Device(e)) => Some(e),
+            _ => None,
+        }
+    }
+}
+
+/// How much is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Depth {
+    /// One run; the result and the memory around it.
+    #[default]
+    Quick,
+    /// Also A, B, bias and the end of the workspace, and a second run that must give the same bits unless the plan adds
+    /// with atomics.
+    Thorough,
+}
+
+/// How a program did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verification {
+    /// Everything looked at was right.
+    pub passed: bool,
+    /// Greatest error relative to `|alpha| |A||B| + |beta||C|`; infinite where an element was NaN or infinite.
+    pub max_error: f64,
+    /// Result elements compared.
+    pub checked: u64,
+    /// Results differ from run to run although nothing in the plan allows it.
+    pub race: bool,
+    /// What was wrong.
+    pub reason: Option<String>,
+}
+
+impl Verification {
+    fn failed(max_error: f64, checked: u64, reason: String) -> Self {
+        Verification { passed: false, max_error, checked, race: false, reason: Some(reason) }
+    }
+
+    /// Both: passed if both passed, the larger error, the first reason.
+    #[must_use]
+    pub fn and(self, other: Verification) -> Verification {
+        Verification {
+            passed: self.passed && other.passed,
+            max_error: self.max_error.max(other.max_error),
+            checked: self.checked + other.checked,
+            race: self.race || other.race,
+            reason: self.reason.or(other.reason),
+        }
+    }
+}
+
+/// Factors for testing, repeatable from a seed: alpha of magnitude 0.5 to 1.5; beta 0, or of magnitude 0.25 to 1.
+pub fn test_factors(seed: u64, with_beta: bool) -> Factors {
+    use rand::{Rng, SeedableRng};
+    let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(seed ^ 0x5eed);
+    let mut draw = |low: f64, high: f64| {
+        let magnitude = rng.random_range(low..high);
+        if rng.random_bool(0.5) { magnitude } else { -magnitude }
+    };
+    let alpha = draw(0.5, 1.5);
+    let beta = draw(0.25, 1.0);
+    Factors { alpha, beta: if with_beta { beta } else { 0.0 } }
+}
+
+/// Test data of one problem on one device, with its reference: made once, used for every candidate.
+pub struct Case {
+    device: Arc<dyn Device>,
+    data: TestData,
+    reference: Reference,
+    a: Buffer,
+    b: Buffer,
+    c: Buffer,
+    bias: Option<Buffer>,
+}
+
+impl std::fmt::Debug for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Case").field("problem", &self.data.problem.key()).field("beta", &self.data.beta).finish_non_exhaustive()
+    }
+}
+
+fn upload(device: &dyn Device, bytes: &[u8]) -> Result<Buffer, DeviceError> {
+    let buffer = device.alloc(bytes.len() as u64)?;
+    device.write(&buffer, 0, bytes)?;
+    Ok(buffer)
+}
+
+impl Case {
+    /// Makes data from a seed, computes the reference and copies the data to the device.
+    ///
+    /// # Errors
+    /// [`VerifyError::Problem`], [`VerifyError::Device`].
+    pub fn new(
+        device: &Arc<dyn Device>,
+        problem: &Problem,
+        seed: u64,
+        factors: Factors,
+        samples: Samples,
+    ) -> Result<Case, VerifyError> {
+        let data = TestData::new(problem, seed, factors.alpha, factors.beta)?;
+        let reference = Reference::new(&data, samples);
+        let d = device.as_ref();
+        let bias = data.bias.as_ref().map(|bias| upload(d, &bias.bytes)).transpose()?;
+        let (a, b, c) = (upload(d, &data.a.bytes)?, upload(d, &data.b.bytes)?, upload(d, &data.c.bytes)?);
+        Ok(Case { device: device.clone(), data, reference, a, b, c, bias })
+    }
+
+    /// The problem.
+    pub const fn problem(&self) -> &Problem {
+        &self.data.problem
+    }
+
+    /// Alpha and beta of the reference.
+    pub const fn factors(&self) -> Factors {
+        Factors { alpha: self.data.alpha, beta: self.data.beta }
+    }
+
+    /// The data's buffers with a workspace, to run or time on.
+    pub fn buffers(&self, workspace: Option<Buffer>) -> Buffers {
+        Buffers {
+            a: self.a.clone(),
+            b: self.b.clone(),
+            c: self.c.clone(),
+            bias: self.bias.clone(),
+            workspace,
+            offsets: [self.data.a.start, self.data.b.start, self.data.c.start],
+        }
+    }
+
+    /// Launches of a program on the data.
+    ///
+    /// # Errors
+    /// [`VerifyError::Bind`].
+    pub fn bind(
+        &self,
+        program: &Program,
+        compiled: &[Arc<Compiled>],
+        contraction: &Contraction,
+        workspace: Option<Buffer>,
+    ) -> Result<Vec<Launch>, VerifyError> {
+        Ok(bind(program, compiled, contraction, &self.buffers(workspace), self.factors())?)
+    }
+
+    /// Runs a program once on fresh data and gives C's bytes.
+    fn run(&self, launches: &[Launch], workspace: Option<(&Buffer, &[u8])>) -> Result<Vec<u8>, DeviceError> {
+        self.device.write(&self.c, 0, &self.data.c.bytes)?;
+        if let Some((buffer, poison)) = workspace {
+            self.device.write(buffer, 0, poison)?;
+        }
+        self.device.launch(launches)?;
+        let mut after = vec![0; self.data.c.bytes.len()];
+        self.device.read(&self.c, 0, &mut after)?;
+        Ok(after)
+    }
+
+    /// Runs a compiled program and judges what it did. `repeatable` says that two runs must agree to the last bit.
+    ///
+    /// # Errors
+    /// [`VerifyError::Device`] where the program could not run to its end, [`VerifyError::Bind`] where it does not fit.
+    pub fn verify(
+        &self,
+        program: &Program,
+        compiled: &[Arc<Compiled>],
+        contraction: &Contraction,
+        depth: Depth,
+        repeatable: bool,
+    ) -> Result<Verification, VerifyError> {
+        let workspace = self.workspace(program)?;
+        let buffer = workspace.as_ref().map(|(buffer, _)| buffer.clone());
+        let launches = self.bind(program, compiled, contraction, buffer)?;
+        let fresh = workspace.as_ref().map(|(buffer, poison)| (buffer, poison.as_slice()));
+        let after = self.run(&launches, fresh)?;
+        let verdict = self.reference.check(&after);
+        let judged = |reason| Verification::failed(verdict.max_error, verdict.checked, reason);
+        let mut result = if let Err(damage) = self.data.check_untouched(Operand::C, &after) {
+            judged(damage.to_string())
+        } else if verdict.passed() {
+            Verification { passed: true, max_error: verdict.max_error, checked: verdict.checked, race: false, reason: None }
+        } else {
+            judged(verdict.to_string())
+        };
+        if depth == Depth::Thorough
+            && result.passed
+            && let Some(reason) = self.damage(program, workspace.as_ref().map(|(buffer, _)| buffer))?
+        {
+            result = judged(reason);
+        }
+        // A second run tells a wrong program from a racing one.
+        if repeatable && (depth == Depth::Thorough || !result.passed) && self.run(&launches, fresh)? != after {
+            let what = "two runs of the same launches gave different results";
+            result.reason = Some(match result.reason {
+                Some(reason) => format!("race: {what}; {reason}"),
+                None => format!("race: {what}"),
+            });
+            (result.passed, result.race) = (false, true);
+        }
+        Ok(result)
+    }
+
+    /// A poisoned workspace with a guard behind it, where the program needs one.
+    fn workspace(&self, program: &Program) -> Result<Option<(Buffer, Vec<u8>)>, DeviceError> {
+        if program.workspace_bytes == 0 {
+            return Ok(None);
+        }
+        let poison = poisoned_workspace(program.workspace_bytes);
+        Ok(Some((self.device.alloc(poison.len() as u64)?, poison)))
+    }
+
+    /// What a program changed that it had no right to.
+    fn damage(&self, program: &Program, workspace: Option<&Buffer>) -> Result<Option<String>, DeviceError> {
+        let read = |buffer: &Buffer, len: usize| -> Result<Vec<u8>, DeviceError> {
+            let mut bytes = vec![0; len];
+            self.device.read(buffer, 0, &mut bytes)?;
+            Ok(bytes)
+        };
+        for (operand, buffer, data) in [(Operand::A, &self.a, &self.data.a), (Operand::B, &self.b, &self.data.b)] {
+            let after = read(buffer, data.bytes.len())?;
+            if let Err(damage) = self.data.check_untouched(operand, &after) {
+                self.device.write(buffer, 0, &data.bytes)?;
+                return Ok(Some(damage.to_string()));
+            }
+        }
+        if let (Some(buffer), Some(data)) = (&self.bias, &self.data.bias)
+            && let Err(damage) = self.data.check_bias_untouched(&read(buffer, data.bytes.len())?)
+        {
+            self.device.write(buffer, 0, &data.bytes)?;
+            return Ok(Some(damage.to_string()));
+        }
+        if let Some(buffer) = workspace {
+            let after = read(buffer, (program.workspace_bytes + GUARD_BYTES) as usize)?;
+            if let Err(damage) = check_workspace(program.workspace_bytes, &after) {
+                return Ok(Some(damage.to_string()));
+            }
+        }
+        Ok(None)
+    }
+}
