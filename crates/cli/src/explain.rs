@@ -85,15 +85,65 @@ fn numbers(operation: &Operation, plan: &Plan, counts: &Counts, footprint: &Foot
         ("contraction", format!("g {} x m {} x n {}, sum over k {}", c.g, c.m, c.n, c.k)),
         ("macro tile", format!("{} x {}, k-tile {}", t.a.macro_tile, t.b.macro_tile, t.k_tile)),
         ("micro tile", format!("{} x {} per thread, {} x {} threads", t.a.micro, t.b.micro, t.threads_a, t.threads_b)),
-        ("work-groups", format!("{} of {} threads, {} waves each", counts.groups, counts.threads, counts.threads.div_ceil(target.wave.max(1)))),
-        ("residency", format!("{} work-groups per unit, {} units: the device is filled {:.2} times", footprint.groups_per_unit, target.units, footprint.fills(counts.groups, target))),
+        (
+            "work-groups",
+            format!(
+                "{} of {} threads, {} waves each",
+                counts.groups,
+                counts.threads,
+                counts.threads.div_ceil(target.wave.max(1))
+            ),
+        ),
+        (
+            "residency",
+            format!(
+                "{} work-groups per unit, {} units: the device is filled {:.2} times",
+                footprint.groups_per_unit,
+                target.units,
+                footprint.fills(counts.groups, target)
+            ),
+        ),
         ("shared memory", format!("{} per work-group", human_bytes(u64::from(footprint.shared_bytes)))),
         ("registers", format!("about {} per thread (estimate)", footprint.registers)),
         ("work", format!("{:.3} GFLOP asked for, {:.0} % of those done", counts.flop / 1e9, 100.0 * counts.useful())),
-        ("global memory", format!("{} loaded by work-groups, {} at least from device memory, {:.1} flop per byte", human_bytes(counts.loaded_bytes as u64), human_bytes(counts.dram_bytes as u64), counts.intensity())),
-        ("per k-tile", format!("and thread: {:.0} multiply-adds, {:.0} fragment reads, {:.1} global loads, {:.1} shared stores, barriers {}", counts.per_k_tile.math, counts.per_k_tile.fragment_reads, counts.per_k_tile.global_loads, counts.per_k_tile.shared_stores, counts.per_k_tile.barriers)),
-        ("modelled time", format!("{}, {}; limited by {}", us(estimate.total_us), human_rate(counts.flop, estimate.total_us), estimate.bound())),
-        ("  of which", format!("math {}, issue {}, shared {}, cache {}, memory {}, stalls {}, launches {}, helpers {}", share(estimate.math_us), us(estimate.issue_us), us(estimate.shared_us), us(estimate.l2_us), us(estimate.dram_us), us(estimate.stall_us), us(estimate.launch_us), us(estimate.helpers_us))),
+        (
+            "global memory",
+            format!(
+                "{} loaded by work-groups, {} at least from device memory, {:.1} flop per byte",
+                human_bytes(counts.loaded_bytes as u64),
+                human_bytes(counts.dram_bytes as u64),
+                counts.intensity()
+            ),
+        ),
+        (
+            "per k-tile",
+            format!(
+                "and thread: {:.0} multiply-adds, {:.0} fragment reads, {:.1} global loads, {:.1} shared stores, barriers {}",
+                counts.per_k_tile.math,
+                counts.per_k_tile.fragment_reads,
+                counts.per_k_tile.global_loads,
+                counts.per_k_tile.shared_stores,
+                counts.per_k_tile.barriers
+            ),
+        ),
+        (
+            "modelled time",
+            format!("{}, {}; limited by {}", us(estimate.total_us), human_rate(counts.flop, estimate.total_us), estimate.bound()),
+        ),
+        (
+            "  of which",
+            format!(
+                "math {}, issue {}, shared {}, cache {}, memory {}, stalls {}, launches {}, helpers {}",
+                share(estimate.math_us),
+                us(estimate.issue_us),
+                us(estimate.shared_us),
+                us(estimate.l2_us),
+                us(estimate.dram_us),
+                us(estimate.stall_us),
+                us(estimate.launch_us),
+                us(estimate.helpers_us)
+            ),
+        ),
     ];
     rows.iter().map(|(name, text)| format!("  {name:<14} {text}\n")).collect()
 }

@@ -48,7 +48,8 @@ fn dispatch(cli: &Cli) -> Result<(), CliError> {
 /// Log lines on stderr: warnings, with `-v` steps, with `-vv` everything; `TILEWRIGHT_LOG` overrides.
 fn log(verbose: u8) {
     let level = ["warn", "info", "debug"][usize::from(verbose.min(2))];
-    let filter = tracing_subscriber::EnvFilter::try_from_env("TILEWRIGHT_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(format!("tilewright={level},tilewright_device={level},tilewright_tune={level}")));
+    let filter = tracing_subscriber::EnvFilter::try_from_env("TILEWRIGHT_LOG").unwrap_or_else(|_| {
+        tracing_subscriber::EnvFilter::new(format!("tilewright={level},tilewright_device={level},tilewright_tune={level}"))
+    });
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
 }

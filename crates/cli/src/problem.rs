@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn words_and_geometry_strings_name_the_same_problem() {
-        let words = parse("tilewright tune gemm --m 55 --n 65 --k 122 --trans nt --lda 123 --ldb 124 --ldc 69 --workspace 0").expect("words");
+        let words = parse("tilewright tune gemm --m 55 --n 65 --k 122 --trans nt --lda 123 --ldb 124 --ldc 69 --workspace 0")
+            .expect("words");
         let text = parse("tilewright tune --problem tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32").expect("text");
         assert_eq!(words, text);
         assert_eq!(words[0].title, "gemm 55x65x122 f32 nt");
@@ -180,7 +181,9 @@ mod tests {
 
     #[test]
     fn convolutions() {
-        let all = parse("tilewright tune conv --n 2 --c 6 --k 4 --size 9x8 --filter 3 --stride 2 --pad 0:1 --groups 2 --layout nhwc --bias");
+        let all = parse(
+            "tilewright tune conv --n 2 --c 6 --k 4 --size 9x8 --filter 3 --stride 2 --pad 0:1 --groups 2 --layout nhwc --bias",
+        );
         let all = all.expect("a convolution");
         let Problem::Conv(conv) = &all[0].problem else { panic!("no convolution") };
         assert_eq!((conv.pad_begin.as_slice(), conv.pad_end.as_slice()), (&[0, 0][..], &[1, 1][..]));

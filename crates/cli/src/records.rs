@@ -47,7 +47,10 @@ fn list(args: &FilterArgs, json: bool) -> Result<(), CliError> {
     let records = existing(args.records.as_deref())?;
     let mut groups: BTreeMap<(String, String, String), Vec<Record>> = BTreeMap::new();
     for record in records.list(&filter(args)).map_err(CliError::failed)? {
-        groups.entry((record.name.clone(), record.device.name.clone(), record.device.fingerprint.clone())).or_default().push(record);
+        groups
+            .entry((record.name.clone(), record.device.name.clone(), record.device.fingerprint.clone()))
+            .or_default()
+            .push(record);
     }
     for ((problem, device, fingerprint), all) in &groups {
         let count = |state: State| all.iter().filter(|r| r.trial.state == state).count();
@@ -128,7 +131,10 @@ fn clear(args: &FilterArgs, yes: bool) -> Result<(), CliError> {
     let filter = filter(args);
     if !yes {
         let count = records.list(&filter).map_err(CliError::failed)?.len();
-        return Err(CliError::usage(format!("this would remove {count} records of {}: add --yes to do it", records.path().display())));
+        return Err(CliError::usage(format!(
+            "this would remove {count} records of {}: add --yes to do it",
+            records.path().display()
+        )));
     }
     let count = records.remove(&filter).map_err(CliError::failed)?;
     eprintln!("{count} records removed");

@@ -20,13 +20,8 @@ pub fn open(place: &PlaceArgs, plan: &PlanArgs, keep_records: bool) -> Result<Co
         None if tilewright::default_records().exists() => RecordsAt::Default,
         None => RecordsAt::Memory,
     };
-    let options = Options {
-        device: place.device.clone(),
-        device_options,
-        records,
-        workspace: plan.workspace,
-        allow_atomics: plan.atomics,
-    };
+    let options =
+        Options { device: place.device.clone(), device_options, records, workspace: plan.workspace, allow_atomics: plan.atomics };
     Context::with(options).map_err(|e| match &e {
         tilewright::Error::Device(DeviceError::BadSpec { .. }) => CliError::usage(e),
         _ => CliError::failed(e),

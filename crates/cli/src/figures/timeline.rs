@@ -1,7 +1,7 @@
 //! The schedule as a timeline: which stage works on which k-tile, in which buffer, on which waves.
 
 use super::svg::{Anchor, Svg, hue};
-use tilewright_gen::kernel::schedule::{Step, lower};
+use tilewright_gen::kernel::schedule::{MathPart, Step, lower};
 use tilewright_gen::plan::{Schedule, StorePoint};
 
 /// A stage of the main loop.
@@ -35,6 +35,10 @@ pub struct Event {
 }
 
 const MATH: u32 = 10;
+/// Share of it that a carried schedule computes behind the barrier.
+const TAIL: u32 = 2;
+/// k-steps per tile: any number that every fragment distance divides.
+const K_STEPS: u32 = 12;
 const STORE: u32 = 2;
 /// Time from the issue of a fetch or copy to its data.
 const WAIT: u32 = 6;
@@ -65,7 +69,7 @@ impl Clocks {
 /// The first `tiles` k-tiles of a schedule laid out in time, step by step as the generator emits them. Memory is taken to need
 /// 0.6 of one k-tile's math to answer.
 pub fn events(schedule: &Schedule, tiles: u32) -> Vec<Event> {
-    let lowered = lower(schedule);
+    let lowered = lower(schedule, K_STEPS);
     let copies = schedule.async_a && schedule.async_b;
     let fetch = if copies { Stage::Copy } else { Stage::Fetch };
     let mut clocks = Clocks { load: 0, math: 0, apart: schedule.roles.is_some() };
@@ -121,13 +125,19 @@ fn take(
             clocks.set_load(start + STORE);
         }
         Step::Fetch { .. } | Step::Store { .. } => {}
-        Step::Math { store } => {
+        Step::Fragments => {}
+        Step::Math { part, store } => {
             let start = clocks.math;
-            put(Stage::Math, tile, start, MATH);
-            clocks.set_math(start + MATH);
+            let length = match part {
+                MathPart::Whole => MATH,
+                MathPart::Head => MATH - TAIL,
+                MathPart::Tail => TAIL,
+            };
+            put(Stage::Math, tile, start, length);
+            clocks.set_math(start + length);
             if let Some(ahead) = store.filter(|ahead| tile + ahead < tiles) {
                 let begin = arrival(arrives, tile + ahead).max(start + 2);
-                let end = (start + MATH).max(begin + STORE);
+                let end = (start + length).max(begin + STORE);
                 put(Stage::Store, tile + ahead, begin, end - begin);
                 clocks.set_load(end);
             }

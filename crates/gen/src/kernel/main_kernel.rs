@@ -2,8 +2,8 @@
 
 use super::index::Coord;
 use super::load::{LoadContext, Loader, SharedTile};
-use super::math::{Math, micro_first};
-use super::schedule::{Lowered, Step, lower};
+use super::math::{Math, Tiles, micro_first};
+use super::schedule::{Lowered, MathPart, Step, lower};
 use super::{Input, Shape, epilogue};
 use crate::contraction::{Contraction, Operand};
 use crate::plan::{Edge, GroupOrder, KernelSpec, Source, SplitSum, Tiling};
@@ -104,7 +104,7 @@ pub(super) fn build(c: &Contraction, spec: &KernelSpec, a: &Input, b_in: &Input,
     let local = b.bind("local_id", local);
     let at = position(b, t, shape, [a, b_in], &args, ints, c);
     let range = k_range(b, c, t, &at, shape, ints, spec.schedule.fetch_ahead);
-    let lowered = lower(&spec.schedule);
+    let lowered = lower(&spec.schedule, t.k_tile);
     let inputs = [a, b_in];
 
     match spec.schedule.roles {
@@ -426,14 +426,19 @@ fn math_loop(
     math: &Math,
     tiles: &MathTiles,
 ) {
-    run_loop(b, range, lowered.sets, &lowered.body, |b, steps, _| {
+    let shared = [&tiles.shared[0], &tiles.shared[1]];
+    let emit = |b: &mut Builder, steps: &[Step], _: u32| {
         for step in steps.iter().filter(|s| s.is_math()) {
             match step {
                 Step::Barrier => b.barrier(),
-                _ => math_step(b, spec, counters, math, [&tiles.shared[0], &tiles.shared[1]], None),
+                Step::Fragments => first_fragments(b, spec, counters, math, shared),
+                Step::Math { part, .. } => math_step(b, spec, counters, math, shared, *part, None),
+                _ => {}
             }
         }
-    });
+    };
+    emit(b, &lowered.prologue, 0);
+    run_loop(b, range, lowered.sets, &lowered.body, emit);
 }
 
 fn buffer_offsets(b: &mut Builder, index: Option<VarId>, shared: [&SharedTile; 2]) -> [ExprId; 2] {
@@ -461,20 +466,33 @@ fn next_buffer(b: &mut Builder, index: Option<VarId>, buffers: u32) {
     }
 }
 
+fn first_fragments(b: &mut Builder, spec: &KernelSpec, counters: &Counters, math: &Math, shared: [&SharedTile; 2]) {
+    let buffer = buffer_offsets(b, counters.read, shared);
+    math.first_fragments(b, &Tiles { tiling: &spec.tiling, shared, buffer });
+}
+
 fn math_step(
     b: &mut Builder,
     spec: &KernelSpec,
     counters: &Counters,
     math: &Math,
     shared: [&SharedTile; 2],
+    part: MathPart,
     between: Option<&mut dyn FnMut(&mut Builder, u32)>,
 ) {
-    let offsets = buffer_offsets(b, counters.read, shared);
-    let body = b.block(|b| math.tile(b, &spec.tiling, shared, offsets, between));
-    for s in body {
-        b.push(s);
+    if part == MathPart::Tail {
+        next_buffer(b, counters.read, spec.schedule.buffers);
     }
-    next_buffer(b, counters.read, spec.schedule.buffers);
+    let buffer = buffer_offsets(b, counters.read, shared);
+    let tiles = Tiles { tiling: &spec.tiling, shared, buffer };
+    match part {
+        MathPart::Whole => {
+            math.whole(b, &tiles, between);
+            next_buffer(b, counters.read, spec.schedule.buffers);
+        }
+        MathPart::Head => math.head(b, &tiles, between),
+        MathPart::Tail => math.tail(b, &tiles),
+    }
 }
 
 /// The loop over this work-group's k-tiles, unrolled by `sets`.
@@ -572,17 +590,22 @@ fn load_or_math(
             }
             next_buffer(b, counters.store, buffers);
         }
-        Step::Math { store } => {
+        Step::Fragments => {
+            let Some(math) = math else { return };
+            first_fragments(b, spec, counters, math, [&loaders[0].shared, &loaders[1].shared]);
+        }
+        Step::Math { part, store } => {
             let Some(math) = math else { return };
             let shared = [copy_tile(&loaders[0].shared), copy_tile(&loaders[1].shared)];
             let shared = [&shared[0], &shared[1]];
             match store {
-                None => math_step(b, spec, counters, math, shared, None),
+                None => math_step(b, spec, counters, math, shared, part, None),
                 Some(ahead) => {
                     let set = (sub + ahead) % lowered.sets;
                     let offsets = buffer_offsets(b, counters.store, shared);
                     let total: usize = loaders.iter().filter(|l| !l.is_async()).map(Loader::pieces).sum();
-                    let depth = spec.tiling.k_tile as usize;
+                    let carried = if part == MathPart::Head { spec.schedule.fragments_ahead } else { 0 };
+                    let depth = (spec.tiling.k_tile - carried) as usize;
                     let mut between = |b: &mut Builder, step: u32| {
                         // The second half of the k-steps carries the stores.
                         let half = depth / 2;
@@ -603,7 +626,7 @@ fn load_or_math(
                             base += n;
                         }
                     };
-                    math_step(b, spec, counters, math, shared, Some(&mut between));
+                    math_step(b, spec, counters, math, shared, part, Some(&mut between));
                     next_buffer(b, counters.store, buffers);
                 }
             }

@@ -14,6 +14,14 @@ pub(super) struct Fragments {
     lanes: u8,
 }
 
+/// The shared tiles of both operands and which of their buffers is meant.
+pub(super) struct Tiles<'a> {
+    pub tiling: &'a Tiling,
+    pub shared: [&'a SharedTile; 2],
+    /// Element offsets of the buffers.
+    pub buffer: [ExprId; 2],
+}
+
 /// The compute side of the main loop.
 pub(super) struct Math {
     pub acc: RegId,
@@ -81,59 +89,78 @@ impl Math {
         }
     }
 
-    /// One k-tile from the shared buffers at the given element offsets. `between(b, step)` is called after the math of
-    /// each k-step when steps are laid out one by one; it spreads other work over them.
-    pub fn tile(
-        &self,
-        b: &mut Builder,
-        t: &Tiling,
-        shared: [&SharedTile; 2],
-        buffer: [ExprId; 2],
-        between: Option<&mut dyn FnMut(&mut Builder, u32)>,
-    ) {
+    /// Where this thread's fragments start in the shared buffers at the given element offsets.
+    fn read_at(&self, b: &mut Builder, buffer: [ExprId; 2]) -> [ExprId; 2] {
         let a_from = b.add(buffer[0], self.a.thread);
         let a_from = b.bind("a_read_at", a_from);
         let b_from = b.add(buffer[1], self.b.thread);
-        let b_from = b.bind("b_read_at", b_from);
-        let load = |b: &mut Builder, step: ExprId, set: u32| {
-            let one = |b: &mut Builder, which: usize| {
-                let (f, tile, from, s) =
-                    if which == 0 { (&self.a, &t.a, a_from, shared[0]) } else { (&self.b, &t.b, b_from, shared[1]) };
-                self.load_fragment(b, f, tile, s, from, step, set);
-            };
-            let order = if self.a_first { [0, 1] } else { [1, 0] };
-            for which in order {
-                one(b, which);
-            }
+        [a_from, b.bind("b_read_at", b_from)]
+    }
+
+    fn load(&self, b: &mut Builder, x: &Tiles, from: [ExprId; 2], step: ExprId, set: u32) {
+        let order = if self.a_first { [0, 1] } else { [1, 0] };
+        for which in order {
+            let (f, tile) = if which == 0 { (&self.a, &x.tiling.a) } else { (&self.b, &x.tiling.b) };
+            self.load_fragment(b, f, tile, x.shared[which], from[which], step, set);
+        }
+    }
+
+    fn load_step(&self, b: &mut Builder, x: &Tiles, from: [ExprId; 2], step: u32) {
+        let at = b.int(step as i64, Scalar::I32);
+        self.load(b, x, from, at, step % self.fragment_sets);
+    }
+
+    /// The fragments that are read before a tile's math starts.
+    pub fn first_fragments(&self, b: &mut Builder, x: &Tiles) {
+        let from = self.read_at(b, x.buffer);
+        for step in 0..(self.fragment_sets - 1).min(self.k_tile) {
+            self.load_step(b, x, from, step);
+        }
+    }
+
+    /// A whole k-tile. `between(b, step)` is called after the math of each k-step; it spreads other work over them.
+    pub fn whole(&self, b: &mut Builder, x: &Tiles, between: Option<&mut dyn FnMut(&mut Builder, u32)>) {
+        if between.is_none() && self.fragment_sets == 1 {
+            let from = self.read_at(b, x.buffer);
+            let unroll = if self.unroll_k { Unroll::Full } else { Unroll::No };
+            return b.for_range("kk", 0, self.k_tile, unroll, |b, step| {
+                self.load(b, x, from, step, 0);
+                self.outer_product(b, 0);
+            });
+        }
+        self.first_fragments(b, x);
+        self.steps(b, x, 0..self.k_tile, between);
+    }
+
+    /// The k-steps whose successors' fragments are in the same tile.
+    pub fn head(&self, b: &mut Builder, x: &Tiles, between: Option<&mut dyn FnMut(&mut Builder, u32)>) {
+        self.steps(b, x, 0..self.k_tile - (self.fragment_sets - 1), between);
+    }
+
+    /// The last k-steps, while the first fragments of the next tile, in the given buffers, are read.
+    pub fn tail(&self, b: &mut Builder, next: &Tiles) {
+        let from = self.read_at(b, next.buffer);
+        let ahead = self.fragment_sets - 1;
+        for step in 0..ahead {
+            self.load_step(b, next, from, step);
+            self.outer_product(b, (self.k_tile - ahead + step) % self.fragment_sets);
+        }
+    }
+
+    fn steps(&self, b: &mut Builder, x: &Tiles, range: std::ops::Range<u32>, between: Option<&mut dyn FnMut(&mut Builder, u32)>) {
+        let from = self.read_at(b, x.buffer);
+        let mut nothing = |_: &mut Builder, _: u32| {};
+        let between: &mut dyn FnMut(&mut Builder, u32) = match between {
+            Some(f) => f,
+            None => &mut nothing,
         };
         let ahead = self.fragment_sets - 1;
-        match between {
-            None if ahead == 0 => {
-                let unroll = if self.unroll_k { Unroll::Full } else { Unroll::No };
-                b.for_range("kk", 0, self.k_tile, unroll, |b, step| {
-                    load(b, step, 0);
-                    self.outer_product(b, 0);
-                });
+        for step in range {
+            if step + ahead < self.k_tile {
+                self.load_step(b, x, from, step + ahead);
             }
-            between => {
-                let mut nothing = |_: &mut Builder, _: u32| {};
-                let between: &mut dyn FnMut(&mut Builder, u32) = match between {
-                    Some(f) => f,
-                    None => &mut nothing,
-                };
-                for step in 0..ahead.min(self.k_tile) {
-                    let at = b.int(step as i64, Scalar::I32);
-                    load(b, at, step % self.fragment_sets);
-                }
-                for step in 0..self.k_tile {
-                    if step + ahead < self.k_tile {
-                        let at = b.int((step + ahead) as i64, Scalar::I32);
-                        load(b, at, (step + ahead) % self.fragment_sets);
-                    }
-                    self.outer_product(b, step % self.fragment_sets);
-                    between(b, step);
-                }
-            }
+            self.outer_product(b, step % self.fragment_sets);
+            between(b, step);
         }
     }
 

@@ -7,7 +7,12 @@
 //! P = 0           barrier; fetch t; store t; barrier; math t
 //! P >= 1, B = 1   barrier; fetch t+P; math t; barrier; store t+1
 //! P >= 1, B >= 2  [wait]; barrier; fetch or copy t+P; math t; store t+S       S = min(P, B-1)
+//! carried         fetch or copy t+P; math t (head); store t+S; [wait]; barrier; math t (tail)
 //! ```
+//! Carried is the form of `B >= 2` with fragments read ahead: the last k-steps of a tile are computed behind the barrier,
+//! from fragments read before it, while the first fragments of the next tile arrive. No wave waits for shared memory at
+//! the head of a tile.
+//!
 //! The barrier at the head says two things at once: tile `t` is in shared memory, and nobody still reads tile `t-1`, whose
 //! buffer the steps behind it may overwrite. Fetches beyond the last tile bring zeros and touch no memory, so the body
 //! needs no tail: buffers filled by them are never read.
@@ -34,21 +39,36 @@ pub enum Step {
         /// Distance in tiles.
         ahead: u32,
     },
+    /// The first fragments of tile t, before its math.
+    Fragments,
     /// Fragments and math of tile t; with `store`, the store of tile t + ahead is spread between its k-steps.
     Math {
+        /// Which k-steps.
+        part: MathPart,
         /// Distance of the tile whose store is spread here.
         store: Option<u32>,
     },
 }
 
+/// The k-steps of one [`Step::Math`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MathPart {
+    /// All of the tile.
+    Whole,
+    /// All but those whose fragments are read ahead last.
+    Head,
+    /// The rest, while the first fragments of the next tile are read.
+    Tail,
+}
+
 impl Step {
     /// True if waves that load take part.
     pub fn is_load(self) -> bool {
-        !matches!(self, Step::Math { .. })
+        !matches!(self, Step::Math { .. } | Step::Fragments)
     }
     /// True if waves that compute take part.
     pub fn is_math(self) -> bool {
-        matches!(self, Step::Math { .. } | Step::Barrier)
+        matches!(self, Step::Math { .. } | Step::Fragments | Step::Barrier)
     }
 }
 
@@ -63,14 +83,14 @@ pub struct Lowered {
     pub sets: u32,
 }
 
-/// Lowers a schedule. Total: [`crate::plan`] has refused what makes no sense.
-pub fn lower(s: &Schedule) -> Lowered {
+/// Lowers a schedule for k-tiles of `k_tile` k-steps. Total: [`crate::plan`] has refused what makes no sense.
+pub fn lower(s: &Schedule, k_tile: u32) -> Lowered {
     let p = s.fetch_ahead;
+    let whole = |store| Step::Math { part: MathPart::Whole, store };
     let any_async = s.async_a || s.async_b;
     let all_async = s.async_a && s.async_b;
     if p == 0 {
-        let body =
-            vec![Step::Barrier, Step::Fetch { ahead: 0 }, Step::Store { ahead: 0 }, Step::Barrier, Step::Math { store: None }];
+        let body = vec![Step::Barrier, Step::Fetch { ahead: 0 }, Step::Store { ahead: 0 }, Step::Barrier, whole(None)];
         return Lowered { prologue: vec![], body, sets: 1 };
     }
     let single = s.buffers == 1;
@@ -84,21 +104,42 @@ pub fn lower(s: &Schedule) -> Lowered {
             prologue.push(Step::Store { ahead });
         }
     }
+    let wait = Step::WaitCopies { pending: p - 1 };
+    let store = Step::Store { ahead: stored };
+    let fragment_sets = s.fragments_ahead + 1;
+    let carried = !single && fragment_sets > 1 && s.fragments_ahead < k_tile && k_tile.is_multiple_of(fragment_sets);
     let mut body = Vec::new();
+    if carried {
+        let arrived = |steps: &mut Vec<Step>| {
+            steps.extend(any_async.then_some(wait));
+            steps.push(Step::Barrier);
+        };
+        arrived(&mut prologue);
+        prologue.push(Step::Fragments);
+        body.push(Step::Fetch { ahead: p });
+        let head = |store| Step::Math { part: MathPart::Head, store };
+        match s.store {
+            _ if all_async => body.push(head(None)),
+            StorePoint::AtOnce => body.extend([store, head(None)]),
+            // With roles no wave has both the store and the math.
+            StorePoint::Spread if s.roles.is_none() => body.push(head(Some(stored))),
+            _ => body.extend([head(None), store]),
+        }
+        arrived(&mut body);
+        body.push(Step::Math { part: MathPart::Tail, store: None });
+        return Lowered { prologue, body, sets };
+    }
     if any_async {
-        body.push(Step::WaitCopies { pending: p - 1 });
+        body.push(wait);
     }
     body.push(Step::Barrier);
     body.push(Step::Fetch { ahead: p });
-    let store = Step::Store { ahead: stored };
     match (single, s.store) {
-        _ if all_async => body.push(Step::Math { store: None }),
-        (true, _) => body.extend([Step::Math { store: None }, Step::Barrier, store]),
-        (false, StorePoint::AtOnce) => body.extend([store, Step::Math { store: None }]),
-        (false, StorePoint::AfterMath) => body.extend([Step::Math { store: None }, store]),
-        // With roles no wave has both the store and the math.
-        (false, StorePoint::Spread) if s.roles.is_some() => body.extend([Step::Math { store: None }, store]),
-        (false, StorePoint::Spread) => body.push(Step::Math { store: Some(stored) }),
+        _ if all_async => body.push(whole(None)),
+        (true, _) => body.extend([whole(None), Step::Barrier, store]),
+        (false, StorePoint::AtOnce) => body.extend([store, whole(None)]),
+        (false, StorePoint::Spread) if s.roles.is_none() => body.push(whole(Some(stored))),
+        (false, _) => body.extend([whole(None), store]),
     }
     Lowered { prologue, body, sets }
 }
