@@ -1,1 +1,406 @@
-//! Case files: CSVs of problems.
+//! Case files: CSVs with one problem per line, told apart by their columns.
+//!
+//! | problem | required columns | optional columns (default) |
+//! |---|---|---|
+//! | GEMM | `m` `n` `k` | `set` (file name), `dtype` (f32), `trans_a` `trans_b` (0), `order` (row), `batch` (1), `b_operand` (each; or shared), `lda` `ldb` `ldc` (tight) |
+//! | convolution, 2 dimensions | `n` `groups` `k` `c` `r` `s` `h` `w` | `id`, `set`, `dtype`, `layout`, `direction`, `stride` (1), `pad` or `pad_begin` `pad_end` (0), `dilation` (1), `bias` (0) |
+//! | convolution, any dimensions | `dims` `n` `groups` `k_per_group` `c_per_group` `filter` `input` | as above |
+//!
+//! Sizes of several dimensions are joined by `x` (`3x3`); one number stands for all dimensions. Element type, layout and
+//! direction of convolutions come from [`CaseOptions`] where the file does not say. Unknown columns are refused. A line that is
+//! sound but asks for something tilewright cannot do (an element type, a direction) is listed in [`CaseFile::skipped`].
+
+use super::{Conv, Direction, Gemm, Layout, Order, Problem, ProblemError, geometry};
+use std::path::Path;
+use tilewright_ir::Scalar;
+
+/// A problem of a case file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// Group of cases it belongs to: the `set` column, else the file's name.
+    pub set: String,
+    /// Readable name, e.g. `bf16 nt 1x(512x512x512)` or `N64 G1 K64 C64 3x3 56x56 s1 p1:1 d1`.
+    pub name: String,
+    /// Line in the file, from 1.
+    pub line: u64,
+    /// What to compute.
+    pub problem: Problem,
+}
+
+/// A sound line that asks for something that is not supported.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Skipped {
+    /// Line in the file, from 1.
+    pub line: u64,
+    /// Why.
+    pub reason: String,
+}
+
+/// What a case file holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CaseFile {
+    /// Problems, in the file's order.
+    pub cases: Vec<Case>,
+    /// Lines left out.
+    pub skipped: Vec<Skipped>,
+}
+
+/// What a case file may leave open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CaseOptions {
+    /// Element type where there is no such column; f32 by default.
+    pub dtype: Option<Scalar>,
+    /// Layout of convolutions where there is no such column; NCHW by default.
+    pub layout: Option<Layout>,
+    /// Direction of convolutions where there is no such column; forward by default.
+    pub direction: Option<Direction>,
+    /// Workspace budget in bytes.
+    pub workspace: Option<u64>,
+}
+
+const GEMM: [&str; 13] =
+    ["m", "n", "k", "set", "dtype", "trans_a", "trans_b", "order", "batch", "b_operand", "lda", "ldb", "ldc"];
+const CONV_COMMON: [&str; 13] =
+    ["n", "groups", "id", "set", "dtype", "layout", "direction", "stride", "dilation", "bias", "pad", "pad_begin", "pad_end"];
+const CONV_2D: [&str; 6] = ["k", "c", "r", "s", "h", "w"];
+const CONV_ND: [&str; 5] = ["dims", "k_per_group", "c_per_group", "filter", "input"];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Gemm,
+    Conv2d,
+    ConvNd,
+}
+
+/// Reads a case file.
+///
+/// # Errors
+/// [`ProblemError::Case`] with file, line, column and remedy.
+pub fn read(path: &Path, options: &CaseOptions) -> Result<CaseFile, ProblemError> {
+    let file = path.display().to_string();
+    let bytes =
+        std::fs::read(path).map_err(|e| case(&file, 0, "", format!("cannot be read ({e}); give the path of a CSV file")))?;
+    let stem = path.file_stem().map_or_else(|| file.clone(), |s| s.to_string_lossy().into_owned());
+    parse(&file, &stem, &bytes, options)
+}
+
+/// Reads case-file bytes; `file` names them in errors, `set` is the default group of the cases.
+///
+/// # Errors
+/// [`ProblemError::Case`] with file, line, column and remedy.
+pub fn parse(file: &str, set: &str, bytes: &[u8], options: &CaseOptions) -> Result<CaseFile, ProblemError> {
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let mut reader = csv::ReaderBuilder::new().flexible(true).trim(csv::Trim::All).from_reader(bytes);
+    let fail = |line: u64, reason: String| case(file, line, "", reason);
+    let broken = |e: csv::Error| {
+        let line = e.position().map_or(0, csv::Position::line);
+        fail(line, format!("{e}; the file must be UTF-8 text with comma-separated columns"))
+    };
+    let header: Vec<String> = reader.headers().map_err(broken)?.iter().map(str::to_string).collect();
+    let kind = recognise(&header).map_err(|(column, reason)| case(file, 1, &column, reason))?;
+    let mut found = CaseFile::default();
+    for record in reader.records() {
+        let record = record.map_err(broken)?;
+        let line = record.position().map_or(0, csv::Position::line);
+        if record.len() != header.len() {
+            return Err(fail(line, format!("has {} columns, the header has {}", record.len(), header.len())));
+        }
+        let row = Row { file, line, header: &header, record: &record };
+        let problem = match kind {
+            Kind::Gemm => gemm(&row, options),
+            Kind::Conv2d | Kind::ConvNd => conv(&row, options, kind),
+        };
+        match problem {
+            Ok(problem) => {
+                let set = row.text("set").unwrap_or(set).to_string();
+                found.cases.push(Case { set, name: name(&problem), line, problem });
+            }
+            Err(unsupported @ ProblemError::Unsupported { .. }) => {
+                found.skipped.push(Skipped { line, reason: unsupported.to_string() });
+            }
+            Err(error @ ProblemError::Case { .. }) => return Err(error),
+            Err(ProblemError::Value { field, value, reason }) => {
+                let column = if header.contains(&field) { field.as_str() } else { "" };
+                return Err(case(file, line, column, format!("{field} = {value}: {reason}")));
+            }
+            Err(other) => return Err(fail(line, other.to_string())),
+        }
+    }
+    if found.cases.is_empty() && found.skipped.is_empty() {
+        return Err(fail(1, "there are no cases below the header; add a line per problem".to_string()));
+    }
+    Ok(found)
+}
+
+fn case(file: &str, line: u64, column: &str, reason: String) -> ProblemError {
+    ProblemError::Case { file: file.to_string(), line, column: column.to_string(), reason }
+}
+
+/// The kind of problem a header announces; (column, reason) if none.
+fn recognise(header: &[String]) -> Result<Kind, (String, String)> {
+    let has = |name: &str| header.iter().any(|h| h == name);
+    if has("keep_c") || has("op") {
+        let reason = "cases of a GEMM with a fused reduction cannot be run yet; give a file of GEMMs or convolutions";
+        return Err(("op".to_string(), reason.to_string()));
+    }
+    let (kind, required, optional): (Kind, Vec<&str>, Vec<&str>) = if has("k_per_group") || has("dims") {
+        (Kind::ConvNd, [&CONV_ND[..], &CONV_COMMON[..2]].concat(), CONV_COMMON[2..].to_vec())
+    } else if has("r") || has("groups") {
+        (Kind::Conv2d, [&CONV_2D[..], &CONV_COMMON[..2]].concat(), CONV_COMMON[2..].to_vec())
+    } else {
+        (Kind::Gemm, GEMM[..3].to_vec(), GEMM[3..].to_vec())
+    };
+    for (index, column) in header.iter().enumerate() {
+        if header[..index].contains(column) {
+            return Err((column.clone(), "this column is there twice; remove one".to_string()));
+        }
+        if !required.contains(&column.as_str()) && !optional.contains(&column.as_str()) {
+            let known = [required, optional].concat().join(", ");
+            return Err((column.clone(), format!("unknown column; the columns are {known}")));
+        }
+    }
+    if let Some(missing) = required.iter().find(|c| !has(c)) {
+        return Err((missing.to_string(), format!("this column is missing; needed are {}", required.join(", "))));
+    }
+    if has("pad") && (has("pad_begin") || has("pad_end")) {
+        return Err(("pad".to_string(), "give either pad, or pad_begin and pad_end".to_string()));
+    }
+    Ok(kind)
+}
+
+struct Row<'a> {
+    file: &'a str,
+    line: u64,
+    header: &'a [String],
+    record: &'a csv::StringRecord,
+}
+
+impl<'a> Row<'a> {
+    fn text(&self, column: &str) -> Option<&'a str> {
+        let index = self.header.iter().position(|h| h == column)?;
+        self.record.get(index).filter(|t| !t.is_empty())
+    }
+    fn fail(&self, column: &str, reason: impl Into<String>) -> ProblemError {
+        case(self.file, self.line, column, reason.into())
+    }
+    fn optional(&self, column: &str) -> Result<Option<u64>, ProblemError> {
+        let parse = |text| geometry::number(text).map_err(|reason| self.fail(column, reason));
+        self.text(column).map(parse).transpose()
+    }
+    fn number(&self, column: &str) -> Result<u64, ProblemError> {
+        self.optional(column)?.ok_or_else(|| self.fail(column, "is empty; give a number"))
+    }
+    fn flag(&self, column: &str) -> Result<bool, ProblemError> {
+        match self.text(column) {
+            None | Some("0") => Ok(false),
+            Some("1") => Ok(true),
+            Some(other) => Err(self.fail(column, format!("`{other}` must be 0 or 1"))),
+        }
+    }
+    /// One of some names; `None` if the column is absent or empty.
+    fn choice<T: Copy>(&self, column: &str, names: &[(&str, T)]) -> Result<Option<T>, ProblemError> {
+        let Some(text) = self.text(column) else { return Ok(None) };
+        match names.iter().find(|(name, _)| *name == text) {
+            Some((_, value)) => Ok(Some(*value)),
+            None => {
+                let known = names.iter().map(|n| n.0).collect::<Vec<_>>().join(", ");
+                Err(self.fail(column, format!("`{text}` must be one of {known}")))
+            }
+        }
+    }
+    fn dtype(&self, options: &CaseOptions) -> Result<Scalar, ProblemError> {
+        let Some(text) = self.text("dtype") else { return Ok(options.dtype.unwrap_or(Scalar::F32)) };
+        if let Some(scalar) = geometry::dtype(text) {
+            return Ok(scalar);
+        }
+        if matches!(text, "tf32" | "e4m3" | "e5m2" | "i8") {
+            let what = format!("element type {text}");
+            let remedy = "it needs a matrix unit that is not built yet; f16, bf16, f32 and f64 are".to_string();
+            return Err(ProblemError::Unsupported { what, remedy });
+        }
+        Err(self.fail("dtype", format!("`{text}` must be one of f16, bf16, f32, f64")))
+    }
+    /// One size per dimension; a single number stands for all.
+    fn sizes(&self, column: &str, dims: usize, default: u64) -> Result<Vec<u64>, ProblemError> {
+        let Some(text) = self.text(column) else { return Ok(vec![default; dims]) };
+        let sizes = text.split('x').map(geometry::number).collect::<Result<Vec<_>, _>>();
+        let sizes = sizes.map_err(|reason| self.fail(column, format!("{reason}; join sizes by x, e.g. 3x3")))?;
+        match sizes.as_slice() {
+            [one] => Ok(vec![*one; dims]),
+            list if list.len() == dims => Ok(sizes),
+            list => Err(self.fail(column, format!("`{text}` has {} sizes; give 1 or {dims}", list.len()))),
+        }
+    }
+}
+
+fn gemm(row: &Row<'_>, options: &CaseOptions) -> Result<Problem, ProblemError> {
+    let mut builder = Gemm::new(row.dtype(options)?, row.number("m")?, row.number("n")?, row.number("k")?)
+        .trans(row.flag("trans_a")?, row.flag("trans_b")?)
+        .order(row.choice("order", &[("col", Order::Col), ("row", Order::Row)])?.unwrap_or(Order::Row))
+        .batch(row.optional("batch")?.unwrap_or(1));
+    if row.choice("b_operand", &[("each", false), ("shared", true)])?.unwrap_or(false) {
+        builder = builder.stride_b(0);
+    }
+    if let Some(ld) = row.optional("lda")? {
+        builder = builder.lda(ld);
+    }
+    if let Some(ld) = row.optional("ldb")? {
+        builder = builder.ldb(ld);
+    }
+    if let Some(ld) = row.optional("ldc")? {
+        builder = builder.ldc(ld);
+    }
+    if let Some(bytes) = options.workspace {
+        builder = builder.workspace(bytes);
+    }
+    builder.build().map(Problem::Gemm)
+}
+
+fn conv(row: &Row<'_>, options: &CaseOptions, kind: Kind) -> Result<Problem, ProblemError> {
+    let groups = row.number("groups")?;
+    let (dims, c, k, input, filter) = if kind == Kind::Conv2d {
+        let pair = |a, b| Ok::<_, ProblemError>(vec![row.number(a)?, row.number(b)?]);
+        (2, row.number("c")?, row.number("k")?, pair("h", "w")?, pair("r", "s")?)
+    } else {
+        let dims = row.number("dims")?;
+        if !(1..=3).contains(&dims) {
+            return Err(row.fail("dims", format!("`{dims}` must be 1, 2 or 3")));
+        }
+        let dims = dims as usize;
+        let total = |column| {
+            let per_group = row.number(column)?;
+            per_group.checked_mul(groups).ok_or_else(|| row.fail(column, "is too large"))
+        };
+        let sizes = |column| match row.text(column) {
+            Some(_) => row.sizes(column, dims, 0),
+            None => Err(row.fail(column, "is empty; give sizes, e.g. 3x3")),
+        };
+        (dims, total("c_per_group")?, total("k_per_group")?, sizes("input")?, sizes("filter")?)
+    };
+    let pad = row.sizes("pad", dims, 0)?;
+    let (begin, end) = match row.text("pad") {
+        Some(_) => (pad.clone(), pad),
+        None => (row.sizes("pad_begin", dims, 0)?, row.sizes("pad_end", dims, 0)?),
+    };
+    let directions = [Direction::Forward, Direction::BackwardData, Direction::BackwardWeight].map(|d| (d.name(), d));
+    let layouts = [Layout::Nchw, Layout::Nhwc].map(|l| (l.name(), l));
+    let mut builder = Conv::new(row.dtype(options)?, row.number("n")?, c, k, &input, &filter)
+        .groups(groups)
+        .stride(&row.sizes("stride", dims, 1)?)
+        .dilation(&row.sizes("dilation", dims, 1)?)
+        .pad(&begin, &end)
+        .bias(row.flag("bias")?)
+        .direction(row.choice("direction", &directions)?.or(options.direction).unwrap_or_default())
+        .layout(row.choice("layout", &layouts)?.or(options.layout).unwrap_or_default());
+    if let Some(bytes) = options.workspace {
+        builder = builder.workspace(bytes);
+    }
+    builder.build().map(Problem::Conv)
+}
+
+/// A readable name that tells the problems of a set apart.
+fn name(problem: &Problem) -> String {
+    match problem {
+        Problem::Gemm(g) => {
+            let trans = |t: bool| if t { 't' } else { 'n' };
+            let shared = if g.batch > 1 && g.b.batch_stride == 0 { " shared B" } else { "" };
+            let (a, b) = (trans(g.a.trans), trans(g.b.trans));
+            format!("{} {a}{b} {}x({}x{}x{}){shared}", g.dtype, g.batch, g.m, g.n, g.k)
+        }
+        Problem::Conv(c) => {
+            let join = |list: &[u64]| list.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
+            let brief = |list: &[u64]| if list.iter().all(|v| *v == list[0]) { list[0].to_string() } else { join(list) };
+            format!(
+                "N{} G{} K{} C{} {} {} s{} p{}:{} d{}",
+                c.n,
+                c.groups,
+                c.k,
+                c.c,
+                join(&c.filter),
+                join(&c.input),
+                brief(&c.stride),
+                brief(&c.pad_begin),
+                brief(&c.pad_end),
+                brief(&c.dilation)
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<CaseFile, ProblemError> {
+        parse("cases.csv", "cases", text.as_bytes(), &CaseOptions::default())
+    }
+    fn refused(text: &str, parts: &[&str]) {
+        let message = parsed(text).expect_err(text).to_string();
+        for part in parts {
+            assert!(message.contains(part), "`{message}` lacks `{part}`");
+        }
+    }
+
+    #[test]
+    fn products() {
+        let file =
+            parsed("set,dtype,trans_a,trans_b,batch,m,n,k,b_operand\nx,bf16,0,1,3,5,6,7,shared\ny,e4m3,0,1,1,5,6,7,each\n")
+                .unwrap();
+        let Problem::Gemm(gemm) = &file.cases[0].problem else { panic!("a GEMM") };
+        assert_eq!((gemm.order, gemm.batch, gemm.b.batch_stride, gemm.a.batch_stride), (Order::Row, 3, 0, 35));
+        assert_eq!((file.cases[0].name.as_str(), file.cases[0].set.as_str()), ("bf16 nt 3x(5x6x7) shared B", "x"));
+        assert_eq!((file.skipped[0].line, file.skipped[0].reason.contains("e4m3")), (3, true));
+        let file = parsed("m,n,k,trans_a,trans_b,order\n512,8,500000,1,0,col\n").unwrap();
+        assert_eq!(file.cases[0].problem.key(), "tC0_tA1_tB0_colMaj1_m512_n8_k500000_lda500000_ldb500000_ldc512_ws268435456_f32");
+        assert_eq!(file.cases[0].set, "cases");
+    }
+
+    #[test]
+    fn convolutions() {
+        let text = "n,groups,k,c,r,s,h,w,stride,pad_begin,pad_end,dilation,bias\n8,1,32,16,3,3,33,31,2,0,1,1,1\n";
+        let file = parsed(text).unwrap();
+        assert_eq!(
+            file.cases[0].problem.key(),
+            "conv_fwd_nchw_n8_g1_c16_k32_in33x31_fil3x3_st2x2_dil1x1_pb0x0_pe1x1_bias1_ws1073741824_f32"
+        );
+        assert_eq!(file.cases[0].name, "N8 G1 K32 C16 3x3 33x31 s2 p0:1 d1");
+        let text = "dims,groups,n,k_per_group,c_per_group,filter,input,stride,pad,dilation\n3,2,4,8,6,3x3x1,9,2,1,1\n";
+        let options = CaseOptions { dtype: Some(Scalar::F16), layout: Some(Layout::Nhwc), ..CaseOptions::default() };
+        let file = parse("f", "f", text.as_bytes(), &options).unwrap();
+        assert_eq!(
+            file.cases[0].problem.key(),
+            "conv_fwd_nhwc_n4_g2_c12_k16_in9x9x9_fil3x3x1_st2x2x2_dil1x1x1_pb1x1x1_pe1x1x1_bias0_ws1073741824_f16"
+        );
+        let options = CaseOptions { direction: Some(Direction::BackwardWeight), ..CaseOptions::default() };
+        let file = parse("f", "f", text.as_bytes(), &options).unwrap();
+        assert!(file.cases.is_empty() && file.skipped[0].reason.contains("not supported"));
+    }
+
+    #[test]
+    fn faults_name_file_line_and_column() {
+        refused("m,n,k\n1,2,3\n4,x,6\n", &["cases.csv, line 3, column n", "`x` is not a plain decimal"]);
+        refused("m,n,k\n1,2\n", &["line 2", "has 2 columns, the header has 3"]);
+        refused("m,n,k\n1,,3\n", &["line 2, column n", "is empty"]);
+        refused("m,n,k\n1,-2,3\n", &["line 2, column n", "-2"]);
+        refused("m,n,k\n1,0,3\n", &["line 2, column n", "n = 0", "at least 1"]);
+        refused("m,n,k,q\n1,2,3,4\n", &["line 1, column q", "unknown column", "trans_a"]);
+        refused("m,n,m\n1,2,3\n", &["line 1, column m", "twice"]);
+        refused("m,n\n1,2\n", &["line 1, column k", "missing"]);
+        refused("m,n,k\n", &["no cases"]);
+        refused("", &["line 1", "missing"]);
+        refused("m,n,k,dtype\n1,2,3,f31\n", &["column dtype", "bf16"]);
+        refused("m,n,k,lda\n1,2,3,2\n", &["column lda", "at least 3"]);
+        refused("m,n,k,trans_a\n1,2,3,2\n", &["column trans_a", "0 or 1"]);
+        refused("dtype,m,n,k,op,axis,keep_c\nbf16,1,2,3,sum,m,1\n", &["reduction"]);
+        refused("n,groups,k,c,r,s,h,w\n1,2,4,3,1,1,4,4\n", &["line 2, column c", "multiple of the 2 groups"]);
+        refused("n,groups,k,c,r,s,h,w,pad,pad_end\n1,1,4,3,1,1,4,4,1,1\n", &["column pad", "either"]);
+        let message = parse("f", "f", b"m,n,k\n1,\xff,3\n", &CaseOptions::default()).unwrap_err().to_string();
+        assert!(message.contains("f, line 2") && message.contains("UTF-8"), "{message}");
+        assert!(
+            read(Path::new("/nonexistent/x.csv"), &CaseOptions::default())
+                .unwrap_err()
+                .to_string()
+                .contains("/nonexistent/x.csv")
+        );
+    }
+}

@@ -63,11 +63,11 @@ pub enum ProblemError {
         reason: String,
     },
     /// A case file cannot be read.
-    #[error("{file}, line {line}{}: {reason}", if column.is_empty() { String::new() } else { format!(", column {column}") })]
+    #[error("{}: {reason}", place(file, *line, column))]
     Case {
         /// Path of the file.
         file: String,
-        /// Line, from 1.
+        /// Line, from 1; 0 where the whole file is meant.
         line: u64,
         /// Column by name; empty where the whole line is meant.
         column: String,
@@ -164,6 +164,13 @@ impl From<Conv> for Problem {
     fn from(conv: Conv) -> Problem {
         Problem::Conv(conv)
     }
+}
+
+/// `cases.csv, line 3, column n`, as far as it is known.
+fn place(file: &str, line: u64, column: &str) -> String {
+    let line = if line == 0 { String::new() } else { format!(", line {line}") };
+    let column = if column.is_empty() { String::new() } else { format!(", column {column}") };
+    format!("{file}{line}{column}")
 }
 
 /// Refuses element types that tilewright has no arithmetic for.

@@ -30,7 +30,7 @@ impl View {
     }
     /// Least and greatest value of the offset over all coordinates, existing or not: what index arithmetic must hold.
     pub fn span(&self) -> (i64, i64) {
-        simplify::range(&self.access.offset, &self.extent)
+        simplify::reach(&self.access.offset, &self.extent)
     }
     /// Least and greatest value of any intermediate of the index arithmetic: the offset, every condition's value, and every
     /// partial sum of their terms in order.
@@ -108,7 +108,7 @@ fn widen(span: (i64, i64), form: &Affine, extent: &[u64; 3]) -> (i64, i64) {
             span = widen(span, of, extent);
         }
         partial.terms.push(term.clone());
-        let (low, high) = simplify::range(&partial, extent);
+        let (low, high) = simplify::reach(&partial, extent);
         span = (span.0.min(low), span.1.max(high));
     }
     (span.0.min(form.constant), span.1.max(form.constant))

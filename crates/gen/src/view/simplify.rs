@@ -4,11 +4,20 @@
 
 use super::{Affine, Atom, Bound};
 
-/// Inclusive range of an affine form over all points within the extents of (g, row, col).
+/// Inclusive range of an affine form over all existing points within the extents of (g, row, col).
 pub(crate) fn range(affine: &Affine, extent: &[u64; 3]) -> (i64, i64) {
+    ranged(affine, extent, true)
+}
+
+/// Inclusive range of an affine form over all points within the extents, also those where the access is not valid.
+pub(crate) fn reach(affine: &Affine, extent: &[u64; 3]) -> (i64, i64) {
+    ranged(affine, extent, false)
+}
+
+fn ranged(affine: &Affine, extent: &[u64; 3], valid: bool) -> (i64, i64) {
     let mut sum = (affine.constant, affine.constant);
     for (atom, coefficient) in &affine.terms {
-        let (low, high) = atom_range(atom, extent);
+        let (low, high) = atom_range(atom, extent, valid);
         let ends = [low.saturating_mul(*coefficient), high.saturating_mul(*coefficient)];
         sum.0 = sum.0.saturating_add(ends[0].min(ends[1]));
         sum.1 = sum.1.saturating_add(ends[0].max(ends[1]));
@@ -16,14 +25,15 @@ pub(crate) fn range(affine: &Affine, extent: &[u64; 3]) -> (i64, i64) {
     sum
 }
 
-fn atom_range(atom: &Atom, extent: &[u64; 3]) -> (i64, i64) {
+fn atom_range(atom: &Atom, extent: &[u64; 3], valid: bool) -> (i64, i64) {
     match atom {
         Atom::Axis(axis) => (0, last(extent[*axis])),
         Atom::Digit { of, div, modulo } => {
-            let (low, high) = range(of, extent);
-            let (low, high) = (low.max(0) / div, high.max(0) / div);
+            let (low, high) = ranged(of, extent, valid);
+            let least = if valid { 0 } else { i64::MIN };
+            let (low, high) = (low.max(least) / div, high.max(least) / div);
             match modulo {
-                Some(m) if high >= *m => (0, m - 1),
+                Some(m) if high >= *m || low <= -m => (if low < 0 { 1 - m } else { 0 }, if high > 0 { m - 1 } else { 0 }),
                 _ => (low, high),
             }
         }
@@ -54,7 +64,7 @@ pub(crate) fn digit(of: &Affine, div: i64, modulo: Option<i64>, extent: &[u64; 3
         }
     }
     let high = range(of, extent).1.max(0);
-    if high < div {
+    if high < div || modulo == Some(1) {
         return Affine::constant(0);
     }
     if modulo.is_some_and(|m| high / div < m) {
@@ -110,7 +120,7 @@ fn join_once(affine: &Affine, extent: &[u64; 3]) -> Option<Affine> {
         for (high_index, (high, high_factor)) in affine.terms.iter().enumerate() {
             let Atom::Digit { of: high_of, div: high_div, modulo: high_modulo } = high else { continue };
             let adjacent = high_of == of && div.checked_mul(*q) == Some(*high_div);
-            if !adjacent || low_factor.checked_mul(*q) != Some(*high_factor) {
+            if high_index == low_index || !adjacent || low_factor.checked_mul(*q) != Some(*high_factor) {
                 continue;
             }
             let modulo = match high_modulo {
@@ -225,7 +235,7 @@ mod tests {
         #[test]
         fn joining_keeps_the_value(of in affine(), digits in proptest::collection::vec((0usize..6, 0usize..4, 1i64..4), 1..5)) {
             let divs = [1, 2, 4, 6, 12, 24];
-            let modulos = [None, Some(2), Some(3), Some(6)];
+            let modulos = [None, Some(1), Some(2), Some(3)];
             let sum = digits.iter().fold(Affine::constant(1), |sum, &(d, m, c)| {
                 sum.plus(&digit(&of, divs[d], modulos[m], &EXTENT), c * divs[d])
             });
