@@ -1,0 +1,342 @@
+//! Searches on the emulator and on devices that misbehave.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tilewright_device::{Buffer, Compiled, Device, DeviceError, DeviceInfo, DeviceKind, Launch, Timing, open};
+use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
+use tilewright_gen::problem::{Conv, Gemm, Problem};
+use tilewright_ir::{Kernel, Scalar};
+use tilewright_tune::Records;
+use tilewright_tune::records::{Filter, State, TimeKind};
+use tilewright_tune::search::{Budget, Cancel, Ended, Event, GENERATOR, Options, Outcome, Strategy, TuneError, device_key, tune};
+use tilewright_tune::space::Space;
+
+/// What a faulty device does with a kernel.
+#[derive(Clone, Copy, PartialEq)]
+enum Fault {
+    None,
+    /// The compiler refuses it.
+    Refuses,
+    /// The compiler never ends.
+    Sleeps,
+    /// The compiler panics.
+    Panics,
+    /// The kernel does nothing.
+    Idles,
+    /// The kernel never ends and takes the device with it.
+    Hangs,
+}
+
+/// The emulator with a clock and with faults.
+struct Faulty {
+    inner: Arc<dyn Device>,
+    info: DeviceInfo,
+    /// By threads of the main kernel.
+    fault: fn(u32) -> Fault,
+    timed: AtomicU64,
+}
+
+impl Faulty {
+    fn new(fault: fn(u32) -> Fault) -> Arc<dyn Device> {
+        let inner = open("emu").unwrap();
+        let info = DeviceInfo { kind: DeviceKind::Gpu, name: "faulty".into(), ..inner.info().clone() };
+        Arc::new(Faulty { inner, info, fault, timed: AtomicU64::new(0) })
+    }
+    fn of(&self, kernel: &Compiled) -> Fault {
+        if kernel.entry() == "tw_contract" { (self.fault)(kernel.threads()) } else { Fault::None }
+    }
+    fn any(&self, launches: &[Launch], fault: Fault) -> bool {
+        launches.iter().any(|l| self.of(&l.kernel) == fault)
+    }
+}
+
+impl Device for Faulty {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+    fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {
+        let compiled = self.inner.compile(kernel)?;
+        match self.of(&compiled) {
+            Fault::Refuses => {
+                Err(DeviceError::Compile { device: self.info.id.clone(), entry: kernel.name.clone(), log: "no".into() })
+            }
+            Fault::Sleeps => {
+                std::thread::sleep(Duration::from_secs(600));
+                Ok(compiled)
+            }
+            Fault::Panics => panic!("a compiler bug"),
+            _ => Ok(compiled),
+        }
+    }
+    fn alloc(&self, bytes: u64) -> Result<Buffer, DeviceError> {
+        self.inner.alloc(bytes)
+    }
+    fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        self.inner.write(buffer, offset, data)
+    }
+    fn read(&self, buffer: &Buffer, offset: u64, data: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner.read(buffer, offset, data)
+    }
+    fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {
+        self.inner.fill(buffer, byte)
+    }
+    fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError> {
+        if self.any(launches, Fault::Idles) { Ok(()) } else { self.inner.launch(launches) }
+    }
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.inner.sync()
+    }
+    fn time(&self, launches: &[Launch], timing: &Timing) -> Result<Vec<f64>, DeviceError> {
+        self.timed.fetch_add(1, Ordering::Relaxed);
+        if self.any(launches, Fault::Hangs) {
+            let (device, entry) = (self.info.id.clone(), launches[0].kernel.entry().into());
+            return Err(DeviceError::Hang { device, entry, deadline: Duration::from_secs(1) });
+        }
+        // Idle kernels are the fastest of all; the others' times are as good as any.
+        let length: usize = launches.iter().map(|l| l.kernel.source().len()).sum();
+        let us = if self.any(launches, Fault::Idles) { 1.0 } else { 100.0 + length as f64 };
+        Ok(vec![us; timing.repeats as usize])
+    }
+}
+
+fn gemm(m: u64, n: u64, k: u64) -> Problem {
+    Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).build().unwrap())
+}
+
+fn small() -> Problem {
+    gemm(40, 36, 20)
+}
+
+fn options(trials: u64) -> Options {
+    Options { budget: Budget::trials(trials), threads: 2, ..Options::default() }
+}
+
+type Trials = Vec<(Plan, State, Option<String>)>;
+
+/// A search with all its trials.
+fn search(
+    device: &Arc<dyn Device>,
+    problem: &Problem,
+    records: Option<&Records>,
+    options: &Options,
+) -> (Result<Outcome, TuneError>, Trials) {
+    let space = Space::new(problem, &device.info().target).unwrap();
+    let mut trials = Vec::new();
+    let outcome = tune(device, &space, records, options, &Cancel::default(), &mut |event| {
+        if let Event::Trial { plan, state, reason, .. } = event {
+            trials.push((*plan, *state, reason.clone()));
+        }
+    });
+    (outcome, trials)
+}
+
+#[test]
+fn the_emulator_gives_modelled_times_and_verified_results() {
+    let device = open("emu").unwrap();
+    let (outcome, trials) = search(&device, &small(), None, &options(30));
+    let outcome = outcome.unwrap();
+    assert_eq!((outcome.time_kind, outcome.verified, outcome.verified_on), (TimeKind::Modelled, true, None));
+    assert!(outcome.max_error.unwrap() < 1e-5);
+    assert_eq!((trials.len(), outcome.tally.trials, outcome.ended), (30, 30, Ended::Budget));
+    assert!(outcome.history.windows(2).all(|w| w[1].time_us < w[0].time_us));
+    assert_eq!(outcome.history.last().map(|s| s.plan), Some(outcome.plan));
+}
+
+#[test]
+fn convolutions_are_searched_as_well() {
+    let conv = Conv::new(Scalar::F32, 3, 5, 6, &[9, 8], &[3, 3]).pad(&[1, 0], &[1, 2]).bias(true).build().unwrap();
+    let (outcome, trials) = search(&open("emu").unwrap(), &Problem::Conv(conv), None, &options(25));
+    assert!(outcome.unwrap().verified);
+    let forms: HashSet<u32> = trials.iter().map(|t| t.0.common(Common::Bim)).collect();
+    assert_eq!(forms.len(), 2, "both ways of running a convolution are tried");
+}
+
+#[test]
+fn a_problem_too_large_for_the_emulator_is_verified_on_a_smaller_one() {
+    let problem = gemm(4099, 5000, 1023);
+    let (outcome, _) = search(&open("emu").unwrap(), &problem, None, &options(6));
+    let outcome = outcome.unwrap();
+    let on = outcome.verified_on.expect("a reduced problem");
+    assert!(Problem::parse(&on).unwrap().flop() < 2e8 && outcome.verified);
+}
+
+#[test]
+fn recorded_trials_are_not_repeated() {
+    let device = open("emu").unwrap();
+    let records = Records::in_memory().unwrap();
+    let (first, tried) = search(&device, &small(), Some(&records), &options(20));
+    let (second, more) = search(&device, &small(), Some(&records), &options(20));
+    let (first, second) = (first.unwrap(), second.unwrap());
+    assert_eq!((first.resumed, second.resumed), (0, 20));
+    assert!(second.time_us <= first.time_us);
+    let before: HashSet<Plan> = tried.iter().map(|t| t.0).collect();
+    assert!(more.iter().all(|t| !before.contains(&t.0)));
+    assert_eq!(records.list(&Filter::default()).unwrap().len(), 40);
+}
+
+#[test]
+fn faults_cost_one_trial_each() {
+    let fault = |threads| match threads {
+        32 => Fault::Refuses,
+        128 => Fault::Panics,
+        256 => Fault::Idles,
+        _ => Fault::None,
+    };
+    let device = Faulty::new(fault);
+    let records = Records::in_memory().unwrap();
+    let options = Options { strategy: Strategy::Random, ..options(100) };
+    let (outcome, trials) = search(&device, &small(), Some(&records), &options);
+    let outcome = outcome.unwrap();
+    let of = |count: u32| trials.iter().filter(move |t| t.0.common(Common::Mac) == count && t.0.common(Common::Lwv) == 0);
+    assert!(of(32).count() > 0 && of(32).all(|t| t.1 == State::Failed));
+    assert!(of(128).count() > 0 && of(128).all(|t| t.1 == State::Failed && t.2.as_ref().unwrap().contains("a compiler bug")));
+    assert!(of(256).count() > 0 && of(256).all(|t| t.1 == State::Wrong && t.2.as_ref().unwrap().contains("NaN")));
+    assert!(of(64).any(|t| t.1 == State::Ok));
+    assert!(outcome.time_us > 100.0 && outcome.time_kind == TimeKind::Measured);
+    assert_eq!(outcome.tally.trials, 100);
+    assert_eq!(outcome.tally.failed, trials.iter().filter(|t| t.1 == State::Failed).count() as u64);
+}
+
+#[test]
+fn a_compiler_that_never_ends_costs_one_trial() {
+    // Only the grid of one shape is affected: the rest of the search goes on beside the sleeping thread.
+    let device = Faulty::new(|threads| if threads == 128 { Fault::Sleeps } else { Fault::None });
+    let options = Options { build_limit: Duration::from_millis(1500), strategy: Strategy::Random, ..options(40) };
+    let start = Instant::now();
+    let (outcome, trials) = search(&device, &small(), None, &options);
+    let hung: Vec<_> = trials.iter().filter(|t| t.1 == State::Hung).collect();
+    assert!(!hung.is_empty() && hung.iter().all(|t| t.0.common(Common::Mac) == 128));
+    assert_eq!(outcome.unwrap().tally.hung, hung.len() as u64);
+    assert!(start.elapsed() < Duration::from_secs(120));
+}
+
+#[test]
+fn a_lost_device_ends_the_search_and_the_next_one_avoids_the_candidate() {
+    let records = Records::in_memory().unwrap();
+    let device = Faulty::new(|threads| if threads == 128 { Fault::Hangs } else { Fault::None });
+    let mut rounds = 0;
+    let mut hung = HashSet::new();
+    // As a supervisor would: on until a run ends within its budget.
+    loop {
+        rounds += 1;
+        let options = Options { strategy: Strategy::Random, ..options(12) };
+        let (outcome, trials) = search(&device, &small(), Some(&records), &options);
+        let (last, fine) = trials.split_last().unwrap();
+        match outcome {
+            Ok(Outcome { ended: Ended::Budget, .. }) => break,
+            Ok(Outcome { ended: Ended::DeviceLost(_), .. }) | Err(TuneError::NoPlan { .. }) => {
+                assert_eq!(last.1, State::Hung);
+                assert!(hung.insert(last.0), "tried again: {}", last.0);
+                assert!(fine.iter().all(|t| t.1 != State::Hung));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(rounds < 60);
+    }
+    assert!(rounds > 1);
+}
+
+#[test]
+fn cancelling_keeps_what_was_found() {
+    let device = open("emu").unwrap();
+    let space = Space::new(&small(), &device.info().target).unwrap();
+    let cancel = Cancel::default();
+    let outcome = tune(&device, &space, None, &options(100_000), &cancel, &mut |event| {
+        if let Event::Trial { tally, .. } = event
+            && tally.trials == 10
+        {
+            cancel.cancel();
+        }
+    });
+    let outcome = outcome.unwrap();
+    assert_eq!((outcome.ended, outcome.tally.trials, outcome.verified), (Ended::Cancelled, 10, true));
+}
+
+#[test]
+fn constraints_hold_and_a_small_space_is_exhausted() {
+    let device = open("emu").unwrap();
+    let mut pins = Constraint::exactly(&Plan::default().with(Key::C(Common::Edg), 1));
+    pins = Key::all().fold(Constraint::none(), |mut kept, key| {
+        let free = [Key::C(Common::Unr), Key::A(Chiral::Mic), Key::C(Common::Mad)].contains(&key);
+        if let Some(value) = pins.get(key).filter(|_| !free) {
+            kept.pin(key, value);
+        }
+        kept
+    });
+    let space = Space::new(&small(), &device.info().target).unwrap().constrained(&pins);
+    let mut plans = HashSet::new();
+    let options = Options { strategy: Strategy::Exhaustive, ..options(10_000) };
+    let outcome = tune(&device, &space, None, &options, &Cancel::default(), &mut |event| {
+        if let Event::Trial { plan, .. } = event {
+            assert!(pins.allows(plan), "{plan}");
+            plans.insert(*plan);
+        }
+    });
+    assert_eq!(outcome.unwrap().ended, Ended::Exhausted);
+    assert!(plans.len() > 20, "{}", plans.len());
+}
+
+#[test]
+fn random_search_tries_different_plans() {
+    let options = Options { strategy: Strategy::Random, ..options(30) };
+    let (outcome, trials) = search(&open("emu").unwrap(), &small(), None, &options);
+    assert!(outcome.unwrap().verified);
+    assert_eq!(trials.iter().map(|t| t.0).collect::<HashSet<_>>().len(), 30);
+}
+
+#[test]
+fn an_impossible_constraint_is_an_error_with_a_hint() {
+    let device = open("emu").unwrap();
+    let mut pins = Constraint::none();
+    pins.pin(Key::C(Common::Mac), 1024);
+    pins.pin(Key::A(Chiral::Mic), 64);
+    pins.pin(Key::B(Chiral::Mic), 64);
+    let space = Space::new(&small(), &device.info().target).unwrap().constrained(&pins);
+    let e = tune(&device, &space, None, &options(10), &Cancel::default(), &mut |_| {}).unwrap_err();
+    assert!(matches!(e, TuneError::NoPlan { .. }) && e.to_string().contains("constraint"), "{e}");
+}
+
+const CHILD: &str = "TILEWRIGHT_TEST_RECORDS";
+
+/// Not a test of its own: the process that [`a_killed_search_goes_on_where_it_stood`] kills.
+#[test]
+fn child_process() {
+    let Ok(path) = std::env::var(CHILD) else { return };
+    let records = Records::open(path).unwrap();
+    let _ = search(&open("emu").unwrap(), &small(), Some(&records), &options(1_000_000));
+}
+
+#[test]
+fn a_killed_search_goes_on_where_it_stood() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("records.db");
+    let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_process", "--nocapture"])
+        .env(CHILD, &path)
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let count = || Records::open(&path).and_then(|r| r.list(&Filter::default())).map_or(0, |l| l.len());
+    let start = Instant::now();
+    while count() < 15 {
+        assert!(start.elapsed() < Duration::from_secs(120) && child.try_wait().unwrap().is_none());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+
+    let device = open("emu").unwrap();
+    let records = Records::open(&path).unwrap();
+    let key = Space::new(&small(), &device.info().target).unwrap().key();
+    let before = records.trials(&key, &device_key(device.info()), GENERATOR).unwrap();
+    assert!(before.len() >= 15);
+    let (outcome, trials) = search(&device, &small(), Some(&records), &options(10));
+    let outcome = outcome.unwrap();
+    // The trial in flight, if there was one, counts as hung now.
+    assert!((outcome.resumed as usize) - before.len() <= 1);
+    let known: HashSet<String> = before.iter().map(|t| t.plan.clone()).collect();
+    assert!(trials.iter().all(|t| !known.contains(&t.0.to_string())));
+}

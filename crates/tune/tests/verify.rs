@@ -1,0 +1,93 @@
+//! Verification on the emulator: right programs pass, wrong ones are caught and named.
+
+use std::sync::Arc;
+use tilewright_device::{Device, open};
+use tilewright_gen::contraction::Operand;
+use tilewright_gen::kernel::generate;
+use tilewright_gen::plan::Plan;
+use tilewright_gen::problem::{Conv, Gemm, Problem};
+use tilewright_gen::program::{Binding, Program};
+use tilewright_gen::reference::Samples;
+use tilewright_ir::Scalar;
+use tilewright_tune::run::{BindError, compile};
+use tilewright_tune::space::Space;
+use tilewright_tune::verify::{Case, Depth, Verification, VerifyError, test_factors};
+
+struct Setup {
+    device: Arc<dyn Device>,
+    space: Space,
+    plan: Plan,
+    case: Case,
+}
+
+fn setup(problem: &Problem, with_beta: bool) -> Setup {
+    let device = open("emu").unwrap();
+    let space = Space::new(problem, &device.info().target).unwrap();
+    let plan = space.repair(&space.fallback()).unwrap();
+    let case = Case::new(&device, problem, 7, test_factors(7, with_beta), Samples::All).unwrap();
+    Setup { device, space, plan, case }
+}
+
+impl Setup {
+    fn program(&self) -> Program {
+        let r = self.space.resolve(&self.plan).unwrap();
+        generate(r.contraction, &r.spec, self.space.env().workspace_bytes).unwrap()
+    }
+    fn verify(&self, program: &Program) -> Result<Verification, VerifyError> {
+        let compiled = compile(self.device.as_ref(), program)?;
+        self.case.verify(program, &compiled, self.space.contraction(&self.plan), Depth::Thorough, true)
+    }
+}
+
+fn gemm() -> Problem {
+    Problem::Gemm(Gemm::new(Scalar::F32, 37, 29, 19).lda(41).offsets(3, 0, 5).build().unwrap())
+}
+
+#[test]
+fn right_programs_pass_with_and_without_beta() {
+    let conv = Conv::new(Scalar::F32, 2, 4, 6, &[9, 8], &[3, 3]).groups(2).pad(&[1, 0], &[1, 2]).bias(true).build().unwrap();
+    for problem in [gemm(), Problem::Conv(conv)] {
+        for with_beta in [false, true] {
+            let s = setup(&problem, with_beta);
+            let v = s.verify(&s.program()).unwrap();
+            assert!(v.passed && v.max_error < 1e-5 && v.checked > 500, "{problem} {with_beta} {v:?}");
+        }
+    }
+}
+
+#[test]
+fn a_wrong_factor_is_caught() {
+    let s = setup(&gemm(), true);
+    let mut program = s.program();
+    for launch in &mut program.launches {
+        for arg in &mut launch.args {
+            if *arg == Binding::Beta {
+                *arg = Binding::Alpha;
+            }
+        }
+    }
+    let v = s.verify(&program).unwrap();
+    assert!(!v.passed && !v.race && v.max_error > 1e-3, "{v:?}");
+    assert!(v.reason.unwrap().contains("wrong"));
+}
+
+#[test]
+fn a_missing_work_group_is_caught() {
+    let s = setup(&gemm(), false);
+    let mut program = s.program();
+    program.launches[0].grid[0] -= 1;
+    let v = s.verify(&program).unwrap();
+    assert!(!v.passed && v.max_error.is_infinite(), "{v:?}");
+    assert!(v.reason.unwrap().contains("NaN"));
+}
+
+#[test]
+fn misaligned_operands_are_refused_by_name() {
+    let s = setup(&gemm(), false);
+    let mut program = s.program();
+    program.alignments.push(tilewright_gen::program::Alignment { operand: Operand::A, bytes: 16 });
+    match s.verify(&program) {
+        Err(VerifyError::Bind(BindError::Misaligned { operand: Operand::A, actual: 4, needed: 16 })) => {}
+        other => panic!("{other:?}"),
+    }
+}
