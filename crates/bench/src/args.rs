@@ -1,0 +1,285 @@
+//! The command line.
+
+use crate::baseline::Library;
+use crate::workload::Math;
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Measures generated kernels side by side with vendor libraries: same process, same buffers, random data, cold cache, in turn.
+#[derive(Debug, Parser)]
+#[command(name = "tilewright-bench", version, max_term_width = 110)]
+pub struct Cli {
+    #[command(flatten)]
+    pub common: Common,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What all measuring commands take.
+#[derive(Debug, Args)]
+pub struct Common {
+    /// Device: cuda:N, opencl:N or opencl:NAME
+    #[arg(long, global = true, default_value = "cuda:0", value_name = "DEVICE")]
+    pub device: String,
+    /// Append one JSON object per case to this file, as soon as the case is done
+    #[arg(long, global = true, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Leave out cases that are in the --json file already
+    #[arg(long, global = true, requires = "json")]
+    pub resume: bool,
+    /// Begin no further case after this many seconds
+    #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds)]
+    pub limit_seconds: Option<Duration>,
+    /// Measure a case for at most this long (tuning not counted)
+    #[arg(long, global = true, value_name = "TIME", default_value = "1500ms", value_parser = duration)]
+    pub measure: Duration,
+    /// Longest wait for the device before a kernel counts as hung
+    #[arg(long, global = true, value_name = "TIME", default_value = "20s", value_parser = duration)]
+    pub deadline: Duration,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Matrix products against vendor libraries
+    Gemm(Against),
+    /// DeepBench's matrix products against cuBLAS (the set of all cases of the file is called deepbench)
+    Deepbench(Against),
+    /// Forward convolutions against cuDNN, and one launch against a loop over samples
+    Conv(ConvArgs),
+    /// The same plans through CUDA and through OpenCL
+    OpenclVsCuda(OtherArgs),
+    /// The cost model's unmeasured pick against the tuned plan
+    PickQuality(PickArgs),
+    /// Candidates per second: compiled, verified and timed
+    Throughput(ThroughputArgs),
+    /// An explicit list of plans for one problem, all in turn: times, registers, spills, occupancy
+    Plans(PlansArgs),
+    /// Random derivable pairs of plan and problem, verified on the device
+    VerifyRandom(VerifyArgs),
+    /// Prints records as Markdown tables
+    Table(TableArgs),
+    /// Compiles for a tuning process (started by tilewright-bench itself)
+    #[command(hide = true)]
+    CompileWorker,
+}
+
+/// Which cases.
+#[derive(Debug, Args)]
+pub struct Cases {
+    /// CSV of cases
+    #[arg(long, value_name = "FILE", required_unless_present = "problem")]
+    pub cases: Option<PathBuf>,
+    /// One problem as a geometry string or convolution key, instead of a file; may be repeated
+    #[arg(long, value_name = "KEY", conflicts_with = "cases")]
+    pub problem: Vec<String>,
+    /// Only the cases of this set; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub set: Vec<String>,
+    /// Only the cases whose name holds this text
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// Only cases with this input type
+    #[arg(long, value_name = "TYPE")]
+    pub dtype: Option<String>,
+    /// Precision of f32 products
+    #[arg(long, value_enum, default_value_t = MathArg::Exact)]
+    pub math: MathArg,
+    /// Workspace budget in MiB
+    #[arg(long, value_name = "MIB")]
+    pub workspace: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MathArg {
+    /// f32 itself
+    Exact,
+    /// TF32
+    Tf32,
+}
+
+impl From<MathArg> for Math {
+    fn from(m: MathArg) -> Math {
+        match m {
+            MathArg::Exact => Math::Exact,
+            MathArg::Tf32 => Math::Tf32,
+        }
+    }
+}
+
+/// How our plan is chosen.
+#[derive(Debug, Args)]
+pub struct Choice {
+    /// Tune each case for this long before it is measured
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "2s")]
+    pub budget: Duration,
+    /// Keep trials in this file; with --recorded, take the best plan from it
+    #[arg(long, value_name = "FILE")]
+    pub records: Option<PathBuf>,
+    /// Do not tune: take the best plan of the --records file
+    #[arg(long, requires = "records", conflicts_with = "pick")]
+    pub recorded: bool,
+    /// Do not tune: take the cost model's best
+    #[arg(long)]
+    pub pick: bool,
+    /// Pin these keys of the plan, e.g. C_ICE1 (MIOpenGEMM's grammar, whole or part)
+    #[arg(long, value_name = "PLAN")]
+    pub plan: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub struct Against {
+    #[command(flatten)]
+    pub cases: Cases,
+    #[command(flatten)]
+    pub choice: Choice,
+    /// Libraries to compare with, joined by commas
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "cublas")]
+    pub against: Vec<Library>,
+    /// Folder with results of CLBlast's tuners (for clblast-tuned)
+    #[arg(long, value_name = "DIR")]
+    pub clblast_tuned: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct ConvArgs {
+    #[command(flatten)]
+    pub cases: Cases,
+    #[command(flatten)]
+    pub choice: Choice,
+    /// Do not compare with cuDNN
+    #[arg(long)]
+    pub no_cudnn: bool,
+    /// Compare one launch with a loop over samples, one launch each, through the same generator
+    #[arg(long)]
+    pub sample_loop: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct OtherArgs {
+    #[command(flatten)]
+    pub cases: Cases,
+    #[command(flatten)]
+    pub choice: Choice,
+    /// The other device
+    #[arg(long, value_name = "DEVICE", default_value = "opencl:NVIDIA")]
+    pub other: String,
+}
+
+#[derive(Debug, Args)]
+pub struct PickArgs {
+    #[command(flatten)]
+    pub cases: Cases,
+    #[command(flatten)]
+    pub choice: Choice,
+}
+
+#[derive(Debug, Args)]
+pub struct ThroughputArgs {
+    #[command(flatten)]
+    pub cases: Cases,
+    #[command(flatten)]
+    pub choice: Choice,
+}
+
+#[derive(Debug, Args)]
+pub struct PlansArgs {
+    #[command(flatten)]
+    pub cases: Cases,
+    /// A plan (whole; keys left out have their defaults); may be repeated
+    #[arg(long = "plan", value_name = "PLAN")]
+    pub plans: Vec<String>,
+    /// A file of plans, one per line, `NAME = PLAN` or `PLAN`; `#` starts a comment
+    #[arg(long, value_name = "FILE")]
+    pub plans_file: Option<PathBuf>,
+    /// Also these libraries
+    #[arg(long, value_enum, value_delimiter = ',')]
+    pub against: Vec<Library>,
+    /// Folder with results of CLBlast's tuners (for clblast-tuned)
+    #[arg(long, value_name = "DIR")]
+    pub clblast_tuned: Option<PathBuf>,
+    /// Workgroup sums by atomics allowed
+    #[arg(long)]
+    pub atomics: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// Pairs to verify
+    #[arg(long, default_value_t = 2000)]
+    pub count: u64,
+    /// Seed of the pairs
+    #[arg(long, default_value_t = 1)]
+    pub seed: u64,
+    /// Number of the first pair (to repeat a failing one)
+    #[arg(long, default_value_t = 0)]
+    pub first: u64,
+}
+
+#[derive(Debug, Args)]
+pub struct TableArgs {
+    /// Files of records
+    #[arg(required = true, value_name = "FILE")]
+    pub files: Vec<PathBuf>,
+    /// Show the plans
+    #[arg(long)]
+    pub plans: bool,
+    /// Show registers, spills and occupancy
+    #[arg(long)]
+    pub resources: bool,
+    /// Only the summaries
+    #[arg(long)]
+    pub brief: bool,
+}
+
+/// Seconds as a number.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let value: f64 = text.parse().map_err(|e| format!("{e}"))?;
+    Duration::try_from_secs_f64(value).map_err(|e| e.to_string())
+}
+
+/// `2s`, `500ms`, `2m`; a bare number is seconds.
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let scale = match unit {
+        "" | "s" => 1.0,
+        "ms" => 1e-3,
+        "m" | "min" => 60.0,
+        _ => return Err(format!("unknown unit `{unit}`: write 2s, 500ms or 2m")),
+    };
+    let value: f64 = number.parse().map_err(|_| format!("`{number}` is no number: write 2s, 500ms or 2m"))?;
+    Duration::try_from_secs_f64(value * scale).map_err(|e| e.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations() {
+        assert_eq!(duration("2s"), Ok(Duration::from_secs(2)));
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for bad in ["", "s", "-1s", "3h", "nan"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn bad_arguments_are_refused() {
+        let refused = |args: &[&str]| Cli::try_parse_from([&["tilewright-bench"], args].concat()).unwrap_err().to_string();
+        assert!(refused(&["gemm"]).contains("--cases"));
+        assert!(refused(&["gemm", "--cases", "x", "--against", "mkl"]).contains("cublaslt"));
+        assert!(refused(&["gemm", "--cases", "x", "--budget", "2h"]).contains("unknown unit"));
+        assert!(refused(&["gemm", "--cases", "x", "--resume"]).contains("--json"));
+        assert!(refused(&["gemm", "--cases", "x", "--recorded"]).contains("--records"));
+        assert!(refused(&["table"]).contains("FILE"));
+    }
+}

@@ -1,0 +1,204 @@
+//! cuBLAS: the calls a user makes without further thought. f32 runs with TF32 off, 16-bit types accumulate in f32.
+
+use super::cuda::{check, find, stream};
+use super::gemm::Call;
+use super::{Baseline, Runner};
+use crate::error::BenchError;
+use crate::workload::{Math, Workload};
+use cudarc::cublas::sys::{self, cublasStatus_t::CUBLAS_STATUS_SUCCESS as OK};
+use std::ffi::c_void;
+use tilewright_device::Native;
+use tilewright_gen::contraction::Operand;
+use tilewright_ir::Scalar;
+
+const NAME: &str = "cublas";
+
+pub(super) struct Cublas {
+    handle: sys::cublasHandle_t,
+    version: i32,
+}
+
+impl Cublas {
+    pub(super) fn open(native: &dyn Native) -> Result<Self, BenchError> {
+        let stream = stream(native, NAME)?;
+        // SAFETY: loading the vendor's library runs its initialisers, which is what is wanted.
+        let present = || unsafe { sys::is_culib_present() };
+        find(NAME, &["libcublasLt.so", "libcublas.so"], &["cu13", "cublas"], "nvidia-cublas", present)?;
+        let (mut handle, mut version) = (std::ptr::null_mut(), 0);
+        // SAFETY: the out pointer is valid, the device's context is current.
+        unsafe { check!(OK, sys::cublasCreate_v2(&mut handle)) }?;
+        let mut this = Cublas { handle, version };
+        // SAFETY: the handle is alive; the stream belongs to the current context and outlives it.
+        unsafe {
+            check!(OK, sys::cublasSetStream_v2(handle, stream as sys::cudaStream_t))?;
+            check!(OK, sys::cublasGetVersion_v2(handle, &mut version))?;
+        }
+        this.version = version;
+        Ok(this)
+    }
+}
+
+impl Drop for Cublas {
+    fn drop(&mut self) {
+        // SAFETY: made by `open`, destroyed once.
+        let _ = unsafe { sys::cublasDestroy_v2(self.handle) };
+    }
+}
+
+impl Baseline for Cublas {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+    fn version(&self) -> String {
+        // 130100 is 13.1.0.
+        format!("{}.{}.{}", self.version / 10_000, self.version / 100 % 100, self.version % 100)
+    }
+    fn prepare<'a>(&'a self, workload: &'a Workload<'a>) -> Result<Box<dyn Runner + 'a>, BenchError> {
+        let call = Call::new(workload, NAME)?;
+        let sizes = call.narrow(NAME)?;
+        let op = |trans| if trans { sys::cublasOperation_t::CUBLAS_OP_T } else { sys::cublasOperation_t::CUBLAS_OP_N };
+        use sys::cublasMath_t::*;
+        let math = match (workload.math(), call.gemm.dtype) {
+            (Math::Tf32, Scalar::F32) => CUBLAS_TF32_TENSOR_OP_MATH,
+            // Partial sums stay f32.
+            (_, Scalar::F16 | Scalar::BF16) => CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION,
+            _ => CUBLAS_DEFAULT_MATH,
+        };
+        // SAFETY: the handle is alive.
+        unsafe { check!(OK, sys::cublasSetMathMode(self.handle, math)) }?;
+        Ok(Box::new(Product {
+            library: self,
+            sizes,
+            strides: call.strides(),
+            ops: [op(call.gemm.a.trans), op(call.gemm.b.trans)],
+            types: [data_type(call.gemm.dtype)?, data_type(call.gemm.out_dtype)?],
+            dtype: call.gemm.dtype,
+            addresses: [workload.address(call.first)?, workload.address(call.second)?, workload.address(Operand::C)?],
+            alpha: workload.alpha(),
+            beta: workload.beta(),
+        }))
+    }
+}
+
+fn data_type(scalar: Scalar) -> Result<sys::cudaDataType, BenchError> {
+    use sys::cudaDataType_t::*;
+    Ok(match scalar {
+        Scalar::F16 => CUDA_R_16F,
+        Scalar::BF16 => CUDA_R_16BF,
+        Scalar::F32 => CUDA_R_32F,
+        Scalar::F64 => CUDA_R_64F,
+        other => return Err(BenchError::Unsupported { library: NAME, reason: format!("no products of {other}") }),
+    })
+}
+
+struct Product<'a> {
+    library: &'a Cublas,
+    sizes: [i32; 7],
+    strides: [i64; 3],
+    ops: [sys::cublasOperation_t; 2],
+    types: [sys::cudaDataType; 2],
+    dtype: Scalar,
+    addresses: [usize; 3],
+    alpha: f64,
+    beta: f64,
+}
+
+impl Runner for Product<'_> {
+    fn enqueue(&mut self) -> Result<(), String> {
+        let handle = self.library.handle;
+        let [m, n, k, lda, ldb, ldc, batch] = self.sizes;
+        let [sa, sb, sc] = self.strides;
+        let [ta, tb] = self.ops;
+        let [a, b, c] = self.addresses.map(|address| address as *mut c_void);
+        let (alpha, beta) = (self.alpha as f32, self.beta as f32);
+        let (x, y) = (&raw const alpha, &raw const beta);
+        // SAFETY: the addresses are those of device buffers that hold the operands (the workload made them for this
+        // problem); the factors are read during the call, the pointer mode being the host's.
+        let done = unsafe {
+            match self.dtype {
+                Scalar::F32 if batch == 1 => {
+                    check!(OK, sys::cublasSgemm_v2(handle, ta, tb, m, n, k, x, a.cast(), lda, b.cast(), ldb, y, c.cast(), ldc))
+                }
+                Scalar::F32 => check!(
+                    OK,
+                    sys::cublasSgemmStridedBatched(
+                        handle,
+                        ta,
+                        tb,
+                        m,
+                        n,
+                        k,
+                        x,
+                        a.cast(),
+                        lda,
+                        sa,
+                        b.cast(),
+                        ldb,
+                        sb,
+                        y,
+                        c.cast(),
+                        ldc,
+                        sc,
+                        batch
+                    )
+                ),
+                Scalar::F64 => {
+                    let (x, y) = (&raw const self.alpha, &raw const self.beta);
+                    if batch == 1 {
+                        check!(
+                            OK,
+                            sys::cublasDgemm_v2(handle, ta, tb, m, n, k, x, a.cast(), lda, b.cast(), ldb, y, c.cast(), ldc)
+                        )
+                    } else {
+                        check!(
+                            OK,
+                            sys::cublasDgemmStridedBatched(
+                                handle,
+                                ta,
+                                tb,
+                                m,
+                                n,
+                                k,
+                                x,
+                                a.cast(),
+                                lda,
+                                sa,
+                                b.cast(),
+                                ldb,
+                                sb,
+                                y,
+                                c.cast(),
+                                ldc,
+                                sc,
+                                batch
+                            )
+                        )
+                    }
+                }
+                _ => {
+                    let [input, output] = self.types;
+                    let compute = sys::cublasComputeType_t::CUBLAS_COMPUTE_32F;
+                    let algorithm = sys::cublasGemmAlgo_t::CUBLAS_GEMM_DFALT;
+                    let (x, y) = (x.cast(), y.cast());
+                    if batch == 1 {
+                        check!(
+                            OK,
+                            sys::cublasGemmEx(
+                                handle, ta, tb, m, n, k, x, a, input, lda, b, input, ldb, y, c, output, ldc, compute, algorithm
+                            )
+                        )
+                    } else {
+                        check!(
+                            OK,
+                            sys::cublasGemmStridedBatchedEx(
+                                handle, ta, tb, m, n, k, x, a, input, lda, sa, b, input, ldb, sb, y, c, output, ldc, sc, batch,
+                                compute, algorithm
+                            )
+                        )
+                    }
+                }
+            }
+        };
+        done.map_err(|e| e.to_string())
+    }
+}

@@ -1,0 +1,296 @@
+//! cuBLASLt: its first eight heuristic results are timed, the best is kept.
+
+use super::cuda::{check, find, stream};
+use super::gemm::Call;
+use super::{Baseline, Runner, fastest};
+use crate::error::BenchError;
+use crate::workload::{Math, Workload};
+use cudarc::cublas::sys::cublasOperation_t::{CUBLAS_OP_N, CUBLAS_OP_T};
+use cudarc::cublaslt::sys::{self, cublasStatus_t::CUBLAS_STATUS_SUCCESS as OK};
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+use tilewright_device::Native;
+use tilewright_gen::contraction::Operand;
+use tilewright_ir::Scalar;
+
+const NAME: &str = "cublaslt";
+/// Heuristic results asked for.
+const RESULTS: usize = 8;
+/// Workspace offered, in bytes: NVIDIA recommends 32 MiB on Hopper; more lets splits of k through.
+const WORKSPACE: u64 = 128 << 20;
+
+pub(super) struct CublasLt {
+    handle: sys::cublasLtHandle_t,
+    stream: sys::cudaStream_t,
+}
+
+impl CublasLt {
+    pub(super) fn open(native: &dyn Native) -> Result<Self, BenchError> {
+        let stream = stream(native, NAME)? as sys::cudaStream_t;
+        // SAFETY: loading the vendor's library runs its initialisers, which is what is wanted.
+        let present = || unsafe { sys::is_culib_present() };
+        find(NAME, &["libcublasLt.so"], &["cu13", "cublas"], "nvidia-cublas", present)?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the out pointer is valid, the device's context is current.
+        unsafe { check!(OK, sys::cublasLtCreate(&mut handle)) }?;
+        Ok(CublasLt { handle, stream })
+    }
+}
+
+impl Drop for CublasLt {
+    fn drop(&mut self) {
+        // SAFETY: made by `open`, destroyed once.
+        let _ = unsafe { sys::cublasLtDestroy(self.handle) };
+    }
+}
+
+impl Baseline for CublasLt {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+    fn version(&self) -> String {
+        // SAFETY: the library is loaded.
+        let version = unsafe { sys::cublasLtGetVersion() };
+        format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
+    }
+    fn prepare<'a>(&'a self, workload: &'a Workload<'a>) -> Result<Box<dyn Runner + 'a>, BenchError> {
+        let call = Call::new(workload, NAME)?;
+        let workspace = workload.device().alloc(WORKSPACE)?;
+        let mut product = Product {
+            library: self,
+            descriptor: Descriptor::new(&call, workload.math())?,
+            layouts: [Layout::new(&call, 0)?, Layout::new(&call, 1)?, Layout::new(&call, 2)?],
+            addresses: [workload.address(call.first)?, workload.address(call.second)?, workload.address(Operand::C)?],
+            workspace: workload.native().memory(&workspace)?,
+            _workspace: workspace,
+            algorithms: Vec::new(),
+            chosen: 0,
+            factors: Factors::new(call.gemm.out_dtype.accumulator(), workload.alpha(), workload.beta()),
+        };
+        product.ask()?;
+        let (chosen, _) = fastest(workload.native(), product.algorithms.len(), &mut |n| product.run(n))?;
+        product.chosen = chosen;
+        Ok(Box::new(product))
+    }
+}
+
+/// alpha and beta in the type of the sums.
+enum Factors {
+    F32([f32; 2]),
+    F64([f64; 2]),
+}
+
+impl Factors {
+    fn new(accumulator: Scalar, alpha: f64, beta: f64) -> Factors {
+        match accumulator {
+            Scalar::F64 => Factors::F64([alpha, beta]),
+            _ => Factors::F32([alpha as f32, beta as f32]),
+        }
+    }
+    fn pointers(&self) -> [*const c_void; 2] {
+        match self {
+            Factors::F32([x, y]) => [(&raw const *x).cast(), (&raw const *y).cast()],
+            Factors::F64([x, y]) => [(&raw const *x).cast(), (&raw const *y).cast()],
+        }
+    }
+}
+
+fn data_type(scalar: Scalar) -> Result<sys::cudaDataType, BenchError> {
+    use sys::cudaDataType_t::*;
+    Ok(match scalar {
+        Scalar::F16 => CUDA_R_16F,
+        Scalar::BF16 => CUDA_R_16BF,
+        Scalar::F32 => CUDA_R_32F,
+        Scalar::F64 => CUDA_R_64F,
+        other => return Err(BenchError::Unsupported { library: NAME, reason: format!("no products of {other}") }),
+    })
+}
+
+/// A matmul descriptor.
+struct Descriptor(sys::cublasLtMatmulDesc_t);
+
+impl Descriptor {
+    fn new(call: &Call, math: Math) -> Result<Descriptor, BenchError> {
+        use sys::cublasComputeType_t::*;
+        let (compute, scale) = match (call.gemm.dtype, math) {
+            (Scalar::F64, _) => (CUBLAS_COMPUTE_64F, Scalar::F64),
+            (Scalar::F32, Math::Tf32) => (CUBLAS_COMPUTE_32F_FAST_TF32, Scalar::F32),
+            _ => (CUBLAS_COMPUTE_32F, Scalar::F32),
+        };
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the out pointer is valid.
+        unsafe { check!(OK, sys::cublasLtMatmulDescCreate(&mut raw, compute, data_type(scale)?)) }?;
+        let descriptor = Descriptor(raw);
+        use sys::cublasLtMatmulDescAttributes_t::*;
+        for (attribute, trans) in
+            [(CUBLASLT_MATMUL_DESC_TRANSA, call.gemm.a.trans), (CUBLASLT_MATMUL_DESC_TRANSB, call.gemm.b.trans)]
+        {
+            let op = if trans { CUBLAS_OP_T } else { CUBLAS_OP_N };
+            // SAFETY: the attribute is an operation, which is read during the call.
+            unsafe {
+                let (value, size) = ((&raw const op).cast(), size_of_val(&op));
+                check!(OK, sys::cublasLtMatmulDescSetAttribute(raw, attribute, value, size))?;
+            }
+        }
+        Ok(descriptor)
+    }
+}
+
+impl Drop for Descriptor {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, destroyed once.
+        let _ = unsafe { sys::cublasLtMatmulDescDestroy(self.0) };
+    }
+}
+
+/// A matrix as stored.
+struct Layout(sys::cublasLtMatrixLayout_t);
+
+impl Layout {
+    fn new(call: &Call, matrix: usize) -> Result<Layout, BenchError> {
+        let gemm = &call.gemm;
+        // Column-major: a line is a column.
+        let (rows, columns) = gemm.lines(matrix);
+        let (ld, stride) = (gemm.matrices()[matrix].ld as i64, call.strides()[matrix]);
+        let batch = i32::try_from(gemm.batch)
+            .map_err(|_| BenchError::Unsupported { library: NAME, reason: format!("a batch of {}", gemm.batch) })?;
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the out pointer is valid.
+        unsafe { check!(OK, sys::cublasLtMatrixLayoutCreate(&mut raw, data_type(gemm.scalar(matrix))?, rows, columns, ld)) }?;
+        let layout = Layout(raw);
+        use sys::cublasLtMatrixLayoutAttribute_t::*;
+        // SAFETY: the attributes have these types (int32_t, int64_t) and are read during the calls.
+        unsafe {
+            let value = (&raw const batch).cast();
+            check!(OK, sys::cublasLtMatrixLayoutSetAttribute(raw, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, value, size_of::<i32>()))?;
+            let (value, attribute) = ((&raw const stride).cast(), CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET);
+            check!(OK, sys::cublasLtMatrixLayoutSetAttribute(raw, attribute, value, size_of::<i64>()))?;
+        }
+        Ok(layout)
+    }
+}
+
+impl Drop for Layout {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, destroyed once.
+        let _ = unsafe { sys::cublasLtMatrixLayoutDestroy(self.0) };
+    }
+}
+
+/// What the heuristics may use.
+struct Preference(sys::cublasLtMatmulPreference_t);
+
+impl Preference {
+    fn new(addresses: &[usize; 3]) -> Result<Preference, BenchError> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the out pointer is valid.
+        unsafe { check!(OK, sys::cublasLtMatmulPreferenceCreate(&mut raw)) }?;
+        let preference = Preference(raw);
+        use sys::cublasLtMatmulPreferenceAttributes_t::*;
+        let align = |address: usize| 1u32 << address.trailing_zeros().min(8);
+        let [a, b, c] = addresses.map(align);
+        let alignments = [
+            (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, a),
+            (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, b),
+            (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c),
+            (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c),
+        ];
+        let workspace = WORKSPACE;
+        // SAFETY: the attributes have these types (uint64_t, uint32_t) and are read during the calls.
+        unsafe {
+            let (value, attribute) = ((&raw const workspace).cast(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
+            check!(OK, sys::cublasLtMatmulPreferenceSetAttribute(raw, attribute, value, size_of::<u64>()))?;
+            for (attribute, bytes) in alignments {
+                let value = (&raw const bytes).cast();
+                check!(OK, sys::cublasLtMatmulPreferenceSetAttribute(raw, attribute, value, size_of::<u32>()))?;
+            }
+        }
+        Ok(preference)
+    }
+}
+
+impl Drop for Preference {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, destroyed once.
+        let _ = unsafe { sys::cublasLtMatmulPreferenceDestroy(self.0) };
+    }
+}
+
+struct Product<'a> {
+    library: &'a CublasLt,
+    descriptor: Descriptor,
+    layouts: [Layout; 3],
+    addresses: [usize; 3],
+    workspace: usize,
+    _workspace: tilewright_device::Buffer,
+    algorithms: Vec<sys::cublasLtMatmulHeuristicResult_t>,
+    chosen: usize,
+    factors: Factors,
+}
+
+impl Product<'_> {
+    /// Asks the heuristics.
+    fn ask(&mut self) -> Result<(), BenchError> {
+        let preference = Preference::new(&self.addresses)?;
+        let [a, b, c] = &self.layouts;
+        let mut results = [const { MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::uninit() }; RESULTS];
+        let mut count = 0;
+        // SAFETY: all descriptors are alive; the array has as many elements as are asked for.
+        unsafe {
+            let (desc, out) = (self.descriptor.0, results.as_mut_ptr().cast());
+            let (handle, wanted) = (self.library.handle, RESULTS as i32);
+            check!(
+                OK,
+                sys::cublasLtMatmulAlgoGetHeuristic(handle, desc, a.0, b.0, c.0, c.0, preference.0, wanted, out, &mut count)
+            )?;
+        }
+        let count = (count.max(0) as usize).min(RESULTS);
+        // SAFETY: the library has written as many results as it says.
+        self.algorithms = results.into_iter().take(count).map(|r| unsafe { r.assume_init() }).filter(|r| r.state == OK).collect();
+        Ok(())
+    }
+
+    fn run(&self, n: usize) -> Result<(), String> {
+        let Some(result) = self.algorithms.get(n) else { return Err("no such heuristic result".into()) };
+        let [a, b, c] = self.addresses.map(|address| address as *mut c_void);
+        let [la, lb, lc] = &self.layouts;
+        let [alpha, beta] = self.factors.pointers();
+        let (workspace, stream) = (self.workspace as *mut c_void, self.library.stream);
+        let (handle, desc, algorithm) = (self.library.handle, self.descriptor.0, &raw const result.algo);
+        // SAFETY: the descriptors describe the buffers at these addresses (the workload made them for this problem); the
+        // workspace is as large as the heuristics were told.
+        let done = unsafe {
+            check!(
+                OK,
+                sys::cublasLtMatmul(
+                    handle,
+                    desc,
+                    alpha,
+                    a,
+                    la.0,
+                    b,
+                    lb.0,
+                    beta,
+                    c,
+                    lc.0,
+                    c,
+                    lc.0,
+                    algorithm,
+                    workspace,
+                    WORKSPACE as usize,
+                    stream
+                )
+            )
+        };
+        done.map_err(|e| e.to_string())
+    }
+}
+
+impl Runner for Product<'_> {
+    fn enqueue(&mut self) -> Result<(), String> {
+        self.run(self.chosen)
+    }
+    fn note(&self) -> String {
+        format!("heuristic result {} of {}", self.chosen + 1, self.algorithms.len())
+    }
+}

@@ -1,0 +1,51 @@
+//! The subcommands: each builds sides for its cases and hands them to [`crate::compare`].
+
+mod conv;
+mod gemm;
+mod opencl;
+mod pick;
+mod plans;
+mod throughput;
+mod verify;
+
+pub use conv::conv;
+pub use gemm::gemm;
+pub use opencl::opencl_vs_cuda;
+pub use pick::pick_quality;
+pub use plans::plans;
+pub use throughput::throughput;
+pub use verify::verify_random;
+
+use crate::args::TableArgs;
+use crate::compare::Title;
+use crate::error::BenchError;
+use crate::table::{Columns, markdown};
+use crate::{ours::Ours, record};
+use tilewright_gen::problem::cases::Case;
+
+/// Prints records as Markdown.
+///
+/// # Errors
+/// [`BenchError::File`].
+pub fn table(args: TableArgs) -> Result<(), BenchError> {
+    let mut records = Vec::new();
+    for path in &args.files {
+        records.extend(record::read(path)?);
+    }
+    let columns = Columns { plans: args.plans, resources: args.resources, brief: args.brief };
+    print!("{}", markdown(&records, columns));
+    Ok(())
+}
+
+/// The title of a case's record.
+fn title(experiment: &str, case: &Case) -> Title {
+    Title { experiment: experiment.into(), set: case.set.clone(), case: case.name.clone() }
+}
+
+/// A side that failed ends the run only if the device is lost.
+fn unless_fatal(ours: Result<Ours, BenchError>) -> Result<Result<Ours, BenchError>, BenchError> {
+    match ours {
+        Err(e) if e.is_fatal() => Err(e),
+        other => Ok(other),
+    }
+}

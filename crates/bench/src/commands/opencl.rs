@@ -1,0 +1,37 @@
+//! The same plan through two back ends of the same GPU.
+
+use super::{title, unless_fatal};
+use crate::args::{Common, OtherArgs};
+use crate::compare::{Contender, compare};
+use crate::error::BenchError;
+use crate::ours::Ours;
+use crate::session::{Session, choose, math};
+use crate::workload::Workload;
+use tilewright_tune::space::Space;
+
+/// `opencl-vs-cuda`: the plan is chosen on the first device and runs on both.
+///
+/// # Errors
+/// Bad arguments, missing devices, a lost device.
+pub fn opencl_vs_cuda(common: Common, args: OtherArgs) -> Result<(), BenchError> {
+    const EXPERIMENT: &str = "opencl-vs-cuda";
+    let (how, constraint) = choose(&args.choice)?;
+    let mut session = Session::begin(EXPERIMENT, common)?;
+    let cases = session.cases(&args.cases, "problem")?;
+    let (device, other) = (session.device()?, session.other_device(&args.other)?);
+    let names = [device.info().id.clone(), other.info().id.clone()];
+    let limits = session.limits();
+    session.each(&cases, |case| {
+        let workloads = [&device, &other].map(|d| Workload::new(d, &case.problem, math(&args.cases)));
+        let [first, second] = workloads;
+        let (first, second) = (first?, second?);
+        let ours = Ours::choose(&first, &how, &constraint)?;
+        let space = Space::new(&case.problem, &other.info().target)?;
+        let theirs = unless_fatal(Ours::with_plan(&second, &space, &ours.plan))?;
+        let contenders =
+            vec![Contender::ours(&first, Ok(&ours), &names[0]), Contender::ours(&second, theirs.as_ref(), &names[1])];
+        Ok(vec![compare(&title(EXPERIMENT, case), contenders, &limits)?])
+    })?;
+    session.finish();
+    Ok(())
+}

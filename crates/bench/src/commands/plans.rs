@@ -1,0 +1,97 @@
+//! A list of plans for one problem, measured in turn: for studies of schedules and tilings.
+
+use super::gemm::open_all;
+use super::unless_fatal;
+use crate::args::{Common, PlansArgs};
+use crate::compare::{Contender, Title, compare};
+use crate::error::BenchError;
+use crate::ours::Ours;
+use crate::session::{Session, math};
+use crate::table;
+use crate::workload::Workload;
+use std::path::Path;
+use tilewright_gen::plan::Plan;
+use tilewright_tune::space::Space;
+
+/// `plans`: the first plan is what the others are compared with.
+///
+/// # Errors
+/// Bad arguments, missing libraries, a lost device.
+pub fn plans(common: Common, args: PlansArgs) -> Result<(), BenchError> {
+    const EXPERIMENT: &str = "plans";
+    let mut named = Vec::new();
+    if let Some(path) = &args.plans_file {
+        named.extend(read(path)?);
+    }
+    for text in &args.plans {
+        named.push((format!("plan {}", named.len() + 1), parse(text).map_err(BenchError::Usage)?));
+    }
+    if named.is_empty() {
+        return Err(BenchError::Usage("give plans with --plan or --plans-file".into()));
+    }
+    let mut session = Session::begin(EXPERIMENT, common)?;
+    let cases = session.cases(&args.cases, "problem")?;
+    let device = session.device()?;
+    let libraries = open_all(&args.against, device.as_ref(), args.clblast_tuned.as_ref())?;
+    let limits = session.limits();
+    session.each(&cases, |case| {
+        let workload = Workload::new(&device, &case.problem, math(&args.cases))?;
+        let space = Space::new(&case.problem, &device.info().target)?.with_atomics(args.atomics);
+        let mut ready = Vec::new();
+        for (name, plan) in &named {
+            eprintln!("  building {name}");
+            ready.push((name, unless_fatal(Ours::with_plan(&workload, &space, plan))?));
+        }
+        let mut contenders: Vec<_> = ready.iter().map(|(name, ours)| Contender::ours(&workload, ours.as_ref(), name)).collect();
+        for library in &libraries {
+            contenders.push(Contender::library(&workload, library.as_ref())?);
+        }
+        let title = Title { experiment: EXPERIMENT.into(), set: case.set.clone(), case: case.name.clone() };
+        let record = compare(&title, contenders, &limits)?;
+        eprint!("{}", table::sides(&record));
+        Ok(vec![record])
+    })?;
+    session.finish();
+    Ok(())
+}
+
+fn parse(text: &str) -> Result<Plan, String> {
+    Plan::parse(text).map_err(|e| format!("plan `{text}`: {e}"))
+}
+
+/// Reads `NAME = PLAN` or `PLAN` per line.
+fn read(path: &Path) -> Result<Vec<(String, Plan)>, BenchError> {
+    let text = std::fs::read_to_string(path).map_err(|e| BenchError::file(path, e))?;
+    let mut plans = Vec::new();
+    for (n, line) in text.lines().enumerate() {
+        let line = line.split('#').next().unwrap_or_default().trim();
+        if line.is_empty() {
+            continue;
+        }
+        let (name, plan) = match line.split_once('=') {
+            Some((name, plan)) => (name.trim().to_string(), plan.trim()),
+            None => (format!("line {}", n + 1), line),
+        };
+        let plan = parse(plan).map_err(|e| BenchError::file(path, format!("line {}: {e}", n + 1)))?;
+        plans.push((name, plan));
+    }
+    Ok(plans)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plan_files_name_their_plans() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plans");
+        let default = Plan::default().to_string();
+        std::fs::write(&path, format!("# a study\n\nsingle buffer = {default}\n{default} # twice\n")).unwrap();
+        let plans = read(&path).unwrap();
+        assert_eq!(plans.iter().map(|p| p.0.as_str()).collect::<Vec<_>>(), ["single buffer", "line 4"]);
+        std::fs::write(&path, "\nA_XYZ1\n").unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        assert!(error.contains("line 2") && error.contains("XYZ"), "{error}");
+    }
+}

@@ -1,0 +1,67 @@
+//! What can go wrong when comparing: every error names the input or library and the remedy.
+
+use std::path::PathBuf;
+use tilewright_device::DeviceError;
+use tilewright_gen::problem::ProblemError;
+
+/// Why a benchmark, or one case of it, failed.
+#[derive(Debug, thiserror::Error)]
+pub enum BenchError {
+    /// A vendor's library is not on this machine.
+    #[error("{library} is not available: {reason}\n  {remedy}")]
+    Missing {
+        /// The library.
+        library: &'static str,
+        /// What was tried.
+        reason: String,
+        /// How to get it.
+        remedy: String,
+    },
+    /// The library does not compute this problem, or not here.
+    #[error("{library} does not run this: {reason}")]
+    Unsupported {
+        /// The library.
+        library: &'static str,
+        /// Why not.
+        reason: String,
+    },
+    /// A call of a library failed.
+    #[error("{call} failed: {reason}")]
+    Call {
+        /// The function.
+        call: &'static str,
+        /// The library's name for the failure.
+        reason: String,
+    },
+    /// An option makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// A file cannot be read or written.
+    #[error("{path}: {reason}", path = .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, with line where one is.
+        reason: String,
+    },
+    /// The device failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The problem is malformed.
+    #[error(transparent)]
+    Problem(#[from] ProblemError),
+    /// Tuning found nothing, or a plan does not fit.
+    #[error("{0}")]
+    Plan(String),
+}
+
+impl BenchError {
+    /// True if the device cannot be used any more in this process: the run must end.
+    pub const fn is_fatal(&self) -> bool {
+        matches!(self, BenchError::Device(e) if e.is_fatal())
+    }
+    /// An error of a file.
+    pub fn file(path: impl Into<PathBuf>, reason: impl ToString) -> BenchError {
+        BenchError::File { path: path.into(), reason: reason.to_string() }
+    }
+}

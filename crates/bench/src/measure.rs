@@ -1,0 +1,134 @@
+//! Measuring alternatives in turn: A B A B ..., each run alone on a cold cache, until the medians stand or time is up.
+
+use crate::error::BenchError;
+use crate::stats::Summary;
+use std::time::{Duration, Instant};
+
+/// How long to measure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// Rounds at least.
+    pub least: u32,
+    /// Rounds at most.
+    pub most: u32,
+    /// No round starts after this, the least ones excepted.
+    pub time: Duration,
+    /// Done when each side's spread relative to its median over the square root of the rounds is below this.
+    pub precision: f64,
+    /// Runs before the first round start until this has passed, two at least: clocks rise, caches of drivers fill.
+    pub warm_up: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits { least: 9, most: 101, time: Duration::from_millis(1500), precision: 0.002, warm_up: Duration::from_millis(30) }
+    }
+}
+
+/// One run of an alternative: its time in microseconds.
+pub type Run<'a> = Box<dyn FnMut() -> Result<f64, BenchError> + 'a>;
+
+/// Times all alternatives in turn. One that fails is left out from then on, with its error.
+///
+/// # Errors
+/// Only what ends the whole run: a device that cannot be used any more.
+pub fn interleave(sides: &mut [Run<'_>], limits: &Limits) -> Result<Vec<Result<Summary, BenchError>>, BenchError> {
+    let mut samples: Vec<Vec<f64>> = vec![Vec::new(); sides.len()];
+    let mut failed: Vec<Option<BenchError>> = sides.iter().map(|_| None).collect();
+    let mut run = |n: usize, failed: &mut [Option<BenchError>]| -> Result<Option<f64>, BenchError> {
+        if failed[n].is_some() {
+            return Ok(None);
+        }
+        match sides[n]() {
+            Ok(us) => Ok(Some(us)),
+            Err(e) if e.is_fatal() => Err(e),
+            Err(e) => {
+                failed[n] = Some(e);
+                Ok(None)
+            }
+        }
+    };
+    let start = Instant::now();
+    for round in 0.. {
+        for n in 0..samples.len() {
+            run(n, &mut failed)?;
+        }
+        if round >= 1 && start.elapsed() >= limits.warm_up {
+            break;
+        }
+    }
+    let start = Instant::now();
+    for round in 1..=limits.most {
+        for at in 0..samples.len() {
+            // Every other round the other way round, so that no side always follows the same other.
+            let n = if round % 2 == 0 { samples.len() - 1 - at } else { at };
+            if let Some(us) = run(n, &mut failed)? {
+                samples[n].push(us);
+            }
+        }
+        let settled = |s: &Vec<f64>| Summary::of(s).is_none_or(|s| s.spread() / f64::from(s.rounds).sqrt() <= limits.precision);
+        if round >= limits.least && (start.elapsed() >= limits.time || samples.iter().all(settled)) {
+            break;
+        }
+    }
+    let outcome = |(error, samples): (Option<BenchError>, Vec<f64>)| match (error, Summary::of(&samples)) {
+        (Some(e), _) => Err(e),
+        (None, Some(summary)) => Ok(summary),
+        (None, None) => Err(BenchError::Usage("no round was measured: allow more time".into())),
+    };
+    Ok(failed.into_iter().zip(samples).map(outcome).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    fn limits(least: u32, most: u32) -> Limits {
+        Limits { least, most, time: Duration::ZERO, precision: 0.0, warm_up: Duration::ZERO }
+    }
+
+    #[test]
+    fn sides_take_turns_in_both_orders() {
+        let order = RefCell::new(String::new());
+        let side = |name: char, us: f64| -> Run<'_> {
+            let order = &order;
+            Box::new(move || {
+                order.borrow_mut().push(name);
+                Ok(us)
+            })
+        };
+        let results = interleave(&mut [side('a', 1.0), side('b', 2.0)], &limits(3, 9)).unwrap();
+        // Two rounds to warm up, then three.
+        assert_eq!(*order.borrow(), "abababbaab");
+        let medians: Vec<f64> = results.into_iter().map(|r| r.unwrap().median_us).collect();
+        assert_eq!(medians, [1.0, 2.0]);
+    }
+
+    #[test]
+    fn a_failing_side_leaves_the_other_alone() {
+        let mut calls = 0;
+        let good: Run<'_> = Box::new(|| Ok(1.0));
+        let bad: Run<'_> = Box::new(|| {
+            calls += 1;
+            if calls > 3 { Err(BenchError::Usage("broken".into())) } else { Ok(1.0) }
+        });
+        let results = interleave(&mut [good, bad], &limits(5, 5)).unwrap();
+        assert_eq!(results[0].as_ref().unwrap().rounds, 5);
+        assert!(results[1].as_ref().unwrap_err().to_string().contains("broken"));
+        assert_eq!(calls, 4);
+    }
+
+    #[test]
+    fn settled_measurements_end_early() {
+        let steady: Run<'_> = Box::new(|| Ok(5.0));
+        let all = Limits { time: Duration::from_secs(60), precision: 0.01, ..limits(3, 50) };
+        assert_eq!(interleave(&mut [steady], &all).unwrap()[0].as_ref().unwrap().rounds, 3);
+        let mut us = 1.0;
+        let noisy: Run<'_> = Box::new(move || {
+            us = 3.0 - us;
+            Ok(us)
+        });
+        assert_eq!(interleave(&mut [noisy], &all).unwrap()[0].as_ref().unwrap().rounds, 50);
+    }
+}

@@ -1,0 +1,188 @@
+//! Our side: choosing a plan for a workload, and its program bound to the workload's buffers.
+
+use crate::error::BenchError;
+use crate::record::{SearchCounts, Side};
+use crate::workload::Workload;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tilewright_device::{Buffer, Compiled, Launch, Resources, Timing};
+use tilewright_gen::contraction::Contraction;
+use tilewright_gen::kernel::generate;
+use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::program::Program;
+use tilewright_tune::Records;
+use tilewright_tune::model::Picker;
+use tilewright_tune::run::{Buffers, bind, compile};
+use tilewright_tune::search;
+use tilewright_tune::space::Space;
+
+/// How the plan is chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Choose {
+    /// The cost model's best, unmeasured.
+    Pick,
+    /// By tuning for this long; trials are kept in the file, where one is given, and found there again.
+    Tune {
+        /// Wall time of the search.
+        budget: Duration,
+        /// Records file.
+        records: Option<PathBuf>,
+    },
+    /// The best plan recorded in a file.
+    Recorded(PathBuf),
+}
+
+/// A program ready to run on a workload.
+pub struct Ours {
+    /// The plan.
+    pub plan: Plan,
+    program: Program,
+    contraction: Contraction,
+    compiled: Vec<Arc<Compiled>>,
+    workspace: Option<Buffer>,
+    launches: Vec<Launch>,
+    resources: Option<Resources>,
+    groups_per_unit: u32,
+    modelled_us: Option<f64>,
+    /// What the search did.
+    pub search: Option<SearchCounts>,
+    /// Seconds spent choosing and compiling.
+    pub prepare_s: f64,
+}
+
+impl Ours {
+    /// Chooses a plan under a constraint and makes it ready.
+    ///
+    /// # Errors
+    /// [`BenchError::Plan`] where no plan is found.
+    pub fn choose(workload: &Workload<'_>, how: &Choose, constraint: &Constraint) -> Result<Ours, BenchError> {
+        let start = Instant::now();
+        let space = Space::new(workload.problem(), &workload.device().info().target)?.constrained(constraint);
+        let (plan, search) = match how {
+            Choose::Pick => (pick(&space)?, None),
+            Choose::Tune { budget, records } => tuned(workload, &space, *budget, records.as_deref())?,
+            Choose::Recorded(path) => (recorded(workload, &space, path)?, None),
+        };
+        let mut ours = Ours::with_plan(workload, &space, &plan)?;
+        (ours.search, ours.prepare_s) = (search, start.elapsed().as_secs_f64());
+        Ok(ours)
+    }
+
+    /// Makes a given plan ready.
+    ///
+    /// # Errors
+    /// [`BenchError::Plan`] with the refusal; what generating, compiling and binding give.
+    pub fn with_plan(workload: &Workload<'_>, space: &Space, plan: &Plan) -> Result<Ours, BenchError> {
+        let start = Instant::now();
+        let bad = |e: String| BenchError::Plan(format!("plan {plan}: {e}"));
+        let resolved = space.resolve(plan).map_err(|e| bad(e.to_string()))?;
+        let program =
+            generate(resolved.contraction, &resolved.spec, space.env().workspace_bytes).map_err(|e| bad(e.to_string()))?;
+        let device = workload.device();
+        let compiled = compile(device.as_ref(), &program)?;
+        let workspace = match program.workspace_bytes {
+            0 => None,
+            bytes => Some(device.alloc(bytes)?),
+        };
+        // The main kernel is the one that takes most registers: helpers copy and add.
+        let resources = compiled.iter().map(|c| *c.resources()).max_by_key(|r| r.registers.unwrap_or(0));
+        let mut ours = Ours {
+            plan: *plan,
+            contraction: resolved.contraction.clone(),
+            program,
+            compiled,
+            workspace,
+            launches: Vec::new(),
+            resources,
+            groups_per_unit: resolved.footprint.groups_per_unit,
+            modelled_us: Picker::new(space).estimate(plan).map(|e| e.total_us),
+            search: None,
+            prepare_s: 0.0,
+        };
+        ours.launches = ours.bind(&workload.buffers(ours.workspace())?, workload)?;
+        ours.prepare_s = start.elapsed().as_secs_f64();
+        Ok(ours)
+    }
+
+    /// The workspace the program needs, if any.
+    pub fn workspace(&self) -> Option<Buffer> {
+        self.workspace.clone()
+    }
+
+    /// The program's launches on some buffers.
+    ///
+    /// # Errors
+    /// [`BenchError::Plan`] where the plan does not suit these buffers.
+    pub fn bind(&self, buffers: &Buffers, workload: &Workload<'_>) -> Result<Vec<Launch>, BenchError> {
+        bind(&self.program, &self.compiled, &self.contraction, buffers, workload.factors())
+            .map_err(|e| BenchError::Plan(format!("plan {}: {e}", self.plan)))
+    }
+
+    /// Time of one cold execution in microseconds.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn time(&self, workload: &Workload<'_>) -> Result<f64, BenchError> {
+        let times = workload.device().time(&self.launches, &Timing { flush_l2: true, repeats: 1 })?;
+        times.first().copied().ok_or_else(|| BenchError::Plan("the device gave no time".into()))
+    }
+
+    /// Runs once, without timing.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn run(&self, workload: &Workload<'_>) -> Result<(), BenchError> {
+        workload.device().launch(&self.launches)?;
+        Ok(workload.device().sync()?)
+    }
+
+    /// The side of a record, still without times.
+    pub fn side(&self, name: &str) -> Side {
+        Side {
+            name: name.into(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            plan: Some(self.plan.to_string()),
+            prepare_s: self.prepare_s,
+            search: self.search,
+            resources: self.resources,
+            groups_per_unit: Some(self.groups_per_unit),
+            modelled_us: self.modelled_us,
+            ..Side::default()
+        }
+    }
+}
+
+/// The plan of least modelled time.
+fn pick(space: &Space) -> Result<Plan, BenchError> {
+    let best = Picker::new(space).pick(1).into_iter().next();
+    best.map(|c| c.plan).ok_or_else(|| BenchError::Plan("no plan fits this problem under the constraint".into()))
+}
+
+/// The best plan of a search.
+fn tuned(
+    workload: &Workload<'_>,
+    space: &Space,
+    budget: Duration,
+    records: Option<&Path>,
+) -> Result<(Plan, Option<SearchCounts>), BenchError> {
+    let records = records.map(Records::open).transpose().map_err(|e| BenchError::Plan(e.to_string()))?;
+    let options = search::Options { budget: search::Budget::seconds(budget.as_secs_f64()), ..search::Options::default() };
+    let outcome = search::tune(workload.device(), space, records.as_ref(), &options, &search::Cancel::default(), &mut |_| {})
+        .map_err(|e| BenchError::Plan(e.to_string()))?;
+    if let search::Ended::DeviceLost(why) = &outcome.ended {
+        // The next use of the device says the same and ends the run.
+        eprintln!("  the device was lost: {why}");
+    }
+    Ok((outcome.plan, Some(SearchCounts::of(&outcome.tally, outcome.seconds))))
+}
+
+/// The best plan of a records file.
+fn recorded(workload: &Workload<'_>, space: &Space, path: &Path) -> Result<Plan, BenchError> {
+    let failed = |e: String| BenchError::Plan(e);
+    let records = Records::open(path).map_err(|e| failed(e.to_string()))?;
+    let device = search::device_key(workload.device().info());
+    let best = records.best(&space.key(), &device, search::GENERATOR).map_err(|e| failed(e.to_string()))?;
+    let best = best.ok_or_else(|| failed(format!("{} holds no verified plan of this problem on this device", path.display())))?;
+    Plan::parse(&best.plan).map_err(|e| failed(format!("{}: plan {}: {e}", path.display(), best.plan)))
+}

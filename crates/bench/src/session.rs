@@ -1,0 +1,191 @@
+//! What every measuring command shares: the device, the cases, the time limit, where results go.
+
+use crate::args::{Cases, Choice, Common};
+use crate::error::BenchError;
+use crate::measure::Limits;
+use crate::ours::Choose;
+use crate::record::{self, Record, Sink};
+use crate::table;
+use crate::workload::Math;
+use std::sync::Arc;
+use std::time::Instant;
+use tilewright_device::{Device, Options, Workers, open_with};
+use tilewright_gen::plan::Constraint;
+use tilewright_gen::problem::Problem;
+use tilewright_gen::problem::cases::{Case, CaseOptions, read};
+
+/// Subcommand that compiles for the tuner.
+pub const WORKER: &str = "compile-worker";
+
+/// A run of a measuring command.
+pub struct Session {
+    experiment: &'static str,
+    start: Instant,
+    common: Common,
+    sink: Sink,
+    done: Vec<Record>,
+    /// Records of this run.
+    pub records: Vec<Record>,
+    /// Cases that broke.
+    pub broken: usize,
+}
+
+impl Session {
+    /// Begins a run: opens the results file.
+    ///
+    /// # Errors
+    /// [`BenchError::File`].
+    pub fn begin(experiment: &'static str, common: Common) -> Result<Session, BenchError> {
+        let done = match &common.json {
+            Some(path) if common.resume && path.exists() => record::read(path)?,
+            _ => Vec::new(),
+        };
+        let sink = Sink::open(common.json.as_deref())?;
+        Ok(Session { experiment, start: Instant::now(), common, sink, done, records: Vec::new(), broken: 0 })
+    }
+
+    /// Opens the device.
+    ///
+    /// # Errors
+    /// Those of [`open_with`]; [`BenchError::Usage`] for the emulator.
+    pub fn device(&self) -> Result<Arc<dyn Device>, BenchError> {
+        self.other_device(&self.common.device)
+    }
+
+    /// Opens a further device.
+    ///
+    /// # Errors
+    /// As [`Session::device`].
+    pub fn other_device(&self, spec: &str) -> Result<Arc<dyn Device>, BenchError> {
+        let mut options = Options { deadline: self.common.deadline, ..Options::default() };
+        if let Ok(workers) = Workers::of_current_exe(WORKER) {
+            options = options.with_workers(workers);
+        }
+        let device = open_with(spec, &options)?;
+        crate::baseline::native(device.as_ref())?;
+        let info = device.info();
+        eprintln!("{}: {} ({})", info.id, info.name, info.fingerprint);
+        Ok(device)
+    }
+
+    /// The cases a command line names, those of earlier runs left out.
+    ///
+    /// # Errors
+    /// [`BenchError::Problem`]; [`BenchError::Usage`] if none is left by the filters.
+    pub fn cases(&self, args: &Cases, default_set: &str) -> Result<Vec<Case>, BenchError> {
+        let workspace = args.workspace.map(|mib| mib << 20);
+        let mut cases = Vec::new();
+        if let Some(path) = &args.cases {
+            let file = read(path, &CaseOptions { workspace, ..CaseOptions::default() })?;
+            for skipped in file.skipped {
+                eprintln!("{}, line {}: left out: {}", path.display(), skipped.line, skipped.reason);
+            }
+            cases = file.cases;
+        }
+        for key in &args.problem {
+            let mut problem = Problem::parse(key)?;
+            if let (Some(bytes), Problem::Gemm(gemm)) = (workspace, &mut problem) {
+                gemm.workspace = bytes;
+            } else if let (Some(bytes), Problem::Conv(conv)) = (workspace, &mut problem) {
+                conv.workspace = bytes;
+            }
+            cases.push(Case { set: default_set.into(), name: key.clone(), line: 0, problem });
+        }
+        let all = cases.len();
+        cases.retain(|c| {
+            (args.set.is_empty() || args.set.contains(&c.set))
+                && args.only.as_ref().is_none_or(|text| c.name.contains(text.as_str()))
+                && args.dtype.as_ref().is_none_or(|text| c.problem.dtype().to_string() == *text)
+        });
+        if cases.is_empty() {
+            return Err(BenchError::Usage(format!("none of the {all} cases has the set, name and type that are asked for")));
+        }
+        let left = cases.len();
+        cases.retain(|c| !self.done.iter().any(|r| r.experiment == self.experiment && r.set == c.set && r.case == c.name));
+        if cases.len() < left {
+            eprintln!("{} cases are done already", left - cases.len());
+        }
+        Ok(cases)
+    }
+
+    /// How long to measure.
+    pub fn limits(&self) -> Limits {
+        Limits { time: self.common.measure, ..Limits::default() }
+    }
+
+    /// Measures every case with `run` until time is up; a case that fails is reported and passed over.
+    ///
+    /// # Errors
+    /// What makes the device unusable; a results file that cannot be written.
+    pub fn each(
+        &mut self,
+        cases: &[Case],
+        mut run: impl FnMut(&Case) -> Result<Vec<Record>, BenchError>,
+    ) -> Result<(), BenchError> {
+        for (n, case) in cases.iter().enumerate() {
+            if self.common.limit_seconds.is_some_and(|limit| self.start.elapsed() >= limit) {
+                eprintln!("time is up: {} of {} cases are left; --resume goes on with them", cases.len() - n, cases.len());
+                break;
+            }
+            eprintln!("[{:6.1} s] {}/{} {} {}", self.start.elapsed().as_secs_f64(), n + 1, cases.len(), case.set, case.name);
+            match run(case) {
+                Ok(records) => {
+                    for record in records {
+                        println!("{}", table::line(&record));
+                        self.keep(record)?;
+                    }
+                }
+                Err(e) => {
+                    self.broken += 1;
+                    println!("{:10} {:44} | {e}", case.set, case.name);
+                    if e.is_fatal() {
+                        return Err(e);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a record down.
+    ///
+    /// # Errors
+    /// [`BenchError::File`].
+    pub fn keep(&mut self, record: Record) -> Result<(), BenchError> {
+        self.sink.write(&record)?;
+        self.records.push(record);
+        Ok(())
+    }
+
+    /// Prints the summaries; those of a resumed run cover earlier records, too.
+    pub fn finish(self) {
+        let earlier = self.done.into_iter().filter(|r| r.experiment == self.experiment);
+        let all: Vec<Record> = earlier.chain(self.records).collect();
+        print!("{}", table::summary(&all));
+        if self.broken > 0 {
+            println!("{} cases failed", self.broken);
+        }
+    }
+}
+
+/// How plans are chosen, and under which constraint.
+///
+/// # Errors
+/// [`BenchError::Usage`] for a malformed plan.
+pub fn choose(args: &Choice) -> Result<(Choose, Constraint), BenchError> {
+    let constraint = match &args.plan {
+        Some(text) => Constraint::parse(text).map_err(|e| BenchError::Usage(format!("--plan: {e}")))?,
+        None => Constraint::none(),
+    };
+    let how = match (args.pick, args.recorded, &args.records) {
+        (true, ..) => Choose::Pick,
+        (_, true, Some(path)) => Choose::Recorded(path.clone()),
+        _ => Choose::Tune { budget: args.budget, records: args.records.clone() },
+    };
+    Ok((how, constraint))
+}
+
+/// The precision to compare at.
+pub fn math(args: &Cases) -> Math {
+    args.math.into()
+}

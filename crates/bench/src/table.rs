@@ -1,0 +1,252 @@
+//! Records as text: a line per case while a run goes on, summaries at its end, Markdown tables for documents.
+
+use crate::record::{Record, Side, summarise};
+use std::fmt::Write;
+use tilewright_device::Resources;
+
+/// A time with a sensible number of digits.
+fn us(value: f64) -> String {
+    let digits = match value {
+        v if v < 10.0 => 3,
+        v if v < 100.0 => 2,
+        v if v < 1000.0 => 1,
+        _ => 0,
+    };
+    format!("{value:.digits$}")
+}
+
+/// One line for a case.
+pub fn line(record: &Record) -> String {
+    let mut out = format!("{:10} {:44}", record.set, record.case);
+    for (n, side) in record.sides.iter().enumerate() {
+        let _ = write!(out, " | {}", side.name);
+        match (&side.time, &side.failure) {
+            (Some(time), failure) => {
+                let _ = write!(out, " {:>9} us ±{:4.1}%", us(time.median_us), time.spread() * 100.0);
+                if let Some(rate) = record.tflops(side) {
+                    let _ = write!(out, " {rate:8.2} TF");
+                }
+                if let Some(ratio) = record.ratio(n).filter(|_| n > 0) {
+                    let _ = write!(out, " {ratio:6.3}x");
+                }
+                if let Some(failure) = failure {
+                    let _ = write!(out, " WRONG: {failure}");
+                }
+            }
+            (None, Some(failure)) => {
+                let _ = write!(out, " none: {}", failure.lines().next().unwrap_or_default());
+            }
+            (None, None) => out.push_str(" none"),
+        }
+    }
+    out
+}
+
+/// Per set and alternative: geometric mean and worst case.
+pub fn summary(records: &[Record]) -> String {
+    let mut out = String::new();
+    for s in summarise(records) {
+        let (worst, case) = &s.worst;
+        let _ = write!(
+            out,
+            "{:10} vs {:16} geometric mean {:6.3}x over {} cases, worst {worst:.3}x ({case})",
+            s.set, s.side, s.mean, s.cases
+        );
+        if s.missing > 0 {
+            let _ = write!(out, "; {} without a valid pair of times", s.missing);
+        }
+        out.push('\n');
+    }
+    out
+}
+
+/// Registers, spills and occupancy as one cell.
+fn resources(side: &Side) -> String {
+    let Some(Resources { registers, spill_bytes, shared_bytes, .. }) = side.resources else { return String::new() };
+    let cell = |v: Option<u32>| v.map_or_else(|| "?".to_string(), |v| v.to_string());
+    let groups = side.groups_per_unit.map(|g| format!(", {g}/unit")).unwrap_or_default();
+    format!("{} reg, {} B spilled, {} B shared{groups}", cell(registers), cell(spill_bytes), cell(shared_bytes))
+}
+
+/// The sides of one record below each other, as a Markdown table.
+pub fn sides(record: &Record) -> String {
+    let mut out = String::from("| side | us | ± | TFLOP/s | ratio | modelled us | resources | note |\n");
+    out.push_str("|---|---|---|---|---|---|---|---|\n");
+    for (n, side) in record.sides.iter().enumerate() {
+        let time = side.time.map(|t| us(t.median_us)).unwrap_or_default();
+        let spread = side.time.map(|t| format!("{:.1}%", t.spread() * 100.0)).unwrap_or_default();
+        let rate = record.tflops(side).map(|r| format!("{r:.2}")).unwrap_or_default();
+        let ratio = record.ratio(n).map(|r| format!("{r:.3}")).unwrap_or_default();
+        let modelled = side.modelled_us.map(us).unwrap_or_default();
+        let note = match (&side.failure, &side.plan) {
+            (Some(failure), _) => failure.lines().next().unwrap_or_default().to_string(),
+            (None, Some(plan)) => format!("`{plan}`"),
+            (None, None) => side.note.clone(),
+        };
+        // Writing to a String cannot fail.
+        let _ =
+            writeln!(out, "| {} | {time} | {spread} | {rate} | {ratio} | {modelled} | {} | {note} |", side.name, resources(side));
+    }
+    out
+}
+
+/// What is to be shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Columns {
+    /// The plans.
+    pub plans: bool,
+    /// Registers, spills, occupancy.
+    pub resources: bool,
+    /// Only the summaries.
+    pub brief: bool,
+}
+
+/// With more sides than this they stand below each other.
+const MOST_ACROSS: usize = 4;
+
+/// Markdown: per experiment a table of its sets' summaries and one of its cases.
+pub fn markdown(records: &[Record], columns: Columns) -> String {
+    let mut experiments: Vec<&str> = Vec::new();
+    for record in records {
+        if !experiments.contains(&record.experiment.as_str()) {
+            experiments.push(&record.experiment);
+        }
+    }
+    let mut out = String::new();
+    for experiment in experiments {
+        let of: Vec<Record> = records.iter().filter(|r| r.experiment == experiment).cloned().collect();
+        one(&mut out, experiment, &of, columns);
+    }
+    out
+}
+
+// Writing to a String cannot fail.
+fn one(out: &mut String, experiment: &str, records: &[Record], columns: Columns) {
+    let Some(first) = records.first() else { return };
+    let _ = writeln!(out, "### {experiment}\n");
+    let env = &first.environment;
+    let _ = writeln!(out, "{}; {}; tilewright {}; {}.", env.device, env.fingerprint, env.version, env.date);
+    let mut versions: Vec<String> = Vec::new();
+    for side in records.iter().flat_map(|r| r.sides.iter().skip(1)).filter(|s| s.plan.is_none() && !s.version.is_empty()) {
+        let version = format!("{} {}", side.name, side.version);
+        if !versions.contains(&version) {
+            versions.push(version);
+        }
+    }
+    if !versions.is_empty() {
+        let _ = writeln!(out, "Compared with {}.", versions.join(", "));
+    }
+    let clocks: Vec<u32> = records.iter().filter_map(|r| r.clocks_after?.sm_mhz).collect();
+    if let (Some(low), Some(high)) = (clocks.iter().min(), clocks.iter().max()) {
+        let _ = writeln!(out, "Multiprocessor clock after each case: {low} to {high} MHz.");
+    }
+    out.push('\n');
+    let summaries = summarise(records);
+    if !summaries.is_empty() {
+        out.push_str("| set | against | geometric mean | worst | worst case | cases |\n|---|---|---|---|---|---|\n");
+        for s in &summaries {
+            let missing = if s.missing > 0 { format!(" ({} more without a valid pair)", s.missing) } else { String::new() };
+            let (worst, case) = &s.worst;
+            let _ = writeln!(out, "| {} | {} | {:.3} | {worst:.3} | {case} | {}{missing} |", s.set, s.side, s.mean, s.cases);
+        }
+        out.push('\n');
+    }
+    if columns.brief {
+        return;
+    }
+    if records.iter().any(|r| r.sides.len() > MOST_ACROSS) {
+        for record in records {
+            let _ = writeln!(out, "{} {}:\n\n{}", record.set, record.case, sides(record));
+        }
+        return;
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for side in records.iter().flat_map(|r| &r.sides) {
+        if !names.contains(&side.name.as_str()) {
+            names.push(&side.name);
+        }
+    }
+    let mut head = String::from("| set | case |");
+    for (n, name) in names.iter().enumerate() {
+        let _ = write!(head, " {name} us | TFLOP/s |{}", if n > 0 { " ratio |" } else { "" });
+    }
+    if columns.resources {
+        head.push_str(" resources |");
+    }
+    if columns.plans {
+        head.push_str(" plan |");
+    }
+    let rule = "|---".repeat(head.matches('|').count() - 1);
+    let _ = writeln!(out, "{head}\n{rule}|");
+    for record in records {
+        let _ = write!(out, "| {} | {} |", record.set, record.case);
+        for (at, name) in names.iter().enumerate() {
+            let found = record.sides.iter().position(|s| s.name == *name);
+            let side = found.and_then(|n| record.sides.get(n));
+            let rate = side.and_then(|s| record.tflops(s)).map(|r| format!("{r:.2}")).unwrap_or_default();
+            let time = match side {
+                Some(Side { time: Some(t), correct: Some(true), .. }) => us(t.median_us),
+                Some(Side { time: Some(t), .. }) => format!("wrong ({})", us(t.median_us)),
+                Some(Side { failure: Some(_), .. }) => "failed".into(),
+                _ => String::new(),
+            };
+            let _ = write!(out, " {time} | {rate} |");
+            if at > 0 {
+                let ratio = found.and_then(|n| record.ratio(n)).map(|r| format!("{r:.3}")).unwrap_or_default();
+                let _ = write!(out, " {ratio} |");
+            }
+        }
+        if columns.resources {
+            let cells: Vec<String> = record.sides.iter().filter(|s| s.plan.is_some()).map(resources).collect();
+            let _ = write!(out, " {} |", cells.join("; "));
+        }
+        if columns.plans {
+            let plans: Vec<String> = record.sides.iter().filter_map(|s| s.plan.as_ref().map(|p| format!("`{p}`"))).collect();
+            let _ = write!(out, " {} |", plans.join("; "));
+        }
+        out.push('\n');
+    }
+    out.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::tests::record;
+
+    #[test]
+    fn lines_tell_times_ratios_and_failures() {
+        let text = line(&record("x", "f32 1", Some(1.5)));
+        assert!(text.contains("tilewright     10.00 us") && text.contains("1.500x") && text.contains("200.00 TF"), "{text}");
+        let text = line(&record("x", "f32 1", None));
+        assert!(text.contains("cublas none: refused"), "{text}");
+        let mut wrong = record("x", "f32 1", Some(2.0));
+        wrong.sides[1].correct = Some(false);
+        wrong.sides[1].failure = Some("3 wrong".into());
+        let text = line(&wrong);
+        assert!(text.contains("WRONG: 3 wrong") && !text.contains("2.000x"), "{text}");
+    }
+
+    #[test]
+    fn summaries_tell_the_worst_case() {
+        let text = summary(&[record("x", "a", Some(0.5)), record("x", "b", Some(2.0)), record("x", "c", None)]);
+        assert!(text.contains("1.000x over 2 cases, worst 0.500x (a); 1 without"), "{text}");
+    }
+
+    #[test]
+    fn markdown_rows_have_as_many_cells_as_the_head() {
+        let records = [record("x", "a", Some(0.5)), record("x", "b", None)];
+        for (plans, resources) in [(false, false), (true, true)] {
+            let text = markdown(&records, Columns { plans, resources, brief: false });
+            let rows: Vec<&str> = text.lines().filter(|l| l.starts_with('|')).collect();
+            // A table of summaries, then one of cases.
+            assert_eq!(rows.len(), 3 + 4, "{text}");
+            let cells = |row: &str| row.matches('|').count();
+            assert!(rows[..3].iter().all(|r| cells(r) == cells(rows[0])), "{text}");
+            assert!(rows[3..].iter().all(|r| cells(r) == cells(rows[3])), "{text}");
+        }
+        let text = markdown(&records, Columns { brief: true, ..Columns::default() });
+        assert_eq!(text.lines().filter(|l| l.starts_with('|')).count(), 3);
+        assert!(text.contains("1980 to 1980 MHz"));
+    }
+}

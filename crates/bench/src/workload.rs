@@ -1,0 +1,217 @@
+//! One problem on one device: buffers that all sides work on, and the judgement of what they leave there.
+
+use crate::baseline;
+use crate::error::BenchError;
+use std::cell::RefCell;
+use std::sync::Arc;
+use tilewright_device::{Buffer, Device, Native};
+use tilewright_gen::contraction::Operand;
+use tilewright_gen::problem::Problem;
+use tilewright_gen::reference::{Reference, Samples, TestData, Verdict};
+use tilewright_tune::run::{Buffers, Factors};
+
+/// With what precision f32 products are computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Math {
+    /// In the type itself; 16-bit types accumulate in f32.
+    #[default]
+    Exact,
+    /// f32 rounded to TF32 (10 bits of mantissa) before multiplying.
+    Tf32,
+}
+
+/// Largest error of TF32 relative to the sum of magnitudes: two factors rounded to 11 significant bits, where nothing
+/// cancels.
+const TF32_ERROR: f64 = 1.0 / 1024.0;
+
+/// A problem with its data on a device.
+pub struct Workload<'a> {
+    device: &'a Arc<dyn Device>,
+    native: &'a dyn Native,
+    math: Math,
+    data: TestData,
+    reference: Reference,
+    a: Buffer,
+    b: Buffer,
+    c: Buffer,
+    bias: Option<Buffer>,
+    /// C as read back, kept to spare an allocation per side.
+    after: RefCell<Vec<u8>>,
+}
+
+/// Seed of all benchmark data.
+const SEED: u64 = 0x7115;
+
+impl<'a> Workload<'a> {
+    /// Makes random data for a problem (alpha = 1, beta = 0), computes the reference of a sample of the result, and copies
+    /// the data to the device.
+    ///
+    /// # Errors
+    /// Where memory of host or device does not suffice.
+    pub fn new(device: &'a Arc<dyn Device>, problem: &Problem, math: Math) -> Result<Self, BenchError> {
+        let native = baseline::native(device.as_ref())?;
+        let data = TestData::new(problem, SEED, 1.0, 0.0)?;
+        let reference = Reference::new(&data, Samples::Budget(1 << 26));
+        let upload = |bytes: &[u8]| {
+            let buffer = device.alloc(bytes.len() as u64)?;
+            device.write(&buffer, 0, bytes)?;
+            Ok::<_, BenchError>(buffer)
+        };
+        let (a, b, c) = (upload(&data.a.bytes)?, upload(&data.b.bytes)?, upload(&data.c.bytes)?);
+        let bias = match &data.bias {
+            Some(bias) => Some(upload(&bias.bytes)?),
+            None => None,
+        };
+        Ok(Workload { device, native, math, data, reference, a, b, c, bias, after: RefCell::default() })
+    }
+    /// The device.
+    pub fn device(&self) -> &'a Arc<dyn Device> {
+        self.device
+    }
+    /// Its native side.
+    pub fn native(&self) -> &'a dyn Native {
+        self.native
+    }
+    /// The problem.
+    pub fn problem(&self) -> &Problem {
+        &self.data.problem
+    }
+    /// With what precision f32 products are computed.
+    pub fn math(&self) -> Math {
+        self.math
+    }
+    /// Factor of the product.
+    pub fn alpha(&self) -> f64 {
+        self.data.alpha
+    }
+    /// Factor of the old result.
+    pub fn beta(&self) -> f64 {
+        self.data.beta
+    }
+    /// Both factors.
+    pub fn factors(&self) -> Factors {
+        Factors { alpha: self.data.alpha, beta: self.data.beta }
+    }
+
+    fn parts(&self, operand: Operand) -> (&Buffer, &tilewright_gen::reference::Buffer) {
+        match operand {
+            Operand::A => (&self.a, &self.data.a),
+            Operand::B => (&self.b, &self.data.b),
+            Operand::C => (&self.c, &self.data.c),
+        }
+    }
+    /// Position of an operand's element 0 in its buffer, in elements.
+    pub fn start(&self, operand: Operand) -> u64 {
+        self.parts(operand).1.start
+    }
+    /// Device address of an operand's element 0 (CUDA).
+    ///
+    /// # Errors
+    /// None for the workload's own buffers on their device.
+    pub fn address(&self, operand: Operand) -> Result<usize, BenchError> {
+        let (buffer, data) = self.parts(operand);
+        Ok(self.native.memory(buffer)? + (data.start * u64::from(data.scalar.bytes())) as usize)
+    }
+    /// Memory object of an operand (OpenCL); its element 0 is [`Workload::start`] elements behind its begin.
+    ///
+    /// # Errors
+    /// As [`Workload::address`].
+    pub fn object(&self, operand: Operand) -> Result<usize, BenchError> {
+        Ok(self.native.memory(self.parts(operand).0)?)
+    }
+    /// Device address of the bias vector's element 0 (CUDA), where there is one.
+    ///
+    /// # Errors
+    /// As [`Workload::address`].
+    pub fn bias_address(&self) -> Result<Option<usize>, BenchError> {
+        match (&self.bias, &self.data.bias) {
+            (Some(buffer), Some(data)) => {
+                Ok(Some(self.native.memory(buffer)? + (data.start * u64::from(data.scalar.bytes())) as usize))
+            }
+            _ => Ok(None),
+        }
+    }
+    /// The buffers for a generated program.
+    ///
+    /// # Errors
+    /// Those of [`Buffer::slice`].
+    pub fn buffers(&self, workspace: Option<Buffer>) -> Result<Buffers, BenchError> {
+        let bias = match (&self.bias, &self.data.bias) {
+            (Some(buffer), Some(data)) => {
+                let from = data.start * u64::from(data.scalar.bytes());
+                Some(buffer.slice(from, buffer.bytes() - from)?)
+            }
+            _ => None,
+        };
+        let offsets = [self.data.a.start, self.data.b.start, self.data.c.start];
+        Ok(Buffers { a: self.a.clone(), b: self.b.clone(), c: self.c.clone(), bias, workspace, offsets })
+    }
+
+    /// Poisons C, runs once, and judges C.
+    ///
+    /// # Errors
+    /// Those of `run` and of the device.
+    pub fn check(&self, run: &mut dyn FnMut() -> Result<(), BenchError>) -> Result<Judgement, BenchError> {
+        self.device.write(&self.c, 0, &self.data.c.bytes)?;
+        run()?;
+        let mut after = self.after.borrow_mut();
+        after.resize(self.data.c.bytes.len(), 0);
+        self.device.read(&self.c, 0, &mut after)?;
+        let verdict = self.reference.check(&after);
+        let damage = self.data.check_untouched(Operand::C, &after).err().map(|d| d.to_string());
+        let close = match self.math {
+            Math::Exact => verdict.passed(),
+            Math::Tf32 => verdict.not_a_number == 0 && verdict.max_error <= TF32_ERROR,
+        };
+        Ok(Judgement { correct: close && damage.is_none(), verdict, damage })
+    }
+
+    /// Fewest bytes that must move: every input read once, the result written once.
+    pub fn bytes(&self) -> f64 {
+        least_bytes(self.problem())
+    }
+}
+
+/// What a side left in C.
+#[derive(Clone, Debug)]
+pub struct Judgement {
+    /// Everything is as it must be.
+    pub correct: bool,
+    /// Comparison with the reference.
+    pub verdict: Verdict,
+    /// Memory around C that was written.
+    pub damage: Option<String>,
+}
+
+/// Fewest bytes that a problem must move.
+pub fn least_bytes(problem: &Problem) -> f64 {
+    let (input, output) = (f64::from(problem.dtype().bytes()), f64::from(problem.out_dtype().bytes()));
+    match problem {
+        Problem::Gemm(g) => {
+            let batch = |stride: u64| if stride == 0 { 1.0 } else { g.batch as f64 };
+            let (m, n, k) = (g.m as f64, g.n as f64, g.k as f64);
+            input * (batch(g.a.batch_stride) * m * k + batch(g.b.batch_stride) * k * n) + output * g.batch as f64 * m * n
+        }
+        Problem::Conv(c) => {
+            let bias = if c.bias { c.k as f64 } else { 0.0 };
+            input * (c.input_len() as f64 + c.filter_len() as f64 + bias) + output * c.output_len() as f64
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tilewright_gen::problem::{Conv, Gemm};
+    use tilewright_ir::Scalar;
+
+    #[test]
+    fn shared_operands_are_read_once() {
+        let gemm = |b: u64| Gemm::new(Scalar::F16, 2, 3, 5).batch(7).stride_b(b).build().unwrap().into();
+        assert_eq!(least_bytes(&gemm(15)), 2.0 * 7.0 * (10.0 + 15.0 + 6.0));
+        assert_eq!(least_bytes(&gemm(0)), 2.0 * (70.0 + 15.0 + 42.0));
+        let conv = Conv::new(Scalar::F32, 2, 3, 4, &[5, 5], &[3, 3]).build().unwrap();
+        assert_eq!(least_bytes(&conv.into()), 4.0 * (150.0 + 108.0 + 72.0));
+    }
+}
