@@ -158,6 +158,12 @@ fn check_analyses(view: &View, align: u32) -> Result<(), TestCaseError> {
                 prop_assert_eq!(found.is_some(), at[&zero].is_some());
             }
         }
+        let run = view.run(axis) as i64;
+        for (p, first) in at.iter().filter(|(p, _)| run > 1 && (p[axis] + 1) % run != 0) {
+            if let (Some(first), Some(Some(next))) = (first, at.get(&step(p, 1))) {
+                prop_assert_eq!(*next, first + 1, "axis {} run {} at {:?}", axis, run, p);
+            }
+        }
         let width = i64::from(view.vector_width(axis, 16, align));
         for (p, first) in at.iter().filter(|(p, _)| p[axis] % width == 0 && p[axis] + width <= view.extent[axis] as i64) {
             for j in 0..width {

@@ -52,6 +52,42 @@ impl View {
         }
         width
     }
+    /// How far neighbours along a coordinate lie side by side: a number r such that the coordinates of each of the ranges
+    /// `0..r, r..2r, ...` are adjacent in memory where they exist; 1 if neighbours are not adjacent. The last range may be shorter.
+    pub fn run(&self, axis: usize) -> u64 {
+        // What limits a run is where a quotient of the coordinate changes and where a remainder starts again.
+        let mut run = self.extent[axis].max(1);
+        let mut adjacent = false;
+        for (atom, coefficient) in &self.access.offset.terms {
+            match atom {
+                Atom::Axis(a) if *a == axis => {
+                    if *coefficient != 1 || adjacent {
+                        return 1;
+                    }
+                    adjacent = true;
+                }
+                Atom::Digit { of, div, modulo } if of.uses(axis) => {
+                    if **of != Affine::axis(axis) {
+                        return 1;
+                    }
+                    let period = if *div > 1 { Some(*div) } else { *modulo };
+                    if *div == 1 {
+                        if *coefficient != 1 || adjacent {
+                            return 1;
+                        }
+                        adjacent = true;
+                    }
+                    if let Some(period) = period {
+                        let period = period.unsigned_abs();
+                        // Ranges must not straddle any period.
+                        run = if run >= self.extent[axis] { period } else { gcd(run as i64, period as i64).unsigned_abs() };
+                    }
+                }
+                _ => {}
+            }
+        }
+        if adjacent { run } else { 1 }
+    }
     /// The box this view is, if it is one.
     pub fn is_affine_box(&self) -> Option<AffineBox> {
         let mut strides = [0; 3];

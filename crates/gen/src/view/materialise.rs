@@ -38,7 +38,7 @@ pub fn materialised(tensor: &Tensor, source: Source, macro_tile: u32) -> Tensor 
     let (extent, offset, per_copy) = match source {
         Source::InPlace => return tensor.clone(),
         Source::Copy => {
-            let row_contiguous = tensor.view.stride(ROW) == Some(1) && (tensor.view.stride(COL) != Some(1) || cols == 1);
+            let row_contiguous = tensor.view.run(ROW) > tensor.view.run(COL);
             let (line, lines) = if row_contiguous { (rows, cols) } else { (cols, rows) };
             let ld = copy_leading_dimension(line, tensor.scalar);
             let (fast, slow) = if row_contiguous { (ROW, COL) } else { (COL, ROW) };
@@ -70,7 +70,7 @@ pub fn materialised(tensor: &Tensor, source: Source, macro_tile: u32) -> Tensor 
 mod tests {
     use super::*;
     use crate::lower::{ConvForm, lower};
-    use crate::problem::{Gemm, Problem};
+    use crate::problem::{Conv, Gemm, Layout, Problem};
     use std::collections::HashSet;
 
     fn operand(batch: u64, trans: bool) -> Tensor {
@@ -102,6 +102,21 @@ mod tests {
         injective(&col);
         injective(&row);
         assert_eq!(col.view.vector_width(ROW, 16, 64), 4);
+    }
+
+    #[test]
+    fn copies_of_windows_follow_the_longer_run() {
+        let conv = |layout, stride: u64| {
+            let conv =
+                Conv::new(Scalar::F32, 2, 5, 4, &[9, 9], &[3, 3]).layout(layout).stride(&[stride; 2]).pad(&[1; 2], &[1, 0]);
+            let a = lower(&Problem::Conv(conv.build().unwrap()), ConvForm::PerSample).unwrap().a;
+            let copy = materialised(&a, Source::Copy, 8);
+            injective(&copy);
+            (a.view.run(ROW), a.view.run(COL), copy.view.stride(ROW) == Some(1))
+        };
+        assert_eq!(conv(Layout::Nchw, 1), (8, 3, true));
+        assert_eq!(conv(Layout::Nchw, 2), (1, 3, false));
+        assert_eq!(conv(Layout::Nhwc, 1), (1, 15, false));
     }
 
     #[test]
