@@ -1,10 +1,11 @@
 //! Loads, stores and atomics: addresses of all lanes, bounds, checks, and the data.
 
 use crate::EmuError;
-use crate::code::{Address, Index, Mem, Space};
+use crate::code::{Index, Mem, Space};
 use crate::context::{Context, Team};
 use crate::lanes::{B32, LANES, Slot};
 use crate::launch::{Bound, Launch};
+use crate::quick::Quick;
 use crate::shadow::{Toucher, Trouble};
 use tilewright_ir::{AtomicOp, Scalar};
 
@@ -169,30 +170,62 @@ pub(crate) fn set_shared(words: &mut [u32], byte: usize, size: usize, value: u64
     }
 }
 
-/// Runs a load.
-pub(crate) fn load(launch: &Launch<'_>, team: &mut Team, ctx: &mut Context, m: &Mem, site: u32) -> Result<(), EmuError> {
+/// Runs loads that differ in constant offset and destination only.
+pub(crate) fn load(launch: &Launch<'_>, team: &mut Team, ctx: &mut Context, loads: &[Mem]) -> Result<(), EmuError> {
+    let Some(m) = loads.first() else { return Ok(()) };
     let Some(t) = Target::new(launch, m.address.space, m.scalar, m.values.len()) else { return Ok(()) };
-    for block in 0..ctx.files.blocks {
-        let bits = ctx.bits(m.mask, block);
-        if t.bound.is_none() && t.size == 4 && bits == 0xFFFF && quick_shared(team, ctx, m, &t, block, launch) {
-            continue;
+    let by_lane = match t.size {
+        2 => load_block::<2>,
+        4 => load_block::<4>,
+        _ => load_block::<8>,
+    };
+    let quick = quick_load(launch, team, ctx, loads, &t);
+    let mut block = 0;
+    while block < ctx.files.blocks {
+        if let Some(q) = &quick {
+            let shadow = team.shadow.as_mut().map(|s| (s, &team.clocks));
+            block = launch.level.load(&mut ctx.files, &team.shared, shadow, q, block);
+            if block == ctx.files.blocks {
+                break;
+            }
         }
-        load_block(launch, team, ctx, m, &t, block, bits, site)?;
+        for m in loads {
+            by_lane(launch, team, ctx, m, &t, block)?;
+        }
+        block += 1;
     }
     Ok(())
 }
 
-#[allow(clippy::too_many_arguments)] // One block of one access.
-fn load_block(
+/// The loads as [`crate::quick`] does them, if it does them.
+fn quick_load<'m>(launch: &Launch<'_>, team: &Team, ctx: &Context, loads: &'m [Mem], t: &Target<'_>) -> Option<Quick<'m>> {
+    let first = loads.first()?;
+    let Index::I32(index) = first.address.index else { return None };
+    let all = !first.mask.is_some() && ctx.lanes.is_multiple_of(LANES);
+    let simple = team.shadow.as_ref().is_none_or(|s| s.is_simple(&team.clocks));
+    if t.bound.is_some() || t.size != 4 || !all || !simple {
+        return None;
+    }
+    // Offsets and limits so small that no sum of an index and an offset wraps into the valid range.
+    let small = |o: i64| i32::try_from(o).ok().filter(|o| o.unsigned_abs() <= 1 << 29);
+    let lowest = small(loads.iter().map(|m| m.address.offset).min()?)?;
+    let highest = small(loads.iter().map(|m| m.address.offset).max()?)?;
+    let limit = t.len.checked_sub(t.lanes as u64).filter(|&l| l <= 1 << 29)? as u32;
+    let aligned = launch.options.checks.alignment;
+    Some(Quick { index, lowest, highest, limit, base: t.base / 4, lanes: t.lanes, loads, first: ctx.first, aligned })
+}
+
+/// A block of a load, lane by lane.
+fn load_block<const SIZE: usize>(
     launch: &Launch<'_>,
     team: &mut Team,
     ctx: &mut Context,
     m: &Mem,
     t: &Target<'_>,
     block: usize,
-    bits: u32,
-    site: u32,
 ) -> Result<(), EmuError> {
+    let site = m.site;
+    let bits = ctx.bits(m.mask, block);
     let at = ctx.addresses(&m.address, block);
     let first = ctx.first + (block * LANES) as u32;
     let mut out = [[0u64; LANES]; 16];
@@ -202,80 +235,27 @@ fn load_block(
         }
         let touch = Touch { launch, site, thread: first + l as u32, kind: Kind::Read };
         let byte = touch.check(team, t, index)?;
-        for (c, out) in out.iter_mut().enumerate().take(t.lanes) {
-            out[l] = match t.bound {
-                None => get_shared(&team.shared, byte + c * t.size, t.size),
-                Some(b) => b.cells.get(byte + c * t.size, t.size),
-            };
+        match t.bound {
+            None => {
+                for (c, out) in out.iter_mut().enumerate().take(t.lanes) {
+                    out[l] = get_shared(&team.shared, byte + c * SIZE, SIZE);
+                }
+            }
+            Some(b) => {
+                for (c, out) in out.iter_mut().enumerate().take(t.lanes) {
+                    out[l] = b.cells.get(byte + c * SIZE, SIZE);
+                }
+            }
         }
     }
     for (&slot, out) in m.values.iter().zip(&out) {
-        if t.size == 8 {
+        if SIZE == 8 {
             ctx.files.r64.get_mut(slot)[block].0 = *out;
         } else {
             ctx.files.r32.get_mut(slot)[block] = B32(out.map(|x| x as u32));
         }
     }
     Ok(())
-}
-
-/// A block of 32-bit loads from shared memory, all lanes active: nearly all accesses of a matrix kernel's main loop. False if
-/// it has to go lane by lane (nothing done yet).
-#[inline]
-fn quick_shared(team: &mut Team, ctx: &mut Context, m: &Mem, t: &Target<'_>, block: usize, launch: &Launch<'_>) -> bool {
-    let Address { index: Index::I32(slot), offset, .. } = m.address else { return false };
-    let Ok(offset) = i32::try_from(offset) else { return false };
-    let Some(limit) = t.len.checked_sub(t.lanes as u64) else { return false };
-    if offset.unsigned_abs() > 1 << 29 || limit > 1 << 29 {
-        return false;
-    }
-    // Offsets and limits are so small that no sum below wraps into the valid range.
-    let index = ctx.files.r32.block(slot, block).0;
-    let mut at = [0u32; LANES];
-    let (mut inside, mut same, mut run, mut aligned) = (true, true, true, 0u32);
-    for l in 0..LANES {
-        at[l] = index[l].wrapping_add(offset as u32);
-        inside &= at[l] <= limit as u32;
-        same &= index[l] == index[0];
-        run &= index[l] == index[0].wrapping_add(l as u32);
-        aligned |= at[l].wrapping_add(t.base as u32 / 4);
-    }
-    if !inside {
-        return false;
-    }
-    let words = t.base / 4;
-    let first = ctx.first + (block * LANES) as u32;
-    if launch.options.checks.alignment && aligned as usize % t.lanes != 0 {
-        return false;
-    }
-    if let Some(shadow) = &mut team.shadow {
-        let byte = |i: u32| t.base + i as usize * 4;
-        let fine = if same {
-            shadow.read_same(&team.clocks, byte(at[0]), t.bytes())
-        } else if run && t.lanes == 1 {
-            shadow.read_run(&team.clocks, byte(at[0]), first)
-        } else {
-            shadow.read_each(&team.clocks, &at.map(byte), t.bytes(), first)
-        };
-        if !fine {
-            return false;
-        }
-    }
-    for (c, &to) in m.values.iter().enumerate() {
-        let from = &team.shared[words + c..];
-        let out = &mut ctx.files.r32.get_mut(to)[block].0;
-        if same {
-            out.fill(from[at[0] as usize]);
-        } else if run {
-            let start = at[0] as usize;
-            out.copy_from_slice(&from[start..start + LANES]);
-        } else {
-            for l in 0..LANES {
-                out[l] = from[at[l] as usize];
-            }
-        }
-    }
-    true
 }
 
 /// Runs a store.

@@ -5,6 +5,7 @@
 //! round to nearest even; float to integer truncates, saturates and sends NaN to 0; shift counts count modulo the width.
 
 use crate::lanes::{B32, B64, Files, LANES, Slot, View};
+use crate::rare;
 use half::{bf16, f16};
 use std::cell::Cell;
 
@@ -59,7 +60,7 @@ pub(crate) struct Fault {
 }
 
 /// A block type of a register file, lane by lane.
-trait Block: Copy {
+pub(crate) trait Block: Copy {
     type Word: Copy + Default;
     fn lanes(self) -> [Self::Word; LANES];
     fn from_lanes(lanes: [Self::Word; LANES]) -> Self;
@@ -119,7 +120,7 @@ fn nth<B: Copy>(x: &[Cell<B>], i: usize) -> B {
 }
 
 #[inline(always)]
-fn map1<A: Block, D: Block>(d: &[Cell<D>], a: &[Cell<A>], f: impl Fn(A::Word) -> D::Word) {
+pub(crate) fn map1<A: Block, D: Block>(d: &[Cell<D>], a: &[Cell<A>], f: impl Fn(A::Word) -> D::Word) {
     for (i, d) in d.iter().enumerate() {
         d.set(lanes1(nth(a, i), &f));
     }
@@ -127,7 +128,7 @@ fn map1<A: Block, D: Block>(d: &[Cell<D>], a: &[Cell<A>], f: impl Fn(A::Word) ->
 
 /// Written out for the usual operand kinds, so that the loop over blocks carries no test.
 #[inline(always)]
-fn map2<A: Block, D: Block>(d: &[Cell<D>], a: &[Cell<A>], b: &[Cell<A>], f: impl Fn(A::Word, A::Word) -> D::Word) {
+pub(crate) fn map2<A: Block, D: Block>(d: &[Cell<D>], a: &[Cell<A>], b: &[Cell<A>], f: impl Fn(A::Word, A::Word) -> D::Word) {
     if a.len() == d.len() && b.len() == d.len() {
         for ((d, a), b) in d.iter().zip(a).zip(b) {
             d.set(lanes2(a.get(), b.get(), &f));
@@ -165,7 +166,7 @@ fn map3<A: Block, B: Block>(
 
 /// As [`map2`], collecting the lanes whose second result is set.
 #[inline(always)]
-fn checked2<A: Block>(
+pub(crate) fn checked2<A: Block>(
     d: &[Cell<A>],
     a: &[Cell<A>],
     b: &[Cell<A>],
@@ -189,15 +190,15 @@ fn checked2<A: Block>(
 }
 
 #[inline(always)]
-fn f(x: u32) -> f32 {
+pub(crate) fn f(x: u32) -> f32 {
     f32::from_bits(x)
 }
 #[inline(always)]
-fn g(x: u64) -> f64 {
+pub(crate) fn g(x: u64) -> f64 {
     f64::from_bits(x)
 }
 #[inline(always)]
-fn divide32(x: i32, y: i32) -> i32 {
+pub(crate) fn divide32(x: i32, y: i32) -> i32 {
     // Exact: a quotient of 32-bit integers that is no integer lies further from one than a double's rounding reaches. Vectorises.
     (x as f64 / y as f64) as i64 as i32
 }
@@ -207,15 +208,19 @@ fn divide32(x: i32, y: i32) -> i32 {
 pub(crate) fn run(files: &mut Files, ops: &[Alu], from: usize) -> Option<Fault> {
     let (r, w) = (files.r32.view(), files.r64.view());
     for (i, o) in ops.iter().enumerate().skip(from) {
-        if let Some((kind, lanes)) = step(r, w, o) {
+        if let Err((kind, lanes)) = step(r, w, o) {
             return Some(Fault { op: i, kind, lanes });
         }
     }
     None
 }
 
+/// Lanes in which an operation faulted, and how.
+pub(crate) type Faults = (FaultKind, Vec<usize>);
+
+/// The operations that kernels spend their time in; the others are in [`rare`].
 #[inline(always)]
-fn step(r: View<'_, B32>, w: View<'_, B64>, o: &Alu) -> Option<(FaultKind, Vec<usize>)> {
+fn step(r: View<'_, B32>, w: View<'_, B64>, o: &Alu) -> Result<(), Faults> {
     let (d, a, b, c) = (o.d, o.a, o.b, o.c);
     macro_rules! un {
         ($from:ident -> $to:ident, $f:expr) => {
@@ -229,7 +234,9 @@ fn step(r: View<'_, B32>, w: View<'_, B64>, o: &Alu) -> Option<(FaultKind, Vec<u
     }
     macro_rules! checked {
         ($file:ident, $kind:ident, $f:expr) => {
-            return checked2($file.get(d), $file.get(a), $file.get(b), $f).map(|l| (FaultKind::$kind, l))
+            if let Some(lanes) = checked2($file.get(d), $file.get(a), $file.get(b), $f) {
+                return Err((FaultKind::$kind, lanes));
+            }
         };
     }
     macro_rules! checked_i32 {
@@ -258,70 +265,34 @@ fn step(r: View<'_, B32>, w: View<'_, B64>, o: &Alu) -> Option<(FaultKind, Vec<u
         Op::Mov64 => un!(w -> w, |x| x),
         Op::Select32 => map3(r.get(d), r.get(a), r.get(b), r.get(c), |m, x, y| if m != 0 { x } else { y }),
         Op::Select64 => map3(w.get(d), r.get(a), w.get(b), w.get(c), |m, x, y| if m != 0 { x } else { y }),
-
         Op::AddI32 => bin!(r -> r, |x: u32, y| x.wrapping_add(y)),
         Op::SubI32 => bin!(r -> r, |x: u32, y| x.wrapping_sub(y)),
         Op::MulI32 => bin!(r -> r, |x: u32, y| x.wrapping_mul(y)),
         Op::MinI32 => bin!(r -> r, |x, y| (x as i32).min(y as i32) as u32),
         Op::MaxI32 => bin!(r -> r, |x, y| (x as i32).max(y as i32) as u32),
-        Op::MinU32 => bin!(r -> r, |x: u32, y| x.min(y)),
-        Op::MaxU32 => bin!(r -> r, |x: u32, y| x.max(y)),
         Op::And32 => bin!(r -> r, |x, y| x & y),
         Op::Or32 => bin!(r -> r, |x, y| x | y),
         Op::Xor32 => bin!(r -> r, |x, y| x ^ y),
         Op::AndNot32 => bin!(r -> r, |x, y| x & !y),
-        Op::Shl32 => bin!(r -> r, |x: u32, y| x.wrapping_shl(y)),
-        Op::ShrI32 => bin!(r -> r, |x, y| (x as i32).wrapping_shr(y) as u32),
-        Op::ShrU32 => bin!(r -> r, |x: u32, y| x.wrapping_shr(y)),
         Op::LtI32 => bin!(r -> r, |x, y| ((x as i32) < y as i32) as u32),
         Op::LeI32 => bin!(r -> r, |x, y| (x as i32 <= y as i32) as u32),
-        Op::LtU32 => bin!(r -> r, |x, y| (x < y) as u32),
-        Op::LeU32 => bin!(r -> r, |x, y| (x <= y) as u32),
         Op::Eq32 => bin!(r -> r, |x, y| (x == y) as u32),
         Op::Ne32 => bin!(r -> r, |x, y| (x != y) as u32),
         Op::AddI64 => bin!(w -> w, |x: u64, y| x.wrapping_add(y)),
         Op::SubI64 => bin!(w -> w, |x: u64, y| x.wrapping_sub(y)),
         Op::MulI64 => bin!(w -> w, |x: u64, y| x.wrapping_mul(y)),
-        Op::MinI64 => bin!(w -> w, |x, y| (x as i64).min(y as i64) as u64),
-        Op::MaxI64 => bin!(w -> w, |x, y| (x as i64).max(y as i64) as u64),
-        Op::And64 => bin!(w -> w, |x, y| x & y),
-        Op::Or64 => bin!(w -> w, |x, y| x | y),
-        Op::Xor64 => bin!(w -> w, |x, y| x ^ y),
-        Op::Shl64 => bin!(w -> w, |x: u64, y| x.wrapping_shl(y as u32)),
-        Op::ShrI64 => bin!(w -> w, |x, y| (x as i64).wrapping_shr(y as u32) as u64),
         Op::LtI64 => bin!(w -> r, |x, y| ((x as i64) < y as i64) as u32),
-        Op::LeI64 => bin!(w -> r, |x, y| (x as i64 <= y as i64) as u32),
-        Op::Eq64 => bin!(w -> r, |x, y| (x == y) as u32),
-        Op::Ne64 => bin!(w -> r, |x, y| (x != y) as u32),
-
         Op::AddF32 => bin!(r -> r, |x, y| (f(x) + f(y)).to_bits()),
         Op::SubF32 => bin!(r -> r, |x, y| (f(x) - f(y)).to_bits()),
         Op::MulF32 => bin!(r -> r, |x, y| (f(x) * f(y)).to_bits()),
-        Op::DivF32 => bin!(r -> r, |x, y| (f(x) / f(y)).to_bits()),
-        Op::RemF32 => bin!(r -> r, |x, y| (f(x) % f(y)).to_bits()),
-        Op::MinF32 => bin!(r -> r, |x, y| f(x).min(f(y)).to_bits()),
         Op::MaxF32 => bin!(r -> r, |x, y| f(x).max(f(y)).to_bits()),
-        Op::LtF32 => bin!(r -> r, |x, y| (f(x) < f(y)) as u32),
-        Op::LeF32 => bin!(r -> r, |x, y| (f(x) <= f(y)) as u32),
-        Op::EqF32 => bin!(r -> r, |x, y| (f(x) == f(y)) as u32),
-        Op::NeF32 => bin!(r -> r, |x, y| (f(x) != f(y)) as u32),
         Op::AddF64 => bin!(w -> w, |x, y| (g(x) + g(y)).to_bits()),
         Op::SubF64 => bin!(w -> w, |x, y| (g(x) - g(y)).to_bits()),
         Op::MulF64 => bin!(w -> w, |x, y| (g(x) * g(y)).to_bits()),
-        Op::DivF64 => bin!(w -> w, |x, y| (g(x) / g(y)).to_bits()),
-        Op::RemF64 => bin!(w -> w, |x, y| (g(x) % g(y)).to_bits()),
-        Op::MinF64 => bin!(w -> w, |x, y| g(x).min(g(y)).to_bits()),
-        Op::MaxF64 => bin!(w -> w, |x, y| g(x).max(g(y)).to_bits()),
-        Op::LtF64 => bin!(w -> r, |x, y| (g(x) < g(y)) as u32),
-        Op::LeF64 => bin!(w -> r, |x, y| (g(x) <= g(y)) as u32),
-        Op::EqF64 => bin!(w -> r, |x, y| (g(x) == g(y)) as u32),
-        Op::NeF64 => bin!(w -> r, |x, y| (g(x) != g(y)) as u32),
-
         Op::CheckedAddI32 => checked_i32!(overflowing_add),
         Op::CheckedSubI32 => checked_i32!(overflowing_sub),
         Op::CheckedMulI32 => checked_i32!(overflowing_mul),
         Op::CheckedAddI64 => checked_i64!(overflowing_add),
-        Op::CheckedSubI64 => checked_i64!(overflowing_sub),
         Op::CheckedMulI64 => checked_i64!(overflowing_mul),
         Op::DivI32 => {
             checked!(r, DivideByZero, |x, y| if y == 0 { (0, true) } else { (divide32(x as i32, y as i32) as u32, false) })
@@ -330,56 +301,17 @@ fn step(r: View<'_, B32>, w: View<'_, B64>, o: &Alu) -> Option<(FaultKind, Vec<u
             let (x, y) = (x as i32, y as i32);
             if y == 0 { (0, true) } else { (x.wrapping_sub(divide32(x, y).wrapping_mul(y)) as u32, false) }
         }),
-        Op::DivU32 => checked!(r, DivideByZero, |x: u32, y| (x.checked_div(y).unwrap_or(0), y == 0)),
-        Op::RemU32 => checked!(r, DivideByZero, |x: u32, y| (x.checked_rem(y).unwrap_or(0), y == 0)),
-        Op::DivI64 => {
-            checked!(w, DivideByZero, |x, y| if y == 0 { (0, true) } else { ((x as i64).wrapping_div(y as i64) as u64, false) })
-        }
-        Op::RemI64 => {
-            checked!(w, DivideByZero, |x, y| if y == 0 { (0, true) } else { ((x as i64).wrapping_rem(y as i64) as u64, false) })
-        }
-
         Op::NegF32 => un!(r -> r, |x| (-f(x)).to_bits()),
-        Op::NegF64 => un!(w -> w, |x| (-g(x)).to_bits()),
         Op::NotBool => un!(r -> r, |x| x ^ 1),
-        Op::ExpF32 => un!(r -> r, |x| f(x).exp().to_bits()),
-        Op::TanhF32 => un!(r -> r, |x| f(x).tanh().to_bits()),
-        Op::ErfF32 => un!(r -> r, |x| libm::erff(f(x)).to_bits()),
-        Op::SqrtF32 => un!(r -> r, |x| f(x).sqrt().to_bits()),
-        Op::ExpF64 => un!(w -> w, |x| g(x).exp().to_bits()),
-        Op::TanhF64 => un!(w -> w, |x| g(x).tanh().to_bits()),
-        Op::ErfF64 => un!(w -> w, |x| libm::erf(g(x)).to_bits()),
-        Op::SqrtF64 => un!(w -> w, |x| g(x).sqrt().to_bits()),
-
-        Op::BoolFrom32 => un!(r -> r, |x| (x != 0) as u32),
-        Op::BoolFrom64 => un!(w -> r, |x| (x != 0) as u32),
-        Op::BoolFromF32 => un!(r -> r, |x| (f(x) != 0.0) as u32),
-        Op::BoolFromF64 => un!(w -> r, |x| (g(x) != 0.0) as u32),
-        Op::I32FromI64 => un!(w -> r, |x| x as u32),
         Op::I64FromI32 => un!(r -> w, |x| x as i32 as i64 as u64),
-        Op::I64FromU32 => un!(r -> w, |x| x as u64),
         Op::F32FromI32 => un!(r -> r, |x| (x as i32 as f32).to_bits()),
-        Op::F32FromU32 => un!(r -> r, |x| (x as f32).to_bits()),
-        Op::F32FromI64 => un!(w -> r, |x| (x as i64 as f32).to_bits()),
-        Op::F64FromI32 => un!(r -> w, |x| (x as i32 as f64).to_bits()),
-        Op::F64FromU32 => un!(r -> w, |x| (x as f64).to_bits()),
-        Op::F64FromI64 => un!(w -> w, |x| (x as i64 as f64).to_bits()),
-        Op::I32FromF32 => un!(r -> r, |x| f(x) as i32 as u32),
-        Op::U32FromF32 => un!(r -> r, |x| f(x) as u32),
-        Op::I64FromF32 => un!(r -> w, |x| f(x) as i64 as u64),
-        Op::I32FromF64 => un!(w -> r, |x| g(x) as i32 as u32),
-        Op::U32FromF64 => un!(w -> r, |x| g(x) as u32),
-        Op::I64FromF64 => un!(w -> w, |x| g(x) as i64 as u64),
-        Op::F32FromF64 => un!(w -> r, |x| (g(x) as f32).to_bits()),
-        Op::F64FromF32 => un!(r -> w, |x| (f(x) as f64).to_bits()),
         Op::F32FromF16 => un!(r -> r, |x| f16::from_bits(x as u16).to_f32().to_bits()),
         Op::F32FromBF16 => un!(r -> r, |x| bf16::from_bits(x as u16).to_f32().to_bits()),
         Op::F16FromF32 => un!(r -> r, |x| f16::from_f32(f(x)).to_bits() as u32),
         Op::BF16FromF32 => un!(r -> r, |x| bf16::from_f32(f(x)).to_bits() as u32),
-        Op::F16FromF64 => un!(w -> r, |x| f16::from_f64(g(x)).to_bits() as u32),
-        Op::BF16FromF64 => un!(w -> r, |x| bf16::from_f64(g(x)).to_bits() as u32),
+        _ => return rare::step(r, w, o),
     }
-    None
+    Ok(())
 }
 
 #[cfg(test)]

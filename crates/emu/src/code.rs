@@ -13,8 +13,8 @@ use tilewright_ir::{Arg, AtomicOp, BarrierScope, Scalar, SharedArray, ShuffleKin
 pub(crate) enum Inst {
     /// Arithmetic `start..end` of [`Code::alu`].
     Alu { start: u32, end: u32, work: Work, mask: Slot },
-    /// Access [`Code::mems`]: memory to registers.
-    Load(u32),
+    /// Accesses `start..end` of [`Code::mems`]: memory to registers. Several differ in constant offset and destination only.
+    Load { start: u32, end: u32 },
     /// Access [`Code::mems`]: registers to memory.
     Store(u32),
     /// Access [`Code::mems`]: read-modify-write.
@@ -92,6 +92,8 @@ pub(crate) struct Mem {
     pub(crate) values: Vec<Slot>,
     /// Lanes that touch memory; the others receive zero from a load.
     pub(crate) mask: Slot,
+    /// Statement number.
+    pub(crate) site: u32,
 }
 
 /// An asynchronous copy.

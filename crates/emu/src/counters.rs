@@ -39,7 +39,11 @@ fn waves(launch: &Launch<'_>, ctx: &Context, mask: Slot) -> u64 {
 pub(crate) fn memory(launch: &Launch<'_>, team: &mut Team, ctx: &Context, inst: &Inst) {
     let code = launch.code;
     match inst {
-        Inst::Load(m) => access(launch, team, ctx, &code.mems[*m as usize], false),
+        Inst::Load { start, end } => {
+            for m in &code.mems[*start as usize..*end as usize] {
+                access(launch, team, ctx, m, false);
+            }
+        }
         Inst::Store(m) => access(launch, team, ctx, &code.mems[*m as usize], true),
         Inst::Atomic(_, m) => team.counters.atomics += waves(launch, ctx, code.mems[*m as usize].mask),
         Inst::AsyncCopy(c) => {

@@ -115,7 +115,7 @@ impl<'a> Worker<'a> {
                     }
                     arithmetic(launch, team, ctx, *start as usize, *end as usize)?;
                 }
-                Inst::Load(m) => access::load(launch, team, ctx, &code.mems[*m as usize], site)?,
+                Inst::Load { start, end } => access::load(launch, team, ctx, &code.mems[*start as usize..*end as usize])?,
                 Inst::Store(m) => access::store(launch, team, ctx, &code.mems[*m as usize], site)?,
                 Inst::Atomic(op, m) => access::atomic(launch, team, ctx, *op, &code.mems[*m as usize], site)?,
                 Inst::AsyncCopy(c) => copies::issue(launch, team, ctx, &code.copies[*c as usize], site)?,
@@ -234,7 +234,7 @@ impl<'a> Worker<'a> {
 const fn is_visible(inst: &Inst) -> bool {
     matches!(
         inst,
-        Inst::Load(_)
+        Inst::Load { .. }
             | Inst::Store(_)
             | Inst::Atomic(..)
             | Inst::AsyncCopy(_)

@@ -17,6 +17,8 @@ mod launch;
 mod lower;
 mod memory;
 mod options;
+mod quick;
+mod rare;
 mod shadow;
 mod show;
 mod simd;

@@ -1,7 +1,27 @@
-//! Runs lane arithmetic compiled for the best instruction set of this machine. The only unsafe code of the crate.
+//! Runs work on lanes compiled for the best instruction set of this machine. The only unsafe code of the crate.
 
 use crate::alu::{Alu, Fault, run};
-use crate::lanes::Files;
+use crate::lanes::{Files, LANES};
+use crate::quick::{self, Quick};
+use crate::shadow::{Clocks, SharedShadow};
+
+/// Hands `words[at[l] + c]` of all lanes to `put(c, ..)`, for `n` words per lane. False, and nothing done, if a lane is outside.
+#[inline(always)]
+pub(crate) fn pick(words: &[u32], at: &[u32; LANES], n: usize, mut put: impl FnMut(usize, [u32; LANES])) -> bool {
+    let Some(limit) = words.len().checked_sub(n).and_then(|l| u32::try_from(l).ok()) else { return false };
+    if quick::any(at.map(|i| (i > limit) as u32)) != 0 {
+        return false;
+    }
+    for c in 0..n {
+        let mut out = [0; LANES];
+        for l in 0..LANES {
+            // SAFETY: `at[l] <= words.len() - n` was checked for every lane above, and `c < n`.
+            out[l] = unsafe { *words.get_unchecked(at[l] as usize + c) };
+        }
+        put(c, out);
+    }
+    true
+}
 
 /// An instruction set that this machine has: values come from [`Level::detect`] and [`Level::all`] only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +46,12 @@ fn run_avx2(files: &mut Files, ops: &[Alu], from: usize) -> Option<Fault> {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c,bmi2")]
 fn run_avx512(files: &mut Files, ops: &[Alu], from: usize) -> Option<Fault> {
     run(files, ops, from)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c,bmi2")]
+fn load_avx2(f: &mut Files, words: &[u32], shadow: Option<(&mut SharedShadow, &Clocks)>, q: &Quick<'_>, from: usize) -> usize {
+    quick::load(f, words, shadow, q, from)
 }
 
 impl Level {
@@ -58,6 +84,23 @@ impl Level {
             // SAFETY: an `Avx512` value is made by `all` only after detecting every feature that `run_avx512` enables.
             #[cfg(target_arch = "x86_64")]
             Set::Avx512 => unsafe { run_avx512(files, ops, from) },
+        }
+    }
+    /// Loads blocks from `from` on until one needs care; its number, or the number of blocks.
+    pub(crate) fn load(
+        self,
+        files: &mut Files,
+        words: &[u32],
+        shadow: Option<(&mut SharedShadow, &Clocks)>,
+        q: &Quick<'_>,
+        from: usize,
+    ) -> usize {
+        match self.0 {
+            Set::Baseline => quick::load(files, words, shadow, q, from),
+            // SAFETY: as in `run`; whoever has AVX-512 has AVX2 too, as `all` demands. With AVX-512 the compiler would make gather
+            // instructions, which are slower than sixteen loads.
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2 | Set::Avx512 => unsafe { load_avx2(files, words, shadow, q, from) },
         }
     }
 }

@@ -83,6 +83,8 @@ struct Lower<'k> {
     pending: usize,
     /// Work of the pending arithmetic.
     work: Work,
+    /// Last position that a jump goes to.
+    label: usize,
     /// Jumps to the end of the kernel, to be patched.
     ends: Vec<usize>,
 }
@@ -137,6 +139,7 @@ impl<'k> Lower<'k> {
             site: 0,
             pending: 0,
             work: Work::default(),
+            label: usize::MAX,
             ends: Vec::new(),
         }
     }
@@ -218,9 +221,10 @@ impl<'k> Lower<'k> {
         self.code.sites.push(self.site);
         self.code.insts.len() - 1
     }
-    /// Where the next instruction will stand.
+    /// Where the next instruction will stand, for jumps.
     fn here(&mut self) -> u32 {
         self.flush();
+        self.label = self.code.insts.len();
         self.code.insts.len() as u32
     }
     fn patch(&mut self, at: usize, target: u32) {
@@ -337,7 +341,7 @@ impl<'k> Lower<'k> {
                 let ty = self.k.place_ty(*place);
                 self.receive(*place, ty, outer, |l, values| {
                     let inst = l.mem(address, ty.scalar, values, touch);
-                    l.inst(Inst::Load(inst));
+                    l.load(inst);
                 })?;
             }
             Stmt::Store { mem, value, guard } => {
@@ -549,8 +553,33 @@ impl<'k> Lower<'k> {
 
     /// Adds an access; its number.
     fn mem(&mut self, address: Address, scalar: Scalar, values: Vec<Slot>, mask: Slot) -> u32 {
-        self.code.mems.push(Mem { address, scalar, values, mask });
+        self.code.mems.push(Mem { address, scalar, values, mask, site: self.site });
         self.code.mems.len() as u32 - 1
+    }
+
+    /// Adds a load, to the load before it where only offset and destination differ: a fragment read element by element.
+    fn load(&mut self, mem: u32) {
+        let label = self.label;
+        let nothing_between = self.pending == self.code.alu.len() && label != self.code.insts.len();
+        if let Some(Inst::Load { start, end }) = self.code.insts.last_mut()
+            && nothing_between
+            && *end == mem
+            && !self.options.interleave
+        {
+            let (first, this) = (&self.code.mems[*start as usize], &self.code.mems[mem as usize]);
+            let (a, b) = (&first.address, &this.address);
+            let kept = match a.index {
+                Index::I32(index) => !this.values.contains(&index) && !first.values.contains(&index),
+                _ => false,
+            };
+            let alike =
+                a.space == b.space && a.index == b.index && a.cursor == b.cursor && first.values.len() == this.values.len();
+            if kept && alike && matches!(a.space, Space::Shared(_)) && !first.mask.is_some() && !this.mask.is_some() {
+                *end += 1;
+                return;
+            }
+        }
+        self.inst(Inst::Load { start: mem, end: mem + 1 });
     }
 
     /// Slots and scalar type of a value to be stored.

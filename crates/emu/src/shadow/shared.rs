@@ -158,51 +158,70 @@ impl SharedShadow {
         Trouble::Race { other, who }
     }
 
-    /// As [`SharedShadow::read`] for 16 threads from `first` on, one granule each, consecutive. False: nothing done, go one by one.
-    #[inline]
-    pub(crate) fn read_run(&mut self, clocks: &Clocks, byte: usize, first: u32) -> bool {
-        let g = byte >> self.shift;
-        if clocks.domains() != 1 || !self.atomics.is_empty() || !self.races || g + 16 > self.granules {
-            return false;
-        }
-        let (known, now) = (clocks.known(0, 0), clocks.now(0));
-        let written = &self.writes[g..g + 16];
-        if !written.iter().fold(true, |ok, &w| ok & (w >> THREAD_BITS <= known) & (w != 0 || !self.initialised)) {
-            return false;
-        }
-        for (l, r) in self.reads[g..g + 16].iter_mut().enumerate() {
-            let mine = now << THREAD_BITS | (first + l as u32);
-            *r = if *r >> THREAD_BITS != now || *r == mine { mine } else { now << THREAD_BITS | MANY };
-        }
-        true
+    /// True if the three functions below can tell anything at all.
+    pub(crate) fn is_simple(&self, clocks: &Clocks) -> bool {
+        clocks.domains() == 1 && self.atomics.is_empty() && self.races
     }
-    /// As [`SharedShadow::read`] for 16 threads from `first` on. False: some thread is in trouble, go one by one to find it.
-    #[inline]
-    pub(crate) fn read_each(&mut self, clocks: &Clocks, bytes: &[usize; 16], size: usize, first: u32) -> bool {
-        if clocks.domains() != 1 || !self.atomics.is_empty() || !self.races {
-            return false;
+    /// As [`SharedShadow::read`] for 16 threads from `first` on, one consecutive 4-byte word each. False: some thread is in
+    /// trouble or may be, go one by one to find it.
+    #[inline(always)]
+    pub(crate) fn read_run(&mut self, clocks: &Clocks, word: usize, first: u32) -> bool {
+        let (known, now) = (clocks.known(0, 0), clocks.now(0));
+        if self.shift != 2 {
+            return self.read_each(clocks, &std::array::from_fn(|l| (word + l) as u32), 1, first);
         }
-        let (known, now, width) = (clocks.known(0, 0), clocks.now(0), size >> self.shift);
-        let mut fine = true;
-        for (l, &byte) in bytes.iter().enumerate() {
-            let g = byte >> self.shift;
-            let (writes, reads) = (&self.writes[g..g + width], &mut self.reads[g..g + width]);
+        let (Some(writes), Some(reads)) = (self.writes[word..].first_chunk::<16>(), self.reads[word..].first_chunk_mut::<16>())
+        else {
+            return false;
+        };
+        let mut bad = 0;
+        for l in 0..16 {
+            bad |= (writes[l] >> THREAD_BITS > known) as u32 | (writes[l] == 0) as u32 & self.initialised as u32;
             let mine = now << THREAD_BITS | (first + l as u32);
-            for (w, r) in writes.iter().zip(reads) {
-                fine &= (*w >> THREAD_BITS <= known) & (*w != 0 || !self.initialised);
-                *r = if *r >> THREAD_BITS != now || *r == mine { mine } else { now << THREAD_BITS | MANY };
+            let others = reads[l] >> THREAD_BITS == now && reads[l] != mine;
+            reads[l] = if others { now << THREAD_BITS | MANY } else { mine };
+        }
+        bad == 0
+    }
+    /// As [`SharedShadow::read`] for 16 threads from `first` on, each `width` words from `at` on.
+    #[inline(always)]
+    pub(crate) fn read_each(&mut self, clocks: &Clocks, at: &[u32; 16], width: usize, first: u32) -> bool {
+        let up = 2 - self.shift;
+        match width << up {
+            1 => self.each::<1>(clocks, at, 1, first),
+            4 => self.each::<4>(clocks, at, 1, first),
+            n => self.each::<1>(clocks, at, n, first),
+        }
+    }
+    /// `WIDTH` granules per lane, so many times.
+    #[inline(always)]
+    fn each<const WIDTH: usize>(&mut self, clocks: &Clocks, at: &[u32; 16], times: usize, first: u32) -> bool {
+        let (known, now, up) = (clocks.known(0, 0), clocks.now(0), 2 - self.shift);
+        let mut bad = 0;
+        for (l, &at) in at.iter().enumerate() {
+            let mine = now << THREAD_BITS | (first + l as u32);
+            for i in 0..times {
+                let g = ((at as usize) << up) + i * WIDTH;
+                let (Some(writes), Some(reads)) =
+                    (self.writes[g..].first_chunk::<WIDTH>(), self.reads[g..].first_chunk_mut::<WIDTH>())
+                else {
+                    return false;
+                };
+                for c in 0..WIDTH {
+                    let (w, r) = (writes[c], reads[c]);
+                    bad |= (w >> THREAD_BITS > known) as u32 | (w == 0) as u32 & self.initialised as u32;
+                    reads[c] = if r >> THREAD_BITS == now && r != mine { now << THREAD_BITS | MANY } else { mine };
+                }
             }
         }
-        fine
+        bad == 0
     }
-    /// As [`SharedShadow::read`] of one place by several threads of one domain at once. False: nothing done.
-    #[inline]
-    pub(crate) fn read_same(&mut self, clocks: &Clocks, byte: usize, size: usize) -> bool {
-        if clocks.domains() != 1 || !self.atomics.is_empty() || !self.races {
-            return false;
-        }
+    /// As [`SharedShadow::read`] of `width` words by several threads at once.
+    #[inline(always)]
+    pub(crate) fn read_same(&mut self, clocks: &Clocks, word: usize, width: usize) -> bool {
         let (known, now) = (clocks.known(0, 0), clocks.now(0));
-        let range = self.granules(byte, size);
+        let up = 2 - self.shift;
+        let range = word << up..(word + width) << up;
         if self.writes[range.clone()].iter().any(|&w| w >> THREAD_BITS > known || (w == 0 && self.initialised)) {
             return false;
         }
@@ -309,13 +328,14 @@ mod tests {
     fn whole_blocks_agree_with_single_threads() {
         let mut c = Clocks::new(32, 32);
         let mut s = SharedShadow::new(128, 2, 1, true, true, false);
-        assert!(!s.read_run(&c, 0, 0) && !s.read_same(&c, 0, 4), "uninitialised");
+        assert!(s.is_simple(&c));
+        assert!(!s.read_run(&c, 0, 0) && !s.read_same(&c, 0, 1), "uninitialised");
         for t in 0..32 {
             s.write(&c, t * 4, 4, t as u32).unwrap();
         }
-        assert!(!s.read_run(&c, 0, 0), "this epoch's writes");
+        assert!(!s.read_run(&c, 0, 1), "this epoch's writes");
         c.barrier(&[(0, 32)]);
-        assert!(s.read_run(&c, 0, 0) && s.read_same(&c, 64, 4));
+        assert!(s.read_run(&c, 0, 0) && s.read_same(&c, 16, 1));
         s.clone().write(&c, 20, 4, 5).unwrap();
         assert!(s.clone().write(&c, 20, 4, 6).is_err());
         assert!(s.write(&c, 64, 4, 16).is_err());
