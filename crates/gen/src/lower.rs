@@ -102,9 +102,11 @@ fn lower_conv(conv: &Conv, form: ConvForm) -> Result<Contraction, ProblemError> 
     let mut input = dense(("n", conv.n), ("channels", conv.c), spatial.iter().map(|s| s.0).collect(), &conv.input)
         .unmerge("channels", &[("group", conv.groups), ("c", c)]);
     for (d, (name, out, tap)) in spatial.iter().enumerate() {
-        input = input
-            .pad(name, conv.pad_begin[d], conv.pad_end[d])
-            .embed(name, &[(out, output[d], conv.stride[d] as i64), (tap, conv.filter[d], conv.dilation[d] as i64)]);
+        // A distance that is never gone may be anything; 1 keeps coefficients small.
+        let step = |distance: u64, count: u64| if count == 1 { 1 } else { distance as i64 };
+        let windows =
+            [(*out, output[d], step(conv.stride[d], output[d])), (*tap, conv.filter[d], step(conv.dilation[d], conv.filter[d]))];
+        input = input.pad(name, conv.pad_begin[d], conv.pad_end[d]).embed(name, &windows);
     }
     let a = pixels(input.merge(&sum, "k")).view("g", "m", "k")?;
 

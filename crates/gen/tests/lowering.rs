@@ -19,8 +19,11 @@ fn extents(c: &Contraction) {
     assert_eq!(c.c.view.extent, [c.g, c.m, c.n]);
 }
 
+/// Input, filter, stride, dilation, padding in front and behind.
+type Spatial = (u64, u64, u64, u64, u64, u64);
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     #[test]
     fn products(
@@ -73,13 +76,14 @@ proptest! {
         bias in any::<bool>(),
     ) {
         let (n, groups, cg, kg) = sizes;
-        let list = |f: fn(&(u64, u64, u64, u64, u64, u64)) -> u64| spatial[3 - dims..].iter().map(f).collect::<Vec<_>>();
-        let (input, filter) = (list(|s| s.0), list(|s| s.1));
+        let list = |f: fn(&Spatial) -> u64| spatial[3 - dims..].iter().map(f).collect::<Vec<_>>();
+        // No filter is larger than its padded input.
+        let (input, filter) = (list(|s| s.0), list(|s| s.1.min((s.0 + s.4 + s.5 - 1) / s.3 + 1)));
         let (stride, dilation, begin, end) = (list(|s| s.2), list(|s| s.3), list(|s| s.4), list(|s| s.5));
         let built = Conv::new(Scalar::F32, n, groups * cg, groups * kg, &input, &filter)
             .groups(groups).layout(if nhwc { Layout::Nhwc } else { Layout::Nchw })
             .stride(&stride).dilation(&dilation).pad(&begin, &end).bias(bias).build();
-        prop_assume!(built.is_ok());
+        prop_assert!(built.is_ok(), "{built:?}");
         let conv = built.unwrap();
         prop_assert_eq!(&Problem::parse(&conv.key()).unwrap(), &Problem::Conv(conv.clone()));
         let form = if merged { ConvForm::Merged } else { ConvForm::PerSample };
@@ -170,4 +174,13 @@ fn vectors_survive_lowering() {
     assert_eq!(c.a.view.vector_width(ROW, 16, 2), 2);
     let c = conv(Layout::Nchw, 1, 3, 1, ConvForm::PerSample);
     assert_eq!((c.a.view.vector_width(ROW, 16, 64), c.c.view.vector_width(ROW, 16, 64)), (1, 16));
+}
+
+#[test]
+fn distances_that_are_never_gone_do_no_harm() {
+    let far = 1 << 59;
+    let conv = Conv::new(Scalar::F32, 2, 64, 3, &[9, 5], &[9, 1]).layout(Layout::Nhwc).stride(&[far, 1]).dilation(&[1, far]);
+    let c = lower(&Problem::Conv(conv.build().unwrap()), ConvForm::Merged).unwrap();
+    assert_eq!(at(&c.a, 0, 9, 70), Some(9 * 5 * 64 + 4 * 64 + 5 * 64 + 6));
+    assert_eq!(c.a.view.span(), (0, 2 * 9 * 5 * 64 - 1));
 }

@@ -176,7 +176,7 @@ fn check_analyses(view: &View, align: u32) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(5000))]
 
     #[test]
     fn normal_form_agrees_with_the_transforms(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {

@@ -179,8 +179,11 @@ impl Conv {
             }
         }
         let output = self.output();
+        // Coordinates of the padded input are computed even where they do not exist.
+        let padded: Vec<u64> = (0..dims).map(|d| self.input[d] + self.pad_begin[d] + self.pad_end[d]).collect();
         let tensors = [
             ("input tensor", self.n, self.c, &self.input),
+            ("padded input tensor", self.n, self.c, &padded),
             ("filter tensor", self.k, self.c / self.groups, &self.filter),
             ("output tensor", self.n, self.k, &output),
         ];
@@ -408,6 +411,7 @@ mod tests {
         refused(Conv::new(Scalar::F32, 2, 8, 6, &[], &[]), &["input", "one, two or three"]);
         refused(Conv::new(Scalar::F32, 1 << 40, 1 << 20, 6, &[9], &[1]), &["input tensor", "64-bit"]);
         refused(Conv::new(Scalar::F32, 1, 1, 1, &[u64::MAX], &[1]), &["input", "too large"]);
+        refused(base().pad(&[1 << 59, 0], &[0, 0]).stride(&[1 << 58, 1]), &["padded input tensor", "64-bit"]);
     }
 
     #[test]

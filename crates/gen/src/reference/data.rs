@@ -5,6 +5,7 @@ use crate::contraction::Operand;
 use crate::lower::BUFFER_ALIGN;
 use crate::problem::{Gemm, Problem, ProblemError};
 use rayon::prelude::*;
+use std::ops::Range;
 use tilewright_ir::Scalar;
 
 /// Bytes in front of and behind every tensor that no kernel may write; a multiple of the alignment plans count on.
@@ -38,10 +39,18 @@ impl Lines {
         Lines { line: len, lines: 1, ld: len, batch: 1, batch_stride: 0 }
     }
     fn matrix(gemm: &Gemm, index: usize) -> Lines {
-        let (line, lines) = gemm.lines(index);
+        let (mut line, mut lines) = gemm.lines(index);
         let x = gemm.matrices()[index];
-        let batch = if x.batch_stride == 0 { 1 } else { gemm.batch };
-        Lines { line, lines, ld: x.ld, batch, batch_stride: x.batch_stride }
+        let mut batch = if x.batch_stride == 0 { 1 } else { gemm.batch };
+        // Where nothing lies between lines or matrices, they are one piece.
+        if lines == 1 || x.ld == line {
+            (line, lines) = (line * lines, 1);
+            if batch > 1 && x.batch_stride == line {
+                (line, batch) = (line * batch, 1);
+            }
+        }
+        let ld = if lines == 1 { line } else { x.ld };
+        Lines { line, lines, ld, batch, batch_stride: x.batch_stride }
     }
     fn span(&self) -> u64 {
         (self.batch - 1) * self.batch_stride + (self.lines - 1) * self.ld + self.line
@@ -152,6 +161,25 @@ impl TestData {
     }
 }
 
+/// Where a tensor's elements lie in its buffer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pieces {
+    start: u64,
+    size: u64,
+    lines: Lines,
+}
+
+impl Pieces {
+    /// Byte ranges of the contiguous pieces.
+    pub(super) fn ranges(self) -> impl Iterator<Item = Range<usize>> {
+        let bytes = (self.lines.line * self.size) as usize;
+        self.lines.starts().map(move |at| {
+            let from = ((self.start + at) * self.size) as usize;
+            from..from + bytes
+        })
+    }
+}
+
 #[derive(Clone, Copy)]
 enum Fill {
     Random(u64),
@@ -169,21 +197,14 @@ impl Buffer {
         with_element!(scalar, E => write::<E>(&mut bytes, start, lines, fill), {});
         Ok(Buffer { scalar, bytes, start, lines })
     }
-    /// The bytes of the tensor's contiguous pieces within a buffer of this shape, after a run.
-    pub(super) fn pieces<'a>(&self, bytes: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let (start, line, size) = (self.start, self.lines.line, u64::from(self.scalar.bytes()));
-        self.lines.starts().map(move |at| {
-            let from = ((start + at) * size) as usize;
-            bytes.get(from..from + (line * size) as usize).unwrap_or(&[])
-        })
+    /// Where the tensor's elements lie.
+    pub(super) fn pieces(&self) -> Pieces {
+        Pieces { start: self.start, size: u64::from(self.scalar.bytes()), lines: self.lines }
     }
     fn check_guards(&self, what: &str, after: &[u8]) -> Result<(), Damage> {
         let mut expected = self.bytes.clone();
-        let size = u64::from(self.scalar.bytes());
-        for at in self.lines.starts() {
-            let from = ((self.start + at) * size) as usize;
-            let to = from + (self.lines.line * size) as usize;
-            if let (Some(target), Some(source)) = (expected.get_mut(from..to), after.get(from..to)) {
+        for piece in self.pieces().ranges() {
+            if let (Some(target), Some(source)) = (expected.get_mut(piece.clone()), after.get(piece)) {
                 target.copy_from_slice(source);
             }
         }
@@ -219,24 +240,19 @@ fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, fill: Fill) {
         let from = first as usize * E::BYTES;
         let to = from + ((lines.lines - 1) * lines.ld + lines.line) as usize * E::BYTES;
         let Some(matrix) = bytes.get_mut(from..to) else { continue };
-        let one_line = |l: usize, part: &mut [u8]| {
-            for (i, element) in part.chunks_exact_mut(E::BYTES).take(lines.line as usize).enumerate() {
-                let position = first + l as u64 * lines.ld + i as u64 - start;
-                put::<E>(
-                    element,
-                    match fill {
+        matrix.par_chunks_mut(lines.ld as usize * E::BYTES).enumerate().for_each(|(l, part)| {
+            let line = part.len().min(lines.line as usize * E::BYTES);
+            part[..line].par_chunks_mut(E::BYTES << 14).enumerate().for_each(|(chunk, part)| {
+                let position = b * lines.batch_stride + l as u64 * lines.ld + ((chunk as u64) << 14);
+                for (position, element) in (position..).zip(part.chunks_exact_mut(E::BYTES)) {
+                    let bits = match fill {
                         Fill::Random(seed) => E::random(hash(seed, position)),
                         Fill::Poison => E::poison(),
-                    },
-                );
-            }
-        };
-        let ld = lines.ld as usize * E::BYTES;
-        matrix
-            .par_chunks_mut(ld)
-            .with_min_len((1 << 14) / lines.line.max(1) as usize + 1)
-            .enumerate()
-            .for_each(|(l, part)| one_line(l, part));
+                    };
+                    put::<E>(element, bits);
+                }
+            });
+        });
     }
 }
 

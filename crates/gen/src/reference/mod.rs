@@ -12,6 +12,7 @@ mod data;
 mod element;
 mod oracle;
 
+use data::Pieces;
 pub use data::{Buffer, Damage, GUARD_BYTES, TestData, check_workspace, poisoned_workspace};
 
 use crate::problem::Problem;
@@ -80,7 +81,8 @@ impl Tolerance {
 /// Expected values of result elements.
 #[derive(Clone, Debug)]
 pub struct Reference {
-    buffer: Buffer,
+    scalar: Scalar,
+    pieces: Pieces,
     entries: Vec<Entry>,
     tolerance: Tolerance,
 }
@@ -154,7 +156,7 @@ impl Reference {
         let oracle = Oracle::new(data);
         let picks = picks(oracle.extent, samples);
         let entries = picks[0].par_iter().flat_map_iter(|&g| crossings(data, &oracle, g, &picks[1], &picks[2])).collect();
-        Reference { buffer: data.c.clone(), entries, tolerance: Tolerance::of(&data.problem) }
+        Reference { scalar: data.c.scalar, pieces: data.c.pieces(), entries, tolerance: Tolerance::of(&data.problem) }
     }
     /// Elements that are compared.
     pub fn len(&self) -> usize {
@@ -167,7 +169,7 @@ impl Reference {
     /// Judges C's buffer after a run, guards included in the bytes. A buffer that is too short counts as NaN.
     pub fn check(&self, after: &[u8]) -> Verdict {
         let judge = |entry: &Entry| {
-            let actual = value(self.buffer.scalar, after, entry.at);
+            let actual = value(self.scalar, after, entry.at);
             let t = &self.tolerance;
             let allowed = t.accumulate * entry.scale + t.round * entry.expected.abs() + t.floor;
             let difference = (actual - entry.expected).abs();
@@ -183,9 +185,9 @@ impl Reference {
                 (x.0 + y.0, f64::max(x.1, y.1), worst.0, worst.1)
             },
         );
-        let scalar = self.buffer.scalar;
-        let pieces = self.buffer.pieces(after).par_bridge();
-        let not_a_number = pieces.map(|piece| piece.par_chunks(1 << 16).map(|part| count_nan(scalar, part)).sum::<u64>()).sum();
+        let scalar = self.scalar;
+        let nan_in = |piece: &[u8]| piece.par_chunks(1 << 16).map(|part| count_nan(scalar, part)).sum::<u64>();
+        let not_a_number = self.pieces.ranges().filter_map(|r| after.get(r)).par_bridge().map(nan_in).sum();
         Verdict { checked: self.entries.len() as u64, wrong, not_a_number, max_error, worst }
     }
 }
