@@ -1,9 +1,60 @@
-//! tilewright.
+//! tilewright turns a problem (a matrix product, a batch of them, a convolution) into the fastest GPU kernel it can find for
+//! your shape on your device, checks it, runs it, and hands you its source.
+//!
+//! A [`Context`] is a device with its tuning records; an [`Operation`] is one problem on it; a [`Buffer`] is typed device
+//! memory.
+//!
+//! ```
+//! use tilewright::{Context, Gemm, Options, RecordsAt, Scalar};
+//!
+//! # fn main() -> Result<(), tilewright::Error> {
+//! // The built-in device. `Context::new()` takes the most capable one of the machine, with the user's records.
+//! let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+//! let context = Context::with(options)?;
+//!
+//! // C = A * B, column-major as in BLAS: A is 3 x 2, B is 2 x 2.
+//! let operation = context.gemm(Gemm::new(Scalar::F32, 3, 2, 2))?;
+//! let a = context.upload(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+//! let b = context.upload(&[1.0f32, 0.0, 1.0, 1.0])?;
+//! let mut c = context.alloc::<f32>(6)?;
+//! operation.run(&a, &b, &mut c, 1.0, 0.0)?;
+//! assert_eq!(c.download()?, [1.0, 2.0, 3.0, 5.0, 7.0, 9.0]);
+//!
+//! println!("{}", operation.plan()?);
+//! println!("{}", operation.source()?);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! A convolution is an operation like any other: A is the input, B the filter, C the output.
+//!
+//! ```
+//! use tilewright::{Context, Conv, Layout, Options, RecordsAt, Scalar};
+//!
+//! # fn main() -> Result<(), tilewright::Error> {
+//! # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+//! # let context = Context::with(options)?;
+//! let conv = Conv::new(Scalar::F32, 1, 2, 3, &[4, 4], &[3, 3]).pad(&[1, 1], &[1, 1]).layout(Layout::Nhwc).bias(true);
+//! let operation = context.conv(conv)?;
+//! let input = context.upload(&[1.0f32; 32])?;
+//! let filter = context.upload(&[0.5f32; 54])?;
+//! let bias = context.upload(&[10.0f32, 20.0, 30.0])?;
+//! let mut output = context.alloc::<f32>(48)?;
+//! operation.run_with_bias(&input, &filter, &bias, &mut output, 1.0, 0.0)?;
+//! // A corner sees 4 of the 9 pixels.
+//! assert_eq!(output.download()?[..3], [14.0, 24.0, 34.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Plans come from the records where the problem was tuned on this device before, else from a cost model that needs no
+//! measuring. Legality is asked again at every launch with the real operands: one that begins at an odd element is run
+//! by the next plan of an ordered fallback that ends in a scalar kernel which always works.
 
 mod buffer;
 mod context;
 mod element;
-pub mod emit;
+mod emit;
 mod error;
 mod launch;
 mod operation;
@@ -11,6 +62,13 @@ mod operation;
 pub use buffer::{Buffer, Slice, SliceMut};
 pub use context::{Context, Options, RecordsAt, default_records};
 pub use element::Element;
+pub use emit::Emission;
 pub use error::Error;
-
 pub use operation::{Operation, Origin};
+
+pub use half::{bf16, f16};
+pub use tilewright_device::{DeviceInfo, Listing, list as list_devices};
+pub use tilewright_gen::plan::{Constraint, Plan};
+pub use tilewright_gen::problem::{Conv, ConvBuilder, Direction, Gemm, GemmBuilder, Layout, Order, Problem};
+pub use tilewright_ir::{Scalar, Target};
+pub use tilewright_tune::Records;

@@ -1,0 +1,145 @@
+//! Operations on a device: plan, run, fall back, refuse.
+
+use tilewright::{Constraint, Context, Conv, Element, Error, Gemm, Options, Order, Origin, Plan, RecordsAt, Scalar, bf16};
+
+/// The built-in device, or the one that `TILEWRIGHT_TEST_DEVICE` names.
+fn context() -> Context {
+    let device = std::env::var("TILEWRIGHT_TEST_DEVICE").unwrap_or_else(|_| "emu:gfx942".into());
+    let options = Options { device: Some(device), records: RecordsAt::Memory, ..Options::default() };
+    Context::with(options).expect("the emulator opens")
+}
+
+/// Small whole numbers: sums of their products are exact in every type used here.
+fn numbers(count: usize) -> Vec<f32> {
+    (0..count).map(|i| ((i * 7 + i / 5) % 9) as f32 - 4.0).collect()
+}
+
+/// Row-major C = A * B.
+fn product(a: &[f32], b: &[f32], m: usize, n: usize, k: usize) -> Vec<f32> {
+    (0..m * n).map(|at| (0..k).map(|l| a[at / n * k + l] * b[l * n + at % n]).sum()).collect()
+}
+
+#[test]
+fn odd_sizes_with_beta() {
+    let context = context();
+    let (m, n, k) = (67, 45, 33);
+    let (a, b, old) = (numbers(m * k), numbers(k * n), numbers(m * n));
+    let op = context.gemm(Gemm::new(Scalar::F32, m as u64, n as u64, k as u64).order(Order::Row)).expect("a problem");
+    let mut c = context.upload(&old).expect("memory");
+    let (da, db) = (context.upload(&a).expect("memory"), context.upload(&b).expect("memory"));
+    op.run(&da, &db, &mut c, 2.0, -1.0).expect("it runs");
+    let want: Vec<f32> = product(&a, &b, m, n, k).iter().zip(&old).map(|(p, o)| 2.0 * p - o).collect();
+    assert_eq!(c.download().expect("the result"), want);
+    assert_eq!(op.choice().expect("a plan").1, Origin::Picked);
+}
+
+#[test]
+fn an_odd_offset_falls_back_to_narrow_accesses() {
+    let context = context();
+    let (m, n, k) = (64, 64, 32);
+    let (a, b) = (numbers(m * k), numbers(k * n));
+    let wide = Constraint::parse("A_VEW4__B_VEW4__C_CVW4").expect("a constraint");
+    let op = context.gemm(Gemm::new(Scalar::F32, 64, 64, 32).trans(false, true)).expect("a problem").constrained(&wide);
+    let want = {
+        // Column-major, B transposed: A is m x k by columns, B is n x k by columns.
+        let mut c = vec![0.0; m * n];
+        for (i, j, l) in (0..m).flat_map(|i| (0..n).flat_map(move |j| (0..k).map(move |l| (i, j, l)))) {
+            c[j * m + i] += a[l * m + i] * b[l * n + j];
+        }
+        c
+    };
+    let shifted = |data: &[f32]| context.upload(&[&[f32::NAN], data].concat()).expect("memory");
+    let (aligned_a, aligned_b) = (context.upload(&a).expect("memory"), context.upload(&b).expect("memory"));
+    let (odd_a, odd_b) = (shifted(&a), shifted(&b));
+    let mut c = context.upload(&vec![f32::NAN; m * n + 1]).expect("memory");
+    let ran = op.run(&aligned_a, &aligned_b, &mut c, 1.0, 0.0).expect("it runs");
+    assert_eq!(ran, op.plan().expect("a plan"));
+    assert_eq!(c.download().expect("the result")[..m * n], want);
+    let ran = op.run(odd_a.at(1), odd_b.at(1), c.at_mut(1), 1.0, 0.0).expect("it runs all the same");
+    assert_ne!(ran, op.plan().expect("a plan"));
+    assert_eq!(c.download().expect("the result")[1..], want);
+    // Kernels are kept: a second run compiles nothing.
+    let programs = context.programs();
+    op.run(odd_a.at(1), odd_b.at(1), c.at_mut(1), 1.0, 0.0).expect("it runs");
+    assert_eq!(context.programs(), programs);
+}
+
+#[test]
+fn every_storage_type() {
+    fn check<T: Element>(from: fn(f32) -> T, to: fn(T) -> f32) {
+        let context = context();
+        let (a, b) = (numbers(20 * 12), numbers(12 * 16));
+        let convert = |x: &[f32]| x.iter().map(|v| from(*v)).collect::<Vec<T>>();
+        let op = context.gemm(Gemm::new(T::SCALAR, 20, 16, 12).order(Order::Row)).expect("a problem");
+        let (da, db) = (context.upload(&convert(&a)).expect("memory"), context.upload(&convert(&b)).expect("memory"));
+        let mut c = context.alloc::<T>(320).expect("memory");
+        op.run(&da, &db, &mut c, 1.0, 0.0).expect("it runs");
+        let got: Vec<f32> = c.download().expect("the result").into_iter().map(to).collect();
+        assert_eq!(got, product(&a, &b, 20, 16, 12), "{}", T::SCALAR);
+    }
+    check::<f32>(|v| v, |v| v);
+    check::<f64>(f64::from, |v| v as f32);
+    check::<bf16>(bf16::from_f32, bf16::to_f32);
+    check::<tilewright::f16>(tilewright::f16::from_f32, tilewright::f16::to_f32);
+}
+
+#[test]
+fn a_convolution_in_place_and_materialised() {
+    let context = context();
+    let (image, filter) = (numbers(2 * 3 * 25), numbers(4 * 3 * 9));
+    let mut want = vec![0.0f32; 2 * 4 * 25];
+    for (at, out) in want.iter_mut().enumerate() {
+        let (n, k, y, x) = (at / 100, at / 25 % 4, at / 5 % 5, at % 5);
+        for (c, r, s) in (0..3).flat_map(|c| (0..3).flat_map(move |r| (0..3).map(move |s| (c, r, s)))) {
+            let (h, w) = (y + r, x + s);
+            if (1..6).contains(&h) && (1..6).contains(&w) {
+                *out += image[((n * 3 + c) * 5 + h - 1) * 5 + w - 1] * filter[((k * 3 + c) * 3 + r) * 3 + s];
+            }
+        }
+    }
+    for plan in ["A_WOS0__C_BIM0", "A_WOS0__C_BIM1", "A_WOS1__C_BIM0", "A_WOS2__C_BIM0"] {
+        let conv = Conv::new(Scalar::F32, 2, 3, 4, &[5, 5], &[3, 3]).pad(&[1, 1], &[1, 1]);
+        let op = context.conv(conv).expect("a problem").constrained(&Constraint::parse(plan).expect("a constraint"));
+        let (input, weights) = (context.upload(&image).expect("memory"), context.upload(&filter).expect("memory"));
+        let mut output = context.alloc::<f32>(200).expect("memory");
+        op.run(&input, &weights, &mut output, 1.0, 0.0).unwrap_or_else(|e| panic!("{plan}: {e}"));
+        assert_eq!(output.download().expect("the result"), want, "{plan}");
+    }
+}
+
+#[test]
+fn refusals_name_the_input() {
+    let context = context();
+    let op = context.gemm(Gemm::new(Scalar::F32, 8, 8, 8)).expect("a problem");
+    let (small, right) = (context.alloc::<f32>(10).expect("memory"), context.alloc::<f32>(64).expect("memory"));
+    let mut c = context.alloc::<f32>(64).expect("memory");
+    let e = op.run(&small, &right, &mut c, 1.0, 0.0).expect_err("A is too small");
+    assert!(e.to_string().contains("operand A holds 40 bytes, 256 are needed"), "{e}");
+    let double = context.alloc::<f64>(64).expect("memory");
+    let mut result = context.alloc::<f64>(64).expect("memory");
+    let e = op.run(&double, &double, &mut result, 1.0, 0.0).expect_err("wrong type");
+    assert!(matches!(e, Error::Dtype { have: Scalar::F64, need: Scalar::F32, .. }), "{e}");
+    let e = context.gemm(Gemm::new(Scalar::F32, 8, 0, 8)).expect_err("impossible");
+    assert!(e.to_string().contains("n = 0"), "{e}");
+    let e = op.set_plan(&Plan::default().with_both(tilewright_gen::plan::Chiral::Mic, 64)).expect_err("too large");
+    assert!(matches!(e, Error::Refused(_)), "{e}");
+    assert!(Context::open("cuda:17x").is_err());
+}
+
+#[test]
+fn sources_stand_alone_in_every_language() {
+    for (device, part) in [("emu:sm_90a", "__global__"), ("emu:gfx942", "__attribute__((global))")] {
+        let options = Options { device: Some(device.into()), records: RecordsAt::Memory, ..Options::default() };
+        let context = Context::with(options).expect("the emulator opens");
+        let split = Constraint::parse("A_WOS1__B_WOS2__C_ICE3").expect("a constraint");
+        let op = context.gemm(Gemm::new(Scalar::BF16, 70, 50, 300)).expect("a problem").constrained(&split);
+        let source = op.source().expect("a source");
+        assert!(source.contains(part), "{device}");
+        for part in ["// Problem", "Launches, in this order", "  4. ", "workspace + ", "C[g,m,n]"] {
+            assert!(source.contains(part), "{device}: {part}");
+        }
+        let lines: Vec<&str> = source.lines().filter(|l| l.starts_with("static ") || l.starts_with("typedef ")).collect();
+        let unique: std::collections::HashSet<&&str> = lines.iter().collect();
+        assert_eq!(unique.len(), lines.len(), "{device}: a helper is written twice");
+    }
+}
