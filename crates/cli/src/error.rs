@@ -12,6 +12,9 @@ pub enum CliError {
     /// The job could not be done, or its answer is no.
     #[error("{0}")]
     Failed(String),
+    /// Ctrl-C; what was found until then has been kept.
+    #[error("interrupted; what was found is kept")]
+    Interrupted,
 }
 
 impl CliError {
@@ -23,19 +26,12 @@ impl CliError {
     pub fn failed(reason: impl Display) -> Self {
         CliError::Failed(reason.to_string())
     }
-    /// Process exit code: 2 for wrong use, 1 for failure.
+    /// Process exit code: 2 for wrong use, 1 for failure, 130 after Ctrl-C.
     pub const fn code(&self) -> u8 {
         match self {
             CliError::Usage(_) => 2,
             CliError::Failed(_) => 1,
-        }
-    }
-    /// The same error with its input named in front.
-    #[must_use]
-    pub fn about(self, what: &str) -> Self {
-        match self {
-            CliError::Usage(reason) => CliError::Usage(format!("{what}: {reason}")),
-            CliError::Failed(reason) => CliError::Failed(format!("{what}: {reason}")),
+            CliError::Interrupted => 130,
         }
     }
 }

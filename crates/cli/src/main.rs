@@ -8,8 +8,10 @@ mod explain;
 mod figures;
 mod output;
 mod problem;
+mod progress;
 mod records;
 mod session;
+mod tune;
 mod values;
 
 use args::{Cli, Command};
@@ -34,7 +36,7 @@ fn main() -> ExitCode {
 
 fn dispatch(cli: &Cli) -> Result<(), CliError> {
     match &cli.command {
-        Command::Tune(_) => Err(CliError::failed("tune is not built yet")),
+        Command::Tune(args) => tune::run(args, cli.quiet),
         Command::Bench(_) => Err(CliError::failed("bench is not built yet")),
         Command::Verify(_) => Err(CliError::failed("verify is not built yet")),
         Command::Emit(args) => emit::run(args),

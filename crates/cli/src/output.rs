@@ -48,9 +48,29 @@ pub fn human_rate(flop: f64, us: f64) -> String {
     if gflops >= 1000.0 { format!("{:.1} TFLOP/s", gflops / 1e3) } else { format!("{gflops:.1} GFLOP/s") }
 }
 
+/// Text as the name of a file: letters, digits, `_`, `-` and `.` stay; too long a name is cut and ends in a number made from
+/// the whole text, so that different texts keep different names.
+pub fn file_name(text: &str) -> String {
+    let clean: String = text.chars().map(|c| if c.is_ascii_alphanumeric() || "_-.".contains(c) { c } else { '-' }).collect();
+    if clean.len() <= 180 {
+        return clean;
+    }
+    // FNV-1a, the same on every machine.
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    format!("{}-{hash:016x}", &clean[..160])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn file_names_are_safe_and_distinct() {
+        assert_eq!(file_name("tC0_m5-emu:gfx942/.."), "tC0_m5-emu-gfx942-..");
+        let long = "x".repeat(300);
+        assert!(file_name(&long).len() < 200);
+        assert_ne!(file_name(&long), file_name(&(long.clone() + "y")));
+    }
 
     #[test]
     fn numbers_for_people() {

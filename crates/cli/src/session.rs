@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tilewright::{Context, Operation, Options, RecordsAt};
 use tilewright_device::{DeviceError, Workers};
 use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_tune::search::Cancel;
 
 /// Opens the device and the records that the options name.
 pub fn open(place: &PlaceArgs, plan: &PlanArgs, keep_records: bool) -> Result<Context, CliError> {
@@ -62,5 +63,26 @@ pub fn classify(e: tilewright::Error) -> CliError {
     match e {
         tilewright::Error::Problem(_) | tilewright::Error::Plan(_) => CliError::usage(e),
         other => CliError::failed(other),
+    }
+}
+
+/// Ctrl-C asks the work to end with what it has; a second one ends the process.
+pub fn on_interrupt(cancel: &Cancel) -> Result<(), CliError> {
+    let cancel = cancel.clone();
+    ctrlc::set_handler(move || {
+        if cancel.is_cancelled() {
+            std::process::exit(i32::from(CliError::Interrupted.code()));
+        }
+        cancel.cancel();
+        eprintln!("\ninterrupted: finishing the trial in flight (again to stop at once)");
+    })
+    .map_err(|e| CliError::failed(format!("Ctrl-C cannot be caught: {e}")))
+}
+
+/// The end of a run over several cases: an error if some failed.
+pub fn all_done(cases: usize, failures: &[CliError]) -> Result<(), CliError> {
+    match failures.len() {
+        0 => Ok(()),
+        failed => Err(CliError::failed(format!("{failed} of {cases} cases failed, see above"))),
     }
 }

@@ -7,6 +7,7 @@ use tilewright_gen::problem::ProblemError;
 use tilewright_ir::{Invalid, Scalar};
 use tilewright_tune::records::RecordsError;
 use tilewright_tune::run::BindError;
+use tilewright_tune::search::TuneError;
 
 /// Why an operation cannot be planned, tuned or run. Every message names the input and, where there is one, the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +44,9 @@ pub enum Error {
     /// The device failed or is not there.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// The search found nothing, or could not start.
+    #[error(transparent)]
+    Tune(#[from] TuneError),
     /// The records cannot be used.
     #[error(transparent)]
     Records(#[from] RecordsError),

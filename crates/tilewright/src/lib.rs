@@ -72,3 +72,4 @@ pub use tilewright_gen::plan::{Constraint, Plan};
 pub use tilewright_gen::problem::{Conv, ConvBuilder, Direction, Gemm, GemmBuilder, Layout, Order, Problem};
 pub use tilewright_ir::{Scalar, Target};
 pub use tilewright_tune::Records;
+pub use tilewright_tune::search::{Budget, Cancel, Event, Outcome};

@@ -10,6 +10,7 @@ use tilewright_gen::problem::Problem;
 use tilewright_ir::{Scalar, Target};
 use tilewright_tune::model::Picker;
 use tilewright_tune::run::{Buffers, Factors};
+use tilewright_tune::search::{self, Budget, Cancel, Event, GENERATOR, Outcome, device_key};
 use tilewright_tune::space::Space;
 
 /// Where an operation's plan comes from.
@@ -130,6 +131,32 @@ impl Operation {
         self.keep(plan, Origin::Given);
         Ok(())
     }
+    /// Searches the fastest verified plan, records every trial, and runs with the best from now on. Trials that the records
+    /// hold are not repeated.
+    ///
+    /// # Errors
+    /// [`Error::Tune`] if nothing legal was found that ran and was right.
+    pub fn tune(&self, budget: Budget) -> Result<Outcome, Error> {
+        let options = search::Options { budget, ..search::Options::default() };
+        self.tune_with(&options, &Cancel::default(), &mut |_| ())
+    }
+    /// As [`Operation::tune`] with all options; `cancel` ends it early, `progress` hears of every trial.
+    ///
+    /// # Errors
+    /// As [`Operation::tune`].
+    pub fn tune_with(
+        &self,
+        options: &search::Options,
+        cancel: &Cancel,
+        progress: &mut dyn FnMut(&Event),
+    ) -> Result<Outcome, Error> {
+        let inner = &self.context.inner;
+        let outcome = search::tune(&inner.device, &self.space, Some(&inner.records), options, cancel, progress)?;
+        if outcome.verified {
+            self.keep(&outcome.plan, Origin::Tuned);
+        }
+        Ok(outcome)
+    }
     pub(crate) fn keep(&self, plan: &Plan, origin: Origin) {
         *self.chosen.lock().unwrap_or_else(PoisonError::into_inner) = Some((*plan, origin));
     }
@@ -218,9 +245,4 @@ impl fmt::Debug for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Operation").field("problem", &self.problem().key()).field("context", &self.context).finish_non_exhaustive()
     }
-}
-
-const GENERATOR: &str = env!("CARGO_PKG_VERSION");
-fn device_key(info: &tilewright_device::DeviceInfo) -> tilewright_tune::records::DeviceKey {
-    tilewright_tune::records::DeviceKey { name: info.name.clone(), fingerprint: info.fingerprint.clone() }
 }
