@@ -1,6 +1,7 @@
 //! The `tilewright` command: parses the command line, sets up logging and the exit code, and calls one subcommand.
 
 mod args;
+mod bench;
 mod devices;
 mod emit;
 mod error;
@@ -13,6 +14,7 @@ mod records;
 mod session;
 mod tune;
 mod values;
+mod verify;
 
 use args::{Cli, Command};
 use clap::Parser;
@@ -37,8 +39,8 @@ fn main() -> ExitCode {
 fn dispatch(cli: &Cli) -> Result<(), CliError> {
     match &cli.command {
         Command::Tune(args) => tune::run(args, cli.quiet),
-        Command::Bench(_) => Err(CliError::failed("bench is not built yet")),
-        Command::Verify(_) => Err(CliError::failed("verify is not built yet")),
+        Command::Bench(args) => bench::run(args),
+        Command::Verify(args) => verify::run(args),
         Command::Emit(args) => emit::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Devices(args) => devices::run(args),

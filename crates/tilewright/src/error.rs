@@ -8,6 +8,7 @@ use tilewright_ir::{Invalid, Scalar};
 use tilewright_tune::records::RecordsError;
 use tilewright_tune::run::BindError;
 use tilewright_tune::search::TuneError;
+use tilewright_tune::verify::VerifyError;
 
 /// Why an operation cannot be planned, tuned or run. Every message names the input and, where there is one, the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -78,6 +79,16 @@ pub enum Error {
         /// Their type.
         dtype: Scalar,
     },
+}
+
+impl From<VerifyError> for Error {
+    fn from(e: VerifyError) -> Self {
+        match e {
+            VerifyError::Problem(e) => Error::Problem(e),
+            VerifyError::Bind(e) => e.into(),
+            VerifyError::Device(e) => Error::Device(e),
+        }
+    }
 }
 
 impl From<BindError> for Error {

@@ -58,6 +58,7 @@ mod emit;
 mod error;
 mod launch;
 mod operation;
+mod trial;
 
 pub use buffer::{Buffer, Slice, SliceMut};
 pub use context::{Context, Options, RecordsAt, default_records};
@@ -65,6 +66,7 @@ pub use element::Element;
 pub use emit::Emission;
 pub use error::Error;
 pub use operation::{Operation, Origin};
+pub use trial::Times;
 
 pub use half::{bf16, f16};
 pub use tilewright_device::{DeviceInfo, Listing, list as list_devices};

@@ -1,0 +1,110 @@
+//! `tilewright bench`: times of recorded or picked plans, without searching.
+
+use crate::args::BenchArgs;
+use crate::error::CliError;
+use crate::output::{human_rate, human_time, line};
+use crate::problem::{self, Case};
+use crate::session;
+use serde_json::json;
+use tilewright::{Context, Operation, Origin, Plan};
+use tilewright_tune::run::Factors;
+use tilewright_tune::verify::{Depth, Verification};
+
+/// How one case did.
+struct Timed {
+    plan: Plan,
+    origin: Origin,
+    /// Microseconds of each repeat, ascending; one modelled time on the emulator.
+    samples: Vec<f64>,
+    kind: &'static str,
+    verification: Verification,
+}
+
+impl Timed {
+    fn median(&self) -> f64 {
+        self.samples.get(self.samples.len() / 2).copied().unwrap_or(f64::NAN)
+    }
+}
+
+/// Times every problem of the command line. A case that fails is reported and the others go on.
+pub fn run(args: &BenchArgs) -> Result<(), CliError> {
+    let cases = problem::cases(&args.problem, args.plan.workspace)?;
+    session::constraint(&args.plan)?;
+    let context = session::open(&args.place, &args.plan, false)?;
+    let width = cases.iter().map(|c| c.title.chars().count()).max().unwrap_or(0);
+    if !args.json {
+        line(&format!("on {}", context.info().name))?;
+        line(&format!("{:<width$}  {:>10}  {:>14}  {:<8}  {:<8}  {:<8}  {:>7}", "problem", "time", "rate", "time is", "plan is", "verified", "error"))?;
+    }
+    let mut failures = Vec::new();
+    let (mut logs, mut done) = (0.0, 0u32);
+    for case in &cases {
+        match bench_case(args, &context, case) {
+            Ok(timed) => {
+                report(args, &context, case, &timed, width)?;
+                logs += (case.problem.flop() / timed.median()).ln();
+                done += 1;
+                if !timed.verification.passed {
+                    let reason = timed.verification.reason.unwrap_or_else(|| "the result is wrong".into());
+                    eprintln!("error: {}: {reason}", case.title);
+                    failures.push(CliError::failed(reason));
+                }
+            }
+            Err(e) => {
+                if args.json {
+                    line(&json!({ "problem": case.problem.key(), "device": context.info().id, "verified": false, "error": e.to_string() }).to_string())?;
+                }
+                if cases.len() == 1 {
+                    return Err(e);
+                }
+                eprintln!("error: {}: {e}", case.title);
+                failures.push(e);
+            }
+        }
+    }
+    if !args.json && done > 1 {
+        line(&format!("geometric mean over {done} cases: {}", human_rate((logs / f64::from(done)).exp(), 1.0)))?;
+    }
+    session::all_done(cases.len(), &failures)
+}
+
+fn bench_case(args: &BenchArgs, context: &Context, case: &Case) -> Result<Timed, CliError> {
+    let operation: Operation = session::operation(context, case, &args.plan)?;
+    let (plan, origin) = operation.choice().map_err(session::classify)?;
+    let factors = Factors { alpha: case.alpha, beta: case.beta };
+    let verification = operation.verify(&plan, 1, factors, Depth::Quick).map_err(session::classify)?;
+    let timing = operation.time(&plan, factors, args.repeats).map_err(session::classify)?;
+    Ok(Timed { plan, origin, samples: timing.samples, kind: timing.kind.name(), verification })
+}
+
+fn report(args: &BenchArgs, context: &Context, case: &Case, timed: &Timed, width: usize) -> Result<(), CliError> {
+    let (us, v) = (timed.median(), &timed.verification);
+    if args.json {
+        let object = json!({
+            "problem": case.problem.key(),
+            "title": case.title,
+            "device": context.info().id,
+            "plan": timed.plan.to_string(),
+            "origin": timed.origin.name(),
+            "time_us": us,
+            "time_us_min": timed.samples.first(),
+            "time_us_max": timed.samples.last(),
+            "time_kind": timed.kind,
+            "gflops": case.problem.flop() / us / 1e3,
+            "repeats": timed.samples.len(),
+            "verified": v.passed,
+            "max_error": if v.max_error.is_finite() { Some(v.max_error) } else { None },
+        });
+        return line(&object.to_string());
+    }
+    line(&format!(
+        "{:<width$}  {:>10}  {:>14}  {:<8}  {:<8}  {:<8}  {:>7.0e}",
+        case.title,
+        human_time(us),
+        human_rate(case.problem.flop(), us),
+        timed.kind,
+        timed.origin.name(),
+        if v.passed { "yes" } else { "NO" },
+        v.max_error
+    ))
+}

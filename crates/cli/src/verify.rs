@@ -1,0 +1,74 @@
+//! `tilewright verify`: one plan's results against the f64 reference.
+
+use crate::args::VerifyArgs;
+use crate::error::CliError;
+use crate::output::line;
+use crate::problem::{self, Case};
+use crate::session;
+use serde_json::json;
+use tilewright::{Context, Operation, Plan};
+use tilewright_tune::run::Factors;
+use tilewright_tune::verify::{Depth, Verification};
+
+/// Verifies every problem of the command line; exit code 1 if one is wrong.
+pub fn run(args: &VerifyArgs) -> Result<(), CliError> {
+    let cases = problem::cases(&args.problem, args.plan.workspace)?;
+    session::constraint(&args.plan)?;
+    let context = session::open(&args.place, &args.plan, false)?;
+    let mut failures = Vec::new();
+    for case in &cases {
+        if let Err(e) = verify_case(args, &context, case) {
+            if args.json {
+                line(&json!({ "problem": case.problem.key(), "device": context.info().id, "verified": false, "error": e.to_string() }).to_string())?;
+            }
+            if cases.len() == 1 {
+                return Err(e);
+            }
+            eprintln!("error: {}: {e}", case.title);
+            failures.push(e);
+        }
+    }
+    session::all_done(cases.len(), &failures)
+}
+
+fn verify_case(args: &VerifyArgs, context: &Context, case: &Case) -> Result<(), CliError> {
+    let operation = session::operation(context, case, &args.plan)?;
+    let (plan, origin) = operation.choice().map_err(session::classify)?;
+    // Both ways through the epilogue, unless the user names factors.
+    let given = Factors { alpha: case.alpha, beta: case.beta };
+    let factors = if given == Factors::default() { vec![Factors { alpha: 1.25, beta: 0.0 }, Factors { alpha: -0.75, beta: 0.5 }] } else { vec![given] };
+    let mut whole: Option<Verification> = None;
+    for factors in factors {
+        let verification = verify(&operation, &plan, args.seed, factors)?;
+        whole = Some(match whole {
+            Some(before) => before.and(verification),
+            None => verification,
+        });
+    }
+    let Some(v) = whole else { return Ok(()) };
+    if args.json {
+        let object = json!({
+            "problem": case.problem.key(),
+            "title": case.title,
+            "device": context.info().id,
+            "plan": plan.to_string(),
+            "origin": origin.name(),
+            "verified": v.passed,
+            "max_error": if v.max_error.is_finite() { Some(v.max_error) } else { None },
+            "checked": v.checked,
+            "race": v.race,
+            "reason": v.reason,
+        });
+        line(&object.to_string())?;
+    } else {
+        line(&format!("{} on {}\n  plan ({}) {plan}", case.title, context.info().name, origin.name()))?;
+        let error = format!("largest error {:.1e} of |alpha| |A||B| + |beta||C| over {} elements", v.max_error, v.checked);
+        line(&format!("  {}: {error}", if v.passed { "right" } else { "WRONG" }))?;
+    }
+    if v.passed { Ok(()) } else { Err(CliError::failed(v.reason.unwrap_or_else(|| "the result is wrong".into()))) }
+}
+
+/// Thoroughly: result, surroundings, a second run.
+fn verify(operation: &Operation, plan: &Plan, seed: u64, factors: Factors) -> Result<Verification, CliError> {
+    operation.verify(plan, seed, factors, Depth::Thorough).map_err(session::classify)
+}

@@ -1,0 +1,59 @@
+//! One plan tried without a search: verified against the f64 reference, timed on random data.
+
+use crate::{Error, Operation, Plan};
+use tilewright_device::Timing;
+use tilewright_gen::plan::SplitSum;
+use tilewright_gen::reference::Samples;
+use tilewright_tune::model::Picker;
+use tilewright_tune::records::TimeKind;
+use tilewright_tune::run::Factors;
+use tilewright_tune::verify::{Case, Depth, Verification};
+
+/// Times of one plan.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Times {
+    /// Microseconds of all kernels of the program, one per repeat, ascending. One modelled time on an emulator.
+    pub samples: Vec<f64>,
+    /// Measured or modelled.
+    pub kind: TimeKind,
+}
+
+impl Operation {
+    /// Runs a plan on random operands and compares its result with the f64 reference. A wrong result is no error but a
+    /// [`Verification`] that did not pass.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] for a plan that does not fit, [`Error::Device`] where it could not run.
+    pub fn verify(&self, plan: &Plan, seed: u64, factors: Factors, depth: Depth) -> Result<Verification, Error> {
+        let repeatable = {
+            let spec = self.space().resolve(plan)?.spec;
+            spec.tiling.split_k.ways <= 1 || spec.epilogue.split_sum != SplitSum::Atomic
+        };
+        let ready = self.ready(plan, None)?;
+        let case = Case::new(self.context().device(), self.problem(), seed, factors, Samples::default())?;
+        Ok(case.verify(&ready.program, &ready.compiled, &ready.contraction, depth, repeatable)?)
+    }
+
+    /// Times a plan on random operands with cold caches: one run to warm up, then `repeats`. On an emulator the one time is the
+    /// cost model's.
+    ///
+    /// # Errors
+    /// As [`Operation::verify`].
+    pub fn time(&self, plan: &Plan, factors: Factors, repeats: u32) -> Result<Times, Error> {
+        let context = self.context();
+        if !context.info().is_measured() {
+            self.space().resolve(plan)?;
+            let estimate = Picker::new(self.space()).estimate(plan).unwrap_or_default();
+            return Ok(Times { samples: vec![estimate.total_us], kind: TimeKind::Modelled });
+        }
+        let ready = self.ready(plan, None)?;
+        // No element is compared here.
+        let case = Case::new(context.device(), self.problem(), 1, factors, Samples::Budget(0))?;
+        let workspace = context.workspace(ready.program.workspace_bytes)?;
+        let launches = case.bind(&ready.program, &ready.compiled, &ready.contraction, workspace)?;
+        context.device().time(&launches, &Timing { flush_l2: true, repeats: 1 })?;
+        let mut samples = context.device().time(&launches, &Timing { flush_l2: true, repeats: repeats.max(1) })?;
+        samples.sort_by(f64::total_cmp);
+        Ok(Times { samples, kind: TimeKind::Measured })
+    }
+}
