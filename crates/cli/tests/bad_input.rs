@@ -1,0 +1,113 @@
+//! Bad input: each named, with a remedy, with its exit code (2 for wrong use, 1 for a job that cannot be done).
+
+mod common;
+
+use common::Bench;
+
+#[test]
+fn every_refusal_names_the_input_and_the_remedy() {
+    let bench = Bench::new();
+    let file = |name: &str, text: &str| {
+        std::fs::write(bench.path(name), text).expect("a file");
+        bench.text(name)
+    };
+    let foreign = file("foreign.sqlite", "this is no records file, it is a text that somebody holds dear");
+    let short = file("short.csv", "m,n,k,trans_a,trans_b,order\n32,16,64,0,1,col\n32,x,64,0,1,col\n");
+    let column = file("column.csv", "m,n,q\n1,2,3\n");
+    let empty = file("empty.csv", "");
+    let lines = file("lines.jsonl", "{\"no\": \"record\"}\n");
+    let small = "--m 8 --n 8 --k 8";
+    let table: Vec<(String, i32, &str)> = vec![
+        // Sizes.
+        ("tune gemm --m 0 --n 8 --k 8".into(), 2, "at least 1"),
+        ("tune gemm --m -5 --n 8 --k 8".into(), 2, "must not be negative"),
+        ("tune gemm --m 8 --n 8".into(), 2, "--k"),
+        ("tune gemm --m 99999999999999999999 --n 8 --k 8".into(), 2, "too large"),
+        ("tune gemm --m 4000000000 --n 4000000000 --k 4000000000".into(), 2, "64-bit address space"),
+        (format!("tune gemm {small} --lda 3"), 2, "needs at least 8"),
+        (format!("tune gemm {small} --batch 2 --stride-c 1"), 2, "batch entries of C overlap"),
+        (format!("tune gemm {small} --dtype f33"), 2, "possible values: f16, bf16, f32, f64"),
+        (format!("tune gemm {small} --trans nx"), 2, "possible values: nn, nt, tn, tt"),
+        (format!("tune gemm {small} --alpha inf"), 2, "finite"),
+        ("tune conv --n 1 --c 4 --k 4 --size 4x4 --filter 9x9".into(), 2, "filter"),
+        ("tune conv --n 1 --c 4 --k 6 --size 4x4 --filter 3 --groups 4".into(), 2, "groups"),
+        ("tune conv --n 1 --c 4 --k 6 --size 4y4 --filter 3".into(), 2, "56x56"),
+        // Which problem.
+        ("tune".into(), 2, "no problem is given"),
+        ("tune gem".into(), 2, "gemm"),
+        (format!("tune gemm {small} --problem x"), 2, "given twice"),
+        ("tune --problem tC0_tA0_tB0_colMaj1_m5".into(), 2, "missing"),
+        ("tune --problem tC0_tA0_tB0_colMaj1_m5_m6_n5_k5_lda5_ldb5_ldc5_ws0_f32".into(), 2, "twice"),
+        ("tune --problem tC0_tA0_tB0_colMaj1_m5_n5_k5_lda4_ldb5_ldc5_ws0_f32".into(), 2, "lda = 4"),
+        (format!("tune --cases {} --device emu", bench.text("absent.csv")), 2, "absent.csv"),
+        (format!("tune --cases {short} --device emu"), 2, "line 3"),
+        (format!("tune --cases {column} --device emu"), 2, "column.csv"),
+        (format!("tune --cases {empty} --device emu"), 2, "empty.csv"),
+        (format!("tune --cases {short} --set nothing"), 2, "set"),
+        ("tune --set llm".into(), 2, "--cases"),
+        // Plans.
+        (format!("tune gemm {small} --plan A_FOO3"), 2, "no such key"),
+        (format!("tune gemm {small} --plan A_MIC3_MIC4"), 2, "given twice"),
+        (format!("tune gemm {small} --plan A_MIC999"), 2, "must be 1 to 64"),
+        (format!("tune gemm {small} --plan A_UNR8"), 2, "key of part C"),
+        (format!("tune gemm {small} --plan C_GAL4"), 2, "must be 1 to 3"),
+        (format!("verify gemm {small} --plan C_MAC7_SKW12 --device emu"), 1, "no legal plan"),
+        (
+            format!(
+                "verify gemm {small} --device emu --plan A_MIC8_PAD0_PLU0_LIW0_MIW0_WOS0_VEW4__B_MIC8_PAD0_PLU0_LIW0_MIW0_WOS0_VEW4__\
+                 C_UNR16_GAL1_PUN0_ICE1_IWI0_SZT0_MAD0_NAW64_UFO0_MAC256_SKW10_AFI0_MIA0"
+            ),
+            1,
+            "the nearest plan that fits is A_",
+        ),
+        // Devices.
+        (format!("tune gemm {small} --device toaster"), 2, "`toaster` is not a device"),
+        (format!("tune gemm {small} --device emu:sm_1"), 2, "sm_1"),
+        (format!("tune gemm {small} --device opencl:999"), 1, "opencl:999"),
+        (format!("emit gemm {small} --target cuda --arch gfx942"), 2, "--target hip"),
+        (format!("emit gemm {small} --target cuda --arch sm_7"), 2, "there are sm_75"),
+        // Options.
+        (format!("tune gemm {small} --budget 0"), 2, "at least 1"),
+        (format!("tune gemm {small} --budget soon"), 2, "30s"),
+        (format!("tune gemm {small} --workspace lots"), 2, "256M"),
+        (format!("tune gemm {small} --search everywhere"), 2, "descent"),
+        (format!("tune gemm {small} --frobnicate"), 2, "--frobnicate"),
+        // Records.
+        (format!("tune gemm {small} --device emu --records {foreign}"), 1, "not a tilewright records file"),
+        (format!("records list --records {}", bench.text("none.sqlite")), 1, "there is no records file yet"),
+        (format!("records import {lines}"), 1, "lines.jsonl, line 1"),
+        (format!("records import {}", bench.text("none.jsonl")), 2, "none.jsonl"),
+    ];
+    for (line, code, part) in &table {
+        let ran = bench.run(line);
+        assert_eq!(ran.code, Some(*code), "{line}\n{}{}", ran.out, ran.err);
+        assert!(ran.err.contains(part), "{line}: `{part}` is not in\n{}", ran.err);
+        assert!(!ran.err.contains("panicked"), "{line}\n{}", ran.err);
+    }
+    let kept = std::fs::read_to_string(&foreign).expect("the foreign file");
+    assert_eq!(kept, "this is no records file, it is a text that somebody holds dear", "nothing is lost");
+}
+
+#[test]
+fn a_failed_case_does_not_stop_the_others() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("cases.csv"), "m,n,k,trans_a,trans_b,order\n32,32,32,0,0,col\n2,2,2,0,0,col\n32,32,16,0,0,col\n").expect("a file");
+    // Pulled-back tiles of 16 x 16 do not fit a 2 x 2 result.
+    let plan = "A_MIC2__B_MIC2__C_MAC64_SKW10_EDG0";
+    let ran = bench.run(&format!("tune --cases {} --plan {plan} --budget 2 --device emu --json", bench.text("cases.csv")));
+    ran.ends(1);
+    assert!(ran.err.contains("1 of 3 cases failed"), "{}", ran.err);
+    let verified: Vec<bool> = ran.objects().iter().map(|o| o["verified"] == true).collect();
+    assert_eq!(verified, [true, false, true]);
+    assert!(ran.objects()[1]["error"].as_str().is_some_and(|e| !e.is_empty()));
+}
+
+#[cfg(unix)]
+#[test]
+fn a_closed_pipe_is_no_failure() {
+    let bench = Bench::new();
+    let mut child = bench.command("emit gemm --m 64 --n 64 --k 64 --target cuda").stdout(std::process::Stdio::piped()).spawn().expect("it starts");
+    drop(child.stdout.take());
+    let status = child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(0));
+}

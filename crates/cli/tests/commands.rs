@@ -1,0 +1,173 @@
+//! Every subcommand on the built-in device: what it prints, what it writes, how it ends.
+
+mod common;
+
+use common::Bench;
+use serde_json::Value;
+
+#[test]
+fn a_first_tuned_kernel() {
+    let bench = Bench::new();
+    let ran = bench.run("tune gemm --m 64 --n 48 --k 32 --budget 6 --device emu");
+    ran.ends(0);
+    ran.says(&["gemm 64x48x32 f32 nn on", "plan ", "(modelled)", "verified  yes", "6 in ", "source ", "records "]);
+    let sources: Vec<_> = std::fs::read_dir(bench.path("sources")).expect("a folder of sources").flatten().collect();
+    assert_eq!(sources.len(), 1);
+    let source = std::fs::read_to_string(sources[0].path()).expect("a source");
+    assert!(source.contains("__global__") && source.contains("Launches, in this order"));
+    // What was tuned is found again: by bench, records and a second tune.
+    let bench_line = bench.run("bench gemm --m 64 --n 48 --k 32 --device emu");
+    bench_line.ends(0);
+    bench_line.says(&["recorded", "modelled", "yes"]);
+    let list = bench.run("records list");
+    list.ends(0);
+    list.says(&["6 trials", "modelled"]);
+}
+
+#[test]
+fn tuning_tells_everything_as_json() {
+    let bench = Bench::new();
+    let line = "tune conv --n 2 --c 3 --k 5 --size 9x8 --filter 3x3 --stride 2 --pad 0:1 --bias --layout nhwc --budget 5 --device emu:gfx942 --json";
+    let ran = bench.run(line);
+    ran.ends(0);
+    assert_eq!(ran.err, "");
+    let objects = ran.objects();
+    assert_eq!(objects.len(), 1);
+    let o = &objects[0];
+    for field in ["problem", "device", "plan", "time_us", "time_kind", "verified", "max_error", "trials", "refused", "failed"] {
+        assert!(!o[field].is_null(), "{field} in {o}");
+    }
+    assert_eq!(o["device"], "emu:gfx942");
+    assert_eq!(o["time_kind"], "modelled");
+    assert_eq!(o["verified"], true);
+    assert_eq!(o["trials"], 5);
+    assert!(o["problem"].as_str().is_some_and(|p| p.starts_with("conv_fwd_nhwc_n2_g1_c3_k5_in9x8_fil3x3_st2x2")));
+    assert!(o["max_error"].as_f64().is_some_and(|e| e < 1e-5));
+    assert!(o["time_us"].as_f64().is_some_and(|t| t > 0.0));
+    let plan = o["plan"].as_str().expect("a plan");
+    let problem = o["problem"].as_str().expect("a problem");
+    bench.run(&format!("verify --problem {problem} --plan {plan} --device emu:gfx942")).ends(0);
+}
+
+#[test]
+fn pinned_keys_stay() {
+    let bench = Bench::new();
+    let ran = bench.run("tune gemm --m 96 --n 96 --k 64 --plan A_MIC2__C_UNR8_ICE2 --budget 4 --device emu --json --search random");
+    ran.ends(0);
+    let plan = ran.objects()[0]["plan"].as_str().expect("a plan").to_string();
+    for part in ["A_MIC2_", "C_UNR8_", "_ICE2_"] {
+        assert!(plan.contains(part), "{plan}");
+    }
+}
+
+#[test]
+fn geometry_strings_and_verify() {
+    let bench = Bench::new();
+    let ran = bench.run("verify --problem tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32 --device emu --json");
+    ran.ends(0);
+    assert_eq!(ran.objects()[0]["verified"], true);
+    let ran = bench.run("verify gemm --m 30 --n 20 --k 10 --dtype bf16 --batch 3 --stride-b 0 --trans tt --alpha 2 --beta -1 --device emu");
+    ran.ends(0);
+    ran.says(&["right: largest error"]);
+}
+
+#[test]
+fn bench_times_several_cases_and_ends_with_their_mean() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("cases.csv"), "m,n,k,trans_a,trans_b,order\n32,16,64,0,1,col\n16,16,16,1,0,col\n").expect("a file");
+    let ran = bench.run(&format!("bench --cases {} --device emu", bench.text("cases.csv")));
+    ran.ends(0);
+    ran.says(&["gemm 32x16x64", "gemm 16x16x16", "picked", "geometric mean over 2 cases"]);
+}
+
+#[test]
+fn emitted_sources_look_like_their_language() {
+    let bench = Bench::new();
+    for (target, arch, parts) in [
+        ("cuda", "sm_90a", &["extern \"C\" __global__", "__launch_bounds__", "blockIdx.x"][..]),
+        ("hip", "gfx942", &["extern \"C\" __global__", "amdgpu_flat_work_group_size", "__builtin_amdgcn_workgroup_id_x"][..]),
+        ("opencl", "gfx900", &["__kernel", "reqd_work_group_size", "get_group_id(0)"][..]),
+    ] {
+        let line = format!("emit gemm --m 100 --n 60 --k 500 --plan A_WOS1__C_ICE2 --target {target} --arch {arch}");
+        let ran = bench.run(&line);
+        ran.ends(0);
+        ran.says(parts);
+        ran.says(&["// Problem   tC0_tA0_tB0_colMaj0_m100_n60_k500", "// Plan      A_", "workspace  ", "  1. ", "  3. ", "alpha = alpha"]);
+        assert_eq!(ran.out.matches('{').count(), ran.out.matches('}').count(), "{target}");
+        assert_eq!(ran.out, bench.run(&line).out, "{target}: twice the same");
+    }
+    let out = bench.text("folder/kernel.cu");
+    bench.run(&format!("emit conv --n 2 --c 4 --k 8 --size 8 --filter 3 --pad 1 --target cuda --out {out}")).ends(0);
+    assert!(std::fs::read_to_string(out).expect("the file").contains("A (input)"));
+}
+
+#[test]
+fn explain_in_words_numbers_and_pictures() {
+    let bench = Bench::new();
+    let svg = bench.text("plan.svg");
+    let ran = bench.run(&format!("explain gemm --m 1000 --n 900 --k 800 --plan A_MIC8__C_GAL3_UNR16 --device emu:gfx900 --svg {svg}"));
+    ran.ends(0);
+    ran.says(&["A_MIC8", "C_GAL3", "C_UNR16", "macro tile", "work-groups", "shared memory", "registers", "modelled time", "figures: "]);
+    let text = std::fs::read_to_string(&svg).expect("the figures");
+    assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"));
+    for part in ["gemm 1000x900x800", "The schedule", "Order of tiles", "A tile: m"] {
+        assert!(text.contains(part), "{part}");
+    }
+    let json = bench.run("explain gemm --m 100 --n 90 --k 80 --device emu --json");
+    json.ends(0);
+    let o: &Value = &json.objects()[0];
+    assert_eq!(o["keys"].as_array().map(Vec::len), Some(50));
+    assert!(o["footprint"]["shared_bytes"].is_number() && o["model"]["total_us"].is_number());
+}
+
+#[test]
+fn devices_are_listed_with_what_is_missing() {
+    let bench = Bench::new();
+    let ran = bench.run("devices");
+    ran.ends(0);
+    ran.says(&["emu", "modelled"]);
+    let objects = bench.run("devices --json").objects();
+    assert!(objects.iter().any(|o| o["device"] == "emu" && o["time_kind"] == "modelled"));
+    for o in objects {
+        assert!(o["device"].is_string() || o["missing"].as_str().is_some_and(|m| m.len() > 20), "{o}");
+    }
+}
+
+#[test]
+fn records_travel() {
+    let bench = Bench::new();
+    bench.run("tune gemm --m 32 --n 32 --k 32 --budget 3 --device emu").ends(0);
+    let file = bench.text("records.jsonl");
+    bench.run(&format!("records export --out {file}")).ends(0);
+    let again = bench.run(&format!("records export --out {file}"));
+    again.ends(1);
+    assert!(again.err.contains("name another file"), "{}", again.err);
+    let other = bench.text("other.sqlite");
+    let ran = bench.run(&format!("records import {file} --records {other}"));
+    ran.ends(0);
+    assert!(ran.err.contains("3 new records"), "{}", ran.err);
+    let shown = bench.run(&format!("records show --records {other}"));
+    assert_eq!(shown.ends(0).lines().count(), 3);
+    let unsure = bench.run(&format!("records clear --records {other}"));
+    unsure.ends(2);
+    assert!(unsure.err.contains("would remove 3 records"), "{}", unsure.err);
+    bench.run(&format!("records clear --yes --records {other}")).ends(0);
+    assert_eq!(bench.run(&format!("records show --records {other}")).ends(0), "");
+}
+
+#[test]
+fn help_teaches_with_examples() {
+    let bench = Bench::new();
+    let ran = bench.run("--help");
+    ran.ends(0);
+    ran.says(&["Examples:", "tune gemm --m 1024", "devices"]);
+    for word in ["tune", "bench", "verify", "emit", "explain"] {
+        let ran = bench.run(&format!("{word} --help"));
+        ran.ends(0);
+        ran.says(&["Examples:", "gemm", "conv", "--device", "--problem", "--cases"]);
+        bench.run(&format!("{word} gemm --help")).says(&["--m <M>", "--trans"]);
+    }
+    let short = bench.run("");
+    short.ends(2);
+    assert!(short.err.contains("Usage"), "{}", short.err);
+}
