@@ -31,41 +31,29 @@ pub fn run(args: &BenchArgs) -> Result<(), CliError> {
     let cases = problem::cases(&args.problem, args.plan.workspace)?;
     session::constraint(&args.plan)?;
     let context = session::open(&args.place, &args.plan, false)?;
-    let width = cases.iter().map(|c| c.title.chars().count()).max().unwrap_or(0);
+    let width = cases.list.iter().map(|c| c.title.chars().count()).max().unwrap_or(0);
     if !args.json {
         line(&format!("on {}", context.info().name))?;
-        line(&format!("{:<width$}  {:>10}  {:>14}  {:<8}  {:<8}  {:<8}  {:>7}", "problem", "time", "rate", "time is", "plan is", "verified", "error"))?;
+        line(&format!(
+            "{:<width$}  {:>10}  {:>14}  {:<8}  {:<8}  {:<8}  {:>7}",
+            "problem", "time", "rate", "time is", "plan is", "verified", "error"
+        ))?;
     }
-    let mut failures = Vec::new();
     let (mut logs, mut done) = (0.0, 0u32);
-    for case in &cases {
-        match bench_case(args, &context, case) {
-            Ok(timed) => {
-                report(args, &context, case, &timed, width)?;
-                logs += (case.problem.flop() / timed.median()).ln();
-                done += 1;
-                if !timed.verification.passed {
-                    let reason = timed.verification.reason.unwrap_or_else(|| "the result is wrong".into());
-                    eprintln!("error: {}: {reason}", case.title);
-                    failures.push(CliError::failed(reason));
-                }
-            }
-            Err(e) => {
-                if args.json {
-                    line(&json!({ "problem": case.problem.key(), "device": context.info().id, "verified": false, "error": e.to_string() }).to_string())?;
-                }
-                if cases.len() == 1 {
-                    return Err(e);
-                }
-                eprintln!("error: {}: {e}", case.title);
-                failures.push(e);
-            }
+    let ended = session::each(&cases, &context, args.json, |case| {
+        let timed = bench_case(args, &context, case)?;
+        report(args, &context, case, &timed, width)?;
+        if !timed.verification.passed {
+            return Err(CliError::Told(timed.verification.reason.unwrap_or_else(|| "the result is wrong".into())));
         }
-    }
+        logs += (case.problem.flop() / timed.median()).ln();
+        done += 1;
+        Ok(())
+    });
     if !args.json && done > 1 {
         line(&format!("geometric mean over {done} cases: {}", human_rate((logs / f64::from(done)).exp(), 1.0)))?;
     }
-    session::all_done(cases.len(), &failures)
+    ended
 }
 
 fn bench_case(args: &BenchArgs, context: &Context, case: &Case) -> Result<Timed, CliError> {

@@ -12,6 +12,9 @@ pub enum CliError {
     /// The job could not be done, or its answer is no.
     #[error("{0}")]
     Failed(String),
+    /// As `Failed`, where the output has said so already.
+    #[error("{0}")]
+    Told(String),
     /// Ctrl-C; what was found until then has been kept.
     #[error("interrupted; what was found is kept")]
     Interrupted,
@@ -30,7 +33,7 @@ impl CliError {
     pub const fn code(&self) -> u8 {
         match self {
             CliError::Usage(_) => 2,
-            CliError::Failed(_) => 1,
+            CliError::Failed(_) | CliError::Told(_) => 1,
             CliError::Interrupted => 130,
         }
     }

@@ -3,6 +3,9 @@
 use crate::args::{ConvArgs, Dtype, GemmArgs, Layout, Order, ProblemArgs, Trans, Word};
 use crate::error::CliError;
 use crate::values::per_dimension;
+use std::collections::BTreeSet;
+use std::path::Path;
+use tilewright_gen::problem::cases::{self, CaseOptions};
 use tilewright_gen::problem::{self, Conv, Gemm, Problem};
 use tilewright_ir::Scalar;
 
@@ -19,16 +22,26 @@ pub struct Case {
     pub beta: f64,
 }
 
-/// The problems that the command line names, in order. At least one.
-pub fn cases(args: &ProblemArgs, workspace: Option<u64>) -> Result<Vec<Case>, CliError> {
+/// The problems that the command line names.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cases {
+    /// In order; at least one.
+    pub list: Vec<Case>,
+    /// Lines of a file that ask for what tilewright cannot do, with the reason.
+    pub skipped: Vec<String>,
+}
+
+/// Reads the problems that the command line names.
+pub fn cases(args: &ProblemArgs, workspace: Option<u64>) -> Result<Cases, CliError> {
     let given = [args.word.is_some(), args.problem.is_some(), args.cases.is_some()];
+    let one = |case: Case| Cases { list: vec![case], skipped: Vec::new() };
     let mut cases = match (&args.word, &args.problem, &args.cases) {
         _ if given.iter().filter(|g| **g).count() > 1 => {
             return Err(CliError::usage("the problem is given twice: take one of gemm/conv with options, --problem, --cases"));
         }
-        (Some(Word::Gemm(gemm)), ..) => vec![from_gemm(gemm)?],
-        (Some(Word::Conv(conv)), ..) => vec![from_conv(conv)?],
-        (_, Some(text), _) => vec![plain(Problem::parse(text).map_err(CliError::usage)?)],
+        (Some(Word::Gemm(gemm)), ..) => one(from_gemm(gemm)?),
+        (Some(Word::Conv(conv)), ..) => one(from_conv(conv)?),
+        (_, Some(text), _) => one(plain(Problem::parse(text).map_err(CliError::usage)?)),
         (.., Some(path)) => from_file(path, args.set.as_deref())?,
         _ => {
             return Err(CliError::usage(
@@ -37,7 +50,7 @@ pub fn cases(args: &ProblemArgs, workspace: Option<u64>) -> Result<Vec<Case>, Cl
         }
     };
     if let Some(bytes) = workspace {
-        for case in &mut cases {
+        for case in &mut cases.list {
             set_workspace(&mut case.problem, bytes);
             case.problem.validate().map_err(CliError::usage)?;
         }
@@ -47,7 +60,7 @@ pub fn cases(args: &ProblemArgs, workspace: Option<u64>) -> Result<Vec<Case>, Cl
 
 /// The one problem of a command that works on one.
 pub fn one(args: &ProblemArgs, workspace: Option<u64>) -> Result<Case, CliError> {
-    let mut all = cases(args, workspace)?;
+    let mut all = cases(args, workspace)?.list;
     match (all.pop(), all.is_empty()) {
         (Some(case), true) => Ok(case),
         _ => Err(CliError::usage("this command takes one problem, --cases names several: narrow it with --set, or name one")),
@@ -137,9 +150,20 @@ fn from_conv(args: &ConvArgs) -> Result<Case, CliError> {
     Ok(plain(Problem::Conv(conv)))
 }
 
-fn from_file(path: &std::path::Path, set: Option<&str>) -> Result<Vec<Case>, CliError> {
-    let _ = (path, set);
-    Err(CliError::failed("case files are not read yet"))
+fn from_file(path: &Path, set: Option<&str>) -> Result<Cases, CliError> {
+    let file = cases::read(path, &CaseOptions::default()).map_err(CliError::usage)?;
+    let skipped = file.skipped.iter().map(|s| format!("{}, line {}: {}", path.display(), s.line, s.reason)).collect();
+    let Some(set) = set else {
+        return Ok(Cases { list: file.cases.into_iter().map(|c| plain(c.problem)).collect(), skipped });
+    };
+    let sets: BTreeSet<String> = file.cases.iter().map(|c| c.set.clone()).collect();
+    let list: Vec<Case> = file.cases.into_iter().filter(|c| c.set == set).map(|c| plain(c.problem)).collect();
+    if list.is_empty() {
+        let known = sets.into_iter().collect::<Vec<_>>().join(", ");
+        return Err(CliError::usage(format!("--set {set}: {} has no such set; its sets are {known}", path.display())));
+    }
+    // Lines that were left out have no set: they are told only where the whole file is meant.
+    Ok(Cases { list, skipped: Vec::new() })
 }
 
 /// Short words for a problem.
@@ -167,7 +191,7 @@ mod tests {
     fn parse(line: &str) -> Result<Vec<Case>, CliError> {
         let cli = Cli::try_parse_from(line.split_whitespace()).map_err(CliError::usage)?;
         let Command::Tune(tune) = cli.command else { panic!("{line} is no tune") };
-        cases(&tune.problem, tune.plan.workspace)
+        cases(&tune.problem, tune.plan.workspace).map(|c| c.list)
     }
 
     #[test]

@@ -18,7 +18,8 @@ impl Progress {
     pub fn new(title: &str, flop: f64, budget: &Budget, shown: bool) -> Self {
         // The bar fills with whatever ends the search: trials, or tenths of a second.
         let length = budget.trials.or_else(|| budget.seconds.map(|s| (s * 10.0) as u64)).unwrap_or(0);
-        let target = if shown && std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        let target =
+            if shown && std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(length), target);
         let style = ProgressStyle::with_template("{prefix} [{bar:24}] {elapsed} {msg}").map(|s| s.progress_chars("=> "));
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -39,7 +40,12 @@ impl Progress {
                     Some(us) => format!("best {} = {}", human_time(*us), human_rate(self.flop, *us)),
                     None => "nothing verified yet".to_string(),
                 };
-                self.bar.set_message(format!("{} trials, {} refused, {} failed; {best}", tally.trials, tally.refused, tally.failed + tally.wrong + tally.hung));
+                self.bar.set_message(format!(
+                    "{} trials, {} refused, {} failed; {best}",
+                    tally.trials,
+                    tally.refused,
+                    tally.failed + tally.wrong + tally.hung
+                ));
             }
         }
     }

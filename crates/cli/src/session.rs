@@ -2,7 +2,9 @@
 
 use crate::args::{COMPILE_WORKER, PlaceArgs, PlanArgs};
 use crate::error::CliError;
-use crate::problem::Case;
+use crate::output::line;
+use crate::problem::{Case, Cases};
+use serde_json::json;
 use std::sync::Arc;
 use tilewright::{Context, Operation, Options, RecordsAt};
 use tilewright_device::{DeviceError, Workers};
@@ -79,10 +81,41 @@ pub fn on_interrupt(cancel: &Cancel) -> Result<(), CliError> {
     .map_err(|e| CliError::failed(format!("Ctrl-C cannot be caught: {e}")))
 }
 
-/// The end of a run over several cases: an error if some failed.
-pub fn all_done(cases: usize, failures: &[CliError]) -> Result<(), CliError> {
-    match failures.len() {
+/// Works on every case. One that fails is reported (with `json` as an object) and the others go on; a single one's failure is the
+/// command's.
+pub fn each(
+    cases: &Cases,
+    context: &Context,
+    json: bool,
+    mut work: impl FnMut(&Case) -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    let mut failed = 0;
+    for case in &cases.list {
+        match work(case) {
+            Ok(()) => {}
+            Err(CliError::Interrupted) => return Err(CliError::Interrupted),
+            Err(e) => {
+                if json && !matches!(e, CliError::Told(_)) {
+                    let (problem, device) = (case.problem.key(), &context.info().id);
+                    line(
+                        &json!({ "problem": problem, "device": device, "verified": false, "error": e.to_string() }).to_string(),
+                    )?;
+                }
+                if cases.list.len() == 1 && cases.skipped.is_empty() {
+                    return Err(e);
+                }
+                eprintln!("error: {}: {e}", case.title);
+                failed += 1;
+            }
+        }
+    }
+    for reason in &cases.skipped {
+        eprintln!("error: {reason}");
+    }
+    match failed + cases.skipped.len() {
         0 => Ok(()),
-        failed => Err(CliError::failed(format!("{failed} of {cases} cases failed, see above"))),
+        failed => {
+            Err(CliError::failed(format!("{failed} of {} cases failed, see above", cases.list.len() + cases.skipped.len())))
+        }
     }
 }

@@ -19,24 +19,10 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     let context = session::open(&args.place, &args.plan, true)?;
     let cancel = Cancel::default();
     session::on_interrupt(&cancel)?;
-    let mut failures = Vec::new();
-    for case in &cases {
-        if let Err(e) = tune_case(args, &context, case, &cancel, quiet) {
-            if args.json {
-                let object = json!({ "problem": case.problem.key(), "device": context.info().id, "verified": false, "error": e.to_string() });
-                line(&object.to_string())?;
-            }
-            if cases.len() == 1 {
-                return Err(e);
-            }
-            eprintln!("error: {}: {e}", case.title);
-            failures.push(e);
-        }
-        if cancel.is_cancelled() {
-            return Err(CliError::Interrupted);
-        }
-    }
-    session::all_done(cases.len(), &failures)
+    session::each(&cases, &context, args.json, |case| {
+        let ended = tune_case(args, &context, case, &cancel, quiet);
+        if cancel.is_cancelled() { Err(CliError::Interrupted) } else { ended }
+    })
 }
 
 fn tune_case(args: &TuneArgs, context: &Context, case: &Case, cancel: &Cancel, quiet: bool) -> Result<(), CliError> {
@@ -54,10 +40,10 @@ fn tune_case(args: &TuneArgs, context: &Context, case: &Case, cancel: &Cancel, q
         line(&words(&operation, &outcome, case, &source))?;
     }
     if !outcome.verified {
-        return Err(CliError::failed("no plan could be verified"));
+        return Err(CliError::Told("no plan could be verified".into()));
     }
     match outcome.ended {
-        Ended::DeviceLost(reason) => Err(CliError::failed(format!(
+        Ended::DeviceLost(reason) => Err(CliError::Told(format!(
             "the device was lost: {reason}. What was found is recorded; run the command again to go on from there"
         ))),
         _ => Ok(()),
@@ -126,7 +112,10 @@ fn words(operation: &Operation, outcome: &Outcome, case: &Case, source: &std::pa
         (false, ..) => "no: do not use this plan".to_string(),
         (true, None, error) => format!("yes, largest error {:.1e} of |alpha| |A||B| + |beta||C|", error.unwrap_or_default()),
         (true, Some(small), error) => {
-            format!("yes, on the reduced problem {small}, largest error {:.1e} of |alpha| |A||B| + |beta||C|", error.unwrap_or_default())
+            format!(
+                "yes, on the reduced problem {small}, largest error {:.1e} of |alpha| |A||B| + |beta||C|",
+                error.unwrap_or_default()
+            )
         }
     };
     let resumed = if outcome.resumed > 0 { format!(", {} more from the records", outcome.resumed) } else { String::new() };
@@ -138,11 +127,22 @@ fn words(operation: &Operation, outcome: &Outcome, case: &Case, source: &std::pa
     };
     let rows = [
         ("plan", outcome.plan.to_string()),
-        ("time", format!("{} ({}), {}", human_time(outcome.time_us), outcome.time_kind.name(), human_rate(case.problem.flop(), outcome.time_us))),
+        (
+            "time",
+            format!(
+                "{} ({}), {}",
+                human_time(outcome.time_us),
+                outcome.time_kind.name(),
+                human_rate(case.problem.flop(), outcome.time_us)
+            ),
+        ),
         ("verified", verified),
         (
             "trials",
-            format!("{} in {:.1} s: {} refused, {} failed, {} wrong, {} hung{resumed}{ended}", t.trials, outcome.seconds, t.refused, t.failed, t.wrong, t.hung),
+            format!(
+                "{} in {:.1} s: {} refused, {} failed, {} wrong, {} hung{resumed}{ended}",
+                t.trials, outcome.seconds, t.refused, t.failed, t.wrong, t.hung
+            ),
         ),
         ("source", source.display().to_string()),
         ("records", operation.context().records().path().display().to_string()),

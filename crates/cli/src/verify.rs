@@ -15,20 +15,7 @@ pub fn run(args: &VerifyArgs) -> Result<(), CliError> {
     let cases = problem::cases(&args.problem, args.plan.workspace)?;
     session::constraint(&args.plan)?;
     let context = session::open(&args.place, &args.plan, false)?;
-    let mut failures = Vec::new();
-    for case in &cases {
-        if let Err(e) = verify_case(args, &context, case) {
-            if args.json {
-                line(&json!({ "problem": case.problem.key(), "device": context.info().id, "verified": false, "error": e.to_string() }).to_string())?;
-            }
-            if cases.len() == 1 {
-                return Err(e);
-            }
-            eprintln!("error: {}: {e}", case.title);
-            failures.push(e);
-        }
-    }
-    session::all_done(cases.len(), &failures)
+    session::each(&cases, &context, args.json, |case| verify_case(args, &context, case))
 }
 
 fn verify_case(args: &VerifyArgs, context: &Context, case: &Case) -> Result<(), CliError> {
@@ -36,7 +23,11 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case) -> Result<(), 
     let (plan, origin) = operation.choice().map_err(session::classify)?;
     // Both ways through the epilogue, unless the user names factors.
     let given = Factors { alpha: case.alpha, beta: case.beta };
-    let factors = if given == Factors::default() { vec![Factors { alpha: 1.25, beta: 0.0 }, Factors { alpha: -0.75, beta: 0.5 }] } else { vec![given] };
+    let factors = if given == Factors::default() {
+        vec![Factors { alpha: 1.25, beta: 0.0 }, Factors { alpha: -0.75, beta: 0.5 }]
+    } else {
+        vec![given]
+    };
     let mut whole: Option<Verification> = None;
     for factors in factors {
         let verification = verify(&operation, &plan, args.seed, factors)?;
@@ -65,7 +56,7 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case) -> Result<(), 
         let error = format!("largest error {:.1e} of |alpha| |A||B| + |beta||C| over {} elements", v.max_error, v.checked);
         line(&format!("  {}: {error}", if v.passed { "right" } else { "WRONG" }))?;
     }
-    if v.passed { Ok(()) } else { Err(CliError::failed(v.reason.unwrap_or_else(|| "the result is wrong".into()))) }
+    if v.passed { Ok(()) } else { Err(CliError::Told(v.reason.unwrap_or_else(|| "the result is wrong".into()))) }
 }
 
 /// Thoroughly: result, surroundings, a second run.

@@ -13,6 +13,7 @@ fn every_refusal_names_the_input_and_the_remedy() {
     };
     let foreign = file("foreign.sqlite", "this is no records file, it is a text that somebody holds dear");
     let short = file("short.csv", "m,n,k,trans_a,trans_b,order\n32,16,64,0,1,col\n32,x,64,0,1,col\n");
+    let good = file("good.csv", "m,n,k\n8,8,8\n");
     let column = file("column.csv", "m,n,q\n1,2,3\n");
     let empty = file("empty.csv", "");
     let lines = file("lines.jsonl", "{\"no\": \"record\"}\n");
@@ -43,7 +44,7 @@ fn every_refusal_names_the_input_and_the_remedy() {
         (format!("tune --cases {short} --device emu"), 2, "line 3"),
         (format!("tune --cases {column} --device emu"), 2, "column.csv"),
         (format!("tune --cases {empty} --device emu"), 2, "empty.csv"),
-        (format!("tune --cases {short} --set nothing"), 2, "set"),
+        (format!("tune --cases {good} --set nothing"), 2, "its sets are good"),
         ("tune --set llm".into(), 2, "--cases"),
         // Plans.
         (format!("tune gemm {small} --plan A_FOO3"), 2, "no such key"),
@@ -91,7 +92,8 @@ fn every_refusal_names_the_input_and_the_remedy() {
 #[test]
 fn a_failed_case_does_not_stop_the_others() {
     let bench = Bench::new();
-    std::fs::write(bench.path("cases.csv"), "m,n,k,trans_a,trans_b,order\n32,32,32,0,0,col\n2,2,2,0,0,col\n32,32,16,0,0,col\n").expect("a file");
+    std::fs::write(bench.path("cases.csv"), "m,n,k,trans_a,trans_b,order\n32,32,32,0,0,col\n2,2,2,0,0,col\n32,32,16,0,0,col\n")
+        .expect("a file");
     // Pulled-back tiles of 16 x 16 do not fit a 2 x 2 result.
     let plan = "A_MIC2__B_MIC2__C_MAC64_SKW10_EDG0";
     let ran = bench.run(&format!("tune --cases {} --plan {plan} --budget 2 --device emu --json", bench.text("cases.csv")));
@@ -106,7 +108,11 @@ fn a_failed_case_does_not_stop_the_others() {
 #[test]
 fn a_closed_pipe_is_no_failure() {
     let bench = Bench::new();
-    let mut child = bench.command("emit gemm --m 64 --n 64 --k 64 --target cuda").stdout(std::process::Stdio::piped()).spawn().expect("it starts");
+    let mut child = bench
+        .command("emit gemm --m 64 --n 64 --k 64 --target cuda")
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("it starts");
     drop(child.stdout.take());
     let status = child.wait().expect("it ends");
     assert_eq!(status.code(), Some(0));

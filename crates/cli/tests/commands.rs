@@ -52,7 +52,8 @@ fn tuning_tells_everything_as_json() {
 #[test]
 fn pinned_keys_stay() {
     let bench = Bench::new();
-    let ran = bench.run("tune gemm --m 96 --n 96 --k 64 --plan A_MIC2__C_UNR8_ICE2 --budget 4 --device emu --json --search random");
+    let ran =
+        bench.run("tune gemm --m 96 --n 96 --k 64 --plan A_MIC2__C_UNR8_ICE2 --budget 4 --device emu --json --search random");
     ran.ends(0);
     let plan = ran.objects()[0]["plan"].as_str().expect("a plan").to_string();
     for part in ["A_MIC2_", "C_UNR8_", "_ICE2_"] {
@@ -66,7 +67,8 @@ fn geometry_strings_and_verify() {
     let ran = bench.run("verify --problem tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32 --device emu --json");
     ran.ends(0);
     assert_eq!(ran.objects()[0]["verified"], true);
-    let ran = bench.run("verify gemm --m 30 --n 20 --k 10 --dtype bf16 --batch 3 --stride-b 0 --trans tt --alpha 2 --beta -1 --device emu");
+    let ran = bench
+        .run("verify gemm --m 30 --n 20 --k 10 --dtype bf16 --batch 3 --stride-b 0 --trans tt --alpha 2 --beta -1 --device emu");
     ran.ends(0);
     ran.says(&["right: largest error"]);
 }
@@ -92,7 +94,14 @@ fn emitted_sources_look_like_their_language() {
         let ran = bench.run(&line);
         ran.ends(0);
         ran.says(parts);
-        ran.says(&["// Problem   tC0_tA0_tB0_colMaj0_m100_n60_k500", "// Plan      A_", "workspace  ", "  1. ", "  3. ", "alpha = alpha"]);
+        ran.says(&[
+            "// Problem   tC0_tA0_tB0_colMaj0_m100_n60_k500",
+            "// Plan      A_",
+            "workspace  ",
+            "  1. ",
+            "  3. ",
+            "alpha = alpha",
+        ]);
         assert_eq!(ran.out.matches('{').count(), ran.out.matches('}').count(), "{target}");
         assert_eq!(ran.out, bench.run(&line).out, "{target}: twice the same");
     }
@@ -105,9 +114,20 @@ fn emitted_sources_look_like_their_language() {
 fn explain_in_words_numbers_and_pictures() {
     let bench = Bench::new();
     let svg = bench.text("plan.svg");
-    let ran = bench.run(&format!("explain gemm --m 1000 --n 900 --k 800 --plan A_MIC8__C_GAL3_UNR16 --device emu:gfx900 --svg {svg}"));
+    let ran =
+        bench.run(&format!("explain gemm --m 1000 --n 900 --k 800 --plan A_MIC8__C_GAL3_UNR16 --device emu:gfx900 --svg {svg}"));
     ran.ends(0);
-    ran.says(&["A_MIC8", "C_GAL3", "C_UNR16", "macro tile", "work-groups", "shared memory", "registers", "modelled time", "figures: "]);
+    ran.says(&[
+        "A_MIC8",
+        "C_GAL3",
+        "C_UNR16",
+        "macro tile",
+        "work-groups",
+        "shared memory",
+        "registers",
+        "modelled time",
+        "figures: ",
+    ]);
     let text = std::fs::read_to_string(&svg).expect("the figures");
     assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"));
     for part in ["gemm 1000x900x800", "The schedule", "Order of tiles", "A tile: m"] {

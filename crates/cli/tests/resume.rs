@@ -27,7 +27,8 @@ fn wait_for(bench: &Bench, trials: usize) {
 #[test]
 fn killed_tuning_goes_on_from_its_trials() {
     let bench = Bench::new();
-    let mut child = bench.command(&format!("{TUNE} --budget 10m")).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    let mut child =
+        bench.command(&format!("{TUNE} --budget 10m")).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
     wait_for(&bench, 5);
     child.kill().expect("it can be killed");
     child.wait().expect("it is gone");
@@ -52,7 +53,8 @@ fn killed_tuning_goes_on_from_its_trials() {
 #[test]
 fn an_interrupt_keeps_what_was_found() {
     let bench = Bench::new();
-    let child = bench.command(&format!("{TUNE} --budget 10m")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let child =
+        bench.command(&format!("{TUNE} --budget 10m")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     wait_for(&bench, 5);
     let interrupt = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
     assert!(interrupt.success());

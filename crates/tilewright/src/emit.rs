@@ -40,7 +40,10 @@ impl Emission<'_> {
             out.push('\n');
             for item in items(&source.text) {
                 // Kernels of one program share helper types and functions: each is written once.
-                let shared = !item.trim().is_empty() && !item.starts_with("//") && !item.starts_with('#') && !item.contains(&format!(" {}(", source.entry));
+                let shared = !item.trim().is_empty()
+                    && !item.starts_with("//")
+                    && !item.starts_with('#')
+                    && !item.contains(&format!(" {}(", source.entry));
                 if !shared || seen.insert(item.to_string()) {
                     out.push_str(item);
                 }
@@ -87,7 +90,9 @@ impl Emission<'_> {
         };
         lines.push(format!("Launches, in this order on one queue ({group})"));
         for (index, launch) in self.program.launches.iter().enumerate() {
-            let (Some(kernel), Some(source)) = (self.program.kernels.get(launch.kernel), sources.get(launch.kernel)) else { continue };
+            let (Some(kernel), Some(source)) = (self.program.kernels.get(launch.kernel), sources.get(launch.kernel)) else {
+                continue;
+            };
             let [x, y, z] = launch.grid;
             let mut line = format!("  {}. {}: grid {x} x {y} x {z}, {} threads", index + 1, source.entry, kernel.threads);
             if source.dynamic_shared_bytes > 0 {
@@ -98,7 +103,8 @@ impl Emission<'_> {
                 );
             }
             lines.push(line);
-            let args: Vec<String> = kernel.args.iter().zip(&launch.args).map(|(a, b)| format!("{} = {}", a.name, binding(b))).collect();
+            let args: Vec<String> =
+                kernel.args.iter().zip(&launch.args).map(|(a, b)| format!("{} = {}", a.name, binding(b))).collect();
             lines.push(format!("     {}", args.join(", ")));
         }
         lines
@@ -149,7 +155,8 @@ mod tests {
 
     #[test]
     fn items_are_the_source_in_pieces() {
-        let text = "// head\n\n#define X 1\nstruct a { int b; };\nstatic int f(int a) {\n    return a;\n}\nvoid k(\n    int a)\n{\n}\n";
+        let text =
+            "// head\n\n#define X 1\nstruct a { int b; };\nstatic int f(int a) {\n    return a;\n}\nvoid k(\n    int a)\n{\n}\n";
         let pieces = items(text);
         assert_eq!(pieces.concat(), text);
         assert_eq!(pieces.len(), 6);

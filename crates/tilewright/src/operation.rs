@@ -205,7 +205,8 @@ impl Operation {
         factors: Factors,
     ) -> Result<Plan, Error> {
         let problem = self.problem();
-        let same = |operand, have: Scalar, need: Scalar| if have == need { Ok(()) } else { Err(Error::Dtype { operand, have, need }) };
+        let same =
+            |operand, have: Scalar, need: Scalar| if have == need { Ok(()) } else { Err(Error::Dtype { operand, have, need }) };
         same("A and B", T::SCALAR, problem.dtype())?;
         same("C", U::SCALAR, problem.out_dtype())?;
         let own = match problem {
@@ -243,6 +244,9 @@ impl Operation {
 
 impl fmt::Debug for Operation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Operation").field("problem", &self.problem().key()).field("context", &self.context).finish_non_exhaustive()
+        f.debug_struct("Operation")
+            .field("problem", &self.problem().key())
+            .field("context", &self.context)
+            .finish_non_exhaustive()
     }
 }

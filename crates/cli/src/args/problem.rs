@@ -1,0 +1,196 @@
+//! The options that name a problem.
+
+use crate::values::{Pads, extents, pads, positive, whole};
+use clap::{Args, Subcommand, ValueEnum};
+use std::path::PathBuf;
+
+/// Which problem, in one of three ways: words, a geometry string, a file of cases.
+#[derive(Debug, Args)]
+pub struct ProblemArgs {
+    /// The problem in words.
+    #[command(subcommand)]
+    pub word: Option<Word>,
+    /// The problem as a geometry string: tC0_tA0_tB0_colMaj1_m64_n64_k64_lda64_ldb64_ldc64_ws0_f32
+    #[arg(long, global = true, value_name = "GEOMETRY", conflicts_with = "cases")]
+    pub problem: Option<String>,
+    /// Problems from a CSV file with a header line (columns m,n,k,... or n,groups,k,c,r,s,h,w,...)
+    #[arg(long, global = true, value_name = "FILE")]
+    pub cases: Option<PathBuf>,
+    /// Only the cases whose `set` column holds this name
+    #[arg(long, global = true, value_name = "NAME", requires = "cases")]
+    pub set: Option<String>,
+}
+
+/// A problem in words.
+#[derive(Debug, Subcommand)]
+pub enum Word {
+    /// Matrix product C = alpha op(A) op(B) + beta C, or a batch of them
+    Gemm(GemmArgs),
+    /// Convolution forward in 1, 2 or 3 dimensions
+    Conv(ConvArgs),
+}
+
+/// Element type in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Dtype {
+    /// IEEE binary16, summed in f32
+    F16,
+    /// bfloat16, summed in f32
+    Bf16,
+    /// IEEE binary32
+    F32,
+    /// IEEE binary64
+    F64,
+}
+
+/// Which operands are stored transposed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Trans {
+    /// neither
+    Nn,
+    /// B
+    Nt,
+    /// A
+    Tn,
+    /// both
+    Tt,
+}
+
+/// Which way matrices lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Order {
+    /// rows are contiguous (C)
+    Row,
+    /// columns are contiguous (BLAS, Fortran)
+    Col,
+}
+
+/// Which way image tensors lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Layout {
+    /// channels before space
+    Nchw,
+    /// channels last
+    Nhwc,
+}
+
+/// Options of a matrix product.
+#[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
+pub struct GemmArgs {
+    /// Rows of C
+    #[arg(long, value_parser = positive)]
+    pub m: u64,
+    /// Columns of C
+    #[arg(long, value_parser = positive)]
+    pub n: u64,
+    /// Length of the sum
+    #[arg(long, value_parser = positive)]
+    pub k: u64,
+    /// Element type of A, B and C
+    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    pub dtype: Dtype,
+    /// Element type of C where it differs (f32 beside f16 or bf16 operands)
+    #[arg(long, value_enum, value_name = "DTYPE")]
+    pub out: Option<Dtype>,
+    /// Which operands are transposed: first letter A, second B
+    #[arg(long, value_enum, default_value_t = Trans::Nn)]
+    pub trans: Trans,
+    /// Storage order
+    #[arg(long, value_enum, default_value_t = Order::Row)]
+    pub order: Order,
+    /// Leading dimension of A in elements [default: tight]
+    #[arg(long, value_parser = positive)]
+    pub lda: Option<u64>,
+    /// Leading dimension of B in elements [default: tight]
+    #[arg(long, value_parser = positive)]
+    pub ldb: Option<u64>,
+    /// Leading dimension of C in elements [default: tight]
+    #[arg(long, value_parser = positive)]
+    pub ldc: Option<u64>,
+    /// Number of products
+    #[arg(long, default_value_t = 1, value_parser = positive)]
+    pub batch: u64,
+    /// Elements from one A to the next; 0 shares it [default: tight]
+    #[arg(long, value_parser = whole, value_name = "ELEMENTS")]
+    pub stride_a: Option<u64>,
+    /// Elements from one B to the next; 0 shares it [default: tight]
+    #[arg(long, value_parser = whole, value_name = "ELEMENTS")]
+    pub stride_b: Option<u64>,
+    /// Elements from one C to the next [default: tight]
+    #[arg(long, value_parser = positive, value_name = "ELEMENTS")]
+    pub stride_c: Option<u64>,
+    /// Elements of A's buffer before its first element
+    #[arg(long, default_value_t = 0, value_parser = whole, value_name = "ELEMENTS")]
+    pub offset_a: u64,
+    /// Elements of B's buffer before its first element
+    #[arg(long, default_value_t = 0, value_parser = whole, value_name = "ELEMENTS")]
+    pub offset_b: u64,
+    /// Elements of C's buffer before its first element
+    #[arg(long, default_value_t = 0, value_parser = whole, value_name = "ELEMENTS")]
+    pub offset_c: u64,
+    /// Factor of the product
+    #[arg(long, default_value_t = 1.0)]
+    pub alpha: f64,
+    /// Factor of the old C; at 0 it is never read
+    #[arg(long, default_value_t = 0.0)]
+    pub beta: f64,
+}
+
+/// Options of a convolution.
+#[derive(Debug, Args)]
+#[command(allow_negative_numbers = true)]
+pub struct ConvArgs {
+    /// Images
+    #[arg(long, value_parser = positive)]
+    pub n: u64,
+    /// Input channels, all groups together
+    #[arg(long, value_parser = positive)]
+    pub c: u64,
+    /// Output channels, all groups together
+    #[arg(long, value_parser = positive)]
+    pub k: u64,
+    /// Spatial size of the input: 28, 56x56 or 8x32x32
+    #[arg(long, value_parser = extents_arg)]
+    pub size: Extents,
+    /// Spatial size of the filter: one value for all dimensions, or one each
+    #[arg(long, value_parser = extents_arg)]
+    pub filter: Extents,
+    /// Step of the window
+    #[arg(long, default_value = "1", value_parser = extents_arg)]
+    pub stride: Extents,
+    /// Zeros around the input: 1 on all sides, 1:2 before:after, 1x0:1 per dimension
+    #[arg(long, default_value = "0", value_parser = pads_arg)]
+    pub pad: Padding,
+    /// Distance between filter taps
+    #[arg(long, default_value = "1", value_parser = extents_arg)]
+    pub dilation: Extents,
+    /// Groups of channels that do not mix
+    #[arg(long, default_value_t = 1, value_parser = positive)]
+    pub groups: u64,
+    /// Layout of input and output (the filter follows it)
+    #[arg(long, value_enum, default_value_t = Layout::Nchw)]
+    pub layout: Layout,
+    /// Add a value per output channel
+    #[arg(long)]
+    pub bias: bool,
+    /// Element type
+    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    pub dtype: Dtype,
+}
+
+/// Extents of the spatial dimensions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Extents(pub Vec<u64>);
+
+/// Padding of the spatial dimensions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Padding(pub Vec<Pads>);
+
+fn extents_arg(text: &str) -> Result<Extents, String> {
+    extents(text).map(Extents)
+}
+
+fn pads_arg(text: &str) -> Result<Padding, String> {
+    pads(text).map(Padding)
+}
