@@ -2,6 +2,7 @@
 
 pub mod key;
 pub mod model;
+pub mod random;
 pub mod records;
 pub mod reduce;
 pub mod run;

@@ -50,7 +50,7 @@ fn digits(b: &mut Builder, mut index: ExprId, extents: &[u64]) -> Vec<ExprId> {
 
 /// Copies an operand, seen through its view, into its workspace layout. Elements that do not exist become zero.
 ///
-/// Arguments: source buffer, source offset, destination, and with a chunked batch the first batch entry.
+/// Arguments: source buffer, source offset, destination, and with a chunked batch the first batch entry and how many.
 pub(super) fn materialise(source: &Tensor, to: &Input, chunked: bool) -> Kernel {
     let operand = if to.operand == Operand::A { "a" } else { "b" };
     let mut b = Builder::new(format!("tw_materialise_{operand}"), THREADS);
@@ -64,9 +64,19 @@ pub(super) fn materialise(source: &Tensor, to: &Input, chunked: bool) -> Kernel 
     let from = b.buffer(operand, source.scalar, Access::Read, "source operand");
     let offset = b.scalar_arg("offset", Scalar::I64, "first element of the source in its buffer");
     let dest = b.buffer("to", source.scalar, Access::Write, "workspace");
-    let first = (chunked && to.chunk_local).then(|| b.scalar_arg("g_first", Scalar::I64, "first batch entry of this launch"));
+    let chunk = (chunked && to.chunk_local).then(|| {
+        let first = b.scalar_arg("g_first", Scalar::I64, "first batch entry of this launch");
+        (first, b.scalar_arg("entries", Scalar::I64, "batch entries of this launch"))
+    });
     let ints = Ints::new(false, &[to.tensor.len, source.len], &[to.tensor.len, source.len]);
-    let total = b.int((extents[0] * extents[1] * extents[2]) as i64, ints.coord);
+    let total = match chunk {
+        Some((_, entries)) => {
+            let entries = b.cast(entries, ints.coord);
+            let total = b.mul(entries, (extents[0] * extents[1]) as i64);
+            b.bind("total", total)
+        }
+        None => b.int((extents[0] * extents[1] * extents[2]) as i64, ints.coord),
+    };
     let row_fast = view.stride(ROW) == Some(1) || view.stride(ROW).is_none();
     elements(b, total, ints.coord, |b, element| {
         // Walk in the order of the destination so that stores are coalesced.
@@ -84,8 +94,8 @@ pub(super) fn materialise(source: &Tensor, to: &Input, chunked: bool) -> Kernel 
         };
         let row = b.bind("row", row);
         let k = b.bind("k", k);
-        let g_from = match first {
-            Some(first) => {
+        let g_from = match chunk {
+            Some((first, _)) => {
                 let first = b.cast(first, ints.coord);
                 b.add(first, g)
             }

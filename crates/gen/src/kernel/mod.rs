@@ -154,7 +154,9 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
             }
             let entries = if x.chunk_local { x.tensor.len / c.g.max(1) * count } else { x.tensor.len };
             let mut args = vec![Binding::Buffer(x.operand), Binding::Offset(x.operand), Binding::Workspace(region)];
-            args.extend(x.chunk_local.then_some(chunk_arg).flatten());
+            if x.chunk_local && chunked {
+                args.extend([Binding::I64(first as i64), Binding::I64(count as i64)]);
+            }
             out.launch(kernel, helpers::groups(entries), args)?;
         }
         let finish_args = |partials: Option<u64>| {

@@ -1,0 +1,152 @@
+//! Random legal pairs of plan and problem, and their verification: what tests and `verify-random` run by the thousand.
+//!
+//! A pair is drawn from one seed and a [`Recipe`]: a problem of modest size with everything that makes a problem awkward
+//! (offsets, padded leading dimensions, shared batch operands, tails, dilation, asymmetric padding), then a plan whose tile
+//! shapes suit it, then, where the plan needs workspace, now and then a budget that cuts the batch into chunks.
+
+mod plan;
+mod problem;
+
+use crate::run::compile;
+use crate::space::Space;
+use crate::verify::{Case, Depth, Verification, VerifyError, test_factors};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use std::fmt;
+use std::sync::Arc;
+use tilewright_device::{Device, DeviceError};
+use tilewright_gen::kernel::{GenerateError, generate};
+use tilewright_gen::plan::{KernelSpec, Plan, SplitSum, workspace_per_entry};
+use tilewright_gen::problem::{Problem, ProblemError};
+use tilewright_gen::reference::Samples;
+use tilewright_ir::Target;
+
+/// Draws of a problem before a pair is given up.
+const TRIES: usize = 50;
+
+/// What kinds of pairs are drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recipe {
+    /// Plans with a main loop that runs ahead, in all its forms; without it such plans are a minority.
+    pub schedules: bool,
+    /// Most threads that compute in a work-group.
+    pub threads: u32,
+    /// Most results per thread (`A_MIC * B_MIC`).
+    pub micro: u32,
+    /// Most multiply-adds of one thread over all work-groups it is emulated in: work-groups * k * micro tile.
+    pub work: u64,
+    /// Loops that compilers unroll to long code (`UKL`, fragments ahead over deep k-tiles) are drawn as well.
+    pub long_code: bool,
+}
+
+impl Recipe {
+    /// Every kind of plan, at a size that takes the emulator with all its checks some tens of milliseconds.
+    pub const fn emulated() -> Recipe {
+        Recipe { schedules: false, threads: 256, micro: 64, work: 40_000, long_code: true }
+    }
+
+    /// As [`Recipe::emulated`], with the weight on schedules.
+    pub const fn schedules() -> Recipe {
+        Recipe { schedules: true, threads: 128, micro: 24, work: 16_000, long_code: true }
+    }
+
+    /// Short kernels, for compilers that take their time.
+    pub const fn short_code() -> Recipe {
+        Recipe { schedules: false, threads: 64, micro: 16, work: 200_000, long_code: false }
+    }
+
+    /// Every kind of plan, for devices that run them at full speed.
+    pub const fn device() -> Recipe {
+        Recipe { schedules: false, threads: 1024, micro: 160, work: 2_000_000, long_code: true }
+    }
+}
+
+/// A problem and a plan that is legal for it on the target it was drawn for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pair {
+    /// What it was drawn from.
+    pub seed: u64,
+    /// The problem, workspace budget included.
+    pub problem: Problem,
+    /// The plan.
+    pub plan: Plan,
+}
+
+impl fmt::Display for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {}: --problem {} --plan {}", self.seed, self.problem, self.plan)
+    }
+}
+
+/// Why a pair could not be verified. A wrong result is no error but a [`Verification`] that did not pass.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PairError {
+    /// The problem does not lower.
+    #[error(transparent)]
+    Problem(#[from] ProblemError),
+    /// The plan is not legal here.
+    #[error("not legal: {0}")]
+    Refused(String),
+    /// No program could be generated.
+    #[error(transparent)]
+    Generate(#[from] GenerateError),
+    /// It did not compile.
+    #[error(transparent)]
+    Compile(#[from] DeviceError),
+    /// It did not run.
+    #[error(transparent)]
+    Verify(#[from] VerifyError),
+}
+
+/// The space a pair is drawn from: atomic sums are allowed.
+fn space(problem: &Problem, target: &Target) -> Result<Space, ProblemError> {
+    Ok(Space::new(problem, target)?.with_atomics(true))
+}
+
+/// Draws a pair for a target; the same seed gives the same pair. `None` if none was found, which target and recipe of
+/// any use do not let happen.
+pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    for _ in 0..TRIES {
+        let Ok(drawn) = problem::draw(&mut rng, recipe, target) else { continue };
+        let Ok(space) = space(&drawn, target) else { continue };
+        let Some(plan) = plan::draw(&mut rng, recipe, &space) else { continue };
+        let Ok(resolved) = space.resolve(&plan) else { continue };
+        let problem = budgeted(&mut rng, &drawn, &resolved.spec, &space, &plan);
+        return Some(Pair { seed, problem, plan });
+    }
+    None
+}
+
+/// The problem with a budget that just holds some entries of the batch, half of the times where there is a choice.
+fn budgeted(rng: &mut ChaCha8Rng, problem: &Problem, spec: &KernelSpec, space: &Space, plan: &Plan) -> Problem {
+    let contraction = space.contraction(plan);
+    let entry = workspace_per_entry(spec, contraction);
+    if entry == 0 || contraction.g < 2 || rng.random_bool(0.5) {
+        return problem.clone();
+    }
+    let budget = (entry + rng.random_range(0..entry * contraction.g)).next_multiple_of(8);
+    let mut tight = problem.clone();
+    match &mut tight {
+        Problem::Gemm(gemm) => gemm.workspace = budget,
+        Problem::Conv(conv) => conv.workspace = budget,
+    }
+    tight
+}
+
+/// Generates, compiles and runs a pair on test data drawn from its seed, beta 0 or not. Looks at the result, at all
+/// memory around it, at what must not change, and, on a device that does not check races itself, at a second run.
+///
+/// # Errors
+/// [`PairError`] where the pair did not run to its end.
+pub fn verify(device: &Arc<dyn Device>, pair: &Pair) -> Result<Verification, PairError> {
+    let space = space(&pair.problem, &device.info().target)?;
+    let resolved = space.resolve(&pair.plan).map_err(|refusal| PairError::Refused(refusal.to_string()))?;
+    let program = generate(resolved.contraction, &resolved.spec, space.env().workspace_bytes)?;
+    let compiled = compile(device.as_ref(), &program)?;
+    let factors = test_factors(pair.seed, pair.seed & 1 == 1);
+    let case = Case::new(device, &pair.problem, pair.seed, factors, Samples::default())?;
+    let atomic = resolved.spec.tiling.split_k.ways > 1 && resolved.spec.epilogue.split_sum == SplitSum::Atomic;
+    let again = device.info().is_measured() && !atomic;
+    Ok(case.verify(&program, &compiled, resolved.contraction, Depth::Thorough, again)?)
+}

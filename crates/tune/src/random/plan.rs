@@ -1,0 +1,141 @@
+//! Random plans for a problem: tile shapes that suit its extents first, everything else on top.
+
+use super::Recipe;
+use crate::space::Space;
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+use tilewright_gen::contraction::Contraction;
+use tilewright_gen::plan::{Chiral, Common, Key, Plan, load_tile, thread_grid};
+
+/// Draws for one problem before another problem is drawn.
+const TRIES: usize = 40;
+/// Draws of a tile shape within one of them.
+const SHAPES: usize = 200;
+
+/// Draws a plan that is legal in the space.
+pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Option<Plan> {
+    for _ in 0..TRIES {
+        let form = space.contractions().choose(rng)?.0;
+        let home = Plan::default().with(Key::C(Common::Bim), form);
+        let contraction = space.contraction(&home);
+        let Some(mut plan) = shape(rng, recipe, &home, contraction, space) else { continue };
+        details(rng, &mut plan, recipe, space);
+        if let Some(plan) = space.repair(&plan)
+            && space.resolve(&plan).is_ok()
+        {
+            return Some(plan);
+        }
+    }
+    None
+}
+
+fn one(rng: &mut ChaCha8Rng, values: &[u32]) -> u32 {
+    values.choose(rng).copied().unwrap_or_default()
+}
+
+/// Threads, micro tiles, k-tile, edges and schedule: everything that decides whether tiles can be shared out at all.
+fn shape(rng: &mut ChaCha8Rng, recipe: &Recipe, home: &Plan, c: &Contraction, space: &Space) -> Option<Plan> {
+    let target = space.target();
+    let wave = target.wave.max(1);
+    for _ in 0..SHAPES {
+        let mut p = *home;
+        let mut set = |key: Common, value: u32| p.set(Key::C(key), value);
+        let roles = wave > 1 && target.features.roles && rng.random_bool(if recipe.schedules { 0.35 } else { 0.1 });
+        let load_waves = if roles { one(rng, &[1, 1, 2, 3, 4]) } else { 0 };
+        let mac = if roles || recipe.schedules {
+            wave * one(rng, &[1, 2, 2, 3, 4])
+        } else {
+            one(rng, &[1, 4, 8, 16, 24, 32, 48, 64, 64, 96, 128, 192, 256, 256, 512])
+        };
+        if mac > recipe.threads {
+            continue;
+        }
+        let skw = one(rng, &[7, 8, 9, 10, 10, 10, 11, 12, 13]);
+        let Some((along_m, along_n)) = thread_grid(mac, skw) else { continue };
+        let micros = [1, 1, 2, 2, 3, 4, 4, 5, 6, 7, 8, 8, 10, 12, 16];
+        let (mic_a, mic_b) = (one(rng, &micros), one(rng, &micros));
+        let predicated = rng.random_bool(0.5);
+        let (tile_m, tile_n) = (along_m * mic_a, along_n * mic_b);
+        let room = |extent: u64| if predicated { 2 * extent + 6 } else { extent };
+        let splits = if rng.random_bool(0.25) { one(rng, &[2, 2, 3, 4, 5, 8]) } else { 1 };
+        let groups = c.m.div_ceil(tile_m.into()) * c.n.div_ceil(tile_n.into()) * c.g * u64::from(splits);
+        let work = groups * (c.k + 8) * u64::from(mic_a * mic_b);
+        let too_large = u64::from(tile_m) > room(c.m) || u64::from(tile_n) > room(c.n);
+        if too_large || mic_a * mic_b > recipe.micro || work > recipe.work {
+            continue;
+        }
+        let loaders = if roles { load_waves * wave } else { mac };
+        let depths = [1, 2, 3, 4, 4, 5, 6, 8, 8, 8, 10, 12, 16, 16, 24, 32, 32, 64, 128];
+        let shared_out = |unr: &u32| [tile_m, tile_n].iter().all(|tile| load_tile(*tile, *unr, loaders, false).is_some());
+        let depths: Vec<u32> = depths.into_iter().filter(shared_out).collect();
+        let Some(unr) = depths.choose(rng) else { continue };
+        set(Common::Mac, mac);
+        set(Common::Skw, skw);
+        set(Common::Unr, *unr);
+        set(Common::Edg, u32::from(predicated));
+        set(Common::Ice, splits);
+        set(Common::Lwv, load_waves);
+        p.set(Key::A(Chiral::Mic), mic_a);
+        p.set(Key::B(Chiral::Mic), mic_b);
+        return Some(p);
+    }
+    None
+}
+
+/// The other keys. What the problem does not allow, [`Space::repair`] takes back.
+fn details(rng: &mut ChaCha8Rng, p: &mut Plan, recipe: &Recipe, space: &Space) {
+    for (side, widths) in [(Key::A as fn(Chiral) -> Key, [1, 1, 2, 4, 8]), (Key::B, [1, 1, 2, 4, 8])] {
+        let mut set = |key: Chiral, value: u32| p.set(side(key), value);
+        set(Chiral::Pad, one(rng, &[0, 1, 1, 2, 3]));
+        for bit in [Chiral::Plu, Chiral::Liw, Chiral::Miw, Chiral::Lor] {
+            set(bit, rng.random_range(0..2));
+        }
+        set(Chiral::Wos, one(rng, &[0, 0, 0, 1, 2]));
+        set(Chiral::Vew, one(rng, &widths));
+        set(Chiral::Glw, one(rng, &[0, 0, 1, 2, 4, 8]));
+        set(Chiral::Frw, one(rng, &[0, 0, 1, 2, 4, 8]));
+    }
+    let mut set = |key: Common, value: u32| p.set(Key::C(key), value);
+    set(Common::Gal, one(rng, &[1, 2, 3]));
+    set(Common::Naw, one(rng, &[4, 16, 64, 64]));
+    for bit in [Common::Pun, Common::Iwi, Common::Mad, Common::Afi, Common::Mia, Common::Sks, Common::Cst, Common::Hnt] {
+        set(bit, rng.random_range(0..2));
+    }
+    set(Common::Szt, u32::from(rng.random_bool(0.2)));
+    set(Common::Ufo, u32::from(rng.random_bool(0.15)));
+    set(Common::Cvw, one(rng, &[1, 1, 2, 4]));
+    set(Common::Wva, one(rng, &[0, 0, 1, 2, 4, 8, 16, 32]));
+    let vectors = if space.target().wave > 1 { 0.1 } else { 0.5 };
+    set(Common::Mvw, if rng.random_bool(vectors) { one(rng, &[2, 4, 8]) } else { 1 });
+    set(Common::Mgp, one(rng, &[0, 0, 1, 2]));
+    set(Common::Ukl, u32::from(recipe.long_code && rng.random_bool(0.2)));
+    schedule(rng, p, recipe, space);
+    if !recipe.long_code && p.common(Common::Unr) > 16 {
+        p.set(Key::C(Common::Fra), 0);
+        if p.common(Common::Stp) == 2 {
+            p.set(Key::C(Common::Stp), 1);
+        }
+    }
+    // Vector math wants fragments of its width.
+    let math = p.common(Common::Mvw);
+    if math > 1 && rng.random_bool(0.8) {
+        p.set(Key::B(Chiral::Frw), math);
+    }
+}
+
+fn schedule(rng: &mut ChaCha8Rng, p: &mut Plan, recipe: &Recipe, space: &Space) {
+    let ahead = rng.random_bool(if recipe.schedules { 0.92 } else { 0.4 });
+    let pfg = if ahead { one(rng, &[1, 1, 1, 2, 2, 3, 4]) } else { 0 };
+    let copies = pfg > 0 && space.target().features.async_copy && rng.random_bool(0.35);
+    let buf = if copies { pfg + 1 } else { rng.random_range(1..=pfg + 1) };
+    if copies {
+        let which = one(rng, &[1, 2, 3, 3]);
+        p.set(Key::A(Chiral::Acp), which & 1);
+        p.set(Key::B(Chiral::Acp), which >> 1);
+    }
+    p.set(Key::C(Common::Pfg), pfg);
+    p.set(Key::C(Common::Buf), buf);
+    p.set(Key::C(Common::Stp), rng.random_range(0..3));
+    p.set(Key::C(Common::Fra), one(rng, if recipe.schedules { &[0, 1, 1, 2] } else { &[0, 0, 1, 2] }));
+}

@@ -1,0 +1,122 @@
+//! Random problems: small, of every kind, with the features that plans must cope with.
+
+use super::Recipe;
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+use tilewright_gen::problem::{Conv, Gemm, Layout, Order, Problem, ProblemError};
+use tilewright_ir::{Scalar, Target};
+
+/// Workspace that suffices for everything drawn here, in bytes.
+const AMPLE: u64 = 1 << 26;
+
+/// Draws a problem.
+///
+/// # Errors
+/// A draw that contradicts itself (a filter larger than its input).
+pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, target: &Target) -> Result<Problem, ProblemError> {
+    let mut types = vec![Scalar::F32, Scalar::F32, Scalar::F16, Scalar::BF16];
+    if target.features.f64 {
+        types.push(Scalar::F64);
+    }
+    let dtype = *types.choose(rng).unwrap_or(&Scalar::F32);
+    if rng.random_bool(0.6) { gemm(rng, recipe, dtype) } else { conv(rng, recipe, dtype) }
+}
+
+/// A size from 1 to `max`, small ones as likely as large ones; a multiple of `unit` where that is not too much.
+fn size(rng: &mut ChaCha8Rng, max: u64, unit: u64) -> u64 {
+    let size = (max as f64).powf(rng.random::<f64>()).round() as u64;
+    let size = size.clamp(1, max);
+    if size > unit / 2 { size.next_multiple_of(unit) } else { size }
+}
+
+/// Sizes of a sum: with schedules, often shorter than what runs ahead.
+fn depth(rng: &mut ChaCha8Rng, recipe: &Recipe, unit: u64) -> u64 {
+    match rng.random_range(0..8) {
+        0 => 1,
+        1 | 2 if recipe.schedules => rng.random_range(1..=12),
+        _ => size(rng, 120, unit),
+    }
+}
+
+fn gemm(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem, ProblemError> {
+    // Where everything is a multiple of some vector, wide loads and stores are legal.
+    let unit = *[1, 1, 2, 4, 4, 8].choose(rng).unwrap_or(&1);
+    let extent = if recipe.schedules { 90 } else { 180 };
+    let (m, n, k) = (size(rng, extent, unit), size(rng, extent, unit), depth(rng, recipe, unit));
+    let order = if rng.random() { Order::Col } else { Order::Row };
+    let trans: [bool; 3] = [rng.random(), rng.random(), rng.random_bool(0.25)];
+    let batch = if rng.random_bool(0.55) { 1 } else { rng.random_range(2..=5) };
+    let mut offsets = [0; 3];
+    for offset in &mut offsets {
+        *offset = if rng.random_bool(0.4) { 0 } else { rng.random_range(0..40u64) / unit * unit };
+    }
+    let mut builder = Gemm::new(dtype, m, n, k)
+        .order(order)
+        .trans(trans[0], trans[1])
+        .trans_c(trans[2])
+        .batch(batch)
+        .offsets(offsets[0], offsets[1], offsets[2])
+        .workspace(AMPLE);
+    if dtype.bytes() == 2 && rng.random() {
+        builder = builder.out_dtype(Scalar::F32);
+    }
+    let mut strides = [0; 3];
+    let tight = builder.clone().build()?;
+    for matrix in 0..3 {
+        let (line, lines) = tight.lines(matrix);
+        let pad = if rng.random_bool(0.4) { 0 } else { rng.random_range(0..20u64) / unit * unit };
+        let mut ld = line.next_multiple_of(unit) + pad;
+        let mut stride = (ld * lines).next_multiple_of(unit);
+        if batch > 1 {
+            match rng.random_range(0..6) {
+                // One matrix for the whole batch.
+                0 | 1 if matrix < 2 => stride = 0,
+                // Batch entries side by side in each line.
+                2 => (stride, ld) = (ld, ld * batch),
+                3 => stride += rng.random_range(0..30u64) / unit * unit,
+                _ => {}
+            }
+            strides[matrix] = stride;
+        }
+        builder = match matrix {
+            0 => builder.lda(ld),
+            1 => builder.ldb(ld),
+            _ => builder.ldc(ld),
+        };
+    }
+    if batch > 1 {
+        builder = builder.stride_a(strides[0]).stride_b(strides[1]).stride_c(strides[2]);
+    }
+    Ok(Problem::Gemm(builder.build()?))
+}
+
+fn conv(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem, ProblemError> {
+    let dims = rng.random_range(1..=3usize);
+    let unit = *[1, 1, 2, 4, 8].choose(rng).unwrap_or(&1);
+    let groups = *[1, 1, 1, 2, 3].choose(rng).unwrap_or(&1);
+    let samples = rng.random_range(1..=4);
+    let largest = [60, 11, 6][dims - 1];
+    let channels = if recipe.schedules && rng.random_bool(0.3) { 1 } else { size(rng, [24, 16, 8][dims - 1], unit) };
+    let filters = size(rng, 48, unit);
+    let mut list = |low: u64, high: u64| -> Vec<u64> { (0..dims).map(|_| rng.random_range(low..=high)).collect() };
+    let input: Vec<u64> = list(1, largest).into_iter().map(|s| if s > unit { s.next_multiple_of(unit) } else { s }).collect();
+    let filter = list(1, 3);
+    let (begin, end) = (list(0, 2), list(0, 2));
+    let (stride, dilation) = (list(1, 2), list(1, 3));
+    // Now and then everything plain, so that vectors along the image are legal.
+    let plain = rng.random_bool(0.3);
+    let ones = vec![1; dims];
+    let zeros = vec![0; dims];
+    let pick = |drawn: Vec<u64>, simple: &Vec<u64>| if plain { simple.clone() } else { drawn };
+    let filter = if rng.random_bool(0.25) { ones.clone() } else { filter };
+    let conv = Conv::new(dtype, samples, channels * groups, filters * groups, &input, &filter)
+        .layout(if rng.random() { Layout::Nchw } else { Layout::Nhwc })
+        .groups(groups)
+        .stride(&pick(stride, &ones))
+        .dilation(&pick(dilation, &ones))
+        .pad(&pick(begin, &zeros), &pick(end, &zeros))
+        .bias(rng.random())
+        .workspace(AMPLE);
+    Ok(Problem::Conv(conv.build()?))
+}
