@@ -79,11 +79,27 @@ impl Grid<'_> {
             .with(Key::C(Common::Sks), u32::from(!self.space.env().allow_atomics))
             .with(Key::C(Common::Cvw), store)
             .with(Key::C(Common::Edg), 1);
-        // A window of a convolution may be cheaper to gather once.
-        let windowed = c.a.view.stride(COL).is_none();
-        let sources: &[u32] = if windowed { &[0, 1, 2] } else { &[0] };
+        let (sources_a, sources_b) = (sources(c, Operand::A), sources(c, Operand::B));
         let threads: &[u32] = if wave >= 64 { &[64, 128, 256] } else { &[32, 64, 128, 256] };
-        let micros = [(8, 8), (4, 8), (8, 4), (4, 4), (2, 4), (4, 2), (2, 8), (8, 2), (1, 4), (4, 1), (6, 8), (16, 4), (4, 16)];
+        let micros = [
+            (8, 8),
+            (4, 8),
+            (8, 4),
+            (4, 4),
+            (2, 4),
+            (4, 2),
+            (2, 8),
+            (8, 2),
+            (1, 4),
+            (4, 1),
+            (6, 8),
+            (12, 8),
+            (8, 12),
+            (16, 8),
+            (8, 16),
+            (16, 4),
+            (4, 16),
+        ];
         for &mac in threads {
             for skew in 7..=13 {
                 for (mic_a, mic_b) in micros {
@@ -107,13 +123,14 @@ impl Grid<'_> {
                     for depth in [8u32, 16, 32] {
                         let wanted = u64::from(target.units) * 2;
                         for ways in splits(tiles, wanted, c.k.div_ceil(u64::from(depth))) {
-                            for &source in sources {
-                                let plan = shape
-                                    .with(Key::C(Common::Unr), depth)
-                                    .with(Key::C(Common::Ice), ways)
-                                    .with(Key::C(Common::Naw), 64 * ways)
-                                    .with(Key::A(Chiral::Wos), source);
-                                self.schedules(plan);
+                            let plan = shape
+                                .with(Key::C(Common::Unr), depth)
+                                .with(Key::C(Common::Ice), ways)
+                                .with(Key::C(Common::Naw), 64 * ways);
+                            for &source_a in sources_a {
+                                for &source_b in sources_b {
+                                    self.schedules(sourced(sourced(plan, Key::A, source_a), Key::B, source_b));
+                                }
                             }
                         }
                     }
@@ -122,10 +139,21 @@ impl Grid<'_> {
         }
     }
 
-    /// MIOpenGEMM's loop, and loads that run ahead of the math.
+    /// MIOpenGEMM's loop, loads that run ahead of the math, fragments that do, and asynchronous copies.
     fn schedules(&mut self, plan: Plan) {
-        for (ahead, buffers, store) in [(0, 1, 0), (1, 1, 1), (1, 2, 1)] {
-            self.push(plan.with(Key::C(Common::Pfg), ahead).with(Key::C(Common::Buf), buffers).with(Key::C(Common::Stp), store));
+        let with = |ahead, buffers, store, fragments| {
+            plan.with(Key::C(Common::Pfg), ahead)
+                .with(Key::C(Common::Buf), buffers)
+                .with(Key::C(Common::Stp), store)
+                .with(Key::C(Common::Fra), fragments)
+        };
+        for (ahead, buffers, store, fragments) in [(0, 1, 0, 0), (1, 1, 1, 0), (1, 2, 1, 0), (1, 2, 1, 1), (1, 2, 2, 1)] {
+            self.push(with(ahead, buffers, store, fragments));
+        }
+        if self.space.target().features.async_copy {
+            for (ahead, fragments) in [(1, 0), (2, 0), (2, 1), (3, 1)] {
+                self.push(with(ahead, ahead + 1, 1, fragments).with_both(Chiral::Acp, 1));
+            }
         }
     }
 
@@ -185,6 +213,24 @@ impl Grid<'_> {
             self.push(base.with(Key::C(Common::Mac), mac).with_both(Chiral::Mic, mic).with(Key::C(Common::Unr), depth));
         }
     }
+}
+
+/// Sources worth a look: a window of a convolution may be cheaper to gather once, and an operand contiguous along k to
+/// transpose once, into panels that load in whole vectors.
+fn sources(c: &Contraction, operand: Operand) -> &'static [u32] {
+    let view = &c.tensor(operand).view;
+    match (view.stride(COL), view.stride(ROW)) {
+        (None, _) => &[0, 1, 2],
+        (Some(1), row) if row != Some(1) => &[0, 2],
+        (_, Some(1)) => &[0],
+        _ => &[0, 1, 2],
+    }
+}
+
+/// The plan with an operand's source; panels are contiguous along the rows.
+fn sourced(plan: Plan, side: fn(Chiral) -> Key, source: u32) -> Plan {
+    let plan = plan.with(side(Chiral::Wos), source);
+    if source == 2 { plan.with(side(Chiral::Plu), 0).with(side(Chiral::Lor), 1).with(side(Chiral::Pad), 0) } else { plan }
 }
 
 /// A compact rectangle of lanes, as near to a square as the thread grid allows; 0 where there is none.
