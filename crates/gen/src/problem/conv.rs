@@ -31,6 +31,7 @@ pub enum Layout {
 
 /// A convolution. Per-dimension lists run from the slowest to the fastest spatial dimension (D, H, W) and have the same length.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Conv {
     /// What is computed.
     pub direction: Direction,
@@ -67,6 +68,8 @@ pub struct Conv {
 /// Collects a [`Conv`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConvBuilder(Conv);
+
+super::validated_serde!(Conv);
 
 impl Conv {
     /// Starts a forward NCHW convolution of stride 1, dilation 1, no padding, one group, no bias.

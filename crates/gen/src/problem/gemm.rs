@@ -31,6 +31,7 @@ pub struct Matrix {
 
 /// A strided-batched matrix product. Built and validated by [`Gemm::new`] ... [`GemmBuilder::build`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(remote = "Self")]
 pub struct Gemm {
     /// Element type of A and B.
     pub dtype: Scalar,
@@ -72,6 +73,8 @@ pub struct GemmBuilder {
 }
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
+
+super::validated_serde!(Gemm);
 
 impl Gemm {
     /// Starts a column-major, untransposed, tight `m x n x k` product of the given element type.

@@ -3,6 +3,25 @@
 //! A [`Gemm`] or [`Conv`] comes out of its builder validated, with tight defaults filled in. [`Problem::key`] is its canonical
 //! text, which [`Problem::parse`] reads back; for a GEMM it is MIOpenGEMM's geometry string with optional further keys.
 
+/// Serialisation of a problem type derived with `#[serde(remote = "Self")]`, validating what is read.
+macro_rules! validated_serde {
+    ($name:ident) => {
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                $name::serialize(self, serializer)
+            }
+        }
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
+                let value = $name::deserialize(deserializer)?;
+                value.validate().map_err(serde::de::Error::custom)?;
+                Ok(value)
+            }
+        }
+    };
+}
+use validated_serde;
+
 mod canonical;
 pub mod cases;
 mod conv;
@@ -104,7 +123,7 @@ impl Problem {
             Gemm::parse_geometry(text).map(Problem::Gemm)
         }
     }
-    /// Checks every field; problems from builders and parsers have passed already, deserialised or edited ones have not.
+    /// Checks every field; only problems edited by hand have not passed yet.
     pub fn validate(&self) -> Result<(), ProblemError> {
         match self {
             Problem::Gemm(gemm) => gemm.validate(),
@@ -199,6 +218,24 @@ fn check_elements(field: &str, extents: &[u64], offset: u64, dtype: Scalar) -> R
                 format!("{product} elements from element {offset}"),
                 format!("does not fit a 64-bit address space ({} bytes per element); make a size smaller", dtype.bytes()),
             ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_deserialised_is_validated() {
+        let gemm = Gemm::new(Scalar::F32, 3, 4, 5).build().unwrap();
+        let conv = Conv::new(Scalar::F32, 2, 8, 6, &[9, 7], &[3, 2]).build().unwrap();
+        for problem in [Problem::Gemm(gemm), Problem::Conv(conv)] {
+            let text = serde_json::to_string(&problem).unwrap();
+            assert_eq!(serde_json::from_str::<Problem>(&text).unwrap(), problem);
+            let broken = text.replace("\"k\":5", "\"k\":0").replace("\"filter\":[3,2]", "\"filter\":[0,2]");
+            let message = serde_json::from_str::<Problem>(&broken).unwrap_err().to_string();
+            assert!(message.contains("at least 1"), "{message}");
         }
     }
 }
