@@ -7,6 +7,7 @@ mod emit;
 mod error;
 mod explain;
 mod figures;
+mod inspect;
 mod output;
 mod problem;
 mod progress;
@@ -43,6 +44,7 @@ fn dispatch(cli: &Cli) -> Result<(), CliError> {
         Command::Verify(args) => verify::run(args),
         Command::Emit(args) => emit::run(args),
         Command::Explain(args) => explain::run(args),
+        Command::Inspect(args) => inspect::run(args),
         Command::Devices(args) => devices::run(args),
         Command::Records(command) => records::run(command),
         Command::CompileWorker => Ok(()),

@@ -27,6 +27,7 @@ mod emulator;
 mod error;
 mod gpu;
 mod hip;
+pub mod inspect;
 mod native;
 mod open;
 mod opencl;

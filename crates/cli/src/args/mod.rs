@@ -77,6 +77,15 @@ Examples:
   tilewright explain gemm --m 1024 --n 1024 --k 1024
   tilewright explain gemm --m 1024 --n 1024 --k 1024 --plan A_MIC8_LIW1__B_MIC6__C_UNR16_GAL3 --svg plan.svg")]
     Explain(ExplainArgs),
+    /// Say what the compiler made of a plan's main loop: loads, waits, stores, math and barriers in order, registers, occupancy
+    #[command(after_long_help = "\
+Examples:
+  tilewright inspect gemm --m 4096 --n 4096 --k 4096 --arch gfx900 --plan C_PFG1_BUF2_STP1
+  tilewright inspect gemm --m 4096 --n 4096 --k 4096 --arch sm_90a --svg loop.svg --asm loop.sass
+  tilewright inspect conv --n 64 --c 64 --k 64 --size 56x56 --filter 3x3 --pad 1 --arch gfx942 --target opencl --json
+
+No GPU is needed. AMD's architectures need clang 20 or newer, NVIDIA's NVRTC and nvdisasm; what is missing is named.")]
+    Inspect(InspectArgs),
     /// List devices, and for each back end without one what is missing and how to install it
     Devices(DevicesArgs),
     /// Look at, carry and clear tuning records
@@ -439,6 +448,35 @@ pub struct ExplainArgs {
     #[arg(long, global = true, value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Words and numbers as one JSON object
+    #[arg(long, global = true)]
+    pub json: bool,
+}
+
+/// `inspect`.
+#[derive(Debug, Args)]
+pub struct InspectArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub problem: ProblemArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub plan: PlanArgs,
+    /// Records file [default: in the user's data folder, see `tilewright records path`]
+    #[arg(long, global = true, value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
+    pub records: Option<PathBuf>,
+    /// Architecture: gfx900, gfx90a, gfx942, gfx950, sm_75, sm_80, sm_90a
+    #[arg(long, global = true, default_value = "gfx942")]
+    pub arch: String,
+    /// Language of the source that is compiled [default: hip for gfx*, cuda for sm_*]
+    #[arg(long, global = true, value_enum)]
+    pub target: Option<Language>,
+    /// Write the picture here
+    #[arg(long, global = true, value_name = "FILE")]
+    pub svg: Option<PathBuf>,
+    /// Write the disassembly here
+    #[arg(long, global = true, value_name = "FILE")]
+    pub asm: Option<PathBuf>,
+    /// Everything as one JSON object
     #[arg(long, global = true)]
     pub json: bool,
 }

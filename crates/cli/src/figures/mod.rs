@@ -1,6 +1,7 @@
 //! Figures of a plan, drawn from its derived form: tiles, loads, order over the grid, and the schedule in time.
 
 mod grid;
+pub mod instructions;
 mod loads;
 mod svg;
 mod tile;

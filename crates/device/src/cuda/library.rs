@@ -15,7 +15,7 @@ pub fn preload(name: &str, packages: &[&str]) -> bool {
 pub(crate) fn search(name: &str, packages: &[&str]) -> Option<PathBuf> {
     let named = std::env::var_os("TILEWRIGHT_CUDA_LIBS");
     let named = named.as_ref().into_iter().flat_map(std::env::split_paths);
-    named.chain(places(packages)).find_map(|folder| preload_from(&folder, name))
+    named.chain(places(packages, ["lib64", "lib"])).find_map(|folder| preload_from(&folder, name))
 }
 
 /// As [`search`], from a file or from one folder.
@@ -48,17 +48,27 @@ fn is_library(file: &Path, name: &str) -> bool {
     tail.is_some_and(|tail| tail.is_empty() || tail.strip_prefix('.').is_some_and(is_version))
 }
 
-/// Well-known folders that may hold the library, likeliest first.
-fn places(packages: &[&str]) -> Vec<PathBuf> {
+/// Well-known folders that may hold a program of CUDA, likeliest first: beside a library that is named, CUDA's, those of the
+/// Python packages `nvidia/PACKAGE/bin`.
+pub(crate) fn tool_folders(packages: &[&str]) -> Vec<PathBuf> {
+    let named = std::env::var_os("TILEWRIGHT_NVRTC").map(PathBuf::from);
+    let beside = named.iter().flat_map(|path| path.ancestors().take(3)).map(|folder| folder.join("bin"));
+    beside.chain(places(packages, ["bin", "bin"])).collect()
+}
+
+/// Well-known folders that may hold what is looked for, likeliest first. `within`: the folder's name in CUDA's own tree and in
+/// Python packages.
+fn places(packages: &[&str], within: [&str; 2]) -> Vec<PathBuf> {
+    let [own, package] = within;
     let mut places = Vec::new();
     for variable in ["CUDA_HOME", "CUDA_PATH"] {
         if let Some(root) = std::env::var_os(variable) {
-            places.push(Path::new(&root).join("lib64"));
+            places.push(Path::new(&root).join(own));
         }
     }
     for root in entries(Path::new("/usr/local")) {
         if root.file_name().is_some_and(|n| n.to_string_lossy().starts_with("cuda")) {
-            places.push(root.join("lib64"));
+            places.push(root.join(own));
         }
     }
     let mut prefixes: Vec<PathBuf> =
@@ -75,7 +85,7 @@ fn places(packages: &[&str]) -> Vec<PathBuf> {
                 continue;
             }
             for site in ["site-packages", "dist-packages"] {
-                places.extend(packages.iter().map(|p| python.join(site).join("nvidia").join(p).join("lib")));
+                places.extend(packages.iter().map(|p| python.join(site).join("nvidia").join(p).join(package)));
             }
         }
     }

@@ -6,6 +6,7 @@ pub(crate) mod nvrtc;
 mod ptxas;
 
 pub use library::preload;
+pub(crate) use library::tool_folders;
 pub(crate) use ptxas::read_log;
 
 use crate::compile::Job;

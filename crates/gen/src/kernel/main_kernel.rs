@@ -73,7 +73,7 @@ struct Args {
 pub(super) fn build(c: &Contraction, spec: &KernelSpec, a: &Input, b_in: &Input, shape: &Shape) -> Kernel {
     let t = &spec.tiling;
     let threads = spec.launch_threads();
-    let mut b = Builder::new("tw_contract", threads);
+    let mut b = Builder::new(super::MAIN, threads);
     let b = &mut b;
     b.min_groups(spec.style.min_groups);
     b.doc(format!("C[g,m,n] = alpha * sum_k A[g,m,k] * B[g,k,n] + beta * C[g,m,n]   g {} m {} n {} k {}", c.g, c.m, c.n, c.k));

@@ -44,6 +44,9 @@ pub enum GenerateError {
     },
 }
 
+/// Name of the kernel that holds the main loop; the others of a program prepare its operands or sum its results.
+pub const MAIN: &str = "tw_contract";
+
 /// What the main kernel reads an operand through: its own view, or a copy in workspace.
 pub(crate) struct Input {
     pub operand: Operand,

@@ -1,0 +1,206 @@
+//! `tilewright inspect`: what a compiler made of a plan's main loop, as a table, a picture or JSON.
+
+use crate::args::{InspectArgs, Language, PlaceArgs};
+use crate::error::CliError;
+use crate::figures::instructions;
+use crate::output::{human_bytes, line, write_file};
+use crate::{problem, session};
+use serde_json::json;
+use tilewright_device::inspect::{Class, Inspection, LoopReport, Role, Run, inspect};
+use tilewright_device::{DeviceError, Options};
+use tilewright_gen::kernel::{MAIN, generate, schedule::lower};
+use tilewright_gen::plan::KernelSpec;
+use tilewright_ir::{Dialect, Target};
+
+/// Inspects one problem's plan.
+pub fn run(args: &InspectArgs) -> Result<(), CliError> {
+    let case = problem::one(&args.problem, args.plan.workspace)?;
+    let known =
+        || CliError::usage(format!("--arch {}: not a known architecture; there are {}", args.arch, Target::known().join(", ")));
+    let target = Target::by_arch(&args.arch).ok_or_else(known)?;
+    // Planned for as the emulated device of that architecture: nothing is run.
+    let place = PlaceArgs { device: Some(format!("emu:{}", target.arch)), records: args.records.clone() };
+    let context = session::open(&place, &args.plan, false)?;
+    let operation = session::operation(&context, &case, &args.plan)?;
+    let (plan, origin) = operation.choice().map_err(session::classify)?;
+    let space = operation.space();
+    let resolved = space.resolve(&plan).map_err(CliError::failed)?;
+    let program = generate(resolved.contraction, &resolved.spec, space.env().workspace_bytes).map_err(CliError::failed)?;
+    let kernel =
+        program.kernels.iter().find(|k| k.name == MAIN).ok_or_else(|| CliError::failed("the plan has no main kernel"))?;
+    let dialect = args.target.map(|language| match language {
+        Language::Cuda => Dialect::Cuda,
+        Language::Hip => Dialect::Hip,
+        Language::Opencl => Dialect::OpenCl,
+    });
+    let inspection = inspect(kernel, &target.arch, dialect, &Options::default()).map_err(|e| match e {
+        DeviceError::BadSpec { reason, .. } => CliError::usage(format!("--target: {reason}")),
+        other => CliError::failed(other),
+    })?;
+    let tiles = |l: &LoopReport| tiles_per_round(l, &resolved.spec);
+    if args.json {
+        let tiles: Vec<u32> = inspection.loops.iter().map(tiles).collect();
+        let value = json!({
+            "problem": case.problem.key(),
+            "plan": plan.to_string(),
+            "origin": origin.name(),
+            "math_per_k_tile": math_per_tile(&resolved.spec),
+            "k_tiles_per_round": tiles,
+            "inspection": inspection,
+        });
+        line(&value.to_string())?;
+    } else {
+        line(&format!("{} on {}, {}", case.title, target.arch, language(inspection.dialect)))?;
+        line(&format!("plan ({}): {plan}", origin.name()))?;
+        for report in &inspection.loops {
+            line(&format!("\n{}", table(report, tiles(report))))?;
+        }
+        line(&usage(&inspection))?;
+    }
+    let note = |path: &std::path::Path| if args.json { Ok(()) } else { line(&format!("written: {}", path.display())) };
+    if let Some(path) = &args.svg {
+        let title = format!("{} on {}, {}", case.title, target.arch, language(inspection.dialect));
+        write_file(path, &instructions::page(&inspection, &title, &plan.to_string()))?;
+        note(path)?;
+    }
+    if let Some(path) = &args.asm {
+        write_file(path, &inspection.assembly)?;
+        note(path)?;
+    }
+    Ok(())
+}
+
+const fn language(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Cuda => "CUDA C++ through NVRTC",
+        Dialect::Hip => "HIP C++ through clang",
+        Dialect::OpenCl => "OpenCL C through clang",
+    }
+}
+
+/// Multiply-adds of one thread for one k-tile.
+fn math_per_tile(spec: &KernelSpec) -> u32 {
+    let t = &spec.tiling;
+    t.a.micro * t.b.micro * t.k_tile
+}
+
+/// k-tiles that one round of a loop works on: what the schedule unrolls, times what the compiler unrolls.
+fn tiles_per_round(report: &LoopReport, spec: &KernelSpec) -> u32 {
+    let sets = lower(&spec.schedule, spec.tiling.k_tile).sets;
+    (report.count(Class::Math) / math_per_tile(spec).max(1)).max(sets)
+}
+
+/// The round in order and the distances of its loads.
+fn table(report: &LoopReport, tiles: u32) -> String {
+    let name = match report.role {
+        Role::Main => "main loop",
+        Role::Load => "loop of the load waves",
+    };
+    let plural = if tiles == 1 { "" } else { "s" };
+    let mut out = format!("{name}: {} instructions for {tiles} k-tile{plural}, from the first load on\n", report.instructions);
+    if report.nested {
+        out.push_str("  (it holds an inner loop, whose instructions are counted once)\n");
+    }
+    for (at, text, first) in lines(&report.runs) {
+        out.push_str(&format!("  {at:>6}  {text:<58} {first}\n"));
+    }
+    let math = f64::from(report.count(Class::Math)) / f64::from(tiles);
+    let of_tile = |n: u32| {
+        if math > 0.0 { format!("{n} ({:.0} % of a k-tile's)", 100.0 * f64::from(n) / math) } else { n.to_string() }
+    };
+    if report.flights.is_empty() {
+        out.push_str("  no loads\n");
+        return out;
+    }
+    out.push_str(&format!("  {:<44} {:<30} {}\n", "load", "math until its wait", "then until the LDS store"));
+    for (flight, count) in grouped(report) {
+        let text = format!("{count} x {}", flight.text.split_whitespace().find(|w| !w.starts_with('@')).unwrap_or_default());
+        let wait = flight.math_to_wait.map_or("never waited for".to_string(), of_tile);
+        let store = flight.math_to_store.map_or("none".to_string(), |n| n.to_string());
+        out.push_str(&format!("  {text:<44} {wait:<30} {store}\n"));
+    }
+    out
+}
+
+/// Flights with the same distances, once, with their number.
+fn grouped(report: &LoopReport) -> Vec<(&tilewright_device::inspect::Flight, usize)> {
+    let mut groups: Vec<(&tilewright_device::inspect::Flight, usize)> = Vec::new();
+    for flight in &report.flights {
+        match groups.last_mut() {
+            Some((last, count)) if (last.math_to_wait, last.math_to_store) == (flight.math_to_wait, flight.math_to_store) => {
+                *count += 1
+            }
+            _ => groups.push((flight, 1)),
+        }
+    }
+    groups
+}
+
+/// Lines of the table: position, what, and the first instruction. Math with the reads that feed it is one line.
+fn lines(runs: &[Run]) -> Vec<(u32, String, String)> {
+    let feeds = |run: &Run| matches!(run.class, Class::Math | Class::SharedRead | Class::SharedWait);
+    let mut out = Vec::new();
+    for part in runs.chunk_by(|a, b| feeds(a) && feeds(b)) {
+        let Some(first) = part.first() else { continue };
+        let mut counts: Vec<(Class, u32)> = Vec::new();
+        for run in part {
+            match counts.iter_mut().find(|(class, _)| *class == run.class) {
+                Some((_, count)) => *count += run.count,
+                None => counts.push((run.class, run.count)),
+            }
+        }
+        // Math is what the line is about; what feeds it follows.
+        counts.sort_by_key(|(class, _)| *class != Class::Math);
+        let words: Vec<String> = counts.iter().map(|(class, count)| format!("{count} x {}", class.name())).collect();
+        let pending = first.pending.filter(|n| *n > 0).map_or(String::new(), |n| format!(", all but {n}"));
+        let text = if part.len() == 1 { first.text.clone() } else { String::new() };
+        out.push((first.at, format!("{}{pending}", words.join(", ")), text));
+    }
+    out
+}
+
+/// Registers, shared memory, spills, occupancy.
+fn usage(inspection: &Inspection) -> String {
+    let u = &inspection.usage;
+    let scalar = u.scalar_registers.map_or(String::new(), |n| format!(", {n} scalar per wave"));
+    let rows = [
+        ("registers", format!("{} per thread{scalar}", u.registers)),
+        ("spills", format!("{}, private memory {}", human_bytes(u.spill_bytes.into()), human_bytes(u.private_bytes.into()))),
+        ("shared memory", format!("{} per work-group", human_bytes(u.shared_bytes.into()))),
+        (
+            "occupancy",
+            format!(
+                "{} waves per SIMD: {} work-groups of {} threads per compute unit",
+                u.waves_per_simd, u.groups_per_unit, u.threads
+            ),
+        ),
+    ];
+    let rows: Vec<String> = rows.iter().map(|(name, text)| format!("  {name:<14} {text}")).collect();
+    rows.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(class: Class, count: u32, pending: Option<u32>) -> Run {
+        Run { class, count, at: 0, text: class.name().into(), pending }
+    }
+
+    #[test]
+    fn math_and_its_reads_are_one_line() {
+        let runs = [
+            run(Class::GlobalLoad, 4, None),
+            run(Class::SharedRead, 4, None),
+            run(Class::Math, 30, None),
+            run(Class::SharedWait, 1, None),
+            run(Class::Math, 34, None),
+            run(Class::Wait, 1, Some(2)),
+            run(Class::SharedStore, 4, None),
+        ];
+        let lines: Vec<String> = lines(&runs).into_iter().map(|(_, text, _)| text).collect();
+        let want =
+            ["4 x global load", "64 x math, 4 x LDS read, 1 x wait for LDS", "1 x wait for loads, all but 2", "4 x LDS store"];
+        assert_eq!(lines, want);
+    }
+}

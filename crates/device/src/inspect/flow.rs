@@ -1,0 +1,166 @@
+//! Loops of a listing: sets of blocks that reach each other, laid out in the order in which they run.
+
+use super::listing::{Flow, Listing};
+
+/// A loop of the kernel that lies in no other loop.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Loop {
+    /// Indices of its instructions in the order of one round. Both ways of a branch within it are in, one behind the other.
+    pub order: Vec<usize>,
+    /// It holds a loop of its own.
+    pub nested: bool,
+}
+
+struct Block {
+    first: usize,
+    end: usize,
+    /// Where it continues, the next block in layout order first.
+    next: Vec<usize>,
+}
+
+/// Outermost loops, in layout order.
+pub(super) fn loops(listing: &Listing) -> Vec<Loop> {
+    let blocks = blocks(listing);
+    let reach: Vec<Vec<bool>> = (0..blocks.len()).map(|b| reachable(&blocks, b)).collect();
+    let together = |a: usize, b: usize| reach[a][b] && reach[b][a];
+    let mut found: Vec<Loop> = Vec::new();
+    let mut taken = vec![false; blocks.len()];
+    for b in 0..blocks.len() {
+        if taken[b] || !together(b, b) {
+            continue;
+        }
+        let inside: Vec<bool> = (0..blocks.len()).map(|other| together(b, other)).collect();
+        for (taken, inside) in taken.iter_mut().zip(&inside) {
+            *taken |= inside;
+        }
+        // The loop is entered at its header, and every round starts there.
+        let entered = |to: usize| (0..blocks.len()).any(|from| !inside[from] && blocks[from].next.contains(&to));
+        let members = || (0..blocks.len()).filter(|&m| inside[m]);
+        let header = members().find(|&m| entered(m)).unwrap_or(b);
+        let order = in_order(&blocks, header, &inside);
+        let backward = |from: usize, to: usize| {
+            let place = |x: usize| order.iter().position(|&o| o == x);
+            place(to) <= place(from)
+        };
+        let nested = members().any(|from| blocks[from].next.iter().any(|&to| inside[to] && to != header && backward(from, to)));
+        let order = order.iter().flat_map(|&m| blocks[m].first..blocks[m].end).collect();
+        found.push(Loop { order, nested });
+    }
+    found
+}
+
+/// Cuts the listing behind every branch and before every label.
+fn blocks(listing: &Listing) -> Vec<Block> {
+    let n = listing.instructions.len();
+    let mut starts: Vec<usize> = listing.labels.iter().map(|(_, at)| *at).chain([0]).filter(|&at| at < n).collect();
+    starts.extend((1..n).filter(|&i| listing.instructions[i - 1].flow != Flow::Next));
+    starts.sort_unstable();
+    starts.dedup();
+    let block_at = |instruction: usize| starts.binary_search(&instruction).ok();
+    let to = |label: &str| listing.target(label).and_then(block_at);
+    let ends = starts.iter().skip(1).copied().chain([n]);
+    let cut = starts.iter().zip(ends).enumerate();
+    cut.map(|(i, (&first, end))| {
+        let behind = (i + 1 < starts.len()).then_some(i + 1);
+        let next = match listing.instructions.get(end.wrapping_sub(1)).map(|last| &last.flow) {
+            Some(Flow::Next) => vec![behind],
+            Some(Flow::Jump(label)) => vec![to(label)],
+            Some(Flow::Branch(label)) => vec![behind, to(label)],
+            Some(Flow::End) | None => vec![],
+        };
+        Block { first, end, next: next.into_iter().flatten().collect() }
+    })
+    .collect()
+}
+
+/// Which blocks can run after this one.
+fn reachable(blocks: &[Block], from: usize) -> Vec<bool> {
+    let mut seen = vec![false; blocks.len()];
+    let mut open: Vec<usize> = blocks[from].next.clone();
+    while let Some(b) = open.pop() {
+        if !std::mem::replace(&mut seen[b], true) {
+            open.extend(&blocks[b].next);
+        }
+    }
+    seen
+}
+
+/// The blocks of a loop such that each stands behind all that lead to it, back edges aside (reverse postorder).
+fn in_order(blocks: &[Block], header: usize, inside: &[bool]) -> Vec<usize> {
+    let mut seen = vec![false; blocks.len()];
+    let mut done = Vec::new();
+    // A block and how many of its successors have been visited. The next block in layout comes last, so that it stands first.
+    let mut path = vec![(header, 0)];
+    seen[header] = true;
+    while let Some((b, visited)) = path.pop() {
+        match blocks[b].next.iter().rev().nth(visited) {
+            None => done.push(b),
+            Some(&to) => {
+                path.push((b, visited + 1));
+                if inside[to] && !std::mem::replace(&mut seen[to], true) {
+                    path.push((to, 0));
+                }
+            }
+        }
+    }
+    done.reverse();
+    done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::listing::{Class, Instruction, Tracked, Wait};
+    use super::*;
+
+    /// One instruction per word: `a` runs on, `>x` jumps, `?x` branches, `.` ends; `x:` is a label.
+    fn listing(text: &str) -> Listing {
+        let mut listing = Listing::default();
+        for word in text.split_whitespace() {
+            if let Some(label) = word.strip_suffix(':') {
+                listing.labels.push((label.into(), listing.instructions.len()));
+                continue;
+            }
+            let flow = match word.split_at(1) {
+                (">", label) => Flow::Jump(label.into()),
+                ("?", label) => Flow::Branch(label.into()),
+                (".", _) => Flow::End,
+                _ => Flow::Next,
+            };
+            let (tracked, wait) = (Tracked::No, Wait::No);
+            listing.instructions.push(Instruction { text: word.into(), class: Class::Other, tracked, wait, flow });
+        }
+        listing
+    }
+
+    fn texts(text: &str) -> Vec<(String, bool)> {
+        let listing = listing(text);
+        let one =
+            |l: Loop| (l.order.iter().map(|&i| listing.instructions[i].text.as_str()).collect::<Vec<_>>().join(" "), l.nested);
+        loops(&listing).into_iter().map(one).collect()
+    }
+
+    #[test]
+    fn a_plain_loop() {
+        assert_eq!(texts("a l: b c ?l d ."), [("b c ?l".to_string(), false)]);
+        assert_eq!(texts("a ?l b l: ."), []);
+    }
+
+    #[test]
+    fn a_rotated_loop_starts_where_it_is_entered() {
+        // Entered at `head`, which the compiler put behind the latch; the last part lies out of line.
+        let rotated = "a >head latch: math ?out head: barrier ?skip load skip: ?latch load2 >latch out: .";
+        assert_eq!(texts(rotated), [("barrier ?skip load ?latch load2 >latch math ?out".to_string(), false)]);
+    }
+
+    #[test]
+    fn both_ways_of_a_branch_and_an_inner_loop() {
+        assert_eq!(texts("h: ?e a >j e: b j: c ?h ."), [("?e a >j b c ?h".to_string(), false)]);
+        assert_eq!(texts("h: a i: b ?i c ?h d k: e ?k ."), [("a b ?i c ?h".to_string(), true), ("e ?k".to_string(), false)]);
+    }
+
+    #[test]
+    fn labels_of_nothing_do_no_harm() {
+        assert_eq!(texts(""), []);
+        assert_eq!(texts("a ?gone . l:"), []);
+    }
+}

@@ -1,0 +1,140 @@
+//! Disassembled code in terms that both vendors share: classes of instructions, waits, and where control goes.
+
+use serde::{Deserialize, Serialize};
+
+/// What an instruction does for the main loop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// Global memory to registers.
+    GlobalLoad,
+    /// Global to shared memory without registers between them.
+    Copy,
+    /// Waits until global loads or copies have arrived.
+    Wait,
+    /// Registers to shared memory.
+    SharedStore,
+    /// Shared memory to registers.
+    SharedRead,
+    /// Waits until reads from shared memory have arrived.
+    SharedWait,
+    /// Floating-point arithmetic, matrix instructions included.
+    Math,
+    /// All waves meet.
+    Barrier,
+    /// Registers to global memory, atomics included.
+    GlobalStore,
+    /// Private memory: spilled registers, indexed arrays.
+    Scratch,
+    /// Control flow.
+    Branch,
+    /// Everything else: addresses, moves, conversions, counters.
+    Other,
+}
+
+impl Class {
+    /// All classes, in the order tables show them.
+    pub const ALL: [Class; 12] = [
+        Class::GlobalLoad,
+        Class::Copy,
+        Class::Wait,
+        Class::SharedStore,
+        Class::SharedRead,
+        Class::SharedWait,
+        Class::Math,
+        Class::Barrier,
+        Class::GlobalStore,
+        Class::Scratch,
+        Class::Branch,
+        Class::Other,
+    ];
+
+    /// In words: `global load`, `LDS store`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Class::GlobalLoad => "global load",
+            Class::Copy => "asynchronous copy",
+            Class::Wait => "wait for loads",
+            Class::SharedStore => "LDS store",
+            Class::SharedRead => "LDS read",
+            Class::SharedWait => "wait for LDS",
+            Class::Math => "math",
+            Class::Barrier => "barrier",
+            Class::GlobalStore => "global store",
+            Class::Scratch => "scratch access",
+            Class::Branch => "branch",
+            Class::Other => "other",
+        }
+    }
+    /// True for what brings data from global memory.
+    pub const fn is_load(self) -> bool {
+        matches!(self, Class::GlobalLoad | Class::Copy)
+    }
+}
+
+/// How the hardware keeps count of an instruction until its data has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tracked {
+    /// Not at all.
+    No,
+    /// By the wave's counter of memory instructions, in order of issue (AMD).
+    Counter,
+    /// By a scoreboard (NVIDIA).
+    Scoreboard(u8),
+    /// With the other copies up to the next [`Tracked::Commit`] (NVIDIA).
+    InGroup,
+    /// Closes a group of copies.
+    Commit,
+}
+
+/// What an instruction waits for before it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Nothing of interest.
+    No,
+    /// Until at most this many instructions on the counter are unfinished.
+    Counter(u32),
+    /// Until every scoreboard of this set is free.
+    Scoreboards(u8),
+    /// Until at most this many groups of copies are unfinished.
+    Groups(u32),
+}
+
+/// Where control goes behind an instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    /// To the next one.
+    Next,
+    /// To a label.
+    Jump(String),
+    /// To a label or to the next one.
+    Branch(String),
+    /// Nowhere.
+    End,
+}
+
+/// One instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Instruction {
+    /// As the disassembler wrote it.
+    pub text: String,
+    pub class: Class,
+    pub tracked: Tracked,
+    pub wait: Wait,
+    pub flow: Flow,
+}
+
+/// The code of one kernel.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Listing {
+    pub instructions: Vec<Instruction>,
+    /// Labels, each with the instruction it stands before.
+    pub labels: Vec<(String, usize)>,
+}
+
+impl Listing {
+    /// The instruction a label stands before.
+    pub fn target(&self, label: &str) -> Option<usize> {
+        self.labels.iter().find(|(name, _)| name == label).map(|(_, at)| *at)
+    }
+}
