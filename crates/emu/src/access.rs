@@ -82,7 +82,7 @@ impl Touch<'_> {
         }
         let byte = t.base + index as usize * t.size;
         let checks = &self.launch.options.checks;
-        if checks.alignment && t.lanes > 1 && byte % t.bytes() != 0 {
+        if checks.alignment && t.lanes > 1 && !byte.is_multiple_of(t.bytes()) {
             return Err(self.misaligned(team, t, byte));
         }
         match t.bound {
@@ -136,7 +136,11 @@ impl Touch<'_> {
             Trouble::Uninitialised => EmuError::Uninitialised { at, memory, index },
             Trouble::Race { other, who } => EmuError::Race { at, memory, index, access: self.kind.word(), other, who },
             Trouble::InFlight { issuer } => {
-                let access = if self.kind == Kind::Read { "read" } else { "written" };
+                let access = match (self.kind, t.space) {
+                    (Kind::Read, _) => "read",
+                    (_, Space::Shared(_)) => "written",
+                    (_, Space::Global(_)) => "overwritten",
+                };
                 EmuError::InFlight { at, memory, index, access, issuer }
             }
         }

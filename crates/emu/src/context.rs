@@ -32,8 +32,6 @@ pub(crate) struct Pending {
     pub(crate) bytes: usize,
     /// Argument and first byte of its buffer; none fills with zeros.
     pub(crate) from: Option<(usize, usize)>,
-    /// Stamp of the source's last writes when the copy was issued.
-    pub(crate) stamp: u64,
     /// The bytes are in shared memory already.
     pub(crate) landed: bool,
 }
@@ -145,15 +143,11 @@ impl Context {
             Index::None => {}
             Index::I32(s) => {
                 let x = &self.files.r32.block(s, block).0;
-                for l in 0..LANES {
-                    at[l] = at[l].wrapping_add(x[l] as i32 as i64);
-                }
+                at.iter_mut().zip(x).for_each(|(at, &x)| *at = at.wrapping_add(x as i32 as i64));
             }
             Index::U32(s) => {
                 let x = &self.files.r32.block(s, block).0;
-                for l in 0..LANES {
-                    at[l] = at[l].wrapping_add(x[l] as i64);
-                }
+                at.iter_mut().zip(x).for_each(|(at, &x)| *at = at.wrapping_add(x as i64));
             }
             Index::I64(s) => add64(&mut at, self.files.r64.block(s, block)),
         }
@@ -166,9 +160,7 @@ impl Context {
 
 #[inline]
 fn add64(at: &mut [i64; LANES], x: &B64) {
-    for l in 0..LANES {
-        at[l] = at[l].wrapping_add(x.0[l] as i64);
-    }
+    at.iter_mut().zip(x.0).for_each(|(at, x)| *at = at.wrapping_add(x as i64));
 }
 
 /// Arrivals at one barrier.

@@ -9,6 +9,7 @@ use crate::code::Copy;
 use crate::context::{Context, Pending, Team};
 use crate::lanes::{LANES, Slot};
 use crate::launch::Launch;
+use crate::shadow::{GlobalShadow, Toucher};
 use rand::Rng;
 
 /// True if copies may land late.
@@ -37,8 +38,7 @@ pub(crate) fn issue(launch: &Launch<'_>, team: &mut Team, ctx: &mut Context, c: 
                 _ => None,
             };
             let start = touch(Kind::Write).check(team, &to, dst[l])?;
-            let stamp = stamp(launch, source, bytes);
-            let mut p = Pending { lane, group: ctx.committed[lane], to: start, bytes, from: source, stamp, landed: false };
+            let mut p = Pending { lane, group: ctx.committed[lane], to: start, bytes, from: source, landed: false };
             if !late(launch) {
                 land(launch, team, &p, to.size);
                 continue;
@@ -51,6 +51,9 @@ pub(crate) fn issue(launch: &Launch<'_>, team: &mut Team, ctx: &mut Context, c: 
                 && let Some(shadow) = &mut team.shadow
             {
                 shadow.launch(start, bytes, thread);
+            }
+            if let Some((shadow, byte)) = source_shadow(launch, &p) {
+                shadow.launched(Toucher { group: team.number, thread, clocks: &team.clocks }, byte, bytes);
             }
             ctx.pending.push(p);
         }
@@ -69,16 +72,9 @@ pub(crate) fn commit(launch: &Launch<'_>, ctx: &mut Context, mask: Slot) {
 }
 
 /// Waits until at most `groups` groups of the lanes in a mask are unfinished.
-pub(crate) fn wait(
-    launch: &Launch<'_>,
-    team: &mut Team,
-    ctx: &mut Context,
-    groups: u32,
-    mask: Slot,
-    site: u32,
-) -> Result<(), EmuError> {
+pub(crate) fn wait(launch: &Launch<'_>, team: &mut Team, ctx: &mut Context, groups: u32, mask: Slot) {
     if ctx.pending.is_empty() {
-        return Ok(());
+        return;
     }
     let mut waits = vec![false; ctx.lanes];
     ctx.active(mask).for_each(|l| waits[l] = true);
@@ -88,22 +84,22 @@ pub(crate) fn wait(
             continue;
         }
         let thread = ctx.first + p.lane as u32;
-        if let Some((arg, byte)) = p.from
-            && stamp(launch, p.from, p.bytes) != p.stamp
-        {
-            let size = launch.buffers.get(arg).and_then(|b| b.as_ref()).map_or(0, |b| b.offset);
-            let index = byte.saturating_sub(size) as i64 / element(launch, arg);
-            let (at, memory) = (team.location(launch, site, thread), launch.name(crate::code::Space::Global(arg)));
-            return Err(EmuError::InFlight { at, memory, index, access: "overwritten", issuer: thread });
-        }
         if !p.landed {
             land(launch, team, &p, p.from.map_or(4, |(arg, _)| element(launch, arg) as usize));
+        }
+        if let Some((shadow, byte)) = source_shadow(launch, &p) {
+            shadow.landed(Toucher { group: team.number, thread, clocks: &team.clocks }, byte, p.bytes);
         }
         if let Some(shadow) = &mut team.shadow {
             shadow.land(&team.clocks, p.to, p.bytes, thread);
         }
     }
-    Ok(())
+}
+
+/// What watches a copy's source, and the first byte there.
+fn source_shadow<'a>(launch: &'a Launch<'_>, p: &Pending) -> Option<(&'a GlobalShadow, usize)> {
+    let (arg, byte) = p.from?;
+    Some((launch.buffers.get(arg)?.as_ref()?.shadow.as_deref()?, byte))
 }
 
 /// Bytes per element of a buffer argument.
@@ -112,12 +108,6 @@ fn element(launch: &Launch<'_>, arg: usize) -> i64 {
         Some(tilewright_ir::ArgKind::Buffer { scalar, .. }) => scalar.bytes() as i64,
         _ => 4,
     }
-}
-
-fn stamp(launch: &Launch<'_>, from: Option<(usize, usize)>, bytes: usize) -> u64 {
-    let Some((arg, byte)) = from else { return 0 };
-    let shadow = launch.buffers.get(arg).and_then(|b| b.as_ref()).and_then(|b| b.shadow.as_ref());
-    shadow.map_or(0, |s| s.stamp(byte, bytes))
 }
 
 /// Moves the bytes.

@@ -32,7 +32,7 @@ pub(crate) fn arithmetic(launch: &Launch<'_>, team: &mut Team, ctx: &Context, wo
 fn waves(launch: &Launch<'_>, ctx: &Context, mask: Slot) -> u64 {
     let wave = launch.code.wave as usize;
     let mut last = None;
-    ctx.active(mask).filter(|l| std::mem::replace(&mut last, Some(l / wave)) != Some(l / wave)).count() as u64
+    ctx.active(mask).filter(|l| last.replace(l / wave) != Some(l / wave)).count() as u64
 }
 
 /// Counts an operation on memory, or another that waves notice of each other.

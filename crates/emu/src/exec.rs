@@ -120,7 +120,7 @@ impl<'a> Worker<'a> {
                 Inst::Atomic(op, m) => access::atomic(launch, team, ctx, *op, &code.mems[*m as usize], site)?,
                 Inst::AsyncCopy(c) => copies::issue(launch, team, ctx, &code.copies[*c as usize], site)?,
                 Inst::AsyncCommit(mask) => copies::commit(launch, ctx, *mask),
-                Inst::AsyncWait(n, mask) => copies::wait(launch, team, ctx, *n, *mask, site)?,
+                Inst::AsyncWait(n, mask) => copies::wait(launch, team, ctx, *n, *mask),
                 Inst::Shuffle { kind, wide, from, to, mask } => {
                     whole_waves(launch, team, ctx, *mask, site, "shuffle")?;
                     shuffle(ctx, code.wave as usize, *kind, *wide, *from, *to);

@@ -106,28 +106,50 @@ impl Buffer {
 
 impl Cells {
     fn read(&self, offset: usize, out: &mut [u8]) {
-        let (mut at, mut rest) = (offset, out);
-        while !rest.is_empty() {
-            let word = self.words[at / 4].load(Relaxed).to_le_bytes();
-            let n = rest.len().min(4 - at % 4);
-            let (head, tail) = rest.split_at_mut(n);
-            head.copy_from_slice(&word[at % 4..at % 4 + n]);
-            (at, rest) = (at + n, tail);
+        // Up to a word boundary, whole words, the rest.
+        let head = (offset.wrapping_neg() % 4).min(out.len());
+        let (first, rest) = out.split_at_mut(head);
+        self.read_within_word(offset, first);
+        let words = (offset + head) / 4;
+        let mut whole = rest.chunks_exact_mut(4);
+        let n = whole.len();
+        for (to, from) in whole.by_ref().zip(&self.words[words..]) {
+            to.copy_from_slice(&from.load(Relaxed).to_le_bytes());
+        }
+        self.read_within_word((words + n) * 4, whole.into_remainder());
+    }
+    fn read_within_word(&self, offset: usize, out: &mut [u8]) {
+        if let Some(word) = self.words.get(offset / 4)
+            && !out.is_empty()
+        {
+            out.copy_from_slice(&word.load(Relaxed).to_le_bytes()[offset % 4..offset % 4 + out.len()]);
         }
     }
     fn write(&self, offset: usize, bytes: &[u8]) {
-        let (mut at, mut rest) = (offset, bytes);
-        while !rest.is_empty() {
-            let n = rest.len().min(4 - at % 4);
-            let (head, tail) = rest.split_at(n);
-            let mut new = [0; 4];
-            let mut keep = [0xFF; 4];
-            new[at % 4..at % 4 + n].copy_from_slice(head);
-            keep[at % 4..at % 4 + n].fill(0);
-            self.put(at / 4, u32::from_le_bytes(new), u32::from_le_bytes(keep));
-            self.mark(at, n);
-            (at, rest) = (at + n, tail);
+        let head = (offset.wrapping_neg() % 4).min(bytes.len());
+        let (first, rest) = bytes.split_at(head);
+        self.write_within_word(offset, first);
+        let words = (offset + head) / 4;
+        let whole = rest.chunks_exact(4);
+        let (n, last) = (whole.len(), whole.remainder());
+        for (from, to) in whole.zip(&self.words[words..]) {
+            to.store(from.iter().rev().fold(0, |w, &b| w << 8 | b as u32), Relaxed);
         }
+        for at in (words..words + n).map(|w| w * 4) {
+            self.mark(at, 4);
+        }
+        self.write_within_word((words + n) * 4, last);
+    }
+    fn write_within_word(&self, offset: usize, bytes: &[u8]) {
+        if bytes.is_empty() {
+            return;
+        }
+        let (mut new, mut keep) = ([0; 4], [0xFF; 4]);
+        let range = offset % 4..offset % 4 + bytes.len();
+        new[range.clone()].copy_from_slice(bytes);
+        keep[range].fill(0);
+        self.put(offset / 4, u32::from_le_bytes(new), u32::from_le_bytes(keep));
+        self.mark(offset, bytes.len());
     }
     /// The element of 2, 4 or 8 bytes at an aligned byte offset within the buffer.
     #[inline]
@@ -198,14 +220,18 @@ mod tests {
 
     #[test]
     fn bytes_come_back_as_written() {
-        let b = Buffer::new(100);
-        let bytes: Vec<u8> = (0..77).collect();
-        b.write(13, &bytes).unwrap();
-        let mut back = vec![0; 77];
-        b.read(13, &mut back).unwrap();
-        assert_eq!(back, bytes);
-        let all = b.to_vec();
-        assert!(all[..13].iter().chain(&all[90..]).all(|&x| x == 0xFF));
+        let bytes: Vec<u8> = (1..78).collect();
+        for (offset, n) in (0..9).flat_map(|o| (0..12).map(move |n| (o, n))).chain([(13, 77), (23, 77)]) {
+            let b = Buffer::new(100);
+            b.write(offset, &bytes[..n]).unwrap();
+            let mut back = vec![0; n];
+            b.read(offset, &mut back).unwrap();
+            assert_eq!(back, bytes[..n]);
+            let all = b.to_vec();
+            assert_eq!(all[offset..offset + n], bytes[..n]);
+            assert!(all[..offset].iter().chain(&all[offset + n..]).all(|&x| x == 0xFF));
+            assert!((0..100).all(|i| b.0.is_written(i, 1) == (offset..offset + n).contains(&i)));
+        }
     }
 
     #[test]

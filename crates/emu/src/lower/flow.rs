@@ -132,6 +132,7 @@ impl<'k> Lower<'k> {
             let all = if outer.is_some() { outer } else { self.constant(Comp::Int(1), Scalar::Bool) };
             self.mov(Scalar::Bool, inside, all);
         }
+        self.slots.forget_changing();
         let written = self.written.clone();
         let head = self.here();
         self.slots.open(false);
@@ -156,6 +157,7 @@ impl<'k> Lower<'k> {
             let since = Some(l.slots.depth());
             l.vars[var.index()] = Binding::Fixed(Value { comps: vec![Comp::Slot(counter)], since });
             let site = l.site;
+            l.slots.forget_changing();
             l.block(body)?;
             l.site = site;
             Ok(())
@@ -175,12 +177,14 @@ impl<'k> Lower<'k> {
     pub(super) fn branch(&mut self, cond: ExprId, then: &'k Block, otherwise: &'k Block) -> Result<(), EmuError> {
         let comp = self.eval(cond)?.comps[0];
         if let Comp::Int(v) = comp {
+            self.slots.forget_changing();
             let before = self.mask;
             self.scoped(true, if v != 0 { then } else { otherwise })?;
             self.mask = before;
             return Ok(());
         }
         let cond = self.slot(comp, Scalar::Bool);
+        self.slots.forget_changing();
         let before = self.written.clone();
         let sides =
             if cond.is_uniform() { self.uniform_branch(cond, then, otherwise)? } else { self.split(cond, then, otherwise)? };

@@ -82,6 +82,18 @@ impl Slots {
     pub(crate) fn known(&self, e: ExprId) -> Option<&Value> {
         self.known.get(&e)
     }
+    /// Forgets what the innermost scope knows of values that may change: to be called before code inside a statement.
+    pub(crate) fn forget_changing(&mut self) {
+        if let Some(scope) = self.scopes.last_mut() {
+            scope.known.retain(|e| {
+                let lasts = self.known.get(e).is_some_and(|v| v.since.is_some());
+                if !lasts {
+                    self.known.remove(e);
+                }
+                lasts
+            });
+        }
+    }
     /// Remembers a value until the scope at `depth` closes.
     pub(crate) fn remember(&mut self, e: ExprId, value: Value, depth: usize) {
         if let Some(scope) = self.scopes.get_mut(depth) {

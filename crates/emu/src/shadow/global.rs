@@ -7,7 +7,9 @@
 //! a group's barriers order less than the whole group, only its last reader is.
 
 use super::{Clocks, Trouble};
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const THREAD_BITS: u32 = 11;
 const THREAD_MASK: u64 = (1 << THREAD_BITS) - 1;
@@ -22,6 +24,10 @@ pub(crate) struct GlobalShadow {
     writes: Vec<AtomicU64>,
     reads: Vec<AtomicU64>,
     atomics: Vec<AtomicU64>,
+    /// Granules that asynchronous copies of a work-group are reading, with the threads that issued them.
+    copies: Mutex<HashMap<(u64, usize), Vec<u32>>>,
+    /// Entries of `copies`, so that writes need not lock it when there are none.
+    copying: AtomicUsize,
 }
 
 /// Who touches memory, and what orders it with others of its group.
@@ -61,7 +67,8 @@ impl GlobalShadow {
     pub(crate) fn new(bytes: usize, shift: u32, atomics: bool) -> GlobalShadow {
         let make = |n: usize| (0..n).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
         let n = bytes.div_ceil(1 << shift);
-        GlobalShadow { shift, writes: make(n), reads: make(n), atomics: make(if atomics { n } else { 0 }) }
+        let atomics = make(if atomics { n } else { 0 });
+        GlobalShadow { shift, writes: make(n), reads: make(n), atomics, copies: Mutex::default(), copying: AtomicUsize::new(0) }
     }
     fn granules(&self, byte: usize, size: usize) -> std::ops::Range<usize> {
         byte >> self.shift..((byte + size).div_ceil(1 << self.shift)).min(self.writes.len())
@@ -85,6 +92,7 @@ impl GlobalShadow {
             }
             self.against(&self.reads, g, who, "read")?;
             self.against(&self.atomics, g, who, "updated atomically")?;
+            self.copied(g, who)?;
         }
         Ok(())
     }
@@ -96,12 +104,45 @@ impl GlobalShadow {
             }
             self.against(&self.writes, g, who, "written")?;
             self.against(&self.reads, g, who, "read")?;
+            self.copied(g, who)?;
         }
         Ok(())
     }
-    /// Stamp of the last writes of some bytes: changes when they are written again.
-    pub(crate) fn stamp(&self, byte: usize, size: usize) -> u64 {
-        self.granules(byte, size).fold(0, |h, g| h.wrapping_mul(0x9E37_79B9_7F4A_7C15).wrapping_add(self.writes[g].load(SeqCst)))
+    /// An asynchronous copy, noted as a read, goes on reading until [`GlobalShadow::landed`].
+    pub(crate) fn launched(&self, who: Toucher<'_>, byte: usize, size: usize) {
+        let mut copies = self.lock();
+        for g in self.granules(byte, size) {
+            copies.entry((who.group, g)).or_default().push(who.thread);
+        }
+        self.copying.store(copies.len(), SeqCst);
+    }
+    /// The copy has been waited for.
+    pub(crate) fn landed(&self, who: Toucher<'_>, byte: usize, size: usize) {
+        let mut copies = self.lock();
+        for g in self.granules(byte, size) {
+            if let Some(threads) = copies.get_mut(&(who.group, g)) {
+                if let Some(i) = threads.iter().position(|&t| t == who.thread) {
+                    threads.swap_remove(i);
+                }
+                if threads.is_empty() {
+                    copies.remove(&(who.group, g));
+                }
+            }
+        }
+        self.copying.store(copies.len(), SeqCst);
+    }
+    /// Nobody of this group may be copying what is about to change.
+    fn copied(&self, g: usize, who: Toucher<'_>) -> Result<(), (usize, Trouble)> {
+        if self.copying.load(SeqCst) == 0 {
+            return Ok(());
+        }
+        match self.lock().get(&(who.group, g)).and_then(|t| t.first()) {
+            Some(&issuer) => Err((g << self.shift, Trouble::InFlight { issuer })),
+            None => Ok(()),
+        }
+    }
+    fn lock(&self) -> MutexGuard<'_, HashMap<(u64, usize), Vec<u32>>> {
+        self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
     fn against(&self, records: &[AtomicU64], g: usize, who: Toucher<'_>, other: &'static str) -> Result<(), (usize, Trouble)> {
         match records.get(g).map(|r| r.load(SeqCst)) {
