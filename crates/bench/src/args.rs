@@ -214,6 +214,20 @@ pub struct VerifyArgs {
     /// Number of the first pair (to repeat a failing one)
     #[arg(long, default_value_t = 0)]
     pub first: u64,
+    /// What kinds of plans
+    #[arg(long, value_enum, default_value_t = Mix::All)]
+    pub mix: Mix,
+    /// Threads that compile; 0: one per core
+    #[arg(long, default_value_t = 0)]
+    pub threads: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Mix {
+    /// Every kind
+    All,
+    /// Main loops that run ahead, in all forms
+    Schedules,
 }
 
 #[derive(Debug, Args)]

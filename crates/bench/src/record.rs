@@ -227,7 +227,7 @@ impl Sink {
     ///
     /// # Errors
     /// [`BenchError::File`].
-    pub fn write(&mut self, record: &Record) -> Result<(), BenchError> {
+    pub fn write<T: Serialize>(&mut self, record: &T) -> Result<(), BenchError> {
         let Some((path, file)) = &mut self.file else { return Ok(()) };
         let mut line = serde_json::to_string(record).map_err(|e| BenchError::file(&*path, e))?;
         line.push('\n');

@@ -57,12 +57,25 @@ impl Session {
     /// # Errors
     /// As [`Session::device`].
     pub fn other_device(&self, spec: &str) -> Result<Arc<dyn Device>, BenchError> {
+        let device = self.open(spec)?;
+        crate::baseline::native(device.as_ref())?;
+        Ok(device)
+    }
+
+    /// Opens the device, be it the emulator.
+    ///
+    /// # Errors
+    /// Those of [`open_with`].
+    pub fn any_device(&self) -> Result<Arc<dyn Device>, BenchError> {
+        self.open(&self.common.device)
+    }
+
+    fn open(&self, spec: &str) -> Result<Arc<dyn Device>, BenchError> {
         let mut options = Options { deadline: self.common.deadline, ..Options::default() };
         if let Ok(workers) = Workers::of_current_exe(WORKER) {
             options = options.with_workers(workers);
         }
         let device = open_with(spec, &options)?;
-        crate::baseline::native(device.as_ref())?;
         let info = device.info();
         eprintln!("{}: {} ({})", info.id, info.name, info.fingerprint);
         Ok(device)
@@ -131,7 +144,7 @@ impl Session {
             match run(case) {
                 Ok(records) => {
                     for record in records {
-                        println!("{}", table::line(&record));
+                        println!("{}", table::line(&record).trim_end());
                         self.keep(record)?;
                     }
                 }
@@ -161,7 +174,10 @@ impl Session {
     pub fn finish(self) {
         let earlier = self.done.into_iter().filter(|r| r.experiment == self.experiment);
         let all: Vec<Record> = earlier.chain(self.records).collect();
-        print!("{}", table::summary(&all));
+        // Long lists of alternatives are no sets to take means of.
+        if all.iter().all(|r| r.sides.len() <= table::MOST_ACROSS) {
+            print!("{}", table::summary(&all));
+        }
         if self.broken > 0 {
             println!("{} cases failed", self.broken);
         }

@@ -15,16 +15,30 @@ fn us(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// One line for a case.
+/// TFLOP/s with three significant digits.
+fn digits(tflops: f64) -> String {
+    let digits = (2.0 - tflops.max(1e-6).log10().floor()).clamp(0.0, 6.0) as usize;
+    format!("{tflops:.digits$}")
+}
+
+/// A rate with its unit.
+fn rate(tflops: f64) -> String {
+    if tflops < 1.0 { format!("{:8.2} GF", tflops * 1e3) } else { format!("{tflops:8.2} TF") }
+}
+
+/// One line for a case; with many sides, one line each.
 pub fn line(record: &Record) -> String {
+    if record.sides.len() > MOST_ACROSS {
+        return format!("{} {}\n{}", record.set, record.case, sides(record));
+    }
     let mut out = format!("{:10} {:44}", record.set, record.case);
     for (n, side) in record.sides.iter().enumerate() {
         let _ = write!(out, " | {}", side.name);
         match (&side.time, &side.failure) {
             (Some(time), failure) => {
                 let _ = write!(out, " {:>9} us ±{:4.1}%", us(time.median_us), time.spread() * 100.0);
-                if let Some(rate) = record.tflops(side) {
-                    let _ = write!(out, " {rate:8.2} TF");
+                if let Some(tflops) = record.tflops(side) {
+                    let _ = write!(out, " {}", rate(tflops));
                 }
                 if let Some(ratio) = record.ratio(n).filter(|_| n > 0) {
                     let _ = write!(out, " {ratio:6.3}x");
@@ -75,7 +89,7 @@ pub fn sides(record: &Record) -> String {
     for (n, side) in record.sides.iter().enumerate() {
         let time = side.time.map(|t| us(t.median_us)).unwrap_or_default();
         let spread = side.time.map(|t| format!("{:.1}%", t.spread() * 100.0)).unwrap_or_default();
-        let rate = record.tflops(side).map(|r| format!("{r:.2}")).unwrap_or_default();
+        let rate = record.tflops(side).map(digits).unwrap_or_default();
         let ratio = record.ratio(n).map(|r| format!("{r:.3}")).unwrap_or_default();
         let modelled = side.modelled_us.map(us).unwrap_or_default();
         let note = match (&side.failure, &side.plan) {
@@ -102,7 +116,7 @@ pub struct Columns {
 }
 
 /// With more sides than this they stand below each other.
-const MOST_ACROSS: usize = 4;
+pub const MOST_ACROSS: usize = 4;
 
 /// Markdown: per experiment a table of its sets' summaries and one of its cases.
 pub fn markdown(records: &[Record], columns: Columns) -> String {
@@ -183,7 +197,7 @@ fn one(out: &mut String, experiment: &str, records: &[Record], columns: Columns)
         for (at, name) in names.iter().enumerate() {
             let found = record.sides.iter().position(|s| s.name == *name);
             let side = found.and_then(|n| record.sides.get(n));
-            let rate = side.and_then(|s| record.tflops(s)).map(|r| format!("{r:.2}")).unwrap_or_default();
+            let rate = side.and_then(|s| record.tflops(s)).map(digits).unwrap_or_default();
             let time = match side {
                 Some(Side { time: Some(t), correct: Some(true), .. }) => us(t.median_us),
                 Some(Side { time: Some(t), .. }) => format!("wrong ({})", us(t.median_us)),

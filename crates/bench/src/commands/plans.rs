@@ -7,7 +7,6 @@ use crate::compare::{Contender, Title, compare};
 use crate::error::BenchError;
 use crate::ours::Ours;
 use crate::session::{Session, math};
-use crate::table;
 use crate::workload::Workload;
 use std::path::Path;
 use tilewright_gen::plan::Plan;
@@ -48,7 +47,6 @@ pub fn plans(common: Common, args: PlansArgs) -> Result<(), BenchError> {
         }
         let title = Title { experiment: EXPERIMENT.into(), set: case.set.clone(), case: case.name.clone() };
         let record = compare(&title, contenders, &limits)?;
-        eprint!("{}", table::sides(&record));
         Ok(vec![record])
     })?;
     session.finish();
