@@ -15,6 +15,9 @@ pub enum CliError {
     /// As `Failed`, where the output has said so already.
     #[error("{0}")]
     Told(String),
+    /// Another process finished the work and ended with this code.
+    #[error("finished by another process")]
+    HandedOver(u8),
     /// Ctrl-C; what was found until then has been kept.
     #[error("interrupted; what was found is kept")]
     Interrupted,
@@ -34,6 +37,7 @@ impl CliError {
         match self {
             CliError::Usage(_) => 2,
             CliError::Failed(_) | CliError::Told(_) => 1,
+            CliError::HandedOver(code) => *code,
             CliError::Interrupted => 130,
         }
     }

@@ -31,7 +31,9 @@ fn main() -> ExitCode {
     match dispatch(&cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
-            eprintln!("error: {e}");
+            if !matches!(e, CliError::HandedOver(_)) {
+                eprintln!("error: {e}");
+            }
             ExitCode::from(e.code())
         }
     }

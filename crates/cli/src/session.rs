@@ -13,9 +13,9 @@ use tilewright_tune::search::Cancel;
 
 /// Opens the device and the records that the options name.
 pub fn open(place: &PlaceArgs, plan: &PlanArgs, keep_records: bool) -> Result<Context, CliError> {
-    let mut device_options = tilewright_device::Options::default();
     // Compilers crash: let that happen in another process.
-    device_options.workers = Workers::of_current_exe(COMPILE_WORKER).ok().map(Arc::new);
+    let workers = Workers::of_current_exe(COMPILE_WORKER).ok().map(Arc::new);
+    let device_options = tilewright_device::Options { workers, ..tilewright_device::Options::default() };
     let records = match &place.records {
         Some(path) => RecordsAt::File(path.clone()),
         None if keep_records => RecordsAt::Default,
@@ -94,6 +94,8 @@ pub fn each(
         match work(case) {
             Ok(()) => {}
             Err(CliError::Interrupted) => return Err(CliError::Interrupted),
+            // Another process has done the rest: a failure here must not be lost.
+            Err(CliError::HandedOver(code)) => return Err(CliError::HandedOver(if code == 0 && failed > 0 { 1 } else { code })),
             Err(e) => {
                 if json && !matches!(e, CliError::Told(_)) {
                     let (problem, device) = (case.problem.key(), &context.info().id);

@@ -8,53 +8,113 @@ use crate::progress::Progress;
 use crate::{records, session, values};
 use serde_json::json;
 use std::path::PathBuf;
+use std::time::Instant;
 use tilewright::{Context, Operation};
 use tilewright_tune::run::Factors;
-use tilewright_tune::search::{Budget, Cancel, Ended, Options, Outcome, Strategy};
+use tilewright_tune::search::{Budget, Cancel, Ended, Event, Options, Outcome, Strategy};
 
-/// Tunes every problem of the command line. A case that fails is reported and the others go on.
+/// Tunes every problem of the command line. A case that fails is reported and the others go on. Where a candidate takes the
+/// device down, a new process goes on from the records.
 pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
-    let cases = problem::cases(&args.problem, args.plan.workspace)?;
+    let mut cases = problem::cases(&args.problem, args.plan.workspace)?;
+    cases.list.drain(..args.skip.min(cases.list.len()));
     session::constraint(&args.plan)?;
     let context = session::open(&args.place, &args.plan, true)?;
     let cancel = Cancel::default();
     session::on_interrupt(&cancel)?;
+    let mut done = 0;
     session::each(&cases, &context, args.json, |case| {
-        let ended = tune_case(args, &context, case, &cancel, quiet);
-        if cancel.is_cancelled() { Err(CliError::Interrupted) } else { ended }
+        let options = options(args, case, if done == 0 { args.spent } else { 0.0 });
+        let start = Instant::now();
+        let result = tune_case(args, &context, case, &options, &cancel, quiet);
+        if cancel.is_cancelled() {
+            return Err(CliError::Interrupted);
+        }
+        if let Err(Lost { trials }) = result {
+            let earlier = if done == 0 { args.spent } else { 0.0 };
+            let now = if options.budget.trials.is_some() { trials as f64 } else { start.elapsed().as_secs_f64() };
+            return hand_over(args.skip + done, earlier + now.max(0.001));
+        }
+        done += 1;
+        result.unwrap_or(Ok(()))
     })
 }
 
-fn tune_case(args: &TuneArgs, context: &Context, case: &Case, cancel: &Cancel, quiet: bool) -> Result<(), CliError> {
-    let operation = session::operation(context, case, &args.plan)?;
-    let options = options(args, case);
-    let progress = Progress::new(&case.title, case.problem.flop(), &options.budget, !args.json && !quiet);
-    let outcome = operation.tune_with(&options, cancel, &mut |event| progress.hear(event));
-    progress.finish();
-    let outcome = outcome.map_err(session::classify)?;
-    let source = source_path(args, context, case);
-    write_file(&source, &operation.source().map_err(session::classify)?)?;
-    if args.json {
-        line(&object(&outcome, case, &source).to_string())?;
-    } else {
-        line(&words(&operation, &outcome, case, &source))?;
-    }
-    if !outcome.verified {
-        return Err(CliError::Told("no plan could be verified".into()));
-    }
-    match outcome.ended {
-        Ended::DeviceLost(reason) => Err(CliError::Told(format!(
-            "the device was lost: {reason}. What was found is recorded; run the command again to go on from there"
-        ))),
-        _ => Ok(()),
-    }
+/// The device was lost after so many trials of this case.
+struct Lost {
+    trials: u64,
 }
 
-fn options(args: &TuneArgs, case: &Case) -> Options {
+fn tune_case(
+    args: &TuneArgs,
+    context: &Context,
+    case: &Case,
+    options: &Options,
+    cancel: &Cancel,
+    quiet: bool,
+) -> Result<Result<(), CliError>, Lost> {
+    let operation = match session::operation(context, case, &args.plan) {
+        Ok(operation) => operation,
+        Err(e) => return Ok(Err(e)),
+    };
+    let progress = Progress::new(&case.title, case.problem.flop(), &options.budget, !args.json && !quiet);
+    let mut trials = 0;
+    let outcome = operation.tune_with(options, cancel, &mut |event| {
+        if let Event::Trial { tally, .. } = event {
+            trials = tally.trials;
+        }
+        progress.hear(event);
+    });
+    progress.finish();
+    if context.sync().is_err_and(|e| matches!(&e, tilewright::Error::Device(d) if d.is_fatal())) && !cancel.is_cancelled() {
+        return Err(Lost { trials });
+    }
+    Ok(outcome.map_err(session::classify).and_then(|outcome| report(args, &operation, case, &outcome)))
+}
+
+/// Prints what was found and writes its source.
+fn report(args: &TuneArgs, operation: &Operation, case: &Case, outcome: &Outcome) -> Result<(), CliError> {
+    let source = source_path(args, operation.context(), case);
+    let text = operation.source_of(&outcome.plan, &operation.context().info().target).map_err(session::classify)?;
+    write_file(&source, &text)?;
+    if args.json {
+        line(&object(outcome, case, &source).to_string())?;
+    } else {
+        line(&words(operation, outcome, case, &source))?;
+    }
+    if outcome.verified { Ok(()) } else { Err(CliError::Told("no plan could be verified".into())) }
+}
+
+/// Lets a new process with the same arguments do the cases from `skip` on.
+fn hand_over(skip: usize, spent: f64) -> Result<(), CliError> {
+    eprintln!("a candidate took the device down; it is recorded, and a new process goes on");
+    let failed = |e: std::io::Error| CliError::failed(format!("no new process could be started after the device was lost: {e}"));
+    let program = std::env::current_exe().map_err(failed)?;
+    let status =
+        std::process::Command::new(program).args(continued(std::env::args().skip(1), skip, spent)).status().map_err(failed)?;
+    Err(CliError::HandedOver(status.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(1)))
+}
+
+/// Arguments that go on where a process stopped.
+fn continued(args: impl Iterator<Item = String>, skip: usize, spent: f64) -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut args = args;
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--skip" | "--spent" => drop(args.next()),
+            _ => kept.push(arg),
+        }
+    }
+    kept.extend(["--skip".into(), skip.to_string(), "--spent".into(), spent.to_string()]);
+    kept
+}
+
+fn options(args: &TuneArgs, case: &Case, spent: f64) -> Options {
     Options {
+        // At least a little: a process that goes on must report what the records hold.
         budget: match args.budget {
-            values::Budget::Trials(trials) => Budget::trials(trials),
-            values::Budget::Time(time) => Budget::seconds(time.as_secs_f64()),
+            values::Budget::Trials(trials) => Budget::trials(trials.saturating_sub(spent as u64).max(1)),
+            values::Budget::Time(time) => Budget::seconds((time.as_secs_f64() - spent).max(0.05)),
         },
         strategy: match args.search {
             Search::Descent => Strategy::Descent,
@@ -152,4 +212,18 @@ fn words(operation: &Operation, outcome: &Outcome, case: &Case, source: &std::pa
         out.push_str(&format!("\n  {name:<9} {text}"));
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_goes_on_has_the_same_arguments_and_skips_what_is_done() {
+        let line = |text: &str| text.split(' ').map(String::from).collect::<Vec<_>>();
+        let first = continued(line("tune --cases a.csv --budget 5s").into_iter(), 3, 2.5);
+        assert_eq!(first, line("tune --cases a.csv --budget 5s --skip 3 --spent 2.5"));
+        let second = continued(first.into_iter(), 4, 1.0);
+        assert_eq!(second, line("tune --cases a.csv --budget 5s --skip 4 --spent 1"));
+    }
 }

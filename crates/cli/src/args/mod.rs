@@ -355,6 +355,12 @@ pub struct TuneArgs {
     /// One JSON object per problem on stdout
     #[arg(long, global = true)]
     pub json: bool,
+    /// Cases that a process before this one finished.
+    #[arg(long, global = true, hide = true, default_value_t = 0)]
+    pub skip: usize,
+    /// What a process before this one spent of the first case's budget, in seconds or trials.
+    #[arg(long, global = true, hide = true, default_value_t = 0.0)]
+    pub spent: f64,
 }
 
 /// `bench`.
@@ -576,6 +582,35 @@ mod tests {
             assert_eq!(tune.budget, Budget::Trials(20));
             assert_eq!(tune.place.device.as_deref(), Some("emu"));
             assert!(matches!(tune.problem.word, Some(Word::Gemm(GemmArgs { m: 4, n: 5, k: 6, .. }))));
+        }
+    }
+
+    /// Lines of a text that call the command, without comments in round brackets.
+    fn calls(text: &str) -> Vec<String> {
+        let call = |line: &str| {
+            let line = line.trim();
+            let line = line
+                .strip_prefix("cargo run --release -p tilewright-cli -- ")
+                .map_or_else(|| line.to_string(), |l| format!("tilewright {l}"));
+            let end = line.find("  ").or_else(|| line.find(" > ")).unwrap_or(line.len());
+            (line.starts_with("tilewright ") && !line.contains("tilewright emulator")).then(|| line[..end].to_string())
+        };
+        text.lines().filter_map(call).collect()
+    }
+
+    #[test]
+    fn every_example_in_readme_and_help_is_a_command() {
+        let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md")).expect("the README");
+        let mut lines = calls(&readme);
+        assert!(lines.len() >= 10, "{lines:?}");
+        for command in std::iter::once(Cli::command()).chain(Cli::command().get_subcommands().cloned()) {
+            lines.extend(command.get_after_long_help().map(|h| calls(&h.to_string())).unwrap_or_default());
+        }
+        assert!(lines.len() >= 25, "{lines:?}");
+        for line in lines {
+            if let Err(e) = Cli::try_parse_from(line.split_whitespace()) {
+                panic!("{line}: {e}");
+            }
         }
     }
 }

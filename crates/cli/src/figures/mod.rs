@@ -65,11 +65,11 @@ pub fn page(spec: &KernelSpec, shape: &Shape) -> String {
 fn wrap(text: &str, most: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for part in text.split_inclusive(['_', ' ']) {
-        if let Some(last) = lines.last_mut() {
-            if last.is_empty() || last.chars().count() + part.chars().count() <= most {
-                last.push_str(part);
-                continue;
-            }
+        if let Some(last) = lines.last_mut()
+            && (last.is_empty() || last.chars().count() + part.chars().count() <= most)
+        {
+            last.push_str(part);
+            continue;
         }
         lines.push(part.to_string());
     }

@@ -170,7 +170,7 @@ mod tests {
         svg.text((1.0, 2.5), 12.0, Anchor::Middle, "dim", "a < b & \"c\"");
         assert!(svg.body.contains("a &lt; b &amp; &quot;c&quot;"));
         assert!(svg.body.contains("x=\"1\" y=\"2.5\""));
-        assert_eq!(num(3.14159), "3.14");
+        assert_eq!(num(1.2345), "1.23");
         assert_eq!(num(10.0), "10");
     }
 }
