@@ -6,8 +6,8 @@
 
 use super::Input;
 use super::index::{Coord, Part, affine, in_range};
-use super::main_kernel::{Ints, TilePosition};
 use super::math::{Math, micro_distance, micro_first};
+use super::position::{Ints, TilePosition};
 use crate::contraction::{Bias, Contraction};
 use crate::plan::{Edge, KernelSpec, OperandTiling};
 use crate::view::{COL, G, ROW};

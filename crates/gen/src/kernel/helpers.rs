@@ -1,7 +1,7 @@
 //! Helper kernels: materialising an operand in workspace, scaling C, and summing the splits of k.
 
 use super::index::{Coord, Part, affine, in_range};
-use super::main_kernel::Ints;
+use super::position::Ints;
 use super::{Input, Shape, epilogue};
 use crate::contraction::{Contraction, Operand, Tensor};
 use crate::view::{COL, G, ROW, View};

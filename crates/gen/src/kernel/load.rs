@@ -6,13 +6,14 @@
 
 use super::Input;
 use super::index::{Coord, Part, affine, in_range};
-use super::main_kernel::Ints;
+use super::position::Ints;
 use crate::contraction::Operand;
 use crate::plan::Along;
 use crate::view::{Affine, Atom, COL, G, ROW};
 use tilewright_ir::*;
 
 /// Where the tile's shared memory is.
+#[derive(Clone, Copy)]
 pub(super) struct SharedTile {
     pub array: SharedId,
     /// Elements from one k row to the next.
@@ -214,7 +215,7 @@ impl<'a> Loader<'a> {
     /// (element offset). `valid`: the tile exists at all. `range`: given when a
     /// tile may be partial: whether it may start below zero, and the first k that does not exist.
     pub fn fetch(
-        &mut self,
+        &self,
         b: &mut Builder,
         k: Coord,
         valid: Option<ExprId>,

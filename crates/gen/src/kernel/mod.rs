@@ -11,7 +11,9 @@ mod epilogue;
 mod helpers;
 mod load;
 mod main_kernel;
+mod main_loop;
 mod math;
+mod position;
 
 use crate::contraction::{Contraction, Operand, Tensor};
 use crate::plan::{Edge, KernelSpec, OperandTiling, Source, SplitSum};

@@ -1,0 +1,212 @@
+//! The main loop: the steps of a lowered schedule, each wave emitting those of its role.
+
+use super::index::Coord;
+use super::load::{Loader, SharedTile};
+use super::math::{Math, Tiles};
+use super::position::{Ints, KRange};
+use super::schedule::{Lowered, MathPart, Step};
+use crate::plan::KernelSpec;
+use tilewright_ir::*;
+
+/// Everything the main loop is made of. Waves that only load have no math, waves that only compute have no loaders.
+pub(super) struct MainLoop<'a> {
+    pub spec: &'a KernelSpec,
+    pub lowered: &'a Lowered,
+    pub range: &'a KRange,
+    pub ints: Ints,
+    /// Shared tiles of A and B.
+    pub shared: [SharedTile; 2],
+    pub loaders: Option<[Loader<'a>; 2]>,
+    pub math: Option<Math>,
+    counters: Counters,
+}
+
+/// Mutable counters: where the next fetch starts, and which buffer each stage is at.
+struct Counters {
+    k_fetch: VarId,
+    copy: Option<VarId>,
+    store: Option<VarId>,
+    read: Option<VarId>,
+}
+
+impl<'a> MainLoop<'a> {
+    /// Declares the counters of this role.
+    pub fn new(
+        b: &mut Builder,
+        spec: &'a KernelSpec,
+        lowered: &'a Lowered,
+        range: &'a KRange,
+        ints: Ints,
+        shared: [SharedTile; 2],
+    ) -> Self {
+        let k_fetch = b.declare("k_fetch", range.begin);
+        let zero = b.int(0, Scalar::I32);
+        let s = &spec.schedule;
+        let many = s.buffers > 1;
+        let counters = Counters {
+            k_fetch,
+            copy: (many && (s.async_a || s.async_b)).then(|| b.declare("copy_buffer", zero)),
+            store: (many && !(s.async_a && s.async_b)).then(|| b.declare("store_buffer", zero)),
+            read: many.then(|| b.declare("read_buffer", zero)),
+        };
+        MainLoop { spec, lowered, range, ints, shared, loaders: None, math: None, counters }
+    }
+
+    /// Prologue and loop.
+    pub fn emit(&self, b: &mut Builder) {
+        if !self.lowered.prologue.is_empty() {
+            b.comment("prologue: the first tiles are on their way before the loop starts");
+        }
+        self.steps(b, &self.lowered.prologue, 0);
+        let (sets, tiles, body) = (self.lowered.sets, self.range.tiles, &self.lowered.body);
+        if sets == 1 {
+            return b.for_range("t", 0, tiles, Unroll::No, |b, _| self.steps(b, body, 0));
+        }
+        // Unrolled so that each fetch has a fixed set of staging registers.
+        let rounds = b.add(tiles, sets - 1);
+        let rounds = b.div(rounds, sets);
+        b.for_range("round", 0, rounds, Unroll::No, |b, round| {
+            let first = b.mul(round, sets);
+            self.steps(b, body, 0);
+            for set in 1..sets {
+                let tile = b.add(first, set);
+                let exists = b.lt(tile, tiles);
+                b.if_then(exists, |b| self.steps(b, body, set));
+            }
+        });
+    }
+
+    fn steps(&self, b: &mut Builder, steps: &[Step], unrolled: u32) {
+        for step in steps {
+            let set = |ahead: u32| (unrolled + ahead) % self.lowered.sets;
+            match (*step, &self.loaders, &self.math) {
+                (Step::Barrier, ..) => b.barrier(),
+                (Step::WaitCopies { pending }, Some(_), _) => b.push(Stmt::AsyncWait(pending)),
+                (Step::Fetch { ahead }, Some(loaders), _) => self.fetch(b, loaders, set(ahead)),
+                (Step::Store { ahead }, Some(loaders), _) => self.store(b, loaders, set(ahead)),
+                (Step::Fragments, _, Some(math)) => {
+                    let tiles = self.tiles(b);
+                    math.first_fragments(b, &tiles);
+                }
+                (Step::Math { part, store: None }, _, Some(math)) => self.math(b, math, part, None),
+                (Step::Math { part, store: Some(ahead) }, Some(loaders), Some(math)) => {
+                    self.math_and_store(b, math, part, loaders, set(ahead));
+                }
+                // The step of another role.
+                _ => {}
+            }
+        }
+    }
+
+    fn order(&self) -> [usize; 2] {
+        if self.spec.style.a_first { [0, 1] } else { [1, 0] }
+    }
+
+    fn offsets(&self, b: &mut Builder, index: Option<VarId>) -> [ExprId; 2] {
+        match index {
+            None => [b.int(0, Scalar::I32); 2],
+            Some(v) => {
+                let i = b.get(v);
+                [b.mul(i, self.shared[0].buffer), b.mul(i, self.shared[1].buffer)]
+            }
+        }
+    }
+
+    fn next(&self, b: &mut Builder, index: Option<VarId>) {
+        let Some(v) = index else { return };
+        let buffers = self.spec.schedule.buffers;
+        let i = b.get(v);
+        let next = if buffers == 2 {
+            b.sub(1, i)
+        } else {
+            let last = b.eq(i, buffers - 1);
+            let more = b.add(i, 1);
+            let zero = b.int(0, Scalar::I32);
+            b.select(last, zero, more)
+        };
+        b.set(v, next);
+    }
+
+    fn fetch(&self, b: &mut Builder, loaders: &[Loader<'a>; 2], set: u32) {
+        let k = b.get(self.counters.k_fetch);
+        let unit = if self.range.staggered { 1 } else { i64::from(self.spec.tiling.k_tile) };
+        let zero = b.int(0, self.ints.coord);
+        let coord = if unit == 1 { Coord::plain(b, k) } else { Coord { aligned: k, unit, local: zero } };
+        let overruns = self.spec.schedule.fetch_ahead > 0;
+        let valid = (overruns && !self.range.ragged).then(|| {
+            let valid = b.lt(k, self.range.limit);
+            b.bind("tile_exists", valid)
+        });
+        let limit = self.range.ragged.then_some((self.range.staggered, self.range.limit));
+        let offsets = self.offsets(b, self.counters.copy);
+        for i in self.order() {
+            loaders[i].fetch(b, coord, valid, limit, set, offsets[i]);
+            loaders[i].advance(b, self.range.step);
+        }
+        let next = b.add(k, self.range.step);
+        b.set(self.counters.k_fetch, next);
+        if loaders.iter().any(Loader::is_async) {
+            b.push(Stmt::AsyncCommit);
+            self.next(b, self.counters.copy);
+        }
+    }
+
+    fn store(&self, b: &mut Builder, loaders: &[Loader<'a>; 2], set: u32) {
+        let offsets = self.offsets(b, self.counters.store);
+        for i in self.order() {
+            if !loaders[i].is_async() {
+                loaders[i].store(b, set, offsets[i], 0, loaders[i].pieces());
+            }
+        }
+        self.next(b, self.counters.store);
+    }
+
+    fn tiles(&self, b: &mut Builder) -> Tiles<'_> {
+        Tiles {
+            tiling: &self.spec.tiling,
+            shared: [&self.shared[0], &self.shared[1]],
+            buffer: self.offsets(b, self.counters.read),
+        }
+    }
+
+    fn math(&self, b: &mut Builder, math: &Math, part: MathPart, between: Option<&mut dyn FnMut(&mut Builder, u32)>) {
+        if part == MathPart::Tail {
+            self.next(b, self.counters.read);
+        }
+        let tiles = self.tiles(b);
+        match part {
+            MathPart::Whole => {
+                math.whole(b, &tiles, between);
+                self.next(b, self.counters.read);
+            }
+            MathPart::Head => math.head(b, &tiles, between),
+            MathPart::Tail => math.tail(b, &tiles),
+        }
+    }
+
+    /// The second half of the k-steps carries the stores.
+    fn math_and_store(&self, b: &mut Builder, math: &Math, part: MathPart, loaders: &[Loader<'a>; 2], set: u32) {
+        let offsets = self.offsets(b, self.counters.store);
+        let total: usize = loaders.iter().filter(|l| !l.is_async()).map(Loader::pieces).sum();
+        let carried = if part == MathPart::Head { self.spec.schedule.fragments_ahead } else { 0 };
+        let depth = (self.spec.tiling.k_tile - carried) as usize;
+        let half = depth / 2;
+        let share = |s: usize| (s * total).div_ceil((depth - half).max(1)).min(total);
+        let mut between = |b: &mut Builder, step: u32| {
+            let Some(step) = (step as usize).checked_sub(half) else { return };
+            let (from, to) = (share(step), share(step + 1));
+            let mut base = 0;
+            for i in self.order() {
+                if loaders[i].is_async() {
+                    continue;
+                }
+                let n = loaders[i].pieces();
+                let within = |piece: usize| piece.clamp(base, base + n) - base;
+                loaders[i].store(b, set, offsets[i], within(from), within(to));
+                base += n;
+            }
+        };
+        self.math(b, math, part, Some(&mut between));
+        self.next(b, self.counters.store);
+    }
+}
