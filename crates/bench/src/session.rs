@@ -150,7 +150,7 @@ impl Session {
                 }
                 Err(e) => {
                     self.broken += 1;
-                    println!("{:10} {:44} | {e}", case.set, case.name);
+                    println!("{:16} {:44} | {e}", case.set, case.name);
                     if e.is_fatal() {
                         return Err(e);
                     }

@@ -31,7 +31,7 @@ pub fn line(record: &Record) -> String {
     if record.sides.len() > MOST_ACROSS {
         return format!("{} {}\n{}", record.set, record.case, sides(record));
     }
-    let mut out = format!("{:10} {:44}", record.set, record.case);
+    let mut out = format!("{:16} {:44}", record.set, record.case);
     for (n, side) in record.sides.iter().enumerate() {
         let _ = write!(out, " | {}", side.name);
         match (&side.time, &side.failure) {
@@ -63,7 +63,7 @@ pub fn summary(records: &[Record]) -> String {
         let (worst, case) = &s.worst;
         let _ = write!(
             out,
-            "{:10} vs {:16} geometric mean {:6.3}x over {} cases, worst {worst:.3}x ({case})",
+            "{:16} vs {:16} geometric mean {:6.3}x over {} cases, worst {worst:.3}x ({case})",
             s.set, s.side, s.mean, s.cases
         );
         if s.missing > 0 {
