@@ -59,16 +59,6 @@ pub enum EmuError {
         /// Buffer size.
         len: usize,
     },
-    /// A buffer used otherwise than its argument says.
-    #[error("{at}: `{memory}` is {what}")]
-    Access {
-        /// Where.
-        at: Box<Location>,
-        /// Buffer argument.
-        memory: String,
-        /// Declared use, and this use.
-        what: &'static str,
-    },
     /// An access outside its array.
     #[error("{at}: out of bounds: `{memory}` has {len} elements, index {index} with {lanes} lanes")]
     OutOfBounds {

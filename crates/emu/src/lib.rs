@@ -44,9 +44,9 @@ impl Program {
     /// Lowers a kernel.
     ///
     /// # Errors
-    /// A kernel that the kernel language does not allow; a register array indexed out of bounds once loops are unrolled; with
-    /// [`Checks::access`] a kernel that writes a [`tilewright_ir::Access::Read`] buffer or reads a
-    /// [`tilewright_ir::Access::Write`] buffer.
+    /// A kernel that is not well formed ([`tilewright_ir::well_formed`]): this includes writing a
+    /// [`tilewright_ir::Access::Read`] buffer and reading a [`tilewright_ir::Access::Write`] one. A register array indexed out of
+    /// bounds, or by what is no constant, once loops are unrolled.
     pub fn new(kernel: &Kernel, options: &Options) -> Result<Program, EmuError> {
         Ok(Program { code: lower::lower(kernel, options)?, options: options.clone() })
     }

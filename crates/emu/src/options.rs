@@ -15,18 +15,16 @@ pub struct Checks {
     pub global_races: bool,
     /// Signed integer arithmetic does not overflow.
     pub overflow: bool,
-    /// `Read` buffers are not written, `Write` buffers are not read.
-    pub access: bool,
 }
 
 impl Checks {
     /// Nothing beyond what is always watched: the fast setting.
     pub const fn none() -> Checks {
-        Checks { alignment: false, initialised: false, shared_races: false, global_races: false, overflow: false, access: false }
+        Checks { alignment: false, initialised: false, shared_races: false, global_races: false, overflow: false }
     }
     /// Everything.
     pub const fn all() -> Checks {
-        Checks { alignment: true, initialised: true, shared_races: true, global_races: true, overflow: true, access: true }
+        Checks { alignment: true, initialised: true, shared_races: true, global_races: true, overflow: true }
     }
 }
 

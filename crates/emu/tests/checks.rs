@@ -430,8 +430,8 @@ fn declared_access() {
         })
     };
     let go = |x, y| run(&k(x, y), [1; 3], &[arg(&f32s(&[1.0; 32])), arg(&Buffer::new(128))]);
-    caught!(EmuError::Access { memory, .. } if memory == "x", go(Access::Write, Access::Write));
-    caught!(EmuError::Access { memory, .. } if memory == "y", go(Access::Read, Access::Read));
+    caught!(EmuError::Invalid { what, .. } if what.contains("`x`"), go(Access::Write, Access::Write));
+    caught!(EmuError::Invalid { what, .. } if what.contains("`y`"), go(Access::Read, Access::Read));
     go(Access::Read, Access::Write).unwrap();
     go(Access::ReadWrite, Access::ReadWrite).unwrap();
 }
@@ -873,12 +873,23 @@ fn malformed_kernels() {
     broken(&|k| k.threads = 0);
     broken(&|k| k.body.push(Stmt::Let(VarId(9), ExprId(0))));
     broken(&|k| k.body.push(Stmt::If { cond: ExprId(0), then: vec![], otherwise: vec![] }));
-    broken(&|k| k.exprs[0].0 = Expr::Cast(ExprId(0)));
-    broken(&|k| k.exprs.push((Expr::Extract(ExprId(0), 1), Scalar::I32.ty())));
+    let store = |k: &mut Kernel, e: Expr| {
+        k.exprs.push((e, Scalar::I32.ty()));
+        let value = ExprId(k.exprs.len() as u32 - 1);
+        if let Some(Stmt::Store { value: v, .. }) = k.body.last_mut() {
+            *v = value;
+        }
+    };
+    broken(&|k| store(k, Expr::Extract(ExprId(0), 1)));
+    broken(&|k| store(k, Expr::Cast(ExprId(77))));
+    broken(&|k| {
+        let own = ExprId(k.exprs.len() as u32);
+        store(k, Expr::Cast(own));
+    });
     broken(&|k| {
         k.exprs.push((Expr::Float(1.0), Scalar::F32.ty()));
         let last = ExprId(k.exprs.len() as u32 - 1);
-        k.exprs.push((Expr::Binary(BinaryOp::Add, ExprId(0), last), Scalar::I32.ty()));
+        store(k, Expr::Binary(BinaryOp::Add, ExprId(0), last));
     });
     broken(&|k| k.body.push(Stmt::Roles(vec![Role { name: "r".into(), first_thread: 0, threads: 16, body: vec![] }])));
 }

@@ -15,4 +15,4 @@ pub use kernel::*;
 pub use print::{Source, print};
 pub use target::*;
 pub use types::*;
-pub use validate::{Fault, Invalid, validate};
+pub use validate::{Fault, Invalid, validate, well_formed};

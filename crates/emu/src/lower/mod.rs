@@ -5,7 +5,6 @@
 //! active lanes: pure values are computed for all lanes, assignments are blended, memory is touched by active lanes only.
 
 mod analyse;
-mod check;
 mod expr;
 mod flow;
 mod slots;
@@ -24,9 +23,22 @@ use value::{Comp, Value, is_wide};
 /// Operations a kernel may unroll to; beyond, it would not compile on a GPU either.
 const MAX_OPERATIONS: usize = 1 << 23;
 
+/// Threads of a work-group: no device has more.
+const MAX_THREADS: u32 = 1024;
+
+/// Shared memory of a work-group in bytes, far beyond any device.
+const MAX_SHARED: u32 = 1 << 28;
+
 /// Lowers a kernel for a setting of checks and wave width.
 pub(crate) fn lower(k: &Kernel, options: &Options) -> Result<Code, EmuError> {
-    check::check(k).map_err(|what| EmuError::Invalid { kernel: k.name.clone(), what })?;
+    let refuse = |what| EmuError::Invalid { kernel: k.name.clone(), what };
+    well_formed(k).map_err(|e| refuse(format!("{}: {}", e.at, e.fault)))?;
+    if k.threads == 0 || k.threads > MAX_THREADS {
+        return Err(refuse(format!("{} threads per work-group: 1 to {MAX_THREADS} are possible", k.threads)));
+    }
+    if k.shared_bytes() > MAX_SHARED {
+        return Err(refuse(format!("{} bytes of shared memory: up to {MAX_SHARED} are possible", k.shared_bytes())));
+    }
     let facts = analyse::analyse(k);
     let mut l = Lower::new(k, options, facts);
     l.roots();
@@ -42,14 +54,6 @@ enum Binding {
     Fixed(Value),
     /// May be assigned.
     Mutable(Vec<Slot>),
-}
-
-/// What a statement does to the memory it addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Use {
-    Read,
-    Write,
-    Both,
 }
 
 /// Lowering in progress.
@@ -337,7 +341,7 @@ impl<'k> Lower<'k> {
             Stmt::Assign(place, e) => self.assign(*place, *e)?,
             Stmt::Load { place, mem, guard } => {
                 let touch = self.guarded(*guard)?;
-                let address = self.address(*mem, Use::Read)?;
+                let address = self.address(*mem)?;
                 let ty = self.k.place_ty(*place);
                 self.receive(*place, ty, outer, |l, values| {
                     let inst = l.mem(address, ty.scalar, values, touch);
@@ -347,14 +351,14 @@ impl<'k> Lower<'k> {
             Stmt::Store { mem, value, guard } => {
                 let touch = self.guarded(*guard)?;
                 let (values, scalar) = self.operand(*value)?;
-                let address = self.address(*mem, Use::Write)?;
+                let address = self.address(*mem)?;
                 let inst = self.mem(address, scalar, values, touch);
                 self.inst(Inst::Store(inst));
             }
             Stmt::Atomic { op, mem, value, guard } => {
                 let touch = self.guarded(*guard)?;
                 let (values, scalar) = self.operand(*value)?;
-                let address = self.address(*mem, Use::Both)?;
+                let address = self.address(*mem)?;
                 if let Space::Global(a) = address.space {
                     self.code.atomic_args.push(a);
                 }
@@ -396,8 +400,8 @@ impl<'k> Lower<'k> {
             Stmt::AsyncCopy { dst, src, lanes, guard } => {
                 let guard = guard.map(|g| self.condition(g)).transpose()?.unwrap_or(Slot::NONE);
                 let copy = Copy {
-                    dst: self.address(*dst, Use::Write)?,
-                    src: self.address(*src, Use::Read)?,
+                    dst: self.address(*dst)?,
+                    src: self.address(*src)?,
                     scalar: self.k.base_scalar(dst.base),
                     lanes: *lanes,
                     mask: self.mask,
@@ -606,23 +610,7 @@ impl<'k> Lower<'k> {
         Ok(self.slot(comp, Scalar::Bool))
     }
 
-    fn allowed(&self, arg: usize, how: Use) -> Result<(), EmuError> {
-        let Some(Arg { name, kind: ArgKind::Buffer { access, .. }, .. }) = self.k.args.get(arg) else {
-            return Err(self.invalid("the address is no buffer's"));
-        };
-        let what = match (access, how) {
-            (Access::Read, Use::Write | Use::Both) => "declared `Read` and written",
-            (Access::Write, Use::Read | Use::Both) => "declared `Write` and read",
-            _ => return Ok(()),
-        };
-        if self.options.checks.access {
-            Err(EmuError::Access { at: self.location(), memory: name.clone(), what })
-        } else {
-            Ok(())
-        }
-    }
-
-    fn address(&mut self, mem: MemRef, how: Use) -> Result<Address, EmuError> {
+    fn address(&mut self, mem: MemRef) -> Result<Address, EmuError> {
         let (space, cursor) = match mem.base {
             Base::Shared(s) => (Space::Shared(s.index()), Slot::NONE),
             Base::Buffer(a) => (Space::Global(a.index()), Slot::NONE),
@@ -631,9 +619,6 @@ impl<'k> Lower<'k> {
                 _ => return Err(self.invalid("the cursor is used before it is placed")),
             },
         };
-        if let Space::Global(a) = space {
-            self.allowed(a, how)?;
-        }
         let (rest, offset) = self.peel(mem.index);
         let (index, offset) = match rest {
             None => (Index::None, offset),

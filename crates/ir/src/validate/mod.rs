@@ -57,17 +57,26 @@ impl Fault {
     }
 }
 
+/// Checks what holds on every target and whatever threads do: declarations, types, names before use, threads shared out to
+/// roles. A kernel that passes can be walked without looking; the emulator runs it and finds the rest.
+///
+/// # Errors
+/// The first violation found, in statement order.
+pub fn well_formed(kernel: &Kernel) -> Result<(), Invalid> {
+    let malformed = |at: String, what| Invalid { kernel: kernel.name.clone(), at, fault: Fault::Malformed(what) };
+    types::declarations(kernel).map_err(|e| malformed("declarations".into(), e))?;
+    let mut path = Path::default();
+    flow::check(kernel, &mut path).map_err(|e| malformed(path.text(), e))
+}
+
 /// Checks a kernel against the rules of the language and the abilities and limits of a target.
 ///
 /// # Errors
 /// The first violation found, in statement order.
 pub fn validate(kernel: &Kernel, target: &Target) -> Result<(), Invalid> {
     let invalid = |at: String, fault| Invalid { kernel: kernel.name.clone(), at, fault };
-    let declarations = |fault| invalid("declarations".into(), fault);
-    types::declarations(kernel).map_err(|e| declarations(Fault::Malformed(e)))?;
-    features::declarations(kernel, target).map_err(declarations)?;
-    let mut path = Path::default();
-    flow::check(kernel, &mut path).map_err(|e| invalid(path.text(), Fault::Malformed(e)))?;
+    well_formed(kernel)?;
+    features::declarations(kernel, target).map_err(|fault| invalid("declarations".into(), fault))?;
     let mut path = Path::default();
     sync::check(kernel, target, &mut path).map_err(|e| invalid(path.text(), Fault::Malformed(e)))?;
     let mut path = Path::default();
