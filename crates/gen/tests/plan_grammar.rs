@@ -1,7 +1,7 @@
 //! The text form of plans and constraints: MIOpenGEMM's strings, round trips, and what is refused with which words.
 
 use proptest::prelude::*;
-use tilewright_gen::plan::{Chiral, Common, Constraint, GrammarError, Key, Legal, Plan, Problem};
+use tilewright_gen::plan::{Chiral, Common, Constraint, GrammarError, Key, Legal, Plan, GrammarFault};
 
 const A: &str = "MIC8_PAD1_PLU0_LIW0_MIW1_WOS0_VEW2";
 const B: &str = "MIC5_PAD2_PLU0_LIW0_MIW1_WOS0_VEW1";
@@ -166,10 +166,10 @@ fn a_full_plan_must_name_all_27_keys() {
                 })
                 .collect();
         let error = Plan::parse(&parts.join("__")).unwrap_err();
-        assert_eq!(error.problem, Problem::MissingKeys(vec![key]));
+        assert_eq!(error.problem, GrammarFault::MissingKeys(vec![key]));
         assert!(error.to_string().contains(&format!("missing keys: {key}")), "{error}");
     }
-    assert!(matches!(Plan::parse("").unwrap_err().problem, Problem::MissingKeys(k) if k.len() == 27));
+    assert!(matches!(Plan::parse("").unwrap_err().problem, GrammarFault::MissingKeys(k) if k.len() == 27));
 }
 
 /// Directory names of MIOpenGEMM's demokernels: a grammar without VEW, IWI, SZT, AFI, MIA and MAD.

@@ -9,7 +9,7 @@
 //! A full plan names all 27 keys of MIOpenGEMM in any order; other keys have their defaults where they are left out, and
 //! are printed only where they differ from them. A constraint names any of the keys, `""` none.
 
-use super::grammar_error::{GrammarError, Problem};
+use super::grammar_error::{GrammarError, GrammarFault};
 use super::keys::{Key, Part};
 use super::value::{Constraint, Plan};
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ impl Plan {
         let values = read(text)?;
         let missing: Vec<Key> = Key::all().filter(|k| k.info().is_classic() && !values.contains_key(k)).collect();
         if !missing.is_empty() {
-            return Err(GrammarError::new(text, 0, text.trim().len(), Problem::MissingKeys(missing)));
+            return Err(GrammarError::new(text, 0, text.trim().len(), GrammarFault::MissingKeys(missing)));
         }
         Ok(values.into_iter().fold(Plan::default(), |plan, (key, value)| plan.with(key, value)))
     }
@@ -135,13 +135,13 @@ fn read(text: &str) -> Result<BTreeMap<Key, u32>, GrammarError> {
         let fail = |problem| Err(GrammarError::new(text, at, piece.len(), problem));
         let (letter, sub) = piece.split_once('_').unwrap_or((piece, ""));
         let Some(part) = Part::ALL.into_iter().find(|p| p.name() == letter) else {
-            return fail(if piece.is_empty() { Problem::EmptyToken } else { Problem::UnknownPart });
+            return fail(if piece.is_empty() { GrammarFault::EmptyToken } else { GrammarFault::UnknownPart });
         };
         if sub.is_empty() {
-            return fail(Problem::EmptyPart(part));
+            return fail(GrammarFault::EmptyPart(part));
         }
         if seen.contains(&part) {
-            return fail(Problem::RepeatedPart(part));
+            return fail(GrammarFault::RepeatedPart(part));
         }
         seen.push(part);
         read_sub(text, part, at + letter.len() + 1, sub, &mut values)?;
@@ -158,7 +158,7 @@ fn three_subs(text: &str) -> Result<Vec<(Part, usize, &str)>, GrammarError> {
     let body = body.trim_end_matches(|c: char| c.is_whitespace() || c == '}' || c == ';');
     let pieces: Vec<&str> = body.split(',').collect();
     if pieces.len() != 3 {
-        return Err(GrammarError::new(text, start, body.len(), Problem::PartCount(pieces.len())));
+        return Err(GrammarError::new(text, start, body.len(), GrammarFault::PartCount(pieces.len())));
     }
     let mut subs = Vec::new();
     let mut at = start;
@@ -168,10 +168,10 @@ fn three_subs(text: &str) -> Result<Vec<(Part, usize, &str)>, GrammarError> {
         let inner = match (word.strip_prefix('"'), word.ends_with('"')) {
             (Some(rest), true) if !rest.is_empty() => (begin + 1, &rest[..rest.len() - 1]),
             (None, false) => (begin, word),
-            _ => return Err(GrammarError::new(text, begin, word.len(), Problem::Quotes)),
+            _ => return Err(GrammarError::new(text, begin, word.len(), GrammarFault::Quotes)),
         };
         if inner.1.contains(['"', '{', '}']) {
-            return Err(GrammarError::new(text, begin, word.len(), Problem::Quotes));
+            return Err(GrammarError::new(text, begin, word.len(), GrammarFault::Quotes));
         }
         subs.push((part, inner.0, inner.1));
         at += piece.len() + 1;
@@ -184,27 +184,27 @@ fn read_sub(text: &str, part: Part, start: usize, sub: &str, values: &mut BTreeM
     for token in sub.split('_') {
         let (key, value) = read_token(part, token).map_err(|problem| GrammarError::new(text, at, token.len(), problem))?;
         if values.insert(key, value).is_some() {
-            return Err(GrammarError::new(text, at, token.len(), Problem::RepeatedKey(key)));
+            return Err(GrammarError::new(text, at, token.len(), GrammarFault::RepeatedKey(key)));
         }
         at += token.len() + 1;
     }
     Ok(())
 }
 
-fn read_token(part: Part, token: &str) -> Result<(Key, u32), Problem> {
+fn read_token(part: Part, token: &str) -> Result<(Key, u32), GrammarFault> {
     if token.is_empty() {
-        return Err(Problem::EmptyToken);
+        return Err(GrammarFault::EmptyToken);
     }
     let letters = token.find(|c: char| !c.is_alphabetic()).unwrap_or(token.len());
     let (name, digits) = token.split_at(letters);
     let Some(key) = Key::named(part, name) else {
-        return Err(Problem::unknown(part, name));
+        return Err(GrammarFault::unknown(part, name));
     };
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(Problem::NotANumber(key));
+        return Err(GrammarFault::NotANumber(key));
     }
     match digits.parse::<u32>() {
         Ok(value) if key.info().legal.contains(value) => Ok((key, value)),
-        _ => Err(Problem::OutOfRange(key)),
+        _ => Err(GrammarFault::OutOfRange(key)),
     }
 }

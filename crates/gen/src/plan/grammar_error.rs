@@ -5,7 +5,7 @@ use std::fmt;
 
 /// What is wrong with a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Problem {
+pub enum GrammarFault {
     /// No part has such a key; the nearest of this part.
     UnknownKey(Part, Option<Key>),
     /// The key stands in another part.
@@ -40,23 +40,23 @@ pub struct GrammarError {
     /// Its first byte within the text.
     pub at: usize,
     /// What is wrong with it.
-    pub problem: Problem,
+    pub problem: GrammarFault,
 }
 
 impl GrammarError {
-    pub(super) fn new(text: &str, at: usize, len: usize, problem: Problem) -> GrammarError {
+    pub(super) fn new(text: &str, at: usize, len: usize, problem: GrammarFault) -> GrammarError {
         let token = text.get(at..at + len).unwrap_or(text).to_string();
         GrammarError { token, at, problem }
     }
 }
 
-impl Problem {
+impl GrammarFault {
     /// The reason why `name` is no key of `part`.
-    pub(super) fn unknown(part: Part, name: &str) -> Problem {
+    pub(super) fn unknown(part: Part, name: &str) -> GrammarFault {
         let elsewhere = [Part::C, Part::A].into_iter().filter(|p| *p != part).find_map(|p| Key::named(p, name));
         match elsewhere {
-            Some(key) if Key::named(part, name).is_none() => Problem::WrongPart(part, key),
-            _ => Problem::UnknownKey(part, nearest(part, name)),
+            Some(key) if Key::named(part, name).is_none() => GrammarFault::WrongPart(part, key),
+            _ => GrammarFault::UnknownKey(part, nearest(part, name)),
         }
     }
 }
@@ -86,39 +86,39 @@ fn edit_distance(a: &str, b: &str) -> usize {
 
 impl fmt::Display for GrammarError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !matches!(self.problem, Problem::MissingKeys(_)) {
+        if !matches!(self.problem, GrammarFault::MissingKeys(_)) {
             write!(f, "\"{}\" at character {}: ", self.token, self.at + 1)?;
         }
         match &self.problem {
-            Problem::UnknownKey(part, Some(near)) => {
+            GrammarFault::UnknownKey(part, Some(near)) => {
                 write!(f, "part {} has no such key; did you mean {}?", part.name(), near.name())
             }
-            Problem::UnknownKey(part, None) => {
+            GrammarFault::UnknownKey(part, None) => {
                 let names: Vec<&str> = part.keys().into_iter().map(Key::name).collect();
                 write!(f, "part {} has no such key; its keys are {}", part.name(), names.join(" "))
             }
-            Problem::WrongPart(part, key) => {
+            GrammarFault::WrongPart(part, key) => {
                 let right = if key.part() == Part::C { "part C" } else { "parts A and B" };
                 write!(f, "{} is a key of {right}, not of part {}", key.name(), part.name())
             }
-            Problem::RepeatedKey(key) => write!(f, "{key} is given twice; keep one"),
-            Problem::RepeatedPart(part) => write!(f, "part {} is given twice; join both into one", part.name()),
-            Problem::MissingKeys(keys) => {
+            GrammarFault::RepeatedKey(key) => write!(f, "{key} is given twice; keep one"),
+            GrammarFault::RepeatedPart(part) => write!(f, "part {} is given twice; join both into one", part.name()),
+            GrammarFault::MissingKeys(keys) => {
                 let names: Vec<String> = keys.iter().map(Key::to_string).collect();
                 write!(f, "not a full plan, missing keys: {}; add them, or use it as a constraint", names.join(" "))
             }
-            Problem::OutOfRange(key) => write!(f, "the value of {key} must be {}", one_of(*key)),
-            Problem::NotANumber(key) => {
+            GrammarFault::OutOfRange(key) => write!(f, "the value of {key} must be {}", one_of(*key)),
+            GrammarFault::NotANumber(key) => {
                 write!(f, "{} must be followed by digits only; its value is {}", key.name(), one_of(*key))
             }
-            Problem::EmptyPart(part) => {
+            GrammarFault::EmptyPart(part) => {
                 let p = part.name();
                 write!(f, "part {p} has no keys; a part is written {p}_KEYvalue_KEYvalue, with single underscores")
             }
-            Problem::UnknownPart => f.write_str("a part starts with A_, B_ or C_, and parts are separated by __"),
-            Problem::EmptyToken => f.write_str("a key is missing here; keys are separated by one underscore, parts by two"),
-            Problem::PartCount(n) => write!(f, "{n} comma separated parts, where there must be three: A, B and C"),
-            Problem::Quotes => f.write_str("quotes or braces do not match; write {{{\"A keys\", \"B keys\", \"C keys\"}}}"),
+            GrammarFault::UnknownPart => f.write_str("a part starts with A_, B_ or C_, and parts are separated by __"),
+            GrammarFault::EmptyToken => f.write_str("a key is missing here; keys are separated by one underscore, parts by two"),
+            GrammarFault::PartCount(n) => write!(f, "{n} comma separated parts, where there must be three: A, B and C"),
+            GrammarFault::Quotes => f.write_str("quotes or braces do not match; write {{{\"A keys\", \"B keys\", \"C keys\"}}}"),
         }
     }
 }
