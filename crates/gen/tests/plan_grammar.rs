@@ -1,7 +1,7 @@
 //! The text form of plans and constraints: MIOpenGEMM's strings, round trips, and what is refused with which words.
 
 use proptest::prelude::*;
-use tilewright_gen::plan::{Chiral, Common, Constraint, GrammarError, Key, Legal, Plan, GrammarFault};
+use tilewright_gen::plan::{Chiral, Common, Constraint, GrammarError, GrammarFault, Key, Legal, Plan};
 
 const A: &str = "MIC8_PAD1_PLU0_LIW0_MIW1_WOS0_VEW2";
 const B: &str = "MIC5_PAD2_PLU0_LIW0_MIW1_WOS0_VEW1";

@@ -316,6 +316,12 @@ impl Builder {
             return a;
         }
         if let (Some(v), true) = (self.kernel.as_int(a), scalar.is_int()) {
+            // Narrower types keep the low bits.
+            let v = match scalar {
+                Scalar::I32 => i64::from(v as i32),
+                Scalar::U32 => i64::from(v as u32),
+                _ => v,
+            };
             return self.int(v, scalar);
         }
         self.node(Expr::Cast(a), ty.with_scalar(scalar))

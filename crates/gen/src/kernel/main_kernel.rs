@@ -8,7 +8,7 @@ use super::position::{Ints, KRange, TilePosition, k_range, position};
 use super::schedule::lower;
 use super::{Input, Shape, epilogue};
 use crate::contraction::{Contraction, Operand};
-use crate::plan::{KernelSpec, Source, SplitSum};
+use crate::plan::{KernelSpec, Source, SplitSum, shared_align};
 use tilewright_ir::*;
 
 struct Args {
@@ -46,7 +46,7 @@ pub(super) fn build(c: &Contraction, spec: &KernelSpec, a: &Input, b_in: &Input,
         SharedTile { array, pitch, buffer }
     };
     let shared_a = tile_at(b, a, "a_tile", 0);
-    let end_a = b.kernel().shared_bytes().next_multiple_of(16);
+    let end_a = b.kernel().shared_bytes().next_multiple_of(shared_align(&b_in.tiling, b_in.tensor.scalar));
     let shared_b = tile_at(b, b_in, "b_tile", end_a);
 
     let local = b.builtin(Builtin::LocalId);
@@ -65,6 +65,7 @@ pub(super) fn build(c: &Contraction, spec: &KernelSpec, a: &Input, b_in: &Input,
             let (math, first) = kernel.start_math(b, local);
             main.math = Some(math);
             main.emit(b);
+            settle(b, spec);
             kernel.epilogue(b, main.math.as_ref(), first);
         }
         Some(roles) => {
@@ -82,6 +83,7 @@ pub(super) fn build(c: &Contraction, spec: &KernelSpec, a: &Input, b_in: &Input,
                 let thread = b.bind("load_thread", thread);
                 main.loaders = Some(kernel.loaders(b, thread));
                 main.emit(b);
+                settle(b, spec);
                 // The math waves' epilogue meets these barriers.
                 for _ in 0..barriers {
                     b.barrier();
@@ -94,6 +96,13 @@ pub(super) fn build(c: &Contraction, spec: &KernelSpec, a: &Input, b_in: &Input,
         }
     }
     std::mem::replace(b, Builder::new("", 0)).finish()
+}
+
+/// Copies beyond the last tile may still fly; where results are staged over the tiles, they land before the first barrier.
+fn settle(b: &mut Builder, spec: &KernelSpec) {
+    if spec.epilogue.staged && (spec.schedule.async_a || spec.schedule.async_b) {
+        b.push(Stmt::AsyncWait(0));
+    }
 }
 
 fn declare_args(b: &mut Builder, c: &Contraction, spec: &KernelSpec, inputs: [&Input; 2], shape: &Shape) -> Args {

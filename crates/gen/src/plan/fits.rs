@@ -28,9 +28,6 @@ const ADDRESS_REGISTERS: u32 = 26;
 const ROW_REGISTERS: u32 = 3;
 /// Registers are given out in multiples of this per thread.
 const REGISTER_STEP: u32 = 8;
-/// Shared arrays start at multiples of this, in bytes.
-const SHARED_ALIGN: u64 = 16;
-
 /// The footprint on a device, or why the device cannot run it.
 pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footprint, Refusal> {
     let limits = &target.limits;
@@ -92,6 +89,11 @@ pub(super) fn pitch(t: &OperandTiling) -> u32 {
     t.macro_tile + t.pad
 }
 
+/// Alignment of an operand's tiles in shared memory, in bytes: that of the widest access to them, 16 at least.
+pub fn shared_align(t: &OperandTiling, scalar: Scalar) -> u32 {
+    (t.fragment_width.max(t.store_width) * scalar.bytes()).max(16)
+}
+
 /// Shared memory of a work-group in bytes: both operands' buffers, or the slab that results are staged in where that is
 /// larger (it lies over the operands').
 pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
@@ -99,7 +101,7 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
     let tile = |o: &OperandTiling, tensor: &Tensor| {
         pitch(o) as u64 * t.k_tile as u64 * spec.schedule.buffers as u64 * tensor.scalar.bytes() as u64
     };
-    let operands = tile(&t.a, &c.a).next_multiple_of(SHARED_ALIGN) + tile(&t.b, &c.b);
+    let operands = tile(&t.a, &c.a).next_multiple_of(u64::from(shared_align(&t.b, c.b.scalar))) + tile(&t.b, &c.b);
     operands.max(slab_bytes(spec, c))
 }
 

@@ -26,7 +26,7 @@ mod value;
 pub use counts::{Counts, Instructions, counts};
 pub use derive::{Env, derive, workspace_per_entry};
 pub use describe::{Note, describe};
-pub use fits::{Footprint, fits, shared_bytes, staging_sets, work_groups};
+pub use fits::{Footprint, fits, shared_align, shared_bytes, staging_sets, work_groups};
 pub use grammar_error::{GrammarError, GrammarFault};
 pub use grid::{load_tile, thread_grid};
 pub use keys::{Chiral, Common, Key, KeyInfo, Legal, Part, System};

@@ -1,0 +1,25 @@
+//! What the builder computes while building agrees with what the kernel would compute when run.
+
+use tilewright_ir::{Builder, Scalar};
+
+#[test]
+fn casts_of_constants_wrap_as_casts_at_run_time_do() {
+    let mut b = Builder::new("casts", 32);
+    for (value, from, to, expected) in [
+        (-1, Scalar::I32, Scalar::U32, 0xffff_ffff),
+        (-1, Scalar::I64, Scalar::U32, 0xffff_ffff),
+        (0xffff_ffff, Scalar::U32, Scalar::I32, -1),
+        (1 << 32, Scalar::I64, Scalar::I32, 0),
+        (-1, Scalar::I32, Scalar::I64, -1),
+        (0xffff_ffff, Scalar::U32, Scalar::I64, 0xffff_ffff),
+    ] {
+        let x = b.int(value, from);
+        let cast = b.cast(x, to);
+        assert_eq!(b.kernel().as_int(cast), Some(expected), "{value} {from} to {to}");
+    }
+    // The range test of a padded view's index, one unsigned comparison: -1 is outside.
+    let x = b.int(-1, Scalar::I32);
+    let unsigned = b.cast(x, Scalar::U32);
+    let inside = b.lt(unsigned, 9);
+    assert_eq!(b.kernel().as_int(inside), Some(0));
+}
