@@ -218,6 +218,7 @@ impl Builder {
             let (x, y) = (self.kernel.as_int(a), self.kernel.as_int(b));
             if let (Some(x), Some(y)) = (x, y)
                 && let Some(v) = fold(op, x, y)
+                && wrapped(v, out.scalar) == v
             {
                 return self.int(v, out.scalar);
             }
@@ -316,13 +317,7 @@ impl Builder {
             return a;
         }
         if let (Some(v), true) = (self.kernel.as_int(a), scalar.is_int()) {
-            // Narrower types keep the low bits.
-            let v = match scalar {
-                Scalar::I32 => i64::from(v as i32),
-                Scalar::U32 => i64::from(v as u32),
-                _ => v,
-            };
-            return self.int(v, scalar);
+            return self.int(wrapped(v, scalar), scalar);
         }
         self.node(Expr::Cast(a), ty.with_scalar(scalar))
     }
@@ -470,6 +465,15 @@ impl Builder {
                 self.push(Stmt::If { cond, then, otherwise });
             }
         }
+    }
+}
+
+/// What an integer type keeps of a value: the low bits.
+fn wrapped(v: i64, scalar: Scalar) -> i64 {
+    match scalar {
+        Scalar::I32 => i64::from(v as i32),
+        Scalar::U32 => i64::from(v as u32),
+        _ => v,
     }
 }
 

@@ -23,3 +23,14 @@ fn casts_of_constants_wrap_as_casts_at_run_time_do() {
     let inside = b.lt(unsigned, 9);
     assert_eq!(b.kernel().as_int(inside), Some(0));
 }
+
+/// A result that its type does not hold is left to the device, which wraps, or to the emulator, which says so.
+#[test]
+fn constants_that_overflow_are_not_folded() {
+    let mut b = Builder::new("products", 32);
+    for (scalar, expected) in [(Scalar::I32, None), (Scalar::U32, None), (Scalar::I64, Some(1 << 32))] {
+        let large = b.int(1 << 30, scalar);
+        let product = b.mul(large, 4);
+        assert_eq!(b.kernel().as_int(product), expected);
+    }
+}

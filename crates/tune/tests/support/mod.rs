@@ -1,0 +1,72 @@
+//! Runs random pairs by the thousand and reports those that fail.
+
+use rayon::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Instant;
+use tilewright_device::{Device, Options, open_with};
+use tilewright_tune::random::{Pair, Recipe, pair, verify};
+
+/// What is run.
+pub struct Run<'a> {
+    /// Emulators, taken in turn.
+    pub devices: &'a [&'a str],
+    /// What is drawn.
+    pub recipe: Recipe,
+    /// How many, unless the environment says otherwise.
+    pub count: u64,
+    /// Waves are interleaved at random, each pair with its own seed.
+    pub interleave: bool,
+}
+
+/// A number from the environment.
+pub fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// An emulator with every check on, one host thread.
+pub fn emulator(spec: &str, interleave: bool, seed: u64) -> Arc<dyn Device> {
+    let mut options = Options::default();
+    options.emulator.threads = 1;
+    options.emulator.interleave = interleave;
+    options.emulator.seed = seed;
+    open_with(spec, &options).expect("the emulator opens")
+}
+
+/// What went wrong with a pair, if anything did.
+pub fn judge(device: &Arc<dyn Device>, pair: &Pair) -> Option<String> {
+    let outcome = catch_unwind(AssertUnwindSafe(|| verify(device, pair)));
+    let what = match outcome {
+        Ok(Ok(v)) if v.passed => return None,
+        Ok(Ok(v)) => v.reason.unwrap_or_else(|| "wrong".into()),
+        Ok(Err(e)) => e.to_string(),
+        Err(_) => "panicked".into(),
+    };
+    Some(format!("{} {pair}\n    {what}", device.info().id))
+}
+
+impl Run<'_> {
+    /// Draws and verifies; fails with the first few pairs that did not.
+    pub fn all_pass(&self) {
+        let count = number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(self.count);
+        let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
+        let start = Instant::now();
+        let failed: Vec<String> = (first..first + count)
+            .into_par_iter()
+            .filter_map(|seed| {
+                let device = emulator(self.devices[(seed % self.devices.len() as u64) as usize], self.interleave, seed);
+                match pair(&device.info().target, &self.recipe, seed) {
+                    Some(pair) => judge(&device, &pair),
+                    None => Some(format!("seed {seed}: no legal pair was found")),
+                }
+            })
+            .collect();
+        eprintln!("{count} pairs in {:.1} s, {} failed", start.elapsed().as_secs_f64(), failed.len());
+        assert!(
+            failed.is_empty(),
+            "{} of {count} failed, among them:\n{}",
+            failed.len(),
+            failed[..failed.len().min(12)].join("\n")
+        );
+    }
+}
