@@ -10,6 +10,6 @@ use tilewright_tune::random::Recipe;
 /// GEMM and convolution, all types, in place and materialised, on waves of 32 and of 64.
 #[test]
 fn random_pairs_verify_on_the_emulator() {
-    Run { devices: &["emu:sm_90a", "emu:sm_90a", "emu:gfx900"], recipe: Recipe::emulated(), count: 2000, interleave: false }
+    Run { devices: &["emu:sm_90a", "emu:sm_90a", "emu:gfx900"], recipe: Recipe::emulated(), count: 5000, interleave: false }
         .all_pass();
 }

@@ -40,9 +40,9 @@ pub struct Recipe {
 }
 
 impl Recipe {
-    /// Every kind of plan, at a size that takes the emulator with all its checks some tens of milliseconds.
+    /// Every kind of plan, at a size that takes the emulator with all its checks about ten milliseconds.
     pub const fn emulated() -> Recipe {
-        Recipe { schedules: false, threads: 256, micro: 64, work: 40_000, long_code: true }
+        Recipe { schedules: false, threads: 512, micro: 96, work: 100_000, long_code: true }
     }
 
     /// As [`Recipe::emulated`], with the weight on schedules.

@@ -53,8 +53,10 @@ fn shape(rng: &mut ChaCha8Rng, recipe: &Recipe, home: &Plan, c: &Contraction, sp
         }
         let skw = one(rng, &[7, 8, 9, 10, 10, 10, 11, 12, 13]);
         let Some((along_m, along_n)) = thread_grid(mac, skw) else { continue };
-        let micros = [1, 1, 2, 2, 3, 4, 4, 5, 6, 7, 8, 8, 10, 12, 16];
-        let (mic_a, mic_b) = (one(rng, &micros), one(rng, &micros));
+        // Now and then micro tiles that leave room for vectors.
+        let micros: &[u32] =
+            if rng.random_bool(0.3) { &[4, 4, 8, 8, 16] } else { &[1, 1, 2, 2, 3, 4, 4, 5, 6, 7, 8, 8, 10, 12, 16] };
+        let (mic_a, mic_b) = (one(rng, micros), one(rng, micros));
         let predicated = rng.random_bool(0.5);
         let (tile_m, tile_n) = (along_m * mic_a, along_n * mic_b);
         let room = |extent: u64| if predicated { 2 * extent + 6 } else { extent };
@@ -85,16 +87,22 @@ fn shape(rng: &mut ChaCha8Rng, recipe: &Recipe, home: &Plan, c: &Contraction, sp
 
 /// The other keys. What the problem does not allow, [`Space::repair`] takes back.
 fn details(rng: &mut ChaCha8Rng, p: &mut Plan, recipe: &Recipe, space: &Space) {
-    for (side, widths) in [(Key::A as fn(Chiral) -> Key, [1, 1, 2, 4, 8]), (Key::B, [1, 1, 2, 4, 8])] {
+    for side in [Key::A as fn(Chiral) -> Key, Key::B] {
         let mut set = |key: Chiral, value: u32| p.set(side(key), value);
         set(Chiral::Pad, one(rng, &[0, 1, 1, 2, 3]));
         for bit in [Chiral::Plu, Chiral::Liw, Chiral::Miw, Chiral::Lor] {
             set(bit, rng.random_range(0..2));
         }
         set(Chiral::Wos, one(rng, &[0, 0, 0, 1, 2]));
-        set(Chiral::Vew, one(rng, &widths));
-        set(Chiral::Glw, one(rng, &[0, 0, 1, 2, 4, 8]));
-        set(Chiral::Frw, one(rng, &[0, 0, 1, 2, 4, 8]));
+        // Either MIOpenGEMM's one width for everything, or widths of their own.
+        let (vew, glw, frw) = if rng.random() {
+            (one(rng, &[1, 2, 4, 4, 8]), 0, 0)
+        } else {
+            (1, one(rng, &[0, 1, 2, 4, 4, 8]), one(rng, &[0, 1, 2, 4, 8]))
+        };
+        set(Chiral::Vew, vew);
+        set(Chiral::Glw, glw);
+        set(Chiral::Frw, frw);
     }
     let mut set = |key: Common, value: u32| p.set(Key::C(key), value);
     set(Common::Gal, one(rng, &[1, 2, 3]));

@@ -41,8 +41,8 @@ fn depth(rng: &mut ChaCha8Rng, recipe: &Recipe, unit: u64) -> u64 {
 
 fn gemm(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem, ProblemError> {
     // Where everything is a multiple of some vector, wide loads and stores are legal.
-    let unit = *[1, 1, 2, 4, 4, 8].choose(rng).unwrap_or(&1);
-    let extent = if recipe.schedules { 90 } else { 180 };
+    let unit = *[1, 1, 2, 4, 4, 8, 8].choose(rng).unwrap_or(&1);
+    let extent = if recipe.schedules { 90 } else { 240 };
     let (m, n, k) = (size(rng, extent, unit), size(rng, extent, unit), depth(rng, recipe, unit));
     let order = if rng.random() { Order::Col } else { Order::Row };
     let trans: [bool; 3] = [rng.random(), rng.random(), rng.random_bool(0.25)];

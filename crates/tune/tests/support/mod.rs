@@ -1,4 +1,5 @@
-//! Runs random pairs by the thousand and reports those that fail.
+//! What tests of random pairs share; each uses a part of it.
+#![allow(dead_code)]
 
 use rayon::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};

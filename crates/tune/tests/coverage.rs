@@ -1,0 +1,193 @@
+//! What random pairs are made of: every kind of problem and every value of every key that matters must come up.
+
+use rayon::prelude::*;
+use std::collections::BTreeMap;
+use tilewright_gen::plan::{Common, Key, derive};
+use tilewright_gen::problem::{Layout, Problem};
+use tilewright_ir::Target;
+use tilewright_tune::random::{Pair, Recipe, pair};
+use tilewright_tune::space::Space;
+
+const PAIRS: u64 = 4000;
+
+/// Features of a pair, as words.
+fn features(pair: &Pair, target: &Target) -> Vec<String> {
+    let mut words: Vec<String> = Key::all().map(|key| format!("{key}{}", pair.plan.get(key))).collect();
+    let space = Space::new(&pair.problem, target).unwrap().with_atomics(true);
+    let c = space.contraction(&pair.plan);
+    let spec = derive(&pair.plan, c, space.env()).unwrap();
+    let t = &spec.tiling;
+    let mut word = |holds: bool, name: &str| {
+        if holds {
+            words.push(name.to_string());
+        }
+    };
+    match &pair.problem {
+        Problem::Gemm(g) => {
+            word(true, &format!("gemm {}", g.dtype));
+            word(g.dtype != g.out_dtype, "gemm 16 bit to f32");
+            word(g.batch > 1, "gemm batch");
+            word(g.batch > 1 && g.a.batch_stride == 0, "gemm shared a");
+            word(g.batch > 1 && g.b.batch_stride == 0, "gemm shared b");
+            word(g.batch > 1 && g.c.batch_stride < g.c.ld, "gemm batch interleaved");
+            for (name, x) in [("a", g.a), ("b", g.b), ("c", g.c)] {
+                word(x.trans, &format!("gemm t{name}"));
+                word(x.offset % 2 == 1, &format!("gemm odd offset {name}"));
+                word(x.offset > 0 && x.offset % 4 == 0, &format!("gemm even offset {name}"));
+            }
+            word((0..3).any(|i| g.matrices()[i].ld > g.lines(i).0), "gemm padded ld");
+            word(true, &format!("gemm order {:?}", g.order));
+        }
+        Problem::Conv(v) => {
+            word(true, &format!("conv {} {}d", v.dtype, v.dims()));
+            word(true, if v.layout == Layout::Nchw { "conv nchw" } else { "conv nhwc" });
+            word(v.groups > 1, "conv groups");
+            word(v.bias, "conv bias");
+            word(v.stride.iter().any(|&x| x > 1), "conv stride");
+            word(v.dilation.iter().zip(&v.filter).any(|(&d, &f)| d > 1 && f > 1), "conv dilation");
+            word(v.pad_begin != v.pad_end, "conv asymmetric padding");
+            word(v.pad_begin.iter().chain(&v.pad_end).all(|&p| p == 0), "conv no padding");
+            word(v.filter.iter().all(|&f| f == 1), "conv 1x1");
+        }
+    }
+    let chunked = tilewright_gen::kernel::generate(c, &spec, space.env().workspace_bytes).unwrap().launches.len();
+    word(chunked > 4, "chunks");
+    let (tm, tn) = (u64::from(t.a.macro_tile), u64::from(t.b.macro_tile));
+    word(c.m < tm || c.n < tn, "smaller than a tile");
+    word(c.m % tm != 0, "tail in m");
+    word(c.n % tn != 0, "tail in n");
+    word(c.m % tm != 0 && c.n % tn != 0 && pair.plan.common(Common::Edg) == 0, "pulled back in both");
+    word(c.k % u64::from(t.k_tile) != 0, "tail in k");
+    word(c.k < u64::from(t.k_tile), "k below a tile");
+    let tiles = c.k.div_ceil(u64::from(t.k_tile) * u64::from(t.split_k.ways));
+    word(tiles < u64::from(spec.schedule.fetch_ahead), "k below the prologue");
+    word(t.split_k.ways > 1 && c.k.div_ceil(u64::from(t.k_tile)) < u64::from(t.split_k.ways), "splits without work");
+    for (name, o) in [("a", &t.a), ("b", &t.b)] {
+        word(true, &format!("load {name} {:?} by {}", o.load_along, o.load_width));
+        word(true, &format!("fragments {name} by {}", o.fragment_width));
+    }
+    word(true, &format!("store by {}", spec.epilogue.store_width));
+    let s = &spec.schedule;
+    let split =
+        s.roles.map_or("all waves".to_string(), |r| format!("{}:{}", r.load_threads / target.wave, r.math_threads / target.wave));
+    words.push(format!("waves {split}"));
+    words.push(format!("ahead {} buffers {} {:?}", s.fetch_ahead, s.buffers, s.store));
+    words.push(format!("async {} {}", s.async_a, s.async_b));
+    words.push(format!("fragments ahead {} buffers {}", s.fragments_ahead, s.buffers.min(2)));
+    words
+}
+
+fn count(recipe: &Recipe, arch: &str) -> BTreeMap<String, u64> {
+    let target = Target::by_arch(arch).unwrap();
+    let all: Vec<Vec<String>> =
+        (0..PAIRS).into_par_iter().map(|seed| features(&pair(&target, recipe, seed).expect("a pair"), &target)).collect();
+    let mut counts = BTreeMap::new();
+    for word in all.into_iter().flatten() {
+        *counts.entry(word).or_insert(0) += 1;
+    }
+    counts
+}
+
+fn wanted(counts: &BTreeMap<String, u64>, least: u64, words: impl IntoIterator<Item = String>) {
+    let rare: Vec<String> = words
+        .into_iter()
+        .filter_map(|w| {
+            let n = counts.get(&w).copied().unwrap_or(0);
+            (n < least).then(|| format!("`{w}` {n} times"))
+        })
+        .collect();
+    assert!(rare.is_empty(), "of {PAIRS} pairs, expected at least {least} times: {}", rare.join(", "));
+}
+
+fn key_values() -> Vec<String> {
+    let side = [
+        "MIC1 MIC2 MIC3 MIC4 MIC5 MIC6 MIC8 PAD0 PAD1 PAD2 PLU0 PLU1 LIW0 LIW1 MIW0 MIW1 WOS0 WOS1 WOS2 VEW1 VEW2 VEW4 LOR0 LOR1",
+        "GLW0 GLW1 GLW2 GLW4 FRW0 FRW2 FRW4",
+    ];
+    let whole = [
+        "UNR1 UNR2 UNR4 UNR8 UNR16 UNR32 GAL1 GAL2 GAL3 PUN0 PUN1 ICE1 ICE2 ICE3 IWI0 IWI1 SZT0 SZT1 MAD0 MAD1 NAW4 NAW64 UFO0 UFO1",
+        "MAC32 MAC64 MAC128 SKW8 SKW9 SKW10 SKW11 SKW12 AFI0 AFI1 MIA0 MIA1 EDG0 EDG1 SKS0 SKS1 CVW1 CVW2 CVW4 CST0 CST1",
+        "WVA0 WVA4 WVA8 MVW1 MVW2 UKL0 UKL1 PFG0 PFG1 PFG2 PFG3 PFG4 BUF1 BUF2 BUF3 STP0 STP1 STP2 FRA0 FRA1 FRA2 LWV0 LWV1 LWV2 BIM0 BIM1",
+    ];
+    let sides = side.iter().flat_map(|s| s.split(' ')).flat_map(|k| [format!("A_{k}"), format!("B_{k}")]);
+    sides.chain(whole.iter().flat_map(|s| s.split(' ')).map(|k| format!("C_{k}"))).collect()
+}
+
+#[test]
+fn everything_comes_up() {
+    let counts = count(&Recipe::emulated(), "sm_90a");
+    for (word, n) in &counts {
+        eprintln!("{n:6} {word}");
+    }
+    wanted(&counts, 20, key_values());
+    wanted(&counts, 20, ["A_ACP1", "B_ACP1"].map(String::from));
+    for dtype in ["f16", "bf16", "f32", "f64"] {
+        wanted(&counts, 100, [format!("gemm {dtype}")]);
+        wanted(&counts, 40, (1..=3).map(|d| format!("conv {dtype} {d}d")));
+    }
+    let problems = [
+        "gemm 16 bit to f32",
+        "gemm batch",
+        "gemm shared a",
+        "gemm shared b",
+        "gemm batch interleaved",
+        "gemm ta",
+        "gemm tb",
+        "gemm tc",
+        "gemm odd offset a",
+        "gemm odd offset b",
+        "gemm odd offset c",
+        "gemm even offset a",
+        "gemm padded ld",
+        "gemm order Col",
+        "gemm order Row",
+        "conv nchw",
+        "conv nhwc",
+        "conv groups",
+        "conv bias",
+        "conv stride",
+        "conv dilation",
+        "conv asymmetric padding",
+        "conv no padding",
+        "conv 1x1",
+        "chunks",
+        "smaller than a tile",
+        "tail in m",
+        "tail in n",
+        "pulled back in both",
+        "tail in k",
+        "k below a tile",
+        "k below the prologue",
+        "splits without work",
+        "load a Row by 4",
+        "load b Row by 4",
+        "load a K by 4",
+        "load b K by 4",
+        "store by 2",
+        "store by 4",
+    ];
+    wanted(&counts, 20, problems.map(String::from));
+}
+
+#[test]
+fn every_schedule_comes_up() {
+    let counts = count(&Recipe::schedules(), "sm_90a");
+    for (word, n) in
+        counts.iter().filter(|(w, _)| ["ahead", "async", "waves", "fragments ahead"].iter().any(|p| w.starts_with(p)))
+    {
+        eprintln!("{n:6} {word}");
+    }
+    let stores = ["AtOnce", "AfterMath", "Spread"];
+    let waves = ["1:1", "1:2", "1:4", "2:1", "2:2", "2:4", "4:1", "4:2", "4:4"].map(|r| format!("waves {r}"));
+    wanted(&counts, 20, waves);
+    for ahead in 1..=4 {
+        for buffers in 2..=ahead + 1 {
+            wanted(&counts, 5, stores.map(|s| format!("ahead {ahead} buffers {buffers} {s}")));
+        }
+    }
+    wanted(&counts, 100, ["async true true", "async true false", "async false true", "async false false"].map(String::from));
+    for fragments in 0..=2 {
+        wanted(&counts, 50, [1, 2].map(|b| format!("fragments ahead {fragments} buffers {b}")));
+    }
+    wanted(&counts, 100, ["k below the prologue", "tail in k", "k below a tile"].map(String::from));
+}
