@@ -39,7 +39,7 @@ struct Faulty {
 }
 
 impl Faulty {
-    fn new(fault: fn(u32) -> Fault) -> Arc<dyn Device> {
+    fn device(fault: fn(u32) -> Fault) -> Arc<dyn Device> {
         let inner = open("emu").unwrap();
         let info = DeviceInfo { kind: DeviceKind::Gpu, name: "faulty".into(), ..inner.info().clone() };
         Arc::new(Faulty { inner, info, fault, timed: AtomicU64::new(0) })
@@ -184,7 +184,7 @@ fn faults_cost_one_trial_each() {
         256 => Fault::Idles,
         _ => Fault::None,
     };
-    let device = Faulty::new(fault);
+    let device = Faulty::device(fault);
     let records = Records::in_memory().unwrap();
     let options = Options { strategy: Strategy::Random, ..options(100) };
     let (outcome, trials) = search(&device, &small(), Some(&records), &options);
@@ -202,7 +202,7 @@ fn faults_cost_one_trial_each() {
 #[test]
 fn a_compiler_that_never_ends_costs_one_trial() {
     // Only the grid of one shape is affected: the rest of the search goes on beside the sleeping thread.
-    let device = Faulty::new(|threads| if threads == 128 { Fault::Sleeps } else { Fault::None });
+    let device = Faulty::device(|threads| if threads == 128 { Fault::Sleeps } else { Fault::None });
     let options = Options { build_limit: Duration::from_millis(1500), strategy: Strategy::Random, ..options(40) };
     let start = Instant::now();
     let (outcome, trials) = search(&device, &small(), None, &options);
@@ -215,7 +215,7 @@ fn a_compiler_that_never_ends_costs_one_trial() {
 #[test]
 fn a_lost_device_ends_the_search_and_the_next_one_avoids_the_candidate() {
     let records = Records::in_memory().unwrap();
-    let device = Faulty::new(|threads| if threads == 128 { Fault::Hangs } else { Fault::None });
+    let device = Faulty::device(|threads| if threads == 128 { Fault::Hangs } else { Fault::None });
     let mut rounds = 0;
     let mut hung = HashSet::new();
     // As a supervisor would: on until a run ends within its budget.

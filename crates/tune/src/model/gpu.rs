@@ -9,15 +9,6 @@ use tilewright_ir::{Dialect, Scalar, Target};
 
 /// Wave schedulers per unit.
 const SCHEDULERS: f64 = 4.0;
-/// Cycles from a shared-memory read to its value.
-const SHARED_LATENCY: f64 = 28.0;
-/// Cycles that a work-group barrier costs the wave that waits.
-const BARRIER: f64 = 32.0;
-/// Share of the multiply-add rate that a register-resident stream of them reaches.
-const FMA_EFFICIENCY: f64 = 0.94;
-/// Share of the nominal bandwidth that streaming reaches.
-const DRAM_EFFICIENCY: f64 = 0.88;
-
 /// Cycles per work-group and k-tile on each resource of a unit, and the path through one wave.
 struct KTile {
     math: f64,
@@ -25,8 +16,9 @@ struct KTile {
     shared: f64,
     loads: f64,
     l2: f64,
-    /// Cycles of a wave that has its scheduler to itself.
-    path: f64,
+    /// Cycles that a wave issues instructions, and that it waits besides memory latency.
+    issuing: f64,
+    waiting: f64,
     waves: f64,
 }
 
@@ -42,26 +34,29 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let tile = k_tile(model, spec, work, footprint);
 
     // Latency of a load: the cache's, or memory's where it misses; a loaded device answers later.
-    let cached = target.rates.dram_latency_ns * 0.42;
-    let latency = (cached + (target.rates.dram_latency_ns * 1.15 - cached) * traffic.miss.powf(0.5)) * clock / 1e3;
+    let k = &model.calibration;
+    let cached = target.rates.dram_latency_ns * k.cached;
+    let latency = (cached + (target.rates.dram_latency_ns * k.loaded - cached) * traffic.miss.sqrt()) * clock / 1e3;
 
+    // A k-tile of `r` resident groups: cycles, and those that the busiest resource works.
     let round = |r: f64| -> (f64, f64) {
         let busy = soft_max(&[tile.math, tile.issue, tile.shared, tile.loads, tile.l2]) * r;
-        let own = tile.path * (tile.waves / SCHEDULERS).max(1.0);
         let s = &spec.schedule;
-        let exposed = if s.fetch_ahead == 0 || (s.store == StorePoint::AtOnce && !(s.async_a || s.async_b)) {
-            own + latency + 2.0 * BARRIER
-        } else {
-            let barriers = if s.buffers > 1 { BARRIER } else { 2.0 * BARRIER };
-            (own + barriers).max(latency / f64::from(s.fetch_ahead))
-        };
-        (soft_max(&[busy, exposed]), busy)
+        let barriers = if s.buffers > 1 { k.barrier } else { 2.0 * k.barrier };
+        let at_once = s.fetch_ahead == 0 || (s.store == StorePoint::AtOnce && !(s.async_a || s.async_b));
+        let own = tile.issuing * (tile.waves / SCHEDULERS).max(1.0);
+        let ahead = f64::from(s.fetch_ahead.max(1));
+        let waiting = tile.waiting + barriers + if at_once { latency } else { (latency / ahead - own - tile.waiting).max(0.0) };
+        // With n waves per scheduler that each work a share f of their time, one can issue unless all wait.
+        let share = tile.issuing / (tile.issuing + waiting);
+        let used = 1.0 - (1.0 - share).powf((tile.waves * r / SCHEDULERS).max(1.0));
+        ((busy / used.max(share)).max(own + waiting), busy)
     };
     let out = epilogue(model, spec, work);
     // The busiest unit works through its groups `at_once` at a time.
     let rounds = (per_unit / at_once).floor();
     let rest = per_unit - rounds * at_once;
-    let ramp = latency + 400.0;
+    let ramp = latency + k.ramp;
     let span = |r: f64, rounds: f64| {
         if r <= 0.0 || rounds <= 0.0 {
             return 0.0;
@@ -71,7 +66,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     };
     let cycles = span(at_once, rounds) + span(rest, 1.0);
     let busy_cycles = round(at_once).1 / at_once * per_unit * work.iterations;
-    let dram_us = traffic.bytes / (target.rates.dram_gbs * 1e3 * DRAM_EFFICIENCY);
+    let dram_us = traffic.bytes / (target.rates.dram_gbs * 1e3 * k.dram);
     let main_us = soft_max(&[cycles / clock, dram_us]);
     let us = |cycles: f64| cycles * work.iterations * work.groups / units / clock;
     Estimate {
@@ -90,7 +85,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
 }
 
 fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) -> KTile {
-    let (c, target) = (model.contraction, model.target);
+    let (c, target, k) = (model.contraction, model.target, &model.calibration);
     let t = &spec.tiling;
     let depth = f64::from(t.k_tile);
     let rate = fma_rate(target, c.accumulator());
@@ -100,29 +95,30 @@ fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) 
     let (micro_a, micro_b) = (f64::from(t.a.micro), f64::from(t.b.micro));
     // A partly filled wave takes as long as a full one.
     let fill = waves * wave / f64::from(t.math_threads().max(1));
-    let math = work.fma * fill / (rate * FMA_EFFICIENCY);
+    let math = work.fma * fill / (rate * k.fma);
 
     let reads = f64::from(t.a.micro.div_ceil(t.a.fragment_width.max(1)) + t.b.micro.div_ceil(t.b.fragment_width.max(1)));
     let read_cycles = model.fragment_cycles(spec, Operand::A) + model.fragment_cycles(spec, Operand::B);
     let (load_a, load_b) = (model.load_cost(spec, Operand::A), model.load_cost(spec, Operand::B));
     let asynchronous = |on: bool, v: f64| if on { 0.0 } else { v };
     let store_count = asynchronous(spec.schedule.async_a, load_a.stores) + asynchronous(spec.schedule.async_b, load_b.stores);
-    let stored = load_a.store_cycles + load_b.store_cycles;
+    let stored = (load_a.store_cycles + load_b.store_cycles) * k.store;
     // Narrow types are converted on their way to the multiply-add.
     let conversions =
         [(&c.a, micro_a), (&c.b, micro_b)].iter().map(|(x, n)| if narrow(x.scalar) { *n } else { 0.0 }).sum::<f64>();
-    let index = load_a.loads * address_cost(&c.a, t.a.source) + load_b.loads * address_cost(&c.b, t.b.source);
+    let wide = if spec.style.wide_index { k.wide } else { 1.0 };
+    let index = wide * (load_a.loads * address_cost(&c.a, t.a.source) + load_b.loads * address_cost(&c.b, t.b.source));
     let loop_cost = if spec.style.unroll_k { 0.0 } else { depth * 1.5 };
     // Instructions per thread besides the multiply-adds.
-    let math_side = depth * (reads + conversions * 1.5) + loop_cost + 10.0;
-    let load_side = load_a.loads + load_b.loads + index + store_count + 8.0;
+    let math_side = depth * (reads + conversions * 1.5) + loop_cost + k.overhead;
+    let load_side = load_a.loads + load_b.loads + index + store_count + k.overhead;
     // Where memory instructions share the issue slots with arithmetic.
     let shares_issue = target.dialect != Dialect::Hip;
     let lanes_per_cycle = match target.dialect {
         Dialect::Hip => target.rates.f32_fma.min(64.0),
         _ => 32.0 * SCHEDULERS,
     };
-    let other = if shares_issue { math_side } else { depth * conversions + loop_cost + 10.0 };
+    let other = if shares_issue { math_side } else { depth * conversions + loop_cost + k.overhead };
     let issue = math + (waves * other + load_waves * load_side) * wave / lanes_per_cycle;
     let shared_bytes_scale = 128.0 / target.rates.shared_bytes.max(1.0);
     let mut shared = (read_cycles * depth * waves + stored) * shared_bytes_scale;
@@ -134,21 +130,28 @@ fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) 
     shared += spilled * depth * waves;
 
     let l2_bytes = model.tile_bytes(Operand::A, &t.a, t.k_tile) + model.tile_bytes(Operand::B, &t.b, t.k_tile);
-    // The path of one wave: its multiply-adds, its reads, and the wait for the first of them in each k-step.
-    let fma_clocks = wave / (rate * FMA_EFFICIENCY / SCHEDULERS);
+    // One wave: its multiply-adds and reads, and the wait for what it reads in each k-step.
+    let fma_clocks = wave / (rate * k.fma / SCHEDULERS);
+    let step = micro_a * micro_b * fma_clocks + reads + conversions * 1.5;
+    let ahead = f64::from(spec.schedule.fragments_ahead);
     let wait = match (spec.schedule.fragments_ahead, spec.style.unroll_k) {
-        (0, false) => SHARED_LATENCY,
-        (0, true) => SHARED_LATENCY * 0.35,
-        _ => 2.0,
+        (0, false) => k.shared_latency + k.loop_cycles,
+        (0, true) => k.shared_latency * k.hoisted,
+        (_, unrolled) => (k.shared_latency - ahead * step).max(0.0) + if unrolled { 0.0 } else { k.loop_cycles },
     };
-    let path = depth * (micro_a * micro_b * fma_clocks + reads + conversions * 1.5 + wait) + load_side + 2.0 * SHARED_LATENCY;
+    // Instructions of the loop body: beyond what the caches hold, fetching them takes its time.
+    let steps = if spec.style.unroll_k { depth } else { 1.0 + ahead };
+    let body = steps * (micro_a * micro_b + reads) + load_side;
+    let fetching = 1.0 + k.code_excess * ((body - k.code) / 1000.0).clamp(0.0, 4.0);
+    issue *= fetching;
     KTile {
         math,
         issue,
         shared,
-        loads: load_a.load_cycles + load_b.load_cycles,
+        loads: (load_a.load_cycles + load_b.load_cycles) * k.load,
         l2: l2_bytes / target.rates.l2_bytes.max(1.0),
-        path,
+        issuing: (depth * step + load_side) * fetching,
+        waiting: depth * wait + k.shared_latency,
         waves,
     }
 }
@@ -192,7 +195,8 @@ fn epilogue(model: &Model, spec: &KernelSpec, work: &Work) -> f64 {
     let size = if split { work.acc_bytes } else { f64::from(c.c.scalar.bytes()) };
     let store = instructions * lines.max(1.0) * cost;
     let l2 = elements * size / target.rates.l2_bytes.max(1.0);
-    let staging = if spec.epilogue.staged { 2.0 * elements * work.acc_bytes / 128.0 + 2.0 * BARRIER } else { 0.0 };
+    let staging =
+        if spec.epilogue.staged { 2.0 * elements * work.acc_bytes / 128.0 + 2.0 * model.calibration.barrier } else { 0.0 };
     let issue = instructions * (4.0 + 3.0 * width) / SCHEDULERS;
     soft_max(&[store, l2, issue]) + staging
 }

@@ -5,6 +5,7 @@
 //! prefetching nor occupancy hides, work-groups that do not fill the device evenly, traffic beyond the caches, helper
 //! kernels. It orders candidates; its times are called *modelled* and never mixed with measured ones.
 
+mod calibration;
 mod cpu;
 mod gpu;
 mod pick;
@@ -12,6 +13,7 @@ mod seeds;
 mod traffic;
 mod wave;
 
+pub use calibration::Calibration;
 pub use pick::{Candidate, Picker};
 
 use serde::Serialize;
@@ -74,6 +76,7 @@ impl Estimate {
 pub struct Model<'a> {
     contraction: &'a Contraction,
     target: &'a Target,
+    calibration: Calibration,
     loads: Mutex<HashMap<wave::LoadShape, wave::LoadCost>>,
     tiles: Mutex<HashMap<(Operand, u32, u32), f64>>,
 }
@@ -81,7 +84,14 @@ pub struct Model<'a> {
 impl<'a> Model<'a> {
     /// A model of a contraction on a target.
     pub fn new(contraction: &'a Contraction, target: &'a Target) -> Self {
-        Model { contraction, target, loads: Mutex::default(), tiles: Mutex::default() }
+        Model { contraction, target, calibration: Calibration::default(), loads: Mutex::default(), tiles: Mutex::default() }
+    }
+
+    /// The same with other constants.
+    pub fn calibrated(mut self, calibration: Calibration) -> Self {
+        self.loads = Mutex::default();
+        self.calibration = calibration;
+        self
     }
 
     /// The modelled time of a derived plan that fits with this footprint.
@@ -92,9 +102,9 @@ impl<'a> Model<'a> {
         } else {
             gpu::main_kernel(self, spec, footprint, &work)
         };
-        let helpers = helpers(self.contraction, spec, self.target);
+        let helpers = helpers(self, spec);
         e.helpers_us = helpers.us;
-        e.launch_us = self.target.rates.launch_us * f64::from(1 + helpers.kernels);
+        e.launch_us = self.target.rates.launch_us * (1.0 + self.calibration.next_launch * f64::from(helpers.kernels));
         e.dram_bytes += helpers.bytes;
         e.total_us = e.launch_us + e.helpers_us + e.main_us;
         e
@@ -150,21 +160,24 @@ struct Helpers {
 }
 
 /// Kernels before and after the main one: all of them stream memory.
-fn helpers(c: &Contraction, spec: &KernelSpec, target: &Target) -> Helpers {
+fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
+    let (c, target, k) = (model.contraction, model.target, &model.calibration);
     let t = &spec.tiling;
     let mut h = Helpers { us: 0.0, bytes: 0.0, kernels: 0 };
-    let mut stream = |bytes: f64| {
+    let mut stream = |bytes: f64, cost: f64| {
         h.kernels += 1;
         h.bytes += bytes;
         // What fits into the cache stays there for the kernel that follows.
         let cached = if bytes < target.l2_bytes as f64 * 0.5 { 2.0 } else { 1.0 };
-        h.us += bytes / (target.rates.dram_gbs * 1e3 * 0.8 * cached) + 1.0;
+        h.us += cost * bytes / (target.rates.dram_gbs * 1e3 * 0.8 * cached) + k.helper;
     };
     for (tensor, tiling, rows) in [(&c.a, &t.a, c.m), (&c.b, &t.b, c.n)] {
         if tiling.source != Source::InPlace {
             let entries = if tensor.view.access.offset.uses(tilewright_gen::view::G) { c.g } else { 1 };
             let written = entries as f64 * rows as f64 * c.k as f64;
-            stream((written + (tensor.len as f64).min(written)) * f64::from(tensor.scalar.bytes()));
+            let windowed = tensor.view.stride(tilewright_gen::view::COL).is_none();
+            let bytes = (written + (tensor.len as f64).min(written)) * f64::from(tensor.scalar.bytes());
+            stream(bytes, if windowed { k.gather } else { 1.0 });
         }
     }
     let result = c.g as f64 * c.m as f64 * c.n as f64;
@@ -172,9 +185,11 @@ fn helpers(c: &Contraction, spec: &KernelSpec, target: &Target) -> Helpers {
     if t.split_k.ways > 1 {
         let acc = f64::from(c.accumulator().bytes());
         match spec.epilogue.split_sum {
-            SplitSum::Atomic => stream(result * f64::from(c.c.scalar.bytes())),
-            SplitSum::Workspace => stream(result * (ways * acc + f64::from(c.c.scalar.bytes()))),
+            SplitSum::Atomic => stream(result * f64::from(c.c.scalar.bytes()), 1.0),
+            SplitSum::Workspace => stream(result * (ways * acc + f64::from(c.c.scalar.bytes())), 1.0),
         }
+        // Each sum is one thread's loop over the splits.
+        h.us += k.way * ways;
     }
     h
 }

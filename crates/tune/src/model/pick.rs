@@ -1,7 +1,7 @@
 //! Choosing plans with no measuring: the grid of seeds, then a climb over neighbours, by modelled time.
 
 use super::seeds::seeds;
-use super::{Estimate, Model};
+use super::{Calibration, Estimate, Model};
 use crate::space::Space;
 use rayon::prelude::*;
 use std::collections::HashSet;
@@ -27,6 +27,11 @@ impl<'a> Picker<'a> {
     pub fn new(space: &'a Space) -> Self {
         let models = space.contractions().into_iter().map(|(form, c)| (form, Model::new(c, space.target()))).collect();
         Picker { space, models }
+    }
+
+    /// The same with other constants of the model.
+    pub fn calibrated(self, calibration: Calibration) -> Self {
+        Picker { models: self.models.into_iter().map(|(form, m)| (form, m.calibrated(calibration))).collect(), ..self }
     }
 
     /// The modelled time of a plan; `None` where the plan is refused.

@@ -75,7 +75,6 @@ impl Grid<'_> {
         let store = (16 / c.c.scalar.bytes()).clamp(1, 4);
         let base = base
             .with(Key::C(Common::Mad), 1)
-            .with(Key::C(Common::Ukl), 1)
             .with(Key::C(Common::Sks), u32::from(!self.space.env().allow_atomics))
             .with(Key::C(Common::Cvw), store)
             .with(Key::C(Common::Edg), 1);
@@ -141,18 +140,22 @@ impl Grid<'_> {
 
     /// MIOpenGEMM's loop, loads that run ahead of the math, fragments that do, and asynchronous copies.
     fn schedules(&mut self, plan: Plan) {
-        let with = |ahead, buffers, store, fragments| {
+        let with = |ahead, buffers, store, fragments, unrolled| {
             plan.with(Key::C(Common::Pfg), ahead)
                 .with(Key::C(Common::Buf), buffers)
                 .with(Key::C(Common::Stp), store)
                 .with(Key::C(Common::Fra), fragments)
+                .with(Key::C(Common::Ukl), unrolled)
         };
-        for (ahead, buffers, store, fragments) in [(0, 1, 0, 0), (1, 1, 1, 0), (1, 2, 1, 0), (1, 2, 1, 1), (1, 2, 2, 1)] {
-            self.push(with(ahead, buffers, store, fragments));
-        }
-        if self.space.target().features.async_copy {
-            for (ahead, fragments) in [(1, 0), (2, 0), (2, 1), (3, 1)] {
-                self.push(with(ahead, ahead + 1, 1, fragments).with_both(Chiral::Acp, 1));
+        // Fragments a step ahead in a rolled loop, or in an unrolled one, or a k-tile left to the compiler.
+        for (fragments, unrolled) in [(0, 1), (1, 0), (1, 1)] {
+            for (ahead, buffers, store) in [(0, 1, 0), (1, 1, 1), (1, 2, 1)] {
+                self.push(with(ahead, buffers, store, fragments, unrolled));
+            }
+            if self.space.target().features.async_copy {
+                for ahead in [1, 2] {
+                    self.push(with(ahead, ahead + 1, 1, fragments, unrolled).with_both(Chiral::Acp, 1));
+                }
             }
         }
     }

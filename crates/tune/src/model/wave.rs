@@ -41,12 +41,30 @@ pub(super) struct LoadCost {
     pub store_cycles: f64,
 }
 
+/// Widest access that is one instruction, in bytes.
+const WIDEST: i64 = 16;
+
 /// Cycles that one access of a wave to shared memory takes: lanes at byte addresses, each moving `bytes`. Lanes that read
 /// the same word share it.
-fn shared_cycles(addresses: &[i64], bytes: i64) -> f64 {
-    let mut words: Vec<i64> = Vec::with_capacity(addresses.len() * (bytes as usize / 4).max(1));
+fn shared_cycles(addresses: &[i64], bytes: i64, apart: f64) -> f64 {
+    if bytes > WIDEST {
+        let parts = bytes / WIDEST;
+        let shifted = |part: i64| addresses.iter().map(|a| a + part * WIDEST).collect::<Vec<i64>>();
+        return (0..parts).map(|part| shared_cycles(&shifted(part), WIDEST, apart)).sum();
+    }
+    // 128 bytes are handed out at a time: narrow accesses of 32 lanes, wide ones of fewer.
+    let lanes = (LINE / bytes.max(4)) as usize;
+    let phases: f64 = addresses.chunks(lanes.max(1)).map(|lanes| busiest_bank(lanes, bytes)).sum();
+    // Phases that want the same words are served together, most of the time.
+    let merged = if bytes > 4 { phases * apart } else { phases };
+    merged.max(busiest_bank(addresses, bytes))
+}
+
+/// Distinct words that the most wanted bank holds of them.
+fn busiest_bank(addresses: &[i64], bytes: i64) -> f64 {
+    let mut words: Vec<i64> = Vec::with_capacity(addresses.len() * 4);
     for &a in addresses {
-        words.extend((a.div_euclid(4)..(a + bytes).div_euclid(4).max(a.div_euclid(4) + 1)).take(16));
+        words.extend(a.div_euclid(4)..(a + bytes + 3).div_euclid(4));
     }
     words.sort_unstable();
     words.dedup();
@@ -54,10 +72,7 @@ fn shared_cycles(addresses: &[i64], bytes: i64) -> f64 {
     for w in words {
         load[w.rem_euclid(BANKS as i64) as usize] += 1;
     }
-    let conflicts = load.iter().max().map_or(0, |&m| m);
-    // Even when all lanes want the same words, wide results take more than one cycle to hand out.
-    let floor = (addresses.len() as f64 / 32.0) * (bytes as f64 / 8.0).max(1.0);
-    f64::from(conflicts).max(floor)
+    f64::from(load.iter().max().copied().unwrap_or(0))
 }
 
 impl Model<'_> {
@@ -146,7 +161,7 @@ impl Model<'_> {
             loads: vectors,
             load_cycles: load_cycles * vectors * waves,
             stores,
-            store_cycles: shared_cycles(&addresses, store_bytes) * stores * waves,
+            store_cycles: shared_cycles(&addresses, store_bytes, 1.0) * stores * waves,
         }
     }
 
@@ -208,7 +223,7 @@ impl Model<'_> {
                 i64::from(id * if o.micro_interleave { width } else { o.micro }) * size
             })
             .collect();
-        shared_cycles(&addresses, i64::from(width) * size) * f64::from(o.micro.div_ceil(width))
+        shared_cycles(&addresses, i64::from(width) * size, self.calibration.apart) * f64::from(o.micro.div_ceil(width))
     }
 
     /// Lines that one wave's store of one vector of C touches, and the bytes it moves.
@@ -256,13 +271,18 @@ mod tests {
     #[test]
     fn conflicts_follow_the_banks() {
         let lanes = |stride: i64| (0..32).map(|l| l * stride).collect::<Vec<i64>>();
-        assert_eq!(shared_cycles(&lanes(4), 4), 1.0);
-        assert_eq!(shared_cycles(&lanes(8), 4), 2.0);
-        assert_eq!(shared_cycles(&lanes(128), 4), 32.0);
-        assert_eq!(shared_cycles(&lanes(0), 4), 1.0);
-        assert_eq!(shared_cycles(&lanes(132), 4), 1.0);
-        assert_eq!(shared_cycles(&lanes(16), 16), 4.0);
-        assert_eq!(shared_cycles(&lanes(0), 16), 2.0);
-        assert_eq!(shared_cycles(&(0..64).map(|l| l * 4).collect::<Vec<_>>(), 4), 2.0);
+        assert_eq!(shared_cycles(&lanes(4), 4, 0.5), 1.0);
+        assert_eq!(shared_cycles(&lanes(8), 4, 0.5), 2.0);
+        assert_eq!(shared_cycles(&lanes(128), 4, 0.5), 32.0);
+        assert_eq!(shared_cycles(&lanes(0), 4, 0.5), 1.0);
+        assert_eq!(shared_cycles(&lanes(132), 4, 0.5), 1.0);
+        assert_eq!(shared_cycles(&lanes(16), 16, 0.5), 4.0);
+        assert_eq!(shared_cycles(&lanes(0), 16, 0.5), 2.0);
+        assert_eq!(shared_cycles(&lanes(32), 16, 0.5), 8.0);
+        assert_eq!(shared_cycles(&lanes(32), 32, 0.5), 16.0);
+        assert_eq!(shared_cycles(&(0..64).map(|l| l * 4).collect::<Vec<_>>(), 4, 0.5), 2.0);
+        // Eight different vectors, each wanted by four lanes.
+        let shared = |stride: i64| (0..32).map(|l| l % 8 * stride).collect::<Vec<i64>>();
+        assert!(shared_cycles(&shared(16), 16, 0.5) < shared_cycles(&shared(32), 16, 0.5));
     }
 }
