@@ -20,6 +20,8 @@ struct KTile {
     issuing: f64,
     waiting: f64,
     waves: f64,
+    /// Cycles per work-group for bringing in one k-tile while nothing else can be done.
+    filling: f64,
 }
 
 pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work) -> Estimate {
@@ -50,7 +52,11 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
         // With n waves per scheduler that each work a share f of their time, one can issue unless all wait.
         let share = tile.issuing / (tile.issuing + waiting);
         let used = 1.0 - (1.0 - share).powf((tile.waves * r / SCHEDULERS).max(1.0));
-        ((busy / used.max(share)).max(own + waiting), busy)
+        // The waves of a group meet at barriers: what they all lose there only other groups can fill.
+        let group = busy / r.max(1.0);
+        let alone = group / (group + k.sync);
+        let filled = 1.0 - (1.0 - alone).powf(r.max(1.0));
+        ((busy / (used * filled).max(share * alone)).max(own + waiting), busy)
     };
     let out = epilogue(model, spec, work);
     // The busiest unit works through its groups `at_once` at a time.
@@ -62,7 +68,8 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
             return 0.0;
         }
         let ends = (ramp + latency) / if rounds > 1.0 { r.max(1.0) } else { 1.0 };
-        rounds * (work.iterations * round(r).0 + out * r + ends)
+        // The first k-tile comes in before any math.
+        rounds * (work.iterations * round(r).0 + (out + tile.filling) * r + ends)
     };
     let cycles = span(at_once, rounds) + span(rest, 1.0);
     let busy_cycles = round(at_once).1 / at_once * per_unit * work.iterations;
@@ -111,7 +118,9 @@ fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) 
     let loop_cost = if spec.style.unroll_k { 0.0 } else { depth * 1.5 };
     // Instructions per thread besides the multiply-adds.
     let math_side = depth * (reads + conversions * 1.5) + loop_cost + k.overhead;
-    let load_side = load_a.loads + load_b.loads + index + store_count + k.overhead;
+    // Every buffer beyond the first has its index moved on and wrapped around.
+    let turning = f64::from(spec.schedule.buffers.saturating_sub(1) + spec.schedule.fetch_ahead) * k.turn;
+    let load_side = load_a.loads + load_b.loads + index + store_count + k.overhead + turning;
     // Where memory instructions share the issue slots with arithmetic.
     let shares_issue = target.dialect != Dialect::Hip;
     let lanes_per_cycle = match target.dialect {
@@ -130,6 +139,8 @@ fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) 
     shared += spilled * depth * waves;
 
     let l2_bytes = model.tile_bytes(Operand::A, &t.a, t.k_tile) + model.tile_bytes(Operand::B, &t.b, t.k_tile);
+    let loads = (load_a.load_cycles + load_b.load_cycles) * k.load;
+    let l2 = l2_bytes / target.rates.l2_bytes.max(1.0);
     // One wave: its multiply-adds and reads, and the wait for what it reads in each k-step.
     let fma_clocks = wave / (rate * k.fma / SCHEDULERS);
     let step = micro_a * micro_b * fma_clocks + reads + conversions * 1.5;
@@ -148,11 +159,12 @@ fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) 
         math,
         issue,
         shared,
-        loads: (load_a.load_cycles + load_b.load_cycles) * k.load,
-        l2: l2_bytes / target.rates.l2_bytes.max(1.0),
+        loads,
+        l2,
         issuing: (depth * step + load_side) * fetching,
         waiting: depth * wait + k.shared_latency,
         waves,
+        filling: loads.max(l2) + stored + load_waves * load_side / SCHEDULERS,
     }
 }
 

@@ -1,11 +1,11 @@
 //! Choosing plans with no measuring: the grid of seeds, then a climb over neighbours, by modelled time.
 
-use super::seeds::seeds;
+use super::seeds::{legal, schedules, seeds};
 use super::{Calibration, Estimate, Model};
 use crate::space::Space;
 use rayon::prelude::*;
 use std::collections::HashSet;
-use tilewright_gen::plan::Plan;
+use tilewright_gen::plan::{Chiral, Common, Key, Plan};
 
 /// A plan with its modelled time.
 #[derive(Clone, Copy, Debug)]
@@ -45,39 +45,64 @@ impl<'a> Picker<'a> {
     pub fn rank(&self, plans: &[Plan]) -> Vec<Candidate> {
         let mut ranked: Vec<Candidate> =
             plans.par_iter().filter_map(|plan| Some(Candidate { plan: *plan, estimate: self.estimate(plan)? })).collect();
-        // Ties go to the plan that stands first in the plans' own order, so that a pick is repeatable.
-        ranked.sort_by(|x, y| x.estimate.total_us.total_cmp(&y.estimate.total_us).then_with(|| x.plan.cmp(&y.plan)));
+        sort(&mut ranked);
         ranked
     }
 
     /// The `count` plans of least modelled time that the grid of seeds and a climb from its best find, best first. Empty
     /// only where the constraint leaves no legal plan.
     pub fn pick(&self, count: usize) -> Vec<Candidate> {
+        const TILINGS: usize = 300;
         const CENTRES: usize = 12;
         const ROUNDS: usize = 4;
         let mut ranked = self.rank(&seeds(self.space));
+        let tilings = &ranked[..ranked.len().min(TILINGS)];
+        let scheduled: Vec<Plan> = tilings.iter().flat_map(|c| schedules(self.space, &c.plan)).collect();
+        let known: HashSet<Plan> = ranked.iter().map(|c| c.plan).collect();
+        let mut scheduled = legal(self.space, &scheduled);
+        scheduled.retain(|plan| !known.contains(plan));
+        ranked.extend(self.rank(&scheduled));
+        sort(&mut ranked);
         let mut seen: HashSet<Plan> = ranked.iter().map(|c| c.plan).collect();
         let mut expanded = HashSet::new();
         for _ in 0..ROUNDS {
             let centres: Vec<Plan> = ranked.iter().map(|c| c.plan).filter(|p| !expanded.contains(p)).take(CENTRES).collect();
-            let mut fresh = Vec::new();
+            let mut around = Vec::new();
             for centre in centres {
                 expanded.insert(centre);
-                for neighbour in self.space.neighbours(&centre) {
-                    if let Some(plan) = self.space.repair(&neighbour.plan)
-                        && seen.insert(plan)
-                    {
-                        fresh.push(plan);
-                    }
-                }
+                around.extend(self.space.neighbours(&centre).into_iter().map(|n| n.plan));
             }
+            let mut fresh = legal(self.space, &around);
+            fresh.retain(|plan| seen.insert(*plan));
             if fresh.is_empty() {
                 break;
             }
             ranked.extend(self.rank(&fresh));
-            ranked.sort_by(|x, y| x.estimate.total_us.total_cmp(&y.estimate.total_us).then_with(|| x.plan.cmp(&y.plan)));
+            sort(&mut ranked);
         }
         ranked.truncate(count);
         ranked
     }
+}
+
+/// Best first. Where the model sees hardly a difference, the simpler plan comes first; the plans' own order decides the
+/// rest, so that a pick is repeatable.
+fn sort(candidates: &mut [Candidate]) {
+    let cost = |c: &Candidate| c.estimate.total_us * (1.0 + 4e-4 * f64::from(complexity(&c.plan)));
+    candidates.sort_by(|x, y| cost(x).total_cmp(&cost(y)).then_with(|| x.plan.cmp(&y.plan)));
+}
+
+/// How much a plan asks for beyond the plain.
+fn complexity(plan: &Plan) -> u32 {
+    let at = |key| plan.common(key);
+    let extras = [Common::Szt, Common::Ufo, Common::Hnt, Common::Mgp, Common::Lwv, Common::Cst, Common::Iwi];
+    let copies = plan.get(Key::A(Chiral::Acp)) + plan.get(Key::B(Chiral::Acp));
+    extras.into_iter().map(|k| at(k).min(1)).sum::<u32>()
+        + 2 * at(Common::Pfg).saturating_sub(1)
+        + at(Common::Buf).saturating_sub(2)
+        + at(Common::Stp).saturating_sub(1)
+        + at(Common::Unr) / 32
+        + (1 - at(Common::Pun).min(1))
+        + (1 - at(Common::Mad).min(1))
+        + copies % 2
 }

@@ -1,14 +1,15 @@
 //! Plans worth a look before anything is known: a structured grid of tilings and schedules that suit a device.
 
 use crate::space::Space;
+use rayon::prelude::*;
 use std::collections::HashSet;
 use tilewright_gen::contraction::{Contraction, Operand};
 use tilewright_gen::plan::{Chiral, Common, Key, Plan};
 use tilewright_gen::view::{COL, ROW};
 
-/// Plans that suit the target and the problem, each legal, none twice.
+/// Tilings that suit the target and the problem, each legal and none twice, with one good schedule.
 pub(super) fn seeds(space: &Space) -> Vec<Plan> {
-    let mut grid = Grid { space, seen: HashSet::new(), plans: Vec::new() };
+    let mut grid = Grid { space, plans: Vec::new() };
     for (form, contraction) in space.contractions() {
         if space.target().wave <= 1 {
             grid.cpu(form, contraction)
@@ -17,12 +18,46 @@ pub(super) fn seeds(space: &Space) -> Vec<Plan> {
         }
         grid.last_resorts(form);
     }
-    grid.plans
+    legal(space, &grid.plans)
+}
+
+/// Plans made legal, none twice, in their order.
+pub(super) fn legal(space: &Space, plans: &[Plan]) -> Vec<Plan> {
+    let repaired: Vec<Option<Plan>> = plans.par_iter().map(|plan| space.repair(plan)).collect();
+    let mut seen = HashSet::with_capacity(plans.len());
+    repaired.into_iter().flatten().filter(|plan| seen.insert(*plan)).collect()
+}
+
+/// A plan under every schedule that makes sense as a whole: MIOpenGEMM's loop, loads that run ahead of the math,
+/// fragments that do, and asynchronous copies.
+pub(super) fn schedules(space: &Space, plan: &Plan) -> Vec<Plan> {
+    if space.target().wave <= 1 {
+        return vec![*plan];
+    }
+    let with = |ahead, buffers, store, fragments, unrolled| {
+        plan.with(Key::C(Common::Pfg), ahead)
+            .with(Key::C(Common::Buf), buffers)
+            .with(Key::C(Common::Stp), store)
+            .with(Key::C(Common::Fra), fragments)
+            .with(Key::C(Common::Ukl), unrolled)
+    };
+    let mut plans = Vec::new();
+    // Fragments a step ahead in a rolled loop, or in an unrolled one, or a k-tile left to the compiler.
+    for (fragments, unrolled) in [(0, 1), (1, 0), (1, 1)] {
+        for (ahead, buffers, store) in [(0, 1, 0), (1, 1, 1), (1, 2, 1)] {
+            plans.push(with(ahead, buffers, store, fragments, unrolled));
+        }
+        if space.target().features.async_copy {
+            for ahead in [1, 2] {
+                plans.push(with(ahead, ahead + 1, 1, fragments, unrolled).with_both(Chiral::Acp, 1));
+            }
+        }
+    }
+    plans
 }
 
 struct Grid<'a> {
     space: &'a Space,
-    seen: HashSet<Plan>,
     plans: Vec<Plan>,
 }
 
@@ -59,11 +94,7 @@ fn splits(groups: u64, wanted: u64, k_tiles: u64) -> Vec<u32> {
 
 impl Grid<'_> {
     fn push(&mut self, plan: Plan) {
-        if let Some(plan) = self.space.repair(&plan)
-            && self.seen.insert(plan)
-        {
-            self.plans.push(plan);
-        }
+        self.plans.push(plan);
     }
 
     fn gpu(&mut self, form: u32, c: &Contraction) {
@@ -75,6 +106,10 @@ impl Grid<'_> {
         let store = (16 / c.c.scalar.bytes()).clamp(1, 4);
         let base = base
             .with(Key::C(Common::Mad), 1)
+            .with(Key::C(Common::Pfg), 1)
+            .with(Key::C(Common::Buf), 2)
+            .with(Key::C(Common::Stp), 1)
+            .with(Key::C(Common::Fra), 1)
             .with(Key::C(Common::Sks), u32::from(!self.space.env().allow_atomics))
             .with(Key::C(Common::Cvw), store)
             .with(Key::C(Common::Edg), 1);
@@ -128,33 +163,11 @@ impl Grid<'_> {
                                 .with(Key::C(Common::Naw), 64 * ways);
                             for &source_a in sources_a {
                                 for &source_b in sources_b {
-                                    self.schedules(sourced(sourced(plan, Key::A, source_a), Key::B, source_b));
+                                    self.push(sourced(sourced(plan, Key::A, source_a), Key::B, source_b));
                                 }
                             }
                         }
                     }
-                }
-            }
-        }
-    }
-
-    /// MIOpenGEMM's loop, loads that run ahead of the math, fragments that do, and asynchronous copies.
-    fn schedules(&mut self, plan: Plan) {
-        let with = |ahead, buffers, store, fragments, unrolled| {
-            plan.with(Key::C(Common::Pfg), ahead)
-                .with(Key::C(Common::Buf), buffers)
-                .with(Key::C(Common::Stp), store)
-                .with(Key::C(Common::Fra), fragments)
-                .with(Key::C(Common::Ukl), unrolled)
-        };
-        // Fragments a step ahead in a rolled loop, or in an unrolled one, or a k-tile left to the compiler.
-        for (fragments, unrolled) in [(0, 1), (1, 0), (1, 1)] {
-            for (ahead, buffers, store) in [(0, 1, 0), (1, 1, 1), (1, 2, 1)] {
-                self.push(with(ahead, buffers, store, fragments, unrolled));
-            }
-            if self.space.target().features.async_copy {
-                for ahead in [1, 2] {
-                    self.push(with(ahead, ahead + 1, 1, fragments, unrolled).with_both(Chiral::Acp, 1));
                 }
             }
         }

@@ -129,6 +129,16 @@ impl<'a> Descent<'a> {
         false
     }
 
+    /// Something to try while results are outstanding: the model's next tilings.
+    fn meanwhile(&mut self) -> Option<Plan> {
+        while let Some(plan) = self.reserve.pop_front() {
+            if !self.given.contains(&plan) {
+                return Some(plan);
+            }
+        }
+        None
+    }
+
     /// A few random steps away from the best.
     fn kick(&mut self) -> Option<Plan> {
         let (best, _) = self.best()?;
@@ -165,18 +175,20 @@ impl Searcher for Descent<'_> {
                     return Proposal::Try(plan);
                 }
             }
-            if !self.pending.is_empty() {
-                return Proposal::Wait;
-            }
             if self.opening && self.centre.is_none() && self.descents == 1 {
                 // All starts were in the records: go on from the best of those.
                 self.centre = self.best();
             }
             match self.centre {
+                // Slow candidates of the opening need not be waited for: a better one among them moves the centre later.
                 Some((centre, _)) if self.opening => {
                     self.opening = false;
                     self.surround(centre);
                 }
+                _ if !self.pending.is_empty() => match self.meanwhile() {
+                    Some(plan) => self.front.push_back(plan),
+                    None => return Proposal::Wait,
+                },
                 _ => {
                     if !self.restart() {
                         return Proposal::Done;
@@ -282,11 +294,9 @@ mod tests {
         while let Proposal::Try(plan) = d.propose() {
             out.push(plan);
         }
-        assert!((3..=OPENING).contains(&out.len()));
+        assert!((3..=OPENING + RESERVE).contains(&out.len()));
         assert_eq!(d.propose(), Proposal::Wait);
-        for plan in out {
-            d.report(&plan, Some(50.0));
-        }
-        assert!(matches!(d.propose(), Proposal::Try(_)));
+        d.report(&out[0], Some(50.0));
+        assert!(matches!(d.propose(), Proposal::Try(_)), "the other starts need not be waited for");
     }
 }
