@@ -52,7 +52,12 @@ fn every_refusal_names_the_input_and_the_remedy() {
         (format!("tune gemm {small} --plan A_MIC999"), 2, "must be 1 to 64"),
         (format!("tune gemm {small} --plan A_UNR8"), 2, "key of part C"),
         (format!("tune gemm {small} --plan C_GAL4"), 2, "must be 1 to 3"),
-        (format!("verify gemm {small} --plan C_MAC7_SKW12 --device emu"), 1, "no legal plan"),
+        (
+            format!("verify gemm {small} --plan C_MAC7_SKW12 --device emu"),
+            1,
+            "move SKW toward 10; the nearest plan that fits is A_",
+        ),
+        (format!("tune gemm {small} --plan C_MAC7_SKW12 --device emu"), 1, "no legal plan for tC0_"),
         (
             format!(
                 "verify gemm {small} --device emu --plan A_MIC8_PAD0_PLU0_LIW0_MIW0_WOS0_VEW4__B_MIC8_PAD0_PLU0_LIW0_MIW0_WOS0_VEW4__\

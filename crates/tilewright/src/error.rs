@@ -2,7 +2,7 @@
 
 use tilewright_device::DeviceError;
 use tilewright_gen::kernel::GenerateError;
-use tilewright_gen::plan::{GrammarError, Refusal};
+use tilewright_gen::plan::{GrammarError, Plan, Refusal};
 use tilewright_gen::problem::ProblemError;
 use tilewright_ir::{Invalid, Scalar};
 use tilewright_tune::records::RecordsError;
@@ -24,7 +24,7 @@ pub enum Error {
     #[error("the plan does not fit: {0}")]
     Refused(#[from] Refusal),
     /// No plan at all satisfies the constraints.
-    #[error("no legal plan for {problem} on {device} satisfies `{constraint}`: leave out some of its keys")]
+    #[error("no legal plan for {problem} on {device} satisfies `{constraint}`: {reason}{}", hint(.nearest))]
     NoPlan {
         /// The problem's key.
         problem: String,
@@ -32,6 +32,10 @@ pub enum Error {
         device: String,
         /// The constraint's text.
         constraint: String,
+        /// What refuses the otherwise best plan under the constraint.
+        reason: String,
+        /// A legal plan near that one.
+        nearest: Option<Box<Plan>>,
     },
     /// The kernels cannot be generated.
     #[error(transparent)]
@@ -79,6 +83,13 @@ pub enum Error {
         /// Their type.
         dtype: Scalar,
     },
+}
+
+fn hint(nearest: &Option<Box<Plan>>) -> String {
+    match nearest {
+        Some(plan) => format!("; the nearest plan that fits is {plan}"),
+        None => "; leave out some of its keys".to_string(),
+    }
 }
 
 impl From<VerifyError> for Error {

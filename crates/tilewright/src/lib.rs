@@ -75,3 +75,8 @@ pub use tilewright_gen::problem::{Conv, ConvBuilder, Direction, Gemm, GemmBuilde
 pub use tilewright_ir::{Scalar, Target};
 pub use tilewright_tune::Records;
 pub use tilewright_tune::search::{Budget, Cancel, Event, Outcome};
+
+/// Compiles the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -5,12 +5,12 @@ use crate::emit::Emission;
 use crate::{Buffer, Context, Element, Error};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
-use tilewright_gen::plan::{Constraint, Graph, Plan};
+use tilewright_gen::plan::{Constraint, Graph, Plan, generic};
 use tilewright_gen::problem::Problem;
 use tilewright_ir::{Scalar, Target};
 use tilewright_tune::model::Picker;
 use tilewright_tune::run::{Buffers, Factors};
-use tilewright_tune::search::{self, Budget, Cancel, Event, GENERATOR, Outcome, device_key};
+use tilewright_tune::search::{self, Budget, Cancel, Event, GENERATOR, Outcome, TuneError, device_key};
 use tilewright_tune::space::Space;
 
 /// Where an operation's plan comes from.
@@ -111,16 +111,29 @@ impl Operation {
             self.space.resolve(&plan)?;
             return Ok((plan, Origin::Given));
         }
-        Err(Error::NoPlan {
+        Err(self.no_plan())
+    }
+    /// Why no plan satisfies the constraint: the refusal of the plan that would be best without it.
+    pub(crate) fn no_plan(&self) -> Error {
+        let constraint = self.space.constraint();
+        let free = self.space.clone().constrained(&Constraint::none());
+        let best = Picker::new(&free).pick(1).first().map_or_else(|| generic(free.contraction(&Plan::default())), |c| c.plan);
+        let wanted = constraint.apply(&best);
+        let reason = match free.resolve(&wanted) {
+            Ok(_) => "none was found".to_string(),
+            Err(refusal) => refusal.to_string(),
+        };
+        Error::NoPlan {
             problem: self.problem().key(),
             device: self.context.info().id.clone(),
             constraint: constraint.to_string(),
-        })
+            reason,
+            nearest: nearest_in(&free, &wanted).map(Box::new),
+        }
     }
     /// A legal plan near one that is not, where the search graph leads to one.
     pub fn nearest(&self, plan: &Plan) -> Option<Plan> {
-        let graph = Graph::new(self.space.contraction(plan), self.space.env(), self.space.constraint());
-        graph.nearest(plan, 2000, |p| self.space.resolve(p).map(|_| ()))
+        nearest_in(&self.space, plan)
     }
     /// Runs with this plan from now on.
     ///
@@ -151,7 +164,11 @@ impl Operation {
         progress: &mut dyn FnMut(&Event),
     ) -> Result<Outcome, Error> {
         let inner = &self.context.inner;
-        let outcome = search::tune(&inner.device, &self.space, Some(&inner.records), options, cancel, progress)?;
+        let outcome = match search::tune(&inner.device, &self.space, Some(&inner.records), options, cancel, progress) {
+            Ok(outcome) => outcome,
+            Err(TuneError::NoPlan { trials: 0, .. }) if !self.space.constraint().is_none() => return Err(self.no_plan()),
+            Err(e) => return Err(e.into()),
+        };
         if outcome.verified {
             self.keep(&outcome.plan, Origin::Tuned);
         }
@@ -240,6 +257,12 @@ impl Operation {
         let emission = Emission { problem: self.problem(), contraction: &contraction, plan, program: &program, target };
         Ok(emission.source()?)
     }
+}
+
+/// A legal plan of a space near one that is not.
+fn nearest_in(space: &Space, plan: &Plan) -> Option<Plan> {
+    let graph = Graph::new(space.contraction(plan), space.env(), space.constraint());
+    graph.nearest(plan, 2000, |p| space.resolve(p).map(|_| ()))
 }
 
 impl fmt::Debug for Operation {
