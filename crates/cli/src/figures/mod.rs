@@ -153,9 +153,6 @@ mod tests {
     fn page_is_well_formed_and_names_its_parts() {
         let (spec, shape) = sample();
         let text = page(&spec, &shape);
-        if let Ok(path) = std::env::var("TILEWRIGHT_SVG") {
-            std::fs::write(path, &text).expect("the path can be written");
-        }
         for part in
             ["A tile: m 128", "B tile: k 8", "strips 4 tiles wide", "pulled back", "3 work-groups share 375 k-tiles", "store"]
         {
