@@ -4,7 +4,7 @@ use crate::alu::Fault;
 use crate::code::{Address, Index};
 use crate::lanes::{B32, B64, File, Files, LANES, Slot};
 use crate::launch::Launch;
-use crate::shadow::{Clocks, SharedShadow};
+use crate::shadow::{Clocks, Has, SharedShadow, Watch};
 use crate::{Counters, EmuError, Location};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -194,9 +194,9 @@ impl Team {
         let clocks = Clocks::new(code.threads, if code.partial_barriers { code.wave } else { code.threads });
         let granule = code.shared.iter().map(|s| s.scalar.bytes()).min().unwrap_or(4);
         let shadow = (checks.initialised || checks.shared_races).then(|| {
-            let (init, races) = (checks.initialised, checks.shared_races);
-            let shift = granule.trailing_zeros();
-            SharedShadow::new(code.shared_bytes, shift, clocks.domains(), init, races, code.shared_atomics)
+            let watch = Watch { initialised: checks.initialised, races: checks.shared_races };
+            let has = Has { atomics: code.shared_atomics, copies: !code.copies.is_empty() };
+            SharedShadow::new(code.shared_bytes, granule.trailing_zeros(), clocks.domains(), watch, has)
         });
         Team {
             id: [0; 3],

@@ -1,8 +1,30 @@
 //! The built-in emulated GPU of tilewright: runs [`tilewright_ir::Kernel`] on the CPU, checks every access, counts the work.
 //!
 //! [`Program::new`] lowers a kernel once; [`Program::run`] executes a grid of work-groups on [`Buffer`]s, each operation over all
-//! lanes at once. With [`Checks`] it is a sanitizer (bounds, alignment, uninitialised reads, races, barriers, deadlock, asynchronous
-//! copies, integer overflow); with [`Options::count`] it counts transactions, bank conflicts and the instruction mix.
+//! lanes at once. With [`Checks`] it is a sanitizer; with [`Options::count`] it counts transactions, bank conflicts and the
+//! instruction mix.
+//!
+//! # Semantics
+//!
+//! * Integers wrap; signed overflow is an error with [`Checks::overflow`], division by zero always is. Shift counts count modulo
+//!   the width. Float arithmetic is IEEE, rounded once per operation, [`tilewright_ir::Expr::Fma`] once in all; `Min` and `Max` are
+//!   `fmin` and `fmax`. Conversions round to nearest even; float to integer truncates, saturates and sends NaN to 0.
+//! * Memory that nobody wrote reads as bytes 0xFF (NaN), registers too. Shared memory starts afresh in every work-group.
+//! * A lane of a shuffle whose source is outside its wave keeps its own value.
+//! * Atomics on floats add in the order work-groups happen to run: with several host threads the last bits may vary.
+//!
+//! # How threads run
+//!
+//! Threads run in lockstep: the whole work-group, or each role where the kernel has roles, or each wave where named barriers let
+//! waves overtake one another. With [`Options::interleave`] every wave runs on its own and they take turns at random (by seed) at
+//! memory operations, barriers and shuffles; asynchronous copies land at once or when they are waited for.
+//!
+//! # What the race checks see
+//!
+//! Two accesses to the same bytes, one of them a write, by different threads, must have a barrier between them that orders them;
+//! it does not matter in which order they happened to run, nor whether the threads are of one wave. In global memory, accesses of
+//! different work-groups are never ordered; atomics go with atomics. One thing may go unseen: where a kernel uses wave or named
+//! barriers, only the last of several reads of a global element within a work-group is remembered.
 
 mod access;
 mod alu;

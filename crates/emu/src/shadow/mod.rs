@@ -6,7 +6,7 @@ mod shared;
 
 pub(crate) use clocks::Clocks;
 pub(crate) use global::{GlobalShadow, Toucher};
-pub(crate) use shared::{EPOCHS, SharedShadow};
+pub(crate) use shared::{EPOCHS, Has, SharedShadow, Watch};
 
 /// A broken rule found by a shadow, in terms of the piece of memory.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,6 @@
 //! A granule whose last write is 0 was never written.
 
 use super::{Clocks, Trouble};
-use std::collections::HashMap;
 
 const THREAD_BITS: u32 = 11;
 const THREAD_MASK: u32 = (1 << THREAD_BITS) - 1;
@@ -15,6 +14,20 @@ const MANY: u32 = THREAD_MASK - 1;
 const IN_FLIGHT: u32 = u32::MAX;
 /// Epochs that a record can hold, one per barrier; one more is [`IN_FLIGHT`]'s.
 pub(crate) const EPOCHS: u32 = (1 << (32 - THREAD_BITS)) - 2;
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watch {
+    pub(crate) initialised: bool,
+    pub(crate) races: bool,
+}
+
+/// What a kernel does to shared memory beside loads and stores.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Has {
+    pub(crate) atomics: bool,
+    pub(crate) copies: bool,
+}
 
 /// Shadow of one work-group's shared memory.
 #[derive(Clone, Debug)]
@@ -29,12 +42,14 @@ pub(crate) struct SharedShadow {
     reads: Vec<u32>,
     /// As `reads`; empty if the kernel has no shared atomics.
     atomics: Vec<u32>,
-    in_flight: HashMap<usize, u32>,
+    /// Who issued the copy into a granule that is in flight; empty if the kernel has no asynchronous copies.
+    issuers: Vec<u16>,
 }
 
 impl SharedShadow {
-    /// For `bytes` of memory in granules of `1 << shift` bytes; `atomics` if there may be any.
-    pub(crate) fn new(bytes: usize, shift: u32, domains: usize, initialised: bool, races: bool, atomics: bool) -> SharedShadow {
+    /// For `bytes` of memory in granules of `1 << shift` bytes, watching initialisation and races as asked for.
+    pub(crate) fn new(bytes: usize, shift: u32, domains: usize, watch: Watch, has: Has) -> SharedShadow {
+        let Watch { initialised, races } = watch;
         let granules = bytes.div_ceil(1 << shift);
         SharedShadow {
             shift,
@@ -43,8 +58,8 @@ impl SharedShadow {
             races,
             writes: vec![0; granules],
             reads: vec![0; if races { granules * domains } else { 0 }],
-            atomics: vec![0; if races && atomics { granules * domains } else { 0 }],
-            in_flight: HashMap::new(),
+            atomics: vec![0; if races && has.atomics { granules * domains } else { 0 }],
+            issuers: vec![0; if has.copies { granules } else { 0 }],
         }
     }
     /// Forgets everything, for the next work-group.
@@ -52,7 +67,6 @@ impl SharedShadow {
         self.writes.fill(0);
         self.reads.fill(0);
         self.atomics.fill(0);
-        self.in_flight.clear();
     }
     fn granules(&self, byte: usize, size: usize) -> std::ops::Range<usize> {
         byte >> self.shift..(byte + size).div_ceil(1 << self.shift)
@@ -123,7 +137,9 @@ impl SharedShadow {
     pub(crate) fn launch(&mut self, byte: usize, size: usize, thread: u32) {
         for g in self.granules(byte, size) {
             self.writes[g] = IN_FLIGHT;
-            self.in_flight.insert(g, thread);
+            if let Some(issuer) = self.issuers.get_mut(g) {
+                *issuer = thread as u16;
+            }
         }
     }
     /// The copy has landed, as the thread that waited for it knows.
@@ -131,7 +147,6 @@ impl SharedShadow {
         let me = clocks.domain(thread);
         for g in self.granules(byte, size) {
             self.writes[g] = clocks.now(me) << THREAD_BITS | thread;
-            self.in_flight.remove(&g);
         }
     }
 
@@ -149,7 +164,7 @@ impl SharedShadow {
     #[cold]
     fn race(&self, g: usize, record: u32, other: &'static str) -> Trouble {
         if record == IN_FLIGHT {
-            return Trouble::InFlight { issuer: self.in_flight.get(&g).copied().unwrap_or(0) };
+            return Trouble::InFlight { issuer: self.issuers.get(g).map_or(0, |&t| t as u32) };
         }
         let who = match record & THREAD_MASK {
             MANY => "several threads".into(),
@@ -255,8 +270,10 @@ fn note(record: &mut u32, now: u32, thread: u32) {
 mod tests {
     use super::*;
 
+    const ALL: Watch = Watch { initialised: true, races: true };
+
     fn shadow(domains: usize) -> SharedShadow {
-        SharedShadow::new(64, 2, domains, true, true, true)
+        SharedShadow::new(64, 2, domains, ALL, Has { atomics: true, copies: true })
     }
 
     #[test]
@@ -327,7 +344,7 @@ mod tests {
     #[test]
     fn whole_blocks_agree_with_single_threads() {
         let mut c = Clocks::new(32, 32);
-        let mut s = SharedShadow::new(128, 2, 1, true, true, false);
+        let mut s = SharedShadow::new(128, 2, 1, ALL, Has { atomics: false, copies: false });
         assert!(s.is_simple(&c));
         assert!(!s.read_run(&c, 0, 0) && !s.read_same(&c, 0, 1), "uninitialised");
         for t in 0..32 {
