@@ -52,6 +52,9 @@ pub fn run(args: &InspectArgs) -> Result<(), CliError> {
     } else {
         line(&format!("{} on {}, {}", case.title, target.arch, language(inspection.dialect)))?;
         line(&format!("plan ({}): {plan}", origin.name()))?;
+        if inspection.loops.is_empty() {
+            line("\nthere is no loop: the compiler has unrolled the few k-tiles there are\n")?;
+        }
         for report in &inspection.loops {
             line(&format!("\n{}", table(report, tiles(report))))?;
         }

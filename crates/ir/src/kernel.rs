@@ -319,11 +319,14 @@ pub enum Stmt {
         /// Which lane gives to which.
         kind: ShuffleKind,
     },
-    /// Scheduling hint: groups of instructions in order, as AMD's `sched_group_barrier` (mask, size); other targets ignore it.
+    /// Hint to the compiler's scheduler, without effect on results. With a size: the next so many instructions of these
+    /// classes stand here, as AMD's `sched_group_barrier`. With size 0, a fence: only instructions of these classes may be
+    /// moved across, as AMD's `sched_barrier`; CUDA knows only the fence, and it holds back memory accesses alone. Other targets
+    /// ignore hints.
     SchedHint {
         /// Instruction class mask (0x08 MFMA, 0x20 VMEM read, 0x100 LDS read, 0x200 LDS write, 0x02 VALU).
         mask: u32,
-        /// Number of instructions.
+        /// Number of instructions; 0 for a fence.
         size: u32,
     },
     /// Ends the thread (allowed only where no barrier follows in its role).

@@ -125,7 +125,7 @@ fn take(
             clocks.set_load(start + STORE);
         }
         Step::Fetch { .. } | Step::Store { .. } => {}
-        Step::Fragments => {}
+        Step::Fragments | Step::Fence => {}
         Step::Math { part, store } => {
             let start = clocks.math;
             let length = match part {

@@ -51,7 +51,8 @@ fn instruction(text: &str, upper: u64) -> Instruction {
     let code = if guarded { text.split_once(' ').map_or("", |(_, code)| code) } else { text };
     let (opcode, operands) = code.split_once(' ').unwrap_or((code, ""));
     let base = opcode.split('.').next().unwrap_or_default();
-    let mut class = classify(base, operands);
+    // Some instructions are there for their side effects on the assembler's mind and never run.
+    let mut class = if text.starts_with("@!PT") { Class::Other } else { classify(base, operands) };
     let (held, waited) = ((upper >> HELD_SHIFT & 7) as u8, (upper >> WAITED_SHIFT & 0x3f) as u8);
     let tracked = match base {
         "LDGSTS" => Tracked::InGroup,

@@ -81,6 +81,7 @@ impl<'a> MainLoop<'a> {
             let set = |ahead: u32| (unrolled + ahead) % self.lowered.sets;
             match (*step, &self.loaders, &self.math) {
                 (Step::Barrier, ..) => b.barrier(),
+                (Step::Fence, ..) => b.push(Stmt::SchedHint { mask: 0, size: 0 }),
                 (Step::WaitCopies { pending }, Some(_), _) => b.push(Stmt::AsyncWait(pending)),
                 (Step::Fetch { ahead }, Some(loaders), _) => self.fetch(b, loaders, set(ahead)),
                 (Step::Store { ahead }, Some(loaders), _) => self.store(b, loaders, set(ahead)),

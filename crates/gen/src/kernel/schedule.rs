@@ -9,6 +9,8 @@
 //! P >= 1, B >= 2  [wait]; barrier; fetch or copy t+P; math t; store t+S       S = min(P, B-1)
 //! carried         fetch or copy t+P; math t (head); store t+S; [wait]; barrier; math t (tail)
 //! ```
+//! With scheduling hints, fences stand behind the fetch, before a store that follows math, and before the tail.
+//!
 //! Carried is the form of `B >= 2` with fragments read ahead: the last k-steps of a tile are computed behind the barrier,
 //! from fragments read before it, while the first fragments of the next tile arrive. No wave waits for shared memory at
 //! the head of a tile.
@@ -29,6 +31,8 @@ pub enum Step {
     },
     /// All waves meet.
     Barrier,
+    /// The compiler moves nothing across (a hint, `HNT1`): loads stay before the math, stores behind it.
+    Fence,
     /// Global memory to staging registers, or start of asynchronous copies, for tile t + ahead; staging set `set`.
     Fetch {
         /// Distance in tiles.
@@ -68,7 +72,7 @@ impl Step {
     }
     /// True if waves that compute take part.
     pub fn is_math(self) -> bool {
-        matches!(self, Step::Math { .. } | Step::Fragments | Step::Barrier)
+        matches!(self, Step::Math { .. } | Step::Fragments | Step::Barrier | Step::Fence)
     }
 }
 
@@ -106,6 +110,9 @@ pub fn lower(s: &Schedule, k_tile: u32) -> Lowered {
     }
     let wait = Step::WaitCopies { pending: p - 1 };
     let store = Step::Store { ahead: stored };
+    // Compilers sink loads towards their use and hoist stores into the math where they are free to. Asynchronous copies are
+    // not moved anyway.
+    let fence = (s.hints && !all_async).then_some(Step::Fence);
     let fragment_sets = s.fragments_ahead + 1;
     let carried = !single && fragment_sets > 1 && s.fragments_ahead < k_tile && k_tile.is_multiple_of(fragment_sets);
     let mut body = Vec::new();
@@ -117,15 +124,21 @@ pub fn lower(s: &Schedule, k_tile: u32) -> Lowered {
         arrived(&mut prologue);
         prologue.push(Step::Fragments);
         body.push(Step::Fetch { ahead: p });
+        body.extend(fence);
         let head = |store| Step::Math { part: MathPart::Head, store };
         match s.store {
             _ if all_async => body.push(head(None)),
             StorePoint::AtOnce => body.extend([store, head(None)]),
             // With roles no wave has both the store and the math.
             StorePoint::Spread if s.roles.is_none() => body.push(head(Some(stored))),
-            _ => body.extend([head(None), store]),
+            _ => {
+                body.push(head(None));
+                body.extend(fence);
+                body.push(store);
+            }
         }
         arrived(&mut body);
+        body.extend(s.hints.then_some(Step::Fence));
         body.push(Step::Math { part: MathPart::Tail, store: None });
         return Lowered { prologue, body, sets };
     }
@@ -134,12 +147,17 @@ pub fn lower(s: &Schedule, k_tile: u32) -> Lowered {
     }
     body.push(Step::Barrier);
     body.push(Step::Fetch { ahead: p });
+    body.extend(fence);
     match (single, s.store) {
         _ if all_async => body.push(whole(None)),
         (true, _) => body.extend([whole(None), Step::Barrier, store]),
         (false, StorePoint::AtOnce) => body.extend([store, whole(None)]),
         (false, StorePoint::Spread) if s.roles.is_none() => body.push(whole(Some(stored))),
-        (false, _) => body.extend([whole(None), store]),
+        (false, _) => {
+            body.push(whole(None));
+            body.extend(fence);
+            body.push(store);
+        }
     }
     Lowered { prologue, body, sets }
 }

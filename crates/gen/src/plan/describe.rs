@@ -149,7 +149,10 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
             None => "every wave loads and computes".into(),
             Some(r) => format!("{} threads only load, {} only compute", r.load_threads, r.math_threads),
         },
-        Common::Hnt => choose("with scheduling hints where the target has them", "no scheduling hints"),
+        Common::Hnt => choose(
+            "the compiler is kept from moving loads into the math and the math over stores, where the target has means for it",
+            "the compiler is free to move loads and stores into the math",
+        ),
         Common::Bim => {
             choose("a convolution's samples are rows of one product", "a convolution's samples are a batch of products")
         }

@@ -62,6 +62,11 @@ impl Plan {
         if at(Common::Pfg) == 0 || at(Common::Buf) == 1 || both_copied || at(Common::Lwv) > 0 {
             reset(p, Common::Stp);
         }
+        // Fences stand between loads that run ahead and the math, and before the tail of a carried schedule.
+        let carried = at(Common::Buf) > 1 && at(Common::Fra) > 0;
+        if at(Common::Pfg) == 0 || both_copied && !carried {
+            reset(p, Common::Hnt);
+        }
         // Fragments ahead and spread stores lay the k-steps out one by one anyway.
         if at(Common::Unr) == 1 || at(Common::Fra) > 0 || p.common(Common::Stp) == 2 {
             reset(p, Common::Ukl);

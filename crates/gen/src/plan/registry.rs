@@ -274,7 +274,14 @@ pub(super) const COMMON: [KeyInfo; COMMONS] = [
         0,
         "waves that only load while the MAC threads only compute; 0 = every wave does everything",
     ),
-    last(entry("HNT", System::Tensile, BIT, BIT_EDGES, 0, "scheduling hints where the target has them")),
+    last(entry(
+        "HNT",
+        System::Tensile,
+        BIT,
+        BIT_EDGES,
+        0,
+        "fences for the compiler's scheduler between loads, math and stores, where the target has them",
+    )),
     entry(
         "BIM",
         System::Sofie,

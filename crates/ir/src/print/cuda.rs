@@ -88,8 +88,10 @@ impl Dialect for Cuda {
     fn pointer(&self, _: Space, constant: bool, pointee: &str) -> String {
         cpp::pointer(constant, pointee)
     }
-    fn restrict(&self) -> &'static str {
-        "__restrict__"
+    /// Loads through a read-only pointer that nothing aliases may be moved anywhere, over every fence: where a kernel has one,
+    /// nothing is promised.
+    fn restrict(&self, fenced: bool) -> &'static str {
+        if fenced { "" } else { "__restrict__" }
     }
     fn lane(&self, vector: &str, lane: u8) -> String {
         format!("{vector}.s[{lane}]")
@@ -237,7 +239,8 @@ impl Dialect for Cuda {
     fn async_wait(&self, groups: u32) -> Option<String> {
         Some(format!("asm volatile(\"cp.async.wait_group {groups};\" ::: \"memory\");"))
     }
-    fn sched_hint(&self, _: u32, _: u32) -> Option<String> {
-        None
+    /// Costs one idle instruction; memory accesses stay on their side of it.
+    fn sched_hint(&self, _: u32, size: u32) -> Option<String> {
+        (size == 0).then(|| "__syncwarp();".into())
     }
 }

@@ -131,8 +131,8 @@ pub(super) trait Dialect {
     fn vector(&self, ty: Type, prelude: &mut Prelude) -> String;
     /// Spelling of a pointer to a type, without the name.
     fn pointer(&self, space: Space, constant: bool, pointee: &str) -> String;
-    /// Qualifier of a pointer parameter that nothing aliases.
-    fn restrict(&self) -> &'static str;
+    /// Qualifier of a pointer parameter that nothing aliases. `fenced`: the kernel has fences for the compiler's scheduler.
+    fn restrict(&self, fenced: bool) -> &'static str;
     /// One lane of a vector.
     fn lane(&self, vector: &str, lane: u8) -> String;
     /// A vector value from its lanes; one part stands for all lanes only if `parts` has one element.

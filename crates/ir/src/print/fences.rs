@@ -1,4 +1,4 @@
-//! Which work-group barriers must order global memory too.
+//! Which work-group barriers must order global memory too, and whether there are fences for the compiler's scheduler.
 //!
 //! A barrier of the kernel language orders global memory within the work-group. Where nothing written to a buffer before
 //! the barrier is read from it behind, that is for free; OpenCL makes us ask for it, and asking for nothing has a price:
@@ -11,12 +11,14 @@ use std::collections::{HashMap, VecDeque};
 #[derive(Default)]
 pub(super) struct Fences {
     answers: VecDeque<bool>,
+    hints: bool,
 }
 
 #[derive(Default)]
 struct Walk {
     clock: u32,
     barriers: Vec<u32>,
+    hints: bool,
     first_write: HashMap<ArgId, u32>,
     last_read: HashMap<ArgId, u32>,
 }
@@ -29,7 +31,11 @@ impl Fences {
         let needs = |at: &u32| {
             walk.first_write.iter().any(|(buffer, write)| write < at && walk.last_read.get(buffer).is_some_and(|read| read > at))
         };
-        Fences { answers: walk.barriers.iter().map(needs).collect() }
+        Fences { answers: walk.barriers.iter().map(needs).collect(), hints: walk.hints }
+    }
+    /// True if the kernel holds a fence for the compiler's scheduler.
+    pub const fn hints(&self) -> bool {
+        self.hints
     }
     /// The answer for the next barrier. Only work-group barriers are counted.
     pub fn take(&mut self, scope: &BarrierScope) -> bool {
@@ -49,6 +55,7 @@ impl Walk {
                     self.write(kernel, mem.base);
                     self.read(kernel, mem.base);
                 }
+                Stmt::SchedHint { size: 0, .. } => self.hints = true,
                 Stmt::Barrier(BarrierScope::WorkGroup) => self.barriers.push(self.clock),
                 Stmt::If { then, otherwise, .. } => {
                     self.block(kernel, then);

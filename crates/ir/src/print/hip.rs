@@ -69,7 +69,7 @@ impl Dialect for Hip {
     fn pointer(&self, _: Space, constant: bool, pointee: &str) -> String {
         cpp::pointer(constant, pointee)
     }
-    fn restrict(&self) -> &'static str {
+    fn restrict(&self, _: bool) -> &'static str {
         "__restrict__"
     }
     fn lane(&self, vector: &str, lane: u8) -> String {
@@ -241,7 +241,10 @@ impl Dialect for Hip {
         None
     }
     fn sched_hint(&self, mask: u32, size: u32) -> Option<String> {
-        Some(format!("__builtin_amdgcn_sched_group_barrier({mask:#x}, {size}, 0);"))
+        Some(match size {
+            0 => format!("__builtin_amdgcn_sched_barrier({mask:#x});"),
+            _ => format!("__builtin_amdgcn_sched_group_barrier({mask:#x}, {size}, 0);"),
+        })
     }
 }
 

@@ -134,7 +134,10 @@ impl Printer<'_> {
         let name = self.args[a.index()].clone();
         match self.kernel.args[a.index()].kind {
             ArgKind::Scalar(scalar) => format!("{} {name}", self.dialect.scalar(scalar)),
-            ArgKind::Buffer { .. } => format!("{} {} {name}", self.buffer_pointer(a), self.dialect.restrict()),
+            ArgKind::Buffer { .. } => match self.dialect.restrict(self.fences.hints()) {
+                "" => format!("{} {name}", self.buffer_pointer(a)),
+                restrict => format!("{} {restrict} {name}", self.buffer_pointer(a)),
+            },
         }
     }
 

@@ -108,7 +108,7 @@ impl Dialect for OpenCl {
     fn pointer(&self, space: Space, constant: bool, pointee: &str) -> String {
         format!("{} {}{pointee}*", qualifier(space), if constant { "const " } else { "" })
     }
-    fn restrict(&self) -> &'static str {
+    fn restrict(&self, _: bool) -> &'static str {
         "restrict"
     }
     fn lane(&self, vector: &str, lane: u8) -> String {

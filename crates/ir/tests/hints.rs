@@ -1,0 +1,35 @@
+//! Scheduling hints in printed source: each target's spelling, and none where there is none.
+
+use tilewright_ir::*;
+
+fn kernel(size: u32) -> Kernel {
+    let mut b = Builder::new("hinted", 64);
+    let (from, to) = (b.buffer("from", Scalar::F32, Access::Read, "read"), b.buffer("to", Scalar::F32, Access::Write, "written"));
+    let tid = b.builtin(Builtin::LocalId);
+    let value = b.load("value", Base::Buffer(from), tid, 1, None);
+    b.push(Stmt::SchedHint { mask: if size == 0 { 0 } else { 0x20 }, size });
+    b.store(Base::Buffer(to), tid, value, None);
+    b.finish()
+}
+
+fn text(size: u32, target: &Target) -> String {
+    print(&kernel(size), target).expect("it prints").text
+}
+
+#[test]
+fn each_target_spells_what_it_has() {
+    let cuda = Target::by_arch("sm_90a").expect("known");
+    let hip = Target::by_arch("gfx942").expect("known");
+    let opencl = Target { dialect: Dialect::OpenCl, ..hip.clone() };
+    assert!(text(0, &hip).contains("__builtin_amdgcn_sched_barrier(0x0);"));
+    assert!(text(2, &hip).contains("__builtin_amdgcn_sched_group_barrier(0x20, 2, 0);"));
+    // A fence holds back only loads that may not be read-only.
+    let fenced = text(0, &cuda);
+    assert!(fenced.contains("__syncwarp();") && !fenced.contains("__restrict__"));
+    let free = text(2, &cuda);
+    assert!(!free.contains("__syncwarp") && free.contains("__restrict__"));
+    for size in [0, 2] {
+        assert!(!text(size, &opencl).contains("sched"));
+        assert!(text(size, &opencl).contains("restrict"));
+    }
+}
