@@ -186,9 +186,12 @@ pub struct ThroughputArgs {
 pub struct PlansArgs {
     #[command(flatten)]
     pub cases: Cases,
-    /// A plan (whole; keys left out have their defaults); may be repeated
+    /// A plan; keys left out are those of --base; may be repeated
     #[arg(long = "plan", value_name = "PLAN")]
     pub plans: Vec<String>,
+    /// What the plans have in common; keys left out have their defaults
+    #[arg(long, value_name = "PLAN", default_value = "")]
+    pub base: String,
     /// A file of plans, one per line, `NAME = PLAN` or `PLAN`; `#` starts a comment
     #[arg(long, value_name = "FILE")]
     pub plans_file: Option<PathBuf>,
@@ -198,7 +201,7 @@ pub struct PlansArgs {
     /// Folder with results of CLBlast's tuners (for clblast-tuned)
     #[arg(long, value_name = "DIR")]
     pub clblast_tuned: Option<PathBuf>,
-    /// Workgroup sums by atomics allowed
+    /// Allow sums by atomics
     #[arg(long)]
     pub atomics: bool,
 }

@@ -9,7 +9,7 @@ use crate::ours::Ours;
 use crate::session::{Session, math};
 use crate::workload::Workload;
 use std::path::Path;
-use tilewright_gen::plan::Plan;
+use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_tune::space::Space;
 
 /// `plans`: the first plan is what the others are compared with.
@@ -19,11 +19,12 @@ use tilewright_tune::space::Space;
 pub fn plans(common: Common, args: PlansArgs) -> Result<(), BenchError> {
     const EXPERIMENT: &str = "plans";
     let mut named = Vec::new();
+    let base = parse(&args.base, &Plan::default()).map_err(BenchError::Usage)?;
     if let Some(path) = &args.plans_file {
-        named.extend(read(path)?);
+        named.extend(read(path, &base)?);
     }
     for text in &args.plans {
-        named.push((format!("plan {}", named.len() + 1), parse(text).map_err(BenchError::Usage)?));
+        named.push((format!("plan {}", named.len() + 1), parse(text, &base).map_err(BenchError::Usage)?));
     }
     if named.is_empty() {
         return Err(BenchError::Usage("give plans with --plan or --plans-file".into()));
@@ -53,12 +54,14 @@ pub fn plans(common: Common, args: PlansArgs) -> Result<(), BenchError> {
     Ok(())
 }
 
-fn parse(text: &str) -> Result<Plan, String> {
-    Plan::parse(text).map_err(|e| format!("plan `{text}`: {e}"))
+/// A plan whose keys that are left out are those of another.
+fn parse(text: &str, base: &Plan) -> Result<Plan, String> {
+    let keys = Constraint::parse(text).map_err(|e| format!("plan `{text}`: {e}"))?;
+    Ok(keys.apply(base))
 }
 
 /// Reads `NAME = PLAN` or `PLAN` per line.
-fn read(path: &Path) -> Result<Vec<(String, Plan)>, BenchError> {
+fn read(path: &Path, base: &Plan) -> Result<Vec<(String, Plan)>, BenchError> {
     let text = std::fs::read_to_string(path).map_err(|e| BenchError::file(path, e))?;
     let mut plans = Vec::new();
     for (n, line) in text.lines().enumerate() {
@@ -70,7 +73,7 @@ fn read(path: &Path) -> Result<Vec<(String, Plan)>, BenchError> {
             Some((name, plan)) => (name.trim().to_string(), plan.trim()),
             None => (format!("line {}", n + 1), line),
         };
-        let plan = parse(plan).map_err(|e| BenchError::file(path, format!("line {}: {e}", n + 1)))?;
+        let plan = parse(plan, base).map_err(|e| BenchError::file(path, format!("line {}: {e}", n + 1)))?;
         plans.push((name, plan));
     }
     Ok(plans)
@@ -79,17 +82,19 @@ fn read(path: &Path) -> Result<Vec<(String, Plan)>, BenchError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tilewright_gen::plan::{Common, Key};
 
     #[test]
     fn plan_files_name_their_plans() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("plans");
-        let default = Plan::default().to_string();
-        std::fs::write(&path, format!("# a study\n\nsingle buffer = {default}\n{default} # twice\n")).unwrap();
-        let plans = read(&path).unwrap();
+        std::fs::write(&path, "# a study\n\nsingle buffer = C_BUF1\nC_PFG1_BUF2 # ahead\n").unwrap();
+        let base = Plan::default().with(Key::C(Common::Unr), 8);
+        let plans = read(&path, &base).unwrap();
+        assert_eq!(plans[1].1, base.with(Key::C(Common::Pfg), 1).with(Key::C(Common::Buf), 2));
         assert_eq!(plans.iter().map(|p| p.0.as_str()).collect::<Vec<_>>(), ["single buffer", "line 4"]);
         std::fs::write(&path, "\nA_XYZ1\n").unwrap();
-        let error = read(&path).unwrap_err().to_string();
+        let error = read(&path, &base).unwrap_err().to_string();
         assert!(error.contains("line 2") && error.contains("XYZ"), "{error}");
     }
 }
