@@ -18,6 +18,7 @@ struct Timed {
     samples: Vec<f64>,
     kind: &'static str,
     verification: Verification,
+    verified_on: Option<String>,
 }
 
 impl Timed {
@@ -60,9 +61,16 @@ fn bench_case(args: &BenchArgs, context: &Context, case: &Case) -> Result<Timed,
     let operation: Operation = session::operation(context, case, &args.plan)?;
     let (plan, origin) = operation.choice().map_err(session::classify)?;
     let factors = Factors { alpha: case.alpha, beta: case.beta };
-    let verification = operation.verify(&plan, 1, factors, Depth::Quick).map_err(session::classify)?;
+    let verification = operation.verify(&plan, 1, factors, Depth::Quick, false).map_err(session::classify)?;
     let timing = operation.time(&plan, factors, args.repeats).map_err(session::classify)?;
-    Ok(Timed { plan, origin, samples: timing.samples, kind: timing.kind.name(), verification })
+    Ok(Timed {
+        plan,
+        origin,
+        samples: timing.samples,
+        kind: timing.kind.name(),
+        verification: verification.verification,
+        verified_on: verification.on,
+    })
 }
 
 fn report(args: &BenchArgs, context: &Context, case: &Case, timed: &Timed, width: usize) -> Result<(), CliError> {
@@ -81,6 +89,7 @@ fn report(args: &BenchArgs, context: &Context, case: &Case, timed: &Timed, width
             "gflops": case.problem.flop() / us / 1e3,
             "repeats": timed.samples.len(),
             "verified": v.passed,
+            "verified_on": timed.verified_on,
             "max_error": if v.max_error.is_finite() { Some(v.max_error) } else { None },
         });
         return line(&object.to_string());

@@ -21,7 +21,7 @@ impl Progress {
         let target =
             if shown && std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
         let bar = ProgressBar::with_draw_target(Some(length), target);
-        let style = ProgressStyle::with_template("{prefix} [{bar:24}] {elapsed} {msg}").map(|s| s.progress_chars("=> "));
+        let style = ProgressStyle::with_template("{prefix} [{bar:24}] {elapsed} {wide_msg}").map(|s| s.progress_chars("=> "));
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         bar.set_prefix(title.to_string());
         bar.enable_steady_tick(Duration::from_millis(200));

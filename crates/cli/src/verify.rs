@@ -6,7 +6,7 @@ use crate::output::line;
 use crate::problem::{self, Case};
 use crate::session;
 use serde_json::json;
-use tilewright::{Context, Operation, Plan};
+use tilewright::{Context, Operation, Plan, Verified};
 use tilewright_tune::run::Factors;
 use tilewright_tune::verify::{Depth, Verification};
 
@@ -28,11 +28,13 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case) -> Result<(), 
     } else {
         vec![given]
     };
-    let mut whole: Option<Verification> = None;
+    let (mut whole, mut on) = (None, None);
     for factors in factors {
-        let verification = verify(&operation, &plan, args.seed, factors)?;
+        let verified = verify(&operation, &plan, args, factors)?;
+        on = verified.on;
+        let verification = verified.verification;
         whole = Some(match whole {
-            Some(before) => before.and(verification),
+            Some(before) => Verification::and(before, verification),
             None => verification,
         });
     }
@@ -45,6 +47,7 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case) -> Result<(), 
             "plan": plan.to_string(),
             "origin": origin.name(),
             "verified": v.passed,
+            "verified_on": on,
             "max_error": if v.max_error.is_finite() { Some(v.max_error) } else { None },
             "checked": v.checked,
             "race": v.race,
@@ -53,6 +56,9 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case) -> Result<(), 
         line(&object.to_string())?;
     } else {
         line(&format!("{} on {}\n  plan ({}) {plan}", case.title, context.info().name, origin.name()))?;
+        if let Some(small) = &on {
+            line(&format!("  run reduced to a few tiles, as {small} (--whole runs all of it)"))?;
+        }
         let error = format!("largest error {:.1e} of |alpha| |A||B| + |beta||C| over {} elements", v.max_error, v.checked);
         line(&format!("  {}: {error}", if v.passed { "right" } else { "WRONG" }))?;
     }
@@ -60,6 +66,6 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case) -> Result<(), 
 }
 
 /// Thoroughly: result, surroundings, a second run.
-fn verify(operation: &Operation, plan: &Plan, seed: u64, factors: Factors) -> Result<Verification, CliError> {
-    operation.verify(plan, seed, factors, Depth::Thorough).map_err(session::classify)
+fn verify(operation: &Operation, plan: &Plan, args: &VerifyArgs, factors: Factors) -> Result<Verified, CliError> {
+    operation.verify(plan, args.seed, factors, Depth::Thorough, args.whole).map_err(session::classify)
 }

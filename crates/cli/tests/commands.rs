@@ -74,6 +74,16 @@ fn geometry_strings_and_verify() {
 }
 
 #[test]
+fn large_problems_are_verified_reduced_on_the_emulator() {
+    let bench = Bench::new();
+    let ran = bench.run("verify gemm --m 4101 --n 4096 --k 4096 --device emu --json");
+    ran.ends(0);
+    let o = &ran.objects()[0];
+    assert_eq!(o["verified"], true);
+    assert!(o["verified_on"].as_str().is_some_and(|p| p.starts_with("tC0_") && !p.contains("m4101")), "{o}");
+}
+
+#[test]
 fn bench_times_several_cases_and_ends_with_their_mean() {
     let bench = Bench::new();
     std::fs::write(bench.path("cases.csv"), "m,n,k,trans_a,trans_b,order\n32,16,64,0,1,col\n16,16,16,1,0,col\n").expect("a file");

@@ -66,7 +66,7 @@ pub use element::Element;
 pub use emit::Emission;
 pub use error::Error;
 pub use operation::{Operation, Origin};
-pub use trial::Times;
+pub use trial::{Times, Verified};
 
 pub use half::{bf16, f16};
 pub use tilewright_device::{DeviceInfo, Listing, list as list_devices};

@@ -2,10 +2,11 @@
 
 use crate::{Error, Operation, Plan};
 use tilewright_device::Timing;
-use tilewright_gen::plan::SplitSum;
+use tilewright_gen::plan::{KernelSpec, SplitSum};
 use tilewright_gen::reference::Samples;
 use tilewright_tune::model::Picker;
 use tilewright_tune::records::TimeKind;
+use tilewright_tune::reduce::for_emulator;
 use tilewright_tune::run::Factors;
 use tilewright_tune::verify::{Case, Depth, Verification};
 
@@ -18,17 +19,44 @@ pub struct Times {
     pub kind: TimeKind,
 }
 
+/// What a verification looked at, and what it found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verified {
+    /// How the plan did.
+    pub verification: Verification,
+    /// The smaller problem of the same kind that was run instead, where an emulator would take too long.
+    pub on: Option<String>,
+}
+
 impl Operation {
     /// Runs a plan on random operands and compares its result with the f64 reference. A wrong result is no error but a
-    /// [`Verification`] that did not pass.
+    /// [`Verification`] that did not pass. An emulator runs a problem of more than
+    /// [`EMULATED_FLOP`](tilewright_tune::reduce::EMULATED_FLOP) operations reduced to a few tiles, unless `whole`.
     ///
     /// # Errors
     /// [`Error::Refused`] for a plan that does not fit, [`Error::Device`] where it could not run.
-    pub fn verify(&self, plan: &Plan, seed: u64, factors: Factors, depth: Depth) -> Result<Verification, Error> {
-        let repeatable = {
-            let spec = self.space().resolve(plan)?.spec;
-            spec.tiling.split_k.ways <= 1 || spec.epilogue.split_sum != SplitSum::Atomic
-        };
+    pub fn verify(&self, plan: &Plan, seed: u64, factors: Factors, depth: Depth, whole: bool) -> Result<Verified, Error> {
+        let spec = self.space().resolve(plan)?.spec;
+        if !whole
+            && !self.context().info().is_measured()
+            && let Some(space) = for_emulator(self.space(), plan, &spec)
+        {
+            let small = self.context().operation(space.problem().clone())?;
+            let verification = small.verify_whole(plan, &spec, seed, factors, depth)?;
+            return Ok(Verified { verification, on: Some(small.problem().key()) });
+        }
+        Ok(Verified { verification: self.verify_whole(plan, &spec, seed, factors, depth)?, on: None })
+    }
+
+    fn verify_whole(
+        &self,
+        plan: &Plan,
+        spec: &KernelSpec,
+        seed: u64,
+        factors: Factors,
+        depth: Depth,
+    ) -> Result<Verification, Error> {
+        let repeatable = spec.tiling.split_k.ways <= 1 || spec.epilogue.split_sum != SplitSum::Atomic;
         let ready = self.ready(plan, None)?;
         let case = Case::new(self.context().device(), self.problem(), seed, factors, Samples::default())?;
         Ok(case.verify(&ready.program, &ready.compiled, &ready.contraction, depth, repeatable)?)

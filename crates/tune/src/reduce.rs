@@ -3,7 +3,8 @@
 //! An emulator cannot run a large problem for every candidate. A kernel goes through the same code on a problem with two
 //! whole tiles and the same remainder in each direction as on one with two hundred.
 
-use tilewright_gen::plan::KernelSpec;
+use crate::space::Space;
+use tilewright_gen::plan::{KernelSpec, Plan};
 use tilewright_gen::problem::{Conv, Gemm, Matrix, Problem};
 
 /// Sizes keep their remainder by this, so that widths and alignments stay as they are.
@@ -20,6 +21,32 @@ pub fn reduce(problem: &Problem, spec: &KernelSpec, whole: u64) -> Option<Proble
         Problem::Conv(conv) => Problem::Conv(reduce_conv(conv, [tile_m, tile_n, depth], whole)),
     };
     (smaller != *problem && smaller.validate().is_ok()).then_some(smaller)
+}
+
+/// Floating-point operations that an emulator may spend on verifying one candidate.
+pub const EMULATED_FLOP: f64 = 1.5e8;
+
+/// The largest of a few reduced problems, with its plans, on which `plan` (derived: `spec`) is legal and that takes about
+/// [`EMULATED_FLOP`] operations or fewer; the smallest if even that takes more. `None` where the problem itself is small
+/// enough, or cannot be reduced.
+pub fn for_emulator(space: &Space, plan: &Plan, spec: &KernelSpec) -> Option<Space> {
+    let problem = space.problem();
+    if problem.flop() <= EMULATED_FLOP {
+        return None;
+    }
+    let space_of = |small: Problem| {
+        let small = Space::new(&small, space.target()).ok()?;
+        Some(small.constrained(space.constraint()).with_atomics(space.env().allow_atomics))
+    };
+    let smaller = [3, 2, 1].iter().filter_map(|whole| reduce(problem, spec, *whole)).filter_map(space_of);
+    let mut legal = smaller.filter(|s| s.resolve(plan).is_ok());
+    let mut found = legal.next()?;
+    for next in legal {
+        if found.problem().flop() > EMULATED_FLOP {
+            found = next;
+        }
+    }
+    Some(found)
 }
 
 /// Fewer whole units, the same remainder.
@@ -88,8 +115,6 @@ fn gcd(a: u64, b: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::space::Space;
-    use tilewright_gen::plan::Plan;
     use tilewright_ir::{Scalar, Target};
 
     fn check(problem: &Problem) -> Option<Problem> {

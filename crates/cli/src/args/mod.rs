@@ -398,6 +398,9 @@ pub struct VerifyArgs {
     /// Seed of the random operands
     #[arg(long, global = true, default_value_t = 1)]
     pub seed: u64,
+    /// On the emulator, run all of a large problem too, not a few tiles of it
+    #[arg(long, global = true)]
+    pub whole: bool,
     /// One JSON object per problem on stdout
     #[arg(long, global = true)]
     pub json: bool,

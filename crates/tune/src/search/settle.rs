@@ -4,7 +4,7 @@ use super::build::{Ready, build};
 use super::session::{Best, Session};
 use super::{Options, TuneError};
 use crate::records::{State, TimeKind, Trial};
-use crate::reduce::reduce;
+use crate::reduce::for_emulator;
 use crate::run::{Factors, bind};
 use crate::space::Space;
 use crate::verify::{Case, Depth, Verification, VerifyError, test_factors};
@@ -12,11 +12,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tilewright_device::{Buffer, Device, DeviceError, Launch};
 use tilewright_gen::plan::{KernelSpec, Plan, SplitSum};
-use tilewright_gen::problem::Problem;
 use tilewright_gen::reference::Samples;
 
-/// Floating-point operations an emulator may spend on verifying one candidate.
-const EMULATED_FLOP: f64 = 1.5e8;
 /// Candidates looked at when the best turns out wrong.
 const SECOND_LOOKS: usize = 12;
 
@@ -88,40 +85,21 @@ impl Judge {
     }
 
     /// The smaller problem on which a candidate is verified, where the problem itself is too large for the device.
-    fn reduced_problem(&self, plan: &Plan, spec: &KernelSpec) -> Option<Problem> {
-        let problem = self.space.problem();
-        if !self.emulated || problem.flop() <= EMULATED_FLOP {
-            return None;
-        }
-        // The largest of a few; the smallest if even that is too much.
-        let sizes = [3, 2, 1];
-        let smaller = sizes.iter().filter_map(|whole| reduce(problem, spec, *whole));
-        let mut legal = smaller.filter(|p| self.reduced_space(p).is_some_and(|s| s.resolve(plan).is_ok()));
-        let mut found = legal.next()?;
-        for next in legal {
-            if found.flop() > EMULATED_FLOP {
-                found = next;
-            }
-        }
-        Some(found)
-    }
-
-    fn reduced_space(&self, problem: &Problem) -> Option<Space> {
-        let space = Space::new(problem, self.space.target()).ok()?;
-        Some(space.constrained(self.space.constraint()).with_atomics(self.space.env().allow_atomics))
+    fn reduced_space(&self, plan: &Plan, spec: &KernelSpec) -> Option<Space> {
+        if self.emulated { for_emulator(&self.space, plan, spec) } else { None }
     }
 
     /// The key of the reduced problem a plan was verified on, if it was.
     pub fn reduced_for(&self, plan: &Plan) -> Option<String> {
         let spec = self.space.resolve(plan).ok()?.spec;
-        self.reduced_problem(plan, &spec).map(|p| p.key())
+        self.reduced_space(plan, &spec).map(|s| s.problem().key())
     }
 
     /// Runs a candidate on test data and judges the result.
     pub fn verify(&mut self, ready: &Ready, depth: Depth, with_beta: bool) -> Result<Verification, VerifyError> {
         let repeatable = ready.spec.tiling.split_k.ways <= 1 || ready.spec.epilogue.split_sum != SplitSum::Atomic;
-        if let Some(problem) = self.reduced_problem(&ready.plan, &ready.spec) {
-            return self.verify_reduced(ready, &problem, depth, with_beta, repeatable);
+        if let Some(space) = self.reduced_space(&ready.plan, &ready.spec) {
+            return self.verify_reduced(ready, space, depth, with_beta, repeatable);
         }
         let contraction = self.space.contraction(&ready.plan).clone();
         self.case(with_beta)?.verify(&ready.program, &ready.compiled, &contraction, depth, repeatable)
@@ -130,16 +108,15 @@ impl Judge {
     fn verify_reduced(
         &mut self,
         ready: &Ready,
-        problem: &Problem,
+        space: Space,
         depth: Depth,
         with_beta: bool,
         repeatable: bool,
     ) -> Result<Verification, VerifyError> {
-        let key = (problem.key(), with_beta);
+        let key = (space.problem().key(), with_beta);
         if !self.reduced.contains_key(&key) {
-            let space = self.reduced_space(problem).map_or_else(|| Space::new(problem, self.space.target()), Ok)?;
             let factors = test_factors(self.seed, with_beta);
-            let case = Case::new(&self.device, problem, self.seed, factors, Samples::default())?;
+            let case = Case::new(&self.device, space.problem(), self.seed, factors, Samples::default())?;
             // Candidates of many shapes each have their own: keep a few.
             if self.reduced.len() >= 8 {
                 self.reduced.clear();
@@ -156,7 +133,7 @@ impl Judge {
                 max_error: f64::INFINITY,
                 checked: 0,
                 race: false,
-                reason: Some(format!("on the reduced problem {problem}: {}", reject.reason)),
+                reason: Some(format!("on the reduced problem {}: {}", key.0, reject.reason)),
             }),
         }
     }
