@@ -7,6 +7,7 @@
 pub mod index;
 pub mod schedule;
 
+mod barriers;
 mod epilogue;
 mod helpers;
 mod load;
@@ -43,6 +44,21 @@ pub enum GenerateError {
         needed: u64,
         /// Bytes allowed.
         budget: u64,
+    },
+    /// Two roles would wait for each other at different barriers: the work-group would hang. A bug of the generator.
+    #[error(
+        "role `{first}` meets {meets} barriers of the work-group as written, role `{second}` {other}, or under other loops or \
+         conditions; this is a bug of the generator, report the plan and use LWV0"
+    )]
+    Barriers {
+        /// One role.
+        first: String,
+        /// Its barriers.
+        meets: usize,
+        /// The other role.
+        second: String,
+        /// Its barriers.
+        other: usize,
     },
 }
 
@@ -146,7 +162,9 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
         }
     }
     let scale = (split > 1 && !by_workspace).then(|| out.add(helpers::finish(c, 0, &shape)));
-    let main = out.add(main_kernel::build(c, spec, &a, &b, &shape));
+    let main = main_kernel::build(c, spec, &a, &b, &shape);
+    barriers::check_roles(&main)?;
+    let main = out.add(main);
     let sum = by_workspace.then(|| out.add(helpers::finish(c, t.split_k.ways, &shape)));
 
     for i in 0..shape.chunks {
