@@ -17,6 +17,8 @@ const VECTOR_BYTES: f64 = 64.0;
 const PORTS: f64 = 2.0;
 /// Cycles per thread and region between barriers.
 const REGION: f64 = 12.0;
+/// Vector instructions of a loop body that caches hold.
+const BODY: f64 = 350.0;
 /// First-level and second-level cache in bytes.
 const L1: f64 = 32.0 * 1024.0;
 const L2: f64 = 1024.0 * 1024.0;
@@ -37,17 +39,27 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Esti
     let fill = if t.math_width > 1 { width / lane_count } else { 0.33 };
     let accumulators = ma * mb / width;
     let spill = ((accumulators + mb / width + 2.0) / REGISTERS).max(1.0);
-    let math = work.fma / (rate * fill * 0.85) * if spill > 1.0 { 1.0 + 1.5 * (spill - 1.0) } else { 1.0 };
+    // Fragments indexed by a loop counter live in memory.
+    let rolled = if spec.style.unroll_k || spec.schedule.fragments_ahead > 0 { 1.0 } else { 1.7 };
+    let math = rolled * work.fma / (rate * fill * 0.7) * if spill > 1.0 { 1.0 + 1.5 * (spill - 1.0) } else { 1.0 };
     // Dependent multiply-adds: a handful of accumulators must be in flight.
-    let chains = (8.0 / accumulators.max(1.0)).clamp(1.0, 4.0);
+    let chains = (8.0 / accumulators.max(1.0)).clamp(1.0, 4.0).powf(0.4);
 
     // Per k-step a thread reads its fragments; the left one as broadcasts.
     let a_reads = ma;
     let b_reads = mb / width * f64::max(1.0, width / f64::from(t.b.fragment_width.max(1)).max(1.0).min(width)).min(4.0);
     let reads = threads * depth * (a_reads + b_reads) / PORTS;
     let loads = load_cycles(model, Operand::A, &t.a, t.k_tile) + load_cycles(model, Operand::B, &t.b, t.k_tile);
-    // Accumulators live across barriers: stored and loaded once per region.
-    let kept = threads * 2.0 * accumulators.max(1.0) / PORTS;
+    // Accumulators live across barriers: stored and loaded once per region, from whichever cache holds those of all threads.
+    let private = threads * ma * mb * work.acc_bytes;
+    let far = if private > L1 {
+        12.0
+    } else if private > L1 * 0.6 {
+        3.0
+    } else {
+        1.0
+    };
+    let kept = far * threads * 2.0 * accumulators.max(1.0) / PORTS;
     let barriers = if spec.schedule.buffers > 1 { 1.0 } else { 2.0 };
     let regions = threads * REGION * barriers + 40.0;
     let tile = (f64::from(t.a.macro_tile) + f64::from(t.b.macro_tile)) * depth * f64::from(c.a.scalar.bytes());
@@ -60,7 +72,12 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Esti
         1.0
     };
 
-    let busy = soft_max(&[math * chains, reads * crowded]);
+    // Long bodies leave the instruction caches, and take compilers long.
+    let steps = if spec.style.unroll_k { depth } else { 1.0 };
+    let moves = [Operand::A, Operand::B].map(|o| model.load_cost(spec, o)).iter().map(|l| l.loads + l.stores).sum::<f64>();
+    let body = steps * (1.0 + f64::from(spec.schedule.fragments_ahead)) * (accumulators + ma + mb / width) + 1.5 * moves;
+    let fetching = 1.0 + 0.4 * (body / BODY - 1.0).clamp(0.0, 10.0);
+    let busy = soft_max(&[math * chains, reads * crowded]) * fetching;
     let iteration = busy + loads + kept + regions;
     let out = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * 2.0 / f64::from(spec.epilogue.store_width.max(1));
     let per_unit = (work.groups / units).ceil();

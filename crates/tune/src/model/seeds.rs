@@ -184,7 +184,7 @@ impl Grid<'_> {
             .with_both(Chiral::Pad, 0)
             .with(Key::C(Common::Edg), 1)
             .with(Key::C(Common::Mad), 1)
-            .with(Key::C(Common::Ukl), 0)
+            .with(Key::C(Common::Ukl), 1)
             .with(Key::C(Common::Gal), 1);
         for mac in [1, 4, 8, 16, 32, 64] {
             for skew in 7..=13 {
@@ -198,8 +198,8 @@ impl Grid<'_> {
                         {
                             continue;
                         }
-                        for depth in [16, 64, 128] {
-                            for packed in [0, 2] {
+                        for depth in [8, 16, 32] {
+                            for (packed, ahead) in [(0, 0), (0, 1), (2, 0)] {
                                 self.push(
                                     base.with(Key::C(Common::Mac), mac)
                                         .with(Key::C(Common::Skw), skew)
@@ -208,6 +208,9 @@ impl Grid<'_> {
                                         .with(Key::B(Chiral::Frw), width)
                                         .with(Key::C(Common::Mvw), width)
                                         .with(Key::C(Common::Unr), depth)
+                                        .with(Key::C(Common::Pfg), ahead)
+                                        .with(Key::C(Common::Buf), 1 + ahead)
+                                        .with(Key::C(Common::Stp), ahead)
                                         .with_both(Chiral::Wos, packed),
                                 );
                             }

@@ -16,7 +16,7 @@ mod settle;
 
 pub use descent::Descent;
 pub use exhaustive::Exhaustive;
-pub use outcome::{Ended, Event, Outcome, Step, Tally};
+pub use outcome::{Ended, Event, Outcome, Spent, Step, Tally};
 pub use random::Random;
 
 use crate::records::{DeviceKey, Records, RecordsError};

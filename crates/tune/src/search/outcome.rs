@@ -90,6 +90,23 @@ pub struct Step {
     pub plan: Plan,
 }
 
+/// Where the seconds of a search went, as the thread saw it that drives the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Spent {
+    /// Reading records, ranking plans.
+    pub preparing: f64,
+    /// Making test data and its reference.
+    pub data: f64,
+    /// Waiting for candidates to be built.
+    pub waiting: f64,
+    /// Timing candidates.
+    pub timing: f64,
+    /// Verifying candidates that would win.
+    pub verifying: f64,
+    /// Verifying the winner thoroughly.
+    pub settling: f64,
+}
+
 /// The result of a search.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
@@ -118,6 +135,8 @@ pub struct Outcome {
     pub gflops: f64,
     /// Seconds the search took.
     pub seconds: f64,
+    /// Where these seconds went.
+    pub spent: Spent,
     /// Improvements of this run, first to last.
     pub history: Vec<Step>,
     /// Why it ended.

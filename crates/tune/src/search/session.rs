@@ -4,8 +4,8 @@ use super::build::{Builders, Built, Ready, Reject};
 use super::measure::{beats, measure};
 use super::settle::Judge;
 use super::{
-    Cancel, Descent, Ended, Event, Exhaustive, GENERATOR, Options, Outcome, Proposal, Random, Searcher, Step, Strategy, Tally,
-    TuneError, device_key,
+    Cancel, Descent, Ended, Event, Exhaustive, GENERATOR, Options, Outcome, Proposal, Random, Searcher, Spent, Step, Strategy,
+    Tally, TuneError, device_key,
 };
 use crate::key::ProblemKey;
 use crate::model::Picker;
@@ -60,6 +60,7 @@ pub(super) struct Session<'a> {
     pub timed: Vec<(Plan, f64)>,
     history: Vec<Step>,
     reasons: Vec<String>,
+    pub spent: Spent,
 }
 
 impl<'a> Session<'a> {
@@ -88,6 +89,7 @@ impl<'a> Session<'a> {
             timed: Vec::new(),
             history: Vec::new(),
             reasons: Vec::new(),
+            spent: Spent::default(),
         }
     }
 
@@ -122,10 +124,14 @@ impl<'a> Session<'a> {
         (self.progress)(&Event::Started { resumed: self.resumed });
         let mut builders = Builders::new(self.device, space, threads, self.options.build_limit);
         // Builders get to work while the test data is made.
-        let mut done = self.fill(&mut builders, searcher.as_mut(), threads);
-        let mut judge = Judge::new(self.device, self.space, self.options).map_err(TuneError::Prepare)?;
         // Timing on the host's own cores wants them quiet: build a batch, then time it.
         let quiet = self.device.info().kind == DeviceKind::Cpu;
+        let room = if quiet { threads } else { 2 * threads };
+        let mut done = self.fill(&mut builders, searcher.as_mut(), room);
+        self.spent.preparing = self.start.elapsed().as_secs_f64();
+        let since = Instant::now();
+        let mut judge = Judge::new(self.device, self.space, self.options).map_err(TuneError::Prepare)?;
+        self.spent.data = since.elapsed().as_secs_f64();
         let mut waiting: VecDeque<Built> = VecDeque::new();
         let ended = loop {
             if self.cancel.is_cancelled() {
@@ -135,7 +141,7 @@ impl<'a> Session<'a> {
                 break Ended::Budget;
             }
             if !done && (!quiet || (waiting.is_empty() && builders.outstanding() == 0)) {
-                done = self.fill(&mut builders, searcher.as_mut(), threads);
+                done = self.fill(&mut builders, searcher.as_mut(), room);
             }
             if builders.outstanding() == 0 && waiting.is_empty() {
                 if done {
@@ -144,13 +150,18 @@ impl<'a> Session<'a> {
                 continue;
             }
             if quiet && builders.outstanding() > 0 {
+                let since = Instant::now();
                 waiting.extend(builders.take(TICK));
+                self.spent.waiting += since.elapsed().as_secs_f64();
                 if builders.outstanding() == 0 {
                     self.rehearse(&mut waiting, &mut judge, threads);
                 }
                 continue;
             }
-            let Some(built) = waiting.pop_front().or_else(|| builders.take(TICK)) else { continue };
+            let since = Instant::now();
+            let built = waiting.pop_front().or_else(|| builders.take(TICK));
+            self.spent.waiting += since.elapsed().as_secs_f64();
+            let Some(built) = built else { continue };
             if let Some(lost) = self.handle(built, searcher.as_mut(), &mut judge)? {
                 break Ended::DeviceLost(lost);
             }
@@ -159,10 +170,10 @@ impl<'a> Session<'a> {
         self.finish(ended, judge)
     }
 
-    /// Proposals to the builders, up to twice as many as there are threads; true when there are no more.
-    fn fill(&mut self, builders: &mut Builders, searcher: &mut dyn Searcher, threads: usize) -> bool {
+    /// Proposals to the builders until they have `room` of them; true when there are no more.
+    fn fill(&mut self, builders: &mut Builders, searcher: &mut dyn Searcher, room: usize) -> bool {
         let left = self.options.budget.trials.map_or(u64::MAX, |t| t.saturating_sub(self.tally.trials));
-        let room = (2 * threads).min(usize::try_from(left).unwrap_or(usize::MAX));
+        let room = room.min(usize::try_from(left).unwrap_or(usize::MAX));
         while builders.outstanding() < room {
             match searcher.propose() {
                 Proposal::Try(plan) => builders.submit(plan),
@@ -314,7 +325,10 @@ impl<'a> Session<'a> {
                 Err(e) => return broken(&e),
             };
             let best = self.best.as_ref().map(|b| (b.time_us, b.launches.as_deref()));
-            match measure(self.device.as_ref(), &launches, best, self.options.flush_l2) {
+            let since = Instant::now();
+            let time = measure(self.device.as_ref(), &launches, best, self.options.flush_l2);
+            self.spent.timing += since.elapsed().as_secs_f64();
+            match time {
                 Ok(time) => (time, Some(launches)),
                 Err(e) => return broken(&e.into()),
             }
@@ -329,7 +343,10 @@ impl<'a> Session<'a> {
         if !beats(time_us, self.best.as_ref().map(|b| b.time_us)) {
             return Tried { trial, best: None, lost: None };
         }
-        let verification = match judge.verify(&ready, Depth::Quick, false) {
+        let since = Instant::now();
+        let verification = judge.verify(&ready, Depth::Quick, false);
+        self.spent.verifying += since.elapsed().as_secs_f64();
+        let verification = match verification {
             Ok(verification) => verification,
             Err(e) => return broken(&e),
         };
@@ -348,7 +365,9 @@ impl<'a> Session<'a> {
     fn finish(mut self, ended: Ended, mut judge: Judge) -> Result<Outcome, TuneError> {
         // What is lost cannot be asked again; what comes from the records was asked then.
         if !matches!(ended, Ended::DeviceLost(_)) {
+            let since = Instant::now();
             self.settle(&mut judge)?;
+            self.spent.settling = since.elapsed().as_secs_f64();
         }
         let seconds = self.start.elapsed().as_secs_f64();
         let Some(best) = &self.best else {
@@ -367,6 +386,7 @@ impl<'a> Session<'a> {
             resumed: self.resumed,
             gflops: self.space.problem().flop() / best.time_us / 1e3,
             seconds,
+            spent: self.spent,
             history: self.history,
             ended,
         })
