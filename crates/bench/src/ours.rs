@@ -75,7 +75,7 @@ impl Ours {
     /// [`BenchError::Plan`] with the refusal; what generating, compiling and binding give.
     pub fn with_plan(workload: &Workload<'_>, space: &Space, plan: &Plan) -> Result<Ours, BenchError> {
         let start = Instant::now();
-        let bad = |e: String| BenchError::Plan(format!("plan {plan}: {e}"));
+        let bad = |e: String| BenchError::Plan(format!("{e} (plan {plan})"));
         let resolved = space.resolve(plan).map_err(|e| bad(e.to_string()))?;
         let program =
             generate(resolved.contraction, &resolved.spec, space.env().workspace_bytes).map_err(|e| bad(e.to_string()))?;
@@ -118,7 +118,7 @@ impl Ours {
     /// [`BenchError::Plan`] where the plan does not suit these buffers.
     pub fn bind(&self, buffers: &Buffers, workload: &Workload<'_>) -> Result<Vec<Launch>, BenchError> {
         bind(&self.program, &self.compiled, &self.contraction, buffers, workload.factors())
-            .map_err(|e| BenchError::Plan(format!("plan {}: {e}", self.plan)))
+            .map_err(|e| BenchError::Plan(format!("{e} (plan {})", self.plan)))
     }
 
     /// Time of one cold execution in microseconds.
