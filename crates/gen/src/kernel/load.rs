@@ -313,10 +313,19 @@ impl<'a> Loader<'a> {
     }
 
     /// Moves the pointer to the next k-tile of this work-group.
-    pub fn advance(&self, b: &mut Builder, k_step: i64) {
-        if let Some(stride) = self.k_stride {
-            b.advance(self.cursor, k_step * stride);
-        }
+    ///
+    /// With a condition, only where that holds.
+    pub fn advance(&self, b: &mut Builder, k_step: i64, condition: Option<ExprId>) {
+        let Some(stride) = self.k_stride.filter(|stride| *stride != 0) else { return };
+        let by = b.int(k_step * stride, Scalar::I64);
+        let by = match condition {
+            Some(condition) => {
+                let zero = b.int(0, Scalar::I64);
+                b.select(condition, by, zero)
+            }
+            None => by,
+        };
+        b.advance(self.cursor, by);
     }
 
     /// Sum of two distances whose types may differ.

@@ -57,33 +57,34 @@ impl<'a> MainLoop<'a> {
         if !self.lowered.prologue.is_empty() {
             b.comment("prologue: the first tiles are on their way before the loop starts");
         }
-        self.steps(b, &self.lowered.prologue, 0);
+        self.steps(b, &self.lowered.prologue, None);
         let (sets, tiles, body) = (self.lowered.sets, self.range.tiles, &self.lowered.body);
         if sets == 1 {
-            return b.for_range("t", 0, tiles, Unroll::No, |b, _| self.steps(b, body, 0));
+            return b.for_range("t", 0, tiles, Unroll::No, |b, _| self.steps(b, body, Some(0)));
         }
         // Unrolled so that each fetch has a fixed set of staging registers.
         let rounds = b.add(tiles, sets - 1);
         let rounds = b.div(rounds, sets);
         b.for_range("round", 0, rounds, Unroll::No, |b, round| {
             let first = b.mul(round, sets);
-            self.steps(b, body, 0);
+            self.steps(b, body, Some(0));
             for set in 1..sets {
                 let tile = b.add(first, set);
                 let exists = b.lt(tile, tiles);
-                b.if_then(exists, |b| self.steps(b, body, set));
+                b.if_then(exists, |b| self.steps(b, body, Some(set)));
             }
         });
     }
 
-    fn steps(&self, b: &mut Builder, steps: &[Step], unrolled: u32) {
+    /// Steps of the prologue (`None`) or of the copy of the body with this number.
+    fn steps(&self, b: &mut Builder, steps: &[Step], unrolled: Option<u32>) {
         for step in steps {
-            let set = |ahead: u32| (unrolled + ahead) % self.lowered.sets;
+            let set = |ahead: u32| (unrolled.unwrap_or(0) + ahead) % self.lowered.sets;
             match (*step, &self.loaders, &self.math) {
                 (Step::Barrier, ..) => b.barrier(),
                 (Step::Fence, ..) => b.push(Stmt::SchedHint { mask: 0, size: 0 }),
                 (Step::WaitCopies { pending }, Some(_), _) => b.push(Stmt::AsyncWait(pending)),
-                (Step::Fetch { ahead }, Some(loaders), _) => self.fetch(b, loaders, set(ahead)),
+                (Step::Fetch { ahead }, Some(loaders), _) => self.fetch(b, loaders, set(ahead), unrolled.is_some()),
                 (Step::Store { ahead }, Some(loaders), _) => self.store(b, loaders, set(ahead)),
                 (Step::Fragments, _, Some(math)) => {
                     let tiles = self.tiles(b);
@@ -128,23 +129,35 @@ impl<'a> MainLoop<'a> {
         b.set(v, next);
     }
 
-    fn fetch(&self, b: &mut Builder, loaders: &[Loader<'a>; 2], set: u32) {
+    /// Fetches or copies the next tile. Where every tile is whole, the one after the last is the last again: nobody reads what
+    /// is fetched then, and loads without a condition leave the loop one block, within which compilers keep their order.
+    fn fetch(&self, b: &mut Builder, loaders: &[Loader<'a>; 2], set: u32, in_loop: bool) {
         let k = b.get(self.counters.k_fetch);
         let unit = if self.range.staggered { 1 } else { i64::from(self.spec.tiling.k_tile) };
         let zero = b.int(0, self.ints.coord);
         let coord = if unit == 1 { Coord::plain(b, k) } else { Coord { aligned: k, unit, local: zero } };
-        let overruns = self.spec.schedule.fetch_ahead > 0;
-        let valid = (overruns && !self.range.ragged).then(|| {
+        let overruns = self.spec.schedule.fetch_ahead > 0 && !self.range.ragged;
+        // In the loop there is a tile. Before it there may be none.
+        let some = in_loop || b.kernel().as_int(self.range.tiles).is_some_and(|tiles| tiles > 0);
+        let valid = (overruns && !some).then(|| {
             let valid = b.lt(k, self.range.limit);
             b.bind("tile_exists", valid)
         });
         let limit = self.range.ragged.then_some((self.range.staggered, self.range.limit));
         let offsets = self.offsets(b, self.counters.copy);
+        let next = b.add(k, self.range.step);
+        let more = overruns.then(|| {
+            let more = b.lt(next, self.range.limit);
+            b.bind("more_tiles", more)
+        });
         for i in self.order() {
             loaders[i].fetch(b, coord, valid, limit, set, offsets[i]);
-            loaders[i].advance(b, self.range.step);
+            loaders[i].advance(b, self.range.step, more);
         }
-        let next = b.add(k, self.range.step);
+        let next = match more {
+            Some(more) => b.select(more, next, k),
+            None => next,
+        };
         b.set(self.counters.k_fetch, next);
         if loaders.iter().any(Loader::is_async) {
             b.push(Stmt::AsyncCommit);

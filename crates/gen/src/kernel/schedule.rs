@@ -16,8 +16,8 @@
 //! the head of a tile.
 //!
 //! The barrier at the head says two things at once: tile `t` is in shared memory, and nobody still reads tile `t-1`, whose
-//! buffer the steps behind it may overwrite. Fetches beyond the last tile bring zeros and touch no memory, so the body
-//! needs no tail: buffers filled by them are never read.
+//! buffer the steps behind it may overwrite. Fetches beyond the last tile bring the last one again (or, where k is no multiple of the
+//! k-tile, zeros), so the body needs no tail: buffers filled by them are never read.
 
 use crate::plan::{Schedule, StorePoint};
 

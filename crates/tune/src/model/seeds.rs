@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use tilewright_gen::contraction::{Contraction, Operand};
 use tilewright_gen::plan::{Chiral, Common, Key, Plan};
 use tilewright_gen::view::{COL, ROW};
+use tilewright_ir::Dialect;
 
 /// Tilings that suit the target and the problem, each legal and none twice, with one good schedule.
 pub(super) fn seeds(space: &Space) -> Vec<Plan> {
@@ -110,6 +111,8 @@ impl Grid<'_> {
             .with(Key::C(Common::Buf), 2)
             .with(Key::C(Common::Stp), 1)
             .with(Key::C(Common::Fra), 1)
+            // Without fences clang moves the loads back to where they are waited for; NVIDIA's assembler weighs it better.
+            .with(Key::C(Common::Hnt), u32::from(target.dialect == Dialect::Hip))
             .with(Key::C(Common::Sks), u32::from(!self.space.env().allow_atomics))
             .with(Key::C(Common::Cvw), store)
             .with(Key::C(Common::Edg), 1);
