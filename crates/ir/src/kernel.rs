@@ -321,8 +321,8 @@ pub enum Stmt {
     },
     /// Hint to the compiler's scheduler, without effect on results. With a size: the next so many instructions of these
     /// classes stand here, as AMD's `sched_group_barrier`. With size 0, a fence: only instructions of these classes may be
-    /// moved across, as AMD's `sched_barrier`; CUDA knows only the fence, and it holds back memory accesses alone. Other targets
-    /// ignore hints.
+    /// moved across, as AMD's `sched_barrier`; CUDA knows only the fence, and it holds back memory accesses alone; OpenCL has the
+    /// fence on AMD's devices.
     SchedHint {
         /// Instruction class mask (0x08 MFMA, 0x20 VMEM read, 0x100 LDS read, 0x200 LDS write, 0x02 VALU).
         mask: u32,

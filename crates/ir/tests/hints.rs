@@ -28,8 +28,10 @@ fn each_target_spells_what_it_has() {
     assert!(fenced.contains("__syncwarp();") && !fenced.contains("__restrict__"));
     let free = text(2, &cuda);
     assert!(!free.contains("__syncwarp") && free.contains("__restrict__"));
-    for size in [0, 2] {
-        assert!(!text(size, &opencl).contains("sched"));
-        assert!(text(size, &opencl).contains("restrict"));
-    }
+    let fenced = text(0, &opencl);
+    assert!(
+        fenced.contains("#if __has_builtin(__builtin_amdgcn_sched_barrier)") && fenced.contains("    tw_sched_barrier(0x0);")
+    );
+    assert!(fenced.contains("restrict"));
+    assert!(!text(2, &opencl).contains("sched"));
 }

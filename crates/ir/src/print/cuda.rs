@@ -240,7 +240,7 @@ impl Dialect for Cuda {
         Some(format!("asm volatile(\"cp.async.wait_group {groups};\" ::: \"memory\");"))
     }
     /// Costs one idle instruction; memory accesses stay on their side of it.
-    fn sched_hint(&self, _: u32, size: u32) -> Option<String> {
+    fn sched_hint(&self, _: u32, size: u32, _: &mut Prelude) -> Option<String> {
         (size == 0).then(|| "__syncwarp();".into())
     }
 }

@@ -179,5 +179,5 @@ pub(super) trait Dialect {
     /// Waiting for groups of asynchronous copies.
     fn async_wait(&self, groups: u32) -> Option<String>;
     /// A scheduling hint, or `None` where the dialect has none.
-    fn sched_hint(&self, mask: u32, size: u32) -> Option<String>;
+    fn sched_hint(&self, mask: u32, size: u32, prelude: &mut Prelude) -> Option<String>;
 }

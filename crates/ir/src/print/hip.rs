@@ -240,7 +240,7 @@ impl Dialect for Hip {
     fn async_wait(&self, _: u32) -> Option<String> {
         None
     }
-    fn sched_hint(&self, mask: u32, size: u32) -> Option<String> {
+    fn sched_hint(&self, mask: u32, size: u32, _: &mut Prelude) -> Option<String> {
         Some(match size {
             0 => format!("__builtin_amdgcn_sched_barrier({mask:#x});"),
             _ => format!("__builtin_amdgcn_sched_group_barrier({mask:#x}, {size}, 0);"),

@@ -7,6 +7,13 @@ use crate::{ArgKind, AtomicOp, BarrierScope, BinaryOp, Builtin, Kernel, Scalar, 
 pub(super) struct OpenCl;
 
 const INLINE: &str = "static inline";
+const SCHED_BARRIER: &str = "#define tw_sched_barrier(mask)
+#ifdef __has_builtin
+#if __has_builtin(__builtin_amdgcn_sched_barrier)
+#undef tw_sched_barrier
+#define tw_sched_barrier(mask) __builtin_amdgcn_sched_barrier(mask)
+#endif
+#endif";
 
 fn enable(extension: &str, prelude: &mut Prelude) {
     prelude.lines.insert(extension.into(), format!("#ifdef {extension}\n#pragma OPENCL EXTENSION {extension} : enable\n#endif"));
@@ -252,8 +259,13 @@ impl Dialect for OpenCl {
     fn async_wait(&self, _: u32) -> Option<String> {
         None
     }
-    fn sched_hint(&self, _: u32, _: u32) -> Option<String> {
-        None
+    /// Only AMD's compiler has such a fence.
+    fn sched_hint(&self, mask: u32, size: u32, prelude: &mut Prelude) -> Option<String> {
+        if size > 0 {
+            return None;
+        }
+        prelude.lines.insert("tw_sched_barrier".into(), SCHED_BARRIER.into());
+        Some(format!("tw_sched_barrier({mask:#x});"))
     }
 }
 

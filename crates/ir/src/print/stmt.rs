@@ -130,7 +130,7 @@ impl Printer<'_> {
                 self.put(*place, &value);
             }
             Stmt::SchedHint { mask, size } => {
-                if let Some(line) = self.dialect.sched_hint(*mask, *size) {
+                if let Some(line) = self.dialect.sched_hint(*mask, *size, &mut self.prelude) {
                     self.line(&line);
                 }
             }
