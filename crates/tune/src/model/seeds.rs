@@ -76,6 +76,7 @@ fn layout(plan: Plan, side: fn(Chiral) -> Key, contraction: &Contraction, operan
         .with(side(Chiral::Vew), fragments)
         .with(side(Chiral::Pad), u32::from(along_k))
         .with(side(Chiral::Miw), 1)
+        .with(side(Chiral::Liw), 1)
 }
 
 /// Numbers of k splits that bring a launch of `groups` work-groups to about `wanted`, sums of at least `deep` k-tiles each.
