@@ -33,6 +33,8 @@ pub struct Recipe {
     pub threads: u32,
     /// Most results per thread (`A_MIC * B_MIC`).
     pub micro: u32,
+    /// Most elements of both factors' tiles that one thread loads per k-tile.
+    pub loads: u32,
     /// Most multiply-adds of one thread over all work-groups it is emulated in: work-groups * k * micro tile.
     pub work: u64,
     /// Loops that compilers unroll to long code (`UKL`, fragments ahead over deep k-tiles) are drawn as well.
@@ -42,22 +44,22 @@ pub struct Recipe {
 impl Recipe {
     /// Every kind of plan, at a size that takes the emulator with all its checks about ten milliseconds.
     pub const fn emulated() -> Recipe {
-        Recipe { schedules: false, threads: 512, micro: 96, work: 100_000, long_code: true }
+        Recipe { schedules: false, threads: 512, micro: 96, loads: 1 << 10, work: 100_000, long_code: true }
     }
 
     /// As [`Recipe::emulated`], with the weight on schedules.
     pub const fn schedules() -> Recipe {
-        Recipe { schedules: true, threads: 128, micro: 24, work: 16_000, long_code: true }
+        Recipe { schedules: true, threads: 128, micro: 24, loads: 1 << 8, work: 16_000, long_code: true }
     }
 
     /// Short kernels, for compilers that take their time.
     pub const fn short_code() -> Recipe {
-        Recipe { schedules: false, threads: 64, micro: 16, work: 200_000, long_code: false }
+        Recipe { schedules: false, threads: 64, micro: 12, loads: 10, work: 200_000, long_code: false }
     }
 
     /// Every kind of plan, for devices that run them at full speed.
     pub const fn device() -> Recipe {
-        Recipe { schedules: false, threads: 1024, micro: 160, work: 2_000_000, long_code: true }
+        Recipe { schedules: false, threads: 1024, micro: 160, loads: 1 << 10, work: 2_000_000, long_code: true }
     }
 }
 

@@ -69,7 +69,10 @@ fn shape(rng: &mut ChaCha8Rng, recipe: &Recipe, home: &Plan, c: &Contraction, sp
         }
         let loaders = if roles { load_waves * wave } else { mac };
         let depths = [1, 2, 3, 4, 4, 5, 6, 8, 8, 8, 10, 12, 16, 16, 24, 32, 32, 64, 128];
-        let shared_out = |unr: &u32| [tile_m, tile_n].iter().all(|tile| load_tile(*tile, *unr, loaders, false).is_some());
+        let shared_out = |unr: &u32| {
+            let tiles = [tile_m, tile_n].map(|tile| load_tile(tile, *unr, loaders, false));
+            tiles.iter().all(Option::is_some) && tiles.iter().flatten().map(|(row, k)| row * k).sum::<u32>() <= recipe.loads
+        };
         let depths: Vec<u32> = depths.into_iter().filter(shared_out).collect();
         let Some(unr) = depths.choose(rng) else { continue };
         set(Common::Mac, mac);

@@ -1,6 +1,9 @@
 //! What tests of random pairs share; each uses a part of it.
 #![allow(dead_code)]
 
+pub mod model;
+pub mod trace;
+
 use rayon::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
