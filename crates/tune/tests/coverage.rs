@@ -33,7 +33,7 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
             for (name, x) in [("a", g.a), ("b", g.b), ("c", g.c)] {
                 word(x.trans, &format!("gemm t{name}"));
                 word(x.offset % 2 == 1, &format!("gemm odd offset {name}"));
-                word(x.offset > 0 && x.offset % 4 == 0, &format!("gemm even offset {name}"));
+                word(x.offset > 0 && x.offset.is_multiple_of(4), &format!("gemm even offset {name}"));
             }
             word((0..3).any(|i| g.matrices()[i].ld > g.lines(i).0), "gemm padded ld");
             word(true, &format!("gemm order {:?}", g.order));
@@ -54,10 +54,11 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
     word(chunked > 4, "chunks");
     let (tm, tn) = (u64::from(t.a.macro_tile), u64::from(t.b.macro_tile));
     word(c.m < tm || c.n < tn, "smaller than a tile");
-    word(c.m % tm != 0, "tail in m");
-    word(c.n % tn != 0, "tail in n");
-    word(c.m % tm != 0 && c.n % tn != 0 && pair.plan.common(Common::Edg) == 0, "pulled back in both");
-    word(c.k % u64::from(t.k_tile) != 0, "tail in k");
+    let (tail_m, tail_n) = (!c.m.is_multiple_of(tm), !c.n.is_multiple_of(tn));
+    word(tail_m, "tail in m");
+    word(tail_n, "tail in n");
+    word(tail_m && tail_n && pair.plan.common(Common::Edg) == 0, "pulled back in both");
+    word(!c.k.is_multiple_of(t.k_tile.into()), "tail in k");
     word(c.k < u64::from(t.k_tile), "k below a tile");
     let tiles = c.k.div_ceil(u64::from(t.k_tile) * u64::from(t.split_k.ways));
     word(tiles < u64::from(spec.schedule.fetch_ahead), "k below the prologue");

@@ -63,22 +63,21 @@ fn gemm(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
     }
     let mut strides = [0; 3];
     let tight = builder.clone().build()?;
-    for matrix in 0..3 {
+    for (matrix, batch_stride) in strides.iter_mut().enumerate() {
         let (line, lines) = tight.lines(matrix);
         let pad = if rng.random_bool(0.4) { 0 } else { rng.random_range(0..20u64) / unit * unit };
         let mut ld = line.next_multiple_of(unit) + pad;
         let mut stride = (ld * lines).next_multiple_of(unit);
-        if batch > 1 {
-            match rng.random_range(0..6) {
-                // One matrix for the whole batch.
-                0 | 1 if matrix < 2 => stride = 0,
-                // Batch entries side by side in each line.
-                2 => (stride, ld) = (ld, ld * batch),
-                3 => stride += rng.random_range(0..30u64) / unit * unit,
-                _ => {}
-            }
-            strides[matrix] = stride;
+        match rng.random_range(0..6) {
+            _ if batch == 1 => {}
+            // One matrix for the whole batch.
+            0 | 1 if matrix < 2 => stride = 0,
+            // Batch entries side by side in each line.
+            2 => (stride, ld) = (ld, ld * batch),
+            3 => stride += rng.random_range(0..30u64) / unit * unit,
+            _ => {}
         }
+        *batch_stride = stride;
         builder = match matrix {
             0 => builder.lda(ld),
             1 => builder.ldb(ld),
