@@ -162,6 +162,10 @@ fn lines(runs: &[Run]) -> Vec<(u32, String, String)> {
     out
 }
 
+fn many(count: u32, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// Registers, shared memory, spills, occupancy.
 fn usage(inspection: &Inspection) -> String {
     let u = &inspection.usage;
@@ -173,8 +177,10 @@ fn usage(inspection: &Inspection) -> String {
         (
             "occupancy",
             format!(
-                "{} waves per SIMD: {} work-groups of {} threads per compute unit",
-                u.waves_per_simd, u.groups_per_unit, u.threads
+                "{} per SIMD: {} of {} threads per compute unit",
+                many(u.waves_per_simd, "wave"),
+                many(u.groups_per_unit, "work-group"),
+                u.threads
             ),
         ),
     ];
