@@ -124,24 +124,26 @@ impl Model<'_> {
         let (count_row, count_k) = ((s.load_row / row_unit).max(1), (s.load_k / k_unit).max(1));
         let waves = f64::from(s.threads) / f64::from(lanes);
         let vectors = f64::from(count_row * count_k);
+        // A vector wider than an instruction moves in several pieces, each of which leaves gaps between lanes.
+        let pieces = ((i64::from(s.width) * size + WIDEST - 1) / WIDEST).max(1);
+        let piece = (i64::from(s.width) * size / pieces).max(1);
         let mut load_cycles = 0.0;
         // A few of the vectors stand for all of them.
         let sample = [(0, 0), (count_row / 2, count_k / 2), (count_row - 1, count_k - 1)];
-        let mut lines = Vec::with_capacity(lanes as usize);
+        let mut lines = Vec::with_capacity(2 * lanes as usize);
         for (r, k) in sample {
             lines.clear();
             for lane in 0..lanes {
                 let (row0, k0) = start(lane);
                 let at = self.address(s.operand, s.source, row0 + i64::from(r * row_next), k0 + i64::from(k * k_next), s);
                 if let Some(at) = at {
-                    let end = at + (i64::from(s.width) * size) - 1;
-                    lines.extend([at.div_euclid(LINE), end.div_euclid(LINE)]);
+                    lines.extend([at.div_euclid(LINE), (at + piece - 1).div_euclid(LINE)]);
                 }
             }
             lines.sort_unstable();
             lines.dedup();
-            let moved = f64::from(lanes * s.width) * size as f64 / LINE as f64;
-            load_cycles += (lines.len() as f64).max(moved) / sample.len() as f64;
+            let moved = f64::from(lanes) * piece as f64 / LINE as f64;
+            load_cycles += (lines.len() as f64).max(moved) * pieces as f64 / sample.len() as f64;
         }
         // Elements along a row go to shared memory as vectors, elements along k one by one.
         let (stores, store_bytes) = match s.along {
@@ -158,7 +160,7 @@ impl Model<'_> {
             })
             .collect();
         LoadCost {
-            loads: vectors,
+            loads: vectors * pieces as f64,
             load_cycles: load_cycles * vectors * waves,
             stores,
             store_cycles: shared_cycles(&addresses, store_bytes, 1.0) * stores * waves,

@@ -14,6 +14,9 @@ use tilewright_device::{Buffer, Device, DeviceError, Launch};
 use tilewright_gen::plan::{KernelSpec, Plan, SplitSum};
 use tilewright_gen::reference::Samples;
 
+/// Bytes of operands beyond which the last verification of a winner spares copies over the bus: with beta it runs on a
+/// reduced problem.
+const BULKY: u64 = 256 << 20;
 /// Candidates looked at when the best turns out wrong.
 const SECOND_LOOKS: usize = 12;
 
@@ -84,6 +87,13 @@ impl Judge {
         Ok(bind(&ready.program, &ready.compiled, contraction, &buffers, timing)?)
     }
 
+    /// Operands of more bytes than that together.
+    fn is_beyond(&self, most: u64) -> bool {
+        let c = self.space.contraction(&Plan::default());
+        let bytes = [&c.a, &c.b, &c.c].map(|t| t.len.saturating_mul(u64::from(t.scalar.bytes())));
+        bytes.iter().fold(0u64, |sum, b| sum.saturating_add(*b)) > most
+    }
+
     /// The smaller problem on which a candidate is verified, where the problem itself is too large for the device.
     fn reduced_space(&self, plan: &Plan, spec: &KernelSpec) -> Option<Space> {
         if self.emulated { for_emulator(&self.space, plan, spec) } else { None }
@@ -101,6 +111,15 @@ impl Judge {
         if let Some(space) = self.reduced_space(&ready.plan, &ready.spec) {
             return self.verify_reduced(ready, space, depth, with_beta, repeatable);
         }
+        let bulky = self.is_beyond(BULKY);
+        if with_beta
+            && bulky
+            && let Some(space) = for_emulator(&self.space, &ready.plan, &ready.spec)
+        {
+            return self.verify_reduced(ready, space, depth, with_beta, repeatable);
+        }
+        // Without beta the whole problem runs thoroughly all the same, unless even that takes seconds.
+        let depth = if self.is_beyond(4 * BULKY) { Depth::Quick } else { depth };
         let contraction = self.space.contraction(&ready.plan).clone();
         self.case(with_beta)?.verify(&ready.program, &ready.compiled, &contraction, depth, repeatable)
     }
