@@ -1,14 +1,15 @@
 //! Verification on the emulator: right programs pass, wrong ones are caught and named.
 
 use std::sync::Arc;
-use tilewright_device::{Device, open};
+use std::sync::atomic::{AtomicU32, Ordering};
+use tilewright_device::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Timing, open};
 use tilewright_gen::contraction::Operand;
 use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::Plan;
 use tilewright_gen::problem::{Conv, Gemm, Problem};
 use tilewright_gen::program::{Binding, Program};
 use tilewright_gen::reference::Samples;
-use tilewright_ir::Scalar;
+use tilewright_ir::{Kernel, Scalar};
 use tilewright_tune::run::{BindError, compile};
 use tilewright_tune::space::Space;
 use tilewright_tune::verify::{Case, Depth, Verification, VerifyError, test_factors};
@@ -90,4 +91,58 @@ fn misaligned_operands_are_refused_by_name() {
         Err(VerifyError::Bind(BindError::Misaligned { operand: Operand::A, actual: 4, needed: 16 })) => {}
         other => panic!("{other:?}"),
     }
+}
+
+/// The emulator, except that every launch leaves another number in the middle of the largest buffer it touches last.
+struct Racing(Arc<dyn Device>, AtomicU32);
+
+impl Device for Racing {
+    fn info(&self) -> &DeviceInfo {
+        self.0.info()
+    }
+    fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {
+        self.0.compile(kernel)
+    }
+    fn alloc(&self, bytes: u64) -> Result<Buffer, DeviceError> {
+        self.0.alloc(bytes)
+    }
+    fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
+        self.0.write(buffer, offset, data)
+    }
+    fn read(&self, buffer: &Buffer, offset: u64, data: &mut [u8]) -> Result<(), DeviceError> {
+        self.0.read(buffer, offset, data)
+    }
+    fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {
+        self.0.fill(buffer, byte)
+    }
+    fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError> {
+        self.0.launch(launches)?;
+        let last =
+            launches.iter().flat_map(|l| &l.args).filter_map(|a| if let LaunchArg::Buffer(b) = a { Some(b) } else { None });
+        if let Some(buffer) = last.last() {
+            let value = f32::from_bits(0x3f80_0000 + self.1.fetch_add(1, Ordering::Relaxed));
+            // Element (0, 0) of C: 256 bytes of guard, then the offset of 5 elements.
+            self.0.write(buffer, 256 + 5 * 4, &value.to_le_bytes())?;
+        }
+        Ok(())
+    }
+    fn sync(&self) -> Result<(), DeviceError> {
+        self.0.sync()
+    }
+    fn time(&self, launches: &[Launch], timing: &Timing) -> Result<Vec<f64>, DeviceError> {
+        self.0.time(launches, timing)
+    }
+}
+
+#[test]
+fn an_error_that_moves_is_a_race() {
+    let problem = gemm();
+    let device: Arc<dyn Device> = Arc::new(Racing(open("emu").unwrap(), AtomicU32::new(0)));
+    let space = Space::new(&problem, &device.info().target).unwrap();
+    let plan = space.repair(&space.fallback()).unwrap();
+    let case = Case::new(&device, &problem, 7, test_factors(7, false), Samples::All).unwrap();
+    let s = Setup { device, space, plan, case };
+    let v = s.verify(&s.program()).unwrap();
+    assert!(!v.passed && v.race, "{v:?}");
+    assert!(v.reason.unwrap().starts_with("race: "));
 }
