@@ -119,7 +119,7 @@ impl Device for Racing {
         self.0.launch(launches)?;
         let last =
             launches.iter().flat_map(|l| &l.args).filter_map(|a| if let LaunchArg::Buffer(b) = a { Some(b) } else { None });
-        if let Some(buffer) = last.last() {
+        if let Some(buffer) = buffers.next_back() {
             let value = f32::from_bits(0x3f80_0000 + self.1.fetch_add(1, Ordering::Relaxed));
             // Element (0, 0) of C: 256 bytes of guard, then the offset of 5 elements.
             self.0.write(buffer, 256 + 5 * 4, &value.to_le_bytes())?;
