@@ -117,7 +117,7 @@ impl Device for Racing {
     }
     fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError> {
         self.0.launch(launches)?;
-        let last =
+        let mut buffers =
             launches.iter().flat_map(|l| &l.args).filter_map(|a| if let LaunchArg::Buffer(b) = a { Some(b) } else { None });
         if let Some(buffer) = buffers.next_back() {
             let value = f32::from_bits(0x3f80_0000 + self.1.fetch_add(1, Ordering::Relaxed));
