@@ -15,6 +15,16 @@ use tilewright_tune::random::{Recipe, pair};
 
 #[test]
 fn random_pairs_verify_on_opencl() {
+    all_pass(Recipe::short_code());
+}
+
+/// What runs ahead, stores late, reads fragments early: processors have neither roles nor asynchronous copies.
+#[test]
+fn random_schedules_verify_on_opencl() {
+    all_pass(Recipe { schedules: true, ..Recipe::short_code() });
+}
+
+fn all_pass(recipe: Recipe) {
     let device = match open("opencl") {
         Ok(device) => device,
         Err(e) => {
@@ -36,7 +46,7 @@ fn random_pairs_verify_on_opencl() {
                     if seed >= first + count {
                         return;
                     }
-                    let wrong = match pair(&device.info().target, &Recipe::short_code(), seed) {
+                    let wrong = match pair(&device.info().target, &recipe, seed) {
                         Some(pair) => judge(&device, &pair),
                         None => Some(format!("seed {seed}: no legal pair was found")),
                     };

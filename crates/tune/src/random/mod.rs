@@ -29,6 +29,8 @@ const TRIES: usize = 50;
 pub struct Recipe {
     /// Plans with a main loop that runs ahead, in all its forms; without it such plans are a minority.
     pub schedules: bool,
+    /// Most rows and columns of a matrix; sums and images are smaller in proportion.
+    pub extent: u64,
     /// Most threads that compute in a work-group.
     pub threads: u32,
     /// Most results per thread (`A_MIC * B_MIC`).
@@ -44,22 +46,22 @@ pub struct Recipe {
 impl Recipe {
     /// Every kind of plan, at a size that takes the emulator with all its checks about ten milliseconds.
     pub const fn emulated() -> Recipe {
-        Recipe { schedules: false, threads: 512, micro: 96, loads: 1 << 10, work: 100_000, long_code: true }
+        Recipe { schedules: false, extent: 240, threads: 512, micro: 96, loads: 1 << 10, work: 100_000, long_code: true }
     }
 
     /// As [`Recipe::emulated`], with the weight on schedules.
     pub const fn schedules() -> Recipe {
-        Recipe { schedules: true, threads: 128, micro: 24, loads: 1 << 8, work: 16_000, long_code: true }
+        Recipe { schedules: true, extent: 90, threads: 128, micro: 24, loads: 1 << 8, work: 16_000, long_code: true }
     }
 
     /// Short kernels, for compilers that take their time.
     pub const fn short_code() -> Recipe {
-        Recipe { schedules: false, threads: 64, micro: 12, loads: 10, work: 200_000, long_code: false }
+        Recipe { schedules: false, extent: 160, threads: 64, micro: 12, loads: 10, work: 200_000, long_code: false }
     }
 
     /// Every kind of plan, for devices that run them at full speed.
     pub const fn device() -> Recipe {
-        Recipe { schedules: false, threads: 1024, micro: 160, loads: 1 << 10, work: 2_000_000, long_code: true }
+        Recipe { schedules: false, extent: 1500, threads: 1024, micro: 160, loads: 1 << 10, work: 40_000_000, long_code: true }
     }
 }
 

@@ -43,7 +43,7 @@ fn shape(rng: &mut ChaCha8Rng, recipe: &Recipe, home: &Plan, c: &Contraction, sp
         let mut set = |key: Common, value: u32| p.set(Key::C(key), value);
         let roles = wave > 1 && target.features.roles && rng.random_bool(if recipe.schedules { 0.35 } else { 0.1 });
         let load_waves = if roles { one(rng, &[1, 1, 2, 3, 4]) } else { 0 };
-        let mac = if roles || recipe.schedules {
+        let mac = if roles || (recipe.schedules && wave > 1) {
             wave * one(rng, &[1, 2, 2, 3, 4])
         } else {
             one(rng, &[1, 4, 8, 16, 24, 32, 48, 64, 64, 96, 128, 192, 256, 256, 512])

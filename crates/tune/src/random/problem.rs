@@ -35,15 +35,14 @@ fn depth(rng: &mut ChaCha8Rng, recipe: &Recipe, unit: u64) -> u64 {
     match rng.random_range(0..8) {
         0 => 1,
         1 | 2 if recipe.schedules => rng.random_range(1..=12),
-        _ => size(rng, 120, unit),
+        _ => size(rng, recipe.extent / 2, unit),
     }
 }
 
 fn gemm(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem, ProblemError> {
     // Where everything is a multiple of some vector, wide loads and stores are legal.
     let unit = *[1, 1, 2, 4, 4, 8, 8].choose(rng).unwrap_or(&1);
-    let extent = if recipe.schedules { 90 } else { 240 };
-    let (m, n, k) = (size(rng, extent, unit), size(rng, extent, unit), depth(rng, recipe, unit));
+    let (m, n, k) = (size(rng, recipe.extent, unit), size(rng, recipe.extent, unit), depth(rng, recipe, unit));
     let order = if rng.random() { Order::Col } else { Order::Row };
     let trans: [bool; 3] = [rng.random(), rng.random(), rng.random_bool(0.25)];
     let batch = if rng.random_bool(0.55) { 1 } else { rng.random_range(2..=5) };
@@ -95,9 +94,12 @@ fn conv(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
     let unit = *[1, 1, 2, 4, 8].choose(rng).unwrap_or(&1);
     let groups = *[1, 1, 1, 2, 3].choose(rng).unwrap_or(&1);
     let samples = rng.random_range(1..=4);
-    let largest = [60, 11, 6][dims - 1];
-    let channels = if recipe.schedules && rng.random_bool(0.3) { 1 } else { size(rng, [24, 16, 8][dims - 1], unit) };
-    let filters = size(rng, 48, unit);
+    let extent = recipe.extent;
+    // As many pixels and as deep a sum whatever the dimensions are.
+    let largest = [extent / 4, (extent / 2).isqrt(), (1..=extent).take_while(|s| s.pow(3) <= extent).count() as u64][dims - 1];
+    let deepest = extent / [10, 15, 30][dims - 1];
+    let channels = if recipe.schedules && rng.random_bool(0.3) { 1 } else { size(rng, deepest, unit) };
+    let filters = size(rng, extent / 5, unit);
     let mut list = |low: u64, high: u64| -> Vec<u64> { (0..dims).map(|_| rng.random_range(low..=high)).collect() };
     let input: Vec<u64> = list(1, largest).into_iter().map(|s| if s > unit { s.next_multiple_of(unit) } else { s }).collect();
     let filter = list(1, 3);

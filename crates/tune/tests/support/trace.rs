@@ -29,6 +29,10 @@ pub enum Event {
     Fragment(Touch),
     /// Write to shared memory.
     Share(Touch),
+    /// Asynchronous copy from global to shared memory; of zeros without a source.
+    Copy { from: Option<Touch>, to: Touch },
+    /// Wait for copies.
+    Wait(u32),
     /// Barrier of the work-group.
     Barrier,
     /// `acc[at] += a[x] * b[y]`: fused or as two operations.
@@ -217,6 +221,12 @@ impl Tracer<'_> {
                 let mine = roles.iter().find(|r| (r.first_thread..r.first_thread + r.threads).contains(&self.thread));
                 self.block(&mine.expect("a role for every thread").body);
             }
+            Stmt::AsyncCopy { dst, src, lanes, guard } => {
+                let from = holds(self, guard).then(|| self.touch(src, u32::from(*lanes)));
+                let to = self.touch(dst, u32::from(*lanes));
+                self.events.push(Event::Copy { from, to });
+            }
+            Stmt::AsyncWait(pending) => self.events.push(Event::Wait(*pending)),
             Stmt::Barrier(BarrierScope::WorkGroup) => self.events.push(Event::Barrier),
             _ => {}
         }

@@ -1,0 +1,83 @@
+//! Plans that compare as equal are the same kernel: keys that are called inert change nothing.
+
+mod support;
+
+use rayon::prelude::*;
+use support::trace::trace;
+use tilewright_gen::kernel::generate;
+use tilewright_gen::plan::{Key, Legal, Plan};
+use tilewright_gen::program::Program;
+use tilewright_ir::Target;
+use tilewright_tune::random::{Recipe, pair};
+use tilewright_tune::space::Space;
+
+fn program(space: &Space, plan: &Plan) -> Result<Program, String> {
+    let r = space.resolve(plan).map_err(|refusal| refusal.to_string())?;
+    generate(r.contraction, &r.spec, space.env().workspace_bytes).map_err(|e| e.to_string())
+}
+
+/// The first difference between two programs: launches, sources, or, where sources differ, what threads do.
+fn difference(x: &Program, y: &Program) -> Option<String> {
+    if (&x.launches, x.workspace_bytes, &x.alignments) != (&y.launches, y.workspace_bytes, &y.alignments) {
+        return Some("launches".into());
+    }
+    let launched = |n: usize| x.launches.iter().find(|l| l.kernel == n).map_or(0, |l| l.grid[0]);
+    for (n, (k, l)) in x.kernels.iter().zip(&y.kernels).enumerate().filter(|(_, (k, l))| k != l) {
+        if (&k.args, k.threads, k.min_groups, &k.shared) != (&l.args, l.threads, l.min_groups, &l.shared) {
+            return Some(format!("head of {}", k.name));
+        }
+        let groups = launched(n);
+        for group in [0, 1, groups / 2, groups.saturating_sub(1)].into_iter().filter(|g| *g < groups) {
+            for thread in [0, 1, 5, k.threads / 2, k.threads - 1].into_iter().filter(|t| *t < k.threads) {
+                let (first, second) = (trace(k, group, thread), trace(l, group, thread));
+                if let Some(step) = (0..first.len().max(second.len())).find(|i| first.get(*i) != second.get(*i)) {
+                    let (a, b) = (first.get(step), second.get(step));
+                    return Some(format!("{}, work-group {group}, thread {thread}, step {step}: {a:?}, {b:?}", k.name));
+                }
+            }
+        }
+    }
+    None
+}
+
+fn values(key: Key) -> Vec<u32> {
+    match key.info().legal {
+        Legal::OneOf(values) => values.to_vec(),
+        Legal::Range(..) => key.info().edges.iter().chain(key.info().more).map(|(value, _)| *value).collect(),
+    }
+}
+
+#[test]
+fn plans_that_compare_as_equal_are_the_same_kernel() {
+    let target = Target::by_arch("sm_90a").unwrap();
+    let tried: Vec<(usize, Vec<String>)> = (0..400u64)
+        .into_par_iter()
+        .map(|seed| {
+            let recipe = if seed % 2 == 0 { Recipe::emulated() } else { Recipe::schedules() };
+            let pair = pair(&target, &recipe, seed).unwrap();
+            let space = Space::new(&pair.problem, &target).unwrap().with_atomics(true);
+            let normal = |plan: &Plan| plan.normalised(space.contraction(plan));
+            let (home, own) = (normal(&pair.plan), program(&space, &pair.plan).unwrap());
+            let (mut count, mut wrong) = (0, Vec::new());
+            for key in Key::all() {
+                for value in values(key) {
+                    let plan = pair.plan.with(key, value);
+                    if value == pair.plan.get(key) || !normal(&plan).difference(&home).is_empty() {
+                        continue;
+                    }
+                    count += 1;
+                    let what = match program(&space, &plan) {
+                        Ok(other) => difference(&own, &other),
+                        Err(refusal) => Some(refusal),
+                    };
+                    wrong.extend(what.map(|what| format!("{pair}\n    {key}{value}: {what}")));
+                }
+            }
+            (count, wrong)
+        })
+        .collect();
+    let count: usize = tried.iter().map(|(count, _)| count).sum();
+    let wrong: Vec<String> = tried.into_iter().flat_map(|(_, wrong)| wrong).collect();
+    assert!(count > 2000, "{count} changes without effect");
+    assert!(wrong.is_empty(), "{} of {count} changes that should have no effect have one:\n{}", wrong.len(), wrong.join("\n"));
+}
