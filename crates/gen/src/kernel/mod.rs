@@ -1,8 +1,8 @@
 //! Kernel generation: a contraction and a derived plan become a program.
 //!
 //! The main kernel is built from four rooms that mirror the four choices: [`index`] reads views, `load` and `math` cut
-//! tiles, [`schedule`] orders the stages, `epilogue` stores the result. Helper kernels (materialising an operand, scaling C,
-//! summing splits) are in `helpers`.
+//! tiles, [`schedule`] orders the stages, `epilogue` stores the result. `materialise` copies an operand into workspace,
+//! `helpers` scale C and sum splits.
 
 pub mod index;
 pub mod schedule;
@@ -13,6 +13,7 @@ mod helpers;
 mod load;
 mod main_kernel;
 mod main_loop;
+mod materialise;
 mod math;
 mod position;
 
@@ -157,8 +158,8 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
     let mut fillers = Vec::new();
     for (x, source, region) in [(&a, &c.a, region_a), (&b, &c.b, region_b)] {
         if let Some(region) = region {
-            let kernel = out.add(helpers::materialise(source, x, chunked));
-            fillers.push((x, kernel, region));
+            let kernel = out.add(materialise::materialise(source, x, chunked));
+            fillers.push((x, source, kernel, region));
         }
     }
     let scale = (split > 1 && !by_workspace).then(|| out.add(helpers::finish(c, 0, &shape)));
@@ -171,16 +172,16 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
         let first = i * chunk;
         let count = chunk.min(c.g - first);
         let chunk_arg = chunked.then_some(Binding::I64(first as i64));
-        for &(x, kernel, region) in &fillers {
+        for &(x, source, kernel, region) in &fillers {
             if i > 0 && !x.chunk_local {
                 continue;
             }
-            let entries = if x.chunk_local { x.tensor.len / c.g.max(1) * count } else { x.tensor.len };
+            let entries = if x.chunk_local { count } else { 1 };
             let mut args = vec![Binding::Buffer(x.operand), Binding::Offset(x.operand), Binding::Workspace(region)];
             if x.chunk_local && chunked {
                 args.extend([Binding::I64(first as i64), Binding::I64(count as i64)]);
             }
-            out.launch(kernel, helpers::groups(entries), args)?;
+            out.launch(kernel, materialise::groups(source, x, entries), args)?;
         }
         let finish_args = |partials: Option<u64>| {
             let mut args = vec![Binding::Buffer(Operand::C), Binding::Offset(Operand::C)];
