@@ -123,8 +123,7 @@ fn declare_args(b: &mut Builder, c: &Contraction, spec: &KernelSpec, inputs: [&I
         let partials = b.buffer("partials", acc, Access::Write, "partial sums [split][g][result], summed by the next kernel");
         epilogue::OutArgs::Partials { partials, chunk: shape.chunk }
     } else {
-        let access = if split { Access::ReadWrite } else { Access::ReadWrite };
-        let buffer = b.buffer("c", c.c.scalar, access, "result");
+        let buffer = b.buffer("c", c.c.scalar, Access::ReadWrite, "result");
         let offset = b.scalar_arg("c_offset", Scalar::I64, "first element of the result in its buffer");
         let bias = (!split)
             .then_some(c.bias.as_ref())
@@ -191,11 +190,8 @@ impl<'a> Parts<'a> {
     fn start_math(&self, b: &mut Builder, local: ExprId) -> (Math, [ExprId; 2]) {
         let t = &self.spec.tiling;
         let (na, nb) = (t.threads_a, t.threads_b);
-        let (id_a, id_b) = if t.wave_a == 0 {
-            if t.micro_b_fastest { (b.div(local, nb), b.rem(local, nb)) } else { (b.rem(local, na), b.div(local, na)) }
-        } else {
+        let (id_a, id_b) = if let Some(wave_b) = t.wave_lanes.checked_div(t.wave_a) {
             // A wave covers wave_a x wave_b micro tiles; waves cover the thread grid, along m first.
-            let wave_b = t.wave_lanes / t.wave_a;
             let wave = b.div(local, t.wave_lanes);
             let lane = b.rem(local, t.wave_lanes);
             let (lane_a, lane_b) = if t.micro_b_fastest {
@@ -208,6 +204,10 @@ impl<'a> Parts<'a> {
             let row = b.mul(wave_row, t.wave_a);
             let col = b.mul(wave_col, wave_b);
             (b.add(row, lane_a), b.add(col, lane_b))
+        } else if t.micro_b_fastest {
+            (b.div(local, nb), b.rem(local, nb))
+        } else {
+            (b.rem(local, na), b.div(local, na))
         };
         let id_a = b.bind("micro_id_a", id_a);
         let id_b = b.bind("micro_id_b", id_b);

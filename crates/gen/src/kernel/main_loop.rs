@@ -2,7 +2,7 @@
 
 use super::index::Coord;
 use super::load::{Loader, SharedTile};
-use super::math::{Math, Tiles};
+use super::math::{Between, Math, Tiles};
 use super::position::{Ints, KRange};
 use super::schedule::{Lowered, MathPart, Step};
 use crate::plan::KernelSpec;
@@ -183,7 +183,7 @@ impl<'a> MainLoop<'a> {
         }
     }
 
-    fn math(&self, b: &mut Builder, math: &Math, part: MathPart, between: Option<&mut dyn FnMut(&mut Builder, u32)>) {
+    fn math(&self, b: &mut Builder, math: &Math, part: MathPart, between: Option<Between>) {
         if part == MathPart::Tail {
             self.next(b, self.counters.read);
         }

@@ -14,6 +14,9 @@ pub(super) struct Fragments {
     lanes: u8,
 }
 
+/// Work to spread between the k-steps: called after the math of each.
+pub(super) type Between<'a> = &'a mut dyn FnMut(&mut Builder, u32);
+
 /// The shared tiles of both operands and which of their buffers is meant.
 pub(super) struct Tiles<'a> {
     pub tiling: &'a Tiling,
@@ -100,8 +103,7 @@ impl Math {
     fn load(&self, b: &mut Builder, x: &Tiles, from: [ExprId; 2], step: ExprId, set: u32) {
         let order = if self.a_first { [0, 1] } else { [1, 0] };
         for which in order {
-            let (f, tile) = if which == 0 { (&self.a, &x.tiling.a) } else { (&self.b, &x.tiling.b) };
-            self.load_fragment(b, f, tile, x.shared[which], from[which], step, set);
+            self.load_fragment(b, x, which, from[which], step, set);
         }
     }
 
@@ -119,7 +121,7 @@ impl Math {
     }
 
     /// A whole k-tile. `between(b, step)` is called after the math of each k-step; it spreads other work over them.
-    pub fn whole(&self, b: &mut Builder, x: &Tiles, between: Option<&mut dyn FnMut(&mut Builder, u32)>) {
+    pub fn whole(&self, b: &mut Builder, x: &Tiles, between: Option<Between>) {
         if between.is_none() && self.fragment_sets == 1 {
             let from = self.read_at(b, x.buffer);
             let unroll = if self.unroll_k { Unroll::Full } else { Unroll::No };
@@ -133,7 +135,7 @@ impl Math {
     }
 
     /// The k-steps whose successors' fragments are in the same tile.
-    pub fn head(&self, b: &mut Builder, x: &Tiles, between: Option<&mut dyn FnMut(&mut Builder, u32)>) {
+    pub fn head(&self, b: &mut Builder, x: &Tiles, between: Option<Between>) {
         self.steps(b, x, 0..self.k_tile - (self.fragment_sets - 1), between);
     }
 
@@ -147,10 +149,10 @@ impl Math {
         }
     }
 
-    fn steps(&self, b: &mut Builder, x: &Tiles, range: std::ops::Range<u32>, between: Option<&mut dyn FnMut(&mut Builder, u32)>) {
+    fn steps(&self, b: &mut Builder, x: &Tiles, range: std::ops::Range<u32>, between: Option<Between>) {
         let from = self.read_at(b, x.buffer);
         let mut nothing = |_: &mut Builder, _: u32| {};
-        let between: &mut dyn FnMut(&mut Builder, u32) = match between {
+        let between: Between = match between {
             Some(f) => f,
             None => &mut nothing,
         };
@@ -164,16 +166,9 @@ impl Math {
         }
     }
 
-    fn load_fragment(
-        &self,
-        b: &mut Builder,
-        f: &Fragments,
-        t: &OperandTiling,
-        s: &SharedTile,
-        from: ExprId,
-        step: ExprId,
-        set: u32,
-    ) {
+    fn load_fragment(&self, b: &mut Builder, x: &Tiles, which: usize, from: ExprId, step: ExprId, set: u32) {
+        let (f, t) = if which == 0 { (&self.a, &x.tiling.a) } else { (&self.b, &x.tiling.b) };
+        let s = x.shared[which];
         let width = t.fragment_width;
         let row = b.mul(step, s.pitch);
         let at = b.add(from, row);

@@ -132,7 +132,7 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
     if needed > 0 && needed > workspace {
         return Err(GenerateError::Workspace { needed, budget: workspace });
     }
-    let chunk = if per_entry == 0 { c.g } else { ((workspace - shared) / per_entry).clamp(1, c.g.max(1)) };
+    let chunk = workspace.saturating_sub(shared).checked_div(per_entry).map_or(c.g, |entries| entries.clamp(1, c.g.max(1)));
     let shape = Shape {
         tiles_m: c.m.div_ceil(t.a.macro_tile as u64),
         tiles_n: c.n.div_ceil(t.b.macro_tile as u64),

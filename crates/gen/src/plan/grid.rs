@@ -43,7 +43,8 @@ mod tests {
     /// Every entry of the reference's table, and the skews on either side of it.
     #[test]
     fn grids_are_those_of_miopengemm() {
-        let table: [(u32, u32, &[(u32, u32)]); 8] = [
+        type Row = (u32, u32, &'static [(u32, u32)]);
+        let table: [Row; 8] = [
             (64, 7, &[(64, 1), (32, 2), (16, 4), (8, 8), (4, 16), (2, 32), (1, 64)]),
             (32, 8, &[(32, 1), (16, 2), (8, 4), (4, 8), (2, 16), (1, 32)]),
             (128, 7, &[(128, 1), (64, 2), (32, 4), (16, 8), (8, 16), (4, 32), (2, 64), (1, 128)]),
