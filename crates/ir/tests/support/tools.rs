@@ -104,7 +104,9 @@ static NVRTC: Mutex<()> = Mutex::new(());
 pub fn nvrtc(kernel: &Kernel, target: &Target) -> Option<Cubin> {
     let _turn = NVRTC.lock().unwrap_or_else(|e| e.into_inner());
     if let Some(path) = std::env::var_os("TILEWRIGHT_NVRTC") {
-        let path = PathBuf::from(path);
+        // The library itself, or its folder, as everywhere else.
+        let named = PathBuf::from(path);
+        let path = if named.is_dir() { named.join("libnvrtc.so.13") } else { named };
         // NVRTC opens its builtins by name, which is found if it is loaded already.
         let folder = path.parent().unwrap_or(Path::new(".")).read_dir().expect("TILEWRIGHT_NVRTC lies in a folder");
         let builtins = folder.filter_map(|f| Some(f.ok()?.path()));
