@@ -260,6 +260,8 @@ proptest! {
         let mirror = derive(&plan.reflected(64).unwrap(), &t, &ENV).unwrap();
         prop_assert_eq!((&spec.tiling.a, &spec.tiling.b), (&mirror.tiling.b, &mirror.tiling.a));
         prop_assert_eq!((spec.tiling.threads_a, spec.tiling.threads_b), (mirror.tiling.threads_b, mirror.tiling.threads_a));
-        prop_assert_eq!(shared_bytes(&spec, &c), shared_bytes(&mirror, &t));
+        // The second operand's tiles start at a multiple of their widest access: only that gap may differ.
+        let gap = u64::from(shared_align(&spec.tiling.a, Scalar::F32).max(shared_align(&spec.tiling.b, Scalar::F32)));
+        prop_assert!(shared_bytes(&spec, &c).abs_diff(shared_bytes(&mirror, &t)) < gap);
     }
 }
