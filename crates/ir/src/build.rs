@@ -4,6 +4,7 @@
 //! is reported by the validator on the finished kernel, never by a panic here.
 
 use crate::kernel::*;
+use crate::matrix::{BulkOp, MatrixOp, TensorMap, TxBarriers, TxId};
 use crate::types::*;
 use std::collections::HashMap;
 
@@ -66,6 +67,7 @@ impl Builder {
                 vars: Vec::new(),
                 regs: Vec::new(),
                 shared: Vec::new(),
+                tx_barriers: Vec::new(),
                 cursors: Vec::new(),
                 body: Vec::new(),
             },
@@ -111,6 +113,23 @@ impl Builder {
     pub fn scalar_arg(&mut self, name: &str, scalar: Scalar, doc: &str) -> ExprId {
         let arg = self.arg(name, ArgKind::Scalar(scalar), doc);
         self.node(Expr::Arg(arg), scalar.ty())
+    }
+    /// A tensor map argument.
+    pub fn tensor_map(&mut self, name: &str, map: TensorMap, doc: &str) -> ArgId {
+        self.arg(name, ArgKind::TensorMap(map), doc)
+    }
+    /// An array of transaction barriers at a byte offset of shared memory.
+    pub fn tx_barriers(&mut self, name: &str, len: u32, byte_offset: u32) -> TxId {
+        self.kernel.tx_barriers.push(TxBarriers { name: name.into(), len, byte_offset });
+        TxId(self.kernel.tx_barriers.len() as u32 - 1)
+    }
+    /// A matrix instruction.
+    pub fn matrix(&mut self, op: MatrixOp) {
+        self.push(Stmt::Matrix(op));
+    }
+    /// A transaction barrier or bulk copy operation.
+    pub fn bulk(&mut self, op: BulkOp) {
+        self.push(Stmt::Bulk(op));
     }
     fn arg(&mut self, name: &str, kind: ArgKind, doc: &str) -> ArgId {
         self.kernel.args.push(Arg { name: name.into(), kind, doc: doc.into() });

@@ -3,6 +3,7 @@
 //! Expressions are pure and typed; every effect is a statement. An expression is evaluated afresh by each statement that
 //! names it, so sharing a node never fixes a value: bind one with [`Stmt::Let`] for that.
 
+use crate::matrix::{BulkOp, MatrixOp, TensorMap, TxBarriers};
 use crate::types::*;
 use serde::{Deserialize, Serialize};
 
@@ -79,6 +80,8 @@ pub enum ArgKind {
     },
     /// A scalar passed by value.
     Scalar(Scalar),
+    /// A tensor map for bulk copies, encoded on the host.
+    TensorMap(TensorMap),
 }
 
 /// A kernel argument with its name.
@@ -329,6 +332,10 @@ pub enum Stmt {
         /// Number of instructions; 0 for a fence.
         size: u32,
     },
+    /// A matrix instruction.
+    Matrix(MatrixOp),
+    /// A transaction barrier or bulk copy operation.
+    Bulk(BulkOp),
     /// Ends the thread (allowed only where no barrier follows in its role).
     Return,
 }
@@ -356,6 +363,9 @@ pub struct Kernel {
     pub regs: Vec<RegArray>,
     /// Shared arrays.
     pub shared: Vec<SharedArray>,
+    /// Transaction barriers in shared memory.
+    #[serde(default)]
+    pub tx_barriers: Vec<TxBarriers>,
     /// Global pointers.
     pub cursors: Vec<Cursor>,
     /// What happens.
@@ -373,7 +383,9 @@ impl Kernel {
     }
     /// Shared memory used, in bytes.
     pub fn shared_bytes(&self) -> u32 {
-        self.shared.iter().map(SharedArray::byte_end).max().unwrap_or(0)
+        let arrays = self.shared.iter().map(SharedArray::byte_end);
+        let barriers = self.tx_barriers.iter().map(|t| t.byte_offset + 8 * t.len);
+        arrays.chain(barriers).max().unwrap_or(0)
     }
     /// Element type of what an address points at.
     pub fn base_scalar(&self, base: Base) -> Scalar {
@@ -385,6 +397,7 @@ impl Kernel {
         match self.args[buffer.index()].kind {
             ArgKind::Buffer { scalar, .. } => scalar,
             ArgKind::Scalar(scalar) => scalar,
+            ArgKind::TensorMap(ref map) => map.scalar,
         }
     }
     /// Type a place holds.

@@ -5,6 +5,7 @@
 
 mod build;
 mod kernel;
+mod matrix;
 mod print;
 mod target;
 mod types;
@@ -12,6 +13,7 @@ mod validate;
 
 pub use build::{Builder, Operand};
 pub use kernel::*;
+pub use matrix::*;
 pub use print::{Source, print};
 pub use target::*;
 pub use types::*;

@@ -29,6 +29,18 @@ pub struct Features {
     pub named_barrier: bool,
     /// Waves of one work-group may run different code around barriers.
     pub roles: bool,
+    /// `mma.sync` and `ldmatrix` (sm_80 and up).
+    #[serde(default)]
+    pub mma: bool,
+    /// Warpgroup matrix instructions and register budgets (sm_90a).
+    #[serde(default)]
+    pub warpgroup: bool,
+    /// Bulk tensor copies and transaction barriers (sm_90a).
+    #[serde(default)]
+    pub bulk_copy: bool,
+    /// AMD matrix instructions (gfx90a, gfx942, gfx950).
+    #[serde(default)]
+    pub mfma: bool,
 }
 
 /// Hard limits a kernel must respect.
@@ -131,7 +143,7 @@ impl Target {
             wave: 64,
             units,
             l2_bytes: l2_mb << 20,
-            features: Features { f64: true, atomic64: true, shuffle: true, async_copy: false, named_barrier: false, roles: true },
+            features: Features { f64: true, atomic64: true, shuffle: true, async_copy: false, named_barrier: false, roles: true, mfma: matches!(arch, "gfx90a" | "gfx942" | "gfx950"), ..Features::default() },
             limits: Limits {
                 max_threads: 1024,
                 shared_per_group: lds,
@@ -153,11 +165,11 @@ impl Target {
                 launch_us: 5.0,
             },
         };
-        let modern = Features { f64: true, atomic64: true, shuffle: true, async_copy: true, named_barrier: true, roles: true };
+        let modern = Features { f64: true, atomic64: true, shuffle: true, async_copy: true, named_barrier: true, roles: true, mma: true, ..Features::default() };
         Some(match arch {
-            "sm_90a" => nvidia(132, 228 << 10, 50, 1.98, 4800.0, modern),
+            "sm_90a" => nvidia(132, 228 << 10, 50, 1.98, 4800.0, Features { warpgroup: true, bulk_copy: true, ..modern }),
             "sm_80" => nvidia(108, 164 << 10, 40, 1.41, 2039.0, modern),
-            "sm_75" => nvidia(40, 64 << 10, 4, 1.59, 320.0, Features { async_copy: false, ..modern }),
+            "sm_75" => nvidia(40, 64 << 10, 4, 1.59, 320.0, Features { async_copy: false, mma: false, ..modern }),
             "gfx900" => amd(64, 4, 1.5, 484.0, 4.0, 64 << 10, 1.0),
             "gfx90a" => amd(104, 8, 1.7, 1600.0, 64.0, 64 << 10, 1.0),
             "gfx942" => amd(304, 4, 2.1, 5300.0, 64.0, 64 << 10, 2.0),

@@ -8,6 +8,7 @@ mod dialect;
 mod expr;
 mod fences;
 mod hip;
+mod matrix;
 mod names;
 mod opencl;
 mod stmt;
@@ -52,6 +53,7 @@ pub fn print(kernel: &Kernel, target: &Target) -> Result<Source, Invalid> {
         vars: vec![String::new(); kernel.vars.len()],
         regs: Vec::new(),
         shared: Vec::new(),
+        tx_names: Vec::new(),
         cursors: vec![String::new(); kernel.cursors.len()],
         out: String::new(),
         depth: 0,
@@ -71,6 +73,7 @@ struct Printer<'k> {
     vars: Vec<String>,
     regs: Vec<String>,
     shared: Vec<String>,
+    tx_names: Vec<String>,
     cursors: Vec<String>,
     out: String,
     depth: usize,
@@ -123,6 +126,7 @@ impl Printer<'_> {
                 ArgKind::Buffer { scalar, access: Access::Write } => format!("{scalar}[], written"),
                 ArgKind::Buffer { scalar, access: Access::ReadWrite } => format!("{scalar}[], read and written"),
                 ArgKind::Scalar(scalar) => scalar.to_string(),
+                ArgKind::TensorMap(ref map) => format!("tensor map of {} {:?}, boxes of {:?}", map.scalar, map.extent, map.tile),
             };
             let doc = if arg.doc.is_empty() { String::new() } else { format!("; {}", arg.doc) };
             self.comment(&format!("  {name:width$}  {what}{doc}"));
@@ -138,6 +142,11 @@ impl Printer<'_> {
                 "" => format!("{} {name}", self.buffer_pointer(a)),
                 restrict => format!("{} {restrict} {name}", self.buffer_pointer(a)),
             },
+            ArgKind::TensorMap(_) => {
+                let text = "struct __align__(64) tw_tensor_map { unsigned long long words[16]; };";
+                self.prelude.types.insert("tw_tensor_map".into(), text.into());
+                format!("const __grid_constant__ tw_tensor_map {name}")
+            }
         }
     }
 
@@ -146,6 +155,7 @@ impl Printer<'_> {
         let (scalar, constant) = match self.kernel.args[a.index()].kind {
             ArgKind::Buffer { scalar, access } => (scalar, access == Access::Read),
             ArgKind::Scalar(scalar) => (scalar, true),
+            ArgKind::TensorMap(ref map) => (map.scalar, true),
         };
         self.dialect.pointer(Space::Global, constant, self.dialect.scalar(scalar))
     }
@@ -166,6 +176,11 @@ impl Printer<'_> {
             let start = if s.byte_offset == 0 { arena.clone() } else { format!("({arena} + {})", s.byte_offset) };
             self.line(&format!("{pointer} const {name} = ({pointer}){start}; {note}"));
             self.shared.push(name);
+        }
+        for t in &self.kernel.tx_barriers {
+            let name = self.names.declare(&t.name);
+            self.line(&format!("unsigned long long* const {name} = (unsigned long long*)({arena} + {}); // {} barriers", t.byte_offset, t.len));
+            self.tx_names.push(name);
         }
         (std::mem::take(&mut self.out), at_launch)
     }

@@ -134,6 +134,8 @@ impl Printer<'_> {
                     self.line(&line);
                 }
             }
+            Stmt::Matrix(op) => self.matrix(op)?,
+            Stmt::Bulk(op) => self.bulk(op)?,
             Stmt::Return => self.line("return;"),
         }
         Ok(())
@@ -218,7 +220,7 @@ impl Printer<'_> {
     }
 
     /// The address as a pointer expression, and the name of its base alone.
-    fn address(&mut self, mem: &MemRef) -> (String, String) {
+    pub(super) fn address(&mut self, mem: &MemRef) -> (String, String) {
         let base = match mem.base {
             Base::Buffer(a) => &self.args[a.index()],
             Base::Cursor(c) => &self.cursors[c.index()],

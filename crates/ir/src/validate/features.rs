@@ -25,6 +25,7 @@ pub(super) fn declarations(kernel: &Kernel, target: &Target) -> Result<(), Fault
     limit("shared memory in bytes", kernel.shared_bytes(), target.limits.shared_per_group)?;
     let args = kernel.args.iter().map(|a| match a.kind {
         ArgKind::Buffer { scalar, .. } | ArgKind::Scalar(scalar) => scalar,
+        ArgKind::TensorMap(ref map) => map.scalar,
     });
     let mut scalars = args
         .chain(kernel.vars.iter().map(|v| v.ty.scalar))
@@ -91,6 +92,15 @@ pub(super) fn check(kernel: &Kernel, target: &Target, block: &Block, path: &mut 
         Stmt::AsyncCopy { .. } | Stmt::AsyncCommit | Stmt::AsyncWait(_) if !has.async_copy => {
             Err(missing(target, "asynchronous copies", "fetch to registers and store to shared memory"))
         }
+        Stmt::Matrix(op) => {
+            let (has, feature, remedy) = match op {
+                MatrixOp::Mma { .. } | MatrixOp::LoadMatrix { .. } => (has.mma, "mma instructions", "compute with fma"),
+                MatrixOp::Mfma { .. } => (has.mfma, "mfma instructions", "compute with fma"),
+                _ => (has.warpgroup, "warpgroup instructions", "compute with mma or fma"),
+            };
+            if has { Ok(()) } else { Err(missing(target, feature, remedy)) }
+        }
+        Stmt::Bulk(_) if !has.bulk_copy => Err(missing(target, "bulk copies", "copy asynchronously or through registers")),
         Stmt::Shuffle { .. } => {
             if !has.shuffle {
                 return Err(missing(target, "shuffles", "exchange through shared memory"));

@@ -1,6 +1,8 @@
 //! Rules of statements: names and cursors exist before use, values fit where they go, registers are indexed by constants,
 //! roles share out the threads.
 
+pub(super) mod matrix;
+
 use super::Path;
 use super::types::{self, condition, index, operands, within};
 use crate::*;
@@ -139,6 +141,8 @@ impl Scopes<'_> {
                 self.block(otherwise, path)
             }
             Stmt::Roles(roles) => self.roles(roles, path),
+            Stmt::Matrix(op) => self.matrix(op),
+            Stmt::Bulk(op) => self.bulk(op),
             Stmt::AsyncCopy { dst, src, lanes, guard } => self.async_copy(dst, src, *lanes, *guard),
             Stmt::Shuffle { place, value, kind } => {
                 let ty = self.value(*value)?;
@@ -362,7 +366,7 @@ impl Scopes<'_> {
         };
         match self.kernel.args.get(buffer.index())?.kind {
             ArgKind::Buffer { access, .. } => Some(access),
-            ArgKind::Scalar(_) => None,
+            ArgKind::Scalar(_) | ArgKind::TensorMap(_) => None,
         }
     }
 

@@ -127,6 +127,8 @@ fn word(s: &Stmt) -> &'static str {
         Stmt::AsyncWait(_) => "async wait",
         Stmt::Shuffle { .. } => "shuffle",
         Stmt::SchedHint { .. } => "sched hint",
+        Stmt::Matrix(_) => "matrix instruction",
+        Stmt::Bulk(_) => "bulk operation",
         Stmt::Return => "return",
     }
 }

@@ -10,7 +10,13 @@ const MAX_DEPTH: u32 = 1 << 10;
 /// Checks arguments, names, register and shared arrays and cursors.
 pub(super) fn declarations(kernel: &Kernel) -> Result<(), String> {
     for a in &kernel.args {
-        let (ArgKind::Buffer { scalar, .. } | ArgKind::Scalar(scalar)) = a.kind;
+        let scalar = match &a.kind {
+            ArgKind::Buffer { scalar, .. } | ArgKind::Scalar(scalar) => *scalar,
+            ArgKind::TensorMap(map) => {
+                super::flow::matrix::tensor_map(&a.name, map)?;
+                map.scalar
+            }
+        };
         if scalar == Scalar::Bool {
             return Err(format!("argument `{}` is bool, which has no layout in memory: pass an i32", a.name));
         }

@@ -1,0 +1,312 @@
+//! Matrix instructions, transaction barriers and bulk copies as typed operations.
+//!
+//! Fragment layouts are data ([`FragmentLayout`]): generator, emulator and epilogue read the same table, the printers spell
+//! the instruction. Shapes are m x n x k of one instruction; "wave" is 32 lanes on NVIDIA, 64 on AMD.
+
+use crate::kernel::{ArgId, ExprId, MemRef, RegId, SharedId};
+use crate::types::Scalar;
+use serde::{Deserialize, Serialize};
+
+/// Input element types of a matrix instruction. Sums are `F32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum MatrixType {
+    /// IEEE binary16.
+    F16,
+    /// bfloat16.
+    BF16,
+    /// f32 rounded to 10 bits of mantissa (NVIDIA).
+    TF32,
+    /// f32 (AMD).
+    F32,
+}
+
+impl MatrixType {
+    /// Bytes of an element in memory and shared memory.
+    pub const fn bytes(self) -> u32 {
+        match self {
+            MatrixType::F16 | MatrixType::BF16 => 2,
+            MatrixType::TF32 | MatrixType::F32 => 4,
+        }
+    }
+    /// The element type in memory.
+    pub const fn storage(self) -> Scalar {
+        match self {
+            MatrixType::F16 => Scalar::F16,
+            MatrixType::BF16 => Scalar::BF16,
+            MatrixType::TF32 | MatrixType::F32 => Scalar::F32,
+        }
+    }
+}
+
+/// Consecutive elements of a register array: from `first`, as many as the operation says.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RegSlice {
+    /// Array.
+    pub regs: RegId,
+    /// Index of the first element; constant after unrolling.
+    pub first: ExprId,
+}
+
+/// How rows of 128 bytes (or 64, 32) are permuted in shared memory so that neither rows nor columns conflict: the 16-byte
+/// chunk index is xor-ed with the row number, both within the pattern of 8 rows that starts at a multiple of 8 row lengths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Swizzle {
+    /// Plain rows.
+    None,
+    /// Rows of 32 bytes.
+    B32,
+    /// Rows of 64 bytes.
+    B64,
+    /// Rows of 128 bytes.
+    B128,
+}
+
+impl Swizzle {
+    /// Bytes of one row of the pattern (16 without a swizzle: the unit of the plain layout).
+    pub const fn row_bytes(self) -> u32 {
+        match self {
+            Swizzle::None => 16,
+            Swizzle::B32 => 32,
+            Swizzle::B64 => 64,
+            Swizzle::B128 => 128,
+        }
+    }
+    /// Where byte `offset` of a region aligned to the pattern really is.
+    pub const fn apply(self, offset: u32) -> u32 {
+        let mask = match self {
+            Swizzle::None => return offset,
+            Swizzle::B32 => 1,
+            Swizzle::B64 => 3,
+            Swizzle::B128 => 7,
+        };
+        // Bits 4.. take the row bits 7.. as the hardware does, whatever the row length.
+        offset ^ (((offset >> 7) & mask) << 4)
+    }
+}
+
+/// A matrix operand that an instruction reads from shared memory itself (wgmma).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SharedTile {
+    /// Shared array.
+    pub array: SharedId,
+    /// First byte within the array; uniform in the warpgroup.
+    pub byte: ExprId,
+    /// Layout of 8-row patterns.
+    pub swizzle: Swizzle,
+    /// True: k is the contiguous direction; false: m (n) is.
+    pub k_contiguous: bool,
+    /// Bytes between neighbouring patterns along the contiguous direction ("leading byte offset").
+    pub leading_bytes: u32,
+    /// Bytes between neighbouring patterns of 8 rows along the other direction ("stride byte offset").
+    pub stride_bytes: u32,
+}
+
+/// Left operand of a warpgroup instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub enum WarpgroupA {
+    /// From shared memory.
+    Shared(SharedTile),
+    /// From registers: 4 registers of packed pairs per lane (16-bit types), 4 of TF32.
+    Regs(RegSlice),
+}
+
+/// Operations on matrix units.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum MatrixOp {
+    /// `mma.sync.aligned.m16n8kK.row.col` by one wave of 32: K = 16 for 16-bit types, 8 for TF32. `a`: 4 `U32`, `b`: 2 `U32`, `acc`: 4
+    /// `F32` per lane, layouts as PTX documents them.
+    Mma {
+        /// Input type.
+        input: MatrixType,
+        /// Left fragment.
+        a: RegSlice,
+        /// Right fragment.
+        b: RegSlice,
+        /// Accumulators, read and written.
+        acc: RegSlice,
+    },
+    /// `ldmatrix.xN[.trans]`: N 8 x 8 matrices of 16-bit elements from shared memory; lane l gives the address of row l % 8 of matrix
+    /// l / 8 (16 bytes, aligned); N = 1, 2, 4 `U32` per lane.
+    LoadMatrix {
+        /// Receives N registers.
+        to: RegSlice,
+        /// Number of matrices.
+        count: u8,
+        /// Transposes each matrix.
+        trans: bool,
+        /// This lane's row.
+        from: MemRef,
+    },
+    /// `wgmma.mma_async.m64nNkK.f32`: 4 waves; K = 32 bytes of input. `acc`: n / 2 `F32` per lane.
+    Warpgroup {
+        /// Input type.
+        input: MatrixType,
+        /// 8 to 256 in steps of 8.
+        n: u32,
+        /// Left operand, 64 x K.
+        a: WarpgroupA,
+        /// Right operand, n x K.
+        b: SharedTile,
+        /// Accumulators.
+        acc: RegSlice,
+        /// `Bool`: false makes the instruction ignore the old accumulators.
+        accumulate: ExprId,
+    },
+    /// `wgmma.fence`: registers and shared memory written before are seen by instructions after.
+    WarpgroupFence {
+        /// Accumulators the compiler must not move across.
+        acc: RegId,
+    },
+    /// Closes a group of warpgroup instructions.
+    WarpgroupCommit,
+    /// Waits until at most this many groups are unfinished.
+    WarpgroupWait {
+        /// Groups that may be unfinished.
+        pending: u32,
+        /// Accumulators the compiler must not read before.
+        acc: RegId,
+    },
+    /// AMD `v_mfma_f32_MxNxK`: one wave of 64. Registers per lane as [`FragmentLayout`] says.
+    Mfma {
+        /// Input type.
+        input: MatrixType,
+        /// Shape, for example (32, 32, 8).
+        shape: (u32, u32, u32),
+        /// Left fragment: k_per_lane elements.
+        a: RegSlice,
+        /// Right fragment.
+        b: RegSlice,
+        /// Accumulators.
+        acc: RegSlice,
+    },
+}
+
+/// An array of transaction barriers (`mbarrier`, 8 bytes each) in shared memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TxBarriers {
+    /// Name in printed source.
+    pub name: String,
+    /// Number of barriers.
+    pub len: u32,
+    /// First byte within shared memory, a multiple of 8.
+    pub byte_offset: u32,
+}
+
+/// Handle of a [`TxBarriers`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TxId(pub u32);
+
+/// One transaction barrier.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TxRef {
+    /// Array.
+    pub barriers: TxId,
+    /// Index.
+    pub index: ExprId,
+}
+
+/// A bulk tensor copy's view of global memory: rank 2 to 5, first dimension contiguous. Encoded on the host.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TensorMap {
+    /// Element type.
+    pub scalar: Scalar,
+    /// TF32: round elements on the way.
+    pub round_tf32: bool,
+    /// Extents in elements, innermost first.
+    pub extent: Vec<u64>,
+    /// Bytes between neighbours along dimension 1.. (multiples of 16).
+    pub stride_bytes: Vec<u64>,
+    /// Box moved by one copy, in elements (1 to 256 each).
+    pub tile: Vec<u32>,
+    /// Layout in shared memory.
+    pub swizzle: Swizzle,
+}
+
+impl TensorMap {
+    /// Bytes that one copy moves (elements outside the tensor count: they arrive as zeros).
+    pub fn tile_bytes(&self) -> u32 {
+        self.tile.iter().product::<u32>() * self.scalar.bytes()
+    }
+}
+
+/// Transaction barriers and bulk copies.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum BulkOp {
+    /// One thread makes a barrier expect this many arrivals per phase.
+    Init {
+        /// Which.
+        barrier: TxRef,
+        /// Arrivals that complete a phase.
+        arrivals: u32,
+    },
+    /// Makes initialised barriers visible to the asynchronous proxy; before the work-group barrier.
+    InitFence,
+    /// Arrives and adds bytes to what the current phase waits for.
+    Expect {
+        /// Which.
+        barrier: TxRef,
+        /// Bytes.
+        bytes: u32,
+    },
+    /// Arrives.
+    Arrive {
+        /// Which.
+        barrier: TxRef,
+    },
+    /// Waits until the phase of this parity (`I32`, 0 or 1) has completed.
+    Wait {
+        /// Which.
+        barrier: TxRef,
+        /// Parity.
+        parity: ExprId,
+    },
+    /// Copies a box from global to shared memory; its bytes complete on the barrier. One thread issues it.
+    Load {
+        /// Shared destination (128-byte aligned; 1024 with a swizzle).
+        to: MemRef,
+        /// Tensor map argument.
+        map: ArgId,
+        /// First element along each dimension (`I32`), innermost first; may lie outside.
+        at: Vec<ExprId>,
+        /// Completed by the bytes.
+        barrier: TxRef,
+    },
+    /// Copies a box from shared to global memory, clipped at the tensor's edges. One thread issues it.
+    Store {
+        /// Shared source.
+        from: MemRef,
+        /// Tensor map argument.
+        map: ArgId,
+        /// First element along each dimension.
+        at: Vec<ExprId>,
+    },
+    /// Closes the issuing thread's group of bulk stores.
+    StoreCommit,
+    /// Waits until at most this many groups still read shared memory.
+    StoreWait {
+        /// Groups that may be unfinished.
+        pending: u32,
+    },
+    /// Makes this thread's writes to shared memory visible to bulk copies and warpgroup instructions.
+    ProxyFence,
+    /// Registers per thread of this role: raises or lowers the warpgroup's share (`setmaxnreg`).
+    Registers {
+        /// Per thread, 24 to 256 in steps of 8.
+        count: u32,
+        /// True: more than at entry.
+        raise: bool,
+    },
+}
+
+/// Where the elements of an accumulator tile are: lane and register of element (row, col).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum FragmentLayout {
+    /// m16n8 of `mma.sync`: register r of lane l holds row l / 4 + 8 (r / 2), column 2 (l % 4) + r % 2.
+    Mma16x8,
+    /// 64 x n of a warpgroup: thread t of 128, register r: row 16 (t / 32) + (t % 32) / 4 + 8 ((r / 2) % 2), column 8 (r / 4) + 2 (t % 4) + r % 2.
+    Warpgroup,
+    /// 32 x 32 of AMD: register r of lane l holds row 8 (r / 4) + 4 (l / 32) + r % 4, column l % 32.
+    Mfma32x32,
+    /// 16 x 16 of AMD: register r of lane l holds row 4 (l / 16) + r, column l % 16.
+    Mfma16x16,
+}

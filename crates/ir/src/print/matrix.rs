@@ -1,0 +1,251 @@
+//! Spells matrix instructions, transaction barriers and bulk copies: inline PTX, one small helper per operation.
+
+use super::Printer;
+use super::cpp::INLINE;
+use crate::*;
+
+fn ptx_type(input: MatrixType) -> &'static str {
+    match input {
+        MatrixType::F16 => "f16",
+        MatrixType::BF16 => "bf16",
+        MatrixType::TF32 | MatrixType::F32 => "tf32",
+    }
+}
+
+/// Depth of one NVIDIA instruction: 32 bytes of a warpgroup's operand row.
+const fn depth(input: MatrixType) -> u32 {
+    32 / input.bytes()
+}
+
+impl Printer<'_> {
+    fn without(&self, feature: &'static str) -> Fault {
+        Fault::Missing {
+            target: self.target.arch.clone(),
+            feature,
+            remedy: "its dialect cannot spell it; the target's features should not claim it",
+        }
+    }
+
+    fn slice(&mut self, s: &RegSlice, count: u32) -> Vec<String> {
+        let name = self.regs[s.regs.index()].clone();
+        match self.kernel.as_int(s.first) {
+            Some(first) => (0..i64::from(count)).map(|i| format!("{name}[{}]", first + i)).collect(),
+            None => {
+                let first = self.expr(s.first).text;
+                (0..count).map(|i| format!("{name}[{first} + {i}]")).collect()
+            }
+        }
+    }
+
+    fn shared_address(&mut self) -> String {
+        self.prelude.function("tw_shared", |_| {
+            format!("{INLINE} unsigned int tw_shared(const void* p) {{ return (unsigned int)__cvta_generic_to_shared(p); }}")
+        })
+    }
+
+    /// A warpgroup instruction's description of an operand in shared memory: address and strides in units of 16 bytes.
+    fn descriptor(&mut self, t: &SharedTile) -> String {
+        let address = self.shared_address();
+        self.prelude.function("tw_descriptor", |_| {
+            format!(
+                "{INLINE} unsigned long long tw_descriptor(unsigned int address, unsigned int low, unsigned int high) {{\n    \
+                 return ((unsigned long long)high << 32) | (((address & 0x3ffff) >> 4) | low);\n}}"
+            )
+        });
+        let layout = match t.swizzle {
+            Swizzle::None => 0u32,
+            Swizzle::B128 => 1,
+            Swizzle::B64 => 2,
+            Swizzle::B32 => 3,
+        };
+        let low = (t.leading_bytes >> 4) << 16;
+        let high = (t.stride_bytes >> 4) | (layout << 30);
+        let array = self.shared[t.array.index()].clone();
+        let byte = self.expr(t.byte).text;
+        format!("tw_descriptor({address}({array}) + ({byte}), {low:#x}u, {high:#x}u)")
+    }
+
+    pub(super) fn matrix(&mut self, op: &MatrixOp) -> Result<(), Fault> {
+        if self.target.dialect != Dialect::Cuda {
+            return Err(self.without("matrix instructions in this dialect"));
+        }
+        match op {
+            MatrixOp::Mma { input, a, b, acc } => {
+                let (acc, a, b) = (self.slice(acc, 4), self.slice(a, 4), self.slice(b, 2));
+                let ty = ptx_type(*input);
+                let k = depth(*input);
+                let outs: Vec<String> = acc.iter().map(|r| format!("\"+f\"({r})")).collect();
+                let ins: Vec<String> = a.iter().chain(&b).map(|r| format!("\"r\"({r})")).collect();
+                self.line(&format!(
+                    "asm volatile(\"mma.sync.aligned.m16n8k{k}.row.col.f32.{ty}.{ty}.f32 {{%0,%1,%2,%3}}, {{%4,%5,%6,%7}}, {{%8,%9}}, \
+                     {{%0,%1,%2,%3}};\" : {} : {});",
+                    outs.join(", "),
+                    ins.join(", ")
+                ));
+            }
+            MatrixOp::LoadMatrix { to, count, trans, from } => {
+                let address = self.shared_address();
+                let regs = self.slice(to, (*count).into());
+                let from = self.address(from).0;
+                let places: Vec<String> = (0..*count).map(|i| format!("%{i}")).collect();
+                let outs: Vec<String> = regs.iter().map(|r| format!("\"=r\"({r})")).collect();
+                let trans = if *trans { ".trans" } else { "" };
+                self.line(&format!(
+                    "asm volatile(\"ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {{{}}}, [%{count}];\" : {} : \
+                     \"r\"({address}({from})) : \"memory\");",
+                    places.join(","),
+                    outs.join(", ")
+                ));
+            }
+            MatrixOp::Warpgroup { input, n, a, b, acc, accumulate } => self.warpgroup(*input, *n, a, b, acc, *accumulate),
+            MatrixOp::WarpgroupFence { acc } => {
+                self.pin(*acc);
+                self.line("asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\");");
+            }
+            MatrixOp::WarpgroupCommit => self.line("asm volatile(\"wgmma.commit_group.sync.aligned;\" ::: \"memory\");"),
+            MatrixOp::WarpgroupWait { pending, acc } => {
+                self.line(&format!("asm volatile(\"wgmma.wait_group.sync.aligned {pending};\" ::: \"memory\");"));
+                self.pin(*acc);
+            }
+            MatrixOp::Mfma { .. } => return Err(self.without("AMD matrix instructions")),
+        }
+        Ok(())
+    }
+
+    /// Keeps the compiler from moving accesses to registers that an asynchronous instruction works on.
+    fn pin(&mut self, acc: RegId) {
+        let name = self.regs[acc.index()].clone();
+        let len = self.kernel.regs[acc.index()].len;
+        self.line("#pragma unroll");
+        self.line(&format!("for (int r = 0; r < {len}; ++r) asm volatile(\"\" : \"+f\"({name}[r]) :: \"memory\");"));
+    }
+
+    fn warpgroup(&mut self, input: MatrixType, n: u32, a: &WarpgroupA, b: &SharedTile, acc: &RegSlice, accumulate: ExprId) {
+        let count = n / 2;
+        let acc = self.slice(acc, count);
+        let ty = ptx_type(input);
+        let k = depth(input);
+        let sums: Vec<String> = (0..count).map(|i| format!("%{i}")).collect();
+        let mut next = count;
+        let mut take = || {
+            next += 1;
+            format!("%{}", next - 1)
+        };
+        let transposes = matches!(input, MatrixType::F16 | MatrixType::BF16);
+        let (left, left_in, left_flag) = match a {
+            WarpgroupA::Shared(t) => {
+                let d = self.descriptor(t);
+                (take(), vec![format!("\"l\"({d})")], Some(!t.k_contiguous))
+            }
+            WarpgroupA::Regs(s) => {
+                let regs = self.slice(s, 4);
+                let names: Vec<String> = regs.iter().map(|_| take()).collect();
+                (format!("{{{}}}", names.join(",")), regs.iter().map(|r| format!("\"r\"({r})")).collect(), None)
+            }
+        };
+        let right = self.descriptor(b);
+        let right_place = take();
+        let scale = take();
+        let mut flags = String::from("p, 1, 1");
+        if transposes {
+            if let Some(flag) = left_flag {
+                flags += &format!(", {}", u32::from(flag));
+            }
+            flags += &format!(", {}", u32::from(!b.k_contiguous));
+        }
+        let accumulate = self.expr(accumulate).text;
+        let outs: Vec<String> = acc.iter().map(|r| format!("\"+f\"({r})")).collect();
+        let mut ins = left_in;
+        ins.push(format!("\"l\"({right})"));
+        ins.push(format!("\"r\"((int)({accumulate}))"));
+        self.line(&format!(
+            "asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, {scale}, 0; wgmma.mma_async.sync.aligned.m64n{n}k{k}.f32.{ty}.{ty} \
+             {{{}}}, {left}, {right_place}, {flags}; }}\" : {} : {});",
+            sums.join(","),
+            outs.join(", "),
+            ins.join(", ")
+        ));
+    }
+
+    fn tx(&mut self, t: &TxRef) -> String {
+        let address = self.shared_address();
+        let name = self.tx_names[t.barriers.0 as usize].clone();
+        let index = self.expr(t.index).text;
+        format!("{address}({name} + ({index}))")
+    }
+
+    fn coordinates(&mut self, at: &[ExprId], first: usize) -> (String, String) {
+        let places: Vec<String> = (0..at.len()).map(|i| format!("%{}", first + i)).collect();
+        let ins: Vec<String> = at.iter().map(|e| format!("\"r\"({})", self.expr(*e).text)).collect();
+        (places.join(","), ins.join(", "))
+    }
+
+    pub(super) fn bulk(&mut self, op: &BulkOp) -> Result<(), Fault> {
+        if self.target.dialect != Dialect::Cuda {
+            return Err(self.without("bulk copies in this dialect"));
+        }
+        let line = match op {
+            BulkOp::Init { barrier, arrivals } => {
+                let at = self.tx(barrier);
+                format!("asm volatile(\"mbarrier.init.shared::cta.b64 [%0], {arrivals};\" :: \"r\"({at}) : \"memory\");")
+            }
+            BulkOp::InitFence => "asm volatile(\"fence.mbarrier_init.release.cluster;\" ::: \"memory\");".into(),
+            BulkOp::Expect { barrier, bytes } => {
+                let at = self.tx(barrier);
+                format!("asm volatile(\"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], {bytes};\" :: \"r\"({at}) : \"memory\");")
+            }
+            BulkOp::Arrive { barrier } => {
+                let at = self.tx(barrier);
+                format!("asm volatile(\"mbarrier.arrive.shared::cta.b64 _, [%0];\" :: \"r\"({at}) : \"memory\");")
+            }
+            BulkOp::Wait { barrier, parity } => {
+                let wait = self.prelude.function("tw_tx_wait", |_| {
+                    format!(
+                        "{INLINE} void tw_tx_wait(unsigned int barrier, unsigned int parity) {{\n    \
+                         unsigned int done;\n    \
+                         do {{\n        \
+                         asm volatile(\"{{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }}\"\n            \
+                         : \"=r\"(done) : \"r\"(barrier), \"r\"(parity) : \"memory\");\n    \
+                         }} while (!done);\n}}"
+                    )
+                });
+                let at = self.tx(barrier);
+                format!("{wait}({at}, {});", self.expr(*parity).text)
+            }
+            BulkOp::Load { to, map, at, barrier } => {
+                let address = self.shared_address();
+                let to = self.address(to).0;
+                let map = self.args[map.index()].clone();
+                let barrier = self.tx(barrier);
+                let (places, ins) = self.coordinates(at, 3);
+                format!(
+                    "asm volatile(\"cp.async.bulk.tensor.{}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {{{places}}}], \
+                     [%2];\" :: \"r\"({address}({to})), \"l\"(&{map}), \"r\"({barrier}), {ins} : \"memory\");",
+                    at.len()
+                )
+            }
+            BulkOp::Store { from, map, at } => {
+                let address = self.shared_address();
+                let from = self.address(from).0;
+                let map = self.args[map.index()].clone();
+                let (places, ins) = self.coordinates(at, 2);
+                format!(
+                    "asm volatile(\"cp.async.bulk.tensor.{}d.global.shared::cta.tile.bulk_group [%1, {{{places}}}], [%0];\" :: \
+                     \"r\"({address}({from})), \"l\"(&{map}), {ins} : \"memory\");",
+                    at.len()
+                )
+            }
+            BulkOp::StoreCommit => "asm volatile(\"cp.async.bulk.commit_group;\" ::: \"memory\");".into(),
+            BulkOp::StoreWait { pending } => {
+                format!("asm volatile(\"cp.async.bulk.wait_group.read {pending};\" ::: \"memory\");")
+            }
+            BulkOp::ProxyFence => "asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");".into(),
+            BulkOp::Registers { count, raise } => {
+                let way = if *raise { "inc" } else { "dec" };
+                format!("asm volatile(\"setmaxnreg.{way}.sync.aligned.u32 {count};\");")
+            }
+        };
+        self.line(&line);
+        Ok(())
+    }
+}

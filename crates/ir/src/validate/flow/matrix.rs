@@ -1,0 +1,150 @@
+//! Rules of matrix instructions, transaction barriers and bulk copies: fields in range, registers that exist.
+
+use super::*;
+
+impl Scopes<'_> {
+    fn slice(&mut self, what: &str, s: &RegSlice, count: u32, scalars: &[Scalar]) -> Result<(), String> {
+        let Some(regs) = self.kernel.regs.get(s.regs.index()) else {
+            return Err(format!("{what}: there is no register array {}", s.regs.0));
+        };
+        if regs.ty.lanes != 1 || !scalars.contains(&regs.ty.scalar) {
+            return Err(format!("{what}: registers `{}` hold {}, not one of {scalars:?}", regs.name, regs.ty));
+        }
+        index(self.value(s.first)?)?;
+        if !self.is_constant(s.first) {
+            return Err(format!("{what}: registers cannot be chosen at run time"));
+        }
+        match self.kernel.as_int(s.first) {
+            Some(first) if first < 0 || first + i64::from(count) > i64::from(regs.len) => {
+                Err(format!("{what}: registers {first} .. {} of the {} in `{}`", first + i64::from(count), regs.len, regs.name))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn tile(&mut self, what: &str, t: &SharedTile, input: MatrixType) -> Result<(), String> {
+        let Some(array) = self.kernel.shared.get(t.array.index()) else {
+            return Err(format!("{what}: there is no shared array {}", t.array.0));
+        };
+        if self.value(t.byte)? != Scalar::I32.ty() {
+            return Err(format!("{what}: the byte within shared memory is an i32"));
+        }
+        let pattern = t.swizzle.row_bytes() * 8;
+        if array.byte_offset % pattern != 0 || t.leading_bytes % 16 != 0 || t.stride_bytes % 16 != 0 {
+            return Err(format!(
+                "{what}: `{}` at byte {} with strides {} and {}: the array starts at a multiple of {pattern}, strides are multiples of 16",
+                array.name, array.byte_offset, t.leading_bytes, t.stride_bytes
+            ));
+        }
+        if !t.k_contiguous && input.bytes() != 2 {
+            return Err(format!("{what}: only 16-bit operands may be contiguous along m or n"));
+        }
+        Ok(())
+    }
+
+    pub(super) fn matrix(&mut self, op: &MatrixOp) -> Result<(), String> {
+        match op {
+            MatrixOp::Mma { a, b, acc, .. } => {
+                self.slice("a", a, 4, &[Scalar::U32])?;
+                self.slice("b", b, 2, &[Scalar::U32])?;
+                self.slice("acc", acc, 4, &[Scalar::F32])
+            }
+            MatrixOp::LoadMatrix { to, count, from, .. } => {
+                if !matches!(count, 1 | 2 | 4) {
+                    return Err(format!("{count} matrices cannot be loaded at once: 1, 2 or 4 can"));
+                }
+                self.slice("to", to, (*count).into(), &[Scalar::U32])?;
+                self.mem(from).map(|_| ())
+            }
+            MatrixOp::Warpgroup { input, n, a, b, acc, accumulate } => {
+                if *n < 8 || *n > 256 || n % 8 != 0 {
+                    return Err(format!("a warpgroup instruction has 8 to 256 columns in steps of 8, not {n}"));
+                }
+                match a {
+                    WarpgroupA::Shared(t) => self.tile("a", t, *input)?,
+                    WarpgroupA::Regs(s) => self.slice("a", s, 4, &[Scalar::U32])?,
+                }
+                self.tile("b", b, *input)?;
+                self.slice("acc", acc, n / 2, &[Scalar::F32])?;
+                condition(self.value(*accumulate)?)
+            }
+            MatrixOp::WarpgroupFence { acc } | MatrixOp::WarpgroupWait { acc, .. } => match self.kernel.regs.get(acc.index()) {
+                Some(r) if r.ty == Scalar::F32.ty() => Ok(()),
+                _ => Err(format!("register array {} holds no accumulators", acc.0)),
+            },
+            MatrixOp::WarpgroupCommit => Ok(()),
+            MatrixOp::Mfma { acc, shape, .. } => self.slice("acc", acc, shape.0 * shape.1 / 64, &[Scalar::F32]),
+        }
+    }
+
+    fn tx(&mut self, t: &TxRef) -> Result<(), String> {
+        if self.kernel.tx_barriers.len() <= t.barriers.0 as usize {
+            return Err(format!("there are no transaction barriers {}", t.barriers.0));
+        }
+        index(self.value(t.index)?)
+    }
+
+    fn bulk_box(&mut self, map: ArgId, at: &[ExprId]) -> Result<(), String> {
+        let Some(Arg { kind: ArgKind::TensorMap(map), .. }) = self.kernel.args.get(map.index()) else {
+            return Err(format!("argument {} is no tensor map", map.0));
+        };
+        if map.extent.len() != at.len() {
+            return Err(format!("{} coordinates for a tensor map of rank {}", at.len(), map.extent.len()));
+        }
+        for e in at {
+            if self.value(*e)? != Scalar::I32.ty() {
+                return Err("coordinates of a bulk copy are i32".into());
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn bulk(&mut self, op: &BulkOp) -> Result<(), String> {
+        match op {
+            BulkOp::Init { barrier, arrivals } => {
+                if *arrivals == 0 {
+                    return Err("a transaction barrier expects at least one arrival".into());
+                }
+                self.tx(barrier)
+            }
+            BulkOp::Expect { barrier, .. } | BulkOp::Arrive { barrier } => self.tx(barrier),
+            BulkOp::Wait { barrier, parity } => {
+                self.tx(barrier)?;
+                if self.value(*parity)? == Scalar::I32.ty() { Ok(()) } else { Err("a parity is an i32".into()) }
+            }
+            BulkOp::Load { to, map, at, barrier } => {
+                self.tx(barrier)?;
+                self.mem(to)?;
+                self.bulk_box(*map, at)
+            }
+            BulkOp::Store { from, map, at } => {
+                self.mem(from)?;
+                self.bulk_box(*map, at)
+            }
+            BulkOp::Registers { count, .. } if !(24..=256).contains(count) || count % 8 != 0 => {
+                Err(format!("a register budget is 24 to 256 in steps of 8, not {count}"))
+            }
+            BulkOp::InitFence | BulkOp::StoreCommit | BulkOp::StoreWait { .. } | BulkOp::ProxyFence | BulkOp::Registers { .. } => Ok(()),
+        }
+    }
+}
+
+/// Checks a tensor map argument.
+pub(in crate::validate) fn tensor_map(name: &str, map: &TensorMap) -> Result<(), String> {
+    let rank = map.extent.len();
+    let fail = |what: &str| Err(format!("tensor map `{name}`: {what}"));
+    if !(1..=5).contains(&rank) || map.tile.len() != rank || map.stride_bytes.len() + 1 != rank {
+        return fail("rank 1 to 5, one box extent per dimension and one stride less");
+    }
+    if map.tile.iter().any(|t| !(1..=256).contains(t)) {
+        return fail("boxes are 1 to 256 elements along each dimension");
+    }
+    let inner = map.tile[0] * map.scalar.bytes();
+    if inner % 16 != 0 || (map.swizzle != Swizzle::None && inner > map.swizzle.row_bytes()) {
+        return fail("the innermost box extent is a multiple of 16 bytes and fits a row of the swizzle");
+    }
+    if map.stride_bytes.iter().any(|s| s % 16 != 0 || *s >= 1 << 40) {
+        return fail("strides are multiples of 16 bytes below 2^40");
+    }
+    Ok(())
+}
