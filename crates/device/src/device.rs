@@ -255,6 +255,7 @@ pub(crate) fn check_launches(info: &DeviceInfo, launches: &[Launch]) -> Result<(
                 let want = match &declared.kind {
                     ArgKind::Buffer { scalar, .. } => format!("a buffer of {scalar}"),
                     ArgKind::Scalar(s) => s.to_string(),
+                    ArgKind::TensorMap(_) => "a tensor map".into(),
                 };
                 return Err(bad(format!("`{}` is {want}, {} was given", declared.name, arg.describe())));
             }

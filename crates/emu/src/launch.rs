@@ -63,6 +63,7 @@ impl<'a> Launch<'a> {
                     launch.buffers.push(None);
                     launch.scalars.push((slot, wide, bits));
                 }
+                (_, ArgKind::TensorMap(_)) => return refuse(format!("`{}` is a tensor map: the emulator has none yet", arg.name)),
                 (_, ArgKind::Buffer { .. }) => return refuse(format!("`{}` is a buffer, given {value:?}", arg.name)),
             }
         }
@@ -81,7 +82,7 @@ impl<'a> Launch<'a> {
         };
         let element = |i: usize| match self.code.args[i].kind {
             ArgKind::Buffer { scalar, access } => Some((scalar.bytes(), access)),
-            ArgKind::Scalar(_) => None,
+            ArgKind::Scalar(_) | ArgKind::TensorMap(_) => None,
         };
         for i in 0..args.len() {
             let (Some(b), Some((_, access))) = (buffer(i), element(i)) else { continue };

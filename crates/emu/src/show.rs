@@ -41,6 +41,8 @@ pub(crate) fn statement(k: &Kernel, s: &Stmt) -> String {
             format!("{} = shuffle {kind} of {}", place(k, *p), e(value))
         }
         Stmt::SchedHint { mask, size } => format!("hint {mask:#x} {size}"),
+        Stmt::Matrix(op) => format!("matrix {op:?}"),
+        Stmt::Bulk(op) => format!("bulk {op:?}"),
         Stmt::Return => "return".into(),
     }
 }

@@ -164,6 +164,7 @@ pub(crate) fn describe(found: &Found) -> Result<DeviceInfo, DeviceError> {
             named_barrier: false,
             // OpenCL C leaves barriers that not all work-items reach by one and the same call undefined.
             roles: false,
+            ..Features::default()
         },
         limits: Limits {
             max_threads,

@@ -157,7 +157,7 @@ impl<'k> Lower<'k> {
         for arg in &self.k.args {
             let slot = match arg.kind {
                 ArgKind::Scalar(s) => self.slots.fresh(Class { wide: is_wide(s), uniform: true }),
-                ArgKind::Buffer { .. } => Slot::NONE,
+                ArgKind::Buffer { .. } | ArgKind::TensorMap(_) => Slot::NONE,
             };
             self.code.arg_slots.push(slot);
         }
@@ -425,6 +425,12 @@ impl<'k> Lower<'k> {
                 self.receive(*place, ty, outer, |l, to| {
                     l.inst(Inst::Shuffle { kind: *kind, wide, from: values[0], to: to[0], mask });
                 })?;
+            }
+            Stmt::Matrix(_) | Stmt::Bulk(_) => {
+                return Err(EmuError::Unsupported {
+                    kernel: self.k.name.clone(),
+                    what: format!("the emulator does not run this yet: {}", crate::show::statement(self.k, s)),
+                });
             }
             Stmt::Return => {
                 if self.mask.is_some() && self.live.is_some() {
