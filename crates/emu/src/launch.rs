@@ -63,7 +63,9 @@ impl<'a> Launch<'a> {
                     launch.buffers.push(None);
                     launch.scalars.push((slot, wide, bits));
                 }
-                (_, ArgKind::TensorMap(_)) => return refuse(format!("`{}` is a tensor map: the emulator has none yet", arg.name)),
+                (_, ArgKind::TensorMap(_)) => {
+                    return refuse(format!("`{}` is a tensor map: the emulator has none yet", arg.name));
+                }
                 (_, ArgKind::Buffer { .. }) => return refuse(format!("`{}` is a buffer, given {value:?}", arg.name)),
             }
         }

@@ -143,7 +143,16 @@ impl Target {
             wave: 64,
             units,
             l2_bytes: l2_mb << 20,
-            features: Features { f64: true, atomic64: true, shuffle: true, async_copy: false, named_barrier: false, roles: true, mfma: matches!(arch, "gfx90a" | "gfx942" | "gfx950"), ..Features::default() },
+            features: Features {
+                f64: true,
+                atomic64: true,
+                shuffle: true,
+                async_copy: false,
+                named_barrier: false,
+                roles: true,
+                mfma: matches!(arch, "gfx90a" | "gfx942" | "gfx950"),
+                ..Features::default()
+            },
             limits: Limits {
                 max_threads: 1024,
                 shared_per_group: lds,
@@ -165,7 +174,16 @@ impl Target {
                 launch_us: 5.0,
             },
         };
-        let modern = Features { f64: true, atomic64: true, shuffle: true, async_copy: true, named_barrier: true, roles: true, mma: true, ..Features::default() };
+        let modern = Features {
+            f64: true,
+            atomic64: true,
+            shuffle: true,
+            async_copy: true,
+            named_barrier: true,
+            roles: true,
+            mma: true,
+            ..Features::default()
+        };
         Some(match arch {
             "sm_90a" => nvidia(132, 228 << 10, 50, 1.98, 4800.0, Features { warpgroup: true, bulk_copy: true, ..modern }),
             "sm_80" => nvidia(108, 164 << 10, 40, 1.41, 2039.0, modern),

@@ -192,7 +192,9 @@ impl Printer<'_> {
             BulkOp::InitFence => "asm volatile(\"fence.mbarrier_init.release.cluster;\" ::: \"memory\");".into(),
             BulkOp::Expect { barrier, bytes } => {
                 let at = self.tx(barrier);
-                format!("asm volatile(\"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], {bytes};\" :: \"r\"({at}) : \"memory\");")
+                format!(
+                    "asm volatile(\"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], {bytes};\" :: \"r\"({at}) : \"memory\");"
+                )
             }
             BulkOp::Arrive { barrier } => {
                 let at = self.tx(barrier);

@@ -179,7 +179,10 @@ impl Printer<'_> {
         }
         for t in &self.kernel.tx_barriers {
             let name = self.names.declare(&t.name);
-            self.line(&format!("unsigned long long* const {name} = (unsigned long long*)({arena} + {}); // {} barriers", t.byte_offset, t.len));
+            self.line(&format!(
+                "unsigned long long* const {name} = (unsigned long long*)({arena} + {}); // {} barriers",
+                t.byte_offset, t.len
+            ));
             self.tx_names.push(name);
         }
         (std::mem::take(&mut self.out), at_launch)

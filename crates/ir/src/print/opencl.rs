@@ -77,7 +77,7 @@ impl Dialect for OpenCl {
     fn start(&self, kernel: &Kernel, prelude: &mut Prelude) {
         let scalars = kernel.exprs.iter().map(|(_, ty)| ty.scalar).chain(kernel.args.iter().map(|a| match a.kind {
             ArgKind::Buffer { scalar, .. } | ArgKind::Scalar(scalar) => scalar,
-        ArgKind::TensorMap(ref map) => map.scalar,
+            ArgKind::TensorMap(ref map) => map.scalar,
         }));
         if scalars.chain(kernel.vars.iter().map(|v| v.ty.scalar)).any(|s| s == Scalar::F64) {
             enable("cl_khr_fp64", prelude);

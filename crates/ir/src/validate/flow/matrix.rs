@@ -124,7 +124,11 @@ impl Scopes<'_> {
             BulkOp::Registers { count, .. } if !(24..=256).contains(count) || count % 8 != 0 => {
                 Err(format!("a register budget is 24 to 256 in steps of 8, not {count}"))
             }
-            BulkOp::InitFence | BulkOp::StoreCommit | BulkOp::StoreWait { .. } | BulkOp::ProxyFence | BulkOp::Registers { .. } => Ok(()),
+            BulkOp::InitFence
+            | BulkOp::StoreCommit
+            | BulkOp::StoreWait { .. }
+            | BulkOp::ProxyFence
+            | BulkOp::Registers { .. } => Ok(()),
         }
     }
 }
