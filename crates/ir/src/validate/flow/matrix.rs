@@ -30,7 +30,7 @@ impl Scopes<'_> {
             return Err(format!("{what}: the byte within shared memory is an i32"));
         }
         let pattern = t.swizzle.row_bytes() * 8;
-        if array.byte_offset % pattern != 0 || t.leading_bytes % 16 != 0 || t.stride_bytes % 16 != 0 {
+        if array.byte_offset % pattern != 0 || !t.leading_bytes.is_multiple_of(16) || !t.stride_bytes.is_multiple_of(16) {
             return Err(format!(
                 "{what}: `{}` at byte {} with strides {} and {}: the array starts at a multiple of {pattern}, strides are multiples of 16",
                 array.name, array.byte_offset, t.leading_bytes, t.stride_bytes
@@ -144,7 +144,7 @@ pub(in crate::validate) fn tensor_map(name: &str, map: &TensorMap) -> Result<(),
         return fail("boxes are 1 to 256 elements along each dimension");
     }
     let inner = map.tile[0] * map.scalar.bytes();
-    if inner % 16 != 0 || (map.swizzle != Swizzle::None && inner > map.swizzle.row_bytes()) {
+    if !inner.is_multiple_of(16) || (map.swizzle != Swizzle::None && inner > map.swizzle.row_bytes()) {
         return fail("the innermost box extent is a multiple of 16 bytes and fits a row of the swizzle");
     }
     if map.stride_bytes.iter().any(|s| s % 16 != 0 || *s >= 1 << 40) {
