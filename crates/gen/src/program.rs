@@ -19,6 +19,10 @@ pub enum Binding {
     Alpha,
     /// The factor of the old result, in the accumulator's type.
     Beta,
+    /// A tensor map (`ArgKind::TensorMap`) whose element 0 is the operand's first element: its buffer, from its offset on.
+    OperandMap(Operand),
+    /// A tensor map whose element 0 stands at this byte of the workspace (a multiple of 256).
+    WorkspaceMap(u64),
     /// A fixed integer (an `I64` argument).
     I64(i64),
     /// A fixed integer (an `I32` argument).

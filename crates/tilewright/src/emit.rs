@@ -117,6 +117,8 @@ fn binding(binding: &Binding) -> String {
         Binding::Buffer(operand) => format!("{operand:?}"),
         Binding::Offset(operand) => format!("first element of {operand:?}"),
         Binding::Bias => "bias".into(),
+        Binding::OperandMap(operand) => format!("tensor map of {operand:?} from its first element on"),
+        Binding::WorkspaceMap(byte) => format!("tensor map of the workspace from byte {byte} on"),
         Binding::Workspace(0) => "workspace".into(),
         Binding::Workspace(byte) => format!("workspace + {byte} bytes"),
         Binding::Alpha => "alpha".into(),

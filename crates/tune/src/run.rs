@@ -161,7 +161,13 @@ pub fn bind(
                 LaunchArg::I64(offset)
             }
             Binding::Bias => LaunchArg::Buffer(buffers.bias.clone().ok_or(BindError::Absent("a bias vector"))?),
-            Binding::Workspace(from) => {
+            // A tensor map is encoded by the device; what is bound is the memory from its element 0 on.
+            Binding::OperandMap(operand) => {
+                let (whole, offset) = buffers.of(operand);
+                let from = offset.saturating_mul(u64::from(contraction.tensor(operand).scalar.bytes()));
+                LaunchArg::Buffer(whole.slice(from, whole.bytes().saturating_sub(from))?)
+            }
+            Binding::Workspace(from) | Binding::WorkspaceMap(from) => {
                 let whole = buffers.workspace.as_ref().ok_or(BindError::Absent("workspace"))?;
                 LaunchArg::Buffer(whole.slice(from, whole.bytes().saturating_sub(from))?)
             }
