@@ -26,6 +26,7 @@ fn object(listing: &Listing) -> String {
             "units": d.target.units,
             "memory_bytes": d.memory_bytes,
             "fingerprint": d.fingerprint,
+            "platform": listing.platform,
             "time_kind": if d.is_measured() { "measured" } else { "modelled" },
         })
         .to_string(),

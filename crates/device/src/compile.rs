@@ -1,6 +1,6 @@
 //! From printed source to a binary: cache first, then a compile worker or a helper thread, both with a time limit.
 
-use crate::opencl::ClDevice;
+use crate::opencl::{ClDevice, Place};
 use crate::worker::Ended;
 use crate::{Cache, DeviceError, DeviceInfo, Options};
 use serde::{Deserialize, Serialize};
@@ -13,6 +13,8 @@ use tilewright_ir::Arg;
 pub(crate) struct Job {
     /// Id of the device (OpenCL compiles for one); tells the back end.
     pub device: String,
+    /// The same device by names, where its number may differ between processes (OpenCL).
+    pub place: Option<Place>,
     /// Architecture to compile for.
     pub arch: String,
     /// Entry point, for messages.
@@ -75,6 +77,8 @@ pub(crate) enum Refusal {
     Source(String),
     /// It could not be called.
     Compiler(String),
+    /// The worker process has no such device, though the process that asks has.
+    Unseen(String),
 }
 
 /// The vendors' compilers, with what they keep between jobs.
@@ -90,25 +94,32 @@ impl Compilers {
             Work::Compile(job) => match job.device.split(':').next() {
                 Some("cuda") => crate::cuda::nvrtc::compile(job),
                 Some("hip") => crate::hip::hiprtc::compile(job),
-                Some("opencl") => self.opencl(&job.device)?.compile_job(job),
+                Some("opencl") => self.opencl(job)?.compile_job(job),
                 _ => Err(Refusal::Compiler(format!("{} has no compiler", job.device))),
             },
             Work::Rehearse(rehearsal) => {
-                let device = self.opencl(&rehearsal.job.device)?;
+                let device = self.opencl(&rehearsal.job)?;
                 device.rehearse_here(rehearsal).map_err(|e| Refusal::Source(e.to_string()))?;
                 Ok(Binary::default())
             }
         }
     }
 
-    fn opencl(&mut self, id: &str) -> Result<Arc<ClDevice>, Refusal> {
+    fn opencl(&mut self, job: &Job) -> Result<Arc<ClDevice>, Refusal> {
+        let id = job.device.as_str();
         if let Some((_, device)) = self.opencl.iter().find(|(known, _)| known == id) {
             return Ok(device.clone());
         }
         // A worker has no workers, and what it compiles is kept by whoever asked for it.
         let options = Options { cache: Cache::disabled(), workers: None, ..Options::default() };
-        let which = id.strip_prefix("opencl:").unwrap_or(id);
-        let device = Arc::new(crate::opencl::device(which, &options).map_err(|e| Refusal::Compiler(e.to_string()))?);
+        let device = match &job.place {
+            Some(place) => crate::opencl::device_at(id, place, &options),
+            None => crate::opencl::device(id.strip_prefix("opencl:").unwrap_or(id), &options),
+        };
+        let device = Arc::new(device.map_err(|e| match e {
+            DeviceError::NoSuchDevice { .. } | DeviceError::Missing { .. } => Refusal::Unseen(e.to_string()),
+            other => Refusal::Compiler(other.to_string()),
+        })?);
         self.opencl.push((id.to_string(), device.clone()));
         Ok(device)
     }
@@ -140,12 +151,26 @@ pub(crate) fn key(info: &DeviceInfo, job: &Job) -> String {
 /// abandoned when the limit passes.
 pub(crate) fn fresh(options: &Options, job: Job) -> Result<Binary, DeviceError> {
     let (device, entry) = (job.device.clone(), job.entry.clone());
-    let limit = options.compile_limit;
-    let ended = match &options.workers {
-        Some(workers) => workers.run(Work::Compile(job), limit),
-        None => limited(limit, move || Compilers::default().run(&Work::Compile(job))),
-    };
-    finish(ended, device, entry, limit)
+    finish(protected(options, job), device, entry, options.compile_limit)
+}
+
+/// As [`fresh`]; nothing if workers do not see the device.
+pub(crate) fn fresh_if_seen(options: &Options, job: Job) -> Result<Option<Binary>, DeviceError> {
+    let (device, entry) = (job.device.clone(), job.entry.clone());
+    match protected(options, job) {
+        Ended::Refused(Refusal::Unseen(reason)) => {
+            tracing::warn!("{device}: `{entry}` is compiled in this process, since workers do not see the device: {reason}");
+            Ok(None)
+        }
+        ended => finish(ended, device, entry, options.compile_limit).map(Some),
+    }
+}
+
+fn protected(options: &Options, job: Job) -> Ended<Binary> {
+    match &options.workers {
+        Some(workers) => workers.run(Work::Compile(job), options.compile_limit),
+        None => limited(options.compile_limit, move || Compilers::default().run(&Work::Compile(job))),
+    }
 }
 
 /// Runs a closure on a helper thread; gives up on it when the limit passes.
@@ -171,7 +196,9 @@ pub(crate) fn finish<T>(ended: Ended<T>, device: String, entry: String, limit: D
     match ended {
         Ended::Made(made) => Ok(made),
         Ended::Refused(Refusal::Source(log)) => Err(DeviceError::Compile { device, entry, log }),
-        Ended::Refused(Refusal::Compiler(reason)) => Err(DeviceError::Api { device, call: "the compiler", reason }),
+        Ended::Refused(Refusal::Compiler(reason) | Refusal::Unseen(reason)) => {
+            Err(DeviceError::Api { device, call: "the compiler", reason })
+        }
         Ended::TimedOut => Err(DeviceError::CompileTimeout { device, entry, limit }),
         Ended::Crashed(reason) => Err(DeviceError::CompilerCrashed { device, entry, reason }),
     }

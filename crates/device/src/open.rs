@@ -39,6 +39,8 @@ pub struct Listing {
     pub backend: Backend,
     /// The device, or what is missing and how to install it.
     pub device: Result<DeviceInfo, DeviceError>,
+    /// OpenCL: the platform's name and version.
+    pub platform: Option<String>,
 }
 
 impl Options {
@@ -50,17 +52,26 @@ impl Options {
     }
 }
 
+/// A device with its platform's name and version, where there is one.
+pub(crate) type Described = Result<(DeviceInfo, Option<String>), DeviceError>;
+
 /// All devices of this machine, and for each back end without one what is missing. The emulator stands last.
 pub fn list() -> Vec<Listing> {
     let mut list = Vec::new();
-    let mut add = |backend, devices: Result<Vec<Result<DeviceInfo, DeviceError>>, DeviceError>| match devices {
-        Ok(devices) => list.extend(devices.into_iter().map(|device| Listing { backend, device })),
-        Err(missing) => list.push(Listing { backend, device: Err(missing) }),
+    let mut add = |backend, devices: Result<Vec<Described>, DeviceError>| {
+        for device in devices.unwrap_or_else(|missing| vec![Err(missing)]) {
+            let (device, platform) = match device {
+                Ok((device, platform)) => (Ok(device), platform),
+                Err(e) => (Err(e), None),
+            };
+            list.push(Listing { backend, device, platform });
+        }
     };
-    add(Backend::Cuda, crate::cuda::list().map(|l| l.into_iter().map(Ok).collect()));
-    add(Backend::Hip, crate::hip::list().map(|l| l.into_iter().map(Ok).collect()));
+    let plain = |devices: Vec<DeviceInfo>| devices.into_iter().map(|d| Ok((d, None))).collect();
+    add(Backend::Cuda, crate::cuda::list().map(plain));
+    add(Backend::Hip, crate::hip::list().map(plain));
     add(Backend::OpenCl, crate::opencl::list());
-    add(Backend::Emulator, Ok(vec![emulator::describe("emu", emulator::DEFAULT_ARCH)]));
+    add(Backend::Emulator, Ok(vec![emulator::describe("emu", emulator::DEFAULT_ARCH).map(|d| (d, None))]));
     list
 }
 

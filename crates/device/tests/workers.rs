@@ -21,8 +21,9 @@ fn main() {
         Some("hang-device") => hang_device(),
         _ => {}
     }
-    let tests: [(&str, fn()); 7] = [
+    let tests: [(&str, fn()); 8] = [
         ("opencl_through_workers", opencl_through_workers),
+        ("workers_that_do_not_see_the_device_are_done_without", workers_that_do_not_see_the_device_are_done_without),
         ("nvrtc_through_workers", nvrtc_through_workers),
         ("a_crash_costs_one_kernel", a_crash_costs_one_kernel),
         ("a_hang_costs_one_kernel", a_hang_costs_one_kernel),
@@ -59,6 +60,17 @@ fn opencl_through_workers() {
         let want = run(&*emulator, &case).unwrap();
         compare(&case, &run(&*device, &case).unwrap(), &want, "OpenCL through a worker");
     }
+}
+
+/// The loader of the worker finds no driver: its caller, who does, compiles by itself.
+fn workers_that_do_not_see_the_device_are_done_without() {
+    let exe = std::env::current_exe().unwrap().into_os_string();
+    let blind = Workers::new("env", ["OCL_ICD_VENDORS=/nonexistent".into(), exe, "compile-worker".into()]);
+    let options = Options { cache: Cache::disabled(), compile_limit: LONG, ..Options::default() }.with_workers(blind);
+    let Some(device) = tool("OpenCL", open_with("opencl:0", &options)) else { return };
+    let case = cases().into_iter().find(|c| c.kernel.name == "copy").unwrap();
+    let want = run(&*open("emu:gfx942").unwrap(), &case).unwrap();
+    compare(&case, &run(&*device, &case).unwrap(), &want, "OpenCL without a worker");
 }
 
 /// A kernel that takes longer than anyone waits, and a launch of it.

@@ -1,5 +1,6 @@
 //! Finding NVIDIA's run-time libraries: one that is loaded by path is found by name from then on.
 
+use cudarc::driver::{result, sys};
 use std::path::{Path, PathBuf};
 
 /// Loads a library of this file name (`libnvrtc.so`, with or without a version behind it) from the folders in
@@ -9,6 +10,56 @@ use std::path::{Path, PathBuf};
 /// Libraries on the loader's own path need no preloading.
 pub fn preload(name: &str, packages: &[&str]) -> bool {
     search(name, packages).is_some()
+}
+
+/// Folders of NVIDIA's driver that containers do not always put on the loader's path.
+const DRIVER_FOLDERS: [&str; 4] = ["/usr/local/nvidia/lib64", "/usr/local/nvidia/lib", "/usr/lib/x86_64-linux-gnu", "/usr/lib64"];
+
+/// Loads NVIDIA's driver: by name, else from its usual folders. False if there is none.
+pub(crate) fn load_driver() -> bool {
+    // SAFETY: loading the driver's library runs its initialisers, which is what is wanted.
+    let present = || unsafe { sys::is_culib_present() };
+    present() || (DRIVER_FOLDERS.iter().any(|f| preload_from(Path::new(f), "libcuda.so").is_some()) && present())
+}
+
+/// Loads NVIDIA's driver, if there is one, and then its OpenCL beside it.
+///
+/// OpenCL's loader asks for a platform's library by name only; that, and what the library needs in turn, may be found only
+/// once the driver is up. A process that has not used CUDA would then miss a platform that another one lists.
+pub(crate) fn load_opencl() {
+    if !load_driver() {
+        return;
+    }
+    // The bindings keep the driver from here on. Should it not come up, its OpenCL tells the same.
+    let _ = result::init();
+    let usual = DRIVER_FOLDERS.iter().map(PathBuf::from);
+    for folder in folder_of_loaded("libcuda.so").into_iter().chain(usual) {
+        let file = folder.join("libnvidia-opencl.so.1");
+        if file.exists() && load_for_all(&file) {
+            return;
+        }
+    }
+}
+
+/// Folder of a library of this name that this process has loaded.
+fn folder_of_loaded(name: &str) -> Option<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let file = maps.lines().filter_map(|line| line.find('/').map(|at| Path::new(&line[at..]))).find(|f| is_library(f, name))?;
+    file.parent().map(PathBuf::from)
+}
+
+/// Loads a library with its symbols visible to what is loaded later; it stays loaded.
+#[cfg(unix)]
+fn load_for_all(file: &Path) -> bool {
+    use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
+    // SAFETY: loading the vendor's library runs its initialisers, which is what is wanted.
+    let loaded = unsafe { Library::open(Some(file), RTLD_LAZY | RTLD_GLOBAL) };
+    loaded.map(std::mem::forget).is_ok()
+}
+
+#[cfg(not(unix))]
+fn load_for_all(file: &Path) -> bool {
+    preload_from(file, "").is_some()
 }
 
 /// As [`preload`]; gives the file.

@@ -6,7 +6,7 @@ pub(crate) mod nvrtc;
 mod ptxas;
 
 pub use library::preload;
-pub(crate) use library::tool_folders;
+pub(crate) use library::{load_opencl, tool_folders};
 pub(crate) use ptxas::read_log;
 
 use crate::compile::Job;
@@ -43,8 +43,7 @@ fn spell(version: i32) -> String {
 
 /// Number of devices, once the driver is up.
 fn count() -> Result<i32, DeviceError> {
-    // SAFETY: loading the driver's library runs its initialisers, which is what is wanted.
-    if !unsafe { sys::is_culib_present() } {
+    if !library::load_driver() {
         return Err(missing("libcuda.so.1 was not found"));
     }
     result::init().map_err(|e| missing(format!("cuInit says {e}")))?;
@@ -99,6 +98,7 @@ pub fn compile(kernel: &Kernel, arch: &str, options: &Options) -> Result<Offline
         .map_err(|e| DeviceError::Invalid { device: device.clone(), invalid: Box::new(e) })?;
     let job = Job {
         device,
+        place: None,
         arch: arch.into(),
         entry: source.entry.clone(),
         source: source.text.clone(),

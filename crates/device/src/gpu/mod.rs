@@ -239,6 +239,7 @@ impl<D: Driver> Device for GpuDevice<D> {
             .map_err(|e| DeviceError::Invalid { device: self.info.id.clone(), invalid: Box::new(e) })?;
         let job = Job {
             device: self.info.id.clone(),
+            place: None,
             arch: self.info.target.arch.clone(),
             entry: entry.clone(),
             source: text.clone(),

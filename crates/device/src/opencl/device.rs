@@ -2,7 +2,7 @@
 
 use super::handle::{Failure, Handle, check};
 use super::program::{self, Built, Context};
-use super::query::Vendor;
+use super::query::{Place, Vendor};
 use crate::compile::{self, Job, Refusal};
 use crate::device::{DeviceKind, check_launches};
 use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Native, Options, Timing};
@@ -32,6 +32,7 @@ pub(super) struct Queue {
 pub(crate) struct ClDevice {
     pub(super) info: DeviceInfo,
     id: Arc<str>,
+    place: Place,
     pub(super) options: Options,
     compiler_options: Vec<String>,
     pub(super) context: Arc<Context>,
@@ -58,7 +59,7 @@ pub(super) struct Memory {
 }
 
 impl ClDevice {
-    pub(crate) fn new(info: DeviceInfo, context: Context, options: Options) -> Result<Self, DeviceError> {
+    pub(crate) fn new(info: DeviceInfo, place: Place, context: Context, options: Options) -> Result<Self, DeviceError> {
         // SAFETY: the device is the context's.
         let raw = unsafe {
             cl_queue::create_command_queue(context.handle.get(), context.found.id(), cl_queue::CL_QUEUE_PROFILING_ENABLE)
@@ -77,6 +78,7 @@ impl ClDevice {
             queue: Mutex::default(),
             dead: OnceLock::new(),
             options,
+            place,
             info,
         })
     }
@@ -303,6 +305,7 @@ impl ClDevice {
     pub(super) fn job(&self, source: &str, entry: &str) -> Job {
         Job {
             device: self.info.id.clone(),
+            place: Some(self.place.clone()),
             arch: self.info.name.clone(),
             entry: entry.into(),
             source: source.into(),
@@ -320,13 +323,13 @@ impl ClDevice {
         }
         // PoCL caches on disk by itself and would compile a second time to give a binary: it is given source each time.
         let binaries = self.context.found.vendor() != Vendor::Pocl;
-        if self.options.workers.is_some() {
-            let binary = compile::fresh(&self.options, job.clone())?;
-            if binaries {
-                self.options.cache.put(&key, &binary.log, &binary.code);
-                if let Ok(built) = program::from_binary(&self.context, job, &binary.code) {
-                    return Ok((built, false));
-                }
+        if self.options.workers.is_some()
+            && let Some(binary) = compile::fresh_if_seen(&self.options, job.clone())?
+            && binaries
+        {
+            self.options.cache.put(&key, &binary.log, &binary.code);
+            if let Ok(built) = program::from_binary(&self.context, job, &binary.code) {
+                return Ok((built, false));
             }
         }
         let (context, own) = (self.context.clone(), job.clone());

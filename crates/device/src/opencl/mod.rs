@@ -8,17 +8,20 @@ mod query;
 mod rehearse;
 
 pub(crate) use device::ClDevice;
+pub(crate) use query::Place;
 
-use crate::{Device, DeviceError, DeviceInfo, Options};
+use crate::open::Described;
+use crate::{Device, DeviceError, Options};
 use std::sync::Arc;
 
-/// All devices; each that cannot be described is the error that says why.
+/// All devices, each with its platform and its version; each that cannot be described is the error that says why.
 ///
 /// # Errors
 /// What is missing: loader, driver or device.
-pub(crate) fn list() -> Result<Vec<Result<DeviceInfo, DeviceError>>, DeviceError> {
+pub(crate) fn list() -> Result<Vec<Described>, DeviceError> {
     let (found, broken) = query::devices()?;
-    let mut list: Vec<_> = found.iter().map(query::describe).collect();
+    let with_platform = |f: &query::Found| Ok((query::describe(f)?, Some(format!("{}, {}", f.platform, f.version))));
+    let mut list: Vec<_> = found.iter().map(with_platform).collect();
     list.extend(broken.into_iter().map(|platform| Err(query::missing(platform))));
     Ok(list)
 }
@@ -30,9 +33,18 @@ pub(crate) fn open(which: &str, options: &Options) -> Result<Arc<dyn Device>, De
 
 /// The same, with its type.
 pub(crate) fn device(which: &str, options: &Options) -> Result<ClDevice, DeviceError> {
-    let found = query::find(which)?;
+    with(query::find(which)?, options)
+}
+
+/// Opens the device that another process calls `id` and that has this place there.
+pub(crate) fn device_at(id: &str, place: &Place, options: &Options) -> Result<ClDevice, DeviceError> {
+    with(query::find_place(id, place)?, options)
+}
+
+fn with(found: query::Found, options: &Options) -> Result<ClDevice, DeviceError> {
     let info = query::describe(&found)?;
+    let place = query::place_of(&found)?;
     let context =
         program::Context::new(found).map_err(|f| DeviceError::Api { device: info.id.clone(), call: f.call, reason: f.reason })?;
-    ClDevice::new(info, context, options.clone())
+    ClDevice::new(info, place, context, options.clone())
 }

@@ -127,7 +127,7 @@ mod tests {
     fn job(context: &Context, source: &str) -> Job {
         let options = options(&context.found);
         let (device, arch) = ("opencl:0".into(), "generic".into());
-        Job { device, arch, entry: "twice".into(), source: source.into(), options }
+        Job { device, place: None, arch, entry: "twice".into(), source: source.into(), options }
     }
 
     const TWICE: &str = "__kernel __attribute__((reqd_work_group_size(8, 1, 1))) void twice(__global float* x) \

@@ -8,6 +8,7 @@ use opencl3::device::{
 use opencl3::error_codes::ClError;
 use opencl3::platform::{Platform, get_platforms};
 use opencl3::types::cl_device_id;
+use serde::{Deserialize, Serialize};
 use std::sync::OnceLock;
 use tilewright_ir::{Dialect, Features, Limits, Rates, Target};
 
@@ -26,10 +27,16 @@ pub(crate) struct Found {
     pub number: usize,
     /// Name of the platform.
     pub platform: String,
+    /// Version of the platform (`OpenCL 3.0 CUDA 13.0.97`), empty where it does not tell.
+    pub version: String,
     pub device: ClDevice,
 }
 
 impl Found {
+    /// The device's own name, empty where it does not tell.
+    pub(crate) fn name(&self) -> String {
+        self.device.name().unwrap_or_default().trim().to_string()
+    }
     pub(crate) fn id(&self) -> cl_device_id {
         self.device.id()
     }
@@ -70,6 +77,7 @@ pub(crate) fn devices() -> Discovery {
 }
 
 fn discover() -> Discovery {
+    crate::cuda::load_opencl();
     let platforms = match get_platforms() {
         Ok(platforms) => platforms,
         Err(ClError(NO_LIBRARY)) => return Err(missing("libOpenCL.so.1 was not found")),
@@ -79,10 +87,12 @@ fn discover() -> Discovery {
     let (mut found, mut broken) = (Vec::new(), Vec::new());
     for platform in platforms {
         let name = platform.name().unwrap_or_else(|_| "a platform without name".into());
+        let version = platform.version().unwrap_or_default().trim().to_string();
         match devices_of(&platform) {
             Ok(ids) => {
                 for id in ids {
-                    found.push(Found { number: found.len(), platform: name.clone(), device: ClDevice::new(id) });
+                    let (platform, version) = (name.clone(), version.clone());
+                    found.push(Found { number: found.len(), platform, version, device: ClDevice::new(id) });
                 }
             }
             Err(e) => broken.push(format!("{name}: {e}")),
@@ -103,17 +113,44 @@ fn devices_of(platform: &Platform) -> Result<Vec<cl_device_id>, ClError> {
 
 /// Finds a device by number or by a part of its own or its platform's name (any case).
 pub(crate) fn find(which: &str) -> Result<Found, DeviceError> {
-    let (found, _) = devices()?;
-    let names: Vec<_> = found.iter().map(|f| (f.device.name().unwrap_or_default(), f.platform.clone())).collect();
     let wanted = which.to_lowercase();
-    let hit = match which.parse::<usize>() {
-        Ok(n) => Some(n),
-        Err(_) => names.iter().position(|(d, p)| d.to_lowercase().contains(&wanted) || p.to_lowercase().contains(&wanted)),
-    };
-    hit.and_then(|n| found.into_iter().nth(n)).ok_or_else(|| DeviceError::NoSuchDevice {
-        spec: format!("opencl:{which}"),
-        available: names.iter().enumerate().map(|(n, (d, p))| format!("opencl:{n} is {d} ({p})")).collect::<Vec<_>>().join(", "),
+    let number = which.parse::<usize>().ok();
+    pick(&format!("opencl:{which}"), |found| match number {
+        Some(n) => found.number == n,
+        None => found.name().to_lowercase().contains(&wanted) || found.platform.to_lowercase().contains(&wanted),
     })
+}
+
+/// Finds the device that has this [`place`] in another process: processes need not list platforms in one order.
+pub(crate) fn find_place(id: &str, place: &Place) -> Result<Found, DeviceError> {
+    pick(&format!("{id} ({} of {})", place.name, place.platform), |found| place_of(found).is_ok_and(|p| p == *place))
+}
+
+/// A device by names rather than by its number among all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    /// Name of the platform.
+    pub platform: String,
+    /// Name of the device.
+    pub name: String,
+    /// How many devices of these names stand before it.
+    pub nth: usize,
+}
+
+/// The place of a device.
+pub(crate) fn place_of(device: &Found) -> Result<Place, DeviceError> {
+    let (found, _) = devices()?;
+    let (platform, name) = (device.platform.clone(), device.name());
+    let before = found.iter().filter(|f| f.number < device.number && f.platform == platform && f.name() == name);
+    Ok(Place { nth: before.count(), platform, name })
+}
+
+fn pick(spec: &str, wanted: impl Fn(&Found) -> bool) -> Result<Found, DeviceError> {
+    let (found, broken) = devices()?;
+    let all = found.iter().map(|f| format!("opencl:{} is {} ({})", f.number, f.name(), f.platform));
+    let failed = broken.iter().map(|b| format!("a platform failed: {b}"));
+    let available = all.chain(failed).collect::<Vec<_>>().join(", ");
+    found.into_iter().find(wanted).ok_or_else(|| DeviceError::NoSuchDevice { spec: spec.into(), available })
 }
 
 /// Asks a device for everything.
@@ -240,4 +277,21 @@ fn nearest(found: &Found, kind: DeviceKind, wave: u32) -> Target {
             launch_us: 20.0,
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_is_found_again_by_its_names() {
+        let Ok((all, _)) = devices() else { return };
+        for found in &all {
+            let place = place_of(found).unwrap();
+            assert_eq!(find_place("opencl", &place).unwrap().number, found.number);
+            let other = Place { nth: all.len(), ..place };
+            let e = find_place("opencl:7", &other).unwrap_err().to_string();
+            assert!(e.contains("opencl:7") && e.contains(&other.name) && e.contains("opencl:0 is"), "{e}");
+        }
+    }
 }
