@@ -2,6 +2,7 @@
 
 use crate::view::View;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use tilewright_ir::Scalar;
 
 /// Which operand of a contraction.
@@ -71,6 +72,16 @@ impl Contraction {
     /// Floating-point operations: 2 g m n k.
     pub fn flop(&self) -> f64 {
         2.0 * self.g as f64 * self.m as f64 * self.n as f64 * self.k as f64
+    }
+    /// The transposed product: A and B, m and n exchanged.
+    pub fn exchanged(&self) -> Contraction {
+        let turned = |t: &Tensor| Tensor { view: t.view.transposed(), ..t.clone() };
+        let bias = self.bias.as_ref().map(|b| Bias { along_n: !b.along_n, ..b.clone() });
+        Contraction { g: self.g, m: self.n, n: self.m, k: self.k, a: self.b.clone(), b: self.a.clone(), c: turned(&self.c), bias }
+    }
+    /// This, or the transposed product.
+    pub fn oriented(&self, exchanged: bool) -> Cow<'_, Contraction> {
+        if exchanged { Cow::Owned(self.exchanged()) } else { Cow::Borrowed(self) }
     }
     /// An operand by name.
     pub fn tensor(&self, operand: Operand) -> &Tensor {

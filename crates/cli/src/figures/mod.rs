@@ -122,6 +122,9 @@ mod tests {
                 edge_m: Edge::PullBack,
                 edge_n: Edge::Predicate,
                 k_stagger: false,
+                unit: MathUnit::Fma,
+                exchanged: false,
+                persistent: 0,
             },
             schedule: Schedule {
                 fetch_ahead: 1,
@@ -130,6 +133,7 @@ mod tests {
                 fragments_ahead: 1,
                 async_a: false,
                 async_b: false,
+                bulk: false,
                 roles: None,
                 hints: false,
             },

@@ -70,14 +70,14 @@ impl Clocks {
 /// 0.6 of one k-tile's math to answer.
 pub fn events(schedule: &Schedule, tiles: u32) -> Vec<Event> {
     let lowered = lower(schedule, K_STEPS);
-    let copies = schedule.async_a && schedule.async_b;
+    let copies = schedule.bulk || (schedule.async_a && schedule.async_b);
     let fetch = if copies { Stage::Copy } else { Stage::Fetch };
     let mut clocks = Clocks { load: 0, math: 0, apart: schedule.roles.is_some() };
-    let mut arrives = vec![0; tiles as usize];
+    let mut times = Times { arrives: vec![0; tiles as usize], read: vec![0; tiles as usize] };
     let mut out = Vec::new();
     let mut run = |steps: &[Step], tile: u32, clocks: &mut Clocks| {
         for step in steps {
-            take(*step, tile, tiles, fetch, schedule.buffers.max(1), clocks, &mut arrives, &mut out);
+            take(*step, tile, tiles, fetch, schedule.buffers.max(1), clocks, &mut times, &mut out);
         }
     };
     run(&lowered.prologue, 0, &mut clocks);
@@ -85,6 +85,12 @@ pub fn events(schedule: &Schedule, tiles: u32) -> Vec<Event> {
         run(&lowered.body, tile, &mut clocks);
     }
     out
+}
+
+/// When each tile has come, and when its math has read it.
+struct Times {
+    arrives: Vec<u32>,
+    read: Vec<u32>,
 }
 
 /// One step of tile `tile`: what it puts on the timeline, and how long its waves are busy with it.
@@ -96,31 +102,39 @@ fn take(
     fetch: Stage,
     buffers: u32,
     clocks: &mut Clocks,
-    arrives: &mut [u32],
+    times: &mut Times,
     out: &mut Vec<Event>,
 ) {
     let mut put = |stage: Stage, tile: u32, start: u32, length: u32| {
         let buffer = matches!(stage, Stage::Store | Stage::Copy | Stage::Math).then_some(tile % buffers);
         out.push(Event { stage, tile, buffer, start, length });
     };
-    let arrival = |arrives: &[u32], tile: u32| arrives.get(tile as usize).copied().unwrap_or(0);
+    let at = |times: &[u32], tile: u32| times.get(tile as usize).copied().unwrap_or(0);
     match step {
-        Step::WaitCopies { .. } => clocks.set_load(clocks.load.max(arrival(arrives, tile))),
+        Step::WaitCopies { .. } => clocks.set_load(clocks.load.max(at(&times.arrives, tile))),
+        // A buffer is free when the tile that was in it before has been read.
+        Step::Acquire { ahead } => {
+            if let Some(before) = (tile + ahead).checked_sub(buffers) {
+                clocks.set_load(clocks.load.max(at(&times.read, before)));
+            }
+        }
+        Step::Await => clocks.set_math(clocks.math.max(at(&times.arrives, tile))),
+        Step::Drain { .. } | Step::Release { .. } => {}
         Step::Barrier => {
             let now = clocks.load.max(clocks.math);
             put(Stage::Barrier, tile, now, 0);
             (clocks.load, clocks.math) = (now, now);
         }
         Step::Fetch { ahead } if tile + ahead < tiles => {
-            if let Some(at) = arrives.get_mut((tile + ahead) as usize) {
-                *at = clocks.load + WAIT;
+            if let Some(arrives) = times.arrives.get_mut((tile + ahead) as usize) {
+                *arrives = clocks.load + WAIT;
             }
             put(fetch, tile + ahead, clocks.load, WAIT);
             clocks.set_load(clocks.load + ISSUE);
         }
         // With both operands copied there is nothing left to store.
         Step::Store { ahead } if tile + ahead < tiles && fetch == Stage::Fetch => {
-            let start = clocks.load.max(arrival(arrives, tile + ahead));
+            let start = clocks.load.max(at(&times.arrives, tile + ahead));
             put(Stage::Store, tile + ahead, start, STORE);
             clocks.set_load(start + STORE);
         }
@@ -135,8 +149,11 @@ fn take(
             };
             put(Stage::Math, tile, start, length);
             clocks.set_math(start + length);
+            if let Some(read) = times.read.get_mut(tile as usize) {
+                *read = start + length;
+            }
             if let Some(ahead) = store.filter(|ahead| tile + ahead < tiles) {
-                let begin = arrival(arrives, tile + ahead).max(start + 2);
+                let begin = at(&times.arrives, tile + ahead).max(start + 2);
                 let end = (start + length).max(begin + STORE);
                 put(Stage::Store, tile + ahead, begin, end - begin);
                 clocks.set_load(end);
@@ -152,7 +169,7 @@ pub fn draw(schedule: &Schedule, width: f64) -> (Svg, f64) {
     let end = events.iter().map(|e| e.start + e.length).max().unwrap_or(1).max(1);
     let left = 190.0;
     let scale = (width - left - 12.0) / f64::from(end);
-    let copies = schedule.async_a && schedule.async_b;
+    let copies = schedule.bulk || (schedule.async_a && schedule.async_b);
     let (loaders, computers) = match schedule.roles {
         Some(r) => (format!("load waves ({} threads)", r.load_threads), format!("math waves ({} threads)", r.math_threads)),
         None => ("all waves".to_string(), "all waves".to_string()),
@@ -244,6 +261,7 @@ mod tests {
             fragments_ahead: 0,
             async_a: false,
             async_b: false,
+            bulk: false,
             roles: None,
             hints: false,
         }

@@ -8,6 +8,7 @@ use super::Input;
 use super::index::{Coord, Part, affine, in_range};
 use super::math::{Math, micro_distance, micro_first};
 use super::position::{Ints, TilePosition};
+use super::warpgroup::Warpgroup;
 use crate::contraction::{Bias, Contraction};
 use crate::plan::{Edge, KernelSpec, OperandTiling};
 use crate::view::{COL, G, ROW};
@@ -78,6 +79,50 @@ pub(super) fn emit(
     args: &OutArgs,
     ints: Ints,
 ) -> u32 {
+    let out = out(b, c, spec, inputs, at, args, ints);
+    if spec.epilogue.staged {
+        return out.staged(b, math, first);
+    }
+    out.by_beta(b, |b, old| out.direct(b, math, first, old));
+    0
+}
+
+/// The epilogue of a matrix unit: pairs of neighbours along n, each stored together where `CVW` says so.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn emit_unit(
+    b: &mut Builder,
+    c: &Contraction,
+    spec: &KernelSpec,
+    inputs: [&Input; 2],
+    math: &Warpgroup,
+    at: &TilePosition,
+    args: &OutArgs,
+    ints: Ints,
+) {
+    let out = out(b, c, spec, inputs, at, args, ints);
+    out.by_beta(b, |b, old| {
+        math.pairs(b, |b, row, col, values| {
+            if spec.epilogue.store_width == 2 {
+                return out.put(b, row, col, &values, old);
+            }
+            for (i, value) in values.into_iter().enumerate() {
+                let col = b.add(col, i);
+                out.put(b, row, col, &[value], old);
+            }
+        });
+    });
+}
+
+#[allow(clippy::too_many_arguments)]
+fn out<'a>(
+    b: &mut Builder,
+    c: &'a Contraction,
+    spec: &'a KernelSpec,
+    inputs: [&'a Input; 2],
+    at: &'a TilePosition,
+    args: &'a OutArgs,
+    ints: Ints,
+) -> Out<'a> {
     b.comment("epilogue");
     let base = match args {
         OutArgs::Store { buffer, offset, .. } | OutArgs::Atomic { buffer, offset, .. } => {
@@ -99,12 +144,7 @@ pub(super) fn emit(
             Base::Cursor(b.cursor("partials_to", *partials, start))
         }
     };
-    let out = Out { c, spec, inputs, at, args, base, ints, acc: c.accumulator() };
-    if spec.epilogue.staged {
-        return out.staged(b, math, first);
-    }
-    out.by_beta(b, |b, old| out.direct(b, math, first, old));
-    0
+    Out { c, spec, inputs, at, args, base, ints, acc: c.accumulator() }
 }
 
 impl Out<'_> {

@@ -1,5 +1,6 @@
 //! The main kernel: arguments, shared memory, and the waves of each role around the main loop.
 
+use super::bulk_kernel::{BulkKernel, map_argument};
 use super::index::Coord;
 use super::load::{LoadContext, Loader, SharedTile};
 use super::main_loop::MainLoop;
@@ -8,7 +9,7 @@ use super::position::{Ints, KRange, TilePosition, k_range, position};
 use super::schedule::lower;
 use super::{Input, Shape, epilogue};
 use crate::contraction::{Contraction, Operand};
-use crate::plan::{KernelSpec, Source, SplitSum, shared_align};
+use crate::plan::{BulkTile, KernelSpec, Source, SplitSum, shared_align};
 use tilewright_ir::*;
 
 struct Args {
@@ -19,7 +20,14 @@ struct Args {
 }
 
 /// Builds the main kernel.
-pub(super) fn build(c: &Contraction, spec: &KernelSpec, a: &Input, b_in: &Input, shape: &Shape) -> Kernel {
+pub(super) fn build(
+    c: &Contraction,
+    spec: &KernelSpec,
+    a: &Input,
+    b_in: &Input,
+    shape: &Shape,
+    bulk: Option<[BulkTile; 2]>,
+) -> Kernel {
     let t = &spec.tiling;
     let threads = spec.launch_threads();
     let mut b = Builder::new(super::MAIN, threads);
@@ -37,6 +45,17 @@ pub(super) fn build(c: &Contraction, spec: &KernelSpec, a: &Input, b_in: &Input,
         ],
         &[a.tensor.len, b_in.tensor.len, c.c.len, c.m * c.n],
     );
+    if let Some(tiles) = bulk {
+        let maps = [(0, a), (1, b_in)].map(|(i, x)| {
+            let (name, doc) = operand_name(x);
+            map_argument(b, name, &doc, &tiles[i], x, shape)
+        });
+        let (out, g_first) = declare_results(b, c, spec, shape);
+        let many = t.persistent > 0 && shape.chunks > 1;
+        let work = many.then(|| b.scalar_arg("work", Scalar::I32, "tiles and splits of this launch"));
+        BulkKernel { c, spec, inputs: [a, b_in], shape, ints, maps, out, g_first, work }.emit(b, tiles);
+        return std::mem::replace(b, Builder::new("", 0)).finish();
+    }
     let args = declare_args(b, c, spec, [a, b_in], shape);
     let tile_at = |b: &mut Builder, input: &Input, name: &str, at: u32| {
         let o = &input.tiling;
@@ -52,7 +71,9 @@ pub(super) fn build(c: &Contraction, spec: &KernelSpec, a: &Input, b_in: &Input,
     let local = b.builtin(Builtin::LocalId);
     let local = b.bind("local_id", local);
     let inputs = [a, b_in];
-    let at = position(b, t, shape, inputs, args.g_first, ints, c);
+    let group = b.builtin(Builtin::GroupId(0));
+    let group = b.bind("group_id", group);
+    let at = position(b, t, shape, inputs, args.g_first, ints, c, group);
     let range = k_range(b, c, t, &at, shape, ints);
     let lowered = lower(&spec.schedule, t.k_tile);
     let shared = [shared_a, shared_b];
@@ -109,14 +130,25 @@ fn declare_args(b: &mut Builder, c: &Contraction, spec: &KernelSpec, inputs: [&I
     let mut buffer = [ArgId(0); 2];
     let mut offset = [None; 2];
     for (i, x) in inputs.iter().enumerate() {
-        let (name, doc) = if x.operand == Operand::A { ("a", "left operand") } else { ("b", "right operand") };
+        let (name, doc) = operand_name(x);
         let copied = x.tiling.source != Source::InPlace;
-        let doc = if copied { format!("{doc}, materialised in workspace") } else { doc.to_string() };
         buffer[i] = b.buffer(name, x.tensor.scalar, Access::Read, &doc);
         if !copied {
             offset[i] = Some(b.scalar_arg(&format!("{name}_offset"), Scalar::I64, "first element of the operand in its buffer"));
         }
     }
+    let (out, g_first) = declare_results(b, c, spec, shape);
+    Args { buffer, offset, out, g_first }
+}
+
+/// Name of an operand's argument, and what it is.
+fn operand_name(x: &Input) -> (&'static str, String) {
+    let (name, doc) = if x.operand == Operand::A { ("a", "left operand") } else { ("b", "right operand") };
+    let copied = x.tiling.source != Source::InPlace;
+    (name, if copied { format!("{doc}, materialised in workspace") } else { doc.to_string() })
+}
+
+fn declare_results(b: &mut Builder, c: &Contraction, spec: &KernelSpec, shape: &Shape) -> (epilogue::OutArgs, Option<ExprId>) {
     let acc = c.accumulator();
     let split = spec.tiling.split_k.ways > 1;
     let out = if split && spec.epilogue.split_sum == SplitSum::Workspace {
@@ -138,7 +170,7 @@ fn declare_args(b: &mut Builder, c: &Contraction, spec: &KernelSpec, inputs: [&I
         }
     };
     let g_first = (shape.chunks > 1).then(|| b.scalar_arg("g_first", Scalar::I64, "first batch entry of this launch"));
-    Args { buffer, offset, out, g_first }
+    (out, g_first)
 }
 
 /// What both roles are built from.

@@ -3,6 +3,7 @@
 use super::index::Coord;
 use super::load::{Loader, SharedTile};
 use super::math::{Between, Math, Tiles};
+use super::pipeline::Pipeline;
 use super::position::{Ints, KRange};
 use super::schedule::{Lowered, MathPart, Step};
 use crate::plan::KernelSpec;
@@ -52,6 +53,21 @@ impl<'a> MainLoop<'a> {
         MainLoop { spec, lowered, range, ints, shared, loaders: None, math: None, counters }
     }
 
+    /// Prologue, loop and tail of one role of a pipeline of bulk copies.
+    pub fn piped(b: &mut Builder, lowered: &Lowered, range: &KRange, pipeline: &Pipeline) {
+        for step in &lowered.prologue {
+            pipeline.step(b, *step, None, false);
+        }
+        b.for_range("t", 0, range.tiles, Unroll::No, |b, t| {
+            for step in &lowered.body {
+                pipeline.step(b, *step, Some(t), false);
+            }
+        });
+        for step in &lowered.tail {
+            pipeline.step(b, *step, None, true);
+        }
+    }
+
     /// Prologue and loop.
     pub fn emit(&self, b: &mut Builder) {
         if !self.lowered.prologue.is_empty() {
@@ -83,6 +99,8 @@ impl<'a> MainLoop<'a> {
             match (*step, &self.loaders, &self.math) {
                 (Step::Barrier, ..) => b.barrier(),
                 (Step::Fence, ..) => b.push(Stmt::SchedHint { mask: 0, size: 0 }),
+                // The step of another role, or of another kind of copy.
+                (Step::Acquire { .. } | Step::Await | Step::Drain { .. } | Step::Release { .. }, ..) => {}
                 (Step::WaitCopies { pending }, Some(_), _) => b.push(Stmt::AsyncWait(pending)),
                 (Step::Fetch { ahead }, Some(loaders), _) => self.fetch(b, loaders, set(ahead), unrolled.is_some()),
                 (Step::Store { ahead }, Some(loaders), _) => self.store(b, loaders, set(ahead)),

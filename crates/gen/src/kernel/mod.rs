@@ -8,6 +8,7 @@ pub mod index;
 pub mod schedule;
 
 mod barriers;
+mod bulk_kernel;
 mod epilogue;
 mod helpers;
 mod load;
@@ -15,10 +16,12 @@ mod main_kernel;
 mod main_loop;
 mod materialise;
 mod math;
+mod pipeline;
 mod position;
+mod warpgroup;
 
 use crate::contraction::{Contraction, Operand, Tensor};
-use crate::plan::{Edge, KernelSpec, OperandTiling, Source, SplitSum};
+use crate::plan::{Edge, KernelSpec, OperandTiling, Source, SplitSum, bulk_tile};
 use crate::program::{Alignment, Binding, Launch, Program};
 use crate::view::{ROW, materialised};
 use thiserror::Error;
@@ -45,6 +48,14 @@ pub enum GenerateError {
         needed: u64,
         /// Bytes allowed.
         budget: u64,
+    },
+    /// An operand is no box that bulk copies move.
+    #[error("{operand:?} is not what bulk copies move: {why}; choose WOS1 or UNI0")]
+    Bulk {
+        /// Which.
+        operand: Operand,
+        /// What it lacks.
+        why: String,
     },
     /// Two roles would wait for each other at different barriers: the work-group would hang. A bug of the generator.
     #[error(
@@ -95,6 +106,8 @@ const MAX_GROUPS: u64 = (1 << 31) - 1;
 /// is cut into chunks that reuse the workspace.
 pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Program, GenerateError> {
     let t = &spec.tiling;
+    let c = &*c.oriented(t.exchanged);
+    let names = if t.exchanged { [Operand::B, Operand::A] } else { [Operand::A, Operand::B] };
     let input = |operand, tensor: &Tensor, tiling: &OperandTiling, edge| {
         let tensor = match tiling.source {
             Source::InPlace => tensor.clone(),
@@ -111,8 +124,8 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
             edge,
         }
     };
-    let a = input(Operand::A, &c.a, &t.a, t.edge_m);
-    let b = input(Operand::B, &c.b, &t.b, t.edge_n);
+    let a = input(names[0], &c.a, &t.a, t.edge_m);
+    let b = input(names[1], &c.b, &t.b, t.edge_n);
 
     let split = t.split_k.ways as u64;
     let by_workspace = split > 1 && spec.epilogue.split_sum == SplitSum::Workspace;
@@ -163,7 +176,16 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
         }
     }
     let scale = (split > 1 && !by_workspace).then(|| out.add(helpers::finish(c, 0, &shape)));
-    let main = main_kernel::build(c, spec, &a, &b, &shape);
+    let bulk = match spec.schedule.bulk {
+        false => None,
+        true => {
+            let tile = |x: &Input| {
+                bulk_tile(&x.tensor, &x.tiling, t.k_tile).map_err(|why| GenerateError::Bulk { operand: x.operand, why })
+            };
+            Some([tile(&a)?, tile(&b)?])
+        }
+    };
+    let main = main_kernel::build(c, spec, &a, &b, &shape, bulk);
     barriers::check_roles(&main)?;
     let main = out.add(main);
     let sum = by_workspace.then(|| out.add(helpers::finish(c, t.split_k.ways, &shape)));
@@ -199,6 +221,8 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
         let mut args = Vec::new();
         for (x, region) in [(&a, region_a), (&b, region_b)] {
             match region {
+                Some(region) if spec.schedule.bulk => args.push(Binding::WorkspaceMap(region)),
+                None if spec.schedule.bulk => args.push(Binding::OperandMap(x.operand)),
                 Some(region) => args.push(Binding::Workspace(region)),
                 None => args.extend([Binding::Buffer(x.operand), Binding::Offset(x.operand)]),
             }
@@ -213,7 +237,12 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
             }
         }
         args.extend(chunk_arg);
-        let groups = split as u128 * shape.tiles_m as u128 * shape.tiles_n as u128 * count as u128;
+        let mut groups = split as u128 * shape.tiles_m as u128 * shape.tiles_n as u128 * count as u128;
+        if t.persistent > 0 {
+            let work = i32::try_from(groups).map_err(|_| GenerateError::GridTooLarge { groups, max: MAX_GROUPS })?;
+            args.extend(chunked.then_some(Binding::I32(work)));
+            groups = groups.min(u128::from(t.persistent));
+        }
         out.launch(main, groups, args)?;
         if let Some(kernel) = sum {
             out.launch(kernel, helpers::groups(count * c.m * c.n), finish_args(region_partials))?;

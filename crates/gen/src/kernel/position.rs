@@ -51,7 +51,8 @@ pub(super) struct KRange {
     pub staggered: bool,
 }
 
-/// Ids of the work-group's tile.
+/// Ids of a work-group's tile; `group` counts tiles and splits.
+#[allow(clippy::too_many_arguments)]
 pub(super) fn position(
     b: &mut Builder,
     t: &Tiling,
@@ -60,9 +61,8 @@ pub(super) fn position(
     g_first: Option<ExprId>,
     ints: Ints,
     c: &Contraction,
+    group: ExprId,
 ) -> TilePosition {
-    let group = b.builtin(Builtin::GroupId(0));
-    let group = b.bind("group_id", group);
     let ways = t.split_k.ways;
     let split = b.rem(group, ways);
     let split = b.bind("split", split);

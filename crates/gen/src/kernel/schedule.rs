@@ -7,9 +7,15 @@
 //! P = 0           barrier; fetch t; store t; barrier; math t
 //! P >= 1, B = 1   barrier; fetch t+P; math t; barrier; store t+1
 //! P >= 1, B >= 2  [wait]; barrier; fetch or copy t+P; math t; store t+S       S = min(P, B-1)
+//! bulk            acquire t+P; fetch t+P; await t; math t; drain; release t-F      F = fragments ahead, here: math behind
 //! carried         fetch or copy t+P; math t (head); store t+S; [wait]; barrier; math t (tail)
 //! ```
 //! With scheduling hints, fences stand behind the fetch, before a store that follows math, and before the tail.
+//!
+//! Bulk copies know no barrier of the work-group: a transaction barrier per buffer says that it is full (its bytes have come),
+//! another that it is free (every math wave has read it). With roles, `P` is 0: the load waves run as far ahead as buffers are
+//! free, and both roles walk the same steps, each at its own pace. Matrix instructions are asynchronous as well: `F` tiles of
+//! them may be unfinished while the next are issued, and their buffers are released that much later.
 //!
 //! Carried is the form of `B >= 2` with fragments read ahead: the last k-steps of a tile are computed behind the barrier,
 //! from fragments read before it, while the first fragments of the next tile arrive. No wave waits for shared memory at
@@ -31,6 +37,23 @@ pub enum Step {
     },
     /// All waves meet.
     Barrier,
+    /// Wait until the buffer of tile t + ahead is free.
+    Acquire {
+        /// Distance in tiles.
+        ahead: u32,
+    },
+    /// Wait until the buffer of tile t is full.
+    Await,
+    /// Wait until at most `pending` tiles of asynchronous math are unfinished.
+    Drain {
+        /// Tiles whose math may be unfinished.
+        pending: u32,
+    },
+    /// The buffer of tile t - behind is free.
+    Release {
+        /// Distance in tiles.
+        behind: u32,
+    },
     /// The compiler moves nothing across (a hint, `HNT1`): loads stay before the math, stores behind it.
     Fence,
     /// Global memory to staging registers, or start of asynchronous copies, for tile t + ahead; staging set `set`.
@@ -68,11 +91,11 @@ pub enum MathPart {
 impl Step {
     /// True if waves that load take part.
     pub fn is_load(self) -> bool {
-        !matches!(self, Step::Math { .. } | Step::Fragments)
+        !matches!(self, Step::Math { .. } | Step::Fragments | Step::Await | Step::Drain { .. } | Step::Release { .. })
     }
     /// True if waves that compute take part.
     pub fn is_math(self) -> bool {
-        matches!(self, Step::Math { .. } | Step::Fragments | Step::Barrier | Step::Fence)
+        !matches!(self, Step::WaitCopies { .. } | Step::Fetch { .. } | Step::Store { .. } | Step::Acquire { .. })
     }
 }
 
@@ -83,19 +106,24 @@ pub struct Lowered {
     pub prologue: Vec<Step>,
     /// Once per tile.
     pub body: Vec<Step>,
+    /// Behind the loop; distances count from the tile behind the last.
+    pub tail: Vec<Step>,
     /// Sets of staging registers; the body is unrolled by this so that each fetch has a fixed set.
     pub sets: u32,
 }
 
 /// Lowers a schedule for k-tiles of `k_tile` k-steps. Total: [`crate::plan`] has refused what makes no sense.
 pub fn lower(s: &Schedule, k_tile: u32) -> Lowered {
+    if s.bulk {
+        return bulk(s);
+    }
     let p = s.fetch_ahead;
     let whole = |store| Step::Math { part: MathPart::Whole, store };
     let any_async = s.async_a || s.async_b;
     let all_async = s.async_a && s.async_b;
     if p == 0 {
         let body = vec![Step::Barrier, Step::Fetch { ahead: 0 }, Step::Store { ahead: 0 }, Step::Barrier, whole(None)];
-        return Lowered { prologue: vec![], body, sets: 1 };
+        return Lowered { prologue: vec![], body, tail: vec![], sets: 1 };
     }
     let single = s.buffers == 1;
     let stored = if single { 1 } else { p.min(s.buffers - 1) };
@@ -140,7 +168,7 @@ pub fn lower(s: &Schedule, k_tile: u32) -> Lowered {
         arrived(&mut body);
         body.extend(s.hints.then_some(Step::Fence));
         body.push(Step::Math { part: MathPart::Tail, store: None });
-        return Lowered { prologue, body, sets };
+        return Lowered { prologue, body, tail: vec![], sets };
     }
     if any_async {
         body.push(wait);
@@ -159,5 +187,23 @@ pub fn lower(s: &Schedule, k_tile: u32) -> Lowered {
             body.push(store);
         }
     }
-    Lowered { prologue, body, sets }
+    Lowered { prologue, body, tail: vec![], sets }
+}
+
+/// The form of bulk copies, with transaction barriers.
+fn bulk(s: &Schedule) -> Lowered {
+    let ahead = if s.roles.is_some() { 0 } else { s.fetch_ahead };
+    let behind = s.fragments_ahead;
+    let fetch = |ahead| [Step::Acquire { ahead }, Step::Fetch { ahead }];
+    let mut body = fetch(ahead).to_vec();
+    body.push(Step::Await);
+    body.push(Step::Math { part: MathPart::Whole, store: None });
+    body.push(Step::Drain { pending: behind });
+    body.push(Step::Release { behind });
+    let mut tail = Vec::new();
+    if behind > 0 {
+        tail.push(Step::Drain { pending: 0 });
+        tail.extend((1..=behind).rev().map(|behind| Step::Release { behind }));
+    }
+    Lowered { prologue: (0..ahead).flat_map(fetch).collect(), body, tail, sets: 1 }
 }

@@ -1,7 +1,7 @@
 //! Work counts of a derived plan: what `explain` shows and cost models start from. Counted from the plan, not measured.
 
 use super::derive::splits_by_workspace;
-use super::fits::{Footprint, work_groups};
+use super::fits::{Footprint, all_tiles};
 use super::spec::*;
 use crate::contraction::{Contraction, Tensor};
 use serde::Serialize;
@@ -39,7 +39,7 @@ pub struct Counts {
     pub shared_written: f64,
     /// Bytes read from shared memory, a broadcast counted once per thread.
     pub shared_read: f64,
-    /// Work-groups of the main kernel.
+    /// Tiles of the result times splits of k: work-groups of the main kernel where none stays for several.
     pub groups: u64,
     /// Threads per work-group.
     pub threads: u32,
@@ -75,8 +75,9 @@ impl Footprint {
 
 /// Counts the work of a derived plan.
 pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
+    let c = &*c.oriented(spec.tiling.exchanged);
     let t = &spec.tiling;
-    let groups = work_groups(spec, c);
+    let groups = all_tiles(spec, c);
     let all_k_tiles = c.k.div_ceil(u64::from(t.k_tile));
     let ways = u64::from(t.split_k.ways.max(1));
     // k-tiles over all work-groups: a split shares them.
@@ -88,7 +89,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     let c_bytes = results * f64::from(c.c.scalar.bytes());
     let copied = copy_bytes(c, &c.a, &t.a, c.m) + copy_bytes(c, &c.b, &t.b, c.n);
     let read = |o: &OperandTiling, tensor: &Tensor| f64::from(o.micro * t.k_tile * tensor.scalar.bytes());
-    let math_threads = f64::from(t.math_threads());
+    let math_threads = f64::from(t.math_threads() / t.unit.owner_threads());
     let copies = [&t.a, &t.b].iter().filter(|o| o.source != Source::InPlace).count() as u32;
     Counts {
         flop: c.flop(),
@@ -132,6 +133,11 @@ fn copy_bytes(c: &Contraction, tensor: &Tensor, o: &OperandTiling, rows: u64) ->
 
 fn instructions(spec: &KernelSpec) -> Instructions {
     let (t, s) = (&spec.tiling, &spec.schedule);
+    if t.unit != MathUnit::Fma {
+        let steps = f64::from(t.k_tile / 16);
+        let rows = f64::from(t.a.micro / t.unit.step().0);
+        return Instructions { math: steps * rows, global_loads: 2.0, ..Instructions::default() };
+    }
     let k_tile = f64::from(t.k_tile);
     let reads = |o: &OperandTiling| f64::from(o.micro) / f64::from(o.fragment_width.max(1));
     let loads = |o: &OperandTiling| f64::from(o.load_row * o.load_k) / f64::from(o.load_width.max(1));

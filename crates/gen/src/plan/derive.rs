@@ -42,6 +42,9 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
     if c.g == 0 || c.m == 0 || c.n == 0 {
         return Err(Refusal::Empty { g: c.g, m: c.m, n: c.n });
     }
+    if plan.common(Common::Uni) != 0 {
+        return super::unit::derive(plan, c, env);
+    }
     let at = |key: Common| plan.common(key);
     let on = |key: Common| plan.common(key) == 1;
     let (threads_a, threads_b) = thread_grid(at(Common::Mac), at(Common::Skw))
@@ -73,6 +76,9 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
         edge_m: edge,
         edge_n: edge,
         k_stagger: on(Common::Ufo),
+        unit: MathUnit::Fma,
+        exchanged: false,
+        persistent: 0,
         a,
         b,
     };
@@ -99,6 +105,7 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
 /// Workspace in bytes for the copies and partial sums of a single batch entry; with less than that for the whole batch, the
 /// batch is cut into chunks.
 pub fn workspace_per_entry(spec: &KernelSpec, c: &Contraction) -> u64 {
+    let c = &*c.oriented(spec.tiling.exchanged);
     let copy = |tensor: &Tensor, tiling: &OperandTiling| {
         if tiling.source == Source::InPlace {
             return 0;
@@ -128,6 +135,9 @@ fn schedule(plan: &Plan, env: &Env) -> Result<Schedule, Refusal> {
     }
     let copied = |side: fn(Chiral) -> Key| {
         let acp = side(Chiral::Acp);
+        if plan.get(acp) == 2 {
+            return Err(Refusal::BulkUnit { acp });
+        }
         // The copy of tile t + PFG lands while tile t is read: it needs a buffer of its own.
         if plan.get(acp) == 1 && (pfg == 0 || buf < pfg + 1) {
             return Err(Refusal::AsyncAhead { acp, pfg, buf });
@@ -143,7 +153,7 @@ fn schedule(plan: &Plan, env: &Env) -> Result<Schedule, Refusal> {
     } else if env.wave < 2 || mac % env.wave != 0 {
         return Err(Refusal::RoleWaves { lwv, mac, wave: env.wave });
     } else {
-        Some(RoleSplit { load_threads: lwv.saturating_mul(env.wave), math_threads: mac })
+        Some(RoleSplit { load_threads: lwv.saturating_mul(env.wave), math_threads: mac, registers: None })
     };
     Ok(Schedule {
         fetch_ahead: pfg,
@@ -157,6 +167,7 @@ fn schedule(plan: &Plan, env: &Env) -> Result<Schedule, Refusal> {
         fragments_ahead: fra,
         async_a,
         async_b,
+        bulk: false,
         roles,
         hints: at(Common::Hnt) == 1,
     })
@@ -182,7 +193,7 @@ fn math_width(plan: &Plan, b: &OperandTiling) -> Result<u32, Refusal> {
     Ok(width)
 }
 
-fn order(plan: &Plan) -> Result<GroupOrder, Refusal> {
+pub(super) fn order(plan: &Plan) -> Result<GroupOrder, Refusal> {
     match plan.common(Common::Gal) {
         1 => Ok(GroupOrder::ColumnsFastest),
         2 => Ok(GroupOrder::RowsFastest),

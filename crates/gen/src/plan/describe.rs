@@ -23,6 +23,7 @@ pub struct Note {
 
 /// A note for every key, in registry order. `spec` is what `plan` derives to for `c`.
 pub fn describe(plan: &Plan, c: &Contraction, spec: &KernelSpec) -> Vec<Note> {
+    let c = &*c.oriented(spec.tiling.exchanged);
     let normal = plan.normalised(c);
     let note = |key: Key| {
         let value = plan.get(key);
@@ -153,6 +154,17 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
             "the compiler is kept from moving loads into the math and the math over stores, where the target has means for it",
             "the compiler is free to move loads and stores into the math",
         ),
+        Common::Uni => match spec.tiling.unit {
+            MathUnit::Fma => "multiply-adds of each thread".into(),
+            MathUnit::Warpgroup => format!(
+                "warpgroup matrix instructions of 64 x {}, one micro tile of {} x {} per 128 threads",
+                spec.tiling.b.micro, spec.tiling.a.micro, spec.tiling.b.micro
+            ),
+        },
+        Common::Swp if spec.tiling.exchanged => "computes the transposed product: A and B change places".into(),
+        Common::Swp => "A's rows are the kernel's rows".into(),
+        Common::Pst if spec.tiling.persistent == 0 => "one work-group per tile of C".into(),
+        Common::Pst => format!("{} work-groups walk over all tiles of C", spec.tiling.persistent),
         Common::Bim => {
             choose("a convolution's samples are rows of one product", "a convolution's samples are a batch of products")
         }

@@ -26,11 +26,14 @@ pub struct Footprint {
 const ADDRESS_REGISTERS: u32 = 26;
 /// Further registers per row of a thread's load tile when the operand's rows are not a plain stride (offset, bounds).
 const ROW_REGISTERS: u32 = 3;
+/// What math waves of a matrix unit need besides accumulators: descriptors, counters, addresses of the epilogue.
+const UNIT_REGISTERS: u32 = 24;
 /// Registers are given out in multiples of this per thread.
 const REGISTER_STEP: u32 = 8;
 /// The footprint on a device, or why the device cannot run it.
 pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footprint, Refusal> {
     let limits = &target.limits;
+    let c = &*c.oriented(spec.tiling.exchanged);
     features(spec, c, target)?;
     let threads = spec.launch_threads();
     if threads > limits.max_threads {
@@ -41,17 +44,19 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
         return Err(Refusal::Shared { bytes, max: limits.shared_per_group });
     }
     let shared_bytes = bytes as u32;
-    let (groups, max) = (work_groups(spec, c), limits.max_grid[0]);
+    let (groups, max) = (all_tiles(spec, c), limits.max_grid[0]);
     if groups > max {
         return Err(Refusal::Groups { groups, max });
     }
-    let max = limits.registers_per_thread.min(limits.registers_per_unit / threads.max(1));
+    let even = limits.registers_per_thread.min(limits.registers_per_unit / threads.max(1) / REGISTER_STEP * REGISTER_STEP);
+    let budget = spec.schedule.roles.and_then(|r| r.registers);
+    let max = budget.map_or(even, |(_, math)| math);
     let needed = math_registers(spec, c);
     if needed > max {
         return Err(Refusal::Registers { needed, max });
     }
     let registers = registers(spec, c);
-    let held = registers.min(max).next_multiple_of(REGISTER_STEP).max(REGISTER_STEP);
+    let held = registers.min(even).next_multiple_of(REGISTER_STEP).max(REGISTER_STEP);
     let by_registers = limits.registers_per_unit / (held * threads).max(1);
     let by_shared = limits.shared_per_unit.checked_div(shared_bytes).unwrap_or(limits.groups_per_unit);
     let by_threads = limits.threads_per_unit / threads.max(1);
@@ -69,6 +74,8 @@ fn features(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<(), R
         (double && atomic && !f.atomic64, "ICE, SKS0 in f64", "64-bit atomics"),
         ((s.async_a || s.async_b) && !f.async_copy, "ACP1", "asynchronous copies"),
         (s.roles.is_some() && !f.roles, "LWV", "waves with roles of their own"),
+        (s.bulk && !f.bulk_copy, "ACP2", "bulk tensor copies"),
+        (spec.tiling.unit == MathUnit::Warpgroup && !f.warpgroup, "UNI2", "warpgroup matrix instructions"),
     ];
     match checks.into_iter().find(|(lacks, ..)| *lacks) {
         Some((_, wanted, feature)) => Err(Refusal::Feature { wanted: wanted.into(), feature }),
@@ -78,6 +85,15 @@ fn features(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<(), R
 
 /// Work-groups of the main kernel for the whole batch.
 pub fn work_groups(spec: &KernelSpec, c: &Contraction) -> u64 {
+    let all = all_tiles(spec, &c.oriented(spec.tiling.exchanged));
+    match spec.tiling.persistent {
+        0 => all,
+        stay => all.min(u64::from(stay)),
+    }
+}
+
+/// Tiles of the result over the whole batch, each split of k counted, for a contraction that is turned already.
+pub(super) fn all_tiles(spec: &KernelSpec, c: &Contraction) -> u64 {
     let t = &spec.tiling;
     let tiles_m = c.m.div_ceil(t.a.macro_tile as u64);
     let tiles_n = c.n.div_ceil(t.b.macro_tile as u64);
@@ -98,6 +114,11 @@ pub fn shared_align(t: &OperandTiling, scalar: Scalar) -> u32 {
 /// larger (it lies over the operands').
 pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
     let t = &spec.tiling;
+    if spec.schedule.bulk {
+        // A full and a free barrier of 8 bytes per buffer stand behind the tiles.
+        let stage = u64::from((t.a.macro_tile + t.b.macro_tile) * t.k_tile * c.a.scalar.bytes());
+        return (stage + 16) * u64::from(spec.schedule.buffers);
+    }
     let tile = |o: &OperandTiling, tensor: &Tensor| {
         pitch(o) as u64 * t.k_tile as u64 * spec.schedule.buffers as u64 * tensor.scalar.bytes() as u64
     };
@@ -129,12 +150,18 @@ pub fn staging_sets(s: &Schedule) -> u32 {
 fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
     let t = &spec.tiling;
     let words = c.accumulator().bytes().div_ceil(4);
+    if t.unit != MathUnit::Fma {
+        return t.a.micro * t.b.micro / t.unit.owner_threads() * words + UNIT_REGISTERS;
+    }
     let fragments = (t.a.micro + t.b.micro) * (1 + spec.schedule.fragments_ahead);
     (t.a.micro * t.b.micro + fragments) * words
 }
 
 /// Staging registers and what a load thread needs to know where it is.
 fn load_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
+    if spec.schedule.bulk {
+        return 0;
+    }
     let sets = staging_sets(&spec.schedule);
     let one = |o: &OperandTiling, tensor: &Tensor, copied: bool| {
         let vectors = o.load_row * o.load_k / o.load_width.max(1);

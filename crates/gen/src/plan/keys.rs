@@ -54,12 +54,15 @@ pub enum Common {
     Lwv,
     Hnt,
     Bim,
+    Uni,
+    Swp,
+    Pst,
 }
 
 /// Number of [`Chiral`] keys.
 pub const CHIRALS: usize = 11;
 /// Number of [`Common`] keys.
-pub const COMMONS: usize = 28;
+pub const COMMONS: usize = 31;
 
 /// One of the three parts of a plan's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -261,7 +264,7 @@ impl Common {
         use Common::*;
         [
             Unr, Gal, Pun, Ice, Iwi, Szt, Mad, Naw, Ufo, Mac, Skw, Afi, Mia, Edg, Sks, Cvw, Cst, Wva, Mvw, Mgp, Ukl, Pfg, Buf,
-            Stp, Fra, Lwv, Hnt, Bim,
+            Stp, Fra, Lwv, Hnt, Bim, Uni, Swp, Pst,
         ]
     };
     /// Its registry entry.

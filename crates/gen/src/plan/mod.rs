@@ -3,6 +3,7 @@
 //! Three questions, three answers: a text is *parsed* ([`Plan::parse`]), a plan is *derivable* for a contraction
 //! ([`derive`](fn@derive)), a derived plan *fits* a device ([`fits`](fn@fits)).
 
+mod bulk;
 mod counts;
 pub mod derive;
 mod describe;
@@ -21,8 +22,10 @@ mod refusal;
 mod registry;
 pub mod spec;
 mod start;
+mod unit;
 mod value;
 
+pub use bulk::{BulkTile, bulk_tile};
 pub use counts::{Counts, Instructions, counts};
 pub use derive::{Env, derive, workspace_per_entry};
 pub use describe::{Note, describe};

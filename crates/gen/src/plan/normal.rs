@@ -12,6 +12,12 @@ impl Plan {
     /// contraction.
     pub fn normal(&self) -> Plan {
         let mut p = *self;
+        if self.common(Common::Uni) != 0 {
+            super::unit::normal(&mut p);
+            return p;
+        }
+        reset(&mut p, Common::Swp);
+        reset(&mut p, Common::Pst);
         self.normal_common(&mut p);
         let grid = thread_grid(p.common(Common::Mac), p.common(Common::Skw));
         for (side, threads) in [(Key::A as fn(Chiral) -> Key, grid.map(|g| g.0)), (Key::B, grid.map(|g| g.1))] {
@@ -23,6 +29,9 @@ impl Plan {
     /// [`Plan::normal`], and keys that have no effect on this contraction at a canonical value as well.
     pub fn normalised(&self, c: &Contraction) -> Plan {
         let mut p = self.normal();
+        if p.common(Common::Uni) != 0 {
+            return p;
+        }
         let Some((along_m, along_n)) = thread_grid(p.common(Common::Mac), p.common(Common::Skw)) else { return p };
         let tile = |side: fn(Chiral) -> Key, threads: u32| (threads as u64 * p.get(side(Chiral::Mic)) as u64).max(1);
         let (tile_m, tile_n) = (tile(Key::A, along_m), tile(Key::B, along_n));
@@ -74,7 +83,7 @@ impl Plan {
     }
 }
 
-fn reset(p: &mut Plan, key: Common) {
+pub(super) fn reset(p: &mut Plan, key: Common) {
     p.set(Key::C(key), key.info().default);
 }
 

@@ -67,6 +67,27 @@ pub enum Refusal {
     /// Asynchronous copies cannot transpose.
     #[error("{acp}1: copies cannot transpose vectors along k; use GLW1 or WOS2")]
     AsyncAlongK { acp: Key },
+    /// Bulk copies need a unit that reads what they bring.
+    #[error("{acp}2: bulk copies bring tiles as matrix units read them; use UNI2, or ACP0 or ACP1")]
+    BulkUnit { acp: Key },
+    /// Matrix units read tiles as copies bring them.
+    #[error("{acp}{value}: UNI2 reads tiles as bulk copies bring them; use ACP2")]
+    UnitCopy { acp: Key, value: u32 },
+    /// Types that the unit does not multiply.
+    #[error("UNI2 multiplies f16 or bf16 with sums in f32, not {a} by {b} with sums in {sum}; use UNI0")]
+    UnitTypes { a: Scalar, b: Scalar, sum: Scalar },
+    /// Threads that are no whole owners.
+    #[error("UNI2: MAC{mac}_SKW{skw} is no grid of whole warpgroups of 128 threads")]
+    UnitThreads { mac: u32, skw: u32 },
+    /// k-tiles that are no whole rows of the layout in shared memory.
+    #[error("UNR{k_tile}: rows of a bulk tile are 128 bytes of k; use a multiple of {unit}")]
+    UnitDepth { k_tile: u32, unit: u32 },
+    /// An instruction has too many columns.
+    #[error("B_MIC{micro}: an instruction of UNI2 has 8 to 256 columns, at most B_MIC32")]
+    UnitColumns { micro: u32 },
+    /// The operand is no box that a bulk copy can move.
+    #[error("{acp}2: {} is not what bulk copies move: {why}; use WOS1", .acp.part().name())]
+    BulkBox { acp: Key, why: String },
     /// Vector math does not divide the columns of a micro tile or their fragments.
     #[error("MVW{width} does not divide B's micro tile of {micro} and fragments of {fragment}; set B_FRW{width}")]
     MathWidth { width: u32, micro: u32, fragment: u32 },
@@ -161,6 +182,12 @@ impl Refusal {
             Refusal::FragmentWidth { key, .. } => side(key, &[Vew, Frw, Mic], &[]),
             Refusal::AsyncAhead { acp, .. } => side(acp, &[Acp], &[Pfg, Buf]),
             Refusal::AsyncBytes { acp, .. } | Refusal::AsyncAlongK { acp } => side(acp, &[Acp, Glw, Vew, Wos], &[]),
+            Refusal::BulkUnit { acp } | Refusal::UnitCopy { acp, .. } => side(acp, &[Acp], &[Uni]),
+            Refusal::UnitTypes { .. } => both(&[], &[Uni]),
+            Refusal::UnitThreads { .. } => both(&[], &[Mac, Skw]),
+            Refusal::UnitDepth { .. } => both(&[], &[Unr]),
+            Refusal::UnitColumns { .. } => side(&Key::B(Mic), &[Mic], &[]),
+            Refusal::BulkBox { acp, .. } => side(acp, &[Wos, Mic], &[Unr]),
             Refusal::MathWidth { .. } => side(&Key::B(Mic), &[Frw, Vew, Mic], &[Mvw]),
             Refusal::WaveShape { .. } => both(&[], &[Wva, Mac, Skw]),
             Refusal::RoleWaves { .. } => both(&[], &[Lwv, Mac]),

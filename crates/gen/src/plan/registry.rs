@@ -100,10 +100,10 @@ pub(super) const CHIRAL: [KeyInfo; CHIRALS] = [
     entry(
         "ACP",
         System::Cutlass,
-        BIT,
+        Legal::OneOf(&[0, 1, 2]),
         BIT_EDGES,
         0,
-        "copy to shared memory: 0 through registers, 1 asynchronous (needs PFG and BUF; sm_80 and up)",
+        "copy to shared memory: 0 through registers, 1 asynchronous (needs PFG and BUF; sm_80 and up), 2 in bulk (UNI2; sm_90a)",
     ),
 ];
 
@@ -237,7 +237,7 @@ pub(super) const COMMON: [KeyInfo; COMMONS] = [
     first(entry(
         "PFG",
         System::Tensile,
-        Legal::Range(0, 4),
+        Legal::Range(0, 11),
         &[(0, &[1]), (1, &[0, 2]), (2, &[1, 3]), (3, &[2, 4]), (4, &[3])],
         0,
         "k-tiles that global loads or copies run ahead of the math",
@@ -245,8 +245,8 @@ pub(super) const COMMON: [KeyInfo; COMMONS] = [
     entry(
         "BUF",
         System::Tvm,
-        Legal::Range(1, 6),
-        &[(1, &[2]), (2, &[1, 3]), (3, &[2, 4]), (4, &[3, 5]), (5, &[4])],
+        Legal::Range(1, 12),
+        &[(1, &[2]), (2, &[1, 3]), (3, &[2, 4]), (4, &[3, 5]), (5, &[4, 6]), (6, &[5, 7]), (7, &[6, 8]), (8, &[7])],
         1,
         "shared-memory buffers per operand",
     ),
@@ -289,6 +289,30 @@ pub(super) const COMMON: [KeyInfo; COMMONS] = [
         BIT_EDGES,
         0,
         "convolution: 0 one sample per batch entry g, 1 batch merged into m (no effect on a GEMM)",
+    ),
+    entry(
+        "UNI",
+        System::Cutlass,
+        Legal::OneOf(&[0, 2]),
+        &[],
+        0,
+        "math unit: 0 multiply-adds, 2 warpgroup matrix instructions (16-bit operands, ACP2; sm_90a)",
+    ),
+    entry(
+        "SWP",
+        System::Cutlass,
+        BIT,
+        BIT_EDGES,
+        0,
+        "matrix units: 1 exchanges the operands (C transposed = B transposed times A transposed), parts A and B then speak of B and A",
+    ),
+    entry(
+        "PST",
+        System::Cutlass,
+        Legal::Range(0, 65535),
+        &[],
+        0,
+        "matrix units: work-groups that stay and walk over all tiles of C; 0 = one work-group per tile",
     ),
 ];
 

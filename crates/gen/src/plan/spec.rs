@@ -84,6 +84,33 @@ pub struct SplitK {
     pub interleave: bool,
 }
 
+/// What computes: the instruction behind the math of a k-tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum MathUnit {
+    /// Multiply-adds of each thread on its own micro tile.
+    Fma,
+    /// Warpgroup matrix instructions (wgmma): each group of 128 threads owns a micro tile of whole instructions, 64 rows and
+    /// up to 256 columns each, and reads both operands from shared memory.
+    Warpgroup,
+}
+
+impl MathUnit {
+    /// Threads that own a micro tile together.
+    pub const fn owner_threads(self) -> u32 {
+        match self {
+            MathUnit::Fma => 1,
+            MathUnit::Warpgroup => 128,
+        }
+    }
+    /// Rows and columns of C that `MIC1` means.
+    pub const fn step(self) -> (u32, u32) {
+        match self {
+            MathUnit::Fma => (1, 1),
+            MathUnit::Warpgroup => (64, 8),
+        }
+    }
+}
+
 /// How the result is cut and how operand tiles are loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Tiling {
@@ -115,6 +142,12 @@ pub struct Tiling {
     pub edge_n: Edge,
     /// Start each work-group at a different k offset (`UFO`).
     pub k_stagger: bool,
+    /// What computes (`UNI`). With a matrix unit a micro tile belongs to all threads of an owner.
+    pub unit: MathUnit,
+    /// The kernel computes the transposed product: `a` speaks of the contraction's B and `b` of its A (`SWP`).
+    pub exchanged: bool,
+    /// Work-groups that walk over all tiles; 0: one per tile (`PST`).
+    pub persistent: u32,
 }
 
 impl Tiling {
@@ -142,6 +175,8 @@ pub struct RoleSplit {
     pub load_threads: u32,
     /// Threads that only compute.
     pub math_threads: u32,
+    /// Registers per thread that load and math waves ask for, where the hardware moves them between waves.
+    pub registers: Option<(u32, u32)>,
 }
 
 /// When each stage of the main loop runs, in how many buffers, on which waves.
@@ -159,6 +194,8 @@ pub struct Schedule {
     pub async_a: bool,
     /// Likewise B.
     pub async_b: bool,
+    /// Both operands come by bulk copies, and transaction barriers say when a buffer is full or free.
+    pub bulk: bool,
     /// Wave roles; `None`: every wave does everything.
     pub roles: Option<RoleSplit>,
     /// Emit scheduling hints where the target has them.

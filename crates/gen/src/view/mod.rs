@@ -77,7 +77,31 @@ pub struct View {
     pub access: Access,
 }
 
+impl View {
+    /// The same elements with row and column exchanged.
+    pub fn transposed(&self) -> View {
+        let [g, row, col] = self.extent;
+        let bounds = self.access.bounds.iter().map(|b| Bound { value: b.value.transposed(), ..b.clone() }).collect();
+        View { extent: [g, col, row], access: Access { offset: self.access.offset.transposed(), bounds } }
+    }
+}
+
 impl Affine {
+    /// The form with row and column exchanged.
+    fn transposed(&self) -> Affine {
+        let turn = |axis: usize| match axis {
+            ROW => COL,
+            COL => ROW,
+            other => other,
+        };
+        let atom = |a: &Atom| match a {
+            Atom::Axis(axis) => Atom::Axis(turn(*axis)),
+            Atom::Digit { of, div, modulo } => Atom::Digit { of: Box::new(of.transposed()), div: *div, modulo: *modulo },
+        };
+        let mut terms: Vec<(Atom, i64)> = self.terms.iter().map(|(a, c)| (atom(a), *c)).collect();
+        terms.sort();
+        Affine { terms, constant: self.constant }
+    }
     /// A constant.
     pub fn constant(value: i64) -> Affine {
         Affine { terms: Vec::new(), constant: value }

@@ -1,0 +1,139 @@
+//! The main kernel with bulk copies and a matrix unit: the ring of buffers, and the roles around the same main loop.
+//!
+//! Work-groups may stay for several result tiles ([`Tiling::persistent`](crate::plan::Tiling)): every role walks over the same
+//! tiles, and the ring goes on from one to the next, so that copies of the next tile fly while results are stored.
+
+use super::main_loop::MainLoop;
+use super::pipeline::{Consumer, Copies, Pipeline, Ring, chunked_map, math_waves};
+use super::position::{Ints, k_range, position};
+use super::schedule::{Lowered, lower};
+use super::warpgroup::Warpgroup;
+use super::{Input, Shape, epilogue};
+use crate::contraction::Contraction;
+use crate::plan::{BulkTile, KernelSpec};
+use tilewright_ir::*;
+
+/// What the roles are built from.
+pub(super) struct BulkKernel<'a> {
+    pub c: &'a Contraction,
+    pub spec: &'a KernelSpec,
+    pub inputs: [&'a Input; 2],
+    pub shape: &'a Shape,
+    pub ints: Ints,
+    pub maps: [ArgId; 2],
+    pub out: epilogue::OutArgs,
+    pub g_first: Option<ExprId>,
+    /// Tiles of this launch, where launches differ.
+    pub work: Option<ExprId>,
+}
+
+/// Declares the tensor map of an operand.
+pub(super) fn map_argument(b: &mut Builder, name: &str, doc: &str, tile: &BulkTile, input: &Input, shape: &Shape) -> ArgId {
+    b.tensor_map(name, chunked_map(tile, input, shape), doc)
+}
+
+impl BulkKernel<'_> {
+    /// Emits shared memory, barriers and roles.
+    pub fn emit(&self, b: &mut Builder, tiles: [BulkTile; 2]) {
+        let ring = Ring::new(b, tiles, self.spec.schedule.buffers);
+        let local = b.builtin(Builtin::LocalId);
+        let local = b.bind("local_id", local);
+        ring.init(b, local, math_waves(self.spec));
+        let lowered = lower(&self.spec.schedule, self.spec.tiling.k_tile);
+        let Some(roles) = self.spec.schedule.roles else {
+            let elected = b.eq(local, 0);
+            let elected = b.bind("elected", elected);
+            let copies = self.copies(b, &ring, Some(elected));
+            return self.math(b, &ring, &lowered, local, Some(&copies));
+        };
+        let math_body = b.block(|b| {
+            if let Some((_, count)) = roles.registers {
+                b.bulk(BulkOp::Registers { count, raise: true });
+            }
+            self.math(b, &ring, &lowered, local, None);
+        });
+        let load_body = b.block(|b| {
+            if let Some((count, _)) = roles.registers {
+                b.bulk(BulkOp::Registers { count, raise: false });
+            }
+            let first = b.eq(local, roles.math_threads);
+            b.if_then(first, |b| {
+                let copies = self.copies(b, &ring, None);
+                self.tiles(b, |b, at, range| {
+                    self.k_loop(b, &ring, &lowered, at, range, Some(&copies), None);
+                });
+            });
+        });
+        b.push(Stmt::Roles(vec![
+            Role { name: "math".into(), first_thread: 0, threads: roles.math_threads, body: math_body },
+            Role { name: "load".into(), first_thread: roles.math_threads, threads: roles.load_threads, body: load_body },
+        ]));
+    }
+
+    fn copies(&self, b: &mut Builder, ring: &Ring, elected: Option<ExprId>) -> Copies<'_> {
+        Copies { inputs: self.inputs, maps: self.maps, elected, walk: ring.walk(b, "copy") }
+    }
+
+    /// The math role, or the only one.
+    fn math(&self, b: &mut Builder, ring: &Ring, lowered: &Lowered, local: ExprId, copies: Option<&Copies>) {
+        let may_be_empty = self.shape.k_tiles < u64::from(self.spec.tiling.split_k.ways.max(1));
+        let math = Warpgroup::new(b, self.spec, self.inputs[0].tensor.scalar, local, may_be_empty);
+        let lane = b.rem(local, self.spec.tiling.wave_lanes);
+        let first_lane = b.eq(lane, 0);
+        let first_lane = b.bind("first_lane", first_lane);
+        let walk = ring.walk(b, "read");
+        let released = (self.spec.schedule.fragments_ahead > 0).then(|| ring.walk(b, "released"));
+        let consumer = Consumer { math: &math, walk, released, first_lane };
+        self.tiles(b, |b, at, range| {
+            math.start(b);
+            self.k_loop(b, ring, lowered, at, range, copies, Some(&consumer));
+            epilogue::emit_unit(b, self.c, self.spec, self.inputs, &math, at, &self.out, self.ints);
+        });
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn k_loop(
+        &self,
+        b: &mut Builder,
+        ring: &Ring,
+        lowered: &Lowered,
+        at: &super::position::TilePosition,
+        range: &super::position::KRange,
+        copies: Option<&Copies>,
+        consumer: Option<&Consumer>,
+    ) {
+        let k_fetch = copies.map(|_| b.declare("k_fetch", range.begin));
+        let pipeline = Pipeline { ring, at, range, copies, consumer, k_fetch };
+        MainLoop::piped(b, lowered, range, &pipeline);
+    }
+
+    /// The body once for each result tile of this work-group.
+    fn tiles(&self, b: &mut Builder, body: impl FnOnce(&mut Builder, &super::position::TilePosition, &super::position::KRange)) {
+        let t = &self.spec.tiling;
+        let group = b.builtin(Builtin::GroupId(0));
+        let group = b.bind("group_id", group);
+        let one = |b: &mut Builder, group: ExprId| {
+            let at = position(b, t, self.shape, self.inputs, self.g_first, self.ints, self.c, group);
+            let range = k_range(b, self.c, t, &at, self.shape, self.ints);
+            body(b, &at, &range);
+        };
+        if t.persistent == 0 {
+            return one(b, group);
+        }
+        let all = u64::from(t.split_k.ways) * self.shape.tiles_m * self.shape.tiles_n * self.shape.chunk;
+        // The last chunk of a batch may be shorter: as many tiles as its launch says.
+        let all = self.work.unwrap_or_else(|| b.int(all as i64, Scalar::I32));
+        let index = b.declare("work", group);
+        let stay = i64::from(t.persistent);
+        let rounds = b.sub(all, group);
+        let rounds = b.add(rounds, stay - 1);
+        let rounds = b.div(rounds, stay);
+        b.for_range("round", 0, rounds, Unroll::No, |b, _| {
+            let work = b.get(index);
+            let work = b.bind("work_now", work);
+            one(b, work);
+            let next = b.add(work, stay);
+            b.set(index, next);
+        });
+    }
+}

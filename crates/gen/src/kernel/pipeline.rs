@@ -1,0 +1,221 @@
+//! The pipeline of bulk copies: a ring of buffers, transaction barriers that say which are full and which are free, the
+//! copies into them and what walks them.
+
+use super::position::{KRange, TilePosition};
+use super::schedule::Step;
+use super::warpgroup::Warpgroup;
+use super::{Input, Shape};
+use crate::plan::{BulkTile, KernelSpec};
+use tilewright_ir::*;
+
+/// The buffers of both operands and their barriers, in shared memory.
+#[derive(Clone)]
+pub(super) struct Ring {
+    /// Tiles of A and of B, all buffers of one operand behind each other.
+    pub arrays: [SharedId; 2],
+    pub tiles: [BulkTile; 2],
+    full: TxId,
+    free: TxId,
+    buffers: u32,
+}
+
+/// A walk around the ring: the buffer, and the parity of the phase its barriers are in.
+#[derive(Clone, Copy)]
+pub(super) struct Walk {
+    buffer: VarId,
+    phase: VarId,
+}
+
+impl Ring {
+    /// Declares buffers and barriers.
+    pub fn new(b: &mut Builder, tiles: [BulkTile; 2], buffers: u32) -> Ring {
+        let mut at = 0;
+        let arrays = [0, 1].map(|i| {
+            let t = &tiles[i];
+            let array = b.shared(["a_tile", "b_tile"][i], t.map.scalar, t.bytes / t.map.scalar.bytes() * buffers, at);
+            at += t.bytes * buffers;
+            array
+        });
+        let full = b.tx_barriers("full", buffers, at);
+        let free = b.tx_barriers("free", buffers, at + 8 * buffers);
+        Ring { arrays, tiles, full, free, buffers }
+    }
+
+    /// One thread sets the barriers up; all meet behind it.
+    pub fn init(&self, b: &mut Builder, local: ExprId, math_waves: u32) {
+        let first = b.eq(local, 0);
+        b.if_then(first, |b| {
+            for i in 0..self.buffers {
+                let index = b.int(i64::from(i), Scalar::I32);
+                b.bulk(BulkOp::Init { barrier: TxRef { barriers: self.full, index }, arrivals: 1 });
+                b.bulk(BulkOp::Init { barrier: TxRef { barriers: self.free, index }, arrivals: math_waves });
+            }
+            b.bulk(BulkOp::InitFence);
+        });
+        b.barrier();
+    }
+
+    /// A walk that starts at the first buffer.
+    pub fn walk(&self, b: &mut Builder, name: &str) -> Walk {
+        let zero = b.int(0, Scalar::I32);
+        Walk { buffer: b.declare(&format!("{name}_buffer"), zero), phase: b.declare(&format!("{name}_phase"), zero) }
+    }
+
+    fn next(&self, b: &mut Builder, walk: Walk) {
+        let buffer = b.get(walk.buffer);
+        let more = b.add(buffer, 1);
+        let more = b.bind("next_buffer", more);
+        let around = b.eq(more, self.buffers);
+        let around = b.bind("around", around);
+        let zero = b.int(0, Scalar::I32);
+        let next = b.select(around, zero, more);
+        b.set(walk.buffer, next);
+        let phase = b.get(walk.phase);
+        let turned = b.sub(1, phase);
+        let phase = b.select(around, turned, phase);
+        b.set(walk.phase, phase);
+    }
+}
+
+/// Copies of both operands' tiles, issued by one thread.
+pub(super) struct Copies<'a> {
+    pub inputs: [&'a Input; 2],
+    pub maps: [ArgId; 2],
+    /// True in the thread that issues; `None` where the code is that thread's alone.
+    pub elected: Option<ExprId>,
+    pub walk: Walk,
+}
+
+/// Math of a role on the ring.
+pub(super) struct Consumer<'a> {
+    pub math: &'a Warpgroup,
+    pub walk: Walk,
+    /// The next buffer to release, where that is not the one just read.
+    pub released: Option<Walk>,
+    /// True in one lane of each wave.
+    pub first_lane: ExprId,
+}
+
+/// One role's part of the pipeline for one result tile.
+pub(super) struct Pipeline<'a> {
+    pub ring: &'a Ring,
+    pub at: &'a TilePosition,
+    pub range: &'a KRange,
+    pub copies: Option<&'a Copies<'a>>,
+    pub consumer: Option<&'a Consumer<'a>>,
+    /// First k of the next tile to copy, in roles that copy.
+    pub k_fetch: Option<VarId>,
+}
+
+impl Pipeline<'_> {
+    /// Emits a step of this role. `t` is the loop counter; `None` before the loop; `tail` behind it.
+    pub fn step(&self, b: &mut Builder, step: Step, t: Option<ExprId>, tail: bool) {
+        match (step, self.copies, self.consumer) {
+            (Step::Acquire { ahead }, Some(c), _) => self.guarded(b, c, t, ahead, |b| {
+                let (buffer, phase) = (b.get(c.walk.buffer), b.get(c.walk.phase));
+                // The first time around nothing is waited for: the phase before the first counts as over.
+                let parity = b.sub(1, phase);
+                b.bulk(BulkOp::Wait { barrier: TxRef { barriers: self.ring.free, index: buffer }, parity });
+            }),
+            (Step::Fetch { ahead }, Some(c), _) => self.guarded(b, c, t, ahead, |b| self.fetch(b, c)),
+            (Step::Await, _, Some(x)) => {
+                let (buffer, phase) = (b.get(x.walk.buffer), b.get(x.walk.phase));
+                b.bulk(BulkOp::Wait { barrier: TxRef { barriers: self.ring.full, index: buffer }, parity: phase });
+            }
+            (Step::Math { .. }, _, Some(x)) => {
+                let buffer = b.get(x.walk.buffer);
+                x.math.k_tile(b, self.ring, buffer, t);
+                if x.released.is_some() {
+                    self.ring.next(b, x.walk);
+                }
+            }
+            (Step::Drain { pending }, _, Some(x)) => b.matrix(MatrixOp::WarpgroupWait { pending, acc: x.math.acc }),
+            (Step::Release { behind }, _, Some(x)) => {
+                let walk = x.released.unwrap_or(x.walk);
+                let release = |b: &mut Builder| {
+                    b.if_then(x.first_lane, |b| {
+                        let index = b.get(walk.buffer);
+                        b.bulk(BulkOp::Arrive { barrier: TxRef { barriers: self.ring.free, index } });
+                    });
+                    self.ring.next(b, walk);
+                };
+                let exists = match (tail, t) {
+                    _ if behind == 0 => None,
+                    (true, _) => Some(b.le(behind, self.range.tiles)),
+                    (false, Some(t)) => Some(b.le(behind, t)),
+                    (false, None) => None,
+                };
+                match exists {
+                    Some(exists) => b.if_then(exists, release),
+                    None => release(b),
+                }
+            }
+            // The step of another role.
+            _ => {}
+        }
+    }
+
+    /// What only the issuing thread does, if there is a tile that far ahead.
+    fn guarded(&self, b: &mut Builder, c: &Copies, t: Option<ExprId>, ahead: u32, body: impl FnOnce(&mut Builder)) {
+        let exists = (ahead > 0 || t.is_none()).then(|| {
+            let tile = match t {
+                Some(t) => b.add(t, ahead),
+                None => b.int(i64::from(ahead), b.ty(self.range.tiles).scalar),
+            };
+            b.lt(tile, self.range.tiles)
+        });
+        match b.and_opt(exists, c.elected) {
+            Some(guard) => b.if_then(guard, body),
+            None => body(b),
+        }
+    }
+
+    fn fetch(&self, b: &mut Builder, c: &Copies) {
+        let buffer = b.get(c.walk.buffer);
+        let barrier = TxRef { barriers: self.ring.full, index: buffer };
+        let bytes = self.ring.tiles.iter().map(|t| t.bytes).sum();
+        b.bulk(BulkOp::Expect { barrier, bytes });
+        let Some(k_fetch) = self.k_fetch else { return };
+        let k = b.get(k_fetch);
+        let k = b.cast(k, Scalar::I32);
+        for i in 0..2 {
+            let (t, input) = (&self.ring.tiles[i], c.inputs[i]);
+            let elements = t.bytes / t.map.scalar.bytes();
+            let first = b.mul(buffer, elements);
+            let row = if i == 0 { self.at.m_start } else { self.at.n_start }.value(b);
+            let row = b.cast(row, Scalar::I32);
+            let g = if input.chunk_local { self.at.g_local } else { self.at.g };
+            let g = b.cast(g, Scalar::I32);
+            let (fast, slow) = if t.k_contiguous { (k, row) } else { (row, k) };
+            let height = t.map.tile[1];
+            for column in 0..t.columns {
+                for line in 0..t.lines {
+                    let place = (column * t.lines + line) * height * t.row;
+                    let place = b.add(first, place);
+                    let mut at = vec![b.add(fast, column * t.row), b.add(slow, line * height)];
+                    at.extend(t.batched.then_some(g));
+                    let to = b.mem(Base::Shared(self.ring.arrays[i]), place);
+                    b.bulk(BulkOp::Load { to, map: c.maps[i], at, barrier });
+                }
+            }
+        }
+        let next = b.get(k_fetch);
+        let next = b.add(next, self.range.step);
+        b.set(k_fetch, next);
+        self.ring.next(b, c.walk);
+    }
+}
+
+/// Rows of the ring's operands' tensor maps that a launch of a chunk of the batch may touch.
+pub(super) fn chunked_map(tile: &BulkTile, input: &Input, shape: &Shape) -> TensorMap {
+    let mut map = tile.map.clone();
+    if input.chunk_local && tile.batched {
+        map.extent[2] = shape.chunk;
+    }
+    map
+}
+
+/// Waves that compute.
+pub(super) fn math_waves(spec: &KernelSpec) -> u32 {
+    spec.tiling.math_threads() / spec.tiling.wave_lanes.max(1)
+}

@@ -1,0 +1,142 @@
+//! The warpgroup unit: a k-tile's matrix instructions, and where their accumulators lie in the result tile.
+
+use super::pipeline::Ring;
+use crate::plan::{BulkTile, KernelSpec, MathUnit};
+use tilewright_ir::*;
+
+/// Bytes of k that one instruction takes of a row.
+const STEP_BYTES: u32 = 32;
+/// Bytes of eight rows of the layout.
+const PATTERN: u32 = 1024;
+/// Bytes of a row.
+const ROW: u32 = 128;
+
+/// The math of one warpgroup: 64-row instructions over its micro tile.
+pub(super) struct Warpgroup {
+    pub acc: RegId,
+    input: MatrixType,
+    /// Instructions along m.
+    rows: u32,
+    /// Columns of an instruction.
+    columns: u32,
+    k_steps: u32,
+    /// The warpgroup's first row and column within the macro tile.
+    first: [ExprId; 2],
+    /// Position among the warpgroup's threads.
+    lane: ExprId,
+    /// Some work-group may have no k-tile at all: sums start from zeros instead of from the first product.
+    may_be_empty: bool,
+}
+
+impl Warpgroup {
+    /// Declares the accumulators of the warpgroup that the thread with this position among the math threads belongs to.
+    pub fn new(b: &mut Builder, spec: &KernelSpec, scalar: Scalar, thread: ExprId, may_be_empty: bool) -> Self {
+        let t = &spec.tiling;
+        let (step, owners) = (MathUnit::Warpgroup.step().0, MathUnit::Warpgroup.owner_threads());
+        let along_m = t.a.macro_tile / t.a.micro;
+        let group = b.div(thread, owners);
+        let (row, col) = (b.rem(group, along_m), b.div(group, along_m));
+        let row = b.mul(row, t.a.micro);
+        let col = b.mul(col, t.b.micro);
+        let first = [b.bind("group_row", row), b.bind("group_col", col)];
+        let lane = b.rem(thread, owners);
+        let lane = b.bind("group_lane", lane);
+        let rows = t.a.micro / step;
+        let acc = b.regs("acc", Scalar::F32.ty(), rows * t.b.micro / 2);
+        let input = if scalar == Scalar::BF16 { MatrixType::BF16 } else { MatrixType::F16 };
+        let k_steps = t.k_tile * scalar.bytes() / STEP_BYTES;
+        Warpgroup { acc, input, rows, columns: t.b.micro, k_steps, first, lane, may_be_empty }
+    }
+
+    /// Before the first k-tile of a result tile.
+    pub fn start(&self, b: &mut Builder) {
+        if self.may_be_empty {
+            let zero = b.zero(Scalar::F32.ty());
+            b.for_range("i", 0, self.rows * self.columns / 2, Unroll::Full, |b, i| b.set_reg(self.acc, i, zero));
+        }
+    }
+
+    /// Where the operand's k-step of some rows starts in its buffer.
+    fn tile(&self, b: &mut Builder, ring: &Ring, which: usize, buffer: ExprId, row: (ExprId, u32), k_step: u32) -> SharedTile {
+        let t: &BulkTile = &ring.tiles[which];
+        let (first, further) = row;
+        let base = b.mul(buffer, t.bytes);
+        let rows_in = t.map.tile[1] * t.lines;
+        let (per_row, fixed, leading) = if t.k_contiguous {
+            let per_line = ROW / STEP_BYTES;
+            (ROW, further * ROW + (k_step / per_line) * rows_in * ROW + (k_step % per_line) * STEP_BYTES, 0)
+        } else {
+            // Rows within a 128-byte line are contiguous; the next line of rows is a whole column of k further.
+            let column = rows_in * ROW;
+            (column / t.row, further / t.row * column + k_step * 16 * ROW, column)
+        };
+        let at = b.mul(first, per_row);
+        let at = b.add(base, at);
+        let byte = b.add(at, fixed);
+        SharedTile {
+            array: ring.arrays[which],
+            byte,
+            swizzle: Swizzle::B128,
+            k_contiguous: t.k_contiguous,
+            leading_bytes: leading,
+            stride_bytes: PATTERN,
+        }
+    }
+
+    /// The instructions of one k-tile, as one group. `t` counts k-tiles: the first product of the first replaces the sums.
+    pub fn k_tile(&self, b: &mut Builder, ring: &Ring, buffer: ExprId, t: Option<ExprId>) {
+        let later = match t {
+            Some(t) if !self.may_be_empty => {
+                let later = b.lt(0, t);
+                Some(b.bind("later", later))
+            }
+            _ => None,
+        };
+        let yes = b.int(1, Scalar::Bool);
+        b.matrix(MatrixOp::WarpgroupFence { acc: self.acc });
+        for k_step in 0..self.k_steps {
+            for row in 0..self.rows {
+                let a = self.tile(b, ring, 0, buffer, (self.first[0], row * 64), k_step);
+                let right = self.tile(b, ring, 1, buffer, (self.first[1], 0), k_step);
+                let first = b.int(i64::from(row * self.columns / 2), Scalar::I32);
+                let accumulate = if k_step == 0 { later.unwrap_or(yes) } else { yes };
+                b.matrix(MatrixOp::Warpgroup {
+                    input: self.input,
+                    n: self.columns,
+                    a: WarpgroupA::Shared(a),
+                    b: right,
+                    acc: RegSlice { regs: self.acc, first },
+                    accumulate,
+                });
+            }
+        }
+        b.matrix(MatrixOp::WarpgroupCommit);
+    }
+
+    /// Calls `put(row, column, values)` for every pair of neighbours along n that this thread holds; rows and columns count
+    /// within the macro tile ([`FragmentLayout::Warpgroup`]).
+    pub fn pairs(&self, b: &mut Builder, mut put: impl FnMut(&mut Builder, ExprId, ExprId, [ExprId; 2])) {
+        let wave = b.div(self.lane, 32);
+        let wave = b.mul(wave, 16);
+        let lane = b.rem(self.lane, 32);
+        let quad = b.div(lane, 4);
+        let row = b.add(wave, quad);
+        let row = b.add(self.first[0], row);
+        let row = b.bind("out_row", row);
+        let pair = b.rem(lane, 4);
+        let pair = b.mul(pair, 2);
+        let col = b.add(self.first[1], pair);
+        let col = b.bind("out_col", col);
+        for i in 0..self.rows {
+            for half in 0..2 {
+                let row = b.add(row, i * 64 + half * 8);
+                for j in 0..self.columns / 8 {
+                    let col = b.add(col, j * 8);
+                    let at = i * self.columns / 2 + 4 * j + 2 * half;
+                    let values = [b.reg(self.acc, at), b.reg(self.acc, at + 1)];
+                    put(b, row, col, values);
+                }
+            }
+        }
+    }
+}

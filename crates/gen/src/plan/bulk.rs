@@ -1,0 +1,96 @@
+//! What a bulk tensor copy moves of an operand: the tensor map of its view, and how the tile lies in shared memory.
+//!
+//! Tiles are stored in the swizzled layout of 128-byte rows that warpgroup instructions read: `[k / 64][row][64]` where k is
+//! contiguous in memory, `[row / 64][k][64]` where rows are (numbers for 16-bit elements).
+
+use super::OperandTiling;
+use crate::contraction::Tensor;
+use crate::view::{COL, G, ROW};
+use tilewright_ir::{Swizzle, TensorMap};
+
+/// Bytes of one row of the layout in shared memory.
+const ROW_BYTES: u32 = 128;
+/// Longest side of a box.
+const BOX: u32 = 256;
+
+/// How one operand's tiles come by bulk copies.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BulkTile {
+    /// The operand in global memory; a box is one copy. Dimensions: the contiguous one, the other, and g where it takes part.
+    pub map: TensorMap,
+    /// k is the contiguous direction in memory and in shared memory.
+    pub k_contiguous: bool,
+    /// The third dimension is the batch.
+    pub batched: bool,
+    /// Copies along the contiguous direction, each a column of 128-byte rows.
+    pub columns: u32,
+    /// Copies along the other direction.
+    pub lines: u32,
+    /// Elements of a 128-byte row.
+    pub row: u32,
+    /// Bytes of one k-tile in shared memory.
+    pub bytes: u32,
+}
+
+/// How a tensor's tiles of `macro_tile` by `k_tile` are copied in bulk, or why they cannot be, in words.
+///
+/// # Errors
+/// What the view lacks: plain strides, alignment to 16 bytes, a contiguous direction, whole 128-byte rows.
+pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32) -> Result<BulkTile, String> {
+    let bytes = tensor.scalar.bytes();
+    let Some(shape) = tensor.view.is_affine_box() else { return Err("its addresses are not plain strides".into()) };
+    let extent = tensor.view.extent;
+    if shape.base != 0 || (0..3).any(|i| shape.valid[i] != (0, extent[i] as i64)) {
+        return Err("it is padded".into());
+    }
+    if tensor.align < 16 {
+        return Err(format!("its first element is aligned to {} bytes, copies need 16", tensor.align));
+    }
+    let [batch, row_stride, k_stride] = shape.strides;
+    let k_contiguous = k_stride == 1 && (row_stride != 1 || extent[ROW] <= 1);
+    if !k_contiguous && row_stride != 1 {
+        return Err("neither rows nor k are contiguous".into());
+    }
+    let (fast, slow, apart) = if k_contiguous { (COL, ROW, row_stride) } else { (ROW, COL, k_stride) };
+    let row = ROW_BYTES / bytes;
+    let (along, across) = if k_contiguous { (k_tile, o.macro_tile) } else { (o.macro_tile, k_tile) };
+    if along % row != 0 {
+        let what = if k_contiguous { "UNR" } else { "the macro tile" };
+        return Err(format!("{what} of {along} is no multiple of {row}, a row of 128 bytes"));
+    }
+    if !k_contiguous && !o.micro.is_multiple_of(row) && o.micro != o.macro_tile {
+        return Err(format!("the {} rows of a warpgroup are no multiple of {row}", o.micro));
+    }
+    let lines = across.div_ceil(BOX);
+    if across % lines != 0 || (across / lines) % 8 != 0 {
+        return Err(format!("{across} lines are not cut into equal boxes of at most {BOX} in steps of 8"));
+    }
+    let batched = extent[G] > 1 && batch != 0;
+    let mut map = TensorMap {
+        scalar: tensor.scalar,
+        round_tf32: false,
+        extent: vec![extent[fast], extent[slow]],
+        stride_bytes: vec![apart.unsigned_abs() * u64::from(bytes)],
+        tile: vec![row, across / lines],
+        swizzle: Swizzle::B128,
+    };
+    if batched {
+        map.extent.push(extent[G]);
+        map.stride_bytes.push(batch.unsigned_abs() * u64::from(bytes));
+        map.tile.push(1);
+    }
+    // A single line has no neighbour; its stride is free.
+    if extent[slow] <= 1 {
+        map.stride_bytes[0] = map.stride_bytes[0].next_multiple_of(16).max(16);
+    }
+    if [row_stride, k_stride, batch].iter().any(|s| *s < 0) {
+        return Err("it runs backwards".into());
+    }
+    if let Some(stride) = map.stride_bytes.iter().find(|s| **s % 16 != 0 || **s == 0 || **s >= 1 << 40) {
+        return Err(format!("a stride of {stride} bytes is no multiple of 16 (below 2^40)"));
+    }
+    if map.extent.iter().any(|e| *e == 0 || *e > 1 << 31) {
+        return Err(format!("extents {:?}: copies count to 2^31", map.extent));
+    }
+    Ok(BulkTile { map, k_contiguous, batched, columns: along / row, lines, row, bytes: o.macro_tile * k_tile * bytes })
+}

@@ -1,0 +1,240 @@
+//! Plans with a matrix unit: their rules of legality, and which keys say something to them.
+
+use super::bulk::bulk_tile;
+use super::derive::{Env, order, splits_by_workspace, workspace_per_entry};
+use super::grid::thread_grid;
+use super::keys::{Chiral, Common, Key};
+use super::normal::reset;
+use super::reach;
+use super::refusal::Refusal;
+use super::spec::*;
+use super::value::Plan;
+use crate::contraction::{Contraction, Tensor};
+use crate::view::{COL, materialised};
+use tilewright_ir::Scalar;
+
+/// Keys of a factor that matrix units read.
+const CHIRAL: [Chiral; 3] = [Chiral::Mic, Chiral::Wos, Chiral::Acp];
+/// Keys of the whole plan that matrix units read.
+const COMMON: [Common; 18] = {
+    use Common::*;
+    [Unr, Gal, Ice, Iwi, Szt, Naw, Mac, Skw, Sks, Cvw, Mgp, Pfg, Buf, Fra, Lwv, Bim, Swp, Pst]
+};
+
+/// Sets keys without effect to one value.
+pub(super) fn normal(p: &mut Plan) {
+    for key in Chiral::ALL.into_iter().filter(|k| !CHIRAL.contains(k)) {
+        *p = p.with(Key::A(key), key.info().default).with(Key::B(key), key.info().default);
+    }
+    for key in Common::ALL.into_iter().filter(|k| !COMMON.contains(k) && *k != Common::Uni) {
+        reset(p, key);
+    }
+    if p.common(Common::Ice) == 1 {
+        reset(p, Common::Iwi);
+        reset(p, Common::Sks);
+    }
+    if p.common(Common::Gal) != 3 {
+        reset(p, Common::Naw);
+    }
+    // With roles the load waves run ahead as far as buffers are free.
+    if p.common(Common::Lwv) != 0 {
+        p.set(Key::C(Common::Pfg), p.common(Common::Buf).max(2) - 1);
+    }
+}
+
+/// [`super::derive`](fn@super::derive) for plans with a matrix unit.
+pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Refusal> {
+    if c.g == 0 || c.m == 0 || c.n == 0 {
+        return Err(Refusal::Empty { g: c.g, m: c.m, n: c.n });
+    }
+    let at = |key: Common| plan.common(key);
+    let exchanged = at(Common::Swp) == 1;
+    let c = &*c.oriented(exchanged);
+    let unit = MathUnit::Warpgroup;
+    let sixteen = matches!(c.a.scalar, Scalar::F16 | Scalar::BF16);
+    if !sixteen || c.a.scalar != c.b.scalar || c.accumulator() != Scalar::F32 {
+        return Err(Refusal::UnitTypes { a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() });
+    }
+    for acp in [Key::A(Chiral::Acp), Key::B(Chiral::Acp)] {
+        if plan.get(acp) != 2 {
+            return Err(Refusal::UnitCopy { acp, value: plan.get(acp) });
+        }
+    }
+    let (mac, skw) = (at(Common::Mac), at(Common::Skw));
+    let owners = unit.owner_threads();
+    let grid = (mac % owners == 0).then(|| thread_grid(mac / owners, skw)).flatten();
+    let (along_m, along_n) = grid.ok_or(Refusal::UnitThreads { mac, skw })?;
+    let k_tile = at(Common::Unr);
+    let row = 128 / c.a.scalar.bytes();
+    if k_tile % row != 0 {
+        return Err(Refusal::UnitDepth { k_tile, unit: row });
+    }
+    let micro_n = plan.get(Key::B(Chiral::Mic));
+    if micro_n > 32 {
+        return Err(Refusal::UnitColumns { micro: micro_n });
+    }
+    let schedule = schedule(plan, env, unit)?;
+    let (rows, columns) = unit.step();
+    let a = operand(plan, Key::A, &c.a, rows, along_m, k_tile)?;
+    let b = operand(plan, Key::B, &c.b, columns, along_n, k_tile)?;
+    let tiling = Tiling {
+        k_tile,
+        threads_a: along_m * owners,
+        threads_b: along_n,
+        micro_b_fastest: false,
+        wave_a: 0,
+        wave_lanes: env.wave.max(1),
+        math_width: 1,
+        order: order(plan)?,
+        split_k: SplitK { ways: at(Common::Ice), interleave: at(Common::Ice) > 1 && at(Common::Iwi) == 1 },
+        edge_m: Edge::Predicate,
+        edge_n: Edge::Predicate,
+        k_stagger: false,
+        unit,
+        exchanged,
+        persistent: at(Common::Pst),
+        a,
+        b,
+    };
+    let spec = KernelSpec {
+        epilogue: epilogue(plan, c, env)?,
+        schedule,
+        style: Style {
+            pragma_unroll: true,
+            wide_index: at(Common::Szt) == 1,
+            mad: true,
+            a_first: true,
+            min_groups: at(Common::Mgp),
+            unroll_k: true,
+        },
+        tiling,
+    };
+    // The contraction is turned already.
+    let needed =
+        workspace_per_entry(&KernelSpec { tiling: Tiling { exchanged: false, ..spec.tiling.clone() }, ..spec.clone() }, c);
+    if needed > env.workspace_bytes {
+        return Err(Refusal::Workspace { needed, available: env.workspace_bytes });
+    }
+    debug_assert!(!splits_by_workspace(&spec) || spec.tiling.split_k.ways > 1);
+    Ok(spec)
+}
+
+fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal> {
+    let at = |key: Common| plan.common(key);
+    let (pfg, buf, lwv, mac) = (at(Common::Pfg), at(Common::Buf), at(Common::Lwv), at(Common::Mac));
+    if env.wave != 32 {
+        return Err(Refusal::RoleWaves { lwv, mac, wave: env.wave });
+    }
+    let acp = Key::A(Chiral::Acp);
+    // Of the k-tiles in buffers one is read, and as many more as the math runs behind its instructions are still held.
+    let held = 1 + at(Common::Fra).min(1);
+    let pfg = if lwv > 0 { buf.max(2) - 1 } else { pfg };
+    if pfg == 0 || buf < pfg + 1 || buf < held + 1 {
+        return Err(Refusal::AsyncAhead { acp, pfg, buf });
+    }
+    if at(Common::Fra) > 1 {
+        return Err(Refusal::FragmentsAhead { fra: at(Common::Fra), k_tile: 2 });
+    }
+    let roles = (lwv > 0).then(|| RoleSplit {
+        load_threads: lwv * env.wave,
+        math_threads: mac,
+        registers: budgets(lwv * env.wave, mac, unit),
+    });
+    Ok(Schedule {
+        fetch_ahead: pfg,
+        buffers: buf,
+        store: StorePoint::AtOnce,
+        fragments_ahead: at(Common::Fra),
+        async_a: false,
+        async_b: false,
+        bulk: true,
+        roles,
+        hints: false,
+    })
+}
+
+/// Registers per thread of load and math waves: what the load waves do not need goes to the others. Whole warpgroups only; the sum
+/// stays within the 512 registers that each four waves of a unit share.
+fn budgets(load_threads: u32, math_threads: u32, unit: MathUnit) -> Option<(u32, u32)> {
+    if load_threads != unit.owner_threads() {
+        return None;
+    }
+    match math_threads / unit.owner_threads() {
+        2 => Some((40, 232)),
+        3 => Some((32, 160)),
+        4 => Some((24, 120)),
+        _ => None,
+    }
+}
+
+fn operand(
+    plan: &Plan,
+    side: fn(Chiral) -> Key,
+    tensor: &Tensor,
+    step: u32,
+    owners: u32,
+    k_tile: u32,
+) -> Result<OperandTiling, Refusal> {
+    let mic = side(Chiral::Mic);
+    let micro = plan.get(mic) * step;
+    let macro_tile = micro * owners;
+    if macro_tile > 1 << 12 {
+        return Err(Refusal::TileTooLarge { mic, micro, threads: owners });
+    }
+    let source = match plan.get(side(Chiral::Wos)) {
+        0 => Source::InPlace,
+        1 => Source::Copy,
+        _ => {
+            return Err(Refusal::BulkBox { acp: side(Chiral::Acp), why: "packed panels (WOS2) are cut for multiply-adds".into() });
+        }
+    };
+    let width = 16 / tensor.scalar.bytes();
+    let tiling = OperandTiling {
+        micro,
+        macro_tile,
+        pad: 0,
+        load_row: macro_tile,
+        load_k: k_tile,
+        load_interleave: false,
+        load_order: Along::K,
+        load_width: width,
+        load_along: Along::Row,
+        store_width: width,
+        fragment_width: 1,
+        micro_interleave: false,
+        source,
+    };
+    bulk_tile(&materialised(tensor, source, macro_tile), &tiling, k_tile)
+        .map_err(|why| Refusal::BulkBox { acp: side(Chiral::Acp), why })?;
+    Ok(tiling)
+}
+
+fn epilogue(plan: &Plan, c: &Contraction, env: &Env) -> Result<Epilogue, Refusal> {
+    let (ice, width) = (plan.common(Common::Ice), plan.common(Common::Cvw));
+    if ice > 1 && plan.common(Common::Sks) == 0 {
+        if !env.allow_atomics {
+            return Err(Refusal::AtomicsNotAllowed { ice });
+        }
+        if c.c.scalar != Scalar::F32 {
+            return Err(Refusal::AtomicType { ice, scalar: c.c.scalar });
+        }
+        return Ok(Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged: false });
+    }
+    let split_sum = if ice > 1 { SplitSum::Workspace } else { SplitSum::Atomic };
+    if width > 1 {
+        // A thread holds pairs along n.
+        let adjacent = c.c.view.stride(COL) == Some(1);
+        let allowed = match (adjacent, ice > 1) {
+            (false, _) => 1,
+            (true, true) => 2,
+            (true, false) => reach::vector_width(&c.c, COL, 2),
+        };
+        if width > allowed {
+            return Err(Refusal::StoreAlign { width, allowed });
+        }
+        if c.n % u64::from(width) != 0 {
+            return Err(Refusal::VectorEdge { key: Key::C(Common::Cvw), width, dim: "n", extent: c.n });
+        }
+    }
+    Ok(Epilogue { split_sum, store_width: width, staged: false })
+}
