@@ -1,7 +1,7 @@
 //! CUDA C++ for NVRTC and nvcc. Needs no header: what C++ lacks is inline PTX.
 
-use super::cpp;
 use super::dialect::{CopyText, Dialect, Prelude, Space, Text, prec};
+use super::{cpp, matrix};
 use crate::{AtomicOp, BarrierScope, BinaryOp, Builtin, Kernel, Scalar, ShuffleKind, Target, Type, UnaryOp};
 
 /// Static shared memory a CUDA kernel may declare; what is beyond comes with the launch.
@@ -60,17 +60,19 @@ impl Dialect for Cuda {
     }
     fn start(&self, _: &Kernel, _: &mut Prelude) {}
     fn entry(&self, kernel: &Kernel, _: &Target, name: &str) -> String {
-        let groups = if kernel.min_groups > 0 { format!(", {}", kernel.min_groups) } else { String::new() };
+        // Registers move between waves only where the compiler knows how many there are at entry: bounds with both numbers.
+        let groups = kernel.min_groups.max(u32::from(matrix::moves_registers(&kernel.body)));
+        let groups = if groups > 0 { format!(", {groups}") } else { String::new() };
         format!("extern \"C\" __global__ void __launch_bounds__({}{groups}) {name}", kernel.threads)
     }
     fn inline(&self) -> &'static str {
         cpp::INLINE
     }
-    fn arena(&self, name: &str, bytes: u32) -> (String, bool) {
+    fn arena(&self, name: &str, bytes: u32, align: u32) -> (String, bool) {
         if bytes <= STATIC_SHARED_LIMIT {
-            (format!("__shared__ __align__(128) unsigned char {name}[{bytes}];"), false)
+            (format!("__shared__ __align__({align}) unsigned char {name}[{bytes}];"), false)
         } else {
-            (format!("extern __shared__ __align__(128) unsigned char {name}[]; // {bytes} bytes, given at launch"), true)
+            (format!("extern __shared__ __align__({align}) unsigned char {name}[]; // {bytes} bytes, given at launch"), true)
         }
     }
 

@@ -122,8 +122,8 @@ pub(super) trait Dialect {
     fn entry(&self, kernel: &Kernel, target: &Target, name: &str) -> String;
     /// What stands before the return type of a helper function.
     fn inline(&self) -> &'static str;
-    /// The declaration of the shared-memory arena, and whether its size is given at launch instead.
-    fn arena(&self, name: &str, bytes: u32) -> (String, bool);
+    /// The declaration of the shared-memory arena at a multiple of `align` bytes, and whether its size is given at launch instead.
+    fn arena(&self, name: &str, bytes: u32, align: u32) -> (String, bool);
 
     /// Spelling of a scalar type. The 16-bit floats are held as their bits.
     fn scalar(&self, scalar: Scalar) -> &'static str;

@@ -53,8 +53,8 @@ impl Dialect for Hip {
     fn inline(&self) -> &'static str {
         cpp::INLINE
     }
-    fn arena(&self, name: &str, bytes: u32) -> (String, bool) {
-        (format!("__shared__ __attribute__((aligned(128))) unsigned char {name}[{bytes}];"), false)
+    fn arena(&self, name: &str, bytes: u32, align: u32) -> (String, bool) {
+        (format!("__shared__ __attribute__((aligned({align}))) unsigned char {name}[{bytes}];"), false)
     }
 
     fn scalar(&self, scalar: Scalar) -> &'static str {

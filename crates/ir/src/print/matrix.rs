@@ -17,6 +17,30 @@ const fn depth(input: MatrixType) -> u32 {
     32 / input.bytes()
 }
 
+/// Bytes that shared memory must start at a multiple of: patterns of swizzled rows repeat every 1024.
+pub(super) fn arena_alignment(kernel: &Kernel) -> u32 {
+    let maps = kernel.args.iter().any(|a| matches!(a.kind, ArgKind::TensorMap(_)));
+    let bulk = maps || !kernel.tx_barriers.is_empty();
+    if bulk || any(&kernel.body, &|s| matches!(s, Stmt::Matrix(MatrixOp::Warpgroup { .. }))) { 1024 } else { 128 }
+}
+
+/// True if waves change their share of registers.
+pub(super) fn moves_registers(body: &Block) -> bool {
+    any(body, &|s| matches!(s, Stmt::Bulk(BulkOp::Registers { .. })))
+}
+
+fn any(block: &Block, is: &dyn Fn(&Stmt) -> bool) -> bool {
+    block.iter().any(|s| {
+        is(s)
+            || match s {
+                Stmt::For { body, .. } => any(body, is),
+                Stmt::If { then, otherwise, .. } => any(then, is) || any(otherwise, is),
+                Stmt::Roles(roles) => roles.iter().any(|r| any(&r.body, is)),
+                _ => false,
+            }
+    })
+}
+
 impl Printer<'_> {
     fn without(&self, feature: &'static str) -> Fault {
         Fault::Missing {

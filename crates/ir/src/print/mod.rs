@@ -166,7 +166,7 @@ impl Printer<'_> {
             return (String::new(), false);
         }
         let arena = self.names.declare("shared_bytes");
-        let (declaration, at_launch) = self.dialect.arena(&arena, bytes);
+        let (declaration, at_launch) = self.dialect.arena(&arena, bytes, matrix::arena_alignment(self.kernel));
         self.line(&declaration);
         for s in &self.kernel.shared {
             let name = self.names.declare(&s.name);

@@ -95,8 +95,8 @@ impl Dialect for OpenCl {
     fn inline(&self) -> &'static str {
         INLINE
     }
-    fn arena(&self, name: &str, bytes: u32) -> (String, bool) {
-        (format!("__local uchar {name}[{bytes}] __attribute__((aligned(128)));"), false)
+    fn arena(&self, name: &str, bytes: u32, align: u32) -> (String, bool) {
+        (format!("__local uchar {name}[{bytes}] __attribute__((aligned({align})));"), false)
     }
 
     fn scalar(&self, scalar: Scalar) -> &'static str {
