@@ -4,7 +4,7 @@ use crate::{Buffer, Compiled, DeviceError, Native};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
-use tilewright_ir::{ArgKind, Kernel, Scalar, Target};
+use tilewright_ir::{ArgKind, Kernel, Scalar, Target, TensorMap};
 
 /// The way a device is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -88,7 +88,7 @@ impl DeviceInfo {
 /// An argument of a launch.
 #[derive(Clone, Debug)]
 pub enum LaunchArg {
-    /// Global memory.
+    /// Global memory. For a tensor map, the memory from the map's element 0 on: the device encodes the map.
     Buffer(Buffer),
     /// 32-bit integer.
     I32(i32),
@@ -245,6 +245,10 @@ pub(crate) fn check_launches(info: &DeviceInfo, launches: &[Launch]) -> Result<(
                     }
                     true
                 }
+                (LaunchArg::Buffer(b), ArgKind::TensorMap(map)) => {
+                    check_map(info, b, map).map_err(|what| bad(format!("tensor map `{}`: {what}", declared.name)))?;
+                    true
+                }
                 (LaunchArg::I32(_), ArgKind::Scalar(s)) => matches!(s, Scalar::I32 | Scalar::U32),
                 (LaunchArg::I64(_), ArgKind::Scalar(s)) => *s == Scalar::I64,
                 (LaunchArg::F32(_), ArgKind::Scalar(s)) => *s == Scalar::F32,
@@ -255,11 +259,79 @@ pub(crate) fn check_launches(info: &DeviceInfo, launches: &[Launch]) -> Result<(
                 let want = match &declared.kind {
                     ArgKind::Buffer { scalar, .. } => format!("a buffer of {scalar}"),
                     ArgKind::Scalar(s) => s.to_string(),
-                    ArgKind::TensorMap(_) => "a tensor map".into(),
+                    ArgKind::TensorMap(_) => "a tensor map over a buffer".into(),
                 };
                 return Err(bad(format!("`{}` is {want}, {} was given", declared.name, arg.describe())));
             }
         }
     }
     Ok(())
+}
+
+/// Checks the memory that a tensor map is to lie on.
+fn check_map(info: &DeviceInfo, buffer: &Buffer, map: &TensorMap) -> Result<(), String> {
+    if !matches!(info.backend, Backend::Cuda | Backend::Emulator) {
+        return Err(format!("{} has none; choose a plan without bulk copies", info.backend));
+    }
+    if buffer.device() != info.id {
+        return Err(format!("its buffer lives on {}", buffer.device()));
+    }
+    if !buffer.alignment().is_multiple_of(16) {
+        let at = buffer.offset();
+        return Err(format!(
+            "its first element stands at byte {at} of its buffer, no multiple of 16; align it, or choose a plan without bulk copies"
+        ));
+    }
+    if let Some(stride) = map.stride_bytes.iter().find(|s| !s.is_multiple_of(16)) {
+        return Err(format!(
+            "a stride of {stride} bytes is no multiple of 16; pad the leading dimension, or choose a plan without bulk copies"
+        ));
+    }
+    match map_bytes(map) {
+        Some(needed) if needed <= buffer.bytes() => Ok(()),
+        needed => Err(format!("its {:?} elements span {needed:?} bytes, the buffer has {}", map.extent, buffer.bytes())),
+    }
+}
+
+/// Bytes from a map's first element to the end of its last. `None` beyond 64 bits.
+pub(crate) fn map_bytes(map: &TensorMap) -> Option<u64> {
+    let strides = std::iter::once(u64::from(map.scalar.bytes())).chain(map.stride_bytes.iter().copied());
+    let mut last = 0u64;
+    for (extent, stride) in map.extent.iter().zip(strides) {
+        last = last.checked_add(extent.saturating_sub(1).checked_mul(stride)?)?;
+    }
+    last.checked_add(map.scalar.bytes().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use tilewright_ir::Swizzle;
+
+    fn map() -> TensorMap {
+        let (extent, stride_bytes, tile) = (vec![100, 10], vec![208], vec![64, 8]);
+        TensorMap { scalar: Scalar::BF16, round_tf32: false, extent, stride_bytes, tile, swizzle: Swizzle::B128 }
+    }
+
+    fn buffer(device: &str, bytes: u64) -> Buffer {
+        Buffer::new(device.into(), Arc::new(()), 256, bytes)
+    }
+
+    #[test]
+    fn memory_of_a_map_is_checked() {
+        let info = crate::emulator::describe("emu", "sm_90a").unwrap();
+        let needed = map_bytes(&map()).unwrap();
+        assert_eq!(needed, 9 * 208 + 200);
+        let check = |buffer: &Buffer, map: &TensorMap| check_map(&info, buffer, map).map_err(|e| e.to_string());
+        assert_eq!(check(&buffer("emu", needed), &map()), Ok(()));
+        assert!(check(&buffer("emu", needed - 1), &map()).unwrap_err().contains("span"));
+        assert!(check(&buffer("opencl:0", needed), &map()).unwrap_err().contains("opencl:0"));
+        let odd = buffer("emu", needed + 8).slice(8, needed).unwrap();
+        assert!(check(&odd, &map()).unwrap_err().contains("byte 8"));
+        let padded = TensorMap { stride_bytes: vec![200], ..map() };
+        assert!(check(&buffer("emu", needed), &padded).unwrap_err().contains("200 bytes"));
+        let elsewhere = DeviceInfo { backend: Backend::Hip, ..info.clone() };
+        assert!(check_map(&elsewhere, &buffer("emu", needed), &map()).unwrap_err().contains("HIP"));
+    }
 }

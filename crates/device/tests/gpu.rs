@@ -176,3 +176,40 @@ fn what_is_too_large_is_refused() {
         device.alloc(1 << 20).unwrap();
     }
 }
+
+#[test]
+fn bulk_copies_bring_boxes_with_zeros_beyond_the_edges() {
+    let (rows, columns, stride) = common::BOX_FROM;
+    let (high, wide) = common::BOX;
+    for device in gpus().into_iter().filter(|d| d.info().target.features.bulk_copy) {
+        let kernel = device.compile(&common::boxes()).unwrap();
+        // The matrix starts 64 bytes into its buffer.
+        let data: Vec<f32> = (0..16 + rows * stride).map(|i| i as f32).collect();
+        let whole = device.alloc(4 * data.len() as u64).unwrap();
+        device.write(&whole, 0, &data.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<_>>()).unwrap();
+        let groups = 4;
+        let out = device.alloc(4 * u64::from(groups * high * wide)).unwrap();
+        let launch = |from: u64, bytes: u64| {
+            let args = vec![LaunchArg::Buffer(whole.slice(from, bytes).unwrap()), LaunchArg::Buffer(out.clone())];
+            device.launch(&[Launch { kernel: kernel.clone(), grid: [groups, 1, 1], args }])
+        };
+        // Twice: the second time the map is known.
+        for _ in 0..2 {
+            device.fill(&out, 0xEE).unwrap();
+            launch(64, whole.bytes() - 64).unwrap();
+            let mut got = vec![0; out.bytes() as usize];
+            device.read(&out, 0, &mut got).unwrap();
+            let got: Vec<f32> = got.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+            for (i, value) in got.iter().enumerate() {
+                let (group, row, column) = (i as u64 / 256, i as u64 % 256 / u64::from(wide), i as u64 % u64::from(wide));
+                let (row, column) = (4 * group + row, 20 * group + column);
+                let want = if row < rows && column < columns { (16 + row * stride + column) as f32 } else { 0.0 };
+                assert_eq!(*value, want, "row {row}, column {column}");
+            }
+        }
+        let odd = launch(8, whole.bytes() - 8).unwrap_err();
+        assert!(odd.is_candidate() && odd.to_string().contains("multiple of 16"), "{odd}");
+        let short = launch(64, 100).unwrap_err();
+        assert!(short.is_candidate() && short.to_string().contains("span"), "{short}");
+    }
+}

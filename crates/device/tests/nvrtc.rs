@@ -32,3 +32,15 @@ fn an_unknown_architecture_is_named() {
         assert!(matches!(e, DeviceError::BadSpec { .. }), "{e}");
     }
 }
+
+#[test]
+fn bulk_copies_and_moving_registers_become_a_cubin() {
+    let kernel = common::boxes();
+    let Some(made) = tool("NVRTC", cuda::compile(&kernel, "sm_90a", &Options::default())) else { return };
+    // Shared memory starts at a multiple of what patterns of rows repeat after, and bounds let registers move.
+    assert!(made.source.text.contains("__align__(1024)") && made.source.text.contains("__launch_bounds__(256, 1)"));
+    assert_eq!(made.source.dynamic_shared_bytes, (60 << 10) + 1024 + 8);
+    assert!(!made.log.contains("setmaxnreg"), "{}", made.log);
+    let e = cuda::compile(&kernel, "sm_80", &Options::default()).unwrap_err();
+    assert!(matches!(e, DeviceError::Invalid { .. }), "{e}");
+}

@@ -1,13 +1,16 @@
 //! CUDA's driver behind [`Driver`].
 
-use crate::gpu::{Driver, Failure, Handle, Loaded, Reach};
+use crate::gpu::{Driver, EncodedMap, Failure, Handle, Loaded, Reach};
 use crate::{NativeHandles, Resources};
 use cudarc::driver::sys::{self, CUfunction_attribute, CUresult};
 use std::ffi::{CString, c_void};
+use tilewright_ir::TensorMap;
 
 /// A device with its primary context and one stream.
 pub(crate) struct Cuda {
     device: sys::CUdevice,
+    /// CUDA version of the driver, as 1000 major + 10 minor.
+    version: i32,
     context: usize,
     stream: usize,
 }
@@ -47,7 +50,7 @@ pub(crate) use call;
 
 impl Cuda {
     /// Retains the primary context of a device and makes a stream.
-    pub(crate) fn new(device: sys::CUdevice) -> Result<Self, Failure> {
+    pub(crate) fn new(device: sys::CUdevice, version: i32) -> Result<Self, Failure> {
         let (mut context, mut stream) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: the out pointers are valid; the device comes from the driver.
         unsafe {
@@ -55,7 +58,7 @@ impl Cuda {
             call!(cuCtxSetCurrent(context))?;
             call!(cuStreamCreate(&mut stream, sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32))?;
         }
-        Ok(Cuda { device, context: context as usize, stream: stream as usize })
+        Ok(Cuda { device, version, context: context as usize, stream: stream as usize })
     }
     fn stream(&self) -> sys::CUstream {
         self.stream as sys::CUstream
@@ -157,6 +160,9 @@ impl Driver for Cuda {
     fn unload(&self, module: Handle) {
         // SAFETY: called once per module, by the drop of its owner.
         let _ = unsafe { call!(cuModuleUnload(module.0 as sys::CUmodule)) };
+    }
+    fn tensor_map(&self, map: &TensorMap, address: u64) -> Result<EncodedMap, Failure> {
+        super::tensor_map::encode(map, address, self.version)
     }
     unsafe fn launch(
         &self,

@@ -4,6 +4,7 @@ mod driver;
 mod library;
 pub(crate) mod nvrtc;
 mod ptxas;
+mod tensor_map;
 
 pub use library::preload;
 pub(crate) use library::{load_opencl, tool_folders};
@@ -77,7 +78,11 @@ pub(crate) fn open(n: usize, options: &Options) -> Result<Arc<dyn Device>, Devic
         available: format!("CUDA has devices 0 to {}", count - 1),
     })?;
     let (info, device) = describe(ordinal)?;
-    let driver = Cuda::new(device).map_err(|f| DeviceError::Api { device: info.id.clone(), call: f.call, reason: f.reason })?;
+    let driver = Cuda::new(device, driver_version()?).map_err(|f| DeviceError::Api {
+        device: info.id.clone(),
+        call: f.call,
+        reason: f.reason,
+    })?;
     let compiler = Compiler { options: nvrtc::options(&info.target.arch), read_log };
     Ok(Arc::new(GpuDevice::new(info, options.clone(), compiler, driver)))
 }

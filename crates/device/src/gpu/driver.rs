@@ -2,6 +2,7 @@
 
 use crate::{NativeHandles, Resources};
 use std::ffi::c_void;
+use tilewright_ir::TensorMap;
 
 /// An opaque handle of the driver (a pointer in C).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +41,11 @@ pub(crate) struct Loaded {
     pub resources: Resources,
 }
 
+/// A tensor map as kernels take it: by value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C, align(128))]
+pub(crate) struct EncodedMap(pub [u64; 16]);
+
 /// One device through one driver, with one stream. Every method may be called from any thread once [`Driver::bind`] was
 /// called on it.
 pub(crate) trait Driver: Send + Sync + 'static {
@@ -61,6 +67,8 @@ pub(crate) trait Driver: Send + Sync + 'static {
     fn load(&self, code: &[u8], entry: &str, dynamic_shared: u32) -> Result<Loaded, Failure>;
     /// Unloads a module.
     fn unload(&self, module: Handle);
+    /// Encodes a tensor map over the memory from an address on. The caller checked that the map lies in an allocation.
+    fn tensor_map(&self, map: &TensorMap, address: u64) -> Result<EncodedMap, Failure>;
     /// Starts a kernel on the stream. `params` point at the argument values, in order.
     ///
     /// # Safety

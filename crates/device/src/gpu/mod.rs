@@ -3,16 +3,17 @@
 mod driver;
 mod native;
 
-pub(crate) use driver::{Driver, Failure, Handle, Loaded, Reach};
+pub(crate) use driver::{Driver, EncodedMap, Failure, Handle, Loaded, Reach};
 
 use crate::compile::{self, Job};
 use crate::device::check_launches;
 use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Native, Options, Resources, Timing};
+use std::collections::HashMap;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use tilewright_ir::{Kernel, Source};
+use tilewright_ir::{ArgKind, Kernel, Source, TensorMap};
 
 /// Launches that may be queued before the host waits: drivers block without limit when their queue (1024 entries) is
 /// full, and a watchdog must never block.
@@ -59,6 +60,33 @@ struct Module<D: Driver> {
     context: Arc<Context<D>>,
     loaded: Loaded,
     dynamic_shared: u32,
+    /// Tensor maps by argument and address.
+    maps: Mutex<HashMap<(usize, u64), EncodedMap>>,
+}
+
+/// Tensor maps kept per kernel.
+const MAPS: usize = 256;
+
+/// An argument as the driver takes it.
+enum Param {
+    Word([u8; 8]),
+    Map(EncodedMap),
+}
+
+impl<D: Driver> Module<D> {
+    /// The encoded form of tensor map `n` over the memory from an address on.
+    fn map(&self, driver: &D, n: usize, map: &TensorMap, address: u64) -> Result<EncodedMap, Failure> {
+        let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(encoded) = maps.get(&(n, address)) {
+            return Ok(*encoded);
+        }
+        let encoded = driver.tensor_map(map, address)?;
+        if maps.len() >= MAPS {
+            maps.clear();
+        }
+        maps.insert((n, address), encoded);
+        Ok(encoded)
+    }
 }
 
 impl<D: Driver> Drop for Module<D> {
@@ -171,20 +199,30 @@ impl<D: Driver> GpuDevice<D> {
             let reason = format!("the kernel was compiled for {}", kernel.device());
             return Err(DeviceError::BadLaunch { device: self.info.id.clone(), entry: kernel.entry().into(), reason });
         };
-        let mut values = launch
-            .args
-            .iter()
-            .map(|arg| {
-                Ok(match arg {
-                    LaunchArg::Buffer(b) => (b.memory::<Memory<D>>(&self.info.id)?.address + b.offset()).to_ne_bytes(),
-                    LaunchArg::I32(v) => u64::from(*v as u32).to_le_bytes(),
-                    LaunchArg::I64(v) => v.to_ne_bytes(),
-                    LaunchArg::F32(v) => u64::from(v.to_bits()).to_le_bytes(),
-                    LaunchArg::F64(v) => v.to_ne_bytes(),
-                })
-            })
-            .collect::<Result<Vec<[u8; 8]>, DeviceError>>()?;
-        let mut params: Vec<*mut c_void> = values.iter_mut().map(|v| v.as_mut_ptr().cast()).collect();
+        let refused =
+            |reason: String| DeviceError::BadLaunch { device: self.info.id.clone(), entry: kernel.entry().into(), reason };
+        let address = |b: &Buffer| Ok::<_, DeviceError>(b.memory::<Memory<D>>(&self.info.id)?.address + b.offset());
+        let mut values = Vec::with_capacity(launch.args.len());
+        for (n, (arg, declared)) in launch.args.iter().zip(kernel.args()).enumerate() {
+            values.push(match (arg, &declared.kind) {
+                (LaunchArg::Buffer(b), ArgKind::TensorMap(map)) => {
+                    let encoded = module.map(driver, n, map, address(b)?);
+                    Param::Map(encoded.map_err(|f| refused(format!("`{}`: {} failed: {}", declared.name, f.call, f.reason)))?)
+                }
+                (LaunchArg::Buffer(b), _) => Param::Word(address(b)?.to_ne_bytes()),
+                (LaunchArg::I32(v), _) => Param::Word(u64::from(*v as u32).to_le_bytes()),
+                (LaunchArg::I64(v), _) => Param::Word(v.to_ne_bytes()),
+                (LaunchArg::F32(v), _) => Param::Word(u64::from(v.to_bits()).to_le_bytes()),
+                (LaunchArg::F64(v), _) => Param::Word(v.to_ne_bytes()),
+            });
+        }
+        let pointer = |p: &mut Param| -> *mut c_void {
+            match p {
+                Param::Word(word) => word.as_mut_ptr().cast(),
+                Param::Map(map) => map.0.as_mut_ptr().cast(),
+            }
+        };
+        let mut params: Vec<*mut c_void> = values.iter_mut().map(pointer).collect();
         queue.entry.clear();
         queue.entry.push_str(kernel.entry());
         // SAFETY: `check_launches` compared number and types with the kernel's declaration, which its source was
@@ -268,7 +306,8 @@ impl<D: Driver> Device for GpuDevice<D> {
             shared_bytes: loaded.resources.shared_bytes.map(|b| b + dynamic_shared_bytes),
             max_threads: loaded.resources.max_threads,
         };
-        let module = Module { context: self.context.clone(), loaded, dynamic_shared: dynamic_shared_bytes };
+        let (context, maps) = (self.context.clone(), Mutex::default());
+        let module = Module { context, loaded, dynamic_shared: dynamic_shared_bytes, maps };
         Ok(Arc::new(Compiled {
             device: self.id.clone(),
             entry,

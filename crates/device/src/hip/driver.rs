@@ -1,9 +1,10 @@
 //! HIP's runtime behind [`Driver`]. Written after AMD's documentation; it has not run on AMD hardware.
 
-use crate::gpu::{Driver, Failure, Handle, Loaded, Reach};
+use crate::gpu::{Driver, EncodedMap, Failure, Handle, Loaded, Reach};
 use crate::{NativeHandles, Resources};
 use cubecl_hip_sys as sys;
 use std::ffi::{CStr, CString, c_void};
+use tilewright_ir::TensorMap;
 
 /// A device and one stream. HIP keeps one current device per thread, and its primary context by itself.
 pub(crate) struct Hip {
@@ -137,6 +138,10 @@ impl Driver for Hip {
     fn unload(&self, module: Handle) {
         // SAFETY: called once per module, by the drop of its owner.
         let _ = unsafe { call!(hipModuleUnload(module.0 as sys::hipModule_t)) };
+    }
+    fn tensor_map(&self, _: &TensorMap, _: u64) -> Result<EncodedMap, Failure> {
+        let reason = "HIP has no tensor maps; choose a plan without bulk copies".into();
+        Err(Failure { call: "a tensor map", reason, reach: Reach::Call })
     }
     unsafe fn launch(
         &self,
