@@ -56,6 +56,7 @@ impl<'a> Target<'a> {
                 let bound = launch.buffers.get(a)?.as_ref()?;
                 Target { space, bound: Some(bound), base: bound.offset, len: bound.len as u64, size, lanes }
             }
+            Space::Tx(_) => return None,
         })
     }
     fn bytes(&self) -> usize {
@@ -134,11 +135,12 @@ impl Touch<'_> {
         let index = (byte as i64 - t.base as i64) / t.size as i64;
         match trouble {
             Trouble::Uninitialised => EmuError::Uninitialised { at, memory, index },
+            Trouble::Unfenced { writer } => EmuError::Unfenced { at, memory, index, writer },
             Trouble::Race { other, who } => EmuError::Race { at, memory, index, access: self.kind.word(), other, who },
             Trouble::InFlight { issuer } => {
                 let access = match (self.kind, t.space) {
                     (Kind::Read, _) => "read",
-                    (_, Space::Shared(_)) => "written",
+                    (_, Space::Shared(_) | Space::Tx(_)) => "written",
                     (_, Space::Global(_)) => "overwritten",
                 };
                 EmuError::InFlight { at, memory, index, access, issuer }

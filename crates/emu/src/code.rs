@@ -6,7 +6,7 @@
 
 use crate::alu::Alu;
 use crate::lanes::Slot;
-use tilewright_ir::{Arg, AtomicOp, BarrierScope, Scalar, SharedArray, ShuffleKind};
+use tilewright_ir::{Arg, AtomicOp, BarrierScope, MatrixType, Scalar, SharedArray, ShuffleKind, Swizzle, TxBarriers};
 
 /// One step of a context.
 #[derive(Clone, Debug)]
@@ -31,6 +31,12 @@ pub(crate) enum Inst {
     Shuffle { kind: ShuffleKind, wide: bool, from: Slot, to: Slot, mask: Slot },
     /// The lanes in the mask need `flag` set: element `element` of register array `reg` is about to be read.
     Written { flag: Slot, mask: Slot, reg: u32, element: u32 },
+    /// Bulk operation [`Code::bulks`] of the lanes in the mask.
+    Bulk(u32, Slot),
+    /// Matrix operation [`Code::matrices`] of the lanes in the mask.
+    Matrix(u32, Slot),
+    /// The lanes in the mask read (or write) element `element` of register array `reg`, which warpgroup instructions use too.
+    Settled { mask: Slot, reg: u32, element: u32, write: bool },
     /// Goes on elsewhere.
     Jump(u32),
     /// Goes on elsewhere, back, which spends a step.
@@ -71,6 +77,8 @@ pub(crate) enum Space {
     Shared(usize),
     /// Buffer argument by number.
     Global(usize),
+    /// Array of transaction barriers by number.
+    Tx(usize),
 }
 
 /// An address per lane: elements from the first of an array, `index + cursor + offset`.
@@ -109,6 +117,93 @@ pub(crate) struct Copy {
     pub(crate) guard: Slot,
 }
 
+/// A transaction barrier or bulk copy operation.
+#[derive(Clone, Debug)]
+pub(crate) enum Bulk {
+    Init { barrier: Address, arrivals: u32 },
+    InitFence,
+    Expect { barrier: Address, bytes: u32 },
+    Arrive { barrier: Address },
+    Wait { barrier: Address, parity: Slot },
+    Load { to: Address, scalar: Scalar, map: usize, at: Vec<Slot>, barrier: Address },
+    Store { from: Address, scalar: Scalar, map: usize, at: Vec<Slot> },
+    StoreCommit,
+    StoreWait { pending: u32 },
+    ProxyFence,
+}
+
+/// An operand that a warpgroup instruction reads from shared memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Tile {
+    /// Shared array by number.
+    pub(crate) array: usize,
+    /// First byte within it.
+    pub(crate) byte: Slot,
+    pub(crate) swizzle: Swizzle,
+    pub(crate) k_contiguous: bool,
+    pub(crate) leading: usize,
+    pub(crate) stride: usize,
+}
+
+/// Left operand of a warpgroup instruction.
+#[derive(Clone, Debug)]
+pub(crate) enum Left {
+    Shared(Tile),
+    Regs(Vec<Slot>),
+}
+
+/// Registers of a thread that an instruction in flight works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) reg: u32,
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+    /// They are written, not only read.
+    pub(crate) written: bool,
+}
+
+/// A matrix operation.
+#[derive(Clone, Debug)]
+pub(crate) enum Matrix {
+    /// `mma.sync`.
+    Mma {
+        input: MatrixType,
+        a: Vec<Slot>,
+        b: Vec<Slot>,
+        acc: Vec<Slot>,
+    },
+    /// `ldmatrix`.
+    Load {
+        to: Vec<Slot>,
+        trans: bool,
+        from: Address,
+        scalar: Scalar,
+    },
+    /// `wgmma.mma_async`.
+    Warpgroup {
+        input: MatrixType,
+        n: u32,
+        a: Left,
+        b: Tile,
+        acc: Vec<Slot>,
+        accumulate: Slot,
+        held: Vec<Held>,
+    },
+    Fence,
+    Commit,
+    Wait {
+        pending: u32,
+    },
+    /// `v_mfma`.
+    Mfma {
+        input: MatrixType,
+        shape: (u32, u32, u32),
+        a: Vec<Slot>,
+        b: Vec<Slot>,
+        acc: Vec<Slot>,
+    },
+}
+
 /// A branch of a role statement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Branch {
@@ -137,6 +232,8 @@ pub(crate) struct Code {
     pub(crate) alu_sites: Vec<u32>,
     pub(crate) mems: Vec<Mem>,
     pub(crate) copies: Vec<Copy>,
+    pub(crate) bulks: Vec<Bulk>,
+    pub(crate) matrices: Vec<Matrix>,
     pub(crate) roles: Vec<Vec<Branch>>,
     /// Position and printed form of each statement.
     pub(crate) statements: Vec<String>,
@@ -164,8 +261,15 @@ pub(crate) struct Code {
     pub(crate) splits: Vec<u32>,
     /// Some barrier orders less than the whole work-group.
     pub(crate) partial_barriers: bool,
-    /// Some named barrier is used.
-    pub(crate) named_barriers: bool,
+    /// Waves may overtake one another: some named or transaction barrier, or warpgroup instruction, is used.
+    pub(crate) waves_apart: bool,
+    /// Warpgroup instructions are used.
+    pub(crate) warpgroups: bool,
+    /// Bulk stores are used.
+    pub(crate) bulk_stores: bool,
+    pub(crate) tx_barriers: Vec<TxBarriers>,
+    /// Tensor map arguments that bulk stores write through.
+    pub(crate) stored_maps: Vec<usize>,
     /// Shared memory sees atomics.
     pub(crate) shared_atomics: bool,
     /// Buffer arguments that see atomics.

@@ -4,6 +4,10 @@ use crate::alu::Fault;
 use crate::code::{Address, Index};
 use crate::lanes::{B32, B64, File, Files, LANES, Slot};
 use crate::launch::Launch;
+use crate::matrix::agents::Agents;
+use crate::matrix::barrier::Barrier;
+use crate::matrix::bulk::Flight;
+use crate::matrix::warpgroup::Works;
 use crate::shadow::{Clocks, Has, SharedShadow, Watch};
 use crate::{Counters, EmuError, Location};
 use rand::SeedableRng;
@@ -16,6 +20,16 @@ pub(crate) enum State {
     /// Has arrived at a barrier (0 is the work-group's) and cannot go on yet.
     Waiting {
         barrier: u8,
+        site: u32,
+    },
+    /// Waits for a phase of a transaction barrier, and will ask again.
+    Phase {
+        tx: usize,
+        parity: u32,
+        site: u32,
+    },
+    /// Waits for the other waves of its warpgroup at an instruction they run together.
+    Warpgroup {
         site: u32,
     },
     Done,
@@ -49,6 +63,8 @@ pub(crate) struct Context {
     pub(crate) pending: Vec<Pending>,
     /// Copy groups closed, per lane.
     pub(crate) committed: Vec<u32>,
+    /// What warpgroup instructions are doing with its registers.
+    pub(crate) works: Works,
 }
 
 impl Context {
@@ -74,7 +90,8 @@ impl Context {
             }
         }
         let lanes = lanes as usize;
-        Context { first, lanes, files, pc: 0, state: State::Ready, pending: Vec::new(), committed: vec![0; lanes] }
+        let (pending, committed, works) = (Vec::new(), vec![0; lanes], Works::default());
+        Context { first, lanes, files, pc: 0, state: State::Ready, pending, committed, works }
     }
 
     /// Back to the kernel's start, for another work-group. Registers hold NaN patterns until they are written.
@@ -99,6 +116,7 @@ impl Context {
         self.state = State::Ready;
         self.pending.clear();
         self.committed.fill(0);
+        self.works.reset(launch.code.reg_names.len());
     }
 
     /// Lanes of a block that exist and are in a mask, one bit each.
@@ -182,6 +200,13 @@ pub(crate) struct Team {
     pub(crate) shadow: Option<SharedShadow>,
     pub(crate) clocks: Clocks,
     pub(crate) barriers: [Arrivals; 17],
+    /// Transaction barriers of all arrays, one after another.
+    pub(crate) tx: Vec<Barrier>,
+    /// Some phase has completed since waiting contexts were last asked.
+    pub(crate) woken: bool,
+    /// Bulk loads that have not landed.
+    pub(crate) in_flight: Vec<Flight>,
+    pub(crate) agents: Agents,
     /// Loop iterations spent.
     pub(crate) steps: u64,
     pub(crate) counters: Counters,
@@ -191,12 +216,14 @@ pub(crate) struct Team {
 impl Team {
     pub(crate) fn new(launch: &Launch<'_>) -> Team {
         let (code, checks) = (launch.code, launch.options.checks);
-        let clocks = Clocks::new(code.threads, if code.partial_barriers { code.wave } else { code.threads });
+        let agents = Agents::new(code);
+        let names = agents.names(code);
+        let clocks = Clocks::new(code.threads, if code.partial_barriers { code.wave } else { code.threads }, names.len());
         let granule = code.shared.iter().map(|s| s.scalar.bytes()).min().unwrap_or(4);
         let shadow = (checks.initialised || checks.shared_races).then(|| {
             let watch = Watch { initialised: checks.initialised, races: checks.shared_races };
             let has = Has { atomics: code.shared_atomics, copies: !code.copies.is_empty() };
-            SharedShadow::new(code.shared_bytes, granule.trailing_zeros(), clocks.domains(), watch, has)
+            SharedShadow::new(code.shared_bytes, granule.trailing_zeros(), clocks.domains(), watch, has, names)
         });
         Team {
             id: [0; 3],
@@ -205,6 +232,10 @@ impl Team {
             shadow,
             clocks,
             barriers: [Arrivals::default(); 17],
+            tx: vec![Barrier::default(); code.tx_barriers.iter().map(|t| t.len as usize).sum()],
+            woken: false,
+            in_flight: Vec::new(),
+            agents,
             steps: 0,
             counters: Counters::default(),
             rng: ChaCha8Rng::seed_from_u64(0),
@@ -222,6 +253,9 @@ impl Team {
         }
         self.clocks.reset();
         self.barriers = [Arrivals::default(); 17];
+        self.tx.fill(Barrier::default());
+        self.woken = false;
+        self.in_flight.clear();
         self.steps = 0;
         self.rng = ChaCha8Rng::seed_from_u64(launch.options.seed);
         self.rng.set_stream(number);
@@ -242,7 +276,7 @@ impl Team {
         self.clocks.wave_barrier(thread);
         self.bounded(launch)
     }
-    fn bounded(&self, launch: &Launch<'_>) -> Result<(), EmuError> {
+    pub(crate) fn bounded(&self, launch: &Launch<'_>) -> Result<(), EmuError> {
         let watching = self.shadow.is_some() || launch.options.checks.global_races;
         if watching && self.clocks.latest() >= crate::shadow::EPOCHS {
             let what =

@@ -88,6 +88,7 @@ fn access(launch: &Launch<'_>, team: &mut Team, ctx: &Context, m: &Mem, store: b
             c.shared_cycles += cycles;
             c.bank_conflicts += cycles - ideal;
         }
+        Space::Tx(_) => {}
     }
 }
 

@@ -127,6 +127,43 @@ pub enum EmuError {
         /// Thread that issued the copy.
         issuer: u32,
     },
+    /// Shared memory written in the ordinary way is read or overwritten by a bulk copy or warpgroup instruction, which does not
+    /// see such writes by itself.
+    #[error(
+        "{at}: `{memory}` element {index} was written by thread {writer} in the ordinary way: ProxyFence between that and this"
+    )]
+    Unfenced {
+        /// Where.
+        at: Box<Location>,
+        /// Shared array.
+        memory: String,
+        /// Element.
+        index: i64,
+        /// Thread that wrote it.
+        writer: u32,
+    },
+    /// Registers touched while a warpgroup instruction works on them, or worked on without a fence after they were touched.
+    #[error("{at}: register `{memory}`[{index}]: {what}")]
+    Registers {
+        /// Where.
+        at: Box<Location>,
+        /// Register array.
+        memory: String,
+        /// Element.
+        index: u32,
+        /// What is wrong, and the remedy.
+        what: &'static str,
+    },
+    /// A transaction barrier used against its rules.
+    #[error("{at}: transaction barrier `{barrier}`: {what}")]
+    TxBarrier {
+        /// Where.
+        at: Box<Location>,
+        /// Array and index.
+        barrier: String,
+        /// Which rule.
+        what: String,
+    },
     /// A barrier or shuffle that only some of its threads reach.
     #[error("{at}: divergent {what}: this thread does not take part while others of its {scope} do")]
     Divergent {

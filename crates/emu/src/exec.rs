@@ -2,12 +2,13 @@
 
 use crate::access::{self, lane_values};
 use crate::alu::FaultKind;
-use crate::code::Inst;
+use crate::code::{Inst, Matrix};
 use crate::context::{Context, State, Team};
 use crate::copies;
 use crate::counters;
 use crate::lanes::{LANES, Slot};
 use crate::launch::Launch;
+use crate::matrix::{barrier as tx, bulk, mma, warpgroup};
 use crate::{Counters, EmuError};
 use rand::Rng;
 use tilewright_ir::{BarrierScope, ShuffleKind};
@@ -31,7 +32,7 @@ impl<'a> Worker<'a> {
     pub(crate) fn new(launch: &'a Launch<'a>) -> Worker<'a> {
         let code = launch.code;
         // Threads run in lockstep as far as their roles agree; wave by wave where waves may overtake one another.
-        let single = launch.options.interleave || code.named_barriers;
+        let single = launch.options.interleave || code.waves_apart;
         let starts: Vec<u32> = if single {
             (0..code.threads).step_by(code.wave as usize).collect()
         } else {
@@ -54,8 +55,12 @@ impl<'a> Worker<'a> {
         }
         let interleave = self.launch.options.interleave;
         loop {
+            self.wake()?;
             let ready = self.contexts.iter().filter(|c| c.state == State::Ready).count();
             if ready == 0 {
+                if bulk::land_one(self.launch, &mut self.team)? {
+                    continue;
+                }
                 break;
             }
             let pick = if interleave { self.team.rng.random_range(0..ready) } else { 0 };
@@ -68,23 +73,43 @@ impl<'a> Worker<'a> {
             }
         }
         match self.contexts.iter().find(|c| c.state != State::Done) {
-            None => Ok(()),
+            None => bulk::finish(self.launch, &mut self.team),
             Some(stuck) => Err(self.deadlock(stuck)),
         }
     }
 
+    /// Lets a bulk load land now and then, and asks the contexts again that wait for a phase if one has completed.
+    fn wake(&mut self) -> Result<(), EmuError> {
+        if !self.team.in_flight.is_empty() && self.team.rng.random_ratio(1, 4) {
+            bulk::land_one(self.launch, &mut self.team)?;
+        }
+        if std::mem::take(&mut self.team.woken) {
+            for c in self.contexts.iter_mut().filter(|c| matches!(c.state, State::Phase { .. })) {
+                c.state = State::Ready;
+            }
+        }
+        Ok(())
+    }
+
     fn deadlock(&self, stuck: &Context) -> EmuError {
         let range = |c: &Context| format!("threads {}..{}", c.first, c.first as usize + c.lanes);
+        let at = |site: u32| self.launch.code.statements.get(site as usize).map_or("", |s| s);
         let waiting = self.contexts.iter().map(|c| match c.state {
             State::Waiting { barrier, site } => {
                 let a = self.team.barriers[barrier as usize];
-                let at = self.launch.code.statements.get(site as usize).map_or("", |s| s);
-                format!("{} wait at barrier {barrier} ({} of {} threads there), {at}", range(c), a.arrived, a.needed)
+                format!("{} wait at barrier {barrier} ({} of {} threads there), {}", range(c), a.arrived, a.needed, at(site))
             }
-            _ => format!("{} have ended", range(c)),
+            State::Phase { tx, parity, site } => {
+                format!("{} wait at {}, {}", range(c), tx::describe(self.launch, &self.team, tx, parity), at(site))
+            }
+            State::Warpgroup { site } => format!("{} wait for the rest of their warpgroup, {}", range(c), at(site)),
+            State::Ready | State::Done => format!("{} have ended", range(c)),
         });
         let waiting = waiting.collect::<Vec<_>>().join("; ");
-        let site = if let State::Waiting { site, .. } = stuck.state { site } else { 0 };
+        let site = match stuck.state {
+            State::Waiting { site, .. } | State::Phase { site, .. } | State::Warpgroup { site } => site,
+            State::Ready | State::Done => 0,
+        };
         EmuError::Deadlock { at: self.team.location(self.launch, site, stuck.first), waiting }
     }
 
@@ -126,6 +151,28 @@ impl<'a> Worker<'a> {
                     shuffle(ctx, code.wave as usize, *kind, *wide, *from, *to);
                 }
                 Inst::Written { flag, mask, reg, element } => written(launch, team, ctx, *flag, *mask, (*reg, *element), site)?,
+                Inst::Settled { mask, reg, element, write } => {
+                    warpgroup::settled(launch, team, ctx, *mask, (*reg, *element, *write), site)?;
+                }
+                Inst::Bulk(b, mask) => {
+                    if bulk::run(launch, team, ctx, &code.bulks[*b as usize], *mask, site)? {
+                        ctx.pc = pc;
+                        return Ok(Stop::Blocked);
+                    }
+                }
+                Inst::Matrix(m, mask) => {
+                    let op = &code.matrices[*m as usize];
+                    whole_waves(launch, team, ctx, *mask, site, "matrix operation")?;
+                    if warpgroup::is_collective(op) {
+                        ctx.pc = pc;
+                        if !self.meet(i, op, site)? {
+                            return Ok(Stop::Blocked);
+                        }
+                        return Ok(Stop::Turn);
+                    }
+                    warpgroup::alone(launch, team, ctx, op);
+                    mma::run(launch, team, ctx, op, *mask, site)?;
+                }
                 Inst::Jump(to) => ctx.pc = *to as usize,
                 Inst::Again(to) => {
                     ctx.pc = *to as usize;
@@ -166,6 +213,29 @@ impl<'a> Worker<'a> {
                 }
             }
         }
+    }
+
+    /// Comes to an instruction that the waves of a warpgroup run together; true if it has run.
+    fn meet(&mut self, i: usize, op: &Matrix, site: u32) -> Result<bool, EmuError> {
+        let (launch, team) = (self.launch, &mut self.team);
+        let first = i / warpgroup::WAVES * warpgroup::WAVES;
+        let Some(waves) = self.contexts.get_mut(first..first + warpgroup::WAVES) else { return Ok(false) };
+        let pc = waves[i - first].pc;
+        waves[i - first].state = State::Warpgroup { site };
+        let there = |w: &Context| matches!(w.state, State::Warpgroup { .. });
+        if let Some(other) = waves.iter().find(|w| there(w) && w.pc != pc) {
+            let at = team.location(launch, site, other.first);
+            return Err(EmuError::Divergent { at, what: "warpgroup instruction", scope: "warpgroup" });
+        }
+        if !waves.iter().all(there) {
+            return Ok(false);
+        }
+        warpgroup::together(launch, team, waves, op, site)?;
+        for w in waves {
+            w.pc += 1;
+            w.state = State::Ready;
+        }
+        Ok(true)
     }
 
     /// Arrives at a barrier; true if the context has to wait.
@@ -241,6 +311,8 @@ const fn is_visible(inst: &Inst) -> bool {
             | Inst::AsyncWait(..)
             | Inst::Barrier(..)
             | Inst::Shuffle { .. }
+            | Inst::Bulk(..)
+            | Inst::Matrix(..)
     )
 }
 

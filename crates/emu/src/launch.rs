@@ -7,7 +7,7 @@ use crate::shadow::GlobalShadow;
 use crate::simd::Level;
 use crate::{ArgValue, Buffer, EmuError, Options};
 use std::sync::Arc;
-use tilewright_ir::{Access, ArgKind, Scalar};
+use tilewright_ir::{Access, ArgKind, Scalar, TensorMap};
 
 /// A buffer argument.
 #[derive(Clone, Debug)]
@@ -63,8 +63,16 @@ impl<'a> Launch<'a> {
                     launch.buffers.push(None);
                     launch.scalars.push((slot, wide, bits));
                 }
+                (ArgValue::Buffer { buffer, offset }, ArgKind::TensorMap(map)) => {
+                    let size = map.scalar.bytes() as usize;
+                    if let Err(what) = tensor_fits(map, *offset, buffer.len()) {
+                        return refuse(format!("`{}` at byte {offset} of {}: {what}", arg.name, buffer.len()));
+                    }
+                    let len = (buffer.len() - offset) / size;
+                    launch.buffers.push(Some(Bound { cells: buffer.cells().clone(), offset: *offset, len, shadow: None }));
+                }
                 (_, ArgKind::TensorMap(_)) => {
-                    return refuse(format!("`{}` is a tensor map: the emulator has none yet", arg.name));
+                    return refuse(format!("`{}` is a tensor map over a buffer, given {value:?}", arg.name));
                 }
                 (_, ArgKind::Buffer { .. }) => return refuse(format!("`{}` is a buffer, given {value:?}", arg.name)),
             }
@@ -82,9 +90,13 @@ impl<'a> Launch<'a> {
             ArgValue::Buffer { buffer, .. } => Some(buffer),
             _ => None,
         };
-        let element = |i: usize| match self.code.args[i].kind {
-            ArgKind::Buffer { scalar, access } => Some((scalar.bytes(), access)),
-            ArgKind::Scalar(_) | ArgKind::TensorMap(_) => None,
+        let element = |i: usize| match &self.code.args[i].kind {
+            ArgKind::Buffer { scalar, access } => Some((scalar.bytes(), *access)),
+            ArgKind::TensorMap(map) => {
+                let access = if self.code.stored_maps.contains(&i) { Access::Write } else { Access::Read };
+                Some((map.scalar.bytes(), access))
+            }
+            ArgKind::Scalar(_) => None,
         };
         for i in 0..args.len() {
             let (Some(b), Some((_, access))) = (buffer(i), element(i)) else { continue };
@@ -111,9 +123,27 @@ impl<'a> Launch<'a> {
         match space {
             Space::Shared(s) => self.code.shared.get(s).map(|s| s.name.clone()),
             Space::Global(a) => self.code.args.get(a).map(|a| a.name.clone()),
+            Space::Tx(t) => self.code.tx_barriers.get(t).map(|t| t.name.clone()),
         }
         .unwrap_or_default()
     }
+}
+
+/// A tensor must lie within its buffer, at a multiple of 16 bytes as bulk copies demand.
+fn tensor_fits(map: &TensorMap, offset: usize, len: usize) -> Result<(), String> {
+    if !offset.is_multiple_of(16) {
+        return Err("a tensor map starts at a multiple of 16 bytes".into());
+    }
+    if map.extent.contains(&0) {
+        return Err(format!("no extent of a tensor map may be 0: {:?}", map.extent));
+    }
+    let steps = map.extent.iter().skip(1).zip(&map.stride_bytes).map(|(&n, &s)| u128::from(n - 1) * u128::from(s));
+    let first = map.extent.first().map_or(0, |&n| u128::from(n) * u128::from(map.scalar.bytes()));
+    let end = offset as u128 + first + steps.sum::<u128>();
+    if end > len as u128 {
+        return Err(format!("the tensor ends at byte {end}, beyond the buffer"));
+    }
+    Ok(())
 }
 
 fn scalar_bits(value: &ArgValue, scalar: Scalar) -> Option<(bool, u64)> {

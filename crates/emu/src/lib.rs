@@ -10,20 +10,26 @@
 //!   the width. Float arithmetic is IEEE, rounded once per operation, [`tilewright_ir::Expr::Fma`] once in all; `Min` and `Max` are
 //!   `fmin` and `fmax`. Conversions round to nearest even; float to integer truncates, saturates and sends NaN to 0.
 //! * Memory that nobody wrote reads as bytes 0xFF (NaN), registers too. Shared memory starts afresh in every work-group.
+//! * Matrix instructions add products, exact in f32, one by one in the order of k, each sum rounded; TF32 inputs lose their lower 13
+//!   bits. A [`tilewright_ir::ArgKind::TensorMap`] argument is given as [`ArgValue::Buffer`]: where the tensor's first element stands.
 //! * A lane of a shuffle whose source is outside its wave keeps its own value.
 //! * Atomics on floats add in the order work-groups happen to run: with several host threads the last bits may vary.
 //!
 //! # How threads run
 //!
-//! Threads run in lockstep: the whole work-group, or each role where the kernel has roles, or each wave where named barriers let
-//! waves overtake one another. With [`Options::interleave`] every wave runs on its own and they take turns at random (by seed) at
+//! Threads run in lockstep: the whole work-group, or each role where the kernel has roles, or each wave where named or transaction
+//! barriers or warpgroup instructions let waves overtake one another. With [`Options::interleave`] every wave runs on its own and they take turns at random (by seed) at
 //! memory operations, barriers and shuffles; asynchronous copies land at once or when they are waited for.
+//! Bulk loads land at once or later wherever races are watched.
 //!
 //! # What the race checks see
 //!
 //! Two accesses to the same bytes, one of them a write, by different threads, must have a barrier between them that orders them;
 //! it does not matter in which order they happened to run, nor whether the threads are of one wave. In global memory, accesses of
-//! different work-groups are never ordered; atomics go with atomics. One thing may go unseen: where a kernel uses wave or named
+//! different work-groups are never ordered; atomics go with atomics. Transaction barriers order what was done before an arrival, and the
+//! bulk loads that complete on them, before what follows a wait; if one lane alone waits, it alone knows until its wave meets. Bulk
+//! copies and warpgroup instructions count as threads of their own, see ordinary writes after a proxy fence only, and use memory until
+//! they are waited for. One thing may go unseen: where a kernel uses wave or named
 //! barriers, only the last of several reads of a global element within a work-group is remembered.
 
 mod access;
@@ -37,6 +43,7 @@ mod exec;
 mod lanes;
 mod launch;
 mod lower;
+mod matrix;
 mod memory;
 mod options;
 mod quick;

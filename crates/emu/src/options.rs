@@ -101,7 +101,9 @@ pub struct Counters {
     pub bank_conflicts: u64,
     /// Wave instructions: atomics, shared and global.
     pub atomics: u64,
-    /// Wave instructions: asynchronous copies.
+    /// Wave instructions: matrix products.
+    pub matrix: u64,
+    /// Wave instructions: asynchronous copies; bulk copies too.
     pub async_copies: u64,
     /// Barriers of any scope, once per wave that arrives.
     pub barriers: u64,
@@ -131,6 +133,7 @@ impl Counters {
             (&mut self.shared_cycles, other.shared_cycles),
             (&mut self.bank_conflicts, other.bank_conflicts),
             (&mut self.atomics, other.atomics),
+            (&mut self.matrix, other.matrix),
             (&mut self.async_copies, other.async_copies),
             (&mut self.barriers, other.barriers),
             (&mut self.shuffles, other.shuffles),

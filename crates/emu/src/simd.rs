@@ -54,6 +54,25 @@ fn load_avx2(f: &mut Files, words: &[u32], shadow: Option<(&mut SharedShadow, &C
     quick::load(f, words, shadow, q, from)
 }
 
+/// `sums[row][column] += left[row][k] * right[k][column]` over all k in order, `n` columns.
+#[inline(always)]
+fn multiply(sums: &mut [f32], left: &[f32], right: &[f32], n: usize) {
+    let depth = right.len() / n.max(1);
+    for (sums, left) in sums.chunks_exact_mut(n).zip(left.chunks_exact(depth.max(1))) {
+        for (&a, right) in left.iter().zip(right.chunks_exact(n)) {
+            for (s, &b) in sums.iter_mut().zip(right) {
+                *s += a * b;
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c,bmi2")]
+fn multiply_avx2(sums: &mut [f32], left: &[f32], right: &[f32], n: usize) {
+    multiply(sums, left, right, n)
+}
+
 impl Level {
     /// The best there is.
     pub(crate) fn detect() -> Level {
@@ -84,6 +103,15 @@ impl Level {
             // SAFETY: an `Avx512` value is made by `all` only after detecting every feature that `run_avx512` enables.
             #[cfg(target_arch = "x86_64")]
             Set::Avx512 => unsafe { run_avx512(files, ops, from) },
+        }
+    }
+    /// Multiplies matrices: rows of `n` sums, as many rows of `left`, `right` by rows of `n`.
+    pub(crate) fn multiply(self, sums: &mut [f32], left: &[f32], right: &[f32], n: usize) {
+        match self.0 {
+            Set::Baseline => multiply(sums, left, right, n),
+            // SAFETY: as in `run`; whoever has AVX-512 has AVX2 too, as `all` demands.
+            #[cfg(target_arch = "x86_64")]
+            Set::Avx2 | Set::Avx512 => unsafe { multiply_avx2(sums, left, right, n) },
         }
     }
     /// Loads blocks from `from` on until one needs care; its number, or the number of blocks.

@@ -310,3 +310,18 @@ pub enum FragmentLayout {
     /// 16 x 16 of AMD: register r of lane l holds row 4 (l / 16) + r, column l % 16.
     Mfma16x16,
 }
+
+impl FragmentLayout {
+    /// Row and column of register `register` of lane `lane` (thread of the warpgroup, for [`FragmentLayout::Warpgroup`]).
+    pub const fn position(self, lane: u32, register: u32) -> (u32, u32) {
+        let r = register;
+        match self {
+            FragmentLayout::Mma16x8 => (lane / 4 + 8 * (r / 2), 2 * (lane % 4) + r % 2),
+            FragmentLayout::Warpgroup => {
+                (16 * (lane / 32) + lane % 32 / 4 + 8 * (r / 2 % 2), 8 * (r / 4) + 2 * (lane % 4) + r % 2)
+            }
+            FragmentLayout::Mfma32x32 => (8 * (r / 4) + 4 * (lane / 32) + r % 4, lane % 32),
+            FragmentLayout::Mfma16x16 => (4 * (lane / 16) + r, lane % 16),
+        }
+    }
+}

@@ -3,7 +3,7 @@
 
 use crate::show;
 use std::collections::{HashMap, HashSet};
-use tilewright_ir::{BarrierScope, Base, Block, Builtin, Expr, ExprId, Kernel, Place, Stmt};
+use tilewright_ir::*;
 
 /// Facts about a kernel. Statements are keyed by their address: the kernel stays borrowed while these are in use.
 #[derive(Debug, Default)]
@@ -21,7 +21,14 @@ pub(crate) struct Facts {
     /// First threads of roles, other than 0.
     pub(crate) splits: Vec<u32>,
     pub(crate) partial_barriers: bool,
-    pub(crate) named_barriers: bool,
+    /// Waves may overtake one another.
+    pub(crate) waves_apart: bool,
+    /// Warpgroup instructions are used.
+    pub(crate) warpgroups: bool,
+    /// Register arrays that warpgroup instructions work on.
+    pub(crate) warpgroup_regs: HashSet<RegId>,
+    /// Tensor maps that are stored through.
+    pub(crate) stored_maps: Vec<usize>,
     pub(crate) shared_atomics: bool,
 }
 
@@ -30,6 +37,10 @@ pub(crate) fn analyse(k: &Kernel) -> Facts {
     let mut facts =
         Facts { varying_vars: vec![false; k.vars.len()], varying_cursors: vec![false; k.cursors.len()], ..Facts::default() };
     number(k, &k.body, "body", &mut facts);
+    if !k.tx_barriers.is_empty() || facts.warpgroups {
+        facts.waves_apart = true;
+        facts.partial_barriers = true;
+    }
     // Variance only grows, so this ends.
     loop {
         let mut pass = Variance { k, facts: &mut facts, exprs: vec![None; k.exprs.len()], changed: false };
@@ -63,8 +74,24 @@ fn number(k: &Kernel, block: &Block, path: &str, facts: &mut Facts) {
                 }
             }
             Stmt::Barrier(BarrierScope::Named { .. }) => {
-                facts.named_barriers = true;
+                facts.waves_apart = true;
                 facts.partial_barriers = true;
+            }
+            Stmt::Matrix(MatrixOp::Warpgroup { a, acc, .. }) => {
+                facts.warpgroups = true;
+                facts.warpgroup_regs.insert(acc.regs);
+                if let WarpgroupA::Regs(a) = a {
+                    facts.warpgroup_regs.insert(a.regs);
+                }
+            }
+            Stmt::Matrix(MatrixOp::WarpgroupFence { .. } | MatrixOp::WarpgroupCommit | MatrixOp::WarpgroupWait { .. }) => {
+                facts.warpgroups = true;
+            }
+            // Its reads go on until they are waited for, as those of another wave would.
+            Stmt::Bulk(BulkOp::Store { map, .. }) => {
+                facts.waves_apart = true;
+                facts.partial_barriers = true;
+                facts.stored_maps.push(map.index());
             }
             Stmt::Barrier(BarrierScope::Wave) => facts.partial_barriers = true,
             Stmt::Atomic { mem, .. } if matches!(mem.base, Base::Shared(_)) => facts.shared_atomics = true,

@@ -48,12 +48,18 @@ impl Lower<'_> {
 
     fn read_reg(&mut self, r: RegId, index: ExprId) -> Result<Value, EmuError> {
         let (n, slots) = self.element(r, index)?;
+        self.settled(r, n, false);
+        self.must_be_written(r, n, self.mask);
+        Ok(Value { comps: slots.into_iter().map(Comp::Slot).collect(), since: None })
+    }
+
+    /// A register element is about to be read by the lanes in a mask.
+    pub(super) fn must_be_written(&mut self, r: RegId, n: usize, mask: Slot) {
         if self.options.checks.initialised && !self.written[n] {
             self.flagged.insert(n);
             let element = (n - self.elements[r.index()]) as u32;
-            self.inst(Inst::Written { flag: self.flags[n], mask: self.mask, reg: r.0, element });
+            self.inst(Inst::Written { flag: self.flags[n], mask, reg: r.0, element });
         }
-        Ok(Value { comps: slots.into_iter().map(Comp::Slot).collect(), since: None })
     }
 
     /// Evaluates a compound node.

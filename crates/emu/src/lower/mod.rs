@@ -7,6 +7,7 @@
 mod analyse;
 mod expr;
 mod flow;
+mod matrix;
 mod place;
 mod slots;
 mod value;
@@ -41,6 +42,7 @@ pub(crate) fn lower(k: &Kernel, options: &Options) -> Result<Code, EmuError> {
         return Err(refuse(format!("{} bytes of shared memory: up to {MAX_SHARED} are possible", k.shared_bytes())));
     }
     let facts = analyse::analyse(k);
+    matrix::supported(k, options, facts.warpgroups).map_err(refuse)?;
     let mut l = Lower::new(k, options, facts);
     l.roots();
     l.block(&k.body)?;
@@ -107,7 +109,11 @@ impl<'k> Lower<'k> {
             shared_bytes: k.shared_bytes() as usize,
             splits: facts.splits.clone(),
             partial_barriers: facts.partial_barriers,
-            named_barriers: facts.named_barriers,
+            waves_apart: facts.waves_apart,
+            warpgroups: facts.warpgroups,
+            bulk_stores: !facts.stored_maps.is_empty(),
+            tx_barriers: k.tx_barriers.clone(),
+            stored_maps: facts.stored_maps.clone(),
             shared_atomics: facts.shared_atomics,
             ..Code::default()
         };
@@ -426,12 +432,8 @@ impl<'k> Lower<'k> {
                     l.inst(Inst::Shuffle { kind: *kind, wide, from: values[0], to: to[0], mask });
                 })?;
             }
-            Stmt::Matrix(_) | Stmt::Bulk(_) => {
-                return Err(EmuError::Unsupported {
-                    kernel: self.k.name.clone(),
-                    what: format!("the emulator does not run this yet: {}", crate::show::statement(self.k, s)),
-                });
-            }
+            Stmt::Matrix(op) => self.matrix(op)?,
+            Stmt::Bulk(op) => self.bulk(op)?,
             Stmt::Return => {
                 if self.mask.is_some() && self.live.is_some() {
                     self.push(Op::AndNot32, self.live, self.live, self.mask, Slot::NONE);

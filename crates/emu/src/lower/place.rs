@@ -66,6 +66,12 @@ impl Lower<'_> {
                 self.invalid(format!("the index of register array `{}` is no constant once loops are unrolled", array.name))
             );
         };
+        self.element_at(r, i)
+    }
+
+    /// As [`Lower::element`], by a known index.
+    pub(super) fn element_at(&self, r: RegId, i: i64) -> Result<(usize, Vec<Slot>), EmuError> {
+        let array = &self.k.regs[r.index()];
         if i < 0 || i >= array.len as i64 {
             let (memory, len) = (array.name.clone(), array.len as u64);
             return Err(EmuError::OutOfBounds { at: self.location(), memory, index: i, lanes: 1, len });
@@ -79,6 +85,13 @@ impl Lower<'_> {
     pub(super) fn assigned(&mut self, place: Place) -> Result<(), EmuError> {
         let Place::Reg(r, index) = place else { return Ok(()) };
         let (n, _) = self.element(r, index)?;
+        self.settled(r, n, true);
+        self.assigned_element(n);
+        Ok(())
+    }
+
+    /// Notes that a register element now holds a value.
+    pub(super) fn assigned_element(&mut self, n: usize) {
         if self.options.checks.initialised && !self.written[n] {
             self.flag_sets.push((self.code.alu.len(), n));
             let one = self.constant(Comp::Int(1), Scalar::Bool);
@@ -89,7 +102,6 @@ impl Lower<'_> {
                 self.written[n] = true;
             }
         }
-        Ok(())
     }
 
     /// Adds an access; its number.

@@ -4,45 +4,146 @@
 //! barriers, else each wave. A domain counts epochs, one more at each barrier it takes part in. `known[a][b]` is the last
 //! epoch of `b` that `a` is ordered behind. Within a domain, accesses of different threads are ordered by epochs alone: a wave's
 //! lanes are not ordered among themselves without a barrier. (Vector clocks as in FastTrack, Flanagan and Freund 2009.)
+//!
+//! *Agents* are what works beside the threads: bulk copies and warpgroup instructions. Each has a domain behind those of the
+//! threads, and thread numbers from [`AGENTS`] on.
+
+/// Thread number of the first agent.
+pub(crate) const AGENTS: u32 = 1024;
+
+/// What a thread or a synchronisation object is ordered behind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// Last epoch of each domain.
+    at: Vec<u32>,
+    /// Single threads whose accesses up to an epoch are known beyond that: (thread, epoch).
+    single: Vec<(u32, u32)>,
+}
+
+impl Row {
+    /// Nothing known of so many domains.
+    fn new(domains: usize) -> Row {
+        Row { at: vec![0; domains], single: Vec::new() }
+    }
+    /// Learns what another knows.
+    pub(crate) fn join(&mut self, other: &Row) {
+        if self.at.len() < other.at.len() {
+            self.at.resize(other.at.len(), 0);
+        }
+        for (mine, theirs) in self.at.iter_mut().zip(&other.at) {
+            *mine = (*mine).max(*theirs);
+        }
+        for &(thread, epoch) in &other.single {
+            self.single(thread, epoch);
+        }
+    }
+    fn single(&mut self, thread: u32, epoch: u32) {
+        match self.single.iter_mut().find(|(t, _)| *t == thread) {
+            Some((_, e)) => *e = (*e).max(epoch),
+            None => self.single.push((thread, epoch)),
+        }
+    }
+    fn covers(&self, domain: usize, thread: u32, epoch: u32) -> bool {
+        self.at.get(domain).is_some_and(|&e| epoch <= e) || self.single.iter().any(|&(t, e)| t == thread && epoch <= e)
+    }
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        self.at.fill(0);
+        self.single.clear();
+    }
+}
+
+/// The lanes of one wave that take part in something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lanes<'a> {
+    /// All of the wave.
+    All,
+    /// These threads only.
+    Some(&'a [u32]),
+}
 
 /// Epochs of the domains of a work-group.
 #[derive(Clone, Debug)]
 pub(crate) struct Clocks {
-    domains: usize,
+    /// Domains of threads.
+    teams: usize,
     /// Threads per domain.
     width: u32,
     epoch: Vec<u32>,
-    known: Vec<u32>,
+    known: Vec<Row>,
+    /// What one thread of a domain knows beyond the others: it alone has waited.
+    elect: Vec<Option<(u32, Row)>>,
+    /// Last epoch of each thread whose writes to shared memory it has made visible to agents.
+    fenced: Vec<u32>,
+    /// What each domain knew at its last proxy fence.
+    clean: Vec<Row>,
 }
 
 impl Clocks {
-    pub(crate) fn new(threads: u32, width: u32) -> Clocks {
+    pub(crate) fn new(threads: u32, width: u32, agents: usize) -> Clocks {
         let width = width.clamp(1, threads.max(1));
-        let domains = threads.div_ceil(width) as usize;
-        Clocks { domains, width, epoch: vec![1; domains], known: vec![0; domains * domains] }
+        let teams = threads.div_ceil(width) as usize;
+        let domains = teams + agents;
+        Clocks {
+            teams,
+            width,
+            epoch: vec![1; domains],
+            known: vec![Row::new(domains); teams],
+            elect: vec![None; teams],
+            fenced: vec![0; if agents > 0 { threads as usize } else { 0 }],
+            clean: vec![Row::new(domains); if agents > 0 { teams } else { 0 }],
+        }
     }
     /// Back to the start of a work-group.
     pub(crate) fn reset(&mut self) {
         self.epoch.fill(1);
-        self.known.fill(0);
+        self.known.iter_mut().for_each(Row::clear);
+        self.elect.fill(None);
+        self.fenced.fill(0);
+        self.clean.iter_mut().for_each(Row::clear);
     }
+    /// Domains of threads and agents.
     pub(crate) fn domains(&self) -> usize {
-        self.domains
+        self.epoch.len()
     }
     #[inline]
     pub(crate) fn domain(&self, thread: u32) -> usize {
-        if self.domains == 1 { 0 } else { (thread / self.width) as usize }
+        if thread >= AGENTS {
+            self.teams + (thread - AGENTS) as usize
+        } else if self.teams == 1 {
+            0
+        } else {
+            (thread / self.width) as usize
+        }
     }
     /// Current epoch of a domain.
     #[inline]
     pub(crate) fn now(&self, domain: usize) -> u32 {
         self.epoch[domain]
     }
-    /// Last epoch of `other` that `domain` is ordered behind.
+    /// Last epoch of `other` that all threads of `domain` are ordered behind.
     #[inline]
     pub(crate) fn known(&self, domain: usize, other: usize) -> u32 {
-        self.known[domain * self.domains + other]
+        self.known[domain].at[other]
     }
+    /// True if `thread` is ordered behind what thread (or agent) `other` of domain `domain` did in an epoch.
+    #[inline]
+    pub(crate) fn ordered(&self, thread: u32, domain: usize, other: u32, epoch: u32) -> bool {
+        let me = self.domain(thread);
+        other == thread || epoch <= self.known[me].at[domain] || self.exceptions(me, thread, domain, other, epoch)
+    }
+    #[cold]
+    fn exceptions(&self, me: usize, thread: u32, domain: usize, other: u32, epoch: u32) -> bool {
+        let elected = self.elect[me].as_ref().is_some_and(|(t, row)| *t == thread && row.covers(domain, other, epoch));
+        elected || self.known[me].covers(domain, other, epoch)
+    }
+    /// True if what a thread wrote to shared memory in an epoch is visible to agents that `issuer`, ordered behind it, starts.
+    pub(crate) fn visible(&self, issuer: u32, writer: u32, epoch: u32) -> bool {
+        let fenced = self.fenced.get(writer as usize).is_some_and(|&e| epoch <= e);
+        let clean = self.clean.get(self.domain(issuer));
+        fenced || clean.is_some_and(|c| c.covers(self.domain(writer), writer, epoch))
+    }
+
     /// A barrier among the domains of these threads, given as ranges of thread numbers.
     pub(crate) fn barrier(&mut self, threads: &[(u32, u32)]) {
         let mut members: Vec<usize> = Vec::new();
@@ -53,25 +154,110 @@ impl Clocks {
         }
         members.sort_unstable();
         members.dedup();
-        let d = self.domains;
-        let mut joined = vec![0; d];
+        let mut joined = Row::new(self.domains());
         for &m in &members {
-            for (j, k) in joined.iter_mut().zip(&self.known[m * d..(m + 1) * d]) {
-                *j = (*j).max(*k);
-            }
+            self.promote(m);
+            joined.join(&self.known[m]);
         }
         for &m in &members {
-            joined[m] = self.epoch[m];
+            joined.at[m] = self.epoch[m];
         }
+        let (teams, width) = (self.teams as u32, self.width);
+        joined.single.retain(|&(t, e)| {
+            let d = if teams == 1 { 0 } else { t / width };
+            joined.at[d as usize] < e
+        });
         for &m in &members {
-            self.known[m * d..(m + 1) * d].copy_from_slice(&joined);
+            self.known[m].clone_from(&joined);
             self.epoch[m] += 1;
         }
     }
     /// A barrier of one domain with itself.
     pub(crate) fn wave_barrier(&mut self, thread: u32) {
         let m = self.domain(thread);
-        self.known[m * self.domains + m] = self.epoch[m];
+        self.promote(m);
+        self.known[m].at[m] = self.epoch[m];
+        self.epoch[m] += 1;
+    }
+    /// What the elected thread of a domain knows becomes known to all of it.
+    fn promote(&mut self, m: usize) {
+        if let Some((_, row)) = self.elect[m].take() {
+            self.known[m].join(&row);
+        }
+    }
+
+    /// Threads of a domain publish what they did: the row to be handed to who acquires it.
+    pub(crate) fn release(&mut self, m: usize, lanes: Lanes<'_>) -> Row {
+        let mut row = self.known[m].clone();
+        let now = self.epoch[m];
+        match lanes {
+            Lanes::All => {
+                if let Some((_, elected)) = &self.elect[m] {
+                    row.join(elected);
+                }
+                row.at[m] = now;
+            }
+            Lanes::Some(threads) => {
+                for &t in threads {
+                    if let Some((_, elected)) = self.elect[m].as_ref().filter(|e| e.0 == t) {
+                        row.join(elected);
+                    }
+                    row.single(t, now);
+                }
+            }
+        }
+        self.epoch[m] += 1;
+        row
+    }
+    /// Threads of a domain learn what a row says. One thread alone keeps it to itself until its wave meets.
+    pub(crate) fn acquire(&mut self, m: usize, lanes: Lanes<'_>, row: &Row) {
+        match lanes {
+            Lanes::Some(&[thread]) => match &mut self.elect[m] {
+                Some((t, mine)) if *t == thread => mine.join(row),
+                other => {
+                    if let Some((_, old)) = other.replace((thread, row.clone())) {
+                        self.known[m].join(&old);
+                    }
+                }
+            },
+            _ => self.known[m].join(row),
+        }
+    }
+    /// All threads of a domain learn of another domain's epochs.
+    pub(crate) fn learn(&mut self, m: usize, other: usize, epoch: u32) {
+        let known = &mut self.known[m].at[other];
+        *known = (*known).max(epoch);
+    }
+    /// Closes an epoch of a domain; gives the one closed.
+    pub(crate) fn close(&mut self, domain: usize) -> u32 {
+        self.epoch[domain] += 1;
+        self.epoch[domain] - 1
+    }
+    /// A row that says nothing but what an agent did up to an epoch.
+    pub(crate) fn only(&self, agent: u32, epoch: u32) -> Row {
+        let mut row = Row::new(self.domains());
+        row.at[self.domain(agent)] = epoch;
+        row
+    }
+    /// True if some thread is ordered behind an agent's epoch.
+    pub(crate) fn anyone_knows(&self, agent: u32, epoch: u32) -> bool {
+        let d = self.domain(agent);
+        let elected = self.elect.iter().flatten().map(|(_, row)| row);
+        self.known.iter().chain(elected).any(|row| row.covers(d, agent, epoch))
+    }
+    /// Threads of a domain make what they and those before them wrote visible to agents.
+    pub(crate) fn proxy_fence(&mut self, m: usize, threads: &[u32]) {
+        for &t in threads {
+            if let Some(f) = self.fenced.get_mut(t as usize) {
+                *f = self.epoch[m];
+            }
+        }
+        if let Some(clean) = self.clean.get_mut(m) {
+            clean.join(&self.known[m]);
+            if let Some((_, row)) = &self.elect[m] {
+                clean.join(row);
+            }
+        }
         self.epoch[m] += 1;
     }
     /// The highest epoch of any domain.
@@ -86,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_barrier_orders_its_members_and_nobody_else() {
-        let mut c = Clocks::new(128, 32);
+        let mut c = Clocks::new(128, 32, 0);
         c.barrier(&[(0, 64)]);
         assert_eq!((c.known(0, 1), c.known(1, 0), c.known(0, 2), c.known(2, 0)), (1, 1, 0, 0));
         assert_eq!((c.now(0), c.now(2)), (2, 1));
@@ -97,9 +283,47 @@ mod tests {
 
     #[test]
     fn one_domain_knows_all_but_the_current_epoch() {
-        let mut c = Clocks::new(256, 256);
+        let mut c = Clocks::new(256, 256, 0);
         assert_eq!((c.domains(), c.known(0, 0), c.now(0)), (1, 0, 1));
         c.barrier(&[(0, 256)]);
         assert_eq!((c.known(0, 0), c.now(0)), (1, 2));
+    }
+
+    #[test]
+    fn one_lane_releases_and_acquires_for_itself() {
+        let mut c = Clocks::new(64, 32, 1);
+        let row = c.release(0, Lanes::Some(&[5]));
+        c.acquire(1, Lanes::Some(&[40]), &row);
+        assert!(c.ordered(40, 0, 5, 1), "what lane 5 did before");
+        assert!(!c.ordered(40, 0, 6, 1), "its neighbour was not asked");
+        assert!(!c.ordered(40, 0, 5, 2), "what lane 5 does after");
+        assert!(!c.ordered(41, 0, 5, 1), "the other lanes have not waited");
+        c.wave_barrier(40);
+        assert!(c.ordered(41, 0, 5, 1));
+        let all = c.release(0, Lanes::All);
+        c.acquire(1, Lanes::All, &all);
+        assert!(c.ordered(33, 0, 6, 2));
+    }
+
+    #[test]
+    fn agents_have_domains_of_their_own() {
+        let mut c = Clocks::new(64, 32, 2);
+        assert_eq!((c.domain(AGENTS), c.domain(AGENTS + 1), c.domains()), (2, 3, 4));
+        let epoch = c.close(3);
+        assert!(!c.ordered(0, 3, AGENTS + 1, epoch));
+        c.acquire(0, Lanes::All, &c.only(AGENTS + 1, epoch));
+        assert!(c.ordered(0, 3, AGENTS + 1, epoch) && !c.ordered(0, 3, AGENTS + 1, epoch + 1));
+    }
+
+    #[test]
+    fn fences_concern_what_was_written_before() {
+        let mut c = Clocks::new(64, 32, 1);
+        c.proxy_fence(0, &[3]);
+        assert!(c.visible(40, 3, 1) && !c.visible(40, 3, 2) && !c.visible(40, 4, 1));
+        // Whoever is ordered behind a write may fence for it.
+        c.barrier(&[(0, 64)]);
+        assert!(!c.visible(40, 4, 2));
+        c.proxy_fence(1, &[40]);
+        assert!(c.visible(40, 4, 2) && !c.visible(4, 4, 2));
     }
 }

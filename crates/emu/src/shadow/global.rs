@@ -58,7 +58,7 @@ impl Toucher<'_> {
         }
         let me = self.clocks.domain(self.thread);
         let other = if thread == MANY { 0 } else { self.clocks.domain(thread as u32) };
-        epoch > self.clocks.known(me, other)
+        epoch > self.clocks.known(me, other) && !self.clocks.ordered(self.thread, other, thread as u32, epoch)
     }
 }
 
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn groups_are_never_ordered() {
-        let (a, b) = (Clocks::new(32, 32), Clocks::new(32, 32));
+        let (a, b) = (Clocks::new(32, 32, 0), Clocks::new(32, 32, 0));
         let s = GlobalShadow::new(64, 2, true);
         let who = |group, thread| Toucher { group, thread, clocks: if group == 0 { &a } else { &b } };
         s.write(who(0, 1), 0, 4).unwrap();
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn barriers_order_threads_of_one_group() {
-        let mut c = Clocks::new(32, 32);
+        let mut c = Clocks::new(32, 32, 0);
         let s = GlobalShadow::new(64, 2, false);
         s.write(Toucher { group: 5, thread: 1, clocks: &c }, 0, 4).unwrap();
         assert!(s.read(Toucher { group: 5, thread: 2, clocks: &c }, 0, 4).is_err());

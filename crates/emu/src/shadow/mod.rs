@@ -4,7 +4,7 @@ mod clocks;
 mod global;
 mod shared;
 
-pub(crate) use clocks::Clocks;
+pub(crate) use clocks::{AGENTS, Clocks, Lanes, Row};
 pub(crate) use global::{GlobalShadow, Toucher};
 pub(crate) use shared::{EPOCHS, Has, SharedShadow, Watch};
 
@@ -19,6 +19,11 @@ pub(crate) enum Trouble {
         other: &'static str,
         /// Who made it.
         who: String,
+    },
+    /// Written by this thread in the ordinary way and not made visible to bulk copies and warpgroup instructions.
+    Unfenced {
+        /// The thread.
+        writer: u32,
     },
     /// An asynchronous copy of this thread is filling it.
     InFlight {

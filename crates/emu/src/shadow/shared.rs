@@ -4,6 +4,7 @@
 //! domain of [`Clocks`] its last reads and atomics: `epoch << 11 | thread`, where several threads of one epoch become `MANY`.
 //! A granule whose last write is 0 was never written.
 
+use super::clocks::AGENTS;
 use super::{Clocks, Trouble};
 
 const THREAD_BITS: u32 = 11;
@@ -44,11 +45,13 @@ pub(crate) struct SharedShadow {
     atomics: Vec<u32>,
     /// Who issued the copy into a granule that is in flight; empty if the kernel has no asynchronous copies.
     issuers: Vec<u16>,
+    /// What the agents are, for messages.
+    agents: Vec<String>,
 }
 
 impl SharedShadow {
     /// For `bytes` of memory in granules of `1 << shift` bytes, watching initialisation and races as asked for.
-    pub(crate) fn new(bytes: usize, shift: u32, domains: usize, watch: Watch, has: Has) -> SharedShadow {
+    pub(crate) fn new(bytes: usize, shift: u32, domains: usize, watch: Watch, has: Has, agents: Vec<String>) -> SharedShadow {
         let Watch { initialised, races } = watch;
         let granules = bytes.div_ceil(1 << shift);
         SharedShadow {
@@ -60,6 +63,7 @@ impl SharedShadow {
             reads: vec![0; if races { granules * domains } else { 0 }],
             atomics: vec![0; if races && has.atomics { granules * domains } else { 0 }],
             issuers: vec![0; if has.copies { granules } else { 0 }],
+            agents,
         }
     }
     /// Forgets everything, for the next work-group.
@@ -82,7 +86,7 @@ impl SharedShadow {
                 return Err((g << self.shift, Trouble::Uninitialised));
             }
             if self.races {
-                if unordered(clocks, me, w, thread) {
+                if unordered(clocks, w, thread) {
                     return Err((g << self.shift, self.race(g, w, "written")));
                 }
                 if !self.atomics.is_empty() {
@@ -107,7 +111,7 @@ impl SharedShadow {
     }
     fn may_write(&mut self, clocks: &Clocks, g: usize, me: usize, thread: u32) -> Result<(), (usize, Trouble)> {
         let w = self.writes[g];
-        if unordered(clocks, me, w, thread) {
+        if unordered(clocks, w, thread) {
             return Err((g << self.shift, self.race(g, w, "written")));
         }
         self.against(clocks, g, me, thread, false)?;
@@ -122,7 +126,7 @@ impl SharedShadow {
                 return Err((g << self.shift, Trouble::Uninitialised));
             }
             if self.races {
-                if unordered(clocks, me, w, thread) {
+                if unordered(clocks, w, thread) {
                     return Err((g << self.shift, self.race(g, w, "written")));
                 }
                 self.against(clocks, g, me, thread, false)?;
@@ -150,12 +154,69 @@ impl SharedShadow {
         }
     }
 
+    /// A read by an agent that these threads started together.
+    pub(crate) fn read_by(
+        &mut self,
+        clocks: &Clocks,
+        byte: usize,
+        size: usize,
+        agent: u32,
+        issuers: &[u32],
+    ) -> Result<(), (usize, Trouble)> {
+        let me = clocks.domain(agent);
+        for g in self.granules(byte, size) {
+            let w = self.writes[g];
+            if w == 0 && self.initialised {
+                return Err((g << self.shift, Trouble::Uninitialised));
+            }
+            if self.races {
+                for &issuer in issuers {
+                    self.reached(clocks, g, issuer)?;
+                }
+                note(&mut self.reads[me * self.granules + g], clocks.now(me), agent);
+            }
+        }
+        Ok(())
+    }
+    /// A write by an agent that a thread started.
+    pub(crate) fn write_by(
+        &mut self,
+        clocks: &Clocks,
+        byte: usize,
+        size: usize,
+        agent: u32,
+        issuer: u32,
+    ) -> Result<(), (usize, Trouble)> {
+        for g in self.granules(byte, size) {
+            if self.races {
+                self.may_write(clocks, g, clocks.domain(issuer), issuer)?;
+                self.reached(clocks, g, issuer)?;
+            }
+            self.writes[g] = clocks.now(clocks.domain(agent)) << THREAD_BITS | agent;
+        }
+        Ok(())
+    }
+    /// The last write must be ordered before an agent's issuer, and fenced if it was an ordinary one.
+    #[inline]
+    fn reached(&self, clocks: &Clocks, g: usize, issuer: u32) -> Result<(), (usize, Trouble)> {
+        let w = self.writes[g];
+        if unordered(clocks, w, issuer) {
+            return Err((g << self.shift, self.race(g, w, "written")));
+        }
+        let writer = w & THREAD_MASK;
+        if w != 0 && writer < AGENTS && !clocks.visible(issuer, writer, w >> THREAD_BITS) {
+            return Err((g << self.shift, Trouble::Unfenced { writer }));
+        }
+        Ok(())
+    }
+
     /// Checks against the reads (or atomics) of every domain.
     fn against(&self, clocks: &Clocks, g: usize, me: usize, thread: u32, atomics: bool) -> Result<(), (usize, Trouble)> {
         let records = if atomics { &self.atomics } else { &self.reads };
         for d in 0..clocks.domains() {
             let r = records[d * self.granules + g];
-            if r >> THREAD_BITS > clocks.known(me, d) && r & THREAD_MASK != thread {
+            let epoch = r >> THREAD_BITS;
+            if epoch > clocks.known(me, d) && !clocks.ordered(thread, d, r & THREAD_MASK, epoch) {
                 return Err((g << self.shift, self.race(g, r, if atomics { "updated atomically" } else { "read" })));
             }
         }
@@ -168,6 +229,7 @@ impl SharedShadow {
         }
         let who = match record & THREAD_MASK {
             MANY => "several threads".into(),
+            t if t >= AGENTS => self.agents.get((t - AGENTS) as usize).cloned().unwrap_or_default(),
             t => format!("thread {t}"),
         };
         Trouble::Race { other, who }
@@ -245,9 +307,9 @@ impl SharedShadow {
     }
 }
 
-/// True if a record of another thread is not ordered before `thread`, which is of domain `me`.
+/// True if a record of another thread is not ordered before `thread`.
 #[inline]
-fn unordered(clocks: &Clocks, me: usize, record: u32, thread: u32) -> bool {
+fn unordered(clocks: &Clocks, record: u32, thread: u32) -> bool {
     let (epoch, other) = (record >> THREAD_BITS, record & THREAD_MASK);
     if clocks.domains() == 1 {
         return epoch > clocks.known(0, 0) && other != thread;
@@ -255,7 +317,7 @@ fn unordered(clocks: &Clocks, me: usize, record: u32, thread: u32) -> bool {
     match record {
         0 => false,
         IN_FLIGHT => true,
-        _ => other != thread && epoch > clocks.known(me, clocks.domain(other)),
+        _ => other != thread && !clocks.ordered(thread, clocks.domain(other), other, epoch),
     }
 }
 
@@ -273,12 +335,12 @@ mod tests {
     const ALL: Watch = Watch { initialised: true, races: true };
 
     fn shadow(domains: usize) -> SharedShadow {
-        SharedShadow::new(64, 2, domains, ALL, Has { atomics: true, copies: true })
+        SharedShadow::new(64, 2, domains, ALL, Has { atomics: true, copies: true }, vec![])
     }
 
     #[test]
     fn a_barrier_parts_a_write_from_a_read() {
-        let mut c = Clocks::new(64, 64);
+        let mut c = Clocks::new(64, 64, 0);
         let mut s = shadow(1);
         assert_eq!(s.read(&c, 8, 4, 3), Err((8, Trouble::Uninitialised)));
         s.write(&c, 8, 4, 3).unwrap();
@@ -296,7 +358,7 @@ mod tests {
 
     #[test]
     fn reads_of_each_wave_are_remembered() {
-        let mut c = Clocks::new(96, 32);
+        let mut c = Clocks::new(96, 32, 0);
         let mut s = shadow(3);
         s.write(&c, 0, 4, 0).unwrap();
         c.barrier(&[(0, 96)]);
@@ -312,7 +374,7 @@ mod tests {
 
     #[test]
     fn atomics_go_with_atomics_only() {
-        let mut c = Clocks::new(32, 32);
+        let mut c = Clocks::new(32, 32, 0);
         let mut s = shadow(1);
         s.write(&c, 0, 4, 0).unwrap();
         c.barrier(&[(0, 32)]);
@@ -326,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_copy_in_flight_may_not_be_touched() {
-        let mut c = Clocks::new(32, 32);
+        let mut c = Clocks::new(32, 32, 0);
         let mut s = shadow(1);
         s.write(&c, 16, 16, 7).unwrap();
         s.launch(16, 16, 7);
@@ -343,8 +405,8 @@ mod tests {
 
     #[test]
     fn whole_blocks_agree_with_single_threads() {
-        let mut c = Clocks::new(32, 32);
-        let mut s = SharedShadow::new(128, 2, 1, ALL, Has { atomics: false, copies: false });
+        let mut c = Clocks::new(32, 32, 0);
+        let mut s = SharedShadow::new(128, 2, 1, ALL, Has { atomics: false, copies: false }, vec![]);
         assert!(s.is_simple(&c));
         assert!(!s.read_run(&c, 0, 0) && !s.read_same(&c, 0, 1), "uninitialised");
         for t in 0..32 {

@@ -1,6 +1,8 @@
 //! Helpers shared by the emulator's tests: buffers of typed values, short ways to run a kernel.
 #![allow(dead_code)] // Each test binary uses its own part.
 
+pub mod pipeline;
+
 use tilewright_emu::{ArgValue, Buffer, EmuError, Options, Report};
 use tilewright_ir::{Builder, Kernel};
 

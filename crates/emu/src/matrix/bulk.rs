@@ -1,0 +1,399 @@
+//! Bulk copies: boxes of tensors between global and shared memory, moved by an engine beside the threads.
+//!
+//! Where checks or interleaving ask for it loads land at once or later, as the seed decides, at the latest when nobody can go on.
+//! A store's bytes are taken at once, which is one of the legal outcomes; that its source stays untouched until it is waited
+//! for is the race checks' business.
+
+use super::barrier::{self, Step};
+use crate::EmuError;
+use crate::access::{Kind, Target, Touch, get_shared, set_shared};
+use crate::code::{Address, Bulk, Space};
+use crate::context::{Context, Team};
+use crate::lanes::{LANES, Slot};
+use crate::launch::Launch;
+use rand::Rng;
+use tilewright_ir::{ArgKind, Scalar, Swizzle, TensorMap};
+
+/// A bulk load on its way.
+#[derive(Clone, Debug)]
+pub(crate) struct Flight {
+    /// First byte of shared memory.
+    to: usize,
+    /// Tensor map argument.
+    map: usize,
+    at: Vec<i64>,
+    /// Barrier it completes on.
+    pub(crate) tx: usize,
+    /// Epoch of the barrier's loads that it belongs to.
+    epoch: u32,
+    /// Who issued it, where.
+    pub(crate) thread: u32,
+    pub(crate) site: u32,
+}
+
+/// True if loads may land late.
+fn late(launch: &Launch<'_>) -> bool {
+    launch.options.checks.shared_races || launch.options.interleave
+}
+
+/// A 32-bit value of a lane.
+pub(super) fn lanes_of(ctx: &Context, slot: Slot, lane: usize) -> u32 {
+    ctx.files.r32.block(slot, lane / LANES).0[lane % LANES]
+}
+
+/// Runs an operation; true if the context has to wait, and to come back to it.
+pub(crate) fn run(
+    launch: &Launch<'_>,
+    team: &mut Team,
+    ctx: &mut Context,
+    op: &Bulk,
+    mask: Slot,
+    site: u32,
+) -> Result<bool, EmuError> {
+    let barriers = |team: &Team, ctx: &Context, a: &Address| barrier::named(launch, team, ctx, a, mask, site);
+    let threads = |ctx: &Context| ctx.active(mask).map(|l| ctx.first + l as u32).collect::<Vec<_>>();
+    match op {
+        Bulk::Init { barrier, arrivals } => {
+            let lanes = barriers(team, ctx, barrier)?;
+            barrier::init(launch, team, ctx, &lanes, *arrivals, site)?;
+        }
+        Bulk::InitFence => barrier::init_fence(team, &threads(ctx)),
+        Bulk::Expect { barrier, bytes } => {
+            let lanes = barriers(team, ctx, barrier)?;
+            barrier::arrive(launch, team, ctx, &lanes, Step::Expect(*bytes), site)?;
+        }
+        Bulk::Arrive { barrier } => {
+            let lanes = barriers(team, ctx, barrier)?;
+            barrier::arrive(launch, team, ctx, &lanes, Step::Arrive, site)?;
+        }
+        Bulk::Wait { barrier, parity } => {
+            let lanes = barriers(team, ctx, barrier)?;
+            return barrier::wait(launch, team, ctx, &lanes, *parity, site);
+        }
+        Bulk::Load { to, scalar, map, at, barrier } => {
+            for (lane, tx) in barriers(team, ctx, barrier)? {
+                let thread = ctx.first + lane as u32;
+                barrier::usable(launch, team, thread, tx, site)?;
+                if !team.tx[tx].fenced {
+                    let what = "a bulk load completes on it without an InitFence by the thread that initialised it";
+                    return Err(barrier::wrong(launch, team, site, thread, tx, what));
+                }
+                let at = at.iter().map(|&s| i64::from(lanes_of(ctx, s, lane) as i32)).collect();
+                let to = start(launch, team, ctx, (to, *scalar, *map), lane, site)?;
+                let epoch = team.clocks.now(team.clocks.domain(team.agents.load(tx)));
+                load(launch, team, Flight { to, map: *map, at, tx, epoch, thread, site }, *scalar, to_space(op))?;
+            }
+        }
+        Bulk::Store { from, scalar, map, at } => {
+            let lanes: Vec<usize> = ctx.active(mask).collect();
+            for lane in lanes {
+                let thread = ctx.first + lane as u32;
+                let at: Vec<i64> = at.iter().map(|&s| i64::from(lanes_of(ctx, s, lane) as i32)).collect();
+                let from = start(launch, team, ctx, (from, *scalar, *map), lane, site)?;
+                store(launch, team, (from, *map, &at), (site, thread), *scalar, to_space(op))?;
+            }
+        }
+        Bulk::StoreCommit => {
+            for wave in waves(launch, ctx, mask) {
+                team.clocks.close(team.clocks.domain(team.agents.store(wave)));
+            }
+            team.bounded(launch)?;
+        }
+        Bulk::StoreWait { pending } => {
+            for wave in waves(launch, ctx, mask) {
+                let agent = team.clocks.domain(team.agents.store(wave));
+                let done = team.clocks.now(agent).saturating_sub(1 + pending);
+                let domain = team.clocks.domain(wave * launch.code.wave);
+                team.clocks.learn(domain, agent, done);
+            }
+        }
+        Bulk::ProxyFence => {
+            for wave in waves(launch, ctx, mask) {
+                let domain = team.clocks.domain(wave * launch.code.wave);
+                let of_wave = |t: &u32| *t / launch.code.wave == wave;
+                let threads: Vec<u32> = threads(ctx).into_iter().filter(of_wave).collect();
+                team.clocks.proxy_fence(domain, &threads);
+            }
+            team.bounded(launch)?;
+        }
+    }
+    Ok(false)
+}
+
+/// Where the shared side of a copy is.
+const fn to_space(op: &Bulk) -> Space {
+    match op {
+        Bulk::Load { to: a, .. } | Bulk::Store { from: a, .. } => a.space,
+        _ => Space::Tx(0),
+    }
+}
+
+/// Waves with a lane in a mask.
+fn waves(launch: &Launch<'_>, ctx: &Context, mask: Slot) -> Vec<u32> {
+    let mut waves: Vec<u32> = ctx.active(mask).map(|l| (ctx.first + l as u32) / launch.code.wave).collect();
+    waves.dedup();
+    waves
+}
+
+fn tensor<'a>(launch: &'a Launch<'_>, map: usize) -> Option<&'a TensorMap> {
+    match &launch.code.args.get(map)?.kind {
+        ArgKind::TensorMap(map) => Some(map),
+        _ => None,
+    }
+}
+
+/// The first shared byte of a lane's copy, checked: the whole box within the array, aligned to the swizzle's pattern.
+fn start(
+    launch: &Launch<'_>,
+    team: &Team,
+    ctx: &Context,
+    (a, scalar, map): (&Address, Scalar, usize),
+    lane: usize,
+    site: u32,
+) -> Result<usize, EmuError> {
+    let index = ctx.addresses(a, lane / LANES)[lane % LANES];
+    let (Some(t), Some(map)) = (Target::new(launch, a.space, scalar, 1), tensor(launch, map)) else { return Ok(0) };
+    let lanes = u64::from(map.tile_bytes()).div_ceil(t.size as u64);
+    let at = || team.location(launch, site, ctx.first + lane as u32);
+    if index < 0 || (index as u64).saturating_add(lanes) > t.len {
+        return Err(EmuError::OutOfBounds { at: at(), memory: launch.name(a.space), index, lanes: lanes as u32, len: t.len });
+    }
+    let byte = t.base + index as usize * t.size;
+    let pattern = match map.swizzle {
+        Swizzle::None => 128,
+        s => s.row_bytes() * 8,
+    };
+    if launch.options.checks.alignment && !byte.is_multiple_of(pattern as usize) {
+        return Err(EmuError::Misaligned { at: at(), memory: launch.name(a.space), byte: byte as u64, size: pattern });
+    }
+    Ok(byte)
+}
+
+/// A run of consecutive elements of a box along its innermost dimension, within the tensor.
+struct Run {
+    /// Element of the box the run starts at.
+    first: usize,
+    /// Byte of global memory, from the tensor's first.
+    byte: usize,
+    len: usize,
+}
+
+/// The runs of a box that lie within the tensor.
+fn runs(map: &TensorMap, at: &[i64]) -> Vec<Run> {
+    let inner = map.tile[0] as usize;
+    let rows: usize = map.tile[1..].iter().map(|&t| t as usize).product();
+    let size = map.scalar.bytes() as usize;
+    let skip = at[0].saturating_neg().clamp(0, inner as i64);
+    let stop = (map.extent[0] as i64).saturating_sub(at[0]).clamp(0, inner as i64);
+    let mut out = Vec::new();
+    if skip >= stop {
+        return out;
+    }
+    for row in 0..rows {
+        let (mut rest, mut byte, mut inside) = (row, (at[0] + skip) as usize * size, true);
+        for (d, &tile) in map.tile.iter().enumerate().skip(1) {
+            let x = at[d] + (rest % tile as usize) as i64;
+            rest /= tile as usize;
+            if x < 0 || x >= map.extent[d] as i64 {
+                inside = false;
+                break;
+            }
+            byte += x as usize * map.stride_bytes[d - 1] as usize;
+        }
+        if inside {
+            out.push(Run { first: row * inner + skip as usize, byte, len: (stop - skip) as usize });
+        }
+    }
+    out
+}
+
+/// Checks the global side of a copy, element by element.
+fn check_global(
+    launch: &Launch<'_>,
+    team: &mut Team,
+    map: usize,
+    runs: &[Run],
+    (site, thread, kind): (u32, u32, Kind),
+) -> Result<(), EmuError> {
+    let checks = &launch.options.checks;
+    let Some(tensor) = tensor(launch, map) else { return Ok(()) };
+    let Some(t) = Target::new(launch, Space::Global(map), tensor.scalar, 1) else { return Ok(()) };
+    if !checks.initialised && !checks.global_races {
+        return Ok(());
+    }
+    let touch = Touch { launch, site, thread, kind };
+    for run in runs {
+        for i in 0..run.len {
+            touch.check(team, &t, (run.byte / t.size + i) as i64)?;
+        }
+    }
+    Ok(())
+}
+
+/// Issues a load.
+fn load(launch: &Launch<'_>, team: &mut Team, f: Flight, scalar: Scalar, space: Space) -> Result<(), EmuError> {
+    let Some(map) = tensor(launch, f.map) else { return Ok(()) };
+    check_global(launch, team, f.map, &runs(map, &f.at), (f.site, f.thread, Kind::Read))?;
+    if let Some(shadow) = &mut team.shadow {
+        let agent = team.agents.load(f.tx);
+        let done = shadow.write_by(&team.clocks, f.to, map.tile_bytes() as usize, agent, f.thread);
+        if let (Err((byte, trouble)), Some(t)) = (done, Target::new(launch, space, scalar, 1)) {
+            let touch = Touch { launch, site: f.site, thread: f.thread, kind: Kind::Write };
+            return Err(touch.trouble(team, &t, byte, trouble));
+        }
+    }
+    if launch.options.count {
+        team.counters.async_copies += 1;
+        team.counters.global_load_bytes += u64::from(map.tile_bytes());
+    }
+    team.tx[f.tx].loaded = Some((f.epoch, f.thread, f.site));
+    if late(launch) && team.rng.random() {
+        team.in_flight.push(f);
+        return Ok(());
+    }
+    land(launch, team, &f)
+}
+
+/// Lets one of the loads in flight land; false if there is none.
+pub(crate) fn land_one(launch: &Launch<'_>, team: &mut Team) -> Result<bool, EmuError> {
+    if team.in_flight.is_empty() {
+        return Ok(false);
+    }
+    let i = team.rng.random_range(0..team.in_flight.len());
+    let flight = team.in_flight.swap_remove(i);
+    land(launch, team, &flight)?;
+    Ok(true)
+}
+
+/// Moves the bytes of a load and tells its barrier.
+fn land(launch: &Launch<'_>, team: &mut Team, f: &Flight) -> Result<(), EmuError> {
+    let Some(map) = tensor(launch, f.map) else { return Ok(()) };
+    let Some(bound) = launch.buffers.get(f.map).and_then(|b| b.as_ref()) else { return Ok(()) };
+    let size = map.scalar.bytes() as usize;
+    let (bytes, place) = (map.tile_bytes() as usize, |byte: usize| map.swizzle.apply(byte as u32) as usize);
+    let runs = runs(map, &f.at);
+    if runs.iter().map(|r| r.len).sum::<usize>() * size < bytes {
+        for at in (0..bytes).step_by(4) {
+            set_shared(&mut team.shared, place(f.to + at), 4, 0);
+        }
+    }
+    for run in runs {
+        let (to, from) = (f.to + run.first * size, bound.offset + run.byte);
+        // Whole words where both sides allow it.
+        let step = if size == 2 && to % 4 == 0 && from % 4 == 0 && run.len % 2 == 0 { 4 } else { size };
+        for at in (0..run.len * size).step_by(step) {
+            let mut value = bound.cells.get(from + at, step);
+            if map.round_tf32 {
+                value = round_tf32(value as u32).into();
+            }
+            set_shared(&mut team.shared, place(to + at), step, value);
+        }
+    }
+    barrier::deliver(launch, team, f.tx, bytes as u32, f.epoch)
+}
+
+/// Rounds to the nearest float with 10 bits of mantissa, ties to even.
+fn round_tf32(bits: u32) -> u32 {
+    if f32::from_bits(bits).is_finite() { (bits.wrapping_add(0xFFF + (bits >> 13 & 1))) & 0xFFFF_E000 } else { bits }
+}
+
+/// Runs a store.
+fn store(
+    launch: &Launch<'_>,
+    team: &mut Team,
+    (from, map, at): (usize, usize, &[i64]),
+    (site, thread): (u32, u32),
+    scalar: Scalar,
+    space: Space,
+) -> Result<(), EmuError> {
+    let (Some(tensor), Some(bound)) = (tensor(launch, map), launch.buffers.get(map).and_then(|b| b.as_ref())) else {
+        return Ok(());
+    };
+    let bytes = tensor.tile_bytes() as usize;
+    let runs = runs(tensor, at);
+    let size = tensor.scalar.bytes() as usize;
+    if let Some(shadow) = &mut team.shadow {
+        let agent = team.agents.store(thread / launch.code.wave);
+        // Bytes that fall outside the tensor are not asked for.
+        for run in &runs {
+            let (first, end) = (from + run.first * size, from + (run.first + run.len) * size);
+            for chunk in first / 16..end.div_ceil(16) {
+                let part = (chunk * 16).max(first)..(chunk * 16 + 16).min(end);
+                let place = tensor.swizzle.apply(part.start as u32) as usize;
+                let done = shadow.read_by(&team.clocks, place, part.len(), agent, &[thread]);
+                if let (Err((byte, trouble)), Some(t)) = (done, Target::new(launch, space, scalar, 1)) {
+                    return Err(Touch { launch, site, thread, kind: Kind::Read }.trouble(team, &t, byte, trouble));
+                }
+            }
+        }
+    }
+    check_global(launch, team, map, &runs, (site, thread, Kind::Write))?;
+    for run in &runs {
+        for i in 0..run.len {
+            let place = tensor.swizzle.apply((from + (run.first + i) * size) as u32) as usize;
+            bound.cells.set(bound.offset + run.byte + i * size, size, get_shared(&team.shared, place, size));
+        }
+    }
+    if launch.options.count {
+        team.counters.async_copies += 1;
+        team.counters.global_store_bytes += bytes as u64;
+    }
+    Ok(())
+}
+
+/// At the end of a work-group: every load must have been waited for by somebody.
+pub(crate) fn finish(launch: &Launch<'_>, team: &mut Team) -> Result<(), EmuError> {
+    while land_one(launch, team)? {}
+    if !launch.options.checks.shared_races {
+        return Ok(());
+    }
+    for (tx, b) in team.tx.iter().enumerate() {
+        let Some((epoch, thread, site)) = b.loaded else { continue };
+        if !team.clocks.anyone_knows(team.agents.load(tx), epoch) {
+            let what = "the work-group ends without having waited for this bulk load";
+            return Err(barrier::wrong(launch, team, site, thread, tx, what));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map() -> TensorMap {
+        TensorMap {
+            scalar: Scalar::F32,
+            round_tf32: false,
+            extent: vec![10, 3],
+            stride_bytes: vec![48],
+            tile: vec![4, 2],
+            swizzle: Swizzle::None,
+        }
+    }
+
+    fn found(at: &[i64]) -> Vec<(usize, usize, usize)> {
+        runs(&map(), at).iter().map(|r| (r.first, r.byte, r.len)).collect()
+    }
+
+    #[test]
+    fn boxes_are_clipped() {
+        assert_eq!(found(&[4, 1]), [(0, 64, 4), (4, 112, 4)]);
+        assert_eq!(found(&[8, 2]), [(0, 128, 2)]);
+        assert_eq!(found(&[-1, -1]), [(5, 0, 3)]);
+        assert_eq!(found(&[10, 0]), []);
+        assert_eq!(found(&[-4, 0]), []);
+        assert_eq!(found(&[0, 3]), []);
+    }
+
+    #[test]
+    fn tf32_keeps_ten_bits() {
+        let round = |x: f32| f32::from_bits(round_tf32(x.to_bits()));
+        let ulp = f32::powi(2.0, -10);
+        assert_eq!(round(1.0 + ulp * 0.49), 1.0);
+        assert_eq!(round(1.0 + ulp * 0.5), 1.0);
+        assert_eq!(round(1.0 + ulp * 1.5), 1.0 + 2.0 * ulp);
+        assert_eq!(round(-1.0 - ulp * 0.51), -1.0 - ulp);
+        assert!(round(f32::INFINITY).is_infinite() && round(f32::NAN).is_nan());
+    }
+}

@@ -1,0 +1,11 @@
+//! Matrix instructions, transaction barriers and bulk copies.
+//!
+//! `agents` numbers what works beside the threads, `barrier` holds transaction barriers, `bulk` the copies, `operand` reads matrix
+//! operands, `warpgroup` and `mma` multiply.
+
+pub(crate) mod agents;
+pub(crate) mod barrier;
+pub(crate) mod bulk;
+pub(crate) mod mma;
+mod operand;
+pub(crate) mod warpgroup;

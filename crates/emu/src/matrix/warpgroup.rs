@@ -1,0 +1,229 @@
+//! Warpgroup instructions (`wgmma`): four waves multiply a 64 x K by a K x n tile, read from shared memory, into their registers.
+//!
+//! The product is there at once; that nobody looks before it is waited for is checked. Products of the input types are exact in f32,
+//! sums are rounded once per addition, in the order of k.
+
+use super::operand::{K_BYTES, Reader};
+use crate::EmuError;
+use crate::code::{Held, Left, Matrix, Tile};
+use crate::context::{Context, Team};
+use crate::lanes::{LANES, Slot};
+use crate::launch::Launch;
+use tilewright_ir::{FragmentLayout, MatrixType};
+
+/// Waves of a warpgroup.
+pub(crate) const WAVES: usize = 4;
+/// Rows of a tile.
+const ROWS: usize = 64;
+/// Lanes of a wave.
+const WAVE: usize = 32;
+
+/// What warpgroup instructions are doing with the registers of a wave.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Works {
+    /// Registers in use, and the group of the instruction that uses them.
+    flying: Vec<(Held, u32)>,
+    /// Groups closed.
+    closed: u32,
+    /// Register arrays touched since the last fence.
+    unfenced: Vec<bool>,
+}
+
+impl Works {
+    /// As at the start of a kernel, with so many register arrays.
+    pub(crate) fn reset(&mut self, arrays: usize) {
+        self.flying.clear();
+        self.closed = 0;
+        self.unfenced.clear();
+        self.unfenced.resize(arrays, true);
+    }
+    /// An ordinary access to a register; what is wrong with it, if anything.
+    pub(crate) fn touch(&mut self, reg: u32, element: u32, write: bool) -> Option<&'static str> {
+        let used = |h: &Held| h.reg == reg && (h.first..h.first + h.count).contains(&element);
+        let wrong = self.flying.iter().any(|(h, _)| used(h) && (h.written || write));
+        if let Some(unfenced) = self.unfenced.get_mut(reg as usize) {
+            *unfenced = true;
+        }
+        match (wrong, write) {
+            (false, _) => None,
+            (_, false) => Some("it is read while a warpgroup instruction is working on it: WarpgroupWait first"),
+            (_, true) => Some("it is written while a warpgroup instruction is working on it: WarpgroupWait first"),
+        }
+    }
+    /// An instruction starts to work on registers; what is wrong, and with which.
+    fn start(&mut self, held: &[Held]) -> Option<(Held, &'static str)> {
+        for h in held {
+            if self.unfenced.get(h.reg as usize).copied().unwrap_or(false) {
+                return Some((
+                    *h,
+                    "it was touched since the last WarpgroupFence, which must stand before the instruction that uses it",
+                ));
+            }
+            let overlaps = |o: &Held| o.reg == h.reg && o.first < h.first + h.count && h.first < o.first + o.count;
+            let clash = |o: &Held| overlaps(o) && (o.written || h.written) && o != h;
+            if self.flying.iter().any(|(o, _)| clash(o)) {
+                return Some((*h, "a warpgroup instruction of another shape is working on it: WarpgroupWait first"));
+            }
+        }
+        for h in held {
+            if !self.flying.contains(&(*h, self.closed)) {
+                self.flying.push((*h, self.closed));
+            }
+        }
+        None
+    }
+    fn wait(&mut self, pending: u32) {
+        let closed = self.closed;
+        self.flying.retain(|&(_, group)| group.saturating_add(pending) >= closed);
+    }
+}
+
+/// True for operations that the four waves run together.
+pub(crate) const fn is_collective(op: &Matrix) -> bool {
+    matches!(op, Matrix::Warpgroup { .. } | Matrix::Commit)
+}
+
+/// A fence or wait of one wave.
+pub(crate) fn alone(launch: &Launch<'_>, team: &mut Team, ctx: &mut Context, op: &Matrix) {
+    match op {
+        Matrix::Fence => ctx.works.unfenced.fill(false),
+        Matrix::Wait { pending } => {
+            ctx.works.wait(*pending);
+            let agent = team.clocks.domain(team.agents.warpgroup(ctx.first / (WAVES * WAVE) as u32));
+            let done = team.clocks.now(agent).saturating_sub(1 + pending);
+            for wave in (ctx.first..ctx.first + ctx.lanes as u32).step_by(launch.code.wave as usize) {
+                team.clocks.learn(team.clocks.domain(wave), agent, done);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// An instruction that all waves of a warpgroup have come to.
+pub(crate) fn together(
+    launch: &Launch<'_>,
+    team: &mut Team,
+    waves: &mut [Context],
+    op: &Matrix,
+    site: u32,
+) -> Result<(), EmuError> {
+    let number = waves.first().map_or(0, |w| w.first / (WAVES * WAVE) as u32);
+    match op {
+        Matrix::Commit => {
+            waves.iter_mut().for_each(|w| w.works.closed += 1);
+            team.clocks.close(team.clocks.domain(team.agents.warpgroup(number)));
+            team.bounded(launch)
+        }
+        Matrix::Warpgroup { input, n, a, b, acc, accumulate, held } => {
+            if launch.options.checks.shared_races {
+                hold(launch, team, waves, held, site)?;
+            }
+            // The last lane stands for its wave: what an elected first one alone knows does not count.
+            let issuers: Vec<u32> = waves.iter().map(|w| w.first + w.lanes as u32 - 1).collect();
+            let reader = Reader { launch, site, agent: team.agents.warpgroup(number), issuers: &issuers };
+            multiply(&reader, team, waves, (*input, *n as usize), (a, b), (acc, *accumulate))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn hold(launch: &Launch<'_>, team: &Team, waves: &mut [Context], held: &[Held], site: u32) -> Result<(), EmuError> {
+    for w in waves {
+        if let Some((h, what)) = w.works.start(held) {
+            let memory = launch.code.reg_names.get(h.reg as usize).cloned().unwrap_or_default();
+            return Err(EmuError::Registers { at: team.location(launch, site, w.first), memory, index: h.first, what });
+        }
+    }
+    Ok(())
+}
+
+/// A value that all threads of a warpgroup must agree on.
+fn agreed(reader: &Reader<'_>, team: &Team, waves: &[Context], slot: Slot, what: &'static str) -> Result<u32, EmuError> {
+    let value = |w: &Context, lane: usize| super::bulk::lanes_of(w, slot, lane);
+    let Some(first) = waves.first().map(|w| value(w, 0)) else { return Ok(0) };
+    for w in waves {
+        if let Some(lane) = (0..w.lanes).find(|&l| value(w, l) != first) {
+            let at = team.location(reader.launch, reader.site, w.first + lane as u32);
+            return Err(EmuError::Divergent { at, what, scope: "warpgroup" });
+        }
+    }
+    Ok(first)
+}
+
+fn multiply(
+    reader: &Reader<'_>,
+    team: &mut Team,
+    waves: &mut [Context],
+    (input, n): (MatrixType, usize),
+    (a, b): (&Left, &Tile),
+    (acc, accumulate): (&[Slot], Slot),
+) -> Result<(), EmuError> {
+    let depth = K_BYTES / input.bytes() as usize;
+    let mut left = vec![0f32; ROWS * depth];
+    match a {
+        Left::Shared(t) => {
+            let byte = agreed(reader, team, waves, t.byte, "operand address")? as i32;
+            reader.tile(team, input, t, (byte.into(), ROWS), false, &mut left)?;
+        }
+        Left::Regs(regs) => {
+            for (w, wave) in waves.iter().enumerate() {
+                super::mma::left(
+                    input,
+                    |r, lane| super::bulk::lanes_of(wave, regs[r], lane),
+                    |row, k, value| {
+                        left[(w * 16 + row) * depth + k] = value;
+                    },
+                );
+            }
+        }
+    }
+    let byte = agreed(reader, team, waves, b.byte, "operand address")? as i32;
+    let mut right = vec![0f32; n * depth];
+    reader.tile(team, input, b, (byte.into(), n), true, &mut right)?;
+    let mut sums = vec![0f32; ROWS * n];
+    if agreed(reader, team, waves, accumulate, "accumulate flag")? != 0 {
+        each_sum(waves, acc, |row, column, bits| sums[row * n + column] = f32::from_bits(*bits));
+    }
+    reader.launch.level.multiply(&mut sums, &left, &right, n);
+    each_sum(waves, acc, |row, column, bits| *bits = sums[row * n + column].to_bits());
+    if reader.launch.options.count {
+        let c = &mut team.counters;
+        c.matrix += WAVES as u64;
+        c.flop += 2 * (ROWS * n * depth) as u64;
+    }
+    Ok(())
+}
+
+/// Visits every accumulator of a warpgroup: row, column, bits.
+fn each_sum(waves: &mut [Context], acc: &[Slot], mut visit: impl FnMut(usize, usize, &mut u32)) {
+    for (w, wave) in waves.iter_mut().enumerate() {
+        for (r, &slot) in acc.iter().enumerate() {
+            for (b, block) in wave.files.r32.get_mut(slot).iter_mut().enumerate() {
+                for (l, bits) in block.0.iter_mut().enumerate() {
+                    let lane = w * WAVE + b * LANES + l;
+                    let (row, column) = FragmentLayout::Warpgroup.position(lane as u32, r as u32);
+                    visit(row as usize, column as usize, bits);
+                }
+            }
+        }
+    }
+}
+
+/// Runs an ordinary access to registers that warpgroup instructions use too.
+pub(crate) fn settled(
+    launch: &Launch<'_>,
+    team: &Team,
+    ctx: &mut Context,
+    mask: Slot,
+    (reg, index, write): (u32, u32, bool),
+    site: u32,
+) -> Result<(), EmuError> {
+    let Some(lane) = ctx.active(mask).next() else { return Ok(()) };
+    match ctx.works.touch(reg, index, write) {
+        None => Ok(()),
+        Some(what) => {
+            let memory = launch.code.reg_names.get(reg as usize).cloned().unwrap_or_default();
+            Err(EmuError::Registers { at: team.location(launch, site, ctx.first + lane as u32), memory, index, what })
+        }
+    }
+}
