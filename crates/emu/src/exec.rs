@@ -219,7 +219,11 @@ impl<'a> Worker<'a> {
     fn meet(&mut self, i: usize, op: &Matrix, site: u32) -> Result<bool, EmuError> {
         let (launch, team) = (self.launch, &mut self.team);
         let first = i / warpgroup::WAVES * warpgroup::WAVES;
-        let Some(waves) = self.contexts.get_mut(first..first + warpgroup::WAVES) else { return Ok(false) };
+        let Some(waves) = self.contexts.get_mut(first..first + warpgroup::WAVES) else {
+            // The threads behind the last whole warpgroup are none.
+            let at = team.location(launch, site, launch.code.threads);
+            return Err(EmuError::Divergent { at, what: "warpgroup instruction", scope: "warpgroup" });
+        };
         let pc = waves[i - first].pc;
         waves[i - first].state = State::Warpgroup { site };
         let there = |w: &Context| matches!(w.state, State::Warpgroup { .. });

@@ -16,11 +16,8 @@ pub(super) fn supported(k: &Kernel, options: &Options, warpgroups: bool) -> Resu
     if barriers > MAX_TX {
         return Err(format!("{barriers} transaction barriers: up to {MAX_TX} are possible"));
     }
-    if warpgroups && (wave != 32 || !k.threads.is_multiple_of(128)) {
-        return Err(format!(
-            "warpgroup instructions need waves of 32 and threads in multiples of 128, not {wave} and {}",
-            k.threads
-        ));
+    if warpgroups && wave != 32 {
+        return Err(format!("warpgroup instructions need waves of 32, not {wave}"));
     }
     Ok(())
 }
