@@ -35,6 +35,13 @@ pub struct Offline {
     pub log: String,
 }
 
+impl Offline {
+    /// As [`Compiled::complaint`].
+    pub fn complaint(&self) -> Option<String> {
+        crate::cuda::complaint(&self.log, self.resources.spill_bytes)
+    }
+}
+
 /// A kernel compiled for one device.
 pub struct Compiled {
     pub(crate) device: Arc<str>,
@@ -82,6 +89,11 @@ impl Compiled {
     /// What the compiler said; may be empty.
     pub fn log(&self) -> &str {
         &self.log
+    }
+    /// Why the kernel must be slow whatever it is run on, where its compiler tells: matrix instructions one after the other, more
+    /// spilled than there are registers. It is right all the same; a search need not run it.
+    pub fn complaint(&self) -> Option<String> {
+        crate::cuda::complaint(&self.log, self.resources.spill_bytes)
     }
     /// True if the binary came from the cache.
     pub const fn cached(&self) -> bool {

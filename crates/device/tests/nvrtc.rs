@@ -4,6 +4,7 @@ mod common;
 
 use common::{cases, tool};
 use tilewright_device::{DeviceError, Options, cuda};
+use tilewright_ir::{Access, Base, Builtin, Scalar, Unroll};
 
 #[test]
 fn kernels_become_cubins() {
@@ -43,4 +44,39 @@ fn bulk_copies_and_moving_registers_become_a_cubin() {
     assert!(!made.log.contains("setmaxnreg"), "{}", made.log);
     let e = cuda::compile(&kernel, "sm_80", &Options::default()).unwrap_err();
     assert!(matches!(e, DeviceError::Invalid { .. }), "{e}");
+}
+
+/// Registers for 300 live values in work-groups of 1024 threads, of which each may have 64.
+#[test]
+fn a_kernel_that_spills_more_than_it_has_is_told() {
+    let mut b = tilewright_ir::Builder::new("crowded", 1024);
+    let x = b.buffer("x", Scalar::F32, Access::Read, "300 numbers per thread");
+    let y = b.buffer("y", Scalar::F32, Access::Write, "as many");
+    let turns = b.scalar_arg("turns", Scalar::I32, "turns");
+    let tid = b.builtin(Builtin::LocalId);
+    let regs = b.regs("r", Scalar::F32.ty(), 300);
+    for i in 0..300 {
+        let at = b.add(tid, 1024 * i);
+        let value = b.load("v", Base::Buffer(x), at, 1, None);
+        b.set_reg(regs, i, value);
+    }
+    b.for_range("turn", 0, turns, Unroll::No, |b, turn| {
+        let factor = b.load("f", Base::Buffer(x), turn, 1, None);
+        for i in 0..300 {
+            let (own, other) = (b.reg(regs, i), b.reg(regs, (i * 37 + 11) % 300));
+            let sum = b.fma(own, factor, other);
+            b.set_reg(regs, i, sum);
+        }
+    });
+    for i in 0..300 {
+        let (at, value) = (b.add(tid, 1024 * i), b.reg(regs, i));
+        b.store(Base::Buffer(y), at, value, None);
+    }
+    let Some(made) = tool("NVRTC", cuda::compile(&b.finish(), "sm_90a", &Options::default())) else { return };
+    let why = made.complaint().unwrap_or_default();
+    assert!(why.contains("spills"), "{why}\n{}", made.log);
+    for case in cases() {
+        let made = cuda::compile(&case.kernel, "sm_90a", &Options::default()).unwrap();
+        assert_eq!(made.complaint(), None, "{}", case.kernel.name);
+    }
 }

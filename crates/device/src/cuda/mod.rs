@@ -8,7 +8,7 @@ mod tensor_map;
 
 pub use library::preload;
 pub(crate) use library::{load_opencl, tool_folders};
-pub(crate) use ptxas::read_log;
+pub(crate) use ptxas::{complaint, read_log};
 
 use crate::compile::Job;
 use crate::device::{Backend, DeviceKind};

@@ -13,6 +13,29 @@ pub(crate) fn read_log(log: &str) -> Resources {
     }
 }
 
+/// Notes of the assembler that mean a matrix kernel at half its speed or less, and what each says. Numbers as CUDA 12 and 13 print
+/// them; the words stand for notes that have another number elsewhere.
+const NOTES: [(&str, &str); 6] = [
+    ("(C7508)", "its waves keep their share of registers (setmaxnreg is ignored)"),
+    ("(C7510)", "its warpgroup instructions are serialised at a function's boundary"),
+    ("(C7511)", "its warpgroup instructions are serialised: there are not enough registers"),
+    ("(C7515)", "its warpgroup instructions are serialised: other instructions write their accumulators"),
+    ("(C7519)", "its warpgroup instructions are serialised by a fence that the assembler put in"),
+    ("wgmma.mma_async instructions are serialized", "its warpgroup instructions are serialised"),
+];
+
+/// Most bytes per thread a kernel may spill and still be worth a try: a thread's whole register file.
+const MOST_SPILLED: u32 = 4 * 255;
+
+/// Why a kernel with this log must be slow, if the assembler says so.
+pub(crate) fn complaint(log: &str, spilled: Option<u32>) -> Option<String> {
+    if let Some((_, what)) = NOTES.iter().find(|(note, _)| log.contains(note)) {
+        return Some((*what).into());
+    }
+    let spilled = spilled.filter(|&bytes| bytes > MOST_SPILLED)?;
+    Some(format!("it spills {spilled} bytes per thread, more than the {MOST_SPILLED} bytes of registers a thread can have"))
+}
+
 fn number_before(text: &str, words: &str) -> Option<u32> {
     let head = &text[..text.find(words)?];
     let start = head.rfind(|c: char| !c.is_ascii_digit()).map_or(0, |i| i + 1);
@@ -42,5 +65,19 @@ mod tests {
         assert_eq!(r.private_bytes, Some(808));
         assert_eq!(r.shared_bytes, Some(16384));
         assert_eq!(read_log(""), Resources::default());
+    }
+
+    #[test]
+    fn notes_of_slow_kernels_are_told() {
+        let log = "ptxas info    : (C7517) warpgroup.wait is injected in around line 67 by compiler to allow use of registers \
+            defined by GMMA in function 'k'\n\
+            ptxas info    : (C7511) Potential Performance Loss: wgmma.mma_async instructions are serialized due to insufficient \
+            register resources for the wgmma pipeline in the function 'k'\n";
+        assert!(complaint(log, Some(0)).unwrap().contains("not enough registers"));
+        let renumbered = log.replace("C7511", "C9911");
+        assert!(complaint(&renumbered, Some(0)).unwrap().contains("serialised"));
+        assert_eq!(complaint("ptxas info    : Used 32 registers", Some(MOST_SPILLED)), None);
+        assert!(complaint("", Some(MOST_SPILLED + 1)).unwrap().contains("1021 bytes"));
+        assert_eq!(complaint("", None), None);
     }
 }

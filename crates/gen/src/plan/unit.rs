@@ -185,7 +185,10 @@ fn operand(
         0 => Source::InPlace,
         1 => Source::Copy,
         _ => {
-            return Err(Refusal::BulkBox { acp: side(Chiral::Acp), why: "packed panels (WOS2) are cut for multiply-adds".into() });
+            return Err(Refusal::BulkBox {
+                acp: side(Chiral::Acp),
+                why: "packed panels (WOS2) are cut for multiply-adds".into(),
+            });
         }
     };
     let width = 16 / tensor.scalar.bytes();

@@ -55,6 +55,9 @@ pub(super) fn build(device: &dyn Device, space: &Space, plan: &Plan) -> Result<R
     let program = generate(resolved.contraction, &resolved.spec, space.env().workspace_bytes)
         .map_err(|e| reject(State::Refused, e.to_string()))?;
     let compiled = compile(device, &program).map_err(|e| Reject::of(&e))?;
+    if let Some((kernel, why)) = compiled.iter().find_map(|k| Some((k, k.complaint()?))) {
+        return Err(reject(State::Refused, format!("the compiler's report on `{}`: {why}", kernel.entry())));
+    }
     Ok(Ready { plan: *plan, spec: resolved.spec, program, compiled })
 }
 
