@@ -176,6 +176,14 @@ impl Space {
             | Refusal::VectorEdge { key, .. }
             | Refusal::VectorStagger { key, .. } => narrower(key),
             Refusal::FragmentWidth { key, .. } => narrower(key),
+            Refusal::BulkBox { acp, .. } => {
+                let wos = if matches!(acp, Key::A(_)) { Key::A(Chiral::Wos) } else { Key::B(Chiral::Wos) };
+                if plan.get(wos) == 0 { set(wos, 1) } else { None }
+            }
+            Refusal::Shared { .. } if plan.common(Common::Uni) != 0 => {
+                let buffers = plan.common(Common::Buf);
+                if buffers > 2 { set(Key::C(Common::Buf), buffers - 1) } else { None }
+            }
             Refusal::AsyncAhead { acp, .. } | Refusal::AsyncBytes { acp, .. } | Refusal::AsyncAlongK { acp } => set(acp, 0),
             Refusal::MathWidth { .. } => narrower(Key::C(Common::Mvw)),
             Refusal::WaveShape { .. } => set(Key::C(Common::Wva), 0),

@@ -8,6 +8,8 @@
 mod calibration;
 mod cpu;
 mod gpu;
+mod matrix;
+mod matrix_seeds;
 mod pick;
 mod seeds;
 mod traffic;
@@ -20,7 +22,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use tilewright_gen::contraction::{Contraction, Operand};
-use tilewright_gen::plan::{Footprint, KernelSpec, Source, SplitSum};
+use tilewright_gen::plan::{Footprint, KernelSpec, MathUnit, Source, SplitSum};
 use tilewright_ir::{Scalar, Target};
 
 /// Modelled time of a program and where it goes. Times in microseconds.
@@ -96,8 +98,10 @@ impl<'a> Model<'a> {
 
     /// The modelled time of a derived plan that fits with this footprint.
     pub fn estimate(&self, spec: &KernelSpec, footprint: &Footprint) -> Estimate {
-        let work = Work::new(self.contraction, spec);
-        let mut e = if self.target.wave <= 1 {
+        let work = Work::new(&self.contraction.oriented(spec.tiling.exchanged), spec);
+        let mut e = if spec.tiling.unit != MathUnit::Fma {
+            matrix::main_kernel(self, spec, footprint, &work)
+        } else if self.target.wave <= 1 {
             cpu::main_kernel(self, spec, &work)
         } else {
             gpu::main_kernel(self, spec, footprint, &work)
@@ -161,7 +165,7 @@ struct Helpers {
 
 /// Kernels before and after the main one: all of them stream memory.
 fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
-    let (c, target, k) = (model.contraction, model.target, &model.calibration);
+    let (c, target, k) = (&*model.contraction.oriented(spec.tiling.exchanged), model.target, &model.calibration);
     let t = &spec.tiling;
     let mut h = Helpers { us: 0.0, bytes: 0.0, kernels: 0 };
     let mut stream = |bytes: f64, cost: f64| {

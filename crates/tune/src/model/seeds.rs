@@ -1,5 +1,6 @@
 //! Plans worth a look before anything is known: a structured grid of tilings and schedules that suit a device.
 
+use super::matrix_seeds;
 use crate::space::Space;
 use rayon::prelude::*;
 use std::collections::HashSet;
@@ -15,7 +16,8 @@ pub(super) fn seeds(space: &Space) -> Vec<Plan> {
         if space.target().wave <= 1 {
             grid.cpu(form, contraction)
         } else {
-            grid.gpu(form, contraction)
+            grid.gpu(form, contraction);
+            grid.plans.extend(matrix_seeds::seeds(space, form, contraction));
         }
         grid.last_resorts(form);
     }
@@ -32,7 +34,7 @@ pub(super) fn legal(space: &Space, plans: &[Plan]) -> Vec<Plan> {
 /// A plan under every schedule that makes sense as a whole: MIOpenGEMM's loop, loads that run ahead of the math,
 /// fragments that do, and asynchronous copies.
 pub(super) fn schedules(space: &Space, plan: &Plan) -> Vec<Plan> {
-    if space.target().wave <= 1 {
+    if space.target().wave <= 1 || plan.common(Common::Uni) != 0 {
         return vec![*plan];
     }
     let with = |ahead, buffers, store, fragments, unrolled| {

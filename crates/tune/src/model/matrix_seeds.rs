@@ -1,0 +1,109 @@
+//! Plans with a matrix unit worth a look before anything is known.
+
+use crate::space::Space;
+use tilewright_gen::contraction::Contraction;
+use tilewright_gen::plan::{Chiral, Common, Key, Plan, thread_grid};
+use tilewright_gen::view::{COL, ROW};
+use tilewright_ir::Scalar;
+
+/// Tiles of warpgroup instructions under the schedules that suit them; empty where the device or the types have none. They need
+/// not be legal.
+pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
+    let target = space.target();
+    if !target.features.warpgroup || !matches!(c.a.scalar, Scalar::F16 | Scalar::BF16) {
+        return Vec::new();
+    }
+    let mut plans = Vec::new();
+    for exchanged in [0, 1] {
+        let turned = c.oriented(exchanged == 1);
+        let pairs = turned.c.view.stride(COL) == Some(1);
+        // Pairs of results are neighbours along n. Turned the other way they are stored one by one, which only pays where it
+        // spares most of a tile of 64 rows.
+        if !pairs && (turned.c.view.stride(ROW) != Some(1) || turned.n > 64 || turned.m < 256) {
+            continue;
+        }
+        let base = Plan::default()
+            .with_both(Chiral::Acp, 2)
+            .with(Key::C(Common::Uni), 2)
+            .with(Key::C(Common::Bim), form)
+            .with(Key::C(Common::Swp), exchanged)
+            .with(Key::C(Common::Cvw), if pairs { 2 } else { 1 })
+            .with(Key::C(Common::Sks), u32::from(!space.env().allow_atomics));
+        for plan in tiles(&base, &turned) {
+            schedules(space, &turned, &plan, &mut plans);
+        }
+    }
+    plans
+}
+
+/// Tilings: warpgroups, rows and columns.
+fn tiles(base: &Plan, c: &Contraction) -> Vec<Plan> {
+    let mut plans = Vec::new();
+    for (mac, skew, rows) in [(128, 10, 1), (128, 10, 2), (256, 10, 1), (256, 10, 2), (256, 11, 1), (256, 11, 2), (384, 11, 1)] {
+        let Some((along_m, along_n)) = thread_grid(mac / 128, skew) else { continue };
+        for micro in [1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32] {
+            let (tile_m, tile_n) = (u64::from(64 * rows * along_m), u64::from(8 * micro * along_n));
+            let sums = rows * micro * 4;
+            let wide = tile_n >= 2 * c.n.next_power_of_two().max(8) || tile_m >= 2 * c.m.next_power_of_two().max(64);
+            // Narrow instructions waste the unit where there are columns for wider ones.
+            let narrow = tile_n < 64 && c.n >= 2 * tile_n;
+            if wide || narrow || sums > 208 {
+                continue;
+            }
+            plans.push(
+                base.with(Key::C(Common::Mac), mac)
+                    .with(Key::C(Common::Skw), skew)
+                    .with(Key::A(Chiral::Mic), rows)
+                    .with(Key::B(Chiral::Mic), micro),
+            );
+        }
+    }
+    plans
+}
+
+/// Buffers, depth, splits and work-groups that stay.
+fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>) {
+    let target = space.target();
+    let (mac, skew) = (tile.common(Common::Mac), tile.common(Common::Skw));
+    let Some((along_m, along_n)) = thread_grid(mac / 128, skew) else { return };
+    let rows = 64 * tile.get(Key::A(Chiral::Mic)) * along_m;
+    let columns = 8 * tile.get(Key::B(Chiral::Mic)) * along_n;
+    let tiles = c.g * c.m.div_ceil(rows.into()) * c.n.div_ceil(columns.into());
+    let units = u64::from(target.units);
+    for depth in [64, 128] {
+        let stage = (rows + columns) * depth * c.a.scalar.bytes() + 16;
+        let k_tiles = c.k.div_ceil(depth.into());
+        for share in [1, 2] {
+            let buffers = (target.limits.shared_per_group / share / stage).min(8).min(k_tiles.max(2) as u32);
+            if buffers < 2 || (depth == 128 && buffers > 5) {
+                continue;
+            }
+            let mut ways = vec![1];
+            for wanted in [units, 2 * units] {
+                let w = (wanted / tiles.max(1)).min(k_tiles / 4).min(64) as u32;
+                if w > 1 && !ways.contains(&w) {
+                    ways.push(w);
+                }
+            }
+            for split in ways {
+                let work = tiles * u64::from(split);
+                let stay = if work > units * u64::from(share) { target.units * share } else { 0 };
+                for (fragments, persistent) in [(1, 0), (0, stay), (1, stay)] {
+                    if buffers < 2 + fragments || (stay == 0 && fragments == 0 && mac == 128) {
+                        continue;
+                    }
+                    plans.push(
+                        tile.with(Key::C(Common::Unr), depth)
+                            .with(Key::C(Common::Buf), buffers)
+                            .with(Key::C(Common::Pfg), buffers - 1)
+                            .with(Key::C(Common::Lwv), 4)
+                            .with(Key::C(Common::Fra), fragments)
+                            .with(Key::C(Common::Pst), persistent)
+                            .with(Key::C(Common::Ice), split)
+                            .with(Key::C(Common::Naw), 64 * split),
+                    );
+                }
+            }
+        }
+    }
+}
