@@ -18,6 +18,7 @@ mod materialise;
 mod math;
 mod pipeline;
 mod position;
+mod staged_store;
 mod warpgroup;
 
 use crate::contraction::{Contraction, Operand, Tensor};

@@ -4,8 +4,8 @@
 //! contiguous in memory, `[row / 64][k][64]` where rows are (numbers for 16-bit elements).
 
 use super::OperandTiling;
-use crate::contraction::Tensor;
-use crate::view::{COL, G, ROW};
+use crate::contraction::{Contraction, Tensor};
+use crate::view::{Access, Affine, COL, G, ROW};
 use tilewright_ir::{Swizzle, TensorMap};
 
 /// Bytes of one row of the layout in shared memory.
@@ -30,6 +30,83 @@ pub struct BulkTile {
     pub row: u32,
     /// Bytes of one k-tile in shared memory.
     pub bytes: u32,
+}
+
+/// Rows of a bulk store: those of one wave's part of an instruction.
+pub const STORE_ROWS: u32 = 16;
+/// Slabs of a wave: one is written while the other is stored.
+pub const STORE_SLABS: u32 = 2;
+
+/// How results go out by bulk stores of [`STORE_ROWS`] rows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoreTile {
+    /// The result in global memory; dimensions: columns, rows, and what is outside of them where there is more than one.
+    pub map: TensorMap,
+    /// Columns of a store.
+    pub columns: u32,
+    /// The third dimension is used.
+    pub batched: bool,
+}
+
+impl StoreTile {
+    /// Bytes of one row in shared memory.
+    pub const fn row_bytes(&self) -> u32 {
+        self.columns * self.map.scalar.bytes()
+    }
+    /// Bytes of a slab; slabs start at multiples of 1024, where the layout's patterns do.
+    pub const fn slab_bytes(&self) -> u32 {
+        let bytes = STORE_ROWS * self.row_bytes();
+        if bytes < 1024 { 1024 } else { bytes }
+    }
+}
+
+/// How results of a wave with `micro` columns are stored in bulk, or why they cannot be.
+///
+/// # Errors
+/// What the result's view lacks: plain strides, columns side by side, alignment to 16 bytes.
+pub fn store_tile(tensor: &Tensor, micro: u32) -> Result<StoreTile, String> {
+    let bytes = tensor.scalar.bytes();
+    let Some(shape) = tensor.view.is_affine_box() else { return Err("its addresses are not plain strides".into()) };
+    let extent = tensor.view.extent;
+    if shape.base != 0 || (0..3).any(|i| shape.valid[i] != (0, extent[i] as i64)) {
+        return Err("it is padded".into());
+    }
+    let [batch, row, column] = shape.strides;
+    if column != 1 && extent[COL] > 1 {
+        return Err("its columns are not contiguous".into());
+    }
+    let widest = ROW_BYTES / bytes;
+    let columns = [widest, widest / 2, widest / 4, widest / 8].into_iter().find(|w| micro % w == 0).unwrap_or(0);
+    if columns < 8 || tensor.align < 16 || row < 0 || batch < 0 {
+        return Err("its start, direction or the columns of a tile do not suit copies of 16 bytes".into());
+    }
+    let swizzle = match columns * bytes {
+        128 => Swizzle::B128,
+        64 => Swizzle::B64,
+        32 => Swizzle::B32,
+        _ => Swizzle::None,
+    };
+    let batched = extent[G] > 1;
+    let mut map = TensorMap {
+        scalar: tensor.scalar,
+        round_tf32: false,
+        extent: vec![extent[COL], extent[ROW]],
+        stride_bytes: vec![row.unsigned_abs() * u64::from(bytes)],
+        tile: vec![columns, STORE_ROWS],
+        swizzle,
+    };
+    if batched {
+        map.extent.push(extent[G]);
+        map.stride_bytes.push(batch.unsigned_abs() * u64::from(bytes));
+        map.tile.push(1);
+    }
+    if extent[ROW] <= 1 {
+        map.stride_bytes[0] = map.stride_bytes[0].next_multiple_of(16).max(16);
+    }
+    if let Some(stride) = map.stride_bytes.iter().find(|s| **s % 16 != 0 || **s == 0 || **s >= 1 << 40) {
+        return Err(format!("a stride of {stride} bytes is no multiple of 16 (below 2^40)"));
+    }
+    Ok(StoreTile { map, columns, batched })
 }
 
 /// How a tensor's tiles of `macro_tile` by `k_tile` are copied in bulk, or why they cannot be, in words.
@@ -93,4 +170,15 @@ pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32) -> Result<Bulk
         return Err(format!("extents {:?}: copies count to 2^31", map.extent));
     }
     Ok(BulkTile { map, k_contiguous, batched, columns: along / row, lines, row, bytes: o.macro_tile * k_tile * bytes })
+}
+
+/// The tensor that partial sums are, seen as (split and batch entry, row, column) with contiguous columns.
+pub fn partials(c: &Contraction, entries: u64) -> Tensor {
+    let mut view = c.c.view.clone();
+    view.extent = [entries, c.m, c.n];
+    view.access = Access { offset: Affine::default(), bounds: Vec::new() };
+    for (axis, stride) in [(G, c.m * c.n), (ROW, c.n), (COL, 1)] {
+        view.access.offset = view.access.offset.plus(&Affine::axis(axis), stride as i64);
+    }
+    Tensor { scalar: c.accumulator(), view, align: 256, len: entries * c.m * c.n }
 }

@@ -25,7 +25,7 @@ mod start;
 mod unit;
 mod value;
 
-pub use bulk::{BulkTile, bulk_tile};
+pub use bulk::{BulkTile, STORE_ROWS, STORE_SLABS, StoreTile, bulk_tile, partials, store_tile};
 pub use counts::{Counts, Instructions, counts};
 pub use derive::{Env, derive, workspace_per_entry};
 pub use describe::{Note, describe};

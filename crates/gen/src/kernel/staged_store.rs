@@ -1,0 +1,108 @@
+//! Results of a matrix unit on their way through shared memory into bulk stores.
+//!
+//! Every wave has slabs of its own, 16 rows of at most 128 bytes: it writes its pairs there in the swizzled layout (no bank
+//! conflicts), and one lane issues a bulk store, which clips at the edges of C. Waves never wait for each other, and the stores fly
+//! while the work-group goes on with its next tile.
+
+use crate::plan::{STORE_SLABS, StoreTile};
+use tilewright_ir::*;
+
+/// A wave's slabs and the map its results go through.
+pub(super) struct StagedStore {
+    tile: StoreTile,
+    map: ArgId,
+    slabs: SharedId,
+    /// First element of the wave's first slab.
+    first: ExprId,
+    scalar: Scalar,
+    elected: ExprId,
+    /// Third coordinate.
+    outer: Option<ExprId>,
+}
+
+impl StagedStore {
+    /// `at` is the byte of shared memory from which `waves` waves have their slabs.
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        b: &mut Builder,
+        tile: StoreTile,
+        map: ArgId,
+        (at, waves): (u32, u32),
+        wave: ExprId,
+        elected: ExprId,
+        outer: Option<ExprId>,
+    ) -> Self {
+        let scalar = tile.map.scalar;
+        let each = tile.slab_bytes() * STORE_SLABS / scalar.bytes();
+        let slabs = b.shared("slabs", scalar, each * waves, at);
+        let first = b.mul(wave, each);
+        let first = b.bind("slab", first);
+        StagedStore { tile, map, slabs, first, scalar, elected, outer }
+    }
+
+    /// Elements of a slab's row.
+    pub fn columns(&self) -> u32 {
+        self.tile.columns
+    }
+
+    /// Stores 16 rows of the wave from the given coordinates on: `number` counts the wave's stores and chooses the slab;
+    /// `pair(j, half)` gives the two neighbours in columns `8 j + 2 (lane % 4)` of row `lane / 4 + 8 half`.
+    pub fn store(
+        &self,
+        b: &mut Builder,
+        lane: ExprId,
+        number: u32,
+        [row, col]: [ExprId; 2],
+        mut pair: impl FnMut(&mut Builder, u32, u32) -> [ExprId; 2],
+    ) {
+        let bytes = self.scalar.bytes();
+        let slab = (number % STORE_SLABS) * self.tile.slab_bytes() / bytes;
+        b.if_then(self.elected, |b| b.bulk(BulkOp::StoreWait { pending: STORE_SLABS - 1 }));
+        b.push(Stmt::Barrier(BarrierScope::Wave));
+        let quad = b.div(lane, 4);
+        let within = b.rem(lane, 4);
+        // Which 16-byte chunks of a row change places follows from the row: the same for rows 8 apart.
+        let rows_per_line = 128 / self.tile.row_bytes();
+        let turn = b.div(quad, rows_per_line);
+        let chunks = self.tile.row_bytes() / 16;
+        let turn = b.rem(turn, chunks.max(1));
+        for half in 0..2 {
+            let line = b.add(quad, 8 * half);
+            let line = b.mul(line, self.tile.columns);
+            let line = b.add(self.first, line);
+            for j in 0..self.tile.columns / 8 {
+                let values = pair(b, j, half);
+                // A pair lies within one chunk of 16 bytes.
+                let pairs_per_chunk = 16 / (2 * bytes);
+                let chunk = b.div(within, pairs_per_chunk);
+                let chunk = b.add(chunk, j * 8 * bytes / 16);
+                let chunk = if chunks > 1 { b.binary(BinaryOp::Xor, chunk, turn) } else { chunk };
+                let place = b.mul(chunk, 16 / bytes);
+                let inside = b.rem(within, pairs_per_chunk);
+                let inside = b.mul(inside, 2);
+                let place = b.add(place, inside);
+                let place = b.add(line, place);
+                let place = b.add(place, slab);
+                let cast = values.map(|v| b.cast(v, self.scalar));
+                let value = b.vector(&cast);
+                b.store(Base::Shared(self.slabs), place, value, None);
+            }
+        }
+        b.bulk(BulkOp::ProxyFence);
+        b.push(Stmt::Barrier(BarrierScope::Wave));
+        b.if_then(self.elected, |b| {
+            let from = b.add(self.first, slab);
+            let from = b.mem(Base::Shared(self.slabs), from);
+            let (row, col) = (b.cast(row, Scalar::I32), b.cast(col, Scalar::I32));
+            let mut at = vec![col, row];
+            at.extend(self.outer);
+            b.bulk(BulkOp::Store { from, map: self.map, at });
+            b.bulk(BulkOp::StoreCommit);
+        });
+    }
+
+    /// Before the work-group ends or its slabs are given up: nothing reads them any more.
+    pub fn finish(&self, b: &mut Builder) {
+        b.if_then(self.elected, |b| b.bulk(BulkOp::StoreWait { pending: 0 }));
+    }
+}
