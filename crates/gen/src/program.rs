@@ -13,7 +13,7 @@ pub enum Binding {
     Offset(Operand),
     /// The bias vector.
     Bias,
-    /// The workspace, from this byte on (a multiple of 256).
+    /// The workspace, from this byte on (a multiple of 512).
     Workspace(u64),
     /// The factor of the product, in the accumulator's type.
     Alpha,
@@ -21,7 +21,7 @@ pub enum Binding {
     Beta,
     /// A tensor map (`ArgKind::TensorMap`) whose element 0 is the operand's first element: its buffer, from its offset on.
     OperandMap(Operand),
-    /// A tensor map whose element 0 stands at this byte of the workspace (a multiple of 256).
+    /// A tensor map whose element 0 stands at this byte of the workspace (a multiple of 512).
     WorkspaceMap(u64),
     /// A fixed integer (an `I64` argument).
     I64(i64),

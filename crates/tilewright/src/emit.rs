@@ -80,7 +80,7 @@ impl Emission<'_> {
         }
         let workspace = match self.program.workspace_bytes {
             0 => "none".to_string(),
-            bytes => format!("{bytes} bytes, aligned to 256"),
+            bytes => format!("{bytes} bytes, aligned to 512"),
         };
         lines.push(format!("  {:<10} {workspace}", "workspace"));
         lines.push(String::new());

@@ -7,10 +7,11 @@ use super::main_loop::MainLoop;
 use super::pipeline::{Consumer, Copies, Pipeline, Ring, chunked_map, math_waves};
 use super::position::{Ints, k_range, position};
 use super::schedule::{Lowered, lower};
+use super::staged_store::StagedStore;
 use super::warpgroup::Warpgroup;
 use super::{Input, Shape, epilogue};
 use crate::contraction::Contraction;
-use crate::plan::{BulkTile, KernelSpec};
+use crate::plan::{BulkTile, KernelSpec, StoreTile};
 use tilewright_ir::*;
 
 /// What the roles are built from.
@@ -23,6 +24,8 @@ pub(super) struct BulkKernel<'a> {
     pub maps: [ArgId; 2],
     pub out: epilogue::OutArgs,
     pub g_first: Option<ExprId>,
+    /// Where results go in bulk: how, and through which map.
+    pub store: Option<(StoreTile, ArgId)>,
     /// Tiles of this launch, where launches differ.
     pub work: Option<ExprId>,
 }
@@ -84,11 +87,19 @@ impl BulkKernel<'_> {
         let walk = ring.walk(b, "read");
         let released = (self.spec.schedule.fragments_ahead > 0).then(|| ring.walk(b, "released"));
         let consumer = Consumer { math: &math, walk, released, first_lane };
+        let staged = self.store.as_ref().map(|(tile, map)| {
+            let wave = b.div(local, self.spec.tiling.wave_lanes);
+            let at = b.kernel().shared_bytes().next_multiple_of(1024);
+            StagedStore::new(b, tile.clone(), *map, (at, math_waves(self.spec)), wave, first_lane)
+        });
         self.tiles(b, |b, at, range| {
             math.start(b);
             self.k_loop(b, ring, lowered, at, range, copies, Some(&consumer));
-            epilogue::emit_unit(b, self.c, self.spec, self.inputs, &math, at, &self.out, self.ints);
+            epilogue::emit_unit(b, self.c, self.spec, self.inputs, &math, at, &self.out, self.ints, staged.as_ref());
         });
+        if let Some(staged) = &staged {
+            staged.finish(b);
+        }
     }
 
     #[allow(clippy::too_many_arguments)]

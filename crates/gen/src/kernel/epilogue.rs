@@ -8,6 +8,7 @@ use super::Input;
 use super::index::{Coord, Part, affine, in_range};
 use super::math::{Math, micro_distance, micro_first};
 use super::position::{Ints, TilePosition};
+use super::staged_store::StagedStore;
 use super::warpgroup::Warpgroup;
 use crate::contraction::{Bias, Contraction};
 use crate::plan::{Edge, KernelSpec, OperandTiling};
@@ -98,9 +99,14 @@ pub(super) fn emit_unit(
     at: &TilePosition,
     args: &OutArgs,
     ints: Ints,
+    staged: Option<&StagedStore>,
 ) {
     let out = out(b, c, spec, inputs, at, args, ints);
     out.by_beta(b, |b, old| {
+        // Bulk stores do not read what they replace.
+        if let (Some(staged), false) = (staged, old) {
+            return out.in_bulk(b, math, staged);
+        }
         math.pairs(b, |b, row, col, values| {
             if spec.epilogue.store_width == 2 {
                 return out.put(b, row, col, &values, old);
@@ -248,6 +254,69 @@ impl Out<'_> {
         2 * minor.micro
     }
 
+    /// The wave's results through its slabs of shared memory.
+    fn in_bulk(&self, b: &mut Builder, math: &Warpgroup, staged: &StagedStore) {
+        let (rows, columns) = math.shape();
+        let ([wave_row, wave_col], lane) = math.wave(b);
+        let m_start = self.at.m_start.value(b);
+        let n_start = self.at.n_start.value(b);
+        let outer = match self.args {
+            OutArgs::Partials { chunk, .. } => {
+                let split = b.cast(self.at.split, self.ints.coord);
+                let entry = b.mul(split, *chunk as i64);
+                b.add(entry, self.at.g_local)
+            }
+            _ => self.at.g,
+        };
+        let quad = b.div(lane, 4);
+        let pair_col = b.rem(lane, 4);
+        let pair_col = b.mul(pair_col, 2);
+        let mut number = 0;
+        for i in 0..rows {
+            for s in 0..columns / staged.columns() {
+                let row = b.add(wave_row, i * 64);
+                let row = b.cast(row, self.ints.coord);
+                let row = b.add(m_start, row);
+                let col = b.add(wave_col, s * staged.columns());
+                let col = b.cast(col, self.ints.coord);
+                let col = b.add(n_start, col);
+                staged.store(b, lane, number, [outer, row, col], |b, j, half| {
+                    let values = math.pair(b, i, s * staged.columns() / 8 + j, half);
+                    let own = b.add(quad, half * 8);
+                    let own = b.cast(own, self.ints.coord);
+                    let row = b.add(row, own);
+                    let right = b.add(pair_col, j * 8);
+                    let right = b.cast(right, self.ints.coord);
+                    let col = b.add(col, right);
+                    let scaled = self.scaled(b, row, col, &values);
+                    [scaled[0], scaled[1]]
+                });
+                number += 1;
+            }
+        }
+    }
+
+    /// Sums times alpha plus bias, for consecutive results that start at this coordinate; partial sums as they are.
+    fn scaled(&self, b: &mut Builder, row_value: ExprId, col_value: ExprId, values: &[ExprId]) -> Vec<ExprId> {
+        let OutArgs::Store { bias, alpha, .. } = self.args else { return values.to_vec() };
+        let mut parts: Vec<ExprId> = values.iter().map(|&v| b.mul(*alpha, v)).collect();
+        let by_column = columns_contiguous(self.c);
+        if let (Some(bias), Some(buffer)) = (&self.c.bias, bias) {
+            // Edge elements beyond the result have no bias value: they are not stored either.
+            let read = |b: &mut Builder, row: ExprId, col: ExprId| {
+                let row = self.within(b, row, self.c.m, 0);
+                let col = self.within(b, col, self.c.n, 1);
+                bias_value(b, bias, *buffer, self.at.g, row, col, self.acc)
+            };
+            for (i, part) in parts.iter_mut().enumerate() {
+                let (r, c) = if by_column { (row_value, b.add(col_value, i)) } else { (b.add(row_value, i), col_value) };
+                let value = read(b, r, c);
+                *part = b.add(*part, value);
+            }
+        }
+        parts
+    }
+
     /// Stores consecutive results that start at (row, col) of the macro tile.
     fn put(&self, b: &mut Builder, row: ExprId, col: ExprId, values: &[ExprId], old: bool) {
         let coord = |b: &mut Builder, start: Coord, x: ExprId| {
@@ -286,23 +355,9 @@ impl Out<'_> {
                     b.push(Stmt::Atomic { op: AtomicOp::Add, mem, value, guard });
                 }
             }
-            OutArgs::Store { bias, alpha, beta, .. } => {
-                let mut parts: Vec<ExprId> = values.iter().map(|&v| b.mul(*alpha, v)).collect();
+            OutArgs::Store { beta, .. } => {
+                let mut parts = self.scaled(b, row_value, col_value, values);
                 let width = values.len() as u32;
-                let by_column = columns_contiguous(self.c);
-                if let (Some(bias), Some(buffer)) = (&self.c.bias, bias) {
-                    // Edge elements beyond the result have no bias value: they are not stored either.
-                    let read = |b: &mut Builder, row: ExprId, col: ExprId| {
-                        let row = self.within(b, row, self.c.m, 0);
-                        let col = self.within(b, col, self.c.n, 1);
-                        bias_value(b, bias, *buffer, self.at.g, row, col, self.acc)
-                    };
-                    for (i, part) in parts.iter_mut().enumerate() {
-                        let (r, c) = if by_column { (row_value, b.add(col_value, i)) } else { (b.add(row_value, i), col_value) };
-                        let value = read(b, r, c);
-                        *part = b.add(*part, value);
-                    }
-                }
                 if old {
                     let before = b.load("before", self.base, at, width, guard);
                     for (i, part) in parts.iter_mut().enumerate() {

@@ -9,7 +9,7 @@ use super::position::{Ints, KRange, TilePosition, k_range, position};
 use super::schedule::lower;
 use super::{Input, Shape, epilogue};
 use crate::contraction::{Contraction, Operand};
-use crate::plan::{BulkTile, KernelSpec, Source, SplitSum, shared_align};
+use crate::plan::{BulkTile, KernelSpec, StoreTile, Source, SplitSum, shared_align};
 use tilewright_ir::*;
 
 struct Args {
@@ -27,6 +27,7 @@ pub(super) fn build(
     b_in: &Input,
     shape: &Shape,
     bulk: Option<[BulkTile; 2]>,
+    store: Option<StoreTile>,
 ) -> Kernel {
     let t = &spec.tiling;
     let threads = spec.launch_threads();
@@ -51,9 +52,13 @@ pub(super) fn build(
             map_argument(b, name, &doc, &tiles[i], x, shape)
         });
         let (out, g_first) = declare_results(b, c, spec, shape);
+        let store = store.map(|tile| {
+            let map = b.tensor_map("c_map", tile.map.clone(), "results, stored in bulk");
+            (tile, map)
+        });
         let many = t.persistent > 0 && shape.chunks > 1;
         let work = many.then(|| b.scalar_arg("work", Scalar::I32, "tiles and splits of this launch"));
-        BulkKernel { c, spec, inputs: [a, b_in], shape, ints, maps, out, g_first, work }.emit(b, tiles);
+        BulkKernel { c, spec, inputs: [a, b_in], shape, ints, maps, out, g_first, store, work }.emit(b, tiles);
         return std::mem::replace(b, Builder::new("", 0)).finish();
     }
     let args = declare_args(b, c, spec, [a, b_in], shape);

@@ -22,7 +22,7 @@ mod staged_store;
 mod warpgroup;
 
 use crate::contraction::{Contraction, Operand, Tensor};
-use crate::plan::{Edge, KernelSpec, OperandTiling, Source, SplitSum, bulk_tile};
+use crate::plan::{Edge, KernelSpec, OperandTiling, Source, SplitSum, bulk_tile, partials, store_tile};
 use crate::program::{Alignment, Binding, Launch, Program};
 use crate::view::{ROW, materialised};
 use thiserror::Error;
@@ -98,7 +98,8 @@ pub(crate) struct Shape {
     pub chunks: u64,
 }
 
-const WORKSPACE_ALIGN: u64 = 256;
+/// Regions of the workspace start at multiples of this: OpenCL devices pass on parts of a buffer from multiples of up to 512 bytes on.
+const WORKSPACE_ALIGN: u64 = crate::view::WORKSPACE_ALIGN as u64;
 const MAX_GROUPS: u64 = (1 << 31) - 1;
 
 /// Generates the kernels and launches of a contraction under a derived plan.
@@ -186,7 +187,15 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
             Some([tile(&a)?, tile(&b)?])
         }
     };
-    let main = main_kernel::build(c, spec, &a, &b, &shape, bulk);
+    let store = match spec.schedule.bulk && spec.epilogue.staged {
+        false => None,
+        true => {
+            let tensor = if by_workspace { partials(c, split * chunk) } else { c.c.clone() };
+            Some(store_tile(&tensor, t.b.micro).map_err(|why| GenerateError::Bulk { operand: Operand::C, why })?)
+        }
+    };
+    let main = main_kernel::build(c, spec, &a, &b, &shape, bulk, store);
+    let bulk_store = spec.schedule.bulk && spec.epilogue.staged;
     barriers::check_roles(&main)?;
     let main = out.add(main);
     let sum = by_workspace.then(|| out.add(helpers::finish(c, t.split_k.ways, &shape)));
@@ -238,6 +247,7 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
             }
         }
         args.extend(chunk_arg);
+        args.extend(bulk_store.then(|| region_partials.map_or(Binding::OperandMap(Operand::C), Binding::WorkspaceMap)));
         let mut groups = split as u128 * shape.tiles_m as u128 * shape.tiles_n as u128 * count as u128;
         if t.persistent > 0 {
             let work = i32::try_from(groups).map_err(|_| GenerateError::GridTooLarge { groups, max: MAX_GROUPS })?;
@@ -254,7 +264,8 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
         out.need(x.operand, width * x.tensor.scalar.bytes());
     }
     let stores = if split > 1 { 1 } else { spec.epilogue.store_width };
-    out.need(Operand::C, stores * c.c.scalar.bytes());
+    let stored = if bulk_store && !by_workspace { 16 } else { stores * c.c.scalar.bytes() };
+    out.need(Operand::C, stored);
     out.program.workspace_bytes = out.cursor;
     Ok(out.program)
 }

@@ -16,28 +16,17 @@ pub(super) struct StagedStore {
     first: ExprId,
     scalar: Scalar,
     elected: ExprId,
-    /// Third coordinate.
-    outer: Option<ExprId>,
 }
 
 impl StagedStore {
     /// `at` is the byte of shared memory from which `waves` waves have their slabs.
-    #[allow(clippy::too_many_arguments)]
-    pub fn new(
-        b: &mut Builder,
-        tile: StoreTile,
-        map: ArgId,
-        (at, waves): (u32, u32),
-        wave: ExprId,
-        elected: ExprId,
-        outer: Option<ExprId>,
-    ) -> Self {
+    pub fn new(b: &mut Builder, tile: StoreTile, map: ArgId, (at, waves): (u32, u32), wave: ExprId, elected: ExprId) -> Self {
         let scalar = tile.map.scalar;
         let each = tile.slab_bytes() * STORE_SLABS / scalar.bytes();
         let slabs = b.shared("slabs", scalar, each * waves, at);
         let first = b.mul(wave, each);
         let first = b.bind("slab", first);
-        StagedStore { tile, map, slabs, first, scalar, elected, outer }
+        StagedStore { tile, map, slabs, first, scalar, elected }
     }
 
     /// Elements of a slab's row.
@@ -45,14 +34,14 @@ impl StagedStore {
         self.tile.columns
     }
 
-    /// Stores 16 rows of the wave from the given coordinates on: `number` counts the wave's stores and chooses the slab;
+    /// Stores 16 rows of the wave from the given (outer, row, column) on: `number` counts the wave's stores and chooses the slab;
     /// `pair(j, half)` gives the two neighbours in columns `8 j + 2 (lane % 4)` of row `lane / 4 + 8 half`.
     pub fn store(
         &self,
         b: &mut Builder,
         lane: ExprId,
         number: u32,
-        [row, col]: [ExprId; 2],
+        [outer, row, col]: [ExprId; 3],
         mut pair: impl FnMut(&mut Builder, u32, u32) -> [ExprId; 2],
     ) {
         let bytes = self.scalar.bytes();
@@ -95,7 +84,9 @@ impl StagedStore {
             let from = b.mem(Base::Shared(self.slabs), from);
             let (row, col) = (b.cast(row, Scalar::I32), b.cast(col, Scalar::I32));
             let mut at = vec![col, row];
-            at.extend(self.outer);
+            if self.tile.batched {
+                at.push(b.cast(outer, Scalar::I32));
+            }
             b.bulk(BulkOp::Store { from, map: self.map, at });
             b.bulk(BulkOp::StoreCommit);
         });

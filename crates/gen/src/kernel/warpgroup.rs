@@ -34,7 +34,12 @@ impl Warpgroup {
         let t = &spec.tiling;
         let (step, owners) = (MathUnit::Warpgroup.step().0, MathUnit::Warpgroup.owner_threads());
         let along_m = t.a.macro_tile / t.a.micro;
-        let group = b.div(thread, owners);
+        // The same in all lanes of a wave, and said so: descriptors are uniform.
+        let wave = b.div(thread, 32);
+        let place = b.declare("math_wave", wave);
+        b.push(Stmt::Shuffle { place: Place::Var(place), value: wave, kind: ShuffleKind::Broadcast(0) });
+        let wave = b.get(place);
+        let group = b.div(wave, owners / 32);
         let (row, col) = (b.rem(group, along_m), b.div(group, along_m));
         let row = b.mul(row, t.a.micro);
         let col = b.mul(col, t.b.micro);
@@ -113,15 +118,31 @@ impl Warpgroup {
         b.matrix(MatrixOp::WarpgroupCommit);
     }
 
+    /// Rows of 64 and columns that this warpgroup holds.
+    pub const fn shape(&self) -> (u32, u32) {
+        (self.rows, self.columns)
+    }
+
+    /// First row of this wave's 16 of every 64, and first column, within the macro tile; and this thread's lane.
+    pub fn wave(&self, b: &mut Builder) -> ([ExprId; 2], ExprId) {
+        let wave = b.div(self.lane, 32);
+        let wave = b.mul(wave, 16);
+        let row = b.add(self.first[0], wave);
+        ([row, self.first[1]], b.rem(self.lane, 32))
+    }
+
+    /// The pair of neighbours in columns `8 j + 2 (lane % 4)` of row `lane / 4 + 8 half` of the wave's 16 in the i-th 64.
+    pub fn pair(&self, b: &mut Builder, i: u32, j: u32, half: u32) -> [ExprId; 2] {
+        let at = i * self.columns / 2 + 4 * j + 2 * half;
+        [b.reg(self.acc, at), b.reg(self.acc, at + 1)]
+    }
+
     /// Calls `put(row, column, values)` for every pair of neighbours along n that this thread holds; rows and columns count
     /// within the macro tile ([`FragmentLayout::Warpgroup`]).
     pub fn pairs(&self, b: &mut Builder, mut put: impl FnMut(&mut Builder, ExprId, ExprId, [ExprId; 2])) {
-        let wave = b.div(self.lane, 32);
-        let wave = b.mul(wave, 16);
-        let lane = b.rem(self.lane, 32);
+        let ([row, _], lane) = self.wave(b);
         let quad = b.div(lane, 4);
-        let row = b.add(wave, quad);
-        let row = b.add(self.first[0], row);
+        let row = b.add(row, quad);
         let row = b.bind("out_row", row);
         let pair = b.rem(lane, 4);
         let pair = b.mul(pair, 2);
@@ -132,8 +153,7 @@ impl Warpgroup {
                 let row = b.add(row, i * 64 + half * 8);
                 for j in 0..self.columns / 8 {
                     let col = b.add(col, j * 8);
-                    let at = i * self.columns / 2 + 4 * j + 2 * half;
-                    let values = [b.reg(self.acc, at), b.reg(self.acc, at + 1)];
+                    let values = self.pair(b, i, j, half);
                     put(b, row, col, values);
                 }
             }

@@ -5,7 +5,7 @@
 
 use super::OperandTiling;
 use crate::contraction::{Contraction, Tensor};
-use crate::view::{Access, Affine, COL, G, ROW};
+use crate::view::{Access, Affine, COL, G, ROW, WORKSPACE_ALIGN};
 use tilewright_ir::{Swizzle, TensorMap};
 
 /// Bytes of one row of the layout in shared memory.
@@ -60,6 +60,21 @@ impl StoreTile {
     }
 }
 
+/// Columns of a store of results of this size: as many of a 128-byte row as divide a tile's; 0 where none do.
+const fn store_columns(micro: u32, bytes: u32) -> u32 {
+    let mut columns = ROW_BYTES / bytes;
+    while columns > 0 && micro % columns != 0 {
+        columns /= 2;
+    }
+    columns
+}
+
+/// Bytes of shared memory that the slabs of `waves` waves take, for results of this size.
+pub(super) fn slabs_bytes(waves: u32, micro: u32, bytes: u32) -> u32 {
+    let slab = (STORE_ROWS * store_columns(micro, bytes) * bytes).max(1024);
+    waves * STORE_SLABS * slab
+}
+
 /// How results of a wave with `micro` columns are stored in bulk, or why they cannot be.
 ///
 /// # Errors
@@ -75,8 +90,7 @@ pub fn store_tile(tensor: &Tensor, micro: u32) -> Result<StoreTile, String> {
     if column != 1 && extent[COL] > 1 {
         return Err("its columns are not contiguous".into());
     }
-    let widest = ROW_BYTES / bytes;
-    let columns = [widest, widest / 2, widest / 4, widest / 8].into_iter().find(|w| micro % w == 0).unwrap_or(0);
+    let columns = store_columns(micro, bytes);
     if columns < 8 || tensor.align < 16 || row < 0 || batch < 0 {
         return Err("its start, direction or the columns of a tile do not suit copies of 16 bytes".into());
     }
@@ -180,5 +194,5 @@ pub fn partials(c: &Contraction, entries: u64) -> Tensor {
     for (axis, stride) in [(G, c.m * c.n), (ROW, c.n), (COL, 1)] {
         view.access.offset = view.access.offset.plus(&Affine::axis(axis), stride as i64);
     }
-    Tensor { scalar: c.accumulator(), view, align: 256, len: entries * c.m * c.n }
+    Tensor { scalar: c.accumulator(), view, align: WORKSPACE_ALIGN, len: entries * c.m * c.n }
 }

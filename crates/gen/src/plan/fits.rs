@@ -1,5 +1,6 @@
 //! Whether a derived plan fits a device, and how much of it one work-group takes.
 
+use super::bulk::slabs_bytes;
 use super::derive::splits_by_workspace;
 use super::reach;
 use super::refusal::Refusal;
@@ -117,7 +118,13 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
     if spec.schedule.bulk {
         // A full and a free barrier of 8 bytes per buffer stand behind the tiles.
         let stage = u64::from((t.a.macro_tile + t.b.macro_tile) * t.k_tile * c.a.scalar.bytes());
-        return (stage + 16) * u64::from(spec.schedule.buffers);
+        let ring = (stage + 16) * u64::from(spec.schedule.buffers);
+        if !spec.epilogue.staged {
+            return ring;
+        }
+        let scalar = if splits_by_workspace(spec) { c.accumulator() } else { c.c.scalar };
+        let waves = t.math_threads() / t.wave_lanes.max(1);
+        return ring.next_multiple_of(1024) + u64::from(slabs_bytes(waves, t.b.micro, scalar.bytes()));
     }
     let tile = |o: &OperandTiling, tensor: &Tensor| {
         pitch(o) as u64 * t.k_tile as u64 * spec.schedule.buffers as u64 * tensor.scalar.bytes() as u64

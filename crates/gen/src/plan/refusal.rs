@@ -88,6 +88,9 @@ pub enum Refusal {
     /// The operand is no box that a bulk copy can move.
     #[error("{acp}2: {} is not what bulk copies move: {why}; use WOS1", .acp.part().name())]
     BulkBox { acp: Key, why: String },
+    /// The result is no box that bulk stores reach.
+    #[error("CST1: the result is not what bulk stores reach: {why}; use CST0")]
+    BulkStore { why: String },
     /// Vector math does not divide the columns of a micro tile or their fragments.
     #[error("MVW{width} does not divide B's micro tile of {micro} and fragments of {fragment}; set B_FRW{width}")]
     MathWidth { width: u32, micro: u32, fragment: u32 },
@@ -183,6 +186,7 @@ impl Refusal {
             Refusal::AsyncAhead { acp, .. } => side(acp, &[Acp], &[Pfg, Buf]),
             Refusal::AsyncBytes { acp, .. } | Refusal::AsyncAlongK { acp } => side(acp, &[Acp, Glw, Vew, Wos], &[]),
             Refusal::BulkUnit { acp } | Refusal::UnitCopy { acp, .. } => side(acp, &[Acp], &[Uni]),
+            Refusal::BulkStore { .. } => side(&Key::B(Mic), &[Mic], &[Cst, Swp]),
             Refusal::UnitTypes { .. } => both(&[], &[Uni]),
             Refusal::UnitThreads { .. } => both(&[], &[Mac, Skw]),
             Refusal::UnitDepth { .. } => both(&[], &[Unr]),

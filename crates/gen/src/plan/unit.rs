@@ -1,6 +1,6 @@
 //! Plans with a matrix unit: their rules of legality, and which keys say something to them.
 
-use super::bulk::bulk_tile;
+use super::bulk::{bulk_tile, partials, store_tile};
 use super::derive::{Env, order, splits_by_workspace, workspace_per_entry};
 use super::grid::thread_grid;
 use super::keys::{Chiral, Common, Key};
@@ -16,9 +16,9 @@ use tilewright_ir::Scalar;
 /// Keys of a factor that matrix units read.
 const CHIRAL: [Chiral; 3] = [Chiral::Mic, Chiral::Wos, Chiral::Acp];
 /// Keys of the whole plan that matrix units read.
-const COMMON: [Common; 18] = {
+const COMMON: [Common; 19] = {
     use Common::*;
-    [Unr, Gal, Ice, Iwi, Szt, Naw, Mac, Skw, Sks, Cvw, Mgp, Pfg, Buf, Fra, Lwv, Bim, Swp, Pst]
+    [Unr, Gal, Ice, Iwi, Szt, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Swp, Pst]
 };
 
 /// Sets keys without effect to one value.
@@ -77,6 +77,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
     let (rows, columns) = unit.step();
     let a = operand(plan, Key::A, &c.a, rows, along_m, k_tile)?;
     let b = operand(plan, Key::B, &c.b, columns, along_n, k_tile)?;
+    let epilogue = epilogue(plan, c, env, &b)?;
     let tiling = Tiling {
         k_tile,
         threads_a: along_m * owners,
@@ -97,7 +98,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
         b,
     };
     let spec = KernelSpec {
-        epilogue: epilogue(plan, c, env)?,
+        epilogue,
         schedule,
         style: Style {
             pragma_unroll: true,
@@ -129,7 +130,8 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
     // Of the k-tiles in buffers one is read, and as many more as the math runs behind its instructions are still held.
     let held = 1 + at(Common::Fra).min(1);
     let pfg = if lwv > 0 { buf.max(2) - 1 } else { pfg };
-    if pfg == 0 || buf < pfg + 1 || buf < held + 1 {
+    let needed = if lwv > 0 { held + 1 } else { pfg + held };
+    if pfg == 0 || buf < needed {
         return Err(Refusal::AsyncAhead { acp, pfg, buf });
     }
     if at(Common::Fra) > 1 {
@@ -212,7 +214,7 @@ fn operand(
     Ok(tiling)
 }
 
-fn epilogue(plan: &Plan, c: &Contraction, env: &Env) -> Result<Epilogue, Refusal> {
+fn epilogue(plan: &Plan, c: &Contraction, env: &Env, columns: &OperandTiling) -> Result<Epilogue, Refusal> {
     let (ice, width) = (plan.common(Common::Ice), plan.common(Common::Cvw));
     if ice > 1 && plan.common(Common::Sks) == 0 {
         if !env.allow_atomics {
@@ -224,6 +226,11 @@ fn epilogue(plan: &Plan, c: &Contraction, env: &Env) -> Result<Epilogue, Refusal
         return Ok(Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged: false });
     }
     let split_sum = if ice > 1 { SplitSum::Workspace } else { SplitSum::Atomic };
+    let staged = plan.common(Common::Cst) == 1;
+    if staged {
+        let stored = if ice > 1 { Ok(partials(c, c.g * u64::from(ice))) } else { Ok(c.c.clone()) };
+        stored.and_then(|t| store_tile(&t, columns.micro)).map_err(|why| Refusal::BulkStore { why })?;
+    }
     if width > 1 {
         // A thread holds pairs along n.
         let adjacent = c.c.view.stride(COL) == Some(1);
@@ -239,5 +246,5 @@ fn epilogue(plan: &Plan, c: &Contraction, env: &Env) -> Result<Epilogue, Refusal
             return Err(Refusal::VectorEdge { key: Key::C(Common::Cvw), width, dim: "n", extent: c.n });
         }
     }
-    Ok(Epilogue { split_sum, store_width: width, staged: false })
+    Ok(Epilogue { split_sum, store_width: width, staged })
 }

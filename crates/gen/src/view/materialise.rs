@@ -6,7 +6,7 @@ use crate::plan::Source;
 use tilewright_ir::Scalar;
 
 /// Workspace regions start at multiples of this many bytes.
-pub const WORKSPACE_ALIGN: u32 = 256;
+pub const WORKSPACE_ALIGN: u32 = 512;
 
 /// Elements between the lines of a copy whose lines hold `line` elements.
 ///
@@ -95,7 +95,7 @@ mod tests {
     fn copies_keep_the_contiguous_direction() {
         let col = materialised(&operand(3, false), Source::Copy, 8);
         assert_eq!((col.view.stride(ROW), col.view.stride(COL), col.view.stride(G)), (Some(1), Some(12), Some(84)));
-        assert_eq!((col.len, col.align), (252, 256));
+        assert_eq!((col.len, col.align), (252, 512));
         let row = materialised(&operand(1, true), Source::Copy, 8);
         assert_eq!((row.view.stride(ROW), row.view.stride(COL)), (Some(12), Some(1)));
         assert_eq!((row.view.uses(G), row.len), (false, 120));
