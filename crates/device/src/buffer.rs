@@ -40,7 +40,7 @@ impl Buffer {
     pub fn device(&self) -> &str {
         &self.device
     }
-    /// A part of it, sharing the memory. As a launch argument on OpenCL the part must start at a multiple of 256 bytes
+    /// A part of it, sharing the memory. As a launch argument on OpenCL the part must start at a multiple of 512 bytes
     /// (sub-buffers demand it); pass finer offsets as kernel arguments.
     ///
     /// # Errors

@@ -35,8 +35,8 @@ fn worked_example() {
     assert_eq!((t.a.source, t.b.source), (Source::Copy, Source::Copy));
     assert_eq!(t.order, GroupOrder::Strips(5));
     assert_eq!(counts(&spec, &c).k_tiles, 188);
-    // Lines of 1000 and 3000 elements padded to odd multiples of 128 bytes, and two regions aligned to 256 bytes.
-    assert_eq!(workspace_per_entry(&spec, &c), 4 * (1056 * 3000 + 3040 * 2000) + 2 * 256);
+    // Lines of 1000 and 3000 elements padded to odd multiples of 128 bytes, and two regions aligned to 512 bytes.
+    assert_eq!(workspace_per_entry(&spec, &c), 4 * (1056 * 3000 + 3040 * 2000) + 2 * 512);
 }
 
 /// Every field of a spec that a key of MIOpenGEMM's sets.

@@ -38,6 +38,7 @@ pub(super) fn map_argument(b: &mut Builder, name: &str, doc: &str, tile: &BulkTi
 impl BulkKernel<'_> {
     /// Emits shared memory, barriers and roles.
     pub fn emit(&self, b: &mut Builder, tiles: [BulkTile; 2]) {
+        b.wave(self.spec.tiling.wave_lanes);
         let ring = Ring::new(b, tiles, self.spec.schedule.buffers);
         let local = b.builtin(Builtin::LocalId);
         let local = b.bind("local_id", local);

@@ -9,7 +9,7 @@ use super::position::{Ints, KRange, TilePosition, k_range, position};
 use super::schedule::lower;
 use super::{Input, Shape, epilogue};
 use crate::contraction::{Contraction, Operand};
-use crate::plan::{BulkTile, KernelSpec, StoreTile, Source, SplitSum, shared_align};
+use crate::plan::{BulkTile, KernelSpec, Source, SplitSum, StoreTile, shared_align};
 use tilewright_ir::*;
 
 struct Args {

@@ -50,7 +50,9 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     // A ring that does not span the latency of a copy is waited for.
     let k_tile = busy.max(latency / (ahead * resident));
     let stored = rows * columns * f64::from(if t.split_k.ways > 1 { 4 } else { c.c.scalar.bytes() });
-    let out = stored / (STORE_BYTES * f64::from(spec.epilogue.store_width.max(1)) / 2.0);
+    // Bulk stores fly while the next tile, or another work-group, is computed; what remains is filling the slabs.
+    let pace = if spec.epilogue.staged { 96.0 } else { STORE_BYTES * f64::from(spec.epilogue.store_width.max(1)) / 2.0 };
+    let out = stored / pace;
     // Work-groups that stay copy ahead while they store.
     let ramp = if t.persistent > 0 { RAMP / per_unit + RAMP * 0.15 } else { RAMP };
     let overlap = if resident > 1.0 { 0.4 } else { 1.0 };

@@ -92,16 +92,27 @@ fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>)
                     if buffers < 2 + fragments || (stay == 0 && fragments == 0 && mac == 128) {
                         continue;
                     }
-                    plans.push(
-                        tile.with(Key::C(Common::Unr), depth)
-                            .with(Key::C(Common::Buf), buffers)
-                            .with(Key::C(Common::Pfg), buffers - 1)
-                            .with(Key::C(Common::Lwv), 4)
-                            .with(Key::C(Common::Fra), fragments)
-                            .with(Key::C(Common::Pst), persistent)
-                            .with(Key::C(Common::Ice), split)
-                            .with(Key::C(Common::Naw), 64 * split),
-                    );
+                    let plan = tile
+                        .with(Key::C(Common::Unr), depth)
+                        .with(Key::C(Common::Buf), buffers)
+                        .with(Key::C(Common::Pfg), buffers - 1)
+                        .with(Key::C(Common::Lwv), 4)
+                        .with(Key::C(Common::Fra), fragments)
+                        .with(Key::C(Common::Pst), persistent)
+                        .with(Key::C(Common::Ice), split)
+                        .with(Key::C(Common::Naw), 64 * split);
+                    // Slabs for bulk stores take the room of a buffer, or of what is left beside them.
+                    let slabs = mac / 32 * 4096;
+                    let spared = target.limits.shared_per_group / share - buffers * stage;
+                    let fewer = buffers - u32::from(spared < slabs + 1024);
+                    plans.push(plan);
+                    if fewer >= 2 + fragments {
+                        plans.push(
+                            plan.with(Key::C(Common::Cst), 1)
+                                .with(Key::C(Common::Buf), fewer)
+                                .with(Key::C(Common::Pfg), fewer - 1),
+                        );
+                    }
                 }
             }
         }
