@@ -115,15 +115,20 @@ fn ldmatrix_feeds_mma() {
 }
 
 /// One wave multiplies fragments that stand in global memory register by register.
-fn from_registers(wave: u32, op: impl FnOnce(RegSlice, RegSlice, RegSlice) -> MatrixOp, counts: [u32; 3]) -> Kernel {
+fn from_registers(
+    wave: u32,
+    held: Scalar,
+    op: impl FnOnce(RegSlice, RegSlice, RegSlice) -> MatrixOp,
+    counts: [u32; 3],
+) -> Kernel {
     kernel(wave, |b| {
         b.wave(wave);
-        let [x, y] = ["a", "b"].map(|n| b.buffer(n, Scalar::U32, Access::Read, ""));
+        let [x, y] = ["a", "b"].map(|n| b.buffer(n, held, Access::Read, ""));
         let z = b.buffer("c", Scalar::F32, Access::ReadWrite, "");
         let lid = b.builtin(Builtin::LocalId);
         let zero = b.int(0, Scalar::I32);
         let mut slices = Vec::new();
-        for ((base, scalar), count) in [(x, Scalar::U32), (y, Scalar::U32), (z, Scalar::F32)].into_iter().zip(counts) {
+        for ((base, scalar), count) in [(x, held), (y, held), (z, Scalar::F32)].into_iter().zip(counts) {
             let regs = b.regs("r", scalar.ty(), count);
             for r in 0..count {
                 let at = b.mul(lid, count);
@@ -145,7 +150,7 @@ fn from_registers(wave: u32, op: impl FnOnce(RegSlice, RegSlice, RegSlice) -> Ma
 
 #[test]
 fn tf32_fragments_of_mma() {
-    let k = from_registers(32, |a, b, acc| MatrixOp::Mma { input: MatrixType::TF32, a, b, acc }, [4, 2, 4]);
+    let k = from_registers(32, Scalar::U32, |a, b, acc| MatrixOp::Mma { input: MatrixType::TF32, a, b, acc }, [4, 2, 4]);
     let make = || {
         let lanes = |f: &dyn Fn(usize, usize) -> f32, n: usize| -> Vec<f32> { (0..32 * n).map(|i| f(i / n, i % n)).collect() };
         // A sliver below the 10 bits of mantissa is ignored.
@@ -171,7 +176,8 @@ fn amd_fragments() {
         let (registers, sums) = (per_lane * input.bytes() as usize / 4, side * side / 64);
         let shape = (side as u32, side as u32, depth as u32);
         let op = |a, b, acc| MatrixOp::Mfma { input, shape, a, b, acc };
-        let k = from_registers(64, op, [registers as u32, registers as u32, sums as u32]);
+        let held = if input == F32 { Scalar::F32 } else { Scalar::U32 };
+        let k = from_registers(64, held, op, [registers as u32, registers as u32, sums as u32]);
         let place = |l: usize, r: usize| {
             if side == 32 { (8 * (r / 4) + 4 * (l / 32) + r % 4, l % 32) } else { (4 * (l / 16) + r, l % 16) }
         };
@@ -192,7 +198,7 @@ fn amd_fragments() {
 
 #[test]
 fn fragments_must_hold_values_and_waves_be_whole() {
-    let mut k = from_registers(32, |a, b, acc| MatrixOp::Mma { input: MatrixType::TF32, a, b, acc }, [4, 2, 4]);
+    let mut k = from_registers(32, Scalar::U32, |a, b, acc| MatrixOp::Mma { input: MatrixType::TF32, a, b, acc }, [4, 2, 4]);
     let args = || [arg(&i32s(&[0; 128])), arg(&i32s(&[0; 64])), arg(&f32s(&[0.0; 128]))];
     run(&k, [1; 3], &args()).unwrap();
     // Without the load of a's last register.

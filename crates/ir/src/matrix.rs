@@ -48,7 +48,7 @@ pub struct RegSlice {
 }
 
 /// How rows of 128 bytes (or 64, 32) are permuted in shared memory so that neither rows nor columns conflict: the 16-byte
-/// chunk index is xor-ed with the row number, both within the pattern of 8 rows that starts at a multiple of 8 row lengths.
+/// chunk index is xor-ed with bits of the address above it, within the pattern of 8 rows that starts at a multiple of 8 row lengths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Swizzle {
     /// Plain rows.
@@ -85,6 +85,11 @@ impl Swizzle {
 }
 
 /// A matrix operand that an instruction reads from shared memory itself (wgmma).
+///
+/// With w = [`Swizzle::row_bytes`], byte b along the contiguous direction and position i along the other stand, before
+/// [`Swizzle::apply`] to the address in shared memory, at
+/// b % w + (b / w) leading + (i % 8) w + (i / 8) stride. One exception is the hardware's own: without a swizzle and with m (n)
+/// contiguous, the two strides exchange their roles. PTX ISA, "Strides" of the matrix descriptor; CUTLASS `mma_traits_sm90_gmma`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SharedTile {
     /// Shared array.
@@ -106,15 +111,16 @@ pub struct SharedTile {
 pub enum WarpgroupA {
     /// From shared memory.
     Shared(SharedTile),
-    /// From registers: 4 registers of packed pairs per lane (16-bit types), 4 of TF32.
+    /// From registers: 4 `U32` per lane, as in [`MatrixOp::Mma`] for the 16 rows of each wave.
     Regs(RegSlice),
 }
 
 /// Operations on matrix units.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum MatrixOp {
-    /// `mma.sync.aligned.m16n8kK.row.col` by one wave of 32: K = 16 for 16-bit types, 8 for TF32. `a`: 4 `U32`, `b`: 2 `U32`, `acc`: 4
-    /// `F32` per lane, layouts as PTX documents them.
+    /// `mma.sync.aligned.m16n8kK.row.col` by one wave of 32: K = 16 for 16-bit types, 8 for TF32. With p elements per register (2 or
+    /// 1), g = lane / 4, t = lane % 4 and h the half of a register: `a`, 4 `U32`, register r: row g + 8 (r % 2), k = p t + h +
+    /// 4 p (r / 2); `b`, 2 `U32`, register r: column g, k = p t + h + 4 p r; `acc`, 4 `F32`: [`FragmentLayout::Mma16x8`].
     Mma {
         /// Input type.
         input: MatrixType,
@@ -126,7 +132,8 @@ pub enum MatrixOp {
         acc: RegSlice,
     },
     /// `ldmatrix.xN[.trans]`: N 8 x 8 matrices of 16-bit elements from shared memory; lane l gives the address of row l % 8 of matrix
-    /// l / 8 (16 bytes, aligned); N = 1, 2, 4 `U32` per lane.
+    /// l / 8 (16 bytes, aligned; lanes from 8 N on give none); N = 1, 2, 4 `U32` per lane. Register i of lane l holds elements 2 (l % 4)
+    /// and 2 (l % 4) + 1 of row l / 4 of matrix i; transposed, of column l / 4.
     LoadMatrix {
         /// Receives N registers.
         to: RegSlice,
@@ -166,19 +173,32 @@ pub enum MatrixOp {
         /// Accumulators the compiler must not read before.
         acc: RegId,
     },
-    /// AMD `v_mfma_f32_MxNxK`: one wave of 64. Registers per lane as [`FragmentLayout`] says.
+    /// AMD `v_mfma_f32_MxNxK`: one wave of 64, m = n = 32 or 16. Lane l holds k / (64 / m) neighbours along k, from (l / m) times as
+    /// many on, of row l % m of the left operand, and of column l % m of the right one.
     Mfma {
-        /// Input type.
+        /// Input type: `F16`, `BF16` or `F32`.
         input: MatrixType,
-        /// Shape, for example (32, 32, 8).
+        /// Shape: (32, 32, 8) or (16, 16, 16) of 16-bit types, twice as deep on gfx950; (32, 32, 2) or (16, 16, 4) of `F32`.
         shape: (u32, u32, u32),
-        /// Left fragment: k_per_lane elements.
+        /// Left fragment: 16-bit types as `U32`, pairs with the lower k in the lower half; `F32` as it is.
         a: RegSlice,
-        /// Right fragment.
+        /// Right fragment, likewise.
         b: RegSlice,
-        /// Accumulators.
+        /// Accumulators: m n / 64 `F32` ([`FragmentLayout::Mfma32x32`], [`FragmentLayout::Mfma16x16`]).
         acc: RegSlice,
     },
+}
+
+impl MatrixOp {
+    /// Registers per lane of a fragment of an AMD instruction ([`MatrixOp::Mfma`]); `None` if there is no such instruction.
+    pub const fn mfma_registers(input: MatrixType, (m, n, k): (u32, u32, u32)) -> Option<u32> {
+        match (input, m, n, k) {
+            (MatrixType::F16 | MatrixType::BF16, 32, 32, 8) | (MatrixType::F16 | MatrixType::BF16, 16, 16, 16) => Some(2),
+            (MatrixType::F16 | MatrixType::BF16, 32, 32, 16) | (MatrixType::F16 | MatrixType::BF16, 16, 16, 32) => Some(4),
+            (MatrixType::F32, 32, 32, 2) | (MatrixType::F32, 16, 16, 4) => Some(1),
+            _ => None,
+        }
+    }
 }
 
 /// An array of transaction barriers (`mbarrier`, 8 bytes each) in shared memory.
@@ -210,13 +230,13 @@ pub struct TxRef {
 pub struct TensorMap {
     /// Element type.
     pub scalar: Scalar,
-    /// TF32: round elements on the way.
+    /// TF32: round elements on the way (the emulator to nearest even).
     pub round_tf32: bool,
     /// Extents in elements, innermost first.
     pub extent: Vec<u64>,
     /// Bytes between neighbours along dimension 1.. (multiples of 16).
     pub stride_bytes: Vec<u64>,
-    /// Box moved by one copy, in elements (1 to 256 each).
+    /// Box moved by one copy, in elements (1 to 256 each). With a swizzle the innermost extent is one of its rows.
     pub tile: Vec<u32>,
     /// Layout in shared memory.
     pub swizzle: Swizzle,
@@ -253,7 +273,8 @@ pub enum BulkOp {
         /// Which.
         barrier: TxRef,
     },
-    /// Waits until the phase of this parity (`I32`, 0 or 1) has completed.
+    /// Waits until the phase of this parity (`I32`, 0 or 1) has completed: goes on at once where the current phase has the other one,
+    /// as for parity 1 on a new barrier.
     Wait {
         /// Which.
         barrier: TxRef,
@@ -262,7 +283,7 @@ pub enum BulkOp {
     },
     /// Copies a box from global to shared memory; its bytes complete on the barrier. One thread issues it.
     Load {
-        /// Shared destination (128-byte aligned; 1024 with a swizzle).
+        /// Shared destination: at a multiple of 128 bytes; with a swizzle, of 8 of its rows.
         to: MemRef,
         /// Tensor map argument.
         map: ArgId,
@@ -280,7 +301,7 @@ pub enum BulkOp {
         /// First element along each dimension.
         at: Vec<ExprId>,
     },
-    /// Closes the issuing thread's group of bulk stores.
+    /// Closes the issuing thread's group of bulk stores. One lane of a wave issues, closes and waits for its stores.
     StoreCommit,
     /// Waits until at most this many groups still read shared memory.
     StoreWait {

@@ -65,6 +65,68 @@ fn cuda_compiles_without_headers() {
     }
 }
 
+/// The instructions of a binary must contain these.
+fn contains(cubin: &tools::Cubin, instructions: &[&str]) {
+    let Some(listing) = tools::nvdisasm(cubin) else { return };
+    for instruction in instructions {
+        assert!(listing.contains(instruction), "{instruction} is missing in\n{listing}");
+    }
+}
+
+#[test]
+fn warpgroup_instructions_and_bulk_copies_compile() {
+    let Some(cubin) = tools::nvrtc(&matrix::warpgroup_gemm(), &target("sm_90a")) else { return };
+    for line in ["0 bytes stack frame", "0 bytes spill stores"] {
+        assert!(cubin.log.contains(line), "{}", cubin.log);
+    }
+    let instructions =
+        ["HGMMA.64x128x16.F32.BF16", "UTMALDG.2D", "UTMASTG.2D", "SYNCS.PHASECHK.TRANS64.TRYWAIT", "SYNCS.ARRIVE", "USETMAXREG"];
+    contains(&cubin, &instructions);
+}
+
+#[test]
+fn instructions_of_waves_compile() {
+    for arch in ["sm_80", "sm_90a"] {
+        let Some(cubin) = tools::nvrtc(&matrix::wave_gemm(), &target(arch)) else { return };
+        assert!(cubin.log.contains("0 bytes stack frame"), "{}", cubin.log);
+        contains(&cubin, &["HMMA.16816.F32", "LDSM.16.M88.4", "LDSM.16.MT88.2"]);
+    }
+}
+
+#[test]
+fn amd_matrix_instructions_compile() {
+    use MatrixType::*;
+    let all = [
+        (F16, (32, 32, 8), "v_mfma_f32_32x32x8"),
+        (F16, (16, 16, 16), "v_mfma_f32_16x16x16"),
+        (BF16, (32, 32, 8), "v_mfma_f32_32x32x8"),
+        (BF16, (16, 16, 16), "v_mfma_f32_16x16x16"),
+        (F32, (32, 32, 2), "v_mfma_f32_32x32x2"),
+        (F32, (16, 16, 4), "v_mfma_f32_16x16x4"),
+    ];
+    let deep = [
+        (F16, (32, 32, 16), "v_mfma_f32_32x32x16_f16"),
+        (F16, (16, 16, 32), "v_mfma_f32_16x16x32_f16"),
+        (BF16, (32, 32, 16), "v_mfma_f32_32x32x16_bf16"),
+        (BF16, (16, 16, 32), "v_mfma_f32_16x16x32_bf16"),
+    ];
+    for arch in ["gfx90a", "gfx942", "gfx950"] {
+        for (input, shape, instruction) in all.iter().chain(&deep) {
+            let (kernel, target) = (matrix::amd_product(*input, *shape), target(arch));
+            if arch != "gfx950" && instruction.contains("_bf16") | instruction.ends_with("_f16") {
+                assert!(
+                    matches!(print(&kernel, &target), Err(e) if e.to_string().contains("depth")),
+                    "{arch} has no {instruction}"
+                );
+                continue;
+            }
+            let Some(assembly) = tools::clang(&kernel, &target) else { return };
+            assert!(assembly.contains(instruction), "{instruction} is missing for {arch} in\n{assembly}");
+            no_scratch(&kernel, arch, &assembly);
+        }
+    }
+}
+
 /// What HIP gets written out instead of a library's function is right: run on the host, against its C library.
 #[test]
 fn written_out_functions_are_accurate() {

@@ -61,9 +61,6 @@ impl Lower<'_> {
         let mut written = None;
         let matrix = match op {
             MatrixOp::Mma { input, a, b, acc } => {
-                if *input == MatrixType::F32 {
-                    return Err(self.invalid("waves of 32 multiply TF32, not F32"));
-                }
                 let (a, b) = (self.read_slice(*a, 4)?, self.read_slice(*b, 2)?);
                 written = Some((*acc, 4));
                 Matrix::Mma { input: *input, a, b, acc: self.read_slice(*acc, 4)? }
@@ -74,9 +71,6 @@ impl Lower<'_> {
                 Matrix::Load { to: self.slice(*to, (*count).into())?, trans: *trans, from, scalar }
             }
             MatrixOp::Warpgroup { input, n, a, b, acc, accumulate } => {
-                if *input == MatrixType::F32 {
-                    return Err(self.invalid("warpgroups multiply TF32, not F32"));
-                }
                 let mut held = vec![self.held(*acc, n / 2, true)?];
                 let a = match a {
                     WarpgroupA::Shared(t) => Left::Shared(self.tile(t)?),
@@ -96,7 +90,7 @@ impl Lower<'_> {
             MatrixOp::WarpgroupCommit => Matrix::Commit,
             MatrixOp::WarpgroupWait { pending, .. } => Matrix::Wait { pending: *pending },
             MatrixOp::Mfma { input, shape, a, b, acc } => {
-                let Some(count) = mfma_registers(*input, *shape) else {
+                let Some(count) = MatrixOp::mfma_registers(*input, *shape) else {
                     return Err(self.invalid(format!("there is no matrix instruction of {shape:?} for {input:?}")));
                 };
                 let (a, b) = (self.read_slice(*a, count)?, self.read_slice(*b, count)?);
@@ -187,21 +181,5 @@ impl Lower<'_> {
             }
         };
         Ok(Address { space: Space::Tx(t.barriers.0 as usize), index, cursor: Slot::NONE, offset })
-    }
-}
-
-/// Registers per lane of each operand of an AMD matrix instruction: 32-bit, 16-bit types in pairs.
-fn mfma_registers(input: MatrixType, shape: (u32, u32, u32)) -> Option<u32> {
-    let (m, n, k) = shape;
-    let lanes_along_k = match (m, n) {
-        (32, 32) => 2,
-        (16, 16) => 4,
-        _ => return None,
-    };
-    let per_lane = k / lanes_along_k;
-    match input {
-        MatrixType::F16 | MatrixType::BF16 if k % lanes_along_k == 0 && matches!(per_lane, 4 | 8) => Some(per_lane / 2),
-        MatrixType::F32 if k == lanes_along_k => Some(1),
-        _ => None,
     }
 }

@@ -1,4 +1,5 @@
-//! Spells matrix instructions, transaction barriers and bulk copies: inline PTX, one small helper per operation.
+//! Spells matrix instructions, transaction barriers and bulk copies: for CUDA inline PTX, for HIP clang's builtins, one small
+//! helper per operation.
 
 use super::Printer;
 use super::cpp::INLINE;
@@ -90,6 +91,9 @@ impl Printer<'_> {
     }
 
     pub(super) fn matrix(&mut self, op: &MatrixOp) -> Result<(), Fault> {
+        if let (MatrixOp::Mfma { input, shape, a, b, acc }, Dialect::Hip) = (op, self.target.dialect) {
+            return self.mfma(*input, *shape, [acc, a, b]);
+        }
         if self.target.dialect != Dialect::Cuda {
             return Err(self.without("matrix instructions in this dialect"));
         }
@@ -133,6 +137,62 @@ impl Printer<'_> {
             }
             MatrixOp::Mfma { .. } => return Err(self.without("AMD matrix instructions")),
         }
+        Ok(())
+    }
+
+    fn mfma(&mut self, input: MatrixType, (m, n, k): (u32, u32, u32), slices: [&RegSlice; 3]) -> Result<(), Fault> {
+        let Some(registers) = MatrixOp::mfma_registers(input, (m, n, k)) else {
+            return Err(self.without("a matrix instruction of this shape"));
+        };
+        // The deeper instructions of 16-bit types came with gfx950.
+        let deep = registers == 4;
+        if deep && self.target.arch != "gfx950" {
+            return Err(self.without("matrix instructions of twice the depth"));
+        }
+        let per_lane = 2 * registers;
+        let (element, name) = match (input, deep) {
+            (MatrixType::F16, false) => ("_Float16", "f16"),
+            (MatrixType::F16, true) => ("_Float16", "_f16"),
+            (MatrixType::BF16, false) => ("short", "bf16_1k"),
+            (MatrixType::BF16, true) => ("__bf16", "_bf16"),
+            (MatrixType::TF32 | MatrixType::F32, _) => ("float", "f32"),
+        };
+        let function = format!("tw_mfma_{m}x{n}x{k}_{}", name.trim_start_matches('_'));
+        let (sums, held, operand) =
+            (m * n / 64, if input.bytes() == 2 { "unsigned int" } else { "float" }, |x: &str| match (input.bytes(), deep) {
+                (2, false) => format!("__builtin_bit_cast(operand, (words){{{x}[0], {x}[1]}})"),
+                (2, true) => format!("__builtin_bit_cast(operand, (words){{{x}[0], {x}[1], {x}[2], {x}[3]}})"),
+                _ => format!("{x}[0]"),
+            });
+        self.prelude.function(&function, |_| {
+            let types = match input.bytes() {
+                2 => format!(
+                    "    typedef unsigned int words __attribute__((ext_vector_type({registers})));\n    \
+                     typedef {element} operand __attribute__((ext_vector_type({per_lane})));\n"
+                ),
+                _ => String::new(),
+            };
+            format!(
+                "{INLINE} void {function}(float* acc, const {held}* a, const {held}* b) {{\n{types}    \
+                 typedef float sums __attribute__((ext_vector_type({sums})));\n    \
+                 sums c;\n    \
+                 #pragma unroll\n    \
+                 for (int r = 0; r < {sums}; ++r) c[r] = acc[r];\n    \
+                 c = __builtin_amdgcn_mfma_f32_{m}x{n}x{k}{name}({}, {}, c, 0, 0, 0);\n    \
+                 #pragma unroll\n    \
+                 for (int r = 0; r < {sums}; ++r) acc[r] = c[r];\n}}",
+                operand("a"),
+                operand("b")
+            )
+        });
+        let places = slices.map(|s| {
+            let name = self.regs[s.regs.index()].clone();
+            match self.kernel.as_int(s.first) {
+                Some(0) => name,
+                _ => format!("{name} + ({})", self.expr(s.first).text),
+            }
+        });
+        self.line(&format!("{function}({});", places.join(", ")));
         Ok(())
     }
 

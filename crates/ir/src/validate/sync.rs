@@ -34,7 +34,7 @@ impl Sync<'_> {
             Stmt::Barrier(BarrierScope::WorkGroup) if control > Spread::Group => {
                 Err("a work-group barrier stands where not all threads may come: its condition depends on the thread".into())
             }
-            Stmt::Barrier(BarrierScope::Named { .. } | BarrierScope::Wave) | Stmt::Shuffle { .. } if control > Spread::Wave => {
+            s if of_whole_waves(s) && control > Spread::Wave => {
                 Err("an operation of whole waves stands where a part of a wave may come: its condition depends on the lane"
                     .into())
             }
@@ -118,11 +118,13 @@ impl Sync<'_> {
         Some(total)
     }
 
-    /// No thread may leave where others would wait for it: no barrier or shuffle may follow a return.
+    /// No thread may leave where others would wait for it: no barrier, shuffle or matrix instruction may follow a return.
     fn leaving(&self, block: &Block, mut followed: bool) -> Result<(), String> {
         for s in block.iter().rev() {
             match s {
-                Stmt::Return if followed => return Err("a thread returns where a barrier or shuffle may follow".into()),
+                Stmt::Return if followed => {
+                    return Err("a thread returns where a barrier, shuffle or matrix instruction may follow".into());
+                }
                 Stmt::For { body, .. } => self.leaving(body, followed || waits(body))?,
                 Stmt::If { then, otherwise, .. } => {
                     self.leaving(then, followed)?;
@@ -137,9 +139,21 @@ impl Sync<'_> {
     }
 }
 
+/// Operations that all lanes of a wave must come to.
+const fn of_whole_waves(s: &Stmt) -> bool {
+    matches!(
+        s,
+        Stmt::Barrier(BarrierScope::Named { .. } | BarrierScope::Wave)
+            | Stmt::Shuffle { .. }
+            | Stmt::Matrix(_)
+            | Stmt::Bulk(BulkOp::Registers { .. })
+    )
+}
+
 fn waits(block: &[Stmt]) -> bool {
     block.iter().any(|s| match s {
-        Stmt::Barrier(_) | Stmt::Shuffle { .. } => true,
+        Stmt::Barrier(_) => true,
+        s if of_whole_waves(s) => true,
         Stmt::For { body, .. } => waits(body),
         Stmt::If { then, otherwise, .. } => waits(then) || waits(otherwise),
         Stmt::Roles(roles) => roles.iter().any(|r| waits(&r.body)),

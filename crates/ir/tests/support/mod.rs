@@ -2,6 +2,8 @@
 
 #![allow(dead_code)] // each test file uses its part
 
+pub mod matrix;
+
 use tilewright_ir::*;
 
 /// An OpenCL device without waves: what PoCL describes.

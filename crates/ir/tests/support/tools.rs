@@ -151,3 +151,20 @@ pub fn nvrtc(kernel: &Kernel, target: &Target) -> Option<Cubin> {
     assert!(!log.contains("warning"), "{} for {}: {log}", kernel.name, target.arch);
     Some(Cubin { log, binary })
 }
+
+/// The instructions of a binary, or `None` if there is no nvdisasm: named in `TILEWRIGHT_NVDISASM`, beside NVRTC, or on the path.
+pub fn nvdisasm(cubin: &Cubin) -> Option<String> {
+    let named = std::env::var_os("TILEWRIGHT_NVDISASM").map(PathBuf::from);
+    let beside = std::env::var_os("TILEWRIGHT_NVRTC").map(|p| PathBuf::from(p).join("../bin/nvdisasm")).filter(|p| p.is_file());
+    let tool = named.or(beside).unwrap_or_else(|| "nvdisasm".into());
+    if Command::new(&tool).arg("--version").output().is_err() {
+        skip("nvdisasm", "put it on PATH or name it in TILEWRIGHT_NVDISASM");
+        return None;
+    }
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("kernel.cubin");
+    std::fs::write(&file, &cubin.binary).expect("the binary is written");
+    let done = Command::new(tool).arg("-c").arg(&file).output().expect("nvdisasm runs");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    Some(String::from_utf8_lossy(&done.stdout).into_owned())
+}

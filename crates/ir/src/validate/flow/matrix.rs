@@ -44,6 +44,9 @@ impl Scopes<'_> {
 
     pub(super) fn matrix(&mut self, op: &MatrixOp) -> Result<(), String> {
         match op {
+            MatrixOp::Mma { input: MatrixType::F32, .. } | MatrixOp::Warpgroup { input: MatrixType::F32, .. } => {
+                Err("NVIDIA's units multiply TF32, not F32".into())
+            }
             MatrixOp::Mma { a, b, acc, .. } => {
                 self.slice("a", a, 4, &[Scalar::U32])?;
                 self.slice("b", b, 2, &[Scalar::U32])?;
@@ -54,7 +57,7 @@ impl Scopes<'_> {
                     return Err(format!("{count} matrices cannot be loaded at once: 1, 2 or 4 can"));
                 }
                 self.slice("to", to, (*count).into(), &[Scalar::U32])?;
-                self.mem(from).map(|_| ())
+                self.shared_mem(from)
             }
             MatrixOp::Warpgroup { input, n, a, b, acc, accumulate } => {
                 if *n < 8 || *n > 256 || n % 8 != 0 {
@@ -73,7 +76,23 @@ impl Scopes<'_> {
                 _ => Err(format!("register array {} holds no accumulators", acc.0)),
             },
             MatrixOp::WarpgroupCommit => Ok(()),
-            MatrixOp::Mfma { acc, shape, .. } => self.slice("acc", acc, shape.0 * shape.1 / 64, &[Scalar::F32]),
+            MatrixOp::Mfma { input, acc, shape, a, b } => {
+                let Some(count) = MatrixOp::mfma_registers(*input, *shape) else {
+                    return Err(format!("there is no matrix instruction of {shape:?} for {input:?}"));
+                };
+                let held = if input.bytes() == 2 { Scalar::U32 } else { Scalar::F32 };
+                self.slice("a", a, count, &[held])?;
+                self.slice("b", b, count, &[held])?;
+                self.slice("acc", acc, shape.0 * shape.1 / 64, &[Scalar::F32])
+            }
+        }
+    }
+
+    fn shared_mem(&mut self, mem: &MemRef) -> Result<(), String> {
+        self.mem(mem)?;
+        match mem.base {
+            Base::Shared(_) => Ok(()),
+            other => Err(format!("{} is not in shared memory", self.base_name(other))),
         }
     }
 
@@ -114,11 +133,11 @@ impl Scopes<'_> {
             }
             BulkOp::Load { to, map, at, barrier } => {
                 self.tx(barrier)?;
-                self.mem(to)?;
+                self.shared_mem(to)?;
                 self.bulk_box(*map, at)
             }
             BulkOp::Store { from, map, at } => {
-                self.mem(from)?;
+                self.shared_mem(from)?;
                 self.bulk_box(*map, at)
             }
             BulkOp::Registers { count, .. } if !(24..=256).contains(count) || count % 8 != 0 => {
@@ -144,8 +163,8 @@ pub(in crate::validate) fn tensor_map(name: &str, map: &TensorMap) -> Result<(),
         return fail("boxes are 1 to 256 elements along each dimension");
     }
     let inner = map.tile[0] * map.scalar.bytes();
-    if !inner.is_multiple_of(16) || (map.swizzle != Swizzle::None && inner > map.swizzle.row_bytes()) {
-        return fail("the innermost box extent is a multiple of 16 bytes and fits a row of the swizzle");
+    if !inner.is_multiple_of(16) || (map.swizzle != Swizzle::None && inner != map.swizzle.row_bytes()) {
+        return fail("the innermost box extent is a multiple of 16 bytes, with a swizzle one of its rows");
     }
     if map.stride_bytes.iter().any(|s| s % 16 != 0 || *s >= 1 << 40) {
         return fail("strides are multiples of 16 bytes below 2^40");
