@@ -301,6 +301,10 @@ fn what_does_not_fit_a_device() {
     assert!(matches!(on("C_UNR256", &c, &hopper), Err(Refusal::Shared { bytes: 264192, .. })));
     assert!(matches!(on("A_MIC16__B_MIC16", &c, &hopper), Err(Refusal::Registers { max: 255, .. })));
     assert!(matches!(on("C_MAC1024", &c, &hopper), Err(Refusal::Registers { max: 64, .. })));
+    // 128 k-steps of 8 x 8 are written out twice or as a loop.
+    let long = on("C_MAC64_UNR128_FRA1_PFG3_BUF2", &c, &hopper).unwrap_err();
+    assert!(matches!(long, Refusal::Unrolled { count: 16_384.., .. }) && long.to_string().contains("UKL"), "{long}");
+    assert!(on("C_MAC64_UNR128_PFG3_BUF2", &c, &hopper).is_ok());
     assert!(on("C_MAC1024_UNR32", &gemm(4096, 4096, 4096, "nt"), &hopper).is_err());
     let turing = target("sm_75");
     let refused = on("A_ACP1__C_PFG1_BUF2", &c, &turing).unwrap_err();

@@ -31,6 +31,10 @@ const ROW_REGISTERS: u32 = 3;
 const UNIT_REGISTERS: u32 = 24;
 /// Registers are given out in multiples of this per thread.
 const REGISTER_STEP: u32 = 8;
+/// Most multiply-adds of a thread that the main loop's text may hold: compilers need a minute and more for longer ones, and the
+/// instruction cache holds a tenth of it.
+const MOST_UNROLLED: u64 = 16_384;
+
 /// The footprint on a device, or why the device cannot run it.
 pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footprint, Refusal> {
     let limits = &target.limits;
@@ -45,6 +49,10 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
         return Err(Refusal::Shared { bytes, max: limits.shared_per_group });
     }
     let shared_bytes = bytes as u32;
+    let count = unrolled(spec);
+    if count > MOST_UNROLLED {
+        return Err(Refusal::Unrolled { count, max: MOST_UNROLLED });
+    }
     let (groups, max) = (all_tiles(spec, c), limits.max_grid[0]);
     if groups > max {
         return Err(Refusal::Groups { groups, max });
@@ -63,6 +71,17 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
     let by_threads = limits.threads_per_unit / threads.max(1);
     let groups_per_unit = limits.groups_per_unit.min(by_registers).min(by_shared).min(by_threads).max(1);
     Ok(Footprint { threads, shared_bytes, registers, groups_per_unit })
+}
+
+/// Multiply-adds of a thread in the text of the main loop: k-steps written out, once per set of staging registers.
+fn unrolled(spec: &KernelSpec) -> u64 {
+    let (t, s) = (&spec.tiling, &spec.schedule);
+    if t.unit != MathUnit::Fma {
+        return 0;
+    }
+    let written_out = spec.style.unroll_k || s.fragments_ahead > 0 || s.store == StorePoint::Spread;
+    let steps = if written_out { t.k_tile } else { 1 };
+    [t.b.micro, steps, staging_sets(s)].iter().fold(u64::from(t.a.micro), |n, x| n.saturating_mul(u64::from(*x)))
 }
 
 fn features(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<(), Refusal> {

@@ -132,6 +132,9 @@ pub enum Refusal {
     /// Accumulators and fragments alone exceed the registers.
     #[error("{needed} registers per thread for accumulators and fragments (MIC, FRA), a thread has {max}")]
     Registers { needed: u32, max: u32 },
+    /// The main loop's text is too long for compilers.
+    #[error("{count} multiply-adds per thread in the text of the main loop (MIC, UNR, UKL, FRA, PFG), compilers manage {max}")]
+    Unrolled { count: u64, max: u64 },
     /// The device lacks something.
     #[error("{wanted}: the device has no {feature}")]
     Feature { wanted: String, feature: &'static str },
@@ -204,6 +207,7 @@ impl Refusal {
             Refusal::Threads { .. } => both(&[], &[Mac, Lwv]),
             Refusal::Shared { .. } => both(&[Mic, Pad], &[Unr, Buf, Mac]),
             Refusal::Registers { .. } => both(&[Mic], &[Fra, Pfg]),
+            Refusal::Unrolled { .. } => both(&[Mic], &[Unr, Ukl, Fra, Pfg]),
         }
     }
 }
