@@ -1,0 +1,142 @@
+//! Everything that a schedule on a matrix unit emits to order copies, instructions and threads is needed: taking one statement
+//! away is reported by the emulator.
+
+mod support;
+
+use tilewright_device::{DeviceError, Options, open_with};
+use tilewright_emu::EmuError;
+use tilewright_gen::kernel::{MAIN, generate};
+use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::problem::{Gemm, Problem};
+use tilewright_gen::program::Program;
+use tilewright_gen::reference::Samples;
+use tilewright_ir::{Block, BulkOp, MatrixOp, Scalar, Stmt};
+use tilewright_tune::run::compile;
+use tilewright_tune::space::Space;
+use tilewright_tune::verify::{Case, Depth, VerifyError, test_factors};
+
+/// Interleavings tried before a removal counts as unnoticed.
+const SEEDS: u64 = 4;
+
+fn children(s: &mut Stmt) -> Vec<&mut Block> {
+    match s {
+        Stmt::For { body, .. } => vec![body],
+        Stmt::If { then, otherwise, .. } => vec![then, otherwise],
+        Stmt::Roles(roles) => roles.iter_mut().map(|r| &mut r.body).collect(),
+        _ => vec![],
+    }
+}
+
+/// Statements that order something.
+fn orders(s: &Stmt) -> bool {
+    match s {
+        Stmt::Barrier(_) => true,
+        // How registers are shared out orders nothing.
+        Stmt::Bulk(op) => !matches!(op, BulkOp::Registers { .. } | BulkOp::Load { .. } | BulkOp::Store { .. }),
+        Stmt::Matrix(op) => !matches!(op, MatrixOp::Warpgroup { .. }),
+        _ => false,
+    }
+}
+
+/// Takes away the `left`-th statement that orders something, in the order of the tree; says which it was.
+fn remove(block: &mut Block, left: &mut usize) -> Option<Stmt> {
+    for s in block {
+        if orders(s) {
+            if *left == 0 {
+                return Some(std::mem::replace(s, Stmt::Comment("removed".into())));
+            }
+            *left -= 1;
+        }
+        let found = children(s).into_iter().find_map(|child| remove(child, left));
+        if found.is_some() {
+            return found;
+        }
+    }
+    None
+}
+
+struct Bench {
+    problem: Problem,
+    space: Space,
+    plan: Plan,
+    program: Program,
+}
+
+impl Bench {
+    fn new(trans: (bool, bool), schedule: &str) -> Bench {
+        let base = "A_MIC1_ACP2__B_MIC8_ACP2__C_UNR64_MAC128_SKW10_UNI2_GAL1";
+        let plan = [base, schedule].iter().fold(Plan::default(), |p, text| Constraint::parse(text).unwrap().apply(&p));
+        // More tiles than any ring has buffers; edges everywhere.
+        let problem: Problem = Gemm::new(Scalar::F16, 72, 136, 440).trans(trans.0, trans.1).build().unwrap().into();
+        let device = support::emulator("emu:sm_90a", true, 0);
+        let space = Space::new(&problem, &device.info().target).unwrap();
+        let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
+        let program = generate(r.contraction, &r.spec, space.env().workspace_bytes).unwrap();
+        Bench { problem, space, plan, program }
+    }
+
+    /// What the emulator says under one interleaving: nothing, or what it found.
+    fn verdict(&self, program: &Program, seed: u64) -> Result<(), String> {
+        let mut options = Options::default();
+        (options.emulator.threads, options.emulator.interleave, options.emulator.seed) = (1, true, seed);
+        let device = open_with("emu:sm_90a", &options).unwrap();
+        let compiled = compile(device.as_ref(), program).unwrap_or_else(|e| panic!("{}: {e}", self.plan));
+        let case = Case::new(&device, &self.problem, 5, test_factors(5, true), Samples::All).unwrap();
+        match case.verify(program, &compiled, self.space.contraction(&self.plan), Depth::Quick, false) {
+            Ok(v) if v.passed => Ok(()),
+            // Wrong without the emulator knowing why would be its failure, not its report.
+            Ok(v) => panic!("{}: wrong result, nothing reported: {:?}", self.plan, v.reason),
+            Err(VerifyError::Device(DeviceError::Emulation { error, .. })) => match *error {
+                EmuError::Race { .. }
+                | EmuError::Uninitialised { .. }
+                | EmuError::Deadlock { .. }
+                | EmuError::TxBarrier { .. }
+                | EmuError::Unfenced { .. }
+                | EmuError::Registers { .. } => Err(error.to_string()),
+                error => panic!("{}: {error}", self.plan),
+            },
+            Err(e) => panic!("{}: {e}", self.plan),
+        }
+    }
+
+    /// Passes as it is; without any one of the statements it is reported.
+    fn every_one_is_needed(&self) {
+        for seed in 0..SEEDS {
+            assert_eq!(self.verdict(&self.program, seed), Ok(()), "{}", self.plan);
+        }
+        let mut unnoticed = Vec::new();
+        for which in 0.. {
+            let mut program = self.program.clone();
+            let main = program.kernels.iter_mut().find(|k| k.name == MAIN).unwrap();
+            let Some(removed) = remove(&mut main.body, &mut which.clone()) else {
+                assert!(which > 10, "{}: {which} statements", self.plan);
+                break;
+            };
+            match (0..SEEDS).find_map(|seed| self.verdict(&program, seed).err()) {
+                Some(found) => eprintln!("{}: without {removed:?}: {found}", self.plan),
+                None => unnoticed.push(format!("{which}: {removed:?}")),
+            }
+        }
+        assert!(unnoticed.is_empty(), "{}: removals that nobody reports:\n{}", self.plan, unnoticed.join("\n"));
+    }
+}
+
+#[test]
+fn roles_with_a_ring() {
+    Bench::new((false, false), "C_PFG1_BUF2_LWV4").every_one_is_needed();
+    // What ends a tile matters where another follows.
+    Bench::new((true, false), "C_PFG2_BUF4_LWV1_FRA1_PST2").every_one_is_needed();
+    Bench::new((false, true), "C_PFG2_BUF3_LWV4_PST2").every_one_is_needed();
+}
+
+/// Two warpgroups: the waves of one meet at its instructions anyway.
+#[test]
+fn one_role_does_all() {
+    Bench::new((false, true), "C_MAC256_PFG1_BUF2_PST2").every_one_is_needed();
+    Bench::new((true, true), "C_MAC256_PFG2_BUF4_FRA1_PST2").every_one_is_needed();
+}
+
+#[test]
+fn split_sums() {
+    Bench::new((false, false), "A_MIC1__B_MIC16__C_MAC256_PFG2_BUF3_LWV4_PST2_ICE3_SKS1").every_one_is_needed();
+}
