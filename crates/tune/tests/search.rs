@@ -154,6 +154,13 @@ fn convolutions_are_searched_as_well() {
 }
 
 #[test]
+fn records_name_the_generator_by_its_sources() {
+    let (version, fingerprint) = GENERATOR.split_once('+').unwrap();
+    assert_eq!(version, env!("CARGO_PKG_VERSION"));
+    assert!(fingerprint.len() == 16 && u64::from_str_radix(fingerprint, 16).is_ok_and(|f| f != 0xcbf2_9ce4_8422_2325));
+}
+
+#[test]
 fn a_problem_too_large_for_the_emulator_is_verified_on_a_smaller_one() {
     let problem = gemm(4099, 5000, 1023);
     let (outcome, _) = search(&open("emu").unwrap(), &problem, None, &options(6));

@@ -30,8 +30,9 @@ use tilewright_device::{Device, DeviceInfo};
 use tilewright_gen::plan::Plan;
 use tilewright_gen::problem::ProblemError;
 
-/// Version of the generator that stands in records: times of another one's kernels say little about this one's.
-pub const GENERATOR: &str = env!("CARGO_PKG_VERSION");
+/// The generator as records name it: its version and a fingerprint of its sources (`build.rs`). Times of another one's kernels
+/// say little about this one's.
+pub const GENERATOR: &str = env!("TILEWRIGHT_GENERATOR");
 
 /// A candidate must be faster than the best by this share to replace it.
 pub(crate) const THRESHOLD: f64 = 0.998;
