@@ -122,7 +122,8 @@ pub struct Outcome {
     pub time_kind: TimeKind,
     /// Its result was compared with the reference.
     pub verified: bool,
-    /// The reduced problem on which it was verified, where the problem itself is too large for the device (an emulator).
+    /// The reduced problem on which it was verified, where the problem itself is too large for the device (an emulator) or the data
+    /// with a beta too much for the host; then with words on what of the verification ran where.
     pub verified_on: Option<String>,
     /// Largest error relative to `|alpha| |A||B| + |beta||C|`.
     pub max_error: Option<f64>,

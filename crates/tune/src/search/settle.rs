@@ -99,10 +99,21 @@ impl Judge {
         if self.emulated { for_emulator(&self.space, plan, spec) } else { None }
     }
 
-    /// The key of the reduced problem a plan was verified on, if it was.
+    /// The smaller problem on which a candidate is verified with a beta, where its data would take minutes to make.
+    fn reduced_for_beta(&self, plan: &Plan, spec: &KernelSpec) -> Option<Space> {
+        if self.is_beyond(BULKY) { for_emulator(&self.space, plan, spec) } else { None }
+    }
+
+    /// Where a plan was verified on less than the problem itself: the key of the reduced problem, and what of the verification it
+    /// was used for.
     pub fn reduced_for(&self, plan: &Plan) -> Option<String> {
         let spec = self.space.resolve(plan).ok()?.spec;
-        self.reduced_space(plan, &spec).map(|s| s.problem().key())
+        if let Some(space) = self.reduced_space(plan, &spec) {
+            return Some(space.problem().key());
+        }
+        let space = self.reduced_for_beta(plan, &spec)?;
+        let whole = if self.is_beyond(4 * BULKY) { "quickly" } else { "thoroughly" };
+        Some(format!("{} with a beta; the problem itself {whole}, without one", space.problem().key()))
     }
 
     /// Runs a candidate on test data and judges the result.
@@ -111,11 +122,7 @@ impl Judge {
         if let Some(space) = self.reduced_space(&ready.plan, &ready.spec) {
             return self.verify_reduced(ready, space, depth, with_beta, repeatable);
         }
-        let bulky = self.is_beyond(BULKY);
-        if with_beta
-            && bulky
-            && let Some(space) = for_emulator(&self.space, &ready.plan, &ready.spec)
-        {
+        if with_beta && let Some(space) = self.reduced_for_beta(&ready.plan, &ready.spec) {
             return self.verify_reduced(ready, space, depth, with_beta, repeatable);
         }
         // Without beta the whole problem runs thoroughly all the same, unless even that takes seconds.
