@@ -21,7 +21,11 @@ pub fn run(args: &InspectArgs) -> Result<(), CliError> {
     // Planned for as the emulated device of that architecture: nothing is run.
     let place = PlaceArgs { device: Some(format!("emu:{}", target.arch)), records: args.records.clone() };
     let context = session::open(&place, &args.plan, false)?;
-    let operation = session::operation(&context, &case, &args.plan)?;
+    let planned_for = match args.target {
+        Some(Language::Opencl) => session::in_opencl(target.clone()),
+        _ => target.clone(),
+    };
+    let operation = session::operation_for(&context, &planned_for, &case, &args.plan)?;
     let (plan, origin) = operation.choice().map_err(session::classify)?;
     let space = operation.space();
     let resolved = space.resolve(&plan).map_err(CliError::failed)?;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tilewright::{Context, Operation, Options, RecordsAt};
 use tilewright_device::{DeviceError, Workers};
 use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_ir::{Dialect, Features, Target};
 use tilewright_tune::search::Cancel;
 
 /// Opens the device and the records that the options name.
@@ -42,15 +43,20 @@ pub fn constraint(plan: &PlanArgs) -> Result<Constraint, CliError> {
 /// The operation of a case under the constraint of `--plan`. A whole plan must suit the problem and the device; where it does
 /// not, the refusal names the nearest that does.
 pub fn operation(context: &Context, case: &Case, plan: &PlanArgs) -> Result<Operation, CliError> {
+    operation_for(context, &context.info().target, case, plan)
+}
+
+/// As [`operation`], planned for another target than the device.
+pub fn operation_for(context: &Context, target: &Target, case: &Case, plan: &PlanArgs) -> Result<Operation, CliError> {
     let constraint = constraint(plan)?;
-    let operation = context.operation(case.problem.clone()).map_err(CliError::usage)?;
+    let operation = context.operation_for(case.problem.clone(), target).map_err(CliError::usage)?;
     let whole = plan.plan.as_deref().and_then(|text| Plan::parse(text).ok());
     let operation = operation.constrained(&constraint);
     let Some(whole) = whole else { return Ok(operation) };
     match operation.set_plan(&whole) {
         Ok(()) => Ok(operation),
         Err(refusal) => {
-            let free = context.operation(case.problem.clone()).map_err(CliError::usage)?;
+            let free = context.operation_for(case.problem.clone(), target).map_err(CliError::usage)?;
             let nearest = match free.nearest(&whole) {
                 Some(near) => format!("; the nearest plan that fits is {near}"),
                 None => String::new(),
@@ -58,6 +64,17 @@ pub fn operation(context: &Context, case: &Case, plan: &PlanArgs) -> Result<Oper
             Err(CliError::failed(format!("{refusal}{nearest}")))
         }
     }
+}
+
+/// What OpenCL C can say on any driver of an architecture: no roles, no asynchronous copies, no shuffles, no matrix units, and as much
+/// local memory as NVIDIA's driver gives.
+pub fn in_opencl(target: Target) -> Target {
+    let features = Features { f64: target.features.f64, atomic64: target.features.atomic64, ..Features::default() };
+    let mut limits = target.limits;
+    if target.dialect == Dialect::Cuda {
+        limits.shared_per_group = limits.shared_per_group.min(48 << 10);
+    }
+    Target { dialect: Dialect::OpenCl, features, limits, ..target }
 }
 
 /// Library errors that the user's input causes are wrong use, the others failures.

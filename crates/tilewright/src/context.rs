@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tilewright_device::{Device, DeviceInfo};
 use tilewright_gen::problem::{ConvBuilder, GemmBuilder, Problem};
+use tilewright_ir::Target;
 use tilewright_tune::Records;
 
 /// Which records a context reads and writes.
@@ -117,6 +118,14 @@ impl Context {
     /// # Errors
     /// [`Error::Problem`] if the problem is impossible.
     pub fn operation(&self, problem: impl Into<Problem>) -> Result<Operation, Error> {
+        self.operation_for(problem, &self.info().target)
+    }
+    /// Any problem, planned for another target than this device: for its plan and its source. This device runs it only where it
+    /// can do what that target can.
+    ///
+    /// # Errors
+    /// [`Error::Problem`] if the problem is impossible.
+    pub fn operation_for(&self, problem: impl Into<Problem>, target: &Target) -> Result<Operation, Error> {
         let mut problem = problem.into();
         if let Some(most) = self.inner.options.workspace {
             match &mut problem {
@@ -124,7 +133,7 @@ impl Context {
                 Problem::Conv(c) => c.workspace = c.workspace.min(most),
             }
         }
-        Operation::new(self.clone(), &problem)
+        Operation::new(self.clone(), &problem, target)
     }
 
     /// Device memory for `len` elements with undefined content.

@@ -46,8 +46,8 @@ pub struct Operation {
 }
 
 impl Operation {
-    pub(crate) fn new(context: Context, problem: &Problem) -> Result<Operation, Error> {
-        let space = Space::new(problem, &context.info().target)?.with_atomics(context.inner.options.allow_atomics);
+    pub(crate) fn new(context: Context, problem: &Problem, target: &Target) -> Result<Operation, Error> {
+        let space = Space::new(problem, target)?.with_atomics(context.inner.options.allow_atomics);
         Ok(Operation { context, space, chosen: Mutex::new(None) })
     }
     /// The same with values demanded of some keys of the plan.
