@@ -4,7 +4,8 @@ mod common;
 
 use common::pipeline::{Break, Shape};
 use common::*;
-use tilewright_emu::{EmuError, Options, Report};
+use proptest::prelude::*;
+use tilewright_emu::{Checks, EmuError, Options, Report};
 use tilewright_ir::*;
 
 /// Runs a product in every mode and demands the right one.
@@ -100,4 +101,60 @@ fn transaction_barriers_have_rules() {
 fn registers_belong_to_instructions_in_flight() {
     caught!(NoLastWait, EmuError::Registers { memory, what, .. } if memory == "sums" && what.contains("WarpgroupWait"));
     caught!(NoFence, EmuError::Registers { what, .. } if what.contains("WarpgroupFence"));
+}
+
+/// Changes numbers anywhere in a kernel: handles, constants, strides, boxes, thread counts.
+fn scrambled(kernel: &Kernel, changes: &[(usize, i64)]) -> Option<Kernel> {
+    fn numbers<'v>(v: &'v mut serde_json::Value, out: &mut Vec<&'v mut serde_json::Value>) {
+        match v {
+            serde_json::Value::Number(_) => out.push(v),
+            serde_json::Value::Array(a) => a.iter_mut().for_each(|v| numbers(v, out)),
+            serde_json::Value::Object(o) => o.values_mut().for_each(|v| numbers(v, out)),
+            _ => {}
+        }
+    }
+    let mut value = serde_json::to_value(kernel).ok()?;
+    let mut places = Vec::new();
+    numbers(&mut value, &mut places);
+    let n = places.len();
+    for (at, to) in changes {
+        *places[at % n] = (*to).into();
+    }
+    serde_json::from_value(value).ok()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn products_of_any_shape(
+        size in (1u32..140, 1u32..100, 1u32..150),
+        tile_n in 1u32..16,
+        stages in 1u32..4,
+        swizzle in prop::sample::select(vec![Swizzle::B128, Swizzle::B64, Swizzle::B32, Swizzle::None]),
+        input in prop::sample::select(vec![MatrixType::F16, MatrixType::BF16, MatrixType::TF32]),
+        seed in 0u64..1000,
+    ) {
+        let (m, n, k) = size;
+        let shape = Shape { input, m, n, k, tile_n: 8 * tile_n, stages, swizzle, ..Shape::default() };
+        let (args, expected) = shape.arguments();
+        let options = Options { interleave: seed % 2 == 0, seed, ..checked() };
+        tilewright_emu::run(&shape.kernel(), shape.grid(), &args, &options).unwrap_or_else(|e| panic!("{shape:?}: {e}"));
+        prop_assert_eq!(to_f32s(buffer(&args[2])), expected, "{:?}", shape);
+    }
+
+    #[test]
+    fn nothing_panics(
+        transposed in any::<bool>(),
+        checks in any::<bool>(),
+        changes in prop::collection::vec((any::<usize>(), prop_oneof![0i64..80, Just(-1), Just(u32::MAX.into())]), 1..4),
+    ) {
+        let shape = Shape { m: 64, n: 32, k: 130, a_transposed: transposed, b_transposed: transposed, swizzle: Swizzle::B64, ..Shape::default() };
+        if let Some(kernel) = scrambled(&shape.kernel(), &changes) {
+            let checks = if checks { Checks::all() } else { Checks::none() };
+            let options = Options { checks, max_steps: 1000, ..checked() };
+            // Whatever comes of it, it comes as a value.
+            let _ = tilewright_emu::run(&kernel, shape.grid(), &shape.arguments().0, &options);
+        }
+    }
 }

@@ -245,7 +245,7 @@ pub struct TensorMap {
 impl TensorMap {
     /// Bytes that one copy moves (elements outside the tensor count: they arrive as zeros).
     pub fn tile_bytes(&self) -> u32 {
-        self.tile.iter().product::<u32>() * self.scalar.bytes()
+        self.tile.iter().fold(self.scalar.bytes(), |bytes, &t| bytes.saturating_mul(t))
     }
 }
 
@@ -256,7 +256,7 @@ pub enum BulkOp {
     Init {
         /// Which.
         barrier: TxRef,
-        /// Arrivals that complete a phase.
+        /// Arrivals that complete a phase: 1 to 2^20 - 1.
         arrivals: u32,
     },
     /// Makes initialised barriers visible to the asynchronous proxy; before the work-group barrier.

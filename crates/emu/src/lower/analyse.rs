@@ -27,6 +27,8 @@ pub(crate) struct Facts {
     pub(crate) warpgroups: bool,
     /// Register arrays that warpgroup instructions work on.
     pub(crate) warpgroup_regs: HashSet<RegId>,
+    /// Bulk stores are used, or waited for.
+    pub(crate) bulk_stores: bool,
     /// Tensor maps that are stored through.
     pub(crate) stored_maps: Vec<usize>,
     pub(crate) shared_atomics: bool,
@@ -88,10 +90,13 @@ fn number(k: &Kernel, block: &Block, path: &str, facts: &mut Facts) {
                 facts.warpgroups = true;
             }
             // Its reads go on until they are waited for, as those of another wave would.
-            Stmt::Bulk(BulkOp::Store { map, .. }) => {
+            Stmt::Bulk(op @ (BulkOp::Store { .. } | BulkOp::StoreCommit | BulkOp::StoreWait { .. })) => {
                 facts.waves_apart = true;
                 facts.partial_barriers = true;
-                facts.stored_maps.push(map.index());
+                facts.bulk_stores = true;
+                if let BulkOp::Store { map, .. } = op {
+                    facts.stored_maps.push(map.index());
+                }
             }
             Stmt::Barrier(BarrierScope::Wave) => facts.partial_barriers = true,
             Stmt::Atomic { mem, .. } if matches!(mem.base, Base::Shared(_)) => facts.shared_atomics = true,

@@ -104,7 +104,7 @@ impl Lower<'_> {
         if let Some((s, count)) = written {
             let first = self.first(s)?;
             for i in 0..i64::from(count) {
-                let (n, _) = self.element_at(s.regs, first + i)?;
+                let (n, _) = self.element_at(s.regs, first.saturating_add(i))?;
                 self.assigned_element(n);
             }
         }
@@ -132,7 +132,7 @@ impl Lower<'_> {
         let first = self.first(s)?;
         let mut slots = Vec::new();
         for i in 0..i64::from(count) {
-            slots.extend(self.element_at(s.regs, first + i)?.1);
+            slots.extend(self.element_at(s.regs, first.saturating_add(i))?.1);
         }
         Ok(slots)
     }
@@ -140,7 +140,7 @@ impl Lower<'_> {
     fn check_slice(&mut self, s: RegSlice, count: u32, mask: Slot) -> Result<(), EmuError> {
         let first = self.first(s)?;
         for i in 0..i64::from(count) {
-            let (n, _) = self.element_at(s.regs, first + i)?;
+            let (n, _) = self.element_at(s.regs, first.saturating_add(i))?;
             self.must_be_written(s.regs, n, mask);
         }
         Ok(())

@@ -28,8 +28,11 @@ const MAX_OPERATIONS: usize = 1 << 23;
 /// Threads of a work-group: no device has more.
 const MAX_THREADS: u32 = 1024;
 
-/// Shared memory of a work-group in bytes, far beyond any device.
-const MAX_SHARED: u32 = 1 << 28;
+/// Shared memory of a work-group in bytes, beyond any device.
+const MAX_SHARED: u32 = 1 << 22;
+
+/// Register elements of a thread, far beyond any device.
+const MAX_REGS: u64 = 1 << 16;
 
 /// Lowers a kernel for a setting of checks and wave width.
 pub(crate) fn lower(k: &Kernel, options: &Options) -> Result<Code, EmuError> {
@@ -40,6 +43,10 @@ pub(crate) fn lower(k: &Kernel, options: &Options) -> Result<Code, EmuError> {
     }
     if k.shared_bytes() > MAX_SHARED {
         return Err(refuse(format!("{} bytes of shared memory: up to {MAX_SHARED} are possible", k.shared_bytes())));
+    }
+    let registers: u64 = k.regs.iter().map(|r| u64::from(r.len) * u64::from(r.ty.lanes)).sum();
+    if registers > MAX_REGS {
+        return Err(refuse(format!("{registers} register elements per thread: up to {MAX_REGS} are possible")));
     }
     let facts = analyse::analyse(k);
     matrix::supported(k, options, facts.warpgroups).map_err(refuse)?;
@@ -111,7 +118,7 @@ impl<'k> Lower<'k> {
             partial_barriers: facts.partial_barriers,
             waves_apart: facts.waves_apart,
             warpgroups: facts.warpgroups,
-            bulk_stores: !facts.stored_maps.is_empty(),
+            bulk_stores: facts.bulk_stores,
             tx_barriers: k.tx_barriers.clone(),
             stored_maps: facts.stored_maps.clone(),
             shared_atomics: facts.shared_atomics,

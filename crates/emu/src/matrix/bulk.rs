@@ -102,7 +102,7 @@ pub(crate) fn run(
         Bulk::StoreWait { pending } => {
             for wave in waves(launch, ctx, mask) {
                 let agent = team.clocks.domain(team.agents.store(wave));
-                let done = team.clocks.now(agent).saturating_sub(1 + pending);
+                let done = team.clocks.now(agent).saturating_sub(pending.saturating_add(1));
                 let domain = team.clocks.domain(wave * launch.code.wave);
                 team.clocks.learn(domain, agent, done);
             }

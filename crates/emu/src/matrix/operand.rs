@@ -103,9 +103,10 @@ impl Reader<'_> {
         for r in 0..chunk_rows {
             for c in 0..chunk_ks {
                 let k = if t.k_contiguous { c * CHUNK } else { c };
-                let at = t.swizzle.apply((first + chunk_offset(t, r, k)) as u32) as usize;
+                let plain = first + chunk_offset(t, r, k);
+                let at = u32::try_from(plain).map_or(usize::MAX - CHUNK, |p| t.swizzle.apply(p) as usize);
                 if at < target.base || at + CHUNK > end {
-                    return outside(team, at as i64 - target.base as i64);
+                    return outside(team, plain as i64 - target.base as i64);
                 }
                 self.check(team, &target, at)?;
                 for i in 0..CHUNK / size {

@@ -90,7 +90,7 @@ pub(crate) fn alone(launch: &Launch<'_>, team: &mut Team, ctx: &mut Context, op:
         Matrix::Wait { pending } => {
             ctx.works.wait(*pending);
             let agent = team.clocks.domain(team.agents.warpgroup(ctx.first / (WAVES * WAVE) as u32));
-            let done = team.clocks.now(agent).saturating_sub(1 + pending);
+            let done = team.clocks.now(agent).saturating_sub(pending.saturating_add(1));
             for wave in (ctx.first..ctx.first + ctx.lanes as u32).step_by(launch.code.wave as usize) {
                 team.clocks.learn(team.clocks.domain(wave), agent, done);
             }

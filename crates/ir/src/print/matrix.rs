@@ -144,11 +144,7 @@ impl Printer<'_> {
         let Some(registers) = MatrixOp::mfma_registers(input, (m, n, k)) else {
             return Err(self.without("a matrix instruction of this shape"));
         };
-        // The deeper instructions of 16-bit types came with gfx950.
         let deep = registers == 4;
-        if deep && self.target.arch != "gfx950" {
-            return Err(self.without("matrix instructions of twice the depth"));
-        }
         let per_lane = 2 * registers;
         let (element, name) = match (input, deep) {
             (MatrixType::F16, false) => ("_Float16", "f16"),

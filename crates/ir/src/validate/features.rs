@@ -92,7 +92,14 @@ pub(super) fn check(kernel: &Kernel, target: &Target, block: &Block, path: &mut 
         Stmt::AsyncCopy { .. } | Stmt::AsyncCommit | Stmt::AsyncWait(_) if !has.async_copy => {
             Err(missing(target, "asynchronous copies", "fetch to registers and store to shared memory"))
         }
+        // The deeper instructions of 16-bit types came with gfx950.
+        Stmt::Matrix(MatrixOp::Mfma { input, shape, .. })
+            if MatrixOp::mfma_registers(*input, *shape) > Some(2) && target.arch != "gfx950" =>
+        {
+            Err(missing(target, "matrix instructions of twice the depth", "use two of (32, 32, 8) or (16, 16, 16)"))
+        }
         Stmt::Matrix(op) => {
+            whole_waves(kernel, target)?;
             let (has, feature, remedy) = match op {
                 MatrixOp::Mma { .. } | MatrixOp::LoadMatrix { .. } => (has.mma, "mma instructions", "compute with fma"),
                 MatrixOp::Mfma { .. } => (has.mfma, "mfma instructions", "compute with fma"),

@@ -5,6 +5,9 @@ use super::uniform::{Spread, Uniformity};
 use crate::*;
 use std::collections::BTreeMap;
 
+/// Threads of a warpgroup.
+const WARPGROUP: u32 = 128;
+
 /// Loops around a barrier, as their bounds and step.
 type Nest = Vec<(ExprId, ExprId, i64)>;
 /// How often a block comes to the work-group's barrier: times per nest of loops whose trips are not known. `None` where
@@ -48,6 +51,14 @@ impl Sync<'_> {
             }
             Stmt::Roles(roles) => {
                 for r in roles {
+                    if (r.first_thread % WARPGROUP != 0 || r.threads % WARPGROUP != 0) && of_warpgroups(&r.body) {
+                        return Err(format!(
+                            "role `{}`, threads {} .. {}, is not made of whole warpgroups, as its instructions and register budget need",
+                            r.name,
+                            r.first_thread,
+                            r.first_thread.saturating_add(r.threads)
+                        ));
+                    }
                     self.block(&r.body, control, path)?;
                 }
                 self.roles(roles)
@@ -148,6 +159,17 @@ const fn of_whole_waves(s: &Stmt) -> bool {
             | Stmt::Matrix(_)
             | Stmt::Bulk(BulkOp::Registers { .. })
     )
+}
+
+/// True if whole warpgroups run something together.
+fn of_warpgroups(block: &[Stmt]) -> bool {
+    block.iter().any(|s| match s {
+        Stmt::Bulk(BulkOp::Registers { .. }) => true,
+        Stmt::Matrix(op) => !matches!(op, MatrixOp::Mma { .. } | MatrixOp::LoadMatrix { .. } | MatrixOp::Mfma { .. }),
+        Stmt::For { body, .. } => of_warpgroups(body),
+        Stmt::If { then, otherwise, .. } => of_warpgroups(then) || of_warpgroups(otherwise),
+        _ => false,
+    })
 }
 
 fn waits(block: &[Stmt]) -> bool {

@@ -39,6 +39,9 @@ pub(super) fn declarations(kernel: &Kernel) -> Result<(), String> {
             ));
         }
     }
+    for t in &kernel.tx_barriers {
+        super::flow::matrix::tx_barriers(kernel, t)?;
+    }
     for c in &kernel.cursors {
         if !matches!(kernel.args.get(c.buffer.index()).map(|a| &a.kind), Some(ArgKind::Buffer { .. })) {
             return Err(format!("cursor `{}` points into argument {}, which is no buffer", c.name, c.buffer.0));

@@ -121,8 +121,8 @@ impl Scopes<'_> {
     pub(super) fn bulk(&mut self, op: &BulkOp) -> Result<(), String> {
         match op {
             BulkOp::Init { barrier, arrivals } => {
-                if *arrivals == 0 {
-                    return Err("a transaction barrier expects at least one arrival".into());
+                if !(1..1 << 20).contains(arrivals) {
+                    return Err(format!("a transaction barrier expects 1 to 2^20 - 1 arrivals, not {arrivals}"));
                 }
                 self.tx(barrier)
             }
@@ -152,6 +152,22 @@ impl Scopes<'_> {
     }
 }
 
+/// Checks an array of transaction barriers against the memory around it.
+pub(in crate::validate) fn tx_barriers(kernel: &Kernel, t: &TxBarriers) -> Result<(), String> {
+    let range = |first: u32, bytes: u64| u64::from(first)..u64::from(first) + bytes;
+    let own = range(t.byte_offset, 8 * u64::from(t.len));
+    if t.len == 0 || t.byte_offset % 8 != 0 || own.end > u64::from(u32::MAX) {
+        return Err(format!("transaction barriers `{}`: {} of 8 bytes at byte {}", t.name, t.len, t.byte_offset));
+    }
+    let arrays = kernel.shared.iter().map(|s| (&s.name, range(s.byte_offset, u64::from(s.len) * u64::from(s.scalar.bytes()))));
+    let others = kernel.tx_barriers.iter().filter(|o| !std::ptr::eq(*o, t));
+    let others = others.map(|o| (&o.name, range(o.byte_offset, 8 * u64::from(o.len))));
+    match arrays.chain(others).find(|(_, r)| r.start < own.end && own.start < r.end) {
+        Some((name, _)) => Err(format!("transaction barriers `{}` overlap `{name}`: their bytes are theirs alone", t.name)),
+        None => Ok(()),
+    }
+}
+
 /// Checks a tensor map argument.
 pub(in crate::validate) fn tensor_map(name: &str, map: &TensorMap) -> Result<(), String> {
     let rank = map.extent.len();
@@ -161,6 +177,9 @@ pub(in crate::validate) fn tensor_map(name: &str, map: &TensorMap) -> Result<(),
     }
     if map.tile.iter().any(|t| !(1..=256).contains(t)) {
         return fail("boxes are 1 to 256 elements along each dimension");
+    }
+    if map.tile_bytes() >= 1 << 20 {
+        return fail("a box has less than 2^20 bytes");
     }
     let inner = map.tile[0] * map.scalar.bytes();
     if !inner.is_multiple_of(16) || (map.swizzle != Swizzle::None && inner != map.swizzle.row_bytes()) {
