@@ -156,7 +156,7 @@ impl Scopes<'_> {
 pub(in crate::validate) fn tx_barriers(kernel: &Kernel, t: &TxBarriers) -> Result<(), String> {
     let range = |first: u32, bytes: u64| u64::from(first)..u64::from(first) + bytes;
     let own = range(t.byte_offset, 8 * u64::from(t.len));
-    if t.len == 0 || t.byte_offset % 8 != 0 || own.end > u64::from(u32::MAX) {
+    if t.len == 0 || !t.byte_offset.is_multiple_of(8) || own.end > u64::from(u32::MAX) {
         return Err(format!("transaction barriers `{}`: {} of 8 bytes at byte {}", t.name, t.len, t.byte_offset));
     }
     let arrays = kernel.shared.iter().map(|s| (&s.name, range(s.byte_offset, u64::from(s.len) * u64::from(s.scalar.bytes()))));
