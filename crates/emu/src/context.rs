@@ -204,6 +204,8 @@ pub(crate) struct Team {
     pub(crate) tx: Vec<Barrier>,
     /// Some phase has completed since waiting contexts were last asked.
     pub(crate) woken: bool,
+    /// Each wave's last bulk store: its epoch, who issued it, where.
+    pub(crate) stored: Vec<Option<(u32, u32, u32)>>,
     /// Bulk loads that have not landed.
     pub(crate) in_flight: Vec<Flight>,
     pub(crate) agents: Agents,
@@ -234,6 +236,7 @@ impl Team {
             barriers: [Arrivals::default(); 17],
             tx: vec![Barrier::default(); code.tx_barriers.iter().map(|t| t.len as usize).sum()],
             woken: false,
+            stored: vec![None; code.threads.div_ceil(code.wave) as usize],
             in_flight: Vec::new(),
             agents,
             steps: 0,
@@ -255,6 +258,7 @@ impl Team {
         self.barriers = [Arrivals::default(); 17];
         self.tx.fill(Barrier::default());
         self.woken = false;
+        self.stored.fill(None);
         self.in_flight.clear();
         self.steps = 0;
         self.rng = ChaCha8Rng::seed_from_u64(launch.options.seed);

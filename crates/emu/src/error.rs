@@ -154,6 +154,14 @@ pub enum EmuError {
         /// What is wrong, and the remedy.
         what: &'static str,
     },
+    /// A work-group ends, and its shared memory with it, while a bulk copy may still use it.
+    #[error("{at}: the work-group ends before anybody has waited for {what}")]
+    Unfinished {
+        /// The copy, and who issued it.
+        at: Box<Location>,
+        /// What should have been waited for.
+        what: String,
+    },
     /// A transaction barrier used against its rules.
     #[error("{at}: transaction barrier `{barrier}`: {what}")]
     TxBarrier {

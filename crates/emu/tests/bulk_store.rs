@@ -19,6 +19,8 @@ enum Break {
     NoWait,
     /// The issuing thread waits, the others do not hear of it.
     NoBarrierAfterWait,
+    /// Nobody waits for the last store.
+    NoLastWait,
 }
 
 const COLUMNS: u32 = 20;
@@ -70,7 +72,7 @@ fn kernel_of(broken: Break, swizzle: Swizzle) -> Kernel {
                 let at = vec![b.int(corner.0, Scalar::I32), b.int(corner.1, Scalar::I32)];
                 b.bulk(BulkOp::Store { from, map: out, at });
                 b.bulk(BulkOp::StoreCommit);
-                if broken != Break::NoWait {
+                if broken != Break::NoWait && !(broken == Break::NoLastWait && round == 1) {
                     b.bulk(BulkOp::StoreWait { pending: 0 });
                 }
             });
@@ -131,6 +133,8 @@ fn sources_stay_until_they_are_waited_for() {
     // The second wave may write before the store or after: whoever comes second is told.
     let error = broken(Break::NoBarrierAfterWait);
     assert!(matches!(&error, EmuError::Race { memory, .. } if memory == "tile"), "{error}");
+    let error = broken(Break::NoLastWait);
+    assert!(matches!(&error, EmuError::Unfinished { what, .. } if what.contains("bulk store")), "{error}");
 }
 
 #[test]

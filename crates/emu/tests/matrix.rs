@@ -79,7 +79,7 @@ fn loads_must_be_waited_for() {
     caught!(NoFullWait, EmuError::Race { .. } | EmuError::Uninitialised { .. });
     caught!(WrongPhase, EmuError::Race { .. } | EmuError::Uninitialised { .. } | EmuError::Deadlock { .. });
     caught!(OneLaneWaits, EmuError::Race { who, .. } if who.contains("full"));
-    caught!(SpareLoad, EmuError::TxBarrier { what, .. } if what.contains("ends without"));
+    caught!(SpareLoad, EmuError::Unfinished { what, .. } if what.contains("bulk load"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use tilewright_device::{DeviceError, Options, open_with};
 use tilewright_emu::EmuError;
 use tilewright_gen::kernel::{MAIN, generate};
 use tilewright_gen::plan::{Constraint, Plan};
-use tilewright_gen::problem::{Gemm, Problem};
+use tilewright_gen::problem::{Gemm, GemmBuilder, Order, Problem};
 use tilewright_gen::program::Program;
 use tilewright_gen::reference::Samples;
 use tilewright_ir::{Block, BulkOp, MatrixOp, Scalar, Stmt};
@@ -60,19 +60,24 @@ struct Bench {
     space: Space,
     plan: Plan,
     program: Program,
+    /// C is not only written but read before.
+    reads_c: bool,
 }
 
 impl Bench {
     fn new(trans: (bool, bool), schedule: &str) -> Bench {
+        Bench::of(Gemm::new(Scalar::F16, 72, 136, 440).trans(trans.0, trans.1), schedule, true)
+    }
+    /// More tiles than any ring has buffers; edges everywhere.
+    fn of(gemm: GemmBuilder, schedule: &str, reads_c: bool) -> Bench {
         let base = "A_MIC1_ACP2__B_MIC8_ACP2__C_UNR64_MAC128_SKW10_UNI2_GAL1";
         let plan = [base, schedule].iter().fold(Plan::default(), |p, text| Constraint::parse(text).unwrap().apply(&p));
-        // More tiles than any ring has buffers; edges everywhere.
-        let problem: Problem = Gemm::new(Scalar::F16, 72, 136, 440).trans(trans.0, trans.1).build().unwrap().into();
+        let problem: Problem = gemm.build().unwrap().into();
         let device = support::emulator("emu:sm_90a", true, 0);
         let space = Space::new(&problem, &device.info().target).unwrap();
         let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
         let program = generate(r.contraction, &r.spec, space.env().workspace_bytes).unwrap();
-        Bench { problem, space, plan, program }
+        Bench { problem, space, plan, program, reads_c }
     }
 
     /// What the emulator says under one interleaving: nothing, or what it found.
@@ -81,7 +86,7 @@ impl Bench {
         (options.emulator.threads, options.emulator.interleave, options.emulator.seed) = (1, true, seed);
         let device = open_with("emu:sm_90a", &options).unwrap();
         let compiled = compile(device.as_ref(), program).unwrap_or_else(|e| panic!("{}: {e}", self.plan));
-        let case = Case::new(&device, &self.problem, 5, test_factors(5, true), Samples::All).unwrap();
+        let case = Case::new(&device, &self.problem, 5, test_factors(5, self.reads_c), Samples::All).unwrap();
         match case.verify(program, &compiled, self.space.contraction(&self.plan), Depth::Quick, false) {
             Ok(v) if v.passed => Ok(()),
             // Wrong without the emulator knowing why would be its failure, not its report.
@@ -92,6 +97,7 @@ impl Bench {
                 | EmuError::Deadlock { .. }
                 | EmuError::TxBarrier { .. }
                 | EmuError::Unfenced { .. }
+                | EmuError::Unfinished { .. }
                 | EmuError::Registers { .. } => Err(error.to_string()),
                 error => panic!("{}: {error}", self.plan),
             },
@@ -139,4 +145,12 @@ fn one_role_does_all() {
 #[test]
 fn split_sums() {
     Bench::new((false, false), "A_MIC1__B_MIC16__C_MAC256_PFG2_BUF3_LWV4_PST2_ICE3_SKS1").every_one_is_needed();
+}
+
+/// Rows of C are contiguous: results go through shared memory into bulk stores, where C is only written.
+#[test]
+fn staged_results() {
+    let gemm = || Gemm::new(Scalar::F16, 72, 136, 440).order(Order::Row);
+    Bench::of(gemm(), "C_PFG2_BUF3_LWV4_PST2_CST1", false).every_one_is_needed();
+    Bench::of(gemm(), "A_MIC1__B_MIC16__C_MAC256_PFG2_BUF3_LWV4_PST2_CST1", false).every_one_is_needed();
 }

@@ -11,6 +11,7 @@ use crate::code::{Address, Bulk, Space};
 use crate::context::{Context, Team};
 use crate::lanes::{LANES, Slot};
 use crate::launch::Launch;
+use crate::shadow::{AGENTS, Lanes};
 use rand::Rng;
 use tilewright_ir::{ArgKind, Scalar, Swizzle, TensorMap};
 
@@ -103,8 +104,13 @@ pub(crate) fn run(
             for wave in waves(launch, ctx, mask) {
                 let agent = team.clocks.domain(team.agents.store(wave));
                 let done = team.clocks.now(agent).saturating_sub(pending.saturating_add(1));
+                let row = team.clocks.only(team.agents.store(wave), done);
                 let domain = team.clocks.domain(wave * launch.code.wave);
-                team.clocks.learn(domain, agent, done);
+                let of_wave = |t: &u32| *t / launch.code.wave == wave;
+                let threads: Vec<u32> = threads(ctx).into_iter().filter(of_wave).collect();
+                // One lane that waits keeps it to itself until its wave meets.
+                let whole = threads.len() == launch.code.wave.min(launch.code.threads - wave * launch.code.wave) as usize;
+                team.clocks.acquire(domain, if whole { Lanes::All } else { Lanes::Some(&threads) }, &row);
             }
         }
         Bulk::ProxyFence => {
@@ -327,6 +333,11 @@ fn store(
             }
         }
     }
+    let wave = thread / launch.code.wave;
+    let epoch = team.clocks.now(team.clocks.domain(team.agents.store(wave)));
+    if let Some(last) = team.stored.get_mut(wave as usize) {
+        *last = Some((epoch, thread, site));
+    }
     check_global(launch, team, map, &runs, (site, thread, Kind::Write))?;
     for run in &runs {
         for i in 0..run.len {
@@ -347,11 +358,13 @@ pub(crate) fn finish(launch: &Launch<'_>, team: &mut Team) -> Result<(), EmuErro
     if !launch.options.checks.shared_races {
         return Ok(());
     }
-    for (tx, b) in team.tx.iter().enumerate() {
-        let Some((epoch, thread, site)) = b.loaded else { continue };
-        if !team.clocks.anyone_knows(team.agents.load(tx), epoch) {
-            let what = "the work-group ends without having waited for this bulk load";
-            return Err(barrier::wrong(launch, team, site, thread, tx, what));
+    let loads = team.tx.iter().enumerate().map(|(tx, b)| (team.agents.load(tx), b.loaded));
+    let stores = team.stored.iter().enumerate().map(|(wave, last)| (team.agents.store(wave as u32), *last));
+    for (agent, last) in loads.chain(stores) {
+        let Some((epoch, thread, site)) = last else { continue };
+        if !team.clocks.anyone_knows(agent, epoch) {
+            let what = team.agents.names(launch.code).swap_remove((agent - AGENTS) as usize);
+            return Err(EmuError::Unfinished { at: team.location(launch, site, thread), what });
         }
     }
     Ok(())
