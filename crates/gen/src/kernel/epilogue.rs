@@ -271,7 +271,7 @@ impl Out<'_> {
         let quad = b.div(lane, 4);
         let pair_col = b.rem(lane, 4);
         let pair_col = b.mul(pair_col, 2);
-        let mut number = 0;
+        let (mut number, of) = (0, rows * (columns / staged.columns()));
         for i in 0..rows {
             for s in 0..columns / staged.columns() {
                 let row = b.add(wave_row, i * 64);
@@ -280,7 +280,7 @@ impl Out<'_> {
                 let col = b.add(wave_col, s * staged.columns());
                 let col = b.cast(col, self.ints.coord);
                 let col = b.add(n_start, col);
-                staged.store(b, lane, number, [outer, row, col], |b, j, half| {
+                staged.store(b, lane, (number, of), [outer, row, col], |b, j, half| {
                     let values = math.pair(b, i, s * staged.columns() / 8 + j, half);
                     let own = b.add(quad, half * 8);
                     let own = b.cast(own, self.ints.coord);

@@ -34,19 +34,22 @@ impl StagedStore {
         self.tile.columns
     }
 
-    /// Stores 16 rows of the wave from the given (outer, row, column) on: `number` counts the wave's stores and chooses the slab;
-    /// `pair(j, half)` gives the two neighbours in columns `8 j + 2 (lane % 4)` of row `lane / 4 + 8 half`.
+    /// Stores 16 rows of the wave from the given (outer, row, column) on. This is store `number` of `of` that the wave makes of a result
+    /// tile, which chooses the slab; `pair(j, half)` gives the two neighbours in columns `8 j + 2 (lane % 4)` of row `lane / 4 + 8 half`.
     pub fn store(
         &self,
         b: &mut Builder,
         lane: ExprId,
-        number: u32,
+        (number, of): (u32, u32),
         [outer, row, col]: [ExprId; 3],
         mut pair: impl FnMut(&mut Builder, u32, u32) -> [ExprId; 2],
     ) {
         let bytes = self.scalar.bytes();
         let slab = (number % STORE_SLABS) * self.tile.slab_bytes() / bytes;
-        b.if_then(self.elected, |b| b.bulk(BulkOp::StoreWait { pending: STORE_SLABS - 1 }));
+        // A tile's first stores follow those of the tile before, whose last ones need not have ended with the last slab.
+        let odd = of % STORE_SLABS;
+        let pending = if number < odd { odd - 1 } else { STORE_SLABS - 1 };
+        b.if_then(self.elected, |b| b.bulk(BulkOp::StoreWait { pending }));
         b.push(Stmt::Barrier(BarrierScope::Wave));
         let quad = b.div(lane, 4);
         let within = b.rem(lane, 4);
