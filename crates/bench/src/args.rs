@@ -247,6 +247,9 @@ pub struct TableArgs {
     /// Only the summaries
     #[arg(long)]
     pub brief: bool,
+    /// Also write a page with tables and plots
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
 }
 
 /// Seconds as a number.

@@ -5,7 +5,7 @@ use crate::clocks::Monitor;
 use crate::error::BenchError;
 use crate::measure::{Limits, Run, interleave};
 use crate::ours::Ours;
-use crate::record::{Environment, Record, Side};
+use crate::record::{Environment, Record, Roof, Side};
 use crate::workload::Workload;
 use std::cell::RefCell;
 use std::time::Instant;
@@ -145,5 +145,6 @@ pub fn compare(title: &Title, contenders: Vec<Contender<'_>>, limits: &Limits) -
         clocks_before,
         clocks_after,
         environment: Environment::now(info),
+        roof: Some(Roof::of(&info.target, problem.dtype(), first.math())),
     })
 }

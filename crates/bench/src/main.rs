@@ -1,47 +1,7 @@
-//! `tilewright-bench`: generated kernels side by side with vendor libraries, in one process on the same buffers.
-//!
-//! Libraries are loaded at run time, so that one executable runs anywhere. See `docs/performance.md`.
+//! `tilewright-bench`: see the library of the same name.
 
-mod args;
-mod baseline;
-mod clocks;
-mod commands;
-mod compare;
-mod error;
-mod measure;
-mod ours;
-mod record;
-mod session;
-mod stats;
-mod table;
-mod workload;
-
-use args::{Cli, Command};
-use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let Cli { common, command } = Cli::parse();
-    let done = match command {
-        Command::Gemm(args) => commands::gemm(common, args, "gemm"),
-        Command::Deepbench(args) => commands::gemm(common, args, "deepbench"),
-        Command::Conv(args) => commands::conv(common, args),
-        Command::OpenclVsCuda(args) => commands::opencl_vs_cuda(common, args),
-        Command::PickQuality(args) => commands::pick_quality(common, args),
-        Command::Throughput(args) => commands::throughput(common, args),
-        Command::Plans(args) => commands::plans(common, args),
-        Command::VerifyRandom(args) => commands::verify_random(common, args),
-        Command::Table(args) => commands::table(args),
-        Command::CompileWorker => {
-            let code = tilewright_device::compile_worker_main();
-            return ExitCode::from(u8::try_from(code).unwrap_or(1));
-        }
-    };
-    match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("error: {e}");
-            ExitCode::FAILURE
-        }
-    }
+    tilewright_bench::command()
 }

@@ -10,6 +10,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tilewright_device::{DeviceInfo, Resources};
+use tilewright_ir::{Rates, Scalar, Target};
 use tilewright_tune::search::Tally;
 
 /// One case: alternatives measured in turn in one process. The first side is what the others are compared with.
@@ -39,7 +40,36 @@ pub struct Record {
     pub clocks_after: Option<Clocks>,
     /// Where and when.
     pub environment: Environment,
+    /// What the device could do at most for this type of product, by its description; absent in older records.
+    #[serde(default)]
+    pub roof: Option<Roof>,
 }
+
+/// Bounds of a device: no execution is faster than its operations over the one and its bytes over the other.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Roof {
+    /// TFLOP/s of the unit that computes products of this type, at the nominal clock.
+    pub tflops: f64,
+    /// Device memory in GB/s.
+    pub dram_gbs: f64,
+}
+
+impl Roof {
+    /// For products of a type on a target. Matrix units count for 16-bit types, and for f32 where TF32 is allowed.
+    pub fn of(target: &Target, dtype: Scalar, math: Math) -> Roof {
+        let Rates { f32_fma, f64_fma, clock_ghz, dram_gbs, .. } = target.rates;
+        let multiply_adds = match (dtype, math) {
+            (Scalar::F16 | Scalar::BF16, _) if target.features.warpgroup => WARPGROUP_16_BIT,
+            (Scalar::F32, Math::Tf32) if target.features.warpgroup => WARPGROUP_16_BIT / 2.0,
+            (Scalar::F64, _) => f64_fma,
+            _ => f32_fma,
+        };
+        Roof { tflops: 2.0 * multiply_adds * f64::from(target.units) * clock_ghz * 1e-3, dram_gbs }
+    }
+}
+
+/// Dense 16-bit multiply-adds per clock of one of Hopper's multiprocessors (NVIDIA's H100 white paper: 989 TFLOP/s at 1.83 GHz on 132).
+const WARPGROUP_16_BIT: f64 = 2048.0;
 
 /// One alternative.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -279,6 +309,7 @@ pub(crate) mod tests {
             clocks_before: None,
             clocks_after: Some(Clocks { sm_mhz: Some(1980), ..Clocks::default() }),
             environment: Environment::default(),
+            roof: Some(Roof { tflops: 67.0, dram_gbs: 4800.0 }),
         }
     }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use tilewright_device::Resources;
 
 /// A time with a sensible number of digits.
-fn us(value: f64) -> String {
+pub fn us(value: f64) -> String {
     let digits = match value {
         v if v < 10.0 => 3,
         v if v < 100.0 => 2,
@@ -16,7 +16,7 @@ fn us(value: f64) -> String {
 }
 
 /// TFLOP/s with three significant digits.
-fn digits(tflops: f64) -> String {
+pub fn digits(tflops: f64) -> String {
     let digits = (2.0 - tflops.max(1e-6).log10().floor()).clamp(0.0, 6.0) as usize;
     format!("{tflops:.digits$}")
 }

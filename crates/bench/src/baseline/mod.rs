@@ -11,7 +11,7 @@ mod gemm;
 use crate::error::BenchError;
 use crate::stats::median;
 use crate::workload::Workload;
-use std::path::PathBuf;
+use std::path::Path;
 use tilewright_device::{Device, Native, Timing};
 
 /// A vendor's library, opened for one device.
@@ -59,7 +59,7 @@ pub enum Library {
 ///
 /// # Errors
 /// [`BenchError::Missing`] with how to get it; [`BenchError::Unsupported`] if the device does not speak its API.
-pub fn open(library: Library, device: &dyn Device, tuned: Option<&PathBuf>) -> Result<Box<dyn Baseline>, BenchError> {
+pub fn open(library: Library, device: &dyn Device, tuned: Option<&Path>) -> Result<Box<dyn Baseline>, BenchError> {
     let native = native(device)?;
     Ok(match library {
         Library::Cublas => Box::new(cublas::Cublas::open(native)?),

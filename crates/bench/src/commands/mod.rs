@@ -32,6 +32,9 @@ pub fn table(args: TableArgs) -> Result<(), BenchError> {
     for path in &args.files {
         records.extend(record::read(path)?);
     }
+    if let Some(path) = &args.html {
+        std::fs::write(path, crate::html::page(&records)).map_err(|e| BenchError::file(path, e))?;
+    }
     let columns = Columns { plans: args.plans, resources: args.resources, brief: args.brief };
     print!("{}", markdown(&records, columns));
     Ok(())
@@ -43,7 +46,7 @@ fn title(experiment: &str, case: &Case) -> Title {
 }
 
 /// A side that failed ends the run only if the device is lost.
-fn unless_fatal(ours: Result<Ours, BenchError>) -> Result<Result<Ours, BenchError>, BenchError> {
+pub(crate) fn unless_fatal(ours: Result<Ours, BenchError>) -> Result<Result<Ours, BenchError>, BenchError> {
     match ours {
         Err(e) if e.is_fatal() => Err(e),
         other => Ok(other),

@@ -1,11 +1,11 @@
 //! A list of plans for one problem, measured in turn: for studies of schedules and tilings.
 
-use super::gemm::open_all;
 use super::unless_fatal;
 use crate::args::{Common, PlansArgs};
 use crate::compare::{Contender, Title, compare};
 use crate::error::BenchError;
 use crate::ours::Ours;
+use crate::rivals::Rivals;
 use crate::session::{Session, math};
 use crate::workload::Workload;
 use std::path::Path;
@@ -32,8 +32,8 @@ pub fn plans(common: Common, args: PlansArgs) -> Result<(), BenchError> {
     let mut session = Session::begin(EXPERIMENT, common)?;
     let cases = session.cases(&args.cases, "problem")?;
     let device = session.device()?;
-    let libraries = open_all(&args.against, device.as_ref(), args.clblast_tuned.as_ref())?;
     let limits = session.limits();
+    let rivals = Rivals::open(&args.against, &device, args.clblast_tuned.as_deref(), limits.time)?;
     session.each(&cases, |case| {
         let workload = Workload::new(&device, &case.problem, math(&args.cases))?;
         let space = Space::new(&case.problem, &device.info().target)?.with_atomics(args.atomics);
@@ -43,8 +43,8 @@ pub fn plans(common: Common, args: PlansArgs) -> Result<(), BenchError> {
             ready.push((name, unless_fatal(Ours::with_plan(&workload, &space, plan))?));
         }
         let mut contenders: Vec<_> = ready.iter().map(|(name, ours)| Contender::ours(&workload, ours.as_ref(), name)).collect();
-        for library in &libraries {
-            contenders.push(Contender::library(&workload, library.as_ref())?);
+        for library in rivals.libraries() {
+            contenders.push(Contender::library(&workload, library)?);
         }
         let title = Title { experiment: EXPERIMENT.into(), set: case.set.clone(), case: case.name.clone() };
         let record = compare(&title, contenders, &limits)?;

@@ -1,0 +1,61 @@
+//! Generated kernels side by side with vendor libraries, in one process on the same buffers: the command `tilewright-bench`, and what
+//! `tilewright bench --against` takes from it.
+//!
+//! Libraries are loaded at run time, so that one executable runs anywhere. See `docs/performance.md`.
+
+mod args;
+mod baseline;
+mod clocks;
+mod commands;
+mod compare;
+mod error;
+mod html;
+mod measure;
+mod ours;
+mod plot;
+mod record;
+mod rivals;
+mod session;
+mod stats;
+mod table;
+mod workload;
+
+pub use baseline::Library;
+pub use compare::Title;
+pub use error::BenchError;
+pub use html::page;
+pub use record::{Record, Side};
+pub use rivals::Rivals;
+pub use table::{line, summary};
+pub use workload::Math;
+
+use args::{Cli, Command};
+use clap::Parser;
+use std::process::ExitCode;
+
+/// The whole command `tilewright-bench`.
+pub fn command() -> ExitCode {
+    let Cli { common, command } = Cli::parse();
+    let done = match command {
+        Command::Gemm(args) => commands::gemm(common, args, "gemm"),
+        Command::Deepbench(args) => commands::gemm(common, args, "deepbench"),
+        Command::Conv(args) => commands::conv(common, args),
+        Command::OpenclVsCuda(args) => commands::opencl_vs_cuda(common, args),
+        Command::PickQuality(args) => commands::pick_quality(common, args),
+        Command::Throughput(args) => commands::throughput(common, args),
+        Command::Plans(args) => commands::plans(common, args),
+        Command::VerifyRandom(args) => commands::verify_random(common, args),
+        Command::Table(args) => commands::table(args),
+        Command::CompileWorker => {
+            let code = tilewright_device::compile_worker_main();
+            return ExitCode::from(u8::try_from(code).unwrap_or(1));
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("error: {e}");
+            ExitCode::FAILURE
+        }
+    }
+}

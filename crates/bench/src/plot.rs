@@ -1,0 +1,257 @@
+//! Plots of records as inline SVG: speed ratio per case, and the roofline. Colours are the page's classes.
+
+use crate::record::{Record, Roof};
+use std::fmt::Write;
+
+/// Text for markup.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Class of the colour of the n-th name.
+pub fn hue(n: usize) -> String {
+    format!("h{}", n % 6)
+}
+
+/// Height of a row of the ratio plot, in pixels.
+const ROW: f64 = 18.0;
+/// Width of both plots.
+const WIDTH: f64 = 980.0;
+/// Where the case's names end.
+const LEFT: f64 = 330.0;
+/// Where the plotted area ends.
+const RIGHT: f64 = 910.0;
+
+/// A logarithmic axis between two pixels.
+struct Axis {
+    low: f64,
+    high: f64,
+    from: f64,
+    to: f64,
+}
+
+impl Axis {
+    fn at(&self, value: f64) -> f64 {
+        let share = (value.max(1e-12) / self.low).ln() / (self.high / self.low).ln();
+        self.from + (self.to - self.from) * share.clamp(0.0, 1.0)
+    }
+    /// 1, 2, 5 times powers of ten within the axis.
+    fn ticks(&self) -> Vec<f64> {
+        let (first, last) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);
+        let all = (first..=last).flat_map(|e| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(e)));
+        all.filter(|v| *v >= self.low * 0.999 && *v <= self.high * 1.001).collect()
+    }
+}
+
+/// A number without needless digits.
+fn plain(value: f64) -> String {
+    let digits = if value >= 10.0 {
+        0
+    } else if value >= 1.0 {
+        1
+    } else {
+        2
+    };
+    let text = format!("{value:.digits$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_string() } else { text }
+}
+
+/// One row per case: how many times as long each library takes as the first side. Right of 1 the first side is faster.
+pub fn ratios(records: &[&Record], names: &[&str]) -> String {
+    let found = |r: &Record| (1..r.sides.len()).filter_map(|n| r.ratio(n)).collect::<Vec<_>>();
+    let all: Vec<f64> = records.iter().flat_map(|r| found(r)).collect();
+    let reach = all.iter().fold(1.25f64, |most, r| most.max(*r).max(1.0 / r));
+    let (top, bottom) = (34.0, 34.0 + ROW * records.len() as f64);
+    let axis = Axis { low: 1.0 / (reach * 1.1), high: reach * 1.1, from: LEFT, to: RIGHT };
+    let mut out = String::new();
+    // Writing to a String cannot fail.
+    let _ = writeln!(
+        out,
+        "<svg role=\"img\" aria-label=\"time of each library over ours, per case\" viewBox=\"0 0 {WIDTH} {}\">",
+        bottom + 34.0
+    );
+    let steps = [0.1, 0.2, 0.25, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 8.0, 10.0, 20.0];
+    let mut last = f64::NEG_INFINITY;
+    for tick in steps.iter().filter(|t| **t >= axis.low && **t <= axis.high) {
+        let x = axis.at(*tick);
+        if x - last < 26.0 && *tick != 1.0 {
+            continue;
+        }
+        last = x;
+        let class = if *tick == 1.0 { "one" } else { "grid" };
+        let _ = writeln!(out, "<line class=\"{class}\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top}\" y2=\"{bottom}\"/>");
+        let _ = writeln!(out, "<text class=\"dim mid\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>", bottom + 15.0, plain(*tick));
+    }
+    let middle = axis.at(1.0);
+    let _ = writeln!(out, "<text class=\"dim end\" x=\"{:.1}\" y=\"18\">library is faster \u{2190}</text>", middle - 8.0);
+    let _ = writeln!(out, "<text class=\"dim\" x=\"{:.1}\" y=\"18\">\u{2192} tilewright is faster</text>", middle + 8.0);
+    let _ = writeln!(out, "<text class=\"dim\" x=\"{:.1}\" y=\"18\">least</text>", RIGHT + 12.0);
+    for (row, record) in records.iter().enumerate() {
+        let y = top + ROW * (row as f64 + 0.5);
+        let name = escape(&record.case);
+        let _ = writeln!(
+            out,
+            "<text class=\"end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+            LEFT - 10.0,
+            y + 4.0,
+            escape(&shortened(&record.case, 46))
+        );
+        let mut least = None::<f64>;
+        for (n, side) in record.sides.iter().enumerate().skip(1) {
+            let Some(ratio) = record.ratio(n) else { continue };
+            least = Some(least.map_or(ratio, |l| l.min(ratio)));
+            let (x, hue) = (axis.at(ratio), hue(number(names, &side.name)));
+            let _ = writeln!(
+                out,
+                "<g class=\"{hue}\"><line class=\"stem\" x1=\"{middle:.1}\" x2=\"{x:.1}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
+                 <circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4.5\"><title>{name}: {} takes {ratio:.3} times as long</title></circle></g>",
+                escape(&side.name)
+            );
+        }
+        let words = least.map_or_else(|| "no pair of times".to_string(), |l| format!("{l:.2}"));
+        let _ = writeln!(out, "<text class=\"dim\" x=\"{:.1}\" y=\"{:.1}\">{words}</text>", RIGHT + 12.0, y + 4.0);
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+/// Operations per second over operations per byte, every side of every case, below what the device can do at most.
+pub fn roofline(records: &[&Record], names: &[&str]) -> String {
+    let mut points = Vec::new();
+    for record in records {
+        for side in record.sides.iter().filter(|s| s.valid_us().is_some()) {
+            if let Some(tflops) = record.tflops(side).filter(|t| *t > 0.0) {
+                points.push((record, side, record.flop / record.bytes.max(1.0), tflops));
+            }
+        }
+    }
+    if points.is_empty() {
+        return "<p class=\"dim\">No case has a valid time.</p>\n".into();
+    }
+    let mut roofs: Vec<(String, Roof)> = Vec::new();
+    for record in records {
+        if let Some(roof) = record.roof
+            && !roofs.iter().any(|(_, r)| *r == roof)
+        {
+            roofs.push((record.dtype.clone(), roof));
+        }
+    }
+    let least = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
+    let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
+    let tops = roofs.iter().map(|(_, r)| r.tflops);
+    // The corner of every roof is in the picture.
+    let corners = roofs.iter().map(|(_, r)| r.tflops * 1e3 / r.dram_gbs);
+    let (left, bottom) = (70.0, 430.0);
+    let x = Axis {
+        low: least(&mut points.iter().map(|p| p.2)) / 1.6,
+        high: most(&mut points.iter().map(|p| p.2).chain(corners)) * 1.6,
+        from: left,
+        to: RIGHT,
+    };
+    let y = Axis {
+        low: least(&mut points.iter().map(|p| p.3)) / 1.6,
+        high: most(&mut points.iter().map(|p| p.3).chain(tops)) * 1.6,
+        from: bottom,
+        to: 20.0,
+    };
+    let mut out = String::new();
+    let _ = writeln!(out, "<svg role=\"img\" aria-label=\"roofline\" viewBox=\"0 0 {WIDTH} 480\">");
+    for tick in x.ticks() {
+        let at = x.at(tick);
+        let _ = writeln!(out, "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"20\" y2=\"{bottom}\"/>");
+        let _ = writeln!(out, "<text class=\"dim mid\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>", bottom + 16.0, plain(tick));
+    }
+    for tick in y.ticks() {
+        let at = y.at(tick);
+        let _ = writeln!(out, "<line class=\"grid\" x1=\"{left}\" x2=\"{RIGHT}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>");
+        let _ = writeln!(out, "<text class=\"dim end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", left - 8.0, at + 4.0, plain(tick));
+    }
+    let _ = writeln!(
+        out,
+        "<text class=\"dim mid\" x=\"{:.1}\" y=\"470\">operations per byte that must move</text>",
+        (left + RIGHT) / 2.0
+    );
+    let _ = writeln!(out, "<text class=\"dim\" x=\"{:.1}\" y=\"14\">TFLOP/s</text>", left - 50.0);
+    for (dtype, roof) in &roofs {
+        let slope = |intensity: f64| (intensity * roof.dram_gbs * 1e-3).min(roof.tflops);
+        let corner = roof.tflops * 1e3 / roof.dram_gbs;
+        // Where the slope enters the picture from below or from the left.
+        let start = x.low.max(y.low * 1e3 / roof.dram_gbs);
+        let _ = writeln!(
+            out,
+            "<polyline class=\"roof\" points=\"{:.1},{:.1} {:.1},{:.1} {:.1},{:.1}\"/>",
+            x.at(start),
+            y.at(slope(start)),
+            x.at(corner),
+            y.at(roof.tflops),
+            x.at(x.high),
+            y.at(roof.tflops)
+        );
+        let _ = writeln!(
+            out,
+            "<text class=\"dim end\" x=\"{:.1}\" y=\"{:.1}\">{}: {} TFLOP/s, {} GB/s</text>",
+            RIGHT - 4.0,
+            y.at(roof.tflops) - 6.0,
+            escape(dtype),
+            plain(roof.tflops),
+            plain(roof.dram_gbs)
+        );
+    }
+    for (record, side, intensity, tflops) in points {
+        let n = number(names, &side.name);
+        let (cx, cy) = (x.at(intensity), y.at(tflops));
+        let title = format!(
+            "<title>{}: {} {tflops:.1} TFLOP/s at {intensity:.0} operations per byte</title>",
+            escape(&record.case),
+            escape(&side.name)
+        );
+        let mark = match n {
+            0 => format!("<circle cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"4.5\">{title}</circle>"),
+            1 => format!("<rect x=\"{:.1}\" y=\"{:.1}\" width=\"7.5\" height=\"7.5\">{title}</rect>", cx - 3.75, cy - 3.75),
+            _ => format!(
+                "<polygon points=\"{cx:.1},{:.1} {:.1},{:.1} {:.1},{:.1}\">{title}</polygon>",
+                cy - 5.0,
+                cx - 4.6,
+                cy + 3.6,
+                cx + 4.6,
+                cy + 3.6
+            ),
+        };
+        let _ = writeln!(out, "<g class=\"{}\">{mark}</g>", hue(n));
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+/// Place of a name among the names.
+fn number(names: &[&str], name: &str) -> usize {
+    names.iter().position(|n| *n == name).unwrap_or(0)
+}
+
+/// At most so many letters, the end of long texts cut.
+fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.into();
+    }
+    text.chars().take(most - 1).chain(['\u{2026}']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn axes_are_logarithmic_and_keep_their_bounds() {
+        let axis = Axis { low: 0.1, high: 10.0, from: 100.0, to: 200.0 };
+        assert!((axis.at(1.0) - 150.0).abs() < 1e-9 && (axis.at(0.1) - 100.0).abs() < 1e-9);
+        assert!((axis.at(1e9) - 200.0).abs() < 1e-9 && (axis.at(0.0) - 100.0).abs() < 1e-9);
+        assert_eq!(axis.ticks(), [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]);
+    }
+
+    #[test]
+    fn numbers_and_names_are_short() {
+        assert_eq!([plain(4800.0), plain(0.5), plain(2.0), plain(1.25)], ["4800", "0.5", "2", "1.2"]);
+        assert_eq!(shortened("abcdef", 4), "abc\u{2026}");
+        assert_eq!(escape("a<b & \"c\""), "a&lt;b &amp; &quot;c&quot;");
+    }
+}

@@ -1,0 +1,80 @@
+//! Vendor libraries opened for a device, and one case measured against all of them.
+
+use crate::baseline::{self, Baseline, Library};
+use crate::commands::unless_fatal;
+use crate::compare::{Contender, Title, compare};
+use crate::error::BenchError;
+use crate::measure::Limits;
+use crate::ours::Ours;
+use crate::record::Record;
+use crate::workload::{Math, Workload};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tilewright_device::Device;
+use tilewright_gen::plan::Plan;
+use tilewright_gen::problem::Problem;
+use tilewright_tune::space::Space;
+
+/// What generated kernels are compared with on one device.
+pub struct Rivals {
+    device: Arc<dyn Device>,
+    libraries: Vec<Box<dyn Baseline>>,
+    limits: Limits,
+}
+
+impl Rivals {
+    /// Opens all libraries, so that a missing one is told before any work is done. A case is measured for `time` at most;
+    /// `clblast_tuned` is the folder with results of CLBlast's tuners.
+    ///
+    /// # Errors
+    /// [`BenchError::Missing`] with how to get it; [`BenchError::Unsupported`] if the device does not speak its API;
+    /// [`BenchError::Usage`] for the emulator.
+    pub fn open(
+        libraries: &[Library],
+        device: &Arc<dyn Device>,
+        clblast_tuned: Option<&Path>,
+        time: Duration,
+    ) -> Result<Rivals, BenchError> {
+        if libraries.contains(&Library::Clblast) && libraries.contains(&Library::ClblastTuned) {
+            return Err(BenchError::Usage(
+                "clblast and clblast-tuned cannot be compared in one run (CLBlast's parameters hold for the whole process): \
+                 run one after the other with the same --json file"
+                    .into(),
+            ));
+        }
+        let libraries = libraries.iter().map(|l| baseline::open(*l, device.as_ref(), clblast_tuned)).collect::<Result<_, _>>()?;
+        Ok(Rivals { device: device.clone(), libraries, limits: Limits { time, ..Limits::default() } })
+    }
+
+    /// Runs a plan of a space and every library on the same random data: results checked first, then timed in turn with cold
+    /// caches. A side that cannot run is in the record with its reason.
+    ///
+    /// # Errors
+    /// Only those that end the run: a lost device, memory that does not suffice.
+    pub fn measure_plan(&self, title: &Title, space: &Space, plan: &Plan, math: Math) -> Result<Record, BenchError> {
+        self.measure(title, space.problem(), math, &mut |workload| Ours::with_plan(workload, space, plan))
+    }
+
+    /// As [`Rivals::measure_plan`], with our side made by `ours`.
+    pub(crate) fn measure(
+        &self,
+        title: &Title,
+        problem: &Problem,
+        math: Math,
+        ours: &mut dyn FnMut(&Workload<'_>) -> Result<Ours, BenchError>,
+    ) -> Result<Record, BenchError> {
+        let workload = Workload::new(&self.device, problem, math)?;
+        let ours = unless_fatal(ours(&workload))?;
+        let mut contenders = vec![Contender::ours(&workload, ours.as_ref(), "tilewright")];
+        for library in self.libraries() {
+            contenders.push(Contender::library(&workload, library)?);
+        }
+        compare(title, contenders, &self.limits)
+    }
+
+    /// The libraries, opened.
+    pub(crate) fn libraries(&self) -> impl Iterator<Item = &dyn Baseline> {
+        self.libraries.iter().map(AsRef::as_ref)
+    }
+}
