@@ -1,5 +1,6 @@
 //! The `tilewright` command: parses the command line, sets up logging and the exit code, and calls one subcommand.
 
+mod against;
 mod args;
 mod bench;
 mod devices;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
 fn dispatch(cli: &Cli) -> Result<(), CliError> {
     match &cli.command {
         Command::Tune(args) => tune::run(args, cli.quiet),
+        Command::Bench(args) if !args.against.is_empty() => against::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Verify(args) => verify::run(args),
         Command::Emit(args) => emit::run(args),

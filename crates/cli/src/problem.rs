@@ -14,6 +14,8 @@ use tilewright_ir::Scalar;
 pub struct Case {
     /// What is computed.
     pub problem: Problem,
+    /// The set of a file's cases it belongs to.
+    pub set: Option<String>,
     /// Short words for titles and progress: `gemm 1024x1024x1024 f32 nt`.
     pub title: String,
     /// Factor of the product.
@@ -68,7 +70,7 @@ pub fn one(args: &ProblemArgs, workspace: Option<u64>) -> Result<Case, CliError>
 }
 
 fn plain(problem: Problem) -> Case {
-    Case { title: title(&problem), problem, alpha: 1.0, beta: 0.0 }
+    Case { title: title(&problem), set: None, problem, alpha: 1.0, beta: 0.0 }
 }
 
 fn set_workspace(problem: &mut Problem, bytes: u64) {
@@ -153,11 +155,12 @@ fn from_conv(args: &ConvArgs) -> Result<Case, CliError> {
 fn from_file(path: &Path, set: Option<&str>) -> Result<Cases, CliError> {
     let file = cases::read(path, &CaseOptions::default()).map_err(CliError::usage)?;
     let skipped = file.skipped.iter().map(|s| format!("{}, line {}: {}", path.display(), s.line, s.reason)).collect();
+    let named = |c: cases::Case| Case { set: Some(c.set), ..plain(c.problem) };
     let Some(set) = set else {
-        return Ok(Cases { list: file.cases.into_iter().map(|c| plain(c.problem)).collect(), skipped });
+        return Ok(Cases { list: file.cases.into_iter().map(named).collect(), skipped });
     };
     let sets: BTreeSet<String> = file.cases.iter().map(|c| c.set.clone()).collect();
-    let list: Vec<Case> = file.cases.into_iter().filter(|c| c.set == set).map(|c| plain(c.problem)).collect();
+    let list: Vec<Case> = file.cases.into_iter().filter(|c| c.set == set).map(named).collect();
     if list.is_empty() {
         let known = sets.into_iter().collect::<Vec<_>>().join(", ");
         return Err(CliError::usage(format!("--set {set}: {} has no such set; its sets are {known}", path.display())));

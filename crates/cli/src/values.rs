@@ -54,6 +54,14 @@ pub fn bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).filter(|&b| b <= i64::MAX as u64).ok_or_else(|| "is more memory than can be addressed".into())
 }
 
+/// A span of time: `500ms`, `30s`, `2m`.
+pub fn span(text: &str) -> Result<Duration, String> {
+    match budget(text) {
+        Ok(Budget::Time(time)) => Ok(time),
+        _ => Err("is no span of time: write 500ms, 30s or 2m".into()),
+    }
+}
+
 /// A tuning budget: `200` trials, or a time as `500ms`, `30s`, `2m`, `1h`.
 pub fn budget(text: &str) -> Result<Budget, String> {
     let wrong = || "is no budget: write trials as 200, or a time as 500ms, 30s, 2m or 1h".to_string();

@@ -46,6 +46,12 @@ fn every_refusal_names_the_input_and_the_remedy() {
         (format!("tune --cases {empty} --device emu"), 2, "empty.csv"),
         (format!("tune --cases {good} --set nothing"), 2, "its sets are good"),
         ("tune --set llm".into(), 2, "--cases"),
+        // Comparisons.
+        (format!("bench gemm {small} --against mkl"), 2, "cublaslt"),
+        (format!("bench gemm {small} --against cublaslt --device emu"), 2, "choose cuda:0 or opencl:0"),
+        (format!("bench gemm {small} --against cublaslt --beta 1"), 2, "beta = 0"),
+        (format!("bench gemm {small} --html page.html --device emu"), 2, "--against"),
+        (format!("bench gemm {small} --against cublas --measure 30"), 2, "write 500ms"),
         // Plans.
         (format!("tune gemm {small} --plan A_FOO3"), 2, "no such key"),
         (format!("tune gemm {small} --plan A_MIC3_MIC4"), 2, "given twice"),

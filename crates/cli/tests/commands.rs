@@ -210,3 +210,31 @@ fn help_teaches_with_examples() {
     short.ends(2);
     assert!(short.err.contains("Usage"), "{}", short.err);
 }
+
+/// On a processor with OpenCL and CLBlast; elsewhere the refusal is looked at.
+#[test]
+fn a_comparison_with_a_library_is_told_recorded_and_drawn() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("cases.csv"), "set,m,n,k\none,64,48,32\ntwo,100,50,70\n").expect("a file");
+    let page = bench.text("page.html");
+    let line = format!("bench --cases {} --device opencl:0 --against clblast --measure 100ms", bench.text("cases.csv"));
+    let ran = bench.run(&format!("{line} --html {page} --json"));
+    if ran.code != Some(0) {
+        assert!(ran.err.contains("is not available") || ran.err.contains("no device"), "{}", ran.err);
+        return;
+    }
+    let objects = ran.objects();
+    assert_eq!(objects.len(), 2);
+    let text = std::fs::read_to_string(page).expect("the page");
+    for (o, set) in objects.iter().zip(["one", "two"]) {
+        assert_eq!(o["set"], set);
+        assert!(text.contains(o["case"].as_str().expect("a name")));
+        let sides = o["sides"].as_array().expect("sides");
+        assert_eq!((sides.len(), &sides[0]["name"], &sides[1]["name"]), (2, &"tilewright".into(), &"clblast".into()));
+        for side in sides {
+            assert!(side["correct"] == true && side["time"]["median_us"].as_f64().is_some_and(|us| us > 0.0), "{side}");
+        }
+        assert!(o["roof"]["tflops"].as_f64().is_some_and(|t| t > 0.0));
+    }
+    bench.run(&line).says(&["tilewright", "clblast", "geometric mean"]);
+}

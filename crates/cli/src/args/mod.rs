@@ -4,9 +4,10 @@ mod problem;
 
 pub use problem::*;
 
-use crate::values::{Budget, budget, bytes};
+use crate::values::{Budget, budget, bytes, span};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use std::time::Duration;
 
 const LONG_ABOUT: &str = "\
 tilewright turns a problem (a matrix product, a batch of them, a convolution) into the fastest GPU kernel it can find for
@@ -60,6 +61,7 @@ Interrupted (Ctrl-C, or killed), it keeps what was found; run it again and it go
     #[command(after_long_help = "\
 Examples:
   tilewright bench gemm --m 1024 --n 1024 --k 1024
+  tilewright bench --against cublaslt,cublas --cases gemm.csv --set llm --html page.html
   tilewright bench --cases conv_forward_f32.csv --device cuda:0 --json")]
     Bench(BenchArgs),
     /// Check one plan's results against the f64 reference; exit code 1 if they are wrong
@@ -188,9 +190,21 @@ pub struct BenchArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub place: PlaceArgs,
-    /// Timed repeats; the median is reported
+    /// Timed repeats; the median is reported (without --against)
     #[arg(long, global = true, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
+    /// Compare with these libraries, joined by commas, in this process, on the same data, in turn
+    #[arg(long, global = true, value_enum, value_delimiter = ',', value_name = "LIBRARY")]
+    pub against: Vec<tilewright_bench::Library>,
+    /// Write the comparison as a page with tables and plots
+    #[arg(long, global = true, value_name = "FILE", requires = "against")]
+    pub html: Option<PathBuf>,
+    /// Compare each problem for at most this long: 2s, 500ms
+    #[arg(long, global = true, value_name = "TIME", value_parser = span, default_value = "1500ms")]
+    pub measure: Duration,
+    /// Folder with results of CLBlast's tuners (for clblast-tuned)
+    #[arg(long, global = true, value_name = "DIR")]
+    pub clblast_tuned: Option<PathBuf>,
     /// One JSON object per problem on stdout
     #[arg(long, global = true)]
     pub json: bool,
