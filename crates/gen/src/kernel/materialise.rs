@@ -1,13 +1,15 @@
 //! Helper kernels that copy an operand, seen through its view, into its workspace layout.
 //!
-//! Stores are coalesced: threads walk in the order of the copy. Where the original is contiguous in the other direction, tiles
-//! are turned round in shared memory so that loads are coalesced too.
+//! Stores are coalesced: threads walk in the order of the copy. Where the original is contiguous in the other direction,
+//! small squares are turned round in registers, loaded and stored in whole vectors; where vectors are not aligned, tiles are
+//! turned round in shared memory so that loads are coalesced too.
 
 use super::Input;
 use super::helpers::{self, THREADS, digits, elements};
 use super::index::{Coord, Part, affine, in_range};
 use super::position::Ints;
 use crate::contraction::{Operand, Tensor};
+use crate::plan::reach;
 use crate::view::{COL, G, ROW, View};
 use tilewright_ir::*;
 
@@ -21,13 +23,49 @@ fn transposes(source: &Tensor, to: &View) -> bool {
     row_fast && source.view.stride(COL) == Some(1) && source.view.stride(ROW) != Some(1)
 }
 
+/// Lanes along the rows and along k of the 32 that turn squares round side by side: 128 bytes of each line that is written,
+/// 64 of each that is read.
+const SQUARES: [u32; 2] = [8, 4];
+/// Squares of a work-group along the rows and along k.
+const BLOCK: [u32; 2] = [16, THREADS / 16];
+/// Bytes of the widest access.
+const WIDEST: u32 = 16;
+
+/// Elements along each side of the squares that are turned round in registers, where both memories allow such vectors.
+fn square(source: &Tensor, to: &Tensor) -> Option<u32> {
+    if !transposes(source, &to.view) || !source.view.access.bounds.is_empty() {
+        return None;
+    }
+    let lines = [(&source.view, COL), (&to.view, COL), (&to.view, ROW)];
+    [WIDEST, WIDEST / 2].into_iter().map(|bytes| bytes / source.scalar.bytes()).find(|&width| {
+        width > 1
+            && lines.iter().all(|(view, axis)| view.extent[*axis].is_multiple_of(width.into()))
+            && reach::vector_width(source, COL, width) >= width
+            && reach::vector_width(to, ROW, width) >= width
+    })
+}
+
+/// Elements that the copy's widest access moves from the source.
+pub(super) fn source_width(source: &Tensor, to: &Input) -> u32 {
+    square(source, &to.tensor).unwrap_or(1)
+}
+
+/// Rows and k of a work-group's tile, where tiles are turned round.
+fn tile(source: &Tensor, to: &Tensor) -> Option<[u32; 2]> {
+    match square(source, to) {
+        Some(width) => Some(BLOCK.map(|squares| squares * width)),
+        None => transposes(source, &to.view).then_some([TILE_ROWS, TILE_K]),
+    }
+}
+
 /// Work-groups of the copy of `entries` batch entries.
 pub(super) fn groups(source: &Tensor, to: &Input, entries: u64) -> u128 {
     let [_, rows, k] = to.tensor.view.extent;
-    if transposes(source, &to.tensor.view) {
-        u128::from(rows.div_ceil(TILE_ROWS.into())) * u128::from(k.div_ceil(TILE_K.into())) * u128::from(entries)
-    } else {
-        helpers::groups(rows * k * entries)
+    match tile(source, &to.tensor) {
+        Some([tile_rows, tile_k]) => {
+            u128::from(rows.div_ceil(tile_rows.into())) * u128::from(k.div_ceil(tile_k.into())) * u128::from(entries)
+        }
+        None => helpers::groups(rows * k * entries),
     }
 }
 
@@ -64,7 +102,9 @@ pub(super) fn materialise(source: &Tensor, to: &Input, chunked: bool) -> Kernel 
     });
     let ints = Ints::new(false, &[to.tensor.len, source.len], &[to.tensor.len, source.len]);
     let copy = Copy { source, to, from, offset, dest, chunk, ints };
-    if transposes(source, view) {
+    if let Some(width) = square(source, &to.tensor) {
+        copy.turned(b, width);
+    } else if transposes(source, view) {
         copy.transposed(b);
     } else {
         copy.straight(b, entries);
@@ -73,8 +113,8 @@ pub(super) fn materialise(source: &Tensor, to: &Input, chunked: bool) -> Kernel 
 }
 
 impl Copy<'_> {
-    /// Loads the original's element (g, row, k), g counted from the chunk's first.
-    fn load(&self, b: &mut Builder, g: ExprId, row: ExprId, k: ExprId) -> ExprId {
+    /// Loads the original's elements (g, row, k) and on along k, g counted from the chunk's first.
+    fn load(&self, b: &mut Builder, g: ExprId, row: ExprId, k: ExprId, lanes: u32) -> ExprId {
         let g = match self.chunk {
             Some((first, _)) => {
                 let first = b.cast(first, self.ints.coord);
@@ -86,7 +126,7 @@ impl Copy<'_> {
         let exists = valid(b, &self.source.view, &at, self.ints);
         let index = affine(b, &self.source.view.access.offset, &at, Part::Whole, Scalar::I64);
         let index = b.add(self.offset, index);
-        b.load("value", Base::Buffer(self.from), index, 1, exists)
+        b.load("value", Base::Buffer(self.from), index, lanes, exists)
     }
 
     fn store(&self, b: &mut Builder, g: ExprId, row: ExprId, k: ExprId, value: ExprId, guard: Option<ExprId>) {
@@ -123,27 +163,79 @@ impl Copy<'_> {
             };
             let row = b.bind("row", row);
             let k = b.bind("k", k);
-            let value = self.load(b, g, row, k);
+            let value = self.load(b, g, row, k, 1);
             self.store(b, g, row, k, value, None);
         });
     }
 
+    /// First row, first k and batch entry of this work-group's tile.
+    fn corner(&self, b: &mut Builder, [rows, k]: [u32; 2]) -> (ExprId, ExprId, ExprId) {
+        let view = &self.to.tensor.view;
+        let blocks = [view.extent[COL].div_ceil(k.into()), view.extent[ROW].div_ceil(rows.into()), u64::MAX];
+        let group = b.builtin(Builtin::GroupId(0));
+        let group = b.cast(group, self.ints.coord);
+        let d = digits(b, group, &blocks);
+        let first_k = b.mul(d[0], i64::from(k));
+        let first_k = b.bind("first_k", first_k);
+        let first_row = b.mul(d[1], i64::from(rows));
+        let first_row = b.bind("first_row", first_row);
+        (first_row, first_k, b.bind("g", d[2]))
+    }
+
+    /// Condition under which a position of a tile is inside the copy; `None` where tiles never overrun it.
+    fn inside(&self, b: &mut Builder, positions: [(ExprId, usize, u32); 2]) -> Option<ExprId> {
+        let view = &self.to.tensor.view;
+        let mut guard = None;
+        for (position, axis, size) in positions {
+            if !view.extent[axis].is_multiple_of(size.into()) {
+                let inside = b.lt(position, view.extent[axis] as i64);
+                guard = b.and_opt(guard, Some(inside));
+            }
+        }
+        guard
+    }
+
+    /// Square by square: each thread reads `width` rows of as many k and writes them the other way round.
+    fn turned(&self, b: &mut Builder, width: u32) {
+        let ty = self.ints.coord;
+        let size = BLOCK.map(|squares| squares * width);
+        let (first_row, first_k, g) = self.corner(b, size);
+        let local = b.builtin(Builtin::LocalId);
+        // Squares stand side by side in blocks of SQUARES, and those within the tile.
+        let [along, down] = SQUARES;
+        let d = digits(b, local, &[u64::from(along), u64::from(down), u64::from(BLOCK[0] / along), u64::MAX]);
+        let [row, k] = [(d[0], d[2], along), (d[1], d[3], down)].map(|(near, far, count)| {
+            let far = b.mul(far, count);
+            let square = b.add(far, near);
+            let at = b.mul(square, width);
+            b.cast(at, ty)
+        });
+        let row = b.add(first_row, row);
+        let row = b.bind("row", row);
+        let k = b.add(first_k, k);
+        let k = b.bind("k", k);
+        let lines: Vec<ExprId> = (0..width)
+            .map(|i| {
+                let row = b.add(row, i64::from(i));
+                self.load(b, g, row, k, width)
+            })
+            .collect();
+        let guard = self.inside(b, [(row, ROW, size[0]), (k, COL, size[1])]);
+        for lane in 0..width {
+            let parts: Vec<ExprId> = lines.iter().map(|line| b.extract(*line, lane)).collect();
+            let value = b.vector(&parts);
+            let k = b.add(k, i64::from(lane));
+            self.store(b, g, row, k, value, guard);
+        }
+    }
+
     /// Tile by tile: read along k, written along the rows.
     fn transposed(&self, b: &mut Builder) {
-        let view = &self.to.tensor.view;
         let ty = self.ints.coord;
         // One element more per line keeps both directions free of bank conflicts.
         let pitch = TILE_ROWS + 1;
         let tile = b.shared("tile", self.source.scalar, pitch * TILE_K, 0);
-        let blocks = [view.extent[COL].div_ceil(TILE_K.into()), view.extent[ROW].div_ceil(TILE_ROWS.into()), u64::MAX];
-        let group = b.builtin(Builtin::GroupId(0));
-        let group = b.cast(group, ty);
-        let d = digits(b, group, &blocks);
-        let first_k = b.mul(d[0], i64::from(TILE_K));
-        let first_k = b.bind("first_k", first_k);
-        let first_row = b.mul(d[1], i64::from(TILE_ROWS));
-        let first_row = b.bind("first_row", first_row);
-        let g = b.bind("g", d[2]);
+        let (first_row, first_k, g) = self.corner(b, [TILE_ROWS, TILE_K]);
         let local = b.builtin(Builtin::LocalId);
         let passes = TILE_K * TILE_ROWS / THREADS;
         let (lane, line) = (b.rem(local, TILE_K), b.div(local, TILE_K));
@@ -151,7 +243,7 @@ impl Copy<'_> {
             let within = b.add(line, pass * (THREADS / TILE_K));
             let (x, y) = (b.cast(within, ty), b.cast(lane, ty));
             let (row, k) = (b.add(first_row, x), b.add(first_k, y));
-            let value = self.load(b, g, row, k);
+            let value = self.load(b, g, row, k, 1);
             let at = b.mul(lane, pitch);
             let at = b.add(at, within);
             b.store(Base::Shared(tile), at, value, None);
@@ -165,13 +257,7 @@ impl Copy<'_> {
             let value = b.load("turned", Base::Shared(tile), at, 1, None);
             let (x, y) = (b.cast(lane, ty), b.cast(within, ty));
             let (row, k) = (b.add(first_row, x), b.add(first_k, y));
-            let mut guard = None;
-            for (position, axis, size) in [(row, ROW, TILE_ROWS), (k, COL, TILE_K)] {
-                if !view.extent[axis].is_multiple_of(size.into()) {
-                    let inside = b.lt(position, view.extent[axis] as i64);
-                    guard = b.and_opt(guard, Some(inside));
-                }
-            }
+            let guard = self.inside(b, [(row, ROW, TILE_ROWS), (k, COL, TILE_K)]);
             self.store(b, g, row, k, value, guard);
         }
     }

@@ -259,8 +259,11 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
             out.launch(kernel, helpers::groups(count * c.m * c.n), finish_args(region_partials))?;
         }
     }
-    for x in [&a, &b] {
-        let width = if x.tiling.source == Source::InPlace { x.tiling.load_width } else { 1 };
+    for (x, source) in [(&a, &c.a), (&b, &c.b)] {
+        let width = match x.tiling.source {
+            Source::InPlace => x.tiling.load_width,
+            _ => materialise::source_width(source, x),
+        };
         out.need(x.operand, width * x.tensor.scalar.bytes());
     }
     let stores = if split > 1 { 1 } else { spec.epilogue.store_width };

@@ -16,7 +16,7 @@ mod nearest;
 pub mod neighbours;
 mod normal;
 mod operand;
-mod reach;
+pub(crate) mod reach;
 mod reflect;
 mod refusal;
 mod registry;

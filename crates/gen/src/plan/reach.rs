@@ -5,7 +5,7 @@ use crate::contraction::Tensor;
 use crate::view::{COL, ROW};
 
 /// Largest vector up to `max` elements that may be moved at once along an axis, start alignment included.
-pub(super) fn vector_width(tensor: &Tensor, axis: usize, max: u32) -> u32 {
+pub(crate) fn vector_width(tensor: &Tensor, axis: usize, max: u32) -> u32 {
     tensor.view.vector_width(axis, max, tensor.align / tensor.scalar.bytes().max(1))
 }
 
