@@ -6,7 +6,7 @@ use rayon::prelude::*;
 use std::collections::HashSet;
 use tilewright_gen::contraction::{Contraction, Operand};
 use tilewright_gen::plan::{Chiral, Common, Key, Plan};
-use tilewright_gen::view::{COL, ROW};
+use tilewright_gen::view::{COL, ROW, View};
 use tilewright_ir::Dialect;
 
 /// Tilings that suit the target and the problem, each legal and none twice, with one good schedule.
@@ -51,12 +51,38 @@ pub(super) fn schedules(space: &Space, plan: &Plan) -> Vec<Plan> {
             plans.push(with(ahead, buffers, store, fragments, unrolled));
         }
         if space.target().features.async_copy {
-            for ahead in [1, 2] {
-                plans.push(with(ahead, ahead + 1, 1, fragments, unrolled).with_both(Chiral::Acp, 1));
+            // Short k-tiles of small results are over long before memory answers: three of them ahead.
+            let furthest = if fragments == 1 && unrolled == 1 { 3 } else { 2 };
+            for ahead in 1..=furthest {
+                let plan = with(ahead, ahead + 1, 1, fragments, unrolled).with_both(Chiral::Acp, 1);
+                plans.push(plan);
+                plans.extend(element_copies(space.contraction(&plan), plan));
             }
         }
     }
     plans
+}
+
+/// The plan with operands that are contiguous along k copied asynchronously in place, element by element: each lands where
+/// its row is, so nothing is turned round and no alignment is asked for. Adjacent threads walk along k, which fills the
+/// sectors that they read, and a padded row keeps their stores apart. `None` where there is no such operand.
+fn element_copies(contraction: &Contraction, plan: Plan) -> Option<Plan> {
+    let sides: [(fn(Chiral) -> Key, Operand); 2] = [(Key::A, Operand::A), (Key::B, Operand::B)];
+    let turned = sides.into_iter().filter(|(side, operand)| {
+        let tensor = contraction.tensor(*operand);
+        plan.get(side(Chiral::Wos)) == 0 && along_k(&tensor.view) && matches!(tensor.scalar.bytes(), 4 | 8)
+    });
+    let copied = turned.fold(plan, |plan, (side, _)| {
+        [(Chiral::Glw, 1), (Chiral::Plu, 0), (Chiral::Lor, 0), (Chiral::Liw, 1), (Chiral::Pad, 1)]
+            .into_iter()
+            .fold(plan, |plan, (key, value)| plan.with(side(key), value))
+    });
+    (copied != plan).then_some(copied)
+}
+
+/// True if neighbours in memory are neighbours along k, and not along the rows.
+fn along_k(view: &View) -> bool {
+    view.stride(COL) == Some(1) && view.stride(ROW) != Some(1)
 }
 
 struct Grid<'a> {
@@ -69,7 +95,7 @@ fn layout(plan: Plan, side: fn(Chiral) -> Key, contraction: &Contraction, operan
     let tensor = contraction.tensor(operand);
     let size = tensor.scalar.bytes();
     let widest = (widest_bytes / size).max(1);
-    let along_k = tensor.view.stride(COL) == Some(1) && tensor.view.stride(ROW) != Some(1);
+    let along_k = along_k(&tensor.view);
     let fragments = (16 / size).max(1);
     plan.with(side(Chiral::Glw), widest.min(8))
         .with(side(Chiral::Plu), u32::from(along_k))
