@@ -82,12 +82,22 @@ pub struct Cases {
     /// Only cases with this input type
     #[arg(long, value_name = "TYPE")]
     pub dtype: Option<String>,
+    /// Only the I-th of N parts of the cases, dealt out in turn: for several devices side by side
+    #[arg(long, value_name = "I/N", value_parser = part)]
+    pub part: Option<Part>,
     /// Precision of f32 products
     #[arg(long, value_enum, default_value_t = MathArg::Exact)]
     pub math: MathArg,
     /// Workspace budget in MiB
     #[arg(long, value_name = "MIB")]
     pub workspace: Option<u64>,
+}
+
+/// One of `of` parts, counted from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub index: usize,
+    pub of: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -258,6 +268,15 @@ fn seconds(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(value).map_err(|e| e.to_string())
 }
 
+/// `1/4` to `4/4`.
+fn part(text: &str) -> Result<Part, String> {
+    let numbers = text.split_once('/').and_then(|(i, n)| Some((i.parse::<usize>().ok()?, n.parse::<usize>().ok()?)));
+    match numbers {
+        Some((i, of)) if (1..=of).contains(&i) => Ok(Part { index: i - 1, of }),
+        _ => Err(format!("`{text}` is no part: write 1/4 for the first of four")),
+    }
+}
+
 /// `2s`, `500ms`, `2m`; a bare number is seconds.
 fn duration(text: &str) -> Result<Duration, String> {
     let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
@@ -289,6 +308,14 @@ mod tests {
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
         for bad in ["", "s", "-1s", "3h", "nan"] {
             assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn parts() {
+        assert_eq!(part("2/3"), Ok(Part { index: 1, of: 3 }));
+        for bad in ["", "0/2", "3/2", "1", "1/0", "a/b"] {
+            assert!(part(bad).is_err(), "{bad}");
         }
     }
 

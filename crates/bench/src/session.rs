@@ -113,6 +113,10 @@ impl Session {
         if cases.is_empty() {
             return Err(BenchError::Usage(format!("none of the {all} cases has the set, name and type that are asked for")));
         }
+        if let Some(part) = args.part {
+            let dealt = cases.into_iter().enumerate().filter(|(n, _)| n % part.of == part.index);
+            cases = dealt.map(|(_, case)| case).collect();
+        }
         let left = cases.len();
         cases.retain(|c| !self.done.iter().any(|r| r.experiment == self.experiment && r.set == c.set && r.case == c.name));
         if cases.len() < left {
