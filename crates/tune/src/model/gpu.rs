@@ -1,7 +1,7 @@
 //! The main kernel on a device with waves.
 
 use super::traffic::traffic;
-use super::{Estimate, Model, Work, fma_rate, soft_max};
+use super::{Calibration, Estimate, Model, Work, fma_rate, soft_max};
 use tilewright_gen::contraction::{Operand, Tensor};
 use tilewright_gen::plan::{Footprint, KernelSpec, Source, SplitSum, StorePoint};
 use tilewright_gen::view::{Atom, COL};
@@ -74,7 +74,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let cycles = span(at_once, rounds) + span(rest, 1.0);
     let busy_cycles = round(at_once).1 / at_once * per_unit * work.iterations;
     let dram_us = traffic.bytes / (target.rates.dram_gbs * 1e3 * k.dram);
-    let main_us = soft_max(&[cycles / clock, dram_us]);
+    let main_us = soft_max(&[cycles / clock * (1.0 + habits(k, spec)), dram_us]);
     let us = |cycles: f64| cycles * work.iterations * work.groups / units / clock;
     Estimate {
         main_us,
@@ -89,6 +89,30 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
         dram_bytes: traffic.bytes,
         ..Estimate::default()
     }
+}
+
+/// What measured kernels lose, as a share of their time, by forms that look as good as others when resources are counted.
+fn habits(k: &Calibration, spec: &KernelSpec) -> f64 {
+    /// Bytes of fragments that a lane reads side by side without meeting the banks of others.
+    const SIDE_BY_SIDE: u32 = 32;
+    /// Results per thread from which on a k-tile's instructions are many.
+    const LARGE: u32 = 64;
+    let (t, s) = (&spec.tiling, &spec.schedule);
+    let mut lost = 0.0;
+    if t.a.fragment_width.max(t.b.fragment_width) * 4 > SIDE_BY_SIDE {
+        lost += k.wide_fragments;
+    }
+    if s.fragments_ahead == 0 && !spec.style.unroll_k {
+        lost += k.rolled;
+    }
+    if s.roles.is_some() {
+        let ratio = f64::from(t.math_threads()) / f64::from(spec.load_threads().max(1));
+        lost += k.few_loaders * ratio.log2().max(0.0);
+    }
+    if t.a.micro * t.b.micro >= LARGE {
+        lost += k.deep * f64::from(t.k_tile.saturating_sub(16)) / 16.0;
+    }
+    lost
 }
 
 fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) -> KTile {

@@ -5,6 +5,8 @@ use tilewright_device::{Device, DeviceError, Launch, Timing};
 
 /// A candidate this many times slower than the best is not looked at again.
 const HOPELESS: f64 = 1.35;
+/// A first run that takes so many microseconds is no slower for code that is loaded and caches that are filled.
+const LONG_US: f64 = 1_000.0;
 /// Within this share of the best, both are timed in turn.
 const CLOSE: f64 = 1.03;
 /// Device time to spend on the samples of one candidate, in microseconds.
@@ -37,14 +39,15 @@ pub(super) fn measure(
     let best_us = best.map_or(f64::INFINITY, |b| b.0);
     // The first run loads code and fills caches. One that is hopeless even so need not run again.
     let warm_up = median(&sample(launches, 1)?);
-    if warm_up > 20.0 * best_us {
+    if warm_up > 20.0 * best_us || (warm_up > LONG_US && warm_up > 1.1 * HOPELESS * best_us) {
         return Ok(warm_up);
     }
     let first = median(&sample(launches, 1)?);
-    if first > HOPELESS * best_us {
+    let hopeless = if first > LONG_US { 1.0 + (HOPELESS - 1.0) / 3.0 } else { HOPELESS };
+    if first > hopeless * best_us {
         return Ok(first);
     }
-    let repeats = (SPEND_US / first.max(1.0)).clamp(2.0, 24.0) as u32;
+    let repeats = (SPEND_US / first.max(1.0)).clamp(1.0, 24.0) as u32;
     let mut samples = sample(launches, repeats)?;
     samples.push(first);
     let time = median(&samples);
@@ -52,7 +55,7 @@ pub(super) fn measure(
         return Ok(time);
     };
     // Clocks drift: the ratio of runs in turn says more than two times taken apart.
-    let rounds = (2.0 * SPEND_US / time.max(1.0)).clamp(5.0, 25.0) as usize;
+    let rounds = (2.0 * SPEND_US / time.max(1.0)).clamp(3.0, 25.0) as usize;
     let (mut own, mut other) = (Vec::with_capacity(rounds), Vec::with_capacity(rounds));
     for _ in 0..rounds {
         own.extend(sample(launches, 1)?);

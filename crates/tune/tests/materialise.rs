@@ -1,0 +1,70 @@
+//! Copies into panels hold every element where it belongs and touch memory as they should.
+
+use tilewright_emu::{ArgValue, Buffer, Counters, Options};
+use tilewright_gen::contraction::Operand;
+use tilewright_gen::kernel::generate;
+use tilewright_gen::plan::{Chiral, Common, Key, Plan};
+use tilewright_gen::problem::{Gemm, Problem};
+use tilewright_ir::{Scalar, Target};
+use tilewright_tune::space::Space;
+
+const ROWS: usize = 128;
+const TILE: usize = 64;
+
+/// Copies a factor of 128 rows that is contiguous along k into panels of 64 rows. Gives what the copy counts and the
+/// alignment in bytes that the program asks of the original.
+fn copied(k: usize) -> (Counters, u32) {
+    let problem = Problem::Gemm(Gemm::new(Scalar::F32, ROWS as u64, 64, k as u64).trans(true, false).build().unwrap());
+    let space = Space::new(&problem, &Target::by_arch("sm_90a").unwrap()).unwrap();
+    let plan = Plan::default().with(Key::A(Chiral::Wos), 2).with(Key::C(Common::Mac), 64).with(Key::C(Common::Edg), 1);
+    let resolved = space.resolve(&plan).unwrap();
+    assert_eq!(resolved.spec.tiling.a.macro_tile as usize, TILE);
+    let program = generate(resolved.contraction, &resolved.spec, space.env().workspace_bytes).unwrap();
+    let launch = &program.launches[0];
+    let kernel = &program.kernels[launch.kernel];
+    assert_eq!(kernel.name, "tw_materialise_a");
+    let values: Vec<u8> = (0..ROWS * k).flat_map(|i| (i as f32).to_le_bytes()).collect();
+    let (from, to) = (Buffer::from_bytes(&values), Buffer::new(values.len()));
+    let buffer = |b: &Buffer| ArgValue::Buffer { buffer: b.clone(), offset: 0 };
+    let args = [buffer(&from), ArgValue::I64(0), buffer(&to)];
+    let options = Options { count: true, ..Options::default() };
+    let counters = tilewright_emu::run(kernel, launch.grid, &args, &options).unwrap().counters;
+    let copy: Vec<f32> = to.to_vec().chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect();
+    for row in 0..ROWS {
+        for at in 0..k {
+            let place = (row / TILE * k + at) * TILE + row % TILE;
+            assert_eq!(copy[place], (row * k + at) as f32, "row {row}, k {at}");
+        }
+    }
+    let need = program.alignments.iter().find(|x| x.operand == Operand::A).unwrap().bytes;
+    (counters, need)
+}
+
+#[test]
+fn squares_are_turned_round_in_whole_vectors() {
+    let k = 64;
+    let (c, need) = copied(k);
+    let sectors = (ROWS * k * 4 / 32) as u64;
+    assert_eq!((c.global_load_sectors, c.global_store_sectors), (sectors, sectors));
+    // 512 bytes per instruction of a wave; whole lines are written.
+    let instructions = (ROWS * k * 4 / 512) as u64;
+    assert_eq!((c.global_loads, c.global_stores, c.global_store_lines), (instructions, instructions, 4 * instructions));
+    assert_eq!((c.shared_loads, c.shared_stores, need), (0, 0, 16));
+}
+
+#[test]
+fn squares_are_narrower_where_vectors_are() {
+    let k = 66;
+    let (c, need) = copied(k);
+    let sectors = (ROWS * k * 4 / 32) as u64;
+    // Lines of the original start within sectors: those at the ends of squares are asked for twice.
+    assert!(c.global_load_sectors < 2 * sectors && c.global_store_sectors == sectors, "{c:?}");
+    assert_eq!((c.shared_loads, need), (0, 8));
+}
+
+#[test]
+fn unaligned_tiles_are_turned_round_in_shared_memory_without_conflicts() {
+    let (c, need) = copied(33);
+    assert_eq!((c.bank_conflicts, need), (0, 4));
+    assert!(c.shared_loads > 0 && c.shared_stores > 0);
+}
