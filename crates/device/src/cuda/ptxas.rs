@@ -15,10 +15,11 @@ pub(crate) fn read_log(log: &str) -> Resources {
 
 /// Notes of the assembler that mean a matrix kernel at half its speed or less, and what each says. Numbers as CUDA 12 and 13 print
 /// them; the words stand for notes that have another number elsewhere.
-const NOTES: [(&str, &str); 6] = [
+const NOTES: [(&str, &str); 7] = [
     ("(C7508)", "its waves keep their share of registers (setmaxnreg is ignored)"),
     ("(C7510)", "its warpgroup instructions are serialised at a function's boundary"),
     ("(C7511)", "its warpgroup instructions are serialised: there are not enough registers"),
+    ("(C7512)", "its warpgroup instructions are serialised: its waves do not get enough registers"),
     ("(C7515)", "its warpgroup instructions are serialised: other instructions write their accumulators"),
     ("(C7519)", "its warpgroup instructions are serialised by a fence that the assembler put in"),
     ("wgmma.mma_async instructions are serialized", "its warpgroup instructions are serialised"),
