@@ -186,12 +186,14 @@ pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32) -> Result<Bulk
     Ok(BulkTile { map, k_contiguous, batched, columns: along / row, lines, row, bytes: o.macro_tile * k_tile * bytes })
 }
 
-/// The tensor that partial sums are, seen as (split and batch entry, row, column) with contiguous columns.
+/// The tensor that partial sums are, seen as (split and batch entry, row, column): contiguous in the direction C is, as the kernel
+/// that adds them up reads them.
 pub fn partials(c: &Contraction, entries: u64) -> Tensor {
     let mut view = c.c.view.clone();
     view.extent = [entries, c.m, c.n];
     view.access = Access { offset: Affine::default(), bounds: Vec::new() };
-    for (axis, stride) in [(G, c.m * c.n), (ROW, c.n), (COL, 1)] {
+    let (row, col) = if c.c.view.stride(COL) == Some(1) { (c.n, 1) } else { (1, c.m) };
+    for (axis, stride) in [(G, c.m * c.n), (ROW, row), (COL, col)] {
         view.access.offset = view.access.offset.plus(&Affine::axis(axis), stride as i64);
     }
     Tensor { scalar: c.accumulator(), view, align: WORKSPACE_ALIGN, len: entries * c.m * c.n }
