@@ -154,3 +154,16 @@ fn staged_results() {
     Bench::of(gemm(), "C_PFG2_BUF3_LWV4_PST2_CST1", false).every_one_is_needed();
     Bench::of(gemm(), "A_MIC1__B_MIC16__C_MAC256_PFG2_BUF3_LWV4_PST1_CST1", false).every_one_is_needed();
 }
+
+/// Partial sums are added up in the order of C, so bulk stores reach them where they reach C.
+#[test]
+fn partial_sums_lie_as_the_result_does() {
+    let split = "A_MIC1_ACP2__B_MIC8_ACP2__C_UNR64_MAC128_SKW10_UNI2_PFG1_BUF2_LWV4_CST1_ICE2_SKS1";
+    let gemm = || Gemm::new(Scalar::F16, 72, 136, 440);
+    let bench = Bench::of(gemm().order(Order::Row), "C_PFG1_BUF2_LWV4_CST1_ICE2_SKS1", false);
+    assert_eq!(bench.verdict(&bench.program, 0), Ok(()));
+    let problem: Problem = gemm().order(Order::Col).build().unwrap().into();
+    let space = Space::new(&problem, &support::emulator("emu:sm_90a", false, 0).info().target).unwrap();
+    let refusal = space.resolve(&Constraint::parse(split).unwrap().apply(&Plan::default())).err().map(|e| e.to_string());
+    assert!(refusal.as_ref().is_some_and(|r| r.contains("columns are not contiguous")), "{refusal:?}");
+}
