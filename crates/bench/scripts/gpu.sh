@@ -2,7 +2,7 @@
 # Runs the comparisons of docs/performance.md on a CUDA machine, each within its share of time, results as JSON lines.
 # Usage: gpu.sh TILEWRIGHT_BENCH CASES OUT SECTION[=SECONDS]...
 #   TILEWRIGHT_BENCH  the executable        CASES  folder of the case files        OUT  folder for results
-#   SECTION           gemm-f32 deepbench conv opencl pick throughput verify-cuda verify-opencl llm unaligned ...
+#   SECTION           gemm-f32 deepbench conv opencl pick schedules throughput verify-cuda verify-opencl llm unaligned ...
 #                     (any other name is a set of gemm.csv, compared with cuBLASLt)
 # A section whose results are in OUT already goes on where it stopped.
 set -u
@@ -28,6 +28,7 @@ for section in "$@"; do
     conv) "$bench" conv $common --cases "$cases/conv_forward_f32.csv" --sample-loop ;;
     opencl) "$bench" opencl-vs-cuda $common --cases "$cases/gemm.csv" --set f32 --measure 500ms ;;
     pick) "$bench" pick-quality $common --cases "$cases/gemm.csv" --set f32 --measure 500ms ;;
+    schedules) sh "$(dirname "$0")/schedules.sh" "$bench" "$out/$name.jsonl" ;;
     throughput) "$bench" throughput --cases "$cases/gemm.csv" --set f32 --only "1x(1024x1024x1024)" --budget 10s ;;
     verify-cuda) "$bench" verify-random --json "$out/$name.jsonl" --limit-seconds "$seconds" --count 2000 ;;
     verify-opencl)

@@ -67,7 +67,8 @@ pub(super) fn schedules(space: &Space, plan: &Plan) -> Vec<Plan> {
 /// its row is, so nothing is turned round and no alignment is asked for. Adjacent threads walk along k, which fills the
 /// sectors that they read, and a padded row keeps their stores apart. `None` where there is no such operand.
 fn element_copies(contraction: &Contraction, plan: Plan) -> Option<Plan> {
-    let sides: [(fn(Chiral) -> Key, Operand); 2] = [(Key::A, Operand::A), (Key::B, Operand::B)];
+    type Side = (fn(Chiral) -> Key, Operand);
+    let sides: [Side; 2] = [(Key::A, Operand::A), (Key::B, Operand::B)];
     let turned = sides.into_iter().filter(|(side, operand)| {
         let tensor = contraction.tensor(*operand);
         plan.get(side(Chiral::Wos)) == 0 && along_k(&tensor.view) && matches!(tensor.scalar.bytes(), 4 | 8)
