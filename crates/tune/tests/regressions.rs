@@ -23,12 +23,12 @@ fn passes(spec: &str, problem: &str, plan: &str) {
 fn chunks_are_materialised_one_by_one() {
     passes(
         "emu:gfx900",
-        "tC0_tA0_tB1_colMaj0_m72_n92_k4_lda20_ldb4_ldc92_ws14608_f32_b5_sa1440_sb0_sc6624_oa16_oc32",
+        "tC0_tA0_tB1_colMaj0_m72_n92_k4_lda20_ldb4_ldc92_ws14624_f32_b5_sa1440_sb0_sc6624_oa16_oc32",
         "A_MIC8_PAD1_PLU0_LIW1_MIW1_WOS2_VEW1_GLW2__B_MIC5_PAD0_PLU1_LIW1_MIW1_WOS2_VEW1_GLW1__C_UNR32_GAL1_PUN0_ICE2_IWI1_SZT0_MAD0_NAW64_UFO0_MAC128_SKW10_AFI1_MIA0_EDG1_SKS1_CST1_HNT1",
     );
     passes(
         "emu:sm_90a",
-        "conv_fwd_nhwc_n4_g3_c18_k24_in4_fil1_st1_dil1_pb0_pe0_bias0_ws664_f16",
+        "conv_fwd_nhwc_n4_g3_c18_k24_in4_fil1_st1_dil1_pb0_pe0_bias0_ws768_f16",
         "A_MIC2_PAD1_PLU0_LIW0_MIW0_WOS1_VEW1_GLW2_FRW2__B_MIC8_PAD1_PLU1_LIW1_MIW0_WOS0_VEW1_GLW2_FRW2__C_UNR24_GAL1_PUN1_ICE1_IWI0_SZT0_MAD1_NAW64_UFO0_MAC4_SKW9_AFI0_MIA0_CVW2_MGP2_BIM1",
     );
 }
