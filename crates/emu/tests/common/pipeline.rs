@@ -115,6 +115,8 @@ impl Shape {
         let broken = |b: Break| s.broken == b;
         kernel(256, |b| {
             b.wave(32);
+            // Room for two work-groups: 128 registers per thread at entry, shared out anew below.
+            b.min_groups(2);
             let map_a = b.tensor_map("a", s.map(s.m, 64, s.a_transposed), "");
             let map_b = b.tensor_map("b", s.map(s.n, s.tile_n, s.b_transposed), "");
             let c = b.buffer("c", Scalar::F32, Access::Write, "");
@@ -191,7 +193,7 @@ impl Shape {
 
             // The role that multiplies.
             let multiply = b.block(|b| {
-                b.bulk(BulkOp::Registers { count: 232, raise: true });
+                b.bulk(BulkOp::Registers { count: 208, raise: true });
                 let lane = b.rem(lid, 32);
                 let leads = b.eq(lane, 0);
                 if !broken(Break::NoFence) {

@@ -12,6 +12,8 @@ pub fn warpgroup_gemm() -> Kernel {
     const STAGES: u32 = 2;
     let mut b = Builder::new("warpgroup_gemm", 256);
     b.wave(32);
+    // Room for two work-groups: 128 registers per thread at entry, shared out anew below.
+    b.min_groups(2);
     let map = |rows: u64, tile: u32| TensorMap {
         scalar: Scalar::BF16,
         round_tf32: false,
@@ -79,7 +81,7 @@ pub fn warpgroup_gemm() -> Kernel {
         });
     });
     let math = b.block(|b| {
-        b.bulk(BulkOp::Registers { count: 232, raise: true });
+        b.bulk(BulkOp::Registers { count: 208, raise: true });
         let lane = b.rem(lid, 32);
         let leads = b.eq(lane, 0);
         b.for_range("t", 0, 16, Unroll::No, |b, t| {
