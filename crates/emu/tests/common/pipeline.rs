@@ -116,7 +116,9 @@ impl Shape {
         kernel(256, |b| {
             b.wave(32);
             // Room for two work-groups: 128 registers per thread at entry, shared out anew below.
-            b.min_groups(2);
+            // Wide tiles need what two work-groups would leave them too little of.
+            let moves = s.tile_n <= 128;
+            b.min_groups(if moves { 2 } else { 1 });
             let map_a = b.tensor_map("a", s.map(s.m, 64, s.a_transposed), "");
             let map_b = b.tensor_map("b", s.map(s.n, s.tile_n, s.b_transposed), "");
             let c = b.buffer("c", Scalar::F32, Access::Write, "");
@@ -125,12 +127,14 @@ impl Shape {
             let stage_b = size_b.next_multiple_of(1024);
             let tile_a = b.shared("tile_a", s.input.storage(), stage_a / bytes * s.stages, 0);
             let tile_b = b.shared("tile_b", s.input.storage(), stage_b / bytes * s.stages, stage_a * s.stages);
-            let words = b.shared("words", Scalar::U32, stage_a / 4 * s.stages, 0);
             let end = (stage_a + stage_b) * s.stages;
             let full = b.tx_barriers("full", s.stages, end);
             let empty = b.tx_barriers("empty", s.stages, end + 8 * s.stages);
             let sums = b.regs("sums", Scalar::F32.ty(), s.tile_n / 2);
-            let fragment = b.regs("fragment", Scalar::U32.ty(), 4);
+            let own = s.a_in_registers.then(|| {
+                let words = b.shared("words", Scalar::U32, stage_a / 4 * s.stages, 0);
+                (words, b.regs("fragment", Scalar::U32.ty(), 4))
+            });
             let lid = b.builtin(Builtin::LocalId);
             let zero = b.int(0, Scalar::I32);
             let at = |array: TxId, index: ExprId| TxRef { barriers: array, index };
@@ -157,7 +161,9 @@ impl Shape {
 
             // The role that loads: its first thread issues.
             let load = b.block(|b| {
-                b.bulk(BulkOp::Registers { count: 40, raise: false });
+                if moves {
+                    b.bulk(BulkOp::Registers { count: 40, raise: false });
+                }
                 let issues = b.eq(lid, CONSUMERS);
                 b.if_then(issues, |b| {
                     let loads = if broken(Break::SpareLoad) { tiles + 1 } else { tiles };
@@ -193,12 +199,11 @@ impl Shape {
 
             // The role that multiplies.
             let multiply = b.block(|b| {
-                b.bulk(BulkOp::Registers { count: 208, raise: true });
+                if moves {
+                    b.bulk(BulkOp::Registers { count: 208, raise: true });
+                }
                 let lane = b.rem(lid, 32);
                 let leads = b.eq(lane, 0);
-                if !broken(Break::NoFence) {
-                    b.matrix(MatrixOp::WarpgroupFence { acc: sums });
-                }
                 b.for_range("t", 0, tiles, Unroll::No, |b, t| {
                     let stage = b.rem(t, s.stages);
                     let round = b.div(t, s.stages);
@@ -216,6 +221,9 @@ impl Shape {
                     };
                     if broken(Break::EarlyArrive) {
                         arrive(b);
+                    }
+                    if !broken(Break::NoFence) {
+                        b.matrix(MatrixOp::WarpgroupFence { acc: sums });
                     }
                     for step in 0..depth * bytes / 32 {
                         let tile = |b: &mut Builder, array, rows: u32, stage_bytes: u32, transposed: bool| {
@@ -240,7 +248,7 @@ impl Shape {
                                 stride_bytes: stride,
                             }
                         };
-                        let left = if s.a_in_registers {
+                        let left = if let Some((words, fragment)) = own {
                             registers(b, &s, (words, fragment), stage, stage_a, step);
                             b.matrix(MatrixOp::WarpgroupFence { acc: sums });
                             WarpgroupA::Regs(RegSlice { regs: fragment, first: zero })
