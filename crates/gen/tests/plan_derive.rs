@@ -64,6 +64,7 @@ fn classic_keys_arrive() {
         store_width: 4,
         fragment_width: 4,
         micro_interleave: false,
+        shared_along: Along::Row,
         source: Source::Packed,
     };
     assert_eq!(t.a, a);

@@ -180,7 +180,7 @@ impl Space {
                 let wos = if matches!(acp, Key::A(_)) { Key::A(Chiral::Wos) } else { Key::B(Chiral::Wos) };
                 if plan.get(wos) == 0 { set(wos, 1) } else { None }
             }
-            Refusal::Shared { .. } if plan.common(Common::Uni) != 0 => {
+            Refusal::Shared { .. } if plan.common(Common::Uni) == 2 => {
                 let buffers = plan.common(Common::Buf);
                 if buffers > 2 { set(Key::C(Common::Buf), buffers - 1) } else { None }
             }

@@ -95,6 +95,7 @@ mod tests {
             store_width: 2,
             fragment_width: 2,
             micro_interleave: true,
+            shared_along: Along::Row,
             source: Source::InPlace,
         };
         let b = OperandTiling {
@@ -103,6 +104,7 @@ mod tests {
             load_row: 3,
             load_width: 1,
             micro_interleave: false,
+            shared_along: Along::Row,
             fragment_width: 1,
             ..a.clone()
         };

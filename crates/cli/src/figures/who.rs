@@ -121,6 +121,7 @@ mod tests {
             store_width: 1,
             fragment_width: 1,
             micro_interleave: false,
+            shared_along: Along::Row,
             source: Source::InPlace,
         }
     }

@@ -96,7 +96,12 @@ impl BulkKernel<'_> {
         self.tiles(b, |b, at, range| {
             math.start(b);
             self.k_loop(b, ring, lowered, at, range, copies, Some(&consumer));
-            epilogue::emit_unit(b, self.c, self.spec, self.inputs, &math, at, &self.out, self.ints, staged.as_ref());
+            match &staged {
+                Some(staged) => {
+                    epilogue::emit_bulk(b, self.c, self.spec, self.inputs, &math, at, &self.out, self.ints, staged);
+                }
+                None => epilogue::emit_unit(b, self.c, self.spec, self.inputs, &math, at, &self.out, self.ints),
+            }
         });
         if let Some(staged) = &staged {
             staged.finish(b);

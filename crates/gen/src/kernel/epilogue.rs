@@ -6,7 +6,7 @@
 
 use super::Input;
 use super::index::{Coord, Part, affine, in_range};
-use super::math::{Math, micro_distance, micro_first};
+use super::math::{Fma, micro_distance, micro_first};
 use super::position::{Ints, TilePosition};
 use super::staged_store::StagedStore;
 use super::warpgroup::Warpgroup;
@@ -74,7 +74,7 @@ pub(super) fn emit(
     c: &Contraction,
     spec: &KernelSpec,
     inputs: [&Input; 2],
-    math: &Math,
+    math: &Fma,
     first: [ExprId; 2],
     at: &TilePosition,
     args: &OutArgs,
@@ -88,9 +88,38 @@ pub(super) fn emit(
     0
 }
 
-/// The epilogue of a matrix unit: pairs of neighbours along n, each stored together where `CVW` says so.
+/// Accumulators of a matrix unit.
+pub(super) trait Accumulators {
+    /// Calls `put(row, column, values)` for every run of neighbours along n that this thread holds; rows and columns count within
+    /// the macro tile.
+    fn runs(&self, b: &mut Builder, put: &mut dyn FnMut(&mut Builder, ExprId, ExprId, &[ExprId]));
+}
+
+impl Accumulators for Warpgroup {
+    fn runs(&self, b: &mut Builder, put: &mut dyn FnMut(&mut Builder, ExprId, ExprId, &[ExprId])) {
+        self.pairs(b, |b, row, col, values| put(b, row, col, &values));
+    }
+}
+
+/// The epilogue of a matrix unit: neighbours along n, stored together as far as `CVW` says so.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn emit_unit(
+    b: &mut Builder,
+    c: &Contraction,
+    spec: &KernelSpec,
+    inputs: [&Input; 2],
+    math: &dyn Accumulators,
+    at: &TilePosition,
+    args: &OutArgs,
+    ints: Ints,
+) {
+    let out = out(b, c, spec, inputs, at, args, ints);
+    out.by_beta(b, |b, old| out.runs(b, math, old));
+}
+
+/// The epilogue of warpgroups whose results leave by bulk stores where C is only written: those do not read what they replace.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn emit_bulk(
     b: &mut Builder,
     c: &Contraction,
     spec: &KernelSpec,
@@ -99,24 +128,10 @@ pub(super) fn emit_unit(
     at: &TilePosition,
     args: &OutArgs,
     ints: Ints,
-    staged: Option<&StagedStore>,
+    staged: &StagedStore,
 ) {
     let out = out(b, c, spec, inputs, at, args, ints);
-    out.by_beta(b, |b, old| {
-        // Bulk stores do not read what they replace.
-        if let (Some(staged), false) = (staged, old) {
-            return out.in_bulk(b, math, staged);
-        }
-        math.pairs(b, |b, row, col, values| {
-            if spec.epilogue.store_width == 2 {
-                return out.put(b, row, col, &values, old);
-            }
-            for (i, value) in values.into_iter().enumerate() {
-                let col = b.add(col, i);
-                out.put(b, row, col, &[value], old);
-            }
-        });
-    });
+    out.by_beta(b, |b, old| if old { out.runs(b, math, old) } else { out.in_bulk(b, math, staged) });
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -162,8 +177,19 @@ impl Out<'_> {
         b.if_else(overwrite, |b| write(b, false), |b| write(b, true));
     }
 
+    /// Each thread stores its runs of a unit's accumulators.
+    fn runs(&self, b: &mut Builder, math: &dyn Accumulators, old: bool) {
+        let width = self.spec.epilogue.store_width.max(1) as usize;
+        math.runs(b, &mut |b, row, col, values| {
+            for (i, part) in values.chunks(width).enumerate() {
+                let col = b.add(col, i * width);
+                self.put(b, row, col, part, old);
+            }
+        });
+    }
+
     /// Each thread stores its own micro tile.
-    fn direct(&self, b: &mut Builder, math: &Math, first: [ExprId; 2], old: bool) {
+    fn direct(&self, b: &mut Builder, math: &Fma, first: [ExprId; 2], old: bool) {
         let t = &self.spec.tiling;
         let unroll = if self.spec.style.pragma_unroll { Unroll::Full } else { Unroll::Silent };
         let width = self.spec.epilogue.store_width;
@@ -209,7 +235,7 @@ impl Out<'_> {
 
     /// The tile goes through shared memory slab by slab: one micro row or column of every thread at a time, stored with adjacent
     /// threads at adjacent elements.
-    fn staged(&self, b: &mut Builder, math: &Math, first: [ExprId; 2]) -> u32 {
+    fn staged(&self, b: &mut Builder, math: &Fma, first: [ExprId; 2]) -> u32 {
         let t = &self.spec.tiling;
         let by_column = columns_contiguous(self.c);
         // `major` is the direction C is contiguous in.

@@ -16,10 +16,22 @@ use tilewright_ir::*;
 #[derive(Clone, Copy)]
 pub(super) struct SharedTile {
     pub array: SharedId,
-    /// Elements from one k row to the next.
+    /// Elements from one line to the next.
     pub pitch: u32,
+    /// Direction of a line.
+    pub along: Along,
     /// Elements from one buffer to the next.
     pub buffer: u32,
+}
+
+impl SharedTile {
+    /// Elements from one row to the next, and from one k to the next.
+    pub const fn strides(&self) -> (u32, u32) {
+        match self.along {
+            Along::Row => (1, self.pitch),
+            Along::K => (self.pitch, 1),
+        }
+    }
 }
 
 /// One vector of a thread's load tile: constant distance from the thread's first element.
@@ -121,8 +133,10 @@ impl<'a> Loader<'a> {
         } else {
             b.regs(&format!("{name}_stage"), input.tensor.scalar.vector(lanes), cx.sets * vectors.len() as u32)
         };
-        let along_row = b.mul(k_thread, shared.pitch);
-        let shared_thread = b.add(along_row, row_thread);
+        let (row_stride, k_stride) = shared.strides();
+        let along_k = b.mul(k_thread, k_stride);
+        let along_row = b.mul(row_thread, row_stride);
+        let shared_thread = b.add(along_k, along_row);
         let shared_thread = b.bind(&format!("{name}_store_at"), shared_thread);
 
         let access = &input.tensor.view.access;
@@ -349,22 +363,22 @@ impl<'a> Loader<'a> {
             let value = b.reg(self.stage, set * count + i as u32);
             let at = self.shared_index(b, v, buffer);
             let base = Base::Shared(self.shared.array);
-            match t.load_along {
-                Along::Row => b.store(base, at, value, None),
-                Along::K => {
-                    for lane in 0..t.load_width {
-                        let element = b.extract(value, lane);
-                        let at = b.add(at, lane * self.shared.pitch);
-                        b.store(base, at, element, None);
-                    }
-                }
+            if t.load_along == self.shared.along || t.load_width == 1 {
+                b.store(base, at, value, None);
+                continue;
+            }
+            for lane in 0..t.load_width {
+                let element = b.extract(value, lane);
+                let at = b.add(at, lane * self.shared.pitch);
+                b.store(base, at, element, None);
             }
         }
     }
 
     fn shared_index(&self, b: &mut Builder, v: &Vector, buffer: ExprId) -> ExprId {
         let at = b.add(buffer, self.shared_thread);
-        b.add(at, v.k * self.shared.pitch as i64 + v.row)
+        let (row, k) = self.shared.strides();
+        b.add(at, v.k * i64::from(k) + v.row * i64::from(row))
     }
 
     /// Some digit mixes row and k, so that their parts cannot be computed apart.

@@ -4,9 +4,10 @@ use super::bulk_kernel::{BulkKernel, map_argument};
 use super::index::Coord;
 use super::load::{LoadContext, Loader, SharedTile};
 use super::main_loop::MainLoop;
-use super::math::{Math, micro_first};
+use super::math::{Fma, Math, MathRoom, micro_first};
 use super::position::{Ints, KRange, TilePosition, k_range, position};
 use super::schedule::lower;
+use super::wave_unit::WaveUnit;
 use super::{Input, Shape, epilogue};
 use crate::contraction::{Contraction, Operand};
 use crate::plan::{BulkTile, KernelSpec, Source, SplitSum, StoreTile, shared_align};
@@ -64,15 +65,18 @@ pub(super) fn build(
     let args = declare_args(b, c, spec, [a, b_in], shape);
     let tile_at = |b: &mut Builder, input: &Input, name: &str, at: u32| {
         let o = &input.tiling;
-        let pitch = o.macro_tile + o.pad;
-        let buffer = pitch * t.k_tile;
+        let (lines, pitch) = o.lines(t.k_tile);
+        let buffer = pitch * lines;
         let array = b.shared(name, input.tensor.scalar, buffer * spec.schedule.buffers, at);
-        SharedTile { array, pitch, buffer }
+        SharedTile { array, pitch, along: o.shared_along, buffer }
     };
     let shared_a = tile_at(b, a, "a_tile", 0);
     let end_a = b.kernel().shared_bytes().next_multiple_of(shared_align(&b_in.tiling, b_in.tensor.scalar));
     let shared_b = tile_at(b, b_in, "b_tile", end_a);
 
+    if t.unit.is_wave() {
+        b.wave(t.wave_lanes);
+    }
     let local = b.builtin(Builtin::LocalId);
     let local = b.bind("local_id", local);
     let inputs = [a, b_in];
@@ -80,7 +84,7 @@ pub(super) fn build(
     let group = b.bind("group_id", group);
     let at = position(b, t, shape, inputs, args.g_first, ints, c, group);
     let range = k_range(b, c, t, &at, shape, ints);
-    let lowered = lower(&spec.schedule, t.k_tile);
+    let lowered = lower(&spec.schedule, t.k_steps());
     let shared = [shared_a, shared_b];
     let kernel = Parts { c, spec, inputs, shape, args: &args, at: &at, range: &range, shared, sets: lowered.sets, ints };
 
@@ -220,12 +224,26 @@ impl<'a> Parts<'a> {
     }
 
     fn epilogue(&self, b: &mut Builder, math: Option<&Math>, first: [ExprId; 2]) -> u32 {
-        math.map_or(0, |math| epilogue::emit(b, self.c, self.spec, self.inputs, math, first, self.at, &self.args.out, self.ints))
+        let Some(math) = math else { return 0 };
+        match &math.room {
+            MathRoom::Fma(math) => {
+                epilogue::emit(b, self.c, self.spec, self.inputs, math, first, self.at, &self.args.out, self.ints)
+            }
+            MathRoom::Wave(unit) => {
+                epilogue::emit_unit(b, self.c, self.spec, self.inputs, unit, self.at, &self.args.out, self.ints);
+                0
+            }
+        }
     }
 
     /// Micro ids and accumulators. Returns the thread's first row and column within the macro tile as well.
     fn start_math(&self, b: &mut Builder, local: ExprId) -> (Math, [ExprId; 2]) {
         let t = &self.spec.tiling;
+        if t.unit.is_wave() {
+            let unit = WaveUnit::new(b, self.spec, self.inputs[0].tensor.scalar, self.shared, local);
+            let first = unit.first();
+            return (Math::new(self.spec, MathRoom::Wave(unit)), first);
+        }
         let (na, nb) = (t.threads_a, t.threads_b);
         let (id_a, id_b) = if let Some(wave_b) = t.wave_lanes.checked_div(t.wave_a) {
             // A wave covers wave_a x wave_b micro tiles; waves cover the thread grid, along m first.
@@ -253,6 +271,7 @@ impl<'a> Parts<'a> {
         let first_b = micro_first(b, &t.b, id_b);
         let first_b = b.bind("micro_col", first_b);
         let first = [first_a, first_b];
-        (Math::new(b, self.spec, self.c.accumulator(), first), first)
+        let fma = Fma::new(b, self.spec, self.c.accumulator(), first);
+        (Math::new(self.spec, MathRoom::Fma(fma)), first)
     }
 }

@@ -221,7 +221,7 @@ impl<'a> MainLoop<'a> {
         let offsets = self.offsets(b, self.counters.store);
         let total: usize = loaders.iter().filter(|l| !l.is_async()).map(Loader::pieces).sum();
         let carried = if part == MathPart::Head { self.spec.schedule.fragments_ahead } else { 0 };
-        let depth = (self.spec.tiling.k_tile - carried) as usize;
+        let depth = (self.spec.tiling.k_steps() - carried) as usize;
         let half = depth / 2;
         let share = |s: usize| (s * total).div_ceil((depth - half).max(1)).min(total);
         let mut between = |b: &mut Builder, step: u32| {

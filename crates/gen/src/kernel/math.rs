@@ -1,6 +1,7 @@
-//! Fragments and math: shared memory to registers, and the outer product over a k-tile.
+//! Fragments and math: the k-steps of a k-tile, and, for multiply-adds, shared memory to registers and the outer product.
 
 use super::load::SharedTile;
+use super::wave_unit::WaveUnit;
 use crate::plan::{OperandTiling, Tiling};
 use tilewright_ir::*;
 
@@ -25,8 +26,24 @@ pub(super) struct Tiles<'a> {
     pub buffer: [ExprId; 2],
 }
 
+/// What computes a k-step: reads its fragments, multiplies them.
+pub(super) enum MathRoom {
+    /// Multiply-adds.
+    Fma(Fma),
+    /// Matrix instructions of single waves.
+    Wave(WaveUnit),
+}
+
 /// The compute side of the main loop.
 pub(super) struct Math {
+    pub room: MathRoom,
+    fragment_sets: u32,
+    unroll_k: bool,
+    k_steps: u32,
+}
+
+/// Multiply-adds of each thread on its own micro tile.
+pub(super) struct Fma {
     pub acc: RegId,
     a: Fragments,
     b: Fragments,
@@ -34,9 +51,6 @@ pub(super) struct Math {
     mad: bool,
     a_first: bool,
     unroll: Unroll,
-    fragment_sets: u32,
-    unroll_k: bool,
-    k_tile: u32,
 }
 
 /// Position of a thread's micro-tile element `e` within the macro tile is `first + distance(e)`.
@@ -56,6 +70,98 @@ pub(super) fn micro_distance(t: &OperandTiling, e: u32) -> u32 {
 }
 
 impl Math {
+    /// The k-steps of a plan around what computes them.
+    pub fn new(spec: &crate::plan::KernelSpec, room: MathRoom) -> Self {
+        Math {
+            room,
+            fragment_sets: spec.schedule.fragments_ahead + 1,
+            unroll_k: spec.style.unroll_k,
+            k_steps: spec.tiling.k_steps(),
+        }
+    }
+
+    fn read_at(&self, b: &mut Builder, buffer: [ExprId; 2]) -> [ExprId; 2] {
+        match &self.room {
+            MathRoom::Fma(fma) => fma.read_at(b, buffer),
+            MathRoom::Wave(unit) => unit.read_at(b, buffer),
+        }
+    }
+
+    fn load(&self, b: &mut Builder, x: &Tiles, from: [ExprId; 2], step: ExprId, set: u32) {
+        match &self.room {
+            MathRoom::Fma(fma) => fma.load(b, x, from, step, set),
+            MathRoom::Wave(unit) => unit.load(b, from, step, set),
+        }
+    }
+
+    fn multiply(&self, b: &mut Builder, set: u32) {
+        match &self.room {
+            MathRoom::Fma(fma) => fma.outer_product(b, set),
+            MathRoom::Wave(unit) => unit.multiply(b, set),
+        }
+    }
+
+    fn load_step(&self, b: &mut Builder, x: &Tiles, from: [ExprId; 2], step: u32) {
+        let at = b.int(step as i64, Scalar::I32);
+        self.load(b, x, from, at, step % self.fragment_sets);
+    }
+
+    /// The fragments that are read before a tile's math starts.
+    pub fn first_fragments(&self, b: &mut Builder, x: &Tiles) {
+        let from = self.read_at(b, x.buffer);
+        for step in 0..(self.fragment_sets - 1).min(self.k_steps) {
+            self.load_step(b, x, from, step);
+        }
+    }
+
+    /// A whole k-tile. `between(b, step)` is called after the math of each k-step; it spreads other work over them.
+    pub fn whole(&self, b: &mut Builder, x: &Tiles, between: Option<Between>) {
+        if between.is_none() && self.fragment_sets == 1 {
+            let from = self.read_at(b, x.buffer);
+            let unroll = if self.unroll_k { Unroll::Full } else { Unroll::No };
+            return b.for_range("kk", 0, self.k_steps, unroll, |b, step| {
+                self.load(b, x, from, step, 0);
+                self.multiply(b, 0);
+            });
+        }
+        self.first_fragments(b, x);
+        self.steps(b, x, 0..self.k_steps, between);
+    }
+
+    /// The k-steps whose successors' fragments are in the same tile.
+    pub fn head(&self, b: &mut Builder, x: &Tiles, between: Option<Between>) {
+        self.steps(b, x, 0..self.k_steps - (self.fragment_sets - 1), between);
+    }
+
+    /// The last k-steps, while the first fragments of the next tile, in the given buffers, are read.
+    pub fn tail(&self, b: &mut Builder, next: &Tiles) {
+        let from = self.read_at(b, next.buffer);
+        let ahead = self.fragment_sets - 1;
+        for step in 0..ahead {
+            self.load_step(b, next, from, step);
+            self.multiply(b, (self.k_steps - ahead + step) % self.fragment_sets);
+        }
+    }
+
+    fn steps(&self, b: &mut Builder, x: &Tiles, range: std::ops::Range<u32>, between: Option<Between>) {
+        let from = self.read_at(b, x.buffer);
+        let mut nothing = |_: &mut Builder, _: u32| {};
+        let between: Between = match between {
+            Some(f) => f,
+            None => &mut nothing,
+        };
+        let ahead = self.fragment_sets - 1;
+        for step in range {
+            if step + ahead < self.k_steps {
+                self.load_step(b, x, from, step + ahead);
+            }
+            self.multiply(b, step % self.fragment_sets);
+            between(b, step);
+        }
+    }
+}
+
+impl Fma {
     /// Declares fragments and accumulators, and clears the latter.
     pub fn new(b: &mut Builder, spec: &crate::plan::KernelSpec, accumulator: Scalar, first: [ExprId; 2]) -> Self {
         let t = &spec.tiling;
@@ -78,18 +184,7 @@ impl Math {
         let acc = b.regs("acc", acc_ty, rows * cols);
         let zero = b.zero(acc_ty);
         b.for_range("i", 0, rows * cols, unroll, |b, i| b.set_reg(acc, i, zero));
-        Math {
-            acc,
-            a: fa,
-            b: fb,
-            accumulator,
-            mad: spec.style.mad,
-            a_first: spec.style.a_first,
-            unroll,
-            fragment_sets: sets,
-            unroll_k: spec.style.unroll_k,
-            k_tile: t.k_tile,
-        }
+        Fma { acc, a: fa, b: fb, accumulator, mad: spec.style.mad, a_first: spec.style.a_first, unroll }
     }
 
     /// Where this thread's fragments start in the shared buffers at the given element offsets.
@@ -104,65 +199,6 @@ impl Math {
         let order = if self.a_first { [0, 1] } else { [1, 0] };
         for which in order {
             self.load_fragment(b, x, which, from[which], step, set);
-        }
-    }
-
-    fn load_step(&self, b: &mut Builder, x: &Tiles, from: [ExprId; 2], step: u32) {
-        let at = b.int(step as i64, Scalar::I32);
-        self.load(b, x, from, at, step % self.fragment_sets);
-    }
-
-    /// The fragments that are read before a tile's math starts.
-    pub fn first_fragments(&self, b: &mut Builder, x: &Tiles) {
-        let from = self.read_at(b, x.buffer);
-        for step in 0..(self.fragment_sets - 1).min(self.k_tile) {
-            self.load_step(b, x, from, step);
-        }
-    }
-
-    /// A whole k-tile. `between(b, step)` is called after the math of each k-step; it spreads other work over them.
-    pub fn whole(&self, b: &mut Builder, x: &Tiles, between: Option<Between>) {
-        if between.is_none() && self.fragment_sets == 1 {
-            let from = self.read_at(b, x.buffer);
-            let unroll = if self.unroll_k { Unroll::Full } else { Unroll::No };
-            return b.for_range("kk", 0, self.k_tile, unroll, |b, step| {
-                self.load(b, x, from, step, 0);
-                self.outer_product(b, 0);
-            });
-        }
-        self.first_fragments(b, x);
-        self.steps(b, x, 0..self.k_tile, between);
-    }
-
-    /// The k-steps whose successors' fragments are in the same tile.
-    pub fn head(&self, b: &mut Builder, x: &Tiles, between: Option<Between>) {
-        self.steps(b, x, 0..self.k_tile - (self.fragment_sets - 1), between);
-    }
-
-    /// The last k-steps, while the first fragments of the next tile, in the given buffers, are read.
-    pub fn tail(&self, b: &mut Builder, next: &Tiles) {
-        let from = self.read_at(b, next.buffer);
-        let ahead = self.fragment_sets - 1;
-        for step in 0..ahead {
-            self.load_step(b, next, from, step);
-            self.outer_product(b, (self.k_tile - ahead + step) % self.fragment_sets);
-        }
-    }
-
-    fn steps(&self, b: &mut Builder, x: &Tiles, range: std::ops::Range<u32>, between: Option<Between>) {
-        let from = self.read_at(b, x.buffer);
-        let mut nothing = |_: &mut Builder, _: u32| {};
-        let between: Between = match between {
-            Some(f) => f,
-            None => &mut nothing,
-        };
-        let ahead = self.fragment_sets - 1;
-        for step in range {
-            if step + ahead < self.k_tile {
-                self.load_step(b, x, from, step + ahead);
-            }
-            self.outer_product(b, step % self.fragment_sets);
-            between(b, step);
         }
     }
 

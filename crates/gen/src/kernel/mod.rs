@@ -20,6 +20,7 @@ mod pipeline;
 mod position;
 mod staged_store;
 mod warpgroup;
+mod wave_unit;
 
 use crate::contraction::{Contraction, Operand, Tensor};
 use crate::plan::{Edge, KernelSpec, OperandTiling, Source, SplitSum, bulk_tile, partials, store_tile};

@@ -133,20 +133,29 @@ fn copy_bytes(c: &Contraction, tensor: &Tensor, o: &OperandTiling, rows: u64) ->
 
 fn instructions(spec: &KernelSpec) -> Instructions {
     let (t, s) = (&spec.tiling, &spec.schedule);
-    if t.unit != MathUnit::Fma {
+    if t.unit == MathUnit::Warpgroup {
         let steps = f64::from(t.k_tile / 16);
         let rows = f64::from(t.a.micro / t.unit.step().0);
         return Instructions { math: steps * rows, global_loads: 2.0, ..Instructions::default() };
     }
-    let k_tile = f64::from(t.k_tile);
     let reads = |o: &OperandTiling| f64::from(o.micro) / f64::from(o.fragment_width.max(1));
     let loads = |o: &OperandTiling| f64::from(o.load_row * o.load_k) / f64::from(o.load_width.max(1));
     let stores = |o: &OperandTiling, copied: bool| {
         if copied { 0.0 } else { f64::from(o.load_row * o.load_k) / f64::from(o.store_width.max(1)) }
     };
+    let (math, fragment_reads) = match t.unit {
+        // A read brings 32 lanes' rows of four matrices of 8 x 8.
+        MathUnit::Mma => (f64::from(t.a.micro / 16 * (t.b.micro / 8)), f64::from(t.a.micro / 16 + (t.b.micro / 8).div_ceil(2))),
+        MathUnit::Mfma => {
+            let side = t.mfma_side();
+            (f64::from(t.a.micro / side * (t.b.micro / side) * side / 16), f64::from((t.a.micro + t.b.micro) / side * side / 16))
+        }
+        _ => (f64::from(t.a.micro * t.b.micro) / f64::from(t.math_width.max(1)), reads(&t.a) + reads(&t.b)),
+    };
+    let k_steps = f64::from(t.k_steps());
     Instructions {
-        math: k_tile * f64::from(t.a.micro * t.b.micro) / f64::from(t.math_width.max(1)),
-        fragment_reads: k_tile * (reads(&t.a) + reads(&t.b)),
+        math: k_steps * math,
+        fragment_reads: k_steps * fragment_reads,
         global_loads: loads(&t.a) + loads(&t.b),
         shared_stores: stores(&t.a, s.async_a) + stores(&t.b, s.async_b),
         barriers: if s.buffers == 1 { 2.0 } else { 1.0 },

@@ -10,6 +10,7 @@ use super::reach;
 use super::refusal::Refusal;
 use super::spec::*;
 use super::value::Plan;
+use super::wave_unit;
 use crate::contraction::{Contraction, Tensor};
 use crate::view::{COL, G, ROW};
 use crate::view::{WORKSPACE_ALIGN, materialised};
@@ -42,14 +43,20 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
     if c.g == 0 || c.m == 0 || c.n == 0 {
         return Err(Refusal::Empty { g: c.g, m: c.m, n: c.n });
     }
-    if plan.common(Common::Uni) != 0 {
+    let unit = MathUnit::of(plan.common(Common::Uni)).unwrap_or(MathUnit::Fma);
+    if unit == MathUnit::Warpgroup {
         return super::unit::derive(plan, c, env);
     }
     let at = |key: Common| plan.common(key);
     let on = |key: Common| plan.common(key) == 1;
-    let (threads_a, threads_b) = thread_grid(at(Common::Mac), at(Common::Skw))
-        .ok_or(Refusal::ThreadGrid { mac: at(Common::Mac), skw: at(Common::Skw) })?;
-    let schedule = schedule(plan, env)?;
+    let exchanged = unit.is_wave() && on(Common::Swp);
+    let c = &*c.oriented(exchanged);
+    let owners = match unit.is_wave() {
+        true => wave_unit::owners(plan, c, env, unit)?,
+        false => thread_grid(at(Common::Mac), at(Common::Skw))
+            .ok_or(Refusal::ThreadGrid { mac: at(Common::Mac), skw: at(Common::Skw) })?,
+    };
+    let schedule = schedule(plan, env, unit)?;
     if on(Common::Ufo) && c.k <= at(Common::Unr) as u64 {
         return Err(Refusal::Stagger { k: c.k, k_tile: at(Common::Unr) });
     }
@@ -59,31 +66,34 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
         load_threads: schedule.roles.map_or(at(Common::Mac), |r| r.load_threads),
         stagger: on(Common::Ufo),
         predicate: on(Common::Edg),
+        unit,
     };
-    let a = operand::derive(plan, Key::A, &c.a, c.m, threads_a, &frame)?;
-    let b = operand::derive(plan, Key::B, &c.b, c.n, threads_b, &frame)?;
+    let a = operand::derive(plan, Key::A, &c.a, c.m, owners.0, &frame)?;
+    let b = operand::derive(plan, Key::B, &c.b, c.n, owners.1, &frame)?;
+    let (threads_a, threads_b) = (owners.0 * unit.owner_threads(), owners.1);
     let edge = if on(Common::Edg) { Edge::Predicate } else { Edge::PullBack };
     let tiling = Tiling {
         k_tile: at(Common::Unr),
         threads_a,
         threads_b,
-        micro_b_fastest: on(Common::Mia),
-        wave_a: wave_shape(plan, env, threads_a, threads_b)?,
+        micro_b_fastest: !unit.is_wave() && on(Common::Mia),
+        wave_a: if unit.is_wave() { 0 } else { wave_shape(plan, env, threads_a, threads_b)? },
         wave_lanes: env.wave.max(1),
-        math_width: math_width(plan, &b)?,
+        math_width: if unit.is_wave() { 1 } else { math_width(plan, &b)? },
         order: order(plan)?,
         split_k: SplitK { ways: at(Common::Ice), interleave: at(Common::Ice) > 1 && on(Common::Iwi) },
         edge_m: edge,
         edge_n: edge,
         k_stagger: on(Common::Ufo),
-        unit: MathUnit::Fma,
-        exchanged: false,
+        unit,
+        exchanged,
         persistent: 0,
         a,
         b,
     };
+    let epilogue = if unit.is_wave() { wave_unit::epilogue(plan, c, env, &tiling)? } else { epilogue(plan, c, env, &tiling)? };
     let spec = KernelSpec {
-        epilogue: epilogue(plan, c, env, &tiling)?,
+        epilogue,
         schedule,
         style: Style {
             pragma_unroll: on(Common::Pun),
@@ -95,7 +105,8 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
         },
         tiling,
     };
-    let needed = workspace_per_entry(&spec, c);
+    // The contraction is turned already.
+    let needed = workspace_per_oriented(&spec, c);
     if needed > env.workspace_bytes {
         return Err(Refusal::Workspace { needed, available: env.workspace_bytes });
     }
@@ -105,7 +116,10 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
 /// Workspace in bytes for the copies and partial sums of a single batch entry; with less than that for the whole batch, the
 /// batch is cut into chunks.
 pub fn workspace_per_entry(spec: &KernelSpec, c: &Contraction) -> u64 {
-    let c = &*c.oriented(spec.tiling.exchanged);
+    workspace_per_oriented(spec, &c.oriented(spec.tiling.exchanged))
+}
+
+fn workspace_per_oriented(spec: &KernelSpec, c: &Contraction) -> u64 {
     let copy = |tensor: &Tensor, tiling: &OperandTiling| {
         if tiling.source == Source::InPlace {
             return 0;
@@ -127,7 +141,7 @@ pub(super) fn splits_by_workspace(spec: &KernelSpec) -> bool {
     spec.tiling.split_k.ways > 1 && spec.epilogue.split_sum == SplitSum::Workspace
 }
 
-fn schedule(plan: &Plan, env: &Env) -> Result<Schedule, Refusal> {
+fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal> {
     let at = |key: Common| plan.common(key);
     let (pfg, buf, fra, lwv, mac) = (at(Common::Pfg), at(Common::Buf), at(Common::Fra), at(Common::Lwv), at(Common::Mac));
     if buf > pfg + 1 {
@@ -145,8 +159,9 @@ fn schedule(plan: &Plan, env: &Env) -> Result<Schedule, Refusal> {
         Ok(plan.get(acp) == 1)
     };
     let (async_a, async_b) = (copied(Key::A)?, copied(Key::B)?);
-    if fra >= at(Common::Unr) {
-        return Err(Refusal::FragmentsAhead { fra, k_tile: at(Common::Unr) });
+    let k_steps = at(Common::Unr) / unit.depth();
+    if fra >= k_steps {
+        return Err(Refusal::FragmentsAhead { fra, k_steps });
     }
     let roles = if lwv == 0 {
         None

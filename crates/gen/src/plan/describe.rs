@@ -1,7 +1,6 @@
 //! Words for what each key of a plan does to one kernel, with its numbers.
 
 use super::derive::splits_by_workspace;
-use super::fits::pitch;
 use super::keys::{Chiral, Common, Key};
 use super::spec::*;
 use super::value::Plan;
@@ -41,11 +40,21 @@ fn chiral(key: Chiral, value: u32, o: &OperandTiling, spec: &KernelSpec, lines: 
     let k_tile = spec.tiling.k_tile;
     let along = |a: Along| if a == Along::K { "along k" } else { "across k" };
     match key {
-        Chiral::Mic => format!("each thread computes {value} {lines} of C; the macro tile has {} {lines}", o.macro_tile),
-        Chiral::Pad => match o.pad {
-            0 => format!("rows of {} elements in shared memory, no padding", pitch(o)),
-            pad => format!("rows of {} + {pad} elements in shared memory", o.macro_tile),
-        },
+        Chiral::Mic => {
+            let who = match spec.tiling.unit {
+                MathUnit::Fma => "thread",
+                MathUnit::Warpgroup => "warpgroup",
+                MathUnit::Mma | MathUnit::Mfma => "wave",
+            };
+            format!("each {who} computes {} {lines} of C; the macro tile has {} {lines}", o.micro, o.macro_tile)
+        }
+        Chiral::Pad => {
+            let pitch = o.lines(k_tile).1;
+            match o.pad {
+                0 => format!("rows of {pitch} elements in shared memory, no padding"),
+                pad => format!("rows of {} + {pad} elements in shared memory", pitch - pad),
+            }
+        }
         Chiral::Plu => format!("each load thread loads a tile of {} across k by {} along k", o.load_row, o.load_k),
         Chiral::Liw if value == 0 => "its elements are contiguous in the tile".into(),
         Chiral::Liw => {
@@ -159,6 +168,15 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
             MathUnit::Warpgroup => format!(
                 "warpgroup matrix instructions of 64 x {}, one micro tile of {} x {} per 128 threads",
                 spec.tiling.b.micro, spec.tiling.a.micro, spec.tiling.b.micro
+            ),
+            MathUnit::Mma => {
+                format!("mma.sync of 16 x 8 x 16, one micro tile of {} x {} per wave", spec.tiling.a.micro, spec.tiling.b.micro)
+            }
+            MathUnit::Mfma => format!(
+                "MFMA of {0} x {0}, one micro tile of {1} x {2} per wave",
+                spec.tiling.mfma_side(),
+                spec.tiling.a.micro,
+                spec.tiling.b.micro
             ),
         },
         Common::Swp if spec.tiling.exchanged => "computes the transposed product: A and B change places".into(),

@@ -76,12 +76,13 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
 /// Multiply-adds of a thread in the text of the main loop: k-steps written out, once per set of staging registers.
 fn unrolled(spec: &KernelSpec) -> u64 {
     let (t, s) = (&spec.tiling, &spec.schedule);
-    if t.unit != MathUnit::Fma {
+    if t.unit == MathUnit::Warpgroup {
         return 0;
     }
     let written_out = spec.style.unroll_k || s.fragments_ahead > 0 || s.store == StorePoint::Spread;
-    let steps = if written_out { t.k_tile } else { 1 };
-    [t.b.micro, steps, staging_sets(s)].iter().fold(u64::from(t.a.micro), |n, x| n.saturating_mul(u64::from(*x)))
+    let steps = if written_out { t.k_steps() } else { 1 };
+    let (rows, columns) = t.unit.step();
+    [t.b.micro / columns, steps, staging_sets(s)].iter().fold(u64::from(t.a.micro / rows), |n, x| n.saturating_mul(u64::from(*x)))
 }
 
 fn features(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<(), Refusal> {
@@ -96,6 +97,8 @@ fn features(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<(), R
         (s.roles.is_some() && !f.roles, "LWV", "waves with roles of their own"),
         (s.bulk && !f.bulk_copy, "ACP2", "bulk tensor copies"),
         (spec.tiling.unit == MathUnit::Warpgroup && !f.warpgroup, "UNI2", "warpgroup matrix instructions"),
+        (spec.tiling.unit == MathUnit::Mma && !f.mma, "UNI1", "mma.sync matrix instructions"),
+        (spec.tiling.unit == MathUnit::Mfma && !f.mfma, "UNI3", "MFMA matrix instructions"),
     ];
     match checks.into_iter().find(|(lacks, ..)| *lacks) {
         Some((_, wanted, feature)) => Err(Refusal::Feature { wanted: wanted.into(), feature }),
@@ -120,11 +123,6 @@ pub(super) fn all_tiles(spec: &KernelSpec, c: &Contraction) -> u64 {
     [tiles_n, c.g, t.split_k.ways as u64].iter().fold(tiles_m, |n, x| n.saturating_mul(*x))
 }
 
-/// Elements from one k row of a shared tile to the next.
-pub(super) fn pitch(t: &OperandTiling) -> u32 {
-    t.macro_tile + t.pad
-}
-
 /// Alignment of an operand's tiles in shared memory, in bytes: that of the widest access to them, 16 at least.
 pub fn shared_align(t: &OperandTiling, scalar: Scalar) -> u32 {
     (t.fragment_width.max(t.store_width) * scalar.bytes()).max(16)
@@ -146,7 +144,8 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
         return ring.next_multiple_of(1024) + u64::from(slabs_bytes(waves, t.b.micro, scalar.bytes()));
     }
     let tile = |o: &OperandTiling, tensor: &Tensor| {
-        pitch(o) as u64 * t.k_tile as u64 * spec.schedule.buffers as u64 * tensor.scalar.bytes() as u64
+        let (lines, pitch) = o.lines(t.k_tile);
+        pitch as u64 * lines as u64 * spec.schedule.buffers as u64 * tensor.scalar.bytes() as u64
     };
     let operands = tile(&t.a, &c.a).next_multiple_of(u64::from(shared_align(&t.b, c.b.scalar))) + tile(&t.b, &c.b);
     operands.max(slab_bytes(spec, c))
@@ -177,7 +176,10 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
     let t = &spec.tiling;
     let words = c.accumulator().bytes().div_ceil(4);
     if t.unit != MathUnit::Fma {
-        return t.a.micro * t.b.micro / t.unit.owner_threads() * words + UNIT_REGISTERS;
+        let sums = t.a.micro * t.b.micro / t.unit.owner_threads() * words;
+        // Fragments of a k-step, two 16-bit elements per register.
+        let held = if t.unit.is_wave() { (t.a.micro + t.b.micro) * t.unit.depth() / t.unit.owner_threads() / 2 } else { 0 };
+        return sums + held * (1 + spec.schedule.fragments_ahead) + UNIT_REGISTERS;
     }
     let fragments = (t.a.micro + t.b.micro) * (1 + spec.schedule.fragments_ahead);
     (t.a.micro * t.b.micro + fragments) * words

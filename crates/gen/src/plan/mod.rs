@@ -24,6 +24,7 @@ pub mod spec;
 mod start;
 mod unit;
 mod value;
+mod wave_unit;
 
 pub use bulk::{BulkTile, STORE_ROWS, STORE_SLABS, StoreTile, bulk_tile, partials, store_tile};
 pub use counts::{Counts, Instructions, counts};

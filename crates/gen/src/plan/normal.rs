@@ -3,7 +3,7 @@
 use super::grid::{load_tile, thread_grid};
 use super::keys::{Chiral, Common, Key};
 use super::reach;
-use super::spec::Along;
+use super::spec::{Along, MathUnit};
 use super::value::Plan;
 use crate::contraction::Contraction;
 
@@ -12,14 +12,19 @@ impl Plan {
     /// contraction.
     pub fn normal(&self) -> Plan {
         let mut p = *self;
-        if self.common(Common::Uni) != 0 {
-            super::unit::normal(&mut p);
-            return p;
+        match MathUnit::of(self.common(Common::Uni)) {
+            Some(MathUnit::Warpgroup) => {
+                super::unit::normal(&mut p);
+                return p;
+            }
+            Some(MathUnit::Mma | MathUnit::Mfma) => super::wave_unit::normal(&mut p),
+            _ => {
+                reset(&mut p, Common::Swp);
+                reset(&mut p, Common::Pst);
+            }
         }
-        reset(&mut p, Common::Swp);
-        reset(&mut p, Common::Pst);
         self.normal_common(&mut p);
-        let grid = thread_grid(p.common(Common::Mac), p.common(Common::Skw));
+        let grid = p.owner_grid();
         for (side, threads) in [(Key::A as fn(Chiral) -> Key, grid.map(|g| g.0)), (Key::B, grid.map(|g| g.1))] {
             normal_side(&mut p, side, threads);
         }
@@ -29,12 +34,12 @@ impl Plan {
     /// [`Plan::normal`], and keys that have no effect on this contraction at a canonical value as well.
     pub fn normalised(&self, c: &Contraction) -> Plan {
         let mut p = self.normal();
-        if p.common(Common::Uni) != 0 {
-            return p;
-        }
-        let Some((along_m, along_n)) = thread_grid(p.common(Common::Mac), p.common(Common::Skw)) else { return p };
+        let Some(unit) = MathUnit::of(p.common(Common::Uni)).filter(|u| *u != MathUnit::Warpgroup) else { return p };
+        let Some((along_m, along_n)) = p.owner_grid() else { return p };
+        let c = &*c.oriented(unit.is_wave() && p.common(Common::Swp) == 1);
         let tile = |side: fn(Chiral) -> Key, threads: u32| (threads as u64 * p.get(side(Chiral::Mic)) as u64).max(1);
-        let (tile_m, tile_n) = (tile(Key::A, along_m), tile(Key::B, along_n));
+        let (tile_m, tile_n) =
+            (tile(Key::A, along_m) * u64::from(unit.step().0), tile(Key::B, along_n) * u64::from(unit.step().1));
         if c.m.is_multiple_of(tile_m) && c.n.is_multiple_of(tile_n) {
             reset(&mut p, Common::Edg);
         }
@@ -51,6 +56,12 @@ impl Plan {
             }
         }
         p
+    }
+
+    /// Threads, or waves of a matrix unit, along m and n.
+    fn owner_grid(&self) -> Option<(u32, u32)> {
+        let (mac, owners) = (self.common(Common::Mac), MathUnit::of(self.common(Common::Uni))?.owner_threads());
+        mac.is_multiple_of(owners).then(|| thread_grid(mac / owners, self.common(Common::Skw))).flatten()
     }
 
     fn normal_common(&self, p: &mut Plan) {
@@ -77,7 +88,8 @@ impl Plan {
             reset(p, Common::Hnt);
         }
         // Fragments ahead and spread stores lay the k-steps out one by one anyway.
-        if at(Common::Unr) == 1 || at(Common::Fra) > 0 || p.common(Common::Stp) == 2 {
+        let depth = MathUnit::of(at(Common::Uni)).map_or(1, MathUnit::depth);
+        if at(Common::Unr) <= depth || at(Common::Fra) > 0 || p.common(Common::Stp) == 2 {
             reset(p, Common::Ukl);
         }
     }
@@ -89,24 +101,30 @@ pub(super) fn reset(p: &mut Plan, key: Common) {
 
 fn normal_side(p: &mut Plan, side: fn(Chiral) -> Key, threads: Option<u32>) {
     let at = |p: &Plan, k: Chiral| p.get(side(k));
+    let unit = MathUnit::of(p.common(Common::Uni)).unwrap_or(MathUnit::Fma);
     let fragment = p.fragment_width(side);
     // VEW speaks only for GLW and FRW where they are 0.
     if at(p, Chiral::Glw) != 0 {
         p.set(side(Chiral::Vew), 1);
     }
-    p.set(side(Chiral::Frw), if fragment == at(p, Chiral::Vew) { 0 } else { fragment });
+    if !unit.is_wave() {
+        p.set(side(Chiral::Frw), if fragment == at(p, Chiral::Vew) { 0 } else { fragment });
+    }
     if at(p, Chiral::Glw) == 1 && at(p, Chiral::Vew) == 1 {
         p.set(side(Chiral::Glw), 0);
     }
     // A thread with one vector has nothing to interleave, and neither has one thread with all of them.
-    if at(p, Chiral::Mic) <= fragment || threads == Some(1) {
+    if !unit.is_wave() && (at(p, Chiral::Mic) <= fragment || threads == Some(1)) {
         p.set(side(Chiral::Miw), 0);
     }
     // With load waves the load tile depends on the wave size, which a plan does not know.
     if p.common(Common::Lwv) != 0 {
         return;
     }
-    let Some(macro_tile) = threads.and_then(|t| t.checked_mul(at(p, Chiral::Mic))) else { return };
+    let step = if side(Chiral::Mic) == Key::A(Chiral::Mic) { unit.step().0 } else { unit.step().1 };
+    let Some(macro_tile) = threads.and_then(|t| t.checked_mul(at(p, Chiral::Mic))).and_then(|t| t.checked_mul(step)) else {
+        return;
+    };
     let (k_tile, loaders) = (p.common(Common::Unr), p.common(Common::Mac));
     let tile = |plu| load_tile(macro_tile, k_tile, loaders, plu);
     let Some((row, k)) = tile(at(p, Chiral::Plu) == 1) else { return };

@@ -10,6 +10,9 @@ use crate::contraction::Tensor;
 use crate::view::materialised;
 use crate::view::{COL, ROW};
 
+/// Elements at whose multiples lines of shared memory start for a matrix unit: 16 bytes of 16-bit elements.
+const UNIT_VECTOR: u32 = 8;
+
 /// What both factors share.
 pub(super) struct Frame {
     pub k: u64,
@@ -17,9 +20,11 @@ pub(super) struct Frame {
     pub load_threads: u32,
     pub stagger: bool,
     pub predicate: bool,
+    /// What computes.
+    pub unit: MathUnit,
 }
 
-/// The tiling of one factor with `threads` threads along its rows.
+/// The tiling of one factor with `threads` threads, or waves of a matrix unit, along its rows.
 pub(super) fn derive(
     plan: &Plan,
     side: fn(Chiral) -> Key,
@@ -29,7 +34,8 @@ pub(super) fn derive(
     frame: &Frame,
 ) -> Result<OperandTiling, Refusal> {
     let at = |key: Chiral| plan.get(side(key));
-    let (k_tile, micro) = (frame.k_tile, at(Chiral::Mic));
+    let step = if side(Chiral::Mic) == Key::A(Chiral::Mic) { frame.unit.step().0 } else { frame.unit.step().1 };
+    let (k_tile, micro) = (frame.k_tile, at(Chiral::Mic) * step);
     let mic = side(Chiral::Mic);
     let macro_tile = threads.checked_mul(micro).filter(|t| *t <= 1 << 16).ok_or(Refusal::TileTooLarge { mic, micro, threads })?;
     if !frame.predicate && extent < macro_tile as u64 {
@@ -53,8 +59,10 @@ pub(super) fn derive(
     }
     let from = materialised(tensor, source, macro_tile);
     let (load_width, load_along) = load_vectors(plan, side, &from, source, extent, (macro_tile, load_row, load_k), frame)?;
-    let store_width = if load_along == Along::Row { load_width } else { 1 };
-    let fragment_width = plan.fragment_width(side);
+    // Multiply-adds read rows; matrix units read lines of either direction, so vectors stay whole.
+    let shared_along = if frame.unit.is_wave() && load_width > 1 { load_along } else { Along::Row };
+    let store_width = if load_along == shared_along { load_width } else { 1 };
+    let fragment_width = if frame.unit.is_wave() { UNIT_VECTOR } else { plan.fragment_width(side) };
     // Whole vectors, so that every row of shared memory starts where vectors may start.
     let pad = fragment_width.max(store_width) * at(Chiral::Pad);
     let fragment_key = if at(Chiral::Frw) == 0 { side(Chiral::Vew) } else { side(Chiral::Frw) };
@@ -73,7 +81,8 @@ pub(super) fn derive(
         load_along,
         store_width,
         fragment_width,
-        micro_interleave: at(Chiral::Miw) == 1,
+        micro_interleave: !frame.unit.is_wave() && at(Chiral::Miw) == 1,
+        shared_along,
         source,
     })
 }
@@ -103,7 +112,7 @@ fn load_vectors(
     if plan.get(side(Chiral::Acp)) == 1 {
         let acp = side(Chiral::Acp);
         let bytes = width * from.scalar.bytes();
-        if width > 1 && along == Along::K {
+        if width > 1 && along == Along::K && !frame.unit.is_wave() {
             return Err(Refusal::AsyncAlongK { acp });
         }
         if !matches!(bytes, 4 | 8 | 16) {

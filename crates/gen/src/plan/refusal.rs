@@ -74,11 +74,17 @@ pub enum Refusal {
     #[error("{acp}{value}: UNI2 reads tiles as bulk copies bring them; use ACP2")]
     UnitCopy { acp: Key, value: u32 },
     /// Types that the unit does not multiply.
-    #[error("UNI2 multiplies f16 or bf16 with sums in f32, not {a} by {b} with sums in {sum}; use UNI0")]
-    UnitTypes { a: Scalar, b: Scalar, sum: Scalar },
+    #[error("UNI{uni} multiplies f16 or bf16 with sums in f32, not {a} by {b} with sums in {sum}; use UNI0")]
+    UnitTypes { uni: u32, a: Scalar, b: Scalar, sum: Scalar },
+    /// Waves that the unit's instructions do not have.
+    #[error("UNI{uni} has instructions of waves of {needed} lanes, the device has waves of {wave}; use another UNI")]
+    UnitWave { uni: u32, wave: u32, needed: u32 },
     /// Threads that are no whole owners.
-    #[error("UNI2: MAC{mac}_SKW{skw} is no grid of whole warpgroups of 128 threads")]
-    UnitThreads { mac: u32, skw: u32 },
+    #[error("UNI{uni}: MAC{mac}_SKW{skw} is no grid of whole owners of {owners} threads")]
+    UnitThreads { uni: u32, mac: u32, skw: u32, owners: u32 },
+    /// k-tiles that are no whole k-steps of the unit.
+    #[error("UNR{k_tile}: UNI{uni} takes k in steps of {depth}; use a multiple")]
+    UnitSteps { uni: u32, k_tile: u32, depth: u32 },
     /// k-tiles that are no whole rows of the layout in shared memory.
     #[error("UNR{k_tile}: rows of a bulk tile are 128 bytes of k; use a multiple of {unit}")]
     UnitDepth { k_tile: u32, unit: u32 },
@@ -104,8 +110,8 @@ pub enum Refusal {
     #[error("BUF{buf}: with PFG{pfg} at most {} shared buffers are used", .pfg + 1)]
     Buffers { pfg: u32, buf: u32 },
     /// Fragments further ahead than the k-tile is deep.
-    #[error("FRA{fra}: fragments are read ahead within a k-tile, it must be below UNR{k_tile}")]
-    FragmentsAhead { fra: u32, k_tile: u32 },
+    #[error("FRA{fra}: fragments are read ahead within a k-tile, it must be below its {k_steps} k-steps (UNR)")]
+    FragmentsAhead { fra: u32, k_steps: u32 },
     /// Atomics were not allowed.
     #[error("ICE{ice}_SKS0 adds with atomics, whose order varies from run to run; use SKS1, or allow atomics")]
     AtomicsNotAllowed { ice: u32 },
@@ -190,9 +196,9 @@ impl Refusal {
             Refusal::AsyncBytes { acp, .. } | Refusal::AsyncAlongK { acp } => side(acp, &[Acp, Glw, Vew, Wos], &[]),
             Refusal::BulkUnit { acp } | Refusal::UnitCopy { acp, .. } => side(acp, &[Acp], &[Uni]),
             Refusal::BulkStore { .. } => side(&Key::B(Mic), &[Mic], &[Cst, Swp]),
-            Refusal::UnitTypes { .. } => both(&[], &[Uni]),
+            Refusal::UnitTypes { .. } | Refusal::UnitWave { .. } => both(&[], &[Uni]),
             Refusal::UnitThreads { .. } => both(&[], &[Mac, Skw]),
-            Refusal::UnitDepth { .. } => both(&[], &[Unr]),
+            Refusal::UnitDepth { .. } | Refusal::UnitSteps { .. } => both(&[], &[Unr]),
             Refusal::UnitColumns { .. } => side(&Key::B(Mic), &[Mic], &[]),
             Refusal::BulkBox { acp, .. } => side(acp, &[Wos, Mic], &[Unr]),
             Refusal::MathWidth { .. } => side(&Key::B(Mic), &[Frw, Vew, Mic], &[Mvw]),

@@ -42,7 +42,7 @@ pub(super) const CHIRAL: [KeyInfo; CHIRALS] = [
                 (10, &[8, 6, 5]),
             ],
             8,
-            "micro tile: elements of C per thread along this operand",
+            "micro tile: elements of C per thread along this operand; rows x columns with a matrix unit: UNI1 16 x 8 per wave, UNI2 64 x 8 per warpgroup, UNI3 16 x 16 per wave",
         ),
         &[
             (1, &[4]),
@@ -61,7 +61,7 @@ pub(super) const CHIRAL: [KeyInfo; CHIRALS] = [
         Legal::Range(0, 32),
         &[(0, &[1]), (1, &[0, 2]), (2, &[1])],
         1,
-        "padding of each shared-memory row, in vectors (of VEW, or the wider of FRW and shared stores)",
+        "padding of each shared-memory row, in vectors (of VEW, or the wider of FRW and shared stores; of 8 with UNI1, UNI3)",
     ),
     classic("PLU", BIT, BIT_EDGES, 0, "load tile of a thread: 0 as long as possible across k, 1 as long as possible along k"),
     classic("LIW", BIT, BIT_EDGES, 0, "a thread's load tile: 0 contiguous, 1 interleaved with the other threads'"),
@@ -303,10 +303,10 @@ pub(super) const COMMON: [KeyInfo; COMMONS] = [
     entry(
         "UNI",
         System::Cutlass,
-        Legal::OneOf(&[0, 2]),
+        Legal::Range(0, 3),
         &[],
         0,
-        "math unit: 0 multiply-adds, 2 warpgroup matrix instructions (16-bit operands, ACP2; sm_90a)",
+        "math unit: 0 multiply-adds; of 16-bit operands: 1 mma.sync (sm_80 and up), 2 wgmma (ACP2; sm_90a), 3 MFMA (gfx90a, gfx942, gfx950)",
     ),
     entry(
         "SWP",

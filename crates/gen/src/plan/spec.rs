@@ -29,7 +29,7 @@ pub struct OperandTiling {
     pub micro: u32,
     /// Result rows or columns per work-group: threads along this operand times `micro`.
     pub macro_tile: u32,
-    /// Elements added to each shared-memory row of `macro_tile` elements (`PAD` vectors of the wider of fragment reads and
+    /// Elements added to each line in shared memory (`PAD` vectors of the wider of fragment reads and
     /// shared stores, which is `VEW` for MIOpenGEMM's plans).
     pub pad: u32,
     /// Elements per thread of one load tile along the row (non-k) direction.
@@ -42,16 +42,28 @@ pub struct OperandTiling {
     pub load_order: Along,
     /// Elements per global load.
     pub load_width: u32,
-    /// Direction of those elements; `K` vectors are transposed on their way into shared memory.
+    /// Direction of those elements; vectors across the lines of shared memory are transposed on their way there.
     pub load_along: Along,
-    /// Elements per store to shared memory (along the row).
+    /// Elements per store to shared memory (along its lines).
     pub store_width: u32,
     /// Elements per read from shared memory into fragments; also the unit of `micro_interleave`.
     pub fragment_width: u32,
     /// A thread's result rows are strided by `macro_tile / micro` vectors instead of contiguous (`MIW`).
     pub micro_interleave: bool,
+    /// The contiguous direction in shared memory: lines of `macro_tile` elements, one per k, or of a whole k-tile, one per row.
+    pub shared_along: Along,
     /// Where elements come from.
     pub source: Source,
+}
+
+impl OperandTiling {
+    /// Lines of a k-tile in shared memory, and elements from one to the next.
+    pub const fn lines(&self, k_tile: u32) -> (u32, u32) {
+        match self.shared_along {
+            Along::Row => (k_tile, self.macro_tile + self.pad),
+            Along::K => (self.macro_tile, k_tile + self.pad),
+        }
+    }
 }
 
 /// Order in which work-groups visit result tiles (`GAL`).
@@ -92,14 +104,51 @@ pub enum MathUnit {
     /// Warpgroup matrix instructions (wgmma): each group of 128 threads owns a micro tile of whole instructions, 64 rows and
     /// up to 256 columns each, and reads both operands from shared memory.
     Warpgroup,
+    /// Matrix instructions of single waves of 32 (mma.sync): each wave owns a micro tile of 16 x 8 blocks, its fragments come by
+    /// ldmatrix.
+    Mma,
+    /// Matrix instructions of single waves of 64 (AMD's MFMA): each wave owns a micro tile of 16 x 16 or 32 x 32 blocks.
+    Mfma,
 }
 
 impl MathUnit {
+    /// The unit that `UNI` names; `None` for no unit.
+    pub const fn of(uni: u32) -> Option<MathUnit> {
+        Some(match uni {
+            0 => MathUnit::Fma,
+            1 => MathUnit::Mma,
+            2 => MathUnit::Warpgroup,
+            3 => MathUnit::Mfma,
+            _ => return None,
+        })
+    }
+    /// The value of `UNI`.
+    pub const fn number(self) -> u32 {
+        match self {
+            MathUnit::Fma => 0,
+            MathUnit::Mma => 1,
+            MathUnit::Warpgroup => 2,
+            MathUnit::Mfma => 3,
+        }
+    }
+    /// Fragments come from tiles that the ordinary loaders bring, with instructions of single waves.
+    pub const fn is_wave(self) -> bool {
+        matches!(self, MathUnit::Mma | MathUnit::Mfma)
+    }
+    /// Depth of a k-step: what fragments are read for at once.
+    pub const fn depth(self) -> u32 {
+        match self {
+            MathUnit::Fma => 1,
+            MathUnit::Mma | MathUnit::Warpgroup | MathUnit::Mfma => 16,
+        }
+    }
     /// Threads that own a micro tile together.
     pub const fn owner_threads(self) -> u32 {
         match self {
             MathUnit::Fma => 1,
             MathUnit::Warpgroup => 128,
+            MathUnit::Mma => 32,
+            MathUnit::Mfma => 64,
         }
     }
     /// Rows and columns of C that `MIC1` means.
@@ -107,6 +156,8 @@ impl MathUnit {
         match self {
             MathUnit::Fma => (1, 1),
             MathUnit::Warpgroup => (64, 8),
+            MathUnit::Mma => (16, 8),
+            MathUnit::Mfma => (16, 16),
         }
     }
 }
@@ -154,6 +205,10 @@ impl Tiling {
     /// Threads that compute.
     pub fn math_threads(&self) -> u32 {
         self.threads_a * self.threads_b
+    }
+    /// k-steps of a k-tile.
+    pub const fn k_steps(&self) -> u32 {
+        self.k_tile / self.unit.depth()
     }
 }
 

@@ -53,7 +53,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
     let unit = MathUnit::Warpgroup;
     let sixteen = matches!(c.a.scalar, Scalar::F16 | Scalar::BF16);
     if !sixteen || c.a.scalar != c.b.scalar || c.accumulator() != Scalar::F32 {
-        return Err(Refusal::UnitTypes { a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() });
+        return Err(Refusal::UnitTypes { uni: 2, a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() });
     }
     for acp in [Key::A(Chiral::Acp), Key::B(Chiral::Acp)] {
         if plan.get(acp) != 2 {
@@ -63,7 +63,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
     let (mac, skw) = (at(Common::Mac), at(Common::Skw));
     let owners = unit.owner_threads();
     let grid = (mac % owners == 0).then(|| thread_grid(mac / owners, skw)).flatten();
-    let (along_m, along_n) = grid.ok_or(Refusal::UnitThreads { mac, skw })?;
+    let (along_m, along_n) = grid.ok_or(Refusal::UnitThreads { uni: 2, mac, skw, owners })?;
     let k_tile = at(Common::Unr);
     let row = 128 / c.a.scalar.bytes();
     if k_tile % row != 0 {
@@ -135,7 +135,7 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
         return Err(Refusal::AsyncAhead { acp, pfg, buf });
     }
     if at(Common::Fra) > 1 {
-        return Err(Refusal::FragmentsAhead { fra: at(Common::Fra), k_tile: 2 });
+        return Err(Refusal::FragmentsAhead { fra: at(Common::Fra), k_steps: 2 });
     }
     let roles = (lwv > 0).then(|| RoleSplit {
         load_threads: lwv * env.wave,
@@ -207,6 +207,7 @@ fn operand(
         store_width: width,
         fragment_width: 1,
         micro_interleave: false,
+        shared_along: Along::Row,
         source,
     };
     bulk_tile(&materialised(tensor, source, macro_tile), &tiling, k_tile)

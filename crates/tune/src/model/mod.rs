@@ -99,7 +99,7 @@ impl<'a> Model<'a> {
     /// The modelled time of a derived plan that fits with this footprint.
     pub fn estimate(&self, spec: &KernelSpec, footprint: &Footprint) -> Estimate {
         let work = Work::new(&self.contraction.oriented(spec.tiling.exchanged), spec);
-        let mut e = if spec.tiling.unit != MathUnit::Fma {
+        let mut e = if spec.tiling.unit == MathUnit::Warpgroup {
             matrix::main_kernel(self, spec, footprint, &work)
         } else if self.target.wave <= 1 {
             cpu::main_kernel(self, spec, &work)

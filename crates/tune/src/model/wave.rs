@@ -23,6 +23,7 @@ pub(super) struct LoadShape {
     width: u32,
     along: Along,
     pitch: u32,
+    shared_along: Along,
     store_width: u32,
     threads: u32,
     source: Source,
@@ -89,7 +90,8 @@ impl Model<'_> {
             order: t.load_order,
             width: t.load_width.max(1),
             along: t.load_along,
-            pitch: t.macro_tile + t.pad,
+            pitch: t.lines(spec.tiling.k_tile).1,
+            shared_along: t.shared_along,
             store_width: t.store_width.max(1),
             threads: spec.load_threads().max(1),
             source: t.source,
@@ -145,18 +147,15 @@ impl Model<'_> {
             let moved = f64::from(lanes) * piece as f64 / LINE as f64;
             load_cycles += (lines.len() as f64).max(moved) * pieces as f64 / sample.len() as f64;
         }
-        // Elements along a row go to shared memory as vectors, elements along k one by one.
-        let (stores, store_bytes) = match s.along {
-            Along::Row => {
-                let w = s.store_width.min(s.load_row).max(1);
-                (f64::from(s.load_row * s.load_k) / f64::from(w), i64::from(w) * size)
-            }
-            Along::K => (f64::from(s.load_row * s.load_k), size),
-        };
+        // Elements along a line go to shared memory as vectors, elements across one by one.
+        let length = if s.along == Along::Row { s.load_row } else { s.load_k };
+        let w = if s.along == s.shared_along { s.store_width.min(length).max(1) } else { 1 };
+        let (stores, store_bytes) = (f64::from(s.load_row * s.load_k) / f64::from(w), i64::from(w) * size);
         let addresses: Vec<i64> = (0..lanes)
             .map(|lane| {
                 let (row, k) = start(lane);
-                (k * i64::from(s.pitch) + row) * size
+                let (line, within) = if s.shared_along == Along::Row { (k, row) } else { (row, k) };
+                (line * i64::from(s.pitch) + within) * size
             })
             .collect();
         LoadCost {

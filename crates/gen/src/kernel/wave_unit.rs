@@ -1,0 +1,158 @@
+//! Matrix instructions of single waves: fragments from the tiles that the ordinary loaders bring, and where sums lie in C.
+//!
+//! A wave owns a micro tile of whole instructions. NVIDIA's fragments come by `ldmatrix`, transposed where lines of shared
+//! memory are rows of one k; AMD's lanes read their own elements.
+
+use super::epilogue::Accumulators;
+use super::load::SharedTile;
+use crate::plan::{KernelSpec, MathUnit};
+use tilewright_ir::*;
+
+/// Depth of a k-step.
+const DEPTH: u32 = 16;
+
+/// One operand's fragments.
+struct Fragments {
+    regs: RegId,
+    /// Registers of a k-step.
+    len: u32,
+    shared: SharedTile,
+    /// Where this lane reads, from the start of a buffer: elements.
+    lane: ExprId,
+    /// Rows (A) or columns (B) of the wave.
+    micro: u32,
+}
+
+/// The math of one wave.
+pub(super) struct WaveUnit {
+    acc: RegId,
+    fragments: [Fragments; 2],
+    input: MatrixType,
+    /// The wave's first row and column within the macro tile.
+    first: [ExprId; 2],
+    lane: ExprId,
+    a_first: bool,
+}
+
+impl WaveUnit {
+    /// Declares fragments and accumulators of the wave that the thread with this position among the math threads belongs to,
+    /// and clears the latter.
+    pub fn new(b: &mut Builder, spec: &KernelSpec, scalar: Scalar, shared: [SharedTile; 2], thread: ExprId) -> Self {
+        let t = &spec.tiling;
+        let lanes = MathUnit::Mma.owner_threads();
+        let along_m = t.a.macro_tile / t.a.micro;
+        let wave = b.div(thread, lanes);
+        let wave = b.bind("math_wave", wave);
+        let (row, col) = (b.rem(wave, along_m), b.div(wave, along_m));
+        let (row, col) = (b.mul(row, t.a.micro), b.mul(col, t.b.micro));
+        let first = [b.bind("wave_row", row), b.bind("wave_col", col)];
+        let lane = b.rem(thread, lanes);
+        let lane = b.bind("lane", lane);
+        let sets = spec.schedule.fragments_ahead + 1;
+        let fragments = [(0, "a", t.a.micro), (1, "b", t.b.micro)].map(|(i, name, micro)| {
+            let len = micro * DEPTH / lanes / 2;
+            let regs = b.regs(&format!("{name}_frag"), Scalar::U32.ty(), sets * len);
+            let at = matrix_row(b, &shared[i], lane, first[i], i == 0);
+            let lane = b.bind(&format!("{name}_lane_at"), at);
+            Fragments { regs, len, shared: shared[i], lane, micro }
+        });
+        let sums = t.a.micro * t.b.micro / lanes;
+        let acc = b.regs("acc", Scalar::F32.ty(), sums);
+        let zero = b.zero(Scalar::F32.ty());
+        b.for_range("i", 0, sums, Unroll::Full, |b, i| b.set_reg(acc, i, zero));
+        let input = if scalar == Scalar::BF16 { MatrixType::BF16 } else { MatrixType::F16 };
+        WaveUnit { acc, fragments, input, first, lane, a_first: spec.style.a_first }
+    }
+
+    /// First row and column of this wave within the macro tile.
+    pub const fn first(&self) -> [ExprId; 2] {
+        self.first
+    }
+
+    /// Where this lane's fragments start in the shared buffers at the given element offsets.
+    pub fn read_at(&self, b: &mut Builder, buffer: [ExprId; 2]) -> [ExprId; 2] {
+        let a = b.add(buffer[0], self.fragments[0].lane);
+        let a = b.bind("a_read_at", a);
+        let right = b.add(buffer[1], self.fragments[1].lane);
+        [a, b.bind("b_read_at", right)]
+    }
+
+    /// Fragments of a k-step into a set of registers.
+    pub fn load(&self, b: &mut Builder, from: [ExprId; 2], step: ExprId, set: u32) {
+        for which in if self.a_first { [0, 1] } else { [1, 0] } {
+            let f = &self.fragments[which];
+            let (row, k) = f.shared.strides();
+            let skip = b.mul(step, DEPTH * k);
+            let at = b.add(from[which], skip);
+            // Four matrices of 8 x 8 are 16 rows, or 16 columns; the last 8 columns of an odd number come alone.
+            for block in 0..f.micro.div_ceil(16) {
+                let count = if f.micro - 16 * block >= 16 { 4 } else { 2 };
+                let at = b.add(at, 16 * block * row);
+                let from = b.mem(Base::Shared(f.shared.array), at);
+                let to = self.slice(b, f.regs, set * f.len + 4 * block);
+                b.matrix(MatrixOp::LoadMatrix { to, count, trans: f.shared.along == crate::plan::Along::Row, from });
+            }
+        }
+    }
+
+    /// Adds the product of a set of fragments.
+    pub fn multiply(&self, b: &mut Builder, set: u32) {
+        let [left, right] = &self.fragments;
+        let columns = right.micro / 8;
+        for i in 0..left.micro / 16 {
+            for j in 0..columns {
+                let a = self.slice(b, left.regs, set * left.len + 4 * i);
+                let right = self.slice(b, right.regs, set * right.len + 2 * j);
+                let acc = self.slice(b, self.acc, 4 * (i * columns + j));
+                b.matrix(MatrixOp::Mma { input: self.input, a, b: right, acc });
+            }
+        }
+    }
+
+    fn slice(&self, b: &mut Builder, regs: RegId, first: u32) -> RegSlice {
+        RegSlice { regs, first: b.int(first.into(), Scalar::I32) }
+    }
+}
+
+/// Element at which a lane's row of `ldmatrix` starts, for the first 16 rows (columns) and k of a wave. Matrices of A follow each
+/// other along m first, those of B along k first: the order of the registers of [`MatrixOp::Mma`].
+fn matrix_row(b: &mut Builder, shared: &SharedTile, lane: ExprId, first: ExprId, is_a: bool) -> ExprId {
+    let within = b.rem(lane, 8);
+    let matrix = b.div(lane, 8);
+    let (low, high) = (b.rem(matrix, 2), b.div(matrix, 2));
+    let (across, along) = if is_a { (low, high) } else { (high, low) };
+    let (across, along) = (b.mul(across, 8), b.mul(along, 8));
+    let (row, k) = match shared.along {
+        crate::plan::Along::Row => (across, b.add(along, within)),
+        crate::plan::Along::K => (b.add(across, within), along),
+    };
+    let row = b.add(first, row);
+    let (row_stride, k_stride) = shared.strides();
+    let row = b.mul(row, row_stride);
+    let k = b.mul(k, k_stride);
+    b.add(row, k)
+}
+
+impl Accumulators for WaveUnit {
+    fn runs(&self, b: &mut Builder, put: &mut dyn FnMut(&mut Builder, ExprId, ExprId, &[ExprId])) {
+        let quad = b.div(self.lane, 4);
+        let row = b.add(self.first[0], quad);
+        let row = b.bind("out_row", row);
+        let pair = b.rem(self.lane, 4);
+        let pair = b.mul(pair, 2);
+        let col = b.add(self.first[1], pair);
+        let col = b.bind("out_col", col);
+        let columns = self.fragments[1].micro / 8;
+        for i in 0..self.fragments[0].micro / 16 {
+            for half in 0..2 {
+                let row = b.add(row, i * 16 + half * 8);
+                for j in 0..columns {
+                    let col = b.add(col, j * 8);
+                    let at = 4 * (i * columns + j) + 2 * half;
+                    let values = [b.reg(self.acc, at), b.reg(self.acc, at + 1)];
+                    put(b, row, col, &values);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! Plans with matrix instructions of single waves (`UNI1`, `UNI3`): what differs from multiply-adds in legality, and which keys
+//! say nothing to them. Loads, schedules and edges are those of [`super::derive`](fn@super::derive).
+
+use super::derive::Env;
+use super::grid::thread_grid;
+use super::keys::{Chiral, Common, Key};
+use super::normal::reset;
+use super::reach;
+use super::refusal::Refusal;
+use super::spec::*;
+use super::value::Plan;
+use crate::contraction::Contraction;
+use crate::view::COL;
+use tilewright_ir::Scalar;
+
+/// Waves along m and n, or why the unit cannot compute this.
+pub(super) fn owners(plan: &Plan, c: &Contraction, env: &Env, unit: MathUnit) -> Result<(u32, u32), Refusal> {
+    let at = |key: Common| plan.common(key);
+    let (uni, owners) = (unit.number(), unit.owner_threads());
+    let sixteen = matches!(c.a.scalar, Scalar::F16 | Scalar::BF16);
+    if !sixteen || c.a.scalar != c.b.scalar || c.accumulator() != Scalar::F32 {
+        return Err(Refusal::UnitTypes { uni, a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() });
+    }
+    if env.wave != owners {
+        return Err(Refusal::UnitWave { uni, wave: env.wave, needed: owners });
+    }
+    let (k_tile, depth) = (at(Common::Unr), unit.depth());
+    if !k_tile.is_multiple_of(depth) {
+        return Err(Refusal::UnitSteps { uni, k_tile, depth });
+    }
+    let (mac, skw) = (at(Common::Mac), at(Common::Skw));
+    let grid = mac.is_multiple_of(owners).then(|| thread_grid(mac / owners, skw)).flatten();
+    grid.ok_or(Refusal::UnitThreads { uni, mac, skw, owners })
+}
+
+/// A lane stores its neighbours along n together, as many as [`Tiling::run`] says.
+pub(super) fn epilogue(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling) -> Result<Epilogue, Refusal> {
+    let (ice, width) = (plan.common(Common::Ice), plan.common(Common::Cvw));
+    if ice > 1 && plan.common(Common::Sks) == 0 {
+        if !env.allow_atomics {
+            return Err(Refusal::AtomicsNotAllowed { ice });
+        }
+        if c.c.scalar != Scalar::F32 {
+            return Err(Refusal::AtomicType { ice, scalar: c.c.scalar });
+        }
+        return Ok(Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged: false });
+    }
+    let split_sum = if ice > 1 { SplitSum::Workspace } else { SplitSum::Atomic };
+    if width > 1 {
+        let run = tiling.run();
+        let most = if c.c.view.stride(COL) == Some(1) && run.is_multiple_of(width) { width } else { 1 };
+        // Partial sums are dense; C itself is as the problem says.
+        let allowed = if ice > 1 || most == 1 { most } else { reach::vector_width(&c.c, COL, width) };
+        if allowed < width {
+            return Err(Refusal::StoreAlign { width, allowed: if most == 1 { 1 } else { allowed } });
+        }
+        if !c.n.is_multiple_of(u64::from(width)) {
+            return Err(Refusal::VectorEdge { key: Key::C(Common::Cvw), width, dim: "n", extent: c.n });
+        }
+    }
+    Ok(Epilogue { split_sum, store_width: width, staged: false })
+}
+
+impl Tiling {
+    /// Neighbours along n that a lane of a matrix unit holds.
+    pub const fn run(&self) -> u32 {
+        match self.unit {
+            MathUnit::Fma => 1,
+            MathUnit::Mma | MathUnit::Warpgroup => 2,
+            MathUnit::Mfma => self.interleave(self.b.micro),
+        }
+    }
+    /// Rows and columns of one MFMA instruction: 32 where micro tiles allow.
+    pub const fn mfma_side(&self) -> u32 {
+        if self.a.micro.is_multiple_of(32) && self.b.micro.is_multiple_of(32) { 32 } else { 16 }
+    }
+    /// Instructions' rows (or columns) that lie interleaved in a micro tile of this length: what a lane reads at once holds the same
+    /// place of all of them.
+    pub const fn interleave(&self, micro: u32) -> u32 {
+        let blocks = micro / self.mfma_side();
+        match blocks % 4 {
+            0 => 4,
+            2 => 2,
+            _ => 1,
+        }
+    }
+}
+
+/// Sets keys without effect to one value.
+pub(super) fn normal(p: &mut Plan) {
+    for key in [Common::Pun, Common::Mad, Common::Mia, Common::Cst, Common::Wva, Common::Mvw, Common::Pst] {
+        reset(p, key);
+    }
+    for side in [Key::A as fn(Chiral) -> Key, Key::B] {
+        for key in [Chiral::Miw, Chiral::Frw] {
+            p.set(side(key), key.info().default);
+        }
+    }
+}
