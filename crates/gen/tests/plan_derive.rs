@@ -225,7 +225,7 @@ fn every_refusal_of_derive() {
         ("C_LWV1_MAC32", &c, |r| matches!(r, R::RoleWaves { mac: 32, .. }), "LWV1"),
         ("C_BUF2", &c, |r| matches!(r, R::Buffers { pfg: 0, buf: 2 }), "BUF2: with PFG0 at most 1"),
         ("C_PFG1_BUF3", &c, |r| matches!(r, R::Buffers { pfg: 1, buf: 3 }), "at most 2"),
-        ("C_UNR1_FRA1", &c, |r| matches!(r, R::FragmentsAhead { fra: 1, k_tile: 1 }), "below UNR1"),
+        ("C_UNR1_FRA1", &c, |r| matches!(r, R::FragmentsAhead { fra: 1, k_steps: 1 }), "below its 1 k-steps"),
         ("C_CVW2", &c, |r| matches!(r, R::StoreUnit { width: 2, .. }), "CST1"),
         ("C_MAC3_SKW10", &c, |r| matches!(r, R::ThreadGrid { .. }), "MAC3"),
     ];

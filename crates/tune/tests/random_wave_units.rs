@@ -1,0 +1,101 @@
+//! Random plans on matrix units of single waves (`UNI1`, `UNI3`) for random products, every check on.
+//!
+//! `TILEWRIGHT_RANDOM_PAIRS` sets how many are drawn, `TILEWRIGHT_RANDOM_SEED` where the seeds start.
+
+mod support;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+use support::{emulator, judge, number};
+use tilewright_gen::plan::{Along, Constraint, Plan};
+use tilewright_gen::problem::{Gemm, Order, Problem};
+use tilewright_ir::Scalar;
+use tilewright_tune::random::Pair;
+use tilewright_tune::space::Space;
+
+/// One of a few.
+fn one<T: Copy>(rng: &mut ChaCha8Rng, of: &[T]) -> T {
+    of[rng.random_range(0..of.len())]
+}
+
+/// A product with edges everywhere; one in two has lines at multiples of 16 bytes.
+fn product(rng: &mut ChaCha8Rng) -> Problem {
+    let unit = one(rng, &[1, 8]);
+    let mut extent = |most: u64| unit * rng.random_range(1..most / unit);
+    let (m, n, k) = (extent(180), extent(180), extent(140));
+    let dtype = one(rng, &[Scalar::F16, Scalar::BF16]);
+    let gemm = Gemm::new(dtype, m, n, k).trans(rng.random(), rng.random()).batch(one(rng, &[1, 1, 2, 3]));
+    let gemm = if rng.random() { gemm.out_dtype(Scalar::F32) } else { gemm };
+    gemm.order(one(rng, &[Order::Row, Order::Col])).build().unwrap().into()
+}
+
+fn plan(rng: &mut ChaCha8Rng, unit: u32) -> Plan {
+    let wave = if unit == 1 { 32 } else { 64 };
+    let ahead = rng.random_range(0..4u32);
+    let copied = ahead > 0 && unit == 1 && rng.random();
+    let buffers = if copied { ahead + 1 } else { rng.random_range(1..ahead + 2) };
+    let mut text = String::new();
+    for side in ["A", "B"] {
+        let mic = if unit == 1 { one(rng, &[1, 2, 3, 4]) } else { one(rng, &[1, 2, 2, 3, 4]) };
+        text += &format!(
+            "{side}_MIC{mic}_PAD{}_GLW{}_PLU{}_LIW{}_LOR{}_WOS{}_ACP{}__",
+            one(rng, &[0, 1, 1, 2]),
+            one(rng, &[1, 2, 4, 8, 8, 8]),
+            rng.random_range(0..2),
+            rng.random_range(0..2),
+            rng.random_range(0..2),
+            one(rng, &[0, 0, 0, 1, 2]),
+            u32::from(copied && rng.random_bool(0.8)),
+        );
+    }
+    let ways = one(rng, &[1, 1, 2, 3]);
+    text += &format!(
+        "C_UNI{unit}_UNR{}_MAC{}_SKW{}_PFG{ahead}_BUF{buffers}_STP{}_FRA{}_LWV{}_SWP{}_CVW{}_GAL{}_ICE{ways}_IWI{}_SKS{}_EDG1_UFO{}_UKL{}_AFI{}",
+        one(rng, &[16, 32, 32, 64]),
+        wave * one(rng, &[1, 2, 4]),
+        one(rng, &[9, 10, 11]),
+        rng.random_range(0..3),
+        rng.random_range(0..3),
+        one(rng, &[0, 0, 1, 2]),
+        rng.random_range(0..2),
+        one(rng, &[1, 2, 4]),
+        one(rng, &[1, 2, 3]),
+        rng.random_range(0..2),
+        i32::from(ways > 1),
+        u32::from(rng.random_bool(0.15)),
+        rng.random_range(0..2),
+        rng.random_range(0..2),
+    );
+    Constraint::parse(&text).unwrap().apply(&Plan::default())
+}
+
+/// Draws, repairs and verifies; says how many plans were legal, and how many brought an operand in lines along k.
+fn verify(unit: u32, device: &str) {
+    let count = number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(500);
+    let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
+    let outcomes: Vec<(bool, Option<String>)> = (first..first + count)
+        .into_par_iter()
+        .filter_map(|seed| {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let (problem, plan) = (product(&mut rng), plan(&mut rng, unit));
+            let device = emulator(device, rng.random(), seed);
+            let space = Space::new(&problem, &device.info().target).unwrap();
+            // A refusal is an answer too.
+            let plan = space.repair(&plan)?;
+            let t = space.resolve(&plan).ok()?.spec.tiling;
+            let along_k = [&t.a, &t.b].iter().any(|o| o.shared_along == Along::K);
+            Some((along_k, judge(&device, &Pair { seed, problem, plan })))
+        })
+        .collect();
+    let failed: Vec<&String> = outcomes.iter().filter_map(|o| o.1.as_ref()).collect();
+    let along_k = outcomes.iter().filter(|o| o.0).count();
+    eprintln!("{} of {count} pairs are legal, {along_k} with lines along k, {} failed", outcomes.len(), failed.len());
+    assert!(failed.is_empty(), "{}", failed.iter().take(5).map(|s| s.as_str()).collect::<Vec<_>>().join("\n"));
+    assert!(outcomes.len() as u64 > count / 4 && along_k as u64 > count / 20, "{} of {count}, {along_k} along k", outcomes.len());
+}
+
+#[test]
+fn random_plans_on_mma() {
+    verify(1, "emu:sm_80");
+}
