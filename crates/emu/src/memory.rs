@@ -15,7 +15,8 @@ pub struct Buffer(Arc<Cells>);
 /// A kernel argument.
 #[derive(Clone, Debug)]
 pub enum ArgValue {
-    /// Global memory from a byte offset to the end of a buffer.
+    /// Global memory from a byte offset to the end of a buffer. A tensor map argument takes it too: its extents and strides are the
+    /// kernel's, its first element stands at the offset.
     Buffer {
         /// The memory.
         buffer: Buffer,
