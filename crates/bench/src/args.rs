@@ -241,6 +241,8 @@ pub enum Mix {
     All,
     /// Main loops that run ahead, in all forms
     Schedules,
+    /// Warpgroup matrix instructions (sm_90a)
+    Units,
 }
 
 #[derive(Debug, Args)]

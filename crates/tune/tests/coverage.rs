@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use std::collections::BTreeMap;
-use tilewright_gen::plan::{Common, Key, derive};
+use tilewright_gen::plan::{Common, Key, MathUnit, derive};
 use tilewright_gen::problem::{Layout, Problem};
 use tilewright_ir::Target;
 use tilewright_tune::random::{Pair, Recipe, pair};
@@ -17,6 +17,9 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
     let c = space.contraction(&pair.plan);
     let spec = derive(&pair.plan, c, space.env()).unwrap();
     let t = &spec.tiling;
+    // Tiles are those of the operands as the plan turns them.
+    let turned = c.oriented(t.exchanged);
+    let c = &*turned;
     let mut word = |holds: bool, name: &str| {
         if holds {
             words.push(name.to_string());
@@ -50,7 +53,10 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
             word(v.filter.iter().all(|&f| f == 1), "conv 1x1");
         }
     }
-    let chunked = tilewright_gen::kernel::generate(c, &spec, space.env().workspace_bytes).unwrap().launches.len();
+    let chunked = tilewright_gen::kernel::generate(space.contraction(&pair.plan), &spec, space.env().workspace_bytes)
+        .unwrap()
+        .launches
+        .len();
     word(chunked > 4, "chunks");
     let (tm, tn) = (u64::from(t.a.macro_tile), u64::from(t.b.macro_tile));
     word(c.m < tm || c.n < tn, "smaller than a tile");
@@ -71,6 +77,25 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
     let s = &spec.schedule;
     let split =
         s.roles.map_or("all waves".to_string(), |r| format!("{}:{}", r.load_threads / target.wave, r.math_threads / target.wave));
+    if t.unit == MathUnit::Warpgroup {
+        let mut word = |holds: bool, name: &str| {
+            if holds {
+                words.push(name.to_string());
+            }
+        };
+        let ring = c.k.div_ceil(u64::from(t.k_tile) * u64::from(t.split_k.ways));
+        word(ring > u64::from(s.buffers), "a ring goes around");
+        let tiles = c.m.div_ceil(tm) * c.n.div_ceil(tn) * c.g * u64::from(t.split_k.ways);
+        word(t.persistent > 0 && tiles > u64::from(t.persistent), "a work-group's next tile");
+        word(spec.epilogue.staged && t.split_k.ways > 1, "partial sums in bulk");
+        word(spec.epilogue.staged && t.exchanged, "exchanged in bulk");
+        word(c.bias.is_some(), "bias");
+        word(t.b.micro % 16 == 8, "odd columns");
+        word(s.roles.is_some_and(|r| r.registers.is_some()), "registers move");
+        words.push(format!("roles {} behind {} staged {}", s.roles.is_some(), s.fragments_ahead, spec.epilogue.staged));
+        words.push(format!("copied {:?} {:?}", t.a.source, t.b.source));
+        words.push(format!("stored as {}", c.c.scalar));
+    }
     words.push(format!("waves {split}"));
     words.push(format!("ahead {} buffers {} {:?}", s.fetch_ahead, s.buffers, s.store));
     words.push(format!("async {} {}", s.async_a, s.async_b));
@@ -191,4 +216,72 @@ fn every_schedule_comes_up() {
         wanted(&counts, 50, [1, 2].map(|b| format!("fragments ahead {fragments} buffers {b}")));
     }
     wanted(&counts, 100, ["k below the prologue", "tail in k", "k below a tile"].map(String::from));
+}
+
+/// Every key of matrix units, every kind of problem they take, and what makes a schedule awkward.
+#[test]
+fn every_matrix_plan_comes_up() {
+    let counts = count(&Recipe::units(), "sm_90a");
+    for (word, n) in counts.iter().filter(|(w, _)| ["gemm", "conv", "roles", "copied"].iter().any(|p| w.starts_with(p))) {
+        eprintln!("{n:6} {word}");
+    }
+    let sides = ["MIC1", "MIC2", "MIC3", "ACP2", "WOS0", "WOS1"].map(|k| [format!("A_{k}"), format!("B_{k}")]);
+    wanted(&counts, 20, sides.into_iter().flatten());
+    let micros = [4, 5, 6, 7, 8, 10, 12, 13, 16, 20, 24, 28, 32].map(|columns| format!("B_MIC{columns}"));
+    wanted(&counts, 20, micros);
+    let whole = "UNI2 UNR64 UNR128 UNR192 MAC128 MAC256 MAC384 MAC512 SKW9 SKW10 SKW11 LWV0 LWV1 LWV2 LWV4 FRA0 FRA1 PFG1 PFG2 PFG3 \
+        BUF2 BUF3 BUF4 BUF5 PST0 PST1 PST2 PST3 PST7 PST132 SWP0 SWP1 CST0 CST1 CVW1 CVW2 ICE1 ICE2 ICE3 IWI0 IWI1 SKS0 SKS1 GAL1 GAL2 \
+        GAL3 NAW2 NAW16 MGP0 MGP1 SZT0 SZT1 BIM0 BIM1";
+    wanted(&counts, 20, whole.split_whitespace().map(|k| format!("C_{k}")));
+    let roles =
+        |roles: bool| [0, 1].map(|behind| [false, true].map(|staged| format!("roles {roles} behind {behind} staged {staged}")));
+    wanted(&counts, 50, [true, false].into_iter().flat_map(roles).flatten());
+    let all = counts["C_UNI2"];
+    assert_eq!(all, PAIRS, "plans without a matrix unit among them");
+    let problems = [
+        "gemm f16",
+        "gemm bf16",
+        "gemm 16 bit to f32",
+        "gemm batch",
+        "gemm shared a",
+        "gemm shared b",
+        "gemm batch interleaved",
+        "gemm ta",
+        "gemm tb",
+        "gemm tc",
+        "gemm odd offset a",
+        "gemm odd offset b",
+        "gemm odd offset c",
+        "gemm even offset a",
+        "gemm padded ld",
+        "gemm order Col",
+        "gemm order Row",
+        "conv nchw",
+        "conv nhwc",
+        "conv groups",
+        "conv bias",
+        "chunks",
+        "bias",
+        "smaller than a tile",
+        "tail in m",
+        "tail in n",
+        "tail in k",
+        "k below a tile",
+        "k below the prologue",
+        "splits without work",
+        "a ring goes around",
+        "a work-group's next tile",
+        "partial sums in bulk",
+        "exchanged in bulk",
+        "odd columns",
+        "registers move",
+        "stored as f16",
+        "stored as bf16",
+        "stored as f32",
+        "copied InPlace InPlace",
+        "copied InPlace Copy",
+        "copied Copy InPlace",
+        "copied Copy Copy",
+    ];
+    wanted(&counts, 20, problems.map(String::from));
 }

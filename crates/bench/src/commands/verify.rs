@@ -115,6 +115,8 @@ fn recipe(info: &DeviceInfo, mix: Mix) -> Recipe {
     match mix {
         Mix::All => all,
         Mix::Schedules => Recipe { schedules: true, ..all },
+        Mix::Units if info.kind == DeviceKind::Emulated => Recipe::units(),
+        Mix::Units => Recipe { units: true, ..all },
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod plan;
 mod problem;
+mod units;
 
 use crate::run::compile;
 use crate::space::Space;
@@ -29,6 +30,8 @@ const TRIES: usize = 50;
 pub struct Recipe {
     /// Plans with a main loop that runs ahead, in all its forms; without it such plans are a minority.
     pub schedules: bool,
+    /// Products of 16-bit numbers and plans for warpgroup matrix instructions (sm_90a), those only.
+    pub units: bool,
     /// Most rows and columns of a matrix; sums and images are smaller in proportion.
     pub extent: u64,
     /// Most threads that compute in a work-group.
@@ -46,22 +49,36 @@ pub struct Recipe {
 impl Recipe {
     /// Every kind of plan, at a size that takes the emulator with all its checks about ten milliseconds.
     pub const fn emulated() -> Recipe {
-        Recipe { schedules: false, extent: 240, threads: 512, micro: 96, loads: 1 << 10, work: 100_000, long_code: true }
+        Recipe {
+            schedules: false,
+            units: false,
+            extent: 240,
+            threads: 512,
+            micro: 96,
+            loads: 1 << 10,
+            work: 100_000,
+            long_code: true,
+        }
     }
 
     /// As [`Recipe::emulated`], with the weight on schedules.
     pub const fn schedules() -> Recipe {
-        Recipe { schedules: true, extent: 90, threads: 128, micro: 24, loads: 1 << 8, work: 16_000, long_code: true }
+        Recipe { schedules: true, extent: 90, threads: 128, micro: 24, loads: 1 << 8, work: 16_000, ..Recipe::emulated() }
+    }
+
+    /// Plans for warpgroup matrix instructions, of which every key comes up.
+    pub const fn units() -> Recipe {
+        Recipe { units: true, extent: 300, work: 50_000, ..Recipe::emulated() }
     }
 
     /// Short kernels, for compilers that take their time.
     pub const fn short_code() -> Recipe {
-        Recipe { schedules: false, extent: 160, threads: 64, micro: 12, loads: 10, work: 200_000, long_code: false }
+        Recipe { extent: 160, threads: 64, micro: 12, loads: 10, work: 200_000, long_code: false, ..Recipe::emulated() }
     }
 
     /// Every kind of plan, for devices that run them at full speed.
     pub const fn device() -> Recipe {
-        Recipe { schedules: false, extent: 1500, threads: 1024, micro: 160, loads: 1 << 10, work: 40_000_000, long_code: true }
+        Recipe { extent: 1500, threads: 1024, micro: 160, work: 40_000_000, ..Recipe::emulated() }
     }
 }
 
@@ -114,7 +131,7 @@ pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
     for _ in 0..TRIES {
         let Ok(drawn) = problem::draw(&mut rng, recipe, target) else { continue };
         let Ok(space) = space(&drawn, target) else { continue };
-        let Some(plan) = plan::draw(&mut rng, recipe, &space) else { continue };
+        let Some(plan) = (if recipe.units { units::draw } else { plan::draw })(&mut rng, recipe, &space) else { continue };
         let Ok(resolved) = space.resolve(&plan) else { continue };
         let problem = budgeted(&mut rng, &drawn, &resolved.spec, &space, &plan);
         return Some(Pair { seed, problem, plan });

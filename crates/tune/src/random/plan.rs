@@ -9,7 +9,7 @@ use tilewright_gen::contraction::Contraction;
 use tilewright_gen::plan::{Chiral, Common, Key, Plan, load_tile, thread_grid};
 
 /// Draws for one problem before another problem is drawn.
-const TRIES: usize = 40;
+pub(super) const TRIES: usize = 40;
 /// Draws of a tile shape within one of them.
 const SHAPES: usize = 200;
 
@@ -30,7 +30,8 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Opti
     None
 }
 
-fn one(rng: &mut ChaCha8Rng, values: &[u32]) -> u32 {
+/// One of some values, each as likely as it is often there.
+pub(super) fn one(rng: &mut ChaCha8Rng, values: &[u32]) -> u32 {
     values.choose(rng).copied().unwrap_or_default()
 }
 

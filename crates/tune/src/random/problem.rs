@@ -15,6 +15,10 @@ const AMPLE: u64 = 1 << 26;
 /// # Errors
 /// A draw that contradicts itself (a filter larger than its input).
 pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, target: &Target) -> Result<Problem, ProblemError> {
+    if recipe.units {
+        let dtype = if rng.random() { Scalar::F16 } else { Scalar::BF16 };
+        return if rng.random_bool(0.8) { gemm(rng, recipe, dtype) } else { conv(rng, recipe, dtype) };
+    }
     let mut types = vec![Scalar::F32, Scalar::F32, Scalar::F16, Scalar::BF16];
     if target.features.f64 {
         types.push(Scalar::F64);
@@ -34,6 +38,8 @@ fn size(rng: &mut ChaCha8Rng, max: u64, unit: u64) -> u64 {
 fn depth(rng: &mut ChaCha8Rng, recipe: &Recipe, unit: u64) -> u64 {
     match rng.random_range(0..8) {
         0 => 1,
+        // Some rounds of a ring of buffers.
+        1..=4 if recipe.units => rng.random_range(1..=2 * recipe.extent),
         1 | 2 if recipe.schedules => rng.random_range(1..=12),
         _ => size(rng, recipe.extent / 2, unit),
     }
@@ -41,8 +47,11 @@ fn depth(rng: &mut ChaCha8Rng, recipe: &Recipe, unit: u64) -> u64 {
 
 fn gemm(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem, ProblemError> {
     // Where everything is a multiple of some vector, wide loads and stores are legal.
-    let unit = *[1, 1, 2, 4, 4, 8, 8].choose(rng).unwrap_or(&1);
-    let (m, n, k) = (size(rng, recipe.extent, unit), size(rng, recipe.extent, unit), depth(rng, recipe, unit));
+    let units: &[u64] = if recipe.units { &[8, 8, 8, 8, 8, 8, 1, 4] } else { &[1, 1, 2, 4, 4, 8, 8] };
+    let unit = *units.choose(rng).unwrap_or(&1);
+    // Bulk copies ask for lines that start at multiples of 16 bytes, not for extents that are.
+    let grain = if recipe.units && rng.random_bool(0.6) { 1 } else { unit };
+    let (m, n, k) = (size(rng, recipe.extent, grain), size(rng, recipe.extent, grain), depth(rng, recipe, grain));
     let order = if rng.random() { Order::Col } else { Order::Row };
     let trans: [bool; 3] = [rng.random(), rng.random(), rng.random_bool(0.25)];
     let batch = if rng.random_bool(0.55) { 1 } else { rng.random_range(2..=5) };

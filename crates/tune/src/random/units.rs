@@ -1,0 +1,79 @@
+//! Random plans for warpgroup matrix instructions: every key that says something to them.
+
+use super::plan::one;
+use super::{Recipe, plan};
+use crate::space::Space;
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+use tilewright_gen::plan::{Chiral, Common, Key, MathUnit, Plan};
+
+/// Most sums of a thread: the registers it can have, less what addresses take.
+const ACCUMULATORS: u32 = 200;
+
+/// Draws a plan that is legal in the space.
+pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Option<Plan> {
+    for _ in 0..plan::TRIES {
+        let form = space.contractions().choose(rng)?.0;
+        let mut drawn = Plan::default().with(Key::C(Common::Bim), form);
+        let c = space.contraction(&drawn);
+        let (m, n) = (c.m, c.n);
+        keys(rng, &mut drawn);
+        // What the operands do not allow is taken back: an operand that bulk copies cannot reach is materialised.
+        let Some(drawn) = space.repair(&drawn).filter(|p| p.common(Common::Uni) == 2) else { continue };
+        let Ok(r) = space.resolve(&drawn) else { continue };
+        let (t, c) = (&r.spec.tiling, r.contraction);
+        if t.unit != MathUnit::Warpgroup {
+            continue;
+        }
+        let (tile_m, tile_n) = (u64::from(t.a.macro_tile), u64::from(t.b.macro_tile));
+        let (m, n) = if t.exchanged { (n, m) } else { (m, n) };
+        let tiles = m.div_ceil(tile_m) * n.div_ceil(tile_n) * c.g * u64::from(t.split_k.ways);
+        // Instructions take whole tiles, edges or not.
+        let work = tiles * (c.k + u64::from(t.k_tile)) * tile_m * tile_n / u64::from(t.math_threads());
+        if work <= UNIT_SPEED * recipe.work {
+            return Some(drawn);
+        }
+    }
+    None
+}
+
+/// Multiply-adds of a matrix instruction take a device, the emulator too, that much less time than others, at least.
+const UNIT_SPEED: u64 = 4;
+
+fn keys(rng: &mut ChaCha8Rng, p: &mut Plan) {
+    let mic_a = one(rng, &[1, 1, 1, 2, 2, 3, 4]);
+    // Columns / 8 of an instruction: odd numbers of them, too.
+    let columns = [1, 2, 3, 4, 4, 5, 6, 7, 8, 8, 10, 12, 13, 16, 16, 20, 24, 28, 32];
+    let columns: Vec<u32> = columns.into_iter().filter(|columns| mic_a * columns * 4 <= ACCUMULATORS).collect();
+    for (side, micro) in [(Key::A as fn(Chiral) -> Key, mic_a), (Key::B, one(rng, &columns))] {
+        p.set(side(Chiral::Mic), micro);
+        p.set(side(Chiral::Acp), 2);
+        p.set(side(Chiral::Wos), one(rng, &[0, 0, 0, 1]));
+    }
+    let fragments = rng.random_range(0..2);
+    let ahead = one(rng, &[1, 1, 2, 2, 3, 4]);
+    let roles = one(rng, &[0, 0, 1, 2, 4, 4]);
+    let split = one(rng, &[1, 1, 1, 2, 3, 5]);
+    let persistent = one(rng, &[0, 0, 1, 2, 3, 7, 132]);
+    let mut set = |key: Common, value: u32| p.set(Key::C(key), value);
+    set(Common::Uni, 2);
+    set(Common::Unr, one(rng, &[64, 64, 64, 128, 192]));
+    set(Common::Mac, 128 * one(rng, &[1, 1, 2, 2, 3, 4]));
+    set(Common::Skw, one(rng, &[7, 8, 9, 10, 10, 10, 11, 12, 13]));
+    set(Common::Lwv, roles);
+    set(Common::Fra, fragments);
+    set(Common::Pfg, ahead);
+    set(Common::Buf, ahead + 1 + fragments + one(rng, &[0, 0, 1, 2]));
+    set(Common::Pst, persistent);
+    set(Common::Ice, split);
+    set(Common::Sks, one(rng, &[0, 1, 1]));
+    set(Common::Gal, one(rng, &[1, 2, 3]));
+    set(Common::Naw, one(rng, &[2, 4, 16, 64]));
+    set(Common::Cvw, one(rng, &[1, 2, 2]));
+    set(Common::Mgp, one(rng, &[0, 0, 1, 2]));
+    set(Common::Szt, u32::from(rng.random_bool(0.2)));
+    for bit in [Common::Swp, Common::Cst, Common::Iwi] {
+        set(bit, rng.random_range(0..2));
+    }
+}
