@@ -14,6 +14,8 @@ mod pick;
 mod seeds;
 mod traffic;
 mod wave;
+mod wave_unit_seeds;
+mod wave_units;
 
 pub use calibration::Calibration;
 pub use pick::{Candidate, Picker};
@@ -101,6 +103,8 @@ impl<'a> Model<'a> {
         let work = Work::new(&self.contraction.oriented(spec.tiling.exchanged), spec);
         let mut e = if spec.tiling.unit == MathUnit::Warpgroup {
             matrix::main_kernel(self, spec, footprint, &work)
+        } else if spec.tiling.unit.is_wave() {
+            wave_units::main_kernel(self, spec, footprint, &work)
         } else if self.target.wave <= 1 {
             cpu::main_kernel(self, spec, &work)
         } else {

@@ -1,6 +1,6 @@
 //! Plans worth a look before anything is known: a structured grid of tilings and schedules that suit a device.
 
-use super::matrix_seeds;
+use super::{matrix_seeds, wave_unit_seeds};
 use crate::space::Space;
 use rayon::prelude::*;
 use std::collections::HashSet;
@@ -18,6 +18,7 @@ pub(super) fn seeds(space: &Space) -> Vec<Plan> {
         } else {
             grid.gpu(form, contraction);
             grid.plans.extend(matrix_seeds::seeds(space, form, contraction));
+            grid.plans.extend(wave_unit_seeds::seeds(space, form, contraction));
         }
         grid.last_resorts(form);
     }
@@ -92,7 +93,13 @@ struct Grid<'a> {
 }
 
 /// Load keys of one operand that suit its layout.
-fn layout(plan: Plan, side: fn(Chiral) -> Key, contraction: &Contraction, operand: Operand, widest_bytes: u32) -> Plan {
+pub(super) fn layout(
+    plan: Plan,
+    side: fn(Chiral) -> Key,
+    contraction: &Contraction,
+    operand: Operand,
+    widest_bytes: u32,
+) -> Plan {
     let tensor = contraction.tensor(operand);
     let size = tensor.scalar.bytes();
     let widest = (widest_bytes / size).max(1);
@@ -109,7 +116,7 @@ fn layout(plan: Plan, side: fn(Chiral) -> Key, contraction: &Contraction, operan
 }
 
 /// Numbers of k splits that bring a launch of `groups` work-groups to about `wanted`, sums of at least `deep` k-tiles each.
-fn splits(groups: u64, wanted: u64, k_tiles: u64) -> Vec<u32> {
+pub(super) fn splits(groups: u64, wanted: u64, k_tiles: u64) -> Vec<u32> {
     let mut ways = vec![1];
     if groups < wanted {
         let full = (wanted / groups.max(1)).max(1);

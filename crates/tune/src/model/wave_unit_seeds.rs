@@ -1,0 +1,111 @@
+//! Plans with matrix instructions of single waves worth a look before anything is known.
+
+use super::seeds::{layout, splits};
+use crate::space::Space;
+use tilewright_gen::contraction::{Contraction, Operand};
+use tilewright_gen::plan::{Chiral, Common, Key, MathUnit, Plan, thread_grid};
+use tilewright_gen::view::{COL, ROW};
+use tilewright_ir::Scalar;
+
+/// Tilings under the schedules that suit them; empty where the device or the types have no such unit. They need not be legal.
+pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
+    let features = &space.target().features;
+    let unit = match (features.mma, features.mfma) {
+        (true, _) => MathUnit::Mma,
+        (_, true) => MathUnit::Mfma,
+        _ => return Vec::new(),
+    };
+    if !matches!(c.a.scalar, Scalar::F16 | Scalar::BF16) {
+        return Vec::new();
+    }
+    // Lanes hold neighbours along n: turned so that these are neighbours in memory.
+    let exchanged = c.c.view.stride(COL) != Some(1) && c.c.view.stride(ROW) == Some(1);
+    let turned = c.oriented(exchanged);
+    let base = Plan::default()
+        .with(Key::C(Common::Uni), unit.number())
+        .with(Key::C(Common::Bim), form)
+        .with(Key::C(Common::Swp), u32::from(exchanged))
+        .with(Key::C(Common::Edg), 1)
+        .with(Key::C(Common::Ukl), 1)
+        .with(Key::C(Common::Cvw), 2)
+        .with(Key::C(Common::Sks), u32::from(!space.env().allow_atomics));
+    let base = layout(base, Key::A, &turned, Operand::A, 16);
+    let base = layout(base, Key::B, &turned, Operand::B, 16).with_both(Chiral::Pad, 1);
+    let mut plans = Vec::new();
+    for (waves, skew, mic_a, mic_b) in tiles(unit) {
+        let Some((along_m, along_n)) = thread_grid(waves, skew) else { continue };
+        let (rows, columns) = unit.step();
+        let (tile_m, tile_n) = (u64::from(along_m * mic_a * rows), u64::from(along_n * mic_b * columns));
+        if tile_m >= 2 * turned.m.next_power_of_two().max(16) || tile_n >= 2 * turned.n.next_power_of_two().max(16) {
+            continue;
+        }
+        let shape = base
+            .with(Key::C(Common::Mac), waves * unit.owner_threads())
+            .with(Key::C(Common::Skw), skew)
+            .with(Key::A(Chiral::Mic), mic_a)
+            .with(Key::B(Chiral::Mic), mic_b);
+        let tiles = turned.g * turned.m.div_ceil(tile_m) * turned.n.div_ceil(tile_n);
+        for depth in [32u32, 64] {
+            let wanted = u64::from(space.target().units) * 2;
+            for ways in splits(tiles, wanted, turned.k.div_ceil(depth.into())) {
+                let plan =
+                    shape.with(Key::C(Common::Unr), depth).with(Key::C(Common::Ice), ways).with(Key::C(Common::Naw), 64 * ways);
+                schedules(space, &plan, &mut plans);
+            }
+        }
+    }
+    plans
+}
+
+/// Waves, skew of their grid, and micro tiles in instructions.
+fn tiles(unit: MathUnit) -> Vec<(u32, u32, u32, u32)> {
+    match unit {
+        MathUnit::Mfma => vec![
+            (4, 10, 4, 4),
+            (4, 10, 4, 2),
+            (4, 10, 2, 4),
+            (4, 10, 2, 2),
+            (4, 10, 8, 4),
+            (4, 10, 4, 8),
+            (4, 10, 1, 1),
+            (2, 10, 2, 2),
+            (1, 10, 2, 2),
+        ],
+        _ => vec![
+            (4, 10, 4, 8),
+            (4, 10, 4, 4),
+            (4, 10, 2, 8),
+            (4, 10, 2, 4),
+            (4, 10, 2, 2),
+            (4, 10, 1, 4),
+            (8, 10, 4, 8),
+            (8, 11, 4, 8),
+            (8, 10, 2, 8),
+            (8, 11, 4, 4),
+            (2, 10, 2, 4),
+            (2, 11, 1, 2),
+            (1, 10, 1, 4),
+        ],
+    }
+}
+
+/// Copies or loads that run ahead, in place and from padded copies.
+fn schedules(space: &Space, plan: &Plan, plans: &mut Vec<Plan>) {
+    let asynchronous = space.target().features.async_copy;
+    let ring = |ahead: u32, copied: u32, fragments: u32, source: u32| {
+        plan.with(Key::C(Common::Pfg), ahead)
+            .with(Key::C(Common::Buf), ahead + 1)
+            .with(Key::C(Common::Stp), 1)
+            .with(Key::C(Common::Fra), fragments)
+            .with_both(Chiral::Acp, copied)
+            .with_both(Chiral::Wos, source)
+    };
+    for source in [0, 1] {
+        for fragments in [0, 1] {
+            plans.push(ring(1, 0, fragments, source));
+            if asynchronous {
+                plans.extend([2, 3].map(|ahead| ring(ahead, 1, fragments, source)));
+            }
+        }
+    }
+}

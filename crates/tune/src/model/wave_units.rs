@@ -1,0 +1,107 @@
+//! The main kernel with matrix instructions of single waves (`UNI1`, `UNI3`): a rough roofline of the unit, shared memory, the load
+//! path, the last-level cache and device memory. It orders candidates among themselves and against the other units.
+
+use super::traffic::traffic;
+use super::{Estimate, Model, Work, soft_max};
+use tilewright_gen::contraction::Operand;
+use tilewright_gen::plan::{Along, Footprint, KernelSpec, MathUnit, OperandTiling, StorePoint};
+use tilewright_ir::Target;
+
+/// Cycles from a work-group's first load to its first instruction, and from the last to the end.
+const RAMP: f64 = 1600.0;
+/// Cycles that a k-tile's barrier and the turn of its buffers cost where one work-group is alone.
+const TURN: f64 = 60.0;
+/// Bytes per cycle and unit from the last-level cache when all units ask.
+const L2_BYTES: f64 = 48.0;
+/// Bytes per cycle and unit that results are stored with, pairs of 16-bit results at a time.
+const STORE_BYTES: f64 = 24.0;
+
+/// Multiply-adds of 16-bit operands per cycle and unit: what the vendors' peak figures come to, times what instructions of
+/// single waves reach of it.
+fn rate(target: &Target) -> f64 {
+    match target.arch.as_str() {
+        // mma.sync reaches 62 % of what wgmma does.
+        "sm_90a" => 1270.0,
+        "gfx90a" => 512.0 * 0.8,
+        "gfx942" => 1024.0 * 0.7,
+        "gfx950" => 2048.0 * 0.6,
+        _ => 1024.0 * 0.9,
+    }
+}
+
+/// How many times longer a wave's fragment reads take than the bytes alone: lines that start at the same banks.
+fn conflicts(spec: &KernelSpec, o: &OperandTiling) -> f64 {
+    let bytes = (o.lines(spec.tiling.k_tile).1 * 2).max(1);
+    let apart = (128 / (1 << bytes.trailing_zeros().min(7))).min(8);
+    let lines = 8.0 / f64::from(apart.max(1));
+    match (spec.tiling.unit, o.shared_along) {
+        (MathUnit::Mfma, Along::Row) => 2.0 / f64::from(spec.tiling.interleave(o.micro).min(2)),
+        _ => lines,
+    }
+}
+
+pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work) -> Estimate {
+    if spec.tiling.exchanged {
+        let turned = model.contraction.oriented(true);
+        let model = Model::new(&turned, model.target).calibrated(model.calibration.clone());
+        return oriented(&model, spec, footprint, work);
+    }
+    oriented(model, spec, footprint, work)
+}
+
+fn oriented(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work) -> Estimate {
+    let (c, target, t, s) = (model.contraction, model.target, &spec.tiling, &spec.schedule);
+    let units = f64::from(target.units.max(1));
+    let clock = target.rates.clock_ghz * 1e3;
+    let per_unit = (work.groups / units).ceil().max(1.0);
+    let resident = f64::from(footprint.groups_per_unit.max(1)).min(per_unit);
+    let running = (resident * units).min(work.groups);
+    let traffic = traffic(c, spec, target, work, running);
+    let bytes = f64::from(c.a.scalar.bytes());
+    let depth = f64::from(t.k_tile);
+    let waves = f64::from(t.math_threads() / t.unit.owner_threads());
+    // Fewer waves than schedulers leave some of the unit idle.
+    let busy_parts = (waves * resident / 4.0).min(1.0);
+    let math = work.fma / rate(target) / busy_parts;
+    let read = |o: &OperandTiling| f64::from(o.micro) * depth * bytes * conflicts(spec, o);
+    let (load_a, load_b) = (model.load_cost(spec, Operand::A), model.load_cost(spec, Operand::B));
+    let brought = (f64::from(t.a.macro_tile) + f64::from(t.b.macro_tile)) * depth * bytes;
+    let stores = |on: bool, cycles: f64| if on { 0.0 } else { cycles };
+    let stored = stores(s.async_a, load_a.store_cycles) + stores(s.async_b, load_b.store_cycles) + brought / 128.0;
+    let shared = waves * (read(&t.a) + read(&t.b)) / 128.0 + stored;
+    let loads = load_a.load_cycles + load_b.load_cycles;
+    // Instructions besides those of the unit: four schedulers issue one a cycle each.
+    let load_waves = f64::from(spec.load_threads().div_ceil(target.wave.max(1)));
+    let one_by_one = |on: bool, n: f64| if on { 0.0 } else { n };
+    let issued = load_a.loads + load_b.loads + one_by_one(s.async_a, load_a.stores) + one_by_one(s.async_b, load_b.stores);
+    let issue = load_waves * issued * 3.0 / 4.0;
+    let l2 = brought / L2_BYTES * (running / units).min(1.0).max(0.3);
+    let latency = target.rates.dram_latency_ns * clock / 1e3 * 1.3;
+    let ahead = f64::from(s.fetch_ahead);
+    let alone = if s.fragments_ahead > 0 { TURN } else { 2.0 * TURN };
+    let busy = soft_max(&[math, shared, loads, issue, l2]) + alone / resident;
+    let waited = s.fetch_ahead == 0 || (s.store == StorePoint::AtOnce && !(s.async_a || s.async_b));
+    let k_tile = if waited { busy + latency / resident } else { busy.max(latency / (ahead * resident)) };
+    let size = f64::from(if t.split_k.ways > 1 { 4 } else { c.c.scalar.bytes() });
+    let out = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * size
+        / (STORE_BYTES * f64::from(spec.epilogue.store_width.max(1)) / 2.0);
+    let overlap = if resident > 1.0 { 0.5 } else { 1.0 };
+    let group = work.iterations * k_tile + (out + RAMP) * overlap;
+    let cycles = group * per_unit + RAMP * (1.0 - overlap);
+    let dram_us = traffic.bytes / (target.rates.dram_gbs * 1e3 * 0.85);
+    let main_us = soft_max(&[cycles / clock, dram_us]);
+    let us = |cycles: f64| cycles * work.iterations * work.groups / units / clock;
+    Estimate {
+        main_us,
+        math_us: us(math),
+        issue_us: us(issue),
+        shared_us: us(shared),
+        l2_us: us(l2.max(loads)),
+        dram_us,
+        stall_us: (main_us - us(busy).max(dram_us)).max(0.0),
+        resident: footprint.groups_per_unit,
+        imbalance: per_unit * units / work.groups.max(1.0),
+        dram_bytes: traffic.bytes,
+        ..Estimate::default()
+    }
+}
