@@ -99,3 +99,8 @@ fn verify(unit: u32, device: &str) {
 fn random_plans_on_mma() {
     verify(1, "emu:sm_80");
 }
+
+#[test]
+fn random_plans_on_mfma() {
+    verify(3, "emu:gfx942");
+}

@@ -5,12 +5,13 @@ use super::index::Coord;
 use super::load::{LoadContext, Loader, SharedTile};
 use super::main_loop::MainLoop;
 use super::math::{Fma, Math, MathRoom, micro_first};
+use super::mfma::MfmaUnit;
 use super::position::{Ints, KRange, TilePosition, k_range, position};
 use super::schedule::lower;
 use super::wave_unit::WaveUnit;
 use super::{Input, Shape, epilogue};
 use crate::contraction::{Contraction, Operand};
-use crate::plan::{BulkTile, KernelSpec, Source, SplitSum, StoreTile, shared_align};
+use crate::plan::{BulkTile, KernelSpec, MathUnit, Source, SplitSum, StoreTile, shared_align};
 use tilewright_ir::*;
 
 struct Args {
@@ -225,24 +226,30 @@ impl<'a> Parts<'a> {
 
     fn epilogue(&self, b: &mut Builder, math: Option<&Math>, first: [ExprId; 2]) -> u32 {
         let Some(math) = math else { return 0 };
-        match &math.room {
+        let unit: &dyn epilogue::Accumulators = match &math.room {
             MathRoom::Fma(math) => {
-                epilogue::emit(b, self.c, self.spec, self.inputs, math, first, self.at, &self.args.out, self.ints)
+                return epilogue::emit(b, self.c, self.spec, self.inputs, math, first, self.at, &self.args.out, self.ints);
             }
-            MathRoom::Wave(unit) => {
-                epilogue::emit_unit(b, self.c, self.spec, self.inputs, unit, self.at, &self.args.out, self.ints);
-                0
-            }
-        }
+            MathRoom::Wave(unit) => unit,
+            MathRoom::Mfma(unit) => unit,
+        };
+        epilogue::emit_unit(b, self.c, self.spec, self.inputs, unit, self.at, &self.args.out, self.ints);
+        0
     }
 
     /// Micro ids and accumulators. Returns the thread's first row and column within the macro tile as well.
     fn start_math(&self, b: &mut Builder, local: ExprId) -> (Math, [ExprId; 2]) {
         let t = &self.spec.tiling;
-        if t.unit.is_wave() {
-            let unit = WaveUnit::new(b, self.spec, self.inputs[0].tensor.scalar, self.shared, local);
+        let scalar = self.inputs[0].tensor.scalar;
+        if t.unit == MathUnit::Mma {
+            let unit = WaveUnit::new(b, self.spec, scalar, self.shared, local);
             let first = unit.first();
             return (Math::new(self.spec, MathRoom::Wave(unit)), first);
+        }
+        if t.unit == MathUnit::Mfma {
+            let unit = MfmaUnit::new(b, self.spec, scalar, self.shared, local);
+            let first = unit.first();
+            return (Math::new(self.spec, MathRoom::Mfma(unit)), first);
         }
         let (na, nb) = (t.threads_a, t.threads_b);
         let (id_a, id_b) = if let Some(wave_b) = t.wave_lanes.checked_div(t.wave_a) {

@@ -1,6 +1,7 @@
 //! Fragments and math: the k-steps of a k-tile, and, for multiply-adds, shared memory to registers and the outer product.
 
 use super::load::SharedTile;
+use super::mfma::MfmaUnit;
 use super::wave_unit::WaveUnit;
 use crate::plan::{OperandTiling, Tiling};
 use tilewright_ir::*;
@@ -30,8 +31,10 @@ pub(super) struct Tiles<'a> {
 pub(super) enum MathRoom {
     /// Multiply-adds.
     Fma(Fma),
-    /// Matrix instructions of single waves.
+    /// Matrix instructions of waves of 32.
     Wave(WaveUnit),
+    /// Matrix instructions of waves of 64.
+    Mfma(MfmaUnit),
 }
 
 /// The compute side of the main loop.
@@ -84,6 +87,7 @@ impl Math {
         match &self.room {
             MathRoom::Fma(fma) => fma.read_at(b, buffer),
             MathRoom::Wave(unit) => unit.read_at(b, buffer),
+            MathRoom::Mfma(unit) => unit.read_at(b, buffer),
         }
     }
 
@@ -91,6 +95,7 @@ impl Math {
         match &self.room {
             MathRoom::Fma(fma) => fma.load(b, x, from, step, set),
             MathRoom::Wave(unit) => unit.load(b, from, step, set),
+            MathRoom::Mfma(unit) => unit.load(b, from, step, set),
         }
     }
 
@@ -98,6 +103,7 @@ impl Math {
         match &self.room {
             MathRoom::Fma(fma) => fma.outer_product(b, set),
             MathRoom::Wave(unit) => unit.multiply(b, set),
+            MathRoom::Mfma(unit) => unit.multiply(b, set),
         }
     }
 

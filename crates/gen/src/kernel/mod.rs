@@ -16,6 +16,7 @@ mod main_kernel;
 mod main_loop;
 mod materialise;
 mod math;
+mod mfma;
 mod pipeline;
 mod position;
 mod staged_store;

@@ -5,7 +5,7 @@ use crate::space::Space;
 use tilewright_gen::contraction::{Contraction, Operand};
 use tilewright_gen::plan::{Chiral, Common, Key, MathUnit, Plan, thread_grid};
 use tilewright_gen::view::{COL, ROW};
-use tilewright_ir::Scalar;
+use tilewright_ir::{Dialect, Scalar};
 
 /// Tilings under the schedules that suit them; empty where the device or the types have no such unit. They need not be legal.
 pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
@@ -27,7 +27,8 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
         .with(Key::C(Common::Swp), u32::from(exchanged))
         .with(Key::C(Common::Edg), 1)
         .with(Key::C(Common::Ukl), 1)
-        .with(Key::C(Common::Cvw), 2)
+        .with(Key::C(Common::Cvw), if unit == MathUnit::Mfma { 4 } else { 2 })
+        .with(Key::C(Common::Hnt), u32::from(space.target().dialect == Dialect::Hip))
         .with(Key::C(Common::Sks), u32::from(!space.env().allow_atomics));
     let base = layout(base, Key::A, &turned, Operand::A, 16);
     let base = layout(base, Key::B, &turned, Operand::B, 16).with_both(Chiral::Pad, 1);
