@@ -88,15 +88,18 @@ pub(super) fn emit(
     0
 }
 
+/// Takes a run of neighbours along n: row and column of the first within the macro tile, and the values.
+pub(super) type Put<'a> = &'a mut dyn FnMut(&mut Builder, ExprId, ExprId, &[ExprId]);
+
 /// Accumulators of a matrix unit.
 pub(super) trait Accumulators {
     /// Calls `put(row, column, values)` for every run of neighbours along n that this thread holds; rows and columns count within
     /// the macro tile.
-    fn runs(&self, b: &mut Builder, put: &mut dyn FnMut(&mut Builder, ExprId, ExprId, &[ExprId]));
+    fn runs(&self, b: &mut Builder, put: Put);
 }
 
 impl Accumulators for Warpgroup {
-    fn runs(&self, b: &mut Builder, put: &mut dyn FnMut(&mut Builder, ExprId, ExprId, &[ExprId])) {
+    fn runs(&self, b: &mut Builder, put: Put) {
         self.pairs(b, |b, row, col, values| put(b, row, col, &values));
     }
 }

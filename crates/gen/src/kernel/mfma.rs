@@ -4,7 +4,7 @@
 //! is row `P x + p`. Neighbouring rows stand in one word of shared memory where its lines are rows of one k, so that one read serves
 //! `P` instructions; and a lane holds `P` neighbouring columns of C.
 
-use super::epilogue::Accumulators;
+use super::epilogue::{Accumulators, Put};
 use super::load::SharedTile;
 use crate::plan::{Along, KernelSpec, MathUnit};
 use tilewright_ir::*;
@@ -211,7 +211,7 @@ fn slice(b: &mut Builder, regs: RegId, first: u32) -> RegSlice {
 impl Accumulators for MfmaUnit {
     /// [`FragmentLayout::Mfma32x32`] and [`FragmentLayout::Mfma16x16`]: register r of lane l holds place 8 (r / 4) + 4 (l / side) + r % 4
     /// along m and place l % side along n.
-    fn runs(&self, b: &mut Builder, put: &mut dyn FnMut(&mut Builder, ExprId, ExprId, &[ExprId])) {
+    fn runs(&self, b: &mut Builder, put: Put) {
         let [left, right] = &self.fragments;
         let quad = b.div(self.lane, self.side);
         let row = b.mul(quad, 4 * left.interleave);

@@ -3,9 +3,9 @@
 //! A wave owns a micro tile of whole instructions. NVIDIA's fragments come by `ldmatrix`, transposed where lines of shared
 //! memory are rows of one k; AMD's lanes read their own elements.
 
-use super::epilogue::Accumulators;
+use super::epilogue::{Accumulators, Put};
 use super::load::SharedTile;
-use crate::plan::{KernelSpec, MathUnit};
+use crate::plan::{Along, KernelSpec, MathUnit};
 use tilewright_ir::*;
 
 /// Depth of a k-step.
@@ -90,7 +90,7 @@ impl WaveUnit {
                 let at = b.add(at, 16 * block * row);
                 let from = b.mem(Base::Shared(f.shared.array), at);
                 let to = self.slice(b, f.regs, set * f.len + 4 * block);
-                b.matrix(MatrixOp::LoadMatrix { to, count, trans: f.shared.along == crate::plan::Along::Row, from });
+                b.matrix(MatrixOp::LoadMatrix { to, count, trans: f.shared.along == Along::Row, from });
             }
         }
     }
@@ -123,8 +123,8 @@ fn matrix_row(b: &mut Builder, shared: &SharedTile, lane: ExprId, first: ExprId,
     let (across, along) = if is_a { (low, high) } else { (high, low) };
     let (across, along) = (b.mul(across, 8), b.mul(along, 8));
     let (row, k) = match shared.along {
-        crate::plan::Along::Row => (across, b.add(along, within)),
-        crate::plan::Along::K => (b.add(across, within), along),
+        Along::Row => (across, b.add(along, within)),
+        Along::K => (b.add(across, within), along),
     };
     let row = b.add(first, row);
     let (row_stride, k_stride) = shared.strides();
@@ -134,7 +134,7 @@ fn matrix_row(b: &mut Builder, shared: &SharedTile, lane: ExprId, first: ExprId,
 }
 
 impl Accumulators for WaveUnit {
-    fn runs(&self, b: &mut Builder, put: &mut dyn FnMut(&mut Builder, ExprId, ExprId, &[ExprId])) {
+    fn runs(&self, b: &mut Builder, put: Put) {
         let quad = b.div(self.lane, 4);
         let row = b.add(self.first[0], quad);
         let row = b.bind("out_row", row);

@@ -75,7 +75,7 @@ fn oriented(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work
     let one_by_one = |on: bool, n: f64| if on { 0.0 } else { n };
     let issued = load_a.loads + load_b.loads + one_by_one(s.async_a, load_a.stores) + one_by_one(s.async_b, load_b.stores);
     let issue = load_waves * issued * 3.0 / 4.0;
-    let l2 = brought / L2_BYTES * (running / units).min(1.0).max(0.3);
+    let l2 = brought / L2_BYTES * (running / units).clamp(0.3, 1.0);
     let latency = target.rates.dram_latency_ns * clock / 1e3 * 1.3;
     let ahead = f64::from(s.fetch_ahead);
     let alone = if s.fragments_ahead > 0 { TURN } else { 2.0 * TURN };
