@@ -5,7 +5,7 @@ use super::{MARGIN, WIDTH, wrap};
 use tilewright_device::inspect::{Class, Inspection, LoopReport, Role};
 
 /// Rows of the picture, in order, each with its hue.
-const ROWS: [(Class, usize); 10] = [
+const ROWS: [(Class, usize); 11] = [
     (Class::GlobalLoad, 1),
     (Class::Copy, 5),
     (Class::Wait, 4),
@@ -14,6 +14,7 @@ const ROWS: [(Class, usize); 10] = [
     (Class::SharedRead, 2),
     (Class::SharedWait, 7),
     (Class::Math, 0),
+    (Class::MathWait, 7),
     (Class::GlobalStore, 1),
     (Class::Scratch, 4),
 ];

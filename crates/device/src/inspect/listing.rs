@@ -20,6 +20,8 @@ pub enum Class {
     SharedWait,
     /// Floating-point arithmetic, matrix instructions included.
     Math,
+    /// Waits until matrix instructions, which are asynchronous on sm_90a, have finished.
+    MathWait,
     /// All waves meet.
     Barrier,
     /// Registers to global memory, atomics included.
@@ -34,7 +36,7 @@ pub enum Class {
 
 impl Class {
     /// All classes, in the order tables show them.
-    pub const ALL: [Class; 12] = [
+    pub const ALL: [Class; 13] = [
         Class::GlobalLoad,
         Class::Copy,
         Class::Wait,
@@ -42,6 +44,7 @@ impl Class {
         Class::SharedRead,
         Class::SharedWait,
         Class::Math,
+        Class::MathWait,
         Class::Barrier,
         Class::GlobalStore,
         Class::Scratch,
@@ -59,6 +62,7 @@ impl Class {
             Class::SharedRead => "LDS read",
             Class::SharedWait => "wait for LDS",
             Class::Math => "math",
+            Class::MathWait => "wait for math",
             Class::Barrier => "barrier",
             Class::GlobalStore => "global store",
             Class::Scratch => "scratch access",

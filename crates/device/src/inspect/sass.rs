@@ -5,7 +5,10 @@
 //! an instruction has waited for its scoreboard: mostly the first that reads a loaded register, at times an earlier one, for
 //! there are only six scoreboards and an unrelated read may share one. The bits are undocumented; where they lie is
 //! known from published work (Jia and others, "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018).
-//! Asynchronous copies (`LDGSTS`) are closed into groups by `LDGDEPBAR` and waited for by `DEPBAR.LE SB0, n`.
+//! Asynchronous copies (`LDGSTS`) are closed into groups by `LDGDEPBAR` and waited for by `DEPBAR.LE SB0, n`. Bulk copies
+//! (`UTMALDG`) arrive at transaction barriers in shared memory, whose phase `SYNCS.PHASECHK` asks for; which copy it waits for
+//! the code does not say. Warpgroup instructions (`HGMMA`) are waited for by `WARPGROUP.DEPBAR`, or by the next of them where it
+//! holds a scoreboard.
 
 use super::listing::{Class, Flow, Instruction, Listing, Tracked, Wait};
 
@@ -52,11 +55,13 @@ fn instruction(text: &str, upper: u64) -> Instruction {
     let (opcode, operands) = code.split_once(' ').unwrap_or((code, ""));
     let base = opcode.split('.').next().unwrap_or_default();
     // Some instructions are there for their side effects on the assembler's mind and never run.
-    let mut class = if text.starts_with("@!PT") { Class::Other } else { classify(base, operands) };
+    let mut class = if text.starts_with("@!PT") { Class::Other } else { classify(opcode, base, operands) };
     let (held, waited) = ((upper >> HELD_SHIFT & 7) as u8, (upper >> WAITED_SHIFT & 0x3f) as u8);
     let tracked = match base {
         "LDGSTS" => Tracked::InGroup,
         "LDGDEPBAR" => Tracked::Commit,
+        // What its scoreboard tells is that its operands were read.
+        "UTMALDG" => Tracked::No,
         _ if held < 6 => Tracked::Scoreboard(held),
         _ => Tracked::No,
     };
@@ -65,7 +70,7 @@ fn instruction(text: &str, upper: u64) -> Instruction {
         _ if waited != 0 => Wait::Scoreboards(waited),
         _ => Wait::No,
     };
-    if let (Class::Wait, Wait::Scoreboards(_) | Wait::No) = (class, wait) {
+    if let ("DEPBAR", Wait::Scoreboards(_) | Wait::No) = (base, wait) {
         class = Class::Other;
     }
     let label = operands.split_once("`(").and_then(|(_, tail)| tail.split_once(')')).map(|(label, _)| label.to_string());
@@ -93,14 +98,16 @@ fn depbar(operands: &str) -> Wait {
     }
 }
 
-fn classify(base: &str, operands: &str) -> Class {
+fn classify(opcode: &str, base: &str, operands: &str) -> Class {
     match base {
         "LDG" | "LD" => Class::GlobalLoad,
         "LDGSTS" | "UTMALDG" | "UBLKCP" => Class::Copy,
         "DEPBAR" => Class::Wait,
+        "SYNCS" if opcode.starts_with("SYNCS.PHASECHK") => Class::Wait,
+        "WARPGROUP" if opcode.starts_with("WARPGROUP.DEPBAR") => Class::MathWait,
         "STS" | "STSM" | "ATOMS" => Class::SharedStore,
         "LDS" | "LDSM" => Class::SharedRead,
-        "STG" | "ST" | "RED" | "ATOM" | "ATOMG" => Class::GlobalStore,
+        "STG" | "ST" | "UTMASTG" | "RED" | "ATOM" | "ATOMG" => Class::GlobalStore,
         "LDL" | "STL" => Class::Scratch,
         "BAR" | "SYNCS" => Class::Barrier,
         "BRA" | "JMP" | "BRX" | "EXIT" | "RET" => Class::Branch,
@@ -131,6 +138,19 @@ mod tests {
         /*0040*/                   EXIT ;                                    /* 0x0000000000007919 */\n\
                                                                             /* 0x000fea0000002500 */\n\
         .L_x_1:\n\t.section\t.text.other\n        /*0000*/ EXIT ; /* 0x00 */\n /* 0x00 */\n";
+
+    #[test]
+    fn bulk_copies_and_warpgroup_instructions_have_their_classes() {
+        let class = |text| instruction(text, 7 << HELD_SHIFT).class;
+        assert_eq!(class("UTMALDG.2D [UR8], [UR4]"), Class::Copy);
+        assert_eq!(class("UTMASTG.2D [UR8], [UR4]"), Class::GlobalStore);
+        assert_eq!(class("HGMMA.64x128x16.F32 R24, gdesc[UR4], R24"), Class::Math);
+        assert_eq!(class("@!P0 SYNCS.PHASECHK.TRANS64.TRYWAIT P0, [R2+URZ], R3"), Class::Wait);
+        assert_eq!(class("SYNCS.ARRIVE.TRANS64.A1T0 RZ, [UR5], RZ"), Class::Barrier);
+        assert_eq!(class("WARPGROUP.DEPBAR.LE gsb0, 0x1"), Class::MathWait);
+        assert_eq!(class("WARPGROUP.ARRIVE"), Class::Other);
+        assert_eq!(instruction("UTMALDG.2D [UR8], [UR4]", 2 << HELD_SHIFT).tracked, Tracked::No);
+    }
 
     #[test]
     fn control_bits_are_read() {

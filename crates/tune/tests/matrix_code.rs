@@ -1,0 +1,94 @@
+//! What the assembler makes of plans for warpgroup instructions: the intended instructions, in the main loop, and nothing spilled or
+//! serialised. Needs NVRTC and nvdisasm, no GPU.
+
+use tilewright_device::inspect::{Class, inspect};
+use tilewright_device::{DeviceError, Options, cuda};
+use tilewright_gen::kernel::{MAIN, generate};
+use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::problem::{Gemm, GemmBuilder, Order, Problem};
+use tilewright_ir::{Kernel, Scalar, Target};
+use tilewright_tune::space::Space;
+
+const ARCH: &str = "sm_90a";
+
+/// The main kernel of a plan.
+fn main_kernel(gemm: GemmBuilder, plan: &str) -> Kernel {
+    let problem: Problem = gemm.build().unwrap().into();
+    let space = Space::new(&problem, &Target::by_arch(ARCH).unwrap()).unwrap();
+    let plan = Constraint::parse(plan).unwrap().apply(&Plan::default());
+    let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
+    let program = generate(r.contraction, &r.spec, space.env().workspace_bytes).unwrap();
+    program.kernels.into_iter().find(|k| k.name == MAIN).unwrap()
+}
+
+/// What a tool made, or `None` with a visible line where it is missing and not required.
+fn made<T>(result: Result<T, DeviceError>) -> Option<T> {
+    match result {
+        Err(e @ DeviceError::Missing { .. }) => {
+            assert!(std::env::var_os("TILEWRIGHT_REQUIRE_TOOLS").is_none_or(|v| v != "1"), "required: {e}");
+            eprintln!("SKIPPED: {e}");
+            None
+        }
+        result => Some(result.unwrap()),
+    }
+}
+
+/// Compiles and reads the main kernel of a plan: all `there`, none of `absent`.
+fn reads(gemm: GemmBuilder, plan: &str, there: &[&str], absent: &[&str]) -> bool {
+    let kernel = main_kernel(gemm, plan);
+    let Some(code) = made(cuda::compile(&kernel, ARCH, &Options::default())) else { return false };
+    assert_eq!(code.complaint(), None, "{plan}\n{}", code.log);
+    let Some(seen) = made(inspect(&kernel, ARCH, None, &Options::default())) else { return false };
+    let usage = seen.usage;
+    assert_eq!((usage.spill_bytes, usage.private_bytes), (0, 0), "{plan}: {usage:?}");
+    for word in there {
+        assert!(seen.assembly.contains(word), "{plan}: no {word}");
+    }
+    for word in absent {
+        assert!(!seen.assembly.contains(word), "{plan}: {word}");
+    }
+    let main = seen.main_loop().unwrap_or_else(|| panic!("{plan}: no main loop"));
+    eprintln!("{plan}: {} registers, main loop {:?}", usage.registers, main.counts);
+    assert!(main.count(Class::Math) > 0 && main.count(Class::Scratch) == 0, "{plan}: {:?}", main.counts);
+    assert!(main.count(Class::Wait) > 0 && main.count(Class::MathWait) > 0, "{plan}: {:?}", main.counts);
+    let copies = |l: &tilewright_device::inspect::LoopReport| l.count(Class::Copy) > 0;
+    assert!(seen.loops.iter().any(copies), "{plan}: no loop copies");
+    // With roles, who computes copies nothing.
+    let roles = plan.contains("LWV");
+    assert_eq!(copies(main), !roles, "{plan}: {:?}", main.counts);
+    true
+}
+
+#[test]
+fn warpgroup_instructions_and_bulk_copies() {
+    let gemm = |dtype| Gemm::new(dtype, 4096, 4096, 4096);
+    let (f16, bf16) = (|| gemm(Scalar::F16), || gemm(Scalar::BF16));
+    let head = |mic_a: u32, mic_b: u32, rest: &str| format!("A_MIC{mic_a}_ACP2__B_MIC{mic_b}_ACP2__C_UNI2_{rest}");
+    let plans = [
+        (f16(), head(1, 8, "MAC128_UNR64_PFG1_BUF2")),
+        (bf16().trans(true, false), head(1, 16, "MAC128_UNR64_PFG2_BUF4_FRA1")),
+        (f16().trans(false, true), head(1, 16, "MAC256_UNR64_PFG2_BUF3_LWV1")),
+        (bf16().trans(true, true), head(2, 16, "MAC256_UNR64_BUF4_LWV4_PST132")),
+        (bf16().order(Order::Row).trans(false, true), head(1, 32, "MAC256_UNR64_BUF4_LWV4_PST132_FRA1")),
+        (f16().order(Order::Row).trans(false, true), head(1, 13, "MAC256_UNR64_BUF3_LWV4")),
+        (bf16().order(Order::Row), head(1, 8, "MAC384_SKW11_UNR64_BUF3_LWV4")),
+        (f16().order(Order::Row).trans(true, false), head(1, 16, "MAC128_UNR128_PFG1_BUF3_FRA1_SWP1")),
+        (bf16().out_dtype(Scalar::F32), head(1, 16, "MAC256_UNR64_BUF3_LWV4_SWP1_CVW2")),
+        (bf16(), head(1, 16, "MAC256_UNR64_BUF3_LWV4_ICE3_SKS1")),
+    ];
+    for (gemm, plan) in plans {
+        if !reads(gemm, &plan, &["HGMMA", "UTMALDG"], &["HMMA.", "UTMASTG"]) {
+            return;
+        }
+    }
+    let staged = [
+        (bf16().order(Order::Row), head(1, 16, "MAC256_UNR64_BUF4_LWV4_PST132_CST1")),
+        (f16().order(Order::Row).out_dtype(Scalar::F32), head(1, 8, "MAC128_UNR64_PFG2_BUF3_CST1")),
+        (f16().order(Order::Col), head(2, 16, "MAC128_UNR64_PFG2_BUF4_FRA1_PST264_SWP1_CST1")),
+    ];
+    for (gemm, plan) in staged {
+        if !reads(gemm, &plan, &["HGMMA", "UTMALDG", "UTMASTG"], &[]) {
+            return;
+        }
+    }
+}
