@@ -74,7 +74,10 @@ fn oriented(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work
     let load_waves = f64::from(spec.load_threads().div_ceil(target.wave.max(1)));
     let one_by_one = |on: bool, n: f64| if on { 0.0 } else { n };
     let issued = load_a.loads + load_b.loads + one_by_one(s.async_a, load_a.stores) + one_by_one(s.async_b, load_b.stores);
-    let issue = load_waves * issued * 3.0 / 4.0;
+    // Registers that do not fit are written to memory and read back in each k-tile.
+    let held = target.limits.registers_per_unit / footprint.threads.max(1);
+    let spilled = f64::from(footprint.registers.saturating_sub(held.min(target.limits.registers_per_thread)));
+    let issue = load_waves * issued * 3.0 / 4.0 + 4.0 * spilled * waves;
     let l2 = brought / L2_BYTES * (running / units).clamp(0.3, 1.0);
     let latency = target.rates.dram_latency_ns * clock / 1e3 * 1.3;
     let ahead = f64::from(s.fetch_ahead);
