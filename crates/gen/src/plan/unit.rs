@@ -140,7 +140,7 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
     let roles = (lwv > 0).then(|| RoleSplit {
         load_threads: lwv * env.wave,
         math_threads: mac,
-        registers: budgets(lwv * env.wave, mac, unit),
+        registers: if at(Common::Mgp) < 2 { budgets(lwv * env.wave, mac, unit) } else { None },
     });
     Ok(Schedule {
         fetch_ahead: pfg,
@@ -155,8 +155,9 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
     })
 }
 
-/// Registers per thread of load and math waves: what the load waves do not need goes to the others. Whole warpgroups only; the sum
-/// stays within the 512 registers that each four waves of a unit share.
+/// Registers per thread of load and math waves: what the load waves do not need goes to the others. Whole warpgroups only, and
+/// only where one work-group has the unit to itself. The sum over warpgroups must not exceed what the launch took (an even share
+/// in steps of 8: 168, 128 and 96 for three to five warpgroups), or the waves wait for registers for ever.
 fn budgets(load_threads: u32, math_threads: u32, unit: MathUnit) -> Option<(u32, u32)> {
     if load_threads != unit.owner_threads() {
         return None;
@@ -164,7 +165,7 @@ fn budgets(load_threads: u32, math_threads: u32, unit: MathUnit) -> Option<(u32,
     match math_threads / unit.owner_threads() {
         2 => Some((40, 232)),
         3 => Some((32, 160)),
-        4 => Some((24, 120)),
+        4 => Some((24, 112)),
         _ => None,
     }
 }
