@@ -50,6 +50,23 @@ pub(super) fn source_width(source: &Tensor, to: &Input) -> u32 {
     square(source, &to.tensor).unwrap_or(1)
 }
 
+/// Elements that a thread copies of a line, stored at once: whole vectors where lines of the copy are padded to them, one where
+/// finding an element costs more than moving it.
+fn line_width(source: &Tensor, to: &Tensor) -> u32 {
+    let width = WIDEST / source.scalar.bytes();
+    let fast =
+        [COL, ROW].into_iter().find(|axis| to.view.stride(*axis) == Some(1) && to.view.stride(COL + ROW - *axis).is_some());
+    let plain = source.view.is_affine_box().is_some();
+    match fast {
+        Some(axis)
+            if plain && to.view.extent[axis].is_multiple_of(width.into()) && reach::vector_width(to, axis, width) >= width =>
+        {
+            width
+        }
+        _ => 1,
+    }
+}
+
 /// Rows and k of a work-group's tile, where tiles are turned round.
 fn tile(source: &Tensor, to: &Tensor) -> Option<[u32; 2]> {
     match square(source, to) {
@@ -65,7 +82,7 @@ pub(super) fn groups(source: &Tensor, to: &Input, entries: u64) -> u128 {
         Some([tile_rows, tile_k]) => {
             u128::from(rows.div_ceil(tile_rows.into())) * u128::from(k.div_ceil(tile_k.into())) * u128::from(entries)
         }
-        None => helpers::groups(rows * k * entries),
+        None => helpers::groups(rows * k * entries / u64::from(line_width(source, &to.tensor))),
     }
 }
 
@@ -135,10 +152,14 @@ impl Copy<'_> {
         b.store(Base::Buffer(self.dest), index, value, guard);
     }
 
-    /// Element by element in the order of the copy.
+    /// In the order of the copy: element by element, or vectors of a line, whose elements are loaded one by one (wherever the
+    /// original's lines start).
     fn straight(&self, b: &mut Builder, entries: u64) {
         let view = &self.to.tensor.view;
-        let extents = [view.extent[ROW], view.extent[COL], entries];
+        let width = line_width(self.source, &self.to.tensor);
+        let by_row = view.stride(ROW) == Some(1);
+        let mut extents = [view.extent[ROW], view.extent[COL], entries];
+        extents[if by_row { 0 } else { 1 }] /= u64::from(width);
         let ty = self.ints.coord;
         let total = match self.chunk {
             Some((_, entries)) => {
@@ -161,9 +182,16 @@ impl Copy<'_> {
                 let d = digits(b, element, &[extents[1], extents[0], extents[2]]);
                 (d[1], d[0], d[2])
             };
+            let (row, k) = if by_row { (b.mul(row, width), k) } else { (row, b.mul(k, width)) };
             let row = b.bind("row", row);
             let k = b.bind("k", k);
-            let value = self.load(b, g, row, k, 1);
+            let parts: Vec<ExprId> = (0..i64::from(width))
+                .map(|i| {
+                    let (row, k) = if by_row { (b.add(row, i), k) } else { (row, b.add(k, i)) };
+                    self.load(b, g, row, k, 1)
+                })
+                .collect();
+            let value = b.vector(&parts);
             self.store(b, g, row, k, value, None);
         });
     }

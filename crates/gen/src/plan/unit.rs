@@ -244,7 +244,7 @@ fn epilogue(plan: &Plan, c: &Contraction, env: &Env, columns: &OperandTiling) ->
         if width > allowed {
             return Err(Refusal::StoreAlign { width, allowed });
         }
-        if c.n % u64::from(width) != 0 {
+        if !c.n.is_multiple_of(u64::from(width)) {
             return Err(Refusal::VectorEdge { key: Key::C(Common::Cvw), width, dim: "n", extent: c.n });
         }
     }

@@ -78,14 +78,17 @@ fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>)
             if buffers < 2 || (depth == 128 && buffers > 5) {
                 continue;
             }
-            let mut ways = vec![1];
+            // Splits of k: contiguous ranges, or k-tile by k-tile in turn, which keeps what is read at a time close together.
+            let mut ways = vec![(1, 0)];
             for wanted in [units, 2 * units] {
-                let w = (wanted / tiles.max(1)).min(k_tiles / 4).min(64) as u32;
-                if w > 1 && !ways.contains(&w) {
-                    ways.push(w);
+                let w = (wanted / tiles.max(1)).min(k_tiles / 4).min(1024) as u32;
+                if w > 1 && !ways.contains(&(w, 0)) {
+                    ways.extend([(w, 0), (w, 1)]);
                 }
             }
-            for split in ways {
+            // Two work-groups share a unit's registers only if neither asks for more than half of them.
+            let (load_waves, at_once) = if share == 2 && mac >= 256 { (1, 2) } else { (4, 0) };
+            for (split, in_turn) in ways {
                 let work = tiles * u64::from(split);
                 let stay = if work > units * u64::from(share) { target.units * share } else { 0 };
                 for (fragments, persistent) in [(1, 0), (0, stay), (1, stay)] {
@@ -96,7 +99,9 @@ fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>)
                         .with(Key::C(Common::Unr), depth)
                         .with(Key::C(Common::Buf), buffers)
                         .with(Key::C(Common::Pfg), buffers - 1)
-                        .with(Key::C(Common::Lwv), 4)
+                        .with(Key::C(Common::Lwv), load_waves)
+                        .with(Key::C(Common::Mgp), at_once)
+                        .with(Key::C(Common::Iwi), in_turn)
                         .with(Key::C(Common::Fra), fragments)
                         .with(Key::C(Common::Pst), persistent)
                         .with(Key::C(Common::Ice), split)
