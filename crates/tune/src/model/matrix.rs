@@ -40,7 +40,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let issued = owners * f64::from(t.a.micro / 64) * steps;
     let math = issued * instruction(f64::from(t.b.micro));
     let shared = issued * (2048.0 + 32.0 * f64::from(t.b.micro)) / 128.0;
-    let l2 = (rows + columns) * depth * bytes / L2_BYTES * (running / units).min(1.0).max(0.3);
+    let l2 = (rows + columns) * depth * bytes / L2_BYTES * (running / units).clamp(0.3, 1.0);
     // Another group, or instructions left unfinished, hide the drain of one.
     let hidden = owners * resident > 1.0 || spec.schedule.fragments_ahead > 0;
     let drain = if hidden { 4.0 } else { DRAIN };

@@ -39,6 +39,7 @@ pub(crate) const THRESHOLD: f64 = 0.998;
 
 /// What a searcher wants next.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "plans are plain values, copied everywhere else too")]
 pub enum Proposal {
     /// Try this plan. It is legal and was not proposed before.
     Try(Plan),
