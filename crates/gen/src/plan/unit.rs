@@ -137,10 +137,12 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
     if at(Common::Fra) > 1 {
         return Err(Refusal::FragmentsAhead { fra: at(Common::Fra), k_steps: 2 });
     }
+    // Each 64 rows by 8 columns of a warpgroup are four sums of a thread.
+    let sums = 4 * plan.get(Key::A(Chiral::Mic)) * plan.get(Key::B(Chiral::Mic));
     let roles = (lwv > 0).then(|| RoleSplit {
         load_threads: lwv * env.wave,
         math_threads: mac,
-        registers: if at(Common::Mgp) < 2 { budgets(lwv * env.wave, mac, unit) } else { None },
+        registers: if at(Common::Mgp) < 2 { budgets(lwv * env.wave, mac, sums, unit) } else { None },
     });
     Ok(Schedule {
         fetch_ahead: pfg,
@@ -158,11 +160,13 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
 /// Registers per thread of load and math waves: what the load waves do not need goes to the others. Whole warpgroups only, and
 /// only where one work-group has the unit to itself. The sum over warpgroups must not exceed what the launch took (an even share
 /// in steps of 8: 168, 128 and 96 for three to five warpgroups), or the waves wait for registers for ever.
-fn budgets(load_threads: u32, math_threads: u32, unit: MathUnit) -> Option<(u32, u32)> {
+fn budgets(load_threads: u32, math_threads: u32, sums: u32, unit: MathUnit) -> Option<(u32, u32)> {
     if load_threads != unit.owner_threads() {
         return None;
     }
     match math_threads / unit.owner_threads() {
+        // From 208 sums on the assembler needs every register there is.
+        2 if sums >= 208 => Some((24, 240)),
         2 => Some((40, 232)),
         3 => Some((32, 160)),
         4 => Some((24, 112)),
