@@ -43,7 +43,7 @@ fn conflicts(spec: &KernelSpec, o: &OperandTiling) -> f64 {
 pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work) -> Estimate {
     if spec.tiling.exchanged {
         let turned = model.contraction.oriented(true);
-        let model = Model::new(&turned, model.target).calibrated(model.calibration.clone());
+        let model = Model::new(&turned, model.target).calibrated(model.calibration);
         return oriented(&model, spec, footprint, work);
     }
     oriented(model, spec, footprint, work)
