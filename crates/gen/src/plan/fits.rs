@@ -57,7 +57,10 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
     if groups > max {
         return Err(Refusal::Groups { groups, max });
     }
-    let even = limits.registers_per_thread.min(limits.registers_per_unit / threads.max(1) / REGISTER_STEP * REGISTER_STEP);
+    // Sums of a matrix unit cannot be spilled: room for several work-groups (MGP) is taken from their registers.
+    let at_once = if spec.tiling.unit == MathUnit::Warpgroup { spec.style.min_groups.max(1) } else { 1 };
+    let share = limits.registers_per_unit / (threads * at_once).max(1) / REGISTER_STEP * REGISTER_STEP;
+    let even = limits.registers_per_thread.min(share);
     let budget = spec.schedule.roles.and_then(|r| r.registers);
     let max = budget.map_or(even, |(_, math)| math);
     let needed = math_registers(spec, c);
