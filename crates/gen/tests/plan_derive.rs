@@ -103,7 +103,7 @@ fn further_keys_arrive() {
     let s = &spec.schedule;
     assert_eq!((s.fetch_ahead, s.buffers, s.store, s.fragments_ahead), (2, 3, StorePoint::AfterMath, 1));
     assert!(s.async_a && !s.async_b && s.hints);
-    assert_eq!(s.roles, Some(RoleSplit { load_threads: 256, math_threads: 256, registers: None }));
+    assert_eq!(s.roles, Some(RoleSplit { load_threads: 256, math_threads: 256, teams: 1, registers: None }));
     assert_eq!(spec.launch_threads(), 512);
     assert_eq!(spec.epilogue, Epilogue { split_sum: SplitSum::Workspace, store_width: 4, staged: false });
     assert_eq!((spec.style.min_groups, spec.style.unroll_k), (2, true));

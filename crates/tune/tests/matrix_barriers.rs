@@ -147,6 +147,13 @@ fn split_sums() {
     Bench::new((false, false), "A_MIC1__B_MIC16__C_MAC256_PFG2_BUF3_LWV4_PST2_ICE3_SKS1").every_one_is_needed();
 }
 
+/// Each of two warpgroups reads the buffers of its own tiles and passes over the other's.
+#[test]
+fn tiles_in_turn() {
+    Bench::new((false, true), "C_MAC256_PFG2_BUF3_LWV4_PST2_PNG1").every_one_is_needed();
+    Bench::new((true, false), "C_MAC256_PFG2_BUF4_LWV1_FRA1_PST1_PNG1").every_one_is_needed();
+}
+
 /// Rows of C are contiguous: results go through shared memory into bulk stores, where C is only written.
 #[test]
 fn staged_results() {

@@ -83,6 +83,7 @@ fn warpgroup_instructions_and_bulk_copies() {
     }
     let staged = [
         (bf16().order(Order::Row), head(1, 16, "MAC256_UNR64_BUF4_LWV4_PST132_CST1")),
+        (bf16().order(Order::Row).trans(false, true), head(2, 16, "MAC256_UNR64_BUF5_LWV4_PST132_FRA1_CST1_PNG1")),
         (f16().order(Order::Row).out_dtype(Scalar::F32), head(1, 8, "MAC128_UNR64_PFG2_BUF3_CST1")),
         (f16().order(Order::Col), head(2, 16, "MAC128_UNR64_PFG2_BUF4_FRA1_PST264_SWP1_CST1")),
     ];

@@ -119,7 +119,7 @@ fn take(
             }
         }
         Step::Await => clocks.set_math(clocks.math.max(at(&times.arrives, tile))),
-        Step::Drain { .. } | Step::Release { .. } => {}
+        Step::Drain { .. } | Step::Release { .. } | Step::TakeTurn | Step::HandOn => {}
         Step::Barrier => {
             let now = clocks.load.max(clocks.math);
             put(Stage::Barrier, tile, now, 0);

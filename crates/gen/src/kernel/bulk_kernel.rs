@@ -8,6 +8,7 @@ use super::pipeline::{Consumer, Copies, Pipeline, Ring, chunked_map, math_waves}
 use super::position::{Ints, k_range, position};
 use super::schedule::{Lowered, lower};
 use super::staged_store::StagedStore;
+use super::turns::{Passing, Turns};
 use super::warpgroup::Warpgroup;
 use super::{Input, Shape, epilogue};
 use crate::contraction::Contraction;
@@ -39,7 +40,7 @@ impl BulkKernel<'_> {
     /// Emits shared memory, barriers and roles.
     pub fn emit(&self, b: &mut Builder, tiles: [BulkTile; 2]) {
         b.wave(self.spec.tiling.wave_lanes);
-        let ring = Ring::new(b, tiles, self.spec.schedule.buffers);
+        let ring = Ring::new(b, tiles, self.spec.schedule.buffers, self.spec.teams());
         let local = b.builtin(Builtin::LocalId);
         let local = b.bind("local_id", local);
         ring.init(b, local, math_waves(self.spec));
@@ -63,7 +64,7 @@ impl BulkKernel<'_> {
             let first = b.eq(local, roles.math_threads);
             b.if_then(first, |b| {
                 let copies = self.copies(b, &ring, None);
-                self.tiles(b, |b, at, range| {
+                self.tiles(b, None, |b, at, range| {
                     self.k_loop(b, &ring, &lowered, at, range, Some(&copies), None);
                 });
             });
@@ -87,13 +88,15 @@ impl BulkKernel<'_> {
         let first_lane = b.bind("first_lane", first_lane);
         let walk = ring.walk(b, "read");
         let released = (self.spec.schedule.fragments_ahead > 0).then(|| ring.walk(b, "released"));
-        let consumer = Consumer { math: &math, walk, released, first_lane };
+        let turns = ring.turns.map(|turns| Turns::new(b, turns, math.team));
+        let consumer = Consumer { math: &math, walk, released, first_lane, turns };
         let staged = self.store.as_ref().map(|(tile, map)| {
             let wave = b.div(local, self.spec.tiling.wave_lanes);
             let at = b.kernel().shared_bytes().next_multiple_of(1024);
-            StagedStore::new(b, tile.clone(), *map, (at, math_waves(self.spec)), wave, first_lane)
+            StagedStore::new(b, tile.clone(), *map, (at, self.spec.teams() * math_waves(self.spec)), wave, first_lane)
         });
-        self.tiles(b, |b, at, range| {
+        let passing = turns.map(|turns| Passing { turns, ring, walks: [Some(walk), released], kernel: self });
+        self.tiles(b, passing, |b, at, range| {
             math.start(b);
             self.k_loop(b, ring, lowered, at, range, copies, Some(&consumer));
             match &staged {
@@ -124,8 +127,29 @@ impl BulkKernel<'_> {
         MainLoop::piped(b, lowered, range, &pipeline);
     }
 
-    /// The body once for each result tile of this work-group.
-    fn tiles(&self, b: &mut Builder, body: impl FnOnce(&mut Builder, &super::position::TilePosition, &super::position::KRange)) {
+    /// How many k-tiles a piece of work has.
+    pub fn k_tiles(&self, b: &mut Builder, work: ExprId) -> ExprId {
+        let ways = u64::from(self.spec.tiling.split_k.ways.max(1));
+        let (each, rest) = (self.shape.k_tiles / ways, self.shape.k_tiles % ways);
+        let each = b.int(each as i64, Scalar::I32);
+        if rest == 0 {
+            return each;
+        }
+        // The first splits have one more.
+        let split = b.rem(work, ways as i64);
+        let more = b.lt(split, rest as i64);
+        let (one, zero) = (b.int(1, Scalar::I32), b.int(0, Scalar::I32));
+        let extra = b.select(more, one, zero);
+        b.add(each, extra)
+    }
+
+    /// The body once for each result tile of this work-group, or of the team among those that take turns.
+    fn tiles(
+        &self,
+        b: &mut Builder,
+        passing: Option<Passing>,
+        body: impl FnOnce(&mut Builder, &super::position::TilePosition, &super::position::KRange),
+    ) {
         let t = &self.spec.tiling;
         let group = b.builtin(Builtin::GroupId(0));
         let group = b.bind("group_id", group);
@@ -140,16 +164,21 @@ impl BulkKernel<'_> {
         let all = u64::from(t.split_k.ways) * self.shape.tiles_m * self.shape.tiles_n * self.shape.chunk;
         // The last chunk of a batch may be shorter: as many tiles as its launch says.
         let all = self.work.unwrap_or_else(|| b.int(all as i64, Scalar::I32));
-        let index = b.declare("work", group);
         let stay = i64::from(t.persistent);
-        let rounds = b.sub(all, group);
-        let rounds = b.add(rounds, stay - 1);
-        let rounds = b.div(rounds, stay);
+        let first = passing.as_ref().map_or(group, |p| p.first(b, group));
+        let index = b.declare("work", first);
+        let stride = stay * passing.as_ref().map_or(1, |_| i64::from(self.spec.teams()));
+        let rounds = b.sub(all, first);
+        let rounds = b.add(rounds, stride - 1);
+        let rounds = b.div(rounds, stride);
         b.for_range("round", 0, rounds, Unroll::No, |b, _| {
             let work = b.get(index);
             let work = b.bind("work_now", work);
             one(b, work);
-            let next = b.add(work, stay);
+            if let Some(passing) = &passing {
+                passing.pass(b, work);
+            }
+            let next = b.add(work, stride);
             b.set(index, next);
         });
     }

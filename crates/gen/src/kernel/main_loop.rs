@@ -100,7 +100,8 @@ impl<'a> MainLoop<'a> {
                 (Step::Barrier, ..) => b.barrier(),
                 (Step::Fence, ..) => b.push(Stmt::SchedHint { mask: 0, size: 0 }),
                 // The step of another role, or of another kind of copy.
-                (Step::Acquire { .. } | Step::Await | Step::Drain { .. } | Step::Release { .. }, ..) => {}
+                (Step::Acquire { .. } | Step::Await | Step::Drain { .. } | Step::Release { .. }, ..)
+                | (Step::TakeTurn | Step::HandOn, ..) => {}
                 (Step::WaitCopies { pending }, Some(_), _) => b.push(Stmt::AsyncWait(pending)),
                 (Step::Fetch { ahead }, Some(loaders), _) => self.fetch(b, loaders, set(ahead), unrolled.is_some()),
                 (Step::Store { ahead }, Some(loaders), _) => self.store(b, loaders, set(ahead)),

@@ -20,6 +20,7 @@ mod mfma;
 mod pipeline;
 mod position;
 mod staged_store;
+mod turns;
 mod warpgroup;
 mod wave_unit;
 

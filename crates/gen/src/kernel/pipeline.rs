@@ -3,6 +3,7 @@
 
 use super::position::{KRange, TilePosition};
 use super::schedule::Step;
+use super::turns::Turns;
 use super::warpgroup::Warpgroup;
 use super::{Input, Shape};
 use crate::plan::{BulkTile, KernelSpec};
@@ -17,6 +18,8 @@ pub(super) struct Ring {
     full: TxId,
     free: TxId,
     buffers: u32,
+    /// One for each team of math waves where they take result tiles in turn, and how many there are.
+    pub turns: Option<(TxId, u32)>,
 }
 
 /// A walk around the ring: the buffer, and the parity of the phase its barriers are in.
@@ -28,7 +31,7 @@ pub(super) struct Walk {
 
 impl Ring {
     /// Declares buffers and barriers.
-    pub fn new(b: &mut Builder, tiles: [BulkTile; 2], buffers: u32) -> Ring {
+    pub fn new(b: &mut Builder, tiles: [BulkTile; 2], buffers: u32, teams: u32) -> Ring {
         let mut at = 0;
         let arrays = [0, 1].map(|i| {
             let t = &tiles[i];
@@ -38,7 +41,8 @@ impl Ring {
         });
         let full = b.tx_barriers("full", buffers, at);
         let free = b.tx_barriers("free", buffers, at + 8 * buffers);
-        Ring { arrays, tiles, full, free, buffers }
+        let turns = (teams > 1).then(|| (b.tx_barriers("turn", teams, at + 16 * buffers), teams));
+        Ring { arrays, tiles, full, free, buffers, turns }
     }
 
     /// One thread sets the barriers up; all meet behind it.
@@ -50,6 +54,12 @@ impl Ring {
                 b.bulk(BulkOp::Init { barrier: TxRef { barriers: self.full, index }, arrivals: 1 });
                 b.bulk(BulkOp::Init { barrier: TxRef { barriers: self.free, index }, arrivals: math_waves });
             }
+            if let Some((turn, teams)) = self.turns {
+                for i in 0..teams {
+                    let index = b.int(i64::from(i), Scalar::I32);
+                    b.bulk(BulkOp::Init { barrier: TxRef { barriers: turn, index }, arrivals: math_waves });
+                }
+            }
             b.bulk(BulkOp::InitFence);
         });
         b.barrier();
@@ -59,6 +69,21 @@ impl Ring {
     pub fn walk(&self, b: &mut Builder, name: &str) -> Walk {
         let zero = b.int(0, Scalar::I32);
         Walk { buffer: b.declare(&format!("{name}_buffer"), zero), phase: b.declare(&format!("{name}_phase"), zero) }
+    }
+
+    /// Passes over buffers that others read.
+    pub fn skip(&self, b: &mut Builder, walk: Walk, tiles: ExprId) {
+        let buffer = b.get(walk.buffer);
+        let tiles = b.cast(tiles, Scalar::I32);
+        let sum = b.add(buffer, tiles);
+        let sum = b.bind("skipped", sum);
+        let around = b.div(sum, self.buffers);
+        let phase = b.get(walk.phase);
+        let phase = b.add(phase, around);
+        let phase = b.rem(phase, 2);
+        b.set(walk.phase, phase);
+        let buffer = b.rem(sum, self.buffers);
+        b.set(walk.buffer, buffer);
     }
 
     fn next(&self, b: &mut Builder, walk: Walk) {
@@ -94,6 +119,8 @@ pub(super) struct Consumer<'a> {
     pub released: Option<Walk>,
     /// True in one lane of each wave.
     pub first_lane: ExprId,
+    /// Where teams take result tiles in turn.
+    pub turns: Option<Turns>,
 }
 
 /// One role's part of the pipeline for one result tile.
@@ -150,6 +177,8 @@ impl Pipeline<'_> {
                     None => release(b),
                 }
             }
+            (Step::TakeTurn, _, Some(Consumer { turns: Some(turns), .. })) => turns.take(b),
+            (Step::HandOn, _, Some(Consumer { turns: Some(turns), first_lane, .. })) => turns.hand_on(b, *first_lane),
             // The step of another role.
             _ => {}
         }
@@ -215,7 +244,7 @@ pub(super) fn chunked_map(tile: &BulkTile, input: &Input, shape: &Shape) -> Tens
     map
 }
 
-/// Waves that compute.
+/// Waves that compute a tile together, and so read each of its buffers.
 pub(super) fn math_waves(spec: &KernelSpec) -> u32 {
     spec.tiling.math_threads() / spec.tiling.wave_lanes.max(1)
 }

@@ -10,6 +10,7 @@
 //! bulk            acquire t+P; fetch t+P; await t; math t; drain; release t-F      F = fragments ahead, here: math behind
 //! carried         fetch or copy t+P; math t (head); store t+S; [wait]; barrier; math t (tail)
 //! ```
+//! in turn         take turn; [bulk]; hand on; drain
 //! With scheduling hints, fences stand behind the fetch, before a store that follows math, and before the tail.
 //!
 //! Bulk copies know no barrier of the work-group: a transaction barrier per buffer says that it is full (its bytes have come),
@@ -20,6 +21,9 @@
 //! Carried is the form of `B >= 2` with fragments read ahead: the last k-steps of a tile are computed behind the barrier,
 //! from fragments read before it, while the first fragments of the next tile arrive. No wave waits for shared memory at
 //! the head of a tile.
+//!
+//! A phase is known by its parity alone, so nobody may wait for a phase further ahead than the next. Where teams take result tiles
+//! in turn, a team waits for buffers only once the team before has seen all of its own full.
 //!
 //! The barrier at the head says two things at once: tile `t` is in shared memory, and nobody still reads tile `t-1`, whose
 //! buffer the steps behind it may overwrite. Fetches beyond the last tile bring the last one again (or, where k is no multiple of the
@@ -49,6 +53,10 @@ pub enum Step {
         /// Tiles whose math may be unfinished.
         pending: u32,
     },
+    /// Teams of math waves that take result tiles in turn: wait until the team before has its last k-tile.
+    TakeTurn,
+    /// The team behind may begin with its result tile.
+    HandOn,
     /// The buffer of tile t - behind is free.
     Release {
         /// Distance in tiles.
@@ -92,6 +100,7 @@ impl Step {
     /// True if waves that load take part.
     pub fn is_load(self) -> bool {
         !matches!(self, Step::Math { .. } | Step::Fragments | Step::Await | Step::Drain { .. } | Step::Release { .. })
+            && !matches!(self, Step::TakeTurn | Step::HandOn)
     }
     /// True if waves that compute take part.
     pub fn is_math(self) -> bool {
@@ -200,10 +209,15 @@ fn bulk(s: &Schedule) -> Lowered {
     body.push(Step::Math { part: MathPart::Whole, store: None });
     body.push(Step::Drain { pending: behind });
     body.push(Step::Release { behind });
+    let mut prologue: Vec<Step> = (0..ahead).flat_map(fetch).collect();
     let mut tail = Vec::new();
+    if s.roles.is_some_and(|r| r.teams > 1) {
+        prologue.push(Step::TakeTurn);
+        tail.push(Step::HandOn);
+    }
     if behind > 0 {
         tail.push(Step::Drain { pending: 0 });
         tail.extend((1..=behind).rev().map(|behind| Step::Release { behind }));
     }
-    Lowered { prologue: (0..ahead).flat_map(fetch).collect(), body, tail, sets: 1 }
+    Lowered { prologue, body, tail, sets: 1 }
 }

@@ -24,6 +24,8 @@ pub(super) struct Warpgroup {
     first: [ExprId; 2],
     /// Position among the warpgroup's threads.
     lane: ExprId,
+    /// Which of the teams that take tiles in turn.
+    pub team: ExprId,
     /// Some work-group may have no k-tile at all: sums start from zeros instead of from the first product.
     may_be_empty: bool,
 }
@@ -40,6 +42,9 @@ impl Warpgroup {
         b.push(Stmt::Shuffle { place: Place::Var(place), value: wave, kind: ShuffleKind::Broadcast(0) });
         let wave = b.get(place);
         let group = b.div(wave, owners / 32);
+        let owners_of_tile = t.math_threads() / owners;
+        let team = b.div(group, owners_of_tile);
+        let group = if spec.teams() > 1 { b.rem(group, owners_of_tile) } else { group };
         let (row, col) = (b.rem(group, along_m), b.div(group, along_m));
         let row = b.mul(row, t.a.micro);
         let col = b.mul(col, t.b.micro);
@@ -50,7 +55,7 @@ impl Warpgroup {
         let acc = b.regs("acc", Scalar::F32.ty(), rows * t.b.micro / 2);
         let input = if scalar == Scalar::BF16 { MatrixType::BF16 } else { MatrixType::F16 };
         let k_steps = t.k_tile * scalar.bytes() / STEP_BYTES;
-        Warpgroup { acc, input, rows, columns: t.b.micro, k_steps, first, lane, may_be_empty }
+        Warpgroup { acc, input, rows, columns: t.b.micro, k_steps, first, lane, team, may_be_empty }
     }
 
     /// Before the first k-tile of a result tile.

@@ -168,7 +168,7 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
     } else if env.wave < 2 || mac % env.wave != 0 {
         return Err(Refusal::RoleWaves { lwv, mac, wave: env.wave });
     } else {
-        Some(RoleSplit { load_threads: lwv.saturating_mul(env.wave), math_threads: mac, registers: None })
+        Some(RoleSplit { load_threads: lwv.saturating_mul(env.wave), math_threads: mac, teams: 1, registers: None })
     };
     Ok(Schedule {
         fetch_ahead: pfg,

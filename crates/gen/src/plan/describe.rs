@@ -183,6 +183,8 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
         Common::Swp => "A's rows are the kernel's rows".into(),
         Common::Pst if spec.tiling.persistent == 0 => "one work-group per tile of C".into(),
         Common::Pst => format!("{} work-groups walk over all tiles of C", spec.tiling.persistent),
+        Common::Png if spec.teams() == 1 => "all math threads compute each tile of C together".into(),
+        Common::Png => format!("{} warpgroups take tiles of C in turn", spec.teams()),
         Common::Bim => {
             choose("a convolution's samples are rows of one product", "a convolution's samples are a batch of products")
         }

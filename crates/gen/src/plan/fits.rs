@@ -136,14 +136,15 @@ pub fn shared_align(t: &OperandTiling, scalar: Scalar) -> u32 {
 pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
     let t = &spec.tiling;
     if spec.schedule.bulk {
-        // A full and a free barrier of 8 bytes per buffer stand behind the tiles.
+        // A full and a free barrier of 8 bytes per buffer stand behind the tiles, then one for each team that takes turns.
+        let turns = if spec.teams() > 1 { 8 * u64::from(spec.teams()) } else { 0 };
         let stage = u64::from((t.a.macro_tile + t.b.macro_tile) * t.k_tile * c.a.scalar.bytes());
-        let ring = (stage + 16) * u64::from(spec.schedule.buffers);
+        let ring = (stage + 16) * u64::from(spec.schedule.buffers) + turns;
         if !spec.epilogue.staged {
             return ring;
         }
         let scalar = if splits_by_workspace(spec) { c.accumulator() } else { c.c.scalar };
-        let waves = t.math_threads() / t.wave_lanes.max(1);
+        let waves = spec.teams() * t.math_threads() / t.wave_lanes.max(1);
         return ring.next_multiple_of(1024) + u64::from(slabs_bytes(waves, t.b.micro, scalar.bytes()));
     }
     let tile = |o: &OperandTiling, tensor: &Tensor| {

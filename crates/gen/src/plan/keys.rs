@@ -57,12 +57,13 @@ pub enum Common {
     Uni,
     Swp,
     Pst,
+    Png,
 }
 
 /// Number of [`Chiral`] keys.
 pub const CHIRALS: usize = 11;
 /// Number of [`Common`] keys.
-pub const COMMONS: usize = 31;
+pub const COMMONS: usize = 32;
 
 /// One of the three parts of a plan's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -264,7 +265,7 @@ impl Common {
         use Common::*;
         [
             Unr, Gal, Pun, Ice, Iwi, Szt, Mad, Naw, Ufo, Mac, Skw, Afi, Mia, Edg, Sks, Cvw, Cst, Wva, Mvw, Mgp, Ukl, Pfg, Buf,
-            Stp, Fra, Lwv, Hnt, Bim, Uni, Swp, Pst,
+            Stp, Fra, Lwv, Hnt, Bim, Uni, Swp, Pst, Png,
         ]
     };
     /// Its registry entry.

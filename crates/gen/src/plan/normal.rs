@@ -21,6 +21,7 @@ impl Plan {
             _ => {
                 reset(&mut p, Common::Swp);
                 reset(&mut p, Common::Pst);
+                reset(&mut p, Common::Png);
             }
         }
         self.normal_common(&mut p);

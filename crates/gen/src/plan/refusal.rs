@@ -82,6 +82,9 @@ pub enum Refusal {
     /// Threads that are no whole owners.
     #[error("UNI{uni}: MAC{mac}_SKW{skw} is no grid of whole owners of {owners} threads")]
     UnitThreads { uni: u32, mac: u32, skw: u32, owners: u32 },
+    /// Warpgroups that take turns need tiles to take and waves that copy for them.
+    #[error("PNG1: warpgroups take tiles of C in turn, that needs LWV and PST of at least 1 and MAC of at least {}, not LWV{lwv}_PST{pst}_MAC{mac}", 2 * .owners)]
+    Turns { lwv: u32, pst: u32, mac: u32, owners: u32 },
     /// k-tiles that are no whole k-steps of the unit.
     #[error("UNR{k_tile}: UNI{uni} takes k in steps of {depth}; use a multiple")]
     UnitSteps { uni: u32, k_tile: u32, depth: u32 },
@@ -197,6 +200,7 @@ impl Refusal {
             Refusal::BulkUnit { acp } | Refusal::UnitCopy { acp, .. } => side(acp, &[Acp], &[Uni]),
             Refusal::BulkStore { .. } => side(&Key::B(Mic), &[Mic], &[Cst, Swp]),
             Refusal::UnitTypes { .. } | Refusal::UnitWave { .. } => both(&[], &[Uni]),
+            Refusal::Turns { .. } => both(&[], &[Png, Lwv, Pst, Mac]),
             Refusal::UnitThreads { .. } => both(&[], &[Mac, Skw]),
             Refusal::UnitDepth { .. } | Refusal::UnitSteps { .. } => both(&[], &[Unr]),
             Refusal::UnitColumns { .. } => side(&Key::B(Mic), &[Mic], &[]),

@@ -324,6 +324,14 @@ pub(super) const COMMON: [KeyInfo; COMMONS] = [
         0,
         "matrix units: work-groups that stay and walk over all tiles of C; 0 = one work-group per tile",
     ),
+    entry(
+        "PNG",
+        System::Cutlass,
+        BIT,
+        BIT_EDGES,
+        0,
+        "warpgroups of staying work-groups (LWV, PST): 0 compute each tile of C together, 1 take tiles in turn (ping-pong)",
+    ),
 ];
 
 #[cfg(test)]

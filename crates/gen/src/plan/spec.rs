@@ -202,7 +202,7 @@ pub struct Tiling {
 }
 
 impl Tiling {
-    /// Threads that compute.
+    /// Threads that compute a tile together.
     pub fn math_threads(&self) -> u32 {
         self.threads_a * self.threads_b
     }
@@ -230,6 +230,8 @@ pub struct RoleSplit {
     pub load_threads: u32,
     /// Threads that only compute.
     pub math_threads: u32,
+    /// Teams of the threads that compute: they take result tiles in turn (ping-pong). 1: all compute each tile together.
+    pub teams: u32,
     /// Registers per thread that load and math waves ask for, where the hardware moves them between waves.
     pub registers: Option<(u32, u32)>,
 }
@@ -314,6 +316,10 @@ impl KernelSpec {
             Some(r) => r.load_threads + r.math_threads,
             None => self.tiling.math_threads(),
         }
+    }
+    /// Teams of math threads that take result tiles in turn; 1: all compute each tile together.
+    pub fn teams(&self) -> u32 {
+        self.schedule.roles.map_or(1, |r| r.teams)
     }
     /// Threads that load operand tiles.
     pub fn load_threads(&self) -> u32 {

@@ -16,9 +16,9 @@ use tilewright_ir::Scalar;
 /// Keys of a factor that matrix units read.
 const CHIRAL: [Chiral; 3] = [Chiral::Mic, Chiral::Wos, Chiral::Acp];
 /// Keys of the whole plan that matrix units read.
-const COMMON: [Common; 19] = {
+const COMMON: [Common; 20] = {
     use Common::*;
-    [Unr, Gal, Ice, Iwi, Szt, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Swp, Pst]
+    [Unr, Gal, Ice, Iwi, Szt, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Swp, Pst, Png]
 };
 
 /// Sets keys without effect to one value.
@@ -32,6 +32,9 @@ pub(super) fn normal(p: &mut Plan) {
     if p.common(Common::Ice) == 1 {
         reset(p, Common::Iwi);
         reset(p, Common::Sks);
+    }
+    if p.common(Common::Png) == 1 {
+        reset(p, Common::Skw);
     }
     if p.common(Common::Gal) != 3 {
         reset(p, Common::Naw);
@@ -62,7 +65,11 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
     }
     let (mac, skw) = (at(Common::Mac), at(Common::Skw));
     let owners = unit.owner_threads();
-    let grid = (mac % owners == 0).then(|| thread_grid(mac / owners, skw)).flatten();
+    let in_turn = at(Common::Png) == 1;
+    if in_turn && (at(Common::Lwv) == 0 || at(Common::Pst) == 0 || mac < 2 * owners) {
+        return Err(Refusal::Turns { lwv: at(Common::Lwv), pst: at(Common::Pst), mac, owners });
+    }
+    let grid = (mac % owners == 0).then(|| if in_turn { Some((1, 1)) } else { thread_grid(mac / owners, skw) }).flatten();
     let (along_m, along_n) = grid.ok_or(Refusal::UnitThreads { uni: 2, mac, skw, owners })?;
     let k_tile = at(Common::Unr);
     let row = 128 / c.a.scalar.bytes();
@@ -142,6 +149,7 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
     let roles = (lwv > 0).then(|| RoleSplit {
         load_threads: lwv * env.wave,
         math_threads: mac,
+        teams: if at(Common::Png) == 1 { mac / unit.owner_threads() } else { 1 },
         registers: if at(Common::Mgp) < 2 { budgets(lwv * env.wave, mac, sums, unit) } else { None },
     });
     Ok(Schedule {

@@ -15,6 +15,8 @@ const L2_BYTES: f64 = 48.0;
 const RAMP: f64 = 1900.0;
 /// Cycles that the waits of one k-tile cost where a single warpgroup drains its instructions.
 const DRAIN: f64 = 45.0;
+/// Cycles of a tile that teams taking turns do not hide.
+const TURN: f64 = 120.0;
 /// Bytes per cycle and unit that results are stored with, pairs of 16-bit results at a time.
 const STORE_BYTES: f64 = 24.0;
 
@@ -42,7 +44,8 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let shared = issued * (2048.0 + 32.0 * f64::from(t.b.micro)) / 128.0;
     let l2 = (rows + columns) * depth * bytes / L2_BYTES * (running / units).clamp(0.3, 1.0);
     // Another group, or instructions left unfinished, hide the drain of one.
-    let hidden = owners * resident > 1.0 || spec.schedule.fragments_ahead > 0;
+    let teams = f64::from(spec.teams());
+    let hidden = owners * teams * resident > 1.0 || spec.schedule.fragments_ahead > 0;
     let drain = if hidden { 4.0 } else { DRAIN };
     let latency = target.rates.dram_latency_ns * clock / 1e3 * 1.3;
     let ahead = f64::from(spec.schedule.buffers.saturating_sub(1).max(1));
@@ -56,7 +59,13 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     // Work-groups that stay copy ahead while they store.
     let ramp = if t.persistent > 0 { RAMP / per_unit + RAMP * 0.15 } else { RAMP };
     let overlap = if resident > 1.0 { 0.4 } else { 1.0 };
-    let group = work.iterations * k_tile + (out + ramp) * overlap;
+    // Teams that take turns store while another computes.
+    let math_of_tile = work.iterations * k_tile;
+    let group = if teams > 1.0 {
+        (math_of_tile + TURN).max((math_of_tile + out + ramp) / teams)
+    } else {
+        math_of_tile + (out + ramp) * overlap
+    };
     let cycles = group * per_unit + RAMP * (1.0 - overlap);
     let dram_us = traffic.bytes / (target.rates.dram_gbs * 1e3 * 0.85);
     let main_us = soft_max(&[cycles / clock, dram_us]);

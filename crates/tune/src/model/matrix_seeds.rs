@@ -36,11 +36,19 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
     plans
 }
 
+/// Warpgroups along m and n of a tile.
+fn owners(mac: u32, skew: u32, turns: u32) -> Option<(u32, u32)> {
+    if turns == 1 { Some((1, 1)) } else { thread_grid(mac / 128, skew) }
+}
+
 /// Tilings: warpgroups, rows and columns.
 fn tiles(base: &Plan, c: &Contraction) -> Vec<Plan> {
     let mut plans = Vec::new();
-    for (mac, skew, rows) in [(128, 10, 1), (128, 10, 2), (256, 10, 1), (256, 10, 2), (256, 11, 1), (256, 11, 2), (384, 11, 1)] {
-        let Some((along_m, along_n)) = thread_grid(mac / 128, skew) else { continue };
+    let together = [(128, 10, 1), (128, 10, 2), (256, 10, 1), (256, 10, 2), (256, 11, 1), (256, 11, 2), (384, 11, 1)];
+    let in_turn = [(256, 10, 1), (256, 10, 2), (256, 10, 3)];
+    let shapes = together.map(|s| (s, 0)).into_iter().chain(in_turn.map(|s| (s, 1)));
+    for ((mac, skew, rows), turns) in shapes {
+        let Some((along_m, along_n)) = owners(mac, skew, turns) else { continue };
         for micro in [1, 2, 3, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30, 32] {
             let (tile_m, tile_n) = (u64::from(64 * rows * along_m), u64::from(8 * micro * along_n));
             let sums = rows * micro * 4;
@@ -52,6 +60,7 @@ fn tiles(base: &Plan, c: &Contraction) -> Vec<Plan> {
             }
             plans.push(
                 base.with(Key::C(Common::Mac), mac)
+                    .with(Key::C(Common::Png), turns)
                     .with(Key::C(Common::Skw), skew)
                     .with(Key::A(Chiral::Mic), rows)
                     .with(Key::B(Chiral::Mic), micro),
@@ -64,8 +73,8 @@ fn tiles(base: &Plan, c: &Contraction) -> Vec<Plan> {
 /// Buffers, depth, splits and work-groups that stay.
 fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>) {
     let target = space.target();
-    let (mac, skew) = (tile.common(Common::Mac), tile.common(Common::Skw));
-    let Some((along_m, along_n)) = thread_grid(mac / 128, skew) else { return };
+    let (mac, skew, turns) = (tile.common(Common::Mac), tile.common(Common::Skw), tile.common(Common::Png));
+    let Some((along_m, along_n)) = owners(mac, skew, turns) else { return };
     let rows = 64 * tile.get(Key::A(Chiral::Mic)) * along_m;
     let columns = 8 * tile.get(Key::B(Chiral::Mic)) * along_n;
     let tiles = c.g * c.m.div_ceil(rows.into()) * c.n.div_ceil(columns.into());
@@ -92,6 +101,9 @@ fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>)
                 let work = tiles * u64::from(split);
                 let stay = if work > units * u64::from(share) { target.units * share } else { 0 };
                 for (fragments, persistent) in [(1, 0), (0, stay), (1, stay)] {
+                    if turns == 1 && (persistent == 0 || share == 2) {
+                        continue;
+                    }
                     if buffers < 2 + fragments || (stay == 0 && fragments == 0 && mac == 128) {
                         continue;
                     }

@@ -76,4 +76,7 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Plan) {
     for bit in [Common::Swp, Common::Cst, Common::Iwi] {
         set(bit, rng.random_range(0..2));
     }
+    if roles > 0 && persistent > 0 {
+        set(Common::Png, rng.random_range(0..2));
+    }
 }
