@@ -210,7 +210,7 @@ fn faults_cost_one_trial_each() {
 fn a_compiler_that_never_ends_costs_one_trial() {
     // Only the grid of one shape is affected: the rest of the search goes on beside the sleeping thread.
     let device = Faulty::device(|threads| if threads == 128 { Fault::Sleeps } else { Fault::None });
-    let options = Options { build_limit: Duration::from_secs(4), strategy: Strategy::Random, ..options(40) };
+    let options = Options { build_limit: Duration::from_secs(4), strategy: Strategy::Random, ..options(100) };
     let start = Instant::now();
     let (outcome, trials) = search(&device, &small(), None, &options);
     let hung: Vec<_> = trials.iter().filter(|t| t.1 == State::Hung).collect();
@@ -222,7 +222,7 @@ fn a_compiler_that_never_ends_costs_one_trial() {
 #[test]
 fn a_lost_device_ends_the_search_and_the_next_one_avoids_the_candidate() {
     let records = Records::in_memory().unwrap();
-    let device = Faulty::device(|threads| if threads == 128 { Fault::Hangs } else { Fault::None });
+    let device = Faulty::device(|threads| if threads >= 256 { Fault::Hangs } else { Fault::None });
     let mut rounds = 0;
     let mut hung = HashSet::new();
     // As a supervisor would: on until a run ends within its budget.

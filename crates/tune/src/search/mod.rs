@@ -72,7 +72,7 @@ pub enum Strategy {
 /// When to stop. Without any limit a search goes on until nothing is left or it is cancelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Budget {
-    /// Seconds.
+    /// Seconds; a search that has found nothing by then goes on until it has, for half a minute at most.
     pub seconds: Option<f64>,
     /// Trials of this run, whatever becomes of them.
     pub trials: Option<u64>,

@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 use tilewright_device::{Device, DeviceError, DeviceKind, Launch};
 use tilewright_gen::plan::Plan;
 
+/// Seconds beyond the budget in which a search that has found nothing yet goes on: a compiler's first answer may take longer
+/// than a small budget.
+const FIRST_PLAN: f64 = 30.0;
 /// How long to wait for a builder before looking after budget and cancellation.
 const TICK: Duration = Duration::from_millis(50);
 /// Recorded plans of near problems that a search starts from.
@@ -103,7 +106,8 @@ impl<'a> Session<'a> {
 
     fn spent(&self) -> bool {
         let budget = self.options.budget;
-        budget.seconds.is_some_and(|s| self.start.elapsed().as_secs_f64() >= s)
+        let first = if self.best.is_some() { 0.0 } else { FIRST_PLAN };
+        budget.seconds.is_some_and(|s| self.start.elapsed().as_secs_f64() >= s + first)
             || budget.trials.is_some_and(|t| self.tally.trials >= t)
     }
 
