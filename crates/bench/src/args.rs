@@ -51,6 +51,8 @@ pub enum Command {
     OpenclVsCuda(OtherArgs),
     /// The cost model's unmeasured pick against the tuned plan
     PickQuality(PickArgs),
+    /// How well the cost model orders recorded plans (needs no device)
+    JudgeModel(JudgeArgs),
     /// Candidates per second: compiled, verified and timed
     Throughput(ThroughputArgs),
     /// An explicit list of plans for one problem, all in turn: times, registers, spills, occupancy
@@ -182,6 +184,22 @@ pub struct PickArgs {
     pub cases: Cases,
     #[command(flatten)]
     pub choice: Choice,
+}
+
+#[derive(Debug, Args)]
+pub struct JudgeArgs {
+    /// Records with measured trials
+    #[arg(required = true, value_name = "FILE")]
+    pub records: Vec<PathBuf>,
+    /// Only problems whose name holds this text
+    #[arg(long, value_name = "TEXT")]
+    pub problem: Option<String>,
+    /// Architecture that the trials were measured on
+    #[arg(long, default_value = "sm_90a")]
+    pub arch: String,
+    /// Show so many of the model's first choices, and as many of the fastest plans
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    pub show: usize,
 }
 
 #[derive(Debug, Args)]

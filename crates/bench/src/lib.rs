@@ -42,6 +42,7 @@ pub fn command() -> ExitCode {
         Command::Conv(args) => commands::conv(common, args),
         Command::OpenclVsCuda(args) => commands::opencl_vs_cuda(common, args),
         Command::PickQuality(args) => commands::pick_quality(common, args),
+        Command::JudgeModel(args) => commands::judge_model(args),
         Command::Throughput(args) => commands::throughput(common, args),
         Command::Plans(args) => commands::plans(common, args),
         Command::VerifyRandom(args) => commands::verify_random(common, args),

@@ -2,6 +2,7 @@
 
 mod conv;
 mod gemm;
+mod judge;
 mod opencl;
 mod pick;
 mod plans;
@@ -10,6 +11,7 @@ mod verify;
 
 pub use conv::conv;
 pub use gemm::gemm;
+pub use judge::judge_model;
 pub use opencl::opencl_vs_cuda;
 pub use pick::pick_quality;
 pub use plans::plans;

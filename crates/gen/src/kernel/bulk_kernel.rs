@@ -12,7 +12,7 @@ use super::turns::{Passing, Turns};
 use super::warpgroup::Warpgroup;
 use super::{Input, Shape, epilogue};
 use crate::contraction::Contraction;
-use crate::plan::{BulkTile, KernelSpec, StoreTile};
+use crate::plan::{BulkTile, KernelSpec, StoreTile, store_slabs};
 use tilewright_ir::*;
 
 /// What the roles are built from.
@@ -92,8 +92,9 @@ impl BulkKernel<'_> {
         let consumer = Consumer { math: &math, walk, released, first_lane, turns };
         let staged = self.store.as_ref().map(|(tile, map)| {
             let wave = b.div(local, self.spec.tiling.wave_lanes);
+            let teams = self.spec.teams();
             let at = b.kernel().shared_bytes().next_multiple_of(1024);
-            StagedStore::new(b, tile.clone(), *map, (at, self.spec.teams() * math_waves(self.spec)), wave, first_lane)
+            StagedStore::new(b, tile.clone(), *map, (at, teams * math_waves(self.spec), store_slabs(teams)), wave, first_lane)
         });
         let passing = turns.map(|turns| Passing { turns, ring, walks: [Some(walk), released], kernel: self });
         self.tiles(b, passing, |b, at, range| {

@@ -4,7 +4,7 @@
 //! conflicts), and one lane issues a bulk store, which clips at the edges of C. Waves never wait for each other, and the stores fly
 //! while the work-group goes on with its next tile.
 
-use crate::plan::{STORE_SLABS, StoreTile};
+use crate::plan::StoreTile;
 use tilewright_ir::*;
 
 /// A wave's slabs and the map its results go through.
@@ -16,17 +16,26 @@ pub(super) struct StagedStore {
     first: ExprId,
     scalar: Scalar,
     elected: ExprId,
+    /// Slabs of each wave.
+    slabs_each: u32,
 }
 
 impl StagedStore {
-    /// `at` is the byte of shared memory from which `waves` waves have their slabs.
-    pub fn new(b: &mut Builder, tile: StoreTile, map: ArgId, (at, waves): (u32, u32), wave: ExprId, elected: ExprId) -> Self {
+    /// `at` is the byte of shared memory from which `waves` waves have this many slabs each.
+    pub fn new(
+        b: &mut Builder,
+        tile: StoreTile,
+        map: ArgId,
+        (at, waves, slabs_each): (u32, u32, u32),
+        wave: ExprId,
+        elected: ExprId,
+    ) -> Self {
         let scalar = tile.map.scalar;
-        let each = tile.slab_bytes() * STORE_SLABS / scalar.bytes();
+        let each = tile.slab_bytes() * slabs_each / scalar.bytes();
         let slabs = b.shared("slabs", scalar, each * waves, at);
         let first = b.mul(wave, each);
         let first = b.bind("slab", first);
-        StagedStore { tile, map, slabs, first, scalar, elected }
+        StagedStore { tile, map, slabs, first, scalar, elected, slabs_each }
     }
 
     /// Elements of a slab's row.
@@ -45,10 +54,10 @@ impl StagedStore {
         mut pair: impl FnMut(&mut Builder, u32, u32) -> [ExprId; 2],
     ) {
         let bytes = self.scalar.bytes();
-        let slab = (number % STORE_SLABS) * self.tile.slab_bytes() / bytes;
+        let slab = (number % self.slabs_each) * self.tile.slab_bytes() / bytes;
         // A tile's first stores follow those of the tile before, whose last ones need not have ended with the last slab.
-        let odd = of % STORE_SLABS;
-        let pending = if number < odd { odd - 1 } else { STORE_SLABS - 1 };
+        let odd = of % self.slabs_each;
+        let pending = if number < odd { odd - 1 } else { self.slabs_each - 1 };
         b.if_then(self.elected, |b| b.bulk(BulkOp::StoreWait { pending }));
         b.push(Stmt::Barrier(BarrierScope::Wave));
         let quad = b.div(lane, 4);

@@ -34,8 +34,11 @@ pub struct BulkTile {
 
 /// Rows of a bulk store: those of one wave's part of an instruction.
 pub const STORE_ROWS: u32 = 16;
-/// Slabs of a wave: one is written while the other is stored.
-pub const STORE_SLABS: u32 = 2;
+/// Slabs of a wave: one is written while the other is stored. Where teams take turns, another team computes meanwhile, and the
+/// room serves buffers better (on an H200 a second slab made no difference there).
+pub const fn store_slabs(teams: u32) -> u32 {
+    if teams > 1 { 1 } else { 2 }
+}
 
 /// How results go out by bulk stores of [`STORE_ROWS`] rows.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,10 +72,10 @@ const fn store_columns(micro: u32, bytes: u32) -> u32 {
     columns
 }
 
-/// Bytes of shared memory that the slabs of `waves` waves take, for results of this size.
-pub(super) fn slabs_bytes(waves: u32, micro: u32, bytes: u32) -> u32 {
+/// Bytes of shared memory that `slabs` slabs take, for results of this size.
+pub(super) fn slabs_bytes(slabs: u32, micro: u32, bytes: u32) -> u32 {
     let slab = (STORE_ROWS * store_columns(micro, bytes) * bytes).max(1024);
-    waves * STORE_SLABS * slab
+    slabs * slab
 }
 
 /// How results of a wave with `micro` columns are stored in bulk, or why they cannot be.

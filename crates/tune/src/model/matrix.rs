@@ -3,7 +3,8 @@
 //!
 //! Rates of the H100 and H200 that [`Target`] does not name: instructions of 64 x n x 32 bytes take n / 2 cycles from n = 64 up
 //! and hardly less below (measured by others on an H100); all units together draw about 48 bytes per cycle each from the
-//! last-level cache.
+//! last-level cache. How results are stored, waits without roles and what one unit draws from device memory was measured on an H200
+//! (docs/performance.md).
 
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, soft_max};
@@ -13,12 +14,18 @@ use tilewright_gen::plan::{Footprint, KernelSpec};
 const L2_BYTES: f64 = 48.0;
 /// Cycles from the first copy of a work-group to its first instruction, and from the last to the end.
 const RAMP: f64 = 1900.0;
+/// Latency of copies while all units copy, over that of an idle device.
+const LOADED: f64 = 1.8;
+/// Bytes per cycle that one unit draws from device memory.
+const UNIT_DRAM: f64 = 25.0;
 /// Cycles that the waits of one k-tile cost where a single warpgroup drains its instructions.
 const DRAIN: f64 = 45.0;
+/// Likewise where the thread that copies waits as well.
+const DRAIN_ALONE: f64 = 300.0;
 /// Cycles of a tile that teams taking turns do not hide.
 const TURN: f64 = 120.0;
-/// Bytes per cycle and unit that results are stored with, pairs of 16-bit results at a time.
-const STORE_BYTES: f64 = 24.0;
+/// Bytes per cycle that results leave a unit with through slabs, and what each wave adds.
+const SLABS: (f64, f64) = (6.0, 0.9);
 
 /// Cycles of one instruction with n columns.
 fn instruction(n: f64) -> f64 {
@@ -42,22 +49,38 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let issued = owners * f64::from(t.a.micro / 64) * steps;
     let math = issued * instruction(f64::from(t.b.micro));
     let shared = issued * (2048.0 + 32.0 * f64::from(t.b.micro)) / 128.0;
-    let l2 = (rows + columns) * depth * bytes / L2_BYTES * (running / units).clamp(0.3, 1.0);
+    let hit = (1.0 - traffic.miss) / L2_BYTES * (running / units).clamp(0.7, 1.0);
+    let l2 = (rows + columns) * depth * bytes * (hit + traffic.miss / UNIT_DRAM);
     // Another group, or instructions left unfinished, hide the drain of one.
     let teams = f64::from(spec.teams());
-    let hidden = owners * teams * resident > 1.0 || spec.schedule.fragments_ahead > 0;
-    let drain = if hidden { 4.0 } else { DRAIN };
-    let latency = target.rates.dram_latency_ns * clock / 1e3 * 1.3;
-    let ahead = f64::from(spec.schedule.buffers.saturating_sub(1).max(1));
+    let roles = spec.schedule.roles.is_some();
+    let drain = match (spec.schedule.fragments_ahead > 0, roles) {
+        (true, _) => 4.0,
+        (false, true) if owners * resident > 1.0 => 4.0,
+        (false, true) => DRAIN,
+        (false, false) => DRAIN_ALONE / resident,
+    };
+    let latency = target.rates.dram_latency_ns * clock / 1e3 * LOADED;
+    // Without roles a copy is issued before the wait for the instructions of the tile before.
+    let behind = 0.5 * f64::from(spec.schedule.fragments_ahead);
+    let ahead = if roles { f64::from(spec.schedule.buffers) - 1.0 } else { f64::from(spec.schedule.fetch_ahead) + behind };
+    let ahead = ahead.max(1.0);
     let busy = soft_max(&[math, shared, l2]) + drain;
     // A ring that does not span the latency of a copy is waited for.
     let k_tile = busy.max(latency / (ahead * resident));
     let stored = rows * columns * f64::from(if t.split_k.ways > 1 { 4 } else { c.c.scalar.bytes() });
     // Bulk stores fly while the next tile, or another work-group, is computed; what remains is filling the slabs.
-    let pace = if spec.epilogue.staged { 96.0 } else { STORE_BYTES * f64::from(spec.epilogue.store_width.max(1)) / 2.0 };
+    let waves = f64::from(t.math_threads() / t.wave_lanes.max(1));
+    let element = if t.split_k.ways > 1 { 4 } else { c.c.scalar.bytes() };
+    let pace = if spec.epilogue.staged {
+        SLABS.0 + SLABS.1 * waves
+    } else {
+        // A wave's store touches eight rows, in four cycles each, with four neighbours of each row.
+        f64::from(spec.epilogue.store_width.max(1) * element)
+    };
     let out = stored / pace;
-    // Work-groups that stay copy ahead while they store.
-    let ramp = if t.persistent > 0 { RAMP / per_unit + RAMP * 0.15 } else { RAMP };
+    // Load waves of work-groups that stay copy ahead while results are stored.
+    let ramp = if t.persistent > 0 && roles { RAMP / per_unit + RAMP * 0.15 } else { RAMP };
     let overlap = if resident > 1.0 { 0.4 } else { 1.0 };
     // Teams that take turns store while another computes.
     let math_of_tile = work.iterations * k_tile;

@@ -2,7 +2,7 @@
 
 use crate::space::Space;
 use tilewright_gen::contraction::Contraction;
-use tilewright_gen::plan::{Chiral, Common, Key, Plan, thread_grid};
+use tilewright_gen::plan::{Chiral, Common, Key, Plan, store_slabs, thread_grid};
 use tilewright_gen::view::{COL, ROW};
 use tilewright_ir::Scalar;
 
@@ -83,8 +83,8 @@ fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>)
         let stage = (rows + columns) * depth * c.a.scalar.bytes() + 16;
         let k_tiles = c.k.div_ceil(depth.into());
         for share in [1, 2] {
-            let buffers = (target.limits.shared_per_group / share / stage).min(8).min(k_tiles.max(2) as u32);
-            if buffers < 2 || (depth == 128 && buffers > 5) {
+            let most = (target.limits.shared_per_group / share / stage).min(8);
+            if most < 2 || (depth == 128 && most > 5 && k_tiles > 5) {
                 continue;
             }
             // Splits of k: contiguous ranges, or k-tile by k-tile in turn, which keeps what is read at a time close together.
@@ -101,6 +101,8 @@ fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>)
                 let work = tiles * u64::from(split);
                 let stay = if work > units * u64::from(share) { target.units * share } else { 0 };
                 for (fragments, persistent) in [(1, 0), (0, stay), (1, stay)] {
+                    // Work-groups that stay copy ahead into their next tile.
+                    let buffers = if persistent > 0 { most } else { most.min(k_tiles.max(2) as u32) };
                     if turns == 1 && (persistent == 0 || share == 2) {
                         continue;
                     }
@@ -119,7 +121,7 @@ fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>)
                         .with(Key::C(Common::Ice), split)
                         .with(Key::C(Common::Naw), 64 * split);
                     // Slabs for bulk stores take the room of a buffer, or of what is left beside them.
-                    let slabs = mac / 32 * 4096;
+                    let slabs = mac / 32 * 2048 * store_slabs(if turns == 1 { mac / 128 } else { 1 });
                     let spared = target.limits.shared_per_group / share - buffers * stage;
                     let fewer = buffers - u32::from(spared < slabs + 1024);
                     plans.push(plan);

@@ -6,6 +6,11 @@ use tilewright_gen::plan::{GroupOrder, KernelSpec, Source, SplitSum};
 use tilewright_gen::view::G;
 use tilewright_ir::Target;
 
+/// Work-groups in launch order that sit close together.
+const APART: f64 = 24.0;
+/// How much more is fetched where sharers sit apart.
+const FAR: f64 = 1.3;
+
 /// Bytes the main kernel moves from and to device memory, and the share of operand loads that miss the last-level cache.
 pub(super) struct Traffic {
     /// Bytes.
@@ -18,7 +23,13 @@ pub(super) struct Traffic {
 pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work: &Work, running: f64) -> Traffic {
     let t = &spec.tiling;
     let size = |s: tilewright_ir::Scalar| f64::from(s.bytes());
-    let cache = target.l2_bytes as f64 * 0.7;
+    let ways = f64::from(t.split_k.ways.max(1));
+    let result = c.g as f64 * c.m as f64 * c.n as f64;
+    let out = match spec.epilogue.split_sum {
+        SplitSum::Workspace if ways > 1.0 => result * ways * work.acc_bytes,
+        SplitSum::Atomic if ways > 1.0 => result * size(c.c.scalar) * 2.0,
+        _ => result * size(c.c.scalar),
+    };
     // What exists, once: a copy has its own size.
     let once = |tensor: &tilewright_gen::contraction::Tensor, source: Source, rows: u64| {
         let touched = tensor.len as f64;
@@ -27,8 +38,9 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
     };
     let (once_a, once_b) = (once(&c.a, t.a.source, c.m), once(&c.b, t.b.source, c.n));
     let (tm, tn) = (work.tiles_m as f64, work.tiles_n as f64);
-    let ways = f64::from(t.split_k.ways.max(1));
     let tiles = tm * tn;
+    // Results pass through the cache as well and push operands out.
+    let cache = target.l2_bytes as f64 * 0.7 / (1.0 + out / (once_a + once_b)).min(3.0);
     // The patch of tiles that is worked on at a time, within one batch entry.
     let running = (running / ways).clamp(1.0, tiles);
     let (patch_m, patch_n) = match t.order {
@@ -63,11 +75,14 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
     let dram_a = (stream_a * ba * overlap(once_a, all_a * ba)).max(once_a.min(stream_a * ba));
     let dram_b = (stream_b * bb * overlap(once_b, all_b * bb)).max(once_b.min(stream_b * bb));
     let delivered = c.g as f64 * (tiles * (row_a + row_b));
-    let result = c.g as f64 * c.m as f64 * c.n as f64;
-    let out = match spec.epilogue.split_sum {
-        SplitSum::Workspace if ways > 1.0 => result * ways * work.acc_bytes,
-        SplitSum::Atomic if ways > 1.0 => result * size(c.c.scalar) * 2.0,
-        _ => result * size(c.c.scalar),
+    // Work-groups far apart in launch order sit on units far apart, which fetch what they share through different parts of the
+    // cache.
+    let (far_a, far_b) = match t.order {
+        GroupOrder::ColumnsFastest => (1.0, tn),
+        GroupOrder::RowsFastest => (tm, 1.0),
+        GroupOrder::Strips(w) => (1.0, f64::from(w).min(tn)),
     };
+    let apart = |distance: f64, sharers: f64| if distance * ways > APART && sharers > 1.0 { FAR } else { 1.0 };
+    let (dram_a, dram_b) = (dram_a * apart(far_a, tn), dram_b * apart(far_b, tm));
     Traffic { bytes: dram_a + dram_b + out, miss: ((dram_a + dram_b) / delivered.max(1.0)).clamp(0.0, 1.0) }
 }
