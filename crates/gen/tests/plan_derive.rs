@@ -75,7 +75,7 @@ fn classic_keys_arrive() {
     assert_eq!((t.edge_m, t.edge_n, t.wave_a, t.math_width), (Edge::PullBack, Edge::PullBack, 0, 1));
     let style = Style { pragma_unroll: false, wide_index: true, mad: true, a_first: false, min_groups: 0, unroll_k: false };
     assert_eq!(spec.style, style);
-    assert_eq!(spec.epilogue, Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged: false });
+    assert_eq!(spec.epilogue, Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged: false, bulk: false });
     let loop_of_miopengemm = Schedule {
         fetch_ahead: 0,
         buffers: 1,
@@ -105,7 +105,7 @@ fn further_keys_arrive() {
     assert!(s.async_a && !s.async_b && s.hints);
     assert_eq!(s.roles, Some(RoleSplit { load_threads: 256, math_threads: 256, teams: 1, registers: None }));
     assert_eq!(spec.launch_threads(), 512);
-    assert_eq!(spec.epilogue, Epilogue { split_sum: SplitSum::Workspace, store_width: 4, staged: false });
+    assert_eq!(spec.epilogue, Epilogue { split_sum: SplitSum::Workspace, store_width: 4, staged: false, bulk: false });
     assert_eq!((spec.style.min_groups, spec.style.unroll_k), (2, true));
 }
 

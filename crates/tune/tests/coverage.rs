@@ -90,8 +90,16 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
         let turns = t.persistent > 0 && tiles > u64::from(spec.teams() * t.persistent);
         word(spec.teams() > 1 && turns, "a team's next tile");
         word(spec.teams() > 2 && turns, "three teams or more");
-        word(spec.epilogue.staged && t.split_k.ways > 1, "partial sums in bulk");
-        word(spec.epilogue.staged && t.exchanged, "exchanged in bulk");
+        word(spec.epilogue.bulk && t.split_k.ways > 1, "partial sums in bulk");
+        word(spec.epilogue.bulk && t.exchanged, "exchanged in bulk");
+        let by_rows = spec.epilogue.staged && !spec.epilogue.bulk;
+        let stride = |axis| c.c.view.stride(axis).unwrap_or(0);
+        let odd = stride(1) % 2 != 0 && c.c.scalar.bytes() == 2 && c.c.align >= 4;
+        word(by_rows && odd && t.split_k.ways == 1, "staged rows begin odd");
+        word(by_rows && odd && c.g > 1 && stride(0) % 2 != 0, "staged rows of entries begin odd");
+        word(by_rows && !odd && c.c.scalar.bytes() == 2 && c.n % 2 != 0, "staged rows are cut");
+        word(by_rows && c.c.scalar.bytes() == 4, "staged rows of f32");
+        word(by_rows && t.split_k.ways > 1, "partial sums by rows");
         word(c.bias.is_some(), "bias");
         word(t.b.micro % 16 == 8, "odd columns");
         word(s.roles.is_some_and(|r| r.registers.is_some()), "registers move");
@@ -239,6 +247,7 @@ fn every_matrix_plan_comes_up() {
     let roles =
         |roles: bool| [0, 1].map(|behind| [false, true].map(|staged| format!("roles {roles} behind {behind} staged {staged}")));
     wanted(&counts, 30, [true, false].into_iter().flat_map(roles).flatten());
+    wanted(&counts, 5, ["staged rows of entries begin odd".to_string()]);
     let all = counts["C_UNI2"];
     assert_eq!(all, PAIRS, "plans without a matrix unit among them");
     let problems = [
@@ -276,6 +285,10 @@ fn every_matrix_plan_comes_up() {
         "a work-group's next tile",
         "a team's next tile",
         "three teams or more",
+        "staged rows begin odd",
+        "staged rows are cut",
+        "staged rows of f32",
+        "partial sums by rows",
         "partial sums in bulk",
         "exchanged in bulk",
         "odd columns",

@@ -139,7 +139,7 @@ mod tests {
                 roles: None,
                 hints: false,
             },
-            epilogue: Epilogue { split_sum: SplitSum::Workspace, store_width: 1, staged: false },
+            epilogue: Epilogue { split_sum: SplitSum::Workspace, store_width: 1, staged: false, bulk: false },
             style: Style { pragma_unroll: true, wide_index: false, mad: false, a_first: true, min_groups: 0, unroll_k: true },
         };
         let shape = Shape {

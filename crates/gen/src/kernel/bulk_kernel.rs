@@ -3,16 +3,18 @@
 //! Work-groups may stay for several result tiles ([`Tiling::persistent`](crate::plan::Tiling)): every role walks over the same
 //! tiles, and the ring goes on from one to the next, so that copies of the next tile fly while results are stored.
 
+use super::epilogue::{self, Staged};
 use super::main_loop::MainLoop;
 use super::pipeline::{Consumer, Copies, Pipeline, Ring, chunked_map, math_waves};
 use super::position::{Ints, k_range, position};
+use super::row_store::RowStore;
 use super::schedule::{Lowered, lower};
 use super::staged_store::StagedStore;
 use super::turns::{Passing, Turns};
 use super::warpgroup::Warpgroup;
-use super::{Input, Shape, epilogue};
+use super::{Input, Shape};
 use crate::contraction::Contraction;
-use crate::plan::{BulkTile, KernelSpec, StoreTile, store_slabs};
+use crate::plan::{BulkTile, KernelSpec, StoreTile, row_slab, store_slabs};
 use tilewright_ir::*;
 
 /// What the roles are built from.
@@ -90,25 +92,37 @@ impl BulkKernel<'_> {
         let released = (self.spec.schedule.fragments_ahead > 0).then(|| ring.walk(b, "released"));
         let turns = ring.turns.map(|turns| Turns::new(b, turns, math.team));
         let consumer = Consumer { math: &math, walk, released, first_lane, turns };
-        let staged = self.store.as_ref().map(|(tile, map)| {
-            let wave = b.div(local, self.spec.tiling.wave_lanes);
-            let teams = self.spec.teams();
-            let at = b.kernel().shared_bytes().next_multiple_of(1024);
-            StagedStore::new(b, tile.clone(), *map, (at, teams * math_waves(self.spec), store_slabs(teams)), wave, first_lane)
-        });
+        let staged = self.spec.epilogue.staged.then(|| self.staged(b, local, first_lane));
         let passing = turns.map(|turns| Passing { turns, ring, walks: [Some(walk), released], kernel: self });
         self.tiles(b, passing, |b, at, range| {
             math.start(b);
             self.k_loop(b, ring, lowered, at, range, copies, Some(&consumer));
             match &staged {
                 Some(staged) => {
-                    epilogue::emit_bulk(b, self.c, self.spec, self.inputs, &math, at, &self.out, self.ints, staged);
+                    epilogue::emit_staged(b, self.c, self.spec, self.inputs, &math, at, &self.out, self.ints, staged);
                 }
                 None => epilogue::emit_unit(b, self.c, self.spec, self.inputs, &math, at, &self.out, self.ints),
             }
         });
-        if let Some(staged) = &staged {
+        if let Some(Staged::Bulk(staged)) = &staged {
             staged.finish(b);
+        }
+    }
+
+    /// The slabs of the math waves, behind the ring.
+    fn staged(&self, b: &mut Builder, local: ExprId, first_lane: ExprId) -> Staged {
+        let wave = b.div(local, self.spec.tiling.wave_lanes);
+        let at = b.kernel().shared_bytes().next_multiple_of(1024);
+        let teams = self.spec.teams();
+        let waves = teams * math_waves(self.spec);
+        match &self.store {
+            Some((tile, map)) => {
+                Staged::Bulk(StagedStore::new(b, tile.clone(), *map, (at, waves, store_slabs(teams)), wave, first_lane))
+            }
+            None => {
+                let bytes = if self.spec.tiling.split_k.ways > 1 { 4 } else { self.c.c.scalar.bytes() };
+                Staged::Rows(RowStore::new(b, row_slab(self.spec.tiling.b.micro, bytes), (at, waves), wave))
+            }
         }
     }
 

@@ -8,6 +8,7 @@ use super::Input;
 use super::index::{Coord, Part, affine, in_range};
 use super::math::{Fma, micro_distance, micro_first};
 use super::position::{Ints, TilePosition};
+use super::row_store::RowStore;
 use super::staged_store::StagedStore;
 use super::warpgroup::Warpgroup;
 use crate::contraction::{Bias, Contraction};
@@ -56,11 +57,11 @@ pub(super) fn bias_value(
     b.cast(value, acc)
 }
 
-struct Out<'a> {
-    c: &'a Contraction,
+pub(super) struct Out<'a> {
+    pub c: &'a Contraction,
     spec: &'a KernelSpec,
     inputs: [&'a Input; 2],
-    at: &'a TilePosition,
+    pub at: &'a TilePosition,
     args: &'a OutArgs,
     base: Base,
     ints: Ints,
@@ -120,9 +121,18 @@ pub(super) fn emit_unit(
     out.by_beta(b, |b, old| out.runs(b, math, old));
 }
 
-/// The epilogue of warpgroups whose results leave by bulk stores where C is only written: those do not read what they replace.
+/// How results of warpgroups leave that go through shared memory.
+pub(super) enum Staged {
+    /// By bulk stores.
+    Bulk(StagedStore),
+    /// By plain stores of whole rows.
+    Rows(RowStore),
+}
+
+/// The epilogue of warpgroups whose results go through shared memory. Bulk stores serve only where C is only written: those do not
+/// read what they replace.
 #[allow(clippy::too_many_arguments)]
-pub(super) fn emit_bulk(
+pub(super) fn emit_staged(
     b: &mut Builder,
     c: &Contraction,
     spec: &KernelSpec,
@@ -131,10 +141,14 @@ pub(super) fn emit_bulk(
     at: &TilePosition,
     args: &OutArgs,
     ints: Ints,
-    staged: &StagedStore,
+    staged: &Staged,
 ) {
     let out = out(b, c, spec, inputs, at, args, ints);
-    out.by_beta(b, |b, old| if old { out.runs(b, math, old) } else { out.in_bulk(b, math, staged) });
+    out.by_beta(b, |b, old| match staged {
+        Staged::Rows(rows) => out.in_rows(b, math, rows, old),
+        Staged::Bulk(_) if old => out.runs(b, math, old),
+        Staged::Bulk(staged) => out.in_bulk(b, math, staged),
+    });
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -178,6 +192,11 @@ impl Out<'_> {
         let zero = b.float(0.0, self.acc);
         let overwrite = b.eq(*beta, zero);
         b.if_else(overwrite, |b| write(b, false), |b| write(b, true));
+    }
+
+    /// Results are stored as C holds them; else sums are.
+    pub const fn stores_result(&self) -> bool {
+        matches!(self.args, OutArgs::Store { .. })
     }
 
     /// Each thread stores its runs of a unit's accumulators.
@@ -347,7 +366,7 @@ impl Out<'_> {
     }
 
     /// Stores consecutive results that start at (row, col) of the macro tile.
-    fn put(&self, b: &mut Builder, row: ExprId, col: ExprId, values: &[ExprId], old: bool) {
+    pub fn put(&self, b: &mut Builder, row: ExprId, col: ExprId, values: &[ExprId], old: bool) {
         let coord = |b: &mut Builder, start: Coord, x: ExprId| {
             let x = b.cast(x, self.ints.coord);
             let local = b.add(start.local, x);

@@ -19,6 +19,7 @@ mod math;
 mod mfma;
 mod pipeline;
 mod position;
+mod row_store;
 mod staged_store;
 mod turns;
 mod warpgroup;
@@ -190,7 +191,7 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
             Some([tile(&a)?, tile(&b)?])
         }
     };
-    let store = match spec.schedule.bulk && spec.epilogue.staged {
+    let store = match spec.epilogue.bulk {
         false => None,
         true => {
             let tensor = if by_workspace { partials(c, split * chunk) } else { c.c.clone() };
@@ -198,7 +199,7 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
         }
     };
     let main = main_kernel::build(c, spec, &a, &b, &shape, bulk, store);
-    let bulk_store = spec.schedule.bulk && spec.epilogue.staged;
+    let bulk_store = spec.epilogue.bulk;
     barriers::check_roles(&main)?;
     let main = out.add(main);
     let sum = by_workspace.then(|| out.add(helpers::finish(c, t.split_k.ways, &shape)));

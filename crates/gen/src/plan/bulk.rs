@@ -78,6 +78,15 @@ pub(super) fn slabs_bytes(slabs: u32, micro: u32, bytes: u32) -> u32 {
     slabs * slab
 }
 
+/// Floats between the lines of a slab for rows: keeps the pairs of four rows in different banks.
+pub const ROW_SLAB_APART: u32 = 8;
+
+/// Columns and bytes of a wave's slab of sums on their way into plain stores of whole rows, for results of this size.
+pub const fn row_slab(micro: u32, bytes: u32) -> (u32, u32) {
+    let columns = store_columns(micro, bytes);
+    (columns, STORE_ROWS * (columns + ROW_SLAB_APART) * 4)
+}
+
 /// How results of a wave with `micro` columns are stored in bulk, or why they cannot be.
 ///
 /// # Errors

@@ -233,12 +233,12 @@ fn epilogue(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling) -> Result<
         if !matches!(c.c.scalar, Scalar::F32 | Scalar::F64) {
             return Err(Refusal::AtomicType { ice, scalar: c.c.scalar });
         }
-        return Ok(Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged });
+        return Ok(Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged, bulk: false });
     }
     let split_sum = if ice > 1 { SplitSum::Workspace } else { SplitSum::Atomic };
     let width = plan.common(Common::Cvw);
     if width == 1 {
-        return Ok(Epilogue { split_sum, store_width: 1, staged });
+        return Ok(Epilogue { split_sum, store_width: 1, staged, bulk: false });
     }
     let along_n = c.c.view.stride(COL) == Some(1);
     let (dim, extent, side, axis) = if along_n { ("n", c.n, &tiling.b, COL) } else { ("m", c.m, &tiling.a, ROW) };
@@ -255,5 +255,5 @@ fn epilogue(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling) -> Result<
     if extent % width as u64 != 0 && (ice > 1 || extent % side.macro_tile as u64 != 0) {
         return Err(Refusal::VectorEdge { key: Key::C(Common::Cvw), width, dim, extent });
     }
-    Ok(Epilogue { split_sum, store_width: width, staged })
+    Ok(Epilogue { split_sum, store_width: width, staged, bulk: false })
 }

@@ -1,6 +1,6 @@
 //! Whether a derived plan fits a device, and how much of it one work-group takes.
 
-use super::bulk::{slabs_bytes, store_slabs};
+use super::bulk::{row_slab, slabs_bytes, store_slabs};
 use super::derive::splits_by_workspace;
 use super::reach;
 use super::refusal::Refusal;
@@ -144,8 +144,13 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
             return ring;
         }
         let scalar = if splits_by_workspace(spec) { c.accumulator() } else { c.c.scalar };
-        let slabs = store_slabs(spec.teams()) * spec.teams() * t.math_threads() / t.wave_lanes.max(1);
-        return ring.next_multiple_of(1024) + u64::from(slabs_bytes(slabs, t.b.micro, scalar.bytes()));
+        let waves = spec.teams() * t.math_threads() / t.wave_lanes.max(1);
+        let slabs = if spec.epilogue.bulk {
+            slabs_bytes(waves * store_slabs(spec.teams()), t.b.micro, scalar.bytes())
+        } else {
+            waves * row_slab(t.b.micro, scalar.bytes()).1
+        };
+        return ring.next_multiple_of(1024) + u64::from(slabs);
     }
     let tile = |o: &OperandTiling, tensor: &Tensor| {
         let (lines, pitch) = o.lines(t.k_tile);

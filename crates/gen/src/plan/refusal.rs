@@ -97,9 +97,9 @@ pub enum Refusal {
     /// The operand is no box that a bulk copy can move.
     #[error("{acp}2: {} is not what bulk copies move: {why}; use WOS1", .acp.part().name())]
     BulkBox { acp: Key, why: String },
-    /// The result is no box that bulk stores reach.
-    #[error("CST1: the result is not what bulk stores reach: {why}; use CST0")]
-    BulkStore { why: String },
+    /// Rows of the result are not contiguous.
+    #[error("CST1: UNI2 stages rows of the result, whose columns are not contiguous; use CST0, or SWP")]
+    StagedRows,
     /// Vector math does not divide the columns of a micro tile or their fragments.
     #[error("MVW{width} does not divide B's micro tile of {micro} and fragments of {fragment}; set B_FRW{width}")]
     MathWidth { width: u32, micro: u32, fragment: u32 },
@@ -198,7 +198,7 @@ impl Refusal {
             Refusal::AsyncAhead { acp, .. } => side(acp, &[Acp], &[Pfg, Buf]),
             Refusal::AsyncBytes { acp, .. } | Refusal::AsyncAlongK { acp } => side(acp, &[Acp, Glw, Vew, Wos], &[]),
             Refusal::BulkUnit { acp } | Refusal::UnitCopy { acp, .. } => side(acp, &[Acp], &[Uni]),
-            Refusal::BulkStore { .. } => side(&Key::B(Mic), &[Mic], &[Cst, Swp]),
+            Refusal::StagedRows => both(&[], &[Cst, Swp]),
             Refusal::UnitTypes { .. } | Refusal::UnitWave { .. } => both(&[], &[Uni]),
             Refusal::Turns { .. } => both(&[], &[Png, Lwv, Pst, Mac]),
             Refusal::UnitThreads { .. } => both(&[], &[Mac, Skw]),

@@ -277,6 +277,8 @@ pub struct Epilogue {
     pub store_width: u32,
     /// Route the tile through shared memory so that stores are contiguous.
     pub staged: bool,
+    /// Staged results leave shared memory by bulk stores.
+    pub bulk: bool,
 }
 
 /// How the kernel is spelled; no effect on what it does.

@@ -36,6 +36,10 @@ pub(super) fn normal(p: &mut Plan) {
     if p.common(Common::Png) == 1 {
         reset(p, Common::Skw);
     }
+    // Staged results choose their own vectors.
+    if p.common(Common::Cst) == 1 {
+        reset(p, Common::Cvw);
+    }
     if p.common(Common::Gal) != 3 {
         reset(p, Common::Naw);
     }
@@ -229,7 +233,7 @@ fn operand(
 }
 
 fn epilogue(plan: &Plan, c: &Contraction, env: &Env, columns: &OperandTiling) -> Result<Epilogue, Refusal> {
-    let (ice, width) = (plan.common(Common::Ice), plan.common(Common::Cvw));
+    let (ice, wanted) = (plan.common(Common::Ice), plan.common(Common::Cvw));
     if ice > 1 && plan.common(Common::Sks) == 0 {
         if !env.allow_atomics {
             return Err(Refusal::AtomicsNotAllowed { ice });
@@ -237,28 +241,33 @@ fn epilogue(plan: &Plan, c: &Contraction, env: &Env, columns: &OperandTiling) ->
         if c.c.scalar != Scalar::F32 {
             return Err(Refusal::AtomicType { ice, scalar: c.c.scalar });
         }
-        return Ok(Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged: false });
+        return Ok(Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged: false, bulk: false });
     }
     let split_sum = if ice > 1 { SplitSum::Workspace } else { SplitSum::Atomic };
-    let staged = plan.common(Common::Cst) == 1;
-    if staged {
-        let stored = if ice > 1 { Ok(partials(c, c.g * u64::from(ice))) } else { Ok(c.c.clone()) };
-        stored.and_then(|t| store_tile(&t, columns.micro)).map_err(|why| Refusal::BulkStore { why })?;
-    }
-    if width > 1 {
-        // A thread holds pairs along n.
-        let adjacent = c.c.view.stride(COL) == Some(1);
-        let allowed = match (adjacent, ice > 1) {
-            (false, _) => 1,
-            (true, true) => 2,
-            (true, false) => reach::vector_width(&c.c, COL, 2),
-        };
-        if width > allowed {
-            return Err(Refusal::StoreAlign { width, allowed });
+    // A thread holds pairs along n.
+    let adjacent = c.c.view.stride(COL) == Some(1);
+    let allowed = match (adjacent, ice > 1) {
+        (false, _) => 1,
+        (true, true) => 2,
+        (true, false) => reach::vector_width(&c.c, COL, 2),
+    };
+    let even = c.n.is_multiple_of(2);
+    if plan.common(Common::Cst) == 1 {
+        let stored = if ice > 1 { partials(c, c.g * u64::from(ice)) } else { c.c.clone() };
+        let bulk = store_tile(&stored, columns.micro).is_ok();
+        // What bulk stores do not reach leaves row by row.
+        if !bulk && (stored.view.stride(COL) != Some(1) || stored.view.is_affine_box().is_none()) {
+            return Err(Refusal::StagedRows);
         }
-        if !c.n.is_multiple_of(u64::from(width)) {
-            return Err(Refusal::VectorEdge { key: Key::C(Common::Cvw), width, dim: "n", extent: c.n });
-        }
+        // Where bulk stores do not serve, because C is read as well, results leave in the widest runs.
+        let store_width = if even { allowed } else { 1 };
+        return Ok(Epilogue { split_sum, store_width, staged: true, bulk });
     }
-    Ok(Epilogue { split_sum, store_width: width, staged })
+    if wanted > allowed {
+        return Err(Refusal::StoreAlign { width: wanted, allowed });
+    }
+    if !c.n.is_multiple_of(u64::from(wanted)) {
+        return Err(Refusal::VectorEdge { key: Key::C(Common::Cvw), width: wanted, dim: "n", extent: c.n });
+    }
+    Ok(Epilogue { split_sum, store_width: wanted, staged: false, bulk: false })
 }

@@ -43,7 +43,7 @@ pub(super) fn epilogue(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling)
         if c.c.scalar != Scalar::F32 {
             return Err(Refusal::AtomicType { ice, scalar: c.c.scalar });
         }
-        return Ok(Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged: false });
+        return Ok(Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged: false, bulk: false });
     }
     let split_sum = if ice > 1 { SplitSum::Workspace } else { SplitSum::Atomic };
     if width > 1 {
@@ -58,7 +58,7 @@ pub(super) fn epilogue(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling)
             return Err(Refusal::VectorEdge { key: Key::C(Common::Cvw), width, dim: "n", extent: c.n });
         }
     }
-    Ok(Epilogue { split_sum, store_width: width, staged: false })
+    Ok(Epilogue { split_sum, store_width: width, staged: false, bulk: false })
 }
 
 impl Tiling {

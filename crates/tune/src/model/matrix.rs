@@ -24,7 +24,9 @@ const DRAIN: f64 = 45.0;
 const DRAIN_ALONE: f64 = 300.0;
 /// Cycles of a tile that teams taking turns do not hide.
 const TURN: f64 = 120.0;
-/// Bytes per cycle that results leave a unit with through slabs, and what each wave adds.
+/// Results per cycle that leave a unit row by row.
+const ROWS: f64 = 4.0;
+/// Bytes per cycle that results leave a unit with by bulk stores, and what each wave adds.
 const SLABS: (f64, f64) = (6.0, 0.9);
 
 /// Cycles of one instruction with n columns.
@@ -72,8 +74,10 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     // Bulk stores fly while the next tile, or another work-group, is computed; what remains is filling the slabs.
     let waves = f64::from(t.math_threads() / t.wave_lanes.max(1));
     let element = if t.split_k.ways > 1 { 4 } else { c.c.scalar.bytes() };
-    let pace = if spec.epilogue.staged {
+    let pace = if spec.epilogue.bulk {
         SLABS.0 + SLABS.1 * waves
+    } else if spec.epilogue.staged {
+        f64::from(element) * ROWS
     } else {
         // A wave's store touches eight rows, in four cycles each, with four neighbours of each row.
         f64::from(spec.epilogue.store_width.max(1) * element)

@@ -2,7 +2,7 @@
 
 use crate::space::Space;
 use tilewright_gen::contraction::Contraction;
-use tilewright_gen::plan::{Chiral, Common, Key, Plan, store_slabs, thread_grid};
+use tilewright_gen::plan::{Chiral, Common, Key, Plan, row_slab, store_slabs, store_tile, thread_grid};
 use tilewright_gen::view::{COL, ROW};
 use tilewright_ir::Scalar;
 
@@ -79,6 +79,9 @@ fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>)
     let columns = 8 * tile.get(Key::B(Chiral::Mic)) * along_n;
     let tiles = c.g * c.m.div_ceil(rows.into()) * c.n.div_ceil(columns.into());
     let units = u64::from(target.units);
+    // Bytes of a wave's slab, by bulk stores or row by row.
+    let teams = if turns == 1 { mac / 128 } else { 1 };
+    let slab = if store_tile(&c.c, 64).is_ok() { 2048 * store_slabs(teams) } else { row_slab(64, c.c.scalar.bytes()).1 };
     for depth in [64, 128] {
         let stage = (rows + columns) * depth * c.a.scalar.bytes() + 16;
         let k_tiles = c.k.div_ceil(depth.into());
@@ -121,7 +124,7 @@ fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>)
                         .with(Key::C(Common::Ice), split)
                         .with(Key::C(Common::Naw), 64 * split);
                     // Slabs for bulk stores take the room of a buffer, or of what is left beside them.
-                    let slabs = mac / 32 * 2048 * store_slabs(if turns == 1 { mac / 128 } else { 1 });
+                    let slabs = mac / 32 * slab;
                     let spared = target.limits.shared_per_group / share - buffers * stage;
                     let fewer = buffers - u32::from(spared < slabs + 1024);
                     plans.push(plan);
