@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use tilewright_device::{Buffer, Device, Native};
 use tilewright_gen::contraction::Operand;
-use tilewright_gen::problem::Problem;
+use tilewright_gen::problem::{Along, Problem};
 use tilewright_gen::reference::{Reference, Samples, TestData, Verdict};
 use tilewright_tune::run::{Buffers, Factors};
 
@@ -36,6 +36,7 @@ pub struct Workload<'a> {
     b: Buffer,
     c: Buffer,
     bias: Option<Buffer>,
+    residual: Option<Buffer>,
     /// C as read back, kept to spare an allocation per side.
     after: RefCell<Vec<u8>>,
 }
@@ -63,7 +64,11 @@ impl<'a> Workload<'a> {
             Some(bias) => Some(upload(&bias.bytes)?),
             None => None,
         };
-        Ok(Workload { device, native, math, data, reference, a, b, c, bias, after: RefCell::default() })
+        let residual = match &data.residual {
+            Some(residual) => Some(upload(&residual.bytes)?),
+            None => None,
+        };
+        Ok(Workload { device, native, math, data, reference, a, b, c, bias, residual, after: RefCell::default() })
     }
     /// The device.
     pub fn device(&self) -> &'a Arc<dyn Device> {
@@ -144,8 +149,9 @@ impl<'a> Workload<'a> {
             }
             _ => None,
         };
+        let residual = self.residual.clone();
         let offsets = [self.data.a.start, self.data.b.start, self.data.c.start];
-        Ok(Buffers { a: self.a.clone(), b: self.b.clone(), c: self.c.clone(), bias, workspace, offsets })
+        Ok(Buffers { a: self.a.clone(), b: self.b.clone(), c: self.c.clone(), bias, residual, workspace, offsets })
     }
 
     /// Poisons C, runs once, and judges C.
@@ -191,11 +197,14 @@ pub fn least_bytes(problem: &Problem) -> f64 {
         Problem::Gemm(g) => {
             let batch = |stride: u64| if stride == 0 { 1.0 } else { g.batch as f64 };
             let (m, n, k) = (g.m as f64, g.n as f64, g.k as f64);
-            input * (batch(g.a.batch_stride) * m * k + batch(g.b.batch_stride) * k * n) + output * g.batch as f64 * m * n
+            let bias = g.bias.map_or(0.0, |x| batch(x.batch_stride) * if x.along == Along::M { m } else { n });
+            let residual = g.residual.map_or(0.0, |x| batch(x.batch_stride) * m * n);
+            let factors = batch(g.a.batch_stride) * m * k + batch(g.b.batch_stride) * k * n;
+            input * factors + output * (g.batch as f64 * m * n + bias + residual)
         }
         Problem::Conv(c) => {
-            let bias = if c.bias { c.k as f64 } else { 0.0 };
-            input * (c.input_len() as f64 + c.filter_len() as f64 + bias) + output * c.output_len() as f64
+            let results = c.output_len() + problem.bias_len() + problem.residual_len();
+            input * (c.input_len() as f64 + c.filter_len() as f64) + output * results as f64
         }
     }
 }

@@ -27,6 +27,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
             "device": context.info().id,
             "plan": plan.to_string(),
             "origin": origin.name(),
+            "computes": format!("C[g,m,n] = {}", c.formula()),
             "keys": notes,
             "footprint": resolved.footprint,
             "counts": counts,
@@ -82,6 +83,7 @@ fn numbers(operation: &Operation, plan: &Plan, counts: &Counts, footprint: &Foot
     let us = human_time;
     let share = |part: f64| format!("{} ({:.0} %)", human_time(part), 100.0 * part / estimate.total_us.max(1e-9));
     let rows = [
+        ("computes", format!("C[g,m,n] = {}, C in {}", c.formula(), c.c.scalar)),
         ("contraction", format!("g {} x m {} x n {}, sum over k {}", c.g, c.m, c.n, c.k)),
         ("macro tile", format!("{} x {}, k-tile {}", t.a.macro_tile, t.b.macro_tile, t.k_tile)),
         ("micro tile", format!("{} x {} per thread, {} x {} threads", t.a.micro, t.b.micro, t.threads_a, t.threads_b)),

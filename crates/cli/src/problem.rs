@@ -1,6 +1,6 @@
 //! From the command line to problems: words, a geometry string, or a file of cases.
 
-use crate::args::{ConvArgs, Dtype, GemmArgs, Layout, Order, ProblemArgs, Trans, Word};
+use crate::args::{Activation, Along, ConvArgs, Dtype, GemmArgs, Layout, Order, ProblemArgs, Trans, Word};
 use crate::error::CliError;
 use crate::values::per_dimension;
 use std::collections::BTreeSet;
@@ -89,6 +89,15 @@ const fn scalar(dtype: Dtype) -> Scalar {
     }
 }
 
+const fn activation(activation: Activation) -> problem::Activation {
+    match activation {
+        Activation::Relu => problem::Activation::Relu,
+        Activation::Gelu => problem::Activation::Gelu,
+        Activation::GeluTanh => problem::Activation::GeluTanh,
+        Activation::Silu => problem::Activation::Silu,
+    }
+}
+
 fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
     let (trans_a, trans_b) = match args.trans {
         Trans::Nn => (false, false),
@@ -105,8 +114,18 @@ fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
         .trans(trans_a, trans_b)
         .batch(args.batch)
         .offsets(args.offset_a, args.offset_b, args.offset_c);
-    if let Some(out) = args.out {
+    if let Some(out) = args.out_dtype {
         builder = builder.out_dtype(scalar(out));
+    }
+    let along = |a: Along| if a == Along::M { problem::Along::M } else { problem::Along::N };
+    if let Some(bias) = args.bias {
+        builder = builder.bias_strided(along(bias), args.stride_bias.unwrap_or(0));
+    }
+    if let Some(function) = args.activation {
+        builder = builder.activation(activation(function));
+    }
+    if args.residual {
+        builder = builder.residual();
     }
     for (value, set) in [
         (args.lda, problem::GemmBuilder::lda as fn(_, u64) -> _),
@@ -115,6 +134,8 @@ fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
         (args.stride_a, problem::GemmBuilder::stride_a),
         (args.stride_b, problem::GemmBuilder::stride_b),
         (args.stride_c, problem::GemmBuilder::stride_c),
+        (args.ldr, problem::GemmBuilder::ldr),
+        (args.stride_r, problem::GemmBuilder::stride_r),
     ] {
         if let Some(value) = value {
             builder = set(builder, value);
@@ -140,16 +161,21 @@ fn from_conv(args: &ConvArgs) -> Result<Case, CliError> {
         Layout::Nchw => problem::Layout::Nchw,
         Layout::Nhwc => problem::Layout::Nhwc,
     };
-    let conv = Conv::new(scalar(args.dtype), args.n, args.c, args.k, &args.size.0, &filter)
+    let mut conv = Conv::new(scalar(args.dtype), args.n, args.c, args.k, &args.size.0, &filter)
         .layout(layout)
         .groups(args.groups)
         .stride(&stride)
         .dilation(&dilation)
         .pad(&begin, &end)
         .bias(args.bias)
-        .build()
-        .map_err(CliError::usage)?;
-    Ok(plain(Problem::Conv(conv)))
+        .residual(args.residual);
+    if let Some(function) = args.activation {
+        conv = conv.activation(activation(function));
+    }
+    if let Some(out) = args.out_dtype {
+        conv = conv.out_dtype(scalar(out));
+    }
+    Ok(plain(Problem::Conv(conv.build().map_err(CliError::usage)?)))
 }
 
 fn from_file(path: &Path, set: Option<&str>) -> Result<Cases, CliError> {
@@ -176,11 +202,13 @@ pub fn title(problem: &Problem) -> String {
         Problem::Gemm(g) => {
             let letter = |t: bool| if t { 't' } else { 'n' };
             let batch = if g.batch > 1 { format!("{} x ", g.batch) } else { String::new() };
-            format!("gemm {batch}{}x{}x{} {} {}{}", g.m, g.n, g.k, g.dtype, letter(g.a.trans), letter(g.b.trans))
+            let (a, b) = (letter(g.a.trans), letter(g.b.trans));
+            format!("gemm {batch}{}x{}x{} {} {a}{b}{}", g.m, g.n, g.k, g.dtype, problem.epilogue_words())
         }
         Problem::Conv(c) => {
             let groups = if c.groups > 1 { format!(", {} groups", c.groups) } else { String::new() };
-            format!("conv {} x {}x{} -> {}, filter {}, {}{groups}", c.n, c.c, x(&c.input), c.k, x(&c.filter), c.dtype)
+            let added = problem.epilogue_words();
+            format!("conv {} x {}x{} -> {}, filter {}, {}{groups}{added}", c.n, c.c, x(&c.input), c.k, x(&c.filter), c.dtype)
         }
     }
 }
@@ -207,6 +235,23 @@ mod tests {
     }
 
     #[test]
+    fn epilogues_in_words_and_in_text() {
+        let words = parse(
+            "tilewright tune gemm --m 5 --n 6 --k 7 --dtype bf16 --out-dtype f32 --order col --batch 2 --bias n --stride-bias 6 \
+             --activation gelu-tanh --residual --ldr 8 --stride-r 0 --workspace 0",
+        )
+        .expect("words");
+        let text =
+            "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16_outf32_b2_sa35_sb42_sc30_biasn_sbias6_actgelutanh_ldr8_sr0";
+        assert_eq!(words, parse(&format!("tilewright tune --problem {text}")).expect("text"));
+        assert_eq!(words[0].title, "gemm 2 x 5x6x7 bf16 nn to f32, bias n, gelutanh, residual");
+        let conv = parse(
+            "tilewright tune conv --n 1 --c 2 --k 4 --size 9 --filter 3 --bias --activation silu --residual --out-dtype f16",
+        );
+        assert_eq!(conv.expect("conv")[0].title, "conv 1 x 2x9 -> 4, filter 3, f32 to f16, bias, silu, residual");
+    }
+
+    #[test]
     fn convolutions() {
         let all = parse(
             "tilewright tune conv --n 2 --c 6 --k 4 --size 9x8 --filter 3 --stride 2 --pad 0:1 --groups 2 --layout nhwc --bias",
@@ -225,6 +270,11 @@ mod tests {
             ("tilewright tune gemm --m 0 --n 4 --k 4", "at least 1"),
             ("tilewright tune gemm --m -4 --n 4 --k 4", "negative"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --lda 3", "lda = 3"),
+            ("tilewright tune gemm --m 4 --n 4 --k 4 --bias k", "possible values: m, n"),
+            ("tilewright tune gemm --m 4 --n 4 --k 4 --activation tanh", "relu, gelu, gelu-tanh, silu"),
+            ("tilewright tune gemm --m 4 --n 4 --k 4 --ldr 8", "--residual"),
+            ("tilewright tune gemm --m 4 --n 4 --k 4 --residual --ldr 3", "ldr = 3"),
+            ("tilewright tune gemm --m 4 --n 4 --k 4 --dtype f64 --out-dtype f16", "f64 operands have an f64 result"),
             ("tilewright tune conv --n 1 --c 3 --k 4 --size 4x4 --filter 3x3x3", "--filter has 3 dimensions"),
             ("tilewright tune conv --n 1 --c 3 --k 4 --size 4x4 --filter 3 --groups 2", "groups"),
             ("tilewright tune gemm --m 4000000000 --n 4000000000 --k 4000000000", "64-bit address space"),

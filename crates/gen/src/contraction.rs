@@ -1,5 +1,7 @@
-//! The contraction `C[g,m,n] = alpha * sum_k A[g,m,k] * B[g,k,n] + beta * C[g,m,n]`: what every problem becomes.
+//! The contraction `C[g,m,n] = act(alpha * sum_k A[g,m,k] * B[g,k,n] + bias + beta * C[g,m,n]) + residual`: what every problem
+//! becomes.
 
+use crate::problem::Activation;
 use crate::view::View;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -60,8 +62,14 @@ pub struct Contraction {
     pub b: Tensor,
     /// Result.
     pub c: Tensor,
-    /// Added to the result before it is stored.
+    /// Added to the scaled sums.
     pub bias: Option<Bias>,
+    /// Applied to the scaled sums with bias and old result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activation: Option<Activation>,
+    /// Added last: addressed as the result is, of its type, starting its buffer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub residual: Option<Tensor>,
 }
 
 impl Contraction {
@@ -77,7 +85,25 @@ impl Contraction {
     pub fn exchanged(&self) -> Contraction {
         let turned = |t: &Tensor| Tensor { view: t.view.transposed(), ..t.clone() };
         let bias = self.bias.as_ref().map(|b| Bias { along_n: !b.along_n, ..b.clone() });
-        Contraction { g: self.g, m: self.n, n: self.m, k: self.k, a: self.b.clone(), b: self.a.clone(), c: turned(&self.c), bias }
+        Contraction {
+            g: self.g,
+            m: self.n,
+            n: self.m,
+            k: self.k,
+            a: self.b.clone(),
+            b: self.a.clone(),
+            c: turned(&self.c),
+            bias,
+            activation: self.activation,
+            residual: self.residual.as_ref().map(turned),
+        }
+    }
+    /// What is computed, as a formula: `relu(alpha * sum_k A[g,m,k] * B[g,k,n] + bias[n] + beta * C[g,m,n])`.
+    pub fn formula(&self) -> String {
+        let bias = self.bias.as_ref().map_or("", |b| if b.along_n { " + bias[n]" } else { " + bias[m]" });
+        let sum = format!("alpha * sum_k A[g,m,k] * B[g,k,n]{bias} + beta * C[g,m,n]");
+        let sum = self.activation.map_or(sum.clone(), |f| format!("{f}({sum})"));
+        if self.residual.is_some() { sum + " + residual[g,m,n]" } else { sum }
     }
     /// This, or the transposed product.
     pub fn oriented(&self, exchanged: bool) -> Cow<'_, Contraction> {

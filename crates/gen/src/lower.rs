@@ -4,7 +4,7 @@
 //! group the columns, and (channel, filter taps) the sum, in the order they lie in memory so that vector access survives.
 
 use crate::contraction::{Bias, Contraction, Tensor};
-use crate::problem::{Conv, Gemm, Layout, Order, Problem, ProblemError};
+use crate::problem::{Along, Conv, Gemm, Layout, Order, Problem, ProblemError};
 use crate::view::{View, ViewBuilder};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
@@ -42,19 +42,48 @@ fn alignment(offset: u64, scalar: Scalar) -> u32 {
 }
 
 fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
+    let matrix = |(rows, cols): (u64, u64), trans: bool, ld: u64, batch_stride: u64| {
+        let ld = ld as i64;
+        let (row_stride, col_stride) = if trans == (gemm.order == Order::Col) { (ld, 1) } else { (1, ld) };
+        ViewBuilder::tensor(&[("g", gemm.batch, batch_stride as i64), ("row", rows, row_stride), ("col", cols, col_stride)])
+    };
     let tensor = |index: usize| -> Result<Tensor, ProblemError> {
         let x = gemm.matrices()[index];
-        let (rows, cols) = [(gemm.m, gemm.k), (gemm.k, gemm.n), (gemm.m, gemm.n)][index];
-        let ld = x.ld as i64;
-        let (row_stride, col_stride) = if x.trans == (gemm.order == Order::Col) { (ld, 1) } else { (1, ld) };
-        let dims = [("g", gemm.batch, x.batch_stride as i64), ("row", rows, row_stride), ("col", cols, col_stride)];
-        let builder = ViewBuilder::tensor(&dims);
+        let size = [(gemm.m, gemm.k), (gemm.k, gemm.n), (gemm.m, gemm.n)][index];
+        let builder = matrix(size, x.trans, x.ld, x.batch_stride);
         // B is addressed by (g, n, k).
         let view = if index == 1 { builder.view("g", "col", "row")? } else { builder.view("g", "row", "col")? };
         let scalar = gemm.scalar(index);
         Ok(Tensor { scalar, view, align: alignment(x.offset, scalar), len: gemm.span(index) })
     };
-    Ok(Contraction { g: gemm.batch, m: gemm.m, n: gemm.n, k: gemm.k, a: tensor(0)?, b: tensor(1)?, c: tensor(2)?, bias: None })
+    let bias = match gemm.bias {
+        None => None,
+        Some(x) => {
+            let length = if x.along == Along::M { gemm.m } else { gemm.n };
+            let values = ViewBuilder::tensor(&[("g", gemm.batch, x.batch_stride as i64), ("index", length, 1)]);
+            let view = values.broadcast("one", 1).view("g", "index", "one")?;
+            Some(Bias { scalar: gemm.out_dtype, along_n: x.along == Along::N, view, len: gemm.bias_len() })
+        }
+    };
+    let residual = match gemm.residual {
+        None => None,
+        Some(x) => {
+            let view = matrix((gemm.m, gemm.n), gemm.c.trans, x.ld, x.batch_stride).view("g", "row", "col")?;
+            Some(Tensor { scalar: gemm.out_dtype, view, align: BUFFER_ALIGN, len: gemm.residual_len() })
+        }
+    };
+    Ok(Contraction {
+        g: gemm.batch,
+        m: gemm.m,
+        n: gemm.n,
+        k: gemm.k,
+        a: tensor(0)?,
+        b: tensor(1)?,
+        c: tensor(2)?,
+        bias,
+        activation: gemm.activation,
+        residual,
+    })
 }
 
 /// Names of the spatial dimensions in the stages of a convolution's chains: input, output, filter.
@@ -98,6 +127,7 @@ fn lower_conv(conv: &Conv, form: ConvForm) -> Result<Contraction, ProblemError> 
         ConvForm::Merged => builder.pass_through("group", "g"),
     };
     let tensor = |view: View, len: u64| Tensor { scalar: conv.dtype, view, align: BUFFER_ALIGN, len };
+    let result = |view: View| Tensor { scalar: conv.out_dtype, view, align: BUFFER_ALIGN, len: conv.output_len() };
 
     let mut input = dense(("n", conv.n), ("channels", conv.c), spatial.iter().map(|s| s.0).collect(), &conv.input)
         .unmerge("channels", &[("group", conv.groups), ("c", c)]);
@@ -115,14 +145,14 @@ fn lower_conv(conv: &Conv, form: ConvForm) -> Result<Contraction, ProblemError> 
         .merge(&sum, "k");
     let b = shared(filter).view("g", "column", "k")?;
 
-    let result = dense(("n", conv.n), ("channels", conv.k), outs.clone(), &output)
+    let output = dense(("n", conv.n), ("channels", conv.k), outs.clone(), &output)
         .unmerge("channels", &[("group", conv.groups), ("column", k)]);
-    let c_view = pixels(result).view("g", "m", "column")?;
+    let c_view = pixels(output).view("g", "m", "column")?;
 
     let bias = if conv.bias {
         let values = ViewBuilder::dense(&[("filters", conv.k)]).unmerge("filters", &[("group", conv.groups), ("column", k)]);
         let view = shared(values).broadcast("one", 1).view("g", "column", "one")?;
-        Some(Bias { scalar: conv.dtype, along_n: true, view, len: conv.k })
+        Some(Bias { scalar: conv.out_dtype, along_n: true, view, len: conv.k })
     } else {
         None
     };
@@ -133,7 +163,9 @@ fn lower_conv(conv: &Conv, form: ConvForm) -> Result<Contraction, ProblemError> 
         k: a.extent[2],
         a: tensor(a, conv.input_len()),
         b: tensor(b, conv.filter_len()),
-        c: tensor(c_view, conv.output_len()),
+        residual: conv.residual.then(|| result(c_view.clone())),
+        c: result(c_view),
         bias,
+        activation: conv.activation,
     })
 }

@@ -11,8 +11,10 @@ pub enum Binding {
     Buffer(Operand),
     /// The operand's start within its buffer, in elements (an `I64` argument).
     Offset(Operand),
-    /// The bias vector.
+    /// The bias vector, from its buffer's first element on.
     Bias,
+    /// The residual, from its buffer's first element on.
+    Residual,
     /// The workspace, from this byte on (a multiple of 512).
     Workspace(u64),
     /// The factor of the product, in the accumulator's type.
@@ -48,6 +50,9 @@ pub struct Alignment {
     /// Bytes, a power of two.
     pub bytes: u32,
 }
+
+/// Alignment in bytes that every program needs of the buffers of bias and residual.
+pub const ADDED_ALIGN: u32 = 16;
 
 /// Kernels and their launches, in order on one queue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

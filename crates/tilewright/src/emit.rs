@@ -5,7 +5,8 @@ use std::fmt::Write;
 use tilewright_gen::contraction::{Contraction, Operand};
 use tilewright_gen::plan::Plan;
 use tilewright_gen::problem::Problem;
-use tilewright_gen::program::{Binding, Program};
+use tilewright_gen::program::{ADDED_ALIGN, Binding, Program};
+use tilewright_gen::view::{COL, G, ROW};
 use tilewright_ir::{Dialect, Invalid, Target, print};
 
 /// What a source file is made from.
@@ -60,8 +61,7 @@ impl Emission<'_> {
             format!("Plan      {}", self.plan),
             format!("Planned   for {}", self.target.arch),
             String::new(),
-            "C[g,m,n] = alpha * sum over k of A[g,m,k] * B[g,k,n] + beta * C[g,m,n]".to_string()
-                + if c.bias.is_some() { " + bias" } else { "" },
+            format!("C[g,m,n] = {}", c.formula().replace("sum_k", "sum over k of")),
             format!("g = {}, m = {}, n = {}, k = {}; beta = 0 never reads C", c.g, c.m, c.n, c.k),
             String::new(),
             "Buffers".to_string(),
@@ -76,7 +76,18 @@ impl Emission<'_> {
             lines.push(format!("  {role:<10} {} x {} from its offset on; that element aligned to {need} bytes", t.len, t.scalar));
         }
         if let Some(bias) = &c.bias {
-            lines.push(format!("  {:<10} {} x {}", "bias", bias.len, bias.scalar));
+            let along = if bias.along_n { "n" } else { "m" };
+            let batched = if bias.view.uses(G) && c.g > 1 { ", by g" } else { "" };
+            lines.push(format!(
+                "  {:<10} {} x {}, along {along}{batched}; aligned to {ADDED_ALIGN} bytes",
+                "bias", bias.len, bias.scalar
+            ));
+        }
+        if let Some(x) = &c.residual {
+            let place = x.view.is_affine_box().map_or(String::new(), |b| {
+                format!(", element (g, m, n) at {} g + {} m + {} n", b.strides[G], b.strides[ROW], b.strides[COL])
+            });
+            lines.push(format!("  {:<10} {} x {}{place}; aligned to {ADDED_ALIGN} bytes", "residual", x.len, x.scalar));
         }
         let workspace = match self.program.workspace_bytes {
             0 => "none".to_string(),
@@ -117,6 +128,7 @@ fn binding(binding: &Binding) -> String {
         Binding::Buffer(operand) => format!("{operand:?}"),
         Binding::Offset(operand) => format!("first element of {operand:?}"),
         Binding::Bias => "bias".into(),
+        Binding::Residual => "residual".into(),
         Binding::OperandMap(operand) => format!("tensor map of {operand:?} from its first element on"),
         Binding::WorkspaceMap(byte) => format!("tensor map of the workspace from byte {byte} on"),
         Binding::Workspace(0) => "workspace".into(),

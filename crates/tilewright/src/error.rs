@@ -65,6 +65,14 @@ pub enum Error {
         /// The problem's.
         need: Scalar,
     },
+    /// An operand that the problem does not have.
+    #[error("{what} is given and {problem} has none: ask for it when building the problem, or leave it out")]
+    Unwanted {
+        /// Which operand.
+        what: &'static str,
+        /// The problem's key.
+        problem: String,
+    },
     /// Too few or too many elements.
     #[error("{what}: {need} elements are needed and there are {have}")]
     Length {

@@ -29,7 +29,7 @@
 //! A convolution is an operation like any other: A is the input, B the filter, C the output.
 //!
 //! ```
-//! use tilewright::{Context, Conv, Layout, Options, RecordsAt, Scalar};
+//! use tilewright::{Context, Conv, Layout, Operands, Options, RecordsAt, Scalar};
 //!
 //! # fn main() -> Result<(), tilewright::Error> {
 //! # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
@@ -40,9 +40,30 @@
 //! let filter = context.upload(&[0.5f32; 54])?;
 //! let bias = context.upload(&[10.0f32, 20.0, 30.0])?;
 //! let mut output = context.alloc::<f32>(48)?;
-//! operation.run_with_bias(&input, &filter, &bias, &mut output, 1.0, 0.0)?;
+//! operation.run_with(Operands::new(&input, &filter, &mut output).bias(&bias))?;
 //! // A corner sees 4 of the 9 pixels.
 //! assert_eq!(output.download()?[..3], [14.0, 24.0, 34.0]);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What happens to the sums on their way out belongs to the problem, too: `activation(alpha * A * B + bias + beta * C) + residual`.
+//!
+//! ```
+//! use tilewright::{Activation, Along, Context, Gemm, Operands, Options, RecordsAt, Scalar, f16};
+//!
+//! # fn main() -> Result<(), tilewright::Error> {
+//! # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+//! # let context = Context::with(options)?;
+//! let gemm = Gemm::new(Scalar::F16, 2, 2, 2).out_dtype(Scalar::F32).bias(Along::M).activation(Activation::Relu).residual();
+//! let operation = context.gemm(gemm)?;
+//! let a = context.upload(&[1.0, 0.0, 0.0, 1.0].map(f16::from_f32))?;
+//! let b = context.upload(&[1.0, 2.0, 3.0, 4.0].map(f16::from_f32))?;
+//! let bias = context.upload(&[0.5f32, -3.0])?;
+//! let residual = context.upload(&[10.0f32, 20.0, 30.0, 40.0])?;
+//! let mut c = context.alloc::<f32>(4)?;
+//! operation.run_with(Operands::new(&a, &b, &mut c).bias(&bias).residual(&residual))?;
+//! assert_eq!(c.download()?, [11.5, 20.0, 33.5, 41.0]);
 //! # Ok(())
 //! # }
 //! ```
@@ -65,13 +86,13 @@ pub use context::{Context, Options, RecordsAt, default_records};
 pub use element::Element;
 pub use emit::Emission;
 pub use error::Error;
-pub use operation::{Operation, Origin};
+pub use operation::{Operands, Operation, Origin};
 pub use trial::{Times, Verified};
 
 pub use half::{bf16, f16};
 pub use tilewright_device::{DeviceInfo, Listing, list as list_devices};
 pub use tilewright_gen::plan::{Constraint, Plan};
-pub use tilewright_gen::problem::{Conv, ConvBuilder, Direction, Gemm, GemmBuilder, Layout, Order, Problem};
+pub use tilewright_gen::problem::{Activation, Along, Conv, ConvBuilder, Direction, Gemm, GemmBuilder, Layout, Order, Problem};
 pub use tilewright_ir::{Scalar, Target};
 pub use tilewright_tune::Records;
 pub use tilewright_tune::search::{Budget, Cancel, Event, Outcome};

@@ -38,6 +38,50 @@ impl Origin {
     }
 }
 
+/// What an operation runs on, by name: `out = activation(alpha * A * B + bias + beta * C) + residual` goes to C.
+///
+/// Bias and residual are what the problem says, have C's element type, and start their buffers.
+#[derive(Debug)]
+pub struct Operands<'a, T: Element, U: Element> {
+    a: Slice<'a, T>,
+    b: Slice<'a, T>,
+    c: SliceMut<'a, U>,
+    bias: Option<&'a Buffer<U>>,
+    residual: Option<&'a Buffer<U>>,
+    factors: Factors,
+}
+
+impl<'a, T: Element, U: Element> Operands<'a, T, U> {
+    /// Factors and result (for a convolution: input, filter and output), with alpha = 1 and beta = 0.
+    pub fn new(a: impl Into<Slice<'a, T>>, b: impl Into<Slice<'a, T>>, c: impl Into<SliceMut<'a, U>>) -> Self {
+        Operands { a: a.into(), b: b.into(), c: c.into(), bias: None, residual: None, factors: Factors::default() }
+    }
+    /// Factor of the product.
+    #[must_use]
+    pub const fn alpha(mut self, alpha: f64) -> Self {
+        self.factors.alpha = alpha;
+        self
+    }
+    /// Factor of the old result; 0 never reads it.
+    #[must_use]
+    pub const fn beta(mut self, beta: f64) -> Self {
+        self.factors.beta = beta;
+        self
+    }
+    /// The problem's bias vector: one value per row, column or output channel.
+    #[must_use]
+    pub const fn bias(mut self, bias: &'a Buffer<U>) -> Self {
+        self.bias = Some(bias);
+        self
+    }
+    /// The problem's residual, which is added behind the activation.
+    #[must_use]
+    pub const fn residual(mut self, residual: &'a Buffer<U>) -> Self {
+        self.residual = Some(residual);
+        self
+    }
+}
+
 /// A problem on a context's device.
 pub struct Operation {
     context: Context,
@@ -195,37 +239,26 @@ impl Operation {
         alpha: f64,
         beta: f64,
     ) -> Result<Plan, Error> {
-        self.start(a.into(), b.into(), None, c.into(), Factors { alpha, beta })
+        self.run_with(Operands::new(a, b, c).alpha(alpha).beta(beta))
     }
-    /// As [`Operation::run`], for a problem with a bias: one value per output channel is added.
+    /// As [`Operation::run`], with all operands by name: those of a problem with a bias or a residual.
     ///
     /// # Errors
-    /// As [`Operation::run`].
-    pub fn run_with_bias<'a, T: Element, U: Element>(
-        &self,
-        a: impl Into<Slice<'a, T>>,
-        b: impl Into<Slice<'a, T>>,
-        bias: &'a Buffer<T>,
-        c: impl Into<SliceMut<'a, U>>,
-        alpha: f64,
-        beta: f64,
-    ) -> Result<Plan, Error> {
-        self.start(a.into(), b.into(), Some(bias), c.into(), Factors { alpha, beta })
-    }
-
-    fn start<T: Element, U: Element>(
-        &self,
-        a: Slice<'_, T>,
-        b: Slice<'_, T>,
-        bias: Option<&Buffer<T>>,
-        c: SliceMut<'_, U>,
-        factors: Factors,
-    ) -> Result<Plan, Error> {
+    /// As [`Operation::run`]; [`Error::Bind`] where the problem has a bias or a residual and none is given, or the other way round.
+    pub fn run_with<T: Element, U: Element>(&self, operands: Operands<'_, T, U>) -> Result<Plan, Error> {
+        let Operands { a, b, c, bias, residual, factors } = operands;
         let problem = self.problem();
         let same =
             |operand, have: Scalar, need: Scalar| if have == need { Ok(()) } else { Err(Error::Dtype { operand, have, need }) };
         same("A and B", T::SCALAR, problem.dtype())?;
         same("C", U::SCALAR, problem.out_dtype())?;
+        for (what, given, has) in
+            [("a bias", bias.is_some(), problem.bias_len() > 0), ("a residual", residual.is_some(), problem.residual_len() > 0)]
+        {
+            if given && !has {
+                return Err(Error::Unwanted { what, problem: problem.key() });
+            }
+        }
         let own = match problem {
             Problem::Gemm(g) => [g.a.offset, g.b.offset, g.c.offset],
             Problem::Conv(_) => [0; 3],
@@ -235,6 +268,7 @@ impl Operation {
             b: b.buffer.memory().clone(),
             c: c.buffer.memory().clone(),
             bias: bias.map(|x| x.memory().clone()),
+            residual: residual.map(|x| x.memory().clone()),
             workspace: None,
             offsets: [a.offset.saturating_add(own[0]), b.offset.saturating_add(own[1]), c.offset.saturating_add(own[2])],
         };

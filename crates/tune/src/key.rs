@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tilewright_gen::contraction::{Contraction, Operand, Tensor};
+use tilewright_gen::problem::Activation;
 use tilewright_gen::view::{Access, Affine, Atom, COL, ROW};
 use tilewright_ir::Scalar;
 
@@ -54,6 +55,12 @@ pub struct ProblemKey {
     pub c: OperandKey,
     /// Added to the result.
     pub bias: Option<BiasKey>,
+    /// Applied to the scaled sums with bias and old result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activation: Option<Activation>,
+    /// Added last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub residual: Option<OperandKey>,
     /// Workspace the program may use, in bytes.
     pub workspace_bytes: u64,
     /// Results must be bitwise repeatable: no atomics.
@@ -82,6 +89,8 @@ impl ProblemKey {
                 along_n: b.along_n,
                 access: b.view.access.clone(),
             }),
+            activation: contraction.activation,
+            residual: contraction.residual.as_ref().map(operand),
             workspace_bytes,
             deterministic,
         }
@@ -196,7 +205,10 @@ pub fn distance(x: &ProblemKey, y: &ProblemKey) -> Option<f64> {
     for needed in workspace_steps(y) {
         d += 0.1 * f64::from((x.workspace_bytes >= needed) != (y.workspace_bytes >= needed));
     }
-    d += f64::from(x.deterministic != y.deterministic) + f64::from(x.bias.is_some() != y.bias.is_some()) * 0.2;
+    d += f64::from(x.deterministic != y.deterministic);
+    // What happens to the sums costs little beside them, a residual as much as C.
+    d += f64::from(x.bias.is_some() != y.bias.is_some()) * 0.2;
+    d += f64::from(x.activation != y.activation) * 0.1 + f64::from(x.residual.is_some() != y.residual.is_some()) * 0.4;
     Some(d)
 }
 
@@ -239,6 +251,8 @@ pub(crate) mod tests {
             b: matrix(scalar, k as i64, 1),
             c: matrix(scalar, 1, m as i64),
             bias: None,
+            activation: None,
+            residual: None,
             workspace_bytes: 0,
             deterministic: true,
         }
@@ -247,7 +261,12 @@ pub(crate) mod tests {
     #[test]
     fn text_round_trips() {
         let key = gemm(100, 200, 300, Scalar::BF16);
-        assert_eq!(ProblemKey::parse(&key.text()), Ok(key));
+        assert_eq!(ProblemKey::parse(&key.text()), Ok(key.clone()));
+        // What older records do not know is absent from keys that do not need it.
+        assert!(!key.text().contains("activation") && !key.text().contains("residual"));
+        let more = ProblemKey { activation: Some(Activation::Silu), residual: Some(key.c.clone()), ..key.clone() };
+        assert_eq!(ProblemKey::parse(&more.text()), Ok(more.clone()));
+        assert!(more.text() != key.text() && distance(&more, &key) > Some(0.0));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use crate::space::Space;
 use tilewright_gen::plan::{KernelSpec, Plan};
-use tilewright_gen::problem::{Conv, Gemm, Matrix, Problem};
+use tilewright_gen::problem::{Conv, Gemm, Matrix, Problem, Residual};
 
 /// Sizes keep their remainder by this, so that widths and alignments stay as they are.
 const KEEP: u64 = 64;
@@ -81,6 +81,16 @@ fn reduce_gemm(gemm: &Gemm, [tile_m, tile_n, depth]: [u64; 3], whole: u64) -> Ge
         let batch_stride = if small.batch == 1 { 0 } else { stride };
         let new = Matrix { ld: if stride != 0 && stride < old.ld { old.ld } else { ld }, batch_stride, ..old };
         *[&mut small.a, &mut small.b, &mut small.c][index] = new;
+    }
+    if let Some(bias) = &mut small.bias {
+        bias.batch_stride = if small.batch == 1 { 0 } else { bias.batch_stride };
+    }
+    let (line, lines) = small.lines(2);
+    if let Some(residual) = &mut small.residual {
+        // Read only: batch entries may lie as they do.
+        let ld = same_remainder(residual.ld, line);
+        let apart = if residual.batch_stride == 0 { 0 } else { same_remainder(residual.batch_stride, (lines - 1) * ld + line) };
+        *residual = Residual { ld, batch_stride: if small.batch == 1 { 0 } else { apart } };
     }
     small
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch, LaunchArg};
 use tilewright_gen::contraction::{Contraction, Operand};
-use tilewright_gen::program::{Binding, Program};
+use tilewright_gen::program::{ADDED_ALIGN, Binding, Program};
 use tilewright_ir::Scalar;
 
 /// Memory a program runs on.
@@ -17,6 +17,8 @@ pub struct Buffers {
     pub c: Buffer,
     /// Bias vector, where the contraction has one.
     pub bias: Option<Buffer>,
+    /// Residual, where the contraction has one.
+    pub residual: Option<Buffer>,
     /// At least [`Program::workspace_bytes`] bytes, where that is not 0.
     pub workspace: Option<Buffer>,
     /// Element 0 of A, B and C within its buffer, in elements.
@@ -52,6 +54,16 @@ pub enum BindError {
         /// Largest power of two known to divide its start, in bytes.
         actual: u64,
         /// What the program's accesses need, in bytes.
+        needed: u32,
+    },
+    /// The bias vector or the residual does not start where vectors of it can be read.
+    #[error("the buffer of the {what} starts at a multiple of {actual} bytes only, {needed} are needed; allocate it by itself")]
+    Unaligned {
+        /// Which.
+        what: &'static str,
+        /// Largest power of two known to divide its start, in bytes.
+        actual: u64,
+        /// What is needed, in bytes.
         needed: u32,
     },
     /// A buffer is smaller than what the program touches.
@@ -119,11 +131,16 @@ pub fn check(program: &Program, contraction: &Contraction, buffers: &Buffers) ->
             return Err(BindError::TooSmall { what: format!("operand {operand:?}"), actual: buffer.bytes(), needed });
         }
     }
-    if let Some(bias) = &contraction.bias {
-        let given = buffers.bias.as_ref().ok_or(BindError::Absent("a bias vector"))?;
-        let needed = bias.len * u64::from(bias.scalar.bytes());
+    let bias = contraction.bias.as_ref().map(|x| ("bias", x.len, x.scalar, &buffers.bias, "a bias vector"));
+    let residual = contraction.residual.as_ref().map(|x| ("residual", x.len, x.scalar, &buffers.residual, "a residual"));
+    for (what, len, scalar, given, absent) in bias.into_iter().chain(residual) {
+        let given = given.as_ref().ok_or(BindError::Absent(absent))?;
+        let needed = len.saturating_mul(u64::from(scalar.bytes()));
         if given.bytes() < needed {
-            return Err(BindError::TooSmall { what: "bias".into(), actual: given.bytes(), needed });
+            return Err(BindError::TooSmall { what: what.into(), actual: given.bytes(), needed });
+        }
+        if !given.alignment().is_multiple_of(u64::from(ADDED_ALIGN)) {
+            return Err(BindError::Unaligned { what, actual: given.alignment(), needed: ADDED_ALIGN });
         }
     }
     if program.workspace_bytes > 0 {
@@ -161,6 +178,7 @@ pub fn bind(
                 LaunchArg::I64(offset)
             }
             Binding::Bias => LaunchArg::Buffer(buffers.bias.clone().ok_or(BindError::Absent("a bias vector"))?),
+            Binding::Residual => LaunchArg::Buffer(buffers.residual.clone().ok_or(BindError::Absent("a residual"))?),
             // A tensor map is encoded by the device; what is bound is the memory from its element 0 on.
             Binding::OperandMap(operand) => {
                 let (whole, offset) = buffers.of(operand);

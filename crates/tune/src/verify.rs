@@ -45,7 +45,7 @@ pub enum Depth {
     /// One run; the result and the memory around it (the result alone where it is very large).
     #[default]
     Quick,
-    /// Also A, B, bias and the end of the workspace, and a second run that must give the same bits unless the plan adds
+    /// Also A, B, bias, residual and the end of the workspace, and a second run that must give the same bits unless the plan adds
     /// with atomics.
     Thorough,
 }
@@ -55,7 +55,7 @@ pub enum Depth {
 pub struct Verification {
     /// Everything looked at was right.
     pub passed: bool,
-    /// Greatest error relative to `|alpha| |A||B| + |beta||C|`; infinite where an element was NaN or infinite.
+    /// Greatest error relative to `|alpha| |A||B| + |beta||C|` (and what is added); infinite where an element was NaN or infinite.
     pub max_error: f64,
     /// Result elements compared.
     pub checked: u64,
@@ -105,6 +105,7 @@ pub struct Case {
     b: Buffer,
     c: Buffer,
     bias: Option<Buffer>,
+    residual: Option<Buffer>,
 }
 
 impl std::fmt::Debug for Case {
@@ -135,8 +136,9 @@ impl Case {
         let reference = Reference::new(&data, samples);
         let d = device.as_ref();
         let bias = data.bias.as_ref().map(|bias| upload(d, &bias.bytes)).transpose()?;
+        let residual = data.residual.as_ref().map(|residual| upload(d, &residual.bytes)).transpose()?;
         let (a, b, c) = (upload(d, &data.a.bytes)?, upload(d, &data.b.bytes)?, upload(d, &data.c.bytes)?);
-        Ok(Case { device: device.clone(), data, reference, a, b, c, bias })
+        Ok(Case { device: device.clone(), data, reference, a, b, c, bias, residual })
     }
 
     /// The problem.
@@ -156,6 +158,7 @@ impl Case {
             b: self.b.clone(),
             c: self.c.clone(),
             bias: self.bias.clone(),
+            residual: self.residual.clone(),
             workspace,
             offsets: [self.data.a.start, self.data.b.start, self.data.c.start],
         }
@@ -267,6 +270,12 @@ impl Case {
         }
         if let (Some(buffer), Some(data)) = (&self.bias, &self.data.bias)
             && let Err(damage) = self.data.check_bias_untouched(&read(buffer, data.bytes.len())?)
+        {
+            self.device.write(buffer, 0, &data.bytes)?;
+            return Ok(Some(damage.to_string()));
+        }
+        if let (Some(buffer), Some(data)) = (&self.residual, &self.data.residual)
+            && let Err(damage) = self.data.check_residual_untouched(&read(buffer, data.bytes.len())?)
         {
             self.device.write(buffer, 0, &data.bytes)?;
             return Ok(Some(damage.to_string()));

@@ -11,7 +11,7 @@ use support::{emulator, judge, number};
 use tilewright_gen::plan::{Along, Constraint, Plan};
 use tilewright_gen::problem::{Gemm, Order, Problem};
 use tilewright_ir::Scalar;
-use tilewright_tune::random::Pair;
+use tilewright_tune::random::{Pair, epilogue, out_dtype};
 use tilewright_tune::space::Space;
 
 /// One of a few.
@@ -26,8 +26,8 @@ fn product(rng: &mut ChaCha8Rng) -> Problem {
     let (m, n, k) = (extent(180), extent(180), extent(140));
     let dtype = one(rng, &[Scalar::F16, Scalar::BF16]);
     let gemm = Gemm::new(dtype, m, n, k).trans(rng.random(), rng.random()).batch(one(rng, &[1, 1, 2, 3]));
-    let gemm = if rng.random() { gemm.out_dtype(Scalar::F32) } else { gemm };
-    gemm.order(one(rng, &[Order::Row, Order::Col])).build().unwrap().into()
+    let gemm = gemm.out_dtype(out_dtype(rng, dtype)).order(one(rng, &[Order::Row, Order::Col]));
+    epilogue(rng, gemm, unit).unwrap().build().unwrap().into()
 }
 
 fn plan(rng: &mut ChaCha8Rng, unit: u32) -> Plan {

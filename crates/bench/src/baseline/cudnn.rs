@@ -77,6 +77,9 @@ impl Baseline for Cudnn {
         if conv.direction != Direction::Forward || conv.layout != Layout::Nchw || conv.dtype != Scalar::F32 {
             return unsupported("only forward convolutions in f32 and NCHW are compared");
         }
+        if conv.activation.is_some() || conv.residual || conv.out_dtype != conv.dtype {
+            return unsupported("only convolutions without activation and residual, with an f32 output, are compared");
+        }
         if workload.math() != Math::Exact {
             return unsupported("only f32 without TF32 is compared");
         }

@@ -17,11 +17,15 @@ impl Call {
     /// The column-major call for a problem.
     ///
     /// # Errors
-    /// [`BenchError::Unsupported`] for convolutions.
+    /// [`BenchError::Unsupported`] for convolutions, and for products with more than alpha and beta.
     pub(super) fn new(workload: &Workload<'_>, library: &'static str) -> Result<Call, BenchError> {
         let Problem::Gemm(gemm) = workload.problem() else {
             return Err(BenchError::Unsupported { library, reason: "it computes matrix products only".into() });
         };
+        if workload.problem().has_epilogue() {
+            let reason = "its call has no bias, activation or residual here: compare the product alone".into();
+            return Err(BenchError::Unsupported { library, reason });
+        }
         let canonical = gemm.canonical();
         let (first, second) = if canonical.swapped { (Operand::B, Operand::A) } else { (Operand::A, Operand::B) };
         Ok(Call { gemm: canonical.gemm, first, second })

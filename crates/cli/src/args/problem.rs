@@ -65,6 +65,28 @@ pub enum Order {
     Col,
 }
 
+/// Which direction of C a bias vector runs along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Along {
+    /// one value per row
+    M,
+    /// one value per column
+    N,
+}
+
+/// A function of every result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Activation {
+    /// max(x, 0)
+    Relu,
+    /// exact, with the error function
+    Gelu,
+    /// its approximation with tanh
+    GeluTanh,
+    /// x / (1 + exp(-x))
+    Silu,
+}
+
 /// Which way image tensors lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Layout {
@@ -90,9 +112,9 @@ pub struct GemmArgs {
     /// Element type of A, B and C
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     pub dtype: Dtype,
-    /// Element type of C where it differs (f32 beside f16 or bf16 operands)
+    /// Element type of C, bias and residual where it differs: f32, f16 or bf16 beside each of these
     #[arg(long, value_enum, value_name = "DTYPE")]
-    pub out: Option<Dtype>,
+    pub out_dtype: Option<Dtype>,
     /// Which operands are transposed: first letter A, second B
     #[arg(long, value_enum, default_value_t = Trans::Nn)]
     pub trans: Trans,
@@ -135,6 +157,24 @@ pub struct GemmArgs {
     /// Factor of the old C; at 0 it is never read
     #[arg(long, default_value_t = 0.0)]
     pub beta: f64,
+    /// Add a vector to alpha A B: one value per row (m) or per column (n)
+    #[arg(long, value_enum, value_name = "ALONG")]
+    pub bias: Option<Along>,
+    /// Elements from the bias of one batch entry to the next [default: 0, one for all]
+    #[arg(long, value_parser = whole, value_name = "ELEMENTS", requires = "bias")]
+    pub stride_bias: Option<u64>,
+    /// Function of alpha A B + bias + beta C
+    #[arg(long, value_enum)]
+    pub activation: Option<Activation>,
+    /// Add a matrix as large as C last, behind the activation
+    #[arg(long)]
+    pub residual: bool,
+    /// Leading dimension of the residual in elements [default: that of C]
+    #[arg(long, value_parser = positive, requires = "residual")]
+    pub ldr: Option<u64>,
+    /// Elements from the residual of one batch entry to the next; 0 shares it [default: as C]
+    #[arg(long, value_parser = whole, value_name = "ELEMENTS", requires = "residual")]
+    pub stride_r: Option<u64>,
 }
 
 /// Options of a convolution.
@@ -174,9 +214,18 @@ pub struct ConvArgs {
     /// Add a value per output channel
     #[arg(long)]
     pub bias: bool,
+    /// Function of the output with its bias
+    #[arg(long, value_enum)]
+    pub activation: Option<Activation>,
+    /// Add a tensor as the output last, behind the activation
+    #[arg(long)]
+    pub residual: bool,
     /// Element type
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     pub dtype: Dtype,
+    /// Element type of output, bias and residual where it differs: f32, f16 or bf16 beside each of these
+    #[arg(long, value_enum, value_name = "DTYPE")]
+    pub out_dtype: Option<Dtype>,
 }
 
 /// Extents of the spatial dimensions.

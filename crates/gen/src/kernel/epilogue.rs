@@ -8,18 +8,19 @@ use super::Input;
 use super::index::{Coord, Part, affine, in_range};
 use super::math::{Fma, micro_distance, micro_first};
 use super::position::{Ints, TilePosition};
+use super::post::{Added, Run, Start, activate};
 use super::row_store::RowStore;
 use super::staged_store::StagedStore;
 use super::warpgroup::Warpgroup;
-use crate::contraction::{Bias, Contraction};
+use crate::contraction::Contraction;
 use crate::plan::{Edge, KernelSpec, OperandTiling};
 use crate::view::{COL, G, ROW};
 use tilewright_ir::*;
 
 /// Where results go.
 pub(super) enum OutArgs {
-    /// Into C: `alpha * sum + beta * C + bias`.
-    Store { buffer: ArgId, offset: ExprId, bias: Option<ArgId>, alpha: ExprId, beta: ExprId },
+    /// Into C: `activation(alpha * sum + bias + beta * C) + residual`.
+    Store { buffer: ArgId, offset: ExprId, added: Added, alpha: ExprId, beta: ExprId },
     /// Added to C, which another kernel has scaled.
     Atomic { buffer: ArgId, offset: ExprId, alpha: ExprId },
     /// Plain sums into workspace, laid out `[split][chunk entry][partial_index]`.
@@ -39,24 +40,6 @@ pub(super) fn partial_index(b: &mut Builder, c: &Contraction, row: ExprId, col: 
     b.add(line, fast)
 }
 
-/// Offset of a bias value: a view of (g, index, 0).
-pub(super) fn bias_value(
-    b: &mut Builder,
-    bias: &Bias,
-    buffer: ArgId,
-    g: ExprId,
-    row: ExprId,
-    col: ExprId,
-    acc: Scalar,
-) -> ExprId {
-    let index = if bias.along_n { col } else { row };
-    let zero = b.int(0, b.ty(index).scalar);
-    let point = [Coord::plain(b, g), Coord::plain(b, index), Coord::plain(b, zero)];
-    let at = affine(b, &bias.view.access.offset, &point, Part::Whole, Scalar::I64);
-    let value = b.load("bias_value", Base::Buffer(buffer), at, 1, None);
-    b.cast(value, acc)
-}
-
 pub(super) struct Out<'a> {
     pub c: &'a Contraction,
     spec: &'a KernelSpec,
@@ -64,6 +47,8 @@ pub(super) struct Out<'a> {
     pub at: &'a TilePosition,
     args: &'a OutArgs,
     base: Base,
+    /// Where residuals of this batch entry start.
+    residual: Option<Base>,
     ints: Ints,
     acc: Scalar,
 }
@@ -182,7 +167,11 @@ fn out<'a>(
             Base::Cursor(b.cursor("partials_to", *partials, start))
         }
     };
-    Out { c, spec, inputs, at, args, base, ints, acc: c.accumulator() }
+    let residual = match args {
+        OutArgs::Store { added, .. } => added.residual_base(b, c, at.g),
+        _ => None,
+    };
+    Out { c, spec, inputs, at, args, base, residual, ints, acc: c.accumulator() }
 }
 
 impl Out<'_> {
@@ -336,41 +325,76 @@ impl Out<'_> {
                     let right = b.add(pair_col, j * 8);
                     let right = b.cast(right, self.ints.coord);
                     let col = b.add(col, right);
-                    let scaled = self.scaled(b, row, col, &values);
-                    [scaled[0], scaled[1]]
+                    let (row, col) = (Coord::plain(b, row), Coord::plain(b, col));
+                    let results = self.results(b, row, col, &values);
+                    [results[0], results[1]]
                 });
                 number += 1;
             }
         }
     }
 
-    /// Sums times alpha plus bias, for consecutive results that start at this coordinate; partial sums as they are.
-    fn scaled(&self, b: &mut Builder, row_value: ExprId, col_value: ExprId, values: &[ExprId]) -> Vec<ExprId> {
-        let OutArgs::Store { bias, alpha, .. } = self.args else { return values.to_vec() };
+    /// What replaces C without reading it, for consecutive results that start at this coordinate; partial sums as they are.
+    fn results(&self, b: &mut Builder, row: Coord, col: Coord, values: &[ExprId]) -> Vec<ExprId> {
+        let OutArgs::Store { .. } = self.args else { return values.to_vec() };
+        let run = self.run(row, col, values, Start::Multiple);
+        let scaled = self.scaled(b, &run, values);
+        let guard = match self.residual {
+            Some(_) => {
+                let guard = self.owned(b, row, self.at.tile_m, 0);
+                let other = self.owned(b, col, self.at.tile_n, 1);
+                b.and_opt(guard, other)
+            }
+            None => None,
+        };
+        self.finished(b, &run, scaled, guard)
+    }
+
+    fn run(&self, row: Coord, col: Coord, values: &[ExprId], start: Start) -> Run {
+        let overruns = [0, 1].map(|axis| {
+            let size = u64::from(self.inputs[axis].tiling.macro_tile);
+            self.inputs[axis].edge == Edge::Predicate && ![self.c.m, self.c.n][axis].is_multiple_of(size)
+        });
+        Run { g: self.at.g, row, col, by_column: columns_contiguous(self.c), length: values.len() as u32, start, overruns }
+    }
+
+    /// Sums times alpha plus bias.
+    fn scaled(&self, b: &mut Builder, run: &Run, values: &[ExprId]) -> Vec<ExprId> {
+        let OutArgs::Store { added, alpha, .. } = self.args else { return values.to_vec() };
         let mut parts: Vec<ExprId> = values.iter().map(|&v| b.mul(*alpha, v)).collect();
-        let by_column = columns_contiguous(self.c);
-        if let (Some(bias), Some(buffer)) = (&self.c.bias, bias) {
-            // Edge elements beyond the result have no bias value: they are not stored either.
-            let read = |b: &mut Builder, row: ExprId, col: ExprId| {
-                let row = self.within(b, row, self.c.m, 0);
-                let col = self.within(b, col, self.c.n, 1);
-                bias_value(b, bias, *buffer, self.at.g, row, col, self.acc)
-            };
-            for (i, part) in parts.iter_mut().enumerate() {
-                let (r, c) = if by_column { (row_value, b.add(col_value, i)) } else { (b.add(row_value, i), col_value) };
-                let value = read(b, r, c);
-                *part = b.add(*part, value);
+        if let Some(bias) = added.bias(b, self.c, run, self.acc) {
+            for (part, bias) in parts.iter_mut().zip(bias) {
+                *part = b.add(*part, bias);
+            }
+        }
+        parts
+    }
+
+    /// Activation and residual.
+    fn finished(&self, b: &mut Builder, run: &Run, mut parts: Vec<ExprId>, guard: Option<ExprId>) -> Vec<ExprId> {
+        let OutArgs::Store { added, .. } = self.args else { return parts };
+        for part in &mut parts {
+            *part = activate(b, self.c.activation, *part);
+        }
+        if let Some(residual) = added.residual(b, self.c, run, self.residual, guard, self.ints, self.acc) {
+            for (part, residual) in parts.iter_mut().zip(residual) {
+                *part = b.add(*part, residual);
             }
         }
         parts
     }
 
     /// Stores consecutive results that start at (row, col) of the macro tile.
-    pub fn put(&self, b: &mut Builder, row: ExprId, col: ExprId, values: &[ExprId], old: bool) {
-        let coord = |b: &mut Builder, start: Coord, x: ExprId| {
+    fn put(&self, b: &mut Builder, row: ExprId, col: ExprId, values: &[ExprId], old: bool) {
+        self.put_from(b, [row, col], values, old, Start::Multiple);
+    }
+
+    /// As [`Out::put`], for results of which `start` tells where they begin.
+    pub fn put_from(&self, b: &mut Builder, [row, col]: [ExprId; 2], values: &[ExprId], old: bool, start: Start) {
+        let coord = |b: &mut Builder, first: Coord, x: ExprId| {
             let x = b.cast(x, self.ints.coord);
-            let local = b.add(start.local, x);
-            Coord { local, ..start }
+            let local = b.add(first.local, x);
+            Coord { local, ..first }
         };
         let row = coord(b, self.at.m_start, row);
         let col = coord(b, self.at.n_start, col);
@@ -404,7 +428,8 @@ impl Out<'_> {
                 }
             }
             OutArgs::Store { beta, .. } => {
-                let mut parts = self.scaled(b, row_value, col_value, values);
+                let run = self.run(row, col, values, start);
+                let mut parts = self.scaled(b, &run, values);
                 let width = values.len() as u32;
                 if old {
                     let before = b.load("before", self.base, at, width, guard);
@@ -414,6 +439,7 @@ impl Out<'_> {
                         *part = b.fma(*beta, x, *part);
                     }
                 }
+                let parts = self.finished(b, &run, parts, guard);
                 let cast: Vec<ExprId> = parts.iter().map(|&p| b.cast(p, self.c.c.scalar)).collect();
                 let value = b.vector(&cast);
                 b.store(self.base, at, value, guard);
@@ -439,15 +465,5 @@ impl Out<'_> {
             }
             Edge::Predicate => b.lt(value, extent),
         })
-    }
-
-    /// A coordinate kept inside the result.
-    fn within(&self, b: &mut Builder, x: ExprId, extent: u64, axis: usize) -> ExprId {
-        let size = self.inputs[axis].tiling.macro_tile as u64;
-        if self.inputs[axis].edge == Edge::Predicate && !extent.is_multiple_of(size) {
-            b.binary(BinaryOp::Min, x, extent as i64 - 1)
-        } else {
-            x
-        }
     }
 }

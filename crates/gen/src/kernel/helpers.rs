@@ -2,6 +2,7 @@
 
 use super::index::{Coord, Part, affine};
 use super::position::Ints;
+use super::post::{Added, Run, Start, activate};
 use super::{Shape, epilogue};
 use crate::contraction::Contraction;
 use tilewright_ir::*;
@@ -48,10 +49,10 @@ pub(super) fn digits(b: &mut Builder, mut index: ExprId, extents: &[u64]) -> Vec
     out
 }
 
-/// `C = alpha * (sum of partials) + beta * C + bias`, element by element; without partials `C = beta * C + bias`, which
-/// prepares C for atomic additions.
+/// `C = activation(alpha * (sum of partials) + bias + beta * C) + residual`, element by element; without partials
+/// `C = bias + beta * C + residual`, which prepares C for atomic additions (there is no activation then).
 ///
-/// Arguments: C, its offset, the bias if there is one, partials and alpha if there are splits, beta, the number of
+/// Arguments: C, its offset, bias and residual if there are, partials and alpha if there are splits, beta, the number of
 /// batch entries, and with a chunked batch the first of them. `beta` 0 never reads C.
 pub(super) fn finish(c: &Contraction, splits: u32, shape: &Shape) -> Kernel {
     let chunked = shape.chunks > 1;
@@ -60,14 +61,15 @@ pub(super) fn finish(c: &Contraction, splits: u32, shape: &Shape) -> Kernel {
     let b = &mut b;
     let buffer = b.buffer("c", c.c.scalar, Access::ReadWrite, "result");
     let offset = b.scalar_arg("c_offset", Scalar::I64, "first element of the result in its buffer");
-    let bias = c.bias.as_ref().map(|x| (x, b.buffer("bias", x.scalar, Access::Read, "added to the result")));
+    let added = Added::declare(b, c);
     let partials = (splits > 0).then(|| b.buffer("partials", acc, Access::Read, "partial sums [split][g][result]"));
     let alpha = (splits > 0).then(|| b.scalar_arg("alpha", acc, "factor of the product"));
     let beta = b.scalar_arg("beta", acc, "factor of the old result; 0 never reads it");
     let entries = b.scalar_arg("entries", Scalar::I64, "batch entries of this launch");
     let first = chunked.then(|| b.scalar_arg("g_first", Scalar::I64, "first batch entry of this launch"));
     let mn = c.m * c.n;
-    let ints = Ints::new(false, &[mn * c.g], &[c.c.len, mn * c.g * splits.max(1) as u64]);
+    let residual = c.residual.as_ref().map_or(0, |r| r.len);
+    let ints = Ints::new(false, &[mn * c.g], &[c.c.len, mn * c.g * splits.max(1) as u64, residual]);
     let ty = ints.coord;
     let entries = b.cast(entries, ty);
     let total = b.mul(entries, mn as i64);
@@ -101,17 +103,26 @@ pub(super) fn finish(c: &Contraction, splits: u32, shape: &Shape) -> Kernel {
             let value = b.get(var);
             sum = b.mul(alpha, value);
         }
-        if let Some((bias, buffer)) = bias {
-            let value = epilogue::bias_value(b, bias, buffer, g, row, col, acc);
-            sum = b.add(sum, value);
-        }
         let point = [Coord::plain(b, g), Coord::plain(b, row), Coord::plain(b, col)];
+        let by_column = epilogue::columns_contiguous(c);
+        let run = Run { g, row: point[1], col: point[2], by_column, length: 1, start: Start::Multiple, overruns: [false; 2] };
+        if let Some(bias) = added.bias(b, c, &run, acc) {
+            sum = b.add(sum, bias[0]);
+        }
+        let from = added.residual_base(b, c, g);
+        let residual = added.residual(b, c, &run, from, None, ints, acc);
         let at = affine(b, &c.c.view.access.offset, &point, Part::Whole, Scalar::I64);
         let at = b.add(offset, at);
         let at = b.bind("at", at);
         let zero = b.float(0.0, acc);
         let overwrite = b.eq(beta, zero);
+        // Sums that are added later still count as arguments of an activation: plans that add atomically do not have one.
+        let activation = c.activation.filter(|_| splits > 0);
         let store = |b: &mut Builder, value: ExprId| {
+            let mut value = activate(b, activation, value);
+            if let Some(residual) = &residual {
+                value = b.add(value, residual[0]);
+            }
             let value = b.cast(value, c.c.scalar);
             b.store(Base::Buffer(buffer), at, value, None);
         };

@@ -7,6 +7,7 @@ use super::main_loop::MainLoop;
 use super::math::{Fma, Math, MathRoom, micro_first};
 use super::mfma::MfmaUnit;
 use super::position::{Ints, KRange, TilePosition, k_range, position};
+use super::post::Added;
 use super::schedule::lower;
 use super::wave_unit::WaveUnit;
 use super::{Input, Shape, epilogue};
@@ -36,7 +37,7 @@ pub(super) fn build(
     let mut b = Builder::new(super::MAIN, threads);
     let b = &mut b;
     b.min_groups(spec.style.min_groups);
-    b.doc(format!("C[g,m,n] = alpha * sum_k A[g,m,k] * B[g,k,n] + beta * C[g,m,n]   g {} m {} n {} k {}", c.g, c.m, c.n, c.k));
+    b.doc(format!("C[g,m,n] = {}   g {} m {} n {} k {}", c.formula(), c.g, c.m, c.n, c.k));
     b.doc(format!("macro tile {} x {}, k-tile {}, {} threads", t.a.macro_tile, t.b.macro_tile, t.k_tile, threads));
     let ints = Ints::new(
         spec.style.wide_index,
@@ -46,7 +47,7 @@ pub(super) fn build(
             c.k + 8 * t.k_tile as u64 * t.split_k.ways as u64,
             c.g,
         ],
-        &[a.tensor.len, b_in.tensor.len, c.c.len, c.m * c.n],
+        &[a.tensor.len, b_in.tensor.len, c.c.len, c.m * c.n, c.residual.as_ref().map_or(0, |r| r.len)],
     );
     if let Some(tiles) = bulk {
         let maps = [(0, a), (1, b_in)].map(|(i, x)| {
@@ -167,16 +168,13 @@ fn declare_results(b: &mut Builder, c: &Contraction, spec: &KernelSpec, shape: &
     } else {
         let buffer = b.buffer("c", c.c.scalar, Access::ReadWrite, "result");
         let offset = b.scalar_arg("c_offset", Scalar::I64, "first element of the result in its buffer");
-        let bias = (!split)
-            .then_some(c.bias.as_ref())
-            .flatten()
-            .map(|x| b.buffer("bias", x.scalar, Access::Read, "added to the result"));
+        let added = if split { Added::default() } else { Added::declare(b, c) };
         let alpha = b.scalar_arg("alpha", acc, "factor of the product");
         if split {
             epilogue::OutArgs::Atomic { buffer, offset, alpha }
         } else {
             let beta = b.scalar_arg("beta", acc, "factor of the old result; 0 never reads it");
-            epilogue::OutArgs::Store { buffer, offset, bias, alpha, beta }
+            epilogue::OutArgs::Store { buffer, offset, added, alpha, beta }
         }
     };
     let g_first = (shape.chunks > 1).then(|| b.scalar_arg("g_first", Scalar::I64, "first batch entry of this launch"));

@@ -1,7 +1,7 @@
 //! Kernel generation: a contraction and a derived plan become a program.
 //!
 //! The main kernel is built from four rooms that mirror the four choices: [`index`] reads views, `load` and `math` cut
-//! tiles, [`schedule`] orders the stages, `epilogue` stores the result. `materialise` copies an operand into workspace,
+//! tiles, [`schedule`] orders the stages, `epilogue` stores the result, with what `post` adds. `materialise` copies an operand into workspace,
 //! `helpers` scale C and sum splits.
 
 pub mod index;
@@ -19,6 +19,7 @@ mod math;
 mod mfma;
 mod pipeline;
 mod position;
+mod post;
 mod row_store;
 mod staged_store;
 mod turns;
@@ -221,7 +222,7 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
         }
         let finish_args = |partials: Option<u64>| {
             let mut args = vec![Binding::Buffer(Operand::C), Binding::Offset(Operand::C)];
-            args.extend(c.bias.as_ref().map(|_| Binding::Bias));
+            args.extend(post::Added::bindings(c));
             args.extend(partials.map(Binding::Workspace));
             args.extend(partials.map(|_| Binding::Alpha));
             args.push(Binding::Beta);
@@ -245,7 +246,7 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
             Some(region) => args.push(Binding::Workspace(region)),
             None => {
                 args.extend([Binding::Buffer(Operand::C), Binding::Offset(Operand::C)]);
-                args.extend((split == 1 && c.bias.is_some()).then_some(Binding::Bias));
+                args.extend(post::Added::bindings(c).filter(|_| split == 1));
                 args.push(Binding::Alpha);
                 args.extend((split == 1).then_some(Binding::Beta));
             }

@@ -5,6 +5,7 @@
 //! also where rows begin at odd elements: such a row lies one element further in the slab.
 
 use super::epilogue::Out;
+use super::post::Start;
 use super::warpgroup::Warpgroup;
 use crate::plan::{ROW_SLAB_APART, STORE_ROWS};
 use crate::view::{COL, G, ROW};
@@ -155,7 +156,8 @@ impl Out<'_> {
                 let values: Vec<ExprId> = (0..count).map(|w| b.extract(value, w)).collect();
                 let col = b.add(col, first);
                 let col = b.add(col, e);
-                self.put(b, row, col, &values, old);
+                let start = if form.odd.is_some() { Start::InMemory } else { Start::Multiple };
+                self.put_from(b, [row, col], &values, old, start);
             };
             if parity.is_none() && !form.cut {
                 return put(b, 0, form.unit);
@@ -194,7 +196,7 @@ impl Out<'_> {
                 let at = b.add(line, rows.columns);
                 let value = b.load("sum", Base::Shared(rows.slab), at, 1, None);
                 let col = b.add(col, rows.columns - 1);
-                self.put(b, row, col, &[value], old);
+                self.put_from(b, [row, col], &[value], old, Start::InMemory);
             });
         });
     }

@@ -73,6 +73,12 @@ impl Footprint {
     }
 }
 
+/// Bytes of bias and residual, read once.
+pub fn added_bytes(c: &Contraction) -> f64 {
+    let bias = c.bias.as_ref().map_or(0.0, |x| x.len as f64 * f64::from(x.scalar.bytes()));
+    bias + c.residual.as_ref().map_or(0.0, |x| x.len as f64 * f64::from(x.scalar.bytes()))
+}
+
 /// Counts the work of a derived plan.
 pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     let c = &*c.oriented(spec.tiling.exchanged);
@@ -87,6 +93,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     let acc_bytes = f64::from(c.accumulator().bytes());
     let partials = if splits_by_workspace(spec) { results * ways as f64 * acc_bytes } else { 0.0 };
     let c_bytes = results * f64::from(c.c.scalar.bytes());
+    let added = added_bytes(c);
     let copied = copy_bytes(c, &c.a, &t.a, c.m) + copy_bytes(c, &c.b, &t.b, c.n);
     let read = |o: &OperandTiling, tensor: &Tensor| f64::from(o.micro * t.k_tile * tensor.scalar.bytes());
     let math_threads = f64::from(t.math_threads() / t.unit.owner_threads());
@@ -94,7 +101,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     Counts {
         flop: c.flop(),
         flop_done: 2.0 * steps * f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * f64::from(t.k_tile),
-        dram_bytes: least_bytes(c, &c.a, c.m) + least_bytes(c, &c.b, c.n) + c_bytes + 2.0 * (copied + partials),
+        dram_bytes: least_bytes(c, &c.a, c.m) + least_bytes(c, &c.b, c.n) + c_bytes + added + 2.0 * (copied + partials),
         loaded_bytes: steps * (tile_a + tile_b),
         stored_bytes: match (ways > 1, splits_by_workspace(spec)) {
             (true, true) => partials,

@@ -222,6 +222,15 @@ pub(super) fn order(plan: &Plan) -> Result<GroupOrder, Refusal> {
     }
 }
 
+/// Whether splits may be added to C by atomics.
+pub(super) fn atomic_sums(c: &Contraction, ice: u32) -> Result<(), Refusal> {
+    match c.activation {
+        _ if !matches!(c.c.scalar, Scalar::F32 | Scalar::F64) => Err(Refusal::AtomicType { ice, scalar: c.c.scalar }),
+        Some(activation) => Err(Refusal::AtomicActivation { ice, activation }),
+        None => Ok(()),
+    }
+}
+
 fn epilogue(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling) -> Result<Epilogue, Refusal> {
     let ice = plan.common(Common::Ice);
     let staged = plan.common(Common::Cst) == 1;
@@ -230,9 +239,7 @@ fn epilogue(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling) -> Result<
         if !env.allow_atomics {
             return Err(Refusal::AtomicsNotAllowed { ice });
         }
-        if !matches!(c.c.scalar, Scalar::F32 | Scalar::F64) {
-            return Err(Refusal::AtomicType { ice, scalar: c.c.scalar });
-        }
+        atomic_sums(c, ice)?;
         return Ok(Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged, bulk: false });
     }
     let split_sum = if ice > 1 { SplitSum::Workspace } else { SplitSum::Atomic };

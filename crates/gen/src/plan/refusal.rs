@@ -1,6 +1,7 @@
 //! Why a plan does not derive for a contraction or does not fit a device. A refusal is data for search and users.
 
 use super::keys::{Chiral, Common, Key};
+use crate::problem::Activation;
 use serde::Serialize;
 use tilewright_ir::Scalar;
 
@@ -121,6 +122,9 @@ pub enum Refusal {
     /// No atomic additions of that type.
     #[error("ICE{ice}_SKS0: no atomic additions into {scalar}; use SKS1")]
     AtomicType { ice: u32, scalar: Scalar },
+    /// Splits that are added one by one leave no place for a function of their whole sum.
+    #[error("ICE{ice}_SKS0: {activation} is applied to the whole sum, and atomic additions never see it; use SKS1 or ICE1")]
+    AtomicActivation { ice: u32, activation: Activation },
     /// A thread's results are not adjacent in memory for that many elements.
     #[error(
         "CVW{width} does not divide the {units} adjacent results of a thread along {dim}; set the fragment width (FRW), or CST1"
@@ -210,7 +214,9 @@ impl Refusal {
             Refusal::RoleWaves { .. } => both(&[], &[Lwv, Mac]),
             Refusal::Buffers { .. } => both(&[], &[Buf, Pfg]),
             Refusal::FragmentsAhead { .. } => both(&[], &[Fra, Unr]),
-            Refusal::AtomicsNotAllowed { .. } | Refusal::AtomicType { .. } => both(&[], &[Sks, Ice]),
+            Refusal::AtomicsNotAllowed { .. } | Refusal::AtomicType { .. } | Refusal::AtomicActivation { .. } => {
+                both(&[], &[Sks, Ice])
+            }
             Refusal::StoreUnit { .. } => both(&[Frw, Mic], &[Cvw, Cst]),
             Refusal::StoreAlign { .. } => both(&[], &[Cvw]),
             Refusal::Groups { .. } => both(&[Mic], &[Mac, Ice]),

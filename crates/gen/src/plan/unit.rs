@@ -1,7 +1,7 @@
 //! Plans with a matrix unit: their rules of legality, and which keys say something to them.
 
 use super::bulk::{bulk_tile, partials, store_tile};
-use super::derive::{Env, order, splits_by_workspace, workspace_per_entry};
+use super::derive::{Env, atomic_sums, order, splits_by_workspace, workspace_per_entry};
 use super::grid::thread_grid;
 use super::keys::{Chiral, Common, Key};
 use super::normal::reset;
@@ -238,9 +238,7 @@ fn epilogue(plan: &Plan, c: &Contraction, env: &Env, columns: &OperandTiling) ->
         if !env.allow_atomics {
             return Err(Refusal::AtomicsNotAllowed { ice });
         }
-        if c.c.scalar != Scalar::F32 {
-            return Err(Refusal::AtomicType { ice, scalar: c.c.scalar });
-        }
+        atomic_sums(c, ice)?;
         return Ok(Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged: false, bulk: false });
     }
     let split_sum = if ice > 1 { SplitSum::Workspace } else { SplitSum::Atomic };

@@ -1,7 +1,7 @@
 //! Plans with matrix instructions of single waves (`UNI1`, `UNI3`): what differs from multiply-adds in legality, and which keys
 //! say nothing to them. Loads, schedules and edges are those of [`super::derive`](fn@super::derive).
 
-use super::derive::Env;
+use super::derive::{Env, atomic_sums};
 use super::grid::thread_grid;
 use super::keys::{Chiral, Common, Key};
 use super::normal::reset;
@@ -40,9 +40,7 @@ pub(super) fn epilogue(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling)
         if !env.allow_atomics {
             return Err(Refusal::AtomicsNotAllowed { ice });
         }
-        if c.c.scalar != Scalar::F32 {
-            return Err(Refusal::AtomicType { ice, scalar: c.c.scalar });
-        }
+        atomic_sums(c, ice)?;
         return Ok(Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged: false, bulk: false });
     }
     let split_sum = if ice > 1 { SplitSum::Workspace } else { SplitSum::Atomic };

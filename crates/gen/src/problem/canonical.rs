@@ -35,13 +35,18 @@ impl Gemm {
     fn swap_factors(&mut self) {
         std::mem::swap(&mut self.a, &mut self.b);
         std::mem::swap(&mut self.m, &mut self.n);
+        if let Some(bias) = &mut self.bias {
+            bias.along = bias.along.other();
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::contraction::Contraction;
     use crate::lower::{ConvForm, lower};
+    use crate::problem::Along;
     use crate::problem::Problem;
 
     /// The canonical problem multiplies the same elements into the same elements.
@@ -57,6 +62,9 @@ mod tests {
                 .ldb(13)
                 .ldc(17)
                 .batch(2)
+                .bias_strided(Along::M, 8)
+                .ldr(19)
+                .stride_r(0)
                 .build()
                 .unwrap();
             let canonical = gemm.canonical();
@@ -78,6 +86,12 @@ mod tests {
                         if i < 3 && k < 4 {
                             let point = if canonical.swapped { [g, k, i] } else { [g, i, k] };
                             assert_eq!(x.c.view.access.at([g, i, k]), y.c.view.access.at(point));
+                            let added = |c: &Contraction, [g, i, j]: [i64; 3]| {
+                                let (bias, residual) = (c.bias.as_ref().unwrap(), c.residual.as_ref().unwrap());
+                                let index = if bias.along_n { j } else { i };
+                                (bias.view.access.at([g, index, 0]), residual.view.access.at([g, i, j]))
+                            };
+                            assert_eq!(added(&x, [g, i, k]), added(&y, point));
                         }
                     }
                 }

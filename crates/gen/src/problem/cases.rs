@@ -2,15 +2,15 @@
 //!
 //! | problem | required columns | optional columns (default) |
 //! |---|---|---|
-//! | GEMM | `m` `n` `k` | `set` (file name), `dtype` (f32), `trans_a` `trans_b` (0), `order` (row), `batch` (1), `b_operand` (each; or shared), `lda` `ldb` `ldc` (tight) |
-//! | convolution, 2 dimensions | `n` `groups` `k` `c` `r` `s` `h` `w` | `id`, `set`, `dtype`, `layout`, `direction`, `stride` (1), `pad` or `pad_begin` `pad_end` (0), `dilation` (1), `bias` (0) |
+//! | GEMM | `m` `n` `k` | `set` (file name), `dtype` (f32), `trans_a` `trans_b` (0), `order` (row), `batch` (1), `b_operand` (each; or shared), `lda` `ldb` `ldc` (tight), `out_dtype` (as dtype), `bias` (none; m or n), `activation` (none; relu, gelu, gelutanh, silu), `residual` (0), `ldr` (as C) |
+//! | convolution, 2 dimensions | `n` `groups` `k` `c` `r` `s` `h` `w` | `id`, `set`, `dtype`, `layout`, `direction`, `stride` (1), `pad` or `pad_begin` `pad_end` (0), `dilation` (1), `bias` (0), `out_dtype` (as dtype), `activation` (none), `residual` (0) |
 //! | convolution, any dimensions | `dims` `n` `groups` `k_per_group` `c_per_group` `filter` `input` | as above |
 //!
 //! Sizes of several dimensions are joined by `x` (`3x3`); one number stands for all dimensions. Element type, layout and
 //! direction of convolutions come from [`CaseOptions`] where the file does not say. Unknown columns are refused. A line that is
 //! sound but asks for something tilewright cannot do (an element type, a direction) is listed in [`CaseFile::skipped`].
 
-use super::{Conv, Direction, Gemm, Layout, Order, Problem, ProblemError, geometry};
+use super::{Activation, Along, Conv, Direction, Gemm, Layout, Order, Problem, ProblemError, geometry};
 use std::path::Path;
 use tilewright_ir::Scalar;
 
@@ -58,10 +58,44 @@ pub struct CaseOptions {
     pub workspace: Option<u64>,
 }
 
-const GEMM: [&str; 13] =
-    ["m", "n", "k", "set", "dtype", "trans_a", "trans_b", "order", "batch", "b_operand", "lda", "ldb", "ldc"];
-const CONV_COMMON: [&str; 13] =
-    ["n", "groups", "id", "set", "dtype", "layout", "direction", "stride", "dilation", "bias", "pad", "pad_begin", "pad_end"];
+const GEMM: [&str; 18] = [
+    "m",
+    "n",
+    "k",
+    "set",
+    "dtype",
+    "trans_a",
+    "trans_b",
+    "order",
+    "batch",
+    "b_operand",
+    "lda",
+    "ldb",
+    "ldc",
+    "out_dtype",
+    "bias",
+    "activation",
+    "residual",
+    "ldr",
+];
+const CONV_COMMON: [&str; 16] = [
+    "n",
+    "groups",
+    "id",
+    "set",
+    "dtype",
+    "layout",
+    "direction",
+    "stride",
+    "dilation",
+    "bias",
+    "pad",
+    "pad_begin",
+    "pad_end",
+    "out_dtype",
+    "activation",
+    "residual",
+];
 const CONV_2D: [&str; 6] = ["k", "c", "r", "s", "h", "w"];
 const CONV_ND: [&str; 5] = ["dims", "k_per_group", "c_per_group", "filter", "input"];
 
@@ -220,6 +254,14 @@ impl<'a> Row<'a> {
         }
         Err(self.fail("dtype", format!("`{text}` must be one of f16, bf16, f32, f64")))
     }
+    fn out_dtype(&self) -> Result<Option<Scalar>, ProblemError> {
+        let names = [Scalar::F16, Scalar::BF16, Scalar::F32, Scalar::F64].map(|s| (s.name(), s));
+        self.choice("out_dtype", &names)
+    }
+    fn activation(&self) -> Result<Option<Activation>, ProblemError> {
+        let names = Activation::ALL.map(|a| (a.name(), Some(a)));
+        Ok(self.choice("activation", &[&names[..], &[("none", None)]].concat())?.flatten())
+    }
     /// One size per dimension; a single number stands for all.
     fn sizes(&self, column: &str, dims: usize, default: u64) -> Result<Vec<u64>, ProblemError> {
         let Some(text) = self.text(column) else { return Ok(vec![default; dims]) };
@@ -249,6 +291,21 @@ fn gemm(row: &Row<'_>, options: &CaseOptions) -> Result<Problem, ProblemError> {
     }
     if let Some(ld) = row.optional("ldc")? {
         builder = builder.ldc(ld);
+    }
+    if let Some(out) = row.out_dtype()? {
+        builder = builder.out_dtype(out);
+    }
+    if let Some(Some(along)) = row.choice("bias", &[("m", Some(Along::M)), ("n", Some(Along::N)), ("none", None)])? {
+        builder = builder.bias(along);
+    }
+    if let Some(activation) = row.activation()? {
+        builder = builder.activation(activation);
+    }
+    match (row.flag("residual")?, row.optional("ldr")?) {
+        (true, Some(ld)) => builder = builder.ldr(ld),
+        (true, None) => builder = builder.residual(),
+        (false, Some(_)) => return Err(row.fail("ldr", "there is no residual; set `residual` to 1, or leave this empty")),
+        (false, None) => {}
     }
     if let Some(bytes) = options.workspace {
         builder = builder.workspace(bytes);
@@ -290,8 +347,15 @@ fn conv(row: &Row<'_>, options: &CaseOptions, kind: Kind) -> Result<Problem, Pro
         .dilation(&row.sizes("dilation", dims, 1)?)
         .pad(&begin, &end)
         .bias(row.flag("bias")?)
+        .residual(row.flag("residual")?)
         .direction(row.choice("direction", &directions)?.or(options.direction).unwrap_or_default())
         .layout(row.choice("layout", &layouts)?.or(options.layout).unwrap_or_default());
+    if let Some(out) = row.out_dtype()? {
+        builder = builder.out_dtype(out);
+    }
+    if let Some(activation) = row.activation()? {
+        builder = builder.activation(activation);
+    }
     if let Some(bytes) = options.workspace {
         builder = builder.workspace(bytes);
     }
@@ -305,13 +369,14 @@ fn name(problem: &Problem) -> String {
             let trans = |t: bool| if t { 't' } else { 'n' };
             let shared = if g.batch > 1 && g.b.batch_stride == 0 { " shared B" } else { "" };
             let (a, b) = (trans(g.a.trans), trans(g.b.trans));
-            format!("{} {a}{b} {}x({}x{}x{}){shared}", g.dtype, g.batch, g.m, g.n, g.k)
+            let added = problem.epilogue_words();
+            format!("{} {a}{b} {}x({}x{}x{}){shared}{added}", g.dtype, g.batch, g.m, g.n, g.k)
         }
         Problem::Conv(c) => {
             let join = |list: &[u64]| list.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
             let brief = |list: &[u64]| if list.iter().all(|v| *v == list[0]) { list[0].to_string() } else { join(list) };
             format!(
-                "N{} G{} K{} C{} {} {} s{} p{}:{} d{}",
+                "N{} G{} K{} C{} {} {} s{} p{}:{} d{}{}",
                 c.n,
                 c.groups,
                 c.k,
@@ -321,7 +386,8 @@ fn name(problem: &Problem) -> String {
                 brief(&c.stride),
                 brief(&c.pad_begin),
                 brief(&c.pad_end),
-                brief(&c.dilation)
+                brief(&c.dilation),
+                c.activation.map_or(String::new(), |a| format!(" {a}")) + if c.residual { " residual" } else { "" }
             )
         }
     }
@@ -353,6 +419,11 @@ mod tests {
         let file = parsed("m,n,k,trans_a,trans_b,order\n512,8,500000,1,0,col\n").unwrap();
         assert_eq!(file.cases[0].problem.key(), "tC0_tA1_tB0_colMaj1_m512_n8_k500000_lda500000_ldb500000_ldc512_ws268435456_f32");
         assert_eq!(file.cases[0].set, "cases");
+        let file = parsed("m,n,k,dtype,out_dtype,bias,activation,residual,ldr\n5,6,7,bf16,f32,n,gelu,1,8\n5,6,7,f32,,none,,0,\n")
+            .unwrap();
+        let keys = ["ldc6_ws536870912_bf16_outf32_biasn_actgelu_ldr8", "ldc6_ws268435456_f32"];
+        assert!(file.cases.iter().zip(keys).all(|(case, end)| case.problem.key().ends_with(end)), "{:?}", file.cases);
+        assert_eq!(file.cases[0].name, "bf16 nn 1x(5x6x7) to f32, bias n, gelu, residual");
     }
 
     #[test]
@@ -390,6 +461,11 @@ mod tests {
         refused("", &["line 1", "missing"]);
         refused("m,n,k,dtype\n1,2,3,f31\n", &["column dtype", "bf16"]);
         refused("m,n,k,lda\n1,2,3,2\n", &["column lda", "at least 3"]);
+        refused("m,n,k,bias\n1,2,3,k\n", &["column bias", "m, n, none"]);
+        refused("m,n,k,activation\n1,2,3,elu\n", &["column activation", "relu, gelu, gelutanh, silu, none"]);
+        refused("m,n,k,ldr\n1,2,3,4\n", &["column ldr", "no residual"]);
+        refused("m,n,k,residual,ldr\n1,2,3,1,1\n", &["column ldr", "at least 2"]);
+        refused("m,n,k,dtype,out_dtype\n1,2,3,f64,f32\n", &["column out_dtype", "f64"]);
         refused("m,n,k,trans_a\n1,2,3,2\n", &["column trans_a", "0 or 1"]);
         refused("dtype,m,n,k,op,axis,keep_c\nbf16,1,2,3,sum,m,1\n", &["reduction"]);
         refused("n,groups,k,c,r,s,h,w\n1,2,4,3,1,1,4,4\n", &["line 2, column c", "multiple of the 2 groups"]);

@@ -1,6 +1,6 @@
 //! Convolutions of one, two or three spatial dimensions, in the papers' words: N, C, K, groups.
 
-use super::{DEFAULT_WORKSPACE, ProblemError, check_dtype, check_elements, check_positive};
+use super::{Activation, DEFAULT_WORKSPACE, ProblemError, check_dtype, check_elements, check_out_dtype, check_positive};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use tilewright_ir::Scalar;
@@ -37,8 +37,10 @@ pub struct Conv {
     pub direction: Direction,
     /// Layout of all tensors.
     pub layout: Layout,
-    /// Element type of all tensors.
+    /// Element type of input and filter.
     pub dtype: Scalar,
+    /// Element type of output, bias and residual: f64 beside f64; f32, f16 or bf16 beside each of these.
+    pub out_dtype: Scalar,
     /// Samples (N).
     pub n: u64,
     /// Groups; each convolves C/groups input channels into K/groups output channels.
@@ -61,6 +63,12 @@ pub struct Conv {
     pub pad_end: Vec<u64>,
     /// A value per output channel is added to the output.
     pub bias: bool,
+    /// Applied to the output with its bias.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activation: Option<Activation>,
+    /// A tensor as the output, in its layout, is added last.
+    #[serde(default)]
+    pub residual: bool,
     /// Workspace budget in bytes.
     pub workspace: u64,
 }
@@ -80,6 +88,7 @@ impl Conv {
             direction: Direction::Forward,
             layout: Layout::Nchw,
             dtype,
+            out_dtype: dtype,
             n,
             groups: 1,
             c,
@@ -91,6 +100,8 @@ impl Conv {
             pad_begin: vec![0; dims],
             pad_end: vec![0; dims],
             bias: false,
+            activation: None,
+            residual: false,
             workspace: DEFAULT_WORKSPACE,
         })
     }
@@ -137,6 +148,7 @@ impl Conv {
     /// [`ProblemError`] with the field, its value and what it may be.
     pub fn validate(&self) -> Result<(), ProblemError> {
         check_dtype("dtype", self.dtype)?;
+        check_out_dtype(self.dtype, self.out_dtype)?;
         let dims = self.dims();
         if !(1..=3).contains(&dims) {
             return Err(ProblemError::value("input", format!("{dims} sizes"), "one, two or three spatial dimensions"));
@@ -190,10 +202,11 @@ impl Conv {
             ("filter tensor", self.k, self.c / self.groups, &self.filter),
             ("output tensor", self.n, self.k, &output),
         ];
+        let widest = if self.out_dtype.bytes() > self.dtype.bytes() { self.out_dtype } else { self.dtype };
         for (name, outer, channels, spatial) in tensors {
             let mut extents = vec![outer, channels];
             extents.extend_from_slice(spatial);
-            check_elements(name, &extents, 0, self.dtype)?;
+            check_elements(name, &extents, 0, widest)?;
         }
         if self.workspace > i64::MAX as u64 {
             return Err(ProblemError::value("workspace", self.workspace, "must be less than 2^63 bytes"));
@@ -217,9 +230,20 @@ impl Conv {
             let _ = write!(key, "_{name}{}", joined(list));
         }
         let _ = write!(key, "_bias{}_ws{}_{}", u8::from(self.bias), self.workspace, self.dtype);
+        if self.out_dtype != self.dtype {
+            let _ = write!(key, "_out{}", self.out_dtype);
+        }
+        if let Some(activation) = self.activation {
+            let _ = write!(key, "_act{activation}");
+        }
+        if self.residual {
+            key.push_str("_res1");
+        }
         key
     }
-    /// Reads [`Conv::key`] back. Keys may stand in any order; `g`, `st`, `dil`, `pb`, `pe`, `bias` and `ws` may be left out.
+    /// Reads [`Conv::key`] back. Keys may stand in any order; `g`, `st`, `dil`, `pb`, `pe`, `bias` and `ws` may be left out,
+    /// as may `outf32` (element type of the output), `actrelu` (an activation) and `res1` (a residual), which are printed only where
+    /// they say something.
     ///
     /// # Errors
     /// [`ProblemError::Text`] for unknown, repeated, missing or malformed keys; [`ProblemError`] of [`Conv::validate`].
@@ -232,13 +256,26 @@ impl Conv {
         let (Some("conv"), Some(direction), Some(layout)) = (head[0], direction, layout) else {
             return Err(fail("must start with conv_DIRECTION_LAYOUT, e.g. conv_fwd_nchw or conv_fwd_nhwc".to_string()));
         };
-        let mut numbers: [Option<u64>; 6] = [None; 6];
+        let mut numbers: [Option<u64>; 7] = [None; 7];
         let mut lists: [Option<Vec<u64>>; 6] = [const { None }; 6];
-        let mut dtype = None;
+        let (mut dtype, mut out, mut activation) = (None, None, None);
         for token in tokens {
             if let Some(scalar) = super::geometry::dtype(token) {
                 if dtype.replace(scalar).is_some() {
                     return Err(fail(format!("the element type is given twice (`{token}`)")));
+                }
+                continue;
+            }
+            if let Some(scalar) = token.strip_prefix("out").and_then(super::geometry::dtype) {
+                if out.replace(scalar).is_some() {
+                    return Err(fail(format!("the element type of the output is given twice (`{token}`)")));
+                }
+                continue;
+            }
+            if let Some(name) = token.strip_prefix("act") {
+                let found = super::geometry::parse_activation(token, name).map_err(&fail)?;
+                if activation.replace(found).is_some() {
+                    return Err(fail(format!("the activation is given twice (`{token}`)")));
                 }
                 continue;
             }
@@ -263,19 +300,21 @@ impl Conv {
             }
         }
         let missing = |name: &str| fail(format!("key `{name}` is missing"));
-        let [n, groups, c, k, bias, workspace] = numbers;
+        let [n, groups, c, k, bias, workspace, residual] = numbers;
         let [input, filter, stride, dilation, pad_begin, pad_end] = lists;
         let input = input.ok_or_else(|| missing("in"))?;
         let dims = input.len();
-        let bias = match bias {
-            None | Some(0) => false,
-            Some(1) => true,
-            Some(other) => return Err(fail(format!("`bias{other}`: must be 0 or 1"))),
+        let flag = |name: &str, value: Option<u64>| match value {
+            None | Some(0) => Ok(false),
+            Some(1) => Ok(true),
+            Some(other) => Err(fail(format!("`{name}{other}`: must be 0 or 1"))),
         };
+        let dtype = dtype.ok_or_else(|| fail("the element type is missing (f16, bf16, f32 or f64)".to_string()))?;
         let conv = Conv {
             direction,
             layout,
-            dtype: dtype.ok_or_else(|| fail("the element type is missing (f16, bf16, f32 or f64)".to_string()))?,
+            dtype,
+            out_dtype: out.unwrap_or(dtype),
             n: n.ok_or_else(|| missing("n"))?,
             groups: groups.unwrap_or(1),
             c: c.ok_or_else(|| missing("c"))?,
@@ -286,7 +325,9 @@ impl Conv {
             dilation: dilation.unwrap_or_else(|| vec![1; dims]),
             pad_begin: pad_begin.unwrap_or_else(|| vec![0; dims]),
             pad_end: pad_end.unwrap_or_else(|| vec![0; dims]),
-            bias,
+            bias: flag("bias", bias)?,
+            activation,
+            residual: flag("res", residual)?,
             workspace: workspace.unwrap_or(DEFAULT_WORKSPACE),
         };
         conv.validate()?;
@@ -294,7 +335,7 @@ impl Conv {
     }
 }
 
-const NUMBERS: [&str; 6] = ["n", "g", "c", "k", "bias", "ws"];
+const NUMBERS: [&str; 7] = ["n", "g", "c", "k", "bias", "ws", "res"];
 const LISTS: [&str; 6] = ["in", "fil", "st", "dil", "pb", "pe"];
 
 fn joined(list: &[u64]) -> String {
@@ -366,6 +407,21 @@ impl ConvBuilder {
         self.0.bias = bias;
         self
     }
+    /// Element type of output, bias and residual; by default that of the input.
+    pub fn out_dtype(mut self, dtype: Scalar) -> Self {
+        self.0.out_dtype = dtype;
+        self
+    }
+    /// A function is applied to the output with its bias.
+    pub fn activation(mut self, activation: Activation) -> Self {
+        self.0.activation = Some(activation);
+        self
+    }
+    /// Whether a tensor as the output, in its layout and type, is added last.
+    pub fn residual(mut self, residual: bool) -> Self {
+        self.0.residual = residual;
+        self
+    }
     /// Workspace budget in bytes.
     pub fn workspace(mut self, bytes: u64) -> Self {
         self.0.workspace = bytes;
@@ -424,6 +480,9 @@ mod tests {
         assert_eq!(Conv::parse_key(&conv.key()).unwrap(), conv);
         let short = Conv::parse_key("conv_fwd_nchw_n2_c8_k6_in9x7_fil3x2_bf16").unwrap();
         assert_eq!(short, Conv::new(Scalar::BF16, 2, 8, 6, &[9, 7], &[3, 2]).build().unwrap());
+        let all = base().out_dtype(Scalar::BF16).activation(Activation::GeluTanh).residual(true).build().unwrap();
+        assert!(all.key().ends_with("_bias0_ws1073741824_f32_outbf16_actgelutanh_res1"), "{}", all.key());
+        assert_eq!(Conv::parse_key(&all.key()).unwrap(), all);
     }
 
     #[test]
@@ -437,6 +496,9 @@ mod tests {
             ("conv_fwd_nchw_n2_c8_k6_in9x_fil3_f32", "in9x"),
             ("conv_fwd_nchw_n2_c8_k6_in9_fil3_q5_f32", "unknown key"),
             ("conv_fwd_nchw_n2_c8_k6_in9_fil3_bias2_f32", "must be 0 or 1"),
+            ("conv_fwd_nchw_n2_c8_k6_in9_fil3_res2_f32", "`res2`: must be 0 or 1"),
+            ("conv_fwd_nchw_n2_c8_k6_in9_fil3_f32_actelu", "relu, gelu, gelutanh, silu"),
+            ("conv_fwd_nchw_n2_c8_k6_in9_fil3_f32_outf64", "out_dtype = f64"),
         ] {
             let message = Conv::parse_key(key).expect_err(key).to_string();
             assert!(message.contains(part), "`{message}` lacks `{part}`");

@@ -1,6 +1,9 @@
-//! The strided-batched matrix product `C = alpha * op(A) * op(B) + beta * C`, as BLAS and MIOpenGEMM state it.
+//! The strided-batched matrix product `C = alpha * op(A) * op(B) + beta * C`, as BLAS and MIOpenGEMM state it, with what
+//! [`super::epilogue`] adds.
 
-use super::{DEFAULT_WORKSPACE, ProblemError, check_dtype, check_positive};
+use super::{
+    Activation, Along, BiasVector, DEFAULT_WORKSPACE, ProblemError, Residual, check_dtype, check_out_dtype, check_positive,
+};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 
@@ -35,7 +38,7 @@ pub struct Matrix {
 pub struct Gemm {
     /// Element type of A and B.
     pub dtype: Scalar,
-    /// Element type of C: `dtype`, or f32 for 16-bit inputs.
+    /// Element type of C: f64 beside f64; f32, f16 or bf16 beside each of these.
     pub out_dtype: Scalar,
     /// Storage order of all three matrices.
     pub order: Order,
@@ -53,6 +56,15 @@ pub struct Gemm {
     pub b: Matrix,
     /// Result, m x n.
     pub c: Matrix,
+    /// Added to the scaled sums.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bias: Option<BiasVector>,
+    /// Applied to the scaled sums with bias and old result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activation: Option<Activation>,
+    /// Added last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub residual: Option<Residual>,
     /// Workspace budget in bytes, a multiple of the size of an element of A.
     pub workspace: u64,
 }
@@ -69,6 +81,10 @@ pub struct GemmBuilder {
     ld: [Option<u64>; 3],
     batch_stride: [Option<u64>; 3],
     offset: [u64; 3],
+    bias: Option<BiasVector>,
+    activation: Option<Activation>,
+    /// Leading dimension and batch stride, where they are given.
+    residual: Option<(Option<u64>, Option<u64>)>,
     workspace: u64,
 }
 
@@ -90,6 +106,9 @@ impl Gemm {
             ld: [None; 3],
             batch_stride: [None; 3],
             offset: [0; 3],
+            bias: None,
+            activation: None,
+            residual: None,
             workspace: DEFAULT_WORKSPACE,
         }
     }
@@ -109,6 +128,16 @@ impl Gemm {
         let x = self.matrices()[matrix.min(2)];
         (self.batch - 1) * x.batch_stride + (lines - 1) * x.ld + line
     }
+    /// Elements of the bias vector's buffer, whole batch; 0 without one.
+    pub fn bias_len(&self) -> u64 {
+        let length = |bias: &BiasVector| if bias.along == Along::M { self.m } else { self.n };
+        self.bias.as_ref().map_or(0, |bias| (self.batch - 1) * bias.batch_stride + length(bias))
+    }
+    /// Elements of the residual's buffer, whole batch; 0 without one.
+    pub fn residual_len(&self) -> u64 {
+        let (line, lines) = self.lines(2);
+        self.residual.as_ref().map_or(0, |r| (self.batch - 1) * r.batch_stride + (lines - 1) * r.ld + line)
+    }
     /// Element type of matrix 0 = A, 1 = B, 2 = C.
     pub fn scalar(&self, matrix: usize) -> Scalar {
         if matrix < 2 { self.dtype } else { self.out_dtype }
@@ -119,20 +148,43 @@ impl Gemm {
     /// [`ProblemError::Value`] with the field, its value and what it may be.
     pub fn validate(&self) -> Result<(), ProblemError> {
         check_dtype("dtype", self.dtype)?;
-        if self.out_dtype != self.dtype && self.out_dtype != self.dtype.accumulator() {
-            let reason = format!("must be {} or its accumulator {}", self.dtype, self.dtype.accumulator());
-            return Err(ProblemError::value("out_dtype", self.out_dtype, reason));
-        }
+        check_out_dtype(self.dtype, self.out_dtype)?;
         for (name, value) in [("batch", self.batch), ("m", self.m), ("n", self.n), ("k", self.k)] {
             check_positive(name, value)?;
         }
         for (index, x) in self.matrices().into_iter().enumerate() {
             self.validate_matrix(index, x)?;
         }
+        self.validate_epilogue()?;
         let bytes = u64::from(self.dtype.bytes());
         if !self.workspace.is_multiple_of(bytes) || self.workspace > i64::MAX as u64 {
             let reason = format!("must be a multiple of {bytes} bytes (one element) and less than 2^63");
             return Err(ProblemError::value("workspace", self.workspace, reason));
+        }
+        Ok(())
+    }
+
+    fn validate_epilogue(&self) -> Result<(), ProblemError> {
+        let strides = [
+            ("sbias", self.bias.map_or(0, |b| b.batch_stride), "bias vector"),
+            ("sr", self.residual.map_or(0, |r| r.batch_stride), "residual"),
+        ];
+        if let Some((name, stride, _)) = strides.into_iter().find(|(_, stride, _)| self.batch == 1 && *stride != 0) {
+            return Err(ProblemError::value(name, stride, "must be 0 where there is no batch"));
+        }
+        let (line, lines) = self.lines(2);
+        let ld = self.residual.map_or(line, |r| r.ld);
+        if ld < line {
+            let reason = format!("the residual lies as C does, whose lines have {line} elements: it needs at least {line}");
+            return Err(ProblemError::value("ldr", ld, reason));
+        }
+        for ((_, stride, what), one) in strides.into_iter().zip([Some(self.m.max(self.n)), (lines - 1).checked_mul(ld)]) {
+            let end =
+                one.zip((self.batch - 1).checked_mul(stride)).and_then(|(one, all)| one.checked_add(all)?.checked_add(line));
+            if end.and_then(|e| e.checked_mul(u64::from(self.out_dtype.bytes()))).is_none_or(|b| b > i64::MAX as u64) {
+                let reason = "does not fit a 64-bit address space; make a size, leading dimension or stride smaller";
+                return Err(ProblemError::value(what, format!("{} x {lines} x {line} elements", self.batch), reason));
+            }
         }
         Ok(())
     }
@@ -238,6 +290,36 @@ impl GemmBuilder {
         self.offset = [a, b, c];
         self
     }
+    /// A vector is added to the scaled sums: one value per row (m) or per column (n), of C's type, shared by a batch.
+    pub fn bias(mut self, along: Along) -> Self {
+        self.bias = Some(BiasVector { along, batch_stride: self.bias.map_or(0, |b| b.batch_stride) });
+        self
+    }
+    /// As [`GemmBuilder::bias`], with so many elements from the vector of one batch entry to the next; 0: one for all.
+    pub fn bias_strided(mut self, along: Along, batch_stride: u64) -> Self {
+        self.bias = Some(BiasVector { along, batch_stride });
+        self
+    }
+    /// A function is applied to the scaled sums with bias and old result.
+    pub fn activation(mut self, activation: Activation) -> Self {
+        self.activation = Some(activation);
+        self
+    }
+    /// A matrix as large as C, and of its type, is added last. It lies as C does: with C's leading dimension and batch stride.
+    pub fn residual(mut self) -> Self {
+        self.residual = Some(self.residual.unwrap_or_default());
+        self
+    }
+    /// As [`GemmBuilder::residual`], with a leading dimension of its own.
+    pub fn ldr(mut self, ld: u64) -> Self {
+        self.residual = Some((Some(ld), self.residual.unwrap_or_default().1));
+        self
+    }
+    /// As [`GemmBuilder::residual`], with a distance of its own between batch entries; 0: one residual for all.
+    pub fn stride_r(mut self, stride: u64) -> Self {
+        self.residual = Some((self.residual.unwrap_or_default().0, Some(stride)));
+        self
+    }
     /// Workspace budget in bytes, rounded down to whole elements.
     pub fn workspace(mut self, bytes: u64) -> Self {
         self.workspace = bytes;
@@ -261,6 +343,9 @@ impl GemmBuilder {
             a: self.matrix(0),
             b: self.matrix(1),
             c: self.matrix(2),
+            bias: self.bias,
+            activation: self.activation,
+            residual: None,
             workspace: self.workspace - self.workspace % u64::from(self.dtype.bytes()),
         };
         let lines = [gemm.lines(0), gemm.lines(1), gemm.lines(2)];
@@ -271,6 +356,10 @@ impl GemmBuilder {
             let tight = x.ld.saturating_mul(count);
             x.batch_stride = if self.batch == 1 { 0 } else { self.batch_stride[index].unwrap_or(tight) };
         }
+        gemm.residual = self.residual.map(|(ld, stride)| Residual {
+            ld: ld.unwrap_or(gemm.c.ld),
+            batch_stride: if self.batch == 1 && stride.is_none() { 0 } else { stride.unwrap_or(gemm.c.batch_stride) },
+        });
         gemm.validate()?;
         Ok(gemm)
     }
@@ -313,11 +402,28 @@ mod tests {
         refused(base().batch(2).stride_c(71), &["sc = 71", "overlap", "at least 72"]);
         refused(base().batch(2).stride_c(0), &["sc = 0", "overlap"]);
         refused(Gemm::new(Scalar::I32, 8, 9, 10), &["dtype = i32", "f32"]);
-        refused(base().out_dtype(Scalar::F16), &["out_dtype = f16", "f32"]);
+        refused(base().out_dtype(Scalar::F64), &["out_dtype = f64", "f32, f16 or bf16"]);
+        refused(Gemm::new(Scalar::F64, 8, 9, 10).out_dtype(Scalar::F32), &["out_dtype = f32", "f64"]);
+        refused(base().ldr(7), &["ldr = 7", "at least 8"]);
+        refused(base().stride_r(72), &["sr = 72", "no batch"]);
+        refused(base().bias_strided(Along::M, 8), &["sbias = 8", "no batch"]);
+        refused(base().batch(1 << 20).bias_strided(Along::M, 1 << 60), &["bias vector", "64-bit"]);
+        refused(base().ldr(1 << 62), &["residual", "64-bit"]);
         refused(Gemm::new(Scalar::F64, u64::MAX, 9, 10), &["matrix A", "64-bit"]);
         refused(Gemm::new(Scalar::F64, 1 << 40, 1 << 40, 10), &["matrix C", "64-bit"]);
         refused(base().offsets(0, 1 << 62, 0), &["matrix B", "64-bit"]);
         refused(base().batch(1 << 60), &["matrix A", "64-bit"]);
+    }
+
+    #[test]
+    fn a_residual_lies_as_c_unless_told_otherwise() {
+        let base = || Gemm::new(Scalar::F16, 8, 9, 10).batch(3).ldc(11).stride_c(200);
+        let residual = |builder: GemmBuilder| builder.build().unwrap().residual.unwrap();
+        assert_eq!(residual(base().residual()), Residual { ld: 11, batch_stride: 200 });
+        assert_eq!(residual(base().ldr(8).residual()), Residual { ld: 8, batch_stride: 200 });
+        assert_eq!(residual(base().stride_r(0)), Residual { ld: 11, batch_stride: 0 });
+        let gemm = base().ldr(8).stride_r(0).bias_strided(Along::N, 9).build().unwrap();
+        assert_eq!((gemm.residual_len(), gemm.bias_len()), (8 * 8 + 8, 27));
     }
 
     #[test]

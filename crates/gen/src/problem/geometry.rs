@@ -2,15 +2,17 @@
 //!
 //! `tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32`: all twelve keys, in any order. `ws` is the workspace in
 //! elements. Further keys, printed only where they say something: `f16` and `bf16` as element types; `outf32` where C has
-//! another type; `b` (batch) with `sa`, `sb`, `sc` (batch strides; tight where left out); `oa`, `ob`, `oc` (offsets).
+//! another type; `b` (batch) with `sa`, `sb`, `sc` (batch strides; tight where left out); `oa`, `ob`, `oc` (offsets); `biasm` or
+//! `biasn` with `sbias` (its batch stride; 0 where left out); `actrelu`, `actgelu`, `actgelutanh`, `actsilu`; `ldr` (a residual, its
+//! leading dimension) with `sr` (its batch stride; C's where left out).
 
-use super::{Gemm, Order, ProblemError};
+use super::{Activation, Along, Gemm, Order, ProblemError};
 use std::fmt::Write;
 use tilewright_ir::Scalar;
 
 /// The twelve keys of MIOpenGEMM; the last is the element type.
 const REQUIRED: [&str; 11] = ["tC", "tA", "tB", "colMaj", "m", "n", "k", "lda", "ldb", "ldc", "ws"];
-const OPTIONAL: [&str; 7] = ["b", "sa", "sb", "sc", "oa", "ob", "oc"];
+const OPTIONAL: [&str; 10] = ["b", "sa", "sb", "sc", "oa", "ob", "oc", "sbias", "ldr", "sr"];
 
 /// A floating-point type by name.
 pub(super) fn dtype(name: &str) -> Option<Scalar> {
@@ -29,6 +31,11 @@ pub(super) fn number(digits: &str) -> Result<u64, String> {
         Ok(value) if value <= i64::MAX as u64 => Ok(value),
         _ => Err(format!("{digits} is out of range; it must be less than 2^63")),
     }
+}
+
+/// The activation of a word behind `act`.
+pub(super) fn parse_activation(token: &str, name: &str) -> Result<Activation, String> {
+    Activation::from_name(name).ok_or_else(|| format!("`{token}`: activations are {}", Activation::names()))
 }
 
 impl Gemm {
@@ -63,6 +70,21 @@ impl Gemm {
                 let _ = write!(s, "_{name}{}", x.offset);
             }
         }
+        if let Some(bias) = self.bias {
+            let _ = write!(s, "_bias{}", bias.along.name());
+            if bias.batch_stride > 0 {
+                let _ = write!(s, "_sbias{}", bias.batch_stride);
+            }
+        }
+        if let Some(activation) = self.activation {
+            let _ = write!(s, "_act{activation}");
+        }
+        if let Some(residual) = self.residual {
+            let _ = write!(s, "_ldr{}", residual.ld);
+            if self.batch > 1 {
+                let _ = write!(s, "_sr{}", residual.batch_stride);
+            }
+        }
         s
     }
 
@@ -74,8 +96,8 @@ impl Gemm {
     pub fn parse_geometry(text: &str) -> Result<Gemm, ProblemError> {
         let fail = |reason: String| ProblemError::text(text, reason);
         let mut required: [Option<u64>; 11] = [None; 11];
-        let mut optional: [Option<u64>; 7] = [None; 7];
-        let (mut element, mut out) = (None, None);
+        let mut optional: [Option<u64>; 10] = [None; 10];
+        let (mut element, mut out, mut bias, mut activation) = (None, None, None, None);
         for token in text.split('_') {
             if let Some(scalar) = dtype(token) {
                 if element.replace(scalar).is_some() {
@@ -89,6 +111,24 @@ impl Gemm {
                 }
                 continue;
             }
+            if let Some(along) = token.strip_prefix("bias") {
+                let along = match along {
+                    "m" => Along::M,
+                    "n" => Along::N,
+                    _ => return Err(fail(format!("`{token}`: a bias runs along m or n: biasm or biasn"))),
+                };
+                if bias.replace(along).is_some() {
+                    return Err(fail(format!("the bias is given twice (`{token}`)")));
+                }
+                continue;
+            }
+            if let Some(name) = token.strip_prefix("act") {
+                let found = parse_activation(token, name).map_err(&fail)?;
+                if activation.replace(found).is_some() {
+                    return Err(fail(format!("the activation is given twice (`{token}`)")));
+                }
+                continue;
+            }
             let split = token.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(token.len());
             let (name, digits) = token.split_at(split);
             let slot = match (REQUIRED.iter().position(|&k| k == name), OPTIONAL.iter().position(|&k| k == name)) {
@@ -99,7 +139,9 @@ impl Gemm {
                 }
                 (None, None) => {
                     let known = REQUIRED.iter().chain(&OPTIONAL).copied().collect::<Vec<_>>().join(", ");
-                    return Err(fail(format!("unknown key in `{token}`; the keys are {known} and the element type, e.g. f32")));
+                    return Err(fail(format!(
+                        "unknown key in `{token}`; the keys are {known}, biasm, biasn, act and the element type, e.g. f32"
+                    )));
                 }
             };
             let value = number(digits).map_err(|reason| fail(format!("`{token}`: {reason}")))?;
@@ -116,7 +158,7 @@ impl Gemm {
         }
         let element = element.ok_or_else(|| fail("the element type is missing (f16, bf16, f32 or f64)".to_string()))?;
         let [tc, ta, tb, col, m, n, k, lda, ldb, ldc, ws] = values;
-        let [batch, sa, sb, sc, oa, ob, oc] = optional;
+        let [batch, sa, sb, sc, oa, ob, oc, sbias, ldr, sr] = optional;
         let bytes = ws.checked_mul(u64::from(element.bytes())).filter(|&b| b <= i64::MAX as u64);
         let bytes = bytes.ok_or_else(|| fail(format!("`ws{ws}`: that many {element} elements take 2^63 bytes or more")))?;
         let mut builder = Gemm::new(element, m, n, k)
@@ -131,9 +173,26 @@ impl Gemm {
         if let Some(out) = out {
             builder = builder.out_dtype(out);
         }
+        match (bias, sbias) {
+            (Some(along), stride) => builder = builder.bias_strided(along, stride.unwrap_or(0)),
+            (None, Some(stride)) => {
+                return Err(fail(format!("`sbias{stride}`: there is no bias; add biasm or biasn, or drop it")));
+            }
+            (None, None) => {}
+        }
+        if let Some(activation) = activation {
+            builder = builder.activation(activation);
+        }
+        match (ldr, sr) {
+            (Some(ld), _) => builder = builder.ldr(ld),
+            (None, Some(stride)) => {
+                return Err(fail(format!("`sr{stride}`: there is no residual; add ldr with its leading dimension, or drop it")));
+            }
+            (None, None) => {}
+        }
         let batch = batch.unwrap_or(1);
         builder = builder.batch(batch);
-        for (name, stride) in [("sa", sa), ("sb", sb), ("sc", sc)] {
+        for (name, stride) in [("sa", sa), ("sb", sb), ("sc", sc), ("sr", sr)] {
             let Some(stride) = stride else { continue };
             if batch == 1 && stride != 0 {
                 return Err(fail(format!("`{name}{stride}`: a batch stride needs a batch; add b2 or more, or drop it")));
@@ -141,6 +200,7 @@ impl Gemm {
             builder = match name {
                 "sa" => builder.stride_a(stride),
                 "sb" => builder.stride_b(stride),
+                "sr" => builder.stride_r(stride),
                 _ => builder.stride_c(stride),
             };
         }
@@ -159,6 +219,9 @@ mod tests {
             "tC1_tA1_tB0_colMaj1_m55_n65_k122_lda123_ldb124_ldc69_ws3000000000_f64",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f16",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16_outf32_b3_sa0_sb50_sc31_oa1_oc9",
+            "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_outbf16_biasm",
+            "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_actgelu_ldr9",
+            "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16_outf16_b3_sa0_sb50_sc31_biasn_sbias8_actsilu_ldr6_sr0",
         ] {
             let gemm = Gemm::parse_geometry(text).unwrap();
             assert_eq!(gemm.geometry(), text);
@@ -206,7 +269,16 @@ mod tests {
             ("ws0", "ws9223372036854775807", "2^63 bytes"),
             ("_f32", "_f32_sa5", "needs a batch"),
             ("_f32", "_f32_outf8", "element types are"),
-            ("_f32", "_f32_outf16", "out_dtype = f16"),
+            ("_f32", "_f32_outf64", "out_dtype = f64"),
+            ("_f32", "_f32_biask", "biasm or biasn"),
+            ("_f32", "_f32_biasm_biasn", "bias is given twice"),
+            ("_f32", "_f32_sbias5", "no bias"),
+            ("_f32", "_f32_biasm_sbias5", "sbias = 5"),
+            ("_f32", "_f32_acttanh", "relu, gelu, gelutanh, silu"),
+            ("_f32", "_f32_actrelu_actgelu", "activation is given twice"),
+            ("_f32", "_f32_sr5", "no residual"),
+            ("_f32", "_f32_ldr4", "ldr = 4"),
+            ("_f32", "_f32_ldr69_sr5", "needs a batch"),
             ("_f32", "_f32_b0", "batch = 0"),
         ] {
             let text = good.replace(from, to);

@@ -25,11 +25,13 @@ use validated_serde;
 mod canonical;
 pub mod cases;
 mod conv;
+pub mod epilogue;
 mod gemm;
 mod geometry;
 
 pub use canonical::Canonical;
 pub use conv::{Conv, ConvBuilder, Direction, Layout};
+pub use epilogue::{Activation, Along, BiasVector, Residual};
 pub use gemm::{Gemm, GemmBuilder, Matrix, Order};
 
 use crate::view::ViewError;
@@ -141,7 +143,49 @@ impl Problem {
     pub fn out_dtype(&self) -> Scalar {
         match self {
             Problem::Gemm(gemm) => gemm.out_dtype,
-            Problem::Conv(conv) => conv.dtype,
+            Problem::Conv(conv) => conv.out_dtype,
+        }
+    }
+    /// What is applied to the scaled sums with bias and old result.
+    pub fn activation(&self) -> Option<Activation> {
+        match self {
+            Problem::Gemm(gemm) => gemm.activation,
+            Problem::Conv(conv) => conv.activation,
+        }
+    }
+    /// True if results are more than `alpha * sum + beta * C`: with a bias, an activation or a residual.
+    pub fn has_epilogue(&self) -> bool {
+        match self {
+            Problem::Gemm(gemm) => gemm.bias.is_some() || gemm.activation.is_some() || gemm.residual.is_some(),
+            Problem::Conv(conv) => conv.bias || conv.activation.is_some() || conv.residual,
+        }
+    }
+    /// The type of the results where it differs, and what happens to the sums, for titles: ` to f32, bias n, gelu, residual`.
+    pub fn epilogue_words(&self) -> String {
+        let mut words = String::new();
+        let (bias, residual) = match self {
+            Problem::Gemm(gemm) => (gemm.bias.map(|b| format!(", bias {}", b.along.name())), gemm.residual.is_some()),
+            Problem::Conv(conv) => (conv.bias.then(|| ", bias".to_string()), conv.residual),
+        };
+        if self.out_dtype() != self.dtype() {
+            words = format!(" to {}", self.out_dtype());
+        }
+        words += &bias.unwrap_or_default();
+        words += &self.activation().map_or(String::new(), |a| format!(", {a}"));
+        words + if residual { ", residual" } else { "" }
+    }
+    /// Elements of the bias vector's buffer; 0 without one.
+    pub fn bias_len(&self) -> u64 {
+        match self {
+            Problem::Gemm(gemm) => gemm.bias_len(),
+            Problem::Conv(conv) => u64::from(conv.bias) * conv.k,
+        }
+    }
+    /// Elements of the residual's buffer; 0 without one.
+    pub fn residual_len(&self) -> u64 {
+        match self {
+            Problem::Gemm(gemm) => gemm.residual_len(),
+            Problem::Conv(conv) => u64::from(conv.residual) * conv.output_len(),
         }
     }
     /// Workspace budget in bytes.
@@ -198,6 +242,19 @@ fn check_dtype(field: &str, dtype: Scalar) -> Result<(), ProblemError> {
         return Ok(());
     }
     Err(ProblemError::value(field, dtype, "must be f16, bf16, f32 or f64"))
+}
+
+/// Refuses element types of C that the sums of `dtype` are not rounded to: f64 goes with f64 alone, the others with each other.
+fn check_out_dtype(dtype: Scalar, out: Scalar) -> Result<(), ProblemError> {
+    check_dtype("out_dtype", out)?;
+    if (dtype == Scalar::F64) == (out == Scalar::F64) {
+        return Ok(());
+    }
+    let reason = match dtype {
+        Scalar::F64 => "f64 operands have an f64 result".to_string(),
+        _ => format!("{dtype} operands are summed in f32: the result can be f32, f16 or bf16"),
+    };
+    Err(ProblemError::value("out_dtype", out, reason))
 }
 
 /// Refuses zero.

@@ -3,7 +3,7 @@
 use super::element::{Element, allocate, hash, put, with_element};
 use crate::contraction::Operand;
 use crate::lower::BUFFER_ALIGN;
-use crate::problem::{Gemm, Problem, ProblemError};
+use crate::problem::{Along, Gemm, Problem, ProblemError};
 use rayon::prelude::*;
 use std::ops::Range;
 use tilewright_ir::Scalar;
@@ -39,18 +39,20 @@ impl Lines {
         Lines { line: len, lines: 1, ld: len, batch: 1, batch_stride: 0 }
     }
     fn matrix(gemm: &Gemm, index: usize) -> Lines {
-        let (mut line, mut lines) = gemm.lines(index);
         let x = gemm.matrices()[index];
-        let mut batch = if x.batch_stride == 0 { 1 } else { gemm.batch };
+        Lines::strided(gemm.lines(index), x.ld, gemm.batch, x.batch_stride)
+    }
+    fn strided((mut line, mut lines): (u64, u64), ld: u64, batch: u64, batch_stride: u64) -> Lines {
+        let mut batch = if batch_stride == 0 { 1 } else { batch };
         // Where nothing lies between lines or matrices, they are one piece.
-        if lines == 1 || x.ld == line {
+        if lines == 1 || ld == line {
             (line, lines) = (line * lines, 1);
-            if batch > 1 && x.batch_stride == line {
+            if batch > 1 && batch_stride == line {
                 (line, batch) = (line * batch, 1);
             }
         }
-        let ld = if lines == 1 { line } else { x.ld };
-        Lines { line, lines, ld, batch, batch_stride: x.batch_stride }
+        let ld = if lines == 1 { line } else { ld };
+        Lines { line, lines, ld, batch, batch_stride }
     }
     fn span(&self) -> u64 {
         (self.batch - 1) * self.batch_stride + (self.lines - 1) * self.ld + self.line
@@ -78,6 +80,8 @@ pub struct TestData {
     pub c: Buffer,
     /// Bias vector, starting at element 0 of its buffer.
     pub bias: Option<Buffer>,
+    /// Residual, starting at element 0 of its buffer.
+    pub residual: Option<Buffer>,
 }
 
 /// A byte that a kernel had no right to change.
@@ -119,16 +123,27 @@ impl TestData {
                     Buffer::new(["A", "B", "C"][index], gemm.scalar(index), true, offset, Lines::matrix(gemm, index), fill)
                 };
                 let (a, b, c) = (matrix(0, fill(0))?, matrix(1, fill(1))?, matrix(2, result)?);
-                TestData { problem: problem.clone(), alpha, beta, a, b, c, bias: None }
+                let bias = gemm.bias.map(|x| {
+                    let length = if x.along == Along::M { gemm.m } else { gemm.n };
+                    let lines = Lines::strided((length, 1), length, gemm.batch, x.batch_stride);
+                    Buffer::new("bias", gemm.out_dtype, false, 0, lines, fill(3))
+                });
+                let residual = gemm.residual.map(|x| {
+                    let lines = Lines::strided(gemm.lines(2), x.ld, gemm.batch, x.batch_stride);
+                    Buffer::new("residual", gemm.out_dtype, false, 0, lines, fill(4))
+                });
+                let (bias, residual) = (bias.transpose()?, residual.transpose()?);
+                TestData { problem: problem.clone(), alpha, beta, a, b, c, bias, residual }
             }
             Problem::Conv(conv) => {
-                let tensor = |name, len, fill| Buffer::new(name, dtype, true, 0, Lines::dense(len), fill);
-                let a = tensor("input", conv.input_len(), fill(0))?;
-                let b = tensor("filter", conv.filter_len(), fill(1))?;
-                let c = tensor("output", conv.output_len(), result)?;
-                let bias =
-                    if conv.bias { Some(Buffer::new("bias", dtype, false, 0, Lines::dense(conv.k), fill(3))?) } else { None };
-                TestData { problem: problem.clone(), alpha, beta, a, b, c, bias }
+                let tensor = |name, dtype, len, fill| Buffer::new(name, dtype, true, 0, Lines::dense(len), fill);
+                let a = tensor("input", dtype, conv.input_len(), fill(0))?;
+                let b = tensor("filter", dtype, conv.filter_len(), fill(1))?;
+                let c = tensor("output", conv.out_dtype, conv.output_len(), result)?;
+                let added = |name, len, fill| Buffer::new(name, conv.out_dtype, false, 0, Lines::dense(len), fill);
+                let bias = conv.bias.then(|| added("bias", conv.k, fill(3))).transpose()?;
+                let residual = conv.residual.then(|| added("residual", conv.output_len(), fill(4))).transpose()?;
+                TestData { problem: problem.clone(), alpha, beta, a, b, c, bias, residual }
             }
         })
     }
@@ -158,6 +173,13 @@ impl TestData {
     /// [`Damage`] names the first byte that changed.
     pub fn check_bias_untouched(&self, after: &[u8]) -> Result<(), Damage> {
         self.bias.as_ref().map_or(Ok(()), |buffer| buffer.check_equal("bias", &buffer.bytes, after))
+    }
+    /// Checks that the residual's buffer is unchanged; trivially true without one.
+    ///
+    /// # Errors
+    /// [`Damage`] names the first byte that changed.
+    pub fn check_residual_untouched(&self, after: &[u8]) -> Result<(), Damage> {
+        self.residual.as_ref().map_or(Ok(()), |buffer| buffer.check_equal("residual", &buffer.bytes, after))
     }
 }
 

@@ -15,7 +15,7 @@ mod oracle;
 use data::Pieces;
 pub use data::{Buffer, Damage, GUARD_BYTES, TestData, check_workspace, poisoned_workspace};
 
-use crate::problem::Problem;
+use crate::problem::{Activation, Problem};
 use element::{count_nan, hash, value};
 use oracle::Oracle;
 use rayon::prelude::*;
@@ -41,7 +41,8 @@ impl Default for Samples {
 }
 
 /// How far a result may be from the reference: `accumulate * scale + round * |expected| + floor`, where
-/// `scale = |alpha| * sum |a| |b| + |beta| |c| + |bias|` of the element.
+/// `scale = |alpha| * sum |a| |b| + |beta| |c| + |bias|` of the element; with an activation its slope times that, and with a residual
+/// its magnitude more.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tolerance {
     /// Rounding of the sum, relative to the scale.
@@ -58,9 +59,15 @@ impl Tolerance {
     /// With unit roundoff u of the accumulator (2^-24 for f32 and the 16-bit types, 2^-53 for f64) it is
     /// `u * (32 + sqrt(k) / 8)` of the scale. Where: partial sums of k terms of random sign grow like sqrt(k), the scale like
     /// k, so the rounding errors of any order of summation come to about u of the scale whatever k is; 32 covers the tail over 10^9
-    /// elements, alpha, beta and bias. The second term admits units that truncate instead of rounding, whose errors add up.
+    /// elements, alpha, beta, bias and residual. The second term admits units that truncate instead of rounding, whose errors add up.
     /// Leaving out one of k terms changes an average element by 1/k of its scale, far more than this up to k of about
     /// 10^5. Data of one sign rounds worse, with sqrt(k) u, and would need a wider bound.
+    ///
+    /// An activation multiplies the error of its argument by at most [`Activation::slope`], which is in the scale, and adds
+    /// [`Activation::rounding`] u of its argument, which is no greater than the scale.
+    ///
+    /// [`Activation::slope`]: crate::problem::Activation::slope
+    /// [`Activation::rounding`]: crate::problem::Activation::rounding
     pub fn of(problem: &Problem) -> Tolerance {
         let k = match problem {
             Problem::Gemm(gemm) => gemm.k as f64,
@@ -74,7 +81,12 @@ impl Tolerance {
             Scalar::F64 => (53, -1022),
             _ => (24, -126),
         };
-        Tolerance { accumulate: unit * (32.0 + k.sqrt() / 8.0), round: 2f64.powi(-digits) * 1.001, floor: 2f64.powi(smallest) }
+        let function = problem.activation().map_or(0.0, Activation::rounding);
+        Tolerance {
+            accumulate: unit * (32.0 + k.sqrt() / 8.0 + function),
+            round: 2f64.powi(-digits) * 1.001,
+            floor: 2f64.powi(smallest),
+        }
     }
 }
 
@@ -257,12 +269,15 @@ fn crossings(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns
         let at = oracle.result_at(g, row, column);
         // beta = 0 never reads C, whatever C holds.
         let old = if data.beta == 0.0 { 0.0 } else { data.beta * value(data.c.scalar, &data.c.bytes, at) };
-        let bias = oracle.bias(g, column);
+        let (bias, residual) = (oracle.bias(g, row, column), oracle.residual(g, row, column));
+        let expected = data.alpha * (sum.value + sum.lost) + old + bias;
+        let scale = data.alpha.abs() * sum.magnitude + old.abs() + bias.abs();
+        let activation = data.problem.activation();
         Entry {
             index: [g, row, column],
             at,
-            expected: data.alpha * (sum.value + sum.lost) + old + bias,
-            scale: data.alpha.abs() * sum.magnitude + old.abs() + bias.abs(),
+            expected: activation.map_or(expected, |f| f.apply(expected)) + residual,
+            scale: activation.map_or(scale, |f| f.slope() * scale) + residual.abs(),
         }
     };
     sums.into_iter().enumerate().map(crossing).collect()

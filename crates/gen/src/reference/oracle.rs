@@ -2,7 +2,7 @@
 
 use super::data::TestData;
 use super::element::value;
-use crate::problem::{Conv, Gemm, Layout, Order, Problem};
+use crate::problem::{Along, Conv, Gemm, Layout, Order, Problem};
 
 /// Result elements as (g, row, column), each a sum of k products. A GEMM's own coordinates; for a convolution g is
 /// (sample, group), row an output pixel, column an output channel of the group, and k runs over (channel, filter taps).
@@ -59,24 +59,32 @@ impl<'a> Oracle<'a> {
         self.data.c.start
             + match &self.kind {
                 Kind::Gemm(gemm) => at(gemm, 2, g, row, column),
-                Kind::Conv(conv, space) => {
-                    let pixels: u64 = space.output.iter().product();
-                    let (sample, channel) = (g / conv.groups, g % conv.groups * conv.k_per_group() + column);
-                    match conv.layout {
-                        Layout::Nchw => (sample * conv.k + channel) * pixels + row,
-                        Layout::Nhwc => (sample * pixels + row) * conv.k + channel,
-                    }
-                }
+                Kind::Conv(conv, space) => output_at(conv, space, g, row, column),
             }
     }
-    /// The value added to a result element.
-    pub(super) fn bias(&self, g: u64, column: u64) -> f64 {
-        match (&self.kind, &self.data.bias) {
-            (Kind::Conv(conv, _), Some(bias)) => {
-                value(bias.scalar, &bias.bytes, bias.start + g % conv.groups * conv.k_per_group() + column)
-            }
-            _ => 0.0,
-        }
+    /// The value added to a scaled sum.
+    pub(super) fn bias(&self, g: u64, row: u64, column: u64) -> f64 {
+        let Some(bias) = &self.data.bias else { return 0.0 };
+        let at = match &self.kind {
+            Kind::Gemm(gemm) => match gemm.bias {
+                Some(x) => g * x.batch_stride + if x.along == Along::M { row } else { column },
+                None => return 0.0,
+            },
+            Kind::Conv(conv, _) => g % conv.groups * conv.k_per_group() + column,
+        };
+        value(bias.scalar, &bias.bytes, bias.start + at)
+    }
+    /// The value added last.
+    pub(super) fn residual(&self, g: u64, row: u64, column: u64) -> f64 {
+        let Some(residual) = &self.data.residual else { return 0.0 };
+        let at = match &self.kind {
+            Kind::Gemm(gemm) => match gemm.residual {
+                Some(x) => g * x.batch_stride + within(gemm, gemm.c.trans, x.ld, row, column),
+                None => return 0.0,
+            },
+            Kind::Conv(conv, space) => output_at(conv, space, g, row, column),
+        };
+        value(residual.scalar, &residual.bytes, residual.start + at)
     }
     /// Left factors of a row for k from `first` on.
     pub(super) fn left(&self, g: u64, row: u64, first: u64, out: &mut [f64]) {
@@ -143,12 +151,26 @@ impl<'a> Oracle<'a> {
 /// Position of element (i, j) of op(A), op(B) or C of a product.
 fn at(gemm: &Gemm, matrix: usize, g: u64, i: u64, j: u64) -> u64 {
     let x = gemm.matrices()[matrix];
-    let (stored_row, stored_column) = if x.trans { (j, i) } else { (i, j) };
-    let within = match gemm.order {
-        Order::Col => stored_column * x.ld + stored_row,
-        Order::Row => stored_row * x.ld + stored_column,
-    };
-    g * x.batch_stride + within
+    g * x.batch_stride + within(gemm, x.trans, x.ld, i, j)
+}
+
+/// Position of element (i, j) within a matrix that is stored transposed or not.
+fn within(gemm: &Gemm, trans: bool, ld: u64, i: u64, j: u64) -> u64 {
+    let (stored_row, stored_column) = if trans { (j, i) } else { (i, j) };
+    match gemm.order {
+        Order::Col => stored_column * ld + stored_row,
+        Order::Row => stored_row * ld + stored_column,
+    }
+}
+
+/// Position of an output element of a convolution from its tensor's first on.
+fn output_at(conv: &Conv, space: &Space, g: u64, row: u64, column: u64) -> u64 {
+    let pixels: u64 = space.output.iter().product();
+    let (sample, channel) = (g / conv.groups, g % conv.groups * conv.k_per_group() + column);
+    match conv.layout {
+        Layout::Nchw => (sample * conv.k + channel) * pixels + row,
+        Layout::Nhwc => (sample * pixels + row) * conv.k + channel,
+    }
 }
 
 fn channel_and_tap(k: u64, space: &Space) -> (u64, [u64; 3]) {

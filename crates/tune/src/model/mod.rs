@@ -24,7 +24,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use tilewright_gen::contraction::{Contraction, Operand};
-use tilewright_gen::plan::{Footprint, KernelSpec, MathUnit, Source, SplitSum};
+use tilewright_gen::plan::{Footprint, KernelSpec, MathUnit, Source, SplitSum, added_bytes};
 use tilewright_ir::{Scalar, Target};
 
 /// Modelled time of a program and where it goes. Times in microseconds.
@@ -193,8 +193,8 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
     if t.split_k.ways > 1 {
         let acc = f64::from(c.accumulator().bytes());
         match spec.epilogue.split_sum {
-            SplitSum::Atomic => stream(result * f64::from(c.c.scalar.bytes()), 1.0),
-            SplitSum::Workspace => stream(result * (ways * acc + f64::from(c.c.scalar.bytes())), 1.0),
+            SplitSum::Atomic => stream(result * f64::from(c.c.scalar.bytes()) + added_bytes(c), 1.0),
+            SplitSum::Workspace => stream(result * (ways * acc + f64::from(c.c.scalar.bytes())) + added_bytes(c), 1.0),
         }
         // Each sum is one thread's loop over the splits.
         h.us += k.way * ways;

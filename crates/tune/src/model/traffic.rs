@@ -2,7 +2,7 @@
 
 use super::Work;
 use tilewright_gen::contraction::Contraction;
-use tilewright_gen::plan::{GroupOrder, KernelSpec, Source, SplitSum};
+use tilewright_gen::plan::{GroupOrder, KernelSpec, Source, SplitSum, added_bytes};
 use tilewright_gen::view::G;
 use tilewright_ir::Target;
 
@@ -28,7 +28,7 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
     let out = match spec.epilogue.split_sum {
         SplitSum::Workspace if ways > 1.0 => result * ways * work.acc_bytes,
         SplitSum::Atomic if ways > 1.0 => result * size(c.c.scalar) * 2.0,
-        _ => result * size(c.c.scalar),
+        _ => result * size(c.c.scalar) + added_bytes(c),
     };
     // What exists, once: a copy has its own size.
     let once = |tensor: &tilewright_gen::contraction::Tensor, source: Source, rows: u64| {

@@ -8,6 +8,8 @@ mod plan;
 mod problem;
 mod units;
 
+pub use problem::{epilogue, out_dtype};
+
 use crate::run::compile;
 use crate::space::Space;
 use crate::verify::{Case, Depth, Verification, VerifyError, test_factors};

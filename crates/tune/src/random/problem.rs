@@ -4,7 +4,7 @@ use super::Recipe;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use tilewright_gen::problem::{Conv, Gemm, Layout, Order, Problem, ProblemError};
+use tilewright_gen::problem::{Activation, Along, Conv, Gemm, GemmBuilder, Layout, Order, Problem, ProblemError};
 use tilewright_ir::{Scalar, Target};
 
 /// Workspace that suffices for everything drawn here, in bytes.
@@ -66,9 +66,7 @@ fn gemm(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
         .batch(batch)
         .offsets(offsets[0], offsets[1], offsets[2])
         .workspace(AMPLE);
-    if dtype.bytes() == 2 && rng.random() {
-        builder = builder.out_dtype(Scalar::F32);
-    }
+    builder = builder.out_dtype(out_dtype(rng, dtype));
     let mut strides = [0; 3];
     let tight = builder.clone().build()?;
     for (matrix, batch_stride) in strides.iter_mut().enumerate() {
@@ -95,7 +93,52 @@ fn gemm(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
     if batch > 1 {
         builder = builder.stride_a(strides[0]).stride_b(strides[1]).stride_c(strides[2]);
     }
-    Ok(Problem::Gemm(builder.build()?))
+    Ok(Problem::Gemm(epilogue(rng, builder, unit)?.build()?))
+}
+
+/// A type that sums of these operands may be rounded to; mostly their own, or f32.
+pub fn out_dtype(rng: &mut ChaCha8Rng, dtype: Scalar) -> Scalar {
+    match (dtype, rng.random_range(0..8)) {
+        (Scalar::F64, _) | (_, 0..=3) => dtype,
+        (_, 4 | 5) => Scalar::F32,
+        (_, 6) => Scalar::F16,
+        _ => Scalar::BF16,
+    }
+}
+
+fn activation(rng: &mut ChaCha8Rng) -> Option<Activation> {
+    if rng.random_bool(0.5) { None } else { Activation::ALL.choose(rng).copied() }
+}
+
+/// Gives a product a bias, an activation and a residual, or none: what is added to its sums and applied to them. Distances are
+/// multiples of `unit` as often as not.
+///
+/// # Errors
+/// Those of the product so far.
+pub fn epilogue(rng: &mut ChaCha8Rng, mut builder: GemmBuilder, unit: u64) -> Result<GemmBuilder, ProblemError> {
+    let tight = builder.clone().build()?;
+    let batched = tight.batch > 1;
+    if rng.random_bool(0.4) {
+        let (along, length) = if rng.random() { (Along::M, tight.m) } else { (Along::N, tight.n) };
+        let apart = if batched && rng.random() { length + rng.random_range(0..9u64) } else { 0 };
+        builder = builder.bias_strided(along, if rng.random() { apart.next_multiple_of(unit) } else { apart });
+    }
+    if let Some(activation) = activation(rng) {
+        builder = builder.activation(activation);
+    }
+    if rng.random_bool(0.4) {
+        let (line, lines) = tight.lines(2);
+        builder = match rng.random_range(0..3) {
+            0 => builder.residual(),
+            1 => builder.ldr(line + rng.random_range(0..9u64)),
+            _ => builder.ldr(line.next_multiple_of(unit)),
+        };
+        let ld = builder.clone().build()?.residual.map_or(line, |r| r.ld);
+        if batched {
+            builder = builder.stride_r(if rng.random() { 0 } else { (ld * lines).next_multiple_of(unit) });
+        }
+    }
+    Ok(builder)
 }
 
 fn conv(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem, ProblemError> {
@@ -127,6 +170,12 @@ fn conv(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
         .dilation(&pick(dilation, &ones))
         .pad(&pick(begin, &zeros), &pick(end, &zeros))
         .bias(rng.random())
+        .out_dtype(out_dtype(rng, dtype))
+        .residual(rng.random_bool(0.3))
         .workspace(AMPLE);
+    let conv = match activation(rng) {
+        Some(activation) => conv.activation(activation),
+        None => conv,
+    };
     Ok(Problem::Conv(conv.build()?))
 }

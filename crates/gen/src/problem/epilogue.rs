@@ -1,0 +1,180 @@
+//! What a problem asks for beyond scaled sums: a bias vector, an activation, a residual.
+//!
+//! In this order, and for every problem alike:
+//!
+//! ```text
+//! out = activation(alpha * sum + bias + beta * C) + residual
+//! ```
+//!
+//! The old result comes before the activation, as in cuBLASLt, so `beta = 1` with the shortcut in C is a residual block's
+//! `relu(x + shortcut)`. The residual comes behind it and is an operand of its own, read and never written: a transformer's
+//! `x + gelu(...)`, as in CUTLASS's residual-block epilogue. Bias and residual have C's element type. They belong to the
+//! problem, not to the plan: they change the result.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A function of one result element. Computed in the type of the sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Activation {
+    /// `max(x, 0)`; NaN stays NaN.
+    Relu,
+    /// `x / 2 * (1 + erf(x / sqrt 2))` (Hendrycks, Gimpel 2016), the exact form: PyTorch's default.
+    Gelu,
+    /// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))`, the usual approximation: cuBLASLt's GELU, PyTorch's
+    /// `approximate="tanh"`.
+    GeluTanh,
+    /// `x / (1 + exp(-x))`, also called swish.
+    Silu,
+}
+
+/// Coefficient of the cube in [`Activation::GeluTanh`].
+pub const GELU_CUBE: f64 = 0.044_715;
+
+impl Activation {
+    /// All of them.
+    pub const ALL: [Activation; 4] = [Activation::Relu, Activation::Gelu, Activation::GeluTanh, Activation::Silu];
+
+    /// In a word: `relu`, `gelu`, `gelutanh`, `silu`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Activation::Relu => "relu",
+            Activation::Gelu => "gelu",
+            Activation::GeluTanh => "gelutanh",
+            Activation::Silu => "silu",
+        }
+    }
+    /// The activation of a word.
+    pub fn from_name(name: &str) -> Option<Activation> {
+        Activation::ALL.into_iter().find(|a| a.name() == name)
+    }
+    /// Names of all, for messages.
+    pub(crate) fn names() -> String {
+        Activation::ALL.map(Activation::name).join(", ")
+    }
+    /// The function in f64, without cancellation for negative arguments.
+    pub fn apply(self, x: f64) -> f64 {
+        match self {
+            Activation::Relu if x < 0.0 => 0.0,
+            Activation::Relu => x,
+            Activation::Gelu => 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
+            // 1 + tanh(y) = 2 / (1 + exp(-2 y)).
+            Activation::GeluTanh => {
+                let y = (2.0 / std::f64::consts::PI).sqrt() * (x + GELU_CUBE * x * x * x);
+                x / (1.0 + (-2.0 * y).exp())
+            }
+            Activation::Silu => x / (1.0 + (-x).exp()),
+        }
+    }
+    /// A bound of the slope anywhere: how much an error of the argument may grow.
+    pub const fn slope(self) -> f64 {
+        match self {
+            Activation::Relu => 1.0,
+            // 1.1290 at x = sqrt 2; the approximation's greatest is 1.1297.
+            Activation::Gelu | Activation::GeluTanh => 1.13,
+            // 1.0998 at x = 2.3994.
+            Activation::Silu => 1.1,
+        }
+    }
+    /// A bound of the error of evaluating the function, in unit roundoffs times `|x|`, with the accuracy that OpenCL demands of
+    /// its functions (erf 16 ulp, exp 3 ulp, division 2.5 ulp; an ulp is two roundoffs): half of erf's error, and at most a
+    /// quarter of exp's, besides what sums and quotient round.
+    pub const fn rounding(self) -> f64 {
+        match self {
+            Activation::Relu => 0.0,
+            Activation::Gelu => 20.0,
+            Activation::GeluTanh | Activation::Silu => 10.0,
+        }
+    }
+}
+
+impl fmt::Display for Activation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Which direction of the result a vector runs along.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Along {
+    /// One value per row.
+    M,
+    /// One value per column.
+    N,
+}
+
+impl Along {
+    /// `m` or `n`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Along::M => "m",
+            Along::N => "n",
+        }
+    }
+    /// The other direction.
+    pub const fn other(self) -> Along {
+        match self {
+            Along::M => Along::N,
+            Along::N => Along::M,
+        }
+    }
+}
+
+/// The bias vector of a matrix product. Its values are contiguous and start its buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct BiasVector {
+    /// One value per row or per column.
+    pub along: Along,
+    /// Elements from the vector of one batch entry to the next; 0: one vector for all. Always 0 without a batch.
+    pub batch_stride: u64,
+}
+
+/// The residual of a matrix product: as large as C and stored the same way round, with distances of its own. It starts its
+/// buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Residual {
+    /// Leading dimension in elements.
+    pub ld: u64,
+    /// Elements from one batch entry to the next; 0: one for all. Always 0 without a batch.
+    pub batch_stride: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_the_textbook_ones() {
+        for (activation, x, y) in [
+            (Activation::Relu, -3.0, 0.0),
+            (Activation::Relu, 2.5, 2.5),
+            (Activation::Gelu, 1.0, 0.841_344_746_068_543),
+            (Activation::Gelu, -1.0, -0.158_655_253_931_457),
+            (Activation::GeluTanh, 1.0, 0.841_191_990_608_968_6),
+            (Activation::Silu, 1.0, 0.731_058_578_630_004_9),
+            (Activation::Silu, -1.0, -0.268_941_421_369_995_1),
+        ] {
+            assert!((activation.apply(x) - y).abs() < 1e-12, "{activation} of {x}: {}", activation.apply(x));
+        }
+        assert!(Activation::ALL.iter().all(|a| a.apply(f64::NAN).is_nan() && a.apply(0.0) == 0.0 && a.apply(-800.0) == 0.0));
+    }
+
+    #[test]
+    fn slopes_are_bounded_as_told() {
+        for activation in Activation::ALL {
+            let steepest = (-8000..8000)
+                .map(|i| f64::from(i) / 1000.0)
+                .map(|x| (activation.apply(x + 1e-3) - activation.apply(x)).abs() / 1e-3)
+                .fold(0.0, f64::max);
+            assert!(steepest <= activation.slope() + 1e-9 && steepest > activation.slope() - 0.01, "{activation}: {steepest}");
+        }
+    }
+
+    #[test]
+    fn names_round_trip() {
+        assert!(Activation::ALL.iter().all(|a| Activation::from_name(a.name()) == Some(*a)));
+        assert_eq!(Activation::from_name("tanh"), None);
+    }
+}
