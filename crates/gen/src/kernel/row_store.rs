@@ -53,7 +53,9 @@ impl Out<'_> {
         }
         let Some(shape) = c.view.is_affine_box() else { return plain };
         let odd = [shape.strides[ROW] % 2 != 0, shape.strides[G] % 2 != 0 && self.c.g > 1];
-        RowForm { unit: 2, odd: odd.contains(&true).then_some(odd), cut: !c.view.extent[COL].is_multiple_of(2) }
+        let odd = odd.contains(&true).then_some(odd);
+        // A row that begins at an odd element ends within a store where the others do not.
+        RowForm { unit: 2, odd, cut: odd.is_some() || !c.view.extent[COL].is_multiple_of(2) }
     }
 
     /// Whether a row of the macro tile begins at an odd element: 0 or 1.
