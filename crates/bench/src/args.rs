@@ -200,6 +200,9 @@ pub struct JudgeArgs {
     /// Show so many of the model's first choices, and as many of the fastest plans
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub show: usize,
+    /// Show so many plans that the model would pick now, recorded or not
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    pub picks: usize,
 }
 
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use tilewright_gen::plan::Plan;
 use tilewright_gen::problem::Problem;
 use tilewright_ir::Target;
-use tilewright_tune::model::Picker;
+use tilewright_tune::model::{Estimate, Picker};
 use tilewright_tune::records::{Filter, Records, TimeKind};
 use tilewright_tune::space::Space;
 
@@ -42,7 +42,9 @@ pub fn judge_model(args: JudgeArgs) -> Result<(), BenchError> {
     println!("{:>7} {:>7} {:>7} {:>6} {:>6}  problem", "best us", "pick us", "share", "rank", "plans");
     let mut shares = Vec::new();
     for (name, plans) in &trials {
-        let judged = judge(name, plans, &target)?;
+        let space = Space::new(&Problem::parse(name)?, &target)?.with_atomics(true);
+        let picker = Picker::new(&space);
+        let judged = judge(&picker, plans);
         let Some(pick) = judged.first() else { continue };
         let best = judged.iter().map(|j| j.measured).fold(f64::INFINITY, f64::min);
         let rank = judged.iter().position(|j| j.measured <= 1.03 * best).map_or(0, |i| i + 1);
@@ -50,6 +52,11 @@ pub fn judge_model(args: JudgeArgs) -> Result<(), BenchError> {
         println!("{best:7.1} {:7.1} {:7.3} {rank:6} {:6}  {name}", pick.measured, best / pick.measured, judged.len());
         let mut order: Vec<&Judged> = judged.iter().collect();
         order.sort_by(|x, y| x.measured.total_cmp(&y.measured));
+        if args.picks > 0 {
+            for c in picker.pick(args.picks) {
+                println!("                       {:8.1} modelled  {}  {}", c.estimate.total_us, parts(&c.estimate), c.plan);
+            }
+        }
         for j in judged.iter().take(args.show).chain(order.into_iter().take(args.show)) {
             println!("    {:8.1} measured {:8.1} modelled  {}  {}", j.measured, j.modelled, j.parts, j.plan);
         }
@@ -64,20 +71,21 @@ pub fn judge_model(args: JudgeArgs) -> Result<(), BenchError> {
 }
 
 /// A problem's plans in the model's order; those that the target refuses are left out.
-fn judge(name: &str, plans: &BTreeMap<Plan, f64>, target: &Target) -> Result<Vec<Judged>, BenchError> {
-    let space = Space::new(&Problem::parse(name)?, target)?.with_atomics(true);
-    let picker = Picker::new(&space);
+fn judge(picker: &Picker, plans: &BTreeMap<Plan, f64>) -> Vec<Judged> {
     let mut judged: Vec<Judged> = plans
         .iter()
         .filter_map(|(plan, &measured)| {
             let e = picker.estimate(plan)?;
-            let parts = format!(
-                "math {:.1} shared {:.1} l2 {:.1} dram {:.1} stall {:.1} helpers {:.1}",
-                e.math_us, e.shared_us, e.l2_us, e.dram_us, e.stall_us, e.helpers_us
-            );
-            Some(Judged { plan: *plan, measured, modelled: e.total_us, parts })
+            Some(Judged { plan: *plan, measured, modelled: e.total_us, parts: parts(&e) })
         })
         .collect();
     judged.sort_by(|x, y| x.modelled.total_cmp(&y.modelled));
-    Ok(judged)
+    judged
+}
+
+fn parts(e: &Estimate) -> String {
+    format!(
+        "math {:.1} shared {:.1} l2 {:.1} dram {:.1} stall {:.1} helpers {:.1}",
+        e.math_us, e.shared_us, e.l2_us, e.dram_us, e.stall_us, e.helpers_us
+    )
 }

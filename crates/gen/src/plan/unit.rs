@@ -16,9 +16,9 @@ use tilewright_ir::Scalar;
 /// Keys of a factor that matrix units read.
 const CHIRAL: [Chiral; 3] = [Chiral::Mic, Chiral::Wos, Chiral::Acp];
 /// Keys of the whole plan that matrix units read.
-const COMMON: [Common; 20] = {
+const COMMON: [Common; 19] = {
     use Common::*;
-    [Unr, Gal, Ice, Iwi, Szt, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Swp, Pst, Png]
+    [Unr, Gal, Ice, Iwi, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Swp, Pst, Png]
 };
 
 /// Sets keys without effect to one value.
@@ -35,6 +35,10 @@ pub(super) fn normal(p: &mut Plan) {
     }
     if p.common(Common::Png) == 1 {
         reset(p, Common::Skw);
+    }
+    // Room for one work-group is there anyway.
+    if p.common(Common::Mgp) == 1 {
+        reset(p, Common::Mgp);
     }
     // Staged results choose their own vectors.
     if p.common(Common::Cst) == 1 {
@@ -113,10 +117,10 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
         schedule,
         style: Style {
             pragma_unroll: true,
-            wide_index: at(Common::Szt) == 1,
+            wide_index: false,
             mad: true,
             a_first: true,
-            min_groups: at(Common::Mgp),
+            min_groups: if at(Common::Mgp) == 1 { 0 } else { at(Common::Mgp) },
             unroll_k: true,
         },
         tiling,

@@ -34,6 +34,17 @@ fn instruction(n: f64) -> f64 {
     (n / 2.0 + 0.5).max(17.0 + n / 4.0)
 }
 
+/// Cycles in which one unit draws these bytes, `miss` of them from device memory, when this share of all units runs.
+pub(super) fn l2_cycles(bytes: f64, miss: f64, share: f64) -> f64 {
+    bytes * ((1.0 - miss) / L2_BYTES * share.clamp(0.7, 1.0) + miss / UNIT_DRAM)
+}
+
+/// Bytes per cycle that a unit's results are stored with straight from registers: a wave's store touches eight rows, in four cycles
+/// each, with four runs of neighbours in each row.
+pub(super) fn store_pace(width: u32, element: f64) -> f64 {
+    f64::from(width.max(1)) * element
+}
+
 pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work) -> Estimate {
     let (c, target) = (model.contraction.oriented(spec.tiling.exchanged), model.target);
     let t = &spec.tiling;
@@ -51,8 +62,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let issued = owners * f64::from(t.a.micro / 64) * steps;
     let math = issued * instruction(f64::from(t.b.micro));
     let shared = issued * (2048.0 + 32.0 * f64::from(t.b.micro)) / 128.0;
-    let hit = (1.0 - traffic.miss) / L2_BYTES * (running / units).clamp(0.7, 1.0);
-    let l2 = (rows + columns) * depth * bytes * (hit + traffic.miss / UNIT_DRAM);
+    let l2 = l2_cycles((rows + columns) * depth * bytes, traffic.miss, running / units);
     // Another group, or instructions left unfinished, hide the drain of one.
     let teams = f64::from(spec.teams());
     let roles = spec.schedule.roles.is_some();
@@ -79,8 +89,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     } else if spec.epilogue.staged {
         f64::from(element) * ROWS
     } else {
-        // A wave's store touches eight rows, in four cycles each, with four neighbours of each row.
-        f64::from(spec.epilogue.store_width.max(1) * element)
+        store_pace(spec.epilogue.store_width, f64::from(element))
     };
     let out = stored / pace;
     // Load waves of work-groups that stay copy ahead while results are stored.
@@ -93,7 +102,9 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     } else {
         math_of_tile + (out + ramp) * overlap
     };
-    let cycles = group * per_unit + RAMP * (1.0 - overlap);
+    // Nothing hides the storing of the last tile.
+    let last = if teams > 1.0 { (math_of_tile + out + ramp - group).max(0.0) } else { RAMP * (1.0 - overlap) };
+    let cycles = group * per_unit + last;
     let dram_us = traffic.bytes / (target.rates.dram_gbs * 1e3 * 0.85);
     let main_us = soft_max(&[cycles / clock, dram_us]);
     let us = |cycles: f64| cycles * work.iterations * work.groups / units / clock;

@@ -1,6 +1,7 @@
 //! The main kernel with matrix instructions of single waves (`UNI1`, `UNI3`): a rough roofline of the unit, shared memory, the load
 //! path, the last-level cache and device memory. It orders candidates among themselves and against the other units.
 
+use super::matrix::{l2_cycles, store_pace};
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, soft_max};
 use tilewright_gen::contraction::Operand;
@@ -11,10 +12,6 @@ use tilewright_ir::Target;
 const RAMP: f64 = 1600.0;
 /// Cycles that a k-tile's barrier and the turn of its buffers cost where one work-group is alone.
 const TURN: f64 = 60.0;
-/// Bytes per cycle and unit from the last-level cache when all units ask.
-const L2_BYTES: f64 = 48.0;
-/// Bytes per cycle and unit that results are stored with, pairs of 16-bit results at a time.
-const STORE_BYTES: f64 = 24.0;
 
 /// Multiply-adds of 16-bit operands per cycle and unit: what the vendors' peak figures come to, times what instructions of
 /// single waves reach of it.
@@ -78,7 +75,7 @@ fn oriented(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work
     let held = target.limits.registers_per_unit / footprint.threads.max(1);
     let spilled = f64::from(footprint.registers.saturating_sub(held.min(target.limits.registers_per_thread)));
     let issue = load_waves * issued * 3.0 / 4.0 + 4.0 * spilled * waves;
-    let l2 = brought / L2_BYTES * (running / units).clamp(0.3, 1.0);
+    let l2 = l2_cycles(brought, traffic.miss, running / units);
     let latency = target.rates.dram_latency_ns * clock / 1e3 * 1.3;
     let ahead = f64::from(s.fetch_ahead);
     let alone = if s.fragments_ahead > 0 { TURN } else { 2.0 * TURN };
@@ -86,8 +83,7 @@ fn oriented(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work
     let waited = s.fetch_ahead == 0 || (s.store == StorePoint::AtOnce && !(s.async_a || s.async_b));
     let k_tile = if waited { busy + latency / resident } else { busy.max(latency / (ahead * resident)) };
     let size = f64::from(if t.split_k.ways > 1 { 4 } else { c.c.scalar.bytes() });
-    let out = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * size
-        / (STORE_BYTES * f64::from(spec.epilogue.store_width.max(1)) / 2.0);
+    let out = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * size / store_pace(spec.epilogue.store_width, size);
     let overlap = if resident > 1.0 { 0.5 } else { 1.0 };
     let group = work.iterations * k_tile + (out + RAMP) * overlap;
     let cycles = group * per_unit + RAMP * (1.0 - overlap);

@@ -72,7 +72,6 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Plan) {
     set(Common::Naw, one(rng, &[2, 4, 16, 64]));
     set(Common::Cvw, one(rng, &[1, 2, 2]));
     set(Common::Mgp, one(rng, &[0, 0, 1, 2]));
-    set(Common::Szt, u32::from(rng.random_bool(0.2)));
     for bit in [Common::Swp, Common::Cst, Common::Iwi] {
         set(bit, rng.random_range(0..2));
     }
