@@ -65,4 +65,6 @@ pub struct Program {
     pub workspace_bytes: u64,
     /// What the real pointers must satisfy.
     pub alignments: Vec<Alignment>,
+    /// What the buffers themselves must satisfy, wherever the operand begins within.
+    pub bases: Vec<Alignment>,
 }

@@ -73,7 +73,12 @@ impl Emission<'_> {
         for (operand, role) in [Operand::A, Operand::B, Operand::C].into_iter().zip(roles) {
             let t = c.tensor(operand);
             let need = self.program.alignments.iter().find(|a| a.operand == operand).map_or(1, |a| a.bytes.max(t.scalar.bytes()));
-            lines.push(format!("  {role:<10} {} x {} from its offset on; that element aligned to {need} bytes", t.len, t.scalar));
+            let base = self.program.bases.iter().find(|a| a.operand == operand);
+            let base = base.map_or(String::new(), |a| format!(", the buffer to {}", a.bytes));
+            lines.push(format!(
+                "  {role:<10} {} x {} from its offset on; that element aligned to {need} bytes{base}",
+                t.len, t.scalar
+            ));
         }
         if let Some(bias) = &c.bias {
             let along = if bias.along_n { "n" } else { "m" };

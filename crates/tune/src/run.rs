@@ -123,6 +123,12 @@ pub fn check(program: &Program, contraction: &Contraction, buffers: &Buffers) ->
             return Err(BindError::Misaligned { operand: need.operand, actual, needed: need.bytes });
         }
     }
+    for need in &program.bases {
+        let actual = buffers.of(need.operand).0.alignment();
+        if !actual.is_multiple_of(u64::from(need.bytes.max(1))) {
+            return Err(BindError::Misaligned { operand: need.operand, actual, needed: need.bytes });
+        }
+    }
     for operand in [Operand::A, Operand::B, Operand::C] {
         let tensor = contraction.tensor(operand);
         let (buffer, offset) = buffers.of(operand);

@@ -3,8 +3,9 @@
 use tilewright_emu::{ArgValue, Buffer, Counters, Options};
 use tilewright_gen::contraction::Operand;
 use tilewright_gen::kernel::generate;
-use tilewright_gen::plan::{Chiral, Common, Key, Plan};
+use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
 use tilewright_gen::problem::{Gemm, Problem};
+use tilewright_gen::program::Binding;
 use tilewright_ir::{Scalar, Target};
 use tilewright_tune::space::Space;
 
@@ -67,4 +68,66 @@ fn unaligned_tiles_are_turned_round_in_shared_memory_without_conflicts() {
     let (c, need) = copied(33);
     assert_eq!((c.bank_conflicts, need), (0, 4));
     assert!(c.shared_loads > 0 && c.shared_stores > 0);
+}
+
+/// Copies both factors of a 16-bit product whose lines begin anywhere, in one launch, to padded lines; buffers end with the factors.
+fn lines_of_words(m: usize, n: usize, k: usize, start: usize) -> Counters {
+    let gemm = Gemm::new(Scalar::BF16, m as u64, n as u64, k as u64).trans(true, false).offsets(start as u64, start as u64, 0);
+    let space = Space::new(&Problem::Gemm(gemm.build().unwrap()), &Target::by_arch("sm_90a").unwrap()).unwrap();
+    let keys = Constraint::parse("A_MIC1_WOS1_ACP2__B_MIC8_WOS1_ACP2__C_UNR64_MAC128_SKW10_UNI2_PFG1_BUF2").unwrap();
+    let plan = keys.apply(&Plan::default());
+    let resolved = space.resolve(&plan).unwrap();
+    let program = generate(resolved.contraction, &resolved.spec, space.env().workspace_bytes).unwrap();
+    let launch = &program.launches[0];
+    let kernel = &program.kernels[launch.kernel];
+    assert_eq!(kernel.name, "tw_materialise_ab");
+    assert!(program.bases.iter().all(|a| a.bytes == 16) && program.bases.len() == 2);
+    let line = |rows: usize, i: usize| (i / k * rows + i % k) as u16;
+    let buffers: Vec<Buffer> = [m, n]
+        .iter()
+        .map(|&rows| {
+            let values: Vec<u8> = (0..start + rows * k)
+                .flat_map(|i| i.checked_sub(start).map_or(0xffff, |i| line(rows, i)).to_le_bytes())
+                .collect();
+            Buffer::from_bytes(&values)
+        })
+        .collect();
+    let workspace = Buffer::new(program.workspace_bytes as usize);
+    let args: Vec<ArgValue> = launch
+        .args
+        .iter()
+        .map(|binding| match binding {
+            Binding::Buffer(x) => ArgValue::Buffer { buffer: buffers[*x as usize].clone(), offset: 0 },
+            Binding::Workspace(at) => ArgValue::Buffer { buffer: workspace.clone(), offset: *at as usize },
+            Binding::Offset(_) => ArgValue::I64(start as i64),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let options = Options { count: true, ..Options::default() };
+    let counters = tilewright_emu::run(kernel, launch.grid, &args, &options).unwrap().counters;
+    let copy = workspace.to_vec();
+    let element = |at: usize| u16::from_le_bytes([copy[2 * at], copy[2 * at + 1]]);
+    let regions: Vec<usize> =
+        launch.args.iter().filter_map(|b| if let Binding::Workspace(at) = b { Some(*at as usize / 2) } else { None }).collect();
+    let ld = tilewright_gen::view::copy_leading_dimension(k as u64, Scalar::BF16) as usize;
+    for (rows, region) in [(m, regions[0]), (n, regions[2])] {
+        for row in 0..rows {
+            for at in 0..ld {
+                let expected = if at < k { line(rows, row * k + at) } else { 0 };
+                assert_eq!(element(region + row * ld + at), expected, "row {row}, k {at}");
+            }
+        }
+    }
+    counters
+}
+
+#[test]
+fn lines_that_begin_anywhere_are_read_in_aligned_vectors() {
+    for (m, n, k, start) in [(3, 5, 9, 0), (70, 9, 67, 0), (70, 9, 67, 3), (33, 40, 130, 7), (8, 24, 1027, 1), (2, 1, 16, 8)] {
+        lines_of_words(m, n, k, start);
+    }
+    let c = lines_of_words(64, 64, 4095, 0);
+    // Two vectors of each 16 bytes and eight elements at the end of each line; one by one it would be 16 times as many.
+    let waves = (128 * 4095 / 8 / 32) as u64;
+    assert!(c.global_loads < 3 * waves && c.global_stores < 3 * waves / 2, "{c:?} {waves}");
 }

@@ -16,9 +16,8 @@ pub(super) fn groups(elements: u64) -> u128 {
     (elements as u128).div_ceil((THREADS * PER_THREAD) as u128)
 }
 
-/// Runs the body for each element of this work-group that exists.
-pub(super) fn elements(b: &mut Builder, total: ExprId, ty: Scalar, mut body: impl FnMut(&mut Builder, ExprId)) {
-    let group = b.builtin(Builtin::GroupId(0));
+/// Runs the body for each element of the work-group with this number that exists.
+pub(super) fn elements(b: &mut Builder, group: ExprId, total: ExprId, ty: Scalar, mut body: impl FnMut(&mut Builder, ExprId)) {
     let group = b.cast(group, ty);
     let first = b.mul(group, (THREADS * PER_THREAD) as i64);
     let local = b.builtin(Builtin::LocalId);
@@ -74,7 +73,8 @@ pub(super) fn finish(c: &Contraction, splits: u32, shape: &Shape) -> Kernel {
     let entries = b.cast(entries, ty);
     let total = b.mul(entries, mn as i64);
     let total = b.bind("total", total);
-    elements(b, total, ty, |b, element| {
+    let group = b.builtin(Builtin::GroupId(0));
+    elements(b, group, total, ty, |b, element| {
         let extents = if epilogue::columns_contiguous(c) { [c.n, c.m, c.g] } else { [c.m, c.n, c.g] };
         let d = digits(b, element, &extents);
         let (row, col) = if epilogue::columns_contiguous(c) { (d[1], d[0]) } else { (d[0], d[1]) };

@@ -2,14 +2,17 @@
 //!
 //! Stores are coalesced: threads walk in the order of the copy. Where the original is contiguous in the other direction,
 //! small squares are turned round in registers, loaded and stored in whole vectors; where vectors are not aligned, tiles are
-//! turned round in shared memory so that loads are coalesced too.
+//! turned round in shared memory so that loads are coalesced too. Two operands may be copied by one launch: the work-groups of
+//! the second follow those of the first.
 
 use super::Input;
 use super::helpers::{self, THREADS, digits, elements};
 use super::index::{Coord, Part, affine, in_range};
 use super::position::Ints;
+use super::word_copy;
 use crate::contraction::{Operand, Tensor};
 use crate::plan::reach;
+use crate::program::Binding;
 use crate::view::{COL, G, ROW, View};
 use tilewright_ir::*;
 
@@ -82,56 +85,119 @@ pub(super) fn groups(source: &Tensor, to: &Input, entries: u64) -> u128 {
         Some([tile_rows, tile_k]) => {
             u128::from(rows.div_ceil(tile_rows.into())) * u128::from(k.div_ceil(tile_k.into())) * u128::from(entries)
         }
-        None => helpers::groups(rows * k * entries / u64::from(line_width(source, &to.tensor))),
+        None => {
+            let moves = rows * k * entries / u64::from(line_width(source, &to.tensor));
+            if by_words(source, &to.tensor) { word_copy::groups(moves) } else { helpers::groups(moves) }
+        }
     }
 }
 
-struct Copy<'a> {
-    source: &'a Tensor,
-    to: &'a Input,
+/// True if the copy reads the source in aligned vectors of words.
+fn by_words(source: &Tensor, to: &Tensor) -> bool {
+    let fast = if to.view.stride(ROW) == Some(1) { ROW } else { COL };
+    u64::from(line_width(source, to)) == word_copy::WIDTH && !transposes(source, &to.view) && word_copy::suits(source, fast)
+}
+
+/// Bytes that the source's buffer has to be aligned to, whatever its first element is.
+pub(super) fn base_align(source: &Tensor, to: &Input) -> Option<u32> {
+    by_words(source, &to.tensor).then_some(word_copy::BASE_ALIGN)
+}
+
+pub(super) struct Copy<'a> {
+    pub source: &'a Tensor,
+    pub to: &'a Input,
     from: ArgId,
-    offset: ExprId,
+    pub offset: ExprId,
     dest: ArgId,
     /// First batch entry and number of entries, of a chunked batch.
     chunk: Option<(ExprId, ExprId)>,
-    ints: Ints,
+    pub ints: Ints,
+    /// Number of this work-group among those of the copy.
+    group: ExprId,
 }
 
-/// Copies an operand into its workspace layout. Elements that do not exist become zero.
+/// What the arguments of a copy are bound to, in order; `chunk` is the first batch entry and how many, of a chunked batch.
+pub(super) fn bindings(source: &Tensor, to: &Input, region: u64, chunk: Option<(u64, u64)>) -> Vec<Binding> {
+    let mut args = vec![Binding::Buffer(to.operand), Binding::Offset(to.operand), Binding::Workspace(region)];
+    if by_words(source, &to.tensor) {
+        args.extend([Binding::Buffer(to.operand), Binding::Workspace(region)]);
+    }
+    if let Some((first, count)) = chunk {
+        args.extend([Binding::I64(first as i64), Binding::I64(count as i64)]);
+    }
+    args
+}
+
+/// Copies operands into their workspace layouts, one behind the other in one grid. Elements that do not exist become zero.
 ///
-/// Arguments: source buffer, source offset, destination, and with a chunked batch the first batch entry and how many.
-pub(super) fn materialise(source: &Tensor, to: &Input, chunked: bool) -> Kernel {
-    let operand = if to.operand == Operand::A { "a" } else { "b" };
-    let mut b = Builder::new(format!("tw_materialise_{operand}"), THREADS);
+/// Arguments of each: [`bindings`].
+pub(super) fn materialise(parts: &[(&Tensor, &Input)], chunked: bool) -> Kernel {
+    let letter = |to: &Input| if to.operand == Operand::A { "a" } else { "b" };
+    let names: String = parts.iter().map(|(_, to)| letter(to)).collect();
+    let mut b = Builder::new(format!("tw_materialise_{names}"), THREADS);
     let b = &mut b;
-    let view = &to.tensor.view;
-    let entries = if to.chunk_local { view.extent[G] } else { 1 };
-    b.doc(format!(
-        "copies operand {operand} into workspace: {} rows x {} k x {entries} batch entries",
-        view.extent[ROW], view.extent[COL]
-    ));
-    let from = b.buffer(operand, source.scalar, Access::Read, "source operand");
-    let offset = b.scalar_arg("offset", Scalar::I64, "first element of the source in its buffer");
-    let dest = b.buffer("to", source.scalar, Access::Write, "workspace");
-    let chunk = (chunked && to.chunk_local).then(|| {
-        let first = b.scalar_arg("g_first", Scalar::I64, "first batch entry of this launch");
-        (first, b.scalar_arg("entries", Scalar::I64, "batch entries of this launch"))
-    });
-    let ints = Ints::new(false, &[to.tensor.len, source.len], &[to.tensor.len, source.len]);
-    let copy = Copy { source, to, from, offset, dest, chunk, ints };
-    if let Some(width) = square(source, &to.tensor) {
-        copy.turned(b, width);
-    } else if transposes(source, view) {
-        copy.transposed(b);
-    } else {
-        copy.straight(b, entries);
+    let copies: Vec<(Copy, Option<[ArgId; 2]>)> = parts
+        .iter()
+        .map(|&(source, to)| {
+            let operand = letter(to);
+            let named = |what: &str| if parts.len() > 1 { format!("{operand}_{what}") } else { what.to_owned() };
+            let view = &to.tensor.view;
+            b.doc(format!(
+                "copies operand {operand} into workspace: {} rows x {} k x {} batch entries",
+                view.extent[ROW],
+                view.extent[COL],
+                entries(to)
+            ));
+            let from = b.buffer(operand, source.scalar, Access::Read, "source operand");
+            let offset = b.scalar_arg(&named("offset"), Scalar::I64, "first element of the source in its buffer");
+            let dest = b.buffer(&named("to"), source.scalar, Access::Write, "workspace");
+            let words = by_words(source, &to.tensor).then(|| {
+                let words = b.buffer(&named(&format!("{operand}_words")), Scalar::U32, Access::Read, "source operand, as words");
+                [words, b.buffer(&named("to_words"), Scalar::U32, Access::Write, "workspace, as words")]
+            });
+            let chunk = (chunked && to.chunk_local).then(|| {
+                let first = b.scalar_arg(&named("g_first"), Scalar::I64, "first batch entry of this launch");
+                (first, b.scalar_arg(&named("entries"), Scalar::I64, "batch entries of this launch"))
+            });
+            let ints = Ints::new(false, &[to.tensor.len, source.len], &[to.tensor.len, source.len]);
+            let group = b.builtin(Builtin::GroupId(0));
+            (Copy { source, to, from, offset, dest, chunk, ints, group }, words)
+        })
+        .collect();
+    match copies.as_slice() {
+        [(first, first_words), (second, second_words)] => {
+            let before = groups(first.source, first.to, entries(first.to)) as i64;
+            let group = b.builtin(Builtin::GroupId(0));
+            let of_first = b.lt(group, before);
+            let second = Copy { group: b.sub(group, before), ..*second };
+            b.if_else(of_first, |b| first.emit(b, *first_words), |b| second.emit(b, *second_words));
+        }
+        copies => copies.iter().for_each(|(copy, words)| copy.emit(b, *words)),
     }
     std::mem::replace(b, Builder::new("", 0)).finish()
 }
 
+/// Batch entries of the whole copy.
+pub(super) fn entries(to: &Input) -> u64 {
+    if to.chunk_local { to.tensor.view.extent[G] } else { 1 }
+}
+
 impl Copy<'_> {
-    /// Loads the original's elements (g, row, k) and on along k, g counted from the chunk's first.
-    fn load(&self, b: &mut Builder, g: ExprId, row: ExprId, k: ExprId, lanes: u32) -> ExprId {
+    fn emit(&self, b: &mut Builder, words: Option<[ArgId; 2]>) {
+        let view = &self.to.tensor.view;
+        if let Some(words) = words {
+            word_copy::emit(b, self, words, self.group, entries(self.to));
+        } else if let Some(width) = square(self.source, &self.to.tensor) {
+            self.turned(b, width);
+        } else if transposes(self.source, view) {
+            self.transposed(b);
+        } else {
+            self.straight(b, entries(self.to));
+        }
+    }
+
+    /// Coordinates of the original's element (g, row, k), g counted from the chunk's first.
+    pub fn point(&self, b: &mut Builder, g: ExprId, row: ExprId, k: ExprId) -> [Coord; 3] {
         let g = match self.chunk {
             Some((first, _)) => {
                 let first = b.cast(first, self.ints.coord);
@@ -139,16 +205,39 @@ impl Copy<'_> {
             }
             None => g,
         };
-        let at = [Coord::plain(b, g), Coord::plain(b, row), Coord::plain(b, k)];
+        [Coord::plain(b, g), Coord::plain(b, row), Coord::plain(b, k)]
+    }
+
+    /// How much there is to copy, of this launch's share of the batch.
+    pub fn total(&self, b: &mut Builder, extents: [u64; 3]) -> ExprId {
+        let ty = self.ints.coord;
+        match self.chunk {
+            Some((_, entries)) => {
+                let entries = b.cast(entries, ty);
+                let total = b.mul(entries, (extents[0] * extents[1]) as i64);
+                b.bind("total", total)
+            }
+            None => b.int((extents[0] * extents[1] * extents[2]) as i64, ty),
+        }
+    }
+
+    /// Loads the original's elements (g, row, k) and on along k.
+    fn load(&self, b: &mut Builder, g: ExprId, row: ExprId, k: ExprId, lanes: u32) -> ExprId {
+        let at = self.point(b, g, row, k);
         let exists = valid(b, &self.source.view, &at, self.ints);
         let index = affine(b, &self.source.view.access.offset, &at, Part::Whole, Scalar::I64);
         let index = b.add(self.offset, index);
         b.load("value", Base::Buffer(self.from), index, lanes, exists)
     }
 
-    fn store(&self, b: &mut Builder, g: ExprId, row: ExprId, k: ExprId, value: ExprId, guard: Option<ExprId>) {
+    /// Where the element is in the copy.
+    pub fn place(&self, b: &mut Builder, g: ExprId, row: ExprId, k: ExprId) -> ExprId {
         let at = [Coord::plain(b, g), Coord::plain(b, row), Coord::plain(b, k)];
-        let index = affine(b, &self.to.tensor.view.access.offset, &at, Part::Whole, self.ints.offset);
+        affine(b, &self.to.tensor.view.access.offset, &at, Part::Whole, self.ints.offset)
+    }
+
+    fn store(&self, b: &mut Builder, g: ExprId, row: ExprId, k: ExprId, value: ExprId, guard: Option<ExprId>) {
+        let index = self.place(b, g, row, k);
         b.store(Base::Buffer(self.dest), index, value, guard);
     }
 
@@ -161,15 +250,8 @@ impl Copy<'_> {
         let mut extents = [view.extent[ROW], view.extent[COL], entries];
         extents[if by_row { 0 } else { 1 }] /= u64::from(width);
         let ty = self.ints.coord;
-        let total = match self.chunk {
-            Some((_, entries)) => {
-                let entries = b.cast(entries, ty);
-                let total = b.mul(entries, (extents[0] * extents[1]) as i64);
-                b.bind("total", total)
-            }
-            None => b.int((extents[0] * extents[1] * extents[2]) as i64, ty),
-        };
-        elements(b, total, ty, |b, element| {
+        let total = self.total(b, extents);
+        elements(b, self.group, total, ty, |b, element| {
             let macro_tile = u64::from(self.to.tiling.macro_tile);
             let (row, k, g) = if view.stride(ROW).is_none() {
                 let d = digits(b, element, &[macro_tile, extents[1], extents[0] / macro_tile, extents[2]]);
@@ -185,23 +267,27 @@ impl Copy<'_> {
             let (row, k) = if by_row { (b.mul(row, width), k) } else { (row, b.mul(k, width)) };
             let row = b.bind("row", row);
             let k = b.bind("k", k);
-            let parts: Vec<ExprId> = (0..i64::from(width))
-                .map(|i| {
-                    let (row, k) = if by_row { (b.add(row, i), k) } else { (row, b.add(k, i)) };
-                    self.load(b, g, row, k, 1)
-                })
-                .collect();
-            let value = b.vector(&parts);
-            self.store(b, g, row, k, value, None);
+            self.one_by_one(b, [g, row, k], by_row, width);
         });
+    }
+
+    /// Elements of a line, loaded one by one and stored at once.
+    pub fn one_by_one(&self, b: &mut Builder, [g, row, k]: [ExprId; 3], by_row: bool, width: u32) {
+        let parts: Vec<ExprId> = (0..i64::from(width))
+            .map(|i| {
+                let (row, k) = if by_row { (b.add(row, i), k) } else { (row, b.add(k, i)) };
+                self.load(b, g, row, k, 1)
+            })
+            .collect();
+        let value = b.vector(&parts);
+        self.store(b, g, row, k, value, None);
     }
 
     /// First row, first k and batch entry of this work-group's tile.
     fn corner(&self, b: &mut Builder, [rows, k]: [u32; 2]) -> (ExprId, ExprId, ExprId) {
         let view = &self.to.tensor.view;
         let blocks = [view.extent[COL].div_ceil(k.into()), view.extent[ROW].div_ceil(rows.into()), u64::MAX];
-        let group = b.builtin(Builtin::GroupId(0));
-        let group = b.cast(group, self.ints.coord);
+        let group = b.cast(self.group, self.ints.coord);
         let d = digits(b, group, &blocks);
         let first_k = b.mul(d[0], i64::from(k));
         let first_k = b.bind("first_k", first_k);

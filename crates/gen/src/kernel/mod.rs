@@ -25,6 +25,7 @@ mod staged_store;
 mod turns;
 mod warpgroup;
 mod wave_unit;
+mod word_copy;
 
 use crate::contraction::{Contraction, Operand, Tensor};
 use crate::plan::{Edge, KernelSpec, OperandTiling, Source, SplitSum, bulk_tile, partials, store_tile};
@@ -160,8 +161,10 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
         chunk,
         chunks: c.g.div_ceil(chunk.max(1)),
     };
-    let mut out =
-        Assembly { program: Program { kernels: vec![], launches: vec![], workspace_bytes: 0, alignments: vec![] }, cursor: 0 };
+    let mut out = Assembly {
+        program: Program { kernels: vec![], launches: vec![], workspace_bytes: 0, alignments: vec![], bases: vec![] },
+        cursor: 0,
+    };
 
     // Workspace layout: copies first, then partial sums.
     let region = |out: &mut Assembly, x: &Input| {
@@ -176,10 +179,19 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
 
     let chunked = shape.chunks > 1;
     let mut fillers = Vec::new();
-    for (x, source, region) in [(&a, &c.a, region_a), (&b, &c.b, region_b)] {
-        if let Some(region) = region {
-            let kernel = out.add(materialise::materialise(source, x, chunked));
-            fillers.push((x, source, kernel, region));
+    match (region_a, region_b) {
+        // One launch copies both.
+        (Some(ra), Some(rb)) if !chunked => {
+            let kernel = out.add(materialise::materialise(&[(&c.a, &a), (&c.b, &b)], false));
+            fillers.push((vec![(&a, &c.a, ra), (&b, &c.b, rb)], kernel));
+        }
+        _ => {
+            for (x, source, region) in [(&a, &c.a, region_a), (&b, &c.b, region_b)] {
+                if let Some(region) = region {
+                    let kernel = out.add(materialise::materialise(&[(source, x)], chunked));
+                    fillers.push((vec![(x, source, region)], kernel));
+                }
+            }
         }
     }
     let scale = (split > 1 && !by_workspace).then(|| out.add(helpers::finish(c, 0, &shape)));
@@ -209,16 +221,17 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
         let first = i * chunk;
         let count = chunk.min(c.g - first);
         let chunk_arg = chunked.then_some(Binding::I64(first as i64));
-        for &(x, source, kernel, region) in &fillers {
-            if i > 0 && !x.chunk_local {
+        for (parts, kernel) in &fillers {
+            if i > 0 && parts.iter().all(|(x, ..)| !x.chunk_local) {
                 continue;
             }
-            let entries = if x.chunk_local { count } else { 1 };
-            let mut args = vec![Binding::Buffer(x.operand), Binding::Offset(x.operand), Binding::Workspace(region)];
-            if x.chunk_local && chunked {
-                args.extend([Binding::I64(first as i64), Binding::I64(count as i64)]);
+            let (mut groups, mut args) = (0, Vec::new());
+            for &(x, source, region) in parts {
+                groups += materialise::groups(source, x, if x.chunk_local { count } else { 1 });
+                let chunk = (x.chunk_local && chunked).then_some((first, count));
+                args.extend(materialise::bindings(source, x, region, chunk));
             }
-            out.launch(kernel, materialise::groups(source, x, entries), args)?;
+            out.launch(*kernel, groups, args)?;
         }
         let finish_args = |partials: Option<u64>| {
             let mut args = vec![Binding::Buffer(Operand::C), Binding::Offset(Operand::C)];
@@ -267,7 +280,11 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
     for (x, source) in [(&a, &c.a), (&b, &c.b)] {
         let width = match x.tiling.source {
             Source::InPlace => x.tiling.load_width,
-            _ => materialise::source_width(source, x),
+            _ => {
+                let base = materialise::base_align(source, x).map(|bytes| Alignment { operand: x.operand, bytes });
+                out.program.bases.extend(base);
+                materialise::source_width(source, x)
+            }
         };
         out.need(x.operand, width * x.tensor.scalar.bytes());
     }

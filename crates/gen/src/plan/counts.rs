@@ -45,7 +45,7 @@ pub struct Counts {
     pub threads: u32,
     /// k-tiles of the busiest work-group.
     pub k_tiles: u64,
-    /// Kernels launched if the batch needs no cutting: copies, scaling of C, main kernel, sum of splits.
+    /// Kernels launched if the batch needs no cutting: one for the copies, scaling of C, main kernel, sum of splits.
     pub launches: u32,
     /// One math thread in one k-tile, and one load thread.
     pub per_k_tile: Instructions,
@@ -113,7 +113,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
         groups,
         threads: spec.launch_threads(),
         k_tiles: all_k_tiles.div_ceil(ways),
-        launches: 1 + copies + u32::from(ways > 1),
+        launches: 1 + copies.min(1) + u32::from(ways > 1),
         per_k_tile: instructions(spec),
     }
 }
