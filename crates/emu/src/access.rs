@@ -77,15 +77,8 @@ impl Touch<'_> {
     /// Bounds and all checks of an access to element `index`; the byte it starts at.
     #[inline]
     pub(crate) fn check(&self, team: &mut Team, t: &Target<'_>, index: i64) -> Result<usize, EmuError> {
-        let inside = index >= 0 && index as u64 + t.lanes as u64 <= t.len;
-        if !inside {
-            return Err(self.outside(team, t, index));
-        }
-        let byte = t.base + index as usize * t.size;
+        let byte = self.place(team, t, index)?;
         let checks = &self.launch.options.checks;
-        if checks.alignment && t.lanes > 1 && !byte.is_multiple_of(t.bytes()) {
-            return Err(self.misaligned(team, t, byte));
-        }
         match t.bound {
             None => {
                 if let Some(shadow) = &mut team.shadow {
@@ -114,6 +107,21 @@ impl Touch<'_> {
                     done.map_err(|(at, trouble)| self.trouble(team, t, at, trouble))?;
                 }
             }
+        }
+        Ok(byte)
+    }
+
+    /// The byte of element `index`, which must exist and be aligned.
+    #[inline]
+    pub(crate) fn place(&self, team: &Team, t: &Target<'_>, index: i64) -> Result<usize, EmuError> {
+        let inside = index >= 0 && index as u64 + t.lanes as u64 <= t.len;
+        if !inside {
+            return Err(self.outside(team, t, index));
+        }
+        let byte = t.base + index as usize * t.size;
+        let checks = &self.launch.options.checks;
+        if checks.alignment && t.lanes > 1 && !byte.is_multiple_of(t.bytes()) {
+            return Err(self.misaligned(team, t, byte));
         }
         Ok(byte)
     }

@@ -27,6 +27,8 @@ pub(crate) enum Inst {
     AsyncWait(u32, Slot),
     /// Barrier reached by the lanes in the mask.
     Barrier(BarrierScope, Slot),
+    /// Access [`Code::mems`] of the work-group of the rank in the slot: its shared memory to registers.
+    LoadPeer(u32, Slot),
     /// Exchange within waves.
     Shuffle { kind: ShuffleKind, wide: bool, from: Slot, to: Slot, mask: Slot },
     /// The lanes in the mask need `flag` set: element `element` of register array `reg` is about to be read.
@@ -124,12 +126,20 @@ pub(crate) enum Bulk {
     InitFence,
     Expect { barrier: Address, bytes: u32 },
     Arrive { barrier: Address },
+    ArriveAt { barrier: Address, rank: Slot },
     Wait { barrier: Address, parity: Slot },
-    Load { to: Address, scalar: Scalar, map: usize, at: Vec<Slot>, barrier: Address },
+    Load { to: Address, scalar: Scalar, map: usize, at: Vec<Slot>, barrier: Address, peers: Option<Slot> },
     Store { from: Address, scalar: Scalar, map: usize, at: Vec<Slot> },
     StoreCommit,
     StoreWait { pending: u32 },
     ProxyFence,
+}
+
+impl Bulk {
+    /// It reaches other work-groups of the cluster.
+    pub(crate) const fn reaches_peers(&self) -> bool {
+        matches!(self, Bulk::ArriveAt { .. } | Bulk::Load { peers: Some(_), .. })
+    }
 }
 
 /// An operand that a warpgroup instruction reads from shared memory.
@@ -252,6 +262,10 @@ pub(crate) struct Code {
     pub(crate) name: String,
     pub(crate) threads: u32,
     pub(crate) wave: u32,
+    /// Work-groups per cluster, 1 at least.
+    pub(crate) cluster: u32,
+    /// Some read goes to another work-group's shared memory.
+    pub(crate) peer_reads: bool,
     pub(crate) args: Vec<Arg>,
     /// Names and elements of register arrays, for messages.
     pub(crate) reg_names: Vec<String>,

@@ -190,9 +190,25 @@ pub(crate) struct Arrivals {
     pub(crate) needed: u32,
 }
 
+/// A use of a work-group's shared memory by a thread of another one of its cluster.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Visit {
+    /// Rank of who did so.
+    pub(crate) rank: u32,
+    pub(crate) thread: u32,
+    /// Domain of the thread's clocks, and its epoch.
+    pub(crate) domain: usize,
+    pub(crate) epoch: u32,
+    pub(crate) site: u32,
+}
+
 /// What the contexts of a work-group share.
 pub(crate) struct Team {
     pub(crate) id: [u32; 3],
+    /// Position in the cluster.
+    pub(crate) rank: u32,
+    /// Last use of this work-group's shared memory or barriers by each other one of the cluster, thread by thread's wave.
+    pub(crate) visits: Vec<Visit>,
     /// Number of the work-group in the launch.
     pub(crate) number: u64,
     pub(crate) shared: Vec<u32>,
@@ -216,19 +232,22 @@ pub(crate) struct Team {
 }
 
 impl Team {
-    pub(crate) fn new(launch: &Launch<'_>) -> Team {
+    pub(crate) fn new(launch: &Launch<'_>, rank: u32) -> Team {
         let (code, checks) = (launch.code, launch.options.checks);
         let agents = Agents::new(code);
         let names = agents.names(code);
-        let clocks = Clocks::new(code.threads, if code.partial_barriers { code.wave } else { code.threads }, names.len());
+        let width = if code.partial_barriers { code.wave } else { code.threads };
+        let clocks = Clocks::of_cluster(code.threads, width, names.len(), (rank, code.cluster));
         let granule = code.shared.iter().map(|s| s.scalar.bytes()).min().unwrap_or(4);
         let shadow = (checks.initialised || checks.shared_races).then(|| {
             let watch = Watch { initialised: checks.initialised, races: checks.shared_races };
-            let has = Has { atomics: code.shared_atomics, copies: !code.copies.is_empty() };
+            let has = Has { atomics: code.shared_atomics, copies: !code.copies.is_empty(), peers: code.peer_reads };
             SharedShadow::new(code.shared_bytes, granule.trailing_zeros(), clocks.domains(), watch, has, names)
         });
         Team {
             id: [0; 3],
+            rank,
+            visits: Vec::new(),
             number: 0,
             shared: vec![0; code.shared_bytes.div_ceil(4)],
             shadow,
@@ -260,6 +279,7 @@ impl Team {
         self.woken = false;
         self.stored.fill(None);
         self.in_flight.clear();
+        self.visits.clear();
         self.steps = 0;
         self.rng = ChaCha8Rng::seed_from_u64(launch.options.seed);
         self.rng.set_stream(number);

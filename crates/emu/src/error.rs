@@ -172,6 +172,14 @@ pub enum EmuError {
         /// Which rule.
         what: String,
     },
+    /// Another work-group of the cluster used against the rules.
+    #[error("{at}: {what}")]
+    Peer {
+        /// Where.
+        at: Box<Location>,
+        /// Which rule.
+        what: String,
+    },
     /// A barrier or shuffle that only some of its threads reach.
     #[error("{at}: divergent {what}: this thread does not take part while others of its {scope} do")]
     Divergent {

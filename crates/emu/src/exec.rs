@@ -2,6 +2,7 @@
 
 use crate::access::{self, lane_values};
 use crate::alu::FaultKind;
+use crate::cluster;
 use crate::code::{Inst, Matrix};
 use crate::context::{Context, State, Team};
 use crate::copies;
@@ -13,11 +14,18 @@ use crate::{Counters, EmuError};
 use rand::Rng;
 use tilewright_ir::{BarrierScope, ShuffleKind};
 
-/// Runs work-groups one after another, keeping their storage.
+/// A work-group: its contexts and what they share.
+pub(crate) struct Group<'a> {
+    pub(crate) launch: &'a Launch<'a>,
+    pub(crate) contexts: Vec<Context>,
+    pub(crate) team: Team,
+}
+
+/// Runs work-groups one after another (clusters of them at once), keeping their storage.
 pub(crate) struct Worker<'a> {
     launch: &'a Launch<'a>,
-    contexts: Vec<Context>,
-    team: Team,
+    /// Those of a cluster, by rank.
+    groups: Vec<Group<'a>>,
 }
 
 /// Why a context stopped running.
@@ -26,10 +34,104 @@ enum Stop {
     Blocked,
     /// Its turn is over.
     Turn,
+    /// Has come to an instruction that reaches other work-groups of the cluster.
+    Peers,
 }
 
 impl<'a> Worker<'a> {
     pub(crate) fn new(launch: &'a Launch<'a>) -> Worker<'a> {
+        Worker { launch, groups: (0..launch.code.cluster).map(|rank| Group::new(launch, rank)).collect() }
+    }
+    /// Work counted so far.
+    pub(crate) fn counters(&self) -> Counters {
+        let mut all = Counters::default();
+        self.groups.iter().for_each(|g| all.add(&g.team.counters));
+        all
+    }
+
+    /// Runs one cluster, by default one work-group.
+    pub(crate) fn run(&mut self, number: u64) -> Result<(), EmuError> {
+        let first = number * self.groups.len() as u64;
+        for (number, group) in (first..).zip(&mut self.groups) {
+            group.reset(number);
+        }
+        let interleave = self.launch.options.interleave;
+        loop {
+            let mut ready = 0;
+            for group in &mut self.groups {
+                group.wake()?;
+                ready += group.ready().count();
+            }
+            if ready == 0 {
+                if self.land_one()? {
+                    continue;
+                }
+                break;
+            }
+            let Some(first) = self.groups.first_mut() else { break };
+            let mut pick = if interleave { first.team.rng.random_range(0..ready) } else { 0 };
+            let turn = if interleave { first.team.rng.random_range(1..=8) } else { u32::MAX };
+            let mut found = None;
+            for (g, group) in self.groups.iter().enumerate() {
+                let here = group.ready().count();
+                if pick < here {
+                    found = group.ready().nth(pick).map(|i| (g, i));
+                    break;
+                }
+                pick -= here;
+            }
+            let Some((g, i)) = found else { break };
+            loop {
+                match self.groups[g].turn(i, turn)? {
+                    Stop::Blocked => break,
+                    Stop::Turn => {}
+                    Stop::Peers => {
+                        if cluster::run(self.launch, &mut self.groups, g, i)? {
+                            break;
+                        }
+                    }
+                }
+                if interleave {
+                    break;
+                }
+            }
+        }
+        if let Some((group, stuck)) = self.groups.iter().find_map(|g| Some((g, g.stuck()?))) {
+            return Err(self.deadlock(group, stuck));
+        }
+        for group in &mut self.groups {
+            bulk::finish(self.launch, &mut group.team)?;
+        }
+        cluster::finish(self.launch, &self.groups)
+    }
+
+    /// Lets one bulk load land where nobody can go on; false if there is none.
+    fn land_one(&mut self) -> Result<bool, EmuError> {
+        for group in &mut self.groups {
+            if bulk::land_one(self.launch, &mut group.team)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn deadlock(&self, group: &Group<'_>, stuck: &Context) -> EmuError {
+        let mut waiting = Vec::new();
+        for group in &self.groups {
+            let head = if self.groups.len() > 1 { format!("rank {}: ", group.team.rank) } else { String::new() };
+            waiting.push(format!("{head}{}", group.waiting()));
+        }
+        let site = match stuck.state {
+            State::Waiting { site, .. } | State::Phase { site, .. } | State::Warpgroup { site } => site,
+            State::Ready | State::Done => 0,
+        };
+        let at = group.team.location(self.launch, site, stuck.first);
+        EmuError::Deadlock { at, waiting: waiting.join("; ") }
+    }
+}
+
+impl<'a> Group<'a> {
+    fn new(launch: &'a Launch<'a>, rank: u32) -> Group<'a> {
         let code = launch.code;
         // Threads run in lockstep as far as their roles agree; wave by wave where waves may overtake one another.
         let single = launch.options.interleave || code.waves_apart;
@@ -40,42 +142,21 @@ impl<'a> Worker<'a> {
         };
         let ends = starts.iter().skip(1).copied().chain([code.threads]);
         let contexts = starts.iter().zip(ends).map(|(&s, e)| Context::new(launch, s, e - s)).collect();
-        Worker { launch, contexts, team: Team::new(launch) }
+        Group { launch, contexts, team: Team::new(launch, rank) }
     }
-    /// Work counted so far.
-    pub(crate) fn counters(&self) -> Counters {
-        self.team.counters
-    }
-
-    /// Runs one work-group.
-    pub(crate) fn run(&mut self, number: u64) -> Result<(), EmuError> {
+    fn reset(&mut self, number: u64) {
         self.team.reset(self.launch, number);
         for c in &mut self.contexts {
             c.reset(self.launch, self.team.id);
         }
-        let interleave = self.launch.options.interleave;
-        loop {
-            self.wake()?;
-            let ready = self.contexts.iter().filter(|c| c.state == State::Ready).count();
-            if ready == 0 {
-                if bulk::land_one(self.launch, &mut self.team)? {
-                    continue;
-                }
-                break;
-            }
-            let pick = if interleave { self.team.rng.random_range(0..ready) } else { 0 };
-            let turn = if interleave { self.team.rng.random_range(1..=8) } else { u32::MAX };
-            let Some(i) = (0..self.contexts.len()).filter(|&i| self.contexts[i].state == State::Ready).nth(pick) else { break };
-            while let Stop::Turn = self.turn(i, turn)? {
-                if interleave {
-                    break;
-                }
-            }
-        }
-        match self.contexts.iter().find(|c| c.state != State::Done) {
-            None => bulk::finish(self.launch, &mut self.team),
-            Some(stuck) => Err(self.deadlock(stuck)),
-        }
+    }
+    /// Contexts that can go on.
+    fn ready(&self) -> impl Iterator<Item = usize> {
+        (0..self.contexts.len()).filter(|&i| self.contexts[i].state == State::Ready)
+    }
+    /// A context that has not ended.
+    fn stuck(&self) -> Option<&Context> {
+        self.contexts.iter().find(|c| c.state != State::Done)
     }
 
     /// Lets a bulk load land now and then, and asks the contexts again that wait for a phase if one has completed.
@@ -91,10 +172,14 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    fn deadlock(&self, stuck: &Context) -> EmuError {
+    /// Who waits for what.
+    fn waiting(&self) -> String {
         let range = |c: &Context| format!("threads {}..{}", c.first, c.first as usize + c.lanes);
         let at = |site: u32| self.launch.code.statements.get(site as usize).map_or("", |s| s);
         let waiting = self.contexts.iter().map(|c| match c.state {
+            State::Waiting { barrier: cluster::BARRIER, site } => {
+                format!("{} wait at the cluster barrier, {}", range(c), at(site))
+            }
             State::Waiting { barrier, site } => {
                 let a = self.team.barriers[barrier as usize];
                 format!("{} wait at barrier {barrier} ({} of {} threads there), {}", range(c), a.arrived, a.needed, at(site))
@@ -105,12 +190,7 @@ impl<'a> Worker<'a> {
             State::Warpgroup { site } => format!("{} wait for the rest of their warpgroup, {}", range(c), at(site)),
             State::Ready | State::Done => format!("{} have ended", range(c)),
         });
-        let waiting = waiting.collect::<Vec<_>>().join("; ");
-        let site = match stuck.state {
-            State::Waiting { site, .. } | State::Phase { site, .. } | State::Warpgroup { site } => site,
-            State::Ready | State::Done => 0,
-        };
-        EmuError::Deadlock { at: self.team.location(self.launch, site, stuck.first), waiting }
+        waiting.collect::<Vec<_>>().join("; ")
     }
 
     /// Runs a context for so many memory operations or barriers, or until it waits.
@@ -153,6 +233,14 @@ impl<'a> Worker<'a> {
                 Inst::Written { flag, mask, reg, element } => written(launch, team, ctx, *flag, *mask, (*reg, *element), site)?,
                 Inst::Settled { mask, reg, element, write } => {
                     warpgroup::settled(launch, team, ctx, *mask, (*reg, *element, *write), site)?;
+                }
+                Inst::LoadPeer(..) | Inst::Barrier(BarrierScope::Cluster, _) => {
+                    ctx.pc = pc;
+                    return Ok(Stop::Peers);
+                }
+                Inst::Bulk(b, _) if code.bulks[*b as usize].reaches_peers() => {
+                    ctx.pc = pc;
+                    return Ok(Stop::Peers);
                 }
                 Inst::Bulk(b, mask) => {
                     if bulk::run(launch, team, ctx, &code.bulks[*b as usize], *mask, site)? {
@@ -257,7 +345,8 @@ impl<'a> Worker<'a> {
                 }
                 return Ok(false);
             }
-            BarrierScope::WorkGroup => (0, code.threads),
+            // [`cluster`] runs those of the cluster.
+            BarrierScope::WorkGroup | BarrierScope::Cluster => (0, code.threads),
             BarrierScope::Named { id, threads } => {
                 let bad = |what: &str| {
                     let at = team.location(launch, site, ctx.first);
@@ -312,6 +401,7 @@ const fn is_visible(inst: &Inst) -> bool {
             | Inst::Store(_)
             | Inst::Atomic(..)
             | Inst::AsyncCopy(_)
+            | Inst::LoadPeer(..)
             | Inst::AsyncWait(..)
             | Inst::Barrier(..)
             | Inst::Shuffle { .. }

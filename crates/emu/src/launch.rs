@@ -39,6 +39,9 @@ impl<'a> Launch<'a> {
         if grid.contains(&0) {
             return refuse(format!("the grid {grid:?} has no work-group"));
         }
+        if !grid[0].is_multiple_of(code.cluster) {
+            return refuse(format!("a grid of {} is no whole number of clusters of {}", grid[0], code.cluster));
+        }
         if args.len() != code.args.len() {
             return refuse(format!("{} arguments given, {} needed", args.len(), code.args.len()));
         }

@@ -20,6 +20,7 @@
 //! Threads run in lockstep: the whole work-group, or each role where the kernel has roles, or each wave where named or transaction
 //! barriers or warpgroup instructions let waves overtake one another. With [`Options::interleave`] every wave runs on its own and they take turns at random (by seed) at
 //! memory operations, barriers and shuffles; asynchronous copies land at once or when they are waited for.
+//! The work-groups of a cluster run together, their contexts in one order.
 //! Bulk loads land at once or later wherever races are watched.
 //!
 //! # What the race checks see
@@ -29,11 +30,13 @@
 //! different work-groups are never ordered; atomics go with atomics. Transaction barriers order what was done before an arrival, and the
 //! bulk loads that complete on them, before what follows a wait; if one lane alone waits, it alone knows until its wave meets. Bulk
 //! copies and warpgroup instructions count as threads of their own, see ordinary writes after a proxy fence only, and use memory until
-//! they are waited for. One thing may go unseen: where a kernel uses wave or named
+//! they are waited for. In a cluster, all that holds for what one work-group does to another's barriers and shared memory; a
+//! work-group must not end before it knows of the last use of its own. One thing may go unseen: where a kernel uses wave or named
 //! barriers, only the last of several reads of a global element within a work-group is remembered.
 
 mod access;
 mod alu;
+mod cluster;
 mod code;
 mod context;
 mod copies;
@@ -90,7 +93,8 @@ impl Program {
     /// buffers that the kernel writes are then unspecified.
     pub fn run(&self, grid: [u32; 3], args: &[ArgValue]) -> Result<Report, EmuError> {
         let launch = Launch::new(&self.code, &self.options, grid, args)?;
-        let groups = launch.groups();
+        // Those of a cluster run together, on one host thread.
+        let groups = launch.groups() / u64::from(self.code.cluster);
         let cores = || std::thread::available_parallelism().map_or(1, |n| n.get());
         let threads = if self.options.threads > 0 { self.options.threads } else { cores() };
         let threads = threads.min(usize::try_from(groups).unwrap_or(usize::MAX));
@@ -107,7 +111,7 @@ impl Program {
         let (counters, failed) = shared.done.into_inner().unwrap_or_else(PoisonError::into_inner);
         match failed {
             Some((_, error)) => Err(error),
-            None => Ok(Report { groups, counters }),
+            None => Ok(Report { groups: launch.groups(), counters }),
         }
     }
 }

@@ -40,6 +40,7 @@ pub(crate) fn statement(k: &Kernel, s: &Stmt) -> String {
             };
             format!("{} = shuffle {kind} of {}", place(k, *p), e(value))
         }
+        Stmt::LoadPeer { place: p, mem: m, rank } => format!("{} = {} of peer {}", place(k, *p), mem(k, *m), e(rank)),
         Stmt::SchedHint { mask, size } => format!("hint {mask:#x} {size}"),
         Stmt::Matrix(op) => format!("matrix {op:?}"),
         Stmt::Bulk(op) => format!("bulk {op:?}"),

@@ -227,7 +227,7 @@ fn reloaded(f: impl Fn(&mut Builder, &str)) -> Result<(), EmuError> {
             f(b, "issue");
             b.bulk(BulkOp::Expect { barrier, bytes: 256 });
             let to = b.mem(Base::Shared(s), 0);
-            b.bulk(BulkOp::Load { to, map: x, at: vec![zero, zero], barrier });
+            b.bulk(BulkOp::Load { to, map: x, at: vec![zero, zero], barrier, peers: None });
         });
         b.bulk(BulkOp::Wait { barrier, parity: zero });
         f(b, "waited");

@@ -63,6 +63,7 @@ impl Builder {
                 threads,
                 wave: 0,
                 min_groups: 0,
+                cluster: 0,
                 exprs: Vec::new(),
                 vars: Vec::new(),
                 regs: Vec::new(),
@@ -101,6 +102,10 @@ impl Builder {
     /// Asks the compiler for room for this many work-groups per compute unit.
     pub fn min_groups(&mut self, groups: u32) {
         self.kernel.min_groups = groups;
+    }
+    /// Work-groups per cluster; see [`Kernel::cluster`].
+    pub fn cluster(&mut self, groups: u32) {
+        self.kernel.cluster = groups;
     }
 
     // ---- declarations

@@ -208,6 +208,8 @@ pub enum BarrierScope {
     },
     /// The threads of each wave among themselves: orders their shared-memory accesses.
     Wave,
+    /// All threads of all work-groups of the cluster ([`Kernel::cluster`]): orders their shared-memory accesses.
+    Cluster,
 }
 
 /// One branch of [`Stmt::Roles`].
@@ -296,6 +298,16 @@ pub enum Stmt {
     Roles(Vec<Role>),
     /// Waits for the other participants and orders memory (shared, and global within the work-group) among them.
     Barrier(BarrierScope),
+    /// Reads shared memory of another work-group of the cluster (or of this one): what stands there at this address. Its writes must be
+    /// ordered before, and it must stay until it knows that this has happened: both by cluster barriers.
+    LoadPeer {
+        /// Receives the value: 1, 2 or 4 `F32`.
+        place: Place,
+        /// Shared address, as in this work-group.
+        mem: MemRef,
+        /// Which work-group, `I32`: its position in the cluster.
+        rank: ExprId,
+    },
     /// Asynchronous copy of consecutive elements from global to shared memory (`cp.async`): visible after
     /// [`Stmt::AsyncWait`] in the issuing thread, and to others after a barrier behind that. Where the guard is false
     /// the destination is filled with zeros and global memory is not touched.
@@ -340,6 +352,11 @@ pub enum Stmt {
     Return,
 }
 
+/// Work-groups of the largest cluster there is; beyond [`PORTABLE_CLUSTER`] a device may refuse it.
+pub const MAX_CLUSTER: u32 = 16;
+/// Work-groups of the largest cluster that every device with clusters has room for.
+pub const PORTABLE_CLUSTER: u32 = 8;
+
 /// A whole kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kernel {
@@ -355,6 +372,10 @@ pub struct Kernel {
     pub wave: u32,
     /// Work-groups per compute unit the compiler should make room for in registers; 0 leaves it to the compiler.
     pub min_groups: u32,
+    /// Work-groups that run at the same time and reach each other's shared memory: so many neighbours along the grid's first
+    /// dimension, whose extent is a multiple of it. Ranks in the cluster are `GroupId(0) % cluster`. 0 or 1: no clusters.
+    #[serde(default)]
+    pub cluster: u32,
     /// Expression arena: node and type.
     pub exprs: Vec<(Expr, Type)>,
     /// Named values.

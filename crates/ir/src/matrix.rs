@@ -273,6 +273,13 @@ pub enum BulkOp {
         /// Which.
         barrier: TxRef,
     },
+    /// Arrives at the same barrier of another work-group of the cluster (or of this one).
+    ArriveAt {
+        /// Which, as in this work-group.
+        barrier: TxRef,
+        /// Which work-group, `I32`: its position in the cluster.
+        rank: ExprId,
+    },
     /// Waits until the phase of this parity (`I32`, 0 or 1) has completed: goes on at once where the current phase has the other one,
     /// as for parity 1 on a new barrier.
     Wait {
@@ -291,6 +298,9 @@ pub enum BulkOp {
         at: Vec<ExprId>,
         /// Completed by the bytes.
         barrier: TxRef,
+        /// `I32`, bit r: the work-group of rank r in the cluster receives the box, at this place in its shared memory, and its bytes
+        /// complete on its barrier of this index. `None`: this work-group alone.
+        peers: Option<ExprId>,
     },
     /// Copies a box from shared to global memory, clipped at the tensor's edges. One thread issues it.
     Store {

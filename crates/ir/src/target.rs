@@ -38,6 +38,8 @@ pub struct Features {
     /// Bulk tensor copies and transaction barriers (sm_90a).
     #[serde(default)]
     pub bulk_copy: bool,
+    /// Clusters of work-groups that reach each other's shared memory.
+    pub cluster: bool,
     /// AMD matrix instructions (gfx90a, gfx942, gfx950).
     #[serde(default)]
     pub mfma: bool,
@@ -185,7 +187,9 @@ impl Target {
             ..Features::default()
         };
         Some(match arch {
-            "sm_90a" => nvidia(132, 228 << 10, 50, 1.98, 4800.0, Features { warpgroup: true, bulk_copy: true, ..modern }),
+            "sm_90a" => {
+                nvidia(132, 228 << 10, 50, 1.98, 4800.0, Features { warpgroup: true, bulk_copy: true, cluster: true, ..modern })
+            }
             "sm_80" => nvidia(108, 164 << 10, 40, 1.41, 2039.0, modern),
             "sm_75" => nvidia(40, 64 << 10, 4, 1.59, 320.0, Features { async_copy: false, mma: false, ..modern }),
             "gfx900" => amd(64, 4, 1.5, 484.0, 4.0, 64 << 10, 1.0),

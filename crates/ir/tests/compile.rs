@@ -85,6 +85,12 @@ fn warpgroup_instructions_and_bulk_copies_compile() {
 }
 
 #[test]
+fn clusters_compile() {
+    let Some(cubin) = tools::nvrtc(&matrix::cluster_exchange(), &target("sm_90a")) else { return };
+    contains(&cubin, &["UTMALDG.2D.MULTICAST", "UCGABAR_ARV", "UCGABAR_WAIT"]);
+}
+
+#[test]
 fn instructions_of_waves_compile() {
     for arch in ["sm_80", "sm_90a"] {
         let Some(cubin) = tools::nvrtc(&matrix::wave_gemm(), &target(arch)) else { return };

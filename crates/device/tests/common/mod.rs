@@ -502,7 +502,7 @@ pub fn boxes() -> Kernel {
             b.bulk(BulkOp::Expect { barrier, bytes });
             let (x, y) = (b.mul(group, 20), b.mul(group, 4));
             let to = b.mem(Base::Shared(tile), 0);
-            b.bulk(BulkOp::Load { to, map, at: vec![x, y], barrier });
+            b.bulk(BulkOp::Load { to, map, at: vec![x, y], barrier, peers: None });
         });
     });
     let math = b.block(|b| {

@@ -34,11 +34,16 @@ impl Lower<'_> {
                 let barrier = self.tx(barrier)?;
                 Bulk::Wait { barrier, parity: self.number(*parity)? }
             }
-            BulkOp::Load { to, map, at, barrier } => {
+            BulkOp::ArriveAt { barrier, rank } => {
+                let barrier = self.tx(barrier)?;
+                Bulk::ArriveAt { barrier, rank: self.number(*rank)? }
+            }
+            BulkOp::Load { to, map, at, barrier, peers } => {
                 let barrier = self.tx(barrier)?;
                 let (to, scalar) = self.shared_address(*to)?;
                 let at = at.iter().map(|e| self.number(*e)).collect::<Result<_, _>>()?;
-                Bulk::Load { to, scalar, map: map.index(), at, barrier }
+                let peers = peers.map(|p| self.number(p)).transpose()?;
+                Bulk::Load { to, scalar, map: map.index(), at, barrier, peers }
             }
             BulkOp::Store { from, map, at } => {
                 let (from, scalar) = self.shared_address(*from)?;
@@ -161,7 +166,7 @@ impl Lower<'_> {
         })
     }
     /// The slot of an `I32`.
-    fn number(&mut self, e: ExprId) -> Result<Slot, EmuError> {
+    pub(super) fn number(&mut self, e: ExprId) -> Result<Slot, EmuError> {
         let comp = self.eval(e)?.comps[0];
         Ok(self.slot(comp, Scalar::I32))
     }

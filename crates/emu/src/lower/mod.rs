@@ -110,6 +110,7 @@ impl<'k> Lower<'k> {
             name: k.name.clone(),
             threads: k.threads,
             wave,
+            cluster: k.cluster.max(1),
             args: k.args.clone(),
             reg_names: k.regs.iter().map(|r| r.name.clone()).collect(),
             shared: k.shared.clone(),
@@ -437,6 +438,17 @@ impl<'k> Lower<'k> {
                 let wide = is_wide(scalar);
                 self.receive(*place, ty, outer, |l, to| {
                     l.inst(Inst::Shuffle { kind: *kind, wide, from: values[0], to: to[0], mask });
+                })?;
+            }
+            Stmt::LoadPeer { place, mem, rank } => {
+                let rank = self.number(*rank)?;
+                let address = self.address(*mem)?;
+                let ty = self.k.place_ty(*place);
+                let mask = self.mask;
+                self.receive(*place, ty, outer, |l, values| {
+                    let mem = l.mem(address, ty.scalar, values, mask);
+                    l.code.peer_reads = true;
+                    l.inst(Inst::LoadPeer(mem, rank));
                 })?;
             }
             Stmt::Matrix(op) => self.matrix(op)?,

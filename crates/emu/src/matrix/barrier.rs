@@ -134,6 +134,40 @@ pub(crate) fn usable(launch: &Launch<'_>, team: &Team, thread: u32, tx: usize, s
     Ok(())
 }
 
+/// Likewise for a thread of work-group `by` and the barrier of another one, `team`.
+pub(crate) fn usable_by_peer(
+    launch: &Launch<'_>,
+    team: &Team,
+    by: &Team,
+    thread: u32,
+    tx: usize,
+    site: u32,
+) -> Result<(), EmuError> {
+    let rank = team.rank;
+    let Some((maker, epoch)) = team.tx[tx].made else {
+        let what = format!("that of rank {rank} is used before it is initialised: a cluster barrier between");
+        return Err(wrong(launch, by, site, thread, tx, what));
+    };
+    let checked = launch.options.checks.shared_races;
+    if checked && !by.clocks.ordered_at(thread, &team.clocks, team.clocks.domain(maker), maker, epoch) {
+        let what = format!("thread {maker} of rank {rank} initialised it with no cluster barrier between");
+        return Err(wrong(launch, by, site, thread, tx, what));
+    }
+    Ok(())
+}
+
+/// One arrival of a thread of another work-group, which publishes this; false if none is missing.
+pub(crate) fn arrive_from_peer(launch: &Launch<'_>, team: &mut Team, tx: usize, row: &Row) -> Result<bool, EmuError> {
+    let b = &mut team.tx[tx];
+    if b.missing == 0 {
+        return Ok(false);
+    }
+    b.arriving.join(row);
+    b.missing -= 1;
+    complete(launch, team, tx)?;
+    Ok(true)
+}
+
 /// Arrives, once per lane.
 pub(crate) fn arrive(
     launch: &Launch<'_>,
@@ -249,7 +283,7 @@ pub(crate) fn describe(launch: &Launch<'_>, team: &Team, tx: usize, parity: u32)
 }
 
 /// Lanes by wave of the context.
-fn by_wave(launch: &Launch<'_>, lanes: &[(usize, usize)]) -> Vec<(usize, Vec<(usize, usize)>)> {
+pub(crate) fn by_wave(launch: &Launch<'_>, lanes: &[(usize, usize)]) -> Vec<(usize, Vec<(usize, usize)>)> {
     let mut out: Vec<(usize, Vec<(usize, usize)>)> = Vec::new();
     for &(lane, tx) in lanes {
         let wave = lane / launch.code.wave as usize;
@@ -261,7 +295,7 @@ fn by_wave(launch: &Launch<'_>, lanes: &[(usize, usize)]) -> Vec<(usize, Vec<(us
     out
 }
 
-fn wave_lanes(launch: &Launch<'_>, ctx: &Context, wave: usize) -> usize {
+pub(crate) fn wave_lanes(launch: &Launch<'_>, ctx: &Context, wave: usize) -> usize {
     let width = launch.code.wave as usize;
     width.min(ctx.lanes - wave * width)
 }

@@ -11,7 +11,7 @@ use crate::code::{Address, Bulk, Space};
 use crate::context::{Context, Team};
 use crate::lanes::{LANES, Slot};
 use crate::launch::Launch;
-use crate::shadow::{AGENTS, Lanes};
+use crate::shadow::{AGENTS, Clocks, Lanes};
 use rand::Rng;
 use tilewright_ir::{ArgKind, Scalar, Swizzle, TensorMap};
 
@@ -19,14 +19,14 @@ use tilewright_ir::{ArgKind, Scalar, Swizzle, TensorMap};
 #[derive(Clone, Debug)]
 pub(crate) struct Flight {
     /// First byte of shared memory.
-    to: usize,
+    pub(crate) to: usize,
     /// Tensor map argument.
-    map: usize,
-    at: Vec<i64>,
+    pub(crate) map: usize,
+    pub(crate) at: Vec<i64>,
     /// Barrier it completes on.
     pub(crate) tx: usize,
     /// Epoch of the barrier's loads that it belongs to.
-    epoch: u32,
+    pub(crate) epoch: u32,
     /// Who issued it, where.
     pub(crate) thread: u32,
     pub(crate) site: u32,
@@ -38,7 +38,7 @@ fn late(launch: &Launch<'_>) -> bool {
 }
 
 /// A 32-bit value of a lane.
-pub(super) fn lanes_of(ctx: &Context, slot: Slot, lane: usize) -> u32 {
+pub(crate) fn lanes_of(ctx: &Context, slot: Slot, lane: usize) -> u32 {
     ctx.files.r32.block(slot, lane / LANES).0[lane % LANES]
 }
 
@@ -71,7 +71,9 @@ pub(crate) fn run(
             let lanes = barriers(team, ctx, barrier)?;
             return barrier::wait(launch, team, ctx, &lanes, *parity, site);
         }
-        Bulk::Load { to, scalar, map, at, barrier } => {
+        // [`crate::cluster`] runs what reaches other work-groups.
+        Bulk::ArriveAt { .. } => {}
+        Bulk::Load { to, scalar, map, at, barrier, .. } => {
             for (lane, tx) in barriers(team, ctx, barrier)? {
                 let thread = ctx.first + lane as u32;
                 barrier::usable(launch, team, thread, tx, site)?;
@@ -127,7 +129,7 @@ pub(crate) fn run(
 }
 
 /// Where the shared side of a copy is.
-const fn to_space(op: &Bulk) -> Space {
+pub(crate) const fn to_space(op: &Bulk) -> Space {
     match op {
         Bulk::Load { to: a, .. } | Bulk::Store { from: a, .. } => a.space,
         _ => Space::Tx(0),
@@ -149,7 +151,7 @@ fn tensor<'a>(launch: &'a Launch<'_>, map: usize) -> Option<&'a TensorMap> {
 }
 
 /// The first shared byte of a lane's copy, checked: the whole box within the array, aligned to the swizzle's pattern.
-fn start(
+pub(crate) fn start(
     launch: &Launch<'_>,
     team: &Team,
     ctx: &Context,
@@ -238,19 +240,41 @@ fn check_global(
 
 /// Issues a load.
 fn load(launch: &Launch<'_>, team: &mut Team, f: Flight, scalar: Scalar, space: Space) -> Result<(), EmuError> {
+    read_global(launch, team, &f)?;
+    fly(launch, team, None, f, scalar, space)
+}
+
+/// The global side of a load, on behalf of whoever issues it.
+pub(crate) fn read_global(launch: &Launch<'_>, team: &mut Team, f: &Flight) -> Result<(), EmuError> {
     let Some(map) = tensor(launch, f.map) else { return Ok(()) };
     check_global(launch, team, f.map, &runs(map, &f.at), (f.site, f.thread, Kind::Read))?;
+    if launch.options.count {
+        team.counters.async_copies += 1;
+        team.counters.global_load_bytes += u64::from(map.tile_bytes());
+    }
+    Ok(())
+}
+
+/// The shared side of a load into a work-group, issued by one of its threads or by one of the work-group with these clocks.
+pub(crate) fn fly(
+    launch: &Launch<'_>,
+    team: &mut Team,
+    by: Option<&Clocks>,
+    f: Flight,
+    scalar: Scalar,
+    space: Space,
+) -> Result<(), EmuError> {
+    let Some(map) = tensor(launch, f.map) else { return Ok(()) };
     if let Some(shadow) = &mut team.shadow {
-        let agent = team.agents.load(f.tx);
-        let done = shadow.write_by(&team.clocks, f.to, map.tile_bytes() as usize, agent, f.thread);
+        let (agent, bytes) = (team.agents.load(f.tx), map.tile_bytes() as usize);
+        let done = match by {
+            None => shadow.write_by(&team.clocks, f.to, bytes, agent, f.thread),
+            Some(by) => shadow.write_by_peer(&team.clocks, f.to, bytes, agent, (by, f.thread)),
+        };
         if let (Err((byte, trouble)), Some(t)) = (done, Target::new(launch, space, scalar, 1)) {
             let touch = Touch { launch, site: f.site, thread: f.thread, kind: Kind::Write };
             return Err(touch.trouble(team, &t, byte, trouble));
         }
-    }
-    if launch.options.count {
-        team.counters.async_copies += 1;
-        team.counters.global_load_bytes += u64::from(map.tile_bytes());
     }
     team.tx[f.tx].loaded = Some((f.epoch, f.thread, f.site));
     if late(launch) && team.rng.random() {

@@ -5,11 +5,17 @@
 //! epoch of `b` that `a` is ordered behind. Within a domain, accesses of different threads are ordered by epochs alone: a wave's
 //! lanes are not ordered among themselves without a barrier. (Vector clocks as in FastTrack, Flanagan and Freund 2009.)
 //!
+//! In a cluster every work-group has clocks of its own, and rows speak of the domains of all of them: those of rank r stand behind
+//! those of the ranks before, its thread t is `r << RANK_SHIFT | t`. Rows are handed from one to another.
+//!
 //! *Agents* are what works beside the threads: bulk copies and warpgroup instructions. Each has a domain behind those of the
 //! threads, and thread numbers from [`AGENTS`] on.
 
 /// Thread number of the first agent.
 pub(crate) const AGENTS: u32 = 1024;
+
+/// Thread numbers of a work-group, agents included, are below `1 << RANK_SHIFT`.
+const RANK_SHIFT: u32 = 11;
 
 /// What a thread or a synchronisation object is ordered behind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -65,6 +71,10 @@ pub(crate) enum Lanes<'a> {
 /// Epochs of the domains of a work-group.
 #[derive(Clone, Debug)]
 pub(crate) struct Clocks {
+    /// Position in the cluster.
+    rank: u32,
+    /// Domains of the ranks before.
+    base: usize,
     /// Domains of threads.
     teams: usize,
     /// Threads per domain.
@@ -80,14 +90,22 @@ pub(crate) struct Clocks {
 }
 
 impl Clocks {
+    #[cfg(test)]
     pub(crate) fn new(threads: u32, width: u32, agents: usize) -> Clocks {
+        Clocks::of_cluster(threads, width, agents, (0, 1))
+    }
+    /// Of the work-group of this rank among so many.
+    pub(crate) fn of_cluster(threads: u32, width: u32, agents: usize, (rank, groups): (u32, u32)) -> Clocks {
         let width = width.clamp(1, threads.max(1));
         let teams = threads.div_ceil(width) as usize;
-        let domains = teams + agents;
+        let own = teams + agents;
+        let domains = own * groups.max(1) as usize;
         Clocks {
+            rank,
+            base: own * rank as usize,
             teams,
             width,
-            epoch: vec![1; domains],
+            epoch: vec![1; own],
             known: vec![Row::new(domains); teams],
             elect: vec![None; teams],
             fenced: vec![0; if agents > 0 { threads as usize } else { 0 }],
@@ -124,24 +142,48 @@ impl Clocks {
     /// Last epoch of `other` that all threads of `domain` are ordered behind.
     #[inline]
     pub(crate) fn known(&self, domain: usize, other: usize) -> u32 {
-        self.known[domain].at[other]
+        self.known[domain].at[self.base + other]
+    }
+    /// A thread or agent of this work-group, as rows name it.
+    fn named(&self, thread: u32) -> u32 {
+        self.rank << RANK_SHIFT | thread
+    }
+    /// Domains of the whole cluster.
+    fn all(&self) -> usize {
+        self.known.first().map_or(0, |row| row.at.len())
+    }
+    /// Where rows speak of the domain of a thread that they name.
+    fn home(&self, named: u32) -> usize {
+        let thread = named & ((1 << RANK_SHIFT) - 1);
+        let own = if self.teams == 1 { 0 } else { thread / self.width };
+        (named >> RANK_SHIFT) as usize * self.domains() + own as usize
     }
     /// True if `thread` is ordered behind what thread (or agent) `other` of domain `domain` did in an epoch.
     #[inline]
     pub(crate) fn ordered(&self, thread: u32, domain: usize, other: u32, epoch: u32) -> bool {
         let me = self.domain(thread);
-        other == thread || epoch <= self.known[me].at[domain] || self.exceptions(me, thread, domain, other, epoch)
+        other == thread
+            || epoch <= self.known[me].at[self.base + domain]
+            || self.exceptions(me, thread, self.base + domain, self.named(other), epoch)
     }
     #[cold]
     fn exceptions(&self, me: usize, thread: u32, domain: usize, other: u32, epoch: u32) -> bool {
         let elected = self.elect[me].as_ref().is_some_and(|(t, row)| *t == thread && row.covers(domain, other, epoch));
         elected || self.known[me].covers(domain, other, epoch)
     }
+    /// True if `thread` is ordered behind what thread (or agent) `other` of domain `domain` of work-group `of` did in an epoch.
+    pub(crate) fn ordered_at(&self, thread: u32, of: &Clocks, domain: usize, other: u32, epoch: u32) -> bool {
+        self.exceptions(self.domain(thread), thread, of.base + domain, of.named(other), epoch)
+    }
+    /// True if what a thread of work-group `of` wrote to its shared memory is visible to agents that `issuer` starts.
+    pub(crate) fn visible_at(&self, issuer: u32, of: &Clocks, writer: u32, epoch: u32) -> bool {
+        let fenced = of.fenced.get(writer as usize).is_some_and(|&e| epoch <= e);
+        let clean = self.clean.get(self.domain(issuer));
+        fenced || clean.is_some_and(|c| c.covers(of.base + of.domain(writer), of.named(writer), epoch))
+    }
     /// True if what a thread wrote to shared memory in an epoch is visible to agents that `issuer`, ordered behind it, starts.
     pub(crate) fn visible(&self, issuer: u32, writer: u32, epoch: u32) -> bool {
-        let fenced = self.fenced.get(writer as usize).is_some_and(|&e| epoch <= e);
-        let clean = self.clean.get(self.domain(issuer));
-        fenced || clean.is_some_and(|c| c.covers(self.domain(writer), writer, epoch))
+        self.visible_at(issuer, self, writer, epoch)
     }
 
     /// A barrier among the domains of these threads, given as ranges of thread numbers.
@@ -154,21 +196,34 @@ impl Clocks {
         }
         members.sort_unstable();
         members.dedup();
-        let mut joined = Row::new(self.domains());
+        let joined = self.join(&members);
         for &m in &members {
+            self.known[m].clone_from(&joined);
+            self.epoch[m] += 1;
+        }
+    }
+    /// What these domains know together, and have done.
+    fn join(&mut self, members: &[usize]) -> Row {
+        let mut joined = Row::new(self.all());
+        for &m in members {
             self.promote(m);
             joined.join(&self.known[m]);
         }
-        for &m in &members {
-            joined.at[m] = self.epoch[m];
+        for &m in members {
+            joined.at[self.base + m] = self.epoch[m];
         }
-        let (teams, width) = (self.teams as u32, self.width);
-        joined.single.retain(|&(t, e)| {
-            let d = if teams == 1 { 0 } else { t / width };
-            joined.at[d as usize] < e
-        });
-        for &m in &members {
-            self.known[m].clone_from(&joined);
+        joined.single.retain(|&(t, e)| joined.at[self.home(t)] < e);
+        joined
+    }
+    /// What all threads of the work-group know and have done, for a barrier of the cluster.
+    pub(crate) fn together(&mut self) -> Row {
+        let members: Vec<usize> = (0..self.teams).collect();
+        self.join(&members)
+    }
+    /// A barrier of the cluster, at which the work-groups have said this together.
+    pub(crate) fn cluster_barrier(&mut self, joined: &Row) {
+        for m in 0..self.teams {
+            self.known[m].clone_from(joined);
             self.epoch[m] += 1;
         }
     }
@@ -176,7 +231,7 @@ impl Clocks {
     pub(crate) fn wave_barrier(&mut self, thread: u32) {
         let m = self.domain(thread);
         self.promote(m);
-        self.known[m].at[m] = self.epoch[m];
+        self.known[m].at[self.base + m] = self.epoch[m];
         self.epoch[m] += 1;
     }
     /// What the elected thread of a domain knows becomes known to all of it.
@@ -195,14 +250,14 @@ impl Clocks {
                 if let Some((_, elected)) = &self.elect[m] {
                     row.join(elected);
                 }
-                row.at[m] = now;
+                row.at[self.base + m] = now;
             }
             Lanes::Some(threads) => {
                 for &t in threads {
                     if let Some((_, elected)) = self.elect[m].as_ref().filter(|e| e.0 == t) {
                         row.join(elected);
                     }
-                    row.single(t, now);
+                    row.single(self.named(t), now);
                 }
             }
         }
@@ -225,7 +280,7 @@ impl Clocks {
     }
     /// All threads of a domain learn of another domain's epochs.
     pub(crate) fn learn(&mut self, m: usize, other: usize, epoch: u32) {
-        let known = &mut self.known[m].at[other];
+        let known = &mut self.known[m].at[self.base + other];
         *known = (*known).max(epoch);
     }
     /// Closes an epoch of a domain; gives the one closed.
@@ -235,15 +290,19 @@ impl Clocks {
     }
     /// A row that says nothing but what an agent did up to an epoch.
     pub(crate) fn only(&self, agent: u32, epoch: u32) -> Row {
-        let mut row = Row::new(self.domains());
-        row.at[self.domain(agent)] = epoch;
+        let mut row = Row::new(self.all());
+        row.at[self.base + self.domain(agent)] = epoch;
         row
     }
     /// True if some thread is ordered behind an agent's epoch.
     pub(crate) fn anyone_knows(&self, agent: u32, epoch: u32) -> bool {
-        let d = self.domain(agent);
+        self.anyone_knows_of(self, agent, epoch)
+    }
+    /// True if some thread is ordered behind what a thread (or agent) of work-group `of` did in an epoch.
+    pub(crate) fn anyone_knows_of(&self, of: &Clocks, thread: u32, epoch: u32) -> bool {
         let elected = self.elect.iter().flatten().map(|(_, row)| row);
-        self.known.iter().chain(elected).any(|row| row.covers(d, agent, epoch))
+        let (domain, thread) = (of.base + of.domain(thread), of.named(thread));
+        self.known.iter().chain(elected).any(|row| row.covers(domain, thread, epoch))
     }
     /// Threads of a domain make what they and those before them wrote visible to agents.
     pub(crate) fn proxy_fence(&mut self, m: usize, threads: &[u32]) {
@@ -269,6 +328,23 @@ impl Clocks {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_groups_of_a_cluster_hear_of_each_other() {
+        let make = |rank| Clocks::of_cluster(64, 32, 1, (rank, 2));
+        let (mut a, mut b) = (make(0), make(1));
+        assert!(!b.ordered_at(40, &a, 0, 5, 1));
+        let row = a.release(0, Lanes::Some(&[5]));
+        b.acquire(1, Lanes::Some(&[40]), &row);
+        assert!(b.ordered_at(40, &a, 0, 5, 1) && !b.ordered_at(40, &a, 0, 6, 1) && !b.ordered(40, 0, 5, 1));
+        assert!(b.anyone_knows_of(&a, 5, 1) && !a.anyone_knows_of(&b, 40, 1));
+        let mut all = a.together();
+        all.join(&b.together());
+        a.cluster_barrier(&all);
+        b.cluster_barrier(&all);
+        assert!(b.ordered_at(3, &a, 1, 60, 1) && a.ordered_at(3, &b, 1, 60, 1) && !a.ordered_at(3, &b, 1, 60, 2));
+        assert!(a.ordered(3, 1, 60, 1));
+    }
 
     #[test]
     fn a_barrier_orders_its_members_and_nobody_else() {

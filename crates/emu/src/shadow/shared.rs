@@ -28,6 +28,8 @@ pub(crate) struct Watch {
 pub(crate) struct Has {
     pub(crate) atomics: bool,
     pub(crate) copies: bool,
+    /// Other work-groups of the cluster read it.
+    pub(crate) peers: bool,
 }
 
 /// Shadow of one work-group's shared memory.
@@ -47,6 +49,10 @@ pub(crate) struct SharedShadow {
     issuers: Vec<u16>,
     /// What the agents are, for messages.
     agents: Vec<String>,
+    /// One more than the cluster barriers passed when another work-group last read a granule; empty if none does.
+    visits: Vec<u32>,
+    /// Cluster barriers passed.
+    meetings: u32,
 }
 
 impl SharedShadow {
@@ -64,6 +70,8 @@ impl SharedShadow {
             atomics: vec![0; if races && has.atomics { granules * domains } else { 0 }],
             issuers: vec![0; if has.copies { granules } else { 0 }],
             agents,
+            visits: vec![0; if races && has.peers { granules } else { 0 }],
+            meetings: 0,
         }
     }
     /// Forgets everything, for the next work-group.
@@ -71,6 +79,12 @@ impl SharedShadow {
         self.writes.fill(0);
         self.reads.fill(0);
         self.atomics.fill(0);
+        self.visits.fill(0);
+        self.meetings = 0;
+    }
+    /// A cluster barrier: what other work-groups have read may be written.
+    pub(crate) fn meet(&mut self) {
+        self.meetings += 1;
     }
     fn granules(&self, byte: usize, size: usize) -> std::ops::Range<usize> {
         byte >> self.shift..(byte + size).div_ceil(1 << self.shift)
@@ -115,6 +129,7 @@ impl SharedShadow {
             return Err((g << self.shift, self.race(g, w, "written")));
         }
         self.against(clocks, g, me, thread, false)?;
+        self.visited(g)?;
         if self.atomics.is_empty() { Ok(()) } else { self.against(clocks, g, me, thread, true) }
     }
     /// An atomic, which conflicts with everything but atomics.
@@ -195,6 +210,78 @@ impl SharedShadow {
             self.writes[g] = clocks.now(clocks.domain(agent)) << THREAD_BITS | agent;
         }
         Ok(())
+    }
+    /// A granule that another work-group has read may be written behind the next cluster barrier.
+    fn visited(&self, g: usize) -> Result<(), (usize, Trouble)> {
+        match self.visits.get(g) {
+            Some(&visit) if visit > self.meetings => {
+                let who = "another work-group of the cluster".into();
+                Err((g << self.shift, Trouble::Race { other: "read", who }))
+            }
+            _ => Ok(()),
+        }
+    }
+    /// A read by a thread of another work-group of the cluster, whose clocks are `by`.
+    pub(crate) fn read_by_peer(
+        &mut self,
+        clocks: &Clocks,
+        byte: usize,
+        size: usize,
+        by: &Clocks,
+        thread: u32,
+    ) -> Result<(), (usize, Trouble)> {
+        for g in self.granules(byte, size) {
+            let w = self.writes[g];
+            if w == 0 && self.initialised {
+                return Err((g << self.shift, Trouble::Uninitialised));
+            }
+            if self.races {
+                self.written_before(clocks, g, by, thread)?;
+                if let Some(visit) = self.visits.get_mut(g) {
+                    *visit = self.meetings + 1;
+                }
+            }
+        }
+        Ok(())
+    }
+    /// A write by an agent of this work-group that a thread of another one started.
+    pub(crate) fn write_by_peer(
+        &mut self,
+        clocks: &Clocks,
+        byte: usize,
+        size: usize,
+        agent: u32,
+        (by, issuer): (&Clocks, u32),
+    ) -> Result<(), (usize, Trouble)> {
+        for g in self.granules(byte, size) {
+            if self.races {
+                self.written_before(clocks, g, by, issuer)?;
+                let (writer, epoch) = (self.writes[g] & THREAD_MASK, self.writes[g] >> THREAD_BITS);
+                if epoch != 0 && writer < AGENTS && !by.visible_at(issuer, clocks, writer, epoch) {
+                    return Err((g << self.shift, Trouble::Unfenced { writer }));
+                }
+                for d in 0..clocks.domains() {
+                    let r = self.reads[d * self.granules + g];
+                    if r != 0 && !by.ordered_at(issuer, clocks, d, r & THREAD_MASK, r >> THREAD_BITS) {
+                        return Err((g << self.shift, self.race(g, r, "read")));
+                    }
+                }
+                self.visited(g)?;
+            }
+            self.writes[g] = clocks.now(clocks.domain(agent)) << THREAD_BITS | agent;
+        }
+        Ok(())
+    }
+    /// The last write must be ordered before a thread of another work-group.
+    fn written_before(&self, clocks: &Clocks, g: usize, by: &Clocks, thread: u32) -> Result<(), (usize, Trouble)> {
+        let w = self.writes[g];
+        let (writer, epoch) = (w & THREAD_MASK, w >> THREAD_BITS);
+        let known = |writer| by.ordered_at(thread, clocks, clocks.domain(writer), writer, epoch);
+        match w {
+            0 => Ok(()),
+            w if w != IN_FLIGHT && known(writer) => Ok(()),
+            w => Err((g << self.shift, self.race(g, w, "written"))),
+        }
     }
     /// The last write must be ordered before an agent's issuer, and fenced if it was an ordinary one.
     #[inline]
@@ -335,7 +422,7 @@ mod tests {
     const ALL: Watch = Watch { initialised: true, races: true };
 
     fn shadow(domains: usize) -> SharedShadow {
-        SharedShadow::new(64, 2, domains, ALL, Has { atomics: true, copies: true }, vec![])
+        SharedShadow::new(64, 2, domains, ALL, Has { atomics: true, copies: true, peers: false }, vec![])
     }
 
     #[test]
@@ -406,7 +493,7 @@ mod tests {
     #[test]
     fn whole_blocks_agree_with_single_threads() {
         let mut c = Clocks::new(32, 32, 0);
-        let mut s = SharedShadow::new(128, 2, 1, ALL, Has { atomics: false, copies: false }, vec![]);
+        let mut s = SharedShadow::new(128, 2, 1, ALL, Has { atomics: false, copies: false, peers: false }, vec![]);
         assert!(s.is_simple(&c));
         assert!(!s.read_run(&c, 0, 0) && !s.read_same(&c, 0, 1), "uninitialised");
         for t in 0..32 {

@@ -190,7 +190,7 @@ impl Shape {
                                 let to = b.mem(Base::Shared(array), to);
                                 let coordinates =
                                     if transposed { vec![b.add(rows0, i * row), k0] } else { vec![b.add(k0, i * row), rows0] };
-                                b.bulk(BulkOp::Load { to, map, at: coordinates, barrier: at(full, stage) });
+                                b.bulk(BulkOp::Load { to, map, at: coordinates, barrier: at(full, stage), peers: None });
                             }
                         }
                     });

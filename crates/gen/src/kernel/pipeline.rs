@@ -224,7 +224,7 @@ impl Pipeline<'_> {
                     let mut at = vec![b.add(fast, column * t.row), b.add(slow, line * height)];
                     at.extend(t.batched.then_some(g));
                     let to = b.mem(Base::Shared(self.ring.arrays[i]), place);
-                    b.bulk(BulkOp::Load { to, map: c.maps[i], at, barrier });
+                    b.bulk(BulkOp::Load { to, map: c.maps[i], at, barrier, peers: None });
                 }
             }
         }

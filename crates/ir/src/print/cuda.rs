@@ -63,7 +63,8 @@ impl Dialect for Cuda {
         // Registers move between waves only where the compiler knows how many there are at entry: bounds with both numbers.
         let groups = kernel.min_groups.max(u32::from(matrix::moves_registers(&kernel.body)));
         let groups = if groups > 0 { format!(", {groups}") } else { String::new() };
-        format!("extern \"C\" __global__ void __launch_bounds__({}{groups}) {name}", kernel.threads)
+        let cluster = if kernel.cluster > 1 { format!(" __cluster_dims__({}, 1, 1)", kernel.cluster) } else { String::new() };
+        format!("extern \"C\" __global__ void{cluster} __launch_bounds__({}{groups}) {name}", kernel.threads)
     }
     fn inline(&self) -> &'static str {
         cpp::INLINE
@@ -169,6 +170,10 @@ impl Dialect for Cuda {
         match scope {
             BarrierScope::WorkGroup => "__syncthreads();".into(),
             BarrierScope::Wave => "__syncwarp();".into(),
+            // Arrival releases, the wait acquires.
+            BarrierScope::Cluster => {
+                "asm volatile(\"barrier.cluster.arrive;\\n\\tbarrier.cluster.wait;\" ::: \"memory\");".into()
+            }
             BarrierScope::Named { id, threads } => format!("asm volatile(\"bar.sync {id}, {threads};\" ::: \"memory\");"),
         }
     }

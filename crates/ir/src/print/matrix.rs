@@ -260,6 +260,39 @@ impl Printer<'_> {
         (places.join(","), ins.join(", "))
     }
 
+    /// A read of another work-group's shared memory.
+    pub(super) fn load_peer(&mut self, place: Place, mem: &MemRef, rank: ExprId) -> Result<(), Fault> {
+        if self.target.dialect != Dialect::Cuda {
+            return Err(self.without("clusters in this dialect"));
+        }
+        let ty = self.kernel.place_ty(place);
+        let name = self.type_name(ty);
+        let lanes = u32::from(ty.lanes);
+        let function = self.prelude.function(&format!("tw_peer_f32x{lanes}"), |_| {
+            let part = |i: u32| if lanes == 1 { "value".to_string() } else { format!("value.s[{i}]") };
+            let outs: Vec<String> = (0..lanes).map(|i| format!("\"=f\"({})", part(i))).collect();
+            let places: Vec<String> = (0..lanes).map(|i| format!("%{i}")).collect();
+            let (vector, places) = match lanes {
+                1 => (String::new(), places.join("")),
+                _ => (format!(".v{lanes}"), format!("{{{}}}", places.join(","))),
+            };
+            format!(
+                "{INLINE} {name} tw_peer_f32x{lanes}(unsigned int address, unsigned int rank) {{\n    \
+                 {name} value;\n    \
+                 asm volatile(\"{{ .reg .b32 peer; mapa.shared::cluster.u32 peer, %{lanes}, %{}; ld.shared::cluster{vector}.f32 {places}, [peer]; }}\"\n        \
+                 : {} : \"r\"(address), \"r\"(rank) : \"memory\");\n    \
+                 return value;\n}}",
+                lanes + 1,
+                outs.join(", ")
+            )
+        });
+        let address = self.shared_address();
+        let at = self.address(mem).0;
+        let rank = self.expr(rank).text;
+        self.put(place, &format!("{function}({address}({at}), {rank})"));
+        Ok(())
+    }
+
     pub(super) fn bulk(&mut self, op: &BulkOp) -> Result<(), Fault> {
         if self.target.dialect != Dialect::Cuda {
             return Err(self.without("bulk copies in this dialect"));
@@ -280,6 +313,14 @@ impl Printer<'_> {
                 let at = self.tx(barrier);
                 format!("asm volatile(\"mbarrier.arrive.shared::cta.b64 _, [%0];\" :: \"r\"({at}) : \"memory\");")
             }
+            BulkOp::ArriveAt { barrier, rank } => {
+                let at = self.tx(barrier);
+                let rank = self.expr(*rank).text;
+                format!(
+                    "asm volatile(\"{{ .reg .b32 peer; mapa.shared::cluster.u32 peer, %0, %1; mbarrier.arrive.release.cluster.shared::cluster.b64 \
+                     _, [peer]; }}\" :: \"r\"({at}), \"r\"({rank}) : \"memory\");"
+                )
+            }
             BulkOp::Wait { barrier, parity } => {
                 let wait = self.prelude.function("tw_tx_wait", |_| {
                     format!(
@@ -294,15 +335,22 @@ impl Printer<'_> {
                 let at = self.tx(barrier);
                 format!("{wait}({at}, {});", self.expr(*parity).text)
             }
-            BulkOp::Load { to, map, at, barrier } => {
+            BulkOp::Load { to, map, at, barrier, peers } => {
                 let address = self.shared_address();
                 let to = self.address(to).0;
                 let map = self.args[map.index()].clone();
                 let barrier = self.tx(barrier);
                 let (places, ins) = self.coordinates(at, 3);
+                let (way, mask, mask_in) = match peers {
+                    None => ("", String::new(), String::new()),
+                    Some(peers) => {
+                        let mask = self.expr(*peers).text;
+                        (".multicast::cluster", format!(", %{}", 3 + at.len()), format!(", \"h\"((unsigned short)({mask}))"))
+                    }
+                };
                 format!(
-                    "asm volatile(\"cp.async.bulk.tensor.{}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {{{places}}}], \
-                     [%2];\" :: \"r\"({address}({to})), \"l\"(&{map}), \"r\"({barrier}), {ins} : \"memory\");",
+                    "asm volatile(\"cp.async.bulk.tensor.{}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes{way} [%0], [%1, {{{places}}}], \
+                     [%2]{mask};\" :: \"r\"({address}({to})), \"l\"(&{map}), \"r\"({barrier}), {ins}{mask_in} : \"memory\");",
                     at.len()
                 )
             }

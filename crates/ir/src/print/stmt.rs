@@ -134,6 +134,7 @@ impl Printer<'_> {
                     self.line(&line);
                 }
             }
+            Stmt::LoadPeer { place, mem, rank } => self.load_peer(*place, mem, *rank)?,
             Stmt::Matrix(op) => self.matrix(op)?,
             Stmt::Bulk(op) => self.bulk(op)?,
             Stmt::Return => self.line("return;"),
@@ -170,7 +171,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    fn put(&mut self, place: Place, value: &str) {
+    pub(super) fn put(&mut self, place: Place, value: &str) {
         let line = match place {
             Place::New(v) => {
                 let ty = self.type_name(self.kernel.vars[v.index()].ty);

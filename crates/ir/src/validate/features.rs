@@ -22,6 +22,10 @@ pub(super) fn declarations(kernel: &Kernel, target: &Target) -> Result<(), Fault
         Err(Fault::Limit { target: target.arch.clone(), what, used: used.into(), limit: limit.into() })
     };
     limit("threads per work-group", kernel.threads, target.limits.max_threads)?;
+    if kernel.cluster > 1 && !target.features.cluster {
+        return Err(missing(target, "clusters of work-groups", "let every work-group copy its own tiles"));
+    }
+    limit("work-groups per cluster", kernel.cluster, MAX_CLUSTER)?;
     limit("shared memory in bytes", kernel.shared_bytes(), target.limits.shared_per_group)?;
     let args = kernel.args.iter().map(|a| match a.kind {
         ArgKind::Buffer { scalar, .. } | ArgKind::Scalar(scalar) => scalar,
@@ -61,7 +65,7 @@ pub(super) fn check(kernel: &Kernel, target: &Target, block: &Block, path: &mut 
             }
             roles.iter().try_for_each(|r| check(kernel, target, &r.body, path))
         }
-        Stmt::Barrier(BarrierScope::WorkGroup) => Ok(()),
+        Stmt::Barrier(BarrierScope::WorkGroup | BarrierScope::Cluster) => Ok(()),
         // A wave of one lane has nobody to wait for.
         Stmt::Barrier(BarrierScope::Wave) if target.wave <= 1 => Ok(()),
         Stmt::Barrier(BarrierScope::Wave) => {

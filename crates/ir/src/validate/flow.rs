@@ -141,6 +141,7 @@ impl Scopes<'_> {
                 self.block(otherwise, path)
             }
             Stmt::Roles(roles) => self.roles(roles, path),
+            Stmt::LoadPeer { place, mem, rank } => self.load_peer(*place, mem, *rank),
             Stmt::Matrix(op) => self.matrix(op),
             Stmt::Bulk(op) => self.bulk(op),
             Stmt::AsyncCopy { dst, src, lanes, guard } => self.async_copy(dst, src, *lanes, *guard),

@@ -1,5 +1,6 @@
 //! Says whether a kernel is well formed and whether a target can run it, before anything is printed or run.
 
+mod cluster;
 mod features;
 mod flow;
 mod sync;
@@ -125,6 +126,7 @@ fn word(s: &Stmt) -> &'static str {
         Stmt::AsyncCopy { .. } => "async copy",
         Stmt::AsyncCommit => "async commit",
         Stmt::AsyncWait(_) => "async wait",
+        Stmt::LoadPeer { .. } => "load from a peer",
         Stmt::Shuffle { .. } => "shuffle",
         Stmt::SchedHint { .. } => "sched hint",
         Stmt::Matrix(_) => "matrix instruction",

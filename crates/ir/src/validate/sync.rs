@@ -19,7 +19,8 @@ pub(super) fn check(kernel: &Kernel, target: &Target, path: &mut Path) -> Result
     let wave = if kernel.wave > 0 { kernel.wave } else { target.wave };
     let sync = Sync { kernel, uniform: Uniformity::new(kernel, wave) };
     sync.block(&kernel.body, Spread::Group, path)?;
-    sync.leaving(&kernel.body, false)
+    sync.leaving(&kernel.body, false)?;
+    super::cluster::check(kernel)
 }
 
 struct Sync<'k> {
@@ -36,6 +37,9 @@ impl Sync<'_> {
         match s {
             Stmt::Barrier(BarrierScope::WorkGroup) if control > Spread::Group => {
                 Err("a work-group barrier stands where not all threads may come: its condition depends on the thread".into())
+            }
+            Stmt::Barrier(BarrierScope::Cluster) if control > Spread::Group => {
+                Err("a cluster barrier stands where not all threads may come: its condition depends on the thread".into())
             }
             s if of_whole_waves(s) && control > Spread::Wave => {
                 Err("an operation of whole waves stands where a part of a wave may come: its condition depends on the lane"
@@ -61,15 +65,18 @@ impl Sync<'_> {
                     }
                     self.block(&r.body, control, path)?;
                 }
-                self.roles(roles)
+                self.roles(roles, BarrierScope::WorkGroup)?;
+                self.roles(roles, BarrierScope::Cluster)
             }
             _ => Ok(()),
         }
     }
 
-    /// Each role must come to the work-group's barrier equally often, as far as that can be told.
-    fn roles(&self, roles: &[Role]) -> Result<(), String> {
-        let counts: Vec<(&Role, BTreeMap<Nest, u64>)> = roles.iter().filter_map(|r| Some((r, self.count(&r.body)?))).collect();
+    /// Each role must come to the barrier of the work-group (or cluster) equally often, as far as that can be told.
+    fn roles(&self, roles: &[Role], scope: BarrierScope) -> Result<(), String> {
+        let counts: Vec<(&Role, BTreeMap<Nest, u64>)> =
+            roles.iter().filter_map(|r| Some((r, self.count(&r.body, scope)?))).collect();
+        let whose = if scope == BarrierScope::Cluster { "cluster" } else { "work-group" };
         for pair in counts.windows(2) {
             if let [(a, x), (b, y)] = pair {
                 // Two different loops may still make the same number of trips; only numbers can contradict each other.
@@ -78,7 +85,7 @@ impl Sync<'_> {
                 if x != y && (told || n == 0 || m == 0) {
                     let times = |n, told: bool| if told { format!("{n} times") } else { "in a loop".into() };
                     return Err(format!(
-                        "role `{}` comes to the work-group's barrier {}, role `{}` {}: the group would hang",
+                        "role `{}` comes to the {whose}'s barrier {}, role `{}` {}: the group would hang",
                         a.name,
                         times(n, x.keys().all(Vec::is_empty)),
                         b.name,
@@ -90,20 +97,20 @@ impl Sync<'_> {
         Ok(())
     }
 
-    fn count(&self, block: &Block) -> Count {
+    fn count(&self, block: &Block, scope: BarrierScope) -> Count {
         let mut total = BTreeMap::new();
         for s in block {
             let part = match s {
-                Stmt::Barrier(BarrierScope::WorkGroup) => BTreeMap::from([(Nest::new(), 1)]),
+                Stmt::Barrier(s) if *s == scope => BTreeMap::from([(Nest::new(), 1)]),
                 Stmt::If { then, otherwise, .. } => {
-                    let (then, otherwise) = (self.count(then)?, self.count(otherwise)?);
+                    let (then, otherwise) = (self.count(then, scope)?, self.count(otherwise, scope)?);
                     if then != otherwise {
                         return None;
                     }
                     then
                 }
                 Stmt::For { start, end, step, body, .. } => {
-                    let inner = self.count(body)?;
+                    let inner = self.count(body, scope)?;
                     match (self.kernel.as_int(*start), self.kernel.as_int(*end)) {
                         (Some(s), Some(e)) => {
                             let trips = u64::try_from(e.saturating_sub(s)).unwrap_or(0).div_ceil((*step).max(1) as u64);

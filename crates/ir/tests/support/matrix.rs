@@ -75,7 +75,7 @@ pub fn warpgroup_gemm() -> Kernel {
                 for (tile, map, row, size) in [(tile_a, map_a, m0, size_a), (tile_b, map_b, n0, size_b)] {
                     let to = b.mul(stage, size / 2);
                     let to = b.mem(Base::Shared(tile), to);
-                    b.bulk(BulkOp::Load { to, map, at: vec![k0, row], barrier: at(full, stage) });
+                    b.bulk(BulkOp::Load { to, map, at: vec![k0, row], barrier: at(full, stage), peers: None });
                 }
             });
         });
@@ -231,5 +231,61 @@ pub fn amd_product(input: MatrixType, shape: (u32, u32, u32)) -> Kernel {
         let v = b.reg(acc, r);
         b.store(Base::Buffer(z), to, v, None);
     }
+    b.finish()
+}
+
+/// Two work-groups each copy a half of a tile of 8 x 32 floats for both, exchange what they read, and add it up.
+pub fn cluster_exchange() -> Kernel {
+    let mut b = Builder::new("cluster_exchange", 64);
+    b.wave(32);
+    b.cluster(2);
+    let map = TensorMap {
+        scalar: Scalar::F32,
+        round_tf32: false,
+        extent: vec![32, 64],
+        stride_bytes: vec![128],
+        tile: vec![32, 4],
+        swizzle: Swizzle::None,
+    };
+    let map = b.tensor_map("x", map, "64 x 32");
+    let out = b.buffer("out", Scalar::F32, Access::Write, "64 x 4");
+    let tile = b.shared("tile", Scalar::F32, 256, 0);
+    let full = b.tx_barriers("full", 1, 1024);
+    let free = b.tx_barriers("free", 1, 1032);
+    let (lid, group) = (b.builtin(Builtin::LocalId), b.builtin(Builtin::GroupId(0)));
+    let zero = b.int(0, Scalar::I32);
+    let (full, free) = (TxRef { barriers: full, index: zero }, TxRef { barriers: free, index: zero });
+    let rank = b.rem(group, 2);
+    let rank = b.bind("rank", rank);
+    let first = b.eq(lid, 0);
+    b.if_then(first, |b| {
+        b.bulk(BulkOp::Init { barrier: full, arrivals: 1 });
+        b.bulk(BulkOp::Init { barrier: free, arrivals: 2 });
+        b.bulk(BulkOp::InitFence);
+    });
+    b.push(Stmt::Barrier(BarrierScope::Cluster));
+    b.if_then(first, |b| {
+        b.bulk(BulkOp::Expect { barrier: full, bytes: 1024 });
+        let to = b.mul(rank, 128);
+        let to = b.mem(Base::Shared(tile), to);
+        let row = b.mul(rank, 4);
+        let both = b.int(3, Scalar::I32);
+        b.bulk(BulkOp::Load { to, map, at: vec![zero, row], barrier: full, peers: Some(both) });
+    });
+    b.bulk(BulkOp::Wait { barrier: full, parity: zero });
+    b.push(Stmt::Barrier(BarrierScope::Cluster));
+    let at = b.mul(lid, 4);
+    let other = b.sub(1, rank);
+    let nothing = b.zero(Scalar::F32.vector(4));
+    let theirs = b.declare("theirs", nothing);
+    let mem = b.mem(Base::Shared(tile), at);
+    b.push(Stmt::LoadPeer { place: Place::Var(theirs), mem, rank: other });
+    let own = b.load("own", Base::Shared(tile), at, 4, None);
+    let theirs = b.get(theirs);
+    let sum = b.add(own, theirs);
+    b.store(Base::Buffer(out), at, sum, None);
+    let one_each = b.lt(lid, 2);
+    b.if_then(one_each, |b| b.bulk(BulkOp::ArriveAt { barrier: free, rank: lid }));
+    b.push(Stmt::Barrier(BarrierScope::Cluster));
     b.finish()
 }

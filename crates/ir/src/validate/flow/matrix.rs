@@ -103,6 +103,24 @@ impl Scopes<'_> {
         index(self.value(t.index)?)
     }
 
+    /// A rank, or a set of ranks, of work-groups of the cluster.
+    fn peer(&mut self, rank: ExprId) -> Result<(), String> {
+        if self.kernel.cluster <= 1 {
+            return Err("it reaches another work-group, and the kernel has no clusters".into());
+        }
+        if self.value(rank)? == Scalar::I32.ty() { Ok(()) } else { Err("ranks in a cluster are i32".into()) }
+    }
+
+    pub(super) fn load_peer(&mut self, place: Place, mem: &MemRef, rank: ExprId) -> Result<(), String> {
+        self.shared_mem(mem)?;
+        self.peer(rank)?;
+        let ty = self.place(place)?;
+        if ty.scalar != Scalar::F32 || !matches!(ty.lanes, 1 | 2 | 4) || self.kernel.base_scalar(mem.base) != Scalar::F32 {
+            return Err(format!("{ty} cannot be read from another work-group: 1, 2 or 4 f32 can"));
+        }
+        self.put(place, ty)
+    }
+
     fn bulk_box(&mut self, map: ArgId, at: &[ExprId]) -> Result<(), String> {
         let Some(Arg { kind: ArgKind::TensorMap(map), .. }) = self.kernel.args.get(map.index()) else {
             return Err(format!("argument {} is no tensor map", map.0));
@@ -131,9 +149,16 @@ impl Scopes<'_> {
                 self.tx(barrier)?;
                 if self.value(*parity)? == Scalar::I32.ty() { Ok(()) } else { Err("a parity is an i32".into()) }
             }
-            BulkOp::Load { to, map, at, barrier } => {
+            BulkOp::ArriveAt { barrier, rank } => {
+                self.tx(barrier)?;
+                self.peer(*rank)
+            }
+            BulkOp::Load { to, map, at, barrier, peers } => {
                 self.tx(barrier)?;
                 self.shared_mem(to)?;
+                if let Some(peers) = peers {
+                    self.peer(*peers)?;
+                }
                 self.bulk_box(*map, at)
             }
             BulkOp::Store { from, map, at } => {

@@ -1,0 +1,88 @@
+//! Rules of clusters: whoever reaches another work-group's shared memory finds it set up, and finds it still there.
+//!
+//! The static part of it. Whether a work-group waits for the last arrival of its peers is the emulator's business.
+
+use crate::*;
+
+/// What matters of a statement, in the order of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    /// All work-groups of the cluster meet.
+    Meet,
+    /// Another work-group's barrier or shared memory is written.
+    Write,
+    /// Another work-group's shared memory is read.
+    Read,
+}
+
+/// Checks a body that `flow` has accepted.
+pub(super) fn check(kernel: &Kernel) -> Result<(), String> {
+    if kernel.cluster <= 1 {
+        return match any(&kernel.body, &|s| matches!(s, Stmt::Barrier(BarrierScope::Cluster))) {
+            true => Err("there is a cluster barrier, and the kernel has no clusters".into()),
+            false => Ok(()),
+        };
+    }
+    if any(&kernel.body, &|s| matches!(s, Stmt::Return)) {
+        return Err("a thread returns in a kernel with clusters: its peers may still use its shared memory".into());
+    }
+    // Every role runs what stands before and behind the branch as well.
+    let mut ways = vec![Vec::new()];
+    walk(&kernel.body, &mut ways);
+    for way in ways {
+        let remote = |e: &Event| *e != Event::Meet;
+        if let Some(first) = way.iter().position(remote)
+            && !way[..first].contains(&Event::Meet)
+        {
+            return Err("another work-group's shared memory is used before a cluster barrier says that it is set up".into());
+        }
+        if let Some(last) = way.iter().rposition(|e| *e == Event::Read)
+            && !way[last..].contains(&Event::Meet)
+        {
+            return Err("another work-group's shared memory is read with no cluster barrier behind: it may have ended".into());
+        }
+    }
+    Ok(())
+}
+
+fn walk(block: &[Stmt], ways: &mut Vec<Vec<Event>>) {
+    for s in block {
+        let event = match s {
+            Stmt::Barrier(BarrierScope::Cluster) => Event::Meet,
+            Stmt::LoadPeer { .. } => Event::Read,
+            Stmt::Bulk(BulkOp::ArriveAt { .. } | BulkOp::Load { peers: Some(_), .. }) => Event::Write,
+            Stmt::For { body, .. } => {
+                walk(body, ways);
+                continue;
+            }
+            Stmt::If { then, otherwise, .. } => {
+                walk(then, ways);
+                walk(otherwise, ways);
+                continue;
+            }
+            Stmt::Roles(roles) => {
+                let before = std::mem::take(ways);
+                for r in roles {
+                    let mut own = before.clone();
+                    walk(&r.body, &mut own);
+                    ways.extend(own);
+                }
+                continue;
+            }
+            _ => continue,
+        };
+        ways.iter_mut().for_each(|w| w.push(event));
+    }
+}
+
+fn any(block: &[Stmt], is: &impl Fn(&Stmt) -> bool) -> bool {
+    block.iter().any(|s| {
+        is(s)
+            || match s {
+                Stmt::For { body, .. } => any(body, is),
+                Stmt::If { then, otherwise, .. } => any(then, is) || any(otherwise, is),
+                Stmt::Roles(roles) => roles.iter().any(|r| any(&r.body, is)),
+                _ => false,
+            }
+    })
+}
