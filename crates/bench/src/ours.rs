@@ -60,7 +60,7 @@ impl Ours {
         let start = Instant::now();
         let space = Space::new(workload.problem(), &workload.device().info().target)?.constrained(constraint);
         let (plan, search) = match how {
-            Choose::Pick => (pick(&space)?, None),
+            Choose::Pick => (pick(workload, &space)?, None),
             Choose::Tune { budget, records } => tuned(workload, &space, *budget, records.as_deref())?,
             Choose::Recorded(path) => (recorded(workload, &space, path)?, None),
         };
@@ -156,9 +156,9 @@ impl Ours {
 }
 
 /// The plan of least modelled time.
-fn pick(space: &Space) -> Result<Plan, BenchError> {
-    let best = Picker::new(space).pick(1).into_iter().next();
-    best.map(|c| c.plan).ok_or_else(|| BenchError::Plan("no plan fits this problem under the constraint".into()))
+fn pick(workload: &Workload<'_>, space: &Space) -> Result<Plan, BenchError> {
+    search::pick(workload.device().as_ref(), space)
+        .ok_or_else(|| BenchError::Plan("no plan fits this problem under the constraint".into()))
 }
 
 /// The best plan of a search.

@@ -142,9 +142,8 @@ impl Operation {
         if let Some(plan) = recorded.filter(|p| self.space.constraint().allows(p) && self.space.resolve(p).is_ok()) {
             return Ok((plan, Origin::Recorded));
         }
-        let best = Picker::new(&self.space).pick(1).into_iter().next();
-        match best {
-            Some(candidate) => Ok((candidate.plan, Origin::Picked)),
+        match tilewright_tune::search::pick(&*inner.device, &self.space) {
+            Some(plan) => Ok((plan, Origin::Picked)),
             None => self.whole_constraint(),
         }
     }

@@ -28,9 +28,15 @@ const ADDRESS_REGISTERS: u32 = 26;
 /// Further registers per row of a thread's load tile when the operand's rows are not a plain stride (offset, bounds).
 const ROW_REGISTERS: u32 = 3;
 /// What math waves of a matrix unit need besides accumulators: descriptors, counters, addresses of the epilogue.
-const UNIT_REGISTERS: u32 = 24;
+const UNIT_REGISTERS: u32 = 26;
+/// And for storing whole rows, which reads and scales sums beside those of the next rows.
+const ROW_REGISTERS_OUT: u32 = 12;
+/// Parts of a unit that share no registers.
+const QUARTERS: u32 = 4;
 /// Registers are given out in multiples of this per thread.
 const REGISTER_STEP: u32 = 8;
+/// Multiply-adds that a load is as long as: 768 loads of a thread took an assembler more than a minute.
+const LOAD_TEXT: u64 = 24;
 /// Most multiply-adds of a thread that the main loop's text may hold: compilers need a minute and more for longer ones, and the
 /// instruction cache holds a tenth of it.
 const MOST_UNROLLED: u64 = 16_384;
@@ -58,8 +64,15 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
         return Err(Refusal::Groups { groups, max });
     }
     // Sums of a matrix unit cannot be spilled: room for several work-groups (MGP) is taken from their registers.
-    let at_once = if spec.tiling.unit == MathUnit::Warpgroup { spec.style.min_groups.max(1) } else { 1 };
-    let share = limits.registers_per_unit / (threads * at_once).max(1) / REGISTER_STEP * REGISTER_STEP;
+    let lanes = if spec.tiling.unit == MathUnit::Warpgroup {
+        // Each quarter of the unit has its own registers and holds whole waves.
+        let wave = spec.tiling.wave_lanes.max(1);
+        let waves = threads.div_ceil(wave) * spec.style.min_groups.max(1);
+        waves.div_ceil(QUARTERS) * wave * QUARTERS
+    } else {
+        threads
+    };
+    let share = limits.registers_per_unit / lanes.max(1) / REGISTER_STEP * REGISTER_STEP;
     let even = limits.registers_per_thread.min(share);
     let budget = spec.schedule.roles.and_then(|r| r.registers);
     let max = budget.map_or(even, |(_, math)| math);
@@ -76,7 +89,8 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
     Ok(Footprint { threads, shared_bytes, registers, groups_per_unit })
 }
 
-/// Multiply-adds of a thread in the text of the main loop: k-steps written out, once per set of staging registers.
+/// Multiply-adds of a thread in the text of the main loop: k-steps written out, once per set of staging registers. A load with its
+/// address and bounds counts as much as [`LOAD_TEXT`] of them.
 fn unrolled(spec: &KernelSpec) -> u64 {
     let (t, s) = (&spec.tiling, &spec.schedule);
     if t.unit == MathUnit::Warpgroup {
@@ -85,7 +99,11 @@ fn unrolled(spec: &KernelSpec) -> u64 {
     let written_out = spec.style.unroll_k || s.fragments_ahead > 0 || s.store == StorePoint::Spread;
     let steps = if written_out { t.k_steps() } else { 1 };
     let (rows, columns) = t.unit.step();
-    [t.b.micro / columns, steps, staging_sets(s)].iter().fold(u64::from(t.a.micro / rows), |n, x| n.saturating_mul(u64::from(*x)))
+    let math = [t.b.micro / columns, steps, staging_sets(s)]
+        .iter()
+        .fold(u64::from(t.a.micro / rows), |n, x| n.saturating_mul(u64::from(*x)));
+    let loads = |o: &OperandTiling| u64::from(o.load_row) * u64::from(o.load_k) / u64::from(o.load_width.max(1));
+    math.saturating_add(LOAD_TEXT * (loads(&t.a) + loads(&t.b)))
 }
 
 fn features(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<(), Refusal> {
@@ -188,7 +206,9 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
         let sums = t.a.micro * t.b.micro / t.unit.owner_threads() * words;
         // Fragments of a k-step, two 16-bit elements per register.
         let held = if t.unit.is_wave() { (t.a.micro + t.b.micro) * t.unit.depth() / t.unit.owner_threads() / 2 } else { 0 };
-        return sums + held * (1 + spec.schedule.fragments_ahead) + UNIT_REGISTERS;
+        let rows =
+            if t.unit == MathUnit::Warpgroup && spec.epilogue.staged && !spec.epilogue.bulk { ROW_REGISTERS_OUT } else { 0 };
+        return sums + held * (1 + spec.schedule.fragments_ahead) + UNIT_REGISTERS + rows;
     }
     let fragments = (t.a.micro + t.b.micro) * (1 + spec.schedule.fragments_ahead);
     (t.a.micro * t.b.micro + fragments) * words

@@ -146,7 +146,9 @@ pub enum Refusal {
     #[error("{needed} registers per thread for accumulators and fragments (MIC, FRA), a thread has {max}")]
     Registers { needed: u32, max: u32 },
     /// The main loop's text is too long for compilers.
-    #[error("{count} multiply-adds per thread in the text of the main loop (MIC, UNR, UKL, FRA, PFG), compilers manage {max}")]
+    #[error(
+        "{count} multiply-adds and loads (24 each) per thread in the text of the main loop (MIC, UNR, UKL, FRA, PFG), compilers manage {max}"
+    )]
     Unrolled { count: u64, max: u64 },
     /// The device lacks something.
     #[error("{wanted}: the device has no {feature}")]

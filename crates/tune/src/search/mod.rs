@@ -19,6 +19,7 @@ pub use exhaustive::Exhaustive;
 pub use outcome::{Ended, Event, Outcome, Spent, Step, Tally};
 pub use random::Random;
 
+use crate::model::Picker;
 use crate::records::{DeviceKey, Records, RecordsError};
 use crate::run::Factors;
 use crate::space::Space;
@@ -55,6 +56,17 @@ pub trait Searcher {
     fn propose(&mut self) -> Proposal;
     /// How a proposed (or recorded) plan did: microseconds, or `None` where it has no valid time.
     fn report(&mut self, plan: &Plan, time_us: Option<f64>);
+}
+
+/// Choices of the model that [`pick`] asks the compiler about.
+const PICKS: usize = 16;
+
+/// The plan of least modelled time whose kernels the device's compiler takes without complaint, no measuring; where it complains about
+/// all of the model's first choices, the first of them. `None` only where the constraint leaves no legal plan.
+pub fn pick(device: &dyn Device, space: &Space) -> Option<Plan> {
+    let choices = Picker::new(space).pick(PICKS);
+    let taken = choices.iter().find(|c| build::build(device, space, &c.plan).is_ok());
+    taken.or(choices.first()).map(|c| c.plan)
 }
 
 /// Which [`Searcher`] is used.
