@@ -138,6 +138,9 @@ pub enum UnaryOp {
     Erf,
     /// Square root (floats).
     Sqrt,
+    /// Logistic function `1 / (1 + exp(-x))` (floats), from 0 to 1 also where exp overflows. Accurate to a few roundoffs, and
+    /// `|x|` times as many for negative x: what a GPU's own exponential and reciprocal give.
+    Sigmoid,
 }
 
 /// Two-operand operations. Both operands and the result have one type, except comparisons, which give `Bool`.

@@ -47,6 +47,10 @@ golden! {
     literals_cuda: literals(), target("sm_90a");
     literals_hip: literals(), target("gfx942");
     literals_opencl: literals(), opencl();
+    sigmoid_cuda: sigmoid(Scalar::F32), target("sm_90a");
+    sigmoid_f64_cuda: sigmoid(Scalar::F64), target("sm_80");
+    sigmoid_hip: sigmoid(Scalar::F32), target("gfx942");
+    sigmoid_opencl: sigmoid(Scalar::F32), opencl();
     warpgroup_gemm_cuda: matrix::warpgroup_gemm(), target("sm_90a");
     cluster_exchange_cuda: matrix::cluster_exchange(), target("sm_90a");
     wave_gemm_cuda: matrix::wave_gemm(), target("sm_80");

@@ -408,6 +408,7 @@ fn writes_wide(op: Op) -> bool {
             | TanhF64
             | ErfF64
             | SqrtF64
+            | SigmoidF64
             | I64FromI32
             | I64FromU32
             | F64FromI32

@@ -202,11 +202,13 @@ pub(crate) fn unary(op: UnaryOp, s: Scalar) -> Option<Op> {
         (Scalar::F32, Tanh) => Op::TanhF32,
         (Scalar::F32, Erf) => Op::ErfF32,
         (Scalar::F32, Sqrt) => Op::SqrtF32,
+        (Scalar::F32, Sigmoid) => Op::SigmoidF32,
         (Scalar::F64, Neg) => Op::NegF64,
         (Scalar::F64, Exp) => Op::ExpF64,
         (Scalar::F64, Tanh) => Op::TanhF64,
         (Scalar::F64, Erf) => Op::ErfF64,
         (Scalar::F64, Sqrt) => Op::SqrtF64,
+        (Scalar::F64, Sigmoid) => Op::SigmoidF64,
         _ => return None,
     })
 }

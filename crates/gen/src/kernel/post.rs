@@ -187,26 +187,19 @@ pub(super) fn activate(b: &mut Builder, activation: Option<Activation>, x: ExprI
             let erf = b.unary(UnaryOp::Erf, erf);
             b.fma(half, erf, half)
         }
-        // x / 2 * (1 + tanh(y)) = x / (1 + exp(-2 y)), which keeps its accuracy for negative x.
+        // x / 2 * (1 + tanh(y)) = x * sigmoid(2 y), which keeps its accuracy for negative x.
         Activation::GeluTanh => {
-            let slope = -2.0 * (2.0 / std::f64::consts::PI).sqrt();
+            let slope = 2.0 * (2.0 / std::f64::consts::PI).sqrt();
             let (linear, cubic) = (constant(b, slope), constant(b, slope * GELU_CUBE));
             let square = b.mul(x, x);
             let factor = b.fma(square, cubic, linear);
-            let exponent = b.mul(x, factor);
-            logistic(b, x, exponent)
+            let twice = b.mul(x, factor);
+            let sigmoid = b.unary(UnaryOp::Sigmoid, twice);
+            b.mul(x, sigmoid)
         }
         Activation::Silu => {
-            let exponent = b.unary(UnaryOp::Neg, x);
-            logistic(b, x, exponent)
+            let sigmoid = b.unary(UnaryOp::Sigmoid, x);
+            b.mul(x, sigmoid)
         }
     }
-}
-
-/// `x / (1 + exp(exponent))`.
-fn logistic(b: &mut Builder, x: ExprId, exponent: ExprId) -> ExprId {
-    let one = b.float(1.0, b.ty(x).scalar);
-    let exp = b.unary(UnaryOp::Exp, exponent);
-    let below = b.add(exp, one);
-    b.div(x, below)
 }

@@ -77,9 +77,10 @@ impl Activation {
             Activation::Silu => 1.1,
         }
     }
-    /// A bound of the error of evaluating the function, in unit roundoffs times `|x|`, with the accuracy that OpenCL demands of
-    /// its functions (erf 16 ulp, exp 3 ulp, division 2.5 ulp; an ulp is two roundoffs): half of erf's error, and at most a
-    /// quarter of exp's, besides what sums and quotient round.
+    /// A bound of the error of evaluating the function, in unit roundoffs times `|x|`. Of erf half the error counts: 16 where that
+    /// is the 16 ulp that OpenCL allows (an ulp is two roundoffs). Of exp at most a quarter counts, 6 (OpenCL) or 4 (ex2.approx)
+    /// roundoffs and some that grow with its argument z as sigmoid (1 - sigmoid) |z| < 0.23 lets them; and the quotient rounds by 5
+    /// (OpenCL), the reciprocal by 2.
     pub const fn rounding(self) -> f64 {
         match self {
             Activation::Relu => 0.0,

@@ -39,8 +39,8 @@ pub(super) fn math(op: UnaryOp, scalar: Scalar) -> String {
         UnaryOp::Exp => "exp",
         UnaryOp::Tanh => "tanh",
         UnaryOp::Erf => "erf",
-        // Negations are operators; the printer never asks for their function.
-        UnaryOp::Sqrt | UnaryOp::Neg | UnaryOp::Not => "sqrt",
+        // Negations are operators, and C has no logistic function; the printers never ask for theirs.
+        UnaryOp::Sqrt | UnaryOp::Neg | UnaryOp::Not | UnaryOp::Sigmoid => "sqrt",
     };
     format!("{stem}{}", suffix(scalar))
 }

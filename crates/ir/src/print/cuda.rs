@@ -137,8 +137,15 @@ impl Dialect for Cuda {
         Text::new(text, prec::UNARY)
     }
 
-    fn unary(&self, op: UnaryOp, scalar: Scalar, _: &mut Prelude) -> String {
-        cpp::math(op, scalar)
+    /// The logistic function of `F32` is the two instructions behind it: C's division alone takes eight and a branch.
+    fn unary(&self, op: UnaryOp, scalar: Scalar, prelude: &mut Prelude) -> String {
+        match (op, scalar) {
+            (UnaryOp::Sigmoid, Scalar::F64) => prelude.function("tw_sigmoid_f64", |_| {
+                format!("{} double tw_sigmoid_f64(double a) {{ return 1.0 / (1.0 + exp(-a)); }}", cpp::INLINE)
+            }),
+            (UnaryOp::Sigmoid, _) => prelude.function("tw_sigmoid_f32", |_| format!("{} {SIGMOID_F32}", cpp::INLINE)),
+            _ => cpp::math(op, scalar),
+        }
     }
     fn min_max(&self, op: BinaryOp, scalar: Scalar, _: &mut Prelude) -> String {
         let stem = if op == BinaryOp::Min { "min" } else { "max" };
@@ -251,3 +258,11 @@ impl Dialect for Cuda {
         (size == 0).then(|| "__syncwarp();".into())
     }
 }
+
+/// 2^(-x log2 e) and a reciprocal, each to about 2^-22.
+const SIGMOID_F32: &str = "float tw_sigmoid_f32(float a) {
+    float e, s;
+    asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(e) : \"f\"(a * -1.44269504f));
+    asm(\"rcp.approx.ftz.f32 %0, %1;\" : \"=f\"(s) : \"f\"(1.0f + e));
+    return s;
+}";

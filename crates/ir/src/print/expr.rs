@@ -249,6 +249,7 @@ fn unary_word(op: UnaryOp) -> &'static str {
         UnaryOp::Tanh => "tanh",
         UnaryOp::Erf => "erf",
         UnaryOp::Sqrt => "sqrt",
+        UnaryOp::Sigmoid => "sigmoid",
     }
 }
 

@@ -117,6 +117,13 @@ impl Dialect for Hip {
     fn unary(&self, op: UnaryOp, scalar: Scalar, prelude: &mut Prelude) -> String {
         match (op, scalar) {
             (UnaryOp::Sqrt, _) | (UnaryOp::Exp, Scalar::F32) => format!("__builtin_{}", cpp::math(op, scalar)),
+            (UnaryOp::Sigmoid, Scalar::F64) => {
+                let exp = self.unary(UnaryOp::Exp, scalar, prelude);
+                prelude.function("tw_sigmoid_f64", |_| {
+                    format!("{} double tw_sigmoid_f64(double a) {{ return 1.0 / (1.0 + {exp}(-a)); }}", cpp::INLINE)
+                })
+            }
+            (UnaryOp::Sigmoid, _) => prelude.function("tw_sigmoid_f32", |_| SIGMOID_F32.into()),
             (_, Scalar::F64) => {
                 let name = format!("__ocml_{}_f64", cpp::math(op, scalar));
                 prelude.function(&name, |_| format!("extern \"C\" __device__ __attribute__((const)) double {name}(double);"))
@@ -249,6 +256,11 @@ impl Dialect for Hip {
         })
     }
 }
+
+/// The hardware's reciprocal, to one unit in the last place.
+const SIGMOID_F32: &str = "static __device__ __forceinline__ float tw_sigmoid_f32(float a) {
+    return __builtin_amdgcn_rcpf(1.0f + __builtin_exp2f(a * -1.44269504f));
+}";
 
 /// From e^(-2|x|), which cannot overflow; near zero, where that cancels, the Taylor series. Error below 3e-7 relative.
 const TANH_F32: &str = "static __device__ __forceinline__ float tw_tanh_f32(float a) {

@@ -488,6 +488,24 @@ pub fn edge_fetch() -> Kernel {
     b.finish()
 }
 
+/// The logistic function of scalars and vectors.
+pub fn sigmoid(scalar: Scalar) -> Kernel {
+    let mut b = Builder::new("sigmoid", 64);
+    let from = b.buffer("from", scalar, Access::Read, "128 elements");
+    let to = b.buffer("to", scalar, Access::Write, "128 elements");
+    let tid = b.builtin(Builtin::LocalId);
+    let at = b.mul(tid, 2);
+    let x = b.load("x", Base::Buffer(from), at, 2, None);
+    let both = b.unary(UnaryOp::Sigmoid, x);
+    let first = b.extract(x, 0);
+    let one = b.unary(UnaryOp::Sigmoid, first);
+    let last = b.extract(both, 1);
+    let sum = b.mul(first, one);
+    let pair = b.vector(&[sum, last]);
+    b.store(Base::Buffer(to), at, pair, None);
+    b.finish()
+}
+
 /// Constants that are easily misspelt.
 pub fn literals() -> Kernel {
     let mut b = Builder::new("literals", 64);
