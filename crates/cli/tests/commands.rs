@@ -130,6 +130,32 @@ fn emitted_sources_look_like_their_language() {
 }
 
 #[test]
+fn epilogues_on_every_command() {
+    let bench = Bench::new();
+    let problem = "gemm --m 70 --n 48 --k 40 --dtype bf16 --out-dtype f32 --bias m --activation gelu-tanh --residual";
+    for device in ["emu:gfx900", "emu:gfx942", "emu:sm_80", "emu:sm_90a"] {
+        let ran = bench.run(&format!("verify {problem} --beta 0.5 --device {device}"));
+        ran.ends(0);
+        ran.says(&["gemm 70x48x40 bf16 nn to f32, bias m, gelutanh, residual", "right:"]);
+    }
+    let formula = "gelutanh(alpha * sum_k A[g,m,k] * B[g,k,n] + bias[m] + beta * C[g,m,n]) + residual[g,m,n]";
+    bench.run(&format!("explain {problem} --device emu:sm_90a")).says(&[formula, "C in f32"]);
+    for target in ["cuda", "hip", "opencl"] {
+        let ran = bench.run(&format!("emit {problem} --target {target}"));
+        ran.ends(0);
+        ran.says(&[formula, "bias = bias, residual = residual", "bias       70 x f32, along m"]);
+    }
+    let conv =
+        "conv --n 2 --c 8 --k 12 --size 9x8 --filter 3 --pad 1 --dtype f16 --out-dtype f32 --bias --activation silu --residual";
+    for device in ["emu:gfx942", "emu:sm_90a"] {
+        bench.run(&format!("verify {conv} --device {device}")).ends(0);
+    }
+    let ran = bench.run("verify gemm --m 9 --n 9 --k 9 --plan C_ICE2_SKS0 --activation relu --atomics --device emu:gfx900");
+    ran.ends(1);
+    assert!(ran.err.contains("relu is applied to the whole sum") && ran.err.contains("use SKS1 or ICE1"), "{}", ran.err);
+}
+
+#[test]
 fn explain_in_words_numbers_and_pictures() {
     let bench = Bench::new();
     let svg = bench.text("plan.svg");

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use tilewright_gen::contraction::{Contraction, Tensor};
 use tilewright_gen::lower::{ConvForm, lower};
-use tilewright_gen::problem::{Conv, Gemm, Layout, Order, Problem};
+use tilewright_gen::problem::{Activation, Along, Conv, Gemm, Layout, Order, Problem};
 use tilewright_gen::view::{COL, G, ROW};
 use tilewright_ir::Scalar;
 
@@ -58,6 +58,29 @@ proptest! {
             prop_assert_eq!(at(&c.b, g, j, l), Some(g * sb + place(l, j, tb, ldb)));
             prop_assert_eq!(at(&c.c, g, i, j), Some(g * sc + place(i, j, tc, ldc)));
         }}}}
+        // Bias and residual, from their buffers' first elements on.
+        let base = Gemm::new(Scalar::F16, m, n, k).order(order).trans(ta, tb).trans_c(tc).batch(batch).out_dtype(Scalar::F32);
+        let along = if shared.0 { Along::M } else { Along::N };
+        let (ldr, length) = (tight.c.ld + pad.0, if shared.0 { m } else { n });
+        let (sr, sbias) = if batch == 1 { (0, 0) } else if shared.1 { (0, length + gap.0) } else { (ldr * lines(2), 0) };
+        let added = base.bias_strided(along, sbias).activation(Activation::Silu).ldr(ldr).stride_r(sr).build().unwrap();
+        prop_assert_eq!(&Problem::parse(&added.geometry()).unwrap(), &Problem::Gemm(added.clone()));
+        let d = lower(&Problem::Gemm(added), ConvForm::PerSample).unwrap();
+        let (bias, residual) = (d.bias.as_ref().unwrap(), d.residual.as_ref().unwrap());
+        prop_assert_eq!((bias.along_n, bias.scalar, residual.scalar), (along == Along::N, Scalar::F32, Scalar::F32));
+        prop_assert_eq!(d.activation, Some(Activation::Silu));
+        for g in 0..batch { for i in 0..m { for j in 0..n {
+            let index = if along == Along::M { i } else { j };
+            let found = bias.view.access.at([g as i64, index as i64, 0]).unwrap() as u64;
+            prop_assert_eq!(found, g * sbias + index);
+            prop_assert!(found < bias.len);
+            prop_assert_eq!(at(residual, g, i, j), Some(g * sr + place(i, j, tc, ldr)));
+            // Turned, the same elements are added to the same results.
+            let t = d.exchanged();
+            let (turned, index) = (t.bias.as_ref().unwrap(), [g as i64, index as i64, 0]);
+            prop_assert_eq!((turned.along_n, turned.view.access.at(index)), (!bias.along_n, bias.view.access.at(index)));
+            prop_assert_eq!(at(t.residual.as_ref().unwrap(), g, j, i), at(residual, g, i, j));
+        }}}
         for (tensor, offset) in [(&c.a, offsets.0), (&c.b, offsets.1), (&c.c, offsets.2)] {
             prop_assert!(tensor.view.is_affine_box().is_some());
             prop_assert_eq!(offset * 2 % u64::from(tensor.align), 0);

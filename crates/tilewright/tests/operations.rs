@@ -1,6 +1,9 @@
 //! Operations on a device: plan, run, fall back, refuse.
 
-use tilewright::{Constraint, Context, Conv, Element, Error, Gemm, Options, Order, Origin, Plan, RecordsAt, Scalar, bf16};
+use tilewright::{
+    Activation, Along, Constraint, Context, Conv, Element, Error, Gemm, Operands, Options, Order, Origin, Plan, RecordsAt,
+    Scalar, bf16,
+};
 
 /// The built-in device, or the one that `TILEWRIGHT_TEST_DEVICE` names.
 fn context() -> Context {
@@ -31,6 +34,46 @@ fn odd_sizes_with_beta() {
     let want: Vec<f32> = product(&a, &b, m, n, k).iter().zip(&old).map(|(p, o)| 2.0 * p - o).collect();
     assert_eq!(c.download().expect("the result"), want);
     assert_eq!(op.choice().expect("a plan").1, Origin::Picked);
+}
+
+/// Two products of one layer: the bias of each column for all, a residual for each; in both of C's places.
+#[test]
+fn bias_activation_and_residual() {
+    let context = context();
+    let (m, n, k) = (19, 24, 16);
+    let (a, b, bias, residual) = (numbers(2 * m * k), numbers(k * n), numbers(n), numbers(2 * m * n));
+    let gemm = Gemm::new(Scalar::BF16, m as u64, n as u64, k as u64).order(Order::Row).batch(2).stride_b(0);
+    let gemm = gemm.out_dtype(Scalar::F32).bias(Along::N).activation(Activation::Relu).residual();
+    let op = context.gemm(gemm).expect("a problem");
+    let halves = |x: &[f32]| context.upload(&x.iter().map(|v| bf16::from_f32(*v)).collect::<Vec<_>>()).expect("memory");
+    let (da, db) = (halves(&a), halves(&b));
+    let (added, shortcut) = (context.upload(&bias).expect("memory"), context.upload(&residual).expect("memory"));
+    let old = vec![3.0f32; 2 * m * n];
+    for beta in [0.0, 0.5] {
+        let mut c = context.upload(&old).expect("memory");
+        let operands = Operands::new(&da, &db, &mut c).alpha(0.5).beta(beta).bias(&added).residual(&shortcut);
+        op.run_with(operands).expect("it runs");
+        let want: Vec<f32> = (0..2)
+            .flat_map(|g| product(&a[g * m * k..][..m * k], &b, m, n, k))
+            .enumerate()
+            .map(|(at, sum)| (0.5 * sum + bias[at % n] + beta as f32 * 3.0).max(0.0) + residual[at])
+            .collect();
+        assert_eq!(c.download().expect("the result"), want, "beta {beta}");
+    }
+    let mut c = context.upload(&old).expect("memory");
+    let missing = op.run_with(Operands::new(&da, &db, &mut c).residual(&shortcut)).expect_err("no bias").to_string();
+    assert!(missing.contains("a bias vector") && missing.contains("none was given"), "{missing}");
+    let plain = context.gemm(Gemm::new(Scalar::BF16, 19, 24, 16).out_dtype(Scalar::F32)).expect("a problem");
+    let unwanted = plain.run_with(Operands::new(&da, &db, &mut c).bias(&added)).expect_err("no such operand").to_string();
+    assert!(unwanted.contains("a bias is given") && unwanted.contains("leave it out"), "{unwanted}");
+    let source = op.source().expect("a source");
+    for line in [
+        "relu(alpha * sum over k of",
+        "bias       24 x f32, along n",
+        "residual   912 x f32, element (g, m, n) at 456 g + 24 m + 1 n",
+    ] {
+        assert!(source.contains(line), "{line} is missing in\n{}", &source[..2000]);
+    }
 }
 
 #[test]

@@ -53,6 +53,17 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
             word(v.filter.iter().all(|&f| f == 1), "conv 1x1");
         }
     }
+    word(pair.problem.activation().is_some(), &format!("activation {:?}", pair.problem.activation()));
+    word(c.activation.is_some() && t.split_k.ways > 1, "activation of split sums");
+    word(c.activation.is_some() && t.exchanged, "activation exchanged");
+    word(c.bias.as_ref().is_some_and(|b| b.along_n), "bias along n");
+    word(c.bias.as_ref().is_some_and(|b| !b.along_n), "bias along m");
+    word(c.g > 1 && c.bias.as_ref().is_some_and(|b| b.view.uses(0)), "bias by batch entry");
+    word(c.residual.is_some(), "residual");
+    word(c.residual.is_some() && spec.epilogue.store_width > 1, "residual beside vectors");
+    word(c.residual.as_ref().is_some_and(|r| r.view != c.c.view), "residual unlike c");
+    word(c.g > 1 && c.residual.as_ref().is_some_and(|r| !r.view.uses(0)), "residual shared");
+    word(pair.problem.out_dtype() != pair.problem.dtype(), &format!("{} to {}", pair.problem.dtype(), c.c.scalar));
     let chunked = tilewright_gen::kernel::generate(space.contraction(&pair.plan), &spec, space.env().workspace_bytes)
         .unwrap()
         .launches
@@ -136,6 +147,23 @@ fn wanted(counts: &BTreeMap<String, u64>, least: u64, words: impl IntoIterator<I
     assert!(rare.is_empty(), "of {PAIRS} pairs, expected at least {least} times: {}", rare.join(", "));
 }
 
+/// What happens to sums on their way out.
+const EPILOGUES: [&str; 13] = [
+    "activation Some(Relu)",
+    "activation Some(Gelu)",
+    "activation Some(GeluTanh)",
+    "activation Some(Silu)",
+    "activation of split sums",
+    "bias along m",
+    "bias along n",
+    "bias by batch entry",
+    "residual",
+    "residual beside vectors",
+    "residual unlike c",
+    "residual shared",
+    "bf16 to f16",
+];
+
 fn key_values() -> Vec<String> {
     let side = [
         "MIC1 MIC2 MIC3 MIC4 MIC5 MIC6 MIC8 PAD0 PAD1 PAD2 PLU0 PLU1 LIW0 LIW1 MIW0 MIW1 WOS0 WOS1 WOS2 VEW1 VEW2 VEW4 LOR0 LOR1",
@@ -204,6 +232,8 @@ fn everything_comes_up() {
         "store by 4",
     ];
     wanted(&counts, 20, problems.map(String::from));
+    wanted(&counts, 20, EPILOGUES.map(String::from));
+    wanted(&counts, 20, ["f32 to f16", "f32 to bf16", "f16 to f32", "bf16 to f32"].map(String::from));
 }
 
 #[test]
@@ -302,4 +332,6 @@ fn every_matrix_plan_comes_up() {
         "copied Copy Copy",
     ];
     wanted(&counts, 20, problems.map(String::from));
+    wanted(&counts, 20, EPILOGUES.map(String::from));
+    wanted(&counts, 20, ["activation exchanged", "f16 to bf16", "f16 to f32", "bf16 to f32"].map(String::from));
 }

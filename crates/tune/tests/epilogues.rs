@@ -127,14 +127,16 @@ fn convolutions_in_both_layouts() {
                 let conv = conv.groups(if layout == Layout::Nchw { 1 } else { 2 }).activation(Activation::Silu).residual(true);
                 let out = if form == "BIM0" { Scalar::F32 } else { types[0] };
                 let out = if types[0] == Scalar::F64 { types[0] } else { out };
-                cases.push((device, format!("{keys}_{form}"), Problem::Conv(conv.out_dtype(out).build().expect("a convolution"))));
+                cases.push((
+                    device,
+                    format!("{keys}_{form}"),
+                    Problem::Conv(conv.out_dtype(out).build().expect("a convolution")),
+                ));
             }
         }
     }
-    let found: Vec<Option<String>> = cases
-        .into_par_iter()
-        .map(|(device, keys, problem)| verify(&emulator(device, true, 1), &problem, &keys, false))
-        .collect();
+    let found: Vec<Option<String>> =
+        cases.into_par_iter().map(|(device, keys, problem)| verify(&emulator(device, true, 1), &problem, &keys, false)).collect();
     // Not every view of an image is one that bulk copies move.
     let failed: Vec<&String> = found.iter().flatten().filter(|f| !f.ends_with("no plan")).collect();
     assert!(failed.is_empty(), "{failed:#?}");

@@ -153,10 +153,12 @@ impl Dialect for OpenCl {
     /// The logistic function is a macro, which serves vectors as well.
     fn unary(&self, op: UnaryOp, scalar: Scalar, prelude: &mut Prelude) -> String {
         match (op, scalar) {
-            (UnaryOp::Sigmoid, Scalar::F64) => prelude
-                .function("tw_sigmoid_f64", |_| "#define tw_sigmoid_f64(a) (1.0 / (1.0 + exp(-(a))))".into()),
-            (UnaryOp::Sigmoid, _) => prelude
-                .function("tw_sigmoid_f32", |_| "#define tw_sigmoid_f32(a) (1.0f / (1.0f + exp(-(a))))".into()),
+            (UnaryOp::Sigmoid, Scalar::F64) => {
+                prelude.function("tw_sigmoid_f64", |_| "#define tw_sigmoid_f64(a) (1.0 / (1.0 + exp(-(a))))".into())
+            }
+            (UnaryOp::Sigmoid, _) => {
+                prelude.function("tw_sigmoid_f32", |_| "#define tw_sigmoid_f32(a) (1.0f / (1.0f + exp(-(a))))".into())
+            }
             _ => cpp::math(op, Scalar::F64),
         }
     }

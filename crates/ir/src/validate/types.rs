@@ -140,7 +140,9 @@ fn node(kernel: &Kernel, expr: &Expr, ty: Type) -> Result<(), String> {
             let allowed = match op {
                 UnaryOp::Neg => scalar.is_arithmetic(),
                 UnaryOp::Not => scalar == Scalar::Bool,
-                UnaryOp::Exp | UnaryOp::Tanh | UnaryOp::Erf | UnaryOp::Sqrt | UnaryOp::Sigmoid => matches!(scalar, Scalar::F32 | Scalar::F64),
+                UnaryOp::Exp | UnaryOp::Tanh | UnaryOp::Erf | UnaryOp::Sqrt | UnaryOp::Sigmoid => {
+                    matches!(scalar, Scalar::F32 | Scalar::F64)
+                }
             };
             if allowed { is(of(a), "the operand") } else { Err(format!("{op:?} is not defined on {scalar}{}", storage(scalar))) }
         }
