@@ -72,3 +72,16 @@ fn dimensions_inside_the_padding_are_zero() {
         "A_MIC16_PAD1_PLU0_LIW0_MIW0_WOS0_VEW1__B_MIC2_PAD1_PLU0_LIW0_MIW0_WOS0_VEW1_GLW1_FRW2__C_UNR24_GAL1_PUN1_ICE1_IWI0_SZT0_MAD1_NAW64_UFO0_MAC24_SKW12_AFI1_MIA1_EDG1_BIM1",
     );
 }
+
+/// Threads share the splits of an element where there are few elements: any number of splits, elements and batch entries.
+#[test]
+fn sums_of_many_splits() {
+    for (m, n, k, ice) in [(7, 5, 150, 8), (33, 20, 700, 33), (64, 17, 300, 130), (3, 1, 2000, 250)] {
+        let problem = format!("tC0_tA0_tB0_colMaj0_m{m}_n{n}_k{k}_lda{k}_ldb{n}_ldc{n}_ws16777216");
+        let plan = format!(
+            "A_MIC1_PAD1_PLU0_LIW0_MIW1_WOS0_VEW1__B_MIC1_PAD1_PLU0_LIW0_MIW1_WOS0_VEW1__C_UNR8_GAL1_PUN1_ICE{ice}_IWI0_SZT0_MAD1_NAW64_UFO0_MAC64_SKW10_AFI1_MIA0_EDG1_SKS1"
+        );
+        passes("emu:gfx900", &format!("{problem}_f32"), &plan);
+        passes("emu:sm_90a", &format!("{problem}_f64_b3_sa{}_sb0_sc{}_biasn", m * k, m * n), &plan);
+    }
+}

@@ -34,6 +34,90 @@ pub(super) fn elements(b: &mut Builder, group: ExprId, total: ExprId, ty: Scalar
     });
 }
 
+/// Threads that a device wants to be busy with a sum of splits.
+const BUSY: u64 = 1 << 16;
+
+/// Threads that share the splits of one element: one where there are elements enough to keep a device busy.
+pub fn split_lanes(elements: u64, splits: u32) -> u32 {
+    let most = (splits / 4).clamp(1, THREADS / 8);
+    let wanted = BUSY.div_ceil(elements.max(1)).min(u64::from(most)) as u32;
+    // A power of two, not above the most.
+    1 << wanted.ilog2()
+}
+
+/// Work-groups of the kernel that sums splits of so many elements with so many threads each.
+pub(super) fn sum_groups(elements: u64, lanes: u32) -> u128 {
+    match lanes {
+        1 => groups(elements),
+        lanes => (elements as u128).div_ceil((THREADS / lanes) as u128),
+    }
+}
+
+/// Runs the body for each element with the sum of its splits, which several threads share: each adds every `lanes`-th split, and
+/// their sums are added in order.
+#[allow(clippy::too_many_arguments)]
+fn shared_sums(
+    b: &mut Builder,
+    (partials, splits, lanes): (ArgId, u32, u32),
+    group: ExprId,
+    (total, apart): (ExprId, u64),
+    ty: Scalar,
+    acc: Scalar,
+    body: impl FnOnce(&mut Builder, ExprId, ExprId),
+) {
+    let width = THREADS / lanes;
+    let sums = b.shared("sums", acc, THREADS, 0);
+    let local = b.builtin(Builtin::LocalId);
+    let local = b.bind("local_id", local);
+    let lane = b.div(local, width);
+    let lane = b.bind("lane", lane);
+    let group = b.cast(group, ty);
+    let element = b.mul(group, i64::from(width));
+    let own = b.rem(local, width);
+    let own_wide = b.cast(own, ty);
+    let element = b.add(element, own_wide);
+    let element = b.bind("element", element);
+    let exists = b.lt(element, total);
+    let exists = b.bind("exists", exists);
+    let zero = b.float(0.0, acc);
+    let var = b.declare("sum", zero);
+    b.if_then(exists, |b| {
+        let at = b.cast(element, Scalar::I64);
+        let left = b.sub(splits + lanes - 1, lane);
+        let rounds = b.div(left, lanes);
+        b.for_range("i", 0, rounds, Unroll::By(8), |b, i| {
+            let s = b.mul(i, lanes);
+            let s = b.add(s, lane);
+            let s = b.cast(s, Scalar::I64);
+            let skip = b.mul(s, apart as i64);
+            let at = b.add(at, skip);
+            let part = b.load("part", Base::Buffer(partials), at, 1, None);
+            let before = b.get(var);
+            let after = b.add(before, part);
+            b.set(var, after);
+        });
+    });
+    let mine = b.get(var);
+    b.store(Base::Shared(sums), local, mine, None);
+    b.barrier();
+    let first = b.lt(local, width);
+    let last = b.and_opt(Some(first), Some(exists));
+    let Some(last) = last else { return };
+    b.if_then(last, |b| {
+        let total = b.declare("all", zero);
+        b.for_range("l", 0, lanes, Unroll::Full, |b, l| {
+            let at = b.mul(l, width);
+            let at = b.add(at, own);
+            let part = b.load("part", Base::Shared(sums), at, 1, None);
+            let before = b.get(total);
+            let after = b.add(before, part);
+            b.set(total, after);
+        });
+        let total = b.get(total);
+        body(b, element, total);
+    });
+}
+
 /// Mixed-radix digits of a linear index, fastest first.
 pub(super) fn digits(b: &mut Builder, mut index: ExprId, extents: &[u64]) -> Vec<ExprId> {
     let mut out = Vec::new();
@@ -74,7 +158,8 @@ pub(super) fn finish(c: &Contraction, splits: u32, shape: &Shape) -> Kernel {
     let total = b.mul(entries, mn as i64);
     let total = b.bind("total", total);
     let group = b.builtin(Builtin::GroupId(0));
-    elements(b, group, total, ty, |b, element| {
+    let lanes = split_lanes(shape.chunk * mn, splits);
+    let finish_one = |b: &mut Builder, element: ExprId, shared_sum: Option<ExprId>| {
         let extents = if epilogue::columns_contiguous(c) { [c.n, c.m, c.g] } else { [c.m, c.n, c.g] };
         let d = digits(b, element, &extents);
         let (row, col) = if epilogue::columns_contiguous(c) { (d[1], d[0]) } else { (d[0], d[1]) };
@@ -89,18 +174,20 @@ pub(super) fn finish(c: &Contraction, splits: u32, shape: &Shape) -> Kernel {
         };
         let mut sum = b.float(0.0, acc);
         if let (Some(partials), Some(alpha)) = (partials, alpha) {
-            let at = b.cast(element, Scalar::I64);
-            let var = b.declare("sum", sum);
-            b.for_range("s", 0, splits, Unroll::By(4), |b, s| {
-                let s = b.cast(s, Scalar::I64);
-                let skip = b.mul(s, (shape.chunk * mn) as i64);
-                let at = b.add(at, skip);
-                let part = b.load("part", Base::Buffer(partials), at, 1, None);
-                let before = b.get(var);
-                let after = b.add(before, part);
-                b.set(var, after);
+            let value = shared_sum.unwrap_or_else(|| {
+                let at = b.cast(element, Scalar::I64);
+                let var = b.declare("sum", sum);
+                b.for_range("s", 0, splits, Unroll::By(8), |b, s| {
+                    let s = b.cast(s, Scalar::I64);
+                    let skip = b.mul(s, (shape.chunk * mn) as i64);
+                    let at = b.add(at, skip);
+                    let part = b.load("part", Base::Buffer(partials), at, 1, None);
+                    let before = b.get(var);
+                    let after = b.add(before, part);
+                    b.set(var, after);
+                });
+                b.get(var)
             });
-            let value = b.get(var);
             sum = b.mul(alpha, value);
         }
         let point = [Coord::plain(b, g), Coord::plain(b, row), Coord::plain(b, col)];
@@ -136,6 +223,13 @@ pub(super) fn finish(c: &Contraction, splits: u32, shape: &Shape) -> Kernel {
                 store(b, value);
             },
         );
-    });
+    };
+    match partials {
+        Some(partials) if lanes > 1 => {
+            let of = (total, shape.chunk * mn);
+            shared_sums(b, (partials, splits, lanes), group, of, ty, acc, |b, element, sum| finish_one(b, element, Some(sum)));
+        }
+        _ => elements(b, group, total, ty, |b, element| finish_one(b, element, None)),
+    }
     std::mem::replace(b, Builder::new("", 0)).finish()
 }

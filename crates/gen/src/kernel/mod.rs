@@ -25,6 +25,8 @@ mod staged_store;
 mod turns;
 mod warpgroup;
 mod wave_unit;
+
+pub use helpers::split_lanes;
 mod word_copy;
 
 use crate::contraction::{Contraction, Operand, Tensor};
@@ -274,7 +276,9 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
         }
         out.launch(main, groups, args)?;
         if let Some(kernel) = sum {
-            out.launch(kernel, helpers::groups(count * c.m * c.n), finish_args(region_partials))?;
+            // The last chunk of a batch may be shorter, its kernel is the same.
+            let lanes = helpers::split_lanes(chunk * c.m * c.n, split as u32);
+            out.launch(kernel, helpers::sum_groups(count * c.m * c.n, lanes), finish_args(region_partials))?;
         }
     }
     for (x, source) in [(&a, &c.a), (&b, &c.b)] {

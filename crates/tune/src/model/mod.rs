@@ -24,6 +24,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use tilewright_gen::contraction::{Contraction, Operand};
+use tilewright_gen::kernel::split_lanes;
 use tilewright_gen::plan::{Footprint, KernelSpec, MathUnit, Source, SplitSum, added_bytes};
 use tilewright_ir::{Scalar, Target};
 
@@ -196,8 +197,8 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
             SplitSum::Atomic => stream(result * f64::from(c.c.scalar.bytes()) + added_bytes(c), 1.0),
             SplitSum::Workspace => stream(result * (ways * acc + f64::from(c.c.scalar.bytes())) + added_bytes(c), 1.0),
         }
-        // Each sum is one thread's loop over the splits.
-        h.us += k.way * ways;
+        // Each sum is a loop over the splits, which threads share where there are few sums.
+        h.us += k.way * ways / f64::from(split_lanes(c.g * c.m * c.n, t.split_k.ways));
     }
     h
 }
