@@ -84,6 +84,7 @@ fn classic_keys_arrive() {
         async_a: false,
         async_b: false,
         bulk: false,
+        fetched: [false; 2],
         roles: None,
         hints: false,
     };

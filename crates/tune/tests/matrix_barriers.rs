@@ -174,3 +174,12 @@ fn partial_sums_lie_as_the_result_does() {
     let refusal = space.resolve(&Constraint::parse(split).unwrap().apply(&Plan::default())).err().map(|e| e.to_string());
     assert!(refusal.as_ref().is_some_and(|r| r.contains("columns are not contiguous")), "{refusal:?}");
 }
+
+/// Tiles that load waves write: one operand, with bulk copies of the other, or both; lines that begin anywhere and such that do not.
+#[test]
+fn tiles_through_registers() {
+    let odd = || Gemm::new(Scalar::F16, 72, 137, 441).order(Order::Row);
+    Bench::new((false, true), "A_ACP0__C_PFG2_BUF3_LWV4_PST2").every_one_is_needed();
+    Bench::of(odd(), "A_ACP0__B_ACP0__C_PFG1_BUF2_LWV2_PST1", true).every_one_is_needed();
+    Bench::of(odd().trans(false, true), "A_WOS1__B_ACP0__C_PFG2_BUF4_LWV1_FRA1_PST2", true).every_one_is_needed();
+}

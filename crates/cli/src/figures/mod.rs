@@ -136,6 +136,7 @@ mod tests {
                 async_a: false,
                 async_b: false,
                 bulk: false,
+                fetched: [false; 2],
                 roles: None,
                 hints: false,
             },

@@ -4,8 +4,9 @@
 //! tiles, and the ring goes on from one to the next, so that copies of the next tile fly while results are stored.
 
 use super::epilogue::{self, Staged};
+use super::fetch_tile::{self, FetchTile};
 use super::main_loop::MainLoop;
-use super::pipeline::{Consumer, Copies, Pipeline, Ring, chunked_map, math_waves};
+use super::pipeline::{Consumer, Copies, Loaders, Pipeline, Ring, chunked_map, math_waves};
 use super::position::{Ints, k_range, position};
 use super::row_store::RowStore;
 use super::schedule::{Lowered, lower};
@@ -15,6 +16,7 @@ use super::warpgroup::Warpgroup;
 use super::{Input, Shape};
 use crate::contraction::Contraction;
 use crate::plan::{BulkTile, KernelSpec, StoreTile, row_slab, store_slabs};
+use crate::view::G;
 use tilewright_ir::*;
 
 /// What the roles are built from.
@@ -24,13 +26,22 @@ pub(super) struct BulkKernel<'a> {
     pub inputs: [&'a Input; 2],
     pub shape: &'a Shape,
     pub ints: Ints,
-    pub maps: [ArgId; 2],
+    pub ways: [Way; 2],
     pub out: epilogue::OutArgs,
     pub g_first: Option<ExprId>,
     /// Where results go in bulk: how, and through which map.
     pub store: Option<(StoreTile, ArgId)>,
     /// Tiles of this launch, where launches differ.
     pub work: Option<ExprId>,
+}
+
+/// How an operand's tiles come.
+#[derive(Clone, Copy)]
+pub(super) enum Way {
+    /// By bulk copies through this map.
+    Bulk(ArgId),
+    /// By the load waves.
+    Fetched(fetch_tile::Source),
 }
 
 /// Declares the tensor map of an operand.
@@ -45,12 +56,12 @@ impl BulkKernel<'_> {
         let ring = Ring::new(b, tiles, self.spec.schedule.buffers, self.spec.teams());
         let local = b.builtin(Builtin::LocalId);
         let local = b.bind("local_id", local);
-        ring.init(b, local, math_waves(self.spec));
+        ring.init(b, local, self.full_arrivals(), math_waves(self.spec));
         let lowered = lower(&self.spec.schedule, self.spec.tiling.k_tile);
         let Some(roles) = self.spec.schedule.roles else {
             let elected = b.eq(local, 0);
             let elected = b.bind("elected", elected);
-            let copies = self.copies(b, &ring, Some(elected));
+            let copies = self.copies(b, &ring, Some(elected), None);
             return self.math(b, &ring, &lowered, local, Some(&copies));
         };
         let math_body = b.block(|b| {
@@ -63,13 +74,22 @@ impl BulkKernel<'_> {
             if let Some((count, _)) = roles.registers {
                 b.bulk(BulkOp::Registers { count, raise: false });
             }
-            let first = b.eq(local, roles.math_threads);
-            b.if_then(first, |b| {
-                let copies = self.copies(b, &ring, None);
+            let walk = |b: &mut Builder, loaders| {
+                let copies = self.copies(b, &ring, None, loaders);
                 self.tiles(b, None, |b, at, range| {
                     self.k_loop(b, &ring, &lowered, at, range, Some(&copies), None);
                 });
-            });
+            };
+            let first = b.eq(local, roles.math_threads);
+            if self.fetches() {
+                let first = b.bind("first_loader", first);
+                let thread = b.sub(local, roles.math_threads);
+                let thread = b.bind("load_thread", thread);
+                let loaders = self.loaders(b, &ring, thread, first);
+                walk(b, Some(loaders));
+            } else {
+                b.if_then(first, |b| walk(b, None));
+            }
         });
         b.push(Stmt::Roles(vec![
             Role { name: "math".into(), first_thread: 0, threads: roles.math_threads, body: math_body },
@@ -77,8 +97,60 @@ impl BulkKernel<'_> {
         ]));
     }
 
-    fn copies(&self, b: &mut Builder, ring: &Ring, elected: Option<ExprId>) -> Copies<'_> {
-        Copies { inputs: self.inputs, maps: self.maps, elected, walk: ring.walk(b, "copy") }
+    fn copies<'k>(&'k self, b: &mut Builder, ring: &Ring, elected: Option<ExprId>, loaders: Option<Loaders<'k>>) -> Copies<'k> {
+        let maps = self.ways.map(|way| match way {
+            Way::Bulk(map) => Some(map),
+            Way::Fetched(_) => None,
+        });
+        Copies { inputs: self.inputs, maps, elected, loaders, walk: ring.walk(b, "copy") }
+    }
+
+    /// Load waves write tiles themselves.
+    fn fetches(&self) -> bool {
+        self.spec.schedule.fetched.contains(&true)
+    }
+
+    /// Arrivals that make a buffer full, besides its bytes: that of the thread that copies, those of waves that write; and whether
+    /// there are bytes.
+    fn full_arrivals(&self) -> (u32, bool) {
+        let waves = if self.fetches() { self.spec.load_threads() / self.spec.tiling.wave_lanes.max(1) } else { 0 };
+        let copied = self.spec.schedule.fetched.contains(&false);
+        (waves + u32::from(copied), copied)
+    }
+
+    /// Elements of an operand that are there at once.
+    fn memory(&self, input: &Input) -> u64 {
+        let tensor = &input.tensor;
+        if input.chunk_local { tensor.len / tensor.view.extent[G].max(1) * self.shape.chunk } else { tensor.len }
+    }
+
+    /// The load threads, for operands that they fetch.
+    fn loaders(&self, b: &mut Builder, ring: &Ring, thread: ExprId, first: ExprId) -> Loaders<'_> {
+        let lane = b.rem(thread, self.spec.tiling.wave_lanes);
+        let first_lane = b.eq(lane, 0);
+        let first_lane = b.bind("first_load_lane", first_lane);
+        let budget = self.spec.schedule.roles.and_then(|r| r.registers).map(|(load, _)| load);
+        let tiles = [0, 1].map(|i| match self.ways[i] {
+            Way::Bulk(_) => None,
+            Way::Fetched(source) => {
+                let array = &b.kernel().shared[ring.arrays[i].index()];
+                let (len, at) = (array.len / 2, array.byte_offset);
+                let words = b.shared(["a_tile_words", "b_tile_words"][i], Scalar::U32, len, at);
+                Some(FetchTile {
+                    input: self.inputs[i],
+                    source,
+                    arrays: [ring.arrays[i], words],
+                    tile: ring.tiles[i].clone(),
+                    thread,
+                    threads: self.spec.load_threads(),
+                    registers: budget.unwrap_or_else(|| self.spec.even_registers()),
+                    k_tile: self.spec.tiling.k_tile,
+                    len: self.memory(self.inputs[i]),
+                    ints: self.ints,
+                })
+            }
+        });
+        Loaders { tiles, first, first_lane }
     }
 
     /// The math role, or the only one.

@@ -1,6 +1,7 @@
 //! The main kernel: arguments, shared memory, and the waves of each role around the main loop.
 
-use super::bulk_kernel::{BulkKernel, map_argument};
+use super::bulk_kernel::{BulkKernel, Way, map_argument};
+use super::fetch_tile::{self, by_words};
 use super::index::Coord;
 use super::load::{LoadContext, Loader, SharedTile};
 use super::main_loop::MainLoop;
@@ -50,9 +51,18 @@ pub(super) fn build(
         &[a.tensor.len, b_in.tensor.len, c.c.len, c.m * c.n, c.residual.as_ref().map_or(0, |r| r.len)],
     );
     if let Some(tiles) = bulk {
-        let maps = [(0, a), (1, b_in)].map(|(i, x)| {
+        let ways = [(0, a), (1, b_in)].map(|(i, x)| {
             let (name, doc) = operand_name(x);
-            map_argument(b, name, &doc, &tiles[i], x, shape)
+            if !spec.schedule.fetched[i] {
+                return Way::Bulk(map_argument(b, name, &doc, &tiles[i], x, shape));
+            }
+            let buffer = b.buffer(name, x.tensor.scalar, Access::Read, &doc);
+            let in_place = x.tiling.source == Source::InPlace;
+            let offset = in_place
+                .then(|| b.scalar_arg(&format!("{name}_offset"), Scalar::I64, "first element of the operand in its buffer"));
+            let words = by_words(x, &tiles[i])
+                .then(|| b.buffer(&format!("{name}_words"), Scalar::U32, Access::Read, "the same memory, as words"));
+            Way::Fetched(fetch_tile::Source { buffer, offset, words })
         });
         let (out, g_first) = declare_results(b, c, spec, shape);
         let store = store.map(|tile| {
@@ -61,7 +71,7 @@ pub(super) fn build(
         });
         let many = t.persistent > 0 && shape.chunks > 1;
         let work = many.then(|| b.scalar_arg("work", Scalar::I32, "tiles and splits of this launch"));
-        BulkKernel { c, spec, inputs: [a, b_in], shape, ints, maps, out, g_first, store, work }.emit(b, tiles);
+        BulkKernel { c, spec, inputs: [a, b_in], shape, ints, ways, out, g_first, store, work }.emit(b, tiles);
         return std::mem::replace(b, Builder::new("", 0)).finish();
     }
     let args = declare_args(b, c, spec, [a, b_in], shape);

@@ -10,6 +10,7 @@ pub mod schedule;
 mod barriers;
 mod bulk_kernel;
 mod epilogue;
+mod fetch_tile;
 mod helpers;
 mod load;
 mod main_kernel;
@@ -30,7 +31,7 @@ pub use helpers::split_lanes;
 mod word_copy;
 
 use crate::contraction::{Contraction, Operand, Tensor};
-use crate::plan::{Edge, KernelSpec, OperandTiling, Source, SplitSum, bulk_tile, partials, store_tile};
+use crate::plan::{Edge, KernelSpec, OperandTiling, Source, SplitSum, bulk_tile, fetched_tile, partials, store_tile};
 use crate::program::{Alignment, Binding, Launch, Program};
 use crate::view::{ROW, materialised};
 use thiserror::Error;
@@ -200,10 +201,12 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
     let bulk = match spec.schedule.bulk {
         false => None,
         true => {
-            let tile = |x: &Input| {
-                bulk_tile(&x.tensor, &x.tiling, t.k_tile).map_err(|why| GenerateError::Bulk { operand: x.operand, why })
+            let tile = |x: &Input, fetched| {
+                let tile = if fetched { fetched_tile } else { bulk_tile };
+                tile(&x.tensor, &x.tiling, t.k_tile).map_err(|why| GenerateError::Bulk { operand: x.operand, why })
             };
-            Some([tile(&a)?, tile(&b)?])
+            let fetched = spec.schedule.fetched;
+            Some([tile(&a, fetched[0])?, tile(&b, fetched[1])?])
         }
     };
     let store = match spec.epilogue.bulk {
@@ -213,6 +216,11 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
             Some(store_tile(&tensor, t.b.micro).map_err(|why| GenerateError::Bulk { operand: Operand::C, why })?)
         }
     };
+    let read_by_words =
+        |i: usize, x: &Input| spec.schedule.fetched[i] && bulk.as_ref().is_some_and(|tiles| fetch_tile::by_words(x, &tiles[i]));
+    let by_words = [read_by_words(0, &a), read_by_words(1, &b)];
+    let fetch_width = |i: usize, x: &Input| bulk.as_ref().map_or(1, |tiles| fetch_tile::width(x, &tiles[i]));
+    let fetch_widths = [fetch_width(0, &a), fetch_width(1, &b)];
     let main = main_kernel::build(c, spec, &a, &b, &shape, bulk, store);
     let bulk_store = spec.epilogue.bulk;
     barriers::check_roles(&main)?;
@@ -249,8 +257,9 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
             out.launch(kernel, helpers::groups(count * c.m * c.n), finish_args(None))?;
         }
         let mut args = Vec::new();
-        for (x, region) in [(&a, region_a), (&b, region_b)] {
+        for (i, (x, region)) in [(&a, region_a), (&b, region_b)].into_iter().enumerate() {
             match region {
+                _ if spec.schedule.fetched[i] => args.extend(fetch_bindings(x, region, by_words[i])),
                 Some(region) if spec.schedule.bulk => args.push(Binding::WorkspaceMap(region)),
                 None if spec.schedule.bulk => args.push(Binding::OperandMap(x.operand)),
                 Some(region) => args.push(Binding::Workspace(region)),
@@ -281,8 +290,13 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
             out.launch(kernel, helpers::sum_groups(count * c.m * c.n, lanes), finish_args(region_partials))?;
         }
     }
-    for (x, source) in [(&a, &c.a), (&b, &c.b)] {
+    for (i, (x, source)) in [(&a, &c.a), (&b, &c.b)].into_iter().enumerate() {
         let width = match x.tiling.source {
+            Source::InPlace if spec.schedule.fetched[i] => {
+                let base = by_words[i].then_some(Alignment { operand: x.operand, bytes: word_copy::BASE_ALIGN });
+                out.program.bases.extend(base);
+                fetch_widths[i]
+            }
             Source::InPlace => x.tiling.load_width,
             _ => {
                 let base = materialise::base_align(source, x).map(|bytes| Alignment { operand: x.operand, bytes });
@@ -297,6 +311,15 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
     out.need(Operand::C, stored);
     out.program.workspace_bytes = out.cursor;
     Ok(out.program)
+}
+
+/// What the arguments of an operand are bound to that the load waves fetch.
+fn fetch_bindings(x: &Input, region: Option<u64>, by_words: bool) -> Vec<Binding> {
+    let (buffer, offset) = match region {
+        Some(region) => (Binding::Workspace(region), None),
+        None => (Binding::Buffer(x.operand), Some(Binding::Offset(x.operand))),
+    };
+    [Some(buffer), offset, by_words.then_some(buffer)].into_iter().flatten().collect()
 }
 
 /// Collects kernels and launches, and hands out workspace.

@@ -1,6 +1,7 @@
 //! The pipeline of bulk copies: a ring of buffers, transaction barriers that say which are full and which are free, the
 //! copies into them and what walks them.
 
+use super::fetch_tile::FetchTile;
 use super::position::{KRange, TilePosition};
 use super::schedule::Step;
 use super::turns::Turns;
@@ -45,13 +46,14 @@ impl Ring {
         Ring { arrays, tiles, full, free, buffers, turns }
     }
 
-    /// One thread sets the barriers up; all meet behind it.
-    pub fn init(&self, b: &mut Builder, local: ExprId, math_waves: u32) {
+    /// One thread sets the barriers up; all meet behind it. A buffer is full after this many arrivals, and the bytes of bulk copies
+    /// if there are any.
+    pub fn init(&self, b: &mut Builder, local: ExprId, (full, copied): (u32, bool), math_waves: u32) {
         let first = b.eq(local, 0);
         b.if_then(first, |b| {
             for i in 0..self.buffers {
                 let index = b.int(i64::from(i), Scalar::I32);
-                b.bulk(BulkOp::Init { barrier: TxRef { barriers: self.full, index }, arrivals: 1 });
+                b.bulk(BulkOp::Init { barrier: TxRef { barriers: self.full, index }, arrivals: full });
                 b.bulk(BulkOp::Init { barrier: TxRef { barriers: self.free, index }, arrivals: math_waves });
             }
             if let Some((turn, teams)) = self.turns {
@@ -60,7 +62,9 @@ impl Ring {
                     b.bulk(BulkOp::Init { barrier: TxRef { barriers: turn, index }, arrivals: math_waves });
                 }
             }
-            b.bulk(BulkOp::InitFence);
+            if copied {
+                b.bulk(BulkOp::InitFence);
+            }
         });
         b.barrier();
     }
@@ -102,10 +106,22 @@ impl Ring {
     }
 }
 
-/// Copies of both operands' tiles, issued by one thread.
+/// Load threads that bring tiles themselves.
+pub(super) struct Loaders<'a> {
+    /// What they bring; the other operand comes by bulk copies.
+    pub tiles: [Option<FetchTile<'a>>; 2],
+    /// True in the thread that issues bulk copies.
+    pub first: ExprId,
+    /// True in one lane of each wave.
+    pub first_lane: ExprId,
+}
+
+/// Copies of both operands' tiles: bulk copies are issued by one thread.
 pub(super) struct Copies<'a> {
     pub inputs: [&'a Input; 2],
-    pub maps: [ArgId; 2],
+    /// Maps of operands that come in bulk.
+    pub maps: [Option<ArgId>; 2],
+    pub loaders: Option<Loaders<'a>>,
     /// True in the thread that issues; `None` where the code is that thread's alone.
     pub elected: Option<ExprId>,
     pub walk: Walk,
@@ -201,13 +217,42 @@ impl Pipeline<'_> {
 
     fn fetch(&self, b: &mut Builder, c: &Copies) {
         let buffer = b.get(c.walk.buffer);
-        let barrier = TxRef { barriers: self.ring.full, index: buffer };
-        let bytes = self.ring.tiles.iter().map(|t| t.bytes).sum();
-        b.bulk(BulkOp::Expect { barrier, bytes });
         let Some(k_fetch) = self.k_fetch else { return };
         let k = b.get(k_fetch);
+        match &c.loaders {
+            None => self.copy(b, c, buffer, k),
+            Some(loaders) => {
+                if c.maps.iter().any(Option::is_some) {
+                    b.if_then(loaders.first, |b| self.copy(b, c, buffer, k));
+                }
+                for (i, tile) in loaders.tiles.iter().enumerate() {
+                    let start = if i == 0 { self.at.m_start } else { self.at.n_start };
+                    if let Some(tile) = tile {
+                        tile.emit(b, buffer, self.at, start, k);
+                    }
+                }
+                // Each thread makes its own writes visible; then one lane speaks for its wave.
+                b.bulk(BulkOp::ProxyFence);
+                b.push(Stmt::Barrier(BarrierScope::Wave));
+                b.if_then(loaders.first_lane, |b| {
+                    b.bulk(BulkOp::Arrive { barrier: TxRef { barriers: self.ring.full, index: buffer } });
+                });
+            }
+        }
+        let next = b.get(k_fetch);
+        let next = b.add(next, self.range.step);
+        b.set(k_fetch, next);
+        self.ring.next(b, c.walk);
+    }
+
+    /// Bulk copies into a buffer, issued by one thread.
+    fn copy(&self, b: &mut Builder, c: &Copies, buffer: ExprId, k: ExprId) {
+        let barrier = TxRef { barriers: self.ring.full, index: buffer };
+        let bytes = (0..2).filter(|i| c.maps[*i].is_some()).map(|i| self.ring.tiles[i].bytes).sum();
+        b.bulk(BulkOp::Expect { barrier, bytes });
         let k = b.cast(k, Scalar::I32);
         for i in 0..2 {
+            let Some(map) = c.maps[i] else { continue };
             let (t, input) = (&self.ring.tiles[i], c.inputs[i]);
             let elements = t.bytes / t.map.scalar.bytes();
             let first = b.mul(buffer, elements);
@@ -224,14 +269,10 @@ impl Pipeline<'_> {
                     let mut at = vec![b.add(fast, column * t.row), b.add(slow, line * height)];
                     at.extend(t.batched.then_some(g));
                     let to = b.mem(Base::Shared(self.ring.arrays[i]), place);
-                    b.bulk(BulkOp::Load { to, map: c.maps[i], at, barrier, peers: None });
+                    b.bulk(BulkOp::Load { to, map, at, barrier, peers: None });
                 }
             }
         }
-        let next = b.get(k_fetch);
-        let next = b.add(next, self.range.step);
-        b.set(k_fetch, next);
-        self.ring.next(b, c.walk);
     }
 }
 

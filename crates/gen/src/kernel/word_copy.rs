@@ -109,7 +109,8 @@ pub(super) fn emit(b: &mut Builder, copy: &Copy, [words, to_words]: [ArgId; 2], 
                 part.whole,
                 |b| {
                     let vectors = [b.reg(low, i as u32), b.reg(high, i as u32)];
-                    let value = shifted(b, vectors, part.shift);
+                    let shift = Shift::new(b, part.shift);
+                    let value = shifted(b, vectors, &shift);
                     let index = copy.place(b, g, row, k);
                     let word = b.binary(BinaryOp::Shr, index, 1);
                     b.store(Base::Buffer(to_words), word, value, None);
@@ -120,13 +121,25 @@ pub(super) fn emit(b: &mut Builder, copy: &Copy, [words, to_words]: [ArgId; 2], 
     }
 }
 
-/// Elements `shift` (0 to 7) and on of two neighbouring vectors of 16-bit elements, each as four words.
-pub(super) fn shifted(b: &mut Builder, [low, high]: [ExprId; 2], shift: ExprId) -> ExprId {
+/// How far elements are shifted (0 to 7), as conditions under which a power of two of them is not passed over.
+#[derive(Clone, Copy)]
+pub(super) struct Shift([ExprId; 3]);
+
+impl Shift {
+    /// Of an `I32` from 0 to 7.
+    pub fn new(b: &mut Builder, shift: ExprId) -> Shift {
+        Shift([4, 2, 1].map(|bit| {
+            let bit = b.binary(BinaryOp::And, shift, bit);
+            let stays = b.eq(bit, 0);
+            b.bind("stays", stays)
+        }))
+    }
+}
+
+/// The eight 16-bit elements from `shift` on of two neighbouring vectors of them, each as four words.
+pub(super) fn shifted(b: &mut Builder, [low, high]: [ExprId; 2], Shift([four, two, one]): &Shift) -> ExprId {
     let mut words: Vec<ExprId> = (0..8).map(|i| b.extract(if i < 4 { low } else { high }, i % 4)).collect();
-    for (bit, words_on) in [(4, 2), (2, 1)] {
-        let bit = b.binary(BinaryOp::And, shift, bit);
-        let stays = b.eq(bit, 0);
-        let stays = b.bind("stays", stays);
+    for (stays, words_on) in [(*four, 2), (*two, 1)] {
         words = (0..words.len() - words_on)
             .map(|i| {
                 let word = b.select(stays, words[i], words[i + words_on]);
@@ -134,15 +147,12 @@ pub(super) fn shifted(b: &mut Builder, [low, high]: [ExprId; 2], shift: ExprId) 
             })
             .collect();
     }
-    let bit = b.binary(BinaryOp::And, shift, 1);
-    let stays = b.eq(bit, 0);
-    let stays = b.bind("stays", stays);
     let out: Vec<ExprId> = (0..4)
         .map(|i| {
             let right = b.binary(BinaryOp::Shr, words[i], 16);
             let left = b.binary(BinaryOp::Shl, words[i + 1], 16);
             let half = b.binary(BinaryOp::Or, right, left);
-            let word = b.select(stays, words[i], half);
+            let word = b.select(*one, words[i], half);
             b.bind("word", word)
         })
         .collect();

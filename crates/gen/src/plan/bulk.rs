@@ -202,6 +202,37 @@ pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32) -> Result<Bulk
     Ok(BulkTile { map, k_contiguous, batched, columns: along / row, lines, row, bytes: o.macro_tile * k_tile * bytes })
 }
 
+/// How tiles of `macro_tile` by `k_tile` lie in shared memory that load waves write, of a tensor with any view; or why they cannot.
+/// The map only says the shape.
+///
+/// # Errors
+/// Tiles that are not whole 128-byte rows of the layout.
+pub fn fetched_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32) -> Result<BulkTile, String> {
+    let bytes = tensor.scalar.bytes();
+    let row = ROW_BYTES / bytes;
+    let extent = tensor.view.extent;
+    // Lines along which neighbours are neighbours in memory; along k where neither direction is better.
+    let rows = tensor.view.run(ROW) > tensor.view.run(COL) && extent[ROW] > 1;
+    let suits = o.macro_tile.is_multiple_of(row) && (o.micro.is_multiple_of(row) || o.micro == o.macro_tile);
+    if rows && !suits {
+        return Err(format!("the {} rows of a tile, {} of a warpgroup, are no multiples of {row}", o.macro_tile, o.micro));
+    }
+    let (along, across) = if rows { (o.macro_tile, k_tile) } else { (k_tile, o.macro_tile) };
+    if !along.is_multiple_of(row) || !across.is_multiple_of(8) {
+        return Err(format!("{along} x {across} elements are no whole rows of 128 bytes, eight by eight"));
+    }
+    let map = TensorMap {
+        scalar: tensor.scalar,
+        round_tf32: false,
+        extent: if rows { vec![extent[ROW], extent[COL]] } else { vec![extent[COL], extent[ROW]] },
+        stride_bytes: vec![16],
+        tile: vec![row, across],
+        swizzle: Swizzle::B128,
+    };
+    let bytes = o.macro_tile * k_tile * bytes;
+    Ok(BulkTile { map, k_contiguous: !rows, batched: false, columns: along / row, lines: 1, row, bytes })
+}
+
 /// The tensor that partial sums are, seen as (split and batch entry, row, column): contiguous in the direction C is, as the kernel
 /// that adds them up reads them.
 pub fn partials(c: &Contraction, entries: u64) -> Tensor {

@@ -183,6 +183,7 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
         async_a,
         async_b,
         bulk: false,
+        fetched: [false; 2],
         roles,
         hints: at(Common::Hnt) == 1,
     })

@@ -80,8 +80,11 @@ fn chiral(key: Chiral, value: u32, o: &OperandTiling, spec: &KernelSpec, lines: 
         },
         Chiral::Glw => format!("global loads of {} {}", plural(o.load_width, "element"), along(o.load_along)),
         Chiral::Frw => format!("fragments are read {} at a time", plural(o.fragment_width, "element")),
-        Chiral::Acp if value == 0 => "tiles go through registers into shared memory".into(),
-        Chiral::Acp => "tiles are copied to shared memory asynchronously".into(),
+        Chiral::Acp => match value {
+            0 => "tiles go through registers into shared memory".into(),
+            1 => "tiles are copied to shared memory asynchronously".into(),
+            _ => "tiles come to shared memory in bulk".into(),
+        },
     }
 }
 

@@ -26,7 +26,9 @@ mod unit;
 mod value;
 mod wave_unit;
 
-pub use bulk::{BulkTile, ROW_SLAB_APART, STORE_ROWS, StoreTile, bulk_tile, partials, row_slab, store_slabs, store_tile};
+pub use bulk::{
+    BulkTile, ROW_SLAB_APART, STORE_ROWS, StoreTile, bulk_tile, fetched_tile, partials, row_slab, store_slabs, store_tile,
+};
 pub use counts::{Counts, Instructions, added_bytes, counts};
 pub use derive::{Env, derive, workspace_per_entry};
 pub use describe::{Note, describe};

@@ -71,9 +71,11 @@ pub enum Refusal {
     /// Bulk copies need a unit that reads what they bring.
     #[error("{acp}2: bulk copies bring tiles as matrix units read them; use UNI2, or ACP0 or ACP1")]
     BulkUnit { acp: Key },
-    /// Matrix units read tiles as copies bring them.
-    #[error("{acp}{value}: UNI2 reads tiles as bulk copies bring them; use ACP2")]
-    UnitCopy { acp: Key, value: u32 },
+    /// Warpgroup instructions read tiles as bulk copies or load waves bring them.
+    #[error(
+        "{acp}{value} with LWV{lwv}: tiles of UNI2 come by bulk copies, or through registers of load waves; use ACP2, or ACP0 and LWV4"
+    )]
+    UnitCopy { acp: Key, value: u32, lwv: u32 },
     /// Types that the unit does not multiply.
     #[error("UNI{uni} multiplies f16 or bf16 with sums in f32, not {a} by {b} with sums in {sum}; use UNI0")]
     UnitTypes { uni: u32, a: Scalar, b: Scalar, sum: Scalar },
@@ -203,7 +205,8 @@ impl Refusal {
             Refusal::FragmentWidth { key, .. } => side(key, &[Vew, Frw, Mic], &[]),
             Refusal::AsyncAhead { acp, .. } => side(acp, &[Acp], &[Pfg, Buf]),
             Refusal::AsyncBytes { acp, .. } | Refusal::AsyncAlongK { acp } => side(acp, &[Acp, Glw, Vew, Wos], &[]),
-            Refusal::BulkUnit { acp } | Refusal::UnitCopy { acp, .. } => side(acp, &[Acp], &[Uni]),
+            Refusal::BulkUnit { acp } => side(acp, &[Acp], &[Uni]),
+            Refusal::UnitCopy { acp, .. } => side(acp, &[Acp], &[Uni, Lwv]),
             Refusal::StagedRows => both(&[], &[Cst, Swp]),
             Refusal::UnitTypes { .. } | Refusal::UnitWave { .. } => both(&[], &[Uni]),
             Refusal::Turns { .. } => both(&[], &[Png, Lwv, Pst, Mac]),

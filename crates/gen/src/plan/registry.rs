@@ -107,13 +107,16 @@ pub(super) const CHIRAL: [KeyInfo; CHIRALS] = [
         0,
         "elements per read from shared memory to fragments, and the unit of MIW; 0 = VEW",
     ),
-    entry(
-        "ACP",
-        System::Cutlass,
-        Legal::OneOf(&[0, 1, 2]),
-        BIT_EDGES,
-        0,
-        "copy to shared memory: 0 through registers, 1 asynchronous (needs PFG and BUF; sm_80 and up), 2 in bulk (UNI2; sm_90a)",
+    more(
+        entry(
+            "ACP",
+            System::Cutlass,
+            Legal::OneOf(&[0, 1, 2]),
+            BIT_EDGES,
+            0,
+            "copy to shared memory: 0 through registers (UNI2: of load waves, LWV), 1 asynchronous (needs PFG and BUF; sm_80 and up), 2 in bulk (UNI2; sm_90a)",
+        ),
+        &[(0, &[2]), (2, &[0])],
     ),
 ];
 
@@ -306,7 +309,7 @@ pub(super) const COMMON: [KeyInfo; COMMONS] = [
         Legal::Range(0, 3),
         &[],
         0,
-        "math unit: 0 multiply-adds; of 16-bit operands: 1 mma.sync (sm_80 and up), 2 wgmma (ACP2; sm_90a), 3 MFMA (gfx90a, gfx942, gfx950)",
+        "math unit: 0 multiply-adds; of 16-bit operands: 1 mma.sync (sm_80 and up), 2 wgmma (ACP2, or ACP0 with LWV; sm_90a), 3 MFMA (gfx90a, gfx942, gfx950)",
     ),
     entry(
         "SWP",

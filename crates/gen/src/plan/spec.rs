@@ -251,8 +251,10 @@ pub struct Schedule {
     pub async_a: bool,
     /// Likewise B.
     pub async_b: bool,
-    /// Both operands come by bulk copies, and transaction barriers say when a buffer is full or free.
+    /// Operands come by bulk copies, and transaction barriers say when a buffer is full or free.
     pub bulk: bool,
+    /// In a pipeline of bulk copies: tiles of A, of B are written by the load waves instead.
+    pub fetched: [bool; 2],
     /// Wave roles; `None`: every wave does everything.
     pub roles: Option<RoleSplit>,
     /// Emit scheduling hints where the target has them.
@@ -322,6 +324,12 @@ impl KernelSpec {
     /// Teams of math threads that take result tiles in turn; 1: all compute each tile together.
     pub fn teams(&self) -> u32 {
         self.schedule.roles.map_or(1, |r| r.teams)
+    }
+    /// Registers of a thread where all have the same share of what one work-group can take.
+    pub fn even_registers(&self) -> u32 {
+        // Each quarter of a unit has a quarter of them, and holds whole waves.
+        let waves = self.launch_threads().div_ceil(32) * self.style.min_groups.max(1);
+        (65_536 / (waves.div_ceil(4) * 128).max(1) / 8 * 8).min(248)
     }
     /// Threads that load operand tiles.
     pub fn load_threads(&self) -> u32 {

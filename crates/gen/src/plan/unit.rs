@@ -1,6 +1,6 @@
 //! Plans with a matrix unit: their rules of legality, and which keys say something to them.
 
-use super::bulk::{bulk_tile, partials, store_tile};
+use super::bulk::{bulk_tile, fetched_tile, partials, store_tile};
 use super::derive::{Env, atomic_sums, order, splits_by_workspace, workspace_per_entry};
 use super::grid::thread_grid;
 use super::keys::{Chiral, Common, Key};
@@ -67,8 +67,9 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
         return Err(Refusal::UnitTypes { uni: 2, a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() });
     }
     for acp in [Key::A(Chiral::Acp), Key::B(Chiral::Acp)] {
-        if plan.get(acp) != 2 {
-            return Err(Refusal::UnitCopy { acp, value: plan.get(acp) });
+        // Tiles that do not come in bulk are written by waves that do nothing else.
+        if plan.get(acp) == 1 || (plan.get(acp) == 0 && at(Common::Lwv) == 0) {
+            return Err(Refusal::UnitCopy { acp, value: plan.get(acp), lwv: at(Common::Lwv) });
         }
     }
     let (mac, skw) = (at(Common::Mac), at(Common::Skw));
@@ -154,11 +155,12 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
     }
     // Each 64 rows by 8 columns of a warpgroup are four sums of a thread.
     let sums = 4 * plan.get(Key::A(Chiral::Mic)) * plan.get(Key::B(Chiral::Mic));
+    let fetched = [Key::A(Chiral::Acp), Key::B(Chiral::Acp)].map(|acp| plan.get(acp) == 0);
     let roles = (lwv > 0).then(|| RoleSplit {
         load_threads: lwv * env.wave,
         math_threads: mac,
         teams: if at(Common::Png) == 1 { mac / unit.owner_threads() } else { 1 },
-        registers: if at(Common::Mgp) < 2 { budgets(lwv * env.wave, mac, sums, unit) } else { None },
+        registers: if at(Common::Mgp) < 2 { budgets(lwv * env.wave, mac, sums, unit, fetched.contains(&true)) } else { None },
     });
     Ok(Schedule {
         fetch_ahead: pfg,
@@ -168,6 +170,7 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
         async_a: false,
         async_b: false,
         bulk: true,
+        fetched,
         roles,
         hints: false,
     })
@@ -176,7 +179,10 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
 /// Registers per thread of load and math waves: what the load waves do not need goes to the others. Whole warpgroups only, and
 /// only where one work-group has the unit to itself. The sum over warpgroups must not exceed what the launch took (an even share
 /// in steps of 8: 168, 128 and 96 for three to five warpgroups), or the waves wait for registers for ever.
-fn budgets(load_threads: u32, math_threads: u32, sums: u32, unit: MathUnit) -> Option<(u32, u32)> {
+fn budgets(load_threads: u32, math_threads: u32, sums: u32, unit: MathUnit, fetches: bool) -> Option<(u32, u32)> {
+    if fetches {
+        return budgets_to_fetch(load_threads, math_threads, sums, unit);
+    }
     if load_threads != unit.owner_threads() {
         return None;
     }
@@ -189,6 +195,29 @@ fn budgets(load_threads: u32, math_threads: u32, sums: u32, unit: MathUnit) -> O
         _ => None,
     }
 }
+
+/// Load waves that fetch tiles themselves hold what is on its way: as much as the sums leave them.
+fn budgets_to_fetch(load_threads: u32, math_threads: u32, sums: u32, unit: MathUnit) -> Option<(u32, u32)> {
+    let owners = unit.owner_threads();
+    if load_threads % owners != 0 {
+        return None;
+    }
+    let (load, math) = (load_threads / owners, math_threads / owners);
+    let even = REGISTERS / (load_threads + math_threads) / 8 * 8;
+    let budget = |of_load: u32| {
+        let left = (even * (load + math)).checked_sub(of_load * load)? / math / 8 * 8;
+        (of_load < even && left > even).then_some((of_load, left.min(240)))
+    };
+    let enough = |(_, of_math): &(u32, u32)| *of_math >= sums + UNIT_ROOM;
+    FETCH_BUDGETS.into_iter().filter_map(budget).find(enough).or_else(|| budget(40).filter(|_| load + math > 2))
+}
+
+/// Registers of a compute unit.
+const REGISTERS: u32 = 65_536;
+/// What the assembler wants of registers besides the sums.
+const UNIT_ROOM: u32 = 40;
+/// Registers of load threads that fetch, the most first.
+const FETCH_BUDGETS: [u32; 5] = [120, 104, 88, 72, 56];
 
 fn operand(
     plan: &Plan,
@@ -231,7 +260,8 @@ fn operand(
         shared_along: Along::Row,
         source,
     };
-    bulk_tile(&materialised(tensor, source, macro_tile), &tiling, k_tile)
+    let tile = if plan.get(side(Chiral::Acp)) == 0 { fetched_tile } else { bulk_tile };
+    tile(&materialised(tensor, source, macro_tile), &tiling, k_tile)
         .map_err(|why| Refusal::BulkBox { acp: side(Chiral::Acp), why })?;
     Ok(tiling)
 }

@@ -75,7 +75,12 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Plan) {
     for bit in [Common::Swp, Common::Cst, Common::Iwi] {
         set(bit, rng.random_range(0..2));
     }
+    if roles > 0 {
+        for side in [Key::A as fn(Chiral) -> Key, Key::B] {
+            p.set(side(Chiral::Acp), one(rng, &[0, 2, 2]));
+        }
+    }
     if roles > 0 && persistent > 0 {
-        set(Common::Png, rng.random_range(0..2));
+        p.set(Key::C(Common::Png), rng.random_range(0..2));
     }
 }

@@ -1,0 +1,416 @@
+//! A tile that the load waves themselves bring: global memory to registers to shared memory, in the layout that warpgroup
+//! instructions read. What bulk copies cannot reach (lines that begin anywhere, windows of convolutions) needs no copy in workspace then.
+//!
+//! The tile is cut into chunks of 16 bytes along its contiguous direction; neighbouring lanes take neighbouring chunks of a line, and
+//! the swizzle spreads the eight chunks of a line over all banks. Plain strides of 16-bit elements are read in aligned vectors
+//! and shifted into place wherever lines begin ([`super::word_copy`]), any other view in the vectors that it allows. As many
+//! chunks of a thread are asked for at once as its registers hold.
+//!
+//! Rows beyond the operand only reach results that nobody stores: what is read for them does not matter. Beyond the end of k there
+//! must be zeros.
+//!
+//! Issue slots per chunk and thread: 22 with lines that begin anywhere, 8 with aligned ones; a k-tile of 128 x 256 x 64 has 3,072
+//! chunks, 24 of each of 128 threads. What limits is the number of bytes in flight: 16 per chunk, 128 threads and 8 chunks hold 16 KB.
+
+use super::Input;
+use super::index::{Coord, Part, affine, in_range};
+use super::position::{Ints, TilePosition};
+use super::word_copy::{self, Shift};
+use crate::plan::{BulkTile, reach};
+use crate::view::{COL, G, ROW};
+use tilewright_ir::*;
+
+/// Elements of a chunk.
+const CHUNK: u32 = 8;
+/// Registers of a load thread that are not free for chunks: addresses, counters, predicates.
+const TAKEN: u32 = 36;
+/// Most chunks that a thread asks for at once.
+const MOST: u32 = 8;
+
+/// Arguments that a fetched operand is read through.
+#[derive(Clone, Copy)]
+pub(super) struct Source {
+    pub buffer: ArgId,
+    /// First element; `None`: 0.
+    pub offset: Option<ExprId>,
+    /// The same memory as words, where it is read so.
+    pub words: Option<ArgId>,
+}
+
+/// True if the operand is read in aligned vectors of words.
+pub(super) fn by_words(input: &Input, tile: &BulkTile) -> bool {
+    word_copy::suits(&input.tensor, if tile.k_contiguous { COL } else { ROW })
+}
+
+/// Elements that one access to an operand in place moves, where its view decides.
+pub(super) fn width(input: &Input, tile: &BulkTile) -> u32 {
+    if by_words(input, tile) {
+        return 1;
+    }
+    let axis = if tile.k_contiguous { COL } else { ROW };
+    let extent = input.tensor.view.extent[axis];
+    let fits = |w: &u32| extent.is_multiple_of(u64::from(*w)) && reach::vector_width(&input.tensor, axis, *w) >= *w;
+    [8, 4, 2].into_iter().find(fits).unwrap_or(1)
+}
+
+/// One operand's tiles as a role of threads fetches them.
+pub(super) struct FetchTile<'a> {
+    pub input: &'a Input,
+    pub source: Source,
+    /// The ring's array, and the same memory as words.
+    pub arrays: [SharedId; 2],
+    pub tile: BulkTile,
+    /// Position among the load threads, and how many they are.
+    pub thread: ExprId,
+    pub threads: u32,
+    /// Registers of a load thread.
+    pub registers: u32,
+    pub k_tile: u32,
+    /// Elements of the operand in memory: of all batch entries, or of those of a launch where only they are there.
+    pub len: u64,
+    pub ints: Ints,
+}
+
+/// Where a chunk is: its line and its number within, and where it belongs in the buffer.
+struct Place {
+    line: ExprId,
+    chunk: ExprId,
+    to: ExprId,
+    /// False in threads that have no such chunk.
+    exists: Option<ExprId>,
+}
+
+impl FetchTile<'_> {
+    fn lines(&self) -> u32 {
+        self.tile.map.tile[1] * self.tile.lines
+    }
+    const fn chunks(&self) -> u32 {
+        self.tile.columns * self.tile.row / CHUNK
+    }
+    /// Chunks of a thread.
+    fn count(&self) -> u32 {
+        (self.lines() * self.chunks()).div_ceil(self.threads)
+    }
+    const fn fast(&self) -> usize {
+        if self.tile.k_contiguous { COL } else { ROW }
+    }
+    /// Lines from one chunk of a thread to its next, where it stays in its column.
+    fn step(&self) -> Option<u32> {
+        self.threads.is_multiple_of(self.chunks()).then(|| self.threads / self.chunks())
+    }
+
+    /// The thread's chunk `i` (an `I32`).
+    fn place(&self, b: &mut Builder, i: ExprId, buffer: ExprId) -> Place {
+        let chunks = self.chunks();
+        let (line, chunk) = match self.step() {
+            Some(step) => {
+                let first = b.div(self.thread, chunks);
+                let further = b.mul(i, step);
+                (b.add(first, further), b.rem(self.thread, chunks))
+            }
+            None => {
+                let further = b.mul(i, self.threads);
+                let index = b.add(self.thread, further);
+                let index = b.bind("chunk_index", index);
+                (b.div(index, chunks), b.rem(index, chunks))
+            }
+        };
+        let all = self.lines() * chunks;
+        let exists = (!all.is_multiple_of(self.threads)).then(|| b.lt(line, self.lines()));
+        let per_row = self.tile.row / CHUNK;
+        let (column, within) = (b.div(chunk, per_row), b.rem(chunk, per_row));
+        let turn = b.rem(line, 8);
+        let within = b.binary(BinaryOp::Xor, within, turn);
+        let column = b.mul(column, self.lines() * self.tile.row);
+        let row = b.mul(line, self.tile.row);
+        let within = b.mul(within, CHUNK);
+        let first = b.mul(buffer, self.tile.bytes / self.input.tensor.scalar.bytes());
+        let to = b.add(first, column);
+        let to = b.add(to, row);
+        let to = b.add(to, within);
+        Place { line, chunk, to, exists }
+    }
+
+    /// Runs the body for each batch of chunks: with the number of the first, and how many.
+    fn batches(&self, b: &mut Builder, each: u32, mut body: impl FnMut(&mut Builder, ExprId, u32)) {
+        let (count, each) = (self.count(), each.min(self.count()));
+        let (whole, rest) = (count / each, count % each);
+        b.for_range("batch", 0, whole, Unroll::No, |b, batch| {
+            let first = b.mul(batch, each);
+            let first = b.bind("first_chunk", first);
+            body(b, first, each);
+        });
+        if rest > 0 {
+            let first = b.int(i64::from(whole * each), Scalar::I32);
+            body(b, first, rest);
+        }
+    }
+
+    /// Writes the tile that starts at `k` into this buffer of the ring.
+    pub fn emit(&self, b: &mut Builder, buffer: ExprId, at: &TilePosition, row_start: Coord, k: ExprId) {
+        let g = if self.input.chunk_local { at.g_local } else { at.g };
+        match self.source.words {
+            Some(words) => self.by_words(b, words, buffer, g, row_start, k),
+            None => self.by_view(b, buffer, g, row_start, k),
+        }
+    }
+
+    fn by_words(&self, b: &mut Builder, words: ArgId, buffer: ExprId, g: ExprId, row_start: Coord, k: ExprId) {
+        let Some(plain) = self.input.tensor.view.is_affine_box() else { return };
+        let strides = plain.strides;
+        let fast = self.fast();
+        let apart = strides[ROW + COL - fast];
+        let offset = self.source.offset.unwrap_or_else(|| b.int(0, Scalar::I64));
+        let mut start = offset;
+        let row_value = row_start.value(b);
+        for (coordinate, stride) in [(g, strides[G]), (row_value, strides[ROW]), (k, strides[COL])] {
+            let coordinate = b.cast(coordinate, Scalar::I64);
+            let part = b.mul(coordinate, stride);
+            start = b.add(start, part);
+        }
+        let start = b.bind("tile_start", start);
+        let end = b.add(offset, self.len as i64);
+        // Nothing of the tile lies beyond the operand's memory or the end of k.
+        let reach = i64::from(self.lines() - 1) * apart + i64::from((self.chunks() + 1) * CHUNK);
+        let last = b.add(start, reach);
+        let mut full = b.le(last, end);
+        let extent = self.input.tensor.view.extent;
+        if !extent[COL].is_multiple_of(u64::from(self.k_tile)) {
+            let k_end = b.add(k, i64::from(self.k_tile));
+            let whole = b.le(k_end, extent[COL] as i64);
+            full = b.and(full, whole);
+        }
+        let edges = Edges { start, end, row: row_value, k };
+        b.if_else(
+            full,
+            |b| self.words_pass(b, words, buffer, apart, &edges, false),
+            |b| {
+                self.words_pass(b, words, buffer, apart, &edges, true);
+                self.leftovers(b, buffer, apart, &edges);
+            },
+        );
+    }
+
+    /// First element of a chunk, from the start of the buffer.
+    fn index(&self, b: &mut Builder, start: ExprId, apart: i64, place: &Place) -> ExprId {
+        let line = b.cast(place.line, Scalar::I64);
+        let line = b.mul(line, apart);
+        let along = b.mul(place.chunk, CHUNK);
+        let along = b.cast(along, Scalar::I64);
+        let index = b.add(start, line);
+        b.add(index, along)
+    }
+
+    /// Conditions of a chunk at the edges: all of it can be read as vectors; some of it exists.
+    fn edge(&self, b: &mut Builder, e: &Edges, place: &Place, index: ExprId) -> (ExprId, ExprId) {
+        let extent = self.input.tensor.view.extent;
+        let reach = b.add(index, i64::from(2 * CHUNK));
+        let mut whole = b.le(reach, e.end);
+        let along = b.mul(place.chunk, CHUNK);
+        let (row, k) = if self.tile.k_contiguous { (place.line, along) } else { (along, place.line) };
+        let k = b.cast(k, b.ty(e.k).scalar);
+        let k = b.add(e.k, k);
+        let row = b.cast(row, b.ty(e.row).scalar);
+        let row = b.add(e.row, row);
+        let k_end = if self.tile.k_contiguous { b.add(k, i64::from(CHUNK)) } else { b.add(k, 1) };
+        let in_k = b.le(k_end, extent[COL] as i64);
+        whole = b.and(whole, in_k);
+        let some = b.lt(k, extent[COL] as i64);
+        let in_rows = b.lt(row, extent[ROW] as i64);
+        let some = b.and(some, in_rows);
+        (whole, some)
+    }
+
+    /// Asks for batches of chunks, then shifts and stores them. Guarded: chunks that are not whole become zeros.
+    fn words_pass(&self, b: &mut Builder, words: ArgId, buffer: ExprId, apart: i64, edges: &Edges, guarded: bool) {
+        let aligned = reach::vector_width(&self.input.tensor, self.fast(), CHUNK) >= CHUNK;
+        let per_chunk = if aligned { 4 } else { 8 };
+        let each = (self.registers.saturating_sub(TAKEN) / per_chunk).clamp(2, MOST);
+        let vector = Scalar::U32.vector(4);
+        let name = if self.input.operand == crate::contraction::Operand::A { "a" } else { "b" };
+        let each = each.min(self.count());
+        let low = b.regs(&format!("{name}_low"), vector, each);
+        let high = (!aligned).then(|| b.regs(&format!("{name}_high"), vector, each));
+        // Lines of a thread that are whole vectors apart begin at the same place of one.
+        let same = self.step().is_some_and(|step| (i64::from(step) * apart) % i64::from(CHUNK) == 0);
+        let lowest = |b: &mut Builder, index: ExprId| {
+            let low = b.binary(BinaryOp::And, index, i64::from(CHUNK) - 1);
+            let low = b.cast(low, Scalar::I32);
+            b.bind("shift", low)
+        };
+        let common = (!aligned && same).then(|| {
+            let zero = b.int(0, Scalar::I32);
+            let place = self.place(b, zero, buffer);
+            let index = self.index(b, edges.start, apart, &place);
+            let shift = lowest(b, index);
+            (shift, Shift::new(b, shift))
+        });
+        self.batches(b, each, |b, first, count| {
+            let mut shifts = Vec::new();
+            for j in 0..count {
+                let i = b.add(first, j);
+                let place = self.place(b, i, buffer);
+                let index = self.index(b, edges.start, apart, &place);
+                let index = b.bind("chunk_at", index);
+                let mut guard = place.exists;
+                if guarded {
+                    let (whole, _) = self.edge(b, edges, &place, index);
+                    guard = b.and_opt(guard, Some(whole));
+                }
+                let guard = guard.map(|g| b.bind("whole", g));
+                let (shift, bits) = match &common {
+                    Some((shift, bits)) => (Some(*shift), Some(*bits)),
+                    None if aligned => (None, None),
+                    None => {
+                        let shift = lowest(b, index);
+                        (Some(shift), Some(Shift::new(b, shift)))
+                    }
+                };
+                let start = match shift {
+                    Some(shift) => {
+                        let shift = b.cast(shift, Scalar::I64);
+                        b.sub(index, shift)
+                    }
+                    None => index,
+                };
+                let word = b.binary(BinaryOp::Shr, start, 1);
+                let to = b.reg_place(low, j);
+                b.load_to(to, Base::Buffer(words), word, guard);
+                if let Some(high) = high {
+                    let word = b.add(word, 4);
+                    let to = b.reg_place(high, j);
+                    b.load_to(to, Base::Buffer(words), word, guard);
+                }
+                shifts.push(bits);
+            }
+            for (j, bits) in shifts.into_iter().enumerate() {
+                let i = b.add(first, j);
+                let place = self.place(b, i, buffer);
+                let near = b.reg(low, j as u32);
+                let value = match (bits, high) {
+                    (Some(bits), Some(high)) => {
+                        let far = b.reg(high, j as u32);
+                        word_copy::shifted(b, [near, far], &bits)
+                    }
+                    _ => near,
+                };
+                let to = b.binary(BinaryOp::Shr, place.to, 1);
+                b.store(Base::Shared(self.arrays[1]), to, value, place.exists);
+            }
+        });
+    }
+
+    /// Chunks of which only a part exists, or that vectors would read beyond the operand's memory, element by element.
+    fn leftovers(&self, b: &mut Builder, buffer: ExprId, apart: i64, edges: &Edges) {
+        let extent = self.input.tensor.view.extent;
+        b.for_range("left", 0, self.count(), Unroll::No, |b, i| {
+            let place = self.place(b, i, buffer);
+            let index = self.index(b, edges.start, apart, &place);
+            let index = b.bind("chunk_at", index);
+            let (whole, some) = self.edge(b, edges, &place, index);
+            let part = b.unary(UnaryOp::Not, whole);
+            let part = b.and(part, some);
+            let Some(part) = b.and_opt(place.exists, Some(part)) else { return };
+            b.if_then(part, |b| {
+                let along = b.mul(place.chunk, CHUNK);
+                let (from, limit) = if self.tile.k_contiguous { (edges.k, extent[COL]) } else { (edges.row, extent[ROW]) };
+                let along = b.cast(along, b.ty(from).scalar);
+                let from = b.add(from, along);
+                let values: Vec<ExprId> = (0..CHUNK)
+                    .map(|e| {
+                        let here = b.add(from, i64::from(e));
+                        let exists = b.lt(here, limit as i64);
+                        let index = b.add(index, i64::from(e));
+                        b.load("value", Base::Buffer(self.source.buffer), index, 1, Some(exists))
+                    })
+                    .collect();
+                let value = b.vector(&values);
+                b.store(Base::Shared(self.arrays[0]), place.to, value, None);
+            });
+        });
+    }
+
+    /// Any view: each access asks where its elements are and whether they exist.
+    fn by_view(&self, b: &mut Builder, buffer: ExprId, g: ExprId, row_start: Coord, k: ExprId) {
+        let tensor = &self.input.tensor;
+        let width = width(self.input, &self.tile);
+        let pieces = CHUNK / width;
+        let each = (self.registers.saturating_sub(TAKEN) / (4 * pieces.min(2))).clamp(1, MOST / pieces.min(4)).min(self.count());
+        let name = if self.input.operand == crate::contraction::Operand::A { "a" } else { "b" };
+        let stage = b.regs(&format!("{name}_stage"), tensor.scalar.vector(width as u8), each * pieces);
+        let access = &tensor.view.access;
+        let extent = tensor.view.extent;
+        let zero = b.int(0, self.ints.coord);
+        let nowhere = Coord::plain(b, zero);
+        let g = Coord::plain(b, g);
+        let mut fixed = access.offset.clone();
+        fixed.terms.retain(|(a, _)| a.uses(G) && !a.uses(ROW) && !a.uses(COL));
+        let mut start = affine(b, &fixed, &[g, nowhere, nowhere], Part::Whole, Scalar::I64);
+        if let Some(offset) = self.source.offset {
+            start = b.add(offset, start);
+        }
+        let cursor = b.cursor(&format!("{name}_from"), self.source.buffer, start);
+        let mut moving = access.offset.clone();
+        moving.terms.retain(|(a, _)| a.uses(ROW) || a.uses(COL));
+        moving.constant = 0;
+        let k_start = b.cast(k, self.ints.coord);
+        self.batches(b, each, |b, first, count| {
+            for j in 0..count {
+                let i = b.add(first, j);
+                let place = self.place(b, i, buffer);
+                let line = b.cast(place.line, self.ints.coord);
+                let line = b.bind("line", line);
+                let chunk = b.cast(place.chunk, self.ints.coord);
+                let along = b.mul(chunk, i64::from(CHUNK));
+                let along = b.bind("along", along);
+                for piece in 0..pieces {
+                    let along = b.add(along, i64::from(piece * width));
+                    let (row, kk) = if self.tile.k_contiguous { (line, along) } else { (along, line) };
+                    let row = Coord { local: b.add(row_start.local, row), ..row_start };
+                    let kk = Coord { aligned: k_start, unit: i64::from(self.k_tile), local: kk };
+                    let at = [g, row, kk];
+                    let mut guard = place.exists;
+                    let sides = [(row, ROW, u64::from(self.input.tiling.macro_tile)), (kk, COL, u64::from(self.k_tile))];
+                    for (coord, axis, unit) in sides {
+                        if !extent[axis].is_multiple_of(unit) {
+                            let value = coord.value(b);
+                            let inside = b.lt(value, extent[axis] as i64);
+                            guard = b.and_opt(guard, Some(inside));
+                        }
+                    }
+                    for bound in &access.bounds {
+                        let value = affine(b, &bound.value, &at, Part::Whole, self.ints.coord);
+                        let inside = in_range(b, value, bound.low, bound.high);
+                        guard = b.and_opt(guard, Some(inside));
+                    }
+                    let index = affine(b, &moving, &at, Part::Whole, self.ints.offset);
+                    let to = b.reg_place(stage, j * pieces + piece);
+                    b.load_to(to, Base::Cursor(cursor), index, guard);
+                }
+            }
+            for j in 0..count {
+                let i = b.add(first, j);
+                let place = self.place(b, i, buffer);
+                let vectors: Vec<ExprId> = (0..pieces).map(|piece| b.reg(stage, j * pieces + piece)).collect();
+                if width == 1 {
+                    let value = b.vector(&vectors);
+                    b.store(Base::Shared(self.arrays[0]), place.to, value, place.exists);
+                    continue;
+                }
+                for (piece, value) in vectors.into_iter().enumerate() {
+                    let to = b.add(place.to, piece as u32 * width);
+                    b.store(Base::Shared(self.arrays[0]), to, value, place.exists);
+                }
+            }
+        });
+    }
+}
+
+/// Where a tile stands, to judge its edges.
+struct Edges {
+    start: ExprId,
+    /// One past the operand's last element.
+    end: ExprId,
+    row: ExprId,
+    k: ExprId,
+}
