@@ -1,22 +1,24 @@
 #!/bin/sh
-# Measures the schedules of docs/schedules.md at one tiling, in turn and cold, through each device of the same GPU.
-# Usage: schedules.sh TILEWRIGHT_BENCH JSON [DEVICE...]      (cuda:0 and opencl:NVIDIA); JSON grows by a line per device
-# The table of the document: schedules-table.py JSON
+# Measures the schedules of docs/schedules.md: each list of plans beside this script in turn and cold, on a fixed tiling.
+# Usage: schedules.sh TILEWRIGHT_BENCH JSON [DEVICE...]      (cuda:0 and opencl:NVIDIA); JSON grows by a line per list and device
+# OpenCL runs the first list alone. SCHEDULES_MEASURE=2s sets the time per list (3s).
+# The tables of the document: schedules-table.py JSON
 set -u
 if [ $# -lt 2 ]; then
-    sed -n 2,4p "$0" >&2
+    sed -n 2,5p "$0" >&2
     exit 2
 fi
 bench=$1 json=$2
 shift 2
 [ $# -gt 0 ] || set -- cuda:0 opencl:NVIDIA
-plans=$(dirname "$0")/schedules.plans
-base=$(sed -n 's/.*--base //p' "$plans")
-size=4096
-problem=tC0_tA1_tB0_colMaj0_m${size}_n${size}_k${size}_lda${size}_ldb${size}_ldc${size}_ws0_f32
+here=$(dirname "$0")
+field() { sed -n "s/^# $1: //p" "$2"; }
 status=0
 for device; do
-    "$bench" plans --device "$device" --problem "$problem" --base "$base" --plans-file "$plans" --measure 4s \
-        --json "$json" || status=1
+    for plans in "$here"/schedules.plans "$here"/schedules-*.plans; do
+        case $device,$plans in opencl*,*/schedules-*) continue ;; esac
+        "$bench" plans --device "$device" --problem "$(field problem "$plans")" --base "$(field base "$plans")" \
+            --plans-file "$plans" --measure "${SCHEDULES_MEASURE:-3s}" --json "$json" || status=1
+    done
 done
 exit $status
