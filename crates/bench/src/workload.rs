@@ -137,6 +137,13 @@ impl<'a> Workload<'a> {
             _ => Ok(None),
         }
     }
+    /// Device address of the residual's element 0 (CUDA), where there is one.
+    ///
+    /// # Errors
+    /// As [`Workload::address`].
+    pub fn residual_address(&self) -> Result<Option<usize>, BenchError> {
+        self.residual.as_ref().map(|buffer| Ok(self.native.memory(buffer)?)).transpose()
+    }
     /// The buffers for a generated program.
     ///
     /// # Errors
@@ -220,6 +227,8 @@ mod tests {
         let gemm = |b: u64| Gemm::new(Scalar::F16, 2, 3, 5).batch(7).stride_b(b).build().unwrap().into();
         assert_eq!(least_bytes(&gemm(15)), 2.0 * 7.0 * (10.0 + 15.0 + 6.0));
         assert_eq!(least_bytes(&gemm(0)), 2.0 * (70.0 + 15.0 + 42.0));
+        let added = Gemm::new(Scalar::F16, 2, 3, 5).batch(7).out_dtype(Scalar::F32).bias(Along::N).residual();
+        assert_eq!(least_bytes(&added.build().unwrap().into()), 2.0 * 7.0 * 25.0 + 4.0 * (42.0 + 3.0 + 42.0));
         let conv = Conv::new(Scalar::F32, 2, 3, 4, &[5, 5], &[3, 3]).build().unwrap();
         assert_eq!(least_bytes(&conv.into()), 4.0 * (150.0 + 108.0 + 72.0));
     }

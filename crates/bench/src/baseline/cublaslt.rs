@@ -1,4 +1,5 @@
-//! cuBLASLt: its first eight heuristic results are timed, the best is kept.
+//! cuBLASLt: its first eight heuristic results are timed, the best is kept. Bias along the contiguous direction of C, relu and the
+//! approximation of gelu are its own epilogues; a residual without activation is its C, which it reads apart from the result.
 
 use super::cuda::{check, find, stream};
 use super::gemm::Call;
@@ -11,6 +12,7 @@ use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use tilewright_device::Native;
 use tilewright_gen::contraction::Operand;
+use tilewright_gen::problem::{Activation, Along, Residual};
 use tilewright_ir::Scalar;
 
 const NAME: &str = "cublaslt";
@@ -54,18 +56,27 @@ impl Baseline for CublasLt {
         format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
     }
     fn prepare<'a>(&'a self, workload: &'a Workload<'a>) -> Result<Box<dyn Runner + 'a>, BenchError> {
-        let call = Call::new(workload, NAME)?;
+        let call = Call::with_epilogue(workload, NAME)?;
+        let fused = Fused::new(workload, &call)?;
         let workspace = workload.device().alloc(WORKSPACE)?;
         let mut product = Product {
             library: self,
-            descriptor: Descriptor::new(&call, workload.math())?,
+            descriptor: Descriptor::new(&call, workload.math(), &fused)?,
             layouts: [Layout::new(&call, 0)?, Layout::new(&call, 1)?, Layout::new(&call, 2)?],
+            residual: match (call.gemm.residual, fused.residual) {
+                (Some(residual), Some(address)) => Some((Layout::of_residual(&call, &residual)?, address)),
+                _ => None,
+            },
             addresses: [workload.address(call.first)?, workload.address(call.second)?, workload.address(Operand::C)?],
             workspace: workload.native().memory(&workspace)?,
             _workspace: workspace,
             algorithms: Vec::new(),
             chosen: 0,
-            factors: Factors::new(call.gemm.out_dtype.accumulator(), workload.alpha(), workload.beta()),
+            factors: Factors::new(
+                call.gemm.out_dtype.accumulator(),
+                workload.alpha(),
+                if fused.residual.is_some() { 1.0 } else { workload.beta() },
+            ),
         };
         product.ask()?;
         let (chosen, _) = fastest(workload.native(), product.algorithms.len(), &mut |n| product.run(n))?;
@@ -106,11 +117,46 @@ fn data_type(scalar: Scalar) -> Result<sys::cudaDataType, BenchError> {
     })
 }
 
+/// What the library does with the sums besides alpha and beta.
+struct Fused {
+    epilogue: sys::cublasLtEpilogue_t,
+    /// Address and batch stride of the bias vector.
+    bias: Option<(usize, i64)>,
+    residual: Option<usize>,
+}
+
+impl Fused {
+    fn new(workload: &Workload<'_>, call: &Call) -> Result<Fused, BenchError> {
+        use sys::cublasLtEpilogue_t::*;
+        let refuse = |reason: &str| Err(BenchError::Unsupported { library: NAME, reason: reason.into() });
+        let gemm = &call.gemm;
+        if gemm.bias.is_some_and(|b| b.along == Along::N) {
+            return refuse("its bias runs along the contiguous direction of C: compare a bias along the other");
+        }
+        let epilogue = match (gemm.activation, gemm.bias.is_some()) {
+            (None, false) => CUBLASLT_EPILOGUE_DEFAULT,
+            (None, true) => CUBLASLT_EPILOGUE_BIAS,
+            (Some(Activation::Relu), false) => CUBLASLT_EPILOGUE_RELU,
+            (Some(Activation::Relu), true) => CUBLASLT_EPILOGUE_RELU_BIAS,
+            (Some(Activation::GeluTanh), false) => CUBLASLT_EPILOGUE_GELU,
+            (Some(Activation::GeluTanh), true) => CUBLASLT_EPILOGUE_GELU_BIAS,
+            (Some(Activation::Gelu), _) => return refuse("its gelu is the approximation by tanh: compare gelu-tanh"),
+            (Some(Activation::Silu), _) => return refuse("it has no silu"),
+        };
+        let residual = workload.residual_address()?;
+        if residual.is_some() && (gemm.activation.is_some() || workload.beta() != 0.0) {
+            return refuse("it adds no residual behind an activation, or beside beta * C");
+        }
+        let bias = workload.bias_address()?.zip(gemm.bias).map(|(address, b)| (address, b.batch_stride as i64));
+        Ok(Fused { epilogue, bias, residual })
+    }
+}
+
 /// A matmul descriptor.
 struct Descriptor(sys::cublasLtMatmulDesc_t);
 
 impl Descriptor {
-    fn new(call: &Call, math: Math) -> Result<Descriptor, BenchError> {
+    fn new(call: &Call, math: Math, fused: &Fused) -> Result<Descriptor, BenchError> {
         use sys::cublasComputeType_t::*;
         let (compute, scale) = match (call.gemm.dtype, math) {
             (Scalar::F64, _) => (CUBLAS_COMPUTE_64F, Scalar::F64),
@@ -132,6 +178,19 @@ impl Descriptor {
                 check!(OK, sys::cublasLtMatmulDescSetAttribute(raw, attribute, value, size))?;
             }
         }
+        // SAFETY: the attributes have these types (cublasLtEpilogue_t, a device pointer, int64_t) and are read during the calls; the
+        // bias vector lives as long as the workload.
+        unsafe {
+            let (value, size) = ((&raw const fused.epilogue).cast(), size_of_val(&fused.epilogue));
+            check!(OK, sys::cublasLtMatmulDescSetAttribute(raw, CUBLASLT_MATMUL_DESC_EPILOGUE, value, size))?;
+            if let Some((address, stride)) = fused.bias {
+                let pointer = address as *const c_void;
+                let (value, size) = ((&raw const pointer).cast(), size_of_val(&pointer));
+                check!(OK, sys::cublasLtMatmulDescSetAttribute(raw, CUBLASLT_MATMUL_DESC_BIAS_POINTER, value, size))?;
+                let (value, size) = ((&raw const stride).cast(), size_of_val(&stride));
+                check!(OK, sys::cublasLtMatmulDescSetAttribute(raw, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE, value, size))?;
+            }
+        }
         Ok(descriptor)
     }
 }
@@ -148,10 +207,15 @@ struct Layout(sys::cublasLtMatrixLayout_t);
 
 impl Layout {
     fn new(call: &Call, matrix: usize) -> Result<Layout, BenchError> {
+        Layout::of(call, matrix, call.gemm.matrices()[matrix].ld as i64, call.strides()[matrix])
+    }
+    fn of_residual(call: &Call, residual: &Residual) -> Result<Layout, BenchError> {
+        Layout::of(call, 2, residual.ld as i64, residual.batch_stride as i64)
+    }
+    fn of(call: &Call, matrix: usize, ld: i64, stride: i64) -> Result<Layout, BenchError> {
         let gemm = &call.gemm;
         // Column-major: a line is a column.
         let (rows, columns) = gemm.lines(matrix);
-        let (ld, stride) = (gemm.matrices()[matrix].ld as i64, call.strides()[matrix]);
         let batch = i32::try_from(gemm.batch)
             .map_err(|_| BenchError::Unsupported { library: NAME, reason: format!("a batch of {}", gemm.batch) })?;
         let mut raw = std::ptr::null_mut();
@@ -220,6 +284,8 @@ struct Product<'a> {
     library: &'a CublasLt,
     descriptor: Descriptor,
     layouts: [Layout; 3],
+    /// What is read in place of the old result: layout and address.
+    residual: Option<(Layout, usize)>,
     addresses: [usize; 3],
     workspace: usize,
     _workspace: tilewright_device::Buffer,
@@ -233,6 +299,7 @@ impl Product<'_> {
     fn ask(&mut self) -> Result<(), BenchError> {
         let preference = Preference::new(&self.addresses)?;
         let [a, b, c] = &self.layouts;
+        let old = self.residual.as_ref().map_or(c, |(layout, _)| layout);
         let mut results = [const { MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::uninit() }; RESULTS];
         let mut count = 0;
         // SAFETY: all descriptors are alive; the array has as many elements as are asked for.
@@ -241,7 +308,7 @@ impl Product<'_> {
             let (handle, wanted) = (self.library.handle, RESULTS as i32);
             check!(
                 OK,
-                sys::cublasLtMatmulAlgoGetHeuristic(handle, desc, a.0, b.0, c.0, c.0, preference.0, wanted, out, &mut count)
+                sys::cublasLtMatmulAlgoGetHeuristic(handle, desc, a.0, b.0, old.0, c.0, preference.0, wanted, out, &mut count)
             )?;
         }
         let count = (count.max(0) as usize).min(RESULTS);
@@ -254,6 +321,7 @@ impl Product<'_> {
         let Some(result) = self.algorithms.get(n) else { return Err("no such heuristic result".into()) };
         let [a, b, c] = self.addresses.map(|address| address as *mut c_void);
         let [la, lb, lc] = &self.layouts;
+        let (lold, old) = self.residual.as_ref().map_or((lc, c), |(layout, address)| (layout, *address as *mut c_void));
         let [alpha, beta] = self.factors.pointers();
         let (workspace, stream) = (self.workspace as *mut c_void, self.library.stream);
         let (handle, desc, algorithm) = (self.library.handle, self.descriptor.0, &raw const result.algo);
@@ -271,8 +339,8 @@ impl Product<'_> {
                     b,
                     lb.0,
                     beta,
-                    c,
-                    lc.0,
+                    old,
+                    lold.0,
                     c,
                     lc.0,
                     algorithm,

@@ -19,13 +19,21 @@ impl Call {
     /// # Errors
     /// [`BenchError::Unsupported`] for convolutions, and for products with more than alpha and beta.
     pub(super) fn new(workload: &Workload<'_>, library: &'static str) -> Result<Call, BenchError> {
+        if workload.problem().has_epilogue() {
+            let reason = "its call has no bias, activation or residual: compare with cublaslt, or the product alone".into();
+            return Err(BenchError::Unsupported { library, reason });
+        }
+        Call::with_epilogue(workload, library)
+    }
+
+    /// The column-major call for a product whose epilogue the caller looks after.
+    ///
+    /// # Errors
+    /// [`BenchError::Unsupported`] for convolutions.
+    pub(super) fn with_epilogue(workload: &Workload<'_>, library: &'static str) -> Result<Call, BenchError> {
         let Problem::Gemm(gemm) = workload.problem() else {
             return Err(BenchError::Unsupported { library, reason: "it computes matrix products only".into() });
         };
-        if workload.problem().has_epilogue() {
-            let reason = "its call has no bias, activation or residual here: compare the product alone".into();
-            return Err(BenchError::Unsupported { library, reason });
-        }
         let canonical = gemm.canonical();
         let (first, second) = if canonical.swapped { (Operand::B, Operand::A) } else { (Operand::A, Operand::B) };
         Ok(Call { gemm: canonical.gemm, first, second })
