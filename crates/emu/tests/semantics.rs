@@ -218,6 +218,38 @@ fn storage_types_round_to_nearest_even() {
 }
 
 /// Vectors: loads, stores, swizzles that read what they overwrite, arithmetic by component, an offset argument.
+/// Functions of one value, at both ends and in between; each lane of a vector by itself.
+#[test]
+fn functions() {
+    let inputs = [-200.0f32, -9.5, -1.0, -1e-3, 0.0, 0.5, 3.0, 200.0];
+    let tests: [(UnaryOp, fn(f64) -> f64); 5] = [
+        (UnaryOp::Exp, f64::exp),
+        (UnaryOp::Tanh, f64::tanh),
+        (UnaryOp::Erf, libm::erf),
+        (UnaryOp::Sqrt, f64::sqrt),
+        (UnaryOp::Sigmoid, |x| 1.0 / (1.0 + (-x).exp())),
+    ];
+    for (op, want) in tests {
+        let k = kernel(4, |b| {
+            let x = b.buffer("x", Scalar::F32, Access::Read, "");
+            let y = b.buffer("y", Scalar::F32, Access::Write, "");
+            let l = lid(b);
+            let i = b.mul(l, 2);
+            let v = b.load("v", Base::Buffer(x), i, 2, None);
+            let v = b.unary(op, v);
+            b.store(Base::Buffer(y), i, v, None);
+        });
+        let inputs = if op == UnaryOp::Sqrt { inputs.map(f32::abs) } else { inputs };
+        let make = || vec![arg(&f32s(&inputs)), arg(&Buffer::new(32))];
+        let out = everywhere(&k, [1, 1, 1], make, |a| to_f32s(buffer(&a[1])));
+        for (x, y) in inputs.into_iter().zip(out) {
+            let want = want(f64::from(x)) as f32;
+            let close = (y - want).abs() <= 2e-7 * want.abs().max(f32::MIN_POSITIVE);
+            assert!(close || y == want, "{op:?} of {x}: {y}, not {want}");
+        }
+    }
+}
+
 #[test]
 fn vectors() {
     let k = kernel(8, |b| {

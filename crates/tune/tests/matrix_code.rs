@@ -5,7 +5,7 @@ use tilewright_device::inspect::{Class, inspect};
 use tilewright_device::{DeviceError, Options, cuda};
 use tilewright_gen::kernel::{MAIN, generate};
 use tilewright_gen::plan::{Constraint, Plan};
-use tilewright_gen::problem::{Gemm, GemmBuilder, Order, Problem};
+use tilewright_gen::problem::{Activation, Along, Gemm, GemmBuilder, Order, Problem};
 use tilewright_ir::{Kernel, Scalar, Target};
 use tilewright_tune::space::Space;
 
@@ -107,6 +107,36 @@ fn tiles_through_registers() {
     ];
     for (gemm, plan) in plans {
         if !reads(gemm, plan, &["HGMMA", "LDG.E.128", "STS.128"], &["HMMA."]) {
+            return;
+        }
+    }
+}
+
+/// What happens to the sums costs neither registers nor the overlap of matrix instructions; functions are the hardware's own, bias and
+/// residual come in vectors.
+#[test]
+fn epilogues() {
+    let gemm = |m, n| Gemm::new(Scalar::BF16, m, n, 4096).order(Order::Row).trans(false, true);
+    let (even, odd) = (|| gemm(4096, 4096), || gemm(4095, 4095));
+    let big = "A_MIC1_ACP2__B_MIC32_ACP2__C_UNI2_MAC256_UNR64_BUF4_LWV4_PST132_CST1";
+    let turns = "A_MIC2_ACP2__B_MIC16_ACP2__C_UNI2_MAC256_UNR64_BUF5_LWV4_PST132_FRA1_CST1_PNG1";
+    let plain = "A_MIC2_ACP2__B_MIC16_ACP2__C_UNI2_MAC128_UNR64_PFG2_BUF3_CVW2";
+    let all = |g: GemmBuilder, f| g.bias(Along::N).activation(f).residual();
+    let plans = [
+        (even().bias(Along::N).activation(Activation::GeluTanh), big, vec!["MUFU.EX2", "MUFU.RCP"]),
+        (all(even(), Activation::Silu), turns, vec!["MUFU.EX2", "MUFU.RCP"]),
+        (all(even(), Activation::Gelu), big, vec!["FFMA"]),
+        (all(even(), Activation::Relu).out_dtype(Scalar::F32), plain, vec!["LDG.E.64"]),
+        (
+            all(odd(), Activation::GeluTanh),
+            "A_MIC1_ACP2_WOS1__B_MIC32_ACP2_WOS1__C_UNI2_MAC256_UNR64_BUF3_LWV4_PST132_CST1",
+            vec!["MUFU.EX2"],
+        ),
+        (all(odd(), Activation::Gelu), "A_MIC1_ACP0__B_MIC16_ACP0__C_UNI2_MAC256_UNR64_BUF4_LWV4_PST132_CST1", vec!["FFMA"]),
+    ];
+    for (gemm, plan, there) in plans {
+        // No subroutine, as divisions have one.
+        if !reads(gemm, plan, &there, &["CALL."]) {
             return;
         }
     }
