@@ -218,11 +218,13 @@ fn storage_types_round_to_nearest_even() {
 }
 
 /// Vectors: loads, stores, swizzles that read what they overwrite, arithmetic by component, an offset argument.
+type Function = fn(f64) -> f64;
+
 /// Functions of one value, at both ends and in between; each lane of a vector by itself.
 #[test]
 fn functions() {
     let inputs = [-200.0f32, -9.5, -1.0, -1e-3, 0.0, 0.5, 3.0, 200.0];
-    let tests: [(UnaryOp, fn(f64) -> f64); 5] = [
+    let tests: [(UnaryOp, Function); 5] = [
         (UnaryOp::Exp, f64::exp),
         (UnaryOp::Tanh, f64::tanh),
         (UnaryOp::Erf, libm::erf),

@@ -199,7 +199,7 @@ fn budgets(load_threads: u32, math_threads: u32, sums: u32, unit: MathUnit, fetc
 /// Load waves that fetch tiles themselves hold what is on its way: as much as the sums leave them.
 fn budgets_to_fetch(load_threads: u32, math_threads: u32, sums: u32, unit: MathUnit) -> Option<(u32, u32)> {
     let owners = unit.owner_threads();
-    if load_threads % owners != 0 {
+    if !load_threads.is_multiple_of(owners) {
         return None;
     }
     let (load, math) = (load_threads / owners, math_threads / owners);
