@@ -117,7 +117,7 @@ impl Ours {
     /// # Errors
     /// [`BenchError::Plan`] where the plan does not suit these buffers.
     pub fn bind(&self, buffers: &Buffers, workload: &Workload<'_>) -> Result<Vec<Launch>, BenchError> {
-        bind(&self.program, &self.compiled, &self.contraction, buffers, workload.factors())
+        bind(&self.program, &self.compiled, &self.contraction, buffers, workload.factors(), &self.contraction.extents())
             .map_err(|e| BenchError::Plan(format!("{e} (plan {})", self.plan)))
     }
 

@@ -79,6 +79,7 @@ fn report(args: &BenchArgs, context: &Context, case: &Case, timed: &Timed, width
         let object = json!({
             "problem": case.problem.key(),
             "title": case.title,
+            "dynamic": problem::dynamic(&case.problem),
             "device": context.info().id,
             "plan": timed.plan.to_string(),
             "origin": timed.origin.name(),

@@ -1,10 +1,11 @@
 //! From the command line to problems: words, a geometry string, or a file of cases.
 
-use crate::args::{Activation, Along, ConvArgs, Dtype, GemmArgs, Layout, Order, ProblemArgs, Trans, Word};
+use crate::args::{Activation, Along, ConvArgs, Dtype, GemmArgs, Layout, Order, ProblemArgs, RunTime, Trans, Word};
 use crate::error::CliError;
 use crate::values::per_dimension;
 use std::collections::BTreeSet;
 use std::path::Path;
+use tilewright_gen::contraction::Extent;
 use tilewright_gen::problem::cases::{self, CaseOptions};
 use tilewright_gen::problem::{self, Conv, Gemm, Problem};
 use tilewright_ir::Scalar;
@@ -51,6 +52,12 @@ pub fn cases(args: &ProblemArgs, workspace: Option<u64>) -> Result<Cases, CliErr
             ));
         }
     };
+    if !args.dynamic.is_empty() {
+        for case in &mut cases.list {
+            set_dynamic(&mut case.problem, &args.dynamic)?;
+            case.title = title(&case.problem);
+        }
+    }
     if let Some(bytes) = workspace {
         for case in &mut cases.list {
             set_workspace(&mut case.problem, bytes);
@@ -78,6 +85,20 @@ fn set_workspace(problem: &mut Problem, bytes: u64) {
         Problem::Gemm(gemm) => gemm.workspace = bytes - bytes % u64::from(gemm.dtype.bytes()),
         Problem::Conv(conv) => conv.workspace = bytes,
     }
+}
+
+fn set_dynamic(problem: &mut Problem, extents: &[RunTime]) -> Result<(), CliError> {
+    let Problem::Gemm(gemm) = problem else {
+        return Err(CliError::usage("--dynamic: a convolution's extents are baked in; tune each size"));
+    };
+    for extent in extents {
+        match extent {
+            RunTime::M => gemm.dynamic.m = true,
+            RunTime::N => gemm.dynamic.n = true,
+            RunTime::Batch => gemm.dynamic.g = true,
+        }
+    }
+    problem.validate().map_err(CliError::usage)
 }
 
 const fn scalar(dtype: Dtype) -> Scalar {
@@ -195,6 +216,12 @@ fn from_file(path: &Path, set: Option<&str>) -> Result<Cases, CliError> {
     Ok(Cases { list, skipped: Vec::new() })
 }
 
+/// Names of the extents that each launch of a problem chooses.
+pub fn dynamic(problem: &Problem) -> Vec<&'static str> {
+    let dynamic = problem.dynamic();
+    [Extent::M, Extent::N, Extent::G].into_iter().filter(|e| dynamic.has(*e)).map(Extent::name).collect()
+}
+
 /// Short words for a problem.
 pub fn title(problem: &Problem) -> String {
     let x = |list: &[u64]| list.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
@@ -203,7 +230,9 @@ pub fn title(problem: &Problem) -> String {
             let letter = |t: bool| if t { 't' } else { 'n' };
             let batch = if g.batch > 1 { format!("{} x ", g.batch) } else { String::new() };
             let (a, b) = (letter(g.a.trans), letter(g.b.trans));
-            format!("gemm {batch}{}x{}x{} {} {a}{b}{}", g.m, g.n, g.k, g.dtype, problem.epilogue_words())
+            let run_time = dynamic(problem);
+            let run_time = if run_time.is_empty() { String::new() } else { format!(", any {}", run_time.join(", ")) };
+            format!("gemm {batch}{}x{}x{} {} {a}{b}{}{run_time}", g.m, g.n, g.k, g.dtype, problem.epilogue_words())
         }
         Problem::Conv(c) => {
             let groups = if c.groups > 1 { format!(", {} groups", c.groups) } else { String::new() };
@@ -252,6 +281,15 @@ mod tests {
     }
 
     #[test]
+    fn extents_of_the_launch() {
+        let words = parse("tilewright tune gemm --m 64 --n 65 --k 122 --batch 3 --dynamic m,batch --workspace 0").expect("words");
+        let key = words[0].problem.key();
+        assert!(key.ends_with("_f32_b3_sa7808_sb7930_sc4160_dynm_dynb"), "{key}");
+        assert_eq!(parse(&format!("tilewright tune --problem {key}")).expect("text"), words);
+        assert_eq!(words[0].title, "gemm 3 x 64x65x122 f32 nn, any m, batch");
+    }
+
+    #[test]
     fn convolutions() {
         let all = parse(
             "tilewright tune conv --n 2 --c 6 --k 4 --size 9x8 --filter 3 --stride 2 --pad 0:1 --groups 2 --layout nhwc --bias",
@@ -275,6 +313,8 @@ mod tests {
             ("tilewright tune gemm --m 4 --n 4 --k 4 --ldr 8", "--residual"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --residual --ldr 3", "ldr = 3"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --dtype f64 --out-dtype f16", "f64 operands have an f64 result"),
+            ("tilewright tune gemm --m 4 --n 4 --k 4 --dynamic batch", "run-time batch needs"),
+            ("tilewright tune conv --n 1 --c 3 --k 4 --size 4x4 --filter 3 --dynamic m", "--dynamic"),
             ("tilewright tune conv --n 1 --c 3 --k 4 --size 4x4 --filter 3x3x3", "--filter has 3 dimensions"),
             ("tilewright tune conv --n 1 --c 3 --k 4 --size 4x4 --filter 3 --groups 2", "groups"),
             ("tilewright tune gemm --m 4000000000 --n 4000000000 --k 4000000000", "64-bit address space"),

@@ -146,6 +146,7 @@ fn object(outcome: &Outcome, case: &Case, source: &std::path::Path) -> serde_jso
     json!({
         "problem": outcome.problem,
         "title": case.title,
+        "dynamic": problem::dynamic(&case.problem),
         "device": outcome.device,
         "plan": outcome.plan.to_string(),
         "time_us": outcome.time_us,

@@ -43,6 +43,7 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case) -> Result<(), 
         let object = json!({
             "problem": case.problem.key(),
             "title": case.title,
+            "dynamic": problem::dynamic(&case.problem),
             "device": context.info().id,
             "plan": plan.to_string(),
             "origin": origin.name(),

@@ -90,6 +90,14 @@ impl DeviceInfo {
 pub enum LaunchArg {
     /// Global memory. For a tensor map, the memory from the map's element 0 on: the device encodes the map.
     Buffer(Buffer),
+    /// A tensor map over the memory from its element 0 on, with extents of this launch, in the map's order, instead of those the
+    /// kernel declares (at most those).
+    Map {
+        /// Memory.
+        memory: Buffer,
+        /// Extents in elements.
+        extent: Vec<u64>,
+    },
     /// 32-bit integer.
     I32(i32),
     /// 64-bit integer.
@@ -104,6 +112,7 @@ impl LaunchArg {
     const fn describe(&self) -> &'static str {
         match self {
             LaunchArg::Buffer(_) => "a buffer",
+            LaunchArg::Map { .. } => "a tensor map",
             LaunchArg::I32(_) => "an i32",
             LaunchArg::I64(_) => "an i64",
             LaunchArg::F32(_) => "an f32",
@@ -249,6 +258,12 @@ pub(crate) fn check_launches(info: &DeviceInfo, launches: &[Launch]) -> Result<(
                     check_map(info, b, map).map_err(|what| bad(format!("tensor map `{}`: {what}", declared.name)))?;
                     true
                 }
+                (LaunchArg::Map { memory, extent }, ArgKind::TensorMap(map)) => {
+                    let named = |what: String| bad(format!("tensor map `{}`: {what}", declared.name));
+                    let map = resized(map, extent).map_err(named)?;
+                    check_map(info, memory, &map).map_err(named)?;
+                    true
+                }
                 (LaunchArg::I32(_), ArgKind::Scalar(s)) => matches!(s, Scalar::I32 | Scalar::U32),
                 (LaunchArg::I64(_), ArgKind::Scalar(s)) => *s == Scalar::I64,
                 (LaunchArg::F32(_), ArgKind::Scalar(s)) => *s == Scalar::F32,
@@ -266,6 +281,15 @@ pub(crate) fn check_launches(info: &DeviceInfo, launches: &[Launch]) -> Result<(
         }
     }
     Ok(())
+}
+
+/// A kernel's tensor map with the extents of a launch.
+pub(crate) fn resized(map: &TensorMap, extent: &[u64]) -> Result<TensorMap, String> {
+    let within = extent.len() == map.extent.len() && extent.iter().zip(&map.extent).all(|(now, most)| (1..=*most).contains(now));
+    if !within {
+        return Err(format!("extents {extent:?} are not within 1 to {:?}", map.extent));
+    }
+    Ok(TensorMap { extent: extent.to_vec(), ..map.clone() })
 }
 
 /// Checks the memory that a tensor map is to lie on.

@@ -127,6 +127,11 @@ impl Device for Emulator {
                 .map(|(arg, declared)| {
                     Ok(match arg {
                         LaunchArg::Buffer(b) => ArgValue::Buffer { buffer: self.memory(b)?.clone(), offset: b.offset() as usize },
+                        LaunchArg::Map { memory, extent } => ArgValue::Map {
+                            buffer: self.memory(memory)?.clone(),
+                            offset: memory.offset() as usize,
+                            extent: extent.clone(),
+                        },
                         LaunchArg::I32(v) => match declared.kind {
                             tilewright_ir::ArgKind::Scalar(tilewright_ir::Scalar::U32) => ArgValue::U32(*v as u32),
                             _ => ArgValue::I32(*v),

@@ -29,6 +29,8 @@ pub(crate) struct Launch<'a> {
     pub(crate) grid: [u32; 3],
     /// One per argument; none for scalars.
     pub(crate) buffers: Vec<Option<Bound>>,
+    /// One per argument: tensor maps with the extents of this launch.
+    pub(crate) maps: Vec<Option<TensorMap>>,
     /// Scalar arguments: slot, 64-bit slot or not, bits.
     pub(crate) scalars: Vec<(Slot, bool, u64)>,
 }
@@ -45,7 +47,8 @@ impl<'a> Launch<'a> {
         if args.len() != code.args.len() {
             return refuse(format!("{} arguments given, {} needed", args.len(), code.args.len()));
         }
-        let mut launch = Launch { code, options, level: Level::detect(), grid, buffers: Vec::new(), scalars: Vec::new() };
+        let mut launch =
+            Launch { code, options, level: Level::detect(), grid, buffers: Vec::new(), maps: Vec::new(), scalars: Vec::new() };
         for ((value, arg), &slot) in args.iter().zip(&code.args).zip(&code.arg_slots) {
             match (value, &arg.kind) {
                 (ArgValue::Buffer { buffer, offset }, ArgKind::Buffer { scalar, .. }) => {
@@ -66,13 +69,25 @@ impl<'a> Launch<'a> {
                     launch.buffers.push(None);
                     launch.scalars.push((slot, wide, bits));
                 }
-                (ArgValue::Buffer { buffer, offset }, ArgKind::TensorMap(map)) => {
+                (ArgValue::Buffer { buffer, offset } | ArgValue::Map { buffer, offset, .. }, ArgKind::TensorMap(map)) => {
+                    let mut map = map.clone();
+                    if let ArgValue::Map { extent, .. } = value {
+                        if extent.len() != map.extent.len() || extent.iter().zip(&map.extent).any(|(now, most)| now > most) {
+                            let most = &map.extent;
+                            return refuse(format!("`{}`: extents {extent:?} are not within {most:?}", arg.name));
+                        }
+                        map.extent.clone_from(extent);
+                    }
                     let size = map.scalar.bytes() as usize;
-                    if let Err(what) = tensor_fits(map, *offset, buffer.len()) {
+                    if let Err(what) = tensor_fits(&map, *offset, buffer.len()) {
                         return refuse(format!("`{}` at byte {offset} of {}: {what}", arg.name, buffer.len()));
                     }
                     let len = (buffer.len() - offset) / size;
                     launch.buffers.push(Some(Bound { cells: buffer.cells().clone(), offset: *offset, len, shadow: None }));
+                    launch.maps.resize(launch.buffers.len(), None);
+                    if let Some(place) = launch.maps.last_mut() {
+                        *place = Some(map);
+                    }
                 }
                 (_, ArgKind::TensorMap(_)) => {
                     return refuse(format!("`{}` is a tensor map over a buffer, given {value:?}", arg.name));
@@ -90,7 +105,7 @@ impl<'a> Launch<'a> {
     fn watch(&mut self, args: &[ArgValue]) {
         let mut shadows: Vec<(&Buffer, Arc<GlobalShadow>)> = Vec::new();
         let buffer = |i: usize| match &args[i] {
-            ArgValue::Buffer { buffer, .. } => Some(buffer),
+            ArgValue::Buffer { buffer, .. } | ArgValue::Map { buffer, .. } => Some(buffer),
             _ => None,
         };
         let element = |i: usize| match &self.code.args[i].kind {

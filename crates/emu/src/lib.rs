@@ -11,7 +11,8 @@
 //!   `fmin` and `fmax`. Conversions round to nearest even; float to integer truncates, saturates and sends NaN to 0.
 //! * Memory that nobody wrote reads as bytes 0xFF (NaN), registers too. Shared memory starts afresh in every work-group.
 //! * Matrix instructions add products, exact in f32, one by one in the order of k, each sum rounded; TF32 inputs lose their lower 13
-//!   bits. A [`tilewright_ir::ArgKind::TensorMap`] argument is given as [`ArgValue::Buffer`]: where the tensor's first element stands.
+//!   bits. A [`tilewright_ir::ArgKind::TensorMap`] argument is given as [`ArgValue::Buffer`], where the tensor's first element stands, or as
+//!   [`ArgValue::Map`] with smaller extents than the kernel's.
 //! * A lane of a shuffle whose source is outside its wave keeps its own value.
 //! * Atomics on floats add in the order work-groups happen to run: with several host threads the last bits may vary.
 //!

@@ -23,6 +23,15 @@ pub enum ArgValue {
         /// Where the argument's element 0 stands, in bytes.
         offset: usize,
     },
+    /// A tensor map argument with extents of this launch, at most the kernel's.
+    Map {
+        /// The memory.
+        buffer: Buffer,
+        /// Where the tensor's first element stands, in bytes.
+        offset: usize,
+        /// Extents in elements, in the map's order.
+        extent: Vec<u64>,
+    },
     /// A scalar.
     I32(i32),
     /// A scalar.

@@ -45,6 +45,102 @@ pub struct Bias {
     pub len: u64,
 }
 
+/// Which extents are known only at launch. What is written as an extent is then the largest a launch may have (its capacity), and
+/// the size that is tuned for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dynamic {
+    /// The batch.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub g: bool,
+    /// Rows of the result.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub m: bool,
+    /// Columns of the result.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub n: bool,
+}
+
+impl Dynamic {
+    /// No extent is.
+    pub const NONE: Dynamic = Dynamic { g: false, m: false, n: false };
+    /// True if no extent is.
+    pub fn is_none(&self) -> bool {
+        *self == Dynamic::NONE
+    }
+    /// Whether one is.
+    pub const fn has(&self, extent: Extent) -> bool {
+        match extent {
+            Extent::G => self.g,
+            Extent::M => self.m,
+            Extent::N => self.n,
+        }
+    }
+}
+
+/// An extent that may be known only at launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Extent {
+    /// The batch.
+    G,
+    /// Rows of the result.
+    M,
+    /// Columns of the result.
+    N,
+}
+
+impl Extent {
+    /// The same extent of the transposed product.
+    #[must_use]
+    pub const fn turned(self) -> Extent {
+        match self {
+            Extent::G => Extent::G,
+            Extent::M => Extent::N,
+            Extent::N => Extent::M,
+        }
+    }
+    /// As problems and kernels name it: `batch`, `m`, `n`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Extent::G => "batch",
+            Extent::M => "m",
+            Extent::N => "n",
+        }
+    }
+}
+
+/// The extents of one launch: those of the contraction, or smaller ones where they are [`Dynamic`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Extents {
+    /// Batch entries.
+    pub g: u64,
+    /// Rows of the result.
+    pub m: u64,
+    /// Columns of the result.
+    pub n: u64,
+}
+
+impl Extents {
+    /// One of them.
+    pub const fn of(&self, extent: Extent) -> u64 {
+        match extent {
+            Extent::G => self.g,
+            Extent::M => self.m,
+            Extent::N => self.n,
+        }
+    }
+    /// The same with another value of one.
+    #[must_use]
+    pub const fn with(mut self, extent: Extent, value: u64) -> Extents {
+        match extent {
+            Extent::G => self.g = value,
+            Extent::M => self.m = value,
+            Extent::N => self.n = value,
+        }
+        self
+    }
+}
+
 /// A batched matrix product over views.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Contraction {
@@ -70,9 +166,58 @@ pub struct Contraction {
     /// Added last: addressed as the result is, of its type, starting its buffer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub residual: Option<Tensor>,
+    /// Extents that are known only at launch; `g`, `m`, `n` are then the largest, and strides are those of the largest.
+    #[serde(default, skip_serializing_if = "Dynamic::is_none")]
+    pub dynamic: Dynamic,
+}
+
+impl Tensor {
+    /// Elements from element 0 to behind the last that a launch with these extents touches.
+    pub fn len_at(&self, extent: [u64; 3]) -> u64 {
+        let Some(shape) = self.view.is_affine_box() else { return self.len };
+        let steps = shape.strides.iter().zip(extent).map(|(s, e)| s.unsigned_abs().saturating_mul(e.saturating_sub(1)));
+        steps.fold(shape.base.unsigned_abs().saturating_add(1), u64::saturating_add).min(self.len)
+    }
 }
 
 impl Contraction {
+    /// The largest extents.
+    pub const fn extents(&self) -> Extents {
+        Extents { g: self.g, m: self.m, n: self.n }
+    }
+    /// Elements of the residual that a launch with these extents reads.
+    pub fn residual_len_at(&self, at: &Extents) -> u64 {
+        let len = |r: &Tensor| if *at == self.extents() { r.len } else { r.len_at([at.g, at.m, at.n]) };
+        self.residual.as_ref().map_or(0, len)
+    }
+    /// Elements of the bias vector that a launch with these extents reads.
+    pub fn bias_len_at(&self, at: &Extents) -> u64 {
+        let Some(bias) = &self.bias else { return 0 };
+        if *at == self.extents() {
+            return bias.len;
+        }
+        let tensor = Tensor { scalar: bias.scalar, view: bias.view.clone(), align: 1, len: bias.len };
+        tensor.len_at([at.g, if bias.along_n { at.n } else { at.m }, 1])
+    }
+    /// The extents in words: `g 1 m 64 n 32 k 7`, `up to` where one is the largest of a launch.
+    pub fn sizes(&self) -> String {
+        let of = |name: &str, value: u64, run_time: bool| format!("{name} {}{value}", if run_time { "up to " } else { "" });
+        let Dynamic { g, m, n } = self.dynamic;
+        [of("g", self.g, g), of("m", self.m, m), of("n", self.n, n), of("k", self.k, false)].join(" ")
+    }
+    /// Elements of an operand that a launch with these extents touches, from its element 0 on.
+    pub fn len_at(&self, operand: Operand, at: &Extents) -> u64 {
+        let tensor = self.tensor(operand);
+        if *at == self.extents() {
+            return tensor.len;
+        }
+        let [rows, cols] = match operand {
+            Operand::A => [at.m, self.k],
+            Operand::B => [at.n, self.k],
+            Operand::C => [at.m, at.n],
+        };
+        tensor.len_at([at.g, rows, cols])
+    }
     /// Type of the partial sums.
     pub fn accumulator(&self) -> Scalar {
         self.c.scalar.accumulator()
@@ -85,6 +230,7 @@ impl Contraction {
     pub fn exchanged(&self) -> Contraction {
         let turned = |t: &Tensor| Tensor { view: t.view.transposed(), ..t.clone() };
         let bias = self.bias.as_ref().map(|b| Bias { along_n: !b.along_n, ..b.clone() });
+        let dynamic = Dynamic { m: self.dynamic.n, n: self.dynamic.m, ..self.dynamic };
         Contraction {
             g: self.g,
             m: self.n,
@@ -96,6 +242,7 @@ impl Contraction {
             bias,
             activation: self.activation,
             residual: self.residual.as_ref().map(turned),
+            dynamic,
         }
     }
     /// What is computed, as a formula: `relu(alpha * sum_k A[g,m,k] * B[g,k,n] + bias[n] + beta * C[g,m,n])`.

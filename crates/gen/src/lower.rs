@@ -3,7 +3,7 @@
 //! A convolution reaches the generator only here, as chains of transforms: output pixels are the rows, output channels of a
 //! group the columns, and (channel, filter taps) the sum, in the order they lie in memory so that vector access survives.
 
-use crate::contraction::{Bias, Contraction, Tensor};
+use crate::contraction::{Bias, Contraction, Dynamic, Tensor};
 use crate::problem::{Along, Conv, Gemm, Layout, Order, Problem, ProblemError};
 use crate::view::{View, ViewBuilder};
 use serde::{Deserialize, Serialize};
@@ -83,6 +83,7 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         bias,
         activation: gemm.activation,
         residual,
+        dynamic: gemm.dynamic,
     })
 }
 
@@ -167,5 +168,6 @@ fn lower_conv(conv: &Conv, form: ConvForm) -> Result<Contraction, ProblemError> 
         c: result(c_view),
         bias,
         activation: conv.activation,
+        dynamic: Dynamic::NONE,
     })
 }

@@ -2,10 +2,10 @@
 
 use std::collections::HashSet;
 use std::fmt::Write;
-use tilewright_gen::contraction::{Contraction, Operand};
+use tilewright_gen::contraction::{Contraction, Extent, Operand};
 use tilewright_gen::plan::Plan;
 use tilewright_gen::problem::Problem;
-use tilewright_gen::program::{ADDED_ALIGN, Binding, Program};
+use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Groups, Launch, Program};
 use tilewright_gen::view::{COL, G, ROW};
 use tilewright_ir::{Dialect, Invalid, Target, print};
 
@@ -62,7 +62,7 @@ impl Emission<'_> {
             format!("Planned   for {}", self.target.arch),
             String::new(),
             format!("C[g,m,n] = {}", c.formula().replace("sum_k", "sum over k of")),
-            format!("g = {}, m = {}, n = {}, k = {}; beta = 0 never reads C", c.g, c.m, c.n, c.k),
+            format!("{}; beta = 0 never reads C", extents(c)),
             String::new(),
             "Buffers".to_string(),
         ];
@@ -73,10 +73,11 @@ impl Emission<'_> {
         for (operand, role) in [Operand::A, Operand::B, Operand::C].into_iter().zip(roles) {
             let t = c.tensor(operand);
             let need = self.program.alignments.iter().find(|a| a.operand == operand).map_or(1, |a| a.bytes.max(t.scalar.bytes()));
+            let most = if c.dynamic.is_none() { "" } else { "up to " };
             let base = self.program.bases.iter().find(|a| a.operand == operand);
             let base = base.map_or(String::new(), |a| format!(", the buffer to {}", a.bytes));
             lines.push(format!(
-                "  {role:<10} {} x {} from its offset on; that element aligned to {need} bytes{base}",
+                "  {role:<10} {most}{} x {} from its offset on; that element aligned to {need} bytes{base}",
                 t.len, t.scalar
             ));
         }
@@ -110,6 +111,7 @@ impl Emission<'_> {
                 continue;
             };
             let [x, y, z] = launch.grid;
+            let x = launch.groups.as_ref().map_or(x.to_string(), |groups| groups.to_string());
             let mut line = format!("  {}. {}: grid {x} x {y} x {z}, {} threads", index + 1, source.entry, kernel.threads);
             if source.dynamic_shared_bytes > 0 {
                 let _ = write!(
@@ -120,16 +122,34 @@ impl Emission<'_> {
             }
             lines.push(line);
             let args: Vec<String> =
-                kernel.args.iter().zip(&launch.args).map(|(a, b)| format!("{} = {}", a.name, binding(b))).collect();
+                kernel.args.iter().zip(&launch.args).map(|(a, b)| format!("{} = {}", a.name, binding(launch, b))).collect();
             lines.push(format!("     {}", args.join(", ")));
+            for m in &launch.maps {
+                let name = kernel.args.get(m.arg).map_or("", |a| &a.name);
+                lines.push(format!("     {name}: extent of dimension {} is {}", m.dim, m.extent));
+            }
         }
         lines
     }
 }
 
+/// Extents, and what of them a launch chooses.
+fn extents(c: &Contraction) -> String {
+    let all = format!("g = {}, m = {}, n = {}, k = {}", c.g, c.m, c.n, c.k);
+    let run_time: Vec<String> = [Extent::M, Extent::N, Extent::G]
+        .into_iter()
+        .filter(|e| c.dynamic.has(*e))
+        .map(|e| format!("1 to {} for {}", c.extents().of(e), e.name()))
+        .collect();
+    if run_time.is_empty() { all } else { format!("{all} at most: each launch chooses {}", run_time.join(", ")) }
+}
+
 /// What an argument is bound to, in words.
-fn binding(binding: &Binding) -> String {
+fn binding(launch: &Launch, binding: &Binding) -> String {
     match binding {
+        Binding::Extent(extent) => extent.name().into(),
+        Binding::Entries { first, most } => Factor::Entries { first: *first, most: *most }.to_string(),
+        Binding::Work => launch.groups.as_ref().map_or(launch.grid[0].to_string(), Groups::formula),
         Binding::Buffer(operand) => format!("{operand:?}"),
         Binding::Offset(operand) => format!("first element of {operand:?}"),
         Binding::Bias => "bias".into(),

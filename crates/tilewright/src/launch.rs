@@ -3,7 +3,7 @@
 use crate::{Context, Error, Operation};
 use std::sync::{Arc, PoisonError};
 use tilewright_device::Compiled;
-use tilewright_gen::contraction::{Contraction, Operand};
+use tilewright_gen::contraction::{Contraction, Extents, Operand};
 use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Chiral, Common, Key, Plan, derive, fits, generic};
 use tilewright_gen::program::Program;
@@ -61,26 +61,26 @@ impl Operation {
         Ok((contraction, program))
     }
 
-    /// Launches the plan, or the first of its fallbacks that is legal for where these operands really start. Gives the
-    /// plan that runs.
-    pub(crate) fn launch(&self, plan: &Plan, mut buffers: Buffers, factors: Factors) -> Result<Plan, Error> {
+    /// Launches the plan with these extents, or the first of its fallbacks that is legal for where these operands really start. Gives
+    /// the plan that runs.
+    pub(crate) fn launch(&self, plan: &Plan, mut buffers: Buffers, factors: Factors, at: &Extents) -> Result<Plan, Error> {
         let context = self.context();
         let ready = self.ready(plan, None)?;
         buffers.workspace = context.workspace(ready.program.workspace_bytes)?;
-        let ready = match check(&ready.program, &ready.contraction, &buffers) {
+        let ready = match check(&ready.program, &ready.contraction, &buffers, at) {
             Ok(()) => ready,
-            Err(BindError::Misaligned { .. }) => self.fallback(plan, &buffers, &ready.contraction)?,
+            Err(BindError::Misaligned { .. }) => self.fallback(plan, &buffers, &ready.contraction, at)?,
             Err(other) => return Err(other.into()),
         };
         buffers.workspace = context.workspace(ready.program.workspace_bytes)?;
-        let launches = bind(&ready.program, &ready.compiled, &ready.contraction, &buffers, factors)?;
+        let launches = bind(&ready.program, &ready.compiled, &ready.contraction, &buffers, factors, at)?;
         context.device().launch(&launches)?;
         Ok(ready.plan)
     }
 
     /// The first plan of the fallback order that is legal for these buffers: the same tiles with narrow accesses, the plain plan
     /// in the same form, the plain plan.
-    fn fallback(&self, plan: &Plan, buffers: &Buffers, contraction: &Contraction) -> Result<Arc<Ready>, Error> {
+    fn fallback(&self, plan: &Plan, buffers: &Buffers, contraction: &Contraction, at: &Extents) -> Result<Arc<Ready>, Error> {
         let start = |operand: Operand| {
             let bytes = buffers.alignment(operand, contraction.tensor(operand).scalar);
             u32::try_from(bytes).unwrap_or(256).min(256)
@@ -90,7 +90,7 @@ impl Operation {
         let mut last = Error::Bind(BindError::Absent("a fallback plan"));
         for candidate in [*plan, narrow(plan), generic(contraction).with(bim, plan.get(bim)), generic(contraction)] {
             match self.ready(&candidate, starts) {
-                Ok(ready) => match check(&ready.program, &ready.contraction, buffers) {
+                Ok(ready) => match check(&ready.program, &ready.contraction, buffers, at) {
                     Ok(()) | Err(BindError::Absent(_) | BindError::TooSmall { .. }) => return Ok(ready),
                     Err(e) => last = e.into(),
                 },

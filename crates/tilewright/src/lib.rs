@@ -68,10 +68,35 @@
 //! # }
 //! ```
 //!
+//! A kernel holds for one shape, except for extents that the problem declares as known only at launch: a language model's batch
+//! changes with every step and compiles nothing. [`Buckets`] takes another plan for each range of sizes.
+//!
+//! ```
+//! use tilewright::{Context, Dynamic, Extent, Gemm, Operands, Options, Order, RecordsAt, Scalar};
+//!
+//! # fn main() -> Result<(), tilewright::Error> {
+//! # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
+//! # let context = Context::with(options)?;
+//! // Up to 32 tokens (rows), each 3 numbers long, times a 3 x 2 weight.
+//! let gemm = Gemm::new(Scalar::F32, 32, 2, 3).order(Order::Row).dynamic(Dynamic { m: true, ..Dynamic::NONE });
+//! let operation = context.gemm(gemm)?;
+//! let weight = context.upload(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
+//! for tokens in [1u64, 7, 32] {
+//!     let x = context.upload(&vec![1.0f32; tokens as usize * 3])?;
+//!     let mut y = context.alloc::<f32>(tokens * 2)?;
+//!     operation.run_with(Operands::new(&x, &weight, &mut y).at(operation.extents().with(Extent::M, tokens)))?;
+//!     assert_eq!(y.download()?, [9.0, 12.0].repeat(tokens as usize));
+//! }
+//! assert_eq!(context.programs(), 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! Plans come from the records where the problem was tuned on this device before, else from a cost model that needs no
 //! measuring. Legality is asked again at every launch with the real operands: one that begins at an odd element is run
 //! by the next plan of an ordered fallback that ends in a scalar kernel which always works.
 
+mod buckets;
 mod buffer;
 mod context;
 mod element;
@@ -81,6 +106,7 @@ mod launch;
 mod operation;
 mod trial;
 
+pub use buckets::Buckets;
 pub use buffer::{Buffer, Slice, SliceMut};
 pub use context::{Context, Options, RecordsAt, default_records};
 pub use element::Element;
@@ -91,6 +117,7 @@ pub use trial::{Times, Verified};
 
 pub use half::{bf16, f16};
 pub use tilewright_device::{DeviceInfo, Listing, list as list_devices};
+pub use tilewright_gen::contraction::{Dynamic, Extent, Extents};
 pub use tilewright_gen::plan::{Constraint, Plan};
 pub use tilewright_gen::problem::{Activation, Along, Conv, ConvBuilder, Direction, Gemm, GemmBuilder, Layout, Order, Problem};
 pub use tilewright_ir::{Scalar, Target};

@@ -5,6 +5,7 @@ use crate::emit::Emission;
 use crate::{Buffer, Context, Element, Error};
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
+use tilewright_gen::contraction::Extents;
 use tilewright_gen::plan::{Constraint, Graph, Plan, generic};
 use tilewright_gen::problem::Problem;
 use tilewright_ir::{Scalar, Target};
@@ -49,12 +50,13 @@ pub struct Operands<'a, T: Element, U: Element> {
     bias: Option<&'a Buffer<U>>,
     residual: Option<&'a Buffer<U>>,
     factors: Factors,
+    at: Option<Extents>,
 }
 
 impl<'a, T: Element, U: Element> Operands<'a, T, U> {
     /// Factors and result (for a convolution: input, filter and output), with alpha = 1 and beta = 0.
     pub fn new(a: impl Into<Slice<'a, T>>, b: impl Into<Slice<'a, T>>, c: impl Into<SliceMut<'a, U>>) -> Self {
-        Operands { a: a.into(), b: b.into(), c: c.into(), bias: None, residual: None, factors: Factors::default() }
+        Operands { a: a.into(), b: b.into(), c: c.into(), bias: None, residual: None, factors: Factors::default(), at: None }
     }
     /// Factor of the product.
     #[must_use]
@@ -73,6 +75,18 @@ impl<'a, T: Element, U: Element> Operands<'a, T, U> {
     pub const fn bias(mut self, bias: &'a Buffer<U>) -> Self {
         self.bias = Some(bias);
         self
+    }
+    /// Extents of this launch, where the problem declares some as known only at launch: what was compiled once runs for every value
+    /// from 1 to the largest. Leading dimensions and batch strides are the problem's at every size; operands need hold no more than
+    /// this launch touches.
+    #[must_use]
+    pub const fn at(mut self, extents: Extents) -> Self {
+        self.at = Some(extents);
+        self
+    }
+    /// The extents of this launch, where given.
+    pub const fn extents(&self) -> Option<Extents> {
+        self.at
     }
     /// The problem's residual, which is added behind the activation.
     #[must_use]
@@ -240,12 +254,19 @@ impl Operation {
     ) -> Result<Plan, Error> {
         self.run_with(Operands::new(a, b, c).alpha(alpha).beta(beta))
     }
+    /// The largest extents of a launch: the problem's own. Where some of them are known only at launch
+    /// ([`GemmBuilder::dynamic`](crate::GemmBuilder::dynamic)), smaller ones may be run:
+    /// `Operands::new(&a, &b, &mut c).at(operation.extents().with(Extent::M, 17))`.
+    pub fn extents(&self) -> Extents {
+        self.space.contraction(&Plan::default()).extents()
+    }
     /// As [`Operation::run`], with all operands by name: those of a problem with a bias or a residual.
     ///
     /// # Errors
-    /// As [`Operation::run`]; [`Error::Bind`] where the problem has a bias or a residual and none is given, or the other way round.
+    /// As [`Operation::run`]; [`Error::Bind`] where the problem has a bias or a residual and none is given, or the other way round, and
+    /// for an extent that is 0, beyond the largest, or other than it where the problem does not declare it as known only at launch.
     pub fn run_with<T: Element, U: Element>(&self, operands: Operands<'_, T, U>) -> Result<Plan, Error> {
-        let Operands { a, b, c, bias, residual, factors } = operands;
+        let Operands { a, b, c, bias, residual, factors, at } = operands;
         let problem = self.problem();
         let same =
             |operand, have: Scalar, need: Scalar| if have == need { Ok(()) } else { Err(Error::Dtype { operand, have, need }) };
@@ -271,7 +292,7 @@ impl Operation {
             workspace: None,
             offsets: [a.offset.saturating_add(own[0]), b.offset.saturating_add(own[1]), c.offset.saturating_add(own[2])],
         };
-        self.launch(&self.plan()?, buffers, factors)
+        self.launch(&self.plan()?, buffers, factors, &at.unwrap_or(self.extents()))
     }
 
     /// The plan's kernels as one source file in the device's language, with launch geometry and arguments at its head.

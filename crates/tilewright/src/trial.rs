@@ -8,7 +8,7 @@ use tilewright_tune::model::Picker;
 use tilewright_tune::records::TimeKind;
 use tilewright_tune::reduce::for_emulator;
 use tilewright_tune::run::Factors;
-use tilewright_tune::verify::{Case, Depth, Verification};
+use tilewright_tune::verify::{Case, Depth, Verification, sizes};
 
 /// Times of one plan.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +31,8 @@ pub struct Verified {
 impl Operation {
     /// Runs a plan on random operands and compares its result with the f64 reference. A wrong result is no error but a
     /// [`Verification`] that did not pass. An emulator runs a problem of more than
-    /// [`EMULATED_FLOP`](tilewright_tune::reduce::EMULATED_FLOP) operations reduced to a few tiles, unless `whole`.
+    /// [`EMULATED_FLOP`](tilewright_tune::reduce::EMULATED_FLOP) operations reduced to a few tiles, unless `whole`. Where extents are
+    /// known only at launch, the same kernels run at the largest and at several others ([`sizes`]).
     ///
     /// # Errors
     /// [`Error::Refused`] for a plan that does not fit, [`Error::Device`] where it could not run.
@@ -58,8 +59,14 @@ impl Operation {
     ) -> Result<Verification, Error> {
         let repeatable = spec.tiling.split_k.ways <= 1 || spec.epilogue.split_sum != SplitSum::Atomic;
         let ready = self.ready(plan, None)?;
-        let case = Case::new(self.context().device(), self.problem(), seed, factors, Samples::default())?;
-        Ok(case.verify(&ready.program, &ready.compiled, &ready.contraction, depth, repeatable)?)
+        let device = self.context().device();
+        let case = Case::new(device, self.problem(), seed, factors, Samples::default())?;
+        let mut verdict = case.verify(&ready.program, &ready.compiled, &ready.contraction, depth, repeatable)?;
+        for at in sizes(&ready.contraction, spec) {
+            let case = Case::at(device, self.problem(), at, seed, factors, Samples::default())?;
+            verdict = verdict.and(case.verify(&ready.program, &ready.compiled, &ready.contraction, depth, repeatable)?.at(at));
+        }
+        Ok(verdict)
     }
 
     /// Times a plan on random operands with cold caches: one run to warm up, then `repeats`. On an emulator the one time is the

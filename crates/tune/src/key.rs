@@ -1,7 +1,7 @@
 //! The key of a tuning record: exactly the facts that legality reads of a problem, and what makes two problems near.
 
 use serde::{Deserialize, Serialize};
-use tilewright_gen::contraction::{Contraction, Operand, Tensor};
+use tilewright_gen::contraction::{Contraction, Dynamic, Operand, Tensor};
 use tilewright_gen::problem::Activation;
 use tilewright_gen::view::{Access, Affine, Atom, COL, ROW};
 use tilewright_ir::Scalar;
@@ -61,6 +61,9 @@ pub struct ProblemKey {
     /// Added last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub residual: Option<OperandKey>,
+    /// Extents known only at launch.
+    #[serde(default, skip_serializing_if = "Dynamic::is_none")]
+    pub dynamic: Dynamic,
     /// Workspace the program may use, in bytes.
     pub workspace_bytes: u64,
     /// Results must be bitwise repeatable: no atomics.
@@ -91,6 +94,7 @@ impl ProblemKey {
             }),
             activation: contraction.activation,
             residual: contraction.residual.as_ref().map(operand),
+            dynamic: contraction.dynamic,
             workspace_bytes,
             deterministic,
         }
@@ -253,6 +257,7 @@ pub(crate) mod tests {
             bias: None,
             activation: None,
             residual: None,
+            dynamic: Dynamic::NONE,
             workspace_bytes: 0,
             deterministic: true,
         }

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch, LaunchArg};
-use tilewright_gen::contraction::{Contraction, Operand};
-use tilewright_gen::program::{ADDED_ALIGN, Binding, Program};
-use tilewright_ir::Scalar;
+use tilewright_gen::contraction::{Contraction, Extent, Extents, Operand};
+use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Launch as Planned, Program};
+use tilewright_ir::{ArgKind, Scalar};
 
 /// Memory a program runs on.
 #[derive(Clone, Debug)]
@@ -76,6 +76,18 @@ pub enum BindError {
         /// What is needed in bytes.
         needed: u64,
     },
+    /// An extent that the program does not hold for.
+    #[error("{} = {value}: this kernel holds for {}", .extent.name(), held(*.most, *.dynamic))]
+    Extent {
+        /// Which.
+        extent: Extent,
+        /// Asked for.
+        value: u64,
+        /// The largest.
+        most: u64,
+        /// Smaller ones are possible.
+        dynamic: bool,
+    },
     /// A buffer the program needs was not given.
     #[error("the program needs {0}, and none was given")]
     Absent(&'static str),
@@ -85,6 +97,10 @@ pub enum BindError {
     /// The device refused a part of a buffer.
     #[error(transparent)]
     Device(#[from] DeviceError),
+}
+
+fn held(most: u64, dynamic: bool) -> String {
+    if dynamic { format!("1 to {most}") } else { format!("{most} only") }
 }
 
 impl Buffers {
@@ -104,6 +120,10 @@ impl Buffers {
     }
 }
 
+fn narrow(value: u128) -> Result<i32, BindError> {
+    i32::try_from(value).map_err(|_| BindError::Program(format!("{value} does not fit 32 bits")))
+}
+
 /// Compiles every kernel of a program, one after the other.
 ///
 /// # Errors
@@ -112,11 +132,17 @@ pub fn compile(device: &dyn Device, program: &Program) -> Result<Vec<Arc<Compile
     program.kernels.iter().map(|k| device.compile(k)).collect()
 }
 
-/// Asks the alignments and sizes a program needs of the real buffers.
+/// Asks the alignments and sizes a program needs of the real buffers, for a launch with these extents.
 ///
 /// # Errors
-/// [`BindError::Misaligned`], [`BindError::TooSmall`], [`BindError::Absent`].
-pub fn check(program: &Program, contraction: &Contraction, buffers: &Buffers) -> Result<(), BindError> {
+/// [`BindError::Extent`], [`BindError::Misaligned`], [`BindError::TooSmall`], [`BindError::Absent`].
+pub fn check(program: &Program, contraction: &Contraction, buffers: &Buffers, at: &Extents) -> Result<(), BindError> {
+    for extent in [Extent::G, Extent::M, Extent::N] {
+        let (value, most, dynamic) = (at.of(extent), contraction.extents().of(extent), contraction.dynamic.has(extent));
+        if value == 0 || value > most || (!dynamic && value != most) {
+            return Err(BindError::Extent { extent, value, most, dynamic });
+        }
+    }
     for need in &program.alignments {
         let actual = buffers.alignment(need.operand, contraction.tensor(need.operand).scalar);
         if !actual.is_multiple_of(u64::from(need.bytes.max(1))) {
@@ -132,13 +158,16 @@ pub fn check(program: &Program, contraction: &Contraction, buffers: &Buffers) ->
     for operand in [Operand::A, Operand::B, Operand::C] {
         let tensor = contraction.tensor(operand);
         let (buffer, offset) = buffers.of(operand);
-        let needed = (tensor.len.saturating_add(offset)).saturating_mul(u64::from(tensor.scalar.bytes()));
+        let needed = (contraction.len_at(operand, at).saturating_add(offset)).saturating_mul(u64::from(tensor.scalar.bytes()));
         if buffer.bytes() < needed {
             return Err(BindError::TooSmall { what: format!("operand {operand:?}"), actual: buffer.bytes(), needed });
         }
     }
-    let bias = contraction.bias.as_ref().map(|x| ("bias", x.len, x.scalar, &buffers.bias, "a bias vector"));
-    let residual = contraction.residual.as_ref().map(|x| ("residual", x.len, x.scalar, &buffers.residual, "a residual"));
+    let bias = contraction.bias.as_ref().map(|x| ("bias", contraction.bias_len_at(at), x.scalar, &buffers.bias, "a bias vector"));
+    let residual = contraction
+        .residual
+        .as_ref()
+        .map(|x| ("residual", contraction.residual_len_at(at), x.scalar, &buffers.residual, "a residual"));
     for (what, len, scalar, given, absent) in bias.into_iter().chain(residual) {
         let given = given.as_ref().ok_or(BindError::Absent(absent))?;
         let needed = len.saturating_mul(u64::from(scalar.bytes()));
@@ -158,8 +187,8 @@ pub fn check(program: &Program, contraction: &Contraction, buffers: &Buffers) ->
     Ok(())
 }
 
-/// Binds a program's arguments to buffers. `compiled` holds the program's kernels in order. Legality is asked again
-/// with the real buffers.
+/// Binds a program's arguments to buffers, for a launch with these extents (those of the contraction, or smaller ones where they are
+/// known only at launch). `compiled` holds the program's kernels in order. Legality is asked again with the real buffers.
 ///
 /// # Errors
 /// What [`check`] finds; [`BindError::Program`] where program and kernels do not belong together.
@@ -169,13 +198,14 @@ pub fn bind(
     contraction: &Contraction,
     buffers: &Buffers,
     factors: Factors,
+    at: &Extents,
 ) -> Result<Vec<Launch>, BindError> {
-    check(program, contraction, buffers)?;
+    check(program, contraction, buffers, at)?;
     let factor = |value: f64| match contraction.accumulator() {
         Scalar::F64 => LaunchArg::F64(value),
         _ => LaunchArg::F32(value as f32),
     };
-    let argument = |binding: &Binding| -> Result<LaunchArg, BindError> {
+    let argument = |planned: &Planned, binding: &Binding| -> Result<LaunchArg, BindError> {
         Ok(match *binding {
             Binding::Buffer(operand) => LaunchArg::Buffer(buffers.of(operand).0.clone()),
             Binding::Offset(operand) => {
@@ -199,6 +229,12 @@ pub fn bind(
             Binding::Beta => factor(factors.beta),
             Binding::I64(value) => LaunchArg::I64(value),
             Binding::I32(value) => LaunchArg::I32(value),
+            Binding::Extent(extent) => LaunchArg::I32(narrow(at.of(extent).into())?),
+            Binding::Entries { first, most } => LaunchArg::I64(Factor::Entries { first, most }.at(at) as i64),
+            Binding::Work => {
+                let groups = planned.groups.as_ref();
+                LaunchArg::I32(narrow(groups.map_or(planned.grid[0].into(), |groups| groups.work(at)))?)
+            }
         })
     };
     let mut launches = Vec::with_capacity(program.launches.len());
@@ -206,8 +242,28 @@ pub fn bind(
         let kernel = compiled
             .get(launch.kernel)
             .ok_or_else(|| BindError::Program(format!("launch of kernel {} of {}", launch.kernel, compiled.len())))?;
-        let args = launch.args.iter().map(argument).collect::<Result<_, _>>()?;
-        launches.push(Launch { kernel: kernel.clone(), grid: launch.grid, args });
+        let grid = launch.grid_at(at);
+        if grid.contains(&0) {
+            // A part of the batch that this launch does not have.
+            continue;
+        }
+        let mut args = launch.args.iter().map(|b| argument(launch, b)).collect::<Result<Vec<_>, _>>()?;
+        for (n, arg) in args.iter_mut().enumerate() {
+            let sized: Vec<_> = launch.maps.iter().filter(|m| m.arg == n).collect();
+            let Some(ArgKind::TensorMap(map)) = kernel.args().get(n).map(|a| &a.kind).filter(|_| !sized.is_empty()) else {
+                continue;
+            };
+            let mut extent = map.extent.clone();
+            for m in sized {
+                if let Some(size) = extent.get_mut(m.dim) {
+                    *size = m.extent.at(at);
+                }
+            }
+            if let LaunchArg::Buffer(memory) = arg {
+                *arg = LaunchArg::Map { memory: memory.clone(), extent };
+            }
+        }
+        launches.push(Launch { kernel: kernel.clone(), grid, args });
     }
     Ok(launches)
 }

@@ -169,11 +169,12 @@ impl Space {
         let set = |key: Key, value: u32| (free(key) && plan.get(key) != value).then(|| plan.with(key, value));
         let narrower = |key: Key| (plan.get(key) > 1).then(|| set(key, plan.get(key) / 2)).flatten();
         match *refusal {
-            Refusal::TileOverEdge { .. } => set(Key::C(Common::Edg), 1),
+            Refusal::TileOverEdge { .. } | Refusal::PullBackRunTime { .. } => set(Key::C(Common::Edg), 1),
             Refusal::NotContiguous { key, .. }
             | Refusal::VectorAlign { key, .. }
             | Refusal::VectorTile { key, .. }
             | Refusal::VectorEdge { key, .. }
+            | Refusal::VectorRunTime { key, .. }
             | Refusal::VectorStagger { key, .. } => narrower(key),
             Refusal::FragmentWidth { key, .. } => narrower(key),
             Refusal::BulkBox { acp, .. } => {

@@ -7,7 +7,8 @@ use crate::run::{BindError, Buffers, Factors, bind};
 use serde::Serialize;
 use std::sync::Arc;
 use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch};
-use tilewright_gen::contraction::{Contraction, Operand};
+use tilewright_gen::contraction::{Contraction, Dynamic, Extents, Operand};
+use tilewright_gen::plan::KernelSpec;
 use tilewright_gen::problem::{Problem, ProblemError};
 use tilewright_gen::program::Program;
 use tilewright_gen::reference::{GUARD_BYTES, Reference, Samples, TestData, check_workspace, poisoned_workspace};
@@ -70,6 +71,13 @@ impl Verification {
         Verification { passed: false, max_error, checked, race: false, reason: Some(reason) }
     }
 
+    /// The same, its reason saying at which extents.
+    #[must_use]
+    pub fn at(self, at: Extents) -> Verification {
+        let Extents { g, m, n } = at;
+        Verification { reason: self.reason.map(|reason| format!("with batch {g}, m {m}, n {n}: {reason}")), ..self }
+    }
+
     /// Both: passed if both passed, the larger error, the first reason.
     #[must_use]
     pub fn and(self, other: Verification) -> Verification {
@@ -81,6 +89,30 @@ impl Verification {
             reason: self.reason.or(other.reason),
         }
     }
+}
+
+/// Extents at which a kernel for extents known only at launch is verified besides the largest: 1, those around a tile (of C, as the
+/// plan cuts it) and around a chunk of the batch. Empty where no extent is.
+pub fn sizes(contraction: &Contraction, spec: &KernelSpec) -> Vec<Extents> {
+    let largest = contraction.extents();
+    let t = &spec.tiling;
+    let (rows, columns) = if t.exchanged { (&t.b, &t.a) } else { (&t.a, &t.b) };
+    let Dynamic { g, m, n } = contraction.dynamic;
+    let mut all: Vec<Extents> = Vec::new();
+    // Smallest and then sizes around tiles, all run-time extents at once: they are cut independently of each other.
+    for step in 0..4 {
+        let around = |tile: u32| [1, u64::from(tile).saturating_sub(1), tile.into(), u64::from(tile) + 1][step];
+        let pick = |is: bool, wanted: u64, most: u64| if is { wanted.clamp(1, most) } else { most };
+        let of = Extents {
+            m: pick(m, around(rows.macro_tile), largest.m),
+            n: pick(n, around(columns.macro_tile), largest.n),
+            g: pick(g, [1, 2, largest.g.div_ceil(2), largest.g - 1][step], largest.g),
+        };
+        if of != largest && !all.contains(&of) {
+            all.push(of);
+        }
+    }
+    all
 }
 
 /// Factors for testing, repeatable from a seed: alpha of magnitude 0.5 to 1.5; beta 0, or of magnitude 0.25 to 1.
@@ -100,6 +132,8 @@ pub fn test_factors(seed: u64, with_beta: bool) -> Factors {
 pub struct Case {
     device: Arc<dyn Device>,
     data: TestData,
+    /// Of the launch.
+    extents: Option<Extents>,
     reference: Reference,
     a: Buffer,
     b: Buffer,
@@ -138,7 +172,24 @@ impl Case {
         let bias = data.bias.as_ref().map(|bias| upload(d, &bias.bytes)).transpose()?;
         let residual = data.residual.as_ref().map(|residual| upload(d, &residual.bytes)).transpose()?;
         let (a, b, c) = (upload(d, &data.a.bytes)?, upload(d, &data.b.bytes)?, upload(d, &data.c.bytes)?);
-        Ok(Case { device: device.clone(), data, reference, a, b, c, bias, residual })
+        Ok(Case { device: device.clone(), data, extents: None, reference, a, b, c, bias, residual })
+    }
+
+    /// Test data of a launch with these extents of a problem whose extents are known only at launch: buffers hold what that launch
+    /// touches, and what it must not touch.
+    ///
+    /// # Errors
+    /// As [`Case::new`]; [`VerifyError::Problem`] for extents that the problem does not have.
+    pub fn at(
+        device: &Arc<dyn Device>,
+        problem: &Problem,
+        extents: Extents,
+        seed: u64,
+        factors: Factors,
+        samples: Samples,
+    ) -> Result<Case, VerifyError> {
+        let case = Case::new(device, &problem.at(extents)?, seed, factors, samples)?;
+        Ok(Case { extents: Some(extents), ..case })
     }
 
     /// The problem.
@@ -175,7 +226,8 @@ impl Case {
         contraction: &Contraction,
         workspace: Option<Buffer>,
     ) -> Result<Vec<Launch>, VerifyError> {
-        Ok(bind(program, compiled, contraction, &self.buffers(workspace), self.factors())?)
+        let at = self.extents.unwrap_or(contraction.extents());
+        Ok(bind(program, compiled, contraction, &self.buffers(workspace), self.factors(), &at)?)
     }
 
     /// Poison that the device writes itself (all ones are NaN in every floating-point type) instead of the data's own:

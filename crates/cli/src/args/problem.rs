@@ -16,9 +16,23 @@ pub struct ProblemArgs {
     /// Problems from a CSV file with a header line (columns m,n,k,... or n,groups,k,c,r,s,h,w,...)
     #[arg(long, global = true, value_name = "FILE")]
     pub cases: Option<PathBuf>,
+    /// Extents of matrix products that each launch chooses: one kernel holds for 1 to the size given, which is tuned for
+    #[arg(long, global = true, value_enum, value_delimiter = ',', value_name = "EXTENTS")]
+    pub dynamic: Vec<RunTime>,
     /// Only the cases whose `set` column holds this name
     #[arg(long, global = true, value_name = "NAME", requires = "cases")]
     pub set: Option<String>,
+}
+
+/// An extent that may be known only at launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RunTime {
+    /// rows of C
+    M,
+    /// columns of C
+    N,
+    /// number of products
+    Batch,
 }
 
 /// A problem in words.

@@ -6,7 +6,7 @@ mod native;
 pub(crate) use driver::{Driver, EncodedMap, Failure, Handle, Loaded, Reach};
 
 use crate::compile::{self, Job};
-use crate::device::check_launches;
+use crate::device::{check_launches, resized};
 use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Native, Options, Resources, Timing};
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -60,8 +60,8 @@ struct Module<D: Driver> {
     context: Arc<Context<D>>,
     loaded: Loaded,
     dynamic_shared: u32,
-    /// Tensor maps by argument and address.
-    maps: Mutex<HashMap<(usize, u64), EncodedMap>>,
+    /// Tensor maps by argument, address and extents.
+    maps: Mutex<HashMap<(usize, u64, Vec<u64>), EncodedMap>>,
 }
 
 /// Tensor maps kept per kernel.
@@ -77,14 +77,15 @@ impl<D: Driver> Module<D> {
     /// The encoded form of tensor map `n` over the memory from an address on.
     fn map(&self, driver: &D, n: usize, map: &TensorMap, address: u64) -> Result<EncodedMap, Failure> {
         let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(encoded) = maps.get(&(n, address)) {
+        let key = (n, address, map.extent.clone());
+        if let Some(encoded) = maps.get(&key) {
             return Ok(*encoded);
         }
         let encoded = driver.tensor_map(map, address)?;
         if maps.len() >= MAPS {
             maps.clear();
         }
-        maps.insert((n, address), encoded);
+        maps.insert(key, encoded);
         Ok(encoded)
     }
 }
@@ -209,6 +210,12 @@ impl<D: Driver> GpuDevice<D> {
                     let encoded = module.map(driver, n, map, address(b)?);
                     Param::Map(encoded.map_err(|f| refused(format!("`{}`: {} failed: {}", declared.name, f.call, f.reason)))?)
                 }
+                (LaunchArg::Map { memory, extent }, ArgKind::TensorMap(map)) => {
+                    let map = resized(map, extent).map_err(&refused)?;
+                    let encoded = module.map(driver, n, &map, address(memory)?);
+                    Param::Map(encoded.map_err(|f| refused(format!("`{}`: {} failed: {}", declared.name, f.call, f.reason)))?)
+                }
+                (LaunchArg::Map { .. }, _) => return Err(refused(format!("`{}` is no tensor map", declared.name))),
                 (LaunchArg::Buffer(b), _) => Param::Word(address(b)?.to_ne_bytes()),
                 (LaunchArg::I32(v), _) => Param::Word(u64::from(*v as u32).to_le_bytes()),
                 (LaunchArg::I64(v), _) => Param::Word(v.to_ne_bytes()),

@@ -250,6 +250,8 @@ impl ClDevice {
                     parts.extend(part);
                     set(&(raw as usize).to_ne_bytes())
                 }
+                // Not let through by `check_launches`.
+                LaunchArg::Map { .. } => continue,
                 LaunchArg::I32(v) => set(&v.to_ne_bytes()),
                 LaunchArg::I64(v) => set(&v.to_ne_bytes()),
                 LaunchArg::F32(v) => set(&v.to_ne_bytes()),

@@ -37,6 +37,7 @@ impl ClDevice {
             }
             let values = launch.args.iter().map(|arg| match arg {
                 LaunchArg::Buffer(buffer) => Value::Buffer(buffer.bytes()),
+                LaunchArg::Map { memory, .. } => Value::Buffer(memory.bytes()),
                 LaunchArg::I32(v) => Value::I32(*v),
                 LaunchArg::I64(v) => Value::I64(*v),
                 LaunchArg::F32(v) => Value::F32(v.to_bits()),

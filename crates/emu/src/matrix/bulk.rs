@@ -13,7 +13,7 @@ use crate::lanes::{LANES, Slot};
 use crate::launch::Launch;
 use crate::shadow::{AGENTS, Clocks, Lanes};
 use rand::Rng;
-use tilewright_ir::{ArgKind, Scalar, Swizzle, TensorMap};
+use tilewright_ir::{Scalar, Swizzle, TensorMap};
 
 /// A bulk load on its way.
 #[derive(Clone, Debug)]
@@ -144,10 +144,7 @@ fn waves(launch: &Launch<'_>, ctx: &Context, mask: Slot) -> Vec<u32> {
 }
 
 fn tensor<'a>(launch: &'a Launch<'_>, map: usize) -> Option<&'a TensorMap> {
-    match &launch.code.args.get(map)?.kind {
-        ArgKind::TensorMap(map) => Some(map),
-        _ => None,
-    }
+    launch.maps.get(map)?.as_ref()
 }
 
 /// The first shared byte of a lane's copy, checked: the whole box within the array, aligned to the swizzle's pattern.

@@ -7,7 +7,7 @@ use super::epilogue::{self, Staged};
 use super::fetch_tile::{self, FetchTile};
 use super::main_loop::MainLoop;
 use super::pipeline::{Consumer, Copies, Loaders, Pipeline, Ring, chunked_map, math_waves};
-use super::position::{Ints, k_range, position};
+use super::position::{Ints, Sizes, k_range, position};
 use super::row_store::RowStore;
 use super::schedule::{Lowered, lower};
 use super::staged_store::StagedStore;
@@ -33,6 +33,8 @@ pub(super) struct BulkKernel<'a> {
     pub store: Option<(StoreTile, ArgId)>,
     /// Tiles of this launch, where launches differ.
     pub work: Option<ExprId>,
+    /// Rows and columns of C, where they are known only at launch.
+    pub sizes: Sizes,
 }
 
 /// How an operand's tiles come.
@@ -138,6 +140,7 @@ impl BulkKernel<'_> {
                 let words = b.shared(["a_tile_words", "b_tile_words"][i], Scalar::U32, len, at);
                 Some(FetchTile {
                     input: self.inputs[i],
+                    axis: i,
                     source,
                     arrays: [ring.arrays[i], words],
                     tile: ring.tiles[i].clone(),
@@ -241,7 +244,7 @@ impl BulkKernel<'_> {
         let group = b.builtin(Builtin::GroupId(0));
         let group = b.bind("group_id", group);
         let one = |b: &mut Builder, group: ExprId| {
-            let at = position(b, t, self.shape, self.inputs, self.g_first, self.ints, self.c, group);
+            let at = position(b, t, self.shape, self.inputs, self.g_first, self.ints, self.c, group, self.sizes);
             let range = k_range(b, self.c, t, &at, self.shape, self.ints);
             body(b, &at, &range);
         };

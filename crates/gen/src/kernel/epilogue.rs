@@ -353,7 +353,9 @@ impl Out<'_> {
     fn run(&self, row: Coord, col: Coord, values: &[ExprId], start: Start) -> Run {
         let overruns = [0, 1].map(|axis| {
             let size = u64::from(self.inputs[axis].tiling.macro_tile);
-            self.inputs[axis].edge == Edge::Predicate && ![self.c.m, self.c.n][axis].is_multiple_of(size)
+            let extent = [self.c.m, self.c.n][axis];
+            let may = self.inputs[axis].edge == Edge::Predicate && !extent.is_multiple_of(size);
+            self.at.sizes[axis].map(Operand::Expr).or(may.then_some(Operand::Int(extent as i64)))
         });
         Run { g: self.at.g, row, col, by_column: columns_contiguous(self.c), length: values.len() as u32, start, overruns }
     }
@@ -452,10 +454,14 @@ impl Out<'_> {
     fn owned(&self, b: &mut Builder, position: Coord, tile: ExprId, axis: usize) -> Option<ExprId> {
         let extent = [self.c.m, self.c.n][axis] as i64;
         let size = self.inputs[axis].tiling.macro_tile as i64;
-        if extent % size == 0 {
+        let run_time = self.at.sizes[axis];
+        if extent % size == 0 && run_time.is_none() {
             return None;
         }
         let value = position.value(b);
+        if let Some(extent) = run_time {
+            return Some(b.lt(value, extent));
+        }
         Some(match self.inputs[axis].edge {
             // The pulled-back tile leaves what its neighbour owns alone.
             Edge::PullBack => {

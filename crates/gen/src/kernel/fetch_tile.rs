@@ -49,6 +49,10 @@ pub(super) fn width(input: &Input, tile: &BulkTile) -> u32 {
     }
     let axis = if tile.k_contiguous { COL } else { ROW };
     let extent = input.tensor.view.extent[axis];
+    // Lines may end anywhere.
+    if axis == ROW && input.rows.is_some() {
+        return 1;
+    }
     let fits = |w: &u32| extent.is_multiple_of(u64::from(*w)) && reach::vector_width(&input.tensor, axis, *w) >= *w;
     [8, 4, 2].into_iter().find(fits).unwrap_or(1)
 }
@@ -56,6 +60,8 @@ pub(super) fn width(input: &Input, tile: &BulkTile) -> u32 {
 /// One operand's tiles as a role of threads fetches them.
 pub(super) struct FetchTile<'a> {
     pub input: &'a Input,
+    /// Its rows are rows (0) or columns (1) of the result.
+    pub axis: usize,
     pub source: Source,
     /// The ring's array, and the same memory as words.
     pub arrays: [SharedId; 2],
@@ -150,12 +156,20 @@ impl FetchTile<'_> {
     pub fn emit(&self, b: &mut Builder, buffer: ExprId, at: &TilePosition, row_start: Coord, k: ExprId) {
         let g = if self.input.chunk_local { at.g_local } else { at.g };
         match self.source.words {
-            Some(words) => self.by_words(b, words, buffer, g, row_start, k),
-            None => self.by_view(b, buffer, g, row_start, k),
+            Some(words) => self.by_words(b, words, buffer, (g, at.sizes[self.axis]), row_start, k),
+            None => self.by_view(b, buffer, (g, at.sizes[self.axis]), row_start, k),
         }
     }
 
-    fn by_words(&self, b: &mut Builder, words: ArgId, buffer: ExprId, g: ExprId, row_start: Coord, k: ExprId) {
+    fn by_words(
+        &self,
+        b: &mut Builder,
+        words: ArgId,
+        buffer: ExprId,
+        (g, rows): (ExprId, Option<ExprId>),
+        row_start: Coord,
+        k: ExprId,
+    ) {
         let Some(plain) = self.input.tensor.view.is_affine_box() else { return };
         let strides = plain.strides;
         let fast = self.fast();
@@ -169,7 +183,7 @@ impl FetchTile<'_> {
             start = b.add(start, part);
         }
         let start = b.bind("tile_start", start);
-        let end = b.add(offset, self.len as i64);
+        let end = self.end(b, offset, strides, g, rows);
         // Nothing of the tile lies beyond the operand's memory or the end of k.
         let reach = i64::from(self.lines() - 1) * apart + i64::from((self.chunks() + 1) * CHUNK);
         let last = b.add(start, reach);
@@ -180,7 +194,7 @@ impl FetchTile<'_> {
             let whole = b.le(k_end, extent[COL] as i64);
             full = b.and(full, whole);
         }
-        let edges = Edges { start, end, row: row_value, k };
+        let edges = Edges { start, end, row: row_value, k, rows };
         b.if_else(
             full,
             |b| self.words_pass(b, words, buffer, apart, &edges, false),
@@ -189,6 +203,23 @@ impl FetchTile<'_> {
                 self.leftovers(b, buffer, apart, &edges);
             },
         );
+    }
+
+    /// One past the operand's last element that vectors may read: where the launch decides how much there is, of its own batch entry.
+    fn end(&self, b: &mut Builder, offset: ExprId, strides: [i64; 3], g: ExprId, rows: Option<ExprId>) -> ExprId {
+        let in_place = self.source.offset.is_some();
+        if !in_place || (rows.is_none() && !self.input.run_time_batch) {
+            return b.add(offset, self.len as i64);
+        }
+        let extent = self.input.tensor.view.extent;
+        let rows = rows.unwrap_or_else(|| b.int(extent[ROW] as i64, Scalar::I64));
+        let (g, rows) = (b.cast(g, Scalar::I64), b.cast(rows, Scalar::I64));
+        let entry = b.mul(g, strides[G]);
+        let last = b.sub(rows, 1);
+        let last = b.mul(last, strides[ROW]);
+        let within = b.add(entry, last);
+        let within = b.add(within, (extent[COL] as i64 - 1) * strides[COL] + 1);
+        b.add(offset, within)
     }
 
     /// First element of a chunk, from the start of the buffer.
@@ -216,7 +247,10 @@ impl FetchTile<'_> {
         let in_k = b.le(k_end, extent[COL] as i64);
         whole = b.and(whole, in_k);
         let some = b.lt(k, extent[COL] as i64);
-        let in_rows = b.lt(row, extent[ROW] as i64);
+        let in_rows = match e.rows {
+            Some(rows) => b.lt(row, rows),
+            None => b.lt(row, extent[ROW] as i64),
+        };
         let some = b.and(some, in_rows);
         (whole, some)
     }
@@ -319,7 +353,10 @@ impl FetchTile<'_> {
                 let values: Vec<ExprId> = (0..CHUNK)
                     .map(|e| {
                         let here = b.add(from, i64::from(e));
-                        let exists = b.lt(here, limit as i64);
+                        let exists = match edges.rows {
+                            Some(rows) if !self.tile.k_contiguous => b.lt(here, rows),
+                            _ => b.lt(here, limit as i64),
+                        };
                         let index = b.add(index, i64::from(e));
                         b.load("value", Base::Buffer(self.source.buffer), index, 1, Some(exists))
                     })
@@ -331,7 +368,7 @@ impl FetchTile<'_> {
     }
 
     /// Any view: each access asks where its elements are and whether they exist.
-    fn by_view(&self, b: &mut Builder, buffer: ExprId, g: ExprId, row_start: Coord, k: ExprId) {
+    fn by_view(&self, b: &mut Builder, buffer: ExprId, (g, rows): (ExprId, Option<ExprId>), row_start: Coord, k: ExprId) {
         let tensor = &self.input.tensor;
         let width = width(self.input, &self.tile);
         let pieces = CHUNK / width;
@@ -372,7 +409,13 @@ impl FetchTile<'_> {
                     let mut guard = place.exists;
                     let sides = [(row, ROW, u64::from(self.input.tiling.macro_tile)), (kk, COL, u64::from(self.k_tile))];
                     for (coord, axis, unit) in sides {
-                        if !extent[axis].is_multiple_of(unit) {
+                        if axis == ROW
+                            && let Some(rows) = rows
+                        {
+                            let value = coord.value(b);
+                            let inside = b.lt(value, rows);
+                            guard = b.and_opt(guard, Some(inside));
+                        } else if !extent[axis].is_multiple_of(unit) {
                             let value = coord.value(b);
                             let inside = b.lt(value, extent[axis] as i64);
                             guard = b.and_opt(guard, Some(inside));
@@ -413,4 +456,6 @@ struct Edges {
     end: ExprId,
     row: ExprId,
     k: ExprId,
+    /// Rows, where they are known only at launch.
+    rows: Option<ExprId>,
 }

@@ -4,7 +4,8 @@ use super::index::{Coord, Part, affine};
 use super::position::Ints;
 use super::post::{Added, Run, Start, activate};
 use super::{Shape, epilogue};
-use crate::contraction::Contraction;
+use crate::contraction::{Contraction, Extent};
+use crate::program::{Factor, Groups};
 use tilewright_ir::*;
 
 pub(super) const THREADS: u32 = 256;
@@ -12,8 +13,8 @@ pub(super) const THREADS: u32 = 256;
 const PER_THREAD: u32 = 4;
 
 /// Work-groups of a helper kernel over this many elements.
-pub(super) fn groups(elements: u64) -> u128 {
-    (elements as u128).div_ceil((THREADS * PER_THREAD) as u128)
+pub(super) fn groups(elements: Vec<Factor>) -> Groups {
+    Groups { factors: elements, per: u64::from(THREADS * PER_THREAD), most: None }
 }
 
 /// Runs the body for each element of the work-group with this number that exists.
@@ -46,11 +47,25 @@ pub fn split_lanes(elements: u64, splits: u32) -> u32 {
 }
 
 /// Work-groups of the kernel that sums splits of so many elements with so many threads each.
-pub(super) fn sum_groups(elements: u64, lanes: u32) -> u128 {
+pub(super) fn sum_groups(elements: Vec<Factor>, lanes: u32) -> Groups {
     match lanes {
         1 => groups(elements),
-        lanes => (elements as u128).div_ceil((THREADS / lanes) as u128),
+        lanes => Groups { factors: elements, per: u64::from(THREADS / lanes), most: None },
     }
+}
+
+/// Where the first of an element's partial sums is: they lie as those of the largest result, elements count those of this launch.
+fn partial_of(b: &mut Builder, c: &Contraction, [m, n]: [Operand; 2], element: ExprId) -> ExprId {
+    if !c.dynamic.m && !c.dynamic.n {
+        return b.cast(element, Scalar::I64);
+    }
+    let by_column = epilogue::columns_contiguous(c);
+    let d = digits(b, element, &if by_column { [n, m, number(c.g)] } else { [m, n, number(c.g)] });
+    let (row, col) = if by_column { (d[1], d[0]) } else { (d[0], d[1]) };
+    let entry = b.cast(d[2], Scalar::I64);
+    let entry = b.mul(entry, (c.m * c.n) as i64);
+    let within = epilogue::partial_index(b, c, row, col, Scalar::I64);
+    b.add(entry, within)
 }
 
 /// Runs the body for each element with the sum of its splits, which several threads share: each adds every `lanes`-th split, and
@@ -63,6 +78,7 @@ fn shared_sums(
     (total, apart): (ExprId, u64),
     ty: Scalar,
     acc: Scalar,
+    place: impl FnOnce(&mut Builder, ExprId) -> ExprId,
     body: impl FnOnce(&mut Builder, ExprId, ExprId),
 ) {
     let width = THREADS / lanes;
@@ -82,7 +98,7 @@ fn shared_sums(
     let zero = b.float(0.0, acc);
     let var = b.declare("sum", zero);
     b.if_then(exists, |b| {
-        let at = b.cast(element, Scalar::I64);
+        let at = place(b, element);
         let left = b.sub(splits + lanes - 1, lane);
         let rounds = b.div(left, lanes);
         b.for_range("i", 0, rounds, Unroll::By(8), |b, i| {
@@ -119,25 +135,39 @@ fn shared_sums(
 }
 
 /// Mixed-radix digits of a linear index, fastest first.
-pub(super) fn digits(b: &mut Builder, mut index: ExprId, extents: &[u64]) -> Vec<ExprId> {
+pub(super) fn digits<T: Copy + Into<Operand>>(b: &mut Builder, mut index: ExprId, extents: &[T]) -> Vec<ExprId> {
     let mut out = Vec::new();
     for (i, &extent) in extents.iter().enumerate() {
         if i + 1 == extents.len() {
             out.push(index);
         } else {
-            out.push(b.rem(index, extent as i64));
-            index = b.div(index, extent as i64);
+            out.push(b.rem(index, extent));
+            index = b.div(index, extent);
         }
     }
     out
+}
+
+/// A number of elements.
+pub(super) fn number(value: u64) -> Operand {
+    Operand::Int(value as i64)
+}
+
+/// A number times another, as an expression only where one of them is.
+pub(super) fn times(b: &mut Builder, x: Operand, y: Operand) -> Operand {
+    match (x, y) {
+        (Operand::Int(x), Operand::Int(y)) => Operand::Int(x.saturating_mul(y)),
+        (Operand::Expr(e), other) | (other, Operand::Expr(e)) => b.mul(e, other).into(),
+    }
 }
 
 /// `C = activation(alpha * (sum of partials) + bias + beta * C) + residual`, element by element; without partials
 /// `C = bias + beta * C + residual`, which prepares C for atomic additions (there is no activation then).
 ///
 /// Arguments: C, its offset, bias and residual if there are, partials and alpha if there are splits, beta, the number of
-/// batch entries, and with a chunked batch the first of them. `beta` 0 never reads C.
-pub(super) fn finish(c: &Contraction, splits: u32, shape: &Shape) -> Kernel {
+/// batch entries, with a chunked batch the first of them, and rows and columns where those are known only at launch. `beta` 0 never
+/// reads C.
+pub(super) fn finish(c: &Contraction, exchanged: bool, splits: u32, shape: &Shape) -> Kernel {
     let chunked = shape.chunks > 1;
     let acc = c.accumulator();
     let mut b = Builder::new(if splits > 0 { "tw_sum_splits" } else { "tw_scale_c" }, THREADS);
@@ -154,13 +184,19 @@ pub(super) fn finish(c: &Contraction, splits: u32, shape: &Shape) -> Kernel {
     let residual = c.residual.as_ref().map_or(0, |r| r.len);
     let ints = Ints::new(false, &[mn * c.g], &[c.c.len, mn * c.g * splits.max(1) as u64, residual]);
     let ty = ints.coord;
+    let [m, n] = [(Extent::M, c.m), (Extent::N, c.n)].map(|(extent, most)| {
+        let named = if exchanged { extent.turned() } else { extent };
+        let size = c.dynamic.has(extent).then(|| b.scalar_arg(named.name(), Scalar::I32, "of this launch"));
+        size.map_or(number(most), |size| b.cast(size, ty).into())
+    });
     let entries = b.cast(entries, ty);
-    let total = b.mul(entries, mn as i64);
+    let each = times(b, m, n);
+    let total = b.mul(entries, each);
     let total = b.bind("total", total);
     let group = b.builtin(Builtin::GroupId(0));
     let lanes = split_lanes(shape.chunk * mn, splits);
     let finish_one = |b: &mut Builder, element: ExprId, shared_sum: Option<ExprId>| {
-        let extents = if epilogue::columns_contiguous(c) { [c.n, c.m, c.g] } else { [c.m, c.n, c.g] };
+        let extents = if epilogue::columns_contiguous(c) { [n, m, number(c.g)] } else { [m, n, number(c.g)] };
         let d = digits(b, element, &extents);
         let (row, col) = if epilogue::columns_contiguous(c) { (d[1], d[0]) } else { (d[0], d[1]) };
         let row = b.bind("row", row);
@@ -175,7 +211,7 @@ pub(super) fn finish(c: &Contraction, splits: u32, shape: &Shape) -> Kernel {
         let mut sum = b.float(0.0, acc);
         if let (Some(partials), Some(alpha)) = (partials, alpha) {
             let value = shared_sum.unwrap_or_else(|| {
-                let at = b.cast(element, Scalar::I64);
+                let at = partial_of(b, c, [m, n], element);
                 let var = b.declare("sum", sum);
                 b.for_range("s", 0, splits, Unroll::By(8), |b, s| {
                     let s = b.cast(s, Scalar::I64);
@@ -192,7 +228,7 @@ pub(super) fn finish(c: &Contraction, splits: u32, shape: &Shape) -> Kernel {
         }
         let point = [Coord::plain(b, g), Coord::plain(b, row), Coord::plain(b, col)];
         let by_column = epilogue::columns_contiguous(c);
-        let run = Run { g, row: point[1], col: point[2], by_column, length: 1, start: Start::Multiple, overruns: [false; 2] };
+        let run = Run { g, row: point[1], col: point[2], by_column, length: 1, start: Start::Multiple, overruns: [None; 2] };
         if let Some(bias) = added.bias(b, c, &run, acc) {
             sum = b.add(sum, bias[0]);
         }
@@ -227,7 +263,10 @@ pub(super) fn finish(c: &Contraction, splits: u32, shape: &Shape) -> Kernel {
     match partials {
         Some(partials) if lanes > 1 => {
             let of = (total, shape.chunk * mn);
-            shared_sums(b, (partials, splits, lanes), group, of, ty, acc, |b, element, sum| finish_one(b, element, Some(sum)));
+            let place = |b: &mut Builder, element: ExprId| partial_of(b, c, [m, n], element);
+            shared_sums(b, (partials, splits, lanes), group, of, ty, acc, place, |b, element, sum| {
+                finish_one(b, element, Some(sum))
+            });
         }
         _ => elements(b, group, total, ty, |b, element| finish_one(b, element, None)),
     }

@@ -89,6 +89,8 @@ pub(super) struct LoadContext {
     pub sets: u32,
     /// Number of tiles along this operand's rows.
     pub tiles: u64,
+    /// How many rows there are, where that is known only at launch.
+    pub rows: Option<ExprId>,
 }
 
 impl<'a> Loader<'a> {
@@ -158,7 +160,10 @@ impl<'a> Loader<'a> {
             let point = [cx.g, coord, nowhere];
             let mut guard = overrun.then(|| {
                 let row = coord.value(b);
-                b.lt(row, input.tensor.view.extent[ROW] as i64)
+                match cx.rows {
+                    Some(rows) => b.lt(row, rows),
+                    None => b.lt(row, input.tensor.view.extent[ROW] as i64),
+                }
             });
             let offset = match row_stride {
                 Some(stride) => b.int(v.row * stride, wide_enough(v.row * stride)),

@@ -7,12 +7,12 @@ use super::load::{LoadContext, Loader, SharedTile};
 use super::main_loop::MainLoop;
 use super::math::{Fma, Math, MathRoom, micro_first};
 use super::mfma::MfmaUnit;
-use super::position::{Ints, KRange, TilePosition, k_range, position};
+use super::position::{Ints, KRange, Sizes, TilePosition, k_range, position};
 use super::post::Added;
 use super::schedule::lower;
 use super::wave_unit::WaveUnit;
 use super::{Input, Shape, epilogue};
-use crate::contraction::{Contraction, Operand};
+use crate::contraction::{Contraction, Extent, Operand};
 use crate::plan::{BulkTile, KernelSpec, MathUnit, Source, SplitSum, StoreTile, shared_align};
 use tilewright_ir::*;
 
@@ -38,7 +38,7 @@ pub(super) fn build(
     let mut b = Builder::new(super::MAIN, threads);
     let b = &mut b;
     b.min_groups(spec.style.min_groups);
-    b.doc(format!("C[g,m,n] = {}   g {} m {} n {} k {}", c.formula(), c.g, c.m, c.n, c.k));
+    b.doc(format!("C[g,m,n] = {}   {}", c.formula(), c.sizes()));
     b.doc(format!("macro tile {} x {}, k-tile {}, {} threads", t.a.macro_tile, t.b.macro_tile, t.k_tile, threads));
     let ints = Ints::new(
         spec.style.wide_index,
@@ -69,12 +69,14 @@ pub(super) fn build(
             let map = b.tensor_map("c_map", tile.map.clone(), "results, stored in bulk");
             (tile, map)
         });
-        let many = t.persistent > 0 && shape.chunks > 1;
+        let sizes = declare_sizes(b, c, spec, ints);
+        let many = t.persistent > 0 && (shape.chunks > 1 || !c.dynamic.is_none());
         let work = many.then(|| b.scalar_arg("work", Scalar::I32, "tiles and splits of this launch"));
-        BulkKernel { c, spec, inputs: [a, b_in], shape, ints, ways, out, g_first, store, work }.emit(b, tiles);
+        BulkKernel { c, spec, inputs: [a, b_in], shape, ints, ways, out, g_first, store, work, sizes }.emit(b, tiles);
         return std::mem::replace(b, Builder::new("", 0)).finish();
     }
     let args = declare_args(b, c, spec, [a, b_in], shape);
+    let sizes = declare_sizes(b, c, spec, ints);
     let tile_at = |b: &mut Builder, input: &Input, name: &str, at: u32| {
         let o = &input.tiling;
         let (lines, pitch) = o.lines(t.k_tile);
@@ -94,7 +96,7 @@ pub(super) fn build(
     let inputs = [a, b_in];
     let group = b.builtin(Builtin::GroupId(0));
     let group = b.bind("group_id", group);
-    let at = position(b, t, shape, inputs, args.g_first, ints, c, group);
+    let at = position(b, t, shape, inputs, args.g_first, ints, c, group, sizes);
     let range = k_range(b, c, t, &at, shape, ints);
     let lowered = lower(&spec.schedule, t.k_steps());
     let shared = [shared_a, shared_b];
@@ -191,6 +193,17 @@ fn declare_results(b: &mut Builder, c: &Contraction, spec: &KernelSpec, shape: &
     (out, g_first)
 }
 
+/// Arguments for rows and columns of C that are known only at launch.
+fn declare_sizes(b: &mut Builder, c: &Contraction, spec: &KernelSpec, ints: Ints) -> Sizes {
+    [(Extent::M, c.m, "rows"), (Extent::N, c.n, "columns")].map(|(extent, most, what)| {
+        c.dynamic.has(extent).then(|| {
+            let named = if spec.tiling.exchanged { extent.turned() } else { extent };
+            let size = b.scalar_arg(named.name(), Scalar::I32, &format!("{what} of the result, 1 to {most}"));
+            b.cast(size, ints.coord)
+        })
+    })
+}
+
 /// What both roles are built from.
 struct Parts<'a> {
     c: &'a Contraction,
@@ -219,6 +232,7 @@ impl<'a> Parts<'a> {
                 k_begin: self.range.begin,
                 sets: self.sets,
                 tiles: if i == 0 { self.shape.tiles_m } else { self.shape.tiles_n },
+                rows: self.at.sizes[i],
             };
             let asynchronous = if i == 0 { self.spec.schedule.async_a } else { self.spec.schedule.async_b };
             Loader::new(b, input, self.shared[i], &cx, self.spec.tiling.k_tile, asynchronous, self.ints)

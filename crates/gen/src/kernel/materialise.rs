@@ -6,14 +6,15 @@
 //! the second follow those of the first.
 
 use super::Input;
-use super::helpers::{self, THREADS, digits, elements};
+use super::helpers::{self, THREADS, digits, elements, number, times};
 use super::index::{Coord, Part, affine, in_range};
 use super::position::Ints;
 use super::word_copy;
-use crate::contraction::{Operand, Tensor};
+use crate::contraction::{Extents, Operand, Tensor};
 use crate::plan::reach;
-use crate::program::Binding;
+use crate::program::{Binding, Factor, Groups};
 use crate::view::{COL, G, ROW, View};
+use tilewright_ir::Operand as Number;
 use tilewright_ir::*;
 
 /// Tile of a transposing copy: one wave's width along k, two along the rows.
@@ -79,17 +80,31 @@ fn tile(source: &Tensor, to: &Tensor) -> Option<[u32; 2]> {
 }
 
 /// Work-groups of the copy of `entries` batch entries.
-pub(super) fn groups(source: &Tensor, to: &Input, entries: u64) -> u128 {
-    let [_, rows, k] = to.tensor.view.extent;
-    match tile(source, &to.tensor) {
-        Some([tile_rows, tile_k]) => {
-            u128::from(rows.div_ceil(tile_rows.into())) * u128::from(k.div_ceil(tile_k.into())) * u128::from(entries)
-        }
-        None => {
-            let moves = rows * k * entries / u64::from(line_width(source, &to.tensor));
-            if by_words(source, &to.tensor) { word_copy::groups(moves) } else { helpers::groups(moves) }
-        }
+pub(super) fn groups(source: &Tensor, to: &Input, entries: Factor) -> Groups {
+    let view = &to.tensor.view;
+    let [_, rows, k] = view.extent;
+    // Pieces of so many rows.
+    let pieces = |of: u64, more: u64| match to.rows {
+        Some(extent) => Factor::Steps { extent, more, of },
+        None => Factor::Fixed(rows.div_ceil(of)),
+    };
+    if let Some([tile_rows, tile_k]) = tile(source, &to.tensor) {
+        let factors = vec![pieces(tile_rows.into(), to.padding_rows()), Factor::Fixed(k.div_ceil(tile_k.into())), entries];
+        return Groups { factors, per: 1, most: None };
     }
+    let width = u64::from(line_width(source, &to.tensor));
+    let factors = match (view.stride(ROW), to.rows) {
+        // Whole panels.
+        (None, Some(_)) => {
+            let of = u64::from(to.tiling.macro_tile);
+            vec![pieces(of, 0), Factor::Fixed(of * k), entries]
+        }
+        // One panel.
+        (Some(1), Some(_)) if to.padding_rows() > 0 => vec![Factor::Fixed(rows / width * k), entries],
+        (Some(1), _) => vec![pieces(width, 0), Factor::Fixed(k), entries],
+        _ => vec![pieces(1, 0), Factor::Fixed(k / width), entries],
+    };
+    if by_words(source, &to.tensor) { word_copy::groups(factors) } else { helpers::groups(factors) }
 }
 
 /// True if the copy reads the source in aligned vectors of words.
@@ -109,22 +124,26 @@ pub(super) struct Copy<'a> {
     from: ArgId,
     pub offset: ExprId,
     dest: ArgId,
-    /// First batch entry and number of entries, of a chunked batch.
+    /// First batch entry and number of entries, of a chunked batch or one that is known only at launch.
     chunk: Option<(ExprId, ExprId)>,
+    /// Rows, where they are known only at launch.
+    pub rows: Option<ExprId>,
     pub ints: Ints,
     /// Number of this work-group among those of the copy.
     group: ExprId,
 }
 
-/// What the arguments of a copy are bound to, in order; `chunk` is the first batch entry and how many, of a chunked batch.
-pub(super) fn bindings(source: &Tensor, to: &Input, region: u64, chunk: Option<(u64, u64)>) -> Vec<Binding> {
+/// What the arguments of a copy are bound to, in order; `chunk` is the first batch entry and how many, of a chunked batch or one that
+/// is known only at launch.
+pub(super) fn bindings(source: &Tensor, to: &Input, region: u64, chunk: Option<(u64, Binding)>) -> Vec<Binding> {
     let mut args = vec![Binding::Buffer(to.operand), Binding::Offset(to.operand), Binding::Workspace(region)];
     if by_words(source, &to.tensor) {
         args.extend([Binding::Buffer(to.operand), Binding::Workspace(region)]);
     }
     if let Some((first, count)) = chunk {
-        args.extend([Binding::I64(first as i64), Binding::I64(count as i64)]);
+        args.extend([Binding::I64(first as i64), count]);
     }
+    args.extend(to.rows.map(Binding::Extent));
     args
 }
 
@@ -161,12 +180,18 @@ pub(super) fn materialise(parts: &[(&Tensor, &Input)], chunked: bool) -> Kernel 
             });
             let ints = Ints::new(false, &[to.tensor.len, source.len], &[to.tensor.len, source.len]);
             let group = b.builtin(Builtin::GroupId(0));
-            (Copy { source, to, from, offset, dest, chunk, ints, group }, words)
+            let rows = to.rows.map(|extent| {
+                let rows = b.scalar_arg(&named(extent.name()), Scalar::I32, "rows of the operand in this launch");
+                b.cast(rows, ints.coord)
+            });
+            (Copy { source, to, from, offset, dest, chunk, rows, ints, group }, words)
         })
         .collect();
     match copies.as_slice() {
         [(first, first_words), (second, second_words)] => {
-            let before = groups(first.source, first.to, entries(first.to)) as i64;
+            // No extent of theirs is known only at launch.
+            let none = Extents { g: 0, m: 0, n: 0 };
+            let before = groups(first.source, first.to, Factor::Fixed(entries(first.to))).count(&none) as i64;
             let group = b.builtin(Builtin::GroupId(0));
             let of_first = b.lt(group, before);
             let second = Copy { group: b.sub(group, before), ..*second };
@@ -208,23 +233,59 @@ impl Copy<'_> {
         [Coord::plain(b, g), Coord::plain(b, row), Coord::plain(b, k)]
     }
 
-    /// How much there is to copy, of this launch's share of the batch.
-    pub fn total(&self, b: &mut Builder, extents: [u64; 3]) -> ExprId {
+    /// How much there is to copy of each of this launch's `entries` of the batch, where one has this many pieces.
+    pub fn total(&self, b: &mut Builder, pieces: Number, entries: u64) -> ExprId {
         let ty = self.ints.coord;
-        match self.chunk {
-            Some((_, entries)) => {
-                let entries = b.cast(entries, ty);
-                let total = b.mul(entries, (extents[0] * extents[1]) as i64);
-                b.bind("total", total)
-            }
-            None => b.int((extents[0] * extents[1] * extents[2]) as i64, ty),
+        let entries = match self.chunk {
+            Some((_, entries)) => b.cast(entries, ty).into(),
+            None => number(entries),
+        };
+        match times(b, entries, pieces) {
+            Number::Expr(total) => b.bind("total", total),
+            Number::Int(total) => b.int(total, ty),
         }
+    }
+
+    /// Pieces of so many rows that this launch copies.
+    pub fn pieces(&self, b: &mut Builder, of: u64) -> Number {
+        let view = &self.to.tensor.view;
+        match self.rows {
+            // One panel, which is whole, too.
+            Some(rows) if view.stride(ROW) != Some(1) || self.to.padding_rows() == 0 => {
+                let reach = b.add(rows, of as i64 - 1);
+                let pieces = b.div(reach, of as i64);
+                b.bind("pieces", pieces).into()
+            }
+            _ => number(view.extent[ROW] / of),
+        }
+    }
+
+    /// Behind the source's last element in this launch.
+    pub fn end(&self, b: &mut Builder) -> ExprId {
+        if self.rows.is_none() && self.chunk.is_none() {
+            return b.add(self.offset, self.source.len as i64);
+        }
+        let [entries, rows, k] = self.source.view.extent;
+        let ty = self.ints.coord;
+        let last = |b: &mut Builder, value: Option<ExprId>, most: u64| match value {
+            Some(value) => {
+                let value = b.cast(value, ty);
+                b.sub(value, 1)
+            }
+            None => b.int(most as i64 - 1, ty),
+        };
+        let g = last(b, self.chunk.map(|c| c.1), if self.chunk.is_some() { 1 } else { entries });
+        let (row, k) = (last(b, self.rows, rows), last(b, None, k));
+        let at = self.point(b, g, row, k);
+        let index = affine(b, &self.source.view.access.offset, &at, Part::Whole, Scalar::I64);
+        let index = b.add(index, 1);
+        b.add(self.offset, index)
     }
 
     /// Loads the original's elements (g, row, k) and on along k.
     fn load(&self, b: &mut Builder, g: ExprId, row: ExprId, k: ExprId, lanes: u32) -> ExprId {
         let at = self.point(b, g, row, k);
-        let exists = valid(b, &self.source.view, &at, self.ints);
+        let exists = valid(b, &self.source.view, &at, self.rows, self.ints);
         let index = affine(b, &self.source.view.access.offset, &at, Part::Whole, Scalar::I64);
         let index = b.add(self.offset, index);
         b.load("value", Base::Buffer(self.from), index, lanes, exists)
@@ -247,21 +308,30 @@ impl Copy<'_> {
         let view = &self.to.tensor.view;
         let width = line_width(self.source, &self.to.tensor);
         let by_row = view.stride(ROW) == Some(1);
-        let mut extents = [view.extent[ROW], view.extent[COL], entries];
-        extents[if by_row { 0 } else { 1 }] /= u64::from(width);
         let ty = self.ints.coord;
-        let total = self.total(b, extents);
+        let packed = view.stride(ROW).is_none();
+        let macro_tile = u64::from(self.to.tiling.macro_tile);
+        // Rows, or panels of them.
+        let unit = match (packed, by_row) {
+            (true, _) => macro_tile,
+            (false, true) => width.into(),
+            (false, false) => 1,
+        };
+        let pieces = self.pieces(b, unit);
+        let along_k = number(view.extent[COL] / if by_row { 1 } else { u64::from(width) });
+        let area = times(b, along_k, number(if packed { macro_tile } else { 1 }));
+        let area = times(b, pieces, area);
+        let total = self.total(b, area, entries);
         elements(b, self.group, total, ty, |b, element| {
-            let macro_tile = u64::from(self.to.tiling.macro_tile);
-            let (row, k, g) = if view.stride(ROW).is_none() {
-                let d = digits(b, element, &[macro_tile, extents[1], extents[0] / macro_tile, extents[2]]);
+            let (row, k, g) = if packed {
+                let d = digits(b, element, &[number(macro_tile), along_k, pieces, number(0)]);
                 let panel = b.mul(d[2], macro_tile as i64);
                 (b.add(panel, d[0]), d[1], d[3])
             } else if view.stride(ROW) == Some(1) {
-                let d = digits(b, element, &[extents[0], extents[1], extents[2]]);
+                let d = digits(b, element, &[pieces, along_k, number(0)]);
                 (d[0], d[1], d[2])
             } else {
-                let d = digits(b, element, &[extents[1], extents[0], extents[2]]);
+                let d = digits(b, element, &[along_k, pieces, number(0)]);
                 (d[1], d[0], d[2])
             };
             let (row, k) = if by_row { (b.mul(row, width), k) } else { (row, b.mul(k, width)) };
@@ -286,7 +356,15 @@ impl Copy<'_> {
     /// First row, first k and batch entry of this work-group's tile.
     fn corner(&self, b: &mut Builder, [rows, k]: [u32; 2]) -> (ExprId, ExprId, ExprId) {
         let view = &self.to.tensor.view;
-        let blocks = [view.extent[COL].div_ceil(k.into()), view.extent[ROW].div_ceil(rows.into()), u64::MAX];
+        let down = match self.rows {
+            None => number(view.extent[ROW].div_ceil(rows.into())),
+            Some(all) => {
+                let reach = b.add(all, i64::from(rows) - 1 + self.to.padding_rows() as i64);
+                let down = b.div(reach, rows);
+                b.bind("blocks", down).into()
+            }
+        };
+        let blocks = [number(view.extent[COL].div_ceil(k.into())), down, number(0)];
         let group = b.cast(self.group, self.ints.coord);
         let d = digits(b, group, &blocks);
         let first_k = b.mul(d[0], i64::from(k));
@@ -301,7 +379,7 @@ impl Copy<'_> {
         let view = &self.to.tensor.view;
         let mut guard = None;
         for (position, axis, size) in positions {
-            if !view.extent[axis].is_multiple_of(size.into()) {
+            if !view.extent[axis].is_multiple_of(size.into()) || (axis == ROW && self.rows.is_some()) {
                 let inside = b.lt(position, view.extent[axis] as i64);
                 guard = b.and_opt(guard, Some(inside));
             }
@@ -317,7 +395,7 @@ impl Copy<'_> {
         let local = b.builtin(Builtin::LocalId);
         // Squares stand side by side in blocks of SQUARES, and those within the tile.
         let [along, down] = SQUARES;
-        let d = digits(b, local, &[u64::from(along), u64::from(down), u64::from(BLOCK[0] / along), u64::MAX]);
+        let d = digits(b, local, &[along, down, BLOCK[0] / along, u32::MAX]);
         let [row, k] = [(d[0], d[2], along), (d[1], d[3], down)].map(|(near, far, count)| {
             let far = b.mul(far, count);
             let square = b.add(far, near);
@@ -378,7 +456,7 @@ impl Copy<'_> {
 }
 
 /// Condition under which an element of a view exists; `None` where it always does within the extents.
-fn valid(b: &mut Builder, view: &View, at: &[Coord; 3], ints: Ints) -> Option<ExprId> {
+fn valid(b: &mut Builder, view: &View, at: &[Coord; 3], rows: Option<ExprId>, ints: Ints) -> Option<ExprId> {
     let mut guard = None;
     for bound in &view.access.bounds {
         let value = affine(b, &bound.value, at, Part::Whole, ints.coord);
@@ -388,7 +466,10 @@ fn valid(b: &mut Builder, view: &View, at: &[Coord; 3], ints: Ints) -> Option<Ex
     for axis in [ROW, COL] {
         // The copy may have more rows (whole panels) or more k (whole vectors) than the source.
         let value = at[axis].value(b);
-        let inside = b.lt(value, view.extent[axis] as i64);
+        let inside = match rows {
+            Some(rows) if axis == ROW => b.lt(value, rows),
+            _ => b.lt(value, view.extent[axis] as i64),
+        };
         guard = b.and_opt(guard, Some(inside));
     }
     guard

@@ -30,10 +30,10 @@ mod wave_unit;
 pub use helpers::split_lanes;
 mod word_copy;
 
-use crate::contraction::{Contraction, Operand, Tensor};
-use crate::plan::{Edge, KernelSpec, OperandTiling, Source, SplitSum, bulk_tile, fetched_tile, partials, store_tile};
-use crate::program::{Alignment, Binding, Launch, Program};
-use crate::view::{ROW, materialised};
+use crate::contraction::{Contraction, Extent, Extents, Operand, Tensor};
+use crate::plan::{BulkTile, Edge, KernelSpec, OperandTiling, Source, SplitSum, bulk_tile, fetched_tile, partials, store_tile};
+use crate::program::{Alignment, Binding, Factor, Groups, Launch, MapExtent, Program};
+use crate::view::{G, ROW, materialised};
 use thiserror::Error;
 
 /// Why no program can be made. Plans that passed `derive` and `fits` do not meet these.
@@ -92,6 +92,10 @@ pub(crate) struct Input {
     pub operand: Operand,
     pub tensor: Tensor,
     pub tiling: OperandTiling,
+    /// Which extent its rows are, where that is known only at launch.
+    pub rows: Option<Extent>,
+    /// How many batch entries there are is known only at launch.
+    pub run_time_batch: bool,
     /// The copy is indexed by the position within the chunk, not by the batch coordinate.
     pub chunk_local: bool,
     pub edge: Edge,
@@ -119,7 +123,10 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
     let t = &spec.tiling;
     let c = &*c.oriented(t.exchanged);
     let names = if t.exchanged { [Operand::B, Operand::A] } else { [Operand::A, Operand::B] };
-    let input = |operand, tensor: &Tensor, tiling: &OperandTiling, edge| {
+    // Extents as the problem names them.
+    let named = |extent: Extent| if t.exchanged { extent.turned() } else { extent };
+    let dynamic = |extent: Extent| c.dynamic.has(extent).then(|| named(extent));
+    let input = |operand, tensor: &Tensor, tiling: &OperandTiling, edge, rows: Extent| {
         let tensor = match tiling.source {
             Source::InPlace => tensor.clone(),
             source => materialised(tensor, source, tiling.macro_tile),
@@ -129,14 +136,16 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
         let edge = if tiling.source == Source::Packed { Edge::Predicate } else { edge };
         Input {
             operand,
+            rows: dynamic(rows),
+            run_time_batch: c.dynamic.g,
             chunk_local: copied && tensor.view.access.offset.uses(crate::view::G),
             tensor,
             tiling: tiling.clone(),
             edge,
         }
     };
-    let a = input(names[0], &c.a, &t.a, t.edge_m);
-    let b = input(names[1], &c.b, &t.b, t.edge_n);
+    let a = input(names[0], &c.a, &t.a, t.edge_m, Extent::M);
+    let b = input(names[1], &c.b, &t.b, t.edge_n, Extent::N);
 
     let split = t.split_k.ways as u64;
     let by_workspace = split > 1 && spec.epilogue.split_sum == SplitSum::Workspace;
@@ -164,10 +173,9 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
         chunk,
         chunks: c.g.div_ceil(chunk.max(1)),
     };
-    let mut out = Assembly {
-        program: Program { kernels: vec![], launches: vec![], workspace_bytes: 0, alignments: vec![], bases: vec![] },
-        cursor: 0,
-    };
+    let program = Program { kernels: vec![], launches: vec![], workspace_bytes: 0, alignments: vec![], bases: vec![] };
+    let largest = c.oriented(t.exchanged).extents();
+    let mut out = Assembly { program, cursor: 0, largest };
 
     // Workspace layout: copies first, then partial sums.
     let region = |out: &mut Assembly, x: &Input| {
@@ -184,20 +192,20 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
     let mut fillers = Vec::new();
     match (region_a, region_b) {
         // One launch copies both.
-        (Some(ra), Some(rb)) if !chunked => {
+        (Some(ra), Some(rb)) if !chunked && c.dynamic.is_none() => {
             let kernel = out.add(materialise::materialise(&[(&c.a, &a), (&c.b, &b)], false));
             fillers.push((vec![(&a, &c.a, ra), (&b, &c.b, rb)], kernel));
         }
         _ => {
             for (x, source, region) in [(&a, &c.a, region_a), (&b, &c.b, region_b)] {
                 if let Some(region) = region {
-                    let kernel = out.add(materialise::materialise(&[(source, x)], chunked));
+                    let kernel = out.add(materialise::materialise(&[(source, x)], chunked || c.dynamic.g));
                     fillers.push((vec![(x, source, region)], kernel));
                 }
             }
         }
     }
-    let scale = (split > 1 && !by_workspace).then(|| out.add(helpers::finish(c, 0, &shape)));
+    let scale = (split > 1 && !by_workspace).then(|| out.add(helpers::finish(c, t.exchanged, 0, &shape)));
     let bulk = match spec.schedule.bulk {
         false => None,
         true => {
@@ -221,27 +229,34 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
     let by_words = [read_by_words(0, &a), read_by_words(1, &b)];
     let fetch_width = |i: usize, x: &Input| bulk.as_ref().map_or(1, |tiles| fetch_tile::width(x, &tiles[i]));
     let fetch_widths = [fetch_width(0, &a), fetch_width(1, &b)];
-    let main = main_kernel::build(c, spec, &a, &b, &shape, bulk, store);
+    let main = main_kernel::build(c, spec, &a, &b, &shape, bulk.clone(), store);
     let bulk_store = spec.epilogue.bulk;
     barriers::check_roles(&main)?;
     let main = out.add(main);
-    let sum = by_workspace.then(|| out.add(helpers::finish(c, t.split_k.ways, &shape)));
+    let sum = by_workspace.then(|| out.add(helpers::finish(c, t.exchanged, t.split_k.ways, &shape)));
 
     for i in 0..shape.chunks {
         let first = i * chunk;
         let count = chunk.min(c.g - first);
         let chunk_arg = chunked.then_some(Binding::I64(first as i64));
+        let entries = if c.dynamic.g { Factor::Entries { first, most: count } } else { Factor::Fixed(count) };
+        let entries_arg = if c.dynamic.g { Binding::Entries { first, most: count } } else { Binding::I64(count as i64) };
+        let sizes = [Extent::M, Extent::N].map(dynamic);
+        let [all_m, all_n] = [(sizes[0], c.m), (sizes[1], c.n)].map(|(size, all)| match size {
+            Some(extent) => Factor::Steps { extent, more: 0, of: 1 },
+            None => Factor::Fixed(all),
+        });
         for (parts, kernel) in &fillers {
             if i > 0 && parts.iter().all(|(x, ..)| !x.chunk_local) {
                 continue;
             }
-            let (mut groups, mut args) = (0, Vec::new());
+            let (mut groups, mut args) = (Vec::new(), Vec::new());
             for &(x, source, region) in parts {
-                groups += materialise::groups(source, x, if x.chunk_local { count } else { 1 });
-                let chunk = (x.chunk_local && chunked).then_some((first, count));
+                groups.push(materialise::groups(source, x, if x.chunk_local { entries } else { Factor::Fixed(1) }));
+                let chunk = (x.chunk_local && (chunked || c.dynamic.g)).then_some((first, entries_arg));
                 args.extend(materialise::bindings(source, x, region, chunk));
             }
-            out.launch(*kernel, groups, args)?;
+            out.launch(*kernel, Groups::together(groups, &out.largest), args, vec![])?;
         }
         let finish_args = |partials: Option<u64>| {
             let mut args = vec![Binding::Buffer(Operand::C), Binding::Offset(Operand::C)];
@@ -249,19 +264,23 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
             args.extend(partials.map(Binding::Workspace));
             args.extend(partials.map(|_| Binding::Alpha));
             args.push(Binding::Beta);
-            args.push(Binding::I64(count as i64));
+            args.push(entries_arg);
             args.extend(chunk_arg);
+            args.extend(sizes.into_iter().flatten().map(Binding::Extent));
             args
         };
+        let all = || helpers::groups(vec![entries, all_m, all_n]);
         if let Some(kernel) = scale {
-            out.launch(kernel, helpers::groups(count * c.m * c.n), finish_args(None))?;
+            out.launch(kernel, all(), finish_args(None), vec![])?;
         }
-        let mut args = Vec::new();
+        let (mut args, mut maps) = (Vec::new(), Vec::new());
         for (i, (x, region)) in [(&a, region_a), (&b, region_b)].into_iter().enumerate() {
             match region {
                 _ if spec.schedule.fetched[i] => args.extend(fetch_bindings(x, region, by_words[i])),
-                Some(region) if spec.schedule.bulk => args.push(Binding::WorkspaceMap(region)),
-                None if spec.schedule.bulk => args.push(Binding::OperandMap(x.operand)),
+                _ if spec.schedule.bulk => {
+                    maps.extend(bulk.iter().flat_map(|tiles| map_extents(&tiles[i], x, args.len())));
+                    args.push(region.map_or(Binding::OperandMap(x.operand), Binding::WorkspaceMap));
+                }
                 Some(region) => args.push(Binding::Workspace(region)),
                 None => args.extend([Binding::Buffer(x.operand), Binding::Offset(x.operand)]),
             }
@@ -276,18 +295,33 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
             }
         }
         args.extend(chunk_arg);
-        args.extend(bulk_store.then(|| region_partials.map_or(Binding::OperandMap(Operand::C), Binding::WorkspaceMap)));
-        let mut groups = split as u128 * shape.tiles_m as u128 * shape.tiles_n as u128 * count as u128;
-        if t.persistent > 0 {
-            let work = i32::try_from(groups).map_err(|_| GenerateError::GridTooLarge { groups, max: MAX_GROUPS })?;
-            args.extend(chunked.then_some(Binding::I32(work)));
-            groups = groups.min(u128::from(t.persistent));
+        if bulk_store {
+            maps.extend(store_extents(c, args.len(), sizes, region_partials.is_some()));
         }
-        out.launch(main, groups, args)?;
+        args.extend(bulk_store.then(|| region_partials.map_or(Binding::OperandMap(Operand::C), Binding::WorkspaceMap)));
+        let [tiles_m, tiles_n] =
+            [(sizes[0], shape.tiles_m, &t.a), (sizes[1], shape.tiles_n, &t.b)].map(|(size, tiles, tiling)| match size {
+                Some(extent) => Factor::Steps { extent, more: 0, of: tiling.macro_tile.into() },
+                None => Factor::Fixed(tiles),
+            });
+        // As the kernel declares them: behind what is common to all its forms.
+        let most = (t.persistent > 0).then_some(u64::from(t.persistent));
+        let groups = Groups { factors: vec![Factor::Fixed(split), tiles_m, tiles_n, entries], per: 1, most };
+        args.extend(sizes.into_iter().flatten().map(Binding::Extent));
+        if most.is_some() {
+            let work = groups.work(&out.largest);
+            let work = i32::try_from(work).map_err(|_| GenerateError::GridTooLarge { groups: work, max: MAX_GROUPS })?;
+            if !c.dynamic.is_none() {
+                args.push(Binding::Work);
+            } else if chunked {
+                args.push(Binding::I32(work));
+            }
+        }
+        out.launch(main, groups, args, maps)?;
         if let Some(kernel) = sum {
             // The last chunk of a batch may be shorter, its kernel is the same.
             let lanes = helpers::split_lanes(chunk * c.m * c.n, split as u32);
-            out.launch(kernel, helpers::sum_groups(count * c.m * c.n, lanes), finish_args(region_partials))?;
+            out.launch(kernel, helpers::sum_groups(vec![entries, all_m, all_n], lanes), finish_args(region_partials), vec![])?;
         }
     }
     for (i, (x, source)) in [(&a, &c.a), (&b, &c.b)].into_iter().enumerate() {
@@ -326,6 +360,8 @@ fn fetch_bindings(x: &Input, region: Option<u64>, by_words: bool) -> Vec<Binding
 struct Assembly {
     program: Program,
     cursor: u64,
+    /// The largest extents, as the problem names them.
+    largest: Extents,
 }
 
 impl Assembly {
@@ -338,14 +374,16 @@ impl Assembly {
         self.program.kernels.push(kernel);
         self.program.kernels.len() - 1
     }
-    fn launch(&mut self, kernel: usize, groups: u128, args: Vec<Binding>) -> Result<(), GenerateError> {
-        if groups == 0 {
+    fn launch(&mut self, kernel: usize, groups: Groups, args: Vec<Binding>, maps: Vec<MapExtent>) -> Result<(), GenerateError> {
+        let count = groups.count(&self.largest);
+        if count == 0 {
             return Ok(());
         }
-        if groups > MAX_GROUPS as u128 {
-            return Err(GenerateError::GridTooLarge { groups, max: MAX_GROUPS });
+        if count > MAX_GROUPS as u128 {
+            return Err(GenerateError::GridTooLarge { groups: count, max: MAX_GROUPS });
         }
-        self.program.launches.push(Launch { kernel, grid: [groups as u32, 1, 1], args });
+        let groups = groups.depends().then_some(groups);
+        self.program.launches.push(Launch { kernel, grid: [count as u32, 1, 1], args, groups, maps });
         Ok(())
     }
     fn need(&mut self, operand: Operand, bytes: u32) {
@@ -353,9 +391,43 @@ impl Assembly {
     }
 }
 
+/// Extents of an operand's tensor map, argument `arg`, that follow from the launch.
+fn map_extents(tile: &BulkTile, input: &Input, arg: usize) -> Vec<MapExtent> {
+    let of = |extent: Extent| Factor::Steps { extent, more: 0, of: 1 };
+    let dim = usize::from(tile.k_contiguous);
+    let rows = input.rows.map(|extent| MapExtent { arg, dim, extent: of(extent) });
+    // A copy of a chunk has as many entries as the chunk has.
+    let batch = input.run_time_batch && tile.batched && !input.chunk_local;
+    rows.into_iter().chain(batch.then(|| MapExtent { arg, dim: 2, extent: of(Extent::G) })).collect()
+}
+
+/// Extents of the result's tensor map that follow from the launch. Partial sums lie as those of the largest result.
+fn store_extents(c: &Contraction, arg: usize, sizes: [Option<Extent>; 2], partials: bool) -> Vec<MapExtent> {
+    if partials {
+        return Vec::new();
+    }
+    let of = |extent: Extent| Factor::Steps { extent, more: 0, of: 1 };
+    let mut all = Vec::new();
+    for (dim, size) in [(1, sizes[0]), (0, sizes[1])] {
+        all.extend(size.map(|extent| MapExtent { arg, dim, extent: of(extent) }));
+    }
+    if c.dynamic.g && c.c.view.extent[G] > 1 {
+        all.push(MapExtent { arg, dim: 2, extent: of(Extent::G) });
+    }
+    all
+}
+
 impl Input {
+    /// Rows of a copy beyond the operand's last that a copy known only at launch fills as well: to the end of a panel.
+    pub fn padding_rows(&self) -> u64 {
+        if self.tiling.source == Source::Packed { u64::from(self.tiling.macro_tile) - 1 } else { 0 }
+    }
     /// Some rows of the last macro tile do not exist in memory.
     pub fn rows_overrun(&self, tiles: u64) -> bool {
+        // Panels are filled to their ends.
+        if self.rows.is_some() && self.tiling.source != Source::Packed {
+            return true;
+        }
         self.edge == Edge::Predicate && tiles * self.tiling.macro_tile as u64 > self.tensor.view.extent[ROW]
     }
 }

@@ -1,5 +1,6 @@
 //! Where a work-group stands: its result tile, its batch entry, and its share of k.
 
+use super::helpers::times;
 use super::index::Coord;
 use super::{Input, Shape};
 use crate::contraction::Contraction;
@@ -26,6 +27,18 @@ impl Ints {
     }
 }
 
+/// Rows and columns of C in this launch, where they are known only at launch: arguments, as coordinates.
+pub(super) type Sizes = [Option<ExprId>; 2];
+
+/// Tiles of this size that cover rows or columns of C.
+fn tiles_of(b: &mut Builder, size: Option<ExprId>, of: u32, tiles: u64) -> Operand {
+    let Some(size) = size else { return Operand::Int(tiles as i64) };
+    let reach = b.add(size, of - 1);
+    let reach = b.div(reach, of);
+    let tiles = b.cast(reach, Scalar::I32);
+    b.bind("tiles", tiles).into()
+}
+
 /// Which result tile a work-group computes.
 pub(super) struct TilePosition {
     pub tile_m: ExprId,
@@ -37,6 +50,8 @@ pub(super) struct TilePosition {
     /// Batch coordinate within the chunk and in the whole problem.
     pub g_local: ExprId,
     pub g: ExprId,
+    /// Rows and columns of C where they are known only at launch.
+    pub sizes: Sizes,
 }
 
 /// The k-tiles of a work-group.
@@ -62,34 +77,41 @@ pub(super) fn position(
     ints: Ints,
     c: &Contraction,
     group: ExprId,
+    sizes: Sizes,
 ) -> TilePosition {
     let ways = t.split_k.ways;
     let split = b.rem(group, ways);
     let split = b.bind("split", split);
     let tile = b.div(group, ways);
-    let tiles = (shape.tiles_m * shape.tiles_n) as i64;
+    let tm = tiles_of(b, sizes[0], t.a.macro_tile, shape.tiles_m);
+    let tn = tiles_of(b, sizes[1], t.b.macro_tile, shape.tiles_n);
+    let tiles = times(b, tm, tn);
     let batched = shape.chunk > 1;
     let zero = b.int(0, Scalar::I32);
     let (g_local, tile) = if batched { (b.div(tile, tiles), b.rem(tile, tiles)) } else { (zero, tile) };
     let tile = b.bind("tile", tile);
     let g_local = b.bind("g_local", g_local);
-    let (tm, tn) = (shape.tiles_m as i64, shape.tiles_n as i64);
     let (tile_m, tile_n) = match t.order {
         GroupOrder::ColumnsFastest => (b.div(tile, tn), b.rem(tile, tn)),
         GroupOrder::RowsFastest => (b.rem(tile, tm), b.div(tile, tm)),
         GroupOrder::Strips(width) => {
-            let width = (width as i64).min(tn);
-            let strip = b.div(tile, width * tm);
+            let width = match tn {
+                Operand::Int(tn) => Operand::Int(i64::from(width).min(tn)),
+                Operand::Expr(tn) => b.binary(BinaryOp::Min, tn, width).into(),
+            };
+            let area = times(b, width, tm);
+            let strip = b.div(tile, area);
             let strip = b.bind("strip", strip);
-            let within = b.rem(tile, width * tm);
+            let within = b.rem(tile, area);
             let first = b.mul(strip, width);
             let first = b.bind("strip_first", first);
             // The last strip may be narrower.
-            let here = if tn % width == 0 {
-                b.int(width, Scalar::I32)
-            } else {
-                let left = b.sub(tn, first);
-                b.binary(BinaryOp::Min, left, width)
+            let here = match (tn, width) {
+                (Operand::Int(tn), Operand::Int(width)) if tn % width == 0 => b.int(width, Scalar::I32),
+                _ => {
+                    let left = b.sub(tn, first);
+                    b.binary(BinaryOp::Min, left, width)
+                }
             };
             let col = b.rem(within, here);
             (b.div(within, here), b.add(first, col))
@@ -121,7 +143,7 @@ pub(super) fn position(
         }
         None => g_local,
     };
-    TilePosition { tile_m, tile_n, m_start, n_start, split, g_local, g }
+    TilePosition { tile_m, tile_n, m_start, n_start, split, g_local, g, sizes }
 }
 
 /// The work-group's share of k.

@@ -30,8 +30,8 @@ pub(super) struct Run {
     pub by_column: bool,
     pub length: u32,
     pub start: Start,
-    /// Rows and columns may lie behind the result's last.
-    pub overruns: [bool; 2],
+    /// How many rows and columns there are, where those of a run may lie behind the last.
+    pub overruns: [Option<Operand>; 2],
 }
 
 /// What is known of where a run begins.
@@ -76,8 +76,7 @@ impl Added {
     /// Bias values of a run, in the type of the sums; none without a bias.
     pub fn bias(&self, b: &mut Builder, c: &Contraction, run: &Run, acc: Scalar) -> Option<Vec<ExprId>> {
         let (bias, buffer) = c.bias.as_ref().zip(self.bias)?;
-        let (along, extent, overruns) =
-            if bias.along_n { (run.col, c.n, run.overruns[1]) } else { (run.row, c.m, run.overruns[0]) };
+        let (along, overruns) = if bias.along_n { (run.col, run.overruns[1]) } else { (run.row, run.overruns[0]) };
         let moves = bias.along_n == run.by_column;
         let (width, parts) = match moves {
             false => (1, 1),
@@ -89,7 +88,14 @@ impl Added {
         for part in 0..parts {
             let index = b.add(along, part);
             // Edge elements beyond the result have no bias value: they are not stored either.
-            let index = if overruns { b.binary(BinaryOp::Min, index, extent as i64 - i64::from(width)) } else { index };
+            let index = match overruns {
+                None => index,
+                Some(Operand::Int(extent)) => b.binary(BinaryOp::Min, index, extent - i64::from(width)),
+                Some(Operand::Expr(extent)) => {
+                    let last = b.sub(extent, width);
+                    b.binary(BinaryOp::Min, index, last)
+                }
+            };
             let zero = b.int(0, b.ty(index).scalar);
             let point = [Coord::plain(b, run.g), Coord::plain(b, index), Coord::plain(b, zero)];
             let at = affine(b, &bias.view.access.offset, &point, Part::Whole, Scalar::I64);

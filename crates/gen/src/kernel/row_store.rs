@@ -55,7 +55,7 @@ impl Out<'_> {
         let odd = [shape.strides[ROW] % 2 != 0, shape.strides[G] % 2 != 0 && self.c.g > 1];
         let odd = odd.contains(&true).then_some(odd);
         // A row that begins at an odd element ends within a store where the others do not.
-        RowForm { unit: 2, odd, cut: odd.is_some() || !c.view.extent[COL].is_multiple_of(2) }
+        RowForm { unit: 2, odd, cut: odd.is_some() || self.at.sizes[1].is_some() || !c.view.extent[COL].is_multiple_of(2) }
     }
 
     /// Whether a row of the macro tile begins at an odd element: 0 or 1.
@@ -171,7 +171,13 @@ impl Out<'_> {
                 let last = b.add(start, col);
                 let last = b.add(last, first);
                 let last = b.add(last, 1);
-                b.lt(last, self.c.n as i64)
+                match self.at.sizes[1] {
+                    Some(columns) => {
+                        let columns = b.cast(columns, Scalar::I32);
+                        b.lt(last, columns)
+                    }
+                    None => b.lt(last, self.c.n as i64),
+                }
             });
             let Some(both) = b.and_opt(begun, whole) else { return };
             b.if_else(

@@ -8,10 +8,11 @@
 //! Expected on an H200 (4 TB/s): two operands of 4095 x 4095 move 134 MB, 34 us; 1000 x 1002 and 1002 x 1001 move 8 MB, 2 us and
 //! the launch.
 
-use super::helpers::{THREADS, digits};
+use super::helpers::{THREADS, digits, number, times};
 use super::index::{Part, affine};
 use super::materialise::Copy;
 use crate::contraction::Tensor;
+use crate::program::{Factor, Groups};
 use crate::view::{COL, G, ROW};
 use tilewright_ir::*;
 
@@ -33,9 +34,9 @@ pub(super) fn suits(source: &Tensor, fast: usize) -> bool {
         && [G, ROW, COL][fast] != G
 }
 
-/// Work-groups that copy this many vectors.
-pub(super) fn groups(vectors: u64) -> u128 {
-    u128::from(vectors.div_ceil((THREADS * VECTORS).into()))
+/// Work-groups that copy this many vectors (a product).
+pub(super) fn groups(vectors: Vec<Factor>) -> Groups {
+    Groups { factors: vectors, per: (THREADS * VECTORS).into(), most: None }
 }
 
 /// One vector of a thread.
@@ -51,16 +52,21 @@ pub(super) fn emit(b: &mut Builder, copy: &Copy, [words, to_words]: [ArgId; 2], 
     let view = &copy.to.tensor.view;
     let by_row = view.stride(ROW) == Some(1);
     let (fast, slow) = if by_row { (ROW, COL) } else { (COL, ROW) };
-    let extents = [view.extent[fast] / WIDTH, view.extent[slow], entries];
     let ty = copy.ints.coord;
-    let total = copy.total(b, extents);
+    let rows = copy.pieces(b, if by_row { WIDTH } else { 1 });
+    let extents = match by_row {
+        true => [rows, number(view.extent[slow]), number(0)],
+        false => [number(view.extent[fast] / WIDTH), rows, number(0)],
+    };
+    let area = times(b, extents[0], extents[1]);
+    let total = copy.total(b, area, entries);
     let group = b.cast(group, ty);
     let first = b.mul(group, i64::from(THREADS * VECTORS));
     let local = b.builtin(Builtin::LocalId);
     let local = b.cast(local, ty);
     let first = b.add(first, local);
     let first = b.bind("first", first);
-    let end = b.add(copy.offset, copy.source.len as i64);
+    let end = copy.end(b);
     let end = b.bind("end", end);
     let pairs = Scalar::U32.vector(4);
     let (low, high) = (b.regs("low", pairs, VECTORS), b.regs("high", pairs, VECTORS));
@@ -87,7 +93,10 @@ pub(super) fn emit(b: &mut Builder, copy: &Copy, [words, to_words]: [ArgId; 2], 
             let reach = b.add(start, 2 * WIDTH as i64);
             let inside = b.le(reach, end);
             let line_end = b.add(along, WIDTH as i64);
-            let within = b.le(line_end, copy.source.view.extent[fast] as i64);
+            let within = match copy.rows {
+                Some(rows) if by_row => b.le(line_end, rows),
+                _ => b.le(line_end, copy.source.view.extent[fast] as i64),
+            };
             let whole = b.and(inside, within);
             let whole = b.and(exists, whole);
             let whole = b.bind("whole", whole);

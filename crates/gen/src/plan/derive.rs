@@ -60,6 +60,11 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
     if on(Common::Ufo) && c.k <= at(Common::Unr) as u64 {
         return Err(Refusal::Stagger { k: c.k, k_tile: at(Common::Unr) });
     }
+    for (run_time, dim) in [(c.dynamic.m, "m"), (c.dynamic.n, "n")] {
+        if run_time && !on(Common::Edg) {
+            return Err(Refusal::PullBackRunTime { dim });
+        }
+    }
     let frame = Frame {
         k: c.k,
         k_tile: at(Common::Unr),
@@ -68,8 +73,8 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
         predicate: on(Common::Edg),
         unit,
     };
-    let a = operand::derive(plan, Key::A, &c.a, c.m, owners.0, &frame)?;
-    let b = operand::derive(plan, Key::B, &c.b, c.n, owners.1, &frame)?;
+    let a = operand::derive(plan, Key::A, &c.a, (c.m, c.dynamic.m), owners.0, &frame)?;
+    let b = operand::derive(plan, Key::B, &c.b, (c.n, c.dynamic.n), owners.1, &frame)?;
     let (threads_a, threads_b) = (owners.0 * unit.owner_threads(), owners.1);
     let edge = if on(Common::Edg) { Edge::Predicate } else { Edge::PullBack };
     let tiling = Tiling {
@@ -250,6 +255,9 @@ fn epilogue(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling) -> Result<
     }
     let along_n = c.c.view.stride(COL) == Some(1);
     let (dim, extent, side, axis) = if along_n { ("n", c.n, &tiling.b, COL) } else { ("m", c.m, &tiling.a, ROW) };
+    if if along_n { c.dynamic.n } else { c.dynamic.m } {
+        return Err(Refusal::VectorRunTime { key: Key::C(Common::Cvw), width, dim });
+    }
     // Partial sums are dense; C itself is as the problem says.
     let allowed = if ice > 1 { width } else { reach::vector_width(&c.c, axis, width) };
     if allowed < width {

@@ -41,7 +41,8 @@ impl Plan {
         let tile = |side: fn(Chiral) -> Key, threads: u32| (threads as u64 * p.get(side(Chiral::Mic)) as u64).max(1);
         let (tile_m, tile_n) =
             (tile(Key::A, along_m) * u64::from(unit.step().0), tile(Key::B, along_n) * u64::from(unit.step().1));
-        if c.m.is_multiple_of(tile_m) && c.n.is_multiple_of(tile_n) {
+        let run_time = c.dynamic.m || c.dynamic.n;
+        if !run_time && c.m.is_multiple_of(tile_m) && c.n.is_multiple_of(tile_n) {
             reset(&mut p, Common::Edg);
         }
         // A single row or column of tiles has only one order.

@@ -24,12 +24,13 @@ pub(super) struct Frame {
     pub unit: MathUnit,
 }
 
-/// The tiling of one factor with `threads` threads, or waves of a matrix unit, along its rows.
+/// The tiling of one factor with `threads` threads, or waves of a matrix unit, along its rows, of which there are `extent`, or up to as
+/// many where that is known only at launch.
 pub(super) fn derive(
     plan: &Plan,
     side: fn(Chiral) -> Key,
     tensor: &Tensor,
-    extent: u64,
+    (extent, run_time): (u64, bool),
     threads: u32,
     frame: &Frame,
 ) -> Result<OperandTiling, Refusal> {
@@ -58,7 +59,8 @@ pub(super) fn derive(
         return Err(Refusal::PackShare { wos: side(Chiral::Wos), macro_tile, k_tile });
     }
     let from = materialised(tensor, source, macro_tile);
-    let (load_width, load_along) = load_vectors(plan, side, &from, source, extent, (macro_tile, load_row, load_k), frame)?;
+    let (load_width, load_along) =
+        load_vectors(plan, side, &from, source, (extent, run_time), (macro_tile, load_row, load_k), frame)?;
     // Multiply-adds read rows; matrix units read lines of either direction, so vectors stay whole.
     let shared_along = if frame.unit.is_wave() && load_width > 1 { load_along } else { Along::Row };
     let store_width = if load_along == shared_along { load_width } else { 1 };
@@ -97,7 +99,7 @@ fn load_vectors(
     side: fn(Chiral) -> Key,
     from: &Tensor,
     source: Source,
-    extent: u64,
+    (extent, run_time): (u64, bool),
     (macro_tile, load_row, load_k): (u32, u32, u32),
     frame: &Frame,
 ) -> Result<(u32, Along), Refusal> {
@@ -142,6 +144,9 @@ fn load_vectors(
         if !frame.k.is_multiple_of(width as u64) && !frame.k.is_multiple_of(frame.k_tile as u64) {
             return Err(Refusal::VectorEdge { key, width, dim: "k", extent: frame.k });
         }
+    } else if source != Source::Packed && run_time {
+        let dim = if key.part() == super::keys::Part::A { "m" } else { "n" };
+        return Err(Refusal::VectorRunTime { key, width, dim });
     } else if source != Source::Packed && !extent.is_multiple_of(macro_tile as u64) && !extent.is_multiple_of(width as u64) {
         let dim = if key.part() == super::keys::Part::A { "m" } else { "n" };
         return Err(Refusal::VectorEdge { key, width, dim, extent });

@@ -51,6 +51,12 @@ pub enum Refusal {
     /// The last vector before an edge would be partly outside, or a pulled-back tile would start inside a vector.
     #[error("{key}{width} does not divide {dim} = {extent}, and the tiles do not end there")]
     VectorEdge { key: Key, width: u32, dim: &'static str, extent: u64 },
+    /// Vectors along an extent that is known only at launch: the last may be partly outside.
+    #[error("{key}{width}: {dim} is known only at launch, and need not end where a vector does; use width 1, or WOS2")]
+    VectorRunTime { key: Key, width: u32, dim: &'static str },
+    /// A pulled-back tile needs an extent of at least a tile.
+    #[error("EDG0: {dim} is known only at launch and may be less than a tile, which is then not pulled back; use EDG1")]
+    PullBackRunTime { dim: &'static str },
     /// Vectors along k from staggered starts.
     #[error("{key}{width}: vectors along k do not start where UFO1 starts; use UFO0 or width 1")]
     VectorStagger { key: Key, width: u32 },
@@ -201,6 +207,8 @@ impl Refusal {
             Refusal::VectorTile { key, .. } => side(key, &[Vew, Glw, Plu, Mic], &[Unr, Mac, Skw]),
             Refusal::VectorEdge { key: Key::C(_), .. } => both(&[Mic], &[Cvw]),
             Refusal::VectorEdge { key, .. } => side(key, &[Vew, Glw, Wos, Mic], &[Unr]),
+            Refusal::VectorRunTime { key, .. } => side(key, &[Vew, Glw, Wos], &[Cvw]),
+            Refusal::PullBackRunTime { .. } => both(&[], &[Edg]),
             Refusal::VectorStagger { key, .. } => side(key, &[Vew, Glw], &[Ufo]),
             Refusal::FragmentWidth { key, .. } => side(key, &[Vew, Frw, Mic], &[]),
             Refusal::AsyncAhead { acp, .. } => side(acp, &[Acp], &[Pfg, Buf]),

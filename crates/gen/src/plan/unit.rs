@@ -283,10 +283,12 @@ fn epilogue(plan: &Plan, c: &Contraction, env: &Env, columns: &OperandTiling) ->
         (true, true) => 2,
         (true, false) => reach::vector_width(&c.c, COL, 2),
     };
-    let even = c.n.is_multiple_of(2);
+    let even = c.n.is_multiple_of(2) && !c.dynamic.n;
     if plan.common(Common::Cst) == 1 {
         let stored = if ice > 1 { partials(c, c.g * u64::from(ice)) } else { c.c.clone() };
-        let bulk = store_tile(&stored, columns.micro).is_ok();
+        // Rows of C that end anywhere leave by plain stores; partial sums lie as those of the largest C.
+        let anywhere = c.dynamic.n && ice == 1;
+        let bulk = !anywhere && store_tile(&stored, columns.micro).is_ok();
         // What bulk stores do not reach leaves row by row.
         if !bulk && (stored.view.stride(COL) != Some(1) || stored.view.is_affine_box().is_none()) {
             return Err(Refusal::StagedRows);
@@ -297,6 +299,9 @@ fn epilogue(plan: &Plan, c: &Contraction, env: &Env, columns: &OperandTiling) ->
     }
     if wanted > allowed {
         return Err(Refusal::StoreAlign { width: wanted, allowed });
+    }
+    if wanted > 1 && c.dynamic.n {
+        return Err(Refusal::VectorRunTime { key: Key::C(Common::Cvw), width: wanted, dim: "n" });
     }
     if !c.n.is_multiple_of(u64::from(wanted)) {
         return Err(Refusal::VectorEdge { key: Key::C(Common::Cvw), width: wanted, dim: "n", extent: c.n });

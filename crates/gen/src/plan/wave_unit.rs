@@ -52,6 +52,9 @@ pub(super) fn epilogue(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling)
         if allowed < width {
             return Err(Refusal::StoreAlign { width, allowed: if most == 1 { 1 } else { allowed } });
         }
+        if c.dynamic.n {
+            return Err(Refusal::VectorRunTime { key: Key::C(Common::Cvw), width, dim: "n" });
+        }
         if !c.n.is_multiple_of(u64::from(width)) {
             return Err(Refusal::VectorEdge { key: Key::C(Common::Cvw), width, dim: "n", extent: c.n });
         }

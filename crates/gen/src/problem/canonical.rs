@@ -38,6 +38,7 @@ impl Gemm {
         if let Some(bias) = &mut self.bias {
             bias.along = bias.along.other();
         }
+        std::mem::swap(&mut self.dynamic.m, &mut self.dynamic.n);
     }
 }
 

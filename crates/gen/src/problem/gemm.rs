@@ -4,6 +4,7 @@
 use super::{
     Activation, Along, BiasVector, DEFAULT_WORKSPACE, ProblemError, Residual, check_dtype, check_out_dtype, check_positive,
 };
+use crate::contraction::{Dynamic, Extent, Extents};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 
@@ -67,6 +68,10 @@ pub struct Gemm {
     pub residual: Option<Residual>,
     /// Workspace budget in bytes, a multiple of the size of an element of A.
     pub workspace: u64,
+    /// Extents known only at launch (`g` is the batch): one kernel holds for every value from 1 to what is written here, which is
+    /// also what is tuned for. Leading dimensions and batch strides stay those written here.
+    #[serde(default, skip_serializing_if = "Dynamic::is_none")]
+    pub dynamic: Dynamic,
 }
 
 /// Collects a [`Gemm`]. What is not set is tight: smallest leading dimensions, batch entries one behind the other, no offsets.
@@ -86,6 +91,7 @@ pub struct GemmBuilder {
     /// Leading dimension and batch stride, where they are given.
     residual: Option<(Option<u64>, Option<u64>)>,
     workspace: u64,
+    dynamic: Dynamic,
 }
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
@@ -110,7 +116,33 @@ impl Gemm {
             activation: None,
             residual: None,
             workspace: DEFAULT_WORKSPACE,
+            dynamic: Dynamic::NONE,
         }
+    }
+    /// The largest extents: all there are where nothing is dynamic.
+    pub const fn extents(&self) -> Extents {
+        Extents { g: self.batch, m: self.m, n: self.n }
+    }
+    /// The product that a launch with these extents computes: the same matrices in the same memory, fewer rows, columns or batch
+    /// entries of them. Nothing of it is dynamic any more.
+    ///
+    /// # Errors
+    /// [`ProblemError::Value`] for an extent that is 0, beyond the largest, or other than it where it is not dynamic.
+    pub fn at(&self, at: Extents) -> Result<Gemm, ProblemError> {
+        super::check_extents(self.extents(), self.dynamic, at)?;
+        let mut gemm = Gemm { batch: at.g, m: at.m, n: at.n, dynamic: Dynamic::NONE, ..self.clone() };
+        if at.g == 1 {
+            for x in [&mut gemm.a, &mut gemm.b, &mut gemm.c] {
+                x.batch_stride = 0;
+            }
+            if let Some(bias) = &mut gemm.bias {
+                bias.batch_stride = 0;
+            }
+            if let Some(residual) = &mut gemm.residual {
+                residual.batch_stride = 0;
+            }
+        }
+        Ok(gemm)
     }
     /// The matrices in order A, B, C.
     pub fn matrices(&self) -> [&Matrix; 3] {
@@ -151,6 +183,15 @@ impl Gemm {
         check_out_dtype(self.dtype, self.out_dtype)?;
         for (name, value) in [("batch", self.batch), ("m", self.m), ("n", self.n), ("k", self.k)] {
             check_positive(name, value)?;
+        }
+        for extent in [Extent::G, Extent::M, Extent::N] {
+            let (name, most) = (extent.name(), self.extents().of(extent));
+            if self.dynamic.has(extent) && most > i32::MAX as u64 {
+                return Err(ProblemError::value(name, most, format!("a run-time {name} counts to 2^31 - 1")));
+            }
+        }
+        if self.dynamic.g && self.batch == 1 {
+            return Err(ProblemError::value("batch", 1, "a run-time batch needs its largest value, 2 or more"));
         }
         for (index, x) in self.matrices().into_iter().enumerate() {
             self.validate_matrix(index, x)?;
@@ -325,6 +366,12 @@ impl GemmBuilder {
         self.workspace = bytes;
         self
     }
+    /// Which extents are known only at launch; the sizes given are then the largest, and leading dimensions and batch strides those
+    /// of the largest.
+    pub fn dynamic(mut self, dynamic: Dynamic) -> Self {
+        self.dynamic = dynamic;
+        self
+    }
     /// Fills in defaults and validates.
     ///
     /// # Errors
@@ -347,6 +394,7 @@ impl GemmBuilder {
             activation: self.activation,
             residual: None,
             workspace: self.workspace - self.workspace % u64::from(self.dtype.bytes()),
+            dynamic: self.dynamic,
         };
         let lines = [gemm.lines(0), gemm.lines(1), gemm.lines(2)];
         for (index, x) in [&mut gemm.a, &mut gemm.b, &mut gemm.c].into_iter().enumerate() {

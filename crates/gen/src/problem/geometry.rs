@@ -4,9 +4,11 @@
 //! elements. Further keys, printed only where they say something: `f16` and `bf16` as element types; `outf32` where C has
 //! another type; `b` (batch) with `sa`, `sb`, `sc` (batch strides; tight where left out); `oa`, `ob`, `oc` (offsets); `biasm` or
 //! `biasn` with `sbias` (its batch stride; 0 where left out); `actrelu`, `actgelu`, `actgelutanh`, `actsilu`; `ldr` (a residual, its
-//! leading dimension) with `sr` (its batch stride; C's where left out).
+//! leading dimension) with `sr` (its batch stride; C's where left out); `dynm`, `dynn`, `dynb` where m, n or the batch are known only at
+//! launch (what is written is then the largest value).
 
 use super::{Activation, Along, Gemm, Order, ProblemError};
+use crate::contraction::Dynamic;
 use std::fmt::Write;
 use tilewright_ir::Scalar;
 
@@ -85,6 +87,11 @@ impl Gemm {
                 let _ = write!(s, "_sr{}", residual.batch_stride);
             }
         }
+        for (name, is) in [("dynm", self.dynamic.m), ("dynn", self.dynamic.n), ("dynb", self.dynamic.g)] {
+            if is {
+                let _ = write!(s, "_{name}");
+            }
+        }
         s
     }
 
@@ -98,7 +105,20 @@ impl Gemm {
         let mut required: [Option<u64>; 11] = [None; 11];
         let mut optional: [Option<u64>; 10] = [None; 10];
         let (mut element, mut out, mut bias, mut activation) = (None, None, None, None);
+        let mut dynamic = Dynamic::NONE;
         for token in text.split('_') {
+            let run_time = match token {
+                "dynm" => Some(&mut dynamic.m),
+                "dynn" => Some(&mut dynamic.n),
+                "dynb" => Some(&mut dynamic.g),
+                _ => None,
+            };
+            if let Some(is) = run_time {
+                if std::mem::replace(is, true) {
+                    return Err(fail(format!("`{token}` is given twice")));
+                }
+                continue;
+            }
             if let Some(scalar) = dtype(token) {
                 if element.replace(scalar).is_some() {
                     return Err(fail(format!("the element type is given twice (`{token}`)")));
@@ -169,7 +189,8 @@ impl Gemm {
             .ldb(ldb)
             .ldc(ldc)
             .offsets(oa.unwrap_or(0), ob.unwrap_or(0), oc.unwrap_or(0))
-            .workspace(bytes);
+            .workspace(bytes)
+            .dynamic(dynamic);
         if let Some(out) = out {
             builder = builder.out_dtype(out);
         }
@@ -222,6 +243,8 @@ mod tests {
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_outbf16_biasm",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_actgelu_ldr9",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16_outf16_b3_sa0_sb50_sc31_biasn_sbias8_actsilu_ldr6_sr0",
+            "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16_dynm",
+            "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_b3_sa0_sb50_sc31_oa1_dynm_dynn_dynb",
         ] {
             let gemm = Gemm::parse_geometry(text).unwrap();
             assert_eq!(gemm.geometry(), text);
@@ -280,6 +303,9 @@ mod tests {
             ("_f32", "_f32_ldr4", "ldr = 4"),
             ("_f32", "_f32_ldr69_sr5", "needs a batch"),
             ("_f32", "_f32_b0", "batch = 0"),
+            ("_f32", "_f32_dynm_dynm", "`dynm` is given twice"),
+            ("_f32", "_f32_dynm4", "unknown key"),
+            ("_f32", "_f32_dynb", "run-time batch needs"),
         ] {
             let text = good.replace(from, to);
             let message = Gemm::parse_geometry(&text).expect_err(&text).to_string();

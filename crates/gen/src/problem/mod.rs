@@ -34,6 +34,7 @@ pub use conv::{Conv, ConvBuilder, Direction, Layout};
 pub use epilogue::{Activation, Along, BiasVector, Residual};
 pub use gemm::{Gemm, GemmBuilder, Matrix, Order};
 
+use crate::contraction::{Dynamic, Extent, Extents};
 use crate::view::ViewError;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -188,6 +189,26 @@ impl Problem {
             Problem::Conv(conv) => u64::from(conv.residual) * conv.output_len(),
         }
     }
+    /// Extents that are known only at launch.
+    pub const fn dynamic(&self) -> Dynamic {
+        match self {
+            Problem::Gemm(gemm) => gemm.dynamic,
+            Problem::Conv(_) => Dynamic::NONE,
+        }
+    }
+    /// The problem that a launch with these extents computes.
+    ///
+    /// # Errors
+    /// As [`Gemm::at`]; [`ProblemError::Unsupported`] for a convolution.
+    pub fn at(&self, at: Extents) -> Result<Problem, ProblemError> {
+        match self {
+            Problem::Gemm(gemm) => gemm.at(at).map(Problem::Gemm),
+            Problem::Conv(_) => Err(ProblemError::Unsupported {
+                what: "a convolution with extents known only at launch".into(),
+                remedy: "make an operation for each size".into(),
+            }),
+        }
+    }
     /// Workspace budget in bytes.
     pub fn workspace(&self) -> u64 {
         match self {
@@ -255,6 +276,22 @@ fn check_out_dtype(dtype: Scalar, out: Scalar) -> Result<(), ProblemError> {
         _ => format!("{dtype} operands are summed in f32: the result can be f32, f16 or bf16"),
     };
     Err(ProblemError::value("out_dtype", out, reason))
+}
+
+/// Refuses extents of a launch that a problem with these largest ones does not have.
+fn check_extents(largest: Extents, dynamic: Dynamic, at: Extents) -> Result<(), ProblemError> {
+    for extent in [Extent::G, Extent::M, Extent::N] {
+        let (value, most) = (at.of(extent), largest.of(extent));
+        if dynamic.has(extent) && !(1..=most).contains(&value) {
+            return Err(ProblemError::value(extent.name(), value, format!("this kernel holds for 1 to {most}")));
+        }
+        if !dynamic.has(extent) && value != most {
+            let name = extent.name();
+            let reason = format!("{name} is {most} in this kernel; declare it as run-time to change it at launch");
+            return Err(ProblemError::value(name, value, reason));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses zero.

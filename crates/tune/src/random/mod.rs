@@ -1,7 +1,8 @@
 //! Random legal pairs of plan and problem, and their verification: what tests and `verify-random` run by the thousand.
 //!
 //! A pair is drawn from one seed and a [`Recipe`]: a problem of modest size with everything that makes a problem awkward
-//! (offsets, padded leading dimensions, shared batch operands, tails, dilation, asymmetric padding), then a plan whose tile
+//! (offsets, padded leading dimensions, shared batch operands, tails, dilation, asymmetric padding, extents known only at launch, which are
+//! then mostly smaller than the largest), then a plan whose tile
 //! shapes suit it, then, where the plan needs workspace, now and then a budget that cuts the batch into chunks.
 
 mod plan;
@@ -18,6 +19,7 @@ use rand_chacha::ChaCha8Rng;
 use std::fmt;
 use std::sync::Arc;
 use tilewright_device::{Device, DeviceError};
+use tilewright_gen::contraction::{Contraction, Extent, Extents};
 use tilewright_gen::kernel::{GenerateError, generate};
 use tilewright_gen::plan::{KernelSpec, Plan, SplitSum, workspace_per_entry};
 use tilewright_gen::problem::{Problem, ProblemError};
@@ -157,6 +159,24 @@ fn budgeted(rng: &mut ChaCha8Rng, problem: &Problem, spec: &KernelSpec, space: &
     tight
 }
 
+/// The extents of the launch, where the problem leaves some to it: drawn from the pair's seed, and mostly smaller than the largest.
+fn extents(pair: &Pair, contraction: &Contraction) -> Option<Extents> {
+    let mut rng = ChaCha8Rng::seed_from_u64(pair.seed ^ 0xd1a);
+    let mut at = contraction.extents();
+    for extent in [Extent::G, Extent::M, Extent::N] {
+        let most = at.of(extent);
+        if contraction.dynamic.has(extent) {
+            let now = match rng.random_range(0..8) {
+                0 => 1,
+                1 => most,
+                _ => rng.random_range(1..=most),
+            };
+            at = at.with(extent, now);
+        }
+    }
+    (!contraction.dynamic.is_none()).then_some(at)
+}
+
 /// Generates, compiles and runs a pair on test data drawn from its seed, beta 0 or not. Looks at the result, at all
 /// memory around it, at what must not change, and, on a device that does not check races itself, at a second run.
 ///
@@ -168,7 +188,10 @@ pub fn verify(device: &Arc<dyn Device>, pair: &Pair) -> Result<Verification, Pai
     let program = generate(resolved.contraction, &resolved.spec, space.env().workspace_bytes)?;
     let compiled = compile(device.as_ref(), &program)?;
     let factors = test_factors(pair.seed, pair.seed & 1 == 1);
-    let case = Case::new(device, &pair.problem, pair.seed, factors, Samples::default())?;
+    let case = match extents(pair, resolved.contraction) {
+        Some(at) => Case::at(device, &pair.problem, at, pair.seed, factors, Samples::default())?,
+        None => Case::new(device, &pair.problem, pair.seed, factors, Samples::default())?,
+    };
     let atomic = resolved.spec.tiling.split_k.ways > 1 && resolved.spec.epilogue.split_sum == SplitSum::Atomic;
     let again = device.info().is_measured() && !atomic;
     Ok(case.verify(&program, &compiled, resolved.contraction, Depth::Thorough, again)?)

@@ -4,6 +4,7 @@ use super::Recipe;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
+use tilewright_gen::contraction::Dynamic;
 use tilewright_gen::problem::{Activation, Along, Conv, Gemm, GemmBuilder, Layout, Order, Problem, ProblemError};
 use tilewright_ir::{Scalar, Target};
 
@@ -92,6 +93,9 @@ fn gemm(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
     }
     if batch > 1 {
         builder = builder.stride_a(strides[0]).stride_b(strides[1]).stride_c(strides[2]);
+    }
+    if rng.random_bool(0.3) {
+        builder = builder.dynamic(Dynamic { g: batch > 1 && rng.random(), m: rng.random_bool(0.6), n: rng.random_bool(0.4) });
     }
     Ok(Problem::Gemm(epilogue(rng, builder, unit)?.build()?))
 }

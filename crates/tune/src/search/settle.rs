@@ -7,7 +7,7 @@ use crate::records::{State, TimeKind, Trial};
 use crate::reduce::for_emulator;
 use crate::run::{Factors, bind};
 use crate::space::Space;
-use crate::verify::{Case, Depth, Verification, VerifyError, test_factors};
+use crate::verify::{Case, Depth, Verification, VerifyError, sizes, test_factors};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tilewright_device::{Buffer, Device, DeviceError, Launch};
@@ -84,7 +84,7 @@ impl Judge {
         let timing = self.timing;
         let buffers = self.case(false)?.buffers(workspace);
         let contraction = self.space.contraction(&ready.plan);
-        Ok(bind(&ready.program, &ready.compiled, contraction, &buffers, timing)?)
+        Ok(bind(&ready.program, &ready.compiled, contraction, &buffers, timing, &contraction.extents())?)
     }
 
     /// Operands of more bytes than that together.
@@ -128,7 +128,30 @@ impl Judge {
         // Without beta the whole problem runs thoroughly all the same, unless even that takes seconds.
         let depth = if self.is_beyond(4 * BULKY) { Depth::Quick } else { depth };
         let contraction = self.space.contraction(&ready.plan).clone();
-        self.case(with_beta)?.verify(&ready.program, &ready.compiled, &contraction, depth, repeatable)
+        let verdict = self.case(with_beta)?.verify(&ready.program, &ready.compiled, &contraction, depth, repeatable)?;
+        self.at_sizes(ready, &self.space, verdict, depth, with_beta, repeatable)
+    }
+
+    /// Where extents are known only at launch: the verdict on the largest, and with a thorough look those on several others.
+    fn at_sizes(
+        &self,
+        ready: &Ready,
+        space: &Space,
+        mut verdict: Verification,
+        depth: Depth,
+        with_beta: bool,
+        repeatable: bool,
+    ) -> Result<Verification, VerifyError> {
+        if depth == Depth::Quick || !verdict.passed {
+            return Ok(verdict);
+        }
+        let contraction = space.contraction(&ready.plan);
+        for at in sizes(contraction, &ready.spec) {
+            let factors = test_factors(self.seed, with_beta);
+            let case = Case::at(&self.device, space.problem(), at, self.seed, factors, Samples::default())?;
+            verdict = verdict.and(case.verify(&ready.program, &ready.compiled, contraction, depth, repeatable)?.at(at));
+        }
+        Ok(verdict)
     }
 
     fn verify_reduced(
@@ -153,7 +176,11 @@ impl Judge {
             return Err(VerifyError::Problem(tilewright_gen::problem::ProblemError::Text { text: key.0, reason: "lost".into() }));
         };
         match build(self.device.as_ref(), space, &ready.plan) {
-            Ok(small) => case.verify(&small.program, &small.compiled, space.contraction(&ready.plan), depth, repeatable),
+            Ok(small) => {
+                let contraction = space.contraction(&ready.plan);
+                let verdict = case.verify(&small.program, &small.compiled, contraction, depth, repeatable)?;
+                self.at_sizes(&small, space, verdict, depth, with_beta, repeatable)
+            }
             Err(reject) => Ok(Verification {
                 passed: false,
                 max_error: f64::INFINITY,
