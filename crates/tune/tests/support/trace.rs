@@ -77,8 +77,8 @@ impl Tracer<'_> {
             Expr::Float(v) => Float(*v),
             Expr::Arg(arg) => match (&self.kernel.args[arg.index()].name[..], self.kernel.ty(e).scalar.is_float()) {
                 ("alpha", _) => Float(1.0),
-                // Extents known only at launch.
-                ("m" | "n" | "a_m" | "a_n" | "b_m" | "b_n", false) => Int(40),
+                // Extents known only at launch: more than the grid of any largest one covers.
+                ("m" | "n", false) => Int(1 << 12),
                 (_, true) => Float(0.0),
                 _ => Int(0),
             },
