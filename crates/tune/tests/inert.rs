@@ -3,10 +3,11 @@
 mod support;
 
 use rayon::prelude::*;
-use support::trace::trace;
+use support::trace::trace_with;
+use tilewright_gen::contraction::Extents;
 use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Key, Legal, Plan};
-use tilewright_gen::program::Program;
+use tilewright_gen::program::{Binding, Program};
 use tilewright_ir::{Block, Stmt, Target};
 use tilewright_tune::random::{Recipe, pair};
 use tilewright_tune::space::Space;
@@ -28,10 +29,19 @@ fn collective(block: &Block) -> bool {
 }
 
 /// The first difference between two programs: launches, sources, or, where sources differ, what threads do.
-fn difference(x: &Program, y: &Program) -> Option<String> {
+fn difference(x: &Program, y: &Program, largest: Extents) -> Option<String> {
     if (&x.launches, x.workspace_bytes, &x.alignments) != (&y.launches, y.workspace_bytes, &y.alignments) {
         return Some("launches".into());
     }
+    // Extents known only at launch: the largest.
+    let extents = |n: usize| -> Vec<(usize, i64)> {
+        let Some(launch) = x.launches.iter().find(|l| l.kernel == n) else { return Vec::new() };
+        let extent = |(i, b): (usize, &Binding)| match b {
+            Binding::Extent(extent) => Some((i, largest.of(*extent) as i64)),
+            _ => None,
+        };
+        launch.args.iter().enumerate().filter_map(extent).collect()
+    };
     let launched = |n: usize| x.launches.iter().find(|l| l.kernel == n).map_or(0, |l| l.grid[0]);
     for (n, (k, l)) in x.kernels.iter().zip(&y.kernels).enumerate().filter(|(_, (k, l))| k != l) {
         if (&k.args, k.threads, k.min_groups, &k.shared) != (&l.args, l.threads, l.min_groups, &l.shared) {
@@ -43,7 +53,7 @@ fn difference(x: &Program, y: &Program) -> Option<String> {
         let groups = launched(n);
         for group in [0, 1, groups / 2, groups.saturating_sub(1)].into_iter().filter(|g| *g < groups) {
             for thread in [0, 1, 5, k.threads / 2, k.threads - 1].into_iter().filter(|t| *t < k.threads) {
-                let (first, second) = (trace(k, group, thread), trace(l, group, thread));
+                let (first, second) = (trace_with(k, group, thread, &extents(n)), trace_with(l, group, thread, &extents(n)));
                 if let Some(step) = (0..first.len().max(second.len())).find(|i| first.get(*i) != second.get(*i)) {
                     let (a, b) = (first.get(step), second.get(step));
                     return Some(format!("{}, work-group {group}, thread {thread}, step {step}: {a:?}, {b:?}", k.name));
@@ -81,7 +91,7 @@ fn plans_that_compare_as_equal_are_the_same_kernel() {
                     }
                     count += 1;
                     let what = match program(&space, &plan) {
-                        Ok(other) => difference(&own, &other),
+                        Ok(other) => difference(&own, &other, space.contraction(&plan).extents()),
                         Err(refusal) => Some(refusal),
                     };
                     wrong.extend(what.map(|what| format!("{pair}\n    {key}{value}: {what}")));

@@ -47,13 +47,27 @@ enum Value {
 
 /// Runs one thread. Offsets and beta are 0, alpha is 1, everything loaded is 0.
 pub fn trace(kernel: &Kernel, group: u32, thread: u32) -> Vec<Event> {
-    let mut t = Tracer { kernel, group, thread, vars: HashMap::new(), cursors: HashMap::new(), events: Vec::new() };
+    trace_with(kernel, group, thread, &[])
+}
+
+/// As [`trace`], with values of integer arguments by their place.
+pub fn trace_with(kernel: &Kernel, group: u32, thread: u32, given: &[(usize, i64)]) -> Vec<Event> {
+    let mut t = Tracer {
+        kernel,
+        given: given.to_vec(),
+        group,
+        thread,
+        vars: HashMap::new(),
+        cursors: HashMap::new(),
+        events: Vec::new(),
+    };
     t.block(&kernel.body);
     t.events
 }
 
 struct Tracer<'k> {
     kernel: &'k Kernel,
+    given: Vec<(usize, i64)>,
     group: u32,
     thread: u32,
     vars: HashMap<VarId, Value>,
@@ -77,10 +91,8 @@ impl Tracer<'_> {
             Expr::Float(v) => Float(*v),
             Expr::Arg(arg) => match (&self.kernel.args[arg.index()].name[..], self.kernel.ty(e).scalar.is_float()) {
                 ("alpha", _) => Float(1.0),
-                // Extents known only at launch: more than the grid of any largest one covers.
-                ("m" | "n", false) => Int(1 << 12),
                 (_, true) => Float(0.0),
-                _ => Int(0),
+                _ => Int(self.given.iter().find(|g| g.0 == arg.index()).map_or(0, |g| g.1)),
             },
             Expr::Var(v) => self.vars.get(v).copied().unwrap_or(Float(0.0)),
             Expr::Reg(..) | Expr::Fma(..) | Expr::Extract(..) | Expr::Vector(_) | Expr::Splat(_) => Float(0.0),
