@@ -233,7 +233,9 @@ fn missing_and_short_buffers_are_named() {
         (Buffers { residual: part(&residual, 0, 6396), ..whole.clone() }, "residual holds 6396 bytes, 6400"),
         (Buffers { residual: part(&residual, 4, 6400), ..whole.clone() }, "residual starts at a multiple of 4 bytes"),
     ] {
-        let message = tilewright_tune::run::check(&program, resolved.contraction, &buffers).expect_err(words).to_string();
+        let message = tilewright_tune::run::check(&program, resolved.contraction, &buffers, &resolved.contraction.extents())
+            .expect_err(words)
+            .to_string();
         assert!(message.contains(words), "`{message}` lacks `{words}`");
     }
 }
