@@ -61,8 +61,11 @@ struct Module<D: Driver> {
     loaded: Loaded,
     dynamic_shared: u32,
     /// Tensor maps by argument, address and extents.
-    maps: Mutex<HashMap<(usize, u64, Vec<u64>), EncodedMap>>,
+    maps: Mutex<HashMap<MapKey, EncodedMap>>,
 }
+
+/// Argument, address, extents.
+type MapKey = (usize, u64, Vec<u64>);
 
 /// Tensor maps kept per kernel.
 const MAPS: usize = 256;
