@@ -131,7 +131,6 @@ impl BulkKernel<'_> {
         let lane = b.rem(thread, self.spec.tiling.wave_lanes);
         let first_lane = b.eq(lane, 0);
         let first_lane = b.bind("first_load_lane", first_lane);
-        let budget = self.spec.schedule.roles.and_then(|r| r.registers).map(|(load, _)| load);
         let tiles = [0, 1].map(|i| match self.ways[i] {
             Way::Bulk(_) => None,
             Way::Fetched(source) => {
@@ -146,7 +145,7 @@ impl BulkKernel<'_> {
                     tile: ring.tiles[i].clone(),
                     thread,
                     threads: self.spec.load_threads(),
-                    registers: budget.unwrap_or_else(|| self.spec.even_registers()),
+                    registers: self.spec.load_registers(),
                     k_tile: self.spec.tiling.k_tile,
                     len: self.memory(self.inputs[i]),
                     ints: self.ints,

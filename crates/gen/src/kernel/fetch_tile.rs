@@ -9,23 +9,16 @@
 //! Rows beyond the operand only reach results that nobody stores: what is read for them does not matter. Beyond the end of k there
 //! must be zeros.
 //!
-//! Issue slots per chunk and thread: 22 with lines that begin anywhere, 8 with aligned ones; a k-tile of 128 x 256 x 64 has 3,072
+//! Issue slots per chunk and thread: 32 with lines that begin anywhere, 14 with aligned ones, as compiled; a k-tile of 128 x 256 x 64 has 3,072
 //! chunks, 24 of each of 128 threads. What limits is the number of bytes in flight: 16 per chunk, 128 threads and 8 chunks hold 16 KB.
 
 use super::Input;
 use super::index::{Coord, Part, affine, in_range};
 use super::position::{Ints, TilePosition};
 use super::word_copy::{self, Shift};
-use crate::plan::{BulkTile, reach};
+use crate::plan::{BulkTile, FETCH_CHUNK as CHUNK, fetch_batch, fetch_registers, fetch_width, lines_aligned};
 use crate::view::{COL, G, ROW};
 use tilewright_ir::*;
-
-/// Elements of a chunk.
-const CHUNK: u32 = 8;
-/// Registers of a load thread that are not free for chunks: addresses, counters, predicates.
-const TAKEN: u32 = 36;
-/// Most chunks that a thread asks for at once.
-const MOST: u32 = 8;
 
 /// Arguments that a fetched operand is read through.
 #[derive(Clone, Copy)]
@@ -48,13 +41,11 @@ pub(super) fn width(input: &Input, tile: &BulkTile) -> u32 {
         return 1;
     }
     let axis = if tile.k_contiguous { COL } else { ROW };
-    let extent = input.tensor.view.extent[axis];
     // Lines may end anywhere.
     if axis == ROW && input.rows.is_some() {
         return 1;
     }
-    let fits = |w: &u32| extent.is_multiple_of(u64::from(*w)) && reach::vector_width(&input.tensor, axis, *w) >= *w;
-    [8, 4, 2].into_iter().find(fits).unwrap_or(1)
+    fetch_width(&input.tensor, axis)
 }
 
 /// One operand's tiles as a role of threads fetches them.
@@ -257,9 +248,8 @@ impl FetchTile<'_> {
 
     /// Asks for batches of chunks, then shifts and stores them. Guarded: chunks that are not whole become zeros.
     fn words_pass(&self, b: &mut Builder, words: ArgId, buffer: ExprId, apart: i64, edges: &Edges, guarded: bool) {
-        let aligned = reach::vector_width(&self.input.tensor, self.fast(), CHUNK) >= CHUNK;
-        let per_chunk = if aligned { 4 } else { 8 };
-        let each = (self.registers.saturating_sub(TAKEN) / per_chunk).clamp(2, MOST);
+        let aligned = lines_aligned(&self.input.tensor, self.fast());
+        let each = fetch_batch(self.registers, fetch_registers(aligned));
         let vector = Scalar::U32.vector(4);
         let name = if self.input.operand == crate::contraction::Operand::A { "a" } else { "b" };
         let each = each.min(self.count());
@@ -372,7 +362,7 @@ impl FetchTile<'_> {
         let tensor = &self.input.tensor;
         let width = width(self.input, &self.tile);
         let pieces = CHUNK / width;
-        let each = (self.registers.saturating_sub(TAKEN) / (4 * pieces.min(2))).clamp(1, MOST / pieces.min(4)).min(self.count());
+        let each = (fetch_batch(self.registers, 4 * pieces.min(2)) / pieces.min(4)).clamp(1, self.count());
         let name = if self.input.operand == crate::contraction::Operand::A { "a" } else { "b" };
         let stage = b.regs(&format!("{name}_stage"), tensor.scalar.vector(width as u8), each * pieces);
         let access = &tensor.view.access;

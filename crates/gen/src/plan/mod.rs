@@ -7,6 +7,7 @@ mod bulk;
 mod counts;
 pub mod derive;
 mod describe;
+mod fetched;
 pub mod fits;
 pub mod grammar;
 mod grammar_error;
@@ -32,6 +33,7 @@ pub use bulk::{
 pub use counts::{Counts, Instructions, added_bytes, counts};
 pub use derive::{Env, derive, workspace_per_entry};
 pub use describe::{Note, describe};
+pub use fetched::{FETCH_CHUNK, FetchWork, fetch_batch, fetch_registers, fetch_width, fetch_work, lines_aligned};
 pub use fits::{Footprint, fits, shared_align, shared_bytes, staging_sets, work_groups};
 pub use grammar_error::{GrammarError, GrammarFault};
 pub use grid::{load_tile, thread_grid};

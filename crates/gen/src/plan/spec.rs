@@ -331,6 +331,10 @@ impl KernelSpec {
         let waves = self.launch_threads().div_ceil(32) * self.style.min_groups.max(1);
         (65_536 / (waves.div_ceil(4) * 128).max(1) / 8 * 8).min(248)
     }
+    /// Registers of a load thread, where load threads are a role.
+    pub fn load_registers(&self) -> u32 {
+        self.schedule.roles.and_then(|r| r.registers).map_or_else(|| self.even_registers(), |(load, _)| load)
+    }
     /// Threads that load operand tiles.
     pub fn load_threads(&self) -> u32 {
         match self.schedule.roles {

@@ -8,7 +8,8 @@
 
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, soft_max};
-use tilewright_gen::plan::{Footprint, KernelSpec};
+use tilewright_gen::contraction::Contraction;
+use tilewright_gen::plan::{FetchWork, Footprint, KernelSpec, fetch_work};
 
 /// Bytes per cycle and unit from the last-level cache when all units ask.
 const L2_BYTES: f64 = 48.0;
@@ -28,6 +29,25 @@ const TURN: f64 = 120.0;
 const ROWS: f64 = 4.0;
 /// Bytes per cycle that results leave a unit with by bulk stores, and what each wave adds.
 const SLABS: (f64, f64) = (6.0, 0.9);
+
+/// Instructions that a load wave issues per cycle: chains of address, shift and store with a few batches beside each other.
+const FETCH_ISSUE: f64 = 0.6;
+/// Schedulers of a unit.
+const SCHEDULERS: f64 = 4.0;
+
+/// Cycles in which load waves fetch a k-tile, one batch after the other, when so many work-groups share a unit.
+fn fetched(c: &Contraction, spec: &KernelSpec, latency: f64, resident: f64) -> f64 {
+    let waves = f64::from(spec.load_threads() / spec.tiling.wave_lanes.max(1));
+    let one = |work: FetchWork| {
+        let batches = f64::from(work.chunks.div_ceil(work.at_once));
+        let issue = f64::from(work.chunks * work.instructions) / FETCH_ISSUE;
+        // Waves beside each other on a scheduler, of all work-groups, share its slots.
+        let alone = batches * latency + issue;
+        let shared = f64::from(work.chunks * work.instructions) * (waves / SCHEDULERS).max(1.0);
+        (alone / resident).max(shared)
+    };
+    (0..2).filter_map(|which| fetch_work(spec, c, which)).map(one).sum()
+}
 
 /// Cycles of one instruction with n columns.
 fn instruction(n: f64) -> f64 {
@@ -78,8 +98,9 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let ahead = if roles { f64::from(spec.schedule.buffers) - 1.0 } else { f64::from(spec.schedule.fetch_ahead) + behind };
     let ahead = ahead.max(1.0);
     let busy = soft_max(&[math, shared, l2]) + drain;
-    // A ring that does not span the latency of a copy is waited for.
-    let k_tile = busy.max(latency / (ahead * resident));
+    // A ring that does not span the latency of a copy is waited for; so are load waves, each batch of what they fetch.
+    let fetched = fetched(&c, spec, latency * (1.0 + traffic.miss) / 2.0, resident);
+    let k_tile = busy.max(latency / (ahead * resident)).max(fetched);
     let stored = rows * columns * f64::from(if t.split_k.ways > 1 { 4 } else { c.c.scalar.bytes() });
     // Bulk stores fly while the next tile, or another work-group, is computed; what remains is filling the slabs.
     let waves = f64::from(t.math_threads() / t.wave_lanes.max(1));

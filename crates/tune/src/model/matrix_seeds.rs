@@ -1,7 +1,7 @@
 //! Plans with a matrix unit worth a look before anything is known.
 
 use crate::space::Space;
-use tilewright_gen::contraction::Contraction;
+use tilewright_gen::contraction::{Contraction, Tensor};
 use tilewright_gen::plan::{Chiral, Common, Key, Plan, row_slab, store_slabs, store_tile, thread_grid};
 use tilewright_gen::view::{COL, ROW};
 use tilewright_ir::Scalar;
@@ -29,11 +29,32 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
             .with(Key::C(Common::Swp), exchanged)
             .with(Key::C(Common::Cvw), if pairs { 2 } else { 1 })
             .with(Key::C(Common::Sks), u32::from(!space.env().allow_atomics));
+        let mut of_tiles = Vec::new();
         for plan in tiles(&base, &turned) {
-            schedules(space, &turned, &plan, &mut plans);
+            schedules(space, &turned, &plan, &mut of_tiles);
         }
+        let fetched: Vec<Plan> = of_tiles.iter().flat_map(|plan| through_registers(plan, &turned)).collect();
+        plans.extend(of_tiles.into_iter().chain(fetched));
     }
     plans
+}
+
+/// The plan with operands that bulk copies do not reach fetched by the load waves instead of materialised: one of them, or both.
+fn through_registers(plan: &Plan, c: &Contraction) -> Vec<Plan> {
+    if plan.common(Common::Lwv) < 4 || plan.common(Common::Png) == 1 {
+        return Vec::new();
+    }
+    let [a, b] = [(Key::A(Chiral::Acp), &c.a), (Key::B(Chiral::Acp), &c.b)]
+        .map(|(acp, tensor)| (!boxes_align(tensor)).then(|| plan.with(acp, 0)));
+    let both = (a.is_some() && b.is_some()).then(|| plan.with_both(Chiral::Acp, 0));
+    [a, b, both].into_iter().flatten().collect()
+}
+
+/// True if bulk copies may reach the tensor: plain strides, all but the contiguous one multiples of 16 bytes.
+fn boxes_align(tensor: &Tensor) -> bool {
+    let align = 16 / i64::from(tensor.scalar.bytes());
+    let plain = tensor.view.is_affine_box();
+    plain.is_some_and(|shape| tensor.align >= 16 && shape.strides.iter().all(|s| matches!(*s, 0 | 1) || s % align == 0))
 }
 
 /// Warpgroups along m and n of a tile.

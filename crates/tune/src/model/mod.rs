@@ -180,14 +180,20 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
         let cached = if bytes < target.l2_bytes as f64 * 0.5 { 2.0 } else { 1.0 };
         h.us += cost * bytes / (target.rates.dram_gbs * 1e3 * 0.8 * cached) + k.helper;
     };
+    let (mut copied, mut slowed) = (0.0, 0.0);
     for (tensor, tiling, rows) in [(&c.a, &t.a, c.m), (&c.b, &t.b, c.n)] {
         if tiling.source != Source::InPlace {
             let entries = if tensor.view.access.offset.uses(tilewright_gen::view::G) { c.g } else { 1 };
             let written = entries as f64 * rows as f64 * c.k as f64;
             let windowed = tensor.view.stride(tilewright_gen::view::COL).is_none();
             let bytes = (written + (tensor.len as f64).min(written)) * f64::from(tensor.scalar.bytes());
-            stream(bytes, if windowed { k.gather } else { 1.0 });
+            copied += bytes;
+            slowed += bytes * if windowed { k.gather } else { 1.0 };
         }
+    }
+    // One launch copies both operands.
+    if copied > 0.0 {
+        stream(copied, slowed / copied);
     }
     let result = c.g as f64 * c.m as f64 * c.n as f64;
     let ways = f64::from(t.split_k.ways);
