@@ -414,6 +414,13 @@ impl Builder {
         self.load_to(Place::New(v), base, index, guard);
         self.get(v)
     }
+    /// Reads `lanes` elements of another work-group's shared memory into a new name.
+    pub fn load_peer(&mut self, name: &str, base: Base, index: impl Into<Operand>, lanes: u32, rank: ExprId) -> ExprId {
+        let mem = self.mem(base, index);
+        let v = self.var(name, self.kernel.base_scalar(base).vector(lanes as u8));
+        self.push(Stmt::LoadPeer { place: Place::New(v), mem, rank });
+        self.get(v)
+    }
     /// Loads into a place; the place's type says how many elements.
     pub fn load_to(&mut self, place: Place, base: Base, index: impl Into<Operand>, guard: Option<ExprId>) {
         let mem = self.mem(base, index);

@@ -85,7 +85,12 @@ impl Bench {
         let mut options = Options::default();
         (options.emulator.threads, options.emulator.interleave, options.emulator.seed) = (1, true, seed);
         let device = open_with("emu:sm_90a", &options).unwrap();
-        let compiled = compile(device.as_ref(), program).unwrap_or_else(|e| panic!("{}: {e}", self.plan));
+        let compiled = match compile(device.as_ref(), program) {
+            Ok(compiled) => compiled,
+            // What the validator sees it need not run.
+            Err(DeviceError::Invalid { invalid, .. }) => return Err(invalid.to_string()),
+            Err(e) => panic!("{}: {e}", self.plan),
+        };
         let case = Case::new(&device, &self.problem, 5, test_factors(5, self.reads_c), Samples::All).unwrap();
         match case.verify(program, &compiled, self.space.contraction(&self.plan), Depth::Quick, false) {
             Ok(v) if v.passed => Ok(()),
@@ -98,6 +103,7 @@ impl Bench {
                 | EmuError::TxBarrier { .. }
                 | EmuError::Unfenced { .. }
                 | EmuError::Unfinished { .. }
+                | EmuError::Peer { .. }
                 | EmuError::Registers { .. } => Err(error.to_string()),
                 error => panic!("{}: {error}", self.plan),
             },
@@ -145,6 +151,22 @@ fn one_role_does_all() {
 #[test]
 fn split_sums() {
     Bench::new((false, false), "A_MIC1__B_MIC16__C_MAC256_PFG2_BUF3_LWV4_PST2_ICE3_SKS1").every_one_is_needed();
+}
+
+/// Work-groups copy parts of shared tiles for each other and release each other's buffers; some have no tile of C.
+#[test]
+fn clusters_share_tiles() {
+    Bench::new((false, false), "A_CLU2__C_PFG1_BUF2_LWV4").every_one_is_needed();
+    Bench::new((true, true), "B_CLU2__C_PFG2_BUF4_LWV1_FRA1_PST2").every_one_is_needed();
+    Bench::new((false, true), "A_CLU2__B_CLU2__C_PFG1_BUF2_PST4").every_one_is_needed();
+    Bench::new((true, false), "B_CLU2__C_MAC256_PFG2_BUF3_LWV4_PST2_PNG1").every_one_is_needed();
+}
+
+/// The splits of a tile are a cluster.
+#[test]
+fn sums_over_a_cluster() {
+    Bench::new((false, false), "C_MAC256_PFG1_BUF2_LWV4_ICE3_SKS2").every_one_is_needed();
+    Bench::new((true, false), "B_CLU2__C_MAC256_PFG1_BUF2_LWV1_ICE2_SKS2").every_one_is_needed();
 }
 
 /// Each of two warpgroups reads the buffers of its own tiles and passes over the other's.

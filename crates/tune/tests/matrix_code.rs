@@ -81,6 +81,23 @@ fn warpgroup_instructions_and_bulk_copies() {
             return;
         }
     }
+    // Work-groups of a cluster copy for each other: both operands, or one of them beside splits that sum up.
+    let clusters = [
+        (bf16().order(Order::Row).trans(false, true), (2, 1), head(2, 16, "MAC256_UNR64_BUF4_LWV4_PST132_FRA1")),
+        (bf16().order(Order::Row), (1, 2), head(1, 16, "MAC256_UNR64_BUF4_LWV4_PST132")),
+        (f16(), (2, 2), head(1, 16, "MAC256_UNR64_PFG2_BUF3")),
+        (bf16().order(Order::Row), (2, 1), head(1, 16, "MAC128_UNR64_BUF4_LWV4_ICE4_SKS2_CVW2")),
+    ];
+    for (gemm, (m, n), plan) in clusters {
+        let plan = plan.replacen("__B", &format!("_CLU{m}__B"), 1).replacen("__C", &format!("_CLU{n}__C"), 1);
+        if !reads(gemm, &plan, &["HGMMA", ".MULTICAST", "UCGABAR"], &["HMMA.", "UTMASTG"]) {
+            return;
+        }
+    }
+    let sums = head(1, 16, "MAC128_UNR64_BUF4_LWV4_ICE8_SKS2_CVW2");
+    if !reads(bf16().order(Order::Row), &sums, &["HGMMA", "UTMALDG", "UCGABAR"], &[".MULTICAST", "UTMASTG"]) {
+        return;
+    }
     let staged = [
         (bf16().order(Order::Row), head(1, 16, "MAC256_UNR64_BUF4_LWV4_PST132_CST1")),
         (bf16().order(Order::Row).trans(false, true), head(2, 16, "MAC256_UNR64_BUF5_LWV4_PST132_FRA1_CST1_PNG1")),

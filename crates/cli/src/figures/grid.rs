@@ -16,13 +16,17 @@ pub fn draw(spec: &KernelSpec, shape: &Shape) -> (Svg, f64) {
     let (rows, cols) = (tiles_m.min(MOST), tiles_n.min(MOST));
     let (cell_w, cell_h) = ((430.0 / cols as f64).min(64.0), (430.0 / rows as f64).min(40.0));
     let (left, top) = (30.0, 24.0);
-    let total = tiles_m * tiles_n;
+    let (along_m, along_n) = (u64::from(tiling.cluster.m.max(1)), u64::from(tiling.cluster.n.max(1)));
+    let total = tiles_m.next_multiple_of(along_m) * tiles_n.next_multiple_of(along_n);
     let together = (shape.concurrent / u64::from(tiling.split_k.ways.max(1))).max(1);
     let centre = |(a, b): (u64, u64)| (left + (b as f64 + 0.28) * cell_w, top + (a as f64 + 0.3) * cell_h);
     // Places far out of the window are not drawn; the order is cheap to walk for every grid worth drawing.
     let mut path = Vec::new();
     for place in 0..total.min(1 << 16) {
-        let (a, b) = who::tile_at(tiling.order, tiles_m, tiles_n, place);
+        // Clusters take their places in the order, m first within each.
+        let (cluster, rank) = (place / (along_m * along_n), place % (along_m * along_n));
+        let (a, b) = who::tile_at(tiling.order, tiles_m.div_ceil(along_m), tiles_n.div_ceil(along_n), cluster);
+        let (a, b) = (a * along_m + rank % along_m, b * along_n + rank / along_m);
         if a >= rows || b >= cols {
             continue;
         }

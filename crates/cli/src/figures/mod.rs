@@ -127,6 +127,7 @@ mod tests {
                 unit: MathUnit::Fma,
                 exchanged: false,
                 persistent: 0,
+                cluster: Cluster::ALONE,
             },
             schedule: Schedule {
                 fetch_ahead: 1,

@@ -4,7 +4,7 @@ use crate::gpu::{Driver, EncodedMap, Failure, Handle, Loaded, Reach};
 use crate::{NativeHandles, Resources};
 use cudarc::driver::sys::{self, CUfunction_attribute, CUresult};
 use std::ffi::{CString, c_void};
-use tilewright_ir::TensorMap;
+use tilewright_ir::{PORTABLE_CLUSTER, TensorMap};
 
 /// A device with its primary context and one stream.
 pub(crate) struct Cuda {
@@ -140,6 +140,11 @@ impl Driver for Cuda {
                 unsafe { call!(cuFuncGetAttribute(&mut value, which, function)) }.map(|()| value as u32)
             };
             use CUfunction_attribute::*;
+            // Drivers that know no clusters do not know the attribute.
+            if attribute(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH).is_ok_and(|width| width > PORTABLE_CLUSTER) {
+                // SAFETY: the function is valid.
+                unsafe { call!(cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1)) }?;
+            }
             Ok(Resources {
                 registers: Some(attribute(CU_FUNC_ATTRIBUTE_NUM_REGS)?),
                 spill_bytes: None,

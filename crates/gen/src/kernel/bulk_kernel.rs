@@ -3,6 +3,7 @@
 //! Work-groups may stay for several result tiles ([`Tiling::persistent`](crate::plan::Tiling)): every role walks over the same
 //! tiles, and the ring goes on from one to the next, so that copies of the next tile fly while results are stored.
 
+use super::cluster_sum::ClusterSum;
 use super::epilogue::{self, Staged};
 use super::fetch_tile::{self, FetchTile};
 use super::main_loop::MainLoop;
@@ -15,7 +16,7 @@ use super::turns::{Passing, Turns};
 use super::warpgroup::Warpgroup;
 use super::{Input, Shape};
 use crate::contraction::Contraction;
-use crate::plan::{BulkTile, KernelSpec, StoreTile, row_slab, store_slabs};
+use crate::plan::{BulkTile, KernelSpec, SplitSum, StoreTile, row_slab, store_slabs};
 use crate::view::G;
 use tilewright_ir::*;
 
@@ -55,7 +56,7 @@ impl BulkKernel<'_> {
     /// Emits shared memory, barriers and roles.
     pub fn emit(&self, b: &mut Builder, tiles: [BulkTile; 2]) {
         b.wave(self.spec.tiling.wave_lanes);
-        let ring = Ring::new(b, tiles, self.spec.schedule.buffers, self.spec.teams());
+        let ring = Ring::new(b, tiles, self.spec);
         let local = b.builtin(Builtin::LocalId);
         let local = b.bind("local_id", local);
         ring.init(b, local, self.full_arrivals(), math_waves(self.spec));
@@ -78,9 +79,10 @@ impl BulkKernel<'_> {
             }
             let walk = |b: &mut Builder, loaders| {
                 let copies = self.copies(b, &ring, None, loaders);
-                self.tiles(b, None, |b, at, range| {
+                self.tiles(b, &ring, None, |b, at, range| {
                     self.k_loop(b, &ring, &lowered, at, range, Some(&copies), None);
                 });
+                ring.drain(b, copies.walk);
             };
             let first = b.eq(local, roles.math_threads);
             if self.fetches() {
@@ -91,6 +93,10 @@ impl BulkKernel<'_> {
                 walk(b, Some(loaders));
             } else {
                 b.if_then(first, |b| walk(b, None));
+            }
+            // The math waves exchange their sums between these.
+            for _ in 0..self.meetings() {
+                b.push(Stmt::Barrier(BarrierScope::Cluster));
             }
         });
         b.push(Stmt::Roles(vec![
@@ -165,22 +171,47 @@ impl BulkKernel<'_> {
         let walk = ring.walk(b, "read");
         let released = (self.spec.schedule.fragments_ahead > 0).then(|| ring.walk(b, "released"));
         let turns = ring.turns.map(|turns| Turns::new(b, turns, math.team));
-        let consumer = Consumer { math: &math, walk, released, first_lane, turns };
+        let releases = ring.place.as_ref().and_then(|(place, tiling)| place.releases(b, tiling, lane));
+        let consumer = Consumer { math: &math, walk, released, first_lane, releases, turns };
         let staged = self.spec.epilogue.staged.then(|| self.staged(b, local, first_lane));
         let passing = turns.map(|turns| Passing { turns, ring, walks: [Some(walk), released], kernel: self });
-        self.tiles(b, passing, |b, at, range| {
+        let sum = self.cluster_sum(b, ring, &math, local);
+        self.tiles(b, ring, passing, |b, at, range| {
             math.start(b);
             self.k_loop(b, ring, lowered, at, range, copies, Some(&consumer));
-            match &staged {
-                Some(staged) => {
+            let plain = |b: &mut Builder, math: &dyn epilogue::Accumulators| {
+                epilogue::emit_unit(b, self.c, self.spec, self.inputs, math, at, &self.out, self.ints);
+            };
+            match (&sum, &staged) {
+                (Some(sum), _) => sum.emit(b, plain),
+                (None, Some(staged)) => {
                     epilogue::emit_staged(b, self.c, self.spec, self.inputs, &math, at, &self.out, self.ints, staged);
                 }
-                None => epilogue::emit_unit(b, self.c, self.spec, self.inputs, &math, at, &self.out, self.ints),
+                (None, None) => plain(b, &math),
             }
         });
         if let Some(Staged::Bulk(staged)) = &staged {
             staged.finish(b);
         }
+        if let Some(Copies { elected: Some(elected), walk, .. }) = copies
+            && ring.place.is_some()
+        {
+            b.if_then(*elected, |b| ring.drain(b, *walk));
+        }
+    }
+
+    /// Cluster barriers of the exchange of sums.
+    fn meetings(&self) -> usize {
+        if self.spec.epilogue.split_sum == SplitSum::Cluster { 2 } else { 0 }
+    }
+
+    /// How splits of a tile exchange their sums, where they are a cluster.
+    fn cluster_sum<'m>(&self, b: &mut Builder, ring: &Ring, math: &'m Warpgroup, thread: ExprId) -> Option<ClusterSum<'m>> {
+        let (place, tiling) = ring.place.as_ref().filter(|_| self.meetings() > 0)?;
+        let column = b.mul(place.n, tiling.cluster.m);
+        let tile = b.add(column, place.m);
+        let first = b.mul(tile, tiling.cluster.splits);
+        Some(ClusterSum::new(b, math, tiling, thread, (place.split, first)))
     }
 
     /// The slabs of the math waves, behind the ring.
@@ -216,6 +247,11 @@ impl BulkKernel<'_> {
         MainLoop::piped(b, lowered, range, &pipeline);
     }
 
+    /// Work-groups, or clusters, that walk over all tiles.
+    pub fn stay(&self) -> i64 {
+        i64::from(self.spec.tiling.persistent / self.spec.tiling.cluster.size())
+    }
+
     /// How many k-tiles a piece of work has.
     pub fn k_tiles(&self, b: &mut Builder, work: ExprId) -> ExprId {
         let ways = u64::from(self.spec.tiling.split_k.ways.max(1));
@@ -236,24 +272,33 @@ impl BulkKernel<'_> {
     fn tiles(
         &self,
         b: &mut Builder,
+        ring: &Ring,
         passing: Option<Passing>,
         body: impl FnOnce(&mut Builder, &super::position::TilePosition, &super::position::KRange),
     ) {
         let t = &self.spec.tiling;
-        let group = b.builtin(Builtin::GroupId(0));
-        let group = b.bind("group_id", group);
+        let place = ring.place.as_ref().map(|p| p.0);
+        // Clusters count as one, and walk as one.
+        let group = match place {
+            Some(place) => place.cluster,
+            None => {
+                let group = b.builtin(Builtin::GroupId(0));
+                b.bind("group_id", group)
+            }
+        };
         let one = |b: &mut Builder, group: ExprId| {
-            let at = position(b, t, self.shape, self.inputs, self.g_first, self.ints, self.c, group, self.sizes);
+            let at = position(b, t, self.shape, self.inputs, self.g_first, self.ints, self.c, group, self.sizes, place);
             let range = k_range(b, self.c, t, &at, self.shape, self.ints);
             body(b, &at, &range);
         };
         if t.persistent == 0 {
             return one(b, group);
         }
-        let all = u64::from(t.split_k.ways) * self.shape.tiles_m * self.shape.tiles_n * self.shape.chunk;
+        let all =
+            u64::from(t.split_k.ways) * self.shape.tiles_m * self.shape.tiles_n * self.shape.chunk / u64::from(t.cluster.size());
         // The last chunk of a batch may be shorter: as many tiles as its launch says.
         let all = self.work.unwrap_or_else(|| b.int(all as i64, Scalar::I32));
-        let stay = i64::from(t.persistent);
+        let stay = self.stay();
         let first = passing.as_ref().map_or(group, |p| p.first(b, group));
         let index = b.declare("work", first);
         let stride = stay * passing.as_ref().map_or(1, |_| i64::from(self.spec.teams()));

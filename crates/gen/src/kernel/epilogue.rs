@@ -352,9 +352,8 @@ impl Out<'_> {
 
     fn run(&self, row: Coord, col: Coord, values: &[ExprId], start: Start) -> Run {
         let overruns = [0, 1].map(|axis| {
-            let size = u64::from(self.inputs[axis].tiling.macro_tile);
             let extent = [self.c.m, self.c.n][axis];
-            let may = self.inputs[axis].edge == Edge::Predicate && !extent.is_multiple_of(size);
+            let may = self.inputs[axis].edge == Edge::Predicate && self.overruns(axis);
             self.at.sizes[axis].map(Operand::Expr).or(may.then_some(Operand::Int(extent as i64)))
         });
         Run { g: self.at.g, row, col, by_column: columns_contiguous(self.c), length: values.len() as u32, start, overruns }
@@ -450,12 +449,19 @@ impl Out<'_> {
         }
     }
 
+    /// Tiles, of whole clusters, reach beyond the result along an axis.
+    fn overruns(&self, axis: usize) -> bool {
+        let cluster = self.spec.tiling.cluster;
+        let tiles = u64::from(self.inputs[axis].tiling.macro_tile) * u64::from([cluster.m, cluster.n][axis]);
+        ![self.c.m, self.c.n][axis].is_multiple_of(tiles)
+    }
+
     /// Condition under which this work-group stores a row (axis 0) or column (axis 1); `None` where it always does.
     fn owned(&self, b: &mut Builder, position: Coord, tile: ExprId, axis: usize) -> Option<ExprId> {
         let extent = [self.c.m, self.c.n][axis] as i64;
         let size = self.inputs[axis].tiling.macro_tile as i64;
         let run_time = self.at.sizes[axis];
-        if extent % size == 0 && run_time.is_none() {
+        if !self.overruns(axis) && run_time.is_none() {
             return None;
         }
         let value = position.value(b);

@@ -96,7 +96,7 @@ pub(super) fn build(
     let inputs = [a, b_in];
     let group = b.builtin(Builtin::GroupId(0));
     let group = b.bind("group_id", group);
-    let at = position(b, t, shape, inputs, args.g_first, ints, c, group, sizes);
+    let at = position(b, t, shape, inputs, args.g_first, ints, c, group, sizes, None);
     let range = k_range(b, c, t, &at, shape, ints);
     let lowered = lower(&spec.schedule, t.k_steps());
     let shared = [shared_a, shared_b];
@@ -173,7 +173,7 @@ fn operand_name(x: &Input) -> (&'static str, String) {
 
 fn declare_results(b: &mut Builder, c: &Contraction, spec: &KernelSpec, shape: &Shape) -> (epilogue::OutArgs, Option<ExprId>) {
     let acc = c.accumulator();
-    let split = spec.tiling.split_k.ways > 1;
+    let split = spec.split_outside() > 1;
     let out = if split && spec.epilogue.split_sum == SplitSum::Workspace {
         let partials = b.buffer("partials", acc, Access::Write, "partial sums [split][g][result], summed by the next kernel");
         epilogue::OutArgs::Partials { partials, chunk: shape.chunk }

@@ -9,6 +9,8 @@ pub mod schedule;
 
 mod barriers;
 mod bulk_kernel;
+mod cluster;
+mod cluster_sum;
 mod epilogue;
 mod fetch_tile;
 mod helpers;
@@ -31,7 +33,9 @@ pub use helpers::split_lanes;
 mod word_copy;
 
 use crate::contraction::{Contraction, Extent, Extents, Operand, Tensor};
-use crate::plan::{BulkTile, Edge, KernelSpec, OperandTiling, Source, SplitSum, bulk_tile, fetched_tile, partials, store_tile};
+use crate::plan::{
+    BulkTile, Edge, KernelSpec, OperandTiling, Source, SplitSum, fetched_tile, partials, shared_bulk_tile, store_tile,
+};
 use crate::program::{Alignment, Binding, Factor, Groups, Launch, MapExtent, Program};
 use crate::view::{G, ROW, materialised};
 use thiserror::Error;
@@ -103,6 +107,7 @@ pub(crate) struct Input {
 
 /// Sizes of the launch shared by the rooms.
 pub(crate) struct Shape {
+    /// Tiles along m and n, of whole clusters.
     pub tiles_m: u64,
     pub tiles_n: u64,
     pub k_tiles: u64,
@@ -147,7 +152,7 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
     let a = input(names[0], &c.a, &t.a, t.edge_m, Extent::M);
     let b = input(names[1], &c.b, &t.b, t.edge_n, Extent::N);
 
-    let split = t.split_k.ways as u64;
+    let split = spec.split_outside() as u64;
     let by_workspace = split > 1 && spec.epilogue.split_sum == SplitSum::Workspace;
     // Bytes of workspace: per batch entry, and shared by all.
     let (mut per_entry, mut shared) = (0, 0);
@@ -167,8 +172,8 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
     }
     let chunk = workspace.saturating_sub(shared).checked_div(per_entry).map_or(c.g, |entries| entries.clamp(1, c.g.max(1)));
     let shape = Shape {
-        tiles_m: c.m.div_ceil(t.a.macro_tile as u64),
-        tiles_n: c.n.div_ceil(t.b.macro_tile as u64),
+        tiles_m: c.m.div_ceil(t.a.macro_tile as u64).next_multiple_of(t.cluster.m.into()),
+        tiles_n: c.n.div_ceil(t.b.macro_tile as u64).next_multiple_of(t.cluster.n.into()),
         k_tiles: c.k.div_ceil(t.k_tile as u64),
         chunk,
         chunks: c.g.div_ceil(chunk.max(1)),
@@ -209,12 +214,16 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
     let bulk = match spec.schedule.bulk {
         false => None,
         true => {
-            let tile = |x: &Input, fetched| {
-                let tile = if fetched { fetched_tile } else { bulk_tile };
-                tile(&x.tensor, &x.tiling, t.k_tile).map_err(|why| GenerateError::Bulk { operand: x.operand, why })
+            let tile = |x: &Input, fetched, shares| {
+                if fetched {
+                    fetched_tile(&x.tensor, &x.tiling, t.k_tile)
+                } else {
+                    shared_bulk_tile(&x.tensor, &x.tiling, t.k_tile, shares)
+                }
+                .map_err(|why| GenerateError::Bulk { operand: x.operand, why })
             };
             let fetched = spec.schedule.fetched;
-            Some([tile(&a, fetched[0])?, tile(&b, fetched[1])?])
+            Some([tile(&a, fetched[0], t.cluster.n)?, tile(&b, fetched[1], t.cluster.m)?])
         }
     };
     let store = match spec.epilogue.bulk {
@@ -306,10 +315,11 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
             });
         // As the kernel declares them: behind what is common to all its forms.
         let most = (t.persistent > 0).then_some(u64::from(t.persistent));
-        let groups = Groups { factors: vec![Factor::Fixed(split), tiles_m, tiles_n, entries], per: 1, most };
+        let groups = Groups { factors: vec![Factor::Fixed(t.split_k.ways.into()), tiles_m, tiles_n, entries], per: 1, most };
         args.extend(sizes.into_iter().flatten().map(Binding::Extent));
         if most.is_some() {
-            let work = groups.work(&out.largest);
+            // Clusters walk together.
+            let work = groups.work(&out.largest) / u128::from(t.cluster.size());
             let work = i32::try_from(work).map_err(|_| GenerateError::GridTooLarge { groups: work, max: MAX_GROUPS })?;
             if !c.dynamic.is_none() {
                 args.push(Binding::Work);

@@ -1,13 +1,14 @@
 //! The pipeline of bulk copies: a ring of buffers, transaction barriers that say which are full and which are free, the
 //! copies into them and what walks them.
 
+use super::cluster::ClusterPlace;
 use super::fetch_tile::FetchTile;
 use super::position::{KRange, TilePosition};
 use super::schedule::Step;
 use super::turns::Turns;
 use super::warpgroup::Warpgroup;
 use super::{Input, Shape};
-use crate::plan::{BulkTile, KernelSpec};
+use crate::plan::{BulkTile, KernelSpec, SplitSum, Tiling, sum_bytes};
 use tilewright_ir::*;
 
 /// The buffers of both operands and their barriers, in shared memory.
@@ -19,6 +20,8 @@ pub(super) struct Ring {
     full: TxId,
     free: TxId,
     buffers: u32,
+    /// The work-group's place in its cluster, and how the cluster is cut.
+    pub place: Option<(ClusterPlace, Tiling)>,
     /// One for each team of math waves where they take result tiles in turn, and how many there are.
     pub turns: Option<(TxId, u32)>,
 }
@@ -32,7 +35,9 @@ pub(super) struct Walk {
 
 impl Ring {
     /// Declares buffers and barriers.
-    pub fn new(b: &mut Builder, tiles: [BulkTile; 2], buffers: u32, teams: u32) -> Ring {
+    pub fn new(b: &mut Builder, tiles: [BulkTile; 2], spec: &KernelSpec) -> Ring {
+        let (buffers, teams) = (spec.schedule.buffers, spec.teams());
+        let place = ClusterPlace::new(b, &spec.tiling).map(|place| (place, spec.tiling.clone()));
         let mut at = 0;
         let arrays = [0, 1].map(|i| {
             let t = &tiles[i];
@@ -40,21 +45,25 @@ impl Ring {
             at += t.bytes * buffers;
             array
         });
+        if spec.epilogue.split_sum == SplitSum::Cluster {
+            at = at.max(sum_bytes(&spec.tiling) as u32);
+        }
         let full = b.tx_barriers("full", buffers, at);
         let free = b.tx_barriers("free", buffers, at + 8 * buffers);
         let turns = (teams > 1).then(|| (b.tx_barriers("turn", teams, at + 16 * buffers), teams));
-        Ring { arrays, tiles, full, free, buffers, turns }
+        Ring { arrays, tiles, full, free, buffers, place, turns }
     }
 
     /// One thread sets the barriers up; all meet behind it. A buffer is full after this many arrivals, and the bytes of bulk copies
     /// if there are any.
     pub fn init(&self, b: &mut Builder, local: ExprId, (full, copied): (u32, bool), math_waves: u32) {
         let first = b.eq(local, 0);
+        let sharers = self.place.as_ref().map_or(1, |(_, t)| t.cluster.sharers());
         b.if_then(first, |b| {
             for i in 0..self.buffers {
                 let index = b.int(i64::from(i), Scalar::I32);
                 b.bulk(BulkOp::Init { barrier: TxRef { barriers: self.full, index }, arrivals: full });
-                b.bulk(BulkOp::Init { barrier: TxRef { barriers: self.free, index }, arrivals: math_waves });
+                b.bulk(BulkOp::Init { barrier: TxRef { barriers: self.free, index }, arrivals: math_waves * sharers });
             }
             if let Some((turn, teams)) = self.turns {
                 for i in 0..teams {
@@ -66,7 +75,31 @@ impl Ring {
                 b.bulk(BulkOp::InitFence);
             }
         });
-        b.barrier();
+        match self.place {
+            // Others arrive at these and copy into the buffers.
+            Some(_) => b.push(Stmt::Barrier(BarrierScope::Cluster)),
+            None => b.barrier(),
+        }
+    }
+
+    /// In the copying thread, behind its last copy: in a cluster the work-group stays until its buffers have been released for the
+    /// last time, which others do too. Where sums are exchanged, all meet behind that anyway.
+    pub fn drain(&self, b: &mut Builder, walk: Walk) {
+        if self.place.as_ref().is_none_or(|(_, t)| t.cluster.sharers() <= 1 || t.cluster.splits > 1) {
+            return;
+        }
+        b.for_range("last", 0, self.buffers, Unroll::No, |b, _| {
+            self.acquire(b, walk);
+            self.next(b, walk);
+        });
+    }
+
+    /// Waits until a buffer is free.
+    fn acquire(&self, b: &mut Builder, walk: Walk) {
+        let (buffer, phase) = (b.get(walk.buffer), b.get(walk.phase));
+        // The first time around nothing is waited for: the phase before the first counts as over.
+        let parity = b.sub(1, phase);
+        b.bulk(BulkOp::Wait { barrier: TxRef { barriers: self.free, index: buffer }, parity });
     }
 
     /// A walk that starts at the first buffer.
@@ -135,6 +168,8 @@ pub(super) struct Consumer<'a> {
     pub released: Option<Walk>,
     /// True in one lane of each wave.
     pub first_lane: ExprId,
+    /// Where others copy into this work-group's buffers: lanes that release one, and the rank at which each does.
+    pub releases: Option<(ExprId, ExprId)>,
     /// Where teams take result tiles in turn.
     pub turns: Option<Turns>,
 }
@@ -154,12 +189,9 @@ impl Pipeline<'_> {
     /// Emits a step of this role. `t` is the loop counter; `None` before the loop; `tail` behind it.
     pub fn step(&self, b: &mut Builder, step: Step, t: Option<ExprId>, tail: bool) {
         match (step, self.copies, self.consumer) {
-            (Step::Acquire { ahead }, Some(c), _) => self.guarded(b, c, t, ahead, |b| {
-                let (buffer, phase) = (b.get(c.walk.buffer), b.get(c.walk.phase));
-                // The first time around nothing is waited for: the phase before the first counts as over.
-                let parity = b.sub(1, phase);
-                b.bulk(BulkOp::Wait { barrier: TxRef { barriers: self.ring.free, index: buffer }, parity });
-            }),
+            (Step::Acquire { ahead }, Some(c), _) => {
+                self.guarded(b, c, t, ahead, |b| self.ring.acquire(b, c.walk));
+            }
             (Step::Fetch { ahead }, Some(c), _) => self.guarded(b, c, t, ahead, |b| self.fetch(b, c)),
             (Step::Await, _, Some(x)) => {
                 let (buffer, phase) = (b.get(x.walk.buffer), b.get(x.walk.phase));
@@ -176,10 +208,12 @@ impl Pipeline<'_> {
             (Step::Release { behind }, _, Some(x)) => {
                 let walk = x.released.unwrap_or(x.walk);
                 let release = |b: &mut Builder| {
-                    b.if_then(x.first_lane, |b| {
-                        let index = b.get(walk.buffer);
-                        b.bulk(BulkOp::Arrive { barrier: TxRef { barriers: self.ring.free, index } });
-                    });
+                    let index = b.get(walk.buffer);
+                    let barrier = TxRef { barriers: self.ring.free, index };
+                    match x.releases {
+                        Some((releases, rank)) => b.if_then(releases, |b| b.bulk(BulkOp::ArriveAt { barrier, rank })),
+                        None => b.if_then(x.first_lane, |b| b.bulk(BulkOp::Arrive { barrier })),
+                    }
                     self.ring.next(b, walk);
                 };
                 let exists = match (tail, t) {
@@ -262,14 +296,33 @@ impl Pipeline<'_> {
             let g = b.cast(g, Scalar::I32);
             let (fast, slow) = if t.k_contiguous { (k, row) } else { (row, k) };
             let height = t.map.tile[1];
-            for column in 0..t.columns {
-                for line in 0..t.lines {
-                    let place = (column * t.lines + line) * height * t.row;
+            let place = self.ring.place.as_ref();
+            let peers = place.and_then(|(place, tiling)| place.receivers(b, tiling, i));
+            // In a cluster a part of the columns, or of the lines.
+            let part = place.and_then(|(place, tiling)| place.part(tiling, i));
+            let along = |b: &mut Builder, count: u32, cut: bool| -> Vec<ExprId> {
+                match part {
+                    Some((parts, index)) if cut => {
+                        let first = b.mul(index, count / parts);
+                        (0..count / parts).map(|x| b.add(first, x)).collect()
+                    }
+                    _ => (0..count).map(|x| b.int(x.into(), Scalar::I32)).collect(),
+                }
+            };
+            let by_column = part.is_some_and(|(parts, _)| t.columns.is_multiple_of(parts));
+            let columns = along(b, t.columns, by_column);
+            let lines = along(b, t.lines, !by_column);
+            for &column in &columns {
+                for &line in &lines {
+                    let place = b.mul(column, t.lines);
+                    let place = b.add(place, line);
+                    let place = b.mul(place, height * t.row);
                     let place = b.add(first, place);
-                    let mut at = vec![b.add(fast, column * t.row), b.add(slow, line * height)];
+                    let (right, down) = (b.mul(column, t.row), b.mul(line, height));
+                    let mut at = vec![b.add(fast, right), b.add(slow, down)];
                     at.extend(t.batched.then_some(g));
                     let to = b.mem(Base::Shared(self.ring.arrays[i]), place);
-                    b.bulk(BulkOp::Load { to, map, at, barrier, peers: None });
+                    b.bulk(BulkOp::Load { to, map, at, barrier, peers });
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! Where a work-group stands: its result tile, its batch entry, and its share of k.
 
+use super::cluster::ClusterPlace;
 use super::helpers::times;
 use super::index::Coord;
 use super::{Input, Shape};
@@ -66,7 +67,7 @@ pub(super) struct KRange {
     pub staggered: bool,
 }
 
-/// Ids of a work-group's tile; `group` counts tiles and splits.
+/// Ids of a work-group's tile; `group` counts tiles and splits, or clusters of them.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn position(
     b: &mut Builder,
@@ -78,13 +79,19 @@ pub(super) fn position(
     c: &Contraction,
     group: ExprId,
     sizes: Sizes,
+    cluster: Option<ClusterPlace>,
 ) -> TilePosition {
-    let ways = t.split_k.ways;
-    let split = b.rem(group, ways);
-    let split = b.bind("split", split);
+    let ways = t.split_k.ways / t.cluster.splits;
+    let split = match cluster {
+        Some(place) if t.cluster.splits > 1 => place.split,
+        _ => {
+            let split = b.rem(group, ways);
+            b.bind("split", split)
+        }
+    };
     let tile = b.div(group, ways);
-    let tm = tiles_of(b, sizes[0], t.a.macro_tile, shape.tiles_m);
-    let tn = tiles_of(b, sizes[1], t.b.macro_tile, shape.tiles_n);
+    let tm = tiles_of(b, sizes[0], t.a.macro_tile, shape.tiles_m / u64::from(t.cluster.m));
+    let tn = tiles_of(b, sizes[1], t.b.macro_tile, shape.tiles_n / u64::from(t.cluster.n));
     let tiles = times(b, tm, tn);
     let batched = shape.chunk > 1;
     let zero = b.int(0, Scalar::I32);
@@ -117,6 +124,15 @@ pub(super) fn position(
             (b.div(within, here), b.add(first, col))
         }
     };
+    let within = |b: &mut Builder, tile: ExprId, along: u32, place: Option<ExprId>| match place {
+        Some(place) if along > 1 => {
+            let first = b.mul(tile, along);
+            b.add(first, place)
+        }
+        _ => tile,
+    };
+    let tile_m = within(b, tile_m, t.cluster.m, cluster.map(|p| p.m));
+    let tile_n = within(b, tile_n, t.cluster.n, cluster.map(|p| p.n));
     let tile_m = b.bind("tile_m", tile_m);
     let tile_n = b.bind("tile_n", tile_n);
     let start = |b: &mut Builder, name: &str, tile: ExprId, input: &Input, extent: u64| {

@@ -65,19 +65,15 @@ impl Passing<'_> {
         }
     }
 
-    fn stay(&self) -> i64 {
-        i64::from(self.kernel.spec.tiling.persistent)
-    }
-
     /// The team's first tile, where `group` is the first of all; the walks then stand at its first buffer.
     pub fn first(&self, b: &mut Builder, group: ExprId) -> ExprId {
         let team = self.turns.team;
         for before in 0..self.turns.teams - 1 {
             let passed = b.lt(before, team);
-            let work = b.add(group, self.stay() * i64::from(before));
+            let work = b.add(group, self.kernel.stay() * i64::from(before));
             b.if_then(passed, |b| self.pass_one(b, work));
         }
-        let ahead = b.mul(team, self.stay());
+        let ahead = b.mul(team, self.kernel.stay());
         let first = b.add(group, ahead);
         b.bind("first_work", first)
     }
@@ -85,7 +81,7 @@ impl Passing<'_> {
     /// Behind a tile: over those of the other teams up to this one's next.
     pub fn pass(&self, b: &mut Builder, work: ExprId) {
         for other in 1..self.turns.teams {
-            let work = b.add(work, self.stay() * i64::from(other));
+            let work = b.add(work, self.kernel.stay() * i64::from(other));
             self.pass_one(b, work);
         }
     }

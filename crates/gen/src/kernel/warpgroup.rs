@@ -2,6 +2,7 @@
 
 use super::pipeline::Ring;
 use crate::plan::{BulkTile, KernelSpec, MathUnit};
+use std::ops::Range;
 use tilewright_ir::*;
 
 /// Bytes of k that one instruction takes of a row.
@@ -144,7 +145,17 @@ impl Warpgroup {
 
     /// Calls `put(row, column, values)` for every pair of neighbours along n that this thread holds; rows and columns count
     /// within the macro tile ([`FragmentLayout::Warpgroup`]).
-    pub fn pairs(&self, b: &mut Builder, mut put: impl FnMut(&mut Builder, ExprId, ExprId, [ExprId; 2])) {
+    pub fn pairs(&self, b: &mut Builder, put: impl FnMut(&mut Builder, ExprId, ExprId, [ExprId; 2])) {
+        self.pairs_within(b, 0..self.rows * self.columns / 8, put);
+    }
+
+    /// Likewise for those in these blocks of 64 x 8, of which each holds two pairs, counted along n first.
+    pub fn pairs_within(
+        &self,
+        b: &mut Builder,
+        blocks: Range<u32>,
+        mut put: impl FnMut(&mut Builder, ExprId, ExprId, [ExprId; 2]),
+    ) {
         let ([row, _], lane) = self.wave(b);
         let quad = b.div(lane, 4);
         let row = b.add(row, quad);
@@ -156,7 +167,7 @@ impl Warpgroup {
         for i in 0..self.rows {
             for half in 0..2 {
                 let row = b.add(row, i * 64 + half * 8);
-                for j in 0..self.columns / 8 {
+                for j in (0..self.columns / 8).filter(|j| blocks.contains(&(i * (self.columns / 8) + j))) {
                     let col = b.add(col, j * 8);
                     let values = self.pair(b, i, j, half);
                     put(b, row, col, values);

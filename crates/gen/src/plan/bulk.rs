@@ -144,6 +144,14 @@ pub fn store_tile(tensor: &Tensor, micro: u32) -> Result<StoreTile, String> {
 /// # Errors
 /// What the view lacks: plain strides, alignment to 16 bytes, a contiguous direction, whole 128-byte rows.
 pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32) -> Result<BulkTile, String> {
+    shared_bulk_tile(tensor, o, k_tile, 1)
+}
+
+/// [`bulk_tile`] for tiles that this many work-groups copy a part each of: whole columns where they divide evenly, else lines.
+///
+/// # Errors
+/// As [`bulk_tile`], and tiles that do not divide.
+pub fn shared_bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, shares: u32) -> Result<BulkTile, String> {
     let bytes = tensor.scalar.bytes();
     let Some(shape) = tensor.view.is_affine_box() else { return Err("its addresses are not plain strides".into()) };
     let extent = tensor.view.extent;
@@ -168,7 +176,8 @@ pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32) -> Result<Bulk
     if !k_contiguous && !o.micro.is_multiple_of(row) && o.micro != o.macro_tile {
         return Err(format!("the {} rows of a warpgroup are no multiple of {row}", o.micro));
     }
-    let lines = across.div_ceil(BOX);
+    let shares = if (along / row).is_multiple_of(shares.max(1)) { 1 } else { shares };
+    let lines = across.div_ceil(BOX).next_multiple_of(shares);
     if across % lines != 0 || (across / lines) % 8 != 0 {
         return Err(format!("{across} lines are not cut into equal boxes of at most {BOX} in steps of 8"));
     }

@@ -93,6 +93,7 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
         unit,
         exchanged,
         persistent: 0,
+        cluster: Cluster::ALONE,
         a,
         b,
     };
@@ -237,10 +238,17 @@ pub(super) fn atomic_sums(c: &Contraction, ice: u32) -> Result<(), Refusal> {
     }
 }
 
+/// Sums over a cluster are built for warpgroups.
+pub(super) fn no_cluster_sum(plan: &Plan) -> Result<(), Refusal> {
+    let ice = plan.common(Common::Ice);
+    if ice > 1 && plan.common(Common::Sks) == 2 { Err(Refusal::ClusterUnit { ice }) } else { Ok(()) }
+}
+
 fn epilogue(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling) -> Result<Epilogue, Refusal> {
     let ice = plan.common(Common::Ice);
     let staged = plan.common(Common::Cst) == 1;
     let workspace = plan.common(Common::Sks) == 1;
+    no_cluster_sum(plan)?;
     if ice > 1 && !workspace {
         if !env.allow_atomics {
             return Err(Refusal::AtomicsNotAllowed { ice });

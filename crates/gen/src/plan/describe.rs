@@ -85,6 +85,8 @@ fn chiral(key: Chiral, value: u32, o: &OperandTiling, spec: &KernelSpec, lines: 
             1 => "tiles are copied to shared memory asynchronously".into(),
             _ => "tiles come to shared memory in bulk".into(),
         },
+        Chiral::Clu if value == 1 => "each work-group copies the other operand's tiles for itself".into(),
+        Chiral::Clu => format!("{value} work-groups side by side copy a part each of the other operand's tile, for all of them"),
     }
 }
 
@@ -132,6 +134,9 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
             Edge::PullBack => "tiles over the edge are pulled back into C and overlap their neighbours".into(),
             Edge::Predicate => "elements over the edge are loaded as zero and not stored".into(),
         },
+        Common::Sks if spec.epilogue.split_sum == SplitSum::Cluster => {
+            "the work-groups of a tile are a cluster: each sums a part of it in a fixed order".into()
+        }
         Common::Sks => match (t.split_k.ways > 1, splits_by_workspace(spec)) {
             (false, _) => "only with a split of k (ICE above 1)".into(),
             (true, true) => "partial sums go to workspace and are summed in a fixed order".into(),

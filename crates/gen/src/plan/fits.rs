@@ -117,6 +117,7 @@ fn features(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<(), R
         ((s.async_a || s.async_b) && !f.async_copy, "ACP1", "asynchronous copies"),
         (s.roles.is_some() && !f.roles, "LWV", "waves with roles of their own"),
         (s.bulk && !f.bulk_copy, "ACP2", "bulk tensor copies"),
+        (spec.tiling.cluster.size() > 1 && !f.cluster, "CLU, SKS2", "clusters of work-groups"),
         (spec.tiling.unit == MathUnit::Warpgroup && !f.warpgroup, "UNI2", "warpgroup matrix instructions"),
         (spec.tiling.unit == MathUnit::Mma && !f.mma, "UNI1", "mma.sync matrix instructions"),
         (spec.tiling.unit == MathUnit::Mfma && !f.mfma, "UNI3", "MFMA matrix instructions"),
@@ -139,14 +140,20 @@ pub fn work_groups(spec: &KernelSpec, c: &Contraction) -> u64 {
 /// Tiles of the result over the whole batch, each split of k counted, for a contraction that is turned already.
 pub(super) fn all_tiles(spec: &KernelSpec, c: &Contraction) -> u64 {
     let t = &spec.tiling;
-    let tiles_m = c.m.div_ceil(t.a.macro_tile as u64);
-    let tiles_n = c.n.div_ceil(t.b.macro_tile as u64);
+    // Whole clusters.
+    let tiles_m = c.m.div_ceil(t.a.macro_tile as u64).next_multiple_of(u64::from(t.cluster.m.max(1)));
+    let tiles_n = c.n.div_ceil(t.b.macro_tile as u64).next_multiple_of(u64::from(t.cluster.n.max(1)));
     [tiles_n, c.g, t.split_k.ways as u64].iter().fold(tiles_m, |n, x| n.saturating_mul(*x))
 }
 
 /// Alignment of an operand's tiles in shared memory, in bytes: that of the widest access to them, 16 at least.
 pub fn shared_align(t: &OperandTiling, scalar: Scalar) -> u32 {
     (t.fragment_width.max(t.store_width) * scalar.bytes()).max(16)
+}
+
+/// Bytes of a tile's sums in shared memory, for splits that meet there.
+pub(crate) fn sum_bytes(t: &Tiling) -> u64 {
+    u64::from(t.a.macro_tile) * u64::from(t.b.macro_tile) * 4
 }
 
 /// Shared memory of a work-group in bytes: both operands' buffers, or the slab that results are staged in where that is
@@ -157,7 +164,12 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
         // A full and a free barrier of 8 bytes per buffer stand behind the tiles, then one for each team that takes turns.
         let turns = if spec.teams() > 1 { 8 * u64::from(spec.teams()) } else { 0 };
         let stage = u64::from((t.a.macro_tile + t.b.macro_tile) * t.k_tile * c.a.scalar.bytes());
-        let ring = (stage + 16) * u64::from(spec.schedule.buffers) + turns;
+        let mut tiles = stage * u64::from(spec.schedule.buffers);
+        if spec.epilogue.split_sum == SplitSum::Cluster {
+            // The sums of a tile lie over its operands.
+            tiles = tiles.max(sum_bytes(t));
+        }
+        let ring = tiles + 16 * u64::from(spec.schedule.buffers) + turns;
         if !spec.epilogue.staged {
             return ring;
         }

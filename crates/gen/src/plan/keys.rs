@@ -20,6 +20,7 @@ pub enum Chiral {
     Glw,
     Frw,
     Acp,
+    Clu,
 }
 
 /// Keys that exist once per plan, written in part C.
@@ -61,7 +62,7 @@ pub enum Common {
 }
 
 /// Number of [`Chiral`] keys.
-pub const CHIRALS: usize = 11;
+pub const CHIRALS: usize = 12;
 /// Number of [`Common`] keys.
 pub const COMMONS: usize = 32;
 
@@ -251,7 +252,7 @@ impl Chiral {
     /// In printing order.
     pub const ALL: [Chiral; CHIRALS] = {
         use Chiral::*;
-        [Mic, Pad, Plu, Liw, Miw, Wos, Vew, Lor, Glw, Frw, Acp]
+        [Mic, Pad, Plu, Liw, Miw, Wos, Vew, Lor, Glw, Frw, Acp, Clu]
     };
     /// Its registry entry.
     pub const fn info(self) -> &'static KeyInfo {

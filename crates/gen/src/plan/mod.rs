@@ -28,12 +28,14 @@ mod value;
 mod wave_unit;
 
 pub use bulk::{
-    BulkTile, ROW_SLAB_APART, STORE_ROWS, StoreTile, bulk_tile, fetched_tile, partials, row_slab, store_slabs, store_tile,
+    BulkTile, ROW_SLAB_APART, STORE_ROWS, StoreTile, bulk_tile, fetched_tile, partials, row_slab, shared_bulk_tile, store_slabs,
+    store_tile,
 };
 pub use counts::{Counts, Instructions, added_bytes, counts};
 pub use derive::{Env, derive, workspace_per_entry};
 pub use describe::{Note, describe};
 pub use fetched::{FETCH_CHUNK, FetchWork, fetch_batch, fetch_registers, fetch_width, fetch_work, lines_aligned};
+pub(crate) use fits::sum_bytes;
 pub use fits::{Footprint, fits, shared_align, shared_bytes, staging_sets, work_groups};
 pub use grammar_error::{GrammarError, GrammarFault};
 pub use grid::{load_tile, thread_grid};

@@ -118,6 +118,14 @@ pub(super) const CHIRAL: [KeyInfo; CHIRALS] = [
         ),
         &[(0, &[2]), (2, &[0])],
     ),
+    entry(
+        "CLU",
+        System::Cutlass,
+        Legal::OneOf(&[1, 2, 4, 8]),
+        &[(1, &[2]), (2, &[1, 4]), (4, &[2, 8]), (8, &[4])],
+        1,
+        "UNI2: work-groups side by side along this operand's rows that form a cluster; each copies a part of the other operand's tile for all of them (multicast)",
+    ),
 ];
 
 const POWERS: Edges = &[
@@ -205,13 +213,16 @@ pub(super) const COMMON: [KeyInfo; COMMONS] = [
         0,
         "tiles over the edge of C: 0 pulled back (needs m, n of at least a tile), 1 predicated (any size)",
     ),
-    entry(
-        "SKS",
-        System::Cutlass,
-        BIT,
-        BIT_EDGES,
-        0,
-        "split-k sum: 0 atomic additions into C (order varies), 1 partial sums in workspace, summed in fixed order",
+    more(
+        entry(
+            "SKS",
+            System::Cutlass,
+            Legal::Range(0, 2),
+            BIT_EDGES,
+            0,
+            "split-k sum: 0 atomic additions into C (order varies), 1 partial sums in workspace, summed in fixed order, 2 by the splits themselves, a cluster, in fixed order (UNI2)",
+        ),
+        &[(0, &[2]), (1, &[2]), (2, &[0, 1])],
     ),
     entry(
         "CVW",

@@ -96,6 +96,32 @@ pub struct SplitK {
     pub interleave: bool,
 }
 
+/// Work-groups that run together and reach each other's shared memory, as extents: neighbours along m share B's tile, those along n
+/// A's, those of different splits sum up what they have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Cluster {
+    /// Along m (`A_CLU`).
+    pub m: u32,
+    /// Along n (`B_CLU`).
+    pub n: u32,
+    /// Splits of k (`ICE` with `SKS2`).
+    pub splits: u32,
+}
+
+impl Cluster {
+    /// A work-group by itself.
+    pub const ALONE: Cluster = Cluster { m: 1, n: 1, splits: 1 };
+
+    /// Number of work-groups.
+    pub const fn size(self) -> u32 {
+        self.m * self.n * self.splits
+    }
+    /// Work-groups that use what one of them copies, itself included.
+    pub const fn sharers(self) -> u32 {
+        self.m + self.n - 1
+    }
+}
+
 /// What computes: the instruction behind the math of a k-tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum MathUnit {
@@ -199,6 +225,8 @@ pub struct Tiling {
     pub exchanged: bool,
     /// Work-groups that walk over all tiles; 0: one per tile (`PST`).
     pub persistent: u32,
+    /// Work-groups that run together.
+    pub cluster: Cluster,
 }
 
 impl Tiling {
@@ -268,6 +296,8 @@ pub enum SplitSum {
     Atomic,
     /// Partials in workspace, summed in fixed order by a second kernel.
     Workspace,
+    /// The splits are a cluster: each sums a part of the tile in fixed order, from the others' shared memory.
+    Cluster,
 }
 
 /// What happens to the accumulators on the way out.
@@ -334,6 +364,10 @@ impl KernelSpec {
     /// Registers of a load thread, where load threads are a role.
     pub fn load_registers(&self) -> u32 {
         self.schedule.roles.and_then(|r| r.registers).map_or_else(|| self.even_registers(), |(load, _)| load)
+    }
+    /// Splits of k whose sums meet behind the work-groups (and clusters) that made them: in C or in workspace.
+    pub const fn split_outside(&self) -> u32 {
+        if matches!(self.epilogue.split_sum, SplitSum::Cluster) { 1 } else { self.tiling.split_k.ways }
     }
     /// Threads that load operand tiles.
     pub fn load_threads(&self) -> u32 {

@@ -30,7 +30,7 @@ impl Graph<'_> {
         match chiral {
             Chiral::Mic => self.start_micro(dim),
             Chiral::Pad => vec![1, 2],
-            Chiral::Vew | Chiral::Acp | Chiral::Glw => vec![key.info().default],
+            Chiral::Vew | Chiral::Acp | Chiral::Clu | Chiral::Glw => vec![key.info().default],
             Chiral::Frw => vec![0, 2, 4],
             Chiral::Plu | Chiral::Liw | Chiral::Miw | Chiral::Wos | Chiral::Lor => of(self.values(key)),
         }

@@ -1,6 +1,6 @@
 //! Plans with a matrix unit: their rules of legality, and which keys say something to them.
 
-use super::bulk::{bulk_tile, fetched_tile, partials, store_tile};
+use super::bulk::{fetched_tile, partials, shared_bulk_tile, store_tile};
 use super::derive::{Env, atomic_sums, order, splits_by_workspace, workspace_per_entry};
 use super::grid::thread_grid;
 use super::keys::{Chiral, Common, Key};
@@ -11,10 +11,10 @@ use super::spec::*;
 use super::value::Plan;
 use crate::contraction::{Contraction, Tensor};
 use crate::view::{COL, materialised};
-use tilewright_ir::Scalar;
+use tilewright_ir::{MAX_CLUSTER, Scalar};
 
 /// Keys of a factor that matrix units read.
-const CHIRAL: [Chiral; 3] = [Chiral::Mic, Chiral::Wos, Chiral::Acp];
+const CHIRAL: [Chiral; 4] = [Chiral::Mic, Chiral::Wos, Chiral::Acp, Chiral::Clu];
 /// Keys of the whole plan that matrix units read.
 const COMMON: [Common; 19] = {
     use Common::*;
@@ -91,8 +91,18 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
     }
     let schedule = schedule(plan, env, unit)?;
     let (rows, columns) = unit.step();
-    let a = operand(plan, Key::A, &c.a, rows, along_m, k_tile)?;
-    let b = operand(plan, Key::B, &c.b, columns, along_n, k_tile)?;
+    let cluster = cluster(plan)?;
+    if cluster.sharers() > 1 && !c.dynamic.is_none() {
+        return Err(Refusal::Cluster { size: cluster.size(), why: "tiles known only at launch are no whole clusters; use CLU1" });
+    }
+    let a = operand(plan, Key::A, &c.a, (rows, along_m, k_tile), cluster.n)?;
+    let b = operand(plan, Key::B, &c.b, (columns, along_n, k_tile), cluster.m)?;
+    for (extent, macro_tile, along) in [(c.m, a.macro_tile, cluster.m), (c.n, b.macro_tile, cluster.n)] {
+        if u64::from(along) >= 2 * extent.div_ceil(u64::from(macro_tile)) {
+            let why = "half of them would have nothing to do: CLU is at least twice the tiles along its side";
+            return Err(Refusal::Cluster { size: cluster.size(), why });
+        }
+    }
     let epilogue = epilogue(plan, c, env, &b)?;
     let tiling = Tiling {
         k_tile,
@@ -110,6 +120,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
         unit,
         exchanged,
         persistent: at(Common::Pst),
+        cluster,
         a,
         b,
     };
@@ -134,6 +145,28 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
     }
     debug_assert!(!splits_by_workspace(&spec) || spec.tiling.split_k.ways > 1);
     Ok(spec)
+}
+
+/// Work-groups that run together.
+fn cluster(plan: &Plan) -> Result<Cluster, Refusal> {
+    let at = |key: Common| plan.common(key);
+    let splits = if at(Common::Sks) == 2 { at(Common::Ice) } else { 1 };
+    let cluster = Cluster { m: plan.get(Key::A(Chiral::Clu)), n: plan.get(Key::B(Chiral::Clu)), splits };
+    let size = cluster.m.saturating_mul(cluster.n).saturating_mul(splits);
+    let refuse = |why| Err(Refusal::Cluster { size, why });
+    if size > MAX_CLUSTER {
+        return refuse("16 are the most there are");
+    }
+    if !at(Common::Pst).is_multiple_of(size) {
+        return refuse("PST is no multiple of that");
+    }
+    if splits > 1 && at(Common::Pst) > 0 {
+        return refuse("those of SKS2 end with their tile: its sums take the room of the buffers; use PST0");
+    }
+    if splits > 1 && at(Common::Cst) == 1 {
+        return refuse("each of SKS2 stores a part of the tile from registers; use CST0");
+    }
+    Ok(cluster)
 }
 
 fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal> {
@@ -223,9 +256,8 @@ fn operand(
     plan: &Plan,
     side: fn(Chiral) -> Key,
     tensor: &Tensor,
-    step: u32,
-    owners: u32,
-    k_tile: u32,
+    (step, owners, k_tile): (u32, u32, u32),
+    shares: u32,
 ) -> Result<OperandTiling, Refusal> {
     let mic = side(Chiral::Mic);
     let micro = plan.get(mic) * step;
@@ -260,9 +292,13 @@ fn operand(
         shared_along: Along::Row,
         source,
     };
-    let tile = if plan.get(side(Chiral::Acp)) == 0 { fetched_tile } else { bulk_tile };
-    tile(&materialised(tensor, source, macro_tile), &tiling, k_tile)
-        .map_err(|why| Refusal::BulkBox { acp: side(Chiral::Acp), why })?;
+    let tensor = materialised(tensor, source, macro_tile);
+    let tile = match plan.get(side(Chiral::Acp)) {
+        0 if shares > 1 => Err("load waves write it (ACP0), for one work-group of the cluster only".into()),
+        0 => fetched_tile(&tensor, &tiling, k_tile),
+        _ => shared_bulk_tile(&tensor, &tiling, k_tile, shares),
+    };
+    tile.map_err(|why| Refusal::BulkBox { acp: side(Chiral::Acp), why })?;
     Ok(tiling)
 }
 
@@ -275,19 +311,25 @@ fn epilogue(plan: &Plan, c: &Contraction, env: &Env, columns: &OperandTiling) ->
         atomic_sums(c, ice)?;
         return Ok(Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged: false, bulk: false });
     }
-    let split_sum = if ice > 1 { SplitSum::Workspace } else { SplitSum::Atomic };
+    let by_cluster = plan.common(Common::Sks) == 2;
+    let split_sum = match ice {
+        1 => SplitSum::Atomic,
+        _ if by_cluster => SplitSum::Cluster,
+        _ => SplitSum::Workspace,
+    };
+    let partial = ice > 1 && !by_cluster;
     // A thread holds pairs along n.
     let adjacent = c.c.view.stride(COL) == Some(1);
-    let allowed = match (adjacent, ice > 1) {
+    let allowed = match (adjacent, partial) {
         (false, _) => 1,
         (true, true) => 2,
         (true, false) => reach::vector_width(&c.c, COL, 2),
     };
     let even = c.n.is_multiple_of(2) && !c.dynamic.n;
     if plan.common(Common::Cst) == 1 {
-        let stored = if ice > 1 { partials(c, c.g * u64::from(ice)) } else { c.c.clone() };
+        let stored = if partial { partials(c, c.g * u64::from(ice)) } else { c.c.clone() };
         // Rows of C that end anywhere leave by plain stores; partial sums lie as those of the largest C.
-        let anywhere = c.dynamic.n && ice == 1;
+        let anywhere = c.dynamic.n && !partial;
         let bulk = !anywhere && store_tile(&stored, columns.micro).is_ok();
         // What bulk stores do not reach leaves row by row.
         if !bulk && (stored.view.stride(COL) != Some(1) || stored.view.is_affine_box().is_none()) {

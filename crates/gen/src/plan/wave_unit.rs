@@ -36,6 +36,7 @@ pub(super) fn owners(plan: &Plan, c: &Contraction, env: &Env, unit: MathUnit) ->
 /// A lane stores its neighbours along n together, as many as [`Tiling::run`] says.
 pub(super) fn epilogue(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling) -> Result<Epilogue, Refusal> {
     let (ice, width) = (plan.common(Common::Ice), plan.common(Common::Cvw));
+    super::derive::no_cluster_sum(plan)?;
     if ice > 1 && plan.common(Common::Sks) == 0 {
         if !env.allow_atomics {
             return Err(Refusal::AtomicsNotAllowed { ice });

@@ -49,6 +49,24 @@ fn fetched(c: &Contraction, spec: &KernelSpec, latency: f64, resident: f64) -> f
     (0..2).filter_map(|which| fetch_work(spec, c, which)).map(one).sum()
 }
 
+/// Cycles that work-groups of a cluster wait for each other with every k-tile they share.
+const TOGETHER: f64 = 12.0;
+/// Cycles of a cluster barrier, for every doubling of the cluster (0.65 us for eight on an H100, measured by others).
+const MEET: f64 = 380.0;
+/// Bytes per cycle that a unit reads from the shared memory of others.
+const PEER: f64 = 20.0;
+
+/// Units that clusters of this size keep busy: they stand within a part of the chip with 16 or 18 of them.
+fn usable(units: f64, cluster: u32) -> f64 {
+    let lost = match cluster {
+        0..=2 => 0.0,
+        3..=4 => 4.0,
+        5..=8 => 12.0,
+        _ => 20.0,
+    };
+    units * (1.0 - lost / 132.0)
+}
+
 /// Cycles of one instruction with n columns.
 fn instruction(n: f64) -> f64 {
     (n / 2.0 + 0.5).max(17.0 + n / 4.0)
@@ -70,7 +88,8 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let t = &spec.tiling;
     let units = f64::from(target.units.max(1));
     let clock = target.rates.clock_ghz * 1e3;
-    let per_unit = (work.groups / units).ceil().max(1.0);
+    let cluster = t.cluster;
+    let per_unit = (work.groups / usable(units, cluster.size())).ceil().max(1.0);
     let resident = f64::from(footprint.groups_per_unit.max(1)).min(per_unit);
     let running = (resident * units).min(work.groups);
     let traffic = traffic(&c, spec, target, work, running);
@@ -82,7 +101,9 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let issued = owners * f64::from(t.a.micro / 64) * steps;
     let math = issued * instruction(f64::from(t.b.micro));
     let shared = issued * (2048.0 + 32.0 * f64::from(t.b.micro)) / 128.0;
-    let l2 = l2_cycles((rows + columns) * depth * bytes, traffic.miss, running / units);
+    // What a cluster shares is read once for all of it.
+    let read = rows / f64::from(cluster.n) + columns / f64::from(cluster.m);
+    let l2 = l2_cycles(read * depth * bytes, traffic.miss, running / units);
     // Another group, or instructions left unfinished, hide the drain of one.
     let teams = f64::from(spec.teams());
     let roles = spec.schedule.roles.is_some();
@@ -97,14 +118,15 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let behind = 0.5 * f64::from(spec.schedule.fragments_ahead);
     let ahead = if roles { f64::from(spec.schedule.buffers) - 1.0 } else { f64::from(spec.schedule.fetch_ahead) + behind };
     let ahead = ahead.max(1.0);
-    let busy = soft_max(&[math, shared, l2]) + drain;
+    let together = if cluster.sharers() > 1 { TOGETHER } else { 0.0 };
+    let busy = soft_max(&[math, shared, l2]) + drain + together;
     // A ring that does not span the latency of a copy is waited for; so are load waves, each batch of what they fetch.
     let fetched = fetched(&c, spec, latency * (1.0 + traffic.miss) / 2.0, resident);
     let k_tile = busy.max(latency / (ahead * resident)).max(fetched);
-    let stored = rows * columns * f64::from(if t.split_k.ways > 1 { 4 } else { c.c.scalar.bytes() });
+    let stored = rows * columns * f64::from(if spec.split_outside() > 1 { 4 } else { c.c.scalar.bytes() });
     // Bulk stores fly while the next tile, or another work-group, is computed; what remains is filling the slabs.
     let waves = f64::from(t.math_threads() / t.wave_lanes.max(1));
-    let element = if t.split_k.ways > 1 { 4 } else { c.c.scalar.bytes() };
+    let element = if spec.split_outside() > 1 { 4 } else { c.c.scalar.bytes() };
     let pace = if spec.epilogue.bulk {
         SLABS.0 + SLABS.1 * waves
     } else if spec.epilogue.staged {
@@ -112,9 +134,18 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     } else {
         store_pace(spec.epilogue.store_width, f64::from(element))
     };
-    let out = stored / pace;
+    let meet = MEET * f64::from(cluster.size()).log2();
+    let out = if cluster.splits > 1 {
+        // Sums are written, read from all splits, and a part of them is stored.
+        let sums = rows * columns * 4.0;
+        sums / 128.0 + sums / PEER + 2.0 * meet + stored / pace / f64::from(cluster.splits)
+    } else {
+        stored / pace
+    };
+    // A cluster meets before its first copy.
+    let start = RAMP + meet;
     // Load waves of work-groups that stay copy ahead while results are stored.
-    let ramp = if t.persistent > 0 && roles { RAMP / per_unit + RAMP * 0.15 } else { RAMP };
+    let ramp = if t.persistent > 0 && roles { start / per_unit + RAMP * 0.15 } else { start };
     let overlap = if resident > 1.0 { 0.4 } else { 1.0 };
     // Teams that take turns store while another computes.
     let math_of_tile = work.iterations * k_tile;

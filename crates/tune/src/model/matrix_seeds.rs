@@ -91,6 +91,27 @@ fn tiles(base: &Plan, c: &Contraction) -> Vec<Plan> {
     plans
 }
 
+/// The same with clusters: along the side where tiles are many, or of the splits of a tile.
+fn clusters(plan: &Plan, (tiles_m, tiles_n): (u64, u64), plans: &mut Vec<Plan>) {
+    let split = plan.common(Common::Ice);
+    if matches!(split, 2 | 4 | 8) && plan.common(Common::Pst) == 0 && plan.common(Common::Cst) == 0 {
+        plans.push(plan.with(Key::C(Common::Sks), 2));
+    }
+    if split > 1 {
+        return;
+    }
+    if tiles_m >= 2 {
+        plans.push(plan.with(Key::A(Chiral::Clu), 2));
+    }
+    if tiles_n >= 2 {
+        plans.push(plan.with(Key::B(Chiral::Clu), 2));
+    }
+    // A single row of tiles reads the same rows of A everywhere.
+    if tiles_m == 1 && tiles_n >= 8 {
+        plans.push(plan.with(Key::B(Chiral::Clu), 4));
+    }
+}
+
 /// Buffers, depth, splits and work-groups that stay.
 fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>) {
     let target = space.target();
@@ -113,6 +134,12 @@ fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>)
             }
             // Splits of k: contiguous ranges, or k-tile by k-tile in turn, which keeps what is read at a time close together.
             let mut ways = vec![(1, 0)];
+            // As clusters that sum up among themselves.
+            for w in [2, 4, 8] {
+                if tiles * u64::from(w) <= 2 * units && u64::from(w) * 4 <= k_tiles {
+                    ways.push((w, 0));
+                }
+            }
             for wanted in [units, 2 * units] {
                 let w = (wanted / tiles.max(1)).min(k_tiles / 4).min(1024) as u32;
                 if w > 1 && !ways.contains(&(w, 0)) {
@@ -149,12 +176,14 @@ fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>)
                     let spared = target.limits.shared_per_group / share - buffers * stage;
                     let fewer = buffers - u32::from(spared < slabs + 1024);
                     plans.push(plan);
+                    clusters(&plan, (c.m.div_ceil(rows.into()), c.n.div_ceil(columns.into())), plans);
                     if fewer >= 2 + fragments {
-                        plans.push(
-                            plan.with(Key::C(Common::Cst), 1)
-                                .with(Key::C(Common::Buf), fewer)
-                                .with(Key::C(Common::Pfg), fewer - 1),
-                        );
+                        let staged = plan
+                            .with(Key::C(Common::Cst), 1)
+                            .with(Key::C(Common::Buf), fewer)
+                            .with(Key::C(Common::Pfg), fewer - 1);
+                        plans.push(staged);
+                        clusters(&staged, (c.m.div_ceil(rows.into()), c.n.div_ceil(columns.into())), plans);
                     }
                 }
             }

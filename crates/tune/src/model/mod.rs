@@ -139,8 +139,9 @@ impl Work {
     fn new(c: &Contraction, spec: &KernelSpec) -> Work {
         let t = &spec.tiling;
         let tile = |v: u32| u64::from(v.max(1));
-        let tiles_m = c.m.div_ceil(tile(t.a.macro_tile));
-        let tiles_n = c.n.div_ceil(tile(t.b.macro_tile));
+        // Whole clusters.
+        let tiles_m = c.m.div_ceil(tile(t.a.macro_tile)).next_multiple_of(tile(t.cluster.m));
+        let tiles_n = c.n.div_ceil(tile(t.b.macro_tile)).next_multiple_of(tile(t.cluster.n));
         let ways = u64::from(t.split_k.ways.max(1));
         Work {
             tiles_m,
@@ -197,10 +198,12 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
     }
     let result = c.g as f64 * c.m as f64 * c.n as f64;
     let ways = f64::from(t.split_k.ways);
-    if t.split_k.ways > 1 {
+    if spec.split_outside() > 1 {
         let acc = f64::from(c.accumulator().bytes());
         match spec.epilogue.split_sum {
             SplitSum::Atomic => stream(result * f64::from(c.c.scalar.bytes()) + added_bytes(c), 1.0),
+            // Sums of a cluster are part of the main kernel.
+            SplitSum::Cluster => {}
             SplitSum::Workspace => stream(result * (ways * acc + f64::from(c.c.scalar.bytes())) + added_bytes(c), 1.0),
         }
         // Each sum is a loop over the splits, which threads share where there are few sums.

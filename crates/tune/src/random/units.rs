@@ -46,6 +46,9 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Plan) {
     // Columns / 8 of an instruction: odd numbers of them, too.
     let columns = [1, 2, 3, 4, 4, 5, 6, 7, 8, 8, 10, 12, 13, 16, 16, 20, 24, 28, 32];
     let columns: Vec<u32> = columns.into_iter().filter(|columns| mic_a * columns * 4 <= ACCUMULATORS).collect();
+    let (cluster_m, cluster_n) = (one(rng, &[1, 1, 1, 2, 2, 4]), one(rng, &[1, 1, 1, 2, 2, 4]));
+    p.set(Key::A(Chiral::Clu), cluster_m);
+    p.set(Key::B(Chiral::Clu), cluster_n);
     for (side, micro) in [(Key::A as fn(Chiral) -> Key, mic_a), (Key::B, one(rng, &columns))] {
         p.set(side(Chiral::Mic), micro);
         p.set(side(Chiral::Acp), 2);
@@ -56,6 +59,9 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Plan) {
     let roles = one(rng, &[0, 0, 1, 2, 4, 4]);
     let split = one(rng, &[1, 1, 1, 2, 3, 5, 1, 17]);
     let persistent = one(rng, &[0, 0, 1, 2, 3, 7, 132]);
+    // Clusters stay together; splits that sum over one end with their tile.
+    let by_cluster = split > 1 && rng.random_range(0..3) == 0;
+    let persistent = if by_cluster { 0 } else { persistent * cluster_m * cluster_n };
     let mut set = |key: Common, value: u32| p.set(Key::C(key), value);
     set(Common::Uni, 2);
     set(Common::Unr, one(rng, &[64, 64, 64, 128, 192]));
@@ -67,7 +73,7 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Plan) {
     set(Common::Buf, ahead + 1 + fragments + one(rng, &[0, 0, 1, 2]));
     set(Common::Pst, persistent);
     set(Common::Ice, split);
-    set(Common::Sks, one(rng, &[0, 1, 1]));
+    set(Common::Sks, if by_cluster { 2 } else { one(rng, &[0, 1, 1]) });
     set(Common::Gal, one(rng, &[1, 2, 3]));
     set(Common::Naw, one(rng, &[2, 4, 16, 64]));
     set(Common::Cvw, one(rng, &[1, 2, 2]));
@@ -75,9 +81,12 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Plan) {
     for bit in [Common::Swp, Common::Cst, Common::Iwi] {
         set(bit, rng.random_range(0..2));
     }
+    if by_cluster {
+        set(Common::Cst, 0);
+    }
     if roles > 0 {
-        for side in [Key::A as fn(Chiral) -> Key, Key::B] {
-            p.set(side(Chiral::Acp), one(rng, &[0, 2, 2]));
+        for (side, shared) in [(Key::A as fn(Chiral) -> Key, cluster_n), (Key::B, cluster_m)] {
+            p.set(side(Chiral::Acp), if shared > 1 { 2 } else { one(rng, &[0, 2, 2]) });
         }
     }
     if roles > 0 && persistent > 0 {

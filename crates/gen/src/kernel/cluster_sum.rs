@@ -1,0 +1,106 @@
+//! Sums of a tile's splits over a cluster: no workspace, no second kernel, always in the same order.
+//!
+//! Every work-group puts its sums where the operands' tiles were. When all have, each takes a part of the tile, reads it from all
+//! of them in the order of the splits, and stores it. A thread's sums keep their place: what it adds up are the sums of the
+//! threads with its number.
+
+use super::epilogue::{Accumulators, Put};
+use super::warpgroup::Warpgroup;
+use crate::plan::Tiling;
+use tilewright_ir::*;
+
+/// Sums that one shared access moves.
+const VECTOR: u32 = 4;
+
+/// The exchange, and the array that it goes through.
+pub(super) struct ClusterSum<'a> {
+    math: &'a Warpgroup,
+    sums: SharedId,
+    threads: u32,
+    thread: ExprId,
+    ways: u32,
+    /// Rank of the first split, and this work-group's split.
+    first_rank: ExprId,
+    split: ExprId,
+}
+
+/// The part of the sums that one split stores.
+struct Share<'a> {
+    math: &'a Warpgroup,
+    /// Vectors of sums.
+    from: u32,
+    to: u32,
+}
+
+impl Accumulators for Share<'_> {
+    fn runs(&self, b: &mut Builder, put: Put) {
+        self.math.pairs_within(b, self.from..self.to, |b, row, col, values| put(b, row, col, &values));
+    }
+}
+
+impl<'a> ClusterSum<'a> {
+    /// `place` is the work-group's split, `first_rank` the rank of the first split of its tile.
+    pub fn new(b: &mut Builder, math: &'a Warpgroup, t: &Tiling, thread: ExprId, place: (ExprId, ExprId)) -> Self {
+        let sums = b.shared("sums", Scalar::F32, t.a.macro_tile * t.b.macro_tile, 0);
+        let (split, first_rank) = place;
+        ClusterSum { math, sums, threads: t.math_threads(), thread, ways: t.split_k.ways, first_rank, split }
+    }
+
+    fn vectors(&self) -> u32 {
+        let (rows, columns) = self.math.shape();
+        rows * columns / 2 / VECTOR
+    }
+
+    fn at(&self, b: &mut Builder, vector: u32) -> ExprId {
+        let own = b.mul(self.thread, VECTOR);
+        b.add(own, vector * self.threads * VECTOR)
+    }
+
+    /// Behind the last k-tile; `store` puts results out. All math threads come here, and all threads to the cluster barriers: one
+    /// before the sums are read, one behind.
+    pub fn emit(&self, b: &mut Builder, store: impl Fn(&mut Builder, &dyn Accumulators)) {
+        b.comment("the splits of the tile exchange their sums");
+        // Other waves may still read the operands that these lie over.
+        b.push(Stmt::Barrier(BarrierScope::Named { id: 1, threads: self.threads }));
+        for v in 0..self.vectors() {
+            let values: Vec<ExprId> = (0..VECTOR).map(|i| b.reg(self.math.acc, v * VECTOR + i)).collect();
+            let value = b.vector(&values);
+            let at = self.at(b, v);
+            b.store(Base::Shared(self.sums), at, value, None);
+        }
+        b.push(Stmt::Barrier(BarrierScope::Cluster));
+        for split in 0..self.ways {
+            let bound = |s: u32| (u64::from(self.vectors()) * u64::from(s) / u64::from(self.ways)) as u32;
+            let share = Share { math: self.math, from: bound(split), to: bound(split + 1) };
+            if share.from == share.to {
+                continue;
+            }
+            let mine = b.eq(self.split, split);
+            b.if_then(mine, |b| {
+                for v in share.from..share.to {
+                    self.sum(b, v);
+                }
+                store(b, &share);
+            });
+        }
+        b.push(Stmt::Barrier(BarrierScope::Cluster));
+    }
+
+    /// Adds up a vector of sums.
+    fn sum(&self, b: &mut Builder, vector: u32) {
+        let at = self.at(b, vector);
+        let mut total: Option<Vec<ExprId>> = None;
+        for split in 0..self.ways {
+            let rank = b.add(self.first_rank, split);
+            let theirs = b.load_peer("theirs", Base::Shared(self.sums), at, VECTOR, rank);
+            let theirs: Vec<ExprId> = (0..VECTOR).map(|i| b.extract(theirs, i)).collect();
+            total = Some(match total {
+                None => theirs,
+                Some(sum) => sum.iter().zip(&theirs).map(|(&a, &t)| b.add(a, t)).collect(),
+            });
+        }
+        for (i, value) in (0..).zip(total.unwrap_or_default()) {
+            b.set_reg(self.math.acc, vector * VECTOR + i, value);
+        }
+    }
+}
