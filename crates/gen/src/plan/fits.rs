@@ -76,6 +76,11 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
     let even = limits.registers_per_thread.min(share);
     let budget = spec.schedule.roles.and_then(|r| r.registers);
     let max = budget.map_or(even, |(_, math)| math);
+    // Whatever moves later: assemblers refuse an instruction whose sums the launch's share does not hold.
+    let instruction = spec.tiling.b.micro / 2 + UNIT_REGISTERS;
+    if spec.tiling.unit == MathUnit::Warpgroup && instruction > even {
+        return Err(Refusal::Registers { needed: instruction, max: even });
+    }
     let needed = math_registers(spec, c);
     if needed > max {
         return Err(Refusal::Registers { needed, max });
@@ -229,7 +234,8 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
 /// Staging registers and what a load thread needs to know where it is.
 fn load_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
     if spec.schedule.bulk {
-        return 0;
+        // Waves that fetch keep as many pieces on their way as registers allow: compilers take all there are.
+        return if spec.schedule.fetched.contains(&true) { spec.even_registers() } else { 0 };
     }
     let sets = staging_sets(&spec.schedule);
     let one = |o: &OperandTiling, tensor: &Tensor, copied: bool| {

@@ -47,7 +47,10 @@ fn through_registers(plan: &Plan, c: &Contraction) -> Vec<Plan> {
     let [a, b] = [(Key::A(Chiral::Acp), &c.a), (Key::B(Chiral::Acp), &c.b)]
         .map(|(acp, tensor)| (!boxes_align(tensor)).then(|| plan.with(acp, 0)));
     let both = (a.is_some() && b.is_some()).then(|| plan.with_both(Chiral::Acp, 0));
-    [a, b, both].into_iter().flatten().collect()
+    let ways = [a, b, both].into_iter().flatten();
+    // Several work-groups on a unit have more on its way, if the compiler makes room for them.
+    let several = plan.common(Common::Mac) == 128;
+    ways.flat_map(|p| [Some(p), several.then(|| p.with(Key::C(Common::Mgp), 2))]).flatten().collect()
 }
 
 /// True if bulk copies may reach the tensor: plain strides, all but the contiguous one multiples of 16 bytes.
