@@ -23,6 +23,11 @@ pub(crate) struct Ready {
     pub compiled: Vec<Arc<Compiled>>,
 }
 
+/// The extents of a launch: forms of a convolution differ in theirs, so what is not given is the program's own.
+fn extents(ready: &Ready, at: Option<Extents>) -> Extents {
+    at.unwrap_or_else(|| ready.contraction.extents())
+}
+
 /// The same tiles without wide accesses: no operand needs more than its element's alignment.
 pub(crate) fn narrow(plan: &Plan) -> Plan {
     plan.with_both(Chiral::Vew, 1)
@@ -61,26 +66,33 @@ impl Operation {
         Ok((contraction, program))
     }
 
-    /// Launches the plan with these extents, or the first of its fallbacks that is legal for where these operands really start. Gives
+    /// Launches the plan with these extents (all of the plan's contraction where none are given), or the first of its fallbacks that is legal for where these operands really start. Gives
     /// the plan that runs.
-    pub(crate) fn launch(&self, plan: &Plan, mut buffers: Buffers, factors: Factors, at: &Extents) -> Result<Plan, Error> {
+    pub(crate) fn launch(&self, plan: &Plan, mut buffers: Buffers, factors: Factors, at: Option<Extents>) -> Result<Plan, Error> {
         let context = self.context();
         let ready = self.ready(plan, None)?;
         buffers.workspace = context.workspace(ready.program.workspace_bytes)?;
-        let ready = match check(&ready.program, &ready.contraction, &buffers, at) {
+        let ready = match check(&ready.program, &ready.contraction, &buffers, &extents(&ready, at)) {
             Ok(()) => ready,
             Err(BindError::Misaligned { .. }) => self.fallback(plan, &buffers, &ready.contraction, at)?,
             Err(other) => return Err(other.into()),
         };
         buffers.workspace = context.workspace(ready.program.workspace_bytes)?;
-        let launches = bind(&ready.program, &ready.compiled, &ready.contraction, &buffers, factors, at)?;
+        let at = extents(&ready, at);
+        let launches = bind(&ready.program, &ready.compiled, &ready.contraction, &buffers, factors, &at)?;
         context.device().launch(&launches)?;
         Ok(ready.plan)
     }
 
     /// The first plan of the fallback order that is legal for these buffers: the same tiles with narrow accesses, the plain plan
     /// in the same form, the plain plan.
-    fn fallback(&self, plan: &Plan, buffers: &Buffers, contraction: &Contraction, at: &Extents) -> Result<Arc<Ready>, Error> {
+    fn fallback(
+        &self,
+        plan: &Plan,
+        buffers: &Buffers,
+        contraction: &Contraction,
+        at: Option<Extents>,
+    ) -> Result<Arc<Ready>, Error> {
         let start = |operand: Operand| {
             let bytes = buffers.alignment(operand, contraction.tensor(operand).scalar);
             u32::try_from(bytes).unwrap_or(256).min(256)
@@ -90,7 +102,7 @@ impl Operation {
         let mut last = Error::Bind(BindError::Absent("a fallback plan"));
         for candidate in [*plan, narrow(plan), generic(contraction).with(bim, plan.get(bim)), generic(contraction)] {
             match self.ready(&candidate, starts) {
-                Ok(ready) => match check(&ready.program, &ready.contraction, buffers, at) {
+                Ok(ready) => match check(&ready.program, &ready.contraction, buffers, &extents(&ready, at)) {
                     Ok(()) | Err(BindError::Absent(_) | BindError::TooSmall { .. }) => return Ok(ready),
                     Err(e) => last = e.into(),
                 },

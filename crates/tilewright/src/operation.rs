@@ -292,7 +292,7 @@ impl Operation {
             workspace: None,
             offsets: [a.offset.saturating_add(own[0]), b.offset.saturating_add(own[1]), c.offset.saturating_add(own[2])],
         };
-        self.launch(&self.plan()?, buffers, factors, &at.unwrap_or(self.extents()))
+        self.launch(&self.plan()?, buffers, factors, at)
     }
 
     /// The plan's kernels as one source file in the device's language, with launch geometry and arguments at its head.
