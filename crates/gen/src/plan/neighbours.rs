@@ -226,6 +226,14 @@ impl<'a> Graph<'a> {
         for width in [1, 4, 8, 16] {
             self.together(plan, &[(c(Common::Mvw), width), (Key::B(Chiral::Frw), width)], out);
         }
+        // Clusters of splits end with their tile; clusters along one side or the other.
+        let warpgroups = plan.common(Common::Uni) == 2;
+        for ways in [2, 4, 8].into_iter().filter(|_| warpgroups) {
+            let values = [(c(Common::Ice), ways), (c(Common::Sks), 2), (c(Common::Pst), 0), (c(Common::Cst), 0)];
+            self.together(plan, &values, out);
+        }
+        let (along_m, along_n) = (plan.get(Key::A(Chiral::Clu)), plan.get(Key::B(Chiral::Clu)));
+        self.together(plan, &[(Key::A(Chiral::Clu), along_n), (Key::B(Chiral::Clu), along_m)], out);
         for width in [1, 2, 4] {
             self.together(plan, &[(c(Common::Cvw), width), (c(Common::Cst), 1 - plan.common(Common::Cst).min(1))], out);
         }
@@ -256,7 +264,8 @@ impl Moves<'_> {
     fn push(&mut self, mut plan: Plan, priority: i8) {
         // A split that may not add with atomics starts with a sum in workspace.
         let sks = Key::C(Common::Sks);
-        if plan.common(Common::Ice) > 1 && !self.graph.env.allow_atomics && !self.graph.constraint.pins(sks) {
+        let atomic = plan.common(Common::Ice) > 1 && plan.common(Common::Sks) == 0;
+        if atomic && !self.graph.env.allow_atomics && !self.graph.constraint.pins(sks) {
             plan.set(sks, 1);
         }
         let place = plan.normalised(self.graph.contraction);
