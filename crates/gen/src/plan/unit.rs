@@ -92,8 +92,13 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
     let schedule = schedule(plan, env, unit)?;
     let (rows, columns) = unit.step();
     let cluster = cluster(plan)?;
-    if cluster.sharers() > 1 && !c.dynamic.is_none() {
-        return Err(Refusal::Cluster { size: cluster.size(), why: "tiles known only at launch are no whole clusters; use CLU1" });
+    // Staying work-groups count their work in clusters, launches in work-groups.
+    let counted = cluster.size() > 1 && at(Common::Pst) > 0;
+    if (cluster.sharers() > 1 || counted) && !c.dynamic.is_none() {
+        return Err(Refusal::Cluster {
+            size: cluster.size(),
+            why: "tiles known only at launch are no whole clusters; use CLU1, and PST0 with SKS2",
+        });
     }
     let a = operand(plan, Key::A, &c.a, (rows, along_m, k_tile), cluster.n)?;
     let b = operand(plan, Key::B, &c.b, (columns, along_n, k_tile), cluster.m)?;
