@@ -1,10 +1,10 @@
 //! The command line.
 
 use crate::baseline::Library;
-use crate::workload::Math;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
+use tilewright_gen::problem::Math;
 
 /// Measures generated kernels side by side with vendor libraries: same process, same buffers, random data, cold cache, in turn.
 #[derive(Debug, Parser)]
@@ -87,7 +87,7 @@ pub struct Cases {
     /// Only the I-th of N parts of the cases, dealt out in turn: for several devices side by side
     #[arg(long, value_name = "I/N", value_parser = part)]
     pub part: Option<Part>,
-    /// Precision of f32 products
+    /// Precision of the products of cases in f32: tf32 lets all of them be multiplied so, by us and by the libraries
     #[arg(long, value_enum, default_value_t = MathArg::Exact)]
     pub math: MathArg,
     /// Workspace budget in MiB

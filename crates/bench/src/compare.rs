@@ -137,7 +137,7 @@ pub fn compare(title: &Title, contenders: Vec<Contender<'_>>, limits: &Limits) -
         set: title.set.clone(),
         case: title.case.clone(),
         problem: problem.key(),
-        dtype: problem.dtype().to_string(),
+        dtype: problem.dtype_name().into(),
         math: first.math(),
         flop: problem.flop(),
         bytes: first.bytes(),

@@ -27,7 +27,7 @@ pub use html::page;
 pub use record::{Record, Side};
 pub use rivals::Rivals;
 pub use table::{line, summary};
-pub use workload::Math;
+pub use tilewright_gen::problem::Math;
 
 use args::{Cli, Command};
 use clap::Parser;

@@ -3,13 +3,13 @@
 use crate::clocks::Clocks;
 use crate::error::BenchError;
 use crate::stats::{Summary, geometric_mean};
-use crate::workload::Math;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tilewright_device::{DeviceInfo, Resources};
+use tilewright_gen::problem::Math;
 use tilewright_ir::{Rates, Scalar, Target};
 use tilewright_tune::search::Tally;
 

@@ -7,7 +7,7 @@ use crate::error::BenchError;
 use crate::measure::Limits;
 use crate::ours::Ours;
 use crate::record::Record;
-use crate::workload::{Math, Workload};
+use crate::workload::Workload;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,8 +52,8 @@ impl Rivals {
     ///
     /// # Errors
     /// Only those that end the run: a lost device, memory that does not suffice.
-    pub fn measure_plan(&self, title: &Title, space: &Space, plan: &Plan, math: Math) -> Result<Record, BenchError> {
-        self.measure(title, space.problem(), math, &mut |workload| Ours::with_plan(workload, space, plan))
+    pub fn measure_plan(&self, title: &Title, space: &Space, plan: &Plan) -> Result<Record, BenchError> {
+        self.measure(title, space.problem(), &mut |workload| Ours::with_plan(workload, space, plan))
     }
 
     /// As [`Rivals::measure_plan`], with our side made by `ours`.
@@ -61,10 +61,9 @@ impl Rivals {
         &self,
         title: &Title,
         problem: &Problem,
-        math: Math,
         ours: &mut dyn FnMut(&Workload<'_>) -> Result<Ours, BenchError>,
     ) -> Result<Record, BenchError> {
-        let workload = Workload::new(&self.device, problem, math)?;
+        let workload = Workload::new(&self.device, problem)?;
         let ours = unless_fatal(ours(&workload))?;
         let mut contenders = vec![Contender::ours(&workload, ours.as_ref(), "tilewright")];
         for library in self.libraries() {

@@ -6,13 +6,13 @@ use crate::measure::Limits;
 use crate::ours::Choose;
 use crate::record::{self, Record, Sink};
 use crate::table;
-use crate::workload::Math;
 use std::sync::Arc;
 use std::time::Instant;
 use tilewright_device::{Device, Options, Workers, open_with};
 use tilewright_gen::plan::Constraint;
-use tilewright_gen::problem::Problem;
 use tilewright_gen::problem::cases::{Case, CaseOptions, read};
+use tilewright_gen::problem::{Math, Problem};
+use tilewright_ir::Scalar;
 
 /// Subcommand that compiles for the tuner.
 pub const WORKER: &str = "compile-worker";
@@ -108,8 +108,11 @@ impl Session {
         cases.retain(|c| {
             (args.set.is_empty() || args.set.contains(&c.set))
                 && args.only.as_ref().is_none_or(|text| c.name.contains(text.as_str()))
-                && args.dtype.as_ref().is_none_or(|text| c.problem.dtype().to_string() == *text)
+                && args.dtype.as_ref().is_none_or(|text| c.problem.dtype_name() == text)
         });
+        if Math::from(args.math) == Math::Tf32 {
+            cases.iter_mut().for_each(allow_tf32);
+        }
         if cases.is_empty() {
             return Err(BenchError::Usage(format!("none of the {all} cases has the set, name and type that are asked for")));
         }
@@ -205,7 +208,14 @@ pub fn choose(args: &Choice) -> Result<(Choose, Constraint), BenchError> {
     Ok((how, constraint))
 }
 
-/// The precision to compare at.
-pub fn math(args: &Cases) -> Math {
-    args.math.into()
+/// Lets a problem's f32 factors be multiplied as TF32; says so in its name.
+fn allow_tf32(case: &mut Case) {
+    if (case.problem.dtype(), case.problem.math()) != (Scalar::F32, Math::Exact) {
+        return;
+    }
+    match &mut case.problem {
+        Problem::Gemm(gemm) => gemm.math = Math::Tf32,
+        Problem::Conv(conv) => conv.math = Math::Tf32,
+    }
+    case.name = if case.name.starts_with("f32 ") { format!("t{}", case.name) } else { format!("{} tf32", case.name) };
 }

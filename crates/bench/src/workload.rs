@@ -6,30 +6,14 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use tilewright_device::{Buffer, Device, Native};
 use tilewright_gen::contraction::Operand;
-use tilewright_gen::problem::{Along, Problem};
+use tilewright_gen::problem::{Along, Math, Problem};
 use tilewright_gen::reference::{Reference, Samples, TestData, Verdict};
 use tilewright_tune::run::{Buffers, Factors};
-
-/// With what precision f32 products are computed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Math {
-    /// In the type itself; 16-bit types accumulate in f32.
-    #[default]
-    Exact,
-    /// f32 rounded to TF32 (10 bits of mantissa) before multiplying.
-    Tf32,
-}
-
-/// Largest error of TF32 relative to the sum of magnitudes: two factors rounded to 11 significant bits, where nothing
-/// cancels.
-const TF32_ERROR: f64 = 1.0 / 1024.0;
 
 /// A problem with its data on a device.
 pub struct Workload<'a> {
     device: &'a Arc<dyn Device>,
     native: &'a dyn Native,
-    math: Math,
     data: TestData,
     reference: Reference,
     a: Buffer,
@@ -50,7 +34,7 @@ impl<'a> Workload<'a> {
     ///
     /// # Errors
     /// Where memory of host or device does not suffice.
-    pub fn new(device: &'a Arc<dyn Device>, problem: &Problem, math: Math) -> Result<Self, BenchError> {
+    pub fn new(device: &'a Arc<dyn Device>, problem: &Problem) -> Result<Self, BenchError> {
         let native = baseline::native(device.as_ref())?;
         let data = TestData::new(problem, SEED, 1.0, 0.0)?;
         let reference = Reference::new(&data, Samples::Budget(1 << 26));
@@ -68,7 +52,7 @@ impl<'a> Workload<'a> {
             Some(residual) => Some(upload(&residual.bytes)?),
             None => None,
         };
-        Ok(Workload { device, native, math, data, reference, a, b, c, bias, residual, after: RefCell::default() })
+        Ok(Workload { device, native, data, reference, a, b, c, bias, residual, after: RefCell::default() })
     }
     /// The device.
     pub fn device(&self) -> &'a Arc<dyn Device> {
@@ -84,7 +68,7 @@ impl<'a> Workload<'a> {
     }
     /// With what precision f32 products are computed.
     pub fn math(&self) -> Math {
-        self.math
+        self.data.problem.math()
     }
     /// Factor of the product.
     pub fn alpha(&self) -> f64 {
@@ -173,10 +157,7 @@ impl<'a> Workload<'a> {
         self.device.read(&self.c, 0, &mut after)?;
         let verdict = self.reference.check(&after);
         let damage = self.data.check_untouched(Operand::C, &after).err().map(|d| d.to_string());
-        let close = match self.math {
-            Math::Exact => verdict.passed(),
-            Math::Tf32 => verdict.not_a_number == 0 && verdict.max_error <= TF32_ERROR,
-        };
+        let close = verdict.passed();
         Ok(Judgement { correct: close && damage.is_none(), verdict, damage })
     }
 

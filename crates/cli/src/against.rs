@@ -6,7 +6,7 @@ use crate::output::{line, write_file};
 use crate::problem::{self, Case};
 use crate::session;
 use tilewright::Context;
-use tilewright_bench::{BenchError, Math, Record, Rivals, Title, page, summary};
+use tilewright_bench::{BenchError, Record, Rivals, Title, page, summary};
 
 /// What records of this command are called.
 const EXPERIMENT: &str = "bench";
@@ -57,7 +57,7 @@ fn compare(args: &BenchArgs, context: &Context, rivals: &Rivals, case: &Case) ->
     let (plan, origin) = operation.choice().map_err(session::classify)?;
     let set = case.set.clone().unwrap_or_else(|| "problem".into());
     let title = Title { experiment: EXPERIMENT.into(), set, case: case.title.clone() };
-    let mut record = rivals.measure_plan(&title, operation.space(), &plan, Math::Exact).map_err(classify)?;
+    let mut record = rivals.measure_plan(&title, operation.space(), &plan).map_err(classify)?;
     if let Some(ours) = record.sides.first_mut() {
         ours.note = format!("plan is {}", origin.name());
     }

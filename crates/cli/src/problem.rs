@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use tilewright_gen::contraction::Extent;
 use tilewright_gen::problem::cases::{self, CaseOptions};
-use tilewright_gen::problem::{self, Conv, Gemm, Problem};
+use tilewright_gen::problem::{self, Conv, Gemm, Math, Problem};
 use tilewright_ir::Scalar;
 
 /// One problem to work on.
@@ -105,8 +105,21 @@ const fn scalar(dtype: Dtype) -> Scalar {
     match dtype {
         Dtype::F16 => Scalar::F16,
         Dtype::Bf16 => Scalar::BF16,
-        Dtype::F32 => Scalar::F32,
+        Dtype::F32 | Dtype::Tf32 => Scalar::F32,
         Dtype::F64 => Scalar::F64,
+    }
+}
+
+/// How factors are multiplied.
+fn math(dtype: Dtype) -> Math {
+    if dtype == Dtype::Tf32 { Math::Tf32 } else { Math::Exact }
+}
+
+/// The element type of results, which are no TF32.
+fn out_scalar(dtype: Dtype) -> Result<Scalar, CliError> {
+    match dtype {
+        Dtype::Tf32 => Err(CliError::usage("--out-dtype tf32: it is a way to multiply, results are f32, f16 or bf16")),
+        other => Ok(scalar(other)),
     }
 }
 
@@ -131,12 +144,13 @@ fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
         Order::Col => problem::Order::Col,
     };
     let mut builder = Gemm::new(scalar(args.dtype), args.m, args.n, args.k)
+        .math(math(args.dtype))
         .order(order)
         .trans(trans_a, trans_b)
         .batch(args.batch)
         .offsets(args.offset_a, args.offset_b, args.offset_c);
     if let Some(out) = args.out_dtype {
-        builder = builder.out_dtype(scalar(out));
+        builder = builder.out_dtype(out_scalar(out)?);
     }
     let along = |a: Along| if a == Along::M { problem::Along::M } else { problem::Along::N };
     if let Some(bias) = args.bias {
@@ -183,6 +197,7 @@ fn from_conv(args: &ConvArgs) -> Result<Case, CliError> {
         Layout::Nhwc => problem::Layout::Nhwc,
     };
     let mut conv = Conv::new(scalar(args.dtype), args.n, args.c, args.k, &args.size.0, &filter)
+        .math(math(args.dtype))
         .layout(layout)
         .groups(args.groups)
         .stride(&stride)
@@ -194,7 +209,7 @@ fn from_conv(args: &ConvArgs) -> Result<Case, CliError> {
         conv = conv.activation(activation(function));
     }
     if let Some(out) = args.out_dtype {
-        conv = conv.out_dtype(scalar(out));
+        conv = conv.out_dtype(out_scalar(out)?);
     }
     Ok(plain(Problem::Conv(conv.build().map_err(CliError::usage)?)))
 }
@@ -232,12 +247,20 @@ pub fn title(problem: &Problem) -> String {
             let (a, b) = (letter(g.a.trans), letter(g.b.trans));
             let run_time = dynamic(problem);
             let run_time = if run_time.is_empty() { String::new() } else { format!(", any {}", run_time.join(", ")) };
-            format!("gemm {batch}{}x{}x{} {} {a}{b}{}{run_time}", g.m, g.n, g.k, g.dtype, problem.epilogue_words())
+            format!("gemm {batch}{}x{}x{} {} {a}{b}{}{run_time}", g.m, g.n, g.k, problem.dtype_name(), problem.epilogue_words())
         }
         Problem::Conv(c) => {
             let groups = if c.groups > 1 { format!(", {} groups", c.groups) } else { String::new() };
             let added = problem.epilogue_words();
-            format!("conv {} x {}x{} -> {}, filter {}, {}{groups}{added}", c.n, c.c, x(&c.input), c.k, x(&c.filter), c.dtype)
+            format!(
+                "conv {} x {}x{} -> {}, filter {}, {}{groups}{added}",
+                c.n,
+                c.c,
+                x(&c.input),
+                c.k,
+                x(&c.filter),
+                problem.dtype_name()
+            )
         }
     }
 }
@@ -312,6 +335,7 @@ mod tests {
             ("tilewright tune gemm --m 4 --n 4 --k 4 --activation tanh", "relu, gelu, gelu-tanh, silu"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --ldr 8", "--residual"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --residual --ldr 3", "ldr = 3"),
+            ("tilewright tune gemm --m 4 --n 4 --k 4 --out-dtype tf32", "it is a way to multiply"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --dtype f64 --out-dtype f16", "f64 operands have an f64 result"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --dynamic batch", "run-time batch needs"),
             ("tilewright tune conv --n 1 --c 3 --k 4 --size 4x4 --filter 3 --dynamic m", "--dynamic"),

@@ -27,7 +27,7 @@ fn every_refusal_names_the_input_and_the_remedy() {
         ("tune gemm --m 4000000000 --n 4000000000 --k 4000000000".into(), 2, "64-bit address space"),
         (format!("tune gemm {small} --lda 3"), 2, "needs at least 8"),
         (format!("tune gemm {small} --batch 2 --stride-c 1"), 2, "batch entries of C overlap"),
-        (format!("tune gemm {small} --dtype f33"), 2, "possible values: f16, bf16, f32, f64"),
+        (format!("tune gemm {small} --dtype f33"), 2, "possible values: f16, bf16, tf32, f32, f64"),
         (format!("tune gemm {small} --trans nx"), 2, "possible values: nn, nt, tn, tt"),
         (format!("tune gemm {small} --alpha inf"), 2, "finite"),
         ("tune conv --n 1 --c 4 --k 4 --size 4x4 --filter 9x9".into(), 2, "filter"),

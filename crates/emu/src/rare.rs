@@ -81,6 +81,7 @@ pub(crate) fn step(r: View<'_, B32>, w: View<'_, B64>, o: &Alu) -> Result<(), Fa
         Op::ErfF32 => un!(r -> r, |x| libm::erff(f(x)).to_bits()),
         Op::SqrtF32 => un!(r -> r, |x| f(x).sqrt().to_bits()),
         Op::SigmoidF32 => un!(r -> r, |x| ((1.0 / (1.0 + (-f64::from(f(x))).exp())) as f32).to_bits()),
+        Op::RoundTf32 => un!(r -> r, |x| if f(x).is_finite() { x.wrapping_add(0x1000) & 0xFFFF_E000 } else { x }),
         Op::SigmoidF64 => un!(w -> w, |x| (1.0 / (1.0 + (-g(x)).exp())).to_bits()),
         Op::ExpF64 => un!(w -> w, |x| g(x).exp().to_bits()),
         Op::TanhF64 => un!(w -> w, |x| g(x).tanh().to_bits()),

@@ -1,11 +1,11 @@
 //! The contraction `C[g,m,n] = act(alpha * sum_k A[g,m,k] * B[g,k,n] + bias + beta * C[g,m,n]) + residual`: what every problem
 //! becomes.
 
-use crate::problem::Activation;
+use crate::problem::{Activation, Math};
 use crate::view::View;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use tilewright_ir::Scalar;
+use tilewright_ir::{MatrixType, Scalar};
 
 /// Which operand of a contraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -158,6 +158,9 @@ pub struct Contraction {
     pub b: Tensor,
     /// Result.
     pub c: Tensor,
+    /// With what precision f32 factors are multiplied.
+    #[serde(default, skip_serializing_if = "Math::is_exact")]
+    pub math: Math,
     /// Added to the scaled sums.
     pub bias: Option<Bias>,
     /// Applied to the scaled sums with bias and old result.
@@ -222,6 +225,16 @@ impl Contraction {
     pub fn accumulator(&self) -> Scalar {
         self.c.scalar.accumulator()
     }
+    /// Type that NVIDIA's matrix units and AMD's for 16 bits may take the factors in; `None` where there is none.
+    pub fn matrix_input(&self) -> Option<MatrixType> {
+        match (self.a.scalar, self.math) {
+            (a, _) if a != self.b.scalar || self.accumulator() != Scalar::F32 => None,
+            (Scalar::F16, _) => Some(MatrixType::F16),
+            (Scalar::BF16, _) => Some(MatrixType::BF16),
+            (Scalar::F32, Math::Tf32) => Some(MatrixType::TF32),
+            _ => None,
+        }
+    }
     /// Floating-point operations: 2 g m n k.
     pub fn flop(&self) -> f64 {
         2.0 * self.g as f64 * self.m as f64 * self.n as f64 * self.k as f64
@@ -239,6 +252,7 @@ impl Contraction {
             a: self.b.clone(),
             b: self.a.clone(),
             c: turned(&self.c),
+            math: self.math,
             bias,
             activation: self.activation,
             residual: self.residual.as_ref().map(turned),

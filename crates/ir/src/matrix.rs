@@ -120,7 +120,8 @@ pub enum WarpgroupA {
 pub enum MatrixOp {
     /// `mma.sync.aligned.m16n8kK.row.col` by one wave of 32: K = 16 for 16-bit types, 8 for TF32. With p elements per register (2 or
     /// 1), g = lane / 4, t = lane % 4 and h the half of a register: `a`, 4 `U32`, register r: row g + 8 (r % 2), k = p t + h +
-    /// 4 p (r / 2); `b`, 2 `U32`, register r: column g, k = p t + h + 4 p r; `acc`, 4 `F32`: [`FragmentLayout::Mma16x8`].
+    /// 4 p (r / 2); `b`, 2 `U32`, register r: column g, k = p t + h + 4 p r; `acc`, 4 `F32`: [`FragmentLayout::Mma16x8`]. TF32
+    /// fragments may be `F32` as well, whose lower 13 bits the unit drops.
     Mma {
         /// Input type.
         input: MatrixType,

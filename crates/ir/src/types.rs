@@ -141,6 +141,9 @@ pub enum UnaryOp {
     /// Logistic function `1 / (1 + exp(-x))` (floats), from 0 to 1 also where exp overflows. Accurate to a few roundoffs, and
     /// `|x|` times as many for negative x: what a GPU's own exponential and reciprocal give.
     Sigmoid,
+    /// Nearest number with 10 bits of mantissa, ties away from zero (`F32`): what TF32 units take. They drop what lies below
+    /// themselves, which errs twice as far and always towards zero.
+    RoundTf32,
 }
 
 /// Two-operand operations. Both operands and the result have one type, except comparisons, which give `Bool`.

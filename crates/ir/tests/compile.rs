@@ -8,7 +8,17 @@ use support::*;
 use tilewright_ir::*;
 
 fn everywhere() -> Vec<Kernel> {
-    vec![gemm(), guarded_copy(), edge_fetch(), literals(), arithmetic(), atomics(), global_exchange(), sigmoid(Scalar::F32)]
+    vec![
+        gemm(),
+        guarded_copy(),
+        edge_fetch(),
+        literals(),
+        arithmetic(),
+        atomics(),
+        global_exchange(),
+        sigmoid(Scalar::F32),
+        round_tf32(),
+    ]
 }
 
 #[test]

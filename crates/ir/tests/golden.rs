@@ -51,6 +51,9 @@ golden! {
     sigmoid_f64_cuda: sigmoid(Scalar::F64), target("sm_80");
     sigmoid_hip: sigmoid(Scalar::F32), target("gfx942");
     sigmoid_opencl: sigmoid(Scalar::F32), opencl();
+    round_tf32_cuda: round_tf32(), target("sm_80");
+    round_tf32_hip: round_tf32(), target("gfx942");
+    round_tf32_opencl: round_tf32(), opencl();
     warpgroup_gemm_cuda: matrix::warpgroup_gemm(), target("sm_90a");
     cluster_exchange_cuda: matrix::cluster_exchange(), target("sm_90a");
     wave_gemm_cuda: matrix::wave_gemm(), target("sm_80");

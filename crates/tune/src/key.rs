@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use tilewright_gen::contraction::{Contraction, Dynamic, Operand, Tensor};
-use tilewright_gen::problem::Activation;
+use tilewright_gen::problem::{Activation, Math};
 use tilewright_gen::view::{Access, Affine, Atom, COL, ROW};
 use tilewright_ir::Scalar;
 
@@ -53,6 +53,9 @@ pub struct ProblemKey {
     pub b: OperandKey,
     /// Result.
     pub c: OperandKey,
+    /// With what precision f32 factors are multiplied.
+    #[serde(default, skip_serializing_if = "Math::is_exact")]
+    pub math: Math,
     /// Added to the result.
     pub bias: Option<BiasKey>,
     /// Applied to the scaled sums with bias and old result.
@@ -87,6 +90,7 @@ impl ProblemKey {
             a: operand(&contraction.a),
             b: operand(&contraction.b),
             c: operand(&contraction.c),
+            math: contraction.math,
             bias: contraction.bias.as_ref().map(|b| BiasKey {
                 scalar: b.scalar,
                 along_n: b.along_n,
@@ -210,6 +214,8 @@ pub fn distance(x: &ProblemKey, y: &ProblemKey) -> Option<f64> {
         d += 0.1 * f64::from((x.workspace_bytes >= needed) != (y.workspace_bytes >= needed));
     }
     d += f64::from(x.deterministic != y.deterministic);
+    // Other units compute, with tiles of their own.
+    d += 4.0 * f64::from(x.math != y.math);
     // What happens to the sums costs little beside them, a residual as much as C.
     d += f64::from(x.bias.is_some() != y.bias.is_some()) * 0.2;
     d += f64::from(x.activation != y.activation) * 0.1 + f64::from(x.residual.is_some() != y.residual.is_some()) * 0.4;
@@ -254,6 +260,7 @@ pub(crate) mod tests {
             a: matrix(scalar, 1, m as i64),
             b: matrix(scalar, k as i64, 1),
             c: matrix(scalar, 1, m as i64),
+            math: Math::Exact,
             bias: None,
             activation: None,
             residual: None,
@@ -271,6 +278,9 @@ pub(crate) mod tests {
         assert!(!key.text().contains("activation") && !key.text().contains("residual"));
         let more = ProblemKey { activation: Some(Activation::Silu), residual: Some(key.c.clone()), ..key.clone() };
         assert_eq!(ProblemKey::parse(&more.text()), Ok(more.clone()));
+        let rounded = ProblemKey { math: Math::Tf32, ..gemm(100, 200, 300, Scalar::F32) };
+        assert_eq!(ProblemKey::parse(&rounded.text()), Ok(rounded.clone()));
+        assert!(!key.text().contains("math") && distance(&rounded, &gemm(100, 200, 300, Scalar::F32)) > Some(0.0));
         assert!(more.text() != key.text() && distance(&more, &key) > Some(0.0));
     }
 

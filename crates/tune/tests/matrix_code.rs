@@ -5,16 +5,16 @@ use tilewright_device::inspect::{Class, inspect};
 use tilewright_device::{DeviceError, Options, cuda};
 use tilewright_gen::kernel::{MAIN, generate};
 use tilewright_gen::plan::{Constraint, Plan};
-use tilewright_gen::problem::{Activation, Along, Gemm, GemmBuilder, Order, Problem};
+use tilewright_gen::problem::{Activation, Along, Gemm, GemmBuilder, Math, Order, Problem};
 use tilewright_ir::{Kernel, Scalar, Target};
 use tilewright_tune::space::Space;
 
 const ARCH: &str = "sm_90a";
 
 /// The main kernel of a plan.
-fn main_kernel(gemm: GemmBuilder, plan: &str) -> Kernel {
+fn main_kernel(gemm: GemmBuilder, plan: &str, arch: &str) -> Kernel {
     let problem: Problem = gemm.build().unwrap().into();
-    let space = Space::new(&problem, &Target::by_arch(ARCH).unwrap()).unwrap();
+    let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
     let plan = Constraint::parse(plan).unwrap().apply(&Plan::default());
     let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
     let program = generate(r.contraction, &r.spec, space.env().workspace_bytes).unwrap();
@@ -35,7 +35,7 @@ fn made<T>(result: Result<T, DeviceError>) -> Option<T> {
 
 /// Compiles and reads the main kernel of a plan: all `there`, none of `absent`.
 fn reads(gemm: GemmBuilder, plan: &str, there: &[&str], absent: &[&str]) -> bool {
-    let kernel = main_kernel(gemm, plan);
+    let kernel = main_kernel(gemm, plan, ARCH);
     let Some(code) = made(cuda::compile(&kernel, ARCH, &Options::default())) else { return false };
     assert_eq!(code.complaint(), None, "{plan}\n{}", code.log);
     let Some(seen) = made(inspect(&kernel, ARCH, None, &Options::default())) else { return false };
@@ -158,5 +158,47 @@ fn epilogues() {
         if !reads(gemm, plan, &there, &["CALL."]) {
             return;
         }
+    }
+}
+
+/// A product of f32 that TF32 may be multiplied for.
+fn tf32() -> GemmBuilder {
+    Gemm::new(Scalar::F32, 4096, 4096, 4096).math(Math::Tf32)
+}
+
+#[test]
+fn warpgroup_instructions_of_tf32() {
+    let head = |mic_a: u32, mic_b: u32, wos: [u32; 2], rest: &str| {
+        format!("A_MIC{mic_a}_ACP2_WOS{}__B_MIC{mic_b}_ACP2_WOS{}__C_UNI2_{rest}", wos[0], wos[1])
+    };
+    let row = || tf32().order(Order::Row);
+    let plans = [
+        (row().trans(false, true), head(1, 32, [0, 0], "MAC256_UNR32_BUF4_LWV4_PST132_FRA1_CST1")),
+        (row(), head(2, 16, [0, 1], "MAC256_UNR32_BUF4_LWV4_PST132_CST1")),
+        (row().trans(true, false), head(1, 16, [1, 1], "MAC128_UNR64_PFG1_BUF3_FRA1")),
+        (tf32(), head(1, 16, [0, 1], "MAC256_UNR32_BUF4_LWV4_PST132_SWP1_CST1_PNG1")),
+    ];
+    for (gemm, plan) in plans {
+        if !reads(gemm, &plan, &["HGMMA", "TF32", "UTMALDG"], &["HMMA."]) {
+            return;
+        }
+    }
+}
+
+/// Fragments by single reads, rounded; nothing spilled.
+#[test]
+fn wave_instructions_of_tf32() {
+    let plans = [
+        "A_MIC4_PAD1_PLU1_GLW4_ACP1__B_MIC8_PAD2_LOR1_GLW4_ACP1__C_UNI1_UNR16_MAC128_PFG2_BUF3_CVW2_EDG1_UKL1_SWP1",
+        "A_MIC2_PAD2_LOR1_GLW4__B_MIC4_PAD1_PLU1_GLW4__C_UNI1_UNR32_MAC128_PFG1_BUF2_STP1_FRA1_EDG1_UKL1",
+    ];
+    for plan in plans {
+        let kernel = main_kernel(tf32(), plan, "sm_80");
+        let Some(seen) = made(inspect(&kernel, "sm_80", None, &Options::default())) else { return };
+        let usage = seen.usage;
+        assert_eq!((usage.spill_bytes, usage.private_bytes), (0, 0), "{plan}: {usage:?}");
+        assert!(seen.assembly.contains("HMMA.1688.F32.TF32"), "{plan}");
+        let main = seen.main_loop().unwrap_or_else(|| panic!("{plan}: no main loop"));
+        eprintln!("{plan}: {} registers, main loop {:?}", usage.registers, main.counts);
     }
 }

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use support::{emulator, judge, number};
 use tilewright_gen::plan::{Along, Constraint, Plan};
-use tilewright_gen::problem::{Gemm, Order, Problem};
+use tilewright_gen::problem::{Gemm, Math, Order, Problem};
 use tilewright_ir::Scalar;
 use tilewright_tune::random::{Pair, epilogue, out_dtype};
 use tilewright_tune::space::Space;
@@ -20,12 +20,14 @@ fn one<T: Copy>(rng: &mut ChaCha8Rng, of: &[T]) -> T {
 }
 
 /// A product with edges everywhere; one in two has lines at multiples of 16 bytes.
-fn product(rng: &mut ChaCha8Rng) -> Problem {
+fn product(rng: &mut ChaCha8Rng, unit_number: u32) -> Problem {
     let unit = one(rng, &[1, 8]);
     let mut extent = |most: u64| unit * rng.random_range(1..most / unit);
     let (m, n, k) = (extent(180), extent(180), extent(140));
-    let dtype = one(rng, &[Scalar::F16, Scalar::BF16]);
-    let gemm = Gemm::new(dtype, m, n, k).trans(rng.random(), rng.random()).batch(one(rng, &[1, 1, 2, 3]));
+    let types = [(Scalar::F16, Math::Exact), (Scalar::BF16, Math::Exact), (Scalar::F32, Math::Tf32)];
+    // AMD's unit takes the first two.
+    let (dtype, math) = one(rng, &types[..if unit_number == 1 { 3 } else { 2 }]);
+    let gemm = Gemm::new(dtype, m, n, k).math(math).trans(rng.random(), rng.random()).batch(one(rng, &[1, 1, 2, 3]));
     let gemm = gemm.out_dtype(out_dtype(rng, dtype)).order(one(rng, &[Order::Row, Order::Col]));
     epilogue(rng, gemm, unit).unwrap().build().unwrap().into()
 }
@@ -78,7 +80,7 @@ fn verify(unit: u32, device: &str) {
         .into_par_iter()
         .filter_map(|seed| {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let (problem, plan) = (product(&mut rng), plan(&mut rng, unit));
+            let (problem, plan) = (product(&mut rng, unit), plan(&mut rng, unit));
             let device = emulator(device, rng.random(), seed);
             let space = Space::new(&problem, &device.info().target).unwrap();
             // A refusal is an answer too.

@@ -4,11 +4,12 @@ use super::cuda::{check, find, stream};
 use super::gemm::Call;
 use super::{Baseline, Runner};
 use crate::error::BenchError;
-use crate::workload::{Math, Workload};
+use crate::workload::Workload;
 use cudarc::cublas::sys::{self, cublasStatus_t::CUBLAS_STATUS_SUCCESS as OK};
 use std::ffi::c_void;
 use tilewright_device::Native;
 use tilewright_gen::contraction::Operand;
+use tilewright_gen::problem::Math;
 use tilewright_ir::Scalar;
 
 const NAME: &str = "cublas";

@@ -5,14 +5,14 @@ use super::cuda::{check, find, stream};
 use super::gemm::Call;
 use super::{Baseline, Runner, fastest};
 use crate::error::BenchError;
-use crate::workload::{Math, Workload};
+use crate::workload::Workload;
 use cudarc::cublas::sys::cublasOperation_t::{CUBLAS_OP_N, CUBLAS_OP_T};
 use cudarc::cublaslt::sys::{self, cublasStatus_t::CUBLAS_STATUS_SUCCESS as OK};
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use tilewright_device::Native;
 use tilewright_gen::contraction::Operand;
-use tilewright_gen::problem::{Activation, Along, Residual};
+use tilewright_gen::problem::{Activation, Along, Math, Residual};
 use tilewright_ir::Scalar;
 
 const NAME: &str = "cublaslt";

@@ -5,13 +5,13 @@
 use super::cuda::{check, find, stream};
 use super::{Baseline, Runner, fastest};
 use crate::error::BenchError;
-use crate::workload::{Math, Workload};
+use crate::workload::Workload;
 use cudarc::cudnn::sys::{self, cudnnStatus_t::CUDNN_STATUS_SUCCESS as OK};
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use tilewright_device::{Buffer, Native};
 use tilewright_gen::contraction::Operand;
-use tilewright_gen::problem::{Conv, Direction, Layout, Problem};
+use tilewright_gen::problem::{Conv, Direction, Layout, Math, Problem};
 use tilewright_ir::Scalar;
 
 const NAME: &str = "cudnn";

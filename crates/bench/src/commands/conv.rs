@@ -7,7 +7,7 @@ use crate::compare::{Contender, compare};
 use crate::error::BenchError;
 use crate::ours::Ours;
 use crate::record::Side;
-use crate::session::{Session, choose, math};
+use crate::session::{Session, choose};
 use crate::workload::Workload;
 use tilewright_device::{Launch, Timing};
 use tilewright_gen::problem::{Conv, Problem};
@@ -28,12 +28,12 @@ pub fn conv(common: Common, args: ConvArgs) -> Result<(), BenchError> {
         let Problem::Conv(conv) = &case.problem else {
             return Err(BenchError::Usage("this is no convolution: use the gemm command".into()));
         };
-        let workload = Workload::new(&device, &case.problem, math(&args.cases))?;
+        let workload = Workload::new(&device, &case.problem)?;
         let ours = unless_fatal(Ours::choose(&workload, &how, &constraint))?;
         let single = Conv { n: 1, ..conv.clone() }.into();
         let looped = if args.sample_loop && conv.n > 1 {
             // Its plan is chosen as ours is, on data of one sample.
-            let one = Workload::new(&device, &single, workload.math())?;
+            let one = Workload::new(&device, &single)?;
             let chosen = unless_fatal(Ours::choose(&one, &how, &constraint))?;
             Some(chosen.and_then(|ours| SampleLoop::new(&workload, conv, ours)))
         } else {

@@ -5,7 +5,7 @@ use crate::args::{Against, Common};
 use crate::error::BenchError;
 use crate::ours::Ours;
 use crate::rivals::Rivals;
-use crate::session::{Session, choose, math};
+use crate::session::{Session, choose};
 use crate::workload::Workload;
 
 /// `gemm` and `deepbench`.
@@ -23,7 +23,7 @@ pub fn gemm(common: Common, args: Against, experiment: &'static str) -> Result<(
     let rivals = Rivals::open(&args.against, &device, args.clblast_tuned.as_deref(), session.limits().time)?;
     session.each(&cases, |case| {
         let ours = &mut |workload: &Workload<'_>| Ours::choose(workload, &how, &constraint);
-        Ok(vec![rivals.measure(&title(experiment, case), &case.problem, math(&args.cases), ours)?])
+        Ok(vec![rivals.measure(&title(experiment, case), &case.problem, ours)?])
     })?;
     session.finish();
     Ok(())

@@ -5,7 +5,7 @@ use crate::args::{Common, OtherArgs};
 use crate::compare::{Contender, compare};
 use crate::error::BenchError;
 use crate::ours::Ours;
-use crate::session::{Session, choose, math};
+use crate::session::{Session, choose};
 use crate::workload::Workload;
 use tilewright_tune::space::Space;
 
@@ -22,7 +22,7 @@ pub fn opencl_vs_cuda(common: Common, args: OtherArgs) -> Result<(), BenchError>
     let names = [device.info().id.clone(), other.info().id.clone()];
     let limits = session.limits();
     session.each(&cases, |case| {
-        let workloads = [&device, &other].map(|d| Workload::new(d, &case.problem, math(&args.cases)));
+        let workloads = [&device, &other].map(|d| Workload::new(d, &case.problem));
         let [first, second] = workloads;
         let (first, second) = (first?, second?);
         let ours = Ours::choose(&first, &how, &constraint)?;

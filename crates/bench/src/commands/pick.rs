@@ -5,7 +5,7 @@ use crate::args::{Common, PickArgs};
 use crate::compare::{Contender, compare};
 use crate::error::BenchError;
 use crate::ours::{Choose, Ours};
-use crate::session::{Session, choose, math};
+use crate::session::{Session, choose};
 use crate::workload::Workload;
 
 /// `pick-quality`: the pick stands first, so that the ratio of the tuned plan is the share of the tuned speed that the
@@ -24,7 +24,7 @@ pub fn pick_quality(common: Common, args: PickArgs) -> Result<(), BenchError> {
     let device = session.device()?;
     let limits = session.limits();
     session.each(&cases, |case| {
-        let workload = Workload::new(&device, &case.problem, math(&args.cases))?;
+        let workload = Workload::new(&device, &case.problem)?;
         let picked = unless_fatal(Ours::choose(&workload, &Choose::Pick, &constraint))?;
         let tuned = unless_fatal(Ours::choose(&workload, &how, &constraint))?;
         let contenders =

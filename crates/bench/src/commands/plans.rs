@@ -6,7 +6,7 @@ use crate::compare::{Contender, Title, compare};
 use crate::error::BenchError;
 use crate::ours::Ours;
 use crate::rivals::Rivals;
-use crate::session::{Session, math};
+use crate::session::Session;
 use crate::workload::Workload;
 use std::path::Path;
 use tilewright_gen::plan::{Constraint, Plan};
@@ -35,7 +35,7 @@ pub fn plans(common: Common, args: PlansArgs) -> Result<(), BenchError> {
     let limits = session.limits();
     let rivals = Rivals::open(&args.against, &device, args.clblast_tuned.as_deref(), limits.time)?;
     session.each(&cases, |case| {
-        let workload = Workload::new(&device, &case.problem, math(&args.cases))?;
+        let workload = Workload::new(&device, &case.problem)?;
         let space = Space::new(&case.problem, &device.info().target)?.with_atomics(args.atomics);
         let mut ready = Vec::new();
         for (name, plan) in &named {

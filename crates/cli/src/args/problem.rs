@@ -51,6 +51,8 @@ pub enum Dtype {
     F16,
     /// bfloat16, summed in f32
     Bf16,
+    /// IEEE binary32 in memory, multiplied as TF32 (10 bits of mantissa), summed in f32
+    Tf32,
     /// IEEE binary32
     F32,
     /// IEEE binary64

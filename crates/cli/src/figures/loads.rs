@@ -61,6 +61,7 @@ fn words(operand: &OperandTiling, dim: &str) -> Vec<String> {
     let source = match operand.source {
         Source::InPlace => "read where the operand lies",
         Source::Copy => "read from a padded copy in workspace",
+        Source::CopyAlongK => "read from a padded copy in workspace, in lines along k",
         Source::Packed => "read from packed panels in workspace",
     };
     let shared = format!("in shared memory a row of k is {} + {} elements", operand.macro_tile, operand.pad);

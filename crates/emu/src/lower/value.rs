@@ -203,6 +203,7 @@ pub(crate) fn unary(op: UnaryOp, s: Scalar) -> Option<Op> {
         (Scalar::F32, Erf) => Op::ErfF32,
         (Scalar::F32, Sqrt) => Op::SqrtF32,
         (Scalar::F32, Sigmoid) => Op::SigmoidF32,
+        (Scalar::F32, RoundTf32) => Op::RoundTf32,
         (Scalar::F64, Neg) => Op::NegF64,
         (Scalar::F64, Exp) => Op::ExpF64,
         (Scalar::F64, Tanh) => Op::TanhF64,

@@ -17,41 +17,60 @@ use crate::view::{COL, G, ROW, View};
 use tilewright_ir::Operand as Number;
 use tilewright_ir::*;
 
-/// Tile of a transposing copy: one wave's width along k, two along the rows.
-const TILE_K: u32 = 32;
-const TILE_ROWS: u32 = 64;
+/// Tile of a transposing copy: one wave's width along the original's lines, two along the copy's.
+const TILE_READ: u32 = 32;
+const TILE_WRITTEN: u32 = 64;
 
-/// True if threads that walk along the copy would stride through the original.
-fn transposes(source: &Tensor, to: &View) -> bool {
-    let row_fast = to.stride(ROW) == Some(1) || to.stride(ROW).is_none();
-    row_fast && source.view.stride(COL) == Some(1) && source.view.stride(ROW) != Some(1)
+/// The directions that the lines of a copy and of its original run along where they differ: threads that walk along the copy
+/// would stride through the original.
+#[derive(Clone, Copy)]
+struct Turn {
+    written: usize,
+    read: usize,
 }
 
-/// Lanes along the rows and along k of the 32 that turn squares round side by side: 128 bytes of each line that is written,
-/// 64 of each that is read.
+impl Turn {
+    /// Sizes (or positions) along the copy's lines and the original's as those of rows and k.
+    fn rows_and_k<T>(self, written: T, read: T) -> [T; 2] {
+        if self.written == ROW { [written, read] } else { [read, written] }
+    }
+}
+
+fn turn(source: &Tensor, to: &View) -> Option<Turn> {
+    let row_fast = to.stride(ROW) == Some(1) || to.stride(ROW).is_none();
+    let (written, read) = if row_fast { (ROW, COL) } else { (COL, ROW) };
+    let turned = source.view.stride(read) == Some(1) && source.view.stride(written) != Some(1);
+    turned.then_some(Turn { written, read })
+}
+
+/// Lanes along the copy's lines and the original's of the 32 that turn squares round side by side: 128 bytes of each line that
+/// is written, 64 of each that is read.
 const SQUARES: [u32; 2] = [8, 4];
-/// Squares of a work-group along the rows and along k.
+/// Squares of a work-group, likewise.
 const BLOCK: [u32; 2] = [16, THREADS / 16];
 /// Bytes of the widest access.
 const WIDEST: u32 = 16;
 
 /// Elements along each side of the squares that are turned round in registers, where both memories allow such vectors.
-fn square(source: &Tensor, to: &Tensor) -> Option<u32> {
-    if !transposes(source, &to.view) || !source.view.access.bounds.is_empty() {
+fn square(source: &Tensor, input: &Input) -> Option<u32> {
+    let to = &input.tensor;
+    let Turn { written, read } = turn(source, &to.view).filter(|_| source.view.access.bounds.is_empty())?;
+    // Lines of rows may end anywhere where rows are known only at launch.
+    if read == ROW && input.rows.is_some() {
         return None;
     }
-    let lines = [(&source.view, COL), (&to.view, COL), (&to.view, ROW)];
+    let lines = [(&source.view, read), (&to.view, COL), (&to.view, ROW)];
     [WIDEST, WIDEST / 2].into_iter().map(|bytes| bytes / source.scalar.bytes()).find(|&width| {
         width > 1
             && lines.iter().all(|(view, axis)| view.extent[*axis].is_multiple_of(width.into()))
-            && reach::vector_width(source, COL, width) >= width
-            && reach::vector_width(to, ROW, width) >= width
+            && reach::vector_width(source, read, width) >= width
+            && reach::vector_width(to, written, width) >= width
     })
 }
 
 /// Elements that the copy's widest access moves from the source.
 pub(super) fn source_width(source: &Tensor, to: &Input) -> u32 {
-    square(source, &to.tensor).unwrap_or(1)
+    square(source, to).unwrap_or(1)
 }
 
 /// Elements that a thread copies of a line, stored at once: whole vectors where lines of the copy are padded to them, one where
@@ -72,11 +91,10 @@ fn line_width(source: &Tensor, to: &Tensor) -> u32 {
 }
 
 /// Rows and k of a work-group's tile, where tiles are turned round.
-fn tile(source: &Tensor, to: &Tensor) -> Option<[u32; 2]> {
-    match square(source, to) {
-        Some(width) => Some(BLOCK.map(|squares| squares * width)),
-        None => transposes(source, &to.view).then_some([TILE_ROWS, TILE_K]),
-    }
+fn tile(source: &Tensor, to: &Input) -> Option<[u32; 2]> {
+    let turn = turn(source, &to.tensor.view)?;
+    let [written, read] = square(source, to).map_or([TILE_WRITTEN, TILE_READ], |width| BLOCK.map(|squares| squares * width));
+    Some(turn.rows_and_k(written, read))
 }
 
 /// Work-groups of the copy of `entries` batch entries.
@@ -88,7 +106,7 @@ pub(super) fn groups(source: &Tensor, to: &Input, entries: Factor) -> Groups {
         Some(extent) => Factor::Steps { extent, more, of },
         None => Factor::Fixed(rows.div_ceil(of)),
     };
-    if let Some([tile_rows, tile_k]) = tile(source, &to.tensor) {
+    if let Some([tile_rows, tile_k]) = tile(source, to) {
         let factors = vec![pieces(tile_rows.into(), to.padding_rows()), Factor::Fixed(k.div_ceil(tile_k.into())), entries];
         return Groups { factors, per: 1, most: None };
     }
@@ -110,7 +128,7 @@ pub(super) fn groups(source: &Tensor, to: &Input, entries: Factor) -> Groups {
 /// True if the copy reads the source in aligned vectors of words.
 fn by_words(source: &Tensor, to: &Tensor) -> bool {
     let fast = if to.view.stride(ROW) == Some(1) { ROW } else { COL };
-    u64::from(line_width(source, to)) == word_copy::WIDTH && !transposes(source, &to.view) && word_copy::suits(source, fast)
+    u64::from(line_width(source, to)) == word_copy::WIDTH && turn(source, &to.view).is_none() && word_copy::suits(source, fast)
 }
 
 /// Bytes that the source's buffer has to be aligned to, whatever its first element is.
@@ -212,10 +230,11 @@ impl Copy<'_> {
         let view = &self.to.tensor.view;
         if let Some(words) = words {
             word_copy::emit(b, self, words, self.group, entries(self.to));
-        } else if let Some(width) = square(self.source, &self.to.tensor) {
-            self.turned(b, width);
-        } else if transposes(self.source, view) {
-            self.transposed(b);
+        } else if let Some(turn) = turn(self.source, view) {
+            match square(self.source, self.to) {
+                Some(width) => self.turned(b, turn, width),
+                None => self.transposed(b, turn),
+            }
         } else {
             self.straight(b, entries(self.to));
         }
@@ -387,69 +406,77 @@ impl Copy<'_> {
         guard
     }
 
-    /// Square by square: each thread reads `width` rows of as many k and writes them the other way round.
-    fn turned(&self, b: &mut Builder, width: u32) {
+    /// Square by square: each thread reads `width` of the original's lines as far and writes them the other way round.
+    fn turned(&self, b: &mut Builder, turn: Turn, width: u32) {
         let ty = self.ints.coord;
         let size = BLOCK.map(|squares| squares * width);
-        let (first_row, first_k, g) = self.corner(b, size);
+        let (first_row, first_k, g) = self.corner(b, turn.rows_and_k(size[0], size[1]));
         let local = b.builtin(Builtin::LocalId);
         // Squares stand side by side in blocks of SQUARES, and those within the tile.
         let [along, down] = SQUARES;
         let d = digits(b, local, &[along, down, BLOCK[0] / along, u32::MAX]);
-        let [row, k] = [(d[0], d[2], along), (d[1], d[3], down)].map(|(near, far, count)| {
+        let [written, read] = [(d[0], d[2], along), (d[1], d[3], down)].map(|(near, far, count)| {
             let far = b.mul(far, count);
             let square = b.add(far, near);
             let at = b.mul(square, width);
             b.cast(at, ty)
         });
+        let [row, k] = turn.rows_and_k(written, read);
         let row = b.add(first_row, row);
         let row = b.bind("row", row);
         let k = b.add(first_k, k);
         let k = b.bind("k", k);
         let lines: Vec<ExprId> = (0..width)
             .map(|i| {
-                let row = b.add(row, i64::from(i));
+                let [row_on, k_on] = turn.rows_and_k(i64::from(i), 0);
+                let (row, k) = (b.add(row, row_on), b.add(k, k_on));
                 self.load(b, g, row, k, width)
             })
             .collect();
-        let guard = self.inside(b, [(row, ROW, size[0]), (k, COL, size[1])]);
+        let [rows, ks] = turn.rows_and_k(size[0], size[1]);
+        let guard = self.inside(b, [(row, ROW, rows), (k, COL, ks)]);
         for lane in 0..width {
             let parts: Vec<ExprId> = lines.iter().map(|line| b.extract(*line, lane)).collect();
             let value = b.vector(&parts);
-            let k = b.add(k, i64::from(lane));
+            let [row_on, k_on] = turn.rows_and_k(0, i64::from(lane));
+            let (row, k) = (b.add(row, row_on), b.add(k, k_on));
             self.store(b, g, row, k, value, guard);
         }
     }
 
-    /// Tile by tile: read along k, written along the rows.
-    fn transposed(&self, b: &mut Builder) {
+    /// Tile by tile: read along the original's lines, written along the copy's.
+    fn transposed(&self, b: &mut Builder, turn: Turn) {
         let ty = self.ints.coord;
         // One element more per line keeps both directions free of bank conflicts.
-        let pitch = TILE_ROWS + 1;
-        let tile = b.shared("tile", self.source.scalar, pitch * TILE_K, 0);
-        let (first_row, first_k, g) = self.corner(b, [TILE_ROWS, TILE_K]);
+        let pitch = TILE_WRITTEN + 1;
+        let tile = b.shared("tile", self.source.scalar, pitch * TILE_READ, 0);
+        let size = turn.rows_and_k(TILE_WRITTEN, TILE_READ);
+        let (first_row, first_k, g) = self.corner(b, size);
         let local = b.builtin(Builtin::LocalId);
-        let passes = TILE_K * TILE_ROWS / THREADS;
-        let (lane, line) = (b.rem(local, TILE_K), b.div(local, TILE_K));
+        let passes = TILE_READ * TILE_WRITTEN / THREADS;
+        let at_of = |b: &mut Builder, written: ExprId, read: ExprId| {
+            let (x, y) = (b.cast(written, ty), b.cast(read, ty));
+            let [row, k] = turn.rows_and_k(x, y);
+            (b.add(first_row, row), b.add(first_k, k))
+        };
+        let (lane, line) = (b.rem(local, TILE_READ), b.div(local, TILE_READ));
         for pass in 0..passes {
-            let within = b.add(line, pass * (THREADS / TILE_K));
-            let (x, y) = (b.cast(within, ty), b.cast(lane, ty));
-            let (row, k) = (b.add(first_row, x), b.add(first_k, y));
+            let within = b.add(line, pass * (THREADS / TILE_READ));
+            let (row, k) = at_of(b, within, lane);
             let value = self.load(b, g, row, k, 1);
             let at = b.mul(lane, pitch);
             let at = b.add(at, within);
             b.store(Base::Shared(tile), at, value, None);
         }
         b.barrier();
-        let (lane, line) = (b.rem(local, TILE_ROWS), b.div(local, TILE_ROWS));
+        let (lane, line) = (b.rem(local, TILE_WRITTEN), b.div(local, TILE_WRITTEN));
         for pass in 0..passes {
-            let within = b.add(line, pass * (THREADS / TILE_ROWS));
+            let within = b.add(line, pass * (THREADS / TILE_WRITTEN));
             let at = b.mul(within, pitch);
             let at = b.add(at, lane);
             let value = b.load("turned", Base::Shared(tile), at, 1, None);
-            let (x, y) = (b.cast(lane, ty), b.cast(within, ty));
-            let (row, k) = (b.add(first_row, x), b.add(first_k, y));
-            let guard = self.inside(b, [(row, ROW, TILE_ROWS), (k, COL, TILE_K)]);
+            let (row, k) = at_of(b, lane, within);
+            let guard = self.inside(b, [(row, ROW, size[0]), (k, COL, size[1])]);
             self.store(b, g, row, k, value, guard);
         }
     }

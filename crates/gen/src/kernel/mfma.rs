@@ -93,7 +93,7 @@ impl MfmaUnit {
         let acc = b.regs("acc", Scalar::F32.ty(), sums);
         let zero = b.zero(Scalar::F32.ty());
         b.for_range("i", 0, sums, Unroll::Full, |b, i| b.set_reg(acc, i, zero));
-        let input = if scalar == Scalar::BF16 { MatrixType::BF16 } else { MatrixType::F16 };
+        let input = super::wave_unit::matrix_type(scalar);
         MfmaUnit { acc, fragments, input, side, first, lane, a_first: spec.style.a_first }
     }
 

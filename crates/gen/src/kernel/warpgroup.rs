@@ -54,7 +54,7 @@ impl Warpgroup {
         let lane = b.bind("group_lane", lane);
         let rows = t.a.micro / step;
         let acc = b.regs("acc", Scalar::F32.ty(), rows * t.b.micro / 2);
-        let input = if scalar == Scalar::BF16 { MatrixType::BF16 } else { MatrixType::F16 };
+        let input = super::wave_unit::matrix_type(scalar);
         let k_steps = t.k_tile * scalar.bytes() / STEP_BYTES;
         Warpgroup { acc, input, rows, columns: t.b.micro, k_steps, first, lane, team, may_be_empty }
     }

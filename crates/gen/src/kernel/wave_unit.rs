@@ -1,15 +1,26 @@
 //! Matrix instructions of single waves: fragments from the tiles that the ordinary loaders bring, and where sums lie in C.
 //!
 //! A wave owns a micro tile of whole instructions. NVIDIA's fragments come by `ldmatrix`, transposed where lines of shared
-//! memory are rows of one k; AMD's lanes read their own elements.
+//! memory are rows of one k; AMD's lanes read their own elements. `ldmatrix` moves pairs of 16-bit elements, which would tear those of
+//! TF32 apart where it transposes, so lanes read these one by one (of four rows or k each, no two in one bank where lines are padded)
+//! and round them: here, in registers, since asynchronous copies bring f32 as it is, and no other reader of the tile need know.
 
 use super::epilogue::{Accumulators, Put};
 use super::load::SharedTile;
 use crate::plan::{Along, KernelSpec, MathUnit};
 use tilewright_ir::*;
 
-/// Depth of a k-step.
+/// Depth of a k-step: one instruction of 16-bit types, two of TF32.
 const DEPTH: u32 = 16;
+
+/// What a matrix unit takes elements of this type in memory as; f32 comes here for problems that allow TF32 only.
+pub(super) const fn matrix_type(scalar: Scalar) -> MatrixType {
+    match scalar {
+        Scalar::BF16 => MatrixType::BF16,
+        Scalar::F32 => MatrixType::TF32,
+        _ => MatrixType::F16,
+    }
+}
 
 /// One operand's fragments.
 struct Fragments {
@@ -50,9 +61,13 @@ impl WaveUnit {
         let lane = b.bind("lane", lane);
         let sets = spec.schedule.fragments_ahead + 1;
         let fragments = [(0, "a", t.a.micro), (1, "b", t.b.micro)].map(|(i, name, micro)| {
-            let len = micro * DEPTH / lanes / 2;
-            let regs = b.regs(&format!("{name}_frag"), Scalar::U32.ty(), sets * len);
-            let at = matrix_row(b, &shared[i], lane, first[i], i == 0);
+            let len = micro * DEPTH * scalar.bytes() / lanes / 4;
+            let held = if scalar == Scalar::F32 { Scalar::F32 } else { Scalar::U32 };
+            let regs = b.regs(&format!("{name}_frag"), held.ty(), sets * len);
+            let at = match held {
+                Scalar::F32 => element_of(b, &shared[i], lane, first[i]),
+                _ => matrix_row(b, &shared[i], lane, first[i], i == 0),
+            };
             let lane = b.bind(&format!("{name}_lane_at"), at);
             Fragments { regs, len, shared: shared[i], lane, micro }
         });
@@ -60,7 +75,7 @@ impl WaveUnit {
         let acc = b.regs("acc", Scalar::F32.ty(), sums);
         let zero = b.zero(Scalar::F32.ty());
         b.for_range("i", 0, sums, Unroll::Full, |b, i| b.set_reg(acc, i, zero));
-        let input = if scalar == Scalar::BF16 { MatrixType::BF16 } else { MatrixType::F16 };
+        let input = matrix_type(scalar);
         WaveUnit { acc, fragments, input, first, lane, a_first: spec.style.a_first }
     }
 
@@ -84,6 +99,10 @@ impl WaveUnit {
             let (row, k) = f.shared.strides();
             let skip = b.mul(step, DEPTH * k);
             let at = b.add(from[which], skip);
+            if self.input == MatrixType::TF32 {
+                self.load_rounded(b, f, at, set, which == 0);
+                continue;
+            }
             // Four matrices of 8 x 8 are 16 rows, or 16 columns; the last 8 columns of an odd number come alone.
             for block in 0..f.micro.div_ceil(16) {
                 let count = if f.micro - 16 * block >= 16 { 4 } else { 2 };
@@ -95,16 +114,38 @@ impl WaveUnit {
         }
     }
 
+    /// Fragments of TF32, one instruction's after the other: element by element, rounded.
+    fn load_rounded(&self, b: &mut Builder, f: &Fragments, at: ExprId, set: u32, is_a: bool) {
+        let (row, k) = f.shared.strides();
+        // Rows (A) or columns (B) of an instruction in steps of the 8 that lanes spread over.
+        let groups = if is_a { 2 } else { 1 };
+        let per_step = f.len / 2;
+        for step in 0..2 {
+            for block in 0..f.micro / (8 * groups) {
+                for register in 0..2 * groups {
+                    let (group, half) = (register % groups, register / groups);
+                    let at = b.add(at, 8 * (groups * block + group) * row + (8 * step + 4 * half) * k);
+                    let value = b.load("element", Base::Shared(f.shared.array), at, 1, None);
+                    let value = b.unary(UnaryOp::RoundTf32, value);
+                    b.set_reg(f.regs, set * f.len + step * per_step + 2 * groups * block + register, value);
+                }
+            }
+        }
+    }
+
     /// Adds the product of a set of fragments.
     pub fn multiply(&self, b: &mut Builder, set: u32) {
         let [left, right] = &self.fragments;
         let columns = right.micro / 8;
-        for i in 0..left.micro / 16 {
-            for j in 0..columns {
-                let a = self.slice(b, left.regs, set * left.len + 4 * i);
-                let right = self.slice(b, right.regs, set * right.len + 2 * j);
-                let acc = self.slice(b, self.acc, 4 * (i * columns + j));
-                b.matrix(MatrixOp::Mma { input: self.input, a, b: right, acc });
+        let steps = DEPTH * self.input.bytes() / 32;
+        for step in 0..steps {
+            for i in 0..left.micro / 16 {
+                for j in 0..columns {
+                    let a = self.slice(b, left.regs, set * left.len + step * left.len / steps + 4 * i);
+                    let right = self.slice(b, right.regs, set * right.len + step * right.len / steps + 2 * j);
+                    let acc = self.slice(b, self.acc, 4 * (i * columns + j));
+                    b.matrix(MatrixOp::Mma { input: self.input, a, b: right, acc });
+                }
             }
         }
     }
@@ -112,6 +153,16 @@ impl WaveUnit {
     fn slice(&self, b: &mut Builder, regs: RegId, first: u32) -> RegSlice {
         RegSlice { regs, first: b.int(first.into(), Scalar::I32) }
     }
+}
+
+/// Element of a lane in the first 8 rows (columns) and 4 k of a wave: what its register 0 of a TF32 fragment holds.
+fn element_of(b: &mut Builder, shared: &SharedTile, lane: ExprId, first: ExprId) -> ExprId {
+    let (row, k) = (b.div(lane, 4), b.rem(lane, 4));
+    let row = b.add(first, row);
+    let (row_stride, k_stride) = shared.strides();
+    let row = b.mul(row, row_stride);
+    let k = b.mul(k, k_stride);
+    b.add(row, k)
 }
 
 /// Element at which a lane's row of `ldmatrix` starts, for the first 16 rows (columns) and k of a wave. Matrices of A follow each

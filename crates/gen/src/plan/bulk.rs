@@ -6,7 +6,7 @@
 use super::OperandTiling;
 use crate::contraction::{Contraction, Tensor};
 use crate::view::{Access, Affine, COL, G, ROW, WORKSPACE_ALIGN};
-use tilewright_ir::{Swizzle, TensorMap};
+use tilewright_ir::{Scalar, Swizzle, TensorMap};
 
 /// Bytes of one row of the layout in shared memory.
 const ROW_BYTES: u32 = 128;
@@ -166,6 +166,9 @@ pub fn shared_bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, shares:
     if !k_contiguous && row_stride != 1 {
         return Err("neither rows nor k are contiguous".into());
     }
+    if !k_contiguous && bytes != 2 {
+        return Err("rows are contiguous, and the unit reads 32-bit operands along k alone".into());
+    }
     let (fast, slow, apart) = if k_contiguous { (COL, ROW, row_stride) } else { (ROW, COL, k_stride) };
     let row = ROW_BYTES / bytes;
     let (along, across) = if k_contiguous { (k_tile, o.macro_tile) } else { (o.macro_tile, k_tile) };
@@ -184,7 +187,8 @@ pub fn shared_bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, shares:
     let batched = extent[G] > 1 && batch != 0;
     let mut map = TensorMap {
         scalar: tensor.scalar,
-        round_tf32: false,
+        // Who copies f32 multiplies TF32: rounded on the way, factors lose half of what they would lose by being cut off.
+        round_tf32: tensor.scalar == Scalar::F32,
         extent: vec![extent[fast], extent[slow]],
         stride_bytes: vec![apart.unsigned_abs() * u64::from(bytes)],
         tile: vec![row, across / lines],
@@ -218,6 +222,9 @@ pub fn shared_bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, shares:
 /// Tiles that are not whole 128-byte rows of the layout.
 pub fn fetched_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32) -> Result<BulkTile, String> {
     let bytes = tensor.scalar.bytes();
+    if bytes != 2 {
+        return Err("load waves write tiles of 16-bit elements; 32-bit ones come by bulk copies (ACP2), which round them".into());
+    }
     let row = ROW_BYTES / bytes;
     let extent = tensor.view.extent;
     // Lines along which neighbours are neighbours in memory; along k where neither direction is better.

@@ -68,6 +68,7 @@ fn chiral(key: Chiral, value: u32, o: &OperandTiling, spec: &KernelSpec, lines: 
         Chiral::Wos => match o.source {
             Source::InPlace => "loaded where it is".into(),
             Source::Copy => "first copied to workspace with padded lines, keeping its layout".into(),
+            Source::CopyAlongK => "first copied to workspace in padded lines along k".into(),
             Source::Packed => format!("first packed into panels of {} {lines}, each k after k", o.macro_tile),
         },
         Chiral::Vew => format!(
@@ -178,7 +179,11 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
                 spec.tiling.b.micro, spec.tiling.a.micro, spec.tiling.b.micro
             ),
             MathUnit::Mma => {
-                format!("mma.sync of 16 x 8 x 16, one micro tile of {} x {} per wave", spec.tiling.a.micro, spec.tiling.b.micro)
+                let depth = 32 / c.a.scalar.bytes();
+                format!(
+                    "mma.sync of 16 x 8 x {depth}, one micro tile of {} x {} per wave",
+                    spec.tiling.a.micro, spec.tiling.b.micro
+                )
             }
             MathUnit::Mfma => format!(
                 "MFMA of {0} x {0}, one micro tile of {1} x {2} per wave",

@@ -221,8 +221,9 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
     let words = c.accumulator().bytes().div_ceil(4);
     if t.unit != MathUnit::Fma {
         let sums = t.a.micro * t.b.micro / t.unit.owner_threads() * words;
-        // Fragments of a k-step, two 16-bit elements per register.
-        let held = if t.unit.is_wave() { (t.a.micro + t.b.micro) * t.unit.depth() / t.unit.owner_threads() / 2 } else { 0 };
+        // Fragments of a k-step: one 32-bit element per register, or two of 16 bits.
+        let step = (t.a.micro + t.b.micro) * t.unit.depth() * c.a.scalar.bytes();
+        let held = if t.unit.is_wave() { step / t.unit.owner_threads() / 4 } else { 0 };
         let rows =
             if t.unit == MathUnit::Warpgroup && spec.epilogue.staged && !spec.epilogue.bulk { ROW_REGISTERS_OUT } else { 0 };
         return sums + held * (1 + spec.schedule.fragments_ahead) + UNIT_REGISTERS + rows;
@@ -242,7 +243,7 @@ fn load_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
         let vectors = o.load_row * o.load_k / o.load_width.max(1);
         let words = (o.load_width * tensor.scalar.bytes()).div_ceil(4);
         let staging = if copied { 0 } else { vectors * words * sets };
-        let plain = o.source == Source::Copy || reach::is_plain(tensor);
+        let plain = matches!(o.source, Source::Copy | Source::CopyAlongK) || reach::is_plain(tensor);
         let rows = if o.load_along == Along::Row { o.load_row / o.load_width.max(1) } else { o.load_row };
         staging + if plain { 0 } else { rows * ROW_REGISTERS }
     };

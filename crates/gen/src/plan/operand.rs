@@ -10,8 +10,8 @@ use crate::contraction::Tensor;
 use crate::view::materialised;
 use crate::view::{COL, ROW};
 
-/// Elements at whose multiples lines of shared memory start for a matrix unit: 16 bytes of 16-bit elements.
-const UNIT_VECTOR: u32 = 8;
+/// Bytes at whose multiples lines of shared memory start for a matrix unit.
+const UNIT_VECTOR: u32 = 16;
 
 /// What both factors share.
 pub(super) struct Frame {
@@ -64,7 +64,7 @@ pub(super) fn derive(
     // Multiply-adds read rows; matrix units read lines of either direction, so vectors stay whole.
     let shared_along = if frame.unit.is_wave() && load_width > 1 { load_along } else { Along::Row };
     let store_width = if load_along == shared_along { load_width } else { 1 };
-    let fragment_width = if frame.unit.is_wave() { UNIT_VECTOR } else { plan.fragment_width(side) };
+    let fragment_width = if frame.unit.is_wave() { UNIT_VECTOR / tensor.scalar.bytes() } else { plan.fragment_width(side) };
     // Whole vectors, so that every row of shared memory starts where vectors may start.
     let pad = fragment_width.max(store_width) * at(Chiral::Pad);
     let fragment_key = if at(Chiral::Frw) == 0 { side(Chiral::Vew) } else { side(Chiral::Frw) };

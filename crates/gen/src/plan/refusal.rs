@@ -83,7 +83,8 @@ pub enum Refusal {
     )]
     UnitCopy { acp: Key, value: u32, lwv: u32 },
     /// Types that the unit does not multiply.
-    #[error("UNI{uni} multiplies f16 or bf16 with sums in f32, not {a} by {b} with sums in {sum}; use UNI0")]
+    #[error("UNI{uni} multiplies {} with sums in f32, not {a} by {b} with sums in {sum}; use UNI0",
+        if *.uni == 3 { "f16 or bf16" } else { "f16, bf16 or (f32 of a problem of type) tf32" })]
     UnitTypes { uni: u32, a: Scalar, b: Scalar, sum: Scalar },
     /// Waves that the unit's instructions do not have.
     #[error("UNI{uni} has instructions of waves of {needed} lanes, the device has waves of {wave}; use another UNI")]

@@ -320,7 +320,7 @@ pub(super) const COMMON: [KeyInfo; COMMONS] = [
         Legal::Range(0, 3),
         &[],
         0,
-        "math unit: 0 multiply-adds; of 16-bit operands: 1 mma.sync (sm_80 and up), 2 wgmma (ACP2, or ACP0 with LWV; sm_90a), 3 MFMA (gfx90a, gfx942, gfx950)",
+        "math unit: 0 multiply-adds; of 16-bit operands: 1 mma.sync (sm_80 and up), 2 wgmma (ACP2, or ACP0 with LWV; sm_90a), 3 MFMA (gfx90a, gfx942, gfx950); 1 and 2 also of tf32",
     ),
     entry(
         "SWP",

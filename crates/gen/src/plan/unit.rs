@@ -11,7 +11,7 @@ use super::spec::*;
 use super::value::Plan;
 use crate::contraction::{Contraction, Tensor};
 use crate::view::{COL, materialised};
-use tilewright_ir::{MAX_CLUSTER, Scalar};
+use tilewright_ir::MAX_CLUSTER;
 
 /// Keys of a factor that matrix units read.
 const CHIRAL: [Chiral; 4] = [Chiral::Mic, Chiral::Wos, Chiral::Acp, Chiral::Clu];
@@ -62,8 +62,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
     let exchanged = at(Common::Swp) == 1;
     let c = &*c.oriented(exchanged);
     let unit = MathUnit::Warpgroup;
-    let sixteen = matches!(c.a.scalar, Scalar::F16 | Scalar::BF16);
-    if !sixteen || c.a.scalar != c.b.scalar || c.accumulator() != Scalar::F32 {
+    if c.matrix_input().is_none() {
         return Err(Refusal::UnitTypes { uni: 2, a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() });
     }
     for acp in [Key::A(Chiral::Acp), Key::B(Chiral::Acp)] {
@@ -272,6 +271,8 @@ fn operand(
     }
     let source = match plan.get(side(Chiral::Wos)) {
         0 => Source::InPlace,
+        // 32-bit operands are read along k alone.
+        1 if tensor.scalar.bytes() == 4 => Source::CopyAlongK,
         1 => Source::Copy,
         _ => {
             return Err(Refusal::BulkBox {

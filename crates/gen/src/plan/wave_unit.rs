@@ -11,14 +11,13 @@ use super::spec::*;
 use super::value::Plan;
 use crate::contraction::Contraction;
 use crate::view::COL;
-use tilewright_ir::Scalar;
+use tilewright_ir::MatrixType;
 
 /// Waves along m and n, or why the unit cannot compute this.
 pub(super) fn owners(plan: &Plan, c: &Contraction, env: &Env, unit: MathUnit) -> Result<(u32, u32), Refusal> {
     let at = |key: Common| plan.common(key);
     let (uni, owners) = (unit.number(), unit.owner_threads());
-    let sixteen = matches!(c.a.scalar, Scalar::F16 | Scalar::BF16);
-    if !sixteen || c.a.scalar != c.b.scalar || c.accumulator() != Scalar::F32 {
+    if c.matrix_input().is_none_or(|input| unit == MathUnit::Mfma && input == MatrixType::TF32) {
         return Err(Refusal::UnitTypes { uni, a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() });
     }
     if env.wave != owners {

@@ -10,7 +10,7 @@
 //! direction of convolutions come from [`CaseOptions`] where the file does not say. Unknown columns are refused. A line that is
 //! sound but asks for something tilewright cannot do (an element type, a direction) is listed in [`CaseFile::skipped`].
 
-use super::{Activation, Along, Conv, Direction, Gemm, Layout, Order, Problem, ProblemError, geometry};
+use super::{Activation, Along, Conv, Direction, Gemm, Layout, Math, Order, Problem, ProblemError, geometry};
 use std::path::Path;
 use tilewright_ir::Scalar;
 
@@ -242,17 +242,17 @@ impl<'a> Row<'a> {
             }
         }
     }
-    fn dtype(&self, options: &CaseOptions) -> Result<Scalar, ProblemError> {
-        let Some(text) = self.text("dtype") else { return Ok(options.dtype.unwrap_or(Scalar::F32)) };
-        if let Some(scalar) = geometry::dtype(text) {
-            return Ok(scalar);
+    fn dtype(&self, options: &CaseOptions) -> Result<(Scalar, Math), ProblemError> {
+        let Some(text) = self.text("dtype") else { return Ok((options.dtype.unwrap_or(Scalar::F32), Math::Exact)) };
+        if let Some(found) = Math::of_name(text) {
+            return Ok(found);
         }
-        if matches!(text, "tf32" | "e4m3" | "e5m2" | "i8") {
+        if matches!(text, "e4m3" | "e5m2" | "i8") {
             let what = format!("element type {text}");
-            let remedy = "it needs a matrix unit that is not built yet; f16, bf16, f32 and f64 are".to_string();
+            let remedy = "it needs a matrix unit that is not built yet; f16, bf16, tf32, f32 and f64 are".to_string();
             return Err(ProblemError::Unsupported { what, remedy });
         }
-        Err(self.fail("dtype", format!("`{text}` must be one of f16, bf16, f32, f64")))
+        Err(self.fail("dtype", format!("`{text}` must be one of f16, bf16, tf32, f32, f64")))
     }
     fn out_dtype(&self) -> Result<Option<Scalar>, ProblemError> {
         let names = [Scalar::F16, Scalar::BF16, Scalar::F32, Scalar::F64].map(|s| (s.name(), s));
@@ -276,7 +276,9 @@ impl<'a> Row<'a> {
 }
 
 fn gemm(row: &Row<'_>, options: &CaseOptions) -> Result<Problem, ProblemError> {
-    let mut builder = Gemm::new(row.dtype(options)?, row.number("m")?, row.number("n")?, row.number("k")?)
+    let (dtype, math) = row.dtype(options)?;
+    let mut builder = Gemm::new(dtype, row.number("m")?, row.number("n")?, row.number("k")?)
+        .math(math)
         .trans(row.flag("trans_a")?, row.flag("trans_b")?)
         .order(row.choice("order", &[("col", Order::Col), ("row", Order::Row)])?.unwrap_or(Order::Row))
         .batch(row.optional("batch")?.unwrap_or(1));
@@ -341,7 +343,9 @@ fn conv(row: &Row<'_>, options: &CaseOptions, kind: Kind) -> Result<Problem, Pro
     };
     let directions = [Direction::Forward, Direction::BackwardData, Direction::BackwardWeight].map(|d| (d.name(), d));
     let layouts = [Layout::Nchw, Layout::Nhwc].map(|l| (l.name(), l));
-    let mut builder = Conv::new(row.dtype(options)?, row.number("n")?, c, k, &input, &filter)
+    let (dtype, math) = row.dtype(options)?;
+    let mut builder = Conv::new(dtype, row.number("n")?, c, k, &input, &filter)
+        .math(math)
         .groups(groups)
         .stride(&row.sizes("stride", dims, 1)?)
         .dilation(&row.sizes("dilation", dims, 1)?)
@@ -370,7 +374,7 @@ fn name(problem: &Problem) -> String {
             let shared = if g.batch > 1 && g.b.batch_stride == 0 { " shared B" } else { "" };
             let (a, b) = (trans(g.a.trans), trans(g.b.trans));
             let added = problem.epilogue_words();
-            format!("{} {a}{b} {}x({}x{}x{}){shared}{added}", g.dtype, g.batch, g.m, g.n, g.k)
+            format!("{} {a}{b} {}x({}x{}x{}){shared}{added}", problem.dtype_name(), g.batch, g.m, g.n, g.k)
         }
         Problem::Conv(c) => {
             let join = |list: &[u64]| list.iter().map(u64::to_string).collect::<Vec<_>>().join("x");

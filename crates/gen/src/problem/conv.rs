@@ -1,6 +1,6 @@
 //! Convolutions of one, two or three spatial dimensions, in the papers' words: N, C, K, groups.
 
-use super::{Activation, DEFAULT_WORKSPACE, ProblemError, check_dtype, check_elements, check_out_dtype, check_positive};
+use super::{Activation, DEFAULT_WORKSPACE, Math, ProblemError, check_dtype, check_elements, check_out_dtype, check_positive};
 use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 use tilewright_ir::Scalar;
@@ -39,6 +39,9 @@ pub struct Conv {
     pub layout: Layout,
     /// Element type of input and filter.
     pub dtype: Scalar,
+    /// With what precision f32 factors are multiplied.
+    #[serde(default, skip_serializing_if = "Math::is_exact")]
+    pub math: Math,
     /// Element type of output, bias and residual: f64 beside f64; f32, f16 or bf16 beside each of these.
     pub out_dtype: Scalar,
     /// Samples (N).
@@ -88,6 +91,7 @@ impl Conv {
             direction: Direction::Forward,
             layout: Layout::Nchw,
             dtype,
+            math: Math::Exact,
             out_dtype: dtype,
             n,
             groups: 1,
@@ -148,6 +152,7 @@ impl Conv {
     /// [`ProblemError`] with the field, its value and what it may be.
     pub fn validate(&self) -> Result<(), ProblemError> {
         check_dtype("dtype", self.dtype)?;
+        self.math.check(self.dtype)?;
         check_out_dtype(self.dtype, self.out_dtype)?;
         let dims = self.dims();
         if !(1..=3).contains(&dims) {
@@ -229,7 +234,7 @@ impl Conv {
         for (name, list) in LISTS.iter().zip(lists) {
             let _ = write!(key, "_{name}{}", joined(list));
         }
-        let _ = write!(key, "_bias{}_ws{}_{}", u8::from(self.bias), self.workspace, self.dtype);
+        let _ = write!(key, "_bias{}_ws{}_{}", u8::from(self.bias), self.workspace, self.math.dtype_name(self.dtype));
         if self.out_dtype != self.dtype {
             let _ = write!(key, "_out{}", self.out_dtype);
         }
@@ -260,8 +265,8 @@ impl Conv {
         let mut lists: [Option<Vec<u64>>; 6] = [const { None }; 6];
         let (mut dtype, mut out, mut activation) = (None, None, None);
         for token in tokens {
-            if let Some(scalar) = super::geometry::dtype(token) {
-                if dtype.replace(scalar).is_some() {
+            if let Some(element) = Math::of_name(token) {
+                if dtype.replace(element).is_some() {
                     return Err(fail(format!("the element type is given twice (`{token}`)")));
                 }
                 continue;
@@ -309,11 +314,12 @@ impl Conv {
             Some(1) => Ok(true),
             Some(other) => Err(fail(format!("`{name}{other}`: must be 0 or 1"))),
         };
-        let dtype = dtype.ok_or_else(|| fail("the element type is missing (f16, bf16, f32 or f64)".to_string()))?;
+        let (dtype, math) = dtype.ok_or_else(|| fail("the element type is missing (f16, bf16, tf32, f32 or f64)".to_string()))?;
         let conv = Conv {
             direction,
             layout,
             dtype,
+            math,
             out_dtype: out.unwrap_or(dtype),
             n: n.ok_or_else(|| missing("n"))?,
             groups: groups.unwrap_or(1),
@@ -405,6 +411,11 @@ impl ConvBuilder {
     /// Whether a value per output channel is added.
     pub fn bias(mut self, bias: bool) -> Self {
         self.0.bias = bias;
+        self
+    }
+    /// With what precision f32 factors are multiplied.
+    pub fn math(mut self, math: Math) -> Self {
+        self.0.math = math;
         self
     }
     /// Element type of output, bias and residual; by default that of the input.

@@ -2,7 +2,7 @@
 //! [`super::epilogue`] adds.
 
 use super::{
-    Activation, Along, BiasVector, DEFAULT_WORKSPACE, ProblemError, Residual, check_dtype, check_out_dtype, check_positive,
+    Activation, Along, BiasVector, DEFAULT_WORKSPACE, Math, ProblemError, Residual, check_dtype, check_out_dtype, check_positive,
 };
 use crate::contraction::{Dynamic, Extent, Extents};
 use serde::{Deserialize, Serialize};
@@ -39,6 +39,9 @@ pub struct Matrix {
 pub struct Gemm {
     /// Element type of A and B.
     pub dtype: Scalar,
+    /// With what precision f32 factors are multiplied.
+    #[serde(default, skip_serializing_if = "Math::is_exact")]
+    pub math: Math,
     /// Element type of C: f64 beside f64; f32, f16 or bf16 beside each of these.
     pub out_dtype: Scalar,
     /// Storage order of all three matrices.
@@ -78,6 +81,7 @@ pub struct Gemm {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GemmBuilder {
     dtype: Scalar,
+    math: Math,
     out_dtype: Option<Scalar>,
     order: Order,
     batch: u64,
@@ -104,6 +108,7 @@ impl Gemm {
     pub fn new(dtype: Scalar, m: u64, n: u64, k: u64) -> GemmBuilder {
         GemmBuilder {
             dtype,
+            math: Math::Exact,
             out_dtype: None,
             order: Order::Col,
             batch: 1,
@@ -180,6 +185,7 @@ impl Gemm {
     /// [`ProblemError::Value`] with the field, its value and what it may be.
     pub fn validate(&self) -> Result<(), ProblemError> {
         check_dtype("dtype", self.dtype)?;
+        self.math.check(self.dtype)?;
         check_out_dtype(self.dtype, self.out_dtype)?;
         for (name, value) in [("batch", self.batch), ("m", self.m), ("n", self.n), ("k", self.k)] {
             check_positive(name, value)?;
@@ -274,6 +280,11 @@ impl GemmBuilder {
     /// Element type of C; by default that of A and B.
     pub fn out_dtype(mut self, dtype: Scalar) -> Self {
         self.out_dtype = Some(dtype);
+        self
+    }
+    /// With what precision f32 factors are multiplied.
+    pub fn math(mut self, math: Math) -> Self {
+        self.math = math;
         self
     }
     /// Storage order of all matrices.
@@ -381,6 +392,7 @@ impl GemmBuilder {
         let [m, n, k] = self.size;
         let mut gemm = Gemm {
             dtype: self.dtype,
+            math: self.math,
             out_dtype: self.out_dtype.unwrap_or(self.dtype),
             order: self.order,
             batch: self.batch,

@@ -1,13 +1,14 @@
 //! MIOpenGEMM's geometry string, read and printed, with tilewright's further keys.
 //!
 //! `tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32`: all twelve keys, in any order. `ws` is the workspace in
-//! elements. Further keys, printed only where they say something: `f16` and `bf16` as element types; `outf32` where C has
+//! elements. Further keys, printed only where they say something: `f16`, `bf16` and `tf32` as element types (`tf32`: f32 in
+//! memory, multiplied as TF32); `outf32` where C has
 //! another type; `b` (batch) with `sa`, `sb`, `sc` (batch strides; tight where left out); `oa`, `ob`, `oc` (offsets); `biasm` or
 //! `biasn` with `sbias` (its batch stride; 0 where left out); `actrelu`, `actgelu`, `actgelutanh`, `actsilu`; `ldr` (a residual, its
 //! leading dimension) with `sr` (its batch stride; C's where left out); `dynm`, `dynn`, `dynb` where m, n or the batch are known only at
 //! launch (what is written is then the largest value).
 
-use super::{Activation, Along, Gemm, Order, ProblemError};
+use super::{Activation, Along, Gemm, Math, Order, ProblemError};
 use crate::contraction::Dynamic;
 use std::fmt::Write;
 use tilewright_ir::Scalar;
@@ -57,7 +58,7 @@ impl Gemm {
             self.b.ld,
             self.c.ld,
             self.workspace / u64::from(self.dtype.bytes()),
-            self.dtype
+            self.math.dtype_name(self.dtype)
         );
         // Writing to a String cannot fail.
         if self.out_dtype != self.dtype {
@@ -119,8 +120,8 @@ impl Gemm {
                 }
                 continue;
             }
-            if let Some(scalar) = dtype(token) {
-                if element.replace(scalar).is_some() {
+            if let Some(found) = Math::of_name(token) {
+                if element.replace(found).is_some() {
                     return Err(fail(format!("the element type is given twice (`{token}`)")));
                 }
                 continue;
@@ -154,8 +155,8 @@ impl Gemm {
             let slot = match (REQUIRED.iter().position(|&k| k == name), OPTIONAL.iter().position(|&k| k == name)) {
                 (Some(index), _) => &mut required[index],
                 (None, Some(index)) => &mut optional[index],
-                (None, None) if matches!(name, "f" | "bf" | "out" | "outf" | "outbf") => {
-                    return Err(fail(format!("`{token}`: element types are f16, bf16, f32 and f64")));
+                (None, None) if matches!(name, "f" | "bf" | "tf" | "out" | "outf" | "outbf") => {
+                    return Err(fail(format!("`{token}`: element types are f16, bf16, tf32, f32 and f64")));
                 }
                 (None, None) => {
                     let known = REQUIRED.iter().chain(&OPTIONAL).copied().collect::<Vec<_>>().join(", ");
@@ -176,12 +177,14 @@ impl Gemm {
                 return Err(fail(format!("`{}{}`: must be 0 or 1", REQUIRED[index], values[index])));
             }
         }
-        let element = element.ok_or_else(|| fail("the element type is missing (f16, bf16, f32 or f64)".to_string()))?;
+        let (element, math) =
+            element.ok_or_else(|| fail("the element type is missing (f16, bf16, tf32, f32 or f64)".to_string()))?;
         let [tc, ta, tb, col, m, n, k, lda, ldb, ldc, ws] = values;
         let [batch, sa, sb, sc, oa, ob, oc, sbias, ldr, sr] = optional;
         let bytes = ws.checked_mul(u64::from(element.bytes())).filter(|&b| b <= i64::MAX as u64);
         let bytes = bytes.ok_or_else(|| fail(format!("`ws{ws}`: that many {element} elements take 2^63 bytes or more")))?;
         let mut builder = Gemm::new(element, m, n, k)
+            .math(math)
             .order(if col == 1 { Order::Col } else { Order::Row })
             .trans(ta == 1, tb == 1)
             .trans_c(tc == 1)
@@ -239,6 +242,7 @@ mod tests {
             "tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32",
             "tC1_tA1_tB0_colMaj1_m55_n65_k122_lda123_ldb124_ldc69_ws3000000000_f64",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f16",
+            "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_tf32_outbf16",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16_outf32_b3_sa0_sb50_sc31_oa1_oc9",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_outbf16_biasm",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_actgelu_ldr9",
@@ -275,6 +279,8 @@ mod tests {
             ("_f32", "_f8", "element types are"),
             ("_f32", "_f32_f32", "given twice"),
             ("_f32", "_f32_f64", "given twice"),
+            ("_f32", "_f32_tf32", "given twice"),
+            ("_f32", "_tf16", "element types are"),
             ("_m55", "", "key `m` is missing"),
             ("_m55", "_m55_m56", "`m` is given twice"),
             ("_m55", "_m", "number is missing"),

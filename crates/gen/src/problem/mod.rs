@@ -28,11 +28,13 @@ mod conv;
 pub mod epilogue;
 mod gemm;
 mod geometry;
+mod math;
 
 pub use canonical::Canonical;
 pub use conv::{Conv, ConvBuilder, Direction, Layout};
 pub use epilogue::{Activation, Along, BiasVector, Residual};
 pub use gemm::{Gemm, GemmBuilder, Matrix, Order};
+pub use math::Math;
 
 use crate::contraction::{Dynamic, Extent, Extents};
 use crate::view::ViewError;
@@ -139,6 +141,17 @@ impl Problem {
             Problem::Gemm(gemm) => gemm.dtype,
             Problem::Conv(conv) => conv.dtype,
         }
+    }
+    /// With what precision f32 factors are multiplied.
+    pub fn math(&self) -> Math {
+        match self {
+            Problem::Gemm(gemm) => gemm.math,
+            Problem::Conv(conv) => conv.math,
+        }
+    }
+    /// Name of the inputs' type under the problem's math: `tf32` where that is allowed.
+    pub fn dtype_name(&self) -> &'static str {
+        self.math().dtype_name(self.dtype())
     }
     /// Element type of the result.
     pub fn out_dtype(&self) -> Scalar {

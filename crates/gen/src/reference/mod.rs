@@ -63,9 +63,13 @@ impl Tolerance {
     /// Leaving out one of k terms changes an average element by 1/k of its scale, far more than this up to k of about
     /// 10^5. Data of one sign rounds worse, with sqrt(k) u, and would need a wider bound.
     ///
+    /// Factors cut to TF32 add to each product an error of up to [`Math::product_error`] of its magnitude, with the product's random
+    /// sign: to sums of k about 0.4 / sqrt(k) of that of the scale, of which 4 / sqrt(k) is ten standard deviations.
+    ///
     /// An activation multiplies the error of its argument by at most [`Activation::slope`], which is in the scale, and adds
     /// [`Activation::rounding`] u of its argument, which is no greater than the scale.
     ///
+    /// [`Math::product_error`]: crate::problem::Math::product_error
     /// [`Activation::slope`]: crate::problem::Activation::slope
     /// [`Activation::rounding`]: crate::problem::Activation::rounding
     pub fn of(problem: &Problem) -> Tolerance {
@@ -83,7 +87,7 @@ impl Tolerance {
         };
         let function = problem.activation().map_or(0.0, Activation::rounding);
         Tolerance {
-            accumulate: unit * (32.0 + k.sqrt() / 8.0 + function),
+            accumulate: unit * (32.0 + k.sqrt() / 8.0 + function) + problem.math().product_error() * (4.0 / k.sqrt()).min(1.0),
             round: 2f64.powi(-digits) * 1.001,
             floor: 2f64.powi(smallest),
         }

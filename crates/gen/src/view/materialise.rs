@@ -29,6 +29,7 @@ pub fn copy_leading_dimension(line: u64, scalar: Scalar) -> u64 {
 /// - [`Source::InPlace`]: the tensor itself.
 /// - [`Source::Copy`]: lines along the direction that is contiguous in the original (k if neither or both are), at a distance of
 ///   [`copy_leading_dimension`]; the extent along the line grows to that distance, the elements added are zeros.
+/// - [`Source::CopyAlongK`]: likewise with lines along k, always.
 /// - [`Source::Packed`]: element (g, row, k) at `((g * tiles + row / MT) * k_extent + k) * MT + row % MT`. The row extent is
 ///   rounded up to whole tiles; the rows added are zeros.
 pub fn materialised(tensor: &Tensor, source: Source, macro_tile: u32) -> Tensor {
@@ -37,8 +38,8 @@ pub fn materialised(tensor: &Tensor, source: Source, macro_tile: u32) -> Tensor 
     let int = |v: u64| i64::try_from(v).unwrap_or(i64::MAX);
     let (extent, offset, per_copy) = match source {
         Source::InPlace => return tensor.clone(),
-        Source::Copy => {
-            let row_contiguous = tensor.view.run(ROW) > tensor.view.run(COL);
+        Source::Copy | Source::CopyAlongK => {
+            let row_contiguous = source == Source::Copy && tensor.view.run(ROW) > tensor.view.run(COL);
             let (line, lines) = if row_contiguous { (rows, cols) } else { (cols, rows) };
             let ld = copy_leading_dimension(line, tensor.scalar);
             let (fast, slow) = if row_contiguous { (ROW, COL) } else { (COL, ROW) };

@@ -39,8 +39,8 @@ pub(super) fn math(op: UnaryOp, scalar: Scalar) -> String {
         UnaryOp::Exp => "exp",
         UnaryOp::Tanh => "tanh",
         UnaryOp::Erf => "erf",
-        // Negations are operators, and C has no logistic function; the printers never ask for theirs.
-        UnaryOp::Sqrt | UnaryOp::Neg | UnaryOp::Not | UnaryOp::Sigmoid => "sqrt",
+        // Negations are operators, and C has neither a logistic function nor TF32; the printers never ask for theirs.
+        UnaryOp::Sqrt | UnaryOp::Neg | UnaryOp::Not | UnaryOp::Sigmoid | UnaryOp::RoundTf32 => "sqrt",
     };
     format!("{stem}{}", suffix(scalar))
 }

@@ -144,6 +144,7 @@ impl Dialect for Cuda {
                 format!("{} double tw_sigmoid_f64(double a) {{ return 1.0 / (1.0 + exp(-a)); }}", cpp::INLINE)
             }),
             (UnaryOp::Sigmoid, _) => prelude.function("tw_sigmoid_f32", |_| format!("{} {SIGMOID_F32}", cpp::INLINE)),
+            (UnaryOp::RoundTf32, _) => prelude.function("tw_tf32", |_| format!("{} {ROUND_TF32}", cpp::INLINE)),
             _ => cpp::math(op, scalar),
         }
     }
@@ -258,6 +259,18 @@ impl Dialect for Cuda {
         (size == 0).then(|| "__syncwarp();".into())
     }
 }
+
+/// The unit's own rounding: one instruction; where there is no such unit, half of the last place added to the bits.
+const ROUND_TF32: &str = "float tw_tf32(float a) {
+    unsigned int bits;
+#if __CUDA_ARCH__ >= 800
+    asm(\"cvt.rna.tf32.f32 %0, %1;\" : \"=r\"(bits) : \"f\"(a));
+#else
+    bits = __float_as_uint(a);
+    if ((bits & 0x7f800000u) != 0x7f800000u) bits = (bits + 0x1000u) & 0xffffe000u;
+#endif
+    return __uint_as_float(bits);
+}";
 
 /// 2^(-x log2 e) and a reciprocal, each to about 2^-22.
 const SIGMOID_F32: &str = "float tw_sigmoid_f32(float a) {

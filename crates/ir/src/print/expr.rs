@@ -250,6 +250,7 @@ fn unary_word(op: UnaryOp) -> &'static str {
         UnaryOp::Erf => "erf",
         UnaryOp::Sqrt => "sqrt",
         UnaryOp::Sigmoid => "sigmoid",
+        UnaryOp::RoundTf32 => "tf32",
     }
 }
 

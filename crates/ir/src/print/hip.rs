@@ -123,6 +123,7 @@ impl Dialect for Hip {
                     format!("{} double tw_sigmoid_f64(double a) {{ return 1.0 / (1.0 + {exp}(-a)); }}", cpp::INLINE)
                 })
             }
+            (UnaryOp::RoundTf32, _) => prelude.function("tw_tf32", |_| ROUND_TF32.into()),
             (UnaryOp::Sigmoid, _) => prelude.function("tw_sigmoid_f32", |_| SIGMOID_F32.into()),
             (_, Scalar::F64) => {
                 let name = format!("__ocml_{}_f64", cpp::math(op, scalar));
@@ -256,6 +257,13 @@ impl Dialect for Hip {
         })
     }
 }
+
+/// Half of the last place is added to the bits, and what lies below dropped; infinities and NaN stay.
+const ROUND_TF32: &str = "static __device__ __forceinline__ float tw_tf32(float a) {
+    const unsigned int bits = __builtin_bit_cast(unsigned int, a);
+    if ((bits & 0x7f800000u) == 0x7f800000u) return a;
+    return __builtin_bit_cast(float, (bits + 0x1000u) & 0xffffe000u);
+}";
 
 /// The hardware's reciprocal, to one unit in the last place.
 const SIGMOID_F32: &str = "static __device__ __forceinline__ float tw_sigmoid_f32(float a) {

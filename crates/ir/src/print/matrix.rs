@@ -99,11 +99,17 @@ impl Printer<'_> {
         }
         match op {
             MatrixOp::Mma { input, a, b, acc } => {
+                let floats = [a, b].map(|s| self.kernel.regs[s.regs.index()].ty.scalar == Scalar::F32);
                 let (acc, a, b) = (self.slice(acc, 4), self.slice(a, 4), self.slice(b, 2));
                 let ty = ptx_type(*input);
                 let k = depth(*input);
                 let outs: Vec<String> = acc.iter().map(|r| format!("\"+f\"({r})")).collect();
-                let ins: Vec<String> = a.iter().chain(&b).map(|r| format!("\"r\"({r})")).collect();
+                let ins: Vec<String> = a
+                    .iter()
+                    .map(|r| (r, floats[0]))
+                    .chain(b.iter().map(|r| (r, floats[1])))
+                    .map(|(r, float)| if float { format!("\"r\"(__float_as_uint({r}))") } else { format!("\"r\"({r})") })
+                    .collect();
                 self.line(&format!(
                     "asm volatile(\"mma.sync.aligned.m16n8k{k}.row.col.f32.{ty}.{ty}.f32 {{%0,%1,%2,%3}}, {{%4,%5,%6,%7}}, {{%8,%9}}, \
                      {{%0,%1,%2,%3}};\" : {} : {});",

@@ -159,6 +159,13 @@ impl Dialect for OpenCl {
             (UnaryOp::Sigmoid, _) => {
                 prelude.function("tw_sigmoid_f32", |_| "#define tw_sigmoid_f32(a) (1.0f / (1.0f + exp(-(a))))".into())
             }
+            // Infinities and NaN stay; the others take half of the last place and lose what lies below.
+            (UnaryOp::RoundTf32, _) => prelude.function("tw_tf32", |_| {
+                format!(
+                    "{INLINE} float tw_tf32(float a) {{\n    const uint bits = as_uint(a);\n    \
+                     return (bits & 0x7f800000u) == 0x7f800000u ? a : as_float((bits + 0x1000u) & 0xffffe000u);\n}}"
+                )
+            }),
             _ => cpp::math(op, Scalar::F64),
         }
     }

@@ -143,6 +143,7 @@ fn node(kernel: &Kernel, expr: &Expr, ty: Type) -> Result<(), String> {
                 UnaryOp::Exp | UnaryOp::Tanh | UnaryOp::Erf | UnaryOp::Sqrt | UnaryOp::Sigmoid => {
                     matches!(scalar, Scalar::F32 | Scalar::F64)
                 }
+                UnaryOp::RoundTf32 => scalar == Scalar::F32,
             };
             if allowed { is(of(a), "the operand") } else { Err(format!("{op:?} is not defined on {scalar}{}", storage(scalar))) }
         }

@@ -488,6 +488,18 @@ pub fn edge_fetch() -> Kernel {
     b.finish()
 }
 
+/// Rounds to TF32.
+pub fn round_tf32() -> Kernel {
+    let mut b = Builder::new("round_tf32", 64);
+    let from = b.buffer("from", Scalar::F32, Access::Read, "64 elements");
+    let to = b.buffer("to", Scalar::F32, Access::Write, "64 elements");
+    let at = b.builtin(Builtin::LocalId);
+    let x = b.load("x", Base::Buffer(from), at, 1, None);
+    let rounded = b.unary(UnaryOp::RoundTf32, x);
+    b.store(Base::Buffer(to), at, rounded, None);
+    b.finish()
+}
+
 /// The logistic function of scalars and vectors.
 pub fn sigmoid(scalar: Scalar) -> Kernel {
     let mut b = Builder::new("sigmoid", 64);

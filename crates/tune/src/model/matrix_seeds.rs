@@ -4,13 +4,12 @@ use crate::space::Space;
 use tilewright_gen::contraction::{Contraction, Tensor};
 use tilewright_gen::plan::{Chiral, Common, Key, Plan, row_slab, store_slabs, store_tile, thread_grid};
 use tilewright_gen::view::{COL, ROW};
-use tilewright_ir::Scalar;
 
 /// Tiles of warpgroup instructions under the schedules that suit them; empty where the device or the types have none. They need
 /// not be legal.
 pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
     let target = space.target();
-    if !target.features.warpgroup || !matches!(c.a.scalar, Scalar::F16 | Scalar::BF16) {
+    if !target.features.warpgroup || c.matrix_input().is_none() {
         return Vec::new();
     }
     let mut plans = Vec::new();
@@ -41,7 +40,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
 
 /// The plan with operands that bulk copies do not reach fetched by the load waves instead of materialised: one of them, or both.
 fn through_registers(plan: &Plan, c: &Contraction) -> Vec<Plan> {
-    if plan.common(Common::Lwv) < 4 || plan.common(Common::Png) == 1 {
+    if plan.common(Common::Lwv) < 4 || plan.common(Common::Png) == 1 || c.a.scalar.bytes() != 2 {
         return Vec::new();
     }
     let [a, b] = [(Key::A(Chiral::Acp), &c.a), (Key::B(Chiral::Acp), &c.b)]
@@ -127,12 +126,14 @@ fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>)
     // Bytes of a wave's slab, by bulk stores or row by row.
     let teams = if turns == 1 { mac / 128 } else { 1 };
     let slab = if store_tile(&c.c, 64).is_ok() { 2048 * store_slabs(teams) } else { row_slab(64, c.c.scalar.bytes()).1 };
-    for depth in [64, 128] {
+    // Rows of 128 bytes, or two.
+    let row = 128 / c.a.scalar.bytes();
+    for depth in [row, 2 * row] {
         let stage = (rows + columns) * depth * c.a.scalar.bytes() + 16;
         let k_tiles = c.k.div_ceil(depth.into());
         for share in [1, 2] {
             let most = (target.limits.shared_per_group / share / stage).min(8);
-            if most < 2 || (depth == 128 && most > 5 && k_tiles > 5) {
+            if most < 2 || (depth > row && most > 5 && k_tiles > 5) {
                 continue;
             }
             // Splits of k: contiguous ranges, or k-tile by k-tile in turn, which keeps what is read at a time close together.

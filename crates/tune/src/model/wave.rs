@@ -174,6 +174,7 @@ impl Model<'_> {
         let element = match source {
             Source::Packed => k * i64::from(s.macro_tile) + row,
             Source::Copy => k * rows + row,
+            Source::CopyAlongK => row * cols + k,
             Source::InPlace => tensor.view.access.at([0, row.min(rows - 1), k.min(cols - 1)])?,
         };
         Some(element.saturating_mul(size))

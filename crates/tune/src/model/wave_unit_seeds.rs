@@ -5,7 +5,7 @@ use crate::space::Space;
 use tilewright_gen::contraction::{Contraction, Operand};
 use tilewright_gen::plan::{Chiral, Common, Key, MathUnit, Plan, thread_grid};
 use tilewright_gen::view::{COL, ROW};
-use tilewright_ir::{Dialect, Scalar};
+use tilewright_ir::{Dialect, MatrixType};
 
 /// Tilings under the schedules that suit them; empty where the device or the types have no such unit. They need not be legal.
 pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
@@ -15,9 +15,9 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
         (_, true) => MathUnit::Mfma,
         _ => return Vec::new(),
     };
-    if !matches!(c.a.scalar, Scalar::F16 | Scalar::BF16) {
+    let Some(input) = c.matrix_input().filter(|input| unit == MathUnit::Mma || *input != MatrixType::TF32) else {
         return Vec::new();
-    }
+    };
     // Lanes hold neighbours along n: turned so that these are neighbours in memory.
     let exchanged = c.c.view.stride(COL) != Some(1) && c.c.view.stride(ROW) == Some(1);
     let turned = c.oriented(exchanged);
@@ -46,7 +46,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
             .with(Key::A(Chiral::Mic), mic_a)
             .with(Key::B(Chiral::Mic), mic_b);
         let tiles = turned.g * turned.m.div_ceil(tile_m) * turned.n.div_ceil(tile_n);
-        for depth in [32u32, 64] {
+        for depth in [64u32, 128].map(|bytes| bytes / input.bytes()) {
             let wanted = u64::from(space.target().units) * 2;
             for ways in splits(tiles, wanted, turned.k.div_ceil(depth.into())) {
                 let plan =

@@ -27,8 +27,18 @@ fn rate(target: &Target) -> f64 {
 }
 
 /// How many times longer a wave's fragment reads take than the bytes alone: lines that start at the same banks.
-fn conflicts(spec: &KernelSpec, o: &OperandTiling) -> f64 {
-    let bytes = (o.lines(spec.tiling.k_tile).1 * 2).max(1);
+fn conflicts(spec: &KernelSpec, o: &OperandTiling, element: u32) -> f64 {
+    let bytes = (o.lines(spec.tiling.k_tile).1 * element).max(1);
+    if element == 4 {
+        // Lanes read single words, of 8 rows and 4 k.
+        let pitch = o.lines(spec.tiling.k_tile).1;
+        let (row, k) = if o.shared_along == Along::Row { (1, pitch) } else { (pitch, 1) };
+        let mut banks = [0u32; 32];
+        for lane in 0..32 {
+            banks[((lane / 4 * row + lane % 4 * k) % 32) as usize] += 1;
+        }
+        return f64::from(banks.into_iter().max().unwrap_or(1));
+    }
     let apart = (128 / (1 << bytes.trailing_zeros().min(7))).min(8);
     let lines = 8.0 / f64::from(apart.max(1));
     match (spec.tiling.unit, o.shared_along) {
@@ -59,8 +69,9 @@ fn oriented(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work
     let waves = f64::from(t.math_threads() / t.unit.owner_threads());
     // Fewer waves than schedulers leave some of the unit idle.
     let busy_parts = (waves * resident / 4.0).min(1.0);
-    let math = work.fma / rate(target) / busy_parts;
-    let read = |o: &OperandTiling| f64::from(o.micro) * depth * bytes * conflicts(spec, o);
+    // Elements twice as wide go half as fast.
+    let math = work.fma * (bytes / 2.0) / rate(target) / busy_parts;
+    let read = |o: &OperandTiling| f64::from(o.micro) * depth * bytes * conflicts(spec, o, c.a.scalar.bytes());
     let (load_a, load_b) = (model.load_cost(spec, Operand::A), model.load_cost(spec, Operand::B));
     let brought = (f64::from(t.a.macro_tile) + f64::from(t.b.macro_tile)) * depth * bytes;
     let stores = |on: bool, cycles: f64| if on { 0.0 } else { cycles };

@@ -34,7 +34,7 @@ const TRIES: usize = 50;
 pub struct Recipe {
     /// Plans with a main loop that runs ahead, in all its forms; without it such plans are a minority.
     pub schedules: bool,
-    /// Products of 16-bit numbers and plans for warpgroup matrix instructions (sm_90a), those only.
+    /// Products of 16-bit numbers and of TF32, and plans for warpgroup matrix instructions (sm_90a), those only.
     pub units: bool,
     /// Most rows and columns of a matrix; sums and images are smaller in proportion.
     pub extent: u64,

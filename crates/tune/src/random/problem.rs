@@ -5,7 +5,7 @@ use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use tilewright_gen::contraction::Dynamic;
-use tilewright_gen::problem::{Activation, Along, Conv, Gemm, GemmBuilder, Layout, Order, Problem, ProblemError};
+use tilewright_gen::problem::{Activation, Along, Conv, Gemm, GemmBuilder, Layout, Math, Order, Problem, ProblemError};
 use tilewright_ir::{Scalar, Target};
 
 /// Workspace that suffices for everything drawn here, in bytes.
@@ -17,8 +17,13 @@ const AMPLE: u64 = 1 << 26;
 /// A draw that contradicts itself (a filter larger than its input).
 pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, target: &Target) -> Result<Problem, ProblemError> {
     if recipe.units {
-        let dtype = if rng.random() { Scalar::F16 } else { Scalar::BF16 };
-        return if rng.random_bool(0.8) { gemm(rng, recipe, dtype) } else { conv(rng, recipe, dtype) };
+        let (dtype, math) = match rng.random_range(0..3) {
+            0 => (Scalar::F16, Math::Exact),
+            1 => (Scalar::BF16, Math::Exact),
+            _ => (Scalar::F32, Math::Tf32),
+        };
+        let drawn = if rng.random_bool(0.8) { gemm(rng, recipe, dtype) } else { conv(rng, recipe, dtype) };
+        return drawn.map(|problem| with_math(problem, math));
     }
     let mut types = vec![Scalar::F32, Scalar::F32, Scalar::F16, Scalar::BF16];
     if target.features.f64 {
@@ -26,6 +31,14 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, target: &Target) -> Re
     }
     let dtype = *types.choose(rng).unwrap_or(&Scalar::F32);
     if rng.random_bool(0.6) { gemm(rng, recipe, dtype) } else { conv(rng, recipe, dtype) }
+}
+
+fn with_math(mut problem: Problem, math: Math) -> Problem {
+    match &mut problem {
+        Problem::Gemm(gemm) => gemm.math = math,
+        Problem::Conv(conv) => conv.math = math,
+    }
+    problem
 }
 
 /// A size from 1 to `max`, small ones as likely as large ones; a multiple of `unit` where that is not too much.

@@ -18,7 +18,8 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Opti
         let mut drawn = Plan::default().with(Key::C(Common::Bim), form);
         let c = space.contraction(&drawn);
         let (m, n) = (c.m, c.n);
-        keys(rng, &mut drawn);
+        let wide = c.a.scalar.bytes() == 4;
+        keys(rng, &mut drawn, wide);
         // What the operands do not allow is taken back: an operand that bulk copies cannot reach is materialised.
         let Some(drawn) = space.repair(&drawn).filter(|p| p.common(Common::Uni) == 2) else { continue };
         let Ok(r) = space.resolve(&drawn) else { continue };
@@ -41,7 +42,8 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Opti
 /// Multiply-adds of a matrix instruction take a device, the emulator too, that much less time than others, at least.
 const UNIT_SPEED: u64 = 4;
 
-fn keys(rng: &mut ChaCha8Rng, p: &mut Plan) {
+/// `wide`: of 32-bit operands, half as many of which fill a row in shared memory.
+fn keys(rng: &mut ChaCha8Rng, p: &mut Plan, wide: bool) {
     let mic_a = one(rng, &[1, 1, 1, 2, 2, 3, 4]);
     // Columns / 8 of an instruction: odd numbers of them, too.
     let columns = [1, 2, 3, 4, 4, 5, 6, 7, 8, 8, 10, 12, 13, 16, 16, 20, 24, 28, 32];
@@ -64,7 +66,7 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Plan) {
     let persistent = if by_cluster { 0 } else { persistent * cluster_m * cluster_n };
     let mut set = |key: Common, value: u32| p.set(Key::C(key), value);
     set(Common::Uni, 2);
-    set(Common::Unr, one(rng, &[64, 64, 64, 128, 192]));
+    set(Common::Unr, if wide { one(rng, &[32, 32, 64, 96]) } else { one(rng, &[64, 64, 64, 128, 192]) });
     set(Common::Mac, 128 * one(rng, &[1, 1, 2, 2, 3, 4]));
     set(Common::Skw, one(rng, &[7, 8, 9, 10, 10, 10, 11, 12, 13]));
     set(Common::Lwv, roles);
@@ -84,7 +86,8 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Plan) {
     if by_cluster {
         set(Common::Cst, 0);
     }
-    if roles > 0 {
+    // Load waves write tiles of 16-bit elements.
+    if roles > 0 && !wide {
         for (side, shared) in [(Key::A as fn(Chiral) -> Key, cluster_n), (Key::B, cluster_m)] {
             p.set(side(Chiral::Acp), if shared > 1 { 2 } else { one(rng, &[0, 2, 2]) });
         }

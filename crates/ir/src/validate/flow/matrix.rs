@@ -47,9 +47,10 @@ impl Scopes<'_> {
             MatrixOp::Mma { input: MatrixType::F32, .. } | MatrixOp::Warpgroup { input: MatrixType::F32, .. } => {
                 Err("NVIDIA's units multiply TF32, not F32".into())
             }
-            MatrixOp::Mma { a, b, acc, .. } => {
-                self.slice("a", a, 4, &[Scalar::U32])?;
-                self.slice("b", b, 2, &[Scalar::U32])?;
+            MatrixOp::Mma { input, a, b, acc } => {
+                let held: &[Scalar] = if *input == MatrixType::TF32 { &[Scalar::U32, Scalar::F32] } else { &[Scalar::U32] };
+                self.slice("a", a, 4, held)?;
+                self.slice("b", b, 2, held)?;
                 self.slice("acc", acc, 4, &[Scalar::F32])
             }
             MatrixOp::LoadMatrix { to, count, from, .. } => {
