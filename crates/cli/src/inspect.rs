@@ -9,7 +9,7 @@ use serde_json::json;
 use tilewright_device::inspect::{Class, Inspection, LoopReport, Role, Run, inspect};
 use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::{MAIN, generate, schedule::lower};
-use tilewright_gen::plan::KernelSpec;
+use tilewright_gen::plan::{KernelSpec, MathUnit};
 use tilewright_ir::{Dialect, Target};
 
 /// Inspects one problem's plan.
@@ -85,10 +85,13 @@ const fn language(dialect: Dialect) -> &'static str {
     }
 }
 
-/// Multiply-adds of one thread for one k-tile.
+/// Math instructions of one thread for one k-tile: multiply-adds, or those of a matrix unit.
 fn math_per_tile(spec: &KernelSpec) -> u32 {
     let t = &spec.tiling;
-    t.a.micro * t.b.micro * t.k_tile
+    let (rows, columns) = t.unit.step();
+    // A warpgroup's instruction takes all columns of its micro tile at once.
+    let columns = if t.unit == MathUnit::Warpgroup { t.b.micro } else { columns };
+    (t.a.micro / rows) * (t.b.micro / columns.max(1)) * t.k_steps()
 }
 
 /// k-tiles that one round of a loop works on: what the schedule unrolls, times what the compiler unrolls.

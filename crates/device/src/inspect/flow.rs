@@ -2,13 +2,13 @@
 
 use super::listing::{Flow, Listing};
 
-/// A loop of the kernel that lies in no other loop.
+/// A loop of the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Loop {
     /// Indices of its instructions in the order of one round. Both ways of a branch within it are in, one behind the other.
     pub order: Vec<usize>,
-    /// It holds a loop of its own.
-    pub nested: bool,
+    /// The loops that it holds, in layout order.
+    pub inner: Vec<Loop>,
 }
 
 struct Block {
@@ -20,8 +20,12 @@ struct Block {
 
 /// Outermost loops, in layout order.
 pub(super) fn loops(listing: &Listing) -> Vec<Loop> {
-    let blocks = blocks(listing);
-    let reach: Vec<Vec<bool>> = (0..blocks.len()).map(|b| reachable(&blocks, b)).collect();
+    within(&blocks(listing))
+}
+
+/// The outermost loops of some blocks.
+fn within(blocks: &[Block]) -> Vec<Loop> {
+    let reach: Vec<Vec<bool>> = (0..blocks.len()).map(|b| reachable(blocks, b)).collect();
     let together = |a: usize, b: usize| reach[a][b] && reach[b][a];
     let mut found: Vec<Loop> = Vec::new();
     let mut taken = vec![false; blocks.len()];
@@ -35,16 +39,16 @@ pub(super) fn loops(listing: &Listing) -> Vec<Loop> {
         }
         // The loop is entered at its header, and every round starts there.
         let entered = |to: usize| (0..blocks.len()).any(|from| !inside[from] && blocks[from].next.contains(&to));
-        let members = || (0..blocks.len()).filter(|&m| inside[m]);
-        let header = members().find(|&m| entered(m)).unwrap_or(b);
-        let order = in_order(&blocks, header, &inside);
-        let backward = |from: usize, to: usize| {
-            let place = |x: usize| order.iter().position(|&o| o == x);
-            place(to) <= place(from)
-        };
-        let nested = members().any(|from| blocks[from].next.iter().any(|&to| inside[to] && to != header && backward(from, to)));
+        let header = (0..blocks.len()).find(|&m| inside[m] && entered(m)).unwrap_or(b);
+        let order = in_order(blocks, header, &inside);
         let order = order.iter().flat_map(|&m| blocks[m].first..blocks[m].end).collect();
-        found.push(Loop { order, nested });
+        // What runs in circles without coming back to the header is a loop within.
+        let stays = |from: usize, to: usize| inside[from] && inside[to] && to != header;
+        let round = blocks.iter().enumerate().map(|(at, block)| Block {
+            next: block.next.iter().copied().filter(|&to| stays(at, to)).collect(),
+            ..*block
+        });
+        found.push(Loop { order, inner: within(&round.collect::<Vec<_>>()) });
     }
     found
 }
@@ -132,16 +136,19 @@ mod tests {
         listing
     }
 
-    fn texts(text: &str) -> Vec<(String, bool)> {
+    fn words(listing: &Listing, l: &Loop) -> String {
+        l.order.iter().map(|&i| listing.instructions[i].text.as_str()).collect::<Vec<_>>().join(" ")
+    }
+
+    fn texts(text: &str) -> Vec<(String, Vec<String>)> {
         let listing = listing(text);
-        let one =
-            |l: Loop| (l.order.iter().map(|&i| listing.instructions[i].text.as_str()).collect::<Vec<_>>().join(" "), l.nested);
-        loops(&listing).into_iter().map(one).collect()
+        let one = |l: &Loop| (words(&listing, l), l.inner.iter().map(|i| words(&listing, i)).collect());
+        loops(&listing).iter().map(one).collect()
     }
 
     #[test]
     fn a_plain_loop() {
-        assert_eq!(texts("a l: b c ?l d ."), [("b c ?l".to_string(), false)]);
+        assert_eq!(texts("a l: b c ?l d ."), [("b c ?l".to_string(), vec![])]);
         assert_eq!(texts("a ?l b l: ."), []);
     }
 
@@ -149,13 +156,23 @@ mod tests {
     fn a_rotated_loop_starts_where_it_is_entered() {
         // Entered at `head`, which the compiler put behind the latch; the last part lies out of line.
         let rotated = "a >head latch: math ?out head: barrier ?skip load skip: ?latch load2 >latch out: .";
-        assert_eq!(texts(rotated), [("barrier ?skip load ?latch load2 >latch math ?out".to_string(), false)]);
+        assert_eq!(texts(rotated), [("barrier ?skip load ?latch load2 >latch math ?out".to_string(), vec![])]);
     }
 
     #[test]
     fn both_ways_of_a_branch_and_an_inner_loop() {
-        assert_eq!(texts("h: ?e a >j e: b j: c ?h ."), [("?e a >j b c ?h".to_string(), false)]);
-        assert_eq!(texts("h: a i: b ?i c ?h d k: e ?k ."), [("a b ?i c ?h".to_string(), true), ("e ?k".to_string(), false)]);
+        assert_eq!(texts("h: ?e a >j e: b j: c ?h ."), [("?e a >j b c ?h".to_string(), vec![])]);
+        let inner = vec!["b ?i".to_string()];
+        assert_eq!(texts("h: a i: b ?i c ?h d k: e ?k ."), [("a b ?i c ?h".to_string(), inner), ("e ?k".to_string(), vec![])]);
+    }
+
+    #[test]
+    fn loops_in_loops_in_loops() {
+        let listing = listing("t: a k: w: wait ?w math ?k store ?t .");
+        let tiles = loops(&listing).remove(0);
+        assert_eq!(words(&listing, &tiles), "a wait ?w math ?k store ?t");
+        assert_eq!(words(&listing, &tiles.inner[0]), "wait ?w math ?k");
+        assert_eq!(words(&listing, &tiles.inner[0].inner[0]), "wait ?w");
     }
 
     #[test]

@@ -128,6 +128,17 @@ pub(super) struct Instruction {
     pub flow: Flow,
 }
 
+impl Instruction {
+    /// True for instructions of matrix units, on either vendor's hardware.
+    pub fn is_matrix(&self) -> bool {
+        let mut words = self.text.split_whitespace().filter(|w| !w.starts_with('@'));
+        words.next().is_some_and(|opcode| {
+            let base = opcode.split('.').next().unwrap_or(opcode);
+            self.class == Class::Math && (base.ends_with("MMA") || base.starts_with("v_mfma"))
+        })
+    }
+}
+
 /// The code of one kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {

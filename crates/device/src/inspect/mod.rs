@@ -4,6 +4,7 @@
 //! AMD's architectures go through clang to assembly, NVIDIA's through NVRTC and nvdisasm. Both become one kind of listing
 //! (`listing`), whose loops (`flow`) are laid out and measured (`trace`).
 //!
+//! The main loop is the one over k-tiles, also where it stands in a loop over tiles of the result.
 //! Distances are in instructions of class [`Class::Math`], one wave's. A loop with branches is read with both ways in it. What
 //! a load waits for is read from the hardware's own bookkeeping: AMD's `vmcnt`, NVIDIA's scoreboards and groups of copies.
 
@@ -18,8 +19,10 @@ pub use listing::Class;
 
 use crate::amd::Clang;
 use crate::{DeviceError, Options};
-use listing::Listing;
+use flow::Loop;
+use listing::{Instruction, Listing};
 use serde::Serialize;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use tilewright_ir::{Dialect, Kernel, Target};
 
@@ -234,18 +237,45 @@ fn read(
         return Err(DeviceError::Compile { device: target.arch.clone(), entry, log });
     }
     let found = flow::loops(listing);
-    let count = |found: &flow::Loop, wanted: fn(Class) -> bool| {
-        found.order.iter().filter_map(|&i| listing.instructions.get(i)).filter(|i| wanted(i.class)).count()
-    };
-    let math = |l: &flow::Loop| count(l, |c| c == Class::Math);
-    let main = found.iter().enumerate().filter(|(_, l)| math(l) > 0).max_by_key(|(at, l)| (math(l), std::cmp::Reverse(*at)));
+    let math = |l: &Loop| count(listing, l, |i| i.class == Class::Math);
+    let main = found.iter().enumerate().filter(|(_, l)| math(l) > 0).max_by_key(|(at, l)| (weight(listing, l), Reverse(*at)));
     let main = main.map(|(at, _)| at);
-    let mut loops: Vec<LoopReport> = main.iter().map(|&at| trace::trace(listing, &found[at], Role::Main)).collect();
+    let mut loops: Vec<LoopReport> =
+        main.iter().map(|&at| trace::trace(listing, over_k_tiles(listing, &found[at], computes), Role::Main)).collect();
     for (at, other) in found.iter().enumerate() {
-        let loads = count(other, Class::is_load) > 0 && count(other, |c| matches!(c, Class::SharedStore | Class::Copy)) > 0;
-        if loads && main != Some(at) {
-            loops.push(trace::trace(listing, other, Role::Load));
+        if main != Some(at) && brings(listing, other) {
+            loops.push(trace::trace(listing, over_k_tiles(listing, other, brings), Role::Load));
         }
     }
     Ok(Inspection { arch: target.arch.clone(), dialect, entry, usage, loops, assembly })
+}
+
+/// Instructions of a loop of which something holds.
+fn count(listing: &Listing, found: &Loop, wanted: impl Fn(&Instruction) -> bool) -> usize {
+    found.order.iter().filter_map(|&i| listing.instructions.get(i)).filter(|i| wanted(i)).count()
+}
+
+/// What makes one loop the main one: its matrix instructions, and its math where there are none.
+fn weight(listing: &Listing, found: &Loop) -> (usize, usize) {
+    (count(listing, found, Instruction::is_matrix), count(listing, found, |i| i.class == Class::Math))
+}
+
+/// The loop over k-tiles: this one, or where work-groups stay and walk over tiles of the result, one that it holds.
+fn over_k_tiles<'a>(listing: &Listing, found: &'a Loop, is_one: fn(&Listing, &Loop) -> bool) -> &'a Loop {
+    match found.inner.iter().filter(|l| is_one(listing, l)).max_by_key(|l| weight(listing, l)) {
+        Some(inner) if weight(listing, found).0.min(1) == weight(listing, inner).0.min(1) => over_k_tiles(listing, inner, is_one),
+        _ => found,
+    }
+}
+
+/// It computes on tiles that it loads, or waits for: a loop over the k-steps of a tile does not.
+fn computes(listing: &Listing, found: &Loop) -> bool {
+    count(listing, found, |i| i.class == Class::Math) > 0
+        && count(listing, found, |i| i.class.is_load() || matches!(i.class, Class::Wait | Class::Barrier)) > 0
+}
+
+/// It brings tiles into shared memory.
+fn brings(listing: &Listing, found: &Loop) -> bool {
+    count(listing, found, |i| i.class.is_load()) > 0
+        && count(listing, found, |i| matches!(i.class, Class::SharedStore | Class::Copy)) > 0
 }

@@ -39,7 +39,7 @@ pub(super) fn trace(listing: &Listing, found: &Loop, role: Role) -> LoopReport {
     }
     let runs = runs(&code, &waits);
     let order = code.iter().map(|i| i.class).collect();
-    LoopReport { role, instructions: code.len() as u32, nested: found.nested, counts, runs, flights, order }
+    LoopReport { role, instructions: code.len() as u32, nested: !found.inner.is_empty(), counts, runs, flights, order }
 }
 
 /// The same round from its first load on: the one behind the most math without a load.
@@ -150,7 +150,7 @@ mod tests {
             })
             .collect();
         let order = (0..instructions.len()).collect();
-        trace(&Listing { instructions, labels: vec![] }, &Loop { order, nested: false }, Role::Main)
+        trace(&Listing { instructions, labels: vec![] }, &Loop { order, inner: vec![] }, Role::Main)
     }
 
     fn distances(text: &str) -> Vec<(Option<u32>, Option<u32>)> {

@@ -68,7 +68,7 @@ pub struct Records {
 
 impl Records {
     /// Opens a records file, creating it (and its folder) where there is none. An existing file that is not a sound
-    /// records file is refused and left untouched.
+    /// records file is refused and left untouched. One that may not be written can be read.
     ///
     /// # Errors
     /// [`RecordsError`] names the file.

@@ -63,8 +63,11 @@ pub(super) fn classify(path: &Path, e: rusqlite::Error) -> RecordsError {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             RecordsError::Io { path, reason: format!("another process has held the file for more than {BUSY:?}: {e}") }
         }
-        Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure | ErrorCode::CannotOpen | ErrorCode::ReadOnly) => {
-            RecordsError::Io { path, reason: e.to_string() }
+        Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) => {
+            RecordsError::Io { path, reason: format!("{e}; make room on the disk, or name another file. What was recorded is kept") }
+        }
+        Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+            RecordsError::Io { path, reason: format!("{e}; name a file that may be written, in a folder that may") }
         }
         // A missing table or column, a value of another type: the header is ours, the content is not.
         _ => RecordsError::Damaged { path, reason: e.to_string() },
@@ -73,7 +76,10 @@ pub(super) fn classify(path: &Path, e: rusqlite::Error) -> RecordsError {
 
 /// Opens or creates a records file.
 pub(super) fn open(path: &Path) -> Result<Connection, RecordsError> {
-    let io = |e: std::io::Error| RecordsError::Io { path: path.to_path_buf(), reason: e.to_string() };
+    let io = |e: std::io::Error| RecordsError::Io {
+        path: path.to_path_buf(),
+        reason: format!("{e}; name a file that may be written, in a folder that may"),
+    };
     if let Some(folder) = path.parent().filter(|f| !f.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(io)?;
     }
@@ -82,6 +88,14 @@ pub(super) fn open(path: &Path) -> Result<Connection, RecordsError> {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
         Err(e) => return Err(io(e)),
     }
+    match writable(path) {
+        Err(RecordsError::Io { .. }) if is_at_rest(path) => read_only(path),
+        other => other,
+    }
+}
+
+/// Opens or creates a file to read and write.
+fn writable(path: &Path) -> Result<Connection, RecordsError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(|e| classify(path, e))?;
     prepare(&mut connection).map_err(|e| classify(path, e))?;
@@ -92,6 +106,25 @@ pub(super) fn open(path: &Path) -> Result<Connection, RecordsError> {
         c.pragma_update(None, "synchronous", "NORMAL")
     };
     log(&connection).map_err(|e| classify(path, e))?;
+    Ok(connection)
+}
+
+/// True for a file that may not be written, all of whose records are in it and none in a log beside it.
+fn is_at_rest(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_os_string();
+    log.push("-wal");
+    let empty = std::fs::metadata(log).map_or(true, |m| m.len() == 0);
+    empty && std::fs::metadata(path).is_ok_and(|m| m.len() > 0) && std::fs::OpenOptions::new().write(true).open(path).is_err()
+}
+
+/// Opens a file that may not be written: whatever would write says so.
+fn read_only(path: &Path) -> Result<Connection, RecordsError> {
+    let escaped = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection =
+        Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags).map_err(|e| classify(path, e))?;
+    connection.set_prepared_statement_cache_capacity(64);
+    check_content(path, &connection)?;
     Ok(connection)
 }
 
