@@ -44,10 +44,10 @@ fn within(blocks: &[Block]) -> Vec<Loop> {
         let order = order.iter().flat_map(|&m| blocks[m].first..blocks[m].end).collect();
         // What runs in circles without coming back to the header is a loop within.
         let stays = |from: usize, to: usize| inside[from] && inside[to] && to != header;
-        let round = blocks.iter().enumerate().map(|(at, block)| Block {
-            next: block.next.iter().copied().filter(|&to| stays(at, to)).collect(),
-            ..*block
-        });
+        let round = blocks
+            .iter()
+            .enumerate()
+            .map(|(at, block)| Block { next: block.next.iter().copied().filter(|&to| stays(at, to)).collect(), ..*block });
         found.push(Loop { order, inner: within(&round.collect::<Vec<_>>()) });
     }
     found
@@ -168,10 +168,10 @@ mod tests {
 
     #[test]
     fn loops_in_loops_in_loops() {
-        let listing = listing("t: a k: w: wait ?w math ?k store ?t .");
+        let listing = listing("t: a k: b w: wait ?w math ?k store ?t .");
         let tiles = loops(&listing).remove(0);
-        assert_eq!(words(&listing, &tiles), "a wait ?w math ?k store ?t");
-        assert_eq!(words(&listing, &tiles.inner[0]), "wait ?w math ?k");
+        assert_eq!(words(&listing, &tiles), "a b wait ?w math ?k store ?t");
+        assert_eq!(words(&listing, &tiles.inner[0]), "b wait ?w math ?k");
         assert_eq!(words(&listing, &tiles.inner[0].inner[0]), "wait ?w");
     }
 

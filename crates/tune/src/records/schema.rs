@@ -63,9 +63,10 @@ pub(super) fn classify(path: &Path, e: rusqlite::Error) -> RecordsError {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
             RecordsError::Io { path, reason: format!("another process has held the file for more than {BUSY:?}: {e}") }
         }
-        Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) => {
-            RecordsError::Io { path, reason: format!("{e}; make room on the disk, or name another file. What was recorded is kept") }
-        }
+        Some(ErrorCode::DiskFull | ErrorCode::SystemIoFailure) => RecordsError::Io {
+            path,
+            reason: format!("{e}; make room on the disk, or name another file. What was recorded is kept"),
+        },
         Some(ErrorCode::CannotOpen | ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
             RecordsError::Io { path, reason: format!("{e}; name a file that may be written, in a folder that may") }
         }
@@ -118,11 +119,10 @@ fn is_at_rest(path: &Path) -> bool {
 }
 
 /// Opens a file that may not be written: whatever would write says so.
-fn read_only(path: &Path) -> Result<Connection, RecordsError> {
+pub(super) fn read_only(path: &Path) -> Result<Connection, RecordsError> {
     let escaped = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection =
-        Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags).map_err(|e| classify(path, e))?;
+    let connection = Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags).map_err(|e| classify(path, e))?;
     connection.set_prepared_statement_cache_capacity(64);
     check_content(path, &connection)?;
     Ok(connection)

@@ -43,6 +43,19 @@ fn the_best_is_the_fastest_verified_and_survives_reopening() {
 }
 
 #[test]
+fn a_file_that_may_not_be_written_can_be_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("100% sure?#1.db");
+    filled(&Records::open(&path).unwrap());
+    let records = Records { path: path.clone(), connection: Mutex::new(schema::read_only(&path).unwrap()) };
+    assert_eq!(records.list(&Filter::default()).unwrap().len(), 5);
+    let key = gemm(64, 64, 64, Scalar::F32);
+    assert_eq!(records.best(&key, &device(), GENERATOR).unwrap().unwrap().plan, "fast");
+    let refused = records.add(&key, "gemm 64", &device(), GENERATOR, &timed("more", 1.0, 9)).unwrap_err().to_string();
+    assert!(refused.contains("readonly") && refused.contains("may be written"), "{refused}");
+}
+
+#[test]
 fn a_plan_found_wrong_later_is_not_the_best() {
     let records = Records::in_memory().unwrap();
     filled(&records);
