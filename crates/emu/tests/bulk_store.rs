@@ -147,6 +147,48 @@ fn tensor_maps_must_fit_their_buffers() {
     assert!(matches!(&error, EmuError::Launch { what, .. } if what.contains("multiple of 16")), "{error}");
 }
 
+/// Stores a box of 8 x 4 floats at (0, 0) of a tensor of fewer columns, in lines of 8.
+fn cut_at(columns: u64) -> Kernel {
+    kernel(32, |b| {
+        b.wave(32);
+        let map = TensorMap {
+            scalar: Scalar::F32,
+            round_tf32: false,
+            extent: vec![columns, 4],
+            stride_bytes: vec![32],
+            tile: vec![8, 4],
+            swizzle: Swizzle::None,
+        };
+        let out = b.tensor_map("out", map, "");
+        let tile = b.shared("tile", Scalar::F32, 32, 0);
+        let lid = b.builtin(Builtin::LocalId);
+        let value = b.cast(lid, Scalar::F32);
+        b.store(Base::Shared(tile), lid, value, None);
+        b.bulk(BulkOp::ProxyFence);
+        b.barrier();
+        let issuer = b.eq(lid, 0);
+        b.if_then(issuer, |b| {
+            let from = b.mem(Base::Shared(tile), 0);
+            let at = vec![b.int(0, Scalar::I32), b.int(0, Scalar::I32)];
+            b.bulk(BulkOp::Store { from, map: out, at });
+            b.bulk(BulkOp::StoreCommit);
+            b.bulk(BulkOp::StoreWait { pending: 0 });
+        });
+    })
+}
+
+/// As an H200 does it: lines that end within 16 bytes lose what follows them.
+#[test]
+fn stores_end_at_sixteen_bytes() {
+    let rows = |columns: u64| everywhere(&cut_at(columns), [1; 3], || vec![arg(&f32s(&[-1.0; 32]))], |a| to_f32s(buffer(&a[0])));
+    let line = |got: &[f32]| got[8..16].to_vec();
+    assert_eq!(line(&rows(4)), [8.0, 9.0, 10.0, 11.0, -1.0, -1.0, -1.0, -1.0]);
+    assert_eq!(line(&rows(5)), [8.0, 9.0, 10.0, 11.0, 12.0, 0.0, 0.0, 0.0]);
+    // The last line's end is cleared, too, be it in the buffer or not.
+    let error = run(&cut_at(5), [1; 3], &[arg(&f32s(&[-1.0; 29]))]).unwrap_err();
+    assert!(matches!(&error, EmuError::OutOfBounds { .. }), "{error}");
+}
+
 /// Two work-groups that store to the same elements race, as ordinary stores would.
 #[test]
 fn stores_of_work_groups_may_not_overlap() {

@@ -360,6 +360,7 @@ fn store(
         *last = Some((epoch, thread, site));
     }
     check_global(launch, team, map, &runs, (site, thread, Kind::Write))?;
+    clear_behind(launch, team, (map, tensor, at), &runs, (site, thread))?;
     for run in &runs {
         for i in 0..run.len {
             let place = tensor.swizzle.apply((from + (run.first + i) * size) as u32) as usize;
@@ -369,6 +370,32 @@ fn store(
     if launch.options.count {
         team.counters.async_copies += 1;
         team.counters.global_store_bytes += bytes as u64;
+    }
+    Ok(())
+}
+
+/// Bytes of global memory that a store clears behind a run: where the tensor's last column cuts the box, what lies between it and the next
+/// multiple of 16 bytes was seen to become zero on an H200.
+fn cleared(map: &TensorMap, at: &[i64], run: &Run) -> std::ops::Range<usize> {
+    let cut = at[0].saturating_add(i64::from(map.tile[0])) > map.extent[0] as i64;
+    let end = run.byte + run.len * map.scalar.bytes() as usize;
+    end..if cut { end.next_multiple_of(16) } else { end }
+}
+
+/// Writes what a store clears beside what it is asked for.
+fn clear_behind(
+    launch: &Launch<'_>,
+    team: &mut Team,
+    (map, tensor, at): (usize, &TensorMap, &[i64]),
+    runs: &[Run],
+    (site, thread): (u32, u32),
+) -> Result<(), EmuError> {
+    let Some(t) = Target::new(launch, Space::Global(map), tensor.scalar, 1) else { return Ok(()) };
+    let Some(bound) = t.bound else { return Ok(()) };
+    let touch = Touch { launch, site, thread, kind: Kind::Write };
+    for byte in runs.iter().flat_map(|run| cleared(tensor, at, run).step_by(t.size)) {
+        let place = touch.check(team, &t, (byte / t.size) as i64)?;
+        bound.cells.set(place, t.size, 0);
     }
     Ok(())
 }
@@ -418,6 +445,14 @@ mod tests {
         assert_eq!(found(&[10, 0]), []);
         assert_eq!(found(&[-4, 0]), []);
         assert_eq!(found(&[0, 3]), []);
+    }
+
+    #[test]
+    fn rows_that_end_within_sixteen_bytes_clear_what_follows() {
+        let behind = |at: &[i64]| runs(&map(), at).iter().map(|r| cleared(&map(), at, r).len()).collect::<Vec<_>>();
+        assert_eq!(behind(&[8, 0]), [8, 8]);
+        assert_eq!(behind(&[7, 2]), [8]);
+        assert_eq!(behind(&[4, 1]), [0, 0]);
     }
 
     #[test]
