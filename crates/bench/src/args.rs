@@ -37,6 +37,9 @@ pub struct Common {
     /// Longest wait for the device before a kernel counts as hung
     #[arg(long, global = true, value_name = "TIME", default_value = "20s", value_parser = duration)]
     pub deadline: Duration,
+    /// Goes on for a process whose device was lost (set by tilewright-bench itself)
+    #[arg(long, global = true, hide = true, value_name = "FILE")]
+    pub go_on: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

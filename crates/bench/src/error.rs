@@ -1,5 +1,6 @@
 //! What can go wrong when comparing: every error names the input or library and the remedy.
 
+use crate::handover::Lost;
 use std::path::PathBuf;
 use tilewright_device::DeviceError;
 use tilewright_gen::problem::ProblemError;
@@ -47,6 +48,17 @@ pub enum BenchError {
     /// The device failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// A search lost the device.
+    #[error("{why}")]
+    Lost {
+        /// What happened.
+        why: String,
+        /// Which candidates did it.
+        lost: Lost,
+    },
+    /// Another process has done the rest, with this exit code.
+    #[error("another process went on and ended with exit code {0}")]
+    HandedOver(u8),
     /// The problem is malformed.
     #[error(transparent)]
     Problem(#[from] ProblemError),
@@ -58,7 +70,11 @@ pub enum BenchError {
 impl BenchError {
     /// True if the device cannot be used any more in this process: the run must end.
     pub const fn is_fatal(&self) -> bool {
-        matches!(self, BenchError::Device(e) if e.is_fatal())
+        match self {
+            BenchError::Device(e) => e.is_fatal(),
+            BenchError::Lost { .. } => true,
+            _ => false,
+        }
     }
     /// An error of a file.
     pub fn file(path: impl Into<PathBuf>, reason: impl ToString) -> BenchError {

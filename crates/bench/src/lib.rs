@@ -9,6 +9,7 @@ mod clocks;
 mod commands;
 mod compare;
 mod error;
+mod handover;
 mod html;
 mod measure;
 mod ours;
@@ -54,6 +55,7 @@ pub fn command() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
+        Err(BenchError::HandedOver(code)) => ExitCode::from(code),
         Err(e) => {
             eprintln!("error: {e}");
             ExitCode::FAILURE

@@ -1,8 +1,10 @@
 //! Our side: choosing a plan for a workload, and its program bound to the workload's buffers.
 
 use crate::error::BenchError;
+use crate::handover::Lost;
 use crate::record::{SearchCounts, Side};
 use crate::workload::Workload;
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +15,7 @@ use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::program::Program;
 use tilewright_tune::Records;
 use tilewright_tune::model::Picker;
+use tilewright_tune::records::{RecordsError, State, Trial};
 use tilewright_tune::run::{Buffers, bind, compile};
 use tilewright_tune::search;
 use tilewright_tune::space::Space;
@@ -28,6 +31,8 @@ pub enum Choose {
         budget: Duration,
         /// Records file.
         records: Option<PathBuf>,
+        /// What an earlier process has lost on the first case that is tuned.
+        lost: RefCell<Lost>,
     },
     /// The best plan recorded in a file.
     Recorded(PathBuf),
@@ -61,7 +66,7 @@ impl Ours {
         let space = Space::new(workload.problem(), &workload.device().info().target)?.constrained(constraint);
         let (plan, search) = match how {
             Choose::Pick => (pick(workload, &space)?, None),
-            Choose::Tune { budget, records } => tuned(workload, &space, *budget, records.as_deref())?,
+            Choose::Tune { budget, records, lost } => tuned(workload, &space, *budget, records.as_deref(), &lost.take())?,
             Choose::Recorded(path) => (recorded(workload, &space, path)?, None),
         };
         let mut ours = Ours::with_plan(workload, &space, &plan)?;
@@ -167,16 +172,46 @@ fn tuned(
     space: &Space,
     budget: Duration,
     records: Option<&Path>,
+    lost: &Lost,
 ) -> Result<(Plan, Option<SearchCounts>), BenchError> {
-    let records = records.map(Records::open).transpose().map_err(|e| BenchError::Plan(e.to_string()))?;
-    let options = search::Options { budget: search::Budget::seconds(budget.as_secs_f64()), ..search::Options::default() };
-    let outcome = search::tune(workload.device(), space, records.as_ref(), &options, &search::Cancel::default(), &mut |_| {})
-        .map_err(|e| BenchError::Plan(e.to_string()))?;
-    if let search::Ended::DeviceLost(why) = &outcome.ended {
-        // The next use of the device says the same and ends the run.
-        eprintln!("  the device was lost: {why}");
+    let failed = |e: String| BenchError::Plan(e);
+    let device = workload.device();
+    let start = Instant::now();
+    let (records, spent) = match records {
+        // The file holds the trials of the process before.
+        Some(path) => (Some(Records::open(path).map_err(|e| failed(e.to_string()))?), lost.seconds),
+        None if lost.plans.is_empty() => (None, 0.0),
+        None => (Some(remembered(workload, space, &lost.plans).map_err(|e| failed(e.to_string()))?), 0.0),
+    };
+    let seconds = (budget.as_secs_f64() - spent).max(0.05);
+    let options = search::Options { budget: search::Budget::seconds(seconds), ..search::Options::default() };
+    let mut last = None;
+    let outcome = search::tune(device, space, records.as_ref(), &options, &search::Cancel::default(), &mut |event| {
+        if let search::Event::Trial { plan, .. } = event {
+            last = Some(plan.to_string());
+        }
+    });
+    if let Err(e) = device.sync()
+        && e.is_fatal()
+    {
+        // Later than in its own trial a plan cannot be told from the device's other troubles.
+        let in_trial = outcome.as_ref().map_or(true, |o| matches!(o.ended, search::Ended::DeviceLost(_)));
+        let lost = Lost { plans: last.filter(|_| in_trial).into_iter().collect(), seconds: start.elapsed().as_secs_f64() };
+        return Err(BenchError::Lost { why: format!("a candidate took the device down: {e}"), lost });
     }
+    let outcome = outcome.map_err(|e| failed(e.to_string()))?;
     Ok((outcome.plan, Some(SearchCounts::of(&outcome.tally, outcome.seconds))))
+}
+
+/// Records that know of nothing but candidates that hung.
+fn remembered(workload: &Workload<'_>, space: &Space, plans: &[String]) -> Result<Records, RecordsError> {
+    let records = Records::in_memory()?;
+    let (key, device) = (space.key(), search::device_key(workload.device().info()));
+    for plan in plans {
+        let trial = Trial::unmeasured(plan, State::Hung, "took the device down");
+        records.add(&key, "", &device, search::GENERATOR, &trial)?;
+    }
+    Ok(records)
 }
 
 /// The best plan of a records file.

@@ -2,15 +2,17 @@
 
 use crate::args::{Cases, Choice, Common};
 use crate::error::BenchError;
+use crate::handover::{GoOn, Lost};
 use crate::measure::Limits;
 use crate::ours::Choose;
 use crate::record::{self, Record, Sink};
 use crate::table;
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Instant;
 use tilewright_device::{Device, Options, Workers, open_with};
 use tilewright_gen::plan::Constraint;
-use tilewright_gen::problem::cases::{Case, CaseOptions, read};
+use tilewright_gen::problem::cases::{Case, CaseOptions, Skipped, read};
 use tilewright_gen::problem::{Math, Problem};
 use tilewright_ir::Scalar;
 
@@ -28,6 +30,8 @@ pub struct Session {
     pub records: Vec<Record>,
     /// Cases that broke.
     pub broken: usize,
+    /// What an earlier process has left.
+    left: GoOn,
 }
 
 impl Session {
@@ -41,7 +45,11 @@ impl Session {
             _ => Vec::new(),
         };
         let sink = Sink::open(common.json.as_deref())?;
-        Ok(Session { experiment, start: Instant::now(), common, sink, done, records: Vec::new(), broken: 0 })
+        let mut left = common.go_on.as_deref().map(GoOn::read).transpose()?.unwrap_or_default();
+        // The file holds them by now, too.
+        let records = std::mem::take(&mut left.records);
+        let done: Vec<Record> = done.into_iter().filter(|d| !records.contains(d)).collect();
+        Ok(Session { experiment, start: Instant::now(), common, sink, done, records, broken: left.broken, left })
     }
 
     /// Opens the device.
@@ -90,7 +98,11 @@ impl Session {
         let mut cases = Vec::new();
         if let Some(path) = &args.cases {
             let file = read(path, &CaseOptions { workspace, ..CaseOptions::default() })?;
-            for skipped in file.skipped {
+            let wanted = |s: &&Skipped| {
+                (args.set.is_empty() || args.set.contains(&s.set))
+                    && args.dtype.as_ref().is_none_or(|t| s.dtype.as_ref() == Some(t))
+            };
+            for skipped in file.skipped.iter().filter(wanted) {
                 eprintln!("{}, line {}: left out: {}", path.display(), skipped.line, skipped.reason);
             }
             cases = file.cases;
@@ -133,21 +145,43 @@ impl Session {
         Limits { time: self.common.measure, ..Limits::default() }
     }
 
-    /// Measures every case with `run` until time is up; a case that fails is reported and passed over.
+    /// How plans are chosen, and under which constraint. Candidates that took an earlier process down are not tried again.
     ///
     /// # Errors
-    /// What makes the device unusable; a results file that cannot be written.
+    /// [`BenchError::Usage`] for a malformed plan.
+    pub fn choose(&self, args: &Choice) -> Result<(Choose, Constraint), BenchError> {
+        let constraint = match &args.plan {
+            Some(text) => Constraint::parse(text).map_err(|e| BenchError::Usage(format!("--plan: {e}")))?,
+            None => Constraint::none(),
+        };
+        let how = match (args.pick, args.recorded, &args.records) {
+            (true, ..) => Choose::Pick,
+            (_, true, Some(path)) => Choose::Recorded(path.clone()),
+            _ => {
+                let (records, lost) = (args.records.clone(), RefCell::new(self.left.lost.clone()));
+                Choose::Tune { budget: args.budget, records, lost }
+            }
+        };
+        Ok((how, constraint))
+    }
+
+    /// Measures every case with `run` until time is up; a case that fails is reported and passed over. Where the device is lost, a
+    /// new process goes on.
+    ///
+    /// # Errors
+    /// [`BenchError::HandedOver`]; a results file that cannot be written.
     pub fn each(
         &mut self,
         cases: &[Case],
         mut run: impl FnMut(&Case) -> Result<Vec<Record>, BenchError>,
     ) -> Result<(), BenchError> {
-        for (n, case) in cases.iter().enumerate() {
-            if self.common.limit_seconds.is_some_and(|limit| self.start.elapsed() >= limit) {
+        let seconds = |of: &Session| of.left.seconds + of.start.elapsed().as_secs_f64();
+        for (n, case) in cases.iter().enumerate().skip(self.left.skip) {
+            if self.common.limit_seconds.is_some_and(|limit| seconds(self) >= limit.as_secs_f64()) {
                 eprintln!("time is up: {} of {} cases are left; --resume goes on with them", cases.len() - n, cases.len());
                 break;
             }
-            eprintln!("[{:6.1} s] {}/{} {} {}", self.start.elapsed().as_secs_f64(), n + 1, cases.len(), case.set, case.name);
+            eprintln!("[{:6.1} s] {}/{} {} {}", seconds(self), n + 1, cases.len(), case.set, case.name);
             match run(case) {
                 Ok(records) => {
                     for record in records {
@@ -156,11 +190,15 @@ impl Session {
                     }
                 }
                 Err(e) => {
-                    self.broken += 1;
                     println!("{:16} {:44} | {e}", case.set, case.name);
                     if e.is_fatal() {
-                        return Err(e);
+                        let lost = if n == self.left.skip { self.left.lost.clone() } else { Lost::default() };
+                        let (seconds, records) = (seconds(self), std::mem::take(&mut self.records));
+                        let mut go_on = GoOn { skip: n, broken: self.broken, seconds, lost, records };
+                        go_on.after(&e);
+                        return Err(go_on.hand_over());
                     }
+                    self.broken += 1;
                 }
             }
         }
@@ -189,23 +227,6 @@ impl Session {
             println!("{} cases failed", self.broken);
         }
     }
-}
-
-/// How plans are chosen, and under which constraint.
-///
-/// # Errors
-/// [`BenchError::Usage`] for a malformed plan.
-pub fn choose(args: &Choice) -> Result<(Choose, Constraint), BenchError> {
-    let constraint = match &args.plan {
-        Some(text) => Constraint::parse(text).map_err(|e| BenchError::Usage(format!("--plan: {e}")))?,
-        None => Constraint::none(),
-    };
-    let how = match (args.pick, args.recorded, &args.records) {
-        (true, ..) => Choose::Pick,
-        (_, true, Some(path)) => Choose::Recorded(path.clone()),
-        _ => Choose::Tune { budget: args.budget, records: args.records.clone() },
-    };
-    Ok((how, constraint))
 }
 
 /// Lets a problem's f32 factors be multiplied as TF32; says so in its name.

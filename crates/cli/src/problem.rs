@@ -6,7 +6,7 @@ use crate::values::per_dimension;
 use std::collections::BTreeSet;
 use std::path::Path;
 use tilewright_gen::contraction::Extent;
-use tilewright_gen::problem::cases::{self, CaseOptions};
+use tilewright_gen::problem::cases::{self, CaseOptions, Skipped};
 use tilewright_gen::problem::{self, Conv, Gemm, Math, Problem};
 use tilewright_ir::Scalar;
 
@@ -69,9 +69,10 @@ pub fn cases(args: &ProblemArgs, workspace: Option<u64>) -> Result<Cases, CliErr
 
 /// The one problem of a command that works on one.
 pub fn one(args: &ProblemArgs, workspace: Option<u64>) -> Result<Case, CliError> {
-    let mut all = cases(args, workspace)?.list;
+    let Cases { list: mut all, skipped } = cases(args, workspace)?;
     match (all.pop(), all.is_empty()) {
         (Some(case), true) => Ok(case),
+        (None, _) if !skipped.is_empty() => Err(CliError::usage(skipped.join("\n"))),
         _ => Err(CliError::usage("this command takes one problem, --cases names several: narrow it with --set, or name one")),
     }
 }
@@ -216,19 +217,19 @@ fn from_conv(args: &ConvArgs) -> Result<Case, CliError> {
 
 fn from_file(path: &Path, set: Option<&str>) -> Result<Cases, CliError> {
     let file = cases::read(path, &CaseOptions::default()).map_err(CliError::usage)?;
-    let skipped = file.skipped.iter().map(|s| format!("{}, line {}: {}", path.display(), s.line, s.reason)).collect();
-    let named = |c: cases::Case| Case { set: Some(c.set), ..plain(c.problem) };
-    let Some(set) = set else {
-        return Ok(Cases { list: file.cases.into_iter().map(named).collect(), skipped });
-    };
-    let sets: BTreeSet<String> = file.cases.iter().map(|c| c.set.clone()).collect();
-    let list: Vec<Case> = file.cases.into_iter().filter(|c| c.set == set).map(named).collect();
-    if list.is_empty() {
-        let known = sets.into_iter().collect::<Vec<_>>().join(", ");
+    let wanted = |of: &str| set.is_none_or(|set| set == of);
+    let told = |s: &Skipped| format!("{}, line {}: {}", path.display(), s.line, s.reason);
+    let skipped: Vec<String> = file.skipped.iter().filter(|s| wanted(&s.set)).map(told).collect();
+    if let Some(set) = set
+        && skipped.is_empty()
+        && !file.cases.iter().any(|c| c.set == set)
+    {
+        let known: BTreeSet<&str> = file.cases.iter().map(|c| &*c.set).chain(file.skipped.iter().map(|s| &*s.set)).collect();
+        let known = known.into_iter().collect::<Vec<_>>().join(", ");
         return Err(CliError::usage(format!("--set {set}: {} has no such set; its sets are {known}", path.display())));
     }
-    // Lines that were left out have no set: they are told only where the whole file is meant.
-    Ok(Cases { list, skipped: Vec::new() })
+    let named = |c: cases::Case| Case { set: Some(c.set), ..plain(c.problem) };
+    Ok(Cases { list: file.cases.into_iter().filter(|c| wanted(&c.set)).map(named).collect(), skipped })
 }
 
 /// Names of the extents that each launch of a problem chooses.

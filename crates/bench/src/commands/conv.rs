@@ -7,7 +7,7 @@ use crate::compare::{Contender, compare};
 use crate::error::BenchError;
 use crate::ours::Ours;
 use crate::record::Side;
-use crate::session::{Session, choose};
+use crate::session::Session;
 use crate::workload::Workload;
 use tilewright_device::{Launch, Timing};
 use tilewright_gen::problem::{Conv, Problem};
@@ -18,8 +18,8 @@ use tilewright_gen::problem::{Conv, Problem};
 /// Bad arguments, missing libraries, a lost device.
 pub fn conv(common: Common, args: ConvArgs) -> Result<(), BenchError> {
     const EXPERIMENT: &str = "conv";
-    let (how, constraint) = choose(&args.choice)?;
     let mut session = Session::begin(EXPERIMENT, common)?;
+    let (how, constraint) = session.choose(&args.choice)?;
     let cases = session.cases(&args.cases, "problem")?;
     let device = session.device()?;
     let library = if args.no_cudnn { None } else { Some(baseline::open(Library::Cudnn, device.as_ref(), None)?) };

@@ -5,7 +5,7 @@ use crate::args::{Against, Common};
 use crate::error::BenchError;
 use crate::ours::Ours;
 use crate::rivals::Rivals;
-use crate::session::{Session, choose};
+use crate::session::Session;
 use crate::workload::Workload;
 
 /// `gemm` and `deepbench`.
@@ -13,8 +13,8 @@ use crate::workload::Workload;
 /// # Errors
 /// Bad arguments, missing libraries, a lost device.
 pub fn gemm(common: Common, args: Against, experiment: &'static str) -> Result<(), BenchError> {
-    let (how, constraint) = choose(&args.choice)?;
     let mut session = Session::begin(experiment, common)?;
+    let (how, constraint) = session.choose(&args.choice)?;
     let mut cases = session.cases(&args.cases, "problem")?;
     if experiment == "deepbench" {
         cases.iter_mut().for_each(|c| c.set = experiment.into());

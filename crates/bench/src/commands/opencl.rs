@@ -5,7 +5,7 @@ use crate::args::{Common, OtherArgs};
 use crate::compare::{Contender, compare};
 use crate::error::BenchError;
 use crate::ours::Ours;
-use crate::session::{Session, choose};
+use crate::session::Session;
 use crate::workload::Workload;
 use tilewright_tune::space::Space;
 
@@ -15,8 +15,8 @@ use tilewright_tune::space::Space;
 /// Bad arguments, missing devices, a lost device.
 pub fn opencl_vs_cuda(common: Common, args: OtherArgs) -> Result<(), BenchError> {
     const EXPERIMENT: &str = "opencl-vs-cuda";
-    let (how, constraint) = choose(&args.choice)?;
     let mut session = Session::begin(EXPERIMENT, common)?;
+    let (how, constraint) = session.choose(&args.choice)?;
     let cases = session.cases(&args.cases, "problem")?;
     let (device, other) = (session.device()?, session.other_device(&args.other)?);
     let names = [device.info().id.clone(), other.info().id.clone()];

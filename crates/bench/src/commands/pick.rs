@@ -5,7 +5,7 @@ use crate::args::{Common, PickArgs};
 use crate::compare::{Contender, compare};
 use crate::error::BenchError;
 use crate::ours::{Choose, Ours};
-use crate::session::{Session, choose};
+use crate::session::Session;
 use crate::workload::Workload;
 
 /// `pick-quality`: the pick stands first, so that the ratio of the tuned plan is the share of the tuned speed that the
@@ -15,11 +15,11 @@ use crate::workload::Workload;
 /// Bad arguments, a lost device.
 pub fn pick_quality(common: Common, args: PickArgs) -> Result<(), BenchError> {
     const EXPERIMENT: &str = "pick-quality";
-    let (how, constraint) = choose(&args.choice)?;
+    let mut session = Session::begin(EXPERIMENT, common)?;
+    let (how, constraint) = session.choose(&args.choice)?;
     if how == Choose::Pick {
         return Err(BenchError::Usage("pick-quality compares the pick with a tuned plan: leave out --pick".into()));
     }
-    let mut session = Session::begin(EXPERIMENT, common)?;
     let cases = session.cases(&args.cases, "problem")?;
     let device = session.device()?;
     let limits = session.limits();

@@ -2,7 +2,7 @@
 
 use crate::args::{Common, ThroughputArgs};
 use crate::error::BenchError;
-use crate::session::{Session, choose};
+use crate::session::Session;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,9 +24,9 @@ const REPEATS: u32 = 5;
 /// # Errors
 /// Bad arguments, a lost device.
 pub fn throughput(common: Common, args: ThroughputArgs) -> Result<(), BenchError> {
-    let (_, constraint) = choose(&args.choice)?;
     let budget = args.choice.budget;
     let session = Session::begin("throughput", common)?;
+    let (_, constraint) = session.choose(&args.choice)?;
     let cases = session.cases(&args.cases, "problem")?;
     let device = session.device()?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);

@@ -32,6 +32,10 @@ pub struct Case {
 pub struct Skipped {
     /// Line in the file, from 1.
     pub line: u64,
+    /// The group it belongs to, as [`Case::set`].
+    pub set: String,
+    /// Element type as the file says it, where it does.
+    pub dtype: Option<String>,
     /// Why.
     pub reason: String,
 }
@@ -144,13 +148,14 @@ pub fn parse(file: &str, set: &str, bytes: &[u8], options: &CaseOptions) -> Resu
             Kind::Gemm => gemm(&row, options),
             Kind::Conv2d | Kind::ConvNd => conv(&row, options, kind),
         };
+        let set = row.text("set").unwrap_or(set).to_string();
         match problem {
             Ok(problem) => {
-                let set = row.text("set").unwrap_or(set).to_string();
                 found.cases.push(Case { set, name: name(&problem), line, problem });
             }
             Err(unsupported @ ProblemError::Unsupported { .. }) => {
-                found.skipped.push(Skipped { line, reason: unsupported.to_string() });
+                let dtype = row.text("dtype").map(str::to_string);
+                found.skipped.push(Skipped { line, set, dtype, reason: unsupported.to_string() });
             }
             Err(error @ ProblemError::Case { .. }) => return Err(error),
             Err(ProblemError::Value { field, value, reason }) => {
@@ -420,6 +425,7 @@ mod tests {
         assert_eq!((gemm.order, gemm.batch, gemm.b.batch_stride, gemm.a.batch_stride), (Order::Row, 3, 0, 35));
         assert_eq!((file.cases[0].name.as_str(), file.cases[0].set.as_str()), ("bf16 nt 3x(5x6x7) shared B", "x"));
         assert_eq!((file.skipped[0].line, file.skipped[0].reason.contains("e4m3")), (3, true));
+        assert_eq!((file.skipped[0].set.as_str(), file.skipped[0].dtype.as_deref()), ("y", Some("e4m3")));
         let file = parsed("m,n,k,trans_a,trans_b,order\n512,8,500000,1,0,col\n").unwrap();
         assert_eq!(file.cases[0].problem.key(), "tC0_tA1_tB0_colMaj1_m512_n8_k500000_lda500000_ldb500000_ldc512_ws268435456_f32");
         assert_eq!(file.cases[0].set, "cases");
