@@ -216,15 +216,19 @@ impl Session {
     }
 
     /// Prints the summaries; those of a resumed run cover earlier records, too.
-    pub fn finish(self) {
+    ///
+    /// # Errors
+    /// [`BenchError::Plan`] where cases failed.
+    pub fn finish(self) -> Result<(), BenchError> {
         let earlier = self.done.into_iter().filter(|r| r.experiment == self.experiment);
         let all: Vec<Record> = earlier.chain(self.records).collect();
         // Long lists of alternatives are no sets to take means of.
         if all.iter().all(|r| r.sides.len() <= table::MOST_ACROSS) {
             print!("{}", table::summary(&all));
         }
-        if self.broken > 0 {
-            println!("{} cases failed", self.broken);
+        match self.broken {
+            0 => Ok(()),
+            broken => Err(BenchError::Plan(format!("{broken} cases failed, see above"))),
         }
     }
 }

@@ -50,8 +50,7 @@ pub fn conv(common: Common, args: ConvArgs) -> Result<(), BenchError> {
         }
         Ok(vec![compare(&title(EXPERIMENT, case), contenders, &limits)?])
     })?;
-    session.finish();
-    Ok(())
+    session.finish()
 }
 
 const LOOP: &str = "sample-loop";

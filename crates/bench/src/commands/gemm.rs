@@ -25,6 +25,5 @@ pub fn gemm(common: Common, args: Against, experiment: &'static str) -> Result<(
         let ours = &mut |workload: &Workload<'_>| Ours::choose(workload, &how, &constraint);
         Ok(vec![rivals.measure(&title(experiment, case), &case.problem, ours)?])
     })?;
-    session.finish();
-    Ok(())
+    session.finish()
 }

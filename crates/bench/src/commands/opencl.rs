@@ -32,6 +32,5 @@ pub fn opencl_vs_cuda(common: Common, args: OtherArgs) -> Result<(), BenchError>
             vec![Contender::ours(&first, Ok(&ours), &names[0]), Contender::ours(&second, theirs.as_ref(), &names[1])];
         Ok(vec![compare(&title(EXPERIMENT, case), contenders, &limits)?])
     })?;
-    session.finish();
-    Ok(())
+    session.finish()
 }

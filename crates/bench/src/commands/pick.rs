@@ -31,6 +31,5 @@ pub fn pick_quality(common: Common, args: PickArgs) -> Result<(), BenchError> {
             vec![Contender::ours(&workload, picked.as_ref(), "picked"), Contender::ours(&workload, tuned.as_ref(), "tuned")];
         Ok(vec![compare(&title(EXPERIMENT, case), contenders, &limits)?])
     })?;
-    session.finish();
-    Ok(())
+    session.finish()
 }

@@ -50,8 +50,7 @@ pub fn plans(common: Common, args: PlansArgs) -> Result<(), BenchError> {
         let record = compare(&title, contenders, &limits)?;
         Ok(vec![record])
     })?;
-    session.finish();
-    Ok(())
+    session.finish()
 }
 
 /// A plan whose keys that are left out are those of another.
