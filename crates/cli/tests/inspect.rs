@@ -215,6 +215,25 @@ fn asynchronous_copies_fly_over_the_math() {
     }
 }
 
+/// Work-groups that stay walk over tiles of the result: the figures are of the loop over k-tiles within.
+#[test]
+fn staying_work_groups_are_read_per_k_tile() {
+    let plan = "A_MIC2_WOS0_ACP2__B_MIC16_WOS0_ACP2__C_UNR64_MAC256_SKW11_UNI2_CST1_ICE1_SWP0_FRA0_PNG0_BUF4_LWV4_PST132";
+    let sizes = "--m 4096 --n 4096 --k 4096 --dtype bf16 --trans nt";
+    let ran = Bench::new().run(&format!("inspect gemm {sizes} --arch sm_90a --plan {plan} --json"));
+    if ran.code == Some(1) && ran.err.contains("is not available") {
+        // The other tests say so.
+        return;
+    }
+    ran.ends(0);
+    let reading = Reading { name: "PST132".into(), value: ran.objects().remove(0) };
+    let counts = &reading.main()["counts"];
+    // Two instructions of 64 x 128 x 16 for each of four k-steps.
+    assert_eq!((counts["math"].as_u64(), reading.value["math_per_k_tile"].as_u64()), (Some(8), Some(8)), "{counts}");
+    assert!(counts["global_store"].is_null() && counts["shared_store"].is_null(), "{counts}");
+    assert!(reading.of_role("load")["counts"]["copy"].is_number());
+}
+
 #[test]
 fn roles_have_loops_of_their_own() {
     for arch in ["gfx942", "sm_90a"] {
