@@ -263,9 +263,19 @@ fn weight(listing: &Listing, found: &Loop) -> (usize, usize) {
 /// The loop over k-tiles: this one, or where work-groups stay and walk over tiles of the result, one that it holds.
 fn over_k_tiles<'a>(listing: &Listing, found: &'a Loop, is_one: fn(&Listing, &Loop) -> bool) -> &'a Loop {
     match found.inner.iter().filter(|l| is_one(listing, l)).max_by_key(|l| weight(listing, l)) {
-        Some(inner) if weight(listing, found).0.min(1) == weight(listing, inner).0.min(1) => over_k_tiles(listing, inner, is_one),
+        Some(inner)
+            if weight(listing, found).0.min(1) == weight(listing, inner).0.min(1) && !leaves_copies(listing, found, inner) =>
+        {
+            over_k_tiles(listing, inner, is_one)
+        }
         _ => found,
     }
+}
+
+/// A loop over k-tiles may copy one operand itself and fetch the other in a loop of its own.
+fn leaves_copies(listing: &Listing, found: &Loop, inner: &Loop) -> bool {
+    let copies = |l: &Loop| count(listing, l, |i| i.class == Class::Copy);
+    copies(found) > 0 && copies(inner) == 0
 }
 
 /// It computes on tiles that it loads, or waits for: a loop over the k-steps of a tile does not.
