@@ -61,8 +61,8 @@ fn target(language: Language, arch: Option<&str>) -> Result<Target, CliError> {
         return Ok(session::in_opencl(known));
     }
     if known.dialect != dialect(language) {
-        let right = if known.dialect == Dialect::Cuda { "cuda" } else { "hip" };
-        return Err(CliError::usage(format!("--arch {arch} is not a target of {language:?}: take --target {right}, or opencl")));
+        let (right, wrong) = if known.dialect == Dialect::Cuda { ("cuda", "HIP") } else { ("hip", "CUDA") };
+        return Err(CliError::usage(format!("--arch {arch} is not a target of {wrong}: take --target {right}, or opencl")));
     }
     Ok(known)
 }

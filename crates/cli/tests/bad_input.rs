@@ -56,6 +56,8 @@ fn every_refusal_names_the_input_and_the_remedy() {
         (format!("bench gemm {small} --html page.html --device emu"), 2, "--against"),
         (format!("bench gemm {small} --against cublas --measure 30"), 2, "write 500ms"),
         // Plans.
+        (format!("tune gemm {small} --budget -5s"), 2, "must be longer than 0"),
+        (format!("emit gemm {small} --target hip --arch sm_90a"), 2, "not a target of HIP: take --target cuda"),
         (format!("tune gemm {small} --plan A_FOO3"), 2, "no such key"),
         (format!("tune gemm {small} --plan A_MIC3_MIC4"), 2, "given twice"),
         (format!("tune gemm {small} --plan A_MIC999"), 2, "must be 1 to 64"),

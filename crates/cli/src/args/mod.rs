@@ -156,7 +156,7 @@ pub struct TuneArgs {
     #[allow(missing_docs)]
     pub place: PlaceArgs,
     /// When to stop, for each problem: 200 (trials), or 500ms, 30s, 2m, 1h
-    #[arg(long, global = true, default_value = "30s", value_parser = budget)]
+    #[arg(long, global = true, default_value = "30s", value_parser = budget, allow_hyphen_values = true)]
     pub budget: Budget,
     /// Strategy
     #[arg(long, global = true, value_enum, default_value_t = Search::Descent)]
