@@ -436,3 +436,16 @@ impl Kernel {
         }
     }
 }
+
+/// True if a statement of the block, or of the blocks within it, is one that is asked for.
+pub(crate) fn any(block: &[Stmt], is: &impl Fn(&Stmt) -> bool) -> bool {
+    block.iter().any(|s| {
+        is(s)
+            || match s {
+                Stmt::For { body, .. } => any(body, is),
+                Stmt::If { then, otherwise, .. } => any(then, is) || any(otherwise, is),
+                Stmt::Roles(roles) => roles.iter().any(|r| any(&r.body, is)),
+                _ => false,
+            }
+    })
+}

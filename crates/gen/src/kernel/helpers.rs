@@ -68,6 +68,14 @@ fn partial_of(b: &mut Builder, c: &Contraction, [m, n]: [Operand; 2], element: E
     b.add(entry, within)
 }
 
+/// Adds the partial sum at this place.
+fn add_part(b: &mut Builder, sum: VarId, from: Base, at: ExprId) {
+    let part = b.load("part", from, at, 1, None);
+    let before = b.get(sum);
+    let after = b.add(before, part);
+    b.set(sum, after);
+}
+
 /// Runs the body for each element with the sum of its splits, which several threads share: each adds every `lanes`-th split, and
 /// their sums are added in order.
 #[allow(clippy::too_many_arguments)]
@@ -107,10 +115,7 @@ fn shared_sums(
             let s = b.cast(s, Scalar::I64);
             let skip = b.mul(s, apart as i64);
             let at = b.add(at, skip);
-            let part = b.load("part", Base::Buffer(partials), at, 1, None);
-            let before = b.get(var);
-            let after = b.add(before, part);
-            b.set(var, after);
+            add_part(b, var, Base::Buffer(partials), at);
         });
     });
     let mine = b.get(var);
@@ -124,10 +129,7 @@ fn shared_sums(
         b.for_range("l", 0, lanes, Unroll::Full, |b, l| {
             let at = b.mul(l, width);
             let at = b.add(at, own);
-            let part = b.load("part", Base::Shared(sums), at, 1, None);
-            let before = b.get(total);
-            let after = b.add(before, part);
-            b.set(total, after);
+            add_part(b, total, Base::Shared(sums), at);
         });
         let total = b.get(total);
         body(b, element, total);
@@ -217,10 +219,7 @@ pub(super) fn finish(c: &Contraction, exchanged: bool, splits: u32, shape: &Shap
                     let s = b.cast(s, Scalar::I64);
                     let skip = b.mul(s, (shape.chunk * mn) as i64);
                     let at = b.add(at, skip);
-                    let part = b.load("part", Base::Buffer(partials), at, 1, None);
-                    let before = b.get(var);
-                    let after = b.add(before, part);
-                    b.set(var, after);
+                    add_part(b, var, Base::Buffer(partials), at);
                 });
                 b.get(var)
             });

@@ -3,6 +3,7 @@
 
 use super::Printer;
 use super::cpp::INLINE;
+use crate::kernel::any;
 use crate::*;
 
 fn ptx_type(input: MatrixType) -> &'static str {
@@ -28,18 +29,6 @@ pub(super) fn arena_alignment(kernel: &Kernel) -> u32 {
 /// True if waves change their share of registers.
 pub(super) fn moves_registers(body: &Block) -> bool {
     any(body, &|s| matches!(s, Stmt::Bulk(BulkOp::Registers { .. })))
-}
-
-fn any(block: &Block, is: &dyn Fn(&Stmt) -> bool) -> bool {
-    block.iter().any(|s| {
-        is(s)
-            || match s {
-                Stmt::For { body, .. } => any(body, is),
-                Stmt::If { then, otherwise, .. } => any(then, is) || any(otherwise, is),
-                Stmt::Roles(roles) => roles.iter().any(|r| any(&r.body, is)),
-                _ => false,
-            }
-    })
 }
 
 impl Printer<'_> {

@@ -2,6 +2,7 @@
 //!
 //! The static part of it. Whether a work-group waits for the last arrival of its peers is the emulator's business.
 
+use crate::kernel::any;
 use crate::*;
 
 /// What matters of a statement, in the order of the text.
@@ -73,16 +74,4 @@ fn walk(block: &[Stmt], ways: &mut Vec<Vec<Event>>) {
         };
         ways.iter_mut().for_each(|w| w.push(event));
     }
-}
-
-fn any(block: &[Stmt], is: &impl Fn(&Stmt) -> bool) -> bool {
-    block.iter().any(|s| {
-        is(s)
-            || match s {
-                Stmt::For { body, .. } => any(body, is),
-                Stmt::If { then, otherwise, .. } => any(then, is) || any(otherwise, is),
-                Stmt::Roles(roles) => roles.iter().any(|r| any(&r.body, is)),
-                _ => false,
-            }
-    })
 }
