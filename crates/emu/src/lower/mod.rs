@@ -1,19 +1,22 @@
-//! Lowers a kernel to [`Code`]: statements here, expressions in `expr`, control flow in `flow`, memory and places in `place`.
+//! Lowers a kernel to [`Code`]: statements in `statement`, expressions in `expr`, control flow in `flow`, memory
+//! and places in `place`; `emit` adds to the code.
 //!
 //! Values that are the same for all threads of a work-group stay uniform, so address arithmetic on loop counters costs nothing;
 //! loops that must unroll are unrolled; register elements become slots. Where threads diverge, statements run under a mask of
 //! active lanes: pure values are computed for all lanes, assignments are blended, memory is touched by active lanes only.
 
 mod analyse;
+mod emit;
 mod expr;
 mod flow;
 mod matrix;
 mod place;
 mod slots;
+mod statement;
 mod value;
 
-use crate::alu::{Alu, Op};
-use crate::code::{Code, Copy, Inst, Space, Work};
+use crate::alu::Op;
+use crate::code::{Code, Inst, Work};
 use crate::lanes::Slot;
 use crate::{EmuError, Location, Options};
 use analyse::Facts;
@@ -205,8 +208,6 @@ impl<'k> Lower<'k> {
         Ok(self.code)
     }
 
-    // ---- errors
-
     fn invalid(&self, what: impl Into<String>) -> EmuError {
         let at = self.code.statements.get(self.site as usize).map_or("", |s| s);
         EmuError::Invalid { kernel: self.k.name.clone(), what: format!("{at}: {}", what.into()) }
@@ -214,289 +215,5 @@ impl<'k> Lower<'k> {
     fn location(&self) -> Box<Location> {
         let statement = self.code.statements.get(self.site as usize).cloned().unwrap_or_default();
         Box::new(Location { kernel: self.k.name.clone(), statement, group: [0; 3], thread: 0 })
-    }
-
-    // ---- emission
-
-    /// Adds arithmetic.
-    fn push(&mut self, op: Op, d: Slot, a: Slot, b: Slot, c: Slot) {
-        self.code.alu.push(Alu { op, d, a, b, c });
-        self.code.alu_sites.push(self.site);
-    }
-    /// Wraps pending arithmetic in an instruction.
-    fn flush(&mut self) {
-        let (start, end) = (self.pending as u32, self.code.alu.len() as u32);
-        if start < end {
-            let work = std::mem::take(&mut self.work);
-            self.code.insts.push(Inst::Alu { start, end, work, mask: self.mask });
-            self.code.sites.push(self.site);
-            self.pending = self.code.alu.len();
-        }
-    }
-    /// Adds an instruction behind pending arithmetic; its position.
-    fn inst(&mut self, inst: Inst) -> usize {
-        self.flush();
-        self.code.insts.push(inst);
-        self.code.sites.push(self.site);
-        self.code.insts.len() - 1
-    }
-    /// Where the next instruction will stand, for jumps.
-    fn here(&mut self) -> u32 {
-        self.flush();
-        self.label = self.code.insts.len();
-        self.code.insts.len() as u32
-    }
-    fn patch(&mut self, at: usize, target: u32) {
-        if let Inst::Jump(t) | Inst::Again(t) | Inst::JumpIfZero(_, t) | Inst::JumpIfNone(_, t) = &mut self.code.insts[at] {
-            *t = target;
-        }
-    }
-    /// The uniform slot of a constant.
-    fn constant(&mut self, comp: Comp, scalar: Scalar) -> Slot {
-        let wide = is_wide(scalar);
-        let bits = value::bits(comp, scalar).unwrap_or(0);
-        if let Some(&slot) = self.consts.get(&(wide, bits)) {
-            return slot;
-        }
-        let slot = self.slots.fresh(Class { wide, uniform: true });
-        self.consts.insert((wide, bits), slot);
-        if wide {
-            self.code.consts64.push((slot, bits));
-        } else {
-            self.code.consts32.push((slot, bits as u32));
-        }
-        slot
-    }
-    /// The slot that holds a component.
-    fn slot(&mut self, comp: Comp, scalar: Scalar) -> Slot {
-        match comp {
-            Comp::Slot(s) => s,
-            c => self.constant(c, scalar),
-        }
-    }
-    /// A slot in the innermost scope.
-    fn temp(&mut self, wide: bool, uniform: bool) -> Slot {
-        self.slots.alloc(Class { wide, uniform }, self.slots.depth())
-    }
-    fn mov(&mut self, scalar: Scalar, d: Slot, a: Slot) {
-        if d != a {
-            self.push(if is_wide(scalar) { Op::Mov64 } else { Op::Mov32 }, d, a, Slot::NONE, Slot::NONE);
-        }
-    }
-    /// Puts values into slots where lanes are active.
-    fn put(&mut self, scalar: Scalar, d: &[Slot], comps: &[Comp]) {
-        let sources: Vec<Slot> = comps.iter().map(|&c| self.slot(c, scalar)).collect();
-        // A vector built from its own components must not overwrite what it still reads.
-        let overlap = sources.iter().enumerate().any(|(i, s)| d[..i.min(d.len())].contains(s));
-        let sources = if overlap {
-            sources
-                .into_iter()
-                .map(|s| {
-                    let t = self.temp(is_wide(scalar), s.is_uniform());
-                    self.mov(scalar, t, s);
-                    t
-                })
-                .collect()
-        } else {
-            sources
-        };
-        for (&d, s) in d.iter().zip(sources) {
-            if self.mask.is_some() && d != s {
-                let op = if is_wide(scalar) { Op::Select64 } else { Op::Select32 };
-                self.push(op, d, self.mask, s, d);
-            } else {
-                self.mov(scalar, d, s);
-            }
-        }
-    }
-
-    // ---- statements
-
-    fn block(&mut self, block: &'k Block) -> Result<(), EmuError> {
-        for s in block {
-            self.site = self.facts.numbers.get(&(s as *const Stmt)).copied().unwrap_or(0);
-            if self.code.alu.len() + self.code.insts.len() > MAX_OPERATIONS {
-                let kernel = self.k.name.clone();
-                return Err(EmuError::Unsupported {
-                    kernel,
-                    what: format!("it unrolls to more than {MAX_OPERATIONS} operations"),
-                });
-            }
-            // What a statement binds outlives its own scope.
-            let outer = self.slots.depth();
-            self.slots.open(true);
-            let more = self.statement(s, outer)?;
-            self.slots.close();
-            if !more {
-                break;
-            }
-            self.leave(s);
-        }
-        Ok(())
-    }
-
-    /// Lowers one statement; false if nothing behind it in its block can run.
-    fn statement(&mut self, s: &'k Stmt, outer: usize) -> Result<bool, EmuError> {
-        match s {
-            Stmt::Comment(_) | Stmt::SchedHint { .. } => {}
-            Stmt::Let(v, e) => self.bind(*v, *e, outer)?,
-            Stmt::Declare(v, e) => {
-                let ty = self.k.ty(*e);
-                let uniform = !self.facts.varying_vars[v.index()];
-                let class = Class { wide: is_wide(ty.scalar), uniform };
-                let d: Vec<Slot> = (0..ty.lanes).map(|_| self.slots.alloc(class, outer)).collect();
-                let comps = self.eval(*e)?.comps;
-                for (&d, &c) in d.iter().zip(&comps) {
-                    let s = self.slot(c, ty.scalar);
-                    self.mov(ty.scalar, d, s);
-                }
-                self.vars[v.index()] = Binding::Mutable(d);
-            }
-            Stmt::Assign(Place::New(v), e) => self.bind(*v, *e, outer)?,
-            Stmt::Assign(place, e) => self.assign(*place, *e)?,
-            Stmt::Load { place, mem, guard } => {
-                let touch = self.guarded(*guard)?;
-                let address = self.address(*mem)?;
-                let ty = self.k.place_ty(*place);
-                self.receive(*place, ty, outer, |l, values| {
-                    let inst = l.mem(address, ty.scalar, values, touch);
-                    l.load(inst);
-                })?;
-            }
-            Stmt::Store { mem, value, guard } => {
-                let touch = self.guarded(*guard)?;
-                let (values, scalar) = self.operand(*value)?;
-                let address = self.address(*mem)?;
-                let inst = self.mem(address, scalar, values, touch);
-                self.inst(Inst::Store(inst));
-            }
-            Stmt::Atomic { op, mem, value, guard } => {
-                let touch = self.guarded(*guard)?;
-                let (values, scalar) = self.operand(*value)?;
-                let address = self.address(*mem)?;
-                if let Space::Global(a) = address.space {
-                    self.code.atomic_args.push(a);
-                }
-                let inst = self.mem(address, scalar, values, touch);
-                self.inst(Inst::Atomic(*op, inst));
-            }
-            Stmt::PlaceCursor(c, e) => {
-                if !self.cursors[c.index()].is_some() {
-                    // Cursors are few and may be placed again: each keeps its slot.
-                    let uniform = !self.facts.varying_cursors[c.index()];
-                    self.cursors[c.index()] = self.slots.fresh(Class { wide: true, uniform });
-                }
-                let offset = self.eval_as_i64(*e)?;
-                self.put(Scalar::I64, &[self.cursors[c.index()]], &[offset]);
-            }
-            Stmt::AdvanceCursor(c, e) => {
-                let slot = self.cursors[c.index()];
-                if !slot.is_some() {
-                    return Err(self.invalid("the cursor is moved before it is placed"));
-                }
-                let by = self.eval_as_i64(*e)?;
-                let by = self.slot(by, Scalar::I64);
-                if self.mask.is_some() {
-                    let sum = self.temp(true, slot.is_uniform() && by.is_uniform());
-                    self.arithmetic(BinaryOp::Add, Scalar::I64, sum, slot, by)?;
-                    self.put(Scalar::I64, &[slot], &[Comp::Slot(sum)]);
-                } else {
-                    self.arithmetic(BinaryOp::Add, Scalar::I64, slot, slot, by)?;
-                }
-            }
-            Stmt::For { var, start, end, step, unroll, body } => {
-                self.for_loop(s, *var, *start, *end, *step, *unroll, body)?;
-            }
-            Stmt::If { cond, then, otherwise } => self.branch(*cond, then, otherwise)?,
-            Stmt::Roles(roles) => self.roles(roles)?,
-            Stmt::Barrier(scope) => {
-                self.inst(Inst::Barrier(*scope, self.mask));
-            }
-            Stmt::AsyncCopy { dst, src, lanes, guard } => {
-                let guard = guard.map(|g| self.condition(g)).transpose()?.unwrap_or(Slot::NONE);
-                let copy = Copy {
-                    dst: self.address(*dst)?,
-                    src: self.address(*src)?,
-                    scalar: self.k.base_scalar(dst.base),
-                    lanes: *lanes,
-                    mask: self.mask,
-                    guard,
-                };
-                self.code.copies.push(copy);
-                self.inst(Inst::AsyncCopy(self.code.copies.len() as u32 - 1));
-            }
-            Stmt::AsyncCommit => {
-                self.inst(Inst::AsyncCommit(self.mask));
-            }
-            Stmt::AsyncWait(n) => {
-                self.inst(Inst::AsyncWait(*n, self.mask));
-            }
-            Stmt::Shuffle { place, value, kind } => {
-                let ty = self.k.ty(*value);
-                let (values, scalar) = self.operand(*value)?;
-                let mask = self.mask;
-                let wide = is_wide(scalar);
-                self.receive(*place, ty, outer, |l, to| {
-                    l.inst(Inst::Shuffle { kind: *kind, wide, from: values[0], to: to[0], mask });
-                })?;
-            }
-            Stmt::LoadPeer { place, mem, rank } => {
-                let rank = self.number(*rank)?;
-                let address = self.address(*mem)?;
-                let ty = self.k.place_ty(*place);
-                let mask = self.mask;
-                self.receive(*place, ty, outer, |l, values| {
-                    let mem = l.mem(address, ty.scalar, values, mask);
-                    l.code.peer_reads = true;
-                    l.inst(Inst::LoadPeer(mem, rank));
-                })?;
-            }
-            Stmt::Matrix(op) => self.matrix(op)?,
-            Stmt::Bulk(op) => self.bulk(op)?,
-            Stmt::Return => {
-                if self.mask.is_some() && self.live.is_some() {
-                    self.push(Op::AndNot32, self.live, self.live, self.mask, Slot::NONE);
-                } else {
-                    let at = self.inst(Inst::Jump(0));
-                    self.ends.push(at);
-                }
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Binds an immutable name: to the value itself where it stays as it is, else to a copy.
-    fn bind(&mut self, v: VarId, e: ExprId, outer: usize) -> Result<(), EmuError> {
-        let scalar = self.k.ty(e).scalar;
-        let value = self.eval(e)?;
-        let mut comps = Vec::new();
-        for c in value.comps {
-            let Comp::Slot(s) = c else {
-                comps.push(c);
-                continue;
-            };
-            let class = Class { wide: is_wide(scalar), uniform: s.is_uniform() };
-            if value.since.is_some() && !self.slots.is_temporary(class, s) {
-                comps.push(c);
-                continue;
-            }
-            let d = self.slots.alloc(class, outer);
-            self.retarget(scalar, d, s);
-            comps.push(Comp::Slot(d));
-        }
-        self.vars[v.index()] = Binding::Fixed(Value { comps, since: Some(outer) });
-        Ok(())
-    }
-
-    fn assign(&mut self, place: Place, e: ExprId) -> Result<(), EmuError> {
-        let ty = self.k.ty(e);
-        let d = self.place(place)?;
-        let value = self.eval(e)?;
-        match (&value.comps[..], &d[..]) {
-            ([Comp::Slot(s)], [d]) if !self.mask.is_some() => self.retarget(ty.scalar, *d, *s),
-            (comps, d) => self.put_vector(ty.scalar, d, comps),
-        }
-        self.assigned(place)
     }
 }

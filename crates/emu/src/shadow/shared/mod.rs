@@ -4,6 +4,9 @@
 //! domain of [`Clocks`] its last reads and atomics: `epoch << 11 | thread`, where several threads of one epoch become `MANY`.
 //! A granule whose last write is 0 was never written.
 
+mod agents;
+mod runs;
+
 use super::clocks::AGENTS;
 use super::{Clocks, Trouble};
 
@@ -169,134 +172,6 @@ impl SharedShadow {
         }
     }
 
-    /// A read by an agent that these threads started together.
-    pub(crate) fn read_by(
-        &mut self,
-        clocks: &Clocks,
-        byte: usize,
-        size: usize,
-        agent: u32,
-        issuers: &[u32],
-    ) -> Result<(), (usize, Trouble)> {
-        let me = clocks.domain(agent);
-        for g in self.granules(byte, size) {
-            let w = self.writes[g];
-            if w == 0 && self.initialised {
-                return Err((g << self.shift, Trouble::Uninitialised));
-            }
-            if self.races {
-                for &issuer in issuers {
-                    self.reached(clocks, g, issuer)?;
-                }
-                note(&mut self.reads[me * self.granules + g], clocks.now(me), agent);
-            }
-        }
-        Ok(())
-    }
-    /// A write by an agent that a thread started.
-    pub(crate) fn write_by(
-        &mut self,
-        clocks: &Clocks,
-        byte: usize,
-        size: usize,
-        agent: u32,
-        issuer: u32,
-    ) -> Result<(), (usize, Trouble)> {
-        for g in self.granules(byte, size) {
-            if self.races {
-                self.may_write(clocks, g, clocks.domain(issuer), issuer)?;
-                self.reached(clocks, g, issuer)?;
-            }
-            self.writes[g] = clocks.now(clocks.domain(agent)) << THREAD_BITS | agent;
-        }
-        Ok(())
-    }
-    /// A granule that another work-group has read may be written behind the next cluster barrier.
-    fn visited(&self, g: usize) -> Result<(), (usize, Trouble)> {
-        match self.visits.get(g) {
-            Some(&visit) if visit > self.meetings => {
-                let who = "another work-group of the cluster".into();
-                Err((g << self.shift, Trouble::Race { other: "read", who }))
-            }
-            _ => Ok(()),
-        }
-    }
-    /// A read by a thread of another work-group of the cluster, whose clocks are `by`.
-    pub(crate) fn read_by_peer(
-        &mut self,
-        clocks: &Clocks,
-        byte: usize,
-        size: usize,
-        by: &Clocks,
-        thread: u32,
-    ) -> Result<(), (usize, Trouble)> {
-        for g in self.granules(byte, size) {
-            let w = self.writes[g];
-            if w == 0 && self.initialised {
-                return Err((g << self.shift, Trouble::Uninitialised));
-            }
-            if self.races {
-                self.written_before(clocks, g, by, thread)?;
-                if let Some(visit) = self.visits.get_mut(g) {
-                    *visit = self.meetings + 1;
-                }
-            }
-        }
-        Ok(())
-    }
-    /// A write by an agent of this work-group that a thread of another one started.
-    pub(crate) fn write_by_peer(
-        &mut self,
-        clocks: &Clocks,
-        byte: usize,
-        size: usize,
-        agent: u32,
-        (by, issuer): (&Clocks, u32),
-    ) -> Result<(), (usize, Trouble)> {
-        for g in self.granules(byte, size) {
-            if self.races {
-                self.written_before(clocks, g, by, issuer)?;
-                let (writer, epoch) = (self.writes[g] & THREAD_MASK, self.writes[g] >> THREAD_BITS);
-                if epoch != 0 && writer < AGENTS && !by.visible_at(issuer, clocks, writer, epoch) {
-                    return Err((g << self.shift, Trouble::Unfenced { writer }));
-                }
-                for d in 0..clocks.domains() {
-                    let r = self.reads[d * self.granules + g];
-                    if r != 0 && !by.ordered_at(issuer, clocks, d, r & THREAD_MASK, r >> THREAD_BITS) {
-                        return Err((g << self.shift, self.race(g, r, "read")));
-                    }
-                }
-                self.visited(g)?;
-            }
-            self.writes[g] = clocks.now(clocks.domain(agent)) << THREAD_BITS | agent;
-        }
-        Ok(())
-    }
-    /// The last write must be ordered before a thread of another work-group.
-    fn written_before(&self, clocks: &Clocks, g: usize, by: &Clocks, thread: u32) -> Result<(), (usize, Trouble)> {
-        let w = self.writes[g];
-        let (writer, epoch) = (w & THREAD_MASK, w >> THREAD_BITS);
-        let known = |writer| by.ordered_at(thread, clocks, clocks.domain(writer), writer, epoch);
-        match w {
-            0 => Ok(()),
-            w if w != IN_FLIGHT && known(writer) => Ok(()),
-            w => Err((g << self.shift, self.race(g, w, "written"))),
-        }
-    }
-    /// The last write must be ordered before an agent's issuer, and fenced if it was an ordinary one.
-    #[inline]
-    fn reached(&self, clocks: &Clocks, g: usize, issuer: u32) -> Result<(), (usize, Trouble)> {
-        let w = self.writes[g];
-        if unordered(clocks, w, issuer) {
-            return Err((g << self.shift, self.race(g, w, "written")));
-        }
-        let writer = w & THREAD_MASK;
-        if w != 0 && writer < AGENTS && !clocks.visible(issuer, writer, w >> THREAD_BITS) {
-            return Err((g << self.shift, Trouble::Unfenced { writer }));
-        }
-        Ok(())
-    }
-
     /// Checks against the reads (or atomics) of every domain.
     fn against(&self, clocks: &Clocks, g: usize, me: usize, thread: u32, atomics: bool) -> Result<(), (usize, Trouble)> {
         let records = if atomics { &self.atomics } else { &self.reads };
@@ -320,77 +195,6 @@ impl SharedShadow {
             t => format!("thread {t}"),
         };
         Trouble::Race { other, who }
-    }
-
-    /// True if the three functions below can tell anything at all.
-    pub(crate) fn is_simple(&self, clocks: &Clocks) -> bool {
-        clocks.domains() == 1 && self.atomics.is_empty() && self.races
-    }
-    /// As [`SharedShadow::read`] for 16 threads from `first` on, one consecutive 4-byte word each. False: some thread is in
-    /// trouble or may be, go one by one to find it.
-    #[inline(always)]
-    pub(crate) fn read_run(&mut self, clocks: &Clocks, word: usize, first: u32) -> bool {
-        let (known, now) = (clocks.known(0, 0), clocks.now(0));
-        if self.shift != 2 {
-            return self.read_each(clocks, &std::array::from_fn(|l| (word + l) as u32), 1, first);
-        }
-        let (Some(writes), Some(reads)) = (self.writes[word..].first_chunk::<16>(), self.reads[word..].first_chunk_mut::<16>())
-        else {
-            return false;
-        };
-        let mut bad = 0;
-        for l in 0..16 {
-            bad |= (writes[l] >> THREAD_BITS > known) as u32 | (writes[l] == 0) as u32 & self.initialised as u32;
-            let mine = now << THREAD_BITS | (first + l as u32);
-            let others = reads[l] >> THREAD_BITS == now && reads[l] != mine;
-            reads[l] = if others { now << THREAD_BITS | MANY } else { mine };
-        }
-        bad == 0
-    }
-    /// As [`SharedShadow::read`] for 16 threads from `first` on, each `width` words from `at` on.
-    #[inline(always)]
-    pub(crate) fn read_each(&mut self, clocks: &Clocks, at: &[u32; 16], width: usize, first: u32) -> bool {
-        let up = 2 - self.shift;
-        match width << up {
-            1 => self.each::<1>(clocks, at, 1, first),
-            4 => self.each::<4>(clocks, at, 1, first),
-            n => self.each::<1>(clocks, at, n, first),
-        }
-    }
-    /// `WIDTH` granules per lane, so many times.
-    #[inline(always)]
-    fn each<const WIDTH: usize>(&mut self, clocks: &Clocks, at: &[u32; 16], times: usize, first: u32) -> bool {
-        let (known, now, up) = (clocks.known(0, 0), clocks.now(0), 2 - self.shift);
-        let mut bad = 0;
-        for (l, &at) in at.iter().enumerate() {
-            let mine = now << THREAD_BITS | (first + l as u32);
-            for i in 0..times {
-                let g = ((at as usize) << up) + i * WIDTH;
-                let (Some(writes), Some(reads)) =
-                    (self.writes[g..].first_chunk::<WIDTH>(), self.reads[g..].first_chunk_mut::<WIDTH>())
-                else {
-                    return false;
-                };
-                for c in 0..WIDTH {
-                    let (w, r) = (writes[c], reads[c]);
-                    bad |= (w >> THREAD_BITS > known) as u32 | (w == 0) as u32 & self.initialised as u32;
-                    reads[c] = if r >> THREAD_BITS == now && r != mine { now << THREAD_BITS | MANY } else { mine };
-                }
-            }
-        }
-        bad == 0
-    }
-    /// As [`SharedShadow::read`] of `width` words by several threads at once.
-    #[inline(always)]
-    pub(crate) fn read_same(&mut self, clocks: &Clocks, word: usize, width: usize) -> bool {
-        let (known, now) = (clocks.known(0, 0), clocks.now(0));
-        let up = 2 - self.shift;
-        let range = word << up..(word + width) << up;
-        if self.writes[range.clone()].iter().any(|&w| w >> THREAD_BITS > known || (w == 0 && self.initialised)) {
-            return false;
-        }
-        self.reads[range].fill(now << THREAD_BITS | MANY);
-        true
     }
 }
 

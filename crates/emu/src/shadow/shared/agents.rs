@@ -1,0 +1,133 @@
+//! Accesses to shared memory by agents (bulk copies, warpgroup instructions) and by other work-groups of the cluster.
+
+use super::{AGENTS, Clocks, IN_FLIGHT, SharedShadow, THREAD_BITS, THREAD_MASK, Trouble, note, unordered};
+
+impl SharedShadow {
+    /// A read by an agent that these threads started together.
+    pub(crate) fn read_by(
+        &mut self,
+        clocks: &Clocks,
+        byte: usize,
+        size: usize,
+        agent: u32,
+        issuers: &[u32],
+    ) -> Result<(), (usize, Trouble)> {
+        let me = clocks.domain(agent);
+        for g in self.granules(byte, size) {
+            let w = self.writes[g];
+            if w == 0 && self.initialised {
+                return Err((g << self.shift, Trouble::Uninitialised));
+            }
+            if self.races {
+                for &issuer in issuers {
+                    self.reached(clocks, g, issuer)?;
+                }
+                note(&mut self.reads[me * self.granules + g], clocks.now(me), agent);
+            }
+        }
+        Ok(())
+    }
+    /// A write by an agent that a thread started.
+    pub(crate) fn write_by(
+        &mut self,
+        clocks: &Clocks,
+        byte: usize,
+        size: usize,
+        agent: u32,
+        issuer: u32,
+    ) -> Result<(), (usize, Trouble)> {
+        for g in self.granules(byte, size) {
+            if self.races {
+                self.may_write(clocks, g, clocks.domain(issuer), issuer)?;
+                self.reached(clocks, g, issuer)?;
+            }
+            self.writes[g] = clocks.now(clocks.domain(agent)) << THREAD_BITS | agent;
+        }
+        Ok(())
+    }
+    /// A granule that another work-group has read may be written behind the next cluster barrier.
+    pub(super) fn visited(&self, g: usize) -> Result<(), (usize, Trouble)> {
+        match self.visits.get(g) {
+            Some(&visit) if visit > self.meetings => {
+                let who = "another work-group of the cluster".into();
+                Err((g << self.shift, Trouble::Race { other: "read", who }))
+            }
+            _ => Ok(()),
+        }
+    }
+    /// A read by a thread of another work-group of the cluster, whose clocks are `by`.
+    pub(crate) fn read_by_peer(
+        &mut self,
+        clocks: &Clocks,
+        byte: usize,
+        size: usize,
+        by: &Clocks,
+        thread: u32,
+    ) -> Result<(), (usize, Trouble)> {
+        for g in self.granules(byte, size) {
+            let w = self.writes[g];
+            if w == 0 && self.initialised {
+                return Err((g << self.shift, Trouble::Uninitialised));
+            }
+            if self.races {
+                self.written_before(clocks, g, by, thread)?;
+                if let Some(visit) = self.visits.get_mut(g) {
+                    *visit = self.meetings + 1;
+                }
+            }
+        }
+        Ok(())
+    }
+    /// A write by an agent of this work-group that a thread of another one started.
+    pub(crate) fn write_by_peer(
+        &mut self,
+        clocks: &Clocks,
+        byte: usize,
+        size: usize,
+        agent: u32,
+        (by, issuer): (&Clocks, u32),
+    ) -> Result<(), (usize, Trouble)> {
+        for g in self.granules(byte, size) {
+            if self.races {
+                self.written_before(clocks, g, by, issuer)?;
+                let (writer, epoch) = (self.writes[g] & THREAD_MASK, self.writes[g] >> THREAD_BITS);
+                if epoch != 0 && writer < AGENTS && !by.visible_at(issuer, clocks, writer, epoch) {
+                    return Err((g << self.shift, Trouble::Unfenced { writer }));
+                }
+                for d in 0..clocks.domains() {
+                    let r = self.reads[d * self.granules + g];
+                    if r != 0 && !by.ordered_at(issuer, clocks, d, r & THREAD_MASK, r >> THREAD_BITS) {
+                        return Err((g << self.shift, self.race(g, r, "read")));
+                    }
+                }
+                self.visited(g)?;
+            }
+            self.writes[g] = clocks.now(clocks.domain(agent)) << THREAD_BITS | agent;
+        }
+        Ok(())
+    }
+    /// The last write must be ordered before a thread of another work-group.
+    fn written_before(&self, clocks: &Clocks, g: usize, by: &Clocks, thread: u32) -> Result<(), (usize, Trouble)> {
+        let w = self.writes[g];
+        let (writer, epoch) = (w & THREAD_MASK, w >> THREAD_BITS);
+        let known = |writer| by.ordered_at(thread, clocks, clocks.domain(writer), writer, epoch);
+        match w {
+            0 => Ok(()),
+            w if w != IN_FLIGHT && known(writer) => Ok(()),
+            w => Err((g << self.shift, self.race(g, w, "written"))),
+        }
+    }
+    /// The last write must be ordered before an agent's issuer, and fenced if it was an ordinary one.
+    #[inline]
+    fn reached(&self, clocks: &Clocks, g: usize, issuer: u32) -> Result<(), (usize, Trouble)> {
+        let w = self.writes[g];
+        if unordered(clocks, w, issuer) {
+            return Err((g << self.shift, self.race(g, w, "written")));
+        }
+        let writer = w & THREAD_MASK;
+        if w != 0 && writer < AGENTS && !clocks.visible(issuer, writer, w >> THREAD_BITS) {
+            return Err((g << self.shift, Trouble::Unfenced { writer }));
+        }
+        Ok(())
+    }
+}

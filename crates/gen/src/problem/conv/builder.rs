@@ -1,0 +1,75 @@
+//! Collects the fields of a convolution.
+
+use super::{Activation, Conv, ConvBuilder, Direction, Layout, Math, ProblemError};
+use tilewright_ir::Scalar;
+
+impl ConvBuilder {
+    /// What is computed.
+    pub fn direction(mut self, direction: Direction) -> Self {
+        self.0.direction = direction;
+        self
+    }
+    /// Layout of all tensors.
+    pub fn layout(mut self, layout: Layout) -> Self {
+        self.0.layout = layout;
+        self
+    }
+    /// Number of groups.
+    pub fn groups(mut self, groups: u64) -> Self {
+        self.0.groups = groups;
+        self
+    }
+    /// Distance between windows per spatial dimension.
+    pub fn stride(mut self, stride: &[u64]) -> Self {
+        self.0.stride = stride.to_vec();
+        self
+    }
+    /// Distance between filter taps per spatial dimension.
+    pub fn dilation(mut self, dilation: &[u64]) -> Self {
+        self.0.dilation = dilation.to_vec();
+        self
+    }
+    /// Zeros before and behind the input per spatial dimension.
+    pub fn pad(mut self, begin: &[u64], end: &[u64]) -> Self {
+        (self.0.pad_begin, self.0.pad_end) = (begin.to_vec(), end.to_vec());
+        self
+    }
+    /// Whether a value per output channel is added.
+    pub fn bias(mut self, bias: bool) -> Self {
+        self.0.bias = bias;
+        self
+    }
+    /// With what precision f32 factors are multiplied.
+    pub fn math(mut self, math: Math) -> Self {
+        self.0.math = math;
+        self
+    }
+    /// Element type of output, bias and residual; by default that of the input.
+    pub fn out_dtype(mut self, dtype: Scalar) -> Self {
+        self.0.out_dtype = dtype;
+        self
+    }
+    /// A function is applied to the output with its bias.
+    pub fn activation(mut self, activation: Activation) -> Self {
+        self.0.activation = Some(activation);
+        self
+    }
+    /// Whether a tensor as the output, in its layout and type, is added last.
+    pub fn residual(mut self, residual: bool) -> Self {
+        self.0.residual = residual;
+        self
+    }
+    /// Workspace budget in bytes.
+    pub fn workspace(mut self, bytes: u64) -> Self {
+        self.0.workspace = bytes;
+        self
+    }
+    /// Validates.
+    ///
+    /// # Errors
+    /// [`ProblemError`] with the field, its value and what it may be.
+    pub fn build(self) -> Result<Conv, ProblemError> {
+        self.0.validate()?;
+        Ok(self.0)
+    }
+}

@@ -1,0 +1,194 @@
+//! The canonical text of convolutions.
+
+use super::{Conv, DEFAULT_WORKSPACE, Direction, Layout, Math, ProblemError, joined};
+use crate::problem::geometry;
+use std::fmt::Write;
+
+impl Conv {
+    /// The canonical text, e.g. `conv_fwd_nchw_n64_g1_c64_k64_in56x56_fil3x3_st1x1_dil1x1_pb1x1_pe1x1_bias1_ws1073741824_f32`
+    /// (workspace in bytes).
+    pub fn key(&self) -> String {
+        let mut key = format!("conv_{}_{}", self.direction.name(), self.layout.name());
+        // Writing to a String cannot fail.
+        let _ = write!(key, "_n{}_g{}_c{}_k{}", self.n, self.groups, self.c, self.k);
+        let lists = [&self.input, &self.filter, &self.stride, &self.dilation, &self.pad_begin, &self.pad_end];
+        for (name, list) in LISTS.iter().zip(lists) {
+            let _ = write!(key, "_{name}{}", joined(list));
+        }
+        let _ = write!(key, "_bias{}_ws{}_{}", u8::from(self.bias), self.workspace, self.math.dtype_name(self.dtype));
+        if self.out_dtype != self.dtype {
+            let _ = write!(key, "_out{}", self.out_dtype);
+        }
+        if let Some(activation) = self.activation {
+            let _ = write!(key, "_act{activation}");
+        }
+        if self.residual {
+            key.push_str("_res1");
+        }
+        key
+    }
+    /// Reads [`Conv::key`] back. Keys may stand in any order; `g`, `st`, `dil`, `pb`, `pe`, `bias` and `ws` may be left out,
+    /// as may `outf32` (element type of the output), `actrelu` (an activation) and `res1` (a residual), which are printed only where
+    /// they say something.
+    ///
+    /// # Errors
+    /// [`ProblemError::Text`] for unknown, repeated, missing or malformed keys; [`ProblemError`] of [`Conv::validate`].
+    pub fn parse_key(text: &str) -> Result<Conv, ProblemError> {
+        let fail = |reason: String| ProblemError::text(text, reason);
+        let mut tokens = text.split('_');
+        let head = [tokens.next(), tokens.next(), tokens.next()];
+        let direction = head[1].and_then(Direction::from_name);
+        let layout = head[2].and_then(Layout::from_name);
+        let (Some("conv"), Some(direction), Some(layout)) = (head[0], direction, layout) else {
+            return Err(fail("must start with conv_DIRECTION_LAYOUT, e.g. conv_fwd_nchw or conv_fwd_nhwc".to_string()));
+        };
+        let mut numbers: [Option<u64>; 7] = [None; 7];
+        let mut lists: [Option<Vec<u64>>; 6] = [const { None }; 6];
+        let (mut dtype, mut out, mut activation) = (None, None, None);
+        for token in tokens {
+            if let Some(element) = Math::of_name(token) {
+                if dtype.replace(element).is_some() {
+                    return Err(fail(format!("the element type is given twice (`{token}`)")));
+                }
+                continue;
+            }
+            if let Some(scalar) = token.strip_prefix("out").and_then(geometry::dtype) {
+                if out.replace(scalar).is_some() {
+                    return Err(fail(format!("the element type of the output is given twice (`{token}`)")));
+                }
+                continue;
+            }
+            if let Some(name) = token.strip_prefix("act") {
+                let found = geometry::parse_activation(token, name).map_err(&fail)?;
+                if activation.replace(found).is_some() {
+                    return Err(fail(format!("the activation is given twice (`{token}`)")));
+                }
+                continue;
+            }
+            let split = token.find(|ch: char| ch.is_ascii_digit()).unwrap_or(token.len());
+            let (name, digits) = token.split_at(split);
+            let repeated = || fail(format!("key `{name}` is given twice"));
+            if let Some(index) = NUMBERS.iter().position(|&key| key == name) {
+                let value = geometry::number(digits).map_err(|reason| fail(format!("`{token}`: {reason}")))?;
+                if numbers[index].replace(value).is_some() {
+                    return Err(repeated());
+                }
+            } else if let Some(index) = LISTS.iter().position(|&key| key == name) {
+                let values = digits.split('x').map(geometry::number).collect::<Result<Vec<_>, _>>();
+                let values =
+                    values.map_err(|reason| fail(format!("`{token}`: {reason}; sizes are joined by x, e.g. {name}3x3")))?;
+                if lists[index].replace(values).is_some() {
+                    return Err(repeated());
+                }
+            } else {
+                let known = NUMBERS.iter().chain(&LISTS).copied().collect::<Vec<_>>().join(", ");
+                return Err(fail(format!("unknown key in `{token}`; the keys are {known} and the element type, e.g. f32")));
+            }
+        }
+        let missing = |name: &str| fail(format!("key `{name}` is missing"));
+        let [n, groups, c, k, bias, workspace, residual] = numbers;
+        let [input, filter, stride, dilation, pad_begin, pad_end] = lists;
+        let input = input.ok_or_else(|| missing("in"))?;
+        let dims = input.len();
+        let flag = |name: &str, value: Option<u64>| match value {
+            None | Some(0) => Ok(false),
+            Some(1) => Ok(true),
+            Some(other) => Err(fail(format!("`{name}{other}`: must be 0 or 1"))),
+        };
+        let (dtype, math) = dtype.ok_or_else(|| fail("the element type is missing (f16, bf16, tf32, f32 or f64)".to_string()))?;
+        let conv = Conv {
+            direction,
+            layout,
+            dtype,
+            math,
+            out_dtype: out.unwrap_or(dtype),
+            n: n.ok_or_else(|| missing("n"))?,
+            groups: groups.unwrap_or(1),
+            c: c.ok_or_else(|| missing("c"))?,
+            k: k.ok_or_else(|| missing("k"))?,
+            input,
+            filter: filter.ok_or_else(|| missing("fil"))?,
+            stride: stride.unwrap_or_else(|| vec![1; dims]),
+            dilation: dilation.unwrap_or_else(|| vec![1; dims]),
+            pad_begin: pad_begin.unwrap_or_else(|| vec![0; dims]),
+            pad_end: pad_end.unwrap_or_else(|| vec![0; dims]),
+            bias: flag("bias", bias)?,
+            activation,
+            residual: flag("res", residual)?,
+            workspace: workspace.unwrap_or(DEFAULT_WORKSPACE),
+        };
+        conv.validate()?;
+        Ok(conv)
+    }
+}
+
+const NUMBERS: [&str; 7] = ["n", "g", "c", "k", "bias", "ws", "res"];
+const LISTS: [&str; 6] = ["in", "fil", "st", "dil", "pb", "pe"];
+
+impl Direction {
+    /// Short name: `fwd`, `bwdd`, `bwdw`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Direction::Forward => "fwd",
+            Direction::BackwardData => "bwdd",
+            Direction::BackwardWeight => "bwdw",
+        }
+    }
+    /// The direction of a short name.
+    pub fn from_name(name: &str) -> Option<Direction> {
+        [Direction::Forward, Direction::BackwardData, Direction::BackwardWeight].into_iter().find(|d| d.name() == name)
+    }
+}
+
+impl Layout {
+    /// Short name: `nchw`, `nhwc`, whatever the number of spatial dimensions.
+    pub fn name(self) -> &'static str {
+        match self {
+            Layout::Nchw => "nchw",
+            Layout::Nhwc => "nhwc",
+        }
+    }
+    /// The layout of a short name.
+    pub fn from_name(name: &str) -> Option<Layout> {
+        [Layout::Nchw, Layout::Nhwc].into_iter().find(|l| l.name() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Activation, tests::base};
+    use super::*;
+    use tilewright_ir::Scalar;
+
+    #[test]
+    fn keys_round_trip() {
+        let conv = base().layout(Layout::Nhwc).groups(2).pad(&[1, 0], &[0, 2]).bias(true).workspace(77).build().unwrap();
+        assert_eq!(conv.key(), "conv_fwd_nhwc_n2_g2_c8_k6_in9x7_fil3x2_st1x1_dil1x1_pb1x0_pe0x2_bias1_ws77_f32");
+        assert_eq!(Conv::parse_key(&conv.key()).unwrap(), conv);
+        let short = Conv::parse_key("conv_fwd_nchw_n2_c8_k6_in9x7_fil3x2_bf16").unwrap();
+        assert_eq!(short, Conv::new(Scalar::BF16, 2, 8, 6, &[9, 7], &[3, 2]).build().unwrap());
+        let all = base().out_dtype(Scalar::BF16).activation(Activation::GeluTanh).residual(true).build().unwrap();
+        assert!(all.key().ends_with("_bias0_ws1073741824_f32_outbf16_actgelutanh_res1"), "{}", all.key());
+        assert_eq!(Conv::parse_key(&all.key()).unwrap(), all);
+    }
+
+    #[test]
+    fn malformed_keys_are_refused() {
+        for (key, part) in [
+            ("conv_fwd", "must start with"),
+            ("conv_fwd_nchw_n2_c8_k6_fil3_f32", "`in` is missing"),
+            ("conv_fwd_nchw_n2_c8_k6_in9_fil3", "element type is missing"),
+            ("conv_fwd_nchw_n2_n2_c8_k6_in9_fil3_f32", "`n` is given twice"),
+            ("conv_fwd_nchw_n2_c8_k6_in9_fil3_f32_f64", "given twice"),
+            ("conv_fwd_nchw_n2_c8_k6_in9x_fil3_f32", "in9x"),
+            ("conv_fwd_nchw_n2_c8_k6_in9_fil3_q5_f32", "unknown key"),
+            ("conv_fwd_nchw_n2_c8_k6_in9_fil3_bias2_f32", "must be 0 or 1"),
+            ("conv_fwd_nchw_n2_c8_k6_in9_fil3_res2_f32", "`res2`: must be 0 or 1"),
+            ("conv_fwd_nchw_n2_c8_k6_in9_fil3_f32_actelu", "relu, gelu, gelutanh, silu"),
+            ("conv_fwd_nchw_n2_c8_k6_in9_fil3_f32_outf64", "out_dtype = f64"),
+        ] {
+            let message = Conv::parse_key(key).expect_err(key).to_string();
+            assert!(message.contains(part), "`{message}` lacks `{part}`");
+        }
+    }
+}
