@@ -102,7 +102,7 @@ fn own_tiles(copies: bool, broken: Break) -> Kernel {
                 accumulate,
             });
         };
-        b.matrix(MatrixOp::WarpgroupFence { acc: sums });
+        b.matrix(MatrixOp::WarpgroupFence { acc: sums, left: vec![] });
         multiply(b, 0, no);
         if broken == Break::OneWaveMissing {
             let early = b.lt(wave, 3);

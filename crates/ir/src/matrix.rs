@@ -111,7 +111,8 @@ pub struct SharedTile {
 pub enum WarpgroupA {
     /// From shared memory.
     Shared(SharedTile),
-    /// From registers: 4 `U32` per lane, as in [`MatrixOp::Mma`] for the 16 rows of each wave.
+    /// From registers: 4 `U32` per lane, as in [`MatrixOp::Mma`] for the 16 rows of each wave. Until the instruction has been waited
+    /// for, they may be read by others and written by none.
     Regs(RegSlice),
 }
 
@@ -164,6 +165,9 @@ pub enum MatrixOp {
     WarpgroupFence {
         /// Accumulators the compiler must not move across.
         acc: RegId,
+        /// Left fragments of instructions after it, likewise (4 `U32` each). No instruction in flight reads them.
+        #[serde(default)]
+        left: Vec<RegSlice>,
     },
     /// Closes a group of warpgroup instructions.
     WarpgroupCommit,

@@ -144,6 +144,37 @@ fn warpgroup_instructions() {
 }
 
 #[test]
+fn fragments_of_warpgroup_instructions() {
+    // The left operand from registers of this type, this many, and the fence before it.
+    let from_registers = |scalar: Scalar, len: u32| {
+        move |k: &mut Kernel| {
+            let regs = RegId(k.regs.len() as u32);
+            k.regs.push(RegArray { name: "fragments".into(), ty: scalar.ty(), len });
+            let first = ExprId(k.exprs.len() as u32);
+            k.exprs.push((Expr::Int(0), Scalar::I32.ty()));
+            for i in 0..len {
+                let zero = ExprId(k.exprs.len() as u32);
+                k.exprs.push((if scalar == Scalar::F32 { Expr::Float(0.0) } else { Expr::Int(0) }, scalar.ty()));
+                let index = ExprId(k.exprs.len() as u32);
+                k.exprs.push((Expr::Int(i.into()), Scalar::I32.ty()));
+                k.body.insert(0, Stmt::Assign(Place::Reg(regs, index), zero));
+            }
+            let slice = RegSlice { regs, first };
+            each(&mut k.body, &mut |s| match s {
+                Stmt::Matrix(MatrixOp::Warpgroup { a, .. }) => *a = WarpgroupA::Regs(slice),
+                Stmt::Matrix(MatrixOp::WarpgroupFence { left, .. }) => left.push(slice),
+                _ => {}
+            });
+        }
+    };
+    let mut kernel = matrix::warpgroup_gemm();
+    from_registers(Scalar::U32, 4)(&mut kernel);
+    validate(&kernel, &target("sm_90a")).unwrap_or_else(|e| panic!("{e}"));
+    changed("not one of [U32]", from_registers(Scalar::F32, 4));
+    changed("registers 0 .. 4 of the 2", from_registers(Scalar::U32, 2));
+}
+
+#[test]
 fn whole_warpgroups_and_waves() {
     changed("not made of whole warpgroups", |k| {
         k.threads = 160;

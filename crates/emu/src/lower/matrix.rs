@@ -72,6 +72,11 @@ impl Lower<'_> {
             }
             MatrixOp::LoadMatrix { to, count, trans, from } => {
                 let (from, scalar) = self.shared_address(*from)?;
+                let first = self.first(*to)?;
+                for i in 0..i64::from(*count) {
+                    let (n, _) = self.element_at(to.regs, first.saturating_add(i))?;
+                    self.settled(to.regs, n, true);
+                }
                 written = Some((*to, u32::from(*count)));
                 Matrix::Load { to: self.slice(*to, (*count).into())?, trans: *trans, from, scalar }
             }

@@ -223,7 +223,7 @@ impl Shape {
                         arrive(b);
                     }
                     if !broken(Break::NoFence) {
-                        b.matrix(MatrixOp::WarpgroupFence { acc: sums });
+                        b.matrix(MatrixOp::WarpgroupFence { acc: sums, left: vec![] });
                     }
                     for step in 0..depth * bytes / 32 {
                         let tile = |b: &mut Builder, array, rows: u32, stage_bytes: u32, transposed: bool| {
@@ -250,7 +250,7 @@ impl Shape {
                         };
                         let left = if let Some((words, fragment)) = own {
                             registers(b, &s, (words, fragment), stage, stage_a, step);
-                            b.matrix(MatrixOp::WarpgroupFence { acc: sums });
+                            b.matrix(MatrixOp::WarpgroupFence { acc: sums, left: vec![] });
                             WarpgroupA::Regs(RegSlice { regs: fragment, first: zero })
                         } else {
                             WarpgroupA::Shared(tile(b, tile_a, 64, stage_a, s.a_transposed))

@@ -104,7 +104,7 @@ impl Warpgroup {
             _ => None,
         };
         let yes = b.int(1, Scalar::Bool);
-        b.matrix(MatrixOp::WarpgroupFence { acc: self.acc });
+        b.matrix(MatrixOp::WarpgroupFence { acc: self.acc, left: Vec::new() });
         for k_step in 0..self.k_steps {
             for row in 0..self.rows {
                 let a = self.tile(b, ring, 0, buffer, (self.first[0], row * 64), k_step);

@@ -121,8 +121,13 @@ impl Printer<'_> {
                 ));
             }
             MatrixOp::Warpgroup { input, n, a, b, acc, accumulate } => self.warpgroup(*input, *n, a, b, acc, *accumulate),
-            MatrixOp::WarpgroupFence { acc } => {
+            MatrixOp::WarpgroupFence { acc, left } => {
                 self.pin(*acc);
+                // What computes a fragment must not slip behind the fence.
+                for s in left {
+                    let regs: Vec<String> = self.slice(s, 4).iter().map(|r| format!("\"+r\"({r})")).collect();
+                    self.line(&format!("asm volatile(\"\" : {} :: \"memory\");", regs.join(", ")));
+                }
                 self.line("asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\");");
             }
             MatrixOp::WarpgroupCommit => self.line("asm volatile(\"wgmma.commit_group.sync.aligned;\" ::: \"memory\");"),

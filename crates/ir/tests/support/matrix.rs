@@ -87,7 +87,7 @@ pub fn warpgroup_gemm() -> Kernel {
         b.for_range("t", 0, 16, Unroll::No, |b, t| {
             let (stage, parity) = position(b, t);
             b.bulk(BulkOp::Wait { barrier: at(full, stage), parity });
-            b.matrix(MatrixOp::WarpgroupFence { acc });
+            b.matrix(MatrixOp::WarpgroupFence { acc, left: vec![] });
             for step in 0..4 {
                 let mut tile = |array, size: u32| {
                     let byte = b.mul(stage, size);

@@ -42,6 +42,13 @@ impl Scopes<'_> {
         Ok(())
     }
 
+    fn accumulators(&self, acc: RegId) -> Result<(), String> {
+        match self.kernel.regs.get(acc.index()) {
+            Some(r) if r.ty == Scalar::F32.ty() => Ok(()),
+            _ => Err(format!("register array {} holds no accumulators", acc.0)),
+        }
+    }
+
     pub(super) fn matrix(&mut self, op: &MatrixOp) -> Result<(), String> {
         match op {
             MatrixOp::Mma { input: MatrixType::F32, .. } | MatrixOp::Warpgroup { input: MatrixType::F32, .. } => {
@@ -72,10 +79,11 @@ impl Scopes<'_> {
                 self.slice("acc", acc, n / 2, &[Scalar::F32])?;
                 condition(self.value(*accumulate)?)
             }
-            MatrixOp::WarpgroupFence { acc } | MatrixOp::WarpgroupWait { acc, .. } => match self.kernel.regs.get(acc.index()) {
-                Some(r) if r.ty == Scalar::F32.ty() => Ok(()),
-                _ => Err(format!("register array {} holds no accumulators", acc.0)),
-            },
+            MatrixOp::WarpgroupFence { acc, left } => {
+                left.iter().try_for_each(|s| self.slice("left", s, 4, &[Scalar::U32]))?;
+                self.accumulators(*acc)
+            }
+            MatrixOp::WarpgroupWait { acc, .. } => self.accumulators(*acc),
             MatrixOp::WarpgroupCommit => Ok(()),
             MatrixOp::Mfma { input, acc, shape, a, b } => {
                 let Some(count) = MatrixOp::mfma_registers(*input, *shape) else {
