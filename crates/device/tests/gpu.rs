@@ -179,11 +179,11 @@ fn what_is_too_large_is_refused() {
 
 #[test]
 fn bulk_copies_bring_boxes_with_zeros_beyond_the_edges() {
-    let (rows, columns, stride) = common::BOX_FROM;
-    let (high, wide) = common::BOX;
+    let (rows, columns, stride) = common::boxes::BOX_FROM;
+    let (high, wide) = common::boxes::BOX;
     let emulator = open("emu:sm_90a").unwrap();
     for device in gpus().into_iter().chain([emulator]).filter(|d| d.info().target.features.bulk_copy) {
-        let kernel = device.compile(&common::boxes()).unwrap();
+        let kernel = device.compile(&common::boxes::boxes()).unwrap();
         // The matrix starts 64 bytes into its buffer.
         let data: Vec<f32> = (0..16 + rows * stride).map(|i| i as f32).collect();
         let whole = device.alloc(4 * data.len() as u64).unwrap();

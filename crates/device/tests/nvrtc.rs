@@ -36,7 +36,7 @@ fn an_unknown_architecture_is_named() {
 
 #[test]
 fn bulk_copies_and_moving_registers_become_a_cubin() {
-    let kernel = common::boxes();
+    let kernel = common::boxes::boxes();
     let Some(made) = tool("NVRTC", cuda::compile(&kernel, "sm_90a", &Options::default())) else { return };
     // Shared memory starts at a multiple of what patterns of rows repeat after, and bounds let registers move.
     assert!(made.source.text.contains("__align__(1024)") && made.source.text.contains("__launch_bounds__(256, 1)"));
