@@ -1,8 +1,7 @@
 //! Searches on the emulator and on devices that misbehave.
 
-use std::collections::HashSet;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tilewright_device::{Buffer, Compiled, Device, DeviceError, DeviceInfo, DeviceKind, Launch, Timing, open};
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
@@ -35,14 +34,20 @@ struct Faulty {
     info: DeviceInfo,
     /// By threads of the main kernel.
     fault: fn(u32) -> Fault,
-    timed: AtomicU64,
+    /// Runs of each kernel's source so far.
+    runs: Mutex<HashMap<String, u32>>,
+    /// How many times as long as usual the run of this number takes.
+    pace: fn(u32) -> f64,
 }
 
 impl Faulty {
     fn device(fault: fn(u32) -> Fault) -> Arc<dyn Device> {
+        Faulty::with(fault, |_| 1.0)
+    }
+    fn with(fault: fn(u32) -> Fault, pace: fn(u32) -> f64) -> Arc<dyn Device> {
         let inner = open("emu").unwrap();
         let info = DeviceInfo { kind: DeviceKind::Gpu, name: "faulty".into(), ..inner.info().clone() };
-        Arc::new(Faulty { inner, info, fault, timed: AtomicU64::new(0) })
+        Arc::new(Faulty { inner, info, fault, runs: Mutex::default(), pace })
     }
     fn of(&self, kernel: &Compiled) -> Fault {
         if kernel.entry() == "tw_contract" { (self.fault)(kernel.threads()) } else { Fault::None }
@@ -89,7 +94,6 @@ impl Device for Faulty {
         self.inner.sync()
     }
     fn time(&self, launches: &[Launch], timing: &Timing) -> Result<Vec<f64>, DeviceError> {
-        self.timed.fetch_add(1, Ordering::Relaxed);
         if self.any(launches, Fault::Hangs) {
             let (device, entry) = (self.info.id.clone(), launches[0].kernel.entry().into());
             return Err(DeviceError::Hang { device, entry, deadline: Duration::from_secs(1) });
@@ -97,7 +101,12 @@ impl Device for Faulty {
         // Idle kernels are the fastest of all; the others' times are as good as any.
         let length: usize = launches.iter().map(|l| l.kernel.source().len()).sum();
         let us = if self.any(launches, Fault::Idles) { 1.0 } else { 100.0 + length as f64 };
-        Ok(vec![us; timing.repeats as usize])
+        let sources: String = launches.iter().map(|l| l.kernel.source()).collect();
+        let mut runs = self.runs.lock().unwrap();
+        let run = runs.entry(sources).or_default();
+        let samples = (0..timing.repeats).map(|n| us * (self.pace)(*run + n)).collect();
+        *run += timing.repeats;
+        Ok(samples)
     }
 }
 
@@ -204,6 +213,18 @@ fn faults_cost_one_trial_each() {
     assert!(outcome.time_us > 100.0 && outcome.time_kind == TimeKind::Measured);
     assert_eq!(outcome.tally.trials, 100);
     assert_eq!(outcome.tally.failed, trials.iter().filter(|t| t.1 == State::Failed).count() as u64);
+}
+
+#[test]
+fn runs_that_are_held_up_change_nothing() {
+    let options = Options { strategy: Strategy::Random, threads: 1, ..options(40) };
+    let find = |pace| search(&Faulty::with(|_| Fault::None, pace), &small(), None, &options).0.unwrap();
+    let steady = find(|_| 1.0);
+    assert!(steady.history.len() > 2);
+    for held_up in [|run| if run == 1 { 9.0 } else { 1.0 }, |run| if run % 5 == 2 { 50.0 } else { 1.0 }] {
+        let found = find(held_up);
+        assert_eq!((found.plan, found.time_us, found.history.len()), (steady.plan, steady.time_us, steady.history.len()));
+    }
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! Search: trying plans on a device until a budget is spent, keeping the fastest one that is right.
 //!
 //! A [`Searcher`] says what to try next and learns how it went. Around it, candidates are derived, generated and compiled
-//! ahead on all cores while the device times; a candidate that would win is verified before it may. A candidate that is
+//! ahead on all cores while the device times; a candidate that would win is verified before it may. A time that would lose a candidate
+//! is not believed before it is sure that the candidate was not held up (`measure`). A candidate that is
 //! refused, fails, computes wrongly or hangs costs one trial. Every trial goes to the records at once, so that an
 //! interrupted search goes on where it stood.
 
 mod build;
 mod descent;
 mod exhaustive;
+mod expect;
 mod measure;
 mod outcome;
 mod random;

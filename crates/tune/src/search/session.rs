@@ -1,21 +1,21 @@
 //! One search: candidates from the searcher to the builders to the device to the records.
 
 use super::build::{Builders, Built, Ready, Reject};
-use super::measure::{beats, measure};
+use super::expect::Expectation;
+use super::measure::{Reference, beats, measure};
 use super::settle::Judge;
 use super::{
     Cancel, Descent, Ended, Event, Exhaustive, GENERATOR, Options, Outcome, Proposal, Random, Searcher, Spent, Step, Strategy,
     Tally, TuneError, device_key,
 };
 use crate::key::ProblemKey;
-use crate::model::Picker;
 use crate::records::{DeviceKey, Records, State, TimeKind, Trial};
 use crate::space::Space;
 use crate::verify::{Depth, VerifyError};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tilewright_device::{Device, DeviceError, DeviceKind, Launch};
+use tilewright_device::{Device, DeviceError, DeviceKind, Launch, Timing};
 use tilewright_gen::plan::Plan;
 
 /// Seconds beyond the budget in which a search that has found nothing yet goes on: a compiler's first answer may take longer
@@ -61,6 +61,7 @@ pub(super) struct Session<'a> {
     pub best: Option<Best>,
     /// Plans with a time, whether verified or not, best last resorts if the best turns out wrong.
     pub timed: Vec<(Plan, f64)>,
+    expectation: Expectation<'a>,
     history: Vec<Step>,
     reasons: Vec<String>,
     pub spent: Spent,
@@ -90,6 +91,7 @@ impl<'a> Session<'a> {
             resumed: 0,
             best: None,
             timed: Vec::new(),
+            expectation: Expectation::new(space),
             history: Vec::new(),
             reasons: Vec::new(),
             spent: Spent::default(),
@@ -260,6 +262,7 @@ impl<'a> Session<'a> {
             }
             searcher.report(&plan, time);
         }
+        self.expectation.learn(&self.timed);
         self.best = best;
     }
 
@@ -281,6 +284,7 @@ impl<'a> Session<'a> {
         self.tally.count(trial.state);
         if let Some(time_us) = trial.time_us {
             self.timed.push((plan, time_us));
+            self.expectation.learn(&[(plan, time_us)]);
         }
         if let Some(best) = best {
             let seconds = self.start.elapsed().as_secs_f64();
@@ -328,17 +332,22 @@ impl<'a> Session<'a> {
                 Ok(launches) => launches,
                 Err(e) => return broken(&e),
             };
-            let best = self.best.as_ref().map(|b| (b.time_us, b.launches.as_deref()));
+            let reference = Reference {
+                best: self.best.as_ref().map(|b| (b.time_us, b.launches.as_deref())),
+                expected_us: self.expectation.of(&ready.plan),
+            };
+            let flush_l2 = self.options.flush_l2;
+            let mut sample = |launches: &[Launch], repeats| self.device.time(launches, &Timing { flush_l2, repeats });
             let since = Instant::now();
-            let time = measure(self.device.as_ref(), &launches, best, self.options.flush_l2);
+            let time = measure(&mut sample, &launches, &reference);
             self.spent.timing += since.elapsed().as_secs_f64();
             match time {
                 Ok(time) => (time, Some(launches)),
                 Err(e) => return broken(&e.into()),
             }
         } else {
-            match Picker::new(self.space).estimate(&ready.plan) {
-                Some(estimate) => (estimate.total_us, None),
+            match self.expectation.modelled(&ready.plan) {
+                Some(modelled) => (modelled, None),
                 None => return Tried { trial: failed(State::Refused, "the cost model refused it"), best: None, lost: None },
             }
         };
