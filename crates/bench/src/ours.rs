@@ -176,7 +176,6 @@ fn tuned(
 ) -> Result<(Plan, Option<SearchCounts>), BenchError> {
     let failed = |e: String| BenchError::Plan(e);
     let device = workload.device();
-    let start = Instant::now();
     let (records, spent) = match records {
         // The file holds the trials of the process before.
         Some(path) => (Some(Records::open(path).map_err(|e| failed(e.to_string()))?), lost.seconds),
@@ -185,10 +184,10 @@ fn tuned(
     };
     let seconds = (budget.as_secs_f64() - spent).max(0.05);
     let options = search::Options { budget: search::Budget::seconds(seconds), ..search::Options::default() };
-    let mut last = None;
+    let (mut last, mut so_far) = (None, 0.0);
     let outcome = search::tune(device, space, records.as_ref(), &options, &search::Cancel::default(), &mut |event| {
-        if let search::Event::Trial { plan, .. } = event {
-            last = Some(plan.to_string());
+        if let search::Event::Trial { plan, seconds, .. } = event {
+            (last, so_far) = (Some(plan.to_string()), *seconds);
         }
     });
     if let Err(e) = device.sync()
@@ -196,7 +195,7 @@ fn tuned(
     {
         // Later than in its own trial a plan cannot be told from the device's other troubles.
         let in_trial = outcome.as_ref().map_or(true, |o| matches!(o.ended, search::Ended::DeviceLost(_)));
-        let lost = Lost { plans: last.filter(|_| in_trial).into_iter().collect(), seconds: start.elapsed().as_secs_f64() };
+        let lost = Lost { plans: last.filter(|_| in_trial).into_iter().collect(), seconds: so_far };
         return Err(BenchError::Lost { why: format!("a candidate took the device down: {e}"), lost });
     }
     let outcome = outcome.map_err(|e| failed(e.to_string()))?;

@@ -8,7 +8,6 @@ use crate::progress::Progress;
 use crate::{records, session, values};
 use serde_json::json;
 use std::path::PathBuf;
-use std::time::Instant;
 use tilewright::{Context, Operation};
 use tilewright_tune::run::Factors;
 use tilewright_tune::search::{Budget, Cancel, Ended, Event, Options, Outcome, Strategy};
@@ -25,14 +24,13 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     let mut done = 0;
     session::each(&cases, &context, args.json, |case| {
         let options = options(args, case, if done == 0 { args.spent } else { 0.0 });
-        let start = Instant::now();
         let result = tune_case(args, &context, case, &options, &cancel, quiet);
         if cancel.is_cancelled() {
             return Err(CliError::Interrupted);
         }
-        if let Err(Lost { trials }) = result {
+        if let Err(Lost { trials, seconds }) = result {
             let earlier = if done == 0 { args.spent } else { 0.0 };
-            let now = if options.budget.trials.is_some() { trials as f64 } else { start.elapsed().as_secs_f64() };
+            let now = if options.budget.trials.is_some() { trials as f64 } else { seconds };
             return hand_over(args.skip + done, earlier + now.max(0.001));
         }
         done += 1;
@@ -40,9 +38,10 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     })
 }
 
-/// The device was lost after so many trials of this case.
+/// The device was lost after so many trials of this case and seconds of its search.
 struct Lost {
     trials: u64,
+    seconds: f64,
 }
 
 fn tune_case(
@@ -58,16 +57,16 @@ fn tune_case(
         Err(e) => return Ok(Err(e)),
     };
     let progress = Progress::new(&case.title, case.problem.flop(), &options.budget, !args.json && !quiet);
-    let mut trials = 0;
+    let mut spent = Lost { trials: 0, seconds: 0.0 };
     let outcome = operation.tune_with(options, cancel, &mut |event| {
-        if let Event::Trial { tally, .. } = event {
-            trials = tally.trials;
+        if let Event::Trial { tally, seconds, .. } = event {
+            spent = Lost { trials: tally.trials, seconds: *seconds };
         }
         progress.hear(event);
     });
     progress.finish();
     if context.sync().is_err_and(|e| matches!(&e, tilewright::Error::Device(d) if d.is_fatal())) && !cancel.is_cancelled() {
-        return Err(Lost { trials });
+        return Err(spent);
     }
     Ok(outcome.map_err(session::classify).and_then(|outcome| report(args, &operation, case, &outcome)))
 }

@@ -166,6 +166,13 @@ pub(crate) fn fresh_if_seen(options: &Options, job: Job) -> Result<Option<Binary
     }
 }
 
+/// Sees that so many workers run which have compiled a job, where there are workers.
+pub(crate) fn prepare(options: &Options, threads: usize, job: Job) {
+    if let Some(workers) = &options.workers {
+        workers.prepare(threads, &Work::Compile(job), options.compile_limit);
+    }
+}
+
 fn protected(options: &Options, job: Job) -> Ended<Binary> {
     match &options.workers {
         Some(workers) => workers.run(Work::Compile(job), options.compile_limit),

@@ -4,7 +4,7 @@ use crate::{Buffer, Compiled, DeviceError, Native};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::sync::Arc;
-use tilewright_ir::{ArgKind, Kernel, Scalar, Target, TensorMap};
+use tilewright_ir::{ArgKind, Builder, Kernel, Scalar, Target, TensorMap};
 
 /// The way a device is spoken to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -155,6 +155,16 @@ pub trait Device: Send + Sync {
     /// What the device is.
     fn info(&self) -> &DeviceInfo;
 
+    /// Does what the first uses of the device would otherwise wait for: sees that `threads` compile workers run, with the vendor's
+    /// compiler loaded, where there are workers, and runs a kernel that does nothing. What is there already is not done again.
+    ///
+    /// # Errors
+    /// Those of [`Device::compile`], [`Device::launch`] and [`Device::sync`].
+    fn prepare(&self, threads: usize) -> Result<(), DeviceError> {
+        let _ = threads;
+        run_nothing(self)
+    }
+
     /// Makes a kernel ready to run: validates, prints, compiles (or finds the binary in the cache) and loads it. May be
     /// called from many threads at once.
     ///
@@ -223,6 +233,18 @@ pub trait Device: Send + Sync {
     fn native(&self) -> Option<&dyn Native> {
         None
     }
+}
+
+/// A kernel that does nothing, for trying out what runs it.
+pub(crate) fn nothing() -> Kernel {
+    Builder::new("tw_nothing", 32).finish()
+}
+
+/// Compiles, launches and awaits [`nothing`].
+pub(crate) fn run_nothing(device: &(impl Device + ?Sized)) -> Result<(), DeviceError> {
+    let kernel = device.compile(&nothing())?;
+    device.launch(&[Launch { kernel, grid: [1; 3], args: Vec::new() }])?;
+    device.sync()
 }
 
 /// Checks that launches belong to this device and match their kernels' arguments and the grid limits.

@@ -64,6 +64,25 @@ impl Workers {
         Ok(Workers::new(std::env::current_exe()?, [OsString::from(subcommand)]))
     }
 
+    /// Sees that so many workers run, and has those that are started for it do some work, so that they load what it takes. A worker
+    /// that does not start or does not do it is left out: whoever needs one will hear why.
+    pub(crate) fn prepare(&self, count: usize, work: &Work, limit: Duration) {
+        let there = self.idle.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let start = || {
+            let Ok(mut worker) = Worker::start(&self.program, &self.args) else { return };
+            if let Ok(Ended::Made(_)) = worker.run(work.clone(), limit) {
+                self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(worker);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in there..count {
+                if let Err(e) = std::thread::Builder::new().name("start-worker".into()).spawn_scoped(scope, start) {
+                    tracing::debug!("no thread to start a compile worker: {e}");
+                }
+            }
+        });
+    }
+
     /// Has work done in a worker.
     pub(crate) fn run(&self, work: Work, limit: Duration) -> Ended<Binary> {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();

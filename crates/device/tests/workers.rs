@@ -17,13 +17,19 @@ fn main() {
             eprintln!("terminate called after throwing");
             std::process::abort();
         }
+        Some("slow-worker") => {
+            std::thread::sleep(SLOW);
+            std::process::exit(compile_worker_main());
+        }
         Some("hang-worker") => std::thread::sleep(Duration::from_secs(600)),
         Some("hang-device") => hang_device(),
         _ => {}
     }
-    let tests: [(&str, fn()); 8] = [
+    let tests: [(&str, fn()); 10] = [
         ("opencl_through_workers", opencl_through_workers),
         ("workers_that_do_not_see_the_device_are_done_without", workers_that_do_not_see_the_device_are_done_without),
+        ("workers_are_started_ahead", workers_are_started_ahead),
+        ("workers_that_do_not_start_are_no_error_yet", workers_that_do_not_start_are_no_error_yet),
         ("nvrtc_through_workers", nvrtc_through_workers),
         ("a_crash_costs_one_kernel", a_crash_costs_one_kernel),
         ("a_hang_costs_one_kernel", a_hang_costs_one_kernel),
@@ -51,6 +57,8 @@ fn options(subcommand: &str, limit: Duration) -> Options {
 }
 
 const LONG: Duration = Duration::from_secs(120);
+/// Until a slow worker takes its first job.
+const SLOW: Duration = Duration::from_secs(4);
 
 fn opencl_through_workers() {
     let Some(device) = tool("OpenCL", open_with("opencl:0", &options("compile-worker", LONG))) else { return };
@@ -145,6 +153,34 @@ fn hang_device() -> ! {
     assert!(matches!(&e, DeviceError::Poisoned { .. }) && e.is_fatal(), "{e}");
     drop(device);
     std::process::exit(0);
+}
+
+fn workers_are_started_ahead() {
+    let Some(device) = tool("OpenCL", open_with("opencl:0", &options("slow-worker", LONG))) else { return };
+    let start = Instant::now();
+    device.prepare(2).unwrap();
+    assert!(start.elapsed() >= SLOW);
+    // Two at once, and no further start.
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for case in cases().into_iter().take(2) {
+            let device = &device;
+            scope.spawn(move || device.compile(&case.kernel).unwrap());
+        }
+    });
+    device.prepare(2).unwrap();
+    assert!(start.elapsed() < SLOW, "{:?}", start.elapsed());
+}
+
+fn workers_that_do_not_start_are_no_error_yet() {
+    let options = Options { cache: Cache::disabled(), ..Options::default() };
+    let Some(device) = tool("OpenCL", open_with("opencl:0", &options)) else { return };
+    device.prepare(2).unwrap();
+    let Some(device) = tool("OpenCL", open_with("opencl:0", &options.with_workers(Workers::new("/no/such/program", [])))) else {
+        return;
+    };
+    // What it compiles itself tells.
+    assert!(device.prepare(2).unwrap_err().to_string().contains("/no/such/program"));
 }
 
 fn nvrtc_through_workers() {

@@ -38,16 +38,18 @@ struct Faulty {
     runs: Mutex<HashMap<String, u32>>,
     /// How many times as long as usual the run of this number takes.
     pace: fn(u32) -> f64,
+    /// Until it is ready.
+    start: Duration,
 }
 
 impl Faulty {
     fn device(fault: fn(u32) -> Fault) -> Arc<dyn Device> {
-        Faulty::with(fault, |_| 1.0)
+        Faulty::with(fault, |_| 1.0, Duration::ZERO)
     }
-    fn with(fault: fn(u32) -> Fault, pace: fn(u32) -> f64) -> Arc<dyn Device> {
+    fn with(fault: fn(u32) -> Fault, pace: fn(u32) -> f64, start: Duration) -> Arc<dyn Device> {
         let inner = open("emu").unwrap();
         let info = DeviceInfo { kind: DeviceKind::Gpu, name: "faulty".into(), ..inner.info().clone() };
-        Arc::new(Faulty { inner, info, fault, runs: Mutex::default(), pace })
+        Arc::new(Faulty { inner, info, fault, runs: Mutex::default(), pace, start })
     }
     fn of(&self, kernel: &Compiled) -> Fault {
         if kernel.entry() == "tw_contract" { (self.fault)(kernel.threads()) } else { Fault::None }
@@ -60,6 +62,10 @@ impl Faulty {
 impl Device for Faulty {
     fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+    fn prepare(&self, threads: usize) -> Result<(), DeviceError> {
+        std::thread::sleep(self.start);
+        self.inner.prepare(threads)
     }
     fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {
         let compiled = self.inner.compile(kernel)?;
@@ -218,13 +224,24 @@ fn faults_cost_one_trial_each() {
 #[test]
 fn runs_that_are_held_up_change_nothing() {
     let options = Options { strategy: Strategy::Random, threads: 1, ..options(40) };
-    let find = |pace| search(&Faulty::with(|_| Fault::None, pace), &small(), None, &options).0.unwrap();
+    let find = |pace| search(&Faulty::with(|_| Fault::None, pace, Duration::ZERO), &small(), None, &options).0.unwrap();
     let steady = find(|_| 1.0);
     assert!(steady.history.len() > 2);
     for held_up in [|run| if run == 1 { 9.0 } else { 1.0 }, |run| if run % 5 == 2 { 50.0 } else { 1.0 }] {
         let found = find(held_up);
         assert_eq!((found.plan, found.time_us, found.history.len()), (steady.plan, steady.time_us, steady.history.len()));
     }
+}
+
+#[test]
+fn a_device_that_starts_slowly_costs_no_budget() {
+    let start = Duration::from_secs(3);
+    let device = Faulty::with(|_| Fault::None, |_| 1.0, start);
+    let options = Options { budget: Budget::seconds(2.0), ..options(0) };
+    let (outcome, trials) = search(&device, &small(), None, &options);
+    let outcome = outcome.unwrap();
+    assert!(outcome.spent.starting >= start.as_secs_f64());
+    assert!(trials.len() > 1 && outcome.history[0].seconds < 2.0, "{} trials", trials.len());
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod native;
 pub(crate) use driver::{Driver, EncodedMap, Failure, Handle, Loaded, Reach};
 
 use crate::compile::{self, Job};
-use crate::device::{check_launches, resized};
+use crate::device::{check_launches, nothing, resized, run_nothing};
 use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Native, Options, Resources, Timing};
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -244,6 +244,21 @@ impl<D: Driver> GpuDevice<D> {
         Ok(())
     }
 
+    /// What is to be compiled for a kernel, and its dynamic shared memory in bytes.
+    fn job(&self, kernel: &Kernel) -> Result<(Job, u32), DeviceError> {
+        let Source { text, entry, dynamic_shared_bytes } = tilewright_ir::print(kernel, &self.info.target)
+            .map_err(|e| DeviceError::Invalid { device: self.info.id.clone(), invalid: Box::new(e) })?;
+        let job = Job {
+            device: self.info.id.clone(),
+            place: None,
+            arch: self.info.target.arch.clone(),
+            entry,
+            source: text,
+            options: self.compiler.options.clone(),
+        };
+        Ok((job, dynamic_shared_bytes))
+    }
+
     fn allocate(&self, driver: &D, bytes: u64) -> Result<Buffer, DeviceError> {
         let no_room = |reason: String| DeviceError::OutOfMemory { device: self.info.id.clone(), bytes, reason };
         let size = usize::try_from(bytes).map_err(|e| no_room(e.to_string()))?;
@@ -280,19 +295,16 @@ impl<D: Driver> Device for GpuDevice<D> {
         &self.info
     }
 
+    fn prepare(&self, threads: usize) -> Result<(), DeviceError> {
+        compile::prepare(&self.options, threads, self.job(&nothing())?.0);
+        run_nothing(self)
+    }
+
     fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {
         let start = Instant::now();
         let driver = self.driver()?;
-        let Source { text, entry, dynamic_shared_bytes } = tilewright_ir::print(kernel, &self.info.target)
-            .map_err(|e| DeviceError::Invalid { device: self.info.id.clone(), invalid: Box::new(e) })?;
-        let job = Job {
-            device: self.info.id.clone(),
-            place: None,
-            arch: self.info.target.arch.clone(),
-            entry: entry.clone(),
-            source: text.clone(),
-            options: self.compiler.options.clone(),
-        };
+        let (job, dynamic_shared_bytes) = self.job(kernel)?;
+        let (entry, text) = (job.entry.clone(), job.source.clone());
         let (binary, cached) = compile::binary(&self.info, &self.options, job.clone())?;
         let load = |code: &[u8]| {
             // Not while something is being timed.

@@ -2,9 +2,9 @@
 
 use super::handle::{Failure, Handle, check};
 use super::program::{self, Built, Context};
-use super::query::{Place, Vendor};
-use crate::compile::{self, Job, Refusal};
-use crate::device::{DeviceKind, check_launches};
+use super::query::Place;
+use crate::compile;
+use crate::device::{DeviceKind, check_launches, nothing, run_nothing};
 use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Native, Options, Timing};
 use opencl3::error_codes::{CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_HOST_MEMORY, CL_OUT_OF_RESOURCES};
 use opencl3::{command_queue as cl_queue, event as cl_event, kernel as cl_kernel, memory as cl_memory};
@@ -12,7 +12,7 @@ use std::ffi::c_void;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use tilewright_ir::{Arg, Kernel, Source};
+use tilewright_ir::Kernel;
 
 /// Kernels that may be queued before the host waits.
 const QUEUE: usize = 512;
@@ -31,10 +31,10 @@ pub(super) struct Queue {
 
 pub(crate) struct ClDevice {
     pub(super) info: DeviceInfo,
-    id: Arc<str>,
-    place: Place,
+    pub(super) id: Arc<str>,
+    pub(super) place: Place,
     pub(super) options: Options,
-    compiler_options: Vec<String>,
+    pub(super) compiler_options: Vec<String>,
     pub(super) context: Arc<Context>,
     pub(super) commands: ManuallyDrop<Handle>,
     queue: Mutex<Queue>,
@@ -278,75 +278,6 @@ impl ClDevice {
         };
         self.queued(queue, "clEnqueueNDRangeKernel", raw)
     }
-
-    /// Makes a compiled kernel of a job, given its threads and shared memory per work-group.
-    pub(super) fn ready(
-        &self,
-        job: Job,
-        args: &[Arg],
-        (threads, shared_bytes): (u32, u32),
-        start: Instant,
-    ) -> Result<Arc<Compiled>, DeviceError> {
-        let (built, cached) = self.build(&job)?;
-        Ok(Arc::new(Compiled {
-            device: self.id.clone(),
-            entry: job.entry,
-            source: job.source,
-            args: args.to_vec(),
-            threads,
-            shared_bytes,
-            resources: built.resources,
-            log: built.log.clone(),
-            cached,
-            compile_time: start.elapsed(),
-            binary: Arc::new(built),
-        }))
-    }
-
-    /// What is to be compiled.
-    pub(super) fn job(&self, source: &str, entry: &str) -> Job {
-        Job {
-            device: self.info.id.clone(),
-            place: Some(self.place.clone()),
-            arch: self.info.name.clone(),
-            entry: entry.into(),
-            source: source.into(),
-            options: self.compiler_options.clone(),
-        }
-    }
-
-    /// Builds a kernel: from the cache, in a worker, or here.
-    fn build(&self, job: &Job) -> Result<(Built, bool), DeviceError> {
-        let key = compile::key(&self.info, job);
-        if let Some((_, code)) = self.options.cache.get(&key)
-            && let Ok(built) = program::from_binary(&self.context, job, &code)
-        {
-            return Ok((built, true));
-        }
-        // PoCL caches on disk by itself and would compile a second time to give a binary: it is given source each time.
-        let binaries = self.context.found.vendor() != Vendor::Pocl;
-        if self.options.workers.is_some()
-            && let Some(binary) = compile::fresh_if_seen(&self.options, job.clone())?
-            && binaries
-        {
-            self.options.cache.put(&key, &binary.log, &binary.code);
-            if let Ok(built) = program::from_binary(&self.context, job, &binary.code) {
-                return Ok((built, false));
-            }
-        }
-        let (context, own) = (self.context.clone(), job.clone());
-        let keep = binaries && self.options.cache.directory().is_some();
-        let ended = compile::limited(self.options.compile_limit, move || {
-            let built = program::from_source(&context, &own)?;
-            let code = if keep { program::code(&built).ok() } else { None };
-            Ok::<_, Refusal>((built, code))
-        });
-        let (built, code) = compile::finish(ended, job.device.clone(), job.entry.clone(), self.options.compile_limit)?;
-        if let Some(code) = code {
-            self.options.cache.put(&key, &built.log, &code);
-        }
-        Ok((built, false))
-    }
 }
 
 fn api(device: &str, failure: Failure) -> DeviceError {
@@ -358,13 +289,16 @@ impl Device for ClDevice {
         &self.info
     }
 
+    fn prepare(&self, threads: usize) -> Result<(), DeviceError> {
+        self.alive()?;
+        compile::prepare(&self.options, threads, self.printed(&nothing())?);
+        run_nothing(self)
+    }
+
     fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {
         let start = Instant::now();
         self.alive()?;
-        let Source { text, entry, .. } = tilewright_ir::print(kernel, &self.info.target)
-            .map_err(|e| DeviceError::Invalid { device: self.info.id.clone(), invalid: Box::new(e) })?;
-        let job = self.job(&text, &entry);
-        self.ready(job, &kernel.args, (kernel.threads, kernel.shared_bytes()), start)
+        self.ready(self.printed(kernel)?, &kernel.args, (kernel.threads, kernel.shared_bytes()), start)
     }
 
     fn alloc(&self, bytes: u64) -> Result<Buffer, DeviceError> {

@@ -1,5 +1,6 @@
 //! OpenCL: devices of every installed driver, through the loader.
 
+mod build;
 mod device;
 mod handle;
 mod native;

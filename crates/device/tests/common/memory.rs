@@ -4,6 +4,11 @@ use super::{Arg, Case, bytes, global, noise};
 use tilewright_device::LaunchArg;
 use tilewright_ir::{Access, AtomicOp, Base, Builder, Builtin, ExprId, Scalar, Stmt, Unroll};
 
+/// No arguments, no body.
+pub(super) fn nothing() -> Case {
+    Case { kernel: Builder::new("nothing", 32).finish(), grid: [1, 1, 1], args: Vec::new(), tolerance: 0.0 }
+}
+
 pub(super) fn copy() -> Case {
     let mut b = Builder::new("copy", 64);
     let x = b.buffer("x", Scalar::F32, Access::Read, "source");

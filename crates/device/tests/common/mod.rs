@@ -141,5 +141,6 @@ pub fn cases() -> Vec<Case> {
         values::doubles(),
         values::functions(),
         values::scalars(),
+        memory::nothing(),
     ]
 }

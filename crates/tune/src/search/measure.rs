@@ -25,6 +25,9 @@ const DOUBTED: f64 = 3.0;
 /// ... of a plan that is expected within so many times the best.
 const PROMISING: f64 = 2.0;
 
+/// Gives the microseconds of so many runs of a sequence of launches.
+type Sample<'a> = dyn FnMut(&[Launch], u32) -> Result<Vec<f64>, DeviceError> + 'a;
+
 /// What a time is judged by before it is believed.
 pub(super) struct Reference<'a> {
     /// The incumbent's microseconds and, where they are still at hand, its launches.
@@ -44,15 +47,11 @@ impl Reference<'_> {
     }
 }
 
-/// Microseconds of a candidate. `sample` gives those of so many runs of a sequence of launches.
+/// Microseconds of a candidate.
 ///
 /// # Errors
 /// Those of `sample`.
-pub(super) fn measure(
-    sample: &mut dyn FnMut(&[Launch], u32) -> Result<Vec<f64>, DeviceError>,
-    launches: &[Launch],
-    reference: &Reference<'_>,
-) -> Result<f64, DeviceError> {
+pub(super) fn measure(sample: &mut Sample<'_>, launches: &[Launch], reference: &Reference<'_>) -> Result<f64, DeviceError> {
     let mut time = alone(sample, launches, reference)?;
     if reference.doubts(time) {
         time = time.min(alone(sample, launches, reference)?);
@@ -71,11 +70,7 @@ pub(super) fn measure(
 }
 
 /// Microseconds of a candidate by itself.
-fn alone(
-    sample: &mut dyn FnMut(&[Launch], u32) -> Result<Vec<f64>, DeviceError>,
-    launches: &[Launch],
-    reference: &Reference<'_>,
-) -> Result<f64, DeviceError> {
+fn alone(sample: &mut Sample<'_>, launches: &[Launch], reference: &Reference<'_>) -> Result<f64, DeviceError> {
     let best_us = reference.best.map_or(f64::INFINITY, |b| b.0);
     // The first run loads code and fills caches. One that is hopeless even so need not run again.
     let warm_up = median(&sample(launches, 1)?);

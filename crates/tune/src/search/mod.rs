@@ -86,7 +86,8 @@ pub enum Strategy {
 /// When to stop. Without any limit a search goes on until nothing is left or it is cancelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Budget {
-    /// Seconds; a search that has found nothing by then goes on until it has, for half a minute at most.
+    /// Seconds from when the device and its compile workers are ready ([`Device::prepare`]); a search that has found nothing by then
+    /// goes on until it has, for half a minute at most.
     pub seconds: Option<f64>,
     /// Trials of this run, whatever becomes of them.
     pub trials: Option<u64>,

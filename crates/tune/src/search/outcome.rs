@@ -93,6 +93,8 @@ pub struct Step {
 /// Where the seconds of a search went, as the thread saw it that drives the device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spent {
+    /// Starting compile workers and the device, before the clock of the search.
+    pub starting: f64,
     /// Reading records, ranking plans.
     pub preparing: f64,
     /// Making test data and its reference.
@@ -134,7 +136,7 @@ pub struct Outcome {
     pub resumed: u64,
     /// Billions of floating-point operations per second at that time.
     pub gflops: f64,
-    /// Seconds the search took.
+    /// Seconds the search took, from when the device was ready.
     pub seconds: f64,
     /// Where these seconds went.
     pub spent: Spent,

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use tilewright_device::{Device, DeviceError, DeviceKind, Launch, Timing};
 use tilewright_gen::plan::Plan;
 
-/// Seconds beyond the budget in which a search that has found nothing yet goes on: a compiler's first answer may take longer
-/// than a small budget.
+/// Seconds beyond the budget in which a search that has found nothing yet goes on: one candidate may take longer to compile and
+/// verify than a small budget.
 const FIRST_PLAN: f64 = 30.0;
 /// How long to wait for a builder before looking after budget and cancellation.
 const TICK: Duration = Duration::from_millis(50);
@@ -118,6 +118,13 @@ impl<'a> Session<'a> {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n,
         };
+        // Not on the search's time.
+        match self.device.prepare(threads) {
+            Err(e) if e.is_fatal() => return Err(TuneError::Prepare(e.into())),
+            Err(e) => tracing::warn!("preparing {}: {e}", self.device.info().id),
+            Ok(()) => {}
+        }
+        self.spent.starting = std::mem::replace(&mut self.start, Instant::now()).elapsed().as_secs_f64();
         let recorded = self.recorded()?;
         let starts = self.starts()?;
         let space = self.space;
