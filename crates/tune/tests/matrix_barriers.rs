@@ -7,7 +7,7 @@ use tilewright_device::{DeviceError, Options, open_with};
 use tilewright_emu::EmuError;
 use tilewright_gen::kernel::{MAIN, generate};
 use tilewright_gen::plan::{Constraint, Plan};
-use tilewright_gen::problem::{Gemm, GemmBuilder, Order, Problem};
+use tilewright_gen::problem::{Gemm, GemmBuilder, Math, Order, Problem};
 use tilewright_gen::program::Program;
 use tilewright_gen::reference::Samples;
 use tilewright_ir::{Block, BulkOp, MatrixOp, Scalar, Stmt};
@@ -33,7 +33,7 @@ fn orders(s: &Stmt) -> bool {
         Stmt::Barrier(_) => true,
         // How registers are shared out orders nothing.
         Stmt::Bulk(op) => !matches!(op, BulkOp::Registers { .. } | BulkOp::Load { .. } | BulkOp::Store { .. }),
-        Stmt::Matrix(op) => !matches!(op, MatrixOp::Warpgroup { .. }),
+        Stmt::Matrix(op) => !matches!(op, MatrixOp::Warpgroup { .. } | MatrixOp::LoadMatrix { .. }),
         _ => false,
     }
 }
@@ -160,6 +160,17 @@ fn clusters_share_tiles() {
     Bench::new((true, true), "B_CLU2__C_PFG2_BUF4_LWV1_FRA1_PST2").every_one_is_needed();
     Bench::new((false, true), "A_CLU2__B_CLU2__C_PFG1_BUF2_PST4").every_one_is_needed();
     Bench::new((true, false), "B_CLU2__C_MAC256_PFG2_BUF3_LWV4_PST2_PNG1").every_one_is_needed();
+}
+
+/// Fragments read by the math waves: by matrices, and word by word; each set is waited for before it is filled again.
+#[test]
+fn left_operands_from_registers() {
+    Bench::new((true, true), "C_PFG2_BUF3_LWV4_PST2_RGA2").every_one_is_needed();
+    Bench::new((false, false), "C_PFG2_BUF4_LWV1_FRA1_PST2_RGA4").every_one_is_needed();
+    Bench::new((false, true), "C_MAC256_PFG2_BUF4_FRA1_PST2_RGA2").every_one_is_needed();
+    let tf32 = || Gemm::new(Scalar::F32, 72, 136, 220).math(Math::Tf32).order(Order::Row);
+    Bench::of(tf32().trans(true, true), "C_UNR32_PFG2_BUF4_LWV4_FRA1_PST2_RGA2", true).every_one_is_needed();
+    Bench::of(tf32().trans(true, true), "B_CLU2__C_UNR32_PFG2_BUF3_LWV4_PST2_RGA4", true).every_one_is_needed();
 }
 
 /// The splits of a tile are a cluster.

@@ -185,6 +185,44 @@ fn warpgroup_instructions_of_tf32() {
     }
 }
 
+/// The left operand from registers: instructions name them, fragments come by `ldmatrix` or word by word, and the assembler waits for
+/// no more groups than the plan does.
+#[test]
+fn left_operands_from_registers() {
+    let bf16 = || Gemm::new(Scalar::BF16, 4096, 4096, 4096).order(Order::Row);
+    let f32 = || tf32().order(Order::Row);
+    let plans = [
+        // Contiguous along rows, read in place.
+        (f32().trans(true, true), "A_MIC1_ACP2__B_MIC16_ACP2__C_UNI2_MAC256_UNR32_BUF4_LWV4_PST132_CST1_FRA1_RGA2", "LDS"),
+        (f32().trans(true, true), "A_MIC1_ACP2__B_MIC32_ACP2__C_UNI2_MAC256_UNR32_BUF4_LWV4_PST132_CST1_FRA1_RGA4", "LDS"),
+        (f32(), "A_MIC1_ACP2__B_MIC32_ACP2__C_UNI2_MAC256_UNR32_BUF4_LWV4_PST132_SWP1_RGA2", "LDS"),
+        (f32(), "A_MIC2_ACP2__B_MIC16_ACP2__C_UNI2_MAC256_UNR32_BUF4_LWV4_PST132_SWP1_FRA1_RGA4", "LDS"),
+        (f32().trans(true, true), "A_MIC2_ACP2__B_MIC16_ACP2__C_UNI2_MAC256_UNR32_BUF5_LWV4_PST132_CST1_FRA1_PNG1_RGA2", "LDS"),
+        (f32().trans(true, true), "A_MIC1_ACP2__B_MIC16_ACP2__C_UNI2_MAC128_UNR32_PFG2_BUF4_FRA1_RGA4", "LDS"),
+        // Along k, and 16-bit operands either way.
+        (
+            f32().trans(false, true),
+            "A_MIC1_ACP2__B_MIC32_ACP2__C_UNI2_MAC256_UNR32_BUF4_LWV4_PST132_CST1_FRA1_RGA4",
+            "LDSM.16.M88.4",
+        ),
+        (
+            bf16().trans(false, true),
+            "A_MIC1_ACP2__B_MIC32_ACP2__C_UNI2_MAC256_UNR64_BUF4_LWV4_PST132_CST1_FRA1_RGA2",
+            "LDSM.16.M88.4",
+        ),
+        (
+            bf16().trans(true, false),
+            "A_MIC2_ACP2__B_MIC16_ACP2__C_UNI2_MAC256_UNR64_BUF4_LWV4_PST132_CST1_RGA4",
+            "LDSM.16.MT88.4",
+        ),
+    ];
+    for (gemm, plan, fragments) in plans {
+        if !reads(gemm, plan, &["HGMMA", "UTMALDG", fragments], &["HMMA."]) {
+            return;
+        }
+    }
+}
+
 /// Fragments by single reads, rounded; nothing spilled.
 #[test]
 fn wave_instructions_of_tf32() {

@@ -97,6 +97,7 @@ mod tests {
             micro_interleave: true,
             shared_along: Along::Row,
             source: Source::InPlace,
+            fragment_sets: 0,
         };
         let b = OperandTiling {
             micro: 6,

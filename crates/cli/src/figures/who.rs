@@ -123,6 +123,7 @@ mod tests {
             micro_interleave: false,
             shared_along: Along::Row,
             source: Source::InPlace,
+            fragment_sets: 0,
         }
     }
 

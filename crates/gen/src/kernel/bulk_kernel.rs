@@ -164,7 +164,7 @@ impl BulkKernel<'_> {
     /// The math role, or the only one.
     fn math(&self, b: &mut Builder, ring: &Ring, lowered: &Lowered, local: ExprId, copies: Option<&Copies>) {
         let may_be_empty = self.shape.k_tiles < u64::from(self.spec.tiling.split_k.ways.max(1));
-        let math = Warpgroup::new(b, self.spec, self.inputs[0].tensor.scalar, local, may_be_empty);
+        let math = Warpgroup::new(b, self.spec, ring, local, may_be_empty);
         let lane = b.rem(local, self.spec.tiling.wave_lanes);
         let first_lane = b.eq(lane, 0);
         let first_lane = b.bind("first_lane", first_lane);

@@ -23,6 +23,7 @@ mod mfma;
 mod pipeline;
 mod position;
 mod post;
+mod row_fragments;
 mod row_store;
 mod staged_store;
 mod turns;

@@ -204,7 +204,7 @@ impl Pipeline<'_> {
                     self.ring.next(b, x.walk);
                 }
             }
-            (Step::Drain { pending }, _, Some(x)) => b.matrix(MatrixOp::WarpgroupWait { pending, acc: x.math.acc }),
+            (Step::Drain { pending }, _, Some(x)) => x.math.drain(b, pending),
             (Step::Release { behind }, _, Some(x)) => {
                 let walk = x.released.unwrap_or(x.walk);
                 let release = |b: &mut Builder| {

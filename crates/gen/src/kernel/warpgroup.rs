@@ -1,6 +1,7 @@
 //! The warpgroup unit: a k-tile's matrix instructions, and where their accumulators lie in the result tile.
 
 use super::pipeline::Ring;
+use super::row_fragments::RowFragments;
 use crate::plan::{BulkTile, KernelSpec, MathUnit};
 use std::ops::Range;
 use tilewright_ir::*;
@@ -25,6 +26,10 @@ pub(super) struct Warpgroup {
     first: [ExprId; 2],
     /// Position among the warpgroup's threads.
     lane: ExprId,
+    /// Instructions of a k-tile may be unfinished while the next one's are issued.
+    behind: bool,
+    /// The left operand's, where instructions read it from registers.
+    fragments: Option<RowFragments>,
     /// Which of the teams that take tiles in turn.
     pub team: ExprId,
     /// Some work-group may have no k-tile at all: sums start from zeros instead of from the first product.
@@ -33,7 +38,8 @@ pub(super) struct Warpgroup {
 
 impl Warpgroup {
     /// Declares the accumulators of the warpgroup that the thread with this position among the math threads belongs to.
-    pub fn new(b: &mut Builder, spec: &KernelSpec, scalar: Scalar, thread: ExprId, may_be_empty: bool) -> Self {
+    pub fn new(b: &mut Builder, spec: &KernelSpec, ring: &Ring, thread: ExprId, may_be_empty: bool) -> Self {
+        let scalar = ring.tiles[0].map.scalar;
         let t = &spec.tiling;
         let (step, owners) = (MathUnit::Warpgroup.step().0, MathUnit::Warpgroup.owner_threads());
         let along_m = t.a.macro_tile / t.a.micro;
@@ -56,7 +62,10 @@ impl Warpgroup {
         let acc = b.regs("acc", Scalar::F32.ty(), rows * t.b.micro / 2);
         let input = super::wave_unit::matrix_type(scalar);
         let k_steps = t.k_tile * scalar.bytes() / STEP_BYTES;
-        Warpgroup { acc, input, rows, columns: t.b.micro, k_steps, first, lane, team, may_be_empty }
+        let sets = t.a.fragment_sets;
+        let fragments = (sets > 0).then(|| RowFragments::new(b, ring, (sets, rows), first[0], lane));
+        let behind = spec.schedule.fragments_ahead > 0;
+        Warpgroup { acc, input, rows, columns: t.b.micro, k_steps, first, lane, behind, fragments, team, may_be_empty }
     }
 
     /// Before the first k-tile of a result tile.
@@ -103,25 +112,71 @@ impl Warpgroup {
             }
             _ => None,
         };
-        let yes = b.int(1, Scalar::Bool);
+        if let Some(fragments) = &self.fragments {
+            return self.k_tile_of(b, ring, buffer, fragments, later);
+        }
         b.matrix(MatrixOp::WarpgroupFence { acc: self.acc, left: Vec::new() });
         for k_step in 0..self.k_steps {
             for row in 0..self.rows {
                 let a = self.tile(b, ring, 0, buffer, (self.first[0], row * 64), k_step);
-                let right = self.tile(b, ring, 1, buffer, (self.first[1], 0), k_step);
-                let first = b.int(i64::from(row * self.columns / 2), Scalar::I32);
-                let accumulate = if k_step == 0 { later.unwrap_or(yes) } else { yes };
-                b.matrix(MatrixOp::Warpgroup {
-                    input: self.input,
-                    n: self.columns,
-                    a: WarpgroupA::Shared(a),
-                    b: right,
-                    acc: RegSlice { regs: self.acc, first },
-                    accumulate,
-                });
+                self.multiply(b, ring, buffer, (row, k_step), WarpgroupA::Shared(a), later);
             }
         }
         b.matrix(MatrixOp::WarpgroupCommit);
+    }
+
+    /// Likewise with the left operand from registers: while a k-step's instructions run, the next one's fragments are read, into
+    /// registers that no instruction reads any more. Where sets are filled again, each k-step is a group.
+    fn k_tile_of(&self, b: &mut Builder, ring: &Ring, buffer: ExprId, fragments: &RowFragments, later: Option<ExprId>) {
+        let again = self.behind || self.k_steps > fragments.sets;
+        for k_step in 0..self.k_steps {
+            // Behind a drained tile every set is free.
+            if k_step > 0 && (self.behind || k_step >= fragments.sets) {
+                b.matrix(MatrixOp::WarpgroupWait { pending: fragments.sets - 1, acc: self.acc });
+            }
+            let left = fragments.load(b, buffer, k_step);
+            b.matrix(MatrixOp::WarpgroupFence { acc: self.acc, left: left.clone() });
+            for (row, a) in left.into_iter().enumerate() {
+                self.multiply(b, ring, buffer, (row as u32, k_step), WarpgroupA::Regs(a), later);
+            }
+            if again || k_step + 1 == self.k_steps {
+                b.matrix(MatrixOp::WarpgroupCommit);
+            }
+        }
+        // All lanes have read their fragments: one speaks for its wave when the buffer is released.
+        b.push(Stmt::Barrier(BarrierScope::Wave));
+    }
+
+    /// One instruction: rows of a k-step. The first k-step replaces the sums unless this is `later`.
+    fn multiply(
+        &self,
+        b: &mut Builder,
+        ring: &Ring,
+        buffer: ExprId,
+        (row, k_step): (u32, u32),
+        a: WarpgroupA,
+        later: Option<ExprId>,
+    ) {
+        let right = self.tile(b, ring, 1, buffer, (self.first[1], 0), k_step);
+        let first = b.int(i64::from(row * self.columns / 2), Scalar::I32);
+        let yes = b.int(1, Scalar::Bool);
+        b.matrix(MatrixOp::Warpgroup {
+            input: self.input,
+            n: self.columns,
+            a,
+            b: right,
+            acc: RegSlice { regs: self.acc, first },
+            accumulate: if k_step == 0 { later.unwrap_or(yes) } else { yes },
+        });
+    }
+
+    /// Waits until the instructions of at most this many k-tiles are unfinished, and until the fragments of the next k-step have room.
+    pub fn drain(&self, b: &mut Builder, tiles: u32) {
+        let pending = match &self.fragments {
+            Some(fragments) => (tiles * self.k_steps).min(fragments.sets - 1),
+            None => tiles,
+        };
+        b.matrix(MatrixOp::WarpgroupWait { pending, acc: self.acc });
     }
 
     /// Rows of 64 and columns that this warpgroup holds.

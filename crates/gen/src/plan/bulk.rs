@@ -166,8 +166,8 @@ pub fn shared_bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, shares:
     if !k_contiguous && row_stride != 1 {
         return Err("neither rows nor k are contiguous".into());
     }
-    if !k_contiguous && bytes != 2 {
-        return Err("rows are contiguous, and the unit reads 32-bit operands along k alone".into());
+    if !k_contiguous && bytes != 2 && o.fragment_sets == 0 {
+        return Err("rows are contiguous, and the unit reads 32-bit operands in shared memory along k alone (RGA reads rows of C otherwise)".into());
     }
     let (fast, slow, apart) = if k_contiguous { (COL, ROW, row_stride) } else { (ROW, COL, k_stride) };
     let row = ROW_BYTES / bytes;

@@ -198,6 +198,11 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
         Common::Pst => format!("{} work-groups walk over all tiles of C", spec.tiling.persistent),
         Common::Png if spec.teams() == 1 => "all math threads compute each tile of C together".into(),
         Common::Png => format!("{} warpgroups take tiles of C in turn", spec.teams()),
+        Common::Rga if value == 0 => "matrix instructions read both operands from shared memory".into(),
+        Common::Rga => format!(
+            "matrix instructions read the operand of C's rows from registers, {} of fragments in turn",
+            plural(value, "set")
+        ),
         Common::Bim => {
             choose("a convolution's samples are rows of one product", "a convolution's samples are a batch of products")
         }

@@ -224,9 +224,10 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
         // Fragments of a k-step: one 32-bit element per register, or two of 16 bits.
         let step = (t.a.micro + t.b.micro) * t.unit.depth() * c.a.scalar.bytes();
         let held = if t.unit.is_wave() { step / t.unit.owner_threads() / 4 } else { 0 };
+        let sets = t.a.fragment_sets * (t.a.micro / 64) * FRAGMENT;
         let rows =
             if t.unit == MathUnit::Warpgroup && spec.epilogue.staged && !spec.epilogue.bulk { ROW_REGISTERS_OUT } else { 0 };
-        return sums + held * (1 + spec.schedule.fragments_ahead) + UNIT_REGISTERS + rows;
+        return sums + held * (1 + spec.schedule.fragments_ahead) + sets + UNIT_REGISTERS + rows;
     }
     let fragments = (t.a.micro + t.b.micro) * (1 + spec.schedule.fragments_ahead);
     (t.a.micro * t.b.micro + fragments) * words

@@ -59,12 +59,13 @@ pub enum Common {
     Swp,
     Pst,
     Png,
+    Rga,
 }
 
 /// Number of [`Chiral`] keys.
 pub const CHIRALS: usize = 12;
 /// Number of [`Common`] keys.
-pub const COMMONS: usize = 32;
+pub const COMMONS: usize = 33;
 
 /// One of the three parts of a plan's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -266,7 +267,7 @@ impl Common {
         use Common::*;
         [
             Unr, Gal, Pun, Ice, Iwi, Szt, Mad, Naw, Ufo, Mac, Skw, Afi, Mia, Edg, Sks, Cvw, Cst, Wva, Mvw, Mgp, Ukl, Pfg, Buf,
-            Stp, Fra, Lwv, Hnt, Bim, Uni, Swp, Pst, Png,
+            Stp, Fra, Lwv, Hnt, Bim, Uni, Swp, Pst, Png, Rga,
         ]
     };
     /// Its registry entry.

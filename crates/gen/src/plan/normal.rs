@@ -27,6 +27,7 @@ impl Plan {
         for side in [Key::A, Key::B] {
             p.set(side(Chiral::Clu), Chiral::Clu.info().default);
         }
+        reset(&mut p, Common::Rga);
         self.normal_common(&mut p);
         let grid = p.owner_grid();
         for (side, threads) in [(Key::A as fn(Chiral) -> Key, grid.map(|g| g.0)), (Key::B, grid.map(|g| g.1))] {

@@ -86,6 +86,7 @@ pub(super) fn derive(
         micro_interleave: !frame.unit.is_wave() && at(Chiral::Miw) == 1,
         shared_along,
         source,
+        fragment_sets: 0,
     })
 }
 

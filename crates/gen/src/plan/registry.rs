@@ -346,6 +346,14 @@ pub(super) const COMMON: [KeyInfo; COMMONS] = [
         0,
         "warpgroups of staying work-groups (LWV, PST): 0 compute each tile of C together, 1 take tiles in turn (ping-pong)",
     ),
+    entry(
+        "RGA",
+        System::Cutlass,
+        Legal::OneOf(&[0, 2, 4]),
+        &[(0, &[2, 4]), (2, &[0, 4]), (4, &[0, 2])],
+        0,
+        "UNI2: where instructions read the operand of C's rows (the left one after SWP): 0 shared memory, 2 or 4 registers, in so many sets of fragments",
+    ),
 ];
 
 #[cfg(test)]

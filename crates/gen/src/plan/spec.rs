@@ -25,6 +25,9 @@ pub enum Along {
     K,
 }
 
+/// Registers of a lane for a fragment of a warpgroup instruction's left operand, 64 rows of it.
+pub(super) const FRAGMENT: u32 = 4;
+
 /// How one operand's tile is cut and moved.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct OperandTiling {
@@ -57,6 +60,10 @@ pub struct OperandTiling {
     pub shared_along: Along,
     /// Where elements come from.
     pub source: Source,
+    /// Sets of fragments in registers through which warpgroup instructions read this operand, one per k-step on its way (`RGA`); 0: they
+    /// read shared memory themselves.
+    #[serde(default)]
+    pub fragment_sets: u32,
 }
 
 impl OperandTiling {

@@ -16,9 +16,9 @@ use tilewright_ir::MAX_CLUSTER;
 /// Keys of a factor that matrix units read.
 const CHIRAL: [Chiral; 4] = [Chiral::Mic, Chiral::Wos, Chiral::Acp, Chiral::Clu];
 /// Keys of the whole plan that matrix units read.
-const COMMON: [Common; 19] = {
+const COMMON: [Common; 20] = {
     use Common::*;
-    [Unr, Gal, Ice, Iwi, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Swp, Pst, Png]
+    [Unr, Gal, Ice, Iwi, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Swp, Pst, Png, Rga]
 };
 
 /// Sets keys without effect to one value.
@@ -99,8 +99,8 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
             why: "tiles known only at launch are no whole clusters; use CLU1, and PST0 with SKS2",
         });
     }
-    let a = operand(plan, Key::A, &c.a, (rows, along_m, k_tile), cluster.n)?;
-    let b = operand(plan, Key::B, &c.b, (columns, along_n, k_tile), cluster.m)?;
+    let a = operand(plan, Key::A, &c.a, (rows, along_m, k_tile), cluster.n, at(Common::Rga))?;
+    let b = operand(plan, Key::B, &c.b, (columns, along_n, k_tile), cluster.m, 0)?;
     for (extent, macro_tile, along) in [(c.m, a.macro_tile, cluster.m), (c.n, b.macro_tile, cluster.n)] {
         if u64::from(along) >= 2 * extent.div_ceil(u64::from(macro_tile)) {
             let why = "half of them would have nothing to do: CLU is at least twice the tiles along its side";
@@ -190,8 +190,8 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
     if at(Common::Fra) > 1 {
         return Err(Refusal::FragmentsAhead { fra: at(Common::Fra), k_steps: 2 });
     }
-    // Each 64 rows by 8 columns of a warpgroup are four sums of a thread.
-    let sums = 4 * plan.get(Key::A(Chiral::Mic)) * plan.get(Key::B(Chiral::Mic));
+    // Each 64 rows by 8 columns of a warpgroup are four sums of a thread; fragments live beside them.
+    let sums = plan.get(Key::A(Chiral::Mic)) * (4 * plan.get(Key::B(Chiral::Mic)) + FRAGMENT * at(Common::Rga));
     let fetched = [Key::A(Chiral::Acp), Key::B(Chiral::Acp)].map(|acp| plan.get(acp) == 0);
     let roles = (lwv > 0).then(|| RoleSplit {
         load_threads: lwv * env.wave,
@@ -262,6 +262,7 @@ fn operand(
     tensor: &Tensor,
     (step, owners, k_tile): (u32, u32, u32),
     shares: u32,
+    fragment_sets: u32,
 ) -> Result<OperandTiling, Refusal> {
     let mic = side(Chiral::Mic);
     let micro = plan.get(mic) * step;
@@ -271,8 +272,8 @@ fn operand(
     }
     let source = match plan.get(side(Chiral::Wos)) {
         0 => Source::InPlace,
-        // 32-bit operands are read along k alone.
-        1 if tensor.scalar.bytes() == 4 => Source::CopyAlongK,
+        // From shared memory 32-bit operands are read along k alone.
+        1 if tensor.scalar.bytes() == 4 && fragment_sets == 0 => Source::CopyAlongK,
         1 => Source::Copy,
         _ => {
             return Err(Refusal::BulkBox {
@@ -297,6 +298,7 @@ fn operand(
         micro_interleave: false,
         shared_along: Along::Row,
         source,
+        fragment_sets,
     };
     let tensor = materialised(tensor, source, macro_tile);
     let tile = match plan.get(side(Chiral::Acp)) {

@@ -95,4 +95,5 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Plan, wide: bool) {
     if roles > 0 && persistent > 0 {
         p.set(Key::C(Common::Png), rng.random_range(0..2));
     }
+    p.set(Key::C(Common::Rga), one(rng, &[0, 0, 0, 2, 2, 4]));
 }
