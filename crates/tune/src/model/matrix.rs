@@ -24,6 +24,8 @@ const UNIT_DRAM: f64 = 25.0;
 const DRAIN: f64 = 45.0;
 /// Likewise where the thread that copies waits as well.
 const DRAIN_ALONE: f64 = 300.0;
+/// Cycles of a k-tile in which its first fragments come from shared memory where no instruction runs meanwhile, and where some do.
+const FRAGMENTS: (f64, f64) = (90.0, 12.0);
 /// Cycles of a tile that teams taking turns do not hide.
 const TURN: f64 = 120.0;
 /// Results per cycle that leave a unit row by row.
@@ -119,6 +121,14 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
         (false, true) => DRAIN,
         (false, false) => DRAIN_ALONE / resident,
     };
+    // So do they hide reading fragments.
+    let alone = spec.schedule.fragments_ahead == 0 && owners * resident <= 1.0;
+    let fragments = match (t.a.fragment_sets, alone) {
+        (0, _) => 0.0,
+        (_, true) => FRAGMENTS.0,
+        (_, false) => FRAGMENTS.1,
+    };
+    let drain = drain + fragments;
     let latency = target.rates.dram_latency_ns * clock / 1e3 * LOADED;
     // Without roles a copy is issued before the wait for the instructions of the tile before.
     let behind = 0.5 * f64::from(spec.schedule.fragments_ahead);

@@ -16,9 +16,11 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
     for exchanged in [0, 1] {
         let turned = c.oriented(exchanged == 1);
         let pairs = turned.c.view.stride(COL) == Some(1);
+        let by_registers = rows_by_registers(&turned);
         // Pairs of results are neighbours along n. Turned the other way they are stored one by one, which only pays where it
-        // spares most of a tile of 64 rows.
-        if !pairs && (turned.c.view.stride(ROW) != Some(1) || turned.n > 64 || turned.m < 256) {
+        // spares most of a tile of 64 rows, or a copy of the operand that registers can read as it is.
+        let spares = turned.n <= 64 && turned.m >= 256;
+        if !pairs && (turned.c.view.stride(ROW) != Some(1) || !(spares || by_registers)) {
             continue;
         }
         let base = Plan::default()
@@ -33,7 +35,11 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
             schedules(space, &turned, &plan, &mut of_tiles);
         }
         let fetched: Vec<Plan> = of_tiles.iter().flat_map(|plan| through_registers(plan, &turned)).collect();
-        plans.extend(of_tiles.into_iter().chain(fetched));
+        let fragments: Vec<Plan> = of_tiles.iter().filter(|_| by_registers).map(|plan| by_fragments(plan)).collect();
+        if !pairs && !spares {
+            of_tiles.clear();
+        }
+        plans.extend(of_tiles.into_iter().chain(fetched).chain(fragments));
     }
     plans
 }
@@ -50,6 +56,19 @@ fn through_registers(plan: &Plan, c: &Contraction) -> Vec<Plan> {
     // Several work-groups on a unit have more on its way, if the compiler makes room for them.
     let several = plan.common(Common::Mac) == 128;
     ways.flat_map(|p| [Some(p), several.then(|| p.with(Key::C(Common::Mgp), 2))]).flatten().collect()
+}
+
+/// True if bulk copies bring the operand of C's rows in lines that its instructions read from registers alone: of 32-bit elements along
+/// rows.
+fn rows_by_registers(c: &Contraction) -> bool {
+    let a = &c.a;
+    a.scalar.bytes() == 4 && a.view.stride(ROW) == Some(1) && a.view.stride(COL) != Some(1) && boxes_align(a)
+}
+
+/// The plan with that operand's fragments in registers: as many sets as the sums leave room for.
+fn by_fragments(plan: &Plan) -> Plan {
+    let (rows, columns) = (plan.get(Key::A(Chiral::Mic)), plan.get(Key::B(Chiral::Mic)));
+    plan.with(Key::C(Common::Rga), if 4 * rows * columns + 16 * rows <= 176 { 4 } else { 2 })
 }
 
 /// True if bulk copies may reach the tensor: plain strides, all but the contiguous one multiples of 16 bytes.

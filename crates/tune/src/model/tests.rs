@@ -117,6 +117,27 @@ fn soft_max_is_a_maximum() {
     assert!(both > 5.0 && both < 6.0);
 }
 
+/// Rows of C that are contiguous in a 32-bit operand: instructions read them from registers, or a copy of it from shared memory.
+#[test]
+fn rows_of_tf32_come_through_registers() {
+    use tilewright_gen::problem::{Math, Order};
+    let ways = |trans: (bool, bool)| {
+        let gemm = Gemm::new(Scalar::F32, 1024, 1024, 1024).math(Math::Tf32).order(Order::Row).trans(trans.0, trans.1);
+        let space = Space::new(&Problem::Gemm(gemm.build().unwrap()), &Target::by_arch("sm_90a").unwrap()).unwrap();
+        let seeds = super::seeds::seeds(&space);
+        let legal = |p: &&Plan| p.common(Common::Uni) == 2 && space.resolve(p).is_ok();
+        let mut ways: Vec<_> = seeds.iter().filter(legal).map(|p| (p.common(Common::Swp), p.common(Common::Rga) > 0)).collect();
+        ways.sort_unstable();
+        ways.dedup();
+        ways
+    };
+    // Both operands along k.
+    assert_eq!(ways((false, true)), [(0, false)]);
+    // The left one along its rows, or the right one, which is the left one of the transposed product.
+    assert_eq!(ways((true, true)), [(0, false), (0, true)]);
+    assert_eq!(ways((false, false)), [(0, false), (1, true)]);
+}
+
 /// Operands that bulk copies do not reach are materialised in some candidates and fetched by load waves in others; those that they
 /// do reach are neither among the seeds.
 #[test]
