@@ -3,6 +3,7 @@
 
 use crate::error::BenchError;
 use crate::record::Record;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::Path;
@@ -13,8 +14,9 @@ pub const OPTION: &str = "--go-on";
 /// Candidates of one case that may take the device down before the case is given up.
 const MOST_LOSSES: usize = 4;
 
-/// What a process knows that goes on for another.
+/// What a process knows that goes on for another with the cases of a command. Commands may write more beside it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct GoOn {
     /// Cases that are done with.
     pub skip: usize,
@@ -38,15 +40,6 @@ pub struct Lost {
 }
 
 impl GoOn {
-    /// Reads what a process has left.
-    ///
-    /// # Errors
-    /// [`BenchError::File`].
-    pub fn read(path: &Path) -> Result<GoOn, BenchError> {
-        let text = std::fs::read_to_string(path).map_err(|e| BenchError::file(path, e))?;
-        serde_json::from_str(&text).map_err(|e| BenchError::file(path, e))
-    }
-
     /// What comes after a case whose device was lost: the same again if a candidate did it while tuning, the next otherwise.
     pub fn after(&mut self, error: &BenchError) {
         match error {
@@ -61,26 +54,34 @@ impl GoOn {
             }
         }
     }
+}
 
-    /// Lets a new process with the same arguments go on, and waits for its end.
-    ///
-    /// # Errors
-    /// [`BenchError::HandedOver`] with its exit code; [`BenchError::Usage`] if there is none.
-    pub fn hand_over(&self) -> BenchError {
-        let path = std::env::temp_dir().join(format!("tilewright-bench-{}.json", std::process::id()));
-        let run = || -> std::io::Result<Option<i32>> {
-            std::fs::write(&path, serde_json::to_string(self)?)?;
-            let mut args = without(std::env::args_os().skip(1));
-            args.extend([OPTION.into(), path.clone().into()]);
-            let status = Command::new(std::env::current_exe()?).args(args).status();
-            let _ = std::fs::remove_file(&path);
-            Ok(status?.code())
-        };
-        eprintln!("the device is lost in this process; a new one goes on");
-        match run() {
-            Ok(code) => BenchError::HandedOver(code.and_then(|c| u8::try_from(c).ok()).unwrap_or(1)),
-            Err(e) => BenchError::Usage(format!("no new process could be started after the device was lost: {e}")),
-        }
+/// Reads what another process has left, if one has.
+///
+/// # Errors
+/// [`BenchError::File`].
+pub fn left<T: DeserializeOwned + Default>(path: Option<&Path>) -> Result<T, BenchError> {
+    let Some(path) = path else { return Ok(T::default()) };
+    let text = std::fs::read_to_string(path).map_err(|e| BenchError::file(path, e))?;
+    serde_json::from_str(&text).map_err(|e| BenchError::file(path, e))
+}
+
+/// Lets a new process with the same arguments go on from what this one leaves, and waits for its end. [`BenchError::HandedOver`] with its
+/// exit code; [`BenchError::Usage`] if there is none.
+pub fn hand_over<T: Serialize>(state: &T) -> BenchError {
+    let path = std::env::temp_dir().join(format!("tilewright-bench-{}.json", std::process::id()));
+    let run = || -> std::io::Result<Option<i32>> {
+        std::fs::write(&path, serde_json::to_string(state)?)?;
+        let mut args = without(std::env::args_os().skip(1));
+        args.extend([OPTION.into(), path.clone().into()]);
+        let status = Command::new(std::env::current_exe()?).args(args).status();
+        let _ = std::fs::remove_file(&path);
+        Ok(status?.code())
+    };
+    eprintln!("the device is lost in this process; a new one goes on");
+    match run() {
+        Ok(code) => BenchError::HandedOver(code.and_then(|c| u8::try_from(c).ok()).unwrap_or(1)),
+        Err(e) => BenchError::Usage(format!("no new process could be started after the device was lost: {e}")),
     }
 }
 
@@ -125,7 +126,8 @@ mod tests {
         let path = folder.path().join("left");
         let go_on = GoOn { skip: 2, records: vec![crate::record::tests::record("a", "b", Some(1.0))], ..GoOn::default() };
         std::fs::write(&path, serde_json::to_string(&go_on).unwrap()).unwrap();
-        assert_eq!(GoOn::read(&path).unwrap(), go_on);
+        assert_eq!(left::<GoOn>(Some(&path)).unwrap(), go_on);
+        assert_eq!(left::<GoOn>(None).unwrap(), GoOn::default());
         let args = ["gemm", OPTION, "x", "--resume"].map(OsString::from);
         assert_eq!(without(args.into_iter()), ["gemm", "--resume"]);
     }

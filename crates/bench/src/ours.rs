@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tilewright_device::{Buffer, Compiled, Launch, Resources, Timing};
+use tilewright_device::{Buffer, Compiled, Device, Launch, Resources, Timing};
 use tilewright_gen::contraction::Contraction;
 use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Constraint, Plan};
@@ -66,7 +66,10 @@ impl Ours {
         let space = Space::new(workload.problem(), &workload.device().info().target)?.constrained(constraint);
         let (plan, search) = match how {
             Choose::Pick => (pick(workload, &space)?, None),
-            Choose::Tune { budget, records, lost } => tuned(workload, &space, *budget, records.as_deref(), &lost.take())?,
+            Choose::Tune { budget, records, lost } => {
+                let outcome = searched(workload.device(), &space, *budget, records.as_deref(), &lost.take())?;
+                (outcome.plan, Some(SearchCounts::of(&outcome.tally, outcome.seconds)))
+            }
             Choose::Recorded(path) => (recorded(workload, &space, path)?, None),
         };
         let mut ours = Ours::with_plan(workload, &space, &plan)?;
@@ -166,21 +169,23 @@ fn pick(workload: &Workload<'_>, space: &Space) -> Result<Plan, BenchError> {
         .ok_or_else(|| BenchError::Plan("no plan fits this problem under the constraint".into()))
 }
 
-/// The best plan of a search.
-fn tuned(
-    workload: &Workload<'_>,
+/// A search of a case's plan. Trials are kept in the file, where one is given; `lost` is what an earlier process has lost on this case.
+///
+/// # Errors
+/// [`BenchError::Lost`] where the device is lost; [`BenchError::Plan`] where nothing is found.
+pub fn searched(
+    device: &Arc<dyn Device>,
     space: &Space,
     budget: Duration,
     records: Option<&Path>,
     lost: &Lost,
-) -> Result<(Plan, Option<SearchCounts>), BenchError> {
+) -> Result<search::Outcome, BenchError> {
     let failed = |e: String| BenchError::Plan(e);
-    let device = workload.device();
     let (records, spent) = match records {
         // The file holds the trials of the process before.
         Some(path) => (Some(Records::open(path).map_err(|e| failed(e.to_string()))?), lost.seconds),
         None if lost.plans.is_empty() => (None, 0.0),
-        None => (Some(remembered(workload, space, &lost.plans).map_err(|e| failed(e.to_string()))?), 0.0),
+        None => (Some(remembered(device.as_ref(), space, &lost.plans).map_err(|e| failed(e.to_string()))?), 0.0),
     };
     let seconds = (budget.as_secs_f64() - spent).max(0.05);
     let options = search::Options { budget: search::Budget::seconds(seconds), ..search::Options::default() };
@@ -198,14 +203,13 @@ fn tuned(
         let lost = Lost { plans: last.filter(|_| in_trial).into_iter().collect(), seconds: so_far };
         return Err(BenchError::Lost { why: format!("a candidate took the device down: {e}"), lost });
     }
-    let outcome = outcome.map_err(|e| failed(e.to_string()))?;
-    Ok((outcome.plan, Some(SearchCounts::of(&outcome.tally, outcome.seconds))))
+    outcome.map_err(|e| failed(e.to_string()))
 }
 
 /// Records that know of nothing but candidates that hung.
-fn remembered(workload: &Workload<'_>, space: &Space, plans: &[String]) -> Result<Records, RecordsError> {
+fn remembered(device: &dyn Device, space: &Space, plans: &[String]) -> Result<Records, RecordsError> {
     let records = Records::in_memory()?;
-    let (key, device) = (space.key(), search::device_key(workload.device().info()));
+    let (key, device) = (space.key(), search::device_key(device.info()));
     for plan in plans {
         let trial = Trial::unmeasured(plan, State::Hung, "took the device down");
         records.add(&key, "", &device, search::GENERATOR, &trial)?;

@@ -2,7 +2,7 @@
 
 use crate::args::{Cases, Choice, Common};
 use crate::error::BenchError;
-use crate::handover::{GoOn, Lost};
+use crate::handover::{self, GoOn, Lost};
 use crate::measure::Limits;
 use crate::ours::Choose;
 use crate::record::{self, Record, Sink};
@@ -45,7 +45,7 @@ impl Session {
             _ => Vec::new(),
         };
         let sink = Sink::open(common.json.as_deref())?;
-        let mut left = common.go_on.as_deref().map(GoOn::read).transpose()?.unwrap_or_default();
+        let mut left = handover::left::<GoOn>(common.go_on.as_deref())?;
         // The file holds them by now, too.
         let records = std::mem::take(&mut left.records);
         let done: Vec<Record> = done.into_iter().filter(|d| !records.contains(d)).collect();
@@ -158,11 +158,16 @@ impl Session {
             (true, ..) => Choose::Pick,
             (_, true, Some(path)) => Choose::Recorded(path.clone()),
             _ => {
-                let (records, lost) = (args.records.clone(), RefCell::new(self.left.lost.clone()));
+                let (records, lost) = (args.records.clone(), RefCell::new(self.lost()));
                 Choose::Tune { budget: args.budget, records, lost }
             }
         };
         Ok((how, constraint))
+    }
+
+    /// What an earlier process has lost on the first case.
+    pub fn lost(&self) -> Lost {
+        self.left.lost.clone()
     }
 
     /// Measures every case with `run` until time is up; a case that fails is reported and passed over. Where the device is lost, a
@@ -170,11 +175,22 @@ impl Session {
     ///
     /// # Errors
     /// [`BenchError::HandedOver`]; a results file that cannot be written.
-    pub fn each(
+    pub fn each(&mut self, cases: &[Case], run: impl FnMut(&Case) -> Result<Vec<Record>, BenchError>) -> Result<(), BenchError> {
+        match self.each_until_lost(cases, run)? {
+            Some(go_on) => Err(handover::hand_over(&go_on)),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`Session::each`]; where the device is lost, what a new process must know.
+    ///
+    /// # Errors
+    /// A results file that cannot be written.
+    pub fn each_until_lost(
         &mut self,
         cases: &[Case],
         mut run: impl FnMut(&Case) -> Result<Vec<Record>, BenchError>,
-    ) -> Result<(), BenchError> {
+    ) -> Result<Option<GoOn>, BenchError> {
         let seconds = |of: &Session| of.left.seconds + of.start.elapsed().as_secs_f64();
         for (n, case) in cases.iter().enumerate().skip(self.left.skip) {
             if self.common.limit_seconds.is_some_and(|limit| seconds(self) >= limit.as_secs_f64()) {
@@ -196,13 +212,13 @@ impl Session {
                         let (seconds, records) = (seconds(self), std::mem::take(&mut self.records));
                         let mut go_on = GoOn { skip: n, broken: self.broken, seconds, lost, records };
                         go_on.after(&e);
-                        return Err(go_on.hand_over());
+                        return Ok(Some(go_on));
                     }
                     self.broken += 1;
                 }
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Writes a record down.

@@ -2,7 +2,11 @@
 
 use crate::args::{Common, ThroughputArgs};
 use crate::error::BenchError;
+use crate::handover::{self, GoOn, Lost};
+use crate::ours::searched;
 use crate::session::Session;
+use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,99 +16,138 @@ use tilewright_gen::plan::Plan;
 use tilewright_gen::problem::Problem;
 use tilewright_gen::reference::Samples;
 use tilewright_tune::run::{Factors, compile};
-use tilewright_tune::search::{self, Proposal, Random, Searcher};
+use tilewright_tune::search::{Proposal, Random, Searcher};
 use tilewright_tune::space::Space;
 use tilewright_tune::verify::{Case, Depth};
 
 /// Samples of one candidate's time.
 const REPEATS: u32 = 5;
 
+/// Candidates and seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+struct Pace {
+    candidates: f64,
+    seconds: f64,
+}
+
+impl Pace {
+    fn add(&mut self, other: Pace) {
+        self.candidates += other.candidates;
+        self.seconds += other.seconds;
+    }
+    /// Candidates per second; 0 where no time was spent.
+    fn rate(self) -> f64 {
+        if self.seconds > 0.0 { self.candidates / self.seconds } else { 0.0 }
+    }
+}
+
+/// Over all cases of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Sums {
+    cases: usize,
+    search: Pace,
+    strict: Pace,
+}
+
+/// What a process leaves to the next.
+#[derive(Serialize)]
+struct Left {
+    #[serde(flatten)]
+    go_on: GoOn,
+    #[serde(flatten)]
+    sums: Sums,
+}
+
 /// `throughput`.
 ///
 /// # Errors
-/// Bad arguments, a lost device.
+/// Bad arguments, cases that failed; [`BenchError::HandedOver`] where a new process has gone on.
 pub fn throughput(common: Common, args: ThroughputArgs) -> Result<(), BenchError> {
     let budget = args.choice.budget;
-    let session = Session::begin("throughput", common)?;
+    let mut sums: Sums = handover::left(common.go_on.as_deref())?;
+    let goes_on = common.go_on.is_some();
+    let mut session = Session::begin("throughput", common)?;
     let (_, constraint) = session.choose(&args.choice)?;
     let cases = session.cases(&args.cases, "problem")?;
     let device = session.device()?;
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    println!("{threads} threads, {budget:?} per case and column");
-    println!("{:44} {:>22} {:>30}", "case", "search, candidates/s", "all verified, candidates/s");
-    let (mut search_sum, mut strict_sum) = ((0.0, 0.0), (0.0, 0.0));
-    for case in &cases {
-        let space = Space::new(&case.problem, &device.info().target)?.constrained(&constraint);
-        let options = search::Options { budget: search::Budget::seconds(budget.as_secs_f64()), ..search::Options::default() };
-        let outcome = search::tune(&device, &space, None, &options, &search::Cancel::default(), &mut |_| {})
-            .map_err(|e| BenchError::Plan(e.to_string()))?;
-        let (tried, seconds) = (outcome.tally.trials as f64, outcome.seconds);
-        let strict = strict(&device, &case.problem, &space, threads, budget)?;
-        search_sum = (search_sum.0 + tried, search_sum.1 + seconds);
-        strict_sum = (strict_sum.0 + strict.done as f64, strict_sum.1 + strict.seconds);
-        println!(
-            "{:44} {:>10.1} ({tried} tried) {:>14.1} ({} done, {} failed)",
-            case.name,
-            tried / seconds,
-            strict.done as f64 / strict.seconds,
-            strict.done,
-            strict.failed
-        );
+    if !goes_on {
+        println!("{threads} threads, {budget:?} per case and column");
+        println!("{:44} {:>22} {:>30}", "case", "search, candidates/s", "all verified, candidates/s");
     }
-    println!(
-        "{:44} {:>10.1} {:>30.1}",
-        format!("all {} cases", cases.len()),
-        search_sum.0 / search_sum.1,
-        strict_sum.0 / strict_sum.1
-    );
-    Ok(())
+    let lost = RefCell::new(session.lost());
+    let left = session.each_until_lost(&cases, |case| {
+        let lost = lost.take();
+        let space = Space::new(&case.problem, &device.info().target)?.constrained(&constraint);
+        let outcome = searched(&device, &space, budget, None, &lost)?;
+        let search = Pace { candidates: outcome.tally.trials as f64, seconds: outcome.seconds };
+        let (strict, failed) = strict(&device, &case.problem, &space, (threads, budget), &lost)?;
+        sums.cases += 1;
+        sums.search.add(search);
+        sums.strict.add(strict);
+        println!(
+            "{:44} {:>10.1} ({} tried) {:>14.1} ({} done, {failed} failed)",
+            case.name,
+            search.rate(),
+            search.candidates,
+            strict.rate(),
+            strict.candidates,
+        );
+        Ok(Vec::new())
+    })?;
+    if let Some(go_on) = left {
+        return Err(handover::hand_over(&Left { go_on, sums }));
+    }
+    println!("{:44} {:>10.1} {:>30.1}", format!("all {} cases", sums.cases), sums.search.rate(), sums.strict.rate());
+    session.finish()
 }
 
-/// What came of candidates that were all compiled, verified and timed.
-struct Strict {
-    done: u64,
-    failed: u64,
-    seconds: f64,
-}
-
-/// Random candidates, compiled on all threads; each is verified and timed on the device, one at a time.
+/// Random candidates, compiled on all threads; each is verified and timed on the device, one at a time. Their pace, and how many failed.
+/// Those of `before` took an earlier process down: they count as failed.
 fn strict(
     device: &Arc<dyn Device>,
     problem: &Problem,
     space: &Space,
-    threads: usize,
-    budget: Duration,
-) -> Result<Strict, BenchError> {
+    (threads, budget): (usize, Duration),
+    before: &Lost,
+) -> Result<(Pace, u64), BenchError> {
     let case = Case::new(device, problem, 1, Factors::default(), Samples::Budget(1 << 24))
         .map_err(|e| BenchError::Plan(e.to_string()))?;
     let searcher = Mutex::new(Random::new(space, 1));
     let (done, failed) = (AtomicU64::new(0), AtomicU64::new(0));
-    let lost = Mutex::new(None);
-    let gate = Mutex::new(());
+    let turn = Mutex::new(Turn::default());
     let start = Instant::now();
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while start.elapsed() < budget && lock(&lost).is_none() {
+                while start.elapsed() < budget && lock(&turn).lost.is_none() {
                     let proposal = lock(&searcher).propose();
                     let Proposal::Try(plan) = proposal else { return };
-                    match one(device, space, &case, &gate, &plan) {
+                    let known = before.plans.contains(&plan.to_string());
+                    match if known { Ok(false) } else { one(device, space, &case, &turn, &plan) } {
                         Ok(true) => done.fetch_add(1, Ordering::Relaxed),
-                        Ok(false) => failed.fetch_add(1, Ordering::Relaxed),
-                        Err(e) if e.is_fatal() => {
-                            *lock(&lost) = Some(e);
-                            return;
-                        }
-                        Err(_) => failed.fetch_add(1, Ordering::Relaxed),
+                        // The device was lost beside it.
+                        Err(e) if e.is_fatal() => return,
+                        _ => failed.fetch_add(1, Ordering::Relaxed),
                     };
                 }
             });
         }
     });
-    if let Some(e) = lock(&lost).take() {
+    if let Some(e) = lock(&turn).lost.take() {
         return Err(e);
     }
-    Ok(Strict { done: done.into_inner(), failed: failed.into_inner(), seconds: start.elapsed().as_secs_f64() })
+    // Lost outside of any candidate's turn.
+    device.sync()?;
+    let pace = Pace { candidates: done.into_inner() as f64, seconds: start.elapsed().as_secs_f64() };
+    Ok((pace, failed.into_inner()))
+}
+
+/// Held by the candidate that has the device: the one that loses it is known.
+#[derive(Default)]
+struct Turn {
+    lost: Option<BenchError>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -112,19 +155,46 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// One candidate; true if it was right and has a time.
-fn one(device: &Arc<dyn Device>, space: &Space, case: &Case, gate: &Mutex<()>, plan: &Plan) -> Result<bool, BenchError> {
+fn one(device: &Arc<dyn Device>, space: &Space, case: &Case, turn: &Mutex<Turn>, plan: &Plan) -> Result<bool, BenchError> {
     let bad = |e: String| BenchError::Plan(e);
     let resolved = space.resolve(plan).map_err(|e| bad(e.to_string()))?;
     let program = generate(resolved.contraction, &resolved.spec, space.env().workspace_bytes).map_err(|e| bad(e.to_string()))?;
     let compiled = compile(device.as_ref(), &program)?;
-    let _turn = lock(gate);
-    let verified = case.verify(&program, &compiled, resolved.contraction, Depth::Quick, false);
-    let verified = verified.map_err(|e| e.device().cloned().map_or_else(|| bad(e.to_string()), BenchError::from))?;
-    let workspace = match program.workspace_bytes {
-        0 => None,
-        bytes => Some(device.alloc(bytes)?),
+    let mut turn = lock(turn);
+    if turn.lost.is_some() {
+        return Ok(false);
+    }
+    let run = || {
+        let verified = case.verify(&program, &compiled, resolved.contraction, Depth::Quick, false);
+        let verified = verified.map_err(|e| e.device().cloned().map_or_else(|| bad(e.to_string()), BenchError::from))?;
+        let workspace = match program.workspace_bytes {
+            0 => None,
+            bytes => Some(device.alloc(bytes)?),
+        };
+        let launches = case.bind(&program, &compiled, resolved.contraction, workspace).map_err(|e| bad(e.to_string()))?;
+        let times = device.time(&launches, &Timing { flush_l2: true, repeats: REPEATS })?;
+        Ok(verified.passed && !times.is_empty())
     };
-    let launches = case.bind(&program, &compiled, resolved.contraction, workspace).map_err(|e| bad(e.to_string()))?;
-    let times = device.time(&launches, &Timing { flush_l2: true, repeats: REPEATS })?;
-    Ok(verified.passed && !times.is_empty())
+    run().inspect_err(|e: &BenchError| {
+        if e.is_fatal() {
+            let lost = Lost { plans: vec![plan.to_string()], seconds: 0.0 };
+            turn.lost = Some(BenchError::Lost { why: format!("a candidate took the device down: {e}"), lost });
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_holds_both_the_cases_and_the_sums() {
+        let go_on = GoOn { skip: 3, broken: 1, seconds: 2.5, ..GoOn::default() };
+        let mut sums = Sums { cases: 2, ..Sums::default() };
+        sums.search.add(Pace { candidates: 30.0, seconds: 2.0 });
+        let text = serde_json::to_string(&Left { go_on: go_on.clone(), sums }).unwrap();
+        assert_eq!(serde_json::from_str::<GoOn>(&text).unwrap(), go_on);
+        assert_eq!(serde_json::from_str::<Sums>(&text).unwrap(), sums);
+        assert_eq!((sums.search.rate(), sums.strict.rate()), (15.0, 0.0));
+    }
 }
