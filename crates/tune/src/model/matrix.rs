@@ -6,6 +6,7 @@
 //! last-level cache. How results are stored, waits without roles and what one unit draws from device memory was measured on an H200
 //! (docs/performance.md).
 
+use super::roofline::Roofline;
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, soft_max};
 use tilewright_gen::contraction::{Contraction, Tensor};
@@ -172,26 +173,21 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     };
     // Nothing hides the storing of the last tile.
     let last = if teams > 1.0 { (math_of_tile + out + ramp - group).max(0.0) } else { RAMP * (1.0 - overlap) };
-    let cycles = group * per_unit + last;
-    let dram_us = traffic.bytes / (target.rates.dram_gbs * 1e3 * 0.85);
     let in_bulk =
         |tensor: &Tensor, o: &OperandTiling| bulk_tile(&materialised(tensor, o.source, o.macro_tile), o, t.k_tile).is_ok();
     let fetched = spec.schedule.fetched;
     let needless = (fetched[0] && in_bulk(&c.a, &t.a)) || (fetched[1] && in_bulk(&c.b, &t.b));
     let trust = if cluster.size() > 1 { UNTIMED } else { 1.0 } * if needless { NEEDLESS } else { 1.0 };
-    let main_us = soft_max(&[cycles / clock, dram_us]) * trust;
-    let us = |cycles: f64| cycles * work.iterations * work.groups / units / clock;
-    Estimate {
-        main_us,
-        math_us: us(math),
-        issue_us: 0.0,
-        shared_us: us(shared),
-        l2_us: us(l2),
-        dram_us,
-        stall_us: (main_us - us(busy).max(dram_us)).max(0.0),
-        resident: footprint.groups_per_unit,
-        imbalance: per_unit * units / work.groups.max(1.0),
+    let roofline = Roofline {
+        cycles: group * per_unit + last,
+        per_unit,
+        busy,
+        math,
+        issue: 0.0,
+        shared,
+        l2,
         dram_bytes: traffic.bytes,
-        ..Estimate::default()
-    }
+        trust,
+    };
+    roofline.estimate(target, footprint, work)
 }

@@ -35,7 +35,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
             schedules(space, &turned, &plan, &mut of_tiles);
         }
         let fetched: Vec<Plan> = of_tiles.iter().flat_map(|plan| through_registers(plan, &turned)).collect();
-        let fragments: Vec<Plan> = of_tiles.iter().filter(|_| by_registers).map(|plan| by_fragments(plan)).collect();
+        let fragments: Vec<Plan> = of_tiles.iter().filter(|_| by_registers).map(by_fragments).collect();
         if !pairs && !spares {
             of_tiles.clear();
         }

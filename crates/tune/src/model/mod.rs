@@ -11,6 +11,7 @@ mod gpu;
 mod matrix;
 mod matrix_seeds;
 mod pick;
+mod roofline;
 mod seeds;
 mod traffic;
 mod wave;

@@ -2,6 +2,7 @@
 //! path, the last-level cache and device memory. It orders candidates among themselves and against the other units.
 
 use super::matrix::{l2_cycles, store_pace};
+use super::roofline::Roofline;
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, soft_max};
 use tilewright_gen::contraction::Operand;
@@ -97,21 +98,16 @@ fn oriented(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work
     let out = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * size / store_pace(spec.epilogue.store_width, size);
     let overlap = if resident > 1.0 { 0.5 } else { 1.0 };
     let group = work.iterations * k_tile + (out + RAMP) * overlap;
-    let cycles = group * per_unit + RAMP * (1.0 - overlap);
-    let dram_us = traffic.bytes / (target.rates.dram_gbs * 1e3 * 0.85);
-    let main_us = soft_max(&[cycles / clock, dram_us]);
-    let us = |cycles: f64| cycles * work.iterations * work.groups / units / clock;
-    Estimate {
-        main_us,
-        math_us: us(math),
-        issue_us: us(issue),
-        shared_us: us(shared),
-        l2_us: us(l2.max(loads)),
-        dram_us,
-        stall_us: (main_us - us(busy).max(dram_us)).max(0.0),
-        resident: footprint.groups_per_unit,
-        imbalance: per_unit * units / work.groups.max(1.0),
+    let roofline = Roofline {
+        cycles: group * per_unit + RAMP * (1.0 - overlap),
+        per_unit,
+        busy,
+        math,
+        issue,
+        shared,
+        l2: l2.max(loads),
         dram_bytes: traffic.bytes,
-        ..Estimate::default()
-    }
+        trust: 1.0,
+    };
+    roofline.estimate(target, footprint, work)
 }
