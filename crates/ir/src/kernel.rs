@@ -210,6 +210,16 @@ pub enum BarrierScope {
     Wave,
     /// All threads of all work-groups of the cluster ([`Kernel::cluster`]): orders their shared-memory accesses.
     Cluster,
+    /// All threads of all work-groups of the cluster come here before its barriers are used: orders nothing but their set-up
+    /// ([`BulkOp::InitFence`](crate::BulkOp::InitFence)), and so waits for no memory.
+    ClusterStart,
+}
+
+impl BarrierScope {
+    /// All work-groups of the cluster meet.
+    pub fn of_cluster(self) -> bool {
+        matches!(self, BarrierScope::Cluster | BarrierScope::ClusterStart)
+    }
 }
 
 /// One branch of [`Stmt::Roles`].

@@ -52,7 +52,7 @@ impl Group<'_> {
                 return Ok(false);
             }
             // [`cluster`] runs those of the cluster.
-            BarrierScope::WorkGroup | BarrierScope::Cluster => (0, code.threads),
+            BarrierScope::WorkGroup | BarrierScope::Cluster | BarrierScope::ClusterStart => (0, code.threads),
             BarrierScope::Named { id, threads } => {
                 let bad = |what: &str| {
                     let at = team.location(launch, site, ctx.first);

@@ -236,7 +236,7 @@ impl<'a> Group<'a> {
                 Inst::Settled { mask, reg, element, write } => {
                     warpgroup::settled(launch, team, ctx, *mask, (*reg, *element, *write), site)?;
                 }
-                Inst::LoadPeer(..) | Inst::Barrier(BarrierScope::Cluster, _) => {
+                Inst::LoadPeer(..) | Inst::Barrier(BarrierScope::Cluster | BarrierScope::ClusterStart, _) => {
                     ctx.pc = pc;
                     return Ok(Stop::Peers);
                 }

@@ -69,21 +69,22 @@ impl<'a> ClusterSum<'a> {
             b.store(Base::Shared(self.sums), at, value, None);
         }
         b.push(Stmt::Barrier(BarrierScope::Cluster));
-        for split in 0..self.ways {
-            let bound = |s: u32| (u64::from(self.vectors()) * u64::from(s) / u64::from(self.ways)) as u32;
-            let share = Share { math: self.math, from: bound(split), to: bound(split + 1) };
-            if share.from == share.to {
-                continue;
-            }
-            let mine = b.eq(self.split, split);
-            b.if_then(mine, |b| {
-                for v in share.from..share.to {
-                    self.sum(b, v);
-                }
-                store(b, &share);
-            });
-        }
+        self.shares(b, |b, share| (share.from..share.to).for_each(|v| self.sum(b, v)));
+        // Ahead of the stores, whose end it would wait for.
         b.push(Stmt::Barrier(BarrierScope::Cluster));
+        self.shares(b, |b, share| store(b, share));
+    }
+
+    /// What each split does with its share.
+    fn shares(&self, b: &mut Builder, each: impl Fn(&mut Builder, &Share)) {
+        let bound = |s: u32| (u64::from(self.vectors()) * u64::from(s) / u64::from(self.ways)) as u32;
+        for split in 0..self.ways {
+            let share = Share { math: self.math, from: bound(split), to: bound(split + 1) };
+            if share.from < share.to {
+                let mine = b.eq(self.split, split);
+                b.if_then(mine, |b| each(b, &share));
+            }
+        }
     }
 
     /// Adds up a vector of sums.

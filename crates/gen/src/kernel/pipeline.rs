@@ -77,7 +77,7 @@ impl Ring {
         });
         match self.place {
             // Others arrive at these and copy into the buffers.
-            Some(_) => b.push(Stmt::Barrier(BarrierScope::Cluster)),
+            Some(_) => b.push(Stmt::Barrier(BarrierScope::ClusterStart)),
             None => b.barrier(),
         }
     }

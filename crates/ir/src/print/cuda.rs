@@ -182,6 +182,9 @@ impl Dialect for Cuda {
             BarrierScope::Cluster => {
                 "asm volatile(\"barrier.cluster.arrive;\\n\\tbarrier.cluster.wait;\" ::: \"memory\");".into()
             }
+            BarrierScope::ClusterStart => {
+                "asm volatile(\"barrier.cluster.arrive.relaxed;\\n\\tbarrier.cluster.wait;\" ::: \"memory\");".into()
+            }
             BarrierScope::Named { id, threads } => format!("asm volatile(\"bar.sync {id}, {threads};\" ::: \"memory\");"),
         }
     }

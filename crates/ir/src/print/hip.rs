@@ -170,7 +170,7 @@ impl Dialect for Hip {
         let (name, reach, wait) = match scope {
             BarrierScope::Wave => ("tw_wave_barrier", "wavefront", "__builtin_amdgcn_wave_barrier"),
             // Named barriers are refused by the validator: no known target of this dialect claims them.
-            BarrierScope::WorkGroup | BarrierScope::Named { .. } | BarrierScope::Cluster => {
+            BarrierScope::WorkGroup | BarrierScope::Named { .. } | BarrierScope::Cluster | BarrierScope::ClusterStart => {
                 ("tw_barrier", "workgroup", "__builtin_amdgcn_s_barrier")
             }
         };

@@ -313,11 +313,13 @@ impl Printer<'_> {
                 let at = self.tx(barrier);
                 format!("asm volatile(\"mbarrier.arrive.shared::cta.b64 _, [%0];\" :: \"r\"({at}) : \"memory\");")
             }
+            // Ordered within the work-group only: what a buffer's release says is that its reads are over. An arrival that releases
+            // to the cluster waits for all memory of the device first, with every k-tile.
             BulkOp::ArriveAt { barrier, rank } => {
                 let at = self.tx(barrier);
                 let rank = self.expr(*rank).text;
                 format!(
-                    "asm volatile(\"{{ .reg .b32 peer; mapa.shared::cluster.u32 peer, %0, %1; mbarrier.arrive.release.cluster.shared::cluster.b64 \
+                    "asm volatile(\"{{ .reg .b32 peer; mapa.shared::cluster.u32 peer, %0, %1; mbarrier.arrive.shared::cluster.b64 \
                      _, [peer]; }}\" :: \"r\"({at}), \"r\"({rank}) : \"memory\");"
                 )
             }

@@ -8,7 +8,9 @@ use crate::*;
 /// What matters of a statement, in the order of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
-    /// All work-groups of the cluster meet.
+    /// All work-groups of the cluster meet: barriers are set up.
+    Start,
+    /// All work-groups of the cluster meet: what they wrote can be read.
     Meet,
     /// Another work-group's barrier or shared memory is written.
     Write,
@@ -19,7 +21,7 @@ enum Event {
 /// Checks a body that `flow` has accepted.
 pub(super) fn check(kernel: &Kernel) -> Result<(), String> {
     if kernel.cluster <= 1 {
-        return match any(&kernel.body, &|s| matches!(s, Stmt::Barrier(BarrierScope::Cluster))) {
+        return match any(&kernel.body, &|s| matches!(s, Stmt::Barrier(scope) if scope.of_cluster())) {
             true => Err("there is a cluster barrier, and the kernel has no clusters".into()),
             false => Ok(()),
         };
@@ -31,10 +33,10 @@ pub(super) fn check(kernel: &Kernel) -> Result<(), String> {
     let mut ways = vec![Vec::new()];
     walk(&kernel.body, &mut ways);
     for way in ways {
-        let remote = |e: &Event| *e != Event::Meet;
-        if let Some(first) = way.iter().position(remote)
-            && !way[..first].contains(&Event::Meet)
-        {
+        let early = |remote: Event, behind: &[Event]| {
+            way.iter().position(|e| *e == remote).is_some_and(|first| !way[..first].iter().any(|e| behind.contains(e)))
+        };
+        if early(Event::Write, &[Event::Start, Event::Meet]) || early(Event::Read, &[Event::Meet]) {
             return Err("another work-group's shared memory is used before a cluster barrier says that it is set up".into());
         }
         if let Some(last) = way.iter().rposition(|e| *e == Event::Read)
@@ -50,6 +52,7 @@ fn walk(block: &[Stmt], ways: &mut Vec<Vec<Event>>) {
     for s in block {
         let event = match s {
             Stmt::Barrier(BarrierScope::Cluster) => Event::Meet,
+            Stmt::Barrier(BarrierScope::ClusterStart) => Event::Start,
             Stmt::LoadPeer { .. } => Event::Read,
             Stmt::Bulk(BulkOp::ArriveAt { .. } | BulkOp::Load { peers: Some(_), .. }) => Event::Write,
             Stmt::For { body, .. } => {

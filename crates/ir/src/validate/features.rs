@@ -65,7 +65,7 @@ pub(super) fn check(kernel: &Kernel, target: &Target, block: &Block, path: &mut 
             }
             roles.iter().try_for_each(|r| check(kernel, target, &r.body, path))
         }
-        Stmt::Barrier(BarrierScope::WorkGroup | BarrierScope::Cluster) => Ok(()),
+        Stmt::Barrier(BarrierScope::WorkGroup | BarrierScope::Cluster | BarrierScope::ClusterStart) => Ok(()),
         // A wave of one lane has nobody to wait for.
         Stmt::Barrier(BarrierScope::Wave) if target.wave <= 1 => Ok(()),
         Stmt::Barrier(BarrierScope::Wave) => {

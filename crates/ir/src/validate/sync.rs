@@ -38,7 +38,7 @@ impl Sync<'_> {
             Stmt::Barrier(BarrierScope::WorkGroup) if control > Spread::Group => {
                 Err("a work-group barrier stands where not all threads may come: its condition depends on the thread".into())
             }
-            Stmt::Barrier(BarrierScope::Cluster) if control > Spread::Group => {
+            Stmt::Barrier(scope) if scope.of_cluster() && control > Spread::Group => {
                 Err("a cluster barrier stands where not all threads may come: its condition depends on the thread".into())
             }
             s if of_whole_waves(s) && control > Spread::Wave => {
