@@ -55,9 +55,11 @@ fn fetched(c: &Contraction, spec: &KernelSpec, latency: f64, resident: f64) -> f
 
 /// What fetching costs more than estimated where bulk copies reach the operand as well (measured on an H200: 1.3 to 2).
 const NEEDLESS: f64 = 1.4;
-/// What clusters are taken to cost more than estimated: they have not been timed on a device yet, so that a pick shall not rest on
-/// them. Searches time them as neighbours of what is fast.
-const UNTIMED: f64 = 1.25;
+/// What sharing tiles costs more than estimated: on an H200 pairs of 128 x 256 or 256 x 128 take as long as work-groups by
+/// themselves, and those of few rows longer.
+const SHARED: f64 = 1.15;
+/// What sums over a cluster cost more than estimated (measured 0.8 to 1.1 of an estimate with this factor).
+const SUMMED: f64 = 1.25;
 /// Cycles that work-groups of a cluster wait for each other with every k-tile they share.
 const TOGETHER: f64 = 12.0;
 /// Cycles of a cluster barrier, for every doubling of the cluster (0.65 us for eight on an H100, measured by others).
@@ -65,13 +67,14 @@ const MEET: f64 = 380.0;
 /// Bytes per cycle that a unit reads from the shared memory of others.
 const PEER: f64 = 20.0;
 
-/// Units that clusters of this size keep busy: they stand within a part of the chip with 16 or 18 of them.
+/// Units that clusters of this size keep busy: they stand within a part of the chip with 14 to 18 of them (on an H200 32 clusters of
+/// four take two rounds).
 fn usable(units: f64, cluster: u32) -> f64 {
     let lost = match cluster {
         0..=2 => 0.0,
-        3..=4 => 4.0,
-        5..=8 => 12.0,
-        _ => 20.0,
+        3..=4 => 12.0,
+        5..=8 => 20.0,
+        _ => 36.0,
     };
     units * (1.0 - lost / 132.0)
 }
@@ -177,7 +180,8 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
         |tensor: &Tensor, o: &OperandTiling| bulk_tile(&materialised(tensor, o.source, o.macro_tile), o, t.k_tile).is_ok();
     let fetched = spec.schedule.fetched;
     let needless = (fetched[0] && in_bulk(&c.a, &t.a)) || (fetched[1] && in_bulk(&c.b, &t.b));
-    let trust = if cluster.size() > 1 { UNTIMED } else { 1.0 } * if needless { NEEDLESS } else { 1.0 };
+    let clustered = if cluster.sharers() > 1 { SHARED } else { 1.0 } * if cluster.splits > 1 { SUMMED } else { 1.0 };
+    let trust = clustered * if needless { NEEDLESS } else { 1.0 };
     let roofline = Roofline {
         cycles: group * per_unit + last,
         per_unit,
