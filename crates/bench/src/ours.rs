@@ -108,7 +108,7 @@ impl Ours {
             search: None,
             prepare_s: 0.0,
         };
-        ours.launches = ours.bind(&workload.buffers(ours.workspace())?, workload)?;
+        ours.launches = ours.bind(&workload.buffers(ours.workspace()), workload)?;
         // Where a driver compiles only when a kernel first runs, that may take long: not on the device's own time.
         device.rehearse(&ours.launches)?;
         ours.prepare_s = start.elapsed().as_secs_f64();

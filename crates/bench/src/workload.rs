@@ -16,11 +16,7 @@ pub struct Workload<'a> {
     native: &'a dyn Native,
     data: TestData,
     reference: Reference,
-    a: Buffer,
-    b: Buffer,
-    c: Buffer,
-    bias: Option<Buffer>,
-    residual: Option<Buffer>,
+    buffers: Buffers,
     /// C as read back, kept to spare an allocation per side.
     after: RefCell<Vec<u8>>,
 }
@@ -38,21 +34,8 @@ impl<'a> Workload<'a> {
         let native = baseline::native(device.as_ref())?;
         let data = TestData::new(problem, SEED, 1.0, 0.0)?;
         let reference = Reference::new(&data, Samples::Budget(1 << 26));
-        let upload = |bytes: &[u8]| {
-            let buffer = device.alloc(bytes.len() as u64)?;
-            device.write(&buffer, 0, bytes)?;
-            Ok::<_, BenchError>(buffer)
-        };
-        let (a, b, c) = (upload(&data.a.bytes)?, upload(&data.b.bytes)?, upload(&data.c.bytes)?);
-        let bias = match &data.bias {
-            Some(bias) => Some(upload(&bias.bytes)?),
-            None => None,
-        };
-        let residual = match &data.residual {
-            Some(residual) => Some(upload(&residual.bytes)?),
-            None => None,
-        };
-        Ok(Workload { device, native, data, reference, a, b, c, bias, residual, after: RefCell::default() })
+        let buffers = Buffers::upload(device.as_ref(), &data)?;
+        Ok(Workload { device, native, data, reference, buffers, after: RefCell::default() })
     }
     /// The device.
     pub fn device(&self) -> &'a Arc<dyn Device> {
@@ -85,9 +68,9 @@ impl<'a> Workload<'a> {
 
     fn parts(&self, operand: Operand) -> (&Buffer, &tilewright_gen::reference::Buffer) {
         match operand {
-            Operand::A => (&self.a, &self.data.a),
-            Operand::B => (&self.b, &self.data.b),
-            Operand::C => (&self.c, &self.data.c),
+            Operand::A => (&self.buffers.a, &self.data.a),
+            Operand::B => (&self.buffers.b, &self.data.b),
+            Operand::C => (&self.buffers.c, &self.data.c),
         }
     }
     /// Position of an operand's element 0 in its buffer, in elements.
@@ -114,35 +97,18 @@ impl<'a> Workload<'a> {
     /// # Errors
     /// As [`Workload::address`].
     pub fn bias_address(&self) -> Result<Option<usize>, BenchError> {
-        match (&self.bias, &self.data.bias) {
-            (Some(buffer), Some(data)) => {
-                Ok(Some(self.native.memory(buffer)? + (data.start * u64::from(data.scalar.bytes())) as usize))
-            }
-            _ => Ok(None),
-        }
+        self.buffers.bias.as_ref().map(|buffer| Ok(self.native.memory(buffer)?)).transpose()
     }
     /// Device address of the residual's element 0 (CUDA), where there is one.
     ///
     /// # Errors
     /// As [`Workload::address`].
     pub fn residual_address(&self) -> Result<Option<usize>, BenchError> {
-        self.residual.as_ref().map(|buffer| Ok(self.native.memory(buffer)?)).transpose()
+        self.buffers.residual.as_ref().map(|buffer| Ok(self.native.memory(buffer)?)).transpose()
     }
     /// The buffers for a generated program.
-    ///
-    /// # Errors
-    /// Those of [`Buffer::slice`].
-    pub fn buffers(&self, workspace: Option<Buffer>) -> Result<Buffers, BenchError> {
-        let bias = match (&self.bias, &self.data.bias) {
-            (Some(buffer), Some(data)) => {
-                let from = data.start * u64::from(data.scalar.bytes());
-                Some(buffer.slice(from, buffer.bytes() - from)?)
-            }
-            _ => None,
-        };
-        let residual = self.residual.clone();
-        let offsets = [self.data.a.start, self.data.b.start, self.data.c.start];
-        Ok(Buffers { a: self.a.clone(), b: self.b.clone(), c: self.c.clone(), bias, residual, workspace, offsets })
+    pub fn buffers(&self, workspace: Option<Buffer>) -> Buffers {
+        Buffers { workspace, ..self.buffers.clone() }
     }
 
     /// Poisons C, runs once, and judges C.
@@ -150,11 +116,11 @@ impl<'a> Workload<'a> {
     /// # Errors
     /// Those of `run` and of the device.
     pub fn check(&self, run: &mut dyn FnMut() -> Result<(), BenchError>) -> Result<Judgement, BenchError> {
-        self.device.write(&self.c, 0, &self.data.c.bytes)?;
+        self.device.write(&self.buffers.c, 0, &self.data.c.bytes)?;
         run()?;
         let mut after = self.after.borrow_mut();
         after.resize(self.data.c.bytes.len(), 0);
-        self.device.read(&self.c, 0, &mut after)?;
+        self.device.read(&self.buffers.c, 0, &mut after)?;
         let verdict = self.reference.check(&after);
         let damage = self.data.check_untouched(Operand::C, &after).err().map(|d| d.to_string());
         let close = verdict.passed();

@@ -91,7 +91,7 @@ fn report(args: &BenchArgs, context: &Context, case: &Case, timed: &Timed, width
             "repeats": timed.samples.len(),
             "verified": v.passed,
             "verified_on": timed.verified_on,
-            "max_error": if v.max_error.is_finite() { Some(v.max_error) } else { None },
+            "max_error": v.finite_error(),
         });
         return line(&object.to_string());
     }

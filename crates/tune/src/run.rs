@@ -4,6 +4,7 @@ use std::sync::Arc;
 use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch, LaunchArg};
 use tilewright_gen::contraction::{Contraction, Extent, Extents, Operand};
 use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Launch as Planned, Program};
+use tilewright_gen::reference::TestData;
 use tilewright_ir::{ArgKind, Scalar};
 
 /// Memory a program runs on.
@@ -104,6 +105,27 @@ fn held(most: u64, dynamic: bool) -> String {
 }
 
 impl Buffers {
+    /// Copies test data to a device; there is no workspace yet.
+    ///
+    /// # Errors
+    /// Those of [`Device::alloc`] and [`Device::write`].
+    pub fn upload(device: &dyn Device, data: &TestData) -> Result<Buffers, DeviceError> {
+        let upload = |bytes: &[u8]| {
+            let buffer = device.alloc(bytes.len() as u64)?;
+            device.write(&buffer, 0, bytes)?;
+            Ok::<_, DeviceError>(buffer)
+        };
+        Ok(Buffers {
+            a: upload(&data.a.bytes)?,
+            b: upload(&data.b.bytes)?,
+            c: upload(&data.c.bytes)?,
+            bias: data.bias.as_ref().map(|bias| upload(&bias.bytes)).transpose()?,
+            residual: data.residual.as_ref().map(|residual| upload(&residual.bytes)).transpose()?,
+            workspace: None,
+            offsets: [data.a.start, data.b.start, data.c.start],
+        })
+    }
+
     const fn of(&self, operand: Operand) -> (&Buffer, u64) {
         match operand {
             Operand::A => (&self.a, self.offsets[0]),

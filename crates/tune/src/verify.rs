@@ -71,6 +71,11 @@ impl Verification {
         Verification { passed: false, max_error, checked, race: false, reason: Some(reason) }
     }
 
+    /// The greatest error where it is a number: JSON and records have no infinities.
+    pub fn finite_error(&self) -> Option<f64> {
+        Some(self.max_error).filter(|e| e.is_finite())
+    }
+
     /// The same, its reason saying at which extents.
     #[must_use]
     pub fn at(self, at: Extents) -> Verification {
@@ -135,23 +140,13 @@ pub struct Case {
     /// Of the launch.
     extents: Option<Extents>,
     reference: Reference,
-    a: Buffer,
-    b: Buffer,
-    c: Buffer,
-    bias: Option<Buffer>,
-    residual: Option<Buffer>,
+    buffers: Buffers,
 }
 
 impl std::fmt::Debug for Case {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Case").field("problem", &self.data.problem.key()).field("beta", &self.data.beta).finish_non_exhaustive()
     }
-}
-
-fn upload(device: &dyn Device, bytes: &[u8]) -> Result<Buffer, DeviceError> {
-    let buffer = device.alloc(bytes.len() as u64)?;
-    device.write(&buffer, 0, bytes)?;
-    Ok(buffer)
 }
 
 impl Case {
@@ -168,11 +163,8 @@ impl Case {
     ) -> Result<Case, VerifyError> {
         let data = TestData::new(problem, seed, factors.alpha, factors.beta)?;
         let reference = Reference::new(&data, samples);
-        let d = device.as_ref();
-        let bias = data.bias.as_ref().map(|bias| upload(d, &bias.bytes)).transpose()?;
-        let residual = data.residual.as_ref().map(|residual| upload(d, &residual.bytes)).transpose()?;
-        let (a, b, c) = (upload(d, &data.a.bytes)?, upload(d, &data.b.bytes)?, upload(d, &data.c.bytes)?);
-        Ok(Case { device: device.clone(), data, extents: None, reference, a, b, c, bias, residual })
+        let buffers = Buffers::upload(device.as_ref(), &data)?;
+        Ok(Case { device: device.clone(), data, extents: None, reference, buffers })
     }
 
     /// Test data of a launch with these extents of a problem whose extents are known only at launch: buffers hold what that launch
@@ -204,15 +196,7 @@ impl Case {
 
     /// The data's buffers with a workspace, to run or time on.
     pub fn buffers(&self, workspace: Option<Buffer>) -> Buffers {
-        Buffers {
-            a: self.a.clone(),
-            b: self.b.clone(),
-            c: self.c.clone(),
-            bias: self.bias.clone(),
-            residual: self.residual.clone(),
-            workspace,
-            offsets: [self.data.a.start, self.data.b.start, self.data.c.start],
-        }
+        Buffers { workspace, ..self.buffers.clone() }
     }
 
     /// Launches of a program on the data.
@@ -239,16 +223,16 @@ impl Case {
     /// Runs a program once on fresh data and gives C's bytes.
     fn run(&self, launches: &[Launch], workspace: Option<(&Buffer, &[u8])>, depth: Depth) -> Result<Vec<u8>, DeviceError> {
         if self.poisons_itself(depth) {
-            self.device.fill(&self.c, 0xff)?;
+            self.device.fill(&self.buffers.c, 0xff)?;
         } else {
-            self.device.write(&self.c, 0, &self.data.c.bytes)?;
+            self.device.write(&self.buffers.c, 0, &self.data.c.bytes)?;
         }
         if let Some((buffer, poison)) = workspace {
             self.device.write(buffer, 0, poison)?;
         }
         self.device.launch(launches)?;
         let mut after = vec![0; self.data.c.bytes.len()];
-        self.device.read(&self.c, 0, &mut after)?;
+        self.device.read(&self.buffers.c, 0, &mut after)?;
         Ok(after)
     }
 
@@ -313,20 +297,21 @@ impl Case {
             self.device.read(buffer, 0, &mut bytes)?;
             Ok(bytes)
         };
-        for (operand, buffer, data) in [(Operand::A, &self.a, &self.data.a), (Operand::B, &self.b, &self.data.b)] {
+        for (operand, buffer, data) in [(Operand::A, &self.buffers.a, &self.data.a), (Operand::B, &self.buffers.b, &self.data.b)]
+        {
             let after = read(buffer, data.bytes.len())?;
             if let Err(damage) = self.data.check_untouched(operand, &after) {
                 self.device.write(buffer, 0, &data.bytes)?;
                 return Ok(Some(damage.to_string()));
             }
         }
-        if let (Some(buffer), Some(data)) = (&self.bias, &self.data.bias)
+        if let (Some(buffer), Some(data)) = (&self.buffers.bias, &self.data.bias)
             && let Err(damage) = self.data.check_bias_untouched(&read(buffer, data.bytes.len())?)
         {
             self.device.write(buffer, 0, &data.bytes)?;
             return Ok(Some(damage.to_string()));
         }
-        if let (Some(buffer), Some(data)) = (&self.residual, &self.data.residual)
+        if let (Some(buffer), Some(data)) = (&self.buffers.residual, &self.data.residual)
             && let Err(damage) = self.data.check_residual_untouched(&read(buffer, data.bytes.len())?)
         {
             self.device.write(buffer, 0, &data.bytes)?;

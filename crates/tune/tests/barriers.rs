@@ -3,6 +3,7 @@
 mod support;
 
 use std::collections::BTreeSet;
+use support::children;
 use tilewright_device::{DeviceError, Options, open_with};
 use tilewright_emu::EmuError;
 use tilewright_gen::kernel::{MAIN, generate};
@@ -27,15 +28,6 @@ struct Site {
     /// Role by number, if it stands in one.
     role: Option<usize>,
     wait: bool,
-}
-
-fn children(s: &mut Stmt) -> Vec<&mut Block> {
-    match s {
-        Stmt::For { body, .. } => vec![body],
-        Stmt::If { then, otherwise, .. } => vec![then, otherwise],
-        Stmt::Roles(roles) => roles.iter_mut().map(|r| &mut r.body).collect(),
-        _ => vec![],
-    }
 }
 
 fn sites(block: &mut Block, path: &Path, role: Option<usize>, found: &mut Vec<Site>) {

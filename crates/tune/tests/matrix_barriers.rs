@@ -3,6 +3,7 @@
 
 mod support;
 
+use support::children;
 use tilewright_device::{DeviceError, Options, open_with};
 use tilewright_emu::EmuError;
 use tilewright_gen::kernel::{MAIN, generate};
@@ -17,15 +18,6 @@ use tilewright_tune::verify::{Case, Depth, VerifyError, test_factors};
 
 /// Interleavings tried before a removal counts as unnoticed.
 const SEEDS: u64 = 4;
-
-fn children(s: &mut Stmt) -> Vec<&mut Block> {
-    match s {
-        Stmt::For { body, .. } => vec![body],
-        Stmt::If { then, otherwise, .. } => vec![then, otherwise],
-        Stmt::Roles(roles) => roles.iter_mut().map(|r| &mut r.body).collect(),
-        _ => vec![],
-    }
-}
 
 /// Statements that order something.
 fn orders(s: &Stmt) -> bool {

@@ -51,8 +51,7 @@ impl Baseline for Cublas {
         NAME
     }
     fn version(&self) -> String {
-        // 130100 is 13.1.0.
-        format!("{}.{}.{}", self.version / 10_000, self.version / 100 % 100, self.version % 100)
+        super::version(self.version as usize)
     }
     fn prepare<'a>(&'a self, workload: &'a Workload<'a>) -> Result<Box<dyn Runner + 'a>, BenchError> {
         let call = Call::new(workload, NAME)?;

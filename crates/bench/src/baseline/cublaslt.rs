@@ -52,8 +52,7 @@ impl Baseline for CublasLt {
     }
     fn version(&self) -> String {
         // SAFETY: the library is loaded.
-        let version = unsafe { sys::cublasLtGetVersion() };
-        format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
+        super::version(unsafe { sys::cublasLtGetVersion() })
     }
     fn prepare<'a>(&'a self, workload: &'a Workload<'a>) -> Result<Box<dyn Runner + 'a>, BenchError> {
         let call = Call::with_epilogue(workload, NAME)?;

@@ -67,9 +67,7 @@ impl Baseline for Cudnn {
     }
     fn version(&self) -> String {
         // SAFETY: the library is loaded.
-        let version = unsafe { sys::cudnnGetVersion() };
-        // 91002 is 9.10.2.
-        format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
+        super::version(unsafe { sys::cudnnGetVersion() })
     }
     fn prepare<'a>(&'a self, workload: &'a Workload<'a>) -> Result<Box<dyn Runner + 'a>, BenchError> {
         let unsupported = |reason: &str| Err(BenchError::Unsupported { library: NAME, reason: reason.into() });

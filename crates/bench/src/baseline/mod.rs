@@ -79,6 +79,11 @@ pub fn open(library: Library, device: &dyn Device, tuned: Option<&Path>) -> Resu
     })
 }
 
+/// A version as NVIDIA's libraries count it: 130100 is 13.1.0.
+fn version(number: usize) -> String {
+    format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100)
+}
+
 /// A device's native side.
 ///
 /// # Errors

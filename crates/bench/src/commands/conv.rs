@@ -68,7 +68,7 @@ impl SampleLoop {
         let sample = [conv.input_len() / conv.n, 0, conv.output_len() / conv.n];
         let mut launches = Vec::new();
         for n in 0..conv.n {
-            let mut buffers = workload.buffers(single.workspace())?;
+            let mut buffers = workload.buffers(single.workspace());
             for (offset, stride) in buffers.offsets.iter_mut().zip(sample) {
                 *offset += n * stride;
             }

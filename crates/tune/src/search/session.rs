@@ -372,7 +372,7 @@ impl<'a> Session<'a> {
         };
         if !verification.passed {
             let reason = verification.reason.as_deref().unwrap_or("wrong result");
-            let max_error = Some(verification.max_error).filter(|e| e.is_finite());
+            let max_error = verification.finite_error();
             return Tried { trial: Trial { max_error, ..failed(State::Wrong, reason) }, best: None, lost: None };
         }
         trial.verified = true;

@@ -9,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 use tilewright_device::{Device, Options, open_with};
+use tilewright_ir::{Block, Stmt};
 use tilewright_tune::random::{Pair, Recipe, pair, verify};
 
 /// What is run.
@@ -72,5 +73,15 @@ impl Run<'_> {
             failed.len(),
             failed[..failed.len().min(12)].join("\n")
         );
+    }
+}
+
+/// The blocks within a statement.
+pub fn children(s: &mut Stmt) -> Vec<&mut Block> {
+    match s {
+        Stmt::For { body, .. } => vec![body],
+        Stmt::If { then, otherwise, .. } => vec![then, otherwise],
+        Stmt::Roles(roles) => roles.iter_mut().map(|r| &mut r.body).collect(),
+        _ => vec![],
     }
 }

@@ -82,7 +82,7 @@ fn judge(info: &DeviceInfo, pair: &Pair, result: Result<tilewright_tune::verify:
     };
     match result {
         Ok(v) => {
-            line.max_error = Some(v.max_error).filter(|e| e.is_finite());
+            line.max_error = v.finite_error();
             if !v.passed {
                 line.outcome = if v.race { "racing" } else { "wrong" };
                 line.reason = v.reason;

@@ -14,10 +14,7 @@ impl SharedShadow {
     ) -> Result<(), (usize, Trouble)> {
         let me = clocks.domain(agent);
         for g in self.granules(byte, size) {
-            let w = self.writes[g];
-            if w == 0 && self.initialised {
-                return Err((g << self.shift, Trouble::Uninitialised));
-            }
+            self.written(g)?;
             if self.races {
                 for &issuer in issuers {
                     self.reached(clocks, g, issuer)?;
@@ -65,10 +62,7 @@ impl SharedShadow {
         thread: u32,
     ) -> Result<(), (usize, Trouble)> {
         for g in self.granules(byte, size) {
-            let w = self.writes[g];
-            if w == 0 && self.initialised {
-                return Err((g << self.shift, Trouble::Uninitialised));
-            }
+            self.written(g)?;
             if self.races {
                 self.written_before(clocks, g, by, thread)?;
                 if let Some(visit) = self.visits.get_mut(g) {

@@ -93,15 +93,21 @@ impl SharedShadow {
         byte >> self.shift..(byte + size).div_ceil(1 << self.shift)
     }
 
+    /// The last write of a granule that is about to be read.
+    #[inline(always)]
+    fn written(&self, g: usize) -> Result<u32, (usize, Trouble)> {
+        match self.writes[g] {
+            0 if self.initialised => Err((g << self.shift, Trouble::Uninitialised)),
+            w => Ok(w),
+        }
+    }
+
     /// A read of `size` bytes at `byte`. The trouble comes with the byte concerned.
     #[inline]
     pub(crate) fn read(&mut self, clocks: &Clocks, byte: usize, size: usize, thread: u32) -> Result<(), (usize, Trouble)> {
         let me = clocks.domain(thread);
         for g in self.granules(byte, size) {
-            let w = self.writes[g];
-            if w == 0 && self.initialised {
-                return Err((g << self.shift, Trouble::Uninitialised));
-            }
+            let w = self.written(g)?;
             if self.races {
                 if unordered(clocks, w, thread) {
                     return Err((g << self.shift, self.race(g, w, "written")));
@@ -139,10 +145,7 @@ impl SharedShadow {
     pub(crate) fn atomic(&mut self, clocks: &Clocks, byte: usize, size: usize, thread: u32) -> Result<(), (usize, Trouble)> {
         let me = clocks.domain(thread);
         for g in self.granules(byte, size) {
-            let w = self.writes[g];
-            if w == 0 && self.initialised {
-                return Err((g << self.shift, Trouble::Uninitialised));
-            }
+            let w = self.written(g)?;
             if self.races {
                 if unordered(clocks, w, thread) {
                     return Err((g << self.shift, self.race(g, w, "written")));
