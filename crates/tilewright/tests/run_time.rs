@@ -116,3 +116,25 @@ fn buckets_compile_once_each() {
         assert_eq!(context.programs(), programs, "m = {m}");
     }
 }
+
+/// Rows known only at launch are columns of the exchanged product: lines of C end where they always do, and leave by bulk stores. Lines
+/// that end anywhere do not.
+#[test]
+fn exchanged_products_store_in_bulk() {
+    let context = context("emu:sm_90a");
+    let keys = "A_MIC1_ACP2_WOS0_CLU1__B_MIC8_ACP2_WOS0_CLU1__C_UNI2_MAC128_UNR64_PFG1_BUF2_LWV4_ICE1_FRA0_PST3_PNG0_SWP1_CST1_RGA2_SKW10";
+    let constraint = Constraint::parse(keys).expect("a constraint");
+    for (dynamic, bulk) in [(Dynamic { m: true, ..Dynamic::NONE }, true), (Dynamic { n: true, ..Dynamic::NONE }, false)] {
+        let gemm = Gemm::new(Scalar::BF16, 136, 72, 136).order(Order::Row).trans(false, true).dynamic(dynamic);
+        let operation = context.gemm(gemm).expect("a problem").constrained(&constraint);
+        if !bulk {
+            let error = operation.plan().expect_err("refused");
+            assert!(error.to_string().contains("CST1"), "{error}");
+            continue;
+        }
+        let plan = operation.plan().expect("a plan");
+        let factors = tilewright_tune::run::Factors { alpha: 1.5, beta: 0.0 };
+        let verified = operation.verify(&plan, 3, factors, tilewright_tune::verify::Depth::Thorough, true).expect("it runs");
+        assert!(verified.verification.passed, "{:?}", verified.verification);
+    }
+}

@@ -70,7 +70,7 @@ fn every_width(dtype: Scalar) {
             let (m, n, k) = if exchanged { (8 * columns + 8, 136, 200) } else { (136, 8 * columns + 8, 200) };
             let head = format!("A_MIC{}_ACP2__B_MIC{columns}_ACP2__C_UNI2_GAL1", if columns <= 8 { 1 + columns % 2 } else { 1 });
             let turn = columns as usize + 3 * usize::from(rows_contiguous) + 5 * usize::from(exchanged);
-            // Not all have room for the widest tiles, or rows of C for bulk stores.
+            // Not all have room for the widest tiles.
             let ways: Vec<usize> = (0..WAYS.len()).map(|i| (turn + i) % WAYS.len()).collect();
             let plan = |way: &usize| format!("{head}_UNR{row}_SWP{}_{}", u32::from(exchanged), WAYS[*way]);
             let plans: Vec<String> = ways.iter().map(plan).collect();
@@ -136,38 +136,42 @@ fn rows_of_tf32_need_them() {
     assert_eq!(of(&format!("{plan}_RGA2")), None);
 }
 
-/// Lanes of a wave read their words without two of them in one bank: the ring is all there is in shared memory, and nothing else reads
-/// it in the ordinary way.
-#[test]
-fn words_lie_in_different_banks() {
-    let (m, n, k) = (128u64, 64u64, 96u64);
-    let problem: Problem = product(Scalar::F32, m, n, k).trans(true, true).build().unwrap().into();
+/// What one work-group's shared memory is asked for: loads, stores, cycles and those that conflicts cost. Copies and matrix instructions
+/// count elsewhere.
+fn shared_accesses(trans: (bool, bool), plan: &str) -> (u64, u64, u64, u64) {
+    let (m, n, k) = (128u64, 128u64, 96u64);
+    let problem: Problem = product(Scalar::F32, m, n, k).trans(trans.0, trans.1).build().unwrap().into();
     let target = support::emulator("emu:sm_90a", false, 0).info().target.clone();
     let space = Space::new(&problem, &target).unwrap();
-    let plan = "A_MIC2_ACP2__B_MIC8_ACP2__C_UNI2_MAC128_UNR32_PFG1_BUF3_FRA1_CVW2_RGA2";
     let r = space.resolve(&Constraint::parse(plan).unwrap().apply(&Plan::default())).unwrap();
     let program = generate(r.contraction, &r.spec, 0).unwrap();
     let kernel = program.kernels.iter().find(|k| k.name == MAIN).unwrap();
-    let zeros = |elements: u64| {
-        let buffer = Buffer::from_bytes(&vec![0; 4 * elements as usize]);
+    let bytes = |bytes: u64| {
+        let buffer = Buffer::from_bytes(&vec![0; bytes as usize]);
         ArgValue::Buffer { buffer, offset: 0 }
     };
-    let args: Vec<ArgValue> = ["a", "b", "c", "c_offset", "alpha", "beta"]
-        .into_iter()
-        .zip(&kernel.args)
-        .map(|(name, arg)| {
-            assert_eq!(name, arg.name);
-            match name {
-                "a" => zeros(m * k),
-                "b" => zeros(n * k),
-                "c" => zeros(m * n),
-                "c_offset" => ArgValue::I64(0),
-                _ => ArgValue::F32(1.0),
-            }
-        })
-        .collect();
+    let value = |name: &str| match name {
+        "a" => bytes(4 * m * k),
+        "b" => bytes(4 * n * k),
+        "c" | "c_map" => bytes(4 * m * n),
+        "c_offset" => ArgValue::I64(0),
+        "alpha" => ArgValue::F32(1.0),
+        "beta" => ArgValue::F32(0.0),
+        other => panic!("{other}"),
+    };
+    let args: Vec<ArgValue> = kernel.args.iter().map(|arg| value(&arg.name)).collect();
     let options = tilewright_emu::Options { count: true, ..tilewright_emu::Options::default() };
     let c = tilewright_emu::run(kernel, [1; 3], &args, &options).unwrap().counters;
+    (c.shared_loads, c.shared_stores, c.shared_cycles, c.bank_conflicts)
+}
+
+/// Lanes of a wave read their words, and write their results to slabs, without two of them in one bank.
+#[test]
+fn lanes_meet_in_no_bank() {
     // Four waves, twelve k-steps, two blocks of rows, four words each: a cycle per load.
-    assert_eq!((c.shared_loads, c.shared_cycles, c.bank_conflicts), (384, 384, 0), "{c:?}");
+    let plan = "A_MIC2_ACP2__B_MIC16_ACP2__C_UNI2_MAC128_UNR32_PFG1_BUF3_FRA1_CVW2_RGA2";
+    assert_eq!(shared_accesses((true, true), plan), (384, 0, 384, 0));
+    // And each of 128 sums goes to its slab, whose lines are columns.
+    let plan = "A_MIC2_ACP2__B_MIC16_ACP2__C_UNI2_MAC128_UNR32_PFG1_BUF3_FRA1_CST1_SWP1_RGA2";
+    assert_eq!(shared_accesses((false, false), plan), (384, 512, 896, 0));
 }

@@ -325,8 +325,14 @@ impl Out<'_> {
                     let right = b.add(pair_col, j * 8);
                     let right = b.cast(right, self.ints.coord);
                     let col = b.add(col, right);
-                    let (row, col) = (Coord::plain(b, row), Coord::plain(b, col));
-                    let results = self.results(b, row, col, &values);
+                    // Neighbours along n are neighbours in memory, or have nothing to do with each other.
+                    let run = if staged.by_rows() { 1 } else { 2 };
+                    let mut results = Vec::new();
+                    for (i, part) in values.chunks(run).enumerate() {
+                        let col = b.add(col, i);
+                        let (row, col) = (Coord::plain(b, row), Coord::plain(b, col));
+                        results.extend(self.results(b, row, col, part));
+                    }
                     [results[0], results[1]]
                 });
                 number += 1;

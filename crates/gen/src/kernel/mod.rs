@@ -239,6 +239,7 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
     let by_words = [read_by_words(0, &a), read_by_words(1, &b)];
     let fetch_width = |i: usize, x: &Input| bulk.as_ref().map_or(1, |tiles| fetch_tile::width(x, &tiles[i]));
     let fetch_widths = [fetch_width(0, &a), fetch_width(1, &b)];
+    let lines_of_rows = store.as_ref().is_some_and(|tile| tile.by_rows);
     let main = main_kernel::build(c, spec, &a, &b, &shape, bulk.clone(), store);
     let bulk_store = spec.epilogue.bulk;
     barriers::check_roles(&main)?;
@@ -306,7 +307,12 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
         }
         args.extend(chunk_arg);
         if bulk_store {
-            maps.extend(store_extents(c, args.len(), sizes, region_partials.is_some()));
+            maps.extend(store_extents(
+                c,
+                args.len(),
+                if lines_of_rows { [sizes[1], sizes[0]] } else { sizes },
+                region_partials.is_some(),
+            ));
         }
         args.extend(bulk_store.then(|| region_partials.map_or(Binding::OperandMap(Operand::C), Binding::WorkspaceMap)));
         let [tiles_m, tiles_n] =
@@ -412,7 +418,7 @@ fn map_extents(tile: &BulkTile, input: &Input, arg: usize) -> Vec<MapExtent> {
     rows.into_iter().chain(batch.then(|| MapExtent { arg, dim: 2, extent: of(Extent::G) })).collect()
 }
 
-/// Extents of the result's tensor map that follow from the launch. Partial sums lie as those of the largest result.
+/// Extents of the result's tensor map that follow from the launch, slow and contiguous dimension. Partial sums lie as those of the largest result.
 fn store_extents(c: &Contraction, arg: usize, sizes: [Option<Extent>; 2], partials: bool) -> Vec<MapExtent> {
     if partials {
         return Vec::new();

@@ -1,10 +1,10 @@
 //! Results of a matrix unit on their way through shared memory into bulk stores.
 //!
-//! Every wave has slabs of its own, 16 rows of at most 128 bytes: it writes its pairs there in the swizzled layout (no bank
-//! conflicts), and one lane issues a bulk store, which clips at the edges of C. Waves never wait for each other, and the stores fly
-//! while the work-group goes on with its next tile.
+//! Every wave has slabs of its own, 16 rows of at most 128 bytes, or as many columns of 16 rows where those are contiguous in C: it
+//! writes its pairs there in the swizzled layout (no bank conflicts), and one lane issues a bulk store, which clips at the edges of C. Waves
+//! never wait for each other, and the stores fly while the work-group goes on with its next tile.
 
-use crate::plan::StoreTile;
+use crate::plan::{STORE_ROWS, StoreTile};
 use tilewright_ir::*;
 
 /// A wave's slabs and the map its results go through.
@@ -38,7 +38,12 @@ impl StagedStore {
         StagedStore { tile, map, slabs, first, scalar, elected, slabs_each }
     }
 
-    /// Elements of a slab's row.
+    /// Lines of a slab are columns: rows are contiguous in C.
+    pub fn by_rows(&self) -> bool {
+        self.tile.by_rows
+    }
+
+    /// Columns of a slab.
     pub fn columns(&self) -> u32 {
         self.tile.columns
     }
@@ -60,6 +65,29 @@ impl StagedStore {
         let pending = if number < odd { odd - 1 } else { self.slabs_each - 1 };
         b.if_then(self.elected, |b| b.bulk(BulkOp::StoreWait { pending }));
         b.push(Stmt::Barrier(BarrierScope::Wave));
+        if self.tile.by_rows {
+            self.fill_columns(b, lane, slab, &mut pair);
+        } else {
+            self.fill_rows(b, lane, slab, &mut pair);
+        }
+        b.bulk(BulkOp::ProxyFence);
+        b.push(Stmt::Barrier(BarrierScope::Wave));
+        b.if_then(self.elected, |b| {
+            let from = b.add(self.first, slab);
+            let from = b.mem(Base::Shared(self.slabs), from);
+            let (row, col) = (b.cast(row, Scalar::I32), b.cast(col, Scalar::I32));
+            let mut at = if self.tile.by_rows { vec![row, col] } else { vec![col, row] };
+            if self.tile.batched {
+                at.push(b.cast(outer, Scalar::I32));
+            }
+            b.bulk(BulkOp::Store { from, map: self.map, at });
+            b.bulk(BulkOp::StoreCommit);
+        });
+    }
+
+    /// Lines of the slab are rows.
+    fn fill_rows(&self, b: &mut Builder, lane: ExprId, slab: u32, pair: &mut impl FnMut(&mut Builder, u32, u32) -> [ExprId; 2]) {
+        let bytes = self.scalar.bytes();
         let quad = b.div(lane, 4);
         let within = b.rem(lane, 4);
         // Which 16-byte chunks of a row change places follows from the row: the same for rows 8 apart.
@@ -89,19 +117,53 @@ impl StagedStore {
                 b.store(Base::Shared(self.slabs), place, value, None);
             }
         }
-        b.bulk(BulkOp::ProxyFence);
-        b.push(Stmt::Barrier(BarrierScope::Wave));
-        b.if_then(self.elected, |b| {
-            let from = b.add(self.first, slab);
-            let from = b.mem(Base::Shared(self.slabs), from);
-            let (row, col) = (b.cast(row, Scalar::I32), b.cast(col, Scalar::I32));
-            let mut at = vec![col, row];
-            if self.tile.batched {
-                at.push(b.cast(outer, Scalar::I32));
-            }
-            b.bulk(BulkOp::Store { from, map: self.map, at });
-            b.bulk(BulkOp::StoreCommit);
+    }
+
+    /// Lines of the slab are columns, 16 rows each. A lane's two columns follow each other in one 128-byte row of banks: where results
+    /// have 32 bits, lanes of the upper rows write the second one first, so that no two lanes meet in a bank.
+    fn fill_columns(
+        &self,
+        b: &mut Builder,
+        lane: ExprId,
+        slab: u32,
+        pair: &mut impl FnMut(&mut Builder, u32, u32) -> [ExprId; 2],
+    ) {
+        let bytes = self.scalar.bytes();
+        let (quad, within) = (b.div(lane, 4), b.rem(lane, 4));
+        let per_chunk = 16 / bytes;
+        // Which chunks of a line change places follows from the column: the same for columns 8 apart.
+        let turn = if bytes == 4 { within } else { b.div(within, 2) };
+        let upper = (bytes == 4).then(|| {
+            let upper = b.div(quad, 4);
+            (b.bind("upper_rows", upper), b.eq(upper, 1))
         });
+        let column = b.mul(within, 2);
+        for half in 0..2 {
+            let row = b.add(quad, 8 * half);
+            let (chunk, inside) = (b.div(row, per_chunk), b.rem(row, per_chunk));
+            let chunk = b.binary(BinaryOp::Xor, chunk, turn);
+            let chunk = b.mul(chunk, per_chunk);
+            let at = b.add(chunk, inside);
+            let at = b.add(self.first, at);
+            for j in 0..self.tile.columns / 8 {
+                let mut values = pair(b, j, half).map(|v| b.cast(v, self.scalar));
+                if let Some((_, swapped)) = upper {
+                    values = [b.select(swapped, values[1], values[0]), b.select(swapped, values[0], values[1])];
+                }
+                for (e, value) in values.into_iter().enumerate() {
+                    let own = match upper {
+                        Some((upper, _)) => b.binary(BinaryOp::Xor, upper, e as i64),
+                        None => b.int(e as i64, Scalar::I32),
+                    };
+                    let column = b.add(column, own);
+                    let line = b.add(column, j * 8);
+                    let line = b.mul(line, STORE_ROWS);
+                    let place = b.add(at, line);
+                    let place = b.add(place, slab);
+                    b.store(Base::Shared(self.slabs), place, value, None);
+                }
+            }
+        }
     }
 
     /// Before the work-group ends or its slabs are given up: nothing reads them any more.

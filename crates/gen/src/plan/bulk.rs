@@ -43,22 +43,25 @@ pub const fn store_slabs(teams: u32) -> u32 {
 /// How results go out by bulk stores of [`STORE_ROWS`] rows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoreTile {
-    /// The result in global memory; dimensions: columns, rows, and what is outside of them where there is more than one.
+    /// The result in global memory; dimensions: columns and rows, the contiguous ones first, and what is outside of them where there is
+    /// more than one.
     pub map: TensorMap,
     /// Columns of a store.
     pub columns: u32,
+    /// Rows are contiguous in memory, and in the slab: one line for each column.
+    pub by_rows: bool,
     /// The third dimension is used.
     pub batched: bool,
 }
 
 impl StoreTile {
-    /// Bytes of one row in shared memory.
+    /// Bytes of one line in shared memory: a row's columns, or a column's rows.
     pub const fn row_bytes(&self) -> u32 {
-        self.columns * self.map.scalar.bytes()
+        (if self.by_rows { STORE_ROWS } else { self.columns }) * self.map.scalar.bytes()
     }
     /// Bytes of a slab; slabs start at multiples of 1024, where the layout's patterns do.
     pub const fn slab_bytes(&self) -> u32 {
-        let bytes = STORE_ROWS * self.row_bytes();
+        let bytes = STORE_ROWS * self.columns * self.map.scalar.bytes();
         if bytes < 1024 { 1024 } else { bytes }
     }
 }
@@ -90,7 +93,7 @@ pub const fn row_slab(micro: u32, bytes: u32) -> (u32, u32) {
 /// How results of a wave with `micro` columns are stored in bulk, or why they cannot be.
 ///
 /// # Errors
-/// What the result's view lacks: plain strides, columns side by side, alignment to 16 bytes.
+/// What the result's view lacks: plain strides, columns or rows side by side, alignment to 16 bytes.
 pub fn store_tile(tensor: &Tensor, micro: u32) -> Result<StoreTile, String> {
     let bytes = tensor.scalar.bytes();
     let Some(shape) = tensor.view.is_affine_box() else { return Err("its addresses are not plain strides".into()) };
@@ -99,18 +102,21 @@ pub fn store_tile(tensor: &Tensor, micro: u32) -> Result<StoreTile, String> {
         return Err("it is padded".into());
     }
     let [batch, row, column] = shape.strides;
-    if column != 1 && extent[COL] > 1 {
-        return Err("its columns are not contiguous".into());
+    let by_rows = column != 1 && extent[COL] > 1;
+    if by_rows && row != 1 && extent[ROW] > 1 {
+        return Err("neither its columns nor its rows are contiguous".into());
     }
+    let (fast, slow, apart) = if by_rows { (ROW, COL, column) } else { (COL, ROW, row) };
     // On an H200 stores that end inside 16 bytes were seen to clear what follows the last column.
-    if !(extent[COL] * u64::from(bytes)).is_multiple_of(16) {
-        return Err(format!("its {} columns do not end at a multiple of 16 bytes", extent[COL]));
+    if !(extent[fast] * u64::from(bytes)).is_multiple_of(16) {
+        return Err(format!("its lines of {} do not end at a multiple of 16 bytes", extent[fast]));
     }
     let columns = store_columns(micro, bytes);
-    if columns < 8 || tensor.align < 16 || row < 0 || batch < 0 {
+    if columns < 8 || tensor.align < 16 || apart < 0 || batch < 0 {
         return Err("its start, direction or the columns of a tile do not suit copies of 16 bytes".into());
     }
-    let swizzle = match columns * bytes {
+    let tile = if by_rows { vec![STORE_ROWS, columns] } else { vec![columns, STORE_ROWS] };
+    let swizzle = match tile[0] * bytes {
         128 => Swizzle::B128,
         64 => Swizzle::B64,
         32 => Swizzle::B32,
@@ -120,9 +126,9 @@ pub fn store_tile(tensor: &Tensor, micro: u32) -> Result<StoreTile, String> {
     let mut map = TensorMap {
         scalar: tensor.scalar,
         round_tf32: false,
-        extent: vec![extent[COL], extent[ROW]],
-        stride_bytes: vec![row.unsigned_abs() * u64::from(bytes)],
-        tile: vec![columns, STORE_ROWS],
+        extent: vec![extent[fast], extent[slow]],
+        stride_bytes: vec![apart.unsigned_abs() * u64::from(bytes)],
+        tile,
         swizzle,
     };
     if batched {
@@ -130,13 +136,13 @@ pub fn store_tile(tensor: &Tensor, micro: u32) -> Result<StoreTile, String> {
         map.stride_bytes.push(batch.unsigned_abs() * u64::from(bytes));
         map.tile.push(1);
     }
-    if extent[ROW] <= 1 {
+    if extent[slow] <= 1 {
         map.stride_bytes[0] = map.stride_bytes[0].next_multiple_of(16).max(16);
     }
     if let Some(stride) = map.stride_bytes.iter().find(|s| **s % 16 != 0 || **s == 0 || **s >= 1 << 40) {
         return Err(format!("a stride of {stride} bytes is no multiple of 16 (below 2^40)"));
     }
-    Ok(StoreTile { map, columns, batched })
+    Ok(StoreTile { map, columns, by_rows, batched })
 }
 
 /// How a tensor's tiles of `macro_tile` by `k_tile` are copied in bulk, or why they cannot be, in words.

@@ -114,7 +114,9 @@ pub enum Refusal {
     #[error("{acp}2: {} is not what bulk copies move: {why}; use WOS1", .acp.part().name())]
     BulkBox { acp: Key, why: String },
     /// Rows of the result are not contiguous.
-    #[error("CST1: UNI2 stages rows of the result, whose columns are not contiguous; use CST0, or SWP")]
+    #[error(
+        "CST1: UNI2 stages rows of the result, whose columns are not contiguous, and bulk stores do not reach its rows; use CST0, or SWP"
+    )]
     StagedRows,
     /// Vector math does not divide the columns of a micro tile or their fragments.
     #[error("MVW{width} does not divide B's micro tile of {micro} and fragments of {fragment}; set B_FRW{width}")]

@@ -336,9 +336,9 @@ fn epilogue(plan: &Plan, c: &Contraction, env: &Env, columns: &OperandTiling) ->
     let even = c.n.is_multiple_of(2) && !c.dynamic.n;
     if plan.common(Common::Cst) == 1 {
         let stored = if partial { partials(c, c.g * u64::from(ice)) } else { c.c.clone() };
-        // Rows of C that end anywhere leave by plain stores; partial sums lie as those of the largest C.
-        let anywhere = c.dynamic.n && !partial;
-        let bulk = !anywhere && store_tile(&stored, columns.micro).is_ok();
+        // Lines of C that end anywhere leave by plain stores; partial sums lie as those of the largest C.
+        let anywhere = |by_rows: bool| !partial && if by_rows { c.dynamic.m } else { c.dynamic.n };
+        let bulk = store_tile(&stored, columns.micro).is_ok_and(|tile| !anywhere(tile.by_rows));
         // What bulk stores do not reach leaves row by row.
         if !bulk && (stored.view.stride(COL) != Some(1) || stored.view.is_affine_box().is_none()) {
             return Err(Refusal::StagedRows);
