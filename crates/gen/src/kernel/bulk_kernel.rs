@@ -16,8 +16,10 @@ use super::turns::{Passing, Turns};
 use super::warpgroup::Warpgroup;
 use super::{Input, Shape};
 use crate::contraction::Contraction;
-use crate::plan::{BulkTile, KernelSpec, SplitSum, StoreTile, row_slab, store_slabs};
-use crate::view::G;
+use crate::plan::{
+    BulkTile, FetchShape, KernelSpec, SplitSum, StoreTile, fetch_in_flight, fetch_registers, lines_aligned, row_slab, store_slabs,
+};
+use crate::view::{COL, G, ROW};
 use tilewright_ir::*;
 
 /// What the roles are built from.
@@ -137,6 +139,16 @@ impl BulkKernel<'_> {
         let lane = b.rem(thread, self.spec.tiling.wave_lanes);
         let first_lane = b.eq(lane, 0);
         let first_lane = b.bind("first_load_lane", first_lane);
+        let by_lines = [0, 1].map(|i| match self.ways[i] {
+            Way::Fetched(fetch_tile::Source { words: Some(_), .. }) => {
+                let (tile, tensor) = (&ring.tiles[i], &self.inputs[i].tensor);
+                let shape = FetchShape::new(tile.columns, tile.map.tile[1] * tile.lines, self.spec.load_threads());
+                let aligned = lines_aligned(tensor, if tile.k_contiguous { COL } else { ROW });
+                Some((shape.count(), fetch_registers(aligned)))
+            }
+            _ => None,
+        });
+        let in_flight = fetch_in_flight(self.spec.load_registers(), by_lines);
         let tiles = [0, 1].map(|i| match self.ways[i] {
             Way::Bulk(_) => None,
             Way::Fetched(source) => {
@@ -152,6 +164,7 @@ impl BulkKernel<'_> {
                     thread,
                     threads: self.spec.load_threads(),
                     registers: self.spec.load_registers(),
+                    in_flight: in_flight[i],
                     k_tile: self.spec.tiling.k_tile,
                     len: self.memory(self.inputs[i]),
                     ints: self.ints,
@@ -243,7 +256,9 @@ impl BulkKernel<'_> {
         consumer: Option<&Consumer>,
     ) {
         let k_fetch = copies.map(|_| b.declare("k_fetch", range.begin));
-        let pipeline = Pipeline { ring, at, range, copies, consumer, k_fetch };
+        let loaders = copies.and_then(|c| c.loaders.as_ref());
+        let streams = loaders.map_or([None, None], |l| l.begin(b, at, range));
+        let pipeline = Pipeline { ring, at, range, copies, consumer, k_fetch, streams };
         MainLoop::piped(b, lowered, range, &pipeline);
     }
 

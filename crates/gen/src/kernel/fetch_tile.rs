@@ -15,8 +15,9 @@
 use super::Input;
 use super::index::{Coord, Part, affine, in_range};
 use super::position::{Ints, TilePosition};
-use super::word_copy::{self, Shift};
-use crate::plan::{BulkTile, FETCH_CHUNK as CHUNK, fetch_batch, fetch_registers, fetch_width, lines_aligned};
+use super::fetch_lines::{Lines, Stream};
+use super::word_copy;
+use crate::plan::{BulkTile, FETCH_CHUNK as CHUNK, fetch_batch, fetch_width};
 use crate::view::{COL, G, ROW};
 use tilewright_ir::*;
 
@@ -62,6 +63,8 @@ pub(super) struct FetchTile<'a> {
     pub threads: u32,
     /// Registers of a load thread.
     pub registers: u32,
+    /// Vectors of a thread on their way at once, where it reads lines in vectors.
+    pub in_flight: u32,
     pub k_tile: u32,
     /// Elements of the operand in memory: of all batch entries, or of those of a launch where only they are there.
     pub len: u64,
@@ -78,17 +81,17 @@ struct Place {
 }
 
 impl FetchTile<'_> {
-    fn lines(&self) -> u32 {
+    pub fn lines(&self) -> u32 {
         self.tile.map.tile[1] * self.tile.lines
     }
-    const fn chunks(&self) -> u32 {
+    pub const fn chunks(&self) -> u32 {
         self.tile.columns * self.tile.row / CHUNK
     }
     /// Chunks of a thread.
     fn count(&self) -> u32 {
         (self.lines() * self.chunks()).div_ceil(self.threads)
     }
-    const fn fast(&self) -> usize {
+    pub const fn fast(&self) -> usize {
         if self.tile.k_contiguous { COL } else { ROW }
     }
     /// Lines from one chunk of a thread to its next, where it stays in its column.
@@ -143,61 +146,35 @@ impl FetchTile<'_> {
         }
     }
 
-    /// Writes the tile that starts at `k` into this buffer of the ring.
-    pub fn emit(&self, b: &mut Builder, buffer: ExprId, at: &TilePosition, row_start: Coord, k: ExprId) {
-        let g = if self.input.chunk_local { at.g_local } else { at.g };
-        match self.source.words {
-            Some(words) => self.by_words(b, words, buffer, (g, at.sizes[self.axis]), row_start, k),
-            None => self.by_view(b, buffer, (g, at.sizes[self.axis]), row_start, k),
-        }
+    /// The walk along k of a result tile begins, where there is something to prepare.
+    pub fn begin(&self, b: &mut Builder, at: &TilePosition, row_start: Coord, k: ExprId) -> Option<Stream> {
+        let lines = Lines::new(self)?;
+        Some(lines.begin(b, self.place_of(at), row_start, k))
     }
 
-    fn by_words(
+    /// Batch coordinate, and rows where they are known only at launch.
+    fn place_of(&self, at: &TilePosition) -> (ExprId, Option<ExprId>) {
+        (if self.input.chunk_local { at.g_local } else { at.g }, at.sizes[self.axis])
+    }
+
+    /// Writes the tile that starts at `k` into this buffer of the ring; the next one starts `step` further.
+    pub fn emit(
         &self,
         b: &mut Builder,
-        words: ArgId,
+        stream: Option<&Stream>,
         buffer: ExprId,
-        (g, rows): (ExprId, Option<ExprId>),
+        at: &TilePosition,
         row_start: Coord,
-        k: ExprId,
+        (k, step): (ExprId, i64),
     ) {
-        let Some(plain) = self.input.tensor.view.is_affine_box() else { return };
-        let strides = plain.strides;
-        let fast = self.fast();
-        let apart = strides[ROW + COL - fast];
-        let offset = self.source.offset.unwrap_or_else(|| b.int(0, Scalar::I64));
-        let mut start = offset;
-        let row_value = row_start.value(b);
-        for (coordinate, stride) in [(g, strides[G]), (row_value, strides[ROW]), (k, strides[COL])] {
-            let coordinate = b.cast(coordinate, Scalar::I64);
-            let part = b.mul(coordinate, stride);
-            start = b.add(start, part);
+        match (Lines::new(self), stream) {
+            (Some(lines), Some(stream)) => lines.emit(b, stream, buffer, k, step),
+            _ => self.by_view(b, buffer, self.place_of(at), row_start, k),
         }
-        let start = b.bind("tile_start", start);
-        let end = self.end(b, offset, strides, g, rows);
-        // Nothing of the tile lies beyond the operand's memory or the end of k.
-        let reach = i64::from(self.lines() - 1) * apart + i64::from((self.chunks() + 1) * CHUNK);
-        let last = b.add(start, reach);
-        let mut full = b.le(last, end);
-        let extent = self.input.tensor.view.extent;
-        if !extent[COL].is_multiple_of(u64::from(self.k_tile)) {
-            let k_end = b.add(k, i64::from(self.k_tile));
-            let whole = b.le(k_end, extent[COL] as i64);
-            full = b.and(full, whole);
-        }
-        let edges = Edges { start, end, row: row_value, k, rows };
-        b.if_else(
-            full,
-            |b| self.words_pass(b, words, buffer, apart, &edges, false),
-            |b| {
-                self.words_pass(b, words, buffer, apart, &edges, true);
-                self.leftovers(b, buffer, apart, &edges);
-            },
-        );
     }
 
     /// One past the operand's last element that vectors may read: where the launch decides how much there is, of its own batch entry.
-    fn end(&self, b: &mut Builder, offset: ExprId, strides: [i64; 3], g: ExprId, rows: Option<ExprId>) -> ExprId {
+    pub fn end(&self, b: &mut Builder, offset: ExprId, strides: [i64; 3], g: ExprId, rows: Option<ExprId>) -> ExprId {
         let in_place = self.source.offset.is_some();
         if !in_place || (rows.is_none() && !self.input.run_time_batch) {
             return b.add(offset, self.len as i64);
@@ -211,150 +188,6 @@ impl FetchTile<'_> {
         let within = b.add(entry, last);
         let within = b.add(within, (extent[COL] as i64 - 1) * strides[COL] + 1);
         b.add(offset, within)
-    }
-
-    /// First element of a chunk, from the start of the buffer.
-    fn index(&self, b: &mut Builder, start: ExprId, apart: i64, place: &Place) -> ExprId {
-        let line = b.cast(place.line, Scalar::I64);
-        let line = b.mul(line, apart);
-        let along = b.mul(place.chunk, CHUNK);
-        let along = b.cast(along, Scalar::I64);
-        let index = b.add(start, line);
-        b.add(index, along)
-    }
-
-    /// Conditions of a chunk at the edges: all of it can be read as vectors; some of it exists.
-    fn edge(&self, b: &mut Builder, e: &Edges, place: &Place, index: ExprId) -> (ExprId, ExprId) {
-        let extent = self.input.tensor.view.extent;
-        let reach = b.add(index, i64::from(2 * CHUNK));
-        let mut whole = b.le(reach, e.end);
-        let along = b.mul(place.chunk, CHUNK);
-        let (row, k) = if self.tile.k_contiguous { (place.line, along) } else { (along, place.line) };
-        let k = b.cast(k, b.ty(e.k).scalar);
-        let k = b.add(e.k, k);
-        let row = b.cast(row, b.ty(e.row).scalar);
-        let row = b.add(e.row, row);
-        let k_end = if self.tile.k_contiguous { b.add(k, i64::from(CHUNK)) } else { b.add(k, 1) };
-        let in_k = b.le(k_end, extent[COL] as i64);
-        whole = b.and(whole, in_k);
-        let some = b.lt(k, extent[COL] as i64);
-        let in_rows = match e.rows {
-            Some(rows) => b.lt(row, rows),
-            None => b.lt(row, extent[ROW] as i64),
-        };
-        let some = b.and(some, in_rows);
-        (whole, some)
-    }
-
-    /// Asks for batches of chunks, then shifts and stores them. Guarded: chunks that are not whole become zeros.
-    fn words_pass(&self, b: &mut Builder, words: ArgId, buffer: ExprId, apart: i64, edges: &Edges, guarded: bool) {
-        let aligned = lines_aligned(&self.input.tensor, self.fast());
-        let each = fetch_batch(self.registers, fetch_registers(aligned));
-        let vector = Scalar::U32.vector(4);
-        let name = if self.input.operand == crate::contraction::Operand::A { "a" } else { "b" };
-        let each = each.min(self.count());
-        let low = b.regs(&format!("{name}_low"), vector, each);
-        let high = (!aligned).then(|| b.regs(&format!("{name}_high"), vector, each));
-        // Lines of a thread that are whole vectors apart begin at the same place of one.
-        let same = self.step().is_some_and(|step| (i64::from(step) * apart) % i64::from(CHUNK) == 0);
-        let lowest = |b: &mut Builder, index: ExprId| {
-            let low = b.binary(BinaryOp::And, index, i64::from(CHUNK) - 1);
-            let low = b.cast(low, Scalar::I32);
-            b.bind("shift", low)
-        };
-        let common = (!aligned && same).then(|| {
-            let zero = b.int(0, Scalar::I32);
-            let place = self.place(b, zero, buffer);
-            let index = self.index(b, edges.start, apart, &place);
-            let shift = lowest(b, index);
-            (shift, Shift::new(b, shift))
-        });
-        self.batches(b, each, |b, first, count| {
-            let mut shifts = Vec::new();
-            for j in 0..count {
-                let i = b.add(first, j);
-                let place = self.place(b, i, buffer);
-                let index = self.index(b, edges.start, apart, &place);
-                let index = b.bind("chunk_at", index);
-                let mut guard = place.exists;
-                if guarded {
-                    let (whole, _) = self.edge(b, edges, &place, index);
-                    guard = b.and_opt(guard, Some(whole));
-                }
-                let guard = guard.map(|g| b.bind("whole", g));
-                let (shift, bits) = match &common {
-                    Some((shift, bits)) => (Some(*shift), Some(*bits)),
-                    None if aligned => (None, None),
-                    None => {
-                        let shift = lowest(b, index);
-                        (Some(shift), Some(Shift::new(b, shift)))
-                    }
-                };
-                let start = match shift {
-                    Some(shift) => {
-                        let shift = b.cast(shift, Scalar::I64);
-                        b.sub(index, shift)
-                    }
-                    None => index,
-                };
-                let word = b.binary(BinaryOp::Shr, start, 1);
-                let to = b.reg_place(low, j);
-                b.load_to(to, Base::Buffer(words), word, guard);
-                if let Some(high) = high {
-                    let word = b.add(word, 4);
-                    let to = b.reg_place(high, j);
-                    b.load_to(to, Base::Buffer(words), word, guard);
-                }
-                shifts.push(bits);
-            }
-            for (j, bits) in shifts.into_iter().enumerate() {
-                let i = b.add(first, j);
-                let place = self.place(b, i, buffer);
-                let near = b.reg(low, j as u32);
-                let value = match (bits, high) {
-                    (Some(bits), Some(high)) => {
-                        let far = b.reg(high, j as u32);
-                        word_copy::shifted(b, [near, far], &bits)
-                    }
-                    _ => near,
-                };
-                let to = b.binary(BinaryOp::Shr, place.to, 1);
-                b.store(Base::Shared(self.arrays[1]), to, value, place.exists);
-            }
-        });
-    }
-
-    /// Chunks of which only a part exists, or that vectors would read beyond the operand's memory, element by element.
-    fn leftovers(&self, b: &mut Builder, buffer: ExprId, apart: i64, edges: &Edges) {
-        let extent = self.input.tensor.view.extent;
-        b.for_range("left", 0, self.count(), Unroll::No, |b, i| {
-            let place = self.place(b, i, buffer);
-            let index = self.index(b, edges.start, apart, &place);
-            let index = b.bind("chunk_at", index);
-            let (whole, some) = self.edge(b, edges, &place, index);
-            let part = b.unary(UnaryOp::Not, whole);
-            let part = b.and(part, some);
-            let Some(part) = b.and_opt(place.exists, Some(part)) else { return };
-            b.if_then(part, |b| {
-                let along = b.mul(place.chunk, CHUNK);
-                let (from, limit) = if self.tile.k_contiguous { (edges.k, extent[COL]) } else { (edges.row, extent[ROW]) };
-                let along = b.cast(along, b.ty(from).scalar);
-                let from = b.add(from, along);
-                let values: Vec<ExprId> = (0..CHUNK)
-                    .map(|e| {
-                        let here = b.add(from, i64::from(e));
-                        let exists = match edges.rows {
-                            Some(rows) if !self.tile.k_contiguous => b.lt(here, rows),
-                            _ => b.lt(here, limit as i64),
-                        };
-                        let index = b.add(index, i64::from(e));
-                        b.load("value", Base::Buffer(self.source.buffer), index, 1, Some(exists))
-                    })
-                    .collect();
-                let value = b.vector(&values);
-                b.store(Base::Shared(self.arrays[0]), place.to, value, None);
-            });
-        });
     }
 
     /// Any view: each access asks where its elements are and whether they exist.
@@ -437,15 +270,4 @@ impl FetchTile<'_> {
             }
         });
     }
-}
-
-/// Where a tile stands, to judge its edges.
-struct Edges {
-    start: ExprId,
-    /// One past the operand's last element.
-    end: ExprId,
-    row: ExprId,
-    k: ExprId,
-    /// Rows, where they are known only at launch.
-    rows: Option<ExprId>,
 }

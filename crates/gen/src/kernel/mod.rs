@@ -12,6 +12,7 @@ mod bulk_kernel;
 mod cluster;
 mod cluster_sum;
 mod epilogue;
+mod fetch_lines;
 mod fetch_tile;
 mod helpers;
 mod load;

@@ -2,6 +2,7 @@
 //! copies into them and what walks them.
 
 use super::cluster::ClusterPlace;
+use super::fetch_lines::Stream;
 use super::fetch_tile::FetchTile;
 use super::position::{KRange, TilePosition};
 use super::schedule::Step;
@@ -149,6 +150,16 @@ pub(super) struct Loaders<'a> {
     pub first_lane: ExprId,
 }
 
+impl Loaders<'_> {
+    /// The walk along k of a result tile begins.
+    pub fn begin(&self, b: &mut Builder, at: &TilePosition, range: &KRange) -> [Option<Stream>; 2] {
+        [(0, at.m_start), (1, at.n_start)].map(|(i, start)| {
+            let tile = self.tiles[i].as_ref()?;
+            tile.begin(b, at, start, range.begin)
+        })
+    }
+}
+
 /// Copies of both operands' tiles: bulk copies are issued by one thread.
 pub(super) struct Copies<'a> {
     pub inputs: [&'a Input; 2],
@@ -183,6 +194,8 @@ pub(super) struct Pipeline<'a> {
     pub consumer: Option<&'a Consumer<'a>>,
     /// First k of the next tile to copy, in roles that copy.
     pub k_fetch: Option<VarId>,
+    /// What load waves that fetch lines hold from one k-tile to the next.
+    pub streams: [Option<Stream>; 2],
 }
 
 impl Pipeline<'_> {
@@ -262,7 +275,7 @@ impl Pipeline<'_> {
                 for (i, tile) in loaders.tiles.iter().enumerate() {
                     let start = if i == 0 { self.at.m_start } else { self.at.n_start };
                     if let Some(tile) = tile {
-                        tile.emit(b, buffer, self.at, start, k);
+                        tile.emit(b, self.streams[i].as_ref(), buffer, self.at, start, (k, self.range.step));
                     }
                 }
                 // Each thread makes its own writes visible; then one lane speaks for its wave.

@@ -167,3 +167,20 @@ pub(super) fn shifted(b: &mut Builder, [low, high]: [ExprId; 2], Shift([four, tw
         .collect();
     b.vector(&out)
 }
+
+/// The words that begin `bits` (0 or 16, an `I64`) within each of five neighbouring words: each of them one shift of a pair of registers.
+pub(super) fn halves(b: &mut Builder, words: &[ExprId], bits: ExprId) -> ExprId {
+    let wide: Vec<ExprId> = words.iter().map(|w| b.cast(*w, Scalar::I64)).collect();
+    let out: Vec<ExprId> = wide
+        .windows(2)
+        .take(4)
+        .map(|pair| {
+            let high = b.binary(BinaryOp::Shl, pair[1], 32);
+            let both = b.binary(BinaryOp::Or, high, pair[0]);
+            let word = b.binary(BinaryOp::Shr, both, bits);
+            let word = b.cast(word, Scalar::U32);
+            b.bind("word", word)
+        })
+        .collect();
+    b.vector(&out)
+}

@@ -12,6 +12,77 @@ const TAKEN: u32 = 36;
 /// Most pieces that a thread asks for at once.
 const MOST: u32 = 8;
 
+/// Lines so many apart begin at the same place of a vector.
+pub const LINE_CLASSES: u32 = 8;
+/// Rows of 128 bytes that an instruction of a wave moves.
+const WAVE_ROWS: u32 = 4;
+
+/// How load threads share a tile of lines among them: each wave takes lines of one class modulo [`LINE_CLASSES`], round by round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FetchShape {
+    /// Waves.
+    pub waves: u32,
+    /// Waves that share a class.
+    pub parts: u32,
+    /// Classes of a wave, one after the other.
+    pub rounds: u32,
+    /// Rows of an instruction beside each other along a line, in columns of 128 bytes.
+    pub columns: u32,
+    /// Rows of an instruction in different lines of the class.
+    pub lines: u32,
+    /// Instructions side by side.
+    pub column_blocks: u32,
+    /// Instructions below each other.
+    pub line_blocks: u32,
+    /// Vectors of a thread in a round.
+    pub per_round: u32,
+}
+
+const fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+impl FetchShape {
+    /// Of so many columns of 128 bytes and lines (a multiple of 8).
+    pub fn new(columns: u32, lines: u32, threads: u32) -> FetchShape {
+        let waves = (threads / 32).max(1);
+        let beside = gcd(columns, WAVE_ROWS);
+        let below = WAVE_ROWS / beside;
+        let column_blocks = columns / beside;
+        let line_blocks = (lines / LINE_CLASSES).div_ceil(below).max(1);
+        let parts = (waves / LINE_CLASSES).max(1);
+        // Each part takes blocks of its own, the same distance apart in every direction.
+        let parts = if column_blocks > 1 && line_blocks > 1 { gcd(parts, line_blocks) } else { parts };
+        FetchShape {
+            waves,
+            parts,
+            rounds: LINE_CLASSES.div_ceil(waves),
+            columns: beside,
+            lines: below,
+            column_blocks,
+            line_blocks,
+            per_round: (column_blocks * line_blocks).div_ceil(parts),
+        }
+    }
+    /// Vectors of a thread.
+    pub const fn count(&self) -> u32 {
+        self.rounds * self.per_round
+    }
+    /// Vectors that a thread keeps on their way, of at most so many: always the same registers for the same vectors.
+    pub fn window(&self, most: u32) -> u32 {
+        let count = self.count();
+        (1..=most.min(count)).rev().find(|w| count.is_multiple_of(*w)).unwrap_or(1)
+    }
+}
+
+/// Vectors of each operand that a load thread with so many registers keeps on their way: all of a k-tile's, or of both operands the same
+/// share. Operands as their vectors and the registers of one.
+pub fn fetch_in_flight(registers: u32, operands: [Option<(u32, u32)>; 2]) -> [u32; 2] {
+    let free = registers.saturating_sub(TAKEN);
+    let needed: u32 = operands.iter().flatten().map(|(vectors, each)| vectors * each).sum();
+    operands.map(|o| o.map_or(0, |(vectors, _)| (vectors * free.min(needed) / needed.max(1)).max(1)))
+}
+
 /// How one operand's k-tile is fetched.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FetchWork {
@@ -30,7 +101,7 @@ pub fn fetch_batch(registers: u32, per_chunk: u32) -> u32 {
 
 /// Registers that a piece takes until it is stored.
 pub const fn fetch_registers(aligned: bool) -> u32 {
-    if aligned { 4 } else { 8 }
+    if aligned { 4 } else { 6 }
 }
 
 /// True if every line of the tensor along this axis begins at 16 bytes.

@@ -34,7 +34,9 @@ pub use bulk::{
 pub use counts::{Counts, Instructions, added_bytes, counts};
 pub use derive::{Env, derive, workspace_per_entry};
 pub use describe::{Note, describe};
-pub use fetched::{FETCH_CHUNK, FetchWork, fetch_batch, fetch_registers, fetch_width, fetch_work, lines_aligned};
+pub use fetched::{
+    FETCH_CHUNK, FetchShape, FetchWork, LINE_CLASSES, fetch_batch, fetch_in_flight, fetch_registers, fetch_width, fetch_work, lines_aligned,
+};
 pub(crate) use fits::sum_bytes;
 pub use fits::{Footprint, fits, shared_align, shared_bytes, staging_sets, work_groups};
 pub use grammar_error::{GrammarError, GrammarFault};
