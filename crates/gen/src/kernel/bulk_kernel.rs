@@ -16,10 +16,8 @@ use super::turns::{Passing, Turns};
 use super::warpgroup::Warpgroup;
 use super::{Input, Shape};
 use crate::contraction::Contraction;
-use crate::plan::{
-    BulkTile, FetchShape, KernelSpec, SplitSum, StoreTile, fetch_in_flight, fetch_registers, lines_aligned, row_slab, store_slabs,
-};
-use crate::view::{COL, G, ROW};
+use crate::plan::{BulkTile, KernelSpec, SplitSum, StoreTile, fetch_in_flight, lines_fetched, row_slab, store_slabs};
+use crate::view::G;
 use tilewright_ir::*;
 
 /// What the roles are built from.
@@ -139,16 +137,7 @@ impl BulkKernel<'_> {
         let lane = b.rem(thread, self.spec.tiling.wave_lanes);
         let first_lane = b.eq(lane, 0);
         let first_lane = b.bind("first_load_lane", first_lane);
-        let by_lines = [0, 1].map(|i| match self.ways[i] {
-            Way::Fetched(fetch_tile::Source { words: Some(_), .. }) => {
-                let (tile, tensor) = (&ring.tiles[i], &self.inputs[i].tensor);
-                let shape = FetchShape::new(tile.columns, tile.map.tile[1] * tile.lines, self.spec.load_threads());
-                let aligned = lines_aligned(tensor, if tile.k_contiguous { COL } else { ROW });
-                Some((shape.count(), fetch_registers(aligned)))
-            }
-            _ => None,
-        });
-        let in_flight = fetch_in_flight(self.spec.load_registers(), by_lines);
+        let in_flight = fetch_in_flight(self.spec.load_registers(), lines_fetched(self.spec, self.c));
         let tiles = [0, 1].map(|i| match self.ways[i] {
             Way::Bulk(_) => None,
             Way::Fetched(source) => {

@@ -112,6 +112,18 @@ impl<'a> Lines<'a> {
         let rows = self.tile.input.tensor.view.extent[ROW];
         self.k_contiguous() && (self.tile.input.rows.is_some() || !rows.is_multiple_of(u64::from(self.tile.lines())))
     }
+    /// Some threads have vectors that are not asked for.
+    fn guarded(&self) -> bool {
+        let s = &self.shape;
+        let classes = if s.waves <= CLASSES { CLASSES.is_multiple_of(s.waves) } else { s.waves.is_multiple_of(CLASSES) };
+        self.overruns() || self.ragged() || !classes
+    }
+    /// Some threads have fewer vectors in a round than others.
+    fn ragged(&self) -> bool {
+        let s = &self.shape;
+        let even = (s.column_blocks * s.line_blocks).is_multiple_of(s.parts);
+        !even || !(self.tile.lines() / CLASSES).is_multiple_of(s.lines)
+    }
     fn name(&self, what: &str) -> String {
         let operand = if self.tile.input.operand == crate::contraction::Operand::A { "a" } else { "b" };
         format!("{operand}_{what}")
@@ -196,9 +208,7 @@ impl<'a> Lines<'a> {
 
     /// False in threads that have no such vector `i` of a round.
     fn exists(&self, b: &mut Builder, round: &Round, (index, i): (u32, u32)) -> Option<ExprId> {
-        let s = &self.shape;
-        let even = (s.column_blocks * s.line_blocks).is_multiple_of(s.parts);
-        if even && (self.tile.lines() / CLASSES).is_multiple_of(s.lines) {
+        if !self.ragged() {
             return round.exists;
         }
         let (round, i) = (b.int(i64::from(index), Scalar::I32), b.int(i64::from(i), Scalar::I32));
@@ -280,7 +290,7 @@ impl<'a> Lines<'a> {
             let index = b.bind("line_start", index);
             let shift = self.shift(b, index);
             let [own, near] = self.sources(b, index, shift);
-            let from = [b.cursor(&self.name("from"), self.words, own), b.cursor(&self.name("near"), self.words, near)];
+            let from = [b.cursor(&self.name("from"), self.words, own), b.cursor(&self.name("beside"), self.words, near)];
             let to = b.bind("place", spot.to);
             let lines = inside.map(|inside| {
                 let lines = b.sub(inside, spot.line);
@@ -292,15 +302,18 @@ impl<'a> Lines<'a> {
         });
         let rounds: Vec<Round> = rounds.collect();
         let own = b.regs(&self.name("own"), Scalar::U32.vector(4), self.window().max(self.edge_group()));
-        let near = (!self.aligned).then(|| b.regs(&self.name("near"), Scalar::U32.vector(2), self.window().max(self.edge_group())));
+        let near =
+            (!self.aligned).then(|| b.regs(&self.name("near"), Scalar::U32.vector(2), self.window().max(self.edge_group())));
         let stream = Stream { start, left, end, row, rows, own, near, rounds };
         if self.pipelined() {
             let fast = self.fast(b, &stream, k, 0);
-            b.if_else(
-                fast,
-                |b| (0..self.window()).step_by(self.group() as usize).for_each(|q| self.ask(b, &stream, q)),
-                |b| self.forget(b, &stream),
-            );
+            let ask = |b: &mut Builder| (0..self.window()).step_by(self.group() as usize).for_each(|q| self.ask(b, &stream, q));
+            if self.guarded() {
+                self.forget(b, &stream);
+                b.if_then(fast, ask);
+            } else {
+                b.if_else(fast, ask, |b| self.forget(b, &stream));
+            }
         }
         stream
     }
@@ -311,12 +324,15 @@ impl<'a> Lines<'a> {
     }
     fn group(&self) -> u32 {
         {
-        let window = self.window();
-        (1..=TOGETHER).rev().find(|g| window.is_multiple_of(*g) && self.shape.per_round.is_multiple_of(*g)).unwrap_or(1)
+            let window = self.window();
+            (1..=TOGETHER).rev().find(|g| window.is_multiple_of(*g) && self.shape.per_round.is_multiple_of(*g)).unwrap_or(1)
+        }
     }
-    }
+    /// Vectors at the edges that are asked for at once. At least two such parts: of a single one compilers compute all addresses
+    /// ahead, and hold them in registers along all of k.
     fn edge_group(&self) -> u32 {
-        divisor(self.shape.per_round, EDGE_TOGETHER)
+        let most = EDGE_TOGETHER.min(self.shape.count() / 2).max(1);
+        divisor(self.shape.per_round, most)
     }
     /// The code of all of a thread's vectors is laid out one after the other.
     fn pipelined(&self) -> bool {
@@ -356,14 +372,20 @@ impl<'a> Lines<'a> {
                 let there = b.lt(i64::from(line), lines);
                 guard = b.and_opt(guard, Some(there));
             }
-            let guard = guard.map(|g| b.bind("read", g));
             // In blocks of several parts the part is in the first vector's place.
             let further = self.further(i * s.parts);
-            let to = b.reg_place(stream.own, slot);
-            b.load_to(to, Base::Cursor(round.from[0]), further, guard);
-            if let Some(near) = stream.near {
-                let to = b.reg_place(near, slot);
-                b.load_to(to, Base::Cursor(round.from[1]), further, guard);
+            let load = |b: &mut Builder| {
+                let to = b.reg_place(stream.own, slot);
+                b.load_to(to, Base::Cursor(round.from[0]), further, None);
+                if let Some(near) = stream.near {
+                    let to = b.reg_place(near, slot);
+                    b.load_to(to, Base::Cursor(round.from[1]), further, None);
+                }
+            };
+            // Else what was there stays: nobody looks at it, and zeros would cost as many instructions as the loads.
+            match guard {
+                Some(guard) => b.if_then(guard, load),
+                None => load(b),
             }
         }
     }
@@ -502,7 +524,7 @@ impl<'a> Lines<'a> {
         let per_round = s.per_round / group;
         let start = b.get(stream.start);
         let start = b.bind("start_now", start);
-        b.for_range("part", 0, s.rounds * per_round, Unroll::No, |b, part| {
+        b.for_range("part", 0, s.rounds * per_round, Unroll::By(1), |b, part| {
             let (round, i) = (b.div(part, per_round), b.rem(part, per_round));
             let round = b.bind("class_round", round);
             let i = b.mul(i, group);
@@ -519,7 +541,7 @@ impl<'a> Lines<'a> {
                         shift = self.shift(b, index);
                     }
                     let sources = self.sources(b, index, shift);
-                    let (readable, some, valid) = self.judge(b, stream, &spot, index, k);
+                    let (readable, some) = self.judge(b, stream, &spot, index, k);
                     let whole = b.and(readable, some);
                     let guard = b.and_opt(spot.exists, Some(whole));
                     let guard = guard.map(|g| b.bind("read", g));
@@ -529,7 +551,7 @@ impl<'a> Lines<'a> {
                         let to = b.reg_place(near, j);
                         b.load_to(to, Base::Buffer(self.words), sources[1], guard);
                     }
-                    let masks = valid.map(|valid| self.masks(b, valid));
+                    let masks = self.masks(b, &spot, k);
                     let to = b.add(first, spot.to);
                     Slot { slot: j, to, exists: spot.exists, masks }
                 })
@@ -541,9 +563,8 @@ impl<'a> Lines<'a> {
         b.if_then(beyond, |b| self.leftovers(b, stream, first, start, k));
     }
 
-    /// Of a vector at the edges: whether the aligned vectors that it lies in are the operand's; whether any of it exists; and how many
-    /// elements are within k, where that may be some of them.
-    fn judge(&self, b: &mut Builder, stream: &Stream, spot: &Spot, index: ExprId, k: ExprId) -> (ExprId, ExprId, Option<ExprId>) {
+    /// Of a vector at the edges: whether the aligned vectors that it lies in are the operand's, and whether any of it exists.
+    fn judge(&self, b: &mut Builder, stream: &Stream, spot: &Spot, index: ExprId, k: ExprId) -> (ExprId, ExprId) {
         let reach = b.add(index, i64::from(2 * CHUNK));
         let readable = b.le(reach, stream.end);
         let (row, along_k) = if self.k_contiguous() { (spot.line, spot.along) } else { (spot.along, spot.line) };
@@ -557,38 +578,39 @@ impl<'a> Lines<'a> {
             None => b.lt(row, self.extent(ROW)),
         };
         let some = b.and(some, in_rows);
-        let ragged = self.k_contiguous() && self.extent(COL) % i64::from(CHUNK) != 0;
-        let valid = ragged.then(|| {
-            let valid = b.int(self.extent(COL), b.ty(k).scalar);
-            let valid = b.sub(valid, k);
-            let valid = b.cast(valid, Scalar::I32);
-            b.bind("within_k", valid)
-        });
-        (readable, some, valid)
+        (readable, some)
     }
 
-    /// Masks of a vector's words of which only so many elements count.
-    fn masks(&self, b: &mut Builder, valid: ExprId) -> [ExprId; 4] {
-        [0, 2, 4, 6].map(|before| {
-            let (all, one, none) =
-                (b.int(u32::MAX.into(), Scalar::U32), b.int(u16::MAX.into(), Scalar::U32), b.int(0, Scalar::U32));
+    /// Masks of a vector's words, where k may end within it.
+    fn masks(&self, b: &mut Builder, spot: &Spot, k: ExprId) -> Option<[ExprId; 4]> {
+        if !self.k_contiguous() || self.extent(COL) % i64::from(CHUNK) == 0 {
+            return None;
+        }
+        let along = b.cast(spot.along, b.ty(k).scalar);
+        let k = b.add(k, along);
+        let end = b.int(self.extent(COL), b.ty(k).scalar);
+        let valid = b.sub(end, k);
+        let valid = b.cast(valid, Scalar::I32);
+        let valid = b.bind("within_k", valid);
+        let (all, one, none) = (b.int(u32::MAX.into(), Scalar::U32), b.int(u16::MAX.into(), Scalar::U32), b.int(0, Scalar::U32));
+        Some([0, 2, 4, 6].map(|before| {
             let both = b.le(before + 2, valid);
             let first = b.le(before + 1, valid);
             let part = b.select(first, one, none);
             let mask = b.select(both, all, part);
             b.bind("mask", mask)
-        })
+        }))
     }
 
     /// Vectors that exist and that aligned vectors would read beyond the operand's memory, element by element.
     fn leftovers(&self, b: &mut Builder, stream: &Stream, first: ExprId, start: ExprId, k: ExprId) {
         let s = &self.shape;
-        b.for_range("left", 0, s.count(), Unroll::No, |b, q| {
+        b.for_range("left", 0, s.count(), Unroll::By(1), |b, q| {
             let (round, i) = (b.div(q, s.per_round), b.rem(q, s.per_round));
             let spot = self.spot(b, round, i);
             let index = self.index(b, start, &spot);
             let index = b.bind("vector_at", index);
-            let (readable, some, _) = self.judge(b, stream, &spot, index, k);
+            let (readable, some) = self.judge(b, stream, &spot, index, k);
             let part = b.unary(UnaryOp::Not, readable);
             let part = b.and(part, some);
             let Some(part) = b.and_opt(spot.exists, Some(part)) else { return };

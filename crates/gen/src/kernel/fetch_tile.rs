@@ -1,23 +1,19 @@
 //! A tile that the load waves themselves bring: global memory to registers to shared memory, in the layout that warpgroup
 //! instructions read. What bulk copies cannot reach (lines that begin anywhere, windows of convolutions) needs no copy in workspace then.
 //!
-//! The tile is cut into chunks of 16 bytes along its contiguous direction; neighbouring lanes take neighbouring chunks of a line, and
-//! the swizzle spreads the eight chunks of a line over all banks. Plain strides of 16-bit elements are read in aligned vectors
-//! and shifted into place wherever lines begin ([`super::word_copy`]), any other view in the vectors that it allows. As many
-//! chunks of a thread are asked for at once as its registers hold.
+//! The tile is cut into chunks of 16 bytes along its contiguous direction. Plain strides of 16-bit elements are read in aligned
+//! vectors and shifted into place wherever lines begin ([`super::fetch_lines`]). Of any other view neighbouring lanes take
+//! neighbouring chunks of a line, in the vectors that it allows; the swizzle spreads the eight chunks of a line over all
+//! banks, and as many chunks of a thread are asked for at once as its registers hold.
 //!
 //! Rows beyond the operand only reach results that nobody stores: what is read for them does not matter. Beyond the end of k there
 //! must be zeros.
-//!
-//! Issue slots per chunk and thread: 32 with lines that begin anywhere, 14 with aligned ones, as compiled; a k-tile of 128 x 256 x 64 has 3,072
-//! chunks, 24 of each of 128 threads. What limits is the number of bytes in flight: 16 per chunk, 128 threads and 8 chunks hold 16 KB.
 
 use super::Input;
+use super::fetch_lines::{Lines, Stream};
 use super::index::{Coord, Part, affine, in_range};
 use super::position::{Ints, TilePosition};
-use super::fetch_lines::{Lines, Stream};
-use super::word_copy;
-use crate::plan::{BulkTile, FETCH_CHUNK as CHUNK, fetch_batch, fetch_width};
+use crate::plan::{BulkTile, FETCH_CHUNK as CHUNK, fetch_batch, fetch_width, fetched_by_lines};
 use crate::view::{COL, G, ROW};
 use tilewright_ir::*;
 
@@ -33,7 +29,7 @@ pub(super) struct Source {
 
 /// True if the operand is read in aligned vectors of words.
 pub(super) fn by_words(input: &Input, tile: &BulkTile) -> bool {
-    word_copy::suits(&input.tensor, if tile.k_contiguous { COL } else { ROW })
+    fetched_by_lines(&input.tensor, if tile.k_contiguous { COL } else { ROW })
 }
 
 /// Elements that one access to an operand in place moves, where its view decides.

@@ -11,7 +11,7 @@ use super::index::{Coord, Part, affine, in_range};
 use super::position::Ints;
 use super::word_copy;
 use crate::contraction::{Extents, Operand, Tensor};
-use crate::plan::reach;
+use crate::plan::{fetched_by_lines, reach};
 use crate::program::{Binding, Factor, Groups};
 use crate::view::{COL, G, ROW, View};
 use tilewright_ir::Operand as Number;
@@ -128,7 +128,7 @@ pub(super) fn groups(source: &Tensor, to: &Input, entries: Factor) -> Groups {
 /// True if the copy reads the source in aligned vectors of words.
 fn by_words(source: &Tensor, to: &Tensor) -> bool {
     let fast = if to.view.stride(ROW) == Some(1) { ROW } else { COL };
-    u64::from(line_width(source, to)) == word_copy::WIDTH && turn(source, &to.view).is_none() && word_copy::suits(source, fast)
+    u64::from(line_width(source, to)) == word_copy::WIDTH && turn(source, &to.view).is_none() && fetched_by_lines(source, fast)
 }
 
 /// Bytes that the source's buffer has to be aligned to, whatever its first element is.

@@ -11,9 +11,8 @@
 use super::helpers::{THREADS, digits, number, times};
 use super::index::{Part, affine};
 use super::materialise::Copy;
-use crate::contraction::Tensor;
 use crate::program::{Factor, Groups};
-use crate::view::{COL, G, ROW};
+use crate::view::{COL, ROW};
 use tilewright_ir::*;
 
 /// Bytes that the buffer of an operand copied this way has to be aligned to.
@@ -22,17 +21,6 @@ pub(super) const BASE_ALIGN: u32 = 16;
 pub(super) const WIDTH: u64 = 8;
 /// Vectors of a thread, a stride of the whole work-group apart.
 const VECTORS: u32 = 4;
-
-/// True if the lines of this tensor along `fast` can be read as aligned vectors wherever they begin.
-pub(super) fn suits(source: &Tensor, fast: usize) -> bool {
-    let Some(shape) = source.view.is_affine_box() else { return false };
-    let extent = source.view.extent;
-    source.scalar.bytes() == 2
-        && shape.base == 0
-        && (0..3).all(|i| shape.valid[i] == (0, extent[i] as i64) && shape.strides[i] >= 0)
-        && shape.strides[fast] == 1
-        && [G, ROW, COL][fast] != G
-}
 
 /// Work-groups that copy this many vectors (a product).
 pub(super) fn groups(vectors: Vec<Factor>) -> Groups {

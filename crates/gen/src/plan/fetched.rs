@@ -1,14 +1,18 @@
 //! Tiles that load waves of a matrix unit fetch themselves (`ACP0`): in what pieces, how many of them at once, and what a piece costs.
 
 use super::bulk::fetched_tile;
-use super::{KernelSpec, Source, reach};
+use super::{KernelSpec, OperandTiling, reach};
 use crate::contraction::{Contraction, Tensor};
-use crate::view::{COL, ROW, materialised};
+use crate::view::{COL, G, ROW, materialised};
 
 /// Elements of a piece: 16 bytes.
 pub const FETCH_CHUNK: u32 = 8;
 /// Registers of a load thread that are not free for pieces: addresses, counters, predicates.
 const TAKEN: u32 = 36;
+/// Likewise where it reads lines, besides what each operand takes.
+const TAKEN_BY_LINES: u32 = 20;
+/// Registers of a load thread below which compilers were seen to spill at the edges, however little it fetches.
+const LEAST: u32 = 72;
 /// Most pieces that a thread asks for at once.
 const MOST: u32 = 8;
 
@@ -75,12 +79,52 @@ impl FetchShape {
     }
 }
 
+/// What fetching an operand's lines takes of a load thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineFetch {
+    /// How the threads share the tile.
+    pub shape: FetchShape,
+    /// Lines begin at 16 bytes.
+    pub aligned: bool,
+}
+
+impl LineFetch {
+    /// Of an operand's tiles; `None` where they are fetched otherwise.
+    fn new(tensor: &Tensor, o: &OperandTiling, k_tile: u32, threads: u32) -> Option<LineFetch> {
+        let tensor = materialised(tensor, o.source, o.macro_tile);
+        let tile = fetched_tile(&tensor, o, k_tile).ok()?;
+        let axis = if tile.k_contiguous { COL } else { ROW };
+        let shape = FetchShape::new(tile.columns, tile.map.tile[1] * tile.lines, threads);
+        fetched_by_lines(&tensor, axis).then(|| LineFetch { shape, aligned: lines_aligned(&tensor, axis) })
+    }
+    /// Registers of a vector until it is stored: with the half of its neighbour where it is shifted.
+    const fn each(&self) -> u32 {
+        if self.aligned { 4 } else { 6 }
+    }
+    /// Registers of all vectors of a k-tile.
+    const fn all(&self) -> u32 {
+        self.shape.count() * self.each()
+    }
+    /// Registers of addresses and amounts.
+    const fn besides(&self) -> u32 {
+        6 + self.shape.rounds * if self.aligned { 4 } else { 6 }
+    }
+}
+
 /// Vectors of each operand that a load thread with so many registers keeps on their way: all of a k-tile's, or of both operands the same
-/// share. Operands as their vectors and the registers of one.
-pub fn fetch_in_flight(registers: u32, operands: [Option<(u32, u32)>; 2]) -> [u32; 2] {
-    let free = registers.saturating_sub(TAKEN);
-    let needed: u32 = operands.iter().flatten().map(|(vectors, each)| vectors * each).sum();
-    operands.map(|o| o.map_or(0, |(vectors, _)| (vectors * free.min(needed) / needed.max(1)).max(1)))
+/// share.
+pub fn fetch_in_flight(registers: u32, operands: [Option<LineFetch>; 2]) -> [u32; 2] {
+    let taken: u32 = operands.iter().flatten().map(LineFetch::besides).sum();
+    let free = registers.saturating_sub(TAKEN_BY_LINES + taken);
+    let needed: u32 = operands.iter().flatten().map(LineFetch::all).sum();
+    operands.map(|o| o.map_or(0, |o| (o.shape.count() * free.min(needed) / needed.max(1)).max(1)))
+}
+
+/// How each operand comes that the load waves fetch by lines. The contraction is turned as the plan says.
+pub fn lines_fetched(spec: &KernelSpec, c: &Contraction) -> [Option<LineFetch>; 2] {
+    let t = &spec.tiling;
+    [(&c.a, &t.a, spec.schedule.fetched[0]), (&c.b, &t.b, spec.schedule.fetched[1])]
+        .map(|(tensor, o, fetched)| LineFetch::new(tensor, o, t.k_tile, spec.load_threads()).filter(|_| fetched))
 }
 
 /// How one operand's k-tile is fetched.
@@ -92,16 +136,20 @@ pub struct FetchWork {
     pub at_once: u32,
     /// Instructions for each, as compilers were seen to make them.
     pub instructions: u32,
+    /// Instructions for each k-tile besides.
+    pub besides: u32,
+    /// Pieces of the next k-tile are asked for while those of this one are stored.
+    pub ahead: bool,
 }
+
+/// Instructions for a vector of a line, where lines begin at 16 bytes and where they begin anywhere: loads, shifts, a store.
+const LINE_INSTRUCTIONS: (u32, u32) = (2, 7);
+/// Instructions of a k-tile for addresses, edges and the case of a shift.
+const LINE_BESIDES: u32 = 50;
 
 /// Pieces that a thread with so many registers asks for at once, where each takes this many of them until it is stored.
 pub fn fetch_batch(registers: u32, per_chunk: u32) -> u32 {
     (registers.saturating_sub(TAKEN) / per_chunk.max(1)).clamp(2, MOST)
-}
-
-/// Registers that a piece takes until it is stored.
-pub const fn fetch_registers(aligned: bool) -> u32 {
-    if aligned { 4 } else { 6 }
 }
 
 /// True if every line of the tensor along this axis begins at 16 bytes.
@@ -116,6 +164,27 @@ pub fn fetch_width(tensor: &Tensor, axis: usize) -> u32 {
     [8, 4, 2].into_iter().find(fits).unwrap_or(1)
 }
 
+/// True if the load waves read the lines of a tensor along this axis in aligned vectors, wherever they begin.
+pub fn fetched_by_lines(tensor: &Tensor, axis: usize) -> bool {
+    let Some(shape) = tensor.view.is_affine_box() else { return false };
+    let extent = tensor.view.extent;
+    tensor.scalar.bytes() == 2
+        && shape.base == 0
+        && (0..3).all(|i| shape.valid[i] == (0, extent[i] as i64) && shape.strides[i] >= 0)
+        && shape.strides[axis] == 1
+        && axis != G
+}
+
+/// Registers of a load thread that k-tiles of the operands fill that it fetches.
+pub(super) fn fetch_wanted(operands: [(&Tensor, &OperandTiling, bool); 2], k_tile: u32, threads: u32) -> u32 {
+    let one = |(tensor, o, fetched): (&Tensor, &OperandTiling, bool)| match LineFetch::new(tensor, o, k_tile, threads) {
+        _ if !fetched => 0,
+        Some(lines) => lines.all() + lines.besides(),
+        None => 8 * MOST + TAKEN - TAKEN_BY_LINES,
+    };
+    (TAKEN_BY_LINES + operands.map(one).iter().sum::<u32>()).max(LEAST)
+}
+
 /// The work of fetching operand 0 (A) or 1 (B) of a contraction that is turned as the plan says; `None` if it comes in bulk.
 pub fn fetch_work(spec: &KernelSpec, c: &Contraction, which: usize) -> Option<FetchWork> {
     if !spec.schedule.fetched[which] {
@@ -123,21 +192,22 @@ pub fn fetch_work(spec: &KernelSpec, c: &Contraction, which: usize) -> Option<Fe
     }
     let t = &spec.tiling;
     let (tensor, o) = if which == 0 { (&c.a, &t.a) } else { (&c.b, &t.b) };
-    let tensor = if o.source == Source::InPlace { tensor.clone() } else { materialised(tensor, o.source, o.macro_tile) };
+    let tensor = materialised(tensor, o.source, o.macro_tile);
     let tile = fetched_tile(&tensor, o, t.k_tile).ok()?;
     let axis = if tile.k_contiguous { COL } else { ROW };
-    let (per_chunk, instructions) = match (tensor.view.is_affine_box().is_some(), lines_aligned(&tensor, axis)) {
-        (true, true) => (4, 14),
-        (true, false) => (8, 32),
-        (false, _) => {
-            let pieces = FETCH_CHUNK / fetch_width(&tensor, axis);
-            (4 * pieces.min(2), 12 + 24 * pieces)
-        }
-    };
-    let elements = o.macro_tile * t.k_tile;
+    let registers = spec.load_registers();
+    let lines = lines_fetched(spec, c);
+    if let Some(LineFetch { shape, aligned }) = lines[which] {
+        let at_once = shape.window(fetch_in_flight(registers, lines)[which]);
+        let instructions = if aligned { LINE_INSTRUCTIONS.0 } else { LINE_INSTRUCTIONS.1 };
+        return Some(FetchWork { chunks: shape.count(), at_once, instructions, besides: LINE_BESIDES, ahead: true });
+    }
+    let pieces = FETCH_CHUNK / fetch_width(&tensor, axis);
     Some(FetchWork {
-        chunks: (elements / FETCH_CHUNK).div_ceil(spec.load_threads().max(1)),
-        at_once: fetch_batch(spec.load_registers(), per_chunk),
-        instructions,
+        chunks: (o.macro_tile * t.k_tile / FETCH_CHUNK).div_ceil(spec.load_threads().max(1)),
+        at_once: fetch_batch(registers, 4 * pieces.min(2)),
+        instructions: 12 + 24 * pieces,
+        besides: 0,
+        ahead: false,
     })
 }

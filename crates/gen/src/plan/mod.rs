@@ -35,7 +35,8 @@ pub use counts::{Counts, Instructions, added_bytes, counts};
 pub use derive::{Env, derive, workspace_per_entry};
 pub use describe::{Note, describe};
 pub use fetched::{
-    FETCH_CHUNK, FetchShape, FetchWork, LINE_CLASSES, fetch_batch, fetch_in_flight, fetch_registers, fetch_width, fetch_work, lines_aligned,
+    FETCH_CHUNK, FetchShape, FetchWork, LINE_CLASSES, LineFetch, fetch_batch, fetch_in_flight, fetch_width, fetch_work,
+    fetched_by_lines, lines_aligned, lines_fetched,
 };
 pub(crate) use fits::sum_bytes;
 pub use fits::{Footprint, fits, shared_align, shared_bytes, staging_sets, work_groups};

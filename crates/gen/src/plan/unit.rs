@@ -2,6 +2,7 @@
 
 use super::bulk::{fetched_tile, partials, shared_bulk_tile, store_tile};
 use super::derive::{Env, atomic_sums, order, splits_by_workspace, workspace_per_entry};
+use super::fetched::fetch_wanted;
 use super::grid::thread_grid;
 use super::keys::{Chiral, Common, Key};
 use super::normal::reset;
@@ -88,7 +89,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
     if micro_n > 32 {
         return Err(Refusal::UnitColumns { micro: micro_n });
     }
-    let schedule = schedule(plan, env, unit)?;
+    let mut schedule = schedule(plan, env, unit)?;
     let (rows, columns) = unit.step();
     let cluster = cluster(plan)?;
     // Staying work-groups count their work in clusters, launches in work-groups.
@@ -101,6 +102,16 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
     }
     let a = operand(plan, Key::A, &c.a, (rows, along_m, k_tile), cluster.n, at(Common::Rga))?;
     let b = operand(plan, Key::B, &c.b, (columns, along_n, k_tile), cluster.m, 0)?;
+    if let Some(roles) = schedule.roles.as_mut().filter(|_| at(Common::Mgp) < 2) {
+        let fetched = schedule.fetched;
+        let wanted = fetched.contains(&true).then(|| {
+            let operands = [(&c.a, &a, fetched[0]), (&c.b, &b, fetched[1])];
+            fetch_wanted(operands, k_tile, roles.load_threads)
+        });
+        // Each 64 rows by 8 columns of a warpgroup are four sums of a thread; fragments live beside them.
+        let sums = plan.get(Key::A(Chiral::Mic)) * (4 * plan.get(Key::B(Chiral::Mic)) + FRAGMENT * at(Common::Rga));
+        roles.registers = budgets(roles.load_threads, mac, sums, unit, wanted);
+    }
     for (extent, macro_tile, along) in [(c.m, a.macro_tile, cluster.m), (c.n, b.macro_tile, cluster.n)] {
         if u64::from(along) >= 2 * extent.div_ceil(u64::from(macro_tile)) {
             let why = "half of them would have nothing to do: CLU is at least twice the tiles along its side";
@@ -190,14 +201,12 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
     if at(Common::Fra) > 1 {
         return Err(Refusal::FragmentsAhead { fra: at(Common::Fra), k_steps: 2 });
     }
-    // Each 64 rows by 8 columns of a warpgroup are four sums of a thread; fragments live beside them.
-    let sums = plan.get(Key::A(Chiral::Mic)) * (4 * plan.get(Key::B(Chiral::Mic)) + FRAGMENT * at(Common::Rga));
     let fetched = [Key::A(Chiral::Acp), Key::B(Chiral::Acp)].map(|acp| plan.get(acp) == 0);
     let roles = (lwv > 0).then(|| RoleSplit {
         load_threads: lwv * env.wave,
         math_threads: mac,
         teams: if at(Common::Png) == 1 { mac / unit.owner_threads() } else { 1 },
-        registers: if at(Common::Mgp) < 2 { budgets(lwv * env.wave, mac, sums, unit, fetched.contains(&true)) } else { None },
+        registers: None,
     });
     Ok(Schedule {
         fetch_ahead: pfg,
@@ -216,9 +225,10 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
 /// Registers per thread of load and math waves: what the load waves do not need goes to the others. Whole warpgroups only, and
 /// only where one work-group has the unit to itself. The sum over warpgroups must not exceed what the launch took (an even share
 /// in steps of 8: 168, 128 and 96 for three to five warpgroups), or the waves wait for registers for ever.
-fn budgets(load_threads: u32, math_threads: u32, sums: u32, unit: MathUnit, fetches: bool) -> Option<(u32, u32)> {
-    if fetches {
-        return budgets_to_fetch(load_threads, math_threads, sums, unit);
+/// Where load waves fetch tiles themselves: the registers that what they fetch would fill.
+fn budgets(load_threads: u32, math_threads: u32, sums: u32, unit: MathUnit, wanted: Option<u32>) -> Option<(u32, u32)> {
+    if let Some(wanted) = wanted {
+        return budgets_to_fetch(load_threads, math_threads, sums, unit, wanted);
     }
     if load_threads != unit.owner_threads() {
         return None;
@@ -233,8 +243,8 @@ fn budgets(load_threads: u32, math_threads: u32, sums: u32, unit: MathUnit, fetc
     }
 }
 
-/// Load waves that fetch tiles themselves hold what is on its way: as much as the sums leave them.
-fn budgets_to_fetch(load_threads: u32, math_threads: u32, sums: u32, unit: MathUnit) -> Option<(u32, u32)> {
+/// Load waves that fetch tiles themselves hold what is on its way: as much as they want and the sums leave them.
+fn budgets_to_fetch(load_threads: u32, math_threads: u32, sums: u32, unit: MathUnit, wanted: u32) -> Option<(u32, u32)> {
     let owners = unit.owner_threads();
     if !load_threads.is_multiple_of(owners) {
         return None;
@@ -246,7 +256,9 @@ fn budgets_to_fetch(load_threads: u32, math_threads: u32, sums: u32, unit: MathU
         (of_load < even && left > even).then_some((of_load, left.min(240)))
     };
     let enough = |(_, of_math): &(u32, u32)| *of_math >= sums + UNIT_ROOM;
-    FETCH_BUDGETS.into_iter().filter_map(budget).find(enough).or_else(|| budget(40).filter(|_| load + math > 2))
+    let possible = || FETCH_BUDGETS.into_iter().filter_map(budget).filter(enough);
+    let least = possible().filter(|(of_load, _)| *of_load >= wanted).last();
+    least.or_else(|| possible().next()).or_else(|| budget(40).filter(|_| load + math > 2))
 }
 
 /// Registers of a compute unit.
@@ -254,7 +266,7 @@ const REGISTERS: u32 = 65_536;
 /// What the assembler wants of registers besides the sums.
 const UNIT_ROOM: u32 = 40;
 /// Registers of load threads that fetch, the most first.
-const FETCH_BUDGETS: [u32; 5] = [120, 104, 88, 72, 56];
+const FETCH_BUDGETS: [u32; 7] = [152, 136, 120, 104, 88, 72, 56];
 
 fn operand(
     plan: &Plan,

@@ -39,18 +39,18 @@ const FETCH_ISSUE: f64 = 0.6;
 /// Schedulers of a unit.
 const SCHEDULERS: f64 = 4.0;
 
-/// Cycles in which load waves fetch a k-tile, one batch after the other, when so many work-groups share a unit.
+/// Cycles in which load waves fetch a k-tile, when so many work-groups share a unit. Batches of an operand wait one after the other;
+/// of operands that are asked for ahead each waits while the other does.
 fn fetched(c: &Contraction, spec: &KernelSpec, latency: f64, resident: f64) -> f64 {
     let waves = f64::from(spec.load_threads() / spec.tiling.wave_lanes.max(1));
-    let one = |work: FetchWork| {
-        let batches = f64::from(work.chunks.div_ceil(work.at_once));
-        let issue = f64::from(work.chunks * work.instructions) / FETCH_ISSUE;
-        // Waves beside each other on a scheduler, of all work-groups, share its slots.
-        let alone = batches * latency + issue;
-        let shared = f64::from(work.chunks * work.instructions) * (waves / SCHEDULERS).max(1.0);
-        (alone / resident).max(shared)
-    };
-    (0..2).filter_map(|which| fetch_work(spec, c, which)).map(one).sum()
+    let works: Vec<FetchWork> = (0..2).filter_map(|which| fetch_work(spec, c, which)).collect();
+    let batches = |w: &FetchWork| f64::from(w.chunks.div_ceil(w.at_once.max(1)));
+    let ahead = works.iter().filter(|w| w.ahead).map(batches).fold(0.0, f64::max);
+    let waits = ahead + works.iter().filter(|w| !w.ahead).map(batches).sum::<f64>();
+    let slots = works.iter().map(|w| f64::from(w.chunks * w.instructions + w.besides)).sum::<f64>();
+    // Waves beside each other on a scheduler, of all work-groups, share its slots.
+    let alone = waits * latency + slots / FETCH_ISSUE;
+    (alone / resident).max(slots * (waves / SCHEDULERS).max(1.0))
 }
 
 /// What fetching costs more than estimated where bulk copies reach the operand as well (measured on an H200: 1.3 to 2).
