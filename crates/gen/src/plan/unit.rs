@@ -257,7 +257,7 @@ fn budgets_to_fetch(load_threads: u32, math_threads: u32, sums: u32, unit: MathU
     };
     let enough = |(_, of_math): &(u32, u32)| *of_math >= sums + UNIT_ROOM;
     let possible = || FETCH_BUDGETS.into_iter().filter_map(budget).filter(enough);
-    let least = possible().filter(|(of_load, _)| *of_load >= wanted).last();
+    let least = possible().rfind(|(of_load, _)| *of_load >= wanted);
     least.or_else(|| possible().next()).or_else(|| budget(40).filter(|_| load + math > 2))
 }
 
