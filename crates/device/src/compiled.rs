@@ -49,6 +49,8 @@ pub struct Compiled {
     pub(crate) source: String,
     pub(crate) args: Vec<Arg>,
     pub(crate) threads: u32,
+    /// It may begin before the launch ahead of it has ended.
+    pub(crate) follows: bool,
     pub(crate) shared_bytes: u32,
     pub(crate) resources: Resources,
     pub(crate) log: String,

@@ -72,6 +72,7 @@ impl Device for Emulator {
             source: source.text,
             args: kernel.args.clone(),
             threads: kernel.threads,
+            follows: kernel.follows,
             shared_bytes: kernel.shared_bytes(),
             resources: Resources { shared_bytes: Some(kernel.shared_bytes()), ..Resources::default() },
             log: String::new(),

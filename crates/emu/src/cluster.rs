@@ -145,7 +145,7 @@ fn multicast(
         let thread = ctx.first + lane as u32;
         let set = lanes_of(ctx, *peers, lane);
         let at: Vec<i64> = at.iter().map(|&s| i64::from(lanes_of(ctx, s, lane) as i32)).collect();
-        let to = bulk::start(launch, team, ctx, (to, *scalar, *map), lane, site)?;
+        let to = bulk::start(launch, team, ctx, (to, *scalar, *map), &at, lane, site)?;
         if set == 0 {
             return Err(EmuError::Peer { at: team.location(launch, site, thread), what: "nobody receives the copy".into() });
         }

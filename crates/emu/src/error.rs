@@ -73,7 +73,7 @@ pub enum EmuError {
         /// Elements there are.
         len: u64,
     },
-    /// A vector access whose address is not a multiple of its size.
+    /// A vector access whose address is not a multiple of its size, or a bulk copy whose first coordinate is none of 16 bytes.
     #[error("{at}: misaligned: byte {byte} of `{memory}` accessed as {size} bytes")]
     Misaligned {
         /// Where.

@@ -21,6 +21,8 @@ enum Break {
     NoBarrierAfterWait,
     /// Nobody waits for the last store.
     NoLastWait,
+    /// The second store begins at column 7.
+    OddColumn,
 }
 
 const COLUMNS: u32 = 20;
@@ -42,7 +44,8 @@ fn kernel_of(broken: Break, swizzle: Swizzle) -> Kernel {
         let tile = b.shared("tile", Scalar::F32, 256, 0);
         let lid = b.builtin(Builtin::LocalId);
         let issuer = b.eq(lid, 0);
-        for (round, corner) in [(0, (-8, 0)), (1, (8, 8))] {
+        let second = if broken == Break::OddColumn { 7 } else { 8 };
+        for (round, corner) in [(0, (-8, 0)), (1, (second, 8))] {
             for i in 0..4 {
                 let element = b.add(lid, 64 * i);
                 let value = b.add(element, 1000 * round);
@@ -135,6 +138,12 @@ fn sources_stay_until_they_are_waited_for() {
     assert!(matches!(&error, EmuError::Race { memory, .. } if memory == "tile"), "{error}");
     let error = broken(Break::NoLastWait);
     assert!(matches!(&error, EmuError::Unfinished { what, .. } if what.contains("bulk store")), "{error}");
+}
+
+#[test]
+fn copies_begin_at_multiples_of_16_bytes() {
+    let error = broken(Break::OddColumn);
+    assert!(matches!(&error, EmuError::Misaligned { memory, byte: 28, size: 16, .. } if memory == "out"), "{error}");
 }
 
 #[test]

@@ -386,6 +386,13 @@ pub struct Kernel {
     /// dimension, whose extent is a multiple of it. Ranks in the cluster are `GroupId(0) % cluster`. 0 or 1: no clusters.
     #[serde(default)]
     pub cluster: u32,
+    /// May begin while the launch before it on the queue still runs, and waits for that one's end before it first reaches global
+    /// memory. A device that cannot begin it early runs it as any other.
+    #[serde(default)]
+    pub follows: bool,
+    /// Lets the launch behind it begin as soon as there is room, if that one [follows](Kernel::follows).
+    #[serde(default)]
+    pub precedes: bool,
     /// Expression arena: node and type.
     pub exprs: Vec<(Expr, Type)>,
     /// Named values.
@@ -445,6 +452,16 @@ impl Kernel {
             _ => None,
         }
     }
+}
+
+/// True if a statement reaches global memory, or one within it does.
+pub(crate) fn reaches_global(s: &Stmt) -> bool {
+    let global = |mem: &MemRef| !matches!(mem.base, Base::Shared(_));
+    any(std::slice::from_ref(s), &|s| match s {
+        Stmt::Load { mem, .. } | Stmt::Store { mem, .. } | Stmt::Atomic { mem, .. } => global(mem),
+        Stmt::AsyncCopy { .. } | Stmt::Bulk(BulkOp::Load { .. } | BulkOp::Store { .. }) => true,
+        _ => false,
+    })
 }
 
 /// True if a statement of the block, or of the blocks within it, is one that is asked for.

@@ -172,16 +172,36 @@ impl Driver for Cuda {
     unsafe fn launch(
         &self,
         function: Handle,
-        grid: [u32; 3],
-        threads: u32,
-        shared: u32,
+        size: ([u32; 3], u32, u32),
+        early: bool,
         params: &mut [*mut c_void],
     ) -> Result<(), Failure> {
-        let [x, y, z] = grid;
+        let ([x, y, z], threads, shared) = size;
         let function = function.0 as sys::CUfunction;
         let (params, extra) = (params.as_mut_ptr(), std::ptr::null_mut());
-        // SAFETY: the caller vouches for the parameters; the function belongs to a loaded module.
-        unsafe { call!(cuLaunchKernel(function, x, y, z, threads, 1, 1, shared, self.stream(), params, extra)) }
+        if !early {
+            // SAFETY: the caller vouches for the parameters; the function belongs to a loaded module.
+            return unsafe { call!(cuLaunchKernel(function, x, y, z, threads, 1, 1, shared, self.stream(), params, extra)) };
+        }
+        let mut attribute = sys::CUlaunchAttribute {
+            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
+            pad: [0; 4],
+            value: sys::CUlaunchAttributeValue { programmaticStreamSerializationAllowed: 1 },
+        };
+        let config = sys::CUlaunchConfig {
+            gridDimX: x,
+            gridDimY: y,
+            gridDimZ: z,
+            blockDimX: threads,
+            blockDimY: 1,
+            blockDimZ: 1,
+            sharedMemBytes: shared,
+            hStream: self.stream(),
+            attrs: &mut attribute,
+            numAttrs: 1,
+        };
+        // SAFETY: as above; the attribute outlives the call.
+        unsafe { call!(cuLaunchKernelEx(&config, function, params, extra)) }
     }
     fn event(&self) -> Result<Handle, Failure> {
         let mut event = std::ptr::null_mut();

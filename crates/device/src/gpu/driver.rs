@@ -69,16 +69,16 @@ pub(crate) trait Driver: Send + Sync + 'static {
     fn unload(&self, module: Handle);
     /// Encodes a tensor map over the memory from an address on. The caller checked that the map lies in an allocation.
     fn tensor_map(&self, map: &TensorMap, address: u64) -> Result<EncodedMap, Failure>;
-    /// Starts a kernel on the stream. `params` point at the argument values, in order.
+    /// Starts a kernel on the stream: work-groups, threads of each, and bytes of dynamic shared memory. `params` point at the argument
+    /// values, in order. `early`: it may begin before the kernel ahead of it has ended (it waits by itself).
     ///
     /// # Safety
     /// The parameters must be those the kernel declares, and stay valid during the call.
     unsafe fn launch(
         &self,
         function: Handle,
-        grid: [u32; 3],
-        threads: u32,
-        shared: u32,
+        size: ([u32; 3], u32, u32),
+        early: bool,
         params: &mut [*mut c_void],
     ) -> Result<(), Failure>;
     /// Makes an event that takes time stamps.

@@ -194,7 +194,8 @@ impl<D: Driver> GpuDevice<D> {
         }
     }
 
-    fn start(&self, driver: &D, queue: &mut Queue, launch: &Launch) -> Result<(), DeviceError> {
+    /// `behind`: the launch before it on the queue is of the same sequence.
+    fn start(&self, driver: &D, queue: &mut Queue, launch: &Launch, behind: bool) -> Result<(), DeviceError> {
         if queue.pending >= QUEUE {
             self.wait(driver, queue)?;
         }
@@ -237,8 +238,9 @@ impl<D: Driver> GpuDevice<D> {
         queue.entry.push_str(kernel.entry());
         // SAFETY: `check_launches` compared number and types with the kernel's declaration, which its source was
         // printed from; `values` outlives the call.
-        unsafe { driver.launch(module.loaded.function, launch.grid, kernel.threads(), module.dynamic_shared, &mut params) }
-            .map_err(|f| self.failed(f, kernel.entry()))?;
+        let size = (launch.grid, kernel.threads(), module.dynamic_shared);
+        let early = behind && kernel.follows && self.info.target.features.cluster;
+        unsafe { driver.launch(module.loaded.function, size, early, &mut params) }.map_err(|f| self.failed(f, kernel.entry()))?;
         queue.pending += 1;
         queue.held.push(launch.clone());
         Ok(())
@@ -336,6 +338,7 @@ impl<D: Driver> Device for GpuDevice<D> {
             source: text,
             args: kernel.args.clone(),
             threads: kernel.threads,
+            follows: kernel.follows,
             shared_bytes: kernel.shared_bytes(),
             resources,
             log: binary.log,
@@ -383,8 +386,8 @@ impl<D: Driver> Device for GpuDevice<D> {
         check_launches(&self.info, launches)?;
         let driver = self.driver()?;
         let mut queue = self.queue();
-        for launch in launches {
-            self.start(driver, &mut queue, launch)?;
+        for (n, launch) in launches.iter().enumerate() {
+            self.start(driver, &mut queue, launch, n > 0)?;
         }
         Ok(())
     }
@@ -415,8 +418,8 @@ impl<D: Driver> Device for GpuDevice<D> {
                 }
                 let (start, end) = (self.take_event(driver, &mut queue)?, self.take_event(driver, &mut queue)?);
                 driver.record(start).map_err(|f| self.failed(f, &queue.entry))?;
-                for launch in launches {
-                    self.start(driver, &mut queue, launch)?;
+                for (n, launch) in launches.iter().enumerate() {
+                    self.start(driver, &mut queue, launch, n > 0)?;
                 }
                 driver.record(end).map_err(|f| self.failed(f, &queue.entry))?;
                 spans.push((start, end));

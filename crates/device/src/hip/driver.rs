@@ -146,12 +146,11 @@ impl Driver for Hip {
     unsafe fn launch(
         &self,
         function: Handle,
-        grid: [u32; 3],
-        threads: u32,
-        shared: u32,
+        size: ([u32; 3], u32, u32),
+        _early: bool,
         params: &mut [*mut c_void],
     ) -> Result<(), Failure> {
-        let [x, y, z] = grid;
+        let ([x, y, z], threads, shared) = size;
         let function = function.0 as sys::hipFunction_t;
         let (params, extra) = (params.as_mut_ptr(), std::ptr::null_mut());
         // SAFETY: the caller vouches for the parameters; the function belongs to a loaded module.

@@ -25,6 +25,7 @@ impl ClDevice {
             source: job.source,
             args: args.to_vec(),
             threads,
+            follows: false,
             shared_bytes,
             resources: built.resources,
             log: built.log.clone(),

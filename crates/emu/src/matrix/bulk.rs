@@ -81,8 +81,8 @@ pub(crate) fn run(
                     let what = "a bulk load completes on it without an InitFence by the thread that initialised it";
                     return Err(barrier::wrong(launch, team, site, thread, tx, what));
                 }
-                let at = at.iter().map(|&s| i64::from(lanes_of(ctx, s, lane) as i32)).collect();
-                let to = start(launch, team, ctx, (to, *scalar, *map), lane, site)?;
+                let at: Vec<i64> = at.iter().map(|&s| i64::from(lanes_of(ctx, s, lane) as i32)).collect();
+                let to = start(launch, team, ctx, (to, *scalar, *map), &at, lane, site)?;
                 let epoch = team.clocks.now(team.clocks.domain(team.agents.load(tx)));
                 load(launch, team, Flight { to, map: *map, at, tx, epoch, thread, site }, *scalar, to_space(op))?;
             }
@@ -92,7 +92,7 @@ pub(crate) fn run(
             for lane in lanes {
                 let thread = ctx.first + lane as u32;
                 let at: Vec<i64> = at.iter().map(|&s| i64::from(lanes_of(ctx, s, lane) as i32)).collect();
-                let from = start(launch, team, ctx, (from, *scalar, *map), lane, site)?;
+                let from = start(launch, team, ctx, (from, *scalar, *map), &at, lane, site)?;
                 store(launch, team, (from, *map, &at), (site, thread), *scalar, to_space(op))?;
             }
         }
@@ -153,11 +153,19 @@ pub(crate) fn start(
     team: &Team,
     ctx: &Context,
     (a, scalar, map): (&Address, Scalar, usize),
+    coordinates: &[i64],
     lane: usize,
     site: u32,
 ) -> Result<usize, EmuError> {
     let index = ctx.addresses(a, lane / LANES)[lane % LANES];
+    let name = map;
     let (Some(t), Some(map)) = (Target::new(launch, a.space, scalar, 1), tensor(launch, map)) else { return Ok(0) };
+    // On an H200 a copy that begins elsewhere along the contiguous dimension is an illegal instruction.
+    let column = coordinates.first().copied().unwrap_or(0).saturating_mul(t.size as i64);
+    if launch.options.checks.alignment && column % 16 != 0 {
+        let (at, memory) = (team.location(launch, site, ctx.first + lane as u32), launch.name(Space::Global(name)));
+        return Err(EmuError::Misaligned { at, memory, byte: column as u64, size: 16 });
+    }
     let lanes = u64::from(map.tile_bytes()).div_ceil(t.size as u64);
     let at = || team.location(launch, site, ctx.first + lane as u32);
     if index < 0 || (index as u64).saturating_add(lanes) > t.len {

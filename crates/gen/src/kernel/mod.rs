@@ -200,19 +200,19 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
     match (region_a, region_b) {
         // One launch copies both.
         (Some(ra), Some(rb)) if !chunked && c.dynamic.is_none() => {
-            let kernel = out.add(materialise::materialise(&[(&c.a, &a), (&c.b, &b)], false));
+            let kernel = out.add_first(materialise::materialise(&[(&c.a, &a), (&c.b, &b)], false));
             fillers.push((vec![(&a, &c.a, ra), (&b, &c.b, rb)], kernel));
         }
         _ => {
             for (x, source, region) in [(&a, &c.a, region_a), (&b, &c.b, region_b)] {
                 if let Some(region) = region {
-                    let kernel = out.add(materialise::materialise(&[(source, x)], chunked || c.dynamic.g));
+                    let kernel = out.add_first(materialise::materialise(&[(source, x)], chunked || c.dynamic.g));
                     fillers.push((vec![(x, source, region)], kernel));
                 }
             }
         }
     }
-    let scale = (split > 1 && !by_workspace).then(|| out.add(helpers::finish(c, t.exchanged, 0, &shape)));
+    let scale = (split > 1 && !by_workspace).then(|| out.add_first(helpers::finish(c, t.exchanged, 0, &shape)));
     let bulk = match spec.schedule.bulk {
         false => None,
         true => {
@@ -241,11 +241,17 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
     let fetch_width = |i: usize, x: &Input| bulk.as_ref().map_or(1, |tiles| fetch_tile::width(x, &tiles[i]));
     let fetch_widths = [fetch_width(0, &a), fetch_width(1, &b)];
     let lines_of_rows = store.as_ref().is_some_and(|tile| tile.by_rows);
-    let main = main_kernel::build(c, spec, &a, &b, &shape, bulk.clone(), store);
+    let mut main = main_kernel::build(c, spec, &a, &b, &shape, bulk.clone(), store);
+    // What is launched together need not wait for the whole launch before it to end before it begins.
+    main.follows = !fillers.is_empty() || scale.is_some();
+    main.precedes = by_workspace;
     let bulk_store = spec.epilogue.bulk;
     barriers::check_roles(&main)?;
     let main = out.add(main);
-    let sum = by_workspace.then(|| out.add(helpers::finish(c, t.exchanged, t.split_k.ways, &shape)));
+    let sum = by_workspace.then(|| {
+        let kernel = helpers::finish(c, t.exchanged, t.split_k.ways, &shape);
+        out.add(tilewright_ir::Kernel { follows: true, ..kernel })
+    });
 
     for i in 0..shape.chunks {
         let first = i * chunk;
@@ -387,6 +393,10 @@ impl Assembly {
         let at = self.cursor.next_multiple_of(WORKSPACE_ALIGN);
         self.cursor = at + bytes;
         at
+    }
+    /// A kernel behind which the main one is launched.
+    fn add_first(&mut self, kernel: tilewright_ir::Kernel) -> usize {
+        self.add(tilewright_ir::Kernel { precedes: true, ..kernel })
     }
     fn add(&mut self, kernel: tilewright_ir::Kernel) -> usize {
         self.program.kernels.push(kernel);

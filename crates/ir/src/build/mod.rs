@@ -49,6 +49,8 @@ impl Builder {
                 wave: 0,
                 min_groups: 0,
                 cluster: 0,
+                follows: false,
+                precedes: false,
                 exprs: Vec::new(),
                 vars: Vec::new(),
                 regs: Vec::new(),

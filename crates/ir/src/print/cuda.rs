@@ -66,6 +66,12 @@ impl Dialect for Cuda {
         let cluster = if kernel.cluster > 1 { format!(" __cluster_dims__({}, 1, 1)", kernel.cluster) } else { String::new() };
         format!("extern \"C\" __global__ void{cluster} __launch_bounds__({}{groups}) {name}", kernel.threads)
     }
+    // Programmatic dependent launch came with sm_90, as clusters did.
+    fn early(&self, target: &Target) -> Option<(&'static str, &'static str)> {
+        let wait = "asm volatile(\"griddepcontrol.wait;\" ::: \"memory\");";
+        let let_begin = "asm volatile(\"griddepcontrol.launch_dependents;\");";
+        target.features.cluster.then_some((wait, let_begin))
+    }
     fn inline(&self) -> &'static str {
         cpp::INLINE
     }

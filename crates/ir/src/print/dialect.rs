@@ -120,6 +120,11 @@ pub(super) trait Dialect {
     fn start(&self, kernel: &Kernel, prelude: &mut Prelude);
     /// Everything of the kernel's declaration that stands before its parameter list.
     fn entry(&self, kernel: &Kernel, target: &Target, name: &str) -> String;
+    /// How a kernel waits for the launch before it, and lets the one behind it begin; `None` where launches begin when those before have
+    /// ended.
+    fn early(&self, _: &Target) -> Option<(&'static str, &'static str)> {
+        None
+    }
     /// What stands before the return type of a helper function.
     fn inline(&self) -> &'static str;
     /// The declaration of the shared-memory arena at a multiple of `align` bytes, and whether its size is given at launch instead.

@@ -13,6 +13,7 @@ mod names;
 mod opencl;
 mod stmt;
 
+use crate::kernel::reaches_global;
 use crate::validate::{Fault, Invalid};
 use crate::{Access, ArgId, ArgKind, Dialect, Kernel, Target};
 use dialect::{Prelude, Space};
@@ -96,7 +97,17 @@ impl Printer<'_> {
             self.line(&format!("{ty} {name}[{}];", r.len));
             self.regs.push(name);
         }
-        self.block(&kernel.body)?;
+        let early = self.dialect.early(self.target);
+        if let Some((_, let_begin)) = early.filter(|_| kernel.precedes) {
+            self.line(let_begin);
+        }
+        let mut wait = early.filter(|_| kernel.follows);
+        for s in &kernel.body {
+            if let Some((wait, _)) = wait.take_if(|_| reaches_global(s)) {
+                self.line(wait);
+            }
+            self.stmt(s)?;
+        }
         let body = std::mem::take(&mut self.out);
 
         while self.prelude.defines(&entry) {
@@ -138,7 +149,7 @@ impl Printer<'_> {
         let name = self.args[a.index()].clone();
         match self.kernel.args[a.index()].kind {
             ArgKind::Scalar(scalar) => format!("{} {name}", self.dialect.scalar(scalar)),
-            ArgKind::Buffer { .. } => match self.dialect.restrict(self.fences.hints()) {
+            ArgKind::Buffer { .. } => match self.dialect.restrict(self.fences.hints() || self.waits()) {
                 "" => format!("{} {name}", self.buffer_pointer(a)),
                 restrict => format!("{} {restrict} {name}", self.buffer_pointer(a)),
             },
@@ -186,6 +197,11 @@ impl Printer<'_> {
             self.tx_names.push(name);
         }
         (std::mem::take(&mut self.out), at_launch)
+    }
+
+    /// The kernel waits for the launch before it.
+    fn waits(&self) -> bool {
+        self.kernel.follows && self.dialect.early(self.target).is_some()
     }
 
     fn line(&mut self, text: &str) {

@@ -210,10 +210,9 @@ impl Dialect for OpenCl {
                 "sub_group_barrier(CLK_LOCAL_MEM_FENCE);".into()
             }
             // Named barriers are refused by the validator: no known target of this dialect claims them.
-            BarrierScope::WorkGroup
-            | BarrierScope::Named { .. }
-            | BarrierScope::Cluster
-            | BarrierScope::ClusterStart => format!("barrier({flags});"),
+            BarrierScope::WorkGroup | BarrierScope::Named { .. } | BarrierScope::Cluster | BarrierScope::ClusterStart => {
+                format!("barrier({flags});")
+            }
         }
     }
     fn atomic(&self, op: AtomicOp, scalar: Scalar, space: Space, address: &str, value: &str, prelude: &mut Prelude) -> String {

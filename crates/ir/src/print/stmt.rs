@@ -26,7 +26,7 @@ impl Printer<'_> {
         name
     }
 
-    fn stmt(&mut self, s: &Stmt) -> Result<(), Fault> {
+    pub(super) fn stmt(&mut self, s: &Stmt) -> Result<(), Fault> {
         match s {
             Stmt::Comment(text) => self.comment(text),
             Stmt::Let(v, e) => {
