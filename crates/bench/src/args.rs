@@ -29,7 +29,7 @@ pub struct Common {
     #[arg(long, global = true, requires = "json")]
     pub resume: bool,
     /// Begin no further case after this many seconds
-    #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds)]
+    #[arg(long, global = true, value_name = "SECONDS", value_parser = seconds, allow_hyphen_values = true)]
     pub limit_seconds: Option<Duration>,
     /// Measure a case for at most this long (tuning not counted)
     #[arg(long, global = true, value_name = "TIME", default_value = "1500ms", value_parser = duration)]
@@ -94,7 +94,7 @@ pub struct Cases {
     #[arg(long, value_enum, default_value_t = MathArg::Exact)]
     pub math: MathArg,
     /// Workspace budget in MiB
-    #[arg(long, value_name = "MIB")]
+    #[arg(long, value_name = "MIB", value_parser = mebibytes)]
     pub workspace: Option<u64>,
 }
 
@@ -243,19 +243,19 @@ pub struct PlansArgs {
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
     /// Pairs to verify
-    #[arg(long, default_value_t = 2000)]
+    #[arg(long, default_value_t = 2000, value_parser = whole)]
     pub count: u64,
     /// Seed of the pairs
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = whole)]
     pub seed: u64,
     /// Number of the first pair (to repeat a failing one)
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = whole)]
     pub first: u64,
     /// What kinds of plans
     #[arg(long, value_enum, default_value_t = Mix::All)]
     pub mix: Mix,
     /// Threads that compile; 0: one per core
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = threads)]
     pub threads: usize,
 }
 
@@ -290,8 +290,27 @@ pub struct TableArgs {
 
 /// Seconds as a number.
 fn seconds(text: &str) -> Result<Duration, String> {
-    let value: f64 = text.parse().map_err(|e| format!("{e}"))?;
-    Duration::try_from_secs_f64(value).map_err(|e| e.to_string())
+    let wrong = || format!("`{text}` is no number of seconds: write 60 or 7.5");
+    let value: f64 = text.parse().map_err(|_| wrong())?;
+    Duration::try_from_secs_f64(value).map_err(|_| wrong())
+}
+
+/// A whole number of at least 0.
+fn whole(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("`{text}` is no whole number of at least 0"))
+}
+
+/// Threads.
+fn threads(text: &str) -> Result<usize, String> {
+    usize::try_from(whole(text)?).map_err(|e| e.to_string())
+}
+
+/// MiB, as bytes they must fit 64 bits.
+fn mebibytes(text: &str) -> Result<u64, String> {
+    whole(text)?
+        .checked_mul(1 << 20)
+        .map(|bytes| bytes >> 20)
+        .ok_or_else(|| format!("`{text}` MiB are more than can be addressed"))
 }
 
 /// `1/4` to `4/4`.
@@ -313,7 +332,10 @@ fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err(format!("unknown unit `{unit}`: write 2s, 500ms or 2m")),
     };
     let value: f64 = number.parse().map_err(|_| format!("`{number}` is no number: write 2s, 500ms or 2m"))?;
-    Duration::try_from_secs_f64(value * scale).map_err(|e| e.to_string())
+    match Duration::try_from_secs_f64(value * scale) {
+        Ok(time) if time > Duration::ZERO => Ok(time),
+        _ => Err(format!("`{text}` must be longer than 0: write 2s, 500ms or 2m")),
+    }
 }
 
 #[cfg(test)]
@@ -332,7 +354,7 @@ mod tests {
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
         assert_eq!(duration("250ms"), Ok(Duration::from_millis(250)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        for bad in ["", "s", "-1s", "3h", "nan"] {
+        for bad in ["", "s", "-1s", "3h", "nan", "0", "0s"] {
             assert!(duration(bad).is_err(), "{bad}");
         }
     }
@@ -354,5 +376,10 @@ mod tests {
         assert!(refused(&["gemm", "--cases", "x", "--resume"]).contains("--json"));
         assert!(refused(&["gemm", "--cases", "x", "--recorded"]).contains("--records"));
         assert!(refused(&["table"]).contains("FILE"));
+        assert!(refused(&["gemm", "--cases", "x", "--limit-seconds", "-1"]).contains("no number of seconds"));
+        assert!(refused(&["gemm", "--cases", "x", "--deadline", "0"]).contains("longer than 0"));
+        assert!(refused(&["gemm", "--cases", "x", "--workspace", "y"]).contains("no whole number"));
+        assert!(refused(&["gemm", "--cases", "x", "--workspace", "99999999999999"]).contains("addressed"));
+        assert!(refused(&["verify-random", "--count", "x"]).contains("no whole number"));
     }
 }

@@ -76,6 +76,22 @@ impl BenchError {
             _ => false,
         }
     }
+    /// Exit code: 2 for wrong use, 1 for a job that failed, that of another process that has done the rest.
+    pub const fn code(&self) -> u8 {
+        match self {
+            BenchError::Usage(_) | BenchError::Unsupported { .. } | BenchError::Problem(_) => 2,
+            BenchError::HandedOver(code) => *code,
+            _ => 1,
+        }
+    }
+    /// A file that cannot be read.
+    pub fn unreadable(path: impl Into<PathBuf>, e: &std::io::Error) -> BenchError {
+        BenchError::file(path, format!("cannot be read: {e}"))
+    }
+    /// A file that cannot be written.
+    pub fn unwritable(path: impl Into<PathBuf>, e: &std::io::Error) -> BenchError {
+        BenchError::file(path, format!("cannot be written: {e}; name a file in a folder that is there"))
+    }
     /// An error of a file.
     pub fn file(path: impl Into<PathBuf>, reason: impl ToString) -> BenchError {
         BenchError::File { path: path.into(), reason: reason.to_string() }

@@ -62,12 +62,12 @@ impl GoOn {
 /// [`BenchError::File`].
 pub fn left<T: DeserializeOwned + Default>(path: Option<&Path>) -> Result<T, BenchError> {
     let Some(path) = path else { return Ok(T::default()) };
-    let text = std::fs::read_to_string(path).map_err(|e| BenchError::file(path, e))?;
+    let text = std::fs::read_to_string(path).map_err(|e| BenchError::unreadable(path, &e))?;
     serde_json::from_str(&text).map_err(|e| BenchError::file(path, e))
 }
 
 /// Lets a new process with the same arguments go on from what this one leaves, and waits for its end. [`BenchError::HandedOver`] with its
-/// exit code; [`BenchError::Usage`] if there is none.
+/// exit code; [`BenchError::Plan`] if there is none.
 pub fn hand_over<T: Serialize>(state: &T) -> BenchError {
     let path = std::env::temp_dir().join(format!("tilewright-bench-{}.json", std::process::id()));
     let run = || -> std::io::Result<Option<i32>> {
@@ -81,7 +81,7 @@ pub fn hand_over<T: Serialize>(state: &T) -> BenchError {
     eprintln!("the device is lost in this process; a new one goes on");
     match run() {
         Ok(code) => BenchError::HandedOver(code.and_then(|c| u8::try_from(c).ok()).unwrap_or(1)),
-        Err(e) => BenchError::Usage(format!("no new process could be started after the device was lost: {e}")),
+        Err(e) => BenchError::Plan(format!("no new process could be started after the device was lost: {e}")),
     }
 }
 

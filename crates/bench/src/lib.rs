@@ -55,10 +55,11 @@ pub fn command() -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(BenchError::HandedOver(code)) => ExitCode::from(code),
         Err(e) => {
-            eprintln!("error: {e}");
-            ExitCode::FAILURE
+            if !matches!(e, BenchError::HandedOver(_)) {
+                eprintln!("error: {e}");
+            }
+            ExitCode::from(e.code())
         }
     }
 }

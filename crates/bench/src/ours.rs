@@ -220,7 +220,7 @@ fn remembered(device: &dyn Device, space: &Space, plans: &[String]) -> Result<Re
 /// The best plan of a records file.
 fn recorded(workload: &Workload<'_>, space: &Space, path: &Path) -> Result<Plan, BenchError> {
     let failed = |e: String| BenchError::Plan(e);
-    let records = Records::open(path).map_err(|e| failed(e.to_string()))?;
+    let records = Records::open_existing(path).map_err(|e| failed(e.to_string()))?;
     let device = search::device_key(workload.device().info());
     let best = records.best(&space.key(), &device, search::GENERATOR).map_err(|e| failed(e.to_string()))?;
     let best = best.ok_or_else(|| failed(format!("{} holds no verified plan of this problem on this device", path.display())))?;

@@ -246,7 +246,7 @@ impl Sink {
     pub fn open(path: Option<&Path>) -> Result<Sink, BenchError> {
         let file = match path {
             Some(path) => {
-                let file = File::options().create(true).append(true).open(path).map_err(|e| BenchError::file(path, e))?;
+                let file = File::options().create(true).append(true).open(path).map_err(|e| BenchError::unwritable(path, &e))?;
                 Some((path.to_path_buf(), file))
             }
             None => None,
@@ -261,7 +261,7 @@ impl Sink {
         let Some((path, file)) = &mut self.file else { return Ok(()) };
         let mut line = serde_json::to_string(record).map_err(|e| BenchError::file(&*path, e))?;
         line.push('\n');
-        file.write_all(line.as_bytes()).and_then(|()| file.flush()).map_err(|e| BenchError::file(&*path, e))
+        file.write_all(line.as_bytes()).and_then(|()| file.flush()).map_err(|e| BenchError::unwritable(&*path, &e))
     }
 }
 
@@ -270,10 +270,10 @@ impl Sink {
 /// # Errors
 /// [`BenchError::File`] with the line that is no record.
 pub fn read(path: &Path) -> Result<Vec<Record>, BenchError> {
-    let file = File::open(path).map_err(|e| BenchError::file(path, e))?;
+    let file = File::open(path).map_err(|e| BenchError::unreadable(path, &e))?;
     let mut records = Vec::new();
     for (n, line) in BufReader::new(file).lines().enumerate() {
-        let line = line.map_err(|e| BenchError::file(path, e))?;
+        let line = line.map_err(|e| BenchError::unreadable(path, &e))?;
         if line.trim().is_empty() {
             continue;
         }

@@ -8,6 +8,7 @@ use crate::ours::Choose;
 use crate::record::{self, Record, Sink};
 use crate::table;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 use tilewright_device::{Device, Options, Workers, open_with};
@@ -15,6 +16,7 @@ use tilewright_gen::plan::Constraint;
 use tilewright_gen::problem::cases::{Case, CaseOptions, Skipped, read};
 use tilewright_gen::problem::{Math, Problem};
 use tilewright_ir::Scalar;
+use tilewright_tune::Records;
 
 /// Subcommand that compiles for the tuner.
 pub const WORKER: &str = "compile-worker";
@@ -117,6 +119,8 @@ impl Session {
             cases.push(Case { set: default_set.into(), name: key.clone(), line: 0, problem });
         }
         let all = cases.len();
+        let sets: BTreeSet<String> = cases.iter().map(|c| c.set.clone()).collect();
+        let types: BTreeSet<&str> = cases.iter().map(|c| c.problem.dtype_name()).collect();
         cases.retain(|c| {
             (args.set.is_empty() || args.set.contains(&c.set))
                 && args.only.as_ref().is_none_or(|text| c.name.contains(text.as_str()))
@@ -126,7 +130,7 @@ impl Session {
             cases.iter_mut().for_each(allow_tf32);
         }
         if cases.is_empty() {
-            return Err(BenchError::Usage(format!("none of the {all} cases has the set, name and type that are asked for")));
+            return Err(BenchError::Usage(format!("none of the {all} cases {}", asked(args, &sets, &types))));
         }
         if let Some(part) = args.part {
             let dealt = cases.into_iter().enumerate().filter(|(n, _)| n % part.of == part.index);
@@ -148,12 +152,18 @@ impl Session {
     /// How plans are chosen, and under which constraint. Candidates that took an earlier process down are not tried again.
     ///
     /// # Errors
-    /// [`BenchError::Usage`] for a malformed plan.
+    /// [`BenchError::Usage`] for a malformed plan; [`BenchError::Plan`] for records that cannot be read.
     pub fn choose(&self, args: &Choice) -> Result<(Choose, Constraint), BenchError> {
         let constraint = match &args.plan {
             Some(text) => Constraint::parse(text).map_err(|e| BenchError::Usage(format!("--plan: {e}")))?,
             None => Constraint::none(),
         };
+        // A file that is no records file shall not cost a run in which every case fails.
+        match (args.recorded, &args.records) {
+            (true, Some(path)) => drop(Records::open_existing(path).map_err(|e| BenchError::Plan(e.to_string()))?),
+            (false, Some(path)) => drop(Records::open(path).map_err(|e| BenchError::Plan(e.to_string()))?),
+            (_, None) => {}
+        }
         let how = match (args.pick, args.recorded, &args.records) {
             (true, ..) => Choose::Pick,
             (_, true, Some(path)) => Choose::Recorded(path.clone()),
@@ -201,6 +211,8 @@ impl Session {
             match run(case) {
                 Ok(records) => {
                     for record in records {
+                        // What the others are compared with must be there and right.
+                        self.broken += usize::from(record.sides.first().is_some_and(|side| side.valid_us().is_none()));
                         println!("{}", table::line(&record).trim_end());
                         self.keep(record)?;
                     }
@@ -249,6 +261,23 @@ impl Session {
     }
 }
 
+/// What no case has, and what there is.
+fn asked(args: &Cases, sets: &BTreeSet<String>, types: &BTreeSet<&str>) -> String {
+    let mut parts = Vec::new();
+    if !args.set.is_empty() {
+        parts.push(format!("is of --set {}", args.set.join(" or ")));
+    }
+    if let Some(text) = &args.only {
+        parts.push(format!("has --only {text} in its name"));
+    }
+    if let Some(dtype) = &args.dtype {
+        parts.push(format!("is of --dtype {dtype}"));
+    }
+    let list = |all: Vec<&str>| all.join(", ");
+    let (sets, types) = (list(sets.iter().map(String::as_str).collect()), list(types.iter().copied().collect()));
+    format!("{}; there are the sets {sets} and the types {types}", parts.join(" and "))
+}
+
 /// Lets a problem's f32 factors be multiplied as TF32; says so in its name.
 fn allow_tf32(case: &mut Case) {
     if (case.problem.dtype(), case.problem.math()) != (Scalar::F32, Math::Exact) {
@@ -259,4 +288,55 @@ fn allow_tf32(case: &mut Case) {
         Problem::Conv(conv) => conv.math = Math::Tf32,
     }
     case.name = if case.name.starts_with("f32 ") { format!("t{}", case.name) } else { format!("{} tf32", case.name) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn parsed(line: &str) -> Cli {
+        Cli::try_parse_from(line.split(' ')).unwrap()
+    }
+
+    #[test]
+    fn a_case_whose_first_side_has_no_time_is_broken() {
+        let mut session = Session::begin("gemm", parsed("tilewright-bench table x").common).unwrap();
+        let problem = Problem::parse("conv_fwd_nchw_n1_c1_k1_in9_fil3_f32").unwrap();
+        let case = Case { set: "s".into(), name: "n".into(), line: 0, problem };
+        let whole = record::tests::record("s", "n", Some(1.0));
+        session.each(std::slice::from_ref(&case), |_| Ok(vec![whole.clone()])).unwrap();
+        assert_eq!(session.broken, 0);
+        let mut lacking = whole;
+        lacking.sides[0].time = None;
+        session.each(&[case], |_| Ok(vec![lacking.clone()])).unwrap();
+        let e = session.finish().unwrap_err();
+        assert!(e.to_string().contains("1 cases failed") && e.code() == 1, "{e}");
+    }
+
+    #[test]
+    fn filters_that_leave_nothing_are_named_with_what_there_is() {
+        let cli = parsed("tilewright-bench gemm --problem conv_fwd_nchw_n1_c1_k1_in9_fil3_f32 --set other --dtype f64");
+        let Command::Gemm(args) = cli.command else { panic!("gemm") };
+        let session = Session::begin("gemm", cli.common).unwrap();
+        let e = session.cases(&args.cases, "problem").unwrap_err();
+        let expected =
+            "none of the 1 cases is of --set other and is of --dtype f64; there are the sets problem and the types f32";
+        assert_eq!((e.to_string().as_str(), e.code()), (expected, 2));
+    }
+
+    #[test]
+    fn records_that_cannot_be_read_end_the_run_before_it_begins() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("none.db");
+        let line = format!("tilewright-bench gemm --problem x --recorded --records {}", path.display());
+        let Command::Gemm(args) = parsed(&line).command else { panic!("gemm") };
+        let session = Session::begin("gemm", parsed("tilewright-bench table x").common).unwrap();
+        let e = session.choose(&args.choice).unwrap_err().to_string();
+        assert!(e.contains("none.db") && !path.exists(), "{e}");
+        std::fs::write(&path, "a text that somebody holds dear").unwrap();
+        let e = session.choose(&args.choice).unwrap_err().to_string();
+        assert!(e.contains("none.db: not a tilewright records file"), "{e}");
+    }
 }

@@ -177,11 +177,6 @@ fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
             builder = set(builder, value);
         }
     }
-    for (name, factor) in [("alpha", args.alpha), ("beta", args.beta)] {
-        if !factor.is_finite() {
-            return Err(CliError::usage(format!("--{name} {factor}: must be a finite number")));
-        }
-    }
     let problem = Problem::Gemm(builder.build().map_err(CliError::usage)?);
     Ok(Case { alpha: args.alpha, beta: args.beta, ..plain(problem) })
 }

@@ -29,14 +29,7 @@ pub fn place(given: Option<&Path>) -> PathBuf {
 
 /// Opens records that must already be there.
 fn existing(given: Option<&Path>) -> Result<Records, CliError> {
-    let path = place(given);
-    if !path.exists() {
-        return Err(CliError::failed(format!(
-            "{}: there is no records file yet; `tilewright tune` makes one, `--records FILE` names another",
-            path.display()
-        )));
-    }
-    Records::open(&path).map_err(CliError::failed)
+    Records::open_existing(place(given)).map_err(CliError::failed)
 }
 
 fn filter(args: &FilterArgs) -> Filter {
@@ -85,8 +78,11 @@ fn list(args: &FilterArgs, json: bool) -> Result<(), CliError> {
 }
 
 fn show(args: &FilterArgs) -> Result<(), CliError> {
-    let records = existing(args.records.as_deref())?;
-    for record in records.list(&filter(args)).map_err(CliError::failed)? {
+    let records = existing(args.records.as_deref())?.list(&filter(args)).map_err(CliError::failed)?;
+    if records.is_empty() {
+        eprintln!("no records");
+    }
+    for record in records {
         let t = &record.trial;
         let time = match (t.time_us, t.time_kind) {
             (Some(us), Some(kind)) => format!("{} {}", human_time(us), kind.name()),

@@ -40,6 +40,15 @@ pub fn whole(text: &str) -> Result<u64, String> {
     }
 }
 
+/// A finite number.
+pub fn number(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() => Ok(value),
+        Ok(_) => Err("must be a finite number".into()),
+        Err(_) => Err("is no number: write 1, -0.5 or 2e-3".into()),
+    }
+}
+
 /// Bytes: a number with an optional K, M, G or T (powers of 1024).
 pub fn bytes(text: &str) -> Result<u64, String> {
     let body = text.trim_end_matches(['B', 'b']).trim_end_matches(['i']);

@@ -74,8 +74,8 @@ fn read(folder: &Path) -> Result<Vec<Choice>, BenchError> {
     let mut choices = Vec::new();
     let mut folders = vec![folder.to_path_buf()];
     while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).map_err(|e| BenchError::file(&folder, e))? {
-            let path = entry.map_err(|e| BenchError::file(&folder, e))?.path();
+        for entry in std::fs::read_dir(&folder).map_err(|e| BenchError::unreadable(&folder, &e))? {
+            let path = entry.map_err(|e| BenchError::unreadable(&folder, &e))?.path();
             if path.is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|e| e == "json") {
@@ -87,7 +87,7 @@ fn read(folder: &Path) -> Result<Vec<Choice>, BenchError> {
 }
 
 fn read_file(path: &Path) -> Result<Vec<Choice>, BenchError> {
-    let text = std::fs::read_to_string(path).map_err(|e| BenchError::file(path, e))?;
+    let text = std::fs::read_to_string(path).map_err(|e| BenchError::unreadable(path, &e))?;
     let file: File =
         serde_json::from_str(&text).map_err(|e| BenchError::file(path, format!("not a result of a CLBlast tuner: {e}")))?;
     let number = |text: &str| text.parse().map_err(|e| BenchError::file(path, format!("`{text}`: {e}")));

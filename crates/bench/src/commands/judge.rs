@@ -7,7 +7,7 @@ use tilewright_gen::plan::Plan;
 use tilewright_gen::problem::Problem;
 use tilewright_ir::Target;
 use tilewright_tune::model::{Estimate, Picker};
-use tilewright_tune::records::{Filter, Records, TimeKind};
+use tilewright_tune::records::{Filter, Records, RecordsError, TimeKind};
 use tilewright_tune::space::Space;
 
 /// A recorded plan with both its times.
@@ -28,16 +28,21 @@ pub fn judge_model(args: JudgeArgs) -> Result<(), BenchError> {
     let target = Target::by_arch(&args.arch).ok_or_else(|| {
         BenchError::Usage(format!("--arch {}: no target of that name; `tilewright devices` lists them", args.arch))
     })?;
+    let failed = |e: RecordsError| BenchError::Plan(e.to_string());
     let mut trials: BTreeMap<String, BTreeMap<Plan, f64>> = BTreeMap::new();
     for path in &args.records {
-        let failed = |e: &dyn std::fmt::Display| BenchError::file(path, std::io::Error::other(e.to_string()));
-        let records = Records::open(path).map_err(|e| failed(&e))?;
-        for r in records.list(&Filter { problem: args.problem.clone(), ..Filter::default() }).map_err(|e| failed(&e))? {
+        let records = Records::open_existing(path).map_err(failed)?;
+        for r in records.list(&Filter { problem: args.problem.clone(), ..Filter::default() }).map_err(failed)? {
             let (Some(time), Some(TimeKind::Measured)) = (r.trial.time_us, r.trial.time_kind) else { continue };
             let Ok(plan) = Plan::parse(&r.trial.plan) else { continue };
             let known = trials.entry(r.name).or_default().entry(plan).or_insert(time);
             *known = known.min(time);
         }
+    }
+    if trials.is_empty() {
+        let of =
+            args.problem.as_ref().map_or(String::new(), |text| format!(" of problems whose name holds `{text}` (--problem)"));
+        return Err(BenchError::Usage(format!("the records hold no measured trials{of}; tune on a device to make some")));
     }
     println!("{:>7} {:>7} {:>7} {:>6} {:>6}  problem", "best us", "pick us", "share", "rank", "plans");
     let mut shares = Vec::new();

@@ -35,7 +35,7 @@ pub fn table(args: TableArgs) -> Result<(), BenchError> {
         records.extend(record::read(path)?);
     }
     if let Some(path) = &args.html {
-        std::fs::write(path, crate::html::page(&records)).map_err(|e| BenchError::file(path, e))?;
+        std::fs::write(path, crate::html::page(&records)).map_err(|e| BenchError::unwritable(path, &e))?;
     }
     let columns = Columns { plans: args.plans, resources: args.resources, brief: args.brief };
     print!("{}", markdown(&records, columns));

@@ -61,7 +61,7 @@ fn parse(text: &str, base: &Plan) -> Result<Plan, String> {
 
 /// Reads `NAME = PLAN` or `PLAN` per line.
 fn read(path: &Path, base: &Plan) -> Result<Vec<(String, Plan)>, BenchError> {
-    let text = std::fs::read_to_string(path).map_err(|e| BenchError::file(path, e))?;
+    let text = std::fs::read_to_string(path).map_err(|e| BenchError::unreadable(path, &e))?;
     let mut plans = Vec::new();
     for (n, line) in text.lines().enumerate() {
         let line = line.split('#').next().unwrap_or_default().trim();

@@ -4,13 +4,13 @@ mod problem;
 
 pub use problem::*;
 
-use crate::values::{Budget, budget, bytes, span};
+use crate::values::{Budget, budget, bytes, span, whole};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 
 const LONG_ABOUT: &str = "\
-tilewright turns a problem (a matrix product, a batch of them, a convolution) into the fastest GPU kernel it can find for
+tilewright turns a problem (a matrix product, a batch of them, a convolution) into the fastest GPU kernel it can find for \
 your shape on your device: it generates the kernel, checks its results, measures it, remembers it and hands you the source.
 
 Without a GPU everything runs on the built-in device, an emulator: results are real, times are modelled and say so.";
@@ -162,7 +162,7 @@ pub struct TuneArgs {
     #[arg(long, global = true, value_enum, default_value_t = Search::Descent)]
     pub search: Search,
     /// Seed of everything random
-    #[arg(long, global = true, default_value_t = 1)]
+    #[arg(long, global = true, default_value_t = 1, value_parser = whole)]
     pub seed: u64,
     /// Folder for the sources of the best plans [default: `sources` beside the records]
     #[arg(long, global = true, value_name = "DIR")]
@@ -223,7 +223,7 @@ pub struct VerifyArgs {
     #[allow(missing_docs)]
     pub place: PlaceArgs,
     /// Seed of the random operands
-    #[arg(long, global = true, default_value_t = 1)]
+    #[arg(long, global = true, default_value_t = 1, value_parser = whole)]
     pub seed: u64,
     /// On the emulator, run all of a large problem too, not a few tiles of it
     #[arg(long, global = true)]

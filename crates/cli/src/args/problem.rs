@@ -1,6 +1,6 @@
 //! The options that name a problem.
 
-use crate::values::{Pads, extents, pads, positive, whole};
+use crate::values::{Pads, extents, number, pads, positive, whole};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 
@@ -168,10 +168,10 @@ pub struct GemmArgs {
     #[arg(long, default_value_t = 0, value_parser = whole, value_name = "ELEMENTS")]
     pub offset_c: u64,
     /// Factor of the product
-    #[arg(long, default_value_t = 1.0)]
+    #[arg(long, default_value_t = 1.0, value_parser = number)]
     pub alpha: f64,
     /// Factor of the old C; at 0 it is never read
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, value_parser = number)]
     pub beta: f64,
     /// Add a vector to alpha A B: one value per row (m) or per column (n)
     #[arg(long, value_enum, value_name = "ALONG")]

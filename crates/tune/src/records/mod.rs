@@ -46,6 +46,12 @@ pub enum RecordsError {
         /// Schema version of this build.
         known: u32,
     },
+    /// There is no such file.
+    #[error("{}: there is no records file yet; `tilewright tune` makes one, `--records FILE` names another", .path.display())]
+    Absent {
+        /// The file.
+        path: PathBuf,
+    },
     /// The operating system refused.
     #[error("{}: {reason}", .path.display())]
     Io {
@@ -76,6 +82,17 @@ impl Records {
         let path = path.as_ref().to_path_buf();
         let connection = schema::open(&path)?;
         Ok(Records { path, connection: Mutex::new(connection) })
+    }
+
+    /// Opens a records file that must be there already.
+    ///
+    /// # Errors
+    /// [`RecordsError::Absent`]; those of [`Records::open`].
+    pub fn open_existing(path: impl AsRef<Path>) -> Result<Records, RecordsError> {
+        if !path.as_ref().exists() {
+            return Err(RecordsError::Absent { path: path.as_ref().to_path_buf() });
+        }
+        Records::open(path)
     }
 
     /// Records that live in memory and vanish with the value: for tests and for tuning that keeps nothing.
