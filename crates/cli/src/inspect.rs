@@ -41,14 +41,15 @@ pub fn run(args: &InspectArgs) -> Result<(), CliError> {
         DeviceError::BadSpec { reason, .. } => CliError::usage(format!("--target: {reason}")),
         other => CliError::failed(other),
     })?;
-    let tiles = |l: &LoopReport| tiles_per_round(l, &resolved.spec);
+    let math = math_per_tile(&resolved.spec, resolved.contraction.a.scalar.bytes());
+    let tiles = |l: &LoopReport| tiles_per_round(l, &resolved.spec, math);
     if args.json {
         let tiles: Vec<u32> = inspection.loops.iter().map(tiles).collect();
         let value = json!({
             "problem": case.problem.key(),
             "plan": plan.to_string(),
             "origin": origin.name(),
-            "math_per_k_tile": math_per_tile(&resolved.spec),
+            "math_per_k_tile": math,
             "k_tiles_per_round": tiles,
             "inspection": inspection,
         });
@@ -85,19 +86,21 @@ const fn language(dialect: Dialect) -> &'static str {
     }
 }
 
-/// Math instructions of one thread for one k-tile: multiply-adds, or those of a matrix unit.
-fn math_per_tile(spec: &KernelSpec) -> u32 {
+/// Math instructions of one thread for one k-tile: multiply-adds, or those of a matrix unit on elements of this size.
+fn math_per_tile(spec: &KernelSpec, bytes: u32) -> u32 {
     let t = &spec.tiling;
     let (rows, columns) = t.unit.step();
     // A warpgroup's instruction takes all columns of its micro tile at once.
     let columns = if t.unit == MathUnit::Warpgroup { t.b.micro } else { columns };
-    (t.a.micro / rows) * (t.b.micro / columns.max(1)) * t.k_steps()
+    // NVIDIA's take 32 bytes of k.
+    let per_step = if matches!(t.unit, MathUnit::Warpgroup | MathUnit::Mma) { t.unit.depth() * bytes / 32 } else { 1 };
+    (t.a.micro / rows) * (t.b.micro / columns.max(1)) * t.k_steps() * per_step
 }
 
 /// k-tiles that one round of a loop works on: what the schedule unrolls, times what the compiler unrolls.
-fn tiles_per_round(report: &LoopReport, spec: &KernelSpec) -> u32 {
+fn tiles_per_round(report: &LoopReport, spec: &KernelSpec, math: u32) -> u32 {
     let sets = lower(&spec.schedule, spec.tiling.k_tile).sets;
-    (report.count(Class::Math) / math_per_tile(spec).max(1)).max(sets)
+    (report.count(Class::Math) / math.max(1)).max(sets)
 }
 
 /// The round in order and the distances of its loads.

@@ -136,6 +136,18 @@ fn rows_of_tf32_need_them() {
     assert_eq!(of(&format!("{plan}_RGA2")), None);
 }
 
+/// A search comes from the copy that turns an operand round to the exchanged product, whose registers read it in place, in one move.
+#[test]
+fn a_move_leads_to_them() {
+    let problem: Problem = product(Scalar::F32, 1024, 1024, 1024).build().unwrap().into();
+    let space = Space::new(&problem, &support::emulator("emu:sm_90a", false, 0).info().target).unwrap();
+    let of = |text: &str| Constraint::parse(text).unwrap().apply(&Plan::default()).normal();
+    let home = of("A_MIC1_ACP2__B_MIC8_ACP2_WOS1__C_UNI2_MAC128_UNR32_BUF3_LWV4_CST1");
+    let there = of("A_MIC1_ACP2__B_MIC8_ACP2__C_UNI2_MAC128_UNR32_BUF3_LWV4_CST1_SWP1_RGA2");
+    assert!(space.resolve(&home).is_ok() && space.resolve(&there).is_ok());
+    assert!(space.neighbours(&home).iter().any(|m| m.plan.normal() == there));
+}
+
 /// What one work-group's shared memory is asked for: loads, stores, cycles and those that conflicts cost. Copies and matrix instructions
 /// count elsewhere.
 fn shared_accesses(trans: (bool, bool), plan: &str) -> (u64, u64, u64, u64) {

@@ -4,6 +4,7 @@ use super::derive::splits_by_workspace;
 use super::fits::{Footprint, all_tiles};
 use super::spec::*;
 use crate::contraction::{Contraction, Tensor};
+use crate::view::{COL, ROW};
 use serde::Serialize;
 use tilewright_ir::Target;
 
@@ -114,7 +115,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
         threads: spec.launch_threads(),
         k_tiles: all_k_tiles.div_ceil(ways),
         launches: 1 + copies.min(1) + u32::from(ways > 1),
-        per_k_tile: instructions(spec),
+        per_k_tile: instructions(spec, c),
     }
 }
 
@@ -138,12 +139,19 @@ fn copy_bytes(c: &Contraction, tensor: &Tensor, o: &OperandTiling, rows: u64) ->
     entries as f64 * rows as f64 * c.k as f64 * f64::from(tensor.scalar.bytes())
 }
 
-fn instructions(spec: &KernelSpec) -> Instructions {
+fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
     let (t, s) = (&spec.tiling, &spec.schedule);
     if t.unit == MathUnit::Warpgroup {
-        let steps = f64::from(t.k_tile / 16);
-        let rows = f64::from(t.a.micro / t.unit.step().0);
-        return Instructions { math: steps * rows, global_loads: 2.0, ..Instructions::default() };
+        let bytes = c.a.scalar.bytes();
+        let math = f64::from(t.k_tile * bytes / 32 * (t.a.micro / t.unit.step().0));
+        // A fragment from lines of 32-bit elements along rows comes word by word.
+        let words = bytes == 4 && c.a.view.stride(ROW) == Some(1) && c.a.view.stride(COL) != Some(1);
+        let reads = match (t.a.fragment_sets, words) {
+            (0, _) => 0.0,
+            (_, false) => 1.0,
+            (_, true) => f64::from(FRAGMENT),
+        };
+        return Instructions { math, fragment_reads: math * reads, global_loads: 2.0, ..Instructions::default() };
     }
     let reads = |o: &OperandTiling| f64::from(o.micro) / f64::from(o.fragment_width.max(1));
     let loads = |o: &OperandTiling| f64::from(o.load_row * o.load_k) / f64::from(o.load_width.max(1));

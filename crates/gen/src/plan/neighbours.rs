@@ -232,6 +232,14 @@ impl<'a> Graph<'a> {
             let values = [(c(Common::Ice), ways), (c(Common::Sks), 2), (c(Common::Pst), 0), (c(Common::Cst), 0)];
             self.together(plan, &values, out);
         }
+        // Registers read rows of C of 32-bit operands in place, those of the one or of the other.
+        let wide = warpgroups && self.contraction.a.scalar.bytes() == 4;
+        for sets in [2, 4].into_iter().filter(|_| wide) {
+            let mut values = vec![(c(Common::Rga), sets), (Key::A(Chiral::Wos), 0)];
+            self.together(plan, &values, out);
+            values.extend([(Key::B(Chiral::Wos), 0), (c(Common::Swp), 1 - plan.common(Common::Swp).min(1))]);
+            self.together(plan, &values, out);
+        }
         let (along_m, along_n) = (plan.get(Key::A(Chiral::Clu)), plan.get(Key::B(Chiral::Clu)));
         self.together(plan, &[(Key::A(Chiral::Clu), along_n), (Key::B(Chiral::Clu), along_m)], out);
         for width in [1, 2, 4] {
