@@ -14,7 +14,12 @@ pub fn line(text: &str) -> Result<(), CliError> {
 
 /// Writes a file, with its folder where there is none.
 pub fn write_file(path: &std::path::Path, text: &str) -> Result<(), CliError> {
-    let failed = |e: std::io::Error| CliError::failed(format!("{}: cannot be written: {e}", path.display()));
+    let failed = |e: std::io::Error| {
+        CliError::failed(format!(
+            "{}: cannot be written: {e}; name another file, in a folder that may be written",
+            path.display()
+        ))
+    };
     if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(failed)?;
     }

@@ -100,8 +100,10 @@ fn export(args: &FilterArgs, out: Option<&Path>) -> Result<(), CliError> {
         None => records.export(&filter(args), &mut std::io::stdout().lock()).map_err(CliError::failed)?,
         Some(path) => {
             let failed = |e: std::io::Error| {
-                let remedy = if e.kind() == std::io::ErrorKind::AlreadyExists { "; name another file" } else { "" };
-                CliError::failed(format!("{}: cannot be written: {e}{remedy}", path.display()))
+                CliError::failed(format!(
+                    "{}: cannot be written: {e}; name another file, in a folder that may be written",
+                    path.display()
+                ))
             };
             let mut file = std::io::BufWriter::new(std::fs::File::create_new(path).map_err(failed)?);
             let count = records.export(&filter(args), &mut file).map_err(CliError::failed)?;

@@ -18,6 +18,12 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     let mut cases = problem::cases(&args.problem, args.plan.workspace)?;
     cases.list.drain(..args.skip.min(cases.list.len()));
     session::constraint(&args.plan)?;
+    if let Some(folder) = &args.out {
+        // Not after the search.
+        std::fs::create_dir_all(folder).map_err(|e| {
+            CliError::usage(format!("--out {}: no folder for sources can be made there: {e}; name another", folder.display()))
+        })?;
+    }
     let context = session::open(&args.place, &args.plan, true)?;
     let cancel = Cancel::default();
     session::on_interrupt(&cancel)?;

@@ -33,6 +33,7 @@ fn every_refusal_names_the_input_and_the_remedy() {
         (format!("tune gemm {small} --alpha inf"), 2, "finite"),
         (format!("tune gemm {small} --beta x"), 2, "write 1, -0.5 or 2e-3"),
         (format!("verify gemm {small} --seed x"), 2, "no whole number"),
+        (format!("tune gemm {small} --device emu --out {good}"), 2, "name another"),
         ("tune conv --n 1 --c 4 --k 4 --size 4x4 --filter 9x9".into(), 2, "filter"),
         ("tune conv --n 1 --c 4 --k 6 --size 4x4 --filter 3 --groups 4".into(), 2, "groups"),
         ("tune conv --n 1 --c 4 --k 6 --size 4y4 --filter 3".into(), 2, "56x56"),
