@@ -2,9 +2,9 @@
 
 mod common;
 
+use common::product::*;
 use common::*;
-use half::f16;
-use tilewright_emu::{ArgValue, Buffer, EmuError, Options};
+use tilewright_emu::{Buffer, EmuError};
 use tilewright_ir::*;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -116,53 +116,23 @@ fn own_tiles(copies: bool, broken: Break) -> Kernel {
             b.set_reg(sums, 3, value);
         }
         b.matrix(MatrixOp::WarpgroupWait { pending: 0, acc: sums });
-        for r in 0..4 {
-            let (row, column) = FragmentLayout::Warpgroup.position(0, r);
-            let lane = b.rem(lid, 32);
-            let (quad, pair) = (b.div(lane, 4), b.rem(lane, 4));
-            let i = b.mul(wave, 16);
-            let i = b.add(i, quad);
-            let i = b.add(i, row);
-            let i = b.mul(i, 8);
-            let j = b.mul(pair, 2);
-            let at = b.add(i, j);
-            let at = b.add(at, column);
-            let value = b.reg(sums, r);
-            b.store(Base::Buffer(z), at, value, None);
-        }
+        store_sums(b, lid, sums, z);
     })
-}
-
-fn value(i: usize, k: usize) -> f32 {
-    ((i * 3 + k * 5) % 7) as f32 - 3.0
-}
-
-fn arguments() -> Vec<ArgValue> {
-    let halves = |rows: usize| {
-        let bytes = (0..rows * 16).flat_map(|x| f16::from_f32(value(x / 16, x % 16)).to_le_bytes());
-        Buffer::from_bytes(&bytes.collect::<Vec<_>>())
-    };
-    vec![arg(&halves(64)), arg(&halves(8)), arg(&Buffer::new(64 * 8 * 4))]
 }
 
 #[test]
 fn tiles_of_ordinary_writes() {
     for copies in [false, true] {
-        let got = everywhere(&own_tiles(copies, Break::Nothing), [1; 3], arguments, |args| to_f32s(buffer(&args[2])));
+        let got = everywhere(&own_tiles(copies, Break::Nothing), [1; 3], || arguments(16), |args| to_f32s(buffer(&args[2])));
         for (x, v) in got.iter().enumerate() {
-            let expected: f32 = (0..16).map(|k| value(x / 8, k) * value(x % 8, k)).sum();
+            let expected = expected(16, x);
             assert_eq!(*v, 2.0 * expected, "row {} column {}, copies: {copies}", x / 8, x % 8);
         }
     }
 }
 
 fn broken(copies: bool, which: Break) -> EmuError {
-    let k = own_tiles(copies, which);
-    for seed in 0..6 {
-        let options = Options { interleave: true, seed, ..checked() };
-        assert!(tilewright_emu::run(&k, [1; 3], &arguments(), &options).is_err(), "{which:?} passes with seed {seed}");
-    }
-    run(&k, [1; 3], &arguments()).expect_err(&format!("{which:?} passes"))
+    failure(&own_tiles(copies, which), 16, &format!("{which:?}"))
 }
 
 #[test]

@@ -3,9 +3,9 @@
 
 mod common;
 
+use common::product::*;
 use common::*;
-use half::f16;
-use tilewright_emu::{ArgValue, Buffer, EmuError, Options};
+use tilewright_emu::EmuError;
 use tilewright_ir::*;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,52 +108,23 @@ fn in_turn(matrices: bool, broken: Break) -> Kernel {
             }
         }
         b.matrix(MatrixOp::WarpgroupWait { pending: 0, acc: sums });
-        for r in 0..4 {
-            let (row, column) = FragmentLayout::Warpgroup.position(0, r);
-            let (quad, pair) = (b.div(lane, 4), b.rem(lane, 4));
-            let i = b.mul(wave, 16);
-            let i = b.add(i, quad);
-            let i = b.add(i, row);
-            let i = b.mul(i, 8);
-            let j = b.mul(pair, 2);
-            let at = b.add(i, j);
-            let at = b.add(at, column);
-            let value = b.reg(sums, r);
-            b.store(Base::Buffer(z), at, value, None);
-        }
+        store_sums(b, lid, sums, z);
     })
-}
-
-fn value(i: usize, k: usize) -> f32 {
-    ((i * 3 + k * 5) % 7) as f32 - 3.0
-}
-
-fn arguments() -> Vec<ArgValue> {
-    let halves = |rows: usize| {
-        let bytes = (0..rows * 32).flat_map(|x| f16::from_f32(value(x / 32, x % 32)).to_le_bytes());
-        Buffer::from_bytes(&bytes.collect::<Vec<_>>())
-    };
-    vec![arg(&halves(64)), arg(&halves(8)), arg(&Buffer::new(64 * 8 * 4))]
 }
 
 #[test]
 fn sets_in_turn() {
     for matrices in [false, true] {
-        let got = everywhere(&in_turn(matrices, Break::Nothing), [1; 3], arguments, |args| to_f32s(buffer(&args[2])));
+        let got = everywhere(&in_turn(matrices, Break::Nothing), [1; 3], || arguments(32), |args| to_f32s(buffer(&args[2])));
         for (x, v) in got.iter().enumerate() {
-            let expected: f32 = (0..32).map(|k| value(x / 8, k) * value(x % 8, k)).sum();
+            let expected = expected(32, x);
             assert_eq!(*v, (STEPS / 2) as f32 * expected, "row {} column {}, matrices: {matrices}", x / 8, x % 8);
         }
     }
 }
 
 fn broken(matrices: bool, which: Break) -> EmuError {
-    let k = in_turn(matrices, which);
-    for seed in 0..4 {
-        let options = Options { interleave: true, seed, ..checked() };
-        assert!(tilewright_emu::run(&k, [1; 3], &arguments(), &options).is_err(), "{which:?} passes with seed {seed}");
-    }
-    run(&k, [1; 3], &arguments()).expect_err(&format!("{which:?} passes"))
+    failure(&in_turn(matrices, which), 32, &format!("{which:?}"))
 }
 
 #[test]

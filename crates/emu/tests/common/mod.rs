@@ -2,6 +2,7 @@
 #![allow(dead_code)] // Each test binary uses its own part.
 
 pub mod pipeline;
+pub mod product;
 
 use tilewright_emu::{ArgValue, Buffer, EmuError, Options, Report};
 use tilewright_ir::{Builder, Kernel};
