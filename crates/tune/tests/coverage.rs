@@ -107,6 +107,10 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
         word(by_rows && c.c.scalar.bytes() == 4, "staged rows of f32");
         word(by_rows && t.split_k.ways > 1, "partial sums by rows");
         word(c.bias.is_some(), "bias");
+        word(spec.epilogue.bulk && stride(2) != 1 && c.n > 1, "columns in bulk");
+        let rows = c.a.view.stride(1) == Some(1) && c.a.view.stride(2) != Some(1);
+        let kind = format!("fragments of {} bytes along {}", c.a.scalar.bytes(), if rows { "rows" } else { "k" });
+        word(t.a.fragment_sets > 0 && t.a.source == Source::InPlace && !s.fetched[0], &kind);
         word(t.b.micro % 16 == 8, "odd columns");
         word(s.roles.is_some_and(|r| r.registers.is_some()), "registers move");
         words.push(format!("roles {} behind {} staged {}", s.roles.is_some(), s.fragments_ahead, spec.epilogue.staged));
@@ -282,7 +286,7 @@ fn every_matrix_plan_comes_up() {
     wanted(&counts, 20, micros);
     let whole = "UNI2 UNR64 UNR128 UNR192 MAC128 MAC256 MAC384 MAC512 SKW9 SKW10 SKW11 LWV0 LWV1 LWV2 LWV4 FRA0 FRA1 PFG1 PFG2 PFG3 \
         BUF2 BUF3 BUF4 BUF5 PST0 PST1 PST2 PST3 PST7 PST132 PNG0 PNG1 SWP0 SWP1 CST0 CST1 CVW1 CVW2 ICE1 ICE2 ICE3 IWI0 IWI1 SKS0 SKS1 GAL1 GAL2 \
-        GAL3 NAW2 NAW16 MGP0 MGP2 BIM0 BIM1";
+        GAL3 NAW2 NAW16 MGP0 MGP2 BIM0 BIM1 RGA0 RGA2 RGA4";
     wanted(&counts, 20, whole.split_whitespace().map(|k| format!("C_{k}")));
     let roles =
         |roles: bool| [0, 1].map(|behind| [false, true].map(|staged| format!("roles {roles} behind {behind} staged {staged}")));
@@ -306,6 +310,11 @@ fn every_matrix_plan_comes_up() {
         "partial sums in bulk",
         "exchanged in bulk",
         "odd columns",
+        "columns in bulk",
+        "fragments of 2 bytes along k",
+        "fragments of 2 bytes along rows",
+        "fragments of 4 bytes along k",
+        "fragments of 4 bytes along rows",
         "registers move",
         "stored as f16",
         "stored as bf16",
