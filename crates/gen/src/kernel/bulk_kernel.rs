@@ -155,6 +155,7 @@ impl BulkKernel<'_> {
                     registers: self.spec.load_registers(),
                     in_flight: in_flight[i],
                     k_tile: self.spec.tiling.k_tile,
+                    beyond: [self.spec.tiling.cluster.m, self.spec.tiling.cluster.n][i] > 1,
                     len: self.memory(self.inputs[i]),
                     ints: self.ints,
                 })

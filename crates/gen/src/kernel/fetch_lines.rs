@@ -10,9 +10,9 @@
 //! banks. The four rows of a wave's instruction are neighbours along a line as far as the tile has columns, else lines of the class.
 //!
 //! The vectors of the next k-tile are on their way while those of this one are shifted: a register is asked for again as
-//! soon as it is stored. That is for k-tiles that lie within k and whose vectors within the operand's memory; others (the last of a
-//! result tile, those at the very end of the operand) are read vector by vector with zeros beyond k, and element by
-//! element where a vector would leave the operand's memory.
+//! soon as it is stored. Where k ends within a tile, lines beyond it become zeros instead of being read, and vectors along k are
+//! trimmed before they are shifted. Only tiles at the very end of the operand, whose vectors would leave its memory, are
+//! another matter: what may be is read vector by vector, the rest element by element.
 
 use super::fetch_tile::FetchTile;
 use super::index::Coord;
@@ -57,7 +57,8 @@ struct Round {
     /// Where its first row goes within a buffer, in words.
     to: ExprId,
     exists: Option<ExprId>,
-    /// Lines from its first one on that are the operand's, where not all of a tile's may be.
+    /// Its first line, and how many from that on are the operand's where not all of a tile's may be.
+    line: ExprId,
     lines: Option<ExprId>,
     /// At the vector that most of an output lies in, and at its neighbour's half.
     from: [CursorId; 2],
@@ -112,10 +113,14 @@ impl<'a> Lines<'a> {
         let rows = self.tile.input.tensor.view.extent[ROW];
         self.k_contiguous() && (self.tile.input.rows.is_some() || !rows.is_multiple_of(u64::from(self.tile.lines())))
     }
+    /// The last k-tile is not whole.
+    fn ends_within(&self) -> bool {
+        self.extent(COL) % i64::from(self.tile.k_tile) != 0
+    }
     /// Some threads have vectors that are not asked for.
     fn guarded(&self) -> bool {
         let s = &self.shape;
-        let classes = if s.waves <= CLASSES { CLASSES.is_multiple_of(s.waves) } else { s.waves.is_multiple_of(CLASSES) };
+        let classes = if s.waves <= CLASSES { CLASSES.is_multiple_of(s.waves) } else { s.waves == s.parts * CLASSES };
         self.overruns() || self.ragged() || !classes
     }
     /// Some threads have fewer vectors in a round than others.
@@ -151,7 +156,7 @@ impl<'a> Lines<'a> {
             return (class, none, exists);
         }
         let (class, part) = (b.rem(wave, CLASSES), b.div(wave, CLASSES));
-        let exists = (!s.waves.is_multiple_of(CLASSES)).then(|| b.lt(part, s.parts));
+        let exists = (s.waves != s.parts * CLASSES).then(|| b.lt(part, s.parts));
         (class, part, exists)
     }
 
@@ -298,7 +303,10 @@ impl<'a> Lines<'a> {
             });
             let (_, _, exists) = self.class(b, round);
             let exists = exists.map(|e| b.bind("line_exists", e));
-            Round { shift, to, exists, lines, from }
+            // Lines beyond the end of k are counted from it.
+            let ends = !self.k_contiguous() && self.ends_within();
+            let line = if ends { b.bind("first_line", spot.line) } else { spot.line };
+            Round { shift, to, exists, line, lines, from }
         });
         let rounds: Vec<Round> = rounds.collect();
         let own = b.regs(&self.name("own"), Scalar::U32.vector(4), self.window().max(self.edge_group()));
@@ -306,13 +314,16 @@ impl<'a> Lines<'a> {
             (!self.aligned).then(|| b.regs(&self.name("near"), Scalar::U32.vector(2), self.window().max(self.edge_group())));
         let stream = Stream { start, left, end, row, rows, own, near, rounds };
         if self.pipelined() {
-            let fast = self.fast(b, &stream, k, 0);
-            let ask = |b: &mut Builder| (0..self.window()).step_by(self.group() as usize).for_each(|q| self.ask(b, &stream, q));
+            let safe = self.safe(b, &stream, k, 0);
+            let whole = if self.k_contiguous() { None } else { self.whole(b, k, 0) };
+            let ask = |b: &mut Builder| {
+                (0..self.window()).step_by(self.group() as usize).for_each(|q| self.ask(b, &stream, q, (whole, k)));
+            };
             if self.guarded() {
                 self.forget(b, &stream);
-                b.if_then(fast, ask);
+                b.if_then(safe, ask);
             } else {
-                b.if_else(fast, ask, |b| self.forget(b, &stream));
+                b.if_else(safe, ask, |b| self.forget(b, &stream));
             }
         }
         stream
@@ -339,17 +350,29 @@ impl<'a> Lines<'a> {
         self.shape.count() <= 48
     }
 
-    /// True where the k-tile `ahead` elements further lies within k, and its vectors within the operand's memory.
-    fn fast(&self, b: &mut Builder, stream: &Stream, k: ExprId, ahead: i64) -> ExprId {
-        let left = b.get(stream.left);
-        let stride = self.strides[COL];
-        let inside = b.le(ahead * stride, left);
-        if self.extent(COL) % i64::from(self.tile.k_tile) == 0 && ahead == 0 {
-            return inside;
+    /// True where the k-tile that starts `ahead` elements behind `k` ends within k; `None`: all do.
+    fn whole(&self, b: &mut Builder, k: ExprId, ahead: i64) -> Option<ExprId> {
+        self.ends_within().then(|| {
+            let end = b.add(k, ahead + i64::from(self.tile.k_tile));
+            let whole = b.le(end, self.extent(COL));
+            b.bind("whole_tile", whole)
+        })
+    }
+
+    /// True where no vector of the k-tile that starts `ahead` elements behind `k` leaves the operand's memory; lines beyond k are not
+    /// read.
+    fn safe(&self, b: &mut Builder, stream: &Stream, k: ExprId, ahead: i64) -> ExprId {
+        let mut left = b.get(stream.left);
+        let tile = i64::from(self.tile.k_tile);
+        if !self.k_contiguous() && self.ends_within() {
+            let beyond = b.add(k, ahead + tile - self.extent(COL));
+            let beyond = b.binary(BinaryOp::Max, beyond, 0);
+            let beyond = b.cast(beyond, Scalar::I64);
+            let beyond = b.mul(beyond, self.apart());
+            left = b.add(left, beyond);
         }
-        let end = b.add(k, ahead + i64::from(self.tile.k_tile));
-        let whole = b.le(end, self.extent(COL));
-        b.and(inside, whole)
+        let safe = b.le(ahead * self.strides[COL], left);
+        b.bind("safe", safe)
     }
 
     /// Words between a round's first vector and its `i`th.
@@ -359,27 +382,45 @@ impl<'a> Lines<'a> {
         (i64::from(line * s.lines * CLASSES) * self.apart() + i64::from(column * s.columns * self.tile.tile.row)) / 2
     }
 
-    /// Asks for the vectors from the thread's `q`th on.
-    fn ask(&self, b: &mut Builder, stream: &Stream, q: u32) {
+    /// Asks for the vectors from the thread's `q`th on, of the k-tile that starts there: all of it within k, or not.
+    fn ask(&self, b: &mut Builder, stream: &Stream, q: u32, (whole, k): (Option<ExprId>, ExprId)) {
+        match whole.filter(|_| !self.k_contiguous()) {
+            None => self.ask_within(b, stream, q, None),
+            Some(whole) => {
+                b.if_else(whole, |b| self.ask_within(b, stream, q, None), |b| self.ask_within(b, stream, q, Some(k)));
+            }
+        }
+    }
+
+    /// Likewise, with zeros for lines beyond k where the tile starts at this one.
+    fn ask_within(&self, b: &mut Builder, stream: &Stream, q: u32, k: Option<ExprId>) {
         let s = &self.shape;
         let index = q / s.per_round;
         let Some(round) = stream.rounds.get(index as usize) else { return };
+        let lines_in_k = k.map(|k| {
+            let end = b.int(self.extent(COL), b.ty(k).scalar);
+            let lines = b.sub(end, k);
+            let lines = b.cast(lines, Scalar::I32);
+            let lines = b.sub(lines, round.line);
+            b.bind("lines_in_k", lines)
+        });
         for j in 0..self.group() {
             let (slot, i) = ((q + j) % self.window(), q % s.per_round + j);
             let mut guard = self.exists(b, round, (index, i));
+            let line = i64::from(i * s.parts % s.line_blocks * s.lines * CLASSES);
             if let Some(lines) = round.lines {
-                let line = i * s.parts % s.line_blocks * s.lines * CLASSES;
-                let there = b.lt(i64::from(line), lines);
+                let there = b.lt(line, lines);
                 guard = b.and_opt(guard, Some(there));
             }
+            let within = lines_in_k.map(|lines| b.lt(line, lines));
             // In blocks of several parts the part is in the first vector's place.
             let further = self.further(i * s.parts);
             let load = |b: &mut Builder| {
                 let to = b.reg_place(stream.own, slot);
-                b.load_to(to, Base::Cursor(round.from[0]), further, None);
+                b.load_to(to, Base::Cursor(round.from[0]), further, within);
                 if let Some(near) = stream.near {
                     let to = b.reg_place(near, slot);
-                    b.load_to(to, Base::Cursor(round.from[1]), further, None);
+                    b.load_to(to, Base::Cursor(round.from[1]), further, within);
                 }
             };
             // Else what was there stays: nobody looks at it, and zeros would cost as many instructions as the loads.
@@ -388,6 +429,69 @@ impl<'a> Lines<'a> {
                 None => load(b),
             }
         }
+    }
+
+    /// Vectors along k lose what lies beyond its end, before they are shifted.
+    fn trim(&self, b: &mut Builder, stream: &Stream, q: u32, k: ExprId) {
+        let s = &self.shape;
+        let index = q / s.per_round;
+        let Some(round) = stream.rounds.get(index as usize) else { return };
+        let i32 = |value: i64, b: &mut Builder| b.int(value, Scalar::I32);
+        // First elements of both pieces, from where an output vector's own first one lies in its vector.
+        let (first, starts) = match round.shift {
+            None => (i32(0, b), [i32(0, b); 2]),
+            Some(shift) => {
+                let far = b.le(2, shift.words);
+                let (zero, four, eight) = (i32(0, b), i32(4, b), i32(8, b));
+                let starts = [b.select(far, eight, zero), b.select(far, four, eight)];
+                let words = b.mul(shift.words, 2);
+                let bits = b.cast(shift.bits, Scalar::I32);
+                let half = b.binary(BinaryOp::Shr, bits, 4);
+                (b.add(words, half), starts)
+            }
+        };
+        for j in 0..self.group() {
+            let (slot, i) = ((q + j) % self.window(), q % s.per_round + j);
+            let (round, i) = (i32(index.into(), b), i32(i.into(), b));
+            let spot = self.spot(b, round, i);
+            let valid = self.valid(b, &spot, k);
+            let valid = b.add(valid, first);
+            let pieces = [Some((stream.own, 4)), stream.near.map(|near| (near, 2))];
+            for ((reg, words), start) in pieces.into_iter().flatten().zip(starts) {
+                let value = b.reg(reg, slot);
+                let valid = b.sub(valid, start);
+                let masked: Vec<ExprId> = (0..words)
+                    .map(|word| {
+                        let mask = self.mask(b, valid, i64::from(word) * 2);
+                        let word = b.extract(value, word);
+                        let word = b.binary(BinaryOp::And, word, mask);
+                        b.bind("trimmed", word)
+                    })
+                    .collect();
+                let masked = b.vector(&masked);
+                b.set_reg(reg, slot, masked);
+            }
+        }
+    }
+
+    /// Elements of a vector from its first on that are within k.
+    fn valid(&self, b: &mut Builder, spot: &Spot, k: ExprId) -> ExprId {
+        let along = b.cast(spot.along, b.ty(k).scalar);
+        let k = b.add(k, along);
+        let end = b.int(self.extent(COL), b.ty(k).scalar);
+        let valid = b.sub(end, k);
+        let valid = b.cast(valid, Scalar::I32);
+        b.bind("within_k", valid)
+    }
+
+    /// Mask of a word with so many elements before it, of which these are valid.
+    fn mask(&self, b: &mut Builder, valid: ExprId, before: i64) -> ExprId {
+        let (all, one, none) = (b.int(u32::MAX.into(), Scalar::U32), b.int(u16::MAX.into(), Scalar::U32), b.int(0, Scalar::U32));
+        let both = b.le(before + 2, valid);
+        let first = b.le(before + 1, valid);
+        let part = b.select(first, one, none);
+        let mask = b.select(both, all, part);
+        b.bind("mask", mask)
     }
 
     /// What the registers hold is not needed any more.
@@ -452,12 +556,12 @@ impl<'a> Lines<'a> {
         let first = b.mul(buffer, self.tile.tile.bytes / 4);
         let first = b.bind("buffer_start", first);
         if self.pipelined() {
-            let fast = self.fast(b, stream, k, 0);
+            let safe = self.safe(b, stream, k, 0);
             let edge = |b: &mut Builder| {
                 self.edge(b, stream, first, k);
                 self.forget(b, stream);
             };
-            b.if_else(fast, |b| self.flow(b, stream, first, k, step), edge);
+            b.if_else(safe, |b| self.flow(b, stream, first, k, step), edge);
         } else {
             self.edge(b, stream, first, k);
         }
@@ -474,7 +578,12 @@ impl<'a> Lines<'a> {
     fn flow(&self, b: &mut Builder, stream: &Stream, first: ExprId, k: ExprId, step: i64) {
         let s = &self.shape;
         // Where the next tile is another matter, this one is read once more, and not looked at.
-        let next = self.fast(b, stream, k, step);
+        let next = self.safe(b, stream, k, step);
+        // Along k what is stored is trimmed; lines are not asked for.
+        let asks_again = self.window() < s.count();
+        let whole = if self.k_contiguous() || asks_again { self.whole(b, k, 0) } else { None };
+        let next_whole = if self.k_contiguous() { None } else { self.whole(b, k, step) };
+        let next_k = b.add(k, step);
         let (words, none) = (b.int(step * self.strides[COL] / 2, Scalar::I64), b.int(0, Scalar::I64));
         let words = b.select(next, words, none);
         let words = b.bind("words_on", words);
@@ -491,6 +600,10 @@ impl<'a> Lines<'a> {
                     Slot { slot: (q + j) % window, to, exists, masks: None }
                 })
                 .collect();
+            if let Some(whole) = whole.filter(|_| self.k_contiguous()) {
+                let part = b.unary(UnaryOp::Not, whole);
+                b.if_then(part, |b| self.trim(b, stream, q, k));
+            }
             self.store(b, stream, round.shift, &slots);
             let (ahead, crossed) = ((q + window) % count, q + window >= count);
             if crossed
@@ -499,7 +612,7 @@ impl<'a> Lines<'a> {
             {
                 self.advance(b, round, words);
             }
-            self.ask(b, stream, ahead);
+            self.ask(b, stream, ahead, if crossed { (next_whole, next_k) } else { (whole, k) });
         }
         // Rounds of which nothing was asked for ahead.
         stream.rounds.iter().skip(window.div_ceil(s.per_round) as usize).for_each(|round| self.advance(b, round, words));
@@ -583,23 +696,10 @@ impl<'a> Lines<'a> {
 
     /// Masks of a vector's words, where k may end within it.
     fn masks(&self, b: &mut Builder, spot: &Spot, k: ExprId) -> Option<[ExprId; 4]> {
-        if !self.k_contiguous() || self.extent(COL) % i64::from(CHUNK) == 0 {
-            return None;
-        }
-        let along = b.cast(spot.along, b.ty(k).scalar);
-        let k = b.add(k, along);
-        let end = b.int(self.extent(COL), b.ty(k).scalar);
-        let valid = b.sub(end, k);
-        let valid = b.cast(valid, Scalar::I32);
-        let valid = b.bind("within_k", valid);
-        let (all, one, none) = (b.int(u32::MAX.into(), Scalar::U32), b.int(u16::MAX.into(), Scalar::U32), b.int(0, Scalar::U32));
-        Some([0, 2, 4, 6].map(|before| {
-            let both = b.le(before + 2, valid);
-            let first = b.le(before + 1, valid);
-            let part = b.select(first, one, none);
-            let mask = b.select(both, all, part);
-            b.bind("mask", mask)
-        }))
+        (self.k_contiguous() && self.extent(COL) % i64::from(CHUNK) != 0).then(|| {
+            let valid = self.valid(b, spot, k);
+            [0, 2, 4, 6].map(|before| self.mask(b, valid, before))
+        })
     }
 
     /// Vectors that exist and that aligned vectors would read beyond the operand's memory, element by element.

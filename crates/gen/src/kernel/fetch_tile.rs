@@ -62,6 +62,8 @@ pub(super) struct FetchTile<'a> {
     /// Vectors of a thread on their way at once, where it reads lines in vectors.
     pub in_flight: u32,
     pub k_tile: u32,
+    /// Whole tiles may lie beyond the operand's rows: clusters are whole.
+    pub beyond: bool,
     /// Elements of the operand in memory: of all batch entries, or of those of a launch where only they are there.
     pub len: u64,
     pub ints: Ints,
@@ -234,7 +236,7 @@ impl FetchTile<'_> {
                             let value = coord.value(b);
                             let inside = b.lt(value, rows);
                             guard = b.and_opt(guard, Some(inside));
-                        } else if !extent[axis].is_multiple_of(unit) {
+                        } else if !extent[axis].is_multiple_of(unit) || (axis == ROW && self.beyond) {
                             let value = coord.value(b);
                             let inside = b.lt(value, extent[axis] as i64);
                             guard = b.and_opt(guard, Some(inside));

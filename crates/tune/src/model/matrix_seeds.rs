@@ -53,9 +53,10 @@ fn through_registers(plan: &Plan, c: &Contraction) -> Vec<Plan> {
         .map(|(acp, tensor)| (!boxes_align(tensor)).then(|| plan.with(acp, 0)));
     let both = (a.is_some() && b.is_some()).then(|| plan.with_both(Chiral::Acp, 0));
     let ways = [a, b, both].into_iter().flatten();
-    // Several work-groups on a unit have more on its way, if the compiler makes room for them.
+    // Several work-groups on a unit have more on its way, if the compiler makes room for them; so have more load waves.
     let several = plan.common(Common::Mac) == 128;
-    ways.flat_map(|p| [Some(p), several.then(|| p.with(Key::C(Common::Mgp), 2))]).flatten().collect()
+    let more = |p: Plan| if several { p.with(Key::C(Common::Mgp), 2) } else { p.with(Key::C(Common::Lwv), 8) };
+    ways.flat_map(|p| [p, more(p)]).collect()
 }
 
 /// True if bulk copies bring the operand of C's rows in lines that its instructions read from registers alone: of 32-bit elements along

@@ -58,7 +58,7 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Plan, wide: bool) {
     }
     let fragments = rng.random_range(0..2);
     let ahead = one(rng, &[1, 1, 2, 2, 3, 4]);
-    let roles = one(rng, &[0, 0, 1, 2, 4, 4]);
+    let roles = one(rng, &[0, 0, 1, 2, 4, 4, 4, 3, 8, 12, 16]);
     let split = one(rng, &[1, 1, 1, 2, 3, 5, 1, 17]);
     let persistent = one(rng, &[0, 0, 1, 2, 3, 7, 132]);
     // Clusters stay together; splits that sum over one end with their tile.
