@@ -131,6 +131,21 @@ fn tiles_through_registers() {
     }
 }
 
+/// Lines that begin anywhere: a vector of the tile is one shift for each of its words and one store, in each of the cases of a shift.
+#[test]
+fn lines_are_shifted_by_one_instruction_for_a_word() {
+    let plan = "A_MIC1_WOS1_ACP2__B_MIC32_ACP0__C_UNI2_MAC256_UNR64_BUF3_LWV4_PST132_CST1";
+    let gemm = Gemm::new(Scalar::BF16, 4095, 4095, 4095).order(Order::Row);
+    let kernel = main_kernel(gemm, plan, ARCH);
+    let Some(seen) = made(inspect(&kernel, ARCH, None, &Options::default())) else { return };
+    let count = |word: &str| seen.assembly.matches(word).count();
+    // Sixteen vectors of a thread in four cases, and the few of the operand's end.
+    let (shifts, stores) = (count("SHF.R.S64"), count("STS.128"));
+    assert!(stores >= 64, "{stores} stores");
+    assert!((4 * (stores - 1)..=4 * stores).contains(&shifts), "{shifts} shifts for {stores} stores");
+    assert_eq!(seen.usage.spill_bytes, 0);
+}
+
 /// What happens to the sums costs neither registers nor the overlap of matrix instructions; functions are the hardware's own, bias and
 /// residual come in vectors.
 #[test]

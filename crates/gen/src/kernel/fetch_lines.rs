@@ -12,42 +12,36 @@
 //! The vectors of the next k-tile are on their way while those of this one are shifted: a register is asked for again as
 //! soon as it is stored. Where k ends within a tile, lines beyond it become zeros instead of being read, and vectors along k are
 //! trimmed before they are shifted. Only tiles at the very end of the operand, whose vectors would leave its memory, are
-//! another matter: what may be is read vector by vector, the rest element by element.
+//! another matter ([`super::fetch_edge`]): what may be is read vector by vector, the rest element by element.
+//!
+//! As compiled for sm_90a a vector takes 7 instructions of its thread, 8 where lines of the tile may lie beyond the operand's rows (2
+//! and 3 where lines begin at 16 bytes), and a k-tile some 50 besides. Compilers have one scoreboard for all loads that are waited for in
+//! another iteration: a k-tile takes the latency of its last load and the time to store all vectors, so that a second warpgroup of load
+//! waves (`LWV8`) hides more than a larger share of the registers does. Loads, stores and the unit's own reads share the
+//! 128 bytes per cycle of shared memory: of 128 x 256 x 64 instructions read 80 KB, and a fetched operand of 256 rows moves 32 KB three
+//! times, in 1024 cycles of the unit.
 
-use super::fetch_tile::FetchTile;
+use super::fetch_layout::{Lines, Shift};
 use super::index::Coord;
 use super::word_copy;
-use crate::plan::{FETCH_CHUNK as CHUNK, FetchShape, LINE_CLASSES as CLASSES, lines_aligned};
+use crate::plan::{FETCH_CHUNK as CHUNK, LINE_CLASSES as CLASSES};
 use crate::view::{COL, G, ROW};
 use tilewright_ir::*;
 
-/// Lanes that share a row of 128 bytes.
-const ROW_LANES: u32 = 8;
 /// Vectors that are shifted and stored together, before their registers are asked for again.
 const TOGETHER: u32 = 4;
-/// Vectors that are asked for together where not all of them may be read.
-const EDGE_TOGETHER: u32 = 8;
-
-/// How one operand's tiles are fetched by lines.
-pub(super) struct Lines<'a> {
-    tile: &'a FetchTile<'a>,
-    words: ArgId,
-    strides: [i64; 3],
-    shape: FetchShape,
-    aligned: bool,
-}
 
 /// What a role knows of an operand while it walks along k for one result tile.
 pub(super) struct Stream {
     /// First element of the next tile, and how many elements more its vectors could reach before they left the operand's memory.
-    start: VarId,
-    left: VarId,
+    pub start: VarId,
+    pub left: VarId,
     /// One past the operand's last element.
-    end: ExprId,
-    row: ExprId,
-    rows: Option<ExprId>,
-    own: RegId,
-    near: Option<RegId>,
+    pub end: ExprId,
+    pub row: ExprId,
+    pub rows: Option<ExprId>,
+    pub own: RegId,
+    pub near: Option<RegId>,
     rounds: Vec<Round>,
 }
 
@@ -64,153 +58,15 @@ struct Round {
     from: [CursorId; 2],
 }
 
-/// How far a class is shifted.
-#[derive(Clone, Copy)]
-struct Shift {
-    /// Whole words, 0 to 3.
-    words: ExprId,
-    /// The rest: 0 or 16 bits.
-    bits: ExprId,
+/// A vector in registers, and where it goes.
+pub(super) struct Slot {
+    pub slot: u32,
+    pub to: ExprId,
+    pub exists: Option<ExprId>,
+    pub masks: Option<[ExprId; 4]>,
 }
 
-/// Where a vector is.
-struct Spot {
-    line: ExprId,
-    /// First element along the line.
-    along: ExprId,
-    /// Word of a buffer where it belongs.
-    to: ExprId,
-    /// False in threads that have no such vector.
-    exists: Option<ExprId>,
-}
-
-fn divisor(of: u32, most: u32) -> u32 {
-    (1..=most.min(of).max(1)).rev().find(|d| of.is_multiple_of(*d)).unwrap_or(1)
-}
-
-impl<'a> Lines<'a> {
-    /// `None` where the operand is not read in aligned vectors.
-    pub fn new(tile: &'a FetchTile<'a>) -> Option<Lines<'a>> {
-        let words = tile.source.words?;
-        let plain = tile.input.tensor.view.is_affine_box()?;
-        let shape = FetchShape::new(tile.tile.columns, tile.lines(), tile.threads);
-        let aligned = lines_aligned(&tile.input.tensor, tile.fast());
-        Some(Lines { tile, words, strides: plain.strides, shape, aligned })
-    }
-
-    const fn k_contiguous(&self) -> bool {
-        self.tile.tile.k_contiguous
-    }
-    /// Elements between neighbouring lines.
-    const fn apart(&self) -> i64 {
-        self.strides[ROW + COL - self.tile.fast()]
-    }
-    fn extent(&self, axis: usize) -> i64 {
-        self.tile.input.tensor.view.extent[axis] as i64
-    }
-    /// Lines of the tile may lie beyond the operand's rows.
-    fn overruns(&self) -> bool {
-        let rows = self.tile.input.tensor.view.extent[ROW];
-        self.k_contiguous() && (self.tile.input.rows.is_some() || !rows.is_multiple_of(u64::from(self.tile.lines())))
-    }
-    /// The last k-tile is not whole.
-    fn ends_within(&self) -> bool {
-        self.extent(COL) % i64::from(self.tile.k_tile) != 0
-    }
-    /// Some threads have vectors that are not asked for.
-    fn guarded(&self) -> bool {
-        let s = &self.shape;
-        let classes = if s.waves <= CLASSES { CLASSES.is_multiple_of(s.waves) } else { s.waves == s.parts * CLASSES };
-        self.overruns() || self.ragged() || !classes
-    }
-    /// Some threads have fewer vectors in a round than others.
-    fn ragged(&self) -> bool {
-        let s = &self.shape;
-        let even = (s.column_blocks * s.line_blocks).is_multiple_of(s.parts);
-        !even || !(self.tile.lines() / CLASSES).is_multiple_of(s.lines)
-    }
-    fn name(&self, what: &str) -> String {
-        let operand = if self.tile.input.operand == crate::contraction::Operand::A { "a" } else { "b" };
-        format!("{operand}_{what}")
-    }
-    fn wave(&self, b: &mut Builder) -> ExprId {
-        b.div(self.tile.thread, 32)
-    }
-
-    /// Position of the thread's row of 128 bytes among those of an instruction: along the columns, and among lines.
-    fn sub(&self, b: &mut Builder) -> [ExprId; 2] {
-        let lane = b.rem(self.tile.thread, 32);
-        let row = b.div(lane, ROW_LANES);
-        [b.rem(row, self.shape.columns), b.div(row, self.shape.columns)]
-    }
-
-    /// The class of a round, the part of its rows that is this wave's, and whether there is such.
-    fn class(&self, b: &mut Builder, round: ExprId) -> (ExprId, ExprId, Option<ExprId>) {
-        let wave = self.wave(b);
-        let s = &self.shape;
-        if s.waves <= CLASSES {
-            let further = b.mul(round, s.waves);
-            let class = b.add(wave, further);
-            let exists = (!CLASSES.is_multiple_of(s.waves)).then(|| b.lt(class, CLASSES));
-            let none = b.int(0, Scalar::I32);
-            return (class, none, exists);
-        }
-        let (class, part) = (b.rem(wave, CLASSES), b.div(wave, CLASSES));
-        let exists = (s.waves != s.parts * CLASSES).then(|| b.lt(part, s.parts));
-        (class, part, exists)
-    }
-
-    /// Vector `i` of the thread in a round.
-    fn spot(&self, b: &mut Builder, round: ExprId, i: ExprId) -> Spot {
-        let s = &self.shape;
-        let (class, part, mut exists) = self.class(b, round);
-        let [sub_column, sub_line] = self.sub(b);
-        let further = b.mul(i, s.parts);
-        let block = b.add(further, part);
-        let (column, of_class) = match (s.column_blocks, s.line_blocks) {
-            (1, _) => (b.int(0, Scalar::I32), block),
-            (_, 1) => (block, b.int(0, Scalar::I32)),
-            _ => (b.div(block, s.line_blocks), b.rem(block, s.line_blocks)),
-        };
-        if !(s.column_blocks * s.line_blocks).is_multiple_of(s.parts) {
-            let there = b.lt(block, s.column_blocks * s.line_blocks);
-            exists = b.and_opt(exists, Some(there));
-        }
-        let of_class = b.mul(of_class, s.lines);
-        let of_class = b.add(of_class, sub_line);
-        let line = b.mul(of_class, CLASSES);
-        let line = b.add(line, class);
-        let all = self.tile.lines();
-        if !(all / CLASSES).is_multiple_of(s.lines) {
-            let there = b.lt(line, all);
-            exists = b.and_opt(exists, Some(there));
-        }
-        let column = b.mul(column, s.columns);
-        let column = b.add(column, sub_column);
-        let vector = b.rem(self.tile.thread, ROW_LANES);
-        let row = self.tile.tile.row;
-        let along = b.mul(column, row);
-        let within = b.mul(vector, CHUNK);
-        let along = b.add(along, within);
-        // The swizzle; a line's number modulo 8 is its class.
-        let place = b.binary(BinaryOp::Xor, vector, class);
-        let to = b.mul(column, all * row / 2);
-        let down = b.mul(line, row / 2);
-        let to = b.add(to, down);
-        let place = b.mul(place, CHUNK / 2);
-        let to = b.add(to, place);
-        Spot { line, along, to, exists }
-    }
-
-    /// First element of a vector, from the start of the buffer.
-    fn index(&self, b: &mut Builder, start: ExprId, spot: &Spot) -> ExprId {
-        let line = b.cast(spot.line, Scalar::I64);
-        let line = b.mul(line, self.apart());
-        let along = b.cast(spot.along, Scalar::I64);
-        let index = b.add(start, line);
-        b.add(index, along)
-    }
-
+impl Lines<'_> {
     /// False in threads that have no such vector `i` of a round.
     fn exists(&self, b: &mut Builder, round: &Round, (index, i): (u32, u32)) -> Option<ExprId> {
         if !self.ragged() {
@@ -218,35 +74,6 @@ impl<'a> Lines<'a> {
         }
         let (round, i) = (b.int(i64::from(index), Scalar::I32), b.int(i64::from(i), Scalar::I32));
         self.spot(b, round, i).exists
-    }
-
-    /// How far what begins at this element is shifted.
-    fn shift(&self, b: &mut Builder, index: ExprId) -> Option<Shift> {
-        if self.aligned {
-            return None;
-        }
-        let low = b.cast(index, Scalar::I32);
-        let low = b.binary(BinaryOp::And, low, i64::from(CHUNK) - 1);
-        let words = b.binary(BinaryOp::Shr, low, 1);
-        let words = b.bind("shift_words", words);
-        let half = b.rem(low, 2);
-        let bits = b.mul(half, 16);
-        let bits = b.cast(bits, Scalar::I64);
-        let bits = b.bind("shift_bits", bits);
-        Some(Shift { words, bits })
-    }
-
-    /// Words at which the vector that most of an output lies in begins, and the half of its neighbour.
-    fn sources(&self, b: &mut Builder, index: ExprId, shift: Option<Shift>) -> [ExprId; 2] {
-        let whole = b.binary(BinaryOp::And, index, -i64::from(CHUNK));
-        let word = b.binary(BinaryOp::Shr, whole, 1);
-        let Some(shift) = shift else { return [word; 2] };
-        let far = b.le(2, shift.words);
-        let (four, two) = (b.int(4, Scalar::I64), b.int(2, Scalar::I64));
-        let none = b.int(0, Scalar::I64);
-        let own = b.select(far, four, none);
-        let near = b.select(far, two, four);
-        [b.add(word, own), b.add(word, near)]
     }
 
     /// The walk along k of a result tile begins: the first vectors are asked for.
@@ -333,18 +160,14 @@ impl<'a> Lines<'a> {
     fn window(&self) -> u32 {
         self.shape.window(self.tile.in_flight)
     }
+
     fn group(&self) -> u32 {
         {
             let window = self.window();
             (1..=TOGETHER).rev().find(|g| window.is_multiple_of(*g) && self.shape.per_round.is_multiple_of(*g)).unwrap_or(1)
         }
     }
-    /// Vectors at the edges that are asked for at once. At least two such parts: of a single one compilers compute all addresses
-    /// ahead, and hold them in registers along all of k.
-    fn edge_group(&self) -> u32 {
-        let most = EDGE_TOGETHER.min(self.shape.count() / 2).max(1);
-        divisor(self.shape.per_round, most)
-    }
+
     /// The code of all of a thread's vectors is laid out one after the other.
     fn pipelined(&self) -> bool {
         self.shape.count() <= 48
@@ -373,13 +196,6 @@ impl<'a> Lines<'a> {
         }
         let safe = b.le(ahead * self.strides[COL], left);
         b.bind("safe", safe)
-    }
-
-    /// Words between a round's first vector and its `i`th.
-    fn further(&self, i: u32) -> i64 {
-        let s = &self.shape;
-        let (column, line) = (i / s.line_blocks, i % s.line_blocks);
-        (i64::from(line * s.lines * CLASSES) * self.apart() + i64::from(column * s.columns * self.tile.tile.row)) / 2
     }
 
     /// Asks for the vectors from the thread's `q`th on, of the k-tile that starts there: all of it within k, or not.
@@ -474,28 +290,8 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// Elements of a vector from its first on that are within k.
-    fn valid(&self, b: &mut Builder, spot: &Spot, k: ExprId) -> ExprId {
-        let along = b.cast(spot.along, b.ty(k).scalar);
-        let k = b.add(k, along);
-        let end = b.int(self.extent(COL), b.ty(k).scalar);
-        let valid = b.sub(end, k);
-        let valid = b.cast(valid, Scalar::I32);
-        b.bind("within_k", valid)
-    }
-
-    /// Mask of a word with so many elements before it, of which these are valid.
-    fn mask(&self, b: &mut Builder, valid: ExprId, before: i64) -> ExprId {
-        let (all, one, none) = (b.int(u32::MAX.into(), Scalar::U32), b.int(u16::MAX.into(), Scalar::U32), b.int(0, Scalar::U32));
-        let both = b.le(before + 2, valid);
-        let first = b.le(before + 1, valid);
-        let part = b.select(first, one, none);
-        let mask = b.select(both, all, part);
-        b.bind("mask", mask)
-    }
-
     /// What the registers hold is not needed any more.
-    fn forget(&self, b: &mut Builder, stream: &Stream) {
+    pub fn forget(&self, b: &mut Builder, stream: &Stream) {
         for slot in 0..self.window() {
             let zero = b.zero(Scalar::U32.vector(4));
             b.set_reg(stream.own, slot, zero);
@@ -507,7 +303,7 @@ impl<'a> Lines<'a> {
     }
 
     /// Shifts and stores what these slots hold: in each case of whole words a code of its own.
-    fn store(&self, b: &mut Builder, stream: &Stream, shift: Option<Shift>, slots: &[Slot]) {
+    pub fn store(&self, b: &mut Builder, stream: &Stream, shift: Option<Shift>, slots: &[Slot]) {
         let Some((shift, near)) = shift.zip(stream.near) else {
             for slot in slots {
                 let value = b.reg(stream.own, slot.slot);
@@ -621,128 +417,4 @@ impl<'a> Lines<'a> {
     fn advance(&self, b: &mut Builder, round: &Round, words: ExprId) {
         round.from.iter().take(if self.aligned { 1 } else { 2 }).for_each(|c| b.advance(*c, words));
     }
-
-    /// Words of a buffer between a round's first vector and its `i`th.
-    fn place_of(&self, i: u32) -> i64 {
-        let s = &self.shape;
-        let (column, line) = (i / s.line_blocks, i % s.line_blocks);
-        let row = self.tile.tile.row / 2;
-        i64::from(line * s.lines * CLASSES * row + column * s.columns * self.tile.lines() * row)
-    }
-
-    /// A tile at the end of k or of the operand's memory.
-    fn edge(&self, b: &mut Builder, stream: &Stream, first: ExprId, k: ExprId) {
-        let s = &self.shape;
-        let group = self.edge_group();
-        let per_round = s.per_round / group;
-        let start = b.get(stream.start);
-        let start = b.bind("start_now", start);
-        b.for_range("part", 0, s.rounds * per_round, Unroll::By(1), |b, part| {
-            let (round, i) = (b.div(part, per_round), b.rem(part, per_round));
-            let round = b.bind("class_round", round);
-            let i = b.mul(i, group);
-            let i = b.bind("first_vector", i);
-            let mut shift = None;
-            let slots: Vec<Slot> = (0..group)
-                .map(|j| {
-                    let i = b.add(i, j);
-                    let spot = self.spot(b, round, i);
-                    let index = self.index(b, start, &spot);
-                    let index = b.bind("vector_at", index);
-                    // That of all vectors of the class.
-                    if j == 0 {
-                        shift = self.shift(b, index);
-                    }
-                    let sources = self.sources(b, index, shift);
-                    let (readable, some) = self.judge(b, stream, &spot, index, k);
-                    let whole = b.and(readable, some);
-                    let guard = b.and_opt(spot.exists, Some(whole));
-                    let guard = guard.map(|g| b.bind("read", g));
-                    let to = b.reg_place(stream.own, j);
-                    b.load_to(to, Base::Buffer(self.words), sources[0], guard);
-                    if let Some(near) = stream.near {
-                        let to = b.reg_place(near, j);
-                        b.load_to(to, Base::Buffer(self.words), sources[1], guard);
-                    }
-                    let masks = self.masks(b, &spot, k);
-                    let to = b.add(first, spot.to);
-                    Slot { slot: j, to, exists: spot.exists, masks }
-                })
-                .collect();
-            self.store(b, stream, shift, &slots);
-        });
-        let left = b.get(stream.left);
-        let beyond = b.lt(left, 0);
-        b.if_then(beyond, |b| self.leftovers(b, stream, first, start, k));
-    }
-
-    /// Of a vector at the edges: whether the aligned vectors that it lies in are the operand's, and whether any of it exists.
-    fn judge(&self, b: &mut Builder, stream: &Stream, spot: &Spot, index: ExprId, k: ExprId) -> (ExprId, ExprId) {
-        let reach = b.add(index, i64::from(2 * CHUNK));
-        let readable = b.le(reach, stream.end);
-        let (row, along_k) = if self.k_contiguous() { (spot.line, spot.along) } else { (spot.along, spot.line) };
-        let along_k = b.cast(along_k, b.ty(k).scalar);
-        let k = b.add(k, along_k);
-        let some = b.lt(k, self.extent(COL));
-        let row = b.cast(row, b.ty(stream.row).scalar);
-        let row = b.add(stream.row, row);
-        let in_rows = match stream.rows {
-            Some(rows) => b.lt(row, rows),
-            None => b.lt(row, self.extent(ROW)),
-        };
-        let some = b.and(some, in_rows);
-        (readable, some)
-    }
-
-    /// Masks of a vector's words, where k may end within it.
-    fn masks(&self, b: &mut Builder, spot: &Spot, k: ExprId) -> Option<[ExprId; 4]> {
-        (self.k_contiguous() && self.extent(COL) % i64::from(CHUNK) != 0).then(|| {
-            let valid = self.valid(b, spot, k);
-            [0, 2, 4, 6].map(|before| self.mask(b, valid, before))
-        })
-    }
-
-    /// Vectors that exist and that aligned vectors would read beyond the operand's memory, element by element.
-    fn leftovers(&self, b: &mut Builder, stream: &Stream, first: ExprId, start: ExprId, k: ExprId) {
-        let s = &self.shape;
-        b.for_range("left", 0, s.count(), Unroll::By(1), |b, q| {
-            let (round, i) = (b.div(q, s.per_round), b.rem(q, s.per_round));
-            let spot = self.spot(b, round, i);
-            let index = self.index(b, start, &spot);
-            let index = b.bind("vector_at", index);
-            let (readable, some) = self.judge(b, stream, &spot, index, k);
-            let part = b.unary(UnaryOp::Not, readable);
-            let part = b.and(part, some);
-            let Some(part) = b.and_opt(spot.exists, Some(part)) else { return };
-            b.if_then(part, |b| {
-                let axis = if self.k_contiguous() { COL } else { ROW };
-                let from = if self.k_contiguous() { k } else { stream.row };
-                let along = b.cast(spot.along, b.ty(from).scalar);
-                let from = b.add(from, along);
-                let values: Vec<ExprId> = (0..CHUNK)
-                    .map(|e| {
-                        let here = b.add(from, i64::from(e));
-                        let exists = match stream.rows {
-                            Some(rows) if axis == ROW => b.lt(here, rows),
-                            _ => b.lt(here, self.extent(axis)),
-                        };
-                        let index = b.add(index, i64::from(e));
-                        b.load("value", Base::Buffer(self.tile.source.buffer), index, 1, Some(exists))
-                    })
-                    .collect();
-                let value = b.vector(&values);
-                let to = b.add(first, spot.to);
-                let to = b.mul(to, 2);
-                b.store(Base::Shared(self.tile.arrays[0]), to, value, None);
-            });
-        });
-    }
-}
-
-/// A vector in registers, and where it goes.
-struct Slot {
-    slot: u32,
-    to: ExprId,
-    exists: Option<ExprId>,
-    masks: Option<[ExprId; 4]>,
 }

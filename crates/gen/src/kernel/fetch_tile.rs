@@ -10,7 +10,8 @@
 //! must be zeros.
 
 use super::Input;
-use super::fetch_lines::{Lines, Stream};
+use super::fetch_layout::Lines;
+use super::fetch_lines::Stream;
 use super::index::{Coord, Part, affine, in_range};
 use super::position::{Ints, TilePosition};
 use crate::plan::{BulkTile, FETCH_CHUNK as CHUNK, fetch_batch, fetch_width, fetched_by_lines};

@@ -12,6 +12,8 @@ mod bulk_kernel;
 mod cluster;
 mod cluster_sum;
 mod epilogue;
+mod fetch_edge;
+mod fetch_layout;
 mod fetch_lines;
 mod fetch_tile;
 mod helpers;

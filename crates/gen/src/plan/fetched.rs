@@ -211,3 +211,56 @@ pub fn fetch_work(spec: &KernelSpec, c: &Contraction, which: usize) -> Option<Fe
         ahead: false,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    /// Rows of 128 bytes that the threads' vectors lie in, as (line, column), each counted by how many threads have it.
+    fn rows(shape: &FetchShape, columns: u32, lines: u32) -> Vec<(u32, u32)> {
+        let mut rows = Vec::new();
+        for (wave, round) in (0..shape.waves).flat_map(|wave| (0..shape.rounds).map(move |round| (wave, round))) {
+            let (class, part) = if shape.waves <= LINE_CLASSES {
+                (wave + round * shape.waves, 0)
+            } else {
+                (wave % LINE_CLASSES, wave / LINE_CLASSES)
+            };
+            for (i, row) in (0..shape.per_round).flat_map(|i| (0..WAVE_ROWS).map(move |row| (i, row))) {
+                let block = i * shape.parts + part;
+                let line = class + LINE_CLASSES * (block % shape.line_blocks * shape.lines + row / shape.columns);
+                let column = block / shape.line_blocks * shape.columns + row % shape.columns;
+                if class < LINE_CLASSES && part < shape.parts && line < lines && column < columns {
+                    rows.push((line, column));
+                }
+            }
+        }
+        rows
+    }
+
+    #[test]
+    fn each_row_of_a_tile_is_fetched_once() {
+        for (columns, lines, waves) in (1..=6)
+            .flat_map(|columns| [8, 24, 64, 80, 128, 192, 256].map(|lines| (columns, lines)))
+            .flat_map(|(columns, lines)| (1..=16).map(move |waves| (columns, lines, waves)))
+        {
+            let shape = FetchShape::new(columns, lines, 32 * waves);
+            let rows = rows(&shape, columns, lines);
+            let different: HashSet<_> = rows.iter().collect();
+            assert_eq!(rows.len(), different.len(), "{columns} {lines} {shape:?}");
+            assert_eq!(different.len() as u32, columns * lines, "{columns} {lines} {shape:?}");
+        }
+    }
+
+    #[test]
+    fn a_window_is_the_same_part_of_every_tile() {
+        let shape = FetchShape::new(4, 64, 128);
+        assert_eq!((shape.rounds, shape.per_round, shape.count()), (2, 8, 16));
+        assert_eq!([20, 16, 15, 7, 3, 0].map(|most| shape.window(most)), [16, 16, 8, 4, 2, 1]);
+        let line = LineFetch { shape, aligned: false };
+        // 16 vectors of 6 registers and what is taken besides.
+        assert_eq!(fetch_in_flight(136, [None, Some(line)]), [0, 16]);
+        let [a, b] = fetch_in_flight(136, [Some(line), Some(line)]);
+        assert!(a == b && (4..8).contains(&a), "{a}");
+    }
+}

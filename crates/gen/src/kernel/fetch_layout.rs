@@ -1,0 +1,235 @@
+//! How the threads of the load waves share a tile of lines: which lines and vectors are a thread's, where a vector begins in memory and how
+//! far it is shifted, and where it goes in shared memory.
+
+use super::fetch_tile::FetchTile;
+use crate::plan::{FETCH_CHUNK as CHUNK, FetchShape, LINE_CLASSES as CLASSES, lines_aligned};
+use crate::view::{COL, ROW};
+use tilewright_ir::*;
+
+/// Lanes that share a row of 128 bytes.
+const ROW_LANES: u32 = 8;
+
+/// How one operand's tiles are fetched by lines.
+pub(super) struct Lines<'a> {
+    pub tile: &'a FetchTile<'a>,
+    pub words: ArgId,
+    pub strides: [i64; 3],
+    pub shape: FetchShape,
+    pub aligned: bool,
+}
+
+/// How far a class is shifted.
+#[derive(Clone, Copy)]
+pub(super) struct Shift {
+    /// Whole words, 0 to 3.
+    pub words: ExprId,
+    /// The rest: 0 or 16 bits.
+    pub bits: ExprId,
+}
+
+/// Where a vector is.
+pub(super) struct Spot {
+    pub line: ExprId,
+    /// First element along the line.
+    pub along: ExprId,
+    /// Word of a buffer where it belongs.
+    pub to: ExprId,
+    /// False in threads that have no such vector.
+    pub exists: Option<ExprId>,
+}
+
+impl<'a> Lines<'a> {
+    /// `None` where the operand is not read in aligned vectors.
+    pub fn new(tile: &'a FetchTile<'a>) -> Option<Lines<'a>> {
+        let words = tile.source.words?;
+        let plain = tile.input.tensor.view.is_affine_box()?;
+        let shape = FetchShape::new(tile.tile.columns, tile.lines(), tile.threads);
+        let aligned = lines_aligned(&tile.input.tensor, tile.fast());
+        Some(Lines { tile, words, strides: plain.strides, shape, aligned })
+    }
+
+    pub const fn k_contiguous(&self) -> bool {
+        self.tile.tile.k_contiguous
+    }
+
+    /// Elements between neighbouring lines.
+    pub const fn apart(&self) -> i64 {
+        self.strides[ROW + COL - self.tile.fast()]
+    }
+
+    pub fn extent(&self, axis: usize) -> i64 {
+        self.tile.input.tensor.view.extent[axis] as i64
+    }
+
+    /// Lines of the tile may lie beyond the operand's rows.
+    pub fn overruns(&self) -> bool {
+        let rows = self.tile.input.tensor.view.extent[ROW];
+        self.k_contiguous() && (self.tile.input.rows.is_some() || !rows.is_multiple_of(u64::from(self.tile.lines())))
+    }
+
+    /// The last k-tile is not whole.
+    pub fn ends_within(&self) -> bool {
+        self.extent(COL) % i64::from(self.tile.k_tile) != 0
+    }
+
+    /// Some threads have vectors that are not asked for.
+    pub fn guarded(&self) -> bool {
+        let s = &self.shape;
+        let classes = if s.waves <= CLASSES { CLASSES.is_multiple_of(s.waves) } else { s.waves == s.parts * CLASSES };
+        self.overruns() || self.ragged() || !classes
+    }
+
+    /// Some threads have fewer vectors in a round than others.
+    pub fn ragged(&self) -> bool {
+        let s = &self.shape;
+        let even = (s.column_blocks * s.line_blocks).is_multiple_of(s.parts);
+        !even || !(self.tile.lines() / CLASSES).is_multiple_of(s.lines)
+    }
+
+    pub fn name(&self, what: &str) -> String {
+        let operand = if self.tile.input.operand == crate::contraction::Operand::A { "a" } else { "b" };
+        format!("{operand}_{what}")
+    }
+
+    pub fn wave(&self, b: &mut Builder) -> ExprId {
+        b.div(self.tile.thread, 32)
+    }
+
+    /// Position of the thread's row of 128 bytes among those of an instruction: along the columns, and among lines.
+    pub fn sub(&self, b: &mut Builder) -> [ExprId; 2] {
+        let lane = b.rem(self.tile.thread, 32);
+        let row = b.div(lane, ROW_LANES);
+        [b.rem(row, self.shape.columns), b.div(row, self.shape.columns)]
+    }
+
+    /// The class of a round, the part of its rows that is this wave's, and whether there is such.
+    pub fn class(&self, b: &mut Builder, round: ExprId) -> (ExprId, ExprId, Option<ExprId>) {
+        let wave = self.wave(b);
+        let s = &self.shape;
+        if s.waves <= CLASSES {
+            let further = b.mul(round, s.waves);
+            let class = b.add(wave, further);
+            let exists = (!CLASSES.is_multiple_of(s.waves)).then(|| b.lt(class, CLASSES));
+            let none = b.int(0, Scalar::I32);
+            return (class, none, exists);
+        }
+        let (class, part) = (b.rem(wave, CLASSES), b.div(wave, CLASSES));
+        let exists = (s.waves != s.parts * CLASSES).then(|| b.lt(part, s.parts));
+        (class, part, exists)
+    }
+
+    /// Vector `i` of the thread in a round.
+    pub fn spot(&self, b: &mut Builder, round: ExprId, i: ExprId) -> Spot {
+        let s = &self.shape;
+        let (class, part, mut exists) = self.class(b, round);
+        let [sub_column, sub_line] = self.sub(b);
+        let further = b.mul(i, s.parts);
+        let block = b.add(further, part);
+        let (column, of_class) = match (s.column_blocks, s.line_blocks) {
+            (1, _) => (b.int(0, Scalar::I32), block),
+            (_, 1) => (block, b.int(0, Scalar::I32)),
+            _ => (b.div(block, s.line_blocks), b.rem(block, s.line_blocks)),
+        };
+        if !(s.column_blocks * s.line_blocks).is_multiple_of(s.parts) {
+            let there = b.lt(block, s.column_blocks * s.line_blocks);
+            exists = b.and_opt(exists, Some(there));
+        }
+        let of_class = b.mul(of_class, s.lines);
+        let of_class = b.add(of_class, sub_line);
+        let line = b.mul(of_class, CLASSES);
+        let line = b.add(line, class);
+        let all = self.tile.lines();
+        if !(all / CLASSES).is_multiple_of(s.lines) {
+            let there = b.lt(line, all);
+            exists = b.and_opt(exists, Some(there));
+        }
+        let column = b.mul(column, s.columns);
+        let column = b.add(column, sub_column);
+        let vector = b.rem(self.tile.thread, ROW_LANES);
+        let row = self.tile.tile.row;
+        let along = b.mul(column, row);
+        let within = b.mul(vector, CHUNK);
+        let along = b.add(along, within);
+        // The swizzle; a line's number modulo 8 is its class.
+        let place = b.binary(BinaryOp::Xor, vector, class);
+        let to = b.mul(column, all * row / 2);
+        let down = b.mul(line, row / 2);
+        let to = b.add(to, down);
+        let place = b.mul(place, CHUNK / 2);
+        let to = b.add(to, place);
+        Spot { line, along, to, exists }
+    }
+
+    /// First element of a vector, from the start of the buffer.
+    pub fn index(&self, b: &mut Builder, start: ExprId, spot: &Spot) -> ExprId {
+        let line = b.cast(spot.line, Scalar::I64);
+        let line = b.mul(line, self.apart());
+        let along = b.cast(spot.along, Scalar::I64);
+        let index = b.add(start, line);
+        b.add(index, along)
+    }
+
+    /// How far what begins at this element is shifted.
+    pub fn shift(&self, b: &mut Builder, index: ExprId) -> Option<Shift> {
+        if self.aligned {
+            return None;
+        }
+        let low = b.cast(index, Scalar::I32);
+        let low = b.binary(BinaryOp::And, low, i64::from(CHUNK) - 1);
+        let words = b.binary(BinaryOp::Shr, low, 1);
+        let words = b.bind("shift_words", words);
+        let half = b.rem(low, 2);
+        let bits = b.mul(half, 16);
+        let bits = b.cast(bits, Scalar::I64);
+        let bits = b.bind("shift_bits", bits);
+        Some(Shift { words, bits })
+    }
+
+    /// Words at which the vector that most of an output lies in begins, and the half of its neighbour.
+    pub fn sources(&self, b: &mut Builder, index: ExprId, shift: Option<Shift>) -> [ExprId; 2] {
+        let whole = b.binary(BinaryOp::And, index, -i64::from(CHUNK));
+        let word = b.binary(BinaryOp::Shr, whole, 1);
+        let Some(shift) = shift else { return [word; 2] };
+        let far = b.le(2, shift.words);
+        let (four, two) = (b.int(4, Scalar::I64), b.int(2, Scalar::I64));
+        let none = b.int(0, Scalar::I64);
+        let own = b.select(far, four, none);
+        let near = b.select(far, two, four);
+        [b.add(word, own), b.add(word, near)]
+    }
+
+    /// Words between a round's first vector and its `i`th.
+    pub fn further(&self, i: u32) -> i64 {
+        let s = &self.shape;
+        let (column, line) = (i / s.line_blocks, i % s.line_blocks);
+        (i64::from(line * s.lines * CLASSES) * self.apart() + i64::from(column * s.columns * self.tile.tile.row)) / 2
+    }
+
+    /// Words of a buffer between a round's first vector and its `i`th.
+    pub fn place_of(&self, i: u32) -> i64 {
+        let s = &self.shape;
+        let (column, line) = (i / s.line_blocks, i % s.line_blocks);
+        let row = self.tile.tile.row / 2;
+        i64::from(line * s.lines * CLASSES * row + column * s.columns * self.tile.lines() * row)
+    }
+
+    /// Elements of a vector from its first on that are within k.
+    pub fn valid(&self, b: &mut Builder, spot: &Spot, k: ExprId) -> ExprId {
+        let along = b.cast(spot.along, b.ty(k).scalar);
+        let k = b.add(k, along);
+        let end = b.int(self.extent(COL), b.ty(k).scalar);
+        let valid = b.sub(end, k);
+        let valid = b.cast(valid, Scalar::I32);
+        b.bind("within_k", valid)
+    }
+
+    /// Mask of a word with so many elements before it, of which these are valid.
+    pub fn mask(&self, b: &mut Builder, valid: ExprId, before: i64) -> ExprId {
+        let (all, one, none) = (b.int(u32::MAX.into(), Scalar::U32), b.int(u16::MAX.into(), Scalar::U32), b.int(0, Scalar::U32));
+        let both = b.le(before + 2, valid);
+        let first = b.le(before + 1, valid);
+        let part = b.select(first, one, none);
+        let mask = b.select(both, all, part);
+        b.bind("mask", mask)
+    }
+}
