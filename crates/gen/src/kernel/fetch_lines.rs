@@ -231,6 +231,8 @@ impl Lines<'_> {
             let within = lines_in_k.map(|lines| b.lt(line, lines));
             // In blocks of several parts the part is in the first vector's place.
             let further = self.further(i * s.parts);
+            let wide = i32::try_from(further).is_err();
+            let further = b.int(further, if wide { Scalar::I64 } else { Scalar::I32 });
             let load = |b: &mut Builder| {
                 let to = b.reg_place(stream.own, slot);
                 b.load_to(to, Base::Cursor(round.from[0]), further, within);
