@@ -166,6 +166,11 @@ fn epilogues() {
             "A_MIC1_ACP2_WOS1__B_MIC32_ACP2_WOS1__C_UNI2_MAC256_UNR64_BUF3_LWV4_PST132_CST1",
             vec!["MUFU.EX2"],
         ),
+        (
+            odd().bias(Along::N).activation(Activation::GeluTanh),
+            "A_MIC1_ACP2_WOS1__B_MIC32_ACP2_WOS1__C_UNI2_MAC256_UNR64_BUF4_LWV4_PST132_CST1",
+            vec!["MUFU.EX2"],
+        ),
         (all(odd(), Activation::Gelu), "A_MIC1_ACP0__B_MIC16_ACP0__C_UNI2_MAC256_UNR64_BUF4_LWV4_PST132_CST1", vec!["FFMA"]),
     ];
     for (gemm, plan, there) in plans {

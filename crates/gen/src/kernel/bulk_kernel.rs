@@ -228,8 +228,13 @@ impl BulkKernel<'_> {
                 Staged::Bulk(StagedStore::new(b, tile.clone(), *map, (at, waves, store_slabs(teams)), wave, first_lane))
             }
             None => {
-                let bytes = if self.spec.tiling.split_k.ways > 1 { 4 } else { self.c.c.scalar.bytes() };
-                Staged::Rows(RowStore::new(b, row_slab(self.spec.tiling.b.micro, bytes), (at, waves), wave))
+                let partial = matches!(self.out, epilogue::OutArgs::Partials { .. });
+                let bytes = if partial { 4 } else { self.c.c.scalar.bytes() };
+                let size = row_slab(self.spec.tiling.b.micro, bytes);
+                let rows = RowStore::new(b, size, (at, waves), wave);
+                let lane = b.rem(local, self.spec.tiling.wave_lanes);
+                rows.prepare(b, lane);
+                Staged::Rows(rows)
             }
         }
     }

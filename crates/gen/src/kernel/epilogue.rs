@@ -45,7 +45,7 @@ pub(super) struct Out<'a> {
     spec: &'a KernelSpec,
     inputs: [&'a Input; 2],
     pub at: &'a TilePosition,
-    args: &'a OutArgs,
+    pub args: &'a OutArgs,
     base: Base,
     /// Where residuals of this batch entry start.
     residual: Option<Base>,
@@ -183,11 +183,6 @@ impl Out<'_> {
         b.if_else(overwrite, |b| write(b, false), |b| write(b, true));
     }
 
-    /// Results are stored as C holds them; else sums are.
-    pub const fn stores_result(&self) -> bool {
-        matches!(self.args, OutArgs::Store { .. })
-    }
-
     /// Each thread stores its runs of a unit's accumulators.
     fn runs(&self, b: &mut Builder, math: &dyn Accumulators, old: bool) {
         let width = self.spec.epilogue.store_width.max(1) as usize;
@@ -297,14 +292,7 @@ impl Out<'_> {
         let ([wave_row, wave_col], lane) = math.wave(b);
         let m_start = self.at.m_start.value(b);
         let n_start = self.at.n_start.value(b);
-        let outer = match self.args {
-            OutArgs::Partials { chunk, .. } => {
-                let split = b.cast(self.at.split, self.ints.coord);
-                let entry = b.mul(split, *chunk as i64);
-                b.add(entry, self.at.g_local)
-            }
-            _ => self.at.g,
-        };
+        let outer = self.outer(b);
         let quad = b.div(lane, 4);
         let pair_col = b.rem(lane, 4);
         let pair_col = b.mul(pair_col, 2);
@@ -337,6 +325,18 @@ impl Out<'_> {
                 });
                 number += 1;
             }
+        }
+    }
+
+    /// What is outside of rows and columns: the batch entry, with partial sums the split and the entry.
+    pub fn outer(&self, b: &mut Builder) -> ExprId {
+        match self.args {
+            OutArgs::Partials { chunk, .. } => {
+                let split = b.cast(self.at.split, self.ints.coord);
+                let entry = b.mul(split, *chunk as i64);
+                b.add(entry, self.at.g_local)
+            }
+            _ => self.at.g,
         }
     }
 
@@ -456,7 +456,7 @@ impl Out<'_> {
     }
 
     /// Tiles, of whole clusters, reach beyond the result along an axis.
-    fn overruns(&self, axis: usize) -> bool {
+    pub fn overruns(&self, axis: usize) -> bool {
         let cluster = self.spec.tiling.cluster;
         let tiles = u64::from(self.inputs[axis].tiling.macro_tile) * u64::from([cluster.m, cluster.n][axis]);
         ![self.c.m, self.c.n][axis].is_multiple_of(tiles)

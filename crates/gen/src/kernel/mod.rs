@@ -367,7 +367,12 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
         out.need(x.operand, width * x.tensor.scalar.bytes());
     }
     let stores = if split > 1 { 1 } else { spec.epilogue.store_width };
-    let stored = if bulk_store && !by_workspace { 16 } else { stores * c.c.scalar.bytes() };
+    let stored = match spec.schedule.bulk && spec.epilogue.staged && !by_workspace {
+        true if bulk_store => 16,
+        // Rows leave in vectors as wide as the start of C allows.
+        true => c.c.align.clamp(c.c.scalar.bytes(), 16),
+        false => stores * c.c.scalar.bytes(),
+    };
     out.need(Operand::C, stored);
     out.program.workspace_bytes = out.cursor;
     Ok(out.program)

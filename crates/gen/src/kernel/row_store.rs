@@ -1,14 +1,16 @@
 //! Results of a matrix unit whose rows in memory suit no bulk store: through a slab of each wave into stores of whole rows.
 //!
 //! A unit leaves each thread pairs of eight rows; stored as they are, a wave's store touches 16 bytes of every row (on an H200 that
-//! moves 4 bytes per cycle and unit). From the slab adjacent lanes store adjacent elements. Two 16-bit results share a store
-//! also where rows begin at odd elements: such a row lies one element further in the slab.
+//! moves 4 bytes per cycle and unit). Sums go into the slab, each row's as far behind its start as the row begins behind a multiple of
+//! 16 bytes in memory: what is aligned there is aligned here, and leaves in vectors of 16 bytes. A row's first and last vector may
+//! belong to neighbours in part, and are stored element by element; what is left of a slab's last vector waits for the slab that
+//! follows. What an epilogue adds to sums is added on their way out, where neighbours in memory are neighbours again.
 
-use super::epilogue::Out;
+use super::epilogue::{Out, OutArgs};
 use super::post::Start;
 use super::warpgroup::Warpgroup;
-use crate::plan::{ROW_SLAB_APART, STORE_ROWS};
-use crate::view::{COL, G, ROW};
+use crate::plan::{STORE_ROWS, row_slab_pitch};
+use crate::view::{G, ROW};
 use tilewright_ir::*;
 
 /// A wave's slab: 16 rows of sums.
@@ -28,184 +30,272 @@ impl RowStore {
         RowStore { slab, first: b.bind("slab", first), columns }
     }
 
+    /// Writes what whole vectors touch of the slab before all of it has been filled: the rows' first vector and their last.
+    pub fn prepare(&self, b: &mut Builder, lane: ExprId) {
+        let zeros = b.zero(Scalar::F32.vector(4));
+        let mine = b.lt(lane, STORE_ROWS);
+        b.if_then(mine, |b| {
+            let line = self.line(b, lane);
+            for at in [0, 4, self.columns, self.columns + 4] {
+                let at = b.add(line, at);
+                b.store(Base::Shared(self.slab), at, zeros, None);
+            }
+        });
+    }
+
+    /// Neighbours of a line.
+    fn values(&self, b: &mut Builder, at: ExprId, count: u32) -> Vec<ExprId> {
+        let width = count.min(4);
+        let mut values = Vec::new();
+        for part in (0..count).step_by(width as usize) {
+            let at = b.add(at, part);
+            let value = b.load("sums", Base::Shared(self.slab), at, width, None);
+            values.extend((0..width).map(|i| b.extract(value, i)));
+        }
+        values
+    }
+
     fn line(&self, b: &mut Builder, row: ExprId) -> ExprId {
-        let line = b.mul(row, self.columns + ROW_SLAB_APART);
+        let line = b.mul(row, row_slab_pitch(self.columns));
         b.add(self.first, line)
     }
 }
 
-/// How a row of results lies in memory.
+/// How rows of results lie in memory.
 struct RowForm {
-    /// Results of one store.
-    unit: u32,
-    /// Stores begin at even elements only, and rows or batch entries may not: which of the two count.
-    odd: Option<[bool; 2]>,
-    /// The last store of a row may be cut by the edge.
-    cut: bool,
+    /// Results of one store: as many as 16 bytes hold, or as the start of C is aligned to.
+    width: u32,
+    /// Results from a multiple of that to the start of a row: what a row and a batch entry (or split) add. Both 0: every row starts
+    /// at one.
+    steps: [u32; 2],
+}
+
+impl RowForm {
+    fn aligned(&self) -> bool {
+        self.steps == [0, 0]
+    }
+    /// All rows begin where a pair may.
+    fn pairs(&self) -> bool {
+        self.steps.iter().all(|s| s.is_multiple_of(2))
+    }
+}
+
+/// One slab's place in the tile: its 64 rows, its number along n and how many there are.
+#[derive(Clone, Copy)]
+struct Slab {
+    block: u32,
+    number: u32,
+    of: u32,
 }
 
 impl Out<'_> {
-    fn row_form(&self) -> RowForm {
-        let c = &self.c.c;
-        let plain = RowForm { unit: 1, odd: None, cut: false };
-        if !self.stores_result() || c.scalar.bytes() != 2 || c.align < 4 {
-            return plain;
+    fn row_form(&self, rows: &RowStore) -> RowForm {
+        let (width, strides) = match self.args {
+            OutArgs::Partials { .. } => (4, Some([self.c.n, self.c.m * self.c.n])),
+            _ => {
+                let shape = self.c.c.view.is_affine_box();
+                let width = self.c.c.align.min(16) / self.c.c.scalar.bytes();
+                (width, shape.map(|s| [s.strides[ROW].unsigned_abs(), s.strides[G].unsigned_abs()]))
+            }
+        };
+        let plain = self.c.c.view.access.bounds.is_empty() || matches!(self.args, OutArgs::Partials { .. });
+        let width = width.clamp(1, rows.columns);
+        match strides.filter(|_| plain) {
+            Some(strides) => RowForm { width, steps: strides.map(|s| (s % u64::from(width)) as u32) },
+            None => RowForm { width: 1, steps: [0, 0] },
         }
-        let Some(shape) = c.view.is_affine_box() else { return plain };
-        let odd = [shape.strides[ROW] % 2 != 0, shape.strides[G] % 2 != 0 && self.c.g > 1];
-        let odd = odd.contains(&true).then_some(odd);
-        // A row that begins at an odd element ends within a store where the others do not.
-        RowForm { unit: 2, odd, cut: odd.is_some() || self.at.sizes[1].is_some() || !c.view.extent[COL].is_multiple_of(2) }
     }
 
-    /// Whether a row of the macro tile begins at an odd element: 0 or 1.
-    fn parity(&self, b: &mut Builder, [rows, entries]: [bool; 2], row: ExprId) -> ExprId {
-        let mut parity = b.int(0, Scalar::I32);
-        if rows {
-            let start = self.at.m_start.value(b);
-            let start = b.cast(start, Scalar::I32);
-            let row = b.add(start, row);
-            parity = b.add(parity, row);
+    /// Results from a multiple of the store's width to the start of a row of the macro tile.
+    fn behind(&self, b: &mut Builder, form: &RowForm, row: ExprId) -> ExprId {
+        let [of_row, of_entry] = form.steps;
+        let start = self.at.m_start.value(b);
+        let start = b.cast(start, Scalar::I32);
+        let row = b.add(start, row);
+        let row = b.rem(row, form.width);
+        let mut behind = b.mul(row, of_row);
+        if of_entry > 0 {
+            let entry = self.outer(b);
+            let entry = b.rem(entry, i64::from(form.width));
+            let entry = b.cast(entry, Scalar::I32);
+            let entry = b.mul(entry, of_entry);
+            behind = b.add(behind, entry);
         }
-        if entries {
-            let g = b.cast(self.at.g, Scalar::I32);
-            parity = b.add(parity, g);
-        }
-        b.rem(parity, 2)
+        b.rem(behind, form.width)
     }
 
     /// The wave's results through its slab.
     pub(super) fn in_rows(&self, b: &mut Builder, math: &Warpgroup, rows: &RowStore, old: bool) {
         let (blocks, columns) = math.shape();
         let ([wave_row, wave_col], lane) = math.wave(b);
-        let form = self.row_form();
-        for i in 0..blocks {
-            for s in 0..columns / rows.columns {
-                let row = b.add(wave_row, i * 64);
-                let col = b.add(wave_col, s * rows.columns);
+        let form = self.row_form(rows);
+        let of = columns / rows.columns;
+        for block in 0..blocks {
+            let row = b.add(wave_row, block * 64);
+            for number in 0..of {
+                let slab = Slab { block, number, of };
+                let col = b.add(wave_col, number * rows.columns);
                 // Nobody still reads what was there.
                 b.push(Stmt::Barrier(BarrierScope::Wave));
-                self.fill(b, math, rows, &form, (i, s), [row, lane]);
+                self.fill(b, math, rows, &form, slab, [row, lane]);
                 b.push(Stmt::Barrier(BarrierScope::Wave));
-                self.drain(b, rows, &form, [row, col], lane, old);
+                self.drain(b, rows, &form, slab, [row, col, lane], old);
+                if !form.aligned() {
+                    self.carry(b, rows, &form, slab, [row, col, lane], old);
+                }
             }
         }
     }
 
-    fn fill(
-        &self,
-        b: &mut Builder,
-        math: &Warpgroup,
-        rows: &RowStore,
-        form: &RowForm,
-        (i, s): (u32, u32),
-        [row, lane]: [ExprId; 2],
-    ) {
+    fn fill(&self, b: &mut Builder, math: &Warpgroup, rows: &RowStore, form: &RowForm, slab: Slab, [row, lane]: [ExprId; 2]) {
         let quad = b.div(lane, 4);
         let pair = b.rem(lane, 4);
         let pair = b.mul(pair, 2);
         for half in 0..2 {
             let own = b.add(quad, half * 8);
             let mut line = rows.line(b, own);
-            if let Some(odd) = form.odd {
+            if !form.aligned() {
                 let row = b.add(row, own);
-                let parity = self.parity(b, odd, row);
-                line = b.add(line, parity);
+                let behind = self.behind(b, form, row);
+                line = b.add(line, behind);
             }
             let line = b.add(line, pair);
             let line = b.bind("slab_line", line);
             for j in 0..rows.columns / 8 {
-                let values = math.pair(b, i, s * rows.columns / 8 + j, half);
+                let values = math.pair(b, slab.block, slab.number * rows.columns / 8 + j, half);
                 let at = b.add(line, j * 8);
-                if form.odd.is_some() {
+                if form.pairs() {
+                    let value = b.vector(&values);
+                    b.store(Base::Shared(rows.slab), at, value, None);
+                } else {
                     for (e, value) in values.into_iter().enumerate() {
                         let at = b.add(at, e);
                         b.store(Base::Shared(rows.slab), at, value, None);
                     }
-                } else {
-                    let value = b.vector(&values);
-                    b.store(Base::Shared(rows.slab), at, value, None);
                 }
             }
         }
     }
 
-    fn drain(&self, b: &mut Builder, rows: &RowStore, form: &RowForm, [row, col]: [ExprId; 2], lane: ExprId, old: bool) {
-        let words = rows.columns / form.unit;
-        b.for_range("step", 0, STORE_ROWS * words / 32, Unroll::No, |b, step| {
+    fn drain(&self, b: &mut Builder, rows: &RowStore, form: &RowForm, slab: Slab, [row, col, lane]: [ExprId; 3], old: bool) {
+        let width = form.width;
+        let vectors = rows.columns / width;
+        let steps = (STORE_ROWS * vectors).div_ceil(32);
+        b.for_range("step", 0, steps, Unroll::No, |b, step| {
             let index = b.mul(step, 32);
             let index = b.add(index, lane);
-            let own = b.div(index, words);
+            let own = b.div(index, vectors);
             let own = b.bind("slab_row", own);
-            let word = b.rem(index, words);
-            let element = b.mul(word, form.unit);
+            let vector = b.rem(index, vectors);
+            let element = b.mul(vector, width);
             let element = b.bind("slab_element", element);
             let line = rows.line(b, own);
-            let line = b.add(line, element);
+            let at = b.add(line, element);
             let row = b.add(row, own);
-            let parity = form.odd.map(|odd| {
-                let parity = self.parity(b, odd, row);
-                b.bind("parity", parity)
-            });
-            let first = match parity {
-                Some(parity) => b.sub(element, parity),
-                None => element,
-            };
-            let first = b.bind("first_element", first);
-            let put = |b: &mut Builder, e: u32, count: u32| {
-                let at = b.add(line, e);
-                let value = b.load("sum", Base::Shared(rows.slab), at, count, None);
-                let values: Vec<ExprId> = (0..count).map(|w| b.extract(value, w)).collect();
-                let col = b.add(col, first);
-                let col = b.add(col, e);
-                let start = if form.odd.is_some() { Start::InMemory } else { Start::Multiple };
-                self.put_from(b, [row, col], &values, old, start);
-            };
-            if parity.is_none() && !form.cut {
-                return put(b, 0, form.unit);
-            }
-            let begun = parity.map(|_| b.le(0, first));
-            let whole = form.cut.then(|| {
-                let start = self.at.n_start.value(b);
-                let start = b.cast(start, Scalar::I32);
-                let last = b.add(start, col);
-                let last = b.add(last, first);
-                let last = b.add(last, 1);
-                match self.at.sizes[1] {
-                    Some(columns) => {
-                        let columns = b.cast(columns, Scalar::I32);
-                        b.lt(last, columns)
-                    }
-                    None => b.lt(last, self.c.n as i64),
+            let mut col = b.add(col, element);
+            // The first vector of the tile begins with what is not ours.
+            let mut whole = None;
+            let mut own_from = None;
+            if !form.aligned() {
+                let behind = self.behind(b, form, row);
+                let behind = b.bind("behind", behind);
+                col = b.sub(col, behind);
+                if slab.number == 0 {
+                    let ours = b.le(behind, element);
+                    whole = b.and_opt(whole, Some(ours));
+                    own_from = Some(b.sub(behind, element));
                 }
-            });
-            let Some(both) = b.and_opt(begun, whole) else { return };
-            b.if_else(
-                both,
-                |b| put(b, 0, 2),
-                |b| {
-                    match begun {
-                        Some(begun) => b.if_then(begun, |b| put(b, 0, 1)),
-                        None => put(b, 0, 1),
-                    }
-                    put(b, 1, 1);
-                },
-            );
+            }
+            let col = b.bind("first_column", col);
+            let fits = self.within(b, col, width);
+            whole = b.and_opt(whole, fits);
+            let exists = (!(STORE_ROWS * vectors).is_multiple_of(32)).then(|| b.lt(own, STORE_ROWS));
+            let store = |b: &mut Builder| {
+                let values = rows.values(b, at, width);
+                let Some(whole) = whole else {
+                    return self.put_from(b, [row, col], &values, old, Start::InMemory);
+                };
+                b.if_else(
+                    whole,
+                    |b| self.put_from(b, [row, col], &values, old, Start::InMemory),
+                    |b| {
+                        for (e, &value) in values.iter().enumerate() {
+                            let col = b.add(col, e);
+                            let inside = self.within(b, col, 1);
+                            let ours = own_from.map(|from| b.le(from, e as u32));
+                            let guard = b.and_opt(inside, ours);
+                            self.put_if(b, guard, [row, col], value, old);
+                        }
+                    },
+                );
+            };
+            match exists {
+                Some(exists) => b.if_then(exists, store),
+                None => store(b),
+            }
         });
-        let Some(odd) = form.odd else { return };
-        // The last element of lines that lie one further.
+    }
+
+    /// What the rows have behind the slab's last whole vector: kept for the next slab, or stored behind the last.
+    fn carry(&self, b: &mut Builder, rows: &RowStore, form: &RowForm, slab: Slab, [row, col, lane]: [ExprId; 3], old: bool) {
         let mine = b.lt(lane, STORE_ROWS);
+        let mine = b.bind("has_row", mine);
+        let line = rows.line(b, lane);
+        let end = b.add(line, rows.columns);
+        if slab.number + 1 < slab.of {
+            let width = form.width.min(4);
+            let mut rest = Vec::new();
+            for at in (0..form.width).step_by(width as usize) {
+                let at = b.add(end, at);
+                rest.push(b.load("rest", Base::Shared(rows.slab), at, width, Some(mine)));
+            }
+            b.push(Stmt::Barrier(BarrierScope::Wave));
+            for (n, value) in rest.into_iter().enumerate() {
+                let at = b.add(line, n as u32 * width);
+                b.store(Base::Shared(rows.slab), at, value, Some(mine));
+            }
+            return;
+        }
         b.if_then(mine, |b| {
             let row = b.add(row, lane);
-            let parity = self.parity(b, odd, row);
-            let further = b.eq(parity, 1);
-            b.if_then(further, |b| {
-                let line = rows.line(b, lane);
-                let at = b.add(line, rows.columns);
-                let value = b.load("sum", Base::Shared(rows.slab), at, 1, None);
-                let col = b.add(col, rows.columns - 1);
-                self.put_from(b, [row, col], &[value], old, Start::InMemory);
-            });
+            let behind = self.behind(b, form, row);
+            let behind = b.bind("behind", behind);
+            let rest = rows.values(b, end, form.width);
+            let col = b.add(col, rows.columns);
+            let col = b.sub(col, behind);
+            for e in 0..form.width - 1 {
+                let col = b.add(col, e);
+                let ours = b.lt(e, behind);
+                let inside = self.within(b, col, 1);
+                let guard = b.and_opt(Some(ours), inside);
+                self.put_if(b, guard, [row, col], rest[e as usize], old);
+            }
         });
+    }
+
+    fn put_if(&self, b: &mut Builder, guard: Option<ExprId>, place: [ExprId; 2], value: ExprId, old: bool) {
+        let put = |b: &mut Builder| self.put_from(b, place, &[value], old, Start::InMemory);
+        match guard {
+            Some(guard) => b.if_then(guard, put),
+            None => put(b),
+        }
+    }
+
+    /// That this many columns from `col` of the macro tile on are columns of C; `None` where they always are.
+    fn within(&self, b: &mut Builder, col: ExprId, count: u32) -> Option<ExprId> {
+        if !self.overruns(1) && self.at.sizes[1].is_none() {
+            return None;
+        }
+        let start = self.at.n_start.value(b);
+        let start = b.cast(start, Scalar::I32);
+        let last = b.add(start, col);
+        let last = b.add(last, count - 1);
+        Some(match self.at.sizes[1] {
+            Some(columns) => {
+                let columns = b.cast(columns, Scalar::I32);
+                b.lt(last, columns)
+            }
+            None => b.lt(last, self.c.n as i64),
+        })
     }
 }

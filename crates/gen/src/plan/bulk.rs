@@ -81,13 +81,22 @@ pub(super) fn slabs_bytes(slabs: u32, micro: u32, bytes: u32) -> u32 {
     slabs * slab
 }
 
-/// Floats between the lines of a slab for rows: keeps the pairs of four rows in different banks.
-pub const ROW_SLAB_APART: u32 = 8;
+/// Columns of a slab for rows: of a store of twice as much, so that its sums take no more room.
+const fn row_slab_columns(micro: u32, bytes: u32) -> u32 {
+    let columns = store_columns(micro, bytes);
+    if bytes < 4 && columns > 32 { 32 } else { columns }
+}
+
+/// Floats from one line to the next of a slab for rows: room for what lies behind the last multiple of 16 bytes, which also keeps the
+/// lines in different banks.
+pub const fn row_slab_pitch(columns: u32) -> u32 {
+    columns + 8
+}
 
 /// Columns and bytes of a wave's slab of sums on their way into plain stores of whole rows, for results of this size.
 pub const fn row_slab(micro: u32, bytes: u32) -> (u32, u32) {
-    let columns = store_columns(micro, bytes);
-    (columns, STORE_ROWS * (columns + ROW_SLAB_APART) * 4)
+    let columns = row_slab_columns(micro, bytes);
+    (columns, STORE_ROWS * row_slab_pitch(columns) * 4)
 }
 
 /// How results of a wave with `micro` columns are stored in bulk, or why they cannot be.

@@ -28,7 +28,7 @@ mod value;
 mod wave_unit;
 
 pub use bulk::{
-    BulkTile, ROW_SLAB_APART, STORE_ROWS, StoreTile, bulk_tile, fetched_tile, partials, row_slab, shared_bulk_tile, store_slabs,
+    BulkTile, STORE_ROWS, StoreTile, bulk_tile, fetched_tile, partials, row_slab, row_slab_pitch, shared_bulk_tile, store_slabs,
     store_tile,
 };
 pub use counts::{Counts, Instructions, added_bytes, counts};
