@@ -67,7 +67,7 @@ impl StoreTile {
 }
 
 /// Columns of a store of results of this size: as many of a 128-byte row as divide a tile's; 0 where none do.
-const fn store_columns(micro: u32, bytes: u32) -> u32 {
+pub const fn store_columns(micro: u32, bytes: u32) -> u32 {
     let mut columns = ROW_BYTES / bytes;
     while columns > 0 && !micro.is_multiple_of(columns) {
         columns /= 2;

@@ -28,8 +28,8 @@ mod value;
 mod wave_unit;
 
 pub use bulk::{
-    BulkTile, STORE_ROWS, StoreTile, bulk_tile, fetched_tile, partials, row_slab, row_slab_pitch, shared_bulk_tile, store_slabs,
-    store_tile,
+    BulkTile, STORE_ROWS, StoreTile, bulk_tile, fetched_tile, partials, row_slab, row_slab_pitch, shared_bulk_tile,
+    store_columns, store_slabs, store_tile,
 };
 pub use counts::{Counts, Instructions, added_bytes, counts};
 pub use derive::{Env, derive, workspace_per_entry};

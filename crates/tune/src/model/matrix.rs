@@ -10,7 +10,7 @@ use super::roofline::Roofline;
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, soft_max};
 use tilewright_gen::contraction::{Contraction, Tensor};
-use tilewright_gen::plan::{FetchWork, Footprint, KernelSpec, OperandTiling, bulk_tile, fetch_work};
+use tilewright_gen::plan::{FetchWork, Footprint, KernelSpec, OperandTiling, Tiling, bulk_tile, fetch_work, store_columns};
 use tilewright_gen::view::materialised;
 
 /// Bytes per cycle and unit from the last-level cache when all units ask.
@@ -30,12 +30,17 @@ const FRAGMENTS: (f64, f64) = (90.0, 12.0);
 /// Cycles of a tile that teams taking turns do not hide.
 const TURN: f64 = 120.0;
 /// Results per cycle that leave a unit row by row.
-const ROWS: f64 = 4.0;
+const ROWS: f64 = 10.0;
 /// Bytes per cycle that results leave a unit with by bulk stores, and what each wave adds.
 const SLABS: (f64, f64) = (6.0, 0.9);
 
 /// Instructions that a load wave issues per cycle: chains of address, shift and store with a few batches beside each other.
 const FETCH_ISSUE: f64 = 0.6;
+/// What waiting for fetched lines takes of the latency of a load: the last of a batch, behind all others of the unit.
+const FETCH_WAIT: f64 = 1.6;
+/// Bytes per cycle that fetching takes of the shared memory's port, loads and stores together, which instructions use too (measured
+/// on an H200: 28 to 32).
+const FETCH_PORT: f64 = 30.0;
 /// Schedulers of a unit.
 const SCHEDULERS: f64 = 4.0;
 
@@ -49,7 +54,7 @@ fn fetched(c: &Contraction, spec: &KernelSpec, latency: f64, resident: f64) -> f
     let waits = ahead + works.iter().filter(|w| !w.ahead).map(batches).sum::<f64>();
     let slots = works.iter().map(|w| f64::from(w.chunks * w.instructions + w.besides)).sum::<f64>();
     // Waves beside each other on a scheduler, of all work-groups, share its slots.
-    let alone = waits * latency + slots / FETCH_ISSUE;
+    let alone = waits * latency * FETCH_WAIT + slots / FETCH_ISSUE;
     (alone / resident).max(slots * (waves / SCHEDULERS).max(1.0))
 }
 
@@ -79,6 +84,18 @@ fn usable(units: f64, cluster: u32) -> f64 {
     units * (1.0 - lost / 132.0)
 }
 
+/// Result tiles that a unit computes one after the other. Work-groups that stay and find no room at first start when others have ended.
+fn rounds(tiles: f64, t: &Tiling, usable: f64, resident: f64) -> f64 {
+    let stay = f64::from(t.persistent);
+    if stay == 0.0 {
+        return (tiles / usable).ceil().max(1.0);
+    }
+    let at_once = (usable * resident).min(stay);
+    // Per unit, as many as stay there.
+    let beside = (stay / usable).min(resident).max(1.0);
+    (tiles / stay).ceil().max(1.0) * beside * (stay / at_once).ceil()
+}
+
 /// Cycles of one instruction with n columns.
 fn instruction(n: f64) -> f64 {
     (n / 2.0 + 0.5).max(17.0 + n / 4.0)
@@ -101,7 +118,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let units = f64::from(target.units.max(1));
     let clock = target.rates.clock_ghz * 1e3;
     let cluster = t.cluster;
-    let per_unit = (work.groups / usable(units, cluster.size())).ceil().max(1.0);
+    let per_unit = rounds(work.groups, t, usable(units, cluster.size()), f64::from(footprint.groups_per_unit.max(1)));
     let resident = f64::from(footprint.groups_per_unit.max(1)).min(per_unit);
     let running = (resident * units).min(work.groups);
     let traffic = traffic(&c, spec, target, work, running);
@@ -139,7 +156,9 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let ahead = if roles { f64::from(spec.schedule.buffers) - 1.0 } else { f64::from(spec.schedule.fetch_ahead) + behind };
     let ahead = ahead.max(1.0);
     let together = if cluster.sharers() > 1 { TOGETHER } else { 0.0 };
-    let busy = soft_max(&[math, shared, l2]) + drain + together;
+    let by_hand: f64 =
+        [(rows, 0), (columns, 1)].into_iter().filter(|(_, i)| spec.schedule.fetched[*i]).map(|(lines, _)| lines).sum();
+    let busy = soft_max(&[math, shared, l2]) + drain + together + by_hand * depth * bytes / FETCH_PORT;
     // A ring that does not span the latency of a copy is waited for; so are load waves, each batch of what they fetch.
     let fetched = fetched(&c, spec, latency * (1.0 + traffic.miss) / 2.0, resident);
     let k_tile = busy.max(latency / (ahead * resident)).max(fetched);
@@ -147,10 +166,12 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     // Bulk stores fly while the next tile, or another work-group, is computed; what remains is filling the slabs.
     let waves = f64::from(t.math_threads() / t.wave_lanes.max(1));
     let element = if spec.split_outside() > 1 { 4 } else { c.c.scalar.bytes() };
+    // Narrow slabs, where no wider ones divide a warpgroup's columns, are many.
+    let slab = (f64::from(store_columns(t.b.micro, element) * element) / 128.0).sqrt();
     let pace = if spec.epilogue.bulk {
-        SLABS.0 + SLABS.1 * waves
+        (SLABS.0 + SLABS.1 * waves) * slab
     } else if spec.epilogue.staged {
-        f64::from(element) * ROWS
+        f64::from(element) * ROWS * slab
     } else {
         store_pace(spec.epilogue.store_width, f64::from(element))
     };
