@@ -118,8 +118,9 @@ fn tiles_of_other_shapes() {
             }
         }
     }
+    // Load waves bring the other one.
     for (a, b) in [(true, true), (false, true)] {
-        let plan = "A_MIC1_ACP0__B_MIC8_ACP2__C_UNI2_GAL1_MAC128_UNR64_BUF3_LWV4_PST2_RGA2";
+        let plan = "A_MIC1_ACP2__B_MIC8_ACP0__C_UNI2_GAL1_MAC128_UNR64_BUF3_LWV4_PST2_RGA2";
         verify(product(Scalar::BF16, 200, 136, 328).trans(a, b), &[plan.to_string()], 1, |_| {});
     }
 }

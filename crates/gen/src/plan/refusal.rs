@@ -82,6 +82,11 @@ pub enum Refusal {
         "{acp}{value} with LWV{lwv}: tiles of UNI2 come by bulk copies, or through registers of load waves; use ACP2, or ACP0 and LWV4"
     )]
     UnitCopy { acp: Key, value: u32, lwv: u32 },
+    /// Fragments of a tile that load waves write.
+    #[error(
+        "RGA{rga} with A_ACP{acp}: load waves write tiles as instructions read them from shared memory, registers serve what bulk copies bring; use RGA0 or A_ACP2"
+    )]
+    FragmentsWritten { rga: u32, acp: u32 },
     /// Types that the unit does not multiply.
     #[error("UNI{uni} multiplies {} with sums in f32, not {a} by {b} with sums in {sum}; use UNI0",
         if *.uni == 3 { "f16 or bf16" } else { "f16, bf16 or (f32 of a problem of type) tf32" })]
@@ -224,6 +229,7 @@ impl Refusal {
             Refusal::AsyncBytes { acp, .. } | Refusal::AsyncAlongK { acp } => side(acp, &[Acp, Glw, Vew, Wos], &[]),
             Refusal::BulkUnit { acp } => side(acp, &[Acp], &[Uni]),
             Refusal::UnitCopy { acp, .. } => side(acp, &[Acp], &[Uni, Lwv]),
+            Refusal::FragmentsWritten { .. } => side(&Key::A(Acp), &[Acp], &[Rga]),
             Refusal::StagedRows => both(&[], &[Cst, Swp]),
             Refusal::UnitTypes { .. } | Refusal::UnitWave { .. } => both(&[], &[Uni]),
             Refusal::Turns { .. } => both(&[], &[Png, Lwv, Pst, Mac]),

@@ -72,6 +72,10 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
             return Err(Refusal::UnitCopy { acp, value: plan.get(acp), lwv: at(Common::Lwv) });
         }
     }
+    let (rga, acp) = (at(Common::Rga), plan.get(Key::A(Chiral::Acp)));
+    if rga > 0 && acp != 2 {
+        return Err(Refusal::FragmentsWritten { rga, acp });
+    }
     let (mac, skw) = (at(Common::Mac), at(Common::Skw));
     let owners = unit.owner_threads();
     let in_turn = at(Common::Png) == 1;
