@@ -12,7 +12,8 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::time::Duration;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// First word of the line a worker answers with.
 const DONE: &str = "tilewright-compile-done";
@@ -115,6 +116,8 @@ struct Worker {
     input: Option<ChildStdin>,
     lines: mpsc::Receiver<String>,
     complaints: Arc<Mutex<Vec<u8>>>,
+    /// Reads the complaints, until the process has ended.
+    listener: Option<JoinHandle<()>>,
     jobs: u64,
     directory: tempfile::TempDir,
 }
@@ -143,9 +146,10 @@ impl Worker {
             })?;
         }
         let complaints = Arc::new(Mutex::new(Vec::new()));
+        let mut listener = None;
         if let Some(mut err) = child.stderr.take() {
             let complaints = complaints.clone();
-            std::thread::Builder::new().name("worker-err".into()).spawn(move || {
+            listener = Some(std::thread::Builder::new().name("worker-err".into()).spawn(move || {
                 let mut chunk = [0; 1024];
                 while let Ok(n @ 1..) = err.read(&mut chunk) {
                     let mut tail = complaints.lock().unwrap_or_else(PoisonError::into_inner);
@@ -153,9 +157,9 @@ impl Worker {
                     let surplus = tail.len().saturating_sub(4096);
                     tail.drain(..surplus);
                 }
-            })?;
+            })?);
         }
-        Ok(Worker { child, input, lines, complaints, jobs: 0, directory })
+        Ok(Worker { child, input, lines, complaints, listener, jobs: 0, directory })
     }
 
     fn run(&mut self, work: Work, limit: Duration) -> std::io::Result<Ended<Binary>> {
@@ -171,9 +175,9 @@ impl Worker {
         if sent.is_err() {
             return Ok(Ended::Crashed(self.last_words()));
         }
-        let end = std::time::Instant::now() + limit;
+        let end = Instant::now() + limit;
         loop {
-            match self.lines.recv_timeout(end.saturating_duration_since(std::time::Instant::now())) {
+            match self.lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
                 Ok(line) if line == done => break,
                 Ok(line) => tracing::debug!("compile worker printed: {line}"),
                 Err(mpsc::RecvTimeoutError::Timeout) => return Ok(Ended::TimedOut),
@@ -195,6 +199,11 @@ impl Worker {
             Ok(status) => status.to_string(),
             Err(e) => e.to_string(),
         };
+        // What it said last may still be on its way. Processes that it started may hold the line open for ever.
+        let end = Instant::now() + Duration::from_secs(1);
+        while self.listener.as_ref().is_some_and(|l| !l.is_finished()) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let tail = self.complaints.lock().unwrap_or_else(PoisonError::into_inner);
         format!("{status}\n{}", String::from_utf8_lossy(&tail)).trim_end().to_string()
     }
