@@ -22,8 +22,8 @@ pub enum Binding {
     Alpha,
     /// The factor of the old result, in the accumulator's type.
     Beta,
-    /// A tensor map (`ArgKind::TensorMap`) whose element 0 is the operand's first element: its buffer, from its offset on.
-    OperandMap(Operand),
+    /// A tensor map (`ArgKind::TensorMap`) whose element 0 is so many elements behind the operand's first: its buffer, from its offset on.
+    OperandMap(Operand, u64),
     /// A tensor map whose element 0 stands at this byte of the workspace (a multiple of 512).
     WorkspaceMap(u64),
     /// A fixed integer (an `I64` argument).

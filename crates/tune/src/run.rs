@@ -238,9 +238,9 @@ pub fn bind(
             Binding::Bias => LaunchArg::Buffer(buffers.bias.clone().ok_or(BindError::Absent("a bias vector"))?),
             Binding::Residual => LaunchArg::Buffer(buffers.residual.clone().ok_or(BindError::Absent("a residual"))?),
             // A tensor map is encoded by the device; what is bound is the memory from its element 0 on.
-            Binding::OperandMap(operand) => {
+            Binding::OperandMap(operand, first) => {
                 let (whole, offset) = buffers.of(operand);
-                let from = offset.saturating_mul(u64::from(contraction.tensor(operand).scalar.bytes()));
+                let from = offset.saturating_add(first).saturating_mul(u64::from(contraction.tensor(operand).scalar.bytes()));
                 LaunchArg::Buffer(whole.slice(from, whole.bytes().saturating_sub(from))?)
             }
             Binding::Workspace(from) | Binding::WorkspaceMap(from) => {

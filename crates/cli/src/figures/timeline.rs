@@ -263,6 +263,8 @@ mod tests {
             async_b: false,
             bulk: false,
             fetched: [false; 2],
+            shifted: [false; 2],
+            slots: 0,
             roles: None,
             hints: false,
         }

@@ -11,12 +11,13 @@ use super::pipeline::{Consumer, Copies, Loaders, Pipeline, Ring, chunked_map, ma
 use super::position::{Ints, Sizes, k_range, position};
 use super::row_store::RowStore;
 use super::schedule::{Lowered, lower};
+use super::shift_lines::Shifter;
 use super::staged_store::StagedStore;
 use super::turns::{Passing, Turns};
 use super::warpgroup::Warpgroup;
 use super::{Input, Shape};
 use crate::contraction::Contraction;
-use crate::plan::{BulkTile, KernelSpec, SplitSum, StoreTile, fetch_in_flight, lines_fetched, row_slab, store_slabs};
+use crate::plan::{BulkTile, ClassMap, Hulls, KernelSpec, SplitSum, StoreTile, fetch_in_flight, lines_fetched, row_slab, store_slabs};
 use crate::view::G;
 use tilewright_ir::*;
 
@@ -39,17 +40,28 @@ pub(super) struct BulkKernel<'a> {
 }
 
 /// How an operand's tiles come.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) enum Way {
     /// By bulk copies through this map.
     Bulk(ArgId),
     /// By the load waves.
     Fetched(fetch_tile::Source),
+    /// By bulk copies to staging through these maps, one for each class of lines, and by the load waves from there.
+    Shifted(Hulls, Vec<ArgId>),
 }
 
 /// Declares the tensor map of an operand.
 pub(super) fn map_argument(b: &mut Builder, name: &str, doc: &str, tile: &BulkTile, input: &Input, shape: &Shape) -> ArgId {
     b.tensor_map(name, chunked_map(tile, input, shape), doc)
+}
+
+/// Declares the tensor maps of an operand whose lines are shifted, by class.
+pub(super) fn class_maps(b: &mut Builder, name: &str, doc: &str, hulls: &Hulls) -> Vec<ArgId> {
+    let declare = |(class, map): (usize, &ClassMap)| {
+        let doc = format!("{doc}, lines {class}, {}, ...", class + hulls.classes.len());
+        b.tensor_map(&format!("{name}_{class}"), map.map.clone(), &doc)
+    };
+    hulls.classes.iter().enumerate().map(declare).collect()
 }
 
 impl BulkKernel<'_> {
@@ -106,9 +118,9 @@ impl BulkKernel<'_> {
     }
 
     fn copies<'k>(&'k self, b: &mut Builder, ring: &Ring, elected: Option<ExprId>, loaders: Option<Loaders<'k>>) -> Copies<'k> {
-        let maps = self.ways.map(|way| match way {
-            Way::Bulk(map) => Some(map),
-            Way::Fetched(_) => None,
+        let maps = self.ways.each_ref().map(|way| match way {
+            Way::Bulk(map) => Some(*map),
+            Way::Fetched(_) | Way::Shifted(..) => None,
         });
         Copies { inputs: self.inputs, maps, elected, loaders, walk: ring.walk(b, "copy") }
     }
@@ -133,13 +145,13 @@ impl BulkKernel<'_> {
     }
 
     /// The load threads, for operands that they fetch.
-    fn loaders(&self, b: &mut Builder, ring: &Ring, thread: ExprId, first: ExprId) -> Loaders<'_> {
+    fn loaders<'k>(&'k self, b: &mut Builder, ring: &'k Ring, thread: ExprId, first: ExprId) -> Loaders<'k> {
         let lane = b.rem(thread, self.spec.tiling.wave_lanes);
         let first_lane = b.eq(lane, 0);
         let first_lane = b.bind("first_load_lane", first_lane);
         let in_flight = fetch_in_flight(self.spec.load_registers(), lines_fetched(self.spec, self.c));
         let tiles = [0, 1].map(|i| match self.ways[i] {
-            Way::Bulk(_) => None,
+            Way::Bulk(_) | Way::Shifted(..) => None,
             Way::Fetched(source) => {
                 let array = &b.kernel().shared[ring.arrays[i].index()];
                 let (len, at) = (array.len / 2, array.byte_offset);
@@ -161,7 +173,16 @@ impl BulkKernel<'_> {
                 })
             }
         });
-        Loaders { tiles, first, first_lane }
+        let shifter = self.spec.schedule.shifted.contains(&true).then(|| {
+            let staging = self.ways.each_ref().map(|way| match way {
+                Way::Shifted(hulls, maps) => Some((hulls.clone(), maps.clone())),
+                Way::Bulk(_) | Way::Fetched(_) => None,
+            });
+            let shifter = Shifter::new(b, self, ring, staging, (thread, first_lane));
+            shifter.begin(b);
+            shifter
+        });
+        Loaders { tiles, shifter, first, first_lane }
     }
 
     /// The math role, or the only one.
@@ -262,6 +283,26 @@ impl BulkKernel<'_> {
         i64::from(self.spec.tiling.persistent / self.spec.tiling.cluster.size())
     }
 
+    /// The work-group's first piece of work: clusters count as one, and walk as one.
+    pub fn first_work(&self, b: &mut Builder, ring: &Ring) -> ExprId {
+        match &ring.place {
+            Some((place, _)) => place.cluster,
+            None => {
+                let group = b.builtin(Builtin::GroupId(0));
+                b.bind("group_id", group)
+            }
+        }
+    }
+
+    /// Pieces of work of a launch, where work-groups stay.
+    pub fn all_work(&self, b: &mut Builder) -> ExprId {
+        let t = &self.spec.tiling;
+        let all =
+            u64::from(t.split_k.ways) * self.shape.tiles_m * self.shape.tiles_n * self.shape.chunk / u64::from(t.cluster.size());
+        // The last chunk of a batch may be shorter: as many tiles as its launch says.
+        self.work.unwrap_or_else(|| b.int(all as i64, Scalar::I32))
+    }
+
     /// How many k-tiles a piece of work has.
     pub fn k_tiles(&self, b: &mut Builder, work: ExprId) -> ExprId {
         let ways = u64::from(self.spec.tiling.split_k.ways.max(1));
@@ -288,14 +329,7 @@ impl BulkKernel<'_> {
     ) {
         let t = &self.spec.tiling;
         let place = ring.place.as_ref().map(|p| p.0);
-        // Clusters count as one, and walk as one.
-        let group = match place {
-            Some(place) => place.cluster,
-            None => {
-                let group = b.builtin(Builtin::GroupId(0));
-                b.bind("group_id", group)
-            }
-        };
+        let group = self.first_work(b, ring);
         let one = |b: &mut Builder, group: ExprId| {
             let at = position(b, t, self.shape, self.inputs, self.g_first, self.ints, self.c, group, self.sizes, place);
             let range = k_range(b, self.c, t, &at, self.shape, self.ints);
@@ -304,10 +338,7 @@ impl BulkKernel<'_> {
         if t.persistent == 0 {
             return one(b, group);
         }
-        let all =
-            u64::from(t.split_k.ways) * self.shape.tiles_m * self.shape.tiles_n * self.shape.chunk / u64::from(t.cluster.size());
-        // The last chunk of a batch may be shorter: as many tiles as its launch says.
-        let all = self.work.unwrap_or_else(|| b.int(all as i64, Scalar::I32));
+        let all = self.all_work(b);
         let stay = self.stay();
         let first = passing.as_ref().map_or(group, |p| p.first(b, group));
         let index = b.declare("work", first);

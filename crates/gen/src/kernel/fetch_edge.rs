@@ -37,7 +37,7 @@ impl Lines<'_> {
             let slots: Vec<Slot> = (0..group)
                 .map(|j| {
                     let i = b.add(i, j);
-                    let spot = self.spot(b, round, i);
+                    let spot = self.spread.spot(b, round, i);
                     let index = self.index(b, start, &spot);
                     let index = b.bind("vector_at", index);
                     // That of all vectors of the class.
@@ -98,7 +98,7 @@ impl Lines<'_> {
         let s = &self.shape;
         b.for_range("left", 0, s.count(), Unroll::By(1), |b, q| {
             let (round, i) = (b.div(q, s.per_round), b.rem(q, s.per_round));
-            let spot = self.spot(b, round, i);
+            let spot = self.spread.spot(b, round, i);
             let index = self.index(b, start, &spot);
             let index = b.bind("vector_at", index);
             let (readable, some) = self.judge(b, stream, &spot, index, k);

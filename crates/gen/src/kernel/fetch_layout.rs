@@ -2,6 +2,7 @@
 //! far it is shifted, and where it goes in shared memory.
 
 use super::fetch_tile::FetchTile;
+use super::word_copy;
 use crate::plan::{FETCH_CHUNK as CHUNK, FetchShape, LINE_CLASSES as CLASSES, lines_aligned};
 use crate::view::{COL, ROW};
 use tilewright_ir::*;
@@ -15,7 +16,19 @@ pub(super) struct Lines<'a> {
     pub words: ArgId,
     pub strides: [i64; 3],
     pub shape: FetchShape,
+    pub spread: Spread,
     pub aligned: bool,
+}
+
+/// Where the vectors of a tile lie, and whose they are.
+pub(super) struct Spread {
+    pub shape: FetchShape,
+    /// Position among the load threads.
+    pub thread: ExprId,
+    /// Lines of the tile.
+    pub lines: u32,
+    /// Elements of a row of 128 bytes.
+    pub row: u32,
 }
 
 /// How far a class is shifted.
@@ -38,66 +51,26 @@ pub(super) struct Spot {
     pub exists: Option<ExprId>,
 }
 
-impl<'a> Lines<'a> {
-    /// `None` where the operand is not read in aligned vectors.
-    pub fn new(tile: &'a FetchTile<'a>) -> Option<Lines<'a>> {
-        let words = tile.source.words?;
-        let plain = tile.input.tensor.view.is_affine_box()?;
-        let shape = FetchShape::new(tile.tile.columns, tile.lines(), tile.threads);
-        let aligned = lines_aligned(&tile.input.tensor, tile.fast());
-        Some(Lines { tile, words, strides: plain.strides, shape, aligned })
-    }
-
-    pub const fn k_contiguous(&self) -> bool {
-        self.tile.tile.k_contiguous
-    }
-
-    /// Elements between neighbouring lines.
-    pub const fn apart(&self) -> i64 {
-        self.strides[ROW + COL - self.tile.fast()]
-    }
-
-    pub fn extent(&self, axis: usize) -> i64 {
-        self.tile.input.tensor.view.extent[axis] as i64
-    }
-
-    /// Lines of the tile may lie beyond the operand's rows.
-    pub fn overruns(&self) -> bool {
-        let rows = self.tile.input.tensor.view.extent[ROW];
-        self.k_contiguous() && (self.tile.input.rows.is_some() || !rows.is_multiple_of(u64::from(self.tile.lines())))
-    }
-
-    /// The last k-tile is not whole.
-    pub fn ends_within(&self) -> bool {
-        self.extent(COL) % i64::from(self.tile.k_tile) != 0
-    }
-
-    /// Some threads have vectors that are not asked for.
-    pub fn guarded(&self) -> bool {
-        let s = &self.shape;
-        let classes = if s.waves <= CLASSES { CLASSES.is_multiple_of(s.waves) } else { s.waves == s.parts * CLASSES };
-        self.overruns() || self.ragged() || !classes
-    }
-
+impl Spread {
     /// Some threads have fewer vectors in a round than others.
     pub fn ragged(&self) -> bool {
         let s = &self.shape;
         let even = (s.column_blocks * s.line_blocks).is_multiple_of(s.parts);
-        !even || !(self.tile.lines() / CLASSES).is_multiple_of(s.lines)
-    }
-
-    pub fn name(&self, what: &str) -> String {
-        let operand = if self.tile.input.operand == crate::contraction::Operand::A { "a" } else { "b" };
-        format!("{operand}_{what}")
+        !even || !(self.lines / CLASSES).is_multiple_of(s.lines)
     }
 
     pub fn wave(&self, b: &mut Builder) -> ExprId {
-        b.div(self.tile.thread, 32)
+        b.div(self.thread, 32)
+    }
+
+    /// The thread's vector within its row of 128 bytes.
+    pub fn vector(&self, b: &mut Builder) -> ExprId {
+        b.rem(self.thread, ROW_LANES)
     }
 
     /// Position of the thread's row of 128 bytes among those of an instruction: along the columns, and among lines.
     pub fn sub(&self, b: &mut Builder) -> [ExprId; 2] {
-        let lane = b.rem(self.tile.thread, 32);
+        let lane = b.rem(self.thread, 32);
         let row = b.div(lane, ROW_LANES);
         [b.rem(row, self.shape.columns), b.div(row, self.shape.columns)]
     }
@@ -138,15 +111,15 @@ impl<'a> Lines<'a> {
         let of_class = b.add(of_class, sub_line);
         let line = b.mul(of_class, CLASSES);
         let line = b.add(line, class);
-        let all = self.tile.lines();
+        let all = self.lines;
         if !(all / CLASSES).is_multiple_of(s.lines) {
             let there = b.lt(line, all);
             exists = b.and_opt(exists, Some(there));
         }
         let column = b.mul(column, s.columns);
         let column = b.add(column, sub_column);
-        let vector = b.rem(self.tile.thread, ROW_LANES);
-        let row = self.tile.tile.row;
+        let vector = self.vector(b);
+        let row = self.row;
         let along = b.mul(column, row);
         let within = b.mul(vector, CHUNK);
         let along = b.add(along, within);
@@ -158,6 +131,101 @@ impl<'a> Lines<'a> {
         let place = b.mul(place, CHUNK / 2);
         let to = b.add(to, place);
         Spot { line, along, to, exists }
+    }
+
+    /// Words of a buffer between a round's first vector and its `i`th.
+    pub fn place_of(&self, i: u32) -> i64 {
+        let s = &self.shape;
+        let (column, line) = (i / s.line_blocks, i % s.line_blocks);
+        let row = self.row / 2;
+        i64::from(line * s.lines * CLASSES * row + column * s.columns * self.lines * row)
+    }
+}
+
+impl Shift {
+    /// Of so many elements (an `I32`), 0 to 7.
+    pub fn new(b: &mut Builder, elements: ExprId) -> Shift {
+        let words = b.binary(BinaryOp::Shr, elements, 1);
+        let words = b.bind("shift_words", words);
+        let half = b.rem(elements, 2);
+        let bits = b.mul(half, 16);
+        let bits = b.cast(bits, Scalar::I64);
+        let bits = b.bind("shift_bits", bits);
+        Shift { words, bits }
+    }
+
+    /// Words from an aligned vector to the one that most of an output lies in, and to the half of its neighbour.
+    pub fn sources(&self, b: &mut Builder, scalar: Scalar) -> [ExprId; 2] {
+        let far = b.le(2, self.words);
+        let (none, two, four) = (b.int(0, scalar), b.int(2, scalar), b.int(4, scalar));
+        [b.select(far, four, none), b.select(far, two, four)]
+    }
+
+    /// Runs the body once for each case of whole words, in a branch of its own: with what shifts a vector and its neighbour's half.
+    pub fn cases(&self, b: &mut Builder, body: impl Fn(&mut Builder, &dyn Fn(&mut Builder, [ExprId; 2]) -> ExprId)) {
+        let case = |b: &mut Builder, words: u8| {
+            body(b, &|b, [own, near]| {
+                let own: Vec<ExprId> = (0..4).map(|i| b.extract(own, i)).collect();
+                let near: Vec<ExprId> = (0..2).map(|i| b.extract(near, i)).collect();
+                let line = if words < 2 { [own, near].concat() } else { [near, own].concat() };
+                // From the neighbour's half on in the one direction, up to it in the other.
+                word_copy::halves(b, &line[usize::from(words % 2)..], self.bits)
+            });
+        };
+        let far = b.le(2, self.words);
+        let inner = |b: &mut Builder, low: u8| {
+            let even = b.eq(self.words, i64::from(low));
+            b.if_else(even, |b| case(b, low), |b| case(b, low + 1));
+        };
+        b.if_else(far, |b| inner(b, 2), |b| inner(b, 0));
+    }
+}
+
+impl<'a> Lines<'a> {
+    /// `None` where the operand is not read in aligned vectors.
+    pub fn new(tile: &'a FetchTile<'a>) -> Option<Lines<'a>> {
+        let words = tile.source.words?;
+        let plain = tile.input.tensor.view.is_affine_box()?;
+        let shape = FetchShape::new(tile.tile.columns, tile.lines(), tile.threads);
+        let aligned = lines_aligned(&tile.input.tensor, tile.fast());
+        let spread = Spread { shape, thread: tile.thread, lines: tile.lines(), row: tile.tile.row };
+        Some(Lines { tile, words, strides: plain.strides, shape, spread, aligned })
+    }
+
+    pub const fn k_contiguous(&self) -> bool {
+        self.tile.tile.k_contiguous
+    }
+
+    /// Elements between neighbouring lines.
+    pub const fn apart(&self) -> i64 {
+        self.strides[ROW + COL - self.tile.fast()]
+    }
+
+    pub fn extent(&self, axis: usize) -> i64 {
+        self.tile.input.tensor.view.extent[axis] as i64
+    }
+
+    /// Lines of the tile may lie beyond the operand's rows.
+    pub fn overruns(&self) -> bool {
+        let rows = self.tile.input.tensor.view.extent[ROW];
+        self.k_contiguous() && (self.tile.input.rows.is_some() || !rows.is_multiple_of(u64::from(self.tile.lines())))
+    }
+
+    /// The last k-tile is not whole.
+    pub fn ends_within(&self) -> bool {
+        self.extent(COL) % i64::from(self.tile.k_tile) != 0
+    }
+
+    /// Some threads have vectors that are not asked for.
+    pub fn guarded(&self) -> bool {
+        let s = &self.shape;
+        let classes = if s.waves <= CLASSES { CLASSES.is_multiple_of(s.waves) } else { s.waves == s.parts * CLASSES };
+        self.overruns() || self.spread.ragged() || !classes
+    }
+
+    pub fn name(&self, what: &str) -> String {
+        let operand = if self.tile.input.operand == crate::contraction::Operand::A { "a" } else { "b" };
+        format!("{operand}_{what}")
     }
 
     /// First element of a vector, from the start of the buffer.
@@ -176,13 +244,7 @@ impl<'a> Lines<'a> {
         }
         let low = b.cast(index, Scalar::I32);
         let low = b.binary(BinaryOp::And, low, i64::from(CHUNK) - 1);
-        let words = b.binary(BinaryOp::Shr, low, 1);
-        let words = b.bind("shift_words", words);
-        let half = b.rem(low, 2);
-        let bits = b.mul(half, 16);
-        let bits = b.cast(bits, Scalar::I64);
-        let bits = b.bind("shift_bits", bits);
-        Some(Shift { words, bits })
+        Some(Shift::new(b, low))
     }
 
     /// Words at which the vector that most of an output lies in begins, and the half of its neighbour.
@@ -190,11 +252,7 @@ impl<'a> Lines<'a> {
         let whole = b.binary(BinaryOp::And, index, -i64::from(CHUNK));
         let word = b.binary(BinaryOp::Shr, whole, 1);
         let Some(shift) = shift else { return [word; 2] };
-        let far = b.le(2, shift.words);
-        let (four, two) = (b.int(4, Scalar::I64), b.int(2, Scalar::I64));
-        let none = b.int(0, Scalar::I64);
-        let own = b.select(far, four, none);
-        let near = b.select(far, two, four);
+        let [own, near] = shift.sources(b, Scalar::I64);
         [b.add(word, own), b.add(word, near)]
     }
 
@@ -203,14 +261,6 @@ impl<'a> Lines<'a> {
         let s = &self.shape;
         let (column, line) = (i / s.line_blocks, i % s.line_blocks);
         (i64::from(line * s.lines * CLASSES) * self.apart() + i64::from(column * s.columns * self.tile.tile.row)) / 2
-    }
-
-    /// Words of a buffer between a round's first vector and its `i`th.
-    pub fn place_of(&self, i: u32) -> i64 {
-        let s = &self.shape;
-        let (column, line) = (i / s.line_blocks, i % s.line_blocks);
-        let row = self.tile.tile.row / 2;
-        i64::from(line * s.lines * CLASSES * row + column * s.columns * self.tile.lines() * row)
     }
 
     /// Elements of a vector from its first on that are within k.

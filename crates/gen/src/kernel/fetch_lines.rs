@@ -23,7 +23,6 @@
 
 use super::fetch_layout::{Lines, Shift};
 use super::index::Coord;
-use super::word_copy;
 use crate::plan::{FETCH_CHUNK as CHUNK, LINE_CLASSES as CLASSES};
 use crate::view::{COL, G, ROW};
 use tilewright_ir::*;
@@ -69,11 +68,11 @@ pub(super) struct Slot {
 impl Lines<'_> {
     /// False in threads that have no such vector `i` of a round.
     fn exists(&self, b: &mut Builder, round: &Round, (index, i): (u32, u32)) -> Option<ExprId> {
-        if !self.ragged() {
+        if !self.spread.ragged() {
             return round.exists;
         }
         let (round, i) = (b.int(i64::from(index), Scalar::I32), b.int(i64::from(i), Scalar::I32));
-        self.spot(b, round, i).exists
+        self.spread.spot(b, round, i).exists
     }
 
     /// The walk along k of a result tile begins: the first vectors are asked for.
@@ -117,7 +116,7 @@ impl Lines<'_> {
         let zero = b.int(0, Scalar::I32);
         let rounds = (0..s.rounds).map(|round| {
             let round = b.int(i64::from(round), Scalar::I32);
-            let spot = self.spot(b, round, zero);
+            let spot = self.spread.spot(b, round, zero);
             let index = self.index(b, first, &spot);
             let index = b.bind("line_start", index);
             let shift = self.shift(b, index);
@@ -128,7 +127,7 @@ impl Lines<'_> {
                 let lines = b.sub(inside, spot.line);
                 b.bind("lines_left", lines)
             });
-            let (_, _, exists) = self.class(b, round);
+            let (_, _, exists) = self.spread.class(b, round);
             let exists = exists.map(|e| b.bind("line_exists", e));
             // Lines beyond the end of k are counted from it.
             let ends = !self.k_contiguous() && self.ends_within();
@@ -271,7 +270,7 @@ impl Lines<'_> {
         for j in 0..self.group() {
             let (slot, i) = ((q + j) % self.window(), q % s.per_round + j);
             let (round, i) = (i32(index.into(), b), i32(i.into(), b));
-            let spot = self.spot(b, round, i);
+            let spot = self.spread.spot(b, round, i);
             let valid = self.valid(b, &spot, k);
             let valid = b.add(valid, first);
             let pieces = [Some((stream.own, 4)), stream.near.map(|near| (near, 2))];
@@ -313,24 +312,13 @@ impl Lines<'_> {
             }
             return;
         };
-        let case = |b: &mut Builder, words: u8| {
+        shift.cases(b, |b, shifted| {
             for slot in slots {
-                let (own, near) = (b.reg(stream.own, slot.slot), b.reg(near, slot.slot));
-                let own: Vec<ExprId> = (0..4).map(|i| b.extract(own, i)).collect();
-                let near: Vec<ExprId> = (0..2).map(|i| b.extract(near, i)).collect();
-                let line = if words < 2 { [own, near].concat() } else { [near, own].concat() };
-                // From the neighbour's half on in the one direction, up to it in the other.
-                let from = usize::from(words % 2);
-                let value = word_copy::halves(b, &line[from..], shift.bits);
+                let parts = [b.reg(stream.own, slot.slot), b.reg(near, slot.slot)];
+                let value = shifted(b, parts);
                 self.put(b, value, slot);
             }
-        };
-        let far = b.le(2, shift.words);
-        let inner = |b: &mut Builder, low: u8| {
-            let even = b.eq(shift.words, i64::from(low));
-            b.if_else(even, |b| case(b, low), |b| case(b, low + 1));
-        };
-        b.if_else(far, |b| inner(b, 2), |b| inner(b, 0));
+        });
     }
 
     fn put(&self, b: &mut Builder, value: ExprId, slot: &Slot) {
@@ -394,7 +382,7 @@ impl Lines<'_> {
                     let i = q % s.per_round + j;
                     let exists = self.exists(b, round, (index, i));
                     let to = b.add(first, round.to);
-                    let to = b.add(to, self.place_of(i * s.parts));
+                    let to = b.add(to, self.spread.place_of(i * s.parts));
                     Slot { slot: (q + j) % window, to, exists, masks: None }
                 })
                 .collect();

@@ -1,6 +1,6 @@
 //! The main kernel: arguments, shared memory, and the waves of each role around the main loop.
 
-use super::bulk_kernel::{BulkKernel, Way, map_argument};
+use super::bulk_kernel::{BulkKernel, Way, class_maps, map_argument};
 use super::fetch_tile::{self, by_words};
 use super::index::Coord;
 use super::load::{LoadContext, Loader, SharedTile};
@@ -13,7 +13,7 @@ use super::schedule::lower;
 use super::wave_unit::WaveUnit;
 use super::{Input, Shape, epilogue};
 use crate::contraction::{Contraction, Extent, Operand};
-use crate::plan::{BulkTile, KernelSpec, MathUnit, Source, SplitSum, StoreTile, shared_align};
+use crate::plan::{BulkTile, KernelSpec, MathUnit, Source, SplitSum, StoreTile, shared_align, shifted_hulls};
 use tilewright_ir::*;
 
 struct Args {
@@ -51,10 +51,14 @@ pub(super) fn build(
         &[a.tensor.len, b_in.tensor.len, c.c.len, c.m * c.n, c.residual.as_ref().map_or(0, |r| r.len)],
     );
     if let Some(tiles) = bulk {
+        let shifted = shifted_hulls(spec, c);
         let ways = [(0, a), (1, b_in)].map(|(i, x)| {
             let (name, doc) = operand_name(x);
             if !spec.schedule.fetched[i] {
                 return Way::Bulk(map_argument(b, name, &doc, &tiles[i], x, shape));
+            }
+            if let Some(hulls) = &shifted[i] {
+                return Way::Shifted(hulls.clone(), class_maps(b, name, &doc, hulls));
             }
             let buffer = b.buffer(name, x.tensor.scalar, Access::Read, &doc);
             let in_place = x.tiling.source == Source::InPlace;

@@ -28,6 +28,7 @@ mod position;
 mod post;
 mod row_fragments;
 mod row_store;
+mod shift_lines;
 mod staged_store;
 mod turns;
 mod warpgroup;
@@ -38,7 +39,7 @@ mod word_copy;
 
 use crate::contraction::{Contraction, Extent, Extents, Operand, Tensor};
 use crate::plan::{
-    BulkTile, Edge, KernelSpec, OperandTiling, Source, SplitSum, fetched_tile, partials, shared_bulk_tile, store_tile,
+    BulkTile, Edge, KernelSpec, OperandTiling, Source, SplitSum, fetched_tile, partials, shifted_hulls, shared_bulk_tile, store_tile,
 };
 use crate::program::{Alignment, Binding, Factor, Groups, Launch, MapExtent, Program};
 use crate::view::{G, ROW, materialised};
@@ -237,8 +238,10 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
             Some(store_tile(&tensor, t.b.micro).map_err(|why| GenerateError::Bulk { operand: Operand::C, why })?)
         }
     };
+    let shifted = shifted_hulls(spec, c);
+    let by_loads = |i: usize| spec.schedule.fetched[i] && shifted[i].is_none();
     let read_by_words =
-        |i: usize, x: &Input| spec.schedule.fetched[i] && bulk.as_ref().is_some_and(|tiles| fetch_tile::by_words(x, &tiles[i]));
+        |i: usize, x: &Input| by_loads(i) && bulk.as_ref().is_some_and(|tiles| fetch_tile::by_words(x, &tiles[i]));
     let by_words = [read_by_words(0, &a), read_by_words(1, &b)];
     let fetch_width = |i: usize, x: &Input| bulk.as_ref().map_or(1, |tiles| fetch_tile::width(x, &tiles[i]));
     let fetch_widths = [fetch_width(0, &a), fetch_width(1, &b)];
@@ -295,11 +298,20 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
         }
         let (mut args, mut maps) = (Vec::new(), Vec::new());
         for (i, (x, region)) in [(&a, region_a), (&b, region_b)].into_iter().enumerate() {
+            if let Some(hulls) = &shifted[i] {
+                for class in &hulls.classes {
+                    let batch = x.run_time_batch && class.map.tile.len() > 2;
+                    let entries = Factor::Steps { extent: Extent::G, more: 0, of: 1 };
+                    maps.extend(batch.then_some(MapExtent { arg: args.len(), dim: 2, extent: entries }));
+                    args.push(Binding::OperandMap(x.operand, class.first));
+                }
+                continue;
+            }
             match region {
                 _ if spec.schedule.fetched[i] => args.extend(fetch_bindings(x, region, by_words[i])),
                 _ if spec.schedule.bulk => {
                     maps.extend(bulk.iter().flat_map(|tiles| map_extents(&tiles[i], x, args.len())));
-                    args.push(region.map_or(Binding::OperandMap(x.operand), Binding::WorkspaceMap));
+                    args.push(region.map_or(Binding::OperandMap(x.operand, 0), Binding::WorkspaceMap));
                 }
                 Some(region) => args.push(Binding::Workspace(region)),
                 None => args.extend([Binding::Buffer(x.operand), Binding::Offset(x.operand)]),
@@ -323,7 +335,7 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
                 region_partials.is_some(),
             ));
         }
-        args.extend(bulk_store.then(|| region_partials.map_or(Binding::OperandMap(Operand::C), Binding::WorkspaceMap)));
+        args.extend(bulk_store.then(|| region_partials.map_or(Binding::OperandMap(Operand::C, 0), Binding::WorkspaceMap)));
         let [tiles_m, tiles_n] =
             [(sizes[0], shape.tiles_m, &t.a), (sizes[1], shape.tiles_n, &t.b)].map(|(size, tiles, tiling)| match size {
                 Some(extent) => Factor::Steps { extent, more: 0, of: tiling.macro_tile.into() },
@@ -352,7 +364,7 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
     }
     for (i, (x, source)) in [(&a, &c.a), (&b, &c.b)].into_iter().enumerate() {
         let width = match x.tiling.source {
-            Source::InPlace if spec.schedule.fetched[i] => {
+            Source::InPlace if by_loads(i) => {
                 let base = by_words[i].then_some(Alignment { operand: x.operand, bytes: word_copy::BASE_ALIGN });
                 out.program.bases.extend(base);
                 fetch_widths[i]

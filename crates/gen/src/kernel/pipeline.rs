@@ -6,6 +6,7 @@ use super::fetch_lines::Stream;
 use super::fetch_tile::FetchTile;
 use super::position::{KRange, TilePosition};
 use super::schedule::Step;
+use super::shift_lines::Shifter;
 use super::turns::Turns;
 use super::warpgroup::Warpgroup;
 use super::{Input, Shape};
@@ -25,6 +26,8 @@ pub(super) struct Ring {
     pub place: Option<(ClusterPlace, Tiling)>,
     /// One for each team of math waves where they take result tiles in turn, and how many there are.
     pub turns: Option<(TxId, u32)>,
+    /// Where load waves shift from staging: a barrier for each wave and slot, and how many there are.
+    staged: Option<(TxId, u32)>,
 }
 
 /// A walk around the ring: the buffer, and the parity of the phase its barriers are in.
@@ -52,7 +55,18 @@ impl Ring {
         let full = b.tx_barriers("full", buffers, at);
         let free = b.tx_barriers("free", buffers, at + 8 * buffers);
         let turns = (teams > 1).then(|| (b.tx_barriers("turn", teams, at + 16 * buffers), teams));
-        Ring { arrays, tiles, full, free, buffers, place, turns }
+        let slots = spec.schedule.slots;
+        let staged = (slots > 0).then(|| {
+            let count = slots * spec.load_threads() / spec.tiling.wave_lanes.max(1);
+            let at = b.kernel().shared_bytes();
+            (b.tx_barriers("staged", count, at), count)
+        });
+        Ring { arrays, tiles, full, free, buffers, place, turns, staged }
+    }
+
+    /// Barriers of the slots of staging: of each wave one behind the other.
+    pub fn staged_barriers(&self) -> TxId {
+        self.staged.map_or(self.full, |(staged, _)| staged)
     }
 
     /// One thread sets the barriers up; all meet behind it. A buffer is full after this many arrivals, and the bytes of bulk copies
@@ -72,7 +86,13 @@ impl Ring {
                     b.bulk(BulkOp::Init { barrier: TxRef { barriers: turn, index }, arrivals: math_waves });
                 }
             }
-            if copied {
+            if let Some((staged, count)) = self.staged {
+                for i in 0..count {
+                    let index = b.int(i64::from(i), Scalar::I32);
+                    b.bulk(BulkOp::Init { barrier: TxRef { barriers: staged, index }, arrivals: 1 });
+                }
+            }
+            if copied || self.staged.is_some() {
                 b.bulk(BulkOp::InitFence);
             }
         });
@@ -125,18 +145,34 @@ impl Ring {
     }
 
     fn next(&self, b: &mut Builder, walk: Walk) {
-        let buffer = b.get(walk.buffer);
+        walk.turn(b, self.buffers);
+    }
+}
+
+impl Walk {
+    /// The buffer.
+    pub fn buffer(self, b: &mut Builder) -> ExprId {
+        b.get(self.buffer)
+    }
+    /// The parity of its phase.
+    pub fn phase(self, b: &mut Builder) -> ExprId {
+        b.get(self.phase)
+    }
+
+    /// On to the next of so many buffers.
+    pub fn turn(self, b: &mut Builder, buffers: u32) {
+        let buffer = b.get(self.buffer);
         let more = b.add(buffer, 1);
         let more = b.bind("next_buffer", more);
-        let around = b.eq(more, self.buffers);
+        let around = b.eq(more, buffers);
         let around = b.bind("around", around);
         let zero = b.int(0, Scalar::I32);
         let next = b.select(around, zero, more);
-        b.set(walk.buffer, next);
-        let phase = b.get(walk.phase);
+        b.set(self.buffer, next);
+        let phase = b.get(self.phase);
         let turned = b.sub(1, phase);
         let phase = b.select(around, turned, phase);
-        b.set(walk.phase, phase);
+        b.set(self.phase, phase);
     }
 }
 
@@ -144,6 +180,8 @@ impl Ring {
 pub(super) struct Loaders<'a> {
     /// What they bring; the other operand comes by bulk copies.
     pub tiles: [Option<FetchTile<'a>>; 2],
+    /// What they shift from staging.
+    pub shifter: Option<Shifter<'a>>,
     /// True in the thread that issues bulk copies.
     pub first: ExprId,
     /// True in one lane of each wave.
@@ -272,6 +310,9 @@ impl Pipeline<'_> {
                 if c.maps.iter().any(Option::is_some) {
                     b.if_then(loaders.first, |b| self.copy(b, c, buffer, k));
                 }
+                if let Some(shifter) = &loaders.shifter {
+                    shifter.emit(b, buffer);
+                }
                 for (i, tile) in loaders.tiles.iter().enumerate() {
                     let start = if i == 0 { self.at.m_start } else { self.at.n_start };
                     if let Some(tile) = tile {
@@ -284,6 +325,9 @@ impl Pipeline<'_> {
                 b.if_then(loaders.first_lane, |b| {
                     b.bulk(BulkOp::Arrive { barrier: TxRef { barriers: self.ring.full, index: buffer } });
                 });
+                if let Some(shifter) = &loaders.shifter {
+                    shifter.next(b);
+                }
             }
         }
         let next = b.get(k_fetch);

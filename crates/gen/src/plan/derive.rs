@@ -155,7 +155,7 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
     }
     let copied = |side: fn(Chiral) -> Key| {
         let acp = side(Chiral::Acp);
-        if plan.get(acp) == 2 {
+        if plan.get(acp) >= 2 {
             return Err(Refusal::BulkUnit { acp });
         }
         // The copy of tile t + PFG lands while tile t is read: it needs a buffer of its own.
@@ -190,6 +190,8 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
         async_b,
         bulk: false,
         fetched: [false; 2],
+        shifted: [false; 2],
+        slots: 0,
         roles,
         hints: at(Common::Hnt) == 1,
     })

@@ -84,6 +84,10 @@ fn chiral(key: Chiral, value: u32, o: &OperandTiling, spec: &KernelSpec, lines: 
         Chiral::Acp => match value {
             0 => "tiles go through registers into shared memory".into(),
             1 => "tiles are copied to shared memory asynchronously".into(),
+            3 => {
+                let slots = plural(spec.schedule.slots, "k-tile");
+                format!("lines come in bulk to staging of {slots}, and load waves shift them from there into the tile")
+            }
             _ => "tiles come to shared memory in bulk".into(),
         },
         Chiral::Clu if value == 1 => "each work-group copies the other operand's tiles for itself".into(),

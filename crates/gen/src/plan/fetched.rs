@@ -13,6 +13,8 @@ const TAKEN: u32 = 36;
 const TAKEN_BY_LINES: u32 = 20;
 /// Registers of a load thread below which compilers were seen to spill at the edges, however little it fetches.
 const LEAST: u32 = 72;
+/// What a thread takes for lines that it shifts from staging: eight vectors beside their addresses.
+const SHIFT_REGISTERS: u32 = 64;
 /// Most pieces that a thread asks for at once.
 const MOST: u32 = 8;
 
@@ -123,7 +125,8 @@ pub fn fetch_in_flight(registers: u32, operands: [Option<LineFetch>; 2]) -> [u32
 /// How each operand comes that the load waves fetch by lines. The contraction is turned as the plan says.
 pub fn lines_fetched(spec: &KernelSpec, c: &Contraction) -> [Option<LineFetch>; 2] {
     let t = &spec.tiling;
-    [(&c.a, &t.a, spec.schedule.fetched[0]), (&c.b, &t.b, spec.schedule.fetched[1])]
+    let by_loads = |i: usize| spec.schedule.fetched[i] && !spec.schedule.shifted[i];
+    [(&c.a, &t.a, by_loads(0)), (&c.b, &t.b, by_loads(1))]
         .map(|(tensor, o, fetched)| LineFetch::new(tensor, o, t.k_tile, spec.load_threads()).filter(|_| fetched))
 }
 
@@ -140,12 +143,18 @@ pub struct FetchWork {
     pub besides: u32,
     /// Pieces of the next k-tile are asked for while those of this one are stored.
     pub ahead: bool,
+    /// Pieces come from staging in shared memory, where bulk copies brought them long before.
+    pub staged: bool,
 }
 
 /// Instructions for a vector of a line, where lines begin at 16 bytes and where they begin anywhere: loads, shifts, a store.
 const LINE_INSTRUCTIONS: (u32, u32) = (2, 7);
 /// Instructions of a k-tile for addresses, edges and the case of a shift.
 const LINE_BESIDES: u32 = 50;
+
+/// Instructions for a vector that is shifted from staging, and of a k-tile for the copies into it.
+const SHIFT_INSTRUCTIONS: u32 = 8;
+const COPY_BESIDES: u32 = 70;
 
 /// Pieces that a thread with so many registers asks for at once, where each takes this many of them until it is stored.
 pub fn fetch_batch(registers: u32, per_chunk: u32) -> u32 {
@@ -175,10 +184,11 @@ pub fn fetched_by_lines(tensor: &Tensor, axis: usize) -> bool {
         && axis != G
 }
 
-/// Registers of a load thread that k-tiles of the operands fill that it fetches.
-pub(super) fn fetch_wanted(operands: [(&Tensor, &OperandTiling, bool); 2], k_tile: u32, threads: u32) -> u32 {
-    let one = |(tensor, o, fetched): (&Tensor, &OperandTiling, bool)| match LineFetch::new(tensor, o, k_tile, threads) {
-        _ if !fetched => 0,
+/// Registers of a load thread that k-tiles of the operands fill that it fetches; `Some(true)`: shifted from staging.
+pub(super) fn fetch_wanted(operands: [(&Tensor, &OperandTiling, Option<bool>); 2], k_tile: u32, threads: u32) -> u32 {
+    let one = |(tensor, o, shifted): (&Tensor, &OperandTiling, Option<bool>)| match LineFetch::new(tensor, o, k_tile, threads) {
+        _ if shifted.is_none() => 0,
+        _ if shifted == Some(true) => SHIFT_REGISTERS,
         Some(lines) => lines.all() + lines.besides(),
         None => 8 * MOST + TAKEN - TAKEN_BY_LINES,
     };
@@ -196,11 +206,16 @@ pub fn fetch_work(spec: &KernelSpec, c: &Contraction, which: usize) -> Option<Fe
     let tile = fetched_tile(&tensor, o, t.k_tile).ok()?;
     let axis = if tile.k_contiguous { COL } else { ROW };
     let registers = spec.load_registers();
+    if spec.schedule.shifted[which] {
+        let chunks = FetchShape::new(tile.columns, tile.map.tile[1], spec.load_threads()).count();
+        let besides = LINE_BESIDES + COPY_BESIDES;
+        return Some(FetchWork { chunks, at_once: chunks, instructions: SHIFT_INSTRUCTIONS, besides, ahead: true, staged: true });
+    }
     let lines = lines_fetched(spec, c);
     if let Some(LineFetch { shape, aligned }) = lines[which] {
         let at_once = shape.window(fetch_in_flight(registers, lines)[which]);
         let instructions = if aligned { LINE_INSTRUCTIONS.0 } else { LINE_INSTRUCTIONS.1 };
-        return Some(FetchWork { chunks: shape.count(), at_once, instructions, besides: LINE_BESIDES, ahead: true });
+        return Some(FetchWork { chunks: shape.count(), at_once, instructions, besides: LINE_BESIDES, ahead: true, staged: false });
     }
     let pieces = FETCH_CHUNK / fetch_width(&tensor, axis);
     Some(FetchWork {
@@ -209,6 +224,7 @@ pub fn fetch_work(spec: &KernelSpec, c: &Contraction, which: usize) -> Option<Fe
         instructions: 12 + 24 * pieces,
         besides: 0,
         ahead: false,
+        staged: false,
     })
 }
 

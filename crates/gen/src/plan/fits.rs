@@ -2,6 +2,7 @@
 
 use super::bulk::{row_slab, slabs_bytes, store_slabs};
 use super::derive::splits_by_workspace;
+use super::hulls::staging_bytes;
 use super::reach;
 use super::refusal::Refusal;
 use super::spec::*;
@@ -175,6 +176,7 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
             tiles = tiles.max(sum_bytes(t));
         }
         let ring = tiles + 16 * u64::from(spec.schedule.buffers) + turns;
+        let ring = ring + staging_bytes(spec, c, ring);
         if !spec.epilogue.staged {
             return ring;
         }

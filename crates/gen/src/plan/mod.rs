@@ -12,6 +12,7 @@ pub mod fits;
 pub mod grammar;
 mod grammar_error;
 mod grid;
+mod hulls;
 pub mod keys;
 mod nearest;
 pub mod neighbours;
@@ -41,6 +42,8 @@ pub use fetched::{
 pub(crate) use fits::sum_bytes;
 pub use fits::{Footprint, fits, shared_align, shared_bytes, staging_sets, work_groups};
 pub use grammar_error::{GrammarError, GrammarFault};
+pub(crate) use hulls::staging_start;
+pub use hulls::{ClassMap, Hulls, hulls, shifted_hulls};
 pub use grid::{load_tile, thread_grid};
 pub use keys::{Chiral, Common, Key, KeyInfo, Legal, Part, System};
 pub use neighbours::{Graph, Move, Reach};

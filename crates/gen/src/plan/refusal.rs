@@ -75,11 +75,11 @@ pub enum Refusal {
     #[error("{acp}1: copies cannot transpose vectors along k; use GLW1 or WOS2")]
     AsyncAlongK { acp: Key },
     /// Bulk copies need a unit that reads what they bring.
-    #[error("{acp}2: bulk copies bring tiles as matrix units read them; use UNI2, or ACP0 or ACP1")]
+    #[error("{acp}2 and {acp}3: bulk copies bring tiles as matrix units read them; use UNI2, or ACP0 or ACP1")]
     BulkUnit { acp: Key },
     /// Warpgroup instructions read tiles as bulk copies or load waves bring them.
     #[error(
-        "{acp}{value} with LWV{lwv}: tiles of UNI2 come by bulk copies, or through registers of load waves; use ACP2, or ACP0 and LWV4"
+        "{acp}{value} with LWV{lwv}: tiles of UNI2 come by bulk copies, or through registers of load waves; use ACP2, or ACP0 or ACP3 and LWV4"
     )]
     UnitCopy { acp: Key, value: u32, lwv: u32 },
     /// Fragments of a tile that load waves write.
@@ -87,6 +87,9 @@ pub enum Refusal {
         "RGA{rga} with A_ACP{acp}: load waves write tiles as instructions read them from shared memory, registers serve what bulk copies bring; use RGA0 or A_ACP2"
     )]
     FragmentsWritten { rga: u32, acp: u32 },
+    /// Load waves that do not share the classes of lines.
+    #[error("{acp}3 with LWV{lwv}: each load wave shifts as many of the eight classes of lines; use LWV1, LWV2, LWV4 or LWV8")]
+    ShiftWaves { acp: Key, lwv: u32 },
     /// Types that the unit does not multiply.
     #[error("UNI{uni} multiplies {} with sums in f32, not {a} by {b} with sums in {sum}; use UNI0",
         if *.uni == 3 { "f16 or bf16" } else { "f16, bf16 or (f32 of a problem of type) tf32" })]
@@ -228,8 +231,8 @@ impl Refusal {
             Refusal::AsyncAhead { acp, .. } => side(acp, &[Acp], &[Pfg, Buf]),
             Refusal::AsyncBytes { acp, .. } | Refusal::AsyncAlongK { acp } => side(acp, &[Acp, Glw, Vew, Wos], &[]),
             Refusal::BulkUnit { acp } => side(acp, &[Acp], &[Uni]),
-            Refusal::UnitCopy { acp, .. } => side(acp, &[Acp], &[Uni, Lwv]),
             Refusal::FragmentsWritten { .. } => side(&Key::A(Acp), &[Acp], &[Rga]),
+            Refusal::UnitCopy { acp, .. } | Refusal::ShiftWaves { acp, .. } => side(acp, &[Acp], &[Uni, Lwv]),
             Refusal::StagedRows => both(&[], &[Cst, Swp]),
             Refusal::UnitTypes { .. } | Refusal::UnitWave { .. } => both(&[], &[Uni]),
             Refusal::Turns { .. } => both(&[], &[Png, Lwv, Pst, Mac]),

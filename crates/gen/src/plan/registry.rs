@@ -111,12 +111,12 @@ pub(super) const CHIRAL: [KeyInfo; CHIRALS] = [
         entry(
             "ACP",
             System::Cutlass,
-            Legal::OneOf(&[0, 1, 2]),
+            Legal::OneOf(&[0, 1, 2, 3]),
             BIT_EDGES,
             0,
-            "copy to shared memory: 0 through registers (UNI2: of load waves, LWV), 1 asynchronous (needs PFG and BUF; sm_80 and up), 2 in bulk (UNI2; sm_90a)",
+            "copy to shared memory: 0 through registers (UNI2: of load waves, LWV), 1 asynchronous (needs PFG and BUF; sm_80 and up), 2 in bulk (UNI2; sm_90a), 3 in bulk to staging, from where load waves shift lines that begin anywhere into place (UNI2; sm_90a)",
         ),
-        &[(0, &[2]), (2, &[0])],
+        &[(0, &[2, 3]), (2, &[0, 3]), (3, &[0, 2])],
     ),
     entry(
         "CLU",
@@ -320,7 +320,7 @@ pub(super) const COMMON: [KeyInfo; COMMONS] = [
         Legal::Range(0, 3),
         &[],
         0,
-        "math unit: 0 multiply-adds; of 16-bit operands: 1 mma.sync (sm_80 and up), 2 wgmma (ACP2, or ACP0 with LWV; sm_90a), 3 MFMA (gfx90a, gfx942, gfx950); 1 and 2 also of tf32",
+        "math unit: 0 multiply-adds; of 16-bit operands: 1 mma.sync (sm_80 and up), 2 wgmma (ACP2, or ACP0 or ACP3 with LWV; sm_90a), 3 MFMA (gfx90a, gfx942, gfx950); 1 and 2 also of tf32",
     ),
     entry(
         "SWP",

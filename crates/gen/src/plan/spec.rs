@@ -293,6 +293,10 @@ pub struct Schedule {
     pub bulk: bool,
     /// In a pipeline of bulk copies: tiles of A, of B are written by the load waves instead.
     pub fetched: [bool; 2],
+    /// Of these, bulk copies bring the lines' hulls to staging, and the load waves shift them into the tile.
+    pub shifted: [bool; 2],
+    /// k-tiles in staging; 0 where none are shifted.
+    pub slots: u32,
     /// Wave roles; `None`: every wave does everything.
     pub roles: Option<RoleSplit>,
     /// Emit scheduling hints where the target has them.

@@ -2,8 +2,10 @@
 
 use super::bulk::{fetched_tile, partials, shared_bulk_tile, store_tile};
 use super::derive::{Env, atomic_sums, order, splits_by_workspace, workspace_per_entry};
-use super::fetched::fetch_wanted;
+use super::fetched::{LINE_CLASSES, fetch_wanted};
+use super::fits::shared_bytes;
 use super::grid::thread_grid;
+use super::hulls::{hulls, slots};
 use super::keys::{Chiral, Common, Key};
 use super::normal::reset;
 use super::reach;
@@ -67,9 +69,14 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
         return Err(Refusal::UnitTypes { uni: 2, a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() });
     }
     for acp in [Key::A(Chiral::Acp), Key::B(Chiral::Acp)] {
+        let (value, lwv) = (plan.get(acp), at(Common::Lwv));
         // Tiles that do not come in bulk are written by waves that do nothing else.
-        if plan.get(acp) == 1 || (plan.get(acp) == 0 && at(Common::Lwv) == 0) {
-            return Err(Refusal::UnitCopy { acp, value: plan.get(acp), lwv: at(Common::Lwv) });
+        if value == 1 || (value != 2 && lwv == 0) {
+            return Err(Refusal::UnitCopy { acp, value, lwv });
+        }
+        // Each has as many classes of lines to itself.
+        if value == 3 && (lwv > LINE_CLASSES || !LINE_CLASSES.is_multiple_of(lwv)) {
+            return Err(Refusal::ShiftWaves { acp, lwv });
         }
     }
     let (rga, acp) = (at(Common::Rga), plan.get(Key::A(Chiral::Acp)));
@@ -109,7 +116,8 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
     if let Some(roles) = schedule.roles.as_mut().filter(|_| at(Common::Mgp) < 2) {
         let fetched = schedule.fetched;
         let wanted = fetched.contains(&true).then(|| {
-            let operands = [(&c.a, &a, fetched[0]), (&c.b, &b, fetched[1])];
+            let way = |i: usize| fetched[i].then_some(schedule.shifted[i]);
+            let operands = [(&c.a, &a, way(0)), (&c.b, &b, way(1))];
             fetch_wanted(operands, k_tile, roles.load_threads)
         });
         // Each 64 rows by 8 columns of a warpgroup are four sums of a thread; fragments live beside them.
@@ -120,6 +128,18 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
         if u64::from(along) >= 2 * extent.div_ceil(u64::from(macro_tile)) {
             let why = "half of them would have nothing to do: CLU is at least twice the tiles along its side";
             return Err(Refusal::Cluster { size: cluster.size(), why });
+        }
+    }
+    for (acp, run_time) in [(Key::A(Chiral::Acp), c.dynamic.m), (Key::B(Chiral::Acp), c.dynamic.n)] {
+        if plan.get(acp) == 3 && run_time {
+            let why = "its rows are known only at launch, and the maps of its lines' classes are not; use ACP0";
+            return Err(Refusal::BulkBox { acp, why: why.into() });
+        }
+        // Whoever copies ahead into the next piece of work counts on its k-tiles.
+        let k_tiles = c.k.div_ceil(u64::from(k_tile));
+        if plan.get(acp) == 3 && at(Common::Pst) > 0 && k_tiles < u64::from(at(Common::Ice)) {
+            let why = "some splits of ICE have no k-tile, and copies run ahead into the next tile of PST; use PST0, or a smaller ICE";
+            return Err(Refusal::BulkBox { acp, why: why.into() });
         }
     }
     let epilogue = epilogue(plan, c, env, &b)?;
@@ -143,7 +163,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
         a,
         b,
     };
-    let spec = KernelSpec {
+    let mut spec = KernelSpec {
         epilogue,
         schedule,
         style: Style {
@@ -156,6 +176,10 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
         },
         tiling,
     };
+    if spec.schedule.shifted.contains(&true) {
+        let with = |slots| KernelSpec { schedule: Schedule { slots, ..spec.schedule.clone() }, ..spec.clone() };
+        spec.schedule.slots = slots(spec.style.min_groups, |slots| shared_bytes(&with(slots), c));
+    }
     // The contraction is turned already.
     let needed =
         workspace_per_entry(&KernelSpec { tiling: Tiling { exchanged: false, ..spec.tiling.clone() }, ..spec.clone() }, c);
@@ -205,7 +229,8 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
     if at(Common::Fra) > 1 {
         return Err(Refusal::FragmentsAhead { fra: at(Common::Fra), k_steps: 2 });
     }
-    let fetched = [Key::A(Chiral::Acp), Key::B(Chiral::Acp)].map(|acp| plan.get(acp) == 0);
+    let [fetched, shifted] = [0, 3].map(|way| [Key::A(Chiral::Acp), Key::B(Chiral::Acp)].map(|acp| plan.get(acp) == way));
+    let fetched = [fetched[0] || shifted[0], fetched[1] || shifted[1]];
     let roles = (lwv > 0).then(|| RoleSplit {
         load_threads: lwv * env.wave,
         math_threads: mac,
@@ -221,6 +246,8 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
         async_b: false,
         bulk: true,
         fetched,
+        shifted,
+        slots: 0,
         roles,
         hints: false,
     })
@@ -320,6 +347,12 @@ fn operand(
     let tile = match plan.get(side(Chiral::Acp)) {
         0 if shares > 1 => Err("load waves write it (ACP0), for one work-group of the cluster only".into()),
         0 => fetched_tile(&tensor, &tiling, k_tile),
+        3 if shares > 1 => Err("load waves shift it (ACP3), for one work-group of the cluster only".into()),
+        3 if source != Source::InPlace => Err("lines of a copy in workspace need no shift (ACP3); use ACP2".into()),
+        3 => {
+            hulls(&tensor, &tiling, k_tile).map_err(|why| Refusal::BulkBox { acp: side(Chiral::Acp), why })?;
+            fetched_tile(&tensor, &tiling, k_tile)
+        }
         _ => shared_bulk_tile(&tensor, &tiling, k_tile, shares),
     };
     tile.map_err(|why| Refusal::BulkBox { acp: side(Chiral::Acp), why })?;
