@@ -116,14 +116,15 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
         words.push(format!("roles {} behind {} staged {}", s.roles.is_some(), s.fragments_ahead, spec.epilogue.staged));
         words.push(format!("copied {:?} {:?}", t.a.source, t.b.source));
         words.push(format!("stored as {}", c.c.scalar));
-        for (fetched, tensor, o) in [(s.fetched[0], &c.a, &t.a), (s.fetched[1], &c.b, &t.b)] {
-            if fetched && o.source == Source::InPlace {
+        for (i, (tensor, o)) in [(&c.a, &t.a), (&c.b, &t.b)].into_iter().enumerate() {
+            if s.fetched[i] && o.source == Source::InPlace {
                 let kind = match (tensor.view.is_affine_box().is_some(), tensor.view.stride(1) == Some(1)) {
                     (false, _) => "windows",
                     (true, true) => "lines of rows",
                     (true, false) => "lines along k",
                 };
-                words.push(format!("fetched {kind}"));
+                let way = if s.shifted[i] { "shifted" } else { "fetched" };
+                words.push(format!("{way} {kind}"));
             }
         }
     }
@@ -280,7 +281,7 @@ fn every_matrix_plan_comes_up() {
     for (word, n) in counts.iter().filter(|(w, _)| ["gemm", "conv", "roles", "copied"].iter().any(|p| w.starts_with(p))) {
         eprintln!("{n:6} {word}");
     }
-    let sides = ["MIC1", "MIC2", "MIC3", "ACP0", "ACP2", "WOS0", "WOS1"].map(|k| [format!("A_{k}"), format!("B_{k}")]);
+    let sides = ["MIC1", "MIC2", "MIC3", "ACP0", "ACP2", "ACP3", "WOS0", "WOS1"].map(|k| [format!("A_{k}"), format!("B_{k}")]);
     wanted(&counts, 20, sides.into_iter().flatten());
     let micros = [4, 5, 6, 7, 8, 10, 12, 13, 16, 20, 24, 28, 32].map(|columns| format!("B_MIC{columns}"));
     wanted(&counts, 20, micros);
@@ -293,6 +294,7 @@ fn every_matrix_plan_comes_up() {
     wanted(&counts, 30, [true, false].into_iter().flat_map(roles).flatten());
     wanted(&counts, 5, ["staged rows of entries begin odd".to_string()]);
     wanted(&counts, 20, ["windows", "lines of rows", "lines along k"].map(|kind| format!("fetched {kind}")));
+    wanted(&counts, 20, ["lines of rows", "lines along k"].map(|kind| format!("shifted {kind}")));
     let all = counts["C_UNI2"];
     assert_eq!(all, PAIRS, "plans without a matrix unit among them");
     let others = [

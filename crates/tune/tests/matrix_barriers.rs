@@ -210,3 +210,12 @@ fn tiles_through_registers() {
     Bench::of(odd(), "A_ACP0__B_ACP0__C_PFG1_BUF2_LWV2_PST1", true).every_one_is_needed();
     Bench::of(odd().trans(false, true), "A_WOS1__B_ACP0__C_PFG2_BUF4_LWV1_FRA1_PST2", true).every_one_is_needed();
 }
+
+/// Lines that load waves shift from staging: both operands', or one's beside bulk copies or loads of the other.
+#[test]
+fn lines_from_staging() {
+    let odd = || Gemm::new(Scalar::F16, 72, 137, 441).order(Order::Row);
+    Bench::of(odd(), "A_ACP3__B_ACP3__C_PFG1_BUF2_LWV2_PST1", true).every_one_is_needed();
+    Bench::of(odd().trans(false, true), "A_WOS1__B_ACP3__C_PFG2_BUF4_LWV1_FRA1_PST2", true).every_one_is_needed();
+    Bench::of(odd(), "A_ACP0__B_ACP3__C_PFG2_BUF3_LWV4_PST2", true).every_one_is_needed();
+}

@@ -131,6 +131,25 @@ fn tiles_through_registers() {
     }
 }
 
+/// Load waves that shift lines from staging: bulk copies of their hulls, vectors from there and back, and
+/// nothing spilled.
+#[test]
+fn lines_from_staging() {
+    let gemm = |m, n, k| Gemm::new(Scalar::BF16, m, n, k).order(Order::Row);
+    let plans = [
+        (gemm(3136, 64, 575), "A_MIC1_ACP3__B_MIC8_ACP2__C_UNI2_MAC256_UNR64_BUF4_LWV4_PST132_CST1"),
+        (gemm(4095, 4095, 4095), "A_MIC1_ACP3__B_MIC16_ACP3__C_UNI2_MAC256_UNR64_BUF3_LWV8_PST132_CST1"),
+        (gemm(4095, 4095, 4095).trans(false, true), "A_MIC1_WOS1_ACP2__B_MIC32_ACP3__C_UNI2_MAC256_UNR64_BUF2_LWV4_CVW1"),
+        (gemm(35, 8457, 2560), "A_MIC1_ACP2__B_MIC8_ACP3__C_UNI2_MAC128_UNR64_BUF4_LWV4"),
+        (gemm(1000, 1001, 1002), "A_MIC1_ACP3__B_MIC8_ACP3__C_UNI2_MAC128_UNR64_BUF3_LWV1"),
+    ];
+    for (gemm, plan) in plans {
+        if !reads(gemm, plan, &["HGMMA", "UTMALDG", "LDS.128", "STS.128"], &["HMMA."]) {
+            return;
+        }
+    }
+}
+
 /// Lines that begin anywhere: a vector of the tile is one shift for each of its words and one store, in each of the cases of a shift.
 #[test]
 fn lines_are_shifted_by_one_instruction_for_a_word() {

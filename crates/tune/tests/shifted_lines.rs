@@ -69,8 +69,8 @@ fn every_schedule() {
         "A_MIC1_ACP3__B_MIC8_ACP3__C_MAC256_UNR64_BUF4_LWV4_PST1_PNG1_FRA1_CST1",
         "A_MIC1_ACP3__B_MIC16_ACP3__C_MAC128_UNR128_BUF2_LWV8_PST2",
         "A_MIC1_ACP3__B_MIC32_ACP3__C_MAC128_UNR64_BUF3_LWV4_PST2_FRA1",
-        "A_MIC1_WOS1_ACP2__B_MIC32_ACP3__C_MAC256_UNR64_BUF2_LWV8_PST2",
-        "A_MIC1_WOS1_ACP2__B_MIC24_ACP3__C_MAC128_UNR64_BUF2_LWV4_PST2",
+        "A_MIC1_WOS1_ACP2__B_MIC32_ACP3__C_MAC256_UNR64_BUF2_LWV4_PST2",
+        "A_MIC1_WOS1_ACP2__B_MIC24_ACP3__C_MAC256_UNR64_BUF2_LWV8_PST2",
         "A_MIC1_ACP3__B_MIC8_WOS1_ACP2__C_MAC128_UNR192_BUF2_LWV2_ICE2_SKS1",
         "A_MIC1_ACP3__B_MIC8_ACP0__C_MAC128_UNR64_BUF3_LWV4_ICE3_IWI1_SKS1_PST4",
         "A_MIC1_ACP0__B_MIC8_ACP3__C_MAC128_UNR64_BUF3_LWV8_ICE2_SKS2",
@@ -88,7 +88,8 @@ fn every_schedule() {
 /// Batch entries, an operand that all of them share, leading dimensions beyond the rows, operands that begin elsewhere.
 #[test]
 fn batches() {
-    for plan in ["A_MIC1_ACP3__B_MIC8_ACP3__C_MAC128_UNR64_BUF3_LWV4_PST3", "A_MIC1_ACP3__B_MIC8_ACP3__C_MAC128_UNR64_BUF3_LWV8"] {
+    for plan in ["A_MIC1_ACP3__B_MIC8_ACP3__C_MAC128_UNR64_BUF3_LWV4_PST3", "A_MIC1_ACP3__B_MIC8_ACP3__C_MAC128_UNR64_BUF3_LWV8"]
+    {
         // Entries at multiples of 8: 72 * 201 and 201 * 136, and those of a shared operand.
         verify(product(72, 136, 201).batch(3), plan);
         let shared = product(72, 137, 201).batch(3);

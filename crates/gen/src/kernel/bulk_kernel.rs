@@ -17,7 +17,9 @@ use super::turns::{Passing, Turns};
 use super::warpgroup::Warpgroup;
 use super::{Input, Shape};
 use crate::contraction::Contraction;
-use crate::plan::{BulkTile, ClassMap, Hulls, KernelSpec, SplitSum, StoreTile, fetch_in_flight, lines_fetched, row_slab, store_slabs};
+use crate::plan::{
+    BulkTile, ClassMap, Hulls, KernelSpec, SplitSum, StoreTile, fetch_in_flight, lines_fetched, row_slab, store_slabs,
+};
 use crate::view::G;
 use tilewright_ir::*;
 

@@ -39,7 +39,8 @@ mod word_copy;
 
 use crate::contraction::{Contraction, Extent, Extents, Operand, Tensor};
 use crate::plan::{
-    BulkTile, Edge, KernelSpec, OperandTiling, Source, SplitSum, fetched_tile, partials, shifted_hulls, shared_bulk_tile, store_tile,
+    BulkTile, Edge, KernelSpec, OperandTiling, Source, SplitSum, fetched_tile, partials, shared_bulk_tile, shifted_hulls,
+    store_tile,
 };
 use crate::program::{Alignment, Binding, Factor, Groups, Launch, MapExtent, Program};
 use crate::view::{G, ROW, materialised};

@@ -215,7 +215,14 @@ pub fn fetch_work(spec: &KernelSpec, c: &Contraction, which: usize) -> Option<Fe
     if let Some(LineFetch { shape, aligned }) = lines[which] {
         let at_once = shape.window(fetch_in_flight(registers, lines)[which]);
         let instructions = if aligned { LINE_INSTRUCTIONS.0 } else { LINE_INSTRUCTIONS.1 };
-        return Some(FetchWork { chunks: shape.count(), at_once, instructions, besides: LINE_BESIDES, ahead: true, staged: false });
+        return Some(FetchWork {
+            chunks: shape.count(),
+            at_once,
+            instructions,
+            besides: LINE_BESIDES,
+            ahead: true,
+            staged: false,
+        });
     }
     let pieces = FETCH_CHUNK / fetch_width(&tensor, axis);
     Some(FetchWork {

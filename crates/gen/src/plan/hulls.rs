@@ -85,14 +85,16 @@ pub fn hulls(tensor: &Tensor, o: &OperandTiling, k_tile: u32) -> Result<Hulls, S
     }
     let classes = u64::from(LINE_CLASSES);
     if extent[slow] < classes || apart == 0 {
-        return Err(format!("it has {} lines, fewer than the {classes} that begin differently, or all are one; use ACP0", extent[slow]));
+        return Err(format!(
+            "it has {} lines, fewer than the {classes} that begin differently, or all are one; use ACP0",
+            extent[slow]
+        ));
     }
     let lines = tile.map.tile[1] / LINE_CLASSES;
     let shape = FetchShape::new(tile.columns, tile.map.tile[1], 32);
     // As many columns as divide the tile's, where an instruction's lie in whole boxes or within one.
-    let suits = |n: &u32| {
-        tile.columns.is_multiple_of(*n) && (n.is_multiple_of(shape.columns) || shape.columns.is_multiple_of(*n))
-    };
+    let suits =
+        |n: &u32| tile.columns.is_multiple_of(*n) && (n.is_multiple_of(shape.columns) || shape.columns.is_multiple_of(*n));
     let columns = (1..=BOX_COLUMNS).rev().find(suits).unwrap_or(1);
     let pitch = columns * tile.row + FETCH_CHUNK;
     let copied = pitch * lines * bytes;

@@ -42,9 +42,9 @@ pub use fetched::{
 pub(crate) use fits::sum_bytes;
 pub use fits::{Footprint, fits, shared_align, shared_bytes, staging_sets, work_groups};
 pub use grammar_error::{GrammarError, GrammarFault};
+pub use grid::{load_tile, thread_grid};
 pub(crate) use hulls::staging_start;
 pub use hulls::{ClassMap, Hulls, hulls, shifted_hulls};
-pub use grid::{load_tile, thread_grid};
 pub use keys::{Chiral, Common, Key, KeyInfo, Legal, Part, System};
 pub use neighbours::{Graph, Move, Reach};
 pub use refusal::Refusal;

@@ -138,7 +138,8 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
         // Whoever copies ahead into the next piece of work counts on its k-tiles.
         let k_tiles = c.k.div_ceil(u64::from(k_tile));
         if plan.get(acp) == 3 && at(Common::Pst) > 0 && k_tiles < u64::from(at(Common::Ice)) {
-            let why = "some splits of ICE have no k-tile, and copies run ahead into the next tile of PST; use PST0, or a smaller ICE";
+            let why =
+                "some splits of ICE have no k-tile, and copies run ahead into the next tile of PST; use PST0, or a smaller ICE";
             return Err(Refusal::BulkBox { acp, why: why.into() });
         }
     }

@@ -50,7 +50,8 @@ fn fetched(c: &Contraction, spec: &KernelSpec, latency: f64, resident: f64) -> f
     let waves = f64::from(spec.load_threads() / spec.tiling.wave_lanes.max(1));
     let works: Vec<FetchWork> = (0..2).filter_map(|which| fetch_work(spec, c, which)).collect();
     let batches = |w: &FetchWork| f64::from(w.chunks.div_ceil(w.at_once.max(1)));
-    let ahead = works.iter().filter(|w| w.ahead).map(batches).fold(0.0, f64::max);
+    // What comes from staging has been there for long.
+    let ahead = works.iter().filter(|w| w.ahead && !w.staged).map(batches).fold(0.0, f64::max);
     let waits = ahead + works.iter().filter(|w| !w.ahead).map(batches).sum::<f64>();
     let slots = works.iter().map(|w| f64::from(w.chunks * w.instructions + w.besides)).sum::<f64>();
     // Waves beside each other on a scheduler, of all work-groups, share its slots.
@@ -154,7 +155,9 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     // Without roles a copy is issued before the wait for the instructions of the tile before.
     let behind = 0.5 * f64::from(spec.schedule.fragments_ahead);
     let ahead = if roles { f64::from(spec.schedule.buffers) - 1.0 } else { f64::from(spec.schedule.fetch_ahead) + behind };
-    let ahead = ahead.max(1.0);
+    // Staging holds the k-tiles before those of the ring, where every operand comes through it.
+    let staged = if spec.schedule.shifted == [true; 2] { f64::from(spec.schedule.slots.max(1)) - 1.0 } else { 0.0 };
+    let ahead = ahead.max(1.0) + staged;
     let together = if cluster.sharers() > 1 { TOGETHER } else { 0.0 };
     let by_hand: f64 =
         [(rows, 0), (columns, 1)].into_iter().filter(|(_, i)| spec.schedule.fetched[*i]).map(|(lines, _)| lines).sum();

@@ -56,7 +56,26 @@ fn through_registers(plan: &Plan, c: &Contraction) -> Vec<Plan> {
     // Several work-groups on a unit have more on its way, if the compiler makes room for them; so have more load waves.
     let several = plan.common(Common::Mac) == 128;
     let more = |p: Plan| if several { p.with(Key::C(Common::Mgp), 2) } else { p.with(Key::C(Common::Lwv), 8) };
-    ways.flat_map(|p| [p, more(p)]).collect()
+    ways.flat_map(|p| [p, more(p)].into_iter().chain(from_staging(&p, c))).collect()
+}
+
+/// The plan with what load waves fetch copied to staging and shifted from there, where lines allow it: in a ring with room for that.
+fn from_staging(plan: &Plan, c: &Contraction) -> Vec<Plan> {
+    let fetched = [(Key::A(Chiral::Acp), &c.a), (Key::B(Chiral::Acp), &c.b)].into_iter().filter(|(acp, _)| plan.get(*acp) == 0);
+    let mut staged = *plan;
+    for (acp, tensor) in fetched {
+        if tensor.view.is_affine_box().is_none() || tensor.align < 16 {
+            return Vec::new();
+        }
+        staged.set(acp, 3);
+    }
+    let held = 2 + plan.common(Common::Fra);
+    let mut buffers: Vec<u32> = [2, 3, 4].into_iter().filter(|n| *n >= held && *n <= plan.common(Common::Buf)).collect();
+    buffers.push(held.max(plan.common(Common::Buf)));
+    buffers.dedup();
+    let waves = |p: Plan| [p, p.with(Key::C(Common::Lwv), 8)];
+    let ring = |n: u32| staged.with(Key::C(Common::Buf), n).with(Key::C(Common::Pfg), n - 1);
+    buffers.into_iter().map(ring).flat_map(waves).collect()
 }
 
 /// True if bulk copies bring the operand of C's rows in lines that its instructions read from registers alone: of 32-bit elements along

@@ -86,10 +86,10 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Plan, wide: bool) {
     if by_cluster {
         set(Common::Cst, 0);
     }
-    // Load waves write tiles of 16-bit elements.
+    // Load waves write tiles of 16-bit elements, or shift their lines.
     if roles > 0 && !wide {
         for (side, shared) in [(Key::A as fn(Chiral) -> Key, cluster_n), (Key::B, cluster_m)] {
-            p.set(side(Chiral::Acp), if shared > 1 { 2 } else { one(rng, &[0, 2, 2]) });
+            p.set(side(Chiral::Acp), if shared > 1 { 2 } else { one(rng, &[0, 2, 2, 3]) });
         }
     }
     if roles > 0 && persistent > 0 {
