@@ -70,12 +70,10 @@ fn from_staging(plan: &Plan, c: &Contraction) -> Vec<Plan> {
         staged.set(acp, 3);
     }
     let held = 2 + plan.common(Common::Fra);
-    let mut buffers: Vec<u32> = [2, 3, 4].into_iter().filter(|n| *n >= held && *n <= plan.common(Common::Buf)).collect();
-    buffers.push(held.max(plan.common(Common::Buf)));
-    buffers.dedup();
+    let buffers = (held..held + 3).filter(|n| *n <= plan.common(Common::Buf).max(held));
     let waves = |p: Plan| [p, p.with(Key::C(Common::Lwv), 8)];
     let ring = |n: u32| staged.with(Key::C(Common::Buf), n).with(Key::C(Common::Pfg), n - 1);
-    buffers.into_iter().map(ring).flat_map(waves).collect()
+    buffers.map(ring).flat_map(waves).collect()
 }
 
 /// True if bulk copies bring the operand of C's rows in lines that its instructions read from registers alone: of 32-bit elements along
