@@ -86,6 +86,8 @@ fn classic_keys_arrive() {
         async_b: false,
         bulk: false,
         fetched: [false; 2],
+        shifted: [false; 2],
+        slots: 0,
         roles: None,
         hints: false,
     };

@@ -154,7 +154,7 @@ fn lines_from_staging() {
 #[test]
 fn lines_are_shifted_by_one_instruction_for_a_word() {
     let plan = "A_MIC1_WOS1_ACP2__B_MIC32_ACP0__C_UNI2_MAC256_UNR64_BUF3_LWV4_PST132_CST1";
-    let gemm = Gemm::new(Scalar::BF16, 4095, 4095, 4095).order(Order::Row);
+    let gemm = Gemm::new(Scalar::BF16, 4096, 4096, 4095).order(Order::Row).trans(false, true);
     let kernel = main_kernel(gemm, plan, ARCH);
     let Some(seen) = made(inspect(&kernel, ARCH, None, &Options::default())) else { return };
     let count = |word: &str| seen.assembly.matches(word).count();

@@ -14,7 +14,7 @@ use tilewright_tune::space::Space;
 use tilewright_tune::verify::{Case, Depth, test_factors};
 
 fn product(m: u64, n: u64, k: u64) -> GemmBuilder {
-    Gemm::new(if m % 2 == 0 { Scalar::BF16 } else { Scalar::F16 }, m, n, k).order(Order::Row)
+    Gemm::new(if n.is_multiple_of(2) { Scalar::BF16 } else { Scalar::F16 }, m, n, k).order(Order::Row)
 }
 
 /// Verifies the plan under two interleavings.
