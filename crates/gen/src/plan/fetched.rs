@@ -13,8 +13,8 @@ const TAKEN: u32 = 36;
 const TAKEN_BY_LINES: u32 = 20;
 /// Registers of a load thread below which compilers were seen to spill at the edges, however little it fetches.
 const LEAST: u32 = 72;
-/// What a thread takes for lines that it shifts from staging: eight vectors beside their addresses.
-const SHIFT_REGISTERS: u32 = 64;
+/// What a thread takes for lines that it shifts from staging: eight vectors, of one operand after the other, and addresses of each.
+const SHIFT_REGISTERS: (u32, u32) = (48, 16);
 /// Most pieces that a thread asks for at once.
 const MOST: u32 = 8;
 
@@ -188,11 +188,13 @@ pub fn fetched_by_lines(tensor: &Tensor, axis: usize) -> bool {
 pub(super) fn fetch_wanted(operands: [(&Tensor, &OperandTiling, Option<bool>); 2], k_tile: u32, threads: u32) -> u32 {
     let one = |(tensor, o, shifted): (&Tensor, &OperandTiling, Option<bool>)| match LineFetch::new(tensor, o, k_tile, threads) {
         _ if shifted.is_none() => 0,
-        _ if shifted == Some(true) => SHIFT_REGISTERS,
+        _ if shifted == Some(true) => SHIFT_REGISTERS.1,
         Some(lines) => lines.all() + lines.besides(),
         None => 8 * MOST + TAKEN - TAKEN_BY_LINES,
     };
-    (TAKEN_BY_LINES + operands.map(one).iter().sum::<u32>()).max(LEAST)
+    let shifts = operands.iter().any(|(_, _, shifted)| *shifted == Some(true));
+    let vectors = if shifts { SHIFT_REGISTERS.0 } else { 0 };
+    (TAKEN_BY_LINES + vectors + operands.map(one).iter().sum::<u32>()).max(LEAST)
 }
 
 /// The work of fetching operand 0 (A) or 1 (B) of a contraction that is turned as the plan says; `None` if it comes in bulk.
