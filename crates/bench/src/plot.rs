@@ -108,7 +108,7 @@ pub fn ratios(records: &[&Record], names: &[&str]) -> String {
                 escape(&side.name)
             );
         }
-        let words = least.map_or_else(|| "no pair of times".to_string(), |l| format!("{l:.2}"));
+        let words = least.map_or_else(|| "no pair".to_string(), |l| format!("{l:.2}"));
         let _ = writeln!(out, "<text class=\"dim\" x=\"{:.1}\" y=\"{:.1}\">{words}</text>", RIGHT + 12.0, y + 4.0);
     }
     out.push_str("</svg>\n");
