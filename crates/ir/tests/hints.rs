@@ -1,4 +1,4 @@
-//! Scheduling hints in printed source: each target's spelling, and none where there is none.
+//! Scheduling hints and early launches in printed source: each target's spelling, and none where there is none.
 
 use tilewright_ir::*;
 
@@ -34,4 +34,31 @@ fn each_target_spells_what_it_has() {
     );
     assert!(fenced.contains("restrict"));
     assert!(!text(2, &opencl).contains("sched"));
+}
+
+/// Shared memory is set up before the wait, global memory is reached behind it.
+#[test]
+fn a_kernel_that_begins_early_waits_before_it_reaches_global_memory() {
+    let mut b = Builder::new("early", 64);
+    let (from, to) = (b.buffer("from", Scalar::F32, Access::Read, "read"), b.buffer("to", Scalar::F32, Access::Write, "written"));
+    let tile = b.shared("tile", Scalar::F32, 64, 0);
+    let tid = b.builtin(Builtin::LocalId);
+    let zero = b.float(0.0, Scalar::F32);
+    b.store(Base::Shared(tile), tid, zero, None);
+    b.for_range("i", 0, 4, Unroll::No, |b, i| {
+        let at = b.add(tid, i);
+        let value = b.load("value", Base::Buffer(from), at, 1, None);
+        b.store(Base::Buffer(to), at, value, None);
+    });
+    let kernel = Kernel { follows: true, precedes: true, ..b.finish() };
+    let on = |arch: &str| print(&kernel, &Target::by_arch(arch).expect("known")).expect("it prints").text;
+    let text = on("sm_90a");
+    let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no `{part}` in\n{text}"));
+    assert!(at("griddepcontrol.launch_dependents") < at("= 0.0f"));
+    assert!(at("= 0.0f") < at("griddepcontrol.wait") && at("griddepcontrol.wait") < at("for ("));
+    // What the launch before wrote is no constant.
+    assert!(!text.contains("__restrict__"));
+    for arch in ["sm_80", "gfx942"] {
+        assert!(!on(arch).contains("griddepcontrol") && on(arch).contains("__restrict__"), "{arch}");
+    }
 }

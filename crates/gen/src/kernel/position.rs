@@ -218,12 +218,5 @@ pub(super) fn k_range(b: &mut Builder, c: &Contraction, t: &Tiling, at: &TilePos
         let end = b.binary(BinaryOp::Min, end, k);
         b.bind("k_limit", end)
     };
-    KRange {
-        tiles,
-        begin,
-        limit,
-        step: if t.split_k.interleave { depth * ways } else { depth },
-        ragged: k % depth != 0 || t.k_stagger,
-        staggered: t.k_stagger,
-    }
+    KRange { tiles, begin, limit, step: t.k_stride(), ragged: k % depth != 0 || t.k_stagger, staggered: t.k_stagger }
 }

@@ -93,9 +93,11 @@ impl Out<'_> {
         let (width, strides) = match self.args {
             OutArgs::Partials { .. } => (4, Some([self.c.n, self.c.m * self.c.n])),
             _ => {
-                let shape = self.c.c.view.is_affine_box();
+                // Counted from the tensor's first element, forwards.
+                let shape = self.c.c.view.is_affine_box().filter(|s| s.base == 0);
+                let forwards = |s: i64| u64::try_from(s).ok();
                 let width = self.c.c.align.min(16) / self.c.c.scalar.bytes();
-                (width, shape.map(|s| [s.strides[ROW].unsigned_abs(), s.strides[G].unsigned_abs()]))
+                (width, shape.and_then(|s| Some([forwards(s.strides[ROW])?, forwards(s.strides[G])?])))
             }
         };
         let plain = self.c.c.view.access.bounds.is_empty() || matches!(self.args, OutArgs::Partials { .. });

@@ -197,15 +197,9 @@ impl<'a> Shifter<'a> {
             let left = b.sub(left, 1);
             b.set(ahead.left, left);
             let k = b.get(ahead.k);
-            let k = b.add(k, self.step());
+            let k = b.add(k, self.kernel.spec.tiling.k_stride());
             b.set(ahead.k, k);
         });
-    }
-
-    /// From one k-tile to the next.
-    fn step(&self) -> i64 {
-        let t = &self.kernel.spec.tiling;
-        i64::from(t.k_tile) * if t.split_k.interleave { i64::from(t.split_k.ways) } else { 1 }
     }
 
     fn barrier(&self, b: &mut Builder, slot: ExprId) -> ExprId {

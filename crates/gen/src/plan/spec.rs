@@ -244,6 +244,10 @@ impl Tiling {
     pub fn math_threads(&self) -> u32 {
         self.threads_a * self.threads_b
     }
+    /// From one k-tile of a work-group to its next, along k.
+    pub fn k_stride(&self) -> i64 {
+        i64::from(self.k_tile) * if self.split_k.interleave { i64::from(self.split_k.ways) } else { 1 }
+    }
     /// k-steps of a k-tile.
     pub const fn k_steps(&self) -> u32 {
         self.k_tile / self.unit.depth()
