@@ -2,7 +2,10 @@
 //!
 //! A [`Kernel`] is what the generator makes, what the emulator runs and what a printer spells in CUDA C++, HIP C++ or
 //! OpenCL C. It is small, closed and typed; effects stand only in statements.
+//!
+//! Below it stand the values that index arithmetic is made of ([`affine`]).
 
+pub mod affine;
 mod build;
 mod kernel;
 mod matrix;

@@ -3,8 +3,9 @@
 use serde::{Deserialize, Serialize};
 use tilewright_gen::contraction::{Contraction, Dynamic, Operand, Tensor};
 use tilewright_gen::problem::{Activation, Math};
-use tilewright_gen::view::{Access, Affine, Atom, COL, ROW};
+use tilewright_gen::view::{Access, COL, ROW};
 use tilewright_ir::Scalar;
+use tilewright_ir::affine::{Affine, Atom};
 
 /// Alignments beyond this many bytes open no wider access.
 const ALIGN_CLASS_MAX: u32 = 64;
@@ -161,7 +162,7 @@ impl Layout {
                 layout.lead = layout.lead.min(step);
             }
         }
-        layout.windowed |= access.offset.terms.iter().any(|(atom, _)| matches!(atom, Atom::Digit { .. }));
+        layout.windowed |= access.offset.has_digits();
         if layout.lead == i64::MAX {
             layout.lead = 1;
         }

@@ -5,7 +5,6 @@
 //! in workspace.
 
 use super::Input;
-use super::index::{Coord, Part, affine, in_range};
 use super::math::{Fma, micro_distance, micro_first};
 use super::position::{Ints, TilePosition};
 use super::post::{Added, Run, Start, activate};
@@ -15,6 +14,7 @@ use super::warpgroup::Warpgroup;
 use crate::contraction::Contraction;
 use crate::plan::{Edge, KernelSpec, OperandTiling};
 use crate::view::{COL, G, ROW};
+use tilewright_ir::affine::{Coord, Part, affine, in_range};
 use tilewright_ir::*;
 
 /// Where results go.

@@ -22,9 +22,9 @@
 //! times, in 1024 cycles of the unit.
 
 use super::fetch_layout::{Lines, Shift};
-use super::index::Coord;
 use crate::plan::{FETCH_CHUNK as CHUNK, LINE_CLASSES as CLASSES};
 use crate::view::{COL, G, ROW};
+use tilewright_ir::affine::Coord;
 use tilewright_ir::*;
 
 /// Vectors that are shifted and stored together, before their registers are asked for again.

@@ -12,10 +12,10 @@
 use super::Input;
 use super::fetch_layout::Lines;
 use super::fetch_lines::Stream;
-use super::index::{Coord, Part, affine, in_range};
 use super::position::{Ints, TilePosition};
 use crate::plan::{BulkTile, FETCH_CHUNK as CHUNK, fetch_batch, fetch_width, fetched_by_lines};
 use crate::view::{COL, G, ROW};
+use tilewright_ir::affine::{Coord, Part, affine, in_range};
 use tilewright_ir::*;
 
 /// Arguments that a fetched operand is read through.

@@ -1,11 +1,11 @@
 //! Helper kernels over the elements of the result: scaling C, and summing the splits of k.
 
-use super::index::{Coord, Part, affine};
 use super::position::Ints;
 use super::post::{Added, Run, Start, activate};
 use super::{Shape, epilogue};
 use crate::contraction::{Contraction, Extent};
 use crate::program::{Factor, Groups};
+use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
 
 pub(super) const THREADS: u32 = 256;

@@ -5,11 +5,11 @@
 //! re-evaluated per k-tile from parts that depend on k only and parts, fixed before the loop, that do not.
 
 use super::Input;
-use super::index::{Coord, Part, affine, in_range};
 use super::position::Ints;
 use crate::contraction::Operand;
 use crate::plan::Along;
-use crate::view::{Affine, Atom, COL, G, ROW};
+use crate::view::{COL, G, ROW};
+use tilewright_ir::affine::{Affine, Atom, Coord, Part, affine, in_range};
 use tilewright_ir::*;
 
 /// Where the tile's shared memory is.
@@ -142,7 +142,7 @@ impl<'a> Loader<'a> {
         let shared_thread = b.bind(&format!("{name}_store_at"), shared_thread);
 
         let access = &input.tensor.view.access;
-        let (k_stride, row_stride) = (stride_of(&access.offset, COL), stride_of(&access.offset, ROW));
+        let (k_stride, row_stride) = (access.offset.stride(COL), access.offset.stride(ROW));
         let row_coord = |b: &mut Builder, row: i64| {
             let thread = b.cast(row_thread, ints.coord);
             let local = b.add(cx.row_start.local, thread);
@@ -403,12 +403,4 @@ fn wide_enough(distance: i64) -> Scalar {
 fn select(b: &mut Builder, form: &Affine, point: &[Coord; 3], ty: Scalar, pick: impl Fn(&Atom) -> bool) -> ExprId {
     let terms = form.terms.iter().filter(|(a, _)| pick(a)).cloned().collect();
     affine(b, &Affine { terms, constant: 0 }, point, Part::Whole, ty)
-}
-
-/// Coefficient of an axis that appears only as a plain term.
-fn stride_of(form: &crate::view::Affine, axis: usize) -> Option<i64> {
-    if form.terms.iter().any(|(a, _)| matches!(a, Atom::Digit { .. }) && a.uses(axis)) {
-        return None;
-    }
-    Some(form.terms.iter().find(|(a, _)| *a == Atom::Axis(axis)).map_or(0, |(_, c)| *c))
 }

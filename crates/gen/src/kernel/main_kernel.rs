@@ -2,7 +2,6 @@
 
 use super::bulk_kernel::{BulkKernel, Way, class_maps, map_argument};
 use super::fetch_tile::{self, by_words};
-use super::index::Coord;
 use super::load::{LoadContext, Loader, SharedTile};
 use super::main_loop::MainLoop;
 use super::math::{Fma, Math, MathRoom, micro_first};
@@ -14,6 +13,7 @@ use super::wave_unit::WaveUnit;
 use super::{Input, Shape, epilogue};
 use crate::contraction::{Contraction, Extent, Operand};
 use crate::plan::{BulkTile, KernelSpec, MathUnit, Source, SplitSum, StoreTile, shared_align, shifted_hulls};
+use tilewright_ir::affine::Coord;
 use tilewright_ir::*;
 
 struct Args {

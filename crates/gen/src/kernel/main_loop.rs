@@ -1,12 +1,12 @@
 //! The main loop: the steps of a lowered schedule, each wave emitting those of its role.
 
-use super::index::Coord;
 use super::load::{Loader, SharedTile};
 use super::math::{Between, Math, Tiles};
 use super::pipeline::Pipeline;
 use super::position::{Ints, KRange};
 use super::schedule::{Lowered, MathPart, Step};
 use crate::plan::KernelSpec;
+use tilewright_ir::affine::Coord;
 use tilewright_ir::*;
 
 /// Everything the main loop is made of. Waves that only load have no math, waves that only compute have no loaders.

@@ -7,7 +7,6 @@
 
 use super::Input;
 use super::helpers::{self, THREADS, digits, elements, number, times};
-use super::index::{Coord, Part, affine, in_range};
 use super::position::Ints;
 use super::word_copy;
 use crate::contraction::{Extents, Operand, Tensor};
@@ -15,6 +14,7 @@ use crate::plan::{fetched_by_lines, reach};
 use crate::program::{Binding, Factor, Groups};
 use crate::view::{COL, G, ROW, View};
 use tilewright_ir::Operand as Number;
+use tilewright_ir::affine::{Coord, Part, affine, in_range};
 use tilewright_ir::*;
 
 /// Tile of a transposing copy: one wave's width along the original's lines, two along the copy's.

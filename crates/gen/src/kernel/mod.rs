@@ -4,7 +4,6 @@
 //! tiles, [`schedule`] orders the stages, `epilogue` stores the result, with what `post` adds. `materialise` copies an operand into workspace,
 //! `helpers` scale C and sum splits.
 
-pub mod index;
 pub mod schedule;
 
 mod barriers;

@@ -2,10 +2,10 @@
 
 use super::cluster::ClusterPlace;
 use super::helpers::times;
-use super::index::Coord;
 use super::{Input, Shape};
 use crate::contraction::Contraction;
 use crate::plan::{Edge, GroupOrder, Tiling};
+use tilewright_ir::affine::Coord;
 use tilewright_ir::*;
 
 /// Integer types of index arithmetic.

@@ -3,7 +3,6 @@
 //! `out = activation(alpha * sum + bias + beta * C) + residual` (see [`crate::problem::epilogue`]). The main kernel's epilogue does it
 //! for runs of neighbouring results, `helpers` for one at a time.
 
-use super::index::{Coord, Part, affine};
 use super::position::Ints;
 use crate::contraction::{Bias, Contraction, Tensor};
 use crate::plan::reach::vector_width;
@@ -11,6 +10,7 @@ use crate::problem::Activation;
 use crate::problem::epilogue::GELU_CUBE;
 use crate::program::Binding;
 use crate::view::{COL, G, ROW};
+use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
 
 /// The arguments of what is added.

@@ -9,10 +9,10 @@
 //! the launch.
 
 use super::helpers::{THREADS, digits, number, times};
-use super::index::{Part, affine};
 use super::materialise::Copy;
 use crate::program::{Factor, Groups};
 use crate::view::{COL, ROW};
+use tilewright_ir::affine::{Part, affine};
 use tilewright_ir::*;
 
 /// Bytes that the buffer of an operand copied this way has to be aligned to.

@@ -5,7 +5,8 @@
 
 use super::OperandTiling;
 use crate::contraction::{Contraction, Tensor};
-use crate::view::{Access, Affine, COL, G, ROW, WORKSPACE_ALIGN};
+use crate::view::{Access, COL, G, ROW, WORKSPACE_ALIGN};
+use tilewright_ir::affine::Affine;
 use tilewright_ir::{Scalar, Swizzle, TensorMap};
 
 /// Bytes of one row of the layout in shared memory.

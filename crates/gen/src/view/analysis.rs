@@ -1,7 +1,7 @@
 //! What a view's normal form says about memory: strides, vector widths, reach, boxes.
 
-use super::{Affine, Atom, View, simplify};
-use crate::view::simplify::gcd;
+use super::{COL, G, ROW, View, simplest};
+use tilewright_ir::affine::{Affine, Atom, Group, gcd};
 
 /// A view whose offset is plain strides and whose conditions are ranges of single coordinates: what a bulk tensor copy moves.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -26,11 +26,11 @@ impl View {
     /// Distance between neighbours along a coordinate, in elements, where that is one number: the coordinate appears only as a
     /// plain term of the offset (0: not at all) and in no condition.
     pub fn stride(&self, axis: usize) -> Option<i64> {
-        if self.bounded_by(axis) { None } else { plain_stride(&self.access.offset, axis) }
+        if self.bounded_by(axis) { None } else { self.access.offset.stride(axis) }
     }
     /// Least and greatest value of the offset over all coordinates, existing or not: what index arithmetic must hold.
     pub fn span(&self) -> (i64, i64) {
-        simplify::reach(&self.access.offset, &self.extent)
+        self.access.offset.reach(&self.extent)
     }
     /// Least and greatest value of any intermediate of the index arithmetic: the offset, every condition's value, and every
     /// partial sum of their terms in order.
@@ -92,7 +92,7 @@ impl View {
     pub fn is_affine_box(&self) -> Option<AffineBox> {
         let mut strides = [0; 3];
         for (axis, stride) in strides.iter_mut().enumerate() {
-            *stride = plain_stride(&self.access.offset, axis)?;
+            *stride = self.access.offset.stride(axis)?;
         }
         let mut valid = self.extent.map(|e| (0, i64::try_from(e).unwrap_or(i64::MAX)));
         for bound in &self.access.bounds {
@@ -107,33 +107,19 @@ impl View {
     pub fn part(&self, axis: usize, begin: u64, end: u64) -> View {
         let mut extent = self.extent;
         extent[axis] = end.saturating_sub(begin);
-        let begin = begin as i64;
-        let offset = simplify::simplify(&shifted(&self.access.offset, axis, begin, &extent), &extent);
-        let bounds =
-            self.access.bounds.iter().map(|b| super::Bound { value: shifted(&b.value, axis, begin, &extent), ..b.clone() });
-        let bounds = simplify::bounds(bounds.collect::<Vec<_>>(), &extent);
+        let mut from = [G, ROW, COL].map(Affine::axis);
+        from[axis].constant = begin as i64;
+        let offset = self.access.offset.substituted(&from, &extent);
+        let bounds = self.access.bounds.iter().map(|b| super::Bound { value: b.value.substituted(&from, &extent), ..b.clone() });
+        let bounds = simplest(bounds.collect::<Vec<_>>(), &extent);
         View { extent, access: super::Access { offset, bounds } }
     }
 
-    fn contiguous(&self, axis: usize, w: i64) -> bool {
-        let group = Group { axis, w, extent: &self.extent };
-        let side_by_side = group.slope(&self.access.offset) == Some(1);
-        side_by_side
-            && group.multiple(&self.access.offset) % w == 0
-            && self.access.bounds.iter().all(|bound| group.equally_valid(bound))
+    fn contiguous(&self, axis: usize, width: i64) -> bool {
+        let group = Group { axis, width, extent: &self.extent };
+        group.contiguous(&self.access.offset)
+            && self.access.bounds.iter().all(|bound| group.equally_within(&bound.value, bound.low, bound.high))
     }
-}
-
-fn plain_stride(offset: &Affine, axis: usize) -> Option<i64> {
-    let mut stride = 0;
-    for (atom, coefficient) in &offset.terms {
-        match atom {
-            Atom::Axis(a) if *a == axis => stride = *coefficient,
-            atom if atom.uses(axis) => return None,
-            _ => {}
-        }
-    }
-    Some(stride)
 }
 
 fn widen(span: (i64, i64), form: &Affine, extent: &[u64; 3]) -> (i64, i64) {
@@ -144,84 +130,8 @@ fn widen(span: (i64, i64), form: &Affine, extent: &[u64; 3]) -> (i64, i64) {
             span = widen(span, of, extent);
         }
         partial.terms.push(term.clone());
-        let (low, high) = simplify::reach(&partial, extent);
+        let (low, high) = partial.reach(extent);
         span = (span.0.min(low), span.1.max(high));
     }
     (span.0.min(form.constant), span.1.max(form.constant))
-}
-
-/// `form` with `axis + begin` in place of `axis`.
-fn shifted(form: &Affine, axis: usize, begin: i64, extent: &[u64; 3]) -> Affine {
-    let mut sum = Affine::constant(form.constant);
-    for (atom, coefficient) in &form.terms {
-        let moved = match atom {
-            Atom::Axis(a) if *a == axis => Affine::axis(axis).plus(&Affine::constant(begin), 1),
-            Atom::Axis(a) => Affine::axis(*a),
-            Atom::Digit { of, div, modulo } => simplify::digit(&shifted(of, axis, begin, extent), *div, *modulo, extent),
-        };
-        sum = sum.plus(&moved, *coefficient);
-    }
-    sum
-}
-
-/// Groups of `w` consecutive coordinates along `axis`, aligned to `w`, other coordinates fixed.
-struct Group<'a> {
-    axis: usize,
-    w: i64,
-    extent: &'a [u64; 3],
-}
-
-impl Group<'_> {
-    /// Increase per step within every group, if it is the same everywhere.
-    fn slope(&self, form: &Affine) -> Option<i64> {
-        form.terms.iter().try_fold(0, |sum, (atom, c)| Some(sum + c * self.atom_slope(atom)?))
-    }
-    fn atom_slope(&self, atom: &Atom) -> Option<i64> {
-        match atom {
-            Atom::Axis(axis) => Some(i64::from(*axis == self.axis)),
-            Atom::Digit { of, div, modulo } => {
-                let slope = self.slope(of)?;
-                let reach = slope * (self.w - 1);
-                let start = self.multiple(of);
-                // Within a group the dividend runs over start ..= start + reach, with start a multiple of `start`.
-                let within = |period: i64| slope > 0 && start != 0 && reach < gcd(start, period);
-                if slope == 0 || within(*div) {
-                    Some(0)
-                } else if *div == 1 && modulo.is_none_or(within) {
-                    Some(slope)
-                } else {
-                    None
-                }
-            }
-        }
-    }
-    /// A number that divides the form's value at the start of every group; 0 if the value is always 0.
-    fn multiple(&self, form: &Affine) -> i64 {
-        form.terms.iter().fold(form.constant.saturating_abs(), |g, (atom, c)| gcd(g, c.saturating_mul(self.atom_multiple(atom))))
-    }
-    fn atom_multiple(&self, atom: &Atom) -> i64 {
-        match atom {
-            Atom::Axis(axis) if self.extent[*axis] <= 1 => 0,
-            Atom::Axis(axis) if *axis == self.axis => self.w,
-            Atom::Axis(_) => 1,
-            Atom::Digit { of, div, modulo } => {
-                let start = self.multiple(of);
-                if start % div == 0 { gcd(start / div, modulo.unwrap_or(0)) } else { 1 }
-            }
-        }
-    }
-    /// True if a condition holds for all members of a group or for none.
-    fn equally_valid(&self, bound: &super::Bound) -> bool {
-        let Some(slope) = self.slope(&bound.value) else { return false };
-        if slope == 0 {
-            return true;
-        }
-        // With a group's values within one period of `step`, a limit that is a multiple of `step` cannot cut it.
-        let plain = Affine { terms: bound.value.terms.clone(), constant: 0 };
-        let step = self.multiple(&plain);
-        let (low, high) = simplify::range(&plain, self.extent);
-        let cuts = |limit: i64| low < limit && limit <= high && limit % step.max(1) != 0;
-        let limits = [bound.low - bound.value.constant, bound.high - bound.value.constant];
-        slope > 0 && step > slope * (self.w - 1) && !limits.into_iter().any(cuts)
-    }
 }

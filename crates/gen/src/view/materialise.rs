@@ -1,9 +1,10 @@
 //! The view of an operand's copy in workspace: padded lines (MIOpenGEMM COPY, `WOS1`) or packed panels (NFORM, `WOS2`).
 
-use super::{Access, Affine, COL, G, ROW, View, simplify};
+use super::{Access, COL, G, ROW, View};
 use crate::contraction::Tensor;
 use crate::plan::Source;
 use tilewright_ir::Scalar;
+use tilewright_ir::affine::Affine;
 
 /// Workspace regions start at multiples of this many bytes.
 pub const WORKSPACE_ALIGN: u32 = 512;
@@ -57,13 +58,13 @@ pub fn materialised(tensor: &Tensor, source: Source, macro_tile: u32) -> Tensor 
             let row = Affine::axis(ROW);
             let offset = Affine::default()
                 .plus(&Affine::axis(COL), int(tile))
-                .plus(&simplify::digit(&row, int(tile), None, &extent), int(panel))
-                .plus(&simplify::digit(&row, 1, Some(int(tile)), &extent), 1);
+                .plus(&row.digit(int(tile), None, &extent), int(panel))
+                .plus(&row.digit(1, Some(int(tile)), &extent), 1);
             (extent, offset, panel.saturating_mul(tiles))
         }
     };
     let offset = if copies > 1 { offset.plus(&Affine::axis(G), int(per_copy)) } else { offset };
-    let view = View { extent, access: Access { offset: simplify::simplify(&offset, &extent), bounds: Vec::new() } };
+    let view = View { extent, access: Access { offset: offset.simplified(&extent), bounds: Vec::new() } };
     Tensor { scalar: tensor.scalar, view, align: WORKSPACE_ALIGN, len: per_copy.saturating_mul(copies) }
 }
 

@@ -4,9 +4,10 @@
 //! dimensions by others, and at the end three remain, which become (g, row, col). Every transform is *read* downward: it gives
 //! the coordinates it replaced from those it introduced. The transforms are rocMLIR's.
 
-use super::{Access, Affine, Bound, COL, G, ROW, View, simplify};
+use super::{Access, Bound, COL, G, ROW, View, simplest};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use tilewright_ir::affine::Affine;
 
 /// A dimension of a tensor or of a stage of a chain.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -393,7 +394,7 @@ impl Chain {
                     for (upper, coefficient) in uppers {
                         sum = sum.plus(&at.remove(upper.name.as_str()).unwrap_or_default(), *coefficient);
                     }
-                    at.insert(dim, simplify::simplify(&sum, extent));
+                    at.insert(dim, sum.simplified(extent));
                 }
                 Transform::Merge { dims, upper } => {
                     let v = at.remove(upper.as_str()).unwrap_or_default();
@@ -401,7 +402,7 @@ impl Chain {
                     for (index, dim) in dims.iter().enumerate().rev() {
                         let size = dim.extent as i64;
                         let modulo = (index > 0).then_some(size);
-                        at.insert(&dim.name, simplify::digit(&v, div, modulo, extent));
+                        at.insert(&dim.name, v.digit(div, modulo, extent));
                         div *= size;
                     }
                 }
@@ -411,7 +412,7 @@ impl Chain {
                         let outer = Affine::default().plus(&sum, upper.extent as i64);
                         sum = outer.plus(&at.remove(upper.name.as_str()).unwrap_or_default(), 1);
                     }
-                    at.insert(dim, simplify::simplify(&sum, extent));
+                    at.insert(dim, sum.simplified(extent));
                 }
                 Transform::Broadcast { upper } => {
                     at.remove(upper.as_str());
@@ -424,7 +425,7 @@ impl Chain {
                 offset = offset.plus(v, *stride);
             }
         }
-        let access = Access { offset: simplify::simplify(&offset, extent), bounds: simplify::bounds(bounds, extent) };
+        let access = Access { offset: offset.simplified(extent), bounds: simplest(bounds, extent) };
         View { extent: self.extent, access }
     }
 }

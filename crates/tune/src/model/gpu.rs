@@ -4,7 +4,8 @@ use super::traffic::traffic;
 use super::{Calibration, Estimate, Model, Work, fma_rate, soft_max};
 use tilewright_gen::contraction::{Operand, Tensor};
 use tilewright_gen::plan::{Footprint, KernelSpec, Source, SplitSum, StorePoint};
-use tilewright_gen::view::{Atom, COL};
+use tilewright_gen::view::COL;
+use tilewright_ir::affine::Atom;
 use tilewright_ir::{Dialect, Scalar, Target};
 
 /// Wave schedulers per unit.

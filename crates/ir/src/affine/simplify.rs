@@ -1,20 +1,32 @@
-//! Simplification of affine forms with digits: ranges, division and remainder of affine forms, and adjacent digits.
-//!
-//! All rules hold where the access is valid, i.e. where no dividend is negative; elsewhere a form may give anything.
+//! Simplification of affine forms: ranges, division and remainder of forms, and adjacent digits.
 
-use super::{Affine, Atom, Bound};
+use super::{Affine, Atom};
 
-/// Inclusive range of an affine form over all existing points within the extents of (g, row, col).
-pub(crate) fn range(affine: &Affine, extent: &[u64; 3]) -> (i64, i64) {
-    ranged(affine, extent, true)
+impl Affine {
+    /// Inclusive range over all points within the extents where the form is valid.
+    pub fn range(&self, extent: &[u64]) -> (i64, i64) {
+        ranged(self, extent, true)
+    }
+    /// Inclusive range over all points within the extents, also those where the form is not valid.
+    pub fn reach(&self, extent: &[u64]) -> (i64, i64) {
+        ranged(self, extent, false)
+    }
+    /// `(self / div) % modulo` in its simplest form.
+    pub fn digit(&self, div: i64, modulo: Option<i64>, extent: &[u64]) -> Affine {
+        digit(self, div, modulo, extent)
+    }
+    /// The form with adjacent digits of the same form joined until nothing changes:
+    /// `a * ((e / (d*q)) % r) * q + a * ((e / d) % q)` is `a * ((e / d) % (q*r))`.
+    pub fn simplified(&self, extent: &[u64]) -> Affine {
+        let mut affine = self.clone();
+        while let Some(joined) = join_once(&affine, extent) {
+            affine = joined;
+        }
+        affine
+    }
 }
 
-/// Inclusive range of an affine form over all points within the extents, also those where the access is not valid.
-pub(crate) fn reach(affine: &Affine, extent: &[u64; 3]) -> (i64, i64) {
-    ranged(affine, extent, false)
-}
-
-fn ranged(affine: &Affine, extent: &[u64; 3], valid: bool) -> (i64, i64) {
+fn ranged(affine: &Affine, extent: &[u64], valid: bool) -> (i64, i64) {
     let mut sum = (affine.constant, affine.constant);
     for (atom, coefficient) in &affine.terms {
         let (low, high) = atom_range(atom, extent, valid);
@@ -25,9 +37,9 @@ fn ranged(affine: &Affine, extent: &[u64; 3], valid: bool) -> (i64, i64) {
     sum
 }
 
-fn atom_range(atom: &Atom, extent: &[u64; 3], valid: bool) -> (i64, i64) {
+fn atom_range(atom: &Atom, extent: &[u64], valid: bool) -> (i64, i64) {
     match atom {
-        Atom::Axis(axis) => (0, last(extent[*axis])),
+        Atom::Axis(axis) => (0, last(extent.get(*axis).copied().unwrap_or(1))),
         Atom::Digit { of, div, modulo } => {
             let (low, high) = ranged(of, extent, valid);
             let least = if valid { 0 } else { i64::MIN };
@@ -54,16 +66,15 @@ fn split(of: &Affine, divisor: i64) -> (Affine, Affine) {
     )
 }
 
-/// `(of / div) % modulo` in its simplest form.
-pub(crate) fn digit(of: &Affine, div: i64, modulo: Option<i64>, extent: &[u64; 3]) -> Affine {
+fn digit(of: &Affine, div: i64, modulo: Option<i64>, extent: &[u64]) -> Affine {
     // Multiples of div * modulo do not change the remainder.
     if let Some(period) = modulo.and_then(|m| m.checked_mul(div)) {
         let (whole, rest) = split(of, period);
-        if (!whole.terms.is_empty() || whole.constant != 0) && range(&rest, extent).0 >= 0 {
+        if (!whole.terms.is_empty() || whole.constant != 0) && rest.range(extent).0 >= 0 {
             return digit(&rest, div, modulo, extent);
         }
     }
-    let high = range(of, extent).1.max(0);
+    let high = of.range(extent).1.max(0);
     if high < div || modulo == Some(1) {
         return Affine::constant(0);
     }
@@ -75,7 +86,7 @@ pub(crate) fn digit(of: &Affine, div: i64, modulo: Option<i64>, extent: &[u64; 3
     }
     if div > 1 {
         let (whole, rest) = split(of, div);
-        let (low, high) = range(&rest, extent);
+        let (low, high) = rest.range(extent);
         if low >= 0 && high < div {
             return digit(&whole, 1, modulo, extent);
         }
@@ -86,7 +97,7 @@ pub(crate) fn digit(of: &Affine, div: i64, modulo: Option<i64>, extent: &[u64; 3
             return digit(&whole, div / factor, modulo, extent);
         }
         if modulo.is_none() && low >= 0 && !whole.terms.is_empty() {
-            return simplify(&whole.plus(&digit(&rest, div, None, extent), 1), extent);
+            return whole.plus(&digit(&rest, div, None, extent), 1).simplified(extent);
         }
     }
     if let ([(Atom::Digit { of: inner, div: inner_div, modulo: inner_modulo }, 1)], 0) = (of.terms.as_slice(), of.constant) {
@@ -104,17 +115,7 @@ pub(crate) fn digit(of: &Affine, div: i64, modulo: Option<i64>, extent: &[u64; 3
     Affine { terms: vec![(Atom::Digit { of: Box::new(of.clone()), div, modulo }, 1)], constant: 0 }
 }
 
-/// Joins adjacent digits of the same form until nothing changes: `a * ((e / (d*q)) % r) * q + a * ((e / d) % q)` is
-/// `a * ((e / d) % (q*r))`.
-pub(crate) fn simplify(affine: &Affine, extent: &[u64; 3]) -> Affine {
-    let mut affine = affine.clone();
-    while let Some(joined) = join_once(&affine, extent) {
-        affine = joined;
-    }
-    affine
-}
-
-fn join_once(affine: &Affine, extent: &[u64; 3]) -> Option<Affine> {
+fn join_once(affine: &Affine, extent: &[u64]) -> Option<Affine> {
     for (low_index, (low, low_factor)) in affine.terms.iter().enumerate() {
         let Atom::Digit { of, div, modulo: Some(q) } = low else { continue };
         for (high_index, (high, high_factor)) in affine.terms.iter().enumerate() {
@@ -142,27 +143,8 @@ fn join_once(affine: &Affine, extent: &[u64; 3]) -> Option<Affine> {
     None
 }
 
-/// Conditions in their simplest form: lower end 0, those that always hold dropped, repeated ones once.
-pub(crate) fn bounds(bounds: impl IntoIterator<Item = Bound>, extent: &[u64; 3]) -> Vec<Bound> {
-    let mut kept: Vec<Bound> = Vec::new();
-    for bound in bounds {
-        let mut value = simplify(&bound.value, extent);
-        value.constant -= bound.low;
-        let bound = Bound { value, low: 0, high: bound.high - bound.low };
-        let (low, high) = range(&bound.value, extent);
-        if (low >= 0 && high < bound.high) || kept.contains(&bound) {
-            continue;
-        }
-        match kept.iter_mut().find(|k| k.value == bound.value) {
-            Some(same) => same.high = same.high.min(bound.high),
-            None => kept.push(bound),
-        }
-    }
-    kept
-}
-
 /// Greatest common divisor, never negative.
-pub(crate) fn gcd(a: i64, b: i64) -> i64 {
+pub fn gcd(a: i64, b: i64) -> i64 {
     let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
     while b != 0 {
         (a, b) = (b, a % b);
@@ -172,10 +154,12 @@ pub(crate) fn gcd(a: i64, b: i64) -> i64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{COL, G, ROW};
     use super::*;
     use proptest::prelude::*;
 
+    const G: usize = 0;
+    const ROW: usize = 1;
+    const COL: usize = 2;
     const EXTENT: [u64; 3] = [4, 12, 30];
 
     #[test]
@@ -185,11 +169,11 @@ mod tests {
         let two = digit(&col, 5, Some(2), &EXTENT);
         let one = digit(&col, 1, Some(5), &EXTENT);
         let sum = Affine::constant(3).plus(&three, 70).plus(&two, 35).plus(&one, 7);
-        assert_eq!(simplify(&sum, &EXTENT), Affine::constant(3).plus(&col, 7));
+        assert_eq!(sum.simplified(&EXTENT), Affine::constant(3).plus(&col, 7));
         // A gap between lines keeps the outer digit.
         let sum = Affine::default().plus(&three, 80).plus(&two, 35).plus(&one, 7);
         let joined = Affine::default().plus(&three, 80).plus(&digit(&col, 1, Some(10), &EXTENT), 7);
-        assert_eq!(simplify(&sum, &EXTENT), joined);
+        assert_eq!(sum.simplified(&EXTENT), joined);
     }
 
     #[test]
@@ -224,10 +208,10 @@ mod tests {
             for (div, modulo) in &steps {
                 symbolic = digit(&symbolic, *div, *modulo, &EXTENT);
             }
-            let (low, high) = range(&symbolic, &EXTENT);
+            let (low, high) = symbolic.range(&EXTENT);
             for g in 0..4 { for r in 0..12 { for c in 0..30 {
-                let plain = steps.iter().fold(of.at([g, r, c]), |v, (div, modulo)| modulo.map_or(v / div, |m| v / div % m));
-                prop_assert_eq!(symbolic.at([g, r, c]), plain, "{:?}", symbolic);
+                let plain = steps.iter().fold(of.at(&[g, r, c]), |v, (div, modulo)| modulo.map_or(v / div, |m| v / div % m));
+                prop_assert_eq!(symbolic.at(&[g, r, c]), plain, "{:?}", symbolic);
                 prop_assert!((low..=high).contains(&plain));
             }}}
         }
@@ -239,9 +223,9 @@ mod tests {
             let sum = digits.iter().fold(Affine::constant(1), |sum, &(d, m, c)| {
                 sum.plus(&digit(&of, divs[d], modulos[m], &EXTENT), c * divs[d])
             });
-            let simple = simplify(&sum, &EXTENT);
+            let simple = sum.simplified(&EXTENT);
             for g in 0..4 { for r in 0..12 { for c in 0..30 {
-                prop_assert_eq!(simple.at([g, r, c]), sum.at([g, r, c]));
+                prop_assert_eq!(simple.at(&[g, r, c]), sum.at(&[g, r, c]));
             }}}
         }
     }

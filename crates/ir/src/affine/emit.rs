@@ -1,11 +1,11 @@
-//! Views as index expressions: the kernel-side reader of [`crate::view::Access`].
+//! Affine forms as index expressions.
 //!
 //! A coordinate inside a kernel is a multiple of a known unit (the start of a tile) plus a local part smaller than
 //! the unit. Digits of it are simplified with that knowledge, so that the filter tap of a k-tile of an NHWC convolution is
 //! computed once per tile and not once per element.
 
-use crate::view::{Affine, Atom};
-use tilewright_ir::{Builder, ExprId, Scalar};
+use super::{Affine, Atom};
+use crate::{Builder, ExprId, Scalar};
 
 /// `aligned + local` with `aligned % unit == 0` and `0 <= local < unit`; unit 1 claims nothing (`local` may then be
 /// anything).
@@ -47,7 +47,7 @@ pub enum Part {
 }
 
 /// The expression of (part of) an affine form at a point, in the given integer type.
-pub fn affine(b: &mut Builder, form: &Affine, point: &[Coord; 3], part: Part, ty: Scalar) -> ExprId {
+pub fn affine(b: &mut Builder, form: &Affine, point: &[Coord], part: Part, ty: Scalar) -> ExprId {
     let constant = if matches!(part, Part::Using(_)) { 0 } else { form.constant };
     let mut sum = b.int(0, ty);
     for (atom, coefficient) in &form.terms {
@@ -66,7 +66,7 @@ pub fn affine(b: &mut Builder, form: &Affine, point: &[Coord; 3], part: Part, ty
     b.add(sum, constant)
 }
 
-fn atom(b: &mut Builder, atom: &Atom, point: &[Coord; 3]) -> ExprId {
+fn atom(b: &mut Builder, atom: &Atom, point: &[Coord]) -> ExprId {
     match atom {
         Atom::Axis(axis) => point[*axis].value(b),
         Atom::Digit { of, div, modulo } => {
