@@ -3,6 +3,7 @@
 
 pub mod model;
 pub mod trace;
+pub mod wave_units;
 
 use rayon::prelude::*;
 use std::panic::{AssertUnwindSafe, catch_unwind};
