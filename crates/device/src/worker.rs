@@ -199,7 +199,7 @@ impl Worker {
             Ok(status) => status.to_string(),
             Err(e) => e.to_string(),
         };
-        // What it said last may still be on its way. Processes that it started may hold the line open for ever.
+        // Its last output may still be in the pipe. Processes that it started may hold the pipe open for ever.
         let end = Instant::now() + Duration::from_secs(1);
         while self.listener.as_ref().is_some_and(|l| !l.is_finished()) && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));

@@ -9,7 +9,7 @@ use tilewright_ir::*;
 /// Transaction barriers of a work-group: more do not fit beside anything else.
 const MAX_TX: u32 = 512;
 
-/// Refuses kernels whose shape the operations of this room cannot have.
+/// Refuses kernels whose shape these operations cannot have.
 pub(super) fn supported(k: &Kernel, options: &Options, warpgroups: bool) -> Result<(), String> {
     let wave = if k.wave > 0 { k.wave } else { options.wave.max(1) };
     let barriers: u32 = k.tx_barriers.iter().map(|t| t.len).sum();

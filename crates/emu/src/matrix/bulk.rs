@@ -15,7 +15,7 @@ use crate::shadow::{AGENTS, Clocks, Lanes};
 use rand::Rng;
 use tilewright_ir::{Scalar, Swizzle, TensorMap};
 
-/// A bulk load on its way.
+/// A bulk load in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct Flight {
     /// First byte of shared memory.
@@ -249,7 +249,7 @@ fn load(launch: &Launch<'_>, team: &mut Team, f: Flight, scalar: Scalar, space: 
     fly(launch, team, None, f, scalar, space)
 }
 
-/// The global side of a load, on behalf of whoever issues it.
+/// The global side of a load, on behalf of the thread that issues it.
 pub(crate) fn read_global(launch: &Launch<'_>, team: &mut Team, f: &Flight) -> Result<(), EmuError> {
     let Some(map) = tensor(launch, f.map) else { return Ok(()) };
     check_global(launch, team, f.map, &runs(map, &f.at), (f.site, f.thread, Kind::Read))?;

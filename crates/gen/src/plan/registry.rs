@@ -61,7 +61,7 @@ pub(super) const CHIRAL: [KeyInfo; CHIRALS] = [
         Legal::Range(0, 32),
         &[(0, &[1]), (1, &[0, 2]), (2, &[1])],
         1,
-        "padding of each shared-memory row, in vectors (of VEW, or the wider of FRW and shared stores; of 8 with UNI1, UNI3)",
+        "padding of each shared-memory row, in vectors (of VEW, or the wider of FRW and shared stores; of 8 elements with mma.sync and MFMA, UNI1 and UNI3)",
     ),
     classic("PLU", BIT, BIT_EDGES, 0, "load tile of a thread: 0 as long as possible across k, 1 as long as possible along k"),
     classic("LIW", BIT, BIT_EDGES, 0, "a thread's load tile: 0 contiguous, 1 interleaved with the other threads'"),
@@ -89,7 +89,7 @@ pub(super) const CHIRAL: [KeyInfo; CHIRALS] = [
         BIT,
         BIT_EDGES,
         0,
-        "order in which adjacent threads walk over load tiles: 0 along k first, 1 across k first",
+        "order of load tiles over adjacent threads: 0 along k first, 1 across k first",
     ),
     entry(
         "GLW",
@@ -114,7 +114,7 @@ pub(super) const CHIRAL: [KeyInfo; CHIRALS] = [
             Legal::OneOf(&[0, 1, 2, 3]),
             BIT_EDGES,
             0,
-            "copy to shared memory: 0 through registers (UNI2: of load waves, LWV), 1 asynchronous (needs PFG and BUF; sm_80 and up), 2 in bulk (UNI2; sm_90a), 3 in bulk to staging, from where load waves shift lines that begin anywhere into place (UNI2; sm_90a)",
+            "copy method to shared memory: 0 through registers (with wgmma, UNI2: those of the producer waves, LWV), 1 cp.async (needs PFG and BUF; sm_80 and up), 2 TMA (wgmma; sm_90a), 3 TMA to a staging buffer, from where producer waves shift misaligned rows into place (wgmma; sm_90a)",
         ),
         &[(0, &[2, 3]), (2, &[0, 3]), (3, &[0, 2])],
     ),
@@ -124,7 +124,7 @@ pub(super) const CHIRAL: [KeyInfo; CHIRALS] = [
         Legal::OneOf(&[1, 2, 4, 8]),
         &[(1, &[2]), (2, &[1, 4]), (4, &[2, 8]), (8, &[4])],
         1,
-        "UNI2: work-groups side by side along this operand's rows that form a cluster; each copies a part of the other operand's tile for all of them (multicast)",
+        "wgmma: work-groups side by side along this operand's rows that form a cluster; each copies a part of the other operand's tile for all of them (multicast)",
     ),
 ];
 
@@ -220,7 +220,7 @@ pub(super) const COMMON: [KeyInfo; COMMONS] = [
             Legal::Range(0, 2),
             BIT_EDGES,
             0,
-            "split-k sum: 0 atomic additions into C (order varies), 1 partial sums in workspace, summed in fixed order, 2 by the splits themselves, a cluster, in fixed order (UNI2)",
+            "split-k reduction: 0 atomic additions into C (order varies), 1 partial sums in workspace, added by a second kernel in fixed order, 2 through the shared memory of a cluster of all splits, in fixed order (wgmma)",
         ),
         &[(0, &[2]), (1, &[2]), (2, &[0, 1])],
     ),
@@ -296,7 +296,7 @@ pub(super) const COMMON: [KeyInfo; COMMONS] = [
         Legal::Range(0, 16),
         &[(0, &[1, 2, 4]), (1, &[0, 2]), (2, &[0, 1, 4]), (4, &[0, 2, 8]), (8, &[4])],
         0,
-        "waves that only load while the MAC threads only compute; 0 = every wave does everything",
+        "producer waves, which only load, while the MAC threads only compute; 0 = every wave does both",
     ),
     last(entry(
         "HNT",
@@ -320,7 +320,7 @@ pub(super) const COMMON: [KeyInfo; COMMONS] = [
         Legal::Range(0, 3),
         &[],
         0,
-        "math unit: 0 multiply-adds; of 16-bit operands: 1 mma.sync (sm_80 and up), 2 wgmma (ACP2, or ACP0 or ACP3 with LWV; sm_90a), 3 MFMA (gfx90a, gfx942, gfx950); 1 and 2 also of tf32",
+        "math unit: 0 fused multiply-add; for 16-bit operands: 1 mma.sync (sm_80 and up), 2 wgmma (ACP2, or ACP0 or ACP3 with LWV; sm_90a), 3 MFMA (gfx90a, gfx942, gfx950); 1 and 2 also for tf32",
     ),
     entry(
         "SWP",
@@ -328,7 +328,7 @@ pub(super) const COMMON: [KeyInfo; COMMONS] = [
         BIT,
         BIT_EDGES,
         0,
-        "matrix units: 1 exchanges the operands (C transposed = B transposed times A transposed), parts A and B then speak of B and A",
+        "matrix units: 1 swaps the operands (computes C transposed = B transposed times A transposed); the A_ and B_ keys then refer to the swapped operands",
     ),
     entry(
         "PST",
@@ -336,7 +336,7 @@ pub(super) const COMMON: [KeyInfo; COMMONS] = [
         Legal::Range(0, 65535),
         &[],
         0,
-        "matrix units: work-groups that stay and walk over all tiles of C; 0 = one work-group per tile",
+        "wgmma: number of persistent work-groups, each computing tile after tile of C; 0 = one work-group per tile",
     ),
     entry(
         "PNG",
@@ -344,7 +344,7 @@ pub(super) const COMMON: [KeyInfo; COMMONS] = [
         BIT,
         BIT_EDGES,
         0,
-        "warpgroups of staying work-groups (LWV, PST): 0 compute each tile of C together, 1 take tiles in turn (ping-pong)",
+        "wgmma, persistent work-groups (LWV, PST): 0 all warpgroups compute one tile of C together, 1 ping-pong: each warpgroup has tiles of its own, one stores while the other computes",
     ),
     entry(
         "RGA",
@@ -352,7 +352,7 @@ pub(super) const COMMON: [KeyInfo; COMMONS] = [
         Legal::OneOf(&[0, 2, 4]),
         &[(0, &[2, 4]), (2, &[0, 4]), (4, &[0, 2])],
         0,
-        "UNI2: where instructions read the operand of C's rows (the left one after SWP): 0 shared memory, 2 or 4 registers, in so many sets of fragments",
+        "wgmma: where instructions read the operand of C's rows (the left one after SWP): 0 shared memory, 2 or 4 registers, with that many sets of fragments",
     ),
 ];
 

@@ -1,4 +1,4 @@
-//! Rules of clusters: whoever reaches another work-group's shared memory finds it set up, and finds it still there.
+//! Rules of clusters: another work-group's shared memory may be accessed only after its set-up and before its end.
 //!
 //! The static part of it. Whether a work-group waits for the last arrival of its peers is the emulator's business.
 

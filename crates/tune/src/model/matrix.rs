@@ -85,7 +85,7 @@ fn usable(units: f64, cluster: u32) -> f64 {
     units * (1.0 - lost / 132.0)
 }
 
-/// Result tiles that a unit computes one after the other. Work-groups that stay and find no room at first start when others have ended.
+/// Result tiles that a compute unit computes one after the other. Persistent work-groups that do not fit at first start when others have ended.
 fn rounds(tiles: f64, t: &Tiling, usable: f64, resident: f64) -> f64 {
     let stay = f64::from(t.persistent);
     if stay == 0.0 {
@@ -166,10 +166,10 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let fetched = fetched(&c, spec, latency * (1.0 + traffic.miss) / 2.0, resident);
     let k_tile = busy.max(latency / (ahead * resident)).max(fetched);
     let stored = rows * columns * f64::from(if spec.split_outside() > 1 { 4 } else { c.c.scalar.bytes() });
-    // Bulk stores fly while the next tile, or another work-group, is computed; what remains is filling the slabs.
+    // Bulk stores overlap with the next tile, or another work-group; what remains is filling the staging buffers.
     let waves = f64::from(t.math_threads() / t.wave_lanes.max(1));
     let element = if spec.split_outside() > 1 { 4 } else { c.c.scalar.bytes() };
-    // Narrow slabs, where no wider ones divide a warpgroup's columns, are many.
+    // Narrow staging buffers, where no wider ones divide a warpgroup's columns, are many.
     let slab = (f64::from(store_columns(t.b.micro, element) * element) / 128.0).sqrt();
     let pace = if spec.epilogue.bulk {
         (SLABS.0 + SLABS.1 * waves) * slab
@@ -188,7 +188,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     };
     // A cluster meets before its first copy.
     let start = RAMP + meet;
-    // Load waves of work-groups that stay copy ahead while results are stored.
+    // Load waves of persistent work-groups prefetch while results are stored.
     let ramp = if t.persistent > 0 && roles { start / per_unit + RAMP * 0.15 } else { start };
     let overlap = if resident > 1.0 { 0.4 } else { 1.0 };
     // Teams that take turns store while another computes.

@@ -53,13 +53,13 @@ fn through_registers(plan: &Plan, c: &Contraction) -> Vec<Plan> {
         .map(|(acp, tensor)| (!boxes_align(tensor)).then(|| plan.with(acp, 0)));
     let both = (a.is_some() && b.is_some()).then(|| plan.with_both(Chiral::Acp, 0));
     let ways = [a, b, both].into_iter().flatten();
-    // Several work-groups on a unit have more on its way, if the compiler makes room for them; so have more load waves.
+    // Several work-groups on a compute unit have more loads in flight, if registers allow them; so have more load waves.
     let several = plan.common(Common::Mac) == 128;
     let more = |p: Plan| if several { p.with(Key::C(Common::Mgp), 2) } else { p.with(Key::C(Common::Lwv), 8) };
     ways.flat_map(|p| [p, more(p)].into_iter().chain(from_staging(&p, c))).collect()
 }
 
-/// The plan with what load waves fetch copied to staging and shifted from there, where lines allow it: in a ring with room for that.
+/// The plan with misaligned operands copied to the staging buffer by TMA and shifted from there, where their rows allow it: with as many stages as leave shared memory for that.
 fn from_staging(plan: &Plan, c: &Contraction) -> Vec<Plan> {
     let fetched = [(Key::A(Chiral::Acp), &c.a), (Key::B(Chiral::Acp), &c.b)].into_iter().filter(|(acp, _)| plan.get(*acp) == 0);
     let mut staged = *plan;
@@ -83,7 +83,7 @@ fn rows_by_registers(c: &Contraction) -> bool {
     a.scalar.bytes() == 4 && a.view.stride(ROW) == Some(1) && a.view.stride(COL) != Some(1) && boxes_align(a)
 }
 
-/// The plan with that operand's fragments in registers: as many sets as the sums leave room for.
+/// The plan with that operand's fragments in registers: as many sets as the accumulators leave registers for.
 fn by_fragments(plan: &Plan) -> Plan {
     let (rows, columns) = (plan.get(Key::A(Chiral::Mic)), plan.get(Key::B(Chiral::Mic)));
     plan.with(Key::C(Common::Rga), if 4 * rows * columns + 16 * rows <= 176 { 4 } else { 2 })
@@ -151,7 +151,7 @@ fn clusters(plan: &Plan, (tiles_m, tiles_n): (u64, u64), plans: &mut Vec<Plan>) 
     }
 }
 
-/// Buffers, depth, splits and work-groups that stay.
+/// Buffers, depth, splits and persistent work-groups.
 fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>) {
     let target = space.target();
     let (mac, skew, turns) = (tile.common(Common::Mac), tile.common(Common::Skw), tile.common(Common::Png));
@@ -160,7 +160,7 @@ fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>)
     let columns = 8 * tile.get(Key::B(Chiral::Mic)) * along_n;
     let tiles = c.g * c.m.div_ceil(rows.into()) * c.n.div_ceil(columns.into());
     let units = u64::from(target.units);
-    // Bytes of a wave's slab, by bulk stores or row by row.
+    // Bytes of a wave's epilogue staging buffer, for bulk stores or stores of rows.
     let teams = if turns == 1 { mac / 128 } else { 1 };
     let slab = if store_tile(&c.c, 64).is_ok() { 2048 * store_slabs(teams) } else { row_slab(64, c.c.scalar.bytes()).1 };
     // Rows of 128 bytes, or two.
@@ -173,7 +173,7 @@ fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>)
             if most < 2 || (depth > row && most > 5 && k_tiles > 5) {
                 continue;
             }
-            // Splits of k: contiguous ranges, or k-tile by k-tile in turn, which keeps what is read at a time close together.
+            // Splits of k: contiguous ranges, or k-tiles dealt out round-robin, which keeps what is read at a time close together.
             let mut ways = vec![(1, 0)];
             // As clusters that sum up among themselves.
             for w in [2, 4, 8] {
@@ -193,7 +193,7 @@ fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>)
                 let work = tiles * u64::from(split);
                 let stay = if work > units * u64::from(share) { target.units * share } else { 0 };
                 for (fragments, persistent) in [(1, 0), (0, stay), (1, stay)] {
-                    // Work-groups that stay copy ahead into their next tile.
+                    // Persistent work-groups prefetch their next tile.
                     let buffers = if persistent > 0 { most } else { most.min(k_tiles.max(2) as u32) };
                     if turns == 1 && (persistent == 0 || share == 2) {
                         continue;
@@ -212,7 +212,7 @@ fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>)
                         .with(Key::C(Common::Pst), persistent)
                         .with(Key::C(Common::Ice), split)
                         .with(Key::C(Common::Naw), 64 * split);
-                    // Slabs for bulk stores take the room of a buffer, or of what is left beside them.
+                    // Staging buffers for bulk stores take the memory of one stage, or what is left beside the stages.
                     let slabs = mac / 32 * slab;
                     let spared = target.limits.shared_per_group / share - buffers * stage;
                     let fewer = buffers - u32::from(spared < slabs + 1024);

@@ -65,7 +65,7 @@ pub(super) fn schedules(space: &Space, plan: &Plan) -> Vec<Plan> {
 }
 
 /// The plan with operands that are contiguous along k copied asynchronously in place, element by element: each lands where
-/// its row is, so nothing is turned round and no alignment is asked for. Adjacent threads walk along k, which fills the
+/// its row is, so nothing is transposed and no alignment is needed. Adjacent threads walk along k, which fills the
 /// sectors that they read, and a padded row keeps their stores apart. `None` where there is no such operand.
 fn element_copies(contraction: &Contraction, plan: Plan) -> Option<Plan> {
     type Side = (fn(Chiral) -> Key, Operand);
