@@ -4,7 +4,7 @@ use crate::baseline::Library;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
-use tilewright_gen::problem::Math;
+use tilewright_problem::Math;
 
 /// Measures generated kernels side by side with vendor libraries: same process, same buffers, random data, cold cache, in turn.
 #[derive(Debug, Parser)]

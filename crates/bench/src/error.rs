@@ -3,7 +3,7 @@
 use crate::handover::Lost;
 use std::path::PathBuf;
 use tilewright_device::DeviceError;
-use tilewright_gen::problem::ProblemError;
+use tilewright_problem::ProblemError;
 
 /// Why a benchmark, or one case of it, failed.
 #[derive(Debug, thiserror::Error)]

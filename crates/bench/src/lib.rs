@@ -28,7 +28,7 @@ pub use html::page;
 pub use record::{Record, Side};
 pub use rivals::Rivals;
 pub use table::{line, summary};
-pub use tilewright_gen::problem::Math;
+pub use tilewright_problem::Math;
 
 use args::{Cli, Command};
 use clap::Parser;

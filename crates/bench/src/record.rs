@@ -9,8 +9,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tilewright_device::{DeviceInfo, Resources};
-use tilewright_gen::problem::Math;
 use tilewright_ir::{Rates, Scalar, Target};
+use tilewright_problem::Math;
 use tilewright_tune::search::Tally;
 
 /// One case: alternatives measured in turn in one process. The first side is what the others are compared with.

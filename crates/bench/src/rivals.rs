@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tilewright_device::Device;
 use tilewright_gen::plan::Plan;
-use tilewright_gen::problem::Problem;
+use tilewright_problem::Problem;
 use tilewright_tune::space::Space;
 
 /// What generated kernels are compared with on one device.

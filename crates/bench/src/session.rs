@@ -13,9 +13,9 @@ use std::sync::Arc;
 use std::time::Instant;
 use tilewright_device::{Device, Options, Workers, open_with};
 use tilewright_gen::plan::Constraint;
-use tilewright_gen::problem::cases::{Case, CaseOptions, Skipped, read};
-use tilewright_gen::problem::{Math, Problem};
 use tilewright_ir::Scalar;
+use tilewright_problem::cases::{Case, CaseOptions, Skipped, read};
+use tilewright_problem::{Math, Problem};
 use tilewright_tune::Records;
 
 /// Subcommand that compiles for the tuner.

@@ -5,9 +5,9 @@ use crate::error::BenchError;
 use std::cell::RefCell;
 use std::sync::Arc;
 use tilewright_device::{Buffer, Device, Native};
-use tilewright_gen::contraction::Operand;
-use tilewright_gen::problem::{Along, Math, Problem};
-use tilewright_gen::reference::{Reference, Samples, TestData, Verdict};
+use tilewright_problem::contraction::Operand;
+use tilewright_problem::reference::{Reference, Samples, TestData, Verdict};
+use tilewright_problem::{Along, Math, Problem};
 use tilewright_tune::run::{Buffers, Factors};
 
 /// A problem with its data on a device.
@@ -66,7 +66,7 @@ impl<'a> Workload<'a> {
         Factors { alpha: self.data.alpha, beta: self.data.beta }
     }
 
-    fn parts(&self, operand: Operand) -> (&Buffer, &tilewright_gen::reference::Buffer) {
+    fn parts(&self, operand: Operand) -> (&Buffer, &tilewright_problem::reference::Buffer) {
         match operand {
             Operand::A => (&self.buffers.a, &self.data.a),
             Operand::B => (&self.buffers.b, &self.data.b),
@@ -166,8 +166,8 @@ pub fn least_bytes(problem: &Problem) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tilewright_gen::problem::{Conv, Gemm};
     use tilewright_ir::Scalar;
+    use tilewright_problem::{Conv, Gemm};
 
     #[test]
     fn shared_operands_are_read_once() {

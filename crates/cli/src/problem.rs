@@ -5,10 +5,10 @@ use crate::error::CliError;
 use crate::values::per_dimension;
 use std::collections::BTreeSet;
 use std::path::Path;
-use tilewright_gen::contraction::Extent;
-use tilewright_gen::problem::cases::{self, CaseOptions, Skipped};
-use tilewright_gen::problem::{self, Conv, Gemm, Math, Problem};
 use tilewright_ir::Scalar;
+use tilewright_problem::Extent;
+use tilewright_problem::cases::{self, CaseOptions, Skipped};
+use tilewright_problem::{self as problem, Conv, Gemm, Math, Problem};
 
 /// One problem to work on.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,15 +1,23 @@
-//! From a problem to a program: lowering to a contraction of views, planning, and kernel generation.
+//! From a contraction to a program: planning and kernel generation.
 //!
 //! ```text
-//! Problem --lower--> Contraction --plan--> KernelSpec --generate--> Program
+//! Contraction --plan--> KernelSpec --generate--> Program
 //! ```
-//! Nothing here knows a device beyond [`tilewright_ir::Target`].
+//! Problems, their lowering and their reference are below: [`tilewright_problem`]. Nothing here knows a device beyond [`tilewright_ir::Target`].
 
-pub mod contraction;
 pub mod kernel;
-pub mod lower;
 pub mod plan;
-pub mod problem;
 pub mod program;
-pub mod reference;
-pub mod view;
+
+pub use tilewright_problem as problem;
+pub use tilewright_problem::{lower, reference};
+/// Contractions, under their former path.
+pub mod contraction {
+    pub use tilewright_problem::contraction::*;
+    pub use tilewright_problem::{Dynamic, Extent, Extents};
+}
+/// Views, under their former path.
+pub mod view {
+    pub use crate::plan::{WORKSPACE_ALIGN, copy_leading_dimension, materialised};
+    pub use tilewright_problem::view::*;
+}

@@ -1,9 +1,10 @@
 //! The generator's output: kernels, how to launch them, and what their arguments are bound to.
 
-use crate::contraction::{Extent, Extents, Operand};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use tilewright_ir::Kernel;
+use tilewright_problem::contraction::Operand;
+use tilewright_problem::{Extent, Extents};
 
 /// What a kernel argument is at launch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,10 +1,10 @@
 //! What plans derive to, and every reason for which they are refused.
 
-use tilewright_gen::contraction::Contraction;
-use tilewright_gen::lower::{ConvForm, lower};
 use tilewright_gen::plan::*;
-use tilewright_gen::problem::{Conv, Gemm, Layout, Problem};
 use tilewright_ir::{Scalar, Target};
+use tilewright_problem::contraction::Contraction;
+use tilewright_problem::lower::{ConvForm, lower};
+use tilewright_problem::{Conv, Gemm, Layout, Problem};
 
 const ENV: Env = Env { workspace_bytes: 1 << 30, wave: 64, allow_atomics: true };
 

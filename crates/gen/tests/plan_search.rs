@@ -4,12 +4,12 @@ use proptest::prelude::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use std::collections::HashSet;
-use tilewright_gen::contraction::Contraction;
 use tilewright_gen::kernel::generate;
-use tilewright_gen::lower::{ConvForm, lower};
 use tilewright_gen::plan::*;
-use tilewright_gen::problem::{Conv, Gemm, Layout, Problem};
 use tilewright_ir::{Scalar, Target};
+use tilewright_problem::contraction::Contraction;
+use tilewright_problem::lower::{ConvForm, lower};
+use tilewright_problem::{Conv, Gemm, Layout, Problem};
 
 const ENV: Env = Env { workspace_bytes: 1 << 26, wave: 64, allow_atomics: true };
 

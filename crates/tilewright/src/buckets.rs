@@ -2,8 +2,8 @@
 //! own largest, which it is tuned for. A launch takes the first that is large enough.
 
 use crate::{Context, Element, Error, Operands, Operation, Plan};
-use tilewright_gen::contraction::{Extent, Extents};
-use tilewright_gen::problem::Gemm;
+use tilewright_problem::Gemm;
+use tilewright_problem::{Extent, Extents};
 
 /// An operation for each range of sizes, tuned and compiled apart.
 #[derive(Debug)]

@@ -7,8 +7,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tilewright_device::{Device, DeviceInfo};
-use tilewright_gen::problem::{ConvBuilder, GemmBuilder, Problem};
 use tilewright_ir::Target;
+use tilewright_problem::{ConvBuilder, GemmBuilder, Problem};
 use tilewright_tune::Records;
 
 /// Which records a context reads and writes.

@@ -2,12 +2,13 @@
 
 use std::collections::HashSet;
 use std::fmt::Write;
-use tilewright_gen::contraction::{Contraction, Extent, Operand};
 use tilewright_gen::plan::Plan;
-use tilewright_gen::problem::Problem;
 use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Groups, Launch, Program};
-use tilewright_gen::view::{COL, G, ROW};
 use tilewright_ir::{Dialect, Invalid, Target, print};
+use tilewright_problem::Extent;
+use tilewright_problem::Problem;
+use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::view::{COL, G, ROW};
 
 /// What a source file is made from.
 #[derive(Clone, Copy, Debug)]

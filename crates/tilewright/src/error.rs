@@ -3,8 +3,8 @@
 use tilewright_device::DeviceError;
 use tilewright_gen::kernel::GenerateError;
 use tilewright_gen::plan::{GrammarError, Plan, Refusal};
-use tilewright_gen::problem::ProblemError;
 use tilewright_ir::{Invalid, Scalar};
+use tilewright_problem::ProblemError;
 use tilewright_tune::records::RecordsError;
 use tilewright_tune::run::BindError;
 use tilewright_tune::search::TuneError;

@@ -3,10 +3,11 @@
 use crate::{Context, Error, Operation};
 use std::sync::{Arc, PoisonError};
 use tilewright_device::Compiled;
-use tilewright_gen::contraction::{Contraction, Extents, Operand};
 use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Chiral, Common, Key, Plan, derive, fits, generic};
 use tilewright_gen::program::Program;
+use tilewright_problem::Extents;
+use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_tune::run::{BindError, Buffers, Factors, bind, check, compile};
 
 /// Alignments, in bytes, of the first elements of A, B and C that a program was made for; `None`: the problem's own.

@@ -117,10 +117,10 @@ pub use trial::{Times, Verified};
 
 pub use half::{bf16, f16};
 pub use tilewright_device::{DeviceInfo, Listing, list as list_devices};
-pub use tilewright_gen::contraction::{Dynamic, Extent, Extents};
 pub use tilewright_gen::plan::{Constraint, Plan};
-pub use tilewright_gen::problem::{Activation, Along, Conv, ConvBuilder, Direction, Gemm, GemmBuilder, Layout, Order, Problem};
 pub use tilewright_ir::{Scalar, Target};
+pub use tilewright_problem::{Activation, Along, Conv, ConvBuilder, Direction, Gemm, GemmBuilder, Layout, Order, Problem};
+pub use tilewright_problem::{Dynamic, Extent, Extents};
 pub use tilewright_tune::Records;
 pub use tilewright_tune::search::{Budget, Cancel, Event, Outcome};
 

@@ -3,7 +3,7 @@
 use crate::{Error, Operation, Plan};
 use tilewright_device::Timing;
 use tilewright_gen::plan::{KernelSpec, SplitSum};
-use tilewright_gen::reference::Samples;
+use tilewright_problem::reference::Samples;
 use tilewright_tune::model::Picker;
 use tilewright_tune::records::TimeKind;
 use tilewright_tune::reduce::for_emulator;

@@ -1,11 +1,12 @@
 //! The key of a tuning record: exactly the facts that legality reads of a problem, and what makes two problems near.
 
 use serde::{Deserialize, Serialize};
-use tilewright_gen::contraction::{Contraction, Dynamic, Operand, Tensor};
-use tilewright_gen::problem::{Activation, Math};
-use tilewright_gen::view::{Access, COL, ROW};
 use tilewright_ir::Scalar;
 use tilewright_ir::affine::{Affine, Atom};
+use tilewright_problem::Dynamic;
+use tilewright_problem::contraction::{Contraction, Operand, Tensor};
+use tilewright_problem::view::{Access, COL, ROW};
+use tilewright_problem::{Activation, Math};
 
 /// Alignments beyond this many bytes open no wider access.
 const ALIGN_CLASS_MAX: u32 = 64;
@@ -241,7 +242,7 @@ fn workspace_steps(p: &ProblemKey) -> [u64; 4] {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use tilewright_gen::view::G;
+    use tilewright_problem::view::G;
 
     fn matrix(scalar: Scalar, row: i64, col: i64) -> OperandKey {
         let offset = Affine::default()

@@ -5,7 +5,7 @@
 
 use crate::space::Space;
 use tilewright_gen::plan::{KernelSpec, Plan};
-use tilewright_gen::problem::{Conv, Gemm, Matrix, Problem, Residual};
+use tilewright_problem::{Conv, Gemm, Matrix, Problem, Residual};
 
 /// Sizes keep their remainder by this, so that widths and alignments stay as they are.
 const KEEP: u64 = 64;

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch, LaunchArg};
-use tilewright_gen::contraction::{Contraction, Extent, Extents, Operand};
 use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Launch as Planned, Program};
-use tilewright_gen::reference::TestData;
 use tilewright_ir::{ArgKind, Scalar};
+use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::reference::TestData;
+use tilewright_problem::{Extent, Extents};
 
 /// Memory a program runs on.
 #[derive(Clone, Debug)]

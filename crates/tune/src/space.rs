@@ -1,13 +1,13 @@
 //! What a search may try: the plans of one problem on one target, and what each of them means.
 
 use crate::key::ProblemKey;
-use tilewright_gen::contraction::Contraction;
-use tilewright_gen::lower::{ConvForm, lower};
 use tilewright_gen::plan::{
     Chiral, Common, Constraint, Env, Footprint, Graph, KernelSpec, Key, Move, Plan, Reach, Refusal, derive, fits, generic,
 };
-use tilewright_gen::problem::{Problem, ProblemError};
 use tilewright_ir::Target;
+use tilewright_problem::contraction::Contraction;
+use tilewright_problem::lower::{ConvForm, lower};
+use tilewright_problem::{Problem, ProblemError};
 
 /// What a plan means for the problem.
 #[derive(Clone, Debug)]

@@ -7,11 +7,12 @@ use crate::run::{BindError, Buffers, Factors, bind};
 use serde::Serialize;
 use std::sync::Arc;
 use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch};
-use tilewright_gen::contraction::{Contraction, Dynamic, Extents, Operand};
 use tilewright_gen::plan::KernelSpec;
-use tilewright_gen::problem::{Problem, ProblemError};
 use tilewright_gen::program::Program;
-use tilewright_gen::reference::{GUARD_BYTES, Reference, Samples, TestData, check_workspace, poisoned_workspace};
+use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::reference::{GUARD_BYTES, Reference, Samples, TestData, check_workspace, poisoned_workspace};
+use tilewright_problem::{Dynamic, Extents};
+use tilewright_problem::{Problem, ProblemError};
 
 /// What could not be verified, and why. A wrong result is no error but a [`Verification`] that did not pass.
 #[derive(Clone, Debug, thiserror::Error)]

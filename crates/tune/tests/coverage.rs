@@ -3,8 +3,8 @@
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use tilewright_gen::plan::{Common, Key, MathUnit, Source, derive};
-use tilewright_gen::problem::{Layout, Problem};
 use tilewright_ir::Target;
+use tilewright_problem::{Layout, Problem};
 use tilewright_tune::random::{Pair, Recipe, pair};
 use tilewright_tune::space::Space;
 

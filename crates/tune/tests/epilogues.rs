@@ -6,12 +6,12 @@ use rayon::prelude::*;
 use std::sync::Arc;
 use support::emulator;
 use tilewright_device::Device;
-use tilewright_gen::contraction::Contraction;
 use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Constraint, Plan, Refusal};
-use tilewright_gen::problem::{Activation, Along, Conv, Gemm, GemmBuilder, Layout, Order, Problem};
-use tilewright_gen::reference::Samples;
 use tilewright_ir::Scalar;
+use tilewright_problem::contraction::Contraction;
+use tilewright_problem::reference::Samples;
+use tilewright_problem::{Activation, Along, Conv, Gemm, GemmBuilder, Layout, Order, Problem};
 use tilewright_tune::run::{Buffers, compile};
 use tilewright_tune::space::Space;
 use tilewright_tune::verify::{Case, Depth, Verification, test_factors};
@@ -159,7 +159,7 @@ fn what_is_left_out_is_caught() {
             let case = Case::new(&device, &problem, 3, test_factors(3, true), Samples::All).expect("a case");
             let right = space.contraction(&plan).clone();
             assert!(run(&device, &space, &plan, &case, &right).passed, "{keys}");
-            let turned = right.bias.clone().map(|bias| tilewright_gen::contraction::Bias { along_n: false, ..bias });
+            let turned = right.bias.clone().map(|bias| tilewright_problem::contraction::Bias { along_n: false, ..bias });
             let mutants = [
                 ("no bias", Contraction { bias: None, ..right.clone() }),
                 ("bias along m", Contraction { bias: turned, ..right.clone() }),

@@ -4,11 +4,11 @@ mod support;
 
 use rayon::prelude::*;
 use support::trace::trace_with;
-use tilewright_gen::contraction::Extents;
 use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Key, Legal, Plan};
 use tilewright_gen::program::{Binding, Program};
 use tilewright_ir::{Block, Stmt, Target};
+use tilewright_problem::Extents;
 use tilewright_tune::random::{Recipe, pair};
 use tilewright_tune::space::Space;
 

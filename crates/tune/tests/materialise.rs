@@ -1,12 +1,12 @@
 //! Copies into panels hold every element where it belongs and touch memory as they should.
 
 use tilewright_emu::{ArgValue, Buffer, Counters, Options};
-use tilewright_gen::contraction::Operand;
 use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
-use tilewright_gen::problem::{Gemm, Problem};
 use tilewright_gen::program::Binding;
 use tilewright_ir::{Scalar, Target};
+use tilewright_problem::contraction::Operand;
+use tilewright_problem::{Gemm, Problem};
 use tilewright_tune::space::Space;
 
 const ROWS: usize = 128;
@@ -109,7 +109,7 @@ fn lines_of_words(m: usize, n: usize, k: usize, start: usize) -> Counters {
     let element = |at: usize| u16::from_le_bytes([copy[2 * at], copy[2 * at + 1]]);
     let regions: Vec<usize> =
         launch.args.iter().filter_map(|b| if let Binding::Workspace(at) = b { Some(*at as usize / 2) } else { None }).collect();
-    let ld = tilewright_gen::view::copy_leading_dimension(k as u64, Scalar::BF16) as usize;
+    let ld = tilewright_gen::plan::copy_leading_dimension(k as u64, Scalar::BF16) as usize;
     for (rows, region) in [(m, regions[0]), (n, regions[2])] {
         for row in 0..rows {
             for at in 0..ld {

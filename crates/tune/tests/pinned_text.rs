@@ -18,8 +18,8 @@ use std::path::Path;
 use support::wave_units;
 use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Constraint, Key, Plan};
-use tilewright_gen::problem::Problem;
 use tilewright_ir::{Dialect, Features, Target, print};
+use tilewright_problem::Problem;
 use tilewright_tune::random::{Recipe, pair};
 use tilewright_tune::space::Space;
 

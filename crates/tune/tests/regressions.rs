@@ -4,7 +4,7 @@ mod support;
 
 use support::emulator;
 use tilewright_gen::plan::Plan;
-use tilewright_gen::problem::Problem;
+use tilewright_problem::Problem;
 use tilewright_tune::random::{Pair, verify};
 
 /// Verifies a pair with and without beta, waves in lockstep and interleaved.

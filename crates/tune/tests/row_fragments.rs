@@ -5,13 +5,13 @@ mod support;
 
 use tilewright_device::{Options, open_with};
 use tilewright_emu::{ArgValue, Buffer};
-use tilewright_gen::contraction::Contraction;
 use tilewright_gen::kernel::{MAIN, generate};
 use tilewright_gen::plan::{Constraint, Plan};
-use tilewright_gen::problem::{Gemm, GemmBuilder, Math, Order, Problem};
-use tilewright_gen::reference::Samples;
-use tilewright_gen::view::ROW;
 use tilewright_ir::Scalar;
+use tilewright_problem::contraction::Contraction;
+use tilewright_problem::reference::Samples;
+use tilewright_problem::view::ROW;
+use tilewright_problem::{Gemm, GemmBuilder, Math, Order, Problem};
 use tilewright_tune::run::compile;
 use tilewright_tune::space::Space;
 use tilewright_tune::verify::{Case, Depth, test_factors};

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tilewright_device::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Timing, open};
-use tilewright_gen::contraction::Operand;
 use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::Plan;
-use tilewright_gen::problem::{Conv, Gemm, Problem};
 use tilewright_gen::program::{Binding, Program};
-use tilewright_gen::reference::Samples;
 use tilewright_ir::{Kernel, Scalar};
+use tilewright_problem::contraction::Operand;
+use tilewright_problem::reference::Samples;
+use tilewright_problem::{Conv, Gemm, Problem};
 use tilewright_tune::run::{BindError, compile};
 use tilewright_tune::space::Space;
 use tilewright_tune::verify::{Case, Depth, Verification, VerifyError, test_factors};

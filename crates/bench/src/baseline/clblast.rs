@@ -7,9 +7,9 @@ use crate::workload::Workload;
 use libloading::Library;
 use std::ffi::{CString, c_char, c_int, c_void};
 use tilewright_device::{Native, NativeHandles};
-use tilewright_gen::contraction::Operand;
-use tilewright_gen::problem::Gemm;
 use tilewright_ir::Scalar;
+use tilewright_problem::Gemm;
+use tilewright_problem::contraction::Operand;
 
 const NAME: &str = "clblast";
 

@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tilewright_device::Native;
-use tilewright_gen::problem::Problem;
+use tilewright_problem::Problem;
 
 const NAME: &str = "clblast-tuned";
 /// Parameter sets per tuner that are timed again.

@@ -8,9 +8,9 @@ use crate::workload::Workload;
 use cudarc::cublas::sys::{self, cublasStatus_t::CUBLAS_STATUS_SUCCESS as OK};
 use std::ffi::c_void;
 use tilewright_device::Native;
-use tilewright_gen::contraction::Operand;
-use tilewright_gen::problem::Math;
 use tilewright_ir::Scalar;
+use tilewright_problem::Math;
+use tilewright_problem::contraction::Operand;
 
 const NAME: &str = "cublas";
 

@@ -11,9 +11,9 @@ use cudarc::cublaslt::sys::{self, cublasStatus_t::CUBLAS_STATUS_SUCCESS as OK};
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use tilewright_device::Native;
-use tilewright_gen::contraction::Operand;
-use tilewright_gen::problem::{Activation, Along, Math, Residual};
 use tilewright_ir::Scalar;
+use tilewright_problem::contraction::Operand;
+use tilewright_problem::{Activation, Along, Math, Residual};
 
 const NAME: &str = "cublaslt";
 /// Heuristic results asked for.

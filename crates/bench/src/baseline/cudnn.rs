@@ -10,9 +10,9 @@ use cudarc::cudnn::sys::{self, cudnnStatus_t::CUDNN_STATUS_SUCCESS as OK};
 use std::ffi::c_void;
 use std::mem::MaybeUninit;
 use tilewright_device::{Buffer, Native};
-use tilewright_gen::contraction::Operand;
-use tilewright_gen::problem::{Conv, Direction, Layout, Math, Problem};
 use tilewright_ir::Scalar;
+use tilewright_problem::contraction::Operand;
+use tilewright_problem::{Conv, Direction, Layout, Math, Problem};
 
 const NAME: &str = "cudnn";
 /// Workspace offered, in bytes.

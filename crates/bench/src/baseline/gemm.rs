@@ -2,8 +2,8 @@
 
 use crate::error::BenchError;
 use crate::workload::Workload;
-use tilewright_gen::contraction::Operand;
-use tilewright_gen::problem::{Gemm, Problem};
+use tilewright_problem::contraction::Operand;
+use tilewright_problem::{Gemm, Problem};
 
 /// The call's view of the problem. `first` and `second` are the factors in the order of the call.
 pub(super) struct Call {

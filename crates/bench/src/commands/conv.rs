@@ -10,7 +10,7 @@ use crate::record::Side;
 use crate::session::Session;
 use crate::workload::Workload;
 use tilewright_device::{Launch, Timing};
-use tilewright_gen::problem::{Conv, Problem};
+use tilewright_problem::{Conv, Problem};
 
 /// `conv`.
 ///

@@ -23,7 +23,7 @@ use crate::compare::Title;
 use crate::error::BenchError;
 use crate::table::{Columns, markdown};
 use crate::{ours::Ours, record};
-use tilewright_gen::problem::cases::Case;
+use tilewright_problem::cases::Case;
 
 /// Prints records as Markdown.
 ///

@@ -16,12 +16,12 @@ use super::staged_store::StagedStore;
 use super::turns::{Passing, Turns};
 use super::warpgroup::Warpgroup;
 use super::{Input, Shape};
-use crate::contraction::Contraction;
 use crate::plan::{
     BulkTile, ClassMap, Hulls, KernelSpec, SplitSum, StoreTile, fetch_in_flight, lines_fetched, row_slab, store_slabs,
 };
-use crate::view::G;
 use tilewright_ir::*;
+use tilewright_problem::contraction::Contraction;
+use tilewright_problem::view::G;
 
 /// What the roles are built from.
 pub(super) struct BulkKernel<'a> {

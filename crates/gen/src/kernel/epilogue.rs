@@ -11,11 +11,11 @@ use super::post::{Added, Run, Start, activate};
 use super::row_store::RowStore;
 use super::staged_store::StagedStore;
 use super::warpgroup::Warpgroup;
-use crate::contraction::Contraction;
 use crate::plan::{Edge, KernelSpec, OperandTiling};
-use crate::view::{COL, G, ROW};
 use tilewright_ir::affine::{Coord, Part, affine, in_range};
 use tilewright_ir::*;
+use tilewright_problem::contraction::Contraction;
+use tilewright_problem::view::{COL, G, ROW};
 
 /// Where results go.
 pub(super) enum OutArgs {

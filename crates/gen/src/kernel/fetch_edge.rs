@@ -3,8 +3,8 @@
 use super::fetch_layout::{Lines, Spot};
 use super::fetch_lines::{Slot, Stream};
 use crate::plan::FETCH_CHUNK as CHUNK;
-use crate::view::{COL, ROW};
 use tilewright_ir::*;
+use tilewright_problem::view::{COL, ROW};
 
 /// Vectors that are asked for together.
 const TOGETHER: u32 = 8;

@@ -4,8 +4,8 @@
 use super::fetch_tile::FetchTile;
 use super::word_copy;
 use crate::plan::{FETCH_CHUNK as CHUNK, FetchShape, LINE_CLASSES as CLASSES, lines_aligned};
-use crate::view::{COL, ROW};
 use tilewright_ir::*;
+use tilewright_problem::view::{COL, ROW};
 
 /// Lanes that share a row of 128 bytes.
 const ROW_LANES: u32 = 8;
@@ -224,7 +224,7 @@ impl<'a> Lines<'a> {
     }
 
     pub fn name(&self, what: &str) -> String {
-        let operand = if self.tile.input.operand == crate::contraction::Operand::A { "a" } else { "b" };
+        let operand = if self.tile.input.operand == tilewright_problem::contraction::Operand::A { "a" } else { "b" };
         format!("{operand}_{what}")
     }
 

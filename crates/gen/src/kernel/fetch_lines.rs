@@ -23,9 +23,9 @@
 
 use super::fetch_layout::{Lines, Shift};
 use crate::plan::{FETCH_CHUNK as CHUNK, LINE_CLASSES as CLASSES};
-use crate::view::{COL, G, ROW};
 use tilewright_ir::affine::Coord;
 use tilewright_ir::*;
+use tilewright_problem::view::{COL, G, ROW};
 
 /// Vectors that are shifted and stored together, before their registers are asked for again.
 const TOGETHER: u32 = 4;

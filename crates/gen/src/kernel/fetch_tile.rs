@@ -14,9 +14,9 @@ use super::fetch_layout::Lines;
 use super::fetch_lines::Stream;
 use super::position::{Ints, TilePosition};
 use crate::plan::{BulkTile, FETCH_CHUNK as CHUNK, fetch_batch, fetch_width, fetched_by_lines};
-use crate::view::{COL, G, ROW};
 use tilewright_ir::affine::{Coord, Part, affine, in_range};
 use tilewright_ir::*;
+use tilewright_problem::view::{COL, G, ROW};
 
 /// Arguments that a fetched operand is read through.
 #[derive(Clone, Copy)]
@@ -195,7 +195,7 @@ impl FetchTile<'_> {
         let width = width(self.input, &self.tile);
         let pieces = CHUNK / width;
         let each = (fetch_batch(self.registers, 4 * pieces.min(2)) / pieces.min(4)).clamp(1, self.count());
-        let name = if self.input.operand == crate::contraction::Operand::A { "a" } else { "b" };
+        let name = if self.input.operand == tilewright_problem::contraction::Operand::A { "a" } else { "b" };
         let stage = b.regs(&format!("{name}_stage"), tensor.scalar.vector(width as u8), each * pieces);
         let access = &tensor.view.access;
         let extent = tensor.view.extent;

@@ -3,10 +3,11 @@
 use super::position::Ints;
 use super::post::{Added, Run, Start, activate};
 use super::{Shape, epilogue};
-use crate::contraction::{Contraction, Extent};
 use crate::program::{Factor, Groups};
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
+use tilewright_problem::Extent;
+use tilewright_problem::contraction::Contraction;
 
 pub(super) const THREADS: u32 = 256;
 /// Elements per thread, a stride of the whole work-group apart so that stores stay coalesced.

@@ -6,11 +6,11 @@
 
 use super::Input;
 use super::position::Ints;
-use crate::contraction::Operand;
 use crate::plan::Along;
-use crate::view::{COL, G, ROW};
 use tilewright_ir::affine::{Affine, Atom, Coord, Part, affine, in_range};
 use tilewright_ir::*;
+use tilewright_problem::contraction::Operand;
+use tilewright_problem::view::{COL, G, ROW};
 
 /// Where the tile's shared memory is.
 #[derive(Clone, Copy)]

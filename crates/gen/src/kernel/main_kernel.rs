@@ -11,10 +11,11 @@ use super::post::Added;
 use super::schedule::lower;
 use super::wave_unit::WaveUnit;
 use super::{Input, Shape, epilogue};
-use crate::contraction::{Contraction, Extent, Operand};
 use crate::plan::{BulkTile, KernelSpec, MathUnit, Source, SplitSum, StoreTile, shared_align, shifted_hulls};
 use tilewright_ir::affine::Coord;
 use tilewright_ir::*;
+use tilewright_problem::Extent;
+use tilewright_problem::contraction::{Contraction, Operand};
 
 struct Args {
     buffer: [ArgId; 2],

@@ -9,13 +9,14 @@ use super::Input;
 use super::helpers::{self, THREADS, digits, elements, number, times};
 use super::position::Ints;
 use super::word_copy;
-use crate::contraction::{Extents, Operand, Tensor};
 use crate::plan::{fetched_by_lines, reach};
 use crate::program::{Binding, Factor, Groups};
-use crate::view::{COL, G, ROW, View};
 use tilewright_ir::Operand as Number;
 use tilewright_ir::affine::{Coord, Part, affine, in_range};
 use tilewright_ir::*;
+use tilewright_problem::Extents;
+use tilewright_problem::contraction::{Operand, Tensor};
+use tilewright_problem::view::{COL, G, ROW, View};
 
 /// Tile of a transposing copy: one wave's width along the original's lines, two along the copy's.
 const TILE_READ: u32 = 32;

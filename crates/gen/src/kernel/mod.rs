@@ -36,14 +36,16 @@ mod wave_unit;
 pub use helpers::split_lanes;
 mod word_copy;
 
-use crate::contraction::{Contraction, Extent, Extents, Operand, Tensor};
+use crate::plan::materialised;
 use crate::plan::{
     BulkTile, Edge, KernelSpec, OperandTiling, Source, SplitSum, fetched_tile, partials, shared_bulk_tile, shifted_hulls,
     store_tile,
 };
 use crate::program::{Alignment, Binding, Factor, Groups, Launch, MapExtent, Program};
-use crate::view::{G, ROW, materialised};
 use thiserror::Error;
+use tilewright_problem::contraction::{Contraction, Operand, Tensor};
+use tilewright_problem::view::{G, ROW};
+use tilewright_problem::{Extent, Extents};
 
 /// Why no program can be made. Plans that passed `derive` and `fits` do not meet these.
 #[derive(Clone, Debug, PartialEq, Error)]
@@ -122,7 +124,7 @@ pub(crate) struct Shape {
 }
 
 /// Regions of the workspace start at multiples of this: OpenCL devices pass on parts of a buffer from multiples of up to 512 bytes on.
-const WORKSPACE_ALIGN: u64 = crate::view::WORKSPACE_ALIGN as u64;
+const WORKSPACE_ALIGN: u64 = crate::plan::WORKSPACE_ALIGN as u64;
 const MAX_GROUPS: u64 = (1 << 31) - 1;
 
 /// Generates the kernels and launches of a contraction under a derived plan.
@@ -148,7 +150,7 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
             operand,
             rows: dynamic(rows),
             run_time_batch: c.dynamic.g,
-            chunk_local: copied && tensor.view.access.offset.uses(crate::view::G),
+            chunk_local: copied && tensor.view.access.offset.uses(tilewright_problem::view::G),
             tensor,
             tiling: tiling.clone(),
             edge,

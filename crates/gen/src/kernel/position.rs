@@ -3,10 +3,10 @@
 use super::cluster::ClusterPlace;
 use super::helpers::times;
 use super::{Input, Shape};
-use crate::contraction::Contraction;
 use crate::plan::{Edge, GroupOrder, Tiling};
 use tilewright_ir::affine::Coord;
 use tilewright_ir::*;
+use tilewright_problem::contraction::Contraction;
 
 /// Integer types of index arithmetic.
 #[derive(Clone, Copy, Debug)]

@@ -1,17 +1,17 @@
 //! What happens behind the scaled sums, wherever results are stored: bias, activation, residual.
 //!
-//! `out = activation(alpha * sum + bias + beta * C) + residual` (see [`crate::problem::epilogue`]). The main kernel's epilogue does it
+//! `out = activation(alpha * sum + bias + beta * C) + residual` (see [`tilewright_problem::epilogue`]). The main kernel's epilogue does it
 //! for runs of neighbouring results, `helpers` for one at a time.
 
 use super::position::Ints;
-use crate::contraction::{Bias, Contraction, Tensor};
 use crate::plan::reach::vector_width;
-use crate::problem::Activation;
-use crate::problem::epilogue::GELU_CUBE;
 use crate::program::Binding;
-use crate::view::{COL, G, ROW};
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
+use tilewright_problem::Activation;
+use tilewright_problem::contraction::{Bias, Contraction, Tensor};
+use tilewright_problem::epilogue::GELU_CUBE;
+use tilewright_problem::view::{COL, G, ROW};
 
 /// The arguments of what is added.
 #[derive(Clone, Copy, Default)]
@@ -156,7 +156,7 @@ impl Added {
 
 /// The run's length, or 1: how many bias values are read at once.
 fn bias_width(bias: &Bias, length: u32) -> u32 {
-    let align = crate::lower::BUFFER_ALIGN / bias.scalar.bytes();
+    let align = tilewright_problem::lower::BUFFER_ALIGN / bias.scalar.bytes();
     if bias.view.vector_width(ROW, length, align) == length { length } else { 1 }
 }
 

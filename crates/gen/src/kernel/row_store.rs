@@ -10,8 +10,8 @@ use super::epilogue::{Out, OutArgs};
 use super::post::Start;
 use super::warpgroup::Warpgroup;
 use crate::plan::{STORE_ROWS, row_slab_pitch};
-use crate::view::{G, ROW};
 use tilewright_ir::*;
+use tilewright_problem::view::{G, ROW};
 
 /// A wave's slab: 16 rows of sums.
 pub(super) struct RowStore {

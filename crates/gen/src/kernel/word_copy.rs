@@ -11,9 +11,9 @@
 use super::helpers::{THREADS, digits, number, times};
 use super::materialise::Copy;
 use crate::program::{Factor, Groups};
-use crate::view::{COL, ROW};
 use tilewright_ir::affine::{Part, affine};
 use tilewright_ir::*;
+use tilewright_problem::view::{COL, ROW};
 
 /// Bytes that the buffer of an operand copied this way has to be aligned to.
 pub(super) const BASE_ALIGN: u32 = 16;

@@ -4,10 +4,11 @@
 //! contiguous in memory, `[row / 64][k][64]` where rows are (numbers for 16-bit elements).
 
 use super::OperandTiling;
-use crate::contraction::{Contraction, Tensor};
-use crate::view::{Access, COL, G, ROW, WORKSPACE_ALIGN};
+use crate::plan::WORKSPACE_ALIGN;
 use tilewright_ir::affine::Affine;
 use tilewright_ir::{Scalar, Swizzle, TensorMap};
+use tilewright_problem::contraction::{Contraction, Tensor};
+use tilewright_problem::view::{Access, COL, G, ROW};
 
 /// Bytes of one row of the layout in shared memory.
 const ROW_BYTES: u32 = 128;

@@ -3,10 +3,10 @@
 use super::derive::splits_by_workspace;
 use super::fits::{Footprint, all_tiles};
 use super::spec::*;
-use crate::contraction::{Contraction, Tensor};
-use crate::view::{COL, ROW};
 use serde::Serialize;
 use tilewright_ir::Target;
+use tilewright_problem::contraction::{Contraction, Tensor};
+use tilewright_problem::view::{COL, ROW};
 
 /// What one thread does in one k-tile. Loads and stores are instructions of the plan's widths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -135,7 +135,7 @@ fn copy_bytes(c: &Contraction, tensor: &Tensor, o: &OperandTiling, rows: u64) ->
     if o.source == Source::InPlace {
         return 0.0;
     }
-    let entries = if tensor.view.uses(crate::view::G) { c.g } else { 1 };
+    let entries = if tensor.view.uses(tilewright_problem::view::G) { c.g } else { 1 };
     entries as f64 * rows as f64 * c.k as f64 * f64::from(tensor.scalar.bytes())
 }
 

@@ -1,7 +1,7 @@
 //! From a plan and a contraction to a [`KernelSpec`]: every rule of legality that needs no device.
 //!
 //! The rules for MIOpenGEMM's keys are MIOpenGEMM's, with the alignment of vectors and the order of additions checked as
-//! well. Vectors are legal where [`crate::view`] says so.
+//! well. Vectors are legal where [`tilewright_problem::view`] says so.
 
 use super::grid::thread_grid;
 use super::keys::{Chiral, Common, Key};
@@ -11,10 +11,10 @@ use super::refusal::Refusal;
 use super::spec::*;
 use super::value::Plan;
 use super::wave_unit;
-use crate::contraction::{Contraction, Tensor};
-use crate::view::{COL, G, ROW};
-use crate::view::{WORKSPACE_ALIGN, materialised};
+use crate::plan::{WORKSPACE_ALIGN, materialised};
 use tilewright_ir::{Scalar, Target};
+use tilewright_problem::contraction::{Contraction, Tensor};
+use tilewright_problem::view::{COL, G, ROW};
 
 /// What legality reads besides plan and contraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

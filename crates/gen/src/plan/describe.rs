@@ -4,8 +4,8 @@ use super::derive::splits_by_workspace;
 use super::keys::{Chiral, Common, Key};
 use super::spec::*;
 use super::value::Plan;
-use crate::contraction::Contraction;
 use serde::Serialize;
+use tilewright_problem::contraction::Contraction;
 
 /// What a key's value does in this kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

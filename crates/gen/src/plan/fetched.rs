@@ -2,8 +2,9 @@
 
 use super::bulk::fetched_tile;
 use super::{KernelSpec, OperandTiling, reach};
-use crate::contraction::{Contraction, Tensor};
-use crate::view::{COL, G, ROW, materialised};
+use crate::plan::materialised;
+use tilewright_problem::contraction::{Contraction, Tensor};
+use tilewright_problem::view::{COL, G, ROW};
 
 /// Elements of a piece: 16 bytes.
 pub const FETCH_CHUNK: u32 = 8;

@@ -6,10 +6,10 @@ use super::hulls::staging_bytes;
 use super::reach;
 use super::refusal::Refusal;
 use super::spec::*;
-use crate::contraction::{Contraction, Tensor};
-use crate::view::COL;
 use serde::Serialize;
 use tilewright_ir::{Scalar, Target};
+use tilewright_problem::contraction::{Contraction, Tensor};
+use tilewright_problem::view::COL;
 
 /// What a kernel takes of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]

@@ -10,9 +10,9 @@
 use super::bulk::fetched_tile;
 use super::fetched::{FETCH_CHUNK, FetchShape, LINE_CLASSES, fetched_by_lines};
 use super::{KernelSpec, OperandTiling};
-use crate::contraction::{Contraction, Tensor};
-use crate::view::{COL, G, ROW};
 use tilewright_ir::{Swizzle, TensorMap};
+use tilewright_problem::contraction::{Contraction, Tensor};
+use tilewright_problem::view::{COL, G, ROW};
 
 /// Columns of 128 bytes that one box holds at most: boxes end at 256 elements.
 const BOX_COLUMNS: u32 = 3;

@@ -4,8 +4,8 @@ use super::derive::Env;
 use super::grid::thread_grid;
 use super::keys::{Chiral, Common, Edges, Key};
 use super::value::{Constraint, Plan};
-use crate::contraction::Contraction;
 use std::collections::HashSet;
+use tilewright_problem::contraction::Contraction;
 
 /// Which keys and edges a search follows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

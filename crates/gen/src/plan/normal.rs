@@ -5,7 +5,7 @@ use super::keys::{Chiral, Common, Key};
 use super::reach;
 use super::spec::{Along, MathUnit};
 use super::value::Plan;
-use crate::contraction::Contraction;
+use tilewright_problem::contraction::Contraction;
 
 impl Plan {
     /// The same kernel with every key that has no effect at a canonical value, as far as that shows without a

@@ -6,9 +6,9 @@ use super::reach;
 use super::refusal::Refusal;
 use super::spec::*;
 use super::value::Plan;
-use crate::contraction::Tensor;
-use crate::view::materialised;
-use crate::view::{COL, ROW};
+use crate::plan::materialised;
+use tilewright_problem::contraction::Tensor;
+use tilewright_problem::view::{COL, ROW};
 
 /// Bytes at whose multiples lines of shared memory start for a matrix unit.
 const UNIT_VECTOR: u32 = 16;

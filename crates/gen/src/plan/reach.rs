@@ -1,8 +1,8 @@
 //! What an operand's memory allows: the direction in which elements are adjacent, and vectors in that direction.
 
 use super::spec::Along;
-use crate::contraction::Tensor;
-use crate::view::{COL, ROW};
+use tilewright_problem::contraction::Tensor;
+use tilewright_problem::view::{COL, ROW};
 
 /// Largest vector up to `max` elements that may be moved at once along an axis, start alignment included.
 pub(crate) fn vector_width(tensor: &Tensor, axis: usize, max: u32) -> u32 {

@@ -1,9 +1,9 @@
 //! Why a plan does not derive for a contraction or does not fit a device. A refusal is data for search and users.
 
 use super::keys::{Chiral, Common, Key};
-use crate::problem::Activation;
 use serde::Serialize;
 use tilewright_ir::Scalar;
+use tilewright_problem::Activation;
 
 /// What a plan asks for that cannot be: names keys and values, and what to change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, thiserror::Error)]

@@ -4,9 +4,9 @@ use super::derive::derive;
 use super::keys::{Chiral, Common, Key, Part};
 use super::neighbours::{Graph, Reach};
 use super::value::Plan;
-use crate::contraction::Contraction;
 use rand::Rng;
 use rand::seq::IndexedRandom;
+use tilewright_problem::contraction::Contraction;
 
 impl Graph<'_> {
     /// Values that a random start draws a key from: MIOpenGEMM's start ranges; further keys at a few good values. A key

@@ -12,9 +12,10 @@ use super::reach;
 use super::refusal::Refusal;
 use super::spec::*;
 use super::value::Plan;
-use crate::contraction::{Contraction, Tensor};
-use crate::view::{COL, materialised};
+use crate::plan::materialised;
 use tilewright_ir::MAX_CLUSTER;
+use tilewright_problem::contraction::{Contraction, Tensor};
+use tilewright_problem::view::COL;
 
 /// Keys of a factor that matrix units read.
 const CHIRAL: [Chiral; 4] = [Chiral::Mic, Chiral::Wos, Chiral::Acp, Chiral::Clu];

@@ -1,11 +1,11 @@
 //! [`Plan`] and [`Constraint`] as values: a number per hyperparameter, and numbers for some of them.
 
 use super::keys::{CHIRALS, COMMONS, Chiral, Common, Key};
-use crate::lower::ConvForm;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
+use tilewright_problem::lower::ConvForm;
 
 /// One value for every hyperparameter: what makes one kernel of a contraction different from another.
 ///

@@ -9,9 +9,9 @@ use super::reach;
 use super::refusal::Refusal;
 use super::spec::*;
 use super::value::Plan;
-use crate::contraction::Contraction;
-use crate::view::COL;
 use tilewright_ir::MatrixType;
+use tilewright_problem::contraction::Contraction;
+use tilewright_problem::view::COL;
 
 /// Waves along m and n, or why the unit cannot compute this.
 pub(super) fn owners(plan: &Plan, c: &Contraction, env: &Env, unit: MathUnit) -> Result<(u32, u32), Refusal> {

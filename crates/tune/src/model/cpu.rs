@@ -5,9 +5,9 @@
 
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, fma_rate, soft_max};
-use tilewright_gen::contraction::Operand;
 use tilewright_gen::plan::{Along, KernelSpec, OperandTiling};
 use tilewright_ir::Scalar;
+use tilewright_problem::contraction::Operand;
 
 /// Vector registers.
 const REGISTERS: f64 = 32.0;

@@ -2,11 +2,11 @@
 
 use super::traffic::traffic;
 use super::{Calibration, Estimate, Model, Work, fma_rate, soft_max};
-use tilewright_gen::contraction::{Operand, Tensor};
 use tilewright_gen::plan::{Footprint, KernelSpec, Source, SplitSum, StorePoint};
-use tilewright_gen::view::COL;
 use tilewright_ir::affine::Atom;
 use tilewright_ir::{Dialect, Scalar, Target};
+use tilewright_problem::contraction::{Operand, Tensor};
+use tilewright_problem::view::COL;
 
 /// Wave schedulers per unit.
 const SCHEDULERS: f64 = 4.0;

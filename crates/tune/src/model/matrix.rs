@@ -9,9 +9,9 @@
 use super::roofline::Roofline;
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, soft_max};
-use tilewright_gen::contraction::{Contraction, Tensor};
+use tilewright_gen::plan::materialised;
 use tilewright_gen::plan::{FetchWork, Footprint, KernelSpec, OperandTiling, Tiling, bulk_tile, fetch_work, store_columns};
-use tilewright_gen::view::materialised;
+use tilewright_problem::contraction::{Contraction, Tensor};
 
 /// Bytes per cycle and unit from the last-level cache when all units ask.
 const L2_BYTES: f64 = 48.0;

@@ -1,9 +1,9 @@
 //! Plans with a matrix unit worth a look before anything is known.
 
 use crate::space::Space;
-use tilewright_gen::contraction::{Contraction, Tensor};
 use tilewright_gen::plan::{Chiral, Common, Key, Plan, row_slab, store_slabs, store_tile, thread_grid};
-use tilewright_gen::view::{COL, ROW};
+use tilewright_problem::contraction::{Contraction, Tensor};
+use tilewright_problem::view::{COL, ROW};
 
 /// Tiles of warpgroup instructions under the schedules that suit them; empty where the device or the types have none. They need
 /// not be legal.

@@ -24,10 +24,10 @@ pub use pick::{Candidate, Picker};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Mutex;
-use tilewright_gen::contraction::{Contraction, Operand};
 use tilewright_gen::kernel::split_lanes;
 use tilewright_gen::plan::{Footprint, KernelSpec, MathUnit, Source, SplitSum, added_bytes};
 use tilewright_ir::{Scalar, Target};
+use tilewright_problem::contraction::{Contraction, Operand};
 
 /// Modelled time of a program and where it goes. Times in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -185,9 +185,9 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
     let (mut copied, mut slowed) = (0.0, 0.0);
     for (tensor, tiling, rows) in [(&c.a, &t.a, c.m), (&c.b, &t.b, c.n)] {
         if tiling.source != Source::InPlace {
-            let entries = if tensor.view.access.offset.uses(tilewright_gen::view::G) { c.g } else { 1 };
+            let entries = if tensor.view.access.offset.uses(tilewright_problem::view::G) { c.g } else { 1 };
             let written = entries as f64 * rows as f64 * c.k as f64;
-            let windowed = tensor.view.stride(tilewright_gen::view::COL).is_none();
+            let windowed = tensor.view.stride(tilewright_problem::view::COL).is_none();
             let bytes = (written + (tensor.len as f64).min(written)) * f64::from(tensor.scalar.bytes());
             copied += bytes;
             slowed += bytes * if windowed { k.gather } else { 1.0 };

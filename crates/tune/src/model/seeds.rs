@@ -4,10 +4,10 @@ use super::{matrix_seeds, wave_unit_seeds};
 use crate::space::Space;
 use rayon::prelude::*;
 use std::collections::HashSet;
-use tilewright_gen::contraction::{Contraction, Operand};
 use tilewright_gen::plan::{Chiral, Common, Key, Plan};
-use tilewright_gen::view::{COL, ROW, View};
 use tilewright_ir::Dialect;
+use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::view::{COL, ROW, View};
 
 /// Tilings that suit the target and the problem, each legal and none twice, with one good schedule.
 pub(super) fn seeds(space: &Space) -> Vec<Plan> {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::space::Space;
 use tilewright_gen::plan::{Chiral, Common, Key, Plan};
-use tilewright_gen::problem::{Conv, Gemm, Problem};
+use tilewright_problem::{Conv, Gemm, Problem};
 
 fn gemm(m: u64, n: u64, k: u64) -> Problem {
     Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).build().unwrap())
@@ -120,7 +120,7 @@ fn soft_max_is_a_maximum() {
 /// Rows of C that are contiguous in a 32-bit operand: instructions read them from registers, or a copy of it from shared memory.
 #[test]
 fn rows_of_tf32_come_through_registers() {
-    use tilewright_gen::problem::{Math, Order};
+    use tilewright_problem::{Math, Order};
     let ways = |trans: (bool, bool)| {
         let gemm = Gemm::new(Scalar::F32, 1024, 1024, 1024).math(Math::Tf32).order(Order::Row).trans(trans.0, trans.1);
         let space = Space::new(&Problem::Gemm(gemm.build().unwrap()), &Target::by_arch("sm_90a").unwrap()).unwrap();
@@ -142,7 +142,7 @@ fn rows_of_tf32_come_through_registers() {
 /// do reach are neither among the seeds.
 #[test]
 fn operands_that_begin_anywhere_come_in_every_way() {
-    use tilewright_gen::problem::Order;
+    use tilewright_problem::Order;
     let ways = |m, n, k| {
         let gemm = Gemm::new(Scalar::BF16, m, n, k).order(Order::Row).build().unwrap();
         let space = Space::new(&Problem::Gemm(gemm), &Target::by_arch("sm_90a").unwrap()).unwrap();

@@ -1,10 +1,10 @@
 //! Traffic with device memory: what is touched at all, and what the last-level cache fails to keep.
 
 use super::Work;
-use tilewright_gen::contraction::Contraction;
 use tilewright_gen::plan::{GroupOrder, KernelSpec, Source, SplitSum, added_bytes};
-use tilewright_gen::view::G;
 use tilewright_ir::Target;
+use tilewright_problem::contraction::Contraction;
+use tilewright_problem::view::G;
 
 /// Work-groups in launch order that sit close together.
 const APART: f64 = 24.0;
@@ -31,7 +31,7 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
         _ => result * size(c.c.scalar) + added_bytes(c),
     };
     // What exists, once: a copy has its own size.
-    let once = |tensor: &tilewright_gen::contraction::Tensor, source: Source, rows: u64| {
+    let once = |tensor: &tilewright_problem::contraction::Tensor, source: Source, rows: u64| {
         let touched = tensor.len as f64;
         let bytes = if source == Source::InPlace { touched } else { (rows * c.g) as f64 * c.k as f64 };
         bytes * size(tensor.scalar)
@@ -65,7 +65,7 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
         let b = if keeps_b { all_b.max(patches * patch_n * row_b / (tm / patch_m).max(1.0)) } else { patches * patch_n * row_b };
         (a.max(all_a), b.max(all_b))
     };
-    let batch = |tensor: &tilewright_gen::contraction::Tensor, stream: f64| {
+    let batch = |tensor: &tilewright_problem::contraction::Tensor, stream: f64| {
         let again = tensor.view.access.offset.uses(G) || stream > cache;
         if again { c.g as f64 } else { 1.0 }
     };

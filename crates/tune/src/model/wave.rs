@@ -1,8 +1,8 @@
 //! What one wave's memory accesses cost: lanes are laid out as the generator lays them, and their addresses counted.
 
 use super::Model;
-use tilewright_gen::contraction::Operand;
 use tilewright_gen::plan::{Along, KernelSpec, OperandTiling, Source};
+use tilewright_problem::contraction::Operand;
 
 /// Bytes that a cache line and a sector of it hold.
 const LINE: i64 = 128;

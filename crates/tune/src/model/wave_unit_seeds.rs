@@ -2,10 +2,10 @@
 
 use super::seeds::{layout, splits};
 use crate::space::Space;
-use tilewright_gen::contraction::{Contraction, Operand};
 use tilewright_gen::plan::{Chiral, Common, Key, MathUnit, Plan, thread_grid};
-use tilewright_gen::view::{COL, ROW};
 use tilewright_ir::{Dialect, MatrixType};
+use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::view::{COL, ROW};
 
 /// Tilings under the schedules that suit them; empty where the device or the types have no such unit. They need not be legal.
 pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {

@@ -5,9 +5,9 @@ use super::matrix::{l2_cycles, store_pace};
 use super::roofline::Roofline;
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, soft_max};
-use tilewright_gen::contraction::Operand;
 use tilewright_gen::plan::{Along, Footprint, KernelSpec, MathUnit, OperandTiling, StorePoint};
 use tilewright_ir::Target;
+use tilewright_problem::contraction::Operand;
 
 /// Cycles from a work-group's first load to its first instruction, and from the last to the end.
 const RAMP: f64 = 1600.0;

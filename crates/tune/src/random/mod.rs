@@ -19,12 +19,13 @@ use rand_chacha::ChaCha8Rng;
 use std::fmt;
 use std::sync::Arc;
 use tilewright_device::{Device, DeviceError};
-use tilewright_gen::contraction::{Contraction, Extent, Extents};
 use tilewright_gen::kernel::{GenerateError, generate};
 use tilewright_gen::plan::{KernelSpec, Plan, SplitSum, workspace_per_entry};
-use tilewright_gen::problem::{Problem, ProblemError};
-use tilewright_gen::reference::Samples;
 use tilewright_ir::Target;
+use tilewright_problem::contraction::Contraction;
+use tilewright_problem::reference::Samples;
+use tilewright_problem::{Extent, Extents};
+use tilewright_problem::{Problem, ProblemError};
 
 /// Draws of a problem before a pair is given up.
 const TRIES: usize = 50;

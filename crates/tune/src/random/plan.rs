@@ -5,8 +5,8 @@ use crate::space::Space;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use tilewright_gen::contraction::Contraction;
 use tilewright_gen::plan::{Chiral, Common, Key, Plan, load_tile, thread_grid};
+use tilewright_problem::contraction::Contraction;
 
 /// Draws for one problem before another problem is drawn.
 pub(super) const TRIES: usize = 40;

@@ -4,9 +4,9 @@ use super::Recipe;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use tilewright_gen::contraction::Dynamic;
-use tilewright_gen::problem::{Activation, Along, Conv, Gemm, GemmBuilder, Layout, Math, Order, Problem, ProblemError};
 use tilewright_ir::{Scalar, Target};
+use tilewright_problem::Dynamic;
+use tilewright_problem::{Activation, Along, Conv, Gemm, GemmBuilder, Layout, Math, Order, Problem, ProblemError};
 
 /// Workspace that suffices for everything drawn here, in bytes.
 const AMPLE: u64 = 1 << 26;

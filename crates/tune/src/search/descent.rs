@@ -234,8 +234,8 @@ impl Searcher for Descent<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tilewright_gen::problem::{Gemm, Problem};
     use tilewright_ir::{Scalar, Target};
+    use tilewright_problem::{Gemm, Problem};
 
     fn space() -> Space {
         let problem = Problem::Gemm(Gemm::new(Scalar::F32, 512, 384, 256).build().unwrap());

@@ -62,8 +62,8 @@ pub(super) fn median(values: &[f64]) -> f64 {
 mod tests {
     use super::*;
     use tilewright_gen::plan::{Common, Key};
-    use tilewright_gen::problem::Gemm;
     use tilewright_ir::{Scalar, Target};
+    use tilewright_problem::Gemm;
 
     #[test]
     fn medians() {

@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tilewright_device::{Device, DeviceInfo};
 use tilewright_gen::plan::Plan;
-use tilewright_gen::problem::ProblemError;
+use tilewright_problem::ProblemError;
 
 /// The generator as records name it: its version and a fingerprint of its sources (`build.rs`). Times of another one's kernels
 /// say little about this one's.

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tilewright_device::{Buffer, Device, DeviceError, Launch};
 use tilewright_gen::plan::{KernelSpec, Plan, SplitSum};
-use tilewright_gen::reference::Samples;
+use tilewright_problem::reference::Samples;
 
 /// Bytes of operands beyond which the last verification of a winner spares copies over the bus: with beta it runs on a
 /// reduced problem.
@@ -173,7 +173,7 @@ impl Judge {
             self.reduced.insert(key.clone(), (space, case));
         }
         let Some((space, case)) = self.reduced.get(&key) else {
-            return Err(VerifyError::Problem(tilewright_gen::problem::ProblemError::Text { text: key.0, reason: "lost".into() }));
+            return Err(VerifyError::Problem(tilewright_problem::ProblemError::Text { text: key.0, reason: "lost".into() }));
         };
         match build(self.device.as_ref(), space, &ready.plan) {
             Ok(small) => {

@@ -5,10 +5,10 @@ use crate::support::trace::{Event, trace};
 use crate::variant::*;
 use std::collections::BTreeSet;
 use tilewright_gen::kernel::{MAIN, generate};
-use tilewright_gen::lower::{ConvForm, lower};
 use tilewright_gen::plan::{Env, derive};
-use tilewright_gen::problem::{Gemm, Problem};
 use tilewright_ir::{Block, Scalar, Stmt, Target, Unroll, print};
+use tilewright_problem::lower::{ConvForm, lower};
+use tilewright_problem::{Gemm, Problem};
 
 #[test]
 fn unr_is_the_depth_of_a_tile() {

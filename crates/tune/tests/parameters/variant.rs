@@ -6,9 +6,9 @@ use crate::support::trace::{Event, Touch, trace};
 use std::collections::BTreeSet;
 use tilewright_gen::kernel::{MAIN, generate};
 use tilewright_gen::plan::{Chiral, Constraint, Key, Plan};
-use tilewright_gen::problem::{Conv, Gemm, Problem};
 use tilewright_gen::program::Program;
 use tilewright_ir::{Kernel, Scalar, Target};
+use tilewright_problem::{Conv, Gemm, Problem};
 use tilewright_tune::random::{Pair, verify};
 use tilewright_tune::space::Space;
 
@@ -42,7 +42,7 @@ impl Variant {
         let program = generate(r.contraction, &r.spec, space.env().workspace_bytes).unwrap();
         let line = |side: fn(Chiral) -> Key, rows: u64| match plan.get(side(Chiral::Wos)) {
             // Copies have a leading dimension of their own.
-            1 => tilewright_gen::view::copy_leading_dimension(rows, Scalar::F32) as i64,
+            1 => tilewright_gen::plan::copy_leading_dimension(rows, Scalar::F32) as i64,
             _ => 1000,
         };
         let ld = [line(Key::A, 100), line(Key::B, 76), 1000];

@@ -3,8 +3,8 @@
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use tilewright_gen::plan::{Constraint, Plan};
-use tilewright_gen::problem::{Gemm, Math, Order, Problem};
 use tilewright_ir::Scalar;
+use tilewright_problem::{Gemm, Math, Order, Problem};
 use tilewright_tune::random::{epilogue, out_dtype};
 
 /// One of a few.

@@ -3,8 +3,13 @@
 //! A convolution reaches the generator only here, as chains of transforms: output pixels are the rows, output channels of a
 //! group the columns, and (channel, filter taps) the sum, in the order they lie in memory so that vector access survives.
 
-use crate::contraction::{Bias, Contraction, Dynamic, Tensor};
-use crate::problem::{Along, Conv, Gemm, Layout, Order, Problem, ProblemError};
+use crate::contraction::{Bias, Contraction, Tensor};
+use crate::conv::{Conv, Layout};
+use crate::epilogue::Along;
+use crate::error::ProblemError;
+use crate::extent::Dynamic;
+use crate::gemm::{Gemm, Order};
+use crate::problem::Problem;
 use crate::view::{View, ViewBuilder};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;

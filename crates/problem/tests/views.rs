@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use std::collections::HashMap;
-use tilewright_gen::view::{Chain, View, ViewBuilder};
+use tilewright_problem::view::{Chain, View, ViewBuilder};
 
 /// Random choices from a list of bytes; zeros when it is used up, which ends every chain the simplest way.
 struct Choices {

@@ -15,7 +15,8 @@ mod oracle;
 use data::Pieces;
 pub use data::{Buffer, Damage, GUARD_BYTES, TestData, check_workspace, poisoned_workspace};
 
-use crate::problem::{Activation, Problem};
+use crate::epilogue::Activation;
+use crate::problem::Problem;
 use element::{count_nan, hash, value};
 use oracle::Oracle;
 use rayon::prelude::*;

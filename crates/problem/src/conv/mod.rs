@@ -3,7 +3,9 @@
 mod builder;
 mod key;
 
-use super::{Activation, DEFAULT_WORKSPACE, Math, ProblemError, check_dtype, check_elements, check_out_dtype, check_positive};
+use crate::epilogue::Activation;
+use crate::error::{DEFAULT_WORKSPACE, ProblemError, check_dtype, check_elements, check_out_dtype, check_positive};
+use crate::math::Math;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 
@@ -82,7 +84,7 @@ pub struct Conv {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConvBuilder(Conv);
 
-super::validated_serde!(Conv);
+crate::error::validated_serde!(Conv);
 
 impl Conv {
     /// Starts a forward NCHW convolution of stride 1, dilation 1, no padding, one group, no bias.

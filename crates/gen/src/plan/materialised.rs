@@ -1,10 +1,10 @@
 //! The view of an operand's copy in workspace: padded lines (MIOpenGEMM COPY, `WOS1`) or packed panels (NFORM, `WOS2`).
 
-use super::{Access, COL, G, ROW, View};
-use crate::contraction::Tensor;
-use crate::plan::Source;
+use super::Source;
 use tilewright_ir::Scalar;
 use tilewright_ir::affine::Affine;
+use tilewright_problem::contraction::Tensor;
+use tilewright_problem::view::{Access, COL, G, ROW, View};
 
 /// Workspace regions start at multiples of this many bytes.
 pub const WORKSPACE_ALIGN: u32 = 512;
@@ -71,9 +71,9 @@ pub fn materialised(tensor: &Tensor, source: Source, macro_tile: u32) -> Tensor 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lower::{ConvForm, lower};
-    use crate::problem::{Conv, Gemm, Layout, Problem};
     use std::collections::HashSet;
+    use tilewright_problem::lower::{ConvForm, lower};
+    use tilewright_problem::{Conv, Gemm, Layout, Problem};
 
     fn operand(batch: u64, trans: bool) -> Tensor {
         let gemm = Gemm::new(Scalar::F32, 10, 6, 7).batch(batch).trans(trans, false).build().unwrap();

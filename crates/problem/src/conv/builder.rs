@@ -1,6 +1,9 @@
 //! Collects the fields of a convolution.
 
-use super::{Activation, Conv, ConvBuilder, Direction, Layout, Math, ProblemError};
+use super::{Conv, ConvBuilder, Direction, Layout};
+use crate::epilogue::Activation;
+use crate::error::ProblemError;
+use crate::math::Math;
 use tilewright_ir::Scalar;
 
 impl ConvBuilder {

@@ -1,11 +1,11 @@
 //! Lowered views against index formulas written out by hand.
 
 use proptest::prelude::*;
-use tilewright_gen::contraction::{Contraction, Tensor};
-use tilewright_gen::lower::{ConvForm, lower};
-use tilewright_gen::problem::{Activation, Along, Conv, Gemm, Layout, Order, Problem};
-use tilewright_gen::view::{COL, G, ROW};
 use tilewright_ir::Scalar;
+use tilewright_problem::contraction::{Contraction, Tensor};
+use tilewright_problem::lower::{ConvForm, lower};
+use tilewright_problem::view::{COL, G, ROW};
+use tilewright_problem::{Activation, Along, Conv, Gemm, Layout, Order, Problem};
 
 fn at(tensor: &Tensor, g: u64, row: u64, col: u64) -> Option<u64> {
     let offset = tensor.view.access.at([g as i64, row as i64, col as i64])?;

@@ -1,7 +1,9 @@
 //! The contraction `C[g,m,n] = act(alpha * sum_k A[g,m,k] * B[g,k,n] + bias + beta * C[g,m,n]) + residual`: what every problem
 //! becomes.
 
-use crate::problem::{Activation, Math};
+use crate::epilogue::Activation;
+use crate::extent::{Dynamic, Extents};
+use crate::math::Math;
 use crate::view::View;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -43,102 +45,6 @@ pub struct Bias {
     pub view: View,
     /// Elements of the bias vector.
     pub len: u64,
-}
-
-/// Which extents are known only at launch. What is written as an extent is then the largest a launch may have (its capacity), and
-/// the size that is tuned for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Dynamic {
-    /// The batch.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub g: bool,
-    /// Rows of the result.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub m: bool,
-    /// Columns of the result.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub n: bool,
-}
-
-impl Dynamic {
-    /// No extent is.
-    pub const NONE: Dynamic = Dynamic { g: false, m: false, n: false };
-    /// True if no extent is.
-    pub fn is_none(&self) -> bool {
-        *self == Dynamic::NONE
-    }
-    /// Whether one is.
-    pub const fn has(&self, extent: Extent) -> bool {
-        match extent {
-            Extent::G => self.g,
-            Extent::M => self.m,
-            Extent::N => self.n,
-        }
-    }
-}
-
-/// An extent that may be known only at launch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Extent {
-    /// The batch.
-    G,
-    /// Rows of the result.
-    M,
-    /// Columns of the result.
-    N,
-}
-
-impl Extent {
-    /// The same extent of the transposed product.
-    #[must_use]
-    pub const fn turned(self) -> Extent {
-        match self {
-            Extent::G => Extent::G,
-            Extent::M => Extent::N,
-            Extent::N => Extent::M,
-        }
-    }
-    /// As problems and kernels name it: `batch`, `m`, `n`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Extent::G => "batch",
-            Extent::M => "m",
-            Extent::N => "n",
-        }
-    }
-}
-
-/// The extents of one launch: those of the contraction, or smaller ones where they are [`Dynamic`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Extents {
-    /// Batch entries.
-    pub g: u64,
-    /// Rows of the result.
-    pub m: u64,
-    /// Columns of the result.
-    pub n: u64,
-}
-
-impl Extents {
-    /// One of them.
-    pub const fn of(&self, extent: Extent) -> u64 {
-        match extent {
-            Extent::G => self.g,
-            Extent::M => self.m,
-            Extent::N => self.n,
-        }
-    }
-    /// The same with another value of one.
-    #[must_use]
-    pub const fn with(mut self, extent: Extent, value: u64) -> Extents {
-        match extent {
-            Extent::G => self.g = value,
-            Extent::M => self.m = value,
-            Extent::N => self.n = value,
-        }
-        self
-    }
 }
 
 /// A batched matrix product over views.

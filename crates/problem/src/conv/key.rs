@@ -1,7 +1,9 @@
 //! The canonical text of convolutions.
 
-use super::{Conv, DEFAULT_WORKSPACE, Direction, Layout, Math, ProblemError, joined};
-use crate::problem::geometry;
+use super::{Conv, Direction, Layout, joined};
+use crate::error::{DEFAULT_WORKSPACE, ProblemError};
+use crate::math::Math;
+use crate::text;
 use std::fmt::Write;
 
 impl Conv {
@@ -52,14 +54,14 @@ impl Conv {
                 }
                 continue;
             }
-            if let Some(scalar) = token.strip_prefix("out").and_then(geometry::dtype) {
+            if let Some(scalar) = token.strip_prefix("out").and_then(text::dtype) {
                 if out.replace(scalar).is_some() {
                     return Err(fail(format!("the element type of the output is given twice (`{token}`)")));
                 }
                 continue;
             }
             if let Some(name) = token.strip_prefix("act") {
-                let found = geometry::parse_activation(token, name).map_err(&fail)?;
+                let found = text::parse_activation(token, name).map_err(&fail)?;
                 if activation.replace(found).is_some() {
                     return Err(fail(format!("the activation is given twice (`{token}`)")));
                 }
@@ -69,12 +71,12 @@ impl Conv {
             let (name, digits) = token.split_at(split);
             let repeated = || fail(format!("key `{name}` is given twice"));
             if let Some(index) = NUMBERS.iter().position(|&key| key == name) {
-                let value = geometry::number(digits).map_err(|reason| fail(format!("`{token}`: {reason}")))?;
+                let value = text::number(digits).map_err(|reason| fail(format!("`{token}`: {reason}")))?;
                 if numbers[index].replace(value).is_some() {
                     return Err(repeated());
                 }
             } else if let Some(index) = LISTS.iter().position(|&key| key == name) {
-                let values = digits.split('x').map(geometry::number).collect::<Result<Vec<_>, _>>();
+                let values = digits.split('x').map(text::number).collect::<Result<Vec<_>, _>>();
                 let values =
                     values.map_err(|reason| fail(format!("`{token}`: {reason}; sizes are joined by x, e.g. {name}3x3")))?;
                 if lists[index].replace(values).is_some() {
@@ -156,8 +158,9 @@ impl Layout {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Activation, tests::base};
+    use super::super::tests::base;
     use super::*;
+    use crate::epilogue::Activation;
     use tilewright_ir::Scalar;
 
     #[test]

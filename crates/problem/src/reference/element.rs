@@ -1,6 +1,6 @@
 //! Elements of test buffers: bytes to f64 and back, random values, and the two bit patterns that must never be computed with.
 
-use super::super::problem::ProblemError;
+use crate::error::ProblemError;
 use half::{bf16, f16};
 use tilewright_ir::Scalar;
 

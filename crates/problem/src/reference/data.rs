@@ -2,8 +2,11 @@
 
 use super::element::{Element, allocate, hash, put, with_element};
 use crate::contraction::Operand;
+use crate::epilogue::Along;
+use crate::error::ProblemError;
+use crate::gemm::Gemm;
 use crate::lower::BUFFER_ALIGN;
-use crate::problem::{Along, Gemm, Problem, ProblemError};
+use crate::problem::Problem;
 use rayon::prelude::*;
 use std::ops::Range;
 use tilewright_ir::Scalar;

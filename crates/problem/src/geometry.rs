@@ -8,38 +8,17 @@
 //! leading dimension) with `sr` (its batch stride; C's where left out); `dynm`, `dynn`, `dynb` where m, n or the batch are known only at
 //! launch (what is written is then the largest value).
 
-use super::{Activation, Along, Gemm, Math, Order, ProblemError};
-use crate::contraction::Dynamic;
+use crate::epilogue::Along;
+use crate::error::ProblemError;
+use crate::extent::Dynamic;
+use crate::gemm::{Gemm, Order};
+use crate::math::Math;
+use crate::text::{dtype, number, parse_activation};
 use std::fmt::Write;
-use tilewright_ir::Scalar;
 
 /// The twelve keys of MIOpenGEMM; the last is the element type.
 const REQUIRED: [&str; 11] = ["tC", "tA", "tB", "colMaj", "m", "n", "k", "lda", "ldb", "ldc", "ws"];
 const OPTIONAL: [&str; 10] = ["b", "sa", "sb", "sc", "oa", "ob", "oc", "sbias", "ldr", "sr"];
-
-/// A floating-point type by name.
-pub(super) fn dtype(name: &str) -> Option<Scalar> {
-    [Scalar::F16, Scalar::BF16, Scalar::F32, Scalar::F64].into_iter().find(|s| s.name() == name)
-}
-
-/// A decimal number below 2^63, digits only.
-pub(super) fn number(digits: &str) -> Result<u64, String> {
-    if digits.is_empty() {
-        return Err("a number is missing".to_string());
-    }
-    if !digits.bytes().all(|b| b.is_ascii_digit()) {
-        return Err(format!("`{digits}` is not a plain decimal number"));
-    }
-    match digits.parse::<u64>() {
-        Ok(value) if value <= i64::MAX as u64 => Ok(value),
-        _ => Err(format!("{digits} is out of range; it must be less than 2^63")),
-    }
-}
-
-/// The activation of a word behind `act`.
-pub(super) fn parse_activation(token: &str, name: &str) -> Result<Activation, String> {
-    Activation::from_name(name).ok_or_else(|| format!("`{token}`: activations are {}", Activation::names()))
-}
 
 impl Gemm {
     /// The geometry string; MIOpenGEMM's own where it can say it all.
@@ -235,6 +214,7 @@ impl Gemm {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tilewright_ir::Scalar;
 
     #[test]
     fn geometry_strings_round_trip() {

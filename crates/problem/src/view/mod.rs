@@ -5,11 +5,9 @@
 //! the evaluator, the index expressions in kernels, the vector-width analysis and the box recogniser.
 
 mod analysis;
-mod materialise;
 mod transform;
 
 pub use analysis::AffineBox;
-pub use materialise::{WORKSPACE_ALIGN, copy_leading_dimension, materialised};
 pub use transform::{Chain, Dim, Transform, ViewBuilder, ViewError};
 
 use serde::{Deserialize, Serialize};

@@ -1,10 +1,10 @@
 //! The strided-batched matrix product `C = alpha * op(A) * op(B) + beta * C`, as BLAS and MIOpenGEMM state it, with what
-//! [`super::epilogue`] adds.
+//! [`crate::epilogue`] adds.
 
-use super::{
-    Activation, Along, BiasVector, DEFAULT_WORKSPACE, Math, ProblemError, Residual, check_dtype, check_out_dtype, check_positive,
-};
-use crate::contraction::{Dynamic, Extent, Extents};
+use crate::epilogue::{Activation, Along, BiasVector, Residual};
+use crate::error::{DEFAULT_WORKSPACE, ProblemError, check_dtype, check_extents, check_out_dtype, check_positive};
+use crate::extent::{Dynamic, Extent, Extents};
+use crate::math::Math;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 
@@ -100,7 +100,7 @@ pub struct GemmBuilder {
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-super::validated_serde!(Gemm);
+crate::error::validated_serde!(Gemm);
 
 impl Gemm {
     /// Starts a column-major, untransposed, tight `m x n x k` product of the given element type.
@@ -134,7 +134,7 @@ impl Gemm {
     /// # Errors
     /// [`ProblemError::Value`] for an extent that is 0, beyond the largest, or other than it where it is not dynamic.
     pub fn at(&self, at: Extents) -> Result<Gemm, ProblemError> {
-        super::check_extents(self.extents(), self.dynamic, at)?;
+        check_extents(self.extents(), self.dynamic, at)?;
         let mut gemm = Gemm { batch: at.g, m: at.m, n: at.n, dynamic: Dynamic::NONE, ..self.clone() };
         if at.g == 1 {
             for x in [&mut gemm.a, &mut gemm.b, &mut gemm.c] {

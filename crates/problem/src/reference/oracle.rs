@@ -2,7 +2,10 @@
 
 use super::data::TestData;
 use super::element::value;
-use crate::problem::{Along, Conv, Gemm, Layout, Order, Problem};
+use crate::conv::{Conv, Layout};
+use crate::epilogue::Along;
+use crate::gemm::{Gemm, Order};
+use crate::problem::Problem;
 
 /// Result elements as (g, row, column), each a sum of k products. A GEMM's own coordinates; for a convolution g is
 /// (sample, group), row an output pixel, column an output channel of the group, and k runs over (channel, filter taps).

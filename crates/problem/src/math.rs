@@ -1,6 +1,6 @@
 //! With what precision the factors of f32 products are multiplied.
 
-use super::ProblemError;
+use crate::error::ProblemError;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 
@@ -34,10 +34,10 @@ impl Math {
         if name == "tf32" {
             return Some((Scalar::F32, Math::Tf32));
         }
-        super::geometry::dtype(name).map(|scalar| (scalar, Math::Exact))
+        crate::text::dtype(name).map(|scalar| (scalar, Math::Exact))
     }
     /// Refuses TF32 for other types than f32.
-    pub(super) fn check(self, dtype: Scalar) -> Result<(), ProblemError> {
+    pub(crate) fn check(self, dtype: Scalar) -> Result<(), ProblemError> {
         if self == Math::Exact || dtype == Scalar::F32 {
             return Ok(());
         }

@@ -10,7 +10,13 @@
 //! direction of convolutions come from [`CaseOptions`] where the file does not say. Unknown columns are refused. A line that is
 //! sound but asks for something tilewright cannot do (an element type, a direction) is listed in [`CaseFile::skipped`].
 
-use super::{Activation, Along, Conv, Direction, Gemm, Layout, Math, Order, Problem, ProblemError, geometry};
+use crate::conv::{Conv, Direction, Layout};
+use crate::epilogue::{Activation, Along};
+use crate::error::ProblemError;
+use crate::gemm::{Gemm, Order};
+use crate::math::Math;
+use crate::problem::Problem;
+use crate::text;
 use std::path::Path;
 use tilewright_ir::Scalar;
 
@@ -223,7 +229,7 @@ impl<'a> Row<'a> {
         case(self.file, self.line, column, reason.into())
     }
     fn optional(&self, column: &str) -> Result<Option<u64>, ProblemError> {
-        let parse = |text| geometry::number(text).map_err(|reason| self.fail(column, reason));
+        let parse = |text| text::number(text).map_err(|reason| self.fail(column, reason));
         self.text(column).map(parse).transpose()
     }
     fn number(&self, column: &str) -> Result<u64, ProblemError> {
@@ -270,7 +276,7 @@ impl<'a> Row<'a> {
     /// One size per dimension; a single number stands for all.
     fn sizes(&self, column: &str, dims: usize, default: u64) -> Result<Vec<u64>, ProblemError> {
         let Some(text) = self.text(column) else { return Ok(vec![default; dims]) };
-        let sizes = text.split('x').map(geometry::number).collect::<Result<Vec<_>, _>>();
+        let sizes = text.split('x').map(text::number).collect::<Result<Vec<_>, _>>();
         let sizes = sizes.map_err(|reason| self.fail(column, format!("{reason}; join sizes by x, e.g. 3x3")))?;
         match sizes.as_slice() {
             [one] => Ok(vec![*one; dims]),

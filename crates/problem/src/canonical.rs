@@ -1,6 +1,6 @@
 //! Canonical form of a matrix product: column-major, C not transposed. Plans and records are kept in this frame.
 
-use super::{Gemm, Order};
+use crate::gemm::{Gemm, Order};
 
 /// A problem in canonical form and how it got there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,8 +46,8 @@ impl Gemm {
 mod tests {
     use super::*;
     use crate::contraction::Contraction;
+    use crate::epilogue::Along;
     use crate::lower::{ConvForm, lower};
-    use crate::problem::Along;
     use crate::problem::Problem;
 
     /// The canonical problem multiplies the same elements into the same elements.

@@ -2,7 +2,8 @@
 
 use super::element::{Element, put};
 use super::*;
-use crate::problem::{Conv, Gemm, Layout, Order};
+use crate::conv::{Conv, Layout};
+use crate::gemm::{Gemm, Order};
 
 /// A result computed in f32, term by term, written to C's buffer. `skip` leaves out one k.
 fn run_f32(data: &TestData, skip: Option<u64>) -> Vec<u8> {

@@ -1,0 +1,150 @@
+//! Why a problem is refused, and the checks that several problems share.
+
+use crate::extent::{Dynamic, Extent, Extents};
+use crate::view::ViewError;
+use std::fmt;
+use tilewright_ir::Scalar;
+
+/// Workspace a problem may use unless it says otherwise, in bytes.
+pub const DEFAULT_WORKSPACE: u64 = 1 << 30;
+
+/// Why something is not a problem that can be computed. Every message names the field, its value and the remedy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProblemError {
+    /// A field has an impossible value.
+    #[error("{field} = {value}: {reason}")]
+    Value {
+        /// Field, as the builder or the key spells it.
+        field: String,
+        /// Its value.
+        value: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// The problem makes sense, but tilewright cannot do it.
+    #[error("{what} is not supported: {remedy}")]
+    Unsupported {
+        /// What was asked for.
+        what: String,
+        /// What to do instead.
+        remedy: String,
+    },
+    /// A problem's text cannot be read.
+    #[error("problem `{text}`: {reason}")]
+    Text {
+        /// The whole text.
+        text: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// A case file cannot be read.
+    #[error("{}: {reason}", place(file, *line, column))]
+    Case {
+        /// Path of the file.
+        file: String,
+        /// Line, from 1; 0 where the whole file is meant.
+        line: u64,
+        /// Column by name; empty where the whole line is meant.
+        column: String,
+        /// What is wrong, and what would be right.
+        reason: String,
+    },
+    /// A view could not be built; the problem's validation should have refused it before.
+    #[error("lowering: {0}")]
+    View(#[from] ViewError),
+}
+
+impl ProblemError {
+    pub(crate) fn value(field: impl Into<String>, value: impl fmt::Display, reason: impl Into<String>) -> ProblemError {
+        ProblemError::Value { field: field.into(), value: value.to_string(), reason: reason.into() }
+    }
+    pub(crate) fn text(text: &str, reason: impl Into<String>) -> ProblemError {
+        ProblemError::Text { text: text.to_string(), reason: reason.into() }
+    }
+}
+
+/// `cases.csv, line 3, column n`, as far as it is known.
+fn place(file: &str, line: u64, column: &str) -> String {
+    let line = if line == 0 { String::new() } else { format!(", line {line}") };
+    let column = if column.is_empty() { String::new() } else { format!(", column {column}") };
+    format!("{file}{line}{column}")
+}
+
+/// Refuses element types that tilewright has no arithmetic for.
+pub(crate) fn check_dtype(field: &str, dtype: Scalar) -> Result<(), ProblemError> {
+    if dtype.is_float() {
+        return Ok(());
+    }
+    Err(ProblemError::value(field, dtype, "must be f16, bf16, f32 or f64"))
+}
+
+/// Refuses element types of C that the sums of `dtype` are not rounded to: f64 goes with f64 alone, the others with each other.
+pub(crate) fn check_out_dtype(dtype: Scalar, out: Scalar) -> Result<(), ProblemError> {
+    check_dtype("out_dtype", out)?;
+    if (dtype == Scalar::F64) == (out == Scalar::F64) {
+        return Ok(());
+    }
+    let reason = match dtype {
+        Scalar::F64 => "f64 operands have an f64 result".to_string(),
+        _ => format!("{dtype} operands are summed in f32: the result can be f32, f16 or bf16"),
+    };
+    Err(ProblemError::value("out_dtype", out, reason))
+}
+
+/// Refuses extents of a launch that a problem with these largest ones does not have.
+pub(crate) fn check_extents(largest: Extents, dynamic: Dynamic, at: Extents) -> Result<(), ProblemError> {
+    for extent in [Extent::G, Extent::M, Extent::N] {
+        let (value, most) = (at.of(extent), largest.of(extent));
+        if dynamic.has(extent) && !(1..=most).contains(&value) {
+            return Err(ProblemError::value(extent.name(), value, format!("this kernel holds for 1 to {most}")));
+        }
+        if !dynamic.has(extent) && value != most {
+            let name = extent.name();
+            let reason = format!("{name} is {most} in this kernel; declare it as run-time to change it at launch");
+            return Err(ProblemError::value(name, value, reason));
+        }
+    }
+    Ok(())
+}
+
+/// Refuses zero.
+pub(crate) fn check_positive(field: &str, value: u64) -> Result<(), ProblemError> {
+    if value == 0 { Err(ProblemError::value(field, 0, "must be at least 1")) } else { Ok(()) }
+}
+
+/// `offset + product of extents` elements of a type, refused where a byte address would not fit a signed 64-bit integer.
+pub(crate) fn check_elements(field: &str, extents: &[u64], offset: u64, dtype: Scalar) -> Result<u64, ProblemError> {
+    let elements = extents.iter().try_fold(1u64, |product, &e| product.checked_mul(e)).and_then(|p| p.checked_add(offset));
+    let bytes = elements.and_then(|e| e.checked_mul(u64::from(dtype.bytes())));
+    match (elements, bytes) {
+        (Some(elements), Some(bytes)) if bytes <= i64::MAX as u64 => Ok(elements),
+        _ => {
+            let product = extents.iter().map(u64::to_string).collect::<Vec<_>>().join(" * ");
+            Err(ProblemError::value(
+                field,
+                format!("{product} elements from element {offset}"),
+                format!("does not fit a 64-bit address space ({} bytes per element); make a size smaller", dtype.bytes()),
+            ))
+        }
+    }
+}
+
+/// Serialisation of a problem type derived with `#[serde(remote = "Self")]`, validating what is read.
+macro_rules! validated_serde {
+    ($name:ident) => {
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                $name::serialize(self, serializer)
+            }
+        }
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<$name, D::Error> {
+                let value = $name::deserialize(deserializer)?;
+                value.validate().map_err(serde::de::Error::custom)?;
+                Ok(value)
+            }
+        }
+    };
+}
+pub(crate) use validated_serde;

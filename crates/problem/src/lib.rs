@@ -1,0 +1,32 @@
+//! What to compute: problems in the user's words, their texts and case files, the contraction of views that each becomes, and the
+//! f64 reference that results are compared with.
+//!
+//! ```text
+//! Gemm, Conv --lower--> Contraction (views, bias, activation, residual)
+//! ```
+//! Nothing here knows a plan, a kernel or a device.
+
+mod canonical;
+pub mod cases;
+pub mod contraction;
+mod conv;
+pub mod epilogue;
+mod error;
+mod extent;
+mod gemm;
+mod geometry;
+pub mod lower;
+mod math;
+mod problem;
+pub mod reference;
+mod text;
+pub mod view;
+
+pub use canonical::Canonical;
+pub use conv::{Conv, ConvBuilder, Direction, Layout};
+pub use epilogue::{Activation, Along, BiasVector, Residual};
+pub use error::{DEFAULT_WORKSPACE, ProblemError};
+pub use extent::{Dynamic, Extent, Extents};
+pub use gemm::{Gemm, GemmBuilder, Matrix, Order};
+pub use math::Math;
+pub use problem::Problem;

@@ -1,0 +1,28 @@
+//! Words that the texts of several problems share.
+
+use crate::epilogue::Activation;
+use tilewright_ir::Scalar;
+
+/// A floating-point type by name.
+pub(crate) fn dtype(name: &str) -> Option<Scalar> {
+    [Scalar::F16, Scalar::BF16, Scalar::F32, Scalar::F64].into_iter().find(|s| s.name() == name)
+}
+
+/// A decimal number below 2^63, digits only.
+pub(crate) fn number(digits: &str) -> Result<u64, String> {
+    if digits.is_empty() {
+        return Err("a number is missing".to_string());
+    }
+    if !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return Err(format!("`{digits}` is not a plain decimal number"));
+    }
+    match digits.parse::<u64>() {
+        Ok(value) if value <= i64::MAX as u64 => Ok(value),
+        _ => Err(format!("{digits} is out of range; it must be less than 2^63")),
+    }
+}
+
+/// The activation of a word behind `act`.
+pub(crate) fn parse_activation(token: &str, name: &str) -> Result<Activation, String> {
+    Activation::from_name(name).ok_or_else(|| format!("`{token}`: activations are {}", Activation::names()))
+}
