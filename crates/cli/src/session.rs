@@ -26,8 +26,11 @@ pub fn open(place: &PlaceArgs, plan: &PlanArgs, keep_records: bool) -> Result<Co
     };
     let options =
         Options { device: place.device.clone(), device_options, records, workspace: plan.workspace, allow_atomics: plan.atomics };
-    Context::with(options).map_err(|e| match &e {
-        tilewright::Error::Device(DeviceError::BadSpec { .. }) => CliError::usage(e),
+    Context::with(options).map_err(|e| match (&e, &place.device) {
+        (tilewright::Error::Device(DeviceError::BadSpec { .. }), _) => CliError::usage(e),
+        (tilewright::Error::Device(DeviceError::Missing { .. }), Some(device)) => {
+            CliError::failed(format!("--device {device}: {e}"))
+        }
         _ => CliError::failed(e),
     })
 }

@@ -119,8 +119,8 @@ fn emitted_sources_look_like_their_language() {
     bench.run("emit gemm --m 4096 --n 4096 --k 4096 --target opencl").ends(0);
     bench.run("emit gemm --m 4096 --n 4096 --k 4096 --target hip --device emu:gfx90a").says(&["// Planned   for gfx90a"]);
     bench.run("emit gemm --m 4096 --n 4096 --k 4096 --target cuda --device emu:gfx90a").says(&["// Planned   for sm_90a"]);
-    if bench.run("devices").out.contains("opencl:0") {
-        let ran = bench.run("emit gemm --m 4096 --n 4096 --k 4096 --target opencl --device opencl:0");
+    let ran = bench.run("emit gemm --m 4096 --n 4096 --k 4096 --target opencl --device opencl:0");
+    if !ran.misses_a_tool() {
         ran.ends(0);
         ran.says(&["// Planned   for generic", "__kernel"]);
     }
@@ -246,8 +246,8 @@ fn a_comparison_with_a_library_is_told_recorded_and_drawn() {
     let line = format!("bench --cases {} --device opencl:0 --against clblast --measure 100ms", bench.text("cases.csv"));
     let ran = bench.run(&format!("{line} --html {page} --json"));
     if ran.code != Some(0) {
-        assert!(ran.err.contains("is not available") || ran.err.contains("no device"), "{}", ran.err);
-        return;
+        assert!(ran.err.contains("is not available"), "{}", ran.err);
+        return common::missing::skipped(&ran.err);
     }
     let objects = ran.objects();
     assert_eq!(objects.len(), 2);

@@ -6,6 +6,8 @@ mod emulated;
 #[allow(dead_code)] // Others of its kernels are for compilers.
 #[path = "../../ir/tests/support/matrix.rs"]
 mod kernels;
+#[path = "../../ir/tests/support/missing.rs"]
+mod missing;
 
 use emulated::pipeline::Shape;
 use emulated::{buffer, to_f32s};
@@ -17,8 +19,8 @@ fn devices() -> Vec<Arc<dyn Device>> {
     let mut devices = vec![open("emu:sm_90a").unwrap()];
     match open("cuda:0") {
         Ok(device) if device.info().target.features.warpgroup => devices.push(device),
-        Ok(device) => eprintln!("SKIPPED: {} has no warpgroup instructions", device.info().id),
-        Err(e @ DeviceError::Missing { .. }) => eprintln!("SKIPPED: {e}"),
+        Ok(device) => missing::skipped(&format!("{} has no warpgroup instructions", device.info().id)),
+        Err(e @ DeviceError::Missing { .. }) => missing::skipped(&e.to_string()),
         Err(e) => panic!("{e}"),
     }
     devices

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, reason = "each test file uses some of it")]
 
+#[path = "../../../ir/tests/support/missing.rs"]
+pub mod missing;
+
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
@@ -57,6 +60,14 @@ impl Ran {
     pub fn ends(&self, code: i32) -> &str {
         assert_eq!(self.code, Some(code), "{}\n--- stdout\n{}\n--- stderr\n{}", self.line, self.out, self.err);
         &self.out
+    }
+    /// Whether it failed for want of a tool; the test says so and is skipped, or fails where tools are required.
+    pub fn misses_a_tool(&self) -> bool {
+        let misses = self.code == Some(1) && self.err.contains("is not available");
+        if misses {
+            missing::missing(&self.err);
+        }
+        misses
     }
     /// Asserts that stdout holds all of these.
     pub fn says(&self, parts: &[&str]) {

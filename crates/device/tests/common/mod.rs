@@ -3,9 +3,11 @@
 
 pub mod boxes;
 mod memory;
+#[path = "../../../ir/tests/support/missing.rs"]
+mod missing;
 mod values;
 
-use std::io::Write;
+pub use missing::skipped;
 use tilewright_device::{Buffer, Device, DeviceError, Launch, LaunchArg};
 use tilewright_ir::{Builder, Builtin, ExprId, Kernel};
 
@@ -33,17 +35,11 @@ pub fn tool<T>(what: &str, result: Result<T, DeviceError>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
         Err(e @ (DeviceError::Missing { .. } | DeviceError::NoSuchDevice { .. })) => {
-            assert!(std::env::var_os("TILEWRIGHT_REQUIRE_TOOLS").is_none_or(|v| v != "1"), "{what} is required: {e}");
-            skipped(&format!("{what}: {e}"));
+            missing::missing(&format!("{what}: {e}"));
             None
         }
         Err(e) => panic!("{what}: {e}"),
     }
-}
-
-/// Says so where the test harness, which keeps what `eprintln` prints, does not hide it.
-pub fn skipped(why: &str) {
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
 }
 
 /// Compiles, runs and reads back all buffers.

@@ -1,6 +1,9 @@
 //! Compilers that need no device. Where one is missing a test says so in one line and passes, unless
 //! `TILEWRIGHT_REQUIRE_TOOLS=1` demands it. `TILEWRIGHT_KEEP=folder` keeps what was compiled for inspection.
 
+#[path = "missing.rs"]
+mod missing;
+
 use cudarc::nvrtc::{result as nvrtc, sys};
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
@@ -10,8 +13,17 @@ use tilewright_ir::*;
 
 /// Called where a tool is missing.
 fn skip(tool: &str, remedy: &str) {
-    assert!(std::env::var("TILEWRIGHT_REQUIRE_TOOLS").as_deref() != Ok("1"), "{tool} is required and missing: {remedy}");
-    eprintln!("SKIPPED: no {tool}: {remedy}");
+    missing::missing(&format!("no {tool}: {remedy}"));
+}
+
+/// clang as a command: `TILEWRIGHT_CLANG`, else clang 22; `None` if it does not start.
+fn clang_command() -> Option<Command> {
+    let tool = std::env::var_os("TILEWRIGHT_CLANG").unwrap_or_else(|| "clang-22".into());
+    if Command::new(&tool).arg("--version").output().is_err() {
+        skip(&tool.to_string_lossy(), "install clang 22");
+        return None;
+    }
+    Some(Command::new(tool))
 }
 
 /// Where compiler inputs and outputs go.
@@ -35,18 +47,13 @@ fn folder() -> Folder {
 
 /// Compiles a kernel for an AMD device with clang; gives the assembly, or `None` if there is no clang.
 pub fn clang(kernel: &Kernel, target: &Target) -> Option<String> {
-    let tool = if target.dialect == Dialect::Hip { "clang++-22" } else { "clang-22" };
-    if Command::new(tool).arg("--version").output().is_err() {
-        skip(tool, "install clang 22");
-        return None;
-    }
+    let mut command = clang_command()?;
     let source = print(kernel, target).unwrap_or_else(|e| panic!("{e}"));
     let folder = folder();
     let extension = if target.dialect == Dialect::Hip { "hip" } else { "cl" };
     let input = folder.path.join(format!("{}_{}.{extension}", kernel.name, target.arch));
     let output = input.with_extension(format!("{extension}.s"));
     std::fs::write(&input, &source.text).expect("the source is written");
-    let mut command = Command::new(tool);
     if target.dialect == Dialect::Hip {
         command
             .args(["-x", "hip", "--cuda-device-only", "-nogpuinc", "-nogpulib", "-Wall", "-Werror"])
@@ -69,15 +76,12 @@ pub fn clang(kernel: &Kernel, target: &Target) -> Option<String> {
 
 /// Compiles and runs a C++ program on this machine; gives what it printed, or `None` if there is no clang.
 pub fn run_on_host(program: &str) -> Option<String> {
-    if Command::new("clang++-22").arg("--version").output().is_err() {
-        skip("clang++-22", "install clang 22");
-        return None;
-    }
+    let mut command = clang_command()?;
     let folder = folder();
     let (input, binary) = (folder.path.join("host.cpp"), folder.path.join("host"));
     std::fs::write(&input, program).expect("the program is written");
-    let built =
-        Command::new("clang++-22").args(["-O2", "-nostdinc++", "-nostdlib++", "-o"]).arg(&binary).arg(&input).arg("-lm").output();
+    let flags = ["--driver-mode=g++", "-O2", "-nostdinc++", "-nostdlib++", "-o"];
+    let built = command.args(flags).arg(&binary).arg(&input).arg("-lm").output();
     let built = built.expect("clang runs");
     assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
     let run = Command::new(&binary).output().expect("the program runs");
@@ -108,14 +112,20 @@ pub fn nvrtc(kernel: &Kernel, target: &Target) -> Option<Cubin> {
         let named = PathBuf::from(path);
         let path = if named.is_dir() { named.join("libnvrtc.so.13") } else { named };
         // NVRTC opens its builtins by name, which is found if it is loaded already.
-        let folder = path.parent().unwrap_or(Path::new(".")).read_dir().expect("TILEWRIGHT_NVRTC lies in a folder");
-        let builtins = folder.filter_map(|f| Some(f.ok()?.path()));
+        let folder = path.parent().and_then(|folder| folder.read_dir().ok());
+        let builtins = folder.into_iter().flatten().filter_map(|f| Some(f.ok()?.path()));
         let is_builtins = |p: &PathBuf| p.to_string_lossy().contains("libnvrtc-builtins.so");
         for library in builtins.filter(is_builtins).chain([path.clone()]) {
             // SAFETY: loading NVIDIA's library runs its initialisers, as linking to it would. It stays loaded, so that the
             // next search by name finds it.
             let loaded = unsafe { libloading::Library::new(&library) };
-            std::mem::forget(loaded.unwrap_or_else(|e| panic!("{}: {e}", library.display())));
+            match loaded {
+                Ok(loaded) => std::mem::forget(loaded),
+                Err(e) => {
+                    skip("NVRTC", &format!("{}: {e}", library.display()));
+                    return None;
+                }
+            }
         }
     }
     // SAFETY: only looks for the library.
