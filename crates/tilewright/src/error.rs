@@ -23,15 +23,17 @@ pub enum Error {
     /// The plan does not suit the problem or the device.
     #[error("the plan does not fit: {0}")]
     Refused(#[from] Refusal),
-    /// No plan at all satisfies the constraints.
-    #[error("no legal plan for {problem} on {device} satisfies `{constraint}`: {reason}{}", hint(.nearest))]
+    /// No plan was found that satisfies the constraints.
+    #[error("no legal plan {}for {problem} on {device}{}: {reason}{}", found(*.proven), satisfying(.constraint), hint(.nearest, .constraint))]
     NoPlan {
         /// The problem's key.
         problem: String,
         /// Device id.
         device: String,
-        /// The constraint's text.
+        /// The constraint's text; empty without one.
         constraint: String,
+        /// There is none: every key that could lift the refusal is demanded. Else none was found, which need not mean that.
+        proven: bool,
         /// What refuses the otherwise best plan under the constraint.
         reason: String,
         /// A legal plan near that one.
@@ -93,9 +95,18 @@ pub enum Error {
     },
 }
 
-fn hint(nearest: &Option<Box<Plan>>) -> String {
+const fn found(proven: bool) -> &'static str {
+    if proven { "" } else { "was found " }
+}
+
+fn satisfying(constraint: &str) -> String {
+    if constraint.is_empty() { String::new() } else { format!(" with `{constraint}`") }
+}
+
+fn hint(nearest: &Option<Box<Plan>>, constraint: &str) -> String {
     match nearest {
         Some(plan) => format!("; the nearest plan that fits is {plan}"),
+        None if constraint.is_empty() => String::new(),
         None => "; leave out some of its keys".to_string(),
     }
 }

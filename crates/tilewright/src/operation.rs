@@ -131,7 +131,7 @@ impl Operation {
     /// the cost model's pick. Decided once; [`Operation::tune`] and [`Operation::set_plan`] change it.
     ///
     /// # Errors
-    /// [`Error::NoPlan`] if the constraint leaves none; [`Error::Records`].
+    /// [`Error::NoPlan`] if none was found that satisfies the constraint; [`Error::Records`].
     pub fn plan(&self) -> Result<Plan, Error> {
         Ok(self.choice()?.0)
     }
@@ -176,14 +176,16 @@ impl Operation {
         let free = self.space.clone().constrained(&Constraint::none());
         let best = Picker::new(&free).pick(1).first().map_or_else(|| generic(free.contraction(&Plan::default())), |c| c.plan);
         let wanted = constraint.apply(&best);
-        let reason = match free.resolve(&wanted) {
-            Ok(_) => "none was found".to_string(),
-            Err(refusal) => refusal.to_string(),
+        let (reason, proven) = match free.resolve(&wanted) {
+            Ok(_) => ("the search over its other keys ended".to_string(), false),
+            // Only these keys could change that.
+            Err(refusal) => (refusal.to_string(), refusal.keys().into_iter().all(|key| constraint.pins(key))),
         };
         Error::NoPlan {
             problem: self.problem().key(),
             device: self.context.info().id.clone(),
             constraint: constraint.to_string(),
+            proven,
             reason,
             nearest: nearest_in(&free, &wanted).map(Box::new),
         }
@@ -223,7 +225,7 @@ impl Operation {
         let inner = &self.context.inner;
         let outcome = match search::tune(&inner.device, &self.space, Some(&inner.records), options, cancel, progress) {
             Ok(outcome) => outcome,
-            Err(TuneError::NoPlan { trials: 0, .. }) if !self.space.constraint().is_none() => return Err(self.no_plan()),
+            Err(TuneError::NoPlan { trials: 0, .. }) => return Err(self.no_plan()),
             Err(e) => return Err(e.into()),
         };
         if outcome.verified {

@@ -5,6 +5,7 @@ pub mod model;
 pub mod random;
 pub mod records;
 pub mod reduce;
+mod repair;
 pub mod run;
 pub mod search;
 pub mod space;

@@ -2,7 +2,7 @@
 
 use crate::key::ProblemKey;
 use tilewright_gen::plan::{
-    Chiral, Common, Constraint, Env, Footprint, Graph, KernelSpec, Key, Move, Plan, Reach, Refusal, derive, fits, generic,
+    Common, Constraint, Env, Footprint, Graph, KernelSpec, Key, Move, Plan, Reach, Refusal, derive, fits, generic,
 };
 use tilewright_ir::Target;
 use tilewright_problem::contraction::Contraction;
@@ -143,63 +143,5 @@ impl Space {
         let plan = self.constraint.apply(plan);
         let plan = if self.merged.is_none() { plan.with(Key::C(Common::Bim), 0) } else { plan };
         self.constraint.apply(&plan.normalised(self.contraction(&plan)))
-    }
-
-    /// A nearby legal plan: refusals about widths and edges are answered by the next narrower choice. `None` where that
-    /// leads nowhere. Pinned keys stay as they are.
-    pub fn repair(&self, plan: &Plan) -> Option<Plan> {
-        let mut plan = self.admit(plan);
-        for _ in 0..24 {
-            let refusal = match self.resolve(&plan) {
-                Ok(_) => return Some(plan),
-                Err(refusal) => refusal,
-            };
-            let next = self.yielding(&plan, &refusal)?;
-            if next == plan {
-                return None;
-            }
-            plan = next;
-        }
-        None
-    }
-
-    /// The plan with one choice made more modest, as a refusal suggests.
-    fn yielding(&self, plan: &Plan, refusal: &Refusal) -> Option<Plan> {
-        let free = |key: Key| !self.constraint.pins(key);
-        let set = |key: Key, value: u32| (free(key) && plan.get(key) != value).then(|| plan.with(key, value));
-        let narrower = |key: Key| (plan.get(key) > 1).then(|| set(key, plan.get(key) / 2)).flatten();
-        match *refusal {
-            Refusal::TileOverEdge { .. } | Refusal::PullBackRunTime { .. } => set(Key::C(Common::Edg), 1),
-            Refusal::NotContiguous { key, .. }
-            | Refusal::VectorAlign { key, .. }
-            | Refusal::VectorTile { key, .. }
-            | Refusal::VectorEdge { key, .. }
-            | Refusal::VectorRunTime { key, .. }
-            | Refusal::VectorStagger { key, .. } => narrower(key),
-            Refusal::FragmentWidth { key, .. } => narrower(key),
-            Refusal::BulkBox { acp, .. } => {
-                let wos = if matches!(acp, Key::A(_)) { Key::A(Chiral::Wos) } else { Key::B(Chiral::Wos) };
-                if plan.get(wos) == 0 { set(wos, 1) } else { None }
-            }
-            Refusal::Shared { .. } if plan.common(Common::Uni) == 2 => {
-                let buffers = plan.common(Common::Buf);
-                if buffers > 2 { set(Key::C(Common::Buf), buffers - 1) } else { None }
-            }
-            Refusal::AsyncAhead { acp, .. } | Refusal::AsyncBytes { acp, .. } | Refusal::AsyncAlongK { acp } => set(acp, 0),
-            Refusal::MathWidth { .. } => narrower(Key::C(Common::Mvw)),
-            Refusal::WaveShape { .. } => set(Key::C(Common::Wva), 0),
-            Refusal::RoleWaves { .. } => set(Key::C(Common::Lwv), 0),
-            Refusal::Buffers { pfg, .. } => set(Key::C(Common::Buf), pfg + 1),
-            Refusal::FragmentsAhead { .. } => set(Key::C(Common::Fra), 0),
-            Refusal::AtomicsNotAllowed { .. } | Refusal::AtomicType { .. } => set(Key::C(Common::Sks), 1),
-            Refusal::StoreUnit { .. } | Refusal::StoreAlign { .. } => narrower(Key::C(Common::Cvw)),
-            Refusal::Shared { .. } => narrower(Key::C(Common::Unr)),
-            Refusal::Workspace { .. } => {
-                let wos = [Key::A(Chiral::Wos), Key::B(Chiral::Wos)].into_iter().find(|k| plan.get(*k) != 0);
-                wos.and_then(|k| set(k, 0))
-                    .or_else(|| set(Key::C(Common::Ice), plan.common(Common::Ice) / 2).filter(|p| p.common(Common::Ice) > 0))
-            }
-            _ => None,
-        }
     }
 }

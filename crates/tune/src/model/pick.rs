@@ -50,7 +50,7 @@ impl<'a> Picker<'a> {
     }
 
     /// The `count` plans of least modelled time that the grid of seeds and a climb from its best find, best first. Empty
-    /// only where the constraint leaves no legal plan.
+    /// only where no legal plan was found that satisfies the constraint.
     pub fn pick(&self, count: usize) -> Vec<Candidate> {
         const TILINGS: usize = 300;
         const CENTRES: usize = 12;

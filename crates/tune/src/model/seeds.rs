@@ -9,7 +9,8 @@ use tilewright_ir::Dialect;
 use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::view::{COL, ROW, View};
 
-/// Tilings that suit the target and the problem, each legal and none twice, with one good schedule.
+/// Tilings that suit the target and the problem, each legal and none twice, with one good schedule. Where no tiling of the grid can
+/// have what the constraint demands: legal plans near some of them.
 pub(super) fn seeds(space: &Space) -> Vec<Plan> {
     let mut grid = Grid { space, plans: Vec::new() };
     for (form, contraction) in space.contractions() {
@@ -22,7 +23,8 @@ pub(super) fn seeds(space: &Space) -> Vec<Plan> {
         }
         grid.last_resorts(form);
     }
-    legal(space, &grid.plans)
+    let legal = legal(space, &grid.plans);
+    if legal.is_empty() && !space.constraint().is_none() { space.near(&grid.plans) } else { legal }
 }
 
 /// Plans made legal, none twice, in their order.

@@ -144,6 +144,12 @@ pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
     None
 }
 
+/// Draws a plan that is legal in a space; the same seed gives the same plan. `None` if none was found.
+pub fn plan(space: &Space, recipe: &Recipe, seed: u64) -> Option<Plan> {
+    let rng = &mut ChaCha8Rng::seed_from_u64(seed);
+    if recipe.units { units::draw(rng, recipe, space) } else { plan::draw(rng, recipe, space) }
+}
+
 /// The problem with a budget that just holds some entries of the batch, half of the times where there is a choice.
 fn budgeted(rng: &mut ChaCha8Rng, problem: &Problem, spec: &KernelSpec, space: &Space, plan: &Plan) -> Problem {
     let contraction = space.contraction(plan);

@@ -64,7 +64,7 @@ pub trait Searcher {
 const PICKS: usize = 16;
 
 /// The plan of least modelled time whose kernels the device's compiler takes without complaint, no measuring; where it complains about
-/// all of the model's first choices, the first of them. `None` only where the constraint leaves no legal plan.
+/// all of the model's first choices, the first of them. `None` where no legal plan was found that satisfies the constraint.
 pub fn pick(device: &dyn Device, space: &Space) -> Option<Plan> {
     let choices = Picker::new(space).pick(PICKS);
     let taken = choices.iter().find(|c| build::build(device, space, &c.plan).is_ok());

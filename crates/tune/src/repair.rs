@@ -1,0 +1,212 @@
+//! From a plan that is refused to a legal one nearby: what each refusal suggests to change. Pinned keys stay as they are; where one
+//! needs another, the other one moves.
+
+use crate::space::Space;
+use rayon::prelude::*;
+use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Part, Plan, Refusal};
+
+/// Changes before a plan is given up.
+const STEPS: usize = 24;
+/// Plans that [`Space::near`] starts from.
+const STARTS: usize = 256;
+/// Plans that it looks at around each.
+const AROUND: usize = 400;
+
+impl Space {
+    /// A nearby legal plan: each refusal is answered by a more modest choice, or, where that is pinned, by what the pinned key
+    /// needs. `None` where that leads nowhere, which does not say that there is none.
+    pub fn repair(&self, plan: &Plan) -> Option<Plan> {
+        let mut plan = self.admit(plan);
+        for _ in 0..STEPS {
+            let refusal = match self.resolve(&plan) {
+                Ok(_) => return Some(plan),
+                Err(refusal) => refusal,
+            };
+            let change = Change { constraint: self.constraint(), plan: &plan };
+            let next = change.modest(&refusal).or_else(|| change.needed(&refusal))?;
+            if next == plan {
+                return None;
+            }
+            plan = next;
+        }
+        None
+    }
+
+    /// Legal plans near some of these, by search over the keys that refusals name: for constraints under which none of them can
+    /// be repaired. None twice.
+    pub fn near(&self, plans: &[Plan]) -> Vec<Plan> {
+        let starts: Vec<&Plan> = plans.iter().step_by(plans.len().div_ceil(STARTS).max(1)).collect();
+        let nearest = |plan: &&Plan| {
+            let plan = self.admit(plan);
+            self.graph(&plan).nearest(&plan, AROUND, |p| self.resolve(p).map(|_| ()))
+        };
+        let mut found: Vec<Plan> = starts.par_iter().filter_map(nearest).collect();
+        found.sort();
+        found.dedup();
+        found
+    }
+}
+
+/// A plan and what must stay of it.
+struct Change<'a> {
+    constraint: &'a Constraint,
+    plan: &'a Plan,
+}
+
+impl Change<'_> {
+    /// The plan with a value of a key, if the key is free and has another one.
+    fn set(&self, key: Key, value: u32) -> Option<Plan> {
+        (!self.constraint.pins(key) && self.plan.get(key) != value).then(|| self.plan.with(key, value))
+    }
+    /// The same of the first of several keys that can change.
+    fn first(&self, changes: &[(Key, u32)]) -> Option<Plan> {
+        changes.iter().find_map(|(key, value)| self.set(*key, *value))
+    }
+    /// The plan with half the value of a key.
+    fn halved(&self, key: Key) -> Option<Plan> {
+        (self.plan.get(key) > 1).then(|| self.set(key, self.plan.get(key) / 2)).flatten()
+    }
+    fn common(&self, key: Common, value: u32) -> Option<Plan> {
+        self.set(Key::C(key), value)
+    }
+
+    /// A more modest choice.
+    fn modest(&self, refusal: &Refusal) -> Option<Plan> {
+        let plan = self.plan;
+        match *refusal {
+            Refusal::TileOverEdge { .. } | Refusal::PullBackRunTime { .. } => self.common(Common::Edg, 1),
+            Refusal::NotContiguous { key, .. }
+            | Refusal::VectorAlign { key, .. }
+            | Refusal::VectorTile { key, .. }
+            | Refusal::VectorEdge { key, .. }
+            | Refusal::VectorRunTime { key, .. }
+            | Refusal::VectorStagger { key, .. } => self.halved(key),
+            Refusal::FragmentWidth { key, .. } => self.halved(key),
+            Refusal::BulkBox { acp, .. } => {
+                let wos = beside(acp, Chiral::Wos);
+                if plan.get(wos) == 0 { self.set(wos, 1) } else { None }
+            }
+            Refusal::Shared { .. } if plan.common(Common::Uni) == 2 => {
+                let buffers = plan.common(Common::Buf);
+                if buffers > 2 { self.common(Common::Buf, buffers - 1) } else { None }
+            }
+            Refusal::AsyncAhead { .. } if plan.common(Common::Uni) == 2 => None,
+            Refusal::AsyncAhead { acp, .. } | Refusal::AsyncBytes { acp, .. } | Refusal::AsyncAlongK { acp } => self.set(acp, 0),
+            Refusal::MathWidth { .. } => self.halved(Key::C(Common::Mvw)),
+            Refusal::WaveShape { .. } => self.common(Common::Wva, 0),
+            Refusal::RoleWaves { .. } => self.common(Common::Lwv, 0),
+            Refusal::Buffers { pfg, .. } => self.common(Common::Buf, pfg + 1),
+            Refusal::FragmentsAhead { .. } => self.common(Common::Fra, 0),
+            Refusal::AtomicsNotAllowed { .. } | Refusal::AtomicType { .. } => self.common(Common::Sks, 1),
+            Refusal::StoreUnit { .. } | Refusal::StoreAlign { .. } => self.halved(Key::C(Common::Cvw)),
+            Refusal::Shared { .. } => self.halved(Key::C(Common::Unr)),
+            Refusal::Workspace { .. } => {
+                let wos = [Key::A(Chiral::Wos), Key::B(Chiral::Wos)].into_iter().find(|k| plan.get(*k) != 0);
+                let fewer = plan.common(Common::Ice) / 2;
+                wos.and_then(|k| self.set(k, 0)).or_else(|| self.common(Common::Ice, fewer).filter(|_| fewer > 0))
+            }
+            _ => None,
+        }
+    }
+
+    /// What a pinned key needs of others; nothing where nothing is pinned.
+    fn needed(&self, refusal: &Refusal) -> Option<Plan> {
+        if self.constraint.is_none() {
+            return None;
+        }
+        use Common::*;
+        let c = |key: Common| Key::C(key);
+        let at = |key: Common| self.plan.common(key);
+        match *refusal {
+            Refusal::Buffers { buf, .. } => self.common(Pfg, buf - 1),
+            Refusal::AsyncAhead { acp, pfg, buf } => self.ahead(acp, pfg, buf),
+            Refusal::AsyncBytes { acp, scalar, .. } => self.set(beside(acp, Chiral::Glw), (4 / scalar.bytes()).max(1)),
+            Refusal::AsyncAlongK { acp } => self.first(&[(beside(acp, Chiral::Glw), 1), (beside(acp, Chiral::Wos), 2)]),
+            Refusal::FragmentsAhead { .. } if at(Uni) != 2 => self.common(Unr, 2 * at(Unr)),
+            Refusal::MathWidth { width, micro, .. } => {
+                let micro = micro.next_multiple_of(width);
+                self.first(&[(Key::B(Chiral::Frw), width), (Key::B(Chiral::Mic), micro)])
+            }
+            Refusal::FragmentWidth { width, mic, micro, .. } => self.set(mic, micro.next_multiple_of(width)),
+            Refusal::StoreUnit { width, dim, .. } => {
+                let side = if dim == "n" { Key::B } else { Key::A };
+                self.first(&[(side(Chiral::Frw), width), (c(Cst), 1)])
+            }
+            Refusal::TileOverEdge { mic, .. } => self.halved(mic).or_else(|| self.halved(c(Mac))),
+            Refusal::VectorStagger { .. } => self.common(Ufo, 0),
+            Refusal::VectorTile { key, .. } if key.part() != Part::C => self.set(beside(key, Chiral::Plu), 1),
+            Refusal::NotContiguous { key, .. } | Refusal::VectorAlign { key, .. } if key.part() != Part::C => {
+                self.set(beside(key, Chiral::Wos), 2)
+            }
+            Refusal::Stagger { .. } => self.common(Ufo, 0).or_else(|| self.halved(c(Unr))),
+            Refusal::Strip { ice, .. } => self.first(&[(c(Gal), 1), (c(Naw), ice.max(4))]),
+            Refusal::ThreadGrid { .. } => self.first(&[(c(Skw), 10), (c(Mac), 64)]),
+            Refusal::RoleWaves { mac, wave, .. } if wave > 1 => self.common(Mac, mac.next_multiple_of(wave)),
+            Refusal::AtomicsNotAllowed { .. } | Refusal::AtomicType { .. } => self.common(Ice, 1),
+            Refusal::AtomicActivation { .. } => self.first(&[(c(Sks), 1), (c(Ice), 1)]),
+            Refusal::Shared { .. } => {
+                let [a, b] = [Key::A(Chiral::Mic), Key::B(Chiral::Mic)];
+                let larger = if self.plan.get(a) > self.plan.get(b) { [a, b] } else { [b, a] };
+                larger.into_iter().find_map(|key| self.halved(key)).or_else(|| self.halved(c(Mac)))
+            }
+            Refusal::Threads { .. } => self.halved(c(Mac)),
+            Refusal::Registers { .. } => self.halved(Key::B(Chiral::Mic)).or_else(|| self.halved(Key::A(Chiral::Mic))),
+            Refusal::Unrolled { .. } => self.common(Ukl, 0).or_else(|| self.halved(c(Unr))),
+            _ => self.unit(refusal),
+        }
+    }
+
+    /// What runs ahead needs buffers to run into.
+    fn ahead(&self, acp: Key, pfg: u32, buf: u32) -> Option<Plan> {
+        let at = |key: Common| self.plan.common(key);
+        // Instructions in flight hold the tile that they read.
+        let held = if at(Common::Uni) == 2 { 1 + at(Common::Fra).min(1) } else { 1 };
+        let tiles = if at(Common::Lwv) > 0 && at(Common::Uni) == 2 { 1 } else { pfg.max(1) };
+        if pfg == 0
+            && let Some(plan) = self.common(Common::Pfg, 1)
+        {
+            return Some(plan);
+        }
+        let others = [(Key::C(Common::Buf), tiles + held), (Key::C(Common::Pfg), buf.saturating_sub(held).max(1))];
+        self.first(&others).or_else(|| self.first(&[(Key::C(Common::Fra), 0), (acp, 0)]))
+    }
+
+    /// What matrix units need.
+    fn unit(&self, refusal: &Refusal) -> Option<Plan> {
+        use Common::*;
+        let c = |key: Common| Key::C(key);
+        match *refusal {
+            Refusal::UnitSteps { k_tile, depth, .. } => self.common(Unr, k_tile.next_multiple_of(depth)),
+            Refusal::UnitDepth { k_tile, unit } => self.common(Unr, k_tile.next_multiple_of(unit)),
+            Refusal::UnitThreads { mac, owners, .. } => self.first(&[(c(Mac), mac.next_multiple_of(owners)), (c(Skw), 10)]),
+            Refusal::UnitColumns { .. } => self.set(Key::B(Chiral::Mic), 32),
+            Refusal::UnitCopy { acp, value, .. } => self.set(acp, 2).or_else(|| self.common(Lwv, 4).filter(|_| value != 1)),
+            Refusal::FragmentsWritten { .. } => self.first(&[(c(Rga), 0), (Key::A(Chiral::Acp), 2)]),
+            Refusal::BulkUnit { acp } => self.first(&[(acp, 0), (c(Uni), 2)]),
+            Refusal::ShiftWaves { acp, .. } => self.first(&[(c(Lwv), 4), (acp, 2)]),
+            Refusal::ClusterUnit { .. } => self.first(&[(c(Sks), 1), (c(Uni), 2), (c(Ice), 1)]),
+            Refusal::StagedRows => self.first(&[(c(Cst), 0), (c(Swp), 1 - self.plan.common(Swp).min(1))]),
+            Refusal::Turns { mac, owners, .. } => {
+                let at_least =
+                    |key: Common, least: u32, value: u32| (self.plan.common(key) < least).then(|| self.common(key, value));
+                let needs =
+                    [at_least(Lwv, 1, 4), at_least(Pst, 1, 132), (mac < 2 * owners).then(|| self.common(Mac, 2 * owners))];
+                needs.into_iter().flatten().flatten().next().or_else(|| self.common(Png, 0))
+            }
+            Refusal::Cluster { size, .. } => {
+                let alone = [Key::A(Chiral::Clu), Key::B(Chiral::Clu)];
+                let whole = self.plan.common(Pst).next_multiple_of(size.max(1));
+                alone
+                    .into_iter()
+                    .find_map(|key| self.set(key, 1))
+                    .or_else(|| self.first(&[(c(Sks), 1), (c(Pst), whole), (c(Pst), 0), (c(Cst), 0)]))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Another key of the same operand.
+fn beside(key: Key, chiral: Chiral) -> Key {
+    if key.part() == Part::B { Key::B(chiral) } else { Key::A(chiral) }
+}
