@@ -15,7 +15,7 @@ fn gpus() -> Vec<Arc<dyn Device>> {
         .filter_map(|d| match d {
             Ok(device) => Some(device),
             Err(e @ DeviceError::Missing { .. }) => {
-                common::skipped(&e.to_string());
+                common::missing::skipped(&e.to_string());
                 None
             }
             Err(e) => panic!("{e}"),

@@ -4,10 +4,9 @@
 pub mod boxes;
 mod memory;
 #[path = "../../../ir/tests/support/missing.rs"]
-mod missing;
+pub mod missing;
 mod values;
 
-pub use missing::skipped;
 use tilewright_device::{Buffer, Device, DeviceError, Launch, LaunchArg};
 use tilewright_ir::{Builder, Builtin, ExprId, Kernel};
 
