@@ -173,7 +173,8 @@ pub trait Device: Send + Sync {
     /// [`DeviceError::CompilerCrashed`].
     fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError>;
 
-    /// Allocates memory with undefined content; aligned to at least 64 bytes (see [`Buffer::alignment`]).
+    /// Allocates memory with undefined content; aligned to at least 64 bytes (see [`Buffer::alignment`]). The emulator takes
+    /// memory where it is written: there [`Device::write`], [`Device::fill`] and [`Device::launch`] may find that there is too little.
     ///
     /// # Errors
     /// [`DeviceError::OutOfMemory`].

@@ -2,15 +2,15 @@
 
 use crate::device::{Backend, DeviceKind, check_launches};
 use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Options, Resources, Timing};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use tilewright_emu::{ArgValue, Buffer as Memory, EmuError, Program};
+use tilewright_emu::{ArgValue, Buffer as Memory, EmuError, Pool, Program};
 use tilewright_ir::{Kernel, Target};
 
 /// What `emu` alone plays.
 pub(crate) const DEFAULT_ARCH: &str = "sm_90a";
 
-/// Largest buffer: what a host can be expected to spare.
+/// Largest buffer, and bytes of all of them that may be written. This machine may have less: its memory is taken as it is written.
 const MAX_BUFFER: u64 = 64 << 30;
 
 /// Describes the emulator playing an architecture.
@@ -36,19 +36,33 @@ pub(crate) fn open(spec: &str, arch: &str, options: &Options) -> Result<Arc<dyn 
     let info = describe(spec, arch)?;
     let mut options = options.emulator.clone();
     options.wave = info.target.wave;
-    Ok(Arc::new(Emulator { id: spec.into(), info, options }))
+    Ok(Arc::new(Emulator { id: spec.into(), info, options, pool: Pool::new(MAX_BUFFER), order: Mutex::new(()) }))
 }
 
 struct Emulator {
     id: Arc<str>,
     info: DeviceInfo,
     options: tilewright_emu::Options,
+    pool: Pool,
+    /// Held by whatever uses memory: all of it runs in one order, whichever thread it comes from.
+    order: Mutex<()>,
 }
 
 impl Emulator {
     fn failed(&self, entry: &str) -> impl Fn(EmuError) -> DeviceError {
         let (device, entry) = (self.info.id.clone(), entry.to_string());
-        move |error| DeviceError::Emulation { device: device.clone(), entry: entry.clone(), error: Box::new(error) }
+        move |error| match error {
+            EmuError::OutOfMemory { wanted, used } => DeviceError::OutOfMemory {
+                device: device.clone(),
+                bytes: wanted,
+                reason: format!("emulated memory takes {used} already, and this machine has no more"),
+            },
+            error => DeviceError::Emulation { device: device.clone(), entry: entry.clone(), error: Box::new(error) },
+        }
+    }
+    /// Waits until nothing else uses memory.
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.order.lock().unwrap_or_else(PoisonError::into_inner)
     }
     fn memory<'a>(&self, buffer: &'a Buffer) -> Result<&'a Memory, DeviceError> {
         buffer.memory::<Memory>(&self.info.id)
@@ -88,21 +102,25 @@ impl Device for Emulator {
             return Err(no_room("the emulator's largest buffer is 64 GiB"));
         }
         let size = usize::try_from(bytes).map_err(|_| no_room("more than this machine can address"))?;
-        Ok(Buffer::new(self.id.clone(), Arc::new(Memory::new(size)), 256, bytes))
+        let memory = Memory::new_in(&self.pool, size).map_err(|_| no_room("this machine has not even room for its page table"))?;
+        Ok(Buffer::new(self.id.clone(), Arc::new(memory), 256, bytes))
     }
 
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
         buffer.check_range(offset, data.len() as u64)?;
+        let _turn = self.turn();
         self.memory(buffer)?.write((buffer.offset() + offset) as usize, data).map_err(self.failed(""))
     }
 
     fn read(&self, buffer: &Buffer, offset: u64, data: &mut [u8]) -> Result<(), DeviceError> {
         buffer.check_range(offset, data.len() as u64)?;
+        let _turn = self.turn();
         self.memory(buffer)?.read((buffer.offset() + offset) as usize, data).map_err(self.failed(""))
     }
 
     fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {
         let memory = self.memory(buffer)?;
+        let _turn = self.turn();
         let chunk = vec![byte; buffer.bytes().min(1 << 20) as usize];
         let mut at = 0;
         while at < buffer.bytes() {
@@ -115,6 +133,7 @@ impl Device for Emulator {
 
     fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError> {
         check_launches(&self.info, launches)?;
+        let _turn = self.turn();
         for launch in launches {
             let entry = launch.kernel.entry();
             let Some(program) = launch.kernel.binary::<Program>(&self.info.id) else {
@@ -149,6 +168,7 @@ impl Device for Emulator {
     }
 
     fn sync(&self) -> Result<(), DeviceError> {
+        drop(self.turn());
         Ok(())
     }
 

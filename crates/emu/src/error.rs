@@ -59,6 +59,14 @@ pub enum EmuError {
         /// Buffer size.
         len: usize,
     },
+    /// This machine has no room for what was written, or for what the checks note about it. What did not fit is lost.
+    #[error("this machine has no room for {wanted} bytes more of emulated memory, which takes {used} already")]
+    OutOfMemory {
+        /// Bytes that could not be had.
+        wanted: u64,
+        /// Bytes taken already.
+        used: u64,
+    },
     /// An access outside its array.
     #[error("{at}: out of bounds: `{memory}` has {len} elements, index {index} with {lanes} lanes")]
     OutOfBounds {

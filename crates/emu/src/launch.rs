@@ -124,7 +124,8 @@ impl<'a> Launch<'a> {
             let same = (0..args.len()).filter(|&j| buffer(j).is_some_and(|o| o.same(b)));
             let granule = same.filter_map(|j| element(j).map(|e| e.0)).min().unwrap_or(1);
             let atomics = self.code.atomic_args.iter().any(|&j| buffer(j).is_some_and(|o| o.same(b)));
-            shadows.push((b, Arc::new(GlobalShadow::new(b.len(), granule.trailing_zeros(), atomics))));
+            let shadow = GlobalShadow::new(b.len(), granule.trailing_zeros(), atomics, b.cells().pool());
+            shadows.push((b, Arc::new(shadow)));
         }
         for (i, bound) in self.buffers.iter_mut().enumerate() {
             if let (Some(bound), Some(b)) = (bound, buffer(i)) {
@@ -133,6 +134,13 @@ impl<'a> Launch<'a> {
         }
     }
 
+    /// An error if this machine had no room for something that was written.
+    pub(crate) fn intact(&self) -> Result<(), EmuError> {
+        self.buffers.iter().flatten().try_for_each(|bound| {
+            bound.cells.intact()?;
+            bound.shadow.as_ref().map_or(Ok(()), |shadow| shadow.intact())
+        })
+    }
     pub(crate) fn groups(&self) -> u64 {
         self.grid.iter().map(|&g| g as u64).product()
     }

@@ -9,7 +9,8 @@
 //! * Integers wrap; signed overflow is an error with [`Checks::overflow`], division by zero always is. Shift counts count modulo
 //!   the width. Float arithmetic is IEEE, rounded once per operation, [`tilewright_ir::Expr::Fma`] once in all; `Min` and `Max` are
 //!   `fmin` and `fmax`. Conversions round to nearest even; float to integer truncates, saturates and sends NaN to 0.
-//! * Memory that nobody wrote reads as bytes 0xFF (NaN), registers too. Shared memory starts afresh in every work-group.
+//! * Memory that nobody wrote reads as bytes 0xFF (NaN), registers too. Shared memory starts afresh in every work-group. Global memory
+//!   takes room on this machine where it is written ([`Pool`]).
 //! * Matrix instructions add products, exact in f32, one by one in the order of k, each sum rounded; TF32 inputs lose their lower 13
 //!   bits. A [`tilewright_ir::ArgKind::TensorMap`] argument is given as [`ArgValue::Buffer`], where the tensor's first element stands, or as
 //!   [`ArgValue::Map`] with smaller extents than the kernel's.
@@ -50,6 +51,7 @@ mod lower;
 mod matrix;
 mod memory;
 mod options;
+mod pool;
 mod quick;
 mod rare;
 mod shadow;
@@ -59,6 +61,7 @@ mod simd;
 pub use error::{EmuError, Location};
 pub use memory::{ArgValue, Buffer};
 pub use options::{Checks, Counters, Options, Report};
+pub use pool::Pool;
 
 use exec::Worker;
 use launch::Launch;
@@ -134,7 +137,9 @@ impl Progress {
             if number >= groups {
                 break;
             }
-            if let Err(error) = worker.run(number) {
+            let ran = worker.run(number);
+            // What was lost for want of memory explains whatever else went wrong.
+            if let Err(error) = launch.intact().and(ran) {
                 self.stop.store(true, Relaxed);
                 failed = Some((number, error));
             }

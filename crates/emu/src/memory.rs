@@ -2,13 +2,19 @@
 //!
 //! A buffer is an array of 32-bit atomic cells accessed with relaxed ordering, which on every host CPU is an ordinary load or store.
 //! That makes concurrent access from work-groups on several host threads well defined without `unsafe`; whether a kernel's accesses
-//! are *ordered* is the race checks' business. Beside it stands one bit per byte that says whether the byte was ever written.
+//! are *ordered* is the race checks' business. Beside it stands one bit per byte that says whether the byte was ever written. Both
+//! stand in pages that exist once they are written to.
 
 use crate::EmuError;
+use crate::pool::{Pages, Pool, cells};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Global memory of the emulated device, aligned to 256 bytes in its address space. Clones share the memory.
+/// Bytes of a page. No element crosses from one to the next.
+pub(crate) const PAGE: usize = 1 << 16;
+
+/// Global memory of the emulated device, aligned to 256 bytes in its address space. Clones share the memory. It takes memory of this
+/// machine only where it is written.
 #[derive(Clone, Debug)]
 pub struct Buffer(Arc<Cells>);
 
@@ -47,9 +53,8 @@ pub enum ArgValue {
 #[derive(Debug)]
 pub(crate) struct Cells {
     len: usize,
-    words: Box<[AtomicU32]>,
-    /// One bit per byte: written at least once.
-    written: Box<[AtomicU32]>,
+    pages: Pages<Page>,
+    pool: Pool,
     /// Held by 64-bit atomics, which span two words.
     wide: Mutex<()>,
 }
@@ -58,11 +63,22 @@ impl Buffer {
     /// Memory that nobody has written yet. It reads as bytes 0xFF (NaN in every float type); with
     /// [`crate::Checks::initialised`] a kernel's read of it is an error.
     pub fn new(bytes: usize) -> Buffer {
-        let words = (0..bytes.div_ceil(4)).map(|_| AtomicU32::new(u32::MAX)).collect();
-        let written = (0..bytes.div_ceil(32)).map(|_| AtomicU32::new(0)).collect();
-        Buffer(Arc::new(Cells { len: bytes, words, written, wide: Mutex::new(()) }))
+        Buffer::of(&Pool::new(u64::MAX), bytes)
     }
-    /// Memory that holds these bytes.
+    /// As [`Buffer::new`], taking its memory from an allowance.
+    ///
+    /// # Errors
+    /// [`EmuError::OutOfMemory`] if this machine cannot even hold the list of its pages.
+    pub fn new_in(pool: &Pool, bytes: usize) -> Result<Buffer, EmuError> {
+        let buffer = Buffer::of(pool, bytes);
+        buffer.0.pages.intact()?;
+        Ok(buffer)
+    }
+    fn of(pool: &Pool, bytes: usize) -> Buffer {
+        let pages = Pages::new(bytes.div_ceil(PAGE), pool);
+        Buffer(Arc::new(Cells { len: bytes, pages, pool: pool.clone(), wide: Mutex::new(()) }))
+    }
+    /// Memory that holds these bytes. Where this machine has no room for them, the next launch on it says so.
     pub fn from_bytes(bytes: &[u8]) -> Buffer {
         let b = Buffer::new(bytes.len());
         b.0.write(0, bytes);
@@ -81,12 +97,18 @@ impl Buffer {
         Arc::ptr_eq(&self.0, &other.0)
     }
     /// Copies host bytes in, starting at byte `offset`.
+    ///
+    /// # Errors
+    /// [`EmuError::HostRange`], [`EmuError::OutOfMemory`].
     pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), EmuError> {
         self.range(offset, bytes.len())?;
         self.0.write(offset, bytes);
-        Ok(())
+        self.0.pages.intact()
     }
     /// Copies bytes out to the host, starting at byte `offset`.
+    ///
+    /// # Errors
+    /// [`EmuError::HostRange`].
     pub fn read(&self, offset: usize, bytes: &mut [u8]) -> Result<(), EmuError> {
         self.range(offset, bytes.len())?;
         self.0.read(offset, bytes);
@@ -100,8 +122,10 @@ impl Buffer {
     }
     /// Declares everything never written and poisons it, as after [`Buffer::new`].
     pub fn poison(&self) {
-        self.0.words.iter().for_each(|w| w.store(u32::MAX, Relaxed));
-        self.0.written.iter().for_each(|w| w.store(0, Relaxed));
+        for page in self.0.pages.iter() {
+            page.words.iter().for_each(|w| w.store(u32::MAX, Relaxed));
+            page.written.iter().for_each(|w| w.store(0, Relaxed));
+        }
     }
     pub(crate) fn cells(&self) -> &Arc<Cells> {
         &self.0
@@ -115,6 +139,91 @@ impl Buffer {
 }
 
 impl Cells {
+    /// What its memory, and what is noted about it, is taken from.
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+    /// An error if a write was lost for want of memory since this was last asked.
+    pub(crate) fn intact(&self) -> Result<(), EmuError> {
+        self.pages.intact()
+    }
+    /// The page of a byte, to write.
+    #[inline]
+    fn page(&self, byte: usize) -> Option<&Page> {
+        let first = byte / PAGE * PAGE;
+        let bytes = (self.len - first.min(self.len)).min(PAGE);
+        self.pages.touch(byte / PAGE, bytes + bytes / 8, || Page::new(bytes))
+    }
+    fn read(&self, offset: usize, out: &mut [u8]) {
+        let (mut at, mut rest) = (offset, out);
+        while !rest.is_empty() {
+            let n = (PAGE - at % PAGE).min(rest.len());
+            let (part, behind) = std::mem::take(&mut rest).split_at_mut(n);
+            match self.pages.get(at / PAGE) {
+                Some(page) => page.read(at % PAGE, part),
+                None => part.fill(0xFF),
+            }
+            (at, rest) = (at + n, behind);
+        }
+    }
+    fn write(&self, offset: usize, bytes: &[u8]) {
+        let (mut at, mut rest) = (offset, bytes);
+        while !rest.is_empty() {
+            let (part, behind) = rest.split_at((PAGE - at % PAGE).min(rest.len()));
+            if let Some(page) = self.page(at) {
+                page.write(at % PAGE, part);
+            }
+            (at, rest) = (at + part.len(), behind);
+        }
+    }
+    /// The element of 2, 4 or 8 bytes at an aligned byte offset within the buffer.
+    #[inline]
+    pub(crate) fn get(&self, byte: usize, size: usize) -> u64 {
+        match self.pages.get(byte / PAGE) {
+            Some(page) => page.get(byte % PAGE, size),
+            None => u64::MAX >> (64 - 8 * size),
+        }
+    }
+    /// Writes an element and notes that it is written.
+    #[inline]
+    pub(crate) fn set(&self, byte: usize, size: usize, value: u64) {
+        if let Some(page) = self.page(byte) {
+            page.set(byte % PAGE, size, value);
+        }
+    }
+    /// Replaces an element by a function of itself, atomically against other calls.
+    pub(crate) fn update(&self, byte: usize, size: usize, f: impl Fn(u64) -> u64) {
+        let Some(page) = self.page(byte) else { return };
+        let at = byte % PAGE;
+        if size == 4 {
+            let _ = page.words[at / 4].fetch_update(Relaxed, Relaxed, |old| Some(f(old as u64) as u32));
+            page.mark(at, size);
+        } else {
+            let guard = self.wide.lock().unwrap_or_else(PoisonError::into_inner);
+            page.set(at, size, f(page.get(at, size)));
+            drop(guard);
+        }
+    }
+    /// True if all bytes of an aligned element were written.
+    #[inline]
+    pub(crate) fn is_written(&self, byte: usize, size: usize) -> bool {
+        self.pages.get(byte / PAGE).is_some_and(|page| page.is_written(byte % PAGE, size))
+    }
+}
+
+/// A part of a buffer. Bytes count from its first.
+#[derive(Debug)]
+struct Page {
+    words: Box<[AtomicU32]>,
+    /// One bit per byte: written at least once.
+    written: Box<[AtomicU32]>,
+}
+
+impl Page {
+    fn new(bytes: usize) -> Option<Page> {
+        let words = cells(bytes.div_ceil(4), || AtomicU32::new(u32::MAX))?;
+        Some(Page { words, written: cells(bytes.div_ceil(32), || AtomicU32::new(0))? })
+    }
     fn read(&self, offset: usize, out: &mut [u8]) {
         // Up to a word boundary, whole words, the rest.
         let head = (offset.wrapping_neg() % 4).min(out.len());
@@ -161,9 +270,8 @@ impl Cells {
         self.put(offset / 4, u32::from_le_bytes(new), u32::from_le_bytes(keep));
         self.mark(offset, bytes.len());
     }
-    /// The element of 2, 4 or 8 bytes at an aligned byte offset within the buffer.
     #[inline]
-    pub(crate) fn get(&self, byte: usize, size: usize) -> u64 {
+    fn get(&self, byte: usize, size: usize) -> u64 {
         let low = self.words[byte / 4].load(Relaxed);
         match size {
             2 => (low >> (byte % 4 * 8)) as u16 as u64,
@@ -171,9 +279,8 @@ impl Cells {
             _ => low as u64 | (self.words[byte / 4 + 1].load(Relaxed) as u64) << 32,
         }
     }
-    /// Writes an element and notes that it is written.
     #[inline]
-    pub(crate) fn set(&self, byte: usize, size: usize, value: u64) {
+    fn set(&self, byte: usize, size: usize, value: u64) {
         match size {
             2 => {
                 let shift = byte % 4 * 8;
@@ -187,20 +294,8 @@ impl Cells {
         }
         self.mark(byte, size);
     }
-    /// Replaces an element by a function of itself, atomically against other calls.
-    pub(crate) fn update(&self, byte: usize, size: usize, f: impl Fn(u64) -> u64) {
-        if size == 4 {
-            let _ = self.words[byte / 4].fetch_update(Relaxed, Relaxed, |old| Some(f(old as u64) as u32));
-            self.mark(byte, size);
-        } else {
-            let guard = self.wide.lock().unwrap_or_else(PoisonError::into_inner);
-            self.set(byte, size, f(self.get(byte, size)));
-            drop(guard);
-        }
-    }
-    /// True if all bytes of an aligned element were written.
     #[inline]
-    pub(crate) fn is_written(&self, byte: usize, size: usize) -> bool {
+    fn is_written(&self, byte: usize, size: usize) -> bool {
         let bits = ((1u32 << size) - 1) << (byte % 32);
         self.written[byte / 32].load(Relaxed) & bits == bits
     }
@@ -242,6 +337,27 @@ mod tests {
             assert!(all[..offset].iter().chain(&all[offset + n..]).all(|&x| x == 0xFF));
             assert!((0..100).all(|i| b.0.is_written(i, 1) == (offset..offset + n).contains(&i)));
         }
+    }
+
+    #[test]
+    fn huge_buffers_cost_what_is_written_of_them() {
+        let pool = Pool::new(1 << 20);
+        let b = Buffer::new_in(&pool, 40 << 30).unwrap();
+        let bytes: Vec<u8> = (0..10).collect();
+        // Across two pages, and at the very end.
+        for offset in [3 * PAGE - 4, (40 << 30) - 10] {
+            b.write(offset, &bytes).unwrap();
+            let mut back = [0; 12];
+            b.read(offset - 2, &mut back).unwrap();
+            assert_eq!(back, [0xFF, 0xFF, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+            assert!(b.0.is_written(offset + 4, 4) && !b.0.is_written(offset - 4, 4));
+        }
+        assert_eq!(pool.used(), 3 * (PAGE + PAGE / 8) as u64);
+        assert_eq!((b.0.get(20 << 30, 2), b.0.get(20 << 30, 8)), (0xFFFF, u64::MAX));
+        let all = vec![0; 1 << 20];
+        assert!(matches!(b.write(1 << 30, &all), Err(EmuError::OutOfMemory { .. })));
+        drop(b);
+        assert_eq!(pool.used(), 0);
     }
 
     #[test]

@@ -36,6 +36,33 @@ fn odd_sizes_with_beta() {
     assert_eq!(op.choice().expect("a plan").1, Origin::Picked);
 }
 
+/// Work on a device runs in one order, whichever thread it comes from: partial sums of one run are not those of another.
+#[test]
+fn threads_share_a_context_and_its_workspace() {
+    let context = context();
+    let (m, n, k) = (24, 40, 96);
+    let constraint = Constraint::parse("C_ICE4_SKS1").expect("a constraint");
+    let gemm = Gemm::new(Scalar::F32, m as u64, n as u64, k as u64).order(Order::Row);
+    let op = context.gemm(gemm).expect("a problem").constrained(&constraint);
+    let b = numbers(k * n);
+    let db = context.upload(&b).expect("memory");
+    let wrong = std::thread::scope(|scope| {
+        let run = |thread: usize| {
+            let a: Vec<f32> = numbers(m * k).iter().map(|x| x * (thread + 1) as f32).collect();
+            let (da, want) = (context.upload(&a).expect("memory"), product(&a, &b, m, n, k));
+            (0..5).filter(|_| {
+                let mut c = context.alloc::<f32>((m * n) as u64).expect("memory");
+                op.run(&da, &db, &mut c, 1.0, 0.0).expect("it runs");
+                c.download().expect("the result") != want
+            })
+            .count()
+        };
+        let threads: Vec<_> = (0..8).map(|t| scope.spawn(move || run(t))).collect();
+        threads.into_iter().map(|t| t.join().expect("no panic")).sum::<usize>()
+    });
+    assert_eq!(wrong, 0, "of 40 results");
+}
+
 /// Two products of one layer: the bias of each column for all, a residual for each; in both of C's places.
 #[test]
 fn bias_activation_and_residual() {

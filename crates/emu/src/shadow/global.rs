@@ -7,6 +7,9 @@
 //! a group's barriers order less than the whole group, only its last reader is.
 
 use super::{Clocks, Trouble};
+use crate::EmuError;
+use crate::memory::PAGE;
+use crate::pool::{Pages, Pool, cells};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -21,13 +24,31 @@ const MANY_GROUPS: u64 = u64::MAX;
 #[derive(Debug)]
 pub(crate) struct GlobalShadow {
     shift: u32,
-    writes: Vec<AtomicU64>,
-    reads: Vec<AtomicU64>,
-    atomics: Vec<AtomicU64>,
+    /// Granules.
+    len: usize,
+    /// There may be atomics.
+    atomics: bool,
+    pages: Pages<Records>,
     /// Granules that asynchronous copies of a work-group are reading, with the threads that issued them.
     copies: Mutex<HashMap<(u64, usize), Vec<u32>>>,
     /// Entries of `copies`, so that writes need not lock it when there are none.
     copying: AtomicUsize,
+}
+
+/// Accesses to the granules of one page of the buffer.
+#[derive(Debug)]
+struct Records {
+    writes: Box<[AtomicU64]>,
+    reads: Box<[AtomicU64]>,
+    /// Empty if there are none.
+    atomics: Box<[AtomicU64]>,
+}
+
+impl Records {
+    fn new(granules: usize, atomics: bool) -> Option<Records> {
+        let make = |n: usize| cells(n, || AtomicU64::new(0));
+        Some(Records { writes: make(granules)?, reads: make(granules)?, atomics: make(if atomics { granules } else { 0 })? })
+    }
 }
 
 /// Who touches memory, and what orders it with others of its group.
@@ -64,34 +85,47 @@ impl Toucher<'_> {
 
 impl GlobalShadow {
     /// For `bytes` of memory in granules of `1 << shift` bytes; `atomics` if there may be any.
-    pub(crate) fn new(bytes: usize, shift: u32, atomics: bool) -> GlobalShadow {
-        let make = |n: usize| (0..n).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
-        let n = bytes.div_ceil(1 << shift);
-        let atomics = make(if atomics { n } else { 0 });
-        GlobalShadow { shift, writes: make(n), reads: make(n), atomics, copies: Mutex::default(), copying: AtomicUsize::new(0) }
+    pub(crate) fn new(bytes: usize, shift: u32, atomics: bool, pool: &Pool) -> GlobalShadow {
+        let pages = Pages::new(bytes.div_ceil(PAGE), pool);
+        let len = bytes.div_ceil(1 << shift);
+        GlobalShadow { shift, len, atomics, pages, copies: Mutex::default(), copying: AtomicUsize::new(0) }
+    }
+    /// An error if an access could not be noted for want of memory since this was last asked.
+    pub(crate) fn intact(&self) -> Result<(), EmuError> {
+        self.pages.intact()
     }
     fn granules(&self, byte: usize, size: usize) -> std::ops::Range<usize> {
-        byte >> self.shift..((byte + size).div_ceil(1 << self.shift)).min(self.writes.len())
+        byte >> self.shift..((byte + size).div_ceil(1 << self.shift)).min(self.len)
+    }
+    /// What is noted about a granule's page, and its number there.
+    fn records(&self, granule: usize) -> Option<(&Records, usize)> {
+        let per_page = PAGE >> self.shift;
+        let (page, at) = (granule / per_page, granule % per_page);
+        let granules = (self.len - page * per_page).min(per_page);
+        let bytes = granules * 8 * if self.atomics { 3 } else { 2 };
+        Some((self.pages.touch(page, bytes, || Records::new(granules, self.atomics))?, at))
     }
 
     /// A read of `size` bytes at `byte`. The trouble comes with the byte concerned.
     pub(crate) fn read(&self, who: Toucher<'_>, byte: usize, size: usize) -> Result<(), (usize, Trouble)> {
         for g in self.granules(byte, size) {
-            note(&self.reads[g], who);
-            self.against(&self.writes, g, who, "written")?;
-            self.against(&self.atomics, g, who, "updated atomically")?;
+            let Some((records, at)) = self.records(g) else { continue };
+            note(&records.reads[at], who);
+            self.against(records.writes.get(at), g, who, "written")?;
+            self.against(records.atomics.get(at), g, who, "updated atomically")?;
         }
         Ok(())
     }
     /// A write.
     pub(crate) fn write(&self, who: Toucher<'_>, byte: usize, size: usize) -> Result<(), (usize, Trouble)> {
         for g in self.granules(byte, size) {
-            let old = self.writes[g].swap(who.record(), SeqCst);
+            let Some((records, at)) = self.records(g) else { continue };
+            let old = records.writes[at].swap(who.record(), SeqCst);
             if who.unordered(old) {
                 return Err((g << self.shift, trouble(old, "written")));
             }
-            self.against(&self.reads, g, who, "read")?;
-            self.against(&self.atomics, g, who, "updated atomically")?;
+            self.against(records.reads.get(at), g, who, "read")?;
+            self.against(records.atomics.get(at), g, who, "updated atomically")?;
             self.copied(g, who)?;
         }
         Ok(())
@@ -99,11 +133,12 @@ impl GlobalShadow {
     /// An atomic, which conflicts with everything but atomics.
     pub(crate) fn atomic(&self, who: Toucher<'_>, byte: usize, size: usize) -> Result<(), (usize, Trouble)> {
         for g in self.granules(byte, size) {
-            if let Some(record) = self.atomics.get(g) {
+            let Some((records, at)) = self.records(g) else { continue };
+            if let Some(record) = records.atomics.get(at) {
                 note(record, who);
             }
-            self.against(&self.writes, g, who, "written")?;
-            self.against(&self.reads, g, who, "read")?;
+            self.against(records.writes.get(at), g, who, "written")?;
+            self.against(records.reads.get(at), g, who, "read")?;
             self.copied(g, who)?;
         }
         Ok(())
@@ -144,8 +179,14 @@ impl GlobalShadow {
     fn lock(&self) -> MutexGuard<'_, HashMap<(u64, usize), Vec<u32>>> {
         self.copies.lock().unwrap_or_else(PoisonError::into_inner)
     }
-    fn against(&self, records: &[AtomicU64], g: usize, who: Toucher<'_>, other: &'static str) -> Result<(), (usize, Trouble)> {
-        match records.get(g).map(|r| r.load(SeqCst)) {
+    fn against(
+        &self,
+        record: Option<&AtomicU64>,
+        g: usize,
+        who: Toucher<'_>,
+        other: &'static str,
+    ) -> Result<(), (usize, Trouble)> {
+        match record.map(|r| r.load(SeqCst)) {
             Some(r) if who.unordered(r) => Err((g << self.shift, trouble(r, other))),
             _ => Ok(()),
         }
@@ -186,7 +227,7 @@ mod tests {
     #[test]
     fn groups_are_never_ordered() {
         let (a, b) = (Clocks::new(32, 32, 0), Clocks::new(32, 32, 0));
-        let s = GlobalShadow::new(64, 2, true);
+        let s = GlobalShadow::new(64, 2, true, &Pool::new(u64::MAX));
         let who = |group, thread| Toucher { group, thread, clocks: if group == 0 { &a } else { &b } };
         s.write(who(0, 1), 0, 4).unwrap();
         s.read(who(0, 1), 0, 4).unwrap();
@@ -203,7 +244,7 @@ mod tests {
     #[test]
     fn barriers_order_threads_of_one_group() {
         let mut c = Clocks::new(32, 32, 0);
-        let s = GlobalShadow::new(64, 2, false);
+        let s = GlobalShadow::new(64, 2, false, &Pool::new(u64::MAX));
         s.write(Toucher { group: 5, thread: 1, clocks: &c }, 0, 4).unwrap();
         assert!(s.read(Toucher { group: 5, thread: 2, clocks: &c }, 0, 4).is_err());
         c.barrier(&[(0, 32)]);
