@@ -102,7 +102,8 @@ impl Device for Emulator {
             return Err(no_room("the emulator's largest buffer is 64 GiB"));
         }
         let size = usize::try_from(bytes).map_err(|_| no_room("more than this machine can address"))?;
-        let memory = Memory::new_in(&self.pool, size).map_err(|_| no_room("this machine has not even room for its page table"))?;
+        let memory =
+            Memory::new_in(&self.pool, size).map_err(|_| no_room("this machine has not even room for its page table"))?;
         Ok(Buffer::new(self.id.clone(), Arc::new(memory), 256, bytes))
     }
 

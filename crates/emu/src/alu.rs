@@ -4,204 +4,11 @@
 //! 0; float arithmetic is IEEE with one rounding per operation; `Min`/`Max` are `fmin`/`fmax`; conversions to narrower floats
 //! round to nearest even; float to integer truncates, saturates and sends NaN to 0; shift counts count modulo the width.
 
-use crate::lanes::{B32, B64, Files, LANES, Slot, View};
+use crate::lanes::{B32, B64, Files, View};
+use crate::map::{checked2, divide32, f, g, map1, map2, map3};
+use crate::op::{Alu, Fault, FaultKind, Faults, Op};
 use crate::rare;
 use half::{bf16, f16};
-use std::cell::Cell;
-
-/// An operation on whole slots: `d = op(a, b, c)`.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Alu {
-    pub(crate) op: Op,
-    pub(crate) d: Slot,
-    pub(crate) a: Slot,
-    pub(crate) b: Slot,
-    /// Third operand; for operations that can fault, the mask of lanes that count (or [`Slot::NONE`] for all).
-    pub(crate) c: Slot,
-}
-
-/// What an operation does. The suffix is the operand type; `32` and `64` are bit patterns.
-#[rustfmt::skip]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Op {
-    Nop, Mov32, Mov64, Select32, Select64,
-    FmaF32, FmaF64, MulAddF32, MulAddF64,
-    AddI32, SubI32, MulI32, DivI32, RemI32, MinI32, MaxI32, DivU32, RemU32, MinU32, MaxU32,
-    And32, Or32, Xor32, AndNot32, Shl32, ShrI32, ShrU32, LtI32, LeI32, LtU32, LeU32, Eq32, Ne32,
-    AddI64, SubI64, MulI64, DivI64, RemI64, MinI64, MaxI64, And64, Or64, Xor64, Shl64, ShrI64, LtI64, LeI64, Eq64, Ne64,
-    AddF32, SubF32, MulF32, DivF32, RemF32, MinF32, MaxF32, LtF32, LeF32, EqF32, NeF32,
-    AddF64, SubF64, MulF64, DivF64, RemF64, MinF64, MaxF64, LtF64, LeF64, EqF64, NeF64,
-    CheckedAddI32, CheckedSubI32, CheckedMulI32, CheckedAddI64, CheckedSubI64, CheckedMulI64,
-    NegF32, NegF64, NotBool,
-    ExpF32, TanhF32, ErfF32, SqrtF32, SigmoidF32, RoundTf32, ExpF64, TanhF64, ErfF64, SqrtF64, SigmoidF64,
-    BoolFrom32, BoolFrom64, BoolFromF32, BoolFromF64,
-    I32FromI64, I64FromI32, I64FromU32,
-    F32FromI32, F32FromU32, F32FromI64, F64FromI32, F64FromU32, F64FromI64,
-    I32FromF32, U32FromF32, I64FromF32, I32FromF64, U32FromF64, I64FromF64,
-    F32FromF64, F64FromF32, F32FromF16, F32FromBF16, F16FromF32, BF16FromF32, F16FromF64, BF16FromF64,
-}
-
-/// What went wrong in an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FaultKind {
-    OverflowI32,
-    OverflowI64,
-    DivideByZero,
-}
-
-/// An operation that faulted in some lanes. Its result is stored; running may go on behind it.
-#[derive(Clone, Debug)]
-pub(crate) struct Fault {
-    /// Position in the operations run.
-    pub(crate) op: usize,
-    pub(crate) kind: FaultKind,
-    /// Lanes concerned, whether they count or not.
-    pub(crate) lanes: Vec<usize>,
-}
-
-/// A block type of a register file, lane by lane.
-pub(crate) trait Block: Copy {
-    type Word: Copy + Default;
-    fn lanes(self) -> [Self::Word; LANES];
-    fn from_lanes(lanes: [Self::Word; LANES]) -> Self;
-}
-impl Block for B32 {
-    type Word = u32;
-    #[inline(always)]
-    fn lanes(self) -> [u32; LANES] {
-        self.0
-    }
-    #[inline(always)]
-    fn from_lanes(lanes: [u32; LANES]) -> B32 {
-        B32(lanes)
-    }
-}
-impl Block for B64 {
-    type Word = u64;
-    #[inline(always)]
-    fn lanes(self) -> [u64; LANES] {
-        self.0
-    }
-    #[inline(always)]
-    fn from_lanes(lanes: [u64; LANES]) -> B64 {
-        B64(lanes)
-    }
-}
-
-#[inline(always)]
-fn lanes1<A: Block, D: Block>(a: A, f: impl Fn(A::Word) -> D::Word) -> D {
-    let (a, mut d) = (a.lanes(), [D::Word::default(); LANES]);
-    for l in 0..LANES {
-        d[l] = f(a[l]);
-    }
-    D::from_lanes(d)
-}
-#[inline(always)]
-fn lanes2<A: Block, B: Block, D: Block>(a: A, b: B, f: impl Fn(A::Word, B::Word) -> D::Word) -> D {
-    let (a, b, mut d) = (a.lanes(), b.lanes(), [D::Word::default(); LANES]);
-    for l in 0..LANES {
-        d[l] = f(a[l], b[l]);
-    }
-    D::from_lanes(d)
-}
-#[inline(always)]
-fn lanes3<A: Block, B: Block>(a: A, b: B, c: B, f: impl Fn(A::Word, B::Word, B::Word) -> B::Word) -> B {
-    let (a, b, c, mut d) = (a.lanes(), b.lanes(), c.lanes(), [B::Word::default(); LANES]);
-    for l in 0..LANES {
-        d[l] = f(a[l], b[l], c[l]);
-    }
-    B::from_lanes(d)
-}
-
-/// The i-th block of a slot; a uniform slot has one block that stands for all.
-#[inline(always)]
-fn nth<B: Copy>(x: &[Cell<B>], i: usize) -> B {
-    x[if x.len() == 1 { 0 } else { i }].get()
-}
-
-#[inline(always)]
-pub(crate) fn map1<A: Block, D: Block>(d: &[Cell<D>], a: &[Cell<A>], f: impl Fn(A::Word) -> D::Word) {
-    for (i, d) in d.iter().enumerate() {
-        d.set(lanes1(nth(a, i), &f));
-    }
-}
-
-/// Written out for the usual operand kinds, so that the loop over blocks carries no test.
-#[inline(always)]
-pub(crate) fn map2<A: Block, D: Block>(d: &[Cell<D>], a: &[Cell<A>], b: &[Cell<A>], f: impl Fn(A::Word, A::Word) -> D::Word) {
-    if a.len() == d.len() && b.len() == d.len() {
-        for ((d, a), b) in d.iter().zip(a).zip(b) {
-            d.set(lanes2(a.get(), b.get(), &f));
-        }
-    } else if b.len() == 1 && a.len() == d.len() {
-        let b = b[0].get();
-        for (d, a) in d.iter().zip(a) {
-            d.set(lanes2(a.get(), b, &f));
-        }
-    } else {
-        for (i, d) in d.iter().enumerate() {
-            d.set(lanes2(nth(a, i), nth(b, i), &f));
-        }
-    }
-}
-#[inline(always)]
-fn map3<A: Block, B: Block>(
-    d: &[Cell<B>],
-    a: &[Cell<A>],
-    b: &[Cell<B>],
-    c: &[Cell<B>],
-    f: impl Fn(A::Word, B::Word, B::Word) -> B::Word,
-) {
-    let n = d.len();
-    if a.len() == n && b.len() == n && c.len() == n {
-        for (((d, a), b), c) in d.iter().zip(a).zip(b).zip(c) {
-            d.set(lanes3(a.get(), b.get(), c.get(), &f));
-        }
-    } else {
-        for (i, d) in d.iter().enumerate() {
-            d.set(lanes3(nth(a, i), nth(b, i), nth(c, i), &f));
-        }
-    }
-}
-
-/// As [`map2`], collecting the lanes whose second result is set.
-#[inline(always)]
-pub(crate) fn checked2<A: Block>(
-    d: &[Cell<A>],
-    a: &[Cell<A>],
-    b: &[Cell<A>],
-    f: impl Fn(A::Word, A::Word) -> (A::Word, bool),
-) -> Option<Vec<usize>> {
-    let mut faulty: Option<Vec<usize>> = None;
-    for (i, d) in d.iter().enumerate() {
-        let (a, b, mut out) = (nth(a, i).lanes(), nth(b, i).lanes(), [A::Word::default(); LANES]);
-        let mut bad = [0u32; LANES];
-        for l in 0..LANES {
-            let (r, fault) = f(a[l], b[l]);
-            out[l] = r;
-            bad[l] = fault as u32;
-        }
-        d.set(A::from_lanes(out));
-        if bad.iter().fold(0, |x, y| x | y) != 0 {
-            faulty.get_or_insert_default().extend((0..LANES).filter(|&l| bad[l] != 0).map(|l| i * LANES + l));
-        }
-    }
-    faulty
-}
-
-#[inline(always)]
-pub(crate) fn f(x: u32) -> f32 {
-    f32::from_bits(x)
-}
-#[inline(always)]
-pub(crate) fn g(x: u64) -> f64 {
-    f64::from_bits(x)
-}
-#[inline(always)]
-pub(crate) fn divide32(x: i32, y: i32) -> i32 {
-    // Exact: a quotient of 32-bit integers that is no integer lies further from one than a double's rounding reaches. Vectorises.
-    (x as f64 / y as f64) as i64 as i32
-}
 
 /// Runs operations in order; stops behind the first one that faults.
 #[inline(always)]
@@ -214,9 +21,6 @@ pub(crate) fn run(files: &mut Files, ops: &[Alu], from: usize) -> Option<Fault> 
     }
     None
 }
-
-/// Lanes in which an operation faulted, and how.
-pub(crate) type Faults = (FaultKind, Vec<usize>);
 
 /// The operations that kernels spend their time in; the others are in [`rare`].
 #[inline(always)]
@@ -317,7 +121,7 @@ fn step(r: View<'_, B32>, w: View<'_, B64>, o: &Alu) -> Result<(), Faults> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lanes::File;
+    use crate::lanes::{File, LANES, Slot};
     use crate::simd::Level;
 
     fn files() -> Files {

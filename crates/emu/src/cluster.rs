@@ -7,12 +7,12 @@
 use crate::EmuError;
 use crate::access::{Target, Touch, get_shared};
 use crate::code::{Bulk, Inst};
-use crate::context::{State, Team, Visit};
-use crate::exec::Group;
+use crate::context::{Group, State, Team, Visit};
 use crate::lanes::{LANES, Slot};
 use crate::launch::Launch;
 use crate::matrix::barrier::{self, by_wave, wave_lanes};
-use crate::matrix::bulk::{self, Flight, lanes_of};
+use crate::matrix::bulk;
+use crate::matrix::state::Flight;
 use crate::shadow::{Lanes, Row};
 
 /// Number under which contexts wait for a cluster barrier.
@@ -104,7 +104,7 @@ fn arrive(
         let mut targets = Vec::new();
         for &(lane, tx) in &lanes {
             let thread = ctx.first + lane as u32;
-            let of = peer(launch, team, lanes_of(ctx, rank, lane), (site, thread))?;
+            let of = peer(launch, team, ctx.word(rank, lane), (site, thread))?;
             barrier::usable_by_peer(launch, &groups[of].team, team, thread, tx, site)?;
             targets.push((of, tx, thread));
         }
@@ -143,8 +143,8 @@ fn multicast(
         let Group { contexts, team, .. } = &groups[g];
         let ctx = &contexts[i];
         let thread = ctx.first + lane as u32;
-        let set = lanes_of(ctx, *peers, lane);
-        let at: Vec<i64> = at.iter().map(|&s| i64::from(lanes_of(ctx, s, lane) as i32)).collect();
+        let set = ctx.word(*peers, lane);
+        let at: Vec<i64> = at.iter().map(|&s| i64::from(ctx.word(s, lane) as i32)).collect();
         let to = bulk::start(launch, team, ctx, (to, *scalar, *map), &at, lane, site)?;
         if set == 0 {
             return Err(EmuError::Peer { at: team.location(launch, site, thread), what: "nobody receives the copy".into() });
@@ -187,7 +187,7 @@ fn load(launch: &Launch<'_>, groups: &mut [Group<'_>], (g, i): (usize, usize), m
         let Group { contexts, team, .. } = &mut groups[g];
         let ctx = &contexts[i];
         let thread = ctx.first + lane as u32;
-        let of = peer(launch, team, lanes_of(ctx, rank, lane), (m.site, thread))?;
+        let of = peer(launch, team, ctx.word(rank, lane), (m.site, thread))?;
         let index = ctx.addresses(&m.address, lane / LANES)[lane % LANES];
         let touch = Touch { launch, site: m.site, thread, kind: crate::access::Kind::Read };
         let byte = touch.place(team, &t, index)?;

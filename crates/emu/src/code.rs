@@ -4,8 +4,8 @@
 //! arithmetic are ranges of [`Code::alu`]; everything else is one [`Inst`]. To add an operation: a variant of [`Inst`], its
 //! lowering in `lower`, its execution in `exec`.
 
-use crate::alu::Alu;
 use crate::lanes::Slot;
+use crate::op::Alu;
 use tilewright_ir::{Arg, AtomicOp, BarrierScope, MatrixType, Scalar, SharedArray, ShuffleKind, Swizzle, TxBarriers};
 
 /// One step of a context.

@@ -1,13 +1,12 @@
 //! The state of a work-group while it runs: contexts (threads in lockstep, with their registers and position) and what they share.
 
-use crate::alu::Fault;
 use crate::code::{Address, Index};
 use crate::lanes::{B32, B64, File, Files, LANES, Slot};
 use crate::launch::Launch;
 use crate::matrix::agents::Agents;
-use crate::matrix::barrier::Barrier;
-use crate::matrix::bulk::Flight;
-use crate::matrix::warpgroup::Works;
+use crate::matrix::state::{Barrier, Flight, Works};
+use crate::op::Fault;
+use crate::poison::Poison;
 use crate::shadow::{Clocks, Has, SharedShadow, Watch};
 use crate::{Counters, EmuError, Location};
 use rand::SeedableRng;
@@ -65,6 +64,8 @@ pub(crate) struct Context {
     pub(crate) committed: Vec<u32>,
     /// What warpgroup instructions are doing with its registers.
     pub(crate) works: Works,
+    /// Values that left their type.
+    pub(crate) poison: Poison,
 }
 
 impl Context {
@@ -90,8 +91,8 @@ impl Context {
             }
         }
         let lanes = lanes as usize;
-        let (pending, committed, works) = (Vec::new(), vec![0; lanes], Works::default());
-        Context { first, lanes, files, pc: 0, state: State::Ready, pending, committed, works }
+        let (committed, works, poison) = (vec![0; lanes], Works::default(), Poison::default());
+        Context { first, lanes, files, pc: 0, state: State::Ready, pending: Vec::new(), committed, works, poison }
     }
 
     /// Back to the kernel's start, for another work-group. Registers hold NaN patterns until they are written.
@@ -117,6 +118,7 @@ impl Context {
         self.pending.clear();
         self.committed.fill(0);
         self.works.reset(launch.code.reg_names.len());
+        self.poison.clear();
     }
 
     /// Lanes of a block that exist and are in a mask, one bit each.
@@ -136,6 +138,10 @@ impl Context {
             let bits = self.bits(mask, b);
             (0..LANES).filter(move |l| bits >> l & 1 != 0).map(move |l| b * LANES + l)
         })
+    }
+    /// A 32-bit value of a lane.
+    pub(crate) fn word(&self, slot: Slot, lane: usize) -> u32 {
+        self.files.r32.block(slot, lane / LANES).0[lane % LANES]
     }
     pub(crate) fn any(&self, mask: Slot) -> bool {
         (0..self.files.blocks).any(|b| self.bits(mask, b) != 0)
@@ -309,4 +315,11 @@ impl Team {
         }
         Ok(())
     }
+}
+
+/// A work-group: its contexts and what they share.
+pub(crate) struct Group<'a> {
+    pub(crate) launch: &'a Launch<'a>,
+    pub(crate) contexts: Vec<Context>,
+    pub(crate) team: Team,
 }

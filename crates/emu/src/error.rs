@@ -216,13 +216,15 @@ pub enum EmuError {
         /// Who waits for what.
         waiting: String,
     },
-    /// Signed integer arithmetic left its type.
-    #[error("{at}: {ty} overflow")]
+    /// Signed integer arithmetic left its type, and the result decides, addresses or is stored.
+    #[error("{at}: {ty} overflow; the result is used in {used}")]
     Overflow {
-        /// Where.
+        /// Where it left its type.
         at: Box<Location>,
         /// Integer type.
         ty: &'static str,
+        /// The statement that uses it.
+        used: String,
     },
     /// Integer division by zero.
     #[error("{at}: integer division by zero")]

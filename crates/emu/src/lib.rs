@@ -6,7 +6,7 @@
 //!
 //! # Semantics
 //!
-//! * Integers wrap; signed overflow is an error with [`Checks::overflow`], division by zero always is. Shift counts count modulo
+//! * Integers wrap; using the result of a signed overflow is an error with [`Checks::overflow`], division by zero always is. Shift counts count modulo
 //!   the width. Float arithmetic is IEEE, rounded once per operation, [`tilewright_ir::Expr::Fma`] once in all; `Min` and `Max` are
 //!   `fmin` and `fmax`. Conversions round to nearest even; float to integer truncates, saturates and sends NaN to 0.
 //! * Memory that nobody wrote reads as bytes 0xFF (NaN), registers too. Shared memory starts afresh in every work-group. Global memory
@@ -45,12 +45,16 @@ mod copies;
 mod counters;
 mod error;
 mod exec;
+mod gather;
 mod lanes;
 mod launch;
 mod lower;
+mod map;
 mod matrix;
 mod memory;
+mod op;
 mod options;
+mod poison;
 mod pool;
 mod quick;
 mod rare;

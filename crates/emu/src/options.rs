@@ -13,7 +13,7 @@ pub struct Checks {
     pub shared_races: bool,
     /// Conflicting accesses to global memory within one launch are ordered by barriers of one work-group.
     pub global_races: bool,
-    /// Signed integer arithmetic does not overflow.
+    /// No result of signed integer arithmetic that overflowed decides, addresses or is stored.
     pub overflow: bool,
 }
 

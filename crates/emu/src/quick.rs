@@ -4,9 +4,9 @@
 //! and can say what is wrong.
 
 use crate::code::Mem;
+use crate::gather::{any, pick};
 use crate::lanes::{B32, Files, LANES, Slot};
 use crate::shadow::{Clocks, SharedShadow};
-use crate::simd;
 
 /// Loads that differ in constant offset and destination only.
 pub(crate) struct Quick<'a> {
@@ -78,18 +78,10 @@ pub(crate) fn load(
                 }
             } else if let (0, 1, Some(run)) = (jumps, n, words[start..].first_chunk()) {
                 put(0, *run);
-            } else if !simd::pick(words, &at, n, put) {
+            } else if !pick(words, &at, n, put) {
                 return block;
             }
         }
     }
     files.blocks
-}
-
-/// All bits set in any lane.
-#[inline(always)]
-pub(crate) fn any(x: [u32; LANES]) -> u32 {
-    let x: [u32; 8] = std::array::from_fn(|l| x[l] | x[l + 8]);
-    let x: [u32; 4] = std::array::from_fn(|l| x[l] | x[l + 4]);
-    x[0] | x[1] | x[2] | x[3]
 }

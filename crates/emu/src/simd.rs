@@ -1,27 +1,11 @@
-//! Runs work on lanes compiled for the best instruction set of this machine. The only unsafe code of the crate.
+//! Runs work on lanes compiled for the best instruction set of this machine. With `gather`, the only unsafe code of the
+//! crate.
 
-use crate::alu::{Alu, Fault, run};
-use crate::lanes::{Files, LANES};
+use crate::alu::run;
+use crate::lanes::Files;
+use crate::op::{Alu, Fault};
 use crate::quick::{self, Quick};
 use crate::shadow::{Clocks, SharedShadow};
-
-/// Hands `words[at[l] + c]` of all lanes to `put(c, ..)`, for `n` words per lane. False, and nothing done, if a lane is outside.
-#[inline(always)]
-pub(crate) fn pick(words: &[u32], at: &[u32; LANES], n: usize, mut put: impl FnMut(usize, [u32; LANES])) -> bool {
-    let Some(limit) = words.len().checked_sub(n).and_then(|l| u32::try_from(l).ok()) else { return false };
-    if quick::any(at.map(|i| (i > limit) as u32)) != 0 {
-        return false;
-    }
-    for c in 0..n {
-        let mut out = [0; LANES];
-        for l in 0..LANES {
-            // SAFETY: `at[l] <= words.len() - n` was checked for every lane above, and `c < n`.
-            out[l] = unsafe { *words.get_unchecked(at[l] as usize + c) };
-        }
-        put(c, out);
-    }
-    true
-}
 
 /// An instruction set that this machine has: values come from [`Level::detect`] and [`Level::all`] only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

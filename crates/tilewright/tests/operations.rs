@@ -50,12 +50,13 @@ fn threads_share_a_context_and_its_workspace() {
         let run = |thread: usize| {
             let a: Vec<f32> = numbers(m * k).iter().map(|x| x * (thread + 1) as f32).collect();
             let (da, want) = (context.upload(&a).expect("memory"), product(&a, &b, m, n, k));
-            (0..5).filter(|_| {
-                let mut c = context.alloc::<f32>((m * n) as u64).expect("memory");
-                op.run(&da, &db, &mut c, 1.0, 0.0).expect("it runs");
-                c.download().expect("the result") != want
-            })
-            .count()
+            (0..5)
+                .filter(|_| {
+                    let mut c = context.alloc::<f32>((m * n) as u64).expect("memory");
+                    op.run(&da, &db, &mut c, 1.0, 0.0).expect("it runs");
+                    c.download().expect("the result") != want
+                })
+                .count()
         };
         let threads: Vec<_> = (0..8).map(|t| scope.spawn(move || run(t))).collect();
         threads.into_iter().map(|t| t.join().expect("no panic")).sum::<usize>()

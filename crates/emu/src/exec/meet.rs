@@ -1,9 +1,9 @@
 //! Where contexts come together: barriers of waves and work-groups, and instructions that a warpgroup runs together.
 
-use super::{Group, whole_waves};
+use super::whole_waves;
 use crate::EmuError;
 use crate::code::Matrix;
-use crate::context::{Context, State};
+use crate::context::{Context, Group, State};
 use crate::lanes::{LANES, Slot};
 use crate::matrix::warpgroup;
 use tilewright_ir::BarrierScope;

@@ -1,27 +1,21 @@
 //! Runs the contexts of one work-group, instruction by instruction, switching between them where they wait.
 
 mod meet;
+mod uses;
 
 use crate::access::{self, lane_values};
-use crate::alu::FaultKind;
 use crate::cluster;
 use crate::code::Inst;
-use crate::context::{Context, State, Team};
+use crate::context::{Context, Group, State, Team};
 use crate::copies;
 use crate::counters;
 use crate::lanes::{LANES, Slot};
 use crate::launch::Launch;
 use crate::matrix::{barrier as tx, bulk, mma, warpgroup};
+use crate::op::FaultKind;
 use crate::{Counters, EmuError};
 use rand::Rng;
 use tilewright_ir::{BarrierScope, ShuffleKind};
-
-/// A work-group: its contexts and what they share.
-pub(crate) struct Group<'a> {
-    pub(crate) launch: &'a Launch<'a>,
-    pub(crate) contexts: Vec<Context>,
-    pub(crate) team: Team,
-}
 
 /// Runs work-groups one after another (clusters of them at once), keeping their storage.
 pub(crate) struct Worker<'a> {
@@ -214,6 +208,9 @@ impl<'a> Group<'a> {
                     counters::memory(launch, team, ctx, inst);
                 }
             }
+            if !ctx.poison.is_empty() {
+                uses::used(launch, team, ctx, inst, site)?;
+            }
             ctx.pc += 1;
             match inst {
                 Inst::Alu { start, end, work, mask } => {
@@ -263,33 +260,8 @@ impl<'a> Group<'a> {
                     warpgroup::alone(launch, team, ctx, op);
                     mma::run(launch, team, ctx, op, *mask, site)?;
                 }
-                Inst::Jump(to) => ctx.pc = *to as usize,
-                Inst::Again(to) => {
-                    ctx.pc = *to as usize;
-                    team.steps += 1;
-                    let steps = launch.options.max_steps;
-                    if steps > 0 && team.steps > steps {
-                        return Err(EmuError::Runaway { at: team.location(launch, site, ctx.first), steps });
-                    }
-                }
-                Inst::JumpIfZero(flag, to) => {
-                    if ctx.files.r32.block(*flag, 0).0[0] == 0 {
-                        ctx.pc = *to as usize;
-                    }
-                }
-                Inst::JumpIfNone(mask, to) => {
-                    if !ctx.any(*mask) {
-                        ctx.pc = *to as usize;
-                    }
-                }
-                Inst::Role(table) => {
-                    let first = ctx.first;
-                    let own = code.roles[*table as usize]
-                        .iter()
-                        .find(|b| (b.first_thread..b.first_thread + b.threads).contains(&first));
-                    if let Some(own) = own {
-                        ctx.pc = own.target as usize;
-                    }
+                Inst::Jump(_) | Inst::Again(_) | Inst::JumpIfZero(..) | Inst::JumpIfNone(..) | Inst::Role(_) => {
+                    jump(launch, team, ctx, inst, site)?;
                 }
                 Inst::Barrier(scope, mask) => {
                     if self.barrier(i, *scope, *mask, site)? {
@@ -304,6 +276,34 @@ impl<'a> Group<'a> {
             }
         }
     }
+}
+
+/// Goes where an instruction says.
+#[inline]
+fn jump(launch: &Launch<'_>, team: &mut Team, ctx: &mut Context, inst: &Inst, site: u32) -> Result<(), EmuError> {
+    let target = match inst {
+        Inst::Jump(to) => Some(*to),
+        Inst::Again(to) => {
+            team.steps += 1;
+            let steps = launch.options.max_steps;
+            if steps > 0 && team.steps > steps {
+                return Err(EmuError::Runaway { at: team.location(launch, site, ctx.first), steps });
+            }
+            Some(*to)
+        }
+        Inst::JumpIfZero(flag, to) => (ctx.files.r32.block(*flag, 0).0[0] == 0).then_some(*to),
+        Inst::JumpIfNone(mask, to) => (!ctx.any(*mask)).then_some(*to),
+        Inst::Role(table) => {
+            let roles = &launch.code.roles[*table as usize];
+            let own = roles.iter().find(|b| (b.first_thread..b.first_thread + b.threads).contains(&ctx.first));
+            own.map(|own| own.target)
+        }
+        _ => None,
+    };
+    if let Some(target) = target {
+        ctx.pc = target as usize;
+    }
+    Ok(())
 }
 
 /// Operations that other contexts can notice.
@@ -328,15 +328,22 @@ fn arithmetic(launch: &Launch<'_>, team: &Team, ctx: &mut Context, start: usize,
     let code = launch.code;
     let ops = &code.alu[start..end];
     let mut from = 0;
-    while let Some(fault) = launch.level.run(&mut ctx.files, ops, from) {
-        let op = ops[fault.op];
-        if let Some(lane) = ctx.guilty(&fault, op.c, op.d) {
-            let at = team.location(launch, code.alu_sites[start + fault.op], ctx.first + lane as u32);
-            return Err(match fault.kind {
-                FaultKind::OverflowI32 => EmuError::Overflow { at, ty: "i32" },
-                FaultKind::OverflowI64 => EmuError::Overflow { at, ty: "i64" },
-                FaultKind::DivideByZero => EmuError::DivideByZero { at },
-            });
+    while from < ops.len() {
+        // One by one while some value is poison.
+        let careful = !ctx.poison.is_empty();
+        let upto = if careful { from + 1 } else { ops.len() };
+        if careful {
+            uses::passes(ctx, &ops[from]);
+        }
+        let Some(fault) = launch.level.run(&mut ctx.files, &ops[..upto], from) else {
+            from = upto;
+            continue;
+        };
+        let (op, site) = (ops[fault.op], code.alu_sites[start + fault.op]);
+        if fault.kind != FaultKind::DivideByZero {
+            uses::faulted(ctx, &op, &fault, site);
+        } else if let Some(lane) = ctx.guilty(&fault, op.c, op.d) {
+            return Err(EmuError::DivideByZero { at: team.location(launch, site, ctx.first + lane as u32) });
         }
         from = fault.op + 1;
     }

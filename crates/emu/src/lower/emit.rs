@@ -2,9 +2,9 @@
 
 use super::value::{self, Comp, is_wide};
 use super::{Class, Lower};
-use crate::alu::{Alu, Op};
 use crate::code::Inst;
 use crate::lanes::Slot;
+use crate::op::{Alu, Op};
 use tilewright_ir::Scalar;
 
 impl Lower<'_> {

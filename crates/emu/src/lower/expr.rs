@@ -3,9 +3,9 @@
 use super::value::{Comp, Conversion, Value, binary, conversion, fold, is_wide, joined, round, unary, wrap};
 use super::{Binding, Lower};
 use crate::EmuError;
-use crate::alu::Op;
 use crate::code::Inst;
 use crate::lanes::Slot;
+use crate::op::Op;
 use tilewright_ir::*;
 
 impl Lower<'_> {
@@ -340,7 +340,7 @@ impl Lower<'_> {
             && self.pending < self.code.alu_sites.len()
             && last.d == s
             && temporary
-            && writes_wide(last.op) == is_wide(scalar)
+            && last.op.writes_wide() == is_wide(scalar)
         {
             last.d = d;
             return;
@@ -356,7 +356,7 @@ impl Lower<'_> {
             let made = &self.code.alu[ops - n..];
             made.iter().enumerate().all(|(i, o)| {
                 Comp::Slot(o.d) == comps[i]
-                    && writes_wide(o.op) == is_wide(scalar)
+                    && o.op.writes_wide() == is_wide(scalar)
                     && self.slots.is_temporary(super::Class { wide: is_wide(scalar), uniform: o.d.is_uniform() }, o.d)
                     // A later component must not read what an earlier one has overwritten.
                     && d[..i].iter().all(|&w| w != o.a && w != o.b && w != o.c)
@@ -370,54 +370,6 @@ impl Lower<'_> {
             self.put(scalar, d, comps);
         }
     }
-}
-
-/// True if an operation's result is a 64-bit slot.
-fn writes_wide(op: Op) -> bool {
-    use Op::*;
-    matches!(
-        op,
-        Mov64
-            | Select64
-            | FmaF64
-            | MulAddF64
-            | AddI64
-            | SubI64
-            | MulI64
-            | DivI64
-            | RemI64
-            | MinI64
-            | MaxI64
-            | And64
-            | Or64
-            | Xor64
-            | Shl64
-            | ShrI64
-            | AddF64
-            | SubF64
-            | MulF64
-            | DivF64
-            | RemF64
-            | MinF64
-            | MaxF64
-            | CheckedAddI64
-            | CheckedSubI64
-            | CheckedMulI64
-            | NegF64
-            | ExpF64
-            | TanhF64
-            | ErfF64
-            | SqrtF64
-            | SigmoidF64
-            | I64FromI32
-            | I64FromU32
-            | F64FromI32
-            | F64FromU32
-            | F64FromI64
-            | I64FromF32
-            | I64FromF64
-            | F64FromF32
-    )
 }
 
 /// Integer arithmetic that needs no operation.

@@ -3,10 +3,10 @@
 use super::value::Comp;
 use super::{Binding, Lower};
 use crate::EmuError;
-use crate::alu::Op;
 use crate::code::{Branch, Inst};
 use crate::lanes::Slot;
 use crate::lower::value::{Value, is_wide};
+use crate::op::Op;
 use tilewright_ir::*;
 
 impl<'k> Lower<'k> {

@@ -15,9 +15,9 @@ mod slots;
 mod statement;
 mod value;
 
-use crate::alu::Op;
 use crate::code::{Code, Inst, Work};
 use crate::lanes::Slot;
+use crate::op::Op;
 use crate::{EmuError, Location, Options};
 use analyse::Facts;
 use slots::{Class, Slots};

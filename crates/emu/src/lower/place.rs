@@ -3,9 +3,9 @@
 use super::value::{Comp, Value, is_wide};
 use super::{Binding, Class, Lower};
 use crate::EmuError;
-use crate::alu::Op;
 use crate::code::{Address, Index, Inst, Mem, Space};
 use crate::lanes::Slot;
+use crate::op::Op;
 use tilewright_ir::*;
 
 impl Lower<'_> {

@@ -4,9 +4,9 @@ use super::slots::Class;
 use super::value::{Comp, Value, is_wide};
 use super::{Binding, Lower, MAX_OPERATIONS};
 use crate::EmuError;
-use crate::alu::Op;
 use crate::code::{Copy, Inst, Space};
 use crate::lanes::Slot;
+use crate::op::Op;
 use tilewright_ir::*;
 
 impl<'k> Lower<'k> {
@@ -38,70 +38,12 @@ impl<'k> Lower<'k> {
         match s {
             Stmt::Comment(_) | Stmt::SchedHint { .. } => {}
             Stmt::Let(v, e) => self.bind(*v, *e, outer)?,
-            Stmt::Declare(v, e) => {
-                let ty = self.k.ty(*e);
-                let uniform = !self.facts.varying_vars[v.index()];
-                let class = Class { wide: is_wide(ty.scalar), uniform };
-                let d: Vec<Slot> = (0..ty.lanes).map(|_| self.slots.alloc(class, outer)).collect();
-                let comps = self.eval(*e)?.comps;
-                for (&d, &c) in d.iter().zip(&comps) {
-                    let s = self.slot(c, ty.scalar);
-                    self.mov(ty.scalar, d, s);
-                }
-                self.vars[v.index()] = Binding::Mutable(d);
-            }
+            Stmt::Declare(v, e) => self.declare(*v, *e, outer)?,
             Stmt::Assign(Place::New(v), e) => self.bind(*v, *e, outer)?,
             Stmt::Assign(place, e) => self.assign(*place, *e)?,
-            Stmt::Load { place, mem, guard } => {
-                let touch = self.guarded(*guard)?;
-                let address = self.address(*mem)?;
-                let ty = self.k.place_ty(*place);
-                self.receive(*place, ty, outer, |l, values| {
-                    let inst = l.mem(address, ty.scalar, values, touch);
-                    l.load(inst);
-                })?;
-            }
-            Stmt::Store { mem, value, guard } => {
-                let touch = self.guarded(*guard)?;
-                let (values, scalar) = self.operand(*value)?;
-                let address = self.address(*mem)?;
-                let inst = self.mem(address, scalar, values, touch);
-                self.inst(Inst::Store(inst));
-            }
-            Stmt::Atomic { op, mem, value, guard } => {
-                let touch = self.guarded(*guard)?;
-                let (values, scalar) = self.operand(*value)?;
-                let address = self.address(*mem)?;
-                if let Space::Global(a) = address.space {
-                    self.code.atomic_args.push(a);
-                }
-                let inst = self.mem(address, scalar, values, touch);
-                self.inst(Inst::Atomic(*op, inst));
-            }
-            Stmt::PlaceCursor(c, e) => {
-                if !self.cursors[c.index()].is_some() {
-                    // Cursors are few and may be placed again: each keeps its slot.
-                    let uniform = !self.facts.varying_cursors[c.index()];
-                    self.cursors[c.index()] = self.slots.fresh(Class { wide: true, uniform });
-                }
-                let offset = self.eval_as_i64(*e)?;
-                self.put(Scalar::I64, &[self.cursors[c.index()]], &[offset]);
-            }
-            Stmt::AdvanceCursor(c, e) => {
-                let slot = self.cursors[c.index()];
-                if !slot.is_some() {
-                    return Err(self.invalid("the cursor is moved before it is placed"));
-                }
-                let by = self.eval_as_i64(*e)?;
-                let by = self.slot(by, Scalar::I64);
-                if self.mask.is_some() {
-                    let sum = self.temp(true, slot.is_uniform() && by.is_uniform());
-                    self.arithmetic(BinaryOp::Add, Scalar::I64, sum, slot, by)?;
-                    self.put(Scalar::I64, &[slot], &[Comp::Slot(sum)]);
-                } else {
-                    self.arithmetic(BinaryOp::Add, Scalar::I64, slot, slot, by)?;
-                }
-            }
+            Stmt::Load { .. } | Stmt::Store { .. } | Stmt::Atomic { .. } | Stmt::LoadPeer { .. } => self.access(s, outer)?,
+            Stmt::PlaceCursor(c, e) => self.place_cursor(*c, *e)?,
+            Stmt::AdvanceCursor(c, e) => self.advance_cursor(*c, *e)?,
             Stmt::For { var, start, end, step, unroll, body } => {
                 self.for_loop(s, *var, *start, *end, *step, *unroll, body)?;
             }
@@ -138,17 +80,6 @@ impl<'k> Lower<'k> {
                     l.inst(Inst::Shuffle { kind: *kind, wide, from: values[0], to: to[0], mask });
                 })?;
             }
-            Stmt::LoadPeer { place, mem, rank } => {
-                let rank = self.number(*rank)?;
-                let address = self.address(*mem)?;
-                let ty = self.k.place_ty(*place);
-                let mask = self.mask;
-                self.receive(*place, ty, outer, |l, values| {
-                    let mem = l.mem(address, ty.scalar, values, mask);
-                    l.code.peer_reads = true;
-                    l.inst(Inst::LoadPeer(mem, rank));
-                })?;
-            }
             Stmt::Matrix(op) => self.matrix(op)?,
             Stmt::Bulk(op) => self.bulk(op)?,
             Stmt::Return => {
@@ -162,6 +93,88 @@ impl<'k> Lower<'k> {
             }
         }
         Ok(true)
+    }
+
+    fn declare(&mut self, v: VarId, e: ExprId, outer: usize) -> Result<(), EmuError> {
+        let ty = self.k.ty(e);
+        let class = Class { wide: is_wide(ty.scalar), uniform: !self.facts.varying_vars[v.index()] };
+        let d: Vec<Slot> = (0..ty.lanes).map(|_| self.slots.alloc(class, outer)).collect();
+        let comps = self.eval(e)?.comps;
+        for (&d, &c) in d.iter().zip(&comps) {
+            let s = self.slot(c, ty.scalar);
+            self.mov(ty.scalar, d, s);
+        }
+        self.vars[v.index()] = Binding::Mutable(d);
+        Ok(())
+    }
+
+    /// Loads, stores and atomics.
+    fn access(&mut self, s: &Stmt, outer: usize) -> Result<(), EmuError> {
+        match s {
+            Stmt::Load { place, mem, guard } => {
+                let touch = self.guarded(*guard)?;
+                let address = self.address(*mem)?;
+                let ty = self.k.place_ty(*place);
+                self.receive(*place, ty, outer, |l, values| {
+                    let inst = l.mem(address, ty.scalar, values, touch);
+                    l.load(inst);
+                })?;
+            }
+            Stmt::LoadPeer { place, mem, rank } => {
+                let rank = self.number(*rank)?;
+                let address = self.address(*mem)?;
+                let ty = self.k.place_ty(*place);
+                let mask = self.mask;
+                self.receive(*place, ty, outer, |l, values| {
+                    let mem = l.mem(address, ty.scalar, values, mask);
+                    l.code.peer_reads = true;
+                    l.inst(Inst::LoadPeer(mem, rank));
+                })?;
+            }
+            Stmt::Store { mem, value, guard } | Stmt::Atomic { mem, value, guard, .. } => {
+                let touch = self.guarded(*guard)?;
+                let (values, scalar) = self.operand(*value)?;
+                let address = self.address(*mem)?;
+                let inst = self.mem(address, scalar, values, touch);
+                if let Stmt::Atomic { op, .. } = s {
+                    if let Space::Global(a) = address.space {
+                        self.code.atomic_args.push(a);
+                    }
+                    self.inst(Inst::Atomic(*op, inst));
+                } else {
+                    self.inst(Inst::Store(inst));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn place_cursor(&mut self, c: CursorId, e: ExprId) -> Result<(), EmuError> {
+        if !self.cursors[c.index()].is_some() {
+            // Cursors are few and may be placed again: each keeps its slot.
+            let uniform = !self.facts.varying_cursors[c.index()];
+            self.cursors[c.index()] = self.slots.fresh(Class { wide: true, uniform });
+        }
+        let offset = self.eval_as_i64(e)?;
+        self.put(Scalar::I64, &[self.cursors[c.index()]], &[offset]);
+        Ok(())
+    }
+
+    fn advance_cursor(&mut self, c: CursorId, e: ExprId) -> Result<(), EmuError> {
+        let slot = self.cursors[c.index()];
+        if !slot.is_some() {
+            return Err(self.invalid("the cursor is moved before it is placed"));
+        }
+        let by = self.eval_as_i64(e)?;
+        let by = self.slot(by, Scalar::I64);
+        if !self.mask.is_some() {
+            return self.arithmetic(BinaryOp::Add, Scalar::I64, slot, slot, by);
+        }
+        let sum = self.temp(true, slot.is_uniform() && by.is_uniform());
+        self.arithmetic(BinaryOp::Add, Scalar::I64, sum, slot, by)?;
+        self.put(Scalar::I64, &[slot], &[Comp::Slot(sum)]);
+        Ok(())
     }
 
     /// Binds an immutable name: to the value itself where it stays as it is, else to a copy.

@@ -1,7 +1,7 @@
 //! Values while lowering: constants where known, else slots; folding of constants; which operation a typed operator is.
 
-use crate::alu::Op;
 use crate::lanes::Slot;
+use crate::op::Op;
 use half::{bf16, f16};
 use tilewright_ir::{BinaryOp, Scalar, UnaryOp};
 

@@ -1,42 +1,12 @@
 //! Transaction barriers, as `mbarrier` of PTX: a phase completes when all arrivals and all bytes that it expects have come.
 
-use super::bulk::lanes_of;
+use super::state::Barrier;
 use crate::EmuError;
 use crate::code::{Address, Space};
 use crate::context::{Context, State, Team};
 use crate::lanes::{LANES, Slot};
 use crate::launch::Launch;
 use crate::shadow::{Lanes, Row};
-
-/// One barrier.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Barrier {
-    /// Who made it: thread, and epoch of its wave then.
-    made: Option<(u32, u32)>,
-    /// Visible to bulk copies.
-    pub(crate) fenced: bool,
-    /// Arrivals per phase.
-    arrivals: u32,
-    /// Arrivals that the current phase still waits for.
-    missing: u32,
-    /// Bytes that the current phase still waits for; below 0 if they came before they were expected.
-    bytes: i64,
-    /// Phases completed.
-    phase: u64,
-    /// What the arrivals and copies of the current phase publish.
-    arriving: Row,
-    /// What those of completed phases have published.
-    published: Row,
-    /// Last load that completes on it: its epoch, who issued it, where.
-    pub(crate) loaded: Option<(u32, u32, u32)>,
-}
-
-impl Barrier {
-    fn is_waited_for(&self, parity: u32) -> bool {
-        // As hardware: the phase of the other parity is the one before the current one, however many went by.
-        self.phase & 1 == u64::from(parity)
-    }
-}
 
 /// What an operation does to a barrier.
 #[derive(Clone, Copy, Debug)]
@@ -252,7 +222,7 @@ pub(crate) fn wait(
     for &(lane, tx) in lanes {
         let thread = ctx.first + lane as u32;
         usable(launch, team, thread, tx, site)?;
-        let parity = lanes_of(ctx, parity, lane);
+        let parity = ctx.word(parity, lane);
         if parity > 1 {
             return Err(wrong(launch, team, site, thread, tx, format!("the parity of a phase is 0 or 1, not {}", parity as i32)));
         }

@@ -5,6 +5,7 @@
 //! for is the race checks' business.
 
 use super::barrier::{self, Step};
+use super::state::Flight;
 use crate::EmuError;
 use crate::access::{Kind, Target, Touch, get_shared, set_shared};
 use crate::code::{Address, Bulk, Space};
@@ -15,31 +16,9 @@ use crate::shadow::{AGENTS, Clocks, Lanes};
 use rand::Rng;
 use tilewright_ir::{Scalar, Swizzle, TensorMap};
 
-/// A bulk load in flight.
-#[derive(Clone, Debug)]
-pub(crate) struct Flight {
-    /// First byte of shared memory.
-    pub(crate) to: usize,
-    /// Tensor map argument.
-    pub(crate) map: usize,
-    pub(crate) at: Vec<i64>,
-    /// Barrier it completes on.
-    pub(crate) tx: usize,
-    /// Epoch of the barrier's loads that it belongs to.
-    pub(crate) epoch: u32,
-    /// Who issued it, where.
-    pub(crate) thread: u32,
-    pub(crate) site: u32,
-}
-
 /// True if loads may land late.
 fn late(launch: &Launch<'_>) -> bool {
     launch.options.checks.shared_races || launch.options.interleave
-}
-
-/// A 32-bit value of a lane.
-pub(crate) fn lanes_of(ctx: &Context, slot: Slot, lane: usize) -> u32 {
-    ctx.files.r32.block(slot, lane / LANES).0[lane % LANES]
 }
 
 /// Runs an operation; true if the context has to wait, and to come back to it.
@@ -81,7 +60,7 @@ pub(crate) fn run(
                     let what = "a bulk load completes on it without an InitFence by the thread that initialised it";
                     return Err(barrier::wrong(launch, team, site, thread, tx, what));
                 }
-                let at: Vec<i64> = at.iter().map(|&s| i64::from(lanes_of(ctx, s, lane) as i32)).collect();
+                let at: Vec<i64> = at.iter().map(|&s| i64::from(ctx.word(s, lane) as i32)).collect();
                 let to = start(launch, team, ctx, (to, *scalar, *map), &at, lane, site)?;
                 let epoch = team.clocks.now(team.clocks.domain(team.agents.load(tx)));
                 load(launch, team, Flight { to, map: *map, at, tx, epoch, thread, site }, *scalar, to_space(op))?;
@@ -91,7 +70,7 @@ pub(crate) fn run(
             let lanes: Vec<usize> = ctx.active(mask).collect();
             for lane in lanes {
                 let thread = ctx.first + lane as u32;
-                let at: Vec<i64> = at.iter().map(|&s| i64::from(lanes_of(ctx, s, lane) as i32)).collect();
+                let at: Vec<i64> = at.iter().map(|&s| i64::from(ctx.word(s, lane) as i32)).collect();
                 let from = start(launch, team, ctx, (from, *scalar, *map), &at, lane, site)?;
                 store(launch, team, (from, *map, &at), (site, thread), *scalar, to_space(op))?;
             }

@@ -1,6 +1,5 @@
 //! Matrix instructions of single waves: `mma.sync` and `ldmatrix` of NVIDIA, `v_mfma` of AMD.
 
-use super::bulk::lanes_of;
 use super::operand::element;
 use crate::EmuError;
 use crate::access::{Kind, Target, Touch, get_shared};
@@ -68,11 +67,11 @@ fn mma(ctx: &mut Context, first: usize, input: MatrixType, (a, b): (&[Slot], &[S
     let pair = 4 / input.bytes() as usize;
     let depth = 8 * pair;
     let mut l = [0f32; 16 * 16];
-    left(input, |r, lane| lanes_of(ctx, a[r], first + lane), |row, k, value| l[row * depth + k] = value);
+    left(input, |r, lane| ctx.word(a[r], first + lane), |row, k, value| l[row * depth + k] = value);
     let mut right = [0f32; 8 * 16];
     for lane in 0..WAVE {
         for (r, &slot) in b.iter().enumerate() {
-            let bits = lanes_of(ctx, slot, first + lane);
+            let bits = ctx.word(slot, first + lane);
             for h in 0..pair {
                 right[lane / 4 * depth + pair * (lane % 4) + h + 4 * pair * r] = element(input, bits, h);
             }
@@ -99,7 +98,7 @@ fn mfma(
         let mut out = vec![0f32; side * depth];
         for lane in 0..AMD_WAVE {
             for (r, &slot) in slots.iter().enumerate() {
-                let bits = lanes_of(ctx, slot, first + lane);
+                let bits = ctx.word(slot, first + lane);
                 for h in 0..pair {
                     out[lane % side * depth + lane / side * per_lane + r * pair + h] = element(input, bits, h);
                 }

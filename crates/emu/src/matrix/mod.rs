@@ -1,11 +1,12 @@
 //! Matrix instructions, transaction barriers and bulk copies.
 //!
 //! `agents` numbers what works beside the threads, `barrier` holds transaction barriers, `bulk` the copies, `operand` reads matrix
-//! operands, `warpgroup` and `mma` multiply.
+//! operands, `warpgroup` and `mma` multiply, `state` is what they leave behind.
 
 pub(crate) mod agents;
 pub(crate) mod barrier;
 pub(crate) mod bulk;
 pub(crate) mod mma;
 mod operand;
+pub(crate) mod state;
 pub(crate) mod warpgroup;

@@ -18,66 +18,6 @@ const ROWS: usize = 64;
 /// Lanes of a wave.
 const WAVE: usize = 32;
 
-/// What warpgroup instructions are doing with the registers of a wave.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Works {
-    /// Registers in use, and the group of the instruction that uses them.
-    flying: Vec<(Held, u32)>,
-    /// Groups closed.
-    closed: u32,
-    /// Register arrays touched since the last fence.
-    unfenced: Vec<bool>,
-}
-
-impl Works {
-    /// As at the start of a kernel, with so many register arrays.
-    pub(crate) fn reset(&mut self, arrays: usize) {
-        self.flying.clear();
-        self.closed = 0;
-        self.unfenced.clear();
-        self.unfenced.resize(arrays, true);
-    }
-    /// An ordinary access to a register; what is wrong with it, if anything.
-    pub(crate) fn touch(&mut self, reg: u32, element: u32, write: bool) -> Option<&'static str> {
-        let used = |h: &Held| h.reg == reg && (h.first..h.first + h.count).contains(&element);
-        let wrong = self.flying.iter().any(|(h, _)| used(h) && (h.written || write));
-        if let Some(unfenced) = self.unfenced.get_mut(reg as usize) {
-            *unfenced = true;
-        }
-        match (wrong, write) {
-            (false, _) => None,
-            (_, false) => Some("it is read while a warpgroup instruction is working on it: WarpgroupWait first"),
-            (_, true) => Some("it is written while a warpgroup instruction is working on it: WarpgroupWait first"),
-        }
-    }
-    /// An instruction starts to work on registers; what is wrong, and with which.
-    fn start(&mut self, held: &[Held]) -> Option<(Held, &'static str)> {
-        for h in held {
-            if self.unfenced.get(h.reg as usize).copied().unwrap_or(false) {
-                return Some((
-                    *h,
-                    "it was touched since the last WarpgroupFence, which must stand before the instruction that uses it",
-                ));
-            }
-            let overlaps = |o: &Held| o.reg == h.reg && o.first < h.first + h.count && h.first < o.first + o.count;
-            let clash = |o: &Held| overlaps(o) && (o.written || h.written) && o != h;
-            if self.flying.iter().any(|(o, _)| clash(o)) {
-                return Some((*h, "a warpgroup instruction of another shape is working on it: WarpgroupWait first"));
-            }
-        }
-        for h in held {
-            if !self.flying.contains(&(*h, self.closed)) {
-                self.flying.push((*h, self.closed));
-            }
-        }
-        None
-    }
-    fn wait(&mut self, pending: u32) {
-        let closed = self.closed;
-        self.flying.retain(|&(_, group)| group.saturating_add(pending) >= closed);
-    }
-}
-
 /// True for operations that the four waves run together.
 pub(crate) const fn is_collective(op: &Matrix) -> bool {
     matches!(op, Matrix::Warpgroup { .. } | Matrix::Commit)
@@ -86,7 +26,7 @@ pub(crate) const fn is_collective(op: &Matrix) -> bool {
 /// A fence or wait of one wave.
 pub(crate) fn alone(launch: &Launch<'_>, team: &mut Team, ctx: &mut Context, op: &Matrix) {
     match op {
-        Matrix::Fence => ctx.works.unfenced.fill(false),
+        Matrix::Fence => ctx.works.fence(),
         Matrix::Wait { pending } => {
             ctx.works.wait(*pending);
             let agent = team.clocks.domain(team.agents.warpgroup(ctx.first / (WAVES * WAVE) as u32));
@@ -110,7 +50,7 @@ pub(crate) fn together(
     let number = waves.first().map_or(0, |w| w.first / (WAVES * WAVE) as u32);
     match op {
         Matrix::Commit => {
-            waves.iter_mut().for_each(|w| w.works.closed += 1);
+            waves.iter_mut().for_each(|w| w.works.close());
             team.clocks.close(team.clocks.domain(team.agents.warpgroup(number)));
             team.bounded(launch)
         }
@@ -139,7 +79,7 @@ fn hold(launch: &Launch<'_>, team: &Team, waves: &mut [Context], held: &[Held], 
 
 /// A value that all threads of a warpgroup must agree on.
 fn agreed(reader: &Reader<'_>, team: &Team, waves: &[Context], slot: Slot, what: &'static str) -> Result<u32, EmuError> {
-    let value = |w: &Context, lane: usize| super::bulk::lanes_of(w, slot, lane);
+    let value = |w: &Context, lane: usize| w.word(slot, lane);
     let Some(first) = waves.first().map(|w| value(w, 0)) else { return Ok(0) };
     for w in waves {
         if let Some(lane) = (0..w.lanes).find(|&l| value(w, l) != first) {
@@ -169,7 +109,7 @@ fn multiply(
             for (w, wave) in waves.iter().enumerate() {
                 super::mma::left(
                     input,
-                    |r, lane| super::bulk::lanes_of(wave, regs[r], lane),
+                    |r, lane| wave.word(regs[r], lane),
                     |row, k, value| {
                         left[(w * 16 + row) * depth + k] = value;
                     },

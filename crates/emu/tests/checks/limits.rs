@@ -61,7 +61,7 @@ fn integer_overflow() {
             });
         })
     };
-    caught!(EmuError::Overflow { ty: "i32", at } if at.thread == 63, product(34_100_000, 64));
+    caught!(EmuError::Overflow { ty: "i32", at, .. } if at.thread == 63, product(34_100_000, 64));
     product(34_000_000, 64).unwrap();
     // Threads that are not there do not count.
     product(34_100_000, 63).unwrap();
@@ -174,4 +174,69 @@ fn malformed_kernels() {
         store(k, Expr::Binary(BinaryOp::Add, ExprId(0), last));
     });
     broken(&|k| k.body.push(Stmt::Roles(vec![Role { name: "r".into(), first_thread: 0, threads: 16, body: vec![] }])));
+}
+
+/// Lanes beyond an edge may compute anything as long as nobody uses it.
+#[test]
+fn overflow_counts_where_it_is_used() {
+    // Row `l` of 100 million elements each; from row 22 on the index leaves 31 bits.
+    let rows = |inside: i64, body: &dyn Fn(&mut Builder, Base, ExprId, ExprId)| {
+        trial(64, |b, _, y| {
+            let l = lid(b);
+            let index = b.mul(l, 100_000_000);
+            let index = b.bind("index", index);
+            let guard = b.binary(BinaryOp::Lt, l, inside);
+            body(b, y, index, guard);
+        })
+    };
+    let guarded = |inside: i64| {
+        rows(inside, &|b, y, index, guard| {
+            // Stored where it is inside, into the first elements.
+            let l = lid(b);
+            let value = b.cast(index, Scalar::F32);
+            b.store(y, l, value, Some(guard));
+        })
+    };
+    guarded(22).unwrap();
+    caught!(EmuError::Overflow { ty: "i32", at, used } if at.thread == 22 && used.contains("y["), guarded(23));
+    let chosen = |inside: i64| {
+        rows(inside, &|b, y, index, guard| {
+            let l = lid(b);
+            let value = b.select(guard, index, l);
+            let value = b.cast(value, Scalar::F32);
+            b.store(y, l, value, None);
+        })
+    };
+    chosen(22).unwrap();
+    caught!(EmuError::Overflow { at, .. } if at.thread == 22, chosen(23));
+    // A condition that is false already does not ask.
+    let both = |inside: i64| {
+        rows(inside, &|b, y, index, guard| {
+            let l = lid(b);
+            let positive = b.binary(BinaryOp::Le, 0, index);
+            let both = b.and(guard, positive);
+            let value = b.cast(l, Scalar::F32);
+            b.store(y, l, value, Some(both));
+        })
+    };
+    both(22).unwrap();
+    caught!(EmuError::Overflow { at, .. } if at.thread == 22, both(23));
+    // What decides is used, what is overwritten is not.
+    let decides = rows(22, &|b, y, index, _| {
+        let positive = b.binary(BinaryOp::Le, 0, index);
+        b.if_then(positive, |b| {
+            let (l, one) = (lid(b), b.float(1.0, Scalar::F32));
+            b.store(y, l, one, None);
+        });
+    });
+    caught!(EmuError::Overflow { at, .. } if at.thread == 22, decides);
+    let overwritten = rows(22, &|b, y, index, _| {
+        let name = b.declare("name", index);
+        let l = lid(b);
+        b.set(name, l);
+        let value = b.get(name);
+        let value = b.cast(value, Scalar::F32);
+        b.store(y, l, value, None);
+    });
+    overwritten.unwrap();
 }
