@@ -1,14 +1,17 @@
 //! The command line.
 
 use crate::baseline::Library;
+use crate::record::SOURCE;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
+use tilewright_device::CacheState;
 use tilewright_problem::Math;
 
-/// Measures generated kernels side by side with vendor libraries: same process, same buffers, random data, cold cache, in turn.
+/// Measures generated kernels side by side with vendor libraries: same process, same buffers, random data, same state of the cache, in
+/// turn.
 #[derive(Debug, Parser)]
-#[command(name = "tilewright-bench", version, max_term_width = 110)]
+#[command(name = "tilewright-bench", version = SOURCE, max_term_width = 110)]
 pub struct Cli {
     #[command(flatten)]
     pub common: Common,
@@ -34,6 +37,10 @@ pub struct Common {
     /// Measure a case for at most this long (tuning not counted)
     #[arg(long, global = true, value_name = "TIME", default_value = "1500ms", value_parser = duration)]
     pub measure: Duration,
+    /// What every timed run finds in the last-level cache, of all sides, tuning included: cold (nothing of its operands), or warm (what
+    /// a run right before it leaves, as in layers of a network)
+    #[arg(long, global = true, value_name = "STATE", default_value = "cold")]
+    pub cache: CacheState,
     /// Longest wait for the device before a kernel counts as hung
     #[arg(long, global = true, value_name = "TIME", default_value = "20s", value_parser = duration)]
     pub deadline: Duration,
@@ -380,6 +387,7 @@ mod tests {
         assert!(refused(&["gemm", "--cases", "x", "--deadline", "0"]).contains("longer than 0"));
         assert!(refused(&["gemm", "--cases", "x", "--workspace", "y"]).contains("no whole number"));
         assert!(refused(&["gemm", "--cases", "x", "--workspace", "99999999999999"]).contains("addressed"));
+        assert!(refused(&["gemm", "--cases", "x", "--cache", "hot"]).contains("write cold or warm"));
         assert!(refused(&["verify-random", "--count", "x"]).contains("no whole number"));
     }
 }

@@ -9,7 +9,7 @@ use crate::record::{Environment, Record, Roof, Side};
 use crate::workload::Workload;
 use std::cell::RefCell;
 use std::time::Instant;
-use tilewright_device::{Backend, Timing};
+use tilewright_device::{Backend, CacheState, Timing};
 
 /// What a case is called in records.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub struct Contender<'a> {
     pub side: Side,
     /// Runs it once for its result.
     pub check: Run<'a>,
-    /// Runs it once, cold, and times it.
+    /// Runs it once and times it, with caches as the workload says.
     pub time: Run<'a>,
     /// Buffers it works on.
     pub workload: &'a Workload<'a>,
@@ -56,18 +56,18 @@ impl<'a> Contender<'a> {
         let start = Instant::now();
         let mut contender = match library.prepare(workload) {
             Ok(runner) => {
-                let side = Side { note: runner.note(), ..Side::default() };
+                let side = Side { note: runner.note(), workspace: runner.workspace(), ..Side::default() };
                 // Checked first, measured later: never at once.
                 let shared: std::rc::Rc<RefCell<Box<dyn Runner + 'a>>> = std::rc::Rc::new(RefCell::new(runner));
-                let run = |flush_l2: bool| -> Run<'a> {
+                let run = |cache: CacheState| -> Run<'a> {
                     let runner = shared.clone();
                     Box::new(move || {
-                        let timing = Timing { flush_l2, repeats: 1 };
+                        let timing = Timing { cache, repeats: 1 };
                         let times = workload.native().time(&mut || runner.borrow_mut().enqueue(), &timing)?;
                         times.first().copied().ok_or_else(|| BenchError::Usage("the device gave no time".into()))
                     })
                 };
-                Contender { side, check: run(false), time: run(true), workload }
+                Contender { side, check: run(CacheState::Cold), time: run(workload.cache()), workload }
             }
             Err(e) if e.is_fatal() => return Err(e),
             Err(e) => Contender::failed(workload, library.name(), &e),
@@ -139,6 +139,7 @@ pub fn compare(title: &Title, contenders: Vec<Contender<'_>>, limits: &Limits) -
         problem: problem.key(),
         dtype: problem.dtype_name().into(),
         math: first.math(),
+        cache: first.cache(),
         flop: problem.flop(),
         bytes: first.bytes(),
         sides,

@@ -1,6 +1,6 @@
 //! What can go wrong when comparing: every error names the input or library and the remedy.
 
-use crate::handover::Lost;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use tilewright_device::DeviceError;
 use tilewright_problem::ProblemError;
@@ -65,6 +65,15 @@ pub enum BenchError {
     /// Tuning found nothing, or a plan does not fit.
     #[error("{0}")]
     Plan(String),
+}
+
+/// Candidates of one case that took the device down.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Lost {
+    /// Their plans.
+    pub plans: Vec<String>,
+    /// Seconds of tuning whose trials are recorded.
+    pub seconds: f64,
 }
 
 impl BenchError {

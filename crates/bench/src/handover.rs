@@ -1,7 +1,7 @@
 //! Going on in a new process where a device is lost in this one: a hung candidate, or a hung library, costs one trial or one case, not
 //! the run. What the new process must know goes through a file.
 
-use crate::error::BenchError;
+use crate::error::{BenchError, Lost};
 use crate::record::Record;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -28,15 +28,6 @@ pub struct GoOn {
     pub lost: Lost,
     /// Records of the run.
     pub records: Vec<Record>,
-}
-
-/// Candidates of one case that took the device down.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Lost {
-    /// Their plans.
-    pub plans: Vec<String>,
-    /// Seconds of tuning whose trials are recorded.
-    pub seconds: f64,
 }
 
 impl GoOn {

@@ -3,7 +3,7 @@
 
 use crate::plot::{self, escape, hue};
 use crate::record::{Record, Side, summarise};
-use crate::table::{digits, us};
+use crate::table::{self, digits, us};
 use std::fmt::Write;
 
 const STYLE: &str = "\
@@ -86,9 +86,8 @@ fn about(out: &mut String, records: &[&Record]) {
             lines.push(line);
         }
     };
-    for env in records.iter().map(|r| &r.environment) {
-        add(format!("{}; {}; tilewright {}", env.device, env.fingerprint, env.version));
-    }
+    let owned: Vec<Record> = records.iter().map(|r| (*r).clone()).collect();
+    table::origins(&owned).into_iter().for_each(&mut add);
     for side in records.iter().flat_map(|r| r.sides.iter()).filter(|s| s.plan.is_none() && !s.version.is_empty()) {
         add(format!("{} {}", side.name, side.version));
     }
@@ -100,16 +99,15 @@ fn about(out: &mut String, records: &[&Record]) {
     if let Some(clocks) = range(clocks) {
         add(format!("multiprocessor clock after each case: {clocks} MHz"));
     }
-    let mut dates: Vec<&str> = records.iter().map(|r| r.environment.date.as_str()).filter(|d| !d.is_empty()).collect();
-    dates.sort_unstable();
-    if let (Some(first), Some(last)) = (dates.first(), dates.last()) {
-        add(if first == last { (*first).to_string() } else { format!("{first} to {last}") });
+    let spaces = table::workspaces(&owned);
+    if !spaces.is_empty() {
+        add(format!("workspace: {}", spaces.join("; ")));
     }
     for line in lines {
         let _ = writeln!(out, "<p class=\"dim\">{}</p>", escape(&line));
     }
     out.push_str(
-        "<p class=\"dim\">One process, the same random operands, executions in turn, caches emptied before each; medians. Results are \
+        "<p class=\"dim\">One process, the same random operands, executions in turn; medians. Results are \
          compared with an f64 reference first.</p>\n",
     );
 }
@@ -125,7 +123,10 @@ fn summary(out: &mut String, records: &[&Record]) {
     );
     out.push_str("<th class=\"num\">worst</th><th>worst case</th><th class=\"num\">cases</th></tr>\n");
     for s in summaries {
-        let missing = if s.missing > 0 { format!(" ({} without a valid pair)", s.missing) } else { String::new() };
+        let missing = match s.missing.len() {
+            0 => String::new(),
+            more => format!(" ({more} without a valid pair: {})", escape(&s.missing.join(", "))),
+        };
         let _ = writeln!(
             out,
             "<tr><td>{}</td><td>{}</td>{}{}<td>{}</td><td class=\"num\">{}{missing}</td></tr>",

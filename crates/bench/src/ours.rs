@@ -1,21 +1,20 @@
 //! Our side: choosing a plan for a workload, and its program bound to the workload's buffers.
 
-use crate::error::BenchError;
-use crate::handover::Lost;
-use crate::record::{SearchCounts, Side};
+use crate::error::{BenchError, Lost};
+use crate::record::{SearchCounts, Side, Workspace};
 use crate::workload::Workload;
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tilewright_device::{Buffer, Compiled, Device, Launch, Resources, Timing};
+use tilewright_device::{Buffer, CacheState, Compiled, Device, Launch, Resources, Timing};
 use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::program::Program;
 use tilewright_problem::contraction::Contraction;
 use tilewright_tune::Records;
 use tilewright_tune::model::Picker;
-use tilewright_tune::records::{RecordsError, State, Trial};
+use tilewright_tune::records::{DeviceKey, RecordsError, State, Trial};
 use tilewright_tune::run::{Buffers, bind, compile};
 use tilewright_tune::search;
 use tilewright_tune::space::Space;
@@ -50,6 +49,7 @@ pub struct Ours {
     resources: Option<Resources>,
     groups_per_unit: u32,
     modelled_us: Option<f64>,
+    workspace_limit: u64,
     /// What the search did.
     pub search: Option<SearchCounts>,
     /// Seconds spent choosing and compiling.
@@ -67,7 +67,8 @@ impl Ours {
         let (plan, search) = match how {
             Choose::Pick => (pick(workload, &space)?, None),
             Choose::Tune { budget, records, lost } => {
-                let outcome = searched(workload.device(), &space, *budget, records.as_deref(), &lost.take())?;
+                let tuning = Tuning { budget: *budget, records: records.as_deref(), cache: workload.cache() };
+                let outcome = searched(workload.device(), &space, &tuning, &lost.take())?;
                 (outcome.plan, Some(SearchCounts::of(&outcome.tally, outcome.seconds)))
             }
             Choose::Recorded(path) => (recorded(workload, &space, path)?, None),
@@ -105,6 +106,7 @@ impl Ours {
             resources,
             groups_per_unit: resolved.footprint.groups_per_unit,
             modelled_us: Picker::new(space).estimate(plan).map(|e| e.total_us),
+            workspace_limit: space.env().workspace_bytes,
             search: None,
             prepare_s: 0.0,
         };
@@ -129,12 +131,12 @@ impl Ours {
             .map_err(|e| BenchError::Plan(format!("{e} (plan {})", self.plan)))
     }
 
-    /// Time of one cold execution in microseconds.
+    /// Time of one execution in microseconds.
     ///
     /// # Errors
     /// The device's.
     pub fn time(&self, workload: &Workload<'_>) -> Result<f64, BenchError> {
-        let times = workload.device().time(&self.launches, &Timing { flush_l2: true, repeats: 1 })?;
+        let times = workload.device().time(&self.launches, &Timing { cache: workload.cache(), repeats: 1 })?;
         times.first().copied().ok_or_else(|| BenchError::Plan("the device gave no time".into()))
     }
 
@@ -153,6 +155,7 @@ impl Ours {
             name: name.into(),
             version: env!("CARGO_PKG_VERSION").into(),
             plan: Some(self.plan.to_string()),
+            workspace: Some(Workspace { limit: self.workspace_limit, used: self.program.workspace_bytes }),
             prepare_s: self.prepare_s,
             search: self.search,
             resources: self.resources,
@@ -169,26 +172,41 @@ fn pick(workload: &Workload<'_>, space: &Space) -> Result<Plan, BenchError> {
         .ok_or_else(|| BenchError::Plan("no plan fits this problem under the constraint".into()))
 }
 
-/// A search of a case's plan. Trials are kept in the file, where one is given; `lost` is what an earlier process has lost on this case.
+/// How a plan is tuned.
+pub struct Tuning<'a> {
+    /// Wall time of the search.
+    pub budget: Duration,
+    /// File that trials are kept in.
+    pub records: Option<&'a Path>,
+    /// What timed runs find in the last-level cache.
+    pub cache: CacheState,
+}
+
+/// A search of a case's plan. `lost` is what an earlier process has lost on this case.
 ///
 /// # Errors
 /// [`BenchError::Lost`] where the device is lost; [`BenchError::Plan`] where nothing is found.
 pub fn searched(
     device: &Arc<dyn Device>,
     space: &Space,
-    budget: Duration,
-    records: Option<&Path>,
+    tuning: &Tuning<'_>,
     lost: &Lost,
 ) -> Result<search::Outcome, BenchError> {
     let failed = |e: String| BenchError::Plan(e);
-    let (records, spent) = match records {
+    let (records, spent) = match tuning.records {
         // The file holds the trials of the process before.
         Some(path) => (Some(Records::open(path).map_err(|e| failed(e.to_string()))?), lost.seconds),
         None if lost.plans.is_empty() => (None, 0.0),
-        None => (Some(remembered(device.as_ref(), space, &lost.plans).map_err(|e| failed(e.to_string()))?), 0.0),
+        None => (
+            Some(
+                remembered(space, &search::device_key(device.info(), tuning.cache), &lost.plans)
+                    .map_err(|e| failed(e.to_string()))?,
+            ),
+            0.0,
+        ),
     };
-    let seconds = (budget.as_secs_f64() - spent).max(0.05);
-    let options = search::Options { budget: search::Budget::seconds(seconds), ..search::Options::default() };
+    let seconds = (tuning.budget.as_secs_f64() - spent).max(0.05);
+    let options = search::Options { budget: search::Budget::seconds(seconds), cache: tuning.cache, ..search::Options::default() };
     let (mut last, mut so_far) = (None, 0.0);
     let outcome = search::tune(device, space, records.as_ref(), &options, &search::Cancel::default(), &mut |event| {
         if let search::Event::Trial { plan, seconds, .. } = event {
@@ -207,12 +225,12 @@ pub fn searched(
 }
 
 /// Records that know of nothing but candidates that hung.
-fn remembered(device: &dyn Device, space: &Space, plans: &[String]) -> Result<Records, RecordsError> {
+fn remembered(space: &Space, device: &DeviceKey, plans: &[String]) -> Result<Records, RecordsError> {
     let records = Records::in_memory()?;
-    let (key, device) = (space.key(), search::device_key(device.info()));
+    let key = space.key();
     for plan in plans {
         let trial = Trial::unmeasured(plan, State::Hung, "took the device down");
-        records.add(&key, "", &device, search::GENERATOR, &trial)?;
+        records.add(&key, "", device, search::GENERATOR, &trial)?;
     }
     Ok(records)
 }
@@ -221,7 +239,7 @@ fn remembered(device: &dyn Device, space: &Space, plans: &[String]) -> Result<Re
 fn recorded(workload: &Workload<'_>, space: &Space, path: &Path) -> Result<Plan, BenchError> {
     let failed = |e: String| BenchError::Plan(e);
     let records = Records::open_existing(path).map_err(|e| failed(e.to_string()))?;
-    let device = search::device_key(workload.device().info());
+    let device = search::device_key(workload.device().info(), workload.cache());
     let best = records.best(&space.key(), &device, search::GENERATOR).map_err(|e| failed(e.to_string()))?;
     let best = best.ok_or_else(|| failed(format!("{} holds no verified plan of this problem on this device", path.display())))?;
     Plan::parse(&best.plan).map_err(|e| failed(format!("{}: plan {}: {e}", path.display(), best.plan)))

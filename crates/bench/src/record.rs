@@ -3,12 +3,13 @@
 use crate::clocks::Clocks;
 use crate::error::BenchError;
 use crate::stats::{Summary, geometric_mean};
+use flate2::read::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tilewright_device::{DeviceInfo, Resources};
+use tilewright_device::{CacheState, DeviceInfo, Resources};
 use tilewright_ir::{Rates, Scalar, Target};
 use tilewright_problem::Math;
 use tilewright_tune::search::Tally;
@@ -28,6 +29,9 @@ pub struct Record {
     pub dtype: String,
     /// With what precision f32 products are computed.
     pub math: Math,
+    /// What timed runs found in the last-level cache.
+    #[serde(default)]
+    pub cache: CacheState,
     /// Floating-point operations, two per multiply and add.
     pub flop: f64,
     /// Fewest bytes that must move.
@@ -82,6 +86,8 @@ pub struct Side {
     pub note: String,
     /// The plan, where it is a generated kernel.
     pub plan: Option<String>,
+    /// Device memory besides the operands; absent where a library has its own, and in older records.
+    pub workspace: Option<Workspace>,
     /// Times of whole executions.
     pub time: Option<Summary>,
     /// Result and memory around it as they must be.
@@ -100,6 +106,15 @@ pub struct Side {
     pub groups_per_unit: Option<u32>,
     /// Time by the cost model in microseconds.
     pub modelled_us: Option<f64>,
+}
+
+/// Device memory besides the operands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Workspace {
+    /// Bytes that the side might use.
+    pub limit: u64,
+    /// Bytes that what it chose uses.
+    pub used: u64,
 }
 
 /// What a search did.
@@ -127,6 +142,9 @@ impl SearchCounts {
     }
 }
 
+/// Version, and a fingerprint of all sources that the program was built from (`build.rs`).
+pub const SOURCE: &str = env!("TILEWRIGHT_SOURCE");
+
 /// Where and when a record was made.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Environment {
@@ -136,6 +154,9 @@ pub struct Environment {
     pub fingerprint: String,
     /// Version of tilewright.
     pub version: String,
+    /// What it was built from ([`SOURCE`]); absent in older records.
+    #[serde(default)]
+    pub source: String,
     /// UTC, `2026-11-21T08:15:00Z`.
     pub date: String,
 }
@@ -148,6 +169,7 @@ impl Environment {
             device: format!("{} ({})", info.id, info.name),
             fingerprint: info.fingerprint.clone(),
             version: env!("CARGO_PKG_VERSION").into(),
+            source: SOURCE.into(),
             date: utc(seconds),
         }
     }
@@ -199,7 +221,7 @@ pub struct SetSummary {
     /// Cases that count.
     pub cases: usize,
     /// Cases of the set in which one of the two has no valid time.
-    pub missing: usize,
+    pub missing: Vec<String>,
 }
 
 /// Summaries per set and alternative, in order of appearance.
@@ -215,12 +237,12 @@ pub fn summarise(records: &[Record]) -> Vec<SetSummary> {
     let mut summaries = Vec::new();
     for (set, name) in keys {
         let mut ratios = Vec::new();
-        let mut missing = 0;
+        let mut missing = Vec::new();
         for record in records.iter().filter(|r| r.set == set) {
             let Some(n) = record.sides.iter().skip(1).position(|s| s.name == name) else { continue };
             match record.ratio(n + 1) {
                 Some(ratio) => ratios.push((ratio, record.case.clone())),
-                None => missing += 1,
+                None => missing.push(record.case.clone()),
             }
         }
         let values: Vec<f64> = ratios.iter().map(|r| r.0).collect();
@@ -265,14 +287,18 @@ impl Sink {
     }
 }
 
-/// Reads records back.
+/// Reads records back, from a file of JSON lines or such a file compressed by gzip (`.gz`).
 ///
 /// # Errors
 /// [`BenchError::File`] with the line that is no record.
 pub fn read(path: &Path) -> Result<Vec<Record>, BenchError> {
     let file = File::open(path).map_err(|e| BenchError::unreadable(path, &e))?;
+    let packed = path.extension().is_some_and(|e| e == "gz");
+    // Several compressed files in a row are one.
+    let lines: Box<dyn BufRead> =
+        if packed { Box::new(BufReader::new(MultiGzDecoder::new(file))) } else { Box::new(BufReader::new(file)) };
     let mut records = Vec::new();
-    for (n, line) in BufReader::new(file).lines().enumerate() {
+    for (n, line) in lines.lines().enumerate() {
         let line = line.map_err(|e| BenchError::unreadable(path, &e))?;
         if line.trim().is_empty() {
             continue;
@@ -303,6 +329,7 @@ pub(crate) mod tests {
             problem: "p".into(),
             dtype: "f32".into(),
             math: Math::Exact,
+            cache: CacheState::Cold,
             flop: 2e9,
             bytes: 1e6,
             sides: vec![side("tilewright", Some(10.0)), side("cublas", ratio.map(|r| r * 10.0))],
@@ -321,7 +348,7 @@ pub(crate) mod tests {
         assert_eq!(summaries.len(), 2);
         assert!((summaries[0].mean - 1.0).abs() < 1e-12);
         assert_eq!(summaries[0].worst, (0.5, "1".to_string()));
-        assert_eq!((summaries[0].cases, summaries[0].missing), (2, 1));
+        assert_eq!((summaries[0].cases, summaries[0].missing.as_slice()), (2, ["4".to_string()].as_slice()));
         assert_eq!(summaries[1].set, "y");
     }
 
@@ -345,6 +372,13 @@ pub(crate) mod tests {
             Sink::open(Some(&path)).unwrap().write(r).unwrap();
         }
         assert_eq!(read(&path).unwrap(), records);
+        let packed = folder.path().join("r.jsonl.gz");
+        let mut encoder = flate2::write::GzEncoder::new(File::create(&packed).unwrap(), flate2::Compression::default());
+        encoder.write_all(&std::fs::read(&path).unwrap()).unwrap();
+        encoder.finish().unwrap();
+        assert_eq!(read(&packed).unwrap(), records);
+        std::fs::write(&packed, "no gzip").unwrap();
+        assert!(read(&packed).unwrap_err().to_string().contains("r.jsonl.gz"));
         std::fs::write(&path, "{\"a\":1}\n").unwrap();
         let error = read(&path).unwrap_err().to_string();
         assert!(error.contains("r.jsonl") && error.contains("line 1"), "{error}");

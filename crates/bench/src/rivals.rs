@@ -11,7 +11,7 @@ use crate::workload::Workload;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tilewright_device::Device;
+use tilewright_device::{CacheState, Device};
 use tilewright_gen::plan::Plan;
 use tilewright_problem::Problem;
 use tilewright_tune::space::Space;
@@ -21,11 +21,12 @@ pub struct Rivals {
     device: Arc<dyn Device>,
     libraries: Vec<Box<dyn Baseline>>,
     limits: Limits,
+    cache: CacheState,
 }
 
 impl Rivals {
-    /// Opens all libraries, so that a missing one is told before any work is done. A case is measured for `time` at most;
-    /// `clblast_tuned` is the folder with results of CLBlast's tuners.
+    /// Opens all libraries, so that a missing one is told before any work is done. A case is measured for `time` at most, with caches in this
+    /// state; `clblast_tuned` is the folder with results of CLBlast's tuners.
     ///
     /// # Errors
     /// [`BenchError::Missing`] with how to get it; [`BenchError::Unsupported`] if the device does not speak its API;
@@ -35,6 +36,7 @@ impl Rivals {
         device: &Arc<dyn Device>,
         clblast_tuned: Option<&Path>,
         time: Duration,
+        cache: CacheState,
     ) -> Result<Rivals, BenchError> {
         if libraries.contains(&Library::Clblast) && libraries.contains(&Library::ClblastTuned) {
             return Err(BenchError::Usage(
@@ -44,11 +46,10 @@ impl Rivals {
             ));
         }
         let libraries = libraries.iter().map(|l| baseline::open(*l, device.as_ref(), clblast_tuned)).collect::<Result<_, _>>()?;
-        Ok(Rivals { device: device.clone(), libraries, limits: Limits { time, ..Limits::default() } })
+        Ok(Rivals { device: device.clone(), libraries, limits: Limits { time, ..Limits::default() }, cache })
     }
 
-    /// Runs a plan of a space and every library on the same random data: results checked first, then timed in turn with cold
-    /// caches. A side that cannot run is in the record with its reason.
+    /// Runs a plan of a space and every library on the same random data: results checked first, then timed in turn. A side that cannot run is in the record with its reason.
     ///
     /// # Errors
     /// Only those that end the run: a lost device, memory that does not suffice.
@@ -63,7 +64,7 @@ impl Rivals {
         problem: &Problem,
         ours: &mut dyn FnMut(&Workload<'_>) -> Result<Ours, BenchError>,
     ) -> Result<Record, BenchError> {
-        let workload = Workload::new(&self.device, problem)?;
+        let workload = Workload::new(&self.device, problem, self.cache)?;
         let ours = unless_fatal(ours(&workload))?;
         let mut contenders = vec![Contender::ours(&workload, ours.as_ref(), "tilewright")];
         for library in self.libraries() {

@@ -1,8 +1,8 @@
 //! What every measuring command shares: the device, the cases, the time limit, where results go.
 
 use crate::args::{Cases, Choice, Common};
-use crate::error::BenchError;
-use crate::handover::{self, GoOn, Lost};
+use crate::error::{BenchError, Lost};
+use crate::handover::{self, GoOn};
 use crate::measure::Limits;
 use crate::ours::Choose;
 use crate::record::{self, Record, Sink};
@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
-use tilewright_device::{Device, Options, Workers, open_with};
+use tilewright_device::{CacheState, Device, Options, Workers, open_with};
 use tilewright_gen::plan::Constraint;
 use tilewright_ir::Scalar;
 use tilewright_problem::cases::{Case, CaseOptions, Skipped, read};
@@ -68,7 +68,7 @@ impl Session {
     /// As [`Session::device`].
     pub fn other_device(&self, spec: &str) -> Result<Arc<dyn Device>, BenchError> {
         let device = self.open(spec)?;
-        crate::baseline::native(device.as_ref())?;
+        crate::workload::native(device.as_ref())?;
         Ok(device)
     }
 
@@ -147,6 +147,11 @@ impl Session {
     /// How long to measure.
     pub fn limits(&self) -> Limits {
         Limits { time: self.common.measure, ..Limits::default() }
+    }
+
+    /// What timed runs find in the last-level cache.
+    pub fn cache(&self) -> CacheState {
+        self.common.cache
     }
 
     /// How plans are chosen, and under which constraint. Candidates that took an earlier process down are not tried again.

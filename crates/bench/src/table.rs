@@ -66,8 +66,8 @@ pub fn summary(records: &[Record]) -> String {
             "{:16} vs {:16} geometric mean {:6.3}x over {} cases, worst {worst:.3}x ({case})",
             s.set, s.side, s.mean, s.cases
         );
-        if s.missing > 0 {
-            let _ = write!(out, "; {} without a valid pair of times", s.missing);
+        if !s.missing.is_empty() {
+            let _ = write!(out, "; {} without a valid pair of times: {}", s.missing.len(), s.missing.join(", "));
         }
         out.push('\n');
     }
@@ -134,12 +134,48 @@ pub fn markdown(records: &[Record], columns: Columns) -> String {
     out
 }
 
+/// Where, by what and when records were made: a text per device, driver, build and state of the cache, with the dates they span.
+pub fn origins(records: &[Record]) -> Vec<String> {
+    let mut all: Vec<(String, Vec<&str>)> = Vec::new();
+    for record in records {
+        let env = &record.environment;
+        let build = if env.source.is_empty() { &env.version } else { &env.source };
+        let text = format!("{}; {}; tilewright {build}; {} caches", env.device, env.fingerprint, record.cache.name());
+        match all.iter_mut().find(|known| known.0 == text) {
+            Some((_, dates)) => dates.push(&env.date),
+            None => all.push((text, vec![&env.date])),
+        }
+    }
+    let span = |mut dates: Vec<&str>| {
+        dates.sort_unstable();
+        match (dates.first(), dates.last()) {
+            (Some(first), Some(last)) if first != last => format!("{first} to {last}"),
+            (Some(first), _) => (*first).to_string(),
+            _ => String::new(),
+        }
+    };
+    all.into_iter().map(|(text, dates)| format!("{text}; {}", span(dates))).collect()
+}
+
+/// Each side's device memory besides the operands: what it might use, and the most that it did.
+pub fn workspaces(records: &[Record]) -> Vec<String> {
+    let mut all: Vec<(&str, u64, u64)> = Vec::new();
+    for (side, space) in records.iter().flat_map(|r| &r.sides).filter_map(|s| Some((s, s.workspace?))) {
+        match all.iter_mut().find(|known| (known.0, known.1) == (side.name.as_str(), space.limit)) {
+            Some(known) => known.2 = known.2.max(space.used),
+            None => all.push((&side.name, space.limit, space.used)),
+        }
+    }
+    let mib = |bytes: u64| format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20));
+    all.into_iter().map(|(name, limit, used)| format!("{name} may use {}, uses {} at most", mib(limit), mib(used))).collect()
+}
+
 // Writing to a String cannot fail.
 fn one(out: &mut String, experiment: &str, records: &[Record], columns: Columns) {
-    let Some(first) = records.first() else { return };
     let _ = writeln!(out, "### {experiment}\n");
-    let env = &first.environment;
-    let _ = writeln!(out, "{}; {}; tilewright {}; {}.", env.device, env.fingerprint, env.version, env.date);
+    for text in origins(records) {
+        let _ = writeln!(out, "{text}.");
+    }
     let mut versions: Vec<String> = Vec::new();
     for side in records.iter().flat_map(|r| r.sides.iter().skip(1)).filter(|s| s.plan.is_none() && !s.version.is_empty()) {
         let version = format!("{} {}", side.name, side.version);
@@ -150,6 +186,10 @@ fn one(out: &mut String, experiment: &str, records: &[Record], columns: Columns)
     if !versions.is_empty() {
         let _ = writeln!(out, "Compared with {}.", versions.join(", "));
     }
+    let spaces = workspaces(records);
+    if !spaces.is_empty() {
+        let _ = writeln!(out, "Workspace: {}.", spaces.join("; "));
+    }
     let clocks: Vec<u32> = records.iter().filter_map(|r| r.clocks_after?.sm_mhz).collect();
     if let (Some(low), Some(high)) = (clocks.iter().min(), clocks.iter().max()) {
         let _ = writeln!(out, "Multiprocessor clock after each case: {low} to {high} MHz.");
@@ -159,7 +199,10 @@ fn one(out: &mut String, experiment: &str, records: &[Record], columns: Columns)
     if !summaries.is_empty() {
         out.push_str("| set | against | geometric mean | worst | worst case | cases |\n|---|---|---|---|---|---|\n");
         for s in &summaries {
-            let missing = if s.missing > 0 { format!(" ({} more without a valid pair)", s.missing) } else { String::new() };
+            let missing = match s.missing.len() {
+                0 => String::new(),
+                more => format!(" ({more} more without a valid pair: {})", s.missing.join(", ")),
+            };
             let (worst, case) = &s.worst;
             let _ = writeln!(out, "| {} | {} | {:.3} | {worst:.3} | {case} | {}{missing} |", s.set, s.side, s.mean, s.cases);
         }
@@ -226,7 +269,9 @@ fn one(out: &mut String, experiment: &str, records: &[Record], columns: Columns)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Workspace;
     use crate::record::tests::record;
+    use tilewright_device::CacheState;
 
     #[test]
     fn lines_tell_times_ratios_and_failures() {
@@ -244,7 +289,26 @@ mod tests {
     #[test]
     fn summaries_tell_the_worst_case() {
         let text = summary(&[record("x", "a", Some(0.5)), record("x", "b", Some(2.0)), record("x", "c", None)]);
-        assert!(text.contains("1.000x over 2 cases, worst 0.500x (a); 1 without"), "{text}");
+        assert!(text.contains("1.000x over 2 cases, worst 0.500x (a); 1 without a valid pair of times: c"), "{text}");
+    }
+
+    #[test]
+    fn a_merged_table_names_every_device_build_date_and_workspace() {
+        let mut records = [record("x", "a", Some(0.5)), record("x", "b", Some(0.5)), record("x", "c", Some(0.5))];
+        for (record, (device, date)) in records.iter_mut().zip([("cuda:0", "d2"), ("cuda:1", "d3"), ("cuda:0", "d1")]) {
+            (record.environment.device, record.environment.date) = (device.into(), date.into());
+            record.environment.source = "0.1.0 (content 12)".into();
+        }
+        records[2].sides[1].workspace = Some(Workspace { limit: 128 << 20, used: 3 << 20 });
+        records[1].sides[1].workspace = Some(Workspace { limit: 128 << 20, used: 7 << 20 });
+        let text = markdown(&records, Columns::default());
+        assert!(text.contains("cuda:0; ; tilewright 0.1.0 (content 12); cold caches; d1 to d2.\ncuda:1;"), "{text}");
+        assert!(
+            text.contains("cold caches; d3.\n") && text.contains("Workspace: cublas may use 128 MiB, uses 7 MiB at most."),
+            "{text}"
+        );
+        records[0].cache = CacheState::Warm;
+        assert!(markdown(&records, Columns::default()).contains("warm caches; d2."));
     }
 
     #[test]

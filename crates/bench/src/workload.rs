@@ -1,10 +1,9 @@
 //! One problem on one device: buffers that all sides work on, and the judgement of what they leave there.
 
-use crate::baseline;
 use crate::error::BenchError;
 use std::cell::RefCell;
 use std::sync::Arc;
-use tilewright_device::{Buffer, Device, Native};
+use tilewright_device::{Buffer, CacheState, Device, Native};
 use tilewright_problem::contraction::Operand;
 use tilewright_problem::reference::{Reference, Samples, TestData, Verdict};
 use tilewright_problem::{Along, Math, Problem};
@@ -14,6 +13,7 @@ use tilewright_tune::run::{Buffers, Factors};
 pub struct Workload<'a> {
     device: &'a Arc<dyn Device>,
     native: &'a dyn Native,
+    cache: CacheState,
     data: TestData,
     reference: Reference,
     buffers: Buffers,
@@ -26,16 +26,16 @@ const SEED: u64 = 0x7115;
 
 impl<'a> Workload<'a> {
     /// Makes random data for a problem (alpha = 1, beta = 0), computes the reference of a sample of the result, and copies
-    /// the data to the device.
+    /// the data to the device. All sides are timed with caches in this state.
     ///
     /// # Errors
     /// Where memory of host or device does not suffice.
-    pub fn new(device: &'a Arc<dyn Device>, problem: &Problem) -> Result<Self, BenchError> {
-        let native = baseline::native(device.as_ref())?;
+    pub fn new(device: &'a Arc<dyn Device>, problem: &Problem, cache: CacheState) -> Result<Self, BenchError> {
+        let native = native(device.as_ref())?;
         let data = TestData::new(problem, SEED, 1.0, 0.0)?;
         let reference = Reference::new(&data, Samples::Budget(1 << 26));
         let buffers = Buffers::upload(device.as_ref(), &data)?;
-        Ok(Workload { device, native, data, reference, buffers, after: RefCell::default() })
+        Ok(Workload { device, native, cache, data, reference, buffers, after: RefCell::default() })
     }
     /// The device.
     pub fn device(&self) -> &'a Arc<dyn Device> {
@@ -44,6 +44,10 @@ impl<'a> Workload<'a> {
     /// Its native side.
     pub fn native(&self) -> &'a dyn Native {
         self.native
+    }
+    /// What timed runs find in the last-level cache.
+    pub fn cache(&self) -> CacheState {
+        self.cache
     }
     /// The problem.
     pub fn problem(&self) -> &Problem {
@@ -131,6 +135,16 @@ impl<'a> Workload<'a> {
     pub fn bytes(&self) -> f64 {
         least_bytes(self.problem())
     }
+}
+
+/// A device's native side.
+///
+/// # Errors
+/// [`BenchError::Usage`] for the emulator.
+pub fn native(device: &dyn Device) -> Result<&dyn Native, BenchError> {
+    device.native().ok_or_else(|| {
+        BenchError::Usage(format!("{} has no vendor libraries and no clock; choose cuda:0 or opencl:0", device.info().id))
+    })
 }
 
 /// What a side left in C.

@@ -2,7 +2,7 @@
 
 use crate::args::BenchArgs;
 use crate::error::CliError;
-use crate::output::{line, write_file};
+use crate::output::{line, writable, write_file};
 use crate::problem::{self, Case};
 use crate::session;
 use tilewright::Context;
@@ -19,8 +19,13 @@ pub fn run(args: &BenchArgs) -> Result<(), CliError> {
         let (alpha, beta) = (case.alpha, case.beta);
         return Err(CliError::usage(format!("--against compares at alpha = 1 and beta = 0, not {alpha} and {beta}")));
     }
-    let context = session::open(&args.place, &args.plan, false)?;
-    let rivals = Rivals::open(&args.against, context.device(), args.clblast_tuned.as_deref(), args.measure).map_err(classify)?;
+    if let Some(path) = &args.html {
+        // Not after all measuring.
+        writable(path).map_err(|e| CliError::usage(format!("--html {e}")))?;
+    }
+    let context = session::open_to_time(&args.place, &args.plan, false, args.cache)?;
+    let rivals = Rivals::open(&args.against, context.device(), args.clblast_tuned.as_deref(), args.measure, args.cache);
+    let rivals = rivals.map_err(classify)?;
     if !args.json {
         line(&format!("on {}", context.info().name))?;
     }

@@ -31,7 +31,7 @@ impl Timed {
 pub fn run(args: &BenchArgs) -> Result<(), CliError> {
     let cases = problem::cases(&args.problem, args.plan.workspace)?;
     session::constraint(&args.plan)?;
-    let context = session::open(&args.place, &args.plan, false)?;
+    let context = session::open_to_time(&args.place, &args.plan, false, args.cache)?;
     let width = cases.list.iter().map(|c| c.title.chars().count()).max().unwrap_or(0);
     if !args.json {
         line(&format!("on {}", context.info().name))?;
@@ -87,6 +87,7 @@ fn report(args: &BenchArgs, context: &Context, case: &Case, timed: &Timed, width
             "time_us_min": timed.samples.first(),
             "time_us_max": timed.samples.last(),
             "time_kind": timed.kind,
+            "cache": args.cache.name(),
             "gflops": case.problem.flop() / us / 1e3,
             "repeats": timed.samples.len(),
             "verified": v.passed,

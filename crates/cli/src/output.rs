@@ -26,6 +26,26 @@ pub fn write_file(path: &std::path::Path, text: &str) -> Result<(), CliError> {
     std::fs::write(path, text).map_err(failed)
 }
 
+/// Sees that a file can be written, before the work whose result it is to hold: makes its folder where there is none, and leaves a file
+/// that is there as it is.
+///
+/// # Errors
+/// The path, what is wrong and what to do.
+pub fn writable(path: &std::path::Path) -> Result<(), String> {
+    let failed = |e: std::io::Error| {
+        format!("{}: cannot be written: {e}; name another file, in a folder that may be written", path.display())
+    };
+    if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let is_new = !path.exists();
+    std::fs::File::options().append(true).create(true).open(path).map_err(failed)?;
+    if is_new {
+        std::fs::remove_file(path).map_err(failed)?;
+    }
+    Ok(())
+}
+
 /// Bytes with a binary unit: `64 KiB`, `1.5 GiB`.
 pub fn human_bytes(bytes: u64) -> String {
     let units = ["bytes", "KiB", "MiB", "GiB", "TiB"];

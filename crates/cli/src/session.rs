@@ -6,7 +6,7 @@ use crate::output::line;
 use crate::problem::{Case, Cases};
 use serde_json::json;
 use std::sync::Arc;
-use tilewright::{Context, Operation, Options, RecordsAt};
+use tilewright::{CacheState, Context, Operation, Options, RecordsAt};
 use tilewright_device::{DeviceError, Workers};
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_ir::{Dialect, Features, Target};
@@ -14,6 +14,11 @@ use tilewright_tune::search::Cancel;
 
 /// Opens the device and the records that the options name.
 pub fn open(place: &PlaceArgs, plan: &PlanArgs, keep_records: bool) -> Result<Context, CliError> {
+    open_to_time(place, plan, keep_records, CacheState::Cold)
+}
+
+/// As [`open`], for runs that are timed with caches in this state.
+pub fn open_to_time(place: &PlaceArgs, plan: &PlanArgs, keep_records: bool, cache: CacheState) -> Result<Context, CliError> {
     // Compilers crash: let that happen in another process.
     let workers = Workers::of_current_exe(COMPILE_WORKER).ok().map(Arc::new);
     let device_options = tilewright_device::Options { workers, ..tilewright_device::Options::default() };
@@ -24,8 +29,14 @@ pub fn open(place: &PlaceArgs, plan: &PlanArgs, keep_records: bool) -> Result<Co
         None if tilewright::default_records().exists() => RecordsAt::Default,
         None => RecordsAt::Memory,
     };
-    let options =
-        Options { device: place.device.clone(), device_options, records, workspace: plan.workspace, allow_atomics: plan.atomics };
+    let options = Options {
+        device: place.device.clone(),
+        device_options,
+        records,
+        workspace: plan.workspace,
+        allow_atomics: plan.atomics,
+        cache,
+    };
     Context::with(options).map_err(|e| match (&e, &place.device) {
         (tilewright::Error::Device(DeviceError::BadSpec { .. }), _) => CliError::usage(e),
         (tilewright::Error::Device(DeviceError::Missing { .. }), Some(device)) => {

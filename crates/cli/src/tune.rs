@@ -24,7 +24,7 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
             CliError::usage(format!("--out {}: no folder for sources can be made there: {e}; name another", folder.display()))
         })?;
     }
-    let context = session::open(&args.place, &args.plan, true)?;
+    let context = session::open_to_time(&args.place, &args.plan, true, args.cache)?;
     let cancel = Cancel::default();
     session::on_interrupt(&cancel)?;
     let mut done = 0;
@@ -83,7 +83,7 @@ fn report(args: &TuneArgs, operation: &Operation, case: &Case, outcome: &Outcome
     let text = operation.source_of(&outcome.plan, &operation.context().info().target).map_err(session::classify)?;
     write_file(&source, &text)?;
     if args.json {
-        line(&object(outcome, case, &source).to_string())?;
+        line(&object(args, outcome, case, &source).to_string())?;
     } else {
         line(&words(operation, outcome, case, &source))?;
     }
@@ -146,7 +146,7 @@ fn source_path(args: &TuneArgs, context: &Context, case: &Case) -> PathBuf {
     folder.join(format!("{}.{extension}", file_name(&format!("{}-{}", case.problem.key(), context.info().id))))
 }
 
-fn object(outcome: &Outcome, case: &Case, source: &std::path::Path) -> serde_json::Value {
+fn object(args: &TuneArgs, outcome: &Outcome, case: &Case, source: &std::path::Path) -> serde_json::Value {
     let t = &outcome.tally;
     json!({
         "problem": outcome.problem,
@@ -156,6 +156,7 @@ fn object(outcome: &Outcome, case: &Case, source: &std::path::Path) -> serde_jso
         "plan": outcome.plan.to_string(),
         "time_us": outcome.time_us,
         "time_kind": outcome.time_kind.name(),
+        "cache": args.cache.name(),
         "gflops": outcome.gflops,
         "verified": outcome.verified,
         "verified_on": outcome.verified_on,

@@ -3,6 +3,7 @@
 use crate::{Buffer, Compiled, DeviceError, Native};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 use tilewright_ir::{ArgKind, Builder, Kernel, Scalar, Target, TensorMap};
 
@@ -132,18 +133,55 @@ pub struct Launch {
     pub args: Vec<LaunchArg>,
 }
 
+/// What a timed run finds in the last-level cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CacheState {
+    /// Nothing of its operands: other memory is read before every run, outside of the timed span. Clean lines, so that nothing is
+    /// written back within the span either.
+    #[default]
+    Cold,
+    /// What a run of the same work right before it leaves there: runs back to back, as layers of a network are run again and again.
+    Warm,
+}
+
+impl CacheState {
+    /// The word in records and options: `cold` or `warm`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            CacheState::Cold => "cold",
+            CacheState::Warm => "warm",
+        }
+    }
+}
+
+impl FromStr for CacheState {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = [CacheState::Cold, CacheState::Warm];
+        known.into_iter().find(|c| c.name() == text).ok_or_else(|| format!("`{text}` is no state of a cache: write cold or warm"))
+    }
+}
+
 /// How [`Device::time`] measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// Overwrites the last-level cache before every repeat, outside the timed span: cold operands, the default.
-    pub flush_l2: bool,
+    /// What each repeat finds in the last-level cache.
+    pub cache: CacheState,
     /// Measured repeats of the whole sequence.
     pub repeats: u32,
 }
 
+impl Timing {
+    /// Runs with cold caches.
+    pub const fn cold(repeats: u32) -> Timing {
+        Timing { cache: CacheState::Cold, repeats }
+    }
+}
+
 impl Default for Timing {
     fn default() -> Self {
-        Timing { flush_l2: true, repeats: 1 }
+        Timing::cold(1)
     }
 }
 
@@ -222,9 +260,10 @@ pub trait Device: Send + Sync {
     /// What the work ran into: [`DeviceError::Hang`], [`DeviceError::Crash`], [`DeviceError::Api`].
     fn sync(&self) -> Result<(), DeviceError>;
 
-    /// Runs the sequence once per repeat and gives the device's time for each, in microseconds, from the start of the
-    /// first kernel to the end of the last. Call it with one repeat in turn to interleave alternatives. It does not
-    /// warm up.
+    /// Runs the sequence once per repeat and gives the device's time for each, in microseconds, between two marks on the queue: one
+    /// before the first kernel, one behind the last. Ahead of every repeat the cache is swept by reading other memory, which also gives
+    /// the host the time to queue the run; for warm caches the sequence then runs once untimed. Call it with one repeat in turn to
+    /// interleave alternatives. It does not warm up clocks.
     ///
     /// # Errors
     /// As [`Device::launch`] and [`Device::sync`]; [`DeviceError::NotTimed`] on the emulator.

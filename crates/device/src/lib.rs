@@ -31,12 +31,13 @@ pub mod inspect;
 mod native;
 mod open;
 mod opencl;
+mod sweep;
 mod worker;
 
 pub use buffer::Buffer;
 pub use cache::Cache;
 pub use compiled::{Compiled, Offline, Resources};
-pub use device::{Backend, Device, DeviceInfo, DeviceKind, Launch, LaunchArg, Timing};
+pub use device::{Backend, CacheState, Device, DeviceInfo, DeviceKind, Launch, LaunchArg, Timing};
 pub use error::DeviceError;
 pub use native::{Native, NativeHandles};
 pub use open::{Listing, Options, default_device, list, open, open_with};

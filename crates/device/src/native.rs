@@ -42,8 +42,8 @@ pub trait Native {
     /// [`DeviceError::BadBuffer`] for a foreign buffer.
     fn memory(&self, buffer: &Buffer) -> Result<usize, DeviceError>;
 
-    /// As [`crate::Device::time`], for work that `enqueue` puts on the native queue. `enqueue` runs once per repeat with the
-    /// device current on its thread; it must not wait for the queue and must not call the device.
+    /// As [`crate::Device::time`], for work that `enqueue` puts on the native queue. `enqueue` runs once per repeat, twice for warm
+    /// caches, with the device current on its thread; it must not wait for the queue and must not call the device.
     ///
     /// # Errors
     /// As [`crate::Device::time`]; [`DeviceError::Api`] with the text that `enqueue` fails with.

@@ -4,7 +4,9 @@ mod common;
 
 use common::{cases, compare, run};
 use std::sync::Arc;
-use tilewright_device::{Cache, Device, DeviceError, Launch, LaunchArg, NativeHandles, Options, Timing, open, open_with};
+use tilewright_device::{
+    Cache, CacheState, Device, DeviceError, Launch, LaunchArg, NativeHandles, Options, Timing, open, open_with,
+};
 use tilewright_ir::{Access, Base, Builder, Builtin, Kernel, Scalar, ShuffleKind, Stmt};
 
 /// Devices that open. GPUs are hardware, no tool that can be required.
@@ -131,9 +133,9 @@ fn repeats_are_timed_one_by_one() {
         let kernel = device.compile(&case.kernel).unwrap();
         let args: Vec<_> = (0..2).map(|_| LaunchArg::Buffer(device.alloc(1280).unwrap())).collect();
         let launches = vec![Launch { kernel, grid: case.grid, args }; 3];
-        for flush_l2 in [false, true] {
+        for cache in [CacheState::Cold, CacheState::Warm] {
             // More repeats than are queued together.
-            let times = device.time(&launches, &Timing { flush_l2, repeats: 150 }).unwrap();
+            let times = device.time(&launches, &Timing { cache, repeats: 150 }).unwrap();
             assert_eq!(times.len(), 150);
             assert!(times.iter().all(|&t| t > 0.5 && t < 1e6), "{times:?}");
         }

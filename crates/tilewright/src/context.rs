@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use tilewright_device::{Device, DeviceInfo};
+use tilewright_device::{CacheState, Device, DeviceInfo};
 use tilewright_ir::Target;
 use tilewright_problem::{ConvBuilder, GemmBuilder, Problem};
 use tilewright_tune::Records;
@@ -37,6 +37,8 @@ pub struct Options {
     pub workspace: Option<u64>,
     /// Allow sums by atomic additions: results then vary in their last bits from run to run.
     pub allow_atomics: bool,
+    /// What runs that are tuned or timed find in the last-level cache, and which recorded times plans are chosen by.
+    pub cache: CacheState,
 }
 
 /// A device with records and compiled kernels. Clones share all of it.

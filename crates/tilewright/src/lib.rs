@@ -116,7 +116,7 @@ pub use operation::{Operands, Operation, Origin};
 pub use trial::{Times, Verified};
 
 pub use half::{bf16, f16};
-pub use tilewright_device::{DeviceInfo, Listing, list as list_devices};
+pub use tilewright_device::{CacheState, DeviceInfo, Listing, list as list_devices};
 pub use tilewright_gen::plan::{Constraint, Plan};
 pub use tilewright_ir::{Scalar, Target};
 pub use tilewright_problem::{Activation, Along, Conv, ConvBuilder, Direction, Gemm, GemmBuilder, Layout, Order, Problem};

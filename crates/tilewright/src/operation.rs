@@ -150,7 +150,7 @@ impl Operation {
     }
     fn choose(&self) -> Result<(Plan, Origin), Error> {
         let inner = &self.context.inner;
-        let recorded = inner.records.best(&self.space.key(), &device_key(self.context.info()), GENERATOR)?;
+        let recorded = inner.records.best(&self.space.key(), &device_key(self.context.info(), inner.options.cache), GENERATOR)?;
         // A recorded plan was legal when it was recorded; another constraint or generator may see that otherwise.
         let recorded = recorded.and_then(|t| Plan::parse(&t.plan).ok());
         if let Some(plan) = recorded.filter(|p| self.space.constraint().allows(p) && self.space.resolve(p).is_ok()) {
@@ -223,7 +223,8 @@ impl Operation {
         progress: &mut dyn FnMut(&Event),
     ) -> Result<Outcome, Error> {
         let inner = &self.context.inner;
-        let outcome = match search::tune(&inner.device, &self.space, Some(&inner.records), options, cancel, progress) {
+        let options = search::Options { cache: inner.options.cache, ..options.clone() };
+        let outcome = match search::tune(&inner.device, &self.space, Some(&inner.records), &options, cancel, progress) {
             Ok(outcome) => outcome,
             Err(TuneError::NoPlan { trials: 0, .. }) => return Err(self.no_plan()),
             Err(e) => return Err(e.into()),

@@ -69,7 +69,7 @@ impl Operation {
         Ok(verdict)
     }
 
-    /// Times a plan on random operands with cold caches: one run to warm up, then `repeats`. On an emulator the one time is the
+    /// Times a plan on random operands, with cold or warm caches as the context says: one run to warm up, then `repeats`. On an emulator the one time is the
     /// cost model's.
     ///
     /// # Errors
@@ -86,8 +86,9 @@ impl Operation {
         let case = Case::new(context.device(), self.problem(), 1, factors, Samples::Budget(0))?;
         let workspace = context.workspace(ready.program.workspace_bytes)?;
         let launches = case.bind(&ready.program, &ready.compiled, &ready.contraction, workspace)?;
-        context.device().time(&launches, &Timing { flush_l2: true, repeats: 1 })?;
-        let mut samples = context.device().time(&launches, &Timing { flush_l2: true, repeats: repeats.max(1) })?;
+        let cache = context.inner.options.cache;
+        context.device().time(&launches, &Timing { cache, repeats: 1 })?;
+        let mut samples = context.device().time(&launches, &Timing { cache, repeats: repeats.max(1) })?;
         samples.sort_by(f64::total_cmp);
         Ok(Times { samples, kind: TimeKind::Measured })
     }

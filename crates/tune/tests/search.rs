@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-use tilewright_device::{Buffer, Compiled, Device, DeviceError, DeviceInfo, DeviceKind, Launch, Timing, open};
+use tilewright_device::{Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, DeviceKind, Launch, Timing, open};
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
 use tilewright_ir::{Kernel, Scalar};
 use tilewright_problem::{Conv, Gemm, Problem};
@@ -376,7 +376,7 @@ fn a_killed_search_goes_on_where_it_stood() {
     let device = open("emu").unwrap();
     let records = Records::open(&path).unwrap();
     let key = Space::new(&small(), &device.info().target).unwrap().key();
-    let before = records.trials(&key, &device_key(device.info()), GENERATOR).unwrap();
+    let before = records.trials(&key, &device_key(device.info(), CacheState::Cold), GENERATOR).unwrap();
     assert!(before.len() >= 15);
     let (outcome, trials) = search(&device, &small(), Some(&records), &options(10));
     let outcome = outcome.unwrap();

@@ -2,7 +2,7 @@
 //! workload, the fastest is kept. Overrides hold for the whole process, so the defaults are compared in another one.
 
 use super::clblast::{ClBlast, Run};
-use super::{Baseline, Runner, fastest};
+use super::{Baseline, Runner, fastest_right};
 use crate::error::BenchError;
 use crate::workload::Workload;
 use serde::Deserialize;
@@ -142,8 +142,7 @@ impl Baseline for Tuned {
         }
         let mut run = Configured { tuned: self, product, choices, chosen: 0, applied: Cell::new(None) };
         let count = run.choices.len();
-        let (chosen, _) = fastest(workload.native(), count, &mut |n| run.run(n))?;
-        run.chosen = chosen;
+        run.chosen = fastest_right(workload, count, &mut |n| run.run(n))?.number;
         Ok(Box::new(run))
     }
 }

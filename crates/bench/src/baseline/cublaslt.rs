@@ -1,10 +1,12 @@
-//! cuBLASLt: its first eight heuristic results are timed, the best is kept. Bias along the contiguous direction of C, relu and the
-//! approximation of gelu are its own epilogues; a residual without activation is its C, which it reads apart from the result.
+//! cuBLASLt: its first eight heuristic results are timed, the fastest that is right is kept. Split-k partial results in 16 bits are not
+//! asked for: they exceed the error that sums in f32 have. Bias along the contiguous direction of C, relu and the approximation of gelu are
+//! its own epilogues; a residual without activation is its C, which it reads apart from the result.
 
 use super::cuda::{check, find, stream};
 use super::gemm::Call;
-use super::{Baseline, Runner, fastest};
+use super::{Baseline, Chosen, Runner, fastest_right};
 use crate::error::BenchError;
+use crate::record::Workspace;
 use crate::workload::Workload;
 use cudarc::cublas::sys::cublasOperation_t::{CUBLAS_OP_N, CUBLAS_OP_T};
 use cudarc::cublaslt::sys::{self, cublasStatus_t::CUBLAS_STATUS_SUCCESS as OK};
@@ -18,16 +20,19 @@ use tilewright_problem::{Activation, Along, Math, Residual};
 const NAME: &str = "cublaslt";
 /// Heuristic results asked for.
 const RESULTS: usize = 8;
-/// Workspace offered, in bytes: NVIDIA recommends 32 MiB on Hopper; more lets splits of k through.
-const WORKSPACE: u64 = 128 << 20;
+/// As many are asked for where none of the first is right.
+const MORE: usize = 64;
 
 pub(super) struct CublasLt {
+    name: &'static str,
+    /// Bytes offered. NVIDIA recommends 32 MiB on Hopper; more lets splits of k through.
+    workspace: u64,
     handle: sys::cublasLtHandle_t,
     stream: sys::cudaStream_t,
 }
 
 impl CublasLt {
-    pub(super) fn open(native: &dyn Native) -> Result<Self, BenchError> {
+    pub(super) fn open(native: &dyn Native, name: &'static str, workspace: u64) -> Result<Self, BenchError> {
         let stream = stream(native, NAME)? as sys::cudaStream_t;
         // SAFETY: loading the vendor's library runs its initialisers, which is what is wanted.
         let present = || unsafe { sys::is_culib_present() };
@@ -35,7 +40,7 @@ impl CublasLt {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the out pointer is valid, the device's context is current.
         unsafe { check!(OK, sys::cublasLtCreate(&mut handle)) }?;
-        Ok(CublasLt { handle, stream })
+        Ok(CublasLt { name, workspace, handle, stream })
     }
 }
 
@@ -48,7 +53,7 @@ impl Drop for CublasLt {
 
 impl Baseline for CublasLt {
     fn name(&self) -> &'static str {
-        NAME
+        self.name
     }
     fn version(&self) -> String {
         // SAFETY: the library is loaded.
@@ -57,7 +62,7 @@ impl Baseline for CublasLt {
     fn prepare<'a>(&'a self, workload: &'a Workload<'a>) -> Result<Box<dyn Runner + 'a>, BenchError> {
         let call = Call::with_epilogue(workload, NAME)?;
         let fused = Fused::new(workload, &call)?;
-        let workspace = workload.device().alloc(WORKSPACE)?;
+        let workspace = workload.device().alloc(self.workspace)?;
         let mut product = Product {
             library: self,
             descriptor: Descriptor::new(&call, workload.math(), &fused)?,
@@ -70,16 +75,22 @@ impl Baseline for CublasLt {
             workspace: workload.native().memory(&workspace)?,
             _workspace: workspace,
             algorithms: Vec::new(),
-            chosen: 0,
+            chosen: Chosen { number: 0, right: false, passed_over: 0 },
             factors: Factors::new(
                 call.gemm.out_dtype.accumulator(),
                 workload.alpha(),
                 if fused.residual.is_some() { 1.0 } else { workload.beta() },
             ),
         };
-        product.ask()?;
-        let (chosen, _) = fastest(workload.native(), product.algorithms.len(), &mut |n| product.run(n))?;
-        product.chosen = chosen;
+        // What it would store partial results in, where it splits k in place or by the type of its result.
+        let partial = call.gemm.out_dtype;
+        for results in [RESULTS, MORE] {
+            product.ask(results, partial)?;
+            product.chosen = fastest_right(workload, product.algorithms.len(), &mut |n| product.run(n))?;
+            if product.chosen.right {
+                break;
+            }
+        }
         Ok(Box::new(product))
     }
 }
@@ -244,7 +255,8 @@ impl Drop for Layout {
 struct Preference(sys::cublasLtMatmulPreference_t);
 
 impl Preference {
-    fn new(addresses: &[usize; 3]) -> Result<Preference, BenchError> {
+    /// `partial` is the type of the result, which split-k partial results may have only where it is as wide as the accumulators.
+    fn new(addresses: &[usize; 3], workspace: u64, partial: Scalar) -> Result<Preference, BenchError> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the out pointer is valid.
         unsafe { check!(OK, sys::cublasLtMatmulPreferenceCreate(&mut raw)) }?;
@@ -258,11 +270,17 @@ impl Preference {
             (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c),
             (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c),
         ];
-        let workspace = WORKSPACE;
+        use sys::cublasLtReductionScheme_t::*;
+        let schemes = match partial {
+            Scalar::F16 | Scalar::BF16 => CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
+            _ => CUBLASLT_REDUCTION_SCHEME_MASK,
+        } as u32;
         // SAFETY: the attributes have these types (uint64_t, uint32_t) and are read during the calls.
         unsafe {
             let (value, attribute) = ((&raw const workspace).cast(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
             check!(OK, sys::cublasLtMatmulPreferenceSetAttribute(raw, attribute, value, size_of::<u64>()))?;
+            let (value, attribute) = ((&raw const schemes).cast(), CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK);
+            check!(OK, sys::cublasLtMatmulPreferenceSetAttribute(raw, attribute, value, size_of::<u32>()))?;
             for (attribute, bytes) in alignments {
                 let value = (&raw const bytes).cast();
                 check!(OK, sys::cublasLtMatmulPreferenceSetAttribute(raw, attribute, value, size_of::<u32>()))?;
@@ -289,30 +307,31 @@ struct Product<'a> {
     workspace: usize,
     _workspace: tilewright_device::Buffer,
     algorithms: Vec<sys::cublasLtMatmulHeuristicResult_t>,
-    chosen: usize,
+    chosen: Chosen,
     factors: Factors,
 }
 
 impl Product<'_> {
-    /// Asks the heuristics.
-    fn ask(&mut self) -> Result<(), BenchError> {
-        let preference = Preference::new(&self.addresses)?;
+    /// Asks the heuristics for so many results.
+    fn ask(&mut self, results: usize, partial: Scalar) -> Result<(), BenchError> {
+        let preference = Preference::new(&self.addresses, self.library.workspace, partial)?;
         let [a, b, c] = &self.layouts;
         let old = self.residual.as_ref().map_or(c, |(layout, _)| layout);
-        let mut results = [const { MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::uninit() }; RESULTS];
+        let mut found = [const { MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::uninit() }; MORE];
+        let wanted = results.min(found.len());
         let mut count = 0;
         // SAFETY: all descriptors are alive; the array has as many elements as are asked for.
         unsafe {
-            let (desc, out) = (self.descriptor.0, results.as_mut_ptr().cast());
-            let (handle, wanted) = (self.library.handle, RESULTS as i32);
+            let (desc, out) = (self.descriptor.0, found.as_mut_ptr().cast());
+            let (handle, most) = (self.library.handle, wanted as i32);
             check!(
                 OK,
-                sys::cublasLtMatmulAlgoGetHeuristic(handle, desc, a.0, b.0, old.0, c.0, preference.0, wanted, out, &mut count)
+                sys::cublasLtMatmulAlgoGetHeuristic(handle, desc, a.0, b.0, old.0, c.0, preference.0, most, out, &mut count)
             )?;
         }
-        let count = (count.max(0) as usize).min(RESULTS);
+        let count = (count.max(0) as usize).min(wanted);
         // SAFETY: the library has written as many results as it says.
-        self.algorithms = results.into_iter().take(count).map(|r| unsafe { r.assume_init() }).filter(|r| r.state == OK).collect();
+        self.algorithms = found.into_iter().take(count).map(|r| unsafe { r.assume_init() }).filter(|r| r.state == OK).collect();
         Ok(())
     }
 
@@ -344,7 +363,7 @@ impl Product<'_> {
                     lc.0,
                     algorithm,
                     workspace,
-                    WORKSPACE as usize,
+                    self.library.workspace as usize,
                     stream
                 )
             )
@@ -355,9 +374,36 @@ impl Product<'_> {
 
 impl Runner for Product<'_> {
     fn enqueue(&mut self) -> Result<(), String> {
-        self.run(self.chosen)
+        self.run(self.chosen.number)
     }
     fn note(&self) -> String {
-        format!("heuristic result {} of {}", self.chosen + 1, self.algorithms.len())
+        let Some(result) = self.algorithms.get(self.chosen.number) else { return String::new() };
+        let setting = |attribute| {
+            let (mut value, mut written) = (0u32, 0);
+            // SAFETY: the attribute is 32 bits wide; the out pointers are valid.
+            let status = unsafe {
+                let into = (&raw mut value).cast();
+                sys::cublasLtMatmulAlgoConfigGetAttribute(&raw const result.algo, attribute, into, size_of::<u32>(), &mut written)
+            };
+            (status == OK).then_some(value)
+        };
+        use sys::cublasLtMatmulAlgoConfigAttributes_t::*;
+        let split = setting(CUBLASLT_ALGO_CONFIG_SPLITK_NUM).filter(|ways| *ways > 1);
+        let scheme = split.map(|ways| {
+            let scheme = match setting(CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME) {
+                Some(0) => "none",
+                Some(1) => "in place",
+                Some(2) => "accumulator type",
+                Some(4) => "output type",
+                _ => "unknown",
+            };
+            format!(", split-k {ways}, reduction: {scheme}")
+        });
+        let (at, of) = (self.chosen.number + 1, self.algorithms.len());
+        format!("heuristic result {at} of {of}{}{}", scheme.unwrap_or_default(), self.chosen.note())
+    }
+    fn workspace(&self) -> Option<Workspace> {
+        let used = self.algorithms.get(self.chosen.number)?.workspaceSize as u64;
+        Some(Workspace { limit: self.library.workspace, used })
     }
 }

@@ -1,10 +1,13 @@
 //! cuDNN forward convolution in f32 with FMA units only (no TF32), NCHW. Every algorithm that cuDNN's own search offers is
-//! timed, each with the bias in a call of its own, and the fused call where there is a bias; the best is kept.
-//! Asymmetric padding, which cuDNN does not have, is a padded copy of the input that is part of the time.
+//! timed, each with the bias in a call of its own, and the fused call where there is a bias; the fastest right one is kept.
+//!
+//! These calls pad both ends of a dimension alike. Zeros that no window reads are no padding, and pixels that none reads are no input
+//! ([`fitted`]): what is left of an asymmetric padding is refused, not charged as a padded copy.
 
 use super::cuda::{check, find, stream};
-use super::{Baseline, Runner, fastest};
+use super::{Baseline, Chosen, Runner, fastest_right};
 use crate::error::BenchError;
+use crate::record::Workspace;
 use crate::workload::Workload;
 use cudarc::cudnn::sys::{self, cudnnStatus_t::CUDNN_STATUS_SUCCESS as OK};
 use std::ffi::c_void;
@@ -83,8 +86,7 @@ impl Baseline for Cudnn {
         }
         let mut run = Convolution::new(self, workload, conv)?;
         run.search(conv.bias)?;
-        let (chosen, _) = fastest(workload.native(), run.choices.len(), &mut |n| run.run(n))?;
-        run.chosen = chosen;
+        run.chosen = fastest_right(workload, run.choices.len(), &mut |n| run.run(n))?;
         Ok(Box::new(run))
     }
 }
@@ -217,15 +219,15 @@ impl Drop for Identity {
     }
 }
 
-/// A padded copy of the input, made anew in every run. Its border is zero from the start and nobody writes it.
-struct Padded {
-    /// The input, dense.
-    from: Tensor,
-    /// The same extents within the padded tensor.
-    to: Tensor,
-    /// Address of the input, and of its first element's place in the copy.
-    addresses: [usize; 2],
-    _memory: Buffer,
+/// One dimension as cuDNN takes it: so many pixels of the input, and as much padding on both sides as the windows read in front, so
+/// that every output is the same. `None` where there is no such pair: the windows read unlike padding on both sides.
+fn fitted((input, filter, output): (u64, u64, u64), (stride, dilation): (u64, u64), front: u64) -> Option<(u64, u64)> {
+    let window = dilation * (filter - 1) + 1;
+    let read = (output - 1) * stride + window;
+    let gives = |pixels: u64| (pixels + 2 * front).checked_sub(window).is_some_and(|room| room / stride + 1 == output);
+    // All pixels, or only those that some window reads.
+    let read_pixels = read.saturating_sub(front).min(input);
+    [input, read_pixels].into_iter().find(|&pixels| pixels > 0 && gives(pixels)).map(|pixels| (pixels, front))
 }
 
 /// A way to compute it.
@@ -239,46 +241,41 @@ struct Choice {
 
 struct Convolution<'a> {
     library: &'a Cudnn,
-    padded: Option<Padded>,
     input: Tensor,
     filter: Filter,
     window: Window,
     output: Tensor,
     bias: Option<(Tensor, usize)>,
     identity: Identity,
-    /// Input (or its padded copy), filter, output.
+    /// Input, filter, output.
     addresses: [usize; 3],
     workspace: (Buffer, usize),
     choices: Vec<Choice>,
-    chosen: usize,
+    chosen: Chosen,
 }
 
 impl<'a> Convolution<'a> {
     fn new(library: &'a Cudnn, workload: &Workload<'_>, conv: &Conv) -> Result<Self, BenchError> {
-        let (begin, end) = (spatial(&conv.pad_begin, 0), spatial(&conv.pad_end, 0));
-        let size = spatial(&conv.input, 1);
+        let begin = spatial(&conv.pad_begin, 0);
+        let (size, output) = (spatial(&conv.input, 1), spatial(&conv.output(), 1));
+        let (stride, dilation, filter) = (spatial(&conv.stride, 1), spatial(&conv.dilation, 1), spatial(&conv.filter, 1));
         let shape = |n: u64, c: u64, spatial: &[u64]| [&[n, c], spatial].concat();
-        let dense = shape(conv.n, conv.c, &size);
-        let (device, native) = (workload.device(), workload.native());
-        let source = workload.address(Operand::A)?;
-        let (padded, input, pad) = if begin == end {
-            (None, dense.clone(), begin)
-        } else {
-            let total: Vec<u64> = size.iter().zip(&begin).zip(&end).map(|((s, b), e)| s + b + e).collect();
-            let whole = shape(conv.n, conv.c, &total);
-            let memory = device.alloc(4 * whole.iter().product::<u64>())?;
-            device.fill(&memory, 0)?;
-            let first = begin.iter().zip(&total).fold(0, |at, (b, t)| at * t + b);
-            let base = native.memory(&memory)?;
-            let copy = Padded {
-                from: Tensor::new(&dense, &dense)?,
-                to: Tensor::new(&dense, &whole)?,
-                addresses: [source, base + 4 * first as usize],
-                _memory: memory,
+        let (mut pixels, mut pad) = (Vec::new(), Vec::new());
+        for d in 0..size.len() {
+            let Some((extent, both)) = fitted((size[d], filter[d], output[d]), (stride[d], dilation[d]), begin[d]) else {
+                return Err(BenchError::Unsupported {
+                    library: NAME,
+                    reason:
+                        "windows read unlike padding on both sides of a dimension, which its convolution calls do not have (its \
+                             graph interface, which does, is not compared)"
+                            .into(),
+                });
             };
-            (Some((copy, base)), whole, vec![0; size.len()])
-        };
-        let outputs = shape(conv.n, conv.k, &spatial(&conv.output(), 1));
+            pixels.push(extent);
+            pad.push(both);
+        }
+        let (device, native) = (workload.device(), workload.native());
+        let outputs = shape(conv.n, conv.k, &output);
         let bias = match workload.bias_address()? {
             Some(address) => {
                 let extents = shape(1, conv.k, &vec![1; size.len()]);
@@ -288,20 +285,18 @@ impl<'a> Convolution<'a> {
         };
         let memory = device.alloc(WORKSPACE)?;
         let workspace = native.memory(&memory)?;
-        let address = padded.as_ref().map_or(source, |(_, base)| *base);
         Ok(Convolution {
             library,
-            padded: padded.map(|(copy, _)| copy),
-            input: Tensor::new(&input, &input)?,
-            filter: Filter::new(&shape(conv.k, conv.c_per_group(), &spatial(&conv.filter, 1)))?,
+            input: Tensor::new(&shape(conv.n, conv.c, &pixels), &shape(conv.n, conv.c, &size))?,
+            filter: Filter::new(&shape(conv.k, conv.c_per_group(), &filter))?,
             window: Window::new(conv, &pad)?,
             output: Tensor::new(&outputs, &outputs)?,
             bias,
             identity: Identity::new()?,
-            addresses: [address, workload.address(Operand::B)?, workload.address(Operand::C)?],
+            addresses: [workload.address(Operand::A)?, workload.address(Operand::B)?, workload.address(Operand::C)?],
             workspace: (memory, workspace),
             choices: Vec::new(),
-            chosen: 0,
+            chosen: Chosen { number: 0, right: false, passed_over: 0 },
         })
     }
 
@@ -378,10 +373,6 @@ impl<'a> Convolution<'a> {
         // SAFETY: the descriptors describe the buffers at these addresses (the workload made them for this problem); the
         // workspace is as large as the algorithm was said to need.
         unsafe {
-            if let Some(copy) = &self.padded {
-                let [from, to] = copy.addresses.map(|address| address as *mut c_void);
-                check!(OK, sys::cudnnTransformTensor(handle, one, copy.from.0, from, zero, copy.to.0, to))?;
-            }
             match &self.bias {
                 Some((tensor, bias)) if fused => {
                     let bias = *bias as *const c_void;
@@ -430,13 +421,66 @@ impl<'a> Convolution<'a> {
 
 impl Runner for Convolution<'_> {
     fn enqueue(&mut self) -> Result<(), String> {
-        self.run(self.chosen)
+        self.run(self.chosen.number)
     }
     fn note(&self) -> String {
-        let Some(choice) = self.choices.get(self.chosen) else { return String::new() };
+        let Some(choice) = self.choices.get(self.chosen.number) else { return String::new() };
         let name = format!("{:?}", choice.algorithm).replace("CUDNN_CONVOLUTION_FWD_ALGO_", "").to_lowercase();
         let bias = if choice.fused { ", bias fused" } else { "" };
-        let copy = if self.padded.is_some() { ", padded copy" } else { "" };
-        format!("{name}{bias}{copy}, best of {}", self.choices.len())
+        format!("{name}{bias}, of {}{}", self.choices.len(), self.chosen.note())
+    }
+    fn workspace(&self) -> Option<Workspace> {
+        let used = self.choices.get(self.chosen.number)?.workspace as u64;
+        Some(Workspace { limit: WORKSPACE, used })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which inputs each output reads: of a padding, or a pixel.
+    fn reads(pixels: u64, front: u64, (filter, output): (u64, u64), (stride, dilation): (u64, u64)) -> Vec<Vec<Option<u64>>> {
+        let tap = |o: u64, f: u64| (o * stride + f * dilation).checked_sub(front).filter(|at| *at < pixels);
+        (0..output).map(|o| (0..filter).map(|f| tap(o, f)).collect()).collect()
+    }
+
+    #[test]
+    fn padding_that_no_window_reads_is_none() {
+        // Stride 2 over 33 and 31 pixels with a zero behind that no window of 3 reaches.
+        assert_eq!(fitted((33, 3, 16), (2, 1), 0), Some((33, 0)));
+        assert_eq!(fitted((31, 3, 15), (2, 1), 0), Some((31, 0)));
+        // 32 pixels with a zero behind: the last window reads it, and none in front.
+        assert_eq!(fitted((32, 3, 16), (2, 1), 0), None);
+        // Padding in front only: the last pixel is read by none, or the zero behind is not.
+        assert_eq!(fitted((8, 3, 4), (2, 1), 1), Some((8, 1)));
+        assert_eq!(fitted((9, 3, 4), (2, 1), 1), Some((8, 1)));
+        assert_eq!(fitted((9, 3, 8), (1, 1), 1), None);
+    }
+
+    #[test]
+    fn what_fits_reads_the_same() {
+        let mut fits = 0;
+        for input in 1..9u64 {
+            for filter in 1..4 {
+                for (stride, dilation) in [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2)] {
+                    for (front, behind) in [(0, 0), (1, 1), (0, 1), (1, 0), (2, 1), (1, 2)] {
+                        let window = dilation * (filter - 1) + 1;
+                        let Some(room) = (input + front + behind).checked_sub(window) else { continue };
+                        let output = room / stride + 1;
+                        let Some((pixels, pad)) = fitted((input, filter, output), (stride, dilation), front) else {
+                            // The windows do read more or fewer zeros behind than in front.
+                            assert_ne!(front, behind);
+                            continue;
+                        };
+                        let steps = (stride, dilation);
+                        assert_eq!((pixels + 2 * pad - window) / stride + 1, output);
+                        assert_eq!(reads(pixels, pad, (filter, output), steps), reads(input, front, (filter, output), steps));
+                        fits += 1;
+                    }
+                }
+            }
+        }
+        assert!(fits > 300, "{fits}");
     }
 }

@@ -9,10 +9,11 @@ mod cudnn;
 mod gemm;
 
 use crate::error::BenchError;
+use crate::record::Workspace;
 use crate::stats::median;
-use crate::workload::Workload;
+use crate::workload::{Workload, native};
 use std::path::Path;
-use tilewright_device::{Device, Native, Timing};
+use tilewright_device::{Device, Timing};
 
 /// A vendor's library, opened for one device.
 pub trait Baseline {
@@ -38,6 +39,10 @@ pub trait Runner {
     fn note(&self) -> String {
         String::new()
     }
+    /// Device memory besides the operands, where the library takes it from its caller.
+    fn workspace(&self) -> Option<Workspace> {
+        None
+    }
 }
 
 /// The libraries that `--against` takes.
@@ -45,8 +50,11 @@ pub trait Runner {
 pub enum Library {
     /// cuBLAS; f32 with TF32 off.
     Cublas,
-    /// cuBLASLt: the best of its eight first heuristic results.
+    /// cuBLASLt: the best right one of its eight first heuristic results, with 128 MiB of workspace.
     Cublaslt,
+    /// cuBLASLt with 1 GiB of workspace, as much as generated kernels may use by default.
+    #[value(name = "cublaslt-1g")]
+    Cublaslt1g,
     /// cuDNN, f32 with TF32 off.
     Cudnn,
     /// CLBlast as it comes.
@@ -63,7 +71,8 @@ pub fn open(library: Library, device: &dyn Device, tuned: Option<&Path>) -> Resu
     let native = native(device)?;
     Ok(match library {
         Library::Cublas => Box::new(cublas::Cublas::open(native)?),
-        Library::Cublaslt => Box::new(cublaslt::CublasLt::open(native)?),
+        Library::Cublaslt => Box::new(cublaslt::CublasLt::open(native, "cublaslt", 128 << 20)?),
+        Library::Cublaslt1g => Box::new(cublaslt::CublasLt::open(native, "cublaslt-1g", 1 << 30)?),
         Library::Cudnn => Box::new(cudnn::Cudnn::open(native)?),
         Library::Clblast => Box::new(clblast::ClBlast::open(native)?),
         Library::ClblastTuned => {
@@ -84,41 +93,61 @@ fn version(number: usize) -> String {
     format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100)
 }
 
-/// A device's native side.
-///
-/// # Errors
-/// [`BenchError::Usage`] for the emulator.
-pub fn native(device: &dyn Device) -> Result<&dyn Native, BenchError> {
-    device.native().ok_or_else(|| {
-        BenchError::Usage(format!("{} has no vendor libraries and no clock; choose cuda:0 or opencl:0", device.info().id))
-    })
+/// Which of several ways to compute a problem was chosen.
+struct Chosen {
+    /// Its number.
+    number: usize,
+    /// Its result was right. False only where no way computes right.
+    right: bool,
+    /// Faster ones whose results were wrong.
+    passed_over: usize,
 }
 
-/// Times every alternative (one warm-up, then cold repeats) and gives the number and the median of the fastest; those that
-/// fail are passed over.
+impl Chosen {
+    /// For the record, behind what was chosen.
+    fn note(&self) -> String {
+        match (self.right, self.passed_over) {
+            (true, 0) => String::new(),
+            (true, n) => format!(", {n} faster but wrong"),
+            (false, n) => format!(", all {n} wrong"),
+        }
+    }
+}
+
+/// Times every way to compute a workload (one warm-up, then repeats as the workload is to be timed) and gives the fastest whose result
+/// is right, or the fastest of all where none is. Those that fail are passed over.
 ///
 /// # Errors
 /// Why the last one failed, if all did.
-fn fastest(
-    native: &dyn Native,
+fn fastest_right(
+    workload: &Workload<'_>,
     count: usize,
     run: &mut dyn FnMut(usize) -> Result<(), String>,
-) -> Result<(usize, f64), BenchError> {
-    let mut best: Option<(usize, f64)> = None;
+) -> Result<Chosen, BenchError> {
     let mut failure = BenchError::Call { call: "heuristics", reason: "the library offers nothing for this problem".into() };
-    for n in 0..count {
-        let mut time = |repeats| native.time(&mut || run(n), &Timing { flush_l2: true, repeats });
-        let us = match time(1).and_then(|_| time(5)) {
-            Ok(times) => median(&times).unwrap_or(f64::INFINITY),
-            Err(e) if e.is_fatal() => return Err(e.into()),
-            Err(e) => {
-                failure = e.into();
-                continue;
-            }
+    let mut times = Vec::new();
+    for number in 0..count {
+        let mut time = |repeats| {
+            let timing = Timing { cache: workload.cache(), repeats };
+            workload.native().time(&mut || run(number), &timing)
         };
-        if best.is_none_or(|(_, least)| us < least) {
-            best = Some((n, us));
+        match time(1).and_then(|_| time(5)) {
+            Ok(samples) => times.push((number, median(&samples).unwrap_or(f64::INFINITY))),
+            Err(e) if e.is_fatal() => return Err(e.into()),
+            Err(e) => failure = e.into(),
         }
     }
-    best.ok_or(failure)
+    times.sort_by(|x, y| x.1.total_cmp(&y.1));
+    for (passed_over, &(number, _)) in times.iter().enumerate() {
+        let mut once = || Ok(workload.native().time(&mut || run(number), &Timing::cold(1)).map(drop)?);
+        match workload.check(&mut once) {
+            Ok(judgement) if judgement.correct => return Ok(Chosen { number, right: true, passed_over }),
+            Err(e) if e.is_fatal() => return Err(e),
+            _ => {}
+        }
+    }
+    match times.first() {
+        Some(&(number, _)) => Ok(Chosen { number, right: false, passed_over: times.len() }),
+        None => Err(failure),
+    }
 }

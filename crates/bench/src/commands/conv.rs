@@ -23,17 +23,17 @@ pub fn conv(common: Common, args: ConvArgs) -> Result<(), BenchError> {
     let cases = session.cases(&args.cases, "problem")?;
     let device = session.device()?;
     let library = if args.no_cudnn { None } else { Some(baseline::open(Library::Cudnn, device.as_ref(), None)?) };
-    let limits = session.limits();
+    let (limits, cache) = (session.limits(), session.cache());
     session.each(&cases, |case| {
         let Problem::Conv(conv) = &case.problem else {
             return Err(BenchError::Usage("this is no convolution: use the gemm command".into()));
         };
-        let workload = Workload::new(&device, &case.problem)?;
+        let workload = Workload::new(&device, &case.problem, cache)?;
         let ours = unless_fatal(Ours::choose(&workload, &how, &constraint))?;
         let single = Conv { n: 1, ..conv.clone() }.into();
         let looped = if args.sample_loop && conv.n > 1 {
             // Its plan is chosen as ours is, on data of one sample.
-            let one = Workload::new(&device, &single)?;
+            let one = Workload::new(&device, &single, cache)?;
             let chosen = unless_fatal(Ours::choose(&one, &how, &constraint))?;
             Some(chosen.and_then(|ours| SampleLoop::new(&workload, conv, ours)))
         } else {
@@ -88,7 +88,7 @@ impl SampleLoop {
                 Ok(0.0)
             }),
             time: Box::new(move || {
-                let times = workload.device().time(launches, &Timing { flush_l2: true, repeats: 1 })?;
+                let times = workload.device().time(launches, &Timing { cache: workload.cache(), repeats: 1 })?;
                 times.first().copied().ok_or_else(|| BenchError::Plan("the device gave no time".into()))
             }),
             workload,

@@ -20,7 +20,7 @@ pub fn gemm(common: Common, args: Against, experiment: &'static str) -> Result<(
         cases.iter_mut().for_each(|c| c.set = experiment.into());
     }
     let device = session.device()?;
-    let rivals = Rivals::open(&args.against, &device, args.clblast_tuned.as_deref(), session.limits().time)?;
+    let rivals = Rivals::open(&args.against, &device, args.clblast_tuned.as_deref(), session.limits().time, session.cache())?;
     session.each(&cases, |case| {
         let ours = &mut |workload: &Workload<'_>| Ours::choose(workload, &how, &constraint);
         Ok(vec![rivals.measure(&title(experiment, case), &case.problem, ours)?])

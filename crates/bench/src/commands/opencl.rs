@@ -20,9 +20,9 @@ pub fn opencl_vs_cuda(common: Common, args: OtherArgs) -> Result<(), BenchError>
     let cases = session.cases(&args.cases, "problem")?;
     let (device, other) = (session.device()?, session.other_device(&args.other)?);
     let names = [device.info().id.clone(), other.info().id.clone()];
-    let limits = session.limits();
+    let (limits, cache) = (session.limits(), session.cache());
     session.each(&cases, |case| {
-        let workloads = [&device, &other].map(|d| Workload::new(d, &case.problem));
+        let workloads = [&device, &other].map(|d| Workload::new(d, &case.problem, cache));
         let [first, second] = workloads;
         let (first, second) = (first?, second?);
         let ours = Ours::choose(&first, &how, &constraint)?;

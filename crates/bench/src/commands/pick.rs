@@ -22,9 +22,9 @@ pub fn pick_quality(common: Common, args: PickArgs) -> Result<(), BenchError> {
     }
     let cases = session.cases(&args.cases, "problem")?;
     let device = session.device()?;
-    let limits = session.limits();
+    let (limits, cache) = (session.limits(), session.cache());
     session.each(&cases, |case| {
-        let workload = Workload::new(&device, &case.problem)?;
+        let workload = Workload::new(&device, &case.problem, cache)?;
         let picked = unless_fatal(Ours::choose(&workload, &Choose::Pick, &constraint))?;
         let tuned = unless_fatal(Ours::choose(&workload, &how, &constraint))?;
         let contenders =

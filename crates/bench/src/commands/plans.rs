@@ -32,10 +32,10 @@ pub fn plans(common: Common, args: PlansArgs) -> Result<(), BenchError> {
     let mut session = Session::begin(EXPERIMENT, common)?;
     let cases = session.cases(&args.cases, "problem")?;
     let device = session.device()?;
-    let limits = session.limits();
-    let rivals = Rivals::open(&args.against, &device, args.clblast_tuned.as_deref(), limits.time)?;
+    let (limits, cache) = (session.limits(), session.cache());
+    let rivals = Rivals::open(&args.against, &device, args.clblast_tuned.as_deref(), limits.time, cache)?;
     session.each(&cases, |case| {
-        let workload = Workload::new(&device, &case.problem)?;
+        let workload = Workload::new(&device, &case.problem, cache)?;
         let space = Space::new(&case.problem, &device.info().target)?.with_atomics(args.atomics);
         let mut ready = Vec::new();
         for (name, plan) in &named {

@@ -1,16 +1,16 @@
 //! Candidates per second: of the search as it is, and where every single one is compiled, verified and timed.
 
 use crate::args::{Common, ThroughputArgs};
-use crate::error::BenchError;
-use crate::handover::{self, GoOn, Lost};
-use crate::ours::searched;
+use crate::error::{BenchError, Lost};
+use crate::handover::{self, GoOn};
+use crate::ours::{Tuning, searched};
 use crate::session::Session;
 use serde::{Deserialize, Serialize};
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tilewright_device::{Device, Timing};
+use tilewright_device::{CacheState, Device, Timing};
 use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::Plan;
 use tilewright_problem::Problem;
@@ -80,7 +80,7 @@ pub fn throughput(common: Common, args: ThroughputArgs) -> Result<(), BenchError
     let left = session.each_until_lost(&cases, |case| {
         let lost = lost.take();
         let space = Space::new(&case.problem, &device.info().target)?.constrained(&constraint);
-        let outcome = searched(&device, &space, budget, None, &lost)?;
+        let outcome = searched(&device, &space, &Tuning { budget, records: None, cache: CacheState::Cold }, &lost)?;
         let search = Pace { candidates: outcome.tally.trials as f64, seconds: outcome.seconds };
         let (strict, failed) = strict(&device, &case.problem, &space, (threads, budget), &lost)?;
         sums.cases += 1;
@@ -172,7 +172,7 @@ fn one(device: &Arc<dyn Device>, space: &Space, case: &Case, turn: &Mutex<Turn>,
             bytes => Some(device.alloc(bytes)?),
         };
         let launches = case.bind(&program, &compiled, resolved.contraction, workspace).map_err(|e| bad(e.to_string()))?;
-        let times = device.time(&launches, &Timing { flush_l2: true, repeats: REPEATS })?;
+        let times = device.time(&launches, &Timing::cold(REPEATS))?;
         Ok(verified.passed && !times.is_empty())
     };
     run().inspect_err(|e: &BenchError| {

@@ -8,6 +8,7 @@ use crate::values::{Budget, budget, bytes, span, whole};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
+use tilewright::CacheState;
 
 const LONG_ABOUT: &str = "\
 tilewright turns a problem (a matrix product, a batch of them, a convolution) into the fastest GPU kernel it can find for \
@@ -161,6 +162,10 @@ pub struct TuneArgs {
     /// Strategy
     #[arg(long, global = true, value_enum, default_value_t = Search::Descent)]
     pub search: Search,
+    /// What candidates find in the last-level cache when they are timed: cold (nothing of their operands), or warm (what a run right
+    /// before leaves, as in layers of a network). Times of either are recorded apart
+    #[arg(long, global = true, value_name = "STATE", default_value = "cold")]
+    pub cache: CacheState,
     /// Seed of everything random
     #[arg(long, global = true, default_value_t = 1, value_parser = whole)]
     pub seed: u64,
@@ -193,6 +198,10 @@ pub struct BenchArgs {
     /// Timed repeats; the median is reported (without --against)
     #[arg(long, global = true, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
+    /// What every timed run finds in the last-level cache: cold (nothing of its operands), or warm (what a run right before it leaves).
+    /// Recorded plans are those tuned so
+    #[arg(long, global = true, value_name = "STATE", default_value = "cold")]
+    pub cache: CacheState,
     /// Compare with these libraries, joined by commas, in this process, on the same data, in turn
     #[arg(long, global = true, value_enum, value_delimiter = ',', value_name = "LIBRARY")]
     pub against: Vec<tilewright_bench::Library>,

@@ -7,7 +7,10 @@ pub(crate) use driver::{Driver, EncodedMap, Failure, Handle, Loaded, Reach};
 
 use crate::compile::{self, Job};
 use crate::device::{check_launches, nothing, resized, run_nothing};
-use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Native, Options, Resources, Timing};
+use crate::sweep::Sweep;
+use crate::{
+    Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Native, Options, Resources, Timing,
+};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
@@ -112,8 +115,6 @@ struct Queue {
     held: Vec<Launch>,
     /// Events that are free to use.
     events: Vec<Handle>,
-    /// What is written to push everything else out of the last-level cache.
-    flush: Option<Buffer>,
 }
 
 /// A CUDA or HIP device.
@@ -124,12 +125,21 @@ pub(crate) struct GpuDevice<D: Driver> {
     compiler: Compiler,
     context: Arc<Context<D>>,
     queue: Mutex<Queue>,
+    sweep: Sweep,
 }
 
 impl<D: Driver> GpuDevice<D> {
     pub(crate) fn new(info: DeviceInfo, options: Options, compiler: Compiler, driver: D) -> Self {
         let context = Arc::new(Context { driver: ManuallyDrop::new(driver), dead: OnceLock::new() });
-        GpuDevice { id: info.id.as_str().into(), info, options, compiler, context, queue: Mutex::default() }
+        GpuDevice {
+            id: info.id.as_str().into(),
+            info,
+            options,
+            compiler,
+            context,
+            queue: Mutex::default(),
+            sweep: Sweep::default(),
+        }
     }
 
     /// The driver, bound to this thread, unless the context is lost.
@@ -273,14 +283,30 @@ impl<D: Driver> GpuDevice<D> {
         Ok(Buffer::new(self.id.clone(), memory, alignment, bytes))
     }
 
-    /// The buffer whose filling empties the last-level cache of everything else.
-    fn flush_buffer(&self, driver: &D, queue: &mut Queue) -> Result<Buffer, DeviceError> {
-        if let Some(buffer) = &queue.flush {
-            return Ok(buffer.clone());
+    /// Queues one timed run: the sweep, for warm caches an untimed run, and what `work` queues between two events, which are given.
+    fn timed(
+        &self,
+        driver: &D,
+        queue: &mut Queue,
+        (sweep, cache): (&Launch, CacheState),
+        work: &mut dyn FnMut(&mut Queue) -> Result<(), DeviceError>,
+    ) -> Result<(Handle, Handle), DeviceError> {
+        self.start(driver, queue, sweep, false)?;
+        if cache == CacheState::Warm {
+            work(queue)?;
         }
-        let buffer = self.allocate(driver, (256 << 20).max(2 * self.info.target.l2_bytes))?;
-        queue.flush = Some(buffer.clone());
-        Ok(buffer)
+        let (start, end) = (self.take_event(driver, queue)?, self.take_event(driver, queue)?);
+        driver.record(start).map_err(|f| self.failed(f, &queue.entry))?;
+        work(queue)?;
+        driver.record(end).map_err(|f| self.failed(f, &queue.entry))?;
+        Ok((start, end))
+    }
+
+    /// Microseconds between two events that have passed; the events are free again.
+    fn span(&self, driver: &D, queue: &mut Queue, (start, end): (Handle, Handle)) -> Result<f64, DeviceError> {
+        let elapsed = driver.elapsed_us(start, end).map_err(|f| self.failed(f, &queue.entry))?;
+        queue.events.extend([start, end]);
+        Ok(elapsed)
     }
 
     fn fill_stream(&self, driver: &D, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {
@@ -400,11 +426,11 @@ impl<D: Driver> Device for GpuDevice<D> {
 
     fn time(&self, launches: &[Launch], timing: &Timing) -> Result<Vec<f64>, DeviceError> {
         check_launches(&self.info, launches)?;
+        let sweep = self.sweep.launch(self)?;
         let driver = self.driver()?;
         let mut queue = self.queue();
-        let flush = if timing.flush_l2 { Some(self.flush_buffer(driver, &mut queue)?) } else { None };
         // Repeats are queued together, so that the device never waits for the host between two of them.
-        let batch = (QUEUE / (launches.len() + 3)).clamp(1, 64) as u32;
+        let batch = (QUEUE / (2 * launches.len() + 4)).clamp(1, 64) as u32;
         let mut times = Vec::with_capacity(timing.repeats as usize);
         let mut left = timing.repeats;
         while left > 0 {
@@ -413,21 +439,14 @@ impl<D: Driver> Device for GpuDevice<D> {
             self.wait(driver, &mut queue)?;
             let mut spans = Vec::with_capacity(now as usize);
             for _ in 0..now {
-                if let Some(buffer) = &flush {
-                    self.fill_stream(driver, buffer, 0)?;
-                }
-                let (start, end) = (self.take_event(driver, &mut queue)?, self.take_event(driver, &mut queue)?);
-                driver.record(start).map_err(|f| self.failed(f, &queue.entry))?;
-                for (n, launch) in launches.iter().enumerate() {
-                    self.start(driver, &mut queue, launch, n > 0)?;
-                }
-                driver.record(end).map_err(|f| self.failed(f, &queue.entry))?;
-                spans.push((start, end));
+                let mut work = |queue: &mut Queue| {
+                    launches.iter().enumerate().try_for_each(|(n, launch)| self.start(driver, queue, launch, n > 0))
+                };
+                spans.push(self.timed(driver, &mut queue, (&sweep, timing.cache), &mut work)?);
             }
             self.wait(driver, &mut queue)?;
-            for (start, end) in spans {
-                times.push(driver.elapsed_us(start, end).map_err(|f| self.failed(f, &queue.entry))?);
-                queue.events.extend([start, end]);
+            for span in spans {
+                times.push(self.span(driver, &mut queue, span)?);
             }
         }
         Ok(times)

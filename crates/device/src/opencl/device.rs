@@ -5,7 +5,8 @@ use super::program::{self, Built, Context};
 use super::query::Place;
 use crate::compile;
 use crate::device::{DeviceKind, check_launches, nothing, run_nothing};
-use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Native, Options, Timing};
+use crate::sweep::Sweep;
+use crate::{Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Native, Options, Timing};
 use opencl3::error_codes::{CL_MEM_OBJECT_ALLOCATION_FAILURE, CL_OUT_OF_HOST_MEMORY, CL_OUT_OF_RESOURCES};
 use opencl3::{command_queue as cl_queue, event as cl_event, kernel as cl_kernel, memory as cl_memory};
 use std::ffi::c_void;
@@ -26,7 +27,6 @@ pub(super) struct Queue {
     pending: usize,
     /// Name of the last kernel started.
     pub(super) entry: String,
-    flush: Option<Buffer>,
 }
 
 pub(crate) struct ClDevice {
@@ -38,6 +38,7 @@ pub(crate) struct ClDevice {
     pub(super) context: Arc<Context>,
     pub(super) commands: ManuallyDrop<Handle>,
     queue: Mutex<Queue>,
+    pub(super) sweep: Sweep,
     dead: OnceLock<String>,
     slice_alignment: u64,
     /// Longest wait. Processors' drivers compile a kernel for its work-group when it first runs.
@@ -76,6 +77,7 @@ impl ClDevice {
             commands: ManuallyDrop::new(Handle::new(raw, cl_queue::release_command_queue)),
             context: Arc::new(context),
             queue: Mutex::default(),
+            sweep: Sweep::default(),
             dead: OnceLock::new(),
             options,
             place,
@@ -380,28 +382,12 @@ impl Device for ClDevice {
 
     fn time(&self, launches: &[Launch], timing: &Timing) -> Result<Vec<f64>, DeviceError> {
         check_launches(&self.info, launches)?;
+        let sweep = self.sweep.launch(self)?;
         let mut queue = self.queue()?;
-        let flush = self.flush_buffer(&mut queue, timing)?;
         let mut times = Vec::with_capacity(timing.repeats as usize);
         for _ in 0..timing.repeats {
-            if let Some(buffer) = &flush {
-                self.fill_queue(&mut queue, buffer, 0)?;
-            }
-            self.wait(&mut queue)?;
-            let mut first = None;
-            for launch in launches {
-                self.start(&mut queue, launch)?;
-                first = first.or_else(|| queue.last.clone());
-            }
-            let last = queue.last.clone();
-            self.wait(&mut queue)?;
-            let (Some(first), Some(last)) = (first, last) else {
-                times.push(0.0);
-                continue;
-            };
-            let start = self.stamp(&first, cl_event::CL_PROFILING_COMMAND_START)?;
-            let end = self.stamp(&last, cl_event::CL_PROFILING_COMMAND_END)?;
-            times.push(end.saturating_sub(start) as f64 * 1e-3);
+            let mut work = |queue: &mut Queue| launches.iter().try_for_each(|launch| self.start(queue, launch));
+            times.push(self.timed(&mut queue, (&sweep, timing.cache), &mut work)?);
         }
         Ok(times)
     }
@@ -412,22 +398,40 @@ impl Device for ClDevice {
 }
 
 impl ClDevice {
-    /// The buffer whose filling empties the last-level cache, if that is wanted.
-    pub(super) fn flush_buffer(&self, queue: &mut Queue, timing: &Timing) -> Result<Option<Buffer>, DeviceError> {
-        Ok(match (timing.flush_l2, &queue.flush) {
-            (false, _) => None,
-            (true, Some(buffer)) => Some(buffer.clone()),
-            (true, None) => {
-                let most = (256u64 << 20).min(self.info.max_buffer_bytes / 4);
-                let buffer = self.allocate((2 * self.info.target.l2_bytes).clamp(16 << 20, most.max(16 << 20)))?;
-                queue.flush = Some(buffer.clone());
-                Some(buffer)
-            }
-        })
+    /// Microseconds of what `work` queues, between the ends of two markers: one behind the sweep (and, for warm caches, an untimed
+    /// run), one behind the work. The sweep takes longer than the host takes to queue the rest.
+    pub(super) fn timed(
+        &self,
+        queue: &mut Queue,
+        (sweep, cache): (&Launch, CacheState),
+        work: &mut dyn FnMut(&mut Queue) -> Result<(), DeviceError>,
+    ) -> Result<f64, DeviceError> {
+        self.wait(queue)?;
+        self.start(queue, sweep)?;
+        if cache == CacheState::Warm {
+            work(queue)?;
+        }
+        let start = self.marker(queue)?;
+        work(queue)?;
+        let end = self.marker(queue)?;
+        self.wait(queue)?;
+        let [from, to] = [self.stamp(&start)?, self.stamp(&end)?];
+        Ok(to.saturating_sub(from) as f64 * 1e-3)
     }
-    /// A time stamp of an event, in nanoseconds.
-    pub(super) fn stamp(&self, event: &Handle, which: u32) -> Result<u64, DeviceError> {
-        let time = cl_event::get_event_profiling_info(event.get(), which);
+
+    fn marker(&self, queue: &mut Queue) -> Result<Arc<Handle>, DeviceError> {
+        // SAFETY: the queue is alive; the list of events to wait for is empty: the queue's order is enough.
+        let raw = unsafe { cl_queue::enqueue_marker_with_wait_list(self.commands.get(), 0, std::ptr::null()) };
+        let event = check("clEnqueueMarkerWithWaitList", raw).map_err(|f| self.failed(f))?;
+        let event = Arc::new(Handle::new(event, cl_event::release_event));
+        queue.last = Some(event.clone());
+        queue.pending += 1;
+        Ok(event)
+    }
+
+    /// When an event ended, in nanoseconds.
+    fn stamp(&self, event: &Handle) -> Result<u64, DeviceError> {
+        let time = cl_event::get_event_profiling_info(event.get(), cl_event::CL_PROFILING_COMMAND_END);
         Ok(check("clGetEventProfilingInfo", time).map_err(|f| self.failed(f))?.into())
     }
 }

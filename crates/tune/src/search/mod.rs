@@ -29,7 +29,7 @@ use crate::verify::VerifyError;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tilewright_device::{Device, DeviceInfo};
+use tilewright_device::{CacheState, Device, DeviceInfo};
 use tilewright_gen::plan::Plan;
 use tilewright_problem::ProblemError;
 
@@ -132,8 +132,8 @@ pub struct Options {
     pub threads: usize,
     /// Longest time that building one candidate may take; then it counts as hung.
     pub build_limit: Duration,
-    /// Operands are timed from device memory, not from caches.
-    pub flush_l2: bool,
+    /// What timed runs find in the last-level cache. Times of either kind are recorded apart.
+    pub cache: CacheState,
     /// Factors that candidates are timed with (alpha hardly matters; beta other than 0 reads C).
     pub factors: Factors,
     /// Plans to try first.
@@ -148,7 +148,7 @@ impl Default for Options {
             seed: 1,
             threads: 0,
             build_limit: Duration::from_secs(120),
-            flush_l2: true,
+            cache: CacheState::default(),
             factors: Factors::default(),
             starts: Vec::new(),
         }
@@ -177,11 +177,12 @@ pub enum TuneError {
     },
 }
 
-/// The key of a device in records.
-pub fn device_key(info: &DeviceInfo) -> DeviceKey {
+/// The key of a device in records. Times with warm caches are those of a device apart: they are never mixed with cold ones.
+pub fn device_key(info: &DeviceInfo, cache: CacheState) -> DeviceKey {
+    let warm = if cache == CacheState::Warm { "; warm caches" } else { "" };
     DeviceKey {
         name: format!("{} ({})", info.name, info.backend),
-        fingerprint: format!("{}; {}", info.target.arch, info.fingerprint),
+        fingerprint: format!("{}; {}{warm}", info.target.arch, info.fingerprint),
     }
 }
 

@@ -85,7 +85,7 @@ impl<'a> Session<'a> {
             progress,
             key: space.key(),
             name: space.problem().key(),
-            device_key: device_key(device.info()),
+            device_key: device_key(device.info(), options.cache),
             start: Instant::now(),
             tally: Tally::default(),
             resumed: 0,
@@ -343,8 +343,8 @@ impl<'a> Session<'a> {
                 best: self.best.as_ref().map(|b| (b.time_us, b.launches.as_deref())),
                 expected_us: self.expectation.of(&ready.plan),
             };
-            let flush_l2 = self.options.flush_l2;
-            let mut sample = |launches: &[Launch], repeats| self.device.time(launches, &Timing { flush_l2, repeats });
+            let cache = self.options.cache;
+            let mut sample = |launches: &[Launch], repeats| self.device.time(launches, &Timing { cache, repeats });
             let since = Instant::now();
             let time = measure(&mut sample, &launches, &reference);
             self.spent.timing += since.elapsed().as_secs_f64();

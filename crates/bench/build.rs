@@ -1,0 +1,42 @@
+//! Makes the fingerprint that records carry: a hash over all sources of the workspace and the versions of its dependencies, so that a
+//! table says by what it was measured, whether that was committed or not. Equal trees have equal fingerprints on every machine.
+
+use std::path::{Path, PathBuf};
+
+fn main() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut files = vec![root.join("Cargo.toml"), root.join("Cargo.lock")];
+    for member in std::fs::read_dir(root.join("crates")).into_iter().flatten().flatten() {
+        files.extend(["Cargo.toml", "build.rs"].map(|name| member.path().join(name)).into_iter().filter(|file| file.exists()));
+        println!("cargo::rerun-if-changed={}", member.path().join("src").display());
+        collect(&member.path().join("src"), &mut files);
+    }
+    files.sort();
+    // FNV-1a, 64 bits.
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut add = |bytes: &[u8]| {
+        // A byte that no text holds keeps neighbours apart.
+        for byte in bytes.iter().chain(&[0xff]) {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    for file in &files {
+        if !file.to_string_lossy().contains("/src/") {
+            println!("cargo::rerun-if-changed={}", file.display());
+        }
+        add(file.strip_prefix(&root).unwrap_or(file).to_string_lossy().as_bytes());
+        add(&std::fs::read(file).unwrap_or_default());
+    }
+    println!("cargo::rustc-env=TILEWRIGHT_SOURCE={} (content {hash:016x})", env!("CARGO_PKG_VERSION"));
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            collect(&path, files);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            files.push(path);
+        }
+    }
+}
