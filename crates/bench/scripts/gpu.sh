@@ -34,7 +34,7 @@ for section in "$@"; do
     verify-opencl)
         "$bench" verify-random --device opencl:NVIDIA --json "$out/$name.jsonl" --limit-seconds "$seconds" --count 2000
         ;;
-    *) "$bench" gemm $common --cases "$cases/gemm.csv" --set "$name" --against cublaslt ;;
+    *) "$bench" gemm $common --cases "$cases/gemm.csv" --set "$name" --against cublaslt,cublaslt-1g ;;
     esac >"$out/$name.txt" 2>"$out/$name.log" || { status=1; tail -n 3 "$out/$name.log"; }
     tail -n 6 "$out/$name.txt"
 done

@@ -459,6 +459,16 @@ mod tests {
     }
 
     #[test]
+    fn generated_kernels_do_not_check_padding_that_no_window_reads_either() {
+        let view = |behind: u64| {
+            let conv = Conv::new(Scalar::F32, 2, 3, 4, &[33, 31], &[3, 3]).stride(&[2, 2]).pad(&[0, 0], &[behind, behind]);
+            let problem = conv.build().unwrap().into();
+            tilewright_problem::lower::lower(&problem, tilewright_problem::lower::ConvForm::Merged).unwrap().a.view.access
+        };
+        assert_eq!(view(1), view(0));
+    }
+
+    #[test]
     fn what_fits_reads_the_same() {
         let mut fits = 0;
         for input in 1..9u64 {

@@ -1,0 +1,179 @@
+//! Comparisons with vendor libraries: NVIDIA's against stand-ins that compute on host memory (`stub/`, compiled here), CLBlast itself
+//! under OpenCL. The stand-in of the driver launches nothing, so that our side is wrong there, which is tested as well.
+
+use serde_json::Value;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// One visible line where a tool is missing; a failure where tools are required.
+fn skipped(why: &str) {
+    assert!(std::env::var_os("TILEWRIGHT_REQUIRE_TOOLS").is_none_or(|v| v != "1"), "tools are required: {why}");
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
+}
+
+/// Folder with the stand-ins; `None` without a C compiler.
+fn stubs() -> Option<&'static Path> {
+    static FOLDER: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let build = || {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stub");
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stub");
+        std::fs::create_dir_all(&folder).unwrap();
+        for (file, library) in
+            [("driver", "libcuda.so"), ("cublas", "libcublas.so"), ("cublaslt", "libcublasLt.so"), ("cudnn", "libcudnn.so")]
+        {
+            let mut cc = Command::new("cc");
+            cc.args(["-std=c11", "-O1", "-D_POSIX_C_SOURCE=200809L", "-shared", "-fPIC", "-o"]).arg(folder.join(library));
+            cc.arg(source.join(file).with_extension("c"));
+            if file != "driver" {
+                cc.arg(folder.join("libcuda.so"));
+            }
+            let built = match cc.output() {
+                Ok(output) => output,
+                Err(e) => {
+                    skipped(&format!("cc: {e}"));
+                    return None;
+                }
+            };
+            assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        }
+        Some(folder)
+    };
+    FOLDER.get_or_init(build).as_deref()
+}
+
+/// Runs the command with the stand-ins in place of NVIDIA's libraries, or without them; its records, `None` where something is missing.
+fn bench(stubs: Option<&Path>, environment: &[(&str, &str)], args: &[&str]) -> Option<(Output, Vec<Value>)> {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("records.jsonl");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tilewright-bench"));
+    command.args(args).args(["--pick", "--measure", "20ms", "--json"]).arg(&json).envs(environment.iter().copied());
+    if let Some(stubs) = stubs {
+        command.env("LD_LIBRARY_PATH", stubs).env_remove("TILEWRIGHT_CUDA_LIBS");
+    }
+    let output = command.output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    if errors.contains("is not available") || errors.contains("not found") {
+        skipped(errors.trim());
+        return None;
+    }
+    let records = std::fs::read_to_string(&json).unwrap_or_default();
+    let records: Vec<Value> = records.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(!records.is_empty(), "{errors}");
+    Some((output, records))
+}
+
+/// A file of cases.
+fn cases(folder: &Path, text: &str) -> String {
+    let file = folder.join("cases.csv");
+    std::fs::write(&file, text).unwrap();
+    file.display().to_string()
+}
+
+fn side<'a>(record: &'a Value, name: &str) -> &'a Value {
+    record["sides"].as_array().unwrap().iter().find(|s| s["name"] == name).unwrap()
+}
+
+/// A side that was right and measured.
+fn is_right(record: &Value, name: &str) {
+    let side = side(record, name);
+    assert!(side["correct"] == true && side["failure"].is_null() && side["time"]["median_us"].as_f64() > Some(0.0), "{record}");
+}
+
+const PRODUCTS: &str = "set,dtype,trans_a,trans_b,batch,m,n,k\n";
+
+#[test]
+fn cublas_computes_every_kind_of_product() {
+    let Some(stubs) = stubs() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let rows = "s,f32,0,1,1,33,17,29\ns,f32,1,0,3,16,17,20\ns,f64,1,1,1,20,24,28\ns,f64,0,0,2,8,9,10\ns,bf16,0,1,1,64,48,512\n\
+                s,f16,1,0,2,33,18,512\n";
+    let cases = cases(folder.path(), &format!("{PRODUCTS}{rows}"));
+    let Some((output, records)) = bench(Some(stubs), &[], &["gemm", "--cases", &cases, "--against", "cublas"]) else { return };
+    assert_eq!(records.len(), 6);
+    for record in &records {
+        is_right(record, "cublas");
+        assert_eq!(side(record, "cublas")["version"], "13.1.0");
+        // Kernels that do nothing are no winners.
+        assert_eq!(side(record, "tilewright")["correct"], false, "{record}");
+        assert_eq!(record["cache"], "cold");
+        assert!(record["environment"]["source"].as_str().unwrap().contains("content "));
+    }
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn the_fastest_right_algorithm_of_cublaslt_is_kept() {
+    let Some(stubs) = stubs() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let cases = cases(folder.path(), &format!("{PRODUCTS}s,bf16,0,1,1,64,48,512\ns,f16,1,0,2,33,18,512\n"));
+    let args = ["gemm", "--cases", &cases, "--cache", "warm", "--against", "cublaslt,cublaslt-1g"];
+    let Some((_, records)) = bench(Some(stubs), &[], &args) else { return };
+    assert_eq!(records.len(), 2);
+    for record in &records {
+        assert_eq!(record["cache"], "warm");
+        // Of what is offered without partial results in 16 bits the first drops the end of k; the next needs more workspace.
+        is_right(record, "cublaslt");
+        let note = side(record, "cublaslt")["note"].as_str().unwrap();
+        assert_eq!(note, "heuristic result 2 of 3, 1 faster but wrong");
+        assert_eq!(side(record, "cublaslt")["workspace"]["limit"], 128 << 20);
+        is_right(record, "cublaslt-1g");
+        let large = side(record, "cublaslt-1g");
+        assert_eq!(large["workspace"]["limit"], 1 << 30);
+        let note = large["note"].as_str().unwrap();
+        assert!(note.contains("result 2 of 4, split-k 2, reduction: accumulator type"), "{note}");
+        assert_eq!(large["workspace"]["used"], 200 << 20);
+        assert!(large["max_error"].as_f64().is_some());
+    }
+    // Where none of the first eight is right, more are asked for.
+    let Some((_, records)) = bench(Some(stubs), &[("STUB_LATE", "1")], &args) else { return };
+    for record in &records {
+        is_right(record, "cublaslt");
+        assert!(side(record, "cublaslt")["note"].as_str().unwrap().starts_with("heuristic result 9 of 9"), "{record}");
+    }
+}
+
+#[test]
+fn cudnn_pays_for_no_padding_that_no_window_reads() {
+    let Some(stubs) = stubs() else { return };
+    let key = |rest: &str| format!("conv_fwd_nchw_{rest}_ws1000_f32");
+    // A zero behind that no window reads; groups with dilation and a bias; a pixel that no window reads; a zero behind that is read.
+    let keys = [
+        key("n2_g1_c3_k4_in9x7_fil3x3_st2x2_dil1x1_pb0x0_pe1x1_bias1"),
+        key("n2_g2_c4_k6_in8x8_fil3x3_st1x1_dil2x2_pb2x2_pe2x2_bias1"),
+        key("n1_g1_c3_k4_in9x9_fil3x3_st2x2_dil1x1_pb1x1_pe0x0_bias0"),
+        key("n1_g1_c3_k4_in8x8_fil3x3_st2x2_dil1x1_pb0x0_pe1x1_bias0"),
+    ];
+    let problems = keys.iter().flat_map(|key| ["--problem", key.as_str()]);
+    let args: Vec<&str> = ["conv"].into_iter().chain(problems).collect();
+    let Some((_, records)) = bench(Some(stubs), &[], &args) else { return };
+    assert_eq!(records.len(), 4);
+    for record in &records[..3] {
+        is_right(record, "cudnn");
+        let cudnn = side(record, "cudnn");
+        let note = cudnn["note"].as_str().unwrap();
+        assert!(note.starts_with("implicit_") && note.contains("1 faster but wrong"), "{cudnn}");
+        assert_eq!(cudnn["workspace"]["limit"], 1 << 30);
+        assert_eq!(side(record, "tilewright")["workspace"]["limit"], 1000);
+    }
+    let refused = side(&records[3], "cudnn")["failure"].as_str().unwrap();
+    assert!(refused.contains("unlike padding on both sides"), "{refused}");
+}
+
+#[test]
+fn clblast_and_kernels_of_ours_agree_under_opencl() {
+    let folder = tempfile::tempdir().unwrap();
+    let cases = cases(folder.path(), &format!("{PRODUCTS}s,f32,0,1,1,64,48,40\ns,f32,1,0,2,32,32,16\n"));
+    for cache in ["cold", "warm"] {
+        let args = ["gemm", "--device", "opencl:0", "--cases", &cases, "--cache", cache, "--against", "clblast"];
+        let Some((output, records)) = bench(None, &[], &args) else { return };
+        assert_eq!(records.len(), 2);
+        for record in &records {
+            is_right(record, "tilewright");
+            is_right(record, "clblast");
+            assert_eq!(record["cache"], cache);
+        }
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
