@@ -14,7 +14,7 @@ mod target;
 mod types;
 mod validate;
 
-pub use build::{Builder, Operand};
+pub use build::{Builder, Ex};
 pub use kernel::*;
 pub use matrix::*;
 pub use print::{Source, print};

@@ -71,13 +71,11 @@ impl BulkKernel<'_> {
     pub fn emit(&self, b: &mut Builder, tiles: [BulkTile; 2]) {
         b.wave(self.spec.tiling.wave_lanes);
         let ring = Ring::new(b, tiles, self.spec);
-        let local = b.builtin(Builtin::LocalId);
-        let local = b.bind("local_id", local);
+        let local = b.bind("local_id", Builtin::LocalId);
         ring.init(b, local, self.full_arrivals(), math_waves(self.spec));
         let lowered = lower(&self.spec.schedule, self.spec.tiling.k_tile);
         let Some(roles) = self.spec.schedule.roles else {
-            let elected = b.eq(local, 0);
-            let elected = b.bind("elected", elected);
+            let elected = b.bind("elected", local.equals(0));
             let copies = self.copies(b, &ring, Some(elected), None);
             return self.math(b, &ring, &lowered, local, Some(&copies));
         };
@@ -98,11 +96,10 @@ impl BulkKernel<'_> {
                 });
                 ring.drain(b, copies.walk);
             };
-            let first = b.eq(local, roles.math_threads);
+            let first = b.value(local.equals(roles.math_threads));
             if self.fetches() {
                 let first = b.bind("first_loader", first);
-                let thread = b.sub(local, roles.math_threads);
-                let thread = b.bind("load_thread", thread);
+                let thread = b.bind("load_thread", local - roles.math_threads);
                 let loaders = self.loaders(b, &ring, thread, first);
                 walk(b, Some(loaders));
             } else {
@@ -148,9 +145,7 @@ impl BulkKernel<'_> {
 
     /// The load threads, for operands that they fetch.
     fn loaders<'k>(&'k self, b: &mut Builder, ring: &'k Ring, thread: ExprId, first: ExprId) -> Loaders<'k> {
-        let lane = b.rem(thread, self.spec.tiling.wave_lanes);
-        let first_lane = b.eq(lane, 0);
-        let first_lane = b.bind("first_load_lane", first_lane);
+        let first_lane = b.bind("first_load_lane", (thread % self.spec.tiling.wave_lanes).equals(0));
         let in_flight = fetch_in_flight(self.spec.load_registers(), lines_fetched(self.spec, self.c));
         let tiles = [0, 1].map(|i| match self.ways[i] {
             Way::Bulk(_) | Way::Shifted(..) => None,
@@ -191,9 +186,8 @@ impl BulkKernel<'_> {
     fn math(&self, b: &mut Builder, ring: &Ring, lowered: &Lowered, local: ExprId, copies: Option<&Copies>) {
         let may_be_empty = self.shape.k_tiles < u64::from(self.spec.tiling.split_k.ways.max(1));
         let math = Warpgroup::new(b, self.spec, ring, local, may_be_empty);
-        let lane = b.rem(local, self.spec.tiling.wave_lanes);
-        let first_lane = b.eq(lane, 0);
-        let first_lane = b.bind("first_lane", first_lane);
+        let lane = b.value(local % self.spec.tiling.wave_lanes);
+        let first_lane = b.bind("first_lane", lane.equals(0));
         let walk = ring.walk(b, "read");
         let released = (self.spec.schedule.fragments_ahead > 0).then(|| ring.walk(b, "released"));
         let turns = ring.turns.map(|turns| Turns::new(b, turns, math.team));
@@ -234,15 +228,13 @@ impl BulkKernel<'_> {
     /// How splits of a tile exchange their sums, where they are a cluster.
     fn cluster_sum<'m>(&self, b: &mut Builder, ring: &Ring, math: &'m Warpgroup, thread: ExprId) -> Option<ClusterSum<'m>> {
         let (place, tiling) = ring.place.as_ref().filter(|_| self.meetings() > 0)?;
-        let column = b.mul(place.n, tiling.cluster.m);
-        let tile = b.add(column, place.m);
-        let first = b.mul(tile, tiling.cluster.splits);
+        let first = b.value((place.n * tiling.cluster.m + place.m) * tiling.cluster.splits);
         Some(ClusterSum::new(b, math, tiling, thread, (place.split, first)))
     }
 
     /// The slabs of the math waves, behind the ring.
     fn staged(&self, b: &mut Builder, local: ExprId, first_lane: ExprId) -> Staged {
-        let wave = b.div(local, self.spec.tiling.wave_lanes);
+        let wave = b.value(local / self.spec.tiling.wave_lanes);
         let at = b.kernel().shared_bytes().next_multiple_of(1024);
         let teams = self.spec.teams();
         let waves = teams * math_waves(self.spec);
@@ -255,7 +247,7 @@ impl BulkKernel<'_> {
                 let bytes = if partial { 4 } else { self.c.c.scalar.bytes() };
                 let size = row_slab(self.spec.tiling.b.micro, bytes);
                 let rows = RowStore::new(b, size, (at, waves), wave);
-                let lane = b.rem(local, self.spec.tiling.wave_lanes);
+                let lane = b.value(local % self.spec.tiling.wave_lanes);
                 rows.prepare(b, lane);
                 Staged::Rows(rows)
             }
@@ -289,10 +281,7 @@ impl BulkKernel<'_> {
     pub fn first_work(&self, b: &mut Builder, ring: &Ring) -> ExprId {
         match &ring.place {
             Some((place, _)) => place.cluster,
-            None => {
-                let group = b.builtin(Builtin::GroupId(0));
-                b.bind("group_id", group)
-            }
+            None => b.bind("group_id", Builtin::GroupId(0)),
         }
     }
 
@@ -314,11 +303,7 @@ impl BulkKernel<'_> {
             return each;
         }
         // The first splits have one more.
-        let split = b.rem(work, ways as i64);
-        let more = b.lt(split, rest as i64);
-        let (one, zero) = (b.int(1, Scalar::I32), b.int(0, Scalar::I32));
-        let extra = b.select(more, one, zero);
-        b.add(each, extra)
+        b.value(each + (work % (ways as i64)).lt(rest as i64).select(Ex::int(1, Scalar::I32), 0))
     }
 
     /// The body once for each result tile of this work-group, or of the team among those that take turns.
@@ -345,18 +330,13 @@ impl BulkKernel<'_> {
         let first = passing.as_ref().map_or(group, |p| p.first(b, group));
         let index = b.declare("work", first);
         let stride = stay * passing.as_ref().map_or(1, |_| i64::from(self.spec.teams()));
-        let rounds = b.sub(all, first);
-        let rounds = b.add(rounds, stride - 1);
-        let rounds = b.div(rounds, stride);
-        b.for_range("round", 0, rounds, Unroll::No, |b, _| {
-            let work = b.get(index);
-            let work = b.bind("work_now", work);
+        b.for_range("round", 0, (all - first + (stride - 1)) / stride, Unroll::No, |b, _| {
+            let work = b.bind("work_now", index);
             one(b, work);
             if let Some(passing) = &passing {
                 passing.pass(b, work);
             }
-            let next = b.add(work, stride);
-            b.set(index, next);
+            b.set(index, work + stride);
         });
     }
 }

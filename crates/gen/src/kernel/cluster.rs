@@ -28,27 +28,20 @@ impl ClusterPlace {
         }
         b.cluster(c.size());
         let group = b.builtin(Builtin::GroupId(0));
-        let rank = b.rem(group, c.size());
-        let rank = b.bind("cluster_rank", rank);
-        let cluster = b.div(group, c.size());
-        let cluster = b.bind("cluster_id", cluster);
-        let split = b.rem(rank, c.splits);
-        let tile = b.div(rank, c.splits);
-        let (m, n) = (b.rem(tile, c.m), b.div(tile, c.m));
+        let rank = b.bind("cluster_rank", group % c.size());
+        let cluster = b.bind("cluster_id", group / c.size());
+        let tile = b.value(rank / c.splits);
         Some(ClusterPlace {
-            m: b.bind("cluster_m", m),
-            n: b.bind("cluster_n", n),
-            split: b.bind("cluster_split", split),
+            m: b.bind("cluster_m", tile % c.m),
+            n: b.bind("cluster_n", tile / c.m),
+            split: b.bind("cluster_split", rank % c.splits),
             cluster,
         })
     }
 
     /// Rank of the work-group at (m, n) that has this one's split.
     fn rank(&self, b: &mut Builder, t: &Tiling, m: ExprId, n: ExprId) -> ExprId {
-        let column = b.mul(n, t.cluster.m);
-        let tile = b.add(column, m);
-        let tile = b.mul(tile, t.cluster.splits);
-        b.add(tile, self.split)
+        b.value((n * t.cluster.m + m) * t.cluster.splits + self.split)
     }
 
     /// Who receives what this work-group copies of an operand (0: A, 1: B), as bits of ranks; `None`: itself alone.
@@ -61,8 +54,7 @@ impl ClusterPlace {
         };
         (count > 1).then(|| {
             let ranks = (0..count).fold(0i64, |bits, i| bits | 1 << (i * apart));
-            let ranks = b.int(ranks, Scalar::I32);
-            b.binary(BinaryOp::Shl, ranks, first)
+            b.value(Ex::int(ranks, Scalar::I32) << first)
         })
     }
 
@@ -78,21 +70,16 @@ impl ClusterPlace {
         if c.sharers() <= 1 {
             return None;
         }
-        let releases = b.lt(lane, c.sharers());
-        let releases = b.bind("releases", releases);
+        let releases = b.bind("releases", lane.lt(c.sharers()));
         // Those along n first, then the others along m.
         let row = self.rank(b, t, self.m, lane);
         let rank = if c.m == 1 {
             row
         } else {
-            let further = b.sub(lane, c.n);
-            let passed = b.le(self.m, further);
-            let (one, zero) = (b.int(1, Scalar::I32), b.int(0, Scalar::I32));
-            let skip = b.select(passed, one, zero);
-            let m = b.add(further, skip);
+            let further = b.value(lane - c.n);
+            let m = b.value(further + self.m.le(further).select(Ex::int(1, Scalar::I32), 0));
             let column = self.rank(b, t, m, self.n);
-            let along_n = b.lt(lane, c.n);
-            b.select(along_n, row, column)
+            b.value(lane.lt(c.n).select(row, column))
         };
         Some((releases, b.bind("release_rank", rank)))
     }

@@ -52,8 +52,7 @@ impl<'a> ClusterSum<'a> {
     }
 
     fn at(&self, b: &mut Builder, vector: u32) -> ExprId {
-        let own = b.mul(self.thread, VECTOR);
-        b.add(own, vector * self.threads * VECTOR)
+        b.value(self.thread * VECTOR + (vector * self.threads * VECTOR))
     }
 
     /// Behind the last k-tile; `store` puts results out. All math threads come here, and all threads to the cluster barriers: one
@@ -81,8 +80,7 @@ impl<'a> ClusterSum<'a> {
         for split in 0..self.ways {
             let share = Share { math: self.math, from: bound(split), to: bound(split + 1) };
             if share.from < share.to {
-                let mine = b.eq(self.split, split);
-                b.if_then(mine, |b| each(b, &share));
+                b.if_then(self.split.equals(split), |b| each(b, &share));
             }
         }
     }
@@ -92,12 +90,11 @@ impl<'a> ClusterSum<'a> {
         let at = self.at(b, vector);
         let mut total: Option<Vec<ExprId>> = None;
         for split in 0..self.ways {
-            let rank = b.add(self.first_rank, split);
-            let theirs = b.load_peer("theirs", Base::Shared(self.sums), at, VECTOR, rank);
-            let theirs: Vec<ExprId> = (0..VECTOR).map(|i| b.extract(theirs, i)).collect();
+            let theirs = b.load_peer("theirs", Base::Shared(self.sums), at, VECTOR, self.first_rank + split);
+            let theirs: Vec<ExprId> = (0..VECTOR).map(|i| b.value(theirs.extract(i))).collect();
             total = Some(match total {
                 None => theirs,
-                Some(sum) => sum.iter().zip(&theirs).map(|(&a, &t)| b.add(a, t)).collect(),
+                Some(sum) => sum.iter().zip(&theirs).map(|(&a, &t)| b.value(a + t)).collect(),
             });
         }
         for (i, value) in (0..).zip(total.unwrap_or_default()) {

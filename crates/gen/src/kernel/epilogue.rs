@@ -34,10 +34,10 @@ pub(super) fn columns_contiguous(c: &Contraction) -> bool {
 
 /// Index of a result element within one m x n block of partial sums: contiguous in the direction C is.
 pub(super) fn partial_index(b: &mut Builder, c: &Contraction, row: ExprId, col: ExprId, ty: Scalar) -> ExprId {
-    let (row, col) = (b.cast(row, ty), b.cast(col, ty));
+    let row = b.value(row.cast(ty));
+    let col = b.value(col.cast(ty));
     let (slow, length, fast) = if columns_contiguous(c) { (row, c.n, col) } else { (col, c.m, row) };
-    let line = b.mul(slow, length as i64);
-    b.add(line, fast)
+    b.value(slow * (length as i64) + fast)
 }
 
 pub(super) struct Out<'a> {
@@ -155,17 +155,13 @@ fn out<'a>(
             let mut form = c.c.view.access.offset.clone();
             form.terms.retain(|(a, _)| a.uses(G) && !a.uses(ROW) && !a.uses(COL));
             let start = affine(b, &form, &[g, nowhere, nowhere], Part::Whole, Scalar::I64);
-            let start = b.add(*offset, start);
-            Base::Cursor(b.cursor("c_to", *buffer, start))
+            Base::Cursor(b.cursor("c_to", *buffer, *offset + start))
         }
-        OutArgs::Partials { partials, chunk } => {
-            let split = b.cast(at.split, Scalar::I64);
-            let entry = b.mul(split, *chunk as i64);
-            let g = b.cast(at.g_local, Scalar::I64);
-            let entry = b.add(entry, g);
-            let start = b.mul(entry, (c.m * c.n) as i64);
-            Base::Cursor(b.cursor("partials_to", *partials, start))
-        }
+        OutArgs::Partials { partials, chunk } => Base::Cursor(b.cursor(
+            "partials_to",
+            *partials,
+            (at.split.cast(Scalar::I64) * *chunk as i64 + at.g_local.cast(Scalar::I64)) * ((c.m * c.n) as i64),
+        )),
     };
     let residual = match args {
         OutArgs::Store { added, .. } => added.residual_base(b, c, at.g),
@@ -179,8 +175,7 @@ impl Out<'_> {
     fn by_beta(&self, b: &mut Builder, write: impl Fn(&mut Builder, bool)) {
         let OutArgs::Store { beta, .. } = self.args else { return write(b, false) };
         let zero = b.float(0.0, self.acc);
-        let overwrite = b.eq(*beta, zero);
-        b.if_else(overwrite, |b| write(b, false), |b| write(b, true));
+        b.if_else((*beta).equals(zero), |b| write(b, false), |b| write(b, true));
     }
 
     /// Each thread stores its runs of a unit's accumulators.
@@ -188,7 +183,7 @@ impl Out<'_> {
         let width = self.spec.epilogue.store_width.max(1) as usize;
         math.runs(b, &mut |b, row, col, values| {
             for (i, part) in values.chunks(width).enumerate() {
-                let col = b.add(col, i * width);
+                let col = b.value(col + (i * width));
                 self.put(b, row, col, part, old);
             }
         });
@@ -207,9 +202,7 @@ impl Out<'_> {
         let rows = |b: &mut Builder, body: &mut dyn FnMut(&mut Builder, ExprId, u32, ExprId)| {
             b.for_range("i", 0, t.a.micro / unit_a, unroll, |b, i| {
                 for lane in (0..unit_a).step_by(step_row as usize) {
-                    let distance = b.mul(i, apart(&t.a, unit_a));
-                    let row = b.add(first[0], distance);
-                    let row = b.add(row, lane);
+                    let row = b.value(first[0] + i * apart(&t.a, unit_a) + lane);
                     body(b, i, lane, row);
                 }
             });
@@ -217,20 +210,14 @@ impl Out<'_> {
         rows(b, &mut |b, i, row_lane, row| {
             b.for_range("j", 0, t.b.micro / unit_b, unroll, |b, j| {
                 for lane in (0..unit_b).step_by(step_col as usize) {
-                    let distance = b.mul(j, apart(&t.b, unit_b));
-                    let col = b.add(first[1], distance);
-                    let col = b.add(col, lane);
+                    let col = b.value(first[1] + j * apart(&t.b, unit_b) + lane);
                     let values: Vec<ExprId> = (0..width)
                         .map(|w| {
                             let (rl, cl) = if by_column { (row_lane, lane + w) } else { (row_lane + w, lane) };
-                            let r = b.mul(i, unit_a);
-                            let r = b.add(r, rl);
-                            let r = b.mul(r, cols);
-                            let s = b.mul(j, unit_b / t.math_width);
-                            let s = b.add(s, cl / t.math_width);
-                            let at = b.add(r, s);
-                            let value = b.reg(math.acc, at);
-                            b.extract(value, cl % t.math_width)
+                            b.value(
+                                Ex::reg(math.acc, (i * unit_a + rl) * cols + (j * (unit_b / t.math_width) + (cl / t.math_width)))
+                                    .extract(cl % t.math_width),
+                            )
                         })
                         .collect();
                     self.put(b, row, col, &values, old);
@@ -251,33 +238,28 @@ impl Out<'_> {
         let pitch = major.macro_tile + width.max(4);
         let slab = b.shared("slab", self.acc, pitch * minor_threads, 0);
         let unit = if minor.micro_interleave { minor.fragment_width } else { minor.micro };
-        let minor_id = b.div(minor_first, unit);
-        let line = b.mul(minor_id, pitch);
         let cols = t.b.micro / t.math_width;
-        let local = b.builtin(Builtin::LocalId);
         for e in 0..minor.micro {
             b.barrier();
             for x in 0..major.micro {
                 let (row, col) = if by_column { (e, x) } else { (x, e) };
-                let value = b.reg(math.acc, row * cols + col / t.math_width);
-                let value = b.extract(value, col % t.math_width);
-                let at = b.add(line, major_first);
-                let at = b.add(at, micro_distance(major, x));
-                b.store(Base::Shared(slab), at, value, None);
+                b.store(
+                    Base::Shared(slab),
+                    minor_first / unit * pitch + major_first + micro_distance(major, x),
+                    Ex::reg(math.acc, row * cols + col / t.math_width).extract(col % t.math_width),
+                    None,
+                );
             }
             b.barrier();
             self.by_beta(b, |b, old| {
                 for s in 0..major.micro / width {
-                    let element = b.mul(local, width);
-                    let element = b.add(element, s * t.math_threads() * width);
-                    let id = b.div(element, major.macro_tile);
-                    let along = b.rem(element, major.macro_tile);
-                    let from = b.mul(id, pitch);
-                    let from = b.add(from, along);
-                    let value = b.load("out", Base::Shared(slab), from, width, None);
-                    let values: Vec<ExprId> = (0..width).map(|w| b.extract(value, w)).collect();
+                    let element = b.value(Builtin::LocalId * width + (s * t.math_threads() * width));
+                    let id = b.value(element / major.macro_tile);
+                    let along = b.value(element % major.macro_tile);
+                    let value = b.load("out", Base::Shared(slab), id * pitch + along, width, None);
+                    let values: Vec<ExprId> = (0..width).map(|w| b.value(value.extract(w))).collect();
                     let across = micro_first(b, minor, id);
-                    let across = b.add(across, micro_distance(minor, e));
+                    let across = b.value(across + micro_distance(minor, e));
                     let (row, col) = if by_column { (across, along) } else { (along, across) };
                     self.put(b, row, col, &values, old);
                 }
@@ -293,31 +275,20 @@ impl Out<'_> {
         let m_start = self.at.m_start.value(b);
         let n_start = self.at.n_start.value(b);
         let outer = self.outer(b);
-        let quad = b.div(lane, 4);
-        let pair_col = b.rem(lane, 4);
-        let pair_col = b.mul(pair_col, 2);
         let (mut number, of) = (0, rows * (columns / staged.columns()));
         for i in 0..rows {
             for s in 0..columns / staged.columns() {
-                let row = b.add(wave_row, i * 64);
-                let row = b.cast(row, self.ints.coord);
-                let row = b.add(m_start, row);
-                let col = b.add(wave_col, s * staged.columns());
-                let col = b.cast(col, self.ints.coord);
-                let col = b.add(n_start, col);
+                let row = b.value(m_start + (wave_row + (i * 64)).cast(self.ints.coord));
+                let col = b.value(n_start + (wave_col + (s * staged.columns())).cast(self.ints.coord));
                 staged.store(b, lane, (number, of), [outer, row, col], |b, j, half| {
                     let values = math.pair(b, i, s * staged.columns() / 8 + j, half);
-                    let own = b.add(quad, half * 8);
-                    let own = b.cast(own, self.ints.coord);
-                    let row = b.add(row, own);
-                    let right = b.add(pair_col, j * 8);
-                    let right = b.cast(right, self.ints.coord);
-                    let col = b.add(col, right);
+                    let row = b.value(row + (lane / 4 + (half * 8)).cast(self.ints.coord));
+                    let col = b.value(col + (lane % 4 * 2 + (j * 8)).cast(self.ints.coord));
                     // Neighbours along n are neighbours in memory, or have nothing to do with each other.
                     let run = if staged.by_rows() { 1 } else { 2 };
                     let mut results = Vec::new();
                     for (i, part) in values.chunks(run).enumerate() {
-                        let col = b.add(col, i);
+                        let col = b.value(col + i);
                         let (row, col) = (Coord::plain(b, row), Coord::plain(b, col));
                         results.extend(self.results(b, row, col, part));
                     }
@@ -331,11 +302,7 @@ impl Out<'_> {
     /// What is outside of rows and columns: the batch entry, with partial sums the split and the entry.
     pub fn outer(&self, b: &mut Builder) -> ExprId {
         match self.args {
-            OutArgs::Partials { chunk, .. } => {
-                let split = b.cast(self.at.split, self.ints.coord);
-                let entry = b.mul(split, *chunk as i64);
-                b.add(entry, self.at.g_local)
-            }
+            OutArgs::Partials { chunk, .. } => b.value(self.at.split.cast(self.ints.coord) * *chunk as i64 + self.at.g_local),
             _ => self.at.g,
         }
     }
@@ -360,7 +327,7 @@ impl Out<'_> {
         let overruns = [0, 1].map(|axis| {
             let extent = [self.c.m, self.c.n][axis];
             let may = self.inputs[axis].edge == Edge::Predicate && self.overruns(axis);
-            self.at.sizes[axis].map(Operand::Expr).or(may.then_some(Operand::Int(extent as i64)))
+            self.at.sizes[axis].map(Ex::from).or(may.then_some(extent.into()))
         });
         Run { g: self.at.g, row, col, by_column: columns_contiguous(self.c), length: values.len() as u32, start, overruns }
     }
@@ -368,10 +335,10 @@ impl Out<'_> {
     /// Sums times alpha plus bias.
     fn scaled(&self, b: &mut Builder, run: &Run, values: &[ExprId]) -> Vec<ExprId> {
         let OutArgs::Store { added, alpha, .. } = self.args else { return values.to_vec() };
-        let mut parts: Vec<ExprId> = values.iter().map(|&v| b.mul(*alpha, v)).collect();
+        let mut parts: Vec<ExprId> = values.iter().map(|&v| b.value(*alpha * v)).collect();
         if let Some(bias) = added.bias(b, self.c, run, self.acc) {
             for (part, bias) in parts.iter_mut().zip(bias) {
-                *part = b.add(*part, bias);
+                *part = b.value(*part + bias);
             }
         }
         parts
@@ -385,7 +352,7 @@ impl Out<'_> {
         }
         if let Some(residual) = added.residual(b, self.c, run, self.residual, guard, self.ints, self.acc) {
             for (part, residual) in parts.iter_mut().zip(residual) {
-                *part = b.add(*part, residual);
+                *part = b.value(*part + residual);
             }
         }
         parts
@@ -399,8 +366,7 @@ impl Out<'_> {
     /// As [`Out::put`], for results of which `start` tells where they begin.
     pub fn put_from(&self, b: &mut Builder, [row, col]: [ExprId; 2], values: &[ExprId], old: bool, start: Start) {
         let coord = |b: &mut Builder, first: Coord, x: ExprId| {
-            let x = b.cast(x, self.ints.coord);
-            let local = b.add(first.local, x);
+            let local = b.value(first.local + x.cast(self.ints.coord));
             Coord { local, ..first }
         };
         let row = coord(b, self.at.m_start, row);
@@ -428,9 +394,8 @@ impl Out<'_> {
         match self.args {
             OutArgs::Atomic { alpha, .. } => {
                 for (i, &value) in values.iter().enumerate() {
-                    let value = b.mul(*alpha, value);
-                    let at = b.add(at, i);
-                    let mem = b.mem(self.base, at);
+                    let value = b.value(*alpha * value);
+                    let mem = b.mem(self.base, at + i);
                     b.push(Stmt::Atomic { op: AtomicOp::Add, mem, value, guard });
                 }
             }
@@ -441,13 +406,11 @@ impl Out<'_> {
                 if old {
                     let before = b.load("before", self.base, at, width, guard);
                     for (i, part) in parts.iter_mut().enumerate() {
-                        let x = b.extract(before, i as u32);
-                        let x = b.cast(x, self.acc);
-                        *part = b.fma(*beta, x, *part);
+                        *part = b.value((*beta).fma(before.extract(i as u32).cast(self.acc), *part));
                     }
                 }
                 let parts = self.finished(b, &run, parts, guard);
-                let cast: Vec<ExprId> = parts.iter().map(|&p| b.cast(p, self.c.c.scalar)).collect();
+                let cast: Vec<ExprId> = parts.iter().map(|&p| b.value(p.cast(self.c.c.scalar))).collect();
                 let value = b.vector(&cast);
                 b.store(self.base, at, value, guard);
             }
@@ -472,16 +435,12 @@ impl Out<'_> {
         }
         let value = position.value(b);
         if let Some(extent) = run_time {
-            return Some(b.lt(value, extent));
+            return Some(b.value(value.lt(extent)));
         }
         Some(match self.inputs[axis].edge {
             // The pulled-back tile leaves what its neighbour owns alone.
-            Edge::PullBack => {
-                let tile = b.cast(tile, self.ints.coord);
-                let first = b.mul(tile, size);
-                b.le(first, value)
-            }
-            Edge::Predicate => b.lt(value, extent),
+            Edge::PullBack => b.value((tile.cast(self.ints.coord) * size).le(value)),
+            Edge::Predicate => b.value(value.lt(extent)),
         })
     }
 }

@@ -26,17 +26,14 @@ impl Lines<'_> {
         let s = &self.shape;
         let group = self.edge_group();
         let per_round = s.per_round / group;
-        let start = b.get(stream.start);
-        let start = b.bind("start_now", start);
+        let start = b.bind("start_now", stream.start);
         b.for_range("part", 0, s.rounds * per_round, Unroll::By(1), |b, part| {
-            let (round, i) = (b.div(part, per_round), b.rem(part, per_round));
-            let round = b.bind("class_round", round);
-            let i = b.mul(i, group);
-            let i = b.bind("first_vector", i);
+            let round = b.bind("class_round", part / per_round);
+            let i = b.bind("first_vector", part % per_round * group);
             let mut shift = None;
             let slots: Vec<Slot> = (0..group)
                 .map(|j| {
-                    let i = b.add(i, j);
+                    let i = b.value(i + j);
                     let spot = self.spread.spot(b, round, i);
                     let index = self.index(b, start, &spot);
                     let index = b.bind("vector_at", index);
@@ -46,7 +43,7 @@ impl Lines<'_> {
                     }
                     let sources = self.sources(b, index, shift);
                     let (readable, some) = self.judge(b, stream, &spot, index, k);
-                    let whole = b.and(readable, some);
+                    let whole = b.value(readable.and(some));
                     let guard = b.and_opt(spot.exists, Some(whole));
                     let guard = guard.map(|g| b.bind("read", g));
                     let to = b.reg_place(stream.own, j);
@@ -56,32 +53,26 @@ impl Lines<'_> {
                         b.load_to(to, Base::Buffer(self.words), sources[1], guard);
                     }
                     let masks = self.masks(b, &spot, k);
-                    let to = b.add(first, spot.to);
+                    let to = b.value(first + spot.to);
                     Slot { slot: j, to, exists: spot.exists, masks }
                 })
                 .collect();
             self.store(b, stream, shift, &slots);
         });
-        let left = b.get(stream.left);
-        let beyond = b.lt(left, 0);
-        b.if_then(beyond, |b| self.leftovers(b, stream, first, start, k));
+        b.if_then(stream.left.lt(0), |b| self.leftovers(b, stream, first, start, k));
     }
 
     /// Of a vector at the edges: whether the aligned vectors that it lies in are the operand's, and whether any of it exists.
     fn judge(&self, b: &mut Builder, stream: &Stream, spot: &Spot, index: ExprId, k: ExprId) -> (ExprId, ExprId) {
-        let reach = b.add(index, i64::from(2 * CHUNK));
-        let readable = b.le(reach, stream.end);
+        let readable = b.value((index + i64::from(2 * CHUNK)).le(stream.end));
         let (row, along_k) = if self.k_contiguous() { (spot.line, spot.along) } else { (spot.along, spot.line) };
-        let along_k = b.cast(along_k, b.ty(k).scalar);
-        let k = b.add(k, along_k);
-        let some = b.lt(k, self.extent(COL));
-        let row = b.cast(row, b.ty(stream.row).scalar);
-        let row = b.add(stream.row, row);
+        let along_k = b.value(along_k.cast(b.ty(k).scalar));
+        let row = b.value(stream.row + row.cast(b.ty(stream.row).scalar));
         let in_rows = match stream.rows {
-            Some(rows) => b.lt(row, rows),
-            None => b.lt(row, self.extent(ROW)),
+            Some(rows) => b.value(row.lt(rows)),
+            None => b.value(row.lt(self.extent(ROW))),
         };
-        let some = b.and(some, in_rows);
+        let some = b.value((k + along_k).lt(self.extent(COL)).and(in_rows));
         (readable, some)
     }
 
@@ -97,34 +88,30 @@ impl Lines<'_> {
     fn leftovers(&self, b: &mut Builder, stream: &Stream, first: ExprId, start: ExprId, k: ExprId) {
         let s = &self.shape;
         b.for_range("left", 0, s.count(), Unroll::By(1), |b, q| {
-            let (round, i) = (b.div(q, s.per_round), b.rem(q, s.per_round));
+            let round = b.value(q / s.per_round);
+            let i = b.value(q % s.per_round);
             let spot = self.spread.spot(b, round, i);
             let index = self.index(b, start, &spot);
             let index = b.bind("vector_at", index);
             let (readable, some) = self.judge(b, stream, &spot, index, k);
-            let part = b.unary(UnaryOp::Not, readable);
-            let part = b.and(part, some);
+            let part = b.value(readable.unary(UnaryOp::Not).and(some));
             let Some(part) = b.and_opt(spot.exists, Some(part)) else { return };
             b.if_then(part, |b| {
                 let axis = if self.k_contiguous() { COL } else { ROW };
                 let from = if self.k_contiguous() { k } else { stream.row };
-                let along = b.cast(spot.along, b.ty(from).scalar);
-                let from = b.add(from, along);
+                let along = b.value(spot.along.cast(b.ty(from).scalar));
                 let values: Vec<ExprId> = (0..CHUNK)
                     .map(|e| {
-                        let here = b.add(from, i64::from(e));
+                        let here = b.value(from + along + i64::from(e));
                         let exists = match stream.rows {
-                            Some(rows) if axis == ROW => b.lt(here, rows),
-                            _ => b.lt(here, self.extent(axis)),
+                            Some(rows) if axis == ROW => b.value(here.lt(rows)),
+                            _ => b.value(here.lt(self.extent(axis))),
                         };
-                        let index = b.add(index, i64::from(e));
-                        b.load("value", Base::Buffer(self.tile.source.buffer), index, 1, Some(exists))
+                        b.load("value", Base::Buffer(self.tile.source.buffer), index + i64::from(e), 1, Some(exists))
                     })
                     .collect();
                 let value = b.vector(&values);
-                let to = b.add(first, spot.to);
-                let to = b.mul(to, 2);
-                b.store(Base::Shared(self.tile.arrays[0]), to, value, None);
+                b.store(Base::Shared(self.tile.arrays[0]), (first + spot.to) * 2, value, None);
             });
         });
     }

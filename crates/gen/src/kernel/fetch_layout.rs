@@ -60,19 +60,18 @@ impl Spread {
     }
 
     pub fn wave(&self, b: &mut Builder) -> ExprId {
-        b.div(self.thread, 32)
+        b.value(self.thread / 32)
     }
 
     /// The thread's vector within its row of 128 bytes.
     pub fn vector(&self, b: &mut Builder) -> ExprId {
-        b.rem(self.thread, ROW_LANES)
+        b.value(self.thread % ROW_LANES)
     }
 
     /// Position of the thread's row of 128 bytes among those of an instruction: along the columns, and among lines.
     pub fn sub(&self, b: &mut Builder) -> [ExprId; 2] {
-        let lane = b.rem(self.thread, 32);
-        let row = b.div(lane, ROW_LANES);
-        [b.rem(row, self.shape.columns), b.div(row, self.shape.columns)]
+        let row = b.value(self.thread % 32 / ROW_LANES);
+        [b.value(row % self.shape.columns), b.value(row / self.shape.columns)]
     }
 
     /// The class of a round, the part of its rows that is this wave's, and whether there is such.
@@ -80,14 +79,14 @@ impl Spread {
         let wave = self.wave(b);
         let s = &self.shape;
         if s.waves <= CLASSES {
-            let further = b.mul(round, s.waves);
-            let class = b.add(wave, further);
-            let exists = (!CLASSES.is_multiple_of(s.waves)).then(|| b.lt(class, CLASSES));
+            let class = b.value(wave + round * s.waves);
+            let exists = (!CLASSES.is_multiple_of(s.waves)).then(|| b.value(class.lt(CLASSES)));
             let none = b.int(0, Scalar::I32);
             return (class, none, exists);
         }
-        let (class, part) = (b.rem(wave, CLASSES), b.div(wave, CLASSES));
-        let exists = (s.waves != s.parts * CLASSES).then(|| b.lt(part, s.parts));
+        let class = b.value(wave % CLASSES);
+        let part = b.value(wave / CLASSES);
+        let exists = (s.waves != s.parts * CLASSES).then(|| b.value(part.lt(s.parts)));
         (class, part, exists)
     }
 
@@ -96,40 +95,28 @@ impl Spread {
         let s = &self.shape;
         let (class, part, mut exists) = self.class(b, round);
         let [sub_column, sub_line] = self.sub(b);
-        let further = b.mul(i, s.parts);
-        let block = b.add(further, part);
+        let block = b.value(i * s.parts + part);
         let (column, of_class) = match (s.column_blocks, s.line_blocks) {
             (1, _) => (b.int(0, Scalar::I32), block),
             (_, 1) => (block, b.int(0, Scalar::I32)),
-            _ => (b.div(block, s.line_blocks), b.rem(block, s.line_blocks)),
+            _ => (b.value(block / s.line_blocks), b.value(block % s.line_blocks)),
         };
         if !(s.column_blocks * s.line_blocks).is_multiple_of(s.parts) {
-            let there = b.lt(block, s.column_blocks * s.line_blocks);
+            let there = b.value(block.lt(s.column_blocks * s.line_blocks));
             exists = b.and_opt(exists, Some(there));
         }
-        let of_class = b.mul(of_class, s.lines);
-        let of_class = b.add(of_class, sub_line);
-        let line = b.mul(of_class, CLASSES);
-        let line = b.add(line, class);
+        let line = b.value((of_class * s.lines + sub_line) * CLASSES + class);
         let all = self.lines;
         if !(all / CLASSES).is_multiple_of(s.lines) {
-            let there = b.lt(line, all);
+            let there = b.value(line.lt(all));
             exists = b.and_opt(exists, Some(there));
         }
-        let column = b.mul(column, s.columns);
-        let column = b.add(column, sub_column);
+        let column = b.value(column * s.columns + sub_column);
         let vector = self.vector(b);
         let row = self.row;
-        let along = b.mul(column, row);
-        let within = b.mul(vector, CHUNK);
-        let along = b.add(along, within);
+        let along = b.value(column * row + vector * CHUNK);
         // The swizzle; a line's number modulo 8 is its class.
-        let place = b.binary(BinaryOp::Xor, vector, class);
-        let to = b.mul(column, all * row / 2);
-        let down = b.mul(line, row / 2);
-        let to = b.add(to, down);
-        let place = b.mul(place, CHUNK / 2);
-        let to = b.add(to, place);
+        let to = b.value(column * (all * row / 2) + line * (row / 2) + (vector ^ class) * (CHUNK / 2));
         Spot { line, along, to, exists }
     }
 
@@ -145,39 +132,33 @@ impl Spread {
 impl Shift {
     /// Of so many elements (an `I32`), 0 to 7.
     pub fn new(b: &mut Builder, elements: ExprId) -> Shift {
-        let words = b.binary(BinaryOp::Shr, elements, 1);
-        let words = b.bind("shift_words", words);
-        let half = b.rem(elements, 2);
-        let bits = b.mul(half, 16);
-        let bits = b.cast(bits, Scalar::I64);
-        let bits = b.bind("shift_bits", bits);
+        let words = b.bind("shift_words", elements >> 1);
+        let bits = b.bind("shift_bits", (elements % 2 * 16).cast(Scalar::I64));
         Shift { words, bits }
     }
 
     /// Words from an aligned vector to the one that most of an output lies in, and to the half of its neighbour.
     pub fn sources(&self, b: &mut Builder, scalar: Scalar) -> [ExprId; 2] {
-        let far = b.le(2, self.words);
+        let far = b.value(self.words.ge(2));
         let (none, two, four) = (b.int(0, scalar), b.int(2, scalar), b.int(4, scalar));
-        [b.select(far, four, none), b.select(far, two, four)]
+        [b.value(far.select(four, none)), b.value(far.select(two, four))]
     }
 
     /// Runs the body once for each case of whole words, in a branch of its own: with what shifts a vector and its neighbour's half.
     pub fn cases(&self, b: &mut Builder, body: impl Fn(&mut Builder, &dyn Fn(&mut Builder, [ExprId; 2]) -> ExprId)) {
         let case = |b: &mut Builder, words: u8| {
             body(b, &|b, [own, near]| {
-                let own: Vec<ExprId> = (0..4).map(|i| b.extract(own, i)).collect();
-                let near: Vec<ExprId> = (0..2).map(|i| b.extract(near, i)).collect();
+                let own: Vec<ExprId> = (0..4).map(|i| b.value(own.extract(i))).collect();
+                let near: Vec<ExprId> = (0..2).map(|i| b.value(near.extract(i))).collect();
                 let line = if words < 2 { [own, near].concat() } else { [near, own].concat() };
                 // From the neighbour's half on in the one direction, up to it in the other.
                 word_copy::halves(b, &line[usize::from(words % 2)..], self.bits)
             });
         };
-        let far = b.le(2, self.words);
         let inner = |b: &mut Builder, low: u8| {
-            let even = b.eq(self.words, i64::from(low));
-            b.if_else(even, |b| case(b, low), |b| case(b, low + 1));
+            b.if_else(self.words.equals(i64::from(low)), |b| case(b, low), |b| case(b, low + 1));
         };
-        b.if_else(far, |b| inner(b, 2), |b| inner(b, 0));
+        b.if_else(self.words.ge(2), |b| inner(b, 2), |b| inner(b, 0));
     }
 }
 
@@ -230,11 +211,7 @@ impl<'a> Lines<'a> {
 
     /// First element of a vector, from the start of the buffer.
     pub fn index(&self, b: &mut Builder, start: ExprId, spot: &Spot) -> ExprId {
-        let line = b.cast(spot.line, Scalar::I64);
-        let line = b.mul(line, self.apart());
-        let along = b.cast(spot.along, Scalar::I64);
-        let index = b.add(start, line);
-        b.add(index, along)
+        b.value(start + spot.line.cast(Scalar::I64) * self.apart() + spot.along.cast(Scalar::I64))
     }
 
     /// How far what begins at this element is shifted.
@@ -242,18 +219,16 @@ impl<'a> Lines<'a> {
         if self.aligned {
             return None;
         }
-        let low = b.cast(index, Scalar::I32);
-        let low = b.binary(BinaryOp::And, low, i64::from(CHUNK) - 1);
+        let low = b.value(index.cast(Scalar::I32) & (i64::from(CHUNK) - 1));
         Some(Shift::new(b, low))
     }
 
     /// Words at which the vector that most of an output lies in begins, and the half of its neighbour.
     pub fn sources(&self, b: &mut Builder, index: ExprId, shift: Option<Shift>) -> [ExprId; 2] {
-        let whole = b.binary(BinaryOp::And, index, -i64::from(CHUNK));
-        let word = b.binary(BinaryOp::Shr, whole, 1);
+        let word = b.value((index & -i64::from(CHUNK)) >> 1);
         let Some(shift) = shift else { return [word; 2] };
         let [own, near] = shift.sources(b, Scalar::I64);
-        [b.add(word, own), b.add(word, near)]
+        [b.value(word + own), b.value(word + near)]
     }
 
     /// Words between a round's first vector and its `i`th.
@@ -265,21 +240,14 @@ impl<'a> Lines<'a> {
 
     /// Elements of a vector from its first on that are within k.
     pub fn valid(&self, b: &mut Builder, spot: &Spot, k: ExprId) -> ExprId {
-        let along = b.cast(spot.along, b.ty(k).scalar);
-        let k = b.add(k, along);
-        let end = b.int(self.extent(COL), b.ty(k).scalar);
-        let valid = b.sub(end, k);
-        let valid = b.cast(valid, Scalar::I32);
-        b.bind("within_k", valid)
+        let along = b.value(spot.along.cast(b.ty(k).scalar));
+        let k = b.value(k + along);
+        b.bind("within_k", (Ex::int(self.extent(COL), b.ty(k).scalar) - k).cast(Scalar::I32))
     }
 
     /// Mask of a word with so many elements before it, of which these are valid.
     pub fn mask(&self, b: &mut Builder, valid: ExprId, before: i64) -> ExprId {
         let (all, one, none) = (b.int(u32::MAX.into(), Scalar::U32), b.int(u16::MAX.into(), Scalar::U32), b.int(0, Scalar::U32));
-        let both = b.le(before + 2, valid);
-        let first = b.le(before + 1, valid);
-        let part = b.select(first, one, none);
-        let mask = b.select(both, all, part);
-        b.bind("mask", mask)
+        b.bind("mask", valid.ge(before + 2).select(all, valid.ge(before + 1).select(one, none)))
     }
 }

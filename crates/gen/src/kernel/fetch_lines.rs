@@ -71,7 +71,8 @@ impl Lines<'_> {
         if !self.spread.ragged() {
             return round.exists;
         }
-        let (round, i) = (b.int(i64::from(index), Scalar::I32), b.int(i64::from(i), Scalar::I32));
+        let round = b.int(i64::from(index), Scalar::I32);
+        let i = b.int(i64::from(i), Scalar::I32);
         self.spread.spot(b, round, i).exists
     }
 
@@ -83,9 +84,7 @@ impl Lines<'_> {
         let mut first = offset;
         let row = row_start.value(b);
         for (coordinate, stride) in [(g, self.strides[G]), (row, self.strides[ROW]), (k, self.strides[COL])] {
-            let coordinate = b.cast(coordinate, Scalar::I64);
-            let part = b.mul(coordinate, stride);
-            first = b.add(first, part);
+            first = b.value(first + coordinate.cast(Scalar::I64) * stride);
         }
         let first = b.bind("tile_start", first);
         let end = self.tile.end(b, offset, self.strides, g, rows);
@@ -94,25 +93,15 @@ impl Lines<'_> {
         // Lines from the first one on that are the operand's.
         let inside = self.overruns().then(|| {
             let rows = rows.unwrap_or_else(|| b.int(self.extent(ROW), b.ty(row).scalar));
-            let rows = b.cast(rows, b.ty(row).scalar);
-            let inside = b.sub(rows, row);
-            let inside = b.binary(BinaryOp::Min, inside, i64::from(lines));
-            let inside = b.cast(inside, Scalar::I32);
-            b.bind("lines_inside", inside)
+            b.bind("lines_inside", (rows.cast(b.ty(row).scalar) - row).min(i64::from(lines)).cast(Scalar::I32))
         });
         let last_line = match inside {
-            Some(inside) => {
-                let last = b.sub(inside, 1);
-                let last = b.cast(last, Scalar::I64);
-                b.mul(last, self.apart())
-            }
+            Some(inside) => b.value((inside - 1).cast(Scalar::I64) * self.apart()),
             None => b.int(i64::from(lines - 1) * self.apart(), Scalar::I64),
         };
-        let reach = b.add(last_line, i64::from(self.tile.chunks() + 1) * i64::from(CHUNK));
-        let left = b.sub(end, first);
-        let left = b.sub(left, reach);
         let start = b.declare(&self.name("start"), first);
-        let left = b.declare(&self.name("left"), left);
+        let left =
+            b.declare(&self.name("left"), end - first - (last_line + (i64::from(self.tile.chunks() + 1) * i64::from(CHUNK))));
         let zero = b.int(0, Scalar::I32);
         let rounds = (0..s.rounds).map(|round| {
             let round = b.int(i64::from(round), Scalar::I32);
@@ -123,10 +112,7 @@ impl Lines<'_> {
             let [own, near] = self.sources(b, index, shift);
             let from = [b.cursor(&self.name("from"), self.words, own), b.cursor(&self.name("beside"), self.words, near)];
             let to = b.bind("place", spot.to);
-            let lines = inside.map(|inside| {
-                let lines = b.sub(inside, spot.line);
-                b.bind("lines_left", lines)
-            });
+            let lines = inside.map(|inside| b.bind("lines_left", inside - spot.line));
             let (_, _, exists) = self.spread.class(b, round);
             let exists = exists.map(|e| b.bind("line_exists", e));
             // Lines beyond the end of k are counted from it.
@@ -174,11 +160,7 @@ impl Lines<'_> {
 
     /// True where the k-tile that starts `ahead` elements behind `k` ends within k; `None`: all do.
     fn whole(&self, b: &mut Builder, k: ExprId, ahead: i64) -> Option<ExprId> {
-        self.ends_within().then(|| {
-            let end = b.add(k, ahead + i64::from(self.tile.k_tile));
-            let whole = b.le(end, self.extent(COL));
-            b.bind("whole_tile", whole)
-        })
+        self.ends_within().then(|| b.bind("whole_tile", (k + (ahead + i64::from(self.tile.k_tile))).le(self.extent(COL))))
     }
 
     /// True where no vector of the k-tile that starts `ahead` elements behind `k` leaves the operand's memory; lines beyond k are not
@@ -187,14 +169,9 @@ impl Lines<'_> {
         let mut left = b.get(stream.left);
         let tile = i64::from(self.tile.k_tile);
         if !self.k_contiguous() && self.ends_within() {
-            let beyond = b.add(k, ahead + tile - self.extent(COL));
-            let beyond = b.binary(BinaryOp::Max, beyond, 0);
-            let beyond = b.cast(beyond, Scalar::I64);
-            let beyond = b.mul(beyond, self.apart());
-            left = b.add(left, beyond);
+            left = b.value(left + (k + (ahead + tile - self.extent(COL))).max(0).cast(Scalar::I64) * self.apart());
         }
-        let safe = b.le(ahead * self.strides[COL], left);
-        b.bind("safe", safe)
+        b.bind("safe", left.ge(ahead * self.strides[COL]))
     }
 
     /// Asks for the vectors from the thread's `q`th on, of the k-tile that starts there: all of it within k, or not.
@@ -212,22 +189,17 @@ impl Lines<'_> {
         let s = &self.shape;
         let index = q / s.per_round;
         let Some(round) = stream.rounds.get(index as usize) else { return };
-        let lines_in_k = k.map(|k| {
-            let end = b.int(self.extent(COL), b.ty(k).scalar);
-            let lines = b.sub(end, k);
-            let lines = b.cast(lines, Scalar::I32);
-            let lines = b.sub(lines, round.line);
-            b.bind("lines_in_k", lines)
-        });
+        let lines_in_k =
+            k.map(|k| b.bind("lines_in_k", (Ex::int(self.extent(COL), b.ty(k).scalar) - k).cast(Scalar::I32) - round.line));
         for j in 0..self.group() {
             let (slot, i) = ((q + j) % self.window(), q % s.per_round + j);
             let mut guard = self.exists(b, round, (index, i));
             let line = i64::from(i * s.parts % s.line_blocks * s.lines * CLASSES);
             if let Some(lines) = round.lines {
-                let there = b.lt(line, lines);
+                let there = b.value(lines.gt(line));
                 guard = b.and_opt(guard, Some(there));
             }
-            let within = lines_in_k.map(|lines| b.lt(line, lines));
+            let within = lines_in_k.map(|lines| b.value(lines.gt(line)));
             // In blocks of several parts the part is in the first vector's place.
             let further = self.further(i * s.parts);
             let wide = i32::try_from(further).is_err();
@@ -258,13 +230,10 @@ impl Lines<'_> {
         let (first, starts) = match round.shift {
             None => (i32(0, b), [i32(0, b); 2]),
             Some(shift) => {
-                let far = b.le(2, shift.words);
+                let far = b.value(shift.words.ge(2));
                 let (zero, four, eight) = (i32(0, b), i32(4, b), i32(8, b));
-                let starts = [b.select(far, eight, zero), b.select(far, four, eight)];
-                let words = b.mul(shift.words, 2);
-                let bits = b.cast(shift.bits, Scalar::I32);
-                let half = b.binary(BinaryOp::Shr, bits, 4);
-                (b.add(words, half), starts)
+                let starts = [b.value(far.select(eight, zero)), b.value(far.select(four, eight))];
+                (b.value(shift.words * 2 + (shift.bits.cast(Scalar::I32) >> 4)), starts)
             }
         };
         for j in 0..self.group() {
@@ -272,17 +241,14 @@ impl Lines<'_> {
             let (round, i) = (i32(index.into(), b), i32(i.into(), b));
             let spot = self.spread.spot(b, round, i);
             let valid = self.valid(b, &spot, k);
-            let valid = b.add(valid, first);
+            let valid = b.value(valid + first);
             let pieces = [Some((stream.own, 4)), stream.near.map(|near| (near, 2))];
             for ((reg, words), start) in pieces.into_iter().flatten().zip(starts) {
-                let value = b.reg(reg, slot);
-                let valid = b.sub(valid, start);
+                let valid = b.value(valid - start);
                 let masked: Vec<ExprId> = (0..words)
                     .map(|word| {
                         let mask = self.mask(b, valid, i64::from(word) * 2);
-                        let word = b.extract(value, word);
-                        let word = b.binary(BinaryOp::And, word, mask);
-                        b.bind("trimmed", word)
+                        b.bind("trimmed", Ex::reg(reg, slot).extract(word) & mask)
                     })
                     .collect();
                 let masked = b.vector(&masked);
@@ -325,12 +291,7 @@ impl Lines<'_> {
         let value = match slot.masks {
             None => value,
             Some(masks) => {
-                let words: Vec<ExprId> = (0..4)
-                    .map(|i| {
-                        let word = b.extract(value, i);
-                        b.binary(BinaryOp::And, word, masks[i as usize])
-                    })
-                    .collect();
+                let words: Vec<ExprId> = (0..4).map(|i| b.value(value.extract(i) & masks[i as usize])).collect();
                 b.vector(&words)
             }
         };
@@ -339,8 +300,7 @@ impl Lines<'_> {
 
     /// Writes the next tile, which starts at `k`, into this buffer of the ring.
     pub fn emit(&self, b: &mut Builder, stream: &Stream, buffer: ExprId, k: ExprId, step: i64) {
-        let first = b.mul(buffer, self.tile.tile.bytes / 4);
-        let first = b.bind("buffer_start", first);
+        let first = b.bind("buffer_start", buffer * (self.tile.tile.bytes / 4));
         if self.pipelined() {
             let safe = self.safe(b, stream, k, 0);
             let edge = |b: &mut Builder| {
@@ -352,12 +312,8 @@ impl Lines<'_> {
             self.edge(b, stream, first, k);
         }
         let further = step * self.strides[COL];
-        let start = b.get(stream.start);
-        let next = b.add(start, further);
-        b.set(stream.start, next);
-        let left = b.get(stream.left);
-        let next = b.sub(left, further);
-        b.set(stream.left, next);
+        b.set(stream.start, stream.start + further);
+        b.set(stream.left, stream.left - further);
     }
 
     /// The steady state: what is there is stored, and the same registers are asked for again.
@@ -369,10 +325,8 @@ impl Lines<'_> {
         let asks_again = self.window() < s.count();
         let whole = if self.k_contiguous() || asks_again { self.whole(b, k, 0) } else { None };
         let next_whole = if self.k_contiguous() { None } else { self.whole(b, k, step) };
-        let next_k = b.add(k, step);
-        let (words, none) = (b.int(step * self.strides[COL] / 2, Scalar::I64), b.int(0, Scalar::I64));
-        let words = b.select(next, words, none);
-        let words = b.bind("words_on", words);
+        let next_k = b.value(k + step);
+        let words = b.bind("words_on", next.select(Ex::int(step * self.strides[COL] / 2, Scalar::I64), 0));
         let (window, group, count) = (self.window(), self.group(), s.count());
         for q in (0..count).step_by(group as usize) {
             let index = q / s.per_round;
@@ -381,14 +335,12 @@ impl Lines<'_> {
                 .map(|j| {
                     let i = q % s.per_round + j;
                     let exists = self.exists(b, round, (index, i));
-                    let to = b.add(first, round.to);
-                    let to = b.add(to, self.spread.place_of(i * s.parts));
+                    let to = b.value(first + round.to + self.spread.place_of(i * s.parts));
                     Slot { slot: (q + j) % window, to, exists, masks: None }
                 })
                 .collect();
             if let Some(whole) = whole.filter(|_| self.k_contiguous()) {
-                let part = b.unary(UnaryOp::Not, whole);
-                b.if_then(part, |b| self.trim(b, stream, q, k));
+                b.if_then(whole.unary(UnaryOp::Not), |b| self.trim(b, stream, q, k));
             }
             self.store(b, stream, round.shift, &slots);
             let (ahead, crossed) = ((q + window) % count, q + window >= count);

@@ -102,31 +102,19 @@ impl FetchTile<'_> {
     fn place(&self, b: &mut Builder, i: ExprId, buffer: ExprId) -> Place {
         let chunks = self.chunks();
         let (line, chunk) = match self.step() {
-            Some(step) => {
-                let first = b.div(self.thread, chunks);
-                let further = b.mul(i, step);
-                (b.add(first, further), b.rem(self.thread, chunks))
-            }
+            Some(step) => (b.value(self.thread / chunks + i * step), b.value(self.thread % chunks)),
             None => {
-                let further = b.mul(i, self.threads);
-                let index = b.add(self.thread, further);
-                let index = b.bind("chunk_index", index);
-                (b.div(index, chunks), b.rem(index, chunks))
+                let index = b.bind("chunk_index", self.thread + i * self.threads);
+                (b.value(index / chunks), b.value(index % chunks))
             }
         };
         let all = self.lines() * chunks;
-        let exists = (!all.is_multiple_of(self.threads)).then(|| b.lt(line, self.lines()));
+        let exists = (!all.is_multiple_of(self.threads)).then(|| b.value(line.lt(self.lines())));
         let per_row = self.tile.row / CHUNK;
-        let (column, within) = (b.div(chunk, per_row), b.rem(chunk, per_row));
-        let turn = b.rem(line, 8);
-        let within = b.binary(BinaryOp::Xor, within, turn);
-        let column = b.mul(column, self.lines() * self.tile.row);
-        let row = b.mul(line, self.tile.row);
-        let within = b.mul(within, CHUNK);
-        let first = b.mul(buffer, self.tile.bytes / self.input.tensor.scalar.bytes());
-        let to = b.add(first, column);
-        let to = b.add(to, row);
-        let to = b.add(to, within);
+        let to = b.value(
+            buffer * (self.tile.bytes / self.input.tensor.scalar.bytes()) + chunk / per_row * (self.lines() * self.tile.row),
+        );
+        let to = b.value(to + line * self.tile.row + ((chunk % per_row) ^ (line % 8)) * CHUNK);
         Place { line, chunk, to, exists }
     }
 
@@ -135,8 +123,7 @@ impl FetchTile<'_> {
         let (count, each) = (self.count(), each.min(self.count()));
         let (whole, rest) = (count / each, count % each);
         b.for_range("batch", 0, whole, Unroll::No, |b, batch| {
-            let first = b.mul(batch, each);
-            let first = b.bind("first_chunk", first);
+            let first = b.bind("first_chunk", batch * each);
             body(b, first, each);
         });
         if rest > 0 {
@@ -176,17 +163,16 @@ impl FetchTile<'_> {
     pub fn end(&self, b: &mut Builder, offset: ExprId, strides: [i64; 3], g: ExprId, rows: Option<ExprId>) -> ExprId {
         let in_place = self.source.offset.is_some();
         if !in_place || (rows.is_none() && !self.input.run_time_batch) {
-            return b.add(offset, self.len as i64);
+            return b.value(offset + (self.len as i64));
         }
         let extent = self.input.tensor.view.extent;
         let rows = rows.unwrap_or_else(|| b.int(extent[ROW] as i64, Scalar::I64));
-        let (g, rows) = (b.cast(g, Scalar::I64), b.cast(rows, Scalar::I64));
-        let entry = b.mul(g, strides[G]);
-        let last = b.sub(rows, 1);
-        let last = b.mul(last, strides[ROW]);
-        let within = b.add(entry, last);
-        let within = b.add(within, (extent[COL] as i64 - 1) * strides[COL] + 1);
-        b.add(offset, within)
+        let within = b.value(
+            g.cast(Scalar::I64) * strides[G]
+                + (rows.cast(Scalar::I64) - 1) * strides[ROW]
+                + ((extent[COL] as i64 - 1) * strides[COL] + 1),
+        );
+        b.value(offset + within)
     }
 
     /// Any view: each access asks where its elements are and whether they exist.
@@ -206,26 +192,23 @@ impl FetchTile<'_> {
         fixed.terms.retain(|(a, _)| a.uses(G) && !a.uses(ROW) && !a.uses(COL));
         let mut start = affine(b, &fixed, &[g, nowhere, nowhere], Part::Whole, Scalar::I64);
         if let Some(offset) = self.source.offset {
-            start = b.add(offset, start);
+            start = b.value(offset + start);
         }
         let cursor = b.cursor(&format!("{name}_from"), self.source.buffer, start);
         let mut moving = access.offset.clone();
         moving.terms.retain(|(a, _)| a.uses(ROW) || a.uses(COL));
         moving.constant = 0;
-        let k_start = b.cast(k, self.ints.coord);
+        let k_start = b.value(k.cast(self.ints.coord));
         self.batches(b, each, |b, first, count| {
             for j in 0..count {
-                let i = b.add(first, j);
+                let i = b.value(first + j);
                 let place = self.place(b, i, buffer);
-                let line = b.cast(place.line, self.ints.coord);
-                let line = b.bind("line", line);
-                let chunk = b.cast(place.chunk, self.ints.coord);
-                let along = b.mul(chunk, i64::from(CHUNK));
-                let along = b.bind("along", along);
+                let line = b.bind("line", place.line.cast(self.ints.coord));
+                let along = b.bind("along", place.chunk.cast(self.ints.coord) * i64::from(CHUNK));
                 for piece in 0..pieces {
-                    let along = b.add(along, i64::from(piece * width));
+                    let along = b.value(along + i64::from(piece * width));
                     let (row, kk) = if self.tile.k_contiguous { (line, along) } else { (along, line) };
-                    let row = Coord { local: b.add(row_start.local, row), ..row_start };
+                    let row = Coord { local: b.value(row_start.local + row), ..row_start };
                     let kk = Coord { aligned: k_start, unit: i64::from(self.k_tile), local: kk };
                     let at = [g, row, kk];
                     let mut guard = place.exists;
@@ -235,11 +218,11 @@ impl FetchTile<'_> {
                             && let Some(rows) = rows
                         {
                             let value = coord.value(b);
-                            let inside = b.lt(value, rows);
+                            let inside = b.value(value.lt(rows));
                             guard = b.and_opt(guard, Some(inside));
                         } else if !extent[axis].is_multiple_of(unit) || (axis == ROW && self.beyond) {
                             let value = coord.value(b);
-                            let inside = b.lt(value, extent[axis] as i64);
+                            let inside = b.value(value.lt(extent[axis] as i64));
                             guard = b.and_opt(guard, Some(inside));
                         }
                     }
@@ -254,7 +237,7 @@ impl FetchTile<'_> {
                 }
             }
             for j in 0..count {
-                let i = b.add(first, j);
+                let i = b.value(first + j);
                 let place = self.place(b, i, buffer);
                 let vectors: Vec<ExprId> = (0..pieces).map(|piece| b.reg(stage, j * pieces + piece)).collect();
                 if width == 1 {
@@ -263,8 +246,7 @@ impl FetchTile<'_> {
                     continue;
                 }
                 for (piece, value) in vectors.into_iter().enumerate() {
-                    let to = b.add(place.to, piece as u32 * width);
-                    b.store(Base::Shared(self.arrays[0]), to, value, place.exists);
+                    b.store(Base::Shared(self.arrays[0]), place.to + (piece as u32 * width), value, place.exists);
                 }
             }
         });

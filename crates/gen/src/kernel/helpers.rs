@@ -20,19 +20,10 @@ pub(super) fn groups(elements: Vec<Factor>) -> Groups {
 
 /// Runs the body for each element of the work-group with this number that exists.
 pub(super) fn elements(b: &mut Builder, group: ExprId, total: ExprId, ty: Scalar, mut body: impl FnMut(&mut Builder, ExprId)) {
-    let group = b.cast(group, ty);
-    let first = b.mul(group, (THREADS * PER_THREAD) as i64);
-    let local = b.builtin(Builtin::LocalId);
-    let local = b.cast(local, ty);
-    let first = b.add(first, local);
-    let first = b.bind("first", first);
+    let first = b.bind("first", group.cast(ty) * ((THREADS * PER_THREAD) as i64) + Builtin::LocalId.cast(ty));
     b.for_range("i", 0, PER_THREAD, Unroll::Full, |b, i| {
-        let i = b.cast(i, ty);
-        let distance = b.mul(i, THREADS as i64);
-        let element = b.add(first, distance);
-        let element = b.bind("element", element);
-        let exists = b.lt(element, total);
-        b.if_then(exists, |b| body(b, element));
+        let element = b.bind("element", first + i.cast(ty) * (THREADS as i64));
+        b.if_then(element.lt(total), |b| body(b, element));
     });
 }
 
@@ -55,26 +46,28 @@ pub(super) fn sum_groups(elements: Vec<Factor>, lanes: u32) -> Groups {
     }
 }
 
+/// Rows, columns and batch entries of the result, the contiguous direction first.
+fn result_extents(c: &Contraction, [m, n]: &[Ex; 2]) -> [Ex; 3] {
+    let (fast, slow) = if epilogue::columns_contiguous(c) { (n, m) } else { (m, n) };
+    [fast.clone(), slow.clone(), c.g.into()]
+}
+
 /// Where the first of an element's partial sums is: they lie as those of the largest result, elements count those of this launch.
-fn partial_of(b: &mut Builder, c: &Contraction, [m, n]: [Operand; 2], element: ExprId) -> ExprId {
+fn partial_of(b: &mut Builder, c: &Contraction, sizes: &[Ex; 2], element: ExprId) -> ExprId {
     if !c.dynamic.m && !c.dynamic.n {
-        return b.cast(element, Scalar::I64);
+        return b.value(element.cast(Scalar::I64));
     }
     let by_column = epilogue::columns_contiguous(c);
-    let d = digits(b, element, &if by_column { [n, m, number(c.g)] } else { [m, n, number(c.g)] });
+    let d = digits(b, element, &result_extents(c, sizes));
     let (row, col) = if by_column { (d[1], d[0]) } else { (d[0], d[1]) };
-    let entry = b.cast(d[2], Scalar::I64);
-    let entry = b.mul(entry, (c.m * c.n) as i64);
     let within = epilogue::partial_index(b, c, row, col, Scalar::I64);
-    b.add(entry, within)
+    b.value(d[2].cast(Scalar::I64) * ((c.m * c.n) as i64) + within)
 }
 
 /// Adds the partial sum at this place.
 fn add_part(b: &mut Builder, sum: VarId, from: Base, at: ExprId) {
     let part = b.load("part", from, at, 1, None);
-    let before = b.get(sum);
-    let after = b.add(before, part);
-    b.set(sum, after);
+    b.set(sum, sum + part);
 }
 
 /// Runs the body for each element with the sum of its splits, which several threads share: each adds every `lanes`-th split, and
@@ -92,44 +85,29 @@ fn shared_sums(
 ) {
     let width = THREADS / lanes;
     let sums = b.shared("sums", acc, THREADS, 0);
-    let local = b.builtin(Builtin::LocalId);
-    let local = b.bind("local_id", local);
-    let lane = b.div(local, width);
-    let lane = b.bind("lane", lane);
-    let group = b.cast(group, ty);
-    let element = b.mul(group, i64::from(width));
-    let own = b.rem(local, width);
-    let own_wide = b.cast(own, ty);
-    let element = b.add(element, own_wide);
-    let element = b.bind("element", element);
-    let exists = b.lt(element, total);
-    let exists = b.bind("exists", exists);
+    let local = b.bind("local_id", Builtin::LocalId);
+    let lane = b.bind("lane", local / width);
+    let own = b.value(local % width);
+    let element = b.bind("element", group.cast(ty) * i64::from(width) + own.cast(ty));
+    let exists = b.bind("exists", element.lt(total));
     let zero = b.float(0.0, acc);
     let var = b.declare("sum", zero);
     b.if_then(exists, |b| {
         let at = place(b, element);
-        let left = b.sub(splits + lanes - 1, lane);
-        let rounds = b.div(left, lanes);
-        b.for_range("i", 0, rounds, Unroll::By(8), |b, i| {
-            let s = b.mul(i, lanes);
-            let s = b.add(s, lane);
-            let s = b.cast(s, Scalar::I64);
-            let skip = b.mul(s, apart as i64);
-            let at = b.add(at, skip);
+        b.for_range("i", 0, ((splits + lanes - 1) - lane) / lanes, Unroll::By(8), |b, i| {
+            let at = b.value(at + (i * lanes + lane).cast(Scalar::I64) * (apart as i64));
             add_part(b, var, Base::Buffer(partials), at);
         });
     });
-    let mine = b.get(var);
-    b.store(Base::Shared(sums), local, mine, None);
+    b.store(Base::Shared(sums), local, var, None);
     b.barrier();
-    let first = b.lt(local, width);
+    let first = b.value(local.lt(width));
     let last = b.and_opt(Some(first), Some(exists));
     let Some(last) = last else { return };
     b.if_then(last, |b| {
         let total = b.declare("all", zero);
         b.for_range("l", 0, lanes, Unroll::Full, |b, l| {
-            let at = b.mul(l, width);
-            let at = b.add(at, own);
+            let at = b.value(l * width + own);
             add_part(b, total, Base::Shared(sums), at);
         });
         let total = b.get(total);
@@ -138,30 +116,17 @@ fn shared_sums(
 }
 
 /// Mixed-radix digits of a linear index, fastest first.
-pub(super) fn digits<T: Copy + Into<Operand>>(b: &mut Builder, mut index: ExprId, extents: &[T]) -> Vec<ExprId> {
+pub(super) fn digits(b: &mut Builder, mut index: ExprId, extents: &[Ex]) -> Vec<ExprId> {
     let mut out = Vec::new();
-    for (i, &extent) in extents.iter().enumerate() {
+    for (i, extent) in extents.iter().enumerate() {
         if i + 1 == extents.len() {
             out.push(index);
         } else {
-            out.push(b.rem(index, extent));
-            index = b.div(index, extent);
+            out.push(b.value(index % extent));
+            index = b.value(index / extent);
         }
     }
     out
-}
-
-/// A number of elements.
-pub(super) fn number(value: u64) -> Operand {
-    Operand::Int(value as i64)
-}
-
-/// A number times another, as an expression only where one of them is.
-pub(super) fn times(b: &mut Builder, x: Operand, y: Operand) -> Operand {
-    match (x, y) {
-        (Operand::Int(x), Operand::Int(y)) => Operand::Int(x.saturating_mul(y)),
-        (Operand::Expr(e), other) | (other, Operand::Expr(e)) => b.mul(e, other).into(),
-    }
 }
 
 /// `C = activation(alpha * (sum of partials) + bias + beta * C) + residual`, element by element; without partials
@@ -187,75 +152,63 @@ pub(super) fn finish(c: &Contraction, exchanged: bool, splits: u32, shape: &Shap
     let residual = c.residual.as_ref().map_or(0, |r| r.len);
     let ints = Ints::new(false, &[mn * c.g], &[c.c.len, mn * c.g * splits.max(1) as u64, residual]);
     let ty = ints.coord;
-    let [m, n] = [(Extent::M, c.m), (Extent::N, c.n)].map(|(extent, most)| {
+    let sizes = [(Extent::M, c.m), (Extent::N, c.n)].map(|(extent, most)| {
         let named = if exchanged { extent.turned() } else { extent };
         let size = c.dynamic.has(extent).then(|| b.scalar_arg(named.name(), Scalar::I32, "of this launch"));
-        size.map_or(number(most), |size| b.cast(size, ty).into())
+        size.map_or(Ex::from(most), |size| size.cast(ty))
     });
-    let entries = b.cast(entries, ty);
-    let each = times(b, m, n);
-    let total = b.mul(entries, each);
-    let total = b.bind("total", total);
+    let each = &sizes[0] * &sizes[1];
+    let total = b.bind("total", entries.cast(ty) * each);
     let group = b.builtin(Builtin::GroupId(0));
     let lanes = split_lanes(shape.chunk * mn, splits);
     let finish_one = |b: &mut Builder, element: ExprId, shared_sum: Option<ExprId>| {
-        let extents = if epilogue::columns_contiguous(c) { [n, m, number(c.g)] } else { [m, n, number(c.g)] };
-        let d = digits(b, element, &extents);
+        let d = digits(b, element, &result_extents(c, &sizes));
         let (row, col) = if epilogue::columns_contiguous(c) { (d[1], d[0]) } else { (d[0], d[1]) };
         let row = b.bind("row", row);
         let col = b.bind("col", col);
         let g = match first {
-            Some(first) => {
-                let first = b.cast(first, ty);
-                b.add(first, d[2])
-            }
+            Some(first) => b.value(first.cast(ty) + d[2]),
             None => d[2],
         };
         let mut sum = b.float(0.0, acc);
         if let (Some(partials), Some(alpha)) = (partials, alpha) {
             let value = shared_sum.unwrap_or_else(|| {
-                let at = partial_of(b, c, [m, n], element);
+                let at = partial_of(b, c, &sizes, element);
                 let var = b.declare("sum", sum);
                 b.for_range("s", 0, splits, Unroll::By(8), |b, s| {
-                    let s = b.cast(s, Scalar::I64);
-                    let skip = b.mul(s, (shape.chunk * mn) as i64);
-                    let at = b.add(at, skip);
+                    let at = b.value(at + s.cast(Scalar::I64) * ((shape.chunk * mn) as i64));
                     add_part(b, var, Base::Buffer(partials), at);
                 });
                 b.get(var)
             });
-            sum = b.mul(alpha, value);
+            sum = b.value(alpha * value);
         }
         let point = [Coord::plain(b, g), Coord::plain(b, row), Coord::plain(b, col)];
         let by_column = epilogue::columns_contiguous(c);
-        let run = Run { g, row: point[1], col: point[2], by_column, length: 1, start: Start::Multiple, overruns: [None; 2] };
+        let run = Run { g, row: point[1], col: point[2], by_column, length: 1, start: Start::Multiple, overruns: [None, None] };
         if let Some(bias) = added.bias(b, c, &run, acc) {
-            sum = b.add(sum, bias[0]);
+            sum = b.value(sum + bias[0]);
         }
         let from = added.residual_base(b, c, g);
         let residual = added.residual(b, c, &run, from, None, ints, acc);
         let at = affine(b, &c.c.view.access.offset, &point, Part::Whole, Scalar::I64);
-        let at = b.add(offset, at);
-        let at = b.bind("at", at);
+        let at = b.bind("at", offset + at);
         let zero = b.float(0.0, acc);
-        let overwrite = b.eq(beta, zero);
         // Sums that are added later still count as arguments of an activation: plans that add atomically do not have one.
         let activation = c.activation.filter(|_| splits > 0);
         let store = |b: &mut Builder, value: ExprId| {
             let mut value = activate(b, activation, value);
             if let Some(residual) = &residual {
-                value = b.add(value, residual[0]);
+                value = b.value(value + residual[0]);
             }
-            let value = b.cast(value, c.c.scalar);
-            b.store(Base::Buffer(buffer), at, value, None);
+            b.store(Base::Buffer(buffer), at, value.cast(c.c.scalar), None);
         };
         b.if_else(
-            overwrite,
+            beta.equals(zero),
             |b| store(b, sum),
             |b| {
                 let old = b.load("old", Base::Buffer(buffer), at, 1, None);
-                let old = b.cast(old, acc);
-                let value = b.fma(beta, old, sum);
+                let value = b.value(beta.fma(old.cast(acc), sum));
                 store(b, value);
             },
         );
@@ -263,7 +216,7 @@ pub(super) fn finish(c: &Contraction, exchanged: bool, splits: u32, shape: &Shap
     match partials {
         Some(partials) if lanes > 1 => {
             let of = (total, shape.chunk * mn);
-            let place = |b: &mut Builder, element: ExprId| partial_of(b, c, [m, n], element);
+            let place = |b: &mut Builder, element: ExprId| partial_of(b, c, &sizes, element);
             shared_sums(b, (partials, splits, lanes), group, of, ty, acc, place, |b, element, sum| {
                 finish_one(b, element, Some(sum))
             });

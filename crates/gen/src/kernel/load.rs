@@ -109,8 +109,8 @@ impl<'a> Loader<'a> {
         let tiles_row = t.macro_tile / t.load_row;
         let tiles_k = k_tile / t.load_k;
         let (row_id, k_id) = match t.load_order {
-            Along::K => (b.div(cx.thread, tiles_k), b.rem(cx.thread, tiles_k)),
-            Along::Row => (b.rem(cx.thread, tiles_row), b.div(cx.thread, tiles_row)),
+            Along::K => (b.value(cx.thread / tiles_k), b.value(cx.thread % tiles_k)),
+            Along::Row => (b.value(cx.thread % tiles_row), b.value(cx.thread / tiles_row)),
         };
         // Elements moved at once in each direction.
         let (row_unit, k_unit) = match t.load_along {
@@ -119,10 +119,8 @@ impl<'a> Loader<'a> {
         };
         let (row_first, row_next) = if t.load_interleave { (row_unit, tiles_row * row_unit) } else { (t.load_row, row_unit) };
         let (k_first, k_next) = if t.load_interleave { (k_unit, tiles_k * k_unit) } else { (t.load_k, k_unit) };
-        let row_thread = b.mul(row_id, row_first);
-        let row_thread = b.bind(&format!("{name}_load_row"), row_thread);
-        let k_thread = b.mul(k_id, k_first);
-        let k_thread = b.bind(&format!("{name}_load_k"), k_thread);
+        let row_thread = b.bind(&format!("{name}_load_row"), row_id * row_first);
+        let k_thread = b.bind(&format!("{name}_load_k"), k_id * k_first);
         let mut vectors = Vec::new();
         for k in 0..t.load_k / k_unit {
             for row in 0..t.load_row / row_unit {
@@ -136,16 +134,12 @@ impl<'a> Loader<'a> {
             b.regs(&format!("{name}_stage"), input.tensor.scalar.vector(lanes), cx.sets * vectors.len() as u32)
         };
         let (row_stride, k_stride) = shared.strides();
-        let along_k = b.mul(k_thread, k_stride);
-        let along_row = b.mul(row_thread, row_stride);
-        let shared_thread = b.add(along_k, along_row);
-        let shared_thread = b.bind(&format!("{name}_store_at"), shared_thread);
+        let shared_thread = b.bind(&format!("{name}_store_at"), k_thread * k_stride + row_thread * row_stride);
 
         let access = &input.tensor.view.access;
         let (k_stride, row_stride) = (access.offset.stride(COL), access.offset.stride(ROW));
         let row_coord = |b: &mut Builder, row: i64| {
-            let thread = b.cast(row_thread, ints.coord);
-            let local = b.add(cx.row_start.local, thread);
+            let local = b.value(cx.row_start.local + row_thread.cast(ints.coord));
             Coord { aligned: cx.row_start.aligned, unit: cx.row_start.unit, local }.shifted(b, row)
         };
         let k_zero = b.int(0, ints.coord);
@@ -161,8 +155,8 @@ impl<'a> Loader<'a> {
             let mut guard = overrun.then(|| {
                 let row = coord.value(b);
                 match cx.rows {
-                    Some(rows) => b.lt(row, rows),
-                    None => b.lt(row, input.tensor.view.extent[ROW] as i64),
+                    Some(rows) => b.value(row.lt(rows)),
+                    None => b.value(row.lt(input.tensor.view.extent[ROW] as i64)),
                 }
             });
             let offset = match row_stride {
@@ -190,22 +184,16 @@ impl<'a> Loader<'a> {
         // Start of the pointer: everything that is fixed, in 64 bits.
         let mut start =
             select(b, &access.offset, &[cx.g, nowhere, nowhere], Scalar::I64, |a| a.uses(G) && !a.uses(ROW) && !a.uses(COL));
-        start = b.add(start, access.offset.constant);
+        start = b.value(start + access.offset.constant);
         if let Some(offset) = cx.offset {
-            start = b.add(offset, start);
+            start = b.value(offset + start);
         }
         if let Some(stride) = row_stride {
             let row = row_coord(b, 0).value(b);
-            let row = b.cast(row, Scalar::I64);
-            let row = b.mul(row, stride);
-            start = b.add(start, row);
+            start = b.value(start + row.cast(Scalar::I64) * stride);
         }
         if let Some(stride) = k_stride {
-            let begin = b.cast(cx.k_begin, Scalar::I64);
-            let thread = b.cast(k_thread, Scalar::I64);
-            let k = b.add(begin, thread);
-            let k = b.mul(k, stride);
-            start = b.add(start, k);
+            start = b.value(start + (cx.k_begin.cast(Scalar::I64) + k_thread.cast(Scalar::I64)) * stride);
         }
         let cursor = b.cursor(&format!("{name}_from"), cx.buffer, start);
         Loader {
@@ -259,19 +247,13 @@ impl<'a> Loader<'a> {
             if parts.iter().any(|p| p.k == v.k) {
                 continue;
             }
-            let thread = b.cast(self.k_thread, self.ints.coord);
-            let local = b.add(k.local, thread);
+            let local = b.value(k.local + self.k_thread.cast(self.ints.coord));
             let point = Coord { local, ..k }.shifted(b, v.k);
             let guard = match range {
                 Some((below_zero, limit)) => {
                     let value = point.value(b);
-                    let below = b.lt(value, limit);
-                    if below_zero {
-                        let not_negative = b.le(0, value);
-                        Some(b.and(not_negative, below))
-                    } else {
-                        Some(below)
-                    }
+                    let below = b.value(value.lt(limit));
+                    if below_zero { Some(b.value(value.ge(0).and(below))) } else { Some(below) }
                 }
                 None => valid,
             };
@@ -308,7 +290,7 @@ impl<'a> Loader<'a> {
                 let value = if mixed {
                     affine(b, &bound.value, &at, Part::Whole, self.ints.coord)
                 } else {
-                    b.add(row.bounds[i], kp.bounds[i])
+                    b.value(row.bounds[i] + kp.bounds[i])
                 };
                 let inside = in_range(b, value, bound.low, bound.high);
                 guard = b.and_opt(guard, Some(inside));
@@ -338,10 +320,7 @@ impl<'a> Loader<'a> {
         let Some(stride) = self.k_stride.filter(|stride| *stride != 0) else { return };
         let by = b.int(k_step * stride, Scalar::I64);
         let by = match condition {
-            Some(condition) => {
-                let zero = b.int(0, Scalar::I64);
-                b.select(condition, by, zero)
-            }
+            Some(condition) => b.value(condition.select(by, 0)),
             None => by,
         };
         b.advance(self.cursor, by);
@@ -351,8 +330,7 @@ impl<'a> Loader<'a> {
     fn sum(&self, b: &mut Builder, x: ExprId, y: ExprId) -> ExprId {
         let wide = [x, y].iter().any(|&e| b.ty(e).scalar == Scalar::I64);
         let ty = if wide { Scalar::I64 } else { Scalar::I32 };
-        let (x, y) = (b.cast(x, ty), b.cast(y, ty));
-        b.add(x, y)
+        b.value(x.cast(ty) + y.cast(ty))
     }
 
     /// Number of separate stores of one k-tile, for spreading them.
@@ -373,17 +351,14 @@ impl<'a> Loader<'a> {
                 continue;
             }
             for lane in 0..t.load_width {
-                let element = b.extract(value, lane);
-                let at = b.add(at, lane * self.shared.pitch);
-                b.store(base, at, element, None);
+                b.store(base, at + (lane * self.shared.pitch), value.extract(lane), None);
             }
         }
     }
 
     fn shared_index(&self, b: &mut Builder, v: &Vector, buffer: ExprId) -> ExprId {
-        let at = b.add(buffer, self.shared_thread);
         let (row, k) = self.shared.strides();
-        b.add(at, v.k * i64::from(k) + v.row * i64::from(row))
+        b.value(buffer + self.shared_thread + (v.k * i64::from(k) + v.row * i64::from(row)))
     }
 
     /// Some digit mixes row and k, so that their parts cannot be computed apart.

@@ -96,11 +96,9 @@ pub(super) fn build(
     if t.unit.is_wave() {
         b.wave(t.wave_lanes);
     }
-    let local = b.builtin(Builtin::LocalId);
-    let local = b.bind("local_id", local);
+    let local = b.bind("local_id", Builtin::LocalId);
     let inputs = [a, b_in];
-    let group = b.builtin(Builtin::GroupId(0));
-    let group = b.bind("group_id", group);
+    let group = b.bind("group_id", Builtin::GroupId(0));
     let at = position(b, t, shape, inputs, args.g_first, ints, c, group, sizes, None);
     let range = k_range(b, c, t, &at, shape, ints);
     let lowered = lower(&spec.schedule, t.k_steps());
@@ -128,8 +126,7 @@ pub(super) fn build(
             });
             let load_body = b.block(|b| {
                 let mut main = MainLoop::new(b, spec, &lowered, &range, ints, shared);
-                let thread = b.sub(local, roles.math_threads);
-                let thread = b.bind("load_thread", thread);
+                let thread = b.bind("load_thread", local - roles.math_threads);
                 main.loaders = Some(kernel.loaders(b, thread));
                 main.emit(b);
                 settle(b, spec);
@@ -204,7 +201,7 @@ fn declare_sizes(b: &mut Builder, c: &Contraction, spec: &KernelSpec, ints: Ints
         c.dynamic.has(extent).then(|| {
             let named = if spec.tiling.exchanged { extent.turned() } else { extent };
             let size = b.scalar_arg(named.name(), Scalar::I32, &format!("{what} of the result, 1 to {most}"));
-            b.cast(size, ints.coord)
+            b.value(size.cast(ints.coord))
         })
     })
 }
@@ -281,22 +278,19 @@ impl<'a> Parts<'a> {
         let (na, nb) = (t.threads_a, t.threads_b);
         let (id_a, id_b) = if let Some(wave_b) = t.wave_lanes.checked_div(t.wave_a) {
             // A wave covers wave_a x wave_b micro tiles; waves cover the thread grid, along m first.
-            let wave = b.div(local, t.wave_lanes);
-            let lane = b.rem(local, t.wave_lanes);
+            let wave = b.value(local / t.wave_lanes);
+            let lane = b.value(local % t.wave_lanes);
             let (lane_a, lane_b) = if t.micro_b_fastest {
-                (b.div(lane, wave_b), b.rem(lane, wave_b))
+                (b.value(lane / wave_b), b.value(lane % wave_b))
             } else {
-                (b.rem(lane, t.wave_a), b.div(lane, t.wave_a))
+                (b.value(lane % t.wave_a), b.value(lane / t.wave_a))
             };
             let waves_a = na / t.wave_a;
-            let (wave_row, wave_col) = (b.rem(wave, waves_a), b.div(wave, waves_a));
-            let row = b.mul(wave_row, t.wave_a);
-            let col = b.mul(wave_col, wave_b);
-            (b.add(row, lane_a), b.add(col, lane_b))
+            (b.value(wave % waves_a * t.wave_a + lane_a), b.value(wave / waves_a * wave_b + lane_b))
         } else if t.micro_b_fastest {
-            (b.div(local, nb), b.rem(local, nb))
+            (b.value(local / nb), b.value(local % nb))
         } else {
-            (b.rem(local, na), b.div(local, na))
+            (b.value(local % na), b.value(local / na))
         };
         let id_a = b.bind("micro_id_a", id_a);
         let id_b = b.bind("micro_id_b", id_b);

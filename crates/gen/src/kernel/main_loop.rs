@@ -79,15 +79,10 @@ impl<'a> MainLoop<'a> {
             return b.for_range("t", 0, tiles, Unroll::No, |b, _| self.steps(b, body, Some(0)));
         }
         // Unrolled so that each fetch has a fixed set of staging registers.
-        let rounds = b.add(tiles, sets - 1);
-        let rounds = b.div(rounds, sets);
-        b.for_range("round", 0, rounds, Unroll::No, |b, round| {
-            let first = b.mul(round, sets);
+        b.for_range("round", 0, (tiles + (sets - 1)) / sets, Unroll::No, |b, round| {
             self.steps(b, body, Some(0));
             for set in 1..sets {
-                let tile = b.add(first, set);
-                let exists = b.lt(tile, tiles);
-                b.if_then(exists, |b| self.steps(b, body, Some(set)));
+                b.if_then((round * sets + set).lt(tiles), |b| self.steps(b, body, Some(set)));
             }
         });
     }
@@ -128,7 +123,7 @@ impl<'a> MainLoop<'a> {
             None => [b.int(0, Scalar::I32); 2],
             Some(v) => {
                 let i = b.get(v);
-                [b.mul(i, self.shared[0].buffer), b.mul(i, self.shared[1].buffer)]
+                [b.value(i * self.shared[0].buffer), b.value(i * self.shared[1].buffer)]
             }
         }
     }
@@ -137,14 +132,7 @@ impl<'a> MainLoop<'a> {
         let Some(v) = index else { return };
         let buffers = self.spec.schedule.buffers;
         let i = b.get(v);
-        let next = if buffers == 2 {
-            b.sub(1, i)
-        } else {
-            let last = b.eq(i, buffers - 1);
-            let more = b.add(i, 1);
-            let zero = b.int(0, Scalar::I32);
-            b.select(last, zero, more)
-        };
+        let next = if buffers == 2 { b.value(1 - i) } else { b.value(i.equals(buffers - 1).select(0, i + 1)) };
         b.set(v, next);
     }
 
@@ -158,23 +146,17 @@ impl<'a> MainLoop<'a> {
         let overruns = self.spec.schedule.fetch_ahead > 0 && !self.range.ragged;
         // In the loop there is a tile. Before it there may be none.
         let some = in_loop || b.kernel().as_int(self.range.tiles).is_some_and(|tiles| tiles > 0);
-        let valid = (overruns && !some).then(|| {
-            let valid = b.lt(k, self.range.limit);
-            b.bind("tile_exists", valid)
-        });
+        let valid = (overruns && !some).then(|| b.bind("tile_exists", k.lt(self.range.limit)));
         let limit = self.range.ragged.then_some((self.range.staggered, self.range.limit));
         let offsets = self.offsets(b, self.counters.copy);
-        let next = b.add(k, self.range.step);
-        let more = overruns.then(|| {
-            let more = b.lt(next, self.range.limit);
-            b.bind("more_tiles", more)
-        });
+        let next = b.value(k + self.range.step);
+        let more = overruns.then(|| b.bind("more_tiles", next.lt(self.range.limit)));
         for i in self.order() {
             loaders[i].fetch(b, coord, valid, limit, set, offsets[i]);
             loaders[i].advance(b, self.range.step, more);
         }
         let next = match more {
-            Some(more) => b.select(more, next, k),
+            Some(more) => b.value(more.select(next, k)),
             None => next,
         };
         b.set(self.counters.k_fetch, next);

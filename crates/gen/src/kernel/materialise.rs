@@ -6,12 +6,11 @@
 //! the second follow those of the first.
 
 use super::Input;
-use super::helpers::{self, THREADS, digits, elements, number, times};
+use super::helpers::{self, THREADS, digits, elements};
 use super::position::Ints;
 use super::word_copy;
 use crate::plan::{fetched_by_lines, reach};
 use crate::program::{Binding, Factor, Groups};
-use tilewright_ir::Operand as Number;
 use tilewright_ir::affine::{Coord, Part, affine, in_range};
 use tilewright_ir::*;
 use tilewright_problem::Extents;
@@ -201,7 +200,7 @@ pub(super) fn materialise(parts: &[(&Tensor, &Input)], chunked: bool) -> Kernel 
             let group = b.builtin(Builtin::GroupId(0));
             let rows = to.rows.map(|extent| {
                 let rows = b.scalar_arg(&named(extent.name()), Scalar::I32, "rows of the operand in this launch");
-                b.cast(rows, ints.coord)
+                b.value(rows.cast(ints.coord))
             });
             (Copy { source, to, from, offset, dest, chunk, rows, ints, group }, words)
         })
@@ -212,9 +211,8 @@ pub(super) fn materialise(parts: &[(&Tensor, &Input)], chunked: bool) -> Kernel 
             let none = Extents { g: 0, m: 0, n: 0 };
             let before = groups(first.source, first.to, Factor::Fixed(entries(first.to))).count(&none) as i64;
             let group = b.builtin(Builtin::GroupId(0));
-            let of_first = b.lt(group, before);
-            let second = Copy { group: b.sub(group, before), ..*second };
-            b.if_else(of_first, |b| first.emit(b, *first_words), |b| second.emit(b, *second_words));
+            let second = Copy { group: b.value(group - before), ..*second };
+            b.if_else(group.lt(before), |b| first.emit(b, *first_words), |b| second.emit(b, *second_words));
         }
         copies => copies.iter().for_each(|(copy, words)| copy.emit(b, *words)),
     }
@@ -244,62 +242,54 @@ impl Copy<'_> {
     /// Coordinates of the original's element (g, row, k), g counted from the chunk's first.
     pub fn point(&self, b: &mut Builder, g: ExprId, row: ExprId, k: ExprId) -> [Coord; 3] {
         let g = match self.chunk {
-            Some((first, _)) => {
-                let first = b.cast(first, self.ints.coord);
-                b.add(first, g)
-            }
+            Some((first, _)) => b.value(first.cast(self.ints.coord) + g),
             None => g,
         };
         [Coord::plain(b, g), Coord::plain(b, row), Coord::plain(b, k)]
     }
 
     /// How much there is to copy of each of this launch's `entries` of the batch, where one has this many pieces.
-    pub fn total(&self, b: &mut Builder, pieces: Number, entries: u64) -> ExprId {
+    pub fn total(&self, b: &mut Builder, pieces: Ex, entries: u64) -> ExprId {
         let ty = self.ints.coord;
         let entries = match self.chunk {
-            Some((_, entries)) => b.cast(entries, ty).into(),
-            None => number(entries),
+            Some((_, entries)) => entries.cast(ty),
+            None => entries.into(),
         };
-        match times(b, entries, pieces) {
-            Number::Expr(total) => b.bind("total", total),
-            Number::Int(total) => b.int(total, ty),
+        let total = entries * pieces;
+        match total.as_int() {
+            None => b.bind("total", total),
+            Some(total) => b.int(total, ty),
         }
     }
 
     /// Pieces of so many rows that this launch copies.
-    pub fn pieces(&self, b: &mut Builder, of: u64) -> Number {
+    pub fn pieces(&self, b: &mut Builder, of: u64) -> Ex {
         let view = &self.to.tensor.view;
         match self.rows {
             // One panel, which is whole, too.
             Some(rows) if view.stride(ROW) != Some(1) || self.to.padding_rows() == 0 => {
-                let reach = b.add(rows, of as i64 - 1);
-                let pieces = b.div(reach, of as i64);
-                b.bind("pieces", pieces).into()
+                b.bind("pieces", (rows + (of as i64 - 1)) / (of as i64)).into()
             }
-            _ => number(view.extent[ROW] / of),
+            _ => (view.extent[ROW] / of).into(),
         }
     }
 
     /// Behind the source's last element in this launch.
     pub fn end(&self, b: &mut Builder) -> ExprId {
         if self.rows.is_none() && self.chunk.is_none() {
-            return b.add(self.offset, self.source.len as i64);
+            return b.value(self.offset + (self.source.len as i64));
         }
         let [entries, rows, k] = self.source.view.extent;
         let ty = self.ints.coord;
         let last = |b: &mut Builder, value: Option<ExprId>, most: u64| match value {
-            Some(value) => {
-                let value = b.cast(value, ty);
-                b.sub(value, 1)
-            }
+            Some(value) => b.value(value.cast(ty) - 1),
             None => b.int(most as i64 - 1, ty),
         };
         let g = last(b, self.chunk.map(|c| c.1), if self.chunk.is_some() { 1 } else { entries });
         let (row, k) = (last(b, self.rows, rows), last(b, None, k));
         let at = self.point(b, g, row, k);
         let index = affine(b, &self.source.view.access.offset, &at, Part::Whole, Scalar::I64);
-        let index = b.add(index, 1);
-        b.add(self.offset, index)
+        b.value(self.offset + (index + 1))
     }
 
     /// Loads the original's elements (g, row, k) and on along k.
@@ -307,8 +297,7 @@ impl Copy<'_> {
         let at = self.point(b, g, row, k);
         let exists = valid(b, &self.source.view, &at, self.rows, self.ints);
         let index = affine(b, &self.source.view.access.offset, &at, Part::Whole, Scalar::I64);
-        let index = b.add(self.offset, index);
-        b.load("value", Base::Buffer(self.from), index, lanes, exists)
+        b.load("value", Base::Buffer(self.from), self.offset + index, lanes, exists)
     }
 
     /// Where the element is in the copy.
@@ -338,23 +327,21 @@ impl Copy<'_> {
             (false, false) => 1,
         };
         let pieces = self.pieces(b, unit);
-        let along_k = number(view.extent[COL] / if by_row { 1 } else { u64::from(width) });
-        let area = times(b, along_k, number(if packed { macro_tile } else { 1 }));
-        let area = times(b, pieces, area);
+        let along_k = Ex::from(view.extent[COL] / if by_row { 1 } else { u64::from(width) });
+        let area = &pieces * (&along_k * if packed { macro_tile } else { 1 });
         let total = self.total(b, area, entries);
         elements(b, self.group, total, ty, |b, element| {
             let (row, k, g) = if packed {
-                let d = digits(b, element, &[number(macro_tile), along_k, pieces, number(0)]);
-                let panel = b.mul(d[2], macro_tile as i64);
-                (b.add(panel, d[0]), d[1], d[3])
+                let d = digits(b, element, &[macro_tile.into(), along_k.clone(), pieces.clone(), 0.into()]);
+                (b.value(d[2] * (macro_tile as i64) + d[0]), d[1], d[3])
             } else if view.stride(ROW) == Some(1) {
-                let d = digits(b, element, &[pieces, along_k, number(0)]);
+                let d = digits(b, element, &[pieces.clone(), along_k.clone(), 0.into()]);
                 (d[0], d[1], d[2])
             } else {
-                let d = digits(b, element, &[along_k, pieces, number(0)]);
+                let d = digits(b, element, &[along_k.clone(), pieces.clone(), 0.into()]);
                 (d[1], d[0], d[2])
             };
-            let (row, k) = if by_row { (b.mul(row, width), k) } else { (row, b.mul(k, width)) };
+            let (row, k) = if by_row { (b.value(row * width), k) } else { (row, b.value(k * width)) };
             let row = b.bind("row", row);
             let k = b.bind("k", k);
             self.one_by_one(b, [g, row, k], by_row, width);
@@ -365,7 +352,7 @@ impl Copy<'_> {
     pub fn one_by_one(&self, b: &mut Builder, [g, row, k]: [ExprId; 3], by_row: bool, width: u32) {
         let parts: Vec<ExprId> = (0..i64::from(width))
             .map(|i| {
-                let (row, k) = if by_row { (b.add(row, i), k) } else { (row, b.add(k, i)) };
+                let (row, k) = if by_row { (b.value(row + i), k) } else { (row, b.value(k + i)) };
                 self.load(b, g, row, k, 1)
             })
             .collect();
@@ -377,20 +364,14 @@ impl Copy<'_> {
     fn corner(&self, b: &mut Builder, [rows, k]: [u32; 2]) -> (ExprId, ExprId, ExprId) {
         let view = &self.to.tensor.view;
         let down = match self.rows {
-            None => number(view.extent[ROW].div_ceil(rows.into())),
-            Some(all) => {
-                let reach = b.add(all, i64::from(rows) - 1 + self.to.padding_rows() as i64);
-                let down = b.div(reach, rows);
-                b.bind("blocks", down).into()
-            }
+            None => view.extent[ROW].div_ceil(rows.into()).into(),
+            Some(all) => b.bind("blocks", (all + (i64::from(rows) - 1 + self.to.padding_rows() as i64)) / rows).into(),
         };
-        let blocks = [number(view.extent[COL].div_ceil(k.into())), down, number(0)];
-        let group = b.cast(self.group, self.ints.coord);
+        let blocks = [view.extent[COL].div_ceil(k.into()).into(), down, 0.into()];
+        let group = b.value(self.group.cast(self.ints.coord));
         let d = digits(b, group, &blocks);
-        let first_k = b.mul(d[0], i64::from(k));
-        let first_k = b.bind("first_k", first_k);
-        let first_row = b.mul(d[1], i64::from(rows));
-        let first_row = b.bind("first_row", first_row);
+        let first_k = b.bind("first_k", d[0] * i64::from(k));
+        let first_row = b.bind("first_row", d[1] * i64::from(rows));
         (first_row, first_k, b.bind("g", d[2]))
     }
 
@@ -400,7 +381,7 @@ impl Copy<'_> {
         let mut guard = None;
         for (position, axis, size) in positions {
             if !view.extent[axis].is_multiple_of(size.into()) || (axis == ROW && self.rows.is_some()) {
-                let inside = b.lt(position, view.extent[axis] as i64);
+                let inside = b.value(position.lt(view.extent[axis] as i64));
                 guard = b.and_opt(guard, Some(inside));
             }
         }
@@ -415,32 +396,28 @@ impl Copy<'_> {
         let local = b.builtin(Builtin::LocalId);
         // Squares stand side by side in blocks of SQUARES, and those within the tile.
         let [along, down] = SQUARES;
-        let d = digits(b, local, &[along, down, BLOCK[0] / along, u32::MAX]);
-        let [written, read] = [(d[0], d[2], along), (d[1], d[3], down)].map(|(near, far, count)| {
-            let far = b.mul(far, count);
-            let square = b.add(far, near);
-            let at = b.mul(square, width);
-            b.cast(at, ty)
-        });
+        let d = digits(b, local, &[along, down, BLOCK[0] / along, u32::MAX].map(Ex::from));
+        let [written, read] =
+            [(d[0], d[2], along), (d[1], d[3], down)].map(|(near, far, count)| b.value(((far * count + near) * width).cast(ty)));
         let [row, k] = turn.rows_and_k(written, read);
-        let row = b.add(first_row, row);
-        let row = b.bind("row", row);
-        let k = b.add(first_k, k);
-        let k = b.bind("k", k);
+        let row = b.bind("row", first_row + row);
+        let k = b.bind("k", first_k + k);
         let lines: Vec<ExprId> = (0..width)
             .map(|i| {
                 let [row_on, k_on] = turn.rows_and_k(i64::from(i), 0);
-                let (row, k) = (b.add(row, row_on), b.add(k, k_on));
+                let row = b.value(row + row_on);
+                let k = b.value(k + k_on);
                 self.load(b, g, row, k, width)
             })
             .collect();
         let [rows, ks] = turn.rows_and_k(size[0], size[1]);
         let guard = self.inside(b, [(row, ROW, rows), (k, COL, ks)]);
         for lane in 0..width {
-            let parts: Vec<ExprId> = lines.iter().map(|line| b.extract(*line, lane)).collect();
+            let parts: Vec<ExprId> = lines.iter().map(|line| b.value((*line).extract(lane))).collect();
             let value = b.vector(&parts);
             let [row_on, k_on] = turn.rows_and_k(0, i64::from(lane));
-            let (row, k) = (b.add(row, row_on), b.add(k, k_on));
+            let row = b.value(row + row_on);
+            let k = b.value(k + k_on);
             self.store(b, g, row, k, value, guard);
         }
     }
@@ -456,26 +433,23 @@ impl Copy<'_> {
         let local = b.builtin(Builtin::LocalId);
         let passes = TILE_READ * TILE_WRITTEN / THREADS;
         let at_of = |b: &mut Builder, written: ExprId, read: ExprId| {
-            let (x, y) = (b.cast(written, ty), b.cast(read, ty));
+            let x = b.value(written.cast(ty));
+            let y = b.value(read.cast(ty));
             let [row, k] = turn.rows_and_k(x, y);
-            (b.add(first_row, row), b.add(first_k, k))
+            (b.value(first_row + row), b.value(first_k + k))
         };
-        let (lane, line) = (b.rem(local, TILE_READ), b.div(local, TILE_READ));
+        let lane = b.value(local % TILE_READ);
         for pass in 0..passes {
-            let within = b.add(line, pass * (THREADS / TILE_READ));
+            let within = b.value(local / TILE_READ + (pass * (THREADS / TILE_READ)));
             let (row, k) = at_of(b, within, lane);
             let value = self.load(b, g, row, k, 1);
-            let at = b.mul(lane, pitch);
-            let at = b.add(at, within);
-            b.store(Base::Shared(tile), at, value, None);
+            b.store(Base::Shared(tile), lane * pitch + within, value, None);
         }
         b.barrier();
-        let (lane, line) = (b.rem(local, TILE_WRITTEN), b.div(local, TILE_WRITTEN));
+        let lane = b.value(local % TILE_WRITTEN);
         for pass in 0..passes {
-            let within = b.add(line, pass * (THREADS / TILE_WRITTEN));
-            let at = b.mul(within, pitch);
-            let at = b.add(at, lane);
-            let value = b.load("turned", Base::Shared(tile), at, 1, None);
+            let within = b.value(local / TILE_WRITTEN + (pass * (THREADS / TILE_WRITTEN)));
+            let value = b.load("turned", Base::Shared(tile), within * pitch + lane, 1, None);
             let (row, k) = at_of(b, lane, within);
             let guard = self.inside(b, [(row, ROW, size[0]), (k, COL, size[1])]);
             self.store(b, g, row, k, value, guard);
@@ -495,8 +469,8 @@ fn valid(b: &mut Builder, view: &View, at: &[Coord; 3], rows: Option<ExprId>, in
         // The copy may have more rows (whole panels) or more k (whole vectors) than the source.
         let value = at[axis].value(b);
         let inside = match rows {
-            Some(rows) if axis == ROW => b.lt(value, rows),
-            _ => b.lt(value, view.extent[axis] as i64),
+            Some(rows) if axis == ROW => b.value(value.lt(rows)),
+            _ => b.value(value.lt(view.extent[axis] as i64)),
         };
         guard = b.and_opt(guard, Some(inside));
     }

@@ -59,7 +59,7 @@ pub(super) struct Fma {
 /// Position of a thread's micro-tile element `e` within the macro tile is `first + distance(e)`.
 pub(super) fn micro_first(b: &mut Builder, t: &OperandTiling, micro_id: ExprId) -> ExprId {
     let unit = if t.micro_interleave { t.fragment_width } else { t.micro };
-    b.mul(micro_id, unit)
+    b.value(micro_id * unit)
 }
 
 /// Distance of micro-tile element `e` from the thread's first.
@@ -195,10 +195,8 @@ impl Fma {
 
     /// Where this thread's fragments start in the shared buffers at the given element offsets.
     fn read_at(&self, b: &mut Builder, buffer: [ExprId; 2]) -> [ExprId; 2] {
-        let a_from = b.add(buffer[0], self.a.thread);
-        let a_from = b.bind("a_read_at", a_from);
-        let b_from = b.add(buffer[1], self.b.thread);
-        [a_from, b.bind("b_read_at", b_from)]
+        let a_from = b.bind("a_read_at", buffer[0] + self.a.thread);
+        [a_from, b.bind("b_read_at", buffer[1] + self.b.thread)]
     }
 
     fn load(&self, b: &mut Builder, x: &Tiles, from: [ExprId; 2], step: ExprId, set: u32) {
@@ -212,32 +210,22 @@ impl Fma {
         let (f, t) = if which == 0 { (&self.a, &x.tiling.a) } else { (&self.b, &x.tiling.b) };
         let s = x.shared[which];
         let width = t.fragment_width;
-        let row = b.mul(step, s.pitch);
-        let at = b.add(from, row);
+        let at = b.value(from + step * s.pitch);
         let vectors = t.micro / width;
         b.for_range("i", 0, vectors, self.unroll, |b, i| {
             let apart = if t.micro_interleave { t.macro_tile / t.micro * width } else { width };
-            let distance = b.mul(i, apart);
-            let at = b.add(at, distance);
+            let at = b.value(at + i * apart);
             if f.lanes as u32 > 1 {
                 // Vector math: fragment elements are vectors of the math width.
                 for part in 0..width / f.lanes as u32 {
-                    let at = b.add(at, part * f.lanes as u32);
-                    let value = b.load("fragment", Base::Shared(s.array), at, f.lanes as u32, None);
-                    let value = b.cast(value, self.accumulator);
-                    let first = b.mul(i, width / f.lanes as u32);
-                    let index = b.add(first, set * f.len + part);
-                    b.set_reg(f.regs, index, value);
+                    let value = b.load("fragment", Base::Shared(s.array), at + (part * f.lanes as u32), f.lanes as u32, None);
+                    b.set_reg(f.regs, i * (width / f.lanes as u32) + (set * f.len + part), value.cast(self.accumulator));
                 }
                 return;
             }
             let value = b.load("fragment", Base::Shared(s.array), at, width, None);
-            let first = b.mul(i, width);
             for lane in 0..width {
-                let element = b.extract(value, lane);
-                let element = b.cast(element, self.accumulator);
-                let index = b.add(first, set * f.len + lane);
-                b.set_reg(f.regs, index, element);
+                b.set_reg(f.regs, i * width + (set * f.len + lane), value.extract(lane).cast(self.accumulator));
             }
         });
     }
@@ -245,20 +233,12 @@ impl Fma {
     fn outer_product(&self, b: &mut Builder, set: u32) {
         let (rows, cols) = (self.a.len, self.b.len);
         let one = |b: &mut Builder, i: ExprId, j: ExprId| {
-            let ia = b.add(i, set * rows);
-            let ib = b.add(j, set * cols);
-            let x = b.reg(self.a.regs, ia);
+            let x = b.reg(self.a.regs, i + (set * rows));
             let x = b.splat(x, self.b.lanes);
-            let y = b.reg(self.b.regs, ib);
-            let at = b.mul(i, cols);
-            let at = b.add(at, j);
+            let y = b.reg(self.b.regs, j + (set * cols));
+            let at = b.value(i * cols + j);
             let old = b.reg(self.acc, at);
-            let sum = if self.mad {
-                b.fma(x, y, old)
-            } else {
-                let product = b.mul(x, y);
-                b.add(old, product)
-            };
+            let sum = if self.mad { b.value(x.fma(y, old)) } else { b.value(old + x * y) };
             b.set_reg(self.acc, at, sum);
         };
         if self.a_first {

@@ -51,13 +51,10 @@ impl MfmaUnit {
         let t = &spec.tiling;
         let (lanes, side) = (MathUnit::Mfma.owner_threads(), t.mfma_side());
         let along_m = t.a.macro_tile / t.a.micro;
-        let wave = b.div(thread, lanes);
-        let wave = b.bind("math_wave", wave);
-        let (row, col) = (b.rem(wave, along_m), b.div(wave, along_m));
-        let (row, col) = (b.mul(row, t.a.micro), b.mul(col, t.b.micro));
-        let first = [b.bind("wave_row", row), b.bind("wave_col", col)];
-        let lane = b.rem(thread, lanes);
-        let lane = b.bind("lane", lane);
+        let wave = b.bind("math_wave", thread / lanes);
+        let row = b.value(wave % along_m * t.a.micro);
+        let first = [b.bind("wave_row", row), b.bind("wave_col", wave / along_m * t.b.micro)];
+        let lane = b.bind("lane", thread % lanes);
         let sets = spec.schedule.fragments_ahead + 1;
         let fragments = [(0, "a", t.a.micro), (1, "b", t.b.micro)].map(|(i, name, micro)| {
             let (blocks, interleave) = (micro / side, t.interleave(micro));
@@ -69,23 +66,17 @@ impl MfmaUnit {
             };
             let words = b.shared(&format!("{name}_words"), Scalar::U32, words, at);
             let (row_stride, k_stride) = shared[i].strides();
-            let place = b.rem(lane, side);
-            let row = b.mul(place, interleave);
-            let row = b.add(first[i], row);
+            let place = b.value(lane % side);
+            let row = b.value(first[i] + place * interleave);
             let odd = interleave == 1 && shared[i].along == Along::Row;
             // A word starts at an even row.
             let (row, shift) = if odd {
-                let half = b.rem(place, 2);
-                let shift = b.mul(half, 16);
-                let shift = b.cast(shift, Scalar::U32);
-                (b.sub(row, half), Some(b.bind(&format!("{name}_shift"), shift)))
+                let half = b.value(place % 2);
+                (b.value(row - half), Some(b.bind(&format!("{name}_shift"), (half * 16).cast(Scalar::U32))))
             } else {
                 (row, None)
             };
-            let k = b.div(lane, side);
-            let k = b.mul(k, HELD * k_stride);
-            let row = b.mul(row, row_stride);
-            let at = b.add(row, k);
+            let at = b.value(row * row_stride + lane / side * (HELD * k_stride));
             let lane = b.bind(&format!("{name}_lane_at"), at);
             Fragments { regs, len, shared: shared[i], words, lane, shift, blocks, interleave }
         });
@@ -110,10 +101,8 @@ impl MfmaUnit {
 
     /// Where this lane's fragments start in the shared buffers at the given element offsets.
     pub fn read_at(&self, b: &mut Builder, buffer: [ExprId; 2]) -> [ExprId; 2] {
-        let a = b.add(buffer[0], self.fragments[0].lane);
-        let a = b.bind("a_read_at", a);
-        let right = b.add(buffer[1], self.fragments[1].lane);
-        [a, b.bind("b_read_at", right)]
+        let a = b.bind("a_read_at", buffer[0] + self.fragments[0].lane);
+        [a, b.bind("b_read_at", buffer[1] + self.fragments[1].lane)]
     }
 
     /// Fragments of a k-step into a set of registers: those of instruction `n` of block `i` from `2 (n blocks + i)` on.
@@ -122,13 +111,12 @@ impl MfmaUnit {
         for which in if self.a_first { [0, 1] } else { [1, 0] } {
             let f = &self.fragments[which];
             let (row, k) = f.shared.strides();
-            let skip = b.mul(step, DEPTH * k);
-            let at = b.add(from[which], skip);
+            let at = b.value(from[which] + step * (DEPTH * k));
             for n in 0..count {
-                let at = b.add(at, n * depth * k);
+                let at = b.value(at + (n * depth * k));
                 for chunk in 0..f.blocks / f.interleave {
                     let block = chunk * f.interleave;
-                    let at = b.add(at, block * self.side * row);
+                    let at = b.value(at + (block * self.side * row));
                     let to = set * f.len + 2 * (n * f.blocks + block);
                     match f.shared.along {
                         Along::K => self.whole(b, f, at, to),
@@ -142,12 +130,9 @@ impl MfmaUnit {
     /// Lines along k: what a lane holds of an instruction stands together.
     fn whole(&self, b: &mut Builder, f: &Fragments, at: ExprId, to: u32) {
         for p in 0..f.interleave {
-            let at = b.add(at, p * f.shared.pitch);
-            let at = b.div(at, 2);
-            let pair = b.load("fragment", Base::Shared(f.words), at, 2, None);
+            let pair = b.load("fragment", Base::Shared(f.words), (at + (p * f.shared.pitch)) / 2, 2, None);
             for half in 0..2 {
-                let word = b.extract(pair, half);
-                b.set_reg(f.regs, to + 2 * p + half, word);
+                b.set_reg(f.regs, to + 2 * p + half, pair.extract(half));
             }
         }
     }
@@ -155,28 +140,19 @@ impl MfmaUnit {
     /// Lines along rows: a word holds two rows of one k, and two of them make a register of each row.
     fn across(&self, b: &mut Builder, f: &Fragments, at: ExprId, to: u32) {
         let wide = (f.interleave / 2).max(1);
-        let lines: Vec<ExprId> = (0..HELD)
-            .map(|k| {
-                let at = b.add(at, k * f.shared.pitch);
-                let at = b.div(at, 2);
-                b.load("fragment", Base::Shared(f.words), at, wide, None)
-            })
-            .collect();
+        let lines: Vec<ExprId> =
+            (0..HELD).map(|k| b.load("fragment", Base::Shared(f.words), (at + (k * f.shared.pitch)) / 2, wide, None)).collect();
         let (low, high) = (0xffff_i64, 0xffff_0000_i64);
         for p in 0..f.interleave {
             for (pair, lines) in lines.chunks_exact(2).enumerate() {
-                let [mut x, mut y] = [0, 1].map(|i| b.extract(lines[i], p / 2));
+                let [mut x, mut y] = [0, 1].map(|i| b.value(lines[i].extract(p / 2)));
                 if let Some(shift) = f.shift {
-                    x = b.binary(BinaryOp::Shr, x, shift);
-                    y = b.binary(BinaryOp::Shr, y, shift);
+                    x = b.value(x >> shift);
+                    y = b.value(y >> shift);
                 }
-                let (x, y) = if p % 2 == 0 {
-                    (b.binary(BinaryOp::And, x, low), b.binary(BinaryOp::Shl, y, 16))
-                } else {
-                    (b.binary(BinaryOp::Shr, x, 16), b.binary(BinaryOp::And, y, high))
-                };
-                let both = b.binary(BinaryOp::Or, x, y);
-                b.set_reg(f.regs, to + 2 * p + pair as u32, both);
+                let (x, y) =
+                    if p % 2 == 0 { (b.value(x & low), b.value(y << 16)) } else { (b.value(x >> 16), b.value(y & high)) };
+                b.set_reg(f.regs, to + 2 * p + pair as u32, x | y);
             }
         }
     }
@@ -213,20 +189,14 @@ impl Accumulators for MfmaUnit {
     /// along m and place l % side along n.
     fn runs(&self, b: &mut Builder, put: Put) {
         let [left, right] = &self.fragments;
-        let quad = b.div(self.lane, self.side);
-        let row = b.mul(quad, 4 * left.interleave);
-        let row = b.add(self.first[0], row);
-        let row = b.bind("out_row", row);
-        let col = b.rem(self.lane, self.side);
-        let col = b.mul(col, right.interleave);
-        let col = b.add(self.first[1], col);
-        let col = b.bind("out_col", col);
+        let row = b.bind("out_row", self.first[0] + self.lane / self.side * (4 * left.interleave));
+        let col = b.bind("out_col", self.first[1] + self.lane % self.side * right.interleave);
         for i in 0..left.blocks {
             let skip = i / left.interleave * left.interleave * self.side + i % left.interleave;
             for r in 0..self.side * self.side / 64 {
-                let row = b.add(row, skip + (8 * (r / 4) + r % 4) * left.interleave);
+                let row = b.value(row + (skip + (8 * (r / 4) + r % 4) * left.interleave));
                 for j in (0..right.blocks).step_by(right.interleave as usize) {
-                    let col = b.add(col, j * self.side);
+                    let col = b.value(col + (j * self.side));
                     let values: Vec<ExprId> = (0..right.interleave).map(|p| b.reg(self.acc, self.sum(i, j + p, r))).collect();
                     put(b, row, col, &values);
                 }

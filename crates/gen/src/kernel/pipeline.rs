@@ -72,9 +72,8 @@ impl Ring {
     /// One thread sets the barriers up; all meet behind it. A buffer is full after this many arrivals, and the bytes of bulk copies
     /// if there are any.
     pub fn init(&self, b: &mut Builder, local: ExprId, (full, copied): (u32, bool), math_waves: u32) {
-        let first = b.eq(local, 0);
         let sharers = self.place.as_ref().map_or(1, |(_, t)| t.cluster.sharers());
-        b.if_then(first, |b| {
+        b.if_then(local.equals(0), |b| {
             for i in 0..self.buffers {
                 let index = b.int(i64::from(i), Scalar::I32);
                 b.bulk(BulkOp::Init { barrier: TxRef { barriers: self.full, index }, arrivals: full });
@@ -117,9 +116,10 @@ impl Ring {
 
     /// Waits until a buffer is free.
     fn acquire(&self, b: &mut Builder, walk: Walk) {
-        let (buffer, phase) = (b.get(walk.buffer), b.get(walk.phase));
+        let buffer = b.get(walk.buffer);
+        let phase = b.get(walk.phase);
         // The first time around nothing is waited for: the phase before the first counts as over.
-        let parity = b.sub(1, phase);
+        let parity = b.value(1 - phase);
         b.bulk(BulkOp::Wait { barrier: TxRef { barriers: self.free, index: buffer }, parity });
     }
 
@@ -131,17 +131,9 @@ impl Ring {
 
     /// Passes over buffers that others read.
     pub fn skip(&self, b: &mut Builder, walk: Walk, tiles: ExprId) {
-        let buffer = b.get(walk.buffer);
-        let tiles = b.cast(tiles, Scalar::I32);
-        let sum = b.add(buffer, tiles);
-        let sum = b.bind("skipped", sum);
-        let around = b.div(sum, self.buffers);
-        let phase = b.get(walk.phase);
-        let phase = b.add(phase, around);
-        let phase = b.rem(phase, 2);
-        b.set(walk.phase, phase);
-        let buffer = b.rem(sum, self.buffers);
-        b.set(walk.buffer, buffer);
+        let sum = b.bind("skipped", walk.buffer + tiles.cast(Scalar::I32));
+        b.set(walk.phase, (walk.phase + sum / self.buffers) % 2);
+        b.set(walk.buffer, sum % self.buffers);
     }
 
     fn next(&self, b: &mut Builder, walk: Walk) {
@@ -161,18 +153,12 @@ impl Walk {
 
     /// On to the next of so many buffers.
     pub fn turn(self, b: &mut Builder, buffers: u32) {
-        let buffer = b.get(self.buffer);
-        let more = b.add(buffer, 1);
-        let more = b.bind("next_buffer", more);
-        let around = b.eq(more, buffers);
-        let around = b.bind("around", around);
-        let zero = b.int(0, Scalar::I32);
-        let next = b.select(around, zero, more);
-        b.set(self.buffer, next);
+        let more = b.bind("next_buffer", self.buffer + 1);
+        let around = b.bind("around", more.equals(buffers));
+        b.set(self.buffer, around.select(0, more));
         let phase = b.get(self.phase);
-        let turned = b.sub(1, phase);
-        let phase = b.select(around, turned, phase);
-        b.set(self.phase, phase);
+        let turned = b.value(1 - phase);
+        b.set(self.phase, around.select(turned, phase));
     }
 }
 
@@ -245,7 +231,8 @@ impl Pipeline<'_> {
             }
             (Step::Fetch { ahead }, Some(c), _) => self.guarded(b, c, t, ahead, |b| self.fetch(b, c)),
             (Step::Await, _, Some(x)) => {
-                let (buffer, phase) = (b.get(x.walk.buffer), b.get(x.walk.phase));
+                let buffer = b.get(x.walk.buffer);
+                let phase = b.get(x.walk.phase);
                 b.bulk(BulkOp::Wait { barrier: TxRef { barriers: self.ring.full, index: buffer }, parity: phase });
             }
             (Step::Math { .. }, _, Some(x)) => {
@@ -269,8 +256,8 @@ impl Pipeline<'_> {
                 };
                 let exists = match (tail, t) {
                     _ if behind == 0 => None,
-                    (true, _) => Some(b.le(behind, self.range.tiles)),
-                    (false, Some(t)) => Some(b.le(behind, t)),
+                    (true, _) => Some(b.value(self.range.tiles.ge(behind))),
+                    (false, Some(t)) => Some(b.value(t.ge(behind))),
                     (false, None) => None,
                 };
                 match exists {
@@ -289,10 +276,10 @@ impl Pipeline<'_> {
     fn guarded(&self, b: &mut Builder, c: &Copies, t: Option<ExprId>, ahead: u32, body: impl FnOnce(&mut Builder)) {
         let exists = (ahead > 0 || t.is_none()).then(|| {
             let tile = match t {
-                Some(t) => b.add(t, ahead),
+                Some(t) => b.value(t + ahead),
                 None => b.int(i64::from(ahead), b.ty(self.range.tiles).scalar),
             };
-            b.lt(tile, self.range.tiles)
+            b.value(tile.lt(self.range.tiles))
         });
         match b.and_opt(exists, c.elected) {
             Some(guard) => b.if_then(guard, body),
@@ -330,9 +317,7 @@ impl Pipeline<'_> {
                 }
             }
         }
-        let next = b.get(k_fetch);
-        let next = b.add(next, self.range.step);
-        b.set(k_fetch, next);
+        b.set(k_fetch, k_fetch + self.range.step);
         self.ring.next(b, c.walk);
     }
 
@@ -341,16 +326,16 @@ impl Pipeline<'_> {
         let barrier = TxRef { barriers: self.ring.full, index: buffer };
         let bytes = (0..2).filter(|i| c.maps[*i].is_some()).map(|i| self.ring.tiles[i].bytes).sum();
         b.bulk(BulkOp::Expect { barrier, bytes });
-        let k = b.cast(k, Scalar::I32);
+        let k = b.value(k.cast(Scalar::I32));
         for i in 0..2 {
             let Some(map) = c.maps[i] else { continue };
             let (t, input) = (&self.ring.tiles[i], c.inputs[i]);
             let elements = t.bytes / t.map.scalar.bytes();
-            let first = b.mul(buffer, elements);
+            let first = b.value(buffer * elements);
             let row = if i == 0 { self.at.m_start } else { self.at.n_start }.value(b);
-            let row = b.cast(row, Scalar::I32);
+            let row = b.value(row.cast(Scalar::I32));
             let g = if input.chunk_local { self.at.g_local } else { self.at.g };
-            let g = b.cast(g, Scalar::I32);
+            let g = b.value(g.cast(Scalar::I32));
             let (fast, slow) = if t.k_contiguous { (k, row) } else { (row, k) };
             let height = t.map.tile[1];
             let place = self.ring.place.as_ref();
@@ -359,10 +344,7 @@ impl Pipeline<'_> {
             let part = place.and_then(|(place, tiling)| place.part(tiling, i));
             let along = |b: &mut Builder, count: u32, cut: bool| -> Vec<ExprId> {
                 match part {
-                    Some((parts, index)) if cut => {
-                        let first = b.mul(index, count / parts);
-                        (0..count / parts).map(|x| b.add(first, x)).collect()
-                    }
+                    Some((parts, index)) if cut => (0..count / parts).map(|x| b.value(index * (count / parts) + x)).collect(),
                     _ => (0..count).map(|x| b.int(x.into(), Scalar::I32)).collect(),
                 }
             };
@@ -371,14 +353,9 @@ impl Pipeline<'_> {
             let lines = along(b, t.lines, !by_column);
             for &column in &columns {
                 for &line in &lines {
-                    let place = b.mul(column, t.lines);
-                    let place = b.add(place, line);
-                    let place = b.mul(place, height * t.row);
-                    let place = b.add(first, place);
-                    let (right, down) = (b.mul(column, t.row), b.mul(line, height));
-                    let mut at = vec![b.add(fast, right), b.add(slow, down)];
+                    let mut at = vec![b.value(fast + column * t.row), b.value(slow + line * height)];
                     at.extend(t.batched.then_some(g));
-                    let to = b.mem(Base::Shared(self.ring.arrays[i]), place);
+                    let to = b.mem(Base::Shared(self.ring.arrays[i]), first + (column * t.lines + line) * (height * t.row));
                     b.bulk(BulkOp::Load { to, map, at, barrier, peers });
                 }
             }

@@ -1,7 +1,6 @@
 //! Where a work-group stands: its result tile, its batch entry, and its share of k.
 
 use super::cluster::ClusterPlace;
-use super::helpers::times;
 use super::{Input, Shape};
 use crate::plan::{Edge, GroupOrder, Tiling};
 use tilewright_ir::affine::Coord;
@@ -32,12 +31,9 @@ impl Ints {
 pub(super) type Sizes = [Option<ExprId>; 2];
 
 /// Tiles of this size that cover rows or columns of C.
-fn tiles_of(b: &mut Builder, size: Option<ExprId>, of: u32, tiles: u64) -> Operand {
-    let Some(size) = size else { return Operand::Int(tiles as i64) };
-    let reach = b.add(size, of - 1);
-    let reach = b.div(reach, of);
-    let tiles = b.cast(reach, Scalar::I32);
-    b.bind("tiles", tiles).into()
+fn tiles_of(b: &mut Builder, size: Option<ExprId>, of: u32, tiles: u64) -> Ex {
+    let Some(size) = size else { return tiles.into() };
+    b.bind("tiles", ((size + (of - 1)) / of).cast(Scalar::I32)).into()
 }
 
 /// Which result tile a work-group computes.
@@ -84,51 +80,36 @@ pub(super) fn position(
     let ways = t.split_k.ways / t.cluster.splits;
     let split = match cluster {
         Some(place) if t.cluster.splits > 1 => place.split,
-        _ => {
-            let split = b.rem(group, ways);
-            b.bind("split", split)
-        }
+        _ => b.bind("split", group % ways),
     };
-    let tile = b.div(group, ways);
+    let tile = b.value(group / ways);
     let tm = tiles_of(b, sizes[0], t.a.macro_tile, shape.tiles_m / u64::from(t.cluster.m));
     let tn = tiles_of(b, sizes[1], t.b.macro_tile, shape.tiles_n / u64::from(t.cluster.n));
-    let tiles = times(b, tm, tn);
+    let tiles = &tm * &tn;
     let batched = shape.chunk > 1;
     let zero = b.int(0, Scalar::I32);
-    let (g_local, tile) = if batched { (b.div(tile, tiles), b.rem(tile, tiles)) } else { (zero, tile) };
+    let (g_local, tile) = if batched { (b.value(tile / &tiles), b.value(tile % &tiles)) } else { (zero, tile) };
     let tile = b.bind("tile", tile);
     let g_local = b.bind("g_local", g_local);
     let (tile_m, tile_n) = match t.order {
-        GroupOrder::ColumnsFastest => (b.div(tile, tn), b.rem(tile, tn)),
-        GroupOrder::RowsFastest => (b.rem(tile, tm), b.div(tile, tm)),
+        GroupOrder::ColumnsFastest => (b.value(tile / &tn), b.value(tile % &tn)),
+        GroupOrder::RowsFastest => (b.value(tile % &tm), b.value(tile / &tm)),
         GroupOrder::Strips(width) => {
-            let width = match tn {
-                Operand::Int(tn) => Operand::Int(i64::from(width).min(tn)),
-                Operand::Expr(tn) => b.binary(BinaryOp::Min, tn, width).into(),
-            };
-            let area = times(b, width, tm);
-            let strip = b.div(tile, area);
-            let strip = b.bind("strip", strip);
-            let within = b.rem(tile, area);
-            let first = b.mul(strip, width);
-            let first = b.bind("strip_first", first);
+            let width = tn.clone().min(width);
+            let area = &width * &tm;
+            let strip = b.bind("strip", tile / &area);
+            let within = b.value(tile % area);
+            let first = b.bind("strip_first", strip * &width);
             // The last strip may be narrower.
-            let here = match (tn, width) {
-                (Operand::Int(tn), Operand::Int(width)) if tn % width == 0 => b.int(width, Scalar::I32),
-                _ => {
-                    let left = b.sub(tn, first);
-                    b.binary(BinaryOp::Min, left, width)
-                }
+            let here = match (tn.as_int(), width.as_int()) {
+                (Some(tn), Some(width)) if tn % width == 0 => b.int(width, Scalar::I32),
+                _ => b.value((tn - first).min(width)),
             };
-            let col = b.rem(within, here);
-            (b.div(within, here), b.add(first, col))
+            (b.value(within / here), b.value(first + within % here))
         }
     };
     let within = |b: &mut Builder, tile: ExprId, along: u32, place: Option<ExprId>| match place {
-        Some(place) if along > 1 => {
-            let first = b.mul(tile, along);
-            b.add(first, place)
-        }
+        Some(place) if along > 1 => b.value(tile * along + place),
         _ => tile,
     };
     let tile_m = within(b, tile_m, t.cluster.m, cluster.map(|p| p.m));
@@ -137,11 +118,10 @@ pub(super) fn position(
     let tile_n = b.bind("tile_n", tile_n);
     let start = |b: &mut Builder, name: &str, tile: ExprId, input: &Input, extent: u64| {
         let size = input.tiling.macro_tile as i64;
-        let tile = b.cast(tile, ints.coord);
-        let value = b.mul(tile, size);
+        let value = b.value(tile.cast(ints.coord) * size);
         let divides = extent as i64 % size == 0;
         let (value, unit) = match input.edge {
-            Edge::PullBack if !divides => (b.binary(BinaryOp::Min, value, extent as i64 - size), 1),
+            Edge::PullBack if !divides => (b.value(value.min(extent as i64 - size)), 1),
             _ => (value, size),
         };
         let aligned = b.bind(name, value);
@@ -150,13 +130,9 @@ pub(super) fn position(
     };
     let m_start = start(b, "m_start", tile_m, inputs[0], c.m);
     let n_start = start(b, "n_start", tile_n, inputs[1], c.n);
-    let g_local = b.cast(g_local, ints.coord);
+    let g_local = b.value(g_local.cast(ints.coord));
     let g = match g_first {
-        Some(first) => {
-            let first = b.cast(first, ints.coord);
-            let g = b.add(first, g_local);
-            b.bind("g", g)
-        }
+        Some(first) => b.bind("g", first.cast(ints.coord) + g_local),
         None => g_local,
     };
     TilePosition { tile_m, tile_n, m_start, n_start, split, g_local, g, sizes }
@@ -169,54 +145,28 @@ pub(super) fn k_range(b: &mut Builder, c: &Contraction, t: &Tiling, at: &TilePos
     let ways = t.split_k.ways as i64;
     let shift = t.k_stagger.then(|| {
         // Work-groups start at different k to spread over memory channels (MIOpenGEMM's unroll-for-offset).
-        let m = b.mul(at.tile_m, 13);
-        let n = b.mul(at.tile_n, 7);
-        let sum = b.add(m, n);
-        let shift = b.rem(sum, depth);
-        let shift = b.cast(shift, ints.coord);
-        b.bind("k_shift", shift)
+        b.bind("k_shift", ((at.tile_m * 13 + at.tile_n * 7) % depth).cast(ints.coord))
     });
     let total = match shift {
         None => b.int(shape.k_tiles as i64, ints.coord),
-        Some(shift) => {
-            let reach = b.add(shift, k + depth - 1);
-            let total = b.div(reach, depth);
-            b.bind("k_tiles", total)
-        }
+        Some(shift) => b.bind("k_tiles", (shift + (k + depth - 1)) / depth),
     };
-    let split = b.cast(at.split, ints.coord);
+    let split = b.value(at.split.cast(ints.coord));
     let (tiles, first) = if ways == 1 {
         (total, b.int(0, ints.coord))
     } else {
-        let each = b.div(total, ways);
-        let rest = b.rem(total, ways);
-        let more = b.lt(split, rest);
-        let one = b.int(1, ints.coord);
-        let zero = b.int(0, ints.coord);
-        let extra = b.select(more, one, zero);
-        let tiles = b.add(each, extra);
-        let tiles = b.bind("my_k_tiles", tiles);
-        let first = if t.split_k.interleave {
-            split
-        } else {
-            let even = b.mul(split, each);
-            let uneven = b.binary(BinaryOp::Min, split, rest);
-            b.add(even, uneven)
-        };
+        let each = b.value(total / ways);
+        let rest = b.value(total % ways);
+        let tiles = b.bind("my_k_tiles", each + split.lt(rest).select(Ex::int(1, ints.coord), 0));
+        let first = if t.split_k.interleave { split } else { b.value(split * each + split.min(rest)) };
         (tiles, first)
     };
-    let mut begin = b.mul(first, depth);
+    let mut begin = b.value(first * depth);
     if let Some(shift) = shift {
-        begin = b.sub(begin, shift);
+        begin = b.value(begin - shift);
     }
     let begin = b.bind("k_begin", begin);
-    let limit = if ways == 1 || t.split_k.interleave {
-        b.int(k, ints.coord)
-    } else {
-        let mine = b.mul(tiles, depth);
-        let end = b.add(begin, mine);
-        let end = b.binary(BinaryOp::Min, end, k);
-        b.bind("k_limit", end)
-    };
+    let limit =
+        if ways == 1 || t.split_k.interleave { b.int(k, ints.coord) } else { b.bind("k_limit", (begin + tiles * depth).min(k)) };
     KRange { tiles, begin, limit, step: t.k_stride(), ragged: k % depth != 0 || t.k_stagger, staggered: t.k_stagger }
 }

@@ -21,7 +21,7 @@ pub(super) struct Added {
 }
 
 /// A run of neighbouring results: where it starts, and along which of row and column it goes on.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Run {
     pub g: ExprId,
     pub row: Coord,
@@ -31,7 +31,7 @@ pub(super) struct Run {
     pub length: u32,
     pub start: Start,
     /// How many rows and columns there are, where those of a run may lie behind the last.
-    pub overruns: [Option<Operand>; 2],
+    pub overruns: [Option<Ex>; 2],
 }
 
 /// What is known of where a run begins.
@@ -76,7 +76,7 @@ impl Added {
     /// Bias values of a run, in the type of the sums; none without a bias.
     pub fn bias(&self, b: &mut Builder, c: &Contraction, run: &Run, acc: Scalar) -> Option<Vec<ExprId>> {
         let (bias, buffer) = c.bias.as_ref().zip(self.bias)?;
-        let (along, overruns) = if bias.along_n { (run.col, run.overruns[1]) } else { (run.row, run.overruns[0]) };
+        let (along, overruns) = if bias.along_n { (run.col, &run.overruns[1]) } else { (run.row, &run.overruns[0]) };
         let moves = bias.along_n == run.by_column;
         let (width, parts) = match moves {
             false => (1, 1),
@@ -86,23 +86,18 @@ impl Added {
         let along = along.value(b);
         let mut values = Vec::new();
         for part in 0..parts {
-            let index = b.add(along, part);
+            let index = b.value(along + part);
             // Edge elements beyond the result have no bias value: they are not stored either.
             let index = match overruns {
                 None => index,
-                Some(Operand::Int(extent)) => b.binary(BinaryOp::Min, index, extent - i64::from(width)),
-                Some(Operand::Expr(extent)) => {
-                    let last = b.sub(extent, width);
-                    b.binary(BinaryOp::Min, index, last)
-                }
+                Some(extent) => b.value(index.min(extent - width)),
             };
             let zero = b.int(0, b.ty(index).scalar);
             let point = [Coord::plain(b, run.g), Coord::plain(b, index), Coord::plain(b, zero)];
             let at = affine(b, &bias.view.access.offset, &point, Part::Whole, Scalar::I64);
             let value = b.load("bias_value", Base::Buffer(buffer), at, width, None);
             for lane in 0..width {
-                let value = b.extract(value, lane);
-                values.push(b.cast(value, acc));
+                values.push(b.value(value.extract(lane).cast(acc)));
             }
         }
         values.resize(run.length as usize, values[0]);
@@ -134,7 +129,7 @@ impl Added {
                 false => {
                     let next = |b: &mut Builder, x: Coord| {
                         let value = x.value(b);
-                        let value = b.add(value, part);
+                        let value = b.value(value + part);
                         Coord::plain(b, value)
                     };
                     let point = match run.by_column {
@@ -146,8 +141,7 @@ impl Added {
             };
             let value = b.load("residual_value", base, at, width, guard);
             for lane in 0..width {
-                let value = b.extract(value, lane);
-                values.push(b.cast(value, acc));
+                values.push(b.value(value.extract(lane).cast(acc)));
             }
         }
         Some(values)
@@ -183,29 +177,19 @@ pub(super) fn activate(b: &mut Builder, activation: Option<Activation>, x: ExprI
     match activation {
         Activation::Relu => {
             let zero = constant(b, 0.0);
-            let below = b.lt(x, zero);
-            b.select(below, zero, x)
+            b.value(x.lt(zero).select(zero, x))
         }
         Activation::Gelu => {
             let (half, scale) = (constant(b, 0.5), constant(b, std::f64::consts::FRAC_1_SQRT_2));
-            let half = b.mul(x, half);
-            let erf = b.mul(x, scale);
-            let erf = b.unary(UnaryOp::Erf, erf);
-            b.fma(half, erf, half)
+            let half = b.value(x * half);
+            b.value(half.fma((x * scale).unary(UnaryOp::Erf), half))
         }
         // x / 2 * (1 + tanh(y)) = x * sigmoid(2 y), which keeps its accuracy for negative x.
         Activation::GeluTanh => {
             let slope = 2.0 * (2.0 / std::f64::consts::PI).sqrt();
             let (linear, cubic) = (constant(b, slope), constant(b, slope * GELU_CUBE));
-            let square = b.mul(x, x);
-            let factor = b.fma(square, cubic, linear);
-            let twice = b.mul(x, factor);
-            let sigmoid = b.unary(UnaryOp::Sigmoid, twice);
-            b.mul(x, sigmoid)
+            b.value(x * (x * (x * x).fma(cubic, linear)).unary(UnaryOp::Sigmoid))
         }
-        Activation::Silu => {
-            let sigmoid = b.unary(UnaryOp::Sigmoid, x);
-            b.mul(x, sigmoid)
-        }
+        Activation::Silu => b.value(x * x.unary(UnaryOp::Sigmoid)),
     }
 }

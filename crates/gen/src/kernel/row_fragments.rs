@@ -54,7 +54,8 @@ impl RowFragments {
         let bytes = t.map.scalar.bytes();
         let regs = b.regs("row_fragments", Scalar::U32.ty(), sets * rows * FRAGMENT);
         let column = t.map.tile[1] * t.lines * t.row;
-        let (wave, lane) = (b.div(lane, 32), b.rem(lane, 32));
+        let wave = b.value(lane / 32);
+        let lane = b.value(lane % 32);
         let reads = match (t.k_contiguous, bytes) {
             (false, 4) => {
                 let whole = &b.kernel().shared[array.index()];
@@ -72,7 +73,7 @@ impl RowFragments {
 
     /// Reads a k-step's fragments from a buffer into its set: one for each 64 rows.
     pub fn load(&self, b: &mut Builder, buffer: ExprId, k_step: u32) -> Vec<RegSlice> {
-        let base = b.mul(buffer, self.buffer);
+        let base = b.value(buffer * self.buffer);
         let set = k_step % self.sets * self.rows;
         (0..self.rows).map(|row| self.load_one(b, base, row, k_step, (set + row) * FRAGMENT)).collect()
     }
@@ -86,25 +87,19 @@ impl RowFragments {
                 } else {
                     // Chunks of a further step: a bit of the chunk's number that the lane's own does not have.
                     let chunk = k_step % STEPS * (CHUNKS / STEPS) * (self.line / CHUNKS);
-                    let at = b.binary(BinaryOp::Xor, *lane, i64::from(chunk));
+                    let at = b.value(*lane ^ i64::from(chunk));
                     (at, row * 64 * self.line + k_step / STEPS * self.column)
                 };
-                let at = b.add(base, at);
-                let at = b.add(at, further);
-                let from = b.mem(Base::Shared(self.array), at);
+                let from = b.mem(Base::Shared(self.array), base + at + further);
                 b.matrix(MatrixOp::LoadMatrix { to: slice, count: 4, trans: *transposed, from });
             }
             Reads::Words { words, lanes, in_order } => {
                 let further = row * 64 / self.line * self.column + k_step * self.depth * self.line;
                 for (half, [now, then]) in lanes.iter().enumerate() {
-                    let [now, then] = [now, then].map(|lane| {
-                        let at = b.add(base, *lane);
-                        let at = b.add(at, further);
-                        b.load("word", Base::Shared(*words), at, 1, None)
-                    });
-                    let (low, high) = (b.select(*in_order, now, then), b.select(*in_order, then, now));
-                    b.set_reg(self.regs, first + half as u32, low);
-                    b.set_reg(self.regs, first + half as u32 + 2, high);
+                    let [now, then] =
+                        [now, then].map(|lane| b.load("word", Base::Shared(*words), base + *lane + further, 1, None));
+                    b.set_reg(self.regs, first + half as u32, (*in_order).select(now, then));
+                    b.set_reg(self.regs, first + half as u32 + 2, (*in_order).select(then, now));
                 }
             }
         }
@@ -115,58 +110,32 @@ impl RowFragments {
 /// Element at which a lane's row of `ldmatrix` starts in a buffer, for the first k-step and the first 64 rows. Matrices follow each other
 /// along m first.
 fn matrix_lane(b: &mut Builder, t: &BulkTile, column: u32, first: ExprId, wave: ExprId, lane: ExprId) -> ExprId {
-    let (within, matrix) = (b.rem(lane, 8), b.div(lane, 8));
-    let (down, along) = (b.rem(matrix, 2), b.div(matrix, 2));
+    let within = b.value(lane % 8);
+    let matrix = b.value(lane / 8);
+    let down = b.value(matrix % 2);
+    let along = b.value(matrix / 2);
     let chunk_elements = t.row / CHUNKS;
     if t.k_contiguous {
-        let (wave, down) = (b.mul(wave, 16), b.mul(down, 8));
-        let row = b.add(first, wave);
-        let row = b.add(row, down);
-        let row = b.add(row, within);
-        let line = b.mul(row, t.row);
-        let chunk = b.binary(BinaryOp::Xor, along, within);
-        let chunk = b.mul(chunk, chunk_elements);
-        b.add(line, chunk)
+        b.value((first + wave * 16 + down * 8 + within) * t.row + (along ^ within) * chunk_elements)
     } else {
         // A line holds the 64 rows of a warpgroup.
-        let skip = b.div(first, t.row);
-        let skip = b.mul(skip, column);
-        let k = b.mul(along, 8);
-        let k = b.add(k, within);
-        let line = b.mul(k, t.row);
-        let line = b.add(skip, line);
-        let chunk = b.mul(wave, 2);
-        let chunk = b.add(chunk, down);
-        let chunk = b.binary(BinaryOp::Xor, chunk, within);
-        let chunk = b.mul(chunk, chunk_elements);
-        b.add(line, chunk)
+        b.value(first / t.row * column + (along * 8 + within) * t.row + ((wave * 2 + down) ^ within) * chunk_elements)
     }
 }
 
 /// Where a lane's words lie whose lines run along rows: 32 of them to a line, two waves' rows.
 fn word_lanes(b: &mut Builder, words: SharedId, column: u32, first: ExprId, wave: ExprId, lane: ExprId) -> Reads {
     let line_words = LINE / 4;
-    let (quad, k) = (b.div(lane, 4), b.rem(lane, 4));
-    let (upper, word) = (b.div(quad, 4), b.rem(quad, 4));
-    let lower = b.eq(upper, 0);
-    let in_order = b.bind("lower_lanes", lower);
-    let (skip, more) = (b.div(first, line_words), b.div(wave, 2));
-    let skip = b.add(skip, more);
-    let skip = b.mul(skip, column);
-    let skip = b.add(skip, word);
-    let chunk = b.rem(wave, 2);
-    let chunk = b.mul(chunk, 4);
-    let chunk = b.add(chunk, upper);
-    let further = b.mul(upper, 4);
-    let k = b.add(k, further);
+    let quad = b.value(lane / 4);
+    let upper = b.value(quad / 4);
+    let in_order = b.bind("lower_lanes", upper.equals(0));
+    let chunk = b.value(wave % 2 * 4 + upper);
+    let k = b.value(lane % 4 + upper * 4);
     let lanes = [0, 1].map(|half| {
         [0, 1].map(|then| {
-            let k = b.binary(BinaryOp::Xor, k, 4 * then);
-            let chunk = b.add(chunk, 2 * half);
-            let chunk = b.binary(BinaryOp::Xor, chunk, k);
-            let (line, chunk) = (b.mul(k, line_words), b.mul(chunk, 4));
-            let at = b.add(skip, line);
-            let at = b.add(at, chunk);
+            let k = b.value(k ^ (4 * then));
+            let at =
+                b.value((first / line_words + wave / 2) * column + quad % 4 + k * line_words + ((chunk + (2 * half)) ^ k) * 4);
             b.bind("word_at", at)
         })
     });

@@ -26,19 +26,16 @@ impl RowStore {
     pub fn new(b: &mut Builder, (columns, bytes): (u32, u32), (at, waves): (u32, u32), wave: ExprId) -> Self {
         let each = bytes / 4;
         let slab = b.shared("slabs", Scalar::F32, each * waves, at);
-        let first = b.mul(wave, each);
-        RowStore { slab, first: b.bind("slab", first), columns }
+        RowStore { slab, first: b.bind("slab", wave * each), columns }
     }
 
     /// Writes what whole vectors touch of the slab before all of it has been filled: the rows' first vector and their last.
     pub fn prepare(&self, b: &mut Builder, lane: ExprId) {
         let zeros = b.zero(Scalar::F32.vector(4));
-        let mine = b.lt(lane, STORE_ROWS);
-        b.if_then(mine, |b| {
+        b.if_then(lane.lt(STORE_ROWS), |b| {
             let line = self.line(b, lane);
             for at in [0, 4, self.columns, self.columns + 4] {
-                let at = b.add(line, at);
-                b.store(Base::Shared(self.slab), at, zeros, None);
+                b.store(Base::Shared(self.slab), line + at, zeros, None);
             }
         });
     }
@@ -48,16 +45,14 @@ impl RowStore {
         let width = count.min(4);
         let mut values = Vec::new();
         for part in (0..count).step_by(width as usize) {
-            let at = b.add(at, part);
-            let value = b.load("sums", Base::Shared(self.slab), at, width, None);
-            values.extend((0..width).map(|i| b.extract(value, i)));
+            let value = b.load("sums", Base::Shared(self.slab), at + part, width, None);
+            values.extend((0..width).map(|i| b.value(value.extract(i))));
         }
         values
     }
 
     fn line(&self, b: &mut Builder, row: ExprId) -> ExprId {
-        let line = b.mul(row, row_slab_pitch(self.columns));
-        b.add(self.first, line)
+        b.value(self.first + row * row_slab_pitch(self.columns))
     }
 }
 
@@ -112,18 +107,12 @@ impl Out<'_> {
     fn behind(&self, b: &mut Builder, form: &RowForm, row: ExprId) -> ExprId {
         let [of_row, of_entry] = form.steps;
         let start = self.at.m_start.value(b);
-        let start = b.cast(start, Scalar::I32);
-        let row = b.add(start, row);
-        let row = b.rem(row, form.width);
-        let mut behind = b.mul(row, of_row);
+        let mut behind = b.value((start.cast(Scalar::I32) + row) % form.width * of_row);
         if of_entry > 0 {
             let entry = self.outer(b);
-            let entry = b.rem(entry, i64::from(form.width));
-            let entry = b.cast(entry, Scalar::I32);
-            let entry = b.mul(entry, of_entry);
-            behind = b.add(behind, entry);
+            behind = b.value(behind + (entry % i64::from(form.width)).cast(Scalar::I32) * of_entry);
         }
-        b.rem(behind, form.width)
+        b.value(behind % form.width)
     }
 
     /// The wave's results through its slab.
@@ -133,10 +122,10 @@ impl Out<'_> {
         let form = self.row_form(rows);
         let of = columns / rows.columns;
         for block in 0..blocks {
-            let row = b.add(wave_row, block * 64);
+            let row = b.value(wave_row + (block * 64));
             for number in 0..of {
                 let slab = Slab { block, number, of };
-                let col = b.add(wave_col, number * rows.columns);
+                let col = b.value(wave_col + (number * rows.columns));
                 // Nobody still reads what was there.
                 b.push(Stmt::Barrier(BarrierScope::Wave));
                 self.fill(b, math, rows, &form, slab, [row, lane]);
@@ -150,29 +139,24 @@ impl Out<'_> {
     }
 
     fn fill(&self, b: &mut Builder, math: &Warpgroup, rows: &RowStore, form: &RowForm, slab: Slab, [row, lane]: [ExprId; 2]) {
-        let quad = b.div(lane, 4);
-        let pair = b.rem(lane, 4);
-        let pair = b.mul(pair, 2);
         for half in 0..2 {
-            let own = b.add(quad, half * 8);
+            let own = b.value(lane / 4 + (half * 8));
             let mut line = rows.line(b, own);
             if !form.aligned() {
-                let row = b.add(row, own);
+                let row = b.value(row + own);
                 let behind = self.behind(b, form, row);
-                line = b.add(line, behind);
+                line = b.value(line + behind);
             }
-            let line = b.add(line, pair);
-            let line = b.bind("slab_line", line);
+            let line = b.bind("slab_line", line + lane % 4 * 2);
             for j in 0..rows.columns / 8 {
                 let values = math.pair(b, slab.block, slab.number * rows.columns / 8 + j, half);
-                let at = b.add(line, j * 8);
+                let at = b.value(line + (j * 8));
                 if form.pairs() {
                     let value = b.vector(&values);
                     b.store(Base::Shared(rows.slab), at, value, None);
                 } else {
                     for (e, value) in values.into_iter().enumerate() {
-                        let at = b.add(at, e);
-                        b.store(Base::Shared(rows.slab), at, value, None);
+                        b.store(Base::Shared(rows.slab), at + e, value, None);
                     }
                 }
             }
@@ -184,34 +168,31 @@ impl Out<'_> {
         let vectors = rows.columns / width;
         let steps = (STORE_ROWS * vectors).div_ceil(32);
         b.for_range("step", 0, steps, Unroll::No, |b, step| {
-            let index = b.mul(step, 32);
-            let index = b.add(index, lane);
-            let own = b.div(index, vectors);
-            let own = b.bind("slab_row", own);
-            let vector = b.rem(index, vectors);
-            let element = b.mul(vector, width);
-            let element = b.bind("slab_element", element);
+            let index = b.value(step * 32 + lane);
+            let own = b.bind("slab_row", index / vectors);
+            let vector = b.value(index % vectors);
+            let element = b.bind("slab_element", vector * width);
             let line = rows.line(b, own);
-            let at = b.add(line, element);
-            let row = b.add(row, own);
-            let mut col = b.add(col, element);
+            let at = b.value(line + element);
+            let row = b.value(row + own);
+            let mut col = b.value(col + element);
             // The first vector of the tile begins with what is not ours.
             let mut whole = None;
             let mut own_from = None;
             if !form.aligned() {
                 let behind = self.behind(b, form, row);
                 let behind = b.bind("behind", behind);
-                col = b.sub(col, behind);
+                col = b.value(col - behind);
                 if slab.number == 0 {
-                    let ours = b.le(behind, element);
+                    let ours = b.value(behind.le(element));
                     whole = b.and_opt(whole, Some(ours));
-                    own_from = Some(b.sub(behind, element));
+                    own_from = Some(b.value(behind - element));
                 }
             }
             let col = b.bind("first_column", col);
             let fits = self.within(b, col, width);
             whole = b.and_opt(whole, fits);
-            let exists = (!(STORE_ROWS * vectors).is_multiple_of(32)).then(|| b.lt(own, STORE_ROWS));
+            let exists = (!(STORE_ROWS * vectors).is_multiple_of(32)).then(|| b.value(own.lt(STORE_ROWS)));
             let store = |b: &mut Builder| {
                 let values = rows.values(b, at, width);
                 let Some(whole) = whole else {
@@ -222,9 +203,9 @@ impl Out<'_> {
                     |b| self.put_from(b, [row, col], &values, old, Start::InMemory),
                     |b| {
                         for (e, &value) in values.iter().enumerate() {
-                            let col = b.add(col, e);
+                            let col = b.value(col + e);
                             let inside = self.within(b, col, 1);
-                            let ours = own_from.map(|from| b.le(from, e as u32));
+                            let ours = own_from.map(|from| b.value(from.le(e as u32)));
                             let guard = b.and_opt(inside, ours);
                             self.put_if(b, guard, [row, col], value, old);
                         }
@@ -240,34 +221,30 @@ impl Out<'_> {
 
     /// What the rows have behind the slab's last whole vector: kept for the next slab, or stored behind the last.
     fn carry(&self, b: &mut Builder, rows: &RowStore, form: &RowForm, slab: Slab, [row, col, lane]: [ExprId; 3], old: bool) {
-        let mine = b.lt(lane, STORE_ROWS);
-        let mine = b.bind("has_row", mine);
+        let mine = b.bind("has_row", lane.lt(STORE_ROWS));
         let line = rows.line(b, lane);
-        let end = b.add(line, rows.columns);
+        let end = b.value(line + rows.columns);
         if slab.number + 1 < slab.of {
             let width = form.width.min(4);
             let mut rest = Vec::new();
             for at in (0..form.width).step_by(width as usize) {
-                let at = b.add(end, at);
-                rest.push(b.load("rest", Base::Shared(rows.slab), at, width, Some(mine)));
+                rest.push(b.load("rest", Base::Shared(rows.slab), end + at, width, Some(mine)));
             }
             b.push(Stmt::Barrier(BarrierScope::Wave));
             for (n, value) in rest.into_iter().enumerate() {
-                let at = b.add(line, n as u32 * width);
-                b.store(Base::Shared(rows.slab), at, value, Some(mine));
+                b.store(Base::Shared(rows.slab), line + (n as u32 * width), value, Some(mine));
             }
             return;
         }
         b.if_then(mine, |b| {
-            let row = b.add(row, lane);
+            let row = b.value(row + lane);
             let behind = self.behind(b, form, row);
             let behind = b.bind("behind", behind);
             let rest = rows.values(b, end, form.width);
-            let col = b.add(col, rows.columns);
-            let col = b.sub(col, behind);
+            let col = b.value(col + rows.columns - behind);
             for e in 0..form.width - 1 {
-                let col = b.add(col, e);
-                let ours = b.lt(e, behind);
+                let col = b.value(col + e);
+                let ours = b.value(behind.gt(e));
                 let inside = self.within(b, col, 1);
                 let guard = b.and_opt(Some(ours), inside);
                 self.put_if(b, guard, [row, col], rest[e as usize], old);
@@ -289,15 +266,10 @@ impl Out<'_> {
             return None;
         }
         let start = self.at.n_start.value(b);
-        let start = b.cast(start, Scalar::I32);
-        let last = b.add(start, col);
-        let last = b.add(last, count - 1);
+        let last = b.value(start.cast(Scalar::I32) + col + (count - 1));
         Some(match self.at.sizes[1] {
-            Some(columns) => {
-                let columns = b.cast(columns, Scalar::I32);
-                b.lt(last, columns)
-            }
-            None => b.lt(last, self.c.n as i64),
+            Some(columns) => b.value(last.lt(columns.cast(Scalar::I32))),
+            None => b.value(last.lt(self.c.n as i64)),
         })
     }
 }

@@ -85,8 +85,7 @@ impl<'a> Shifter<'a> {
     ) -> Shifter<'a> {
         let (spec, slots) = (kernel.spec, kernel.spec.schedule.slots);
         let waves = spec.load_threads() / spec.tiling.wave_lanes.max(1);
-        let wave = b.div(thread, spec.tiling.wave_lanes);
-        let wave = b.bind("load_wave", wave);
+        let wave = b.bind("load_wave", thread / spec.tiling.wave_lanes);
         let mut at = staging_start(b.kernel().shared_bytes().into(), 0) as u32;
         let taken = TAKEN + OF_OPERAND * staging.iter().flatten().count() as u32;
         let mut index = 0;
@@ -115,9 +114,9 @@ impl<'a> Shifter<'a> {
         });
         let walk = ring.walk(b, "staged");
         let ints = kernel.ints.coord;
-        let (zero, none) = (b.int(0, Scalar::I32), b.int(0, ints));
+        let none = b.int(0, ints);
         let ahead = Ahead {
-            work: b.declare("work_ahead", zero),
+            work: b.declare("work_ahead", Ex::int(0, Scalar::I32)),
             left: b.declare("left_ahead", none),
             k: b.declare("k_ahead", none),
             start: [b.declare("m_ahead", none), b.declare("n_ahead", none)],
@@ -162,23 +161,17 @@ impl<'a> Shifter<'a> {
     fn ask(&self, b: &mut Builder, slot: ExprId) {
         let ahead = &self.ahead;
         if self.stays() {
-            let left = b.get(ahead.left);
-            let done = b.eq(left, 0);
             let work = b.get(ahead.work);
             let all = self.kernel.all_work(b);
-            let more = b.lt(work, all);
-            let next = b.and(done, more);
+            let next = b.value(ahead.left.equals(0).and(work.lt(all)));
             b.if_then(next, |b| {
-                let work = b.get(ahead.work);
-                let work = b.bind("work_next", work);
+                let work = b.bind("work_next", ahead.work);
                 self.enter(b, work);
-                let next = b.add(work, self.kernel.stay());
-                b.set(ahead.work, next);
+                b.set(ahead.work, work + self.kernel.stay());
             });
         }
         let left = b.get(ahead.left);
-        let some = b.lt(0, left);
-        b.if_then(some, |b| {
+        b.if_then(left.gt(0), |b| {
             let index = self.barrier(b, slot);
             let barrier = TxRef { barriers: self.ring.staged_barriers(), index };
             let of = |p: &Part| p.hulls.boxes * p.hulls.copied * CLASSES / self.waves;
@@ -193,35 +186,25 @@ impl<'a> Shifter<'a> {
                     }
                 }
             });
-            let left = b.get(ahead.left);
-            let left = b.sub(left, 1);
-            b.set(ahead.left, left);
-            let k = b.get(ahead.k);
-            let k = b.add(k, self.kernel.spec.tiling.k_stride());
-            b.set(ahead.k, k);
+            b.set(ahead.left, ahead.left - 1);
+            b.set(ahead.k, ahead.k + self.kernel.spec.tiling.k_stride());
         });
     }
 
     fn barrier(&self, b: &mut Builder, slot: ExprId) -> ExprId {
-        let first = b.mul(self.wave, self.slots);
-        let index = b.add(first, slot);
-        b.bind("staged_barrier", index)
+        b.bind("staged_barrier", self.wave * self.slots + slot)
     }
 
     /// Coordinates of the copies of an operand's next k-tile, and the first element of the slot.
     fn place(&self, b: &mut Builder, which: usize, slot: ExprId) -> Vec<ExprId> {
         let Some(part) = &self.parts[which] else { return Vec::new() };
-        let (k, row) = (b.get(self.ahead.k), b.get(self.ahead.start[which]));
+        let k = b.get(self.ahead.k);
+        let row = b.get(self.ahead.start[which]);
         let (fast, slow) = if part.tile.k_contiguous { (k, row) } else { (row, k) };
-        let slow = b.div(slow, CLASSES);
+        let slow = b.value(slow / CLASSES);
         let g = b.get(self.ahead.g);
-        let first = b.mul(slot, part.hulls.slot_bytes() / part.tile.map.scalar.bytes());
-        [fast, slow, g, first]
-            .map(|value| {
-                let value = b.cast(value, Scalar::I32);
-                b.bind("copy_at", value)
-            })
-            .to_vec()
+        let first = b.value(slot * (part.hulls.slot_bytes() / part.tile.map.scalar.bytes()));
+        [fast, slow, g, first].map(|value| b.bind("copy_at", value.cast(Scalar::I32))).to_vec()
     }
 
     /// Runs the body for the number of the wave, which only tensor maps have to know as a constant.
@@ -230,8 +213,7 @@ impl<'a> Shifter<'a> {
             return body(b, from);
         }
         let middle = u32::midpoint(from, to);
-        let low = b.lt(self.wave, middle);
-        b.if_else(low, |b| self.of_wave(b, (from, middle), body), |b| self.of_wave(b, (middle, to), body));
+        b.if_else(self.wave.lt(middle), |b| self.of_wave(b, (from, middle), body), |b| self.of_wave(b, (middle, to), body));
     }
 
     /// Shifts the next k-tile into this buffer of the ring, once its hulls are there.
@@ -258,9 +240,9 @@ impl Part {
         let &[fast, slow, g, first] = place else { return };
         let bytes = self.tile.map.scalar.bytes();
         for i in 0..self.hulls.boxes {
-            let to = b.add(first, (class * self.hulls.boxes + i) * self.hulls.box_bytes / bytes);
-            let to = b.mem(Base::Shared(self.staging[0]), to);
-            let right = b.add(fast, i * self.hulls.columns * self.tile.row);
+            let to =
+                b.mem(Base::Shared(self.staging[0]), first + ((class * self.hulls.boxes + i) * self.hulls.box_bytes / bytes));
+            let right = b.value(fast + (i * self.hulls.columns * self.tile.row));
             let mut at = vec![right, slow];
             at.extend((self.hulls.classes[class as usize].map.tile.len() > 2).then_some(g));
             b.bulk(BulkOp::Load { to, map: self.maps[class as usize], at, barrier, peers: None });
@@ -275,33 +257,34 @@ impl Part {
     }
 
     fn shift(&self, b: &mut Builder, slot: ExprId, buffer: ExprId) {
-        let from = b.mul(slot, self.hulls.slot_bytes() / 4);
-        let from = b.bind("slot_start", from);
-        let to = b.mul(buffer, self.tile.bytes / 4);
-        let to = b.bind("buffer_start", to);
+        let from = b.bind("slot_start", slot * (self.hulls.slot_bytes() / 4));
+        let to = b.bind("buffer_start", buffer * (self.tile.bytes / 4));
         let s = &self.spread.shape;
         for (index, round) in (0u32..).zip(&self.rounds) {
-            let from = round.from.map(|x| b.add(from, x)).map(|x| b.bind("vector_from", x));
-            let to = b.add(to, round.to);
-            let to = b.bind("vector_to", to);
+            let from = round.from.map(|x| b.value(from + x)).map(|x| b.bind("vector_from", x));
+            let to = b.bind("vector_to", to + round.to);
             let exists = |b: &mut Builder, i: u32| {
-                let (round, i) = (b.int(index.into(), Scalar::I32), b.int(i.into(), Scalar::I32));
+                let round = b.int(index.into(), Scalar::I32);
+                let i = b.int(i.into(), Scalar::I32);
                 self.spread.ragged().then(|| self.spread.spot(b, round, i).exists).flatten()
             };
             round.shift.cases(b, |b, shifted| {
                 for first in (0..s.per_round).step_by(self.group as usize) {
                     for (j, reg) in (0..self.group).flat_map(|j| self.regs.map(|reg| (j, reg))) {
-                        let from = b.add(from[usize::from(reg != self.regs[0])], self.further(first + j));
                         let guard = exists(b, first + j);
                         let place = b.reg_place(reg, j);
-                        b.load_to(place, Base::Shared(self.staging[1]), from, guard);
+                        b.load_to(
+                            place,
+                            Base::Shared(self.staging[1]),
+                            from[usize::from(reg != self.regs[0])] + self.further(first + j),
+                            guard,
+                        );
                     }
                     for j in 0..self.group {
                         let parts = self.regs.map(|reg| b.reg(reg, j));
                         let value = shifted(b, parts);
-                        let to = b.add(to, self.spread.place_of(first + j));
                         let guard = exists(b, first + j);
-                        b.store(Base::Shared(self.to), to, value, guard);
+                        b.store(Base::Shared(self.to), to + self.spread.place_of(first + j), value, guard);
                     }
                 }
             });
@@ -311,26 +294,25 @@ impl Part {
 
 impl Round {
     fn new(b: &mut Builder, hulls: &Hulls, spread: &Spread, round: u32) -> Round {
-        let (round, zero) = (b.int(round.into(), Scalar::I32), b.int(0, Scalar::I32));
+        let round = b.int(round.into(), Scalar::I32);
+        let zero = b.int(0, Scalar::I32);
         let spot = spread.spot(b, round, zero);
         let to = b.bind("place", spot.to);
         let (class, _, _) = spread.class(b, round);
         let class = b.bind("class", class);
         // That of class 1, as many times.
         let each = hulls.classes.get(1).map_or(0, |c| c.shift);
-        let elements = b.mul(class, each);
-        let elements = b.rem(elements, CHUNK);
+        let elements = b.value(class * each % CHUNK);
         let shift = Shift::new(b, elements);
         let [column, line] = spread.sub(b);
-        let (beside, within) = (b.div(column, hulls.columns), b.rem(column, hulls.columns));
-        let first = b.mul(class, hulls.boxes * hulls.box_bytes / 4);
-        let beside = b.mul(beside, hulls.box_bytes / 4);
-        let within = b.mul(within, spread.row / 2);
-        let line = b.mul(line, hulls.pitch / 2);
+        let first = b.value(class * (hulls.boxes * hulls.box_bytes / 4));
+        let beside = b.value(column / hulls.columns * (hulls.box_bytes / 4));
+        let within = b.value(column % hulls.columns * (spread.row / 2));
+        let line = b.value(line * (hulls.pitch / 2));
         let vector = spread.vector(b);
-        let vector = b.mul(vector, CHUNK / 2);
-        let place = [beside, within, line, vector].into_iter().fold(first, |sum, x| b.add(sum, x));
-        let from = shift.sources(b, Scalar::I32).map(|x| b.add(place, x)).map(|x| b.bind("hull_at", x));
+        let vector = b.value(vector * (CHUNK / 2));
+        let place = [beside, within, line, vector].into_iter().fold(first, |sum, x| b.value(sum + x));
+        let from = shift.sources(b, Scalar::I32).map(|x| b.value(place + x)).map(|x| b.bind("hull_at", x));
         Round { shift, to, from }
     }
 }

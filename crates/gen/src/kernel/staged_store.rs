@@ -33,8 +33,7 @@ impl StagedStore {
         let scalar = tile.map.scalar;
         let each = tile.slab_bytes() * slabs_each / scalar.bytes();
         let slabs = b.shared("slabs", scalar, each * waves, at);
-        let first = b.mul(wave, each);
-        let first = b.bind("slab", first);
+        let first = b.bind("slab", wave * each);
         StagedStore { tile, map, slabs, first, scalar, elected, slabs_each }
     }
 
@@ -73,12 +72,12 @@ impl StagedStore {
         b.bulk(BulkOp::ProxyFence);
         b.push(Stmt::Barrier(BarrierScope::Wave));
         b.if_then(self.elected, |b| {
-            let from = b.add(self.first, slab);
-            let from = b.mem(Base::Shared(self.slabs), from);
-            let (row, col) = (b.cast(row, Scalar::I32), b.cast(col, Scalar::I32));
+            let from = b.mem(Base::Shared(self.slabs), self.first + slab);
+            let row = b.value(row.cast(Scalar::I32));
+            let col = b.value(col.cast(Scalar::I32));
             let mut at = if self.tile.by_rows { vec![row, col] } else { vec![col, row] };
             if self.tile.batched {
-                at.push(b.cast(outer, Scalar::I32));
+                at.push(b.value(outer.cast(Scalar::I32)));
             }
             b.bulk(BulkOp::Store { from, map: self.map, at });
             b.bulk(BulkOp::StoreCommit);
@@ -88,33 +87,24 @@ impl StagedStore {
     /// Lines of the slab are rows.
     fn fill_rows(&self, b: &mut Builder, lane: ExprId, slab: u32, pair: &mut impl FnMut(&mut Builder, u32, u32) -> [ExprId; 2]) {
         let bytes = self.scalar.bytes();
-        let quad = b.div(lane, 4);
-        let within = b.rem(lane, 4);
+        let quad = b.value(lane / 4);
+        let within = b.value(lane % 4);
         // Which 16-byte chunks of a row change places follows from the row: the same for rows 8 apart.
         let rows_per_line = 128 / self.tile.row_bytes();
-        let turn = b.div(quad, rows_per_line);
         let chunks = self.tile.row_bytes() / 16;
-        let turn = b.rem(turn, chunks.max(1));
         for half in 0..2 {
-            let line = b.add(quad, 8 * half);
-            let line = b.mul(line, self.tile.columns);
-            let line = b.add(self.first, line);
             for j in 0..self.tile.columns / 8 {
                 let values = pair(b, j, half);
                 // A pair lies within one chunk of 16 bytes.
                 let pairs_per_chunk = 16 / (2 * bytes);
-                let chunk = b.div(within, pairs_per_chunk);
-                let chunk = b.add(chunk, j * 8 * bytes / 16);
-                let chunk = if chunks > 1 { b.binary(BinaryOp::Xor, chunk, turn) } else { chunk };
-                let place = b.mul(chunk, 16 / bytes);
-                let inside = b.rem(within, pairs_per_chunk);
-                let inside = b.mul(inside, 2);
-                let place = b.add(place, inside);
-                let place = b.add(line, place);
-                let place = b.add(place, slab);
-                let cast = values.map(|v| b.cast(v, self.scalar));
+                let chunk = b.value(within / pairs_per_chunk + (j * 8 * bytes / 16));
+                let chunk = if chunks > 1 { b.value(chunk ^ (quad / rows_per_line % chunks.max(1))) } else { chunk };
+                let place = b.value(
+                    self.first + (quad + (8 * half)) * self.tile.columns + (chunk * (16 / bytes) + within % pairs_per_chunk * 2),
+                );
+                let cast = values.map(|v| b.value(v.cast(self.scalar)));
                 let value = b.vector(&cast);
-                b.store(Base::Shared(self.slabs), place, value, None);
+                b.store(Base::Shared(self.slabs), place + slab, value, None);
             }
         }
     }
@@ -129,38 +119,34 @@ impl StagedStore {
         pair: &mut impl FnMut(&mut Builder, u32, u32) -> [ExprId; 2],
     ) {
         let bytes = self.scalar.bytes();
-        let (quad, within) = (b.div(lane, 4), b.rem(lane, 4));
+        let quad = b.value(lane / 4);
+        let within = b.value(lane % 4);
         let per_chunk = 16 / bytes;
         // Which chunks of a line change places follows from the column: the same for columns 8 apart.
-        let turn = if bytes == 4 { within } else { b.div(within, 2) };
+        let turn = if bytes == 4 { within } else { b.value(within / 2) };
         let upper = (bytes == 4).then(|| {
-            let upper = b.div(quad, 4);
-            (b.bind("upper_rows", upper), b.eq(upper, 1))
+            let upper = b.value(quad / 4);
+            (b.bind("upper_rows", upper), b.value(upper.equals(1)))
         });
-        let column = b.mul(within, 2);
+        let column = b.value(within * 2);
         for half in 0..2 {
-            let row = b.add(quad, 8 * half);
-            let (chunk, inside) = (b.div(row, per_chunk), b.rem(row, per_chunk));
-            let chunk = b.binary(BinaryOp::Xor, chunk, turn);
-            let chunk = b.mul(chunk, per_chunk);
-            let at = b.add(chunk, inside);
-            let at = b.add(self.first, at);
+            let row = b.value(quad + (8 * half));
             for j in 0..self.tile.columns / 8 {
-                let mut values = pair(b, j, half).map(|v| b.cast(v, self.scalar));
+                let mut values = pair(b, j, half).map(|v| b.value(v.cast(self.scalar)));
                 if let Some((_, swapped)) = upper {
-                    values = [b.select(swapped, values[1], values[0]), b.select(swapped, values[0], values[1])];
+                    values = [b.value(swapped.select(values[1], values[0])), b.value(swapped.select(values[0], values[1]))];
                 }
                 for (e, value) in values.into_iter().enumerate() {
                     let own = match upper {
-                        Some((upper, _)) => b.binary(BinaryOp::Xor, upper, e as i64),
+                        Some((upper, _)) => b.value(upper ^ (e as i64)),
                         None => b.int(e as i64, Scalar::I32),
                     };
-                    let column = b.add(column, own);
-                    let line = b.add(column, j * 8);
-                    let line = b.mul(line, STORE_ROWS);
-                    let place = b.add(at, line);
-                    let place = b.add(place, slab);
-                    b.store(Base::Shared(self.slabs), place, value, None);
+                    let place = b.value(
+                        self.first
+                            + (((row / per_chunk) ^ turn) * per_chunk + row % per_chunk)
+                            + (column + own + (j * 8)) * STORE_ROWS,
+                    );
+                    b.store(Base::Shared(self.slabs), place + slab, value, None);
                 }
             }
         }

@@ -23,14 +23,9 @@ impl Turns {
     /// Of the team with this number among all that have a barrier.
     pub fn new(b: &mut Builder, (barriers, teams): (TxId, u32), team: ExprId) -> Turns {
         let team = b.bind("team", team);
-        let behind = b.add(team, 1);
-        let behind = b.rem(behind, teams);
-        let behind = b.bind("team_behind", behind);
+        let behind = b.bind("team_behind", (team + 1) % teams);
         // The first team's first turn is now: the phase before the first counts as over.
-        let first = b.eq(team, 0);
-        let (one, zero) = (b.int(1, Scalar::I32), b.int(0, Scalar::I32));
-        let phase = b.select(first, one, zero);
-        let phase = b.declare("turn_phase", phase);
+        let phase = b.declare("turn_phase", team.equals(0).select(Ex::int(1, Scalar::I32), 0));
         Turns { barriers, teams, team, behind, phase }
     }
 
@@ -38,8 +33,7 @@ impl Turns {
     pub fn take(&self, b: &mut Builder) {
         let parity = b.get(self.phase);
         b.bulk(BulkOp::Wait { barrier: TxRef { barriers: self.barriers, index: self.team }, parity });
-        let next = b.sub(1, parity);
-        b.set(self.phase, next);
+        b.set(self.phase, 1 - parity);
     }
 
     /// Lets the next team begin.
@@ -69,19 +63,16 @@ impl Passing<'_> {
     pub fn first(&self, b: &mut Builder, group: ExprId) -> ExprId {
         let team = self.turns.team;
         for before in 0..self.turns.teams - 1 {
-            let passed = b.lt(before, team);
-            let work = b.add(group, self.kernel.stay() * i64::from(before));
-            b.if_then(passed, |b| self.pass_one(b, work));
+            let work = b.value(group + (self.kernel.stay() * i64::from(before)));
+            b.if_then(team.gt(before), |b| self.pass_one(b, work));
         }
-        let ahead = b.mul(team, self.kernel.stay());
-        let first = b.add(group, ahead);
-        b.bind("first_work", first)
+        b.bind("first_work", group + team * self.kernel.stay())
     }
 
     /// Behind a tile: over those of the other teams up to this one's next.
     pub fn pass(&self, b: &mut Builder, work: ExprId) {
         for other in 1..self.turns.teams {
-            let work = b.add(work, self.kernel.stay() * i64::from(other));
+            let work = b.value(work + (self.kernel.stay() * i64::from(other)));
             self.pass_one(b, work);
         }
     }

@@ -44,20 +44,15 @@ impl Warpgroup {
         let (step, owners) = (MathUnit::Warpgroup.step().0, MathUnit::Warpgroup.owner_threads());
         let along_m = t.a.macro_tile / t.a.micro;
         // The same in all lanes of a wave, and said so: descriptors are uniform.
-        let wave = b.div(thread, 32);
+        let wave = b.value(thread / 32);
         let place = b.declare("math_wave", wave);
         b.push(Stmt::Shuffle { place: Place::Var(place), value: wave, kind: ShuffleKind::Broadcast(0) });
-        let wave = b.get(place);
-        let group = b.div(wave, owners / 32);
+        let group = b.value(place / (owners / 32));
         let owners_of_tile = t.math_threads() / owners;
-        let team = b.div(group, owners_of_tile);
-        let group = if spec.teams() > 1 { b.rem(group, owners_of_tile) } else { group };
-        let (row, col) = (b.rem(group, along_m), b.div(group, along_m));
-        let row = b.mul(row, t.a.micro);
-        let col = b.mul(col, t.b.micro);
-        let first = [b.bind("group_row", row), b.bind("group_col", col)];
-        let lane = b.rem(thread, owners);
-        let lane = b.bind("group_lane", lane);
+        let team = b.value(group / owners_of_tile);
+        let group = if spec.teams() > 1 { b.value(group % owners_of_tile) } else { group };
+        let first = [b.bind("group_row", group % along_m * t.a.micro), b.bind("group_col", group / along_m * t.b.micro)];
+        let lane = b.bind("group_lane", thread % owners);
         let rows = t.a.micro / step;
         let acc = b.regs("acc", Scalar::F32.ty(), rows * t.b.micro / 2);
         let input = super::wave_unit::matrix_type(scalar);
@@ -80,7 +75,6 @@ impl Warpgroup {
     fn tile(&self, b: &mut Builder, ring: &Ring, which: usize, buffer: ExprId, row: (ExprId, u32), k_step: u32) -> SharedTile {
         let t: &BulkTile = &ring.tiles[which];
         let (first, further) = row;
-        let base = b.mul(buffer, t.bytes);
         let rows_in = t.map.tile[1] * t.lines;
         let (per_row, fixed, leading) = if t.k_contiguous {
             let per_line = ROW / STEP_BYTES;
@@ -90,9 +84,7 @@ impl Warpgroup {
             let column = rows_in * ROW;
             (column / t.row, further / t.row * column + k_step * 16 * ROW, column)
         };
-        let at = b.mul(first, per_row);
-        let at = b.add(base, at);
-        let byte = b.add(at, fixed);
+        let byte = b.value(buffer * t.bytes + first * per_row + fixed);
         SharedTile {
             array: ring.arrays[which],
             byte,
@@ -106,10 +98,7 @@ impl Warpgroup {
     /// The instructions of one k-tile, as one group. `t` counts k-tiles: the first product of the first replaces the sums.
     pub fn k_tile(&self, b: &mut Builder, ring: &Ring, buffer: ExprId, t: Option<ExprId>) {
         let later = match t {
-            Some(t) if !self.may_be_empty => {
-                let later = b.lt(0, t);
-                Some(b.bind("later", later))
-            }
+            Some(t) if !self.may_be_empty => Some(b.bind("later", t.gt(0))),
             _ => None,
         };
         if let Some(fragments) = &self.fragments {
@@ -186,10 +175,8 @@ impl Warpgroup {
 
     /// First row of this wave's 16 of every 64, and first column, within the macro tile; and this thread's lane.
     pub fn wave(&self, b: &mut Builder) -> ([ExprId; 2], ExprId) {
-        let wave = b.div(self.lane, 32);
-        let wave = b.mul(wave, 16);
-        let row = b.add(self.first[0], wave);
-        ([row, self.first[1]], b.rem(self.lane, 32))
+        let row = b.value(self.first[0] + self.lane / 32 * 16);
+        ([row, self.first[1]], b.value(self.lane % 32))
     }
 
     /// The pair of neighbours in columns `8 j + 2 (lane % 4)` of row `lane / 4 + 8 half` of the wave's 16 in the i-th 64.
@@ -212,18 +199,13 @@ impl Warpgroup {
         mut put: impl FnMut(&mut Builder, ExprId, ExprId, [ExprId; 2]),
     ) {
         let ([row, _], lane) = self.wave(b);
-        let quad = b.div(lane, 4);
-        let row = b.add(row, quad);
-        let row = b.bind("out_row", row);
-        let pair = b.rem(lane, 4);
-        let pair = b.mul(pair, 2);
-        let col = b.add(self.first[1], pair);
-        let col = b.bind("out_col", col);
+        let row = b.bind("out_row", row + lane / 4);
+        let col = b.bind("out_col", self.first[1] + lane % 4 * 2);
         for i in 0..self.rows {
             for half in 0..2 {
-                let row = b.add(row, i * 64 + half * 8);
+                let row = b.value(row + (i * 64 + half * 8));
                 for j in (0..self.columns / 8).filter(|j| blocks.contains(&(i * (self.columns / 8) + j))) {
-                    let col = b.add(col, j * 8);
+                    let col = b.value(col + (j * 8));
                     let values = self.pair(b, i, j, half);
                     put(b, row, col, values);
                 }

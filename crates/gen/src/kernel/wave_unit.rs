@@ -52,13 +52,9 @@ impl WaveUnit {
         let t = &spec.tiling;
         let lanes = MathUnit::Mma.owner_threads();
         let along_m = t.a.macro_tile / t.a.micro;
-        let wave = b.div(thread, lanes);
-        let wave = b.bind("math_wave", wave);
-        let (row, col) = (b.rem(wave, along_m), b.div(wave, along_m));
-        let (row, col) = (b.mul(row, t.a.micro), b.mul(col, t.b.micro));
-        let first = [b.bind("wave_row", row), b.bind("wave_col", col)];
-        let lane = b.rem(thread, lanes);
-        let lane = b.bind("lane", lane);
+        let wave = b.bind("math_wave", thread / lanes);
+        let first = [b.bind("wave_row", wave % along_m * t.a.micro), b.bind("wave_col", wave / along_m * t.b.micro)];
+        let lane = b.bind("lane", thread % lanes);
         let sets = spec.schedule.fragments_ahead + 1;
         let fragments = [(0, "a", t.a.micro), (1, "b", t.b.micro)].map(|(i, name, micro)| {
             let len = micro * DEPTH * scalar.bytes() / lanes / 4;
@@ -86,10 +82,8 @@ impl WaveUnit {
 
     /// Where this lane's fragments start in the shared buffers at the given element offsets.
     pub fn read_at(&self, b: &mut Builder, buffer: [ExprId; 2]) -> [ExprId; 2] {
-        let a = b.add(buffer[0], self.fragments[0].lane);
-        let a = b.bind("a_read_at", a);
-        let right = b.add(buffer[1], self.fragments[1].lane);
-        [a, b.bind("b_read_at", right)]
+        let a = b.bind("a_read_at", buffer[0] + self.fragments[0].lane);
+        [a, b.bind("b_read_at", buffer[1] + self.fragments[1].lane)]
     }
 
     /// Fragments of a k-step into a set of registers.
@@ -97,8 +91,7 @@ impl WaveUnit {
         for which in if self.a_first { [0, 1] } else { [1, 0] } {
             let f = &self.fragments[which];
             let (row, k) = f.shared.strides();
-            let skip = b.mul(step, DEPTH * k);
-            let at = b.add(from[which], skip);
+            let at = b.value(from[which] + step * (DEPTH * k));
             if self.input == MatrixType::TF32 {
                 self.load_rounded(b, f, at, set, which == 0);
                 continue;
@@ -106,8 +99,7 @@ impl WaveUnit {
             // Four matrices of 8 x 8 are 16 rows, or 16 columns; the last 8 columns of an odd number come alone.
             for block in 0..f.micro.div_ceil(16) {
                 let count = if f.micro - 16 * block >= 16 { 4 } else { 2 };
-                let at = b.add(at, 16 * block * row);
-                let from = b.mem(Base::Shared(f.shared.array), at);
+                let from = b.mem(Base::Shared(f.shared.array), at + (16 * block * row));
                 let to = self.slice(b, f.regs, set * f.len + 4 * block);
                 b.matrix(MatrixOp::LoadMatrix { to, count, trans: f.shared.along == Along::Row, from });
             }
@@ -124,10 +116,18 @@ impl WaveUnit {
             for block in 0..f.micro / (8 * groups) {
                 for register in 0..2 * groups {
                     let (group, half) = (register % groups, register / groups);
-                    let at = b.add(at, 8 * (groups * block + group) * row + (8 * step + 4 * half) * k);
-                    let value = b.load("element", Base::Shared(f.shared.array), at, 1, None);
-                    let value = b.unary(UnaryOp::RoundTf32, value);
-                    b.set_reg(f.regs, set * f.len + step * per_step + 2 * groups * block + register, value);
+                    let value = b.load(
+                        "element",
+                        Base::Shared(f.shared.array),
+                        at + (8 * (groups * block + group) * row + (8 * step + 4 * half) * k),
+                        1,
+                        None,
+                    );
+                    b.set_reg(
+                        f.regs,
+                        set * f.len + step * per_step + 2 * groups * block + register,
+                        value.unary(UnaryOp::RoundTf32),
+                    );
                 }
             }
         }
@@ -157,48 +157,38 @@ impl WaveUnit {
 
 /// Element of a lane in the first 8 rows (columns) and 4 k of a wave: what its register 0 of a TF32 fragment holds.
 fn element_of(b: &mut Builder, shared: &SharedTile, lane: ExprId, first: ExprId) -> ExprId {
-    let (row, k) = (b.div(lane, 4), b.rem(lane, 4));
-    let row = b.add(first, row);
     let (row_stride, k_stride) = shared.strides();
-    let row = b.mul(row, row_stride);
-    let k = b.mul(k, k_stride);
-    b.add(row, k)
+    b.value((first + lane / 4) * row_stride + lane % 4 * k_stride)
 }
 
 /// Element at which a lane's row of `ldmatrix` starts, for the first 16 rows (columns) and k of a wave. Matrices of A follow each
 /// other along m first, those of B along k first: the order of the registers of [`MatrixOp::Mma`].
 fn matrix_row(b: &mut Builder, shared: &SharedTile, lane: ExprId, first: ExprId, is_a: bool) -> ExprId {
-    let within = b.rem(lane, 8);
-    let matrix = b.div(lane, 8);
-    let (low, high) = (b.rem(matrix, 2), b.div(matrix, 2));
+    let within = b.value(lane % 8);
+    let matrix = b.value(lane / 8);
+    let low = b.value(matrix % 2);
+    let high = b.value(matrix / 2);
     let (across, along) = if is_a { (low, high) } else { (high, low) };
-    let (across, along) = (b.mul(across, 8), b.mul(along, 8));
+    let across = b.value(across * 8);
+    let along = b.value(along * 8);
     let (row, k) = match shared.along {
-        Along::Row => (across, b.add(along, within)),
-        Along::K => (b.add(across, within), along),
+        Along::Row => (across, b.value(along + within)),
+        Along::K => (b.value(across + within), along),
     };
-    let row = b.add(first, row);
     let (row_stride, k_stride) = shared.strides();
-    let row = b.mul(row, row_stride);
-    let k = b.mul(k, k_stride);
-    b.add(row, k)
+    b.value((first + row) * row_stride + k * k_stride)
 }
 
 impl Accumulators for WaveUnit {
     fn runs(&self, b: &mut Builder, put: Put) {
-        let quad = b.div(self.lane, 4);
-        let row = b.add(self.first[0], quad);
-        let row = b.bind("out_row", row);
-        let pair = b.rem(self.lane, 4);
-        let pair = b.mul(pair, 2);
-        let col = b.add(self.first[1], pair);
-        let col = b.bind("out_col", col);
+        let row = b.bind("out_row", self.first[0] + self.lane / 4);
+        let col = b.bind("out_col", self.first[1] + self.lane % 4 * 2);
         let columns = self.fragments[1].micro / 8;
         for i in 0..self.fragments[0].micro / 16 {
             for half in 0..2 {
-                let row = b.add(row, i * 16 + half * 8);
+                let row = b.value(row + (i * 16 + half * 8));
                 for j in 0..columns {
-                    let col = b.add(col, j * 8);
+                    let col = b.value(col + (j * 8));
                     let at = 4 * (i * columns + j) + 2 * half;
                     let values = [b.reg(self.acc, at), b.reg(self.acc, at + 1)];
                     put(b, row, col, &values);

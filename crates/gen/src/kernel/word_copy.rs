@@ -8,7 +8,7 @@
 //! Expected on an H200 (4 TB/s): two operands of 4095 x 4095 move 134 MB, 34 us; 1000 x 1002 and 1002 x 1001 move 8 MB, 2 us and
 //! the launch.
 
-use super::helpers::{THREADS, digits, number, times};
+use super::helpers::{THREADS, digits};
 use super::materialise::Copy;
 use crate::program::{Factor, Groups};
 use tilewright_ir::affine::{Part, affine};
@@ -43,59 +43,41 @@ pub(super) fn emit(b: &mut Builder, copy: &Copy, [words, to_words]: [ArgId; 2], 
     let ty = copy.ints.coord;
     let rows = copy.pieces(b, if by_row { WIDTH } else { 1 });
     let extents = match by_row {
-        true => [rows, number(view.extent[slow]), number(0)],
-        false => [number(view.extent[fast] / WIDTH), rows, number(0)],
+        true => [rows, view.extent[slow].into(), 0.into()],
+        false => [(view.extent[fast] / WIDTH).into(), rows, 0.into()],
     };
-    let area = times(b, extents[0], extents[1]);
+    let area = &extents[0] * &extents[1];
     let total = copy.total(b, area, entries);
-    let group = b.cast(group, ty);
-    let first = b.mul(group, i64::from(THREADS * VECTORS));
-    let local = b.builtin(Builtin::LocalId);
-    let local = b.cast(local, ty);
-    let first = b.add(first, local);
-    let first = b.bind("first", first);
+    let first = b.bind("first", group.cast(ty) * i64::from(THREADS * VECTORS) + Builtin::LocalId.cast(ty));
     let end = copy.end(b);
     let end = b.bind("end", end);
     let pairs = Scalar::U32.vector(4);
     let (low, high) = (b.regs("low", pairs, VECTORS), b.regs("high", pairs, VECTORS));
     let parts: Vec<Part16> = (0..VECTORS)
         .map(|i| {
-            let element = b.add(first, i64::from(i * THREADS));
-            let element = b.bind("element", element);
-            let exists = b.lt(element, total);
+            let element = b.bind("element", first + i64::from(i * THREADS));
+            let exists = b.value(element.lt(total));
             let d = digits(b, element, &extents);
-            let along = b.mul(d[0], WIDTH as i64);
-            let along = b.bind("along", along);
+            let along = b.bind("along", d[0] * (WIDTH as i64));
             let line = b.bind("line", d[1]);
             let (row, k) = if by_row { (along, line) } else { (line, along) };
             let at = copy.point(b, d[2], row, k);
             let index = affine(b, &copy.source.view.access.offset, &at, Part::Whole, Scalar::I64);
-            let index = b.add(copy.offset, index);
-            let index = b.bind("index", index);
-            let shift = b.binary(BinaryOp::And, index, WIDTH as i64 - 1);
-            let shift = b.cast(shift, Scalar::I32);
-            let shift = b.bind("shift", shift);
-            let wide = b.cast(shift, Scalar::I64);
-            let start = b.sub(index, wide);
-            let start = b.bind("start", start);
-            let reach = b.add(start, 2 * WIDTH as i64);
-            let inside = b.le(reach, end);
-            let line_end = b.add(along, WIDTH as i64);
+            let index = b.bind("index", copy.offset + index);
+            let shift = b.bind("shift", (index & (WIDTH as i64 - 1)).cast(Scalar::I32));
+            let start = b.bind("start", index - shift.cast(Scalar::I64));
+            let line_end = b.value(along + (WIDTH as i64));
             let within = match copy.rows {
-                Some(rows) if by_row => b.le(line_end, rows),
-                _ => b.le(line_end, copy.source.view.extent[fast] as i64),
+                Some(rows) if by_row => b.value(line_end.le(rows)),
+                _ => b.value(line_end.le(copy.source.view.extent[fast] as i64)),
             };
-            let whole = b.and(inside, within);
-            let whole = b.and(exists, whole);
-            let whole = b.bind("whole", whole);
-            let word = b.binary(BinaryOp::Shr, start, 1);
+            let whole = b.bind("whole", exists.and((start + (2 * WIDTH as i64)).le(end).and(within)));
+            let word = b.value(start >> 1);
             let place = b.reg_place(low, i);
             b.load_to(place, Base::Buffer(words), word, Some(whole));
-            let shifted = b.lt(0, shift);
-            let both = b.and(whole, shifted);
-            let word = b.add(word, 4);
+            let both = b.value(whole.and(shift.gt(0)));
             let place = b.reg_place(high, i);
-            b.load_to(place, Base::Buffer(words), word, Some(both));
+            b.load_to(place, Base::Buffer(words), word + 4, Some(both));
             Part16 { exists, whole, shift, at: [d[2], row, k] }
         })
         .collect();
@@ -109,8 +91,7 @@ pub(super) fn emit(b: &mut Builder, copy: &Copy, [words, to_words]: [ArgId; 2], 
                     let shift = Shift::new(b, part.shift);
                     let value = shifted(b, vectors, &shift);
                     let index = copy.place(b, g, row, k);
-                    let word = b.binary(BinaryOp::Shr, index, 1);
-                    b.store(Base::Buffer(to_words), word, value, None);
+                    b.store(Base::Buffer(to_words), index >> 1, value, None);
                 },
                 |b| copy.one_by_one(b, [g, row, k], by_row, WIDTH as u32),
             );
@@ -125,50 +106,25 @@ pub(super) struct Shift([ExprId; 3]);
 impl Shift {
     /// Of an `I32` from 0 to 7.
     pub fn new(b: &mut Builder, shift: ExprId) -> Shift {
-        Shift([4, 2, 1].map(|bit| {
-            let bit = b.binary(BinaryOp::And, shift, bit);
-            let stays = b.eq(bit, 0);
-            b.bind("stays", stays)
-        }))
+        Shift([4, 2, 1].map(|bit| b.bind("stays", (shift & bit).equals(0))))
     }
 }
 
 /// The eight 16-bit elements from `shift` on of two neighbouring vectors of them, each as four words.
 pub(super) fn shifted(b: &mut Builder, [low, high]: [ExprId; 2], Shift([four, two, one]): &Shift) -> ExprId {
-    let mut words: Vec<ExprId> = (0..8).map(|i| b.extract(if i < 4 { low } else { high }, i % 4)).collect();
+    let mut words: Vec<ExprId> = (0..8).map(|i| b.value(if i < 4 { low } else { high }.extract(i % 4))).collect();
     for (stays, words_on) in [(*four, 2), (*two, 1)] {
-        words = (0..words.len() - words_on)
-            .map(|i| {
-                let word = b.select(stays, words[i], words[i + words_on]);
-                b.bind("word", word)
-            })
-            .collect();
+        words = (0..words.len() - words_on).map(|i| b.bind("word", stays.select(words[i], words[i + words_on]))).collect();
     }
-    let out: Vec<ExprId> = (0..4)
-        .map(|i| {
-            let right = b.binary(BinaryOp::Shr, words[i], 16);
-            let left = b.binary(BinaryOp::Shl, words[i + 1], 16);
-            let half = b.binary(BinaryOp::Or, right, left);
-            let word = b.select(*one, words[i], half);
-            b.bind("word", word)
-        })
-        .collect();
+    let out: Vec<ExprId> =
+        (0..4).map(|i| b.bind("word", (*one).select(words[i], (words[i] >> 16) | (words[i + 1] << 16)))).collect();
     b.vector(&out)
 }
 
 /// The words that begin `bits` (0 or 16, an `I64`) within each of five neighbouring words: each of them one shift of a pair of registers.
 pub(super) fn halves(b: &mut Builder, words: &[ExprId], bits: ExprId) -> ExprId {
-    let wide: Vec<ExprId> = words.iter().map(|w| b.cast(*w, Scalar::I64)).collect();
-    let out: Vec<ExprId> = wide
-        .windows(2)
-        .take(4)
-        .map(|pair| {
-            let high = b.binary(BinaryOp::Shl, pair[1], 32);
-            let both = b.binary(BinaryOp::Or, high, pair[0]);
-            let word = b.binary(BinaryOp::Shr, both, bits);
-            let word = b.cast(word, Scalar::U32);
-            b.bind("word", word)
-        })
-        .collect();
+    let wide: Vec<ExprId> = words.iter().map(|w| b.value((*w).cast(Scalar::I64))).collect();
+    let out: Vec<ExprId> =
+        wide.windows(2).take(4).map(|pair| b.bind("word", (((pair[1] << 32) | pair[0]) >> bits).cast(Scalar::U32))).collect();
     b.vector(&out)
 }

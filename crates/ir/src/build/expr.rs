@@ -1,6 +1,6 @@
 //! Expressions: shared where they are the same, with constants and neutral elements folded.
 
-use super::{Builder, Operand};
+use super::{Builder, Ex};
 use crate::kernel::*;
 use crate::types::*;
 
@@ -76,33 +76,19 @@ impl Builder {
         self.node(Expr::Var(v), ty)
     }
     /// Reads a register element.
-    pub fn reg(&mut self, r: RegId, index: impl Into<Operand>) -> ExprId {
-        let index = self.operand(index.into(), Scalar::I32);
+    pub fn reg(&mut self, r: RegId, index: impl Into<Ex>) -> ExprId {
+        let index = self.typed(index, Scalar::I32);
         let ty = self.kernel.regs[r.index()].ty;
         self.node(Expr::Reg(r, index), ty)
     }
     /// The place of a register element.
-    pub fn reg_place(&mut self, r: RegId, index: impl Into<Operand>) -> Place {
-        let index = self.operand(index.into(), Scalar::I32);
+    pub fn reg_place(&mut self, r: RegId, index: impl Into<Ex>) -> Place {
+        let index = self.typed(index, Scalar::I32);
         Place::Reg(r, index)
     }
-    pub(super) fn operand(&mut self, o: Operand, scalar: Scalar) -> ExprId {
-        match o {
-            Operand::Expr(e) => e,
-            Operand::Int(v) if scalar.is_float() => self.float(v as f64, scalar),
-            Operand::Int(v) => self.int(v, scalar),
-        }
-    }
-    pub(super) fn pair(&mut self, a: Operand, b: Operand) -> (ExprId, ExprId) {
-        let scalar = match (a, b) {
-            (Operand::Expr(e), _) | (_, Operand::Expr(e)) => self.ty(e).scalar,
-            _ => Scalar::I32,
-        };
-        (self.operand(a, scalar), self.operand(b, scalar))
-    }
     /// Two-operand operation with folding of constants and of neutral elements.
-    pub fn binary(&mut self, op: BinaryOp, a: impl Into<Operand>, b: impl Into<Operand>) -> ExprId {
-        let (a, b) = self.pair(a.into(), b.into());
+    pub fn binary(&mut self, op: BinaryOp, a: impl Into<Ex>, b: impl Into<Ex>) -> ExprId {
+        let (a, b) = self.pair(a, b);
         let ty = self.ty(a);
         let out = if op.is_comparison() { ty.with_scalar(Scalar::Bool) } else { ty };
         if ty.lanes == 1 && (ty.scalar.is_int() || ty.scalar == Scalar::Bool) {
@@ -139,39 +125,39 @@ impl Builder {
         self.node(Expr::Binary(op, a, b), out)
     }
     /// Sum.
-    pub fn add(&mut self, a: impl Into<Operand>, b: impl Into<Operand>) -> ExprId {
+    pub fn add(&mut self, a: impl Into<Ex>, b: impl Into<Ex>) -> ExprId {
         self.binary(BinaryOp::Add, a, b)
     }
     /// Difference.
-    pub fn sub(&mut self, a: impl Into<Operand>, b: impl Into<Operand>) -> ExprId {
+    pub fn sub(&mut self, a: impl Into<Ex>, b: impl Into<Ex>) -> ExprId {
         self.binary(BinaryOp::Sub, a, b)
     }
     /// Product.
-    pub fn mul(&mut self, a: impl Into<Operand>, b: impl Into<Operand>) -> ExprId {
+    pub fn mul(&mut self, a: impl Into<Ex>, b: impl Into<Ex>) -> ExprId {
         self.binary(BinaryOp::Mul, a, b)
     }
     /// Truncating quotient.
-    pub fn div(&mut self, a: impl Into<Operand>, b: impl Into<Operand>) -> ExprId {
+    pub fn div(&mut self, a: impl Into<Ex>, b: impl Into<Ex>) -> ExprId {
         self.binary(BinaryOp::Div, a, b)
     }
     /// Remainder.
-    pub fn rem(&mut self, a: impl Into<Operand>, b: impl Into<Operand>) -> ExprId {
+    pub fn rem(&mut self, a: impl Into<Ex>, b: impl Into<Ex>) -> ExprId {
         self.binary(BinaryOp::Rem, a, b)
     }
     /// Less than.
-    pub fn lt(&mut self, a: impl Into<Operand>, b: impl Into<Operand>) -> ExprId {
+    pub fn lt(&mut self, a: impl Into<Ex>, b: impl Into<Ex>) -> ExprId {
         self.binary(BinaryOp::Lt, a, b)
     }
     /// Less than or equal.
-    pub fn le(&mut self, a: impl Into<Operand>, b: impl Into<Operand>) -> ExprId {
+    pub fn le(&mut self, a: impl Into<Ex>, b: impl Into<Ex>) -> ExprId {
         self.binary(BinaryOp::Le, a, b)
     }
     /// Equal.
-    pub fn eq(&mut self, a: impl Into<Operand>, b: impl Into<Operand>) -> ExprId {
+    pub fn eq(&mut self, a: impl Into<Ex>, b: impl Into<Ex>) -> ExprId {
         self.binary(BinaryOp::Eq, a, b)
     }
     /// Conjunction.
-    pub fn and(&mut self, a: impl Into<Operand>, b: impl Into<Operand>) -> ExprId {
+    pub fn and(&mut self, a: impl Into<Ex>, b: impl Into<Ex>) -> ExprId {
         self.binary(BinaryOp::And, a, b)
     }
     /// Conjunction with an optional condition: `None` stands for true.
@@ -192,8 +178,8 @@ impl Builder {
         self.node(Expr::Fma(a, b, c), ty)
     }
     /// `cond ? a : b`.
-    pub fn select(&mut self, cond: ExprId, a: impl Into<Operand>, b: impl Into<Operand>) -> ExprId {
-        let (a, b) = self.pair(a.into(), b.into());
+    pub fn select(&mut self, cond: ExprId, a: impl Into<Ex>, b: impl Into<Ex>) -> ExprId {
+        let (a, b) = self.pair(a, b);
         if let Some(c) = self.kernel.as_int(cond) {
             return if c != 0 { a } else { b };
         }
@@ -201,8 +187,8 @@ impl Builder {
         self.node(Expr::Select(cond, a, b), ty)
     }
     /// Conversion; a no-op where the type is right already.
-    pub fn cast(&mut self, a: impl Into<Operand>, scalar: Scalar) -> ExprId {
-        let a = self.operand(a.into(), scalar);
+    pub fn cast(&mut self, a: impl Into<Ex>, scalar: Scalar) -> ExprId {
+        let a = self.typed(a, scalar);
         let ty = self.ty(a);
         if ty.scalar == scalar {
             return a;
@@ -243,7 +229,7 @@ fn wrapped(v: i64, scalar: Scalar) -> i64 {
     }
 }
 
-fn fold(op: BinaryOp, x: i64, y: i64) -> Option<i64> {
+pub(super) fn fold(op: BinaryOp, x: i64, y: i64) -> Option<i64> {
     use BinaryOp::*;
     Some(match op {
         Add => x.checked_add(y)?,

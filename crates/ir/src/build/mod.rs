@@ -3,32 +3,16 @@
 //! The builder is for generators, which are code, so misuse (adding an `f32` to an `i32`) is a bug of the caller and
 //! is reported by the validator on the finished kernel, never by a panic here.
 
+mod ex;
 mod expr;
+
+pub use ex::Ex;
 
 use crate::kernel::*;
 use crate::matrix::{BulkOp, MatrixOp, TensorMap, TxBarriers, TxId};
 use crate::types::*;
-use expr::Key;
+use expr::{Key, fold};
 use std::collections::HashMap;
-
-/// What builder methods take as an operand: an expression, or an integer that adopts the other operand's type.
-#[derive(Clone, Copy, Debug)]
-pub enum Operand {
-    /// An existing expression.
-    Expr(ExprId),
-    /// An integer literal.
-    Int(i64),
-}
-
-impl From<ExprId> for Operand {
-    fn from(e: ExprId) -> Self {
-        Operand::Expr(e)
-    }
-}
-macro_rules! int_operand {
-    ($($t:ty),*) => {$(impl From<$t> for Operand { fn from(v: $t) -> Self { Operand::Int(v as i64) } })*};
-}
-int_operand!(i32, u32, i64, usize);
 
 /// Assembles one [`Kernel`].
 pub struct Builder {
@@ -155,7 +139,8 @@ impl Builder {
         self.push(Stmt::Comment(text.into()));
     }
     /// Names a value. Constants stay constants.
-    pub fn bind(&mut self, name: &str, value: ExprId) -> ExprId {
+    pub fn bind(&mut self, name: &str, value: impl Into<Ex>) -> ExprId {
+        let value = self.value(value);
         if matches!(self.kernel.expr(value), Expr::Int(_) | Expr::Float(_) | Expr::Var(_)) {
             return value;
         }
@@ -164,62 +149,67 @@ impl Builder {
         self.get(v)
     }
     /// Declares a mutable variable.
-    pub fn declare(&mut self, name: &str, value: ExprId) -> VarId {
+    pub fn declare(&mut self, name: &str, value: impl Into<Ex>) -> VarId {
+        let value = self.value(value);
         let v = self.var(name, self.ty(value));
         self.push(Stmt::Declare(v, value));
         v
     }
     /// Assigns a mutable variable.
-    pub fn set(&mut self, v: VarId, value: ExprId) {
+    pub fn set(&mut self, v: VarId, value: impl Into<Ex>) {
+        let value = self.typed(value, self.kernel.vars[v.index()].ty.scalar);
         self.push(Stmt::Assign(Place::Var(v), value));
     }
     /// Assigns a register element.
-    pub fn set_reg(&mut self, r: RegId, index: impl Into<Operand>, value: ExprId) {
+    pub fn set_reg(&mut self, r: RegId, index: impl Into<Ex>, value: impl Into<Ex>) {
         let place = self.reg_place(r, index);
+        let value = self.typed(value, self.kernel.regs[r.index()].ty.scalar);
         self.push(Stmt::Assign(place, value));
     }
     /// An address.
-    pub fn mem(&mut self, base: Base, index: impl Into<Operand>) -> MemRef {
-        let index = self.operand(index.into(), Scalar::I32);
+    pub fn mem(&mut self, base: Base, index: impl Into<Ex>) -> MemRef {
+        let index = self.typed(index, Scalar::I32);
         MemRef { base, index }
     }
     /// Loads `lanes` consecutive elements into a new name.
-    pub fn load(&mut self, name: &str, base: Base, index: impl Into<Operand>, lanes: u32, guard: Option<ExprId>) -> ExprId {
+    pub fn load(&mut self, name: &str, base: Base, index: impl Into<Ex>, lanes: u32, guard: Option<ExprId>) -> ExprId {
         let ty = self.kernel.base_scalar(base).vector(lanes as u8);
         let v = self.var(name, ty);
         self.load_to(Place::New(v), base, index, guard);
         self.get(v)
     }
     /// Reads `lanes` elements of another work-group's shared memory into a new name.
-    pub fn load_peer(&mut self, name: &str, base: Base, index: impl Into<Operand>, lanes: u32, rank: ExprId) -> ExprId {
+    pub fn load_peer(&mut self, name: &str, base: Base, index: impl Into<Ex>, lanes: u32, rank: impl Into<Ex>) -> ExprId {
         let mem = self.mem(base, index);
+        let rank = self.value(rank);
         let v = self.var(name, self.kernel.base_scalar(base).vector(lanes as u8));
         self.push(Stmt::LoadPeer { place: Place::New(v), mem, rank });
         self.get(v)
     }
     /// Loads into a place; the place's type says how many elements.
-    pub fn load_to(&mut self, place: Place, base: Base, index: impl Into<Operand>, guard: Option<ExprId>) {
+    pub fn load_to(&mut self, place: Place, base: Base, index: impl Into<Ex>, guard: Option<ExprId>) {
         let mem = self.mem(base, index);
         let guard = guard.filter(|&g| self.kernel.as_int(g) != Some(1));
         self.push(Stmt::Load { place, mem, guard });
     }
     /// Stores a value.
-    pub fn store(&mut self, base: Base, index: impl Into<Operand>, value: ExprId, guard: Option<ExprId>) {
+    pub fn store(&mut self, base: Base, index: impl Into<Ex>, value: impl Into<Ex>, guard: Option<ExprId>) {
         let mem = self.mem(base, index);
+        let value = self.typed(value, self.kernel.base_scalar(base));
         let guard = guard.filter(|&g| self.kernel.as_int(g) != Some(1));
         self.push(Stmt::Store { mem, value, guard });
     }
     /// Declares a cursor.
-    pub fn cursor(&mut self, name: &str, buffer: ArgId, offset: impl Into<Operand>) -> CursorId {
-        let offset = self.operand(offset.into(), Scalar::I64);
+    pub fn cursor(&mut self, name: &str, buffer: ArgId, offset: impl Into<Ex>) -> CursorId {
+        let offset = self.typed(offset, Scalar::I64);
         self.kernel.cursors.push(Cursor { name: name.into(), buffer });
         let c = CursorId(self.kernel.cursors.len() as u32 - 1);
         self.push(Stmt::PlaceCursor(c, offset));
         c
     }
     /// Moves a cursor.
-    pub fn advance(&mut self, cursor: CursorId, by: impl Into<Operand>) {
-        let by = self.operand(by.into(), Scalar::I64);
+    pub fn advance(&mut self, cursor: CursorId, by: impl Into<Ex>) {
+        let by = self.typed(by, Scalar::I64);
         if self.kernel.as_int(by) != Some(0) {
             self.push(Stmt::AdvanceCursor(cursor, by));
         }
@@ -238,12 +228,12 @@ impl Builder {
     pub fn for_range(
         &mut self,
         name: &str,
-        start: impl Into<Operand>,
-        end: impl Into<Operand>,
+        start: impl Into<Ex>,
+        end: impl Into<Ex>,
         unroll: Unroll,
         f: impl FnOnce(&mut Self, ExprId),
     ) {
-        let (start, end) = self.pair(start.into(), end.into());
+        let (start, end) = self.pair(start, end);
         if let (Some(s), Some(e)) = (self.kernel.as_int(start), self.kernel.as_int(end)) {
             if e <= s {
                 return;
@@ -258,11 +248,12 @@ impl Builder {
         self.push(Stmt::For { var, start, end, step: 1, unroll, body });
     }
     /// Runs the body where the condition holds.
-    pub fn if_then(&mut self, cond: ExprId, f: impl FnOnce(&mut Self)) {
+    pub fn if_then(&mut self, cond: impl Into<Ex>, f: impl FnOnce(&mut Self)) {
         self.if_else(cond, f, |_| {});
     }
     /// Two-way branch. A constant condition leaves one side only.
-    pub fn if_else(&mut self, cond: ExprId, then: impl FnOnce(&mut Self), otherwise: impl FnOnce(&mut Self)) {
+    pub fn if_else(&mut self, cond: impl Into<Ex>, then: impl FnOnce(&mut Self), otherwise: impl FnOnce(&mut Self)) {
+        let cond = self.value(cond);
         match self.kernel.as_int(cond) {
             Some(0) => otherwise(self),
             Some(_) => then(self),
