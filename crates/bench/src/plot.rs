@@ -1,6 +1,6 @@
 //! Plots of records as inline SVG: speed ratio per case, and the roofline. Colours are the page's classes.
 
-use crate::record::{Record, Roof};
+use crate::record::{Record, Roof, Side};
 use std::fmt::Write;
 
 /// Text for markup.
@@ -35,22 +35,34 @@ impl Axis {
         let share = (value.max(1e-12) / self.low).ln() / (self.high / self.low).ln();
         self.from + (self.to - self.from) * share.clamp(0.0, 1.0)
     }
-    /// 1, 2, 5 times powers of ten within the axis.
-    fn ticks(&self) -> Vec<f64> {
+    /// 1, 2, 5 times powers of ten within the axis, so many pixels apart at least.
+    fn ticks(&self, apart: f64) -> Vec<f64> {
         let (first, last) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);
-        let all = (first..=last).flat_map(|e| [1.0, 2.0, 5.0].map(|m| m * 10f64.powi(e)));
-        all.filter(|v| *v >= self.low * 0.999 && *v <= self.high * 1.001).collect()
+        // Powers of ten first: where there is no room for all, they stay.
+        let powers = (first..=last).map(|e| 10f64.powi(e));
+        let between = (first..=last).flat_map(|e| [5.0, 2.0].map(|m| m * 10f64.powi(e)));
+        self.with_room(powers.chain(between), apart)
+    }
+    /// Those of the values that lie within the axis and so many pixels from all before them, in ascending order.
+    fn with_room(&self, values: impl Iterator<Item = f64>, apart: f64) -> Vec<f64> {
+        let mut kept: Vec<f64> = Vec::new();
+        for value in values.filter(|v| *v >= self.low * 0.999 && *v <= self.high * 1.001) {
+            if kept.iter().all(|other| (self.at(*other) - self.at(value)).abs() >= apart) {
+                kept.push(value);
+            }
+        }
+        kept.sort_by(f64::total_cmp);
+        kept
     }
 }
 
 /// A number without needless digits.
 fn plain(value: f64) -> String {
-    let digits = if value >= 10.0 {
-        0
-    } else if value >= 1.0 {
-        1
-    } else {
-        2
+    let digits = match value {
+        v if v >= 10.0 => 0,
+        v if v >= 1.0 => 1,
+        // Two that count.
+        v => (1.0 - v.max(1e-9).log10().floor()) as usize,
     };
     let text = format!("{value:.digits$}");
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_string() } else { text }
@@ -70,17 +82,11 @@ pub fn ratios(records: &[&Record], names: &[&str]) -> String {
         "<svg role=\"img\" aria-label=\"time of each library over ours, per case\" viewBox=\"0 0 {WIDTH} {}\">",
         bottom + 34.0
     );
-    let steps = [0.1, 0.2, 0.25, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 5.0, 8.0, 10.0, 20.0];
-    let mut last = f64::NEG_INFINITY;
-    for tick in steps.iter().filter(|t| **t >= axis.low && **t <= axis.high) {
-        let x = axis.at(*tick);
-        if x - last < 26.0 && *tick != 1.0 {
-            continue;
-        }
-        last = x;
-        let class = if *tick == 1.0 { "one" } else { "grid" };
+    for tick in ratio_ticks(&axis) {
+        let x = axis.at(tick);
+        let class = if tick == 1.0 { "one" } else { "grid" };
         let _ = writeln!(out, "<line class=\"{class}\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top}\" y2=\"{bottom}\"/>");
-        let _ = writeln!(out, "<text class=\"dim mid\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>", bottom + 15.0, plain(*tick));
+        let _ = writeln!(out, "<text class=\"dim mid\" x=\"{x:.1}\" y=\"{:.1}\">{}</text>", bottom + 15.0, plain(tick));
     }
     let middle = axis.at(1.0);
     let _ = writeln!(out, "<text class=\"dim end\" x=\"{:.1}\" y=\"18\">library is faster \u{2190}</text>", middle - 8.0);
@@ -115,16 +121,39 @@ pub fn ratios(records: &[&Record], names: &[&str]) -> String {
     out
 }
 
-/// Operations per second over operations per byte, every side of every case, below what the device can do at most.
-pub fn roofline(records: &[&Record], names: &[&str]) -> String {
+/// Ticks of the ratio plot: 1 always, the others where there is room for their numbers.
+fn ratio_ticks(axis: &Axis) -> Vec<f64> {
+    const STEPS: [f64; 18] = [1.0, 2.0, 0.5, 1.5, 0.67, 1.25, 0.8, 1.1, 0.9, 5.0, 0.2, 10.0, 0.1, 3.0, 4.0, 0.25, 8.0, 20.0];
+    axis.with_room(STEPS.into_iter(), 34.0)
+}
+
+/// A measured side in the roofline.
+struct Point<'a> {
+    record: &'a Record,
+    side: &'a Side,
+    /// Operations per byte that must move.
+    intensity: f64,
+    tflops: f64,
+}
+
+fn points<'a>(records: &[&'a Record]) -> Vec<Point<'a>> {
     let mut points = Vec::new();
     for record in records {
         for side in record.sides.iter().filter(|s| s.valid_us().is_some()) {
             if let Some(tflops) = record.tflops(side).filter(|t| *t > 0.0) {
-                points.push((record, side, record.flop / record.bytes.max(1.0), tflops));
+                points.push(Point { record, side, intensity: record.flop / record.bytes.max(1.0), tflops });
             }
         }
     }
+    points
+}
+
+/// Left and lower edge of the roofline's area, in pixels.
+const CORNER: (f64, f64) = (70.0, 430.0);
+
+/// Operations per second over operations per byte, every side of every case, below what the device can do at most.
+pub fn roofline(records: &[&Record], names: &[&str]) -> String {
+    let points = points(records);
     if points.is_empty() {
         return "<p class=\"dim\">No case has a valid time.</p>\n".into();
     }
@@ -136,91 +165,83 @@ pub fn roofline(records: &[&Record], names: &[&str]) -> String {
             roofs.push((record.dtype.clone(), roof));
         }
     }
-    let least = |values: &mut dyn Iterator<Item = f64>| values.fold(f64::INFINITY, f64::min);
-    let most = |values: &mut dyn Iterator<Item = f64>| values.fold(0.0, f64::max);
-    let tops = roofs.iter().map(|(_, r)| r.tflops);
+    let axis = |of: &dyn Fn(&Point<'_>) -> f64, roofs: &mut dyn Iterator<Item = f64>, (from, to): (f64, f64)| Axis {
+        low: points.iter().map(of).fold(f64::INFINITY, f64::min) / 1.6,
+        high: points.iter().map(of).chain(roofs).fold(0.0, f64::max) * 1.6,
+        from,
+        to,
+    };
     // The corner of every roof is in the picture.
-    let corners = roofs.iter().map(|(_, r)| r.tflops * 1e3 / r.dram_gbs);
-    let (left, bottom) = (70.0, 430.0);
-    let x = Axis {
-        low: least(&mut points.iter().map(|p| p.2)) / 1.6,
-        high: most(&mut points.iter().map(|p| p.2).chain(corners)) * 1.6,
-        from: left,
-        to: RIGHT,
-    };
-    let y = Axis {
-        low: least(&mut points.iter().map(|p| p.3)) / 1.6,
-        high: most(&mut points.iter().map(|p| p.3).chain(tops)) * 1.6,
-        from: bottom,
-        to: 20.0,
-    };
+    let x = axis(&|p| p.intensity, &mut roofs.iter().map(|(_, r)| r.corner()), (CORNER.0, RIGHT));
+    let y = axis(&|p| p.tflops, &mut roofs.iter().map(|(_, r)| r.tflops), (CORNER.1, 20.0));
     let mut out = String::new();
     let _ = writeln!(out, "<svg role=\"img\" aria-label=\"roofline\" viewBox=\"0 0 {WIDTH} 480\">");
-    for tick in x.ticks() {
+    grid(&mut out, &x, &y);
+    for (dtype, roof) in &roofs {
+        draw_roof(&mut out, (&x, &y), dtype, roof);
+    }
+    for point in &points {
+        draw_point(&mut out, (&x, &y), point, number(names, &point.side.name));
+    }
+    out.push_str("</svg>\n");
+    out
+}
+
+/// Lines and numbers of both axes, and what they count.
+fn grid(out: &mut String, x: &Axis, y: &Axis) {
+    let (left, bottom) = CORNER;
+    for tick in x.ticks(34.0) {
         let at = x.at(tick);
         let _ = writeln!(out, "<line class=\"grid\" x1=\"{at:.1}\" x2=\"{at:.1}\" y1=\"20\" y2=\"{bottom}\"/>");
         let _ = writeln!(out, "<text class=\"dim mid\" x=\"{at:.1}\" y=\"{:.1}\">{}</text>", bottom + 16.0, plain(tick));
     }
-    for tick in y.ticks() {
+    for tick in y.ticks(14.0) {
         let at = y.at(tick);
         let _ = writeln!(out, "<line class=\"grid\" x1=\"{left}\" x2=\"{RIGHT}\" y1=\"{at:.1}\" y2=\"{at:.1}\"/>");
         let _ = writeln!(out, "<text class=\"dim end\" x=\"{:.1}\" y=\"{:.1}\">{}</text>", left - 8.0, at + 4.0, plain(tick));
     }
+    let middle = (left + RIGHT) / 2.0;
+    let _ = writeln!(out, "<text class=\"dim mid\" x=\"{middle:.1}\" y=\"470\">operations per byte that must move</text>");
+    let _ = writeln!(out, "<text class=\"dim\" x=\"{:.1}\" y=\"14\">TFLOP/s</text>", left - 50.0);
+}
+
+fn draw_roof(out: &mut String, (x, y): (&Axis, &Axis), dtype: &str, roof: &Roof) {
+    let slope = |intensity: f64| (intensity * roof.dram_gbs * 1e-3).min(roof.tflops);
+    // Where the slope enters the picture from below or from the left.
+    let start = x.low.max(y.low * 1e3 / roof.dram_gbs);
+    let corners = [(start, slope(start)), (roof.corner(), roof.tflops), (x.high, roof.tflops)];
+    let corners = corners.map(|(intensity, tflops)| format!("{:.1},{:.1}", x.at(intensity), y.at(tflops)));
+    let _ = writeln!(out, "<polyline class=\"roof\" points=\"{}\"/>", corners.join(" "));
     let _ = writeln!(
         out,
-        "<text class=\"dim mid\" x=\"{:.1}\" y=\"470\">operations per byte that must move</text>",
-        (left + RIGHT) / 2.0
+        "<text class=\"dim end\" x=\"{:.1}\" y=\"{:.1}\">{}: {} TFLOP/s, {} GB/s</text>",
+        RIGHT - 4.0,
+        y.at(roof.tflops) - 6.0,
+        escape(dtype),
+        plain(roof.tflops),
+        plain(roof.dram_gbs)
     );
-    let _ = writeln!(out, "<text class=\"dim\" x=\"{:.1}\" y=\"14\">TFLOP/s</text>", left - 50.0);
-    for (dtype, roof) in &roofs {
-        let slope = |intensity: f64| (intensity * roof.dram_gbs * 1e-3).min(roof.tflops);
-        let corner = roof.tflops * 1e3 / roof.dram_gbs;
-        // Where the slope enters the picture from below or from the left.
-        let start = x.low.max(y.low * 1e3 / roof.dram_gbs);
-        let _ = writeln!(
-            out,
-            "<polyline class=\"roof\" points=\"{:.1},{:.1} {:.1},{:.1} {:.1},{:.1}\"/>",
-            x.at(start),
-            y.at(slope(start)),
-            x.at(corner),
-            y.at(roof.tflops),
-            x.at(x.high),
-            y.at(roof.tflops)
-        );
-        let _ = writeln!(
-            out,
-            "<text class=\"dim end\" x=\"{:.1}\" y=\"{:.1}\">{}: {} TFLOP/s, {} GB/s</text>",
-            RIGHT - 4.0,
-            y.at(roof.tflops) - 6.0,
-            escape(dtype),
-            plain(roof.tflops),
-            plain(roof.dram_gbs)
-        );
-    }
-    for (record, side, intensity, tflops) in points {
-        let n = number(names, &side.name);
-        let (cx, cy) = (x.at(intensity), y.at(tflops));
-        let title = format!(
-            "<title>{}: {} {tflops:.1} TFLOP/s at {intensity:.0} operations per byte</title>",
-            escape(&record.case),
-            escape(&side.name)
-        );
-        let mark = match n {
-            0 => format!("<circle cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"4.5\">{title}</circle>"),
-            1 => format!("<rect x=\"{:.1}\" y=\"{:.1}\" width=\"7.5\" height=\"7.5\">{title}</rect>", cx - 3.75, cy - 3.75),
-            _ => format!(
-                "<polygon points=\"{cx:.1},{:.1} {:.1},{:.1} {:.1},{:.1}\">{title}</polygon>",
-                cy - 5.0,
-                cx - 4.6,
-                cy + 3.6,
-                cx + 4.6,
-                cy + 3.6
-            ),
-        };
-        let _ = writeln!(out, "<g class=\"{}\">{mark}</g>", hue(n));
-    }
-    out.push_str("</svg>\n");
-    out
+}
+
+/// A circle for ours, a square for the first library, triangles for the others.
+fn draw_point(out: &mut String, (x, y): (&Axis, &Axis), point: &Point<'_>, n: usize) {
+    let Point { record, side, intensity, tflops } = point;
+    let (cx, cy) = (x.at(*intensity), y.at(*tflops));
+    let title = format!(
+        "<title>{}: {} {} TFLOP/s at {intensity:.0} operations per byte</title>",
+        escape(&record.case),
+        escape(&side.name),
+        plain(*tflops)
+    );
+    let mark = match n {
+        0 => format!("<circle cx=\"{cx:.1}\" cy=\"{cy:.1}\" r=\"4.5\">{title}</circle>"),
+        1 => format!("<rect x=\"{:.1}\" y=\"{:.1}\" width=\"7.5\" height=\"7.5\">{title}</rect>", cx - 3.75, cy - 3.75),
+        _ => {
+            let (top, low) = (cy - 5.0, cy + 3.6);
+            format!("<polygon points=\"{cx:.1},{top:.1} {:.1},{low:.1} {:.1},{low:.1}\">{title}</polygon>", cx - 4.6, cx + 4.6)
+        }
+    };
+    let _ = writeln!(out, "<g class=\"{}\">{mark}</g>", hue(n));
 }
 
 /// Place of a name among the names.
@@ -245,12 +266,32 @@ mod tests {
         let axis = Axis { low: 0.1, high: 10.0, from: 100.0, to: 200.0 };
         assert!((axis.at(1.0) - 150.0).abs() < 1e-9 && (axis.at(0.1) - 100.0).abs() < 1e-9);
         assert!((axis.at(1e9) - 200.0).abs() < 1e-9 && (axis.at(0.0) - 100.0).abs() < 1e-9);
-        assert_eq!(axis.ticks(), [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]);
+        assert_eq!(axis.ticks(10.0), [0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0]);
+        assert_eq!(axis.ticks(40.0), [0.1, 1.0, 10.0]);
+    }
+
+    #[test]
+    fn numbers_of_ticks_do_not_overlap_and_are_not_zero() {
+        for reach in [1.1, 1.4, 2.4, 9.0, 21.0] {
+            let axis = Axis { low: 1.0 / reach, high: reach, from: LEFT, to: RIGHT };
+            let ticks = ratio_ticks(&axis);
+            assert!(ticks.contains(&1.0), "{ticks:?}");
+            assert!(ticks.windows(2).all(|pair| axis.at(pair[1]) - axis.at(pair[0]) >= 34.0), "{ticks:?}");
+        }
+        let axis = Axis { low: 1e-5, high: 1e3, from: CORNER.1, to: 20.0 };
+        let ticks = axis.ticks(14.0);
+        assert!(ticks.len() > 8 && ticks.windows(2).all(|pair| axis.at(pair[0]) - axis.at(pair[1]) >= 14.0), "{ticks:?}");
+        let texts: Vec<String> = ticks.iter().map(|t| plain(*t)).collect();
+        assert!(
+            texts.iter().zip(&ticks).all(|(text, tick)| (text.parse::<f64>().unwrap() / tick - 1.0).abs() < 1e-9),
+            "{texts:?}"
+        );
     }
 
     #[test]
     fn numbers_and_names_are_short() {
         assert_eq!([plain(4800.0), plain(0.5), plain(2.0), plain(1.25)], ["4800", "0.5", "2", "1.2"]);
+        assert_eq!([plain(0.67), plain(0.005), plain(0.00021)], ["0.67", "0.005", "0.00021"]);
         assert_eq!(shortened("abcdef", 4), "abc\u{2026}");
         assert_eq!(escape("a<b & \"c\""), "a&lt;b &amp; &quot;c&quot;");
     }

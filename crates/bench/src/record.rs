@@ -59,6 +59,10 @@ pub struct Roof {
 }
 
 impl Roof {
+    /// Operations per byte from which on the unit bounds, not the memory.
+    pub fn corner(&self) -> f64 {
+        self.tflops * 1e3 / self.dram_gbs
+    }
     /// For products of a type on a target. Matrix units count for 16-bit types, and for f32 where TF32 is allowed.
     pub fn of(target: &Target, dtype: Scalar, math: Math) -> Roof {
         let Rates { f32_fma, f64_fma, clock_ghz, dram_gbs, .. } = target.rates;

@@ -1,17 +1,14 @@
 //! Comparisons with vendor libraries: NVIDIA's against stand-ins that compute on host memory (`stub/`, compiled here), CLBlast itself
 //! under OpenCL. The stand-in of the driver launches nothing, so that our side is wrong there, which is tested as well.
 
+#[path = "../../ir/tests/support/missing.rs"]
+mod missing;
+
+use missing::missing;
 use serde_json::Value;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
-
-/// One visible line where a tool is missing; a failure where tools are required.
-fn skipped(why: &str) {
-    assert!(std::env::var_os("TILEWRIGHT_REQUIRE_TOOLS").is_none_or(|v| v != "1"), "tools are required: {why}");
-    let _ = writeln!(std::io::stderr(), "SKIPPED: {why}");
-}
 
 /// Folder with the stand-ins; `None` without a C compiler.
 fn stubs() -> Option<&'static Path> {
@@ -32,7 +29,7 @@ fn stubs() -> Option<&'static Path> {
             let built = match cc.output() {
                 Ok(output) => output,
                 Err(e) => {
-                    skipped(&format!("cc: {e}"));
+                    missing(&format!("cc: {e}"));
                     return None;
                 }
             };
@@ -55,7 +52,7 @@ fn bench(stubs: Option<&Path>, environment: &[(&str, &str)], args: &[&str]) -> O
     let output = command.output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     if errors.contains("is not available") || errors.contains("not found") {
-        skipped(errors.trim());
+        missing(errors.trim());
         return None;
     }
     let records = std::fs::read_to_string(&json).unwrap_or_default();

@@ -91,6 +91,13 @@ fn every_refusal_names_the_input_and_the_remedy() {
         (format!("tune gemm {small} --budget soon"), 2, "30s"),
         (format!("tune gemm {small} --workspace lots"), 2, "256M"),
         (format!("tune gemm {small} --search everywhere"), 2, "descent"),
+        (format!("tune gemm {small} --cache hot"), 2, "write cold or warm"),
+        // Before anything is measured, so before the device is asked for a library.
+        (
+            format!("bench --device emu --against cublas --html /proc/none/page.html gemm {small}"),
+            2,
+            "--html /proc/none/page.html",
+        ),
         (format!("tune gemm {small} --frobnicate"), 2, "--frobnicate"),
         // Records.
         (format!("tune gemm {small} --device emu --records {foreign}"), 1, "not a tilewright records file"),

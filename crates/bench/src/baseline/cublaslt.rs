@@ -82,16 +82,23 @@ impl Baseline for CublasLt {
                 if fused.residual.is_some() { 1.0 } else { workload.beta() },
             ),
         };
-        // What it would store partial results in, where it splits k in place or by the type of its result.
-        let partial = call.gemm.out_dtype;
-        for results in [RESULTS, MORE] {
-            product.ask(results, partial)?;
+        let schemes = schemes(call.gemm.out_dtype);
+        // The last resort is any algorithm at all that is right.
+        let mut refused = None;
+        for (results, schemes) in [(RESULTS, schemes), (MORE, schemes), (MORE, ANY_SCHEME)] {
+            if let Err(e) = product.ask(results, schemes) {
+                refused.get_or_insert(e);
+                continue;
+            }
             product.chosen = fastest_right(workload, product.algorithms.len(), &mut |n| product.run(n))?;
             if product.chosen.right {
                 break;
             }
         }
-        Ok(Box::new(product))
+        match refused {
+            Some(e) if product.algorithms.is_empty() => Err(e),
+            _ => Ok(Box::new(product)),
+        }
     }
 }
 
@@ -125,6 +132,18 @@ fn data_type(scalar: Scalar) -> Result<sys::cudaDataType, BenchError> {
         Scalar::F64 => CUDA_R_64F,
         other => return Err(BenchError::Unsupported { library: NAME, reason: format!("no products of {other}") }),
     })
+}
+
+/// Every way to reduce partial results of split k.
+const ANY_SCHEME: u32 = sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_MASK as u32;
+
+/// The ways that keep partial results as wide as the accumulators, for a type of the result: those in place and of its own type do so
+/// where it is no 16-bit type.
+fn schemes(out: Scalar) -> u32 {
+    match out {
+        Scalar::F16 | Scalar::BF16 => sys::cublasLtReductionScheme_t::CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE as u32,
+        _ => ANY_SCHEME,
+    }
 }
 
 /// What the library does with the sums besides alpha and beta.
@@ -255,8 +274,7 @@ impl Drop for Layout {
 struct Preference(sys::cublasLtMatmulPreference_t);
 
 impl Preference {
-    /// `partial` is the type of the result, which split-k partial results may have only where it is as wide as the accumulators.
-    fn new(addresses: &[usize; 3], workspace: u64, partial: Scalar) -> Result<Preference, BenchError> {
+    fn new(addresses: &[usize; 3], workspace: u64, schemes: u32) -> Result<Preference, BenchError> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the out pointer is valid.
         unsafe { check!(OK, sys::cublasLtMatmulPreferenceCreate(&mut raw)) }?;
@@ -270,11 +288,6 @@ impl Preference {
             (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, c),
             (CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, c),
         ];
-        use sys::cublasLtReductionScheme_t::*;
-        let schemes = match partial {
-            Scalar::F16 | Scalar::BF16 => CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE,
-            _ => CUBLASLT_REDUCTION_SCHEME_MASK,
-        } as u32;
         // SAFETY: the attributes have these types (uint64_t, uint32_t) and are read during the calls.
         unsafe {
             let (value, attribute) = ((&raw const workspace).cast(), CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES);
@@ -312,9 +325,9 @@ struct Product<'a> {
 }
 
 impl Product<'_> {
-    /// Asks the heuristics for so many results.
-    fn ask(&mut self, results: usize, partial: Scalar) -> Result<(), BenchError> {
-        let preference = Preference::new(&self.addresses, self.library.workspace, partial)?;
+    /// Asks the heuristics for so many results that split k in no other ways than these.
+    fn ask(&mut self, results: usize, schemes: u32) -> Result<(), BenchError> {
+        let preference = Preference::new(&self.addresses, self.library.workspace, schemes)?;
         let [a, b, c] = &self.layouts;
         let old = self.residual.as_ref().map_or(c, |(layout, _)| layout);
         let mut found = [const { MaybeUninit::<sys::cublasLtMatmulHeuristicResult_t>::uninit() }; MORE];
