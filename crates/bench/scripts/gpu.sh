@@ -2,40 +2,81 @@
 # Runs the comparisons of docs/performance.md on a CUDA machine, each within its share of time, results as JSON lines.
 # Usage: gpu.sh TILEWRIGHT_BENCH CASES OUT SECTION[=SECONDS]...
 #   TILEWRIGHT_BENCH  the executable        CASES  folder of the case files        OUT  folder for results
-#   SECTION           gemm-f32 deepbench conv opencl pick schedules throughput verify-cuda verify-opencl llm unaligned ...
-#                     (any other name is a set of gemm.csv, compared with cuBLASLt)
+#   SECTION           gemm-f32 deepbench conv opencl pick schedules throughput verify-cuda verify-opencl
+#                     any other name is a set of gemm.csv, compared with cuBLASLt; several sets are joined by `+`: llm+square
+# Environment:
+#   GPUS=8            deals the cases of gemm-f32, deepbench, conv, pick and sets out to as many GPUs, a process with cores of its own each
+#   TUNE=4s           tuning of each case            MEASURE=350ms  measuring of each case
+#   CACHE=warm        runs back to back instead of with cold caches; results go to SECTION-warm
 # A section whose results are in OUT already goes on where it stopped.
 set -u
 if [ $# -lt 4 ]; then
-    sed -n 2,8p "$0" >&2
+    sed -n 2,12p "$0" >&2
     exit 2
 fi
 bench=$1 cases=$2 out=$3
 shift 3
 mkdir -p "$out"
 export TILEWRIGHT_CACHE="${TILEWRIGHT_CACHE:-$out/cache}"
+gpus=${GPUS:-1}
 status=0
+
+# deal NAME SECONDS ARGUMENT...: the command on every GPU, each with its part of the cases; OUT/NAME.jsonl holds the records of all.
+deal() {
+    name=$1 seconds=$2
+    shift 2
+    cores=$(($(nproc) / gpus))
+    processes=
+    n=0
+    while [ $n -lt "$gpus" ]; do
+        pin=
+        if [ "$gpus" -gt 1 ] && command -v taskset >/dev/null; then
+            pin="taskset -c $((n * cores))-$((n * cores + cores - 1))"
+        fi
+        part=$out/$name.$n
+        # shellcheck disable=SC2086
+        $pin "$bench" "$@" --device "cuda:$n" --part "$((n + 1))/$gpus" --json "$part.jsonl" --resume --limit-seconds "$seconds" \
+            ${TUNE:+--budget "$TUNE"} ${MEASURE:+--measure "$MEASURE"} ${CACHE:+--cache "$CACHE"} >"$part.txt" 2>"$part.log" &
+        processes="$processes $!"
+        n=$((n + 1))
+    done
+    failed=0
+    for process in $processes; do
+        wait "$process" || failed=1
+    done
+    cat "$out/$name".[0-9]*.jsonl >"$out/$name.jsonl"
+    cat "$out/$name".[0-9]*.log >&2
+    "$bench" table --brief "$out/$name.jsonl"
+    return $failed
+}
+
 for section in "$@"; do
     name=${section%%=*}
     seconds=300
     case $section in *=*) seconds=${section#*=} ;; esac
-    common="--json $out/$name.jsonl --resume --limit-seconds $seconds"
-    echo "== $name, at most $seconds s"
-    # shellcheck disable=SC2086
+    file=$name${CACHE:+-$CACHE}
+    echo "== $file, at most $seconds s"
     case $name in
-    gemm-f32) "$bench" gemm $common --cases "$cases/gemm.csv" --set f32 --against cublas ;;
-    deepbench) "$bench" deepbench $common --cases "$cases/deepbench_gemm.csv" --against cublas --measure 500ms ;;
-    conv) "$bench" conv $common --cases "$cases/conv_forward_f32.csv" --sample-loop ;;
-    opencl) "$bench" opencl-vs-cuda $common --cases "$cases/gemm.csv" --set f32 --measure 500ms ;;
-    pick) "$bench" pick-quality $common --cases "$cases/gemm.csv" --set f32 --measure 500ms ;;
+    gemm-f32) deal "$file" "$seconds" gemm --cases "$cases/gemm.csv" --set f32 --against cublas ;;
+    deepbench) deal "$file" "$seconds" deepbench --cases "$cases/deepbench_gemm.csv" --against cublas ;;
+    conv) deal "$file" "$seconds" conv --cases "$cases/conv_forward_f32.csv" --sample-loop ;;
+    pick) deal "$file" "$seconds" pick-quality --cases "$cases/gemm.csv" --set f32 ;;
+    opencl)
+        "$bench" opencl-vs-cuda --json "$out/$name.jsonl" --resume --limit-seconds "$seconds" --cases "$cases/gemm.csv" --set f32 \
+            --measure 500ms
+        ;;
     schedules) sh "$(dirname "$0")/schedules.sh" "$bench" "$out/$name.jsonl" ;;
     throughput) "$bench" throughput --cases "$cases/gemm.csv" --set f32 --only "1x(1024x1024x1024)" --budget 10s ;;
     verify-cuda) "$bench" verify-random --json "$out/$name.jsonl" --limit-seconds "$seconds" --count 2000 ;;
     verify-opencl)
         "$bench" verify-random --device opencl:NVIDIA --json "$out/$name.jsonl" --limit-seconds "$seconds" --count 2000
         ;;
-    *) "$bench" gemm $common --cases "$cases/gemm.csv" --set "$name" --against cublaslt,cublaslt-1g ;;
-    esac >"$out/$name.txt" 2>"$out/$name.log" || { status=1; tail -n 3 "$out/$name.log"; }
-    tail -n 6 "$out/$name.txt"
+    *)
+        sets=$(echo "$name" | sed 's/+/ --set /g')
+        # shellcheck disable=SC2086
+        deal "$file" "$seconds" gemm --cases "$cases/gemm.csv" --set $sets --against cublaslt,cublaslt-1g
+        ;;
+    esac >"$out/$file.txt" 2>"$out/$file.log" || { status=1; tail -n 3 "$out/$file.log"; }
+    tail -n 12 "$out/$file.txt"
 done
 exit $status
