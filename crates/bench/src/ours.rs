@@ -221,7 +221,8 @@ pub fn searched(
         let lost = Lost { plans: last.filter(|_| in_trial).into_iter().collect(), seconds: so_far };
         return Err(BenchError::Lost { why: format!("a candidate took the device down: {e}"), lost });
     }
-    outcome.map_err(|e| failed(e.to_string()))
+    let outcome = outcome.map_err(|e| failed(e.to_string()))?;
+    if outcome.verified { Ok(outcome) } else { Err(failed(format!("plan {} could not be verified thoroughly", outcome.plan))) }
 }
 
 /// Records that know of nothing but candidates that hung.
@@ -241,6 +242,7 @@ fn recorded(workload: &Workload<'_>, space: &Space, path: &Path) -> Result<Plan,
     let records = Records::open_existing(path).map_err(|e| failed(e.to_string()))?;
     let device = search::device_key(workload.device().info(), workload.cache());
     let best = records.best(&space.key(), &device, search::GENERATOR).map_err(|e| failed(e.to_string()))?;
-    let best = best.ok_or_else(|| failed(format!("{} holds no verified plan of this problem on this device", path.display())))?;
+    let best = best
+        .ok_or_else(|| failed(format!("{} holds no thoroughly verified plan of this problem on this device", path.display())))?;
     Plan::parse(&best.plan).map_err(|e| failed(format!("{}: plan {}: {e}", path.display(), best.plan)))
 }

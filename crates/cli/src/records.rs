@@ -9,6 +9,7 @@ use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 use tilewright_tune::Records;
 use tilewright_tune::records::{Filter, Record, State, TimeKind};
+use tilewright_tune::verify::Depth;
 
 /// Runs one of the subcommands.
 pub fn run(command: &RecordsCommand) -> Result<(), CliError> {
@@ -33,7 +34,7 @@ fn existing(given: Option<&Path>) -> Result<Records, CliError> {
 }
 
 fn filter(args: &FilterArgs) -> Filter {
-    Filter { problem: args.problem.clone(), device: args.device.clone(), state: None, verified: false }
+    Filter { problem: args.problem.clone(), device: args.device.clone(), state: None, verified: None }
 }
 
 fn list(args: &FilterArgs, json: bool) -> Result<(), CliError> {
@@ -48,7 +49,7 @@ fn list(args: &FilterArgs, json: bool) -> Result<(), CliError> {
     for ((problem, device, fingerprint), all) in &groups {
         let count = |state: State| all.iter().filter(|r| r.trial.state == state).count();
         let time = |r: &Record| (r.trial.time_kind == Some(TimeKind::Modelled), r.trial.time_us.unwrap_or(f64::INFINITY));
-        let verified = all.iter().filter(|r| r.trial.verified && r.trial.state == State::Ok);
+        let verified = all.iter().filter(|r| r.trial.verified == Some(Depth::Thorough) && r.trial.state == State::Ok);
         let best = verified.min_by(|x, y| time(x).partial_cmp(&time(y)).unwrap_or(std::cmp::Ordering::Equal)).map(|r| &r.trial);
         let plan = best.map(|t| t.plan.as_str());
         let (us, kind) = (best.and_then(|t| t.time_us), best.and_then(|t| t.time_kind).map(TimeKind::name));
@@ -88,7 +89,7 @@ fn show(args: &FilterArgs) -> Result<(), CliError> {
             (Some(us), Some(kind)) => format!("{} {}", human_time(us), kind.name()),
             _ => t.reason.clone().unwrap_or_default().lines().next().unwrap_or_default().to_string(),
         };
-        let verified = if t.verified { "verified" } else { "-" };
+        let verified = t.verified.map_or("-", Depth::name);
         line(&format!("{}  {}  {:<8} {verified:<8} {time}  {}", record.name, record.device.name, t.state.name(), t.plan))?;
     }
     Ok(())

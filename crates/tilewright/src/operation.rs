@@ -17,7 +17,7 @@ use tilewright_tune::space::Space;
 /// Where an operation's plan comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// The fastest verified plan in the records for this problem and device.
+    /// The fastest thoroughly verified plan in the records for this problem and device.
     Recorded,
     /// The cost model's pick.
     Picked,
@@ -127,7 +127,7 @@ impl Operation {
         &self.space
     }
 
-    /// The plan this operation runs with: the fastest verified one in the records for exactly this problem and device, else
+    /// The plan this operation runs with: the fastest thoroughly verified one in the records for exactly this problem and device, else
     /// the cost model's pick. Decided once; [`Operation::tune`] and [`Operation::set_plan`] change it.
     ///
     /// # Errors

@@ -4,7 +4,7 @@
 //! bit; with beta = 0 the NaN in C must not leak. An error that moves from one run of the same launches to the next is a race.
 
 use crate::run::{BindError, Buffers, Factors, bind};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch};
 use tilewright_gen::plan::KernelSpec;
@@ -41,8 +41,9 @@ impl VerifyError {
 /// Bytes of C beyond which a quick verification spares copying poison over the bus.
 const LARGE: usize = 32 << 20;
 
-/// How much is looked at.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// How much is looked at, ascending.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Depth {
     /// One run; the result and the memory around it (the result alone where it is very large).
     #[default]
@@ -50,6 +51,16 @@ pub enum Depth {
     /// Also A, B, bias, residual and the end of the workspace, and a second run that must give the same bits unless the plan adds
     /// with atomics.
     Thorough,
+}
+
+impl Depth {
+    /// The word in records: `quick` or `thorough`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Depth::Quick => "quick",
+            Depth::Thorough => "thorough",
+        }
+    }
 }
 
 /// How a program did.
@@ -280,6 +291,19 @@ impl Case {
             (result.passed, result.race) = (false, true);
         }
         Ok(result)
+    }
+
+    /// Puts back what earlier runs changed of A, B, bias and residual; true if there was anything.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn restore(&self, program: &Program) -> Result<bool, DeviceError> {
+        let mut changed = false;
+        // Each round finds one operand and writes it anew.
+        while self.damage(program, None)?.is_some() {
+            changed = true;
+        }
+        Ok(changed)
     }
 
     /// A poisoned workspace with a guard behind it, where the program needs one.

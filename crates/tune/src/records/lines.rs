@@ -1,13 +1,14 @@
 //! Records as JSON lines: one object per trial, to keep, compare and carry between machines.
 
-use super::{Filter, Record, Records, RecordsError, device_id, insert_trial, problem_id};
+use super::rows::{device_id, insert_trial, problem_id};
+use super::{Filter, Record, Records, RecordsError};
 use rusqlite::TransactionBehavior;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
 
-/// Version of the line format.
-const FORMAT: u32 = 1;
+/// Version of the line format that is written. Format 1, which is read too, says of `verified` only true or false.
+const FORMAT: u32 = 2;
 
 /// A line that import refuses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,8 +94,8 @@ fn parse(line: &str) -> Result<Record, String> {
     let mut value: serde_json::Value = serde_json::from_str(line).map_err(|e| format!("no JSON object: {e}"))?;
     let object = value.as_object_mut().ok_or("no JSON object")?;
     match object.remove("tilewright").map(|v| v.as_u64()) {
-        Some(Some(v)) if v == u64::from(FORMAT) => {}
-        Some(Some(v)) => return Err(format!("format {v}, this tilewright reads format {FORMAT}")),
+        Some(Some(v)) if (1..=u64::from(FORMAT)).contains(&v) => {}
+        Some(Some(v)) => return Err(format!("format {v}, this tilewright reads formats up to {FORMAT}")),
         _ => return Err("no tilewright record: the field `tilewright` with the format's number is missing".into()),
     }
     let record: Record = serde_json::from_value(value).map_err(|e| e.to_string())?;

@@ -5,6 +5,7 @@
 //! loses at most the trial in flight, and several processes may share a file.
 
 mod lines;
+mod rows;
 mod schema;
 mod trial;
 
@@ -12,7 +13,8 @@ pub use lines::LineError;
 pub use trial::{DeviceKey, Filter, Near, Record, State, TimeKind, Trial};
 
 use crate::key::{ProblemKey, distance};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rows::{TRIAL_COLUMNS, append_trial, clear_mark, depth_number, device_id, finite, insert_trial, problem_id, read_trial};
+use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -135,9 +137,40 @@ impl Records {
         let run = |c: &mut Connection| -> rusqlite::Result<()> {
             let t = c.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
             let (p, d) = (problem_id(&t, problem, name)?, device_id(&t, device)?);
-            insert_trial(&t, p, d, generator, trial)?;
-            t.prepare_cached("DELETE FROM inflight WHERE problem = ?1 AND device = ?2 AND generator = ?3 AND plan = ?4")?
-                .execute(params![p, d, generator, trial.plan])?;
+            append_trial(&t, p, d, generator, trial)?;
+            t.commit()
+        };
+        run(&mut connection).map_err(|e| self.err(e))
+    }
+
+    /// Records that the result of a plan that has a time was verified more deeply, and clears its mark of [`Records::begin`]: the
+    /// plan's last timed trial says so from now on. Without such a trial this one is added.
+    ///
+    /// # Errors
+    /// As [`Records::add`].
+    pub fn deepen(
+        &self,
+        problem: &ProblemKey,
+        name: &str,
+        device: &DeviceKey,
+        generator: &str,
+        trial: &Trial,
+    ) -> Result<(), RecordsError> {
+        let mut connection = self.lock();
+        let run = |c: &mut Connection| -> rusqlite::Result<()> {
+            let t = c.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+            let (p, d) = (problem_id(&t, problem, name)?, device_id(&t, device)?);
+            let changed = t
+                .prepare_cached(
+                    "UPDATE trials SET verified = ?5, max_error = ?6 WHERE id = (SELECT max(id) FROM trials \
+                     WHERE problem = ?1 AND device = ?2 AND generator = ?3 AND plan = ?4 AND state = 'ok')",
+                )?
+                .execute(params![p, d, generator, trial.plan, depth_number(trial.verified), finite(trial.max_error)])?;
+            if changed == 0 {
+                append_trial(&t, p, d, generator, trial)?;
+            } else {
+                clear_mark(&t, p, d, generator, &trial.plan)?;
+            }
             t.commit()
         };
         run(&mut connection).map_err(|e| self.err(e))
@@ -229,17 +262,17 @@ impl Records {
         run(&connection).map_err(|e| self.err(e))
     }
 
-    /// The fastest verified trial of a problem on a device by a generator version. Measured times win over modelled
-    /// ones, whatever they are.
+    /// The fastest thoroughly verified trial of a problem on a device by a generator version, of a plan that was never found wrong.
+    /// Measured times win over modelled ones, whatever they are.
     ///
     /// # Errors
     /// As [`Records::add`].
     pub fn best(&self, problem: &ProblemKey, device: &DeviceKey, generator: &str) -> Result<Option<Trial>, RecordsError> {
         let sql = format!(
             "SELECT {TRIAL_COLUMNS} FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
-             WHERE p.key = ?1 AND d.name = ?2 AND d.fingerprint = ?3 AND t.generator = ?4 AND t.state = 'ok' AND t.verified \
+             WHERE p.key = ?1 AND d.name = ?2 AND d.fingerprint = ?3 AND t.generator = ?4 AND t.state = 'ok' AND t.verified = 2 \
              AND NOT EXISTS (SELECT 1 FROM trials w WHERE w.problem = t.problem AND w.device = t.device \
-               AND w.generator = t.generator AND w.plan = t.plan AND w.state IN ('wrong', 'hung') AND w.id > t.id) \
+               AND w.generator = t.generator AND w.plan = t.plan AND (w.state = 'wrong' OR (w.state = 'hung' AND w.id > t.id))) \
              ORDER BY t.time_kind = 'modelled', t.time_us, t.id LIMIT 1"
         );
         let connection = self.lock();
@@ -381,59 +414,6 @@ impl Records {
         run(&connection).map_err(|e| self.err(e))?;
         failed
     }
-}
-
-const TRIAL_COLUMNS: &str = "t.plan, t.state, t.time_us, t.time_kind, t.verified, t.max_error, t.reason, t.at";
-
-fn read_trial(row: &Row<'_>, first: usize) -> rusqlite::Result<Trial> {
-    Ok(Trial {
-        plan: row.get(first)?,
-        state: row.get(first + 1)?,
-        time_us: row.get(first + 2)?,
-        time_kind: row.get(first + 3)?,
-        verified: row.get(first + 4)?,
-        max_error: row.get(first + 5)?,
-        reason: row.get(first + 6)?,
-        at: row.get(first + 7)?,
-    })
-}
-
-fn problem_id(c: &Connection, problem: &ProblemKey, name: &str) -> rusqlite::Result<i64> {
-    let key = problem.text();
-    c.prepare_cached("INSERT INTO problems(key, name) VALUES (?1, ?2) ON CONFLICT(key) DO NOTHING")?
-        .execute(params![key, name])?;
-    c.prepare_cached("SELECT id FROM problems WHERE key = ?1")?.query_row(params![key], |r| r.get(0))
-}
-
-fn device_id(c: &Connection, device: &DeviceKey) -> rusqlite::Result<i64> {
-    c.prepare_cached("INSERT INTO devices(name, fingerprint) VALUES (?1, ?2) ON CONFLICT(name, fingerprint) DO NOTHING")?
-        .execute(params![device.name, device.fingerprint])?;
-    c.prepare_cached("SELECT id FROM devices WHERE name = ?1 AND fingerprint = ?2")?
-        .query_row(params![device.name, device.fingerprint], |r| r.get(0))
-}
-
-/// Inserts a trial; false if the very same trial is already there.
-fn insert_trial(c: &Connection, problem: i64, device: i64, generator: &str, t: &Trial) -> rusqlite::Result<bool> {
-    let finite = |v: Option<f64>| v.filter(|v| v.is_finite());
-    let rows = c
-        .prepare_cached(
-            "INSERT INTO trials(problem, device, generator, plan, state, time_us, time_kind, verified, max_error, reason, at) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) ON CONFLICT(problem, device, generator, plan, at) DO NOTHING",
-        )?
-        .execute(params![
-            problem,
-            device,
-            generator,
-            t.plan,
-            t.state,
-            finite(t.time_us),
-            t.time_kind,
-            t.verified,
-            finite(t.max_error),
-            t.reason,
-            t.at
-        ])?;
-    Ok(rows == 1)
 }
 
 #[cfg(test)]

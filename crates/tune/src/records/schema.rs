@@ -11,7 +11,9 @@ use std::time::Duration;
 const APPLICATION_ID: u32 = 0x7477_7263;
 
 /// Version of the tables below (bytes 60..64 of the header).
-pub(super) const VERSION: u32 = 1;
+///
+/// Version 1 knew of `verified` only 0 and 1, and wrote 1 after a quick look; 2 stands for a thorough one since version 2.
+pub(super) const VERSION: u32 = 2;
 
 /// How long a statement waits for another process's transaction.
 const BUSY: Duration = Duration::from_secs(20);
@@ -100,7 +102,9 @@ fn writable(path: &Path) -> Result<Connection, RecordsError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(|e| classify(path, e))?;
     prepare(&mut connection).map_err(|e| classify(path, e))?;
-    check_content(path, &connection)?;
+    check_whole(path, &connection)?;
+    migrate(&mut connection).map_err(|e| classify(path, e))?;
+    check_tables(path, &connection)?;
     // The schema is committed in the main file before the log exists, so that the header check above always sees it.
     let log = |c: &Connection| -> rusqlite::Result<()> {
         c.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
@@ -124,7 +128,8 @@ pub(super) fn read_only(path: &Path) -> Result<Connection, RecordsError> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags).map_err(|e| classify(path, e))?;
     connection.set_prepared_statement_cache_capacity(64);
-    check_content(path, &connection)?;
+    check_whole(path, &connection)?;
+    check_tables(path, &connection)?;
     Ok(connection)
 }
 
@@ -181,12 +186,29 @@ fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Asks SQLite whether the file is whole, and whether the tables are the ones this version writes.
-fn check_content(path: &Path, connection: &Connection) -> Result<(), RecordsError> {
+/// Brings the tables of an older tilewright to this version.
+fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
+    let version = |c: &Connection| c.query_row("PRAGMA user_version", [], |r| r.get::<_, u32>(0));
+    if version(connection)? < VERSION {
+        let t = connection.transaction_with_behavior(TransactionBehavior::Exclusive)?;
+        // Version 1 to 2: the tables are the same, but a tilewright of version 1 would take 1 and 2 alike.
+        t.pragma_update(None, "user_version", VERSION)?;
+        t.commit()?;
+    }
+    Ok(())
+}
+
+/// Asks SQLite whether the file is whole.
+fn check_whole(path: &Path, connection: &Connection) -> Result<(), RecordsError> {
     let verdict: String = connection.query_row("PRAGMA quick_check(1)", [], |r| r.get(0)).map_err(|e| classify(path, e))?;
     if verdict != "ok" {
         return Err(RecordsError::Damaged { path: path.to_path_buf(), reason: verdict });
     }
+    Ok(())
+}
+
+/// Asks whether the tables are the ones this version writes.
+fn check_tables(path: &Path, connection: &Connection) -> Result<(), RecordsError> {
     for probe in [
         "SELECT id, key, name FROM problems LIMIT 0",
         "SELECT id, name, fingerprint FROM devices LIMIT 0",

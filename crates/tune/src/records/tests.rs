@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::key::tests::gemm;
+use crate::verify::Depth;
 use std::io::Write as _;
 use tilewright_ir::Scalar;
 
@@ -12,7 +13,7 @@ fn device() -> DeviceKey {
 }
 
 fn timed(plan: &str, us: f64, at: i64) -> Trial {
-    Trial { verified: true, max_error: Some(1e-7), at, ..Trial::timed(plan, us, TimeKind::Measured) }
+    Trial { verified: Some(Depth::Thorough), max_error: Some(1e-7), at, ..Trial::timed(plan, us, TimeKind::Measured) }
 }
 
 fn filled(records: &Records) {
@@ -65,10 +66,101 @@ fn a_plan_found_wrong_later_is_not_the_best() {
 }
 
 #[test]
+fn a_plan_found_wrong_before_is_not_the_best_either() {
+    let records = Records::in_memory().unwrap();
+    let key = gemm(64, 64, 64, Scalar::F32);
+    records.add(&key, "", &device(), GENERATOR, &Trial::unmeasured("liar", State::Wrong, "a race")).unwrap();
+    records.add(&key, "", &device(), GENERATOR, &timed("liar", 1.0, 1)).unwrap();
+    assert_eq!(records.best(&key, &device(), GENERATOR).unwrap(), None);
+}
+
+#[test]
+fn a_quick_look_makes_no_best_and_a_thorough_one_does() {
+    let records = Records::in_memory().unwrap();
+    let key = gemm(64, 64, 64, Scalar::F32);
+    let quick = Trial { verified: Some(Depth::Quick), ..timed("plan", 1.0, 7) };
+    records.add(&key, "", &device(), GENERATOR, &quick).unwrap();
+    assert_eq!(records.best(&key, &device(), GENERATOR).unwrap(), None);
+    let exported = |records: &Records| {
+        let mut text = Vec::new();
+        records.export(&Filter::default(), &mut text).unwrap();
+        text
+    };
+    let other = Records::in_memory().unwrap();
+    other.import(&mut &exported(&records)[..], "quick").unwrap();
+    records.deepen(&key, "", &device(), GENERATOR, &timed("plan", 2.0, 9)).unwrap();
+    // The trial is the same one, also where it is known already.
+    assert_eq!(other.import(&mut &exported(&records)[..], "thorough").unwrap(), 1);
+    for records in [&records, &other] {
+        assert_eq!(records.best(&key, &device(), GENERATOR).unwrap().unwrap(), timed("plan", 1.0, 7));
+        assert_eq!(records.trials(&key, &device(), GENERATOR).unwrap().len(), 1);
+    }
+    records.deepen(&key, "", &device(), GENERATOR, &timed("unknown", 0.5, 9)).unwrap();
+    assert_eq!(records.best(&key, &device(), GENERATOR).unwrap().unwrap().plan, "unknown");
+}
+
+#[test]
+fn what_ends_twice_within_a_millisecond_is_recorded_twice() {
+    let records = Records::in_memory().unwrap();
+    let key = gemm(64, 64, 64, Scalar::F32);
+    records.add(&key, "", &device(), GENERATOR, &timed("plan", 1.0, 7)).unwrap();
+    let wrong = Trial { at: 7, ..Trial::unmeasured("plan", State::Wrong, "wrong with beta") };
+    records.add(&key, "", &device(), GENERATOR, &wrong).unwrap();
+    assert_eq!(records.best(&key, &device(), GENERATOR).unwrap(), None);
+    assert_eq!(records.trials(&key, &device(), GENERATOR).unwrap().len(), 2);
+}
+
+/// A records file as schema 1 has it.
+fn schema_1(path: &Path) {
+    filled(&Records::open(path).unwrap());
+    let c = Connection::open(path).unwrap();
+    c.execute_batch("UPDATE trials SET verified = min(verified, 1); PRAGMA user_version = 1; PRAGMA journal_mode = DELETE")
+        .unwrap();
+}
+
+#[test]
+fn what_schema_1_calls_verified_was_looked_at_quickly() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("old.db");
+    schema_1(&path);
+    let key = gemm(64, 64, 64, Scalar::F32);
+    let depths = |records: &Records| -> Vec<Option<Depth>> {
+        records.trials(&key, &device(), GENERATOR).unwrap().iter().map(|t| t.verified).collect()
+    };
+    let quick = [Some(Depth::Quick), Some(Depth::Quick), None, None];
+    let unmigrated = Records { path: path.clone(), connection: Mutex::new(schema::read_only(&path).unwrap()) };
+    assert_eq!(depths(&unmigrated), quick);
+    let migrated = Records::open(&path).unwrap();
+    assert_eq!(depths(&migrated), quick);
+    assert_eq!(migrated.best(&key, &device(), GENERATOR).unwrap(), None);
+    drop(migrated);
+    // An older tilewright would not know the difference.
+    assert_eq!(std::fs::read(&path).unwrap()[60..64], schema::VERSION.to_be_bytes());
+}
+
+#[test]
+fn lines_of_format_1_are_read() {
+    let records = Records::in_memory().unwrap();
+    filled(&records);
+    let mut text = Vec::new();
+    records.export(&Filter::default(), &mut text).unwrap();
+    let new = String::from_utf8(text).unwrap();
+    let old = new
+        .replace("\"tilewright\":2", "\"tilewright\":1")
+        .replace("\"thorough\"", "true")
+        .replace("\"verified\":null", "\"verified\":false");
+    assert_ne!(old, new);
+    let target = Records::in_memory().unwrap();
+    assert_eq!(target.import(&mut old.as_bytes(), "old.jsonl").unwrap(), 5);
+    let depths: Vec<_> = target.list(&Filter::default()).unwrap().iter().map(|r| r.trial.verified).collect();
+    assert_eq!(depths, [Some(Depth::Quick), Some(Depth::Quick), None, None, Some(Depth::Quick)]);
+}
+
+#[test]
 fn measured_wins_over_modelled() {
     let records = Records::in_memory().unwrap();
     let key = gemm(64, 64, 64, Scalar::F32);
-    let modelled = Trial { verified: true, ..Trial::timed("dream", 0.1, TimeKind::Modelled) };
+    let modelled = Trial { verified: Some(Depth::Thorough), ..Trial::timed("dream", 0.1, TimeKind::Modelled) };
     records.add(&key, "", &device(), GENERATOR, &modelled).unwrap();
     assert_eq!(records.best(&key, &device(), GENERATOR).unwrap().unwrap().plan, "dream");
     records.add(&key, "", &device(), GENERATOR, &timed("real", 5.0, 1)).unwrap();
@@ -100,7 +192,7 @@ fn lines_round_trip_and_import_is_idempotent() {
     to.export(&Filter::default(), &mut again).unwrap();
     assert_eq!(text, again);
     assert_eq!(from.list(&Filter::default()).unwrap(), to.list(&Filter::default()).unwrap());
-    let best = Filter { problem: Some("64".into()), verified: true, ..Filter::default() };
+    let best = Filter { problem: Some("64".into()), verified: Some(Depth::Quick), ..Filter::default() };
     assert_eq!(to.list(&best).unwrap().len(), 2);
 }
 
@@ -116,11 +208,12 @@ fn import_names_the_line_and_imports_nothing() {
         ("{", "no JSON object"),
         ("[1]", "no JSON object"),
         ("{\"a\":1}", "`tilewright`"),
-        (&first.replace("\"tilewright\":1", "\"tilewright\":7"), "format 7"),
+        (&first.replace("\"tilewright\":2", "\"tilewright\":7"), "format 7"),
         (&first.replace("\"state\":\"ok\"", "\"state\":\"fine\""), "fine"),
         (&first.replace("\"time_us\":9.0", "\"time_us\":-9.0"), "time_us -9"),
         (&first.replace("\"time_us\":9.0", "\"time_us\":null"), "stand together"),
         (&first.replace("\"state\":\"ok\"", "\"state\":\"wrong\""), "no time_us"),
+        (&first.replace("\"verified\":\"thorough\"", "\"verified\":\"deep\""), "verified is none of"),
         (&first.replace("\"m\":64", "\"m\":0"), "extent m"),
         (&first.replace("\"plan\":\"slow\"", "\"plan\":\"slow\",\"x\":1"), "x"),
     ];

@@ -1,9 +1,10 @@
 //! The values records hold: what was tried where, and how it went.
 
 use crate::key::ProblemKey;
+use crate::verify::Depth;
 use rusqlite::ToSql;
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How a trial ended.
@@ -95,8 +96,10 @@ pub struct Trial {
     pub time_us: Option<f64>,
     /// Where the time comes from; present exactly when there is one.
     pub time_kind: Option<TimeKind>,
-    /// The result was compared with the reference and found right.
-    pub verified: bool,
+    /// How deeply the result was verified and found right; `None` where it was not looked at. Only a plan that was verified
+    /// thoroughly is offered as the best.
+    #[serde(deserialize_with = "depth")]
+    pub verified: Option<Depth>,
     /// Largest error found, relative to `|alpha| |A||B| + |beta||C|`; absent where nothing was compared or the error was
     /// not finite.
     pub max_error: Option<f64>,
@@ -114,7 +117,7 @@ impl Trial {
             state: State::Ok,
             time_us: Some(time_us),
             time_kind: Some(kind),
-            verified: false,
+            verified: None,
             max_error: None,
             reason: None,
             at: now_ms(),
@@ -128,7 +131,7 @@ impl Trial {
             state,
             time_us: None,
             time_kind: None,
-            verified: false,
+            verified: None,
             max_error: None,
             reason: Some(reason.into()),
             at: now_ms(),
@@ -152,7 +155,7 @@ impl Trial {
             (State::Ok, Some(_)) | (_, None) => {}
             (state, Some(_)) => return Err(format!("a trial of state {} has no time_us", state.name())),
         }
-        if self.verified && self.state != State::Ok {
+        if self.verified.is_some() && self.state != State::Ok {
             return Err(format!("a trial of state {} cannot be verified", self.state.name()));
         }
         if self.max_error.is_some_and(|e| !(e.is_finite() && e >= 0.0)) {
@@ -160,6 +163,20 @@ impl Trial {
         }
         Ok(())
     }
+}
+
+/// Reads a depth. Lines of format 1 say only whether a result was compared: that counts as a quick look.
+fn depth<'de, D: Deserializer<'de>>(from: D) -> Result<Option<Depth>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "verified is none of null, \"quick\" and \"thorough\" (true or false in format 1)")]
+    enum Told {
+        Flag(bool),
+        Depth(Option<Depth>),
+    }
+    Ok(match Told::deserialize(from)? {
+        Told::Flag(compared) => compared.then_some(Depth::Quick),
+        Told::Depth(depth) => depth,
+    })
 }
 
 /// A device as records know it: same key, same times.
@@ -212,8 +229,8 @@ pub struct Filter {
     pub device: Option<String>,
     /// How the trial ended.
     pub state: Option<State>,
-    /// Verified trials only.
-    pub verified: bool,
+    /// Trials verified at least so deeply; `None` passes those that were not looked at, too.
+    pub verified: Option<Depth>,
 }
 
 impl Filter {
@@ -222,7 +239,7 @@ impl Filter {
         self.problem.as_ref().is_none_or(|p| record.name.contains(p.as_str()))
             && self.device.as_ref().is_none_or(|d| record.device.name.contains(d.as_str()))
             && self.state.is_none_or(|s| record.trial.state == s)
-            && (!self.verified || record.trial.verified)
+            && record.trial.verified >= self.verified
     }
 }
 

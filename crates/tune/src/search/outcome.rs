@@ -22,6 +22,11 @@ pub struct Tally {
 impl Tally {
     pub(super) fn count(&mut self, state: State) {
         self.trials += 1;
+        self.ended(state);
+    }
+
+    /// Counts how a candidate ended, in its trial or in the last verification.
+    pub(super) fn ended(&mut self, state: State) {
         match state {
             State::Ok => {}
             State::Refused => self.refused += 1,
@@ -42,7 +47,7 @@ pub enum Event {
         /// Trials taken over.
         resumed: u64,
     },
-    /// A trial ended.
+    /// A trial ended, or a plan that had a time failed the thorough look at the end.
     Trial {
         /// What was tried.
         plan: Plan,
@@ -52,9 +57,9 @@ pub enum Event {
         time_us: Option<f64>,
         /// Why it did not end well.
         reason: Option<String>,
-        /// It is the best so far, and verified.
+        /// It is the best so far, and its result was right at a quick look.
         is_best: bool,
-        /// Best time so far in microseconds, verified.
+        /// Best time so far in microseconds, of a result that was right at a quick look.
         best_us: Option<f64>,
         /// Trials so far.
         tally: Tally,
@@ -116,13 +121,14 @@ pub struct Outcome {
     pub problem: String,
     /// Id of the device.
     pub device: String,
-    /// The fastest plan found whose result was right.
+    /// The fastest plan found whose result was right, as far as that was looked at.
     pub plan: Plan,
     /// Its time in microseconds, all kernels of the program together.
     pub time_us: f64,
     /// Whether that was measured or modelled.
     pub time_kind: TimeKind,
-    /// Its result was compared with the reference.
+    /// Its result was compared with the reference thoroughly, with and without beta, in this run or an earlier one. False where the
+    /// device was lost before that.
     pub verified: bool,
     /// The reduced problem on which it was verified, where the problem itself is too large for the device (an emulator) or the data
     /// with a beta too much for the host; then with words on what of the verification ran where.

@@ -12,7 +12,7 @@ use crate::key::ProblemKey;
 use crate::records::{DeviceKey, Records, State, TimeKind, Trial};
 use crate::space::Space;
 use crate::verify::{Depth, VerifyError};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tilewright_device::{Device, DeviceError, DeviceKind, Launch, Timing};
@@ -26,15 +26,35 @@ const TICK: Duration = Duration::from_millis(50);
 /// Recorded plans of near problems that a search starts from.
 const NEAR: usize = 3;
 
-/// The fastest plan found whose result was right.
-pub(super) struct Best {
+/// A plan with a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timed {
     pub plan: Plan,
     pub time_us: f64,
-    pub kind: TimeKind,
+    /// How deeply its result was verified and found right.
+    pub verified: Option<Depth>,
     pub max_error: Option<f64>,
+}
+
+impl Timed {
+    fn of(plan: Plan, trial: &Trial) -> Option<Timed> {
+        let time_us = trial.time_us?;
+        Some(Timed { plan, time_us, verified: trial.verified, max_error: trial.max_error })
+    }
+}
+
+/// The fastest plan found whose result was right, as deeply as that was looked at.
+pub(super) struct Best {
+    pub timed: Timed,
     /// At hand when it was found in this run.
     pub ready: Option<Ready>,
     pub launches: Option<Vec<Launch>>,
+}
+
+impl Best {
+    pub const fn recorded(timed: Timed) -> Best {
+        Best { timed, ready: None, launches: None }
+    }
 }
 
 /// How a candidate did on the device.
@@ -59,10 +79,10 @@ pub(super) struct Session<'a> {
     pub tally: Tally,
     resumed: u64,
     pub best: Option<Best>,
-    /// Plans with a time, whether verified or not, best last resorts if the best turns out wrong.
-    pub timed: Vec<(Plan, f64)>,
+    /// Plans with a time, whether verified or not: where the best turns out wrong, the next of them is looked at.
+    pub timed: Vec<Timed>,
     expectation: Expectation<'a>,
-    history: Vec<Step>,
+    pub history: Vec<Step>,
     reasons: Vec<String>,
     pub spent: Spent,
 }
@@ -102,8 +122,8 @@ impl<'a> Session<'a> {
         self.device.info().is_measured()
     }
 
-    const fn kind_of(measured: bool) -> TimeKind {
-        if measured { TimeKind::Measured } else { TimeKind::Modelled }
+    pub fn kind(&self) -> TimeKind {
+        if self.is_measured() { TimeKind::Measured } else { TimeKind::Modelled }
     }
 
     fn spent(&self) -> bool {
@@ -241,36 +261,39 @@ impl<'a> Session<'a> {
         Ok(starts)
     }
 
-    /// Recorded trials as if they had just been made.
+    /// Recorded trials as if they had just been made. The best of them is what was verified at all: [`Session::settle`] looks at it
+    /// thoroughly where that was not done.
     fn resume(&mut self, trials: Vec<Trial>, searcher: &mut dyn Searcher) {
-        let kind = Self::kind_of(self.is_measured());
+        let kind = self.kind();
         let parsed = |text: &str| Plan::parse(text).ok().filter(|p| self.space.constraint().allows(p));
-        let mut best: Option<Best> = None;
-        // A plan may have been tried more than once: its last trial counts.
-        let mut last: Vec<(Plan, Trial)> = Vec::new();
+        let mut known: Vec<(Plan, Trial)> = Vec::new();
+        let mut places: HashMap<Plan, usize> = HashMap::new();
         for trial in trials {
             let Some(plan) = parsed(&trial.plan) else { continue };
-            self.resumed += 1;
-            match last.iter_mut().find(|(p, _)| *p == plan) {
-                Some(entry) => entry.1 = trial,
-                None => last.push((plan, trial)),
+            match places.get(&plan).and_then(|at| known.get_mut(*at)) {
+                Some((_, before)) => *before = follow(before, trial),
+                None => {
+                    places.insert(plan, known.len());
+                    known.push((plan, trial));
+                }
             }
         }
-        for (plan, trial) in last {
-            let time = trial.time_us.filter(|_| trial.time_kind == Some(kind));
-            if trial.state == State::Ok && time.is_none() {
+        self.resumed = known.len() as u64;
+        for (plan, trial) in known {
+            let timed = Timed::of(plan, &trial).filter(|_| trial.time_kind == Some(kind));
+            if trial.state == State::Ok && timed.is_none() {
                 continue;
             }
-            if let Some(time_us) = time {
-                if trial.verified && best.as_ref().is_none_or(|b| time_us < b.time_us) {
-                    best = Some(Best { plan, time_us, kind, max_error: trial.max_error, ready: None, launches: None });
-                }
-                self.timed.push((plan, time_us));
-            }
-            searcher.report(&plan, time);
+            self.timed.extend(timed);
+            searcher.report(&plan, timed.map(|t| t.time_us));
         }
-        self.expectation.learn(&self.timed);
-        self.best = best;
+        let recent: Vec<(Plan, f64)> = self.timed.iter().map(|t| (t.plan, t.time_us)).collect();
+        self.expectation.learn(&recent);
+        let mut verified: Vec<&Timed> = self.timed.iter().filter(|t| t.verified.is_some()).collect();
+        verified.sort_by(|x, y| x.time_us.total_cmp(&y.time_us));
+        // What was legal for whoever recorded it may not be so here.
+        let best = verified.into_iter().find(|t| self.space.resolve(&t.plan).is_ok());
+        self.best = best.map(|timed| Best::recorded(*timed));
     }
 
     /// One candidate from the builders: tried, recorded, reported. Gives what lost the device, if it is lost.
@@ -280,26 +303,30 @@ impl<'a> Session<'a> {
         let tried = match built.result {
             Err(reject) => Tried { trial: Trial::unmeasured(&text, reject.state, &reject.reason), best: None, lost: None },
             Ok(ready) => {
-                if let Some(records) = self.records {
-                    records.begin(&self.key, &self.name, &self.device_key, GENERATOR, &text)?;
-                }
+                self.begin(&text)?;
                 self.attempt(&text, ready, judge)
             }
         };
         let Tried { trial, best, lost } = tried;
         let is_best = best.is_some();
         self.tally.count(trial.state);
-        if let Some(time_us) = trial.time_us {
-            self.timed.push((plan, time_us));
-            self.expectation.learn(&[(plan, time_us)]);
+        if let Some(timed) = Timed::of(plan, &trial) {
+            self.timed.push(timed);
+            self.expectation.learn(&[(plan, timed.time_us)]);
         }
         if let Some(best) = best {
             let seconds = self.start.elapsed().as_secs_f64();
-            self.history.push(Step { trial: self.tally.trials, seconds, time_us: best.time_us, plan });
+            self.history.push(Step { trial: self.tally.trials, seconds, time_us: best.timed.time_us, plan });
             self.best = Some(best);
         }
         self.record(&trial)?;
         searcher.report(&plan, trial.time_us);
+        self.tell(plan, trial, is_best);
+        Ok(lost)
+    }
+
+    /// Tells of a trial.
+    pub fn tell(&mut self, plan: Plan, trial: Trial, is_best: bool) {
         self.reasons.extend(trial.reason.clone());
         (self.progress)(&Event::Trial {
             plan,
@@ -307,13 +334,29 @@ impl<'a> Session<'a> {
             time_us: trial.time_us,
             reason: trial.reason,
             is_best,
-            best_us: self.best.as_ref().map(|b| b.time_us),
+            best_us: self.best.as_ref().map(|b| b.timed.time_us),
             tally: self.tally,
             seconds: self.start.elapsed().as_secs_f64(),
         });
-        Ok(lost)
     }
 
+    /// Marks a plan as about to run.
+    pub fn begin(&self, plan: &str) -> Result<(), TuneError> {
+        if let Some(records) = self.records {
+            records.begin(&self.key, &self.name, &self.device_key, GENERATOR, plan)?;
+        }
+        Ok(())
+    }
+
+    /// Records that a plan with a time was verified more deeply.
+    pub fn deepen(&self, trial: &Trial) -> Result<(), TuneError> {
+        if let Some(records) = self.records {
+            records.deepen(&self.key, &self.name, &self.device_key, GENERATOR, trial)?;
+        }
+        Ok(())
+    }
+
+    /// Records a trial and takes back the mark of its plan.
     pub fn record(&self, trial: &Trial) -> Result<(), TuneError> {
         if let Some(records) = self.records {
             records.add(&self.key, &self.name, &self.device_key, GENERATOR, trial)?;
@@ -324,15 +367,7 @@ impl<'a> Session<'a> {
     /// Times a candidate, and verifies it if it would win.
     fn attempt(&mut self, text: &str, ready: Ready, judge: &mut Judge) -> Tried {
         let failed = |state, reason: &str| Trial::unmeasured(text, state, reason);
-        let broken = |e: &VerifyError| {
-            let state = match e.device() {
-                Some(DeviceError::Hang { .. }) => State::Hung,
-                Some(DeviceError::Emulation { .. }) => State::Wrong,
-                _ => State::Failed,
-            };
-            let lost = e.device().filter(|d| d.is_fatal()).map(ToString::to_string);
-            Tried { trial: failed(state, &e.to_string()), best: None, lost }
-        };
+        let broken = |e: &VerifyError| Tried { trial: failed(state_of(e), &e.to_string()), best: None, lost: lost_by(e) };
         let measured = self.is_measured();
         let (time_us, launches) = if measured {
             let launches = match judge.launches(&ready) {
@@ -340,7 +375,7 @@ impl<'a> Session<'a> {
                 Err(e) => return broken(&e),
             };
             let reference = Reference {
-                best: self.best.as_ref().map(|b| (b.time_us, b.launches.as_deref())),
+                best: self.best.as_ref().map(|b| (b.timed.time_us, b.launches.as_deref())),
                 expected_us: self.expectation.of(&ready.plan),
             };
             let cache = self.options.cache;
@@ -358,9 +393,8 @@ impl<'a> Session<'a> {
                 None => return Tried { trial: failed(State::Refused, "the cost model refused it"), best: None, lost: None },
             }
         };
-        let kind = Self::kind_of(measured);
-        let mut trial = Trial::timed(text, time_us, kind);
-        if !beats(time_us, self.best.as_ref().map(|b| b.time_us)) {
+        let mut trial = Trial::timed(text, time_us, self.kind());
+        if !beats(time_us, self.best.as_ref().map(|b| b.timed.time_us)) {
             return Tried { trial, best: None, lost: None };
         }
         let since = Instant::now();
@@ -375,22 +409,25 @@ impl<'a> Session<'a> {
             let max_error = verification.finite_error();
             return Tried { trial: Trial { max_error, ..failed(State::Wrong, reason) }, best: None, lost: None };
         }
-        trial.verified = true;
-        trial.max_error = Some(verification.max_error);
-        let best = Best { plan: ready.plan, time_us, kind, max_error: trial.max_error, ready: Some(ready), launches };
-        Tried { trial, best: Some(best), lost: None }
+        trial.verified = Some(Depth::Quick);
+        trial.max_error = verification.finite_error();
+        let best = Timed::of(ready.plan, &trial).map(|timed| Best { timed, ready: Some(ready), launches });
+        Tried { trial, best, lost: None }
     }
 
     /// The best once more, thoroughly, and the report.
-    fn finish(mut self, ended: Ended, mut judge: Judge) -> Result<Outcome, TuneError> {
-        // What is lost cannot be asked again; what comes from the records was asked then.
+    fn finish(mut self, mut ended: Ended, mut judge: Judge) -> Result<Outcome, TuneError> {
+        // A device that is lost cannot be asked again: the outcome says whether its plan was verified before.
         if !matches!(ended, Ended::DeviceLost(_)) {
             let since = Instant::now();
-            self.settle(&mut judge)?;
+            if let Some(lost) = self.settle(&mut judge)? {
+                ended = Ended::DeviceLost(lost);
+            }
             self.spent.settling = since.elapsed().as_secs_f64();
         }
         let seconds = self.start.elapsed().as_secs_f64();
-        let Some(best) = &self.best else {
+        let time_kind = self.kind();
+        let Some(Best { timed: best, .. }) = self.best else {
             return Err(TuneError::NoPlan { trials: self.tally.trials, hint: self.hint(&ended) });
         };
         Ok(Outcome {
@@ -398,8 +435,8 @@ impl<'a> Session<'a> {
             device: self.device.info().id.clone(),
             plan: best.plan,
             time_us: best.time_us,
-            time_kind: best.kind,
-            verified: true,
+            time_kind,
+            verified: best.verified == Some(Depth::Thorough),
             verified_on: judge.reduced_for(&best.plan),
             max_error: best.max_error,
             tally: self.tally,
@@ -424,4 +461,30 @@ impl<'a> Session<'a> {
             None => "give it a larger budget".into(),
         }
     }
+}
+
+/// What two trials of a plan say together, the later one last: a wrong result is not made good by a right one, and a thorough look
+/// stands although the plan was timed once more.
+fn follow(before: &Trial, after: Trial) -> Trial {
+    match (before.state, after.state) {
+        (State::Wrong, State::Ok) => before.clone(),
+        (State::Ok, State::Ok) if before.verified > after.verified => {
+            Trial { verified: before.verified, max_error: before.max_error, ..after }
+        }
+        _ => after,
+    }
+}
+
+/// How a candidate ended whose run or verification broke off.
+pub(super) fn state_of(e: &VerifyError) -> State {
+    match e.device() {
+        Some(DeviceError::Hang { .. }) => State::Hung,
+        Some(DeviceError::Emulation { .. }) => State::Wrong,
+        _ => State::Failed,
+    }
+}
+
+/// Why the device cannot be used any more, if it cannot.
+pub(super) fn lost_by(e: &VerifyError) -> Option<String> {
+    e.device().filter(|d| d.is_fatal()).map(ToString::to_string)
 }

@@ -1,9 +1,9 @@
 //! Judging candidates within a search: test data, timing buffers, and the last word on the winner.
 
-use super::build::{Ready, build};
-use super::session::{Best, Session};
+use super::build::{Ready, Reject, build};
+use super::session::{Best, Session, lost_by, state_of};
 use super::{Options, TuneError};
-use crate::records::{State, TimeKind, Trial};
+use crate::records::{State, Trial};
 use crate::reduce::for_emulator;
 use crate::run::{Factors, bind};
 use crate::space::Space;
@@ -11,13 +11,14 @@ use crate::verify::{Case, Depth, Verification, VerifyError, sizes, test_factors}
 use std::collections::HashMap;
 use std::sync::Arc;
 use tilewright_device::{Buffer, Device, DeviceError, Launch};
+use tilewright_gen::contraction::Contraction;
 use tilewright_gen::plan::{KernelSpec, Plan, SplitSum};
 use tilewright_problem::reference::Samples;
 
 /// Bytes of operands beyond which the last verification of a winner spares copies over the bus: with beta it runs on a
 /// reduced problem.
 const BULKY: u64 = 256 << 20;
-/// Candidates looked at when the best turns out wrong.
+/// Candidates that may fail a thorough look before the search gives up; this many times as many may fail already a quick one.
 const SECOND_LOOKS: usize = 12;
 
 /// Verifies and prepares timing for the candidates of one search.
@@ -128,7 +129,7 @@ impl Judge {
         // Without beta the whole problem runs thoroughly all the same, unless even that takes seconds.
         let depth = if self.is_beyond(4 * BULKY) { Depth::Quick } else { depth };
         let contraction = self.space.contraction(&ready.plan).clone();
-        let verdict = self.case(with_beta)?.verify(&ready.program, &ready.compiled, &contraction, depth, repeatable)?;
+        let verdict = verdict(self.case(with_beta)?, ready, &contraction, depth, repeatable)?;
         self.at_sizes(ready, &self.space, verdict, depth, with_beta, repeatable)
     }
 
@@ -178,7 +179,7 @@ impl Judge {
         match build(self.device.as_ref(), space, &ready.plan) {
             Ok(small) => {
                 let contraction = space.contraction(&ready.plan);
-                let verdict = case.verify(&small.program, &small.compiled, contraction, depth, repeatable)?;
+                let verdict = verdict(case, &small, contraction, depth, repeatable)?;
                 self.at_sizes(&small, space, verdict, depth, with_beta, repeatable)
             }
             Err(reject) => Ok(Verification {
@@ -192,60 +193,122 @@ impl Judge {
     }
 }
 
+/// The verdict on a candidate. One that read operands which an earlier candidate had overwritten is judged anew.
+fn verdict(
+    case: &Case,
+    ready: &Ready,
+    contraction: &Contraction,
+    depth: Depth,
+    repeatable: bool,
+) -> Result<Verification, VerifyError> {
+    let verdict = case.verify(&ready.program, &ready.compiled, contraction, depth, repeatable)?;
+    if verdict.passed || !case.restore(&ready.program)? {
+        return Ok(verdict);
+    }
+    case.verify(&ready.program, &ready.compiled, contraction, depth, repeatable)
+}
+
+/// What a look at a candidate for winner found.
+enum Look {
+    /// Right, thoroughly looked at, with and without beta; the largest error.
+    Passed(Option<f64>),
+    /// Not the winner. `early` says that already a quick look failed.
+    Failed { state: State, reason: String, max_error: Option<f64>, early: bool },
+    /// The device cannot be used any more.
+    Lost { state: State, reason: String },
+}
+
 impl Session<'_> {
-    /// The last word: the winner is verified thoroughly, with and without beta. One that fails is recorded as wrong, and the
-    /// next fastest takes its place if it is right.
-    pub(super) fn settle(&mut self, judge: &mut Judge) -> Result<(), TuneError> {
-        for _ in 0..SECOND_LOOKS {
-            let Some(best) = self.best.take() else { return Ok(()) };
-            let Some(ready) = &best.ready else {
-                // From the records: thoroughly verified when it was found.
-                self.best = Some(best);
-                return Ok(());
-            };
-            let plain = judge.verify(ready, Depth::Thorough, false);
-            let verdict = plain.and_then(|plain| Ok(plain.and(judge.verify(ready, Depth::Thorough, true)?)));
-            let (reason, lost) = match verdict {
-                Ok(v) if v.passed => {
-                    self.best = Some(Best { max_error: Some(v.max_error), ..best });
-                    return Ok(());
-                }
-                Ok(v) => (v.reason.unwrap_or_else(|| "wrong result".into()), false),
-                Err(e) => (e.to_string(), e.device().is_some_and(DeviceError::is_fatal)),
-            };
-            tracing::warn!("the best plan {} failed its last verification: {reason}", best.plan);
-            self.record(&Trial::unmeasured(&best.plan.to_string(), State::Wrong, &reason))?;
-            self.tally.wrong += 1;
-            self.timed.retain(|(plan, _)| *plan != best.plan);
-            if lost {
-                return Ok(());
+    /// The last word: only a plan that was looked at thoroughly, with and without beta, wins. One that fails is recorded, and the next
+    /// fastest takes its place if it passes; after so many failures as [`SECOND_LOOKS`] only plans that were looked at thoroughly
+    /// earlier, as the records say, are taken. Gives what lost the device.
+    pub(super) fn settle(&mut self, judge: &mut Judge) -> Result<Option<String>, TuneError> {
+        let (mut looks, mut early_failures, mut lost) = (0, 0, None);
+        for mut candidate in self.candidates() {
+            let mut timed = candidate.timed;
+            if timed.verified == Some(Depth::Thorough) {
+                self.best = Some(candidate);
+                break;
             }
-            self.best = self.next_best(judge, best.kind)?;
+            if lost.is_some() || looks >= SECOND_LOOKS || early_failures >= SECOND_LOOKS * SECOND_LOOKS {
+                continue;
+            }
+            let text = timed.plan.to_string();
+            self.begin(&text)?;
+            let (state, reason, max_error) = match self.look(judge, &mut candidate) {
+                Look::Passed(max_error) => {
+                    (timed.verified, timed.max_error) = (Some(Depth::Thorough), max_error);
+                    self.deepen(&Trial {
+                        verified: timed.verified,
+                        max_error,
+                        ..Trial::timed(&text, timed.time_us, self.kind())
+                    })?;
+                    self.best = Some(Best { timed, ..candidate });
+                    break;
+                }
+                Look::Failed { state, reason, max_error, early } => {
+                    looks += usize::from(!early);
+                    early_failures += usize::from(early);
+                    (state, reason, max_error)
+                }
+                Look::Lost { state, reason } => {
+                    lost = Some(reason.clone());
+                    (state, reason, None)
+                }
+            };
+            tracing::warn!("{text} failed its last verification: {reason}");
+            self.discard(timed.plan, Trial { max_error, ..Trial::unmeasured(&text, state, &reason) })?;
         }
+        Ok(lost)
+    }
+
+    /// What may win, in the order in which it is looked at: the best so far, then the other plans that have a time, fastest first.
+    fn candidates(&mut self) -> impl Iterator<Item = Best> + use<> {
+        let best = self.best.take();
+        let first = best.as_ref().map(|b| b.timed.plan);
+        let mut others = self.timed.clone();
+        others.retain(|t| Some(t.plan) != first);
+        others.sort_by(|x, y| x.time_us.total_cmp(&y.time_us));
+        best.into_iter().chain(others.into_iter().map(Best::recorded))
+    }
+
+    /// Records a candidate that did not stand its last verification, and forgets its time.
+    fn discard(&mut self, plan: Plan, trial: Trial) -> Result<(), TuneError> {
+        self.record(&trial)?;
+        self.timed.retain(|t| t.plan != plan);
+        self.history.retain(|step| step.plan != plan);
+        self.tally.ended(trial.state);
+        self.tell(plan, trial, false);
         Ok(())
     }
 
-    /// The fastest timed plan that verifies.
-    fn next_best(&mut self, judge: &mut Judge, kind: TimeKind) -> Result<Option<Best>, TuneError> {
-        self.timed.sort_by(|x, y| x.1.total_cmp(&y.1));
-        for (plan, time_us) in self.timed.clone().into_iter().take(SECOND_LOOKS) {
-            let Ok(ready) = build(self.device.as_ref(), self.space, &plan) else { continue };
-            match judge.verify(&ready, Depth::Quick, false) {
-                Ok(v) if v.passed => {
-                    let max_error = Some(v.max_error);
-                    let trial = Trial { verified: true, max_error, ..Trial::timed(&plan.to_string(), time_us, kind) };
-                    self.record(&trial)?;
-                    return Ok(Some(Best { plan, time_us, kind, max_error, ready: Some(ready), launches: None }));
-                }
+    /// Looks at a candidate thoroughly, quickly first where that was not done.
+    fn look(&self, judge: &mut Judge, candidate: &mut Best) -> Look {
+        let ready =
+            match candidate.ready.take().map_or_else(|| build(self.device.as_ref(), self.space, &candidate.timed.plan), Ok) {
+                Ok(ready) => candidate.ready.insert(ready),
+                Err(Reject { state, reason }) => return Look::Failed { state, reason, max_error: None, early: true },
+            };
+        let looks = [(Depth::Quick, false), (Depth::Thorough, false), (Depth::Thorough, true)];
+        let mut max_error = None::<f64>;
+        for (depth, with_beta) in looks.into_iter().filter(|l| Some(l.0) > candidate.timed.verified) {
+            let early = depth == Depth::Quick;
+            match judge.verify(ready, depth, with_beta) {
+                Ok(v) if v.passed => max_error = Some(max_error.map_or(v.max_error, |e| e.max(v.max_error))),
                 Ok(v) => {
+                    let max_error = v.finite_error();
                     let reason = v.reason.unwrap_or_else(|| "wrong result".into());
-                    self.record(&Trial::unmeasured(&plan.to_string(), State::Wrong, &reason))?;
-                    self.timed.retain(|(p, _)| *p != plan);
+                    return Look::Failed { state: State::Wrong, reason, max_error, early };
                 }
-                Err(e) if e.device().is_some_and(DeviceError::is_fatal) => return Ok(None),
-                Err(_) => {}
+                Err(e) => {
+                    let (state, reason) = (state_of(&e), e.to_string());
+                    return match lost_by(&e) {
+                        Some(_) => Look::Lost { state, reason },
+                        None => Look::Failed { state, reason, max_error: None, early },
+                    };
+                }
             }
         }
-        Ok(None)
+        Look::Passed(max_error)
     }
 }

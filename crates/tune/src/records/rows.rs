@@ -1,0 +1,96 @@
+//! Values of the records as rows of the tables, and back.
+
+use super::{DeviceKey, Trial};
+use crate::key::ProblemKey;
+use crate::verify::Depth;
+use rusqlite::{Connection, Row, params};
+
+pub(super) const TRIAL_COLUMNS: &str = "t.plan, t.state, t.time_us, t.time_kind, t.verified, t.max_error, t.reason, t.at";
+
+pub(super) fn read_trial(row: &Row<'_>, first: usize) -> rusqlite::Result<Trial> {
+    Ok(Trial {
+        plan: row.get(first)?,
+        state: row.get(first + 1)?,
+        time_us: row.get(first + 2)?,
+        time_kind: row.get(first + 3)?,
+        verified: depth_of(row, first + 4)?,
+        max_error: row.get(first + 5)?,
+        reason: row.get(first + 6)?,
+        at: row.get(first + 7)?,
+    })
+}
+
+/// A depth as the number that stands for it: 0, 1 (quick), 2 (thorough). Files of schema 1 hold 0 and 1 and mean the same.
+pub(super) const fn depth_number(depth: Option<Depth>) -> i64 {
+    match depth {
+        None => 0,
+        Some(Depth::Quick) => 1,
+        Some(Depth::Thorough) => 2,
+    }
+}
+
+pub(super) fn depth_of(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Depth>> {
+    let number = row.get(column)?;
+    let all = [None, Some(Depth::Quick), Some(Depth::Thorough)];
+    all.into_iter().find(|d| depth_number(*d) == number).ok_or(rusqlite::Error::IntegralValueOutOfRange(column, number))
+}
+
+pub(super) fn problem_id(c: &Connection, problem: &ProblemKey, name: &str) -> rusqlite::Result<i64> {
+    let key = problem.text();
+    c.prepare_cached("INSERT INTO problems(key, name) VALUES (?1, ?2) ON CONFLICT(key) DO NOTHING")?
+        .execute(params![key, name])?;
+    c.prepare_cached("SELECT id FROM problems WHERE key = ?1")?.query_row(params![key], |r| r.get(0))
+}
+
+pub(super) fn device_id(c: &Connection, device: &DeviceKey) -> rusqlite::Result<i64> {
+    c.prepare_cached("INSERT INTO devices(name, fingerprint) VALUES (?1, ?2) ON CONFLICT(name, fingerprint) DO NOTHING")?
+        .execute(params![device.name, device.fingerprint])?;
+    c.prepare_cached("SELECT id FROM devices WHERE name = ?1 AND fingerprint = ?2")?
+        .query_row(params![device.name, device.fingerprint], |r| r.get(0))
+}
+
+/// Adds a trial behind the plan's earlier ones, and clears its mark.
+pub(super) fn append_trial(c: &Connection, problem: i64, device: i64, generator: &str, trial: &Trial) -> rusqlite::Result<()> {
+    // A plan that ends twice within a millisecond (timed, then found wrong) has two rows all the same.
+    let last: Option<i64> = c
+        .prepare_cached("SELECT max(at) FROM trials WHERE problem = ?1 AND device = ?2 AND generator = ?3 AND plan = ?4")?
+        .query_row(params![problem, device, generator, trial.plan], |r| r.get(0))?;
+    let at = last.map_or(trial.at, |last| trial.at.max(last.saturating_add(1)));
+    insert_trial(c, problem, device, generator, &Trial { at, ..trial.clone() })?;
+    clear_mark(c, problem, device, generator, &trial.plan)
+}
+
+pub(super) fn clear_mark(c: &Connection, problem: i64, device: i64, generator: &str, plan: &str) -> rusqlite::Result<()> {
+    c.prepare_cached("DELETE FROM inflight WHERE problem = ?1 AND device = ?2 AND generator = ?3 AND plan = ?4")?
+        .execute(params![problem, device, generator, plan])?;
+    Ok(())
+}
+
+pub(super) fn finite(value: Option<f64>) -> Option<f64> {
+    value.filter(|v| v.is_finite())
+}
+
+/// Inserts a trial; false if the very same trial is already there. One that says more of how deeply it was verified replaces it.
+pub(super) fn insert_trial(c: &Connection, problem: i64, device: i64, generator: &str, t: &Trial) -> rusqlite::Result<bool> {
+    let rows = c
+        .prepare_cached(
+            "INSERT INTO trials(problem, device, generator, plan, state, time_us, time_kind, verified, max_error, reason, at) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
+             ON CONFLICT(problem, device, generator, plan, at) DO UPDATE SET verified = excluded.verified, max_error = excluded.max_error \
+             WHERE state = excluded.state AND verified < excluded.verified",
+        )?
+        .execute(params![
+            problem,
+            device,
+            generator,
+            t.plan,
+            t.state,
+            finite(t.time_us),
+            t.time_kind,
+            depth_number(t.verified),
+            finite(t.max_error),
+            t.reason,
+            t.at
+        ])?;
+    Ok(rows == 1)
+}
