@@ -5,8 +5,10 @@
 //! lowering in `lower`, its execution in `exec`.
 
 use crate::lanes::Slot;
+use crate::matrix::places::Maps;
 use crate::op::Alu;
-use tilewright_ir::{Arg, AtomicOp, BarrierScope, MatrixType, Scalar, SharedArray, ShuffleKind, Swizzle, TxBarriers};
+use std::sync::Arc;
+use tilewright_ir::{Arg, AtomicOp, BarrierScope, MatrixType, Mma, Scalar, SharedArray, ShuffleKind, Swizzle, TxBarriers};
 
 /// One step of a context.
 #[derive(Clone, Debug)]
@@ -175,9 +177,10 @@ pub(crate) struct Held {
 /// A matrix operation.
 #[derive(Clone, Debug)]
 pub(crate) enum Matrix {
-    /// `mma.sync`.
-    Mma {
-        input: MatrixType,
+    /// An instruction of single waves: `mma.sync`, `v_mfma`.
+    Wave {
+        row: &'static Mma,
+        maps: Arc<Maps>,
         a: Vec<Slot>,
         b: Vec<Slot>,
         acc: Vec<Slot>,
@@ -193,6 +196,7 @@ pub(crate) enum Matrix {
     Warpgroup {
         input: MatrixType,
         n: u32,
+        maps: Arc<Maps>,
         a: Left,
         b: Tile,
         acc: Vec<Slot>,
@@ -203,14 +207,6 @@ pub(crate) enum Matrix {
     Commit,
     Wait {
         pending: u32,
-    },
-    /// `v_mfma`.
-    Mfma {
-        input: MatrixType,
-        shape: (u32, u32, u32),
-        a: Vec<Slot>,
-        b: Vec<Slot>,
-        acc: Vec<Slot>,
     },
 }
 

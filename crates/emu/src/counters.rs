@@ -10,10 +10,10 @@ use crate::context::{Context, Team};
 use crate::lanes::{LANES, Slot};
 use crate::launch::Launch;
 use tilewright_ir::Scalar;
+use tilewright_ir::layout::bank_cycles;
 
 const SECTOR: i64 = 32;
 const LINE: i64 = 128;
-const BANKS: usize = 32;
 /// Widest shared access of one lane in one instruction.
 const MAX_SHARED: usize = 16;
 
@@ -141,36 +141,12 @@ fn shared(launch: &Launch<'_>, ctx: &Context, a: &Address, scalar: Scalar, n: us
     for wave in starts(launch, ctx, a, scalar, n, lanes) {
         for piece in 0..total.div_ceil(part) {
             let at: Vec<(usize, i64)> = wave.iter().map(|&(l, b)| (l, b + (piece * part) as i64)).collect();
-            let (c, i) = turns(&at, part);
+            let (c, i) = bank_cycles(&at, part);
             cycles += c;
             ideal += i;
         }
     }
     (cycles, ideal, (lanes.len() * total) as u64)
-}
-
-/// Cycles of one access of `bytes` per lane by one wave, and the number of turns it takes at least.
-fn turns(wave: &[(usize, i64)], bytes: usize) -> (u64, u64) {
-    let lanes_per_turn = BANKS / bytes.div_ceil(4).max(1);
-    let (mut cycles, mut turns) = (0, 0);
-    let mut rest = wave;
-    while let Some(&(first, _)) = rest.first() {
-        let turn = first / lanes_per_turn;
-        let n = rest.iter().take_while(|(l, _)| l / lanes_per_turn == turn).count();
-        let (now, later) = rest.split_at(n);
-        let words = now.iter().flat_map(|&(_, at)| at.div_euclid(4)..=(at + bytes as i64 - 1).div_euclid(4));
-        let mut words: Vec<i64> = words.collect();
-        words.sort_unstable();
-        words.dedup();
-        let mut banks = [0u64; BANKS];
-        for w in words {
-            banks[w.rem_euclid(BANKS as i64) as usize] += 1;
-        }
-        cycles += banks.iter().copied().max().unwrap_or(0);
-        turns += 1;
-        rest = later;
-    }
-    (cycles, turns)
 }
 
 #[cfg(test)]
@@ -179,20 +155,6 @@ mod tests {
 
     fn wave(stride: i64) -> Vec<(usize, i64)> {
         (0..32).map(|l| (l, l as i64 * stride)).collect()
-    }
-
-    #[test]
-    fn banks() {
-        assert_eq!(turns(&wave(4), 4), (1, 1));
-        assert_eq!(turns(&wave(0), 4), (1, 1), "broadcast");
-        assert_eq!(turns(&wave(8), 4), (2, 1));
-        assert_eq!(turns(&wave(128), 4), (32, 1));
-        assert_eq!(turns(&wave(132), 4), (1, 1), "padded rows");
-        assert_eq!(turns(&wave(16), 16), (4, 4));
-        assert_eq!(turns(&wave(8), 8), (2, 2));
-        assert_eq!(turns(&wave(2), 2), (1, 1), "halves of a word");
-        let wide: Vec<_> = (0..64).map(|l| (l, l as i64 * 4)).collect();
-        assert_eq!(turns(&wide, 4), (2, 2), "64 lanes in two turns");
     }
 
     #[test]

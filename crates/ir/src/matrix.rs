@@ -1,7 +1,7 @@
 //! Matrix instructions, transaction barriers and bulk copies as typed operations.
 //!
-//! Fragment layouts are data ([`FragmentLayout`]): generator, emulator and epilogue read the same table, the printers spell
-//! the instruction. Shapes are m x n x k of one instruction; "wave" is 32 lanes on NVIDIA, 64 on AMD.
+//! What instructions there are, and where their fragments and accumulators lie, says the table in [`crate::mma`]; here are the
+//! operations that use them. Shapes are m x n x k of one instruction; "wave" is 32 lanes on NVIDIA, 64 on AMD.
 
 use crate::kernel::{ArgId, ExprId, MemRef, RegId, SharedId};
 use crate::types::Scalar;
@@ -71,16 +71,19 @@ impl Swizzle {
             Swizzle::B128 => 128,
         }
     }
-    /// Where byte `offset` of a region aligned to the pattern really is.
-    pub const fn apply(self, offset: u32) -> u32 {
-        let mask = match self {
-            Swizzle::None => return offset,
+    /// Which bits of the row's number the chunk's number is xor-ed with; 0 without a swizzle.
+    pub const fn mask(self) -> u32 {
+        match self {
+            Swizzle::None => 0,
             Swizzle::B32 => 1,
             Swizzle::B64 => 3,
             Swizzle::B128 => 7,
-        };
+        }
+    }
+    /// Where byte `offset` of a region aligned to the pattern really is.
+    pub const fn apply(self, offset: u32) -> u32 {
         // Bits 4.. take the row bits 7.. as the hardware does, whatever the row length.
-        offset ^ (((offset >> 7) & mask) << 4)
+        offset ^ (((offset >> 7) & self.mask()) << 4)
     }
 }
 
@@ -119,10 +122,7 @@ pub enum WarpgroupA {
 /// Operations on matrix units.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum MatrixOp {
-    /// `mma.sync.aligned.m16n8kK.row.col` by one wave of 32: K = 16 for 16-bit types, 8 for TF32. With p elements per register (2 or
-    /// 1), g = lane / 4, t = lane % 4 and h the half of a register: `a`, 4 `U32`, register r: row g + 8 (r % 2), k = p t + h +
-    /// 4 p (r / 2); `b`, 2 `U32`, register r: column g, k = p t + h + 4 p r; `acc`, 4 `F32`: [`FragmentLayout::Mma16x8`]. TF32
-    /// fragments may be `F32` as well, whose lower 13 bits the unit drops.
+    /// `mma.sync` by one wave of 32: a row of [`crate::mma::TABLE`].
     Mma {
         /// Input type.
         input: MatrixType,
@@ -178,8 +178,7 @@ pub enum MatrixOp {
         /// Accumulators the compiler must not read before.
         acc: RegId,
     },
-    /// AMD `v_mfma_f32_MxNxK`: one wave of 64, m = n = 32 or 16. Lane l holds k / (64 / m) neighbours along k, from (l / m) times as
-    /// many on, of row l % m of the left operand, and of column l % m of the right one.
+    /// AMD `v_mfma_f32_MxNxK` by one wave of 64: a row of [`crate::mma::TABLE`].
     Mfma {
         /// Input type: `F16`, `BF16` or `F32`.
         input: MatrixType,
@@ -189,21 +188,9 @@ pub enum MatrixOp {
         a: RegSlice,
         /// Right fragment, likewise.
         b: RegSlice,
-        /// Accumulators: m n / 64 `F32` ([`FragmentLayout::Mfma32x32`], [`FragmentLayout::Mfma16x16`]).
+        /// Accumulators: m n / 64 `F32`.
         acc: RegSlice,
     },
-}
-
-impl MatrixOp {
-    /// Registers per lane of a fragment of an AMD instruction ([`MatrixOp::Mfma`]); `None` if there is no such instruction.
-    pub const fn mfma_registers(input: MatrixType, (m, n, k): (u32, u32, u32)) -> Option<u32> {
-        match (input, m, n, k) {
-            (MatrixType::F16 | MatrixType::BF16, 32, 32, 8) | (MatrixType::F16 | MatrixType::BF16, 16, 16, 16) => Some(2),
-            (MatrixType::F16 | MatrixType::BF16, 32, 32, 16) | (MatrixType::F16 | MatrixType::BF16, 16, 16, 32) => Some(4),
-            (MatrixType::F32, 32, 32, 2) | (MatrixType::F32, 16, 16, 4) => Some(1),
-            _ => None,
-        }
-    }
 }
 
 /// An array of transaction barriers (`mbarrier`, 8 bytes each) in shared memory.
@@ -332,32 +319,4 @@ pub enum BulkOp {
         /// True: more than at entry.
         raise: bool,
     },
-}
-
-/// Where the elements of an accumulator tile are: lane and register of element (row, col).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum FragmentLayout {
-    /// m16n8 of `mma.sync`: register r of lane l holds row l / 4 + 8 (r / 2), column 2 (l % 4) + r % 2.
-    Mma16x8,
-    /// 64 x n of a warpgroup: thread t of 128, register r: row 16 (t / 32) + (t % 32) / 4 + 8 ((r / 2) % 2), column 8 (r / 4) + 2 (t % 4) + r % 2.
-    Warpgroup,
-    /// 32 x 32 of AMD: register r of lane l holds row 8 (r / 4) + 4 (l / 32) + r % 4, column l % 32.
-    Mfma32x32,
-    /// 16 x 16 of AMD: register r of lane l holds row 4 (l / 16) + r, column l % 16.
-    Mfma16x16,
-}
-
-impl FragmentLayout {
-    /// Row and column of register `register` of lane `lane` (thread of the warpgroup, for [`FragmentLayout::Warpgroup`]).
-    pub const fn position(self, lane: u32, register: u32) -> (u32, u32) {
-        let r = register;
-        match self {
-            FragmentLayout::Mma16x8 => (lane / 4 + 8 * (r / 2), 2 * (lane % 4) + r % 2),
-            FragmentLayout::Warpgroup => {
-                (16 * (lane / 32) + lane % 32 / 4 + 8 * (r / 2 % 2), 8 * (r / 4) + 2 * (lane % 4) + r % 2)
-            }
-            FragmentLayout::Mfma32x32 => (8 * (r / 4) + 4 * (lane / 32) + r % 4, lane % 32),
-            FragmentLayout::Mfma16x16 => (4 * (lane / 16) + r, lane % 16),
-        }
-    }
 }

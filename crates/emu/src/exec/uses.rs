@@ -195,9 +195,7 @@ impl Look<'_> {
     fn matrix(&self, op: &Matrix, mask: Slot) -> Result<Vec<(bool, Vec<Slot>)>, EmuError> {
         let words = |slots: &[Slot]| self.values(false, slots, mask);
         match op {
-            Matrix::Mma { a, b, acc, .. } | Matrix::Mfma { a, b, acc, .. } => {
-                [a, b, acc].into_iter().try_for_each(|s| words(s))?
-            }
+            Matrix::Wave { a, b, acc, .. } => [a, b, acc].into_iter().try_for_each(|s| words(s))?,
             Matrix::Load { to, from, .. } => {
                 self.address(from, mask)?;
                 return Ok(vec![(false, to.clone())]);

@@ -3,7 +3,9 @@
 use super::Lower;
 use crate::code::{Address, Bulk, Held, Index, Inst, Left, Matrix, Space, Tile};
 use crate::lanes::Slot;
+use crate::matrix::places::Maps;
 use crate::{EmuError, Options};
+use std::sync::Arc;
 use tilewright_ir::*;
 
 /// Transaction barriers of a work-group: more do not fit beside anything else.
@@ -61,14 +63,27 @@ impl Lower<'_> {
         Ok(())
     }
 
+    /// The instruction of an operation, and where its matrices are; `columns` of those that come in several widths.
+    fn instruction(&mut self, op: &MatrixOp, columns: Option<u32>) -> Result<(&'static Mma, Arc<Maps>), EmuError> {
+        let Some(row) = Mma::of(op) else { return Err(self.invalid(format!("there is no matrix instruction for {op:?}"))) };
+        let columns = columns.unwrap_or(row.shape.1);
+        if let Some((.., maps)) = self.maps.iter().find(|(known, wide, _)| std::ptr::eq(*known, row) && *wide == columns) {
+            return Ok((row, maps.clone()));
+        }
+        let maps = Maps::new(row, columns);
+        self.maps.push((row, columns, maps.clone()));
+        Ok((row, maps))
+    }
+
     /// Lowers a matrix operation.
     pub(super) fn matrix(&mut self, op: &MatrixOp) -> Result<(), EmuError> {
         let mut written = None;
         let matrix = match op {
-            MatrixOp::Mma { input, a, b, acc } => {
-                let (a, b) = (self.read_slice(*a, 4)?, self.read_slice(*b, 2)?);
-                written = Some((*acc, 4));
-                Matrix::Mma { input: *input, a, b, acc: self.read_slice(*acc, 4)? }
+            MatrixOp::Mma { a, b, acc, .. } | MatrixOp::Mfma { a, b, acc, .. } => {
+                let (row, maps) = self.instruction(op, None)?;
+                let (a, b) = (self.read_slice(*a, row.a.registers)?, self.read_slice(*b, row.b.registers)?);
+                written = Some((*acc, row.c.registers));
+                Matrix::Wave { row, maps, a, b, acc: self.read_slice(*acc, row.c.registers)? }
             }
             MatrixOp::LoadMatrix { to, count, trans, from } => {
                 let (from, scalar) = self.shared_address(*from)?;
@@ -81,6 +96,7 @@ impl Lower<'_> {
                 Matrix::Load { to: self.slice(*to, (*count).into())?, trans: *trans, from, scalar }
             }
             MatrixOp::Warpgroup { input, n, a, b, acc, accumulate } => {
+                let (_, maps) = self.instruction(op, Some(*n))?;
                 let mut held = vec![self.held(*acc, n / 2, true)?];
                 let a = match a {
                     WarpgroupA::Shared(t) => Left::Shared(self.tile(t)?),
@@ -94,20 +110,11 @@ impl Lower<'_> {
                 let slots = self.slice(*acc, n / 2)?;
                 self.check_slice(*acc, n / 2, accumulate)?;
                 written = Some((*acc, n / 2));
-                Matrix::Warpgroup { input: *input, n: *n, a, b, acc: slots, accumulate, held }
+                Matrix::Warpgroup { input: *input, n: *n, maps, a, b, acc: slots, accumulate, held }
             }
             MatrixOp::WarpgroupFence { .. } => Matrix::Fence,
             MatrixOp::WarpgroupCommit => Matrix::Commit,
             MatrixOp::WarpgroupWait { pending, .. } => Matrix::Wait { pending: *pending },
-            MatrixOp::Mfma { input, shape, a, b, acc } => {
-                let Some(count) = MatrixOp::mfma_registers(*input, *shape) else {
-                    return Err(self.invalid(format!("there is no matrix instruction of {shape:?} for {input:?}")));
-                };
-                let (a, b) = (self.read_slice(*a, count)?, self.read_slice(*b, count)?);
-                let sums = shape.0 * shape.1 / 64;
-                written = Some((*acc, sums));
-                Matrix::Mfma { input: *input, shape: *shape, a, b, acc: self.read_slice(*acc, sums)? }
-            }
         };
         self.code.matrices.push(matrix);
         self.inst(Inst::Matrix(self.code.matrices.len() as u32 - 1, self.mask));

@@ -17,11 +17,13 @@ mod value;
 
 use crate::code::{Code, Inst, Work};
 use crate::lanes::Slot;
+use crate::matrix::places::Maps;
 use crate::op::Op;
 use crate::{EmuError, Location, Options};
 use analyse::Facts;
 use slots::{Class, Slots};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use tilewright_ir::*;
 use value::{Comp, Value, is_wide};
 
@@ -104,6 +106,8 @@ struct Lower<'k> {
     label: usize,
     /// Jumps to the end of the kernel, to be patched.
     ends: Vec<usize>,
+    /// Where the matrices of instructions of so many columns are.
+    maps: Vec<(&'static Mma, u32, Arc<Maps>)>,
 }
 
 impl<'k> Lower<'k> {
@@ -163,6 +167,7 @@ impl<'k> Lower<'k> {
             work: Work::default(),
             label: usize::MAX,
             ends: Vec::new(),
+            maps: Vec::new(),
         }
     }
 

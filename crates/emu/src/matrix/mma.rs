@@ -1,18 +1,17 @@
 //! Matrix instructions of single waves: `mma.sync` and `ldmatrix` of NVIDIA, `v_mfma` of AMD.
 
 use super::operand::element;
+use super::places::{Maps, Places};
 use crate::EmuError;
 use crate::access::{Kind, Target, Touch, get_shared};
 use crate::code::{Address, Matrix};
 use crate::context::{Context, Team};
 use crate::lanes::{LANES, Slot};
 use crate::launch::Launch;
-use tilewright_ir::{FragmentLayout, MatrixType, Scalar};
+use tilewright_ir::{MatrixType, Mma, Scalar};
 
 /// Lanes of a wave of NVIDIA.
 const WAVE: usize = 32;
-/// Lanes of a wave of AMD.
-const AMD_WAVE: usize = 64;
 
 /// Runs an instruction on every wave of a context that has its lanes in the mask. Waves take part wholly or not at all.
 pub(crate) fn run(
@@ -23,7 +22,7 @@ pub(crate) fn run(
     mask: Slot,
     site: u32,
 ) -> Result<(), EmuError> {
-    let width = if matches!(op, Matrix::Mfma { .. }) { AMD_WAVE } else { WAVE };
+    let width = if let Matrix::Wave { row, .. } = op { row.lanes() as usize } else { WAVE };
     if launch.code.wave as usize != width || !ctx.lanes.is_multiple_of(width) {
         let what =
             format!("a matrix instruction needs whole waves of {width}, not {} threads by {}", ctx.lanes, launch.code.wave);
@@ -33,102 +32,74 @@ pub(crate) fn run(
         if ctx.bits(mask, first / LANES) == 0 {
             continue;
         }
-        let (m, n, k) = match op {
-            Matrix::Mma { input, a, b, acc } => mma(ctx, first, *input, (a, b), acc),
-            Matrix::Load { to, trans, from, scalar } => {
-                load(launch, team, ctx, first, (to, *trans), (from, *scalar), site)?;
-                (0, 0, 0)
+        match op {
+            Matrix::Wave { row, maps, a, b, acc } => {
+                multiply(launch, ctx, first, (row, maps), (a, b), acc);
+                if launch.options.count {
+                    let (m, n, k) = row.shape;
+                    team.counters.matrix += 1;
+                    team.counters.flop += 2 * u64::from(m * n * k);
+                }
             }
-            Matrix::Mfma { input, shape, a, b, acc } => mfma(ctx, first, (*input, *shape), (a, b), acc),
+            Matrix::Load { to, trans, from, scalar } => load(launch, team, ctx, first, (to, *trans), (from, *scalar), site)?,
             _ => return Ok(()),
-        };
-        if launch.options.count {
-            team.counters.matrix += u64::from(m > 0);
-            team.counters.flop += 2 * (m * n * k) as u64;
         }
     }
     Ok(())
 }
 
-/// Visits the left fragment of `mma.m16n8k{16,8}`: row, k, value. `bits` gives register r of a lane.
-pub(super) fn left(input: MatrixType, bits: impl Fn(usize, usize) -> u32, mut visit: impl FnMut(usize, usize, f32)) {
-    let pair = 4 / input.bytes() as usize;
-    for lane in 0..WAVE {
-        for r in 0..4 {
-            for h in 0..pair {
-                let k = pair * (lane % 4) + h + 4 * pair * (r / 2);
-                visit(lane / 4 + 8 * (r % 2), k, element(input, bits(r, lane), h));
+/// Visits the elements of a fragment: row (of B: column), k, value. `bits` gives register r of a lane.
+pub(super) fn visit(
+    input: MatrixType,
+    places: &Places,
+    lanes: usize,
+    bits: impl Fn(usize, usize) -> u32,
+    mut put: impl FnMut(usize, usize, f32),
+) {
+    let (registers, elements) = places.held();
+    for lane in 0..lanes {
+        for r in 0..registers {
+            let held = bits(r, lane);
+            for e in 0..elements {
+                let (row, k) = places.at(lane, r, e);
+                put(row, k, element(input, held, e));
             }
         }
     }
 }
 
-fn mma(ctx: &mut Context, first: usize, input: MatrixType, (a, b): (&[Slot], &[Slot]), acc: &[Slot]) -> (usize, usize, usize) {
-    let pair = 4 / input.bytes() as usize;
-    let depth = 8 * pair;
-    let mut l = [0f32; 16 * 16];
-    left(input, |r, lane| ctx.word(a[r], first + lane), |row, k, value| l[row * depth + k] = value);
-    let mut right = [0f32; 8 * 16];
-    for lane in 0..WAVE {
-        for (r, &slot) in b.iter().enumerate() {
-            let bits = ctx.word(slot, first + lane);
-            for h in 0..pair {
-                right[lane / 4 * depth + pair * (lane % 4) + h + 4 * pair * r] = element(input, bits, h);
-            }
-        }
-    }
-    sum(ctx, (first, WAVE), FragmentLayout::Mma16x8, acc, |row, column| {
-        (0..depth).map(|k| l[row * depth + k] * right[column * depth + k]).collect()
-    });
-    (16, 8, depth)
-}
-
-fn mfma(
+/// Adds the product of two fragments to the accumulators of the wave that starts at a lane: rounded once per addition, in the order
+/// of k.
+fn multiply(
+    launch: &Launch<'_>,
     ctx: &mut Context,
     first: usize,
-    (input, (m, n, depth)): (MatrixType, (u32, u32, u32)),
+    (row, maps): (&Mma, &Maps),
     (a, b): (&[Slot], &[Slot]),
     acc: &[Slot],
-) -> (usize, usize, usize) {
-    let (side, depth) = (m as usize, depth as usize);
-    let pair = 4 / input.bytes() as usize;
-    let per_lane = a.len() * pair;
-    // Lane l holds `per_lane` consecutive elements along k of row (column) l % side.
-    let fragment = |ctx: &Context, slots: &[Slot]| {
-        let mut out = vec![0f32; side * depth];
-        for lane in 0..AMD_WAVE {
-            for (r, &slot) in slots.iter().enumerate() {
-                let bits = ctx.word(slot, first + lane);
-                for h in 0..pair {
-                    out[lane % side * depth + lane / side * per_lane + r * pair + h] = element(input, bits, h);
-                }
-            }
-        }
-        out
-    };
-    let (l, r) = (fragment(ctx, a), fragment(ctx, b));
-    let layout = if side == 32 { FragmentLayout::Mfma32x32 } else { FragmentLayout::Mfma16x16 };
-    sum(ctx, (first, AMD_WAVE), layout, acc, |row, column| {
-        (0..depth).map(|k| l[row * depth + k] * r[column * depth + k]).collect()
-    });
-    (side, n as usize, depth)
+) {
+    let (m, n, depth) = (row.shape.0 as usize, row.shape.1 as usize, row.shape.2 as usize);
+    let lanes = row.lanes() as usize;
+    let (mut left, mut right, mut sums) = (vec![0f32; m * depth], vec![0f32; n * depth], vec![0f32; m * n]);
+    visit(row.input, &maps.a, lanes, |r, lane| ctx.word(a[r], first + lane), |i, k, value| left[i * depth + k] = value);
+    visit(row.input, &maps.b, lanes, |r, lane| ctx.word(b[r], first + lane), |j, k, value| right[k * n + j] = value);
+    each_sum(ctx, (first, lanes), maps, acc, |i, j, bits| sums[i * n + j] = f32::from_bits(*bits));
+    launch.level.multiply(&mut sums, &left, &right, n);
+    each_sum(ctx, (first, lanes), maps, acc, |i, j, bits| *bits = sums[i * n + j].to_bits());
 }
 
-/// Adds products to every accumulator of a wave.
-fn sum(
+/// Visits every accumulator of a wave: row, column, bits.
+fn each_sum(
     ctx: &mut Context,
-    (first, width): (usize, usize),
-    layout: FragmentLayout,
+    (first, lanes): (usize, usize),
+    maps: &Maps,
     acc: &[Slot],
-    products: impl Fn(usize, usize) -> Vec<f32>,
+    mut visit: impl FnMut(usize, usize, &mut u32),
 ) {
     for (r, &slot) in acc.iter().enumerate() {
-        for lane in 0..width {
-            let (row, column) = layout.position(lane as u32, r as u32);
-            let at = first + lane;
-            let bits = &mut ctx.files.r32.get_mut(slot)[at / LANES].0[at % LANES];
-            let total = products(row as usize, column as usize).into_iter().fold(f32::from_bits(*bits), |s, p| s + p);
-            *bits = total.to_bits();
+        for (lane, at) in (first..first + lanes).enumerate() {
+            let (row, column) = maps.c.at(lane, r, 0);
+            visit(row, column, &mut ctx.files.r32.get_mut(slot)[at / LANES].0[at % LANES]);
         }
     }
 }

@@ -4,12 +4,13 @@
 //! sums are rounded once per addition, in the order of k.
 
 use super::operand::{K_BYTES, Reader};
+use super::places::Maps;
 use crate::EmuError;
 use crate::code::{Held, Left, Matrix, Tile};
 use crate::context::{Context, Team};
 use crate::lanes::{LANES, Slot};
 use crate::launch::Launch;
-use tilewright_ir::{FragmentLayout, MatrixType};
+use tilewright_ir::MatrixType;
 
 /// Waves of a warpgroup.
 pub(crate) const WAVES: usize = 4;
@@ -54,14 +55,14 @@ pub(crate) fn together(
             team.clocks.close(team.clocks.domain(team.agents.warpgroup(number)));
             team.bounded(launch)
         }
-        Matrix::Warpgroup { input, n, a, b, acc, accumulate, held } => {
+        Matrix::Warpgroup { input, n, maps, a, b, acc, accumulate, held } => {
             if launch.options.checks.shared_races {
                 hold(launch, team, waves, held, site)?;
             }
             // The last lane stands for its wave: what an elected first one alone knows does not count.
             let issuers: Vec<u32> = waves.iter().map(|w| w.first + w.lanes as u32 - 1).collect();
             let reader = Reader { launch, site, agent: team.agents.warpgroup(number), issuers: &issuers };
-            multiply(&reader, team, waves, (*input, *n as usize), (a, b), (acc, *accumulate))
+            multiply(&reader, team, waves, (*input, *n as usize, maps), (a, b), (acc, *accumulate))
         }
         _ => Ok(()),
     }
@@ -94,7 +95,7 @@ fn multiply(
     reader: &Reader<'_>,
     team: &mut Team,
     waves: &mut [Context],
-    (input, n): (MatrixType, usize),
+    (input, n, maps): (MatrixType, usize, &Maps),
     (a, b): (&Left, &Tile),
     (acc, accumulate): (&[Slot], Slot),
 ) -> Result<(), EmuError> {
@@ -106,15 +107,13 @@ fn multiply(
             reader.tile(team, input, t, (byte.into(), ROWS), false, &mut left)?;
         }
         Left::Regs(regs) => {
-            for (w, wave) in waves.iter().enumerate() {
-                super::mma::left(
-                    input,
-                    |r, lane| wave.word(regs[r], lane),
-                    |row, k, value| {
-                        left[(w * 16 + row) * depth + k] = value;
-                    },
-                );
-            }
+            super::mma::visit(
+                input,
+                &maps.a,
+                waves.len() * WAVE,
+                |r, lane| waves[lane / WAVE].word(regs[r], lane % WAVE),
+                |row, k, value| left[row * depth + k] = value,
+            );
         }
     }
     let byte = agreed(reader, team, waves, b.byte, "operand address")? as i32;
@@ -122,10 +121,10 @@ fn multiply(
     reader.tile(team, input, b, (byte.into(), n), true, &mut right)?;
     let mut sums = vec![0f32; ROWS * n];
     if agreed(reader, team, waves, accumulate, "accumulate flag")? != 0 {
-        each_sum(waves, acc, |row, column, bits| sums[row * n + column] = f32::from_bits(*bits));
+        each_sum(waves, maps, acc, |row, column, bits| sums[row * n + column] = f32::from_bits(*bits));
     }
     reader.launch.level.multiply(&mut sums, &left, &right, n);
-    each_sum(waves, acc, |row, column, bits| *bits = sums[row * n + column].to_bits());
+    each_sum(waves, maps, acc, |row, column, bits| *bits = sums[row * n + column].to_bits());
     if reader.launch.options.count {
         let c = &mut team.counters;
         c.matrix += WAVES as u64;
@@ -135,14 +134,14 @@ fn multiply(
 }
 
 /// Visits every accumulator of a warpgroup: row, column, bits.
-fn each_sum(waves: &mut [Context], acc: &[Slot], mut visit: impl FnMut(usize, usize, &mut u32)) {
+fn each_sum(waves: &mut [Context], maps: &Maps, acc: &[Slot], mut visit: impl FnMut(usize, usize, &mut u32)) {
     for (w, wave) in waves.iter_mut().enumerate() {
         for (r, &slot) in acc.iter().enumerate() {
             for (b, block) in wave.files.r32.get_mut(slot).iter_mut().enumerate() {
                 for (l, bits) in block.0.iter_mut().enumerate() {
                     let lane = w * WAVE + b * LANES + l;
-                    let (row, column) = FragmentLayout::Warpgroup.position(lane as u32, r as u32);
-                    visit(row as usize, column as usize, bits);
+                    let (row, column) = maps.c.at(lane, r, 0);
+                    visit(row, column, bits);
                 }
             }
         }

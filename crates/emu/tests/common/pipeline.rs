@@ -288,7 +288,7 @@ impl Shape {
                 });
                 let tid = b.rem(lid, CONSUMERS);
                 for r in 0..s.tile_n / 2 {
-                    // FragmentLayout::Warpgroup, in the kernel's words.
+                    // Accumulators of `MathUnit::Warpgroup` in the table, in the kernel's words.
                     let wave = b.div(tid, 32);
                     let row0 = b.mul(wave, 16);
                     let in_wave = b.rem(tid, 32);

@@ -3,7 +3,8 @@
 
 use super::*;
 use half::f16;
-use tilewright_ir::{ArgId, Base, ExprId, FragmentLayout, RegId};
+use tilewright_ir::layout::Axis;
+use tilewright_ir::{ArgId, Base, ExprId, MathUnit, MatrixType, Mma, RegId};
 
 /// Element k of line i of both factors: small whole numbers, whose products are exact.
 pub fn value(i: usize, k: usize) -> f32 {
@@ -27,8 +28,9 @@ pub fn expected(depth: usize, x: usize) -> f32 {
 /// Stores a warpgroup's 64 x 8 sums, row by row.
 pub fn store_sums(b: &mut Builder, thread: ExprId, sums: RegId, to: ArgId) {
     let (wave, lane) = (b.div(thread, 32), b.rem(thread, 32));
+    let sums_at = Mma::find(MathUnit::Warpgroup, MatrixType::F16).expect("an instruction");
     for r in 0..4 {
-        let (row, column) = FragmentLayout::Warpgroup.position(0, r);
+        let (row, column) = (sums_at.c.at(Axis::Row, 0, r, 0), sums_at.c.at(Axis::Col, 0, r, 0));
         let (quad, pair) = (b.div(lane, 4), b.rem(lane, 4));
         let i = b.mul(wave, 16);
         let i = b.add(i, quad);

@@ -185,7 +185,7 @@ fn slice(b: &mut Builder, regs: RegId, first: u32) -> RegSlice {
 }
 
 impl Accumulators for MfmaUnit {
-    /// [`FragmentLayout::Mfma32x32`] and [`FragmentLayout::Mfma16x16`]: register r of lane l holds place 8 (r / 4) + 4 (l / side) + r % 4
+    /// As the table of instructions ([`tilewright_ir::mma`]) has it: register r of lane l holds place 8 (r / 4) + 4 (l / side) + r % 4
     /// along m and place l % side along n.
     fn runs(&self, b: &mut Builder, put: Put) {
         let [left, right] = &self.fragments;

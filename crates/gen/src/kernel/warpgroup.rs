@@ -186,7 +186,7 @@ impl Warpgroup {
     }
 
     /// Calls `put(row, column, values)` for every pair of neighbours along n that this thread holds; rows and columns count
-    /// within the macro tile ([`FragmentLayout::Warpgroup`]).
+    /// within the macro tile.
     pub fn pairs(&self, b: &mut Builder, put: impl FnMut(&mut Builder, ExprId, ExprId, [ExprId; 2])) {
         self.pairs_within(b, 0..self.rows * self.columns / 8, put);
     }

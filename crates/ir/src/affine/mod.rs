@@ -50,6 +50,13 @@ impl Affine {
     pub fn axis(axis: usize) -> Affine {
         Affine { terms: vec![(Atom::Axis(axis), 1)], constant: 0 }
     }
+    /// `(self / div) % modulo` as it is written; [`Affine::digit`] simplifies.
+    pub fn digit_of(&self, div: i64, modulo: Option<i64>) -> Affine {
+        if div == 1 && modulo.is_none() {
+            return self.clone();
+        }
+        Affine { terms: vec![(Atom::Digit { of: Box::new(self.clone()), div, modulo }, 1)], constant: 0 }
+    }
     /// This plus `factor` times another.
     pub fn plus(&self, other: &Affine, factor: i64) -> Affine {
         let mut sum = std::collections::BTreeMap::new();

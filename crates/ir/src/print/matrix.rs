@@ -141,9 +141,10 @@ impl Printer<'_> {
     }
 
     fn mfma(&mut self, input: MatrixType, (m, n, k): (u32, u32, u32), slices: [&RegSlice; 3]) -> Result<(), Fault> {
-        let Some(registers) = MatrixOp::mfma_registers(input, (m, n, k)) else {
+        let Some(row) = Mma::shaped(MathUnit::Mfma, input, (m, n, k)) else {
             return Err(self.without("a matrix instruction of this shape"));
         };
+        let registers = row.a.registers;
         let deep = registers == 4;
         let per_lane = 2 * registers;
         let (element, name) = match (input, deep) {

@@ -96,10 +96,7 @@ pub(super) fn check(kernel: &Kernel, target: &Target, block: &Block, path: &mut 
         Stmt::AsyncCopy { .. } | Stmt::AsyncCommit | Stmt::AsyncWait(_) if !has.async_copy => {
             Err(missing(target, "asynchronous copies", "fetch to registers and store to shared memory"))
         }
-        // The deeper instructions of 16-bit types came with gfx950.
-        Stmt::Matrix(MatrixOp::Mfma { input, shape, .. })
-            if MatrixOp::mfma_registers(*input, *shape) > Some(2) && target.arch != "gfx950" =>
-        {
+        Stmt::Matrix(op) if Mma::of(op).and_then(|row| row.arch).is_some_and(|arch| arch != target.arch) => {
             Err(missing(target, "matrix instructions of twice the depth", "use two of (32, 32, 8) or (16, 16, 16)"))
         }
         Stmt::Matrix(op) => {

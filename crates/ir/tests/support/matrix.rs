@@ -1,5 +1,6 @@
 //! Kernels on matrix units: a warpgroup's with bulk copies, a wave's with `ldmatrix`, AMD's.
 
+use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
 
 fn slice(b: &mut Builder, regs: RegId, first: i64) -> RegSlice {
@@ -112,8 +113,9 @@ pub fn warpgroup_gemm() -> Kernel {
         let column = b.mul(pair, 2);
         let start = b.add(row, column);
         let start = b.bind("start", start);
+        let sums = Mma::find(MathUnit::Warpgroup, MatrixType::BF16).expect("an instruction").c;
         for r in (0..64).step_by(2) {
-            let (row, column) = FragmentLayout::Warpgroup.position(0, r);
+            let (row, column) = (sums.at(Axis::Row, 0, r, 0), sums.at(Axis::Col, 0, r, 0));
             let to = b.add(start, row * 128 + column);
             let both = [b.reg(acc, r), b.reg(acc, r + 1)];
             let both = b.vector(&both);
@@ -191,8 +193,9 @@ pub fn wave_gemm() -> Kernel {
     let start = b.mul(quad, 8);
     let pair = b.mul(pair, 2);
     let start = b.add(start, pair);
+    let sums = Mma::find(MathUnit::Mma, MatrixType::F16).expect("an instruction").c;
     for r in 0..4 {
-        let (row, column) = FragmentLayout::Mma16x8.position(0, r);
+        let (row, column) = (sums.at(Axis::Row, 0, r, 0), sums.at(Axis::Col, 0, r, 0));
         let to = b.add(start, row * 8 + column);
         let v = b.reg(acc, r);
         b.store(Base::Buffer(z), to, v, None);
@@ -209,7 +212,7 @@ pub fn amd_product(input: MatrixType, shape: (u32, u32, u32)) -> Kernel {
     let x = b.buffer("a", held, Access::Read, "left fragments");
     let y = b.buffer("b", held, Access::Read, "right fragments");
     let z = b.buffer("c", Scalar::F32, Access::ReadWrite, "sums");
-    let count = MatrixOp::mfma_registers(input, shape).expect("an instruction");
+    let count = Mma::shaped(MathUnit::Mfma, input, shape).expect("an instruction").a.registers;
     let sums = m * n / 64;
     let [left, right] = ["left", "right"].map(|name| b.regs(name, held.ty(), 2 * count));
     let acc = b.regs("acc", Scalar::F32.ty(), sums);

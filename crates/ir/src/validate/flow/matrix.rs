@@ -54,11 +54,11 @@ impl Scopes<'_> {
             MatrixOp::Mma { input: MatrixType::F32, .. } | MatrixOp::Warpgroup { input: MatrixType::F32, .. } => {
                 Err("NVIDIA's units multiply TF32, not F32".into())
             }
-            MatrixOp::Mma { input, a, b, acc } => {
-                let held: &[Scalar] = if *input == MatrixType::TF32 { &[Scalar::U32, Scalar::F32] } else { &[Scalar::U32] };
-                self.slice("a", a, 4, held)?;
-                self.slice("b", b, 2, held)?;
-                self.slice("acc", acc, 4, &[Scalar::F32])
+            MatrixOp::Mma { a, b, acc, .. } => {
+                let Some(row) = Mma::of(op) else { return Err("there is no such matrix instruction".into()) };
+                self.slice("a", a, row.a.registers, row.a.held)?;
+                self.slice("b", b, row.b.registers, row.b.held)?;
+                self.slice("acc", acc, row.c.registers, row.c.held)
             }
             MatrixOp::LoadMatrix { to, count, from, .. } => {
                 if !matches!(count, 1 | 2 | 4) {
@@ -86,13 +86,12 @@ impl Scopes<'_> {
             MatrixOp::WarpgroupWait { acc, .. } => self.accumulators(*acc),
             MatrixOp::WarpgroupCommit => Ok(()),
             MatrixOp::Mfma { input, acc, shape, a, b } => {
-                let Some(count) = MatrixOp::mfma_registers(*input, *shape) else {
+                let Some(row) = Mma::of(op) else {
                     return Err(format!("there is no matrix instruction of {shape:?} for {input:?}"));
                 };
-                let held = if input.bytes() == 2 { Scalar::U32 } else { Scalar::F32 };
-                self.slice("a", a, count, &[held])?;
-                self.slice("b", b, count, &[held])?;
-                self.slice("acc", acc, shape.0 * shape.1 / 64, &[Scalar::F32])
+                self.slice("a", a, row.a.registers, row.a.held)?;
+                self.slice("b", b, row.b.registers, row.b.held)?;
+                self.slice("acc", acc, row.c.registers, row.c.held)
             }
         }
     }

@@ -1,0 +1,431 @@
+//! The table of instructions that multiply: what each computes, who runs it, where its operands and accumulators are.
+//!
+//! Validator, emulator, printers, generator and cost model read these rows. A [`MathUnit`] is a family of instructions that a plan
+//! chooses; an [`Mma`] is one of its instructions. To add an instruction: a row of [`TABLE`], its spelling in `print`, and, where its
+//! numbers are of another type, the arithmetic in the emulator.
+
+use crate::layout::{Axis, Layout};
+use crate::matrix::{MatrixOp, MatrixType};
+use crate::target::Features;
+use crate::types::Scalar;
+use serde::{Deserialize, Serialize};
+
+/// What computes: the family of instructions behind the math of a k-tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum MathUnit {
+    /// Multiply-adds of each thread on its own micro tile.
+    Fma,
+    /// Warpgroup matrix instructions (wgmma): each group of 128 threads owns a micro tile of whole instructions, 64 rows and
+    /// up to 256 columns each, and reads both operands from shared memory.
+    Warpgroup,
+    /// Matrix instructions of single waves of 32 (mma.sync): each wave owns a micro tile of 16 x 8 blocks, its fragments come by
+    /// ldmatrix.
+    Mma,
+    /// Matrix instructions of single waves of 64 (AMD's MFMA): each wave owns a micro tile of 16 x 16 or 32 x 32 blocks.
+    Mfma,
+}
+
+/// What all instructions of a family have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Family {
+    /// Which.
+    pub unit: MathUnit,
+    /// The value of `UNI` in a plan.
+    pub number: u32,
+    /// What plans and refusals call it.
+    pub name: &'static str,
+    /// Who owns a micro tile: "thread", "wave", "warpgroup".
+    pub owner: &'static str,
+    /// Threads that own a micro tile together.
+    pub lanes: u32,
+    /// Rows and columns of C that a micro tile is counted in (`MIC`).
+    pub block: (u32, u32),
+    /// Depth of a k-step: what fragments are read for at once.
+    pub depth: u32,
+    /// Instructions run on while their wave goes on; accumulators are read behind a wait.
+    pub asynchronous: bool,
+    /// A lane's neighbours along n in C; 0 where the tiling decides.
+    pub run: u32,
+}
+
+/// The families.
+pub const FAMILIES: [Family; 4] = [
+    Family {
+        unit: MathUnit::Fma,
+        number: 0,
+        name: "multiply-adds",
+        owner: "thread",
+        lanes: 1,
+        block: (1, 1),
+        depth: 1,
+        asynchronous: false,
+        run: 1,
+    },
+    Family {
+        unit: MathUnit::Warpgroup,
+        number: 2,
+        name: "warpgroup matrix instructions",
+        owner: "warpgroup",
+        lanes: 128,
+        block: (64, 8),
+        depth: 16,
+        asynchronous: true,
+        run: 2,
+    },
+    Family {
+        unit: MathUnit::Mma,
+        number: 1,
+        name: "mma.sync matrix instructions",
+        owner: "wave",
+        lanes: 32,
+        block: (16, 8),
+        depth: 16,
+        asynchronous: false,
+        run: 2,
+    },
+    Family {
+        unit: MathUnit::Mfma,
+        number: 3,
+        name: "MFMA matrix instructions",
+        owner: "wave",
+        lanes: 64,
+        block: (16, 16),
+        depth: 16,
+        asynchronous: false,
+        run: 0,
+    },
+];
+
+impl MathUnit {
+    /// The unit that `UNI` names; `None` for no unit.
+    pub fn of(uni: u32) -> Option<MathUnit> {
+        FAMILIES.iter().find(|f| f.number == uni).map(|f| f.unit)
+    }
+    /// What its instructions have in common.
+    pub const fn family(self) -> &'static Family {
+        &FAMILIES[self as usize]
+    }
+    /// True if a target has its instructions.
+    pub const fn available(self, features: &Features) -> bool {
+        match self {
+            MathUnit::Fma => true,
+            MathUnit::Warpgroup => features.warpgroup,
+            MathUnit::Mma => features.mma,
+            MathUnit::Mfma => features.mfma,
+        }
+    }
+}
+
+impl Family {
+    /// Single waves run its instructions, on fragments that lanes hold in registers.
+    pub const fn is_wave(&self) -> bool {
+        self.lanes > 1 && !self.asynchronous
+    }
+}
+
+/// A contribution to a coordinate of an element: `times * ((from / div) % modulo)`; without remainder where `modulo` is 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Term {
+    to: Axis,
+    times: u32,
+    from: Axis,
+    div: u32,
+    modulo: u32,
+}
+
+/// Where the elements of a matrix that lanes hold in registers are: coordinates are sums of digits of lane, register and element within
+/// the register, each of one of the three, so that what each of them adds can be told apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fragment {
+    terms: &'static [Term],
+    /// Registers per lane.
+    pub registers: u32,
+    /// Elements of a register: 2 where 32 bits hold a pair, the first in the lower half.
+    pub elements: u32,
+    /// What its registers may hold.
+    pub held: &'static [Scalar],
+}
+
+impl Fragment {
+    /// A coordinate of an element: [`Axis::Row`] (of B: its column), [`Axis::K`], or of accumulators [`Axis::Row`] and [`Axis::Col`].
+    pub const fn at(&self, to: Axis, lane: u32, register: u32, element: u32) -> u32 {
+        let (mut sum, mut i) = (0, 0);
+        while i < self.terms.len() {
+            let t = self.terms[i];
+            let from = match t.from {
+                Axis::Lane => lane,
+                Axis::Register => register,
+                _ => element,
+            };
+            if t.to as u32 == to as u32 {
+                let digit = from / t.div;
+                sum += t.times * if t.modulo == 0 { digit } else { digit % t.modulo };
+            }
+            i += 1;
+        }
+        sum
+    }
+    /// The same as a layout of (lane, register, element) for so many lanes and registers.
+    pub fn layout(&self, lanes: u32, registers: u32) -> Layout {
+        use crate::affine::Affine;
+        let from = [(Axis::Lane, lanes.into()), (Axis::Register, registers.into()), (Axis::Element, self.elements.into())];
+        let form = |to: Axis| {
+            self.terms.iter().filter(|t| t.to == to).fold(Affine::default(), |sum, t| {
+                let axis = from.iter().position(|(a, _)| *a == t.from).unwrap_or(0);
+                let digit = Affine::axis(axis).digit_of(t.div.into(), (t.modulo > 0).then(|| t.modulo.into()));
+                sum.plus(&digit, t.times.into())
+            })
+        };
+        let results: Vec<Axis> =
+            [Axis::Row, Axis::Col, Axis::K].into_iter().filter(|a| self.terms.iter().any(|t| t.to == *a)).collect();
+        Layout::new(&from, &results.into_iter().map(|to| (to, form(to))).collect::<Vec<_>>())
+    }
+}
+
+/// One instruction.
+#[derive(Clone, Copy, Debug)]
+pub struct Mma {
+    /// Its family.
+    pub unit: MathUnit,
+    /// What it takes the factors in.
+    pub input: MatrixType,
+    /// Type of the accumulators.
+    pub sum: Scalar,
+    /// m, n, k. A warpgroup's has any multiple of 8 columns up to 256; here are those of 8.
+    pub shape: (u32, u32, u32),
+    /// Left fragment.
+    pub a: Fragment,
+    /// Right fragment; a warpgroup reads its right operand from shared memory.
+    pub b: Fragment,
+    /// Accumulators. A warpgroup's go on in the same way for further columns.
+    pub c: Fragment,
+    /// The only architecture that has it, where not all have that have the family.
+    pub arch: Option<&'static str>,
+}
+
+impl Mma {
+    /// Threads that run it together.
+    pub const fn lanes(&self) -> u32 {
+        self.unit.family().lanes
+    }
+    /// Registers per lane of the accumulators of this many columns.
+    pub const fn sums(&self, n: u32) -> u32 {
+        self.c.registers * (n / self.shape.1)
+    }
+    /// The first of a family's instructions for an input type.
+    pub fn find(unit: MathUnit, input: MatrixType) -> Option<&'static Mma> {
+        TABLE.iter().find(|m| m.unit == unit && m.input == input)
+    }
+    /// A family's instruction of a shape.
+    pub fn shaped(unit: MathUnit, input: MatrixType, shape: (u32, u32, u32)) -> Option<&'static Mma> {
+        TABLE.iter().find(|m| m.unit == unit && m.input == input && m.shape == shape)
+    }
+    /// The instruction of an operation, if it multiplies and the instruction exists.
+    pub fn of(op: &MatrixOp) -> Option<&'static Mma> {
+        match op {
+            MatrixOp::Mma { input, .. } => Mma::find(MathUnit::Mma, *input),
+            MatrixOp::Warpgroup { input, .. } => Mma::find(MathUnit::Warpgroup, *input),
+            MatrixOp::Mfma { input, shape, .. } => Mma::shaped(MathUnit::Mfma, *input, *shape),
+            _ => None,
+        }
+    }
+}
+
+const fn term(to: Axis, times: u32, from: Axis, div: u32, modulo: u32) -> Term {
+    Term { to, times, from, div, modulo }
+}
+const fn fragment(terms: &'static [Term], registers: u32, elements: u32, held: &'static [Scalar]) -> Fragment {
+    Fragment { terms, registers, elements, held }
+}
+use Axis::{Col, Element, K, Lane, Register, Row};
+
+/// 32-bit registers that hold a pair, or bits as they are.
+const WORDS: &[Scalar] = &[Scalar::U32];
+const FLOATS: &[Scalar] = &[Scalar::F32];
+/// TF32 fragments may be floats as well, whose lower 13 bits the unit drops.
+const TF32: &[Scalar] = &[Scalar::U32, Scalar::F32];
+/// Of an operand in shared memory.
+const NONE: Fragment = fragment(&[], 0, 1, &[]);
+/// Of a single thread: one element of everything.
+const fn single(held: &'static [Scalar]) -> Fragment {
+    fragment(&[], 1, 1, held)
+}
+
+// mma.sync: four lanes along k (or n) for each of eight rows (or columns).
+const MMA_A_PAIRS: &[Term] = &[
+    term(Row, 1, Lane, 4, 0),
+    term(Row, 8, Register, 1, 2),
+    term(K, 2, Lane, 1, 4),
+    term(K, 1, Element, 1, 0),
+    term(K, 8, Register, 2, 0),
+];
+const MMA_A_SINGLE: &[Term] =
+    &[term(Row, 1, Lane, 4, 0), term(Row, 8, Register, 1, 2), term(K, 1, Lane, 1, 4), term(K, 4, Register, 2, 0)];
+const MMA_B_PAIRS: &[Term] =
+    &[term(Row, 1, Lane, 4, 0), term(K, 2, Lane, 1, 4), term(K, 1, Element, 1, 0), term(K, 8, Register, 1, 0)];
+const MMA_B_SINGLE: &[Term] = &[term(Row, 1, Lane, 4, 0), term(K, 1, Lane, 1, 4), term(K, 4, Register, 1, 0)];
+const MMA_C: Fragment = fragment(
+    &[term(Row, 1, Lane, 4, 0), term(Row, 8, Register, 2, 0), term(Col, 2, Lane, 1, 4), term(Col, 1, Register, 1, 2)],
+    4,
+    1,
+    FLOATS,
+);
+
+// Warpgroups: the four waves have 16 rows each.
+const WARPGROUP_A_PAIRS: &[Term] = &[
+    term(Row, 16, Lane, 32, 0),
+    term(Row, 1, Lane, 4, 8),
+    term(Row, 8, Register, 1, 2),
+    term(K, 2, Lane, 1, 4),
+    term(K, 1, Element, 1, 0),
+    term(K, 8, Register, 2, 0),
+];
+const WARPGROUP_A_SINGLE: &[Term] = &[
+    term(Row, 16, Lane, 32, 0),
+    term(Row, 1, Lane, 4, 8),
+    term(Row, 8, Register, 1, 2),
+    term(K, 1, Lane, 1, 4),
+    term(K, 4, Register, 2, 0),
+];
+const WARPGROUP_C: Fragment = fragment(
+    &[
+        term(Row, 16, Lane, 32, 0),
+        term(Row, 1, Lane, 4, 8),
+        term(Row, 8, Register, 2, 2),
+        term(Col, 8, Register, 4, 0),
+        term(Col, 2, Lane, 1, 4),
+        term(Col, 1, Register, 1, 2),
+    ],
+    4,
+    1,
+    FLOATS,
+);
+
+// MFMA: a lane holds neighbours along k of one row, the lanes behind those of all rows hold those further along k.
+const MFMA_32: &[Term] =
+    &[term(Row, 1, Lane, 1, 32), term(K, 4, Lane, 32, 0), term(K, 2, Register, 1, 0), term(K, 1, Element, 1, 0)];
+const MFMA_16: &[Term] =
+    &[term(Row, 1, Lane, 1, 16), term(K, 4, Lane, 16, 0), term(K, 2, Register, 1, 0), term(K, 1, Element, 1, 0)];
+const MFMA_32_DEEP: &[Term] =
+    &[term(Row, 1, Lane, 1, 32), term(K, 8, Lane, 32, 0), term(K, 2, Register, 1, 0), term(K, 1, Element, 1, 0)];
+const MFMA_16_DEEP: &[Term] =
+    &[term(Row, 1, Lane, 1, 16), term(K, 8, Lane, 16, 0), term(K, 2, Register, 1, 0), term(K, 1, Element, 1, 0)];
+const MFMA_32_SINGLE: &[Term] = &[term(Row, 1, Lane, 1, 32), term(K, 1, Lane, 32, 0)];
+const MFMA_16_SINGLE: &[Term] = &[term(Row, 1, Lane, 1, 16), term(K, 1, Lane, 16, 0)];
+const MFMA_C_32: Fragment = fragment(
+    &[term(Row, 8, Register, 4, 0), term(Row, 4, Lane, 32, 0), term(Row, 1, Register, 1, 4), term(Col, 1, Lane, 1, 32)],
+    16,
+    1,
+    FLOATS,
+);
+const MFMA_C_16: Fragment =
+    fragment(&[term(Row, 4, Lane, 16, 0), term(Row, 1, Register, 1, 0), term(Col, 1, Lane, 1, 16)], 4, 1, FLOATS);
+
+const fn fma(input: MatrixType, sum: Scalar, held: &'static [Scalar]) -> Mma {
+    let one = single(held);
+    Mma { unit: MathUnit::Fma, input, sum, shape: (1, 1, 1), a: one, b: one, c: one, arch: None }
+}
+const fn wave(input: MatrixType) -> Mma {
+    let (a, b, k) = match input.bytes() {
+        2 => (fragment(MMA_A_PAIRS, 4, 2, WORDS), fragment(MMA_B_PAIRS, 2, 2, WORDS), 16),
+        _ => (fragment(MMA_A_SINGLE, 4, 1, TF32), fragment(MMA_B_SINGLE, 2, 1, TF32), 8),
+    };
+    Mma { unit: MathUnit::Mma, input, sum: Scalar::F32, shape: (16, 8, k), a, b, c: MMA_C, arch: None }
+}
+const fn warpgroup(input: MatrixType) -> Mma {
+    let (a, k) = match input.bytes() {
+        2 => (fragment(WARPGROUP_A_PAIRS, 4, 2, WORDS), 16),
+        _ => (fragment(WARPGROUP_A_SINGLE, 4, 1, WORDS), 8),
+    };
+    Mma { unit: MathUnit::Warpgroup, input, sum: Scalar::F32, shape: (64, 8, k), a, b: NONE, c: WARPGROUP_C, arch: None }
+}
+const fn mfma(input: MatrixType, side: u32, k: u32, arch: Option<&'static str>) -> Mma {
+    // Twice the depth holds twice the neighbours.
+    let operand = match (input.bytes(), side, k) {
+        (2, 32, 8) => fragment(MFMA_32, 2, 2, WORDS),
+        (2, 32, _) => fragment(MFMA_32_DEEP, 4, 2, WORDS),
+        (2, _, 16) => fragment(MFMA_16, 2, 2, WORDS),
+        (2, _, _) => fragment(MFMA_16_DEEP, 4, 2, WORDS),
+        (_, 32, _) => fragment(MFMA_32_SINGLE, 1, 1, FLOATS),
+        _ => fragment(MFMA_16_SINGLE, 1, 1, FLOATS),
+    };
+    let c = if side == 32 { MFMA_C_32 } else { MFMA_C_16 };
+    Mma { unit: MathUnit::Mfma, input, sum: Scalar::F32, shape: (side, side, k), a: operand, b: operand, c, arch }
+}
+
+/// All instructions.
+pub const TABLE: &[Mma] = &[
+    fma(MatrixType::F16, Scalar::F32, FLOATS),
+    fma(MatrixType::BF16, Scalar::F32, FLOATS),
+    fma(MatrixType::F32, Scalar::F32, FLOATS),
+    wave(MatrixType::F16),
+    wave(MatrixType::BF16),
+    wave(MatrixType::TF32),
+    warpgroup(MatrixType::F16),
+    warpgroup(MatrixType::BF16),
+    warpgroup(MatrixType::TF32),
+    mfma(MatrixType::F16, 32, 8, None),
+    mfma(MatrixType::F16, 16, 16, None),
+    mfma(MatrixType::BF16, 32, 8, None),
+    mfma(MatrixType::BF16, 16, 16, None),
+    mfma(MatrixType::F32, 32, 2, None),
+    mfma(MatrixType::F32, 16, 4, None),
+    mfma(MatrixType::F16, 32, 16, Some("gfx950")),
+    mfma(MatrixType::F16, 16, 32, Some("gfx950")),
+    mfma(MatrixType::BF16, 32, 16, Some("gfx950")),
+    mfma(MatrixType::BF16, 16, 32, Some("gfx950")),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn families_stand_at_their_number() {
+        for f in &FAMILIES {
+            assert_eq!((f.unit.family().number, MathUnit::of(f.number)), (f.number, Some(f.unit)));
+        }
+        assert_eq!(MathUnit::of(4), None);
+    }
+
+    /// Every element of every matrix of every instruction is held once, and the layout of a fragment says the same and leads back.
+    #[test]
+    fn fragments_hold_each_element_once() {
+        for m in TABLE {
+            let ((rows, columns, depth), lanes) = (m.shape, m.lanes());
+            let fragments =
+                [(&m.a, (Row, rows), (K, depth)), (&m.b, (Row, columns), (K, depth)), (&m.c, (Row, rows), (Col, columns))];
+            for (f, (x, height), (y, width)) in fragments.into_iter().filter(|(f, ..)| f.registers > 0) {
+                let layout = f.layout(lanes, f.registers);
+                let back = layout.inverse();
+                let mut seen = HashSet::new();
+                for lane in 0..lanes {
+                    for register in 0..f.registers {
+                        for element in 0..f.elements {
+                            let place = (f.at(x, lane, register, element), f.at(y, lane, register, element));
+                            assert!(place.0 < height && place.1 < width && seen.insert(place), "{place:?} of {m:?}");
+                            let point = [(Lane, lane.into()), (Register, register.into()), (Element, element.into())];
+                            assert_eq!((layout.at(x, &point), layout.at(y, &point)), (place.0.into(), place.1.into()));
+                            let at = [(x, place.0.into()), (y, place.1.into())];
+                            let found = back.as_ref().map(|b| point.map(|(axis, _)| (axis, b.at(axis, &at))));
+                            assert_eq!(found, Some(point), "{m:?}");
+                        }
+                    }
+                }
+                assert_eq!(seen.len() as u32, height * width, "{m:?}");
+            }
+        }
+    }
+
+    /// A warpgroup's accumulators of further columns go on where those of the first eight end.
+    #[test]
+    fn further_columns_follow() {
+        let Some(m) = Mma::find(MathUnit::Warpgroup, MatrixType::F16) else { panic!("no instruction") };
+        for register in 0..m.sums(64) {
+            let (first, turn) = (register % 4, register / 4);
+            assert_eq!(m.c.at(Col, 77, register, 0), m.c.at(Col, 77, first, 0) + 8 * turn);
+            assert_eq!(m.c.at(Row, 77, register, 0), m.c.at(Row, 77, first, 0));
+        }
+    }
+}
