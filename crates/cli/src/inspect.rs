@@ -9,8 +9,9 @@ use serde_json::json;
 use tilewright_device::inspect::{Class, Inspection, LoopReport, Role, Run, inspect};
 use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::{MAIN, generate, schedule::lower};
-use tilewright_gen::plan::{KernelSpec, MathUnit};
+use tilewright_gen::plan::KernelSpec;
 use tilewright_ir::{Dialect, Target};
+use tilewright_problem::contraction::Contraction;
 
 /// Inspects one problem's plan.
 pub fn run(args: &InspectArgs) -> Result<(), CliError> {
@@ -41,7 +42,7 @@ pub fn run(args: &InspectArgs) -> Result<(), CliError> {
         DeviceError::BadSpec { reason, .. } => CliError::usage(format!("--target: {reason}")),
         other => CliError::failed(other),
     })?;
-    let math = math_per_tile(&resolved.spec, resolved.contraction.a.scalar.bytes());
+    let math = math_per_tile(&resolved.spec, resolved.contraction);
     let tiles = |l: &LoopReport| tiles_per_round(l, &resolved.spec, math);
     if args.json {
         let tiles: Vec<u32> = inspection.loops.iter().map(tiles).collect();
@@ -86,15 +87,14 @@ const fn language(dialect: Dialect) -> &'static str {
     }
 }
 
-/// Math instructions of one thread for one k-tile: multiply-adds, or those of a matrix unit on elements of this size.
-fn math_per_tile(spec: &KernelSpec, bytes: u32) -> u32 {
+/// Math instructions of one thread for one k-tile: multiply-adds, or those of a matrix unit.
+fn math_per_tile(spec: &KernelSpec, c: &Contraction) -> u32 {
     let t = &spec.tiling;
-    let (rows, columns) = t.unit.step();
+    let shape = t.instruction(c).map_or((1, 1, 1), |row| row.shape);
+    let (rows, columns, depth) = if t.unit.family().lanes > 1 { shape } else { (1, 1, 1) };
     // A warpgroup's instruction takes all columns of its micro tile at once.
-    let columns = if t.unit == MathUnit::Warpgroup { t.b.micro } else { columns };
-    // NVIDIA's take 32 bytes of k.
-    let per_step = if matches!(t.unit, MathUnit::Warpgroup | MathUnit::Mma) { t.unit.depth() * bytes / 32 } else { 1 };
-    (t.a.micro / rows) * (t.b.micro / columns.max(1)) * t.k_steps() * per_step
+    let columns = if t.unit.family().asynchronous { t.b.micro } else { columns };
+    (t.a.micro / rows) * (t.b.micro / columns.max(1)) * (t.k_tile / depth)
 }
 
 /// k-tiles that one round of a loop works on: what the schedule unrolls, times what the compiler unrolls.

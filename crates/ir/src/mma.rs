@@ -46,6 +46,8 @@ pub struct Family {
     pub asynchronous: bool,
     /// A lane's neighbours along n in C; 0 where the tiling decides.
     pub run: u32,
+    /// Registers of a lane that one read of fragments from shared memory fills at most, of operands of 16 bits.
+    pub read: u32,
 }
 
 /// The families.
@@ -60,6 +62,7 @@ pub const FAMILIES: [Family; 4] = [
         depth: 1,
         asynchronous: false,
         run: 1,
+        read: 1,
     },
     Family {
         unit: MathUnit::Warpgroup,
@@ -71,6 +74,7 @@ pub const FAMILIES: [Family; 4] = [
         depth: 16,
         asynchronous: true,
         run: 2,
+        read: 4,
     },
     Family {
         unit: MathUnit::Mma,
@@ -82,6 +86,7 @@ pub const FAMILIES: [Family; 4] = [
         depth: 16,
         asynchronous: false,
         run: 2,
+        read: 4,
     },
     Family {
         unit: MathUnit::Mfma,
@@ -93,6 +98,7 @@ pub const FAMILIES: [Family; 4] = [
         depth: 16,
         asynchronous: false,
         run: 0,
+        read: 2,
     },
 ];
 

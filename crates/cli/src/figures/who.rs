@@ -1,40 +1,26 @@
 //! Which thread owns, loads and computes what, read from a derived plan for the figures.
 
-use tilewright_gen::plan::{Along, GroupOrder, OperandTiling, SplitK, Tiling};
+use tilewright_gen::plan::{GroupOrder, OperandTiling, SplitK, Tiling};
+use tilewright_ir::layout::Axis;
 
 /// Rows and columns of the result tile that a thread computes. Threads count from the first that computes.
 pub fn micro_tile(tiling: &Tiling, thread: u32) -> (Vec<u32>, Vec<u32>) {
     let (ta, tb) = grid_position(tiling, thread);
-    (micro_line(&tiling.a, tiling.threads_a, ta), micro_line(&tiling.b, tiling.threads_b, tb))
+    (micro_line(&tiling.a, ta), micro_line(&tiling.b, tb))
 }
 
 /// Position of a thread in the work-group's thread grid, along m and along n.
 pub fn grid_position(tiling: &Tiling, thread: u32) -> (u32, u32) {
-    let (na, nb) = (tiling.threads_a.max(1), tiling.threads_b.max(1));
-    let place = |index: u32, a: u32, b: u32| if tiling.micro_b_fastest { (index / b, index % b) } else { (index % a, index / a) };
-    let (wave_a, lanes) = (tiling.wave_a, tiling.wave_lanes);
-    if wave_a == 0 || lanes < wave_a {
-        return place(thread, na, nb);
-    }
-    // A wave covers wave_a x wave_b micro tiles; waves cover the thread grid, along m first.
-    let wave_b = lanes / wave_a;
-    let (wave, waves_a) = (thread / lanes, (na / wave_a).max(1));
-    let (lane_a, lane_b) = place(thread % lanes, wave_a, wave_b);
-    (wave % waves_a * wave_a + lane_a, wave / waves_a * wave_b + lane_b)
+    let grid = tiling.grid();
+    let at = |axis: Axis| grid.at(axis, &[(Axis::Thread, thread.into())]) as u32;
+    (at(Axis::Row), at(Axis::Col))
 }
 
 /// Elements along one operand that the thread at a grid position computes.
-fn micro_line(operand: &OperandTiling, threads: u32, position: u32) -> Vec<u32> {
-    let width = operand.fragment_width.max(1);
-    (0..operand.micro)
-        .map(|i| {
-            if operand.micro_interleave {
-                (i / width * threads + position) * width + i % width
-            } else {
-                position * operand.micro + i
-            }
-        })
-        .collect()
+fn micro_line(operand: &OperandTiling, position: u32) -> Vec<u32> {
+    let own = operand.micro_tile();
+    let at = |e: u32| own.at(Axis::Row, &[(Axis::Thread, position.into()), (Axis::Element, e.into())]) as u32;
+    (0..operand.micro).map(at).collect()
 }
 
 /// One global load of a thread: the elements (row, k) that move together.
@@ -42,37 +28,16 @@ pub type Access = Vec<(u32, u32)>;
 
 /// What a loading thread fetches of an operand's tile, load by load.
 pub fn loads(operand: &OperandTiling, k_tile: u32, thread: u32) -> Vec<Access> {
-    let (per_row, per_k) = (operand.load_row.max(1), operand.load_k.max(1));
-    let (across, deep) = ((operand.macro_tile / per_row).max(1), (k_tile / per_k).max(1));
-    let (row_id, k_id) = match operand.load_order {
-        Along::K => (thread / deep, thread % deep),
-        Along::Row => (thread % across, thread / across),
-    };
-    if row_id >= across || k_id >= deep {
+    let share = operand.share(k_tile);
+    if u64::from(thread) >= share.extent(Axis::Thread) {
         return Vec::new();
     }
-    let width = operand.load_width.max(1);
-    let (width_row, width_k) = match operand.load_along {
-        Along::Row => (width, 1),
-        Along::K => (1, width),
+    let element = |vector: u64, element: u64| {
+        let point = [(Axis::Thread, thread.into()), (Axis::Vector, vector as i64), (Axis::Element, element as i64)];
+        (share.at(Axis::Row, &point) as u32, share.at(Axis::K, &point) as u32)
     };
-    let line = |index: u32, count: u32, tiles: u32, width: u32| -> Vec<u32> {
-        (0..count / width)
-            .map(|i| if operand.load_interleave { (i * tiles + index) * width } else { index * count + i * width })
-            .collect()
-    };
-    let rows = line(row_id, per_row, across, width_row);
-    let ks = line(k_id, per_k, deep, width_k);
-    let mut accesses = Vec::new();
-    for &k in &ks {
-        for &row in &rows {
-            accesses.push(match operand.load_along {
-                Along::Row => (0..width).map(|v| (row + v, k)).collect(),
-                Along::K => (0..width).map(|v| (row, k + v)).collect(),
-            });
-        }
-    }
-    accesses
+    let access = |vector: u64| (0..share.extent(Axis::Element)).map(|e| element(vector, e)).collect();
+    (0..share.extent(Axis::Vector)).map(access).collect()
 }
 
 /// Position (along m, along n) of the result tile that comes at a place in the grid's order.
@@ -105,7 +70,7 @@ pub fn way_of(split: SplitK, k_tiles: u64, tile: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tilewright_gen::plan::Source;
+    use tilewright_gen::plan::{Along, Source};
 
     fn operand(micro: u32, threads: u32) -> OperandTiling {
         OperandTiling {

@@ -93,7 +93,7 @@ pub(super) fn build(
     let end_a = b.kernel().shared_bytes().next_multiple_of(shared_align(&b_in.tiling, b_in.tensor.scalar));
     let shared_b = tile_at(b, b_in, "b_tile", end_a);
 
-    if t.unit.is_wave() {
+    if t.unit.family().is_wave() {
         b.wave(t.wave_lanes);
     }
     let local = b.bind("local_id", Builtin::LocalId);

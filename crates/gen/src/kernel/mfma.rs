@@ -49,7 +49,7 @@ impl MfmaUnit {
     /// and clears the latter.
     pub fn new(b: &mut Builder, spec: &KernelSpec, scalar: Scalar, shared: [SharedTile; 2], thread: ExprId) -> Self {
         let t = &spec.tiling;
-        let (lanes, side) = (MathUnit::Mfma.owner_threads(), t.mfma_side());
+        let (lanes, side) = (MathUnit::Mfma.family().lanes, t.mfma_side());
         let along_m = t.a.macro_tile / t.a.micro;
         let wave = b.bind("math_wave", thread / lanes);
         let row = b.value(wave % along_m * t.a.micro);

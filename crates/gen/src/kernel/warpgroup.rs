@@ -41,7 +41,7 @@ impl Warpgroup {
     pub fn new(b: &mut Builder, spec: &KernelSpec, ring: &Ring, thread: ExprId, may_be_empty: bool) -> Self {
         let scalar = ring.tiles[0].map.scalar;
         let t = &spec.tiling;
-        let (step, owners) = (MathUnit::Warpgroup.step().0, MathUnit::Warpgroup.owner_threads());
+        let (step, owners) = (MathUnit::Warpgroup.family().block.0, MathUnit::Warpgroup.family().lanes);
         let along_m = t.a.macro_tile / t.a.micro;
         // The same in all lanes of a wave, and said so: descriptors are uniform.
         let wave = b.value(thread / 32);

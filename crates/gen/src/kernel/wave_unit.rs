@@ -50,7 +50,7 @@ impl WaveUnit {
     /// and clears the latter.
     pub fn new(b: &mut Builder, spec: &KernelSpec, scalar: Scalar, shared: [SharedTile; 2], thread: ExprId) -> Self {
         let t = &spec.tiling;
-        let lanes = MathUnit::Mma.owner_threads();
+        let lanes = MathUnit::Mma.family().lanes;
         let along_m = t.a.macro_tile / t.a.micro;
         let wave = b.bind("math_wave", thread / lanes);
         let first = [b.bind("wave_row", wave % along_m * t.a.micro), b.bind("wave_col", wave / along_m * t.b.micro)];

@@ -97,7 +97,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     let added = added_bytes(c);
     let copied = copy_bytes(c, &c.a, &t.a, c.m) + copy_bytes(c, &c.b, &t.b, c.n);
     let read = |o: &OperandTiling, tensor: &Tensor| f64::from(o.micro * t.k_tile * tensor.scalar.bytes());
-    let math_threads = f64::from(t.math_threads() / t.unit.owner_threads());
+    let math_threads = f64::from(t.math_threads() / t.unit.family().lanes);
     let copies = [&t.a, &t.b].iter().filter(|o| o.source != Source::InPlace).count() as u32;
     Counts {
         flop: c.flop(),
@@ -141,9 +141,9 @@ fn copy_bytes(c: &Contraction, tensor: &Tensor, o: &OperandTiling, rows: u64) ->
 
 fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
     let (t, s) = (&spec.tiling, &spec.schedule);
-    if t.unit == MathUnit::Warpgroup {
+    if t.unit.family().asynchronous {
         let bytes = c.a.scalar.bytes();
-        let math = f64::from(t.k_tile * bytes / 32 * (t.a.micro / t.unit.step().0));
+        let math = f64::from(t.k_tile * bytes / 32 * (t.a.micro / t.unit.family().block.0));
         // A fragment from lines of 32-bit elements along rows comes word by word.
         let words = bytes == 4 && c.a.view.stride(ROW) == Some(1) && c.a.view.stride(COL) != Some(1);
         let reads = match (t.a.fragment_sets, words) {
@@ -158,12 +158,15 @@ fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
     let stores = |o: &OperandTiling, copied: bool| {
         if copied { 0.0 } else { f64::from(o.load_row * o.load_k) / f64::from(o.store_width.max(1)) }
     };
-    let (math, fragment_reads) = match t.unit {
-        // A read brings 32 lanes' rows of four matrices of 8 x 8.
-        MathUnit::Mma => (f64::from(t.a.micro / 16 * (t.b.micro / 8)), f64::from(t.a.micro / 16 + (t.b.micro / 8).div_ceil(2))),
-        MathUnit::Mfma => {
-            let side = t.mfma_side();
-            (f64::from(t.a.micro / side * (t.b.micro / side) * side / 16), f64::from((t.a.micro + t.b.micro) / side * side / 16))
+    let (math, fragment_reads) = match (t.unit.family().is_wave(), t.instruction(c)) {
+        (true, Some(row)) => {
+            let ((rows, columns, depth), family) = (row.shape, t.unit.family());
+            let steps = family.depth / depth.max(1);
+            // A read fills a few registers of each lane at once; those of wider elements come one by one.
+            let at_once = if c.a.scalar.bytes() == 2 { family.read } else { 1 };
+            let held = |micro: u32| micro * family.depth * c.a.scalar.bytes() / 4 / family.lanes;
+            let reads = |micro: u32| f64::from(held(micro).div_ceil(at_once));
+            (f64::from((t.a.micro / rows) * (t.b.micro / columns) * steps), reads(t.a.micro) + reads(t.b.micro))
         }
         _ => (f64::from(t.a.micro * t.b.micro) / f64::from(t.math_width.max(1)), reads(&t.a) + reads(&t.b)),
     };

@@ -44,14 +44,14 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
         return Err(Refusal::Empty { g: c.g, m: c.m, n: c.n });
     }
     let unit = MathUnit::of(plan.common(Common::Uni)).unwrap_or(MathUnit::Fma);
-    if unit == MathUnit::Warpgroup {
+    if unit.family().asynchronous {
         return super::unit::derive(plan, c, env);
     }
     let at = |key: Common| plan.common(key);
     let on = |key: Common| plan.common(key) == 1;
-    let exchanged = unit.is_wave() && on(Common::Swp);
+    let exchanged = unit.family().is_wave() && on(Common::Swp);
     let c = &*c.oriented(exchanged);
-    let owners = match unit.is_wave() {
+    let owners = match unit.family().is_wave() {
         true => wave_unit::owners(plan, c, env, unit)?,
         false => thread_grid(at(Common::Mac), at(Common::Skw))
             .ok_or(Refusal::ThreadGrid { mac: at(Common::Mac), skw: at(Common::Skw) })?,
@@ -75,16 +75,16 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
     };
     let a = operand::derive(plan, Key::A, &c.a, (c.m, c.dynamic.m), owners.0, &frame)?;
     let b = operand::derive(plan, Key::B, &c.b, (c.n, c.dynamic.n), owners.1, &frame)?;
-    let (threads_a, threads_b) = (owners.0 * unit.owner_threads(), owners.1);
+    let (threads_a, threads_b) = (owners.0 * unit.family().lanes, owners.1);
     let edge = if on(Common::Edg) { Edge::Predicate } else { Edge::PullBack };
     let tiling = Tiling {
         k_tile: at(Common::Unr),
         threads_a,
         threads_b,
-        micro_b_fastest: !unit.is_wave() && on(Common::Mia),
-        wave_a: if unit.is_wave() { 0 } else { wave_shape(plan, env, threads_a, threads_b)? },
+        micro_b_fastest: !unit.family().is_wave() && on(Common::Mia),
+        wave_a: if unit.family().is_wave() { 0 } else { wave_shape(plan, env, threads_a, threads_b)? },
         wave_lanes: env.wave.max(1),
-        math_width: if unit.is_wave() { 1 } else { math_width(plan, &b)? },
+        math_width: if unit.family().is_wave() { 1 } else { math_width(plan, &b)? },
         order: order(plan)?,
         split_k: SplitK { ways: at(Common::Ice), interleave: at(Common::Ice) > 1 && on(Common::Iwi) },
         edge_m: edge,
@@ -97,7 +97,8 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
         a,
         b,
     };
-    let epilogue = if unit.is_wave() { wave_unit::epilogue(plan, c, env, &tiling)? } else { epilogue(plan, c, env, &tiling)? };
+    let epilogue =
+        if unit.family().is_wave() { wave_unit::epilogue(plan, c, env, &tiling)? } else { epilogue(plan, c, env, &tiling)? };
     let spec = KernelSpec {
         epilogue,
         schedule,
@@ -165,7 +166,7 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
         Ok(plan.get(acp) == 1)
     };
     let (async_a, async_b) = (copied(Key::A)?, copied(Key::B)?);
-    let k_steps = at(Common::Unr) / unit.depth();
+    let k_steps = at(Common::Unr) / unit.family().depth;
     if fra >= k_steps {
         return Err(Refusal::FragmentsAhead { fra, k_steps });
     }

@@ -41,11 +41,7 @@ fn chiral(key: Chiral, value: u32, o: &OperandTiling, spec: &KernelSpec, lines: 
     let along = |a: Along| if a == Along::K { "along k" } else { "across k" };
     match key {
         Chiral::Mic => {
-            let who = match spec.tiling.unit {
-                MathUnit::Fma => "thread",
-                MathUnit::Warpgroup => "warpgroup",
-                MathUnit::Mma | MathUnit::Mfma => "wave",
-            };
+            let who = spec.tiling.unit.family().owner;
             format!("each {who} computes {} {lines} of C; the macro tile has {} {lines}", o.micro, o.macro_tile)
         }
         Chiral::Pad => {
@@ -176,26 +172,18 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
             "the compiler is kept from moving loads into the math and the math over stores, where the target has means for it",
             "the compiler is free to move loads and stores into the math",
         ),
-        Common::Uni => match spec.tiling.unit {
-            MathUnit::Fma => "multiply-adds of each thread".into(),
-            MathUnit::Warpgroup => format!(
-                "warpgroup matrix instructions of 64 x {}, one micro tile of {} x {} per 128 threads",
-                spec.tiling.b.micro, spec.tiling.a.micro, spec.tiling.b.micro
-            ),
-            MathUnit::Mma => {
-                let depth = 32 / c.a.scalar.bytes();
-                format!(
-                    "mma.sync of 16 x 8 x {depth}, one micro tile of {} x {} per wave",
-                    spec.tiling.a.micro, spec.tiling.b.micro
-                )
+        Common::Uni => {
+            let (t, family) = (&spec.tiling, spec.tiling.unit.family());
+            match t.instruction(c).filter(|_| family.lanes > 1) {
+                None => format!("{} of each {}", family.name, family.owner),
+                Some(row) => {
+                    let (m, n, k) = row.shape;
+                    let n = if family.asynchronous { t.b.micro } else { n };
+                    let (rows, columns) = (t.a.micro, t.b.micro);
+                    format!("{} of {m} x {n} x {k}, one micro tile of {rows} x {columns} per {}", family.name, family.owner)
+                }
             }
-            MathUnit::Mfma => format!(
-                "MFMA of {0} x {0}, one micro tile of {1} x {2} per wave",
-                spec.tiling.mfma_side(),
-                spec.tiling.a.micro,
-                spec.tiling.b.micro
-            ),
-        },
+        }
         Common::Swp if spec.tiling.exchanged => "computes the transposed product: A and B change places".into(),
         Common::Swp => "A's rows are the kernel's rows".into(),
         Common::Pst if spec.tiling.persistent == 0 => "one work-group per tile of C".into(),

@@ -65,7 +65,7 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
         return Err(Refusal::Groups { groups, max });
     }
     // Sums of a matrix unit cannot be spilled: room for several work-groups (MGP) is taken from their registers.
-    let lanes = if spec.tiling.unit == MathUnit::Warpgroup {
+    let lanes = if spec.tiling.unit.family().asynchronous {
         // Each quarter of the unit has its own registers and holds whole waves.
         let wave = spec.tiling.wave_lanes.max(1);
         let waves = threads.div_ceil(wave) * spec.style.min_groups.max(1);
@@ -79,7 +79,7 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
     let max = budget.map_or(even, |(_, math)| math);
     // Whatever moves later: assemblers refuse an instruction whose sums the launch's share does not hold.
     let instruction = spec.tiling.b.micro / 2 + UNIT_REGISTERS;
-    if spec.tiling.unit == MathUnit::Warpgroup && instruction > even {
+    if spec.tiling.unit.family().asynchronous && instruction > even {
         return Err(Refusal::Registers { needed: instruction, max: even });
     }
     let needed = math_registers(spec, c);
@@ -99,12 +99,12 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
 /// address and bounds counts as much as [`LOAD_TEXT`] of them.
 fn unrolled(spec: &KernelSpec) -> u64 {
     let (t, s) = (&spec.tiling, &spec.schedule);
-    if t.unit == MathUnit::Warpgroup {
+    if t.unit.family().asynchronous {
         return 0;
     }
     let written_out = spec.style.unroll_k || s.fragments_ahead > 0 || s.store == StorePoint::Spread;
     let steps = if written_out { t.k_steps() } else { 1 };
-    let (rows, columns) = t.unit.step();
+    let (rows, columns) = t.unit.family().block;
     let math = [t.b.micro / columns, steps, staging_sets(s)]
         .iter()
         .fold(u64::from(t.a.micro / rows), |n, x| n.saturating_mul(u64::from(*x)));
@@ -117,6 +117,7 @@ fn features(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<(), R
     let s = &spec.schedule;
     let double = [c.a.scalar, c.b.scalar, c.c.scalar].contains(&Scalar::F64);
     let atomic = spec.tiling.split_k.ways > 1 && spec.epilogue.split_sum == SplitSum::Atomic;
+    let unit = format!("UNI{}", spec.tiling.unit.family().number);
     let checks = [
         (double && !f.f64, "f64", "64-bit floating point"),
         (double && atomic && !f.atomic64, "ICE, SKS0 in f64", "64-bit atomics"),
@@ -124,9 +125,7 @@ fn features(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<(), R
         (s.roles.is_some() && !f.roles, "LWV", "waves with roles of their own"),
         (s.bulk && !f.bulk_copy, "ACP2", "bulk tensor copies"),
         (spec.tiling.cluster.size() > 1 && !f.cluster, "CLU, SKS2", "clusters of work-groups"),
-        (spec.tiling.unit == MathUnit::Warpgroup && !f.warpgroup, "UNI2", "warpgroup matrix instructions"),
-        (spec.tiling.unit == MathUnit::Mma && !f.mma, "UNI1", "mma.sync matrix instructions"),
-        (spec.tiling.unit == MathUnit::Mfma && !f.mfma, "UNI3", "MFMA matrix instructions"),
+        (!spec.tiling.unit.available(f), unit.as_str(), spec.tiling.unit.family().name),
     ];
     match checks.into_iter().find(|(lacks, ..)| *lacks) {
         Some((_, wanted, feature)) => Err(Refusal::Feature { wanted: wanted.into(), feature }),
@@ -221,14 +220,14 @@ pub fn staging_sets(s: &Schedule) -> u32 {
 fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
     let t = &spec.tiling;
     let words = c.accumulator().bytes().div_ceil(4);
-    if t.unit != MathUnit::Fma {
-        let sums = t.a.micro * t.b.micro / t.unit.owner_threads() * words;
+    if t.unit.family().lanes > 1 {
+        let sums = t.a.micro * t.b.micro / t.unit.family().lanes * words;
         // Fragments of a k-step: one 32-bit element per register, or two of 16 bits.
-        let step = (t.a.micro + t.b.micro) * t.unit.depth() * c.a.scalar.bytes();
-        let held = if t.unit.is_wave() { step / t.unit.owner_threads() / 4 } else { 0 };
+        let step = (t.a.micro + t.b.micro) * t.unit.family().depth * c.a.scalar.bytes();
+        let held = if t.unit.family().is_wave() { step / t.unit.family().lanes / 4 } else { 0 };
         let sets = t.a.fragment_sets * (t.a.micro / 64) * FRAGMENT;
         let rows =
-            if t.unit == MathUnit::Warpgroup && spec.epilogue.staged && !spec.epilogue.bulk { ROW_REGISTERS_OUT } else { 0 };
+            if t.unit.family().asynchronous && spec.epilogue.staged && !spec.epilogue.bulk { ROW_REGISTERS_OUT } else { 0 };
         return sums + held * (1 + spec.schedule.fragments_ahead) + sets + UNIT_REGISTERS + rows;
     }
     let fragments = (t.a.micro + t.b.micro) * (1 + spec.schedule.fragments_ahead);

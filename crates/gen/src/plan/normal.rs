@@ -3,8 +3,10 @@
 use super::grid::{load_tile, thread_grid};
 use super::keys::{Chiral, Common, Key};
 use super::reach;
-use super::spec::{Along, MathUnit};
+use super::spec::Along;
 use super::value::Plan;
+use tilewright_ir::MathUnit;
+use tilewright_ir::mma::{FAMILIES, Family};
 use tilewright_problem::contraction::Contraction;
 
 impl Plan {
@@ -12,12 +14,12 @@ impl Plan {
     /// contraction.
     pub fn normal(&self) -> Plan {
         let mut p = *self;
-        match MathUnit::of(self.common(Common::Uni)) {
-            Some(MathUnit::Warpgroup) => {
+        match self.family() {
+            Some(family) if family.asynchronous => {
                 super::unit::normal(&mut p);
                 return p;
             }
-            Some(MathUnit::Mma | MathUnit::Mfma) => super::wave_unit::normal(&mut p),
+            Some(family) if family.is_wave() => super::wave_unit::normal(&mut p),
             _ => {
                 reset(&mut p, Common::Swp);
                 reset(&mut p, Common::Pst);
@@ -39,12 +41,11 @@ impl Plan {
     /// [`Plan::normal`], and keys that have no effect on this contraction at a canonical value as well.
     pub fn normalised(&self, c: &Contraction) -> Plan {
         let mut p = self.normal();
-        let Some(unit) = MathUnit::of(p.common(Common::Uni)).filter(|u| *u != MathUnit::Warpgroup) else { return p };
+        let Some(unit) = p.family().filter(|f| !f.asynchronous) else { return p };
         let Some((along_m, along_n)) = p.owner_grid() else { return p };
         let c = &*c.oriented(unit.is_wave() && p.common(Common::Swp) == 1);
         let tile = |side: fn(Chiral) -> Key, threads: u32| (threads as u64 * p.get(side(Chiral::Mic)) as u64).max(1);
-        let (tile_m, tile_n) =
-            (tile(Key::A, along_m) * u64::from(unit.step().0), tile(Key::B, along_n) * u64::from(unit.step().1));
+        let (tile_m, tile_n) = (tile(Key::A, along_m) * u64::from(unit.block.0), tile(Key::B, along_n) * u64::from(unit.block.1));
         let run_time = c.dynamic.m || c.dynamic.n;
         if !run_time && c.m.is_multiple_of(tile_m) && c.n.is_multiple_of(tile_n) {
             reset(&mut p, Common::Edg);
@@ -64,9 +65,14 @@ impl Plan {
         p
     }
 
+    /// What the instructions that `UNI` names have in common.
+    fn family(&self) -> Option<&'static Family> {
+        MathUnit::of(self.common(Common::Uni)).map(MathUnit::family)
+    }
+
     /// Threads, or waves of a matrix unit, along m and n.
     fn owner_grid(&self) -> Option<(u32, u32)> {
-        let (mac, owners) = (self.common(Common::Mac), MathUnit::of(self.common(Common::Uni))?.owner_threads());
+        let (mac, owners) = (self.common(Common::Mac), self.family()?.lanes);
         mac.is_multiple_of(owners).then(|| thread_grid(mac / owners, self.common(Common::Skw))).flatten()
     }
 
@@ -94,7 +100,7 @@ impl Plan {
             reset(p, Common::Hnt);
         }
         // Fragments ahead and spread stores lay the k-steps out one by one anyway.
-        let depth = MathUnit::of(at(Common::Uni)).map_or(1, MathUnit::depth);
+        let depth = self.family().map_or(1, |unit| unit.depth);
         if at(Common::Unr) <= depth || at(Common::Fra) > 0 || p.common(Common::Stp) == 2 {
             reset(p, Common::Ukl);
         }
@@ -107,7 +113,7 @@ pub(super) fn reset(p: &mut Plan, key: Common) {
 
 fn normal_side(p: &mut Plan, side: fn(Chiral) -> Key, threads: Option<u32>) {
     let at = |p: &Plan, k: Chiral| p.get(side(k));
-    let unit = MathUnit::of(p.common(Common::Uni)).unwrap_or(MathUnit::Fma);
+    let unit = p.family().unwrap_or(&FAMILIES[0]);
     let fragment = p.fragment_width(side);
     // VEW speaks only for GLW and FRW where they are 0.
     if at(p, Chiral::Glw) != 0 {
@@ -127,7 +133,7 @@ fn normal_side(p: &mut Plan, side: fn(Chiral) -> Key, threads: Option<u32>) {
     if p.common(Common::Lwv) != 0 {
         return;
     }
-    let step = if side(Chiral::Mic) == Key::A(Chiral::Mic) { unit.step().0 } else { unit.step().1 };
+    let step = if side(Chiral::Mic) == Key::A(Chiral::Mic) { unit.block.0 } else { unit.block.1 };
     let Some(macro_tile) = threads.and_then(|t| t.checked_mul(at(p, Chiral::Mic))).and_then(|t| t.checked_mul(step)) else {
         return;
     };

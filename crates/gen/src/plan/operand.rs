@@ -35,7 +35,7 @@ pub(super) fn derive(
     frame: &Frame,
 ) -> Result<OperandTiling, Refusal> {
     let at = |key: Chiral| plan.get(side(key));
-    let step = if side(Chiral::Mic) == Key::A(Chiral::Mic) { frame.unit.step().0 } else { frame.unit.step().1 };
+    let step = if side(Chiral::Mic) == Key::A(Chiral::Mic) { frame.unit.family().block.0 } else { frame.unit.family().block.1 };
     let (k_tile, micro) = (frame.k_tile, at(Chiral::Mic) * step);
     let mic = side(Chiral::Mic);
     let macro_tile = threads.checked_mul(micro).filter(|t| *t <= 1 << 16).ok_or(Refusal::TileTooLarge { mic, micro, threads })?;
@@ -62,9 +62,10 @@ pub(super) fn derive(
     let (load_width, load_along) =
         load_vectors(plan, side, &from, source, (extent, run_time), (macro_tile, load_row, load_k), frame)?;
     // Multiply-adds read rows; matrix units read lines of either direction, so vectors stay whole.
-    let shared_along = if frame.unit.is_wave() && load_width > 1 { load_along } else { Along::Row };
+    let shared_along = if frame.unit.family().is_wave() && load_width > 1 { load_along } else { Along::Row };
     let store_width = if load_along == shared_along { load_width } else { 1 };
-    let fragment_width = if frame.unit.is_wave() { UNIT_VECTOR / tensor.scalar.bytes() } else { plan.fragment_width(side) };
+    let fragment_width =
+        if frame.unit.family().is_wave() { UNIT_VECTOR / tensor.scalar.bytes() } else { plan.fragment_width(side) };
     // Whole vectors, so that every row of shared memory starts where vectors may start.
     let pad = fragment_width.max(store_width) * at(Chiral::Pad);
     let fragment_key = if at(Chiral::Frw) == 0 { side(Chiral::Vew) } else { side(Chiral::Frw) };
@@ -83,7 +84,7 @@ pub(super) fn derive(
         load_along,
         store_width,
         fragment_width,
-        micro_interleave: !frame.unit.is_wave() && at(Chiral::Miw) == 1,
+        micro_interleave: !frame.unit.family().is_wave() && at(Chiral::Miw) == 1,
         shared_along,
         source,
         fragment_sets: 0,
@@ -115,7 +116,7 @@ fn load_vectors(
     if plan.get(side(Chiral::Acp)) == 1 {
         let acp = side(Chiral::Acp);
         let bytes = width * from.scalar.bytes();
-        if width > 1 && along == Along::K && !frame.unit.is_wave() {
+        if width > 1 && along == Along::K && !frame.unit.family().is_wave() {
             return Err(Refusal::AsyncAlongK { acp });
         }
         if !matches!(bytes, 4 | 8 | 16) {

@@ -1,6 +1,9 @@
 //! The four choices as values: what a plan means for one contraction. The generator reads these and nothing else.
 
 use serde::{Deserialize, Serialize};
+pub use tilewright_ir::MathUnit;
+use tilewright_ir::affine::Affine;
+use tilewright_ir::layout::{Axis, Layout};
 
 /// Where an operand's elements are loaded from (MIOpenGEMM `WOS`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -23,6 +26,16 @@ pub enum Along {
     Row,
     /// Along k; MIOpenGEMM's "pll".
     K,
+}
+
+impl Along {
+    /// The coordinate of a tile along this direction.
+    pub const fn axis(self) -> Axis {
+        match self {
+            Along::Row => Axis::Row,
+            Along::K => Axis::K,
+        }
+    }
 }
 
 /// Registers of a lane for a fragment of a warpgroup instruction's left operand, 64 rows of it.
@@ -73,6 +86,57 @@ impl OperandTiling {
             Along::Row => (k_tile, self.macro_tile + self.pad),
             Along::K => (self.macro_tile, k_tile + self.pad),
         }
+    }
+    /// A k-tile in shared memory: (row, k) to the element's position.
+    pub fn shared(&self, k_tile: u32) -> Layout {
+        Layout::padded(self.macro_tile, k_tile, self.shared_along.axis(), self.lines(k_tile).1)
+    }
+    /// Vectors of a load thread's share of a k-tile, along rows and along k.
+    pub fn vectors(&self) -> (u32, u32) {
+        let (row, k) = self.vector();
+        ((self.load_row / row).max(1), (self.load_k / k).max(1))
+    }
+    /// Elements of a vector along rows and along k: one of the two is 1.
+    fn vector(&self) -> (u32, u32) {
+        match self.load_along {
+            Along::Row => (self.load_width.max(1), 1),
+            Along::K => (1, self.load_width.max(1)),
+        }
+    }
+    /// What each load thread loads of a k-tile: (thread, vector, element of the vector) to (row, k). Vectors are counted along rows first.
+    pub fn share(&self, k_tile: u32) -> Layout {
+        let (per_row, per_k) = (self.load_row.max(1), self.load_k.max(1));
+        let (across, deep) = ((self.macro_tile / per_row).max(1), (k_tile / per_k).max(1));
+        let ((row_unit, k_unit), (rows, ks)) = (self.vector(), self.vectors());
+        let [thread, vector, element] = [0, 1, 2].map(Affine::axis);
+        let int = |v: u32| i64::from(v);
+        let (row_id, k_id) = match self.load_order {
+            Along::K => (thread.digit_of(int(deep), None), thread.digit_of(1, Some(int(deep)))),
+            Along::Row => (thread.digit_of(1, Some(int(across))), thread.digit_of(int(across), None)),
+        };
+        // Own vectors stand together, or those of all threads lie between them.
+        let strides = |unit: u32, per: u32, tiles: u32| if self.load_interleave { (unit, tiles * unit) } else { (per, unit) };
+        let place = |id: Affine, (first, next): (u32, u32), vector: Affine, along: Along| {
+            let start = Affine::default().plus(&id, int(first)).plus(&vector, int(next));
+            if self.load_along == along { start.plus(&element, 1) } else { start }
+        };
+        let row = place(row_id, strides(row_unit, per_row, across), vector.digit_of(1, Some(int(rows))), Along::Row);
+        let k = place(k_id, strides(k_unit, per_k, deep), vector.digit_of(int(rows), None), Along::K);
+        let from = [(Axis::Thread, across * deep), (Axis::Vector, rows * ks), (Axis::Element, row_unit * k_unit)];
+        Layout::new(&from.map(|(axis, extent)| (axis, extent.into())), &[(Axis::Row, row), (Axis::K, k)])
+    }
+    /// What a thread computes along this operand: (position in the thread grid, element of its micro tile) to the row within the macro tile.
+    pub fn micro_tile(&self) -> Layout {
+        let (id, element) = (Affine::axis(0), Affine::axis(1));
+        let (micro, width) = (i64::from(self.micro), i64::from(self.fragment_width.max(1)));
+        let threads = i64::from((self.macro_tile / self.micro.max(1)).max(1));
+        let row = if self.micro_interleave {
+            let within = element.digit_of(1, Some(width));
+            Affine::default().plus(&id, width).plus(&element.digit_of(width, None), threads * width).plus(&within, 1)
+        } else {
+            Affine::default().plus(&id, micro).plus(&element, 1)
+        };
+        Layout::new(&[(Axis::Thread, threads as u64), (Axis::Element, self.micro.into())], &[(Axis::Row, row)])
     }
 }
 
@@ -132,72 +196,6 @@ impl Cluster {
     }
 }
 
-/// What computes: the instruction behind the math of a k-tile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum MathUnit {
-    /// Multiply-adds of each thread on its own micro tile.
-    Fma,
-    /// Warpgroup matrix instructions (wgmma): each group of 128 threads owns a micro tile of whole instructions, 64 rows and
-    /// up to 256 columns each, and reads both operands from shared memory.
-    Warpgroup,
-    /// Matrix instructions of single waves of 32 (mma.sync): each wave owns a micro tile of 16 x 8 blocks, its fragments come by
-    /// ldmatrix.
-    Mma,
-    /// Matrix instructions of single waves of 64 (AMD's MFMA): each wave owns a micro tile of 16 x 16 or 32 x 32 blocks.
-    Mfma,
-}
-
-impl MathUnit {
-    /// The unit that `UNI` names; `None` for no unit.
-    pub const fn of(uni: u32) -> Option<MathUnit> {
-        Some(match uni {
-            0 => MathUnit::Fma,
-            1 => MathUnit::Mma,
-            2 => MathUnit::Warpgroup,
-            3 => MathUnit::Mfma,
-            _ => return None,
-        })
-    }
-    /// The value of `UNI`.
-    pub const fn number(self) -> u32 {
-        match self {
-            MathUnit::Fma => 0,
-            MathUnit::Mma => 1,
-            MathUnit::Warpgroup => 2,
-            MathUnit::Mfma => 3,
-        }
-    }
-    /// Fragments come from tiles that the ordinary loaders bring, with instructions of single waves.
-    pub const fn is_wave(self) -> bool {
-        matches!(self, MathUnit::Mma | MathUnit::Mfma)
-    }
-    /// Depth of a k-step: what fragments are read for at once.
-    pub const fn depth(self) -> u32 {
-        match self {
-            MathUnit::Fma => 1,
-            MathUnit::Mma | MathUnit::Warpgroup | MathUnit::Mfma => 16,
-        }
-    }
-    /// Threads that own a micro tile together.
-    pub const fn owner_threads(self) -> u32 {
-        match self {
-            MathUnit::Fma => 1,
-            MathUnit::Warpgroup => 128,
-            MathUnit::Mma => 32,
-            MathUnit::Mfma => 64,
-        }
-    }
-    /// Rows and columns of C that `MIC1` means.
-    pub const fn step(self) -> (u32, u32) {
-        match self {
-            MathUnit::Fma => (1, 1),
-            MathUnit::Warpgroup => (64, 8),
-            MathUnit::Mma => (16, 8),
-            MathUnit::Mfma => (16, 16),
-        }
-    }
-}
-
 /// How the result is cut and how operand tiles are loaded.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Tiling {
@@ -244,13 +242,37 @@ impl Tiling {
     pub fn math_threads(&self) -> u32 {
         self.threads_a * self.threads_b
     }
+    /// Position of a thread in the grid of micro tiles, along m and n.
+    pub fn grid(&self) -> Layout {
+        let thread = Affine::axis(0);
+        let (na, nb) = (i64::from(self.threads_a.max(1)), i64::from(self.threads_b.max(1)));
+        let place = |index: &Affine, a: i64, b: i64| {
+            if self.micro_b_fastest {
+                (index.digit_of(b, None), index.digit_of(1, Some(b)))
+            } else {
+                (index.digit_of(1, Some(a)), index.digit_of(a, None))
+            }
+        };
+        let (wave_a, lanes) = (i64::from(self.wave_a), i64::from(self.wave_lanes));
+        let (row, col) = if wave_a == 0 || lanes < wave_a {
+            place(&thread, na, nb)
+        } else {
+            // A wave covers wave_a x wave_b micro tiles; waves cover the thread grid, along m first.
+            let (wave_b, waves_a) = (lanes / wave_a, (na / wave_a).max(1));
+            let wave = thread.digit_of(lanes, None);
+            let (lane_a, lane_b) = place(&thread.digit_of(1, Some(lanes)), wave_a, wave_b);
+            let row = Affine::default().plus(&wave.digit_of(1, Some(waves_a)), wave_a).plus(&lane_a, 1);
+            (row, Affine::default().plus(&wave.digit_of(waves_a, None), wave_b).plus(&lane_b, 1))
+        };
+        Layout::new(&[(Axis::Thread, (na * nb) as u64)], &[(Axis::Row, row), (Axis::Col, col)])
+    }
     /// From one k-tile of a work-group to its next, along k.
     pub fn k_stride(&self) -> i64 {
         i64::from(self.k_tile) * if self.split_k.interleave { i64::from(self.split_k.ways) } else { 1 }
     }
     /// k-steps of a k-tile.
     pub const fn k_steps(&self) -> u32 {
-        self.k_tile / self.unit.depth()
+        self.k_tile / self.unit.family().depth
     }
 }
 

@@ -13,7 +13,7 @@ use super::refusal::Refusal;
 use super::spec::*;
 use super::value::Plan;
 use crate::plan::materialised;
-use tilewright_ir::MAX_CLUSTER;
+use tilewright_ir::{MAX_CLUSTER, Mma};
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::COL;
 
@@ -66,7 +66,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
     let exchanged = at(Common::Swp) == 1;
     let c = &*c.oriented(exchanged);
     let unit = MathUnit::Warpgroup;
-    if c.matrix_input().is_none() {
+    if c.matrix_input().and_then(|input| Mma::find(unit, input)).is_none() {
         return Err(Refusal::UnitTypes { uni: 2, a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() });
     }
     for acp in [Key::A(Chiral::Acp), Key::B(Chiral::Acp)] {
@@ -85,7 +85,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
         return Err(Refusal::FragmentsWritten { rga, acp });
     }
     let (mac, skw) = (at(Common::Mac), at(Common::Skw));
-    let owners = unit.owner_threads();
+    let owners = unit.family().lanes;
     let in_turn = at(Common::Png) == 1;
     if in_turn && (at(Common::Lwv) == 0 || at(Common::Pst) == 0 || mac < 2 * owners) {
         return Err(Refusal::Turns { lwv: at(Common::Lwv), pst: at(Common::Pst), mac, owners });
@@ -102,7 +102,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
         return Err(Refusal::UnitColumns { micro: micro_n });
     }
     let mut schedule = schedule(plan, env, unit)?;
-    let (rows, columns) = unit.step();
+    let (rows, columns) = unit.family().block;
     let cluster = cluster(plan)?;
     // Staying work-groups count their work in clusters, launches in work-groups.
     let counted = cluster.size() > 1 && at(Common::Pst) > 0;
@@ -236,7 +236,7 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
     let roles = (lwv > 0).then(|| RoleSplit {
         load_threads: lwv * env.wave,
         math_threads: mac,
-        teams: if at(Common::Png) == 1 { mac / unit.owner_threads() } else { 1 },
+        teams: if at(Common::Png) == 1 { mac / unit.family().lanes } else { 1 },
         registers: None,
     });
     Ok(Schedule {
@@ -263,10 +263,10 @@ fn budgets(load_threads: u32, math_threads: u32, sums: u32, unit: MathUnit, want
     if let Some(wanted) = wanted {
         return budgets_to_fetch(load_threads, math_threads, sums, unit, wanted);
     }
-    if load_threads != unit.owner_threads() {
+    if load_threads != unit.family().lanes {
         return None;
     }
-    match math_threads / unit.owner_threads() {
+    match math_threads / unit.family().lanes {
         // From 208 sums on the assembler needs every register there is.
         2 if sums >= 208 => Some((24, 240)),
         2 => Some((40, 232)),
@@ -278,7 +278,7 @@ fn budgets(load_threads: u32, math_threads: u32, sums: u32, unit: MathUnit, want
 
 /// Load waves that fetch tiles themselves hold what is on its way: as much as they want and the sums leave them.
 fn budgets_to_fetch(load_threads: u32, math_threads: u32, sums: u32, unit: MathUnit, wanted: u32) -> Option<(u32, u32)> {
-    let owners = unit.owner_threads();
+    let owners = unit.family().lanes;
     if !load_threads.is_multiple_of(owners) {
         return None;
     }

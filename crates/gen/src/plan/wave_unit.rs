@@ -9,21 +9,21 @@ use super::reach;
 use super::refusal::Refusal;
 use super::spec::*;
 use super::value::Plan;
-use tilewright_ir::MatrixType;
+use tilewright_ir::Mma;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::COL;
 
 /// Waves along m and n, or why the unit cannot compute this.
 pub(super) fn owners(plan: &Plan, c: &Contraction, env: &Env, unit: MathUnit) -> Result<(u32, u32), Refusal> {
     let at = |key: Common| plan.common(key);
-    let (uni, owners) = (unit.number(), unit.owner_threads());
-    if c.matrix_input().is_none_or(|input| unit == MathUnit::Mfma && input == MatrixType::TF32) {
+    let (uni, owners) = (unit.family().number, unit.family().lanes);
+    if c.matrix_input().and_then(|input| Mma::find(unit, input)).is_none() {
         return Err(Refusal::UnitTypes { uni, a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() });
     }
     if env.wave != owners {
         return Err(Refusal::UnitWave { uni, wave: env.wave, needed: owners });
     }
-    let (k_tile, depth) = (at(Common::Unr), unit.depth());
+    let (k_tile, depth) = (at(Common::Unr), unit.family().depth);
     if !k_tile.is_multiple_of(depth) {
         return Err(Refusal::UnitSteps { uni, k_tile, depth });
     }
@@ -65,11 +65,18 @@ pub(super) fn epilogue(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling)
 impl Tiling {
     /// Neighbours along n that a lane of a matrix unit holds.
     pub const fn run(&self) -> u32 {
-        match self.unit {
-            MathUnit::Fma => 1,
-            MathUnit::Mma | MathUnit::Warpgroup => 2,
-            MathUnit::Mfma => self.interleave(self.b.micro),
+        match self.unit.family().run {
+            // Instructions lie interleaved.
+            0 => self.interleave(self.b.micro),
+            run => run,
         }
+    }
+    /// The instruction that computes a contraction's products; `None` where the unit has none for its types.
+    pub fn instruction(&self, c: &Contraction) -> Option<&'static Mma> {
+        let input = c.matrix_input()?;
+        let largest =
+            |m: &&Mma| m.arch.is_none() && self.a.micro.is_multiple_of(m.shape.0) && self.b.micro.is_multiple_of(m.shape.1);
+        tilewright_ir::mma::TABLE.iter().filter(|m| m.unit == self.unit && m.input == input).find(largest)
     }
     /// Rows and columns of one MFMA instruction: 32 where micro tiles allow.
     pub const fn mfma_side(&self) -> u32 {

@@ -21,28 +21,33 @@ impl Layout {
         }
         let extent = self.extents();
         let whole: Vec<Affine> = (0..extent.len()).map(Affine::axis).collect();
-        let mut found: Vec<(Digit, Affine)> = Vec::new();
+        let forms: Vec<Affine> = self.to.iter().map(|(_, form)| form.substituted(&whole, &extent)).collect();
         let mut from: Vec<(Axis, u64)> = Vec::new();
-        for (index, (axis, form)) in self.to.iter().enumerate() {
-            let form = form.substituted(&whole, &extent);
-            let (_, most) = form.range(&extent);
-            from.push((*axis, u64::try_from(most).ok()? + 1));
+        for ((axis, _), form) in self.to.iter().zip(&forms) {
+            from.push((*axis, u64::try_from(form.range(&extent).1).ok()? + 1));
+        }
+        let sizes: Vec<u64> = from.iter().map(|(_, e)| *e).collect();
+        let mut found: Vec<(Digit, Affine)> = Vec::new();
+        for (index, form) in forms.iter().enumerate() {
             let mut terms: Vec<(Digit, i64)> = Vec::new();
             for (atom, stride) in &form.terms {
                 terms.push((digit(atom, &extent)?, *stride));
             }
+            // A coordinate with one value is 0.
+            terms.retain(|(digit, _)| digit.size > 1);
             terms.sort_by_key(|(_, stride)| *stride);
-            for (i, (digit, stride)) in terms.iter().enumerate() {
-                let next = terms.get(i + 1).map(|(_, next)| *next);
-                if *stride <= 0 || next.is_some_and(|next| next % stride != 0 || next < stride * digit.size) {
-                    return None;
-                }
-                let value = Affine::axis(index).plus(&Affine::constant(form.constant), -1);
-                found.push((*digit, value.digit_of(*stride, next.map(|next| next / stride))));
+            let apart = |pair: &[(Digit, i64)]| pair[1].1 >= pair[0].1 * pair[0].0.size;
+            if terms.iter().any(|(_, stride)| *stride <= 0) || !terms.windows(2).all(apart) {
+                return None;
+            }
+            // From the largest stride down: each digit is a quotient of what the larger ones leave.
+            let mut rest = Affine::axis(index).plus(&Affine::constant(form.constant), -1);
+            for (digit, stride) in terms.into_iter().rev() {
+                found.push((digit, rest.digit(stride, None, &sizes)));
+                rest = rest.digit(1, Some(stride), &sizes);
             }
         }
         found.sort_by_key(|(digit, _)| *digit);
-        let sizes: Vec<u64> = from.iter().map(|(_, e)| *e).collect();
         let mut to = Vec::new();
         for (index, (axis, extent)) in self.from.iter().enumerate() {
             let mut sum = Affine::default();

@@ -126,7 +126,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
 
     let bytes = f64::from(c.a.scalar.bytes());
     let (rows, columns, depth) = (f64::from(t.a.macro_tile), f64::from(t.b.macro_tile), f64::from(t.k_tile));
-    let owners = f64::from(t.math_threads() / t.unit.owner_threads());
+    let owners = f64::from(t.math_threads() / t.unit.family().lanes);
     let steps = depth * bytes / 32.0;
     let issued = owners * f64::from(t.a.micro / 64) * steps;
     let math = issued * instruction(f64::from(t.b.micro));

@@ -25,7 +25,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use tilewright_gen::kernel::split_lanes;
-use tilewright_gen::plan::{Footprint, KernelSpec, MathUnit, Source, SplitSum, added_bytes};
+use tilewright_gen::plan::{Footprint, KernelSpec, Source, SplitSum, added_bytes};
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::{Contraction, Operand};
 
@@ -103,9 +103,9 @@ impl<'a> Model<'a> {
     /// The modelled time of a derived plan that fits with this footprint.
     pub fn estimate(&self, spec: &KernelSpec, footprint: &Footprint) -> Estimate {
         let work = Work::new(&self.contraction.oriented(spec.tiling.exchanged), spec);
-        let mut e = if spec.tiling.unit == MathUnit::Warpgroup {
+        let mut e = if spec.tiling.unit.family().asynchronous {
             matrix::main_kernel(self, spec, footprint, &work)
-        } else if spec.tiling.unit.is_wave() {
+        } else if spec.tiling.unit.family().is_wave() {
             wave_units::main_kernel(self, spec, footprint, &work)
         } else if self.target.wave <= 1 {
             cpu::main_kernel(self, spec, &work)

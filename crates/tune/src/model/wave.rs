@@ -2,31 +2,30 @@
 
 use super::Model;
 use tilewright_gen::plan::{Along, KernelSpec, OperandTiling, Source};
+use tilewright_ir::layout::{Axis, Layout, busiest_bank};
 use tilewright_problem::contraction::Operand;
 
 /// Bytes that a cache line and a sector of it hold.
 const LINE: i64 = 128;
 const SECTOR: i64 = 32;
-/// Banks of shared memory, four bytes wide each.
-const BANKS: usize = 32;
 
 /// What decides how a tile is loaded: plans that share it share its cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LoadShape {
     operand: Operand,
-    macro_tile: u32,
-    k_tile: u32,
-    load_row: u32,
-    load_k: u32,
-    interleave: bool,
-    order: Along,
-    width: u32,
-    along: Along,
-    pitch: u32,
-    shared_along: Along,
-    store_width: u32,
-    threads: u32,
     source: Source,
+    threads: u32,
+    /// Rows of the tile, where copies are packed by tiles.
+    macro_tile: u32,
+    /// What each thread loads.
+    share: Layout,
+    /// Vectors of a thread along rows and along k.
+    vectors: (u32, u32),
+    /// The tile in shared memory.
+    tile: Layout,
+    /// Elements per store, and how many a thread stores.
+    store_width: u32,
+    elements: u32,
 }
 
 /// Cost of loading one operand's tile once, for the whole work-group.
@@ -53,48 +52,31 @@ fn shared_cycles(addresses: &[i64], bytes: i64, apart: f64) -> f64 {
         let shifted = |part: i64| addresses.iter().map(|a| a + part * WIDEST).collect::<Vec<i64>>();
         return (0..parts).map(|part| shared_cycles(&shifted(part), WIDEST, apart)).sum();
     }
+    let bank = |lanes: &[i64], bytes: i64| f64::from(busiest_bank(lanes.iter().copied(), bytes));
     // 128 bytes are handed out at a time: narrow accesses of 32 lanes, wide ones of fewer.
     let lanes = (LINE / bytes.max(4)) as usize;
-    let phases: f64 = addresses.chunks(lanes.max(1)).map(|lanes| busiest_bank(lanes, bytes)).sum();
+    let phases: f64 = addresses.chunks(lanes.max(1)).map(|lanes| bank(lanes, bytes)).sum();
     // Phases that want the same words are served together, most of the time.
     let merged = if bytes > 4 { phases * apart } else { phases };
-    merged.max(busiest_bank(addresses, bytes))
-}
-
-/// Distinct words that the most wanted bank holds of them.
-fn busiest_bank(addresses: &[i64], bytes: i64) -> f64 {
-    let mut words: Vec<i64> = Vec::with_capacity(addresses.len() * 4);
-    for &a in addresses {
-        words.extend(a.div_euclid(4)..(a + bytes + 3).div_euclid(4));
-    }
-    words.sort_unstable();
-    words.dedup();
-    let mut load = [0u32; BANKS];
-    for w in words {
-        load[w.rem_euclid(BANKS as i64) as usize] += 1;
-    }
-    f64::from(load.iter().max().copied().unwrap_or(0))
+    merged.max(bank(addresses, bytes))
 }
 
 impl Model<'_> {
     /// The cost of loading an operand's tile under a plan.
     pub(super) fn load_cost(&self, spec: &KernelSpec, operand: Operand) -> LoadCost {
         let t = if operand == Operand::A { &spec.tiling.a } else { &spec.tiling.b };
+        // Elements along a line go to shared memory as vectors, elements across one by one.
+        let length = if t.load_along == Along::Row { t.load_row } else { t.load_k };
         let shape = LoadShape {
             operand,
-            macro_tile: t.macro_tile,
-            k_tile: spec.tiling.k_tile,
-            load_row: t.load_row.max(1),
-            load_k: t.load_k.max(1),
-            interleave: t.load_interleave,
-            order: t.load_order,
-            width: t.load_width.max(1),
-            along: t.load_along,
-            pitch: t.lines(spec.tiling.k_tile).1,
-            shared_along: t.shared_along,
-            store_width: t.store_width.max(1),
-            threads: spec.load_threads().max(1),
             source: t.source,
+            threads: spec.load_threads().max(1),
+            macro_tile: t.macro_tile,
+            share: t.share(spec.tiling.k_tile),
+            vectors: t.vectors(),
+            tile: t.shared(spec.tiling.k_tile),
+            store_width: if t.load_along == t.shared_along { t.store_width.min(length).max(1) } else { 1 },
+            elements: t.load_row.max(1) * t.load_k.max(1),
         };
         let known = self.loads.lock().ok().and_then(|m| m.get(&shape).copied());
         known.unwrap_or_else(|| {
@@ -108,27 +90,14 @@ impl Model<'_> {
 
     fn measure_load(&self, s: &LoadShape) -> LoadCost {
         let size = i64::from(self.contraction.tensor(s.operand).scalar.bytes());
-        let (row_unit, k_unit) = match s.along {
-            Along::Row => (s.width, 1),
-            Along::K => (1, s.width),
-        };
-        let (tiles_row, tiles_k) = ((s.macro_tile / s.load_row).max(1), (s.k_tile / s.load_k).max(1));
-        let (row_first, row_next) = if s.interleave { (row_unit, tiles_row * row_unit) } else { (s.load_row, row_unit) };
-        let (k_first, k_next) = if s.interleave { (k_unit, tiles_k * k_unit) } else { (s.load_k, k_unit) };
         let lanes = self.target.wave.clamp(1, s.threads);
-        let start = |lane: u32| {
-            let (row, k) = match s.order {
-                Along::K => (lane / tiles_k, lane % tiles_k),
-                Along::Row => (lane % tiles_row, lane / tiles_row),
-            };
-            (i64::from(row * row_first), i64::from(k * k_first))
-        };
-        let (count_row, count_k) = ((s.load_row / row_unit).max(1), (s.load_k / k_unit).max(1));
+        let at = |to: Axis, lane: u32, vector: u32| s.share.at(to, &[(Axis::Thread, lane.into()), (Axis::Vector, vector.into())]);
+        let ((count_row, count_k), width) = (s.vectors, s.share.extent(Axis::Element) as i64);
         let waves = f64::from(s.threads) / f64::from(lanes);
         let vectors = f64::from(count_row * count_k);
         // A vector wider than an instruction moves in several pieces, each of which leaves gaps between lanes.
-        let pieces = ((i64::from(s.width) * size + WIDEST - 1) / WIDEST).max(1);
-        let piece = (i64::from(s.width) * size / pieces).max(1);
+        let pieces = ((width * size + WIDEST - 1) / WIDEST).max(1);
+        let piece = (width * size / pieces).max(1);
         let mut load_cycles = 0.0;
         // A few of the vectors stand for all of them.
         let sample = [(0, 0), (count_row / 2, count_k / 2), (count_row - 1, count_k - 1)];
@@ -136,9 +105,8 @@ impl Model<'_> {
         for (r, k) in sample {
             lines.clear();
             for lane in 0..lanes {
-                let (row0, k0) = start(lane);
-                let at = self.address(s.operand, s.source, row0 + i64::from(r * row_next), k0 + i64::from(k * k_next), s);
-                if let Some(at) = at {
+                let vector = k * count_row + r;
+                if let Some(at) = self.address(s.operand, s.source, at(Axis::Row, lane, vector), at(Axis::K, lane, vector), s) {
                     lines.extend([at.div_euclid(LINE), (at + piece - 1).div_euclid(LINE)]);
                 }
             }
@@ -147,17 +115,12 @@ impl Model<'_> {
             let moved = f64::from(lanes) * piece as f64 / LINE as f64;
             load_cycles += (lines.len() as f64).max(moved) * pieces as f64 / sample.len() as f64;
         }
-        // Elements along a line go to shared memory as vectors, elements across one by one.
-        let length = if s.along == Along::Row { s.load_row } else { s.load_k };
-        let w = if s.along == s.shared_along { s.store_width.min(length).max(1) } else { 1 };
-        let (stores, store_bytes) = (f64::from(s.load_row * s.load_k) / f64::from(w), i64::from(w) * size);
-        let addresses: Vec<i64> = (0..lanes)
-            .map(|lane| {
-                let (row, k) = start(lane);
-                let (line, within) = if s.shared_along == Along::Row { (k, row) } else { (row, k) };
-                (line * i64::from(s.pitch) + within) * size
-            })
-            .collect();
+        let (stores, store_bytes) = (f64::from(s.elements) / f64::from(s.store_width), i64::from(s.store_width) * size);
+        let stored = |lane: u32| {
+            let place = [(Axis::Row, at(Axis::Row, lane, 0)), (Axis::K, at(Axis::K, lane, 0))];
+            s.tile.at(Axis::Position, &place) * size
+        };
+        let addresses: Vec<i64> = (0..lanes).map(stored).collect();
         LoadCost {
             loads: vectors * pieces as f64,
             load_cycles: load_cycles * vectors * waves,
@@ -217,12 +180,12 @@ impl Model<'_> {
         let o = if operand == Operand::A { &t.a } else { &t.b };
         let size = i64::from(self.contraction.tensor(operand).scalar.bytes());
         let width = o.fragment_width.max(1);
+        let (grid, own) = (t.grid(), o.micro_tile());
         let lanes = self.target.wave.clamp(1, t.math_threads().max(1));
         let addresses: Vec<i64> = (0..lanes)
             .map(|lane| {
-                let (a, b) = micro_position(spec, lane, self.target.wave);
-                let id = if operand == Operand::A { a } else { b };
-                i64::from(id * if o.micro_interleave { width } else { o.micro }) * size
+                let id = grid.at(if operand == Operand::A { Axis::Row } else { Axis::Col }, &[(Axis::Thread, lane.into())]);
+                own.at(Axis::Row, &[(Axis::Thread, id)]) * size
             })
             .collect();
         shared_cycles(&addresses, i64::from(width) * size, self.calibration.apart) * f64::from(o.micro.div_ceil(width))
@@ -238,13 +201,14 @@ impl Model<'_> {
         if spec.epilogue.staged {
             return ((moved / LINE as f64).max(1.0), moved);
         }
-        let first =
-            |o: &OperandTiling, id: u32| i64::from(id * if o.micro_interleave { o.fragment_width.max(1) } else { o.micro });
+        let (grid, own) = (t.grid(), [t.a.micro_tile(), t.b.micro_tile()]);
+        let first = |which: usize, to: Axis, lane: u32| {
+            own[which].at(Axis::Row, &[(Axis::Thread, grid.at(to, &[(Axis::Thread, lane.into())]))])
+        };
         let [_, rows, cols] = c.view.extent.map(|e| i64::try_from(e).unwrap_or(i64::MAX));
         let mut sectors = Vec::with_capacity(lanes as usize);
         for lane in 0..lanes {
-            let (a, b) = micro_position(spec, lane, self.target.wave);
-            let (row, col) = (first(&t.a, a).min(rows - 1), first(&t.b, b).min(cols - 1));
+            let (row, col) = (first(0, Axis::Row, lane).min(rows - 1), first(1, Axis::Col, lane).min(cols - 1));
             if let Some(at) = c.view.access.at([0, row, col]) {
                 sectors.push(at.saturating_mul(size).div_euclid(SECTOR));
             }
@@ -253,17 +217,6 @@ impl Model<'_> {
         sectors.dedup();
         ((sectors.len() as f64 * SECTOR as f64).max(moved) / LINE as f64, moved)
     }
-}
-
-/// Position (along m, along n) of a lane of the first wave in the grid of micro tiles.
-fn micro_position(spec: &KernelSpec, lane: u32, wave: u32) -> (u32, u32) {
-    let t = &spec.tiling;
-    let (na, nb) = (t.threads_a.max(1), t.threads_b.max(1));
-    if t.wave_a == 0 {
-        return if t.micro_b_fastest { (lane / nb, lane % nb) } else { (lane % na, lane / na) };
-    }
-    let wave_b = (wave / t.wave_a).max(1);
-    if t.micro_b_fastest { (lane / wave_b, lane % wave_b) } else { (lane % t.wave_a, lane / t.wave_a) }
 }
 
 #[cfg(test)]

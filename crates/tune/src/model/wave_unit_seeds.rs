@@ -3,7 +3,7 @@
 use super::seeds::{layout, splits};
 use crate::space::Space;
 use tilewright_gen::plan::{Chiral, Common, Key, MathUnit, Plan, thread_grid};
-use tilewright_ir::{Dialect, MatrixType};
+use tilewright_ir::{Dialect, Mma};
 use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::view::{COL, ROW};
 
@@ -15,19 +15,25 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
         (_, true) => MathUnit::Mfma,
         _ => return Vec::new(),
     };
-    let Some(input) = c.matrix_input().filter(|input| unit == MathUnit::Mma || *input != MatrixType::TF32) else {
+    let Some(input) = c.matrix_input().filter(|input| Mma::find(unit, *input).is_some()) else {
         return Vec::new();
     };
     // Lanes hold neighbours along n: turned so that these are neighbours in memory.
     let exchanged = c.c.view.stride(COL) != Some(1) && c.c.view.stride(ROW) == Some(1);
     let turned = c.oriented(exchanged);
     let base = Plan::default()
-        .with(Key::C(Common::Uni), unit.number())
+        .with(Key::C(Common::Uni), unit.family().number)
         .with(Key::C(Common::Bim), form)
         .with(Key::C(Common::Swp), u32::from(exchanged))
         .with(Key::C(Common::Edg), 1)
         .with(Key::C(Common::Ukl), 1)
-        .with(Key::C(Common::Cvw), if unit == MathUnit::Mfma { 4 } else { 2 })
+        .with(
+            Key::C(Common::Cvw),
+            match unit.family().run {
+                0 => 4,
+                run => run,
+            },
+        )
         .with(Key::C(Common::Hnt), u32::from(space.target().dialect == Dialect::Hip))
         .with(Key::C(Common::Sks), u32::from(!space.env().allow_atomics));
     let base = layout(base, Key::A, &turned, Operand::A, 16);
@@ -35,13 +41,13 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
     let mut plans = Vec::new();
     for (waves, skew, mic_a, mic_b) in tiles(unit) {
         let Some((along_m, along_n)) = thread_grid(waves, skew) else { continue };
-        let (rows, columns) = unit.step();
+        let (rows, columns) = unit.family().block;
         let (tile_m, tile_n) = (u64::from(along_m * mic_a * rows), u64::from(along_n * mic_b * columns));
         if tile_m >= 2 * turned.m.next_power_of_two().max(16) || tile_n >= 2 * turned.n.next_power_of_two().max(16) {
             continue;
         }
         let shape = base
-            .with(Key::C(Common::Mac), waves * unit.owner_threads())
+            .with(Key::C(Common::Mac), waves * unit.family().lanes)
             .with(Key::C(Common::Skw), skew)
             .with(Key::A(Chiral::Mic), mic_a)
             .with(Key::B(Chiral::Mic), mic_b);

@@ -5,8 +5,9 @@ use super::matrix::{l2_cycles, store_pace};
 use super::roofline::Roofline;
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, soft_max};
-use tilewright_gen::plan::{Along, Footprint, KernelSpec, MathUnit, OperandTiling, StorePoint};
-use tilewright_ir::Target;
+use tilewright_gen::plan::{Along, Footprint, KernelSpec, OperandTiling, StorePoint};
+use tilewright_ir::layout::Axis;
+use tilewright_ir::{MatrixType, Mma, Target};
 use tilewright_problem::contraction::Operand;
 
 /// Cycles from a work-group's first load to its first instruction, and from the last to the end.
@@ -29,21 +30,19 @@ fn rate(target: &Target) -> f64 {
 
 /// How many times longer a wave's fragment reads take than the bytes alone: lines that start at the same banks.
 fn conflicts(spec: &KernelSpec, o: &OperandTiling, element: u32) -> f64 {
-    let bytes = (o.lines(spec.tiling.k_tile).1 * element).max(1);
-    if element == 4 {
+    if element == 4
+        && let Some(row) = Mma::find(spec.tiling.unit, MatrixType::TF32)
+    {
         // Lanes read single words, of 8 rows and 4 k.
-        let pitch = o.lines(spec.tiling.k_tile).1;
-        let (row, k) = if o.shared_along == Along::Row { (1, pitch) } else { (pitch, 1) };
-        let mut banks = [0u32; 32];
-        for lane in 0..32 {
-            banks[((lane / 4 * row + lane % 4 * k) % 32) as usize] += 1;
-        }
-        return f64::from(banks.into_iter().max().unwrap_or(1));
+        let lanes = o.shared(spec.tiling.k_tile).compose(&row.b.layout(row.lanes(), row.b.registers));
+        return lanes.map_or(1.0, |lanes| lanes.bank_cycles(Axis::Lane, row.lanes(), &[], 1, element).0 as f64);
     }
+    let bytes = (o.lines(spec.tiling.k_tile).1 * element).max(1);
     let apart = (128 / (1 << bytes.trailing_zeros().min(7))).min(8);
     let lines = 8.0 / f64::from(apart.max(1));
-    match (spec.tiling.unit, o.shared_along) {
-        (MathUnit::Mfma, Along::Row) => 2.0 / f64::from(spec.tiling.interleave(o.micro).min(2)),
+    // Lanes that read words of two rows need each twice, unless both rows are theirs.
+    match (spec.tiling.unit.family().run, o.shared_along) {
+        (0, Along::Row) => 2.0 / f64::from(spec.tiling.interleave(o.micro).min(2)),
         _ => lines,
     }
 }
@@ -67,7 +66,7 @@ fn oriented(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work
     let traffic = traffic(c, spec, target, work, running);
     let bytes = f64::from(c.a.scalar.bytes());
     let depth = f64::from(t.k_tile);
-    let waves = f64::from(t.math_threads() / t.unit.owner_threads());
+    let waves = f64::from(t.math_threads() / t.unit.family().lanes);
     // Fewer waves than schedulers leave some of the unit idle.
     let busy_parts = (waves * resident / 4.0).min(1.0);
     // Elements twice as wide go half as fast.

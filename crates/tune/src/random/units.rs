@@ -6,7 +6,7 @@ use crate::space::Space;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use tilewright_gen::plan::{Chiral, Common, Key, MathUnit, Plan};
+use tilewright_gen::plan::{Chiral, Common, Key, Plan};
 
 /// Most sums of a thread: the registers it can have, less what addresses take.
 const ACCUMULATORS: u32 = 200;
@@ -24,7 +24,7 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Opti
         let Some(drawn) = space.repair(&drawn).filter(|p| p.common(Common::Uni) == 2) else { continue };
         let Ok(r) = space.resolve(&drawn) else { continue };
         let (t, c) = (&r.spec.tiling, r.contraction);
-        if t.unit != MathUnit::Warpgroup {
+        if !t.unit.family().asynchronous {
             continue;
         }
         let (tile_m, tile_n) = (u64::from(t.a.macro_tile), u64::from(t.b.macro_tile));
