@@ -4,7 +4,7 @@ use crate::device::{Backend, DeviceKind, check_launches};
 use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Options, Resources, Timing};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
-use tilewright_emu::{ArgValue, Buffer as Memory, EmuError, Pool, Program};
+use tilewright_emu::{ArgValue, Buffer as Memory, EmuError, Pool, Program, Queue};
 use tilewright_ir::{Kernel, Target};
 
 /// What `emu` alone plays.
@@ -135,6 +135,7 @@ impl Device for Emulator {
     fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError> {
         check_launches(&self.info, launches)?;
         let _turn = self.turn();
+        let mut queue = Queue::default();
         for launch in launches {
             let entry = launch.kernel.entry();
             let Some(program) = launch.kernel.binary::<Program>(&self.info.id) else {
@@ -163,7 +164,7 @@ impl Device for Emulator {
                     })
                 })
                 .collect::<Result<Vec<_>, DeviceError>>()?;
-            program.run(launch.grid, &args).map_err(self.failed(entry))?;
+            queue.run(program, launch.grid, &args).map_err(self.failed(entry))?;
         }
         Ok(())
     }

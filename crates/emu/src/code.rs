@@ -41,6 +41,8 @@ pub(crate) enum Inst {
     Matrix(u32, Slot),
     /// The lanes in the mask read (or write) element `element` of register array `reg`, which warpgroup instructions use too.
     Settled { mask: Slot, reg: u32, element: u32, write: bool },
+    /// The lanes in the mask wait for the launch before this one.
+    LaunchWait(Slot),
     /// Goes on elsewhere.
     Jump(u32),
     /// Goes on elsewhere, back, which spends a step.
@@ -260,6 +262,10 @@ pub(crate) struct Code {
     pub(crate) wave: u32,
     /// Work-groups per cluster, 1 at least.
     pub(crate) cluster: u32,
+    /// It may begin while the launch before it runs.
+    pub(crate) follows: bool,
+    /// It lets the next one begin from its own start on.
+    pub(crate) precedes: bool,
     /// Some read goes to another work-group's shared memory.
     pub(crate) peer_reads: bool,
     pub(crate) args: Vec<Arg>,

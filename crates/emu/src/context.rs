@@ -66,6 +66,8 @@ pub(crate) struct Context {
     pub(crate) works: Works,
     /// Values that left their type.
     pub(crate) poison: Poison,
+    /// Lanes that have not waited for the launches before this one; empty where none has to.
+    pub(crate) ahead: Vec<bool>,
 }
 
 impl Context {
@@ -92,7 +94,18 @@ impl Context {
         }
         let lanes = lanes as usize;
         let (committed, works, poison) = (vec![0; lanes], Works::default(), Poison::default());
-        Context { first, lanes, files, pc: 0, state: State::Ready, pending: Vec::new(), committed, works, poison }
+        Context {
+            first,
+            lanes,
+            files,
+            pc: 0,
+            state: State::Ready,
+            pending: Vec::new(),
+            committed,
+            works,
+            poison,
+            ahead: Vec::new(),
+        }
     }
 
     /// Back to the kernel's start, for another work-group. Registers hold NaN patterns until they are written.
@@ -119,6 +132,23 @@ impl Context {
         self.committed.fill(0);
         self.works.reset(launch.code.reg_names.len());
         self.poison.clear();
+        self.ahead.clear();
+        if launch.early {
+            self.ahead.resize(self.lanes, true);
+        }
+    }
+
+    /// The lanes in a mask have waited for the launches before this one.
+    pub(crate) fn waited(&mut self, mask: Slot) {
+        let lanes: Vec<usize> = self.active(mask).collect();
+        for lane in lanes {
+            if let Some(ahead) = self.ahead.get_mut(lane) {
+                *ahead = false;
+            }
+        }
+        if !self.ahead.contains(&true) {
+            self.ahead.clear();
+        }
     }
 
     /// Lanes of a block that exist and are in a mask, one bit each.

@@ -119,6 +119,20 @@ pub enum EmuError {
         /// Who made the first access.
         who: String,
     },
+    /// A kernel that may begin early reaches, before it waits, what a launch that may still run writes (or, to be written, uses).
+    #[error("{at}: {access} of `{memory}` element {index} before the LaunchWait: the launch of `{kernel}` may still be using it")]
+    Early {
+        /// Where.
+        at: Box<Location>,
+        /// Buffer.
+        memory: String,
+        /// Element.
+        index: i64,
+        /// `read`, `write` or `atomic`.
+        access: &'static str,
+        /// Kernel of the launch that may still run.
+        kernel: String,
+    },
     /// Memory that an asynchronous copy is still filling or reading was touched.
     #[error(
         "{at}: `{memory}` element {index} is {access} while an asynchronous copy of thread {issuer} is in flight: AsyncWait first"

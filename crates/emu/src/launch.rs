@@ -17,8 +17,36 @@ pub(crate) struct Bound {
     pub(crate) offset: usize,
     /// Elements from there to the buffer's end.
     pub(crate) len: usize,
+    /// Bytes per element.
+    pub(crate) size: usize,
     /// Watches races, if the launch may write this buffer and races are watched.
     pub(crate) shadow: Option<Arc<GlobalShadow>>,
+    /// What launches that may still run do with this buffer.
+    pub(crate) running: Vec<Use>,
+}
+
+impl Bound {
+    fn new(buffer: &Buffer, offset: usize, size: usize, running: &[Past]) -> Bound {
+        let len = (buffer.len() - offset) / size;
+        let cells = buffer.cells().clone();
+        let of_it = |past: &Past| past.buffers.iter().find(|(other, _)| Arc::ptr_eq(other, &cells)).map(|(_, used)| used.clone());
+        let running = running.iter().filter_map(of_it).collect();
+        Bound { cells, offset, len, size, shadow: None, running }
+    }
+}
+
+/// What a launch that may still run does with a buffer.
+#[derive(Clone, Debug)]
+pub(crate) struct Use {
+    pub(crate) kernel: String,
+    /// What it did there; none if it only reads it.
+    pub(crate) shadow: Option<Arc<GlobalShadow>>,
+}
+
+/// A launch that may still run when one behind it begins: its buffers.
+#[derive(Clone, Debug)]
+pub(crate) struct Past {
+    buffers: Vec<(Arc<Cells>, Use)>,
 }
 
 /// Everything work-groups share while a kernel runs.
@@ -33,10 +61,18 @@ pub(crate) struct Launch<'a> {
     pub(crate) maps: Vec<Option<TensorMap>>,
     /// Scalar arguments: slot, 64-bit slot or not, bits.
     pub(crate) scalars: Vec<(Slot, bool, u64)>,
+    /// It begins while others may still run, and is held against them until it has waited.
+    pub(crate) early: bool,
 }
 
 impl<'a> Launch<'a> {
-    pub(crate) fn new(code: &'a Code, options: &'a Options, grid: [u32; 3], args: &[ArgValue]) -> Result<Self, EmuError> {
+    pub(crate) fn new(
+        code: &'a Code,
+        options: &'a Options,
+        grid: [u32; 3],
+        args: &[ArgValue],
+        running: &[Past],
+    ) -> Result<Self, EmuError> {
         let refuse = |what: String| Err(EmuError::Launch { kernel: code.name.clone(), what });
         if grid.contains(&0) {
             return refuse(format!("the grid {grid:?} has no work-group"));
@@ -47,8 +83,9 @@ impl<'a> Launch<'a> {
         if args.len() != code.args.len() {
             return refuse(format!("{} arguments given, {} needed", args.len(), code.args.len()));
         }
-        let mut launch =
-            Launch { code, options, level: Level::detect(), grid, buffers: Vec::new(), maps: Vec::new(), scalars: Vec::new() };
+        let early = options.checks.global_races && !running.is_empty();
+        let (level, buffers) = (Level::detect(), Vec::new());
+        let mut launch = Launch { code, options, level, grid, buffers, maps: Vec::new(), scalars: Vec::new(), early };
         for ((value, arg), &slot) in args.iter().zip(&code.args).zip(&code.arg_slots) {
             match (value, &arg.kind) {
                 (ArgValue::Buffer { buffer, offset }, ArgKind::Buffer { scalar, .. }) => {
@@ -59,8 +96,7 @@ impl<'a> Launch<'a> {
                             "`{name}` at byte {offset} of {len}: it must be a multiple of {size} within the buffer"
                         ));
                     }
-                    let len = (buffer.len() - offset) / size;
-                    launch.buffers.push(Some(Bound { cells: buffer.cells().clone(), offset: *offset, len, shadow: None }));
+                    launch.buffers.push(Some(Bound::new(buffer, *offset, size, running)));
                 }
                 (value, ArgKind::Scalar(scalar)) => {
                     let Some((wide, bits)) = scalar_bits(value, *scalar) else {
@@ -82,8 +118,7 @@ impl<'a> Launch<'a> {
                     if let Err(what) = tensor_fits(&map, *offset, buffer.len()) {
                         return refuse(format!("`{}` at byte {offset} of {}: {what}", arg.name, buffer.len()));
                     }
-                    let len = (buffer.len() - offset) / size;
-                    launch.buffers.push(Some(Bound { cells: buffer.cells().clone(), offset: *offset, len, shadow: None }));
+                    launch.buffers.push(Some(Bound::new(buffer, *offset, size, running)));
                     launch.maps.resize(launch.buffers.len(), None);
                     if let Some(place) = launch.maps.last_mut() {
                         *place = Some(map);
@@ -140,6 +175,11 @@ impl<'a> Launch<'a> {
             bound.cells.intact()?;
             bound.shadow.as_ref().map_or(Ok(()), |shadow| shadow.intact())
         })
+    }
+    /// What is left of it for launches that begin while it may still run.
+    pub(crate) fn past(&self) -> Past {
+        let used = |b: &Bound| (b.cells.clone(), Use { kernel: self.code.name.clone(), shadow: b.shadow.clone() });
+        Past { buffers: self.buffers.iter().flatten().map(used).collect() }
     }
     pub(crate) fn groups(&self) -> u64 {
         self.grid.iter().map(|&g| g as u64).product()

@@ -1,7 +1,7 @@
 //! The built-in emulated GPU of tilewright: runs [`tilewright_ir::Kernel`] on the CPU, checks every access, counts the work.
 //!
 //! [`Program::new`] lowers a kernel once; [`Program::run`] executes a grid of work-groups on [`Buffer`]s, each operation over all
-//! lanes at once. With [`Checks`] it is a sanitizer; with [`Options::count`] it counts transactions, bank conflicts and the
+//! lanes at once; [`Queue::run`] does so behind other launches. With [`Checks`] it is a sanitizer; with [`Options::count`] it counts transactions, bank conflicts and the
 //! instruction mix.
 //!
 //! # Semantics
@@ -35,6 +35,10 @@
 //! they are waited for. In a cluster, all that holds for what one work-group does to another's barriers and shared memory; a
 //! work-group must not end before it knows of the last use of its own. One thing may go unseen: where a kernel uses wave or named
 //! barriers, only the last of several reads of a global element within a work-group is remembered.
+//!
+//! A kernel that [may begin early](Kernel::follows) runs behind the launches before it all the same. What it reaches of global memory
+//! before its [`tilewright_ir::Stmt::LaunchWait`] is held against what those of them did that may still run on a device: they must not
+//! have written what it reads, nor (as far as they may write that buffer; else at all) used what it writes.
 
 mod access;
 mod alu;
@@ -56,6 +60,7 @@ mod op;
 mod options;
 mod poison;
 mod pool;
+mod queue;
 mod quick;
 mod rare;
 mod shadow;
@@ -66,11 +71,8 @@ pub use error::{EmuError, Location};
 pub use memory::{ArgValue, Buffer};
 pub use options::{Checks, Counters, Options, Report};
 pub use pool::Pool;
+pub use queue::Queue;
 
-use exec::Worker;
-use launch::Launch;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, PoisonError};
 use tilewright_ir::Kernel;
 
 /// A kernel lowered for execution with fixed [`Options`].
@@ -91,70 +93,12 @@ impl Program {
         Ok(Program { code: lower::lower(kernel, options)?, options: options.clone() })
     }
 
-    /// Runs `grid` work-groups (x, y, z) with one value per kernel argument.
-    ///
-    /// Work-groups are handed out in order to [`Options::threads`] host threads. With one thread, or without atomics on floats,
-    /// results are the same in every run.
+    /// Runs it once, on a [`Queue`] of its own.
     ///
     /// # Errors
-    /// Arguments that do not fit, or the first broken rule, of the lowest-numbered work-group that breaks one. The contents of the
-    /// buffers that the kernel writes are then unspecified.
+    /// As [`Queue::run`].
     pub fn run(&self, grid: [u32; 3], args: &[ArgValue]) -> Result<Report, EmuError> {
-        let launch = Launch::new(&self.code, &self.options, grid, args)?;
-        // Those of a cluster run together, on one host thread.
-        let groups = launch.groups() / u64::from(self.code.cluster);
-        let cores = || std::thread::available_parallelism().map_or(1, |n| n.get());
-        let threads = if self.options.threads > 0 { self.options.threads } else { cores() };
-        let threads = threads.min(usize::try_from(groups).unwrap_or(usize::MAX));
-        let shared = Progress { next: AtomicU64::new(0), stop: AtomicBool::new(false), done: Mutex::default() };
-        if threads <= 1 {
-            shared.work(&launch, groups);
-        } else {
-            std::thread::scope(|s| {
-                for _ in 0..threads {
-                    s.spawn(|| shared.work(&launch, groups));
-                }
-            });
-        }
-        let (counters, failed) = shared.done.into_inner().unwrap_or_else(PoisonError::into_inner);
-        match failed {
-            Some((_, error)) => Err(error),
-            None => Ok(Report { groups: launch.groups(), counters }),
-        }
-    }
-}
-
-/// What host threads share while a launch runs.
-struct Progress {
-    next: AtomicU64,
-    stop: AtomicBool,
-    /// Work counted, and the failure of the lowest-numbered work-group.
-    done: Mutex<(Counters, Option<(u64, EmuError)>)>,
-}
-
-impl Progress {
-    fn work(&self, launch: &Launch<'_>, groups: u64) {
-        let mut worker = Worker::new(launch);
-        let mut failed = None;
-        while !self.stop.load(Relaxed) {
-            let number = self.next.fetch_add(1, Relaxed);
-            if number >= groups {
-                break;
-            }
-            let ran = worker.run(number);
-            // What was lost for want of memory explains whatever else went wrong.
-            if let Err(error) = launch.intact().and(ran) {
-                self.stop.store(true, Relaxed);
-                failed = Some((number, error));
-            }
-        }
-        let mut done = self.done.lock().unwrap_or_else(PoisonError::into_inner);
-        done.0.add(&worker.counters());
-        if let Some((number, error)) = failed
-            && done.1.as_ref().is_none_or(|(n, _)| number < *n)
-        {
-            done.1 = Some((number, error));
-        }
+        Queue::default().run(self, grid, args)
     }
 }
 

@@ -44,6 +44,7 @@ pub(crate) fn statement(k: &Kernel, s: &Stmt) -> String {
         Stmt::SchedHint { mask, size } => format!("hint {mask:#x} {size}"),
         Stmt::Matrix(op) => format!("matrix {op:?}"),
         Stmt::Bulk(op) => format!("bulk {op:?}"),
+        Stmt::LaunchWait => "launch wait".into(),
         Stmt::Return => "return".into(),
     }
 }

@@ -358,6 +358,10 @@ pub enum Stmt {
     Matrix(MatrixOp),
     /// A transaction barrier or bulk copy operation.
     Bulk(BulkOp),
+    /// Waits until the launch before this one has ended and what it wrote can be seen, where this kernel
+    /// [may begin before](Kernel::follows); elsewhere nothing. Stands in the body itself, once. What a thread reaches of global memory
+    /// before it, the launches that may still run must not write; what it writes there, they must not touch.
+    LaunchWait,
     /// Ends the thread (allowed only where no barrier follows in its role).
     Return,
 }
@@ -386,11 +390,11 @@ pub struct Kernel {
     /// dimension, whose extent is a multiple of it. Ranks in the cluster are `GroupId(0) % cluster`. 0 or 1: no clusters.
     #[serde(default)]
     pub cluster: u32,
-    /// May begin while the launch before it on the queue still runs, and waits for that one's end before it first reaches global
-    /// memory. A device that cannot begin it early runs it as any other.
+    /// May begin while the launch before it on the queue still runs, and waits for that one's end at its [`Stmt::LaunchWait`]. A
+    /// device that cannot begin it early runs it as any other. [`Kernel::following`] makes a kernel so.
     #[serde(default)]
     pub follows: bool,
-    /// Lets the launch behind it begin as soon as there is room, if that one [follows](Kernel::follows).
+    /// Lets the launch behind it begin as soon as there is room, from its own start on, if that one [follows](Kernel::follows).
     #[serde(default)]
     pub precedes: bool,
     /// Expression arena: node and type.
@@ -445,6 +449,18 @@ impl Kernel {
             Place::Reg(r, _) => self.regs[r.index()].ty,
         }
     }
+    /// The kernel as one that [follows](Kernel::follows): it waits before the first statement of its body that reaches global memory,
+    /// or may end a thread.
+    #[must_use]
+    pub fn following(mut self) -> Kernel {
+        if !self.follows {
+            let ends = |s: &Stmt| matches!(s, Stmt::Return);
+            let first = self.body.iter().position(|s| reaches_global(s) || any(std::slice::from_ref(s), &ends));
+            self.body.insert(first.unwrap_or(self.body.len()), Stmt::LaunchWait);
+            self.follows = true;
+        }
+        self
+    }
     /// The constant an integer expression is, if it is one.
     pub fn as_int(&self, e: ExprId) -> Option<i64> {
         match self.expr(e) {
@@ -455,7 +471,7 @@ impl Kernel {
 }
 
 /// True if a statement reaches global memory, or one within it does.
-pub(crate) fn reaches_global(s: &Stmt) -> bool {
+fn reaches_global(s: &Stmt) -> bool {
     let global = |mem: &MemRef| !matches!(mem.base, Base::Shared(_));
     any(std::slice::from_ref(s), &|s| match s {
         Stmt::Load { mem, .. } | Stmt::Store { mem, .. } | Stmt::Atomic { mem, .. } => global(mem),

@@ -50,7 +50,7 @@ fn a_kernel_that_begins_early_waits_before_it_reaches_global_memory() {
         let value = b.load("value", Base::Buffer(from), at, 1, None);
         b.store(Base::Buffer(to), at, value, None);
     });
-    let kernel = Kernel { follows: true, precedes: true, ..b.finish() };
+    let kernel = Kernel { precedes: true, ..b.finish().following() };
     let on = |arch: &str| print(&kernel, &Target::by_arch(arch).expect("known")).expect("it prints").text;
     let text = on("sm_90a");
     let at = |part: &str| text.find(part).unwrap_or_else(|| panic!("no `{part}` in\n{text}"));

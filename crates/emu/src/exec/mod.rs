@@ -1,5 +1,6 @@
 //! Runs the contexts of one work-group, instruction by instruction, switching between them where they wait.
 
+mod early;
 mod meet;
 mod uses;
 
@@ -211,6 +212,9 @@ impl<'a> Group<'a> {
             if !ctx.poison.is_empty() {
                 uses::used(launch, team, ctx, inst, site)?;
             }
+            if !ctx.ahead.is_empty() {
+                early::reaches(launch, team, ctx, inst, site)?;
+            }
             ctx.pc += 1;
             match inst {
                 Inst::Alu { start, end, work, mask } => {
@@ -260,6 +264,7 @@ impl<'a> Group<'a> {
                     warpgroup::alone(launch, team, ctx, op);
                     mma::run(launch, team, ctx, op, *mask, site)?;
                 }
+                Inst::LaunchWait(mask) => ctx.waited(*mask),
                 Inst::Jump(_) | Inst::Again(_) | Inst::JumpIfZero(..) | Inst::JumpIfNone(..) | Inst::Role(_) => {
                     jump(launch, team, ctx, inst, site)?;
                 }

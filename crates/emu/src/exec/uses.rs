@@ -92,6 +92,7 @@ pub(crate) fn used(launch: &Launch<'_>, team: &Team, ctx: &mut Context, inst: &I
         | Inst::Barrier(_, mask)
         | Inst::Written { mask, .. }
         | Inst::Settled { mask, .. }
+        | Inst::LaunchWait(mask)
         | Inst::JumpIfZero(mask, _)
         | Inst::JumpIfNone(mask, _) => {
             look.mask(*mask)?;

@@ -118,6 +118,8 @@ impl<'k> Lower<'k> {
             threads: k.threads,
             wave,
             cluster: k.cluster.max(1),
+            follows: k.follows,
+            precedes: k.precedes,
             args: k.args.clone(),
             reg_names: k.regs.iter().map(|r| r.name.clone()).collect(),
             shared: k.shared.clone(),

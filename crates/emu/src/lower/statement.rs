@@ -82,6 +82,9 @@ impl<'k> Lower<'k> {
             }
             Stmt::Matrix(op) => self.matrix(op)?,
             Stmt::Bulk(op) => self.bulk(op)?,
+            Stmt::LaunchWait => {
+                self.inst(Inst::LaunchWait(self.mask));
+            }
             Stmt::Return => {
                 if self.mask.is_some() && self.live.is_some() {
                     self.push(Op::AndNot32, self.live, self.live, self.mask, Slot::NONE);

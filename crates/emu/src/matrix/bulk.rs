@@ -199,6 +199,12 @@ fn runs(map: &TensorMap, at: &[i64]) -> Vec<Run> {
     out
 }
 
+/// Bytes of global memory that a box covers: of each run, the first from the tensor's, and how many.
+pub(crate) fn spans(launch: &Launch<'_>, map: usize, at: &[i64]) -> impl Iterator<Item = (usize, usize)> {
+    let found = tensor(launch, map).map(|t| (runs(t, at), t.scalar.bytes() as usize));
+    found.into_iter().flat_map(|(runs, size)| runs.into_iter().map(move |r| (r.byte, r.len * size)))
+}
+
 /// Checks the global side of a copy, element by element.
 fn check_global(
     launch: &Launch<'_>,

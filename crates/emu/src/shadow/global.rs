@@ -143,6 +143,15 @@ impl GlobalShadow {
         }
         Ok(())
     }
+    /// True if anything of `size` bytes at `byte` was written; with `reads`, also if it was read.
+    pub(crate) fn touched(&self, byte: usize, size: usize, reads: bool) -> bool {
+        let per_page = PAGE >> self.shift;
+        let is = |records: &[AtomicU64], at: usize| records.get(at).is_some_and(|r| r.load(SeqCst) != 0);
+        self.granules(byte, size).any(|g| {
+            let at = g % per_page;
+            self.pages.get(g / per_page).is_some_and(|r| is(&r.writes, at) || is(&r.atomics, at) || reads && is(&r.reads, at))
+        })
+    }
     /// An asynchronous copy, noted as a read, goes on reading until [`GlobalShadow::landed`].
     pub(crate) fn launched(&self, who: Toucher<'_>, byte: usize, size: usize) {
         let mut copies = self.lock();

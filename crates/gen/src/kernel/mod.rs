@@ -250,14 +250,16 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
     let lines_of_rows = store.as_ref().is_some_and(|tile| tile.by_rows);
     let mut main = main_kernel::build(c, spec, &a, &b, &shape, bulk.clone(), store);
     // What is launched together need not wait for the whole launch before it to end before it begins.
-    main.follows = !fillers.is_empty() || scale.is_some();
+    if !fillers.is_empty() || scale.is_some() {
+        main = main.following();
+    }
     main.precedes = by_workspace;
     let bulk_store = spec.epilogue.bulk;
     barriers::check_roles(&main)?;
     let main = out.add(main);
     let sum = by_workspace.then(|| {
         let kernel = helpers::finish(c, t.exchanged, t.split_k.ways, &shape);
-        out.add(tilewright_ir::Kernel { follows: true, ..kernel })
+        out.add(kernel.following())
     });
 
     for i in 0..shape.chunks {

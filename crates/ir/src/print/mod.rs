@@ -13,7 +13,6 @@ mod names;
 mod opencl;
 mod stmt;
 
-use crate::kernel::reaches_global;
 use crate::validate::{Fault, Invalid};
 use crate::{Access, ArgId, ArgKind, Dialect, Kernel, Target};
 use dialect::{Prelude, Space};
@@ -97,17 +96,10 @@ impl Printer<'_> {
             self.line(&format!("{ty} {name}[{}];", r.len));
             self.regs.push(name);
         }
-        let early = self.dialect.early(self.target);
-        if let Some((_, let_begin)) = early.filter(|_| kernel.precedes) {
+        if let Some((_, let_begin)) = self.dialect.early(self.target).filter(|_| kernel.precedes) {
             self.line(let_begin);
         }
-        let mut wait = early.filter(|_| kernel.follows);
-        for s in &kernel.body {
-            if let Some((wait, _)) = wait.take_if(|_| reaches_global(s)) {
-                self.line(wait);
-            }
-            self.stmt(s)?;
-        }
+        self.block(&kernel.body)?;
         let body = std::mem::take(&mut self.out);
 
         while self.prelude.defines(&entry) {

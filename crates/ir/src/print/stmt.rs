@@ -137,6 +137,11 @@ impl Printer<'_> {
             Stmt::LoadPeer { place, mem, rank } => self.load_peer(*place, mem, *rank)?,
             Stmt::Matrix(op) => self.matrix(op)?,
             Stmt::Bulk(op) => self.bulk(op)?,
+            Stmt::LaunchWait => {
+                if let Some((wait, _)) = self.dialect.early(self.target) {
+                    self.line(wait);
+                }
+            }
             Stmt::Return => self.line("return;"),
         }
         Ok(())

@@ -35,6 +35,7 @@ struct Scopes<'k> {
 
 /// Checks the body. An error leaves the path at the statement.
 pub(super) fn check(kernel: &Kernel, path: &mut Path) -> Result<(), String> {
+    launch_waits(kernel)?;
     let mut scopes = Scopes {
         kernel,
         nodes: types::expressions(kernel),
@@ -47,6 +48,17 @@ pub(super) fn check(kernel: &Kernel, path: &mut Path) -> Result<(), String> {
         stamp: 0,
     };
     scopes.block(&kernel.body, path)
+}
+
+/// A kernel that may begin early waits once, all of it; no other does.
+fn launch_waits(kernel: &Kernel) -> Result<(), String> {
+    let here = kernel.body.iter().filter(|s| matches!(s, Stmt::LaunchWait)).count();
+    let anywhere = crate::kernel::any(&kernel.body, &|s| matches!(s, Stmt::LaunchWait));
+    match (kernel.follows, here, anywhere) {
+        (true, 1, _) | (false, 0, false) => Ok(()),
+        (true, ..) => Err("a kernel that may begin early has one LaunchWait, in its body itself".into()),
+        (false, ..) => Err("only a kernel that may begin early (`follows`) has a LaunchWait".into()),
+    }
 }
 
 impl Scopes<'_> {
@@ -64,7 +76,7 @@ impl Scopes<'_> {
 
     fn stmt(&mut self, s: &Stmt, path: &mut Path) -> Result<(), String> {
         match s {
-            Stmt::Comment(_) | Stmt::SchedHint { .. } | Stmt::Return => Ok(()),
+            Stmt::Comment(_) | Stmt::SchedHint { .. } | Stmt::LaunchWait | Stmt::Return => Ok(()),
             Stmt::Barrier(_) | Stmt::AsyncCommit | Stmt::AsyncWait(_) => Ok(()),
             Stmt::Let(v, e) => {
                 let ty = self.value(*e)?;

@@ -131,6 +131,7 @@ fn word(s: &Stmt) -> &'static str {
         Stmt::SchedHint { .. } => "sched hint",
         Stmt::Matrix(_) => "matrix instruction",
         Stmt::Bulk(_) => "bulk operation",
+        Stmt::LaunchWait => "launch wait",
         Stmt::Return => "return",
     }
 }

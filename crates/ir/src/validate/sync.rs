@@ -136,12 +136,13 @@ impl Sync<'_> {
         Some(total)
     }
 
-    /// No thread may leave where others would wait for it: no barrier, shuffle or matrix instruction may follow a return.
+    /// No thread may leave where others would wait for it: no barrier, shuffle, matrix instruction or
+    /// launch wait may follow a return.
     fn leaving(&self, block: &Block, mut followed: bool) -> Result<(), String> {
         for s in block.iter().rev() {
             match s {
                 Stmt::Return if followed => {
-                    return Err("a thread returns where a barrier, shuffle or matrix instruction may follow".into());
+                    return Err("a thread returns where a barrier, shuffle, matrix instruction or launch wait may follow".into());
                 }
                 Stmt::For { body, .. } => self.leaving(body, followed || waits(body))?,
                 Stmt::If { then, otherwise, .. } => {
@@ -181,7 +182,7 @@ fn of_warpgroups(block: &[Stmt]) -> bool {
 
 fn waits(block: &[Stmt]) -> bool {
     block.iter().any(|s| match s {
-        Stmt::Barrier(_) => true,
+        Stmt::Barrier(_) | Stmt::LaunchWait => true,
         s if of_whole_waves(s) => true,
         Stmt::For { body, .. } => waits(body),
         Stmt::If { then, otherwise, .. } => waits(then) || waits(otherwise),
