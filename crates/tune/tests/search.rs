@@ -385,3 +385,17 @@ fn a_killed_search_goes_on_where_it_stood() {
     let known: HashSet<String> = before.iter().map(|t| t.plan.clone()).collect();
     assert!(trials.iter().all(|t| !known.contains(&t.0.to_string())));
 }
+
+#[test]
+fn times_with_warm_caches_are_recorded_apart() {
+    let device = open("emu").unwrap();
+    let records = Records::in_memory().unwrap();
+    let key = Space::new(&small(), &device.info().target).unwrap().key();
+    let warm = Options { cache: CacheState::Warm, ..options(4) };
+    search(&device, &small(), Some(&records), &warm).0.unwrap();
+    let trials = |cache| records.trials(&key, &device_key(device.info(), cache), GENERATOR).unwrap().len();
+    assert_eq!((trials(CacheState::Warm), trials(CacheState::Cold)), (4, 0));
+    // A cold search does not go on with them.
+    assert_eq!(search(&device, &small(), Some(&records), &options(4)).0.unwrap().resumed, 0);
+    assert_eq!(trials(CacheState::Cold), 4);
+}
