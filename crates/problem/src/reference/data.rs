@@ -1,6 +1,7 @@
 //! Test data: seeded inputs, poisoned outputs, and memory around and between tensors that must come back untouched.
 
 use super::element::{Element, allocate, hash, put, with_element};
+use super::integers::{Integers, added};
 use crate::contraction::Operand;
 use crate::epilogue::Along;
 use crate::error::ProblemError;
@@ -112,16 +113,32 @@ impl TestData {
     /// # Errors
     /// [`ProblemError`] of [`Problem::validate`], or if the buffers do not fit this machine's memory.
     pub fn new(problem: &Problem, seed: u64, alpha: f64, beta: f64) -> Result<TestData, ProblemError> {
+        let (alpha, beta) = (factor(problem, "alpha", alpha)?, factor(problem, "beta", beta)?);
+        TestData::filled(problem, alpha, beta, |tag| Fill::Random(hash(seed, tag)))
+    }
+    /// The same of small integers: those of `integers` in A and B, +-1 and +-2 in C (if beta is not 0), bias and residual.
+    pub(super) fn of_integers(
+        problem: &Problem,
+        integers: &Integers,
+        seed: u64,
+        alpha: f64,
+        beta: f64,
+    ) -> Result<TestData, ProblemError> {
+        TestData::filled(problem, alpha, beta, |tag| match tag {
+            0 => Fill::Integers(integers, Operand::A),
+            1 => Fill::Integers(integers, Operand::B),
+            _ => Fill::Added(hash(seed, tag)),
+        })
+    }
+
+    /// Buffers with A, B, C, bias and residual filled by `fill` of 0 to 4.
+    fn filled<'a>(problem: &Problem, alpha: f64, beta: f64, fill: impl Fn(u64) -> Fill<'a>) -> Result<TestData, ProblemError> {
         problem.validate()?;
-        let accumulator = problem.out_dtype().accumulator();
-        let rounded = |x: f64| if accumulator == Scalar::F32 { f64::from(x as f32) } else { x };
-        let (alpha, beta) = (rounded(alpha), rounded(beta));
-        let fill = |tag: u64| Fill::Random(hash(seed, tag));
         let result = if beta == 0.0 { Fill::Poison } else { fill(2) };
         let dtype = problem.dtype();
         Ok(match problem {
             Problem::Gemm(gemm) => {
-                let matrix = |index: usize, fill: Fill| {
+                let matrix = |index: usize, fill: Fill<'_>| {
                     let offset = gemm.matrices()[index].offset;
                     Buffer::new(["A", "B", "C"][index], gemm.scalar(index), true, offset, Lines::matrix(gemm, index), fill)
                 };
@@ -206,13 +223,31 @@ impl Pieces {
 }
 
 #[derive(Clone, Copy)]
-enum Fill {
+enum Fill<'a> {
     Random(u64),
+    Integers(&'a Integers, Operand),
+    /// +-1 and +-2.
+    Added(u64),
     Poison,
 }
 
+/// A factor as a kernel gets it: rounded to the type of the sums, which must hold it.
+fn factor(problem: &Problem, name: &str, value: f64) -> Result<f64, ProblemError> {
+    let accumulator = problem.out_dtype().accumulator();
+    let rounded = if accumulator == Scalar::F32 { f64::from(value as f32) } else { value };
+    if rounded.is_finite() {
+        return Ok(rounded);
+    }
+    let reason = if value.is_finite() {
+        format!("does not fit {accumulator}, the type that sums are scaled in; the largest is {:e}", f32::MAX)
+    } else {
+        "a result cannot be verified with a factor that is no number; give a finite one".into()
+    };
+    Err(ProblemError::value(name, value, reason))
+}
+
 impl Buffer {
-    fn new(what: &str, scalar: Scalar, front: bool, offset: u64, lines: Lines, fill: Fill) -> Result<Buffer, ProblemError> {
+    fn new(what: &str, scalar: Scalar, front: bool, offset: u64, lines: Lines, fill: Fill<'_>) -> Result<Buffer, ProblemError> {
         let size = u64::from(scalar.bytes());
         let front = if front { GUARD_BYTES / size } else { 0 };
         let start = front.saturating_add(offset);
@@ -252,7 +287,7 @@ impl Buffer {
 }
 
 /// Fills a buffer: elements as asked, everything else with a NaN that differs from byte position to byte position.
-fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, fill: Fill) {
+fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, fill: Fill<'_>) {
     // Guards are NaNs whose low byte counts, so that a copy of one guard over another shows.
     let guard = |position: u64| (E::poison() & !0x3f) | (position & 0x3f);
     bytes.par_chunks_mut(E::BYTES << 14).enumerate().for_each(|(chunk, part)| {
@@ -260,6 +295,8 @@ fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, fill: Fill) {
             put::<E>(element, guard(((chunk << 14) + i) as u64));
         }
     });
+    let whole = [-2.0, -1.0, 0.0, 1.0, 2.0].map(E::of);
+    let integer = |value: i8| whole[(value + 2).clamp(0, 4) as usize];
     for b in 0..lines.batch {
         let first = start + b * lines.batch_stride;
         let from = first as usize * E::BYTES;
@@ -268,13 +305,20 @@ fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, fill: Fill) {
         matrix.par_chunks_mut(lines.ld as usize * E::BYTES).enumerate().for_each(|(l, part)| {
             let line = part.len().min(lines.line as usize * E::BYTES);
             part[..line].par_chunks_mut(E::BYTES << 14).enumerate().for_each(|(chunk, part)| {
-                let position = b * lines.batch_stride + l as u64 * lines.ld + ((chunk as u64) << 14);
-                for (position, element) in (position..).zip(part.chunks_exact_mut(E::BYTES)) {
-                    let bits = match fill {
-                        Fill::Random(seed) => E::random(hash(seed, position)),
-                        Fill::Poison => E::poison(),
-                    };
-                    put::<E>(element, bits);
+                let within = (chunk as u64) << 14;
+                let position = b * lines.batch_stride + l as u64 * lines.ld + within;
+                let elements = part.chunks_exact_mut(E::BYTES);
+                match fill {
+                    Fill::Random(seed) => {
+                        elements.zip(position..).for_each(|(e, at)| put::<E>(e, E::random(hash(seed, at))));
+                    }
+                    Fill::Added(seed) => elements.zip(position..).for_each(|(e, at)| put::<E>(e, integer(added(seed, at)))),
+                    Fill::Poison => elements.for_each(|e| put::<E>(e, E::poison())),
+                    Fill::Integers(integers, operand) => {
+                        let mut values = vec![0; elements.len()];
+                        integers.elements(operand, (b * lines.lines + l as u64) * lines.line + within, &mut values);
+                        elements.zip(values).for_each(|(e, value)| put::<E>(e, integer(value)));
+                    }
                 }
             });
         });

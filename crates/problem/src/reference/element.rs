@@ -14,6 +14,8 @@ pub(super) trait Element: Copy + Send + Sync {
     fn random(bits: u64) -> u64;
     /// The value of the low bits.
     fn value(bits: u64) -> f64;
+    /// The bits of a value rounded to this type: to the nearest, to even where two are as near, to infinity beyond the largest.
+    fn of(value: f64) -> u64;
 }
 
 impl Element for f32 {
@@ -27,6 +29,9 @@ impl Element for f32 {
     }
     fn value(bits: u64) -> f64 {
         f64::from(f32::from_bits(bits as u32))
+    }
+    fn of(value: f64) -> u64 {
+        (value as f32).to_bits().into()
     }
 }
 
@@ -42,6 +47,9 @@ impl Element for f64 {
     fn value(bits: u64) -> f64 {
         f64::from_bits(bits)
     }
+    fn of(value: f64) -> u64 {
+        value.to_bits()
+    }
 }
 
 impl Element for f16 {
@@ -56,6 +64,9 @@ impl Element for f16 {
     fn value(bits: u64) -> f64 {
         f16::from_bits(bits as u16).to_f64()
     }
+    fn of(value: f64) -> u64 {
+        f16::from_f64(value).to_bits().into()
+    }
 }
 
 impl Element for bf16 {
@@ -69,6 +80,9 @@ impl Element for bf16 {
     }
     fn value(bits: u64) -> f64 {
         bf16::from_bits(bits as u16).to_f64()
+    }
+    fn of(value: f64) -> u64 {
+        bf16::from_f64(value).to_bits().into()
     }
 }
 
@@ -118,6 +132,11 @@ pub(super) fn put<E: Element>(element: &mut [u8], bits: u64) {
 /// The value of the element at a position; NaN outside of the buffer.
 pub(super) fn value(scalar: Scalar, bytes: &[u8], position: u64) -> f64 {
     with_element!(scalar, E => E::value(bits::<E>(bytes, position as usize)), f64::NAN)
+}
+
+/// A value rounded to a type, as the store of a result rounds it.
+pub(super) fn rounded(scalar: Scalar, value: f64) -> f64 {
+    with_element!(scalar, E => E::value(E::of(value)), f64::NAN)
 }
 
 /// How many elements are NaN.

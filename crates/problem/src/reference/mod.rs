@@ -7,17 +7,31 @@
 //! let verdict = reference.check(&c_bytes_after);            // once per candidate
 //! data.check_untouched(Operand::C, &c_bytes_after)?;        // guards
 //! ```
+//!
+//! [`Exact`] is the same for operands of small integers, whose sums are exact: it finds a single term that is missing or added twice.
+//!
+//! # Values beyond a type
+//!
+//! As IEEE 754 has it: a value that rounds beyond the largest of C's type is the infinity of its sign, and a finite result in its place
+//! is wrong. Where a scaled sum or what is added to it leaves the type of the sums, the result is what IEEE gives in the order
+//! `activation(alpha * sum + beta * C + bias) + residual`, each step rounded to that type: infinity, and NaN where infinities of
+//! opposite sign meet or a smooth activation multiplies one by 0. Alpha and beta themselves must be finite in the type of the sums.
+//! `alpha = 0` multiplies the product by 0 as any other factor does: a NaN or an infinity in A or B reaches C. The reference BLAS does
+//! not read A and B then; leaving them out would take a second kernel or a test in every epilogue, for a call that scales C.
 
 mod data;
 mod element;
+mod exact;
+mod integers;
 mod oracle;
 
 use data::Pieces;
 pub use data::{Buffer, Damage, GUARD_BYTES, TestData, check_workspace, poisoned_workspace};
+pub use exact::Exact;
 
 use crate::epilogue::Activation;
 use crate::problem::Problem;
-use element::{count_nan, hash, value};
+use element::{count_nan, hash, rounded, value};
 use oracle::Oracle;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
@@ -29,10 +43,15 @@ pub enum Samples {
     /// All of them.
     All,
     /// All, if that takes at most this many multiply-adds; else rows and columns spread evenly over the result (a random one in
-    /// each of equal ranges, first and last always), all crossings of which are recomputed. A wrong tile is found when the
-    /// ranges are no longer than it.
+    /// each of equal ranges, first and last always), all crossings of which are recomputed, and elements along the diagonal of each
+    /// batch entry, one in each [`STRIPES`] rows and in each as many columns: every row and every column of tiles is met at least once,
+    /// in at most 64 batch entries. 0 recomputes a few elements and no diagonal.
     Budget(u64),
 }
+
+/// Rows and columns of which at least one element is recomputed: the least of these that takes no longer than the budget, else the
+/// greatest.
+pub const STRIPES: [u64; 4] = [8, 16, 32, 64];
 
 impl Default for Samples {
     /// About a tenth of a second of work.
@@ -110,10 +129,12 @@ struct Entry {
     at: u64,
     expected: f64,
     scale: f64,
+    /// The value with each step rounded to the type of the sums; differs from `expected` where one of them leaves that type.
+    stepwise: f64,
 }
 
 /// How a result compares with the reference.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// Elements compared.
     pub checked: u64,
@@ -140,7 +161,27 @@ pub struct Mismatch {
     pub allowed: f64,
 }
 
+impl Mismatch {
+    fn excess(&self) -> f64 {
+        let excess = (self.actual - self.expected).abs() - self.allowed;
+        if excess.is_nan() { f64::INFINITY } else { excess }
+    }
+}
+
 impl Verdict {
+    /// Both: elements of both, the worse of the worst.
+    #[must_use]
+    pub fn and(self, other: Verdict) -> Verdict {
+        let excess = |verdict: &Verdict| verdict.worst.map_or(f64::NEG_INFINITY, |w| w.excess());
+        let worst = if excess(&other) > excess(&self) { other.worst } else { self.worst };
+        Verdict {
+            checked: self.checked + other.checked,
+            wrong: self.wrong + other.wrong,
+            not_a_number: self.not_a_number + other.not_a_number,
+            max_error: self.max_error.max(other.max_error),
+            worst,
+        }
+    }
     /// True if every element compared is within its tolerance and no element anywhere is NaN.
     pub fn passed(&self) -> bool {
         self.checked > 0 && self.wrong == 0 && self.not_a_number == 0
@@ -172,7 +213,13 @@ impl Reference {
     pub fn new(data: &TestData, samples: Samples) -> Reference {
         let oracle = Oracle::new(data);
         let picks = picks(oracle.extent, samples);
-        let entries = picks[0].par_iter().flat_map_iter(|&g| crossings(data, &oracle, g, &picks[1], &picks[2])).collect();
+        let mut entries: Vec<Entry> =
+            picks[0].par_iter().flat_map_iter(|&g| crossings(data, &oracle, g, &picks[1], &picks[2])).collect();
+        if let Samples::Budget(budget @ 1..) = samples {
+            let spots = diagonal(oracle.extent, &picks, budget);
+            entries
+                .par_extend(spots.par_iter().flat_map_iter(|&[g, row, column]| crossings(data, &oracle, g, &[row], &[column])));
+        }
         Reference { scalar: data.c.scalar, pieces: data.c.pieces(), entries, tolerance: Tolerance::of(&data.problem) }
     }
     /// Elements that are compared.
@@ -187,11 +234,8 @@ impl Reference {
     pub fn check(&self, after: &[u8]) -> Verdict {
         let judge = |entry: &Entry| {
             let actual = value(self.scalar, after, entry.at);
-            let t = &self.tolerance;
-            let allowed = t.accumulate * entry.scale + t.round * entry.expected.abs() + t.floor;
-            let difference = (actual - entry.expected).abs();
-            let difference = if difference.is_nan() { f64::INFINITY } else { difference };
-            let error = if difference == 0.0 { 0.0 } else { difference / entry.scale.max(t.floor) };
+            let (allowed, difference) = self.distance(entry, actual);
+            let error = if difference == 0.0 { 0.0 } else { difference / entry.scale.max(self.tolerance.floor) };
             let mismatch = Mismatch { index: entry.index, expected: entry.expected, actual, allowed };
             (u64::from(difference > allowed), error, difference / allowed, Some(mismatch))
         };
@@ -202,11 +246,43 @@ impl Reference {
                 (x.0 + y.0, f64::max(x.1, y.1), worst.0, worst.1)
             },
         );
-        let scalar = self.scalar;
-        let nan_in = |piece: &[u8]| piece.par_chunks(1 << 16).map(|part| count_nan(scalar, part)).sum::<u64>();
-        let not_a_number = self.pieces.ranges().filter_map(|r| after.get(r)).par_bridge().map(nan_in).sum();
+        // Where IEEE gives NaN for some elements, it may for others that are not compared.
+        let may_be_nan = self.entries.iter().any(|e| e.stepwise.is_nan());
+        let not_a_number = if may_be_nan { 0 } else { self.nan_in(after) };
         Verdict { checked: self.entries.len() as u64, wrong, not_a_number, max_error, worst }
     }
+
+    /// How far a value may be from an entry's, and how far it is: 0 for what IEEE makes of a value beyond the type, infinity for NaN.
+    fn distance(&self, entry: &Entry, actual: f64) -> (f64, f64) {
+        let t = &self.tolerance;
+        let allowed = t.accumulate * entry.scale + t.round * entry.expected.abs() + t.floor;
+        let difference = (actual - entry.expected).abs();
+        if difference <= allowed && difference.is_finite() {
+            return (allowed, difference);
+        }
+        // A step on the way may have left the type of the sums.
+        let left = entry.scale.is_nan() || entry.scale > largest(self.scalar.accumulator());
+        let stepwise = rounded(self.scalar, entry.stepwise);
+        let beyond = left && (actual == stepwise || (actual.is_nan() && stepwise.is_nan()));
+        // Infinity is right where a value that is near enough rounds to it.
+        let overflown = actual.is_infinite() && rounded(self.scalar, entry.expected + allowed.copysign(actual)) == actual;
+        if beyond || overflown {
+            return (allowed, 0.0);
+        }
+        (allowed, if difference.is_nan() { f64::INFINITY } else { difference })
+    }
+
+    /// Elements of the result that are NaN.
+    fn nan_in(&self, after: &[u8]) -> u64 {
+        let scalar = self.scalar;
+        let nan_in = |piece: &[u8]| piece.par_chunks(1 << 16).map(|part| count_nan(scalar, part)).sum::<u64>();
+        self.pieces.ranges().filter_map(|r| after.get(r)).par_bridge().map(nan_in).sum()
+    }
+}
+
+/// The largest finite value of a type of sums.
+fn largest(accumulator: Scalar) -> f64 {
+    if accumulator == Scalar::F64 { f64::MAX } else { f64::from(f32::MAX) }
 }
 
 /// One random index in each of `count` equal ranges of `0..extent`, the first and the last index always among them.
@@ -247,8 +323,33 @@ fn picks([g, rows, columns, k]: [u64; 4], samples: Samples) -> [Vec<u64>; 3] {
     [spread(g, counts[0], 1), spread(rows, counts[1], 2), spread(columns, counts[2], 3)]
 }
 
+/// Elements that meet every stripe of rows and of columns; none where all rows, columns or batch entries are picked anyway.
+fn diagonal([g, rows, columns, k]: [u64; 4], picks: &[Vec<u64>; 3], budget: u64) -> Vec<[u64; 3]> {
+    let all = [g, rows, columns].iter().zip(picks).all(|(extent, picked)| *extent == picked.len() as u64);
+    if all {
+        return Vec::new();
+    }
+    let entries = spread(g, g.min(64), 4);
+    let count = |stripe: u64| rows.max(columns).div_ceil(stripe);
+    let work = |stripe: u64| count(stripe).saturating_mul(k).saturating_mul(entries.len() as u64);
+    let stripe = STRIPES.into_iter().find(|stripe| work(*stripe) <= budget).unwrap_or(STRIPES[STRIPES.len() - 1]);
+    let (of_rows, of_columns) = (rows.div_ceil(stripe), columns.div_ceil(stripe));
+    let at = |extent: u64, i: u64, seed: u64| (i * stripe + hash(seed, i) % stripe).min(extent - 1);
+    let spots = entries.iter().flat_map(|&g| {
+        // The shorter side is gone through again and again, from another begin in each batch entry.
+        (0..count(stripe)).map(move |i| [g, at(rows, i % of_rows, g), at(columns, (i + g) % of_columns, g ^ 1)])
+    });
+    spots.collect()
+}
+
 /// Expected values at all crossings of some rows and columns of one batch entry.
 fn crossings(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[u64]) -> Vec<Entry> {
+    let crossing = |(i, sum): (usize, Sum)| entry(data, oracle, [g, rows[i / columns.len()], columns[i % columns.len()]], sum);
+    sums_of(data, oracle, g, rows, columns).into_iter().enumerate().map(crossing).collect()
+}
+
+/// The sums of products at all crossings of some rows and columns of one batch entry, columns fastest.
+fn sums_of(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[u64]) -> Vec<Sum> {
     let k = oracle.extent[3];
     // Columns' factors are kept for all rows: bound their memory.
     let block = (1 << 22) / columns.len().max(1) as u64;
@@ -269,23 +370,29 @@ fn crossings(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns
         });
         first += depth as u64;
     }
-    let crossing = |(i, sum): (usize, Sum)| {
-        let (row, column) = (rows[i / columns.len()], columns[i % columns.len()]);
-        let at = oracle.result_at(g, row, column);
-        // beta = 0 never reads C, whatever C holds.
-        let old = if data.beta == 0.0 { 0.0 } else { data.beta * value(data.c.scalar, &data.c.bytes, at) };
-        let (bias, residual) = (oracle.bias(g, row, column), oracle.residual(g, row, column));
-        let expected = data.alpha * (sum.value + sum.lost) + old + bias;
-        let scale = data.alpha.abs() * sum.magnitude + old.abs() + bias.abs();
-        let activation = data.problem.activation();
-        Entry {
-            index: [g, row, column],
-            at,
-            expected: activation.map_or(expected, |f| f.apply(expected)) + residual,
-            scale: activation.map_or(scale, |f| f.slope() * scale) + residual.abs(),
-        }
-    };
-    sums.into_iter().enumerate().map(crossing).collect()
+    sums
+}
+
+/// The expected value of one element, from its sum of products.
+fn entry(data: &TestData, oracle: &Oracle<'_>, index: [u64; 3], sum: Sum) -> Entry {
+    let [g, row, column] = index;
+    let at = oracle.result_at(g, row, column);
+    // beta = 0 never reads C, whatever C holds.
+    let old = if data.beta == 0.0 { 0.0 } else { data.beta * value(data.c.scalar, &data.c.bytes, at) };
+    let (bias, residual) = (oracle.bias(g, row, column), oracle.residual(g, row, column));
+    let product = data.alpha * (sum.value + sum.lost);
+    let scale = data.alpha.abs() * sum.magnitude + old.abs() + bias.abs();
+    let activation = data.problem.activation();
+    let apply = |x: f64| activation.map_or(x, |f| f.apply(x));
+    let accumulator = data.c.scalar.accumulator();
+    let step = |x: f64| rounded(accumulator, x);
+    Entry {
+        index,
+        at,
+        expected: apply(product + old + bias) + residual,
+        scale: activation.map_or(scale, |f| f.slope() * scale) + residual.abs(),
+        stepwise: step(step(apply(step(step(step(product) + step(old)) + bias))) + residual),
+    }
 }
 
 /// A sum of products and of their magnitudes.
@@ -329,5 +436,7 @@ impl Sum {
     }
 }
 
+#[cfg(test)]
+mod exact_tests;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,227 @@
+//! The exact reference: operands of small integers ([`super::integers`]), and every element of the result known to the last bit.
+//!
+//! The bound of random data ([`super::Tolerance`]) admits the rounding of long sums, and so, from some 10^5 terms on, a sum that lacks
+//! one. Here nothing rounds before the result is stored: what differs from the exact value by more than that one rounding is wrong.
+
+use super::data::TestData;
+use super::element::{hash, rounded, value};
+use super::integers::{Integers, affordable};
+use super::oracle::Oracle;
+use super::{Mismatch, Tolerance, Verdict, spread, sums_of};
+use crate::contraction::Operand;
+use crate::conv::Conv;
+use crate::epilogue::Activation;
+use crate::error::ProblemError;
+use crate::problem::Problem;
+use rayon::prelude::*;
+use tilewright_ir::Scalar;
+
+/// Multiply-adds to spend on the sums of a convolution.
+const BUDGET: u64 = 1 << 28;
+/// Rows and columns of the result that are judged together, so that its lines are read whole in either direction.
+const BLOCK: usize = 64;
+
+/// Test data whose sums are exact, with the sums.
+#[derive(Clone, Debug)]
+pub struct Exact {
+    data: TestData,
+    integers: Integers,
+    sums: Sums,
+}
+
+/// Sums before anything is scaled or added.
+#[derive(Clone, Debug)]
+enum Sums {
+    /// By the patterns of row and column.
+    Gemm { table: Vec<i64>, batched: [bool; 2] },
+    /// By the patterns of sample and output channel, by group and output pixel: `[pattern][group][pixel][pattern]`.
+    Conv { table: Vec<f64>, pixels: Vec<u64>, groups: u64 },
+}
+
+impl Exact {
+    /// Factors under which a run shows every term: alpha 1 and beta 0, or -1 and 2. A smooth activation saturates, so alpha is then so
+    /// small a power of two that its arguments are not all beyond that.
+    pub fn factors(problem: &Problem, with_beta: bool) -> (f64, f64) {
+        let terms = match problem {
+            Problem::Gemm(gemm) => gemm.k,
+            Problem::Conv(conv) => conv.c_per_group() * conv.filter.iter().product::<u64>(),
+        };
+        let terms = if problem.out_dtype().bytes() == 2 { terms.min(512) } else { terms };
+        let scale = match problem.activation() {
+            None | Some(Activation::Relu) => 1.0,
+            // The standard deviation of a sum is sqrt(3 k).
+            Some(_) => 2f64.powi(-(((3 * terms).ilog2() / 2) as i32)),
+        };
+        if with_beta { (-scale, 2.0 * scale) } else { (scale, 0.0) }
+    }
+
+    /// Test data of a seed and their sums. Alpha is to be a power of two or its negative, beta 0 or so, as [`Exact::factors`] are: else
+    /// scaling rounds.
+    ///
+    /// # Errors
+    /// As [`TestData::new`].
+    pub fn new(problem: &Problem, seed: u64, alpha: f64, beta: f64) -> Result<Exact, ProblemError> {
+        problem.validate()?;
+        let (patterns, pixels) = match problem {
+            Problem::Gemm(_) => ([0; 2], 0),
+            Problem::Conv(conv) => affordable(conv, BUDGET),
+        };
+        let integers = Integers::new(problem, hash(seed, 17), patterns);
+        let data = TestData::of_integers(problem, &integers, seed, alpha, beta)?;
+        let sums = match problem {
+            Problem::Gemm(gemm) => {
+                Sums::Gemm { table: integers.sums(), batched: [gemm.a.batch_stride != 0, gemm.b.batch_stride != 0] }
+            }
+            Problem::Conv(conv) => convolved(conv, &data, &integers, pixels),
+        };
+        Ok(Exact { data, integers, sums })
+    }
+
+    /// What the buffers hold, and the factors to run with.
+    pub const fn data(&self) -> &TestData {
+        &self.data
+    }
+
+    /// Judges C's buffer after a run: every element of a product; of a convolution all channels of as many output pixels as the time
+    /// of the reference admits, spread evenly.
+    pub fn check(&self, after: &[u8]) -> Verdict {
+        self.check_within(after, 0.0)
+    }
+
+    /// As [`Exact::check`] for algorithms that round on the way (Winograd's): an element is wrong from 0.4 of the least term on.
+    pub fn check_terms(&self, after: &[u8]) -> Verdict {
+        self.check_within(after, 0.4 * self.data.alpha.abs())
+    }
+
+    fn check_within(&self, after: &[u8], slack: f64) -> Verdict {
+        let oracle = Oracle::new(&self.data);
+        let [batch, rows, columns, depth] = oracle.extent;
+        let judge = Judge { slack, ..Judge::new(&self.data, after, depth) };
+        let listed = match &self.sums {
+            Sums::Gemm { .. } => rows as usize,
+            Sums::Conv { pixels, .. } => pixels.len(),
+        };
+        let blocks = [listed.div_ceil(BLOCK), (columns as usize).div_ceil(BLOCK)];
+        let block = |i: usize| {
+            let (g, i) = (i / (blocks[0] * blocks[1]), i % (blocks[0] * blocks[1]));
+            let rows = i / blocks[1] * BLOCK..(i / blocks[1] * BLOCK + BLOCK).min(listed);
+            let columns = i % blocks[1] * BLOCK..(i % blocks[1] * BLOCK + BLOCK).min(columns as usize);
+            self.judge_block(&judge, &oracle, g as u64, rows, columns)
+        };
+        (0..batch as usize * blocks[0] * blocks[1]).into_par_iter().map(block).reduce(Verdict::default, Verdict::and)
+    }
+
+    fn judge_block(
+        &self,
+        judge: &Judge<'_>,
+        oracle: &Oracle<'_>,
+        g: u64,
+        rows: std::ops::Range<usize>,
+        columns: std::ops::Range<usize>,
+    ) -> Verdict {
+        let integers = &self.integers;
+        // Where the sums of the block's rows begin, and how far its columns are from there.
+        let (starts, steps): (Vec<usize>, Vec<usize>) = match &self.sums {
+            Sums::Gemm { batched, .. } => {
+                let width = integers.patterns(Operand::B) as usize;
+                let row = |row: usize| integers.pattern_of_row(Operand::A, batched[0], g, row as u64) as usize * width;
+                let column = |column: usize| integers.pattern_of_row(Operand::B, batched[1], g, column as u64) as usize;
+                (rows.clone().map(row).collect(), columns.clone().map(column).collect())
+            }
+            Sums::Conv { pixels, groups, .. } => {
+                let (sample, group) = (g / groups, g % groups);
+                let width = integers.patterns(Operand::B) as usize;
+                let first = integers.pattern(Operand::A, sample) * groups + group;
+                let row = |row: usize| (first as usize * pixels.len() + row) * width;
+                let column = |column: usize| integers.pattern(Operand::B, column as u64) as usize;
+                (rows.clone().map(row).collect(), columns.clone().map(column).collect())
+            }
+        };
+        let mut verdict = Verdict::default();
+        for (row, start) in rows.zip(starts) {
+            for (column, step) in columns.clone().zip(&steps) {
+                let (row, sum) = match &self.sums {
+                    Sums::Gemm { table, .. } => (row as u64, table.get(start + step).map_or(f64::NAN, |s| *s as f64)),
+                    Sums::Conv { table, pixels, .. } => (pixels[row], table.get(start + step).copied().unwrap_or(f64::NAN)),
+                };
+                judge.element(oracle, [g, row, column as u64], sum, &mut verdict);
+            }
+        }
+        verdict
+    }
+}
+
+/// Sums of a convolution: for one sample of each pattern, and one output channel of each.
+fn convolved(conv: &Conv, data: &TestData, integers: &Integers, pixels: u64) -> Sums {
+    let oracle = Oracle::new(data);
+    let [_, rows, channels, _] = oracle.extent;
+    let pixels = spread(rows, pixels, hash(0, 9));
+    let first = |operand: Operand, pattern: u64, of: u64| {
+        // A pattern that nobody has is not asked for.
+        (0..of).find(|&i| integers.pattern(operand, i) == pattern).unwrap_or(0)
+    };
+    let columns: Vec<u64> = (0..integers.patterns(Operand::B)).map(|p| first(Operand::B, p, channels)).collect();
+    let samples = (0..integers.patterns(Operand::A)).map(|p| first(Operand::A, p, conv.n));
+    let table = samples
+        .flat_map(|sample| (0..conv.groups).map(move |group| sample * conv.groups + group))
+        .flat_map(|g| sums_of(data, &oracle, g, &pixels, &columns).into_iter().map(|sum| sum.value))
+        .collect();
+    Sums::Conv { table, pixels, groups: conv.groups }
+}
+
+/// What elements are judged by.
+struct Judge<'a> {
+    data: &'a TestData,
+    after: &'a [u8],
+    scalar: Scalar,
+    activation: Option<Activation>,
+    /// Rounding of the activation, relative to its argument.
+    function: f64,
+    tolerance: Tolerance,
+    /// About `|alpha| |A||B|` of an element.
+    scale: f64,
+    /// Allowed beside the rounding of the result.
+    slack: f64,
+}
+
+impl<'a> Judge<'a> {
+    fn new(data: &'a TestData, after: &'a [u8], depth: u64) -> Judge<'a> {
+        let activation = data.problem.activation();
+        let unit = if data.c.scalar.accumulator() == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
+        // Beside its own rounding that of the sum of it and the residual.
+        let function = activation.filter(|f| *f != Activation::Relu).map_or(0.0, |f| (f.rounding() + 4.0) * unit);
+        let (tolerance, scale) = (Tolerance::of(&data.problem), data.alpha.abs() * depth as f64);
+        Judge { data, after, scalar: data.c.scalar, activation, function, tolerance, scale, slack: 0.0 }
+    }
+
+    fn element(&self, oracle: &Oracle<'_>, index: [u64; 3], sum: f64, verdict: &mut Verdict) {
+        let [g, row, column] = index;
+        let at = oracle.result_at(g, row, column);
+        // beta = 0 never reads C, whatever C holds.
+        let old = if self.data.beta == 0.0 { 0.0 } else { self.data.beta * value(self.scalar, &self.data.c.bytes, at) };
+        let residual = oracle.residual(g, row, column);
+        let argument = self.data.alpha * sum + old + oracle.bias(g, row, column);
+        let expected = self.activation.map_or(argument, |f| f.apply(argument)) + residual;
+        let actual = value(self.scalar, self.after, at);
+        verdict.checked += 1;
+        if actual == expected {
+            return;
+        }
+        let t = &self.tolerance;
+        let allowed = self.slack
+            + match self.function {
+                // Rounded once, to nothing where the type holds the value.
+                0.0 => (rounded(self.scalar, expected) - expected).abs(),
+                function => function * (argument.abs() + residual.abs()) + t.round * expected.abs() + t.floor,
+            };
+        let difference = (actual - expected).abs();
+        let difference = if difference.is_nan() { f64::INFINITY } else { difference };
+        verdict.wrong += u64::from(difference > allowed);
+        verdict.not_a_number += u64::from(actual.is_nan());
+        verdict.max_error = verdict.max_error.max(difference / self.scale);
+        let mismatch = Mismatch { index, expected, actual, allowed };
+        if verdict.worst.is_none_or(|worst| worst.excess() < mismatch.excess()) {
+            verdict.worst = Some(mismatch);
+        }
+    }
+}
