@@ -106,10 +106,8 @@ pub fn compare(title: &Title, contenders: Vec<Contender<'_>>, limits: &Limits) -
             match workload.check(&mut || check().map(|_| ())) {
                 Ok(judgement) => {
                     side.correct = Some(judgement.correct);
-                    side.max_error = Some(judgement.verdict.max_error).filter(|e| e.is_finite());
-                    if !judgement.correct {
-                        side.failure = Some(judgement.damage.unwrap_or_else(|| judgement.verdict.to_string()));
-                    }
+                    side.max_error = Some(judgement.max_error).filter(|e| e.is_finite());
+                    side.failure = judgement.failure;
                 }
                 Err(e) if e.is_fatal() => return Err(e),
                 Err(e) => side.failure = Some(e.to_string()),

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use tilewright_device::{Buffer, CacheState, Device, Native};
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::reference::{Reference, Samples, TestData, Verdict};
+use tilewright_problem::reference::{Exact, Reference, Samples, TestData, Verdict};
 use tilewright_problem::{Along, Math, Problem};
 use tilewright_tune::run::{Buffers, Factors};
 
@@ -16,6 +16,8 @@ pub struct Workload<'a> {
     cache: CacheState,
     data: TestData,
     reference: Reference,
+    /// The same problem on small integers.
+    exact: Exact,
     buffers: Buffers,
     /// C as read back, kept to spare an allocation per side.
     after: RefCell<Vec<u8>>,
@@ -34,8 +36,10 @@ impl<'a> Workload<'a> {
         let native = native(device.as_ref())?;
         let data = TestData::new(problem, SEED, 1.0, 0.0)?;
         let reference = Reference::new(&data, Samples::Budget(1 << 26));
+        let exact = Exact::new(problem, SEED, data.alpha, data.beta)?;
         let buffers = Buffers::upload(device.as_ref(), &data)?;
-        Ok(Workload { device, native, cache, data, reference, buffers, after: RefCell::default() })
+        let after = RefCell::default();
+        Ok(Workload { device, native, cache, data, reference, exact, buffers, after })
     }
     /// The device.
     pub fn device(&self) -> &'a Arc<dyn Device> {
@@ -115,20 +119,43 @@ impl<'a> Workload<'a> {
         Buffers { workspace, ..self.buffers.clone() }
     }
 
-    /// Poisons C, runs once, and judges C.
+    /// Poisons C, runs once, and judges C; then the same on small integers, whose sums are exact: no term of any may be missing or
+    /// count twice.
     ///
     /// # Errors
     /// Those of `run` and of the device.
     pub fn check(&self, run: &mut dyn FnMut() -> Result<(), BenchError>) -> Result<Judgement, BenchError> {
-        self.device.write(&self.buffers.c, 0, &self.data.c.bytes)?;
+        let judgement = self.check_on(&self.data, |after| self.reference.check(after), run)?;
+        if !judgement.correct {
+            return Ok(judgement);
+        }
+        self.buffers.write_inputs(self.device.as_ref(), self.exact.data())?;
+        let exact = self.check_on(self.exact.data(), |after| self.exact.check_terms(after), run);
+        // Whatever came of it: times are those of random data.
+        self.buffers.write_inputs(self.device.as_ref(), &self.data)?;
+        let exact = exact?;
+        Ok(if exact.correct { judgement } else { exact.on_small_integers() })
+    }
+
+    fn check_on(
+        &self,
+        data: &TestData,
+        judge: impl Fn(&[u8]) -> Verdict,
+        run: &mut dyn FnMut() -> Result<(), BenchError>,
+    ) -> Result<Judgement, BenchError> {
+        self.device.write(&self.buffers.c, 0, &data.c.bytes)?;
         run()?;
         let mut after = self.after.borrow_mut();
-        after.resize(self.data.c.bytes.len(), 0);
+        after.resize(data.c.bytes.len(), 0);
         self.device.read(&self.buffers.c, 0, &mut after)?;
-        let verdict = self.reference.check(&after);
-        let damage = self.data.check_untouched(Operand::C, &after).err().map(|d| d.to_string());
+        let verdict = judge(&after);
+        let damage = data.check_untouched(Operand::C, &after).err().map(|d| d.to_string());
         let close = verdict.passed();
-        Ok(Judgement { correct: close && damage.is_none(), verdict, damage })
+        Ok(Judgement {
+            correct: close && damage.is_none(),
+            max_error: verdict.max_error,
+            failure: damage.or_else(|| (!close).then(|| verdict.to_string())),
+        })
     }
 
     /// Fewest bytes that must move: every input read once, the result written once.
@@ -152,10 +179,17 @@ pub fn native(device: &dyn Device) -> Result<&dyn Native, BenchError> {
 pub struct Judgement {
     /// Everything is as it must be.
     pub correct: bool,
-    /// Comparison with the reference.
-    pub verdict: Verdict,
-    /// Memory around C that was written.
-    pub damage: Option<String>,
+    /// Greatest error relative to the sum of magnitudes.
+    pub max_error: f64,
+    /// What is wrong.
+    pub failure: Option<String>,
+}
+
+impl Judgement {
+    fn on_small_integers(self) -> Judgement {
+        let failure = self.failure.map(|what| format!("on small integers, whose sums are exact: {what}"));
+        Judgement { failure, ..self }
+    }
 }
 
 /// Fewest bytes that a problem must move.

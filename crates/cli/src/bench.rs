@@ -61,7 +61,7 @@ fn bench_case(args: &BenchArgs, context: &Context, case: &Case) -> Result<Timed,
     let operation: Operation = session::operation(context, case, &args.plan)?;
     let (plan, origin) = operation.choice().map_err(session::classify)?;
     let factors = Factors { alpha: case.alpha, beta: case.beta };
-    let verification = operation.verify(&plan, 1, factors, Depth::Quick, false).map_err(session::classify)?;
+    let verification = operation.verify(&plan, 1, factors, Depth::Thorough, false).map_err(session::classify)?;
     let timing = operation.time(&plan, factors, args.repeats).map_err(session::classify)?;
     Ok(Timed {
         plan,

@@ -58,7 +58,7 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case) -> Result<(), 
     } else {
         line(&format!("{} on {}\n  plan ({}) {plan}", case.title, context.info().name, origin.name()))?;
         if let Some(small) = &on {
-            line(&format!("  run reduced to a few tiles, as {small} (--whole runs all of it)"))?;
+            line(&format!("  run reduced, as {small} (--whole runs all of it)"))?;
         }
         let error = format!("largest error {:.1e} of |alpha| |A||B| + |beta||C| over {} elements", v.max_error, v.checked);
         line(&format!("  {}: {error}", if v.passed { "right" } else { "WRONG" }))?;

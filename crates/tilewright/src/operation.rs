@@ -58,7 +58,8 @@ impl<'a, T: Element, U: Element> Operands<'a, T, U> {
     pub fn new(a: impl Into<Slice<'a, T>>, b: impl Into<Slice<'a, T>>, c: impl Into<SliceMut<'a, U>>) -> Self {
         Operands { a: a.into(), b: b.into(), c: c.into(), bias: None, residual: None, factors: Factors::default(), at: None }
     }
-    /// Factor of the product.
+    /// Factor of the product: finite in the type of the sums, or infinite or NaN and then of the effect it has in IEEE arithmetic. 0
+    /// multiplies as any other: a NaN or an infinity in A or B reaches C.
     #[must_use]
     pub const fn alpha(mut self, alpha: f64) -> Self {
         self.factors.alpha = alpha;

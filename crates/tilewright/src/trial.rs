@@ -2,13 +2,14 @@
 
 use crate::{Error, Operation, Plan};
 use tilewright_device::Timing;
-use tilewright_gen::plan::{KernelSpec, SplitSum};
+use tilewright_gen::plan::SplitSum;
+use tilewright_problem::Extents;
 use tilewright_problem::reference::Samples;
 use tilewright_tune::model::Picker;
 use tilewright_tune::records::TimeKind;
 use tilewright_tune::reduce::for_emulator;
 use tilewright_tune::run::Factors;
-use tilewright_tune::verify::{Case, Depth, Verification, sizes};
+use tilewright_tune::verify::{Case, Depth, Verification, VerifyError, sizes};
 
 /// Times of one plan.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,31 +41,35 @@ impl Operation {
         let spec = self.space().resolve(plan)?.spec;
         if !whole
             && !self.context().info().is_measured()
-            && let Some(space) = for_emulator(self.space(), plan, &spec)
+            && let Some(reduced) = for_emulator(self.space(), plan, &spec)
         {
-            let small = self.context().operation(space.problem().clone())?;
-            let verification = small.verify_whole(plan, &spec, seed, factors, depth)?;
-            return Ok(Verified { verification, on: Some(small.problem().key()) });
+            let small = self.context().operation(reduced.space.problem().clone())?;
+            let case = |at| Case::reduced(self.context().device(), &reduced, at, seed, factors, Samples::default());
+            let verification = small.verify_on(&reduced.plan, case, depth)?;
+            return Ok(Verified { verification, on: Some(reduced.title()) });
         }
-        Ok(Verified { verification: self.verify_whole(plan, &spec, seed, factors, depth)?, on: None })
+        let (device, problem) = (self.context().device(), self.problem());
+        let case = |at: Option<Extents>| match at {
+            Some(at) => Case::at(device, problem, at, seed, factors, Samples::default()),
+            None => Case::new(device, problem, seed, factors, Samples::default()),
+        };
+        Ok(Verified { verification: self.verify_on(plan, case, depth)?, on: None })
     }
 
-    fn verify_whole(
+    /// Verifies a plan on test data of the largest extents, and of others where extents are known only at launch.
+    fn verify_on(
         &self,
         plan: &Plan,
-        spec: &KernelSpec,
-        seed: u64,
-        factors: Factors,
+        case: impl Fn(Option<Extents>) -> Result<Case, VerifyError>,
         depth: Depth,
     ) -> Result<Verification, Error> {
+        let spec = self.space().resolve(plan)?.spec;
         let repeatable = spec.tiling.split_k.ways <= 1 || spec.epilogue.split_sum != SplitSum::Atomic;
         let ready = self.ready(plan, None)?;
-        let device = self.context().device();
-        let case = Case::new(device, self.problem(), seed, factors, Samples::default())?;
-        let mut verdict = case.verify(&ready.program, &ready.compiled, &ready.contraction, depth, repeatable)?;
-        for at in sizes(&ready.contraction, spec) {
-            let case = Case::at(device, self.problem(), at, seed, factors, Samples::default())?;
-            verdict = verdict.and(case.verify(&ready.program, &ready.compiled, &ready.contraction, depth, repeatable)?.at(at));
+        let verify = |at| case(at)?.verify(&ready.program, &ready.compiled, &ready.contraction, depth, repeatable);
+        let mut verdict = verify(None)?;
+        for at in sizes(&ready.contraction, &spec) {
+            verdict = verdict.and(verify(Some(at))?.at(at));
         }
         Ok(verdict)
     }

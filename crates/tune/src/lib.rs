@@ -9,6 +9,7 @@ mod repair;
 pub mod run;
 pub mod search;
 pub mod space;
+mod spread;
 pub mod verify;
 
 pub use key::ProblemKey;

@@ -1,52 +1,244 @@
 //! Smaller problems of the same kind: same layouts, alignments and tails, fewer whole tiles.
 //!
-//! An emulator cannot run a large problem for every candidate. A kernel goes through the same code on a problem with two
-//! whole tiles and the same remainder in each direction as on one with two hundred.
+//! An emulator cannot run a large problem for every candidate. A kernel goes through the same code on a smaller one, provided that
+//! nothing it does only after a while is left out: each buffer of the pipeline is used three times, each persistent work-group takes
+//! two tiles (each of its teams, where they take turns), and offsets that need 64 bits still do ([`crate::verify::Case::spread`]).
+//! [`Reduced::spared`] says what did not run.
 
 use crate::space::Space;
-use tilewright_gen::plan::{KernelSpec, Plan};
+use tilewright_gen::kernel::WIDE_OFFSETS;
+use tilewright_gen::plan::{Common, KernelSpec, Key, Plan, work_groups};
+use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::{Conv, Gemm, Matrix, Problem, Residual};
 
 /// Sizes keep their remainder by this, so that widths and alignments stay as they are.
 const KEEP: u64 = 64;
 
-/// The problem with at most `whole` whole tiles (and k-tiles per split) in each direction; `None` where it is that small
-/// already, or where the smaller one would not be valid.
-pub fn reduce(problem: &Problem, spec: &KernelSpec, whole: u64) -> Option<Problem> {
+/// Floating-point operations, tiles counted whole, that an emulator may spend on verifying one candidate.
+pub const EMULATED_FLOP: f64 = 1.5e8;
+/// The same where a kernel needs as many to take all its turns.
+const MOST_FLOP: f64 = 6e8;
+
+/// Whole tiles along m and n, and k-tiles per split, that a reduced problem has at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wholes {
+    /// Along m.
+    pub m: u64,
+    /// Along n.
+    pub n: u64,
+    /// Along k.
+    pub k: u64,
+}
+
+/// The problem with at most so many whole tiles and the same remainders; `None` where it is that small already, or where the smaller
+/// one would not be valid.
+pub fn reduce(problem: &Problem, spec: &KernelSpec, wholes: Wholes) -> Option<Problem> {
     let t = &spec.tiling;
     let depth = u64::from(t.k_tile) * u64::from(t.split_k.ways.max(1));
-    let (tile_m, tile_n) = (u64::from(t.a.macro_tile), u64::from(t.b.macro_tile));
+    let (rows, columns) = if t.exchanged { (&t.b, &t.a) } else { (&t.a, &t.b) };
+    let tile = [u64::from(rows.macro_tile), u64::from(columns.macro_tile), depth];
     let smaller = match problem {
-        Problem::Gemm(gemm) => Problem::Gemm(reduce_gemm(gemm, [tile_m, tile_n, depth], whole)),
-        Problem::Conv(conv) => Problem::Conv(reduce_conv(conv, [tile_m, tile_n, depth], whole)),
+        Problem::Gemm(gemm) => Problem::Gemm(reduce_gemm(gemm, tile, wholes)),
+        Problem::Conv(conv) => Problem::Conv(reduce_conv(conv, tile, wholes)),
     };
     (smaller != *problem && smaller.validate().is_ok()).then_some(smaller)
 }
 
-/// Floating-point operations that an emulator may spend on verifying one candidate.
-pub const EMULATED_FLOP: f64 = 1.5e8;
+/// A smaller problem on which a plan is verified.
+#[derive(Clone, Debug)]
+pub struct Reduced {
+    /// Its plans.
+    pub space: Space,
+    /// The plan there: the same, with fewer persistent work-groups.
+    pub plan: Plan,
+    /// The same problem with its lines close together in memory, where the operands of `space` are spread over more memory than data
+    /// can be made for: they then lie in lines far apart, as offsets of 64 bits need.
+    pub compact: Option<Problem>,
+    /// What of the problem itself does not run.
+    pub spared: String,
+}
 
-/// The largest of a few reduced problems, with its plans, on which `plan` (derived: `spec`) is legal and that takes about
-/// [`EMULATED_FLOP`] operations or fewer; the smallest if even that takes more. `None` where the problem itself is small
-/// enough, or cannot be reduced.
-pub fn for_emulator(space: &Space, plan: &Plan, spec: &KernelSpec) -> Option<Space> {
-    let problem = space.problem();
-    if problem.flop() <= EMULATED_FLOP {
-        return None;
+impl Reduced {
+    /// The problem and what did not run, in words.
+    pub fn title(&self) -> String {
+        format!("{} (not run: {})", self.space.problem().key(), self.spared)
     }
-    let space_of = |small: Problem| {
-        let small = Space::new(&small, space.target()).ok()?;
-        Some(small.constrained(space.constraint()).with_atomics(space.env().allow_atomics))
-    };
-    let smaller = [3, 2, 1].iter().filter_map(|whole| reduce(problem, spec, *whole)).filter_map(space_of);
-    let mut legal = smaller.filter(|s| s.resolve(plan).is_ok());
-    let mut found = legal.next()?;
-    for next in legal {
-        if found.problem().flop() > EMULATED_FLOP {
-            found = next;
+}
+
+/// How often a kernel does what it does again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Turns {
+    /// k-tiles of a split.
+    k_tiles: u64,
+    /// Tiles of the result, each split of k counted.
+    pieces: u64,
+    /// Tiles along the oriented m and n.
+    tiles: [u64; 2],
+}
+
+impl Turns {
+    fn of(spec: &KernelSpec, contraction: &Contraction) -> Turns {
+        let (t, c) = (&spec.tiling, contraction.oriented(spec.tiling.exchanged));
+        let k_tiles = c.k.div_ceil(u64::from(t.k_tile) * u64::from(t.split_k.ways.max(1)));
+        let mut one_each = spec.clone();
+        one_each.tiling.persistent = 0;
+        let tiles = [c.m.div_ceil(t.a.macro_tile.into()), c.n.div_ceil(t.b.macro_tile.into())];
+        Turns { k_tiles, pieces: work_groups(&one_each, contraction), tiles }
+    }
+
+    /// Those after which every buffer has been used three times, and every persistent work-group has taken two tiles; fewer where the
+    /// problem itself has fewer.
+    fn wanted(spec: &KernelSpec, few: &KernelSpec, all: Turns) -> Turns {
+        let s = &spec.schedule;
+        let buffers = u64::from(s.buffers.max(s.fetch_ahead + 1).max(s.slots));
+        let teams = u64::from(s.roles.map_or(1, |roles| roles.teams.max(1)));
+        let pieces = u64::from(few.tiling.persistent) * 2 * teams + 1;
+        Turns {
+            k_tiles: all.k_tiles.min(2 * buffers + 1),
+            pieces: all.pieces.min(if few.tiling.persistent == 0 { 2 } else { pieces }),
+            tiles: all.tiles.map(|tiles| tiles.min(2)),
         }
     }
-    Some(found)
+
+    fn reach(&self, wanted: &Turns) -> bool {
+        self.k_tiles >= wanted.k_tiles && self.reach_tiles(wanted)
+    }
+    fn reach_tiles(&self, wanted: &Turns) -> bool {
+        self.pieces >= wanted.pieces && self.tiles.iter().zip(wanted.tiles).all(|(has, wanted)| *has >= wanted)
+    }
+    /// Floating-point operations, tiles counted whole.
+    fn flop(&self, spec: &KernelSpec) -> f64 {
+        let t = &spec.tiling;
+        let tile = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * f64::from(t.k_tile);
+        2.0 * self.pieces as f64 * tile * self.k_tiles as f64
+    }
+}
+
+/// The plan with two persistent clusters instead of one for each compute unit: they take as many tiles each in less work.
+fn few_persistent(plan: &Plan, spec: &KernelSpec) -> Plan {
+    let few = spec.tiling.persistent.min(2 * spec.tiling.cluster.size());
+    plan.with(Key::C(Common::Pst), few)
+}
+
+/// A problem on which `plan` (derived: `spec`) does all it does on that of `space`, that takes about [`EMULATED_FLOP`] operations or
+/// fewer, or some times as many where that takes them; what is nearest where nothing is near. `None` where the problem itself is small
+/// enough, or cannot be reduced.
+pub fn for_emulator(space: &Space, plan: &Plan, spec: &KernelSpec) -> Option<Reduced> {
+    let mut reduced = close_together(space, plan, spec)?;
+    let wide = spread(space, &reduced.space, plan).and_then(|wide| {
+        let wide = Space::new(&wide, space.target()).ok()?;
+        let wide = wide.constrained(space.constraint()).with_atomics(space.env().allow_atomics);
+        wide.resolve(&reduced.plan).is_ok().then_some(wide)
+    });
+    if let Some(wide) = wide {
+        reduced.compact = Some(reduced.space.problem().clone());
+        reduced.space = wide;
+    }
+    let (whole, part) = (space.contraction(plan), reduced.space.contraction(plan));
+    let narrow = [Operand::A, Operand::B, Operand::C].into_iter().filter(|o| is_wide(whole, *o) && !is_wide(part, *o));
+    let names: Vec<String> = narrow.map(|operand| format!("{operand:?}")).collect();
+    if !names.is_empty() {
+        reduced.spared += &format!(", 64-bit offsets of {}", names.join(", "));
+    }
+    Some(reduced)
+}
+
+/// As [`for_emulator`] without operands far apart in memory: for a device that runs the problem itself, too.
+pub fn close_together(space: &Space, plan: &Plan, spec: &KernelSpec) -> Option<Reduced> {
+    let problem = space.problem();
+    let all = Turns::of(spec, space.contraction(plan));
+    if problem.flop() <= EMULATED_FLOP && all.flop(spec) <= 4.0 * EMULATED_FLOP {
+        return None;
+    }
+    let few = few_persistent(plan, spec);
+    let mut found: Vec<(Space, KernelSpec, Turns)> = Vec::new();
+    let wanted = Turns::wanted(spec, &space.resolve(&few).map_or_else(|_| spec.clone(), |r| r.spec), all);
+    for wholes in wholes(wanted) {
+        let Some(small) = reduce(problem, spec, wholes) else { continue };
+        if found.iter().any(|(s, ..)| *s.problem() == small) {
+            continue;
+        }
+        let Ok(small) = Space::new(&small, space.target()) else { continue };
+        let small = small.constrained(space.constraint()).with_atomics(space.env().allow_atomics);
+        let Ok(spec) = small.resolve(&few).map(|r| r.spec) else { continue };
+        let turns = Turns::of(&spec, small.contraction(&few));
+        found.push((small, spec, turns));
+    }
+    let flop = |(_, spec, turns): &(Space, KernelSpec, Turns)| turns.flop(spec);
+    found.sort_by(|x, y| flop(x).total_cmp(&flop(y)));
+    let first = |good: &dyn Fn(&Turns) -> bool| found.iter().position(|f| good(&f.2)).filter(|i| flop(&found[*i]) <= MOST_FLOP);
+    let complete = first(&|turns| turns.reach(&wanted));
+    // As much as is still quick, once everything is in it.
+    let ample = found.iter().rposition(|f| f.2.reach(&wanted) && flop(f) <= EMULATED_FLOP);
+    let at = ample.or(complete).or_else(|| first(&|turns| turns.k_tiles >= wanted.k_tiles));
+    let at = at.or_else(|| first(&|turns| turns.reach_tiles(&wanted))).unwrap_or(0);
+    let (small, small_spec, turns) = (at < found.len()).then(|| found.swap_remove(at))?;
+    let spared = spared((spec, all), (&small_spec, turns), wanted);
+    Some(Reduced { space: small, plan: few, compact: None, spared })
+}
+
+/// True if offsets within an operand need 64 bits.
+fn is_wide(contraction: &Contraction, operand: Operand) -> bool {
+    contraction.tensor(operand).len >= WIDE_OFFSETS
+}
+
+/// A reduced product with the operands that need offsets of 64 bits in the whole one so far apart in memory that they need them, too;
+/// `None` where none does, or none has lines or batch entries to be moved apart.
+fn spread(whole: &Space, small: &Space, plan: &Plan) -> Option<Problem> {
+    let (Problem::Gemm(before), Problem::Gemm(small)) = (whole.problem(), small.problem()) else { return None };
+    let mut wide = small.clone();
+    for (index, operand) in [Operand::A, Operand::B, Operand::C].into_iter().enumerate() {
+        if !is_wide(whole.contraction(plan), operand) {
+            continue;
+        }
+        let (old, is) = (*before.matrices()[index], *small.matrices()[index]);
+        let (line, lines) = small.lines(index);
+        let batched = is.batch_stride != 0;
+        if batched && is.batch_stride < is.ld {
+            continue;
+        }
+        let matrix = [&mut wide.a, &mut wide.b, &mut wide.c];
+        let Some(matrix) = matrix.into_iter().nth(index) else { continue };
+        if lines > 2 {
+            matrix.ld = with_remainder(old.ld, WIDE_OFFSETS.div_ceil(lines - 1));
+        }
+        if batched {
+            let span = (lines - 1) * matrix.ld + line.max(is.batch_stride.saturating_sub((lines - 1) * is.ld));
+            let least = if lines > 2 { span } else { span.max(WIDE_OFFSETS) };
+            matrix.batch_stride = with_remainder(old.batch_stride, least);
+        }
+    }
+    (wide != *small && wide.validate().is_ok()).then_some(Problem::Gemm(wide))
+}
+
+/// Sizes to choose from.
+fn wholes(wanted: Turns) -> impl Iterator<Item = Wholes> {
+    const TILES: [(u64, u64); 10] = [(1, 1), (1, 2), (2, 1), (2, 2), (2, 3), (3, 2), (3, 3), (3, 4), (4, 3), (5, 5)];
+    let mut depths = vec![wanted.k_tiles, 3, 2, 1];
+    depths.dedup();
+    depths.into_iter().flat_map(|k| TILES.into_iter().map(move |(m, n)| Wholes { m, n, k }))
+}
+
+/// What of a problem its reduced one does not run, in words.
+fn spared((spec, all): (&KernelSpec, Turns), (small_spec, turns): (&KernelSpec, Turns), wanted: Turns) -> String {
+    let mut parts = Vec::new();
+    if turns.pieces < all.pieces {
+        parts.push(format!("{} of {} tiles of C", all.pieces - turns.pieces, all.pieces));
+    }
+    if turns.k_tiles < all.k_tiles {
+        parts.push(format!("{} of {} k-tiles of each", all.k_tiles - turns.k_tiles, all.k_tiles));
+    }
+    let (many, few) = (spec.tiling.persistent, small_spec.tiling.persistent);
+    if few < many {
+        parts.push(format!("{} of {many} persistent work-groups", many - few));
+    }
+    if turns.k_tiles < wanted.k_tiles {
+        parts.push("the third use of each buffer".into());
+    }
+    if !turns.reach_tiles(&wanted) {
+        parts.push(if few > 0 { "the second tile of each persistent work-group".into() } else { "a second tile".into() });
+    }
+    if parts.is_empty() { "some of its memory".into() } else { parts.join(", ") }
 }
 
 /// Fewer whole units, the same remainder.
@@ -55,17 +247,21 @@ fn cut(size: u64, unit: u64, whole: u64) -> u64 {
     if size <= unit * (whole + 1) { size } else { unit * whole + size % unit }
 }
 
-/// The least value of at least `least` with the same remainder by [`KEEP`] as before, no more than before.
-fn same_remainder(before: u64, least: u64) -> u64 {
-    let up = least + (KEEP + before % KEEP - least % KEEP) % KEEP;
-    up.min(before.max(least))
+/// The least value of at least `least` with the same remainder by [`KEEP`] as before.
+fn with_remainder(before: u64, least: u64) -> u64 {
+    least + (KEEP + before % KEEP - least % KEEP) % KEEP
 }
 
-fn reduce_gemm(gemm: &Gemm, [tile_m, tile_n, depth]: [u64; 3], whole: u64) -> Gemm {
+/// The same, no more than before.
+fn same_remainder(before: u64, least: u64) -> u64 {
+    with_remainder(before, least).min(before.max(least))
+}
+
+fn reduce_gemm(gemm: &Gemm, [tile_m, tile_n, depth]: [u64; 3], wholes: Wholes) -> Gemm {
     let mut small = gemm.clone();
-    small.m = cut(gemm.m, tile_m, whole);
-    small.n = cut(gemm.n, tile_n, whole);
-    small.k = cut(gemm.k, depth, whole);
+    small.m = cut(gemm.m, tile_m, wholes.m);
+    small.n = cut(gemm.n, tile_n, wholes.n);
+    small.k = cut(gemm.k, depth, wholes.k);
     small.batch = gemm.batch.min(2);
     for index in 0..3 {
         let (line, lines) = small.lines(index);
@@ -79,7 +275,8 @@ fn reduce_gemm(gemm: &Gemm, [tile_m, tile_n, depth]: [u64; 3], whole: u64) -> Ge
             same_remainder(old.batch_stride, span)
         };
         let batch_stride = if small.batch == 1 { 0 } else { stride };
-        let new = Matrix { ld: if stride != 0 && stride < old.ld { old.ld } else { ld }, batch_stride, ..old };
+        let interleaved = old.batch_stride != 0 && old.batch_stride < old.ld;
+        let new = Matrix { ld: if interleaved { old.ld } else { ld }, batch_stride, ..old };
         *[&mut small.a, &mut small.b, &mut small.c][index] = new;
     }
     if let Some(bias) = &mut small.bias {
@@ -95,18 +292,18 @@ fn reduce_gemm(gemm: &Gemm, [tile_m, tile_n, depth]: [u64; 3], whole: u64) -> Ge
     small
 }
 
-fn reduce_conv(conv: &Conv, [tile_m, tile_n, depth]: [u64; 3], whole: u64) -> Conv {
+fn reduce_conv(conv: &Conv, [tile_m, tile_n, depth]: [u64; 3], wholes: Wholes) -> Conv {
     let mut small = conv.clone();
     small.n = conv.n.min(2);
     small.groups = conv.groups.min(2);
     let taps: u64 = conv.filter.iter().product();
     // Channels in steps that keep the remainder of channels * taps by the depth of the k-tiles.
     let step = depth / gcd(depth, taps);
-    let c = cut(conv.c_per_group(), step.max(1), (whole * depth / taps.max(1)).div_ceil(step.max(1)).max(1));
-    let k = cut(conv.k_per_group(), tile_n, whole);
+    let c = cut(conv.c_per_group(), step.max(1), (wholes.k * depth / taps.max(1)).div_ceil(step.max(1)).max(1));
+    let k = cut(conv.k_per_group(), tile_n, wholes.n);
     (small.c, small.k) = (c * small.groups, k * small.groups);
     // Rows of the image go first, the line stays whole: vectors and halves of lines look as before.
-    let wanted = tile_m * (whole + 1);
+    let wanted = tile_m * (wholes.m + 1);
     for d in 0..conv.dims().saturating_sub(1) {
         let output = small.output();
         let others: u64 = output.iter().enumerate().filter(|(i, _)| *i != d).map(|(_, v)| v).product();
@@ -125,6 +322,7 @@ fn gcd(a: u64, b: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tilewright_gen::plan::Constraint;
     use tilewright_ir::{Scalar, Target};
 
     fn check(problem: &Problem) -> Option<Problem> {
@@ -132,7 +330,7 @@ mod tests {
         let space = Space::new(problem, &target).unwrap();
         let plan = space.repair(&Plan::default()).unwrap();
         let spec = space.resolve(&plan).unwrap().spec;
-        let small = reduce(problem, &spec, 2)?;
+        let small = reduce(problem, &spec, Wholes { m: 2, n: 2, k: 2 })?;
         assert!(small.flop() < problem.flop());
         assert!(Space::new(&small, &target).unwrap().resolve(&plan).is_ok(), "{small}");
         Some(small)
@@ -166,5 +364,61 @@ mod tests {
         let Some(Problem::Conv(small)) = check(&Problem::Conv(conv)) else { panic!("not reduced") };
         assert_eq!((small.n, small.input[1]), (2, 56));
         assert!(small.c < 128 && small.input[0] < 56);
+    }
+
+    /// The reduced problem of a plan that repairs `text`.
+    fn reduced(problem: Problem, arch: &str, text: &str) -> (Space, KernelSpec, Reduced) {
+        let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
+        let plan = Constraint::parse(text).unwrap().apply(&Plan::default());
+        let plan = space.repair(&plan).unwrap();
+        let spec = space.resolve(&plan).unwrap().spec;
+        let found = for_emulator(&space, &plan, &spec).unwrap();
+        (space, spec, found)
+    }
+
+    #[test]
+    fn every_buffer_wraps_and_persistent_work_groups_take_several_tiles() {
+        let gemm = |m, n, k| Problem::Gemm(Gemm::new(Scalar::BF16, m, n, k).trans(true, false).build().unwrap());
+        for (pst, png) in [(0, 0), (132, 0), (132, 1)] {
+            for buffers in [2, 3, 4] {
+                let text = format!(
+                    "A_MIC1_ACP2__B_MIC16_ACP2__C_UNI2_MAC256_SKW10_UNR64_PFG{}_BUF{buffers}_LWV4_PST{pst}_PNG{png}",
+                    buffers - 1
+                );
+                let (_, spec, found) = reduced(gemm(8192, 8200, 8192), "sm_90a", &text);
+                assert_eq!(spec.schedule.buffers, buffers, "{text}");
+                let few = found.space.resolve(&found.plan).unwrap().spec;
+                let turns = Turns::of(&few, found.space.contraction(&found.plan));
+                assert!(turns.k_tiles > 2 * u64::from(buffers), "{text}: {turns:?}");
+                let teams = spec.schedule.roles.map_or(1, |r| u64::from(r.teams));
+                assert!(turns.pieces > 2 * teams * u64::from(few.tiling.persistent), "{text}: {turns:?}");
+                assert_eq!(few.tiling.persistent, if pst == 0 { 0 } else { 2 }, "{text}");
+                assert_eq!(found.spared.contains("130 of 132 persistent work-groups"), pst > 0, "{}", found.spared);
+                assert!(!found.spared.contains("use of each") && !found.spared.contains("second tile"), "{}", found.spared);
+                assert!(found.spared.contains("k-tiles of each") && found.spared.contains("tiles of C"), "{}", found.spared);
+            }
+        }
+    }
+
+    #[test]
+    fn offsets_stay_as_wide_as_they_are() {
+        let gemm = Gemm::new(Scalar::F32, 70_000, 300, 40_001).order(tilewright_problem::Order::Row).ldc(40_004).build().unwrap();
+        let (space, _, found) = reduced(Problem::Gemm(gemm), "sm_90a", "C_MAC64");
+        let (whole, small) = (space.contraction(&found.plan), found.space.contraction(&found.plan));
+        for operand in [Operand::A, Operand::B, Operand::C] {
+            assert_eq!(is_wide(whole, operand), is_wide(small, operand), "{operand:?}");
+        }
+        assert!(is_wide(small, Operand::A) && is_wide(small, Operand::C) && !is_wide(small, Operand::B));
+        let (Problem::Gemm(wide), Some(Problem::Gemm(compact))) = (found.space.problem(), &found.compact) else { panic!("no") };
+        assert_eq!((wide.m, wide.n, wide.k, wide.a.ld % 64), (compact.m, compact.n, compact.k, 40_001 % 64));
+        assert!(compact.span(0) < 1 << 24 && !found.spared.contains("64-bit"), "{}", found.spared);
+    }
+
+    #[test]
+    fn one_long_axis_is_cut() {
+        let gemm = Gemm::new(Scalar::F32, 10_000_000, 1, 4).build().unwrap();
+        let (_, spec, found) = reduced(Problem::Gemm(gemm), "sm_90a", "C_MAC64");
+        let turns = Turns::of(&spec, found.space.contraction(&found.plan));
+        assert!(turns.flop(&spec) <= MOST_FLOP && turns.pieces <= 8, "{turns:?}");
     }
 }

@@ -30,7 +30,8 @@ pub struct Buffers {
 /// Factors of `C = alpha * A * B + beta * C`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Factors {
-    /// Of the product.
+    /// Of the product. 0 multiplies as any other: a NaN or an infinity in A or B reaches C. (The reference BLAS does not read A and B
+    /// then: that takes a kernel of its own, or a test in each epilogue.)
     pub alpha: f64,
     /// Of the old result; 0 never reads it.
     pub beta: f64,
@@ -90,6 +91,19 @@ pub enum BindError {
         /// Smaller ones are possible.
         dynamic: bool,
     },
+    /// A factor that the kernels cannot be given.
+    #[error(
+        "{name} = {value} does not fit {scalar}, the type that sums are scaled in; give one of magnitude {:e} or less",
+        f32::MAX
+    )]
+    Factor {
+        /// `alpha` or `beta`.
+        name: &'static str,
+        /// Asked for.
+        value: f64,
+        /// The type of the sums.
+        scalar: Scalar,
+    },
     /// A buffer the program needs was not given.
     #[error("the program needs {0}, and none was given")]
     Absent(&'static str),
@@ -125,6 +139,34 @@ impl Buffers {
             workspace: None,
             offsets: [data.a.start, data.b.start, data.c.start],
         })
+    }
+
+    /// Copies the inputs of other test data of the same problem into the buffers: all but C.
+    ///
+    /// # Errors
+    /// Those of [`Device::write`].
+    pub fn write_inputs(&self, device: &dyn Device, data: &TestData) -> Result<(), DeviceError> {
+        device.write(&self.a, 0, &data.a.bytes)?;
+        device.write(&self.b, 0, &data.b.bytes)?;
+        self.write_added(device, data)
+    }
+
+    /// Copies bias and residual of other test data of the same problem into their buffers.
+    ///
+    /// # Errors
+    /// Those of [`Device::write`].
+    pub fn write_added(&self, device: &dyn Device, data: &TestData) -> Result<(), DeviceError> {
+        for (buffer, data) in [(&self.bias, &data.bias), (&self.residual, &data.residual)] {
+            if let (Some(buffer), Some(data)) = (buffer, data) {
+                device.write(buffer, 0, &data.bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The buffer of an operand.
+    pub const fn operand(&self, operand: Operand) -> &Buffer {
+        self.of(operand).0
     }
 
     const fn of(&self, operand: Operand) -> (&Buffer, u64) {
@@ -224,6 +266,13 @@ pub fn bind(
     at: &Extents,
 ) -> Result<Vec<Launch>, BindError> {
     check(program, contraction, buffers, at)?;
+    let scalar = contraction.accumulator();
+    for (name, value) in [("alpha", factors.alpha), ("beta", factors.beta)] {
+        // Infinities and NaN are the caller's own and mean what they mean in IEEE arithmetic.
+        if value.is_finite() && scalar != Scalar::F64 && (value as f32).is_infinite() {
+            return Err(BindError::Factor { name, value, scalar });
+        }
+    }
     let factor = |value: f64| match contraction.accumulator() {
         Scalar::F64 => LaunchArg::F64(value),
         _ => LaunchArg::F32(value as f32),

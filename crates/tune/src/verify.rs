@@ -2,15 +2,20 @@
 //!
 //! Outputs are poisoned with NaN before every run, workspace too; memory around and between tensors must come back bit for
 //! bit; with beta = 0 the NaN in C must not leak. An error that moves from one run of the same launches to the next is a race.
+//!
+//! A thorough look runs twice on random data and once on small integers, whose sums are exact: the bound of random data admits the
+//! rounding of long sums, and so a sum that lacks a term; exact sums show it, and every element is compared.
 
+use crate::reduce::Reduced;
 use crate::run::{BindError, Buffers, Factors, bind};
+use crate::spread::Spread;
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch};
 use tilewright_gen::plan::KernelSpec;
 use tilewright_gen::program::Program;
 use tilewright_problem::contraction::{Contraction, Operand};
-use tilewright_problem::reference::{GUARD_BYTES, Reference, Samples, TestData, check_workspace, poisoned_workspace};
+use tilewright_problem::reference::{Exact, GUARD_BYTES, Reference, Samples, TestData, check_workspace, poisoned_workspace};
 use tilewright_problem::{Dynamic, Extents};
 use tilewright_problem::{Problem, ProblemError};
 
@@ -38,8 +43,10 @@ impl VerifyError {
     }
 }
 
-/// Bytes of C beyond which a quick verification spares copying poison over the bus.
+/// Bytes of C beyond which a quick verification, and every one on small integers, spares copying poison over the bus.
 const LARGE: usize = 32 << 20;
+/// Bytes of operands beyond which data of small integers are made again for each verification instead of being kept.
+const KEPT: usize = 256 << 20;
 
 /// How much is looked at, ascending.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -48,8 +55,8 @@ pub enum Depth {
     /// One run; the result and the memory around it (the result alone where it is very large).
     #[default]
     Quick,
-    /// Also A, B, bias, residual and the end of the workspace, and a second run that must give the same bits unless the plan adds
-    /// with atomics.
+    /// Also A, B, bias, residual and the end of the workspace; a second run that must give the same bits unless the plan adds
+    /// with atomics; and a run on small integers, whose result must be exact.
     Thorough,
 }
 
@@ -153,6 +160,11 @@ pub struct Case {
     extents: Option<Extents>,
     reference: Reference,
     buffers: Buffers,
+    /// Where the data lie in buffers of another problem.
+    spread: Option<Spread>,
+    seed: u64,
+    /// Data whose sums are exact, without and with a beta; made when first needed.
+    exact: [Mutex<Option<Arc<Exact>>>; 2],
 }
 
 impl std::fmt::Debug for Case {
@@ -176,7 +188,56 @@ impl Case {
         let data = TestData::new(problem, seed, factors.alpha, factors.beta)?;
         let reference = Reference::new(&data, samples);
         let buffers = Buffers::upload(device.as_ref(), &data)?;
-        Ok(Case { device: device.clone(), data, extents: None, reference, buffers })
+        let (device, exact) = (device.clone(), Default::default());
+        Ok(Case { device, data, extents: None, reference, buffers, spread: None, seed, exact })
+    }
+
+    /// Test data of a problem that was reduced for an emulator, or of a launch of it with these extents, as [`Case::at`].
+    ///
+    /// # Errors
+    /// As [`Case::at`].
+    pub fn reduced(
+        device: &Arc<dyn Device>,
+        reduced: &Reduced,
+        extents: Option<Extents>,
+        seed: u64,
+        factors: Factors,
+        samples: Samples,
+    ) -> Result<Case, VerifyError> {
+        let of_launch = |problem: &Problem| extents.map_or_else(|| Ok(problem.clone()), |at| problem.at(at));
+        let wide = of_launch(reduced.space.problem())?;
+        let compact = reduced.compact.as_ref().map(of_launch).transpose()?;
+        let (Some(Problem::Gemm(compact)), Problem::Gemm(wide)) = (compact, &wide) else {
+            return Ok(Case { extents, ..Case::new(device, &wide, seed, factors, samples)? });
+        };
+        let case = Case::new(device, &Problem::Gemm(compact.clone()), seed, factors, samples)?;
+        let spread = Spread::new(&case.data, &compact, wide)?;
+        let buffers = spread.upload(device.as_ref(), &case.data)?;
+        Ok(Case { extents, buffers, spread: Some(spread), ..case })
+    }
+
+    fn write(&self, operand: Operand, bytes: &[u8]) -> Result<(), DeviceError> {
+        let buffer = self.buffers.operand(operand);
+        match &self.spread {
+            Some(spread) => spread.write(self.device.as_ref(), operand, buffer, bytes),
+            None => self.device.write(buffer, 0, bytes),
+        }
+    }
+
+    fn read(&self, operand: Operand) -> Result<Vec<u8>, DeviceError> {
+        let (buffer, mut bytes) = (self.buffers.operand(operand), vec![0; self.data.buffer(operand).bytes.len()]);
+        match &self.spread {
+            Some(spread) => spread.read(self.device.as_ref(), operand, buffer, &mut bytes)?,
+            None => self.device.read(buffer, 0, &mut bytes)?,
+        }
+        Ok(bytes)
+    }
+
+    /// Other inputs: all but C.
+    fn write_inputs(&self, data: &TestData) -> Result<(), DeviceError> {
+        self.write(Operand::A, &data.a.bytes)?;
+        self.write(Operand::B, &data.b.bytes)?;
+        self.buffers.write_added(self.device.as_ref(), data)
     }
 
     /// Test data of a launch with these extents of a problem whose extents are known only at launch: buffers hold what that launch
@@ -222,8 +283,19 @@ impl Case {
         contraction: &Contraction,
         workspace: Option<Buffer>,
     ) -> Result<Vec<Launch>, VerifyError> {
+        self.bind_with(program, compiled, contraction, workspace, self.factors())
+    }
+
+    fn bind_with(
+        &self,
+        program: &Program,
+        compiled: &[Arc<Compiled>],
+        contraction: &Contraction,
+        workspace: Option<Buffer>,
+        factors: Factors,
+    ) -> Result<Vec<Launch>, VerifyError> {
         let at = self.extents.unwrap_or(contraction.extents());
-        Ok(bind(program, compiled, contraction, &self.buffers(workspace), self.factors(), &at)?)
+        Ok(bind(program, compiled, contraction, &self.buffers(workspace), factors, &at)?)
     }
 
     /// Poison that the device writes itself (all ones are NaN in every floating-point type) instead of the data's own:
@@ -234,18 +306,26 @@ impl Case {
 
     /// Runs a program once on fresh data and gives C's bytes.
     fn run(&self, launches: &[Launch], workspace: Option<(&Buffer, &[u8])>, depth: Depth) -> Result<Vec<u8>, DeviceError> {
-        if self.poisons_itself(depth) {
-            self.device.fill(&self.buffers.c, 0xff)?;
-        } else {
-            self.device.write(&self.buffers.c, 0, &self.data.c.bytes)?;
+        let fresh = (!self.poisons_itself(depth)).then_some(&self.data);
+        self.run_on(fresh, launches, workspace)
+    }
+
+    /// The same with C from other data; with poison that the device writes where there are none.
+    fn run_on(
+        &self,
+        fresh: Option<&TestData>,
+        launches: &[Launch],
+        workspace: Option<(&Buffer, &[u8])>,
+    ) -> Result<Vec<u8>, DeviceError> {
+        match fresh {
+            Some(data) => self.write(Operand::C, &data.c.bytes)?,
+            None => self.device.fill(&self.buffers.c, 0xff)?,
         }
         if let Some((buffer, poison)) = workspace {
             self.device.write(buffer, 0, poison)?;
         }
         self.device.launch(launches)?;
-        let mut after = vec![0; self.data.c.bytes.len()];
-        self.device.read(&self.buffers.c, 0, &mut after)?;
-        Ok(after)
+        self.read(Operand::C)
     }
 
     /// Runs a compiled program and judges what it did. `repeatable` says that two runs must agree to the last bit.
@@ -290,6 +370,10 @@ impl Case {
             });
             (result.passed, result.race) = (false, true);
         }
+        if depth == Depth::Thorough && result.passed {
+            let exact = self.verify_exactly(program, compiled, contraction, self.data.beta != 0.0)?;
+            result = result.and(exact);
+        }
         Ok(result)
     }
 
@@ -304,6 +388,59 @@ impl Case {
             changed = true;
         }
         Ok(changed)
+    }
+
+    /// Runs a compiled program on small integers, whose sums are exact, and compares every element: no term of any sum may be missing
+    /// or count twice. Factors are [`Exact::factors`], of the one kind or the other whatever those of the case are.
+    ///
+    /// # Errors
+    /// As [`Case::verify`].
+    pub fn verify_exactly(
+        &self,
+        program: &Program,
+        compiled: &[Arc<Compiled>],
+        contraction: &Contraction,
+        with_beta: bool,
+    ) -> Result<Verification, VerifyError> {
+        let exact = self.exact(with_beta)?;
+        let data = exact.data();
+        let workspace = self.workspace(program)?;
+        let buffer = workspace.as_ref().map(|(buffer, _)| buffer.clone());
+        let factors = Factors { alpha: data.alpha, beta: data.beta };
+        let launches = self.bind_with(program, compiled, contraction, buffer, factors)?;
+        let fresh = workspace.as_ref().map(|(buffer, poison)| (buffer, poison.as_slice()));
+        let spared = data.beta == 0.0 && data.c.bytes.len() > LARGE;
+        self.write_inputs(data)?;
+        let after = self.run_on((!spared).then_some(data), &launches, fresh);
+        // Whatever came of it: the case's own data again.
+        self.write_inputs(&self.data)?;
+        let after = after?;
+        let verdict = exact.check(&after);
+        let damage = if spared { None } else { data.check_untouched(Operand::C, &after).err() };
+        let (alpha, beta) = (data.alpha, data.beta);
+        let reason = match damage {
+            None if verdict.passed() => None,
+            None => Some(verdict.to_string()),
+            Some(damage) => Some(damage.to_string()),
+        };
+        let reason = reason.map(|reason| format!("on small integers, with alpha {alpha}, beta {beta} and exact sums: {reason}"));
+        // The rounding of a right result is no error of the sums.
+        let max_error = if reason.is_none() { 0.0 } else { verdict.max_error };
+        Ok(Verification { passed: reason.is_none(), max_error, checked: verdict.checked, race: false, reason })
+    }
+
+    fn exact(&self, with_beta: bool) -> Result<Arc<Exact>, VerifyError> {
+        let mut kept = self.exact[usize::from(with_beta)].lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(exact) = kept.as_ref() {
+            return Ok(exact.clone());
+        }
+        let problem = &self.data.problem;
+        let (alpha, beta) = Exact::factors(problem, with_beta);
+        let exact = Arc::new(Exact::new(problem, self.seed, alpha, beta)?);
+        if [&self.data.a, &self.data.b, &self.data.c].map(|b| b.bytes.len()).iter().sum::<usize>() <= KEPT {
+            *kept = Some(exact.clone());
+        }
+        Ok(exact)
     }
 
     /// A poisoned workspace with a guard behind it, where the program needs one.
@@ -322,11 +459,9 @@ impl Case {
             self.device.read(buffer, 0, &mut bytes)?;
             Ok(bytes)
         };
-        for (operand, buffer, data) in [(Operand::A, &self.buffers.a, &self.data.a), (Operand::B, &self.buffers.b, &self.data.b)]
-        {
-            let after = read(buffer, data.bytes.len())?;
-            if let Err(damage) = self.data.check_untouched(operand, &after) {
-                self.device.write(buffer, 0, &data.bytes)?;
+        for operand in [Operand::A, Operand::B] {
+            if let Err(damage) = self.data.check_untouched(operand, &self.read(operand)?) {
+                self.write(operand, &self.data.buffer(operand).bytes)?;
                 return Ok(Some(damage.to_string()));
             }
         }

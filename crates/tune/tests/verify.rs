@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tilewright_device::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Timing, open};
 use tilewright_gen::kernel::generate;
-use tilewright_gen::plan::Plan;
+use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::program::{Binding, Program};
 use tilewright_ir::{Kernel, Scalar};
 use tilewright_problem::contraction::Operand;
 use tilewright_problem::reference::Samples;
 use tilewright_problem::{Conv, Gemm, Problem};
+use tilewright_tune::reduce::for_emulator;
 use tilewright_tune::run::{BindError, compile};
 use tilewright_tune::space::Space;
 use tilewright_tune::verify::{Case, Depth, Verification, VerifyError, test_factors};
@@ -145,4 +146,34 @@ fn an_error_that_moves_is_a_race() {
     let v = s.verify(&s.program()).unwrap();
     assert!(!v.passed && v.race, "{v:?}");
     assert!(v.reason.unwrap().starts_with("race: "));
+}
+
+#[test]
+fn operands_of_more_than_2_to_31_elements_are_verified_with_offsets_as_wide() {
+    let device = open("emu").unwrap();
+    let gemm = |dtype, k: u64| {
+        let gemm = Gemm::new(dtype, 70_000, 300, k).order(tilewright_problem::Order::Row).trans(false, true);
+        Problem::Gemm(gemm.batch(2).stride_b(0).build().unwrap())
+    };
+    let plans = [
+        (gemm(Scalar::F32, 40_001), "C_MAC64"),
+        (gemm(Scalar::BF16, 40_960), "A_MIC1_ACP2__B_MIC8_ACP2__C_UNI2_MAC128_UNR64_PFG1_BUF2_LWV4_PST132"),
+    ];
+    for (problem, text) in plans {
+        let space = Space::new(&problem, &device.info().target).unwrap();
+        let plan = space.repair(&Constraint::parse(text).unwrap().apply(&Plan::default())).unwrap();
+        let spec = space.resolve(&plan).unwrap().spec;
+        let reduced = for_emulator(&space, &plan, &spec).unwrap();
+        let contraction = reduced.space.contraction(&reduced.plan);
+        // Each batch entry by itself reaches beyond 32 bits.
+        assert!(contraction.a.len > 2 << 31 && reduced.compact.is_some(), "{}", reduced.title());
+        let resolved = reduced.space.resolve(&reduced.plan).unwrap();
+        let program = generate(resolved.contraction, &resolved.spec, reduced.space.env().workspace_bytes).unwrap();
+        let compiled = compile(device.as_ref(), &program).unwrap();
+        for with_beta in [false, true] {
+            let case = Case::reduced(&device, &reduced, None, 7, test_factors(7, with_beta), Samples::All).unwrap();
+            let v = case.verify(&program, &compiled, contraction, Depth::Thorough, true).unwrap();
+            assert!(v.passed, "{}: {v:?}", reduced.title());
+        }
+    }
 }

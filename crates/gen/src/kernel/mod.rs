@@ -34,6 +34,7 @@ mod warpgroup;
 mod wave_unit;
 
 pub use helpers::split_lanes;
+pub use position::WIDE_OFFSETS;
 mod word_copy;
 
 use crate::plan::materialised;

@@ -7,6 +7,9 @@ use tilewright_ir::affine::Coord;
 use tilewright_ir::*;
 use tilewright_problem::contraction::Contraction;
 
+/// Elements of an operand from which on offsets within it take 64 bits. Leaves room for tiles that overrun the edge.
+pub const WIDE_OFFSETS: u64 = (1 << 31) - (1 << 16);
+
 /// Integer types of index arithmetic.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ints {
@@ -19,9 +22,7 @@ pub(super) struct Ints {
 impl Ints {
     /// The narrowest types that hold every coordinate and offset of the launch.
     pub fn new(wide: bool, extents: &[u64], lens: &[u64]) -> Ints {
-        // Room for tiles that overrun the edge.
-        let limit = (1u64 << 31) - (1 << 16);
-        let ty = |values: &[u64]| if wide || values.iter().any(|&v| v >= limit) { Scalar::I64 } else { Scalar::I32 };
+        let ty = |values: &[u64]| if wide || values.iter().any(|&v| v >= WIDE_OFFSETS) { Scalar::I64 } else { Scalar::I32 };
         let offset = ty(lens);
         Ints { coord: if offset == Scalar::I64 && wide { Scalar::I64 } else { ty(extents) }, offset }
     }

@@ -201,5 +201,7 @@ pub fn verify(device: &Arc<dyn Device>, pair: &Pair) -> Result<Verification, Pai
     };
     let atomic = resolved.spec.tiling.split_k.ways > 1 && resolved.spec.epilogue.split_sum == SplitSum::Atomic;
     let again = device.info().is_measured() && !atomic;
-    Ok(case.verify(&program, &compiled, resolved.contraction, Depth::Thorough, again)?)
+    // The emulator sees by itself what a program has no right to write; exact sums for a part of the pairs bound the time.
+    let depth = if device.info().is_measured() || pair.seed.is_multiple_of(3) { Depth::Thorough } else { Depth::Quick };
+    Ok(case.verify(&program, &compiled, resolved.contraction, depth, again)?)
 }

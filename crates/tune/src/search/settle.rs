@@ -4,15 +4,16 @@ use super::build::{Ready, Reject, build};
 use super::session::{Best, Session, lost_by, state_of};
 use super::{Options, TuneError};
 use crate::records::{State, Trial};
-use crate::reduce::for_emulator;
+use crate::reduce::{Reduced, close_together, for_emulator};
 use crate::run::{Factors, bind};
 use crate::space::Space;
 use crate::verify::{Case, Depth, Verification, VerifyError, sizes, test_factors};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tilewright_device::{Buffer, Device, DeviceError, Launch};
-use tilewright_gen::contraction::Contraction;
 use tilewright_gen::plan::{KernelSpec, Plan, SplitSum};
+use tilewright_problem::Extents;
+use tilewright_problem::contraction::Contraction;
 use tilewright_problem::reference::Samples;
 
 /// Bytes of operands beyond which the last verification of a winner spares copies over the bus: with beta it runs on a
@@ -30,8 +31,8 @@ pub(super) struct Judge {
     emulated: bool,
     /// Data of the problem itself, without and with beta; made when first needed.
     cases: [Option<Case>; 2],
-    /// Spaces and data of reduced problems, by key and whether there is a beta.
-    reduced: HashMap<(String, bool), (Space, Case)>,
+    /// Data of reduced problems, by key and whether there is a beta.
+    reduced: HashMap<(String, bool), Case>,
     workspace: Option<Buffer>,
 }
 
@@ -96,91 +97,87 @@ impl Judge {
     }
 
     /// The smaller problem on which a candidate is verified, where the problem itself is too large for the device.
-    fn reduced_space(&self, plan: &Plan, spec: &KernelSpec) -> Option<Space> {
+    fn reduced_problem(&self, plan: &Plan, spec: &KernelSpec) -> Option<Reduced> {
         if self.emulated { for_emulator(&self.space, plan, spec) } else { None }
     }
 
     /// The smaller problem on which a candidate is verified with a beta, where its data would take minutes to make.
-    fn reduced_for_beta(&self, plan: &Plan, spec: &KernelSpec) -> Option<Space> {
-        if self.is_beyond(BULKY) { for_emulator(&self.space, plan, spec) } else { None }
+    fn reduced_for_beta(&self, plan: &Plan, spec: &KernelSpec) -> Option<Reduced> {
+        if self.is_beyond(BULKY) { close_together(&self.space, plan, spec) } else { None }
     }
 
     /// Where a plan was verified on less than the problem itself: the key of the reduced problem, and what of the verification it
     /// was used for.
     pub fn reduced_for(&self, plan: &Plan) -> Option<String> {
         let spec = self.space.resolve(plan).ok()?.spec;
-        if let Some(space) = self.reduced_space(plan, &spec) {
-            return Some(space.problem().key());
+        if let Some(reduced) = self.reduced_problem(plan, &spec) {
+            return Some(reduced.title());
         }
-        let space = self.reduced_for_beta(plan, &spec)?;
+        let reduced = self.reduced_for_beta(plan, &spec)?;
         let whole = if self.is_beyond(4 * BULKY) { "quickly" } else { "thoroughly" };
-        Some(format!("{} with a beta; the problem itself {whole}, without one", space.problem().key()))
+        Some(format!(
+            "{} with a beta on random data; the problem itself {whole} without one, and with and without one on small integers",
+            reduced.space.problem().key()
+        ))
     }
 
     /// Runs a candidate on test data and judges the result.
     pub fn verify(&mut self, ready: &Ready, depth: Depth, with_beta: bool) -> Result<Verification, VerifyError> {
         let repeatable = ready.spec.tiling.split_k.ways <= 1 || ready.spec.epilogue.split_sum != SplitSum::Atomic;
-        if let Some(space) = self.reduced_space(&ready.plan, &ready.spec) {
-            return self.verify_reduced(ready, space, depth, with_beta, repeatable);
+        if let Some(reduced) = self.reduced_problem(&ready.plan, &ready.spec) {
+            return self.verify_reduced(reduced, depth, with_beta, repeatable);
         }
-        if with_beta && let Some(space) = self.reduced_for_beta(&ready.plan, &ready.spec) {
-            return self.verify_reduced(ready, space, depth, with_beta, repeatable);
+        if with_beta && let Some(reduced) = self.reduced_for_beta(&ready.plan, &ready.spec) {
+            return self.verify_reduced(reduced, depth, with_beta, repeatable);
         }
-        // Without beta the whole problem runs thoroughly all the same, unless even that takes seconds.
+        // Without beta the whole problem runs thoroughly all the same, unless even that takes seconds. Small integers run whole in any
+        // case, and with a beta too where random data do not.
+        let bulky = depth == Depth::Thorough && self.is_beyond(BULKY);
         let depth = if self.is_beyond(4 * BULKY) { Depth::Quick } else { depth };
         let contraction = self.space.contraction(&ready.plan).clone();
-        let verdict = verdict(self.case(with_beta)?, ready, &contraction, depth, repeatable)?;
-        self.at_sizes(ready, &self.space, verdict, depth, with_beta, repeatable)
-    }
-
-    /// Where extents are known only at launch: the verdict on the largest, and with a thorough look those on several others.
-    fn at_sizes(
-        &self,
-        ready: &Ready,
-        space: &Space,
-        mut verdict: Verification,
-        depth: Depth,
-        with_beta: bool,
-        repeatable: bool,
-    ) -> Result<Verification, VerifyError> {
-        if depth == Depth::Quick || !verdict.passed {
-            return Ok(verdict);
+        let case = self.case(with_beta)?;
+        let mut verdict = verdict(case, ready, &contraction, depth, repeatable)?;
+        for exactly in [(depth == Depth::Quick).then_some(false), Some(true)].into_iter().flatten() {
+            if bulky && verdict.passed {
+                let exact = case.verify_exactly(&ready.program, &ready.compiled, &contraction, exactly)?;
+                verdict = verdict.and(exact);
+            }
         }
-        let contraction = space.contraction(&ready.plan);
-        for at in sizes(contraction, &ready.spec) {
+        let case = |at| {
             let factors = test_factors(self.seed, with_beta);
-            let case = Case::at(&self.device, space.problem(), at, self.seed, factors, Samples::default())?;
-            verdict = verdict.and(case.verify(&ready.program, &ready.compiled, contraction, depth, repeatable)?.at(at));
-        }
-        Ok(verdict)
+            Case::at(&self.device, self.space.problem(), at, self.seed, factors, Samples::default())
+        };
+        at_sizes(ready, &self.space, verdict, depth, repeatable, case)
     }
 
     fn verify_reduced(
         &mut self,
-        ready: &Ready,
-        space: Space,
+        reduced: Reduced,
         depth: Depth,
         with_beta: bool,
         repeatable: bool,
     ) -> Result<Verification, VerifyError> {
-        let key = (space.problem().key(), with_beta);
+        let key = (format!("{} {}", reduced.space.problem().key(), reduced.compact.is_some()), with_beta);
+        let factors = test_factors(self.seed, with_beta);
         if !self.reduced.contains_key(&key) {
-            let factors = test_factors(self.seed, with_beta);
-            let case = Case::new(&self.device, space.problem(), self.seed, factors, Samples::default())?;
+            let case = Case::reduced(&self.device, &reduced, None, self.seed, factors, Samples::default())?;
             // Candidates of many shapes each have their own: keep a few.
             if self.reduced.len() >= 8 {
                 self.reduced.clear();
             }
-            self.reduced.insert(key.clone(), (space, case));
+            self.reduced.insert(key.clone(), case);
         }
-        let Some((space, case)) = self.reduced.get(&key) else {
+        let Some(case) = self.reduced.get(&key) else {
             return Err(VerifyError::Problem(tilewright_problem::ProblemError::Text { text: key.0, reason: "lost".into() }));
         };
-        match build(self.device.as_ref(), space, &ready.plan) {
+        // Of this candidate: others on the same problem have plans of their own.
+        let Reduced { space, plan, .. } = &reduced;
+        match build(self.device.as_ref(), space, plan) {
             Ok(small) => {
-                let contraction = space.contraction(&ready.plan);
+                let contraction = space.contraction(plan);
                 let verdict = verdict(case, &small, contraction, depth, repeatable)?;
-                self.at_sizes(&small, space, verdict, depth, with_beta, repeatable)
+                let case = |at| Case::reduced(&self.device, &reduced, Some(at), self.seed, factors, Samples::default());
+                at_sizes(&small, space, verdict, depth, repeatable, case)
             }
             Err(reject) => Ok(Verification {
                 passed: false,
@@ -191,6 +188,26 @@ impl Judge {
             }),
         }
     }
+}
+
+/// Where extents are known only at launch: the verdict on the largest, and with a thorough look those on several others.
+fn at_sizes(
+    ready: &Ready,
+    space: &Space,
+    mut verdict: Verification,
+    depth: Depth,
+    repeatable: bool,
+    case: impl Fn(Extents) -> Result<Case, VerifyError>,
+) -> Result<Verification, VerifyError> {
+    if depth == Depth::Quick || !verdict.passed {
+        return Ok(verdict);
+    }
+    let contraction = space.contraction(&ready.plan);
+    for at in sizes(contraction, &ready.spec) {
+        let again = case(at)?.verify(&ready.program, &ready.compiled, contraction, depth, repeatable)?;
+        verdict = verdict.and(again.at(at));
+    }
+    Ok(verdict)
 }
 
 /// The verdict on a candidate. One that read operands which an earlier candidate had overwritten is judged anew.
