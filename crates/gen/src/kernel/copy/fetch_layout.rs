@@ -1,0 +1,260 @@
+//! How the threads of the load waves share a tile of lines: which lines and vectors are a thread's, where a vector begins in memory and how
+//! far it is shifted, and where it goes in shared memory.
+
+use super::fetch_tile::FetchTile;
+use crate::plan::{FETCH_CHUNK as CHUNK, FetchShape, LINE_CLASSES as CLASSES, lines_aligned};
+use tilewright_ir::*;
+use tilewright_problem::view::{COL, ROW};
+
+/// Lanes that share a row of 128 bytes.
+const ROW_LANES: u32 = 8;
+
+/// How one operand's tiles are fetched by lines.
+pub(crate) struct Lines<'a> {
+    pub tile: &'a FetchTile<'a>,
+    pub words: ArgId,
+    pub strides: [i64; 3],
+    pub shape: FetchShape,
+    pub spread: Spread,
+    pub aligned: bool,
+}
+
+/// Where the vectors of a tile lie, and whose they are.
+pub(crate) struct Spread {
+    pub shape: FetchShape,
+    /// Position among the load threads.
+    pub thread: ExprId,
+    /// Lines of the tile.
+    pub lines: u32,
+    /// Elements of a row of 128 bytes.
+    pub row: u32,
+}
+
+/// How far a class is shifted.
+#[derive(Clone, Copy)]
+pub(crate) struct Shift {
+    /// Whole words, 0 to 3.
+    pub words: ExprId,
+    /// The rest: 0 or 16 bits.
+    pub bits: ExprId,
+}
+
+/// Where a vector is.
+pub(crate) struct Spot {
+    pub line: ExprId,
+    /// First element along the line.
+    pub along: ExprId,
+    /// Word of a buffer where it belongs.
+    pub to: ExprId,
+    /// False in threads that have no such vector.
+    pub exists: Option<ExprId>,
+}
+
+impl Spread {
+    /// Some threads have fewer vectors in a round than others.
+    pub fn ragged(&self) -> bool {
+        let s = &self.shape;
+        let even = (s.column_blocks * s.line_blocks).is_multiple_of(s.parts);
+        !even || !(self.lines / CLASSES).is_multiple_of(s.lines)
+    }
+
+    pub fn wave(&self, b: &mut Builder) -> ExprId {
+        b.value(self.thread / 32)
+    }
+
+    /// The thread's vector within its row of 128 bytes.
+    pub fn vector(&self, b: &mut Builder) -> ExprId {
+        b.value(self.thread % ROW_LANES)
+    }
+
+    /// Position of the thread's row of 128 bytes among those of an instruction: along the columns, and among lines.
+    pub fn sub(&self, b: &mut Builder) -> [ExprId; 2] {
+        let row = b.value(self.thread % 32 / ROW_LANES);
+        [b.value(row % self.shape.columns), b.value(row / self.shape.columns)]
+    }
+
+    /// The class of a round, the part of its rows that is this wave's, and whether there is such.
+    pub fn class(&self, b: &mut Builder, round: ExprId) -> (ExprId, ExprId, Option<ExprId>) {
+        let wave = self.wave(b);
+        let s = &self.shape;
+        if s.waves <= CLASSES {
+            let class = b.value(wave + round * s.waves);
+            let exists = (!CLASSES.is_multiple_of(s.waves)).then(|| b.value(class.lt(CLASSES)));
+            let none = b.int(0, Scalar::I32);
+            return (class, none, exists);
+        }
+        let class = b.value(wave % CLASSES);
+        let part = b.value(wave / CLASSES);
+        let exists = (s.waves != s.parts * CLASSES).then(|| b.value(part.lt(s.parts)));
+        (class, part, exists)
+    }
+
+    /// Vector `i` of the thread in a round.
+    pub fn spot(&self, b: &mut Builder, round: ExprId, i: ExprId) -> Spot {
+        let s = &self.shape;
+        let (class, part, mut exists) = self.class(b, round);
+        let [sub_column, sub_line] = self.sub(b);
+        let block = b.value(i * s.parts + part);
+        let (column, of_class) = match (s.column_blocks, s.line_blocks) {
+            (1, _) => (b.int(0, Scalar::I32), block),
+            (_, 1) => (block, b.int(0, Scalar::I32)),
+            _ => (b.value(block / s.line_blocks), b.value(block % s.line_blocks)),
+        };
+        if !(s.column_blocks * s.line_blocks).is_multiple_of(s.parts) {
+            let there = b.value(block.lt(s.column_blocks * s.line_blocks));
+            exists = b.and_opt(exists, Some(there));
+        }
+        let line = b.value((of_class * s.lines + sub_line) * CLASSES + class);
+        let all = self.lines;
+        if !(all / CLASSES).is_multiple_of(s.lines) {
+            let there = b.value(line.lt(all));
+            exists = b.and_opt(exists, Some(there));
+        }
+        let column = b.value(column * s.columns + sub_column);
+        let vector = self.vector(b);
+        let row = self.row;
+        let along = b.value(column * row + vector * CHUNK);
+        // The swizzle; a line's number modulo 8 is its class.
+        let to = b.value(column * (all * row / 2) + line * (row / 2) + (vector ^ class) * (CHUNK / 2));
+        Spot { line, along, to, exists }
+    }
+
+    /// Words of a buffer between a round's first vector and its `i`th.
+    pub fn place_of(&self, i: u32) -> i64 {
+        let s = &self.shape;
+        let (column, line) = (i / s.line_blocks, i % s.line_blocks);
+        let row = self.row / 2;
+        i64::from(line * s.lines * CLASSES * row + column * s.columns * self.lines * row)
+    }
+}
+
+impl Shift {
+    /// Of so many elements (an `I32`), 0 to 7.
+    pub fn new(b: &mut Builder, elements: ExprId) -> Shift {
+        let words = b.bind("shift_words", elements >> 1);
+        let bits = b.bind("shift_bits", (elements % 2 * 16).cast(Scalar::I64));
+        Shift { words, bits }
+    }
+
+    /// Words from an aligned vector to the one that most of an output lies in, and to the half of its neighbour.
+    pub fn sources(&self, b: &mut Builder, scalar: Scalar) -> [ExprId; 2] {
+        let far = b.value(self.words.ge(2));
+        let (none, two, four) = (b.int(0, scalar), b.int(2, scalar), b.int(4, scalar));
+        [b.value(far.select(four, none)), b.value(far.select(two, four))]
+    }
+
+    /// Runs the body once for each case of whole words, in a branch of its own: with what shifts a vector and its neighbour's half.
+    pub fn cases(&self, b: &mut Builder, body: impl Fn(&mut Builder, &dyn Fn(&mut Builder, [ExprId; 2]) -> ExprId)) {
+        let case = |b: &mut Builder, words: u8| {
+            body(b, &|b, [own, near]| {
+                let own: Vec<ExprId> = (0..4).map(|i| b.value(own.extract(i))).collect();
+                let near: Vec<ExprId> = (0..2).map(|i| b.value(near.extract(i))).collect();
+                let line = if words < 2 { [own, near].concat() } else { [near, own].concat() };
+                // From the neighbour's half on in the one direction, up to it in the other.
+                halves(b, &line[usize::from(words % 2)..], self.bits)
+            });
+        };
+        let inner = |b: &mut Builder, low: u8| {
+            b.if_else(self.words.equals(i64::from(low)), |b| case(b, low), |b| case(b, low + 1));
+        };
+        b.if_else(self.words.ge(2), |b| inner(b, 2), |b| inner(b, 0));
+    }
+}
+
+/// The words that begin `bits` (0 or 16, an `I64`) within each of five neighbouring words: each of them one shift of a pair of registers.
+pub(crate) fn halves(b: &mut Builder, words: &[ExprId], bits: ExprId) -> ExprId {
+    let wide: Vec<ExprId> = words.iter().map(|w| b.value((*w).cast(Scalar::I64))).collect();
+    let out: Vec<ExprId> =
+        wide.windows(2).take(4).map(|pair| b.bind("word", (((pair[1] << 32) | pair[0]) >> bits).cast(Scalar::U32))).collect();
+    b.vector(&out)
+}
+
+impl<'a> Lines<'a> {
+    /// `None` where the operand is not read in aligned vectors.
+    pub fn new(tile: &'a FetchTile<'a>) -> Option<Lines<'a>> {
+        let words = tile.source.words?;
+        let plain = tile.input.tensor.view.is_affine_box()?;
+        let shape = FetchShape::new(tile.tile.columns, tile.lines(), tile.threads);
+        let aligned = lines_aligned(&tile.input.tensor, tile.fast());
+        let spread = Spread { shape, thread: tile.thread, lines: tile.lines(), row: tile.tile.row };
+        Some(Lines { tile, words, strides: plain.strides, shape, spread, aligned })
+    }
+
+    pub const fn k_contiguous(&self) -> bool {
+        self.tile.tile.k_contiguous
+    }
+
+    /// Elements between neighbouring lines.
+    pub const fn apart(&self) -> i64 {
+        self.strides[ROW + COL - self.tile.fast()]
+    }
+
+    pub fn extent(&self, axis: usize) -> i64 {
+        self.tile.input.tensor.view.extent[axis] as i64
+    }
+
+    /// Lines of the tile may lie beyond the operand's rows.
+    pub fn overruns(&self) -> bool {
+        let rows = self.tile.input.tensor.view.extent[ROW];
+        self.k_contiguous() && (self.tile.input.rows.is_some() || !rows.is_multiple_of(u64::from(self.tile.lines())))
+    }
+
+    /// The last k-tile is not whole.
+    pub fn ends_within(&self) -> bool {
+        self.extent(COL) % i64::from(self.tile.k_tile) != 0
+    }
+
+    /// Some threads have vectors that are not asked for.
+    pub fn guarded(&self) -> bool {
+        let s = &self.shape;
+        let classes = if s.waves <= CLASSES { CLASSES.is_multiple_of(s.waves) } else { s.waves == s.parts * CLASSES };
+        self.overruns() || self.spread.ragged() || !classes
+    }
+
+    pub fn name(&self, what: &str) -> String {
+        let operand = if self.tile.input.operand == tilewright_problem::contraction::Operand::A { "a" } else { "b" };
+        format!("{operand}_{what}")
+    }
+
+    /// First element of a vector, from the start of the buffer.
+    pub fn index(&self, b: &mut Builder, start: ExprId, spot: &Spot) -> ExprId {
+        b.value(start + spot.line.cast(Scalar::I64) * self.apart() + spot.along.cast(Scalar::I64))
+    }
+
+    /// How far what begins at this element is shifted.
+    pub fn shift(&self, b: &mut Builder, index: ExprId) -> Option<Shift> {
+        if self.aligned {
+            return None;
+        }
+        let low = b.value(index.cast(Scalar::I32) & (i64::from(CHUNK) - 1));
+        Some(Shift::new(b, low))
+    }
+
+    /// Words at which the vector that most of an output lies in begins, and the half of its neighbour.
+    pub fn sources(&self, b: &mut Builder, index: ExprId, shift: Option<Shift>) -> [ExprId; 2] {
+        let word = b.value((index & -i64::from(CHUNK)) >> 1);
+        let Some(shift) = shift else { return [word; 2] };
+        let [own, near] = shift.sources(b, Scalar::I64);
+        [b.value(word + own), b.value(word + near)]
+    }
+
+    /// Words between a round's first vector and its `i`th.
+    pub fn further(&self, i: u32) -> i64 {
+        let s = &self.shape;
+        let (column, line) = (i / s.line_blocks, i % s.line_blocks);
+        (i64::from(line * s.lines * CLASSES) * self.apart() + i64::from(column * s.columns * self.tile.tile.row)) / 2
+    }
+
+    /// Elements of a vector from its first on that are within k.
+    pub fn valid(&self, b: &mut Builder, spot: &Spot, k: ExprId) -> ExprId {
+        let along = b.value(spot.along.cast(b.ty(k).scalar));
+        let k = b.value(k + along);
+        b.bind("within_k", (Ex::int(self.extent(COL), b.ty(k).scalar) - k).cast(Scalar::I32))
+    }
+
+    /// Mask of a word with so many elements before it, of which these are valid.
+    pub fn mask(&self, b: &mut Builder, valid: ExprId, before: i64) -> ExprId {
+        let (all, one, none) = (b.int(u32::MAX.into(), Scalar::U32), b.int(u16::MAX.into(), Scalar::U32), b.int(0, Scalar::U32));
+        b.bind("mask", valid.ge(before + 2).select(all, valid.ge(before + 1).select(one, none)))
+    }
+}

@@ -1,0 +1,231 @@
+//! A tile that the load waves themselves bring: global memory to registers to shared memory, in the layout that warpgroup
+//! instructions read. What bulk copies cannot reach (lines that begin anywhere, windows of convolutions) needs no copy in workspace then.
+//!
+//! The tile is cut into chunks of 16 bytes along its contiguous direction. Plain strides of 16-bit elements are read in aligned
+//! vectors and shifted into place wherever lines begin ([`super::fetch_lines`]). Of any other view neighbouring lanes take
+//! neighbouring chunks of a line, in the vectors that it allows; the swizzle spreads the eight chunks of a line over all
+//! banks, and as many chunks of a thread are asked for at once as its registers hold.
+//!
+//! Rows beyond the operand only reach results that nobody stores: what is read for them does not matter. Beyond the end of k there
+//! must be zeros.
+
+use crate::kernel::input::Input;
+use crate::kernel::input::Ints;
+use crate::kernel::tile::position::TilePosition;
+use crate::plan::{BulkTile, FETCH_CHUNK as CHUNK, fetch_batch, fetch_width, fetched_by_lines};
+use tilewright_ir::affine::{Coord, Part, affine, in_range};
+use tilewright_ir::*;
+use tilewright_problem::view::{COL, G, ROW};
+
+/// Arguments that a fetched operand is read through.
+#[derive(Clone, Copy)]
+pub(crate) struct Source {
+    pub buffer: ArgId,
+    /// First element; `None`: 0.
+    pub offset: Option<ExprId>,
+    /// The same memory as words, where it is read so.
+    pub words: Option<ArgId>,
+}
+
+/// True if the operand is read in aligned vectors of words.
+pub(crate) fn by_words(input: &Input, tile: &BulkTile) -> bool {
+    fetched_by_lines(&input.tensor, if tile.k_contiguous { COL } else { ROW })
+}
+
+/// Elements that one access to an operand in place moves, where its view decides.
+pub(crate) fn width(input: &Input, tile: &BulkTile) -> u32 {
+    if by_words(input, tile) {
+        return 1;
+    }
+    let axis = if tile.k_contiguous { COL } else { ROW };
+    // Lines may end anywhere.
+    if axis == ROW && input.rows.is_some() {
+        return 1;
+    }
+    fetch_width(&input.tensor, axis)
+}
+
+/// One operand's tiles as a role of threads fetches them.
+pub(crate) struct FetchTile<'a> {
+    pub input: &'a Input,
+    /// Its rows are rows (0) or columns (1) of the result.
+    pub axis: usize,
+    pub source: Source,
+    /// The ring's array, and the same memory as words.
+    pub arrays: [SharedId; 2],
+    pub tile: BulkTile,
+    /// Position among the load threads, and how many they are.
+    pub thread: ExprId,
+    pub threads: u32,
+    /// Registers of a load thread.
+    pub registers: u32,
+    /// Vectors of a thread on their way at once, where it reads lines in vectors.
+    pub in_flight: u32,
+    pub k_tile: u32,
+    /// Whole tiles may lie beyond the operand's rows: clusters are whole.
+    pub beyond: bool,
+    /// Elements of the operand in memory: of all batch entries, or of those of a launch where only they are there.
+    pub len: u64,
+    pub ints: Ints,
+}
+
+/// Where a chunk is: its line and its number within, and where it belongs in the buffer.
+struct Place {
+    line: ExprId,
+    chunk: ExprId,
+    to: ExprId,
+    /// False in threads that have no such chunk.
+    exists: Option<ExprId>,
+}
+
+impl FetchTile<'_> {
+    pub fn lines(&self) -> u32 {
+        self.tile.map.tile[1] * self.tile.lines
+    }
+    pub const fn chunks(&self) -> u32 {
+        self.tile.columns * self.tile.row / CHUNK
+    }
+    /// Chunks of a thread.
+    fn count(&self) -> u32 {
+        (self.lines() * self.chunks()).div_ceil(self.threads)
+    }
+    pub const fn fast(&self) -> usize {
+        if self.tile.k_contiguous { COL } else { ROW }
+    }
+    /// Lines from one chunk of a thread to its next, where it stays in its column.
+    fn step(&self) -> Option<u32> {
+        self.threads.is_multiple_of(self.chunks()).then(|| self.threads / self.chunks())
+    }
+
+    /// The thread's chunk `i` (an `I32`).
+    fn place(&self, b: &mut Builder, i: ExprId, buffer: ExprId) -> Place {
+        let chunks = self.chunks();
+        let (line, chunk) = match self.step() {
+            Some(step) => (b.value(self.thread / chunks + i * step), b.value(self.thread % chunks)),
+            None => {
+                let index = b.bind("chunk_index", self.thread + i * self.threads);
+                (b.value(index / chunks), b.value(index % chunks))
+            }
+        };
+        let all = self.lines() * chunks;
+        let exists = (!all.is_multiple_of(self.threads)).then(|| b.value(line.lt(self.lines())));
+        let per_row = self.tile.row / CHUNK;
+        let to = b.value(
+            buffer * (self.tile.bytes / self.input.tensor.scalar.bytes()) + chunk / per_row * (self.lines() * self.tile.row),
+        );
+        let to = b.value(to + line * self.tile.row + ((chunk % per_row) ^ (line % 8)) * CHUNK);
+        Place { line, chunk, to, exists }
+    }
+
+    /// Runs the body for each batch of chunks: with the number of the first, and how many.
+    fn batches(&self, b: &mut Builder, each: u32, mut body: impl FnMut(&mut Builder, ExprId, u32)) {
+        let (count, each) = (self.count(), each.min(self.count()));
+        let (whole, rest) = (count / each, count % each);
+        b.for_range("batch", 0, whole, Unroll::No, |b, batch| {
+            let first = b.bind("first_chunk", batch * each);
+            body(b, first, each);
+        });
+        if rest > 0 {
+            let first = b.int(i64::from(whole * each), Scalar::I32);
+            body(b, first, rest);
+        }
+    }
+
+    /// Batch coordinate, and rows where they are known only at launch.
+    pub fn place_of(&self, at: &TilePosition) -> (ExprId, Option<ExprId>) {
+        (if self.input.chunk_local { at.g_local } else { at.g }, at.sizes[self.axis])
+    }
+
+    /// One past the operand's last element that vectors may read: where the launch decides how much there is, of its own batch entry.
+    pub fn end(&self, b: &mut Builder, offset: ExprId, strides: [i64; 3], g: ExprId, rows: Option<ExprId>) -> ExprId {
+        let in_place = self.source.offset.is_some();
+        if !in_place || (rows.is_none() && !self.input.run_time_batch) {
+            return b.value(offset + (self.len as i64));
+        }
+        let extent = self.input.tensor.view.extent;
+        let rows = rows.unwrap_or_else(|| b.int(extent[ROW] as i64, Scalar::I64));
+        let within = b.value(
+            g.cast(Scalar::I64) * strides[G]
+                + (rows.cast(Scalar::I64) - 1) * strides[ROW]
+                + ((extent[COL] as i64 - 1) * strides[COL] + 1),
+        );
+        b.value(offset + within)
+    }
+
+    /// Any view: each access asks where its elements are and whether they exist.
+    pub fn by_view(&self, b: &mut Builder, buffer: ExprId, (g, rows): (ExprId, Option<ExprId>), row_start: Coord, k: ExprId) {
+        let tensor = &self.input.tensor;
+        let width = width(self.input, &self.tile);
+        let pieces = CHUNK / width;
+        let each = (fetch_batch(self.registers, 4 * pieces.min(2)) / pieces.min(4)).clamp(1, self.count());
+        let name = if self.input.operand == tilewright_problem::contraction::Operand::A { "a" } else { "b" };
+        let stage = b.regs(&format!("{name}_stage"), tensor.scalar.vector(width as u8), each * pieces);
+        let access = &tensor.view.access;
+        let extent = tensor.view.extent;
+        let zero = b.int(0, self.ints.coord);
+        let nowhere = Coord::plain(b, zero);
+        let g = Coord::plain(b, g);
+        let mut fixed = access.offset.clone();
+        fixed.terms.retain(|(a, _)| a.uses(G) && !a.uses(ROW) && !a.uses(COL));
+        let mut start = affine(b, &fixed, &[g, nowhere, nowhere], Part::Whole, Scalar::I64);
+        if let Some(offset) = self.source.offset {
+            start = b.value(offset + start);
+        }
+        let cursor = b.cursor(&format!("{name}_from"), self.source.buffer, start);
+        let mut moving = access.offset.clone();
+        moving.terms.retain(|(a, _)| a.uses(ROW) || a.uses(COL));
+        moving.constant = 0;
+        let k_start = b.value(k.cast(self.ints.coord));
+        self.batches(b, each, |b, first, count| {
+            for j in 0..count {
+                let i = b.value(first + j);
+                let place = self.place(b, i, buffer);
+                let line = b.bind("line", place.line.cast(self.ints.coord));
+                let along = b.bind("along", place.chunk.cast(self.ints.coord) * i64::from(CHUNK));
+                for piece in 0..pieces {
+                    let along = b.value(along + i64::from(piece * width));
+                    let (row, kk) = if self.tile.k_contiguous { (line, along) } else { (along, line) };
+                    let row = Coord { local: b.value(row_start.local + row), ..row_start };
+                    let kk = Coord { aligned: k_start, unit: i64::from(self.k_tile), local: kk };
+                    let at = [g, row, kk];
+                    let mut guard = place.exists;
+                    let sides = [(row, ROW, u64::from(self.input.tiling.macro_tile)), (kk, COL, u64::from(self.k_tile))];
+                    for (coord, axis, unit) in sides {
+                        if axis == ROW
+                            && let Some(rows) = rows
+                        {
+                            let value = coord.value(b);
+                            let inside = b.value(value.lt(rows));
+                            guard = b.and_opt(guard, Some(inside));
+                        } else if !extent[axis].is_multiple_of(unit) || (axis == ROW && self.beyond) {
+                            let value = coord.value(b);
+                            let inside = b.value(value.lt(extent[axis] as i64));
+                            guard = b.and_opt(guard, Some(inside));
+                        }
+                    }
+                    for bound in &access.bounds {
+                        let value = affine(b, &bound.value, &at, Part::Whole, self.ints.coord);
+                        let inside = in_range(b, value, bound.low, bound.high);
+                        guard = b.and_opt(guard, Some(inside));
+                    }
+                    let index = affine(b, &moving, &at, Part::Whole, self.ints.offset);
+                    let to = b.reg_place(stage, j * pieces + piece);
+                    b.load_to(to, Base::Cursor(cursor), index, guard);
+                }
+            }
+            for j in 0..count {
+                let i = b.value(first + j);
+                let place = self.place(b, i, buffer);
+                let vectors: Vec<ExprId> = (0..pieces).map(|piece| b.reg(stage, j * pieces + piece)).collect();
+                if width == 1 {
+                    let value = b.vector(&vectors);
+                    b.store(Base::Shared(self.arrays[0]), place.to, value, place.exists);
+                    continue;
+                }
+                for (piece, value) in vectors.into_iter().enumerate() {
+                    b.store(Base::Shared(self.arrays[0]), place.to + (piece as u32 * width), value, place.exists);
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,381 @@
+//! Loading an operand's tile: global memory to staging registers to shared memory, or asynchronous copies.
+//!
+//! Each load thread owns one load tile of `load_row x load_k` elements of the macro tile, moved in vectors of
+//! `load_width`. A view whose k part is a plain stride is streamed by a pointer that moves with the k-tiles; any other view is
+//! re-evaluated per k-tile from parts that depend on k only and parts, fixed before the loop, that do not.
+
+use crate::kernel::input::Input;
+use crate::kernel::input::Ints;
+use crate::plan::Along;
+use tilewright_ir::affine::{Affine, Atom, Coord, Part, affine, in_range};
+use tilewright_ir::*;
+use tilewright_problem::contraction::Operand;
+use tilewright_problem::view::{COL, G, ROW};
+
+/// Where the tile's shared memory is.
+#[derive(Clone, Copy)]
+pub(crate) struct SharedTile {
+    pub array: SharedId,
+    /// Elements from one line to the next.
+    pub pitch: u32,
+    /// Direction of a line.
+    pub along: Along,
+    /// Elements from one buffer to the next.
+    pub buffer: u32,
+}
+
+impl SharedTile {
+    /// Elements from one row to the next, and from one k to the next.
+    pub const fn strides(&self) -> (u32, u32) {
+        match self.along {
+            Along::Row => (1, self.pitch),
+            Along::K => (self.pitch, 1),
+        }
+    }
+}
+
+/// One vector of a thread's load tile: constant distance from the thread's first element.
+#[derive(Clone, Copy)]
+struct Vector {
+    row: i64,
+    k: i64,
+}
+
+/// Parts of an access that are fixed before the k loop, for one distinct row distance.
+struct RowPart {
+    row: i64,
+    coord: Coord,
+    offset: ExprId,
+    bounds: Vec<ExprId>,
+    guard: Option<ExprId>,
+}
+
+/// Loads one operand.
+pub(crate) struct Loader<'a> {
+    input: &'a Input,
+    pub shared: SharedTile,
+    stage: RegId,
+    vectors: Vec<Vector>,
+    rows: Vec<RowPart>,
+    /// Moves with the k-tiles when the view's k part is a plain stride.
+    cursor: CursorId,
+    /// Elements from one k to the next, when that is all there is to k.
+    k_stride: Option<i64>,
+    g: Coord,
+    /// First k of this thread within the k-tile.
+    k_thread: ExprId,
+    /// First shared index of this thread.
+    shared_thread: ExprId,
+    asynchronous: bool,
+    ints: Ints,
+    name: &'static str,
+}
+
+/// What a loader needs from the kernel around it.
+pub(crate) struct LoadContext {
+    /// The operand's buffer argument.
+    pub buffer: ArgId,
+    /// Element offset argument; `None` for workspace.
+    pub offset: Option<ExprId>,
+    /// Position among the load threads.
+    pub thread: ExprId,
+    /// First row of the macro tile.
+    pub row_start: Coord,
+    /// Batch coordinate.
+    pub g: Coord,
+    /// First k of this work-group.
+    pub k_begin: ExprId,
+    /// Staging register sets.
+    pub sets: u32,
+    /// Number of tiles along this operand's rows.
+    pub tiles: u64,
+    /// How many rows there are, where that is known only at launch.
+    pub rows: Option<ExprId>,
+}
+
+impl<'a> Loader<'a> {
+    /// Declares registers, computes what does not change in the loop.
+    pub fn new(
+        b: &mut Builder,
+        input: &'a Input,
+        shared: SharedTile,
+        cx: &LoadContext,
+        k_tile: u32,
+        asynchronous: bool,
+        ints: Ints,
+    ) -> Self {
+        let t = &input.tiling;
+        let name = if input.operand == Operand::A { "a" } else { "b" };
+        let tiles_row = t.macro_tile / t.load_row;
+        let tiles_k = k_tile / t.load_k;
+        let (row_id, k_id) = match t.load_order {
+            Along::K => (b.value(cx.thread / tiles_k), b.value(cx.thread % tiles_k)),
+            Along::Row => (b.value(cx.thread % tiles_row), b.value(cx.thread / tiles_row)),
+        };
+        // Elements moved at once in each direction.
+        let (row_unit, k_unit) = match t.load_along {
+            Along::Row => (t.load_width, 1),
+            Along::K => (1, t.load_width),
+        };
+        let (row_first, row_next) = if t.load_interleave { (row_unit, tiles_row * row_unit) } else { (t.load_row, row_unit) };
+        let (k_first, k_next) = if t.load_interleave { (k_unit, tiles_k * k_unit) } else { (t.load_k, k_unit) };
+        let row_thread = b.bind(&format!("{name}_load_row"), row_id * row_first);
+        let k_thread = b.bind(&format!("{name}_load_k"), k_id * k_first);
+        let mut vectors = Vec::new();
+        for k in 0..t.load_k / k_unit {
+            for row in 0..t.load_row / row_unit {
+                vectors.push(Vector { row: (row * row_next) as i64, k: (k * k_next) as i64 });
+            }
+        }
+        let lanes = t.load_width as u8;
+        let stage = if asynchronous {
+            RegId(u32::MAX)
+        } else {
+            b.regs(&format!("{name}_stage"), input.tensor.scalar.vector(lanes), cx.sets * vectors.len() as u32)
+        };
+        let (row_stride, k_stride) = shared.strides();
+        let shared_thread = b.bind(&format!("{name}_store_at"), k_thread * k_stride + row_thread * row_stride);
+
+        let access = &input.tensor.view.access;
+        let (k_stride, row_stride) = (access.offset.stride(COL), access.offset.stride(ROW));
+        let row_coord = |b: &mut Builder, row: i64| {
+            let local = b.value(cx.row_start.local + row_thread.cast(ints.coord));
+            Coord { aligned: cx.row_start.aligned, unit: cx.row_start.unit, local }.shifted(b, row)
+        };
+        let k_zero = b.int(0, ints.coord);
+        let nowhere = Coord::plain(b, k_zero);
+        let overrun = input.rows_overrun(cx.tiles);
+        let mut rows: Vec<RowPart> = Vec::new();
+        for v in &vectors {
+            if rows.iter().any(|r| r.row == v.row) {
+                continue;
+            }
+            let coord = row_coord(b, v.row);
+            let point = [cx.g, coord, nowhere];
+            let mut guard = overrun.then(|| {
+                let row = coord.value(b);
+                match cx.rows {
+                    Some(rows) => b.value(row.lt(rows)),
+                    None => b.value(row.lt(input.tensor.view.extent[ROW] as i64)),
+                }
+            });
+            let offset = match row_stride {
+                Some(stride) => b.int(v.row * stride, wide_enough(v.row * stride)),
+                None => {
+                    let value = select(b, &access.offset, &point, ints.offset, |a| a.uses(ROW) && !a.uses(COL));
+                    b.bind(&format!("{name}_row{}", v.row), value)
+                }
+            };
+            let mut bounds = Vec::new();
+            for (i, bound) in access.bounds.iter().enumerate() {
+                let value = affine(b, &bound.value, &point, Part::Without(COL), ints.coord);
+                if bound.value.uses(COL) {
+                    bounds.push(b.bind(&format!("{name}_row{}_bound{i}", v.row), value));
+                } else {
+                    let inside = in_range(b, value, bound.low, bound.high);
+                    guard = b.and_opt(guard, Some(inside));
+                    bounds.push(value);
+                }
+            }
+            let guard = guard.map(|g| b.bind(&format!("{name}_row{}_valid", v.row), g));
+            rows.push(RowPart { row: v.row, coord, offset, bounds, guard });
+        }
+
+        // Start of the pointer: everything that is fixed, in 64 bits.
+        let mut start =
+            select(b, &access.offset, &[cx.g, nowhere, nowhere], Scalar::I64, |a| a.uses(G) && !a.uses(ROW) && !a.uses(COL));
+        start = b.value(start + access.offset.constant);
+        if let Some(offset) = cx.offset {
+            start = b.value(offset + start);
+        }
+        if let Some(stride) = row_stride {
+            let row = row_coord(b, 0).value(b);
+            start = b.value(start + row.cast(Scalar::I64) * stride);
+        }
+        if let Some(stride) = k_stride {
+            start = b.value(start + (cx.k_begin.cast(Scalar::I64) + k_thread.cast(Scalar::I64)) * stride);
+        }
+        let cursor = b.cursor(&format!("{name}_from"), cx.buffer, start);
+        Loader {
+            input,
+            shared,
+            stage,
+            vectors,
+            rows,
+            cursor,
+            k_stride,
+            g: cx.g,
+            k_thread,
+            shared_thread,
+            asynchronous,
+            ints,
+            name,
+        }
+    }
+
+    /// True if this operand is copied asynchronously.
+    pub fn is_async(&self) -> bool {
+        self.asynchronous
+    }
+
+    /// Fetches the k-tile that starts at `k` into staging set `set`, or starts its copy into shared buffer `buffer`
+    /// (element offset). `valid`: the tile exists at all. `range`: given when a
+    /// tile may be partial: whether it may start below zero, and the first k that does not exist.
+    pub fn fetch(
+        &self,
+        b: &mut Builder,
+        k: Coord,
+        valid: Option<ExprId>,
+        range: Option<(bool, ExprId)>,
+        set: u32,
+        buffer: ExprId,
+    ) {
+        let t = &self.input.tiling;
+        let lanes = t.load_width;
+        let count = self.vectors.len() as u32;
+        let access = &self.input.tensor.view.access;
+        let mixed = self.mixed();
+        struct KPart {
+            k: i64,
+            point: Coord,
+            guard: Option<ExprId>,
+            offset: ExprId,
+            bounds: Vec<ExprId>,
+        }
+        let mut parts: Vec<KPart> = Vec::new();
+        for v in &self.vectors {
+            if parts.iter().any(|p| p.k == v.k) {
+                continue;
+            }
+            let local = b.value(k.local + self.k_thread.cast(self.ints.coord));
+            let point = Coord { local, ..k }.shifted(b, v.k);
+            let guard = match range {
+                Some((below_zero, limit)) => {
+                    let value = point.value(b);
+                    let below = b.value(value.lt(limit));
+                    if below_zero { Some(b.value(value.ge(0).and(below))) } else { Some(below) }
+                }
+                None => valid,
+            };
+            let guard = guard.map(|g| b.bind(&format!("{}_k{}_valid", self.name, v.k), g));
+            let zero = b.int(0, self.ints.coord);
+            let nowhere = Coord::plain(b, zero);
+            let at = [self.g, nowhere, point];
+            let offset = match self.k_stride {
+                Some(stride) => b.int(v.k * stride, wide_enough(v.k * stride)),
+                None if mixed => zero,
+                None => {
+                    let value = affine(b, &access.offset, &at, Part::Using(COL), self.ints.offset);
+                    b.bind(&format!("{}_k{}", self.name, v.k), value)
+                }
+            };
+            let mut part = KPart { k: v.k, point, guard, offset, bounds: Vec::new() };
+            for (i, bound) in access.bounds.iter().enumerate() {
+                if bound.value.uses(COL) && !mixed {
+                    let value = affine(b, &bound.value, &at, Part::Using(COL), self.ints.coord);
+                    part.bounds.push(b.bind(&format!("{}_k{}_bound{i}", self.name, v.k), value));
+                } else {
+                    part.bounds.push(zero);
+                }
+            }
+            parts.push(part);
+        }
+        for (i, v) in self.vectors.iter().enumerate() {
+            let (Some(row), Some(kp)) = (self.rows.iter().find(|r| r.row == v.row), parts.iter().find(|p| p.k == v.k)) else {
+                continue;
+            };
+            let mut guard = b.and_opt(row.guard, kp.guard);
+            let at = [self.g, row.coord, kp.point];
+            for (i, bound) in access.bounds.iter().enumerate().filter(|(_, bound)| bound.value.uses(COL)) {
+                let value = if mixed {
+                    affine(b, &bound.value, &at, Part::Whole, self.ints.coord)
+                } else {
+                    b.value(row.bounds[i] + kp.bounds[i])
+                };
+                let inside = in_range(b, value, bound.low, bound.high);
+                guard = b.and_opt(guard, Some(inside));
+            }
+            let k_offset = match self.k_stride {
+                None if mixed => affine(b, &access.offset, &at, Part::Using(COL), self.ints.offset),
+                _ => kp.offset,
+            };
+            let index = self.sum(b, row.offset, k_offset);
+            let base = Base::Cursor(self.cursor);
+            if self.asynchronous {
+                let at = self.shared_index(b, v, buffer);
+                let dst = b.mem(Base::Shared(self.shared.array), at);
+                let src = b.mem(base, index);
+                b.push(Stmt::AsyncCopy { dst, src, lanes: lanes as u8, guard });
+            } else {
+                let place = b.reg_place(self.stage, set * count + i as u32);
+                b.load_to(place, base, index, guard);
+            }
+        }
+    }
+
+    /// Moves the pointer to the next k-tile of this work-group.
+    ///
+    /// With a condition, only where that holds.
+    pub fn advance(&self, b: &mut Builder, k_step: i64, condition: Option<ExprId>) {
+        let Some(stride) = self.k_stride.filter(|stride| *stride != 0) else { return };
+        let by = b.int(k_step * stride, Scalar::I64);
+        let by = match condition {
+            Some(condition) => b.value(condition.select(by, 0)),
+            None => by,
+        };
+        b.advance(self.cursor, by);
+    }
+
+    /// Sum of two distances whose types may differ.
+    fn sum(&self, b: &mut Builder, x: ExprId, y: ExprId) -> ExprId {
+        let wide = [x, y].iter().any(|&e| b.ty(e).scalar == Scalar::I64);
+        let ty = if wide { Scalar::I64 } else { Scalar::I32 };
+        b.value(x.cast(ty) + y.cast(ty))
+    }
+
+    /// Number of separate stores of one k-tile, for spreading them.
+    pub fn pieces(&self) -> usize {
+        self.vectors.len()
+    }
+
+    /// Stores pieces `from..to` of staging set `set` into the shared buffer at element offset `buffer`.
+    pub fn store(&self, b: &mut Builder, set: u32, buffer: ExprId, from: usize, to: usize) {
+        let t = &self.input.tiling;
+        let count = self.vectors.len() as u32;
+        for (i, v) in self.vectors.iter().enumerate().take(to).skip(from) {
+            let value = b.reg(self.stage, set * count + i as u32);
+            let at = self.shared_index(b, v, buffer);
+            let base = Base::Shared(self.shared.array);
+            if t.load_along == self.shared.along || t.load_width == 1 {
+                b.store(base, at, value, None);
+                continue;
+            }
+            for lane in 0..t.load_width {
+                b.store(base, at + (lane * self.shared.pitch), value.extract(lane), None);
+            }
+        }
+    }
+
+    fn shared_index(&self, b: &mut Builder, v: &Vector, buffer: ExprId) -> ExprId {
+        let (row, k) = self.shared.strides();
+        b.value(buffer + self.shared_thread + (v.k * i64::from(k) + v.row * i64::from(row)))
+    }
+
+    /// Some digit mixes row and k, so that their parts cannot be computed apart.
+    fn mixed(&self) -> bool {
+        let access = &self.input.tensor.view.access;
+        let mixes = |f: &Affine| f.terms.iter().any(|(a, _)| a.uses(COL) && (a.uses(ROW) || a.uses(G)));
+        mixes(&access.offset) || access.bounds.iter().any(|x| mixes(&x.value))
+    }
+}
+
+/// Smallest index type that holds a distance.
+fn wide_enough(distance: i64) -> Scalar {
+    if i32::try_from(distance).is_ok() { Scalar::I32 } else { Scalar::I64 }
+}
+
+/// Sum of the terms an atom test picks, without the constant.
+fn select(b: &mut Builder, form: &Affine, point: &[Coord; 3], ty: Scalar, pick: impl Fn(&Atom) -> bool) -> ExprId {
+    let terms = form.terms.iter().filter(|(a, _)| pick(a)).cloned().collect();
+    affine(b, &Affine { terms, constant: 0 }, point, Part::Whole, ty)
+}

@@ -1,0 +1,316 @@
+//! Lines that begin anywhere, brought in bulk: copies of their aligned hulls into staging, far ahead, and load waves that shift them from
+//! there into the operand's tile.
+//!
+//! Each load wave has classes of lines modulo 8 of its own, of every operand that comes so: it copies their hulls
+//! ([`crate::plan::Hulls`]) into its part of a slot, waits for its own barrier of that slot, and copies into the slot again as
+//! soon as it has read it. So waves meet nowhere but at the ring. Which vectors are whose and where they go is as where lines are
+//! fetched ([`super::fetch_layout`]), and so is the shift; ends of lines, of k and of rows are the copy engine's zeros.
+//!
+//! What is copied next is a walk of its own over the work-group's result tiles, as many k-tiles ahead as there are slots: where
+//! work-groups stay, the first k-tiles of the next result tile come while the last of this one are computed.
+
+use super::fetch_layout::{Shift, Spread};
+use crate::kernel::stages::ring::{Ring, Walk};
+use crate::kernel::tile::position::TileWalk;
+use crate::plan::KernelSpec;
+use crate::plan::{BulkTile, FETCH_CHUNK as CHUNK, FetchShape, Hulls, LINE_CLASSES as CLASSES, staging_start};
+use tilewright_ir::*;
+
+/// Vectors of a thread that are read together.
+const TOGETHER: u32 = 8;
+/// Registers of a load thread that are not free for vectors, of which each operand takes some, and those of a vector.
+const TAKEN: u32 = 20;
+const OF_OPERAND: u32 = 16;
+const EACH: u32 = 6;
+
+/// One operand that is shifted.
+struct Part {
+    tile: BulkTile,
+    hulls: Hulls,
+    /// By class.
+    maps: Vec<ArgId>,
+    /// Staging, and the same memory as words.
+    staging: [SharedId; 2],
+    /// The ring's buffers as words.
+    to: SharedId,
+    spread: Spread,
+    rounds: Vec<Round>,
+    /// Vectors in registers, and the halves of their neighbours.
+    regs: [RegId; 2],
+    group: u32,
+}
+
+/// One class of a wave.
+struct Round {
+    shift: Shift,
+    /// Where its first vector goes within a buffer, in words.
+    to: ExprId,
+    /// Where it and its neighbour's half lie within a slot, in words.
+    from: [ExprId; 2],
+}
+
+/// What is copied next.
+struct Ahead {
+    /// The next piece of work, where there are several.
+    work: VarId,
+    /// k-tiles of the present piece that are not yet asked for, and the first k of the next.
+    left: VarId,
+    k: VarId,
+    /// First row and column of the result, and batch entry.
+    start: [VarId; 2],
+    g: VarId,
+}
+
+/// The load waves' part in operands that are shifted.
+pub(crate) struct Shifter<'a> {
+    tiles: TileWalk<'a>,
+    k_stride: i64,
+    ring: &'a Ring,
+    parts: [Option<Part>; 2],
+    slots: u32,
+    waves: u32,
+    wave: ExprId,
+    first_lane: ExprId,
+    walk: Walk,
+    ahead: Ahead,
+}
+
+impl<'a> Shifter<'a> {
+    /// `staging`: of operands that are shifted, how, and their maps by class.
+    pub fn new(
+        b: &mut Builder,
+        (tiles, spec): (TileWalk<'a>, &KernelSpec),
+        ring: &'a Ring,
+        staging: [Option<(Hulls, Vec<ArgId>)>; 2],
+        (thread, first_lane): (ExprId, ExprId),
+    ) -> Shifter<'a> {
+        let slots = spec.schedule.slots;
+        let waves = spec.load_threads() / spec.tiling.wave_lanes.max(1);
+        let wave = b.bind("load_wave", thread / spec.tiling.wave_lanes);
+        let mut at = staging_start(b.kernel().shared_bytes().into(), 0) as u32;
+        let taken = TAKEN + OF_OPERAND * staging.iter().flatten().count() as u32;
+        let mut index = 0;
+        let parts = staging.map(|of| {
+            let i = index;
+            index += 1;
+            let (hulls, maps) = of?;
+            let tile = ring.tiles[i].clone();
+            let (scalar, bytes) = (tile.map.scalar, hulls.slot_bytes() * slots);
+            let name = ["a", "b"][i];
+            let elements = b.shared(&format!("{name}_staging"), scalar, bytes / scalar.bytes(), at);
+            let words = b.shared(&format!("{name}_staging_words"), Scalar::U32, bytes / 4, at);
+            at += bytes;
+            let array = &b.kernel().shared[ring.arrays[i].index()];
+            let (len, from) = (array.len / 2, array.byte_offset);
+            let to = b.shared(&format!("{name}_tile_words"), Scalar::U32, len, from);
+            let lines = tile.map.tile[1] * tile.lines;
+            let shape = FetchShape::new(tile.columns, lines, spec.load_threads());
+            let spread = Spread { shape, thread, lines, row: tile.row };
+            let rounds = (0..shape.rounds).map(|round| Round::new(b, &hulls, &spread, round)).collect();
+            let most = (spec.load_registers().saturating_sub(taken) / EACH).clamp(1, TOGETHER);
+            let group = (1..=most).rev().find(|g| shape.per_round.is_multiple_of(*g)).unwrap_or(1);
+            let own = b.regs(&format!("{name}_own"), Scalar::U32.vector(4), group);
+            let near = b.regs(&format!("{name}_near"), Scalar::U32.vector(2), group);
+            Some(Part { tile, hulls, maps, staging: [elements, words], to, spread, rounds, regs: [own, near], group })
+        });
+        let walk = ring.walk(b, "staged");
+        let ints = tiles.ints.coord;
+        let none = b.int(0, ints);
+        let ahead = Ahead {
+            work: b.declare("work_ahead", Ex::int(0, Scalar::I32)),
+            left: b.declare("left_ahead", none),
+            k: b.declare("k_ahead", none),
+            start: [b.declare("m_ahead", none), b.declare("n_ahead", none)],
+            g: b.declare("g_ahead", none),
+        };
+        Shifter { tiles, k_stride: spec.tiling.k_stride(), ring, parts, slots, waves, wave, first_lane, walk, ahead }
+    }
+
+    /// Before the first result tile: all slots are asked for.
+    pub fn begin(&self, b: &mut Builder) {
+        b.if_then(self.first_lane, |b| {
+            let first = self.tiles.first_work(b);
+            b.set(self.ahead.work, first);
+            if !self.stays() {
+                self.enter(b, first);
+            }
+            b.for_range("slot", 0, self.slots, Unroll::No, |b, slot| self.ask(b, slot));
+        });
+    }
+
+    fn stays(&self) -> bool {
+        self.tiles.tiling.persistent > 0
+    }
+
+    /// The walk ahead comes to a piece of work.
+    fn enter(&self, b: &mut Builder, work: ExprId) {
+        let at = self.tiles.position(b, work);
+        let range = self.tiles.k_range(b, &at);
+        for (var, start) in self.ahead.start.into_iter().zip([at.m_start, at.n_start]) {
+            let start = start.value(b);
+            b.set(var, start);
+        }
+        b.set(self.ahead.g, at.g);
+        b.set(self.ahead.k, range.begin);
+        b.set(self.ahead.left, range.tiles);
+    }
+
+    /// In one lane of the wave: its hulls of the next k-tile are copied into this slot, if there is one.
+    fn ask(&self, b: &mut Builder, slot: ExprId) {
+        let ahead = &self.ahead;
+        if self.stays() {
+            let work = b.get(ahead.work);
+            let all = self.tiles.all_work(b);
+            let next = b.value(ahead.left.equals(0).and(work.lt(all)));
+            b.if_then(next, |b| {
+                let work = b.bind("work_next", ahead.work);
+                self.enter(b, work);
+                b.set(ahead.work, work + self.tiles.stay());
+            });
+        }
+        let left = b.get(ahead.left);
+        b.if_then(left.gt(0), |b| {
+            let index = self.barrier(b, slot);
+            let barrier = TxRef { barriers: self.ring.staged_barriers(), index };
+            let of = |p: &Part| p.hulls.boxes * p.hulls.copied * CLASSES / self.waves;
+            let bytes = self.parts.iter().flatten().map(of).sum();
+            b.bulk(BulkOp::Expect { barrier, bytes });
+            let places: Vec<Vec<ExprId>> = (0..2).map(|i| self.place(b, i, slot)).collect();
+            self.of_wave(b, (0, self.waves), &|b, wave| {
+                for (part, place) in self.parts.iter().zip(&places) {
+                    let Some(part) = part else { continue };
+                    for class in (wave..CLASSES).step_by(self.waves as usize) {
+                        part.copy(b, class, place, barrier);
+                    }
+                }
+            });
+            b.set(ahead.left, ahead.left - 1);
+            b.set(ahead.k, ahead.k + self.k_stride);
+        });
+    }
+
+    fn barrier(&self, b: &mut Builder, slot: ExprId) -> ExprId {
+        b.bind("staged_barrier", self.wave * self.slots + slot)
+    }
+
+    /// Coordinates of the copies of an operand's next k-tile, and the first element of the slot.
+    fn place(&self, b: &mut Builder, which: usize, slot: ExprId) -> Vec<ExprId> {
+        let Some(part) = &self.parts[which] else { return Vec::new() };
+        let k = b.get(self.ahead.k);
+        let row = b.get(self.ahead.start[which]);
+        let (fast, slow) = if part.tile.k_contiguous { (k, row) } else { (row, k) };
+        let slow = b.value(slow / CLASSES);
+        let g = b.get(self.ahead.g);
+        let first = b.value(slot * (part.hulls.slot_bytes() / part.tile.map.scalar.bytes()));
+        [fast, slow, g, first].map(|value| b.bind("copy_at", value.cast(Scalar::I32))).to_vec()
+    }
+
+    /// Runs the body for the number of the wave, which only tensor maps have to know as a constant.
+    fn of_wave(&self, b: &mut Builder, (from, to): (u32, u32), body: &dyn Fn(&mut Builder, u32)) {
+        if to - from <= 1 {
+            return body(b, from);
+        }
+        let middle = u32::midpoint(from, to);
+        b.if_else(self.wave.lt(middle), |b| self.of_wave(b, (from, middle), body), |b| self.of_wave(b, (middle, to), body));
+    }
+
+    /// Shifts the next k-tile into this buffer of the ring, once its hulls are there.
+    pub fn emit(&self, b: &mut Builder, buffer: ExprId) {
+        let slot = self.walk.buffer(b);
+        let index = self.barrier(b, slot);
+        let parity = self.walk.phase(b);
+        b.bulk(BulkOp::Wait { barrier: TxRef { barriers: self.ring.staged_barriers(), index }, parity });
+        self.parts.iter().flatten().for_each(|part| part.shift(b, slot, buffer));
+    }
+
+    /// Behind a barrier of the wave: what was read is asked for again.
+    pub fn next(&self, b: &mut Builder) {
+        let slot = self.walk.buffer(b);
+        let slot = b.bind("slot_read", slot);
+        b.if_then(self.first_lane, |b| self.ask(b, slot));
+        self.walk.turn(b, self.slots);
+    }
+}
+
+impl Part {
+    /// Copies of one class.
+    fn copy(&self, b: &mut Builder, class: u32, place: &[ExprId], barrier: TxRef) {
+        let &[fast, slow, g, first] = place else { return };
+        let bytes = self.tile.map.scalar.bytes();
+        for i in 0..self.hulls.boxes {
+            let to =
+                b.mem(Base::Shared(self.staging[0]), first + ((class * self.hulls.boxes + i) * self.hulls.box_bytes / bytes));
+            let right = b.value(fast + (i * self.hulls.columns * self.tile.row));
+            let mut at = vec![right, slow];
+            at.extend((self.hulls.classes[class as usize].map.tile.len() > 2).then_some(g));
+            b.bulk(BulkOp::Load { to, map: self.maps[class as usize], at, barrier, peers: None });
+        }
+    }
+
+    /// Words between a round's first vector and its `i`th, in staging.
+    fn further(&self, i: u32) -> u32 {
+        let (s, h) = (&self.spread.shape, &self.hulls);
+        let (column, line) = (i / s.line_blocks * s.columns, i % s.line_blocks * s.lines);
+        column / h.columns * h.box_bytes / 4 + (column % h.columns * self.tile.row + line * h.pitch) / 2
+    }
+
+    fn shift(&self, b: &mut Builder, slot: ExprId, buffer: ExprId) {
+        let from = b.bind("slot_start", slot * (self.hulls.slot_bytes() / 4));
+        let to = b.bind("buffer_start", buffer * (self.tile.bytes / 4));
+        let s = &self.spread.shape;
+        for (index, round) in (0u32..).zip(&self.rounds) {
+            let from = round.from.map(|x| b.value(from + x)).map(|x| b.bind("vector_from", x));
+            let to = b.bind("vector_to", to + round.to);
+            let exists = |b: &mut Builder, i: u32| {
+                let round = b.int(index.into(), Scalar::I32);
+                let i = b.int(i.into(), Scalar::I32);
+                self.spread.ragged().then(|| self.spread.spot(b, round, i).exists).flatten()
+            };
+            round.shift.cases(b, |b, shifted| {
+                for first in (0..s.per_round).step_by(self.group as usize) {
+                    for (j, reg) in (0..self.group).flat_map(|j| self.regs.map(|reg| (j, reg))) {
+                        let guard = exists(b, first + j);
+                        let place = b.reg_place(reg, j);
+                        b.load_to(
+                            place,
+                            Base::Shared(self.staging[1]),
+                            from[usize::from(reg != self.regs[0])] + self.further(first + j),
+                            guard,
+                        );
+                    }
+                    for j in 0..self.group {
+                        let parts = self.regs.map(|reg| b.reg(reg, j));
+                        let value = shifted(b, parts);
+                        let guard = exists(b, first + j);
+                        b.store(Base::Shared(self.to), to + self.spread.place_of(first + j), value, guard);
+                    }
+                }
+            });
+        }
+    }
+}
+
+impl Round {
+    fn new(b: &mut Builder, hulls: &Hulls, spread: &Spread, round: u32) -> Round {
+        let round = b.int(round.into(), Scalar::I32);
+        let zero = b.int(0, Scalar::I32);
+        let spot = spread.spot(b, round, zero);
+        let to = b.bind("place", spot.to);
+        let (class, _, _) = spread.class(b, round);
+        let class = b.bind("class", class);
+        // That of class 1, as many times.
+        let each = hulls.classes.get(1).map_or(0, |c| c.shift);
+        let elements = b.value(class * each % CHUNK);
+        let shift = Shift::new(b, elements);
+        let [column, line] = spread.sub(b);
+        let first = b.value(class * (hulls.boxes * hulls.box_bytes / 4));
+        let beside = b.value(column / hulls.columns * (hulls.box_bytes / 4));
+        let within = b.value(column % hulls.columns * (spread.row / 2));
+        let line = b.value(line * (hulls.pitch / 2));
+        let vector = spread.vector(b);
+        let vector = b.value(vector * (CHUNK / 2));
+        let place = [beside, within, line, vector].into_iter().fold(first, |sum, x| b.value(sum + x));
+        let from = shift.sources(b, Scalar::I32).map(|x| b.value(place + x)).map(|x| b.bind("hull_at", x));
+        Round { shift, to, from }
+    }
+}

@@ -1,0 +1,197 @@
+//! Helper kernels over the elements of the result: scaling C, and summing the splits of k.
+
+use super::elements::{THREADS, digits, elements, groups};
+use super::exit::out;
+use super::input::Shape;
+use crate::kernel::exit::fused::{Added, Run, Start, activate};
+use crate::kernel::input::Ints;
+use crate::program::{Factor, Groups};
+use tilewright_ir::affine::{Coord, Part, affine};
+use tilewright_ir::*;
+use tilewright_problem::Extent;
+use tilewright_problem::contraction::Contraction;
+
+/// Threads that a device wants to be busy with a sum of splits.
+const BUSY: u64 = 1 << 16;
+
+/// Threads that share the splits of one element: one where there are elements enough to keep a device busy.
+pub fn split_lanes(elements: u64, splits: u32) -> u32 {
+    let most = (splits / 4).clamp(1, THREADS / 8);
+    let wanted = BUSY.div_ceil(elements.max(1)).min(u64::from(most)) as u32;
+    // A power of two, not above the most.
+    1 << wanted.ilog2()
+}
+
+/// Work-groups of the kernel that sums splits of so many elements with so many threads each.
+pub(super) fn sum_groups(elements: Vec<Factor>, lanes: u32) -> Groups {
+    match lanes {
+        1 => groups(elements),
+        lanes => Groups { factors: elements, per: u64::from(THREADS / lanes), most: None },
+    }
+}
+
+/// Rows, columns and batch entries of the result, the contiguous direction first.
+fn result_extents(c: &Contraction, [m, n]: &[Ex; 2]) -> [Ex; 3] {
+    let (fast, slow) = if out::columns_contiguous(c) { (n, m) } else { (m, n) };
+    [fast.clone(), slow.clone(), c.g.into()]
+}
+
+/// Where the first of an element's partial sums is: they lie as those of the largest result, elements count those of this launch.
+fn partial_of(b: &mut Builder, c: &Contraction, sizes: &[Ex; 2], element: ExprId) -> ExprId {
+    if !c.dynamic.m && !c.dynamic.n {
+        return b.value(element.cast(Scalar::I64));
+    }
+    let by_column = out::columns_contiguous(c);
+    let d = digits(b, element, &result_extents(c, sizes));
+    let (row, col) = if by_column { (d[1], d[0]) } else { (d[0], d[1]) };
+    let within = out::partial_index(b, c, row, col, Scalar::I64);
+    b.value(d[2].cast(Scalar::I64) * ((c.m * c.n) as i64) + within)
+}
+
+/// Adds the partial sum at this place.
+fn add_part(b: &mut Builder, sum: VarId, from: Base, at: ExprId) {
+    let part = b.load("part", from, at, 1, None);
+    b.set(sum, sum + part);
+}
+
+/// Runs the body for each element with the sum of its splits, which several threads share: each adds every `lanes`-th split, and
+/// their sums are added in order.
+#[allow(clippy::too_many_arguments)]
+fn shared_sums(
+    b: &mut Builder,
+    (partials, splits, lanes): (ArgId, u32, u32),
+    group: ExprId,
+    (total, apart): (ExprId, u64),
+    ty: Scalar,
+    acc: Scalar,
+    place: impl FnOnce(&mut Builder, ExprId) -> ExprId,
+    body: impl FnOnce(&mut Builder, ExprId, ExprId),
+) {
+    let width = THREADS / lanes;
+    let sums = b.shared("sums", acc, THREADS, 0);
+    let local = b.bind("local_id", Builtin::LocalId);
+    let lane = b.bind("lane", local / width);
+    let own = b.value(local % width);
+    let element = b.bind("element", group.cast(ty) * i64::from(width) + own.cast(ty));
+    let exists = b.bind("exists", element.lt(total));
+    let zero = b.float(0.0, acc);
+    let var = b.declare("sum", zero);
+    b.if_then(exists, |b| {
+        let at = place(b, element);
+        b.for_range("i", 0, ((splits + lanes - 1) - lane) / lanes, Unroll::By(8), |b, i| {
+            let at = b.value(at + (i * lanes + lane).cast(Scalar::I64) * (apart as i64));
+            add_part(b, var, Base::Buffer(partials), at);
+        });
+    });
+    b.store(Base::Shared(sums), local, var, None);
+    b.barrier();
+    let first = b.value(local.lt(width));
+    let last = b.and_opt(Some(first), Some(exists));
+    let Some(last) = last else { return };
+    b.if_then(last, |b| {
+        let total = b.declare("all", zero);
+        b.for_range("l", 0, lanes, Unroll::Full, |b, l| {
+            let at = b.value(l * width + own);
+            add_part(b, total, Base::Shared(sums), at);
+        });
+        let total = b.get(total);
+        body(b, element, total);
+    });
+}
+
+/// `C = activation(alpha * (sum of partials) + bias + beta * C) + residual`, element by element; without partials
+/// `C = bias + beta * C + residual`, which prepares C for atomic additions (there is no activation then).
+///
+/// Arguments: C, its offset, bias and residual if there are, partials and alpha if there are splits, beta, the number of
+/// batch entries, with a chunked batch the first of them, and rows and columns where those are known only at launch. `beta` 0 never
+/// reads C.
+pub(super) fn finish(c: &Contraction, exchanged: bool, splits: u32, shape: &Shape) -> Kernel {
+    let chunked = shape.chunks > 1;
+    let acc = c.accumulator();
+    let mut b = Builder::new(if splits > 0 { "tw_sum_splits" } else { "tw_scale_c" }, THREADS);
+    let b = &mut b;
+    let buffer = b.buffer("c", c.c.scalar, Access::ReadWrite, "result");
+    let offset = b.scalar_arg("c_offset", Scalar::I64, "first element of the result in its buffer");
+    let added = Added::declare(b, c);
+    let partials = (splits > 0).then(|| b.buffer("partials", acc, Access::Read, "partial sums [split][g][result]"));
+    let alpha = (splits > 0).then(|| b.scalar_arg("alpha", acc, "factor of the product"));
+    let beta = b.scalar_arg("beta", acc, "factor of the old result; 0 never reads it");
+    let entries = b.scalar_arg("entries", Scalar::I64, "batch entries of this launch");
+    let first = chunked.then(|| b.scalar_arg("g_first", Scalar::I64, "first batch entry of this launch"));
+    let mn = c.m * c.n;
+    let residual = c.residual.as_ref().map_or(0, |r| r.len);
+    let ints = Ints::new(false, &[mn * c.g], &[c.c.len, mn * c.g * splits.max(1) as u64, residual]);
+    let ty = ints.coord;
+    let sizes = [(Extent::M, c.m), (Extent::N, c.n)].map(|(extent, most)| {
+        let named = if exchanged { extent.turned() } else { extent };
+        let size = c.dynamic.has(extent).then(|| b.scalar_arg(named.name(), Scalar::I32, "of this launch"));
+        size.map_or(Ex::from(most), |size| size.cast(ty))
+    });
+    let each = &sizes[0] * &sizes[1];
+    let total = b.bind("total", entries.cast(ty) * each);
+    let group = b.builtin(Builtin::GroupId(0));
+    let lanes = split_lanes(shape.chunk * mn, splits);
+    let finish_one = |b: &mut Builder, element: ExprId, shared_sum: Option<ExprId>| {
+        let d = digits(b, element, &result_extents(c, &sizes));
+        let (row, col) = if out::columns_contiguous(c) { (d[1], d[0]) } else { (d[0], d[1]) };
+        let row = b.bind("row", row);
+        let col = b.bind("col", col);
+        let g = match first {
+            Some(first) => b.value(first.cast(ty) + d[2]),
+            None => d[2],
+        };
+        let mut sum = b.float(0.0, acc);
+        if let (Some(partials), Some(alpha)) = (partials, alpha) {
+            let value = shared_sum.unwrap_or_else(|| {
+                let at = partial_of(b, c, &sizes, element);
+                let var = b.declare("sum", sum);
+                b.for_range("s", 0, splits, Unroll::By(8), |b, s| {
+                    let at = b.value(at + s.cast(Scalar::I64) * ((shape.chunk * mn) as i64));
+                    add_part(b, var, Base::Buffer(partials), at);
+                });
+                b.get(var)
+            });
+            sum = b.value(alpha * value);
+        }
+        let point = [Coord::plain(b, g), Coord::plain(b, row), Coord::plain(b, col)];
+        let by_column = out::columns_contiguous(c);
+        let run = Run { g, row: point[1], col: point[2], by_column, length: 1, start: Start::Multiple, overruns: [None, None] };
+        if let Some(bias) = added.bias(b, c, &run, acc) {
+            sum = b.value(sum + bias[0]);
+        }
+        let from = added.residual_base(b, c, g);
+        let residual = added.residual(b, c, &run, from, None, ints, acc);
+        let at = affine(b, &c.c.view.access.offset, &point, Part::Whole, Scalar::I64);
+        let at = b.bind("at", offset + at);
+        let zero = b.float(0.0, acc);
+        // Sums that are added later still count as arguments of an activation: plans that add atomically do not have one.
+        let activation = c.activation.filter(|_| splits > 0);
+        let store = |b: &mut Builder, value: ExprId| {
+            let mut value = activate(b, activation, value);
+            if let Some(residual) = &residual {
+                value = b.value(value + residual[0]);
+            }
+            b.store(Base::Buffer(buffer), at, value.cast(c.c.scalar), None);
+        };
+        b.if_else(
+            beta.equals(zero),
+            |b| store(b, sum),
+            |b| {
+                let old = b.load("old", Base::Buffer(buffer), at, 1, None);
+                let value = b.value(beta.fma(old.cast(acc), sum));
+                store(b, value);
+            },
+        );
+    };
+    match partials {
+        Some(partials) if lanes > 1 => {
+            let of = (total, shape.chunk * mn);
+            let place = |b: &mut Builder, element: ExprId| partial_of(b, c, &sizes, element);
+            shared_sums(b, (partials, splits, lanes), group, of, ty, acc, place, |b, element, sum| {
+                finish_one(b, element, Some(sum))
+            });
+        }
+        _ => elements(b, group, total, ty, |b, element| finish_one(b, element, None)),
+    }
+    std::mem::replace(b, Builder::new("", 0)).finish()
+}

@@ -1,0 +1,68 @@
+//! What every part of a kernel is built from: its operands, the sizes of its launch, the types of its index arithmetic.
+
+use crate::plan::{Edge, OperandTiling, Source};
+use tilewright_ir::Scalar;
+use tilewright_problem::Extent;
+use tilewright_problem::contraction::{Operand, Tensor};
+use tilewright_problem::view::ROW;
+
+/// What the main kernel reads an operand through: its own view, or a copy in workspace.
+pub(crate) struct Input {
+    pub operand: Operand,
+    pub tensor: Tensor,
+    pub tiling: OperandTiling,
+    /// Which extent its rows are, where that is known only at launch.
+    pub rows: Option<Extent>,
+    /// How many batch entries there are is known only at launch.
+    pub run_time_batch: bool,
+    /// The copy is indexed by the position within the chunk, not by the batch coordinate.
+    pub chunk_local: bool,
+    pub edge: Edge,
+}
+
+/// Sizes of the launch shared by the rooms.
+pub(crate) struct Shape {
+    /// Tiles along m and n, of whole clusters.
+    pub tiles_m: u64,
+    pub tiles_n: u64,
+    pub k_tiles: u64,
+    /// Batch entries per launch.
+    pub chunk: u64,
+    pub chunks: u64,
+}
+
+/// Elements of an operand from which on offsets within it take 64 bits. Leaves room for tiles that overrun the edge.
+pub const WIDE_OFFSETS: u64 = (1 << 31) - (1 << 16);
+
+/// Integer types of index arithmetic.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ints {
+    /// Coordinates.
+    pub coord: Scalar,
+    /// Element offsets within a tensor.
+    pub offset: Scalar,
+}
+
+impl Ints {
+    /// The narrowest types that hold every coordinate and offset of the launch.
+    pub fn new(wide: bool, extents: &[u64], lens: &[u64]) -> Ints {
+        let ty = |values: &[u64]| if wide || values.iter().any(|&v| v >= WIDE_OFFSETS) { Scalar::I64 } else { Scalar::I32 };
+        let offset = ty(lens);
+        Ints { coord: if offset == Scalar::I64 && wide { Scalar::I64 } else { ty(extents) }, offset }
+    }
+}
+
+impl Input {
+    /// Rows of a copy beyond the operand's last that a copy known only at launch fills as well: to the end of a panel.
+    pub fn padding_rows(&self) -> u64 {
+        if self.tiling.source == Source::Packed { u64::from(self.tiling.macro_tile) - 1 } else { 0 }
+    }
+    /// Some rows of the last macro tile do not exist in memory.
+    pub fn rows_overrun(&self, tiles: u64) -> bool {
+        // Panels are filled to their ends.
+        if self.rows.is_some() && self.tiling.source != Source::Packed {
+            return true;
+        }
+        self.edge == Edge::Predicate && tiles * self.tiling.macro_tile as u64 > self.tensor.view.extent[ROW]
+    }
+}

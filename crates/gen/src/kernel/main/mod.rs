@@ -1,0 +1,316 @@
+//! The main kernel: arguments, shared memory, and the waves of each role around the main loop.
+
+use crate::kernel::copy::fetch_tile::{self, by_words};
+use crate::kernel::copy::load::{LoadContext, Loader, SharedTile};
+mod bulk;
+mod main_loop;
+mod steps;
+
+use crate::kernel::exit::fused::Added;
+use crate::kernel::exit::{self, out};
+use crate::kernel::input::Ints;
+use crate::kernel::input::{Input, Shape};
+use crate::kernel::stages::schedule::lower;
+use crate::kernel::tile::cluster::ClusterPlace;
+use crate::kernel::tile::position::{KRange, Sizes, TilePosition, TileWalk};
+use crate::kernel::unit::Accumulators;
+use crate::kernel::unit::math::{Fma, Math, MathRoom, micro_first};
+use crate::kernel::unit::mfma::MfmaUnit;
+use crate::kernel::unit::mma::WaveUnit;
+use crate::plan::{BulkTile, KernelSpec, MathUnit, Source, SplitSum, StoreTile, shared_align, shifted_hulls};
+use bulk::{BulkKernel, Way, class_maps, map_argument};
+use main_loop::MainLoop;
+use tilewright_ir::affine::Coord;
+use tilewright_ir::*;
+use tilewright_problem::Extent;
+use tilewright_problem::contraction::{Contraction, Operand};
+
+struct Args {
+    buffer: [ArgId; 2],
+    offset: [Option<ExprId>; 2],
+    out: out::OutArgs,
+    g_first: Option<ExprId>,
+}
+
+/// Builds the main kernel.
+pub(crate) fn build(
+    c: &Contraction,
+    spec: &KernelSpec,
+    a: &Input,
+    b_in: &Input,
+    shape: &Shape,
+    bulk: Option<[BulkTile; 2]>,
+    store: Option<StoreTile>,
+) -> Kernel {
+    let t = &spec.tiling;
+    let threads = spec.launch_threads();
+    let mut b = Builder::new(crate::kernel::MAIN, threads);
+    let b = &mut b;
+    b.min_groups(spec.style.min_groups);
+    b.doc(format!("C[g,m,n] = {}   {}", c.formula(), c.sizes()));
+    b.doc(format!("macro tile {} x {}, k-tile {}, {} threads", t.a.macro_tile, t.b.macro_tile, t.k_tile, threads));
+    let ints = Ints::new(
+        spec.style.wide_index,
+        &[
+            shape.tiles_m * t.a.macro_tile as u64,
+            shape.tiles_n * t.b.macro_tile as u64,
+            c.k + 8 * t.k_tile as u64 * t.split_k.ways as u64,
+            c.g,
+        ],
+        &[a.tensor.len, b_in.tensor.len, c.c.len, c.m * c.n, c.residual.as_ref().map_or(0, |r| r.len)],
+    );
+    if let Some(tiles) = bulk {
+        let shifted = shifted_hulls(spec, c);
+        let ways = [(0, a), (1, b_in)].map(|(i, x)| {
+            let (name, doc) = operand_name(x);
+            if !spec.schedule.fetched[i] {
+                return Way::Bulk(map_argument(b, name, &doc, &tiles[i], x, shape));
+            }
+            if let Some(hulls) = &shifted[i] {
+                return Way::Shifted(hulls.clone(), class_maps(b, name, &doc, hulls));
+            }
+            let buffer = b.buffer(name, x.tensor.scalar, Access::Read, &doc);
+            let in_place = x.tiling.source == Source::InPlace;
+            let offset = in_place
+                .then(|| b.scalar_arg(&format!("{name}_offset"), Scalar::I64, "first element of the operand in its buffer"));
+            let words = by_words(x, &tiles[i])
+                .then(|| b.buffer(&format!("{name}_words"), Scalar::U32, Access::Read, "the same memory, as words"));
+            Way::Fetched(fetch_tile::Source { buffer, offset, words })
+        });
+        let (out, g_first) = declare_results(b, c, spec, shape);
+        let store = store.map(|tile| {
+            let map = b.tensor_map("c_map", tile.map.clone(), "results, stored in bulk");
+            (tile, map)
+        });
+        let sizes = declare_sizes(b, c, spec, ints);
+        let many = t.persistent > 0 && (shape.chunks > 1 || !c.dynamic.is_none());
+        let work = many.then(|| b.scalar_arg("work", Scalar::I32, "tiles and splits of this launch"));
+        let place = ClusterPlace::new(b, t);
+        let walk = TileWalk { c, tiling: t, inputs: [a, b_in], shape, ints, g_first, sizes, work, place };
+        BulkKernel { c, spec, inputs: [a, b_in], walk, ways, out, store }.emit(b, tiles);
+        return std::mem::replace(b, Builder::new("", 0)).finish();
+    }
+    let args = declare_args(b, c, spec, [a, b_in], shape);
+    let sizes = declare_sizes(b, c, spec, ints);
+    let tile_at = |b: &mut Builder, input: &Input, name: &str, at: u32| {
+        let o = &input.tiling;
+        let (lines, pitch) = o.lines(t.k_tile);
+        let buffer = pitch * lines;
+        let array = b.shared(name, input.tensor.scalar, buffer * spec.schedule.buffers, at);
+        SharedTile { array, pitch, along: o.shared_along, buffer }
+    };
+    let shared_a = tile_at(b, a, "a_tile", 0);
+    let end_a = b.kernel().shared_bytes().next_multiple_of(shared_align(&b_in.tiling, b_in.tensor.scalar));
+    let shared_b = tile_at(b, b_in, "b_tile", end_a);
+
+    if t.unit.family().is_wave() {
+        b.wave(t.wave_lanes);
+    }
+    let local = b.bind("local_id", Builtin::LocalId);
+    let inputs = [a, b_in];
+    let group = b.bind("group_id", Builtin::GroupId(0));
+    let walk = TileWalk { c, tiling: t, inputs, shape, ints, g_first: args.g_first, sizes, work: None, place: None };
+    let at = walk.position(b, group);
+    let range = walk.k_range(b, &at);
+    let lowered = lower(&spec.schedule, t.k_steps());
+    let shared = [shared_a, shared_b];
+    let kernel = Parts { c, spec, inputs, shape, args: &args, at: &at, range: &range, shared, sets: lowered.sets, ints };
+
+    match spec.schedule.roles {
+        None => {
+            let mut main = MainLoop::new(b, spec, &lowered, &range, ints, shared);
+            main.loaders = Some(kernel.loaders(b, local));
+            let (math, first) = kernel.start_math(b, local);
+            main.math = Some(math);
+            main.emit(b);
+            settle(b, spec);
+            kernel.epilogue(b, main.math.as_ref(), first);
+        }
+        Some(roles) => {
+            let mut barriers = 0;
+            let math_body = b.block(|b| {
+                let mut main = MainLoop::new(b, spec, &lowered, &range, ints, shared);
+                let (math, first) = kernel.start_math(b, local);
+                main.math = Some(math);
+                main.emit(b);
+                barriers = kernel.epilogue(b, main.math.as_ref(), first);
+            });
+            let load_body = b.block(|b| {
+                let mut main = MainLoop::new(b, spec, &lowered, &range, ints, shared);
+                let thread = b.bind("load_thread", local - roles.math_threads);
+                main.loaders = Some(kernel.loaders(b, thread));
+                main.emit(b);
+                settle(b, spec);
+                // The math waves' epilogue meets these barriers.
+                for _ in 0..barriers {
+                    b.barrier();
+                }
+            });
+            b.push(Stmt::Roles(vec![
+                Role { name: "math".into(), first_thread: 0, threads: roles.math_threads, body: math_body },
+                Role { name: "load".into(), first_thread: roles.math_threads, threads: roles.load_threads, body: load_body },
+            ]));
+        }
+    }
+    std::mem::replace(b, Builder::new("", 0)).finish()
+}
+
+/// Copies beyond the last tile may still fly; where results are staged over the tiles, they land before the first barrier.
+fn settle(b: &mut Builder, spec: &KernelSpec) {
+    if spec.epilogue.staged && (spec.schedule.async_a || spec.schedule.async_b) {
+        b.push(Stmt::AsyncWait(0));
+    }
+}
+
+fn declare_args(b: &mut Builder, c: &Contraction, spec: &KernelSpec, inputs: [&Input; 2], shape: &Shape) -> Args {
+    let mut buffer = [ArgId(0); 2];
+    let mut offset = [None; 2];
+    for (i, x) in inputs.iter().enumerate() {
+        let (name, doc) = operand_name(x);
+        let copied = x.tiling.source != Source::InPlace;
+        buffer[i] = b.buffer(name, x.tensor.scalar, Access::Read, &doc);
+        if !copied {
+            offset[i] = Some(b.scalar_arg(&format!("{name}_offset"), Scalar::I64, "first element of the operand in its buffer"));
+        }
+    }
+    let (out, g_first) = declare_results(b, c, spec, shape);
+    Args { buffer, offset, out, g_first }
+}
+
+/// Name of an operand's argument, and what it is.
+fn operand_name(x: &Input) -> (&'static str, String) {
+    let (name, doc) = if x.operand == Operand::A { ("a", "left operand") } else { ("b", "right operand") };
+    let copied = x.tiling.source != Source::InPlace;
+    (name, if copied { format!("{doc}, materialised in workspace") } else { doc.to_string() })
+}
+
+fn declare_results(b: &mut Builder, c: &Contraction, spec: &KernelSpec, shape: &Shape) -> (out::OutArgs, Option<ExprId>) {
+    let acc = c.accumulator();
+    let split = spec.split_outside() > 1;
+    let out = if split && spec.epilogue.split_sum == SplitSum::Workspace {
+        let partials = b.buffer("partials", acc, Access::Write, "partial sums [split][g][result], summed by the next kernel");
+        out::OutArgs::Partials { partials, chunk: shape.chunk }
+    } else {
+        let buffer = b.buffer("c", c.c.scalar, Access::ReadWrite, "result");
+        let offset = b.scalar_arg("c_offset", Scalar::I64, "first element of the result in its buffer");
+        let added = if split { Added::default() } else { Added::declare(b, c) };
+        let alpha = b.scalar_arg("alpha", acc, "factor of the product");
+        if split {
+            out::OutArgs::Atomic { buffer, offset, alpha }
+        } else {
+            let beta = b.scalar_arg("beta", acc, "factor of the old result; 0 never reads it");
+            out::OutArgs::Store { buffer, offset, added, alpha, beta }
+        }
+    };
+    let g_first = (shape.chunks > 1).then(|| b.scalar_arg("g_first", Scalar::I64, "first batch entry of this launch"));
+    (out, g_first)
+}
+
+/// Arguments for rows and columns of C that are known only at launch.
+fn declare_sizes(b: &mut Builder, c: &Contraction, spec: &KernelSpec, ints: Ints) -> Sizes {
+    [(Extent::M, c.m, "rows"), (Extent::N, c.n, "columns")].map(|(extent, most, what)| {
+        c.dynamic.has(extent).then(|| {
+            let named = if spec.tiling.exchanged { extent.turned() } else { extent };
+            let size = b.scalar_arg(named.name(), Scalar::I32, &format!("{what} of the result, 1 to {most}"));
+            b.value(size.cast(ints.coord))
+        })
+    })
+}
+
+/// What both roles are built from.
+struct Parts<'a> {
+    c: &'a Contraction,
+    spec: &'a KernelSpec,
+    inputs: [&'a Input; 2],
+    shape: &'a Shape,
+    args: &'a Args,
+    at: &'a TilePosition,
+    range: &'a KRange,
+    shared: [SharedTile; 2],
+    sets: u32,
+    ints: Ints,
+}
+
+impl<'a> Parts<'a> {
+    fn loaders(&self, b: &mut Builder, thread: ExprId) -> [Loader<'a>; 2] {
+        let make = |b: &mut Builder, i: usize| {
+            let input = self.inputs[i];
+            let g = if input.chunk_local { self.at.g_local } else { self.at.g };
+            let cx = LoadContext {
+                buffer: self.args.buffer[i],
+                offset: self.args.offset[i],
+                thread,
+                row_start: if i == 0 { self.at.m_start } else { self.at.n_start },
+                g: Coord::plain(b, g),
+                k_begin: self.range.begin,
+                sets: self.sets,
+                tiles: if i == 0 { self.shape.tiles_m } else { self.shape.tiles_n },
+                rows: self.at.sizes[i],
+            };
+            let asynchronous = if i == 0 { self.spec.schedule.async_a } else { self.spec.schedule.async_b };
+            Loader::new(b, input, self.shared[i], &cx, self.spec.tiling.k_tile, asynchronous, self.ints)
+        };
+        if self.spec.style.a_first {
+            let a = make(b, 0);
+            [a, make(b, 1)]
+        } else {
+            let second = make(b, 1);
+            [make(b, 0), second]
+        }
+    }
+
+    fn epilogue(&self, b: &mut Builder, math: Option<&Math>, first: [ExprId; 2]) -> u32 {
+        let Some(math) = math else { return 0 };
+        let unit: &dyn Accumulators = match &math.room {
+            MathRoom::Fma(math) => {
+                return exit::emit(b, self.c, self.spec, self.inputs, math, first, self.at, &self.args.out, self.ints);
+            }
+            MathRoom::Wave(unit) => unit,
+            MathRoom::Mfma(unit) => unit,
+        };
+        exit::emit_unit(b, self.c, self.spec, self.inputs, unit, self.at, &self.args.out, self.ints);
+        0
+    }
+
+    /// Micro ids and accumulators. Returns the thread's first row and column within the macro tile as well.
+    fn start_math(&self, b: &mut Builder, local: ExprId) -> (Math, [ExprId; 2]) {
+        let t = &self.spec.tiling;
+        let scalar = self.inputs[0].tensor.scalar;
+        if t.unit == MathUnit::Mma {
+            let unit = WaveUnit::new(b, self.spec, scalar, self.shared, local);
+            let first = unit.first();
+            return (Math::new(self.spec, MathRoom::Wave(unit)), first);
+        }
+        if t.unit == MathUnit::Mfma {
+            let unit = MfmaUnit::new(b, self.spec, scalar, self.shared, local);
+            let first = unit.first();
+            return (Math::new(self.spec, MathRoom::Mfma(unit)), first);
+        }
+        let (na, nb) = (t.threads_a, t.threads_b);
+        let (id_a, id_b) = if let Some(wave_b) = t.wave_lanes.checked_div(t.wave_a) {
+            // A wave covers wave_a x wave_b micro tiles; waves cover the thread grid, along m first.
+            let wave = b.value(local / t.wave_lanes);
+            let lane = b.value(local % t.wave_lanes);
+            let (lane_a, lane_b) = if t.micro_b_fastest {
+                (b.value(lane / wave_b), b.value(lane % wave_b))
+            } else {
+                (b.value(lane % t.wave_a), b.value(lane / t.wave_a))
+            };
+            let waves_a = na / t.wave_a;
+            (b.value(wave % waves_a * t.wave_a + lane_a), b.value(wave / waves_a * wave_b + lane_b))
+        } else if t.micro_b_fastest {
+            (b.value(local / nb), b.value(local % nb))
+        } else {
+            (b.value(local % na), b.value(local / na))
+        };
+        let id_a = b.bind("micro_id_a", id_a);
+        let id_b = b.bind("micro_id_b", id_b);
+        let first_a = micro_first(b, &t.a, id_a);
+        let first_a = b.bind("micro_row", first_a);
+        let first_b = micro_first(b, &t.b, id_b);
+        let first_b = b.bind("micro_col", first_b);
+        let first = [first_a, first_b];
+        let fma = Fma::new(b, self.spec, self.c.accumulator(), first);
+        (Math::new(self.spec, MathRoom::Fma(fma)), first)
+    }
+}

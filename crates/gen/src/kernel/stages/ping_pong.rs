@@ -1,0 +1,79 @@
+//! Teams of math waves that take result tiles in turn (CUTLASS's ping-pong): while one stores, another computes.
+//!
+//! The ring brings the buffers of all tiles one behind the other. A team passes over those of the others' tiles, and waits for its
+//! own only in its turn: the barriers of the ring tell a phase by its parity, which holds as long as nobody is a phase ahead.
+
+use super::ring::{Ring, Walk};
+use crate::kernel::tile::position::TileWalk;
+use tilewright_ir::*;
+
+/// A team's place in the order.
+#[derive(Clone, Copy)]
+pub(crate) struct Turns {
+    barriers: TxId,
+    pub teams: u32,
+    /// This team, and the one behind it.
+    team: ExprId,
+    behind: ExprId,
+    /// Parity of the phase that lets this team begin.
+    phase: VarId,
+}
+
+impl Turns {
+    /// Of the team with this number among all that have a barrier.
+    pub fn new(b: &mut Builder, (barriers, teams): (TxId, u32), team: ExprId) -> Turns {
+        let team = b.bind("team", team);
+        let behind = b.bind("team_behind", (team + 1) % teams);
+        // The first team's first turn is now: the phase before the first counts as over.
+        let phase = b.declare("turn_phase", team.equals(0).select(Ex::int(1, Scalar::I32), 0));
+        Turns { barriers, teams, team, behind, phase }
+    }
+
+    /// Waits for the turn.
+    pub fn take(&self, b: &mut Builder) {
+        let parity = b.get(self.phase);
+        b.bulk(BulkOp::Wait { barrier: TxRef { barriers: self.barriers, index: self.team }, parity });
+        b.set(self.phase, 1 - parity);
+    }
+
+    /// Lets the next team begin.
+    pub fn hand_on(&self, b: &mut Builder, first_lane: ExprId) {
+        b.if_then(first_lane, |b| b.bulk(BulkOp::Arrive { barrier: TxRef { barriers: self.barriers, index: self.behind } }));
+    }
+}
+
+/// How a team gets from its tiles past those of the others.
+pub(crate) struct Passing<'a> {
+    pub turns: Turns,
+    pub ring: &'a Ring,
+    /// The walks that pass.
+    pub walks: [Option<Walk>; 2],
+    pub tiles: TileWalk<'a>,
+}
+
+impl Passing<'_> {
+    fn pass_one(&self, b: &mut Builder, work: ExprId) {
+        let tiles = self.tiles.k_tiles(b, work);
+        for walk in self.walks.into_iter().flatten() {
+            self.ring.skip(b, walk, tiles);
+        }
+    }
+
+    /// The team's first tile, where `group` is the first of all; the walks then stand at its first buffer.
+    pub fn first(&self, b: &mut Builder, group: ExprId) -> ExprId {
+        let team = self.turns.team;
+        for before in 0..self.turns.teams - 1 {
+            let work = b.value(group + (self.tiles.stay() * i64::from(before)));
+            b.if_then(team.gt(before), |b| self.pass_one(b, work));
+        }
+        b.bind("first_work", group + team * self.tiles.stay())
+    }
+
+    /// Behind a tile: over those of the other teams up to this one's next.
+    pub fn pass(&self, b: &mut Builder, work: ExprId) {
+        for other in 1..self.turns.teams {
+            let work = b.value(work + (self.tiles.stay() * i64::from(other)));
+            self.pass_one(b, work);
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The walk over result tiles that every role shares: one tile for each work-group, or all of them in persistent work-groups.
+
+use super::ping_pong::Passing;
+use crate::kernel::tile::position::{KRange, TilePosition, TileWalk};
+use tilewright_ir::*;
+
+impl TileWalk<'_> {
+    /// The body once for each result tile of this work-group, or of the team among those that take turns.
+    pub fn each(&self, b: &mut Builder, passing: Option<Passing>, body: impl FnOnce(&mut Builder, &TilePosition, &KRange)) {
+        let group = self.first_work(b);
+        let one = |b: &mut Builder, group: ExprId| {
+            let at = self.position(b, group);
+            let range = self.k_range(b, &at);
+            body(b, &at, &range);
+        };
+        if self.tiling.persistent == 0 {
+            return one(b, group);
+        }
+        let all = self.all_work(b);
+        let stay = self.stay();
+        let first = passing.as_ref().map_or(group, |p| p.first(b, group));
+        let index = b.declare("work", first);
+        let stride = stay * passing.as_ref().map_or(1, |p| i64::from(p.turns.teams));
+        b.for_range("round", 0, (all - first + (stride - 1)) / stride, Unroll::No, |b, _| {
+            let work = b.bind("work_now", index);
+            one(b, work);
+            if let Some(passing) = &passing {
+                passing.pass(b, work);
+            }
+            b.set(index, work + stride);
+        });
+    }
+}

@@ -1,0 +1,4 @@
+//! Which result tiles a work-group computes, in which order, and its share of k.
+
+pub mod cluster;
+pub mod position;

@@ -1,0 +1,203 @@
+//! Where a work-group stands: its result tile, its batch entry, and its share of k.
+
+use super::cluster::ClusterPlace;
+use crate::kernel::input::Ints;
+use crate::kernel::input::{Input, Shape};
+use crate::plan::{Edge, GroupOrder, Tiling};
+use tilewright_ir::affine::Coord;
+use tilewright_ir::*;
+use tilewright_problem::contraction::Contraction;
+
+/// Rows and columns of C in this launch, where they are known only at launch: arguments, as coordinates.
+pub(crate) type Sizes = [Option<ExprId>; 2];
+
+/// Tiles of this size that cover rows or columns of C.
+fn tiles_of(b: &mut Builder, size: Option<ExprId>, of: u32, tiles: u64) -> Ex {
+    let Some(size) = size else { return tiles.into() };
+    b.bind("tiles", ((size + (of - 1)) / of).cast(Scalar::I32)).into()
+}
+
+/// The tile scheduler: the result tiles of a launch in the order in which work-groups take them, with their shares of k.
+///
+/// A piece of work is a result tile of a batch entry and a split of it. Work-groups take one each, or several (persistent); clusters
+/// count as one work-group.
+#[derive(Clone, Copy)]
+pub(crate) struct TileWalk<'a> {
+    pub c: &'a Contraction,
+    pub tiling: &'a Tiling,
+    pub inputs: [&'a Input; 2],
+    pub shape: &'a Shape,
+    pub ints: Ints,
+    /// First batch entry of this launch, where the batch is cut.
+    pub g_first: Option<ExprId>,
+    /// Rows and columns of C, where they are known only at launch.
+    pub sizes: Sizes,
+    /// Pieces of work of this launch, where launches differ.
+    pub work: Option<ExprId>,
+    /// The work-group's place in its cluster.
+    pub place: Option<ClusterPlace>,
+}
+
+/// Which result tile a work-group computes.
+pub(crate) struct TilePosition {
+    pub tile_m: ExprId,
+    pub tile_n: ExprId,
+    /// First row and column.
+    pub m_start: Coord,
+    pub n_start: Coord,
+    pub split: ExprId,
+    /// Batch coordinate within the chunk and in the whole problem.
+    pub g_local: ExprId,
+    pub g: ExprId,
+    /// Rows and columns of C where they are known only at launch.
+    pub sizes: Sizes,
+}
+
+/// The k-tiles of a work-group.
+pub(crate) struct KRange {
+    pub tiles: ExprId,
+    pub begin: ExprId,
+    pub limit: ExprId,
+    pub step: i64,
+    /// Some tile may be partly or wholly outside 0..k element by element.
+    pub ragged: bool,
+    /// First tile may start below zero.
+    pub staggered: bool,
+}
+
+impl TileWalk<'_> {
+    /// Ids of a work-group's tile; `group` counts tiles and splits, or clusters of them.
+    pub(crate) fn position(&self, b: &mut Builder, group: ExprId) -> TilePosition {
+        let &TileWalk { c, tiling: t, shape, inputs, ints, g_first, sizes, place: cluster, .. } = self;
+        let ways = t.split_k.ways / t.cluster.splits;
+        let split = match cluster {
+            Some(place) if t.cluster.splits > 1 => place.split,
+            _ => b.bind("split", group % ways),
+        };
+        let tile = b.value(group / ways);
+        let tm = tiles_of(b, sizes[0], t.a.macro_tile, shape.tiles_m / u64::from(t.cluster.m));
+        let tn = tiles_of(b, sizes[1], t.b.macro_tile, shape.tiles_n / u64::from(t.cluster.n));
+        let tiles = &tm * &tn;
+        let batched = shape.chunk > 1;
+        let zero = b.int(0, Scalar::I32);
+        let (g_local, tile) = if batched { (b.value(tile / &tiles), b.value(tile % &tiles)) } else { (zero, tile) };
+        let tile = b.bind("tile", tile);
+        let g_local = b.bind("g_local", g_local);
+        let (tile_m, tile_n) = match t.order {
+            GroupOrder::ColumnsFastest => (b.value(tile / &tn), b.value(tile % &tn)),
+            GroupOrder::RowsFastest => (b.value(tile % &tm), b.value(tile / &tm)),
+            GroupOrder::Strips(width) => {
+                let width = tn.clone().min(width);
+                let area = &width * &tm;
+                let strip = b.bind("strip", tile / &area);
+                let within = b.value(tile % area);
+                let first = b.bind("strip_first", strip * &width);
+                // The last strip may be narrower.
+                let here = match (tn.as_int(), width.as_int()) {
+                    (Some(tn), Some(width)) if tn % width == 0 => b.int(width, Scalar::I32),
+                    _ => b.value((tn - first).min(width)),
+                };
+                (b.value(within / here), b.value(first + within % here))
+            }
+        };
+        let within = |b: &mut Builder, tile: ExprId, along: u32, place: Option<ExprId>| match place {
+            Some(place) if along > 1 => b.value(tile * along + place),
+            _ => tile,
+        };
+        let tile_m = within(b, tile_m, t.cluster.m, cluster.map(|p| p.m));
+        let tile_n = within(b, tile_n, t.cluster.n, cluster.map(|p| p.n));
+        let tile_m = b.bind("tile_m", tile_m);
+        let tile_n = b.bind("tile_n", tile_n);
+        let start = |b: &mut Builder, name: &str, tile: ExprId, input: &Input, extent: u64| {
+            let size = input.tiling.macro_tile as i64;
+            let value = b.value(tile.cast(ints.coord) * size);
+            let divides = extent as i64 % size == 0;
+            let (value, unit) = match input.edge {
+                Edge::PullBack if !divides => (b.value(value.min(extent as i64 - size)), 1),
+                _ => (value, size),
+            };
+            let aligned = b.bind(name, value);
+            let zero = b.int(0, ints.coord);
+            if unit == 1 { Coord::plain(b, aligned) } else { Coord { aligned, unit, local: zero } }
+        };
+        let m_start = start(b, "m_start", tile_m, inputs[0], c.m);
+        let n_start = start(b, "n_start", tile_n, inputs[1], c.n);
+        let g_local = b.value(g_local.cast(ints.coord));
+        let g = match g_first {
+            Some(first) => b.bind("g", first.cast(ints.coord) + g_local),
+            None => g_local,
+        };
+        TilePosition { tile_m, tile_n, m_start, n_start, split, g_local, g, sizes }
+    }
+
+    /// The work-group's share of k.
+    pub(crate) fn k_range(&self, b: &mut Builder, at: &TilePosition) -> KRange {
+        let &TileWalk { c, tiling: t, shape, ints, .. } = self;
+        let depth = t.k_tile as i64;
+        let k = c.k as i64;
+        let ways = t.split_k.ways as i64;
+        let shift = t.k_stagger.then(|| {
+            // Work-groups start at different k to spread over memory channels (MIOpenGEMM's unroll-for-offset).
+            b.bind("k_shift", ((at.tile_m * 13 + at.tile_n * 7) % depth).cast(ints.coord))
+        });
+        let total = match shift {
+            None => b.int(shape.k_tiles as i64, ints.coord),
+            Some(shift) => b.bind("k_tiles", (shift + (k + depth - 1)) / depth),
+        };
+        let split = b.value(at.split.cast(ints.coord));
+        let (tiles, first) = if ways == 1 {
+            (total, b.int(0, ints.coord))
+        } else {
+            let each = b.value(total / ways);
+            let rest = b.value(total % ways);
+            let tiles = b.bind("my_k_tiles", each + split.lt(rest).select(Ex::int(1, ints.coord), 0));
+            let first = if t.split_k.interleave { split } else { b.value(split * each + split.min(rest)) };
+            (tiles, first)
+        };
+        let mut begin = b.value(first * depth);
+        if let Some(shift) = shift {
+            begin = b.value(begin - shift);
+        }
+        let begin = b.bind("k_begin", begin);
+        let limit = if ways == 1 || t.split_k.interleave {
+            b.int(k, ints.coord)
+        } else {
+            b.bind("k_limit", (begin + tiles * depth).min(k))
+        };
+        KRange { tiles, begin, limit, step: t.k_stride(), ragged: k % depth != 0 || t.k_stagger, staggered: t.k_stagger }
+    }
+
+    /// Work-groups, or clusters, that walk over all tiles.
+    pub fn stay(&self) -> i64 {
+        i64::from(self.tiling.persistent / self.tiling.cluster.size())
+    }
+
+    /// The work-group's first piece of work: clusters count as one, and walk as one.
+    pub fn first_work(&self, b: &mut Builder) -> ExprId {
+        match &self.place {
+            Some(place) => place.cluster,
+            None => b.bind("group_id", Builtin::GroupId(0)),
+        }
+    }
+
+    /// Pieces of work of a launch, where work-groups stay.
+    pub fn all_work(&self, b: &mut Builder) -> ExprId {
+        let t = self.tiling;
+        let all =
+            u64::from(t.split_k.ways) * self.shape.tiles_m * self.shape.tiles_n * self.shape.chunk / u64::from(t.cluster.size());
+        // The last chunk of a batch may be shorter: as many tiles as its launch says.
+        self.work.unwrap_or_else(|| b.int(all as i64, Scalar::I32))
+    }
+
+    /// How many k-tiles a piece of work has.
+    pub fn k_tiles(&self, b: &mut Builder, work: ExprId) -> ExprId {
+        let ways = u64::from(self.tiling.split_k.ways.max(1));
+        let (each, rest) = (self.shape.k_tiles / ways, self.shape.k_tiles % ways);
+        let each = b.int(each as i64, Scalar::I32);
+        if rest == 0 {
+            return each;
+        }
+        // The first splits have one more.
+        b.value(each + (work % (ways as i64)).lt(rest as i64).select(Ex::int(1, Scalar::I32), 0))
+    }
+}

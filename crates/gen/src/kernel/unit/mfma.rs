@@ -1,0 +1,206 @@
+//! AMD's matrix instructions: fragments that lanes read themselves from the tiles of the ordinary loaders, and where sums lie in C.
+//!
+//! The instructions of a micro tile lie interleaved in it ([`Tiling::interleave`](crate::plan::Tiling)): place x of instruction p
+//! is row `P x + p`. Neighbouring rows stand in one word of shared memory where its lines are rows of one k, so that one read serves
+//! `P` instructions; and a lane holds `P` neighbouring columns of C.
+
+use crate::kernel::copy::load::SharedTile;
+use crate::kernel::unit::{Accumulators, Put};
+use crate::plan::{Along, KernelSpec, MathUnit};
+use tilewright_ir::*;
+
+/// Depth of a k-step.
+const DEPTH: u32 = 16;
+/// Neighbours along k that a lane holds for one instruction.
+const HELD: u32 = 4;
+
+/// One operand's fragments.
+struct Fragments {
+    regs: RegId,
+    /// Registers of a k-step.
+    len: u32,
+    shared: SharedTile,
+    /// The same tile as words of two elements.
+    words: SharedId,
+    /// Where this lane reads, from the start of a buffer: elements.
+    lane: ExprId,
+    /// Bits to shift a word by for this lane's element, where no interleaving makes both halves its own.
+    shift: Option<ExprId>,
+    /// Instructions along this operand, and how many lie interleaved.
+    blocks: u32,
+    interleave: u32,
+}
+
+/// The math of one wave.
+pub(crate) struct MfmaUnit {
+    acc: RegId,
+    fragments: [Fragments; 2],
+    input: MatrixType,
+    /// Rows and columns of an instruction.
+    side: u32,
+    /// The wave's first row and column within the macro tile.
+    first: [ExprId; 2],
+    lane: ExprId,
+    a_first: bool,
+}
+
+impl MfmaUnit {
+    /// Declares fragments and accumulators of the wave that the thread with this position among the math threads belongs to,
+    /// and clears the latter.
+    pub fn new(b: &mut Builder, spec: &KernelSpec, scalar: Scalar, shared: [SharedTile; 2], thread: ExprId) -> Self {
+        let t = &spec.tiling;
+        let (lanes, side) = (MathUnit::Mfma.family().lanes, t.mfma_side());
+        let along_m = t.a.macro_tile / t.a.micro;
+        let wave = b.bind("math_wave", thread / lanes);
+        let row = b.value(wave % along_m * t.a.micro);
+        let first = [b.bind("wave_row", row), b.bind("wave_col", wave / along_m * t.b.micro)];
+        let lane = b.bind("lane", thread % lanes);
+        let sets = spec.schedule.fragments_ahead + 1;
+        let fragments = [(0, "a", t.a.micro), (1, "b", t.b.micro)].map(|(i, name, micro)| {
+            let (blocks, interleave) = (micro / side, t.interleave(micro));
+            let len = micro * DEPTH / lanes / 2;
+            let regs = b.regs(&format!("{name}_frag"), Scalar::U32.ty(), sets * len);
+            let (at, words) = match b.kernel().shared.get(shared[i].array.index()) {
+                Some(array) => (array.byte_offset, array.len.div_ceil(2)),
+                None => (0, 0),
+            };
+            let words = b.shared(&format!("{name}_words"), Scalar::U32, words, at);
+            let (row_stride, k_stride) = shared[i].strides();
+            let place = b.value(lane % side);
+            let row = b.value(first[i] + place * interleave);
+            let odd = interleave == 1 && shared[i].along == Along::Row;
+            // A word starts at an even row.
+            let (row, shift) = if odd {
+                let half = b.value(place % 2);
+                (b.value(row - half), Some(b.bind(&format!("{name}_shift"), (half * 16).cast(Scalar::U32))))
+            } else {
+                (row, None)
+            };
+            let at = b.value(row * row_stride + lane / side * (HELD * k_stride));
+            let lane = b.bind(&format!("{name}_lane_at"), at);
+            Fragments { regs, len, shared: shared[i], words, lane, shift, blocks, interleave }
+        });
+        let sums = t.a.micro * t.b.micro / lanes;
+        let acc = b.regs("acc", Scalar::F32.ty(), sums);
+        let zero = b.zero(Scalar::F32.ty());
+        b.for_range("i", 0, sums, Unroll::Full, |b, i| b.set_reg(acc, i, zero));
+        let input = super::mma::matrix_type(scalar);
+        MfmaUnit { acc, fragments, input, side, first, lane, a_first: spec.style.a_first }
+    }
+
+    /// First row and column of this wave within the macro tile.
+    pub const fn first(&self) -> [ExprId; 2] {
+        self.first
+    }
+
+    /// Depth of an instruction, and how many a k-step has.
+    const fn depth(&self) -> (u32, u32) {
+        let depth = HELD * 64 / self.side;
+        (depth, DEPTH / depth)
+    }
+
+    /// Where this lane's fragments start in the shared buffers at the given element offsets.
+    pub fn read_at(&self, b: &mut Builder, buffer: [ExprId; 2]) -> [ExprId; 2] {
+        let a = b.bind("a_read_at", buffer[0] + self.fragments[0].lane);
+        [a, b.bind("b_read_at", buffer[1] + self.fragments[1].lane)]
+    }
+
+    /// Fragments of a k-step into a set of registers: those of instruction `n` of block `i` from `2 (n blocks + i)` on.
+    pub fn load(&self, b: &mut Builder, from: [ExprId; 2], step: ExprId, set: u32) {
+        let (depth, count) = self.depth();
+        for which in if self.a_first { [0, 1] } else { [1, 0] } {
+            let f = &self.fragments[which];
+            let (row, k) = f.shared.strides();
+            let at = b.value(from[which] + step * (DEPTH * k));
+            for n in 0..count {
+                let at = b.value(at + (n * depth * k));
+                for chunk in 0..f.blocks / f.interleave {
+                    let block = chunk * f.interleave;
+                    let at = b.value(at + (block * self.side * row));
+                    let to = set * f.len + 2 * (n * f.blocks + block);
+                    match f.shared.along {
+                        Along::K => self.whole(b, f, at, to),
+                        Along::Row => self.across(b, f, at, to),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lines along k: what a lane holds of an instruction stands together.
+    fn whole(&self, b: &mut Builder, f: &Fragments, at: ExprId, to: u32) {
+        for p in 0..f.interleave {
+            let pair = b.load("fragment", Base::Shared(f.words), (at + (p * f.shared.pitch)) / 2, 2, None);
+            for half in 0..2 {
+                b.set_reg(f.regs, to + 2 * p + half, pair.extract(half));
+            }
+        }
+    }
+
+    /// Lines along rows: a word holds two rows of one k, and two of them make a register of each row.
+    fn across(&self, b: &mut Builder, f: &Fragments, at: ExprId, to: u32) {
+        let wide = (f.interleave / 2).max(1);
+        let lines: Vec<ExprId> =
+            (0..HELD).map(|k| b.load("fragment", Base::Shared(f.words), (at + (k * f.shared.pitch)) / 2, wide, None)).collect();
+        let (low, high) = (0xffff_i64, 0xffff_0000_i64);
+        for p in 0..f.interleave {
+            for (pair, lines) in lines.chunks_exact(2).enumerate() {
+                let [mut x, mut y] = [0, 1].map(|i| b.value(lines[i].extract(p / 2)));
+                if let Some(shift) = f.shift {
+                    x = b.value(x >> shift);
+                    y = b.value(y >> shift);
+                }
+                let (x, y) =
+                    if p % 2 == 0 { (b.value(x & low), b.value(y << 16)) } else { (b.value(x >> 16), b.value(y & high)) };
+                b.set_reg(f.regs, to + 2 * p + pair as u32, x | y);
+            }
+        }
+    }
+
+    /// Adds the product of a set of fragments.
+    pub fn multiply(&self, b: &mut Builder, set: u32) {
+        let [left, right] = &self.fragments;
+        let (depth, count) = self.depth();
+        for n in 0..count {
+            for i in 0..left.blocks {
+                for j in 0..right.blocks {
+                    let a = slice(b, left.regs, set * left.len + 2 * (n * left.blocks + i));
+                    let other = slice(b, right.regs, set * right.len + 2 * (n * right.blocks + j));
+                    let acc = slice(b, self.acc, self.sum(i, j, 0));
+                    let shape = (self.side, self.side, depth);
+                    b.matrix(MatrixOp::Mfma { input: self.input, shape, a, b: other, acc });
+                }
+            }
+        }
+    }
+
+    /// Register of an instruction's sum.
+    const fn sum(&self, i: u32, j: u32, register: u32) -> u32 {
+        (i * self.fragments[1].blocks + j) * (self.side * self.side / 64) + register
+    }
+}
+
+fn slice(b: &mut Builder, regs: RegId, first: u32) -> RegSlice {
+    RegSlice { regs, first: b.int(first.into(), Scalar::I32) }
+}
+
+impl Accumulators for MfmaUnit {
+    /// As the table of instructions ([`tilewright_ir::mma`]) has it: register r of lane l holds place 8 (r / 4) + 4 (l / side) + r % 4
+    /// along m and place l % side along n.
+    fn runs(&self, b: &mut Builder, put: Put) {
+        let [left, right] = &self.fragments;
+        let row = b.bind("out_row", self.first[0] + self.lane / self.side * (4 * left.interleave));
+        let col = b.bind("out_col", self.first[1] + self.lane % self.side * right.interleave);
+        for i in 0..left.blocks {
+            let skip = i / left.interleave * left.interleave * self.side + i % left.interleave;
+            for r in 0..self.side * self.side / 64 {
+                let row = b.value(row + (skip + (8 * (r / 4) + r % 4) * left.interleave));
+                for j in (0..right.blocks).step_by(right.interleave as usize) {
+                    let col = b.value(col + (j * self.side));
+                    let values: Vec<ExprId> = (0..right.interleave).map(|p| b.reg(self.acc, self.sum(i, j + p, r))).collect();
+                    put(b, row, col, &values);
+                }
+            }
+        }
+    }
+}

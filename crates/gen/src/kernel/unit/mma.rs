@@ -1,0 +1,199 @@
+//! Matrix instructions of single waves: fragments from the tiles that the ordinary loaders bring, and where sums lie in C.
+//!
+//! A wave owns a micro tile of whole instructions. NVIDIA's fragments come by `ldmatrix`, transposed where lines of shared
+//! memory are rows of one k; AMD's lanes read their own elements. `ldmatrix` moves pairs of 16-bit elements, which would tear those of
+//! TF32 apart where it transposes, so lanes read these one by one (of four rows or k each, no two in one bank where lines are padded)
+//! and round them: here, in registers, since asynchronous copies bring f32 as it is, and no other reader of the tile need know.
+
+use crate::kernel::copy::load::SharedTile;
+use crate::kernel::unit::{Accumulators, Put};
+use crate::plan::{Along, KernelSpec, MathUnit};
+use tilewright_ir::*;
+
+/// Depth of a k-step: one instruction of 16-bit types, two of TF32.
+const DEPTH: u32 = 16;
+
+/// What a matrix unit takes elements of this type in memory as; f32 comes here for problems that allow TF32 only.
+pub(crate) const fn matrix_type(scalar: Scalar) -> MatrixType {
+    match scalar {
+        Scalar::BF16 => MatrixType::BF16,
+        Scalar::F32 => MatrixType::TF32,
+        _ => MatrixType::F16,
+    }
+}
+
+/// One operand's fragments.
+struct Fragments {
+    regs: RegId,
+    /// Registers of a k-step.
+    len: u32,
+    shared: SharedTile,
+    /// Where this lane reads, from the start of a buffer: elements.
+    lane: ExprId,
+    /// Rows (A) or columns (B) of the wave.
+    micro: u32,
+}
+
+/// The math of one wave.
+pub(crate) struct WaveUnit {
+    acc: RegId,
+    fragments: [Fragments; 2],
+    input: MatrixType,
+    /// The wave's first row and column within the macro tile.
+    first: [ExprId; 2],
+    lane: ExprId,
+    a_first: bool,
+}
+
+impl WaveUnit {
+    /// Declares fragments and accumulators of the wave that the thread with this position among the math threads belongs to,
+    /// and clears the latter.
+    pub fn new(b: &mut Builder, spec: &KernelSpec, scalar: Scalar, shared: [SharedTile; 2], thread: ExprId) -> Self {
+        let t = &spec.tiling;
+        let lanes = MathUnit::Mma.family().lanes;
+        let along_m = t.a.macro_tile / t.a.micro;
+        let wave = b.bind("math_wave", thread / lanes);
+        let first = [b.bind("wave_row", wave % along_m * t.a.micro), b.bind("wave_col", wave / along_m * t.b.micro)];
+        let lane = b.bind("lane", thread % lanes);
+        let sets = spec.schedule.fragments_ahead + 1;
+        let fragments = [(0, "a", t.a.micro), (1, "b", t.b.micro)].map(|(i, name, micro)| {
+            let len = micro * DEPTH * scalar.bytes() / lanes / 4;
+            let held = if scalar == Scalar::F32 { Scalar::F32 } else { Scalar::U32 };
+            let regs = b.regs(&format!("{name}_frag"), held.ty(), sets * len);
+            let at = match held {
+                Scalar::F32 => element_of(b, &shared[i], lane, first[i]),
+                _ => matrix_row(b, &shared[i], lane, first[i], i == 0),
+            };
+            let lane = b.bind(&format!("{name}_lane_at"), at);
+            Fragments { regs, len, shared: shared[i], lane, micro }
+        });
+        let sums = t.a.micro * t.b.micro / lanes;
+        let acc = b.regs("acc", Scalar::F32.ty(), sums);
+        let zero = b.zero(Scalar::F32.ty());
+        b.for_range("i", 0, sums, Unroll::Full, |b, i| b.set_reg(acc, i, zero));
+        let input = matrix_type(scalar);
+        WaveUnit { acc, fragments, input, first, lane, a_first: spec.style.a_first }
+    }
+
+    /// First row and column of this wave within the macro tile.
+    pub const fn first(&self) -> [ExprId; 2] {
+        self.first
+    }
+
+    /// Where this lane's fragments start in the shared buffers at the given element offsets.
+    pub fn read_at(&self, b: &mut Builder, buffer: [ExprId; 2]) -> [ExprId; 2] {
+        let a = b.bind("a_read_at", buffer[0] + self.fragments[0].lane);
+        [a, b.bind("b_read_at", buffer[1] + self.fragments[1].lane)]
+    }
+
+    /// Fragments of a k-step into a set of registers.
+    pub fn load(&self, b: &mut Builder, from: [ExprId; 2], step: ExprId, set: u32) {
+        for which in if self.a_first { [0, 1] } else { [1, 0] } {
+            let f = &self.fragments[which];
+            let (row, k) = f.shared.strides();
+            let at = b.value(from[which] + step * (DEPTH * k));
+            if self.input == MatrixType::TF32 {
+                self.load_rounded(b, f, at, set, which == 0);
+                continue;
+            }
+            // Four matrices of 8 x 8 are 16 rows, or 16 columns; the last 8 columns of an odd number come alone.
+            for block in 0..f.micro.div_ceil(16) {
+                let count = if f.micro - 16 * block >= 16 { 4 } else { 2 };
+                let from = b.mem(Base::Shared(f.shared.array), at + (16 * block * row));
+                let to = self.slice(b, f.regs, set * f.len + 4 * block);
+                b.matrix(MatrixOp::LoadMatrix { to, count, trans: f.shared.along == Along::Row, from });
+            }
+        }
+    }
+
+    /// Fragments of TF32, one instruction's after the other: element by element, rounded.
+    fn load_rounded(&self, b: &mut Builder, f: &Fragments, at: ExprId, set: u32, is_a: bool) {
+        let (row, k) = f.shared.strides();
+        // Rows (A) or columns (B) of an instruction in steps of the 8 that lanes spread over.
+        let groups = if is_a { 2 } else { 1 };
+        let per_step = f.len / 2;
+        for step in 0..2 {
+            for block in 0..f.micro / (8 * groups) {
+                for register in 0..2 * groups {
+                    let (group, half) = (register % groups, register / groups);
+                    let value = b.load(
+                        "element",
+                        Base::Shared(f.shared.array),
+                        at + (8 * (groups * block + group) * row + (8 * step + 4 * half) * k),
+                        1,
+                        None,
+                    );
+                    b.set_reg(
+                        f.regs,
+                        set * f.len + step * per_step + 2 * groups * block + register,
+                        value.unary(UnaryOp::RoundTf32),
+                    );
+                }
+            }
+        }
+    }
+
+    /// Adds the product of a set of fragments.
+    pub fn multiply(&self, b: &mut Builder, set: u32) {
+        let [left, right] = &self.fragments;
+        let columns = right.micro / 8;
+        let steps = DEPTH * self.input.bytes() / 32;
+        for step in 0..steps {
+            for i in 0..left.micro / 16 {
+                for j in 0..columns {
+                    let a = self.slice(b, left.regs, set * left.len + step * left.len / steps + 4 * i);
+                    let right = self.slice(b, right.regs, set * right.len + step * right.len / steps + 2 * j);
+                    let acc = self.slice(b, self.acc, 4 * (i * columns + j));
+                    b.matrix(MatrixOp::Mma { input: self.input, a, b: right, acc });
+                }
+            }
+        }
+    }
+
+    fn slice(&self, b: &mut Builder, regs: RegId, first: u32) -> RegSlice {
+        RegSlice { regs, first: b.int(first.into(), Scalar::I32) }
+    }
+}
+
+/// Element of a lane in the first 8 rows (columns) and 4 k of a wave: what its register 0 of a TF32 fragment holds.
+fn element_of(b: &mut Builder, shared: &SharedTile, lane: ExprId, first: ExprId) -> ExprId {
+    let (row_stride, k_stride) = shared.strides();
+    b.value((first + lane / 4) * row_stride + lane % 4 * k_stride)
+}
+
+/// Element at which a lane's row of `ldmatrix` starts, for the first 16 rows (columns) and k of a wave. Matrices of A follow each
+/// other along m first, those of B along k first: the order of the registers of [`MatrixOp::Mma`].
+fn matrix_row(b: &mut Builder, shared: &SharedTile, lane: ExprId, first: ExprId, is_a: bool) -> ExprId {
+    let within = b.value(lane % 8);
+    let matrix = b.value(lane / 8);
+    let low = b.value(matrix % 2);
+    let high = b.value(matrix / 2);
+    let (across, along) = if is_a { (low, high) } else { (high, low) };
+    let across = b.value(across * 8);
+    let along = b.value(along * 8);
+    let (row, k) = match shared.along {
+        Along::Row => (across, b.value(along + within)),
+        Along::K => (b.value(across + within), along),
+    };
+    let (row_stride, k_stride) = shared.strides();
+    b.value((first + row) * row_stride + k * k_stride)
+}
+
+impl Accumulators for WaveUnit {
+    fn runs(&self, b: &mut Builder, put: Put) {
+        let row = b.bind("out_row", self.first[0] + self.lane / 4);
+        let col = b.bind("out_col", self.first[1] + self.lane % 4 * 2);
+        let columns = self.fragments[1].micro / 8;
+        for i in 0..self.fragments[0].micro / 16 {
+            for half in 0..2 {
+                let row = b.value(row + (i * 16 + half * 8));
+                for j in 0..columns {
+                    let col = b.value(col + (j * 8));
+                    let at = 4 * (i * columns + j) + 2 * half;
+                    let values = [b.reg(self.acc, at), b.reg(self.acc, at + 1)];
+                    put(b, row, col, &values);
+                }
+            }
+        }
+    }
+}

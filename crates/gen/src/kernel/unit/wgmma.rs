@@ -1,0 +1,222 @@
+//! The warpgroup unit: a k-tile's matrix instructions, and where their accumulators lie in the result tile.
+
+use super::row_fragments::RowFragments;
+use super::{Accumulators, Put};
+use crate::kernel::stages::ring::Ring;
+use crate::plan::{BulkTile, KernelSpec, MathUnit};
+use std::ops::Range;
+use tilewright_ir::*;
+
+/// Bytes of k that one instruction takes of a row.
+const STEP_BYTES: u32 = 32;
+/// Bytes of eight rows of the layout.
+const PATTERN: u32 = 1024;
+/// Bytes of a row.
+const ROW: u32 = 128;
+
+/// The math of one warpgroup: 64-row instructions over its micro tile.
+pub(crate) struct Warpgroup {
+    pub acc: RegId,
+    input: MatrixType,
+    /// Instructions along m.
+    rows: u32,
+    /// Columns of an instruction.
+    columns: u32,
+    k_steps: u32,
+    /// The warpgroup's first row and column within the macro tile.
+    first: [ExprId; 2],
+    /// Position among the warpgroup's threads.
+    lane: ExprId,
+    /// Instructions of a k-tile may be unfinished while the next one's are issued.
+    behind: bool,
+    /// The left operand's, where instructions read it from registers.
+    fragments: Option<RowFragments>,
+    /// Which of the teams that take tiles in turn.
+    pub team: ExprId,
+    /// Some work-group may have no k-tile at all: sums start from zeros instead of from the first product.
+    may_be_empty: bool,
+}
+
+impl Warpgroup {
+    /// Declares the accumulators of the warpgroup that the thread with this position among the math threads belongs to.
+    pub fn new(b: &mut Builder, spec: &KernelSpec, ring: &Ring, thread: ExprId, may_be_empty: bool) -> Self {
+        let scalar = ring.tiles[0].map.scalar;
+        let t = &spec.tiling;
+        let (step, owners) = (MathUnit::Warpgroup.family().block.0, MathUnit::Warpgroup.family().lanes);
+        let along_m = t.a.macro_tile / t.a.micro;
+        // The same in all lanes of a wave, and said so: descriptors are uniform.
+        let wave = b.value(thread / 32);
+        let place = b.declare("math_wave", wave);
+        b.push(Stmt::Shuffle { place: Place::Var(place), value: wave, kind: ShuffleKind::Broadcast(0) });
+        let group = b.value(place / (owners / 32));
+        let owners_of_tile = t.math_threads() / owners;
+        let team = b.value(group / owners_of_tile);
+        let group = if spec.teams() > 1 { b.value(group % owners_of_tile) } else { group };
+        let first = [b.bind("group_row", group % along_m * t.a.micro), b.bind("group_col", group / along_m * t.b.micro)];
+        let lane = b.bind("group_lane", thread % owners);
+        let rows = t.a.micro / step;
+        let acc = b.regs("acc", Scalar::F32.ty(), rows * t.b.micro / 2);
+        let input = super::mma::matrix_type(scalar);
+        let k_steps = t.k_tile * scalar.bytes() / STEP_BYTES;
+        let sets = t.a.fragment_sets;
+        let fragments = (sets > 0).then(|| RowFragments::new(b, ring, (sets, rows), first[0], lane));
+        let behind = spec.schedule.fragments_ahead > 0;
+        Warpgroup { acc, input, rows, columns: t.b.micro, k_steps, first, lane, behind, fragments, team, may_be_empty }
+    }
+
+    /// Before the first k-tile of a result tile.
+    pub fn start(&self, b: &mut Builder) {
+        if self.may_be_empty {
+            let zero = b.zero(Scalar::F32.ty());
+            b.for_range("i", 0, self.rows * self.columns / 2, Unroll::Full, |b, i| b.set_reg(self.acc, i, zero));
+        }
+    }
+
+    /// Where the operand's k-step of some rows starts in its buffer.
+    fn tile(&self, b: &mut Builder, ring: &Ring, which: usize, buffer: ExprId, row: (ExprId, u32), k_step: u32) -> SharedTile {
+        let t: &BulkTile = &ring.tiles[which];
+        let (first, further) = row;
+        let rows_in = t.map.tile[1] * t.lines;
+        let (per_row, fixed, leading) = if t.k_contiguous {
+            let per_line = ROW / STEP_BYTES;
+            (ROW, further * ROW + (k_step / per_line) * rows_in * ROW + (k_step % per_line) * STEP_BYTES, 0)
+        } else {
+            // Rows within a 128-byte line are contiguous; the next line of rows is a whole column of k further.
+            let column = rows_in * ROW;
+            (column / t.row, further / t.row * column + k_step * 16 * ROW, column)
+        };
+        let byte = b.value(buffer * t.bytes + first * per_row + fixed);
+        SharedTile {
+            array: ring.arrays[which],
+            byte,
+            swizzle: Swizzle::B128,
+            k_contiguous: t.k_contiguous,
+            leading_bytes: leading,
+            stride_bytes: PATTERN,
+        }
+    }
+
+    /// The instructions of one k-tile, as one group. `t` counts k-tiles: the first product of the first replaces the sums.
+    pub fn k_tile(&self, b: &mut Builder, ring: &Ring, buffer: ExprId, t: Option<ExprId>) {
+        let later = match t {
+            Some(t) if !self.may_be_empty => Some(b.bind("later", t.gt(0))),
+            _ => None,
+        };
+        if let Some(fragments) = &self.fragments {
+            return self.k_tile_of(b, ring, buffer, fragments, later);
+        }
+        b.matrix(MatrixOp::WarpgroupFence { acc: self.acc, left: Vec::new() });
+        for k_step in 0..self.k_steps {
+            for row in 0..self.rows {
+                let a = self.tile(b, ring, 0, buffer, (self.first[0], row * 64), k_step);
+                self.multiply(b, ring, buffer, (row, k_step), WarpgroupA::Shared(a), later);
+            }
+        }
+        b.matrix(MatrixOp::WarpgroupCommit);
+    }
+
+    /// Likewise with the left operand from registers: while a k-step's instructions run, the next one's fragments are read, into
+    /// registers that no instruction reads any more. Where sets are filled again, each k-step is a group.
+    fn k_tile_of(&self, b: &mut Builder, ring: &Ring, buffer: ExprId, fragments: &RowFragments, later: Option<ExprId>) {
+        let again = self.behind || self.k_steps > fragments.sets;
+        for k_step in 0..self.k_steps {
+            // Behind a drained tile every set is free.
+            if k_step > 0 && (self.behind || k_step >= fragments.sets) {
+                b.matrix(MatrixOp::WarpgroupWait { pending: fragments.sets - 1, acc: self.acc });
+            }
+            let left = fragments.load(b, buffer, k_step);
+            b.matrix(MatrixOp::WarpgroupFence { acc: self.acc, left: left.clone() });
+            for (row, a) in left.into_iter().enumerate() {
+                self.multiply(b, ring, buffer, (row as u32, k_step), WarpgroupA::Regs(a), later);
+            }
+            if again || k_step + 1 == self.k_steps {
+                b.matrix(MatrixOp::WarpgroupCommit);
+            }
+        }
+        // All lanes have read their fragments: one speaks for its wave when the buffer is released.
+        b.push(Stmt::Barrier(BarrierScope::Wave));
+    }
+
+    /// One instruction: rows of a k-step. The first k-step replaces the sums unless this is `later`.
+    fn multiply(
+        &self,
+        b: &mut Builder,
+        ring: &Ring,
+        buffer: ExprId,
+        (row, k_step): (u32, u32),
+        a: WarpgroupA,
+        later: Option<ExprId>,
+    ) {
+        let right = self.tile(b, ring, 1, buffer, (self.first[1], 0), k_step);
+        let first = b.int(i64::from(row * self.columns / 2), Scalar::I32);
+        let yes = b.int(1, Scalar::Bool);
+        b.matrix(MatrixOp::Warpgroup {
+            input: self.input,
+            n: self.columns,
+            a,
+            b: right,
+            acc: RegSlice { regs: self.acc, first },
+            accumulate: if k_step == 0 { later.unwrap_or(yes) } else { yes },
+        });
+    }
+
+    /// Waits until the instructions of at most this many k-tiles are unfinished, and until the fragments of the next k-step have room.
+    pub fn drain(&self, b: &mut Builder, tiles: u32) {
+        let pending = match &self.fragments {
+            Some(fragments) => (tiles * self.k_steps).min(fragments.sets - 1),
+            None => tiles,
+        };
+        b.matrix(MatrixOp::WarpgroupWait { pending, acc: self.acc });
+    }
+
+    /// Rows of 64 and columns that this warpgroup holds.
+    pub const fn shape(&self) -> (u32, u32) {
+        (self.rows, self.columns)
+    }
+
+    /// First row of this wave's 16 of every 64, and first column, within the macro tile; and this thread's lane.
+    pub fn wave(&self, b: &mut Builder) -> ([ExprId; 2], ExprId) {
+        let row = b.value(self.first[0] + self.lane / 32 * 16);
+        ([row, self.first[1]], b.value(self.lane % 32))
+    }
+
+    /// The pair of neighbours in columns `8 j + 2 (lane % 4)` of row `lane / 4 + 8 half` of the wave's 16 in the i-th 64.
+    pub fn pair(&self, b: &mut Builder, i: u32, j: u32, half: u32) -> [ExprId; 2] {
+        let at = i * self.columns / 2 + 4 * j + 2 * half;
+        [b.reg(self.acc, at), b.reg(self.acc, at + 1)]
+    }
+
+    /// Calls `put(row, column, values)` for every pair of neighbours along n that this thread holds; rows and columns count
+    /// within the macro tile.
+    pub fn pairs(&self, b: &mut Builder, put: impl FnMut(&mut Builder, ExprId, ExprId, [ExprId; 2])) {
+        self.pairs_within(b, 0..self.rows * self.columns / 8, put);
+    }
+
+    /// Likewise for those in these blocks of 64 x 8, of which each holds two pairs, counted along n first.
+    pub fn pairs_within(
+        &self,
+        b: &mut Builder,
+        blocks: Range<u32>,
+        mut put: impl FnMut(&mut Builder, ExprId, ExprId, [ExprId; 2]),
+    ) {
+        let ([row, _], lane) = self.wave(b);
+        let row = b.bind("out_row", row + lane / 4);
+        let col = b.bind("out_col", self.first[1] + lane % 4 * 2);
+        for i in 0..self.rows {
+            for half in 0..2 {
+                let row = b.value(row + (i * 64 + half * 8));
+                for j in (0..self.columns / 8).filter(|j| blocks.contains(&(i * (self.columns / 8) + j))) {
+                    let col = b.value(col + (j * 8));
+                    let values = self.pair(b, i, j, half);
+                    put(b, row, col, values);
+                }
+            }
+        }
+    }
+}
+
+impl Accumulators for Warpgroup {
+    fn runs(&self, b: &mut Builder, put: Put) {
+        self.pairs(b, |b, row, col, values| put(b, row, col, &values));
+    }
+}
