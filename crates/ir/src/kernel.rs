@@ -3,36 +3,10 @@
 //! Expressions are pure and typed; every effect is a statement. An expression is evaluated afresh by each statement that
 //! names it, so sharing a node never fixes a value: bind one with [`Stmt::Let`] for that.
 
+use crate::ids::*;
 use crate::matrix::{BulkOp, MatrixOp, TensorMap, TxBarriers};
 use crate::types::*;
 use serde::{Deserialize, Serialize};
-
-macro_rules! handles {
-    ($($(#[$doc:meta])* $name:ident),*) => {$(
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        pub struct $name(pub u32);
-        impl $name {
-            /// Position in its arena.
-            pub const fn index(self) -> usize { self.0 as usize }
-        }
-    )*};
-}
-
-handles!(
-    /// An expression of [`Kernel::exprs`].
-    ExprId,
-    /// A named value of [`Kernel::vars`].
-    VarId,
-    /// A register array of [`Kernel::regs`].
-    RegId,
-    /// A shared-memory array of [`Kernel::shared`].
-    SharedId,
-    /// A global-memory pointer of [`Kernel::cursors`].
-    CursorId,
-    /// A kernel argument of [`Kernel::args`].
-    ArgId
-);
 
 /// A pure, typed expression node. Its type stands beside it in [`Kernel::exprs`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -143,27 +117,6 @@ pub struct Cursor {
     pub name: String,
     /// The buffer argument it points into.
     pub buffer: ArgId,
-}
-
-/// Where an address starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Base {
-    /// First element of a buffer argument.
-    Buffer(ArgId),
-    /// Where a cursor points.
-    Cursor(CursorId),
-    /// First element of a shared array.
-    Shared(SharedId),
-}
-
-/// An address: base plus index in elements of the base's scalar type. The access moves as many consecutive elements as
-/// the value has lanes, and must be aligned to their total size.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct MemRef {
-    /// Start.
-    pub base: Base,
-    /// Signed distance in elements.
-    pub index: ExprId,
 }
 
 /// Where a value is put.

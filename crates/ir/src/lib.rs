@@ -8,6 +8,7 @@
 
 pub mod affine;
 mod build;
+mod ids;
 mod kernel;
 pub mod layout;
 mod matrix;
@@ -18,6 +19,7 @@ mod types;
 mod validate;
 
 pub use build::{Builder, Ex};
+pub use ids::*;
 pub use kernel::*;
 pub use matrix::*;
 pub use mma::{MathUnit, Mma};

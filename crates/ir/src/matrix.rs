@@ -3,7 +3,7 @@
 //! What instructions there are, and where their fragments and accumulators lie, says the table in [`crate::mma`]; here are the
 //! operations that use them. Shapes are m x n x k of one instruction; "wave" is 32 lanes on NVIDIA, 64 on AMD.
 
-use crate::kernel::{ArgId, ExprId, MemRef, RegId, SharedId};
+use crate::ids::{ArgId, ExprId, MemRef, RegId, SharedId};
 use crate::types::Scalar;
 use serde::{Deserialize, Serialize};
 

@@ -6,7 +6,7 @@
 //! used several times is put there first: the handle can be copied.
 
 use super::{Builder, fold};
-use crate::kernel::*;
+use crate::ids::*;
 use crate::types::*;
 use std::ops;
 use std::rc::Rc;

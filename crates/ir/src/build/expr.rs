@@ -1,6 +1,7 @@
 //! Expressions: shared where they are the same, with constants and neutral elements folded.
 
 use super::{Builder, Ex};
+use crate::ids::*;
 use crate::kernel::*;
 use crate::types::*;
 

@@ -8,6 +8,7 @@ mod expr;
 
 pub use ex::Ex;
 
+use crate::ids::*;
 use crate::kernel::*;
 use crate::matrix::{BulkOp, MatrixOp, TensorMap, TxBarriers, TxId};
 use crate::types::*;

@@ -64,39 +64,13 @@ impl Printer<'_> {
                 let call = self.dialect.atomic(*op, scalar, space(mem.base), &address, &value, &mut self.prelude);
                 self.guarded(*guard, &call);
             }
-            Stmt::PlaceCursor(c, offset) => {
-                let cursor = &self.kernel.cursors[c.index()];
-                let start = &self.args[cursor.buffer.index()];
-                let name = self.names.declare(&cursor.name);
-                let pointer = self.buffer_pointer(cursor.buffer);
-                let start = start.clone();
-                let line = match self.kernel.as_int(*offset) {
-                    Some(0) => format!("{pointer} {name} = {start};"),
-                    _ => format!("{pointer} {name} = {start} + {};", self.expr(*offset).at(prec::PRODUCT)),
-                };
-                self.cursors[c.index()] = name;
-                self.line(&line);
-            }
+            Stmt::PlaceCursor(c, offset) => self.place_cursor(*c, *offset),
             Stmt::AdvanceCursor(c, by) => {
                 let by = self.expr(*by).text;
                 let line = format!("{} += {by};", self.cursors[c.index()]);
                 self.line(&line);
             }
-            Stmt::For { var, start, end, step, unroll, body } => {
-                match unroll {
-                    Unroll::No | Unroll::Silent => {}
-                    Unroll::Full => self.line("#pragma unroll"),
-                    Unroll::By(n) => self.line(&format!("#pragma unroll {n}")),
-                }
-                let ty = self.type_name(self.kernel.vars[var.index()].ty);
-                let (start, end) = (self.expr(*start).text, self.expr(*end).at(prec::SHIFT));
-                self.names.open();
-                let v = self.name_var(*var);
-                let next = if *step == 1 { format!("++{v}") } else { format!("{v} += {step}") };
-                self.braced(&format!("for ({ty} {v} = {start}; {v} < {end}; {next})"), body)?;
-                self.names.close();
-                self.line("}");
-            }
+            Stmt::For { .. } => self.counted_loop(s)?,
             Stmt::If { cond, then, otherwise } => {
                 let cond = self.expr(*cond).text;
                 self.braced(&format!("if ({cond})"), then)?;
@@ -144,6 +118,38 @@ impl Printer<'_> {
             }
             Stmt::Return => self.line("return;"),
         }
+        Ok(())
+    }
+
+    fn place_cursor(&mut self, c: CursorId, offset: ExprId) {
+        let cursor = &self.kernel.cursors[c.index()];
+        let start = &self.args[cursor.buffer.index()];
+        let name = self.names.declare(&cursor.name);
+        let pointer = self.buffer_pointer(cursor.buffer);
+        let start = start.clone();
+        let line = match self.kernel.as_int(offset) {
+            Some(0) => format!("{pointer} {name} = {start};"),
+            _ => format!("{pointer} {name} = {start} + {};", self.expr(offset).at(prec::PRODUCT)),
+        };
+        self.cursors[c.index()] = name;
+        self.line(&line);
+    }
+
+    fn counted_loop(&mut self, s: &Stmt) -> Result<(), Fault> {
+        let Stmt::For { var, start, end, step, unroll, body } = s else { return Ok(()) };
+        match unroll {
+            Unroll::No | Unroll::Silent => {}
+            Unroll::Full => self.line("#pragma unroll"),
+            Unroll::By(n) => self.line(&format!("#pragma unroll {n}")),
+        }
+        let ty = self.type_name(self.kernel.vars[var.index()].ty);
+        let (start, end) = (self.expr(*start).text, self.expr(*end).at(prec::SHIFT));
+        self.names.open();
+        let v = self.name_var(*var);
+        let next = if *step == 1 { format!("++{v}") } else { format!("{v} += {step}") };
+        self.braced(&format!("for ({ty} {v} = {start}; {v} < {end}; {next})"), body)?;
+        self.names.close();
+        self.line("}");
         Ok(())
     }
 
