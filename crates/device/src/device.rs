@@ -1,9 +1,8 @@
 //! The device trait: describe, compile, allocate, copy, launch, time.
 
-use crate::{Buffer, Compiled, DeviceError, Native};
+use crate::{Buffer, Compiled, DeviceError, Native, Timing};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::str::FromStr;
 use std::sync::Arc;
 use tilewright_ir::{ArgKind, Builder, Kernel, Scalar, Target, TensorMap};
 
@@ -131,58 +130,6 @@ pub struct Launch {
     pub grid: [u32; 3],
     /// Arguments in the kernel's order.
     pub args: Vec<LaunchArg>,
-}
-
-/// What a timed run finds in the last-level cache.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum CacheState {
-    /// Nothing of its operands: other memory is read before every run, outside of the timed span. Clean lines, so that nothing is
-    /// written back within the span either.
-    #[default]
-    Cold,
-    /// What a run of the same work right before it leaves there: runs back to back, as layers of a network are run again and again.
-    Warm,
-}
-
-impl CacheState {
-    /// The word in records and options: `cold` or `warm`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            CacheState::Cold => "cold",
-            CacheState::Warm => "warm",
-        }
-    }
-}
-
-impl FromStr for CacheState {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
-        let known = [CacheState::Cold, CacheState::Warm];
-        known.into_iter().find(|c| c.name() == text).ok_or_else(|| format!("`{text}` is no state of a cache: write cold or warm"))
-    }
-}
-
-/// How [`Device::time`] measures.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Timing {
-    /// What each repeat finds in the last-level cache.
-    pub cache: CacheState,
-    /// Measured repeats of the whole sequence.
-    pub repeats: u32,
-}
-
-impl Timing {
-    /// Runs with cold caches.
-    pub const fn cold(repeats: u32) -> Timing {
-        Timing { cache: CacheState::Cold, repeats }
-    }
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Timing::cold(1)
-    }
 }
 
 /// A device. All work on it runs in one order; methods may be called from any thread.

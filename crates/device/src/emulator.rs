@@ -1,7 +1,8 @@
 //! The emulator as a device: always there, checks everything, measures no time.
 
 use crate::device::{Backend, DeviceKind, check_launches};
-use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Options, Resources, Timing};
+use crate::options::Options;
+use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Resources, Timing};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tilewright_emu::{ArgValue, Buffer as Memory, EmuError, Pool, Program, Queue};

@@ -1,36 +1,9 @@
 //! From a name to a device: what there is, what is missing, and which one to take.
 
-use crate::{Backend, Cache, Device, DeviceError, DeviceInfo, DeviceKind, Workers, emulator};
+use crate::opencl::Described;
+use crate::options::Options;
+use crate::{Backend, Device, DeviceError, DeviceInfo, DeviceKind, emulator};
 use std::sync::Arc;
-use std::time::Duration;
-
-/// How a device is opened.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Where compiled binaries are kept.
-    pub cache: Cache,
-    /// Compiles in worker processes; without them on a thread of this process, where a crash of the vendor's compiler is
-    /// a crash of the program.
-    pub workers: Option<Arc<Workers>>,
-    /// Longest time one compilation may take.
-    pub compile_limit: Duration,
-    /// Longest time one wait for the device may take before its kernel counts as hung.
-    pub deadline: Duration,
-    /// How the emulator runs kernels: with all checks by default. The wave width comes from the target it plays.
-    pub emulator: tilewright_emu::Options,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            cache: Cache::from_env(),
-            workers: None,
-            compile_limit: Duration::from_secs(60),
-            deadline: Duration::from_secs(20),
-            emulator: tilewright_emu::Options { max_steps: 1 << 32, ..tilewright_emu::Options::default() },
-        }
-    }
-}
 
 /// One line of [`list`]: a device that can be opened, or a back end that cannot be used and why.
 #[derive(Clone, Debug)]
@@ -42,18 +15,6 @@ pub struct Listing {
     /// OpenCL: the platform's name and version.
     pub platform: Option<String>,
 }
-
-impl Options {
-    /// Compiles in worker processes.
-    #[must_use]
-    pub fn with_workers(mut self, workers: Workers) -> Self {
-        self.workers = Some(Arc::new(workers));
-        self
-    }
-}
-
-/// A device with its platform's name and version, where there is one.
-pub(crate) type Described = Result<(DeviceInfo, Option<String>), DeviceError>;
 
 /// All devices of this machine, and for each back end without one what is missing. The emulator stands last.
 pub fn list() -> Vec<Listing> {

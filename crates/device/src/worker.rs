@@ -1,11 +1,11 @@
 //! Compile workers: processes that run the vendor's compiler, so that its crash or hang costs one candidate.
 //!
-//! A worker is this same executable under a hidden subcommand that calls [`compile_worker_main`]. It takes one job per
+//! A worker is this same executable under a hidden subcommand that calls [`crate::compile_worker_main`]. It takes one job per
 //! line on its input (JSON), leaves the result in a file the job names, and answers with one line on its output; lines
 //! that compilers themselves print there are skipped. Workers live on between jobs; one that dies or overruns its limit
 //! is replaced by the next job.
 
-use crate::compile::{Binary, Compilers, Refusal, Work};
+use crate::job::{Binary, Refusal, Work};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -53,7 +53,7 @@ pub struct Workers {
 }
 
 impl Workers {
-    /// Workers are `program args...`, which must end in a call of [`compile_worker_main`]. None is started yet.
+    /// Workers are `program args...`, which must end in a call of [`crate::compile_worker_main`]. None is started yet.
     pub fn new(program: impl Into<PathBuf>, args: impl IntoIterator<Item = OsString>) -> Self {
         Workers { program: program.into(), args: args.into_iter().collect(), idle: Mutex::new(Vec::new()) }
     }
@@ -218,9 +218,8 @@ impl Drop for Worker {
     }
 }
 
-/// The body of the hidden subcommand: answers jobs until its input ends. Returns the process's exit code.
-pub fn compile_worker_main() -> i32 {
-    let mut compilers = Compilers::default();
+/// A worker's life: answers jobs by `run` until its input ends. Returns the process's exit code.
+pub(crate) fn serve(mut run: impl FnMut(&Work) -> Result<Binary, Refusal>) -> i32 {
     for line in std::io::stdin().lines() {
         let Ok(line) = line else { return 1 };
         let request: Request = match serde_json::from_str(&line) {
@@ -230,7 +229,7 @@ pub fn compile_worker_main() -> i32 {
                 return 2;
             }
         };
-        if let Err(e) = answer(&request, &mut compilers) {
+        if let Err(e) = answer(&request, &mut run) {
             eprintln!("{}: {e}", request.answer.display());
             return 3;
         }
@@ -239,7 +238,7 @@ pub fn compile_worker_main() -> i32 {
     0
 }
 
-fn answer(request: &Request, compilers: &mut Compilers) -> std::io::Result<()> {
+fn answer(request: &Request, run: impl FnOnce(&Work) -> Result<Binary, Refusal>) -> std::io::Result<()> {
     // Should the tuner die while the compiler hangs, nobody would end this process: it ends itself.
     let (finished, watch) = mpsc::channel::<()>();
     let limit = request.limit + Duration::from_secs(5);
@@ -248,7 +247,7 @@ fn answer(request: &Request, compilers: &mut Compilers) -> std::io::Result<()> {
             std::process::exit(4);
         }
     })?;
-    let (head, code) = match compilers.run(&request.work) {
+    let (head, code) = match run(&request.work) {
         Ok(Binary { log, code }) => (Answer::Made { log }, code),
         Err(refusal) => (Answer::Refused(refusal), Vec::new()),
     };

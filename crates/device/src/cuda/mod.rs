@@ -4,18 +4,21 @@ mod driver;
 mod library;
 pub(crate) mod nvrtc;
 mod ptxas;
+mod status;
 mod tensor_map;
 
 pub use library::preload;
 pub(crate) use library::{load_opencl, tool_folders};
 pub(crate) use ptxas::{complaint, read_log};
 
-use crate::compile::Job;
 use crate::device::{Backend, DeviceKind};
 use crate::gpu::{Compiler, GpuDevice};
-use crate::{Device, DeviceError, DeviceInfo, Offline, Options};
+use crate::job::Job;
+use crate::options::Options;
+use crate::{Device, DeviceError, DeviceInfo, Offline};
 use cudarc::driver::{result, sys};
-use driver::{Cuda, call, check};
+use driver::Cuda;
+use status::{call, check};
 use std::sync::Arc;
 use tilewright_ir::{Features, Kernel, Limits, Target};
 
@@ -83,7 +86,7 @@ pub(crate) fn open(n: usize, options: &Options) -> Result<Arc<dyn Device>, Devic
         call: f.call,
         reason: f.reason,
     })?;
-    let compiler = Compiler { options: nvrtc::options(&info.target.arch), read_log };
+    let compiler = Compiler { options: nvrtc::options(&info.target.arch), compile: nvrtc::compile, read_log };
     Ok(Arc::new(GpuDevice::new(info, options.clone(), compiler, driver)))
 }
 
@@ -102,6 +105,7 @@ pub fn compile(kernel: &Kernel, arch: &str, options: &Options) -> Result<Offline
     let source = tilewright_ir::print(kernel, &target)
         .map_err(|e| DeviceError::Invalid { device: device.clone(), invalid: Box::new(e) })?;
     let job = Job {
+        backend: Backend::Cuda,
         device,
         place: None,
         arch: arch.into(),

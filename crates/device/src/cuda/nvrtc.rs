@@ -1,8 +1,9 @@
 //! NVRTC: from CUDA C++ to a cubin, with or without a GPU.
 
 use super::library::{preload_from, search};
-use crate::compile::{Binary, Job, Refusal};
-use crate::{DeviceError, Options};
+use crate::job::{Binary, Job, Refusal};
+use crate::options::Options;
+use crate::{DeviceError, compile as compiling};
 use cudarc::nvrtc::{result, sys};
 use std::ffi::{CStr, CString};
 use std::path::{Path, PathBuf};
@@ -107,5 +108,5 @@ impl Drop for Program {
 /// Compiles a job under the limits of some options.
 pub(crate) fn compile_limited(job: Job, options: &Options) -> Result<Binary, DeviceError> {
     version()?;
-    crate::compile::fresh(options, job)
+    compiling::fresh(options, job, compile)
 }

@@ -1,6 +1,6 @@
 //! Tensor maps of bulk copies, encoded by the driver on the host.
 
-use super::driver::check;
+use super::status::check;
 use crate::device::map_bytes;
 use crate::gpu::{EncodedMap, Failure, Reach};
 use cudarc::driver::sys::{self, CUtensorMapDataType_enum as DataType, CUtensorMapSwizzle_enum as Layout};

@@ -5,12 +5,12 @@ mod native;
 
 pub(crate) use driver::{Driver, EncodedMap, Failure, Handle, Loaded, Reach};
 
-use crate::compile::{self, Job};
+use crate::compile;
 use crate::device::{check_launches, nothing, resized, run_nothing};
+use crate::job::{Job, VendorCompiler};
+use crate::options::Options;
 use crate::sweep::Sweep;
-use crate::{
-    Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Native, Options, Resources, Timing,
-};
+use crate::{Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Native, Resources, Timing};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::mem::ManuallyDrop;
@@ -26,6 +26,8 @@ const QUEUE: usize = 512;
 pub(crate) struct Compiler {
     /// Options for the vendor's compiler.
     pub options: Vec<String>,
+    /// The compiler.
+    pub compile: VendorCompiler,
     /// Reads what the driver does not tell out of the compiler's log.
     pub read_log: fn(&str) -> Resources,
 }
@@ -261,6 +263,7 @@ impl<D: Driver> GpuDevice<D> {
         let Source { text, entry, dynamic_shared_bytes } = tilewright_ir::print(kernel, &self.info.target)
             .map_err(|e| DeviceError::Invalid { device: self.info.id.clone(), invalid: Box::new(e) })?;
         let job = Job {
+            backend: self.info.backend,
             device: self.info.id.clone(),
             place: None,
             arch: self.info.target.arch.clone(),
@@ -333,7 +336,7 @@ impl<D: Driver> Device for GpuDevice<D> {
         let driver = self.driver()?;
         let (job, dynamic_shared_bytes) = self.job(kernel)?;
         let (entry, text) = (job.entry.clone(), job.source.clone());
-        let (binary, cached) = compile::binary(&self.info, &self.options, job.clone())?;
+        let (binary, cached) = compile::binary(&self.info, &self.options, job.clone(), self.compiler.compile)?;
         let load = |code: &[u8]| {
             // Not while something is being timed.
             let _queue = self.queue();
@@ -343,7 +346,7 @@ impl<D: Driver> Device for GpuDevice<D> {
             Ok(loaded) => (loaded, binary, cached),
             // Whatever is wrong with an entry of the cache, compiling anew tells.
             Err(_) if cached => {
-                let binary = compile::renewed(&self.info, &self.options, job)?;
+                let binary = compile::renewed(&self.info, &self.options, job, self.compiler.compile)?;
                 (load(&binary.code).map_err(|f| self.failed(f, &entry))?, binary, false)
             }
             Err(f) => return Err(self.failed(f, &entry)),

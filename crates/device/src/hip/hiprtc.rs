@@ -1,7 +1,7 @@
 //! hiprtc: from HIP C++ to a code object.
 
 use super::available;
-use crate::compile::{Binary, Job, Refusal};
+use crate::job::{Binary, Job, Refusal};
 use cubecl_hip_sys as sys;
 use std::ffi::{CStr, CString, c_char};
 

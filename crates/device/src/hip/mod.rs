@@ -6,7 +6,8 @@ pub(crate) mod hiprtc;
 
 use crate::device::{Backend, DeviceKind};
 use crate::gpu::{Compiler, GpuDevice};
-use crate::{Device, DeviceError, DeviceInfo, Options, Resources};
+use crate::options::Options;
+use crate::{Device, DeviceError, DeviceInfo, Resources};
 use cubecl_hip_sys as sys;
 use driver::{Hip, call, check};
 use std::ffi::CStr;
@@ -52,7 +53,8 @@ pub(crate) fn open(n: usize, options: &Options) -> Result<Arc<dyn Device>, Devic
     })?;
     let info = describe(ordinal)?;
     let driver = Hip::new(ordinal).map_err(|f| DeviceError::Api { device: info.id.clone(), call: f.call, reason: f.reason })?;
-    let compiler = Compiler { options: hiprtc::options(&info.target.arch), read_log: |_| Resources::default() };
+    let compiler =
+        Compiler { options: hiprtc::options(&info.target.arch), compile: hiprtc::compile, read_log: |_| Resources::default() };
     Ok(Arc::new(GpuDevice::new(info, options.clone(), compiler, driver)))
 }
 

@@ -3,7 +3,9 @@
 use super::device::ClDevice;
 use super::program::{self, Built};
 use super::query::Vendor;
-use crate::compile::{self, Job, Refusal};
+use crate::compile;
+use crate::device::Backend;
+use crate::job::{Job, Refusal};
 use crate::{Compiled, DeviceError};
 use std::sync::Arc;
 use std::time::Instant;
@@ -38,6 +40,7 @@ impl ClDevice {
     /// What is to be compiled.
     pub(super) fn job(&self, source: &str, entry: &str) -> Job {
         Job {
+            backend: Backend::OpenCl,
             device: self.info.id.clone(),
             place: Some(self.place.clone()),
             arch: self.info.name.clone(),
@@ -64,8 +67,7 @@ impl ClDevice {
         }
         // PoCL caches on disk by itself and would compile a second time to give a binary: it is given source each time.
         let binaries = self.context.found.vendor() != Vendor::Pocl;
-        if self.options.workers.is_some()
-            && let Some(binary) = compile::fresh_if_seen(&self.options, job.clone())?
+        if let Some(binary) = compile::from_workers(&self.options, job.clone())?
             && binaries
         {
             self.options.cache.put(&key, &binary.log, &binary.code);

@@ -11,9 +11,12 @@ mod rehearse;
 pub(crate) use device::ClDevice;
 pub(crate) use query::Place;
 
-use crate::open::Described;
-use crate::{Device, DeviceError, Options};
+use crate::options::Options;
+use crate::{Device, DeviceError, DeviceInfo};
 use std::sync::Arc;
+
+/// A device with its platform's name and version, where there is one.
+pub(crate) type Described = Result<(DeviceInfo, Option<String>), DeviceError>;
 
 /// All devices, each with its platform and its version; each that cannot be described is the error that says why.
 ///

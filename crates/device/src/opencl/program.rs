@@ -3,7 +3,7 @@
 use super::handle::{Failure, Handle, check};
 use super::query::{Found, Vendor};
 use crate::Resources;
-use crate::compile::{Job, Refusal};
+use crate::job::{Job, Refusal};
 use opencl3::context::context as cl_context;
 use opencl3::device::Device as ClDevice;
 use opencl3::{kernel as cl_kernel, program as cl_program};
@@ -127,7 +127,7 @@ mod tests {
     fn job(context: &Context, source: &str) -> Job {
         let options = options(&context.found);
         let (device, arch) = ("opencl:0".into(), "generic".into());
-        Job { device, place: None, arch, entry: "twice".into(), source: source.into(), options }
+        Job { backend: crate::Backend::OpenCl, device, place: None, arch, entry: "twice".into(), source: source.into(), options }
     }
 
     const TWICE: &str = "__kernel __attribute__((reqd_work_group_size(8, 1, 1))) void twice(__global float* x) \

@@ -4,8 +4,9 @@
 use super::device::ClDevice;
 use super::program;
 use super::query::Vendor;
-use crate::compile::{self, Binary, Job, Refusal, Rehearsal, Value, Work};
+use crate::compile;
 use crate::device::DeviceKind;
+use crate::job::{Binary, Job, Refusal, Rehearsal, Value, Work};
 use crate::{Device, DeviceError, Launch, LaunchArg};
 use std::time::Instant;
 
