@@ -8,13 +8,14 @@
 //! leading dimension) with `sr` (its batch stride; C's where left out); `dynm`, `dynn`, `dynb` where m, n or the batch are known only at
 //! launch (what is written is then the largest value).
 
-use crate::epilogue::Along;
+use crate::epilogue::{Activation, Along};
 use crate::error::ProblemError;
 use crate::extent::Dynamic;
-use crate::gemm::{Gemm, Order};
+use crate::gemm::{Gemm, GemmBuilder, Order};
 use crate::math::Math;
 use crate::text::{dtype, number, parse_activation};
 use std::fmt::Write;
+use tilewright_ir::Scalar;
 
 /// The twelve keys of MIOpenGEMM; the last is the element type.
 const REQUIRED: [&str; 11] = ["tC", "tA", "tB", "colMaj", "m", "n", "k", "lda", "ldb", "ldc", "ws"];
@@ -82,87 +83,97 @@ impl Gemm {
     /// problem cannot have.
     pub fn parse_geometry(text: &str) -> Result<Gemm, ProblemError> {
         let fail = |reason: String| ProblemError::text(text, reason);
-        let mut required: [Option<u64>; 11] = [None; 11];
-        let mut optional: [Option<u64>; 10] = [None; 10];
-        let (mut element, mut out, mut bias, mut activation) = (None, None, None, None);
-        let mut dynamic = Dynamic::NONE;
-        for token in text.split('_') {
-            let run_time = match token {
-                "dynm" => Some(&mut dynamic.m),
-                "dynn" => Some(&mut dynamic.n),
-                "dynb" => Some(&mut dynamic.g),
-                _ => None,
-            };
-            if let Some(is) = run_time {
-                if std::mem::replace(is, true) {
-                    return Err(fail(format!("`{token}` is given twice")));
-                }
-                continue;
-            }
-            if let Some(found) = Math::of_name(token) {
-                if element.replace(found).is_some() {
-                    return Err(fail(format!("the element type is given twice (`{token}`)")));
-                }
-                continue;
-            }
-            if let Some(scalar) = token.strip_prefix("out").and_then(dtype) {
-                if out.replace(scalar).is_some() {
-                    return Err(fail(format!("the element type of C is given twice (`{token}`)")));
-                }
-                continue;
-            }
-            if let Some(along) = token.strip_prefix("bias") {
-                let along = match along {
-                    "m" => Along::M,
-                    "n" => Along::N,
-                    _ => return Err(fail(format!("`{token}`: a bias runs along m or n: biasm or biasn"))),
-                };
-                if bias.replace(along).is_some() {
-                    return Err(fail(format!("the bias is given twice (`{token}`)")));
-                }
-                continue;
-            }
-            if let Some(name) = token.strip_prefix("act") {
-                let found = parse_activation(token, name).map_err(&fail)?;
-                if activation.replace(found).is_some() {
-                    return Err(fail(format!("the activation is given twice (`{token}`)")));
-                }
-                continue;
-            }
-            let split = token.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(token.len());
-            let (name, digits) = token.split_at(split);
-            let slot = match (REQUIRED.iter().position(|&k| k == name), OPTIONAL.iter().position(|&k| k == name)) {
-                (Some(index), _) => &mut required[index],
-                (None, Some(index)) => &mut optional[index],
-                (None, None) if matches!(name, "f" | "bf" | "tf" | "out" | "outf" | "outbf") => {
-                    return Err(fail(format!("`{token}`: element types are f16, bf16, tf32, f32 and f64")));
-                }
-                (None, None) => {
-                    let known = REQUIRED.iter().chain(&OPTIONAL).copied().collect::<Vec<_>>().join(", ");
-                    return Err(fail(format!(
-                        "unknown key in `{token}`; the keys are {known}, biasm, biasn, act and the element type, e.g. f32"
-                    )));
-                }
-            };
-            let value = number(digits).map_err(|reason| fail(format!("`{token}`: {reason}")))?;
-            if slot.replace(value).is_some() {
-                return Err(fail(format!("key `{name}` is given twice")));
-            }
+        let mut keys = Keys::default();
+        text.split('_').try_for_each(|token| keys.take(token)).map_err(fail)?;
+        keys.builder().map_err(fail)?.build()
+    }
+}
+
+/// The keys of a geometry string, as far as they are read.
+#[derive(Default)]
+struct Keys {
+    required: [Option<u64>; REQUIRED.len()],
+    optional: [Option<u64>; OPTIONAL.len()],
+    element: Option<(Scalar, Math)>,
+    out: Option<Scalar>,
+    bias: Option<Along>,
+    activation: Option<Activation>,
+    dynamic: Dynamic,
+}
+
+/// Sets what may be said once.
+fn once<T>(slot: &mut Option<T>, value: T, what: impl Fn() -> String) -> Result<(), String> {
+    if slot.replace(value).is_some() { Err(format!("{} is given twice", what())) } else { Ok(()) }
+}
+
+impl Keys {
+    /// Reads one key.
+    fn take(&mut self, token: &str) -> Result<(), String> {
+        let run_time = match token {
+            "dynm" => Some(&mut self.dynamic.m),
+            "dynn" => Some(&mut self.dynamic.n),
+            "dynb" => Some(&mut self.dynamic.g),
+            _ => None,
+        };
+        if let Some(is) = run_time {
+            return if std::mem::replace(is, true) { Err(format!("`{token}` is given twice")) } else { Ok(()) };
         }
-        let mut values = [0; 11];
-        for (index, value) in required.into_iter().enumerate() {
-            values[index] = value.ok_or_else(|| fail(format!("key `{}` is missing", REQUIRED[index])))?;
+        if let Some(found) = Math::of_name(token) {
+            return once(&mut self.element, found, || format!("`{token}`: the element type"));
+        }
+        if let Some(scalar) = token.strip_prefix("out").and_then(dtype) {
+            return once(&mut self.out, scalar, || format!("`{token}`: the element type of C"));
+        }
+        if let Some(along) = token.strip_prefix("bias") {
+            let along = match along {
+                "m" => Along::M,
+                "n" => Along::N,
+                _ => return Err(format!("`{token}`: a bias runs along m or n: biasm or biasn")),
+            };
+            return once(&mut self.bias, along, || format!("`{token}`: the bias"));
+        }
+        if let Some(name) = token.strip_prefix("act") {
+            return once(&mut self.activation, parse_activation(token, name)?, || format!("`{token}`: the activation"));
+        }
+        self.number(token)
+    }
+
+    /// Reads a key with a number.
+    fn number(&mut self, token: &str) -> Result<(), String> {
+        let split = token.find(|c: char| !c.is_ascii_alphabetic()).unwrap_or(token.len());
+        let (name, digits) = token.split_at(split);
+        let slot = match (REQUIRED.iter().position(|&k| k == name), OPTIONAL.iter().position(|&k| k == name)) {
+            (Some(index), _) => &mut self.required[index],
+            (None, Some(index)) => &mut self.optional[index],
+            (None, None) if matches!(name, "f" | "bf" | "tf" | "out" | "outf" | "outbf") => {
+                return Err(format!("`{token}`: element types are f16, bf16, tf32, f32 and f64"));
+            }
+            (None, None) => {
+                let known = REQUIRED.iter().chain(&OPTIONAL).copied().collect::<Vec<_>>().join(", ");
+                return Err(format!(
+                    "unknown key in `{token}`; the keys are {known}, biasm, biasn, act and the element type, e.g. f32"
+                ));
+            }
+        };
+        let value = number(digits).map_err(|reason| format!("`{token}`: {reason}"))?;
+        once(slot, value, || format!("key `{name}`"))
+    }
+
+    /// The problem that the keys describe, not yet validated.
+    fn builder(self) -> Result<GemmBuilder, String> {
+        let mut values = [0; REQUIRED.len()];
+        for (index, value) in self.required.into_iter().enumerate() {
+            values[index] = value.ok_or_else(|| format!("key `{}` is missing", REQUIRED[index]))?;
             if index < 4 && values[index] > 1 {
-                return Err(fail(format!("`{}{}`: must be 0 or 1", REQUIRED[index], values[index])));
+                return Err(format!("`{}{}`: must be 0 or 1", REQUIRED[index], values[index]));
             }
         }
         let (element, math) =
-            element.ok_or_else(|| fail("the element type is missing (f16, bf16, tf32, f32 or f64)".to_string()))?;
+            self.element.ok_or_else(|| "the element type is missing (f16, bf16, tf32, f32 or f64)".to_string())?;
         let [tc, ta, tb, col, m, n, k, lda, ldb, ldc, ws] = values;
-        let [batch, sa, sb, sc, oa, ob, oc, sbias, ldr, sr] = optional;
         let bytes = ws.checked_mul(u64::from(element.bytes())).filter(|&b| b <= i64::MAX as u64);
-        let bytes = bytes.ok_or_else(|| fail(format!("`ws{ws}`: that many {element} elements take 2^63 bytes or more")))?;
-        let mut builder = Gemm::new(element, m, n, k)
+        let bytes = bytes.ok_or_else(|| format!("`ws{ws}`: that many {element} elements take 2^63 bytes or more"))?;
+        let builder = Gemm::new(element, m, n, k)
             .math(math)
             .order(if col == 1 { Order::Col } else { Order::Row })
             .trans(ta == 1, tb == 1)
@@ -170,26 +181,32 @@ impl Gemm {
             .lda(lda)
             .ldb(ldb)
             .ldc(ldc)
-            .offsets(oa.unwrap_or(0), ob.unwrap_or(0), oc.unwrap_or(0))
             .workspace(bytes)
-            .dynamic(dynamic);
-        if let Some(out) = out {
+            .dynamic(self.dynamic);
+        self.further(builder)
+    }
+
+    /// Adds what the optional keys say.
+    fn further(self, mut builder: GemmBuilder) -> Result<GemmBuilder, String> {
+        let [batch, sa, sb, sc, oa, ob, oc, sbias, ldr, sr] = self.optional;
+        builder = builder.offsets(oa.unwrap_or(0), ob.unwrap_or(0), oc.unwrap_or(0));
+        if let Some(out) = self.out {
             builder = builder.out_dtype(out);
         }
-        match (bias, sbias) {
+        match (self.bias, sbias) {
             (Some(along), stride) => builder = builder.bias_strided(along, stride.unwrap_or(0)),
             (None, Some(stride)) => {
-                return Err(fail(format!("`sbias{stride}`: there is no bias; add biasm or biasn, or drop it")));
+                return Err(format!("`sbias{stride}`: there is no bias; add biasm or biasn, or drop it"));
             }
             (None, None) => {}
         }
-        if let Some(activation) = activation {
+        if let Some(activation) = self.activation {
             builder = builder.activation(activation);
         }
         match (ldr, sr) {
             (Some(ld), _) => builder = builder.ldr(ld),
             (None, Some(stride)) => {
-                return Err(fail(format!("`sr{stride}`: there is no residual; add ldr with its leading dimension, or drop it")));
+                return Err(format!("`sr{stride}`: there is no residual; add ldr with its leading dimension, or drop it"));
             }
             (None, None) => {}
         }
@@ -198,7 +215,7 @@ impl Gemm {
         for (name, stride) in [("sa", sa), ("sb", sb), ("sc", sc), ("sr", sr)] {
             let Some(stride) = stride else { continue };
             if batch == 1 && stride != 0 {
-                return Err(fail(format!("`{name}{stride}`: a batch stride needs a batch; add b2 or more, or drop it")));
+                return Err(format!("`{name}{stride}`: a batch stride needs a batch; add b2 or more, or drop it"));
             }
             builder = match name {
                 "sa" => builder.stride_a(stride),
@@ -207,14 +224,13 @@ impl Gemm {
                 _ => builder.stride_c(stride),
             };
         }
-        builder.build()
+        Ok(builder)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tilewright_ir::Scalar;
 
     #[test]
     fn geometry_strings_round_trip() {

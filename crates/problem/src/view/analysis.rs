@@ -32,12 +32,6 @@ impl View {
     pub fn span(&self) -> (i64, i64) {
         self.access.offset.reach(&self.extent)
     }
-    /// Least and greatest value of any intermediate of the index arithmetic: the offset, every condition's value, and every
-    /// partial sum of their terms in order.
-    pub fn index_span(&self) -> (i64, i64) {
-        let forms = self.access.bounds.iter().map(|b| &b.value).chain([&self.access.offset]);
-        forms.fold((0, 0), |span, form| widen(span, form, &self.extent))
-    }
     /// Largest w of 1, 2, 4, 8, 16, at most `max`, such that every w consecutive coordinates along the axis whose first is a
     /// multiple of w (whatever the other coordinates are) lie side by side in memory, start at a multiple of w elements, and
     /// all exist or all do not. `align` is the alignment of the tensor's element 0, in elements.
@@ -120,18 +114,4 @@ impl View {
         group.contiguous(&self.access.offset)
             && self.access.bounds.iter().all(|bound| group.equally_within(&bound.value, bound.low, bound.high))
     }
-}
-
-fn widen(span: (i64, i64), form: &Affine, extent: &[u64; 3]) -> (i64, i64) {
-    let mut span = span;
-    let mut partial = Affine::constant(form.constant);
-    for term in &form.terms {
-        if let Atom::Digit { of, .. } = &term.0 {
-            span = widen(span, of, extent);
-        }
-        partial.terms.push(term.clone());
-        let (low, high) = partial.reach(extent);
-        span = (span.0.min(low), span.1.max(high));
-    }
-    (span.0.min(form.constant), span.1.max(form.constant))
 }
