@@ -27,7 +27,6 @@ pub struct Space {
     target: Target,
     env: Env,
     constraint: Constraint,
-    reach: Reach,
     per_sample: Contraction,
     merged: Option<Contraction>,
 }
@@ -47,7 +46,6 @@ impl Space {
             target: target.clone(),
             env: Env::new(target, problem.workspace()),
             constraint: Constraint::none(),
-            reach: Reach::Full,
             per_sample: lower(problem, ConvForm::PerSample)?,
             merged,
         })
@@ -56,12 +54,6 @@ impl Space {
     /// The same with values demanded of some keys.
     pub fn constrained(mut self, constraint: &Constraint) -> Space {
         self.constraint = constraint.clone();
-        self
-    }
-
-    /// The same over MIOpenGEMM's graph only, or over every key.
-    pub fn with_reach(mut self, reach: Reach) -> Space {
-        self.reach = reach;
         self
     }
 
@@ -123,7 +115,7 @@ impl Space {
             contraction: self.contraction(plan),
             env: &self.env,
             constraint: &self.constraint,
-            reach: self.reach,
+            reach: Reach::Full,
             convolution: self.merged.is_some(),
         }
     }

@@ -11,8 +11,8 @@ use tilewright_device::{
     Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, DeviceKind, Launch, LaunchArg, Timing, open,
 };
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
-use tilewright_gen::problem::{Gemm, Problem};
 use tilewright_ir::{Kernel, Scalar};
+use tilewright_problem::{Gemm, Problem};
 use tilewright_tune::Records;
 use tilewright_tune::search::{Budget, Cancel, Ended, GENERATOR, Options, Outcome, Strategy, TuneError, device_key, tune};
 use tilewright_tune::space::Space;

@@ -3,8 +3,8 @@
 use rayon::prelude::*;
 use std::collections::BTreeSet;
 use tilewright_gen::plan::{Constraint, Key};
-use tilewright_gen::problem::{Conv, Gemm, Order, Problem};
 use tilewright_ir::{Dialect, Scalar, Target};
+use tilewright_problem::{Conv, Gemm, Order, Problem};
 use tilewright_tune::model::Picker;
 use tilewright_tune::random::{Recipe, plan};
 use tilewright_tune::space::Space;

@@ -1,8 +1,8 @@
 //! Work counts of a derived plan: what `explain` shows and cost models start from. Counted from the plan, not measured.
 
-use super::derive::splits_by_workspace;
 use super::fits::{Footprint, all_tiles};
 use super::spec::*;
+use super::workspace::splits_by_workspace;
 use serde::Serialize;
 use tilewright_ir::Target;
 use tilewright_problem::contraction::{Contraction, Tensor};

@@ -8,31 +8,13 @@ use super::keys::{Chiral, Common, Key};
 use super::operand::{self, Frame};
 use super::reach;
 use super::refusal::Refusal;
+use super::rules::{Env, atomic_sums, no_cluster_sum, order};
 use super::spec::*;
 use super::value::Plan;
 use super::wave_unit;
-use crate::plan::{WORKSPACE_ALIGN, materialised};
-use tilewright_ir::{Scalar, Target};
-use tilewright_problem::contraction::{Contraction, Tensor};
-use tilewright_problem::view::{COL, G, ROW};
-
-/// What legality reads besides plan and contraction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Env {
-    /// Usable workspace in bytes.
-    pub workspace_bytes: u64,
-    /// Lanes per wave (1 on CPUs).
-    pub wave: u32,
-    /// Results may depend on the order of atomic additions (`SKS0` with `ICE` above 1).
-    pub allow_atomics: bool,
-}
-
-impl Env {
-    /// A target's wave with a workspace; atomics not allowed.
-    pub fn new(target: &Target, workspace_bytes: u64) -> Env {
-        Env { workspace_bytes, wave: target.wave, allow_atomics: false }
-    }
-}
+use super::workspace::workspace_per_oriented;
+use tilewright_problem::contraction::Contraction;
+use tilewright_problem::view::{COL, ROW};
 
 /// What the plan means for the contraction, or why it means nothing. Total: no plan and no contraction makes it fail
 /// otherwise.
@@ -120,34 +102,6 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
     Ok(spec)
 }
 
-/// Workspace in bytes for the copies and partial sums of a single batch entry; with less than that for the whole batch, the
-/// batch is cut into chunks.
-pub fn workspace_per_entry(spec: &KernelSpec, c: &Contraction) -> u64 {
-    workspace_per_oriented(spec, &c.oriented(spec.tiling.exchanged))
-}
-
-fn workspace_per_oriented(spec: &KernelSpec, c: &Contraction) -> u64 {
-    let copy = |tensor: &Tensor, tiling: &OperandTiling| {
-        if tiling.source == Source::InPlace {
-            return 0;
-        }
-        let copied = materialised(tensor, tiling.source, tiling.macro_tile);
-        let entries = if copied.view.uses(G) { c.g.max(1) } else { 1 };
-        copied.len.saturating_mul(copied.scalar.bytes() as u64) / entries + u64::from(WORKSPACE_ALIGN)
-    };
-    let partials = if splits_by_workspace(spec) {
-        let result = c.m.saturating_mul(c.n).saturating_mul(c.accumulator().bytes() as u64);
-        result.saturating_mul(spec.tiling.split_k.ways as u64).saturating_add(u64::from(WORKSPACE_ALIGN))
-    } else {
-        0
-    };
-    copy(&c.a, &spec.tiling.a).saturating_add(copy(&c.b, &spec.tiling.b)).saturating_add(partials)
-}
-
-pub(super) fn splits_by_workspace(spec: &KernelSpec) -> bool {
-    spec.tiling.split_k.ways > 1 && spec.epilogue.split_sum == SplitSum::Workspace
-}
-
 fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal> {
     let at = |key: Common| plan.common(key);
     let (pfg, buf, fra, lwv, mac) = (at(Common::Pfg), at(Common::Buf), at(Common::Fra), at(Common::Lwv), at(Common::Mac));
@@ -216,35 +170,6 @@ fn math_width(plan: &Plan, b: &OperandTiling) -> Result<u32, Refusal> {
         return Err(Refusal::MathWidth { width, micro: b.micro, fragment: b.fragment_width });
     }
     Ok(width)
-}
-
-pub(super) fn order(plan: &Plan) -> Result<GroupOrder, Refusal> {
-    match plan.common(Common::Gal) {
-        1 => Ok(GroupOrder::ColumnsFastest),
-        2 => Ok(GroupOrder::RowsFastest),
-        _ => {
-            let (naw, ice) = (plan.common(Common::Naw), plan.common(Common::Ice));
-            match (naw / ice.max(1)).isqrt() {
-                0 => Err(Refusal::Strip { naw, ice }),
-                width => Ok(GroupOrder::Strips(width)),
-            }
-        }
-    }
-}
-
-/// Whether splits may be added to C by atomics.
-pub(super) fn atomic_sums(c: &Contraction, ice: u32) -> Result<(), Refusal> {
-    match c.activation {
-        _ if !matches!(c.c.scalar, Scalar::F32 | Scalar::F64) => Err(Refusal::AtomicType { ice, scalar: c.c.scalar }),
-        Some(activation) => Err(Refusal::AtomicActivation { ice, activation }),
-        None => Ok(()),
-    }
-}
-
-/// Sums over a cluster are built for warpgroups.
-pub(super) fn no_cluster_sum(plan: &Plan) -> Result<(), Refusal> {
-    let ice = plan.common(Common::Ice);
-    if ice > 1 && plan.common(Common::Sks) == 2 { Err(Refusal::ClusterUnit { ice }) } else { Ok(()) }
 }
 
 fn epilogue(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling) -> Result<Epilogue, Refusal> {

@@ -1,9 +1,9 @@
 //! Words for what each key of a plan does to one kernel, with its numbers.
 
-use super::derive::splits_by_workspace;
 use super::keys::{Chiral, Common, Key};
 use super::spec::*;
 use super::value::Plan;
+use super::workspace::splits_by_workspace;
 use serde::Serialize;
 use tilewright_problem::contraction::Contraction;
 
@@ -157,11 +157,7 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
         Common::Pfg if value == 0 => "each tile is loaded, then computed".into(),
         Common::Pfg => format!("loads run {} ahead of the math", plural(value, "k-tile")),
         Common::Buf => format!("{} of shared memory per operand", plural(value, "buffer")),
-        Common::Stp => match s.store {
-            StorePoint::AtOnce => "tiles are stored to shared memory as soon as they are fetched".into(),
-            StorePoint::AfterMath => "tiles are stored to shared memory after the math of the current one".into(),
-            StorePoint::Spread => "stores to shared memory are spread between the k-steps of the math".into(),
-        },
+        Common::Stp => store_point(s.store).into(),
         Common::Fra if value == 0 => "fragments are read when they are needed".into(),
         Common::Fra => format!("fragments are read {} ahead", plural(value, "k-step")),
         Common::Lwv => match s.roles {
@@ -172,18 +168,7 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
             "the compiler is kept from moving loads into the math and the math over stores, where the target has means for it",
             "the compiler is free to move loads and stores into the math",
         ),
-        Common::Uni => {
-            let (t, family) = (&spec.tiling, spec.tiling.unit.family());
-            match t.instruction(c).filter(|_| family.lanes > 1) {
-                None => format!("{} of each {}", family.name, family.owner),
-                Some(row) => {
-                    let (m, n, k) = row.shape;
-                    let n = if family.asynchronous { t.b.micro } else { n };
-                    let (rows, columns) = (t.a.micro, t.b.micro);
-                    format!("{} of {m} x {n} x {k}, one micro tile of {rows} x {columns} per {}", family.name, family.owner)
-                }
-            }
-        }
+        Common::Uni => unit(c, t),
         Common::Swp if spec.tiling.exchanged => "computes the transposed product: A and B change places".into(),
         Common::Swp => "A's rows are the kernel's rows".into(),
         Common::Pst if spec.tiling.persistent == 0 => "one work-group per tile of C".into(),
@@ -198,6 +183,27 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
         Common::Bim => {
             choose("a convolution's samples are rows of one product", "a convolution's samples are a batch of products")
         }
+    }
+}
+
+fn unit(c: &Contraction, t: &Tiling) -> String {
+    let family = t.unit.family();
+    match t.instruction(c).filter(|_| family.lanes > 1) {
+        None => format!("{} of each {}", family.name, family.owner),
+        Some(row) => {
+            let (m, n, k) = row.shape;
+            let n = if family.asynchronous { t.b.micro } else { n };
+            let (rows, columns) = (t.a.micro, t.b.micro);
+            format!("{} of {m} x {n} x {k}, one micro tile of {rows} x {columns} per {}", family.name, family.owner)
+        }
+    }
+}
+
+const fn store_point(store: StorePoint) -> &'static str {
+    match store {
+        StorePoint::AtOnce => "tiles are stored to shared memory as soon as they are fetched",
+        StorePoint::AfterMath => "tiles are stored to shared memory after the math of the current one",
+        StorePoint::Spread => "stores to shared memory are spread between the k-steps of the math",
     }
 }
 

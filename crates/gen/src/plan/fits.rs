@@ -1,11 +1,11 @@
 //! Whether a derived plan fits a device, and how much of it one work-group takes.
 
 use super::bulk::{row_slab, slabs_bytes, store_slabs};
-use super::derive::splits_by_workspace;
 use super::hulls::staging_bytes;
 use super::reach;
 use super::refusal::Refusal;
 use super::spec::*;
+use super::workspace::splits_by_workspace;
 use serde::Serialize;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::{Contraction, Tensor};

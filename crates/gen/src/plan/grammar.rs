@@ -26,11 +26,6 @@ impl Plan {
         }
         Ok(values.into_iter().fold(Plan::default(), |plan, (key, value)| plan.with(key, value)))
     }
-    /// The three quoted parts, as MIOpenGEMM prints them for its C++ sources.
-    pub fn quoted(&self) -> String {
-        let [a, b, c] = Part::ALL.map(|part| sub(&printed(self, part)));
-        format!("\"{a}\", \"{b}\", \"{c}\"")
-    }
 }
 
 impl Constraint {

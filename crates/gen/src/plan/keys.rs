@@ -217,10 +217,6 @@ impl Key {
         let b = Chiral::ALL.iter().map(|k| Key::B(*k));
         a.chain(b).chain(Common::ALL.iter().map(|k| Key::C(*k)))
     }
-    /// A key by part and name; `None` if the part has no such key.
-    pub fn named(part: Part, name: &str) -> Option<Key> {
-        part.keys().into_iter().find(|k| k.name() == name)
-    }
     /// The part it stands in.
     pub const fn part(self) -> Part {
         match self {
@@ -228,24 +224,6 @@ impl Key {
             Key::B(_) => Part::B,
             Key::C(_) => Part::C,
         }
-    }
-    /// Its registry entry.
-    pub const fn info(self) -> &'static KeyInfo {
-        match self {
-            Key::A(k) | Key::B(k) => k.info(),
-            Key::C(k) => k.info(),
-        }
-    }
-    /// Three letters, without the part.
-    pub const fn name(self) -> &'static str {
-        self.info().name
-    }
-}
-
-/// `A_MIC`, as messages and constraints name it.
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}_{}", self.part().name(), self.name())
     }
 }
 
@@ -255,10 +233,6 @@ impl Chiral {
         use Chiral::*;
         [Mic, Pad, Plu, Liw, Miw, Wos, Vew, Lor, Glw, Frw, Acp, Clu]
     };
-    /// Its registry entry.
-    pub const fn info(self) -> &'static KeyInfo {
-        &super::registry::CHIRAL[self as usize]
-    }
 }
 
 impl Common {
@@ -270,8 +244,4 @@ impl Common {
             Stp, Fra, Lwv, Hnt, Bim, Uni, Swp, Pst, Png, Rga,
         ]
     };
-    /// Its registry entry.
-    pub const fn info(self) -> &'static KeyInfo {
-        &super::registry::COMMON[self as usize]
-    }
 }

@@ -20,21 +20,22 @@ pub mod neighbours;
 mod normal;
 mod operand;
 pub(crate) mod reach;
-mod reflect;
 mod refusal;
 mod registry;
+mod rules;
 pub mod spec;
 mod start;
 mod unit;
 mod value;
 mod wave_unit;
+mod workspace;
 
 pub use bulk::{
     BulkTile, STORE_ROWS, StoreTile, bulk_tile, fetched_tile, partials, row_slab, row_slab_pitch, shared_bulk_tile,
     store_columns, store_slabs, store_tile,
 };
 pub use counts::{Counts, Instructions, added_bytes, counts};
-pub use derive::{Env, derive, workspace_per_entry};
+pub use derive::derive;
 pub use describe::{Note, describe};
 pub use fetched::{
     FETCH_CHUNK, FetchShape, FetchWork, LINE_CLASSES, LineFetch, fetch_batch, fetch_in_flight, fetch_width, fetch_work,
@@ -50,6 +51,8 @@ pub use keys::{Chiral, Common, Key, KeyInfo, Legal, Part, System};
 pub use materialised::{WORKSPACE_ALIGN, copy_leading_dimension, materialised};
 pub use neighbours::{Graph, Move, Reach};
 pub use refusal::Refusal;
+pub use rules::Env;
 pub use spec::*;
 pub use start::generic;
 pub use value::{Constraint, Plan};
+pub use workspace::workspace_per_entry;

@@ -1,8 +1,8 @@
 //! The search graph: plans one move apart. MIOpenGEMM's edges and coupled moves, and those of the further keys.
 
-use super::derive::Env;
 use super::grid::thread_grid;
 use super::keys::{Chiral, Common, Edges, Key};
+use super::rules::Env;
 use super::value::{Constraint, Plan};
 use std::collections::HashSet;
 use tilewright_problem::contraction::Contraction;

@@ -4,7 +4,7 @@ use super::grid::{load_tile, thread_grid};
 use super::keys::{Chiral, Common, Key};
 use super::reach;
 use super::spec::Along;
-use super::value::Plan;
+use super::value::{Plan, reset};
 use tilewright_ir::MathUnit;
 use tilewright_ir::mma::{FAMILIES, Family};
 use tilewright_problem::contraction::Contraction;
@@ -105,10 +105,6 @@ impl Plan {
             reset(p, Common::Ukl);
         }
     }
-}
-
-pub(super) fn reset(p: &mut Plan, key: Common) {
-    p.set(Key::C(key), key.info().default);
 }
 
 fn normal_side(p: &mut Plan, side: fn(Chiral) -> Key, threads: Option<u32>) {

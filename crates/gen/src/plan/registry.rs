@@ -1,6 +1,46 @@
 //! The table behind [`super::keys`]: one entry per hyperparameter.
 
-use super::keys::{CHIRALS, COMMONS, Edges, KeyInfo, Legal, System};
+use super::keys::{CHIRALS, COMMONS, Chiral, Common, Edges, Key, KeyInfo, Legal, Part, System};
+use std::fmt;
+
+impl Chiral {
+    /// Its registry entry.
+    pub const fn info(self) -> &'static KeyInfo {
+        &CHIRAL[self as usize]
+    }
+}
+
+impl Common {
+    /// Its registry entry.
+    pub const fn info(self) -> &'static KeyInfo {
+        &COMMON[self as usize]
+    }
+}
+
+impl Key {
+    /// A key by part and name; `None` if the part has no such key.
+    pub fn named(part: Part, name: &str) -> Option<Key> {
+        part.keys().into_iter().find(|k| k.name() == name)
+    }
+    /// Its registry entry.
+    pub const fn info(self) -> &'static KeyInfo {
+        match self {
+            Key::A(k) | Key::B(k) => k.info(),
+            Key::C(k) => k.info(),
+        }
+    }
+    /// Three letters, without the part.
+    pub const fn name(self) -> &'static str {
+        self.info().name
+    }
+}
+
+/// `A_MIC`, as messages and constraints name it.
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}_{}", self.part().name(), self.name())
+    }
+}
 
 const BIT: Legal = Legal::OneOf(&[0, 1]);
 const BIT_EDGES: Edges = &[(0, &[1]), (1, &[0])];
@@ -26,7 +66,7 @@ const fn more(info: KeyInfo, more: Edges) -> KeyInfo {
 }
 
 /// Keys of one factor, in the order of [`super::keys::Chiral`].
-pub(super) const CHIRAL: [KeyInfo; CHIRALS] = [
+const CHIRAL: [KeyInfo; CHIRALS] = [
     first(more(
         classic(
             "MIC",
@@ -140,7 +180,7 @@ const POWERS: Edges = &[
 ];
 
 /// Keys of the whole plan, in the order of [`super::keys::Common`].
-pub(super) const COMMON: [KeyInfo; COMMONS] = [
+const COMMON: [KeyInfo; COMMONS] = [
     first(classic("UNR", Legal::Range(1, 1024), POWERS, 16, "k-tile: depth of one main loop step")),
     classic(
         "GAL",

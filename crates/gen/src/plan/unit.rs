@@ -1,18 +1,18 @@
 //! Plans with a matrix unit: their rules of legality, and which keys say something to them.
 
 use super::bulk::{fetched_tile, partials, shared_bulk_tile, store_tile};
-use super::derive::{Env, atomic_sums, order, splits_by_workspace, workspace_per_entry};
 use super::fetched::{LINE_CLASSES, fetch_wanted};
 use super::fits::shared_bytes;
 use super::grid::thread_grid;
 use super::hulls::{hulls, slots};
 use super::keys::{Chiral, Common, Key};
-use super::normal::reset;
+use super::materialised::materialised;
 use super::reach;
 use super::refusal::Refusal;
+use super::rules::{Env, atomic_sums, order};
 use super::spec::*;
-use super::value::Plan;
-use crate::plan::materialised;
+use super::value::{Plan, reset};
+use super::workspace::workspace_per_oriented;
 use tilewright_ir::{MAX_CLUSTER, Mma};
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::COL;
@@ -69,29 +69,8 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
     if c.matrix_input().and_then(|input| Mma::find(unit, input)).is_none() {
         return Err(Refusal::UnitTypes { uni: 2, a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() });
     }
-    for acp in [Key::A(Chiral::Acp), Key::B(Chiral::Acp)] {
-        let (value, lwv) = (plan.get(acp), at(Common::Lwv));
-        // Tiles that do not come in bulk are written by waves that do nothing else.
-        if value == 1 || (value != 2 && lwv == 0) {
-            return Err(Refusal::UnitCopy { acp, value, lwv });
-        }
-        // Each has as many classes of lines to itself.
-        if value == 3 && (lwv > LINE_CLASSES || !LINE_CLASSES.is_multiple_of(lwv)) {
-            return Err(Refusal::ShiftWaves { acp, lwv });
-        }
-    }
-    let (rga, acp) = (at(Common::Rga), plan.get(Key::A(Chiral::Acp)));
-    if rga > 0 && acp != 2 {
-        return Err(Refusal::FragmentsWritten { rga, acp });
-    }
-    let (mac, skw) = (at(Common::Mac), at(Common::Skw));
-    let owners = unit.family().lanes;
-    let in_turn = at(Common::Png) == 1;
-    if in_turn && (at(Common::Lwv) == 0 || at(Common::Pst) == 0 || mac < 2 * owners) {
-        return Err(Refusal::Turns { lwv: at(Common::Lwv), pst: at(Common::Pst), mac, owners });
-    }
-    let grid = (mac % owners == 0).then(|| if in_turn { Some((1, 1)) } else { thread_grid(mac / owners, skw) }).flatten();
-    let (along_m, along_n) = grid.ok_or(Refusal::UnitThreads { uni: 2, mac, skw, owners })?;
+    copy_methods(plan)?;
+    let (along_m, along_n) = owners(plan)?;
     let k_tile = at(Common::Unr);
     let row = 128 / c.a.scalar.bytes();
     if k_tile % row != 0 {
@@ -103,15 +82,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
     }
     let mut schedule = schedule(plan, env, unit)?;
     let (rows, columns) = unit.family().block;
-    let cluster = cluster(plan)?;
-    // Staying work-groups count their work in clusters, launches in work-groups.
-    let counted = cluster.size() > 1 && at(Common::Pst) > 0;
-    if (cluster.sharers() > 1 || counted) && !c.dynamic.is_none() {
-        return Err(Refusal::Cluster {
-            size: cluster.size(),
-            why: "tiles known only at launch are no whole clusters; use CLU1, and PST0 with SKS2",
-        });
-    }
+    let cluster = cluster(plan, c)?;
     let a = operand(plan, Key::A, &c.a, (rows, along_m, k_tile), cluster.n, at(Common::Rga))?;
     let b = operand(plan, Key::B, &c.b, (columns, along_n, k_tile), cluster.m, 0)?;
     if let Some(roles) = schedule.roles.as_mut().filter(|_| at(Common::Mgp) < 2) {
@@ -123,31 +94,14 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
         });
         // Each 64 rows by 8 columns of a warpgroup are four sums of a thread; fragments live beside them.
         let sums = plan.get(Key::A(Chiral::Mic)) * (4 * plan.get(Key::B(Chiral::Mic)) + FRAGMENT * at(Common::Rga));
-        roles.registers = budgets(roles.load_threads, mac, sums, unit, wanted);
+        roles.registers = budgets(roles.load_threads, at(Common::Mac), sums, unit, wanted);
     }
-    for (extent, macro_tile, along) in [(c.m, a.macro_tile, cluster.m), (c.n, b.macro_tile, cluster.n)] {
-        if u64::from(along) >= 2 * extent.div_ceil(u64::from(macro_tile)) {
-            let why = "half of them would have nothing to do: CLU is at least twice the tiles along its side";
-            return Err(Refusal::Cluster { size: cluster.size(), why });
-        }
-    }
-    for (acp, run_time) in [(Key::A(Chiral::Acp), c.dynamic.m), (Key::B(Chiral::Acp), c.dynamic.n)] {
-        if plan.get(acp) == 3 && run_time {
-            let why = "its rows are known only at launch, and the maps of its lines' classes are not; use ACP0";
-            return Err(Refusal::BulkBox { acp, why: why.into() });
-        }
-        // Whoever copies ahead into the next piece of work counts on its k-tiles.
-        let k_tiles = c.k.div_ceil(u64::from(k_tile));
-        if plan.get(acp) == 3 && at(Common::Pst) > 0 && k_tiles < u64::from(at(Common::Ice)) {
-            let why =
-                "some splits of ICE have no k-tile, and copies run ahead into the next tile of PST; use PST0, or a smaller ICE";
-            return Err(Refusal::BulkBox { acp, why: why.into() });
-        }
-    }
+    useful_clusters(c, &cluster, (&a, &b))?;
+    staging(plan, c, k_tile)?;
     let epilogue = epilogue(plan, c, env, &b)?;
     let tiling = Tiling {
         k_tile,
-        threads_a: along_m * owners,
+        threads_a: along_m * unit.family().lanes,
         threads_b: along_n,
         micro_b_fastest: false,
         wave_a: 0,
@@ -182,18 +136,79 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
         let with = |slots| KernelSpec { schedule: Schedule { slots, ..spec.schedule.clone() }, ..spec.clone() };
         spec.schedule.slots = slots(spec.style.min_groups, |slots| shared_bytes(&with(slots), c));
     }
-    // The contraction is turned already.
-    let needed =
-        workspace_per_entry(&KernelSpec { tiling: Tiling { exchanged: false, ..spec.tiling.clone() }, ..spec.clone() }, c);
+    let needed = workspace_per_oriented(&spec, c);
     if needed > env.workspace_bytes {
         return Err(Refusal::Workspace { needed, available: env.workspace_bytes });
     }
-    debug_assert!(!splits_by_workspace(&spec) || spec.tiling.split_k.ways > 1);
     Ok(spec)
 }
 
+/// How tiles get to shared memory, and who writes them.
+fn copy_methods(plan: &Plan) -> Result<(), Refusal> {
+    let at = |key: Common| plan.common(key);
+    for acp in [Key::A(Chiral::Acp), Key::B(Chiral::Acp)] {
+        let (value, lwv) = (plan.get(acp), at(Common::Lwv));
+        // Tiles that do not come in bulk are written by waves that do nothing else.
+        if value == 1 || (value != 2 && lwv == 0) {
+            return Err(Refusal::UnitCopy { acp, value, lwv });
+        }
+        // Each has as many classes of lines to itself.
+        if value == 3 && (lwv > LINE_CLASSES || !LINE_CLASSES.is_multiple_of(lwv)) {
+            return Err(Refusal::ShiftWaves { acp, lwv });
+        }
+    }
+    let (rga, acp) = (at(Common::Rga), plan.get(Key::A(Chiral::Acp)));
+    if rga > 0 && acp != 2 {
+        return Err(Refusal::FragmentsWritten { rga, acp });
+    }
+    Ok(())
+}
+
+/// Warpgroups along m and n that share a tile; one alone where each has a tile of its own.
+fn owners(plan: &Plan) -> Result<(u32, u32), Refusal> {
+    let at = |key: Common| plan.common(key);
+    let (mac, skw) = (at(Common::Mac), at(Common::Skw));
+    let owners = MathUnit::Warpgroup.family().lanes;
+    let in_turn = at(Common::Png) == 1;
+    if in_turn && (at(Common::Lwv) == 0 || at(Common::Pst) == 0 || mac < 2 * owners) {
+        return Err(Refusal::Turns { lwv: at(Common::Lwv), pst: at(Common::Pst), mac, owners });
+    }
+    let grid = (mac % owners == 0).then(|| if in_turn { Some((1, 1)) } else { thread_grid(mac / owners, skw) }).flatten();
+    grid.ok_or(Refusal::UnitThreads { uni: 2, mac, skw, owners })
+}
+
+/// Clusters of which half would have nothing to do are refused.
+fn useful_clusters(c: &Contraction, cluster: &Cluster, (a, b): (&OperandTiling, &OperandTiling)) -> Result<(), Refusal> {
+    for (extent, macro_tile, along) in [(c.m, a.macro_tile, cluster.m), (c.n, b.macro_tile, cluster.n)] {
+        if u64::from(along) >= 2 * extent.div_ceil(u64::from(macro_tile)) {
+            let why = "half of them would have nothing to do: CLU is at least twice the tiles along its side";
+            return Err(Refusal::Cluster { size: cluster.size(), why });
+        }
+    }
+    Ok(())
+}
+
+/// Rules of operands that load waves shift from staging.
+fn staging(plan: &Plan, c: &Contraction, k_tile: u32) -> Result<(), Refusal> {
+    let at = |key: Common| plan.common(key);
+    for (acp, run_time) in [(Key::A(Chiral::Acp), c.dynamic.m), (Key::B(Chiral::Acp), c.dynamic.n)] {
+        if plan.get(acp) == 3 && run_time {
+            let why = "its rows are known only at launch, and the maps of its lines' classes are not; use ACP0";
+            return Err(Refusal::BulkBox { acp, why: why.into() });
+        }
+        // Whoever copies ahead into the next piece of work counts on its k-tiles.
+        let k_tiles = c.k.div_ceil(u64::from(k_tile));
+        if plan.get(acp) == 3 && at(Common::Pst) > 0 && k_tiles < u64::from(at(Common::Ice)) {
+            let why =
+                "some splits of ICE have no k-tile, and copies run ahead into the next tile of PST; use PST0, or a smaller ICE";
+            return Err(Refusal::BulkBox { acp, why: why.into() });
+        }
+    }
+    Ok(())
+}
+
 /// Work-groups that run together.
-fn cluster(plan: &Plan) -> Result<Cluster, Refusal> {
+fn cluster(plan: &Plan, c: &Contraction) -> Result<Cluster, Refusal> {
     let at = |key: Common| plan.common(key);
     let splits = if at(Common::Sks) == 2 { at(Common::Ice) } else { 1 };
     let cluster = Cluster { m: plan.get(Key::A(Chiral::Clu)), n: plan.get(Key::B(Chiral::Clu)), splits };
@@ -210,6 +225,14 @@ fn cluster(plan: &Plan) -> Result<Cluster, Refusal> {
     }
     if splits > 1 && at(Common::Cst) == 1 {
         return refuse("each of SKS2 stores a part of the tile from registers; use CST0");
+    }
+    // Staying work-groups count their work in clusters, launches in work-groups.
+    let counted = cluster.size() > 1 && at(Common::Pst) > 0;
+    if (cluster.sharers() > 1 || counted) && !c.dynamic.is_none() {
+        return Err(Refusal::Cluster {
+            size: cluster.size(),
+            why: "tiles known only at launch are no whole clusters; use CLU1, and PST0 with SKS2",
+        });
     }
     Ok(cluster)
 }

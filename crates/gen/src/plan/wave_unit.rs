@@ -1,14 +1,13 @@
 //! Plans with matrix instructions of single waves (`UNI1`, `UNI3`): what differs from multiply-adds in legality, and which keys
 //! say nothing to them. Loads, schedules and edges are those of [`super::derive`](fn@super::derive).
 
-use super::derive::{Env, atomic_sums};
 use super::grid::thread_grid;
 use super::keys::{Chiral, Common, Key};
-use super::normal::reset;
 use super::reach;
 use super::refusal::Refusal;
+use super::rules::{Env, atomic_sums, no_cluster_sum};
 use super::spec::*;
-use super::value::Plan;
+use super::value::{Plan, reset};
 use tilewright_ir::Mma;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::COL;
@@ -35,7 +34,7 @@ pub(super) fn owners(plan: &Plan, c: &Contraction, env: &Env, unit: MathUnit) ->
 /// A lane stores its neighbours along n together, as many as [`Tiling::run`] says.
 pub(super) fn epilogue(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling) -> Result<Epilogue, Refusal> {
     let (ice, width) = (plan.common(Common::Ice), plan.common(Common::Cvw));
-    super::derive::no_cluster_sum(plan)?;
+    no_cluster_sum(plan)?;
     if ice > 1 && plan.common(Common::Sks) == 0 {
         if !env.allow_atomics {
             return Err(Refusal::AtomicsNotAllowed { ice });

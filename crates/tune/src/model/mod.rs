@@ -12,6 +12,7 @@ mod matrix;
 mod matrix_seeds;
 mod pick;
 mod roofline;
+mod seed_keys;
 mod seeds;
 mod traffic;
 mod wave;

@@ -1,5 +1,6 @@
 //! Plans worth a look before anything is known: a structured grid of tilings and schedules that suit a device.
 
+use super::seed_keys::{along_k, layout, splits};
 use super::{matrix_seeds, wave_unit_seeds};
 use crate::space::Space;
 use rayon::prelude::*;
@@ -7,7 +8,7 @@ use std::collections::HashSet;
 use tilewright_gen::plan::{Chiral, Common, Key, Plan};
 use tilewright_ir::Dialect;
 use tilewright_problem::contraction::{Contraction, Operand};
-use tilewright_problem::view::{COL, ROW, View};
+use tilewright_problem::view::{COL, ROW};
 
 /// Tilings that suit the target and the problem, each legal and none twice, with one good schedule. Where no tiling of the grid can
 /// have what the constraint demands: legal plans near some of them.
@@ -84,52 +85,9 @@ fn element_copies(contraction: &Contraction, plan: Plan) -> Option<Plan> {
     (copied != plan).then_some(copied)
 }
 
-/// True if neighbours in memory are neighbours along k, and not along the rows.
-fn along_k(view: &View) -> bool {
-    view.stride(COL) == Some(1) && view.stride(ROW) != Some(1)
-}
-
 struct Grid<'a> {
     space: &'a Space,
     plans: Vec<Plan>,
-}
-
-/// Load keys of one operand that suit its layout.
-pub(super) fn layout(
-    plan: Plan,
-    side: fn(Chiral) -> Key,
-    contraction: &Contraction,
-    operand: Operand,
-    widest_bytes: u32,
-) -> Plan {
-    let tensor = contraction.tensor(operand);
-    let size = tensor.scalar.bytes();
-    let widest = (widest_bytes / size).max(1);
-    let along_k = along_k(&tensor.view);
-    let fragments = (16 / size).max(1);
-    plan.with(side(Chiral::Glw), widest.min(8))
-        .with(side(Chiral::Plu), u32::from(along_k))
-        .with(side(Chiral::Lor), u32::from(!along_k))
-        .with(side(Chiral::Frw), fragments)
-        .with(side(Chiral::Vew), fragments)
-        .with(side(Chiral::Pad), u32::from(along_k))
-        .with(side(Chiral::Miw), 1)
-        .with(side(Chiral::Liw), 1)
-}
-
-/// Numbers of k splits that bring a launch of `groups` work-groups to about `wanted`, sums of at least `deep` k-tiles each.
-pub(super) fn splits(groups: u64, wanted: u64, k_tiles: u64) -> Vec<u32> {
-    let mut ways = vec![1];
-    if groups < wanted {
-        let full = (wanted / groups.max(1)).max(1);
-        for w in [full, full * 2, full / 2, full * 4] {
-            let w = w.min(k_tiles / 4).min(256);
-            if w > 1 && !ways.contains(&(w as u32)) {
-                ways.push(w as u32);
-            }
-        }
-    }
-    ways
 }
 
 impl Grid<'_> {

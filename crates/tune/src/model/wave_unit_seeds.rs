@@ -1,6 +1,6 @@
 //! Plans with matrix instructions of single waves worth a look before anything is known.
 
-use super::seeds::{layout, splits};
+use super::seed_keys::{layout, splits};
 use crate::space::Space;
 use tilewright_gen::plan::{Chiral, Common, Key, MathUnit, Plan, thread_grid};
 use tilewright_ir::{Dialect, Mma};

@@ -14,7 +14,6 @@ mod measure;
 mod outcome;
 mod random;
 mod session;
-mod settle;
 
 pub use descent::Descent;
 pub use exhaustive::Exhaustive;

@@ -1,9 +1,10 @@
 //! One search: candidates from the searcher to the builders to the device to the records.
 
+mod settle;
+
 use super::build::{Builders, Built, Ready, Reject};
 use super::expect::Expectation;
 use super::measure::{Reference, beats, measure};
-use super::settle::Judge;
 use super::{
     Cancel, Descent, Ended, Event, Exhaustive, GENERATOR, Options, Outcome, Proposal, Random, Searcher, Spent, Step, Strategy,
     Tally, TuneError, device_key,
@@ -12,6 +13,7 @@ use crate::key::ProblemKey;
 use crate::records::{DeviceKey, Records, State, TimeKind, Trial};
 use crate::space::Space;
 use crate::verify::{Depth, VerifyError};
+use settle::Judge;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};

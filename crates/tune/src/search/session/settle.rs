@@ -1,11 +1,11 @@
 //! Judging candidates within a search: test data, timing buffers, and the last word on the winner.
 
-use super::build::{Ready, Reject, build};
-use super::session::{Best, Session, lost_by, state_of};
-use super::{Options, TuneError};
+use super::{Best, Session, lost_by, state_of};
 use crate::records::{State, Trial};
 use crate::reduce::{Reduced, close_together, for_emulator};
 use crate::run::{Factors, bind};
+use crate::search::build::{Ready, Reject, build};
+use crate::search::{Options, TuneError};
 use crate::space::Space;
 use crate::verify::{Case, Depth, Verification, VerifyError, sizes, test_factors};
 use std::collections::HashMap;

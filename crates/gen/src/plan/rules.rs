@@ -1,0 +1,55 @@
+//! Rules of legality that hold whatever computes a k-step, and what they read besides plan and contraction.
+
+use super::keys::Common;
+use super::refusal::Refusal;
+use super::spec::GroupOrder;
+use super::value::Plan;
+use tilewright_ir::{Scalar, Target};
+use tilewright_problem::contraction::Contraction;
+
+/// What legality reads besides plan and contraction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Env {
+    /// Usable workspace in bytes.
+    pub workspace_bytes: u64,
+    /// Lanes per wave (1 on CPUs).
+    pub wave: u32,
+    /// Results may depend on the order of atomic additions (`SKS0` with `ICE` above 1).
+    pub allow_atomics: bool,
+}
+
+impl Env {
+    /// A target's wave with a workspace; atomics not allowed.
+    pub fn new(target: &Target, workspace_bytes: u64) -> Env {
+        Env { workspace_bytes, wave: target.wave, allow_atomics: false }
+    }
+}
+
+pub(super) fn order(plan: &Plan) -> Result<GroupOrder, Refusal> {
+    match plan.common(Common::Gal) {
+        1 => Ok(GroupOrder::ColumnsFastest),
+        2 => Ok(GroupOrder::RowsFastest),
+        _ => {
+            let (naw, ice) = (plan.common(Common::Naw), plan.common(Common::Ice));
+            match (naw / ice.max(1)).isqrt() {
+                0 => Err(Refusal::Strip { naw, ice }),
+                width => Ok(GroupOrder::Strips(width)),
+            }
+        }
+    }
+}
+
+/// Whether splits may be added to C by atomics.
+pub(super) fn atomic_sums(c: &Contraction, ice: u32) -> Result<(), Refusal> {
+    match c.activation {
+        _ if !matches!(c.c.scalar, Scalar::F32 | Scalar::F64) => Err(Refusal::AtomicType { ice, scalar: c.c.scalar }),
+        Some(activation) => Err(Refusal::AtomicActivation { ice, activation }),
+        None => Ok(()),
+    }
+}
+
+/// Sums over a cluster are built for warpgroups.
+pub(super) fn no_cluster_sum(plan: &Plan) -> Result<(), Refusal> {
+    let ice = plan.common(Common::Ice);
+    if ice > 1 && plan.common(Common::Sks) == 2 { Err(Refusal::ClusterUnit { ice }) } else { Ok(()) }
+}

@@ -1,0 +1,36 @@
+//! Workspace that a kernel needs: copies of operands and partial sums of split k.
+
+use super::materialised::{WORKSPACE_ALIGN, materialised};
+use super::spec::*;
+use tilewright_problem::contraction::{Contraction, Tensor};
+use tilewright_problem::view::G;
+
+/// Workspace in bytes for the copies and partial sums of a single batch entry; with less than that for the whole batch, the
+/// batch is cut into chunks.
+pub fn workspace_per_entry(spec: &KernelSpec, c: &Contraction) -> u64 {
+    workspace_per_oriented(spec, &c.oriented(spec.tiling.exchanged))
+}
+
+/// The same for a contraction that is oriented as the plan says already.
+pub(super) fn workspace_per_oriented(spec: &KernelSpec, c: &Contraction) -> u64 {
+    let copy = |tensor: &Tensor, tiling: &OperandTiling| {
+        if tiling.source == Source::InPlace {
+            return 0;
+        }
+        let copied = materialised(tensor, tiling.source, tiling.macro_tile);
+        let entries = if copied.view.uses(G) { c.g.max(1) } else { 1 };
+        copied.len.saturating_mul(copied.scalar.bytes() as u64) / entries + u64::from(WORKSPACE_ALIGN)
+    };
+    let partials = if splits_by_workspace(spec) {
+        let result = c.m.saturating_mul(c.n).saturating_mul(c.accumulator().bytes() as u64);
+        result.saturating_mul(spec.tiling.split_k.ways as u64).saturating_add(u64::from(WORKSPACE_ALIGN))
+    } else {
+        0
+    };
+    copy(&c.a, &spec.tiling.a).saturating_add(copy(&c.b, &spec.tiling.b)).saturating_add(partials)
+}
+
+/// Whether splits of k leave partial sums in workspace.
+pub(super) fn splits_by_workspace(spec: &KernelSpec) -> bool {
+    spec.tiling.split_k.ways > 1 && spec.epilogue.split_sum == SplitSum::Workspace
+}
