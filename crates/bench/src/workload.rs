@@ -215,14 +215,14 @@ pub fn least_bytes(problem: &Problem) -> f64 {
 mod tests {
     use super::*;
     use tilewright_ir::Scalar;
-    use tilewright_problem::{Conv, Gemm};
+    use tilewright_problem::{Conv, Gemm, Order};
 
     #[test]
     fn shared_operands_are_read_once() {
-        let gemm = |b: u64| Gemm::new(Scalar::F16, 2, 3, 5).batch(7).stride_b(b).build().unwrap().into();
+        let gemm = |b: u64| Gemm::new(Scalar::F16, 2, 3, 5).order(Order::Col).batch(7).stride_b(b).build().unwrap().into();
         assert_eq!(least_bytes(&gemm(15)), 2.0 * 7.0 * (10.0 + 15.0 + 6.0));
         assert_eq!(least_bytes(&gemm(0)), 2.0 * (70.0 + 15.0 + 42.0));
-        let added = Gemm::new(Scalar::F16, 2, 3, 5).batch(7).out_dtype(Scalar::F32).bias(Along::N).residual();
+        let added = Gemm::new(Scalar::F16, 2, 3, 5).order(Order::Col).batch(7).out_dtype(Scalar::F32).bias(Along::N).residual();
         assert_eq!(least_bytes(&added.build().unwrap().into()), 2.0 * 7.0 * 25.0 + 4.0 * (42.0 + 3.0 + 42.0));
         let conv = Conv::new(Scalar::F32, 2, 3, 4, &[5, 5], &[3, 3]).build().unwrap();
         assert_eq!(least_bytes(&conv.into()), 4.0 * (150.0 + 108.0 + 72.0));

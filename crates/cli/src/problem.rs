@@ -241,9 +241,11 @@ pub fn title(problem: &Problem) -> String {
             let letter = |t: bool| if t { 't' } else { 'n' };
             let batch = if g.batch > 1 { format!("{} x ", g.batch) } else { String::new() };
             let (a, b) = (letter(g.a.trans), letter(g.b.trans));
+            let order = if g.order == problem::Order::Row { "row" } else { "col" };
             let run_time = dynamic(problem);
             let run_time = if run_time.is_empty() { String::new() } else { format!(", any {}", run_time.join(", ")) };
-            format!("gemm {batch}{}x{}x{} {} {a}{b}{}{run_time}", g.m, g.n, g.k, problem.dtype_name(), problem.epilogue_words())
+            let (dtype, added) = (problem.dtype_name(), problem.epilogue_words());
+            format!("gemm {batch}{}x{}x{} {dtype} {a}{b} {order}{added}{run_time}", g.m, g.n, g.k)
         }
         Problem::Conv(c) => {
             let groups = if c.groups > 1 { format!(", {} groups", c.groups) } else { String::new() };
@@ -279,7 +281,7 @@ mod tests {
             .expect("words");
         let text = parse("tilewright tune --problem tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32").expect("text");
         assert_eq!(words, text);
-        assert_eq!(words[0].title, "gemm 55x65x122 f32 nt");
+        assert_eq!(words[0].title, "gemm 55x65x122 f32 nt row");
     }
 
     #[test]
@@ -292,7 +294,7 @@ mod tests {
         let text =
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16_outf32_b2_sa35_sb42_sc30_biasn_sbias6_actgelutanh_ldr8_sr0";
         assert_eq!(words, parse(&format!("tilewright tune --problem {text}")).expect("text"));
-        assert_eq!(words[0].title, "gemm 2 x 5x6x7 bf16 nn to f32, bias n, gelutanh, residual");
+        assert_eq!(words[0].title, "gemm 2 x 5x6x7 bf16 nn col to f32, bias n, gelutanh, residual");
         let conv = parse(
             "tilewright tune conv --n 1 --c 2 --k 4 --size 9 --filter 3 --bias --activation silu --residual --out-dtype f16",
         );
@@ -305,7 +307,7 @@ mod tests {
         let key = words[0].problem.key();
         assert!(key.ends_with("_f32_b3_sa7808_sb7930_sc4160_dynm_dynb"), "{key}");
         assert_eq!(parse(&format!("tilewright tune --problem {key}")).expect("text"), words);
-        assert_eq!(words[0].title, "gemm 3 x 64x65x122 f32 nn, any m, batch");
+        assert_eq!(words[0].title, "gemm 3 x 64x65x122 f32 nn row, any m, batch");
     }
 
     #[test]

@@ -10,7 +10,7 @@ fn a_first_tuned_kernel() {
     let bench = Bench::new();
     let ran = bench.run("tune gemm --m 64 --n 48 --k 32 --budget 6 --device emu");
     ran.ends(0);
-    ran.says(&["gemm 64x48x32 f32 nn on", "plan ", "(modelled)", "verified  yes", "6 in ", "source ", "records "]);
+    ran.says(&["gemm 64x48x32 f32 nn row on", "plan ", "(modelled)", "verified  yes", "6 in ", "source ", "records "]);
     let sources: Vec<_> = std::fs::read_dir(bench.path("sources")).expect("a folder of sources").flatten().collect();
     assert_eq!(sources.len(), 1);
     let source = std::fs::read_to_string(sources[0].path()).expect("a source");
@@ -136,7 +136,7 @@ fn epilogues_on_every_command() {
     for device in ["emu:gfx900", "emu:gfx942", "emu:sm_80", "emu:sm_90a"] {
         let ran = bench.run(&format!("verify {problem} --beta 0.5 --device {device}"));
         ran.ends(0);
-        ran.says(&["gemm 70x48x40 bf16 nn to f32, bias m, gelutanh, residual", "right:"]);
+        ran.says(&["gemm 70x48x40 bf16 nn row to f32, bias m, gelutanh, residual", "right:"]);
     }
     let formula = "gelutanh(alpha * sum_k A[g,m,k] * B[g,k,n] + bias[m] + beta * C[g,m,n]) + residual[g,m,n]";
     bench.run(&format!("explain {problem} --device emu:sm_90a")).says(&[formula, "C in f32"]);

@@ -4,13 +4,14 @@ use tilewright_gen::plan::*;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::lower::{ConvForm, lower};
-use tilewright_problem::{Conv, Gemm, Layout, Problem};
+use tilewright_problem::{Conv, Gemm, Layout, Order, Problem};
 
 const ENV: Env = Env { workspace_bytes: 1 << 30, wave: 64, allow_atomics: true };
 
 fn gemm(m: u64, n: u64, k: u64, trans: &str) -> Contraction {
     let (a, b) = (trans.starts_with('t'), trans.ends_with('t'));
-    lower(&Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).trans(a, b).build().unwrap()), ConvForm::PerSample).unwrap()
+    lower(&Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).order(Order::Col).trans(a, b).build().unwrap()), ConvForm::PerSample)
+        .unwrap()
 }
 
 /// MIC8 both, PAD1, MIW1, UNR16, GAL3, NAW64, MAC256, SKW10 with some keys changed.
@@ -137,7 +138,7 @@ fn staged_stores_need_no_adjacent_fragments() {
 #[test]
 fn vectors_follow_alignment() {
     let odd = |lda: u64, offset: u64, m: u64| {
-        let gemm = Gemm::new(Scalar::F32, m, 512, 512).lda(lda).offsets(offset, 0, 0).build().unwrap();
+        let gemm = Gemm::new(Scalar::F32, m, 512, 512).order(Order::Col).lda(lda).offsets(offset, 0, 0).build().unwrap();
         lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap()
     };
     assert!(derive(&plan("A_VEW4"), &odd(516, 0, 512), &ENV).is_ok());
@@ -169,7 +170,7 @@ fn wide_loads_follow_the_contiguous_direction() {
     assert!(matches!(refusal("B_GLW4_PLU1__C_UFO1", &c), Refusal::VectorStagger { .. }));
     let tail = gemm(512, 512, 508, "nn");
     assert!(derive(&plan("B_GLW4_PLU1"), &tail, &ENV).is_ok());
-    let gemm = Gemm::new(Scalar::F32, 512, 512, 510).ldb(512).build().unwrap();
+    let gemm = Gemm::new(Scalar::F32, 512, 512, 510).order(Order::Col).ldb(512).build().unwrap();
     let tail = lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap();
     assert!(matches!(refusal("B_GLW4_PLU1", &tail), Refusal::VectorEdge { dim: "k", extent: 510, .. }));
 }
@@ -263,7 +264,7 @@ fn workspace_atomics_and_types() {
     assert!(matches!(refused, Refusal::AtomicsNotAllowed { ice: 2 }));
     assert!(refused.to_string().contains("SKS1"));
     assert!(derive(&plan("C_ICE2_SKS1"), &c, &strict).is_ok());
-    let half = Gemm::new(Scalar::F16, 1024, 1024, 1024).trans(false, true).build().unwrap();
+    let half = Gemm::new(Scalar::F16, 1024, 1024, 1024).order(Order::Col).trans(false, true).build().unwrap();
     let half = lower(&Problem::Gemm(half), ConvForm::PerSample).unwrap();
     assert!(matches!(refusal("C_ICE2", &half), Refusal::AtomicType { scalar: Scalar::F16, .. }));
     assert!(matches!(refusal("A_ACP1__C_PFG1_BUF2", &half), Refusal::AsyncBytes { bytes: 2, .. }));
@@ -274,7 +275,7 @@ fn workspace_atomics_and_types() {
 #[test]
 fn stores_of_c_in_vectors_need_aligned_lines() {
     let c = |ldc: u64, m: u64| {
-        let gemm = Gemm::new(Scalar::F32, m, 512, 512).ldc(ldc).build().unwrap();
+        let gemm = Gemm::new(Scalar::F32, m, 512, 512).order(Order::Col).ldc(ldc).build().unwrap();
         lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap()
     };
     assert!(matches!(refusal("A_FRW4__C_CVW4", &c(514, 512)), Refusal::StoreAlign { width: 4, allowed: 2 }));
@@ -318,7 +319,7 @@ fn what_does_not_fit_a_device() {
     plain.features.roles = false;
     assert!(matches!(on("C_LWV1", &c, &plain), Err(Refusal::Feature { .. })));
     plain.features.f64 = false;
-    let double = Gemm::new(Scalar::F64, 512, 512, 512).build().unwrap();
+    let double = Gemm::new(Scalar::F64, 512, 512, 512).order(Order::Col).build().unwrap();
     let double = lower(&Problem::Gemm(double), ConvForm::PerSample).unwrap();
     assert!(matches!(on("A_MIC4__B_MIC4", &double, &plain), Err(Refusal::Feature { .. })));
     plain.limits.max_grid[0] = 100;

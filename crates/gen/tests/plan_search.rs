@@ -9,12 +9,12 @@ use tilewright_gen::plan::*;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::lower::{ConvForm, lower};
-use tilewright_problem::{Conv, Gemm, Layout, Problem};
+use tilewright_problem::{Conv, Gemm, Layout, Order, Problem};
 
 const ENV: Env = Env { workspace_bytes: 1 << 26, wave: 64, allow_atomics: true };
 
 fn gemm(m: u64, n: u64, k: u64) -> Contraction {
-    lower(&Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).build().unwrap()), ConvForm::PerSample).unwrap()
+    lower(&Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).order(Order::Col).build().unwrap()), ConvForm::PerSample).unwrap()
 }
 
 fn classic<'a>(contraction: &'a Contraction, env: &'a Env, constraint: &'a Constraint) -> Graph<'a> {
@@ -189,7 +189,7 @@ fn any_contraction() -> impl Strategy<Value = Contraction> {
     let gemm = (scalar, 1..300u64, 1..300u64, 1..300u64, any::<[bool; 2]>(), 0..9u64, 1..4u64, 0..5u64).prop_map(
         |(scalar, m, n, k, [ta, tb], pad, batch, offset)| {
             let (line_a, line_b) = (if ta { k } else { m }, if tb { n } else { k });
-            let builder = Gemm::new(scalar, m, n, k).trans(ta, tb).batch(batch).offsets(offset, 0, offset);
+            let builder = Gemm::new(scalar, m, n, k).order(Order::Col).trans(ta, tb).batch(batch).offsets(offset, 0, offset);
             Problem::Gemm(builder.lda(line_a + pad).ldb(line_b + pad).ldc(m + pad).build().unwrap())
         },
     );
@@ -248,5 +248,23 @@ proptest! {
         let again = derive(&normal, &c, &env);
         prop_assert!(again.is_ok(), "{} -> {}: {:?}", plan, normal, again);
         prop_assert_eq!(normal.normalised(&c).difference(&normal), vec![]);
+    }
+
+    /// A reflected plan derives for the mirrored problem, with A and B exchanged.
+    #[test]
+    fn reflection_mirrors_the_kernel(m in 1..400u64, n in 1..400u64, seed in any::<u64>()) {
+        let (c, t) = (gemm(m, n, 64), {
+            let gemm = Gemm::new(Scalar::F32, n, m, 64).order(Order::Col).trans(true, true).trans_c(true).build().unwrap();
+            lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap()
+        });
+        let free = Constraint::none();
+        let plan = classic(&c, &ENV, &free).wander(&generic(&c), 8, &mut ChaCha8Rng::seed_from_u64(seed));
+        let spec = derive(&plan, &c, &ENV).unwrap();
+        let mirror = derive(&plan.reflected(64).unwrap(), &t, &ENV).unwrap();
+        prop_assert_eq!((&spec.tiling.a, &spec.tiling.b), (&mirror.tiling.b, &mirror.tiling.a));
+        prop_assert_eq!((spec.tiling.threads_a, spec.tiling.threads_b), (mirror.tiling.threads_b, mirror.tiling.threads_a));
+        // The second operand's tiles start at a multiple of their widest access: only that gap may differ.
+        let gap = u64::from(shared_align(&spec.tiling.a, Scalar::F32).max(shared_align(&spec.tiling.b, Scalar::F32)));
+        prop_assert!(shared_bytes(&spec, &c).abs_diff(shared_bytes(&mirror, &t)) < gap);
     }
 }

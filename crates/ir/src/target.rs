@@ -176,6 +176,12 @@ impl Target {
                 launch_us: 5.0,
             },
         };
+        // Graphics processors of a generation: fewer threads and hardly any f64.
+        let small = |target: Target, groups_per_unit| Target {
+            limits: Limits { threads_per_unit: 1536, groups_per_unit, ..target.limits },
+            rates: Rates { f64_fma: 2.0, ..target.rates },
+            ..target
+        };
         let modern = Features {
             f64: true,
             atomic64: true,
@@ -190,6 +196,12 @@ impl Target {
             "sm_90a" => {
                 nvidia(132, 228 << 10, 50, 1.98, 4800.0, Features { warpgroup: true, bulk_copy: true, cluster: true, ..modern })
             }
+            // Of Blackwell only what is portable is planned for: its own matrix instructions are others than Hopper's.
+            "sm_100a" => nvidia(148, 228 << 10, 126, 1.92, 8000.0, modern),
+            "sm_103a" => nvidia(148, 228 << 10, 126, 1.92, 8000.0, modern),
+            "sm_120a" => small(nvidia(170, 100 << 10, 96, 2.41, 1792.0, modern), 24),
+            "sm_89" => small(nvidia(128, 100 << 10, 72, 2.52, 1008.0, modern), 24),
+            "sm_86" => small(nvidia(84, 100 << 10, 6, 1.70, 936.0, modern), 16),
             "sm_80" => nvidia(108, 164 << 10, 40, 1.41, 2039.0, modern),
             "sm_75" => nvidia(40, 64 << 10, 4, 1.59, 320.0, Features { async_copy: false, mma: false, ..modern }),
             "gfx900" => amd(64, 4, 1.5, 484.0, 4.0, 64 << 10, 1.0),
@@ -199,8 +211,42 @@ impl Target {
             _ => return None,
         })
     }
+    /// What to plan for on an NVIDIA GPU of this compute capability: its own description, or, of one that is not known, what is
+    /// portable from the newest older one. Features of one architecture alone (the `a` of `sm_90a`) are never taken over.
+    pub fn by_compute_capability(major: u32, minor: u32) -> Option<Target> {
+        let own = Target::by_arch(&format!("sm_{major}{minor}a")).or_else(|| Target::by_arch(&format!("sm_{major}{minor}")));
+        let portable = || Target::by_arch(if major >= 8 { "sm_80" } else { "sm_75" });
+        own.or_else(|| Some(Target { arch: format!("sm_{major}{minor}"), ..portable()? }))
+    }
     /// The architectures [`Target::by_arch`] knows.
     pub const fn known() -> &'static [&'static str] {
-        &["sm_75", "sm_80", "sm_90a", "gfx900", "gfx90a", "gfx942", "gfx950"]
+        &["sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "gfx900", "gfx90a", "gfx942", "gfx950"]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_of_one_architecture_are_not_taken_over() {
+        for arch in Target::known() {
+            let f = Target::by_arch(arch).unwrap().features;
+            assert_eq!([f.warpgroup, f.bulk_copy, f.cluster], [*arch == "sm_90a"; 3], "{arch}");
+        }
+        for (capability, arch, mma) in [
+            ((9, 0), "sm_90a", true),
+            ((10, 0), "sm_100a", true),
+            ((12, 0), "sm_120a", true),
+            ((12, 1), "sm_121", true),
+            ((17, 3), "sm_173", true),
+            ((8, 7), "sm_87", true),
+            ((7, 5), "sm_75", false),
+            ((7, 0), "sm_70", false),
+        ] {
+            let target = Target::by_compute_capability(capability.0, capability.1).unwrap();
+            assert_eq!((target.arch.as_str(), target.features.mma), (arch, mma));
+            assert_eq!(target.features.warpgroup, capability == (9, 0));
+        }
     }
 }

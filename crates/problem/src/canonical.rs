@@ -18,8 +18,7 @@ impl Gemm {
         let mut gemm = self.clone();
         let mut swapped = false;
         if gemm.order == Order::Row {
-            gemm.order = Order::Col;
-            gemm.swap_factors();
+            gemm = gemm.in_other_order();
             swapped = !swapped;
         }
         if gemm.c.trans {
@@ -30,6 +29,14 @@ impl Gemm {
             swapped = !swapped;
         }
         Canonical { gemm, swapped }
+    }
+
+    /// The same computation on the same memory, told in the other storage order: C transposed is B transposed times A transposed.
+    pub fn in_other_order(&self) -> Gemm {
+        let mut gemm = self.clone();
+        gemm.order = if self.order == Order::Row { Order::Col } else { Order::Row };
+        gemm.swap_factors();
+        gemm
     }
 
     fn swap_factors(&mut self) {
@@ -68,6 +75,7 @@ mod tests {
                 .stride_r(0)
                 .build()
                 .unwrap();
+            assert_eq!(gemm.in_other_order().in_other_order(), gemm);
             let canonical = gemm.canonical();
             assert!(canonical.gemm.order == Order::Col && !canonical.gemm.c.trans);
             assert_eq!(canonical.swapped, bit(0) != bit(3));

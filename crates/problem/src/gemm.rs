@@ -13,9 +13,9 @@ use tilewright_ir::Scalar;
 #[serde(rename_all = "lowercase")]
 pub enum Order {
     /// Column-major: elements of a column are adjacent (Fortran, BLAS, MIOpenGEMM `colMaj1`).
-    #[default]
     Col,
-    /// Row-major: elements of a row are adjacent (C, `colMaj0`).
+    /// Row-major: elements of a row are adjacent (C, `colMaj0`); the default everywhere.
+    #[default]
     Row,
 }
 
@@ -103,14 +103,14 @@ const NAMES: [&str; 3] = ["a", "b", "c"];
 crate::error::validated_serde!(Gemm);
 
 impl Gemm {
-    /// Starts a column-major, untransposed, tight `m x n x k` product of the given element type.
+    /// Starts a row-major, untransposed, tight `m x n x k` product of the given element type.
     #[allow(clippy::new_ret_no_self)]
     pub fn new(dtype: Scalar, m: u64, n: u64, k: u64) -> GemmBuilder {
         GemmBuilder {
             dtype,
             math: Math::Exact,
             out_dtype: None,
-            order: Order::Col,
+            order: Order::default(),
             batch: 1,
             size: [m, n, k],
             trans: [false; 3],
@@ -287,7 +287,7 @@ impl GemmBuilder {
         self.math = math;
         self
     }
-    /// Storage order of all matrices.
+    /// Storage order of all matrices; row-major where none is named.
     pub fn order(mut self, order: Order) -> Self {
         self.order = order;
         self
@@ -442,7 +442,7 @@ mod tests {
 
     #[test]
     fn defaults_are_tight() {
-        let g = Gemm::new(Scalar::F32, 5, 6, 7).trans(true, false).batch(3).build().unwrap();
+        let g = Gemm::new(Scalar::F32, 5, 6, 7).order(Order::Col).trans(true, false).batch(3).build().unwrap();
         assert_eq!((g.a.ld, g.b.ld, g.c.ld), (7, 7, 5));
         assert_eq!((g.a.batch_stride, g.b.batch_stride, g.c.batch_stride), (35, 42, 30));
         let g = Gemm::new(Scalar::F32, 5, 6, 7).order(Order::Row).trans_c(true).build().unwrap();
@@ -452,32 +452,32 @@ mod tests {
 
     #[test]
     fn impossible_values_are_refused_by_name() {
-        let base = || Gemm::new(Scalar::F32, 8, 9, 10);
-        refused(Gemm::new(Scalar::F32, 0, 9, 10), &["m = 0", "at least 1"]);
-        refused(Gemm::new(Scalar::F32, 8, 9, 0), &["k = 0", "at least 1"]);
+        let base = || Gemm::new(Scalar::F32, 8, 9, 10).order(Order::Col);
+        refused(Gemm::new(Scalar::F32, 0, 9, 10).order(Order::Col), &["m = 0", "at least 1"]);
+        refused(Gemm::new(Scalar::F32, 8, 9, 0).order(Order::Col), &["k = 0", "at least 1"]);
         refused(base().batch(0), &["batch = 0"]);
         refused(base().lda(7), &["lda = 7", "at least 8"]);
         refused(base().order(Order::Row).ldb(8), &["ldb = 8", "at least 9"]);
         refused(base().trans(false, true).ldb(8), &["ldb = 8", "transposed", "at least 9"]);
         refused(base().batch(2).stride_c(71), &["sc = 71", "overlap", "at least 72"]);
         refused(base().batch(2).stride_c(0), &["sc = 0", "overlap"]);
-        refused(Gemm::new(Scalar::I32, 8, 9, 10), &["dtype = i32", "f32"]);
+        refused(Gemm::new(Scalar::I32, 8, 9, 10).order(Order::Col), &["dtype = i32", "f32"]);
         refused(base().out_dtype(Scalar::F64), &["out_dtype = f64", "f32, f16 or bf16"]);
-        refused(Gemm::new(Scalar::F64, 8, 9, 10).out_dtype(Scalar::F32), &["out_dtype = f32", "f64"]);
+        refused(Gemm::new(Scalar::F64, 8, 9, 10).order(Order::Col).out_dtype(Scalar::F32), &["out_dtype = f32", "f64"]);
         refused(base().ldr(7), &["ldr = 7", "at least 8"]);
         refused(base().stride_r(72), &["sr = 72", "no batch"]);
         refused(base().bias_strided(Along::M, 8), &["sbias = 8", "no batch"]);
         refused(base().batch(1 << 20).bias_strided(Along::M, 1 << 60), &["bias vector", "64-bit"]);
         refused(base().ldr(1 << 62), &["residual", "64-bit"]);
-        refused(Gemm::new(Scalar::F64, u64::MAX, 9, 10), &["matrix A", "64-bit"]);
-        refused(Gemm::new(Scalar::F64, 1 << 40, 1 << 40, 10), &["matrix C", "64-bit"]);
+        refused(Gemm::new(Scalar::F64, u64::MAX, 9, 10).order(Order::Col), &["matrix A", "64-bit"]);
+        refused(Gemm::new(Scalar::F64, 1 << 40, 1 << 40, 10).order(Order::Col), &["matrix C", "64-bit"]);
         refused(base().offsets(0, 1 << 62, 0), &["matrix B", "64-bit"]);
         refused(base().batch(1 << 60), &["matrix A", "64-bit"]);
     }
 
     #[test]
     fn a_residual_lies_as_c_unless_told_otherwise() {
-        let base = || Gemm::new(Scalar::F16, 8, 9, 10).batch(3).ldc(11).stride_c(200);
+        let base = || Gemm::new(Scalar::F16, 8, 9, 10).order(Order::Col).batch(3).ldc(11).stride_c(200);
         let residual = |builder: GemmBuilder| builder.build().unwrap().residual.unwrap();
         assert_eq!(residual(base().residual()), Residual { ld: 11, batch_stride: 200 });
         assert_eq!(residual(base().ldr(8).residual()), Residual { ld: 8, batch_stride: 200 });
@@ -488,8 +488,8 @@ mod tests {
 
     #[test]
     fn interleaved_batches_do_not_overlap() {
-        let g = Gemm::new(Scalar::F32, 8, 9, 10).batch(4).ldc(32).stride_c(8).build().unwrap();
+        let g = Gemm::new(Scalar::F32, 8, 9, 10).order(Order::Col).batch(4).ldc(32).stride_c(8).build().unwrap();
         assert_eq!(g.span(2), 3 * 8 + 8 * 32 + 8);
-        assert!(Gemm::new(Scalar::F32, 8, 9, 10).batch(5).ldc(32).stride_c(8).build().is_err());
+        assert!(Gemm::new(Scalar::F32, 8, 9, 10).order(Order::Col).batch(5).ldc(32).stride_c(8).build().is_err());
     }
 }

@@ -178,10 +178,11 @@ impl From<Conv> for Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gemm::Order;
 
     #[test]
     fn what_is_deserialised_is_validated() {
-        let gemm = Gemm::new(Scalar::F32, 3, 4, 5).build().unwrap();
+        let gemm = Gemm::new(Scalar::F32, 3, 4, 5).order(Order::Col).build().unwrap();
         let conv = Conv::new(Scalar::F32, 2, 8, 6, &[9, 7], &[3, 2]).build().unwrap();
         for problem in [Problem::Gemm(gemm), Problem::Conv(conv)] {
             let text = serde_json::to_string(&problem).unwrap();

@@ -59,6 +59,10 @@ impl<T: Element> Buffer<T> {
     pub const fn at_mut(&mut self, offset: u64) -> SliceMut<'_, T> {
         SliceMut { buffer: self, offset }
     }
+    /// The device that holds it.
+    pub(crate) const fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
     /// The untyped memory, for launches through [`tilewright_device`].
     pub const fn memory(&self) -> &tilewright_device::Buffer {
         &self.memory

@@ -1,14 +1,12 @@
 //! A context: one device, its tuning records, and the kernels compiled so far.
 
-use crate::launch::{Ready, ReadyKey};
-use crate::{Buffer, Element, Error, Operation};
+use crate::program::{Ready, ReadyKey};
+use crate::{Buffer, Element, Error};
 use std::collections::HashMap;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use tilewright_device::{CacheState, Device, DeviceInfo};
-use tilewright_ir::Target;
-use tilewright_problem::{ConvBuilder, GemmBuilder, Problem};
 use tilewright_tune::Records;
 
 /// Which records a context reads and writes.
@@ -101,43 +99,6 @@ impl Context {
         &self.inner.records
     }
 
-    /// A matrix product on this device.
-    ///
-    /// # Errors
-    /// [`Error::Problem`] if the problem is impossible.
-    pub fn gemm(&self, gemm: GemmBuilder) -> Result<Operation, Error> {
-        self.operation(gemm.build()?)
-    }
-    /// A convolution on this device.
-    ///
-    /// # Errors
-    /// [`Error::Problem`] if the problem is impossible.
-    pub fn conv(&self, conv: ConvBuilder) -> Result<Operation, Error> {
-        self.operation(conv.build()?)
-    }
-    /// Any problem on this device.
-    ///
-    /// # Errors
-    /// [`Error::Problem`] if the problem is impossible.
-    pub fn operation(&self, problem: impl Into<Problem>) -> Result<Operation, Error> {
-        self.operation_for(problem, &self.info().target)
-    }
-    /// Any problem, planned for another target than this device: for its plan and its source. This device runs it only where it
-    /// can do what that target can.
-    ///
-    /// # Errors
-    /// [`Error::Problem`] if the problem is impossible.
-    pub fn operation_for(&self, problem: impl Into<Problem>, target: &Target) -> Result<Operation, Error> {
-        let mut problem = problem.into();
-        if let Some(most) = self.inner.options.workspace {
-            match &mut problem {
-                Problem::Gemm(g) => g.workspace = g.workspace.min(most - most % u64::from(g.dtype.bytes())),
-                Problem::Conv(c) => c.workspace = c.workspace.min(most),
-            }
-        }
-        Operation::new(self.clone(), &problem, target)
-    }
-
     /// Device memory for `len` elements with undefined content.
     ///
     /// # Errors
@@ -160,6 +121,11 @@ impl Context {
     /// What the work ran into.
     pub fn sync(&self) -> Result<(), Error> {
         Ok(self.inner.device.sync()?)
+    }
+
+    /// Number of programs compiled and kept.
+    pub fn programs(&self) -> usize {
+        self.inner.ready.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
     /// Workspace of at least this many bytes, shared by all operations: work on a device runs in one order.

@@ -67,6 +67,14 @@ pub enum Error {
         /// The problem's.
         need: Scalar,
     },
+    /// An operand in another context's memory.
+    #[error(
+        "operand {operand} lies in memory of another context: upload it through the context of this operation, or a clone of that"
+    )]
+    OtherContext {
+        /// Which operand.
+        operand: &'static str,
+    },
     /// An operand that the problem does not have.
     #[error("{what} is given and {problem} has none: ask for it when building the problem, or leave it out")]
     Unwanted {

@@ -1,28 +1,14 @@
 //! From a plan to compiled kernels, and the ordered fallback for operands that start where a plan's wide accesses cannot.
 
-use crate::{Context, Error, Operation};
+use crate::program::{Ready, Starts};
+use crate::{Error, Operation};
 use std::sync::{Arc, PoisonError};
-use tilewright_device::Compiled;
 use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Chiral, Common, Key, Plan, derive, fits, generic};
 use tilewright_gen::program::Program;
 use tilewright_problem::Extents;
 use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_tune::run::{BindError, Buffers, Factors, bind, check, compile};
-
-/// Alignments, in bytes, of the first elements of A, B and C that a program was made for; `None`: the problem's own.
-pub(crate) type Starts = Option<[u32; 3]>;
-
-/// What names a program of a context: problem, plan, starts, atomics.
-pub(crate) type ReadyKey = (String, String, Starts, bool);
-
-/// A compiled program.
-pub(crate) struct Ready {
-    pub plan: Plan,
-    pub contraction: Contraction,
-    pub program: Program,
-    pub compiled: Vec<Arc<Compiled>>,
-}
 
 /// The extents of a launch: forms of a convolution differ in theirs, so what is not given is the program's own.
 fn extents(ready: &Ready, at: Option<Extents>) -> Extents {
@@ -67,8 +53,8 @@ impl Operation {
         Ok((contraction, program))
     }
 
-    /// Launches the plan with these extents (all of the plan's contraction where none are given), or the first of its fallbacks that is legal for where these operands really start. Gives
-    /// the plan that runs.
+    /// Launches the plan with these extents (all of the plan's contraction where none are given), or the first of its fallbacks that
+    /// is legal for where these operands really start. Gives the plan that runs.
     pub(crate) fn launch(&self, plan: &Plan, mut buffers: Buffers, factors: Factors, at: Option<Extents>) -> Result<Plan, Error> {
         let context = self.context();
         let ready = self.ready(plan, None)?;
@@ -112,12 +98,5 @@ impl Operation {
             }
         }
         Err(last)
-    }
-}
-
-impl Context {
-    /// Number of programs compiled and kept.
-    pub fn programs(&self) -> usize {
-        self.inner.ready.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 }

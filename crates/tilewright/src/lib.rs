@@ -12,13 +12,13 @@
 //! let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
 //! let context = Context::with(options)?;
 //!
-//! // C = A * B, column-major as in BLAS: A is 3 x 2, B is 2 x 2.
+//! // C = A * B, row-major as in C (`.order(Order::Col)` for BLAS'): A is 3 x 2, B is 2 x 2.
 //! let operation = context.gemm(Gemm::new(Scalar::F32, 3, 2, 2))?;
 //! let a = context.upload(&[1.0f32, 2.0, 3.0, 4.0, 5.0, 6.0])?;
 //! let b = context.upload(&[1.0f32, 0.0, 1.0, 1.0])?;
 //! let mut c = context.alloc::<f32>(6)?;
 //! operation.run(&a, &b, &mut c, 1.0, 0.0)?;
-//! assert_eq!(c.download()?, [1.0, 2.0, 3.0, 5.0, 7.0, 9.0]);
+//! assert_eq!(c.download()?, [1.0, 3.0, 3.0, 7.0, 5.0, 11.0]);
 //!
 //! println!("{}", operation.plan()?);
 //! println!("{}", operation.source()?);
@@ -104,6 +104,7 @@ mod emit;
 mod error;
 mod launch;
 mod operation;
+mod program;
 mod trial;
 
 pub use buckets::Buckets;
@@ -116,13 +117,28 @@ pub use operation::{Operands, Operation, Origin};
 pub use trial::{Times, Verified};
 
 pub use half::{bf16, f16};
-pub use tilewright_device::{CacheState, DeviceInfo, Listing, list as list_devices};
-pub use tilewright_gen::plan::{Constraint, Plan};
-pub use tilewright_ir::{Scalar, Target};
-pub use tilewright_problem::{Activation, Along, Conv, ConvBuilder, Direction, Gemm, GemmBuilder, Layout, Order, Problem};
-pub use tilewright_problem::{Dynamic, Extent, Extents};
-pub use tilewright_tune::Records;
-pub use tilewright_tune::search::{Budget, Cancel, Event, Outcome};
+pub use tilewright_device::{
+    Backend, Buffer as DeviceMemory, Cache, CacheState, Device, DeviceError, DeviceInfo, DeviceKind, Listing, Native, NativeHandles,
+    Options as DeviceOptions, Timing, Workers, compile_worker_main, list as list_devices,
+};
+pub use tilewright_gen::kernel::GenerateError;
+pub use tilewright_gen::plan::{Chiral, Common, Constraint, GrammarError, Key, Plan, Refusal};
+pub use tilewright_gen::program::Program;
+pub use tilewright_ir::{Dialect, Features, Invalid, Limits, Rates, Scalar, Target};
+pub use tilewright_problem::contraction::Contraction;
+pub use tilewright_problem::{
+    Activation, Along, Conv, ConvBuilder, Direction, Dynamic, Extent, Extents, Gemm, GemmBuilder, Layout, Math, Order, Problem,
+    ProblemError,
+};
+pub use tilewright_tune::model::{Candidate, Estimate};
+pub use tilewright_tune::records::{RecordsError, TimeKind, Trial};
+pub use tilewright_tune::run::{BindError, Factors};
+pub use tilewright_tune::search::{
+    Budget, Cancel, Ended, Event, Options as SearchOptions, Outcome, Step, Strategy, Tally, TuneError,
+};
+pub use tilewright_tune::space::Space;
+pub use tilewright_tune::verify::{Depth, Verification, VerifyError};
+pub use tilewright_tune::{ProblemKey, Records};
 
 /// Compiles the README's example.
 #[cfg(doctest)]

@@ -4,12 +4,12 @@ use crate::buffer::{Slice, SliceMut};
 use crate::emit::Emission;
 use crate::{Buffer, Context, Element, Error};
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+use tilewright_device::Device;
 use tilewright_gen::plan::{Constraint, Graph, Plan, generic};
 use tilewright_ir::{Scalar, Target};
-use tilewright_problem::Extents;
-use tilewright_problem::Problem;
-use tilewright_tune::model::Picker;
+use tilewright_problem::{ConvBuilder, Extents, GemmBuilder, Problem};
+use tilewright_tune::model::{Candidate, Picker};
 use tilewright_tune::run::{Buffers, Factors};
 use tilewright_tune::search::{self, Budget, Cancel, Event, GENERATOR, Outcome, TuneError, device_key};
 use tilewright_tune::space::Space;
@@ -97,6 +97,45 @@ impl<'a, T: Element, U: Element> Operands<'a, T, U> {
     }
 }
 
+impl Context {
+    /// A matrix product on this device.
+    ///
+    /// # Errors
+    /// [`Error::Problem`] if the problem is impossible.
+    pub fn gemm(&self, gemm: GemmBuilder) -> Result<Operation, Error> {
+        self.operation(gemm.build()?)
+    }
+    /// A convolution on this device.
+    ///
+    /// # Errors
+    /// [`Error::Problem`] if the problem is impossible.
+    pub fn conv(&self, conv: ConvBuilder) -> Result<Operation, Error> {
+        self.operation(conv.build()?)
+    }
+    /// Any problem on this device.
+    ///
+    /// # Errors
+    /// [`Error::Problem`] if the problem is impossible.
+    pub fn operation(&self, problem: impl Into<Problem>) -> Result<Operation, Error> {
+        self.operation_for(problem, &self.info().target)
+    }
+    /// Any problem, planned for another target than this device: for its plan and its source. This device runs it only where it
+    /// can do what that target can.
+    ///
+    /// # Errors
+    /// [`Error::Problem`] if the problem is impossible.
+    pub fn operation_for(&self, problem: impl Into<Problem>, target: &Target) -> Result<Operation, Error> {
+        let mut problem = problem.into();
+        if let Some(most) = self.inner.options.workspace {
+            match &mut problem {
+                Problem::Gemm(g) => g.workspace = g.workspace.min(most - most % u64::from(g.dtype.bytes())),
+                Problem::Conv(c) => c.workspace = c.workspace.min(most),
+            }
+        }
+        Operation::new(self.clone(), &problem, target)
+    }
+}
+
 /// A problem on a context's device.
 pub struct Operation {
     context: Context,
@@ -128,8 +167,9 @@ impl Operation {
         &self.space
     }
 
-    /// The plan this operation runs with: the fastest thoroughly verified one in the records for exactly this problem and device, else
-    /// the cost model's pick. Decided once; [`Operation::tune`] and [`Operation::set_plan`] change it.
+    /// The plan this operation runs with: the fastest thoroughly verified one in the records for exactly this problem (also told in
+    /// the other storage order: the transposed product on the same memory) and device, else the cost model's pick. Decided once;
+    /// [`Operation::tune`] and [`Operation::set_plan`] change it.
     ///
     /// # Errors
     /// [`Error::NoPlan`] if none was found that satisfies the constraint; [`Error::Records`].
@@ -151,16 +191,45 @@ impl Operation {
     }
     fn choose(&self) -> Result<(Plan, Origin), Error> {
         let inner = &self.context.inner;
-        let recorded = inner.records.best(&self.space.key(), &device_key(self.context.info(), inner.options.cache), GENERATOR)?;
         // A recorded plan was legal when it was recorded; another constraint or generator may see that otherwise.
-        let recorded = recorded.and_then(|t| Plan::parse(&t.plan).ok());
-        if let Some(plan) = recorded.filter(|p| self.space.constraint().allows(p) && self.space.resolve(p).is_ok()) {
+        let fits = |p: &Plan| self.space.constraint().allows(p) && self.space.resolve(p).is_ok();
+        let recorded = match self.recorded(&self.space)?.filter(fits) {
+            Some(plan) => Some(plan),
+            None => self.recorded_in_other_order()?,
+        };
+        if let Some(plan) = recorded {
             return Ok((plan, Origin::Recorded));
         }
         match tilewright_tune::search::pick(&*inner.device, &self.space) {
             Some(plan) => Ok((plan, Origin::Picked)),
             None => self.whole_constraint(),
         }
+    }
+    /// The fastest thoroughly verified plan of a space in the records.
+    fn recorded(&self, space: &Space) -> Result<Option<Plan>, Error> {
+        let best = self.context.inner.records.best(&space.key(), &device_key(self.context.info(), self.context.inner.options.cache), GENERATOR)?;
+        Ok(best.and_then(|t| Plan::parse(&t.plan).ok()))
+    }
+    /// What the records hold of the same product told in the other storage order, as a plan for this one.
+    fn recorded_in_other_order(&self) -> Result<Option<Plan>, Error> {
+        match self.space.in_other_order() {
+            Some(other) => Ok(self.recorded(&other?)?.and_then(|plan| self.space.from_other_order(&plan))),
+            None => Ok(None),
+        }
+    }
+    /// The plans of least modelled time, best first, at most so many: candidates for measuring of one's own.
+    pub fn candidates(&self, count: usize) -> Vec<Candidate> {
+        Picker::new(&self.space).pick(count)
+    }
+    /// Chooses the plan and compiles its kernels now. Without it the first [`Operation::run`] does, which takes a second or so; what is
+    /// compiled is kept, by this context and on disk.
+    ///
+    /// # Errors
+    /// As [`Operation::plan`]; [`Error::Device`] where the kernels do not compile.
+    pub fn prepare(&self) -> Result<Plan, Error> {
+        let plan = self.plan()?;
+        self.ready(&plan, None)?;
+        Ok(plan)
     }
     /// Without a pick: the constraint itself where it is a whole plan, so that its refusal is told; else no plan.
     fn whole_constraint(&self) -> Result<(Plan, Origin), Error> {
@@ -224,7 +293,8 @@ impl Operation {
         progress: &mut dyn FnMut(&Event),
     ) -> Result<Outcome, Error> {
         let inner = &self.context.inner;
-        let options = search::Options { cache: inner.options.cache, ..options.clone() };
+        let mut options = search::Options { cache: inner.options.cache, ..options.clone() };
+        options.starts.extend(self.recorded_in_other_order()?);
         let outcome = match search::tune(&inner.device, &self.space, Some(&inner.records), &options, cancel, progress) {
             Ok(outcome) => outcome,
             Err(TuneError::NoPlan { trials: 0, .. }) => return Err(self.no_plan()),
@@ -240,14 +310,14 @@ impl Operation {
     }
 
     /// Starts `C = alpha * A * B + beta * C` (for a convolution: A the input, B the filter, C the output) and returns; gives
-    /// the plan that runs. [`Buffer::download`] and [`Context::sync`] wait for the result. Operands begin at their slice's
+    /// the plan that runs. The first run compiles, unless [`Operation::prepare`] did. [`Buffer::download`] and [`Context::sync`] wait for the result. Operands begin at their slice's
     /// offset plus the problem's own.
     ///
     /// Legality is asked with these operands: one that starts where the plan's wide accesses cannot is run by the next
     /// plan of the fallback order.
     ///
     /// # Errors
-    /// [`Error::Dtype`], [`Error::Bind`] for operands that are too small; [`Error::Device`].
+    /// [`Error::Dtype`], [`Error::Bind`] for operands that are too small, [`Error::OtherContext`]; [`Error::Device`].
     pub fn run<'a, T: Element, U: Element>(
         &self,
         a: impl Into<Slice<'a, T>>,
@@ -283,6 +353,9 @@ impl Operation {
                 return Err(Error::Unwanted { what, problem: problem.key() });
             }
         }
+        self.owns([("A", a.buffer.device()), ("B", b.buffer.device()), ("C", c.buffer.device())])?;
+        self.owns(bias.map(|x| ("bias", x.device())))?;
+        self.owns(residual.map(|x| ("residual", x.device())))?;
         let own = match problem {
             Problem::Gemm(g) => [g.a.offset, g.b.offset, g.c.offset],
             Problem::Conv(_) => [0; 3],
@@ -297,6 +370,15 @@ impl Operation {
             offsets: [a.offset.saturating_add(own[0]), b.offset.saturating_add(own[1]), c.offset.saturating_add(own[2])],
         };
         self.launch(&self.plan()?, buffers, factors, at)
+    }
+
+    /// That operands lie in this context's memory: another context, even of the same device, orders its work apart.
+    fn owns<'d>(&self, operands: impl IntoIterator<Item = (&'static str, &'d Arc<dyn Device>)>) -> Result<(), Error> {
+        let foreign = |(_, device): &(_, &Arc<dyn Device>)| !Arc::ptr_eq(*device, &self.context.inner.device);
+        match operands.into_iter().find(foreign) {
+            Some((operand, _)) => Err(Error::OtherContext { operand }),
+            None => Ok(()),
+        }
     }
 
     /// The plan's kernels as one source file in the device's language, with launch geometry and arguments at its head.

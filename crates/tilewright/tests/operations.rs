@@ -91,7 +91,7 @@ fn bias_activation_and_residual() {
     let mut c = context.upload(&old).expect("memory");
     let missing = op.run_with(Operands::new(&da, &db, &mut c).residual(&shortcut)).expect_err("no bias").to_string();
     assert!(missing.contains("a bias vector") && missing.contains("none was given"), "{missing}");
-    let plain = context.gemm(Gemm::new(Scalar::BF16, 19, 24, 16).out_dtype(Scalar::F32)).expect("a problem");
+    let plain = context.gemm(Gemm::new(Scalar::BF16, 19, 24, 16).order(Order::Col).out_dtype(Scalar::F32)).expect("a problem");
     let unwanted = plain.run_with(Operands::new(&da, &db, &mut c).bias(&added)).expect_err("no such operand").to_string();
     assert!(unwanted.contains("a bias is given") && unwanted.contains("leave it out"), "{unwanted}");
     let source = op.source().expect("a source");
@@ -110,7 +110,10 @@ fn an_odd_offset_falls_back_to_narrow_accesses() {
     let (m, n, k) = (64, 64, 32);
     let (a, b) = (numbers(m * k), numbers(k * n));
     let wide = Constraint::parse("A_VEW4__B_VEW4__C_CVW4").expect("a constraint");
-    let op = context.gemm(Gemm::new(Scalar::F32, 64, 64, 32).trans(false, true)).expect("a problem").constrained(&wide);
+    let op = context
+        .gemm(Gemm::new(Scalar::F32, 64, 64, 32).order(Order::Col).trans(false, true))
+        .expect("a problem")
+        .constrained(&wide);
     let want = {
         // Column-major, B transposed: A is m x k by columns, B is n x k by columns.
         let mut c = vec![0.0; m * n];
@@ -181,7 +184,7 @@ fn a_convolution_in_place_and_materialised() {
 #[test]
 fn refusals_name_the_input() {
     let context = context();
-    let op = context.gemm(Gemm::new(Scalar::F32, 8, 8, 8)).expect("a problem");
+    let op = context.gemm(Gemm::new(Scalar::F32, 8, 8, 8).order(Order::Col)).expect("a problem");
     let (small, right) = (context.alloc::<f32>(10).expect("memory"), context.alloc::<f32>(64).expect("memory"));
     let mut c = context.alloc::<f32>(64).expect("memory");
     let e = op.run(&small, &right, &mut c, 1.0, 0.0).expect_err("A is too small");
@@ -190,7 +193,7 @@ fn refusals_name_the_input() {
     let mut result = context.alloc::<f64>(64).expect("memory");
     let e = op.run(&double, &double, &mut result, 1.0, 0.0).expect_err("wrong type");
     assert!(matches!(e, Error::Dtype { have: Scalar::F64, need: Scalar::F32, .. }), "{e}");
-    let e = context.gemm(Gemm::new(Scalar::F32, 8, 0, 8)).expect_err("impossible");
+    let e = context.gemm(Gemm::new(Scalar::F32, 8, 0, 8).order(Order::Col)).expect_err("impossible");
     assert!(e.to_string().contains("n = 0"), "{e}");
     let e = op.set_plan(&Plan::default().with_both(tilewright_gen::plan::Chiral::Mic, 64)).expect_err("too large");
     assert!(matches!(e, Error::Refused(_)), "{e}");
@@ -203,7 +206,7 @@ fn sources_stand_alone_in_every_language() {
         let options = Options { device: Some(device.into()), records: RecordsAt::Memory, ..Options::default() };
         let context = Context::with(options).expect("the emulator opens");
         let split = Constraint::parse("A_WOS1__B_WOS2__C_ICE3").expect("a constraint");
-        let op = context.gemm(Gemm::new(Scalar::BF16, 70, 50, 300)).expect("a problem").constrained(&split);
+        let op = context.gemm(Gemm::new(Scalar::BF16, 70, 50, 300).order(Order::Col)).expect("a problem").constrained(&split);
         let source = op.source().expect("a source");
         assert!(source.contains(part), "{device}");
         for part in ["// Problem", "Launches, in this order", "  3. ", "workspace + ", "C[g,m,n]"] {

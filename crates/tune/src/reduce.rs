@@ -324,6 +324,7 @@ mod tests {
     use super::*;
     use tilewright_gen::plan::Constraint;
     use tilewright_ir::{Scalar, Target};
+    use tilewright_problem::Order;
 
     fn check(problem: &Problem) -> Option<Problem> {
         let target = Target::by_arch("sm_90a").unwrap();
@@ -338,7 +339,7 @@ mod tests {
 
     #[test]
     fn tails_and_alignment_stay() {
-        let gemm = Gemm::new(Scalar::F32, 4099, 5001, 1023).lda(4104).offsets(4, 8, 0).build().unwrap();
+        let gemm = Gemm::new(Scalar::F32, 4099, 5001, 1023).order(Order::Col).lda(4104).offsets(4, 8, 0).build().unwrap();
         let Some(Problem::Gemm(small)) = check(&Problem::Gemm(gemm)) else { panic!("not reduced") };
         assert_eq!((small.m, small.n, small.k), (2 * 128 + 3, 2 * 128 + 9, 2 * 16 + 15));
         assert_eq!((small.a.ld % 64, small.a.offset, small.b.offset), (4104 % 64, 4, 8));
@@ -347,7 +348,7 @@ mod tests {
 
     #[test]
     fn batches_shrink_and_shared_operands_stay_shared() {
-        let gemm = Gemm::new(Scalar::F32, 1024, 1024, 512).batch(64).stride_a(0).build().unwrap();
+        let gemm = Gemm::new(Scalar::F32, 1024, 1024, 512).order(Order::Col).batch(64).stride_a(0).build().unwrap();
         let Some(Problem::Gemm(small)) = check(&Problem::Gemm(gemm)) else { panic!("not reduced") };
         assert_eq!((small.batch, small.a.batch_stride), (2, 0));
         assert!(small.c.batch_stride >= small.span(2) / 2);
@@ -355,7 +356,7 @@ mod tests {
 
     #[test]
     fn small_problems_stay() {
-        assert_eq!(check(&Problem::Gemm(Gemm::new(Scalar::F32, 300, 200, 40).build().unwrap())), None);
+        assert_eq!(check(&Problem::Gemm(Gemm::new(Scalar::F32, 300, 200, 40).order(Order::Col).build().unwrap())), None);
     }
 
     #[test]

@@ -109,6 +109,26 @@ impl Space {
         Ok(Resolved { contraction, spec, footprint })
     }
 
+    /// The same product told in the other storage order; `None` for a convolution.
+    ///
+    /// # Errors
+    /// Those of [`Space::new`].
+    pub fn in_other_order(&self) -> Option<Result<Space, ProblemError>> {
+        let Problem::Gemm(gemm) = &self.problem else { return None };
+        let other = Space::new(&gemm.in_other_order().into(), &self.target);
+        Some(other.map(|other| Space { env: self.env, ..other }))
+    }
+
+    /// The plan that does here what `plan` does for [`Space::in_other_order`], if there is one and it satisfies the constraint.
+    pub fn from_other_order(&self, plan: &Plan) -> Option<Plan> {
+        let here = match plan.common(Common::Uni) {
+            0 => plan.reflected(self.env.wave).ok()?,
+            // Matrix units take their operands in either order: the very same kernel.
+            _ => plan.with(Key::C(Common::Swp), 1 - plan.common(Common::Swp).min(1)),
+        };
+        (self.constraint.allows(&here) && self.resolve(&here).is_ok()).then_some(here)
+    }
+
     /// The graph that searches walk, around a plan.
     pub fn graph(&self, plan: &Plan) -> Graph<'_> {
         Graph {

@@ -11,7 +11,7 @@ use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::program::Program;
 use tilewright_ir::{Block, Scalar, Stmt};
 use tilewright_problem::reference::Samples;
-use tilewright_problem::{Gemm, Problem};
+use tilewright_problem::{Gemm, Order, Problem};
 use tilewright_tune::run::compile;
 use tilewright_tune::space::Space;
 use tilewright_tune::verify::{Case, Depth, VerifyError, test_factors};
@@ -77,7 +77,7 @@ impl Bench {
         }
         let device = support::emulator(arch, true, 0);
         let programs = DEPTHS.map(|k| {
-            let problem: Problem = Gemm::new(Scalar::F32, 70, 40, k).build().unwrap().into();
+            let problem: Problem = Gemm::new(Scalar::F32, 70, 40, k).order(Order::Col).build().unwrap().into();
             let space = Space::new(&problem, &device.info().target).unwrap();
             let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
             let program = generate(r.contraction, &r.spec, space.env().workspace_bytes).unwrap();

@@ -178,7 +178,7 @@ fn what_is_left_out_is_caught() {
 #[test]
 fn gelu_and_its_approximation_are_told_apart_in_f32() {
     let device = emulator("emu:gfx900", false, 0);
-    let gemm = Gemm::new(Scalar::F32, 40, 40, 9).activation(Activation::Gelu).build().expect("a product");
+    let gemm = Gemm::new(Scalar::F32, 40, 40, 9).order(Order::Col).activation(Activation::Gelu).build().expect("a product");
     let problem = Problem::Gemm(gemm);
     let space = Space::new(&problem, &device.info().target).expect("a space");
     let plan = plan(&space, "C_UNI0").expect("a plan");
@@ -192,7 +192,7 @@ fn gelu_and_its_approximation_are_told_apart_in_f32() {
 #[test]
 fn atomic_sums_take_bias_and_residual_but_no_activation() {
     let device = emulator("emu:gfx900", false, 0);
-    let gemm = || Gemm::new(Scalar::F32, 40, 40, 99).bias(Along::M).residual();
+    let gemm = || Gemm::new(Scalar::F32, 40, 40, 99).order(Order::Col).bias(Along::M).residual();
     let space = |gemm: GemmBuilder| {
         let problem = Problem::Gemm(gemm.build().expect("a product"));
         Space::new(&problem, &device.info().target).expect("a space").with_atomics(true)
@@ -216,7 +216,7 @@ fn atomic_sums_take_bias_and_residual_but_no_activation() {
 #[test]
 fn missing_and_short_buffers_are_named() {
     let device = emulator("emu:gfx900", false, 0);
-    let gemm = Gemm::new(Scalar::F32, 40, 40, 9).bias(Along::M).residual().build().expect("a product");
+    let gemm = Gemm::new(Scalar::F32, 40, 40, 9).order(Order::Col).bias(Along::M).residual().build().expect("a product");
     let problem = Problem::Gemm(gemm);
     let space = Space::new(&problem, &device.info().target).expect("a space");
     let plan = plan(&space, "C_UNI0").expect("a plan");

@@ -6,7 +6,7 @@ use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
 use tilewright_gen::program::Binding;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::{Gemm, Problem};
+use tilewright_problem::{Gemm, Order, Problem};
 use tilewright_tune::space::Space;
 
 const ROWS: usize = 128;
@@ -15,7 +15,8 @@ const TILE: usize = 64;
 /// Copies a factor of 128 rows that is contiguous along k into panels of 64 rows. Gives what the copy counts and the
 /// alignment in bytes that the program asks of the original.
 fn copied(k: usize) -> (Counters, u32) {
-    let problem = Problem::Gemm(Gemm::new(Scalar::F32, ROWS as u64, 64, k as u64).trans(true, false).build().unwrap());
+    let problem =
+        Problem::Gemm(Gemm::new(Scalar::F32, ROWS as u64, 64, k as u64).order(Order::Col).trans(true, false).build().unwrap());
     let space = Space::new(&problem, &Target::by_arch("sm_90a").unwrap()).unwrap();
     let plan = Plan::default().with(Key::A(Chiral::Wos), 2).with(Key::C(Common::Mac), 64).with(Key::C(Common::Edg), 1);
     let resolved = space.resolve(&plan).unwrap();
@@ -72,7 +73,11 @@ fn unaligned_tiles_are_turned_round_in_shared_memory_without_conflicts() {
 
 /// Copies both factors of a 16-bit product whose lines begin anywhere, in one launch, to padded lines; buffers end with the factors.
 fn lines_of_words(m: usize, n: usize, k: usize, start: usize) -> Counters {
-    let gemm = Gemm::new(Scalar::BF16, m as u64, n as u64, k as u64).trans(true, false).offsets(start as u64, start as u64, 0);
+    let gemm = Gemm::new(Scalar::BF16, m as u64, n as u64, k as u64).order(Order::Col).trans(true, false).offsets(
+        start as u64,
+        start as u64,
+        0,
+    );
     let space = Space::new(&Problem::Gemm(gemm.build().unwrap()), &Target::by_arch("sm_90a").unwrap()).unwrap();
     let keys = Constraint::parse("A_MIC1_WOS1_ACP2__B_MIC8_WOS1_ACP2__C_UNR64_MAC128_SKW10_UNI2_PFG1_BUF2").unwrap();
     let plan = keys.apply(&Plan::default());

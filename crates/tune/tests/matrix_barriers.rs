@@ -58,7 +58,7 @@ struct Bench {
 
 impl Bench {
     fn new(trans: (bool, bool), schedule: &str) -> Bench {
-        Bench::of(Gemm::new(Scalar::F16, 72, 136, 440).trans(trans.0, trans.1), schedule, true)
+        Bench::of(Gemm::new(Scalar::F16, 72, 136, 440).order(Order::Col).trans(trans.0, trans.1), schedule, true)
     }
     /// More tiles than any ring has buffers; edges everywhere.
     fn of(gemm: GemmBuilder, schedule: &str, reads_c: bool) -> Bench {
@@ -186,7 +186,7 @@ fn staged_results() {
     Bench::of(gemm(), "C_PFG2_BUF3_LWV4_PST2_CST1", false).every_one_is_needed();
     Bench::of(gemm(), "A_MIC1__B_MIC16__C_MAC256_PFG2_BUF3_LWV4_PST1_CST1", false).every_one_is_needed();
     // Rows of the kernel's C are contiguous: lines of a slab are columns.
-    let columns = || Gemm::new(Scalar::F16, 72, 136, 440);
+    let columns = || Gemm::new(Scalar::F16, 72, 136, 440).order(Order::Col);
     Bench::of(columns(), "C_PFG2_BUF3_LWV4_PST2_CST1", false).every_one_is_needed();
     Bench::of(columns().out_dtype(Scalar::F32), "A_MIC1__B_MIC16__C_MAC256_PFG2_BUF3_LWV4_PST1_CST1", false)
         .every_one_is_needed();
@@ -195,7 +195,7 @@ fn staged_results() {
 /// Partial sums are added up in the order of C, so bulk stores reach them where they reach C: along its rows or its columns.
 #[test]
 fn partial_sums_lie_as_the_result_does() {
-    let gemm = || Gemm::new(Scalar::F16, 72, 136, 440);
+    let gemm = || Gemm::new(Scalar::F16, 72, 136, 440).order(Order::Col);
     for order in [Order::Row, Order::Col] {
         let bench = Bench::of(gemm().order(order), "C_PFG1_BUF2_LWV4_CST1_ICE2_SKS1", false);
         assert_eq!(bench.verdict(&bench.program, 0), Ok(()));

@@ -63,7 +63,7 @@ fn reads(gemm: GemmBuilder, plan: &str, there: &[&str], absent: &[&str]) -> bool
 
 #[test]
 fn warpgroup_instructions_and_bulk_copies() {
-    let gemm = |dtype| Gemm::new(dtype, 4096, 4096, 4096);
+    let gemm = |dtype| Gemm::new(dtype, 4096, 4096, 4096).order(Order::Col);
     let (f16, bf16) = (|| gemm(Scalar::F16), || gemm(Scalar::BF16));
     let head = |mic_a: u32, mic_b: u32, rest: &str| format!("A_MIC{mic_a}_ACP2__B_MIC{mic_b}_ACP2__C_UNI2_{rest}");
     let plans = [
@@ -204,7 +204,7 @@ fn epilogues() {
 
 /// A product of f32 that TF32 may be multiplied for.
 fn tf32() -> GemmBuilder {
-    Gemm::new(Scalar::F32, 4096, 4096, 4096).math(Math::Tf32)
+    Gemm::new(Scalar::F32, 4096, 4096, 4096).order(Order::Col).math(Math::Tf32)
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use tilewright_device::{Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, DeviceKind, Launch, Timing, open};
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
 use tilewright_ir::{Kernel, Scalar};
-use tilewright_problem::{Conv, Gemm, Problem};
+use tilewright_problem::{Conv, Gemm, Order, Problem};
 use tilewright_tune::Records;
 use tilewright_tune::records::{Filter, State, TimeKind};
 use tilewright_tune::search::{Budget, Cancel, Ended, Event, GENERATOR, Options, Outcome, Strategy, TuneError, device_key, tune};
@@ -117,7 +117,7 @@ impl Device for Faulty {
 }
 
 fn gemm(m: u64, n: u64, k: u64) -> Problem {
-    Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).build().unwrap())
+    Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).order(Order::Col).build().unwrap())
 }
 
 fn small() -> Problem {

@@ -9,7 +9,7 @@ use tilewright_gen::program::{Binding, Program};
 use tilewright_ir::{Kernel, Scalar};
 use tilewright_problem::contraction::Operand;
 use tilewright_problem::reference::Samples;
-use tilewright_problem::{Conv, Gemm, Problem};
+use tilewright_problem::{Conv, Gemm, Order, Problem};
 use tilewright_tune::reduce::for_emulator;
 use tilewright_tune::run::{BindError, compile};
 use tilewright_tune::space::Space;
@@ -42,7 +42,7 @@ impl Setup {
 }
 
 fn gemm() -> Problem {
-    Problem::Gemm(Gemm::new(Scalar::F32, 37, 29, 19).lda(41).offsets(3, 0, 5).build().unwrap())
+    Problem::Gemm(Gemm::new(Scalar::F32, 37, 29, 19).order(Order::Col).lda(41).offsets(3, 0, 5).build().unwrap())
 }
 
 #[test]

@@ -20,7 +20,7 @@ use cudarc::driver::{result, sys};
 use driver::Cuda;
 use status::{call, check};
 use std::sync::Arc;
-use tilewright_ir::{Features, Kernel, Limits, Target};
+use tilewright_ir::{Kernel, Limits, Target};
 
 fn missing(reason: impl Into<String>) -> DeviceError {
     DeviceError::Missing {
@@ -160,19 +160,16 @@ fn module_version() -> Option<String> {
     words.find(|w| w.contains('.') && w.chars().all(|c| c.is_ascii_digit() || c == '.')).map(String::from)
 }
 
-/// What the generator plans for: limits from the driver, rates from the built-in description of the architecture or, for
-/// an unknown one, of the nearest known.
+/// What the generator plans for: limits from the driver, features and rates from the built-in description of the architecture or,
+/// for an unknown one, from what is portable.
 fn target(get: &dyn Fn(sys::CUdevice_attribute) -> Result<i64, DeviceError>) -> Result<Target, DeviceError> {
     use sys::CUdevice_attribute::*;
     let (major, minor) = (get(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?, get(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?);
-    // From 9.0 on, the instructions of one generation alone need the architecture with an `a`.
-    let arch = format!("sm_{major}{minor}{}", if major >= 9 { "a" } else { "" });
-    let nearest = match major {
-        9.. => "sm_90a",
-        8 => "sm_80",
-        _ => "sm_75",
-    };
-    let base = Target::by_arch(&arch).or_else(|| Target::by_arch(nearest)).ok_or_else(|| missing("no description"))?;
+    let small = |v: i64| u32::try_from(v).unwrap_or(0);
+    let base = Target::by_compute_capability(small(major), small(minor)).ok_or_else(|| missing("no description"))?;
+    if !Target::known().contains(&base.arch.as_str()) {
+        tracing::warn!("{} is not known: kernels use what every GPU since sm_80 has, times are modelled after sm_80", base.arch);
+    }
     let u32_of = |attribute| get(attribute).map(|v| v.clamp(0, i64::from(u32::MAX)) as u32);
     let u64_of = |attribute| get(attribute).map(|v| v.max(0) as u64);
     let shared_per_group = u32_of(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?;
@@ -188,11 +185,9 @@ fn target(get: &dyn Fn(sys::CUdevice_attribute) -> Result<i64, DeviceError>) -> 
         rates.dram_gbs = 2.0 * memory_khz as f64 * 1e3 * bus_bits as f64 / 8.0 * 1e-9;
     }
     Ok(Target {
-        arch,
         wave: u32_of(CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
         units: u32_of(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
         l2_bytes: u64_of(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?,
-        features: Features { async_copy: major >= 8, ..base.features },
         limits: Limits {
             max_threads: u32_of(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
             shared_per_group,

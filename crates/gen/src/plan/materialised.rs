@@ -73,10 +73,10 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
     use tilewright_problem::lower::{ConvForm, lower};
-    use tilewright_problem::{Conv, Gemm, Layout, Problem};
+    use tilewright_problem::{Conv, Gemm, Layout, Order, Problem};
 
     fn operand(batch: u64, trans: bool) -> Tensor {
-        let gemm = Gemm::new(Scalar::F32, 10, 6, 7).batch(batch).trans(trans, false).build().unwrap();
+        let gemm = Gemm::new(Scalar::F32, 10, 6, 7).order(Order::Col).batch(batch).trans(trans, false).build().unwrap();
         lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap().a
     }
     /// Every element has a place of its own within the region.

@@ -20,6 +20,7 @@ pub mod neighbours;
 mod normal;
 mod operand;
 pub(crate) mod reach;
+mod reflect;
 mod refusal;
 mod registry;
 mod rules;

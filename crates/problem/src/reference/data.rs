@@ -351,9 +351,18 @@ pub fn check_workspace(bytes: u64, after: &[u8]) -> Result<(), Damage> {
 mod tests {
     use super::super::element::value;
     use super::*;
+    use crate::gemm::Order;
 
     fn data(beta: f64) -> TestData {
-        let gemm = Gemm::new(Scalar::F16, 5, 4, 3).ldc(7).batch(2).stride_c(40).stride_a(0).offsets(1, 2, 3).build().unwrap();
+        let gemm = Gemm::new(Scalar::F16, 5, 4, 3)
+            .order(Order::Col)
+            .ldc(7)
+            .batch(2)
+            .stride_c(40)
+            .stride_a(0)
+            .offsets(1, 2, 3)
+            .build()
+            .unwrap();
         TestData::new(&Problem::Gemm(gemm), 11, 0.5, beta).unwrap()
     }
 

@@ -48,7 +48,7 @@ fn store(scalar: Scalar, bytes: &mut [u8], at: u64, result: f32) {
 }
 
 fn gemm(dtype: Scalar, m: u64, n: u64, k: u64) -> Problem {
-    Problem::Gemm(Gemm::new(dtype, m, n, k).trans(true, false).ldc(m + 3).offsets(1, 2, 3).build().unwrap())
+    Problem::Gemm(Gemm::new(dtype, m, n, k).order(Order::Col).trans(true, false).ldc(m + 3).offsets(1, 2, 3).build().unwrap())
 }
 
 #[test]

@@ -3,10 +3,10 @@
 use super::*;
 use crate::space::Space;
 use tilewright_gen::plan::{Chiral, Common, Key, Plan};
-use tilewright_problem::{Conv, Gemm, Problem};
+use tilewright_problem::{Conv, Gemm, Order, Problem};
 
 fn gemm(m: u64, n: u64, k: u64) -> Problem {
-    Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).build().unwrap())
+    Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).order(Order::Col).build().unwrap())
 }
 
 fn space(problem: &Problem, arch: &str) -> Space {

@@ -235,10 +235,10 @@ impl Searcher for Descent<'_> {
 mod tests {
     use super::*;
     use tilewright_ir::{Scalar, Target};
-    use tilewright_problem::{Gemm, Problem};
+    use tilewright_problem::{Gemm, Order, Problem};
 
     fn space() -> Space {
-        let problem = Problem::Gemm(Gemm::new(Scalar::F32, 512, 384, 256).build().unwrap());
+        let problem = Problem::Gemm(Gemm::new(Scalar::F32, 512, 384, 256).order(Order::Col).build().unwrap());
         Space::new(&problem, &Target::by_arch("sm_90a").unwrap()).unwrap()
     }
 

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
     use tilewright_gen::plan::{Common, Key};
     use tilewright_ir::{Scalar, Target};
-    use tilewright_problem::Gemm;
+    use tilewright_problem::{Gemm, Order};
 
     #[test]
     fn medians() {
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn what_was_held_up_hardly_moves_an_expectation() {
-        let problem = Gemm::new(Scalar::F32, 512, 512, 512).build().unwrap().into();
+        let problem = Gemm::new(Scalar::F32, 512, 512, 512).order(Order::Col).build().unwrap().into();
         let target = Target::by_arch("sm_90a").unwrap();
         let space = Space::new(&problem, &target).unwrap();
         let mut expectation = Expectation::new(&space);

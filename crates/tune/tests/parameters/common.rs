@@ -8,7 +8,7 @@ use tilewright_gen::kernel::{MAIN, generate};
 use tilewright_gen::plan::{Env, derive};
 use tilewright_ir::{Block, Scalar, Stmt, Target, Unroll, print};
 use tilewright_problem::lower::{ConvForm, lower};
-use tilewright_problem::{Gemm, Problem};
+use tilewright_problem::{Gemm, Order, Problem};
 
 #[test]
 fn unr_is_the_depth_of_a_tile() {
@@ -145,7 +145,7 @@ fn szt_is_the_width_of_indices() {
         assert_eq!(trace(narrow.main(), 3, thread), trace(wide.main(), 3, thread));
     }
     // As narrow as the problem allows: more than 2^31 elements are addressed in 64 bits anyway.
-    let large: Problem = Gemm::new(Scalar::F32, 50_000, 50_000, 48).trans(false, true).build().unwrap().into();
+    let large: Problem = Gemm::new(Scalar::F32, 50_000, 50_000, 48).order(Order::Col).trans(false, true).build().unwrap().into();
     let c = lower(&large, ConvForm::PerSample).unwrap();
     let env = Env::new(&Target::by_arch("sm_90a").unwrap(), 0);
     let spec = derive(&plan("C_SZT0"), &c, &env).unwrap();

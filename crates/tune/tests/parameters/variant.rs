@@ -8,7 +8,7 @@ use tilewright_gen::kernel::{MAIN, generate};
 use tilewright_gen::plan::{Chiral, Constraint, Key, Plan};
 use tilewright_gen::program::Program;
 use tilewright_ir::{Kernel, Scalar, Target};
-use tilewright_problem::{Conv, Gemm, Problem};
+use tilewright_problem::{Conv, Gemm, Order, Problem};
 use tilewright_tune::random::{Pair, verify};
 use tilewright_tune::space::Space;
 
@@ -22,7 +22,7 @@ pub fn plan(change: &str) -> Plan {
 
 /// Column-major, A not and B transposed: both contiguous across k. Not a whole number of tiles in either direction.
 pub fn problem(lda: u64, ldb: u64) -> Problem {
-    Gemm::new(Scalar::F32, 100, 76, 48).trans(false, true).lda(lda).ldb(ldb).ldc(1000).build().unwrap().into()
+    Gemm::new(Scalar::F32, 100, 76, 48).order(Order::Col).trans(false, true).lda(lda).ldb(ldb).ldc(1000).build().unwrap().into()
 }
 
 /// A plan's program with everything that is asked of it.

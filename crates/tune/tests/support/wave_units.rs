@@ -20,7 +20,8 @@ pub fn product(rng: &mut ChaCha8Rng, unit_number: u32) -> Problem {
     let types = [(Scalar::F16, Math::Exact), (Scalar::BF16, Math::Exact), (Scalar::F32, Math::Tf32)];
     // AMD's unit takes the first two.
     let (dtype, math) = one(rng, &types[..if unit_number == 1 { 3 } else { 2 }]);
-    let gemm = Gemm::new(dtype, m, n, k).math(math).trans(rng.random(), rng.random()).batch(one(rng, &[1, 1, 2, 3]));
+    let gemm =
+        Gemm::new(dtype, m, n, k).order(Order::Col).math(math).trans(rng.random(), rng.random()).batch(one(rng, &[1, 1, 2, 3]));
     let gemm = gemm.out_dtype(out_dtype(rng, dtype)).order(one(rng, &[Order::Row, Order::Col]));
     epilogue(rng, gemm, unit).unwrap().build().unwrap().into()
 }
