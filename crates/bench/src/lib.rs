@@ -25,10 +25,11 @@ pub use baseline::Library;
 pub use compare::Title;
 pub use error::BenchError;
 pub use html::page;
-pub use record::{Record, Side};
+pub use record::{Record, Roof, Side};
 pub use rivals::Rivals;
 pub use table::{line, summary};
 pub use tilewright_problem::Math;
+pub use workload::least_bytes;
 
 use args::{Cli, Command};
 use clap::Parser;

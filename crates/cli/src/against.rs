@@ -30,7 +30,7 @@ pub fn run(args: &BenchArgs) -> Result<(), CliError> {
         line(&format!("on {}", context.info().name))?;
     }
     let mut records: Vec<Record> = Vec::new();
-    let ended = session::each(&cases, &context, args.json, |case| {
+    let ended = session::each(&cases, &context, args.json, |_, case| {
         let record = compare(args, &context, &rivals, case)?;
         if args.json {
             line(&serde_json::to_string(&record).map_err(CliError::failed)?)?;

@@ -4,6 +4,7 @@ use crate::args::BenchArgs;
 use crate::error::CliError;
 use crate::output::{human_rate, human_time, line};
 use crate::problem::{self, Case};
+use crate::progress::Progress;
 use crate::session;
 use serde_json::json;
 use tilewright::{Context, Operation, Origin, Plan};
@@ -28,7 +29,10 @@ impl Timed {
 }
 
 /// Times every problem of the command line. A case that fails is reported and the others go on.
-pub fn run(args: &BenchArgs) -> Result<(), CliError> {
+pub fn run(args: &BenchArgs, quiet: bool) -> Result<(), CliError> {
+    if args.html.is_some() {
+        return Err(CliError::usage("--html is the page of a comparison: name libraries with --against"));
+    }
     let cases = problem::cases(&args.problem, args.plan.workspace)?;
     session::constraint(&args.plan)?;
     let context = session::open_to_time(&args.place, &args.plan, false, args.cache)?;
@@ -41,8 +45,12 @@ pub fn run(args: &BenchArgs) -> Result<(), CliError> {
         ))?;
     }
     let (mut logs, mut done) = (0.0, 0u32);
-    let ended = session::each(&cases, &context, args.json, |case| {
-        let timed = bench_case(args, &context, case)?;
+    let ended = session::each(&cases, &context, args.json, |number, case| {
+        let shown = !args.json && !quiet;
+        let progress = Progress::new(case, (number + 1, cases.list.len()), context.info(), None, shown);
+        let timed = bench_case(args, &context, case, &progress);
+        progress.finish();
+        let timed = timed?;
         report(args, &context, case, &timed, width)?;
         if !timed.verification.passed {
             return Err(CliError::Told(timed.verification.reason.unwrap_or_else(|| "the result is wrong".into())));
@@ -57,11 +65,13 @@ pub fn run(args: &BenchArgs) -> Result<(), CliError> {
     ended
 }
 
-fn bench_case(args: &BenchArgs, context: &Context, case: &Case) -> Result<Timed, CliError> {
+fn bench_case(args: &BenchArgs, context: &Context, case: &Case, progress: &Progress) -> Result<Timed, CliError> {
     let operation: Operation = session::operation(context, case, &args.plan)?;
     let (plan, origin) = operation.choice().map_err(session::classify)?;
+    progress.phase("verifying");
     let factors = Factors { alpha: case.alpha, beta: case.beta };
     let verification = operation.verify(&plan, 1, factors, Depth::Thorough, false).map_err(session::classify)?;
+    progress.phase("timing");
     let timing = operation.time(&plan, factors, args.repeats).map_err(session::classify)?;
     Ok(Timed {
         plan,

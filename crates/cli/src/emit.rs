@@ -4,26 +4,21 @@ use crate::args::{EmitArgs, Language, PlaceArgs};
 use crate::error::CliError;
 use crate::output::{line, write_file};
 use crate::{problem, session};
+use tilewright::Context;
 use tilewright_ir::{Dialect, Target};
 
 /// Prints or writes the source of one problem's plan.
 pub fn run(args: &EmitArgs) -> Result<(), CliError> {
     let case = problem::one(&args.problem, args.plan.workspace)?;
-    let dialect = args.target.map(dialect);
-    let named = if args.arch.is_none() && args.place.device.is_some() {
-        let context = session::open(&args.place, &args.plan, false)?;
-        Some(context).filter(|c| dialect.is_none_or(|d| d == c.info().target.dialect))
-    } else {
-        None
-    };
-    let (context, target) = match (named, args.target) {
-        (Some(context), _) => (context, None),
-        (None, None) => (session::open(&args.place, &args.plan, false)?, None),
-        (None, Some(language)) => {
-            // Another target than the device's is planned for on the emulated device: nothing is compiled or run.
-            let target = target(language, args.arch.as_deref())?;
-            let place = PlaceArgs { device: Some(format!("emu:{}", target.arch)), ..args.place.clone() };
-            (session::open(&place, &args.plan, false)?, Some(target))
+    let (context, target) = match (&args.arch, args.target) {
+        (Some(arch), language) => emulated(args, named(arch, language)?)?,
+        (None, language) => {
+            let wanted = |context: &Context| language.is_none_or(|l| dialect(l) == context.info().target.dialect);
+            match (here(args)?.filter(wanted), language) {
+                (Some(context), _) => (context, None),
+                (None, Some(language)) => emulated(args, named(newest(language), Some(language))?)?,
+                (None, None) => (session::open(&args.place, &args.plan, false)?, None),
+            }
         }
     };
     let target = target.unwrap_or_else(|| context.info().target.clone());
@@ -48,21 +43,43 @@ const fn dialect(language: Language) -> Dialect {
     }
 }
 
-/// The target that `--target` and `--arch` name.
-fn target(language: Language, arch: Option<&str>) -> Result<Target, CliError> {
-    let arch = arch.unwrap_or(match language {
+/// The device that is meant where no architecture is named: the given one, the default, or for OpenCL C the first that speaks it.
+fn here(args: &EmitArgs) -> Result<Option<Context>, CliError> {
+    match (&args.place.device, args.target) {
+        (None, Some(Language::Opencl)) => {
+            let place = PlaceArgs { device: Some("opencl:0".into()), ..args.place.clone() };
+            Ok(session::open(&place, &args.plan, false).ok())
+        }
+        (None, Some(_)) => Ok(None),
+        _ => session::open(&args.place, &args.plan, false).map(Some),
+    }
+}
+
+/// Another target than the device's is planned for on the emulated device: nothing is compiled or run.
+fn emulated(args: &EmitArgs, target: Target) -> Result<(Context, Option<Target>), CliError> {
+    let place = PlaceArgs { device: Some(format!("emu:{}", target.arch)), ..args.place.clone() };
+    Ok((session::open(&place, &args.plan, false)?, Some(target)))
+}
+
+/// What is planned for where a language alone is named.
+const fn newest(language: Language) -> &'static str {
+    match language {
         Language::Cuda | Language::Opencl => "sm_90a",
         Language::Hip => "gfx942",
-    });
+    }
+}
+
+/// The target that an architecture and a language name; the language is the architecture's own unless it is given.
+fn named(arch: &str, language: Option<Language>) -> Result<Target, CliError> {
     let known = Target::by_arch(arch).ok_or_else(|| {
         CliError::usage(format!("--arch {arch}: not a known architecture; there are {}", Target::known().join(", ")))
     })?;
-    if language == Language::Opencl {
-        return Ok(session::in_opencl(known));
+    match language {
+        Some(Language::Opencl) => Ok(session::in_opencl(known)),
+        Some(language) if known.dialect != dialect(language) => {
+            let (right, wrong) = if known.dialect == Dialect::Cuda { ("cuda", "HIP") } else { ("hip", "CUDA") };
+            Err(CliError::usage(format!("--arch {arch} is not a target of {wrong}: take --target {right}, or opencl")))
+        }
+        _ => Ok(known),
     }
-    if known.dialect != dialect(language) {
-        let (right, wrong) = if known.dialect == Dialect::Cuda { ("cuda", "HIP") } else { ("hip", "CUDA") };
-        return Err(CliError::usage(format!("--arch {arch} is not a target of {wrong}: take --target {right}, or opencl")));
-    }
-    Ok(known)
 }

@@ -3,6 +3,7 @@
 mod against;
 mod args;
 mod bench;
+mod cache;
 mod devices;
 mod emit;
 mod error;
@@ -19,7 +20,7 @@ mod values;
 mod verify;
 
 use args::{Cli, Command};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use error::CliError;
 use std::process::ExitCode;
 
@@ -33,7 +34,8 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(e) => {
             if !matches!(e, CliError::HandedOver(_)) {
-                eprintln!("error: {e}");
+                let text = e.to_string();
+                eprintln!("error: {}", if cli.verbose > 0 { text } else { output::one_line(&text) });
             }
             ExitCode::from(e.code())
         }
@@ -44,15 +46,22 @@ fn dispatch(cli: &Cli) -> Result<(), CliError> {
     match &cli.command {
         Command::Tune(args) => tune::run(args, cli.quiet),
         Command::Bench(args) if !args.against.is_empty() => against::run(args),
-        Command::Bench(args) => bench::run(args),
-        Command::Verify(args) => verify::run(args),
+        Command::Bench(args) => bench::run(args, cli.quiet),
+        Command::Verify(args) => verify::run(args, cli.quiet),
         Command::Emit(args) => emit::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Devices(args) => devices::run(args),
         Command::Records(command) => records::run(command),
+        Command::Cache(command) => cache::run(command),
+        Command::Completions { shell } => completions(*shell),
         Command::CompileWorker => Ok(()),
     }
+}
+
+fn completions(shell: clap_complete::Shell) -> Result<(), CliError> {
+    clap_complete::generate(shell, &mut Cli::command(), "tilewright", &mut output::Stdout);
+    Ok(())
 }
 
 /// Log lines on stderr: warnings, with `-v` steps, with `-vv` everything; `TILEWRIGHT_LOG` overrides.

@@ -12,6 +12,37 @@ pub fn line(text: &str) -> Result<(), CliError> {
     }
 }
 
+/// Stdout for whoever writes to a [`Write`]: a reader that has gone away ends the program quietly.
+pub struct Stdout;
+
+impl Write for Stdout {
+    fn write(&mut self, data: &[u8]) -> std::io::Result<usize> {
+        match std::io::stdout().lock().write(data) {
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+            other => other,
+        }
+    }
+    fn flush(&mut self) -> std::io::Result<()> {
+        match std::io::stdout().lock().flush() {
+            Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
+            other => other,
+        }
+    }
+}
+
+/// Characters of an error that are printed.
+const MOST: usize = 2000;
+
+/// An error as one line of bearable length: compilers' logs and pasted files are cut.
+pub fn one_line(text: &str) -> String {
+    let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let line = lines.join("; ");
+    match line.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{} ... ({} more bytes; -v prints all)", &line[..end], line.len() - end),
+        None => line,
+    }
+}
+
 /// Writes a file, with its folder where there is none.
 pub fn write_file(path: &std::path::Path, text: &str) -> Result<(), CliError> {
     let failed = |e: std::io::Error| {
@@ -95,6 +126,13 @@ mod tests {
         let long = "x".repeat(300);
         assert!(file_name(&long).len() < 200);
         assert_ne!(file_name(&long), file_name(&(long.clone() + "y")));
+    }
+
+    #[test]
+    fn errors_are_one_line_of_bearable_length() {
+        assert_eq!(one_line("no clang\n  install it\n\n"), "no clang; install it");
+        let long = one_line(&"\u{e9}".repeat(5_000_000));
+        assert!(long.len() < 2 * MOST + 60 && long.contains("9996000 more bytes"), "{}", long.len());
     }
 
     #[test]

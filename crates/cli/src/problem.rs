@@ -42,6 +42,7 @@ pub fn cases(args: &ProblemArgs, workspace: Option<u64>) -> Result<Cases, CliErr
         _ if given.iter().filter(|g| **g).count() > 1 => {
             return Err(CliError::usage("the problem is given twice: take one of gemm/conv with options, --problem, --cases"));
         }
+        (.., None) if args.set.is_some() => return Err(CliError::usage("--set names cases of a file: name it with --cases")),
         (Some(Word::Gemm(gemm)), ..) => one(from_gemm(gemm)?),
         (Some(Word::Conv(conv)), ..) => one(from_conv(conv)?),
         (_, Some(text), _) => one(plain(Problem::parse(text).map_err(CliError::usage)?)),
@@ -52,9 +53,14 @@ pub fn cases(args: &ProblemArgs, workspace: Option<u64>) -> Result<Cases, CliErr
             ));
         }
     };
-    if !args.dynamic.is_empty() {
+    let own = match &args.word {
+        Some(Word::Gemm(gemm)) => &gemm.dynamic[..],
+        _ => &[],
+    };
+    let dynamic = [&args.dynamic, own].concat();
+    if !dynamic.is_empty() {
         for case in &mut cases.list {
-            set_dynamic(&mut case.problem, &args.dynamic)?;
+            set_dynamic(&mut case.problem, &dynamic)?;
             case.title = title(&case.problem);
         }
     }
@@ -325,7 +331,8 @@ mod tests {
     fn refusals_name_the_field() {
         for (line, part) in [
             ("tilewright tune", "no problem is given"),
-            ("tilewright tune gemm --m 4 --n 4 --k 4 --problem x", "given twice"),
+            ("tilewright tune --problem x gemm --m 4 --n 4 --k 4", "given twice"),
+            ("tilewright tune --set a gemm --m 4 --n 4 --k 4", "--cases"),
             ("tilewright tune gemm --m 0 --n 4 --k 4", "at least 1"),
             ("tilewright tune gemm --m -4 --n 4 --k 4", "negative"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --lda 3", "lda = 3"),

@@ -1,51 +1,116 @@
-//! Progress of a search on the terminal: trials, time, best so far. Silent where stderr is no terminal.
+//! Progress on the terminal, what matters most first, so that 80 columns show it: best time, share of the roofline, case, phase.
+//! Silent where stderr is no terminal.
 
 use crate::output::{human_rate, human_time};
+use crate::problem::Case;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::cell::RefCell;
 use std::io::IsTerminal;
 use std::time::Duration;
-use tilewright_tune::search::{Budget, Event};
+use tilewright::{DeviceInfo, Problem};
+use tilewright_bench::{Roof, least_bytes};
+use tilewright_tune::search::{Budget, Event, Tally};
 
-/// A line that follows one search.
+/// A line that follows the work on one case.
 pub struct Progress {
     bar: ProgressBar,
-    flop: f64,
     seconds: Option<f64>,
+    line: RefCell<Line>,
+}
+
+/// What the line says.
+#[derive(Clone, Debug)]
+struct Line {
+    title: String,
+    /// Which case this is, and of how many.
+    case: (usize, usize),
+    phase: &'static str,
+    flop: f64,
+    /// Microseconds that no kernel of the device beats, by its description.
+    roof_us: f64,
+    best_us: Option<f64>,
+    tally: Option<Tally>,
+}
+
+impl Line {
+    fn text(&self) -> String {
+        let mut parts = Vec::new();
+        if let Some(us) = self.best_us {
+            let share = 100.0 * self.roof_us / us;
+            parts.push(format!("best {}, {}, {share:.0} % of roof", human_time(us), human_rate(self.flop, us)));
+        }
+        if self.case.1 > 1 {
+            parts.push(format!("case {}/{}", self.case.0, self.case.1));
+        }
+        parts.push(self.phase.to_string());
+        if let Some(t) = self.tally {
+            let failed = t.failed + t.wrong + t.hung;
+            parts.push(format!("{} trials, {} refused, {failed} failed", t.trials, t.refused));
+        }
+        parts.push(self.title.clone());
+        parts.join("; ")
+    }
+}
+
+/// Microseconds that no kernel for a problem beats on a device, by its description: operations or bytes.
+fn roof_us(problem: &Problem, device: &DeviceInfo) -> f64 {
+    let math = match problem {
+        Problem::Gemm(gemm) => gemm.math,
+        Problem::Conv(conv) => conv.math,
+    };
+    let roof = Roof::of(&device.target, problem.dtype(), math);
+    (problem.flop() / roof.tflops * 1e-6).max(least_bytes(problem) / roof.dram_gbs * 1e-3)
 }
 
 impl Progress {
-    /// Starts a line for a problem of `flop` operations. `shown` is false with `--json` or `--quiet`.
-    pub fn new(title: &str, flop: f64, budget: &Budget, shown: bool) -> Self {
+    /// Starts a line for the n-th (from 1) of so many cases. `shown` is false with `--json` or `--quiet`. With a budget it has a bar.
+    pub fn new(case: &Case, (nth, of): (usize, usize), device: &DeviceInfo, budget: Option<&Budget>, shown: bool) -> Self {
         // The bar fills with whatever ends the search: trials, or tenths of a second.
-        let length = budget.trials.or_else(|| budget.seconds.map(|s| (s * 10.0) as u64)).unwrap_or(0);
+        let tenths = |budget: &Budget| budget.trials.or_else(|| budget.seconds.map(|s| (s * 10.0) as u64));
         let target =
             if shown && std::io::stderr().is_terminal() { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
-        let bar = ProgressBar::with_draw_target(Some(length), target);
-        let style = ProgressStyle::with_template("{prefix} [{bar:24}] {elapsed} {wide_msg}").map(|s| s.progress_chars("=> "));
+        let bar = ProgressBar::with_draw_target(budget.and_then(tenths), target);
+        let template = if budget.is_some() { "[{bar:8}] {elapsed} {wide_msg}" } else { "{spinner} {elapsed} {wide_msg}" };
+        let style = ProgressStyle::with_template(template).map(|s| s.progress_chars("=> "));
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-        bar.set_prefix(title.to_string());
         bar.enable_steady_tick(Duration::from_millis(200));
-        let seconds = if budget.trials.is_some() { None } else { budget.seconds };
-        Progress { bar, flop, seconds }
+        let seconds = budget.filter(|b| b.trials.is_none()).and_then(|b| b.seconds);
+        let line = Line {
+            title: case.title.clone(),
+            case: (nth, of),
+            phase: "preparing",
+            flop: case.problem.flop(),
+            roof_us: roof_us(&case.problem, device),
+            best_us: None,
+            tally: None,
+        };
+        let progress = Progress { bar, seconds, line: RefCell::new(line) };
+        progress.show();
+        progress
     }
 
-    /// Takes in what the search tells.
+    fn show(&self) {
+        self.bar.set_message(self.line.borrow().text());
+    }
+
+    /// What is done from now on.
+    pub fn phase(&self, phase: &'static str) {
+        self.line.borrow_mut().phase = phase;
+        self.show();
+    }
+
+    /// Takes in what a search tells.
     pub fn hear(&self, event: &Event) {
         match event {
             Event::Started { resumed: 0 } => {}
             Event::Started { resumed } => self.bar.println(format!("going on from {resumed} recorded trials")),
+            Event::Phase { phase } => self.phase(phase.name()),
             Event::Trial { best_us, tally, seconds, .. } => {
                 self.bar.set_position(if self.seconds.is_some() { (seconds * 10.0) as u64 } else { tally.trials });
-                let best = match best_us {
-                    Some(us) => format!("best {} = {}", human_time(*us), human_rate(self.flop, *us)),
-                    None => "nothing verified yet".to_string(),
-                };
-                self.bar.set_message(format!(
-                    "{} trials, {} refused, {} failed; {best}",
-                    tally.trials,
-                    tally.refused,
-                    tally.failed + tally.wrong + tally.hung
-                ));
+                let mut line = self.line.borrow_mut();
+                (line.best_us, line.tally) = (*best_us, Some(*tally));
+                drop(line);
+                self.show();
             }
         }
     }
@@ -53,5 +118,30 @@ impl Progress {
     /// Removes the line.
     pub fn finish(&self) {
         self.bar.finish_and_clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_matters_stands_in_the_first_62_characters() {
+        let line = Line {
+            title: "gemm 4096x4096x4096 bf16 nt row to f32, bias n, gelu, residual".into(),
+            case: (13, 47),
+            phase: "verifying",
+            flop: 2.0 * 4096f64.powi(3),
+            roof_us: 139.0,
+            best_us: Some(196.5),
+            tally: Some(Tally { trials: 1200, refused: 30, failed: 2, wrong: 0, hung: 0 }),
+        };
+        // 80 columns less bar and clock.
+        let seen: String = line.text().chars().take(62).collect();
+        for part in ["best 196.5 us", "699.4 TFLOP/s", "71 % of roof", "case 13/47", "verif"] {
+            assert!(seen.contains(part), "{part} is not in `{seen}`");
+        }
+        let first = Line { best_us: None, tally: None, case: (1, 1), ..line };
+        assert!(first.text().starts_with("verifying; gemm"), "{}", first.text());
     }
 }

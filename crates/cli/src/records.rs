@@ -2,7 +2,7 @@
 
 use crate::args::{FilterArgs, RecordsCommand};
 use crate::error::CliError;
-use crate::output::{human_time, line};
+use crate::output::{Stdout, human_time, line};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io::{BufReader, Write};
@@ -98,7 +98,7 @@ fn show(args: &FilterArgs) -> Result<(), CliError> {
 fn export(args: &FilterArgs, out: Option<&Path>) -> Result<(), CliError> {
     let records = existing(args.records.as_deref())?;
     let count = match out {
-        None => records.export(&filter(args), &mut std::io::stdout().lock()).map_err(CliError::failed)?,
+        None => records.export(&filter(args), &mut Stdout).map_err(CliError::failed)?,
         Some(path) => {
             let failed = |e: std::io::Error| {
                 CliError::failed(format!(

@@ -2,7 +2,7 @@
 
 use crate::args::{COMPILE_WORKER, PlaceArgs, PlanArgs};
 use crate::error::CliError;
-use crate::output::line;
+use crate::output::{line, one_line};
 use crate::problem::{Case, Cases};
 use serde_json::json;
 use std::sync::Arc;
@@ -37,13 +37,16 @@ pub fn open_to_time(place: &PlaceArgs, plan: &PlanArgs, keep_records: bool, cach
         allow_atomics: plan.atomics,
         cache,
     };
-    Context::with(options).map_err(|e| match (&e, &place.device) {
+    let context = Context::with(options).map_err(|e| match (&e, &place.device) {
         (tilewright::Error::Device(DeviceError::BadSpec { .. }), _) => CliError::usage(e),
         (tilewright::Error::Device(DeviceError::Missing { .. }), Some(device)) => {
             CliError::failed(format!("--device {device}: {e}"))
         }
         _ => CliError::failed(e),
-    })
+    })?;
+    let info = context.info();
+    tracing::info!("device {}: {}, {}; records {}", info.id, info.name, info.fingerprint, context.records().path().display());
+    Ok(context)
 }
 
 /// The constraint that `--plan` names.
@@ -112,17 +115,17 @@ pub fn on_interrupt(cancel: &Cancel) -> Result<(), CliError> {
     .map_err(|e| CliError::failed(format!("Ctrl-C cannot be caught: {e}")))
 }
 
-/// Works on every case. One that fails is reported (with `json` as an object) and the others go on; a single one's failure is the
+/// Works on every case, which it counts from 0. One that fails is reported (with `json` as an object) and the others go on; a single one's failure is the
 /// command's.
 pub fn each(
     cases: &Cases,
     context: &Context,
     json: bool,
-    mut work: impl FnMut(&Case) -> Result<(), CliError>,
+    mut work: impl FnMut(usize, &Case) -> Result<(), CliError>,
 ) -> Result<(), CliError> {
     let mut failed = 0;
-    for case in &cases.list {
-        match work(case) {
+    for (number, case) in cases.list.iter().enumerate() {
+        match work(number, case) {
             Ok(()) => {}
             Err(CliError::Interrupted) => return Err(CliError::Interrupted),
             // Another process has done the rest: a failure here must not be lost.
@@ -137,13 +140,13 @@ pub fn each(
                 if cases.list.len() == 1 && cases.skipped.is_empty() {
                     return Err(e);
                 }
-                eprintln!("error: {}: {e}", case.title);
+                eprintln!("error: {}: {}", case.title, one_line(&e.to_string()));
                 failed += 1;
             }
         }
     }
     for reason in &cases.skipped {
-        eprintln!("error: {reason}");
+        eprintln!("error: {}", one_line(reason));
     }
     match failed + cases.skipped.len() {
         0 => Ok(()),

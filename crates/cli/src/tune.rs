@@ -28,9 +28,14 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     let cancel = Cancel::default();
     session::on_interrupt(&cancel)?;
     let mut done = 0;
-    session::each(&cases, &context, args.json, |case| {
+    let all = args.skip + cases.list.len();
+    session::each(&cases, &context, args.json, |number, case| {
+        let nth = (args.skip + number + 1, all);
         let options = options(args, case, if done == 0 { args.spent } else { 0.0 });
-        let result = tune_case(args, &context, case, &options, &cancel, quiet);
+        let shown = !args.json && !quiet;
+        let result = tune_case(args, &context, case, &options, &cancel, &|| {
+            Progress::new(case, nth, context.info(), Some(&options.budget), shown)
+        });
         if cancel.is_cancelled() {
             return Err(CliError::Interrupted);
         }
@@ -56,13 +61,13 @@ fn tune_case(
     case: &Case,
     options: &Options,
     cancel: &Cancel,
-    quiet: bool,
+    progress: &dyn Fn() -> Progress,
 ) -> Result<Result<(), CliError>, Lost> {
     let operation = match session::operation(context, case, &args.plan) {
         Ok(operation) => operation,
         Err(e) => return Ok(Err(e)),
     };
-    let progress = Progress::new(&case.title, case.problem.flop(), &options.budget, !args.json && !quiet);
+    let progress = progress();
     let mut spent = Lost { trials: 0, seconds: 0.0 };
     let outcome = operation.tune_with(options, cancel, &mut |event| {
         if let Event::Trial { tally, seconds, .. } = event {

@@ -4,6 +4,7 @@ use crate::args::VerifyArgs;
 use crate::error::CliError;
 use crate::output::line;
 use crate::problem::{self, Case};
+use crate::progress::Progress;
 use crate::session;
 use serde_json::json;
 use tilewright::{Context, Operation, Plan, Verified};
@@ -11,14 +12,20 @@ use tilewright_tune::run::Factors;
 use tilewright_tune::verify::{Depth, Verification};
 
 /// Verifies every problem of the command line; exit code 1 if one is wrong.
-pub fn run(args: &VerifyArgs) -> Result<(), CliError> {
+pub fn run(args: &VerifyArgs, quiet: bool) -> Result<(), CliError> {
     let cases = problem::cases(&args.problem, args.plan.workspace)?;
     session::constraint(&args.plan)?;
     let context = session::open(&args.place, &args.plan, false)?;
-    session::each(&cases, &context, args.json, |case| verify_case(args, &context, case))
+    session::each(&cases, &context, args.json, |number, case| {
+        let shown = !args.json && !quiet;
+        let progress = Progress::new(case, (number + 1, cases.list.len()), context.info(), None, shown);
+        let done = verify_case(args, &context, case, &progress);
+        progress.finish();
+        done
+    })
 }
 
-fn verify_case(args: &VerifyArgs, context: &Context, case: &Case) -> Result<(), CliError> {
+fn verify_case(args: &VerifyArgs, context: &Context, case: &Case, progress: &Progress) -> Result<(), CliError> {
     let operation = session::operation(context, case, &args.plan)?;
     let (plan, origin) = operation.choice().map_err(session::classify)?;
     // Both ways through the epilogue, unless the user names factors.
@@ -29,6 +36,7 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case) -> Result<(), 
         vec![given]
     };
     let (mut whole, mut on) = (None, None);
+    progress.phase("verifying");
     for factors in factors {
         let verified = verify(&operation, &plan, args, factors)?;
         on = verified.on;
@@ -39,6 +47,7 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case) -> Result<(), 
         });
     }
     let Some(v) = whole else { return Ok(()) };
+    progress.finish();
     if args.json {
         let object = json!({
             "problem": case.problem.key(),

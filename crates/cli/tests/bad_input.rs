@@ -40,7 +40,9 @@ fn every_refusal_names_the_input_and_the_remedy() {
         // Which problem.
         ("tune".into(), 2, "no problem is given"),
         ("tune gem".into(), 2, "gemm"),
-        (format!("tune gemm {small} --problem x"), 2, "given twice"),
+        ("tune --problem x gemm --m 8 --n 8 --k 8".into(), 2, "given twice"),
+        (format!("tune gemm {small} --problem x"), 2, "--problem"),
+        (format!("tune --set llm gemm {small}"), 2, "--cases"),
         ("tune --problem tC0_tA0_tB0_colMaj1_m5".into(), 2, "missing"),
         ("tune --problem tC0_tA0_tB0_colMaj1_m5_m6_n5_k5_lda5_ldb5_ldc5_ws0_f32".into(), 2, "twice"),
         ("tune --problem tC0_tA0_tB0_colMaj1_m5_n5_k5_lda4_ldb5_ldc5_ws0_f32".into(), 2, "lda = 4"),
@@ -61,7 +63,8 @@ fn every_refusal_names_the_input_and_the_remedy() {
         // Plans.
         (format!("tune gemm {small} --budget -5s"), 2, "must be longer than 0"),
         (format!("emit gemm {small} --target hip --arch sm_90a"), 2, "not a target of HIP: take --target cuda"),
-        (format!("tune gemm {small} --plan A_FOO3"), 2, "no such key"),
+        (format!("tune gemm {small} --plan A_FOO3"), 2, "no such key; its keys are MIC"),
+        (format!("tune gemm {small} --plan A_MIK3"), 2, "did you mean MIC?"),
         (format!("tune gemm {small} --plan A_MIC3_MIC4"), 2, "given twice"),
         (format!("tune gemm {small} --plan A_MIC999"), 2, "must be 1 to 64"),
         (format!("tune gemm {small} --plan A_UNR8"), 2, "key of part C"),
@@ -110,6 +113,8 @@ fn every_refusal_names_the_input_and_the_remedy() {
         assert_eq!(ran.code, Some(*code), "{line}\n{}{}", ran.out, ran.err);
         assert!(ran.err.contains(part), "{line}: `{part}` is not in\n{}", ran.err);
         assert!(!ran.err.contains("panicked"), "{line}\n{}", ran.err);
+        // What the command line's parser says has its usage below; other errors are one line.
+        assert!(ran.err.contains("--help") || ran.err.lines().count() <= 2, "{line}\n{}", ran.err);
     }
     let kept = std::fs::read_to_string(&foreign).expect("the foreign file");
     assert_eq!(kept, "this is no records file, it is a text that somebody holds dear", "nothing is lost");
@@ -142,4 +147,8 @@ fn a_closed_pipe_is_no_failure() {
     drop(child.stdout.take());
     let status = child.wait().expect("it ends");
     assert_eq!(status.code(), Some(0));
+    bench.run("tune gemm --m 16 --n 16 --k 16 --budget 4 --device emu").ends(0);
+    let mut export = bench.command("records export").stdout(std::process::Stdio::piped()).spawn().expect("it starts");
+    drop(export.stdout.take());
+    assert_eq!(export.wait().expect("it ends").code(), Some(0));
 }

@@ -123,6 +123,8 @@ fn emitted_sources_look_like_their_language() {
     if !ran.misses_a_tool() {
         ran.ends(0);
         ran.says(&["// Planned   for generic", "__kernel"]);
+        // Without a device or an architecture named, OpenCL C is for the device at hand.
+        assert_eq!(bench.run("emit gemm --m 4096 --n 4096 --k 4096 --target opencl").out, ran.out);
     }
     let out = bench.text("folder/kernel.cu");
     bench.run(&format!("emit conv --n 2 --c 4 --k 8 --size 8 --filter 3 --pad 1 --target cuda --out {out}")).ends(0);
@@ -230,7 +232,12 @@ fn help_teaches_with_examples() {
         let ran = bench.run(&format!("{word} --help"));
         ran.ends(0);
         ran.says(&["Examples:", "gemm", "conv", "--device", "--problem", "--cases"]);
-        bench.run(&format!("{word} gemm --help")).says(&["--m <M>", "--trans"]);
+        let ran = bench.run(&format!("{word} gemm --help"));
+        ran.says(&["--m <M>", "--trans", "Examples", "tilewright tune gemm", "Matrix product:", "Plan:", "Device and records:"]);
+        assert!(!["--problem", "--cases", "--set"].iter().any(|refused| ran.out.contains(refused)), "{}", ran.out);
+        let at = |text: &str| ran.out.find(text).expect(text);
+        assert!(at("--m <M>") < at("--plan") && at("--plan") < at("--device"), "what the problem is stands first\n{}", ran.out);
+        bench.run(&format!("{word} conv --help")).says(&["Examples", "tilewright tune conv", "Convolution:"]);
     }
     let short = bench.run("");
     short.ends(2);
@@ -263,4 +270,73 @@ fn a_comparison_with_a_library_is_told_recorded_and_drawn() {
         assert!(o["roof"]["tflops"].as_f64().is_some_and(|t| t > 0.0));
     }
     bench.run(&line).says(&["tilewright", "clblast", "geometric mean"]);
+}
+
+#[test]
+fn steps_are_told_where_wanted() {
+    let bench = Bench::new();
+    let line = "tune gemm --m 16 --n 16 --k 16 --budget 2 --device emu";
+    assert_eq!(bench.run(line).err, "");
+    let told = bench.run(&format!("{line} -v")).err;
+    assert!(told.contains("INFO") && told.contains("device emu: tilewright emulator") && !told.contains("DEBUG"), "{told}");
+    let told = bench.run("verify gemm --m 16 --n 16 --k 16 --device emu -vv").err;
+    assert!(told.contains("the plan is recorded: A_") && told.contains("are ready after"), "{told}");
+    let traced = bench.command(line).env("TILEWRIGHT_LOG", "trace").output().expect("it starts").stderr;
+    assert!(String::from_utf8_lossy(&traced).contains("DEBUG"));
+}
+
+#[test]
+fn options_before_the_problem_mean_what_they_mean_behind_it() {
+    let bench = Bench::new();
+    let problem = "gemm --m 64 --n 64 --k 64";
+    // The architecture says which language it is.
+    let ran = bench.run(&format!("emit --arch gfx942 {problem}"));
+    ran.ends(0);
+    ran.says(&["// Planned   for gfx942", "__attribute__((global))"]);
+    assert_eq!(bench.run(&format!("emit {problem} --arch gfx942 --target hip")).out, ran.out);
+    bench.run(&format!("emit --arch sm_120a {problem}")).says(&["// Planned   for sm_120a", "__global__"]);
+    // The only thing wrong here is the library that is not there, or the device.
+    let ran = bench.run(&format!("bench --against cublaslt {problem} --html page.html --device emu"));
+    ran.ends(2);
+    assert!(ran.err.contains("choose cuda:0 or opencl:0"), "{}", ran.err);
+    bench.run(&format!("verify {problem} --alpha -1.5e-3 --beta -1e-3 --device emu")).ends(0);
+}
+
+#[test]
+fn the_cache_of_binaries_is_listed_and_cleared() {
+    let bench = Bench::new();
+    let folder = bench.text("cache");
+    assert_eq!(bench.run("cache path").ends(0).trim(), folder);
+    bench.run("cache list").says(&["0 binaries, 0 bytes of at most 2 GiB"]);
+    let entry = bench.path("cache").join("ab");
+    std::fs::create_dir_all(&entry).expect("a folder");
+    std::fs::write(entry.join("0".repeat(62)), [0; 3000]).expect("a file");
+    std::fs::write(entry.join(".tmpkilled"), "half").expect("a file");
+    std::fs::write(bench.path("cache").join("mine"), "dear").expect("a file");
+    let o = &bench.run("cache list --json").objects()[0];
+    assert_eq!((&o["binaries"], &o["bytes"]), (&1.into(), &3000.into()));
+    let ran = bench.run("cache clear");
+    ran.ends(0);
+    assert!(ran.err.contains("1 binaries removed"), "{}", ran.err);
+    assert!(entry.read_dir().expect("the folder").next().is_none() && bench.path("cache").join("mine").exists());
+}
+
+#[test]
+fn shells_are_given_completions() {
+    let bench = Bench::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let ran = bench.run(&format!("completions {shell}"));
+        ran.ends(0);
+        ran.says(&["tilewright", "tune", "activation"]);
+    }
+}
+
+/// The file that README and docs name.
+#[test]
+fn the_sample_of_a_case_file_runs() {
+    let bench = Bench::new();
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cases.csv");
+    let ran = bench.run(&format!("bench --cases {file} --set small --device emu"));
+    ran.ends(0);
+    ran.says(&["geometric mean over 3 cases"]);
 }

@@ -5,7 +5,7 @@ use crate::options::Options;
 use crate::worker::Ended;
 use crate::{Cache, DeviceError, DeviceInfo};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The binary of a job, and whether it came from the cache.
 pub(crate) fn binary(
@@ -16,6 +16,7 @@ pub(crate) fn binary(
 ) -> Result<(Binary, bool), DeviceError> {
     let key = key(info, &job);
     if let Some((log, code)) = options.cache.get(&key) {
+        tracing::debug!("{}: `{}` is in the cache", info.id, job.entry);
         return Ok((Binary { log, code }, true));
     }
     Ok((renewed(info, options, job, vendor)?, false))
@@ -24,7 +25,9 @@ pub(crate) fn binary(
 /// The binary of a job, compiled anew; replaces what the cache holds.
 pub(crate) fn renewed(info: &DeviceInfo, options: &Options, job: Job, vendor: VendorCompiler) -> Result<Binary, DeviceError> {
     let key = key(info, &job);
+    let (entry, start) = (job.entry.clone(), Instant::now());
     let made = fresh(options, job, vendor)?;
+    tracing::debug!("{}: `{entry}` compiled in {} ms", info.id, start.elapsed().as_millis());
     options.cache.put(&key, &made.log, &made.code);
     Ok(made)
 }

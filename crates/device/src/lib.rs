@@ -40,7 +40,7 @@ mod timing;
 mod worker;
 
 pub use buffer::Buffer;
-pub use cache::Cache;
+pub use cache::{Cache, CacheEntry};
 pub use compiled::{Compiled, Offline};
 pub use compilers::compile_worker_main;
 pub use device::{Backend, Device, DeviceInfo, DeviceKind, Launch, LaunchArg};

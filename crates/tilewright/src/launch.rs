@@ -34,7 +34,9 @@ impl Operation {
             return Ok(ready.clone());
         }
         let (contraction, program) = self.program_for(plan, starts)?;
+        let start = std::time::Instant::now();
         let compiled = compile(&*inner.device, &program)?;
+        tracing::debug!("{} kernels of {plan} are ready after {} ms", compiled.len(), start.elapsed().as_millis());
         let ready = Arc::new(Ready { plan: *plan, contraction, program, compiled });
         inner.ready.lock().unwrap_or_else(PoisonError::into_inner).insert(key, ready.clone());
         Ok(ready)

@@ -118,8 +118,8 @@ pub use trial::{Times, Verified};
 
 pub use half::{bf16, f16};
 pub use tilewright_device::{
-    Backend, Buffer as DeviceMemory, Cache, CacheState, Device, DeviceError, DeviceInfo, DeviceKind, Listing, Native, NativeHandles,
-    Options as DeviceOptions, Timing, Workers, compile_worker_main, list as list_devices,
+    Backend, Buffer as DeviceMemory, Cache, CacheEntry, CacheState, Device, DeviceError, DeviceInfo, DeviceKind, Listing, Native,
+    NativeHandles, Options as DeviceOptions, Timing, Workers, compile_worker_main, list as list_devices,
 };
 pub use tilewright_gen::kernel::GenerateError;
 pub use tilewright_gen::plan::{Chiral, Common, Constraint, GrammarError, Key, Plan, Refusal};
@@ -134,7 +134,7 @@ pub use tilewright_tune::model::{Candidate, Estimate};
 pub use tilewright_tune::records::{RecordsError, TimeKind, Trial};
 pub use tilewright_tune::run::{BindError, Factors};
 pub use tilewright_tune::search::{
-    Budget, Cancel, Ended, Event, Options as SearchOptions, Outcome, Step, Strategy, Tally, TuneError,
+    Budget, Cancel, Ended, Event, Options as SearchOptions, Outcome, Phase, Step, Strategy, Tally, TuneError,
 };
 pub use tilewright_tune::space::Space;
 pub use tilewright_tune::verify::{Depth, Verification, VerifyError};

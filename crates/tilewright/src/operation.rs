@@ -186,6 +186,7 @@ impl Operation {
             return Ok(choice);
         }
         let choice = self.choose()?;
+        tracing::info!("{} on {}: the plan is {}: {}", self.problem(), self.context.info().id, choice.1.name(), choice.0);
         *chosen = Some(choice);
         Ok(choice)
     }

@@ -120,8 +120,8 @@ fn extents_at_launch() {
 /// C transposed = B transposed times A transposed, on the same memory: what was tuned one way serves the other way.
 #[test]
 fn a_product_told_in_the_other_order_is_found() {
-    let context = context();
     for (dtype, plan) in [(Scalar::F32, "C_UNI0_MVW1_MAC64"), (Scalar::BF16, "C_UNI1"), (Scalar::BF16, "C_UNI2")] {
+        let context = context();
         let constraint = Constraint::parse(plan).expect("a constraint");
         // Row-major A (m x k) times B (stored n x k) is column-major B times A: B stored k x n is what is transposed there.
         let row = Gemm::new(dtype, 96, 160, 64).trans(false, true);

@@ -98,6 +98,19 @@ No GPU is needed. AMD's architectures need clang 20 or newer, NVIDIA's NVRTC and
     /// Look at, carry and clear tuning records
     #[command(subcommand)]
     Records(RecordsCommand),
+    /// The cache of compiled binaries: where it is, what is in it, emptying it
+    #[command(subcommand)]
+    Cache(CacheCommand),
+    /// Print completions for a shell: bash, zsh, fish, elvish, powershell
+    #[command(after_long_help = "\
+Examples:
+  tilewright completions bash > ~/.local/share/bash-completion/completions/tilewright
+  tilewright completions fish > ~/.config/fish/completions/tilewright.fish")]
+    Completions {
+        /// Which shell
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
     /// Compiles kernels for a tuner in another process.
     #[command(hide = true, name = COMPILE_WORKER)]
     CompileWorker,
@@ -110,14 +123,14 @@ pub const COMPILE_WORKER: &str = "compile-worker";
 #[derive(Debug, Args)]
 pub struct PlanArgs {
     /// A plan, whole or in part: A_MIC8_VEW4__C_UNR16. Keys given are kept, the rest is chosen
-    #[arg(long, global = true, value_name = "PLAN")]
+    #[arg(long, global = true, help_heading = "Plan", value_name = "PLAN")]
     pub plan: Option<String>,
     /// Device memory that a plan may use for copies of operands and partial sums: 0, 64M, 2G [default: 1G, or what
     /// --problem says]
-    #[arg(long, global = true, value_parser = bytes, value_name = "BYTES")]
+    #[arg(long, global = true, help_heading = "Plan", value_parser = bytes, value_name = "BYTES")]
     pub workspace: Option<u64>,
     /// Allow sums through atomics: faster at times, but results vary in the last bits
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Plan")]
     pub atomics: bool,
 }
 
@@ -125,10 +138,10 @@ pub struct PlanArgs {
 #[derive(Clone, Debug, Args)]
 pub struct PlaceArgs {
     /// Device: emu, emu:ARCH, opencl:N, opencl:NAME, cuda:N, hip:N [default: the most capable one here]
-    #[arg(long, global = true, value_name = "DEVICE")]
+    #[arg(long, global = true, help_heading = "Device and records", value_name = "DEVICE")]
     pub device: Option<String>,
     /// Records file [default: in the user's data folder, see `tilewright records path`]
-    #[arg(long, global = true, value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
+    #[arg(long, global = true, help_heading = "Device and records", value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
     pub records: Option<PathBuf>,
 }
 
@@ -156,24 +169,26 @@ pub struct TuneArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub place: PlaceArgs,
-    /// When to stop, for each problem: 200 (trials), or 500ms, 30s, 2m, 1h
-    #[arg(long, global = true, default_value = "30s", value_parser = budget, allow_hyphen_values = true)]
+    /// When to stop, for each problem: 200 (trials), or 500ms, 30s, 2m, 1h. A time counts from when the device and its compile
+    /// workers are ready; a search that has found nothing by then goes on to its first plan, at most half a minute; the candidate in
+    /// flight and a last check of the winner come on top
+    #[arg(long, global = true, help_heading = "Search", default_value = "30s", value_parser = budget, allow_hyphen_values = true)]
     pub budget: Budget,
     /// Strategy
-    #[arg(long, global = true, value_enum, default_value_t = Search::Descent)]
+    #[arg(long, global = true, help_heading = "Search", value_enum, default_value_t = Search::Descent)]
     pub search: Search,
     /// What candidates find in the last-level cache when they are timed: cold (nothing of their operands), or warm (what a run right
     /// before leaves, as in layers of a network). Times of either are recorded apart
     #[arg(long, global = true, value_name = "STATE", default_value = "cold")]
     pub cache: CacheState,
     /// Seed of everything random
-    #[arg(long, global = true, default_value_t = 1, value_parser = whole)]
+    #[arg(long, global = true, help_heading = "Search", default_value_t = 1, value_parser = whole)]
     pub seed: u64,
     /// Folder for the sources of the best plans [default: `sources` beside the records]
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, help_heading = "Output", value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// One JSON object per problem on stdout
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
     /// Cases that a process before this one finished.
     #[arg(long, global = true, hide = true, default_value_t = 0)]
@@ -196,26 +211,26 @@ pub struct BenchArgs {
     #[allow(missing_docs)]
     pub place: PlaceArgs,
     /// Timed repeats; the median is reported (without --against)
-    #[arg(long, global = true, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, global = true, help_heading = "Measuring", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
     /// What every timed run finds in the last-level cache: cold (nothing of its operands), or warm (what a run right before it leaves).
     /// Recorded plans are those tuned so
     #[arg(long, global = true, value_name = "STATE", default_value = "cold")]
     pub cache: CacheState,
     /// Compare with these libraries, joined by commas, in this process, on the same data, in turn
-    #[arg(long, global = true, value_enum, value_delimiter = ',', value_name = "LIBRARY")]
+    #[arg(long, global = true, help_heading = "Measuring", value_enum, value_delimiter = ',', value_name = "LIBRARY")]
     pub against: Vec<tilewright_bench::Library>,
     /// Write the comparison as a page with tables and plots
-    #[arg(long, global = true, value_name = "FILE", requires = "against")]
+    #[arg(long, global = true, help_heading = "Output", value_name = "FILE")]
     pub html: Option<PathBuf>,
     /// Compare each problem for at most this long: 2s, 500ms
-    #[arg(long, global = true, value_name = "TIME", value_parser = span, default_value = "1500ms")]
+    #[arg(long, global = true, help_heading = "Measuring", value_name = "TIME", value_parser = span, default_value = "1500ms")]
     pub measure: Duration,
     /// Folder with results of CLBlast's tuners (for clblast-tuned)
-    #[arg(long, global = true, value_name = "DIR")]
+    #[arg(long, global = true, help_heading = "Measuring", value_name = "DIR")]
     pub clblast_tuned: Option<PathBuf>,
     /// One JSON object per problem on stdout
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
 }
 
@@ -232,13 +247,13 @@ pub struct VerifyArgs {
     #[allow(missing_docs)]
     pub place: PlaceArgs,
     /// Seed of the random operands
-    #[arg(long, global = true, default_value_t = 1, value_parser = whole)]
+    #[arg(long, global = true, help_heading = "Check", default_value_t = 1, value_parser = whole)]
     pub seed: u64,
     /// On the emulator, run all of a large problem too, not a few tiles of it
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Check")]
     pub whole: bool,
     /// One JSON object per problem on stdout
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
 }
 
@@ -265,15 +280,15 @@ pub struct EmitArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub place: PlaceArgs,
-    /// Language [default: the device's]
-    #[arg(long, global = true, value_enum)]
+    /// Language [default: that of --arch, or the device's]
+    #[arg(long, global = true, help_heading = "Target", value_enum)]
     pub target: Option<Language>,
-    /// Architecture to plan for: sm_75, sm_80, sm_90a, gfx900, gfx90a, gfx942, gfx950 [default: the device's, or the
-    /// target's newest]
-    #[arg(long, global = true, requires = "target")]
+    /// Architecture to plan for: sm_75, sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_103a, sm_120a, gfx900, gfx90a, gfx942, gfx950. It says
+    /// the language, too, unless --target is opencl [default: the device's; with --target sm_90a or gfx942]
+    #[arg(long, global = true, help_heading = "Target")]
     pub arch: Option<String>,
     /// Write here instead of stdout
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = "Output", value_name = "FILE")]
     pub out: Option<PathBuf>,
 }
 
@@ -290,10 +305,10 @@ pub struct ExplainArgs {
     #[allow(missing_docs)]
     pub place: PlaceArgs,
     /// Write the figures here
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = "Output", value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Words and numbers as one JSON object
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
 }
 
@@ -307,22 +322,22 @@ pub struct InspectArgs {
     #[allow(missing_docs)]
     pub plan: PlanArgs,
     /// Records file [default: in the user's data folder, see `tilewright records path`]
-    #[arg(long, global = true, value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
+    #[arg(long, global = true, help_heading = "Device and records", value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
     pub records: Option<PathBuf>,
-    /// Architecture: gfx900, gfx90a, gfx942, gfx950, sm_75, sm_80, sm_90a
-    #[arg(long, global = true, default_value = "gfx942")]
+    /// Architecture: gfx900, gfx90a, gfx942, gfx950, sm_75, sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_103a, sm_120a
+    #[arg(long, global = true, help_heading = "Target", default_value = "gfx942")]
     pub arch: String,
     /// Language of the source that is compiled [default: hip for gfx*, cuda for sm_*]
-    #[arg(long, global = true, value_enum)]
+    #[arg(long, global = true, help_heading = "Target", value_enum)]
     pub target: Option<Language>,
     /// Write the picture here
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = "Output", value_name = "FILE")]
     pub svg: Option<PathBuf>,
     /// Write the disassembly here
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, help_heading = "Output", value_name = "FILE")]
     pub asm: Option<PathBuf>,
     /// Everything as one JSON object
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,
 }
 
@@ -332,6 +347,21 @@ pub struct DevicesArgs {
     /// One JSON object per device or missing back end
     #[arg(long)]
     pub json: bool,
+}
+
+/// `cache`.
+#[derive(Debug, Subcommand)]
+pub enum CacheCommand {
+    /// Where the binaries are: `TILEWRIGHT_CACHE`, else in the user's cache folder
+    Path,
+    /// How many binaries there are, how large they are, and how old
+    List {
+        /// One JSON object
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove all of them; kernels are compiled again when they are next used
+    Clear,
 }
 
 /// Which records are meant.

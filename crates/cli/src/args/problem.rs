@@ -11,16 +11,16 @@ pub struct ProblemArgs {
     #[command(subcommand)]
     pub word: Option<Word>,
     /// The problem as a geometry string: tC0_tA0_tB0_colMaj1_m64_n64_k64_lda64_ldb64_ldc64_ws0_f32
-    #[arg(long, global = true, value_name = "GEOMETRY", conflicts_with = "cases")]
+    #[arg(long, value_name = "GEOMETRY", help_heading = "Problem")]
     pub problem: Option<String>,
     /// Problems from a CSV file with a header line (columns m,n,k,... or n,groups,k,c,r,s,h,w,...)
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Problem")]
     pub cases: Option<PathBuf>,
     /// Extents of matrix products that each launch chooses: one kernel holds for 1 to the size given, which is tuned for
-    #[arg(long, global = true, value_enum, value_delimiter = ',', value_name = "EXTENTS")]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "EXTENTS", help_heading = "Problem")]
     pub dynamic: Vec<RunTime>,
-    /// Only the cases whose `set` column holds this name
-    #[arg(long, global = true, value_name = "NAME", requires = "cases")]
+    /// Only the cases of --cases whose `set` column holds this name
+    #[arg(long, value_name = "NAME", help_heading = "Problem")]
     pub set: Option<String>,
 }
 
@@ -39,8 +39,18 @@ pub enum RunTime {
 #[derive(Debug, Subcommand)]
 pub enum Word {
     /// Matrix product C = alpha op(A) op(B) + beta C, or a batch of them
+    #[command(after_long_help = "\
+Examples (tune, and likewise bench, verify, emit, explain, inspect):
+  tilewright tune gemm --m 1024 --n 1024 --k 1024 --dtype f32 --trans nt --budget 30s
+  tilewright tune gemm --m 64 --n 4096 --k 4096 --dtype bf16 --batch 8 --stride-b 0
+  tilewright tune gemm --m 4096 --n 4096 --k 4096 --dtype bf16 --bias n --activation gelu --residual
+  tilewright tune gemm --m 512 --n 4096 --k 4096 --dynamic m --device emu")]
     Gemm(GemmArgs),
     /// Convolution forward in 1, 2 or 3 dimensions
+    #[command(after_long_help = "\
+Examples (tune, and likewise bench, verify, emit, explain, inspect):
+  tilewright tune conv --n 64 --c 64 --k 64 --size 56x56 --filter 3x3 --pad 1 --layout nhwc --bias
+  tilewright tune conv --n 8 --c 32 --k 32 --size 16x32x32 --filter 3 --stride 2 --pad 0:1 --groups 4")]
     Conv(ConvArgs),
 }
 
@@ -114,7 +124,7 @@ pub enum Layout {
 
 /// Options of a matrix product.
 #[derive(Debug, Args)]
-#[command(allow_negative_numbers = true)]
+#[command(allow_negative_numbers = true, next_help_heading = "Matrix product")]
 pub struct GemmArgs {
     /// Rows of C
     #[arg(long, value_parser = positive)]
@@ -168,11 +178,14 @@ pub struct GemmArgs {
     #[arg(long, default_value_t = 0, value_parser = whole, value_name = "ELEMENTS")]
     pub offset_c: u64,
     /// Factor of the product
-    #[arg(long, default_value_t = 1.0, value_parser = number)]
+    #[arg(long, default_value_t = 1.0, value_parser = number, allow_hyphen_values = true)]
     pub alpha: f64,
     /// Factor of the old C; at 0 it is never read
-    #[arg(long, default_value_t = 0.0, value_parser = number)]
+    #[arg(long, default_value_t = 0.0, value_parser = number, allow_hyphen_values = true)]
     pub beta: f64,
+    /// Extents that each launch chooses: one kernel holds for 1 to the size given, which is tuned for
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "EXTENTS")]
+    pub dynamic: Vec<RunTime>,
     /// Add a vector to alpha A B: one value per row (m) or per column (n)
     #[arg(long, value_enum, value_name = "ALONG")]
     pub bias: Option<Along>,
@@ -195,7 +208,7 @@ pub struct GemmArgs {
 
 /// Options of a convolution.
 #[derive(Debug, Args)]
-#[command(allow_negative_numbers = true)]
+#[command(allow_negative_numbers = true, next_help_heading = "Convolution")]
 pub struct ConvArgs {
     /// Images
     #[arg(long, value_parser = positive)]

@@ -65,7 +65,12 @@ impl GrammarFault {
 fn nearest(part: Part, word: &str) -> Option<Key> {
     let word = word.to_uppercase();
     let scored = part.keys().into_iter().map(|k| (edit_distance(k.name(), &word), k));
-    scored.min().filter(|(d, _)| *d <= 2).map(|(_, k)| k)
+    // Names have three letters: with two of them others, nothing is alike.
+    scored.min().filter(|(d, _)| *d <= 1).map(|(_, k)| k)
+}
+
+fn names(part: Part) -> String {
+    part.keys().into_iter().map(Key::name).collect::<Vec<_>>().join(" ")
 }
 
 /// Levenshtein's distance.
@@ -91,11 +96,10 @@ impl fmt::Display for GrammarError {
         }
         match &self.problem {
             GrammarFault::UnknownKey(part, Some(near)) => {
-                write!(f, "part {} has no such key; did you mean {}?", part.name(), near.name())
+                write!(f, "part {} has no such key; did you mean {}? Its keys are {}", part.name(), near.name(), names(*part))
             }
             GrammarFault::UnknownKey(part, None) => {
-                let names: Vec<&str> = part.keys().into_iter().map(Key::name).collect();
-                write!(f, "part {} has no such key; its keys are {}", part.name(), names.join(" "))
+                write!(f, "part {} has no such key; its keys are {}", part.name(), names(*part))
             }
             GrammarFault::WrongPart(part, key) => {
                 let right = if key.part() == Part::C { "part C" } else { "parts A and B" };

@@ -17,7 +17,7 @@ mod session;
 
 pub use descent::Descent;
 pub use exhaustive::Exhaustive;
-pub use outcome::{Ended, Event, Outcome, Spent, Step, Tally};
+pub use outcome::{Ended, Event, Outcome, Phase, Spent, Step, Tally};
 pub use random::Random;
 
 use crate::model::Picker;

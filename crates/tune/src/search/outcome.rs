@@ -47,6 +47,11 @@ pub enum Event {
         /// Trials taken over.
         resumed: u64,
     },
+    /// Something else is done from now on.
+    Phase {
+        /// What.
+        phase: Phase,
+    },
     /// A trial ended, or a plan that had a time failed the thorough look at the end.
     Trial {
         /// What was tried.
@@ -66,6 +71,32 @@ pub enum Event {
         /// Seconds since the start.
         seconds: f64,
     },
+}
+
+/// What a search is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Device, compile workers, records, ranking of plans, test data.
+    Preparing,
+    /// Waiting for a candidate to be compiled.
+    Compiling,
+    /// Timing a candidate, and verifying it if it would win.
+    Timing,
+    /// The last verification of the winner.
+    Verifying,
+}
+
+impl Phase {
+    /// In a word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Phase::Preparing => "preparing",
+            Phase::Compiling => "compiling",
+            Phase::Timing => "timing",
+            Phase::Verifying => "verifying",
+        }
+    }
 }
 
 /// Why a search ended.

@@ -6,8 +6,8 @@ use super::build::{Builders, Built, Ready, Reject};
 use super::expect::Expectation;
 use super::measure::{Reference, beats, measure};
 use super::{
-    Cancel, Descent, Ended, Event, Exhaustive, GENERATOR, Options, Outcome, Proposal, Random, Searcher, Spent, Step, Strategy,
-    Tally, TuneError, device_key,
+    Cancel, Descent, Ended, Event, Exhaustive, GENERATOR, Options, Outcome, Phase, Proposal, Random, Searcher, Spent, Step,
+    Strategy, Tally, TuneError, device_key,
 };
 use crate::key::ProblemKey;
 use crate::records::{DeviceKey, Records, State, TimeKind, Trial};
@@ -87,6 +87,7 @@ pub(super) struct Session<'a> {
     pub history: Vec<Step>,
     reasons: Vec<String>,
     pub spent: Spent,
+    phase: Option<Phase>,
 }
 
 impl<'a> Session<'a> {
@@ -117,6 +118,7 @@ impl<'a> Session<'a> {
             history: Vec::new(),
             reasons: Vec::new(),
             spent: Spent::default(),
+            phase: None,
         }
     }
 
@@ -140,6 +142,7 @@ impl<'a> Session<'a> {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             n => n,
         };
+        self.say(Phase::Preparing);
         // Not on the search's time.
         match self.device.prepare(threads) {
             Err(e) if e.is_fatal() => return Err(TuneError::Prepare(e.into())),
@@ -162,7 +165,9 @@ impl<'a> Session<'a> {
         // Timing on the host's own cores wants them quiet: build a batch, then time it.
         let quiet = self.device.info().kind == DeviceKind::Cpu;
         let room = if quiet { threads } else { 2 * threads };
-        let mut done = self.fill(&mut builders, searcher.as_mut(), room);
+        // Compiling a batch takes long where compilers are slow: a first plan is wanted before.
+        let first = if quiet && self.best.is_none() { 1 } else { room };
+        let mut done = self.fill(&mut builders, searcher.as_mut(), first);
         self.spent.preparing = self.start.elapsed().as_secs_f64();
         let since = Instant::now();
         let mut judge = Judge::new(self.device, self.space, self.options).map_err(TuneError::Prepare)?;
@@ -185,6 +190,7 @@ impl<'a> Session<'a> {
                 continue;
             }
             if quiet && builders.outstanding() > 0 {
+                self.say(Phase::Compiling);
                 let since = Instant::now();
                 waiting.extend(builders.take(TICK));
                 self.spent.waiting += since.elapsed().as_secs_f64();
@@ -194,15 +200,27 @@ impl<'a> Session<'a> {
                 continue;
             }
             let since = Instant::now();
+            if waiting.is_empty() && builders.outstanding() > 0 {
+                self.say(Phase::Compiling);
+            }
             let built = waiting.pop_front().or_else(|| builders.take(TICK));
             self.spent.waiting += since.elapsed().as_secs_f64();
             let Some(built) = built else { continue };
+            self.say(Phase::Timing);
             if let Some(lost) = self.handle(built, searcher.as_mut(), &mut judge)? {
                 break Ended::DeviceLost(lost);
             }
         };
         drop(builders);
+        self.say(Phase::Verifying);
         self.finish(ended, judge)
+    }
+
+    /// Tells what is done from now on, where that is something else.
+    fn say(&mut self, phase: Phase) {
+        if self.phase.replace(phase) != Some(phase) {
+            (self.progress)(&Event::Phase { phase });
+        }
     }
 
     /// Proposals to the builders until they have `room` of them; true when there are no more.
@@ -330,6 +348,7 @@ impl<'a> Session<'a> {
     /// Tells of a trial.
     pub fn tell(&mut self, plan: Plan, trial: Trial, is_best: bool) {
         self.reasons.extend(trial.reason.clone());
+        tracing::debug!("{}: {} {plan}", trial.state.name(), trial.time_us.map_or("no time".into(), |us| format!("{us:.2} us")));
         (self.progress)(&Event::Trial {
             plan,
             state: trial.state,
