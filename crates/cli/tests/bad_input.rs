@@ -74,7 +74,7 @@ fn every_refusal_names_the_input_and_the_remedy() {
             1,
             "move SKW toward 10; the nearest plan that fits is A_",
         ),
-        (format!("tune gemm {small} --plan C_MAC7_SKW12 --device emu"), 1, "no legal plan for tC0_"),
+        (format!("tune gemm {small} --plan C_MAC7_SKW12 --device emu"), 1, "no legal plan was found for tC0_"),
         (
             format!(
                 "verify gemm {small} --device emu --plan A_MIC8_PAD0_PLU0_LIW0_MIW0_WOS0_VEW4__B_MIC8_PAD0_PLU0_LIW0_MIW0_WOS0_VEW4__\

@@ -47,7 +47,7 @@ pub fn page(spec: &KernelSpec, shape: &Shape) -> String {
     y += 4.0;
     let inner = WIDTH - 4.0 * MARGIN;
     let cards: [(&str, (Svg, f64)); 4] = [
-        ("One work-group: its tile of the result and the operand tiles of one k-tile", tile::draw(spec, shape.wave, inner)),
+        ("One work-group: its tile of the result and the operand tiles of one k-tile", tile::draw(spec, shape.wave)),
         ("Loading: which thread brings in what", loads::draw(spec)),
         ("The grid: order of tiles, edges, and the sum over k", grid::draw(spec, shape)),
         ("The schedule: stages of the main loop in time", timeline::draw(&spec.schedule, inner)),
