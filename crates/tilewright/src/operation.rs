@@ -208,7 +208,11 @@ impl Operation {
     }
     /// The fastest thoroughly verified plan of a space in the records.
     fn recorded(&self, space: &Space) -> Result<Option<Plan>, Error> {
-        let best = self.context.inner.records.best(&space.key(), &device_key(self.context.info(), self.context.inner.options.cache), GENERATOR)?;
+        let best = self.context.inner.records.best(
+            &space.key(),
+            &device_key(self.context.info(), self.context.inner.options.cache),
+            GENERATOR,
+        )?;
         Ok(best.and_then(|t| Plan::parse(&t.plan).ok()))
     }
     /// What the records hold of the same product told in the other storage order, as a plan for this one.

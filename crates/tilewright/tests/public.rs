@@ -1,10 +1,10 @@
 //! Every public method, called with what the library itself exports: no type of another crate is needed.
 
 use tilewright::{
-    Backend, Buckets, Budget, Cache, Cancel, Candidate, Chiral, Common, Constraint, Context, Conv, Depth, DeviceError,
-    DeviceKind, DeviceOptions, Dialect, Dynamic, Ended, Error, Event, Extent, Factors, Gemm, Key, Layout, Math, NativeHandles,
-    Operands, Options, Order, Origin, Outcome, Plan, Problem, RecordsAt, Refusal, Scalar, SearchOptions, Slice, SliceMut,
-    Strategy, Target, TimeKind, Times, Timing, Verified, default_records, list_devices,
+    Backend, Buckets, Budget, Cache, CacheState, Cancel, Candidate, Chiral, Common, Constraint, Context, Conv, Depth,
+    DeviceError, DeviceKind, DeviceOptions, Dialect, Dynamic, Ended, Error, Event, Extent, Factors, Gemm, Key, Layout, Math,
+    NativeHandles, Operands, Options, Order, Origin, Outcome, Plan, Problem, RecordsAt, Refusal, Scalar, SearchOptions, Slice,
+    SliceMut, Strategy, Target, TimeKind, Times, Timing, Verified, default_records, list_devices,
 };
 
 fn context() -> Context {
@@ -15,6 +15,7 @@ fn context() -> Context {
         records: RecordsAt::Memory,
         workspace: Some(1 << 20),
         allow_atomics: false,
+        cache: CacheState::Cold,
     };
     Context::with(options).expect("the emulator opens")
 }
@@ -61,7 +62,7 @@ fn a_search_with_all_options() {
         operation.verify(&outcome.plan, 3, options.factors, Depth::Thorough, true).expect("it runs");
     assert!(verification.passed && on.is_none());
     let Times { samples, kind } = operation.time(&outcome.plan, options.factors, 3).expect("a time");
-    assert!(samples.len() == 1 && kind == TimeKind::Modelled && Timing::default().flush_l2);
+    assert!(samples.len() == 1 && kind == TimeKind::Modelled && Timing::default().cache == CacheState::Cold);
     assert!(operation.source().expect("a source").contains("__global__"));
     let amd = Target::by_arch("gfx942").expect("known");
     let elsewhere = context.operation_for(operation.problem().clone(), &amd).expect("a problem");

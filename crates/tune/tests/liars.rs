@@ -143,7 +143,7 @@ impl Device for Liar {
 const NEVER: i64 = i64::MAX;
 
 fn problem() -> Problem {
-    Problem::Gemm(Gemm::new(Scalar::F32, 40, 36, 20).build().unwrap())
+    Problem::Gemm(Gemm::new(Scalar::F32, 40, 36, 20).order(Order::Col).build().unwrap())
 }
 
 /// A few dozen plans.
