@@ -12,7 +12,7 @@ use tilewright_device::{
 };
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
 use tilewright_ir::{Kernel, Scalar};
-use tilewright_problem::{Gemm, Problem};
+use tilewright_problem::{Gemm, Order, Problem};
 use tilewright_tune::Records;
 use tilewright_tune::search::{Budget, Cancel, Ended, GENERATOR, Options, Outcome, Strategy, TuneError, device_key, tune};
 use tilewright_tune::space::Space;
