@@ -379,7 +379,8 @@ mod tests {
 
     #[test]
     fn every_buffer_wraps_and_persistent_work_groups_take_several_tiles() {
-        let gemm = |m, n, k| Problem::Gemm(Gemm::new(Scalar::BF16, m, n, k).trans(true, false).build().unwrap());
+        let gemm =
+            |m, n, k| Problem::Gemm(Gemm::new(Scalar::BF16, m, n, k).order(Order::Col).trans(true, false).build().unwrap());
         for (pst, png) in [(0, 0), (132, 0), (132, 1)] {
             for buffers in [2, 3, 4] {
                 let text = format!(
@@ -417,7 +418,7 @@ mod tests {
 
     #[test]
     fn one_long_axis_is_cut() {
-        let gemm = Gemm::new(Scalar::F32, 10_000_000, 1, 4).build().unwrap();
+        let gemm = Gemm::new(Scalar::F32, 10_000_000, 1, 4).order(Order::Col).build().unwrap();
         let (_, spec, found) = reduced(Problem::Gemm(gemm), "sm_90a", "C_MAC64");
         let turns = Turns::of(&spec, found.space.contraction(&found.plan));
         assert!(turns.flop(&spec) <= MOST_FLOP && turns.pieces <= 8, "{turns:?}");

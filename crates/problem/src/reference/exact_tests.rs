@@ -63,7 +63,7 @@ fn short_by_one_term(data: &TestData, whole: &[u8], k: u64, times: f64) -> Vec<u
 #[test]
 fn one_term_of_a_million_is_missed_by_the_bound_and_found_by_exact_sums() {
     const K: u64 = 1 << 20;
-    let problem = Problem::Gemm(Gemm::new(Scalar::F32, 3, 3, K).trans(true, false).build().unwrap());
+    let problem = Problem::Gemm(Gemm::new(Scalar::F32, 3, 3, K).order(Order::Col).trans(true, false).build().unwrap());
     let random = TestData::new(&problem, 5, 1.0, 0.0).unwrap();
     let bound = Reference::new(&random, Samples::All);
     let exact = exact(&problem, 5, false);
@@ -114,7 +114,7 @@ fn every_term_shows_in_every_element_of_any_product() {
 #[test]
 fn batch_entries_that_overlap_in_memory_have_one_value() {
     for (a, b) in [(3, 60), (60, 3), (3, 3)] {
-        let gemm = Gemm::new(Scalar::F32, 6, 7, 8).batch(3).stride_a(a).stride_b(b).build().unwrap();
+        let gemm = Gemm::new(Scalar::F32, 6, 7, 8).order(Order::Col).batch(3).stride_a(a).stride_b(b).build().unwrap();
         let exact = exact(&Problem::Gemm(gemm), 1, true);
         let verdict = exact.check(&run(exact.data(), |_, _| 1.0));
         assert!(verdict.passed() && verdict.checked == 126, "{verdict}");
@@ -156,7 +156,7 @@ fn large_convolutions_are_judged_at_pixels_spread_over_the_output() {
 #[test]
 fn values_beyond_the_type_of_c_are_infinite() {
     for (dtype, alpha) in [(Scalar::F16, 2e4), (Scalar::F32, 1e38), (Scalar::BF16, 1e38)] {
-        let problem = Problem::Gemm(Gemm::new(dtype, 9, 9, 300).build().unwrap());
+        let problem = Problem::Gemm(Gemm::new(dtype, 9, 9, 300).order(Order::Col).build().unwrap());
         let data = TestData::new(&problem, 5, alpha, 0.0).unwrap();
         let reference = Reference::new(&data, Samples::All);
         let right = run(&data, |_, _| 1.0);
@@ -181,7 +181,8 @@ fn values_beyond_the_type_of_c_are_infinite() {
 #[test]
 fn smooth_activations_of_an_overflow_are_what_ieee_says() {
     use crate::epilogue::Activation;
-    let problem = Problem::Gemm(Gemm::new(Scalar::F32, 4, 4, 300).activation(Activation::Silu).build().unwrap());
+    let problem =
+        Problem::Gemm(Gemm::new(Scalar::F32, 4, 4, 300).order(Order::Col).activation(Activation::Silu).build().unwrap());
     let data = TestData::new(&problem, 5, 3e38, 0.0).unwrap();
     let reference = Reference::new(&data, Samples::All);
     let mut out = data.c.bytes.clone();
@@ -201,13 +202,13 @@ fn smooth_activations_of_an_overflow_are_what_ieee_says() {
 
 #[test]
 fn factors_beyond_the_type_of_the_sums_are_refused_by_name() {
-    let problem = Problem::Gemm(Gemm::new(Scalar::F16, 4, 4, 4).build().unwrap());
+    let problem = Problem::Gemm(Gemm::new(Scalar::F16, 4, 4, 4).order(Order::Col).build().unwrap());
     let refused = |alpha, beta| TestData::new(&problem, 1, alpha, beta).unwrap_err().to_string();
     let message = refused(1e39, 0.0);
     assert!(message.contains("alpha") && message.contains("f32") && message.contains("3.4"), "{message}");
     assert!(refused(1.0, -1e39).contains("beta"));
     assert!(refused(f64::NAN, 0.0).contains("alpha"));
-    let double = Problem::Gemm(Gemm::new(Scalar::F64, 4, 4, 4).build().unwrap());
+    let double = Problem::Gemm(Gemm::new(Scalar::F64, 4, 4, 4).order(Order::Col).build().unwrap());
     assert!(TestData::new(&double, 1, 1e39, 0.0).is_ok());
 }
 
