@@ -93,7 +93,7 @@ pub enum BindError {
     },
     /// A factor that the kernels cannot be given.
     #[error(
-        "{name} = {value} does not fit {scalar}, the type that sums are scaled in; give one of magnitude {:e} or less",
+        "{name} = {value:e} does not fit {scalar}, the type that sums are scaled in; give one of magnitude {:e} or less",
         f32::MAX
     )]
     Factor {

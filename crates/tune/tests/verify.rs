@@ -166,7 +166,7 @@ fn operands_of_more_than_2_to_31_elements_are_verified_with_offsets_as_wide() {
         let reduced = for_emulator(&space, &plan, &spec).unwrap();
         let contraction = reduced.space.contraction(&reduced.plan);
         // Each batch entry by itself reaches beyond 32 bits.
-        assert!(contraction.a.len > 2 << 31 && reduced.compact.is_some(), "{}", reduced.title());
+        assert!(contraction.a.len > 3 << 31 && reduced.compact.is_some(), "{}", reduced.title());
         let resolved = reduced.space.resolve(&reduced.plan).unwrap();
         let program = generate(resolved.contraction, &resolved.spec, reduced.space.env().workspace_bytes).unwrap();
         let compiled = compile(device.as_ref(), &program).unwrap();

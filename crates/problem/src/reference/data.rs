@@ -243,7 +243,7 @@ fn factor(problem: &Problem, name: &str, value: f64) -> Result<f64, ProblemError
     } else {
         "a result cannot be verified with a factor that is no number; give a finite one".into()
     };
-    Err(ProblemError::value(name, value, reason))
+    Err(ProblemError::value(name, format!("{value:e}"), reason))
 }
 
 impl Buffer {
