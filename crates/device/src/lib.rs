@@ -49,5 +49,6 @@ pub use native::{Native, NativeHandles};
 pub use open::{Listing, default_device, list, open, open_with};
 pub use options::Options;
 pub use resources::Resources;
+pub use tilewright_emu::memory_left;
 pub use timing::{CacheState, Timing};
 pub use worker::Workers;

@@ -33,7 +33,8 @@ impl Pool {
     fn take(&self, bytes: u64) -> bool {
         let before = self.0.used.fetch_add(bytes, Relaxed);
         let after = before.saturating_add(bytes);
-        let fits = after <= self.0.limit && (before / STEP == after / STEP || left().is_none_or(|left| left > bytes + 2 * STEP));
+        let fits =
+            after <= self.0.limit && (before / STEP == after / STEP || memory_left().is_none_or(|left| left > bytes + 2 * STEP));
         if !fits {
             self.give(bytes);
         }
@@ -44,8 +45,8 @@ impl Pool {
     }
 }
 
-/// Bytes that this machine can still give, where it says so: what its system has left, or this process's control group.
-fn left() -> Option<u64> {
+/// Bytes of memory that this machine can still give, where it says so: what its system has left, or this process's control group.
+pub fn memory_left() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kib = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
     let machine = kib.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? << 10;
@@ -173,6 +174,6 @@ mod tests {
     #[test]
     #[cfg(target_os = "linux")]
     fn the_machine_says_what_it_has_left() {
-        assert!(left().is_some_and(|left| left > 1 << 20));
+        assert!(memory_left().is_some_and(|left| left > 1 << 20));
     }
 }

@@ -6,6 +6,7 @@ pub mod random;
 pub mod records;
 pub mod reduce;
 mod repair;
+mod room;
 pub mod run;
 pub mod search;
 pub mod space;

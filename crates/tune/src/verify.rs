@@ -7,6 +7,7 @@
 //! rounding of long sums, and so a sum that lacks a term; exact sums show it, and every element is compared.
 
 use crate::reduce::Reduced;
+use crate::room;
 use crate::run::{BindError, Buffers, Factors, bind};
 use crate::spread::Spread;
 use serde::{Deserialize, Serialize};
@@ -185,6 +186,7 @@ impl Case {
         factors: Factors,
         samples: Samples,
     ) -> Result<Case, VerifyError> {
+        room::check(device.as_ref(), problem)?;
         let data = TestData::new(problem, seed, factors.alpha, factors.beta)?;
         let reference = Reference::new(&data, samples);
         let buffers = Buffers::upload(device.as_ref(), &data)?;
