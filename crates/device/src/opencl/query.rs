@@ -270,6 +270,8 @@ fn nearest(found: &Found, kind: DeviceKind, wave: u32) -> Target {
             // Two 8-lane units: the least of current server processors.
             f32_fma: 16.0,
             f64_fma: 8.0,
+            wave_matrix_fma: 0.0,
+            warpgroup_fma: 0.0,
             shared_bytes: 64.0,
             l2_bytes: 32.0,
             dram_gbs: 40.0,

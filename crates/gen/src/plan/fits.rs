@@ -7,7 +7,7 @@ use super::refusal::Refusal;
 use super::spec::*;
 use super::workspace::splits_by_workspace;
 use serde::Serialize;
-use tilewright_ir::{Scalar, Target};
+use tilewright_ir::{REGISTER_STEP, Scalar, Target, UNIT_PARTS};
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::COL;
 
@@ -32,10 +32,6 @@ const ROW_REGISTERS: u32 = 3;
 const UNIT_REGISTERS: u32 = 26;
 /// And for storing whole rows, which reads and scales sums beside those of the next rows.
 const ROW_REGISTERS_OUT: u32 = 12;
-/// Parts of a unit that share no registers.
-const QUARTERS: u32 = 4;
-/// Registers are given out in multiples of this per thread.
-const REGISTER_STEP: u32 = 8;
 /// Multiply-adds that a load is as long as: 768 loads of a thread took an assembler more than a minute.
 const LOAD_TEXT: u64 = 24;
 /// Most multiply-adds of a thread that the main loop's text may hold: compilers need a minute and more for longer ones, and the
@@ -69,7 +65,7 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
         // Each quarter of the unit has its own registers and holds whole waves.
         let wave = spec.tiling.wave_lanes.max(1);
         let waves = threads.div_ceil(wave) * spec.style.min_groups.max(1);
-        waves.div_ceil(QUARTERS) * wave * QUARTERS
+        waves.div_ceil(UNIT_PARTS) * wave * UNIT_PARTS
     } else {
         threads
     };

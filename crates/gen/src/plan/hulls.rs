@@ -10,7 +10,7 @@
 use super::bulk::fetched_tile;
 use super::fetched::{FETCH_CHUNK, FetchShape, LINE_CLASSES, fetched_by_lines};
 use super::{KernelSpec, OperandTiling};
-use tilewright_ir::{Swizzle, TensorMap};
+use tilewright_ir::{Limits, Swizzle, TensorMap};
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{COL, G, ROW};
 
@@ -18,10 +18,6 @@ use tilewright_problem::view::{COL, G, ROW};
 const BOX_COLUMNS: u32 = 3;
 /// Bytes at whose multiples copies without a swizzle end up.
 const COPY_ALIGN: u32 = 128;
-/// Bytes of shared memory that a work-group may have on devices with bulk copies, and what each costs a unit of so many.
-const GROUP_BYTES: u32 = 232_448;
-const UNIT_BYTES: u32 = 233_472;
-const RESERVED: u32 = 1024;
 /// Most k-tiles in staging: what they hold beyond these is no longer latency.
 const MOST_SLOTS: u32 = 4;
 /// Fewest: one is copied while the other is shifted.
@@ -154,6 +150,10 @@ pub(crate) fn staging_start(from: u64, barriers: u32) -> u64 {
 
 /// k-tiles in staging: as many as the shared memory holds beside the rest of a work-group. `bytes` says what it takes with so many.
 pub(super) fn slots(min_groups: u32, bytes: impl Fn(u32) -> u64) -> u32 {
-    let share = if min_groups < 2 { GROUP_BYTES } else { UNIT_BYTES / min_groups - RESERVED };
+    let limits = Limits::WARPGROUP;
+    let share = match min_groups {
+        0 | 1 => limits.shared_per_group,
+        groups => limits.shared_per_unit / groups - limits.shared_reserved(),
+    };
     (LEAST_SLOTS..=MOST_SLOTS).rev().find(|slots| bytes(*slots) <= u64::from(share)).unwrap_or(LEAST_SLOTS)
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 pub use tilewright_ir::MathUnit;
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
+use tilewright_ir::{Limits, MOST_EVEN_REGISTERS, REGISTER_STEP, UNIT_PARTS};
 
 /// Where an operand's elements are loaded from (MIOpenGEMM `WOS`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -398,8 +399,10 @@ impl KernelSpec {
     /// Registers of a thread where all have the same share of what one work-group can take.
     pub fn even_registers(&self) -> u32 {
         // Each quarter of a unit has a quarter of them, and holds whole waves.
-        let waves = self.launch_threads().div_ceil(32) * self.style.min_groups.max(1);
-        (65_536 / (waves.div_ceil(4) * 128).max(1) / 8 * 8).min(248)
+        const WAVE: u32 = 32;
+        let waves = self.launch_threads().div_ceil(WAVE) * self.style.min_groups.max(1);
+        let threads = waves.div_ceil(UNIT_PARTS) * WAVE * UNIT_PARTS;
+        (Limits::WARPGROUP.registers_per_unit / threads.max(1) / REGISTER_STEP * REGISTER_STEP).min(MOST_EVEN_REGISTERS)
     }
     /// Registers of a load thread, where load threads are a role.
     pub fn load_registers(&self) -> u32 {

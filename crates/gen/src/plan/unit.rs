@@ -13,7 +13,7 @@ use super::rules::{Env, atomic_sums, order};
 use super::spec::*;
 use super::value::{Plan, reset};
 use super::workspace::workspace_per_oriented;
-use tilewright_ir::{MAX_CLUSTER, Mma};
+use tilewright_ir::{Limits, MAX_CLUSTER, MOST_ROLE_REGISTERS, Mma, REGISTER_STEP};
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::COL;
 
@@ -306,10 +306,10 @@ fn budgets_to_fetch(load_threads: u32, math_threads: u32, sums: u32, unit: MathU
         return None;
     }
     let (load, math) = (load_threads / owners, math_threads / owners);
-    let even = REGISTERS / (load_threads + math_threads) / 8 * 8;
+    let even = Limits::WARPGROUP.registers_per_unit / (load_threads + math_threads) / REGISTER_STEP * REGISTER_STEP;
     let budget = |of_load: u32| {
-        let left = (even * (load + math)).checked_sub(of_load * load)? / math / 8 * 8;
-        (of_load < even && left > even).then_some((of_load, left.min(240)))
+        let left = (even * (load + math)).checked_sub(of_load * load)? / math / REGISTER_STEP * REGISTER_STEP;
+        (of_load < even && left > even).then_some((of_load, left.min(MOST_ROLE_REGISTERS)))
     };
     let enough = |(_, of_math): &(u32, u32)| *of_math >= sums + UNIT_ROOM;
     let possible = || FETCH_BUDGETS.into_iter().filter_map(budget).filter(enough);
@@ -317,8 +317,6 @@ fn budgets_to_fetch(load_threads: u32, math_threads: u32, sums: u32, unit: MathU
     least.or_else(|| possible().next()).or_else(|| budget(40).filter(|_| load + math > 2))
 }
 
-/// Registers of a compute unit.
-const REGISTERS: u32 = 65_536;
 /// What the assembler wants of registers besides the sums.
 const UNIT_ROOM: u32 = 40;
 /// Registers of load threads that fetch, the most first.

@@ -113,6 +113,50 @@ pub(super) fn store_pace(width: u32, element: f64) -> f64 {
     f64::from(width.max(1)) * element
 }
 
+/// Cycles of a k-tile in which its instructions wait to be drained and its first fragments are read, where a unit holds so many
+/// work-groups with so many warpgroups each. Another warpgroup, or instructions left unfinished, hide them.
+fn drains(spec: &KernelSpec, owners: f64, resident: f64) -> f64 {
+    let (ahead, roles, warpgroups) = (spec.schedule.fragments_ahead > 0, spec.schedule.roles.is_some(), owners * resident);
+    let drain = match (ahead, roles) {
+        (true, _) => 4.0,
+        (false, true) if warpgroups > 1.0 => 4.0,
+        (false, true) => DRAIN,
+        (false, false) => DRAIN_ALONE / resident,
+    };
+    let fragments = match (spec.tiling.a.fragment_sets, !ahead && warpgroups <= 1.0) {
+        (0, _) => 0.0,
+        (_, true) => FRAGMENTS.0,
+        (_, false) => FRAGMENTS.1,
+    };
+    drain + fragments
+}
+
+/// Cycles in which the results of a tile leave; `meet`: those of a cluster barrier.
+fn storing(c: &Contraction, spec: &KernelSpec, meet: f64) -> f64 {
+    let t = &spec.tiling;
+    let (rows, columns) = (f64::from(t.a.macro_tile), f64::from(t.b.macro_tile));
+    let stored = rows * columns * f64::from(if spec.split_outside() > 1 { 4 } else { c.c.scalar.bytes() });
+    // Bulk stores overlap with the next tile, or another work-group; what remains is filling the staging buffers.
+    let waves = f64::from(t.math_threads() / t.wave_lanes.max(1));
+    let element = if spec.split_outside() > 1 { 4 } else { c.c.scalar.bytes() };
+    // Narrow staging buffers, where no wider ones divide a warpgroup's columns, are many.
+    let slab = (f64::from(store_columns(t.b.micro, element) * element) / 128.0).sqrt();
+    let pace = if spec.epilogue.bulk {
+        (SLABS.0 + SLABS.1 * waves) * slab
+    } else if spec.epilogue.staged {
+        f64::from(element) * ROWS * slab
+    } else {
+        store_pace(spec.epilogue.store_width, f64::from(element))
+    };
+    if t.cluster.splits > 1 {
+        // Sums are written, read from all splits, and a part of them is stored.
+        let sums = rows * columns * 4.0;
+        sums / 128.0 + sums / PEER + 2.0 * meet + stored / pace / f64::from(t.cluster.splits)
+    } else {
+        stored / pace
+    }
+}
+
 pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work) -> Estimate {
     let (c, target) = (model.contraction.oriented(spec.tiling.exchanged), model.target);
     let t = &spec.tiling;
@@ -134,23 +178,9 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     // What a cluster shares is read once for all of it.
     let read = rows / f64::from(cluster.n) + columns / f64::from(cluster.m);
     let l2 = l2_cycles(read * depth * bytes, traffic.miss, running / units);
-    // Another group, or instructions left unfinished, hide the drain of one.
     let teams = f64::from(spec.teams());
     let roles = spec.schedule.roles.is_some();
-    let drain = match (spec.schedule.fragments_ahead > 0, roles) {
-        (true, _) => 4.0,
-        (false, true) if owners * resident > 1.0 => 4.0,
-        (false, true) => DRAIN,
-        (false, false) => DRAIN_ALONE / resident,
-    };
-    // So do they hide reading fragments.
-    let alone = spec.schedule.fragments_ahead == 0 && owners * resident <= 1.0;
-    let fragments = match (t.a.fragment_sets, alone) {
-        (0, _) => 0.0,
-        (_, true) => FRAGMENTS.0,
-        (_, false) => FRAGMENTS.1,
-    };
-    let drain = drain + fragments;
+    let drain = drains(spec, owners, resident);
     let latency = target.rates.dram_latency_ns * clock / 1e3 * LOADED;
     // Without roles a copy is issued before the wait for the instructions of the tile before.
     let behind = 0.5 * f64::from(spec.schedule.fragments_ahead);
@@ -165,27 +195,8 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     // A ring that does not span the latency of a copy is waited for; so are load waves, each batch of what they fetch.
     let fetched = fetched(&c, spec, latency * (1.0 + traffic.miss) / 2.0, resident);
     let k_tile = busy.max(latency / (ahead * resident)).max(fetched);
-    let stored = rows * columns * f64::from(if spec.split_outside() > 1 { 4 } else { c.c.scalar.bytes() });
-    // Bulk stores overlap with the next tile, or another work-group; what remains is filling the staging buffers.
-    let waves = f64::from(t.math_threads() / t.wave_lanes.max(1));
-    let element = if spec.split_outside() > 1 { 4 } else { c.c.scalar.bytes() };
-    // Narrow staging buffers, where no wider ones divide a warpgroup's columns, are many.
-    let slab = (f64::from(store_columns(t.b.micro, element) * element) / 128.0).sqrt();
-    let pace = if spec.epilogue.bulk {
-        (SLABS.0 + SLABS.1 * waves) * slab
-    } else if spec.epilogue.staged {
-        f64::from(element) * ROWS * slab
-    } else {
-        store_pace(spec.epilogue.store_width, f64::from(element))
-    };
     let meet = MEET * f64::from(cluster.size()).log2();
-    let out = if cluster.splits > 1 {
-        // Sums are written, read from all splits, and a part of them is stored.
-        let sums = rows * columns * 4.0;
-        sums / 128.0 + sums / PEER + 2.0 * meet + stored / pace / f64::from(cluster.splits)
-    } else {
-        stored / pace
-    };
+    let out = storing(&c, spec, meet);
     // A cluster meets before its first copy.
     let start = RAMP + meet;
     // Load waves of persistent work-groups prefetch while results are stored.

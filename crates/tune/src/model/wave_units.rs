@@ -7,26 +7,13 @@ use super::traffic::traffic;
 use super::{Estimate, Model, Work, soft_max};
 use tilewright_gen::plan::{Along, Footprint, KernelSpec, OperandTiling, StorePoint};
 use tilewright_ir::layout::Axis;
-use tilewright_ir::{MatrixType, Mma, Target};
+use tilewright_ir::{MatrixType, Mma};
 use tilewright_problem::contraction::Operand;
 
 /// Cycles from a work-group's first load to its first instruction, and from the last to the end.
 const RAMP: f64 = 1600.0;
 /// Cycles that a k-tile's barrier and the turn of its buffers cost where one work-group is alone.
 const TURN: f64 = 60.0;
-
-/// Multiply-adds of 16-bit operands per cycle and unit: what the vendors' peak figures come to, times what instructions of
-/// single waves reach of it.
-fn rate(target: &Target) -> f64 {
-    match target.arch.as_str() {
-        // mma.sync reaches 62 % of what wgmma does.
-        "sm_90a" => 1270.0,
-        "gfx90a" => 512.0 * 0.8,
-        "gfx942" => 1024.0 * 0.7,
-        "gfx950" => 2048.0 * 0.6,
-        _ => 1024.0 * 0.9,
-    }
-}
 
 /// How many times longer a wave's fragment reads take than the bytes alone: lines that start at the same banks.
 fn conflicts(spec: &KernelSpec, o: &OperandTiling, element: u32) -> f64 {
@@ -70,7 +57,7 @@ fn oriented(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work
     // Fewer waves than schedulers leave some of the unit idle.
     let busy_parts = (waves * resident / 4.0).min(1.0);
     // Elements twice as wide go half as fast.
-    let math = work.fma * (bytes / 2.0) / rate(target) / busy_parts;
+    let math = work.fma * (bytes / 2.0) / target.rates.wave_matrix_fma / busy_parts;
     let read = |o: &OperandTiling| f64::from(o.micro) * depth * bytes * conflicts(spec, o, c.a.scalar.bytes());
     let (load_a, load_b) = (model.load_cost(spec, Operand::A), model.load_cost(spec, Operand::B));
     let brought = (f64::from(t.a.macro_tile) + f64::from(t.b.macro_tile)) * depth * bytes;
