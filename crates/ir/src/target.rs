@@ -80,6 +80,19 @@ impl Limits {
             max_grid: [(1 << 31) - 1, 65535, 65535],
         }
     }
+    /// Compute units of AMD with so much shared memory, in bytes.
+    const fn amd(shared: u32) -> Limits {
+        Limits {
+            max_threads: 1024,
+            shared_per_group: shared,
+            shared_per_unit: shared,
+            registers_per_thread: 256,
+            registers_per_unit: 65536,
+            threads_per_unit: 2560,
+            groups_per_unit: 32,
+            max_grid: [(1 << 31) - 1, 65535, 65535],
+        }
+    }
     /// Of the devices that have warpgroup instructions and bulk copies (sm_90a): plans with these are sized before a device is known.
     pub const WARPGROUP: Limits = Limits::nvidia(228 << 10);
 
@@ -189,16 +202,7 @@ impl Target {
                 mfma: matches!(arch, "gfx90a" | "gfx942" | "gfx950"),
                 ..Features::default()
             },
-            limits: Limits {
-                max_threads: 1024,
-                shared_per_group: lds,
-                shared_per_unit: lds,
-                registers_per_thread: 256,
-                registers_per_unit: 65536,
-                threads_per_unit: 2560,
-                groups_per_unit: 32,
-                max_grid: [(1 << 31) - 1, 65535, 65535],
-            },
+            limits: Limits::amd(lds),
             rates: Rates {
                 clock_ghz: clock,
                 f32_fma: 64.0 * dual,
