@@ -230,6 +230,16 @@ fn roles() {
     Bench::new("emu:gfx900", "C_MAC128_LWV2_PFG1_BUF2_STP1").every_one_is_needed(2);
 }
 
+/// The next tile's prologue overwrites what others still read.
+#[test]
+fn persistent_work_groups() {
+    needed("C_PFG2_BUF3_STP1_PST2", 1 + 1);
+    needed("A_ACP1__B_ACP1__C_PFG2_BUF3_PST2", 2 + 2);
+    needed("C_MAC128_LWV4_PFG2_BUF3_PST1", 2 + 1);
+    needed("C_CST1_PST2", 2 + 8);
+    needed("C_PFG2_BUF3_CST1_PST2", 1 + 8 + 1);
+}
+
 #[test]
 fn staged_results() {
     needed("C_CST1", 2 + 8);

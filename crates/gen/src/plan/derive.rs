@@ -74,7 +74,7 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
         k_stagger: on(Common::Ufo),
         unit,
         exchanged,
-        persistent: 0,
+        persistent: at(Common::Pst),
         cluster: Cluster::ALONE,
         a,
         b,

@@ -22,7 +22,6 @@ impl Plan {
             Some(family) if family.is_wave() => super::wave_unit::normal(&mut p),
             _ => {
                 reset(&mut p, Common::Swp);
-                reset(&mut p, Common::Pst);
                 reset(&mut p, Common::Png);
             }
         }

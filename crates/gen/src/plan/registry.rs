@@ -376,7 +376,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         Legal::Range(0, 65535),
         &[],
         0,
-        "wgmma: number of persistent work-groups, each computing tile after tile of C; 0 = one work-group per tile",
+        "number of persistent work-groups, each computing tile after tile of C; 0 = one work-group per tile",
     ),
     entry(
         "PNG",

@@ -95,7 +95,7 @@ impl Tiling {
 
 /// Sets keys without effect to one value.
 pub(super) fn normal(p: &mut Plan) {
-    for key in [Common::Pun, Common::Mad, Common::Mia, Common::Cst, Common::Wva, Common::Mvw, Common::Pst, Common::Png] {
+    for key in [Common::Pun, Common::Mad, Common::Mia, Common::Cst, Common::Wva, Common::Mvw, Common::Png] {
         reset(p, key);
     }
     for side in [Key::A as fn(Chiral) -> Key, Key::B] {

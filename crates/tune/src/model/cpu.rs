@@ -4,7 +4,7 @@
 //! with much work per thread.
 
 use super::traffic::traffic;
-use super::{Estimate, Model, Work, fma_rate, soft_max};
+use super::{Estimate, Model, Work, at_work, fma_rate, soft_max};
 use tilewright_gen::plan::{Along, KernelSpec, OperandTiling};
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::Operand;
@@ -80,7 +80,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Esti
     let busy = soft_max(&[math * chains, reads * crowded]) * fetching;
     let iteration = busy + loads + kept + regions;
     let out = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * 2.0 / f64::from(spec.epilogue.store_width.max(1));
-    let per_unit = (work.groups / units).ceil();
+    let per_unit = (work.groups / at_work(spec, units)).ceil();
     let group = work.iterations * iteration + out + threads * 30.0 + 600.0;
     let traffic = traffic(c, spec, target, work, units.min(work.groups));
     let dram_us = traffic.bytes / (target.rates.dram_gbs * 1e3 * 0.7);

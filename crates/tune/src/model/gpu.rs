@@ -1,7 +1,7 @@
 //! The main kernel on a device with waves.
 
 use super::traffic::traffic;
-use super::{Calibration, Estimate, Model, Work, fma_rate, soft_max};
+use super::{Calibration, Estimate, Model, Work, at_work, fma_rate, soft_max};
 use tilewright_gen::plan::{Footprint, KernelSpec, Source, SplitSum, StorePoint};
 use tilewright_ir::affine::Atom;
 use tilewright_ir::{Dialect, Scalar, Target};
@@ -30,7 +30,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let units = f64::from(target.units.max(1));
     let clock = target.rates.clock_ghz * 1e3; // cycles per microsecond
     let resident = f64::from(footprint.groups_per_unit.max(1));
-    let per_unit = (work.groups / units).ceil().max(1.0);
+    let per_unit = (work.groups / at_work(spec, units)).ceil().max(1.0);
     let at_once = resident.min(per_unit);
     let running = (at_once * units).min(work.groups);
     let traffic = traffic(c, spec, target, work, running);

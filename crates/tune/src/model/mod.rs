@@ -171,6 +171,14 @@ struct Helpers {
     kernels: u32,
 }
 
+/// Compute units that have something to do: persistent work-groups may be fewer than units.
+fn at_work(spec: &KernelSpec, units: f64) -> f64 {
+    match spec.tiling.persistent {
+        0 => units,
+        stay => units.min(f64::from(stay)),
+    }
+}
+
 /// Kernels before and after the main one: all of them stream memory.
 fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
     let (c, target, k) = (&*model.contraction.oriented(spec.tiling.exchanged), model.target, &model.calibration);

@@ -4,7 +4,7 @@
 use super::matrix::{l2_cycles, store_pace};
 use super::roofline::Roofline;
 use super::traffic::traffic;
-use super::{Estimate, Model, Work, soft_max};
+use super::{Estimate, Model, Work, at_work, soft_max};
 use tilewright_gen::plan::{Along, Footprint, KernelSpec, OperandTiling, StorePoint};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::{MatrixType, Mma};
@@ -47,7 +47,7 @@ fn oriented(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work
     let (c, target, t, s) = (model.contraction, model.target, &spec.tiling, &spec.schedule);
     let units = f64::from(target.units.max(1));
     let clock = target.rates.clock_ghz * 1e3;
-    let per_unit = (work.groups / units).ceil().max(1.0);
+    let per_unit = (work.groups / at_work(spec, units)).ceil().max(1.0);
     let resident = f64::from(footprint.groups_per_unit.max(1)).min(per_unit);
     let running = (resident * units).min(work.groups);
     let traffic = traffic(c, spec, target, work, running);

@@ -115,6 +115,7 @@ fn details(rng: &mut ChaCha8Rng, p: &mut Plan, recipe: &Recipe, space: &Space) {
         set(bit, rng.random_range(0..2));
     }
     set(Common::Szt, u32::from(rng.random_bool(0.2)));
+    set(Common::Pst, one(rng, &[0, 0, 0, 1, 3, 7]));
     set(Common::Ufo, u32::from(rng.random_bool(0.15)));
     set(Common::Cvw, one(rng, &[1, 1, 2, 4]));
     set(Common::Wva, one(rng, &[0, 0, 1, 2, 4, 8, 16, 32]));

@@ -10,14 +10,14 @@ use crate::kernel::exit::fused::Added;
 use crate::kernel::exit::{self, out};
 use crate::kernel::input::Ints;
 use crate::kernel::input::{Input, Shape};
-use crate::kernel::stages::schedule::lower;
+use crate::kernel::stages::schedule::{Lowered, lower};
 use crate::kernel::tile::cluster::ClusterPlace;
 use crate::kernel::tile::position::{KRange, Sizes, TilePosition, TileWalk};
 use crate::kernel::unit::Accumulators;
 use crate::kernel::unit::math::{Fma, Math, MathRoom, micro_first};
 use crate::kernel::unit::mfma::MfmaUnit;
 use crate::kernel::unit::mma::WaveUnit;
-use crate::plan::{BulkTile, KernelSpec, MathUnit, Source, SplitSum, StoreTile, shared_align, shifted_hulls};
+use crate::plan::{BulkTile, KernelSpec, MathUnit, RoleSplit, Source, SplitSum, StoreTile, shared_align, shifted_hulls};
 use bulk::{BulkKernel, Way, class_maps, map_argument};
 use main_loop::MainLoop;
 use tilewright_ir::affine::Coord;
@@ -83,15 +83,28 @@ pub(crate) fn build(
             (tile, map)
         });
         let sizes = declare_sizes(b, c, spec, ints);
-        let many = t.persistent > 0 && (shape.chunks > 1 || !c.dynamic.is_none());
-        let work = many.then(|| b.scalar_arg("work", Scalar::I32, "tiles and splits of this launch"));
+        let work = declare_work(b, c, spec, shape);
         let place = ClusterPlace::new(b, t);
         let walk = TileWalk { c, tiling: t, inputs: [a, b_in], shape, ints, g_first, sizes, work, place };
         BulkKernel { c, spec, inputs: [a, b_in], walk, ways, out, store }.emit(b, tiles);
         return std::mem::replace(b, Builder::new("", 0)).finish();
     }
-    let args = declare_args(b, c, spec, [a, b_in], shape);
+    build_by_threads(b, c, spec, [a, b_in], shape, ints);
+    std::mem::replace(b, Builder::new("", 0)).finish()
+}
+
+/// Launches differ in their pieces of work, and persistent work-groups have to know how many there are.
+fn declare_work(b: &mut Builder, c: &Contraction, spec: &KernelSpec, shape: &Shape) -> Option<ExprId> {
+    let many = spec.tiling.persistent > 0 && (shape.chunks > 1 || !c.dynamic.is_none());
+    many.then(|| b.scalar_arg("work", Scalar::I32, "tiles and splits of this launch"))
+}
+
+/// The main kernel whose tiles threads bring, with barriers of the work-group.
+fn build_by_threads(b: &mut Builder, c: &Contraction, spec: &KernelSpec, inputs: [&Input; 2], shape: &Shape, ints: Ints) {
+    let t = &spec.tiling;
+    let args = declare_args(b, c, spec, inputs, shape);
     let sizes = declare_sizes(b, c, spec, ints);
+    let work = declare_work(b, c, spec, shape);
     let tile_at = |b: &mut Builder, input: &Input, name: &str, at: u32| {
         let o = &input.tiling;
         let (lines, pitch) = o.lines(t.k_tile);
@@ -99,65 +112,34 @@ pub(crate) fn build(
         let array = b.shared(name, input.tensor.scalar, buffer * spec.schedule.buffers, at);
         SharedTile { array, pitch, along: o.shared_along, buffer }
     };
-    let shared_a = tile_at(b, a, "a_tile", 0);
-    let end_a = b.kernel().shared_bytes().next_multiple_of(shared_align(&b_in.tiling, b_in.tensor.scalar));
-    let shared_b = tile_at(b, b_in, "b_tile", end_a);
-
+    let shared_a = tile_at(b, inputs[0], "a_tile", 0);
+    let end_a = b.kernel().shared_bytes().next_multiple_of(shared_align(&inputs[1].tiling, inputs[1].tensor.scalar));
+    let shared = [shared_a, tile_at(b, inputs[1], "b_tile", end_a)];
     if t.unit.family().is_wave() {
         b.wave(t.wave_lanes);
     }
-    let local = b.bind("local_id", Builtin::LocalId);
-    let inputs = [a, b_in];
-    let group = b.bind("group_id", Builtin::GroupId(0));
-    let walk = TileWalk { c, tiling: t, inputs, shape, ints, g_first: args.g_first, sizes, work: None, place: None };
-    let at = walk.position(b, group);
-    let range = walk.k_range(b, &at);
+    let local = b.builtin(Builtin::LocalId);
+    let local = b.bind("local_id", local);
+    let walk = TileWalk { c, tiling: t, inputs, shape, ints, g_first: args.g_first, sizes, work, place: None };
     let lowered = lower(&spec.schedule, t.k_steps());
-    let shared = [shared_a, shared_b];
-    let kernel = Parts { c, spec, inputs, shape, args: &args, at: &at, range: &range, shared, sets: lowered.sets, ints };
-
-    match spec.schedule.roles {
-        None => {
-            let mut main = MainLoop::new(b, spec, &lowered, &range, ints, shared);
-            main.loaders = Some(kernel.loaders(b, local));
-            let (math, first) = kernel.start_math(b, local);
-            main.math = Some(math);
-            main.emit(b);
-            settle(b, spec);
-            kernel.epilogue(b, main.math.as_ref(), first);
+    walk.each(b, None, |b, at, range| {
+        let tile = Parts { c, spec, inputs, shape, args: &args, at, range, shared, lowered: &lowered, ints };
+        match spec.schedule.roles {
+            None => tile.both(b, local),
+            Some(roles) => tile.roles(b, local, roles),
         }
-        Some(roles) => {
-            let mut barriers = 0;
-            let math_body = b.block(|b| {
-                let mut main = MainLoop::new(b, spec, &lowered, &range, ints, shared);
-                let (math, first) = kernel.start_math(b, local);
-                main.math = Some(math);
-                main.emit(b);
-                barriers = kernel.epilogue(b, main.math.as_ref(), first);
-            });
-            let load_body = b.block(|b| {
-                let mut main = MainLoop::new(b, spec, &lowered, &range, ints, shared);
-                let thread = b.bind("load_thread", local - roles.math_threads);
-                main.loaders = Some(kernel.loaders(b, thread));
-                main.emit(b);
-                settle(b, spec);
-                // The math waves' epilogue meets these barriers.
-                for _ in 0..barriers {
-                    b.barrier();
-                }
-            });
-            b.push(Stmt::Roles(vec![
-                Role { name: "math".into(), first_thread: 0, threads: roles.math_threads, body: math_body },
-                Role { name: "load".into(), first_thread: roles.math_threads, threads: roles.load_threads, body: load_body },
-            ]));
+        let others_read = spec.schedule.buffers > 1 || spec.epilogue.staged;
+        if t.persistent > 0 && !lowered.prologue.is_empty() && others_read {
+            // The next tile's prologue overwrites what this one's last k-tile, and its results on their way, are read from.
+            b.barrier();
         }
-    }
-    std::mem::replace(b, Builder::new("", 0)).finish()
+    });
 }
 
-/// Copies beyond the last tile may still fly; where results are staged over the tiles, they land before the first barrier.
+/// Copies beyond the last tile may still fly; where results are staged over the tiles, or further tiles follow, they land before the next
+/// barrier.
 fn settle(b: &mut Builder, spec: &KernelSpec) {
-    if spec.epilogue.staged && (spec.schedule.async_a || spec.schedule.async_b) {
+    if (spec.epilogue.staged || spec.tiling.persistent > 0) && (spec.schedule.async_a || spec.schedule.async_b) {
         b.push(Stmt::AsyncWait(0));
     }
 }
@@ -217,7 +199,7 @@ fn declare_sizes(b: &mut Builder, c: &Contraction, spec: &KernelSpec, ints: Ints
     })
 }
 
-/// What both roles are built from.
+/// What both roles of a result tile are built from.
 struct Parts<'a> {
     c: &'a Contraction,
     spec: &'a KernelSpec,
@@ -227,11 +209,53 @@ struct Parts<'a> {
     at: &'a TilePosition,
     range: &'a KRange,
     shared: [SharedTile; 2],
-    sets: u32,
+    lowered: &'a Lowered,
     ints: Ints,
 }
 
 impl<'a> Parts<'a> {
+    /// All waves load and compute.
+    fn both(&self, b: &mut Builder, local: ExprId) {
+        let mut main = self.main_loop(b);
+        main.loaders = Some(self.loaders(b, local));
+        let (math, first) = self.start_math(b, local);
+        main.math = Some(math);
+        main.emit(b);
+        settle(b, self.spec);
+        self.epilogue(b, main.math.as_ref(), first);
+    }
+
+    /// Some waves load, the others compute.
+    fn roles(&self, b: &mut Builder, local: ExprId, roles: RoleSplit) {
+        let mut barriers = 0;
+        let math_body = b.block(|b| {
+            let mut main = self.main_loop(b);
+            let (math, first) = self.start_math(b, local);
+            main.math = Some(math);
+            main.emit(b);
+            barriers = self.epilogue(b, main.math.as_ref(), first);
+        });
+        let load_body = b.block(|b| {
+            let mut main = self.main_loop(b);
+            let thread = b.bind("load_thread", local - roles.math_threads);
+            main.loaders = Some(self.loaders(b, thread));
+            main.emit(b);
+            settle(b, self.spec);
+            // The math waves' epilogue meets these barriers.
+            for _ in 0..barriers {
+                b.barrier();
+            }
+        });
+        b.push(Stmt::Roles(vec![
+            Role { name: "math".into(), first_thread: 0, threads: roles.math_threads, body: math_body },
+            Role { name: "load".into(), first_thread: roles.math_threads, threads: roles.load_threads, body: load_body },
+        ]));
+    }
+
+    fn main_loop(&self, b: &mut Builder) -> MainLoop<'a> {
+        MainLoop::new(b, self.spec, self.lowered, self.range, self.ints, self.shared)
+    }
+
     fn loaders(&self, b: &mut Builder, thread: ExprId) -> [Loader<'a>; 2] {
         let make = |b: &mut Builder, i: usize| {
             let input = self.inputs[i];
@@ -243,7 +267,7 @@ impl<'a> Parts<'a> {
                 row_start: if i == 0 { self.at.m_start } else { self.at.n_start },
                 g: Coord::plain(b, g),
                 k_begin: self.range.begin,
-                sets: self.sets,
+                sets: self.lowered.sets,
                 tiles: if i == 0 { self.shape.tiles_m } else { self.shape.tiles_n },
                 rows: self.at.sizes[i],
             };
