@@ -13,11 +13,12 @@ use tilewright_gen::plan::Along;
 use tilewright_tune::random::Pair;
 use tilewright_tune::space::Space;
 
-/// Draws, repairs and verifies; says how many plans were legal, and how many brought an operand in lines along k.
+/// Draws, repairs and verifies; says how many plans were legal, how many brought an operand in rows along k, how many were persistent and
+/// how many staged their results.
 fn verify(unit: u32, device: &str) {
     let count = number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(500);
     let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
-    let outcomes: Vec<(bool, Option<String>)> = (first..first + count)
+    let outcomes: Vec<([bool; 3], Option<String>)> = (first..first + count)
         .into_par_iter()
         .filter_map(|seed| {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -26,16 +27,24 @@ fn verify(unit: u32, device: &str) {
             let space = Space::new(&problem, &device.info().target).unwrap();
             // A refusal is an answer too.
             let plan = space.repair(&plan)?;
-            let t = space.resolve(&plan).ok()?.spec.tiling;
+            let spec = space.resolve(&plan).ok()?.spec;
+            let t = spec.tiling;
             let along_k = [&t.a, &t.b].iter().any(|o| o.shared_along == Along::K);
-            Some((along_k, judge(&device, &Pair { seed, problem, plan })))
+            let kinds = [along_k, t.persistent > 0, spec.epilogue.staged];
+            Some((kinds, judge(&device, &Pair { seed, problem, plan })))
         })
         .collect();
     let failed: Vec<&String> = outcomes.iter().filter_map(|o| o.1.as_ref()).collect();
-    let along_k = outcomes.iter().filter(|o| o.0).count();
-    eprintln!("{} of {count} pairs are legal, {along_k} with lines along k, {} failed", outcomes.len(), failed.len());
+    let [along_k, persistent, staged] = [0, 1, 2].map(|i| outcomes.iter().filter(|o| o.0[i]).count() as u64);
+    eprintln!(
+        "{} of {count} pairs are legal, {along_k} with rows along k, {persistent} persistent, {staged} staged, {} failed",
+        outcomes.len(),
+        failed.len()
+    );
     assert!(failed.is_empty(), "{}", failed.iter().take(5).map(|s| s.as_str()).collect::<Vec<_>>().join("\n"));
-    assert!(outcomes.len() as u64 > count / 4 && along_k as u64 > count / 20, "{} of {count}, {along_k} along k", outcomes.len());
+    let all = outcomes.len() as u64;
+    assert!(all > count / 4 && along_k > count / 20 && persistent > count / 20, "{all} of {count}: {along_k}, {persistent}");
+    assert_eq!(staged > count / 20, unit == 1, "{staged} staged");
 }
 
 #[test]

@@ -7,8 +7,8 @@ use super::input::{Input, Shape};
 use super::stages::roles;
 use super::{elements, finish, main, prepare};
 use crate::plan::{
-    BulkTile, Edge, Hulls, KernelSpec, OperandTiling, Source, SplitSum, fetched_tile, materialised, partials, shared_bulk_tile,
-    shifted_hulls, store_tile,
+    BulkTile, Edge, Hulls, KernelSpec, MathUnit, OperandTiling, Source, SplitSum, fetched_tile, materialised, partials,
+    shared_bulk_tile, shifted_hulls, store_tile,
 };
 use crate::program::{Alignment, Binding, Factor, Groups, Launch, MapExtent, Program};
 use tilewright_problem::contraction::{Contraction, Operand, Tensor};
@@ -394,7 +394,7 @@ impl Main {
             out.need(x.operand, width * x.tensor.scalar.bytes());
         }
         let stores = if job.split > 1 { 1 } else { spec.epilogue.store_width };
-        let stored = match spec.schedule.bulk && spec.epilogue.staged && !job.by_workspace {
+        let stored = match spec.tiling.unit != MathUnit::Fma && spec.epilogue.staged && !job.by_workspace {
             true if spec.epilogue.bulk => 16,
             // Rows leave in vectors as wide as the start of C allows.
             true => c.c.align.clamp(c.c.scalar.bytes(), 16),

@@ -192,12 +192,17 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
     operands.max(slab_bytes(spec, c))
 }
 
-/// Bytes of the slab of `CST1`: one micro row or column of every thread, with room to keep vectors apart.
+/// Bytes of the slab of `CST1`: one micro row or column of every thread, with room to keep vectors apart; with a matrix unit some rows
+/// of every wave.
 fn slab_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
     if !spec.epilogue.staged {
         return 0;
     }
     let t = &spec.tiling;
+    if t.unit.family().is_wave() {
+        let bytes = if splits_by_workspace(spec) { c.accumulator().bytes() } else { c.c.scalar.bytes() };
+        return u64::from(t.math_threads() / t.wave_lanes.max(1) * row_slab(t.b.micro, bytes).1);
+    }
     let (major, minor_threads) = if c.c.view.stride(COL) == Some(1) { (&t.b, t.threads_a) } else { (&t.a, t.threads_b) };
     let pitch = major.macro_tile + spec.epilogue.store_width.max(4);
     pitch as u64 * minor_threads as u64 * c.accumulator().bytes() as u64
@@ -222,8 +227,7 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
         let step = (t.a.micro + t.b.micro) * t.unit.family().depth * c.a.scalar.bytes();
         let held = if t.unit.family().is_wave() { step / t.unit.family().lanes / 4 } else { 0 };
         let sets = t.a.fragment_sets * (t.a.micro / 64) * FRAGMENT;
-        let rows =
-            if t.unit.family().asynchronous && spec.epilogue.staged && !spec.epilogue.bulk { ROW_REGISTERS_OUT } else { 0 };
+        let rows = if spec.epilogue.staged && !spec.epilogue.bulk { ROW_REGISTERS_OUT } else { 0 };
         return sums + held * (1 + spec.schedule.fragments_ahead) + sets + UNIT_REGISTERS + rows;
     }
     let fragments = (t.a.micro + t.b.micro) * (1 + spec.schedule.fragments_ahead);

@@ -123,7 +123,7 @@ pub enum Refusal {
     BulkBox { acp: Key, why: String },
     /// Rows of the result are not contiguous.
     #[error(
-        "CST1: UNI2 stages rows of the result, whose columns are not contiguous, and bulk stores do not reach its rows; use CST0, or SWP"
+        "CST1: matrix units stage rows of the result; its columns are not contiguous (and bulk stores do not reach its rows), or tiles along n are pulled back from the edge; use CST0, SWP or EDG1"
     )]
     StagedRows,
     /// Vector math does not divide the columns of a micro tile or their fragments.

@@ -1,6 +1,7 @@
 //! Plans with matrix instructions of single waves (`UNI1`, `UNI3`): what differs from multiply-adds in legality, and which keys
 //! say nothing to them. Loads, schedules and edges are those of [`super::derive`](fn@super::derive).
 
+use super::bulk::partials;
 use super::grid::thread_grid;
 use super::keys::{Chiral, Common, Key};
 use super::reach;
@@ -43,6 +44,15 @@ pub(super) fn epilogue(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling)
         return Ok(Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged: false, bulk: false });
     }
     let split_sum = if ice > 1 { SplitSum::Workspace } else { SplitSum::Atomic };
+    if plan.common(Common::Cst) == 1 && tiling.unit == MathUnit::Mma {
+        // Results leave row by row, in vectors as wide as the start of C allows.
+        let stored = if ice > 1 { partials(c, c.g * u64::from(ice)) } else { c.c.clone() };
+        let pulled = tiling.edge_n == Edge::PullBack && !c.n.is_multiple_of(u64::from(tiling.b.macro_tile));
+        if stored.view.stride(COL) != Some(1) || stored.view.is_affine_box().is_none() || pulled {
+            return Err(Refusal::StagedRows);
+        }
+        return Ok(Epilogue { split_sum, store_width: 1, staged: true, bulk: false });
+    }
     if width > 1 {
         let run = tiling.run();
         let most = if c.c.view.stride(COL) == Some(1) && run.is_multiple_of(width) { width } else { 1 };
@@ -95,7 +105,13 @@ impl Tiling {
 
 /// Sets keys without effect to one value.
 pub(super) fn normal(p: &mut Plan) {
-    for key in [Common::Pun, Common::Mad, Common::Mia, Common::Cst, Common::Wva, Common::Mvw, Common::Png] {
+    // Warps stage whole rows, which choose their own vectors; atomic additions go element by element.
+    let atomic = p.common(Common::Ice) > 1 && p.common(Common::Sks) == 0;
+    match MathUnit::of(p.common(Common::Uni)) {
+        Some(MathUnit::Mma) if p.common(Common::Cst) == 1 && !atomic => reset(p, Common::Cvw),
+        _ => reset(p, Common::Cst),
+    }
+    for key in [Common::Pun, Common::Mad, Common::Mia, Common::Wva, Common::Mvw, Common::Png] {
         reset(p, key);
     }
     for side in [Key::A as fn(Chiral) -> Key, Key::B] {

@@ -30,7 +30,7 @@ const FRAGMENTS: (f64, f64) = (90.0, 12.0);
 /// Cycles of a tile that teams taking turns do not hide.
 const TURN: f64 = 120.0;
 /// Results per cycle that leave a unit row by row.
-const ROWS: f64 = 10.0;
+pub(super) const ROWS: f64 = 10.0;
 /// Bytes per cycle that results leave a unit with by bulk stores, and what each wave adds.
 const SLABS: (f64, f64) = (6.0, 0.9);
 

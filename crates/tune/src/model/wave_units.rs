@@ -1,7 +1,7 @@
 //! The main kernel with matrix instructions of single waves (`UNI1`, `UNI3`): a rough roofline of the unit, shared memory, the load
 //! path, the last-level cache and device memory. It orders candidates among themselves and against the other units.
 
-use super::matrix::{l2_cycles, store_pace};
+use super::matrix::{ROWS, l2_cycles, store_pace};
 use super::roofline::Roofline;
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, at_work, soft_max};
@@ -81,7 +81,8 @@ fn oriented(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work
     let waited = s.fetch_ahead == 0 || (s.store == StorePoint::AtOnce && !(s.async_a || s.async_b));
     let k_tile = if waited { busy + latency / resident } else { busy.max(latency / (ahead * resident)) };
     let size = f64::from(if t.split_k.ways > 1 { 4 } else { c.c.scalar.bytes() });
-    let out = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * size / store_pace(spec.epilogue.store_width, size);
+    let pace = if spec.epilogue.staged { ROWS * size } else { store_pace(spec.epilogue.store_width, size) };
+    let out = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * size / pace;
     let overlap = if resident > 1.0 { 0.5 } else { 1.0 };
     let group = work.iterations * k_tile + (out + RAMP) * overlap;
     let roofline = Roofline {

@@ -48,7 +48,7 @@ pub fn plan(rng: &mut ChaCha8Rng, unit: u32) -> Plan {
     }
     let ways = one(rng, &[1, 1, 2, 3]);
     text += &format!(
-        "C_UNI{unit}_UNR{}_MAC{}_SKW{}_PFG{ahead}_BUF{buffers}_STP{}_FRA{}_LWV{}_SWP{}_CVW{}_GAL{}_ICE{ways}_IWI{}_SKS{}_EDG1_UFO{}_UKL{}_AFI{}_PST{}",
+        "C_UNI{unit}_UNR{}_MAC{}_SKW{}_PFG{ahead}_BUF{buffers}_STP{}_FRA{}_LWV{}_SWP{}_CVW{}_GAL{}_ICE{ways}_IWI{}_SKS{}_EDG1_UFO{}_UKL{}_AFI{}_PST{}_CST{}",
         one(rng, &[16, 32, 32, 64]),
         wave * one(rng, &[1, 2, 4]),
         one(rng, &[9, 10, 11]),
@@ -64,6 +64,7 @@ pub fn plan(rng: &mut ChaCha8Rng, unit: u32) -> Plan {
         rng.random_range(0..2),
         rng.random_range(0..2),
         one(rng, &[0, 0, 1, 3, 7]),
+        rng.random_range(0..2),
     );
     Constraint::parse(&text).unwrap().apply(&Plan::default())
 }

@@ -5,6 +5,7 @@
 //! never wait for each other, and the stores fly while the work-group goes on with its next tile.
 
 use super::out::Out;
+use crate::kernel::unit::Bands;
 use crate::kernel::unit::wgmma::Warpgroup;
 use crate::plan::{STORE_ROWS, StoreTile};
 use tilewright_ir::affine::Coord;

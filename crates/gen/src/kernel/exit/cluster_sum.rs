@@ -5,7 +5,7 @@
 //! threads with its number.
 
 use crate::kernel::unit::wgmma::Warpgroup;
-use crate::kernel::unit::{Accumulators, Put};
+use crate::kernel::unit::{Accumulators, Bands, Put};
 use crate::plan::Tiling;
 use tilewright_ir::*;
 

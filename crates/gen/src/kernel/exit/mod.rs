@@ -9,9 +9,9 @@ pub mod rows;
 
 use super::input::{Input, Ints};
 use super::tile::position::TilePosition;
-use super::unit::Accumulators;
 use super::unit::math::Fma;
 use super::unit::wgmma::Warpgroup;
+use super::unit::{Accumulators, Bands};
 use crate::plan::KernelSpec;
 use bulk::StagedStore;
 use out::{OutArgs, out};
@@ -84,4 +84,26 @@ pub(crate) fn emit_staged(
         Staged::Bulk(_) if old => out.runs(b, math, old),
         Staged::Bulk(staged) => out.in_bulk(b, math, staged),
     });
+}
+
+/// The epilogue of matrix instructions of single warps whose results leave in whole rows: through slabs that lie over the operands'
+/// tiles. Returns the number of work-group barriers each thread meets in it.
+#[allow(clippy::too_many_arguments)]
+pub(crate) fn emit_rows(
+    b: &mut Builder,
+    c: &Contraction,
+    spec: &KernelSpec,
+    inputs: [&Input; 2],
+    math: &dyn Bands,
+    at: &TilePosition,
+    args: &OutArgs,
+    ints: Ints,
+    thread: ExprId,
+) -> u32 {
+    // Nobody reads the tiles any more.
+    b.barrier();
+    let rows = RowStore::new(b, spec, args.bytes(c), 0, thread);
+    let out = out(b, c, spec, inputs, at, args, ints);
+    out.by_beta(b, |b, old| out.in_rows(b, math, &rows, old));
+    1
 }

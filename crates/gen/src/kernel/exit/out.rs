@@ -37,6 +37,16 @@ pub(crate) fn partial_index(b: &mut Builder, c: &Contraction, row: ExprId, col: 
     b.value(slow * (length as i64) + fast)
 }
 
+impl OutArgs {
+    /// Bytes of a stored result.
+    pub fn bytes(&self, c: &Contraction) -> u32 {
+        match self {
+            OutArgs::Partials { .. } => c.accumulator().bytes(),
+            _ => c.c.scalar.bytes(),
+        }
+    }
+}
+
 pub(crate) struct Out<'a> {
     pub c: &'a Contraction,
     pub spec: &'a KernelSpec,

@@ -8,8 +8,9 @@
 
 use crate::kernel::exit::fused::Start;
 use crate::kernel::exit::out::{Out, OutArgs};
-use crate::kernel::unit::wgmma::Warpgroup;
-use crate::plan::{STORE_ROWS, row_slab_pitch};
+use crate::kernel::stages::ring::math_waves;
+use crate::kernel::unit::Bands;
+use crate::plan::{KernelSpec, STORE_ROWS, row_slab, row_slab_pitch};
 use tilewright_ir::*;
 use tilewright_problem::view::{G, ROW};
 
@@ -22,15 +23,22 @@ pub(crate) struct RowStore {
 }
 
 impl RowStore {
-    /// `at` is the byte of shared memory from which `waves` waves have their slabs of this many columns and bytes.
-    pub fn new(b: &mut Builder, (columns, bytes): (u32, u32), (at, waves): (u32, u32), wave: ExprId) -> Self {
-        let each = bytes / 4;
+    /// `at` is the byte of shared memory from which the math waves have their slabs, for results of so many bytes, one wave after the
+    /// other by the number of the `thread`'s.
+    pub fn new(b: &mut Builder, spec: &KernelSpec, bytes: u32, at: u32, thread: ExprId) -> Self {
+        let (columns, size) = row_slab(spec.tiling.b.micro, bytes);
+        let waves = spec.teams() * math_waves(spec);
+        let each = size / 4;
+        let wave = b.value(thread / spec.tiling.wave_lanes);
         let slab = b.shared("slabs", Scalar::F32, each * waves, at);
-        RowStore { slab, first: b.bind("slab", wave * each), columns }
+        let rows = RowStore { slab, first: b.bind("slab", wave * each), columns };
+        let lane = b.value(thread % spec.tiling.wave_lanes);
+        rows.prepare(b, lane);
+        rows
     }
 
     /// Writes what whole vectors touch of the slab before all of it has been filled: the rows' first vector and their last.
-    pub fn prepare(&self, b: &mut Builder, lane: ExprId) {
+    fn prepare(&self, b: &mut Builder, lane: ExprId) {
         let zeros = b.zero(Scalar::F32.vector(4));
         b.if_then(lane.lt(STORE_ROWS), |b| {
             let line = self.line(b, lane);
@@ -75,7 +83,7 @@ impl RowForm {
     }
 }
 
-/// One slab's place in the tile: its 64 rows, its number along n and how many there are.
+/// One slab's place in the tile: its band of rows, its number along n and how many there are.
 #[derive(Clone, Copy)]
 struct Slab {
     block: u32,
@@ -116,13 +124,13 @@ impl Out<'_> {
     }
 
     /// The wave's results through its slab.
-    pub(crate) fn in_rows(&self, b: &mut Builder, math: &Warpgroup, rows: &RowStore, old: bool) {
+    pub(crate) fn in_rows(&self, b: &mut Builder, math: &dyn Bands, rows: &RowStore, old: bool) {
         let (blocks, columns) = math.shape();
         let ([wave_row, wave_col], lane) = math.wave(b);
         let form = self.row_form(rows);
         let of = columns / rows.columns;
         for block in 0..blocks {
-            let row = b.value(wave_row + (block * 64));
+            let row = b.value(wave_row + (block * math.apart()));
             for number in 0..of {
                 let slab = Slab { block, number, of };
                 let col = b.value(wave_col + (number * rows.columns));
@@ -138,7 +146,7 @@ impl Out<'_> {
         }
     }
 
-    fn fill(&self, b: &mut Builder, math: &Warpgroup, rows: &RowStore, form: &RowForm, slab: Slab, [row, lane]: [ExprId; 2]) {
+    fn fill(&self, b: &mut Builder, math: &dyn Bands, rows: &RowStore, form: &RowForm, slab: Slab, [row, lane]: [ExprId; 2]) {
         for half in 0..2 {
             let own = b.value(lane / 4 + (half * 8));
             let mut line = rows.line(b, own);

@@ -19,9 +19,7 @@ use crate::kernel::stages::schedule::{Lowered, lower};
 use crate::kernel::tile::position::{KRange, TilePosition, TileWalk};
 use crate::kernel::unit::Accumulators;
 use crate::kernel::unit::wgmma::Warpgroup;
-use crate::plan::{
-    BulkTile, ClassMap, Hulls, KernelSpec, SplitSum, StoreTile, fetch_in_flight, lines_fetched, row_slab, store_slabs,
-};
+use crate::plan::{BulkTile, ClassMap, Hulls, KernelSpec, SplitSum, StoreTile, fetch_in_flight, lines_fetched, store_slabs};
 use tilewright_ir::*;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::G;
@@ -239,15 +237,7 @@ impl BulkKernel<'_> {
             Some((tile, map)) => {
                 Staged::Bulk(StagedStore::new(b, tile.clone(), *map, (at, waves, store_slabs(teams)), wave, first_lane))
             }
-            None => {
-                let partial = matches!(self.out, OutArgs::Partials { .. });
-                let bytes = if partial { 4 } else { self.c.c.scalar.bytes() };
-                let size = row_slab(self.spec.tiling.b.micro, bytes);
-                let rows = RowStore::new(b, size, (at, waves), wave);
-                let lane = b.value(local % self.spec.tiling.wave_lanes);
-                rows.prepare(b, lane);
-                Staged::Rows(rows)
-            }
+            None => Staged::Rows(RowStore::new(b, self.spec, self.out.bytes(self.c), at, local)),
         }
     }
 

@@ -289,6 +289,10 @@ impl<'a> Parts<'a> {
             MathRoom::Fma(math) => {
                 return exit::emit(b, self.c, self.spec, self.inputs, math, first, self.at, &self.args.out, self.ints);
             }
+            MathRoom::Wave(unit) if self.spec.epilogue.staged => {
+                let (args, thread) = (&self.args.out, b.builtin(Builtin::LocalId));
+                return exit::emit_rows(b, self.c, self.spec, self.inputs, unit, self.at, args, self.ints, thread);
+            }
             MathRoom::Wave(unit) => unit,
             MathRoom::Mfma(unit) => unit,
         };

@@ -6,7 +6,7 @@
 //! and round them: here, in registers, since asynchronous copies bring f32 as it is, and no other reader of the tile need know.
 
 use crate::kernel::copy::load::SharedTile;
-use crate::kernel::unit::{Accumulators, Put};
+use crate::kernel::unit::{Accumulators, Bands, Put};
 use crate::plan::{Along, KernelSpec, MathUnit};
 use tilewright_ir::*;
 
@@ -195,5 +195,21 @@ impl Accumulators for WaveUnit {
                 }
             }
         }
+    }
+}
+
+impl Bands for WaveUnit {
+    fn shape(&self) -> (u32, u32) {
+        (self.fragments[0].micro / 16, self.fragments[1].micro)
+    }
+    fn apart(&self) -> u32 {
+        16
+    }
+    fn wave(&self, _: &mut Builder) -> ([ExprId; 2], ExprId) {
+        (self.first, self.lane)
+    }
+    fn pair(&self, b: &mut Builder, band: u32, j: u32, half: u32) -> [ExprId; 2] {
+        let at = 4 * (band * self.fragments[1].micro / 8 + j) + 2 * half;
+        [b.reg(self.acc, at), b.reg(self.acc, at + 1)]
     }
 }

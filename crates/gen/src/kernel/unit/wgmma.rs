@@ -1,7 +1,7 @@
 //! The warpgroup unit: a k-tile's matrix instructions, and where their accumulators lie in the result tile.
 
 use super::row_fragments::RowFragments;
-use super::{Accumulators, Put};
+use super::{Accumulators, Bands, Put};
 use crate::kernel::stages::ring::Ring;
 use crate::plan::{BulkTile, KernelSpec, MathUnit};
 use std::ops::Range;
@@ -169,23 +169,6 @@ impl Warpgroup {
         b.matrix(MatrixOp::WarpgroupWait { pending, acc: self.acc });
     }
 
-    /// Rows of 64 and columns that this warpgroup holds.
-    pub const fn shape(&self) -> (u32, u32) {
-        (self.rows, self.columns)
-    }
-
-    /// First row of this wave's 16 of every 64, and first column, within the macro tile; and this thread's lane.
-    pub fn wave(&self, b: &mut Builder) -> ([ExprId; 2], ExprId) {
-        let row = b.value(self.first[0] + self.lane / 32 * 16);
-        ([row, self.first[1]], b.value(self.lane % 32))
-    }
-
-    /// The pair of neighbours in columns `8 j + 2 (lane % 4)` of row `lane / 4 + 8 half` of the wave's 16 in the i-th 64.
-    pub fn pair(&self, b: &mut Builder, i: u32, j: u32, half: u32) -> [ExprId; 2] {
-        let at = i * self.columns / 2 + 4 * j + 2 * half;
-        [b.reg(self.acc, at), b.reg(self.acc, at + 1)]
-    }
-
     /// Calls `put(row, column, values)` for every pair of neighbours along n that this thread holds; rows and columns count
     /// within the macro tile.
     pub fn pairs(&self, b: &mut Builder, put: impl FnMut(&mut Builder, ExprId, ExprId, [ExprId; 2])) {
@@ -218,5 +201,23 @@ impl Warpgroup {
 impl Accumulators for Warpgroup {
     fn runs(&self, b: &mut Builder, put: Put) {
         self.pairs(b, |b, row, col, values| put(b, row, col, &values));
+    }
+}
+
+impl Bands for Warpgroup {
+    fn shape(&self) -> (u32, u32) {
+        (self.rows, self.columns)
+    }
+    /// Each warp holds 16 rows of every 64.
+    fn apart(&self) -> u32 {
+        64
+    }
+    fn wave(&self, b: &mut Builder) -> ([ExprId; 2], ExprId) {
+        let row = b.value(self.first[0] + self.lane / 32 * 16);
+        ([row, self.first[1]], b.value(self.lane % 32))
+    }
+    fn pair(&self, b: &mut Builder, band: u32, j: u32, half: u32) -> [ExprId; 2] {
+        let at = band * self.columns / 2 + 4 * j + 2 * half;
+        [b.reg(self.acc, at), b.reg(self.acc, at + 1)]
     }
 }
