@@ -134,7 +134,7 @@ impl Layout {
         // The coarsest part first: what varies least stands in front, as one would write it.
         let form = &self.to[index].1;
         let mut terms: Vec<(Atom, i64)> = form.terms.clone();
-        terms.sort_by(|x, y| y.1.cmp(&x.1).then_with(|| y.0.cmp(&x.0)));
+        terms.sort_by(|x, y| y.1.cmp(&x.1).then_with(|| nesting(&x.0).cmp(&nesting(&y.0))).then_with(|| y.0.cmp(&x.0)));
         let value = affine(b, &Affine { terms, constant: form.constant }, &coords, Part::Whole, ty);
         match self.swizzle {
             Some((swizzle, bytes)) if index == 0 && swizzle.mask() > 0 => {
@@ -195,6 +195,14 @@ impl Layout {
         let extent: Vec<u64> = from.iter().map(|(_, e)| *e).collect();
         let to = self.to.iter().map(|(axis, form)| (*axis, form.substituted(&forms, &extent))).collect();
         Some(Layout { from, to, swizzle: self.swizzle })
+    }
+}
+
+/// How many digits stand in each other.
+fn nesting(atom: &Atom) -> u32 {
+    match atom {
+        Atom::Axis(_) => 0,
+        Atom::Digit { of, .. } => 1 + of.terms.iter().map(|(inner, _)| nesting(inner)).max().unwrap_or(0),
     }
 }
 

@@ -8,6 +8,7 @@ use crate::kernel::input::Input;
 use crate::kernel::input::Ints;
 use crate::plan::Along;
 use tilewright_ir::affine::{Affine, Atom, Coord, Part, affine, in_range};
+use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
 use tilewright_problem::contraction::Operand;
 use tilewright_problem::view::{COL, G, ROW};
@@ -106,27 +107,17 @@ impl<'a> Loader<'a> {
     ) -> Self {
         let t = &input.tiling;
         let name = if input.operand == Operand::A { "a" } else { "b" };
-        let tiles_row = t.macro_tile / t.load_row;
-        let tiles_k = k_tile / t.load_k;
-        let (row_id, k_id) = match t.load_order {
-            Along::K => (b.value(cx.thread / tiles_k), b.value(cx.thread % tiles_k)),
-            Along::Row => (b.value(cx.thread % tiles_row), b.value(cx.thread / tiles_row)),
+        let share = t.share(k_tile);
+        let thread = [(Axis::Thread, cx.thread)];
+        let row_thread = share.emit(b, Axis::Row, &thread, Scalar::I32);
+        let row_thread = b.bind(&format!("{name}_load_row"), row_thread);
+        let k_thread = share.emit(b, Axis::K, &thread, Scalar::I32);
+        let k_thread = b.bind(&format!("{name}_load_k"), k_thread);
+        let distance = |vector: i64| {
+            let at = |to: Axis| share.at(to, &[(Axis::Vector, vector)]);
+            Vector { row: at(Axis::Row), k: at(Axis::K) }
         };
-        // Elements moved at once in each direction.
-        let (row_unit, k_unit) = match t.load_along {
-            Along::Row => (t.load_width, 1),
-            Along::K => (1, t.load_width),
-        };
-        let (row_first, row_next) = if t.load_interleave { (row_unit, tiles_row * row_unit) } else { (t.load_row, row_unit) };
-        let (k_first, k_next) = if t.load_interleave { (k_unit, tiles_k * k_unit) } else { (t.load_k, k_unit) };
-        let row_thread = b.bind(&format!("{name}_load_row"), row_id * row_first);
-        let k_thread = b.bind(&format!("{name}_load_k"), k_id * k_first);
-        let mut vectors = Vec::new();
-        for k in 0..t.load_k / k_unit {
-            for row in 0..t.load_row / row_unit {
-                vectors.push(Vector { row: (row * row_next) as i64, k: (k * k_next) as i64 });
-            }
-        }
+        let vectors: Vec<Vector> = (0..share.extent(Axis::Vector) as i64).map(distance).collect();
         let lanes = t.load_width as u8;
         let stage = if asynchronous {
             RegId(u32::MAX)

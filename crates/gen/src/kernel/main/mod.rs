@@ -21,6 +21,7 @@ use crate::plan::{BulkTile, KernelSpec, MathUnit, RoleSplit, Source, SplitSum, S
 use bulk::{BulkKernel, Way, class_maps, map_argument};
 use main_loop::MainLoop;
 use tilewright_ir::affine::Coord;
+use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
 use tilewright_problem::Extent;
 use tilewright_problem::contraction::{Contraction, Operand};
@@ -304,8 +305,8 @@ impl<'a> Parts<'a> {
     fn start_math(&self, b: &mut Builder, local: ExprId) -> (Math, [ExprId; 2]) {
         let t = &self.spec.tiling;
         let scalar = self.inputs[0].tensor.scalar;
-        if t.unit == MathUnit::Mma {
-            let unit = WaveUnit::new(b, self.spec, scalar, self.shared, local);
+        if let (MathUnit::Mma, Some(row)) = (t.unit, t.instruction(self.c)) {
+            let unit = WaveUnit::new(b, self.spec, row, scalar, self.shared, local);
             let first = unit.first();
             return (Math::new(self.spec, MathRoom::Wave(unit)), first);
         }
@@ -314,23 +315,9 @@ impl<'a> Parts<'a> {
             let first = unit.first();
             return (Math::new(self.spec, MathRoom::Mfma(unit)), first);
         }
-        let (na, nb) = (t.threads_a, t.threads_b);
-        let (id_a, id_b) = if let Some(wave_b) = t.wave_lanes.checked_div(t.wave_a) {
-            // A wave covers wave_a x wave_b micro tiles; waves cover the thread grid, along m first.
-            let wave = b.value(local / t.wave_lanes);
-            let lane = b.value(local % t.wave_lanes);
-            let (lane_a, lane_b) = if t.micro_b_fastest {
-                (b.value(lane / wave_b), b.value(lane % wave_b))
-            } else {
-                (b.value(lane % t.wave_a), b.value(lane / t.wave_a))
-            };
-            let waves_a = na / t.wave_a;
-            (b.value(wave % waves_a * t.wave_a + lane_a), b.value(wave / waves_a * wave_b + lane_b))
-        } else if t.micro_b_fastest {
-            (b.value(local / nb), b.value(local % nb))
-        } else {
-            (b.value(local % na), b.value(local / na))
-        };
+        let grid = t.grid();
+        let id_a = grid.emit(b, Axis::Row, &[(Axis::Thread, local)], Scalar::I32);
+        let id_b = grid.emit(b, Axis::Col, &[(Axis::Thread, local)], Scalar::I32);
         let id_a = b.bind("micro_id_a", id_a);
         let id_b = b.bind("micro_id_b", id_b);
         let first_a = micro_first(b, &t.a, id_a);

@@ -4,6 +4,7 @@ use super::mfma::MfmaUnit;
 use crate::kernel::copy::load::SharedTile;
 use crate::kernel::unit::mma::WaveUnit;
 use crate::plan::{OperandTiling, Tiling};
+use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
 
 /// One operand's fragments.
@@ -58,18 +59,12 @@ pub(crate) struct Fma {
 
 /// Position of a thread's micro-tile element `e` within the macro tile is `first + distance(e)`.
 pub(crate) fn micro_first(b: &mut Builder, t: &OperandTiling, micro_id: ExprId) -> ExprId {
-    let unit = if t.micro_interleave { t.fragment_width } else { t.micro };
-    b.value(micro_id * unit)
+    t.micro_tile().emit(b, Axis::Row, &[(Axis::Thread, micro_id)], Scalar::I32)
 }
 
 /// Distance of micro-tile element `e` from the thread's first.
 pub(crate) fn micro_distance(t: &OperandTiling, e: u32) -> u32 {
-    if t.micro_interleave {
-        let threads = t.macro_tile / t.micro;
-        (e / t.fragment_width) * threads * t.fragment_width + e % t.fragment_width
-    } else {
-        e
-    }
+    t.micro_tile().at(Axis::Row, &[(Axis::Element, e.into())]) as u32
 }
 
 impl Math {
@@ -213,7 +208,7 @@ impl Fma {
         let at = b.value(from + step * s.pitch);
         let vectors = t.micro / width;
         b.for_range("i", 0, vectors, self.unroll, |b, i| {
-            let apart = if t.micro_interleave { t.macro_tile / t.micro * width } else { width };
+            let apart = micro_distance(t, width);
             let at = b.value(at + i * apart);
             if f.lanes as u32 > 1 {
                 // Vector math: fragment elements are vectors of the math width.

@@ -8,10 +8,12 @@
 use crate::kernel::copy::load::SharedTile;
 use crate::kernel::unit::{Accumulators, Bands, Put};
 use crate::plan::{Along, KernelSpec, MathUnit};
+use tilewright_ir::layout::Axis;
+use tilewright_ir::mma::Fragment;
 use tilewright_ir::*;
 
-/// Depth of a k-step: one instruction of 16-bit types, two of TF32.
-const DEPTH: u32 = 16;
+/// Depth of a k-step: one instruction of 16-bit types, several of wider ones.
+const DEPTH: u32 = MathUnit::Mma.family().depth;
 
 /// What a matrix unit takes elements of this type in memory as; f32 comes here for problems that allow TF32 only.
 pub(crate) const fn matrix_type(scalar: Scalar) -> MatrixType {
@@ -38,7 +40,8 @@ struct Fragments {
 pub(crate) struct WaveUnit {
     acc: RegId,
     fragments: [Fragments; 2],
-    input: MatrixType,
+    /// The instruction.
+    row: &'static Mma,
     /// The wave's first row and column within the macro tile.
     first: [ExprId; 2],
     lane: ExprId,
@@ -48,31 +51,38 @@ pub(crate) struct WaveUnit {
 impl WaveUnit {
     /// Declares fragments and accumulators of the wave that the thread with this position among the math threads belongs to,
     /// and clears the latter.
-    pub fn new(b: &mut Builder, spec: &KernelSpec, scalar: Scalar, shared: [SharedTile; 2], thread: ExprId) -> Self {
+    pub fn new(
+        b: &mut Builder,
+        spec: &KernelSpec,
+        row: &'static Mma,
+        scalar: Scalar,
+        shared: [SharedTile; 2],
+        thread: ExprId,
+    ) -> Self {
         let t = &spec.tiling;
-        let lanes = MathUnit::Mma.family().lanes;
+        let (lanes, (rows, columns, depth)) = (row.lanes(), row.shape);
         let along_m = t.a.macro_tile / t.a.micro;
         let wave = b.bind("math_wave", thread / lanes);
         let first = [b.bind("wave_row", wave % along_m * t.a.micro), b.bind("wave_col", wave / along_m * t.b.micro)];
         let lane = b.bind("lane", thread % lanes);
         let sets = spec.schedule.fragments_ahead + 1;
         let fragments = [(0, "a", t.a.micro), (1, "b", t.b.micro)].map(|(i, name, micro)| {
-            let len = micro * DEPTH * scalar.bytes() / lanes / 4;
-            let held = if scalar == Scalar::F32 { Scalar::F32 } else { Scalar::U32 };
+            let (of, side) = if i == 0 { (&row.a, rows) } else { (&row.b, columns) };
+            let len = micro / side * of.registers * (DEPTH / depth);
+            let held = if of.elements == 1 { scalar } else { Scalar::U32 };
             let regs = b.regs(&format!("{name}_frag"), held.ty(), sets * len);
-            let at = match held {
-                Scalar::F32 => element_of(b, &shared[i], lane, first[i]),
+            let at = match of.elements {
+                1 => element_of(b, (&shared[i], of), lane, first[i]),
                 _ => matrix_row(b, &shared[i], lane, first[i], i == 0),
             };
             let lane = b.bind(&format!("{name}_lane_at"), at);
             Fragments { regs, len, shared: shared[i], lane, micro }
         });
         let sums = t.a.micro * t.b.micro / lanes;
-        let acc = b.regs("acc", Scalar::F32.ty(), sums);
-        let zero = b.zero(Scalar::F32.ty());
+        let acc = b.regs("acc", row.sum.ty(), sums);
+        let zero = b.zero(row.sum.ty());
         b.for_range("i", 0, sums, Unroll::Full, |b, i| b.set_reg(acc, i, zero));
-        let input = matrix_type(scalar);
-        WaveUnit { acc, fragments, input, first, lane, a_first: spec.style.a_first }
+        WaveUnit { acc, fragments, row, first, lane, a_first: spec.style.a_first }
     }
 
     /// First row and column of this wave within the macro tile.
@@ -92,8 +102,8 @@ impl WaveUnit {
             let f = &self.fragments[which];
             let (row, k) = f.shared.strides();
             let at = b.value(from[which] + step * (DEPTH * k));
-            if self.input == MatrixType::TF32 {
-                self.load_rounded(b, f, at, set, which == 0);
+            if self.row.a.elements == 1 {
+                self.load_elements(b, f, at, set, which == 0);
                 continue;
             }
             // Four matrices of 8 x 8 are 16 rows, or 16 columns; the last 8 columns of an odd number come alone.
@@ -106,28 +116,20 @@ impl WaveUnit {
         }
     }
 
-    /// Fragments of TF32, one instruction's after the other: element by element, rounded.
-    fn load_rounded(&self, b: &mut Builder, f: &Fragments, at: ExprId, set: u32, is_a: bool) {
+    /// Fragments of elements that fill a register, one instruction's after the other; those of TF32 are rounded.
+    fn load_elements(&self, b: &mut Builder, f: &Fragments, at: ExprId, set: u32, is_a: bool) {
         let (row, k) = f.shared.strides();
-        // Rows (A) or columns (B) of an instruction in steps of the 8 that lanes spread over.
-        let groups = if is_a { 2 } else { 1 };
-        let per_step = f.len / 2;
-        for step in 0..2 {
-            for block in 0..f.micro / (8 * groups) {
-                for register in 0..2 * groups {
-                    let (group, half) = (register % groups, register / groups);
-                    let value = b.load(
-                        "element",
-                        Base::Shared(f.shared.array),
-                        at + (8 * (groups * block + group) * row + (8 * step + 4 * half) * k),
-                        1,
-                        None,
-                    );
-                    b.set_reg(
-                        f.regs,
-                        set * f.len + step * per_step + 2 * groups * block + register,
-                        value.unary(UnaryOp::RoundTf32),
-                    );
+        let (of, (rows, columns, depth)) = (if is_a { &self.row.a } else { &self.row.b }, self.row.shape);
+        let side = if is_a { rows } else { columns };
+        let per_step = f.len / (DEPTH / depth);
+        for step in 0..DEPTH / depth {
+            for block in 0..f.micro / side {
+                for register in 0..of.registers {
+                    let (across, along) = (of.at(Axis::Row, 0, register, 0), of.at(Axis::K, 0, register, 0));
+                    let further = (side * block + across) * row + (depth * step + along) * k;
+                    let value = b.load("element", Base::Shared(f.shared.array), at + further, 1, None);
+                    let value = if self.row.input == MatrixType::TF32 { value.unary(UnaryOp::RoundTf32) } else { value.into() };
+                    b.set_reg(f.regs, set * f.len + step * per_step + of.registers * block + register, value);
                 }
             }
         }
@@ -135,16 +137,16 @@ impl WaveUnit {
 
     /// Adds the product of a set of fragments.
     pub fn multiply(&self, b: &mut Builder, set: u32) {
-        let [left, right] = &self.fragments;
-        let columns = right.micro / 8;
-        let steps = DEPTH * self.input.bytes() / 32;
+        let ([left, right], row) = (&self.fragments, self.row);
+        let (rows, columns, depth) = row.shape;
+        let (across, steps) = (right.micro / columns, DEPTH / depth);
         for step in 0..steps {
-            for i in 0..left.micro / 16 {
-                for j in 0..columns {
-                    let a = self.slice(b, left.regs, set * left.len + step * left.len / steps + 4 * i);
-                    let right = self.slice(b, right.regs, set * right.len + step * right.len / steps + 2 * j);
-                    let acc = self.slice(b, self.acc, 4 * (i * columns + j));
-                    b.matrix(MatrixOp::Mma { input: self.input, a, b: right, acc });
+            for i in 0..left.micro / rows {
+                for j in 0..across {
+                    let a = self.slice(b, left.regs, set * left.len + step * left.len / steps + row.a.registers * i);
+                    let right = self.slice(b, right.regs, set * right.len + step * right.len / steps + row.b.registers * j);
+                    let acc = self.slice(b, self.acc, row.c.registers * (i * across + j));
+                    b.matrix(MatrixOp::Mma { input: row.input, a, b: right, acc });
                 }
             }
         }
@@ -155,10 +157,12 @@ impl WaveUnit {
     }
 }
 
-/// Element of a lane in the first 8 rows (columns) and 4 k of a wave: what its register 0 of a TF32 fragment holds.
-fn element_of(b: &mut Builder, shared: &SharedTile, lane: ExprId, first: ExprId) -> ExprId {
+/// Element of a lane in the first instruction of a wave: what register 0 of a fragment holds.
+fn element_of(b: &mut Builder, (shared, of): (&SharedTile, &Fragment), lane: ExprId, first: ExprId) -> ExprId {
     let (row_stride, k_stride) = shared.strides();
-    b.value((first + lane / 4) * row_stride + lane % 4 * k_stride)
+    let places = of.layout(MathUnit::Mma.family().lanes, of.registers);
+    let [row, k] = [Axis::Row, Axis::K].map(|to| places.emit(b, to, &[(Axis::Lane, lane)], Scalar::I32));
+    b.value((first + row) * row_stride + k * k_stride)
 }
 
 /// Element at which a lane's row of `ldmatrix` starts, for the first 16 rows (columns) and k of a wave. Matrices of A follow each
@@ -181,15 +185,19 @@ fn matrix_row(b: &mut Builder, shared: &SharedTile, lane: ExprId, first: ExprId,
 
 impl Accumulators for WaveUnit {
     fn runs(&self, b: &mut Builder, put: Put) {
-        let row = b.bind("out_row", self.first[0] + self.lane / 4);
-        let col = b.bind("out_col", self.first[1] + self.lane % 4 * 2);
-        let columns = self.fragments[1].micro / 8;
-        for i in 0..self.fragments[0].micro / 16 {
-            for half in 0..2 {
-                let row = b.value(row + (i * 16 + half * 8));
-                for j in 0..columns {
-                    let col = b.value(col + (j * 8));
-                    let at = 4 * (i * columns + j) + 2 * half;
+        let (c, (rows, columns, _)) = (&self.row.c, self.row.shape);
+        let places = c.layout(self.row.lanes(), c.registers);
+        let [row, col] = [Axis::Row, Axis::Col].map(|to| places.emit(b, to, &[(Axis::Lane, self.lane)], Scalar::I32));
+        let row = b.bind("out_row", self.first[0] + row);
+        let col = b.bind("out_col", self.first[1] + col);
+        let across = self.fragments[1].micro / columns;
+        for i in 0..self.fragments[0].micro / rows {
+            // Neighbours along n stand in neighbouring registers.
+            for pair in (0..c.registers).step_by(2) {
+                let row = b.value(row + (i * rows + c.at(Axis::Row, 0, pair, 0)));
+                for j in 0..across {
+                    let col = b.value(col + (j * columns));
+                    let at = c.registers * (i * across + j) + pair;
                     let values = [b.reg(self.acc, at), b.reg(self.acc, at + 1)];
                     put(b, row, col, &values);
                 }
