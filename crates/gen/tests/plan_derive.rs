@@ -1,6 +1,8 @@
 //! What plans derive to, and every reason for which they are refused.
 
+use std::collections::HashSet;
 use tilewright_gen::plan::*;
+use tilewright_ir::layout::Axis;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::lower::{ConvForm, lower};
@@ -83,12 +85,7 @@ fn classic_keys_arrive() {
         buffers: 1,
         store: StorePoint::AtOnce,
         fragments_ahead: 0,
-        async_a: false,
-        async_b: false,
-        bulk: false,
-        fetched: [false; 2],
-        shifted: [false; 2],
-        slots: 0,
+        copies: [Transport::Registers, Transport::Registers],
         roles: None,
         hints: false,
     };
@@ -107,11 +104,54 @@ fn further_keys_arrive() {
     assert_eq!((t.wave_a, t.wave_lanes, t.math_width, t.edge_m), (8, 64, 4, Edge::Predicate));
     let s = &spec.schedule;
     assert_eq!((s.fetch_ahead, s.buffers, s.store, s.fragments_ahead), (2, 3, StorePoint::AfterMath, 1));
-    assert!(s.async_a && !s.async_b && s.hints);
+    assert_eq!((&s.copies, s.hints), (&[Transport::Async, Transport::Registers], true));
     assert_eq!(s.roles, Some(RoleSplit { load_threads: 256, math_threads: 256, teams: 1, registers: None }));
     assert_eq!(spec.launch_threads(), 512);
     assert_eq!(spec.epilogue, Epilogue { split_sum: SplitSum::Workspace, store_width: 4, staged: false, bulk: false });
     assert_eq!((spec.style.min_groups, spec.style.unroll_k), (2, true));
+}
+
+/// Load threads load every element of a tile once, threads compute every element of the result tile once, whatever the order.
+#[test]
+fn threads_share_tiles_without_rest() {
+    let c = gemm(1024, 1024, 1024, "nn");
+    for change in [
+        "C_UNR16",
+        "A_MIW0_LIW1__B_LIW1__C_MIA1_SKW11",
+        "A_VEW4_ACP1_LOR1__B_VEW4_GLW4_PLU1_FRW8__C_UNR32_EDG1_WVA8_PFG2_BUF3_LWV4",
+        "A_MIC4__B_MIC4_MIW0__C_WVA8_MIA1_MAC128_LWV2",
+    ] {
+        let spec = derive(&plan(change), &c, &ENV).unwrap();
+        let t = &spec.tiling;
+        let mut computed = HashSet::new();
+        for thread in 0..i64::from(t.math_threads()) {
+            let id = |to| t.grid().at(to, &[(Axis::Thread, thread)]);
+            let along = |o: &OperandTiling, to| -> Vec<i64> {
+                let own = |e: u32| o.micro_tile().at(Axis::Row, &[(Axis::Thread, id(to)), (Axis::Element, e.into())]);
+                (0..o.micro).map(own).collect()
+            };
+            let columns = along(&t.b, Axis::Col);
+            for row in along(&t.a, Axis::Row) {
+                computed.extend(columns.iter().map(|column| (row, *column)));
+            }
+        }
+        let (rows, columns) = (i64::from(t.a.macro_tile), i64::from(t.b.macro_tile));
+        assert_eq!(computed.len() as i64, rows * columns, "{change}");
+        assert!(computed.iter().all(|(r, c)| (0..rows).contains(r) && (0..columns).contains(c)), "{change}");
+        for o in [&t.a, &t.b] {
+            let share = o.share(t.k_tile);
+            assert_eq!(share.extent(Axis::Thread), u64::from(spec.load_threads()), "{change}");
+            let [threads, vectors, elements] = [Axis::Thread, Axis::Vector, Axis::Element].map(|a| share.extent(a) as i64);
+            let mut loaded = HashSet::new();
+            for index in 0..threads * vectors * elements {
+                let (thread, vector, element) = (index / (vectors * elements), index / elements % vectors, index % elements);
+                let point = [(Axis::Thread, thread), (Axis::Vector, vector), (Axis::Element, element)];
+                assert!(loaded.insert((share.at(Axis::Row, &point), share.at(Axis::K, &point))), "{change}");
+            }
+            assert_eq!(loaded.len() as u32, o.macro_tile * t.k_tile, "{change}");
+            assert!(loaded.iter().all(|(r, k)| *r < o.macro_tile.into() && *k < t.k_tile.into()), "{change}");
+        }
+    }
 }
 
 #[test]

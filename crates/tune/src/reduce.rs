@@ -92,7 +92,7 @@ impl Turns {
     /// problem itself has fewer.
     fn wanted(spec: &KernelSpec, few: &KernelSpec, all: Turns) -> Turns {
         let s = &spec.schedule;
-        let buffers = u64::from(s.buffers.max(s.fetch_ahead + 1).max(s.slots));
+        let buffers = u64::from(s.buffers.max(s.fetch_ahead + 1).max(s.slots()));
         let teams = u64::from(s.roles.map_or(1, |roles| roles.teams.max(1)));
         let pieces = u64::from(few.tiling.persistent) * 2 * teams + 1;
         Turns {

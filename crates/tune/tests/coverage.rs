@@ -110,27 +110,27 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
         word(spec.epilogue.bulk && stride(2) != 1 && c.n > 1, "columns in bulk");
         let rows = c.a.view.stride(1) == Some(1) && c.a.view.stride(2) != Some(1);
         let kind = format!("fragments of {} bytes along {}", c.a.scalar.bytes(), if rows { "rows" } else { "k" });
-        word(t.a.fragment_sets > 0 && t.a.source == Source::InPlace && !s.fetched[0], &kind);
+        word(t.a.fragment_sets > 0 && t.a.source == Source::InPlace && !s.copies[0].is_written(), &kind);
         word(t.b.micro % 16 == 8, "odd columns");
         word(s.roles.is_some_and(|r| r.registers.is_some()), "registers move");
         words.push(format!("roles {} behind {} staged {}", s.roles.is_some(), s.fragments_ahead, spec.epilogue.staged));
         words.push(format!("copied {:?} {:?}", t.a.source, t.b.source));
         words.push(format!("stored as {}", c.c.scalar));
         for (i, (tensor, o)) in [(&c.a, &t.a), (&c.b, &t.b)].into_iter().enumerate() {
-            if s.fetched[i] && o.source == Source::InPlace {
+            if s.copies[i].is_written() && o.source == Source::InPlace {
                 let kind = match (tensor.view.is_affine_box().is_some(), tensor.view.stride(1) == Some(1)) {
                     (false, _) => "windows",
                     (true, true) => "lines of rows",
                     (true, false) => "lines along k",
                 };
-                let way = if s.shifted[i] { "shifted" } else { "fetched" };
+                let way = if s.copies[i].shifted().is_some() { "shifted" } else { "fetched" };
                 words.push(format!("{way} {kind}"));
             }
         }
     }
     words.push(format!("waves {split}"));
     words.push(format!("ahead {} buffers {} {:?}", s.fetch_ahead, s.buffers, s.store));
-    words.push(format!("async {} {}", s.async_a, s.async_b));
+    words.push(format!("async {} {}", s.copies[0].is_async(), s.copies[1].is_async()));
     words.push(format!("fragments ahead {} buffers {}", s.fragments_ahead, s.buffers.min(2)));
     words
 }

@@ -70,7 +70,7 @@ impl Clocks {
 /// 0.6 of one k-tile's math to answer.
 pub fn events(schedule: &Schedule, tiles: u32) -> Vec<Event> {
     let lowered = lower(schedule, K_STEPS);
-    let copies = schedule.bulk || (schedule.async_a && schedule.async_b);
+    let copies = schedule.in_pipeline() || schedule.copied().1;
     let fetch = if copies { Stage::Copy } else { Stage::Fetch };
     let mut clocks = Clocks { load: 0, math: 0, apart: schedule.roles.is_some() };
     let mut times = Times { arrives: vec![0; tiles as usize], read: vec![0; tiles as usize] };
@@ -169,7 +169,7 @@ pub fn draw(schedule: &Schedule, width: f64) -> (Svg, f64) {
     let end = events.iter().map(|e| e.start + e.length).max().unwrap_or(1).max(1);
     let left = 190.0;
     let scale = (width - left - 12.0) / f64::from(end);
-    let copies = schedule.bulk || (schedule.async_a && schedule.async_b);
+    let copies = schedule.in_pipeline() || schedule.copied().1;
     let (loaders, computers) = match schedule.roles {
         Some(r) => (format!("load waves ({} threads)", r.load_threads), format!("math waves ({} threads)", r.math_threads)),
         None => ("all waves".to_string(), "all waves".to_string()),
@@ -252,6 +252,7 @@ pub fn draw(schedule: &Schedule, width: f64) -> (Svg, f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tilewright_gen::plan::Transport;
 
     fn schedule(ahead: u32, buffers: u32, store: StorePoint) -> Schedule {
         Schedule {
@@ -259,12 +260,7 @@ mod tests {
             buffers,
             store,
             fragments_ahead: 0,
-            async_a: false,
-            async_b: false,
-            bulk: false,
-            fetched: [false; 2],
-            shifted: [false; 2],
-            slots: 0,
+            copies: [Transport::Registers, Transport::Registers],
             roles: None,
             hints: false,
         }
@@ -279,17 +275,17 @@ mod tests {
             schedule(1, 2, StorePoint::AfterMath),
             schedule(2, 3, StorePoint::AfterMath),
             schedule(1, 2, StorePoint::Spread),
-            Schedule { async_a: true, async_b: true, ..schedule(2, 3, StorePoint::AtOnce) },
+            Schedule { copies: [Transport::Async, Transport::Async], ..schedule(2, 3, StorePoint::AtOnce) },
         ] {
             let all = events(&s, 5);
             for tile in 0..5 {
                 let at = |stage: Stage| all.iter().filter(|e| e.stage == stage && e.tile == tile).collect::<Vec<_>>();
-                let fetched = if s.async_a { at(Stage::Copy) } else { at(Stage::Fetch) };
+                let fetched = if s.copied().1 { at(Stage::Copy) } else { at(Stage::Fetch) };
                 assert_eq!(fetched.len(), 1, "{s:?} tile {tile}");
                 let math = at(Stage::Math);
                 assert_eq!(math.len(), 1, "{s:?} tile {tile}");
                 assert!(fetched[0].start + fetched[0].length <= math[0].start, "{s:?} tile {tile}");
-                if !s.async_a {
+                if !s.copied().1 {
                     let stored = at(Stage::Store);
                     assert_eq!(stored.len(), 1, "{s:?} tile {tile}");
                     assert!(stored[0].start >= fetched[0].start + fetched[0].length, "{s:?} tile {tile}: stored before it came");

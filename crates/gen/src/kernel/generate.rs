@@ -6,10 +6,7 @@ use super::exit::fused;
 use super::input::{Input, Shape};
 use super::stages::roles;
 use super::{elements, finish, main, prepare};
-use crate::plan::{
-    BulkTile, Edge, Hulls, KernelSpec, MathUnit, OperandTiling, Source, SplitSum, fetched_tile, materialised, partials,
-    shared_bulk_tile, shifted_hulls, store_tile,
-};
+use crate::plan::{BulkTile, Edge, KernelSpec, OperandTiling, Source, SplitSum, Transport, materialised, partials, store_tile};
 use crate::program::{Alignment, Binding, Factor, Groups, Launch, MapExtent, Program};
 use tilewright_problem::contraction::{Contraction, Operand, Tensor};
 use tilewright_problem::view::G;
@@ -257,7 +254,6 @@ fn fillers<'a>(job: &Job<'a>, regions: &Regions, out: &mut Assembly) -> Vec<Fill
 struct Main {
     kernel: usize,
     bulk: Option<[BulkTile; 2]>,
-    shifted: [Option<Hulls>; 2],
     /// Operands that load waves read in aligned vectors of words; elements of an access of those that they read otherwise.
     by_words: [bool; 2],
     fetch_widths: [u32; 2],
@@ -269,19 +265,8 @@ impl Main {
     fn build(job: &Job, follows: bool, out: &mut Assembly) -> Result<Main, GenerateError> {
         let (c, spec, [a, b]) = (job.c, job.spec, job.inputs);
         let t = &spec.tiling;
-        let tile = |x: &Input, fetched, shares| {
-            let tile = if fetched {
-                fetched_tile(&x.tensor, &x.tiling, t.k_tile)
-            } else {
-                shared_bulk_tile(&x.tensor, &x.tiling, t.k_tile, shares)
-            };
-            tile.map_err(|why| GenerateError::Bulk { operand: x.operand, why })
-        };
-        let fetched = spec.schedule.fetched;
-        let bulk = match spec.schedule.bulk {
-            false => None,
-            true => Some([tile(a, fetched[0], t.cluster.n)?, tile(b, fetched[1], t.cluster.m)?]),
-        };
+        let [copy_a, copy_b] = &spec.schedule.copies;
+        let bulk = copy_a.tile().zip(copy_b.tile()).map(|(a, b)| [a.clone(), b.clone()]);
         let store = match spec.epilogue.bulk {
             false => None,
             true => {
@@ -289,9 +274,8 @@ impl Main {
                 Some(store_tile(&tensor, t.b.micro).map_err(|why| GenerateError::Bulk { operand: Operand::C, why })?)
             }
         };
-        let shifted = shifted_hulls(spec, c);
         let by_words = [0, 1].map(|i| {
-            let by_loads = fetched[i] && shifted[i].is_none();
+            let by_loads = matches!(spec.schedule.copies[i], Transport::Written(_));
             by_loads && bulk.as_ref().is_some_and(|tiles| fetch_tile::by_words(&job.inputs[i], &tiles[i]))
         });
         let fetch_widths = [0, 1].map(|i| bulk.as_ref().map_or(1, |tiles| fetch_tile::width(&job.inputs[i], &tiles[i])));
@@ -303,7 +287,7 @@ impl Main {
         }
         main.precedes = job.by_workspace;
         roles::check_roles(&main)?;
-        Ok(Main { kernel: out.add(main), bulk, shifted, by_words, fetch_widths, lines_of_rows })
+        Ok(Main { kernel: out.add(main), bulk, by_words, fetch_widths, lines_of_rows })
     }
 
     fn launch(&self, job: &Job, regions: &Regions, chunk: &Chunk, out: &mut Assembly) -> Result<(), GenerateError> {
@@ -335,8 +319,8 @@ impl Main {
         let (c, spec) = (job.c, job.spec);
         let (mut args, mut maps) = (Vec::new(), Vec::new());
         for (i, (x, region)) in job.inputs.iter().zip(regions.copies).enumerate() {
-            if let Some(hulls) = &self.shifted[i] {
-                for class in &hulls.classes {
+            if let Some(of) = spec.schedule.copies[i].shifted() {
+                for class in &of.spans.classes {
                     let batch = x.run_time_batch && class.map.tile.len() > 2;
                     let entries = Factor::Steps { extent: Extent::G, more: 0, of: 1 };
                     maps.extend(batch.then_some(MapExtent { arg: args.len(), dim: 2, extent: entries }));
@@ -345,8 +329,8 @@ impl Main {
                 continue;
             }
             match region {
-                _ if spec.schedule.fetched[i] => args.extend(fetch_bindings(x, region, self.by_words[i])),
-                _ if spec.schedule.bulk => {
+                _ if spec.schedule.copies[i].is_written() => args.extend(fetch_bindings(x, region, self.by_words[i])),
+                _ if spec.schedule.in_pipeline() => {
                     maps.extend(self.bulk.iter().flat_map(|tiles| map_extents(&tiles[i], x, args.len())));
                     args.push(region.map_or(Binding::OperandMap(x.operand, 0), Binding::WorkspaceMap));
                 }
@@ -379,7 +363,7 @@ impl Main {
         let (c, spec) = (job.c, job.spec);
         for (i, (x, source)) in job.sources().into_iter().enumerate() {
             let width = match x.tiling.source {
-                Source::InPlace if spec.schedule.fetched[i] && self.shifted[i].is_none() => {
+                Source::InPlace if matches!(spec.schedule.copies[i], Transport::Written(_)) => {
                     let base = self.by_words[i].then_some(Alignment { operand: x.operand, bytes: prepare::BASE_ALIGN });
                     out.program.bases.extend(base);
                     self.fetch_widths[i]
@@ -394,7 +378,7 @@ impl Main {
             out.need(x.operand, width * x.tensor.scalar.bytes());
         }
         let stores = if job.split > 1 { 1 } else { spec.epilogue.store_width };
-        let stored = match spec.tiling.unit != MathUnit::Fma && spec.epilogue.staged && !job.by_workspace {
+        let stored = match spec.tiling.unit.family().lanes > 1 && spec.epilogue.staged && !job.by_workspace {
             true if spec.epilogue.bulk => 16,
             // Rows leave in vectors as wide as the start of C allows.
             true => c.c.align.clamp(c.c.scalar.bytes(), 16),

@@ -3,8 +3,9 @@
 //! Tiles are stored in the swizzled layout of 128-byte rows that warpgroup instructions read: `[k / 64][row][64]` where k is
 //! contiguous in memory, `[row / 64][k][64]` where rows are (numbers for 16-bit elements).
 
-use super::OperandTiling;
+use super::tile::OperandTiling;
 use crate::plan::WORKSPACE_ALIGN;
+use serde::{Deserialize, Serialize};
 use tilewright_ir::affine::Affine;
 use tilewright_ir::{Scalar, Swizzle, TensorMap};
 use tilewright_problem::contraction::{Contraction, Tensor};
@@ -16,7 +17,7 @@ const ROW_BYTES: u32 = 128;
 const BOX: u32 = 256;
 
 /// How one operand's tiles come by bulk copies.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BulkTile {
     /// The operand in global memory; a box is one copy. Dimensions: the contiguous one, the other, and g where it takes part.
     pub map: TensorMap,

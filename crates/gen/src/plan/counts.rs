@@ -2,6 +2,7 @@
 
 use super::fits::{Footprint, all_tiles};
 use super::spec::*;
+use super::tile::*;
 use super::workspace::splits_by_workspace;
 use serde::Serialize;
 use tilewright_ir::Target;
@@ -155,9 +156,6 @@ fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
     }
     let reads = |o: &OperandTiling| f64::from(o.micro) / f64::from(o.fragment_width.max(1));
     let loads = |o: &OperandTiling| f64::from(o.load_row * o.load_k) / f64::from(o.load_width.max(1));
-    let stores = |o: &OperandTiling, copied: bool| {
-        if copied { 0.0 } else { f64::from(o.load_row * o.load_k) / f64::from(o.store_width.max(1)) }
-    };
     let (math, fragment_reads) = match (t.unit.family().is_wave(), t.instruction(c)) {
         (true, Some(row)) => {
             let ((rows, columns, depth), family) = (row.shape, t.unit.family());
@@ -175,7 +173,7 @@ fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
         math: k_steps * math,
         fragment_reads: k_steps * fragment_reads,
         global_loads: loads(&t.a) + loads(&t.b),
-        shared_stores: stores(&t.a, s.async_a) + stores(&t.b, s.async_b),
+        shared_stores: s.copies[0].stores(&t.a) + s.copies[1].stores(&t.b),
         barriers: if s.buffers == 1 { 2.0 } else { 1.0 },
     }
 }

@@ -4,12 +4,14 @@
 //! well. Vectors are legal where [`tilewright_problem::view`] says so.
 
 use super::grid::thread_grid;
-use super::keys::{Chiral, Common, Key};
+use super::keys::{Common, Key};
 use super::operand::{self, Frame};
 use super::reach;
 use super::refusal::Refusal;
 use super::rules::{Env, atomic_sums, no_cluster_sum, order};
 use super::spec::*;
+use super::tile::*;
+use super::transport::Transport;
 use super::value::Plan;
 use super::wave_unit;
 use super::workspace::workspace_per_oriented;
@@ -108,18 +110,8 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
     if buf > pfg + 1 {
         return Err(Refusal::Buffers { pfg, buf });
     }
-    let copied = |side: fn(Chiral) -> Key| {
-        let acp = side(Chiral::Acp);
-        if plan.get(acp) >= 2 {
-            return Err(Refusal::BulkUnit { acp });
-        }
-        // The copy of tile t + PFG lands while tile t is read: it needs a buffer of its own.
-        if plan.get(acp) == 1 && (pfg == 0 || buf < pfg + 1) {
-            return Err(Refusal::AsyncAhead { acp, pfg, buf });
-        }
-        Ok(plan.get(acp) == 1)
-    };
-    let (async_a, async_b) = (copied(Key::A)?, copied(Key::B)?);
+    let copies = [Transport::by_threads(plan, Key::A)?, Transport::by_threads(plan, Key::B)?];
+    let all_copied = copies.iter().all(Transport::is_async);
     let k_steps = at(Common::Unr) / unit.family().depth;
     if fra >= k_steps {
         return Err(Refusal::FragmentsAhead { fra, k_steps });
@@ -135,18 +127,13 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
         fetch_ahead: pfg,
         buffers: buf,
         store: match at(Common::Stp) {
-            _ if pfg == 0 || (async_a && async_b) => StorePoint::AtOnce,
+            _ if pfg == 0 || all_copied => StorePoint::AtOnce,
             0 => StorePoint::AtOnce,
             1 => StorePoint::AfterMath,
             _ => StorePoint::Spread,
         },
         fragments_ahead: fra,
-        async_a,
-        async_b,
-        bulk: false,
-        fetched: [false; 2],
-        shifted: [false; 2],
-        slots: 0,
+        copies,
         roles,
         hints: at(Common::Hnt) == 1,
     })

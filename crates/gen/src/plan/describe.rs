@@ -2,6 +2,7 @@
 
 use super::keys::{Chiral, Common, Key};
 use super::spec::*;
+use super::tile::*;
 use super::value::Plan;
 use super::workspace::splits_by_workspace;
 use serde::Serialize;
@@ -81,7 +82,7 @@ fn chiral(key: Chiral, value: u32, o: &OperandTiling, spec: &KernelSpec, lines: 
             0 => "tiles go through registers into shared memory".into(),
             1 => "tiles are copied to shared memory asynchronously".into(),
             3 => {
-                let slots = plural(spec.schedule.slots, "k-tile");
+                let slots = plural(spec.schedule.slots(), "k-tile");
                 format!("lines come in bulk to staging of {slots}, and load waves shift them from there into the tile")
             }
             _ => "tiles come to shared memory in bulk".into(),

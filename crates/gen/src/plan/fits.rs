@@ -1,10 +1,12 @@
 //! Whether a derived plan fits a device, and how much of it one work-group takes.
 
 use super::bulk::{row_slab, slabs_bytes, store_slabs};
-use super::hulls::staging_bytes;
+use super::hulls::staging_start;
 use super::reach;
 use super::refusal::Refusal;
 use super::spec::*;
+use super::tile::*;
+use super::transport::Transport;
 use super::workspace::splits_by_workspace;
 use serde::Serialize;
 use tilewright_ir::{REGISTER_STEP, Scalar, Target, UNIT_PARTS};
@@ -117,9 +119,9 @@ fn features(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<(), R
     let checks = [
         (double && !f.f64, "f64", "64-bit floating point"),
         (double && atomic && !f.atomic64, "ICE, SKS0 in f64", "64-bit atomics"),
-        ((s.async_a || s.async_b) && !f.async_copy, "ACP1", "asynchronous copies"),
+        (s.copied().0 && !f.async_copy, "ACP1", "asynchronous copies"),
         (s.roles.is_some() && !f.roles, "LWV", "waves with roles of their own"),
-        (s.bulk && !f.bulk_copy, "ACP2", "bulk tensor copies"),
+        (s.in_pipeline() && !f.bulk_copy, "ACP2", "bulk tensor copies"),
         (spec.tiling.cluster.size() > 1 && !f.cluster, "CLU, SKS2", "clusters of work-groups"),
         (!spec.tiling.unit.available(f), unit.as_str(), spec.tiling.unit.family().name),
     ];
@@ -161,7 +163,7 @@ pub(crate) fn sum_bytes(t: &Tiling) -> u64 {
 /// larger (it lies over the operands').
 pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
     let t = &spec.tiling;
-    if spec.schedule.bulk {
+    if spec.schedule.in_pipeline() {
         // A full and a free barrier of 8 bytes per buffer stand behind the tiles, then one for each team that takes turns.
         let turns = if spec.teams() > 1 { 8 * u64::from(spec.teams()) } else { 0 };
         let stage = u64::from((t.a.macro_tile + t.b.macro_tile) * t.k_tile * c.a.scalar.bytes());
@@ -171,7 +173,7 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
             tiles = tiles.max(sum_bytes(t));
         }
         let ring = tiles + 16 * u64::from(spec.schedule.buffers) + turns;
-        let ring = ring + staging_bytes(spec, c, ring);
+        let ring = ring + staging_bytes(spec, ring);
         if !spec.epilogue.staged {
             return ring;
         }
@@ -192,6 +194,18 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
     operands.max(slab_bytes(spec, c))
 }
 
+/// Bytes of staging and of its barriers behind a ring that ends at `from`; 0 without.
+fn staging_bytes(spec: &KernelSpec, from: u64) -> u64 {
+    let slots = spec.schedule.slots();
+    let slot: u32 = spec.schedule.copies.iter().filter_map(Transport::shifted).map(|s| s.spans.slot_bytes()).sum();
+    if slot == 0 {
+        return 0;
+    }
+    let waves = spec.load_threads() / spec.tiling.wave_lanes.max(1);
+    let end = staging_start(from, slots * waves) + u64::from(slots) * u64::from(slot);
+    end - from
+}
+
 /// Bytes of the slab of `CST1`: one micro row or column of every thread, with room to keep vectors apart; with a matrix unit some rows
 /// of every wave.
 fn slab_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
@@ -210,7 +224,7 @@ fn slab_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
 
 /// Sets of staging registers a schedule needs: k-tiles fetched and not yet stored.
 pub fn staging_sets(s: &Schedule) -> u32 {
-    if s.fetch_ahead == 0 || (s.async_a && s.async_b) {
+    if s.fetch_ahead == 0 || s.copied().1 {
         return 1;
     }
     let stored = s.fetch_ahead.min(s.buffers - 1).max(1);
@@ -236,20 +250,18 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
 
 /// Staging registers and what a load thread needs to know where it is.
 fn load_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
-    if spec.schedule.bulk {
+    if spec.schedule.in_pipeline() {
         // Waves that fetch keep as many pieces on their way as registers allow: compilers take all there are.
-        return if spec.schedule.fetched.contains(&true) { spec.even_registers() } else { 0 };
+        return if spec.schedule.copies.iter().any(Transport::is_written) { spec.even_registers() } else { 0 };
     }
     let sets = staging_sets(&spec.schedule);
-    let one = |o: &OperandTiling, tensor: &Tensor, copied: bool| {
-        let vectors = o.load_row * o.load_k / o.load_width.max(1);
-        let words = (o.load_width * tensor.scalar.bytes()).div_ceil(4);
-        let staging = if copied { 0 } else { vectors * words * sets };
+    let one = |o: &OperandTiling, tensor: &Tensor, copy: &Transport| {
         let plain = matches!(o.source, Source::Copy | Source::CopyAlongK) || reach::is_plain(tensor);
         let rows = if o.load_along == Along::Row { o.load_row / o.load_width.max(1) } else { o.load_row };
-        staging + if plain { 0 } else { rows * ROW_REGISTERS }
+        copy.registers(o, tensor, sets) + if plain { 0 } else { rows * ROW_REGISTERS }
     };
-    one(&spec.tiling.a, &c.a, spec.schedule.async_a) + one(&spec.tiling.b, &c.b, spec.schedule.async_b)
+    let [a, b] = &spec.schedule.copies;
+    one(&spec.tiling.a, &c.a, a) + one(&spec.tiling.b, &c.b, b)
 }
 
 /// Estimated registers per thread. With roles the branches exclude each other, so the larger counts.

@@ -8,10 +8,11 @@
 //! each line than the tile has, and zeros for what lies beyond the operand's ends.
 
 use super::bulk::fetched_tile;
-use super::fetched::{FETCH_CHUNK, FetchShape, LINE_CLASSES, fetched_by_lines};
-use super::{KernelSpec, OperandTiling};
+use super::fetch_shape::{FETCH_CHUNK, FetchShape, LINE_CLASSES, fetched_by_lines};
+use super::tile::OperandTiling;
+use serde::{Deserialize, Serialize};
 use tilewright_ir::{Limits, Swizzle, TensorMap};
-use tilewright_problem::contraction::{Contraction, Tensor};
+use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::{COL, G, ROW};
 
 /// Columns of 128 bytes that one box holds at most: boxes end at 256 elements.
@@ -24,7 +25,7 @@ const MOST_SLOTS: u32 = 4;
 const LEAST_SLOTS: u32 = 2;
 
 /// The tensor map of one class of lines.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct ClassMap {
     /// Lines of the class; dimensions: along a line, lines, and g where it takes part.
     pub map: TensorMap,
@@ -35,7 +36,7 @@ pub struct ClassMap {
 }
 
 /// How an operand's k-tiles lie in staging: by class, within it by box, within it line by line.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Hulls {
     /// The maps, by class: [`LINE_CLASSES`] of them.
     pub classes: Vec<ClassMap>,
@@ -122,25 +123,6 @@ pub fn hulls(tensor: &Tensor, o: &OperandTiling, k_tile: u32) -> Result<Hulls, S
     }
     let boxes = tile.columns / columns;
     Ok(Hulls { classes, boxes, columns, pitch, lines, copied, box_bytes: copied.next_multiple_of(COPY_ALIGN) })
-}
-
-/// The staging of each operand that is shifted, of a contraction that is turned as the plan says.
-pub fn shifted_hulls(spec: &KernelSpec, c: &Contraction) -> [Option<Hulls>; 2] {
-    let t = &spec.tiling;
-    [(&c.a, &t.a, spec.schedule.shifted[0]), (&c.b, &t.b, spec.schedule.shifted[1])]
-        .map(|(tensor, o, shifted)| shifted.then(|| hulls(tensor, o, t.k_tile).ok()).flatten())
-}
-
-/// Bytes of staging and of its barriers behind a ring that ends at `from`; 0 without.
-pub(super) fn staging_bytes(spec: &KernelSpec, c: &Contraction, from: u64) -> u64 {
-    let slot: u32 = shifted_hulls(spec, c).iter().flatten().map(Hulls::slot_bytes).sum();
-    if slot == 0 {
-        return 0;
-    }
-    let slots = spec.schedule.slots;
-    let waves = spec.load_threads() / spec.tiling.wave_lanes.max(1);
-    let end = staging_start(from, slots * waves) + u64::from(slots) * u64::from(slot);
-    end - from
 }
 
 /// Where staging begins, behind so many barriers behind a ring that ends at `from`.

@@ -7,6 +7,7 @@ mod bulk;
 mod counts;
 pub mod derive;
 mod describe;
+mod fetch_shape;
 mod fetched;
 pub mod fits;
 pub mod grammar;
@@ -26,6 +27,8 @@ mod registry;
 mod rules;
 pub mod spec;
 mod start;
+mod tile;
+mod transport;
 mod unit;
 mod value;
 mod wave_unit;
@@ -38,16 +41,14 @@ pub use bulk::{
 pub use counts::{Counts, Instructions, added_bytes, counts};
 pub use derive::derive;
 pub use describe::{Note, describe};
-pub use fetched::{
-    FETCH_CHUNK, FetchShape, FetchWork, LINE_CLASSES, LineFetch, fetch_batch, fetch_in_flight, fetch_width, fetch_work,
-    fetched_by_lines, lines_aligned, lines_fetched,
-};
+pub use fetch_shape::{FETCH_CHUNK, FetchShape, LINE_CLASSES, fetch_width, fetched_by_lines, lines_aligned};
+pub use fetched::{FetchWork, LineFetch, fetch_batch, fetch_in_flight, fetch_work, lines_fetched};
 pub(crate) use fits::sum_bytes;
 pub use fits::{Footprint, fits, shared_align, shared_bytes, staging_sets, work_groups};
 pub use grammar_error::{GrammarError, GrammarFault};
 pub use grid::{load_tile, thread_grid};
 pub(crate) use hulls::staging_start;
-pub use hulls::{ClassMap, Hulls, hulls, shifted_hulls};
+pub use hulls::{ClassMap, Hulls, hulls};
 pub use keys::{Chiral, Common, Key, KeyInfo, Legal, Part, System};
 pub use materialised::{WORKSPACE_ALIGN, copy_leading_dimension, materialised};
 pub use neighbours::{Graph, Move, Reach};
@@ -55,5 +56,7 @@ pub use refusal::Refusal;
 pub use rules::Env;
 pub use spec::*;
 pub use start::generic;
+pub use tile::{Along, OperandTiling, Source};
+pub use transport::{Shifted, Transport};
 pub use value::{Constraint, Plan};
 pub use workspace::workspace_per_entry;

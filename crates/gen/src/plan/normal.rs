@@ -3,7 +3,7 @@
 use super::grid::{load_tile, thread_grid};
 use super::keys::{Chiral, Common, Key};
 use super::reach;
-use super::spec::Along;
+use super::tile::Along;
 use super::value::{Plan, reset};
 use tilewright_ir::MathUnit;
 use tilewright_ir::mma::{FAMILIES, Family};

@@ -5,6 +5,8 @@ use super::keys::{Chiral, Key};
 use super::reach;
 use super::refusal::Refusal;
 use super::spec::*;
+use super::tile::*;
+use super::transport::Transport;
 use super::value::Plan;
 use crate::plan::materialised;
 use tilewright_problem::contraction::Tensor;
@@ -113,16 +115,7 @@ fn load_vectors(
         (_, false) => Along::Row,
         (_, true) => reach::contiguous(from, width).unwrap_or(Along::Row),
     };
-    if plan.get(side(Chiral::Acp)) == 1 {
-        let acp = side(Chiral::Acp);
-        let bytes = width * from.scalar.bytes();
-        if width > 1 && along == Along::K && !frame.unit.family().is_wave() {
-            return Err(Refusal::AsyncAlongK { acp });
-        }
-        if !matches!(bytes, 4 | 8 | 16) {
-            return Err(Refusal::AsyncBytes { acp, width, scalar: from.scalar, bytes });
-        }
-    }
+    Transport::copies_vectors(plan, side, from, (width, along), frame.unit.family())?;
     if width == 1 {
         return Ok((1, Along::Row));
     }

@@ -1,6 +1,6 @@
 //! What an operand's memory allows: the direction in which elements are adjacent, and vectors in that direction.
 
-use super::spec::Along;
+use super::tile::Along;
 use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::{COL, ROW};
 

@@ -1,145 +1,12 @@
 //! The four choices as values: what a plan means for one contraction. The generator reads these and nothing else.
 
+use super::tile::OperandTiling;
+use super::transport::Transport;
 use serde::{Deserialize, Serialize};
 pub use tilewright_ir::MathUnit;
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::{Limits, MOST_EVEN_REGISTERS, REGISTER_STEP, UNIT_PARTS};
-
-/// Where an operand's elements are loaded from (MIOpenGEMM `WOS`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Source {
-    /// Through the operand's own view.
-    InPlace,
-    /// From a copy in workspace with a padded leading dimension (MIOpenGEMM COPY).
-    Copy,
-    /// From a copy as [`Source::Copy`] whose lines run along k whatever the original's do: for units that read 32-bit operands along k
-    /// alone.
-    CopyAlongK,
-    /// From packed panels `[tile][k][macro tile]` in workspace (MIOpenGEMM NFORM).
-    Packed,
-}
-
-/// The two directions of an operand's tile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Along {
-    /// Along the non-k dimension (m for A, n for B); MIOpenGEMM's "perp".
-    Row,
-    /// Along k; MIOpenGEMM's "pll".
-    K,
-}
-
-impl Along {
-    /// The coordinate of a tile along this direction.
-    pub const fn axis(self) -> Axis {
-        match self {
-            Along::Row => Axis::Row,
-            Along::K => Axis::K,
-        }
-    }
-}
-
-/// Registers of a lane for a fragment of a warpgroup instruction's left operand, 64 rows of it.
-pub(super) const FRAGMENT: u32 = 4;
-
-/// How one operand's tile is cut and moved.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct OperandTiling {
-    /// Result rows (A) or columns (B) per thread (`MIC`).
-    pub micro: u32,
-    /// Result rows or columns per work-group: threads along this operand times `micro`.
-    pub macro_tile: u32,
-    /// Elements added to each line in shared memory (`PAD` vectors of the wider of fragment reads and
-    /// shared stores, which is `VEW` for MIOpenGEMM's plans).
-    pub pad: u32,
-    /// Elements per thread of one load tile along the row (non-k) direction.
-    pub load_row: u32,
-    /// Elements per thread of one load tile along k.
-    pub load_k: u32,
-    /// A thread's elements are strided by the number of load tiles in each direction instead of contiguous (`LIW`).
-    pub load_interleave: bool,
-    /// Direction in which adjacent threads walk over load tiles.
-    pub load_order: Along,
-    /// Elements per global load.
-    pub load_width: u32,
-    /// Direction of those elements; vectors across the lines of shared memory are transposed on their way there.
-    pub load_along: Along,
-    /// Elements per store to shared memory (along its lines).
-    pub store_width: u32,
-    /// Elements per read from shared memory into fragments; also the unit of `micro_interleave`.
-    pub fragment_width: u32,
-    /// A thread's result rows are strided by `macro_tile / micro` vectors instead of contiguous (`MIW`).
-    pub micro_interleave: bool,
-    /// The contiguous direction in shared memory: lines of `macro_tile` elements, one per k, or of a whole k-tile, one per row.
-    pub shared_along: Along,
-    /// Where elements come from.
-    pub source: Source,
-    /// Sets of fragments in registers through which warpgroup instructions read this operand, one per k-step on its way (`RGA`); 0: they
-    /// read shared memory themselves.
-    #[serde(default)]
-    pub fragment_sets: u32,
-}
-
-impl OperandTiling {
-    /// Lines of a k-tile in shared memory, and elements from one to the next.
-    pub const fn lines(&self, k_tile: u32) -> (u32, u32) {
-        match self.shared_along {
-            Along::Row => (k_tile, self.macro_tile + self.pad),
-            Along::K => (self.macro_tile, k_tile + self.pad),
-        }
-    }
-    /// A k-tile in shared memory: (row, k) to the element's position.
-    pub fn shared(&self, k_tile: u32) -> Layout {
-        Layout::padded(self.macro_tile, k_tile, self.shared_along.axis(), self.lines(k_tile).1)
-    }
-    /// Vectors of a load thread's share of a k-tile, along rows and along k.
-    pub fn vectors(&self) -> (u32, u32) {
-        let (row, k) = self.vector();
-        ((self.load_row / row).max(1), (self.load_k / k).max(1))
-    }
-    /// Elements of a vector along rows and along k: one of the two is 1.
-    fn vector(&self) -> (u32, u32) {
-        match self.load_along {
-            Along::Row => (self.load_width.max(1), 1),
-            Along::K => (1, self.load_width.max(1)),
-        }
-    }
-    /// What each load thread loads of a k-tile: (thread, vector, element of the vector) to (row, k). Vectors are counted along rows first.
-    pub fn share(&self, k_tile: u32) -> Layout {
-        let (per_row, per_k) = (self.load_row.max(1), self.load_k.max(1));
-        let (across, deep) = ((self.macro_tile / per_row).max(1), (k_tile / per_k).max(1));
-        let ((row_unit, k_unit), (rows, ks)) = (self.vector(), self.vectors());
-        let [thread, vector, element] = [0, 1, 2].map(Affine::axis);
-        let int = |v: u32| i64::from(v);
-        let (row_id, k_id) = match self.load_order {
-            Along::K => (thread.digit_of(int(deep), None), thread.digit_of(1, Some(int(deep)))),
-            Along::Row => (thread.digit_of(1, Some(int(across))), thread.digit_of(int(across), None)),
-        };
-        // Own vectors stand together, or those of all threads lie between them.
-        let strides = |unit: u32, per: u32, tiles: u32| if self.load_interleave { (unit, tiles * unit) } else { (per, unit) };
-        let place = |id: Affine, (first, next): (u32, u32), vector: Affine, along: Along| {
-            let start = Affine::default().plus(&id, int(first)).plus(&vector, int(next));
-            if self.load_along == along { start.plus(&element, 1) } else { start }
-        };
-        let row = place(row_id, strides(row_unit, per_row, across), vector.digit_of(1, Some(int(rows))), Along::Row);
-        let k = place(k_id, strides(k_unit, per_k, deep), vector.digit_of(int(rows), None), Along::K);
-        let from = [(Axis::Thread, across * deep), (Axis::Vector, rows * ks), (Axis::Element, row_unit * k_unit)];
-        Layout::new(&from.map(|(axis, extent)| (axis, extent.into())), &[(Axis::Row, row), (Axis::K, k)])
-    }
-    /// What a thread computes along this operand: (position in the thread grid, element of its micro tile) to the row within the macro tile.
-    pub fn micro_tile(&self) -> Layout {
-        let (id, element) = (Affine::axis(0), Affine::axis(1));
-        let (micro, width) = (i64::from(self.micro), i64::from(self.fragment_width.max(1)));
-        let threads = i64::from((self.macro_tile / self.micro.max(1)).max(1));
-        let row = if self.micro_interleave {
-            let within = element.digit_of(1, Some(width));
-            Affine::default().plus(&id, width).plus(&element.digit_of(width, None), threads * width).plus(&within, 1)
-        } else {
-            Affine::default().plus(&id, micro).plus(&element, 1)
-        };
-        Layout::new(&[(Axis::Thread, threads as u64), (Axis::Element, self.micro.into())], &[(Axis::Row, row)])
-    }
-}
 
 /// Order in which work-groups visit result tiles (`GAL`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -312,22 +179,37 @@ pub struct Schedule {
     pub store: StorePoint,
     /// k-steps that fragments are read ahead of the math.
     pub fragments_ahead: u32,
-    /// A is copied asynchronously (global to shared) instead of fetched and stored.
-    pub async_a: bool,
-    /// Likewise B.
-    pub async_b: bool,
-    /// Operands come by bulk copies, and transaction barriers say when a buffer is full or free.
-    pub bulk: bool,
-    /// In a pipeline of bulk copies: tiles of A, of B are written by the load waves instead.
-    pub fetched: [bool; 2],
-    /// Of these, bulk copies bring the lines' hulls to staging, and the load waves shift them into the tile.
-    pub shifted: [bool; 2],
-    /// k-tiles in staging; 0 where none are shifted.
-    pub slots: u32,
+    /// How A's and B's k-tiles get to shared memory.
+    pub copies: [Transport; 2],
     /// Wave roles; `None`: every wave does everything.
     pub roles: Option<RoleSplit>,
     /// Emit scheduling hints where the target has them.
     pub hints: bool,
+}
+
+impl Schedule {
+    /// Transaction barriers say when a buffer is full or free.
+    pub const fn in_pipeline(&self) -> bool {
+        self.copies[0].in_pipeline()
+    }
+    /// Operands that are copied asynchronously by threads: some, all.
+    pub const fn copied(&self) -> (bool, bool) {
+        let [a, b] = [self.copies[0].is_async(), self.copies[1].is_async()];
+        (a || b, a && b)
+    }
+    /// k-tiles in staging; 0 where none are shifted.
+    pub fn slots(&self) -> u32 {
+        self.copies.iter().filter_map(Transport::shifted).map(|s| s.slots).max().unwrap_or(0)
+    }
+    /// The same with so many k-tiles in staging.
+    pub(super) fn with_slots(mut self, slots: u32) -> Schedule {
+        for copy in &mut self.copies {
+            if let Transport::Shifted(shifted) = copy {
+                shifted.slots = slots;
+            }
+        }
+        self
+    }
 }
 
 /// How partial sums of a split meet.

@@ -1,16 +1,17 @@
 //! Plans with a matrix unit: their rules of legality, and which keys say something to them.
 
-use super::bulk::{fetched_tile, partials, shared_bulk_tile, store_tile};
-use super::fetched::{LINE_CLASSES, fetch_wanted};
+use super::bulk::{partials, store_tile};
+use super::fetched::fetch_wanted;
 use super::fits::shared_bytes;
 use super::grid::thread_grid;
-use super::hulls::{hulls, slots};
+use super::hulls::slots;
 use super::keys::{Chiral, Common, Key};
-use super::materialised::materialised;
 use super::reach;
 use super::refusal::Refusal;
 use super::rules::{Env, atomic_sums, order};
 use super::spec::*;
+use super::tile::*;
+use super::transport::Transport;
 use super::value::{Plan, reset};
 use super::workspace::workspace_per_oriented;
 use tilewright_ir::{Limits, MAX_CLUSTER, MOST_ROLE_REGISTERS, Mma, REGISTER_STEP};
@@ -69,7 +70,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
     if c.matrix_input().and_then(|input| Mma::find(unit, input)).is_none() {
         return Err(Refusal::UnitTypes { uni: 2, a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() });
     }
-    copy_methods(plan)?;
+    Transport::suit_pipeline(plan)?;
     let (along_m, along_n) = owners(plan)?;
     let k_tile = at(Common::Unr);
     let row = 128 / c.a.scalar.bytes();
@@ -83,21 +84,22 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
     let mut schedule = schedule(plan, env, unit)?;
     let (rows, columns) = unit.family().block;
     let cluster = cluster(plan, c)?;
-    let a = operand(plan, Key::A, &c.a, (rows, along_m, k_tile), cluster.n, at(Common::Rga))?;
-    let b = operand(plan, Key::B, &c.b, (columns, along_n, k_tile), cluster.m, 0)?;
-    if let Some(roles) = schedule.roles.as_mut().filter(|_| at(Common::Mgp) < 2) {
-        let fetched = schedule.fetched;
-        let wanted = fetched.contains(&true).then(|| {
-            let way = |i: usize| fetched[i].then_some(schedule.shifted[i]);
-            let operands = [(&c.a, &a, way(0)), (&c.b, &b, way(1))];
-            fetch_wanted(operands, k_tile, roles.load_threads)
-        });
+    let k_tiles = c.k.div_ceil(u64::from(k_tile));
+    let a = operand(plan, Key::A, &c.a, (rows, along_m, k_tile), at(Common::Rga))?;
+    let copy_a = Transport::in_pipeline_of(plan, Key::A, &c.a, &a, cluster.n, (k_tiles, c.dynamic.m))?;
+    let b = operand(plan, Key::B, &c.b, (columns, along_n, k_tile), 0)?;
+    let copy_b = Transport::in_pipeline_of(plan, Key::B, &c.b, &b, cluster.m, (k_tiles, c.dynamic.n))?;
+    schedule.copies = [copy_a, copy_b];
+    if let Some(mut roles) = schedule.roles.filter(|_| at(Common::Mgp) < 2) {
+        let copies = &schedule.copies;
+        let written = copies.iter().any(Transport::is_written);
+        let wanted = written.then(|| fetch_wanted([(&c.a, &a, &copies[0]), (&c.b, &b, &copies[1])], roles.load_threads));
         // Each 64 rows by 8 columns of a warpgroup are four sums of a thread; fragments live beside them.
         let sums = plan.get(Key::A(Chiral::Mic)) * (4 * plan.get(Key::B(Chiral::Mic)) + FRAGMENT * at(Common::Rga));
         roles.registers = budgets(roles.load_threads, at(Common::Mac), sums, unit, wanted);
+        schedule.roles = Some(roles);
     }
     useful_clusters(c, &cluster, (&a, &b))?;
-    staging(plan, c, k_tile)?;
     let epilogue = epilogue(plan, c, env, &b)?;
     let tiling = Tiling {
         k_tile,
@@ -132,36 +134,16 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
         },
         tiling,
     };
-    if spec.schedule.shifted.contains(&true) {
-        let with = |slots| KernelSpec { schedule: Schedule { slots, ..spec.schedule.clone() }, ..spec.clone() };
-        spec.schedule.slots = slots(spec.style.min_groups, |slots| shared_bytes(&with(slots), c));
+    if spec.schedule.copies.iter().any(|copy| copy.shifted().is_some()) {
+        let with = |slots| KernelSpec { schedule: spec.schedule.clone().with_slots(slots), ..spec.clone() };
+        let slots = slots(spec.style.min_groups, |slots| shared_bytes(&with(slots), c));
+        spec = with(slots);
     }
     let needed = workspace_per_oriented(&spec, c);
     if needed > env.workspace_bytes {
         return Err(Refusal::Workspace { needed, available: env.workspace_bytes });
     }
     Ok(spec)
-}
-
-/// How tiles get to shared memory, and who writes them.
-fn copy_methods(plan: &Plan) -> Result<(), Refusal> {
-    let at = |key: Common| plan.common(key);
-    for acp in [Key::A(Chiral::Acp), Key::B(Chiral::Acp)] {
-        let (value, lwv) = (plan.get(acp), at(Common::Lwv));
-        // Tiles that do not come in bulk are written by waves that do nothing else.
-        if value == 1 || (value != 2 && lwv == 0) {
-            return Err(Refusal::UnitCopy { acp, value, lwv });
-        }
-        // Each has as many classes of lines to itself.
-        if value == 3 && (lwv > LINE_CLASSES || !LINE_CLASSES.is_multiple_of(lwv)) {
-            return Err(Refusal::ShiftWaves { acp, lwv });
-        }
-    }
-    let (rga, acp) = (at(Common::Rga), plan.get(Key::A(Chiral::Acp)));
-    if rga > 0 && acp != 2 {
-        return Err(Refusal::FragmentsWritten { rga, acp });
-    }
-    Ok(())
 }
 
 /// Warpgroups along m and n that share a tile; one alone where each has a tile of its own.
@@ -183,25 +165,6 @@ fn useful_clusters(c: &Contraction, cluster: &Cluster, (a, b): (&OperandTiling, 
         if u64::from(along) >= 2 * extent.div_ceil(u64::from(macro_tile)) {
             let why = "half of them would have nothing to do: CLU is at least twice the tiles along its side";
             return Err(Refusal::Cluster { size: cluster.size(), why });
-        }
-    }
-    Ok(())
-}
-
-/// Rules of operands that load waves shift from staging.
-fn staging(plan: &Plan, c: &Contraction, k_tile: u32) -> Result<(), Refusal> {
-    let at = |key: Common| plan.common(key);
-    for (acp, run_time) in [(Key::A(Chiral::Acp), c.dynamic.m), (Key::B(Chiral::Acp), c.dynamic.n)] {
-        if plan.get(acp) == 3 && run_time {
-            let why = "its rows are known only at launch, and the maps of its lines' classes are not; use ACP0";
-            return Err(Refusal::BulkBox { acp, why: why.into() });
-        }
-        // Whoever copies ahead into the next piece of work counts on its k-tiles.
-        let k_tiles = c.k.div_ceil(u64::from(k_tile));
-        if plan.get(acp) == 3 && at(Common::Pst) > 0 && k_tiles < u64::from(at(Common::Ice)) {
-            let why =
-                "some splits of ICE have no k-tile, and copies run ahead into the next tile of PST; use PST0, or a smaller ICE";
-            return Err(Refusal::BulkBox { acp, why: why.into() });
         }
     }
     Ok(())
@@ -254,8 +217,6 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
     if at(Common::Fra) > 1 {
         return Err(Refusal::FragmentsAhead { fra: at(Common::Fra), k_steps: 2 });
     }
-    let [fetched, shifted] = [0, 3].map(|way| [Key::A(Chiral::Acp), Key::B(Chiral::Acp)].map(|acp| plan.get(acp) == way));
-    let fetched = [fetched[0] || shifted[0], fetched[1] || shifted[1]];
     let roles = (lwv > 0).then(|| RoleSplit {
         load_threads: lwv * env.wave,
         math_threads: mac,
@@ -267,12 +228,8 @@ fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal>
         buffers: buf,
         store: StorePoint::AtOnce,
         fragments_ahead: at(Common::Fra),
-        async_a: false,
-        async_b: false,
-        bulk: true,
-        fetched,
-        shifted,
-        slots: 0,
+        // What they are follows from the operands.
+        copies: [Transport::Registers, Transport::Registers],
         roles,
         hints: false,
     })
@@ -327,7 +284,6 @@ fn operand(
     side: fn(Chiral) -> Key,
     tensor: &Tensor,
     (step, owners, k_tile): (u32, u32, u32),
-    shares: u32,
     fragment_sets: u32,
 ) -> Result<OperandTiling, Refusal> {
     let mic = side(Chiral::Mic);
@@ -349,7 +305,7 @@ fn operand(
         }
     };
     let width = 16 / tensor.scalar.bytes();
-    let tiling = OperandTiling {
+    Ok(OperandTiling {
         micro,
         macro_tile,
         pad: 0,
@@ -365,21 +321,7 @@ fn operand(
         shared_along: Along::Row,
         source,
         fragment_sets,
-    };
-    let tensor = materialised(tensor, source, macro_tile);
-    let tile = match plan.get(side(Chiral::Acp)) {
-        0 if shares > 1 => Err("load waves write it (ACP0), for one work-group of the cluster only".into()),
-        0 => fetched_tile(&tensor, &tiling, k_tile),
-        3 if shares > 1 => Err("load waves shift it (ACP3), for one work-group of the cluster only".into()),
-        3 if source != Source::InPlace => Err("lines of a copy in workspace need no shift (ACP3); use ACP2".into()),
-        3 => {
-            hulls(&tensor, &tiling, k_tile).map_err(|why| Refusal::BulkBox { acp: side(Chiral::Acp), why })?;
-            fetched_tile(&tensor, &tiling, k_tile)
-        }
-        _ => shared_bulk_tile(&tensor, &tiling, k_tile, shares),
-    };
-    tile.map_err(|why| Refusal::BulkBox { acp: side(Chiral::Acp), why })?;
-    Ok(tiling)
+    })
 }
 
 fn epilogue(plan: &Plan, c: &Contraction, env: &Env, columns: &OperandTiling) -> Result<Epilogue, Refusal> {

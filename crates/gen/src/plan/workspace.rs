@@ -2,6 +2,7 @@
 
 use super::materialised::{WORKSPACE_ALIGN, materialised};
 use super::spec::*;
+use super::tile::*;
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::G;
 

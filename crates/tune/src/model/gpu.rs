@@ -46,7 +46,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
         let busy = soft_max(&[tile.math, tile.issue, tile.shared, tile.loads, tile.l2]) * r;
         let s = &spec.schedule;
         let barriers = if s.buffers > 1 { k.barrier } else { 2.0 * k.barrier };
-        let at_once = s.fetch_ahead == 0 || (s.store == StorePoint::AtOnce && !(s.async_a || s.async_b));
+        let at_once = s.fetch_ahead == 0 || (s.store == StorePoint::AtOnce && !s.copied().0);
         let own = tile.issuing * (tile.waves / SCHEDULERS).max(1.0);
         let ahead = f64::from(s.fetch_ahead.max(1));
         let waiting = tile.waiting + barriers + if at_once { latency } else { (latency / ahead - own - tile.waiting).max(0.0) };
@@ -133,7 +133,8 @@ fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) 
     let read_cycles = model.fragment_cycles(spec, Operand::A) + model.fragment_cycles(spec, Operand::B);
     let (load_a, load_b) = (model.load_cost(spec, Operand::A), model.load_cost(spec, Operand::B));
     let asynchronous = |on: bool, v: f64| if on { 0.0 } else { v };
-    let store_count = asynchronous(spec.schedule.async_a, load_a.stores) + asynchronous(spec.schedule.async_b, load_b.stores);
+    let store_count = asynchronous(spec.schedule.copies[0].is_async(), load_a.stores)
+        + asynchronous(spec.schedule.copies[1].is_async(), load_b.stores);
     let stored = (load_a.store_cycles + load_b.store_cycles) * k.store;
     // Narrow types are converted on their way to the multiply-add.
     let conversions =

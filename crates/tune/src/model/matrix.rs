@@ -10,7 +10,9 @@ use super::roofline::Roofline;
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, soft_max};
 use tilewright_gen::plan::materialised;
-use tilewright_gen::plan::{FetchWork, Footprint, KernelSpec, OperandTiling, Tiling, bulk_tile, fetch_work, store_columns};
+use tilewright_gen::plan::{
+    FetchWork, Footprint, KernelSpec, OperandTiling, Tiling, Transport, bulk_tile, fetch_work, store_columns,
+};
 use tilewright_problem::contraction::{Contraction, Tensor};
 
 /// Bytes per cycle and unit from the last-level cache when all units ask.
@@ -186,11 +188,18 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let behind = 0.5 * f64::from(spec.schedule.fragments_ahead);
     let ahead = if roles { f64::from(spec.schedule.buffers) - 1.0 } else { f64::from(spec.schedule.fetch_ahead) + behind };
     // Staging holds the k-tiles before those of the ring, where every operand comes through it.
-    let staged = if spec.schedule.shifted == [true; 2] { f64::from(spec.schedule.slots.max(1)) - 1.0 } else { 0.0 };
+    let staged = if spec.schedule.copies.iter().all(|copy| copy.shifted().is_some()) {
+        f64::from(spec.schedule.slots().max(1)) - 1.0
+    } else {
+        0.0
+    };
     let ahead = ahead.max(1.0) + staged;
     let together = if cluster.sharers() > 1 { TOGETHER } else { 0.0 };
-    let by_hand: f64 =
-        [(rows, 0), (columns, 1)].into_iter().filter(|(_, i)| spec.schedule.fetched[*i]).map(|(lines, _)| lines).sum();
+    let by_hand: f64 = [(rows, 0), (columns, 1)]
+        .into_iter()
+        .filter(|(_, i)| spec.schedule.copies[*i].is_written())
+        .map(|(lines, _)| lines)
+        .sum();
     let busy = soft_max(&[math, shared, l2]) + drain + together + by_hand * depth * bytes / FETCH_PORT;
     // A ring that does not span the latency of a copy is waited for; so are load waves, each batch of what they fetch.
     let fetched = fetched(&c, spec, latency * (1.0 + traffic.miss) / 2.0, resident);
@@ -213,7 +222,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let last = if teams > 1.0 { (math_of_tile + out + ramp - group).max(0.0) } else { RAMP * (1.0 - overlap) };
     let in_bulk =
         |tensor: &Tensor, o: &OperandTiling| bulk_tile(&materialised(tensor, o.source, o.macro_tile), o, t.k_tile).is_ok();
-    let fetched = spec.schedule.fetched;
+    let fetched = spec.schedule.copies.each_ref().map(Transport::is_written);
     let needless = (fetched[0] && in_bulk(&c.a, &t.a)) || (fetched[1] && in_bulk(&c.b, &t.b));
     let clustered = if cluster.sharers() > 1 { SHARED } else { 1.0 } * if cluster.splits > 1 { SUMMED } else { 1.0 };
     let trust = clustered * if needless { NEEDLESS } else { 1.0 };

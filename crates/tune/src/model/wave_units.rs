@@ -5,7 +5,7 @@ use super::matrix::{ROWS, l2_cycles, store_pace};
 use super::roofline::Roofline;
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, at_work, soft_max};
-use tilewright_gen::plan::{Along, Footprint, KernelSpec, OperandTiling, StorePoint};
+use tilewright_gen::plan::{Along, Footprint, KernelSpec, OperandTiling, StorePoint, Transport};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::{MatrixType, Mma};
 use tilewright_problem::contraction::Operand;
@@ -61,14 +61,15 @@ fn oriented(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work
     let read = |o: &OperandTiling| f64::from(o.micro) * depth * bytes * conflicts(spec, o, c.a.scalar.bytes());
     let (load_a, load_b) = (model.load_cost(spec, Operand::A), model.load_cost(spec, Operand::B));
     let brought = (f64::from(t.a.macro_tile) + f64::from(t.b.macro_tile)) * depth * bytes;
+    let [a_copied, b_copied] = s.copies.each_ref().map(Transport::is_async);
     let stores = |on: bool, cycles: f64| if on { 0.0 } else { cycles };
-    let stored = stores(s.async_a, load_a.store_cycles) + stores(s.async_b, load_b.store_cycles) + brought / 128.0;
+    let stored = stores(a_copied, load_a.store_cycles) + stores(b_copied, load_b.store_cycles) + brought / 128.0;
     let shared = waves * (read(&t.a) + read(&t.b)) / 128.0 + stored;
     let loads = load_a.load_cycles + load_b.load_cycles;
     // Instructions besides those of the unit: four schedulers issue one a cycle each.
     let load_waves = f64::from(spec.load_threads().div_ceil(target.wave.max(1)));
     let one_by_one = |on: bool, n: f64| if on { 0.0 } else { n };
-    let issued = load_a.loads + load_b.loads + one_by_one(s.async_a, load_a.stores) + one_by_one(s.async_b, load_b.stores);
+    let issued = load_a.loads + load_b.loads + one_by_one(a_copied, load_a.stores) + one_by_one(b_copied, load_b.stores);
     // Registers that do not fit are written to memory and read back in each k-tile.
     let held = target.limits.registers_per_unit / footprint.threads.max(1);
     let spilled = f64::from(footprint.registers.saturating_sub(held.min(target.limits.registers_per_thread)));
@@ -78,7 +79,7 @@ fn oriented(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work
     let ahead = f64::from(s.fetch_ahead);
     let alone = if s.fragments_ahead > 0 { TURN } else { 2.0 * TURN };
     let busy = soft_max(&[math, shared, loads, issue, l2]) + alone / resident;
-    let waited = s.fetch_ahead == 0 || (s.store == StorePoint::AtOnce && !(s.async_a || s.async_b));
+    let waited = s.fetch_ahead == 0 || (s.store == StorePoint::AtOnce && !s.copied().0);
     let k_tile = if waited { busy + latency / resident } else { busy.max(latency / (ahead * resident)) };
     let size = f64::from(if t.split_k.ways > 1 { 4 } else { c.c.scalar.bytes() });
     let pace = if spec.epilogue.staged { ROWS * size } else { store_pace(spec.epilogue.store_width, size) };

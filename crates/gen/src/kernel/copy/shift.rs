@@ -84,7 +84,7 @@ impl<'a> Shifter<'a> {
         staging: [Option<(Hulls, Vec<ArgId>)>; 2],
         (thread, first_lane): (ExprId, ExprId),
     ) -> Shifter<'a> {
-        let slots = spec.schedule.slots;
+        let slots = spec.schedule.slots();
         let waves = spec.load_threads() / spec.tiling.wave_lanes.max(1);
         let wave = b.bind("load_wave", thread / spec.tiling.wave_lanes);
         let mut at = staging_start(b.kernel().shared_bytes().into(), 0) as u32;

@@ -19,7 +19,9 @@ use crate::kernel::stages::schedule::{Lowered, lower};
 use crate::kernel::tile::position::{KRange, TilePosition, TileWalk};
 use crate::kernel::unit::Accumulators;
 use crate::kernel::unit::wgmma::Warpgroup;
-use crate::plan::{BulkTile, ClassMap, Hulls, KernelSpec, SplitSum, StoreTile, fetch_in_flight, lines_fetched, store_slabs};
+use crate::plan::{
+    BulkTile, ClassMap, Hulls, KernelSpec, SplitSum, StoreTile, Transport, fetch_in_flight, lines_fetched, store_slabs,
+};
 use tilewright_ir::*;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::G;
@@ -121,14 +123,14 @@ impl BulkKernel<'_> {
 
     /// Load waves write tiles themselves.
     fn fetches(&self) -> bool {
-        self.spec.schedule.fetched.contains(&true)
+        self.spec.schedule.copies.iter().any(Transport::is_written)
     }
 
     /// Arrivals that make a buffer full, besides its bytes: that of the thread that copies, those of waves that write; and whether
     /// there are bytes.
     fn full_arrivals(&self) -> (u32, bool) {
         let waves = if self.fetches() { self.spec.load_threads() / self.spec.tiling.wave_lanes.max(1) } else { 0 };
-        let copied = self.spec.schedule.fetched.contains(&false);
+        let copied = !self.spec.schedule.copies.iter().all(Transport::is_written);
         (waves + u32::from(copied), copied)
     }
 
@@ -165,7 +167,7 @@ impl BulkKernel<'_> {
                 })
             }
         });
-        let shifter = self.spec.schedule.shifted.contains(&true).then(|| {
+        let shifter = self.spec.schedule.copies.iter().any(|copy| copy.shifted().is_some()).then(|| {
             let staging = self.ways.each_ref().map(|way| match way {
                 Way::Shifted(hulls, maps) => Some((hulls.clone(), maps.clone())),
                 Way::Bulk(_) | Way::Fetched(_) => None,

@@ -47,8 +47,8 @@ impl<'a> MainLoop<'a> {
         let many = s.buffers > 1;
         let counters = Counters {
             k_fetch,
-            copy: (many && (s.async_a || s.async_b)).then(|| b.declare("copy_buffer", zero)),
-            store: (many && !(s.async_a && s.async_b)).then(|| b.declare("store_buffer", zero)),
+            copy: (many && s.copied().0).then(|| b.declare("copy_buffer", zero)),
+            store: (many && !s.copied().1).then(|| b.declare("store_buffer", zero)),
             read: many.then(|| b.declare("read_buffer", zero)),
         };
         MainLoop { spec, lowered, range, ints, shared, loaders: None, math: None, counters }

@@ -17,7 +17,7 @@ use crate::kernel::unit::Accumulators;
 use crate::kernel::unit::math::{Fma, Math, MathRoom, micro_first};
 use crate::kernel::unit::mfma::MfmaUnit;
 use crate::kernel::unit::mma::WaveUnit;
-use crate::plan::{BulkTile, KernelSpec, MathUnit, RoleSplit, Source, SplitSum, StoreTile, shared_align, shifted_hulls};
+use crate::plan::{BulkTile, KernelSpec, MathUnit, RoleSplit, Source, SplitSum, StoreTile, Transport, shared_align};
 use bulk::{BulkKernel, Way, class_maps, map_argument};
 use main_loop::MainLoop;
 use tilewright_ir::affine::Coord;
@@ -61,14 +61,12 @@ pub(crate) fn build(
         &[a.tensor.len, b_in.tensor.len, c.c.len, c.m * c.n, c.residual.as_ref().map_or(0, |r| r.len)],
     );
     if let Some(tiles) = bulk {
-        let shifted = shifted_hulls(spec, c);
         let ways = [(0, a), (1, b_in)].map(|(i, x)| {
             let (name, doc) = operand_name(x);
-            if !spec.schedule.fetched[i] {
-                return Way::Bulk(map_argument(b, name, &doc, &tiles[i], x, shape));
-            }
-            if let Some(hulls) = &shifted[i] {
-                return Way::Shifted(hulls.clone(), class_maps(b, name, &doc, hulls));
+            match &spec.schedule.copies[i] {
+                Transport::Bulk(_) => return Way::Bulk(map_argument(b, name, &doc, &tiles[i], x, shape)),
+                Transport::Shifted(of) => return Way::Shifted(of.spans.clone(), class_maps(b, name, &doc, &of.spans)),
+                _ => {}
             }
             let buffer = b.buffer(name, x.tensor.scalar, Access::Read, &doc);
             let in_place = x.tiling.source == Source::InPlace;
@@ -140,7 +138,7 @@ fn build_by_threads(b: &mut Builder, c: &Contraction, spec: &KernelSpec, inputs:
 /// Copies beyond the last tile may still fly; where results are staged over the tiles, or further tiles follow, they land before the next
 /// barrier.
 fn settle(b: &mut Builder, spec: &KernelSpec) {
-    if (spec.epilogue.staged || spec.tiling.persistent > 0) && (spec.schedule.async_a || spec.schedule.async_b) {
+    if (spec.epilogue.staged || spec.tiling.persistent > 0) && spec.schedule.copied().0 {
         b.push(Stmt::AsyncWait(0));
     }
 }
@@ -272,7 +270,7 @@ impl<'a> Parts<'a> {
                 tiles: if i == 0 { self.shape.tiles_m } else { self.shape.tiles_n },
                 rows: self.at.sizes[i],
             };
-            let asynchronous = if i == 0 { self.spec.schedule.async_a } else { self.spec.schedule.async_b };
+            let asynchronous = self.spec.schedule.copies[i].is_async();
             Loader::new(b, input, self.shared[i], &cx, self.spec.tiling.k_tile, asynchronous, self.ints)
         };
         if self.spec.style.a_first {

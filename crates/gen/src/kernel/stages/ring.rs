@@ -47,7 +47,7 @@ impl Ring {
         let full = b.tx_barriers("full", buffers, at);
         let free = b.tx_barriers("free", buffers, at + 8 * buffers);
         let turns = (teams > 1).then(|| (b.tx_barriers("turn", teams, at + 16 * buffers), teams));
-        let slots = spec.schedule.slots;
+        let slots = spec.schedule.slots();
         let staged = (slots > 0).then(|| {
             let count = slots * spec.load_threads() / spec.tiling.wave_lanes.max(1);
             let at = b.kernel().shared_bytes();

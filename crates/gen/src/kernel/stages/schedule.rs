@@ -123,13 +123,12 @@ pub struct Lowered {
 
 /// Lowers a schedule for k-tiles of `k_tile` k-steps. Total: [`crate::plan`] has refused what makes no sense.
 pub fn lower(s: &Schedule, k_tile: u32) -> Lowered {
-    if s.bulk {
+    if s.in_pipeline() {
         return bulk(s);
     }
     let p = s.fetch_ahead;
     let whole = |store| Step::Math { part: MathPart::Whole, store };
-    let any_async = s.async_a || s.async_b;
-    let all_async = s.async_a && s.async_b;
+    let (any_async, all_async) = s.copied();
     if p == 0 {
         let body = vec![Step::Barrier, Step::Fetch { ahead: 0 }, Step::Store { ahead: 0 }, Step::Barrier, whole(None)];
         return Lowered { prologue: vec![], body, tail: vec![], sets: 1 };

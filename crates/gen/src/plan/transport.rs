@@ -1,0 +1,166 @@
+//! How a k-tile of one operand gets from global to shared memory, and what allows it.
+//!
+//! A [`Transport`] is one value per operand; whether a plan may have it is decided here and nowhere else. What the decision computed
+//! (tensor maps, staging) stays in the value, so that nobody computes it again.
+
+use super::bulk::{BulkTile, fetched_tile, shared_bulk_tile};
+use super::fetch_shape::LINE_CLASSES;
+use super::hulls::{Hulls, hulls};
+use super::keys::{Chiral, Common, Key};
+use super::materialised;
+use super::refusal::Refusal;
+use super::tile::{Along, OperandTiling, Source};
+use super::value::Plan;
+use serde::{Deserialize, Serialize};
+use tilewright_ir::mma::Family;
+use tilewright_problem::contraction::Tensor;
+
+/// The copy method of one operand.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Transport {
+    /// Threads load vectors into registers and store them to shared memory (`ACP0`).
+    Registers,
+    /// Threads issue asynchronous copies of 4, 8 or 16 bytes (cp.async, `ACP1`).
+    Async,
+    /// One thread issues bulk tensor copies (`ACP2`).
+    Bulk(BulkTile),
+    /// Producer warps write the tile through registers, laid out as bulk copies would bring it (`ACP0` of a pipeline with transaction
+    /// barriers).
+    Written(BulkTile),
+    /// Bulk copies bring aligned enclosing spans of rows to staging, and producer warps shift them from there into the tile (`ACP3`).
+    Shifted(Box<Shifted>),
+}
+
+/// A tile that is shifted from staging.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Shifted {
+    /// The tile as instructions read it.
+    pub tile: BulkTile,
+    /// What is copied to staging.
+    pub spans: Hulls,
+    /// k-tiles in staging.
+    pub slots: u32,
+}
+
+impl Transport {
+    /// Transaction barriers say when its tiles are there; the tile is laid out as bulk copies bring it.
+    pub const fn in_pipeline(&self) -> bool {
+        !matches!(self, Transport::Registers | Transport::Async)
+    }
+    /// Asynchronous copies of single threads.
+    pub const fn is_async(&self) -> bool {
+        matches!(self, Transport::Async)
+    }
+    /// Producer warps of a pipeline write the tile.
+    pub const fn is_written(&self) -> bool {
+        matches!(self, Transport::Written(_) | Transport::Shifted(_))
+    }
+    /// The tile of a pipeline.
+    pub fn tile(&self) -> Option<&BulkTile> {
+        match self {
+            Transport::Registers | Transport::Async => None,
+            Transport::Bulk(tile) | Transport::Written(tile) => Some(tile),
+            Transport::Shifted(shifted) => Some(&shifted.tile),
+        }
+    }
+    /// Staging, where the tile is shifted from there.
+    pub fn shifted(&self) -> Option<&Shifted> {
+        if let Transport::Shifted(shifted) = self { Some(shifted) } else { None }
+    }
+    /// Registers of a load thread that hold vectors on their way, of so many k-tiles at once.
+    pub(super) fn registers(&self, o: &OperandTiling, tensor: &Tensor, k_tiles: u32) -> u32 {
+        let words = (o.load_width * tensor.scalar.bytes()).div_ceil(4);
+        if matches!(self, Transport::Registers) { o.load_row * o.load_k / o.load_width.max(1) * words * k_tiles } else { 0 }
+    }
+    /// Stores to shared memory of a load thread for a k-tile.
+    pub(super) fn stores(&self, o: &OperandTiling) -> f64 {
+        if self.is_async() { 0.0 } else { f64::from(o.load_row * o.load_k) / f64::from(o.store_width.max(1)) }
+    }
+
+    /// By threads, as far as the plan alone says: tiles that instructions of single waves and multiply-adds read.
+    pub(super) fn by_threads(plan: &Plan, side: fn(Chiral) -> Key) -> Result<Transport, Refusal> {
+        let (acp, pfg, buf) = (side(Chiral::Acp), plan.common(Common::Pfg), plan.common(Common::Buf));
+        match plan.get(acp) {
+            0 => Ok(Transport::Registers),
+            // The copy of tile t + PFG lands while tile t is read: it needs a buffer of its own.
+            1 if pfg == 0 || buf < pfg + 1 => Err(Refusal::AsyncAhead { acp, pfg, buf }),
+            1 => Ok(Transport::Async),
+            _ => Err(Refusal::BulkUnit { acp }),
+        }
+    }
+    /// Whether asynchronous copies move vectors of this width and direction, if the plan asks for them.
+    pub(super) fn copies_vectors(
+        plan: &Plan,
+        side: fn(Chiral) -> Key,
+        from: &Tensor,
+        (width, along): (u32, Along),
+        unit: &Family,
+    ) -> Result<(), Refusal> {
+        let acp = side(Chiral::Acp);
+        if plan.get(acp) != 1 {
+            return Ok(());
+        }
+        let bytes = width * from.scalar.bytes();
+        if width > 1 && along == Along::K && !unit.is_wave() {
+            return Err(Refusal::AsyncAlongK { acp });
+        }
+        if !matches!(bytes, 4 | 8 | 16) {
+            return Err(Refusal::AsyncBytes { acp, width, scalar: from.scalar, bytes });
+        }
+        Ok(())
+    }
+
+    /// Whether the methods of both operands suit a pipeline with transaction barriers, as far as the plan alone says.
+    pub(super) fn suit_pipeline(plan: &Plan) -> Result<(), Refusal> {
+        let lwv = plan.common(Common::Lwv);
+        for acp in [Key::A(Chiral::Acp), Key::B(Chiral::Acp)] {
+            let value = plan.get(acp);
+            // Tiles that do not come in bulk are written by waves that do nothing else.
+            if value == 1 || (value != 2 && lwv == 0) {
+                return Err(Refusal::UnitCopy { acp, value, lwv });
+            }
+            // Each has as many classes of lines to itself.
+            if value == 3 && (lwv > LINE_CLASSES || !LINE_CLASSES.is_multiple_of(lwv)) {
+                return Err(Refusal::ShiftWaves { acp, lwv });
+            }
+        }
+        let (rga, acp) = (plan.common(Common::Rga), plan.get(Key::A(Chiral::Acp)));
+        if rga > 0 && acp != 2 { Err(Refusal::FragmentsWritten { rga, acp }) } else { Ok(()) }
+    }
+    /// In a pipeline: the method of an operand whose tiles this many work-groups share; `k_tiles` of the whole contraction, and whether
+    /// the operand's rows are known only at launch.
+    pub(super) fn in_pipeline_of(
+        plan: &Plan,
+        side: fn(Chiral) -> Key,
+        tensor: &Tensor,
+        o: &OperandTiling,
+        shares: u32,
+        (k_tiles, run_time): (u64, bool),
+    ) -> Result<Transport, Refusal> {
+        let (acp, k_tile) = (side(Chiral::Acp), plan.common(Common::Unr));
+        let from = materialised(tensor, o.source, o.macro_tile);
+        let found = match plan.get(acp) {
+            0 if shares > 1 => Err("load waves write it (ACP0), for one work-group of the cluster only".into()),
+            0 => fetched_tile(&from, o, k_tile).map(Transport::Written),
+            3 if shares > 1 => Err("load waves shift it (ACP3), for one work-group of the cluster only".into()),
+            3 if o.source != Source::InPlace => Err("lines of a copy in workspace need no shift (ACP3); use ACP2".into()),
+            3 => hulls(&from, o, k_tile).and_then(|spans| {
+                // Whoever copies ahead into the next piece of work counts on its k-tiles.
+                let empty = plan.common(Common::Pst) > 0 && k_tiles < u64::from(plan.common(Common::Ice));
+                match (run_time, empty) {
+                    (true, _) => {
+                        Err("its rows are known only at launch, and the maps of its lines' classes are not; use ACP0".into())
+                    }
+                    (_, true) => {
+                        Err("some splits of ICE have no k-tile, and copies run ahead into the next tile of PST; use PST0, or \
+                                      a smaller ICE"
+                            .into())
+                    }
+                    _ => Ok(Transport::Shifted(Box::new(Shifted { tile: fetched_tile(&from, o, k_tile)?, spans, slots: 0 }))),
+                }
+            }),
+            _ => shared_bulk_tile(&from, o, k_tile, shares).map(Transport::Bulk),
+        };
+        found.map_err(|why| Refusal::BulkBox { acp, why })
+    }
+}
