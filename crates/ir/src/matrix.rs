@@ -21,6 +21,15 @@ pub enum MatrixType {
 }
 
 impl MatrixType {
+    /// As instructions and messages spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            MatrixType::F16 => "f16",
+            MatrixType::BF16 => "bf16",
+            MatrixType::TF32 => "tf32",
+            MatrixType::F32 => "f32",
+        }
+    }
     /// Bytes of an element in memory and shared memory.
     pub const fn bytes(self) -> u32 {
         match self {

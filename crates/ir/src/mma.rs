@@ -207,6 +207,8 @@ pub struct Mma {
     pub c: Fragment,
     /// The only architecture that has it, where not all have that have the family.
     pub arch: Option<&'static str>,
+    /// How many times longer its multiply-adds take than those of 16-bit inputs.
+    pub slower: u32,
 }
 
 impl Mma {
@@ -235,6 +237,18 @@ impl Mma {
             _ => None,
         }
     }
+}
+
+/// What the instructions that `UNI` names take and sum in, in words.
+pub fn inputs(uni: u32) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for row in TABLE.iter().filter(|row| row.unit.family().number == uni) {
+        let name = format!("{} with sums in {}", row.input.name(), row.sum);
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.join(", ")
 }
 
 const fn term(to: Axis, times: u32, from: Axis, div: u32, modulo: u32) -> Term {
@@ -329,21 +343,31 @@ const MFMA_C_16: Fragment =
 
 const fn fma(input: MatrixType, sum: Scalar, held: &'static [Scalar]) -> Mma {
     let one = single(held);
-    Mma { unit: MathUnit::Fma, input, sum, shape: (1, 1, 1), a: one, b: one, c: one, arch: None }
+    Mma { unit: MathUnit::Fma, input, sum, shape: (1, 1, 1), a: one, b: one, c: one, arch: None, slower: 1 }
 }
 const fn wave(input: MatrixType) -> Mma {
     let (a, b, k) = match input.bytes() {
         2 => (fragment(MMA_A_PAIRS, 4, 2, WORDS), fragment(MMA_B_PAIRS, 2, 2, WORDS), 16),
         _ => (fragment(MMA_A_SINGLE, 4, 1, TF32), fragment(MMA_B_SINGLE, 2, 1, TF32), 8),
     };
-    Mma { unit: MathUnit::Mma, input, sum: Scalar::F32, shape: (16, 8, k), a, b, c: MMA_C, arch: None }
+    Mma { unit: MathUnit::Mma, input, sum: Scalar::F32, shape: (16, 8, k), a, b, c: MMA_C, arch: None, slower: input.bytes() / 2 }
 }
 const fn warpgroup(input: MatrixType) -> Mma {
     let (a, k) = match input.bytes() {
         2 => (fragment(WARPGROUP_A_PAIRS, 4, 2, WORDS), 16),
         _ => (fragment(WARPGROUP_A_SINGLE, 4, 1, WORDS), 8),
     };
-    Mma { unit: MathUnit::Warpgroup, input, sum: Scalar::F32, shape: (64, 8, k), a, b: NONE, c: WARPGROUP_C, arch: None }
+    Mma {
+        unit: MathUnit::Warpgroup,
+        input,
+        sum: Scalar::F32,
+        shape: (64, 8, k),
+        a,
+        b: NONE,
+        c: WARPGROUP_C,
+        arch: None,
+        slower: input.bytes() / 2,
+    }
 }
 const fn mfma(input: MatrixType, side: u32, k: u32, arch: Option<&'static str>) -> Mma {
     // Twice the depth holds twice the neighbours.
@@ -356,7 +380,17 @@ const fn mfma(input: MatrixType, side: u32, k: u32, arch: Option<&'static str>) 
         _ => fragment(MFMA_16_SINGLE, 1, 1, FLOATS),
     };
     let c = if side == 32 { MFMA_C_32 } else { MFMA_C_16 };
-    Mma { unit: MathUnit::Mfma, input, sum: Scalar::F32, shape: (side, side, k), a: operand, b: operand, c, arch }
+    Mma {
+        unit: MathUnit::Mfma,
+        input,
+        sum: Scalar::F32,
+        shape: (side, side, k),
+        a: operand,
+        b: operand,
+        c,
+        arch,
+        slower: if input.bytes() == 2 { 1 } else { 8 },
+    }
 }
 
 /// All instructions.

@@ -91,8 +91,7 @@ pub enum Refusal {
     #[error("{acp}3 with LWV{lwv}: each load wave shifts as many of the eight classes of lines; use LWV1, LWV2, LWV4 or LWV8")]
     ShiftWaves { acp: Key, lwv: u32 },
     /// Types that the unit does not multiply.
-    #[error("UNI{uni} multiplies {} with sums in f32, not {a} by {b} with sums in {sum}; use UNI0",
-        if *.uni == 3 { "f16 or bf16" } else { "f16, bf16 or (f32 of a problem of type) tf32" })]
+    #[error("UNI{uni} multiplies {}, not {a} by {b} with sums in {sum}; use UNI0", tilewright_ir::mma::inputs(*.uni))]
     UnitTypes { uni: u32, a: Scalar, b: Scalar, sum: Scalar },
     /// Waves that the unit's instructions do not have.
     #[error("UNI{uni} has instructions of waves of {needed} lanes, the device has waves of {wave}; use another UNI")]

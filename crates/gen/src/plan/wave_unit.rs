@@ -9,7 +9,7 @@ use super::refusal::Refusal;
 use super::rules::{Env, atomic_sums, no_cluster_sum};
 use super::spec::*;
 use super::value::{Plan, reset};
-use tilewright_ir::Mma;
+use tilewright_ir::{Mma, Scalar};
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::COL;
 
@@ -48,7 +48,9 @@ pub(super) fn epilogue(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling)
         // Results leave row by row, in vectors as wide as the start of C allows.
         let stored = if ice > 1 { partials(c, c.g * u64::from(ice)) } else { c.c.clone() };
         let pulled = tiling.edge_n == Edge::PullBack && !c.n.is_multiple_of(u64::from(tiling.b.macro_tile));
-        if stored.view.stride(COL) != Some(1) || stored.view.is_affine_box().is_none() || pulled {
+        // Staging buffers hold f32.
+        let wide = c.accumulator() != Scalar::F32;
+        if stored.view.stride(COL) != Some(1) || stored.view.is_affine_box().is_none() || pulled || wide {
             return Err(Refusal::StagedRows);
         }
         return Ok(Epilogue { split_sum, store_width: 1, staged: true, bulk: false });

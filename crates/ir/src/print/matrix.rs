@@ -6,19 +6,6 @@ use super::cpp::INLINE;
 use crate::kernel::any;
 use crate::*;
 
-fn ptx_type(input: MatrixType) -> &'static str {
-    match input {
-        MatrixType::F16 => "f16",
-        MatrixType::BF16 => "bf16",
-        MatrixType::TF32 | MatrixType::F32 => "tf32",
-    }
-}
-
-/// Depth of one NVIDIA instruction: 32 bytes of a warpgroup's operand row.
-const fn depth(input: MatrixType) -> u32 {
-    32 / input.bytes()
-}
-
 /// Bytes that shared memory must start at a multiple of: patterns of swizzled rows repeat every 1024.
 pub(super) fn arena_alignment(kernel: &Kernel) -> u32 {
     let maps = kernel.args.iter().any(|a| matches!(a.kind, ArgKind::TensorMap(_)));
@@ -88,23 +75,8 @@ impl Printer<'_> {
         }
         match op {
             MatrixOp::Mma { input, a, b, acc } => {
-                let floats = [a, b].map(|s| self.kernel.regs[s.regs.index()].ty.scalar == Scalar::F32);
-                let (acc, a, b) = (self.slice(acc, 4), self.slice(a, 4), self.slice(b, 2));
-                let ty = ptx_type(*input);
-                let k = depth(*input);
-                let outs: Vec<String> = acc.iter().map(|r| format!("\"+f\"({r})")).collect();
-                let ins: Vec<String> = a
-                    .iter()
-                    .map(|r| (r, floats[0]))
-                    .chain(b.iter().map(|r| (r, floats[1])))
-                    .map(|(r, float)| if float { format!("\"r\"(__float_as_uint({r}))") } else { format!("\"r\"({r})") })
-                    .collect();
-                self.line(&format!(
-                    "asm volatile(\"mma.sync.aligned.m16n8k{k}.row.col.f32.{ty}.{ty}.f32 {{%0,%1,%2,%3}}, {{%4,%5,%6,%7}}, {{%8,%9}}, \
-                     {{%0,%1,%2,%3}};\" : {} : {});",
-                    outs.join(", "),
-                    ins.join(", ")
-                ));
+                let Some(row) = Mma::of(op) else { return Err(self.without("a matrix instruction of this type")) };
+                self.wave(row, input.name(), [acc, a, b]);
             }
             MatrixOp::LoadMatrix { to, count, trans, from } => {
                 let address = self.shared_address();
@@ -138,6 +110,30 @@ impl Printer<'_> {
             MatrixOp::Mfma { .. } => return Err(self.without("AMD matrix instructions")),
         }
         Ok(())
+    }
+
+    /// `mma.sync`: accumulators, left and right fragment. Registers may hold floats where the instruction wants their bits.
+    fn wave(&mut self, row: &Mma, ty: &str, slices: [&RegSlice; 3]) {
+        let float = |p: &Self, s: &RegSlice| p.kernel.regs[s.regs.index()].ty.scalar == Scalar::F32;
+        let mut places = 0..;
+        let mut list = |registers: &[String]| {
+            let names: Vec<String> = registers.iter().zip(&mut places).map(|(_, i)| format!("%{i}")).collect();
+            names.join(",")
+        };
+        let [acc, a, b] = slices;
+        let sums = self.slice(acc, row.c.registers);
+        let factors = [(a, row.a.registers), (b, row.b.registers)].map(|(s, count)| (self.slice(s, count), float(self, s)));
+        let (c, [left, right]) = (list(&sums), [list(&factors[0].0), list(&factors[1].0)]);
+        let outs: Vec<String> = sums.iter().map(|r| format!("\"+f\"({r})")).collect();
+        let ins = factors.iter().flat_map(|(registers, float)| registers.iter().map(move |r| (r, *float)));
+        let ins: Vec<String> =
+            ins.map(|(r, float)| if float { format!("\"r\"(__float_as_uint({r}))") } else { format!("\"r\"({r})") }).collect();
+        let ((m, n, k), sum) = (row.shape, row.sum);
+        self.line(&format!(
+            "asm volatile(\"mma.sync.aligned.m{m}n{n}k{k}.row.col.{sum}.{ty}.{ty}.{sum} {{{c}}}, {{{left}}}, {{{right}}}, {{{c}}};\" : {} : {});",
+            outs.join(", "),
+            ins.join(", ")
+        ));
     }
 
     fn mfma(&mut self, input: MatrixType, (m, n, k): (u32, u32, u32), slices: [&RegSlice; 3]) -> Result<(), Fault> {
@@ -204,8 +200,8 @@ impl Printer<'_> {
     fn warpgroup(&mut self, input: MatrixType, n: u32, a: &WarpgroupA, b: &SharedTile, acc: &RegSlice, accumulate: ExprId) {
         let count = n / 2;
         let acc = self.slice(acc, count);
-        let ty = ptx_type(input);
-        let k = depth(input);
+        let ty = input.name();
+        let k = 32 / input.bytes();
         let sums: Vec<String> = (0..count).map(|i| format!("%{i}")).collect();
         let mut next = count;
         let mut take = || {

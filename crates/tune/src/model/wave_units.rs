@@ -56,8 +56,8 @@ fn oriented(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work
     let waves = f64::from(t.math_threads() / t.unit.family().lanes);
     // Fewer waves than schedulers leave some of the unit idle.
     let busy_parts = (waves * resident / 4.0).min(1.0);
-    // Elements twice as wide go half as fast.
-    let math = work.fma * (bytes / 2.0) / target.rates.wave_matrix_fma / busy_parts;
+    let slower = t.instruction(c).map_or(1.0, |row| f64::from(row.slower));
+    let math = work.fma * slower / target.rates.wave_matrix_fma / busy_parts;
     let read = |o: &OperandTiling| f64::from(o.micro) * depth * bytes * conflicts(spec, o, c.a.scalar.bytes());
     let (load_a, load_b) = (model.load_cost(spec, Operand::A), model.load_cost(spec, Operand::B));
     let brought = (f64::from(t.a.macro_tile) + f64::from(t.b.macro_tile)) * depth * bytes;
