@@ -7,7 +7,7 @@ use crate::ids::{ArgId, ExprId, MemRef, RegId, SharedId};
 use crate::types::Scalar;
 use serde::{Deserialize, Serialize};
 
-/// Input element types of a matrix instruction. Sums are `F32`.
+/// Input element types of a matrix instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum MatrixType {
     /// IEEE binary16.
@@ -18,6 +18,8 @@ pub enum MatrixType {
     TF32,
     /// f32 (AMD).
     F32,
+    /// f64 (NVIDIA, sm_80 and up).
+    F64,
 }
 
 impl MatrixType {
@@ -28,6 +30,7 @@ impl MatrixType {
             MatrixType::BF16 => "bf16",
             MatrixType::TF32 => "tf32",
             MatrixType::F32 => "f32",
+            MatrixType::F64 => "f64",
         }
     }
     /// Bytes of an element in memory and shared memory.
@@ -35,6 +38,7 @@ impl MatrixType {
         match self {
             MatrixType::F16 | MatrixType::BF16 => 2,
             MatrixType::TF32 | MatrixType::F32 => 4,
+            MatrixType::F64 => 8,
         }
     }
     /// The element type in memory.
@@ -43,6 +47,7 @@ impl MatrixType {
             MatrixType::F16 => Scalar::F16,
             MatrixType::BF16 => Scalar::BF16,
             MatrixType::TF32 | MatrixType::F32 => Scalar::F32,
+            MatrixType::F64 => Scalar::F64,
         }
     }
 }

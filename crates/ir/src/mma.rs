@@ -262,6 +262,7 @@ use Axis::{Col, Element, K, Lane, Register, Row};
 /// 32-bit registers that hold a pair, or bits as they are.
 const WORDS: &[Scalar] = &[Scalar::U32];
 const FLOATS: &[Scalar] = &[Scalar::F32];
+const DOUBLES: &[Scalar] = &[Scalar::F64];
 /// TF32 fragments may be floats as well, whose lower 13 bits the unit drops.
 const TF32: &[Scalar] = &[Scalar::U32, Scalar::F32];
 /// Of an operand in shared memory.
@@ -290,6 +291,11 @@ const MMA_C: Fragment = fragment(
     1,
     FLOATS,
 );
+
+/// Of doubles: one element of eight rows (columns) and four k each, two neighbours along n.
+const DOUBLE: Fragment = fragment(&[term(Row, 1, Lane, 4, 0), term(K, 1, Lane, 1, 4)], 1, 1, DOUBLES);
+const DOUBLE_C: Fragment =
+    fragment(&[term(Row, 1, Lane, 4, 0), term(Col, 2, Lane, 1, 4), term(Col, 1, Register, 1, 0)], 2, 1, DOUBLES);
 
 // Warpgroups: the four waves have 16 rows each.
 const WARPGROUP_A_PAIRS: &[Term] = &[
@@ -398,9 +404,21 @@ pub const TABLE: &[Mma] = &[
     fma(MatrixType::F16, Scalar::F32, FLOATS),
     fma(MatrixType::BF16, Scalar::F32, FLOATS),
     fma(MatrixType::F32, Scalar::F32, FLOATS),
+    fma(MatrixType::F64, Scalar::F64, DOUBLES),
     wave(MatrixType::F16),
     wave(MatrixType::BF16),
     wave(MatrixType::TF32),
+    Mma {
+        unit: MathUnit::Mma,
+        input: MatrixType::F64,
+        sum: Scalar::F64,
+        shape: (8, 8, 4),
+        a: DOUBLE,
+        b: DOUBLE,
+        c: DOUBLE_C,
+        arch: None,
+        slower: 16,
+    },
     warpgroup(MatrixType::F16),
     warpgroup(MatrixType::BF16),
     warpgroup(MatrixType::TF32),

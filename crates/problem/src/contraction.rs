@@ -131,10 +131,12 @@ impl Contraction {
     pub fn accumulator(&self) -> Scalar {
         self.c.scalar.accumulator()
     }
-    /// Type that NVIDIA's matrix units and AMD's for 16 bits may take the factors in; `None` where there is none.
+    /// Type that matrix units may take the factors in; `None` where there is none.
     pub fn matrix_input(&self) -> Option<MatrixType> {
         match (self.a.scalar, self.math) {
-            (a, _) if a != self.b.scalar || self.accumulator() != Scalar::F32 => None,
+            (a, _) if a != self.b.scalar => None,
+            (Scalar::F64, _) if self.accumulator() == Scalar::F64 => Some(MatrixType::F64),
+            _ if self.accumulator() != Scalar::F32 => None,
             (Scalar::F16, _) => Some(MatrixType::F16),
             (Scalar::BF16, _) => Some(MatrixType::BF16),
             (Scalar::F32, Math::Tf32) => Some(MatrixType::TF32),

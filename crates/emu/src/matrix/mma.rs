@@ -34,7 +34,11 @@ pub(crate) fn run(
         }
         match op {
             Matrix::Wave { row, maps, a, b, acc } => {
-                multiply(launch, ctx, first, (row, maps), (a, b), acc);
+                if row.sum == Scalar::F64 {
+                    multiply_doubles(ctx, first, (row, maps), (a, b), acc);
+                } else {
+                    multiply(launch, ctx, first, (row, maps), (a, b), acc);
+                }
                 if launch.options.count {
                     let (m, n, k) = row.shape;
                     team.counters.matrix += 1;
@@ -86,6 +90,29 @@ fn multiply(
     each_sum(ctx, (first, lanes), maps, acc, |i, j, bits| sums[i * n + j] = f32::from_bits(*bits));
     launch.level.multiply(&mut sums, &left, &right, n);
     each_sum(ctx, (first, lanes), maps, acc, |i, j, bits| *bits = sums[i * n + j].to_bits());
+}
+
+/// [`multiply`] of doubles, with one rounding per multiply-add as the unit has it.
+fn multiply_doubles(ctx: &mut Context, first: usize, (row, maps): (&Mma, &Maps), (a, b): (&[Slot], &[Slot]), acc: &[Slot]) {
+    let (m, n, depth) = (row.shape.0 as usize, row.shape.1 as usize, row.shape.2 as usize);
+    let (mut left, mut right) = (vec![0f64; m * depth], vec![0f64; n * depth]);
+    for (lane, at) in (first..first + row.lanes() as usize).enumerate() {
+        let held = |slot: Slot| f64::from_bits(ctx.files.r64.block(slot, at / LANES).0[at % LANES]);
+        for (places, slots, out) in [(&maps.a, a, &mut left), (&maps.b, b, &mut right)] {
+            for (r, &slot) in slots.iter().enumerate() {
+                let (i, k) = places.at(lane, r, 0);
+                out[i * depth + k] = held(slot);
+            }
+        }
+    }
+    for (lane, at) in (first..first + row.lanes() as usize).enumerate() {
+        for (r, &slot) in acc.iter().enumerate() {
+            let (i, j) = maps.c.at(lane, r, 0);
+            let factors = left[i * depth..][..depth].iter().zip(&right[j * depth..][..depth]);
+            let bits = &mut ctx.files.r64.get_mut(slot)[at / LANES].0[at % LANES];
+            *bits = factors.fold(f64::from_bits(*bits), |sum, (x, y)| x.mul_add(*y, sum)).to_bits();
+        }
+    }
 }
 
 /// Visits every accumulator of a wave: row, column, bits.

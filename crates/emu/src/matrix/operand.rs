@@ -22,6 +22,8 @@ pub(super) fn decode(input: MatrixType, bits: u32) -> f32 {
         // The unit ignores the lower 13 bits of the mantissa.
         MatrixType::TF32 => f32::from_bits(bits & 0xFFFF_E000),
         MatrixType::F32 => f32::from_bits(bits),
+        // Doubles are no 32-bit registers; they are multiplied as they are.
+        MatrixType::F64 => f32::NAN,
     }
 }
 

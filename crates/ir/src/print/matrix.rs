@@ -115,6 +115,7 @@ impl Printer<'_> {
     /// `mma.sync`: accumulators, left and right fragment. Registers may hold floats where the instruction wants their bits.
     fn wave(&mut self, row: &Mma, ty: &str, slices: [&RegSlice; 3]) {
         let float = |p: &Self, s: &RegSlice| p.kernel.regs[s.regs.index()].ty.scalar == Scalar::F32;
+        let (sum, held) = if row.sum == Scalar::F64 { ("+d", "d") } else { ("+f", "r") };
         let mut places = 0..;
         let mut list = |registers: &[String]| {
             let names: Vec<String> = registers.iter().zip(&mut places).map(|(_, i)| format!("%{i}")).collect();
@@ -124,10 +125,11 @@ impl Printer<'_> {
         let sums = self.slice(acc, row.c.registers);
         let factors = [(a, row.a.registers), (b, row.b.registers)].map(|(s, count)| (self.slice(s, count), float(self, s)));
         let (c, [left, right]) = (list(&sums), [list(&factors[0].0), list(&factors[1].0)]);
-        let outs: Vec<String> = sums.iter().map(|r| format!("\"+f\"({r})")).collect();
+        let outs: Vec<String> = sums.iter().map(|r| format!("\"{sum}\"({r})")).collect();
         let ins = factors.iter().flat_map(|(registers, float)| registers.iter().map(move |r| (r, *float)));
-        let ins: Vec<String> =
-            ins.map(|(r, float)| if float { format!("\"r\"(__float_as_uint({r}))") } else { format!("\"r\"({r})") }).collect();
+        let ins: Vec<String> = ins
+            .map(|(r, float)| if float { format!("\"r\"(__float_as_uint({r}))") } else { format!("\"{held}\"({r})") })
+            .collect();
         let ((m, n, k), sum) = (row.shape, row.sum);
         self.line(&format!(
             "asm volatile(\"mma.sync.aligned.m{m}n{n}k{k}.row.col.{sum}.{ty}.{ty}.{sum} {{{c}}}, {{{left}}}, {{{right}}}, {{{c}}};\" : {} : {});",
@@ -148,7 +150,7 @@ impl Printer<'_> {
             (MatrixType::F16, true) => ("_Float16", "_f16"),
             (MatrixType::BF16, false) => ("short", "bf16_1k"),
             (MatrixType::BF16, true) => ("__bf16", "_bf16"),
-            (MatrixType::TF32 | MatrixType::F32, _) => ("float", "f32"),
+            (MatrixType::TF32 | MatrixType::F32 | MatrixType::F64, _) => ("float", "f32"),
         };
         let function = format!("tw_mfma_{m}x{n}x{k}_{}", name.trim_start_matches('_'));
         let (sums, held, operand) =

@@ -20,6 +20,7 @@ pub(crate) const fn matrix_type(scalar: Scalar) -> MatrixType {
     match scalar {
         Scalar::BF16 => MatrixType::BF16,
         Scalar::F32 => MatrixType::TF32,
+        Scalar::F64 => MatrixType::F64,
         _ => MatrixType::F16,
     }
 }

@@ -1,0 +1,75 @@
+//! Doubles on the matrix unit (m8n8k4 of mma.sync): every way of loading and storing on the emulator with all checks, and what the
+//! assembler makes of it.
+
+#[path = "../../ir/tests/support/missing.rs"]
+mod missing;
+
+use tilewright_device::inspect::inspect;
+use tilewright_device::{DeviceError, Options, open_with};
+use tilewright_gen::kernel::{MAIN, generate};
+use tilewright_gen::plan::{Constraint, Plan, Refusal};
+use tilewright_ir::{Scalar, Target};
+use tilewright_problem::reference::Samples;
+use tilewright_problem::{Gemm, GemmBuilder, Order, Problem};
+use tilewright_tune::run::compile;
+use tilewright_tune::space::Space;
+use tilewright_tune::verify::{Case, Depth, test_factors};
+
+const PLANS: [&str; 5] = [
+    "A_MIC1_PAD1__B_MIC2_PAD1__C_UNI1_MAC64_UNR16_EDG1",
+    "A_MIC2_PAD1__B_MIC2_PAD1__C_UNI1_MAC128_UNR16_PFG1_BUF2_STP1_EDG1_CVW2",
+    "A_MIC1_PAD1_ACP1__B_MIC1_PAD1_ACP1__C_UNI1_MAC128_UNR32_PFG2_BUF3_FRA1_EDG1",
+    "A_MIC1_PAD1__B_MIC3_PAD1__C_UNI1_MAC64_UNR32_ICE3_SKS1_EDG1_SWP1",
+    "A_MIC2_PAD1__B_MIC1_PAD1__C_UNI1_MAC64_UNR16_PFG1_BUF2_LWV2_EDG1",
+];
+
+fn verify(gemm: GemmBuilder, plan: &str, seed: u64) {
+    let problem: Problem = gemm.build().unwrap().into();
+    let mut options = Options::default();
+    (options.emulator.threads, options.emulator.interleave, options.emulator.seed) = (1, true, seed);
+    let device = open_with("emu:sm_80", &options).unwrap();
+    let space = Space::new(&problem, &device.info().target).unwrap();
+    let plan = Constraint::parse(plan).unwrap().apply(&Plan::default());
+    let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
+    let program = generate(r.contraction, &r.spec, space.env().workspace_bytes).unwrap();
+    let compiled = compile(device.as_ref(), &program).unwrap_or_else(|e| panic!("{plan}: {e}"));
+    let case = Case::new(&device, &problem, 5, test_factors(5, false), Samples::All).unwrap();
+    let verdict = case.verify(&program, &compiled, space.contraction(&plan), Depth::Quick, false);
+    let verdict = verdict.unwrap_or_else(|e| panic!("{plan}: {e}"));
+    assert!(verdict.passed, "{plan}: {:?}", verdict.reason);
+}
+
+#[test]
+fn doubles_multiply_right() {
+    for (i, plan) in PLANS.iter().enumerate() {
+        for (a, b) in [(false, false), (true, true)] {
+            verify(Gemm::new(Scalar::F64, 70, 54, 66).order(Order::Row).trans(a, b), plan, i as u64);
+        }
+    }
+}
+
+#[test]
+fn only_units_that_have_them_take_doubles() {
+    for (arch, uni) in [("sm_90a", 2), ("gfx942", 3)] {
+        let problem: Problem = Gemm::new(Scalar::F64, 256, 256, 256).build().unwrap().into();
+        let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
+        let plan = Constraint::parse(&format!("C_UNI{uni}_MAC256_UNR16")).unwrap().apply(&Plan::default());
+        assert!(matches!(space.resolve(&plan), Err(Refusal::UnitTypes { .. })), "{arch}: {:?}", space.resolve(&plan).err());
+    }
+}
+
+#[test]
+fn assemblers_take_them() {
+    let problem: Problem = Gemm::new(Scalar::F64, 1024, 1024, 1024).order(Order::Row).build().unwrap().into();
+    for arch in ["sm_80", "sm_90a"] {
+        let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
+        let plan = Constraint::parse(PLANS[1]).unwrap().apply(&Plan::default());
+        let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
+        let program = generate(r.contraction, &r.spec, space.env().workspace_bytes).unwrap();
+        let kernel = program.kernels.iter().find(|k| k.name == MAIN).unwrap();
+        match inspect(kernel, arch, None, &Options::default()) {
+            Err(e @ DeviceError::Missing { .. }) => return missing::missing(&e.to_string()),
+            seen => assert!(seen.unwrap().assembly.contains("DMMA"), "{arch}: no DMMA"),
+        }
+    }
+}
