@@ -46,6 +46,8 @@ pub struct Family {
     pub asynchronous: bool,
     /// A lane's neighbours along n in C; 0 where the tiling decides.
     pub run: u32,
+    /// Lanes hold fragments of both operands, which they read from lines of either direction in shared memory.
+    pub fragments: bool,
     /// Registers of a lane that one read of fragments from shared memory fills at most, of operands of 16 bits.
     pub read: u32,
 }
@@ -62,6 +64,7 @@ pub const FAMILIES: [Family; 4] = [
         depth: 1,
         asynchronous: false,
         run: 1,
+        fragments: false,
         read: 1,
     },
     Family {
@@ -74,6 +77,7 @@ pub const FAMILIES: [Family; 4] = [
         depth: 16,
         asynchronous: true,
         run: 2,
+        fragments: false,
         read: 4,
     },
     Family {
@@ -86,6 +90,7 @@ pub const FAMILIES: [Family; 4] = [
         depth: 16,
         asynchronous: false,
         run: 2,
+        fragments: true,
         read: 4,
     },
     Family {
@@ -98,15 +103,12 @@ pub const FAMILIES: [Family; 4] = [
         depth: 16,
         asynchronous: false,
         run: 0,
+        fragments: true,
         read: 2,
     },
 ];
 
 impl MathUnit {
-    /// The unit that `UNI` names; `None` for no unit.
-    pub fn of(uni: u32) -> Option<MathUnit> {
-        FAMILIES.iter().find(|f| f.number == uni).map(|f| f.unit)
-    }
     /// What its instructions have in common.
     pub const fn family(self) -> &'static Family {
         &FAMILIES[self as usize]
@@ -123,9 +125,9 @@ impl MathUnit {
 }
 
 impl Family {
-    /// Single waves run its instructions, on fragments that lanes hold in registers.
-    pub const fn is_wave(&self) -> bool {
-        self.lanes > 1 && !self.asynchronous
+    /// The family that `UNI` names; `None` for no unit.
+    pub fn numbered(uni: u32) -> Option<&'static Family> {
+        FAMILIES.iter().find(|f| f.number == uni)
     }
 }
 
@@ -223,6 +225,11 @@ impl Mma {
     /// The first of a family's instructions for an input type.
     pub fn find(unit: MathUnit, input: MatrixType) -> Option<&'static Mma> {
         TABLE.iter().find(|m| m.unit == unit && m.input == input)
+    }
+    /// The largest instruction of a family, of those that all of its targets have, that divides micro tiles of m x n.
+    pub fn dividing(unit: MathUnit, input: MatrixType, (m, n): (u32, u32)) -> Option<&'static Mma> {
+        let divides = |row: &&Mma| row.arch.is_none() && m.is_multiple_of(row.shape.0) && n.is_multiple_of(row.shape.1);
+        TABLE.iter().filter(|row| row.unit == unit && row.input == input).find(divides)
     }
     /// A family's instruction of a shape.
     pub fn shaped(unit: MathUnit, input: MatrixType, shape: (u32, u32, u32)) -> Option<&'static Mma> {
@@ -442,9 +449,9 @@ mod tests {
     #[test]
     fn families_stand_at_their_number() {
         for f in &FAMILIES {
-            assert_eq!((f.unit.family().number, MathUnit::of(f.number)), (f.number, Some(f.unit)));
+            assert_eq!((f.unit.family().number, Family::numbered(f.number).map(|f| f.unit)), (f.number, Some(f.unit)));
         }
-        assert_eq!(MathUnit::of(4), None);
+        assert!(Family::numbered(4).is_none());
     }
 
     /// Every element of every matrix of every instruction is held once, and the layout of a fragment says the same and leads back.

@@ -156,7 +156,7 @@ fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
     }
     let reads = |o: &OperandTiling| f64::from(o.micro) / f64::from(o.fragment_width.max(1));
     let loads = |o: &OperandTiling| f64::from(o.load_row * o.load_k) / f64::from(o.load_width.max(1));
-    let (math, fragment_reads) = match (t.unit.family().is_wave(), t.instruction(c)) {
+    let (math, fragment_reads) = match (t.unit.family().fragments, t.instruction(c)) {
         (true, Some(row)) => {
             let ((rows, columns, depth), family) = (row.shape, t.unit.family());
             let steps = family.depth / depth.max(1);

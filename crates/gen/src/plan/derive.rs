@@ -15,6 +15,7 @@ use super::transport::Transport;
 use super::value::Plan;
 use super::wave_unit;
 use super::workspace::workspace_per_oriented;
+use tilewright_ir::mma::FAMILIES;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::{COL, ROW};
 
@@ -27,15 +28,15 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
     if c.g == 0 || c.m == 0 || c.n == 0 {
         return Err(Refusal::Empty { g: c.g, m: c.m, n: c.n });
     }
-    let unit = MathUnit::of(plan.common(Common::Uni)).unwrap_or(MathUnit::Fma);
+    let unit = plan.family().unwrap_or(&FAMILIES[0]).unit;
     if unit.family().asynchronous {
-        return super::unit::derive(plan, c, env);
+        return super::unit::derive(plan, c, env, unit);
     }
     let at = |key: Common| plan.common(key);
     let on = |key: Common| plan.common(key) == 1;
-    let exchanged = unit.family().is_wave() && on(Common::Swp);
+    let exchanged = unit.family().fragments && on(Common::Swp);
     let c = &*c.oriented(exchanged);
-    let owners = match unit.family().is_wave() {
+    let owners = match unit.family().fragments {
         true => wave_unit::owners(plan, c, env, unit)?,
         false => thread_grid(at(Common::Mac), at(Common::Skw))
             .ok_or(Refusal::ThreadGrid { mac: at(Common::Mac), skw: at(Common::Skw) })?,
@@ -65,10 +66,10 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
         k_tile: at(Common::Unr),
         threads_a,
         threads_b,
-        micro_b_fastest: !unit.family().is_wave() && on(Common::Mia),
-        wave_a: if unit.family().is_wave() { 0 } else { wave_shape(plan, env, threads_a, threads_b)? },
+        micro_b_fastest: !unit.family().fragments && on(Common::Mia),
+        wave_a: if unit.family().fragments { 0 } else { wave_shape(plan, env, threads_a, threads_b)? },
         wave_lanes: env.wave.max(1),
-        math_width: if unit.family().is_wave() { 1 } else { math_width(plan, &b)? },
+        math_width: if unit.family().fragments { 1 } else { math_width(plan, &b)? },
         order: order(plan)?,
         split_k: SplitK { ways: at(Common::Ice), interleave: at(Common::Ice) > 1 && on(Common::Iwi) },
         edge_m: edge,
@@ -82,7 +83,7 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
         b,
     };
     let epilogue =
-        if unit.family().is_wave() { wave_unit::epilogue(plan, c, env, &tiling)? } else { epilogue(plan, c, env, &tiling)? };
+        if unit.family().fragments { wave_unit::epilogue(plan, c, env, &tiling)? } else { epilogue(plan, c, env, &tiling)? };
     let spec = KernelSpec {
         epilogue,
         schedule,

@@ -213,7 +213,7 @@ fn slab_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
         return 0;
     }
     let t = &spec.tiling;
-    if t.unit.family().is_wave() {
+    if t.unit.family().fragments {
         let bytes = if splits_by_workspace(spec) { c.accumulator().bytes() } else { c.c.scalar.bytes() };
         return u64::from(t.math_threads() / t.wave_lanes.max(1) * row_slab(t.b.micro, bytes).1);
     }
@@ -239,7 +239,7 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
         let sums = t.a.micro * t.b.micro / t.unit.family().lanes * words;
         // Fragments of a k-step: one 32-bit element per register, or two of 16 bits.
         let step = (t.a.micro + t.b.micro) * t.unit.family().depth * c.a.scalar.bytes();
-        let held = if t.unit.family().is_wave() { step / t.unit.family().lanes / 4 } else { 0 };
+        let held = if t.unit.family().fragments { step / t.unit.family().lanes / 4 } else { 0 };
         let sets = t.a.fragment_sets * (t.a.micro / 64) * FRAGMENT;
         let rows = if spec.epilogue.staged && !spec.epilogue.bulk { ROW_REGISTERS_OUT } else { 0 };
         return sums + held * (1 + spec.schedule.fragments_ahead) + sets + UNIT_REGISTERS + rows;

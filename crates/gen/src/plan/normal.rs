@@ -5,7 +5,6 @@ use super::keys::{Chiral, Common, Key};
 use super::reach;
 use super::tile::Along;
 use super::value::{Plan, reset};
-use tilewright_ir::MathUnit;
 use tilewright_ir::mma::{FAMILIES, Family};
 use tilewright_problem::contraction::Contraction;
 
@@ -19,7 +18,7 @@ impl Plan {
                 super::unit::normal(&mut p);
                 return p;
             }
-            Some(family) if family.is_wave() => super::wave_unit::normal(&mut p),
+            Some(family) if family.fragments => super::wave_unit::normal(&mut p),
             _ => {
                 reset(&mut p, Common::Swp);
                 reset(&mut p, Common::Png);
@@ -42,7 +41,7 @@ impl Plan {
         let mut p = self.normal();
         let Some(unit) = p.family().filter(|f| !f.asynchronous) else { return p };
         let Some((along_m, along_n)) = p.owner_grid() else { return p };
-        let c = &*c.oriented(unit.is_wave() && p.common(Common::Swp) == 1);
+        let c = &*c.oriented(unit.fragments && p.common(Common::Swp) == 1);
         let tile = |side: fn(Chiral) -> Key, threads: u32| (threads as u64 * p.get(side(Chiral::Mic)) as u64).max(1);
         let (tile_m, tile_n) = (tile(Key::A, along_m) * u64::from(unit.block.0), tile(Key::B, along_n) * u64::from(unit.block.1));
         let run_time = c.dynamic.m || c.dynamic.n;
@@ -65,8 +64,8 @@ impl Plan {
     }
 
     /// What the instructions that `UNI` names have in common.
-    fn family(&self) -> Option<&'static Family> {
-        MathUnit::of(self.common(Common::Uni)).map(MathUnit::family)
+    pub(super) fn family(&self) -> Option<&'static Family> {
+        Family::numbered(self.common(Common::Uni))
     }
 
     /// Threads, or waves of a matrix unit, along m and n.
@@ -114,14 +113,14 @@ fn normal_side(p: &mut Plan, side: fn(Chiral) -> Key, threads: Option<u32>) {
     if at(p, Chiral::Glw) != 0 {
         p.set(side(Chiral::Vew), 1);
     }
-    if !unit.is_wave() {
+    if !unit.fragments {
         p.set(side(Chiral::Frw), if fragment == at(p, Chiral::Vew) { 0 } else { fragment });
     }
     if at(p, Chiral::Glw) == 1 && at(p, Chiral::Vew) == 1 {
         p.set(side(Chiral::Glw), 0);
     }
     // A thread with one vector has nothing to interleave, and neither has one thread with all of them.
-    if !unit.is_wave() && (at(p, Chiral::Mic) <= fragment || threads == Some(1)) {
+    if !unit.fragments && (at(p, Chiral::Mic) <= fragment || threads == Some(1)) {
         p.set(side(Chiral::Miw), 0);
     }
     // With load waves the load tile depends on the wave size, which a plan does not know.

@@ -64,10 +64,10 @@ pub(super) fn derive(
     let (load_width, load_along) =
         load_vectors(plan, side, &from, source, (extent, run_time), (macro_tile, load_row, load_k), frame)?;
     // Multiply-adds read rows; matrix units read lines of either direction, so vectors stay whole.
-    let shared_along = if frame.unit.family().is_wave() && load_width > 1 { load_along } else { Along::Row };
+    let shared_along = if frame.unit.family().fragments && load_width > 1 { load_along } else { Along::Row };
     let store_width = if load_along == shared_along { load_width } else { 1 };
     let fragment_width =
-        if frame.unit.family().is_wave() { UNIT_VECTOR / tensor.scalar.bytes() } else { plan.fragment_width(side) };
+        if frame.unit.family().fragments { UNIT_VECTOR / tensor.scalar.bytes() } else { plan.fragment_width(side) };
     // Whole vectors, so that every row of shared memory starts where vectors may start.
     let pad = fragment_width.max(store_width) * at(Chiral::Pad);
     let fragment_key = if at(Chiral::Frw) == 0 { side(Chiral::Vew) } else { side(Chiral::Frw) };
@@ -86,7 +86,7 @@ pub(super) fn derive(
         load_along,
         store_width,
         fragment_width,
-        micro_interleave: !frame.unit.family().is_wave() && at(Chiral::Miw) == 1,
+        micro_interleave: !frame.unit.family().fragments && at(Chiral::Miw) == 1,
         shared_along,
         source,
         fragment_sets: 0,

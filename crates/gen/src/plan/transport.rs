@@ -101,7 +101,7 @@ impl Transport {
             return Ok(());
         }
         let bytes = width * from.scalar.bytes();
-        if width > 1 && along == Along::K && !unit.is_wave() {
+        if width > 1 && along == Along::K && !unit.fragments {
             return Err(Refusal::AsyncAlongK { acp });
         }
         if !matches!(bytes, 4 | 8 | 16) {

@@ -59,19 +59,18 @@ pub(super) fn normal(p: &mut Plan) {
 }
 
 /// [`super::derive`](fn@super::derive) for plans with a matrix unit.
-pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Refusal> {
+pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, unit: MathUnit) -> Result<KernelSpec, Refusal> {
     if c.g == 0 || c.m == 0 || c.n == 0 {
         return Err(Refusal::Empty { g: c.g, m: c.m, n: c.n });
     }
     let at = |key: Common| plan.common(key);
     let exchanged = at(Common::Swp) == 1;
     let c = &*c.oriented(exchanged);
-    let unit = MathUnit::Warpgroup;
     if c.matrix_input().and_then(|input| Mma::find(unit, input)).is_none() {
         return Err(Refusal::UnitTypes { uni: 2, a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() });
     }
     Transport::suit_pipeline(plan)?;
-    let (along_m, along_n) = owners(plan)?;
+    let (along_m, along_n) = owners(plan, unit)?;
     let k_tile = at(Common::Unr);
     let row = 128 / c.a.scalar.bytes();
     if k_tile % row != 0 {
@@ -147,10 +146,10 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSp
 }
 
 /// Warpgroups along m and n that share a tile; one alone where each has a tile of its own.
-fn owners(plan: &Plan) -> Result<(u32, u32), Refusal> {
+fn owners(plan: &Plan, unit: MathUnit) -> Result<(u32, u32), Refusal> {
     let at = |key: Common| plan.common(key);
     let (mac, skw) = (at(Common::Mac), at(Common::Skw));
-    let owners = MathUnit::Warpgroup.family().lanes;
+    let owners = unit.family().lanes;
     let in_turn = at(Common::Png) == 1;
     if in_turn && (at(Common::Lwv) == 0 || at(Common::Pst) == 0 || mac < 2 * owners) {
         return Err(Refusal::Turns { lwv: at(Common::Lwv), pst: at(Common::Pst), mac, owners });

@@ -84,10 +84,7 @@ impl Tiling {
     }
     /// The instruction that computes a contraction's products; `None` where the unit has none for its types.
     pub fn instruction(&self, c: &Contraction) -> Option<&'static Mma> {
-        let input = c.matrix_input()?;
-        let largest =
-            |m: &&Mma| m.arch.is_none() && self.a.micro.is_multiple_of(m.shape.0) && self.b.micro.is_multiple_of(m.shape.1);
-        tilewright_ir::mma::TABLE.iter().filter(|m| m.unit == self.unit && m.input == input).find(largest)
+        Mma::dividing(self.unit, c.matrix_input()?, (self.a.micro, self.b.micro))
     }
     /// Rows and columns of one MFMA instruction: 32 where micro tiles allow.
     pub const fn mfma_side(&self) -> u32 {
@@ -109,7 +106,7 @@ impl Tiling {
 pub(super) fn normal(p: &mut Plan) {
     // Warps stage whole rows, which choose their own vectors; atomic additions go element by element.
     let atomic = p.common(Common::Ice) > 1 && p.common(Common::Sks) == 0;
-    match MathUnit::of(p.common(Common::Uni)) {
+    match p.family().map(|family| family.unit) {
         Some(MathUnit::Mma) if p.common(Common::Cst) == 1 && !atomic => reset(p, Common::Cvw),
         _ => reset(p, Common::Cst),
     }

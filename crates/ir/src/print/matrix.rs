@@ -67,8 +67,9 @@ impl Printer<'_> {
     }
 
     pub(super) fn matrix(&mut self, op: &MatrixOp) -> Result<(), Fault> {
-        if let (MatrixOp::Mfma { input, shape, a, b, acc }, Dialect::Hip) = (op, self.target.dialect) {
-            return self.mfma(*input, *shape, [acc, a, b]);
+        if let (MatrixOp::Mfma { a, b, acc, .. }, Dialect::Hip) = (op, self.target.dialect) {
+            let Some(row) = Mma::of(op) else { return Err(self.without("a matrix instruction of this shape")) };
+            return self.mfma(row, [acc, a, b]);
         }
         if self.target.dialect != Dialect::Cuda {
             return Err(self.without("matrix instructions in this dialect"));
@@ -138,11 +139,8 @@ impl Printer<'_> {
         ));
     }
 
-    fn mfma(&mut self, input: MatrixType, (m, n, k): (u32, u32, u32), slices: [&RegSlice; 3]) -> Result<(), Fault> {
-        let Some(row) = Mma::shaped(MathUnit::Mfma, input, (m, n, k)) else {
-            return Err(self.without("a matrix instruction of this shape"));
-        };
-        let registers = row.a.registers;
+    fn mfma(&mut self, row: &Mma, slices: [&RegSlice; 3]) -> Result<(), Fault> {
+        let (input, (m, n, k), registers) = (row.input, row.shape, row.a.registers);
         let deep = registers == 4;
         let per_lane = 2 * registers;
         let (element, name) = match (input, deep) {

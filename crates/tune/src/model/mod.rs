@@ -106,7 +106,7 @@ impl<'a> Model<'a> {
         let work = Work::new(&self.contraction.oriented(spec.tiling.exchanged), spec);
         let mut e = if spec.tiling.unit.family().asynchronous {
             matrix::main_kernel(self, spec, footprint, &work)
-        } else if spec.tiling.unit.family().is_wave() {
+        } else if spec.tiling.unit.family().fragments {
             wave_units::main_kernel(self, spec, footprint, &work)
         } else if self.target.wave <= 1 {
             cpu::main_kernel(self, spec, &work)

@@ -2,7 +2,8 @@
 
 use super::seed_keys::{layout, splits};
 use crate::space::Space;
-use tilewright_gen::plan::{Chiral, Common, Key, MathUnit, Plan, thread_grid};
+use tilewright_gen::plan::{Chiral, Common, Key, Plan, thread_grid};
+use tilewright_ir::mma::{FAMILIES, Family};
 use tilewright_ir::{Dialect, Mma};
 use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::view::{COL, ROW};
@@ -10,11 +11,8 @@ use tilewright_problem::view::{COL, ROW};
 /// Tilings under the schedules that suit them; empty where the device or the types have no such unit. They need not be legal.
 pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
     let features = &space.target().features;
-    let unit = match (features.mma, features.mfma) {
-        (true, _) => MathUnit::Mma,
-        (_, true) => MathUnit::Mfma,
-        _ => return Vec::new(),
-    };
+    let Some(family) = FAMILIES.iter().find(|f| f.fragments && f.unit.available(features)) else { return Vec::new() };
+    let unit = family.unit;
     let Some(input) = c.matrix_input().filter(|input| Mma::find(unit, *input).is_some()) else {
         return Vec::new();
     };
@@ -39,7 +37,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
     let base = layout(base, Key::A, &turned, Operand::A, 16);
     let base = layout(base, Key::B, &turned, Operand::B, 16).with_both(Chiral::Pad, 1);
     let mut plans = Vec::new();
-    for (waves, skew, mic_a, mic_b) in tiles(unit) {
+    for (waves, skew, mic_a, mic_b) in tiles(family) {
         let Some((along_m, along_n)) = thread_grid(waves, skew) else { continue };
         let (rows, columns) = unit.family().block;
         let (tile_m, tile_n) = (u64::from(along_m * mic_a * rows), u64::from(along_n * mic_b * columns));
@@ -65,9 +63,9 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
 }
 
 /// Waves, skew of their grid, and micro tiles in instructions.
-fn tiles(unit: MathUnit) -> Vec<(u32, u32, u32, u32)> {
-    match unit {
-        MathUnit::Mfma => vec![
+fn tiles(family: &Family) -> Vec<(u32, u32, u32, u32)> {
+    match family.block {
+        (16, 16) => vec![
             (4, 10, 4, 4),
             (4, 10, 4, 2),
             (4, 10, 2, 4),

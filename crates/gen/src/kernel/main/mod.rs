@@ -114,7 +114,7 @@ fn build_by_threads(b: &mut Builder, c: &Contraction, spec: &KernelSpec, inputs:
     let shared_a = tile_at(b, inputs[0], "a_tile", 0);
     let end_a = b.kernel().shared_bytes().next_multiple_of(shared_align(&inputs[1].tiling, inputs[1].tensor.scalar));
     let shared = [shared_a, tile_at(b, inputs[1], "b_tile", end_a)];
-    if t.unit.family().is_wave() {
+    if t.unit.family().fragments {
         b.wave(t.wave_lanes);
     }
     let local = b.builtin(Builtin::LocalId);

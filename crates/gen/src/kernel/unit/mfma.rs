@@ -6,7 +6,7 @@
 
 use crate::kernel::copy::load::SharedTile;
 use crate::kernel::unit::{Accumulators, Put};
-use crate::plan::{Along, KernelSpec, MathUnit};
+use crate::plan::{Along, KernelSpec};
 use tilewright_ir::*;
 
 /// Depth of a k-step.
@@ -49,7 +49,7 @@ impl MfmaUnit {
     /// and clears the latter.
     pub fn new(b: &mut Builder, spec: &KernelSpec, scalar: Scalar, shared: [SharedTile; 2], thread: ExprId) -> Self {
         let t = &spec.tiling;
-        let (lanes, side) = (MathUnit::Mfma.family().lanes, t.mfma_side());
+        let (lanes, side) = (t.unit.family().lanes, t.mfma_side());
         let along_m = t.a.macro_tile / t.a.micro;
         let wave = b.bind("math_wave", thread / lanes);
         let row = b.value(wave % along_m * t.a.micro);

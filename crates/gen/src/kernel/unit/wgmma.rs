@@ -3,7 +3,7 @@
 use super::row_fragments::RowFragments;
 use super::{Accumulators, Bands, Put};
 use crate::kernel::stages::ring::Ring;
-use crate::plan::{BulkTile, KernelSpec, MathUnit};
+use crate::plan::{BulkTile, KernelSpec};
 use std::ops::Range;
 use tilewright_ir::*;
 
@@ -42,7 +42,7 @@ impl Warpgroup {
     pub fn new(b: &mut Builder, spec: &KernelSpec, ring: &Ring, thread: ExprId, may_be_empty: bool) -> Self {
         let scalar = ring.tiles[0].map.scalar;
         let t = &spec.tiling;
-        let (step, owners) = (MathUnit::Warpgroup.family().block.0, MathUnit::Warpgroup.family().lanes);
+        let (step, owners) = (t.unit.family().block.0, t.unit.family().lanes);
         let along_m = t.a.macro_tile / t.a.micro;
         // The same in all lanes of a wave, and said so: descriptors are uniform.
         let wave = b.value(thread / 32);
