@@ -1,0 +1,266 @@
+//! cuDNN's convolution calls: every algorithm that its own search offers, each with the bias in a call of its own, and the fused call
+//! where there is a bias. They pad both ends of a dimension alike. Zeros that no window reads are no padding, and pixels that none reads
+//! are no input.
+
+use super::{Buffers, Cudnn, OK, Sizes, Tensor, WORKSPACE, Ways, check, narrow};
+use crate::error::BenchError;
+use cudarc::cudnn::sys;
+use std::ffi::c_void;
+use std::mem::MaybeUninit;
+
+/// Algorithms of the search that are timed.
+const RESULTS: usize = 16;
+
+struct Filter(sys::cudnnFilterDescriptor_t);
+
+impl Filter {
+    fn new(extents: &[u64]) -> Result<Filter, BenchError> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the out pointer is valid.
+        unsafe { check!(OK, sys::cudnnCreateFilterDescriptor(&mut raw)) }?;
+        let filter = Filter(raw);
+        let extents = narrow(extents)?;
+        let (float, nchw) = (sys::cudnnDataType_t::CUDNN_DATA_FLOAT, sys::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW);
+        // SAFETY: the array has as many elements as is said, and is read during the call.
+        unsafe {
+            let (dims, extents) = (extents.len() as i32, extents.as_ptr());
+            check!(OK, sys::cudnnSetFilterNdDescriptor(raw, float, nchw, dims, extents))?;
+        }
+        Ok(filter)
+    }
+}
+
+impl Drop for Filter {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, destroyed once.
+        let _ = unsafe { sys::cudnnDestroyFilterDescriptor(self.0) };
+    }
+}
+
+struct Window(sys::cudnnConvolutionDescriptor_t);
+
+impl Window {
+    fn new(sizes: &Sizes) -> Result<Window, BenchError> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the out pointer is valid.
+        unsafe { check!(OK, sys::cudnnCreateConvolutionDescriptor(&mut raw)) }?;
+        let window = Window(raw);
+        let (pad, stride, dilation) = (narrow(&sizes.front)?, narrow(&sizes.stride)?, narrow(&sizes.dilation)?);
+        let groups = narrow(&[sizes.groups])?[0];
+        let mode = sys::cudnnConvolutionMode_t::CUDNN_CROSS_CORRELATION;
+        let float = sys::cudnnDataType_t::CUDNN_DATA_FLOAT;
+        // SAFETY: the arrays have as many elements as is said, and are read during the call.
+        unsafe {
+            let (dims, pad, stride, dilation) = (pad.len() as i32, pad.as_ptr(), stride.as_ptr(), dilation.as_ptr());
+            check!(OK, sys::cudnnSetConvolutionNdDescriptor(raw, dims, pad, stride, dilation, mode, float))?;
+            check!(OK, sys::cudnnSetConvolutionGroupCount(raw, groups))?;
+            check!(OK, sys::cudnnSetConvolutionMathType(raw, sys::cudnnMathType_t::CUDNN_FMA_MATH))?;
+        }
+        Ok(window)
+    }
+}
+
+impl Drop for Window {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, destroyed once.
+        let _ = unsafe { sys::cudnnDestroyConvolutionDescriptor(self.0) };
+    }
+}
+
+/// The activation that changes nothing.
+struct Identity(sys::cudnnActivationDescriptor_t);
+
+impl Identity {
+    fn new() -> Result<Identity, BenchError> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the out pointer is valid.
+        unsafe { check!(OK, sys::cudnnCreateActivationDescriptor(&mut raw)) }?;
+        let identity = Identity(raw);
+        let mode = sys::cudnnActivationMode_t::CUDNN_ACTIVATION_IDENTITY;
+        let nan = sys::cudnnNanPropagation_t::CUDNN_PROPAGATE_NAN;
+        // SAFETY: the descriptor is alive.
+        unsafe { check!(OK, sys::cudnnSetActivationDescriptor(raw, mode, nan, 0.0)) }?;
+        Ok(identity)
+    }
+}
+
+impl Drop for Identity {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, destroyed once.
+        let _ = unsafe { sys::cudnnDestroyActivationDescriptor(self.0) };
+    }
+}
+
+/// A way to compute it.
+#[derive(Clone, Copy, Debug)]
+struct Choice {
+    algorithm: sys::cudnnConvolutionFwdAlgo_t,
+    workspace: usize,
+    /// Bias in the same call.
+    fused: bool,
+}
+
+pub(super) struct Algorithms<'a> {
+    library: &'a Cudnn,
+    input: Tensor,
+    filter: Filter,
+    window: Window,
+    identity: Identity,
+    buffers: Buffers,
+    choices: Vec<Choice>,
+}
+
+impl<'a> Algorithms<'a> {
+    /// What is offered for an input of which so many `pixels` per channel are read, padded at both ends as in front.
+    pub(super) fn new(library: &'a Cudnn, buffers: Buffers, sizes: &Sizes, pixels: &[u64]) -> Result<Self, BenchError> {
+        let mut this = Algorithms {
+            library,
+            input: Tensor::new(&sizes.input(pixels), &sizes.input(&sizes.input))?,
+            filter: Filter::new(&sizes.filter())?,
+            window: Window::new(sizes)?,
+            identity: Identity::new()?,
+            buffers,
+            choices: Vec::new(),
+        };
+        this.search()?;
+        Ok(this)
+    }
+
+    /// Input, filter, output, workspace.
+    fn addresses(&self) -> [*mut c_void; 4] {
+        let Buffers { input, filter, output, workspace, .. } = &self.buffers;
+        [*input, *filter, *output, *workspace].map(|address| address as *mut c_void)
+    }
+
+    /// Input, filter, window, output.
+    fn descriptors(
+        &self,
+    ) -> (
+        sys::cudnnTensorDescriptor_t,
+        sys::cudnnFilterDescriptor_t,
+        sys::cudnnConvolutionDescriptor_t,
+        sys::cudnnTensorDescriptor_t,
+    ) {
+        (self.input.0, self.filter.0, self.window.0, self.buffers.output_tensor.0)
+    }
+
+    /// Collects what cuDNN's search offers.
+    fn search(&mut self) -> Result<(), BenchError> {
+        let mut results = [const { MaybeUninit::<sys::cudnnConvolutionFwdAlgoPerf_t>::uninit() }; RESULTS];
+        let mut count = 0;
+        let [x, w, y, space] = self.addresses();
+        let handle = self.library.handle;
+        let (input, filter, window, output) = self.descriptors();
+        let (wanted, out) = (RESULTS as i32, results.as_mut_ptr().cast());
+        // SAFETY: the descriptors describe the buffers at these addresses; the array has as many elements as are asked for;
+        // the workspace has this size.
+        unsafe {
+            check!(
+                OK,
+                sys::cudnnFindConvolutionForwardAlgorithmEx(
+                    handle,
+                    input,
+                    x,
+                    filter,
+                    w,
+                    window,
+                    output,
+                    y,
+                    wanted,
+                    &mut count,
+                    out,
+                    space,
+                    WORKSPACE as usize
+                )
+            )?;
+        }
+        let count = (count.max(0) as usize).min(RESULTS);
+        for result in results.into_iter().take(count) {
+            // SAFETY: the library has written as many results as it says.
+            let result = unsafe { result.assume_init() };
+            use sys::cudnnMathType_t::*;
+            let tensor = matches!(result.mathType, CUDNN_TENSOR_OP_MATH | CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION);
+            if result.status == OK && !tensor && result.memory <= WORKSPACE as usize {
+                self.choices.push(Choice { algorithm: result.algo, workspace: result.memory, fused: false });
+            }
+        }
+        if self.buffers.bias.is_some() {
+            // The only algorithm with which cuDNN fuses a bias without an activation.
+            let algorithm = sys::cudnnConvolutionFwdAlgo_t::CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM;
+            let mut bytes = 0;
+            // SAFETY: the descriptors are alive, the out pointer is valid.
+            let asked = unsafe {
+                check!(
+                    OK,
+                    sys::cudnnGetConvolutionForwardWorkspaceSize(handle, input, filter, window, output, algorithm, &mut bytes)
+                )
+            };
+            if asked.is_ok() && bytes <= WORKSPACE as usize {
+                self.choices.push(Choice { algorithm, workspace: bytes, fused: true });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Ways for Algorithms<'_> {
+    fn count(&self) -> usize {
+        self.choices.len()
+    }
+    fn run(&self, number: usize) -> Result<(), BenchError> {
+        let Some(&Choice { algorithm, workspace: bytes, fused }) = self.choices.get(number) else {
+            return Err(BenchError::Call { call: "cudnnConvolutionForward", reason: format!("no algorithm {number}") });
+        };
+        let handle = self.library.handle;
+        let (one, zero) = (1.0f32, 0.0f32);
+        let (one, zero): (*const c_void, *const c_void) = ((&raw const one).cast(), (&raw const zero).cast());
+        let [x, w, y, space] = self.addresses();
+        let (input, filter, window, output) = self.descriptors();
+        if let (Some((tensor, bias)), true) = (&self.buffers.bias, fused) {
+            let bias = *bias as *const c_void;
+            // SAFETY: the descriptors describe the buffers at these addresses (the workload made them for this problem); the
+            // workspace is as large as the algorithm was said to need.
+            return unsafe {
+                check!(
+                    OK,
+                    sys::cudnnConvolutionBiasActivationForward(
+                        handle,
+                        one,
+                        input,
+                        x,
+                        filter,
+                        w,
+                        window,
+                        algorithm,
+                        space,
+                        bytes,
+                        zero,
+                        output,
+                        y,
+                        tensor.0,
+                        bias,
+                        self.identity.0,
+                        output,
+                        y
+                    )
+                )
+            };
+        }
+        // SAFETY: as above.
+        unsafe {
+            check!(
+                OK,
+                sys::cudnnConvolutionForward(handle, one, input, x, filter, w, window, algorithm, space, bytes, zero, output, y)
+            )
+        }?;
+        self.buffers.add_bias(handle)
+    }
+    fn describe(&self, number: usize) -> Option<String> {
+        let choice = self.choices.get(number)?;
+        let name = format!("{:?}", choice.algorithm).replace("CUDNN_CONVOLUTION_FWD_ALGO_", "").to_lowercase();
+        Some(format!("{name}{}", if choice.fused { ", bias fused" } else { "" }))
+    }
+    fn workspace(&self, number: usize) -> Option<u64> {
+        Some(self.choices.get(number)?.workspace as u64)
+    }
+}

@@ -1,0 +1,351 @@
+//! cuDNN forward convolution in f32 with FMA units only (no TF32), NCHW: its convolution calls ([`algorithms`]), or its graph
+//! interface ([`graph`]) where windows read unlike padding at both ends of a dimension, which those calls lack. Every way that cuDNN
+//! offers is timed with the bias included; the fastest right one is kept.
+
+mod algorithms;
+mod graph;
+
+use super::cuda::{check, find, stream};
+use super::{Baseline, Chosen, Runner, fastest_right};
+use crate::error::BenchError;
+use crate::record::Workspace;
+use crate::workload::Workload;
+use cudarc::cudnn::sys::{self, cudnnStatus_t::CUDNN_STATUS_SUCCESS as OK};
+use std::ffi::c_void;
+use tilewright_device::{Buffer, Native};
+use tilewright_ir::Scalar;
+use tilewright_problem::contraction::Operand;
+use tilewright_problem::{Conv, Direction, Layout, Math, Problem};
+
+const NAME: &str = "cudnn";
+/// Workspace offered, in bytes.
+const WORKSPACE: u64 = 1 << 30;
+/// Parts of cuDNN that it loads by itself, in order of dependence, then the library.
+const FILES: [&str; 11] = [
+    "libcublasLt.so",
+    "libcublas.so",
+    "libnvrtc.so",
+    "libcudnn_graph.so",
+    "libcudnn_engines_runtime_compiled.so",
+    "libcudnn_engines_precompiled.so",
+    "libcudnn_heuristic.so",
+    "libcudnn_ops.so",
+    "libcudnn_adv.so",
+    "libcudnn_cnn.so",
+    "libcudnn.so",
+];
+
+pub(super) struct Cudnn {
+    handle: sys::cudnnHandle_t,
+}
+
+impl Cudnn {
+    pub(super) fn open(native: &dyn Native) -> Result<Self, BenchError> {
+        let stream = stream(native, NAME)?;
+        // SAFETY: loading the vendor's library runs its initialisers, which is what is wanted.
+        let present = || unsafe { sys::is_culib_present() };
+        find(NAME, &FILES, &["cudnn", "cu13", "cublas", "cuda_nvrtc"], "nvidia-cudnn-cu13", present)?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the out pointer is valid, the device's context is current.
+        unsafe { check!(OK, sys::cudnnCreate(&mut handle)) }?;
+        let this = Cudnn { handle };
+        // SAFETY: the stream belongs to the current context and outlives the handle.
+        unsafe { check!(OK, sys::cudnnSetStream(handle, stream as sys::cudaStream_t)) }?;
+        Ok(this)
+    }
+}
+
+impl Drop for Cudnn {
+    fn drop(&mut self) {
+        // SAFETY: made by `open`, destroyed once.
+        let _ = unsafe { sys::cudnnDestroy(self.handle) };
+    }
+}
+
+impl Baseline for Cudnn {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+    fn version(&self) -> String {
+        // SAFETY: the library is loaded.
+        super::version(unsafe { sys::cudnnGetVersion() })
+    }
+    fn prepare<'a>(&'a self, workload: &'a Workload<'a>) -> Result<Box<dyn Runner + 'a>, BenchError> {
+        let unsupported = |reason: &str| Err(BenchError::Unsupported { library: NAME, reason: reason.into() });
+        let Problem::Conv(conv) = workload.problem() else { return unsupported("it computes convolutions only") };
+        if conv.direction != Direction::Forward || conv.layout != Layout::Nchw || conv.dtype != Scalar::F32 {
+            return unsupported("only forward convolutions in f32 and NCHW are compared");
+        }
+        if conv.activation.is_some() || conv.residual || conv.out_dtype != conv.dtype {
+            return unsupported("only convolutions without activation and residual, with an f32 output, are compared");
+        }
+        if workload.math() != Math::Exact {
+            return unsupported("only f32 without TF32 is compared");
+        }
+        let sizes = Sizes::new(conv);
+        let buffers = Buffers::new(workload, &sizes)?;
+        let ways: Box<dyn Ways + 'a> = match sizes.fitted() {
+            Some(pixels) => Box::new(algorithms::Algorithms::new(self, buffers, &sizes, &pixels)?),
+            None => Box::new(graph::Plans::new(self, buffers, &sizes)?),
+        };
+        let chosen = fastest_right(workload, ways.count(), &mut |n| ways.run(n).map_err(|e| e.to_string()))?;
+        Ok(Box::new(Convolution { ways, chosen }))
+    }
+}
+
+/// The ways that an interface of cuDNN offers to compute one convolution.
+trait Ways {
+    fn count(&self) -> usize;
+    /// Enqueues the convolution, its bias included.
+    fn run(&self, number: usize) -> Result<(), BenchError>;
+    /// What it is called in records.
+    fn describe(&self, number: usize) -> Option<String>;
+    /// Bytes of the workspace that it uses.
+    fn workspace(&self, number: usize) -> Option<u64>;
+}
+
+struct Convolution<'a> {
+    ways: Box<dyn Ways + 'a>,
+    chosen: Chosen,
+}
+
+impl Runner for Convolution<'_> {
+    fn enqueue(&mut self) -> Result<(), String> {
+        self.ways.run(self.chosen.number).map_err(|e| e.to_string())
+    }
+    fn note(&self) -> String {
+        let Some(way) = self.ways.describe(self.chosen.number) else { return String::new() };
+        format!("{way}, of {}{}", self.ways.count(), self.chosen.note())
+    }
+    fn workspace(&self) -> Option<Workspace> {
+        let used = self.ways.workspace(self.chosen.number)?;
+        Some(Workspace { limit: WORKSPACE, used })
+    }
+}
+
+/// Sizes of a convolution as cuDNN takes them: two spatial dimensions at least, outermost first.
+struct Sizes {
+    n: u64,
+    c: u64,
+    k: u64,
+    groups: u64,
+    input: Vec<u64>,
+    filter: Vec<u64>,
+    output: Vec<u64>,
+    stride: Vec<u64>,
+    dilation: Vec<u64>,
+    /// Padding in front.
+    front: Vec<u64>,
+}
+
+impl Sizes {
+    fn new(conv: &Conv) -> Sizes {
+        let spatial = |list: &[u64], fill: u64| -> Vec<u64> {
+            let missing = 2usize.saturating_sub(list.len());
+            std::iter::repeat_n(fill, missing).chain(list.iter().copied()).collect()
+        };
+        Sizes {
+            n: conv.n,
+            c: conv.c,
+            k: conv.k,
+            groups: conv.groups,
+            input: spatial(&conv.input, 1),
+            filter: spatial(&conv.filter, 1),
+            output: spatial(&conv.output(), 1),
+            stride: spatial(&conv.stride, 1),
+            dilation: spatial(&conv.dilation, 1),
+            front: spatial(&conv.pad_begin, 0),
+        }
+    }
+    /// Extents of the input's tensor with these pixels per channel.
+    fn input(&self, pixels: &[u64]) -> Vec<u64> {
+        [&[self.n, self.c], pixels].concat()
+    }
+    /// Extents of the filter.
+    fn filter(&self) -> Vec<u64> {
+        [&[self.k, self.c / self.groups], &self.filter[..]].concat()
+    }
+    /// Extents of the output.
+    fn output(&self) -> Vec<u64> {
+        [&[self.n, self.k], &self.output[..]].concat()
+    }
+    /// Pixels of the input with which the padding in front, taken for both ends, gives the same outputs.
+    fn fitted(&self) -> Option<Vec<u64>> {
+        let one = |d| fitted((self.input[d], self.filter[d], self.output[d]), (self.stride[d], self.dilation[d]), self.front[d]);
+        (0..self.input.len()).map(one).collect()
+    }
+    /// Padding behind that some window reads.
+    fn behind(&self) -> Vec<u64> {
+        let one = |d: usize| {
+            let read = last_read(self.filter[d], self.output[d], (self.stride[d], self.dilation[d]));
+            read.saturating_sub(self.front[d] + self.input[d])
+        };
+        (0..self.input.len()).map(one).collect()
+    }
+}
+
+/// Where the last window ends, in pixels from the start of the padding in front.
+fn last_read(filter: u64, output: u64, (stride, dilation): (u64, u64)) -> u64 {
+    (output - 1) * stride + dilation * (filter - 1) + 1
+}
+
+/// The pixels of one dimension for which as much padding behind as in front gives the same outputs: all, or those that some window
+/// reads. `None` where there are none such: the windows read unlike padding at both ends.
+fn fitted((input, filter, output): (u64, u64, u64), steps: (u64, u64), front: u64) -> Option<u64> {
+    let window = steps.1 * (filter - 1) + 1;
+    let gives = |pixels: u64| (pixels + 2 * front).checked_sub(window).is_some_and(|room| room / steps.0 + 1 == output);
+    let read = last_read(filter, output, steps).saturating_sub(front).min(input);
+    [input, read].into_iter().find(|&pixels| pixels > 0 && gives(pixels))
+}
+
+/// Sizes as an interface of cuDNN takes them.
+fn narrow<T: TryFrom<u64>>(values: &[u64]) -> Result<Vec<T>, BenchError> {
+    let fit = |v: &u64| {
+        let bits = 8 * size_of::<T>();
+        T::try_from(*v)
+            .map_err(|_| BenchError::Unsupported { library: NAME, reason: format!("{v} does not fit its {bits}-bit sizes") })
+    };
+    values.iter().map(fit).collect()
+}
+
+/// Strides of a dense tensor, outermost first.
+fn strides(extents: &[u64]) -> Vec<u64> {
+    let mut strides = vec![1u64; extents.len()];
+    for d in (1..extents.len()).rev() {
+        strides[d - 1] = strides[d] * extents[d];
+    }
+    strides
+}
+
+/// A tensor descriptor.
+struct Tensor(sys::cudnnTensorDescriptor_t);
+
+impl Tensor {
+    /// `extents` within a dense tensor of `allocated` extents, both outermost first.
+    fn new(extents: &[u64], allocated: &[u64]) -> Result<Tensor, BenchError> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the out pointer is valid.
+        unsafe { check!(OK, sys::cudnnCreateTensorDescriptor(&mut raw)) }?;
+        let tensor = Tensor(raw);
+        let (extents, strides) = (narrow(extents)?, narrow(&strides(allocated))?);
+        let float = sys::cudnnDataType_t::CUDNN_DATA_FLOAT;
+        // SAFETY: both arrays have as many elements as is said, and are read during the call.
+        unsafe {
+            let (dims, extents, strides) = (extents.len() as i32, extents.as_ptr(), strides.as_ptr());
+            check!(OK, sys::cudnnSetTensorNdDescriptor(raw, float, dims, extents, strides))?;
+        }
+        Ok(tensor)
+    }
+}
+
+impl Drop for Tensor {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, destroyed once.
+        let _ = unsafe { sys::cudnnDestroyTensorDescriptor(self.0) };
+    }
+}
+
+/// The operands and the workspace on the device.
+struct Buffers {
+    input: usize,
+    filter: usize,
+    output: usize,
+    output_tensor: Tensor,
+    bias: Option<(Tensor, usize)>,
+    workspace: usize,
+    /// Holds the workspace.
+    _memory: Buffer,
+}
+
+impl Buffers {
+    fn new(workload: &Workload<'_>, sizes: &Sizes) -> Result<Buffers, BenchError> {
+        let output = sizes.output();
+        let bias = match workload.bias_address()? {
+            Some(address) => {
+                let extents: Vec<u64> = (0..output.len()).map(|d| if d == 1 { sizes.k } else { 1 }).collect();
+                Some((Tensor::new(&extents, &extents)?, address))
+            }
+            None => None,
+        };
+        let memory = workload.device().alloc(WORKSPACE)?;
+        Ok(Buffers {
+            input: workload.address(Operand::A)?,
+            filter: workload.address(Operand::B)?,
+            output: workload.address(Operand::C)?,
+            output_tensor: Tensor::new(&output, &output)?,
+            bias,
+            workspace: workload.native().memory(&memory)?,
+            _memory: memory,
+        })
+    }
+
+    /// Enqueues a call of its own that adds the bias to the output; nothing where there is none.
+    fn add_bias(&self, handle: sys::cudnnHandle_t) -> Result<(), BenchError> {
+        let Some((tensor, bias)) = &self.bias else { return Ok(()) };
+        let one = 1.0f32;
+        let one: *const c_void = (&raw const one).cast();
+        let (bias, output) = (*bias as *const c_void, self.output as *mut c_void);
+        // SAFETY: the descriptors describe the buffers at these addresses; the factors are read during the call.
+        unsafe { check!(OK, sys::cudnnAddTensor(handle, one, tensor.0, bias, one, self.output_tensor.0, output)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which inputs each output reads: of a padding, or a pixel.
+    fn reads(pixels: u64, front: u64, (filter, output): (u64, u64), (stride, dilation): (u64, u64)) -> Vec<Vec<Option<u64>>> {
+        let tap = |o: u64, f: u64| (o * stride + f * dilation).checked_sub(front).filter(|at| *at < pixels);
+        (0..output).map(|o| (0..filter).map(|f| tap(o, f)).collect()).collect()
+    }
+
+    #[test]
+    fn padding_that_no_window_reads_is_none() {
+        // Stride 2 over 33 and 31 pixels with a zero behind that no window of 3 reaches.
+        assert_eq!(fitted((33, 3, 16), (2, 1), 0), Some(33));
+        assert_eq!(fitted((31, 3, 15), (2, 1), 0), Some(31));
+        // 32 pixels with a zero behind: the last window reads it, and none in front.
+        assert_eq!(fitted((32, 3, 16), (2, 1), 0), None);
+        // Padding in front only: the last pixel is read by none, or the zero behind is not.
+        assert_eq!(fitted((8, 3, 4), (2, 1), 1), Some(8));
+        assert_eq!(fitted((9, 3, 4), (2, 1), 1), Some(8));
+        assert_eq!(fitted((9, 3, 8), (1, 1), 1), None);
+    }
+
+    #[test]
+    fn generated_kernels_do_not_check_padding_that_no_window_reads_either() {
+        let view = |behind: u64| {
+            let conv = Conv::new(Scalar::F32, 2, 3, 4, &[33, 31], &[3, 3]).stride(&[2, 2]).pad(&[0, 0], &[behind, behind]);
+            let problem = conv.build().unwrap().into();
+            tilewright_problem::lower::lower(&problem, tilewright_problem::lower::ConvForm::Merged).unwrap().a.view.access
+        };
+        assert_eq!(view(1), view(0));
+    }
+
+    #[test]
+    fn what_fits_reads_the_same() {
+        let mut fits = 0;
+        for input in 1..9u64 {
+            for filter in 1..4 {
+                for (stride, dilation) in [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2)] {
+                    for (front, behind) in [(0, 0), (1, 1), (0, 1), (1, 0), (2, 1), (1, 2)] {
+                        let window = dilation * (filter - 1) + 1;
+                        let Some(room) = (input + front + behind).checked_sub(window) else { continue };
+                        let output = room / stride + 1;
+                        let Some(pixels) = fitted((input, filter, output), (stride, dilation), front) else {
+                            // The windows do read more or fewer zeros behind than in front.
+                            assert_ne!(front, behind);
+                            continue;
+                        };
+                        let steps = (stride, dilation);
+                        assert_eq!((pixels + 2 * front - window) / stride + 1, output);
+                        assert_eq!(reads(pixels, front, (filter, output), steps), reads(input, front, (filter, output), steps));
+                        fits += 1;
+                    }
+                }
+            }
+        }
+        assert!(fits > 300, "{fits}");
+    }
+}
