@@ -1,38 +1,51 @@
-//! Makes the generator's fingerprint: a hash over what the sources of `ir` and `gen` say, so that records of another generator
-//! are told from those of this one. Comments and white space do not count.
+//! Makes fingerprints of what a record rests on: a hash each over what some sources say, so that records of other sources are told from
+//! those of these. Comments and white space do not count.
 
 use std::path::{Path, PathBuf};
 
+/// Environment variable of the build, and the folders and files below `crates` that it covers.
+const FINGERPRINTS: [(&str, &[&str]); 4] = [
+    // What a plan's kernels are.
+    ("GENERATOR", &["ir/src", "problem/src", "gen/src"]),
+    // How a kernel is compiled, launched and timed.
+    ("TIMING", &["device/src", "tune/src/run.rs", "tune/src/search/measure.rs"]),
+    // How a time is modelled.
+    ("MODEL", &["tune/src/model"]),
+    // How a result is verified; on the emulator by whom.
+    ("VERIFIER", &["emu/src", "tune/src/verify.rs", "tune/src/reduce.rs", "tune/src/search/session"]),
+];
+
 fn main() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
-    for name in ["ir", "gen"] {
-        let root = crates.join(name).join("src");
-        println!("cargo::rerun-if-changed={}", root.display());
-        let mut files = Vec::new();
-        collect(&root, &mut files);
-        files.sort();
-        for file in files {
-            // Another path or a file that cannot be read is another generator, not a failed build.
-            hash.add(file.strip_prefix(&crates).unwrap_or(&file).to_string_lossy().as_bytes());
-            for line in std::fs::read_to_string(&file).unwrap_or_default().lines().map(str::trim) {
-                if !line.is_empty() && !line.starts_with("//") {
-                    hash.add(line.as_bytes());
+    for (name, sources) in FINGERPRINTS {
+        let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
+        for source in sources {
+            let root = crates.join(source);
+            println!("cargo::rerun-if-changed={}", root.display());
+            let mut files = Vec::new();
+            collect(&root, &mut files);
+            files.sort();
+            for file in files {
+                // Another path or a file that cannot be read is another source, not a failed build.
+                hash.add(file.strip_prefix(&crates).unwrap_or(&file).to_string_lossy().as_bytes());
+                for line in std::fs::read_to_string(&file).unwrap_or_default().lines().map(str::trim) {
+                    if !line.is_empty() && !line.starts_with("//") {
+                        hash.add(line.as_bytes());
+                    }
                 }
             }
         }
+        println!("cargo::rustc-env=TILEWRIGHT_{name}={}+{:016x}", env!("CARGO_PKG_VERSION"), hash.0);
     }
-    println!("cargo::rustc-env=TILEWRIGHT_GENERATOR={}+{:016x}", env!("CARGO_PKG_VERSION"), hash.0);
 }
 
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            collect(&path, files);
-        } else if path.extension().is_some_and(|e| e == "rs") {
-            files.push(path);
-        }
+/// The Rust files at or below a path.
+fn collect(path: &Path, files: &mut Vec<PathBuf>) {
+    if path.is_file() {
+        files.extend(path.extension().is_some_and(|e| e == "rs").then(|| path.to_path_buf()));
+    }
+    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+        collect(&entry.path(), files);
     }
 }
 

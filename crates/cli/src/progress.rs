@@ -102,8 +102,16 @@ impl Progress {
     /// Takes in what a search tells.
     pub fn hear(&self, event: &Event) {
         match event {
-            Event::Started { resumed: 0 } => {}
-            Event::Started { resumed } => self.bar.println(format!("going on from {resumed} recorded trials")),
+            Event::Started { resumed, stale } => {
+                if *resumed > 0 {
+                    self.bar.println(format!("going on from {resumed} recorded trials"));
+                }
+                if *stale > 0 {
+                    self.bar.println(format!(
+                        "{stale} recorded plans are stale (another driver or tilewright): they are verified and timed first"
+                    ));
+                }
+            }
             Event::Phase { phase } => self.phase(phase.name()),
             Event::Trial { best_us, tally, seconds, .. } => {
                 self.bar.set_position(if self.seconds.is_some() { (seconds * 10.0) as u64 } else { tally.trials });

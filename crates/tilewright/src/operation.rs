@@ -10,15 +10,23 @@ use tilewright_gen::plan::{Constraint, Graph, Plan, generic};
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::{ConvBuilder, Extents, GemmBuilder, Problem};
 use tilewright_tune::model::{Candidate, Picker};
+use tilewright_tune::records::DeviceKey;
 use tilewright_tune::run::{Buffers, Factors};
 use tilewright_tune::search::{self, Budget, Cancel, Event, GENERATOR, Outcome, TuneError, device_key};
 use tilewright_tune::space::Space;
+
+/// What it may take to verify recorded plans again that do not hold any more, when a plan is first asked for.
+const AGAIN_TRIALS: u64 = 4;
+const AGAIN_SECONDS: f64 = 10.0;
 
 /// Where an operation's plan comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// The fastest thoroughly verified plan in the records for this problem and device.
     Recorded,
+    /// Recorded for this problem and device, but with another driver or another version of this program, or without a thorough
+    /// verification: verified and timed again just now.
+    VerifiedAgain,
     /// The cost model's pick.
     Picked,
     /// Found by [`Operation::tune`] of this operation.
@@ -28,10 +36,11 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// In a word: `recorded`, `picked`, `tuned`, `given`.
+    /// In a word or three: `recorded`, `recorded, verified again`, `picked`, `tuned`, `given`.
     pub const fn name(self) -> &'static str {
         match self {
             Origin::Recorded => "recorded",
+            Origin::VerifiedAgain => "recorded, verified again",
             Origin::Picked => "picked",
             Origin::Tuned => "tuned",
             Origin::Given => "given",
@@ -168,8 +177,9 @@ impl Operation {
     }
 
     /// The plan this operation runs with: the fastest thoroughly verified one in the records for exactly this problem (also told in
-    /// the other storage order: the transposed product on the same memory) and device, else the cost model's pick. Decided once;
-    /// [`Operation::tune`] and [`Operation::set_plan`] change it.
+    /// the other storage order: the transposed product on the same memory) and device; else the best of those that were right and fast
+    /// with another driver or version, after they were verified and timed again (which takes seconds, once); else the cost model's
+    /// pick. Decided once; [`Operation::tune`] and [`Operation::set_plan`] change it.
     ///
     /// # Errors
     /// [`Error::NoPlan`] if none was found that satisfies the constraint; [`Error::Records`].
@@ -200,6 +210,9 @@ impl Operation {
         };
         if let Some(plan) = recorded {
             return Ok((plan, Origin::Recorded));
+        }
+        if let Some(plan) = self.verified_again(&device_key(self.context.info(), inner.options.cache))? {
+            return Ok((plan, Origin::VerifiedAgain));
         }
         match tilewright_tune::search::pick(&*inner.device, &self.space) {
             Some(plan) => Ok((plan, Origin::Picked)),
@@ -235,6 +248,23 @@ impl Operation {
         let plan = self.plan()?;
         self.ready(&plan, None)?;
         Ok(plan)
+    }
+    /// The best of the plans that were right and fast here with another driver or other sources of this program, or that a search
+    /// which was cut short left without its last verification; each is verified and timed, and recorded anew.
+    fn verified_again(&self, device: &DeviceKey) -> Result<Option<Plan>, Error> {
+        let inner = &self.context.inner;
+        if self.space.target() != &self.context.info().target
+            || inner.records.candidates(&self.space.key(), device, 1)?.is_empty()
+        {
+            return Ok(None);
+        }
+        let budget = Budget { seconds: Some(AGAIN_SECONDS), trials: Some(AGAIN_TRIALS) };
+        let options = search::Options { budget, cache: inner.options.cache, ..search::Options::default() };
+        match search::tune(&inner.device, &self.space, Some(&inner.records), &options, &Cancel::default(), &mut |_| ()) {
+            Ok(outcome) if outcome.verified => Ok(Some(outcome.plan)),
+            Ok(_) | Err(TuneError::NoPlan { .. }) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
     }
     /// Without a pick: the constraint itself where it is a whole plan, so that its refusal is told; else no plan.
     fn whole_constraint(&self) -> Result<(Plan, Origin), Error> {

@@ -8,9 +8,10 @@ use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
 use tilewright_ir::{Kernel, Scalar};
 use tilewright_problem::{Conv, Gemm, Order, Problem};
 use tilewright_tune::Records;
-use tilewright_tune::records::{Filter, State, TimeKind};
+use tilewright_tune::records::{Filter, State, TimeKind, Trial};
 use tilewright_tune::search::{Budget, Cancel, Ended, Event, GENERATOR, Options, Outcome, Strategy, TuneError, device_key, tune};
 use tilewright_tune::space::Space;
+use tilewright_tune::verify::Depth;
 
 /// What a faulty device does with a kernel.
 #[derive(Clone, Copy, PartialEq)]
@@ -344,6 +345,55 @@ fn an_impossible_constraint_is_an_error_with_a_hint() {
     assert!(matches!(e, TuneError::NoPlan { .. }) && e.to_string().contains("constraint"), "{e}");
 }
 
+#[test]
+fn a_budget_that_is_no_time_is_an_error() {
+    for seconds in [f64::NAN, -1.0] {
+        let options = Options { budget: Budget::seconds(seconds), ..options(0) };
+        let e = search(&open("emu").unwrap(), &small(), None, &options).0.unwrap_err();
+        assert!(matches!(e, TuneError::Budget { .. }) && e.to_string().contains("at least 0"), "{e}");
+    }
+}
+
+#[test]
+fn plans_of_another_driver_and_generator_are_tried_first() {
+    let device = open("emu").unwrap();
+    let records = Records::in_memory().unwrap();
+    let (found, _) = search(&device, &small(), Some(&records), &options(30));
+    let plan = found.unwrap().plan;
+    let mut lines = Vec::new();
+    records.export(&Filter { problem: None, ..Filter::default() }, &mut lines).unwrap();
+    let text = plan.to_string();
+    let other = String::from_utf8(lines).unwrap().lines().filter(|line| line.contains(&text)).collect::<Vec<_>>().join("\n");
+    for (what, instead) in [(GENERATOR, "0.0.1+old"), ("emulator ", "emulator of yesterday ")] {
+        let records = Records::in_memory().unwrap();
+        assert_eq!(records.import(&mut other.replace(what, instead).as_bytes(), "lines").unwrap(), 1);
+        let (again, trials) = search(&device, &small(), Some(&records), &Options { threads: 1, ..options(3) });
+        let again = again.unwrap();
+        assert_eq!((trials[0].0, trials[0].1, again.resumed), (plan, State::Ok, 0), "{instead}");
+        assert!(again.verified);
+    }
+}
+
+/// A row that names a plan which is not legal here costs one candidate, whoever wrote it.
+#[test]
+fn an_illegal_recorded_plan_is_not_the_best() {
+    let device = open("emu").unwrap();
+    let records = Records::in_memory().unwrap();
+    let space = Space::new(&small(), &device.info().target).unwrap();
+    let illegal = Plan::default().with(Key::A(Chiral::Mic), 64).with(Key::B(Chiral::Mic), 64).with(Key::C(Common::Mac), 1024);
+    assert!(space.resolve(&illegal).is_err());
+    let trial = Trial { verified: Some(Depth::Thorough), ..Trial::timed(&illegal.to_string(), 1e-2, TimeKind::Modelled) };
+    records.add(&space.key(), &small().key(), &device_key(device.info(), CacheState::Cold), GENERATOR, &trial).unwrap();
+    let (outcome, _) = search(&device, &small(), Some(&records), &options(10));
+    let outcome = outcome.unwrap();
+    assert!(outcome.plan != illegal && outcome.verified);
+    // Nor is it imported, where it can be told.
+    let mut lines = Vec::new();
+    records.export(&Filter::default(), &mut lines).unwrap();
+    let e = Records::in_memory().unwrap().import(&mut &lines[..], "rows.jsonl").unwrap_err().to_string();
+    assert!(e.starts_with("rows.jsonl, line 1: plan ") && e.contains("is not legal"), "{e}");
+}
+
 const CHILD: &str = "TILEWRIGHT_TEST_RECORDS";
 
 /// Not a test of its own: the process that [`a_killed_search_goes_on_where_it_stood`] kills.
@@ -381,8 +431,9 @@ fn a_killed_search_goes_on_where_it_stood() {
     assert!(before.len() >= 15);
     let (outcome, trials) = search(&device, &small(), Some(&records), &options(10));
     let outcome = outcome.unwrap();
-    // The trial in flight, if there was one, counts as hung now.
-    assert!((outcome.resumed as usize) - before.len() <= 1);
+    // The trial in flight, if there was one, may be tried again.
+    assert_eq!(outcome.resumed as usize, before.len());
+    assert_eq!(trials.iter().filter(|t| t.1 == State::Hung).count(), 0);
     let known: HashSet<String> = before.iter().map(|t| t.plan.clone()).collect();
     assert!(trials.iter().all(|t| !known.contains(&t.0.to_string())));
 }

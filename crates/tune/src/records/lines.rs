@@ -1,11 +1,15 @@
 //! Records as JSON lines: one object per trial, to keep, compare and carry between machines.
 
 use super::rows::{device_id, insert_trial, problem_id};
-use super::{Filter, Record, Records, RecordsError};
+use super::{Filter, GENERATOR, Record, Records, RecordsError, State};
+use crate::space::Space;
 use rusqlite::TransactionBehavior;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::io::{BufRead, Write};
+use tilewright_gen::plan::Plan;
+use tilewright_ir::Target;
+use tilewright_problem::Problem;
 
 /// Version of the line format that is written. Format 1, which is read too, says of `verified` only true or false.
 const FORMAT: u32 = 2;
@@ -56,7 +60,7 @@ impl Records {
     pub fn import(&self, input: &mut dyn BufRead, source_name: &str) -> Result<usize, RecordsError> {
         let mut connection = self.lock();
         let t = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(|e| self.err(e))?;
-        let (mut problems, mut devices) = (HashMap::new(), HashMap::new());
+        let (mut problems, mut devices, mut spaces) = (HashMap::new(), HashMap::new(), Spaces::default());
         let mut added = 0;
         for (index, line) in input.lines().enumerate() {
             let refuse = |reason: String| LineError { source_name: source_name.into(), line: index + 1, reason };
@@ -65,6 +69,7 @@ impl Records {
                 continue;
             }
             let record = parse(&line).map_err(refuse)?;
+            spaces.check(&record).map_err(refuse)?;
             let key = record.problem.text();
             let problem = match problems.get(&key) {
                 Some(id) => *id,
@@ -82,7 +87,8 @@ impl Records {
                     id
                 }
             };
-            added += usize::from(insert_trial(&t, problem, device, &record.generator, &record.trial).map_err(|e| self.err(e))?);
+            let sources = [Some(record.generator.as_str()), record.timed_by.as_deref(), record.verified_by.as_deref()];
+            added += usize::from(insert_trial(&t, problem, device, sources, &record.trial).map_err(|e| self.err(e))?);
         }
         t.commit().map_err(|e| self.err(e))?;
         Ok(added)
@@ -101,8 +107,52 @@ fn parse(line: &str) -> Result<Record, String> {
     let record: Record = serde_json::from_value(value).map_err(|e| e.to_string())?;
     crate::key::ProblemKey::parse(&record.problem.text()).map_err(|e| format!("problem: {e}"))?;
     record.trial.check()?;
+    Plan::parse(&record.trial.plan).map_err(|e| format!("plan {}: {e}", record.trial.plan))?;
+    plausible(&record)?;
     if record.generator.trim().is_empty() {
         return Err("generator is empty".into());
     }
     Ok(record)
+}
+
+/// Microseconds that no device comes below (the launch alone takes longer), and that no search waits for.
+const SHORTEST_US: f64 = 1e-3;
+const LONGEST_US: f64 = 1e12;
+/// Floating-point operations in a microsecond that no device reaches.
+const FASTEST: f64 = 1e12;
+
+/// Refuses times that nobody can have measured.
+fn plausible(record: &Record) -> Result<(), String> {
+    let Some(time_us) = record.trial.time_us else { return Ok(()) };
+    let p = &record.problem;
+    let flop = [p.g, p.m, p.n, p.k].iter().fold(2.0, |product, extent| product * *extent as f64);
+    if !(SHORTEST_US..=LONGEST_US).contains(&time_us) || flop / time_us > FASTEST {
+        return Err(format!("time_us {time_us:e} is not plausible for {flop:.1e} floating-point operations"));
+    }
+    Ok(())
+}
+
+/// The spaces of the problems whose plans are looked at, by name, architecture, workspace and whether sums must be repeatable.
+#[derive(Default)]
+struct Spaces(HashMap<(String, String, u64, bool), Option<Space>>);
+
+impl Spaces {
+    /// Refuses a plan that is said to have run although it is not legal. What another generator took as legal is its own affair, and so
+    /// are problems whose name does not say what they are.
+    fn check(&mut self, record: &Record) -> Result<(), String> {
+        if record.trial.state != State::Ok || record.generator != GENERATOR {
+            return Ok(());
+        }
+        let arch = record.device.fingerprint.split(';').next().unwrap_or_default().to_string();
+        let (workspace, deterministic) = (record.problem.workspace_bytes, record.problem.deterministic);
+        let space = self.0.entry((record.name.clone(), arch, workspace, deterministic)).or_insert_with_key(|(name, arch, ..)| {
+            let space = Space::new(&Problem::parse(name).ok()?, &Target::by_arch(arch)?).ok()?.with_atomics(!deterministic);
+            (space.key() == record.problem).then_some(space)
+        });
+        let (Some(space), Ok(plan)) = (space, Plan::parse(&record.trial.plan)) else { return Ok(()) };
+        match space.resolve(&plan) {
+            Ok(_) => Ok(()),
+            Err(refusal) => Err(format!("plan {plan} is not legal for {}: {refusal}", record.name)),
+        }
+    }
 }

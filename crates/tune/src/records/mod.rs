@@ -5,15 +5,21 @@
 //! loses at most the trial in flight, and several processes may share a file.
 
 mod lines;
+mod marks;
 mod rows;
 mod schema;
+mod sources;
 mod trial;
 
 pub use lines::LineError;
+pub use sources::{GENERATOR, MODEL, TIMING, VERIFIER};
 pub use trial::{DeviceKey, Filter, Near, Record, State, TimeKind, Trial};
 
 use crate::key::{ProblemKey, distance};
-use rows::{TRIAL_COLUMNS, append_trial, clear_mark, depth_number, device_id, finite, insert_trial, problem_id, read_trial};
+use rows::{
+    CURRENT, TRIAL_COLUMNS, append_trial, clear_mark, current, depth_number, device_id, finite, problem_id, read_current,
+    read_trial,
+};
 use rusqlite::{Connection, OptionalExtension, params};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -72,6 +78,8 @@ pub enum RecordsError {
 pub struct Records {
     path: PathBuf,
     connection: Mutex<Connection>,
+    /// Shows other processes that this one lives, from its first mark on.
+    alive: Mutex<Option<marks::Alive>>,
 }
 
 impl Records {
@@ -83,7 +91,7 @@ impl Records {
     pub fn open(path: impl AsRef<Path>) -> Result<Records, RecordsError> {
         let path = path.as_ref().to_path_buf();
         let connection = schema::open(&path)?;
-        Ok(Records { path, connection: Mutex::new(connection) })
+        Ok(Records::of(path, connection))
     }
 
     /// Opens a records file that must be there already.
@@ -104,7 +112,15 @@ impl Records {
     pub fn in_memory() -> Result<Records, RecordsError> {
         let path = PathBuf::from(":memory:");
         let connection = schema::in_memory().map_err(|e| schema::classify(&path, e))?;
-        Ok(Records { path, connection: Mutex::new(connection) })
+        Ok(Records::of(path, connection))
+    }
+
+    fn of(path: PathBuf, connection: Connection) -> Records {
+        Records { path, connection: Mutex::new(connection), alive: Mutex::default() }
+    }
+
+    fn is_in_memory(&self) -> bool {
+        self.path.as_os_str() == ":memory:"
     }
 
     /// The file.
@@ -162,10 +178,10 @@ impl Records {
             let (p, d) = (problem_id(&t, problem, name)?, device_id(&t, device)?);
             let changed = t
                 .prepare_cached(
-                    "UPDATE trials SET verified = ?5, max_error = ?6 WHERE id = (SELECT max(id) FROM trials \
+                    "UPDATE trials SET verified = ?5, max_error = ?6, verified_by = ?7 WHERE id = (SELECT max(id) FROM trials \
                      WHERE problem = ?1 AND device = ?2 AND generator = ?3 AND plan = ?4 AND state = 'ok')",
                 )?
-                .execute(params![p, d, generator, trial.plan, depth_number(trial.verified), finite(trial.max_error)])?;
+                .execute(params![p, d, generator, trial.plan, depth_number(trial.verified), finite(trial.max_error), VERIFIER])?;
             if changed == 0 {
                 append_trial(&t, p, d, generator, trial)?;
             } else {
@@ -176,75 +192,8 @@ impl Records {
         run(&mut connection).map_err(|e| self.err(e))
     }
 
-    /// Marks a plan as about to run. A mark that outlives its process shows that the plan took the process (or the
-    /// machine) down; [`Records::recover`] turns it into a trial of state [`State::Hung`].
-    ///
-    /// # Errors
-    /// As [`Records::add`].
-    pub fn begin(
-        &self,
-        problem: &ProblemKey,
-        name: &str,
-        device: &DeviceKey,
-        generator: &str,
-        plan: &str,
-    ) -> Result<(), RecordsError> {
-        let mut connection = self.lock();
-        let run = |c: &mut Connection| -> rusqlite::Result<()> {
-            let t = c.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-            let (p, d) = (problem_id(&t, problem, name)?, device_id(&t, device)?);
-            t.prepare_cached(
-                "INSERT OR REPLACE INTO inflight(problem, device, generator, plan, pid) VALUES (?1, ?2, ?3, ?4, ?5)",
-            )?
-            .execute(params![p, d, generator, plan, std::process::id()])?;
-            t.commit()
-        };
-        run(&mut connection).map_err(|e| self.err(e))
-    }
-
-    /// Takes back the mark of [`Records::begin`] without a trial: the tuning was cancelled.
-    ///
-    /// # Errors
-    /// As [`Records::add`].
-    pub fn abandon(&self, problem: &ProblemKey, device: &DeviceKey, generator: &str, plan: &str) -> Result<(), RecordsError> {
-        self.lock()
-            .execute(
-                "DELETE FROM inflight WHERE generator = ?3 AND plan = ?4 AND problem = (SELECT id FROM problems WHERE key = ?1) \
-                 AND device = (SELECT id FROM devices WHERE name = ?2 AND fingerprint = ?5)",
-                params![problem.text(), device.name, generator, plan, device.fingerprint],
-            )
-            .map(|_| ())
-            .map_err(|e| self.err(e))
-    }
-
-    /// Turns marks left behind by processes that are gone into trials of state [`State::Hung`]; gives their number.
-    ///
-    /// # Errors
-    /// As [`Records::add`].
-    pub fn recover(&self) -> Result<usize, RecordsError> {
-        let mut connection = self.lock();
-        let run = |c: &mut Connection| -> rusqlite::Result<usize> {
-            let t = c.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-            let left: Vec<(i64, i64, String, String, u32)> = t
-                .prepare("SELECT problem, device, generator, plan, pid FROM inflight")?
-                .query_map([], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?)))?
-                .collect::<rusqlite::Result<_>>()?;
-            let mut count = 0;
-            for (p, d, generator, plan, pid) in left.into_iter().filter(|l| !trial::is_alive(l.4)) {
-                let reason = "the process ended while this candidate ran";
-                insert_trial(&t, p, d, &generator, &Trial::unmeasured(&plan, State::Hung, reason))?;
-                count += t.execute(
-                    "DELETE FROM inflight WHERE problem = ?1 AND device = ?2 AND generator = ?3 AND plan = ?4 AND pid = ?5",
-                    params![p, d, generator, plan, pid],
-                )?;
-            }
-            t.commit()?;
-            Ok(count)
-        };
-        run(&mut connection).map_err(|e| self.err(e))
-    }
-
-    /// Every trial of one problem on one device by one generator version, oldest first.
+    /// Every trial of one problem on one device by one generator version, oldest first, as far as it still holds: a time that was taken
+    /// or modelled by other sources is left out with its trial, a verification by other sources counts as none.
     ///
     /// # Errors
     /// As [`Records::add`].
@@ -253,11 +202,9 @@ impl Records {
         let run = |c: &Connection| -> rusqlite::Result<Vec<Trial>> {
             let sql = format!(
                 "SELECT {TRIAL_COLUMNS} FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
-                 WHERE p.key = ?1 AND d.name = ?2 AND d.fingerprint = ?3 AND t.generator = ?4 ORDER BY t.id"
+                 WHERE {CURRENT} ORDER BY t.id"
             );
-            c.prepare_cached(&sql)?
-                .query_map(params![problem.text(), device.name, device.fingerprint, generator], |r| read_trial(r, 0))?
-                .collect()
+            c.prepare_cached(&sql)?.query_map(current(&problem.text(), device, generator), |r| read_current(r, 0))?.collect()
         };
         run(&connection).map_err(|e| self.err(e))
     }
@@ -270,16 +217,34 @@ impl Records {
     pub fn best(&self, problem: &ProblemKey, device: &DeviceKey, generator: &str) -> Result<Option<Trial>, RecordsError> {
         let sql = format!(
             "SELECT {TRIAL_COLUMNS} FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
-             WHERE p.key = ?1 AND d.name = ?2 AND d.fingerprint = ?3 AND t.generator = ?4 AND t.state = 'ok' AND t.verified = 2 \
+             WHERE {CURRENT} AND t.state = 'ok' AND t.verified = 2 AND t.verified_by = ?7 \
              AND NOT EXISTS (SELECT 1 FROM trials w WHERE w.problem = t.problem AND w.device = t.device \
-               AND w.generator = t.generator AND w.plan = t.plan AND (w.state = 'wrong' OR (w.state = 'hung' AND w.id > t.id))) \
+               AND w.generator = t.generator AND w.plan = t.plan \
+               AND ((w.state = 'wrong' AND w.verified_by = ?7) OR (w.state = 'hung' AND w.id > t.id))) \
              ORDER BY t.time_kind = 'modelled', t.time_us, t.id LIMIT 1"
         );
         let connection = self.lock();
         let run = |c: &Connection| {
-            c.prepare_cached(&sql)?
-                .query_row(params![problem.text(), device.name, device.fingerprint, generator], |r| read_trial(r, 0))
-                .optional()
+            c.prepare_cached(&sql)?.query_row(current(&problem.text(), device, generator), |r| read_current(r, 0)).optional()
+        };
+        run(&connection).map_err(|e| self.err(e))
+    }
+
+    /// Plans of a problem that were right and fast on devices of the same name, fastest first, whichever driver and sources they were
+    /// tried with: candidates to be verified and timed first where those have changed.
+    ///
+    /// # Errors
+    /// As [`Records::add`].
+    pub fn candidates(&self, problem: &ProblemKey, device: &DeviceKey, count: usize) -> Result<Vec<String>, RecordsError> {
+        let connection = self.lock();
+        let run = |c: &Connection| -> rusqlite::Result<Vec<String>> {
+            c.prepare_cached(
+                "SELECT t.plan FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
+                 WHERE p.key = ?1 AND d.name = ?2 AND t.state = 'ok' AND t.verified \
+                 GROUP BY t.plan ORDER BY min(t.time_kind = 'modelled'), min(t.time_us) LIMIT ?3",
+            )?
+            .query_map(params![problem.text(), device.name, i64::try_from(count).unwrap_or(i64::MAX)], |r| r.get(0))?
+            .collect()
         };
         run(&connection).map_err(|e| self.err(e))
     }
@@ -378,7 +343,7 @@ impl Records {
     fn each(&self, filter: &Filter, mut visit: impl FnMut(Record) -> Result<(), RecordsError>) -> Result<(), RecordsError> {
         let mut failed = Ok(());
         let sql = format!(
-            "SELECT p.key, p.name, d.name, d.fingerprint, t.generator, {TRIAL_COLUMNS} \
+            "SELECT p.key, p.name, d.name, d.fingerprint, t.generator, t.timed_by, t.verified_by, {TRIAL_COLUMNS} \
              FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device ORDER BY t.id"
         );
         let connection = self.lock();
@@ -400,7 +365,9 @@ impl Records {
                     name: row.get(1)?,
                     device: DeviceKey { name: row.get(2)?, fingerprint: row.get(3)? },
                     generator: row.get(4)?,
-                    trial: read_trial(row, 5)?,
+                    timed_by: row.get(5)?,
+                    verified_by: row.get(6)?,
+                    trial: read_trial(row, 7)?,
                 };
                 if filter.passes(&record) {
                     failed = visit(record);

@@ -1,11 +1,13 @@
 //! Values of the records as rows of the tables, and back.
 
-use super::{DeviceKey, Trial};
+use super::sources::{MODEL, TIMING, VERIFIER, timed_by};
+use super::{DeviceKey, State, Trial};
 use crate::key::ProblemKey;
 use crate::verify::Depth;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Params, Row, params};
 
-pub(super) const TRIAL_COLUMNS: &str = "t.plan, t.state, t.time_us, t.time_kind, t.verified, t.max_error, t.reason, t.at";
+pub(super) const TRIAL_COLUMNS: &str =
+    "t.plan, t.state, t.time_us, t.time_kind, t.verified, t.max_error, t.reason, t.at, t.verified_by";
 
 pub(super) fn read_trial(row: &Row<'_>, first: usize) -> rusqlite::Result<Trial> {
     Ok(Trial {
@@ -18,6 +20,26 @@ pub(super) fn read_trial(row: &Row<'_>, first: usize) -> rusqlite::Result<Trial>
         reason: row.get(first + 6)?,
         at: row.get(first + 7)?,
     })
+}
+
+/// The rows of a problem on a device by a generator that still hold: their kernels, times and verdicts come from today's sources. With
+/// the values of [`current`].
+pub(super) const CURRENT: &str = "p.key = ?1 AND d.name = ?2 AND d.fingerprint = ?3 AND t.generator = ?4 \
+     AND t.timed_by = CASE WHEN t.time_kind = 'modelled' THEN ?6 ELSE ?5 END AND (t.state <> 'wrong' OR t.verified_by = ?7)";
+
+/// The values for [`CURRENT`].
+pub(super) fn current(problem: &str, device: &DeviceKey, generator: &str) -> impl Params {
+    [problem, &device.name, &device.fingerprint, generator, TIMING, MODEL, VERIFIER].map(String::from)
+}
+
+/// A trial with `verified_by` behind it: what other sources verified is not verified.
+pub(super) fn read_current(row: &Row<'_>, first: usize) -> rusqlite::Result<Trial> {
+    let trial = read_trial(row, first)?;
+    let by: Option<String> = row.get(first + 8)?;
+    if by.as_deref() == Some(VERIFIER) || trial.verified.is_none() {
+        return Ok(trial);
+    }
+    Ok(Trial { verified: None, max_error: None, ..trial })
 }
 
 /// A depth as the number that stands for it: 0, 1 (quick), 2 (thorough). Files of schema 1 hold 0 and 1 and mean the same.
@@ -56,7 +78,15 @@ pub(super) fn append_trial(c: &Connection, problem: i64, device: i64, generator:
         .prepare_cached("SELECT max(at) FROM trials WHERE problem = ?1 AND device = ?2 AND generator = ?3 AND plan = ?4")?
         .query_row(params![problem, device, generator, trial.plan], |r| r.get(0))?;
     let at = last.map_or(trial.at, |last| trial.at.max(last.saturating_add(1)));
-    insert_trial(c, problem, device, generator, &Trial { at, ..trial.clone() })?;
+    // A wrong result is a verdict, too.
+    let verified_by = (trial.verified.is_some() || trial.state == State::Wrong).then_some(VERIFIER);
+    insert_trial(
+        c,
+        problem,
+        device,
+        [Some(generator), Some(timed_by(trial.time_kind)), verified_by],
+        &Trial { at, ..trial.clone() },
+    )?;
     clear_mark(c, problem, device, generator, &trial.plan)
 }
 
@@ -70,19 +100,25 @@ pub(super) fn finite(value: Option<f64>) -> Option<f64> {
     value.filter(|v| v.is_finite())
 }
 
-/// Inserts a trial; false if the very same trial is already there. One that says more of how deeply it was verified replaces it.
-pub(super) fn insert_trial(c: &Connection, problem: i64, device: i64, generator: &str, t: &Trial) -> rusqlite::Result<bool> {
+/// Inserts a trial; false if the very same trial is already there. One that says more of how deeply it was verified replaces it. `sources` are the generator, and by whom it was timed and verified, where that is known.
+pub(super) fn insert_trial(
+    c: &Connection,
+    problem: i64,
+    device: i64,
+    sources: [Option<&str>; 3],
+    t: &Trial,
+) -> rusqlite::Result<bool> {
     let rows = c
         .prepare_cached(
-            "INSERT INTO trials(problem, device, generator, plan, state, time_us, time_kind, verified, max_error, reason, at) \
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11) \
-             ON CONFLICT(problem, device, generator, plan, at) DO UPDATE SET verified = excluded.verified, max_error = excluded.max_error \
+            "INSERT INTO trials(problem, device, generator, plan, state, time_us, time_kind, verified, max_error, reason, at, timed_by, verified_by) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
+             ON CONFLICT(problem, device, generator, plan, at) DO UPDATE SET verified = excluded.verified, max_error = excluded.max_error, verified_by = excluded.verified_by \
              WHERE state = excluded.state AND verified < excluded.verified",
         )?
         .execute(params![
             problem,
             device,
-            generator,
+            sources[0],
             t.plan,
             t.state,
             finite(t.time_us),
@@ -90,7 +126,9 @@ pub(super) fn insert_trial(c: &Connection, problem: i64, device: i64, generator:
             depth_number(t.verified),
             finite(t.max_error),
             t.reason,
-            t.at
+            t.at,
+            sources[1],
+            sources[2]
         ])?;
     Ok(rows == 1)
 }

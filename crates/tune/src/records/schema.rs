@@ -13,7 +13,8 @@ const APPLICATION_ID: u32 = 0x7477_7263;
 /// Version of the tables below (bytes 60..64 of the header).
 ///
 /// Version 1 knew of `verified` only 0 and 1, and wrote 1 after a quick look; 2 stands for a thorough one since version 2.
-pub(super) const VERSION: u32 = 2;
+/// Version 3 added by whom a trial was timed and verified, and marks whose owner is known by more than a process id.
+pub(super) const VERSION: u32 = 3;
 
 /// How long a statement waits for another process's transaction.
 const BUSY: Duration = Duration::from_secs(20);
@@ -43,16 +44,23 @@ CREATE TABLE trials(
   max_error REAL,
   reason TEXT,
   at INTEGER NOT NULL,
+  timed_by TEXT,
+  verified_by TEXT,
   CHECK ((time_us IS NULL) = (time_kind IS NULL)),
   CHECK ((state = 'ok') = (time_us IS NOT NULL)),
   UNIQUE(problem, device, generator, plan, at)
 ) STRICT;
+";
+
+/// Plans that run: by whom (nobody any more where that is null), and how many processes ended meanwhile.
+const MARKS: &str = "
 CREATE TABLE inflight(
   problem INTEGER NOT NULL REFERENCES problems(id),
   device INTEGER NOT NULL REFERENCES devices(id),
   generator TEXT NOT NULL,
   plan TEXT NOT NULL,
-  pid INTEGER NOT NULL,
+  owner TEXT,
+  deaths INTEGER NOT NULL,
   PRIMARY KEY(problem, device, generator, plan)
 ) STRICT;
 ";
@@ -129,8 +137,20 @@ pub(super) fn read_only(path: &Path) -> Result<Connection, RecordsError> {
     let connection = Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags).map_err(|e| classify(path, e))?;
     connection.set_prepared_statement_cache_capacity(64);
     check_whole(path, &connection)?;
+    shadow(&connection).map_err(|e| classify(path, e))?;
     check_tables(path, &connection)?;
     Ok(connection)
+}
+
+/// Gives the tables of an older file that may not be written the columns they lack.
+fn shadow(connection: &Connection) -> rusqlite::Result<()> {
+    if version(connection)? >= 3 {
+        return Ok(());
+    }
+    connection.execute_batch(
+        "CREATE TEMP VIEW trials AS SELECT *, NULL AS timed_by, NULL AS verified_by FROM main.trials; \
+         CREATE TEMP VIEW inflight AS SELECT *, NULL AS owner, 1 AS deaths FROM main.inflight;",
+    )
 }
 
 /// Records in memory.
@@ -178,6 +198,7 @@ fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {
         let t = connection.transaction_with_behavior(TransactionBehavior::Exclusive)?;
         if is_empty(&t)? {
             t.execute_batch(TABLES)?;
+            t.execute_batch(MARKS)?;
             t.pragma_update(None, "application_id", APPLICATION_ID)?;
             t.pragma_update(None, "user_version", VERSION)?;
         }
@@ -188,14 +209,28 @@ fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {
 
 /// Brings the tables of an older tilewright to this version.
 fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
-    let version = |c: &Connection| c.query_row("PRAGMA user_version", [], |r| r.get::<_, u32>(0));
-    if version(connection)? < VERSION {
-        let t = connection.transaction_with_behavior(TransactionBehavior::Exclusive)?;
-        // Version 1 to 2: the tables are the same, but a tilewright of version 1 would take 1 and 2 alike.
-        t.pragma_update(None, "user_version", VERSION)?;
-        t.commit()?;
+    if version(connection)? >= VERSION {
+        return Ok(());
     }
-    Ok(())
+    let t = connection.transaction_with_behavior(TransactionBehavior::Exclusive)?;
+    // Version 1 to 2: the tables are the same, but a tilewright of version 1 would take 1 and 2 alike.
+    if version(&t)? < 3 {
+        t.execute_batch(
+            "ALTER TABLE trials ADD COLUMN timed_by TEXT; ALTER TABLE trials ADD COLUMN verified_by TEXT; \
+             ALTER TABLE inflight RENAME TO old_marks;",
+        )?;
+        t.execute_batch(MARKS)?;
+        // Whether their processes live cannot be told: each is tried once more.
+        t.execute_batch(
+            "INSERT INTO inflight SELECT problem, device, generator, plan, NULL, 1 FROM old_marks; DROP TABLE old_marks;",
+        )?;
+    }
+    t.pragma_update(None, "user_version", VERSION)?;
+    t.commit()
+}
+
+fn version(c: &Connection) -> rusqlite::Result<u32> {
+    c.query_row("PRAGMA user_version", [], |r| r.get(0))
 }
 
 /// Asks SQLite whether the file is whole.
@@ -212,8 +247,9 @@ fn check_tables(path: &Path, connection: &Connection) -> Result<(), RecordsError
     for probe in [
         "SELECT id, key, name FROM problems LIMIT 0",
         "SELECT id, name, fingerprint FROM devices LIMIT 0",
-        "SELECT id, problem, device, generator, plan, state, time_us, time_kind, verified, max_error, reason, at FROM trials LIMIT 0",
-        "SELECT problem, device, generator, plan, pid FROM inflight LIMIT 0",
+        "SELECT id, problem, device, generator, plan, state, time_us, time_kind, verified, max_error, reason, at, \
+         timed_by, verified_by FROM trials LIMIT 0",
+        "SELECT problem, device, generator, plan, owner, deaths FROM inflight LIMIT 0",
     ] {
         connection.prepare(probe).map_err(|e| classify(path, e))?;
     }

@@ -48,7 +48,7 @@ fn a_file_that_may_not_be_written_can_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("100% sure?#1.db");
     filled(&Records::open(&path).unwrap());
-    let records = Records { path: path.clone(), connection: Mutex::new(schema::read_only(&path).unwrap()) };
+    let records = Records::of(path.clone(), schema::read_only(&path).unwrap());
     assert_eq!(records.list(&Filter::default()).unwrap().len(), 5);
     let key = gemm(64, 64, 64, Scalar::F32);
     assert_eq!(records.best(&key, &device(), GENERATOR).unwrap().unwrap().plan, "fast");
@@ -84,15 +84,16 @@ fn a_quick_look_makes_no_best_and_a_thorough_one_does() {
     let exported = |records: &Records| {
         let mut text = Vec::new();
         records.export(&Filter::default(), &mut text).unwrap();
-        text
+        with_plans(text)
     };
     let other = Records::in_memory().unwrap();
-    other.import(&mut &exported(&records)[..], "quick").unwrap();
+    other.import(&mut exported(&records).as_bytes(), "quick").unwrap();
     records.deepen(&key, "", &device(), GENERATOR, &timed("plan", 2.0, 9)).unwrap();
     // The trial is the same one, also where it is known already.
-    assert_eq!(other.import(&mut &exported(&records)[..], "thorough").unwrap(), 1);
+    assert_eq!(other.import(&mut exported(&records).as_bytes(), "thorough").unwrap(), 1);
     for records in [&records, &other] {
-        assert_eq!(records.best(&key, &device(), GENERATOR).unwrap().unwrap(), timed("plan", 1.0, 7));
+        let best = records.best(&key, &device(), GENERATOR).unwrap().unwrap();
+        assert_eq!(Trial { plan: "plan".into(), ..best }, timed("plan", 1.0, 7));
         assert_eq!(records.trials(&key, &device(), GENERATOR).unwrap().len(), 1);
     }
     records.deepen(&key, "", &device(), GENERATOR, &timed("unknown", 0.5, 9)).unwrap();
@@ -110,10 +111,17 @@ fn what_ends_twice_within_a_millisecond_is_recorded_twice() {
     assert_eq!(records.trials(&key, &device(), GENERATOR).unwrap().len(), 2);
 }
 
-/// A records file as schema 1 has it.
+/// A records file as schema 1 has it, with the mark of a process that is gone.
 fn schema_1(path: &Path) {
     filled(&Records::open(path).unwrap());
     let c = Connection::open(path).unwrap();
+    c.execute_batch(
+        "ALTER TABLE trials DROP COLUMN timed_by; ALTER TABLE trials DROP COLUMN verified_by; DROP TABLE inflight; \
+         CREATE TABLE inflight(problem INTEGER NOT NULL, device INTEGER NOT NULL, generator TEXT NOT NULL, plan TEXT NOT NULL, \
+         pid INTEGER NOT NULL, PRIMARY KEY(problem, device, generator, plan)) STRICT; \
+         INSERT INTO inflight VALUES (1, 1, '0.1.0', 'running', 1);",
+    )
+    .unwrap();
     c.execute_batch("UPDATE trials SET verified = min(verified, 1); PRAGMA user_version = 1; PRAGMA journal_mode = DELETE")
         .unwrap();
 }
@@ -125,14 +133,18 @@ fn what_schema_1_calls_verified_was_looked_at_quickly() {
     schema_1(&path);
     let key = gemm(64, 64, 64, Scalar::F32);
     let depths = |records: &Records| -> Vec<Option<Depth>> {
-        records.trials(&key, &device(), GENERATOR).unwrap().iter().map(|t| t.verified).collect()
+        records.list(&Filter::default()).unwrap().iter().map(|r| r.trial.verified).collect()
     };
-    let quick = [Some(Depth::Quick), Some(Depth::Quick), None, None];
-    let unmigrated = Records { path: path.clone(), connection: Mutex::new(schema::read_only(&path).unwrap()) };
+    let quick = [Some(Depth::Quick), Some(Depth::Quick), None, None, Some(Depth::Quick)];
+    let unmigrated = Records::of(path.clone(), schema::read_only(&path).unwrap());
     assert_eq!(depths(&unmigrated), quick);
     let migrated = Records::open(&path).unwrap();
     assert_eq!(depths(&migrated), quick);
     assert_eq!(migrated.best(&key, &device(), GENERATOR).unwrap(), None);
+    // By whom nobody knows: candidates, no more.
+    assert_eq!(migrated.trials(&key, &device(), GENERATOR).unwrap(), []);
+    assert_eq!(migrated.candidates(&key, &device(), 9).unwrap(), ["fast", "slow"]);
+    assert_eq!(migrated.recover().unwrap(), 0);
     drop(migrated);
     // An older tilewright would not know the difference.
     assert_eq!(std::fs::read(&path).unwrap()[60..64], schema::VERSION.to_be_bytes());
@@ -144,7 +156,7 @@ fn lines_of_format_1_are_read() {
     filled(&records);
     let mut text = Vec::new();
     records.export(&Filter::default(), &mut text).unwrap();
-    let new = String::from_utf8(text).unwrap();
+    let new = with_plans(text);
     let old = new
         .replace("\"tilewright\":2", "\"tilewright\":1")
         .replace("\"thorough\"", "true")
@@ -180,18 +192,29 @@ fn nearest_orders_by_distance_and_device() {
     assert_eq!(records.nearest(&gemm(64, 64, 64, Scalar::F32), &device(), GENERATOR, 1).unwrap()[0].plan, "fast");
 }
 
+/// Lines with plans in place of the words that stand for them.
+fn with_plans(text: Vec<u8>) -> String {
+    use tilewright_gen::plan::{Common, Key, Plan};
+    let mut text = String::from_utf8(text).unwrap();
+    for (number, word) in ["slow", "fast", "wrong", "unverified", "big", "plan"].into_iter().enumerate() {
+        let plan = Plan::default().with(Key::C(Common::Unr), 8 << number);
+        text = text.replace(&format!("\"plan\":\"{word}\""), &format!("\"plan\":\"{plan}\""));
+    }
+    text
+}
+
 #[test]
 fn lines_round_trip_and_import_is_idempotent() {
     let (from, to) = (Records::in_memory().unwrap(), Records::in_memory().unwrap());
     filled(&from);
     let mut text = Vec::new();
     assert_eq!(from.export(&Filter::default(), &mut text).unwrap(), 5);
-    assert_eq!(to.import(&mut &text[..], "lines").unwrap(), 5);
-    assert_eq!(to.import(&mut &text[..], "lines").unwrap(), 0);
+    let text = with_plans(text);
+    assert_eq!(to.import(&mut text.as_bytes(), "lines").unwrap(), 5);
+    assert_eq!(to.import(&mut text.as_bytes(), "lines").unwrap(), 0);
     let mut again = Vec::new();
     to.export(&Filter::default(), &mut again).unwrap();
-    assert_eq!(text, again);
-    assert_eq!(from.list(&Filter::default()).unwrap(), to.list(&Filter::default()).unwrap());
+    assert_eq!(text.as_bytes(), again);
     let best = Filter { problem: Some("64".into()), verified: Some(Depth::Quick), ..Filter::default() };
     assert_eq!(to.list(&best).unwrap().len(), 2);
 }
@@ -202,8 +225,9 @@ fn import_names_the_line_and_imports_nothing() {
     filled(&records);
     let mut text = Vec::new();
     records.export(&Filter::default(), &mut text).unwrap();
-    let good = String::from_utf8(text).unwrap();
+    let good = with_plans(text);
     let first = good.lines().next().unwrap();
+    let plan = first.split("\"plan\":\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
     let bad = [
         ("{", "no JSON object"),
         ("[1]", "no JSON object"),
@@ -215,7 +239,10 @@ fn import_names_the_line_and_imports_nothing() {
         (&first.replace("\"state\":\"ok\"", "\"state\":\"wrong\""), "no time_us"),
         (&first.replace("\"verified\":\"thorough\"", "\"verified\":\"deep\""), "verified is none of"),
         (&first.replace("\"m\":64", "\"m\":0"), "extent m"),
-        (&first.replace("\"plan\":\"slow\"", "\"plan\":\"slow\",\"x\":1"), "x"),
+        (&first.replace("\"time_us\":9.0", "\"time_us\":9.0,\"x\":1"), "x"),
+        (&first.replace("\"time_us\":9.0", "\"time_us\":1e-300"), "time_us 1e-300 is not plausible"),
+        (&first.replace("\"time_us\":9.0", "\"time_us\":1e300"), "not plausible"),
+        (&first.replace(plan, "A_nonsense"), "plan A_nonsense: "),
     ];
     for (line, want) in bad {
         let target = Records::in_memory().unwrap();
@@ -268,25 +295,102 @@ fn foreign_and_damaged_files_are_refused_and_kept() {
     assert!(Records::open(folder.path().join("empty.db")).is_ok());
 }
 
+fn states(records: &Records) -> Vec<(String, State)> {
+    let trials = records.trials(&gemm(64, 64, 64, Scalar::F32), &device(), GENERATOR).unwrap();
+    trials.into_iter().map(|t| (t.plan, t.state)).collect()
+}
+
 #[test]
-fn a_mark_left_by_a_dead_process_becomes_a_hung_trial() {
+fn a_plan_that_outlasts_two_processes_counts_as_hung() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("r.db");
-    let records = Records::open(&path).unwrap();
     let key = gemm(64, 64, 64, Scalar::F32);
-    for plan in ["alive", "done", "dead", "cancelled"] {
-        records.begin(&key, "", &device(), GENERATOR, plan).unwrap();
+    let begin = |plans: &[&str]| {
+        let records = Records::open(&path).unwrap();
+        for plan in plans {
+            records.begin(&key, "", &device(), GENERATOR, plan).unwrap();
+        }
+        records
+    };
+    let files = || {
+        std::fs::read_dir(folder.path())
+            .unwrap()
+            .filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().contains("alive"))
+            .count()
+    };
+    let other = begin(&["alive"]);
+    let first = begin(&["done", "dead", "unlucky"]);
+    first.add(&key, "", &device(), GENERATOR, &timed("done", 1.0, 1)).unwrap();
+    assert_eq!((other.recover().unwrap(), files()), (0, 2));
+    drop(first);
+    // One death is nobody's fault yet.
+    assert_eq!((other.recover().unwrap(), files()), (0, 1));
+    assert_eq!(states(&other), [("done".into(), State::Ok)]);
+    let second = begin(&["dead", "unlucky"]);
+    second.add(&key, "", &device(), GENERATOR, &timed("unlucky", 2.0, 2)).unwrap();
+    assert_eq!(other.recover().unwrap(), 0);
+    drop(second);
+    // Whoever begins next counts it as well as whoever looks.
+    let third = begin(&["unlucky"]);
+    assert_eq!(other.recover().unwrap(), 1);
+    drop(third);
+    assert_eq!(other.recover().unwrap(), 0);
+    let all = [("done", State::Ok), ("unlucky", State::Ok), ("dead", State::Hung)];
+    assert_eq!(states(&other), all.map(|(plan, state)| (plan.to_string(), state)));
+    // A process id says nothing where containers share a file: who holds a lock lives.
+    let deaths = |plan: &str| -> i64 {
+        other.lock().query_row("SELECT deaths FROM inflight WHERE plan = ?1", [plan], |r| r.get(0)).unwrap()
+    };
+    assert_eq!((deaths("alive"), deaths("unlucky")), (0, 1));
+}
+
+#[test]
+fn who_is_told_to_end_blames_no_plan() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("r.db");
+    let key = gemm(64, 64, 64, Scalar::F32);
+    for _ in 0..3 {
+        let records = Records::open(&path).unwrap();
+        assert_eq!(records.recover().unwrap(), 0);
+        records.begin(&key, "", &device(), GENERATOR, "interrupted").unwrap();
+        records.abandon().unwrap();
     }
-    records.add(&key, "", &device(), GENERATOR, &timed("done", 1.0, 1)).unwrap();
-    records.abandon(&key, &device(), GENERATOR, "cancelled").unwrap();
-    let mut child = std::process::Command::new("true").spawn().unwrap();
-    let gone = child.id();
-    child.wait().unwrap();
-    records.lock().execute("UPDATE inflight SET pid = ?1 WHERE plan IN ('dead', 'done', 'cancelled')", [gone]).unwrap();
-    assert_eq!(Records::open(&path).unwrap().recover().unwrap(), 1);
+    assert_eq!(states(&Records::open(&path).unwrap()), []);
+}
+
+#[test]
+fn what_other_sources_say_does_not_hold_any_more() {
+    let records = Records::in_memory().unwrap();
+    filled(&records);
+    let key = gemm(64, 64, 64, Scalar::F32);
+    let current = records.trials(&key, &device(), GENERATOR).unwrap();
+    let best = || records.best(&key, &device(), GENERATOR).unwrap().map(|t| t.plan);
+    let set = |what: &str| records.lock().execute_batch(&format!("UPDATE trials SET {what}")).unwrap();
+    // Another verifier: times hold, verdicts do not.
+    set("verified_by = 'other'");
     let trials = records.trials(&key, &device(), GENERATOR).unwrap();
-    let states: Vec<(&str, State)> = trials.iter().map(|t| (t.plan.as_str(), t.state)).collect();
-    assert_eq!(states, [("done", State::Ok), ("dead", State::Hung)]);
+    let plans: Vec<&str> = trials.iter().map(|t| t.plan.as_str()).collect();
+    assert_eq!(plans, ["slow", "fast", "unverified"]);
+    assert!(trials.iter().all(|t| t.verified.is_none()) && best().is_none());
+    // Another way to time, or a row from before anybody asked.
+    for by in ["'other'", "NULL"] {
+        set(&format!("verified_by = '{VERIFIER}', timed_by = {by}"));
+        assert_eq!((records.trials(&key, &device(), GENERATOR).unwrap(), best()), (Vec::new(), None));
+    }
+    assert!(records.list(&Filter::default()).unwrap().iter().all(Record::is_stale));
+    // They are still the plans to try first, on other drivers as well.
+    let newer = DeviceKey { fingerprint: "driver 2".into(), ..device() };
+    assert_eq!(records.candidates(&key, &newer, 8).unwrap(), ["fast", "slow"]);
+    assert_eq!(records.candidates(&key, &DeviceKey { name: "Other GPU".into(), ..device() }, 8).unwrap(), [""; 0]);
+    set(&format!("timed_by = '{TIMING}'"));
+    assert_eq!(records.trials(&key, &device(), GENERATOR).unwrap(), current);
+    // The cost model vouches for modelled times, and nothing else does.
+    let modelled = Trial { verified: Some(Depth::Thorough), ..Trial::timed("dream", 0.1, TimeKind::Modelled) };
+    let records = Records::in_memory().unwrap();
+    records.add(&key, "", &device(), GENERATOR, &modelled).unwrap();
+    let by: String = records.lock().query_row("SELECT timed_by FROM trials", [], |r| r.get(0)).unwrap();
+    assert_eq!(by, MODEL);
+    assert!(MODEL != TIMING && TIMING != VERIFIER && VERIFIER != super::GENERATOR);
 }
 
 #[test]

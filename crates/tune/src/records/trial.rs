@@ -201,6 +201,12 @@ pub struct Record {
     pub device: DeviceKey,
     /// Version of the generator that made the kernels.
     pub generator: String,
+    /// Fingerprint of the sources that timed (or modelled) it; absent in older records.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timed_by: Option<String>,
+    /// Fingerprint of the sources that verified it, where something did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verified_by: Option<String>,
     /// What happened.
     pub trial: Trial,
 }
@@ -246,10 +252,4 @@ impl Filter {
 /// Milliseconds since 1970-01-01 UTC.
 pub(crate) fn now_ms() -> i64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| i64::try_from(d.as_millis()).unwrap_or(i64::MAX))
-}
-
-/// True if a process of this id may still run. Where that cannot be asked, only our own id counts as running.
-pub(crate) fn is_alive(pid: u32) -> bool {
-    let proc = std::path::Path::new("/proc");
-    pid == std::process::id() || (proc.join("self").exists() && proc.join(pid.to_string()).exists())
 }

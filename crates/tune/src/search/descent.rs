@@ -30,6 +30,8 @@ pub struct Descent<'a> {
     rng: ChaCha8Rng,
     /// Times of what was tried, `None` for what has none.
     known: HashMap<Plan, Option<f64>>,
+    /// The best of them and its time in microseconds.
+    best: Option<(Plan, f64)>,
     given: HashSet<Plan>,
     front: VecDeque<Plan>,
     pending: HashSet<Plan>,
@@ -63,6 +65,7 @@ impl<'a> Descent<'a> {
             picker,
             rng: ChaCha8Rng::seed_from_u64(seed),
             known: HashMap::new(),
+            best: None,
             given: HashSet::new(),
             front,
             pending: HashSet::new(),
@@ -78,12 +81,6 @@ impl<'a> Descent<'a> {
     /// Descents begun.
     pub const fn descents(&self) -> usize {
         self.descents
-    }
-
-    /// The best plan known and its time in microseconds.
-    fn best(&self) -> Option<(Plan, f64)> {
-        let timed = self.known.iter().filter_map(|(plan, time)| time.map(|t| (*plan, t)));
-        timed.min_by(|x, y| x.1.total_cmp(&y.1).then_with(|| x.0.cmp(&y.0)))
     }
 
     /// Makes the neighbours of a plan the front.
@@ -146,7 +143,7 @@ impl<'a> Descent<'a> {
 
     /// A few random steps away from the best.
     fn kick(&mut self) -> Option<Plan> {
-        let (best, _) = self.best()?;
+        let (best, _) = self.best?;
         let steps = self.rng.random_range(2..6);
         self.space.repair(&self.space.graph(&best).wander(&best, steps, &mut self.rng))
     }
@@ -196,7 +193,7 @@ impl Searcher for Descent<'_> {
             }
             if self.opening && self.centre.is_none() && self.descents == 1 {
                 // All starts were in the records: go on from the best of those.
-                self.centre = self.best();
+                self.centre = self.best;
             }
             match self.centre {
                 // Slow candidates of the opening need not be waited for: a better one among them moves the centre later.
@@ -222,6 +219,9 @@ impl Searcher for Descent<'_> {
         self.given.insert(*plan);
         self.known.insert(*plan, time_us);
         let Some(time) = time_us else { return };
+        if self.best.is_none_or(|(_, best)| time < best) {
+            self.best = Some((*plan, time));
+        }
         if self.centre.is_none_or(|(_, best)| time < THRESHOLD * best) {
             self.centre = Some((*plan, time));
             if !self.opening {

@@ -15,6 +15,7 @@ mod outcome;
 mod random;
 mod session;
 
+pub use crate::records::GENERATOR;
 pub use descent::Descent;
 pub use exhaustive::Exhaustive;
 pub use outcome::{Ended, Event, Outcome, Phase, Spent, Step, Tally};
@@ -31,10 +32,6 @@ use std::time::Duration;
 use tilewright_device::{CacheState, Device, DeviceInfo};
 use tilewright_gen::plan::Plan;
 use tilewright_problem::ProblemError;
-
-/// The generator as records name it: its version and a fingerprint of its sources (`build.rs`). Times of another one's kernels
-/// say little about this one's.
-pub const GENERATOR: &str = env!("TILEWRIGHT_GENERATOR");
 
 /// A candidate must be faster than the best by this share to replace it.
 pub(crate) const THRESHOLD: f64 = 0.998;
@@ -163,6 +160,12 @@ pub enum TuneError {
     /// Records cannot be read or written.
     #[error(transparent)]
     Records(#[from] RecordsError),
+    /// A budget that is no time.
+    #[error("a budget of {seconds} seconds is no time to search for; give a number of at least 0")]
+    Budget {
+        /// As given.
+        seconds: f64,
+    },
     /// Test data cannot be made or do not fit the device.
     #[error("preparing the tuning: {0}")]
     Prepare(VerifyError),
@@ -188,7 +191,8 @@ pub fn device_key(info: &DeviceInfo, cache: CacheState) -> DeviceKey {
 /// Searches the fastest verified plan of a space on a device.
 ///
 /// Trials that the records hold for the same problem, device and generator are not repeated: their times seed the search,
-/// and the best of them is the result if nothing better is found. `progress` hears of every trial.
+/// and the best of them is the result if nothing better is found and it passes a thorough verification. What they hold of the same
+/// problem on a device of the same name from another driver or other sources of this program is tried first. `progress` hears of every trial.
 ///
 /// # Errors
 /// [`TuneError`]. A search that found something before its device was lost or it was cancelled is no error: see
@@ -201,5 +205,8 @@ pub fn tune(
     cancel: &Cancel,
     progress: &mut dyn FnMut(&Event),
 ) -> Result<Outcome, TuneError> {
+    if let Some(seconds) = options.budget.seconds.filter(|s| s.is_nan() || *s < 0.0) {
+        return Err(TuneError::Budget { seconds });
+    }
     session::Session::new(device, space, records, options, cancel, progress).run()
 }

@@ -46,6 +46,8 @@ pub enum Event {
     Started {
         /// Trials taken over.
         resumed: u64,
+        /// Plans of this problem, right and fast with another driver or with other sources of this program, that are tried first.
+        stale: u64,
     },
     /// Something else is done from now on.
     Phase {

@@ -14,7 +14,7 @@ use crate::records::{DeviceKey, Records, State, TimeKind, Trial};
 use crate::space::Space;
 use crate::verify::{Depth, VerifyError};
 use settle::Judge;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tilewright_device::{Device, DeviceError, DeviceKind, Launch, Timing};
@@ -27,6 +27,8 @@ const FIRST_PLAN: f64 = 30.0;
 const TICK: Duration = Duration::from_millis(50);
 /// Recorded plans of near problems that a search starts from.
 const NEAR: usize = 3;
+/// Recorded plans of the same problem, from another driver or other sources, that a search starts from.
+const STALE: usize = 8;
 
 /// A plan with a time.
 #[derive(Clone, Copy, Debug)]
@@ -151,7 +153,7 @@ impl<'a> Session<'a> {
         }
         self.spent.starting = std::mem::replace(&mut self.start, Instant::now()).elapsed().as_secs_f64();
         let recorded = self.recorded()?;
-        let starts = self.starts()?;
+        let (starts, stale) = self.starts(&recorded)?;
         let space = self.space;
         let mut searcher: Box<dyn Searcher + 'a> = match self.options.strategy {
             Strategy::Descent => Box::new(Descent::new(space, self.options.seed, &starts)),
@@ -159,7 +161,7 @@ impl<'a> Session<'a> {
             Strategy::Exhaustive => Box::new(Exhaustive::new(space)),
         };
         self.resume(recorded, searcher.as_mut());
-        (self.progress)(&Event::Started { resumed: self.resumed });
+        (self.progress)(&Event::Started { resumed: self.resumed, stale });
         let mut builders = Builders::new(self.device, space, threads, self.options.build_limit);
         // Builders get to work while the test data is made.
         // Timing on the host's own cores wants them quiet: build a batch, then time it.
@@ -266,19 +268,24 @@ impl<'a> Session<'a> {
         let Some(records) = self.records else { return Ok(Vec::new()) };
         let hung = records.recover()?;
         if hung > 0 {
-            tracing::info!("{hung} trials were running when their process ended: they count as hung");
+            tracing::info!("{hung} candidates were running when two processes ended: they count as hung");
         }
         Ok(records.trials(&self.key, &self.device_key, GENERATOR)?)
     }
 
-    /// Plans to begin with: the caller's, then those of the nearest recorded problems.
-    fn starts(&self) -> Result<Vec<Plan>, TuneError> {
-        let mut starts = self.options.starts.clone();
+    /// Plans to begin with: the caller's, then those of the same problem whose records do not hold any more, then those of the nearest
+    /// recorded problems; and how many do not hold any more.
+    fn starts(&self, recorded: &[Trial]) -> Result<(Vec<Plan>, u64), TuneError> {
+        let (mut starts, mut stale) = (self.options.starts.clone(), 0);
         if let Some(records) = self.records {
+            let known: HashSet<&str> = recorded.iter().map(|t| t.plan.as_str()).collect();
+            let candidates = records.candidates(&self.key, &self.device_key, STALE)?;
+            let unknown = candidates.iter().filter(|text| !known.contains(text.as_str()));
+            starts.extend(unknown.filter_map(|text| Plan::parse(text).ok()).inspect(|_| stale += 1));
             let near = records.nearest(&self.key, &self.device_key, GENERATOR, NEAR)?;
             starts.extend(near.iter().filter_map(|n| Plan::parse(&n.plan).ok()));
         }
-        Ok(starts)
+        Ok((starts, stale))
     }
 
     /// Recorded trials as if they had just been made. The best of them is what was verified at all: [`Session::settle`] looks at it
