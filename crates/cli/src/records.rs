@@ -4,7 +4,7 @@ use crate::args::{FilterArgs, RecordsCommand};
 use crate::error::CliError;
 use crate::output::{Stdout, human_time, line};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::{BufReader, Write};
 use std::path::{Path, PathBuf};
 use tilewright_tune::Records;
@@ -46,19 +46,29 @@ fn list(args: &FilterArgs, json: bool) -> Result<(), CliError> {
             .or_default()
             .push(record);
     }
+    // The driver that a device was used with last is taken for today's.
+    let mut drivers: HashMap<&str, (i64, &str)> = HashMap::new();
+    for ((_, device, fingerprint), all) in &groups {
+        let last = all.iter().map(|r| r.trial.at).max().unwrap_or_default();
+        let known = drivers.entry(device).or_insert((last, fingerprint));
+        *known = (*known).max((last, fingerprint));
+    }
     for ((problem, device, fingerprint), all) in &groups {
+        let old_driver = drivers.get(device.as_str()).is_some_and(|d| d.1 != fingerprint);
         let count = |state: State| all.iter().filter(|r| r.trial.state == state).count();
-        let time = |r: &Record| (r.trial.time_kind == Some(TimeKind::Modelled), r.trial.time_us.unwrap_or(f64::INFINITY));
-        let verified = all.iter().filter(|r| r.trial.verified == Some(Depth::Thorough) && r.trial.state == State::Ok);
-        let best = verified.min_by(|x, y| time(x).partial_cmp(&time(y)).unwrap_or(std::cmp::Ordering::Equal)).map(|r| &r.trial);
-        let plan = best.map(|t| t.plan.as_str());
-        let (us, kind) = (best.and_then(|t| t.time_us), best.and_then(|t| t.time_kind).map(TimeKind::name));
+        let shown = best(all, old_driver);
+        let stale = shown.is_some_and(|r| old_driver || r.is_stale());
+        let trial = shown.map(|r| &r.trial);
+        let plan = trial.map(|t| t.plan.as_str());
+        let (us, kind) = (trial.and_then(|t| t.time_us), trial.and_then(|t| t.time_kind).map(TimeKind::name));
+        let depth = trial.filter(|_| !stale).and_then(|t| t.verified);
         if json {
             let refused = count(State::Refused);
             let failed = count(State::Failed) + count(State::Wrong) + count(State::Hung);
             line(
                 &json!({
                     "problem": problem, "device": device, "fingerprint": fingerprint, "plan": plan, "time_us": us, "time_kind": kind,
+                    "verified": depth.map(Depth::name), "stale": stale,
                     "trials": all.len(), "refused": refused, "failed": failed,
                 })
                 .to_string(),
@@ -67,7 +77,14 @@ fn list(args: &FilterArgs, json: bool) -> Result<(), CliError> {
             line(problem)?;
             line(&format!("    on {device}: {} trials", all.len()))?;
             match (plan, us, kind) {
-                (Some(plan), Some(us), Some(kind)) => line(&format!("    {} {kind}  {plan}", human_time(us)))?,
+                (Some(plan), Some(us), Some(kind)) => {
+                    let note = match depth {
+                        _ if stale => "stale (another driver or tilewright; `tune` verifies and times it first): ",
+                        Some(Depth::Thorough) => "",
+                        _ => "not verified thoroughly yet (`tune` does): ",
+                    };
+                    line(&format!("    {note}{} {kind}  {plan}", human_time(us)))?;
+                }
                 _ => line("    nothing verified yet")?,
             }
         }
@@ -76,6 +93,20 @@ fn list(args: &FilterArgs, json: bool) -> Result<(), CliError> {
         line("no records")?;
     }
     Ok(())
+}
+
+/// The trial that stands for a problem on a device: the fastest one that was verified thoroughly and still holds, else the fastest one
+/// that was right at all. Measured times stand before modelled ones.
+fn best(all: &[Record], old_driver: bool) -> Option<&Record> {
+    let wrong = |r: &Record| all.iter().any(|w| w.trial.state == State::Wrong && w.trial.plan == r.trial.plan);
+    let rank = |r: &Record| {
+        let holds = !old_driver && !r.is_stale() && r.trial.verified == Some(Depth::Thorough);
+        (!holds, r.trial.time_kind == Some(TimeKind::Modelled))
+    };
+    let time = |r: &Record| r.trial.time_us.unwrap_or(f64::INFINITY);
+    let mut right: Vec<&Record> = all.iter().filter(|r| r.trial.verified.is_some() && r.trial.state == State::Ok).collect();
+    right.sort_by(|x, y| rank(x).cmp(&rank(y)).then(time(x).total_cmp(&time(y))));
+    right.into_iter().find(|r| !wrong(r))
 }
 
 fn show(args: &FilterArgs) -> Result<(), CliError> {
@@ -89,7 +120,7 @@ fn show(args: &FilterArgs) -> Result<(), CliError> {
             (Some(us), Some(kind)) => format!("{} {}", human_time(us), kind.name()),
             _ => t.reason.clone().unwrap_or_default().lines().next().unwrap_or_default().to_string(),
         };
-        let verified = t.verified.map_or("-", Depth::name);
+        let verified = if record.is_stale() { "stale" } else { t.verified.map_or("-", Depth::name) };
         line(&format!("{}  {}  {:<8} {verified:<8} {time}  {}", record.name, record.device.name, t.state.name(), t.plan))?;
     }
     Ok(())

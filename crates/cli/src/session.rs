@@ -102,17 +102,45 @@ pub fn classify(e: tilewright::Error) -> CliError {
     }
 }
 
-/// Ctrl-C asks the work to end with what it has; a second one ends the process.
-pub fn on_interrupt(cancel: &Cancel) -> Result<(), CliError> {
-    let cancel = cancel.clone();
-    ctrlc::set_handler(move || {
+/// Ctrl-C, SIGTERM and SIGHUP (unless it is ignored, as under `nohup`) ask the work to end with what it has; a second one ends the
+/// process at once, and no candidate is blamed for that.
+pub fn on_interrupt(cancel: &Cancel, context: &Arc<Context>) -> Result<(), CliError> {
+    // The handler lives to the end of the process; the context must not, or its records are never closed.
+    let (cancel, context) = (cancel.clone(), Arc::downgrade(context));
+    let interrupted = Arc::new(move || {
         if cancel.is_cancelled() {
+            if let Some(Err(e)) = context.upgrade().map(|c| c.records().abandon()) {
+                tracing::warn!("the candidate in flight stays marked as running: {e}");
+            }
             std::process::exit(i32::from(CliError::Interrupted.code()));
         }
         cancel.cancel();
         eprintln!("\ninterrupted: finishing the trial in flight (again to stop at once)");
-    })
-    .map_err(|e| CliError::failed(format!("Ctrl-C cannot be caught: {e}")))
+    });
+    #[cfg(unix)]
+    on_end_of_session(&interrupted)?;
+    ctrlc::set_handler(move || interrupted()).map_err(|e| CliError::failed(format!("Ctrl-C cannot be caught: {e}")))
+}
+
+/// Calls a function on SIGTERM and, where that is not ignored, on SIGHUP.
+#[cfg(unix)]
+fn on_end_of_session(interrupted: &Arc<impl Fn() + Send + Sync + 'static>) -> Result<(), CliError> {
+    use signal_hook::consts::{SIGHUP, SIGTERM};
+    let failed = |e: std::io::Error| CliError::failed(format!("SIGTERM and SIGHUP cannot be caught: {e}"));
+    let caught = if is_ignored(SIGHUP) { vec![SIGTERM] } else { vec![SIGTERM, SIGHUP] };
+    let mut signals = signal_hook::iterator::Signals::new(caught).map_err(failed)?;
+    let interrupted = interrupted.clone();
+    let listen = move || signals.forever().for_each(|_| interrupted());
+    std::thread::Builder::new().name("signals".into()).spawn(listen).map_err(failed)?;
+    Ok(())
+}
+
+/// True for a signal that whoever started this process has it ignore, where the system says so.
+#[cfg(unix)]
+fn is_ignored(signal: i32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
 /// Works on every case, which it counts from 0. One that fails is reported (with `json` as an object) and the others go on; a single one's failure is the

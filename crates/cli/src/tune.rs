@@ -8,6 +8,7 @@ use crate::progress::Progress;
 use crate::{records, session, values};
 use serde_json::json;
 use std::path::PathBuf;
+use std::sync::Arc;
 use tilewright::{Context, Operation};
 use tilewright_tune::run::Factors;
 use tilewright_tune::search::{Budget, Cancel, Ended, Event, Options, Outcome, Strategy};
@@ -24,9 +25,9 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
             CliError::usage(format!("--out {}: no folder for sources can be made there: {e}; name another", folder.display()))
         })?;
     }
-    let context = session::open_to_time(&args.place, &args.plan, true, args.cache)?;
+    let context = Arc::new(session::open_to_time(&args.place, &args.plan, true, args.cache)?);
     let cancel = Cancel::default();
-    session::on_interrupt(&cancel)?;
+    session::on_interrupt(&cancel, &context)?;
     let mut done = 0;
     let all = args.skip + cases.list.len();
     session::each(&cases, &context, args.json, |number, case| {

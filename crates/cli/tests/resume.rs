@@ -50,14 +50,48 @@ fn killed_tuning_goes_on_from_its_trials() {
     assert_eq!(plans.len(), all);
 }
 
+fn signal(name: &str, id: u32) {
+    let sent = std::process::Command::new("kill").args([format!("-{name}"), id.to_string()]).status().expect("kill runs");
+    assert!(sent.success());
+}
+
+/// Told twice, by whatever signal, the command ends at once and blames no candidate.
+#[test]
+fn told_twice_to_end_it_excludes_nothing() {
+    for name in ["INT", "TERM", "HUP"] {
+        let bench = Bench::new();
+        for _ in 0..2 {
+            let before = recorded(&bench);
+            let mut command = bench.command(&format!("{TUNE} --budget 10m"));
+            let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+            wait_for(&bench, before + 5);
+            signal(name, child.id());
+            signal(name, child.id());
+            assert_eq!(child.wait().expect("it ends").code(), Some(130), "{name}");
+        }
+        let shown = bench.run("records show").out;
+        assert!(!shown.contains("  hung "), "{name}: {shown}");
+    }
+}
+
+#[test]
+fn export_ends_quietly_when_its_reader_has_gone() {
+    let bench = Bench::new();
+    bench.run(&format!("{TUNE} --budget 20")).ends(0);
+    let mut child = bench.command("records export").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    drop(child.stdout.take());
+    let ran = common::Ran::new("records export", child.wait_with_output().expect("it ends"));
+    ran.ends(0);
+    assert_eq!(ran.err, "");
+}
+
 #[test]
 fn an_interrupt_keeps_what_was_found() {
     let bench = Bench::new();
     let child =
         bench.command(&format!("{TUNE} --budget 10m")).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     wait_for(&bench, 5);
-    let interrupt = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill runs");
-    assert!(interrupt.success());
+    signal("INT", child.id());
     let ran = common::Ran::new(TUNE, child.wait_with_output().expect("it ends"));
     ran.ends(130);
     let o = &ran.objects()[0];
