@@ -11,8 +11,9 @@ use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 
-/// Processes that a plan may outlast before it counts as hung: whoever is killed while it runs is no reason to exclude it.
-const DEATHS: i64 = 2;
+/// Processes that end while a plan runs before it counts as hung. One may have been killed for other reasons, and of hundreds of kills
+/// at random moments two do meet the same plan twice.
+const DEATHS: i64 = 3;
 
 /// The locked file that shows that this process lives.
 #[derive(Debug)]
@@ -122,8 +123,8 @@ impl Records {
         run(&mut self.lock()).map_err(|e| self.err(e))
     }
 
-    /// Looks at the marks of processes that are gone. A plan that outlasted one process may be tried once more: that process may have
-    /// been killed for other reasons. One that outlasted two becomes a trial of state [`State::Hung`]. Gives the number of those.
+    /// Looks at the marks of processes that are gone. A plan that outlasted one or two processes may be tried once more: those may
+    /// have been killed for other reasons. One that outlasted three becomes a trial of state [`State::Hung`]. Gives the number of those.
     ///
     /// # Errors
     /// As [`Records::add`].

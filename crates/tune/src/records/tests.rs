@@ -301,7 +301,7 @@ fn states(records: &Records) -> Vec<(String, State)> {
 }
 
 #[test]
-fn a_plan_that_outlasts_two_processes_counts_as_hung() {
+fn a_plan_that_outlasts_three_processes_counts_as_hung() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("r.db");
     let key = gemm(64, 64, 64, Scalar::F32);
@@ -330,8 +330,11 @@ fn a_plan_that_outlasts_two_processes_counts_as_hung() {
     second.add(&key, "", &device(), GENERATOR, &timed("unlucky", 2.0, 2)).unwrap();
     assert_eq!(other.recover().unwrap(), 0);
     drop(second);
+    drop(begin(&["dead"]));
     // Whoever begins next counts it as well as whoever looks.
-    let third = begin(&["unlucky"]);
+    let third = begin(&["dead", "unlucky"]);
+    assert_eq!(other.recover().unwrap(), 0);
+    other.lock().execute("UPDATE inflight SET deaths = 2, owner = 'gone' WHERE plan = 'dead'", []).unwrap();
     assert_eq!(other.recover().unwrap(), 1);
     drop(third);
     assert_eq!(other.recover().unwrap(), 0);

@@ -268,7 +268,7 @@ impl<'a> Session<'a> {
         let Some(records) = self.records else { return Ok(Vec::new()) };
         let hung = records.recover()?;
         if hung > 0 {
-            tracing::info!("{hung} candidates were running when two processes ended: they count as hung");
+            tracing::info!("{hung} candidates were running when three processes ended: they count as hung");
         }
         Ok(records.trials(&self.key, &self.device_key, GENERATOR)?)
     }
