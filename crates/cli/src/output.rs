@@ -6,25 +6,9 @@ use std::io::Write;
 /// Prints a line on stdout. A reader that has gone away (`| head`) ends the program quietly.
 pub fn line(text: &str) -> Result<(), CliError> {
     let mut out = std::io::stdout().lock();
-    quietly(writeln!(out, "{text}").and_then(|()| out.flush())).map_err(|e| CliError::failed(format!("stdout: {e}")))
-}
-
-/// Stdout for long output. A reader that has gone away ends the program quietly.
-pub struct Stdout;
-
-impl Write for Stdout {
-    fn write(&mut self, buffer: &[u8]) -> std::io::Result<usize> {
-        quietly(std::io::stdout().write(buffer))
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        quietly(std::io::stdout().flush())
-    }
-}
-
-fn quietly<T>(result: std::io::Result<T>) -> std::io::Result<T> {
-    match result {
+    match writeln!(out, "{text}").and_then(|()| out.flush()) {
         Err(e) if e.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
-        other => other,
+        other => other.map_err(|e| CliError::failed(format!("stdout: {e}"))),
     }
 }
 

@@ -47,14 +47,18 @@ fn list(args: &FilterArgs, json: bool) -> Result<(), CliError> {
             .push(record);
     }
     // The driver that a device was used with last is taken for today's.
-    let mut drivers: HashMap<&str, (i64, &str)> = HashMap::new();
+    let mut drivers: HashMap<&str, (i64, String)> = HashMap::new();
+    // Cold and warm times come from the same driver.
+    let driver = |fingerprint: &'_ str| fingerprint.trim_end_matches("; warm caches").to_string();
     for ((_, device, fingerprint), all) in &groups {
         let last = all.iter().map(|r| r.trial.at).max().unwrap_or_default();
-        let known = drivers.entry(device).or_insert((last, fingerprint));
-        *known = (*known).max((last, fingerprint));
+        let known = drivers.entry(device).or_default();
+        if last >= known.0 {
+            *known = (last, driver(fingerprint));
+        }
     }
     for ((problem, device, fingerprint), all) in &groups {
-        let old_driver = drivers.get(device.as_str()).is_some_and(|d| d.1 != fingerprint);
+        let old_driver = drivers.get(device.as_str()).is_some_and(|d| d.1 != driver(fingerprint));
         let count = |state: State| all.iter().filter(|r| r.trial.state == state).count();
         let shown = best(all, old_driver);
         let stale = shown.is_some_and(|r| old_driver || r.is_stale());
