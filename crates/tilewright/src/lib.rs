@@ -18,7 +18,7 @@
 //! let b = context.upload(&[1.0f32, 0.0, 1.0, 1.0])?;
 //! let mut c = context.alloc::<f32>(6)?;
 //! operation.run(&a, &b, &mut c, 1.0, 0.0)?;
-//! assert_eq!(c.download()?, [1.0, 3.0, 3.0, 7.0, 5.0, 11.0]);
+//! assert_eq!(c.download()?, [3.0, 2.0, 7.0, 4.0, 11.0, 6.0]);
 //!
 //! println!("{}", operation.plan()?);
 //! println!("{}", operation.source()?);
@@ -63,7 +63,7 @@
 //! let residual = context.upload(&[10.0f32, 20.0, 30.0, 40.0])?;
 //! let mut c = context.alloc::<f32>(4)?;
 //! operation.run_with(Operands::new(&a, &b, &mut c).bias(&bias).residual(&residual))?;
-//! assert_eq!(c.download()?, [11.5, 20.0, 33.5, 41.0]);
+//! assert_eq!(c.download()?, [11.5, 22.5, 30.0, 41.0]);
 //! # Ok(())
 //! # }
 //! ```

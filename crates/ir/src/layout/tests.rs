@@ -11,7 +11,7 @@ fn points(layout: &Layout) -> Vec<Vec<(Axis, i64)>> {
     })
 }
 
-fn of<'a>(point: &'a [(Axis, i64)], axis: Axis) -> i64 {
+fn of(point: &[(Axis, i64)], axis: Axis) -> i64 {
     point.iter().find(|(a, _)| *a == axis).map_or(0, |(_, v)| *v)
 }
 
