@@ -20,7 +20,7 @@
 //! # How threads run
 //!
 //! Threads run in lockstep: the whole work-group, or each role where the kernel has roles, or each wave where named or transaction
-//! barriers or warpgroup instructions let waves overtake one another. With [`Options::interleave`] every wave runs on its own and they take turns at random (by seed) at
+//! barriers or warpgroup instructions let waves overtake one another. With [`Options::interleave`] every wave runs on its own and they alternate at random (by seed) at
 //! memory operations, barriers and shuffles; asynchronous copies land at once or when they are waited for.
 //! The work-groups of a cluster run together, their contexts in one order.
 //! Bulk loads land at once or later wherever races are watched.

@@ -47,7 +47,7 @@
 //! # }
 //! ```
 //!
-//! What happens to the sums on their way out belongs to the problem, too: `activation(alpha * A * B + bias + beta * C) + residual`.
+//! What happens to the sums before the store belongs to the problem, too: `activation(alpha * A * B + bias + beta * C) + residual`.
 //!
 //! ```
 //! use tilewright::{Activation, Along, Context, Gemm, Operands, Options, RecordsAt, Scalar, f16};

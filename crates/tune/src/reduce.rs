@@ -2,7 +2,7 @@
 //!
 //! An emulator cannot run a large problem for every candidate. A kernel goes through the same code on a smaller one, provided that
 //! nothing it does only after a while is left out: each buffer of the pipeline is used three times, each persistent work-group takes
-//! two tiles (each of its teams, where they take turns), and offsets that need 64 bits still do ([`crate::verify::Case::spread`]).
+//! two tiles (each of its teams, where they alternate), and offsets that need 64 bits still do ([`crate::verify::Case::spread`]).
 //! [`Reduced::spared`] says what did not run.
 
 use crate::space::Space;

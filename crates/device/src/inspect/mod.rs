@@ -260,7 +260,7 @@ fn weight(listing: &Listing, found: &Loop) -> (usize, usize) {
     (count(listing, found, Instruction::is_matrix), count(listing, found, |i| i.class == Class::Math))
 }
 
-/// The loop over k-tiles: this one, or where work-groups stay and walk over tiles of the result, one that it holds.
+/// The loop over k-tiles: this one, or where work-groups are persistent and walk over tiles of the result, one that it holds.
 fn over_k_tiles<'a>(listing: &Listing, found: &'a Loop, is_one: fn(&Listing, &Loop) -> bool) -> &'a Loop {
     match found.inner.iter().filter(|l| is_one(listing, l)).max_by_key(|l| weight(listing, l)) {
         Some(inner)

@@ -11,7 +11,7 @@ use tilewright_ir::*;
 use tilewright_problem::Extent;
 use tilewright_problem::contraction::Contraction;
 
-/// Threads that a device wants to be busy with a sum of splits.
+/// Threads that a device wants to be busy with a split-k reduction.
 const BUSY: u64 = 1 << 16;
 
 /// Threads that share the splits of one element: one where there are elements enough to keep a device busy.
@@ -22,7 +22,7 @@ pub fn split_lanes(elements: u64, splits: u32) -> u32 {
     1 << wanted.ilog2()
 }
 
-/// Work-groups of the kernel that sums splits of so many elements with so many threads each.
+/// Work-groups of the kernel that reduces splits of so many elements with so many threads each.
 pub(super) fn sum_groups(elements: Vec<Factor>, lanes: u32) -> Groups {
     match lanes {
         1 => groups(elements),

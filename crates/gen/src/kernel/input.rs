@@ -20,7 +20,7 @@ pub(crate) struct Input {
     pub edge: Edge,
 }
 
-/// Sizes of the launch shared by the rooms.
+/// Sizes of the launch shared by the modules.
 pub(crate) struct Shape {
     /// Tiles along m and n, of whole clusters.
     pub tiles_m: u64,

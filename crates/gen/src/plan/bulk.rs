@@ -37,8 +37,8 @@ pub struct BulkTile {
 
 /// Rows of a bulk store: those of one wave's part of an instruction.
 pub const STORE_ROWS: u32 = 16;
-/// Slabs of a wave: one is written while the other is stored. Where teams take turns, another team computes meanwhile, and the
-/// room serves buffers better (on an H200 a second slab made no difference there).
+/// Staging buffers of a wave: one is written while the other is stored. Where teams alternate, another team computes meanwhile, and the
+/// room serves buffers better (on an H200 a second staging buffer made no difference there).
 pub const fn store_slabs(teams: u32) -> u32 {
     if teams > 1 { 1 } else { 2 }
 }
@@ -51,7 +51,7 @@ pub struct StoreTile {
     pub map: TensorMap,
     /// Columns of a store.
     pub columns: u32,
-    /// Rows are contiguous in memory, and in the slab: one line for each column.
+    /// Rows are contiguous in memory, and in the staging buffer: one line for each column.
     pub by_rows: bool,
     /// The third dimension is used.
     pub batched: bool,
@@ -62,7 +62,7 @@ impl StoreTile {
     pub const fn row_bytes(&self) -> u32 {
         (if self.by_rows { STORE_ROWS } else { self.columns }) * self.map.scalar.bytes()
     }
-    /// Bytes of a slab; slabs start at multiples of 1024, where the layout's patterns do.
+    /// Bytes of a staging buffer; staging buffers start at multiples of 1024, where the layout's patterns do.
     pub const fn slab_bytes(&self) -> u32 {
         let bytes = STORE_ROWS * self.columns * self.map.scalar.bytes();
         if bytes < 1024 { 1024 } else { bytes }
@@ -78,25 +78,25 @@ pub const fn store_columns(micro: u32, bytes: u32) -> u32 {
     columns
 }
 
-/// Bytes of shared memory that `slabs` slabs take, for results of this size.
+/// Bytes of shared memory that `slabs` staging buffers take, for results of this size.
 pub(super) fn slabs_bytes(slabs: u32, micro: u32, bytes: u32) -> u32 {
     let slab = (STORE_ROWS * store_columns(micro, bytes) * bytes).max(1024);
     slabs * slab
 }
 
-/// Columns of a slab for rows: of a store of twice as much, so that its sums take no more room.
+/// Columns of a staging buffer for rows: of a store of twice as much, so that its sums take no more room.
 const fn row_slab_columns(micro: u32, bytes: u32) -> u32 {
     let columns = store_columns(micro, bytes);
     if bytes < 4 && columns > 32 { 32 } else { columns }
 }
 
-/// Floats from one line to the next of a slab for rows: room for what lies behind the last multiple of 16 bytes, which also keeps the
+/// Floats from one line to the next of a staging buffer for rows: room for what lies behind the last multiple of 16 bytes, which also keeps the
 /// lines in different banks.
 pub const fn row_slab_pitch(columns: u32) -> u32 {
     columns + 8
 }
 
-/// Columns and bytes of a wave's slab of sums on their way into plain stores of whole rows, for results of this size.
+/// Columns and bytes of a wave's staging buffer of sums on their way into plain stores of whole rows, for results of this size.
 pub const fn row_slab(micro: u32, bytes: u32) -> (u32, u32) {
     let columns = row_slab_columns(micro, bytes);
     (columns, STORE_ROWS * row_slab_pitch(columns) * 4)

@@ -41,13 +41,13 @@ pub struct Counts {
     pub shared_written: f64,
     /// Bytes read from shared memory, a broadcast counted once per thread.
     pub shared_read: f64,
-    /// Tiles of the result times splits of k: work-groups of the main kernel where none stays for several.
+    /// Tiles of the result times splits of k: work-groups of the main kernel where none is persistent.
     pub groups: u64,
     /// Threads per work-group.
     pub threads: u32,
     /// k-tiles of the busiest work-group.
     pub k_tiles: u64,
-    /// Kernels launched if the batch needs no cutting: one for the copies, scaling of C, main kernel, sum of splits.
+    /// Kernels launched if the batch needs no cutting: one for the copies, scaling of C, main kernel, split-k reduction.
     pub launches: u32,
     /// One math thread in one k-tile, and one load thread.
     pub per_k_tile: Instructions,

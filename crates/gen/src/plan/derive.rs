@@ -97,7 +97,7 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
         },
         tiling,
     };
-    // The contraction is turned already.
+    // Operands are swapped already.
     let needed = workspace_per_oriented(&spec, c);
     if needed > env.workspace_bytes {
         return Err(Refusal::Workspace { needed, available: env.workspace_bytes });

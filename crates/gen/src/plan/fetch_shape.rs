@@ -62,7 +62,7 @@ impl FetchShape {
     pub const fn count(&self) -> u32 {
         self.rounds * self.per_round
     }
-    /// Vectors that a thread keeps on their way, of at most so many: always the same registers for the same vectors.
+    /// Vectors that a thread keeps in flight, of at most so many: always the same registers for the same vectors.
     pub fn window(&self, most: u32) -> u32 {
         let count = self.count();
         (1..=most.min(count)).rev().find(|w| count.is_multiple_of(*w)).unwrap_or(1)

@@ -51,7 +51,7 @@ impl LineFetch {
     }
 }
 
-/// Vectors of each operand that a load thread with so many registers keeps on their way: all of a k-tile's, or of both operands the same
+/// Vectors of each operand that a load thread with so many registers keeps in flight: all of a k-tile's, or of both operands the same
 /// share.
 pub fn fetch_in_flight(registers: u32, operands: [Option<LineFetch>; 2]) -> [u32; 2] {
     let taken: u32 = operands.iter().flatten().map(LineFetch::besides).sum();
@@ -60,7 +60,7 @@ pub fn fetch_in_flight(registers: u32, operands: [Option<LineFetch>; 2]) -> [u32
     operands.map(|o| o.map_or(0, |o| (o.shape.count() * free.min(needed) / needed.max(1)).max(1)))
 }
 
-/// How each operand comes that the load waves fetch by lines. The contraction is turned as the plan says.
+/// How each operand comes that the load waves fetch by lines. The contraction's operands are swapped as the plan says.
 pub fn lines_fetched(spec: &KernelSpec, c: &Contraction) -> [Option<LineFetch>; 2] {
     let (t, [copy_a, copy_b]) = (&spec.tiling, &spec.schedule.copies);
     [(&c.a, &t.a, copy_a), (&c.b, &t.b, copy_b)].map(|(tensor, o, copy)| match copy {
@@ -115,7 +115,7 @@ pub(super) fn fetch_wanted(operands: [(&Tensor, &OperandTiling, &Transport); 2],
     (TAKEN_BY_LINES + vectors + operands.map(one).iter().sum::<u32>()).max(LEAST)
 }
 
-/// The work of fetching operand 0 (A) or 1 (B) of a contraction that is turned as the plan says; `None` if it comes in bulk.
+/// The work of fetching operand 0 (A) or 1 (B) of a contraction whose operands are swapped as the plan says; `None` if it comes in bulk.
 pub fn fetch_work(spec: &KernelSpec, c: &Contraction, which: usize) -> Option<FetchWork> {
     let copy = spec.schedule.copies.get(which).filter(|copy| copy.is_written())?;
     let (t, tile) = (&spec.tiling, copy.tile()?);

@@ -140,7 +140,7 @@ pub fn work_groups(spec: &KernelSpec, c: &Contraction) -> u64 {
     }
 }
 
-/// Tiles of the result over the whole batch, each split of k counted, for a contraction that is turned already.
+/// Tiles of the result over the whole batch, each split of k counted, for a contraction whose operands are swapped already.
 pub(super) fn all_tiles(spec: &KernelSpec, c: &Contraction) -> u64 {
     let t = &spec.tiling;
     // Whole clusters.
@@ -159,12 +159,12 @@ pub(crate) fn sum_bytes(t: &Tiling) -> u64 {
     u64::from(t.a.macro_tile) * u64::from(t.b.macro_tile) * 4
 }
 
-/// Shared memory of a work-group in bytes: both operands' buffers, or the slab that results are staged in where that is
+/// Shared memory of a work-group in bytes: both operands' buffers, or the staging buffer that results are staged in where that is
 /// larger (it lies over the operands').
 pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
     let t = &spec.tiling;
     if spec.schedule.in_pipeline() {
-        // A full and a free barrier of 8 bytes per buffer stand behind the tiles, then one for each team that takes turns.
+        // A full and a free barrier of 8 bytes per buffer stand behind the tiles, then one for each team that alternates.
         let turns = if spec.teams() > 1 { 8 * u64::from(spec.teams()) } else { 0 };
         let stage = u64::from((t.a.macro_tile + t.b.macro_tile) * t.k_tile * c.a.scalar.bytes());
         let mut tiles = stage * u64::from(spec.schedule.buffers);
@@ -194,7 +194,7 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
     operands.max(slab_bytes(spec, c))
 }
 
-/// Bytes of staging and of its barriers behind a ring that ends at `from`; 0 without.
+/// Bytes of staging and of its barriers behind a circular buffer that ends at `from`; 0 without.
 fn staging_bytes(spec: &KernelSpec, from: u64) -> u64 {
     let slots = spec.schedule.slots();
     let slot: u32 = spec.schedule.copies.iter().filter_map(Transport::shifted).map(|s| s.spans.slot_bytes()).sum();
@@ -206,7 +206,7 @@ fn staging_bytes(spec: &KernelSpec, from: u64) -> u64 {
     end - from
 }
 
-/// Bytes of the slab of `CST1`: one micro row or column of every thread, with room to keep vectors apart; with a matrix unit some rows
+/// Bytes of the staging buffer of `CST1`: one micro row or column of every thread, with room to keep vectors apart; with a matrix unit some rows
 /// of every wave.
 fn slab_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
     if !spec.epilogue.staged {
@@ -251,7 +251,7 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
 /// Staging registers and what a load thread needs to know where it is.
 fn load_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
     if spec.schedule.in_pipeline() {
-        // Waves that fetch keep as many pieces on their way as registers allow: compilers take all there are.
+        // Waves that fetch keep as many pieces in flight as registers allow: compilers take all there are.
         return if spec.schedule.copies.iter().any(Transport::is_written) { spec.even_registers() } else { 0 };
     }
     let sets = staging_sets(&spec.schedule);

@@ -1,4 +1,4 @@
-//! Lines that begin anywhere, copied in bulk to be shifted (`ACP3`): the tensor maps of their aligned hulls, and the staging that holds
+//! Misaligned rows, copied in bulk to be shifted (`ACP3`): the tensor maps of their aligned aligned spans, and the staging that holds
 //! them until load waves put them into the operand's tile.
 //!
 //! A tensor map starts at a multiple of 16 bytes, and so do its strides and the coordinates of copies along a line. Of a leading
@@ -61,7 +61,7 @@ impl Hulls {
     }
 }
 
-/// How a tensor's tiles of `macro_tile` by `k_tile` come as hulls of lines, or why they cannot, in words.
+/// How a tensor's tiles of `macro_tile` by `k_tile` come as aligned spans of lines, or why they cannot, in words.
 ///
 /// # Errors
 /// What the view lacks: plain strides, a contiguous direction, a start and batch entries at 16 bytes, a line of each class.
@@ -125,7 +125,7 @@ pub fn hulls(tensor: &Tensor, o: &OperandTiling, k_tile: u32) -> Result<Hulls, S
     Ok(Hulls { classes, boxes, columns, pitch, lines, copied, box_bytes: copied.next_multiple_of(COPY_ALIGN) })
 }
 
-/// Where staging begins, behind so many barriers behind a ring that ends at `from`.
+/// Where staging begins, behind so many barriers behind a circular buffer that ends at `from`.
 pub(crate) fn staging_start(from: u64, barriers: u32) -> u64 {
     (from + 8 * u64::from(barriers)).next_multiple_of(COPY_ALIGN.into())
 }

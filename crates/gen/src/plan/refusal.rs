@@ -96,10 +96,10 @@ pub enum Refusal {
     /// Waves that the unit's instructions do not have.
     #[error("UNI{uni} has instructions of waves of {needed} lanes, the device has waves of {wave}; use another UNI")]
     UnitWave { uni: u32, wave: u32, needed: u32 },
-    /// Threads that are no whole owners.
+    /// Thread counts that do not form whole warps or warpgroups.
     #[error("UNI{uni}: MAC{mac}_SKW{skw} is no grid of whole owners of {owners} threads")]
     UnitThreads { uni: u32, mac: u32, skw: u32, owners: u32 },
-    /// Warpgroups that take turns need tiles to take and waves that copy for them.
+    /// Warpgroups that alternate need tiles to take and waves that copy for them.
     #[error("PNG1: warpgroups take tiles of C in turn, that needs LWV and PST of at least 1 and MAC of at least {}, not LWV{lwv}_PST{pst}_MAC{mac}", 2 * .owners)]
     Turns { lwv: u32, pst: u32, mac: u32, owners: u32 },
     /// Sums over a cluster without warpgroups.

@@ -95,7 +95,7 @@ pub struct Tiling {
     pub edge_n: Edge,
     /// Start each work-group at a different k offset (`UFO`).
     pub k_stagger: bool,
-    /// What computes (`UNI`). With a matrix unit a micro tile belongs to all threads of an owner.
+    /// What computes (`UNI`). With a matrix unit a micro tile belongs to all threads of a warp or warpgroup.
     pub unit: MathUnit,
     /// The kernel computes the transposed product: `a` speaks of the contraction's B and `b` of its A (`SWP`).
     pub exchanged: bool,
@@ -162,7 +162,7 @@ pub struct RoleSplit {
     pub load_threads: u32,
     /// Threads that only compute.
     pub math_threads: u32,
-    /// Teams of the threads that compute: they take result tiles in turn (ping-pong). 1: all compute each tile together.
+    /// Teams of the threads that compute: they alternate between result tiles (ping-pong). 1: all compute each tile together.
     pub teams: u32,
     /// Registers per thread that load and math waves ask for, where the hardware moves them between waves.
     pub registers: Option<(u32, u32)>,
@@ -223,7 +223,7 @@ pub enum SplitSum {
     Cluster,
 }
 
-/// What happens to the accumulators on the way out.
+/// What happens to the accumulators before they are stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Epilogue {
     /// How splits of k are summed.
@@ -274,7 +274,7 @@ impl KernelSpec {
             None => self.tiling.math_threads(),
         }
     }
-    /// Teams of math threads that take result tiles in turn; 1: all compute each tile together.
+    /// Teams of math threads that alternate between result tiles; 1: all compute each tile together.
     pub fn teams(&self) -> u32 {
         self.schedule.roles.map_or(1, |r| r.teams)
     }

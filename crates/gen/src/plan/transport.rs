@@ -67,7 +67,7 @@ impl Transport {
     pub fn shifted(&self) -> Option<&Shifted> {
         if let Transport::Shifted(shifted) = self { Some(shifted) } else { None }
     }
-    /// Registers of a load thread that hold vectors on their way, of so many k-tiles at once.
+    /// Registers of a load thread that hold vectors in flight, of so many k-tiles at once.
     pub(super) fn registers(&self, o: &OperandTiling, tensor: &Tensor, k_tiles: u32) -> u32 {
         let words = (o.load_width * tensor.scalar.bytes()).div_ceil(4);
         if matches!(self, Transport::Registers) { o.load_row * o.load_k / o.load_width.max(1) * words * k_tiles } else { 0 }

@@ -187,7 +187,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     // Without roles a copy is issued before the wait for the instructions of the tile before.
     let behind = 0.5 * f64::from(spec.schedule.fragments_ahead);
     let ahead = if roles { f64::from(spec.schedule.buffers) - 1.0 } else { f64::from(spec.schedule.fetch_ahead) + behind };
-    // Staging holds the k-tiles before those of the ring, where every operand comes through it.
+    // Staging holds the k-tiles before those of the circular buffer, where every operand comes through it.
     let staged = if spec.schedule.copies.iter().all(|copy| copy.shifted().is_some()) {
         f64::from(spec.schedule.slots().max(1)) - 1.0
     } else {
@@ -211,7 +211,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     // Load waves of persistent work-groups prefetch while results are stored.
     let ramp = if t.persistent > 0 && roles { start / per_unit + RAMP * 0.15 } else { start };
     let overlap = if resident > 1.0 { 0.4 } else { 1.0 };
-    // Teams that take turns store while another computes.
+    // Teams that alternate store while another computes.
     let math_of_tile = work.iterations * k_tile;
     let group = if teams > 1.0 {
         (math_of_tile + TURN).max((math_of_tile + out + ramp) / teams)

@@ -52,7 +52,7 @@ fn size(rng: &mut ChaCha8Rng, max: u64, unit: u64) -> u64 {
 fn depth(rng: &mut ChaCha8Rng, recipe: &Recipe, unit: u64) -> u64 {
     match rng.random_range(0..8) {
         0 => 1,
-        // Some rounds of a ring of buffers.
+        // Some rounds of a circular buffer of stages.
         1..=4 if recipe.units => rng.random_range(1..=2 * recipe.extent),
         1 | 2 if recipe.schedules => rng.random_range(1..=12),
         _ => size(rng, recipe.extent / 2, unit),

@@ -188,7 +188,7 @@ fn check_header(path: &Path, file: &mut File) -> Result<(), RecordsError> {
     Ok(())
 }
 
-/// Creates the tables in an empty database. Two processes that do so at once take turns.
+/// Creates the tables in an empty database. Two processes that do so at once alternate.
 fn prepare(connection: &mut Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(BUSY)?;
     connection.pragma_update(None, "foreign_keys", true)?;

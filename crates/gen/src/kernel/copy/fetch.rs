@@ -14,7 +14,7 @@ impl FetchTile<'_> {
         Some(lines.begin(b, self.place_of(at), row_start, k))
     }
 
-    /// Writes the tile that starts at `k` into this buffer of the ring; the next one starts `step` further.
+    /// Writes the tile that starts at `k` into this stage of the circular buffer; the next one starts `step` further.
     pub fn emit(
         &self,
         b: &mut Builder,

@@ -1,4 +1,4 @@
-//! A fetched tile of plain strides of 16-bit elements, read in aligned vectors wherever its lines begin, and shifted into place.
+//! A fetched tile of plain strides of 16-bit elements, read in aligned vectors whatever their alignment, and shifted into place.
 //!
 //! Lines eight apart begin at the same place of a vector, whatever the leading dimension is. So each wave takes the lines of one
 //! class modulo 8 (of several, one after the other, where there are fewer than eight waves): how far it shifts is the same
@@ -9,7 +9,7 @@
 //! Eight lanes share a row of 128 bytes of the tile, in memory as in shared memory, where the swizzle spreads them over all
 //! banks. The four rows of a wave's instruction are neighbours along a line as far as the tile has columns, else lines of the class.
 //!
-//! The vectors of the next k-tile are on their way while those of this one are shifted: a register is asked for again as
+//! The vectors of the next k-tile are in flight while those of this one are shifted: a register is asked for again as
 //! soon as it is stored. Where k ends within a tile, lines beyond it become zeros instead of being read, and vectors along k are
 //! trimmed before they are shifted. Only tiles at the very end of the operand, whose vectors would leave its memory, are
 //! another matter ([`super::fetch_edge`]): what may be is read vector by vector, the rest element by element.
@@ -298,7 +298,7 @@ impl Lines<'_> {
         b.store(Base::Shared(self.tile.arrays[1]), slot.to, value, slot.exists);
     }
 
-    /// Writes the next tile, which starts at `k`, into this buffer of the ring.
+    /// Writes the next tile, which starts at `k`, into this stage of the circular buffer.
     pub fn emit(&self, b: &mut Builder, stream: &Stream, buffer: ExprId, k: ExprId, step: i64) {
         let first = b.bind("buffer_start", buffer * (self.tile.tile.bytes / 4));
         if self.pipelined() {

@@ -1,5 +1,5 @@
 //! A tile that the load waves themselves bring: global memory to registers to shared memory, in the layout that warpgroup
-//! instructions read. What bulk copies cannot reach (lines that begin anywhere, windows of convolutions) needs no copy in workspace then.
+//! instructions read. What bulk copies cannot reach (misaligned rows, windows of convolutions) needs no copy in workspace then.
 //!
 //! The tile is cut into chunks of 16 bytes along its contiguous direction. Plain strides of 16-bit elements are read in aligned
 //! vectors and shifted into place wherever lines begin ([`super::fetch_lines`]). Of any other view neighbouring lanes take
@@ -51,7 +51,7 @@ pub(crate) struct FetchTile<'a> {
     /// Its rows are rows (0) or columns (1) of the result.
     pub axis: usize,
     pub source: Source,
-    /// The ring's array, and the same memory as words.
+    /// The circular buffer's array, and the same memory as words.
     pub arrays: [SharedId; 2],
     pub tile: BulkTile,
     /// Position among the load threads, and how many they are.

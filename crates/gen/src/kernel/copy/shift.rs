@@ -1,13 +1,13 @@
-//! Lines that begin anywhere, brought in bulk: copies of their aligned hulls into staging, far ahead, and load waves that shift them from
+//! TMA loads of misaligned rows: copies of their aligned enclosing spans into a staging buffer, far ahead, and load waves that shift them from
 //! there into the operand's tile.
 //!
-//! Each load wave has classes of lines modulo 8 of its own, of every operand that comes so: it copies their hulls
+//! Each load wave has classes of lines modulo 8 of its own, of every operand that comes so: it copies their aligned spans
 //! ([`crate::plan::Hulls`]) into its part of a slot, waits for its own barrier of that slot, and copies into the slot again as
-//! soon as it has read it. So waves meet nowhere but at the ring. Which vectors are whose and where they go is as where lines are
+//! soon as it has read it. So waves meet nowhere but at the circular buffer. Which vectors are whose and where they go is as where lines are
 //! fetched ([`super::fetch_layout`]), and so is the shift; ends of lines, of k and of rows are the copy engine's zeros.
 //!
 //! What is copied next is a walk of its own over the work-group's result tiles, as many k-tiles ahead as there are slots: where
-//! work-groups stay, the first k-tiles of the next result tile come while the last of this one are computed.
+//! work-groups are persistent, the first k-tiles of the next result tile come while the last of this one are computed.
 
 use super::fetch_layout::{Shift, Spread};
 use crate::kernel::stages::ring::{Ring, Walk};
@@ -31,7 +31,7 @@ struct Part {
     maps: Vec<ArgId>,
     /// Staging, and the same memory as words.
     staging: [SharedId; 2],
-    /// The ring's buffers as words.
+    /// The stages of the circular buffer as words.
     to: SharedId,
     spread: Spread,
     rounds: Vec<Round>,
@@ -155,7 +155,7 @@ impl<'a> Shifter<'a> {
         b.set(self.ahead.left, range.tiles);
     }
 
-    /// In one lane of the wave: its hulls of the next k-tile are copied into this slot, if there is one.
+    /// In one lane of the wave: its aligned spans of the next k-tile are copied into this slot, if there is one.
     fn ask(&self, b: &mut Builder, slot: ExprId) {
         let ahead = &self.ahead;
         if self.stays() {
@@ -214,7 +214,7 @@ impl<'a> Shifter<'a> {
         b.if_else(self.wave.lt(middle), |b| self.of_wave(b, (from, middle), body), |b| self.of_wave(b, (middle, to), body));
     }
 
-    /// Shifts the next k-tile into this buffer of the ring, once its hulls are there.
+    /// Shifts the next k-tile into this stage of the circular buffer, once its aligned spans are there.
     pub fn emit(&self, b: &mut Builder, buffer: ExprId) {
         let slot = self.walk.buffer(b);
         let index = self.barrier(b, slot);

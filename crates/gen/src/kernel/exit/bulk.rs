@@ -1,6 +1,6 @@
 //! Results of a matrix unit on their way through shared memory into bulk stores.
 //!
-//! Every wave has slabs of its own, 16 rows of at most 128 bytes, or as many columns of 16 rows where those are contiguous in C: it
+//! Every wave has staging buffers of its own, 16 rows of at most 128 bytes, or as many columns of 16 rows where those are contiguous in C: it
 //! writes its pairs there in the swizzled layout (no bank conflicts), and one lane issues a bulk store, which clips at the edges of C. Waves
 //! never wait for each other, and the stores fly while the work-group goes on with its next tile.
 
@@ -11,21 +11,21 @@ use crate::plan::{STORE_ROWS, StoreTile};
 use tilewright_ir::affine::Coord;
 use tilewright_ir::*;
 
-/// A wave's slabs and the map its results go through.
+/// A wave's staging buffers and the map its results go through.
 pub(crate) struct StagedStore {
     tile: StoreTile,
     map: ArgId,
     slabs: SharedId,
-    /// First element of the wave's first slab.
+    /// First element of the wave's first staging buffer.
     first: ExprId,
     scalar: Scalar,
     elected: ExprId,
-    /// Slabs of each wave.
+    /// Staging buffers of each wave.
     slabs_each: u32,
 }
 
 impl StagedStore {
-    /// `at` is the byte of shared memory from which `waves` waves have this many slabs each.
+    /// `at` is the byte of shared memory from which `waves` waves have this many staging buffers each.
     pub fn new(
         b: &mut Builder,
         tile: StoreTile,
@@ -41,18 +41,18 @@ impl StagedStore {
         StagedStore { tile, map, slabs, first, scalar, elected, slabs_each }
     }
 
-    /// Lines of a slab are columns: rows are contiguous in C.
+    /// Lines of a staging buffer are columns: rows are contiguous in C.
     pub fn by_rows(&self) -> bool {
         self.tile.by_rows
     }
 
-    /// Columns of a slab.
+    /// Columns of a staging buffer.
     pub fn columns(&self) -> u32 {
         self.tile.columns
     }
 
     /// Stores 16 rows of the wave from the given (outer, row, column) on. This is store `number` of `of` that the wave makes of a result
-    /// tile, which chooses the slab; `pair(j, half)` gives the two neighbours in columns `8 j + 2 (lane % 4)` of row `lane / 4 + 8 half`.
+    /// tile, which chooses the staging buffer; `pair(j, half)` gives the two neighbours in columns `8 j + 2 (lane % 4)` of row `lane / 4 + 8 half`.
     pub fn store(
         &self,
         b: &mut Builder,
@@ -63,7 +63,7 @@ impl StagedStore {
     ) {
         let bytes = self.scalar.bytes();
         let slab = (number % self.slabs_each) * self.tile.slab_bytes() / bytes;
-        // A tile's first stores follow those of the tile before, whose last ones need not have ended with the last slab.
+        // A tile's first stores follow those of the tile before, whose last ones need not have ended with the last staging buffer.
         let odd = of % self.slabs_each;
         let pending = if number < odd { odd - 1 } else { self.slabs_each - 1 };
         b.if_then(self.elected, |b| b.bulk(BulkOp::StoreWait { pending }));
@@ -88,7 +88,7 @@ impl StagedStore {
         });
     }
 
-    /// Lines of the slab are rows.
+    /// Lines of the staging buffer are rows.
     fn fill_rows(&self, b: &mut Builder, lane: ExprId, slab: u32, pair: &mut impl FnMut(&mut Builder, u32, u32) -> [ExprId; 2]) {
         let bytes = self.scalar.bytes();
         let quad = b.value(lane / 4);
@@ -113,7 +113,7 @@ impl StagedStore {
         }
     }
 
-    /// Lines of the slab are columns, 16 rows each. A lane's two columns follow each other in one 128-byte row of banks: where results
+    /// Lines of the staging buffer are columns, 16 rows each. A lane's two columns follow each other in one 128-byte row of banks: where results
     /// have 32 bits, lanes of the upper rows write the second one first, so that no two lanes meet in a bank.
     fn fill_columns(
         &self,
@@ -156,14 +156,14 @@ impl StagedStore {
         }
     }
 
-    /// Before the work-group ends or its slabs are given up: nothing reads them any more.
+    /// Before the work-group ends or its staging buffers are given up: nothing reads them any more.
     pub fn finish(&self, b: &mut Builder) {
         b.if_then(self.elected, |b| b.bulk(BulkOp::StoreWait { pending: 0 }));
     }
 }
 
 impl Out<'_> {
-    /// The wave's results through its slabs of shared memory.
+    /// The wave's results through its staging buffers of shared memory.
     pub fn in_bulk(&self, b: &mut Builder, math: &Warpgroup, staged: &StagedStore) {
         let (rows, columns) = math.shape();
         let ([wave_row, wave_col], lane) = math.wave(b);

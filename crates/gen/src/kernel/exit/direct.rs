@@ -1,4 +1,4 @@
-//! Results of multiply-adds: each thread stores its own micro tile, or the tile goes through shared memory slab by slab.
+//! Results of multiply-adds: each thread stores its own micro tile, or the tile goes through shared memory part by part, through a staging buffer.
 
 use super::out::{Out, columns_contiguous};
 use crate::kernel::unit::math::{Fma, micro_distance, micro_first};
@@ -43,7 +43,7 @@ impl Out<'_> {
         });
     }
 
-    /// The tile goes through shared memory slab by slab: one micro row or column of every thread at a time, stored with adjacent
+    /// The tile goes through shared memory part by part, through a staging buffer: one micro row or column of every thread at a time, stored with adjacent
     /// threads at adjacent elements.
     pub fn staged(&self, b: &mut Builder, math: &Fma, first: [ExprId; 2]) -> u32 {
         let t = &self.spec.tiling;

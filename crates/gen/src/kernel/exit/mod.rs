@@ -1,4 +1,4 @@
-//! What happens to the accumulators: scaling, bias, activation and residual on the way out, and the ways to memory.
+//! What happens to the accumulators: scaling, bias, activation and residual before they are stored, and the ways to memory.
 
 pub mod bulk;
 pub mod cluster_sum;
@@ -86,7 +86,7 @@ pub(crate) fn emit_staged(
     });
 }
 
-/// The epilogue of matrix instructions of single warps whose results leave in whole rows: through slabs that lie over the operands'
+/// The epilogue of matrix instructions of single warps whose results leave in whole rows: through staging buffers that lie over the operands'
 /// tiles. Returns the number of work-group barriers each thread meets in it.
 #[allow(clippy::too_many_arguments)]
 pub(crate) fn emit_rows(

@@ -1,6 +1,6 @@
-//! The epilogue: what happens to the accumulators on their way out.
+//! The epilogue: what happens to the accumulators before the store.
 //!
-//! Results go straight from registers (in vectors where C is contiguous along a thread's own elements), or through a slab of
+//! Results go straight from registers (in vectors where C is contiguous along a thread's own elements), or through a staging buffer of
 //! shared memory so that adjacent threads store adjacent elements. A split along k adds atomically or leaves partial sums
 //! in workspace.
 

@@ -1,10 +1,10 @@
-//! Results of a matrix unit whose rows in memory suit no bulk store: through a slab of each wave into stores of whole rows.
+//! Results of a matrix unit whose rows in memory suit no bulk store: through a staging buffer of each wave into stores of whole rows.
 //!
 //! A unit leaves each thread pairs of eight rows; stored as they are, a wave's store touches 16 bytes of every row (on an H200 that
-//! moves 4 bytes per cycle and unit). Sums go into the slab, each row's as far behind its start as the row begins behind a multiple of
+//! moves 4 bytes per cycle and unit). Sums go into the staging buffer, each row's as far behind its start as the row begins behind a multiple of
 //! 16 bytes in memory: what is aligned there is aligned here, and leaves in vectors of 16 bytes. A row's first and last vector may
-//! belong to neighbours in part, and are stored element by element; what is left of a slab's last vector waits for the slab that
-//! follows. What an epilogue adds to sums is added on their way out, where neighbours in memory are neighbours again.
+//! belong to neighbours in part, and are stored element by element; what is left of a staging buffer's last vector waits for the staging buffer that
+//! follows. What an epilogue adds to sums is added before the store, where neighbours in memory are neighbours again.
 
 use crate::kernel::exit::fused::Start;
 use crate::kernel::exit::out::{Out, OutArgs};
@@ -14,16 +14,16 @@ use crate::plan::{KernelSpec, STORE_ROWS, row_slab, row_slab_pitch};
 use tilewright_ir::*;
 use tilewright_problem::view::{G, ROW};
 
-/// A wave's slab: 16 rows of sums.
+/// A wave's staging buffer: 16 rows of sums.
 pub(crate) struct RowStore {
     slab: SharedId,
-    /// First element of the wave's slab.
+    /// First element of the wave's staging buffer.
     first: ExprId,
     columns: u32,
 }
 
 impl RowStore {
-    /// `at` is the byte of shared memory from which the math waves have their slabs, for results of so many bytes, one wave after the
+    /// `at` is the byte of shared memory from which the math waves have their staging buffers, for results of so many bytes, one wave after the
     /// other by the number of the `thread`'s.
     pub fn new(b: &mut Builder, spec: &KernelSpec, bytes: u32, at: u32, thread: ExprId) -> Self {
         let (columns, size) = row_slab(spec.tiling.b.micro, bytes);
@@ -37,7 +37,7 @@ impl RowStore {
         rows
     }
 
-    /// Writes what whole vectors touch of the slab before all of it has been filled: the rows' first vector and their last.
+    /// Writes what whole vectors touch of the staging buffer before all of it has been filled: the rows' first vector and their last.
     fn prepare(&self, b: &mut Builder, lane: ExprId) {
         let zeros = b.zero(Scalar::F32.vector(4));
         b.if_then(lane.lt(STORE_ROWS), |b| {
@@ -83,7 +83,7 @@ impl RowForm {
     }
 }
 
-/// One slab's place in the tile: its band of rows, its number along n and how many there are.
+/// One staging buffer's place in the tile: its band of rows, its number along n and how many there are.
 #[derive(Clone, Copy)]
 struct Slab {
     block: u32,
@@ -123,7 +123,7 @@ impl Out<'_> {
         b.value(behind % form.width)
     }
 
-    /// The wave's results through its slab.
+    /// The wave's results through its staging buffer.
     pub(crate) fn in_rows(&self, b: &mut Builder, math: &dyn Bands, rows: &RowStore, old: bool) {
         let (blocks, columns) = math.shape();
         let ([wave_row, wave_col], lane) = math.wave(b);
@@ -227,7 +227,7 @@ impl Out<'_> {
         });
     }
 
-    /// What the rows have behind the slab's last whole vector: kept for the next slab, or stored behind the last.
+    /// What the rows have behind the staging buffer's last whole vector: kept for the next staging buffer, or stored behind the last.
     fn carry(&self, b: &mut Builder, rows: &RowStore, form: &RowForm, slab: Slab, [row, col, lane]: [ExprId; 3], old: bool) {
         let mine = b.bind("has_row", lane.lt(STORE_ROWS));
         let line = rows.line(b, lane);

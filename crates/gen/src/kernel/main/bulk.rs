@@ -1,7 +1,7 @@
-//! The main kernel with bulk copies and a matrix unit: the ring of buffers, and the roles around the same main loop.
+//! The main kernel with bulk copies and a matrix unit: the circular buffer of stages, and the roles around the same main loop.
 //!
 //! Work-groups may stay for several result tiles ([`Tiling::persistent`](crate::plan::Tiling)): every role walks over the same
-//! tiles, and the ring goes on from one to the next, so that copies of the next tile fly while results are stored.
+//! tiles, and the circular buffer goes on from one to the next, so that copies of the next tile fly while results are stored.
 
 use super::main_loop::MainLoop;
 use crate::kernel::copy::fetch_tile::{self, FetchTile};
@@ -229,7 +229,7 @@ impl BulkKernel<'_> {
         Some(ClusterSum::new(b, math, tiling, thread, (place.split, first)))
     }
 
-    /// The slabs of the math waves, behind the ring.
+    /// The staging buffers of the math waves, behind the circular buffer.
     fn staged(&self, b: &mut Builder, local: ExprId, first_lane: ExprId) -> Staged {
         let wave = b.value(local / self.spec.tiling.wave_lanes);
         let at = b.kernel().shared_bytes().next_multiple_of(1024);

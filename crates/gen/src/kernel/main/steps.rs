@@ -1,4 +1,4 @@
-//! The pipeline of bulk copies: a ring of buffers, transaction barriers that say which are full and which are free, the
+//! The pipeline of bulk copies: a circular buffer of stages, transaction barriers that say which are full and which are free, the
 //! copies into them and what walks them.
 
 use crate::kernel::copy::fetch_lines::Stream;
@@ -46,7 +46,7 @@ pub(crate) struct Copies<'a> {
     pub walk: Walk,
 }
 
-/// Math of a role on the ring.
+/// Math of a role on the circular buffer.
 pub(crate) struct Consumer<'a> {
     pub math: &'a Warpgroup,
     pub walk: Walk,
@@ -56,7 +56,7 @@ pub(crate) struct Consumer<'a> {
     pub first_lane: ExprId,
     /// Where others copy into this work-group's buffers: lanes that release one, and the rank at which each does.
     pub releases: Option<(ExprId, ExprId)>,
-    /// Where teams take result tiles in turn.
+    /// Where teams alternate between result tiles.
     pub turns: Option<Turns>,
 }
 
@@ -212,7 +212,7 @@ impl Pipeline<'_> {
     }
 }
 
-/// Rows of the ring's operands' tensor maps that a launch of a chunk of the batch may touch.
+/// Rows of the circular buffer's operands' tensor maps that a launch of a chunk of the batch may touch.
 pub(crate) fn chunked_map(tile: &BulkTile, input: &Input, shape: &Shape) -> TensorMap {
     let mut map = tile.map.clone();
     if input.chunk_local && tile.batched {

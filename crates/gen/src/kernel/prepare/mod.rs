@@ -1,8 +1,8 @@
 //! Helper kernels that copy an operand, seen through its view, into its workspace layout.
 //!
 //! Stores are coalesced: threads walk in the order of the copy. Where the original is contiguous in the other direction,
-//! small squares are turned round in registers, loaded and stored in whole vectors; where vectors are not aligned, tiles are
-//! turned round in shared memory so that loads are coalesced too. Two operands may be copied by one launch: the work-groups of
+//! small squares are transposed in registers, loaded and stored in whole vectors; where vectors are not aligned, tiles are
+//! transposed in shared memory so that loads are coalesced too. Two operands may be copied by one launch: the work-groups of
 //! the second follow those of the first.
 
 use crate::kernel::elements::{self, THREADS, digits, elements};
@@ -46,7 +46,7 @@ fn turn(source: &Tensor, to: &View) -> Option<Turn> {
     turned.then_some(Turn { written, read })
 }
 
-/// Lanes along the copy's lines and the original's of the 32 that turn squares round side by side: 128 bytes of each line that
+/// Lanes along the copy's lines and the original's of the 32 that transpose squares side by side: 128 bytes of each line that
 /// is written, 64 of each that is read.
 const SQUARES: [u32; 2] = [8, 4];
 /// Squares of a work-group, likewise.
@@ -54,7 +54,7 @@ const BLOCK: [u32; 2] = [16, THREADS / 16];
 /// Bytes of the widest access.
 const WIDEST: u32 = 16;
 
-/// Elements along each side of the squares that are turned round in registers, where both memories allow such vectors.
+/// Elements along each side of the squares that are transposed in registers, where both memories allow such vectors.
 fn square(source: &Tensor, input: &Input) -> Option<u32> {
     let to = &input.tensor;
     let Turn { written, read } = turn(source, &to.view).filter(|_| source.view.access.bounds.is_empty())?;
@@ -93,7 +93,7 @@ fn line_width(source: &Tensor, to: &Tensor) -> u32 {
     }
 }
 
-/// Rows and k of a work-group's tile, where tiles are turned round.
+/// Rows and k of a work-group's tile, where tiles are transposed.
 fn tile(source: &Tensor, to: &Input) -> Option<[u32; 2]> {
     let turn = turn(source, &to.tensor.view)?;
     let [written, read] = square(source, to).map_or([TILE_WRITTEN, TILE_READ], |width| BLOCK.map(|squares| squares * width));

@@ -1,4 +1,4 @@
-//! Copies of lines that begin anywhere into lines that begin at 16 bytes, for 16-bit elements.
+//! Copies of misaligned rows into lines that begin at 16 bytes, for 16-bit elements.
 //!
 //! A thread reads the two aligned vectors that its part of a line lies in and shifts it into place: one access where there
 //! would be eight. The vectors of a thread are all asked for before the first is waited for. What an aligned vector would touch

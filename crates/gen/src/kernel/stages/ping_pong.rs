@@ -1,7 +1,7 @@
-//! Teams of math waves that take result tiles in turn (CUTLASS's ping-pong): while one stores, another computes.
+//! Teams of math waves that alternate between result tiles (CUTLASS's ping-pong): while one stores, another computes.
 //!
-//! The ring brings the buffers of all tiles one behind the other. A team passes over those of the others' tiles, and waits for its
-//! own only in its turn: the barriers of the ring tell a phase by its parity, which holds as long as nobody is a phase ahead.
+//! The circular buffer brings the buffers of all tiles one behind the other. A team passes over those of the others' tiles, and waits for its
+//! own only in its turn: the barriers of the circular buffer tell a phase by its parity, which holds as long as nobody is a phase ahead.
 
 use super::ring::{Ring, Walk};
 use crate::kernel::tile::position::TileWalk;

@@ -16,13 +16,13 @@ pub(crate) struct Ring {
     buffers: u32,
     /// The work-group's place in its cluster, and how the cluster is cut.
     pub place: Option<(ClusterPlace, Tiling)>,
-    /// One for each team of math waves where they take result tiles in turn, and how many there are.
+    /// One for each team of math waves where they alternate between result tiles, and how many there are.
     pub turns: Option<(TxId, u32)>,
     /// Where load waves shift from staging: a barrier for each wave and slot, and how many there are.
     staged: Option<(TxId, u32)>,
 }
 
-/// A walk around the ring: the buffer, and the parity of the phase its barriers are in.
+/// A walk around the circular buffer: the buffer, and the parity of the phase its barriers are in.
 #[derive(Clone, Copy)]
 pub(crate) struct Walk {
     buffer: VarId,

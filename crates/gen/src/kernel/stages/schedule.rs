@@ -10,7 +10,7 @@
 //! bulk            acquire t+P; fetch t+P; await t; math t; drain; release t-F      F = fragments ahead, here: math behind
 //! carried         fetch or copy t+P; math t (head); store t+S; [wait]; barrier; math t (tail)
 //! ```
-//! in turn         take turn; [bulk]; hand on; drain
+//! ping-pong       take turn; [bulk]; hand on; drain
 //! With scheduling hints, fences stand behind the fetch, before a store that follows math, and before the tail.
 //!
 //! Bulk copies know no barrier of the work-group: a transaction barrier per buffer says that it is full (its bytes have come),
@@ -53,7 +53,7 @@ pub enum Step {
         /// Tiles whose math may be unfinished.
         pending: u32,
     },
-    /// Teams of math waves that take result tiles in turn: wait until the team before has its last k-tile.
+    /// Teams of math waves that alternate between result tiles: wait until the team before has its last k-tile.
     TakeTurn,
     /// The team behind may begin with its result tile.
     HandOn,

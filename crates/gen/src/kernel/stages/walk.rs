@@ -5,7 +5,7 @@ use crate::kernel::tile::position::{KRange, TilePosition, TileWalk};
 use tilewright_ir::*;
 
 impl TileWalk<'_> {
-    /// The body once for each result tile of this work-group, or of the team among those that take turns.
+    /// The body once for each result tile of this work-group, or of the team among those that alternate.
     pub fn each(&self, b: &mut Builder, passing: Option<Passing>, body: impl FnOnce(&mut Builder, &TilePosition, &KRange)) {
         let group = self.first_work(b);
         let one = |b: &mut Builder, group: ExprId| {

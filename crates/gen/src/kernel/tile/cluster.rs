@@ -3,7 +3,7 @@
 //!
 //! Work-groups side by side along m share B's tile, those along n A's. Each copies its part and the engine writes it to the shared
 //! memory of all that need it, whose own barriers count the bytes. A buffer is free once all that read what is copied into it, here
-//! or there, have released it to whoever copies: every wave arrives at the barriers of its whole row and column of the cluster.
+//! or there, have released it to the work-group that copies: every wave arrives at the barriers of its whole row and column of the cluster.
 //! All work-groups take part in every k-tile, even where their own tile of C lies outside.
 
 use crate::plan::Tiling;

@@ -180,7 +180,7 @@ impl TileWalk<'_> {
         }
     }
 
-    /// Pieces of work of a launch, where work-groups stay.
+    /// Pieces of work of a launch, where work-groups are persistent.
     pub fn all_work(&self, b: &mut Builder) -> ExprId {
         let t = self.tiling;
         let all =

@@ -1,4 +1,4 @@
-//! Fragments of a warpgroup's left operand: read from the tile in shared memory into registers, in sets that take turns, so that those of
+//! Fragments of a warpgroup's left operand: read from the tile in shared memory into registers, in sets that alternate, so that those of
 //! one k-step are read while instructions still read those of the step before.
 //!
 //! A lane asks for the elements that the instruction's layout gives it ([`MatrixOp::Mma`], for the 16 rows of its wave), wherever they

@@ -31,7 +31,7 @@ pub(crate) struct Warpgroup {
     behind: bool,
     /// The left operand's, where instructions read it from registers.
     fragments: Option<RowFragments>,
-    /// Which of the teams that take tiles in turn.
+    /// Which of the teams that alternate between tiles.
     pub team: ExprId,
     /// Some work-group may have no k-tile at all: sums start from zeros instead of from the first product.
     may_be_empty: bool,
