@@ -174,6 +174,7 @@ fn object(args: &TuneArgs, outcome: &Outcome, case: &Case, source: &std::path::P
         "hung": t.hung,
         "resumed": outcome.resumed,
         "seconds": outcome.seconds,
+        "spent": outcome.spent,
         "ended": outcome.ended,
         "source": source.display().to_string(),
     })

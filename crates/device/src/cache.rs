@@ -184,7 +184,7 @@ impl Cache {
             let mut file = tempfile::Builder::new().prefix(TEMPORARY).tempfile_in(directory)?;
             file.write_all(&encode(log, binary))?;
             file.persist(&path).map_err(|e| e.error)?;
-            if self.written.fetch_add(1, Ordering::Relaxed) % LOOK == 0 {
+            if self.written.fetch_add(1, Ordering::Relaxed).is_multiple_of(LOOK) {
                 self.trim()?;
             }
             Ok(())
