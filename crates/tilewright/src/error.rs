@@ -27,15 +27,15 @@ pub enum Error {
     #[error("no legal plan {}for {problem} on {device}{}: {reason}{}", found(*.proven), satisfying(.constraint), hint(.nearest, .constraint))]
     NoPlan {
         /// The problem's key.
-        problem: String,
+        problem: Box<str>,
         /// Device id.
-        device: String,
+        device: Box<str>,
         /// The constraint's text; empty without one.
-        constraint: String,
+        constraint: Box<str>,
         /// There is none: every key that could lift the refusal is demanded. Else none was found, which need not mean that.
         proven: bool,
         /// What refuses the otherwise best plan under the constraint.
-        reason: String,
+        reason: Box<str>,
         /// A legal plan near that one.
         nearest: Option<Box<Plan>>,
     },

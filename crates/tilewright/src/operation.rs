@@ -287,11 +287,11 @@ impl Operation {
             Err(refusal) => (refusal.to_string(), refusal.keys().into_iter().all(|key| constraint.pins(key))),
         };
         Error::NoPlan {
-            problem: self.problem().key(),
-            device: self.context.info().id.clone(),
-            constraint: constraint.to_string(),
+            problem: self.problem().key().into(),
+            device: self.context.info().id.as_str().into(),
+            constraint: constraint.to_string().into(),
             proven,
-            reason,
+            reason: reason.into(),
             nearest: nearest_in(&free, &wanted).map(Box::new),
         }
     }
