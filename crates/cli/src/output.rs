@@ -12,7 +12,7 @@ pub fn line(text: &str) -> Result<(), CliError> {
     }
 }
 
-/// Stdout for whoever writes to a [`Write`]: a reader that has gone away ends the program quietly.
+/// Stdout as a [`Write`]: a reader that has gone away ends the program quietly.
 pub struct Stdout;
 
 impl Write for Stdout {

@@ -135,7 +135,7 @@ fn on_end_of_session(interrupted: &Arc<impl Fn() + Send + Sync + 'static>) -> Re
     Ok(())
 }
 
-/// True for a signal that whoever started this process has it ignore, where the system says so.
+/// True for a signal that this process was started with as ignored (`nohup`), where the system tells.
 #[cfg(unix)]
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
