@@ -59,14 +59,15 @@ impl Affine {
     }
     /// This plus `factor` times another.
     pub fn plus(&self, other: &Affine, factor: i64) -> Affine {
-        let mut sum = std::collections::BTreeMap::new();
-        for (atom, c) in &self.terms {
-            *sum.entry(atom.clone()).or_insert(0) += c;
-        }
+        let mut terms = self.terms.clone();
         for (atom, c) in &other.terms {
-            *sum.entry(atom.clone()).or_insert(0) += c * factor;
+            match terms.binary_search_by(|(known, _)| known.cmp(atom)) {
+                Ok(i) => terms[i].1 += c * factor,
+                Err(i) => terms.insert(i, (atom.clone(), c * factor)),
+            }
         }
-        Affine { terms: sum.into_iter().filter(|(_, c)| *c != 0).collect(), constant: self.constant + factor * other.constant }
+        terms.retain(|(_, c)| *c != 0);
+        Affine { terms, constant: self.constant + factor * other.constant }
     }
     /// The value at a point. Coordinates that the point does not have are 0.
     pub fn at(&self, point: &[i64]) -> i64 {

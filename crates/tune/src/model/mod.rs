@@ -86,17 +86,25 @@ pub struct Model<'a> {
     calibration: Calibration,
     loads: Mutex<HashMap<wave::LoadShape, wave::LoadCost>>,
     tiles: Mutex<HashMap<(Operand, u32, u32), f64>>,
+    fragments: Mutex<HashMap<wave::FragmentShape, f64>>,
 }
 
 impl<'a> Model<'a> {
     /// A model of a contraction on a target.
     pub fn new(contraction: &'a Contraction, target: &'a Target) -> Self {
-        Model { contraction, target, calibration: Calibration::default(), loads: Mutex::default(), tiles: Mutex::default() }
+        Model {
+            contraction,
+            target,
+            calibration: Calibration::default(),
+            loads: Mutex::default(),
+            tiles: Mutex::default(),
+            fragments: Mutex::default(),
+        }
     }
 
     /// The same with other constants.
     pub fn calibrated(mut self, calibration: Calibration) -> Self {
-        self.loads = Mutex::default();
+        self.fragments = Mutex::default();
         self.calibration = calibration;
         self
     }

@@ -1,8 +1,11 @@
 //! What one wave's memory accesses cost: lanes are laid out as the generator lays them, and their addresses counted.
 
 use super::Model;
-use tilewright_gen::plan::{Along, KernelSpec, OperandTiling, Source};
-use tilewright_ir::layout::{Axis, Layout, busiest_bank};
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Mutex;
+use tilewright_gen::plan::{Along, KernelSpec, OperandTiling, Source, Tiling};
+use tilewright_ir::layout::{Axis, busiest_bank};
 use tilewright_problem::contraction::Operand;
 
 /// Bytes that a cache line and a sector of it hold.
@@ -13,19 +16,21 @@ const SECTOR: i64 = 32;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct LoadShape {
     operand: Operand,
-    source: Source,
     threads: u32,
-    /// Rows of the tile, where copies are packed by tiles.
-    macro_tile: u32,
-    /// What each thread loads.
-    share: Layout,
-    /// Vectors of a thread along rows and along k.
-    vectors: (u32, u32),
-    /// The tile in shared memory.
-    tile: Layout,
-    /// Elements per store, and how many a thread stores.
-    store_width: u32,
-    elements: u32,
+    k_tile: u32,
+    /// The operand's tile, with one value for what only the math reads.
+    tile: OperandTiling,
+}
+
+/// What decides how fragments are read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct FragmentShape {
+    operand: Operand,
+    /// Threads along m and n, whether those along n are neighbours, and the waves' rectangles.
+    grid: (u32, u32, bool, u32, u32),
+    micro: u32,
+    micro_interleave: bool,
+    width: u32,
 }
 
 /// Cost of loading one operand's tile once, for the whole work-group.
@@ -61,38 +66,33 @@ fn shared_cycles(addresses: &[i64], bytes: i64, apart: f64) -> f64 {
     merged.max(bank(addresses, bytes))
 }
 
+/// What a map holds for a key, measured where it holds nothing yet.
+fn known<K: Eq + Hash, V: Copy>(map: &Mutex<HashMap<K, V>>, key: K, measure: impl FnOnce(&K) -> V) -> V {
+    if let Some(value) = map.lock().ok().and_then(|m| m.get(&key).copied()) {
+        return value;
+    }
+    let value = measure(&key);
+    if let Ok(mut m) = map.lock() {
+        m.insert(key, value);
+    }
+    value
+}
+
 impl Model<'_> {
     /// The cost of loading an operand's tile under a plan.
     pub(super) fn load_cost(&self, spec: &KernelSpec, operand: Operand) -> LoadCost {
         let t = if operand == Operand::A { &spec.tiling.a } else { &spec.tiling.b };
-        // Elements along a line go to shared memory as vectors, elements across one by one.
-        let length = if t.load_along == Along::Row { t.load_row } else { t.load_k };
-        let shape = LoadShape {
-            operand,
-            source: t.source,
-            threads: spec.load_threads().max(1),
-            macro_tile: t.macro_tile,
-            share: t.share(spec.tiling.k_tile),
-            vectors: t.vectors(),
-            tile: t.shared(spec.tiling.k_tile),
-            store_width: if t.load_along == t.shared_along { t.store_width.min(length).max(1) } else { 1 },
-            elements: t.load_row.max(1) * t.load_k.max(1),
-        };
-        let known = self.loads.lock().ok().and_then(|m| m.get(&shape).copied());
-        known.unwrap_or_else(|| {
-            let cost = self.measure_load(&shape);
-            if let Ok(mut m) = self.loads.lock() {
-                m.insert(shape, cost);
-            }
-            cost
-        })
+        let tile = OperandTiling { micro: 1, fragment_width: 1, micro_interleave: false, fragment_sets: 0, ..t.clone() };
+        let shape = LoadShape { operand, threads: spec.load_threads().max(1), k_tile: spec.tiling.k_tile, tile };
+        known(&self.loads, shape, |shape| self.measure_load(shape))
     }
 
     fn measure_load(&self, s: &LoadShape) -> LoadCost {
+        let (t, share) = (&s.tile, s.tile.share(s.k_tile));
         let size = i64::from(self.contraction.tensor(s.operand).scalar.bytes());
         let lanes = self.target.wave.clamp(1, s.threads);
-        let at = |to: Axis, lane: u32, vector: u32| s.share.at(to, &[(Axis::Thread, lane.into()), (Axis::Vector, vector.into())]);
-        let ((count_row, count_k), width) = (s.vectors, s.share.extent(Axis::Element) as i64);
+        let at = |to: Axis, lane: u32, vector: u32| share.at(to, &[(Axis::Thread, lane.into()), (Axis::Vector, vector.into())]);
+        let ((count_row, count_k), width) = (t.vectors(), share.extent(Axis::Element) as i64);
         let waves = f64::from(s.threads) / f64::from(lanes);
         let vectors = f64::from(count_row * count_k);
         // A vector wider than an instruction moves in several pieces, each of which leaves gaps between lanes.
@@ -106,7 +106,7 @@ impl Model<'_> {
             lines.clear();
             for lane in 0..lanes {
                 let vector = k * count_row + r;
-                if let Some(at) = self.address(s.operand, s.source, at(Axis::Row, lane, vector), at(Axis::K, lane, vector), s) {
+                if let Some(at) = self.address(s.operand, t, at(Axis::Row, lane, vector), at(Axis::K, lane, vector)) {
                     lines.extend([at.div_euclid(LINE), (at + piece - 1).div_euclid(LINE)]);
                 }
             }
@@ -115,10 +115,14 @@ impl Model<'_> {
             let moved = f64::from(lanes) * piece as f64 / LINE as f64;
             load_cycles += (lines.len() as f64).max(moved) * pieces as f64 / sample.len() as f64;
         }
-        let (stores, store_bytes) = (f64::from(s.elements) / f64::from(s.store_width), i64::from(s.store_width) * size);
+        // Elements along a line go to shared memory as vectors, elements across one by one.
+        let length = if t.load_along == Along::Row { t.load_row } else { t.load_k };
+        let store_width = if t.load_along == t.shared_along { t.store_width.min(length).max(1) } else { 1 };
+        let stores = f64::from(t.load_row.max(1) * t.load_k.max(1)) / f64::from(store_width);
+        let (shared, store_bytes) = (t.shared(s.k_tile), i64::from(store_width) * size);
         let stored = |lane: u32| {
             let place = [(Axis::Row, at(Axis::Row, lane, 0)), (Axis::K, at(Axis::K, lane, 0))];
-            s.tile.at(Axis::Position, &place) * size
+            shared.at(Axis::Position, &place) * size
         };
         let addresses: Vec<i64> = (0..lanes).map(stored).collect();
         LoadCost {
@@ -130,12 +134,12 @@ impl Model<'_> {
     }
 
     /// Byte address of an element of the first tile; `None` where it does not exist.
-    fn address(&self, operand: Operand, source: Source, row: i64, k: i64, s: &LoadShape) -> Option<i64> {
+    fn address(&self, operand: Operand, t: &OperandTiling, row: i64, k: i64) -> Option<i64> {
         let tensor = self.contraction.tensor(operand);
         let size = i64::from(tensor.scalar.bytes());
         let [_, rows, cols] = tensor.view.extent.map(|e| i64::try_from(e).unwrap_or(i64::MAX));
-        let element = match source {
-            Source::Packed => k * i64::from(s.macro_tile) + row,
+        let element = match t.source {
+            Source::Packed => k * i64::from(t.macro_tile) + row,
             Source::Copy => k * rows + row,
             Source::CopyAlongK => row * cols + k,
             Source::InPlace => tensor.view.access.at([0, row.min(rows - 1), k.min(cols - 1)])?,
@@ -150,33 +154,41 @@ impl Model<'_> {
         if t.source != Source::InPlace {
             return dense;
         }
-        let key = (operand, t.macro_tile, k_tile);
-        if let Some(known) = self.tiles.lock().ok().and_then(|m| m.get(&key).copied()) {
-            return known;
-        }
-        let view = &self.contraction.tensor(operand).view;
+        known(&self.tiles, (operand, t.macro_tile, k_tile), |_| self.measure_sectors(operand, t, k_tile))
+    }
+
+    fn measure_sectors(&self, operand: Operand, t: &OperandTiling, k_tile: u32) -> f64 {
+        let (view, size) = (&self.contraction.tensor(operand).view, i64::from(self.contraction.tensor(operand).scalar.bytes()));
         let [_, rows, cols] = view.extent.map(|e| i64::try_from(e).unwrap_or(i64::MAX));
         let (tile_rows, tile_k) = (i64::from(t.macro_tile).min(rows), i64::from(k_tile).min(cols));
         let mut sectors = Vec::new();
         for row in 0..tile_rows {
             for k in 0..tile_k {
                 if let Some(at) = view.access.at([0, row, k]) {
-                    sectors.push(at.saturating_mul(size as i64).div_euclid(SECTOR));
+                    sectors.push(at.saturating_mul(size).div_euclid(SECTOR));
                 }
             }
         }
         sectors.sort_unstable();
         sectors.dedup();
-        let bytes = sectors.len() as f64 * SECTOR as f64;
-        if let Ok(mut m) = self.tiles.lock() {
-            m.insert(key, bytes);
-        }
-        bytes
+        sectors.len() as f64 * SECTOR as f64
     }
 
     /// Shared-memory cycles per wave and k-step for reading an operand's fragments.
     pub(super) fn fragment_cycles(&self, spec: &KernelSpec, operand: Operand) -> f64 {
         let t = &spec.tiling;
+        let o = if operand == Operand::A { &t.a } else { &t.b };
+        let shape = FragmentShape {
+            operand,
+            grid: (t.threads_a, t.threads_b, t.micro_b_fastest, t.wave_a, t.wave_lanes),
+            micro: o.micro,
+            micro_interleave: o.micro_interleave,
+            width: o.fragment_width.max(1),
+        };
+        known(&self.fragments, shape, |_| self.measure_fragments(t, operand))
+    }
+
+    fn measure_fragments(&self, t: &Tiling, operand: Operand) -> f64 {
         let o = if operand == Operand::A { &t.a } else { &t.b };
         let size = i64::from(self.contraction.tensor(operand).scalar.bytes());
         let width = o.fragment_width.max(1);
