@@ -12,12 +12,14 @@ mod matrix;
 mod names;
 mod opencl;
 mod stmt;
+mod uses;
 
 use crate::validate::{Fault, Invalid};
-use crate::{Access, ArgId, ArgKind, Dialect, Kernel, Target};
+use crate::{Access, ArgId, ArgKind, Dialect, Kernel, RegId, SharedId, Target};
 use dialect::{Prelude, Space};
 use fences::Fences;
 use names::Namer;
+use uses::Uses;
 
 /// Source text of one kernel, ready for the dialect's compiler.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +51,7 @@ pub fn print(kernel: &Kernel, target: &Target) -> Result<Source, Invalid> {
         prelude: Prelude::default(),
         names: Namer::new(dialect.reserved()),
         fences: Fences::new(kernel),
+        uses: Uses::of(kernel),
         args: Vec::new(),
         vars: vec![String::new(); kernel.vars.len()],
         regs: Vec::new(),
@@ -69,6 +72,7 @@ struct Printer<'k> {
     prelude: Prelude,
     names: Namer,
     fences: Fences,
+    uses: Uses<'k>,
     args: Vec<String>,
     vars: Vec<String>,
     regs: Vec<String>,
@@ -90,10 +94,12 @@ impl Printer<'_> {
         self.depth = 1;
         let shared_bytes = kernel.shared_bytes();
         let (arena, at_launch) = self.arena(shared_bytes);
-        for r in &kernel.regs {
+        for (i, r) in (0..).zip(&kernel.regs) {
             let name = self.names.declare(&r.name);
-            let ty = self.type_name(r.ty);
-            self.line(&format!("{ty} {name}[{}];", r.len));
+            if self.uses.regs(RegId(i)) {
+                let ty = self.type_name(r.ty);
+                self.line(&format!("{ty} {name}[{}];", r.len));
+            }
             self.regs.push(name);
         }
         if let Some((_, let_begin)) = self.dialect.early(self.target).filter(|_| kernel.precedes) {
@@ -171,13 +177,15 @@ impl Printer<'_> {
         let arena = self.names.declare("shared_bytes");
         let (declaration, at_launch) = self.dialect.arena(&arena, bytes, matrix::arena_alignment(self.kernel));
         self.line(&declaration);
-        for s in &self.kernel.shared {
+        for (i, s) in (0..).zip(&self.kernel.shared) {
             let name = self.names.declare(&s.name);
             let pointer = self.dialect.pointer(Space::Shared, false, self.dialect.scalar(s.scalar));
             let end = s.byte_end();
             let note = format!("// {} {} to byte {end}", s.len, s.scalar);
             let start = if s.byte_offset == 0 { arena.clone() } else { format!("({arena} + {})", s.byte_offset) };
-            self.line(&format!("{pointer} const {name} = ({pointer}){start}; {note}"));
+            if self.uses.shared(SharedId(i)) {
+                self.line(&format!("{pointer} const {name} = ({pointer}){start}; {note}"));
+            }
             self.shared.push(name);
         }
         for t in &self.kernel.tx_barriers {

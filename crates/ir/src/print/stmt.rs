@@ -6,7 +6,7 @@ use crate::*;
 
 impl Printer<'_> {
     pub(super) fn block(&mut self, block: &Block) -> Result<(), Fault> {
-        block.iter().try_for_each(|s| self.stmt(s))
+        block.iter().try_for_each(|s| if self.uses.stmt(s) { self.stmt(s) } else { Ok(()) })
     }
 
     /// A block in braces, in a scope of its own, behind a head such as `if (x)`.

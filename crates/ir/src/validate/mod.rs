@@ -7,6 +7,8 @@ mod sync;
 mod types;
 mod uniform;
 
+pub(crate) use types::operands;
+
 use crate::{Kernel, Stmt, Target};
 
 /// Why a kernel is refused: which kernel, which statement, and what is wrong there.

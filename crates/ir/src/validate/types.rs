@@ -85,7 +85,7 @@ pub(super) fn expressions(kernel: &Kernel) -> Vec<Result<(), String>> {
 }
 
 /// Calls back with each operand of a node.
-pub(super) fn operands(expr: &Expr, f: &mut dyn FnMut(ExprId)) {
+pub(crate) fn operands(expr: &Expr, f: &mut dyn FnMut(ExprId)) {
     match expr {
         Expr::Int(_) | Expr::Float(_) | Expr::Arg(_) | Expr::Var(_) | Expr::Builtin(_) => {}
         Expr::Reg(_, a) | Expr::Unary(_, a) | Expr::Cast(a) | Expr::Extract(a, _) | Expr::Splat(a) => f(*a),
