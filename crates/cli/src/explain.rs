@@ -18,7 +18,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
     let (plan, origin) = operation.choice().map_err(session::classify)?;
     let resolved = operation.space().resolve(&plan).map_err(CliError::failed)?;
     let (c, target) = (resolved.contraction, &context.info().target);
-    let notes = describe(&plan, c, &resolved.spec);
+    let notes = describe(&plan, &resolved.spec, &operation.space().graph(&plan));
     let counts = counts(&resolved.spec, c);
     let estimate = Picker::new(operation.space()).estimate(&plan).unwrap_or_default();
     if args.json {

@@ -62,7 +62,7 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
 }
 
 /// What the main kernel reads its operands through: views of their own, or copies in workspace.
-fn inputs(c: &Contraction, spec: &KernelSpec) -> [Input; 2] {
+pub(super) fn inputs(c: &Contraction, spec: &KernelSpec) -> [Input; 2] {
     let t = &spec.tiling;
     let names = if t.exchanged { [Operand::B, Operand::A] } else { [Operand::A, Operand::B] };
     let input = |operand, tensor: &Tensor, tiling: &OperandTiling, edge, rows: Extent| {
@@ -92,11 +92,11 @@ fn dynamic(c: &Contraction, spec: &KernelSpec, extent: Extent) -> Option<Extent>
 }
 
 /// What all stages read.
-struct Job<'a> {
+pub(super) struct Job<'a> {
     c: &'a Contraction,
     spec: &'a KernelSpec,
     inputs: &'a [Input; 2],
-    shape: Shape,
+    pub(super) shape: Shape,
     /// Splits that leave their sums to others, and whether they leave them in workspace.
     split: u64,
     by_workspace: bool,
@@ -114,7 +114,12 @@ struct Chunk {
 
 impl<'a> Job<'a> {
     /// Cuts the batch into chunks of which each fits in the workspace.
-    fn new(c: &'a Contraction, spec: &'a KernelSpec, inputs: &'a [Input; 2], workspace: u64) -> Result<Job<'a>, GenerateError> {
+    pub(super) fn new(
+        c: &'a Contraction,
+        spec: &'a KernelSpec,
+        inputs: &'a [Input; 2],
+        workspace: u64,
+    ) -> Result<Job<'a>, GenerateError> {
         let t = &spec.tiling;
         let split = spec.split_outside() as u64;
         let by_workspace = split > 1 && spec.epilogue.split_sum == SplitSum::Workspace;

@@ -22,6 +22,7 @@ pub use finish::split_lanes;
 pub use generate::generate;
 pub use input::WIDE_OFFSETS;
 pub use stages::schedule;
+pub use tile::order::{Work, works};
 
 /// Name of the kernel that holds the main loop; the others of a program prepare its operands or sum its results.
 pub const MAIN: &str = "tw_contract";

@@ -1,6 +1,8 @@
 //! Words for what each key of a plan does to one kernel, with its numbers.
 
+use super::derive::derive;
 use super::keys::{Chiral, Common, Key};
+use super::neighbours::Graph;
 use super::spec::*;
 use super::tile::*;
 use super::value::Plan;
@@ -21,10 +23,10 @@ pub struct Note {
     pub inert: bool,
 }
 
-/// A note for every key, in registry order. `spec` is what `plan` derives to for `c`.
-pub fn describe(plan: &Plan, c: &Contraction, spec: &KernelSpec) -> Vec<Note> {
-    let c = &*c.oriented(spec.tiling.exchanged);
-    let normal = plan.normalised(c);
+/// A note for every key, in registry order. `spec` is what `plan` derives to for the graph's contraction.
+pub fn describe(plan: &Plan, spec: &KernelSpec, graph: &Graph) -> Vec<Note> {
+    let c = &*graph.contraction.oriented(spec.tiling.exchanged);
+    let normal = plan.normalised(graph.contraction);
     let note = |key: Key| {
         let value = plan.get(key);
         let text = match key {
@@ -32,9 +34,23 @@ pub fn describe(plan: &Plan, c: &Contraction, spec: &KernelSpec) -> Vec<Note> {
             Key::B(k) => chiral(k, value, &spec.tiling.b, spec, "columns"),
             Key::C(k) => common(k, value, c, spec),
         };
-        Note { key: key.to_string(), value, text, inert: normal.get(key) != value }
+        let inert = !has_effect(plan, key, spec, graph, &normal);
+        Note { key: key.to_string(), value, text, inert }
     };
     Key::all().map(note).collect()
+}
+
+/// Whether another value of the key would make another kernel, or none.
+fn has_effect(plan: &Plan, key: Key, spec: &KernelSpec, graph: &Graph, normal: &Plan) -> bool {
+    let value = plan.get(key);
+    if key == Key::C(Common::Bim) {
+        return graph.convolution;
+    }
+    key.values().into_iter().filter(|v| *v != value).any(|v| {
+        let other = plan.with(key, v);
+        let differs = !other.normalised(graph.contraction).difference(normal).is_empty();
+        differs && derive(&other, graph.contraction, graph.env).map_or(true, |derived| derived != *spec)
+    })
 }
 
 fn chiral(key: Chiral, value: u32, o: &OperandTiling, spec: &KernelSpec, lines: &str) -> String {
@@ -85,7 +101,7 @@ fn chiral(key: Chiral, value: u32, o: &OperandTiling, spec: &KernelSpec, lines: 
                 let slots = plural(spec.schedule.slots(), "k-tile");
                 format!("lines come in bulk to staging of {slots}, and load waves shift them from there into the tile")
             }
-            _ => "tiles come to shared memory in bulk".into(),
+            _ => "bulk tensor copies (TMA) bring the tiles".into(),
         },
         Chiral::Clu if value == 1 => "each work-group copies the other operand's tiles for itself".into(),
         Chiral::Clu => format!("{value} work-groups side by side copy a part each of the other operand's tile, for all of them"),
@@ -126,8 +142,10 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
         Common::Ufo => {
             choose("work-groups start up to a k-tile early, each at its own offset", "every work-group starts at its first k")
         }
-        Common::Mac => format!("{value} threads compute, {} x {} over the tile", t.threads_a, t.threads_b),
-        Common::Skw => format!("the thread grid is {} along m by {} along n", t.threads_a, t.threads_b),
+        Common::Mac => format!("{value} threads compute{}", owners(spec)),
+        Common::Skw => {
+            format!("{}s lie {} along m by {} along n", t.unit.family().owner, t.threads_a / t.unit.family().lanes, t.threads_b)
+        }
         Common::Afi => {
             choose("A stands before B in the source and in the loops", "B stands before A in the source and in the loops")
         }
@@ -145,6 +163,9 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
             (true, false) => "partial sums are added to C with atomics, in any order".into(),
         },
         Common::Cvw => format!("C is stored {} at a time", plural(spec.epilogue.store_width, "element")),
+        Common::Cst if spec.epilogue.bulk => {
+            "results pass through shared memory, and leave it by bulk tensor stores (TMA)".into()
+        }
         Common::Cst => choose(
             "results pass through shared memory, so that adjacent threads store adjacent elements",
             "each thread stores its own results",
@@ -159,6 +180,10 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
         Common::Pfg => format!("loads run {} ahead of the math", plural(value, "k-tile")),
         Common::Buf => format!("{} of shared memory per operand", plural(value, "buffer")),
         Common::Stp => store_point(s.store).into(),
+        Common::Fra if t.unit.family().asynchronous => choose(
+            "instructions of one k-tile run on while the next one's are issued",
+            "instructions of a k-tile end before the next one's are issued",
+        ),
         Common::Fra if value == 0 => "fragments are read when they are needed".into(),
         Common::Fra => format!("fragments are read {} ahead", plural(value, "k-step")),
         Common::Lwv => match s.roles {
@@ -184,6 +209,20 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
         Common::Bim => {
             choose("a convolution's samples are rows of one product", "a convolution's samples are a batch of products")
         }
+    }
+}
+
+/// How the threads that compute share the tile.
+fn owners(spec: &KernelSpec) -> String {
+    let (t, family) = (&spec.tiling, spec.tiling.unit.family());
+    let along_m = t.threads_a / family.lanes;
+    match (family.lanes, spec.teams()) {
+        (1, _) => format!(", {along_m} x {} over the tile", t.threads_b),
+        (_, 1) => {
+            let all = plural(along_m * t.threads_b, family.owner);
+            format!(": {all}, {along_m} along m by {} along n", t.threads_b)
+        }
+        (_, teams) => format!(": {}, each on tiles of its own", plural(teams, family.owner)),
     }
 }
 

@@ -211,6 +211,17 @@ impl Part {
 }
 
 impl Key {
+    /// The values it may have; of a wide range, its ends and those that a search visits.
+    pub fn values(self) -> Vec<u32> {
+        match self.info().legal {
+            Legal::OneOf(values) => values.to_vec(),
+            Legal::Range(first, last) if last - first < 16 => (first..=last).collect(),
+            Legal::Range(first, last) => {
+                let visited = self.info().edges.iter().chain(self.info().more).map(|(value, _)| *value);
+                visited.chain([first, last]).collect()
+            }
+        }
+    }
     /// Every key, in printing order.
     pub fn all() -> impl Iterator<Item = Key> {
         let a = Chiral::ALL.iter().map(|k| Key::A(*k));

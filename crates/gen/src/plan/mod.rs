@@ -3,6 +3,7 @@
 //! Three questions, three answers: a text is *parsed* ([`Plan::parse`]), a plan is *derivable* for a contraction
 //! ([`derive`](fn@derive)), a derived plan *fits* a device ([`fits`](fn@fits)).
 
+mod accumulators;
 mod bulk;
 mod counts;
 pub mod derive;

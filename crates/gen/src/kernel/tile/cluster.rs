@@ -22,12 +22,19 @@ pub(crate) struct ClusterPlace {
 impl ClusterPlace {
     /// Declares it; `None` for work-groups by themselves.
     pub fn new(b: &mut Builder, t: &Tiling) -> Option<ClusterPlace> {
+        if t.cluster.size() > 1 {
+            b.cluster(t.cluster.size());
+        }
+        let group = b.builtin(Builtin::GroupId(0));
+        ClusterPlace::of(b, t, group)
+    }
+
+    /// Of the work-group with this number.
+    pub fn of(b: &mut Builder, t: &Tiling, group: ExprId) -> Option<ClusterPlace> {
         let c = t.cluster;
         if c.size() <= 1 {
             return None;
         }
-        b.cluster(c.size());
-        let group = b.builtin(Builtin::GroupId(0));
         let rank = b.bind("cluster_rank", group % c.size());
         let cluster = b.bind("cluster_id", group / c.size());
         let tile = b.value(rank / c.splits);

@@ -1,0 +1,92 @@
+//! The tiles of C in the order in which work-groups take them, as numbers: what [`TileWalk`] writes into kernels, with constants in the
+//! place of a work-group's number.
+
+use super::cluster::ClusterPlace;
+use super::position::TileWalk;
+use crate::kernel::error::GenerateError;
+use crate::kernel::generate::{Job, inputs};
+use crate::kernel::input::Ints;
+use crate::plan::KernelSpec;
+use serde::Serialize;
+use tilewright_ir::{Builder, ExprId, Scalar};
+use tilewright_problem::contraction::Contraction;
+
+/// A piece of work: a tile of C, or a split of its sum over k.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Work {
+    /// The work-group that does it.
+    pub group: u64,
+    /// Its how many-eth this is, from 0: above 0 in persistent work-groups only.
+    pub round: u64,
+    /// Which of the teams that alternate between tiles computes it; 0 where all compute each tile together.
+    pub team: u64,
+    /// Tile along m and n. Clusters may have tiles beyond C's last, of which nothing is stored.
+    pub tile: [u64; 2],
+    /// First row and column.
+    pub start: [u64; 2],
+    /// Batch entry of the launch.
+    pub g: u64,
+    /// Which split of the sum over k.
+    pub split: u64,
+    /// First k (below 0 where the start is staggered), k-tiles, and how far the next one is.
+    pub k_begin: i64,
+    /// k-tiles.
+    pub k_tiles: u64,
+    /// From one k-tile to the next.
+    pub k_step: i64,
+}
+
+/// The first pieces of work of a contraction's (first) launch, round by round and in each by work-group; at most `most`. Extents known
+/// only at launch are taken to be the largest.
+///
+/// # Errors
+/// As [`generate`](super::super::generate()).
+pub fn works(c: &Contraction, spec: &KernelSpec, workspace: u64, most: u64) -> Result<Vec<Work>, GenerateError> {
+    let c = &*c.oriented(spec.tiling.exchanged);
+    let t = &spec.tiling;
+    let inputs = inputs(c, spec);
+    let job = Job::new(c, spec, &inputs, workspace)?;
+    let shape = &job.shape;
+    let ints = Ints { coord: Scalar::I64, offset: Scalar::I64 };
+    let walk = TileWalk {
+        c,
+        tiling: t,
+        inputs: [&inputs[0], &inputs[1]],
+        shape,
+        ints,
+        g_first: None,
+        sizes: [None; 2],
+        work: None,
+        place: None,
+    };
+    let all = u64::from(t.split_k.ways) * shape.tiles_m * shape.tiles_n * shape.chunk;
+    let groups = if t.persistent == 0 { all } else { all.min(u64::from(t.persistent)) };
+    let size = u64::from(t.cluster.size().max(1));
+    let stay = walk.stay().unsigned_abs();
+    let mut works = Vec::new();
+    let b = &mut Builder::new("", 1);
+    for piece in 0..all.min(most) {
+        let (round, group) = (piece / groups.max(1), piece % groups.max(1));
+        let id = b.int(group as i64, Scalar::I32);
+        let place = ClusterPlace::of(b, t, id);
+        let work = b.int((group / size + round * stay) as i64, Scalar::I32);
+        let walk = TileWalk { place, ..walk };
+        let at = walk.position(b, work);
+        let k = walk.k_range(b, &at);
+        let start = [at.m_start, at.n_start].map(|start| start.value(b));
+        let number = |e: ExprId| b.kernel().as_int(e).unwrap_or(0);
+        works.push(Work {
+            group,
+            round,
+            team: round % u64::from(spec.teams().max(1)),
+            tile: [at.tile_m, at.tile_n].map(|e| number(e).unsigned_abs()),
+            start: start.map(|e| number(e).unsigned_abs()),
+            g: number(at.g_local).unsigned_abs(),
+            split: number(at.split).unsigned_abs(),
+            k_begin: number(k.begin),
+            k_tiles: number(k.tiles).unsigned_abs(),
+            k_step: k.step,
+        });
+    }
+    Ok(works)
+}

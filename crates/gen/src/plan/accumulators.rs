@@ -1,0 +1,90 @@
+//! Where a work-group's accumulators and operand tiles are: layouts that follow from a derived plan.
+
+use super::spec::{KernelSpec, Tiling};
+use tilewright_ir::Scalar;
+use tilewright_ir::affine::Affine;
+use tilewright_ir::layout::{Axis, Layout};
+use tilewright_problem::contraction::Contraction;
+
+impl Tiling {
+    /// Which elements of the work-group's tile each thread that computes holds, and in which register: (thread, register) to (row,
+    /// column). Threads count from the first that computes; where teams alternate between tiles, from the first of the team.
+    /// The contraction's operands are swapped as the plan says.
+    pub fn accumulators(&self, c: &Contraction) -> Layout {
+        let (thread, register) = (Affine::axis(0), Affine::axis(1));
+        let places = |registers: u32| [(Axis::Thread, self.math_threads().into()), (Axis::Register, registers.into())];
+        let Some(instruction) = self.instruction(c).filter(|i| i.lanes() > 1) else {
+            let from = places(self.a.micro * self.b.micro);
+            let columns = i64::from(self.b.micro.max(1));
+            let along = |to: Axis| {
+                let (own, element) = match to {
+                    Axis::Row => (self.a.micro_tile(), register.digit_of(columns, None)),
+                    _ => (self.b.micro_tile(), register.digit_of(1, Some(columns))),
+                };
+                let position = self.grid().form(to).cloned().unwrap_or_default();
+                let place = Layout::new(&from, &[(Axis::Thread, position), (Axis::Element, element)]);
+                own.compose(&place).and_then(|own| own.form(Axis::Row).cloned()).unwrap_or_default()
+            };
+            return Layout::new(&from, &[(Axis::Row, along(Axis::Row)), (Axis::Col, along(Axis::Col))]);
+        };
+        let lanes = i64::from(instruction.lanes());
+        // A warpgroup's instruction has all columns of the micro tile, and its accumulators go on for them.
+        let wide = instruction.unit.family().asynchronous;
+        let columns = if wide { self.b.micro } else { instruction.shape.1 };
+        let (rows, each) = (instruction.shape.0, instruction.sums(columns));
+        let (down, across) = (self.a.micro / rows.max(1), self.b.micro / columns.max(1));
+        let from = places(each * down * across);
+        let fragment = Layout::new(
+            &from,
+            &[
+                (Axis::Lane, thread.digit_of(1, Some(lanes))),
+                (Axis::Register, register.digit_of(1, Some(each.into()))),
+                (Axis::Element, Affine::default()),
+            ],
+        );
+        let owner = thread.digit_of(lanes, None);
+        let owners_m = i64::from(self.a.macro_tile / self.a.micro.max(1));
+        let number = register.digit_of(each.into(), None);
+        let within = instruction.c.layout(instruction.lanes(), each).compose(&fragment);
+        let along = |to: Axis| {
+            let (owner, micro, number, side) = match to {
+                Axis::Row => (owner.digit_of(1, Some(owners_m)), self.a.micro, number.digit_of(across.into(), None), rows),
+                _ => (owner.digit_of(owners_m, None), self.b.micro, number.digit_of(1, Some(across.into())), columns),
+            };
+            let apart = i64::from(self.instructions_apart(micro));
+            let place = within.as_ref().and_then(|w| w.form(to)).cloned().unwrap_or_default();
+            Affine::default()
+                .plus(&owner, micro.into())
+                .plus(&number.digit_of(apart, None), apart * i64::from(side))
+                .plus(&number.digit_of(1, Some(apart)), 1)
+                .plus(&place, apart)
+        };
+        Layout::new(&from, &[(Axis::Row, along(Axis::Row)), (Axis::Col, along(Axis::Col))])
+    }
+
+    /// Rows (or columns) from one place of an instruction to its next in a micro tile of this length: as many instructions lie
+    /// interleaved.
+    fn instructions_apart(&self, micro: u32) -> u32 {
+        if self.unit.family().run == 0 { self.interleave(micro) } else { 1 }
+    }
+}
+
+impl KernelSpec {
+    /// A's (0) or B's (1) k-tiles in shared memory: (row, k, stage) to the element from where the operand's stages begin.
+    pub fn shared_tiles(&self, which: usize, scalar: Scalar) -> Layout {
+        let t = &self.tiling;
+        let o = if which == 0 { &t.a } else { &t.b };
+        let (tile, apart) = match self.schedule.copies.get(which).and_then(|copy| copy.tile()) {
+            Some(tile) => {
+                let along = if tile.k_contiguous { Axis::K } else { Axis::Row };
+                let panels = Layout::panels(o.macro_tile, t.k_tile, along, tile.map.swizzle, tile.map.scalar);
+                (panels, tile.bytes / scalar.bytes())
+            }
+            None => {
+                let (lines, pitch) = o.lines(t.k_tile);
+                (o.shared(t.k_tile), lines * pitch)
+            }
+        };
+        tile.in_stages(self.schedule.buffers, apart.into())
+    }
+}
