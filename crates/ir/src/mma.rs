@@ -6,7 +6,7 @@
 
 use crate::layout::{Axis, Layout};
 use crate::matrix::{MatrixOp, MatrixType};
-use crate::target::Features;
+use crate::target::{Features, UNIT_PARTS};
 use crate::types::Scalar;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,8 @@ pub struct Family {
     pub lanes: u32,
     /// Rows and columns of C that a micro tile is counted in (`MIC`).
     pub block: (u32, u32),
+    /// Most columns of a micro tile.
+    pub columns: u32,
     /// Depth of a k-step: what fragments are read for at once.
     pub depth: u32,
     /// Instructions run on while their wave goes on; accumulators are read behind a wait.
@@ -61,6 +63,7 @@ pub const FAMILIES: [Family; 4] = [
         owner: "thread",
         lanes: 1,
         block: (1, 1),
+        columns: u32::MAX,
         depth: 1,
         asynchronous: false,
         run: 1,
@@ -74,6 +77,7 @@ pub const FAMILIES: [Family; 4] = [
         owner: "warpgroup",
         lanes: 128,
         block: (64, 8),
+        columns: 256,
         depth: 16,
         asynchronous: true,
         run: 2,
@@ -87,6 +91,7 @@ pub const FAMILIES: [Family; 4] = [
         owner: "wave",
         lanes: 32,
         block: (16, 8),
+        columns: u32::MAX,
         depth: 16,
         asynchronous: false,
         run: 2,
@@ -100,6 +105,7 @@ pub const FAMILIES: [Family; 4] = [
         owner: "wave",
         lanes: 64,
         block: (16, 16),
+        columns: u32::MAX,
         depth: 16,
         asynchronous: false,
         run: 0,
@@ -125,6 +131,10 @@ impl MathUnit {
 }
 
 impl Family {
+    /// Lanes of a wave of its targets; 1 where any will do.
+    pub const fn wave(&self) -> u32 {
+        if self.asynchronous { self.lanes / UNIT_PARTS } else { self.lanes }
+    }
     /// The family that `UNI` names; `None` for no unit.
     pub fn numbered(uni: u32) -> Option<&'static Family> {
         FAMILIES.iter().find(|f| f.number == uni)

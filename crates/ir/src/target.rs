@@ -102,6 +102,25 @@ impl Limits {
     }
 }
 
+impl Limits {
+    /// Registers of a thread where so many waves of a compute unit have the same share.
+    pub const fn share(&self, waves: u32, wave: u32) -> u32 {
+        // Each part of the unit has its own registers and holds whole waves.
+        let threads = waves.div_ceil(UNIT_PARTS) * wave * UNIT_PARTS;
+        self.registers_per_unit / if threads == 0 { 1 } else { threads } / REGISTER_STEP * REGISTER_STEP
+    }
+    /// Registers per thread of warpgroups that load and that compute (`setmaxnreg`), so many of each, where those that load have
+    /// `of_load`: the sum over all must not exceed what the launch took, or they wait for registers for ever. `None` where nobody gains.
+    pub fn role_registers(&self, (load, math): (u32, u32), of_load: u32) -> Option<(u32, u32)> {
+        let even = self.share(4 * (load + math), 32);
+        let left = (even * (load + math)).checked_sub(of_load * load)?.checked_div(math)? / REGISTER_STEP * REGISTER_STEP;
+        (of_load < even && left > even).then_some((of_load, left.min(MOST_ROLE_REGISTERS)))
+    }
+}
+
+/// Registers of threads that only issue bulk copies beside two, three and four warpgroups that compute: what assemblers need for that, and
+/// no fewer than hardware takes (24).
+pub const COPY_REGISTERS: [u32; 3] = [40, 32, 24];
 /// Parts of a compute unit that have a scheduler each and share no registers.
 pub const UNIT_PARTS: u32 = 4;
 /// Registers of a thread are given out in multiples of this.

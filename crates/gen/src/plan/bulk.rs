@@ -12,7 +12,7 @@ use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{Access, COL, G, ROW};
 
 /// Bytes of one row of the layout in shared memory.
-const ROW_BYTES: u32 = 128;
+pub(super) const ROW_BYTES: u32 = 128;
 /// Longest side of a box.
 const BOX: u32 = 256;
 

@@ -1,23 +1,26 @@
 //! From a plan and a contraction to a [`KernelSpec`]: every rule of legality that needs no device.
 //!
-//! The rules for MIOpenGEMM's keys are MIOpenGEMM's, with the alignment of vectors and the order of additions checked as
-//! well. Vectors are legal where [`tilewright_problem::view`] says so.
+//! There is one derivation for all math units: it asks their [`Family`] and the operands' [`Transport`] what they need. The rules for
+//! MIOpenGEMM's keys are MIOpenGEMM's, with the alignment of vectors and the order of additions checked as well. Vectors are legal
+//! where [`tilewright_problem::view`] says so.
 
+use super::exit;
+use super::fits::shared_bytes;
 use super::grid::thread_grid;
-use super::keys::{Common, Key};
+use super::hulls::slots;
+use super::keys::{Chiral, Common, Key};
 use super::operand::{self, Frame};
-use super::reach;
 use super::refusal::Refusal;
-use super::rules::{Env, atomic_sums, no_cluster_sum, order};
+use super::registers;
+use super::rules::{Env, no_cluster_sum, order};
 use super::spec::*;
 use super::tile::*;
 use super::transport::Transport;
 use super::value::Plan;
-use super::wave_unit;
 use super::workspace::workspace_per_oriented;
-use tilewright_ir::mma::FAMILIES;
+use tilewright_ir::Mma;
+use tilewright_ir::mma::Family;
 use tilewright_problem::contraction::Contraction;
-use tilewright_problem::view::{COL, ROW};
 
 /// What the plan means for the contraction, or why it means nothing. Total: no plan and no contraction makes it fail
 /// otherwise.
@@ -28,76 +31,78 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
     if c.g == 0 || c.m == 0 || c.n == 0 {
         return Err(Refusal::Empty { g: c.g, m: c.m, n: c.n });
     }
-    let unit = plan.family().unwrap_or(&FAMILIES[0]).unit;
-    if unit.family().asynchronous {
-        return super::unit::derive(plan, c, env, unit);
-    }
-    let at = |key: Common| plan.common(key);
-    let on = |key: Common| plan.common(key) == 1;
-    let exchanged = unit.family().fragments && on(Common::Swp);
+    // Keys without effect on this kernel have their defaults from here on.
+    let plan = &plan.normal();
+    let (at, on) = (|key: Common| plan.common(key), |key: Common| plan.common(key) == 1);
+    let family = plan.unit();
+    let (matrix, pipeline) = (family.lanes > 1, Transport::need_pipeline(plan));
+    let exchanged = on(Common::Swp);
     let c = &*c.oriented(exchanged);
-    let owners = match unit.family().fragments {
-        true => wave_unit::owners(plan, c, env, unit)?,
-        false => thread_grid(at(Common::Mac), at(Common::Skw))
-            .ok_or(Refusal::ThreadGrid { mac: at(Common::Mac), skw: at(Common::Skw) })?,
+    if matrix {
+        computes(plan, c, env, family)?;
+    }
+    Transport::suit(plan)?;
+    let (along_m, along_n) = owners(plan, family)?;
+    let schedule = schedule(plan, env, family)?;
+    let cluster = if pipeline {
+        exit::cluster(plan, c, [Key::A, Key::B].map(|side| plan.get(side(Chiral::Clu))))?
+    } else {
+        no_cluster_sum(plan)?;
+        Cluster::ALONE
     };
-    let schedule = schedule(plan, env, unit)?;
-    if on(Common::Ufo) && c.k <= at(Common::Unr) as u64 {
-        return Err(Refusal::Stagger { k: c.k, k_tile: at(Common::Unr) });
+    let edge = if pipeline || on(Common::Edg) { Edge::Predicate } else { Edge::PullBack };
+    let k_tile = at(Common::Unr);
+    if on(Common::Ufo) && c.k <= u64::from(k_tile) {
+        return Err(Refusal::Stagger { k: c.k, k_tile });
     }
     for (run_time, dim) in [(c.dynamic.m, "m"), (c.dynamic.n, "n")] {
-        if run_time && !on(Common::Edg) {
+        if run_time && edge == Edge::PullBack {
             return Err(Refusal::PullBackRunTime { dim });
         }
     }
     let frame = Frame {
         k: c.k,
-        k_tile: at(Common::Unr),
+        k_tile,
         load_threads: schedule.roles.map_or(at(Common::Mac), |r| r.load_threads),
         stagger: on(Common::Ufo),
-        predicate: on(Common::Edg),
-        unit,
+        predicate: edge == Edge::Predicate,
+        family,
     };
-    let a = operand::derive(plan, Key::A, &c.a, (c.m, c.dynamic.m), owners.0, &frame)?;
-    let b = operand::derive(plan, Key::B, &c.b, (c.n, c.dynamic.n), owners.1, &frame)?;
-    let (threads_a, threads_b) = (owners.0 * unit.family().lanes, owners.1);
-    let edge = if on(Common::Edg) { Edge::Predicate } else { Edge::PullBack };
+    let (a, copy_a) = operand::derive(plan, Key::A, &c.a, (c.m, c.dynamic.m), (along_m, cluster.n), &frame)?;
+    let (b, copy_b) = operand::derive(plan, Key::B, &c.b, (c.n, c.dynamic.n), (along_n, cluster.m), &frame)?;
+    let schedule = Schedule { copies: [copy_a, copy_b], ..schedule };
+    useful_clusters(c, &cluster, (&a, &b))?;
     let tiling = Tiling {
-        k_tile: at(Common::Unr),
-        threads_a,
-        threads_b,
-        micro_b_fastest: !unit.family().fragments && on(Common::Mia),
-        wave_a: if unit.family().fragments { 0 } else { wave_shape(plan, env, threads_a, threads_b)? },
+        k_tile,
+        threads_a: along_m * family.lanes,
+        threads_b: along_n,
+        micro_b_fastest: on(Common::Mia),
+        wave_a: wave_shape(plan, env, along_m, along_n)?,
         wave_lanes: env.wave.max(1),
-        math_width: if unit.family().fragments { 1 } else { math_width(plan, &b)? },
+        math_width: math_width(plan, &b)?,
         order: order(plan)?,
-        split_k: SplitK { ways: at(Common::Ice), interleave: at(Common::Ice) > 1 && on(Common::Iwi) },
+        split_k: SplitK { ways: at(Common::Ice), interleave: on(Common::Iwi) },
         edge_m: edge,
         edge_n: edge,
         k_stagger: on(Common::Ufo),
-        unit,
+        unit: family.unit,
         exchanged,
         persistent: at(Common::Pst),
-        cluster: Cluster::ALONE,
+        cluster,
         a,
         b,
     };
-    let epilogue =
-        if unit.family().fragments { wave_unit::epilogue(plan, c, env, &tiling)? } else { epilogue(plan, c, env, &tiling)? };
-    let spec = KernelSpec {
-        epilogue,
-        schedule,
-        style: Style {
-            pragma_unroll: on(Common::Pun),
-            wide_index: on(Common::Szt),
-            mad: on(Common::Mad),
-            a_first: on(Common::Afi),
-            min_groups: at(Common::Mgp),
-            unroll_k: on(Common::Ukl),
-        },
-        tiling,
+    let epilogue = exit::derive(plan, c, env, &tiling)?;
+    let style = Style {
+        pragma_unroll: pipeline || on(Common::Pun),
+        wide_index: on(Common::Szt),
+        mad: pipeline || on(Common::Mad),
+        a_first: on(Common::Afi),
+        min_groups: at(Common::Mgp),
+        unroll_k: pipeline || on(Common::Ukl),
     };
-    // Operands are swapped already.
+    let mut spec = KernelSpec { tiling, schedule, epilogue, style };
+    complete(&mut spec, c);
     let needed = workspace_per_oriented(&spec, c);
     if needed > env.workspace_bytes {
         return Err(Refusal::Workspace { needed, available: env.workspace_bytes });
@@ -105,36 +110,103 @@ pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Ref
     Ok(spec)
 }
 
-fn schedule(plan: &Plan, env: &Env, unit: MathUnit) -> Result<Schedule, Refusal> {
+/// What follows from all the rest: the registers of roles, and how much staging there is room for.
+fn complete(spec: &mut KernelSpec, c: &Contraction) {
+    if spec.schedule.in_pipeline() && spec.style.min_groups < 2 && spec.schedule.roles.is_some() {
+        let registers = registers::of_roles(spec, c);
+        spec.schedule.roles = spec.schedule.roles.map(|roles| RoleSplit { registers, ..roles });
+    }
+    if spec.schedule.copies.iter().any(|copy| copy.shifted().is_some()) {
+        let with = |slots| KernelSpec { schedule: spec.schedule.clone().with_slots(slots), ..spec.clone() };
+        let slots = slots(spec.style.min_groups, |slots| shared_bytes(&with(slots), c));
+        *spec = with(slots);
+    }
+}
+
+/// Whether the unit has instructions for this.
+fn computes(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Result<(), Refusal> {
+    let (uni, k_tile, depth) = (family.number, plan.common(Common::Unr), family.depth);
+    if c.matrix_input().and_then(|input| Mma::find(family.unit, input)).is_none() {
+        return Err(Refusal::UnitTypes { uni, a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() });
+    }
+    if env.wave != family.wave() {
+        return Err(Refusal::UnitWave { uni, wave: env.wave, needed: family.wave() });
+    }
+    if !k_tile.is_multiple_of(depth) {
+        return Err(Refusal::UnitSteps { uni, k_tile, depth });
+    }
+    let micro = plan.get(Key::B(Chiral::Mic));
+    if micro > family.columns / family.block.1 {
+        return Err(Refusal::UnitColumns { micro });
+    }
+    Ok(())
+}
+
+/// Owners of micro tiles (threads, waves, warpgroups) along m and n that share a macro tile; one alone where each has a tile of its own.
+fn owners(plan: &Plan, family: &Family) -> Result<(u32, u32), Refusal> {
+    let at = |key: Common| plan.common(key);
+    let (mac, skw, owners) = (at(Common::Mac), at(Common::Skw), family.lanes);
+    let in_turn = at(Common::Png) == 1;
+    if in_turn && (at(Common::Lwv) == 0 || at(Common::Pst) == 0 || mac < 2 * owners) {
+        return Err(Refusal::Turns { lwv: at(Common::Lwv), pst: at(Common::Pst), mac, owners });
+    }
+    let grid = mac.is_multiple_of(owners).then(|| if in_turn { Some((1, 1)) } else { thread_grid(mac / owners, skw) }).flatten();
+    grid.ok_or(match owners {
+        1 => Refusal::ThreadGrid { mac, skw },
+        _ => Refusal::UnitThreads { uni: family.number, mac, skw, owners },
+    })
+}
+
+/// Clusters of which half would have nothing to do are refused.
+fn useful_clusters(c: &Contraction, cluster: &Cluster, (a, b): (&OperandTiling, &OperandTiling)) -> Result<(), Refusal> {
+    for (extent, macro_tile, along) in [(c.m, a.macro_tile, cluster.m), (c.n, b.macro_tile, cluster.n)] {
+        if u64::from(along) >= 2 * extent.div_ceil(u64::from(macro_tile)) {
+            let why = "half of them would have nothing to do: CLU is at least twice the tiles along its side";
+            return Err(Refusal::Cluster { size: cluster.size(), why });
+        }
+    }
+    Ok(())
+}
+
+/// The schedule, before the operands' transports are known.
+fn schedule(plan: &Plan, env: &Env, family: &Family) -> Result<Schedule, Refusal> {
     let at = |key: Common| plan.common(key);
     let (pfg, buf, fra, lwv, mac) = (at(Common::Pfg), at(Common::Buf), at(Common::Fra), at(Common::Lwv), at(Common::Mac));
-    if buf > pfg + 1 {
-        return Err(Refusal::Buffers { pfg, buf });
+    let pipeline = Transport::need_pipeline(plan);
+    // Of the k-tiles in buffers one is read, and as many more as the math runs behind its instructions are still held.
+    let held = 1 + fra.min(1);
+    let needed = if lwv > 0 { held + 1 } else { pfg + held };
+    match pipeline {
+        true if pfg == 0 || buf < needed => return Err(Refusal::AsyncAhead { acp: Key::A(Chiral::Acp), pfg, buf }),
+        false if buf > pfg + 1 => return Err(Refusal::Buffers { pfg, buf }),
+        _ => {}
     }
-    let copies = [Transport::by_threads(plan, Key::A)?, Transport::by_threads(plan, Key::B)?];
-    let all_copied = copies.iter().all(Transport::is_async);
-    let k_steps = at(Common::Unr) / unit.family().depth;
+    // Instructions that run on may be one k-tile behind.
+    let k_steps = if family.asynchronous { 2 } else { at(Common::Unr) / family.depth };
     if fra >= k_steps {
         return Err(Refusal::FragmentsAhead { fra, k_steps });
     }
-    let roles = if lwv == 0 {
-        None
-    } else if env.wave < 2 || mac % env.wave != 0 {
+    if lwv > 0 && (env.wave < 2 || !mac.is_multiple_of(env.wave)) {
         return Err(Refusal::RoleWaves { lwv, mac, wave: env.wave });
-    } else {
-        Some(RoleSplit { load_threads: lwv.saturating_mul(env.wave), math_threads: mac, teams: 1, registers: None })
-    };
+    }
+    let roles = (lwv > 0).then(|| RoleSplit {
+        load_threads: lwv.saturating_mul(env.wave),
+        math_threads: mac,
+        teams: if at(Common::Png) == 1 { mac / family.lanes } else { 1 },
+        registers: None,
+    });
+    let all_copied = [Key::A, Key::B].iter().all(|side| plan.get(side(Chiral::Acp)) == 1);
     Ok(Schedule {
         fetch_ahead: pfg,
         buffers: buf,
         store: match at(Common::Stp) {
-            _ if pfg == 0 || all_copied => StorePoint::AtOnce,
+            _ if pipeline || pfg == 0 || all_copied => StorePoint::AtOnce,
             0 => StorePoint::AtOnce,
             1 => StorePoint::AfterMath,
             _ => StorePoint::Spread,
         },
         fragments_ahead: fra,
-        copies,
+        copies: [Transport::Registers, Transport::Registers],
         roles,
         hints: at(Common::Hnt) == 1,
     })
@@ -158,42 +230,4 @@ fn math_width(plan: &Plan, b: &OperandTiling) -> Result<u32, Refusal> {
         return Err(Refusal::MathWidth { width, micro: b.micro, fragment: b.fragment_width });
     }
     Ok(width)
-}
-
-fn epilogue(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling) -> Result<Epilogue, Refusal> {
-    let ice = plan.common(Common::Ice);
-    let staged = plan.common(Common::Cst) == 1;
-    let workspace = plan.common(Common::Sks) == 1;
-    no_cluster_sum(plan)?;
-    if ice > 1 && !workspace {
-        if !env.allow_atomics {
-            return Err(Refusal::AtomicsNotAllowed { ice });
-        }
-        atomic_sums(c, ice)?;
-        return Ok(Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged, bulk: false });
-    }
-    let split_sum = if ice > 1 { SplitSum::Workspace } else { SplitSum::Atomic };
-    let width = plan.common(Common::Cvw);
-    if width == 1 {
-        return Ok(Epilogue { split_sum, store_width: 1, staged, bulk: false });
-    }
-    let along_n = c.c.view.stride(COL) == Some(1);
-    let (dim, extent, side, axis) = if along_n { ("n", c.n, &tiling.b, COL) } else { ("m", c.m, &tiling.a, ROW) };
-    if if along_n { c.dynamic.n } else { c.dynamic.m } {
-        return Err(Refusal::VectorRunTime { key: Key::C(Common::Cvw), width, dim });
-    }
-    // Partial sums are dense; C itself is as the problem says.
-    let allowed = if ice > 1 { width } else { reach::vector_width(&c.c, axis, width) };
-    if allowed < width {
-        return Err(Refusal::StoreAlign { width, allowed });
-    }
-    let unit = side.fragment_width.max(if along_n { tiling.math_width } else { 1 });
-    let units = if staged { side.micro } else { unit };
-    if units % width != 0 {
-        return Err(Refusal::StoreUnit { width, dim, units });
-    }
-    if extent % width as u64 != 0 && (ice > 1 || extent % side.macro_tile as u64 != 0) {
-        return Err(Refusal::VectorEdge { key: Key::C(Common::Cvw), width, dim, extent });
-    }
-    Ok(Epilogue { split_sum, store_width: width, staged, bulk: false })
 }

@@ -15,8 +15,10 @@ const TAKEN: u32 = 36;
 const TAKEN_BY_LINES: u32 = 20;
 /// Registers of a load thread below which compilers were seen to spill at the edges, however little it fetches.
 const LEAST: u32 = 72;
-/// What a thread takes for lines that it shifts from staging: eight vectors, of one operand after the other, and addresses of each.
-const SHIFT_REGISTERS: (u32, u32) = (48, 16);
+/// What a thread takes for addresses of an operand whose lines it shifts from staging.
+const SHIFTED: u32 = 16;
+/// Registers of a vector of a line that begins anywhere, until it is stored: with the half of its neighbour.
+const UNALIGNED: u32 = 6;
 /// Most pieces that a thread asks for at once.
 const MOST: u32 = 8;
 
@@ -39,7 +41,7 @@ impl LineFetch {
     }
     /// Registers of a vector until it is stored: with the half of its neighbour where it is shifted.
     const fn each(&self) -> u32 {
-        if self.aligned { 4 } else { 6 }
+        if self.aligned { 4 } else { UNALIGNED }
     }
     /// Registers of all vectors of a k-tile.
     const fn all(&self) -> u32 {
@@ -100,10 +102,15 @@ pub fn fetch_batch(registers: u32, per_chunk: u32) -> u32 {
     (registers.saturating_sub(TAKEN) / per_chunk.max(1)).clamp(2, MOST)
 }
 
+/// Vectors that a load thread with so many registers shifts from staging at once, of one operand after the other.
+pub(crate) fn shifted_together(registers: u32, operands: u32) -> u32 {
+    (registers.saturating_sub(TAKEN_BY_LINES + SHIFTED * operands) / UNALIGNED).clamp(1, MOST)
+}
+
 /// Registers of a load thread that k-tiles of the operands fill that it fetches.
 pub(super) fn fetch_wanted(operands: [(&Tensor, &OperandTiling, &Transport); 2], threads: u32) -> u32 {
     let one = |(tensor, o, copy): (&Tensor, &OperandTiling, &Transport)| match copy {
-        Transport::Shifted(_) => SHIFT_REGISTERS.1,
+        Transport::Shifted(_) => SHIFTED,
         Transport::Written(tile) => match LineFetch::new(tensor, o, tile, threads) {
             Some(lines) => lines.all() + lines.besides(),
             None => 8 * MOST + TAKEN - TAKEN_BY_LINES,
@@ -111,7 +118,7 @@ pub(super) fn fetch_wanted(operands: [(&Tensor, &OperandTiling, &Transport); 2],
         _ => 0,
     };
     let shifts = operands.iter().any(|(.., copy)| copy.shifted().is_some());
-    let vectors = if shifts { SHIFT_REGISTERS.0 } else { 0 };
+    let vectors = if shifts { MOST * UNALIGNED } else { 0 };
     (TAKEN_BY_LINES + vectors + operands.map(one).iter().sum::<u32>()).max(LEAST)
 }
 

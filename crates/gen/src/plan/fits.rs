@@ -9,7 +9,7 @@ use super::tile::*;
 use super::transport::Transport;
 use super::workspace::splits_by_workspace;
 use serde::Serialize;
-use tilewright_ir::{REGISTER_STEP, Scalar, Target, UNIT_PARTS};
+use tilewright_ir::{REGISTER_STEP, Scalar, Target};
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::COL;
 
@@ -63,15 +63,12 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
         return Err(Refusal::Groups { groups, max });
     }
     // Sums of a matrix unit cannot be spilled: room for several work-groups (MGP) is taken from their registers.
-    let lanes = if spec.tiling.unit.family().asynchronous {
-        // Each quarter of the unit has its own registers and holds whole waves.
+    let share = if spec.tiling.unit.family().asynchronous {
         let wave = spec.tiling.wave_lanes.max(1);
-        let waves = threads.div_ceil(wave) * spec.style.min_groups.max(1);
-        waves.div_ceil(UNIT_PARTS) * wave * UNIT_PARTS
+        limits.share(threads.div_ceil(wave) * spec.style.min_groups.max(1), wave)
     } else {
-        threads
+        limits.registers_per_unit / threads.max(1) / REGISTER_STEP * REGISTER_STEP
     };
-    let share = limits.registers_per_unit / lanes.max(1) / REGISTER_STEP * REGISTER_STEP;
     let even = limits.registers_per_thread.min(share);
     let budget = spec.schedule.roles.and_then(|r| r.registers);
     let max = budget.map_or(even, |(_, math)| math);

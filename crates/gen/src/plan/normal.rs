@@ -4,31 +4,40 @@ use super::grid::{load_tile, thread_grid};
 use super::keys::{Chiral, Common, Key};
 use super::reach;
 use super::tile::Along;
-use super::value::{Plan, reset};
+use super::transport::Transport;
+use super::value::Plan;
+use tilewright_ir::MathUnit;
 use tilewright_ir::mma::{FAMILIES, Family};
 use tilewright_problem::contraction::Contraction;
+
+/// Keys of a factor that plans with a pipeline of transaction barriers read.
+const PIPELINE_CHIRAL: [Chiral; 4] = [Chiral::Mic, Chiral::Wos, Chiral::Acp, Chiral::Clu];
+/// Keys of the whole plan that they read.
+const PIPELINE_COMMON: [Common; 21] = {
+    use Common::*;
+    [Unr, Gal, Ice, Iwi, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Uni, Swp, Pst, Png, Rga]
+};
 
 impl Plan {
     /// The same kernel with every key that has no effect at a canonical value, as far as that shows without a
     /// contraction.
     pub fn normal(&self) -> Plan {
-        let mut p = *self;
-        match self.family() {
-            Some(family) if family.asynchronous => {
-                super::unit::normal(&mut p);
-                return p;
-            }
-            Some(family) if family.fragments => super::wave_unit::normal(&mut p),
-            _ => {
-                reset(&mut p, Common::Swp);
-                reset(&mut p, Common::Png);
+        let (mut p, family) = (*self, self.unit());
+        if Transport::need_pipeline(self) {
+            p.normal_pipeline();
+        } else {
+            p.reset(&[Common::Png, Common::Rga], &[Chiral::Clu]);
+            if !family.fragments {
+                p.reset(&[Common::Swp], &[]);
+            } else {
+                p.reset(&[Common::Pun, Common::Mad, Common::Mia, Common::Wva, Common::Mvw], &[Chiral::Miw, Chiral::Frw]);
+                // Warps stage whole rows, which choose their own vectors; atomic additions go element by element.
+                let atomic = p.common(Common::Ice) > 1 && p.common(Common::Sks) == 0;
+                let rows = family.unit == MathUnit::Mma && p.common(Common::Cst) == 1 && !atomic;
+                p.reset(&[if rows { Common::Cvw } else { Common::Cst }], &[]);
             }
         }
-        for side in [Key::A, Key::B] {
-            p.set(side(Chiral::Clu), Chiral::Clu.info().default);
-        }
-        reset(&mut p, Common::Rga);
-        self.normal_common(&mut p);
+        p.normal_common();
         let grid = p.owner_grid();
         for (side, threads) in [(Key::A as fn(Chiral) -> Key, grid.map(|g| g.0)), (Key::B, grid.map(|g| g.1))] {
             normal_side(&mut p, side, threads);
@@ -39,19 +48,18 @@ impl Plan {
     /// [`Plan::normal`], and keys that have no effect on this contraction at a canonical value as well.
     pub fn normalised(&self, c: &Contraction) -> Plan {
         let mut p = self.normal();
-        let Some(unit) = p.family().filter(|f| !f.asynchronous) else { return p };
-        let Some((along_m, along_n)) = p.owner_grid() else { return p };
-        let c = &*c.oriented(unit.fragments && p.common(Common::Swp) == 1);
+        let Some((along_m, along_n)) = p.owner_grid().filter(|_| !Transport::need_pipeline(&p)) else { return p };
+        let (unit, c) = (p.unit(), &*c.oriented(p.common(Common::Swp) == 1));
         let tile = |side: fn(Chiral) -> Key, threads: u32| (threads as u64 * p.get(side(Chiral::Mic)) as u64).max(1);
         let (tile_m, tile_n) = (tile(Key::A, along_m) * u64::from(unit.block.0), tile(Key::B, along_n) * u64::from(unit.block.1));
         let run_time = c.dynamic.m || c.dynamic.n;
         if !run_time && c.m.is_multiple_of(tile_m) && c.n.is_multiple_of(tile_n) {
-            reset(&mut p, Common::Edg);
+            p.reset(&[Common::Edg], &[]);
         }
         // A single row or column of tiles has only one order.
         if c.m <= tile_m || c.n <= tile_n {
             p.set(Key::C(Common::Gal), 1);
-            reset(&mut p, Common::Naw);
+            p.reset(&[Common::Naw], &[]);
         }
         for (side, tensor) in [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)] {
             let (glw, vew) = (p.get(side(Chiral::Glw)), p.get(side(Chiral::Vew)));
@@ -64,50 +72,85 @@ impl Plan {
     }
 
     /// What the instructions that `UNI` names have in common.
-    pub(super) fn family(&self) -> Option<&'static Family> {
-        Family::numbered(self.common(Common::Uni))
+    pub(super) fn unit(&self) -> &'static Family {
+        Family::numbered(self.common(Common::Uni)).unwrap_or(&FAMILIES[0])
     }
 
     /// Threads, or waves of a matrix unit, along m and n.
     fn owner_grid(&self) -> Option<(u32, u32)> {
-        let (mac, owners) = (self.common(Common::Mac), self.family()?.lanes);
+        let (mac, owners) = (self.common(Common::Mac), self.unit().lanes);
         mac.is_multiple_of(owners).then(|| thread_grid(mac / owners, self.common(Common::Skw))).flatten()
     }
 
-    fn normal_common(&self, p: &mut Plan) {
-        let at = |key: Common| self.common(key);
+    /// Sets keys of the whole plan, and of both factors, to their defaults.
+    fn reset(&mut self, common: &[Common], chiral: &[Chiral]) {
+        for key in common {
+            self.set(Key::C(*key), key.info().default);
+        }
+        for key in chiral {
+            self.set(Key::A(*key), key.info().default);
+            self.set(Key::B(*key), key.info().default);
+        }
+    }
+
+    fn normal_pipeline(&mut self) {
+        let at = |p: &Plan, key: Common| p.common(key);
+        for key in Common::ALL.into_iter().filter(|k| !PIPELINE_COMMON.contains(k)) {
+            self.reset(&[key], &[]);
+        }
+        for key in Chiral::ALL.into_iter().filter(|k| !PIPELINE_CHIRAL.contains(k)) {
+            self.reset(&[], &[key]);
+        }
+        if at(self, Common::Png) == 1 {
+            self.reset(&[Common::Skw], &[]);
+        }
+        // Room for one work-group is there anyway.
+        if at(self, Common::Mgp) == 1 {
+            self.reset(&[Common::Mgp], &[]);
+        }
+        // Staged results choose their own vectors.
+        if at(self, Common::Cst) == 1 {
+            self.reset(&[Common::Cvw], &[]);
+        }
+        // With roles the load waves run ahead as far as buffers are free.
+        if at(self, Common::Lwv) != 0 {
+            self.set(Key::C(Common::Pfg), at(self, Common::Buf).max(2) - 1);
+        }
+    }
+
+    fn normal_common(&mut self) {
+        let p = *self;
+        let at = |key: Common| p.common(key);
         if at(Common::Ice) == 1 {
-            reset(p, Common::Iwi);
-            reset(p, Common::Sks);
+            self.reset(&[Common::Iwi, Common::Sks], &[]);
         } else if at(Common::Sks) == 0 {
             // Atomics add element by element.
-            reset(p, Common::Cvw);
+            self.reset(&[Common::Cvw], &[]);
         }
         if at(Common::Gal) != 3 {
-            reset(p, Common::Naw);
+            self.reset(&[Common::Naw], &[]);
         }
         // Where to store is a question only with fetched tiles, room to store them into while others are read, and waves
         // that have both the store and the math.
-        let both_copied = self.get(Key::A(Chiral::Acp)) == 1 && self.get(Key::B(Chiral::Acp)) == 1;
+        let both_copied = p.get(Key::A(Chiral::Acp)) == 1 && p.get(Key::B(Chiral::Acp)) == 1;
         if at(Common::Pfg) == 0 || at(Common::Buf) == 1 || both_copied || at(Common::Lwv) > 0 {
-            reset(p, Common::Stp);
+            self.reset(&[Common::Stp], &[]);
         }
         // Fences stand between loads that run ahead and the math, and before the tail of a carried schedule.
         let carried = at(Common::Buf) > 1 && at(Common::Fra) > 0;
         if at(Common::Pfg) == 0 || both_copied && !carried {
-            reset(p, Common::Hnt);
+            self.reset(&[Common::Hnt], &[]);
         }
         // Fragments ahead and spread stores lay the k-steps out one by one anyway.
-        let depth = self.family().map_or(1, |unit| unit.depth);
-        if at(Common::Unr) <= depth || at(Common::Fra) > 0 || p.common(Common::Stp) == 2 {
-            reset(p, Common::Ukl);
+        if at(Common::Unr) <= p.unit().depth || at(Common::Fra) > 0 || self.common(Common::Stp) == 2 {
+            self.reset(&[Common::Ukl], &[]);
         }
     }
 }
 
 fn normal_side(p: &mut Plan, side: fn(Chiral) -> Key, threads: Option<u32>) {
     let at = |p: &Plan, k: Chiral| p.get(side(k));
-    let unit = p.family().unwrap_or(&FAMILIES[0]);
+    let unit = p.unit();
     let fragment = p.fragment_width(side);
     // VEW speaks only for GLW and FRW where they are 0.
     if at(p, Chiral::Glw) != 0 {

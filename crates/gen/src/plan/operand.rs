@@ -1,14 +1,15 @@
 //! One factor's tiling: its macro tile, the tile each thread loads, and the vectors it is moved in.
 
+use super::bulk::ROW_BYTES as BULK_ROW;
 use super::grid::load_tile;
-use super::keys::{Chiral, Key};
+use super::keys::{Chiral, Common, Key};
 use super::reach;
 use super::refusal::Refusal;
-use super::spec::*;
 use super::tile::*;
 use super::transport::Transport;
 use super::value::Plan;
 use crate::plan::materialised;
+use tilewright_ir::mma::Family;
 use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::{COL, ROW};
 
@@ -23,24 +24,29 @@ pub(super) struct Frame {
     pub stagger: bool,
     pub predicate: bool,
     /// What computes.
-    pub unit: MathUnit,
+    pub family: &'static Family,
 }
 
-/// The tiling of one factor with `threads` threads, or waves of a matrix unit, along its rows, of which there are `extent`, or up to as
-/// many where that is known only at launch.
+/// The tiling of one factor with `threads` owners of micro tiles along its rows, of which there are `extent`, or up to as many where
+/// that is known only at launch; and how its tiles, each shared by `shares` work-groups, get to shared memory.
 pub(super) fn derive(
     plan: &Plan,
     side: fn(Chiral) -> Key,
     tensor: &Tensor,
     (extent, run_time): (u64, bool),
-    threads: u32,
+    (threads, shares): (u32, u32),
     frame: &Frame,
-) -> Result<OperandTiling, Refusal> {
+) -> Result<(OperandTiling, Transport), Refusal> {
     let at = |key: Chiral| plan.get(side(key));
-    let step = if side(Chiral::Mic) == Key::A(Chiral::Mic) { frame.unit.family().block.0 } else { frame.unit.family().block.1 };
-    let (k_tile, micro) = (frame.k_tile, at(Chiral::Mic) * step);
     let mic = side(Chiral::Mic);
+    let step = if mic == Key::A(Chiral::Mic) { frame.family.block.0 } else { frame.family.block.1 };
+    let (k_tile, micro) = (frame.k_tile, at(Chiral::Mic) * step);
     let macro_tile = threads.checked_mul(micro).filter(|t| *t <= 1 << 16).ok_or(Refusal::TileTooLarge { mic, micro, threads })?;
+    if Transport::need_pipeline(plan) {
+        let o = in_pipeline(plan, side, tensor, (micro, macro_tile), k_tile)?;
+        let copy = Transport::in_pipeline_of(plan, side, tensor, &o, shares, (frame.k, run_time))?;
+        return Ok((o, copy));
+    }
     if !frame.predicate && extent < macro_tile as u64 {
         return Err(Refusal::TileOverEdge { mic, macro_tile, extent });
     }
@@ -64,17 +70,16 @@ pub(super) fn derive(
     let (load_width, load_along) =
         load_vectors(plan, side, &from, source, (extent, run_time), (macro_tile, load_row, load_k), frame)?;
     // Multiply-adds read rows; matrix units read lines of either direction, so vectors stay whole.
-    let shared_along = if frame.unit.family().fragments && load_width > 1 { load_along } else { Along::Row };
+    let shared_along = if frame.family.fragments && load_width > 1 { load_along } else { Along::Row };
     let store_width = if load_along == shared_along { load_width } else { 1 };
-    let fragment_width =
-        if frame.unit.family().fragments { UNIT_VECTOR / tensor.scalar.bytes() } else { plan.fragment_width(side) };
+    let fragment_width = if frame.family.fragments { UNIT_VECTOR / tensor.scalar.bytes() } else { plan.fragment_width(side) };
     // Whole vectors, so that every row of shared memory starts where vectors may start.
     let pad = fragment_width.max(store_width) * at(Chiral::Pad);
     let fragment_key = if at(Chiral::Frw) == 0 { side(Chiral::Vew) } else { side(Chiral::Frw) };
     if micro % fragment_width != 0 {
         return Err(Refusal::FragmentWidth { key: fragment_key, width: fragment_width, mic, micro });
     }
-    Ok(OperandTiling {
+    let o = OperandTiling {
         micro,
         macro_tile,
         pad,
@@ -86,10 +91,58 @@ pub(super) fn derive(
         load_along,
         store_width,
         fragment_width,
-        micro_interleave: !frame.unit.family().fragments && at(Chiral::Miw) == 1,
+        micro_interleave: !frame.family.fragments && at(Chiral::Miw) == 1,
         shared_along,
         source,
         fragment_sets: 0,
+    };
+    let copy = if at(Chiral::Acp) == 1 { Transport::Async } else { Transport::Registers };
+    Ok((o, copy))
+}
+
+/// The tiling of a factor whose tiles lie in shared memory as bulk copies bring them.
+fn in_pipeline(
+    plan: &Plan,
+    side: fn(Chiral) -> Key,
+    tensor: &Tensor,
+    (micro, macro_tile): (u32, u32),
+    k_tile: u32,
+) -> Result<OperandTiling, Refusal> {
+    let row = BULK_ROW / tensor.scalar.bytes();
+    if !k_tile.is_multiple_of(row) {
+        return Err(Refusal::UnitDepth { k_tile, unit: row });
+    }
+    if macro_tile > 1 << 12 {
+        return Err(Refusal::TileTooLarge { mic: side(Chiral::Mic), micro, threads: macro_tile / micro });
+    }
+    let fragment_sets = if side(Chiral::Mic) == Key::A(Chiral::Mic) { plan.common(Common::Rga) } else { 0 };
+    let source = match plan.get(side(Chiral::Wos)) {
+        0 => Source::InPlace,
+        // From shared memory 32-bit operands are read along k alone.
+        1 if tensor.scalar.bytes() == 4 && fragment_sets == 0 => Source::CopyAlongK,
+        1 => Source::Copy,
+        _ => {
+            let why = "packed panels (WOS2) are cut for multiply-adds".into();
+            return Err(Refusal::BulkBox { acp: side(Chiral::Acp), why });
+        }
+    };
+    let width = UNIT_VECTOR / tensor.scalar.bytes();
+    Ok(OperandTiling {
+        micro,
+        macro_tile,
+        pad: 0,
+        load_row: macro_tile,
+        load_k: k_tile,
+        load_interleave: false,
+        load_order: Along::K,
+        load_width: width,
+        load_along: Along::Row,
+        store_width: width,
+        fragment_width: 1,
+        micro_interleave: false,
+        shared_along: Along::Row,
+        source,
+        fragment_sets,
     })
 }
 
@@ -115,7 +168,7 @@ fn load_vectors(
         (_, false) => Along::Row,
         (_, true) => reach::contiguous(from, width).unwrap_or(Along::Row),
     };
-    Transport::copies_vectors(plan, side, from, (width, along), frame.unit.family())?;
+    Transport::copies_vectors(plan, side, from, (width, along), frame.family)?;
     if width == 1 {
         return Ok((1, Along::Row));
     }

@@ -4,9 +4,10 @@ use super::tile::OperandTiling;
 use super::transport::Transport;
 use serde::{Deserialize, Serialize};
 pub use tilewright_ir::MathUnit;
+use tilewright_ir::Mma;
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
-use tilewright_ir::{Limits, MOST_EVEN_REGISTERS, REGISTER_STEP, UNIT_PARTS};
+use tilewright_problem::contraction::Contraction;
 
 /// Order in which work-groups visit result tiles (`GAL`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -137,6 +138,32 @@ impl Tiling {
     /// From one k-tile of a work-group to its next, along k.
     pub fn k_stride(&self) -> i64 {
         i64::from(self.k_tile) * if self.split_k.interleave { i64::from(self.split_k.ways) } else { 1 }
+    }
+    /// Neighbours along n that a lane of a matrix unit holds.
+    pub const fn run(&self) -> u32 {
+        match self.unit.family().run {
+            // Instructions lie interleaved.
+            0 => self.interleave(self.b.micro),
+            run => run,
+        }
+    }
+    /// The instruction that computes a contraction's products; `None` where the unit has none for its types.
+    pub fn instruction(&self, c: &Contraction) -> Option<&'static Mma> {
+        Mma::dividing(self.unit, c.matrix_input()?, (self.a.micro, self.b.micro))
+    }
+    /// Rows and columns of one MFMA instruction: 32 where micro tiles allow.
+    pub const fn mfma_side(&self) -> u32 {
+        if self.a.micro.is_multiple_of(32) && self.b.micro.is_multiple_of(32) { 32 } else { 16 }
+    }
+    /// Instructions' rows (or columns) that lie interleaved in a micro tile of this length: what a lane reads at once holds the same
+    /// place of all of them.
+    pub const fn interleave(&self, micro: u32) -> u32 {
+        let blocks = micro / self.mfma_side();
+        match blocks % 4 {
+            0 => 4,
+            2 => 2,
+            _ => 1,
+        }
     }
     /// k-steps of a k-tile.
     pub const fn k_steps(&self) -> u32 {
@@ -277,18 +304,6 @@ impl KernelSpec {
     /// Teams of math threads that alternate between result tiles; 1: all compute each tile together.
     pub fn teams(&self) -> u32 {
         self.schedule.roles.map_or(1, |r| r.teams)
-    }
-    /// Registers of a thread where all have the same share of what one work-group can take.
-    pub fn even_registers(&self) -> u32 {
-        // Each quarter of a unit has a quarter of them, and holds whole waves.
-        const WAVE: u32 = 32;
-        let waves = self.launch_threads().div_ceil(WAVE) * self.style.min_groups.max(1);
-        let threads = waves.div_ceil(UNIT_PARTS) * WAVE * UNIT_PARTS;
-        (Limits::WARPGROUP.registers_per_unit / threads.max(1) / REGISTER_STEP * REGISTER_STEP).min(MOST_EVEN_REGISTERS)
-    }
-    /// Registers of a load thread, where load threads are a role.
-    pub fn load_registers(&self) -> u32 {
-        self.schedule.roles.and_then(|r| r.registers).map_or_else(|| self.even_registers(), |(load, _)| load)
     }
     /// Splits of k whose sums meet behind the work-groups (and clusters) that made them: in C or in workspace.
     pub const fn split_outside(&self) -> u32 {

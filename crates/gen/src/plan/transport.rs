@@ -77,16 +77,9 @@ impl Transport {
         if self.is_async() { 0.0 } else { f64::from(o.load_row * o.load_k) / f64::from(o.store_width.max(1)) }
     }
 
-    /// By threads, as far as the plan alone says: tiles that instructions of single waves and multiply-adds read.
-    pub(super) fn by_threads(plan: &Plan, side: fn(Chiral) -> Key) -> Result<Transport, Refusal> {
-        let (acp, pfg, buf) = (side(Chiral::Acp), plan.common(Common::Pfg), plan.common(Common::Buf));
-        match plan.get(acp) {
-            0 => Ok(Transport::Registers),
-            // The copy of tile t + PFG lands while tile t is read: it needs a buffer of its own.
-            1 if pfg == 0 || buf < pfg + 1 => Err(Refusal::AsyncAhead { acp, pfg, buf }),
-            1 => Ok(Transport::Async),
-            _ => Err(Refusal::BulkUnit { acp }),
-        }
+    /// Whether a plan's copies are signalled by transaction barriers.
+    pub(super) fn need_pipeline(plan: &Plan) -> bool {
+        plan.unit().asynchronous
     }
     /// Whether asynchronous copies move vectors of this width and direction, if the plan asks for them.
     pub(super) fn copies_vectors(
@@ -110,24 +103,28 @@ impl Transport {
         Ok(())
     }
 
-    /// Whether the methods of both operands suit a pipeline with transaction barriers, as far as the plan alone says.
-    pub(super) fn suit_pipeline(plan: &Plan) -> Result<(), Refusal> {
-        let lwv = plan.common(Common::Lwv);
+    /// Whether the methods of both operands suit the pipeline, as far as the plan alone says.
+    pub(super) fn suit(plan: &Plan) -> Result<(), Refusal> {
+        let at = |key: Common| plan.common(key);
+        let (pfg, buf, lwv, pipeline) = (at(Common::Pfg), at(Common::Buf), at(Common::Lwv), Transport::need_pipeline(plan));
         for acp in [Key::A(Chiral::Acp), Key::B(Chiral::Acp)] {
-            let value = plan.get(acp);
-            // Tiles that do not come in bulk are written by waves that do nothing else.
-            if value == 1 || (value != 2 && lwv == 0) {
-                return Err(Refusal::UnitCopy { acp, value, lwv });
-            }
-            // Each has as many classes of lines to itself.
-            if value == 3 && (lwv > LINE_CLASSES || !LINE_CLASSES.is_multiple_of(lwv)) {
-                return Err(Refusal::ShiftWaves { acp, lwv });
+            match (pipeline, plan.get(acp)) {
+                // The copy of tile t + PFG lands while tile t is read: it needs a buffer of its own.
+                (false, 1) if pfg == 0 || buf < pfg + 1 => return Err(Refusal::AsyncAhead { acp, pfg, buf }),
+                (false, 2..) => return Err(Refusal::BulkUnit { acp }),
+                // Tiles that do not come in bulk are written by waves that do nothing else.
+                (true, value) if value == 1 || (value != 2 && lwv == 0) => return Err(Refusal::UnitCopy { acp, value, lwv }),
+                // Each has as many classes of lines to itself.
+                (true, 3) if lwv > LINE_CLASSES || !LINE_CLASSES.is_multiple_of(lwv) => {
+                    return Err(Refusal::ShiftWaves { acp, lwv });
+                }
+                _ => {}
             }
         }
-        let (rga, acp) = (plan.common(Common::Rga), plan.get(Key::A(Chiral::Acp)));
+        let (rga, acp) = (at(Common::Rga), plan.get(Key::A(Chiral::Acp)));
         if rga > 0 && acp != 2 { Err(Refusal::FragmentsWritten { rga, acp }) } else { Ok(()) }
     }
-    /// In a pipeline: the method of an operand whose tiles this many work-groups share; `k_tiles` of the whole contraction, and whether
+    /// In a pipeline: the method of an operand whose tiles this many work-groups share; `k` of the whole contraction, and whether
     /// the operand's rows are known only at launch.
     pub(super) fn in_pipeline_of(
         plan: &Plan,
@@ -135,7 +132,7 @@ impl Transport {
         tensor: &Tensor,
         o: &OperandTiling,
         shares: u32,
-        (k_tiles, run_time): (u64, bool),
+        (k, run_time): (u64, bool),
     ) -> Result<Transport, Refusal> {
         let (acp, k_tile) = (side(Chiral::Acp), plan.common(Common::Unr));
         let from = materialised(tensor, o.source, o.macro_tile);
@@ -146,7 +143,7 @@ impl Transport {
             3 if o.source != Source::InPlace => Err("lines of a copy in workspace need no shift (ACP3); use ACP2".into()),
             3 => hulls(&from, o, k_tile).and_then(|spans| {
                 // Whoever copies ahead into the next piece of work counts on its k-tiles.
-                let empty = plan.common(Common::Pst) > 0 && k_tiles < u64::from(plan.common(Common::Ice));
+                let empty = plan.common(Common::Pst) > 0 && k.div_ceil(k_tile.into()) < plan.common(Common::Ice).into();
                 match (run_time, empty) {
                     (true, _) => {
                         Err("its rows are known only at launch, and the maps of its lines' classes are not; use ACP0".into())

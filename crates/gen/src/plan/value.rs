@@ -161,11 +161,6 @@ impl Constraint {
     }
 }
 
-/// Sets a key of the whole plan to its default.
-pub(super) fn reset(p: &mut Plan, key: Common) {
-    p.set(Key::C(key), key.info().default);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

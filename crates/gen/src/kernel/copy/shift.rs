@@ -13,15 +13,8 @@ use super::fetch_layout::{Shift, Spread};
 use crate::kernel::stages::ring::{Ring, Walk};
 use crate::kernel::tile::position::TileWalk;
 use crate::plan::KernelSpec;
-use crate::plan::{BulkTile, FETCH_CHUNK as CHUNK, FetchShape, Hulls, LINE_CLASSES as CLASSES, staging_start};
+use crate::plan::{BulkTile, FETCH_CHUNK as CHUNK, FetchShape, Hulls, LINE_CLASSES as CLASSES, shifted_together, staging_start};
 use tilewright_ir::*;
-
-/// Vectors of a thread that are read together.
-const TOGETHER: u32 = 8;
-/// Registers of a load thread that are not free for vectors, of which each operand takes some, and those of a vector.
-const TAKEN: u32 = 20;
-const OF_OPERAND: u32 = 16;
-const EACH: u32 = 6;
 
 /// One operand that is shifted.
 struct Part {
@@ -88,7 +81,7 @@ impl<'a> Shifter<'a> {
         let waves = spec.load_threads() / spec.tiling.wave_lanes.max(1);
         let wave = b.bind("load_wave", thread / spec.tiling.wave_lanes);
         let mut at = staging_start(b.kernel().shared_bytes().into(), 0) as u32;
-        let taken = TAKEN + OF_OPERAND * staging.iter().flatten().count() as u32;
+        let most = shifted_together(spec.load_registers(), staging.iter().flatten().count() as u32);
         let mut index = 0;
         let parts = staging.map(|of| {
             let i = index;
@@ -107,7 +100,6 @@ impl<'a> Shifter<'a> {
             let shape = FetchShape::new(tile.columns, lines, spec.load_threads());
             let spread = Spread { shape, thread, lines, row: tile.row };
             let rounds = (0..shape.rounds).map(|round| Round::new(b, &hulls, &spread, round)).collect();
-            let most = (spec.load_registers().saturating_sub(taken) / EACH).clamp(1, TOGETHER);
             let group = (1..=most).rev().find(|g| shape.per_round.is_multiple_of(*g)).unwrap_or(1);
             let own = b.regs(&format!("{name}_own"), Scalar::U32.vector(4), group);
             let near = b.regs(&format!("{name}_near"), Scalar::U32.vector(2), group);

@@ -1,0 +1,67 @@
+//! Registers per thread of load and math waves that ask for other shares than even ones (setmaxnreg).
+
+use super::fetched::fetch_wanted;
+use super::spec::KernelSpec;
+use super::tile::FRAGMENT;
+use super::transport::Transport;
+use tilewright_ir::{COPY_REGISTERS, Limits, MOST_EVEN_REGISTERS};
+use tilewright_problem::contraction::Contraction;
+
+/// What the assembler wants of registers besides the accumulators.
+const UNIT_ROOM: u32 = 40;
+/// Registers of load threads that fetch, the most first.
+const FETCH_BUDGETS: [u32; 7] = [152, 136, 120, 104, 88, 72, 56];
+/// Accumulators of a thread from which on the assembler needs every register there is.
+const MANY_SUMS: u32 = 208;
+
+/// Registers per thread of load and math waves: what the load waves do not need goes to the others. Only for roles of whole warpgroups,
+/// and only where one work-group has the compute unit to itself. Load waves that fetch tiles themselves keep as much on its way as they want
+/// and the accumulators leave them.
+pub(super) fn of_roles(spec: &KernelSpec, c: &Contraction) -> Option<(u32, u32)> {
+    let (roles, owners) = (spec.schedule.roles?, spec.tiling.unit.family().lanes);
+    if !roles.load_threads.is_multiple_of(owners) {
+        return None;
+    }
+    let (load, math) = (roles.load_threads / owners, roles.math_threads / owners);
+    let budget = |of_load: u32| Limits::WARPGROUP.role_registers((load, math), of_load);
+    let (a, b) = (&spec.tiling.a, &spec.tiling.b);
+    // Fragments live beside the accumulators.
+    let sums = a.micro * b.micro / owners + a.micro / spec.tiling.unit.family().block.0 * FRAGMENT * a.fragment_sets;
+    let [copy_a, copy_b] = &spec.schedule.copies;
+    if !spec.schedule.copies.iter().any(Transport::is_written) {
+        let most = math.checked_sub(2).and_then(|i| COPY_REGISTERS.get(i as usize)).filter(|_| load == 1)?;
+        return budget(if math == 2 && sums >= MANY_SUMS { COPY_REGISTERS[2] } else { *most });
+    }
+    let wanted = fetch_wanted([(&c.a, a, copy_a), (&c.b, b, copy_b)], roles.load_threads);
+    let enough = |(_, of_math): &(u32, u32)| *of_math >= sums + UNIT_ROOM;
+    let possible = || FETCH_BUDGETS.into_iter().filter_map(budget).filter(enough);
+    let least = possible().rfind(|(of_load, _)| *of_load >= wanted);
+    least.or_else(|| possible().next()).or_else(|| budget(COPY_REGISTERS[0]).filter(|_| load + math > 2))
+}
+
+impl KernelSpec {
+    /// Registers of a thread where all have the same share of what one work-group can take.
+    pub fn even_registers(&self) -> u32 {
+        const WAVE: u32 = 32;
+        let waves = self.launch_threads().div_ceil(WAVE) * self.style.min_groups.max(1);
+        Limits::WARPGROUP.share(waves, WAVE).min(MOST_EVEN_REGISTERS)
+    }
+    /// Registers of a load thread, where load threads are a role.
+    pub fn load_registers(&self) -> u32 {
+        self.schedule.roles.and_then(|r| r.registers).map_or_else(|| self.even_registers(), |(load, _)| load)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_of_roles_are_what_the_launch_took() {
+        let of = |math, of_load| Limits::WARPGROUP.role_registers((1, math), of_load);
+        assert_eq!([of(2, 40), of(2, 24), of(3, 32), of(4, 24)], [(40, 232), (24, 240), (32, 160), (24, 112)].map(Some));
+        assert_eq!(of(2, 168), None);
+        // Four load waves that fetch beside two warpgroups.
+        assert_eq!(of(2, 104), Some((104, 200)));
+    }
+}
