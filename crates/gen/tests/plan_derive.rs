@@ -85,6 +85,7 @@ fn classic_keys_arrive() {
         buffers: 1,
         store: StorePoint::AtOnce,
         fragments_ahead: 0,
+        math_behind: 0,
         copies: [Transport::Registers, Transport::Registers],
         roles: None,
         hints: false,

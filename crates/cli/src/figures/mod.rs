@@ -135,6 +135,7 @@ mod tests {
                 buffers: 2,
                 store: StorePoint::AfterMath,
                 fragments_ahead: 1,
+                math_behind: 0,
                 copies: [Transport::Registers, Transport::Registers],
                 roles: None,
                 hints: false,

@@ -260,6 +260,7 @@ mod tests {
             buffers,
             store,
             fragments_ahead: 0,
+            math_behind: 0,
             copies: [Transport::Registers, Transport::Registers],
             roles: None,
             hints: false,

@@ -285,7 +285,7 @@ impl Main {
         });
         let fetch_widths = [0, 1].map(|i| bulk.as_ref().map_or(1, |tiles| fetch_tile::width(&job.inputs[i], &tiles[i])));
         let lines_of_rows = store.as_ref().is_some_and(|tile| tile.by_rows);
-        let mut main = main::build(c, spec, a, b, &job.shape, bulk.clone(), store);
+        let mut main = main::build(c, spec, a, b, &job.shape, store);
         // What is launched together need not wait for the whole launch before it to end before it begins.
         if follows {
             main = main.following();

@@ -7,6 +7,7 @@ use super::tile::OperandTiling;
 use crate::plan::WORKSPACE_ALIGN;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::affine::Affine;
+use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::{Scalar, Swizzle, TensorMap};
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{Access, COL, G, ROW};
@@ -33,6 +34,15 @@ pub struct BulkTile {
     pub row: u32,
     /// Bytes of one k-tile in shared memory.
     pub bytes: u32,
+}
+
+impl BulkTile {
+    /// The tile in shared memory: (row, k) to the element's position.
+    pub fn layout(&self) -> Layout {
+        let (along, across) = (self.columns * self.row, self.lines * self.map.tile.get(1).copied().unwrap_or(1));
+        let (rows, depth, axis) = if self.k_contiguous { (across, along, Axis::K) } else { (along, across, Axis::Row) };
+        Layout::panels(rows, depth, axis, self.map.swizzle, self.map.scalar)
+    }
 }
 
 /// Rows of a bulk store: those of one wave's part of an instruction.

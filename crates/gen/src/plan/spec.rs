@@ -206,6 +206,8 @@ pub struct Schedule {
     pub store: StorePoint,
     /// k-steps that fragments are read ahead of the math.
     pub fragments_ahead: u32,
+    /// k-tiles whose math may be unfinished while the next one's instructions are issued, where these are asynchronous.
+    pub math_behind: u32,
     /// How A's and B's k-tiles get to shared memory.
     pub copies: [Transport; 2],
     /// Wave roles; `None`: every wave does everything.

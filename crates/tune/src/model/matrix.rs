@@ -118,7 +118,7 @@ pub(super) fn store_pace(width: u32, element: f64) -> f64 {
 /// Cycles of a k-tile in which its instructions wait to be drained and its first fragments are read, where a unit holds so many
 /// work-groups with so many warpgroups each. Another warpgroup, or instructions left unfinished, hide them.
 fn drains(spec: &KernelSpec, owners: f64, resident: f64) -> f64 {
-    let (ahead, roles, warpgroups) = (spec.schedule.fragments_ahead > 0, spec.schedule.roles.is_some(), owners * resident);
+    let (ahead, roles, warpgroups) = (spec.schedule.math_behind > 0, spec.schedule.roles.is_some(), owners * resident);
     let drain = match (ahead, roles) {
         (true, _) => 4.0,
         (false, true) if warpgroups > 1.0 => 4.0,
@@ -185,7 +185,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let drain = drains(spec, owners, resident);
     let latency = target.rates.dram_latency_ns * clock / 1e3 * LOADED;
     // Without roles a copy is issued before the wait for the instructions of the tile before.
-    let behind = 0.5 * f64::from(spec.schedule.fragments_ahead);
+    let behind = 0.5 * f64::from(spec.schedule.math_behind);
     let ahead = if roles { f64::from(spec.schedule.buffers) - 1.0 } else { f64::from(spec.schedule.fetch_ahead) + behind };
     // Staging holds the k-tiles before those of the circular buffer, where every operand comes through it.
     let staged = if spec.schedule.copies.iter().all(|copy| copy.shifted().is_some()) {

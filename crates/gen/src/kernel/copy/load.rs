@@ -6,34 +6,12 @@
 
 use crate::kernel::input::Input;
 use crate::kernel::input::Ints;
-use crate::plan::Along;
+use crate::kernel::tile::shared::SharedTile;
 use tilewright_ir::affine::{Affine, Atom, Coord, Part, affine, in_range};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
 use tilewright_problem::contraction::Operand;
 use tilewright_problem::view::{COL, G, ROW};
-
-/// Where the tile's shared memory is.
-#[derive(Clone, Copy)]
-pub(crate) struct SharedTile {
-    pub array: SharedId,
-    /// Elements from one line to the next.
-    pub pitch: u32,
-    /// Direction of a line.
-    pub along: Along,
-    /// Elements from one buffer to the next.
-    pub buffer: u32,
-}
-
-impl SharedTile {
-    /// Elements from one row to the next, and from one k to the next.
-    pub const fn strides(&self) -> (u32, u32) {
-        match self.along {
-            Along::Row => (1, self.pitch),
-            Along::K => (self.pitch, 1),
-        }
-    }
-}
 
 /// One vector of a thread's load tile: constant distance from the thread's first element.
 #[derive(Clone, Copy)]
@@ -65,8 +43,8 @@ pub(crate) struct Loader<'a> {
     g: Coord,
     /// First k of this thread within the k-tile.
     k_thread: ExprId,
-    /// First shared index of this thread.
-    shared_thread: ExprId,
+    /// Where its vectors go in a stage: values and what is to be added to them.
+    places: Vec<(ExprId, i64)>,
     asynchronous: bool,
     ints: Ints,
     name: &'static str,
@@ -92,6 +70,14 @@ pub(crate) struct LoadContext {
     pub tiles: u64,
     /// How many rows there are, where that is known only at launch.
     pub rows: Option<ExprId>,
+}
+
+impl LoadContext {
+    /// Row of the operand at which a thread starts.
+    fn row(&self, b: &mut Builder, row_thread: ExprId, ints: Ints) -> Coord {
+        let local = b.value(self.row_start.local + row_thread.cast(ints.coord));
+        Coord { local, ..self.row_start }
+    }
 }
 
 impl<'a> Loader<'a> {
@@ -124,84 +110,12 @@ impl<'a> Loader<'a> {
         } else {
             b.regs(&format!("{name}_stage"), input.tensor.scalar.vector(lanes), cx.sets * vectors.len() as u32)
         };
-        let (row_stride, k_stride) = shared.strides();
-        let shared_thread = b.bind(&format!("{name}_store_at"), k_thread * k_stride + row_thread * row_stride);
-
-        let access = &input.tensor.view.access;
-        let (k_stride, row_stride) = (access.offset.stride(COL), access.offset.stride(ROW));
-        let row_coord = |b: &mut Builder, row: i64| {
-            let local = b.value(cx.row_start.local + row_thread.cast(ints.coord));
-            Coord { aligned: cx.row_start.aligned, unit: cx.row_start.unit, local }.shifted(b, row)
-        };
-        let k_zero = b.int(0, ints.coord);
-        let nowhere = Coord::plain(b, k_zero);
-        let overrun = input.rows_overrun(cx.tiles);
-        let mut rows: Vec<RowPart> = Vec::new();
-        for v in &vectors {
-            if rows.iter().any(|r| r.row == v.row) {
-                continue;
-            }
-            let coord = row_coord(b, v.row);
-            let point = [cx.g, coord, nowhere];
-            let mut guard = overrun.then(|| {
-                let row = coord.value(b);
-                match cx.rows {
-                    Some(rows) => b.value(row.lt(rows)),
-                    None => b.value(row.lt(input.tensor.view.extent[ROW] as i64)),
-                }
-            });
-            let offset = match row_stride {
-                Some(stride) => b.int(v.row * stride, wide_enough(v.row * stride)),
-                None => {
-                    let value = select(b, &access.offset, &point, ints.offset, |a| a.uses(ROW) && !a.uses(COL));
-                    b.bind(&format!("{name}_row{}", v.row), value)
-                }
-            };
-            let mut bounds = Vec::new();
-            for (i, bound) in access.bounds.iter().enumerate() {
-                let value = affine(b, &bound.value, &point, Part::Without(COL), ints.coord);
-                if bound.value.uses(COL) {
-                    bounds.push(b.bind(&format!("{name}_row{}_bound{i}", v.row), value));
-                } else {
-                    let inside = in_range(b, value, bound.low, bound.high);
-                    guard = b.and_opt(guard, Some(inside));
-                    bounds.push(value);
-                }
-            }
-            let guard = guard.map(|g| b.bind(&format!("{name}_row{}_valid", v.row), g));
-            rows.push(RowPart { row: v.row, coord, offset, bounds, guard });
-        }
-
-        // Start of the pointer: everything that is fixed, in 64 bits.
-        let mut start =
-            select(b, &access.offset, &[cx.g, nowhere, nowhere], Scalar::I64, |a| a.uses(G) && !a.uses(ROW) && !a.uses(COL));
-        start = b.value(start + access.offset.constant);
-        if let Some(offset) = cx.offset {
-            start = b.value(offset + start);
-        }
-        if let Some(stride) = row_stride {
-            let row = row_coord(b, 0).value(b);
-            start = b.value(start + row.cast(Scalar::I64) * stride);
-        }
-        if let Some(stride) = k_stride {
-            start = b.value(start + (cx.k_begin.cast(Scalar::I64) + k_thread.cast(Scalar::I64)) * stride);
-        }
+        let places = places(b, name, &shared, [row_thread, k_thread], &vectors);
+        let rows = row_parts(b, name, input, cx, row_thread, &vectors, ints);
+        let k_stride = input.tensor.view.access.offset.stride(COL);
+        let start = start(b, input, cx, [row_thread, k_thread], ints);
         let cursor = b.cursor(&format!("{name}_from"), cx.buffer, start);
-        Loader {
-            input,
-            shared,
-            stage,
-            vectors,
-            rows,
-            cursor,
-            k_stride,
-            g: cx.g,
-            k_thread,
-            shared_thread,
-            asynchronous,
-            ints,
-            name,
-        }
+        Loader { input, shared, stage, vectors, rows, cursor, k_stride, g: cx.g, k_thread, places, asynchronous, ints, name }
     }
 
     /// True if this operand is copied asynchronously.
@@ -293,7 +207,8 @@ impl<'a> Loader<'a> {
             let index = self.sum(b, row.offset, k_offset);
             let base = Base::Cursor(self.cursor);
             if self.asynchronous {
-                let at = self.shared_index(b, v, buffer);
+                let (place, further) = self.places[i];
+                let at = b.value(buffer + place + further);
                 let dst = b.mem(Base::Shared(self.shared.array), at);
                 let src = b.mem(base, index);
                 b.push(Stmt::AsyncCopy { dst, src, lanes: lanes as u8, guard });
@@ -333,9 +248,10 @@ impl<'a> Loader<'a> {
     pub fn store(&self, b: &mut Builder, set: u32, buffer: ExprId, from: usize, to: usize) {
         let t = &self.input.tiling;
         let count = self.vectors.len() as u32;
-        for (i, v) in self.vectors.iter().enumerate().take(to).skip(from) {
+        for i in from..to.min(self.vectors.len()) {
             let value = b.reg(self.stage, set * count + i as u32);
-            let at = self.shared_index(b, v, buffer);
+            let (place, further) = self.places[i];
+            let at = b.value(buffer + place + further);
             let base = Base::Shared(self.shared.array);
             if t.load_along == self.shared.along || t.load_width == 1 {
                 b.store(base, at, value, None);
@@ -347,17 +263,100 @@ impl<'a> Loader<'a> {
         }
     }
 
-    fn shared_index(&self, b: &mut Builder, v: &Vector, buffer: ExprId) -> ExprId {
-        let (row, k) = self.shared.strides();
-        b.value(buffer + self.shared_thread + (v.k * i64::from(k) + v.row * i64::from(row)))
-    }
-
     /// Some digit mixes row and k, so that their parts cannot be computed apart.
     fn mixed(&self) -> bool {
         let access = &self.input.tensor.view.access;
         let mixes = |f: &Affine| f.terms.iter().any(|(a, _)| a.uses(COL) && (a.uses(ROW) || a.uses(G)));
         mixes(&access.offset) || access.bounds.iter().any(|x| mixes(&x.value))
     }
+}
+
+/// Where a thread's vectors go in a stage: a value and what is to be added to it.
+fn places(b: &mut Builder, name: &str, shared: &SharedTile, [row, k]: [ExprId; 2], vectors: &[Vector]) -> Vec<(ExprId, i64)> {
+    if shared.panels.is_some() {
+        let place = |(i, v): (usize, &Vector)| {
+            let row = b.value(row + v.row);
+            let k = b.value(k + v.k);
+            let at = shared.at(b, row, k);
+            (b.bind(&format!("{name}_store_at{i}"), at), 0)
+        };
+        return vectors.iter().enumerate().map(place).collect();
+    }
+    let (row_stride, k_stride) = shared.strides();
+    let first = b.bind(&format!("{name}_store_at"), k * k_stride + row * row_stride);
+    vectors.iter().map(|v| (first, v.k * i64::from(k_stride) + v.row * i64::from(row_stride))).collect()
+}
+
+/// What is fixed before the loop for each distinct row of a thread's vectors.
+fn row_parts(
+    b: &mut Builder,
+    name: &str,
+    input: &Input,
+    cx: &LoadContext,
+    row_thread: ExprId,
+    vectors: &[Vector],
+    ints: Ints,
+) -> Vec<RowPart> {
+    let access = &input.tensor.view.access;
+    let k_zero = b.int(0, ints.coord);
+    let nowhere = Coord::plain(b, k_zero);
+    let overrun = input.rows_overrun(cx.tiles);
+    let mut rows: Vec<RowPart> = Vec::new();
+    for v in vectors {
+        if rows.iter().any(|r| r.row == v.row) {
+            continue;
+        }
+        let coord = cx.row(b, row_thread, ints).shifted(b, v.row);
+        let point = [cx.g, coord, nowhere];
+        let mut guard = overrun.then(|| {
+            let row = coord.value(b);
+            match cx.rows {
+                Some(rows) => b.value(row.lt(rows)),
+                None => b.value(row.lt(input.tensor.view.extent[ROW] as i64)),
+            }
+        });
+        let offset = match access.offset.stride(ROW) {
+            Some(stride) => b.int(v.row * stride, wide_enough(v.row * stride)),
+            None => {
+                let value = select(b, &access.offset, &point, ints.offset, |a| a.uses(ROW) && !a.uses(COL));
+                b.bind(&format!("{name}_row{}", v.row), value)
+            }
+        };
+        let mut bounds = Vec::new();
+        for (i, bound) in access.bounds.iter().enumerate() {
+            let value = affine(b, &bound.value, &point, Part::Without(COL), ints.coord);
+            if bound.value.uses(COL) {
+                bounds.push(b.bind(&format!("{name}_row{}_bound{i}", v.row), value));
+            } else {
+                let inside = in_range(b, value, bound.low, bound.high);
+                guard = b.and_opt(guard, Some(inside));
+                bounds.push(value);
+            }
+        }
+        let guard = guard.map(|g| b.bind(&format!("{name}_row{}_valid", v.row), g));
+        rows.push(RowPart { row: v.row, coord, offset, bounds, guard });
+    }
+    rows
+}
+
+/// Where the pointer starts: everything that is fixed, in 64 bits.
+fn start(b: &mut Builder, input: &Input, cx: &LoadContext, [row_thread, k_thread]: [ExprId; 2], ints: Ints) -> ExprId {
+    let offset = &input.tensor.view.access.offset;
+    let zero = b.int(0, ints.coord);
+    let nowhere = Coord::plain(b, zero);
+    let mut start = select(b, offset, &[cx.g, nowhere, nowhere], Scalar::I64, |a| a.uses(G) && !a.uses(ROW) && !a.uses(COL));
+    start = b.value(start + offset.constant);
+    if let Some(first) = cx.offset {
+        start = b.value(first + start);
+    }
+    if let Some(stride) = offset.stride(ROW) {
+        let row = cx.row(b, row_thread, ints).value(b);
+        start = b.value(start + row.cast(Scalar::I64) * stride);
+    }
+    if let Some(stride) = offset.stride(COL) {
+        start = b.value(start + (cx.k_begin.cast(Scalar::I64) + k_thread.cast(Scalar::I64)) * stride);
+    }
+    start
 }
 
 /// Smallest index type that holds a distance.

@@ -1,6 +1,7 @@
 //! How tiles of the operands get to shared memory: by threads through registers or with asynchronous copies (`load`), by load waves that
 //! read misaligned rows or any view (`fetch`), by bulk copies to staging that load waves shift (`shift`).
 
+pub mod copies;
 pub mod fetch;
 pub mod fetch_edge;
 pub mod fetch_layout;

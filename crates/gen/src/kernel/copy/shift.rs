@@ -10,11 +10,19 @@
 //! work-groups are persistent, the first k-tiles of the next result tile come while the last of this one are computed.
 
 use super::fetch_layout::{Shift, Spread};
-use crate::kernel::stages::ring::{Ring, Walk};
+use crate::kernel::stages::counter::Counter;
+use crate::kernel::stages::ring::Ring;
 use crate::kernel::tile::position::TileWalk;
+use crate::kernel::tile::shared::SharedTile;
 use crate::plan::KernelSpec;
 use crate::plan::{BulkTile, FETCH_CHUNK as CHUNK, FetchShape, Hulls, LINE_CLASSES as CLASSES, shifted_together, staging_start};
 use tilewright_ir::*;
+
+/// What an operand's tiles are shifted from: spans, and their maps by class.
+pub(crate) struct Staged<'a> {
+    pub hulls: &'a Hulls,
+    pub maps: &'a [ArgId],
+}
 
 /// One operand that is shifted.
 struct Part {
@@ -64,7 +72,7 @@ pub(crate) struct Shifter<'a> {
     waves: u32,
     wave: ExprId,
     first_lane: ExprId,
-    walk: Walk,
+    slot: Counter,
     ahead: Ahead,
 }
 
@@ -74,7 +82,7 @@ impl<'a> Shifter<'a> {
         b: &mut Builder,
         (tiles, spec): (TileWalk<'a>, &KernelSpec),
         ring: &'a Ring,
-        staging: [Option<(Hulls, Vec<ArgId>)>; 2],
+        (shared, staging): (&[SharedTile; 2], [Option<Staged>; 2]),
         (thread, first_lane): (ExprId, ExprId),
     ) -> Shifter<'a> {
         let slots = spec.schedule.slots();
@@ -86,26 +94,34 @@ impl<'a> Shifter<'a> {
         let parts = staging.map(|of| {
             let i = index;
             index += 1;
-            let (hulls, maps) = of?;
-            let tile = ring.tiles[i].clone();
+            let Staged { hulls, maps } = of?;
+            let tile = shared[i].panels.clone()?;
             let (scalar, bytes) = (tile.map.scalar, hulls.slot_bytes() * slots);
             let name = ["a", "b"][i];
             let elements = b.shared(&format!("{name}_staging"), scalar, bytes / scalar.bytes(), at);
             let words = b.shared(&format!("{name}_staging_words"), Scalar::U32, bytes / 4, at);
             at += bytes;
-            let array = &b.kernel().shared[ring.arrays[i].index()];
-            let (len, from) = (array.len / 2, array.byte_offset);
-            let to = b.shared(&format!("{name}_tile_words"), Scalar::U32, len, from);
+            let to = shared[i].words(b, &format!("{name}_tile_words"), Scalar::U32);
             let lines = tile.map.tile[1] * tile.lines;
             let shape = FetchShape::new(tile.columns, lines, spec.load_threads());
             let spread = Spread { shape, thread, lines, row: tile.row };
-            let rounds = (0..shape.rounds).map(|round| Round::new(b, &hulls, &spread, round)).collect();
+            let rounds = (0..shape.rounds).map(|round| Round::new(b, hulls, &spread, round)).collect();
             let group = (1..=most).rev().find(|g| shape.per_round.is_multiple_of(*g)).unwrap_or(1);
             let own = b.regs(&format!("{name}_own"), Scalar::U32.vector(4), group);
             let near = b.regs(&format!("{name}_near"), Scalar::U32.vector(2), group);
-            Some(Part { tile, hulls, maps, staging: [elements, words], to, spread, rounds, regs: [own, near], group })
+            Some(Part {
+                tile,
+                hulls: hulls.clone(),
+                maps: maps.to_vec(),
+                staging: [elements, words],
+                to,
+                spread,
+                rounds,
+                regs: [own, near],
+                group,
+            })
         });
-        let walk = ring.walk(b, "staged");
+        let slot = Counter::new(b, "staged", slots, true);
         let ints = tiles.ints.coord;
         let none = b.int(0, ints);
         let ahead = Ahead {
@@ -115,7 +131,7 @@ impl<'a> Shifter<'a> {
             start: [b.declare("m_ahead", none), b.declare("n_ahead", none)],
             g: b.declare("g_ahead", none),
         };
-        Shifter { tiles, k_stride: spec.tiling.k_stride(), ring, parts, slots, waves, wave, first_lane, walk, ahead }
+        Shifter { tiles, k_stride: spec.tiling.k_stride(), ring, parts, slots, waves, wave, first_lane, slot, ahead }
     }
 
     /// Before the first result tile: all slots are asked for.
@@ -208,19 +224,19 @@ impl<'a> Shifter<'a> {
 
     /// Shifts the next k-tile into this stage of the circular buffer, once its aligned spans are there.
     pub fn emit(&self, b: &mut Builder, buffer: ExprId) {
-        let slot = self.walk.buffer(b);
+        let slot = self.slot.stage(b);
         let index = self.barrier(b, slot);
-        let parity = self.walk.phase(b);
+        let parity = self.slot.phase(b);
         b.bulk(BulkOp::Wait { barrier: TxRef { barriers: self.ring.staged_barriers(), index }, parity });
         self.parts.iter().flatten().for_each(|part| part.shift(b, slot, buffer));
     }
 
     /// Behind a barrier of the wave: what was read is asked for again.
     pub fn next(&self, b: &mut Builder) {
-        let slot = self.walk.buffer(b);
+        let slot = self.slot.stage(b);
         let slot = b.bind("slot_read", slot);
         b.if_then(self.first_lane, |b| self.ask(b, slot));
-        self.walk.turn(b, self.slots);
+        self.slot.next(b);
     }
 }
 

@@ -1,228 +1,169 @@
-//! The main loop: the steps of a lowered schedule, each wave emitting those of its role.
+//! The main loop: the steps of a lowered schedule, of which each role emits its own.
+//!
+//! What a step means depends on neither unit nor copy method: copies fill stages ([`Copies`](crate::kernel::copy::copies::Copies)), a
+//! [`Unit`] reads them, and barriers of the work-group or transaction barriers ([`Ring`]) stand between the two, as the schedule has them.
 
-use crate::kernel::copy::load::{Loader, SharedTile};
-use crate::kernel::input::Ints;
-use crate::kernel::main::steps::Pipeline;
+use crate::kernel::copy::copies::TileCopies;
+use crate::kernel::stages::counter::Counter;
+use crate::kernel::stages::ping_pong::Turns;
+use crate::kernel::stages::ring::Ring;
 use crate::kernel::stages::schedule::{Lowered, MathPart, Step};
 use crate::kernel::tile::position::KRange;
-use crate::kernel::unit::math::{Between, Math, Tiles};
+use crate::kernel::unit::{KTile, Unit};
 use crate::plan::KernelSpec;
-use tilewright_ir::affine::Coord;
 use tilewright_ir::*;
 
-/// Everything the main loop is made of. Waves that only load have no math, waves that only compute have no loaders.
+/// The math of a role.
+pub(crate) struct Consumer {
+    pub unit: Box<dyn Unit>,
+    /// The stage that is read.
+    pub read: Counter,
+    /// The next stage to release, where that is not the one just read.
+    pub released: Option<Counter>,
+    /// True in one lane of each wave.
+    pub first_lane: ExprId,
+    /// Where others copy into this work-group's stages: lanes that release one, and the rank at which each does.
+    pub releases: Option<(ExprId, ExprId)>,
+    /// Where teams alternate between result tiles.
+    pub turns: Option<Turns>,
+}
+
+/// The loop over the k-tiles of a result tile. Waves that only load have no math, waves that only compute have no copies.
 pub(crate) struct MainLoop<'a> {
     pub spec: &'a KernelSpec,
     pub lowered: &'a Lowered,
     pub range: &'a KRange,
-    pub ints: Ints,
-    /// Shared tiles of A and B.
-    pub shared: [SharedTile; 2],
-    pub loaders: Option<[Loader<'a>; 2]>,
-    pub math: Option<Math>,
-    counters: Counters,
+    pub ring: Option<&'a Ring>,
+    pub copies: Option<&'a TileCopies<'a>>,
+    pub math: Option<&'a Consumer>,
 }
 
-/// Mutable counters: where the next fetch starts, and which buffer each stage is at.
-struct Counters {
-    k_fetch: VarId,
-    copy: Option<VarId>,
-    store: Option<VarId>,
-    read: Option<VarId>,
+/// Where a step stands.
+#[derive(Clone, Copy)]
+enum Place {
+    Before,
+    /// The number of the k-tile, and of the copy of the body where it is unrolled.
+    Within(ExprId, u32),
+    Behind,
 }
 
-impl<'a> MainLoop<'a> {
-    /// Declares the counters of this role.
-    pub fn new(
-        b: &mut Builder,
-        spec: &'a KernelSpec,
-        lowered: &'a Lowered,
-        range: &'a KRange,
-        ints: Ints,
-        shared: [SharedTile; 2],
-    ) -> Self {
-        let k_fetch = b.declare("k_fetch", range.begin);
-        let zero = b.int(0, Scalar::I32);
-        let s = &spec.schedule;
-        let many = s.buffers > 1;
-        let counters = Counters {
-            k_fetch,
-            copy: (many && s.copied().0).then(|| b.declare("copy_buffer", zero)),
-            store: (many && !s.copied().1).then(|| b.declare("store_buffer", zero)),
-            read: many.then(|| b.declare("read_buffer", zero)),
-        };
-        MainLoop { spec, lowered, range, ints, shared, loaders: None, math: None, counters }
-    }
-
-    /// Prologue, loop and tail of one role of a pipeline of bulk copies.
-    pub fn piped(b: &mut Builder, lowered: &Lowered, range: &KRange, pipeline: &Pipeline) {
-        for step in &lowered.prologue {
-            pipeline.step(b, *step, None, false);
-        }
-        b.for_range("t", 0, range.tiles, Unroll::No, |b, t| {
-            for step in &lowered.body {
-                pipeline.step(b, *step, Some(t), false);
-            }
-        });
-        for step in &lowered.tail {
-            pipeline.step(b, *step, None, true);
-        }
-    }
-
-    /// Prologue and loop.
+impl MainLoop<'_> {
+    /// Prologue, loop and tail.
     pub fn emit(&self, b: &mut Builder) {
-        if !self.lowered.prologue.is_empty() {
+        let (sets, tiles, body) = (self.lowered.sets, self.range.tiles, &self.lowered.body);
+        if self.lowered.prologue.iter().any(|step| matches!(step, Step::Fetch { .. })) {
             b.comment("prologue: the first tiles are on their way before the loop starts");
         }
-        self.steps(b, &self.lowered.prologue, None);
-        let (sets, tiles, body) = (self.lowered.sets, self.range.tiles, &self.lowered.body);
+        self.steps(b, &self.lowered.prologue, Place::Before);
         if sets == 1 {
-            return b.for_range("t", 0, tiles, Unroll::No, |b, _| self.steps(b, body, Some(0)));
-        }
-        // Unrolled so that each fetch has a fixed set of staging registers.
-        b.for_range("round", 0, (tiles + (sets - 1)) / sets, Unroll::No, |b, round| {
-            self.steps(b, body, Some(0));
-            for set in 1..sets {
-                b.if_then((round * sets + set).lt(tiles), |b| self.steps(b, body, Some(set)));
-            }
-        });
-    }
-
-    /// Steps of the prologue (`None`) or of the copy of the body with this number.
-    fn steps(&self, b: &mut Builder, steps: &[Step], unrolled: Option<u32>) {
-        for step in steps {
-            let set = |ahead: u32| (unrolled.unwrap_or(0) + ahead) % self.lowered.sets;
-            match (*step, &self.loaders, &self.math) {
-                (Step::Barrier, ..) => b.barrier(),
-                (Step::Fence, ..) => b.push(Stmt::SchedHint { mask: 0, size: 0 }),
-                // The step of another role, or of another kind of copy.
-                (Step::Acquire { .. } | Step::Await | Step::Drain { .. } | Step::Release { .. }, ..)
-                | (Step::TakeTurn | Step::HandOn, ..) => {}
-                (Step::WaitCopies { pending }, Some(_), _) => b.push(Stmt::AsyncWait(pending)),
-                (Step::Fetch { ahead }, Some(loaders), _) => self.fetch(b, loaders, set(ahead), unrolled.is_some()),
-                (Step::Store { ahead }, Some(loaders), _) => self.store(b, loaders, set(ahead)),
-                (Step::Fragments, _, Some(math)) => {
-                    let tiles = self.tiles(b);
-                    math.first_fragments(b, &tiles);
+            b.for_range("t", 0, tiles, Unroll::No, |b, t| self.steps(b, body, Place::Within(t, 0)));
+        } else {
+            // Unrolled so that each fetch has a fixed set of staging registers.
+            b.for_range("round", 0, (tiles + (sets - 1)) / sets, Unroll::No, |b, round| {
+                let first = b.value(round * sets);
+                self.steps(b, body, Place::Within(first, 0));
+                for set in 1..sets {
+                    let t = b.value(round * sets + set);
+                    b.if_then(t.lt(tiles), |b| self.steps(b, body, Place::Within(t, set)));
                 }
-                (Step::Math { part, store: None }, _, Some(math)) => self.math(b, math, part, None),
-                (Step::Math { part, store: Some(ahead) }, Some(loaders), Some(math)) => {
-                    self.math_and_store(b, math, part, loaders, set(ahead));
-                }
-                // The step of another role.
-                _ => {}
+            });
+        }
+        self.steps(b, &self.lowered.tail, Place::Behind);
+    }
+
+    fn steps(&self, b: &mut Builder, steps: &[Step], place: Place) {
+        steps.iter().for_each(|step| self.step(b, *step, place));
+    }
+
+    /// Emits a step, if it is this role's.
+    fn step(&self, b: &mut Builder, step: Step, place: Place) {
+        let unrolled = if let Place::Within(_, set) = place { set } else { 0 };
+        let set = |ahead: u32| (unrolled + ahead) % self.lowered.sets;
+        match (step, self.copies, self.math) {
+            (Step::Barrier, ..) => b.barrier(),
+            (Step::Fence, ..) => b.push(Stmt::SchedHint { mask: 0, size: 0 }),
+            (Step::WaitCopies { pending }, Some(_), _) => b.push(Stmt::AsyncWait(pending)),
+            (Step::Acquire { ahead }, Some(c), _) => self.if_tile(b, c, place, ahead, |b, ring| ring.acquire(b, c.role.issue)),
+            (Step::Fetch { ahead }, Some(c), _) if self.ring.is_some() => {
+                self.if_tile(b, c, place, ahead, |b, _| c.fetch(b, 0, true))
             }
-        }
-    }
-
-    fn order(&self) -> [usize; 2] {
-        if self.spec.style.a_first { [0, 1] } else { [1, 0] }
-    }
-
-    fn offsets(&self, b: &mut Builder, index: Option<VarId>) -> [ExprId; 2] {
-        match index {
-            None => [b.int(0, Scalar::I32); 2],
-            Some(v) => {
-                let i = b.get(v);
-                [b.value(i * self.shared[0].buffer), b.value(i * self.shared[1].buffer)]
+            (Step::Fetch { ahead }, Some(c), _) => c.fetch(b, set(ahead), matches!(place, Place::Within(..))),
+            (Step::Store { ahead }, Some(c), _) => c.store(b, set(ahead)),
+            (Step::Await, _, Some(x)) => self.ring.into_iter().for_each(|ring| ring.wait(b, x.read)),
+            (Step::Fragments, _, Some(x)) => {
+                let stage = x.read.stage(b);
+                x.unit.first_fragments(b, stage);
             }
+            (Step::Math { part, store: None }, _, Some(x)) => self.math(b, x, place, part, None),
+            (Step::Math { part, store: Some(ahead) }, Some(c), Some(x)) => self.math(b, x, place, part, Some((c, set(ahead)))),
+            (Step::Drain { pending }, _, Some(x)) => x.unit.drain(b, pending),
+            (Step::Release { behind }, _, Some(x)) => self.release(b, x, place, behind),
+            (Step::TakeTurn, _, Some(Consumer { turns: Some(turns), .. })) => turns.take(b),
+            (Step::HandOn, _, Some(Consumer { turns: Some(turns), first_lane, .. })) => turns.hand_on(b, *first_lane),
+            // The step of another role.
+            _ => {}
         }
     }
 
-    fn next(&self, b: &mut Builder, index: Option<VarId>) {
-        let Some(v) = index else { return };
-        let buffers = self.spec.schedule.buffers;
-        let i = b.get(v);
-        let next = if buffers == 2 { b.value(1 - i) } else { b.value(i.equals(buffers - 1).select(0, i + 1)) };
-        b.set(v, next);
-    }
-
-    /// Fetches or copies the next tile. Where every tile is whole, the one after the last is the last again: nobody reads what
-    /// is fetched then, and loads without a condition leave the loop one block, within which compilers keep their order.
-    fn fetch(&self, b: &mut Builder, loaders: &[Loader<'a>; 2], set: u32, in_loop: bool) {
-        let k = b.get(self.counters.k_fetch);
-        let unit = if self.range.staggered { 1 } else { i64::from(self.spec.tiling.k_tile) };
-        let zero = b.int(0, self.ints.coord);
-        let coord = if unit == 1 { Coord::plain(b, k) } else { Coord { aligned: k, unit, local: zero } };
-        let overruns = self.spec.schedule.fetch_ahead > 0 && !self.range.ragged;
-        // In the loop there is a tile. Before it there may be none.
-        let some = in_loop || b.kernel().as_int(self.range.tiles).is_some_and(|tiles| tiles > 0);
-        let valid = (overruns && !some).then(|| b.bind("tile_exists", k.lt(self.range.limit)));
-        let limit = self.range.ragged.then_some((self.range.staggered, self.range.limit));
-        let offsets = self.offsets(b, self.counters.copy);
-        let next = b.value(k + self.range.step);
-        let more = overruns.then(|| b.bind("more_tiles", next.lt(self.range.limit)));
-        for i in self.order() {
-            loaders[i].fetch(b, coord, valid, limit, set, offsets[i]);
-            loaders[i].advance(b, self.range.step, more);
-        }
-        let next = match more {
-            Some(more) => b.value(more.select(next, k)),
-            None => next,
-        };
-        b.set(self.counters.k_fetch, next);
-        if loaders.iter().any(Loader::is_async) {
-            b.push(Stmt::AsyncCommit);
-            self.next(b, self.counters.copy);
-        }
-    }
-
-    fn store(&self, b: &mut Builder, loaders: &[Loader<'a>; 2], set: u32) {
-        let offsets = self.offsets(b, self.counters.store);
-        for i in self.order() {
-            if !loaders[i].is_async() {
-                loaders[i].store(b, set, offsets[i], 0, loaders[i].pieces());
-            }
-        }
-        self.next(b, self.counters.store);
-    }
-
-    fn tiles(&self, b: &mut Builder) -> Tiles<'_> {
-        Tiles {
-            tiling: &self.spec.tiling,
-            shared: [&self.shared[0], &self.shared[1]],
-            buffer: self.offsets(b, self.counters.read),
-        }
-    }
-
-    fn math(&self, b: &mut Builder, math: &Math, part: MathPart, between: Option<Between>) {
+    /// The math of a k-tile; with `store`, staging registers of that set go to shared memory between its k-steps.
+    fn math(&self, b: &mut Builder, x: &Consumer, place: Place, part: MathPart, store: Option<(&TileCopies, u32)>) {
         if part == MathPart::Tail {
-            self.next(b, self.counters.read);
+            x.read.next(b);
         }
-        let tiles = self.tiles(b);
-        match part {
-            MathPart::Whole => {
-                math.whole(b, &tiles, between);
-                self.next(b, self.counters.read);
+        let number = if let Place::Within(t, _) = place { Some(t) } else { None };
+        let tile = KTile { stage: x.read.stage(b), number };
+        match store {
+            None => x.unit.k_tile(b, tile, part, None),
+            Some((c, set)) => {
+                let carried = if part == MathPart::Head { self.spec.schedule.fragments_ahead } else { 0 };
+                let k_steps = self.spec.tiling.k_steps() - carried;
+                x.unit.k_tile(b, tile, part, Some(&mut |b, step| c.store_part(b, set, (step, k_steps))));
             }
-            MathPart::Head => math.head(b, &tiles, between),
-            MathPart::Tail => math.tail(b, &tiles),
+        }
+        // Without a counter of its own for what is released, the stage that is read stays until then.
+        if part == MathPart::Whole && (self.ring.is_none() || x.released.is_some()) {
+            x.read.next(b);
+        }
+        if let Some((c, _)) = store {
+            c.stored(b);
         }
     }
 
-    /// The second half of the k-steps carries the stores.
-    fn math_and_store(&self, b: &mut Builder, math: &Math, part: MathPart, loaders: &[Loader<'a>; 2], set: u32) {
-        let offsets = self.offsets(b, self.counters.store);
-        let total: usize = loaders.iter().filter(|l| !l.is_async()).map(Loader::pieces).sum();
-        let carried = if part == MathPart::Head { self.spec.schedule.fragments_ahead } else { 0 };
-        let depth = (self.spec.tiling.k_steps() - carried) as usize;
-        let half = depth / 2;
-        let share = |s: usize| (s * total).div_ceil((depth - half).max(1)).min(total);
-        let mut between = |b: &mut Builder, step: u32| {
-            let Some(step) = (step as usize).checked_sub(half) else { return };
-            let (from, to) = (share(step), share(step + 1));
-            let mut base = 0;
-            for i in self.order() {
-                if loaders[i].is_async() {
-                    continue;
-                }
-                let n = loaders[i].pieces();
-                let within = |piece: usize| piece.clamp(base, base + n) - base;
-                loaders[i].store(b, set, offsets[i], within(from), within(to));
-                base += n;
-            }
+    /// What only the issuing thread does, if there is a tile that far ahead.
+    fn if_tile(&self, b: &mut Builder, c: &TileCopies, place: Place, ahead: u32, body: impl FnOnce(&mut Builder, &Ring)) {
+        let Some(ring) = self.ring else { return };
+        let exists = match place {
+            Place::Within(_, _) if ahead == 0 => None,
+            Place::Within(t, _) => Some(b.value(t + ahead)),
+            _ => Some(b.int(i64::from(ahead), b.ty(self.range.tiles).scalar)),
         };
-        self.math(b, math, part, Some(&mut between));
-        self.next(b, self.counters.store);
+        let exists = exists.map(|tile| b.value(tile.lt(self.range.tiles)));
+        match b.and_opt(exists, c.role.elected) {
+            Some(guard) => b.if_then(guard, |b| body(b, ring)),
+            None => body(b, ring),
+        }
+    }
+
+    fn release(&self, b: &mut Builder, x: &Consumer, place: Place, behind: u32) {
+        let Some(ring) = self.ring else { return };
+        let stage = x.released.unwrap_or(x.read);
+        let release = |b: &mut Builder| {
+            let barrier = ring.free(b, stage);
+            match x.releases {
+                Some((releases, rank)) => b.if_then(releases, |b| b.bulk(BulkOp::ArriveAt { barrier, rank })),
+                None => b.if_then(x.first_lane, |b| b.bulk(BulkOp::Arrive { barrier })),
+            }
+            stage.next(b);
+        };
+        let exists = match place {
+            _ if behind == 0 => None,
+            Place::Before => None,
+            Place::Within(t, _) => Some(b.value(t.ge(behind))),
+            Place::Behind => Some(b.value(self.range.tiles.ge(behind))),
+        };
+        match exists {
+            Some(exists) => b.if_then(exists, release),
+            None => release(b),
+        }
     }
 }

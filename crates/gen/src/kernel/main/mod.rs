@@ -1,37 +1,35 @@
 //! The main kernel: arguments, shared memory, and the waves of each role around the main loop.
+//!
+//! With barriers of the work-group, roles stand within the walk over result tiles. With transaction barriers each role walks over the
+//! tiles by itself, and the circular buffer goes on from one to the next: copies of the next tile fly while results are stored.
 
-use crate::kernel::copy::fetch_tile::{self, by_words};
-use crate::kernel::copy::load::{LoadContext, Loader, SharedTile};
-mod bulk;
+mod arguments;
 mod main_loop;
-mod steps;
 
-use crate::kernel::exit::fused::Added;
-use crate::kernel::exit::{self, out};
-use crate::kernel::input::Ints;
-use crate::kernel::input::{Input, Shape};
+use crate::kernel::copy::copies::{Copies, Operands, TileCopies};
+use crate::kernel::exit::bulk::StagedStore;
+use crate::kernel::exit::cluster_sum::ClusterSum;
+use crate::kernel::exit::out::OutArgs;
+use crate::kernel::exit::rows::RowStore;
+use crate::kernel::exit::{self, Staged};
+use crate::kernel::input::{Input, Ints, Shape};
+use crate::kernel::stages::counter::Counter;
+use crate::kernel::stages::ping_pong::{Passing, Turns};
+use crate::kernel::stages::ring::{Ring, math_waves};
 use crate::kernel::stages::schedule::{Lowered, lower};
 use crate::kernel::tile::cluster::ClusterPlace;
-use crate::kernel::tile::position::{KRange, Sizes, TilePosition, TileWalk};
-use crate::kernel::unit::Accumulators;
-use crate::kernel::unit::math::{Fma, Math, MathRoom, micro_first};
+use crate::kernel::tile::position::{KRange, TilePosition, TileWalk};
+use crate::kernel::tile::shared::SharedTile;
+use crate::kernel::unit::math::{Fma, KSteps};
 use crate::kernel::unit::mfma::MfmaUnit;
 use crate::kernel::unit::mma::WaveUnit;
-use crate::plan::{BulkTile, KernelSpec, MathUnit, RoleSplit, Source, SplitSum, StoreTile, Transport, shared_align};
-use bulk::{BulkKernel, Way, class_maps, map_argument};
-use main_loop::MainLoop;
-use tilewright_ir::affine::Coord;
-use tilewright_ir::layout::Axis;
+use crate::kernel::unit::wgmma::Warpgroup;
+use crate::kernel::unit::{Accumulators, Results, Unit};
+use crate::plan::{KernelSpec, MathUnit, SplitSum, StoreTile, shared_align, store_slabs};
+use arguments::{declare_operand, declare_results, declare_sizes, declare_work};
+use main_loop::{Consumer, MainLoop};
 use tilewright_ir::*;
-use tilewright_problem::Extent;
-use tilewright_problem::contraction::{Contraction, Operand};
-
-struct Args {
-    buffer: [ArgId; 2],
-    offset: [Option<ExprId>; 2],
-    out: out::OutArgs,
-    g_first: Option<ExprId>,
-}
+use tilewright_problem::contraction::Contraction;
 
 /// Builds the main kernel.
 pub(crate) fn build(
@@ -40,13 +38,11 @@ pub(crate) fn build(
     a: &Input,
     b_in: &Input,
     shape: &Shape,
-    bulk: Option<[BulkTile; 2]>,
     store: Option<StoreTile>,
 ) -> Kernel {
     let t = &spec.tiling;
     let threads = spec.launch_threads();
     let mut b = Builder::new(crate::kernel::MAIN, threads);
-    let b = &mut b;
     b.min_groups(spec.style.min_groups);
     b.doc(format!("C[g,m,n] = {}   {}", c.formula(), c.sizes()));
     b.doc(format!("macro tile {} x {}, k-tile {}, {} threads", t.a.macro_tile, t.b.macro_tile, t.k_tile, threads));
@@ -60,270 +56,289 @@ pub(crate) fn build(
         ],
         &[a.tensor.len, b_in.tensor.len, c.c.len, c.m * c.n, c.residual.as_ref().map_or(0, |r| r.len)],
     );
-    if let Some(tiles) = bulk {
-        let ways = [(0, a), (1, b_in)].map(|(i, x)| {
-            let (name, doc) = operand_name(x);
-            match &spec.schedule.copies[i] {
-                Transport::Bulk(_) => return Way::Bulk(map_argument(b, name, &doc, &tiles[i], x, shape)),
-                Transport::Shifted(of) => return Way::Shifted(of.spans.clone(), class_maps(b, name, &doc, &of.spans)),
-                _ => {}
-            }
-            let buffer = b.buffer(name, x.tensor.scalar, Access::Read, &doc);
-            let in_place = x.tiling.source == Source::InPlace;
-            let offset = in_place
-                .then(|| b.scalar_arg(&format!("{name}_offset"), Scalar::I64, "first element of the operand in its buffer"));
-            let words = by_words(x, &tiles[i])
-                .then(|| b.buffer(&format!("{name}_words"), Scalar::U32, Access::Read, "the same memory, as words"));
-            Way::Fetched(fetch_tile::Source { buffer, offset, words })
-        });
-        let (out, g_first) = declare_results(b, c, spec, shape);
-        let store = store.map(|tile| {
-            let map = b.tensor_map("c_map", tile.map.clone(), "results, stored in bulk");
-            (tile, map)
-        });
-        let sizes = declare_sizes(b, c, spec, ints);
-        let work = declare_work(b, c, spec, shape);
-        let place = ClusterPlace::new(b, t);
-        let walk = TileWalk { c, tiling: t, inputs: [a, b_in], shape, ints, g_first, sizes, work, place };
-        BulkKernel { c, spec, inputs: [a, b_in], walk, ways, out, store }.emit(b, tiles);
-        return std::mem::replace(b, Builder::new("", 0)).finish();
-    }
-    build_by_threads(b, c, spec, [a, b_in], shape, ints);
-    std::mem::replace(b, Builder::new("", 0)).finish()
-}
-
-/// Launches differ in their pieces of work, and persistent work-groups have to know how many there are.
-fn declare_work(b: &mut Builder, c: &Contraction, spec: &KernelSpec, shape: &Shape) -> Option<ExprId> {
-    let many = spec.tiling.persistent > 0 && (shape.chunks > 1 || !c.dynamic.is_none());
-    many.then(|| b.scalar_arg("work", Scalar::I32, "tiles and splits of this launch"))
-}
-
-/// The main kernel whose tiles threads bring, with barriers of the work-group.
-fn build_by_threads(b: &mut Builder, c: &Contraction, spec: &KernelSpec, inputs: [&Input; 2], shape: &Shape, ints: Ints) {
-    let t = &spec.tiling;
-    let args = declare_args(b, c, spec, inputs, shape);
-    let sizes = declare_sizes(b, c, spec, ints);
-    let work = declare_work(b, c, spec, shape);
-    let tile_at = |b: &mut Builder, input: &Input, name: &str, at: u32| {
-        let o = &input.tiling;
-        let (lines, pitch) = o.lines(t.k_tile);
-        let buffer = pitch * lines;
-        let array = b.shared(name, input.tensor.scalar, buffer * spec.schedule.buffers, at);
-        SharedTile { array, pitch, along: o.shared_along, buffer }
-    };
-    let shared_a = tile_at(b, inputs[0], "a_tile", 0);
-    let end_a = b.kernel().shared_bytes().next_multiple_of(shared_align(&inputs[1].tiling, inputs[1].tensor.scalar));
-    let shared = [shared_a, tile_at(b, inputs[1], "b_tile", end_a)];
-    if t.unit.family().fragments {
+    let inputs = [a, b_in];
+    let sources = [0, 1].map(|i| declare_operand(&mut b, spec, i, inputs[i], shape));
+    let (out, g_first) = declare_results(&mut b, c, spec, shape);
+    let store = store.map(|tile| {
+        let map = b.tensor_map("c_map", tile.map.clone(), "results, stored in bulk");
+        (tile, map)
+    });
+    let sizes = declare_sizes(&mut b, c, spec, ints);
+    let work = declare_work(&mut b, c, spec, shape);
+    let place = ClusterPlace::new(&mut b, t);
+    let tiles = TileWalk { c, tiling: t, inputs, shape, ints, g_first, sizes, work, place };
+    let shared = stages(&mut b, spec, inputs);
+    let ring = spec.schedule.in_pipeline().then(|| Ring::new(&mut b, spec, place));
+    if t.unit.family().lanes > 1 || ring.is_some() {
         b.wave(t.wave_lanes);
     }
-    let local = b.builtin(Builtin::LocalId);
-    let local = b.bind("local_id", local);
-    let walk = TileWalk { c, tiling: t, inputs, shape, ints, g_first: args.g_first, sizes, work, place: None };
     let lowered = lower(&spec.schedule, t.k_steps());
-    walk.each(b, None, |b, at, range| {
-        let tile = Parts { c, spec, inputs, shape, args: &args, at, range, shared, lowered: &lowered, ints };
-        match spec.schedule.roles {
-            None => tile.both(b, local),
-            Some(roles) => tile.roles(b, local, roles),
-        }
-        let others_read = spec.schedule.buffers > 1 || spec.epilogue.staged;
-        if t.persistent > 0 && !lowered.prologue.is_empty() && others_read {
-            // The next tile's prologue overwrites what this one's last k-tile, and its results on their way, are read from.
-            b.barrier();
-        }
-    });
+    let operands = Operands { spec, tiles, sources, shared, ring, sets: lowered.sets };
+    let local = b.bind("local_id", Builtin::LocalId);
+    Main { c, spec, operands, lowered, out, store, local }.emit(&mut b);
+    b.finish()
 }
 
-/// Copies beyond the last tile may still fly; where results are staged over the tiles, or further tiles follow, they land before the next
-/// barrier.
-fn settle(b: &mut Builder, spec: &KernelSpec) {
-    if (spec.epilogue.staged || spec.tiling.persistent > 0) && spec.schedule.copied().0 {
-        b.push(Stmt::AsyncWait(0));
-    }
-}
-
-fn declare_args(b: &mut Builder, c: &Contraction, spec: &KernelSpec, inputs: [&Input; 2], shape: &Shape) -> Args {
-    let mut buffer = [ArgId(0); 2];
-    let mut offset = [None; 2];
-    for (i, x) in inputs.iter().enumerate() {
-        let (name, doc) = operand_name(x);
-        let copied = x.tiling.source != Source::InPlace;
-        buffer[i] = b.buffer(name, x.tensor.scalar, Access::Read, &doc);
-        if !copied {
-            offset[i] = Some(b.scalar_arg(&format!("{name}_offset"), Scalar::I64, "first element of the operand in its buffer"));
-        }
-    }
-    let (out, g_first) = declare_results(b, c, spec, shape);
-    Args { buffer, offset, out, g_first }
-}
-
-/// Name of an operand's argument, and what it is.
-fn operand_name(x: &Input) -> (&'static str, String) {
-    let (name, doc) = if x.operand == Operand::A { ("a", "left operand") } else { ("b", "right operand") };
-    let copied = x.tiling.source != Source::InPlace;
-    (name, if copied { format!("{doc}, materialised in workspace") } else { doc.to_string() })
-}
-
-fn declare_results(b: &mut Builder, c: &Contraction, spec: &KernelSpec, shape: &Shape) -> (out::OutArgs, Option<ExprId>) {
-    let acc = c.accumulator();
-    let split = spec.split_outside() > 1;
-    let out = if split && spec.epilogue.split_sum == SplitSum::Workspace {
-        let partials = b.buffer("partials", acc, Access::Write, "partial sums [split][g][result], summed by the next kernel");
-        out::OutArgs::Partials { partials, chunk: shape.chunk }
-    } else {
-        let buffer = b.buffer("c", c.c.scalar, Access::ReadWrite, "result");
-        let offset = b.scalar_arg("c_offset", Scalar::I64, "first element of the result in its buffer");
-        let added = if split { Added::default() } else { Added::declare(b, c) };
-        let alpha = b.scalar_arg("alpha", acc, "factor of the product");
-        if split {
-            out::OutArgs::Atomic { buffer, offset, alpha }
-        } else {
-            let beta = b.scalar_arg("beta", acc, "factor of the old result; 0 never reads it");
-            out::OutArgs::Store { buffer, offset, added, alpha, beta }
-        }
-    };
-    let g_first = (shape.chunks > 1).then(|| b.scalar_arg("g_first", Scalar::I64, "first batch entry of this launch"));
-    (out, g_first)
-}
-
-/// Arguments for rows and columns of C that are known only at launch.
-fn declare_sizes(b: &mut Builder, c: &Contraction, spec: &KernelSpec, ints: Ints) -> Sizes {
-    [(Extent::M, c.m, "rows"), (Extent::N, c.n, "columns")].map(|(extent, most, what)| {
-        c.dynamic.has(extent).then(|| {
-            let named = if spec.tiling.exchanged { extent.turned() } else { extent };
-            let size = b.scalar_arg(named.name(), Scalar::I32, &format!("{what} of the result, 1 to {most}"));
-            b.value(size.cast(ints.coord))
-        })
+/// The stages of both operands, one operand behind the other.
+fn stages(b: &mut Builder, spec: &KernelSpec, inputs: [&Input; 2]) -> [SharedTile; 2] {
+    [(0, "a_tile"), (1, "b_tile")].map(|(i, name)| {
+        let (x, s) = (inputs[i], &spec.schedule);
+        let at = b.kernel().shared_bytes().next_multiple_of(shared_align(&x.tiling, x.tensor.scalar));
+        SharedTile::new(b, name, x.tensor.scalar, (&x.tiling, &s.copies[i]), (spec.tiling.k_tile, s.buffers, at))
     })
 }
 
-/// What both roles of a result tile are built from.
-struct Parts<'a> {
-    c: &'a Contraction,
-    spec: &'a KernelSpec,
-    inputs: [&'a Input; 2],
-    shape: &'a Shape,
-    args: &'a Args,
-    at: &'a TilePosition,
-    range: &'a KRange,
-    shared: [SharedTile; 2],
-    lowered: &'a Lowered,
-    ints: Ints,
+/// Waves that run the same code.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waves {
+    All,
+    Math,
+    Load,
 }
 
-impl<'a> Parts<'a> {
-    /// All waves load and compute.
-    fn both(&self, b: &mut Builder, local: ExprId) {
-        let mut main = self.main_loop(b);
-        main.loaders = Some(self.loaders(b, local));
-        let (math, first) = self.start_math(b, local);
-        main.math = Some(math);
-        main.emit(b);
-        settle(b, self.spec);
-        self.epilogue(b, main.math.as_ref(), first);
-    }
+/// What the roles are built from.
+struct Main<'a> {
+    c: &'a Contraction,
+    spec: &'a KernelSpec,
+    operands: Operands<'a>,
+    lowered: Lowered,
+    out: OutArgs,
+    /// Where results go in bulk: how, and through which map.
+    store: Option<(StoreTile, ArgId)>,
+    local: ExprId,
+}
 
-    /// Some waves load, the others compute.
-    fn roles(&self, b: &mut Builder, local: ExprId, roles: RoleSplit) {
-        let mut barriers = 0;
-        let math_body = b.block(|b| {
-            let mut main = self.main_loop(b);
-            let (math, first) = self.start_math(b, local);
-            main.math = Some(math);
-            main.emit(b);
-            barriers = self.epilogue(b, main.math.as_ref(), first);
-        });
-        let load_body = b.block(|b| {
-            let mut main = self.main_loop(b);
-            let thread = b.bind("load_thread", local - roles.math_threads);
-            main.loaders = Some(self.loaders(b, thread));
-            main.emit(b);
-            settle(b, self.spec);
-            // The math waves' epilogue meets these barriers.
-            for _ in 0..barriers {
+impl Main<'_> {
+    fn emit(&self, b: &mut Builder) {
+        if let Some(ring) = &self.operands.ring {
+            ring.init(b, self.local, self.operands.full_arrivals(), math_waves(self.spec));
+            return self.roles(b, |b, waves, _| {
+                self.role_of_ring(b, ring, waves);
+                0
+            });
+        }
+        self.operands.tiles.each(b, None, |b, at, range| {
+            self.roles(b, |b, waves, barriers| self.role_of_barriers(b, waves, (at, range), barriers));
+            let others_read = self.spec.schedule.buffers > 1 || self.spec.epilogue.staged;
+            if self.spec.tiling.persistent > 0 && !self.lowered.prologue.is_empty() && others_read {
+                // The next tile's prologue overwrites what this one's last k-tile, and its results on their way, are read from.
                 b.barrier();
             }
         });
+    }
+
+    /// Each role's code. A body returns how many barriers of the work-group its epilogue meets; that of the load waves is told.
+    fn roles(&self, b: &mut Builder, mut body: impl FnMut(&mut Builder, Waves, u32) -> u32) {
+        let Some(roles) = self.spec.schedule.roles else {
+            body(b, Waves::All, 0);
+            return;
+        };
+        let mut barriers = 0;
+        let [math, load] = [Waves::Math, Waves::Load].map(|waves| {
+            b.block(|b| {
+                if let Some((load, math)) = roles.registers {
+                    let raise = waves == Waves::Math;
+                    b.bulk(BulkOp::Registers { count: if raise { math } else { load }, raise });
+                }
+                barriers = body(b, waves, barriers);
+            })
+        });
         b.push(Stmt::Roles(vec![
-            Role { name: "math".into(), first_thread: 0, threads: roles.math_threads, body: math_body },
-            Role { name: "load".into(), first_thread: roles.math_threads, threads: roles.load_threads, body: load_body },
+            Role { name: "math".into(), first_thread: 0, threads: roles.math_threads, body: math },
+            Role { name: "load".into(), first_thread: roles.math_threads, threads: roles.load_threads, body: load },
         ]));
     }
 
-    fn main_loop(&self, b: &mut Builder) -> MainLoop<'a> {
-        MainLoop::new(b, self.spec, self.lowered, self.range, self.ints, self.shared)
-    }
-
-    fn loaders(&self, b: &mut Builder, thread: ExprId) -> [Loader<'a>; 2] {
-        let make = |b: &mut Builder, i: usize| {
-            let input = self.inputs[i];
-            let g = if input.chunk_local { self.at.g_local } else { self.at.g };
-            let cx = LoadContext {
-                buffer: self.args.buffer[i],
-                offset: self.args.offset[i],
-                thread,
-                row_start: if i == 0 { self.at.m_start } else { self.at.n_start },
-                g: Coord::plain(b, g),
-                k_begin: self.range.begin,
-                sets: self.lowered.sets,
-                tiles: if i == 0 { self.shape.tiles_m } else { self.shape.tiles_n },
-                rows: self.at.sizes[i],
-            };
-            let asynchronous = self.spec.schedule.copies[i].is_async();
-            Loader::new(b, input, self.shared[i], &cx, self.spec.tiling.k_tile, asynchronous, self.ints)
-        };
-        if self.spec.style.a_first {
-            let a = make(b, 0);
-            [a, make(b, 1)]
-        } else {
-            let second = make(b, 1);
-            [make(b, 0), second]
+    /// Position among the load threads.
+    fn load_thread(&self, b: &mut Builder) -> ExprId {
+        match self.spec.schedule.roles {
+            Some(roles) => b.bind("load_thread", self.local - roles.math_threads),
+            None => self.local,
         }
     }
 
-    fn epilogue(&self, b: &mut Builder, math: Option<&Math>, first: [ExprId; 2]) -> u32 {
-        let Some(math) = math else { return 0 };
-        let unit: &dyn Accumulators = match &math.room {
-            MathRoom::Fma(math) => {
-                return exit::emit(b, self.c, self.spec, self.inputs, math, first, self.at, &self.args.out, self.ints);
+    /// A role's part in a result tile, with barriers of the work-group; how many the epilogue meets.
+    fn role_of_barriers(&self, b: &mut Builder, waves: Waves, (at, range): (&TilePosition, &KRange), barriers: u32) -> u32 {
+        let copies = (waves != Waves::Math).then(|| {
+            let thread = self.load_thread(b);
+            Copies::by_threads(b, &self.operands, thread)
+        });
+        let copies = copies.as_ref().map(|copies| copies.begin(b, at, range));
+        let consumer = (waves != Waves::Load).then(|| self.consumer(b, None));
+        self.k_loop(b, range, copies.as_ref(), consumer.as_ref());
+        // Copies beyond the last tile may still fly; where results are staged over the tiles, or further tiles follow, they land before
+        // the next barrier.
+        let further = self.spec.epilogue.staged || self.spec.tiling.persistent > 0;
+        if copies.is_some() && further && self.spec.schedule.copied().0 {
+            b.push(Stmt::AsyncWait(0));
+        }
+        match &consumer {
+            Some(consumer) => self.results(b, consumer, None, at),
+            None => {
+                // The math waves' epilogue meets these barriers.
+                (0..barriers).for_each(|_| b.barrier());
+                barriers
             }
-            MathRoom::Wave(unit) if self.spec.epilogue.staged => {
-                let (args, thread) = (&self.args.out, b.builtin(Builtin::LocalId));
-                return exit::emit_rows(b, self.c, self.spec, self.inputs, unit, self.at, args, self.ints, thread);
-            }
-            MathRoom::Wave(unit) => unit,
-            MathRoom::Mfma(unit) => unit,
+        }
+    }
+
+    /// A role around the circular buffer, for all its result tiles.
+    fn role_of_ring(&self, b: &mut Builder, ring: &Ring, waves: Waves) {
+        let operands = (&self.operands, ring);
+        let Some(roles) = self.spec.schedule.roles.filter(|_| waves == Waves::Load) else {
+            let copies = (waves == Waves::All).then(|| {
+                let elected = b.bind("elected", self.local.equals(0));
+                Copies::into_ring(b, operands, self.local, (Some(elected), None))
+            });
+            return self.math_of_ring(b, ring, copies.as_ref());
         };
-        exit::emit_unit(b, self.c, self.spec, self.inputs, unit, self.at, &self.args.out, self.ints);
+        let load = |b: &mut Builder, thread: ExprId, first: Option<ExprId>| {
+            let copies = Copies::into_ring(b, operands, thread, (None, first));
+            self.operands.tiles.each(b, None, |b, at, range| {
+                let tile = copies.begin(b, at, range);
+                self.k_loop(b, range, Some(&tile), None);
+            });
+            ring.drain(b, copies.issue);
+        };
+        let first = b.value(self.local.equals(roles.math_threads));
+        if self.operands.written() {
+            let first = b.bind("first_loader", first);
+            let thread = self.load_thread(b);
+            load(b, thread, Some(first));
+        } else {
+            b.if_then(first, |b| load(b, self.local, None));
+        }
+        // The math waves exchange their sums between these.
+        for _ in 0..self.meetings() {
+            b.push(Stmt::Barrier(BarrierScope::Cluster));
+        }
+    }
+
+    /// The math role, or the only one.
+    fn math_of_ring(&self, b: &mut Builder, ring: &Ring, copies: Option<&Copies>) {
+        let consumer = self.consumer(b, Some(ring));
+        let staged = self.spec.epilogue.staged.then(|| self.staged(b, consumer.first_lane));
+        let counters = [Some(consumer.read), consumer.released];
+        let passing = consumer.turns.map(|turns| Passing { turns, counters, tiles: self.operands.tiles });
+        self.operands.tiles.each(b, passing, |b, at, range| {
+            let tile = copies.map(|copies| copies.begin(b, at, range));
+            self.k_loop(b, range, tile.as_ref(), Some(&consumer));
+            self.results(b, &consumer, staged.as_ref(), at);
+        });
+        if let Some(Staged::Bulk(staged)) = &staged {
+            staged.finish(b);
+        }
+        if let Some(Copies { elected: Some(elected), issue, .. }) = copies
+            && ring.place.is_some()
+        {
+            b.if_then(*elected, |b| ring.drain(b, *issue));
+        }
+    }
+
+    fn k_loop(&self, b: &mut Builder, range: &KRange, copies: Option<&TileCopies>, math: Option<&Consumer>) {
+        if let Some(consumer) = math {
+            consumer.unit.start(b);
+        }
+        let ring = self.operands.ring.as_ref();
+        MainLoop { spec: self.spec, lowered: &self.lowered, range, ring, copies, math }.emit(b);
+    }
+
+    /// The unit of this thread, and what it counts stages with.
+    fn consumer(&self, b: &mut Builder, ring: Option<&Ring>) -> Consumer {
+        let (unit, team) = self.unit(b);
+        let stages = self.spec.schedule.buffers;
+        let Some(ring) = ring else {
+            let first_lane = b.int(0, Scalar::Bool);
+            let read = Counter::new(b, "read", stages, false);
+            return Consumer { unit, read, released: None, first_lane, releases: None, turns: None };
+        };
+        let lane = b.value(self.local % self.spec.tiling.wave_lanes);
+        let first_lane = b.bind("first_lane", lane.equals(0));
+        let read = Counter::new(b, "read", stages, true);
+        let released = (self.spec.schedule.math_behind > 0).then(|| Counter::new(b, "released", stages, true));
+        let turns = ring.turns.map(|turns| Turns::new(b, turns, team));
+        let releases = ring.place.as_ref().and_then(|(place, tiling)| place.releases(b, tiling, lane));
+        Consumer { unit, read, released, first_lane, releases, turns }
+    }
+
+    /// The unit of this thread, and the number of its team.
+    fn unit(&self, b: &mut Builder) -> (Box<dyn Unit>, ExprId) {
+        let (t, spec, shared) = (&self.spec.tiling, self.spec, &self.operands.shared);
+        let scalar = self.operands.tiles.inputs[0].tensor.scalar;
+        if let [Some(x), Some(y)] = shared.each_ref().map(|tile| tile.panels.clone())
+            && t.unit == MathUnit::Warpgroup
+        {
+            let may_be_empty = self.operands.tiles.shape.k_tiles < u64::from(t.split_k.ways.max(1));
+            let unit = Warpgroup::new(b, spec, (shared, [x, y]), self.local, may_be_empty);
+            let team = unit.team;
+            return (Box::new(unit), team);
+        }
+        let (thread, team) = match spec.teams() {
+            1 => (self.local, b.int(0, Scalar::I32)),
+            _ => (b.bind("team_thread", self.local % t.math_threads()), b.value(self.local / t.math_threads())),
+        };
+        let unit: Box<dyn Unit> = match (t.unit, t.instruction(self.c)) {
+            (MathUnit::Mma, Some(row)) => {
+                let unit = WaveUnit::new(b, spec, row, scalar, shared, thread);
+                Box::new(KSteps::new(spec, unit))
+            }
+            (MathUnit::Mfma, _) => {
+                let unit = MfmaUnit::new(b, spec, scalar, shared, thread);
+                Box::new(KSteps::new(spec, unit))
+            }
+            _ => {
+                let unit = Fma::new(b, spec, self.c.accumulator(), shared, thread);
+                Box::new(KSteps::new(spec, unit))
+            }
+        };
+        (unit, team)
+    }
+
+    /// The epilogue of a result tile; how many barriers of the work-group it meets.
+    fn results(&self, b: &mut Builder, consumer: &Consumer, staged: Option<&Staged>, at: &TilePosition) -> u32 {
+        let (c, spec, out, ints) = (self.c, self.spec, &self.out, self.operands.tiles.ints);
+        let inputs = self.operands.tiles.inputs;
+        let plain = |b: &mut Builder, math: &dyn Accumulators| exit::emit_unit(b, c, spec, inputs, math, at, out, ints);
+        match consumer.unit.results() {
+            Results::Micro(math) => return exit::emit(b, c, spec, inputs, math, math.first(), at, out, ints),
+            Results::Bands(math) if spec.epilogue.staged => {
+                return exit::emit_rows(b, c, spec, inputs, math, at, out, ints, self.local);
+            }
+            Results::Bands(math) => plain(b, math),
+            Results::Runs(math) => plain(b, math),
+            Results::Warpgroup(math) => match (self.cluster_sum(b, math), staged) {
+                (Some(sum), _) => sum.emit(b, plain),
+                (None, Some(staged)) => exit::emit_staged(b, c, spec, inputs, math, at, out, ints, staged),
+                (None, None) => plain(b, math),
+            },
+        }
         0
     }
 
-    /// Micro ids and accumulators. Returns the thread's first row and column within the macro tile as well.
-    fn start_math(&self, b: &mut Builder, local: ExprId) -> (Math, [ExprId; 2]) {
-        let t = &self.spec.tiling;
-        let scalar = self.inputs[0].tensor.scalar;
-        if let (MathUnit::Mma, Some(row)) = (t.unit, t.instruction(self.c)) {
-            let unit = WaveUnit::new(b, self.spec, row, scalar, self.shared, local);
-            let first = unit.first();
-            return (Math::new(self.spec, MathRoom::Wave(unit)), first);
+    /// Cluster barriers of the exchange of sums.
+    fn meetings(&self) -> usize {
+        if self.spec.epilogue.split_sum == SplitSum::Cluster { 2 } else { 0 }
+    }
+
+    /// How splits of a tile exchange their sums, where they are a cluster.
+    fn cluster_sum<'m>(&self, b: &mut Builder, math: &'m Warpgroup) -> Option<ClusterSum<'m>> {
+        let place = self.operands.tiles.place.filter(|_| self.meetings() > 0)?;
+        let tiling = &self.spec.tiling;
+        let first = b.value((place.n * tiling.cluster.m + place.m) * tiling.cluster.splits);
+        Some(ClusterSum::new(b, math, tiling, self.local, (place.split, first)))
+    }
+
+    /// The staging buffers of the math waves, behind the circular buffer.
+    fn staged(&self, b: &mut Builder, first_lane: ExprId) -> Staged {
+        let wave = b.value(self.local / self.spec.tiling.wave_lanes);
+        let at = b.kernel().shared_bytes().next_multiple_of(1024);
+        let teams = self.spec.teams();
+        let waves = teams * math_waves(self.spec);
+        match &self.store {
+            Some((tile, map)) => {
+                Staged::Bulk(StagedStore::new(b, tile.clone(), *map, (at, waves, store_slabs(teams)), wave, first_lane))
+            }
+            None => Staged::Rows(RowStore::new(b, self.spec, self.out.bytes(self.c), at, self.local)),
         }
-        if t.unit == MathUnit::Mfma {
-            let unit = MfmaUnit::new(b, self.spec, scalar, self.shared, local);
-            let first = unit.first();
-            return (Math::new(self.spec, MathRoom::Mfma(unit)), first);
-        }
-        let grid = t.grid();
-        let id_a = grid.emit(b, Axis::Row, &[(Axis::Thread, local)], Scalar::I32);
-        let id_b = grid.emit(b, Axis::Col, &[(Axis::Thread, local)], Scalar::I32);
-        let id_a = b.bind("micro_id_a", id_a);
-        let id_b = b.bind("micro_id_b", id_b);
-        let first_a = micro_first(b, &t.a, id_a);
-        let first_a = b.bind("micro_row", first_a);
-        let first_b = micro_first(b, &t.b, id_b);
-        let first_b = b.bind("micro_col", first_b);
-        let first = [first_a, first_b];
-        let fma = Fma::new(b, self.spec, self.c.accumulator(), first);
-        (Math::new(self.spec, MathRoom::Fma(fma)), first)
     }
 }

@@ -3,7 +3,7 @@
 //! The circular buffer brings the buffers of all tiles one behind the other. A team passes over those of the others' tiles, and waits for its
 //! own only in its turn: the barriers of the circular buffer tell a phase by its parity, which holds as long as nobody is a phase ahead.
 
-use super::ring::{Ring, Walk};
+use super::counter::Counter;
 use crate::kernel::tile::position::TileWalk;
 use tilewright_ir::*;
 
@@ -45,21 +45,20 @@ impl Turns {
 /// How a team gets from its tiles past those of the others.
 pub(crate) struct Passing<'a> {
     pub turns: Turns,
-    pub ring: &'a Ring,
-    /// The walks that pass.
-    pub walks: [Option<Walk>; 2],
+    /// What passes.
+    pub counters: [Option<Counter>; 2],
     pub tiles: TileWalk<'a>,
 }
 
 impl Passing<'_> {
     fn pass_one(&self, b: &mut Builder, work: ExprId) {
         let tiles = self.tiles.k_tiles(b, work);
-        for walk in self.walks.into_iter().flatten() {
-            self.ring.skip(b, walk, tiles);
+        for counter in self.counters.into_iter().flatten() {
+            counter.skip(b, tiles);
         }
     }
 
-    /// The team's first tile, where `group` is the first of all; the walks then stand at its first buffer.
+    /// The team's first tile, where `group` is the first of all; the counters then stand at its first stage.
     pub fn first(&self, b: &mut Builder, group: ExprId) -> ExprId {
         let team = self.turns.team;
         for before in 0..self.turns.teams - 1 {

@@ -1,16 +1,13 @@
-//! The circular buffer of stages of bulk copies: transaction barriers that say which buffers are full and which are free, and the walks
-//! around it.
+//! The circular buffer of stages with transaction barriers, which say which stages are full and which are free.
 
+use super::counter::Counter;
 use crate::kernel::tile::cluster::ClusterPlace;
-use crate::plan::{BulkTile, KernelSpec, SplitSum, Tiling, sum_bytes};
+use crate::plan::{KernelSpec, SplitSum, Tiling, sum_bytes};
 use tilewright_ir::*;
 
-/// The buffers of both operands and their barriers, in shared memory.
+/// The barriers of the stages of both operands.
 #[derive(Clone)]
 pub(crate) struct Ring {
-    /// Tiles of A and of B, all buffers of one operand behind each other.
-    pub arrays: [SharedId; 2],
-    pub tiles: [BulkTile; 2],
     full: TxId,
     free: TxId,
     buffers: u32,
@@ -22,25 +19,12 @@ pub(crate) struct Ring {
     staged: Option<(TxId, u32)>,
 }
 
-/// A walk around the circular buffer: the buffer, and the parity of the phase its barriers are in.
-#[derive(Clone, Copy)]
-pub(crate) struct Walk {
-    buffer: VarId,
-    phase: VarId,
-}
-
 impl Ring {
-    /// Declares buffers and barriers.
-    pub fn new(b: &mut Builder, tiles: [BulkTile; 2], spec: &KernelSpec, place: Option<ClusterPlace>) -> Ring {
+    /// Declares the barriers, behind the stages.
+    pub fn new(b: &mut Builder, spec: &KernelSpec, place: Option<ClusterPlace>) -> Ring {
         let (buffers, teams) = (spec.schedule.buffers, spec.teams());
         let place = place.map(|place| (place, spec.tiling.clone()));
-        let mut at = 0;
-        let arrays = [0, 1].map(|i| {
-            let t = &tiles[i];
-            let array = b.shared(["a_tile", "b_tile"][i], t.map.scalar, t.bytes / t.map.scalar.bytes() * buffers, at);
-            at += t.bytes * buffers;
-            array
-        });
+        let mut at = b.kernel().shared_bytes();
         if spec.epilogue.split_sum == SplitSum::Cluster {
             at = at.max(sum_bytes(&spec.tiling) as u32);
         }
@@ -53,7 +37,7 @@ impl Ring {
             let at = b.kernel().shared_bytes();
             (b.tx_barriers("staged", count, at), count)
         });
-        Ring { arrays, tiles, full, free, buffers, place, turns, staged }
+        Ring { full, free, buffers, place, turns, staged }
     }
 
     /// Barriers of the slots of staging: of each wave one behind the other.
@@ -96,78 +80,40 @@ impl Ring {
 
     /// In the copying thread, behind its last copy: in a cluster the work-group stays until its buffers have been released for the
     /// last time, which others do too. Where sums are exchanged, all meet behind that anyway.
-    pub fn drain(&self, b: &mut Builder, walk: Walk) {
+    pub fn drain(&self, b: &mut Builder, at: Counter) {
         if self.place.as_ref().is_none_or(|(_, t)| t.cluster.sharers() <= 1 || t.cluster.splits > 1) {
             return;
         }
         b.for_range("last", 0, self.buffers, Unroll::No, |b, _| {
-            self.acquire(b, walk);
-            self.next(b, walk);
+            self.acquire(b, at);
+            at.next(b);
         });
     }
 
     /// Waits until a buffer is free.
-    pub fn acquire(&self, b: &mut Builder, walk: Walk) {
-        let buffer = b.get(walk.buffer);
-        let phase = b.get(walk.phase);
+    pub fn acquire(&self, b: &mut Builder, at: Counter) {
+        let index = at.stage(b);
+        let phase = at.phase(b);
         // The first time around nothing is waited for: the phase before the first counts as over.
         let parity = b.value(1 - phase);
-        b.bulk(BulkOp::Wait { barrier: TxRef { barriers: self.free, index: buffer }, parity });
+        b.bulk(BulkOp::Wait { barrier: TxRef { barriers: self.free, index }, parity });
     }
 
     /// Waits until the buffer is full.
-    pub fn wait(&self, b: &mut Builder, walk: Walk) {
-        let barrier = self.full(b, walk);
-        let parity = b.get(walk.phase);
+    pub fn wait(&self, b: &mut Builder, at: Counter) {
+        let barrier = self.full(b, at);
+        let parity = at.phase(b);
         b.bulk(BulkOp::Wait { barrier, parity });
     }
 
     /// The barrier that says that the walk's buffer is full.
-    pub fn full(&self, b: &mut Builder, walk: Walk) -> TxRef {
-        TxRef { barriers: self.full, index: b.get(walk.buffer) }
+    pub fn full(&self, b: &mut Builder, at: Counter) -> TxRef {
+        TxRef { barriers: self.full, index: at.stage(b) }
     }
 
     /// The barrier that says that the walk's buffer is free.
-    pub fn free(&self, b: &mut Builder, walk: Walk) -> TxRef {
-        TxRef { barriers: self.free, index: b.get(walk.buffer) }
-    }
-
-    /// A walk that starts at the first buffer.
-    pub fn walk(&self, b: &mut Builder, name: &str) -> Walk {
-        let zero = b.int(0, Scalar::I32);
-        Walk { buffer: b.declare(&format!("{name}_buffer"), zero), phase: b.declare(&format!("{name}_phase"), zero) }
-    }
-
-    /// Passes over buffers that others read.
-    pub fn skip(&self, b: &mut Builder, walk: Walk, tiles: ExprId) {
-        let sum = b.bind("skipped", walk.buffer + tiles.cast(Scalar::I32));
-        b.set(walk.phase, (walk.phase + sum / self.buffers) % 2);
-        b.set(walk.buffer, sum % self.buffers);
-    }
-
-    pub fn next(&self, b: &mut Builder, walk: Walk) {
-        walk.turn(b, self.buffers);
-    }
-}
-
-impl Walk {
-    /// The buffer.
-    pub fn buffer(self, b: &mut Builder) -> ExprId {
-        b.get(self.buffer)
-    }
-    /// The parity of its phase.
-    pub fn phase(self, b: &mut Builder) -> ExprId {
-        b.get(self.phase)
-    }
-
-    /// On to the next of so many buffers.
-    pub fn turn(self, b: &mut Builder, buffers: u32) {
-        let more = b.bind("next_buffer", self.buffer + 1);
-        let around = b.bind("around", more.equals(buffers));
-        b.set(self.buffer, around.select(0, more));
-        let phase = b.get(self.phase);
-        let turned = b.value(1 - phase);
-        b.set(self.phase, around.select(turned, phase));
+    pub fn free(&self, b: &mut Builder, at: Counter) -> TxRef {
+        TxRef { barriers: self.free, index: at.stage(b) }
     }
 }
 

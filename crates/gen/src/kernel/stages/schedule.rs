@@ -7,7 +7,7 @@
 //! P = 0           barrier; fetch t; store t; barrier; math t
 //! P >= 1, B = 1   barrier; fetch t+P; math t; barrier; store t+1
 //! P >= 1, B >= 2  [wait]; barrier; fetch or copy t+P; math t; store t+S       S = min(P, B-1)
-//! bulk            acquire t+P; fetch t+P; await t; math t; drain; release t-F      F = fragments ahead, here: math behind
+//! bulk            acquire t+P; fetch t+P; await t; math t; drain; release t-F      F = math behind
 //! carried         fetch or copy t+P; math t (head); store t+S; [wait]; barrier; math t (tail)
 //! ```
 //! ping-pong       take turn; [bulk]; hand on; drain
@@ -201,7 +201,7 @@ pub fn lower(s: &Schedule, k_tile: u32) -> Lowered {
 /// The form of bulk copies, with transaction barriers.
 fn bulk(s: &Schedule) -> Lowered {
     let ahead = if s.roles.is_some() { 0 } else { s.fetch_ahead };
-    let behind = s.fragments_ahead;
+    let behind = s.math_behind;
     let fetch = |ahead| [Step::Acquire { ahead }, Step::Fetch { ahead }];
     let mut body = fetch(ahead).to_vec();
     body.push(Step::Await);

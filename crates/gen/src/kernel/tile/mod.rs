@@ -1,5 +1,6 @@
-//! Which result tiles a work-group computes, in which order, and its share of k.
+//! Which result tiles a work-group computes, in which order, and its share of k; and where the operands' tiles are in shared memory.
 
 pub mod cluster;
 pub mod order;
 pub mod position;
+pub mod shared;

@@ -1,46 +1,41 @@
 //! Fragments and math: the k-steps of a k-tile, and, for multiply-adds, shared memory to registers and the outer product.
 
-use super::mfma::MfmaUnit;
-use crate::kernel::copy::load::SharedTile;
-use crate::kernel::unit::mma::WaveUnit;
-use crate::plan::{OperandTiling, Tiling};
+use super::{Between, KTile, Results, Unit};
+use crate::kernel::stages::schedule::MathPart;
+use crate::kernel::tile::shared::SharedTile;
+use crate::plan::{KernelSpec, OperandTiling};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
 
 /// One operand's fragments.
-pub(crate) struct Fragments {
-    pub regs: RegId,
+struct Fragments {
+    regs: RegId,
     /// Elements per k-step (vectors of math width for B under vector math).
-    pub len: u32,
-    /// Shared index of the thread's first element.
-    thread: ExprId,
+    len: u32,
+    /// The thread's first row.
+    first: ExprId,
     lanes: u8,
+    tiling: OperandTiling,
+    shared: SharedTile,
 }
 
-/// Work to spread between the k-steps: called after the math of each.
-pub(crate) type Between<'a> = &'a mut dyn FnMut(&mut Builder, u32);
-
-/// The shared tiles of both operands and which of their buffers is meant.
-pub(crate) struct Tiles<'a> {
-    pub tiling: &'a Tiling,
-    pub shared: [&'a SharedTile; 2],
-    /// Element offsets of the buffers.
-    pub buffer: [ExprId; 2],
+/// A unit whose instructions are finished when they have been issued, k-step by k-step.
+pub(crate) trait Steps {
+    /// Clears the accumulators.
+    fn start(&self, b: &mut Builder);
+    /// Where this thread's fragments of a stage start.
+    fn read_at(&self, b: &mut Builder, stage: ExprId) -> [ExprId; 2];
+    /// Reads a k-step's fragments into a set of registers.
+    fn load(&self, b: &mut Builder, from: [ExprId; 2], step: ExprId, set: u32);
+    /// Adds the product of a set of fragments.
+    fn multiply(&self, b: &mut Builder, set: u32);
+    /// What is stored.
+    fn results(&self) -> Results<'_>;
 }
 
-/// What computes a k-step: reads its fragments, multiplies them.
-pub(crate) enum MathRoom {
-    /// Multiply-adds.
-    Fma(Fma),
-    /// Matrix instructions of waves of 32.
-    Wave(WaveUnit),
-    /// Matrix instructions of waves of 64.
-    Mfma(MfmaUnit),
-}
-
-/// The compute side of the main loop.
-pub(crate) struct Math {
-    pub room: MathRoom,
+/// The k-steps of a plan around what computes them.
+pub(crate) struct KSteps<S> {
+    steps: S,
     fragment_sets: u32,
     unroll_k: bool,
     k_steps: u32,
@@ -67,85 +62,46 @@ pub(crate) fn micro_distance(t: &OperandTiling, e: u32) -> u32 {
     t.micro_tile().at(Axis::Row, &[(Axis::Element, e.into())]) as u32
 }
 
-impl Math {
-    /// The k-steps of a plan around what computes them.
-    pub fn new(spec: &crate::plan::KernelSpec, room: MathRoom) -> Self {
-        Math {
-            room,
+impl<S: Steps> KSteps<S> {
+    pub fn new(spec: &KernelSpec, steps: S) -> Self {
+        KSteps {
+            steps,
             fragment_sets: spec.schedule.fragments_ahead + 1,
             unroll_k: spec.style.unroll_k,
             k_steps: spec.tiling.k_steps(),
         }
     }
 
-    fn read_at(&self, b: &mut Builder, buffer: [ExprId; 2]) -> [ExprId; 2] {
-        match &self.room {
-            MathRoom::Fma(fma) => fma.read_at(b, buffer),
-            MathRoom::Wave(unit) => unit.read_at(b, buffer),
-            MathRoom::Mfma(unit) => unit.read_at(b, buffer),
-        }
-    }
-
-    fn load(&self, b: &mut Builder, x: &Tiles, from: [ExprId; 2], step: ExprId, set: u32) {
-        match &self.room {
-            MathRoom::Fma(fma) => fma.load(b, x, from, step, set),
-            MathRoom::Wave(unit) => unit.load(b, from, step, set),
-            MathRoom::Mfma(unit) => unit.load(b, from, step, set),
-        }
-    }
-
-    fn multiply(&self, b: &mut Builder, set: u32) {
-        match &self.room {
-            MathRoom::Fma(fma) => fma.outer_product(b, set),
-            MathRoom::Wave(unit) => unit.multiply(b, set),
-            MathRoom::Mfma(unit) => unit.multiply(b, set),
-        }
-    }
-
-    fn load_step(&self, b: &mut Builder, x: &Tiles, from: [ExprId; 2], step: u32) {
+    fn load_step(&self, b: &mut Builder, from: [ExprId; 2], step: u32) {
         let at = b.int(step as i64, Scalar::I32);
-        self.load(b, x, from, at, step % self.fragment_sets);
+        self.steps.load(b, from, at, step % self.fragment_sets);
     }
 
-    /// The fragments that are read before a tile's math starts.
-    pub fn first_fragments(&self, b: &mut Builder, x: &Tiles) {
-        let from = self.read_at(b, x.buffer);
-        for step in 0..(self.fragment_sets - 1).min(self.k_steps) {
-            self.load_step(b, x, from, step);
-        }
-    }
-
-    /// A whole k-tile. `between(b, step)` is called after the math of each k-step; it spreads other work over them.
-    pub fn whole(&self, b: &mut Builder, x: &Tiles, between: Option<Between>) {
+    fn whole(&self, b: &mut Builder, stage: ExprId, between: Option<Between>) {
         if between.is_none() && self.fragment_sets == 1 {
-            let from = self.read_at(b, x.buffer);
+            let from = self.steps.read_at(b, stage);
             let unroll = if self.unroll_k { Unroll::Full } else { Unroll::No };
             return b.for_range("kk", 0, self.k_steps, unroll, |b, step| {
-                self.load(b, x, from, step, 0);
-                self.multiply(b, 0);
+                self.steps.load(b, from, step, 0);
+                self.steps.multiply(b, 0);
             });
         }
-        self.first_fragments(b, x);
-        self.steps(b, x, 0..self.k_steps, between);
+        self.first_fragments(b, stage);
+        self.range(b, stage, 0..self.k_steps, between);
     }
 
-    /// The k-steps whose successors' fragments are in the same tile.
-    pub fn head(&self, b: &mut Builder, x: &Tiles, between: Option<Between>) {
-        self.steps(b, x, 0..self.k_steps - (self.fragment_sets - 1), between);
-    }
-
-    /// The last k-steps, while the first fragments of the next tile, in the given buffers, are read.
-    pub fn tail(&self, b: &mut Builder, next: &Tiles) {
-        let from = self.read_at(b, next.buffer);
+    /// The last k-steps, while the first fragments of the next tile are read.
+    fn tail(&self, b: &mut Builder, next: ExprId) {
+        let from = self.steps.read_at(b, next);
         let ahead = self.fragment_sets - 1;
         for step in 0..ahead {
-            self.load_step(b, next, from, step);
-            self.multiply(b, (self.k_steps - ahead + step) % self.fragment_sets);
+            self.load_step(b, from, step);
+            self.steps.multiply(b, (self.k_steps - ahead + step) % self.fragment_sets);
         }
     }
 
-    fn steps(&self, b: &mut Builder, x: &Tiles, range: std::ops::Range<u32>, between: Option<Between>) {
-        let from = self.read_at(b, x.buffer);
+    fn range(&self, b: &mut Builder, stage: ExprId, range: std::ops::Range<u32>, between: Option<Between>) {
+        let from = self.steps.read_at(b, stage);
         let mut nothing = |_: &mut Builder, _: u32| {};
         let between: Between = match between {
             Some(f) => f,
@@ -154,57 +110,80 @@ impl Math {
         let ahead = self.fragment_sets - 1;
         for step in range {
             if step + ahead < self.k_steps {
-                self.load_step(b, x, from, step + ahead);
+                self.load_step(b, from, step + ahead);
             }
-            self.multiply(b, step % self.fragment_sets);
+            self.steps.multiply(b, step % self.fragment_sets);
             between(b, step);
         }
     }
 }
 
+impl<S: Steps> Unit for KSteps<S> {
+    fn start(&self, b: &mut Builder) {
+        self.steps.start(b);
+    }
+    fn first_fragments(&self, b: &mut Builder, stage: ExprId) {
+        let from = self.steps.read_at(b, stage);
+        for step in 0..(self.fragment_sets - 1).min(self.k_steps) {
+            self.load_step(b, from, step);
+        }
+    }
+    fn k_tile(&self, b: &mut Builder, tile: KTile, part: MathPart, between: Option<Between>) {
+        match part {
+            MathPart::Whole => self.whole(b, tile.stage, between),
+            // The k-steps whose successors' fragments are in the same tile.
+            MathPart::Head => self.range(b, tile.stage, 0..self.k_steps - (self.fragment_sets - 1), between),
+            MathPart::Tail => self.tail(b, tile.stage),
+        }
+    }
+    fn results(&self) -> Results<'_> {
+        self.steps.results()
+    }
+}
+
 impl Fma {
-    /// Declares fragments and accumulators, and clears the latter.
-    pub fn new(b: &mut Builder, spec: &crate::plan::KernelSpec, accumulator: Scalar, first: [ExprId; 2]) -> Self {
+    /// Declares fragments and accumulators of the thread at this position among those that compute.
+    pub fn new(b: &mut Builder, spec: &KernelSpec, accumulator: Scalar, shared: &[SharedTile; 2], thread: ExprId) -> Self {
         let t = &spec.tiling;
+        let grid = t.grid();
+        let [id_a, id_b] = [Axis::Row, Axis::Col].map(|to| grid.emit(b, to, &[(Axis::Thread, thread)], Scalar::I32));
+        let id_a = b.bind("micro_id_a", id_a);
+        let id_b = b.bind("micro_id_b", id_b);
+        let first_a = micro_first(b, &t.a, id_a);
+        let first_a = b.bind("micro_row", first_a);
+        let first_b = micro_first(b, &t.b, id_b);
+        let first = [first_a, b.bind("micro_col", first_b)];
         let sets = spec.schedule.fragments_ahead + 1;
         let lanes = t.math_width as u8;
-        let acc_ty = accumulator.vector(lanes);
         let (rows, cols) = (t.a.micro, t.b.micro / t.math_width);
         let unroll = if spec.style.pragma_unroll { Unroll::Full } else { Unroll::Silent };
-        let fragments = |b: &mut Builder, name: &str, thread, len: u32, lanes: u8| {
+        let fragments = |b: &mut Builder, which: usize| {
+            let (name, len, lanes, tiling) = [("a_frag", rows, 1, &t.a), ("b_frag", cols, lanes, &t.b)][which];
             let regs = b.regs(name, accumulator.vector(lanes), sets * len);
-            Fragments { regs, len, thread, lanes }
+            Fragments { regs, len, first: first[which], lanes, tiling: tiling.clone(), shared: shared[which].clone() }
         };
         let (fa, fb) = if spec.style.a_first {
-            let fa = fragments(b, "a_frag", first[0], rows, 1);
-            (fa, fragments(b, "b_frag", first[1], cols, lanes))
+            let fa = fragments(b, 0);
+            (fa, fragments(b, 1))
         } else {
-            let fb = fragments(b, "b_frag", first[1], cols, lanes);
-            (fragments(b, "a_frag", first[0], rows, 1), fb)
+            let fb = fragments(b, 1);
+            (fragments(b, 0), fb)
         };
-        let acc = b.regs("acc", acc_ty, rows * cols);
-        let zero = b.zero(acc_ty);
-        b.for_range("i", 0, rows * cols, unroll, |b, i| b.set_reg(acc, i, zero));
+        let acc = b.regs("acc", accumulator.vector(lanes), rows * cols);
         Fma { acc, a: fa, b: fb, accumulator, mad: spec.style.mad, a_first: spec.style.a_first, unroll }
     }
 
-    /// Where this thread's fragments start in the shared buffers at the given element offsets.
-    fn read_at(&self, b: &mut Builder, buffer: [ExprId; 2]) -> [ExprId; 2] {
-        let a_from = b.bind("a_read_at", buffer[0] + self.a.thread);
-        [a_from, b.bind("b_read_at", buffer[1] + self.b.thread)]
+    /// The thread's first row and column within the macro tile.
+    pub const fn first(&self) -> [ExprId; 2] {
+        [self.a.first, self.b.first]
     }
 
-    fn load(&self, b: &mut Builder, x: &Tiles, from: [ExprId; 2], step: ExprId, set: u32) {
-        let order = if self.a_first { [0, 1] } else { [1, 0] };
-        for which in order {
-            self.load_fragment(b, x, which, from[which], step, set);
-        }
-    }
-
-    fn load_fragment(&self, b: &mut Builder, x: &Tiles, which: usize, from: ExprId, step: ExprId, set: u32) {
-        let (f, t) = if which == 0 { (&self.a, &x.tiling.a) } else { (&self.b, &x.tiling.b) };
-        let s = x.shared[which];
+    fn load_fragment(&self, b: &mut Builder, f: &Fragments, from: ExprId, step: ExprId, set: u32) {
+        let (s, t) = (&f.shared, &f.tiling);
         let width = t.fragment_width;
+        if s.panels.is_some() {
+            return self.load_from_panels(b, f, from, step, set);
+        }
         let at = b.value(from + step * s.pitch);
         let vectors = t.micro / width;
         b.for_range("i", 0, vectors, self.unroll, |b, i| {
@@ -225,7 +204,45 @@ impl Fma {
         });
     }
 
-    fn outer_product(&self, b: &mut Builder, set: u32) {
+    /// From panels vectors end with a chunk of 16 bytes, or are single elements where lines run along k.
+    fn load_from_panels(&self, b: &mut Builder, f: &Fragments, from: ExprId, step: ExprId, set: u32) {
+        let t = &f.tiling;
+        let width = f.shared.vector_of_rows(t.fragment_width);
+        let mut values = Vec::new();
+        for element in (0..t.micro).step_by(width as usize) {
+            let row = b.value(f.first + micro_distance(t, element));
+            let at = f.shared.at(b, row, step);
+            let value = b.load("fragment", Base::Shared(f.shared.array), from + at, width, None);
+            values.extend((0..width).map(|lane| b.value(value.extract(lane).cast(self.accumulator))));
+        }
+        for (i, part) in (0..).zip(values.chunks(usize::from(f.lanes))) {
+            let value = b.vector(part);
+            b.set_reg(f.regs, set * f.len + i, value);
+        }
+    }
+}
+
+impl Steps for Fma {
+    fn start(&self, b: &mut Builder) {
+        let zero = b.zero(self.accumulator.vector(self.b.lanes));
+        b.for_range("i", 0, self.a.len * self.b.len, self.unroll, |b, i| b.set_reg(self.acc, i, zero));
+    }
+
+    fn read_at(&self, b: &mut Builder, stage: ExprId) -> [ExprId; 2] {
+        [(&self.a, "a_read_at"), (&self.b, "b_read_at")].map(|(f, name)| {
+            let at = b.value(stage * f.shared.stage);
+            // In panels the place follows from row and k together.
+            if f.shared.panels.is_some() { b.bind(name, at) } else { b.bind(name, at + f.first) }
+        })
+    }
+
+    fn load(&self, b: &mut Builder, from: [ExprId; 2], step: ExprId, set: u32) {
+        for which in if self.a_first { [0, 1] } else { [1, 0] } {
+            self.load_fragment(b, [&self.a, &self.b][which], from[which], step, set);
+        }
+    }
+
+    fn multiply(&self, b: &mut Builder, set: u32) {
         let (rows, cols) = (self.a.len, self.b.len);
         let one = |b: &mut Builder, i: ExprId, j: ExprId| {
             let x = b.reg(self.a.regs, i + (set * rows));
@@ -241,5 +258,9 @@ impl Fma {
         } else {
             b.for_range("j", 0, cols, self.unroll, |b, j| b.for_range("i", 0, rows, self.unroll, |b, i| one(b, i, j)));
         }
+    }
+
+    fn results(&self) -> Results<'_> {
+        Results::Micro(self)
     }
 }

@@ -4,8 +4,9 @@
 //! is row `P x + p`. Neighbouring rows stand in one word of shared memory where its lines are rows of one k, so that one read serves
 //! `P` instructions; and a lane holds `P` neighbouring columns of C.
 
-use crate::kernel::copy::load::SharedTile;
-use crate::kernel::unit::{Accumulators, Put};
+use super::math::Steps;
+use crate::kernel::tile::shared::SharedTile;
+use crate::kernel::unit::{Accumulators, Put, Results};
 use crate::plan::{Along, KernelSpec};
 use tilewright_ir::*;
 
@@ -34,6 +35,8 @@ struct Fragments {
 /// The math of one wave.
 pub(crate) struct MfmaUnit {
     acc: RegId,
+    /// Accumulators of a lane.
+    sums: u32,
     fragments: [Fragments; 2],
     input: MatrixType,
     /// Rows and columns of an instruction.
@@ -47,7 +50,7 @@ pub(crate) struct MfmaUnit {
 impl MfmaUnit {
     /// Declares fragments and accumulators of the wave that the thread with this position among the math threads belongs to,
     /// and clears the latter.
-    pub fn new(b: &mut Builder, spec: &KernelSpec, scalar: Scalar, shared: [SharedTile; 2], thread: ExprId) -> Self {
+    pub fn new(b: &mut Builder, spec: &KernelSpec, scalar: Scalar, shared: &[SharedTile; 2], thread: ExprId) -> Self {
         let t = &spec.tiling;
         let (lanes, side) = (t.unit.family().lanes, t.mfma_side());
         let along_m = t.a.macro_tile / t.a.micro;
@@ -60,11 +63,7 @@ impl MfmaUnit {
             let (blocks, interleave) = (micro / side, t.interleave(micro));
             let len = micro * DEPTH / lanes / 2;
             let regs = b.regs(&format!("{name}_frag"), Scalar::U32.ty(), sets * len);
-            let (at, words) = match b.kernel().shared.get(shared[i].array.index()) {
-                Some(array) => (array.byte_offset, array.len.div_ceil(2)),
-                None => (0, 0),
-            };
-            let words = b.shared(&format!("{name}_words"), Scalar::U32, words, at);
+            let words = shared[i].words(b, &format!("{name}_words"), Scalar::U32);
             let (row_stride, k_stride) = shared[i].strides();
             let place = b.value(lane % side);
             let row = b.value(first[i] + place * interleave);
@@ -78,53 +77,18 @@ impl MfmaUnit {
             };
             let at = b.value(row * row_stride + lane / side * (HELD * k_stride));
             let lane = b.bind(&format!("{name}_lane_at"), at);
-            Fragments { regs, len, shared: shared[i], words, lane, shift, blocks, interleave }
+            Fragments { regs, len, shared: shared[i].clone(), words, lane, shift, blocks, interleave }
         });
         let sums = t.a.micro * t.b.micro / lanes;
         let acc = b.regs("acc", Scalar::F32.ty(), sums);
-        let zero = b.zero(Scalar::F32.ty());
-        b.for_range("i", 0, sums, Unroll::Full, |b, i| b.set_reg(acc, i, zero));
         let input = super::mma::matrix_type(scalar);
-        MfmaUnit { acc, fragments, input, side, first, lane, a_first: spec.style.a_first }
-    }
-
-    /// First row and column of this wave within the macro tile.
-    pub const fn first(&self) -> [ExprId; 2] {
-        self.first
+        MfmaUnit { acc, sums, fragments, input, side, first, lane, a_first: spec.style.a_first }
     }
 
     /// Depth of an instruction, and how many a k-step has.
     const fn depth(&self) -> (u32, u32) {
         let depth = HELD * 64 / self.side;
         (depth, DEPTH / depth)
-    }
-
-    /// Where this lane's fragments start in the shared buffers at the given element offsets.
-    pub fn read_at(&self, b: &mut Builder, buffer: [ExprId; 2]) -> [ExprId; 2] {
-        let a = b.bind("a_read_at", buffer[0] + self.fragments[0].lane);
-        [a, b.bind("b_read_at", buffer[1] + self.fragments[1].lane)]
-    }
-
-    /// Fragments of a k-step into a set of registers: those of instruction `n` of block `i` from `2 (n blocks + i)` on.
-    pub fn load(&self, b: &mut Builder, from: [ExprId; 2], step: ExprId, set: u32) {
-        let (depth, count) = self.depth();
-        for which in if self.a_first { [0, 1] } else { [1, 0] } {
-            let f = &self.fragments[which];
-            let (row, k) = f.shared.strides();
-            let at = b.value(from[which] + step * (DEPTH * k));
-            for n in 0..count {
-                let at = b.value(at + (n * depth * k));
-                for chunk in 0..f.blocks / f.interleave {
-                    let block = chunk * f.interleave;
-                    let at = b.value(at + (block * self.side * row));
-                    let to = set * f.len + 2 * (n * f.blocks + block);
-                    match f.shared.along {
-                        Along::K => self.whole(b, f, at, to),
-                        Along::Row => self.across(b, f, at, to),
-                    }
-                }
-            }
-        }
     }
 
     /// Lines along k: what a lane holds of an instruction stands together.
@@ -157,8 +121,47 @@ impl MfmaUnit {
         }
     }
 
-    /// Adds the product of a set of fragments.
-    pub fn multiply(&self, b: &mut Builder, set: u32) {
+    /// Register of an instruction's sum.
+    const fn sum(&self, i: u32, j: u32, register: u32) -> u32 {
+        (i * self.fragments[1].blocks + j) * (self.side * self.side / 64) + register
+    }
+}
+
+impl Steps for MfmaUnit {
+    fn start(&self, b: &mut Builder) {
+        let zero = b.zero(Scalar::F32.ty());
+        b.for_range("i", 0, self.sums, Unroll::Full, |b, i| b.set_reg(self.acc, i, zero));
+    }
+
+    fn read_at(&self, b: &mut Builder, stage: ExprId) -> [ExprId; 2] {
+        let at = |b: &mut Builder, f: &Fragments, name: &str| b.bind(name, stage * f.shared.stage + f.lane);
+        let a = at(b, &self.fragments[0], "a_read_at");
+        [a, at(b, &self.fragments[1], "b_read_at")]
+    }
+
+    /// Fragments of a k-step into a set of registers: those of instruction `n` of block `i` from `2 (n blocks + i)` on.
+    fn load(&self, b: &mut Builder, from: [ExprId; 2], step: ExprId, set: u32) {
+        let (depth, count) = self.depth();
+        for which in if self.a_first { [0, 1] } else { [1, 0] } {
+            let f = &self.fragments[which];
+            let (row, k) = f.shared.strides();
+            let at = b.value(from[which] + step * (DEPTH * k));
+            for n in 0..count {
+                let at = b.value(at + (n * depth * k));
+                for chunk in 0..f.blocks / f.interleave {
+                    let block = chunk * f.interleave;
+                    let at = b.value(at + (block * self.side * row));
+                    let to = set * f.len + 2 * (n * f.blocks + block);
+                    match f.shared.along {
+                        Along::K => self.whole(b, f, at, to),
+                        Along::Row => self.across(b, f, at, to),
+                    }
+                }
+            }
+        }
+    }
+
+    fn multiply(&self, b: &mut Builder, set: u32) {
         let [left, right] = &self.fragments;
         let (depth, count) = self.depth();
         for n in 0..count {
@@ -174,9 +177,8 @@ impl MfmaUnit {
         }
     }
 
-    /// Register of an instruction's sum.
-    const fn sum(&self, i: u32, j: u32, register: u32) -> u32 {
-        (i * self.fragments[1].blocks + j) * (self.side * self.side / 64) + register
+    fn results(&self) -> Results<'_> {
+        Results::Runs(self)
     }
 }
 

@@ -5,8 +5,9 @@
 //! TF32 apart where it transposes, so lanes read these one by one (of four rows or k each, no two in one bank where lines are padded)
 //! and round them: here, in registers, since asynchronous copies bring f32 as it is, and no other reader of the tile need know.
 
-use crate::kernel::copy::load::SharedTile;
-use crate::kernel::unit::{Accumulators, Bands, Put};
+use super::math::Steps;
+use crate::kernel::tile::shared::SharedTile;
+use crate::kernel::unit::{Accumulators, Bands, Put, Results};
 use crate::plan::{Along, KernelSpec, MathUnit};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::mma::Fragment;
@@ -31,8 +32,11 @@ struct Fragments {
     /// Registers of a k-step.
     len: u32,
     shared: SharedTile,
-    /// Where this lane reads, from the start of a buffer: elements.
+    /// Row and k of the first element that this lane reads.
+    place: [ExprId; 2],
+    /// Where that is in a stage, and how far from it the further blocks of 16 rows are.
     lane: ExprId,
+    blocks: Vec<ExprId>,
     /// Rows (A) or columns (B) of the wave.
     micro: u32,
 }
@@ -40,6 +44,8 @@ struct Fragments {
 /// The math of one wave.
 pub(crate) struct WaveUnit {
     acc: RegId,
+    /// Accumulators of a lane.
+    sums: u32,
     fragments: [Fragments; 2],
     /// The instruction.
     row: &'static Mma,
@@ -57,7 +63,7 @@ impl WaveUnit {
         spec: &KernelSpec,
         row: &'static Mma,
         scalar: Scalar,
-        shared: [SharedTile; 2],
+        shared: &[SharedTile; 2],
         thread: ExprId,
     ) -> Self {
         let t = &spec.tiling;
@@ -72,63 +78,40 @@ impl WaveUnit {
             let len = micro / side * of.registers * (DEPTH / depth);
             let held = if of.elements == 1 { scalar } else { Scalar::U32 };
             let regs = b.regs(&format!("{name}_frag"), held.ty(), sets * len);
-            let at = match of.elements {
-                1 => element_of(b, (&shared[i], of), lane, first[i]),
+            let place = match of.elements {
+                1 => element_of(b, of, lane, first[i]),
                 _ => matrix_row(b, &shared[i], lane, first[i], i == 0),
             };
+            let (at, blocks) = shared[i].blocks(b, place[0], place[1], (micro.div_ceil(16), 16));
             let lane = b.bind(&format!("{name}_lane_at"), at);
-            Fragments { regs, len, shared: shared[i], lane, micro }
+            Fragments { regs, len, shared: shared[i].clone(), place, lane, blocks, micro }
         });
         let sums = t.a.micro * t.b.micro / lanes;
         let acc = b.regs("acc", row.sum.ty(), sums);
-        let zero = b.zero(row.sum.ty());
-        b.for_range("i", 0, sums, Unroll::Full, |b, i| b.set_reg(acc, i, zero));
-        WaveUnit { acc, fragments, row, first, lane, a_first: spec.style.a_first }
-    }
-
-    /// First row and column of this wave within the macro tile.
-    pub const fn first(&self) -> [ExprId; 2] {
-        self.first
-    }
-
-    /// Where this lane's fragments start in the shared buffers at the given element offsets.
-    pub fn read_at(&self, b: &mut Builder, buffer: [ExprId; 2]) -> [ExprId; 2] {
-        let a = b.bind("a_read_at", buffer[0] + self.fragments[0].lane);
-        [a, b.bind("b_read_at", buffer[1] + self.fragments[1].lane)]
-    }
-
-    /// Fragments of a k-step into a set of registers.
-    pub fn load(&self, b: &mut Builder, from: [ExprId; 2], step: ExprId, set: u32) {
-        for which in if self.a_first { [0, 1] } else { [1, 0] } {
-            let f = &self.fragments[which];
-            let (row, k) = f.shared.strides();
-            let at = b.value(from[which] + step * (DEPTH * k));
-            if self.row.a.elements == 1 {
-                self.load_elements(b, f, at, set, which == 0);
-                continue;
-            }
-            // Four matrices of 8 x 8 are 16 rows, or 16 columns; the last 8 columns of an odd number come alone.
-            for block in 0..f.micro.div_ceil(16) {
-                let count = if f.micro - 16 * block >= 16 { 4 } else { 2 };
-                let from = b.mem(Base::Shared(f.shared.array), at + (16 * block * row));
-                let to = self.slice(b, f.regs, set * f.len + 4 * block);
-                b.matrix(MatrixOp::LoadMatrix { to, count, trans: f.shared.along == Along::Row, from });
-            }
-        }
+        WaveUnit { acc, sums, fragments, row, first, lane, a_first: spec.style.a_first }
     }
 
     /// Fragments of elements that fill a register, one instruction's after the other; those of TF32 are rounded.
-    fn load_elements(&self, b: &mut Builder, f: &Fragments, at: ExprId, set: u32, is_a: bool) {
+    fn load_elements(&self, b: &mut Builder, f: &Fragments, (from, k_step): (ExprId, ExprId), set: u32, is_a: bool) {
         let (row, k) = f.shared.strides();
         let (of, (rows, columns, depth)) = (if is_a { &self.row.a } else { &self.row.b }, self.row.shape);
         let side = if is_a { rows } else { columns };
         let per_step = f.len / (DEPTH / depth);
+        let at = b.value(from + k_step * (DEPTH * k));
         for step in 0..DEPTH / depth {
             for block in 0..f.micro / side {
                 for register in 0..of.registers {
                     let (across, along) = (of.at(Axis::Row, 0, register, 0), of.at(Axis::K, 0, register, 0));
-                    let further = (side * block + across) * row + (depth * step + along) * k;
-                    let value = b.load("element", Base::Shared(f.shared.array), at + further, 1, None);
+                    let (rows, ks) = (side * block + across, depth * step + along);
+                    let at = if f.shared.panels.is_some() {
+                        let row = b.value(f.place[0] + rows);
+                        let k = b.value(f.place[1] + k_step * DEPTH + ks);
+                        let place = f.shared.at(b, row, k);
+                        b.value(from + place)
+                    } else {
+                        b.value(at + (rows * row + ks * k))
+                    };
+                    let value = b.load("element", Base::Shared(f.shared.array), at, 1, None);
                     let value = if self.row.input == MatrixType::TF32 { value.unary(UnaryOp::RoundTf32) } else { value.into() };
                     b.set_reg(f.regs, set * f.len + step * per_step + of.registers * block + register, value);
                 }
@@ -136,8 +119,46 @@ impl WaveUnit {
         }
     }
 
-    /// Adds the product of a set of fragments.
-    pub fn multiply(&self, b: &mut Builder, set: u32) {
+    fn slice(&self, b: &mut Builder, regs: RegId, first: u32) -> RegSlice {
+        RegSlice { regs, first: b.int(first.into(), Scalar::I32) }
+    }
+}
+
+impl Steps for WaveUnit {
+    fn start(&self, b: &mut Builder) {
+        let zero = b.zero(self.row.sum.ty());
+        b.for_range("i", 0, self.sums, Unroll::Full, |b, i| b.set_reg(self.acc, i, zero));
+    }
+
+    fn read_at(&self, b: &mut Builder, stage: ExprId) -> [ExprId; 2] {
+        [(0, "a_read_at"), (1, "b_read_at")].map(|(i, name)| {
+            let f = &self.fragments[i];
+            // Single elements of panels are where row and k say together.
+            let alone = self.row.a.elements == 1 && f.shared.panels.is_some();
+            let from = b.value(stage * f.shared.stage);
+            if alone { b.bind(name, from) } else { b.bind(name, from + f.lane) }
+        })
+    }
+
+    fn load(&self, b: &mut Builder, from: [ExprId; 2], step: ExprId, set: u32) {
+        for which in if self.a_first { [0, 1] } else { [1, 0] } {
+            let f = &self.fragments[which];
+            if self.row.a.elements == 1 {
+                self.load_elements(b, f, (from[which], step), set, which == 0);
+                continue;
+            }
+            let at = f.shared.steps(b, from[which], step, DEPTH);
+            // Four matrices of 8 x 8 are 16 rows, or 16 columns; the last 8 columns of an odd number come alone.
+            for (block, further) in (0..).zip(&f.blocks) {
+                let count = if f.micro - 16 * block >= 16 { 4 } else { 2 };
+                let from = b.mem(Base::Shared(f.shared.array), at + *further);
+                let to = self.slice(b, f.regs, set * f.len + 4 * block);
+                b.matrix(MatrixOp::LoadMatrix { to, count, trans: f.shared.along == Along::Row, from });
+            }
+        }
+    }
+
+    fn multiply(&self, b: &mut Builder, set: u32) {
         let ([left, right], row) = (&self.fragments, self.row);
         let (rows, columns, depth) = row.shape;
         let (across, steps) = (right.micro / columns, DEPTH / depth);
@@ -153,22 +174,21 @@ impl WaveUnit {
         }
     }
 
-    fn slice(&self, b: &mut Builder, regs: RegId, first: u32) -> RegSlice {
-        RegSlice { regs, first: b.int(first.into(), Scalar::I32) }
+    fn results(&self) -> Results<'_> {
+        Results::Bands(self)
     }
 }
 
-/// Element of a lane in the first instruction of a wave: what register 0 of a fragment holds.
-fn element_of(b: &mut Builder, (shared, of): (&SharedTile, &Fragment), lane: ExprId, first: ExprId) -> ExprId {
-    let (row_stride, k_stride) = shared.strides();
+/// Row and k of a lane in the first instruction of a wave: what register 0 of a fragment holds.
+fn element_of(b: &mut Builder, of: &Fragment, lane: ExprId, first: ExprId) -> [ExprId; 2] {
     let places = of.layout(MathUnit::Mma.family().lanes, of.registers);
     let [row, k] = [Axis::Row, Axis::K].map(|to| places.emit(b, to, &[(Axis::Lane, lane)], Scalar::I32));
-    b.value((first + row) * row_stride + k * k_stride)
+    [b.value(first + row), k]
 }
 
-/// Element at which a lane's row of `ldmatrix` starts, for the first 16 rows (columns) and k of a wave. Matrices of A follow each
+/// Row and k at which a lane's row of `ldmatrix` starts, for the first 16 rows (columns) and k of a wave. Matrices of A follow each
 /// other along m first, those of B along k first: the order of the registers of [`MatrixOp::Mma`].
-fn matrix_row(b: &mut Builder, shared: &SharedTile, lane: ExprId, first: ExprId, is_a: bool) -> ExprId {
+fn matrix_row(b: &mut Builder, shared: &SharedTile, lane: ExprId, first: ExprId, is_a: bool) -> [ExprId; 2] {
     let within = b.value(lane % 8);
     let matrix = b.value(lane / 8);
     let low = b.value(matrix % 2);
@@ -180,8 +200,7 @@ fn matrix_row(b: &mut Builder, shared: &SharedTile, lane: ExprId, first: ExprId,
         Along::Row => (across, b.value(along + within)),
         Along::K => (b.value(across + within), along),
     };
-    let (row_stride, k_stride) = shared.strides();
-    b.value((first + row) * row_stride + k * k_stride)
+    [b.value(first + row), k]
 }
 
 impl Accumulators for WaveUnit {

@@ -6,7 +6,49 @@ pub mod mma;
 pub mod row_fragments;
 pub mod wgmma;
 
+use crate::kernel::stages::schedule::MathPart;
+use math::Fma;
 use tilewright_ir::{Builder, ExprId};
+use wgmma::Warpgroup;
+
+/// Work to spread between the k-steps: called after the math of each.
+pub(crate) type Between<'a> = &'a mut dyn FnMut(&mut Builder, u32);
+
+/// One k-tile of both operands.
+#[derive(Clone, Copy)]
+pub(crate) struct KTile {
+    /// The stage of shared memory that it is in.
+    pub stage: ExprId,
+    /// Its number within the result tile; `None` outside of the loop.
+    pub number: Option<ExprId>,
+}
+
+/// What multiplies: the share of a thread, wave or warpgroup in the math of a result tile.
+pub(crate) trait Unit {
+    /// Before the first k-tile of a result tile: accumulators are cleared.
+    fn start(&self, b: &mut Builder);
+    /// The fragments of this stage that are read before the math of its k-tile starts.
+    fn first_fragments(&self, _: &mut Builder, _stage: ExprId) {}
+    /// Some k-steps of a k-tile. Of the last ones ([`MathPart::Tail`]) the stage is the next tile's, whose first fragments are read
+    /// meanwhile.
+    fn k_tile(&self, b: &mut Builder, tile: KTile, part: MathPart, between: Option<Between>);
+    /// Waits until the instructions of at most this many k-tiles are unfinished.
+    fn drain(&self, _: &mut Builder, _k_tiles: u32) {}
+    /// What is stored.
+    fn results(&self) -> Results<'_>;
+}
+
+/// Accumulators as the ways to memory take them.
+pub(crate) enum Results<'a> {
+    /// A thread's micro tile.
+    Micro(&'a Fma),
+    /// Runs of neighbours along n.
+    Runs(&'a dyn Accumulators),
+    /// Bands of single warps.
+    Bands(&'a dyn Bands),
+    /// Of a warpgroup.
+    Warpgroup(&'a Warpgroup),
+}
 
 /// Takes a run of neighbours along n: row and column of the first within the macro tile, and the values.
 pub(crate) type Put<'a> = &'a mut dyn FnMut(&mut Builder, ExprId, ExprId, &[ExprId]);

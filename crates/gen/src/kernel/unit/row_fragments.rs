@@ -8,7 +8,7 @@
 //! of k lie in half of the banks, so the lower lanes read the first four lines of a step while the upper ones read the last four,
 //! then the other way round, and each lane puts what it has in order.
 
-use crate::kernel::stages::ring::Ring;
+use crate::kernel::tile::shared::SharedTile;
 use crate::plan::BulkTile;
 use tilewright_ir::*;
 
@@ -49,8 +49,14 @@ pub(crate) struct RowFragments {
 
 impl RowFragments {
     /// Declares the registers. `first` is the warpgroup's first row in the tile, a multiple of 64, `lane` the position among its threads.
-    pub fn new(b: &mut Builder, ring: &Ring, (sets, rows): (u32, u32), first: ExprId, lane: ExprId) -> Self {
-        let (t, array): (&BulkTile, SharedId) = (&ring.tiles[0], ring.arrays[0]);
+    pub fn new(
+        b: &mut Builder,
+        shared: &SharedTile,
+        t: &BulkTile,
+        (sets, rows): (u32, u32),
+        first: ExprId,
+        lane: ExprId,
+    ) -> Self {
         let bytes = t.map.scalar.bytes();
         let regs = b.regs("row_fragments", Scalar::U32.ty(), sets * rows * FRAGMENT);
         let column = t.map.tile[1] * t.lines * t.row;
@@ -58,9 +64,7 @@ impl RowFragments {
         let lane = b.value(lane % 32);
         let reads = match (t.k_contiguous, bytes) {
             (false, 4) => {
-                let whole = &b.kernel().shared[array.index()];
-                let (len, at) = (whole.len, whole.byte_offset);
-                let words = b.shared("row_words", Scalar::U32, len, at);
+                let words = shared.words(b, "row_words", Scalar::U32);
                 word_lanes(b, words, column, first, wave, lane)
             }
             _ => {
@@ -68,7 +72,17 @@ impl RowFragments {
                 Reads::Matrices { lane: b.bind("fragment_at", lane), transposed: !t.k_contiguous }
             }
         };
-        RowFragments { regs, sets, rows, line: t.row, depth: 32 / bytes, column, buffer: t.bytes / bytes, array, reads }
+        RowFragments {
+            regs,
+            sets,
+            rows,
+            line: t.row,
+            depth: 32 / bytes,
+            column,
+            buffer: shared.stage,
+            array: shared.array,
+            reads,
+        }
     }
 
     /// Reads a k-step's fragments from a buffer into its set: one for each 64 rows.

@@ -1,11 +1,12 @@
 //! The warpgroup unit: a k-tile's matrix instructions, and where their accumulators lie in the result tile.
 
 use super::row_fragments::RowFragments;
-use super::{Accumulators, Bands, Put};
-use crate::kernel::stages::ring::Ring;
+use super::{Accumulators, Bands, Between, KTile, Put, Results, Unit};
+use crate::kernel::stages::schedule::MathPart;
+use crate::kernel::tile::shared::SharedTile;
 use crate::plan::{BulkTile, KernelSpec};
 use std::ops::Range;
-use tilewright_ir::*;
+use tilewright_ir::{SharedTile as Descriptor, *};
 
 /// Bytes of k that one instruction takes of a row.
 const STEP_BYTES: u32 = 32;
@@ -17,6 +18,9 @@ const ROW: u32 = 128;
 /// The math of one warpgroup: 64-row instructions over its micro tile.
 pub(crate) struct Warpgroup {
     pub acc: RegId,
+    /// The panels of both operands, and how they lie.
+    shared: [SharedTile; 2],
+    tiles: [BulkTile; 2],
     input: MatrixType,
     /// Instructions along m.
     rows: u32,
@@ -39,8 +43,14 @@ pub(crate) struct Warpgroup {
 
 impl Warpgroup {
     /// Declares the accumulators of the warpgroup that the thread with this position among the math threads belongs to.
-    pub fn new(b: &mut Builder, spec: &KernelSpec, ring: &Ring, thread: ExprId, may_be_empty: bool) -> Self {
-        let scalar = ring.tiles[0].map.scalar;
+    pub fn new(
+        b: &mut Builder,
+        spec: &KernelSpec,
+        (shared, tiles): (&[SharedTile; 2], [BulkTile; 2]),
+        thread: ExprId,
+        may_be_empty: bool,
+    ) -> Self {
+        let scalar = tiles[0].map.scalar;
         let t = &spec.tiling;
         let (step, owners) = (t.unit.family().block.0, t.unit.family().lanes);
         let along_m = t.a.macro_tile / t.a.micro;
@@ -59,22 +69,28 @@ impl Warpgroup {
         let input = super::mma::matrix_type(scalar);
         let k_steps = t.k_tile * scalar.bytes() / STEP_BYTES;
         let sets = t.a.fragment_sets;
-        let fragments = (sets > 0).then(|| RowFragments::new(b, ring, (sets, rows), first[0], lane));
-        let behind = spec.schedule.fragments_ahead > 0;
-        Warpgroup { acc, input, rows, columns: t.b.micro, k_steps, first, lane, behind, fragments, team, may_be_empty }
-    }
-
-    /// Before the first k-tile of a result tile.
-    pub fn start(&self, b: &mut Builder) {
-        if self.may_be_empty {
-            let zero = b.zero(Scalar::F32.ty());
-            b.for_range("i", 0, self.rows * self.columns / 2, Unroll::Full, |b, i| b.set_reg(self.acc, i, zero));
+        let fragments = (sets > 0).then(|| RowFragments::new(b, &shared[0], &tiles[0], (sets, rows), first[0], lane));
+        let behind = spec.schedule.math_behind > 0;
+        Warpgroup {
+            acc,
+            shared: shared.clone(),
+            tiles,
+            input,
+            rows,
+            columns: t.b.micro,
+            k_steps,
+            first,
+            lane,
+            behind,
+            fragments,
+            team,
+            may_be_empty,
         }
     }
 
     /// Where the operand's k-step of some rows starts in its buffer.
-    fn tile(&self, b: &mut Builder, ring: &Ring, which: usize, buffer: ExprId, row: (ExprId, u32), k_step: u32) -> SharedTile {
-        let t: &BulkTile = &ring.tiles[which];
+    fn tile(&self, b: &mut Builder, which: usize, buffer: ExprId, row: (ExprId, u32), k_step: u32) -> Descriptor {
+        let t = &self.tiles[which];
         let (first, further) = row;
         let rows_in = t.map.tile[1] * t.lines;
         let (per_row, fixed, leading) = if t.k_contiguous {
@@ -86,8 +102,8 @@ impl Warpgroup {
             (column / t.row, further / t.row * column + k_step * 16 * ROW, column)
         };
         let byte = b.value(buffer * t.bytes + first * per_row + fixed);
-        SharedTile {
-            array: ring.arrays[which],
+        Descriptor {
+            array: self.shared[which].array,
             byte,
             swizzle: Swizzle::B128,
             k_contiguous: t.k_contiguous,
@@ -96,20 +112,14 @@ impl Warpgroup {
         }
     }
 
-    /// The instructions of one k-tile, as one group. `t` counts k-tiles: the first product of the first replaces the sums.
-    pub fn k_tile(&self, b: &mut Builder, ring: &Ring, buffer: ExprId, t: Option<ExprId>) {
-        let later = match t {
-            Some(t) if !self.may_be_empty => Some(b.bind("later", t.gt(0))),
-            _ => None,
-        };
-        if let Some(fragments) = &self.fragments {
-            return self.k_tile_of(b, ring, buffer, fragments, later);
-        }
+    /// The instructions of one k-tile, as one group, with both operands from shared memory. Behind `later` k-tiles the first product
+    /// is added, else it replaces the sums.
+    fn k_tile_shared(&self, b: &mut Builder, buffer: ExprId, later: Option<ExprId>) {
         b.matrix(MatrixOp::WarpgroupFence { acc: self.acc, left: Vec::new() });
         for k_step in 0..self.k_steps {
             for row in 0..self.rows {
-                let a = self.tile(b, ring, 0, buffer, (self.first[0], row * 64), k_step);
-                self.multiply(b, ring, buffer, (row, k_step), WarpgroupA::Shared(a), later);
+                let a = self.tile(b, 0, buffer, (self.first[0], row * 64), k_step);
+                self.multiply(b, buffer, (row, k_step), WarpgroupA::Shared(a), later);
             }
         }
         b.matrix(MatrixOp::WarpgroupCommit);
@@ -117,7 +127,7 @@ impl Warpgroup {
 
     /// Likewise with the left operand from registers: while a k-step's instructions run, the next one's fragments are read, into
     /// registers that no instruction reads any more. Where sets are filled again, each k-step is a group.
-    fn k_tile_of(&self, b: &mut Builder, ring: &Ring, buffer: ExprId, fragments: &RowFragments, later: Option<ExprId>) {
+    fn k_tile_of(&self, b: &mut Builder, buffer: ExprId, fragments: &RowFragments, later: Option<ExprId>) {
         let again = self.behind || self.k_steps > fragments.sets;
         for k_step in 0..self.k_steps {
             // Behind a drained tile every set is free.
@@ -127,7 +137,7 @@ impl Warpgroup {
             let left = fragments.load(b, buffer, k_step);
             b.matrix(MatrixOp::WarpgroupFence { acc: self.acc, left: left.clone() });
             for (row, a) in left.into_iter().enumerate() {
-                self.multiply(b, ring, buffer, (row as u32, k_step), WarpgroupA::Regs(a), later);
+                self.multiply(b, buffer, (row as u32, k_step), WarpgroupA::Regs(a), later);
             }
             if again || k_step + 1 == self.k_steps {
                 b.matrix(MatrixOp::WarpgroupCommit);
@@ -138,16 +148,8 @@ impl Warpgroup {
     }
 
     /// One instruction: rows of a k-step. The first k-step replaces the sums unless this is `later`.
-    fn multiply(
-        &self,
-        b: &mut Builder,
-        ring: &Ring,
-        buffer: ExprId,
-        (row, k_step): (u32, u32),
-        a: WarpgroupA,
-        later: Option<ExprId>,
-    ) {
-        let right = self.tile(b, ring, 1, buffer, (self.first[1], 0), k_step);
+    fn multiply(&self, b: &mut Builder, buffer: ExprId, (row, k_step): (u32, u32), a: WarpgroupA, later: Option<ExprId>) {
+        let right = self.tile(b, 1, buffer, (self.first[1], 0), k_step);
         let first = b.int(i64::from(row * self.columns / 2), Scalar::I32);
         let yes = b.int(1, Scalar::Bool);
         b.matrix(MatrixOp::Warpgroup {
@@ -158,15 +160,6 @@ impl Warpgroup {
             acc: RegSlice { regs: self.acc, first },
             accumulate: if k_step == 0 { later.unwrap_or(yes) } else { yes },
         });
-    }
-
-    /// Waits until the instructions of at most this many k-tiles are unfinished, and until the fragments of the next k-step have room.
-    pub fn drain(&self, b: &mut Builder, tiles: u32) {
-        let pending = match &self.fragments {
-            Some(fragments) => (tiles * self.k_steps).min(fragments.sets - 1),
-            None => tiles,
-        };
-        b.matrix(MatrixOp::WarpgroupWait { pending, acc: self.acc });
     }
 
     /// Calls `put(row, column, values)` for every pair of neighbours along n that this thread holds; rows and columns count
@@ -195,6 +188,40 @@ impl Warpgroup {
                 }
             }
         }
+    }
+}
+
+impl Unit for Warpgroup {
+    fn start(&self, b: &mut Builder) {
+        if self.may_be_empty {
+            let zero = b.zero(Scalar::F32.ty());
+            b.for_range("i", 0, self.rows * self.columns / 2, Unroll::Full, |b, i| b.set_reg(self.acc, i, zero));
+        }
+    }
+
+    /// Instructions run on behind it; the first product of the first k-tile replaces the sums.
+    fn k_tile(&self, b: &mut Builder, tile: KTile, _: MathPart, _: Option<Between>) {
+        let later = match tile.number {
+            Some(t) if !self.may_be_empty => Some(b.bind("later", t.gt(0))),
+            _ => None,
+        };
+        match &self.fragments {
+            Some(fragments) => self.k_tile_of(b, tile.stage, fragments, later),
+            None => self.k_tile_shared(b, tile.stage, later),
+        }
+    }
+
+    /// And until the fragments of the next k-step have room.
+    fn drain(&self, b: &mut Builder, k_tiles: u32) {
+        let pending = match &self.fragments {
+            Some(fragments) => (k_tiles * self.k_steps).min(fragments.sets - 1),
+            None => k_tiles,
+        };
+        b.matrix(MatrixOp::WarpgroupWait { pending, acc: self.acc });
+    }
+
+    fn results(&self) -> Results<'_> {
+        Results::Warpgroup(self)
     }
 }
 

@@ -1,0 +1,403 @@
+//! The copies of a role: everything that brings k-tiles of both operands into the stages, each operand by its own method.
+
+use super::fetch_lines::Stream;
+use super::fetch_tile::{self, FetchTile};
+use super::load::{LoadContext, Loader};
+use super::shift::{Shifter, Staged};
+use crate::kernel::input::{Input, Shape};
+use crate::kernel::stages::counter::Counter;
+use crate::kernel::stages::ring::Ring;
+use crate::kernel::tile::position::{KRange, TilePosition, TileWalk};
+use crate::kernel::tile::shared::SharedTile;
+use crate::plan::{BulkTile, Hulls, KernelSpec, Transport, fetch_in_flight, lines_fetched};
+use tilewright_ir::affine::Coord;
+use tilewright_ir::*;
+use tilewright_problem::view::G;
+
+/// What an operand's tiles are read through: arguments of the kernel.
+pub(crate) enum Source {
+    /// Memory that threads read.
+    Memory(fetch_tile::Source),
+    /// A tensor map.
+    Map(ArgId),
+    /// Tensor maps of the spans of rows that are copied to staging, one for each class of rows.
+    Classes(Hulls, Vec<ArgId>),
+}
+
+/// Both operands on their way.
+pub(crate) struct Operands<'a> {
+    pub spec: &'a KernelSpec,
+    pub tiles: TileWalk<'a>,
+    pub sources: [Source; 2],
+    pub shared: [SharedTile; 2],
+    /// Where transaction barriers say which stages are full and which are free.
+    pub ring: Option<Ring>,
+    /// Sets of staging registers.
+    pub sets: u32,
+}
+
+/// Load waves that write tiles themselves.
+struct Writers<'a> {
+    /// What they read from memory.
+    tiles: [Option<FetchTile<'a>>; 2],
+    /// What they shift from staging.
+    shifter: Option<Shifter<'a>>,
+    /// True in the thread that issues bulk copies.
+    first: ExprId,
+    /// True in one lane of each wave.
+    first_lane: ExprId,
+}
+
+/// The copies of a role.
+pub(crate) struct Copies<'a> {
+    of: &'a Operands<'a>,
+    /// Position among the threads of the role.
+    thread: ExprId,
+    /// True in the thread that issues bulk copies, where others run the same code.
+    pub elected: Option<ExprId>,
+    writers: Option<Writers<'a>>,
+    /// The stage that is copied to next, and the one that staging registers are stored to.
+    pub issue: Counter,
+    store: Counter,
+}
+
+/// How one operand's k-tiles of a result tile come.
+enum Method<'a> {
+    Threads(Box<Loader<'a>>),
+    Bulk(ArgId),
+    Written(Option<Stream>),
+    Shifted,
+}
+
+/// The copies of a result tile.
+pub(crate) struct TileCopies<'a> {
+    pub role: &'a Copies<'a>,
+    at: &'a TilePosition,
+    range: &'a KRange,
+    /// First k of the next tile.
+    k: VarId,
+    operands: [Method<'a>; 2],
+}
+
+impl Operands<'_> {
+    const fn input(&self, i: usize) -> &Input {
+        self.tiles.inputs[i]
+    }
+
+    /// Load waves write tiles themselves.
+    pub fn written(&self) -> bool {
+        self.spec.schedule.copies.iter().any(Transport::is_written)
+    }
+
+    /// Arrivals that make a stage full, besides its bytes: that of the thread that copies, those of waves that write; and whether
+    /// there are bytes.
+    pub fn full_arrivals(&self) -> (u32, bool) {
+        let waves = if self.written() { self.spec.load_threads() / self.spec.tiling.wave_lanes.max(1) } else { 0 };
+        let copied = !self.spec.schedule.copies.iter().all(Transport::is_written);
+        (waves + u32::from(copied), copied)
+    }
+
+    /// A first, unless the plan says otherwise.
+    fn order(&self) -> [usize; 2] {
+        if self.spec.style.a_first { [0, 1] } else { [1, 0] }
+    }
+
+    /// Elements of an operand that are there at once.
+    fn memory(&self, input: &Input) -> u64 {
+        let tensor = &input.tensor;
+        if input.chunk_local { tensor.len / tensor.view.extent[G].max(1) * self.tiles.shape.chunk } else { tensor.len }
+    }
+
+    /// First row of an operand's part of a result tile.
+    const fn start(at: &TilePosition, i: usize) -> Coord {
+        if i == 0 { at.m_start } else { at.n_start }
+    }
+
+    /// Batch coordinate.
+    const fn entry(&self, at: &TilePosition, i: usize) -> ExprId {
+        if self.input(i).chunk_local { at.g_local } else { at.g }
+    }
+
+    fn writers<'k>(&'k self, b: &mut Builder, ring: &'k Ring, thread: ExprId, first: ExprId) -> Writers<'k> {
+        let first_lane = b.bind("first_load_lane", (thread % self.spec.tiling.wave_lanes).equals(0));
+        let in_flight = fetch_in_flight(self.spec.load_registers(), lines_fetched(self.spec, self.tiles.c));
+        let tiles = [0, 1].map(|i| {
+            let (Transport::Written(tile), Source::Memory(source)) = (&self.spec.schedule.copies[i], &self.sources[i]) else {
+                return None;
+            };
+            let words = self.shared[i].words(b, ["a_tile_words", "b_tile_words"][i], Scalar::U32);
+            Some(FetchTile {
+                input: self.input(i),
+                axis: i,
+                source: *source,
+                arrays: [self.shared[i].array, words],
+                tile: tile.clone(),
+                thread,
+                threads: self.spec.load_threads(),
+                registers: self.spec.load_registers(),
+                in_flight: in_flight[i],
+                k_tile: self.spec.tiling.k_tile,
+                beyond: [self.spec.tiling.cluster.m, self.spec.tiling.cluster.n][i] > 1,
+                len: self.memory(self.input(i)),
+                ints: self.tiles.ints,
+            })
+        });
+        let staging = self.sources.each_ref().map(|source| match source {
+            Source::Classes(hulls, maps) => Some(Staged { hulls, maps }),
+            Source::Map(_) | Source::Memory(_) => None,
+        });
+        let shifter = staging.iter().any(Option::is_some).then(|| {
+            let shifter = Shifter::new(b, (self.tiles, self.spec), ring, (&self.shared, staging), (thread, first_lane));
+            shifter.begin(b);
+            shifter
+        });
+        Writers { tiles, shifter, first, first_lane }
+    }
+}
+
+impl<'a> Copies<'a> {
+    /// Of threads that bring tiles together: all of the work-group's (`thread`), or those that load.
+    pub fn by_threads(b: &mut Builder, of: &'a Operands<'a>, thread: ExprId) -> Copies<'a> {
+        let s = &of.spec.schedule;
+        let (any, all) = s.copied();
+        let counter = |b: &mut Builder, name: &str, used: bool| Counter::new(b, name, if used { s.buffers } else { 1 }, false);
+        let issue = counter(b, "copy", any);
+        Copies { of, thread, elected: None, writers: None, issue, store: counter(b, "store", !all) }
+    }
+
+    /// Into the stages of a circular buffer: `elected` issues bulk copies where others run the same code; `first` does where load waves
+    /// (`thread` among them) write tiles as well.
+    pub fn into_ring(
+        b: &mut Builder,
+        (of, ring): (&'a Operands<'a>, &'a Ring),
+        thread: ExprId,
+        (elected, first): (Option<ExprId>, Option<ExprId>),
+    ) -> Copies<'a> {
+        let writers = first.map(|first| of.writers(b, ring, thread, first));
+        let stages = of.spec.schedule.buffers;
+        Copies {
+            of,
+            thread,
+            elected,
+            writers,
+            issue: Counter::new(b, "copy", stages, true),
+            store: Counter::new(b, "store", 1, false),
+        }
+    }
+
+    /// A result tile begins.
+    pub fn begin<'t>(&'t self, b: &mut Builder, at: &'t TilePosition, range: &'t KRange) -> TileCopies<'t> {
+        let k = b.declare("k_fetch", range.begin);
+        let mut operands = [Method::Shifted, Method::Shifted];
+        for i in self.of.order() {
+            operands[i] = match &self.of.sources[i] {
+                Source::Map(map) => Method::Bulk(*map),
+                Source::Classes(..) => Method::Shifted,
+                Source::Memory(source) => match self.writers.as_ref().and_then(|w| w.tiles[i].as_ref()) {
+                    Some(tile) => Method::Written(tile.begin(b, at, Operands::start(at, i), range.begin)),
+                    None => Method::Threads(Box::new(self.loader(b, i, *source, at, range))),
+                },
+            };
+        }
+        TileCopies { role: self, at, range, k, operands }
+    }
+
+    fn loader<'t>(
+        &'t self,
+        b: &mut Builder,
+        i: usize,
+        source: fetch_tile::Source,
+        at: &TilePosition,
+        range: &KRange,
+    ) -> Loader<'t> {
+        let of = self.of;
+        let shape = of.tiles.shape;
+        let cx = LoadContext {
+            buffer: source.buffer,
+            offset: source.offset,
+            thread: self.thread,
+            row_start: Operands::start(at, i),
+            g: Coord::plain(b, of.entry(at, i)),
+            k_begin: range.begin,
+            sets: of.sets,
+            tiles: if i == 0 { shape.tiles_m } else { shape.tiles_n },
+            rows: at.sizes[i],
+        };
+        let asynchronous = of.spec.schedule.copies[i].is_async();
+        Loader::new(b, of.input(i), of.shared[i].clone(), &cx, of.spec.tiling.k_tile, asynchronous, of.tiles.ints)
+    }
+}
+
+impl TileCopies<'_> {
+    fn loaders(&self) -> impl Iterator<Item = (usize, &Loader<'_>)> {
+        self.role.of.order().into_iter().filter_map(|i| match &self.operands[i] {
+            Method::Threads(loader) => Some((i, &**loader)),
+            _ => None,
+        })
+    }
+
+    /// The next k-tile: into this set of staging registers, or on its way to the next stage.
+    pub fn fetch(&self, b: &mut Builder, set: u32, in_loop: bool) {
+        match &self.role.of.ring {
+            None => self.fetch_by_threads(b, set, in_loop),
+            Some(ring) => self.fetch_into_ring(b, ring),
+        }
+    }
+
+    /// Where every tile is whole, the one after the last is the last again: nobody reads what is fetched then, and loads without a
+    /// condition leave the loop one block, within which compilers keep their order.
+    fn fetch_by_threads(&self, b: &mut Builder, set: u32, in_loop: bool) {
+        let (range, spec, ints) = (self.range, self.role.of.spec, self.role.of.tiles.ints);
+        let k = b.get(self.k);
+        let unit = if range.staggered { 1 } else { i64::from(spec.tiling.k_tile) };
+        let zero = b.int(0, ints.coord);
+        let coord = if unit == 1 { Coord::plain(b, k) } else { Coord { aligned: k, unit, local: zero } };
+        let overruns = spec.schedule.fetch_ahead > 0 && !range.ragged;
+        // In the loop there is a tile. Before it there may be none.
+        let some = in_loop || b.kernel().as_int(range.tiles).is_some_and(|tiles| tiles > 0);
+        let valid = (overruns && !some).then(|| b.bind("tile_exists", k.lt(range.limit)));
+        let limit = range.ragged.then_some((range.staggered, range.limit));
+        let next = b.value(k + range.step);
+        let more = overruns.then(|| b.bind("more_tiles", next.lt(range.limit)));
+        for (i, loader) in self.loaders() {
+            let buffer = self.stage_start(b, self.role.issue, i);
+            loader.fetch(b, coord, valid, limit, set, buffer);
+            loader.advance(b, range.step, more);
+        }
+        let next = match more {
+            Some(more) => b.value(more.select(next, k)),
+            None => next,
+        };
+        b.set(self.k, next);
+        if self.loaders().any(|(_, loader)| loader.is_async()) {
+            b.push(Stmt::AsyncCommit);
+            self.role.issue.next(b);
+        }
+    }
+
+    /// First element of the stage that a counter is at.
+    fn stage_start(&self, b: &mut Builder, counter: Counter, i: usize) -> ExprId {
+        let stage = counter.stage(b);
+        b.value(stage * self.role.of.shared[i].stage)
+    }
+
+    fn fetch_into_ring(&self, b: &mut Builder, ring: &Ring) {
+        let stage = self.role.issue.stage(b);
+        let k = b.get(self.k);
+        match &self.role.writers {
+            None => self.copy(b, ring, stage, k),
+            Some(writers) => self.write(b, ring, writers, stage, k),
+        }
+        b.set(self.k, k + self.range.step);
+        self.role.issue.next(b);
+    }
+
+    /// What load waves do: one of their threads issues bulk copies, all write, and each wave says so.
+    fn write(&self, b: &mut Builder, ring: &Ring, writers: &Writers, stage: ExprId, k: ExprId) {
+        if self.operands.iter().any(|method| matches!(method, Method::Bulk(_))) {
+            b.if_then(writers.first, |b| self.copy(b, ring, stage, k));
+        }
+        if let Some(shifter) = &writers.shifter {
+            shifter.emit(b, stage);
+        }
+        for (i, tile) in writers.tiles.iter().enumerate() {
+            if let (Some(tile), Method::Written(stream)) = (tile, &self.operands[i]) {
+                let start = Operands::start(self.at, i);
+                tile.emit(b, stream.as_ref(), stage, self.at, start, (k, self.range.step));
+            }
+        }
+        // Each thread makes its own writes visible; then one lane speaks for its wave.
+        b.bulk(BulkOp::ProxyFence);
+        b.push(Stmt::Barrier(BarrierScope::Wave));
+        b.if_then(writers.first_lane, |b| {
+            let barrier = ring.full(b, self.role.issue);
+            b.bulk(BulkOp::Arrive { barrier });
+        });
+        if let Some(shifter) = &writers.shifter {
+            shifter.next(b);
+        }
+    }
+
+    /// Bulk copies into a stage, issued by one thread.
+    fn copy(&self, b: &mut Builder, ring: &Ring, stage: ExprId, k: ExprId) {
+        let barrier = ring.full(b, self.role.issue);
+        let maps = self.operands.each_ref().map(|method| if let Method::Bulk(map) = method { Some(*map) } else { None });
+        let of = self.role.of;
+        let copied = |i: usize| Some((maps[i]?, of.shared[i].panels.as_ref()?));
+        let bytes = (0..2).filter_map(copied).map(|(_, tile)| tile.bytes).sum();
+        b.bulk(BulkOp::Expect { barrier, bytes });
+        let k = b.value(k.cast(Scalar::I32));
+        for i in 0..2 {
+            let Some((map, t)) = copied(i) else { continue };
+            let first = b.value(stage * of.shared[i].stage);
+            let row = Operands::start(self.at, i).value(b);
+            let row = b.value(row.cast(Scalar::I32));
+            let g = b.value(of.entry(self.at, i).cast(Scalar::I32));
+            let (fast, slow) = if t.k_contiguous { (k, row) } else { (row, k) };
+            let height = t.map.tile[1];
+            let place = ring.place.as_ref();
+            let peers = place.and_then(|(place, tiling)| place.receivers(b, tiling, i));
+            // In a cluster a part of the columns, or of the lines.
+            let part = place.and_then(|(place, tiling)| place.part(tiling, i));
+            let along = |b: &mut Builder, count: u32, cut: bool| -> Vec<ExprId> {
+                match part {
+                    Some((parts, index)) if cut => (0..count / parts).map(|x| b.value(index * (count / parts) + x)).collect(),
+                    _ => (0..count).map(|x| b.int(x.into(), Scalar::I32)).collect(),
+                }
+            };
+            let by_column = part.is_some_and(|(parts, _)| t.columns.is_multiple_of(parts));
+            let columns = along(b, t.columns, by_column);
+            let lines = along(b, t.lines, !by_column);
+            for &column in &columns {
+                for &line in &lines {
+                    let mut at = vec![b.value(fast + column * t.row), b.value(slow + line * height)];
+                    at.extend(t.batched.then_some(g));
+                    let to = b.mem(Base::Shared(of.shared[i].array), first + (column * t.lines + line) * (height * t.row));
+                    b.bulk(BulkOp::Load { to, map, at, barrier, peers });
+                }
+            }
+        }
+    }
+
+    /// Staging registers of this set into the next stage.
+    pub fn store(&self, b: &mut Builder, set: u32) {
+        for (i, loader) in self.loaders().filter(|(_, loader)| !loader.is_async()) {
+            let buffer = self.stage_start(b, self.role.store, i);
+            loader.store(b, set, buffer, 0, loader.pieces());
+        }
+        self.role.store.next(b);
+    }
+
+    /// The part of such a store that stands behind this one of `k_steps` k-steps: the second half of them carries the stores.
+    pub fn store_part(&self, b: &mut Builder, set: u32, (step, k_steps): (u32, u32)) {
+        let stored = || self.loaders().filter(|(_, loader)| !loader.is_async());
+        let total: usize = stored().map(|(_, loader)| loader.pieces()).sum();
+        let depth = k_steps as usize;
+        let half = depth / 2;
+        let share = |s: usize| (s * total).div_ceil((depth - half).max(1)).min(total);
+        let Some(step) = (step as usize).checked_sub(half) else { return };
+        let (from, to) = (share(step), share(step + 1));
+        let mut base = 0;
+        for (i, loader) in stored() {
+            let n = loader.pieces();
+            let within = |piece: usize| piece.clamp(base, base + n) - base;
+            let buffer = self.stage_start(b, self.role.store, i);
+            loader.store(b, set, buffer, within(from), within(to));
+            base += n;
+        }
+    }
+
+    /// Behind the stores of a k-tile that were spread.
+    pub fn stored(&self, b: &mut Builder) {
+        self.role.store.next(b);
+    }
+}
+
+/// The tensor map of an operand's tiles, of what a launch of a chunk of the batch may touch.
+pub(crate) fn chunked_map(tile: &BulkTile, input: &Input, shape: &Shape) -> TensorMap {
+    let mut map = tile.map.clone();
+    if input.chunk_local && tile.batched {
+        map.extent[2] = shape.chunk;
+    }
+    map
+}
