@@ -1,13 +1,14 @@
 //! `tilewright explain`: what a plan's parameters do to the kernel, in words, numbers and figures.
 
 use crate::args::ExplainArgs;
+use crate::describe::{Note, describe};
 use crate::error::CliError;
 use crate::figures::{Shape, page};
 use crate::output::{human_bytes, human_rate, human_time, line, write_file};
 use crate::{problem, session};
 use serde_json::json;
 use tilewright::Operation;
-use tilewright_gen::plan::{Counts, Footprint, Note, Plan, counts, describe};
+use tilewright_gen::plan::{Counts, Footprint, Plan, counts};
 use tilewright_tune::model::{Estimate, Picker};
 
 /// Explains one problem's plan.

@@ -4,6 +4,7 @@ mod against;
 mod args;
 mod bench;
 mod cache;
+mod describe;
 mod devices;
 mod emit;
 mod error;

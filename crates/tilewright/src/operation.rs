@@ -6,7 +6,7 @@ use crate::{Buffer, Context, Element, Error};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use tilewright_device::Device;
-use tilewright_gen::plan::{Constraint, Graph, Plan, generic};
+use tilewright_gen::plan::{Constraint, Plan, generic};
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::{ConvBuilder, Extents, GemmBuilder, Problem};
 use tilewright_tune::model::{Candidate, Picker};
@@ -152,6 +152,9 @@ pub struct Operation {
     chosen: Mutex<Option<(Plan, Origin)>>,
 }
 
+/// Plans that are looked at for one near another.
+const NEAREST: usize = 2000;
+
 impl Operation {
     pub(crate) fn new(context: Context, problem: &Problem, target: &Target) -> Result<Operation, Error> {
         let space = Space::new(problem, target)?.with_atomics(context.inner.options.allow_atomics);
@@ -292,12 +295,12 @@ impl Operation {
             constraint: constraint.to_string().into(),
             proven,
             reason: reason.into(),
-            nearest: nearest_in(&free, &wanted).map(Box::new),
+            nearest: free.nearest(&wanted, NEAREST).map(Box::new),
         }
     }
     /// A legal plan near one that is not, where the search graph leads to one.
     pub fn nearest(&self, plan: &Plan) -> Option<Plan> {
-        nearest_in(&self.space, plan)
+        self.space.nearest(plan, NEAREST)
     }
     /// Runs with this plan from now on.
     ///
@@ -432,12 +435,6 @@ impl Operation {
         let emission = Emission { problem: self.problem(), contraction: &contraction, plan, program: &program, target };
         Ok(emission.source()?)
     }
-}
-
-/// A legal plan of a space near one that is not.
-fn nearest_in(space: &Space, plan: &Plan) -> Option<Plan> {
-    let graph = Graph::new(space.contraction(plan), space.env(), space.constraint());
-    graph.nearest(plan, 2000, |p| space.resolve(p).map(|_| ()))
 }
 
 impl fmt::Debug for Operation {

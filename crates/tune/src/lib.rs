@@ -1,5 +1,6 @@
 //! Finding the fastest verified plan of a problem on a device: verification, cost model, search and records.
 
+pub mod graph;
 pub mod key;
 pub mod model;
 pub mod random;

@@ -36,10 +36,7 @@ impl Space {
     /// be repaired. None twice.
     pub fn near(&self, plans: &[Plan]) -> Vec<Plan> {
         let starts: Vec<&Plan> = plans.iter().step_by(plans.len().div_ceil(STARTS).max(1)).collect();
-        let nearest = |plan: &&Plan| {
-            let plan = self.admit(plan);
-            self.graph(&plan).nearest(&plan, AROUND, |p| self.resolve(p).map(|_| ()))
-        };
+        let nearest = |plan: &&Plan| self.nearest(&self.admit(plan), AROUND);
         let mut found: Vec<Plan> = starts.par_iter().filter_map(nearest).collect();
         found.sort();
         found.dedup();

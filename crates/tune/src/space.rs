@@ -1,9 +1,8 @@
 //! What a search may try: the plans of one problem on one target, and what each of them means.
 
+use crate::graph::{Graph, Move, Reach, reflected};
 use crate::key::ProblemKey;
-use tilewright_gen::plan::{
-    Common, Constraint, Env, Footprint, Graph, KernelSpec, Key, Move, Plan, Reach, Refusal, derive, fits, generic,
-};
+use tilewright_gen::plan::{Common, Constraint, Env, Footprint, KernelSpec, Key, Plan, Refusal, derive, fits, generic};
 use tilewright_ir::Target;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::lower::{ConvForm, lower};
@@ -122,7 +121,7 @@ impl Space {
     /// The plan that does here what `plan` does for [`Space::in_other_order`], if there is one and it satisfies the constraint.
     pub fn from_other_order(&self, plan: &Plan) -> Option<Plan> {
         let here = match plan.common(Common::Uni) {
-            0 => plan.reflected(self.env.wave).ok()?,
+            0 => reflected(plan, self.env.wave)?,
             // Matrix units take their operands in either order: the very same kernel.
             _ => plan.with(Key::C(Common::Swp), 1 - plan.common(Common::Swp).min(1)),
         };
@@ -143,6 +142,11 @@ impl Space {
     /// Plans one move away. They need not be legal.
     pub fn neighbours(&self, plan: &Plan) -> Vec<Move> {
         self.graph(plan).neighbours(plan)
+    }
+
+    /// The legal plan nearest to one that is not, by number of keys changed; looks at `most` plans.
+    pub fn nearest(&self, plan: &Plan, most: usize) -> Option<Plan> {
+        self.graph(plan).nearest(plan, most, |p| self.resolve(p).map(|_| ()))
     }
 
     /// A plan that is legal wherever any is, the constraint aside.

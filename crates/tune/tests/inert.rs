@@ -5,10 +5,11 @@ mod support;
 use rayon::prelude::*;
 use support::trace::trace_with;
 use tilewright_gen::kernel::generate;
-use tilewright_gen::plan::{Key, Legal, Plan};
+use tilewright_gen::plan::{Key, Plan};
 use tilewright_gen::program::{Binding, Program};
 use tilewright_ir::{Block, Stmt, Target};
 use tilewright_problem::Extents;
+use tilewright_tune::graph::values;
 use tilewright_tune::random::{Recipe, pair};
 use tilewright_tune::space::Space;
 
@@ -62,13 +63,6 @@ fn difference(x: &Program, y: &Program, largest: Extents) -> Option<String> {
         }
     }
     None
-}
-
-fn values(key: Key) -> Vec<u32> {
-    match key.info().legal {
-        Legal::OneOf(values) => values.to_vec(),
-        Legal::Range(..) => key.info().edges.iter().chain(key.info().more).map(|(value, _)| *value).collect(),
-    }
 }
 
 #[test]

@@ -232,3 +232,16 @@ fn math_width(plan: &Plan, b: &OperandTiling) -> Result<u32, Refusal> {
     }
     Ok(width)
 }
+
+/// A plan that derives for every contraction that is not empty: predicated edges, in place, no split, no vectors. The
+/// end of every ordered fallback.
+pub fn generic(c: &Contraction) -> Plan {
+    let (micro, threads, k_tile) = match c.m.min(c.n) {
+        1000.. => (8, 256, 16),
+        100.. => (4, 64, 16),
+        8.. => (2, 64, 8),
+        _ => (1, 64, 8),
+    };
+    let common = [(Common::Mac, threads), (Common::Unr, k_tile), (Common::Edg, 1), (Common::Sks, 1), (Common::Gal, 1)];
+    common.into_iter().fold(Plan::default().with_both(Chiral::Mic, micro), |p, (key, value)| p.with(Key::C(key), value))
+}

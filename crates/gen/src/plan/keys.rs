@@ -1,4 +1,4 @@
-//! The registry of hyperparameters: every key's name, meaning, source, legal values, search graph and default.
+//! The registry of hyperparameters: every key's name, meaning, source, legal values and default.
 //!
 //! A key's meaning is written here and nowhere else; [`super::derive`](mod@super::derive) gives it effect.
 
@@ -117,9 +117,6 @@ pub enum Legal {
     OneOf(&'static [u32]),
 }
 
-/// Edges of the search graph: a value and its neighbours, ascending by value.
-pub type Edges = &'static [(u32, &'static [u32])];
-
 /// All there is to know about a key.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyInfo {
@@ -131,15 +128,8 @@ pub struct KeyInfo {
     pub system: System,
     /// What the parser takes.
     pub legal: Legal,
-    /// Edges of the search graph. For MIOpenGEMM's keys these are MIOpenGEMM's edges; those of `MAC` depend on the wave
-    /// and stand in [`super::neighbours`](mod@super::neighbours).
-    pub edges: Edges,
-    /// Further edges that an extended search follows, beyond MIOpenGEMM's graph.
-    pub more: Edges,
     /// The value when a plan does not name the key. For the keys of other systems it reproduces MIOpenGEMM's behaviour.
     pub default: u32,
-    /// Search priority: 1 early, 0 normal, -1 late.
-    pub priority: i8,
 }
 
 impl Legal {
@@ -211,17 +201,6 @@ impl Part {
 }
 
 impl Key {
-    /// The values it may have; of a wide range, its ends and those that a search visits.
-    pub fn values(self) -> Vec<u32> {
-        match self.info().legal {
-            Legal::OneOf(values) => values.to_vec(),
-            Legal::Range(first, last) if last - first < 16 => (first..=last).collect(),
-            Legal::Range(first, last) => {
-                let visited = self.info().edges.iter().chain(self.info().more).map(|(value, _)| *value);
-                visited.chain([first, last]).collect()
-            }
-        }
-    }
     /// Every key, in printing order.
     pub fn all() -> impl Iterator<Item = Key> {
         let a = Chiral::ALL.iter().map(|k| Key::A(*k));

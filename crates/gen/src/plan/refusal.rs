@@ -177,9 +177,6 @@ pub enum Refusal {
     /// The device lacks something.
     #[error("{wanted}: the device has no {feature}")]
     Feature { wanted: String, feature: &'static str },
-    /// The mirror image of a key's value does not exist.
-    #[error("{key}{value} has no mirror image: {why}")]
-    NoMirror { key: Key, value: u32, why: &'static str },
 }
 
 fn dim(key: Key) -> &'static str {
@@ -208,7 +205,7 @@ impl Refusal {
             pairs.chain(common.iter().map(|k| Key::C(*k))).collect()
         };
         match self {
-            Refusal::Value { key, .. } | Refusal::NoMirror { key, .. } => vec![*key],
+            Refusal::Value { key, .. } => vec![*key],
             Refusal::Empty { .. } => Vec::new(),
             Refusal::Feature { .. } => both(&[Acp, Clu], &[Lwv, Uni, Ice, Sks]),
             Refusal::ThreadGrid { .. } => both(&[], &[Skw, Mac, Uni]),

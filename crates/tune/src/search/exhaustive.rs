@@ -1,6 +1,7 @@
 //! Exhaustive search: every legal plan of the graph's values that the constraint leaves.
 
 use super::{Proposal, Searcher};
+use crate::graph::priority;
 use crate::model::Picker;
 use crate::space::Space;
 use std::collections::HashSet;
@@ -41,7 +42,7 @@ impl<'a> Exhaustive<'a> {
             })
             .filter(|d| d.values.len() > 1 && (d.key != Key::C(Common::Bim) || space.contractions().len() > 1))
             .collect();
-        digits.sort_by_key(|d| -d.key.info().priority);
+        digits.sort_by_key(|d| -priority(d.key));
         Exhaustive { space, base, digits, done: false, given: HashSet::new() }
     }
 

@@ -1,10 +1,15 @@
 //! The search graph: plans one move apart. MIOpenGEMM's edges and coupled moves, and those of the further keys.
 
-use super::grid::thread_grid;
-use super::keys::{Chiral, Common, Edges, Key};
-use super::rules::Env;
-use super::value::{Constraint, Plan};
+mod edges;
+mod nearest;
+mod reflect;
+mod start;
+
+pub use edges::{Edges, edges, priority, values};
+pub use reflect::reflected;
+
 use std::collections::HashSet;
+use tilewright_gen::plan::{Chiral, Common, Constraint, Env, Key, Plan, thread_grid};
 use tilewright_problem::contraction::Contraction;
 
 /// Which keys and edges a search follows.
@@ -94,9 +99,9 @@ impl<'a> Graph<'a> {
     }
 
     fn tables(&self, key: Key) -> Vec<Edges> {
-        let info = key.info();
+        let (classic, more) = edges(key);
         let full = self.reach == Reach::Full;
-        if !full && !info.is_classic() {
+        if !full && !key.info().is_classic() {
             return Vec::new();
         }
         if key == Key::C(Common::Mac) {
@@ -117,8 +122,8 @@ impl<'a> Graph<'a> {
         };
         match (moves, full) {
             (false, _) => Vec::new(),
-            (true, true) => vec![info.edges, info.more],
-            (true, false) => vec![info.edges],
+            (true, true) => vec![classic, more],
+            (true, false) => vec![classic],
         }
     }
 
@@ -140,7 +145,7 @@ impl<'a> Graph<'a> {
         let mut out = Moves { graph: self, home: plan.normalised(self.contraction), seen: HashSet::new(), moves: Vec::new() };
         for key in Key::all() {
             for value in self.edges(key, plan.get(key)) {
-                out.push(plan.with(key, value), key.info().priority);
+                out.push(plan.with(key, value), priority(key));
             }
         }
         self.opposed(plan, [Key::A(Chiral::Mic), Key::B(Chiral::Mic)], &mut out);
@@ -157,7 +162,7 @@ impl<'a> Graph<'a> {
 
     /// One key up, the other down.
     fn opposed(&self, plan: &Plan, [x, y]: [Key; 2], out: &mut Moves) {
-        let priority = x.info().priority.max(y.info().priority);
+        let priority = priority(x).max(priority(y));
         for vx in self.edges(x, plan.get(x)) {
             for vy in self.edges(y, plan.get(y)) {
                 if (vx > plan.get(x)) != (vy > plan.get(y)) {
@@ -255,7 +260,7 @@ impl<'a> Graph<'a> {
         };
         if values.iter().all(free) {
             let moved = values.iter().fold(*plan, |p, (key, value)| p.with(*key, *value));
-            let priority = moved.difference(plan).iter().map(|k| k.info().priority).max().unwrap_or(0);
+            let priority = moved.difference(plan).iter().map(|k| priority(*k)).max().unwrap_or(0);
             out.push(moved, priority);
         }
     }

@@ -10,6 +10,7 @@ use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::lower::{ConvForm, lower};
 use tilewright_problem::{Conv, Gemm, Layout, Order, Problem};
+use tilewright_tune::graph::{Graph, Reach, reflected};
 
 const ENV: Env = Env { workspace_bytes: 1 << 26, wave: 64, allow_atomics: true };
 
@@ -260,7 +261,7 @@ proptest! {
         let free = Constraint::none();
         let plan = classic(&c, &ENV, &free).wander(&generic(&c), 8, &mut ChaCha8Rng::seed_from_u64(seed));
         let spec = derive(&plan, &c, &ENV).unwrap();
-        let mirror = derive(&plan.reflected(64).unwrap(), &t, &ENV).unwrap();
+        let mirror = derive(&reflected(&plan, 64).unwrap(), &t, &ENV).unwrap();
         prop_assert_eq!((&spec.tiling.a, &spec.tiling.b), (&mirror.tiling.b, &mirror.tiling.a));
         prop_assert_eq!((spec.tiling.threads_a, spec.tiling.threads_b), (mirror.tiling.threads_b, mirror.tiling.threads_a));
         // The second operand's tiles start at a multiple of their widest access: only that gap may differ.

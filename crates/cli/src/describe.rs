@@ -1,14 +1,9 @@
 //! Words for what each key of a plan does to one kernel, with its numbers.
 
-use super::derive::derive;
-use super::keys::{Chiral, Common, Key};
-use super::neighbours::Graph;
-use super::spec::*;
-use super::tile::*;
-use super::value::Plan;
-use super::workspace::splits_by_workspace;
 use serde::Serialize;
+use tilewright_gen::plan::*;
 use tilewright_problem::contraction::Contraction;
+use tilewright_tune::graph::{Graph, values};
 
 /// What a key's value does in this kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -46,7 +41,7 @@ fn has_effect(plan: &Plan, key: Key, spec: &KernelSpec, graph: &Graph, normal: &
     if key == Key::C(Common::Bim) {
         return graph.convolution;
     }
-    key.values().into_iter().filter(|v| *v != value).any(|v| {
+    values(key).into_iter().filter(|v| *v != value).any(|v| {
         let other = plan.with(key, v);
         let differs = !other.normalised(graph.contraction).difference(normal).is_empty();
         differs && derive(&other, graph.contraction, graph.env).map_or(true, |derived| derived != *spec)
@@ -157,7 +152,7 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
         Common::Sks if spec.epilogue.split_sum == SplitSum::Cluster => {
             "the work-groups of a tile are a cluster: each sums a part of it in a fixed order".into()
         }
-        Common::Sks => match (t.split_k.ways > 1, splits_by_workspace(spec)) {
+        Common::Sks => match (t.split_k.ways > 1, spec.epilogue.split_sum == SplitSum::Workspace) {
             (false, _) => "only with a split of k (ICE above 1)".into(),
             (true, true) => "partial sums go to workspace and are summed in a fixed order".into(),
             (true, false) => "partial sums are added to C with atomics, in any order".into(),
@@ -253,4 +248,29 @@ fn plural(n: u32, word: &str) -> String {
 
 fn plural64(n: u64, word: &str) -> String {
     if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tilewright_ir::{Scalar, Target};
+    use tilewright_problem::{Gemm, Order};
+    use tilewright_tune::space::Space;
+
+    #[test]
+    fn every_key_is_described() {
+        let gemm = Gemm::new(Scalar::F32, 1000, 1000, 1000).trans(false, true).order(Order::Col).build().unwrap();
+        let space = Space::new(&gemm.into(), &Target::by_arch("gfx900").unwrap()).unwrap();
+        let plan = Constraint::parse("C_IWI1_GAL1_EDG1").unwrap().apply(&Plan::default());
+        let (graph, spec) = (space.graph(&plan), space.resolve(&plan).unwrap().spec);
+        let notes = describe(&plan, &spec, &graph);
+        assert_eq!(notes.len(), Key::all().count());
+        let of = |key: &str| notes.iter().find(|n| n.key == key).unwrap();
+        assert_eq!(of("A_MIC").text, "each thread computes 8 rows of C; the macro tile has 128 rows");
+        assert_eq!(of("C_MAC").text, "256 threads compute, 16 x 16 over the tile");
+        assert!(of("C_IWI").inert && !of("C_GAL").inert && !of("A_MIC").inert);
+        // What only strips, matrix units and convolutions read.
+        assert!(["C_NAW", "C_PNG", "C_RGA", "A_CLU", "C_BIM", "C_STP"].iter().all(|key| of(key).inert));
+        assert!(notes.iter().all(|n| !n.text.is_empty()));
+    }
 }

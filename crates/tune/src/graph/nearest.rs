@@ -1,10 +1,8 @@
 //! The nearest plan that is not refused, for messages: the one that changes the fewest keys.
 
-use super::keys::Key;
-use super::neighbours::Graph;
-use super::refusal::Refusal;
-use super::value::Plan;
+use super::Graph;
 use std::collections::{HashSet, VecDeque};
+use tilewright_gen::plan::{Key, Plan, Refusal};
 
 impl Graph<'_> {
     /// The plan nearest to `plan` that `check` accepts, by number of keys changed and then by distance of their values.

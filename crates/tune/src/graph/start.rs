@@ -1,12 +1,9 @@
-//! Where searches start: MIOpenGEMM's start ranges, random draws from them, and plans that always derive.
+//! Where searches start: MIOpenGEMM's start ranges, random draws from them.
 
-use super::derive::derive;
-use super::keys::{Chiral, Common, Key, Part};
-use super::neighbours::{Graph, Reach};
-use super::value::Plan;
+use super::{Graph, Reach};
 use rand::Rng;
 use rand::seq::IndexedRandom;
-use tilewright_problem::contraction::Contraction;
+use tilewright_gen::plan::{Chiral, Common, Key, Part, Plan, derive};
 
 impl Graph<'_> {
     /// Values that a random start draws a key from: MIOpenGEMM's start ranges; further keys at a few good values. A key
@@ -101,17 +98,4 @@ impl Graph<'_> {
         }
         here
     }
-}
-
-/// A plan that derives for every contraction that is not empty: predicated edges, in place, no split, no vectors. The
-/// end of every ordered fallback.
-pub fn generic(c: &Contraction) -> Plan {
-    let (micro, threads, k_tile) = match c.m.min(c.n) {
-        1000.. => (8, 256, 16),
-        100.. => (4, 64, 16),
-        8.. => (2, 64, 8),
-        _ => (1, 64, 8),
-    };
-    let common = [(Common::Mac, threads), (Common::Unr, k_tile), (Common::Edg, 1), (Common::Sks, 1), (Common::Gal, 1)];
-    common.into_iter().fold(Plan::default().with_both(Chiral::Mic, micro), |p, (key, value)| p.with(Key::C(key), value))
 }
