@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tilewright_device::{Buffer, CacheState, Compiled, Device, Launch, Resources, Timing};
-use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::program::Program;
 use tilewright_problem::contraction::Contraction;
@@ -86,8 +85,7 @@ impl Ours {
         let start = Instant::now();
         let bad = |e: String| BenchError::Plan(format!("{e} (plan {plan})"));
         let resolved = space.resolve(plan).map_err(|e| bad(e.to_string()))?;
-        let program =
-            generate(resolved.contraction, &resolved.spec, space.env().workspace_bytes).map_err(|e| bad(e.to_string()))?;
+        let program = resolved.generate(space.env().workspace_bytes).map_err(|e| bad(e.to_string()))?;
         let device = workload.device();
         let compiled = compile(device.as_ref(), &program)?;
         let workspace = match program.workspace_bytes {

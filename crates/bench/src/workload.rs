@@ -205,8 +205,9 @@ pub fn least_bytes(problem: &Problem) -> f64 {
             input * factors + output * (g.batch as f64 * m * n + bias + residual)
         }
         Problem::Conv(c) => {
-            let results = c.output_len() + problem.bias_len() + problem.residual_len();
-            input * (c.input_len() as f64 + c.filter_len() as f64) + output * results as f64
+            let [a, b, result] = [Operand::A, Operand::B, Operand::C].map(|operand| c.operand(operand).1);
+            let results = result + problem.bias_len() + problem.residual_len();
+            input * (a as f64 + b as f64) + output * results as f64
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::{problem, session};
 use serde_json::json;
 use tilewright_device::inspect::{Class, Inspection, LoopReport, Role, Run, inspect};
 use tilewright_device::{DeviceError, Options};
-use tilewright_gen::kernel::{MAIN, generate, schedule::lower};
+use tilewright_gen::kernel::{MAIN, schedule::lower};
 use tilewright_gen::plan::KernelSpec;
 use tilewright_ir::{Dialect, Target};
 use tilewright_problem::contraction::Contraction;
@@ -30,7 +30,7 @@ pub fn run(args: &InspectArgs) -> Result<(), CliError> {
     let (plan, origin) = operation.choice().map_err(session::classify)?;
     let space = operation.space();
     let resolved = space.resolve(&plan).map_err(CliError::failed)?;
-    let program = generate(resolved.contraction, &resolved.spec, space.env().workspace_bytes).map_err(CliError::failed)?;
+    let program = resolved.generate(space.env().workspace_bytes).map_err(CliError::failed)?;
     let kernel =
         program.kernels.iter().find(|k| k.name == MAIN).ok_or_else(|| CliError::failed("the plan has no main kernel"))?;
     let dialect = args.target.map(|language| match language {

@@ -1,6 +1,6 @@
 //! From the command line to problems: words, a geometry string, or a file of cases.
 
-use crate::args::{Activation, Along, ConvArgs, Dtype, GemmArgs, Layout, Order, ProblemArgs, RunTime, Trans, Word};
+use crate::args::{Activation, Along, ConvArgs, Direction, Dtype, GemmArgs, Layout, Order, ProblemArgs, RunTime, Trans, Word};
 use crate::error::CliError;
 use crate::values::per_dimension;
 use std::collections::BTreeSet;
@@ -198,9 +198,15 @@ fn from_conv(args: &ConvArgs) -> Result<Case, CliError> {
         Layout::Nchw => problem::Layout::Nchw,
         Layout::Nhwc => problem::Layout::Nhwc,
     };
+    let direction = match args.direction {
+        Direction::Forward => problem::Direction::Forward,
+        Direction::BackwardData => problem::Direction::BackwardData,
+        Direction::BackwardWeight => problem::Direction::BackwardWeight,
+    };
     let mut conv = Conv::new(scalar(args.dtype), args.n, args.c, args.k, &args.size.0, &filter)
         .math(math(args.dtype))
         .layout(layout)
+        .direction(direction)
         .groups(args.groups)
         .stride(&stride)
         .dilation(&dilation)
@@ -256,8 +262,10 @@ pub fn title(problem: &Problem) -> String {
         Problem::Conv(c) => {
             let groups = if c.groups > 1 { format!(", {} groups", c.groups) } else { String::new() };
             let added = problem.epilogue_words();
+            let forward = c.direction == problem::Direction::Forward;
+            let gradient = if forward { String::new() } else { format!("{} ", c.direction.long_name()) };
             format!(
-                "conv {} x {}x{} -> {}, filter {}, {}{groups}{added}",
+                "conv {gradient}{} x {}x{} -> {}, filter {}, {}{groups}{added}",
                 c.n,
                 c.c,
                 x(&c.input),
@@ -328,6 +336,18 @@ mod tests {
     }
 
     #[test]
+    fn gradients_of_convolutions() {
+        let words = "tilewright tune conv --n 2 --c 6 --k 4 --size 9x8 --filter 3 --stride 2 --dtype bf16 --out-dtype f32";
+        for (direction, key) in [("backward-data", "bwdd"), ("backward-weight", "bwdw")] {
+            let all = parse(&format!("{words} --direction {direction}")).expect("a gradient");
+            let text = all[0].problem.key();
+            assert!(text.starts_with(&format!("conv_{key}_nchw_n2_g1_c6_k4_in9x8")), "{text}");
+            assert_eq!(all, parse(&format!("tilewright tune --problem {text}")).expect("text"));
+            assert_eq!(all[0].title, format!("conv {direction} 2 x 6x9x8 -> 4, filter 3x3, bf16 to f32"));
+        }
+    }
+
+    #[test]
     fn refusals_name_the_field() {
         for (line, part) in [
             ("tilewright tune", "no problem is given"),
@@ -339,6 +359,8 @@ mod tests {
             ("tilewright tune gemm --m 4 --n 4 --k 4 --bias k", "possible values: m, n"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --activation tanh", "relu, gelu, gelu-tanh, silu"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --ldr 8", "--residual"),
+            ("tilewright tune conv --n 1 --c 2 --k 2 --size 9 --filter 3 --direction back", "backward-data, backward-weight"),
+            ("tilewright tune conv --n 1 --c 2 --k 2 --size 9 --filter 3 --direction backward-weight --bias", "filter gradient"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --residual --ldr 3", "ldr = 3"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --out-dtype tf32", "it is a way to multiply"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --dtype f64 --out-dtype f16", "f64 operands have an f64 result"),

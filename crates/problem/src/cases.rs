@@ -352,7 +352,8 @@ fn conv(row: &Row<'_>, options: &CaseOptions, kind: Kind) -> Result<Problem, Pro
         Some(_) => (pad.clone(), pad),
         None => (row.sizes("pad_begin", dims, 0)?, row.sizes("pad_end", dims, 0)?),
     };
-    let directions = [Direction::Forward, Direction::BackwardData, Direction::BackwardWeight].map(|d| (d.name(), d));
+    let all = [Direction::Forward, Direction::BackwardData, Direction::BackwardWeight];
+    let directions: Vec<_> = all.map(|d| (d.name(), d)).into_iter().chain(all.map(|d| (d.long_name(), d))).collect();
     let layouts = [Layout::Nchw, Layout::Nhwc].map(|l| (l.name(), l));
     let (dtype, math) = row.dtype(options)?;
     let mut builder = Conv::new(dtype, row.number("n")?, c, k, &input, &filter)
@@ -377,6 +378,11 @@ fn conv(row: &Row<'_>, options: &CaseOptions, kind: Kind) -> Result<Problem, Pro
     builder.build().map(Problem::Conv)
 }
 
+/// The direction for names, where forward goes without saying.
+fn gradient(direction: Direction) -> String {
+    if direction == Direction::Forward { String::new() } else { format!("{} ", direction.long_name()) }
+}
+
 /// A readable name that tells the problems of a set apart.
 fn name(problem: &Problem) -> String {
     match problem {
@@ -391,7 +397,8 @@ fn name(problem: &Problem) -> String {
             let join = |list: &[u64]| list.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
             let brief = |list: &[u64]| if list.iter().all(|v| *v == list[0]) { list[0].to_string() } else { join(list) };
             format!(
-                "N{} G{} K{} C{} {} {} s{} p{}:{} d{}{}",
+                "{}N{} G{} K{} C{} {} {} s{} p{}:{} d{}{}",
+                gradient(c.direction),
                 c.n,
                 c.groups,
                 c.k,
@@ -460,7 +467,13 @@ mod tests {
         );
         let options = CaseOptions { direction: Some(Direction::BackwardWeight), ..CaseOptions::default() };
         let file = parse("f", "f", text.as_bytes(), &options).unwrap();
-        assert!(file.cases.is_empty() && file.skipped[0].reason.contains("not supported"));
+        assert!(file.cases[0].problem.key().starts_with("conv_bwdw_nchw_n4_g2_c12_k16_in9x9x9"));
+        assert!(file.cases[0].name.starts_with("backward-weight N4"), "{}", file.cases[0].name);
+        let text = "n,groups,k,c,r,s,h,w,direction\n8,1,32,16,3,3,33,31,bwdd\n8,1,32,16,3,3,33,31,backward-data\n";
+        let file = parsed(text).unwrap();
+        assert_eq!(file.cases[0].problem, file.cases[1].problem);
+        refused("n,groups,k,c,r,s,h,w,direction\n8,1,32,16,3,3,9,9,back\n", &["column direction", "backward-weight"]);
+        refused("n,groups,k,c,r,s,h,w,direction,bias\n1,1,2,2,3,3,9,9,bwdw,1\n", &["column bias", "filter gradient"]);
     }
 
     #[test]

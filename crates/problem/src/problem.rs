@@ -3,6 +3,7 @@
 //! A [`Gemm`] or [`Conv`] comes out of its builder validated, with tight defaults filled in. [`Problem::key`] is its canonical
 //! text, which [`Problem::parse`] reads back; for a GEMM it is MIOpenGEMM's geometry string with optional further keys.
 
+use crate::contraction::Operand;
 use crate::conv::Conv;
 use crate::epilogue::Activation;
 use crate::error::ProblemError;
@@ -104,14 +105,14 @@ impl Problem {
     pub fn bias_len(&self) -> u64 {
         match self {
             Problem::Gemm(gemm) => gemm.bias_len(),
-            Problem::Conv(conv) => u64::from(conv.bias) * conv.k,
+            Problem::Conv(conv) => conv.bias_len(),
         }
     }
     /// Elements of the residual's buffer; 0 without one.
     pub fn residual_len(&self) -> u64 {
         match self {
             Problem::Gemm(gemm) => gemm.residual_len(),
-            Problem::Conv(conv) => u64::from(conv.residual) * conv.output_len(),
+            Problem::Conv(conv) => u64::from(conv.residual) * conv.operand(Operand::C).1,
         }
     }
     /// Extents that are known only at launch.
@@ -139,6 +140,13 @@ impl Problem {
         match self {
             Problem::Gemm(gemm) => gemm.workspace,
             Problem::Conv(conv) => conv.workspace,
+        }
+    }
+    /// Terms of a result's sum.
+    pub fn depth(&self) -> u64 {
+        match self {
+            Problem::Gemm(gemm) => gemm.k,
+            Problem::Conv(conv) => conv.depth(),
         }
     }
     /// Floating-point operations of the plain algorithm: two per multiply and add.

@@ -47,7 +47,7 @@ proptest! {
             .build().unwrap();
         // The key says everything.
         prop_assert_eq!(&Problem::parse(&gemm.geometry()).unwrap(), &Problem::Gemm(gemm.clone()));
-        let c = lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap();
+        let c = lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap().lead;
         extents(&c);
         let place = |row: u64, col: u64, trans: bool, ld: u64| {
             let (row, col) = if trans { (col, row) } else { (row, col) };
@@ -65,7 +65,7 @@ proptest! {
         let (sr, sbias) = if batch == 1 { (0, 0) } else if shared.1 { (0, length + gap.0) } else { (ldr * lines(2), 0) };
         let added = base.bias_strided(along, sbias).activation(Activation::Silu).ldr(ldr).stride_r(sr).build().unwrap();
         prop_assert_eq!(&Problem::parse(&added.geometry()).unwrap(), &Problem::Gemm(added.clone()));
-        let d = lower(&Problem::Gemm(added), ConvForm::PerSample).unwrap();
+        let d = lower(&Problem::Gemm(added), ConvForm::PerSample).unwrap().lead;
         let (bias, residual) = (d.bias.as_ref().unwrap(), d.residual.as_ref().unwrap());
         prop_assert_eq!((bias.along_n, bias.scalar, residual.scalar), (along == Along::N, Scalar::F32, Scalar::F32));
         prop_assert_eq!(d.activation, Some(Activation::Silu));
@@ -110,7 +110,7 @@ proptest! {
         let conv = built.unwrap();
         prop_assert_eq!(&Problem::parse(&conv.key()).unwrap(), &Problem::Conv(conv.clone()));
         let form = if merged { ConvForm::Merged } else { ConvForm::PerSample };
-        let c = lower(&Problem::Conv(conv.clone()), form).unwrap();
+        let c = lower(&Problem::Conv(conv.clone()), form).unwrap().lead;
         extents(&c);
         // Three dimensions always, slowest first.
         let three = |list: &[u64], fill: u64| { let mut t = [fill; 3]; t[3 - dims..].copy_from_slice(list); t };
@@ -155,7 +155,7 @@ proptest! {
 fn conv(layout: Layout, groups: u64, filter: u64, pad: u64, form: ConvForm) -> Contraction {
     let conv =
         Conv::new(Scalar::F32, 4, 32, 64, &[8, 16], &[filter, filter]).layout(layout).groups(groups).pad(&[pad; 2], &[pad; 2]);
-    lower(&Problem::Conv(conv.build().unwrap()), form).unwrap()
+    lower(&Problem::Conv(conv.build().unwrap()), form).unwrap().lead
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn vectors_survive_lowering() {
 fn distances_that_are_never_gone_do_no_harm() {
     let far = 1 << 59;
     let conv = Conv::new(Scalar::F32, 2, 64, 3, &[9, 5], &[9, 1]).layout(Layout::Nhwc).stride(&[far, 1]).dilation(&[1, far]);
-    let c = lower(&Problem::Conv(conv.build().unwrap()), ConvForm::Merged).unwrap();
+    let c = lower(&Problem::Conv(conv.build().unwrap()), ConvForm::Merged).unwrap().lead;
     assert_eq!(at(&c.a, 0, 9, 70), Some(9 * 5 * 64 + 4 * 64 + 5 * 64 + 6));
     assert_eq!(c.a.view.span(), (0, 2 * 9 * 5 * 64 - 1));
 }

@@ -67,11 +67,11 @@ impl Emission<'_> {
             String::new(),
             "Buffers".to_string(),
         ];
-        let roles = match self.problem {
-            Problem::Gemm(_) => ["A", "B", "C"],
-            Problem::Conv(_) => ["A (input)", "B (filter)", "C (output)"],
-        };
-        for (operand, role) in [Operand::A, Operand::B, Operand::C].into_iter().zip(roles) {
+        for operand in [Operand::A, Operand::B, Operand::C] {
+            let role = match self.problem {
+                Problem::Gemm(_) => format!("{operand:?}"),
+                Problem::Conv(conv) => format!("{operand:?} ({})", conv.operand(operand).0),
+            };
             let t = c.tensor(operand);
             let need = self.program.alignments.iter().find(|a| a.operand == operand).map_or(1, |a| a.bytes.max(t.scalar.bytes()));
             let most = if c.dynamic.is_none() { "" } else { "up to " };

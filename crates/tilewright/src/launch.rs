@@ -2,9 +2,9 @@
 
 use crate::program::{Ready, Starts};
 use crate::{Error, Operation};
+use std::borrow::Cow;
 use std::sync::{Arc, PoisonError};
-use tilewright_gen::kernel::generate;
-use tilewright_gen::plan::{Chiral, Common, Key, Plan, derive, fits, generic};
+use tilewright_gen::plan::{Chiral, Common, Key, Plan, fits, generic};
 use tilewright_gen::program::Program;
 use tilewright_problem::Extents;
 use tilewright_problem::contraction::{Contraction, Operand};
@@ -44,15 +44,11 @@ impl Operation {
 
     /// The program of a plan for operands with these starts.
     pub(crate) fn program_for(&self, plan: &Plan, starts: Starts) -> Result<(Contraction, Program), Error> {
-        let (space, target) = (self.space(), &self.context().info().target);
-        let mut contraction = space.contraction(plan).clone();
-        if let Some([a, b, c]) = starts {
-            (contraction.a.align, contraction.b.align, contraction.c.align) = (a, b, c);
-        }
-        let spec = derive(plan, &contraction, space.env())?;
-        fits(&spec, &contraction, target)?;
-        let program = generate(&contraction, &spec, space.env().workspace_bytes)?;
-        Ok((contraction, program))
+        let space = starts.map_or_else(|| Cow::Borrowed(self.space()), |starts| Cow::Owned(self.space().aligned(starts)));
+        let resolved = space.resolve(plan)?;
+        fits(&resolved.spec, resolved.contraction, &self.context().info().target)?;
+        let program = resolved.generate(space.env().workspace_bytes)?;
+        Ok((resolved.contraction.clone(), program))
     }
 
     /// Launches the plan with these extents (all of the plan's contraction where none are given), or the first of its fallbacks that

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 use tilewright_ir::affine::{Affine, Atom};
 use tilewright_problem::Dynamic;
-use tilewright_problem::contraction::{Contraction, Operand, Tensor};
+use tilewright_problem::contraction::{Operand, Tensor};
+use tilewright_problem::lower::Parts;
 use tilewright_problem::view::{Access, COL, ROW};
 use tilewright_problem::{Activation, Math};
 
@@ -69,6 +70,9 @@ pub struct ProblemKey {
     /// Extents known only at launch.
     #[serde(default, skip_serializing_if = "Dynamic::is_none")]
     pub dynamic: Dynamic,
+    /// Extents g, m, n, k of the problem's further parts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rest: Vec<[u64; 4]>,
     /// Workspace the program may use, in bytes.
     pub workspace_bytes: u64,
     /// Results must be bitwise repeatable: no atomics.
@@ -76,8 +80,9 @@ pub struct ProblemKey {
 }
 
 impl ProblemKey {
-    /// The key of a contraction under a workspace budget in bytes and a determinism demand.
-    pub fn new(contraction: &Contraction, workspace_bytes: u64, deterministic: bool) -> Self {
+    /// The key of a problem's parts under a workspace budget in bytes and a determinism demand.
+    pub fn new(parts: &Parts, workspace_bytes: u64, deterministic: bool) -> Self {
+        let contraction = &parts.lead;
         let operand = |t: &Tensor| OperandKey {
             scalar: t.scalar,
             access: t.view.access.clone(),
@@ -101,6 +106,7 @@ impl ProblemKey {
             activation: contraction.activation,
             residual: contraction.residual.as_ref().map(operand),
             dynamic: contraction.dynamic,
+            rest: parts.rest.iter().map(|c| [c.g, c.m, c.n, c.k]).collect(),
             workspace_bytes,
             deterministic,
         }
@@ -267,6 +273,7 @@ pub(crate) mod tests {
             activation: None,
             residual: None,
             dynamic: Dynamic::NONE,
+            rest: Vec::new(),
             workspace_bytes: 0,
             deterministic: true,
         }

@@ -9,7 +9,7 @@ use crate::space::Space;
 use tilewright_gen::kernel::WIDE_OFFSETS;
 use tilewright_gen::plan::{Common, KernelSpec, Key, Plan, work_groups};
 use tilewright_problem::contraction::{Contraction, Operand};
-use tilewright_problem::{Conv, Gemm, Matrix, Problem, Residual};
+use tilewright_problem::{Conv, Direction, Gemm, Matrix, Problem, Residual};
 
 /// Sizes keep their remainder by this, so that widths and alignments stay as they are.
 const KEEP: u64 = 64;
@@ -304,13 +304,19 @@ fn reduce_conv(conv: &Conv, [tile_m, tile_n, depth]: [u64; 3], wholes: Wholes) -
     small.n = conv.n.min(2);
     small.groups = conv.groups.min(2);
     let taps: u64 = conv.filter.iter().product();
-    // Channels in steps that keep the remainder of channels * taps by the depth of the k-tiles.
-    let step = depth / gcd(depth, taps);
-    let c = cut(conv.c_per_group(), step.max(1), (wholes.k * depth / taps.max(1)).div_ceil(step.max(1)).max(1));
-    let k = cut(conv.k_per_group(), tile_n, wholes.n);
-    (small.c, small.k) = (c * small.groups, k * small.groups);
+    // Channels in steps that keep the remainder of channels * taps by a tile of both.
+    let with_taps = |channels: u64, tile: u64, whole: u64| {
+        let step = (tile / gcd(tile, taps)).max(1);
+        cut(channels, step, (whole * tile / taps.max(1)).div_ceil(step).max(1))
+    };
+    let (c, k) = (conv.c_per_group(), conv.k_per_group());
     // Rows of the image go first, the line stays whole: vectors and halves of lines look as before.
-    let wanted = tile_m * (wholes.m + 1);
+    let (c, k, wanted) = match conv.direction {
+        Direction::Forward => (with_taps(c, depth, wholes.k), cut(k, tile_n, wholes.n), tile_m * (wholes.m + 1)),
+        Direction::BackwardData => (cut(c, tile_n, wholes.n), with_taps(k, depth, wholes.k), tile_m * (wholes.m + 1)),
+        Direction::BackwardWeight => (with_taps(c, tile_n, wholes.n), cut(k, tile_m, wholes.m), depth * (wholes.k + 1)),
+    };
+    (small.c, small.k) = (c * small.groups, k * small.groups);
     for d in 0..conv.dims().saturating_sub(1) {
         let output = small.output();
         let others: u64 = output.iter().enumerate().filter(|(i, _)| *i != d).map(|(_, v)| v).product();

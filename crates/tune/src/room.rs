@@ -13,10 +13,12 @@ use tilewright_problem::lower::{ConvForm, lower};
 /// [`DeviceError::OutOfMemory`].
 pub(crate) fn check(device: &dyn Device, problem: &Problem) -> Result<(), DeviceError> {
     let (info, Some(left)) = (device.info(), memory_left()) else { return Ok(()) };
-    let Ok(contraction) = lower(problem, ConvForm::PerSample) else { return Ok(()) };
-    fits(needed(&contraction, info.kind), left).map_err(|reason| DeviceError::OutOfMemory {
+    let Ok(parts) = lower(problem, ConvForm::PerSample) else { return Ok(()) };
+    // Every part's tensors are the whole ones.
+    let contraction = &parts.lead;
+    fits(needed(contraction, info.kind), left).map_err(|reason| DeviceError::OutOfMemory {
         device: info.id.clone(),
-        bytes: needed(&contraction, info.kind),
+        bytes: needed(contraction, info.kind),
         reason,
     })
 }
@@ -49,7 +51,7 @@ mod tests {
     #[test]
     fn what_all_operands_take_is_asked_for() {
         let gemm: Problem = Gemm::new(Scalar::F16, 100, 10, 1000).out_dtype(Scalar::F32).build().unwrap().into();
-        let contraction = lower(&gemm, ConvForm::PerSample).unwrap();
+        let contraction = lower(&gemm, ConvForm::PerSample).unwrap().lead;
         let (a, b, c) = (2 * 100 * 1000, 2 * 10 * 1000, 4 * 100 * 10);
         assert_eq!(needed(&contraction, DeviceKind::Gpu), a + b + 2 * c);
         assert_eq!(needed(&contraction, DeviceKind::Cpu), 2 * (a + b) + 3 * c);

@@ -2,21 +2,50 @@
 
 use crate::graph::{Graph, Move, Reach, reflected};
 use crate::key::ProblemKey;
+use tilewright_gen::kernel::{GenerateError, generate};
 use tilewright_gen::plan::{Common, Constraint, Env, Footprint, KernelSpec, Key, Plan, Refusal, derive, fits, generic};
+use tilewright_gen::program::Program;
 use tilewright_ir::Target;
 use tilewright_problem::contraction::Contraction;
-use tilewright_problem::lower::{ConvForm, lower};
-use tilewright_problem::{Problem, ProblemError};
+use tilewright_problem::lower::{ConvForm, Parts, lower};
+use tilewright_problem::{Direction, Problem, ProblemError};
 
 /// What a plan means for the problem.
 #[derive(Clone, Debug)]
 pub struct Resolved<'a> {
-    /// The contraction the plan runs on; a convolution has one for each value of `BIM`.
+    /// The contraction the plan runs on; a convolution has one for each value of `BIM`. Of a problem in parts, the one with most work.
     pub contraction: &'a Contraction,
     /// The derived plan.
     pub spec: KernelSpec,
     /// What it takes of the target.
     pub footprint: Footprint,
+    /// The other parts.
+    pub rest: Vec<ResolvedPart<'a>>,
+}
+
+/// What a plan means for a further part of the problem.
+#[derive(Clone, Debug)]
+pub struct ResolvedPart<'a> {
+    /// The part.
+    pub contraction: &'a Contraction,
+    /// The plan where it is legal for this part, else without its splits, else a plain one.
+    pub spec: KernelSpec,
+    /// What it takes of the target.
+    pub footprint: Footprint,
+}
+
+impl Resolved<'_> {
+    /// The program: the launches of all parts, within a workspace of so many bytes.
+    ///
+    /// # Errors
+    /// [`GenerateError`].
+    pub fn generate(&self, workspace: u64) -> Result<Program, GenerateError> {
+        let mut program = generate(self.contraction, &self.spec, workspace)?;
+        for (part, number) in self.rest.iter().zip(1..) {
+            program.append(generate(part.contraction, &part.spec, workspace)?, number);
+        }
+        Ok(program)
+    }
 }
 
 /// The plans of a problem on a target, under constraints.
@@ -26,8 +55,8 @@ pub struct Space {
     target: Target,
     env: Env,
     constraint: Constraint,
-    per_sample: Contraction,
-    merged: Option<Contraction>,
+    per_sample: Parts,
+    merged: Option<Parts>,
 }
 
 impl Space {
@@ -37,8 +66,8 @@ impl Space {
     /// Those of [`lower`].
     pub fn new(problem: &Problem, target: &Target) -> Result<Space, ProblemError> {
         let merged = match problem {
-            Problem::Conv(_) => Some(lower(problem, ConvForm::Merged)?),
-            Problem::Gemm(_) => None,
+            Problem::Conv(conv) if conv.direction != Direction::BackwardWeight => Some(lower(problem, ConvForm::Merged)?),
+            _ => None,
         };
         Ok(Space {
             problem: problem.clone(),
@@ -79,17 +108,38 @@ impl Space {
         &self.constraint
     }
 
-    /// The contraction a plan runs on.
+    /// The same for operands whose first elements are aligned so, in bytes.
+    pub fn aligned(&self, starts: [u32; 3]) -> Space {
+        let mut space = self.clone();
+        for parts in std::iter::once(&mut space.per_sample).chain(&mut space.merged) {
+            for c in std::iter::once(&mut parts.lead).chain(&mut parts.rest) {
+                [c.a.align, c.b.align, c.c.align] = starts;
+            }
+        }
+        space
+    }
+
+    /// The contraction a plan runs on: that of the part with most work.
     pub fn contraction(&self, plan: &Plan) -> &Contraction {
+        &self.parts(plan).lead
+    }
+
+    /// The parts of the problem in the form that a plan chooses.
+    pub fn parts(&self, plan: &Plan) -> &Parts {
         match &self.merged {
             Some(merged) if plan.common(Common::Bim) == 1 => merged,
             _ => &self.per_sample,
         }
     }
 
-    /// Every contraction of the problem with the value of `BIM` that chooses it.
+    /// Every form of the problem, its part with most work, with the value of `BIM` that chooses it.
     pub fn contractions(&self) -> Vec<(u32, &Contraction)> {
-        [(0, Some(&self.per_sample)), (1, self.merged.as_ref())].into_iter().filter_map(|(b, c)| Some((b, c?))).collect()
+        self.forms().zip(0..).map(|(parts, bim)| (bim, &parts.lead)).collect()
+    }
+
+    /// Every form of the problem, by `BIM`.
+    pub fn forms(&self) -> impl Iterator<Item = &Parts> {
+        std::iter::once(&self.per_sample).chain(&self.merged)
     }
 
     /// The key of records: the facts that legality reads.
@@ -105,7 +155,19 @@ impl Space {
         let contraction = self.contraction(plan);
         let spec = derive(plan, contraction, &self.env)?;
         let footprint = fits(&spec, contraction, &self.target)?;
-        Ok(Resolved { contraction, spec, footprint })
+        let rest = self.parts(plan).rest.iter().map(|part| self.resolve_part(plan, part)).collect::<Result<_, _>>()?;
+        Ok(Resolved { contraction, spec, footprint, rest })
+    }
+
+    /// What a plan means for a part with less work, or the plan that takes its place there.
+    fn resolve_part<'a>(&self, plan: &Plan, contraction: &'a Contraction) -> Result<ResolvedPart<'a>, Refusal> {
+        let try_plan = |plan: &Plan| {
+            let spec = derive(plan, contraction, &self.env)?;
+            let footprint = fits(&spec, contraction, &self.target)?;
+            Ok(ResolvedPart { contraction, spec, footprint })
+        };
+        let whole = plan.with(Key::C(Common::Ice), 1);
+        try_plan(plan).or_else(|_| try_plan(&whole)).or_else(|_: Refusal| try_plan(&generic(contraction)))
     }
 
     /// The same product told in the other storage order; `None` for a convolution.
@@ -151,7 +213,7 @@ impl Space {
 
     /// A plan that is legal wherever any is, the constraint aside.
     pub fn fallback(&self) -> Plan {
-        self.admit(&generic(&self.per_sample))
+        self.admit(&generic(&self.per_sample.lead))
     }
 
     /// The plan with the constraint's values, and one way to write what has no effect here.

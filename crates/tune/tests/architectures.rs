@@ -5,7 +5,6 @@
 mod missing;
 
 use tilewright_device::{DeviceError, Options, cuda};
-use tilewright_gen::kernel::generate;
 use tilewright_ir::{Dialect, Scalar, Target};
 use tilewright_problem::{Conv, Gemm, Layout, Math, Problem};
 use tilewright_tune::model::Picker;
@@ -32,7 +31,7 @@ fn picks_compile_for_every_nvidia_architecture() {
             let space = Space::new(&problem, &target).unwrap();
             let plan = Picker::new(&space).pick(1)[0].plan;
             let r = space.resolve(&plan).unwrap();
-            let program = generate(r.contraction, &r.spec, space.env().workspace_bytes).unwrap();
+            let program = r.generate(space.env().workspace_bytes).unwrap();
             for kernel in &program.kernels {
                 match cuda::compile(kernel, arch, &Options::default()) {
                     Err(e @ DeviceError::Missing { .. }) => return missing::missing(&e.to_string()),

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use support::children;
 use tilewright_device::{DeviceError, Options, open_with};
 use tilewright_emu::EmuError;
-use tilewright_gen::kernel::{MAIN, generate};
+use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::program::Program;
 use tilewright_ir::{Block, Scalar, Stmt};
@@ -80,7 +80,7 @@ impl Bench {
             let problem: Problem = Gemm::new(Scalar::F32, 70, 40, k).order(Order::Col).build().unwrap().into();
             let space = Space::new(&problem, &device.info().target).unwrap();
             let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
-            let program = generate(r.contraction, &r.spec, space.env().workspace_bytes).unwrap();
+            let program = r.generate(space.env().workspace_bytes).unwrap();
             (problem, space, program)
         });
         Bench { arch, plan, programs: programs.into() }

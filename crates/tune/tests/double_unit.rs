@@ -6,7 +6,7 @@ mod missing;
 
 use tilewright_device::inspect::inspect;
 use tilewright_device::{DeviceError, Options, open_with};
-use tilewright_gen::kernel::{MAIN, generate};
+use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan, Refusal};
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::reference::Samples;
@@ -31,7 +31,7 @@ fn verify(gemm: GemmBuilder, plan: &str, seed: u64) {
     let space = Space::new(&problem, &device.info().target).unwrap();
     let plan = Constraint::parse(plan).unwrap().apply(&Plan::default());
     let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
-    let program = generate(r.contraction, &r.spec, space.env().workspace_bytes).unwrap();
+    let program = r.generate(space.env().workspace_bytes).unwrap();
     let compiled = compile(device.as_ref(), &program).unwrap_or_else(|e| panic!("{plan}: {e}"));
     let case = Case::new(&device, &problem, 5, test_factors(5, false), Samples::All).unwrap();
     let verdict = case.verify(&program, &compiled, space.contraction(&plan), Depth::Quick, false);
@@ -65,7 +65,7 @@ fn assemblers_take_them() {
         let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
         let plan = Constraint::parse(PLANS[1]).unwrap().apply(&Plan::default());
         let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
-        let program = generate(r.contraction, &r.spec, space.env().workspace_bytes).unwrap();
+        let program = r.generate(space.env().workspace_bytes).unwrap();
         let kernel = program.kernels.iter().find(|k| k.name == MAIN).unwrap();
         match inspect(kernel, arch, None, &Options::default()) {
             Err(e @ DeviceError::Missing { .. }) => return missing::missing(&e.to_string()),

@@ -222,7 +222,7 @@ fn missing_and_short_buffers_are_named() {
     let plan = plan(&space, "C_UNI0").expect("a plan");
     let case = Case::new(&device, &problem, 3, test_factors(3, false), Samples::All).expect("a case");
     let resolved = space.resolve(&plan).expect("legal");
-    let program = generate(resolved.contraction, &resolved.spec, 0).expect("a program");
+    let program = resolved.generate(0).expect("a program");
     let whole = case.buffers(None);
     let part = |b: &tilewright_device::Buffer, from: u64, bytes: u64| Some(b.slice(from, bytes).expect("a part"));
     let (bias, residual) = (whole.bias.clone().expect("a bias"), whole.residual.clone().expect("a residual"));

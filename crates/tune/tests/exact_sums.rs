@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 use tilewright_device::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Timing, open};
-use tilewright_gen::kernel::generate;
 use tilewright_ir::{Kernel, Scalar};
 use tilewright_problem::reference::Samples;
 use tilewright_problem::{Gemm, Problem};
@@ -122,7 +121,7 @@ fn looks(size: [u64; 3], lie: Lie, samples: Samples) -> [Verification; 2] {
     let space = Space::new(&problem, &device.info().target).unwrap();
     let plan = space.repair(&space.fallback()).unwrap();
     let resolved = space.resolve(&plan).unwrap();
-    let program = generate(resolved.contraction, &resolved.spec, space.env().workspace_bytes).unwrap();
+    let program = resolved.generate(space.env().workspace_bytes).unwrap();
     let compiled = compile(device.as_ref(), &program).unwrap();
     let case = Case::new(&device, &problem, 7, test_factors(7, false), samples).unwrap();
     [Depth::Quick, Depth::Thorough].map(|depth| case.verify(&program, &compiled, resolved.contraction, depth, true).unwrap())

@@ -4,7 +4,6 @@ mod support;
 
 use rayon::prelude::*;
 use support::trace::trace_with;
-use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Key, Plan};
 use tilewright_gen::program::{Binding, Program};
 use tilewright_ir::{Block, Stmt, Target};
@@ -15,7 +14,7 @@ use tilewright_tune::space::Space;
 
 fn program(space: &Space, plan: &Plan) -> Result<Program, String> {
     let r = space.resolve(plan).map_err(|refusal| refusal.to_string())?;
-    generate(r.contraction, &r.spec, space.env().workspace_bytes).map_err(|e| e.to_string())
+    r.generate(space.env().workspace_bytes).map_err(|e| e.to_string())
 }
 
 /// Bulk copies and matrix instructions, which traces of threads do not show, are among the statements.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use tilewright_device::{Device, Options, open_with};
-use tilewright_gen::kernel::generate;
 use tilewright_gen::program::Program;
 use tilewright_ir::{Base, Block, Scalar, Stmt};
 use tilewright_problem::reference::Samples;
@@ -20,7 +19,7 @@ fn look(change: impl FnOnce(&mut Program)) -> Verification {
     let space = Space::new(&problem, &device.info().target).expect("a space");
     let plan = pick(&*device, &space).expect("a plan");
     let found = space.resolve(&plan).expect("it is legal");
-    let mut program = generate(found.contraction, &found.spec, space.env().workspace_bytes).expect("it generates");
+    let mut program = found.generate(space.env().workspace_bytes).expect("it generates");
     change(&mut program);
     let compiled = compile(&*device, &program).expect("it compiles");
     let case = Case::new(&device, &problem, 3, Factors::default(), Samples::default()).expect("test data");

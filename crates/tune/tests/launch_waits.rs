@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use tilewright_device::{Device, DeviceError, Options, open_with};
 use tilewright_emu::EmuError;
-use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::Constraint;
 use tilewright_gen::program::Program;
 use tilewright_ir::{Scalar, Stmt};
@@ -24,7 +23,7 @@ fn run(arch: &str, dtype: Scalar, constraint: &str, change: impl FnOnce(&mut Pro
     let space = space.constrained(&constraint);
     let plan = pick(&*device, &space).unwrap_or_else(|| panic!("{arch}: no plan satisfies {constraint}"));
     let found = space.resolve(&plan).expect("it is legal");
-    let mut program = generate(found.contraction, &found.spec, space.env().workspace_bytes).expect("it generates");
+    let mut program = found.generate(space.env().workspace_bytes).expect("it generates");
     change(&mut program);
     let compiled = compile(&*device, &program)?;
     let factors = Factors { alpha: 1.5, beta: 0.5 };

@@ -1,7 +1,6 @@
 //! Copies into panels hold every element where it belongs and touch memory as they should.
 
 use tilewright_emu::{ArgValue, Buffer, Counters, Options};
-use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
 use tilewright_gen::program::Binding;
 use tilewright_ir::{Scalar, Target};
@@ -21,7 +20,7 @@ fn copied(k: usize) -> (Counters, u32) {
     let plan = Plan::default().with(Key::A(Chiral::Wos), 2).with(Key::C(Common::Mac), 64).with(Key::C(Common::Edg), 1);
     let resolved = space.resolve(&plan).unwrap();
     assert_eq!(resolved.spec.tiling.a.macro_tile as usize, TILE);
-    let program = generate(resolved.contraction, &resolved.spec, space.env().workspace_bytes).unwrap();
+    let program = resolved.generate(space.env().workspace_bytes).unwrap();
     let launch = &program.launches[0];
     let kernel = &program.kernels[launch.kernel];
     assert_eq!(kernel.name, "tw_materialise_a");
@@ -82,7 +81,7 @@ fn lines_of_words(m: usize, n: usize, k: usize, start: usize) -> Counters {
     let keys = Constraint::parse("A_MIC1_WOS1_ACP2__B_MIC8_WOS1_ACP2__C_UNR64_MAC128_SKW10_UNI2_PFG1_BUF2").unwrap();
     let plan = keys.apply(&Plan::default());
     let resolved = space.resolve(&plan).unwrap();
-    let program = generate(resolved.contraction, &resolved.spec, space.env().workspace_bytes).unwrap();
+    let program = resolved.generate(space.env().workspace_bytes).unwrap();
     let launch = &program.launches[0];
     let kernel = &program.kernels[launch.kernel];
     assert_eq!(kernel.name, "tw_materialise_ab");

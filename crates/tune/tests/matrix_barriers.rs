@@ -6,7 +6,7 @@ mod support;
 use support::children;
 use tilewright_device::{DeviceError, Options, open_with};
 use tilewright_emu::EmuError;
-use tilewright_gen::kernel::{MAIN, generate};
+use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::program::Program;
 use tilewright_ir::{Block, BulkOp, MatrixOp, Scalar, Stmt};
@@ -68,7 +68,7 @@ impl Bench {
         let device = support::emulator("emu:sm_90a", true, 0);
         let space = Space::new(&problem, &device.info().target).unwrap();
         let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
-        let program = generate(r.contraction, &r.spec, space.env().workspace_bytes).unwrap();
+        let program = r.generate(space.env().workspace_bytes).unwrap();
         Bench { problem, space, plan, program, reads_c }
     }
 

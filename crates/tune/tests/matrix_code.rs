@@ -6,7 +6,7 @@ mod missing;
 
 use tilewright_device::inspect::{Class, inspect};
 use tilewright_device::{DeviceError, Options, cuda};
-use tilewright_gen::kernel::{MAIN, generate};
+use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_ir::{Kernel, Scalar, Target};
 use tilewright_problem::{Activation, Along, Gemm, GemmBuilder, Math, Order, Problem};
@@ -20,7 +20,7 @@ fn main_kernel(gemm: GemmBuilder, plan: &str, arch: &str) -> Kernel {
     let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
     let plan = Constraint::parse(plan).unwrap().apply(&Plan::default());
     let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
-    let program = generate(r.contraction, &r.spec, space.env().workspace_bytes).unwrap();
+    let program = r.generate(space.env().workspace_bytes).unwrap();
     program.kernels.into_iter().find(|k| k.name == MAIN).unwrap()
 }
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use support::{emulator, wave_units};
 use tilewright_device::Device;
-use tilewright_gen::kernel::{MAIN, Work, generate, works};
+use tilewright_gen::kernel::{MAIN, Work, works};
 use tilewright_gen::plan::{Common, KernelSpec, Key};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
@@ -151,7 +151,7 @@ fn look(device: &Arc<dyn Device>, problem: &Problem, plan: &tilewright_gen::plan
     let owners = owners(&c, &r.spec, &works);
     let case = Case::new(device, problem, 1, Factors { alpha: 1.0, beta: 0.0 }, Samples::default()).unwrap();
     for who in [Builtin::LocalId, Builtin::GroupId(0)] {
-        let mut program = generate(r.contraction, &r.spec, budget).unwrap();
+        let mut program = r.generate(budget).unwrap();
         program.kernels.iter_mut().filter(|k| k.name == MAIN).for_each(|k| tell(k, who));
         let compiled: Vec<_> = program.kernels.iter().map(|k| device.compile(k).unwrap()).collect();
         let workspace = (program.workspace_bytes > 0).then(|| device.alloc(program.workspace_bytes).unwrap());

@@ -16,7 +16,6 @@ use rayon::prelude::*;
 use std::fmt::Write as _;
 use std::path::Path;
 use support::wave_units;
-use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Constraint, Key, Plan};
 use tilewright_ir::{Dialect, Features, Target, print};
 use tilewright_problem::Problem;
@@ -101,8 +100,7 @@ fn printed(name: &str, problem: &str, plan: &str) -> Result<(String, String), St
     let plan = Constraint::parse(plan).map_err(|e| e.to_string())?.apply(&Plan::default());
     let space = space(&problem, &target);
     let resolved = space.resolve(&plan).map_err(|refusal| format!("refused: {refusal}"))?;
-    let mut program =
-        generate(resolved.contraction, &resolved.spec, space.env().workspace_bytes).map_err(|e| format!("not generated: {e}"))?;
+    let mut program = resolved.generate(space.env().workspace_bytes).map_err(|e| format!("not generated: {e}"))?;
     let mut text = String::new();
     for kernel in std::mem::take(&mut program.kernels) {
         let source = print(&kernel, &target).map_err(|e| format!("not printed: {e}"))?;

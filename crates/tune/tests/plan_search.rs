@@ -15,7 +15,7 @@ use tilewright_tune::graph::{Graph, Reach, reflected};
 const ENV: Env = Env { workspace_bytes: 1 << 26, wave: 64, allow_atomics: true };
 
 fn gemm(m: u64, n: u64, k: u64) -> Contraction {
-    lower(&Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).order(Order::Col).build().unwrap()), ConvForm::PerSample).unwrap()
+    lower(&Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).order(Order::Col).build().unwrap()), ConvForm::PerSample).unwrap().lead
 }
 
 fn classic<'a>(contraction: &'a Contraction, env: &'a Env, constraint: &'a Constraint) -> Graph<'a> {
@@ -200,7 +200,7 @@ fn any_contraction() -> impl Strategy<Value = Contraction> {
         Problem::Conv(conv.build().unwrap())
     });
     (prop_oneof![gemm, conv], any::<bool>())
-        .prop_map(|(problem, merged)| lower(&problem, if merged { ConvForm::Merged } else { ConvForm::PerSample }).unwrap())
+        .prop_map(|(problem, merged)| lower(&problem, if merged { ConvForm::Merged } else { ConvForm::PerSample }).unwrap().lead)
 }
 
 /// Plans with any legal values at all.
@@ -256,7 +256,7 @@ proptest! {
     fn reflection_mirrors_the_kernel(m in 1..400u64, n in 1..400u64, seed in any::<u64>()) {
         let (c, t) = (gemm(m, n, 64), {
             let gemm = Gemm::new(Scalar::F32, n, m, 64).order(Order::Col).trans(true, true).trans_c(true).build().unwrap();
-            lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap()
+            lower(&Problem::Gemm(gemm), ConvForm::PerSample).unwrap().lead
         });
         let free = Constraint::none();
         let plan = classic(&c, &ENV, &free).wander(&generic(&c), 8, &mut ChaCha8Rng::seed_from_u64(seed));

@@ -5,7 +5,7 @@ mod support;
 
 use tilewright_device::{Options, open_with};
 use tilewright_emu::{ArgValue, Buffer};
-use tilewright_gen::kernel::{MAIN, generate};
+use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::Contraction;
@@ -36,7 +36,7 @@ fn verify(gemm: GemmBuilder, plans: &[String], seed: u64, check: impl FnOnce(&Co
     let plan = parsed[which];
     let r = space.resolve(&plan).unwrap();
     check(&r.contraction.oriented(r.spec.tiling.exchanged));
-    let program = generate(r.contraction, &r.spec, space.env().workspace_bytes).unwrap();
+    let program = r.generate(space.env().workspace_bytes).unwrap();
     let compiled = compile(device.as_ref(), &program).unwrap_or_else(|e| panic!("{plan}: {e}"));
     let case = Case::new(&device, &problem, 5, test_factors(5, false), Samples::All).unwrap();
     let verdict = case.verify(&program, &compiled, space.contraction(&plan), Depth::Quick, false);
@@ -157,7 +157,7 @@ fn shared_accesses(trans: (bool, bool), plan: &str) -> (u64, u64, u64, u64) {
     let target = support::emulator("emu:sm_90a", false, 0).info().target.clone();
     let space = Space::new(&problem, &target).unwrap();
     let r = space.resolve(&Constraint::parse(plan).unwrap().apply(&Plan::default())).unwrap();
-    let program = generate(r.contraction, &r.spec, 0).unwrap();
+    let program = r.generate(0).unwrap();
     let kernel = program.kernels.iter().find(|k| k.name == MAIN).unwrap();
     let bytes = |bytes: u64| {
         let buffer = Buffer::from_bytes(&vec![0; bytes as usize]);

@@ -4,7 +4,6 @@
 mod support;
 
 use tilewright_device::{Options, open_with};
-use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_ir::Scalar;
 use tilewright_problem::reference::Samples;
@@ -28,7 +27,7 @@ fn verify(gemm: GemmBuilder, plan: &str) {
         let plan = Constraint::parse(&format!("{plan}_UNI2_GAL1")).unwrap().apply(&Plan::default());
         let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
         assert!(r.spec.schedule.slots() >= 2, "{plan}");
-        let program = generate(r.contraction, &r.spec, space.env().workspace_bytes).unwrap();
+        let program = r.generate(space.env().workspace_bytes).unwrap();
         let compiled = compile(device.as_ref(), &program).unwrap_or_else(|e| panic!("{plan}: {e}"));
         let case = Case::new(&device, &problem, 5, test_factors(5, false), Samples::All).unwrap();
         let verdict = case.verify(&program, &compiled, space.contraction(&plan), Depth::Quick, false);

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use tilewright_device::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Timing, open};
-use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_gen::program::{Binding, Program};
 use tilewright_ir::{Kernel, Scalar};
@@ -33,7 +32,7 @@ fn setup(problem: &Problem, with_beta: bool) -> Setup {
 impl Setup {
     fn program(&self) -> Program {
         let r = self.space.resolve(&self.plan).unwrap();
-        generate(r.contraction, &r.spec, self.space.env().workspace_bytes).unwrap()
+        r.generate(self.space.env().workspace_bytes).unwrap()
     }
     fn verify(&self, program: &Program) -> Result<Verification, VerifyError> {
         let compiled = compile(self.device.as_ref(), program)?;
@@ -168,7 +167,7 @@ fn operands_of_more_than_2_to_31_elements_are_verified_with_offsets_as_wide() {
         // Each batch entry by itself reaches beyond 32 bits.
         assert!(contraction.a.len > 3 << 31 && reduced.compact.is_some(), "{}", reduced.title());
         let resolved = reduced.space.resolve(&reduced.plan).unwrap();
-        let program = generate(resolved.contraction, &resolved.spec, reduced.space.env().workspace_bytes).unwrap();
+        let program = resolved.generate(reduced.space.env().workspace_bytes).unwrap();
         let compiled = compile(device.as_ref(), &program).unwrap();
         for with_beta in [false, true] {
             let case = Case::reduced(&device, &reduced, None, 7, test_factors(7, with_beta), Samples::All).unwrap();

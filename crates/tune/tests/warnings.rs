@@ -6,7 +6,6 @@ mod missing;
 use std::io::Write;
 use std::process::{Command, Stdio};
 use tilewright_device::{DeviceError, Options, cuda};
-use tilewright_gen::kernel::generate;
 use tilewright_ir::{Dialect, Features, Kernel, Target, print};
 use tilewright_tune::random::{Recipe, pair};
 use tilewright_tune::space::Space;
@@ -17,7 +16,7 @@ fn kernels(target: &Target, recipe: &Recipe, count: u64) -> Vec<(String, Kernel)
     for pair in (0..).filter_map(|seed| pair(target, recipe, seed)).take(count as usize) {
         let space = Space::new(&pair.problem, target).unwrap().with_atomics(true);
         let found = space.resolve(&pair.plan).unwrap();
-        let program = generate(found.contraction, &found.spec, space.env().workspace_bytes).unwrap();
+        let program = found.generate(space.env().workspace_bytes).unwrap();
         kernels.extend(program.kernels.into_iter().map(|kernel| (pair.to_string(), kernel)));
     }
     kernels

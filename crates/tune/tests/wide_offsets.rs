@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 use tilewright_device::{Buffer, Device, Options, open_with};
-use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::Constraint;
 use tilewright_ir::Scalar;
 use tilewright_problem::{Gemm, Order, Problem};
@@ -41,7 +40,7 @@ fn runs(arch: &str, dtype: Scalar, constraint: &str) {
     let space = space.constrained(&Constraint::parse(constraint).expect("a constraint"));
     let plan = pick(&*device, &space).expect("a plan");
     let found = space.resolve(&plan).expect("it is legal");
-    let program = generate(found.contraction, &found.spec, space.env().workspace_bytes).expect("it generates");
+    let program = found.generate(space.env().workspace_bytes).expect("it generates");
     let compiled = compile(&*device, &program).expect("it compiles");
     let bytes = |x: i32| match dtype {
         Scalar::F16 => half::f16::from_f32(x as f32).to_le_bytes().to_vec(),

@@ -1,4 +1,4 @@
-//! Forward convolutions against cuDNN, and one launch against a loop over samples.
+//! Convolutions against cuDNN, and one launch against a loop over samples.
 
 use super::{title, unless_fatal};
 use crate::args::{Common, ConvArgs};
@@ -10,7 +10,8 @@ use crate::record::Side;
 use crate::session::Session;
 use crate::workload::Workload;
 use tilewright_device::{Launch, Timing};
-use tilewright_problem::{Conv, Problem};
+use tilewright_problem::contraction::Operand;
+use tilewright_problem::{Conv, Direction, Problem};
 
 /// `conv`.
 ///
@@ -31,7 +32,8 @@ pub fn conv(common: Common, args: ConvArgs) -> Result<(), BenchError> {
         let workload = Workload::new(&device, &case.problem, cache)?;
         let ours = unless_fatal(Ours::choose(&workload, &how, &constraint))?;
         let single = Conv { n: 1, ..conv.clone() }.into();
-        let looped = if args.sample_loop && conv.n > 1 {
+        // A filter gradient sums over the samples.
+        let looped = if args.sample_loop && conv.n > 1 && conv.direction != Direction::BackwardWeight {
             // Its plan is chosen as ours is, on data of one sample.
             let one = Workload::new(&device, &single, cache)?;
             let chosen = unless_fatal(Ours::choose(&one, &how, &constraint))?;
@@ -65,7 +67,7 @@ struct SampleLoop {
 impl SampleLoop {
     /// Binds a plan for one sample to each sample of a workload.
     fn new(workload: &Workload<'_>, conv: &Conv, single: Ours) -> Result<SampleLoop, BenchError> {
-        let sample = [conv.input_len() / conv.n, 0, conv.output_len() / conv.n];
+        let sample = [conv.operand(Operand::A).1 / conv.n, 0, conv.operand(Operand::C).1 / conv.n];
         let mut launches = Vec::new();
         for n in 0..conv.n {
             let mut buffers = workload.buffers(single.workspace());

@@ -11,7 +11,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tilewright_device::{CacheState, Device, Timing};
-use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::Plan;
 use tilewright_problem::Problem;
 use tilewright_problem::reference::Samples;
@@ -158,7 +157,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 fn one(device: &Arc<dyn Device>, space: &Space, case: &Case, turn: &Mutex<Turn>, plan: &Plan) -> Result<bool, BenchError> {
     let bad = |e: String| BenchError::Plan(e);
     let resolved = space.resolve(plan).map_err(|e| bad(e.to_string()))?;
-    let program = generate(resolved.contraction, &resolved.spec, space.env().workspace_bytes).map_err(|e| bad(e.to_string()))?;
+    let program = resolved.generate(space.env().workspace_bytes).map_err(|e| bad(e.to_string()))?;
     let compiled = compile(device.as_ref(), &program)?;
     let mut turn = lock(turn);
     if turn.lost.is_some() {

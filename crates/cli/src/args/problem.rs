@@ -46,11 +46,12 @@ Examples (tune, and likewise bench, verify, emit, explain, inspect):
   tilewright tune gemm --m 4096 --n 4096 --k 4096 --dtype bf16 --bias n --activation gelu --residual
   tilewright tune gemm --m 512 --n 4096 --k 4096 --dynamic m --device emu")]
     Gemm(GemmArgs),
-    /// Convolution forward in 1, 2 or 3 dimensions
+    /// Convolution in 1, 2 or 3 dimensions, forward or a gradient of it
     #[command(after_long_help = "\
 Examples (tune, and likewise bench, verify, emit, explain, inspect):
   tilewright tune conv --n 64 --c 64 --k 64 --size 56x56 --filter 3x3 --pad 1 --layout nhwc --bias
-  tilewright tune conv --n 8 --c 32 --k 32 --size 16x32x32 --filter 3 --stride 2 --pad 0:1 --groups 4")]
+  tilewright tune conv --n 8 --c 32 --k 32 --size 16x32x32 --filter 3 --stride 2 --pad 0:1 --groups 4
+  tilewright tune conv --direction backward-weight --n 32 --c 64 --k 64 --size 28 --filter 3 --dtype bf16 --out-dtype f32")]
     Conv(ConvArgs),
 }
 
@@ -111,6 +112,17 @@ pub enum Activation {
     GeluTanh,
     /// x / (1 + exp(-x))
     Silu,
+}
+
+/// What is computed of a convolution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Direction {
+    /// the output, from input and filter
+    Forward,
+    /// the input's gradient, from the output's gradient and the filter
+    BackwardData,
+    /// the filter's gradient, from the output's gradient and the input
+    BackwardWeight,
 }
 
 /// Which way image tensors lie in memory.
@@ -237,22 +249,25 @@ pub struct ConvArgs {
     /// Groups of channels that do not mix
     #[arg(long, default_value_t = 1, value_parser = positive)]
     pub groups: u64,
+    /// What is computed; sizes are always those of the forward convolution
+    #[arg(long, value_enum, default_value_t = Direction::Forward)]
+    pub direction: Direction,
     /// Layout of input and output (the filter follows it)
     #[arg(long, value_enum, default_value_t = Layout::Nchw)]
     pub layout: Layout,
-    /// Add a value per output channel
+    /// Add a value per channel of the result
     #[arg(long)]
     pub bias: bool,
-    /// Function of the output with its bias
+    /// Function of the result with its bias
     #[arg(long, value_enum)]
     pub activation: Option<Activation>,
-    /// Add a tensor as the output last, behind the activation
+    /// Add a tensor as the result last, behind the activation
     #[arg(long)]
     pub residual: bool,
     /// Element type
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     pub dtype: Dtype,
-    /// Element type of output, bias and residual where it differs: f32, f16 or bf16 beside each of these
+    /// Element type of result, bias and residual where it differs: f32, f16 or bf16 beside each of these
     #[arg(long, value_enum, value_name = "DTYPE")]
     pub out_dtype: Option<Dtype>,
 }

@@ -37,7 +37,7 @@ impl ConvBuilder {
         (self.0.pad_begin, self.0.pad_end) = (begin.to_vec(), end.to_vec());
         self
     }
-    /// Whether a value per output channel is added.
+    /// Whether a value per channel of the result is added.
     pub fn bias(mut self, bias: bool) -> Self {
         self.0.bias = bias;
         self
@@ -47,17 +47,17 @@ impl ConvBuilder {
         self.0.math = math;
         self
     }
-    /// Element type of output, bias and residual; by default that of the input.
+    /// Element type of the result, bias and residual; by default that of A and B.
     pub fn out_dtype(mut self, dtype: Scalar) -> Self {
         self.0.out_dtype = dtype;
         self
     }
-    /// A function is applied to the output with its bias.
+    /// A function is applied to the result with its bias.
     pub fn activation(mut self, activation: Activation) -> Self {
         self.0.activation = Some(activation);
         self
     }
-    /// Whether a tensor as the output, in its layout and type, is added last.
+    /// Whether a tensor as the result, in its layout and type, is added last.
     pub fn residual(mut self, residual: bool) -> Self {
         self.0.residual = residual;
         self

@@ -136,6 +136,14 @@ impl Direction {
             Direction::BackwardWeight => "bwdw",
         }
     }
+    /// In full: `forward`, `backward-data`, `backward-weight`.
+    pub const fn long_name(self) -> &'static str {
+        match self {
+            Direction::Forward => "forward",
+            Direction::BackwardData => "backward-data",
+            Direction::BackwardWeight => "backward-weight",
+        }
+    }
     /// The direction of a short name.
     pub fn from_name(name: &str) -> Option<Direction> {
         [Direction::Forward, Direction::BackwardData, Direction::BackwardWeight].into_iter().find(|d| d.name() == name)

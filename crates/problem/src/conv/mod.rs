@@ -3,6 +3,7 @@
 mod builder;
 mod key;
 
+use crate::contraction::Operand;
 use crate::epilogue::Activation;
 use crate::error::{DEFAULT_WORKSPACE, ProblemError, check_dtype, check_elements, check_out_dtype, check_positive};
 use crate::math::Math;
@@ -41,12 +42,12 @@ pub struct Conv {
     pub direction: Direction,
     /// Layout of all tensors.
     pub layout: Layout,
-    /// Element type of input and filter.
+    /// Element type of A and B ([`Conv::operand`]).
     pub dtype: Scalar,
     /// With what precision f32 factors are multiplied.
     #[serde(default, skip_serializing_if = "Math::is_exact")]
     pub math: Math,
-    /// Element type of output, bias and residual: f64 beside f64; f32, f16 or bf16 beside each of these.
+    /// Element type of the result, bias and residual: f64 beside f64; f32, f16 or bf16 beside each of these.
     pub out_dtype: Scalar,
     /// Samples (N).
     pub n: u64,
@@ -68,12 +69,12 @@ pub struct Conv {
     pub pad_begin: Vec<u64>,
     /// Zeros behind the last pixel.
     pub pad_end: Vec<u64>,
-    /// A value per output channel is added to the output.
+    /// A value per channel of the result is added to it; not to filter gradients.
     pub bias: bool,
-    /// Applied to the output with its bias.
+    /// Applied to the result with its bias.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activation: Option<Activation>,
-    /// A tensor as the output, in its layout, is added last.
+    /// A tensor as the result, in its layout, is added last.
     #[serde(default)]
     pub residual: bool,
     /// Workspace budget in bytes.
@@ -145,6 +146,36 @@ impl Conv {
     /// Elements of the output tensor.
     pub fn output_len(&self) -> u64 {
         self.n * self.k * self.output().iter().product::<u64>()
+    }
+    /// Name and number of elements of a tensor: A and B are what the direction computes from, C is what it computes.
+    pub fn operand(&self, operand: Operand) -> (&'static str, u64) {
+        let (input, filter, output) = (self.input_len(), self.filter_len(), self.output_len());
+        match (self.direction, operand) {
+            (Direction::Forward, Operand::A) => ("input", input),
+            (Direction::Forward | Direction::BackwardData, Operand::B) => ("filter", filter),
+            (Direction::Forward, Operand::C) => ("output", output),
+            (_, Operand::A) => ("output gradient", output),
+            (Direction::BackwardData, Operand::C) => ("input gradient", input),
+            (Direction::BackwardWeight, Operand::B) => ("input", input),
+            (Direction::BackwardWeight, Operand::C) => ("filter gradient", filter),
+        }
+    }
+    /// Channels of the result that have a bias each: of the output, or of an input gradient (a transposed convolution's output).
+    pub const fn bias_len(&self) -> u64 {
+        match (self.bias, self.direction) {
+            (true, Direction::Forward) => self.k,
+            (true, Direction::BackwardData) => self.c,
+            _ => 0,
+        }
+    }
+    /// Terms of a result's sum, those of padding counted: channels and taps, or samples and output pixels.
+    pub fn depth(&self) -> u64 {
+        let taps: u64 = self.filter.iter().product();
+        match self.direction {
+            Direction::Forward => self.c_per_group() * taps,
+            Direction::BackwardData => self.k_per_group() * taps,
+            Direction::BackwardWeight => self.n * self.output().iter().product::<u64>(),
+        }
     }
     /// Floating-point operations: two per multiply and add, padding counted.
     pub fn flop(&self) -> f64 {
@@ -220,11 +251,10 @@ impl Conv {
         if self.workspace > i64::MAX as u64 {
             return Err(ProblemError::value("workspace", self.workspace, "must be less than 2^63 bytes"));
         }
-        if self.direction != Direction::Forward {
-            return Err(ProblemError::Unsupported {
-                what: format!("direction {}", self.direction.name()),
-                remedy: "only forward convolutions are built so far".to_string(),
-            });
+        if self.direction == Direction::BackwardWeight && self.bias {
+            let reason =
+                "a filter gradient has no channels that a bias belongs to; drop it (the gradient of a bias is a reduction)";
+            return Err(ProblemError::value("bias", 1, reason));
         }
         Ok(())
     }
@@ -263,7 +293,7 @@ mod tests {
         refused(base().stride(&[1]), &["stride = 1 values", "must have 2"]);
         refused(base().stride(&[1, 0]), &["stride = 1x0", "at least 1"]);
         refused(base().dilation(&[5, 1]), &["filter = 3 with dilation 5", "padded input (9)", "dimension h"]);
-        refused(base().direction(Direction::BackwardData), &["bwdd", "not supported", "forward"]);
+        refused(base().direction(Direction::BackwardWeight).bias(true), &["bias = 1", "filter gradient"]);
         refused(Conv::new(Scalar::F32, 2, 8, 6, &[], &[]), &["input", "one, two or three"]);
         refused(Conv::new(Scalar::F32, 1 << 40, 1 << 20, 6, &[9], &[1]), &["input tensor", "64-bit"]);
         refused(Conv::new(Scalar::F32, 1, 1, 1, &[u64::MAX], &[1]), &["input", "too large"]);

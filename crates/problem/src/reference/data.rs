@@ -76,9 +76,9 @@ pub struct TestData {
     pub alpha: f64,
     /// Factor of the old result, exact in the accumulator's type.
     pub beta: f64,
-    /// Left factor; a convolution's input.
+    /// Left factor; a convolution's input or output gradient.
     pub a: Buffer,
-    /// Right factor; a convolution's filter.
+    /// Right factor; a convolution's filter, or the input that a filter gradient is computed from.
     pub b: Buffer,
     /// Result: NaN everywhere if beta is 0, random otherwise.
     pub c: Buffer,
@@ -156,13 +156,15 @@ impl TestData {
                 TestData { problem: problem.clone(), alpha, beta, a, b, c, bias, residual }
             }
             Problem::Conv(conv) => {
-                let tensor = |name, dtype, len, fill| Buffer::new(name, dtype, true, 0, Lines::dense(len), fill);
-                let a = tensor("input", dtype, conv.input_len(), fill(0))?;
-                let b = tensor("filter", dtype, conv.filter_len(), fill(1))?;
-                let c = tensor("output", conv.out_dtype, conv.output_len(), result)?;
+                let tensor = |operand, dtype, fill| {
+                    let (name, len) = conv.operand(operand);
+                    Buffer::new(name, dtype, true, 0, Lines::dense(len), fill)
+                };
+                let (a, b) = (tensor(Operand::A, dtype, fill(0))?, tensor(Operand::B, dtype, fill(1))?);
+                let c = tensor(Operand::C, conv.out_dtype, result)?;
                 let added = |name, len, fill| Buffer::new(name, conv.out_dtype, false, 0, Lines::dense(len), fill);
-                let bias = conv.bias.then(|| added("bias", conv.k, fill(3))).transpose()?;
-                let residual = conv.residual.then(|| added("residual", conv.output_len(), fill(4))).transpose()?;
+                let bias = conv.bias.then(|| added("bias", conv.bias_len(), fill(3))).transpose()?;
+                let residual = conv.residual.then(|| added("residual", conv.operand(Operand::C).1, fill(4))).transpose()?;
                 TestData { problem: problem.clone(), alpha, beta, a, b, c, bias, residual }
             }
         })

@@ -7,9 +7,9 @@ use super::data::TestData;
 use super::element::{hash, rounded, value};
 use super::integers::{Integers, affordable};
 use super::oracle::Oracle;
-use super::{Mismatch, Tolerance, Verdict, spread, sums_of};
+use super::{Mismatch, Samples, Tolerance, Verdict, picks, spread, sums_of};
 use crate::contraction::Operand;
-use crate::conv::Conv;
+use crate::conv::{Conv, Direction};
 use crate::epilogue::Activation;
 use crate::error::ProblemError;
 use crate::problem::Problem;
@@ -36,16 +36,15 @@ enum Sums {
     Gemm { table: Vec<i64>, batched: [bool; 2] },
     /// By the patterns of sample and output channel, by group and output pixel: `[pattern][group][pixel][pattern]`.
     Conv { table: Vec<f64>, pixels: Vec<u64>, groups: u64 },
+    /// At all crossings of some rows and columns of some batch entries: `[g][row][column]`.
+    Crossings { table: Vec<f64>, picks: [Vec<u64>; 3] },
 }
 
 impl Exact {
     /// Factors under which a run shows every term: alpha 1 and beta 0, or -1 and 2. A smooth activation saturates, so alpha is then so
     /// small a power of two that its arguments are not all beyond that.
     pub fn factors(problem: &Problem, with_beta: bool) -> (f64, f64) {
-        let terms = match problem {
-            Problem::Gemm(gemm) => gemm.k,
-            Problem::Conv(conv) => conv.c_per_group() * conv.filter.iter().product::<u64>(),
-        };
+        let terms = problem.depth();
         let terms = if problem.out_dtype().bytes() == 2 { terms.min(512) } else { terms };
         let scale = match problem.activation() {
             None | Some(Activation::Relu) => 1.0,
@@ -63,8 +62,8 @@ impl Exact {
     pub fn new(problem: &Problem, seed: u64, alpha: f64, beta: f64) -> Result<Exact, ProblemError> {
         problem.validate()?;
         let (patterns, pixels) = match problem {
-            Problem::Gemm(_) => ([0; 2], 0),
-            Problem::Conv(conv) => affordable(conv, BUDGET),
+            Problem::Conv(conv) if conv.direction == Direction::Forward => affordable(conv, BUDGET),
+            _ => ([0; 2], 0),
         };
         let integers = Integers::new(problem, hash(seed, 17), patterns);
         let data = TestData::of_integers(problem, &integers, seed, alpha, beta)?;
@@ -72,7 +71,8 @@ impl Exact {
             Problem::Gemm(gemm) => {
                 Sums::Gemm { table: integers.sums(), batched: [gemm.a.batch_stride != 0, gemm.b.batch_stride != 0] }
             }
-            Problem::Conv(conv) => convolved(conv, &data, &integers, pixels),
+            Problem::Conv(conv) if conv.direction == Direction::Forward => convolved(conv, &data, &integers, pixels),
+            Problem::Conv(_) => crossed(&data),
         };
         Ok(Exact { data, integers, sums })
     }
@@ -83,7 +83,7 @@ impl Exact {
     }
 
     /// Judges C's buffer after a run: every element of a product; of a convolution all channels of as many output pixels as the time
-    /// of the reference admits, spread evenly.
+    /// of the reference admits, spread evenly; of a gradient all crossings of as many rows and columns.
     pub fn check(&self, after: &[u8]) -> Verdict {
         self.check_within(after, 0.0)
     }
@@ -100,6 +100,15 @@ impl Exact {
         let listed = match &self.sums {
             Sums::Gemm { .. } => rows as usize,
             Sums::Conv { pixels, .. } => pixels.len(),
+            Sums::Crossings { table, picks: [gs, rows, columns] } => {
+                let crossing = |(i, sum): (usize, &f64)| {
+                    let (row, mut verdict) = (i / columns.len(), Verdict::default());
+                    let index = [gs[row / rows.len()], rows[row % rows.len()], columns[i % columns.len()]];
+                    judge.element(&oracle, index, *sum, &mut verdict);
+                    verdict
+                };
+                return table.par_iter().enumerate().with_min_len(1 << 10).map(crossing).reduce(Verdict::default, Verdict::and);
+            }
         };
         let blocks = [listed.div_ceil(BLOCK), (columns as usize).div_ceil(BLOCK)];
         let block = |i: usize| {
@@ -136,6 +145,7 @@ impl Exact {
                 let column = |column: usize| integers.pattern(Operand::B, column as u64) as usize;
                 (rows.clone().map(row).collect(), columns.clone().map(column).collect())
             }
+            Sums::Crossings { .. } => return Verdict::default(),
         };
         let mut verdict = Verdict::default();
         for (row, start) in rows.zip(starts) {
@@ -143,6 +153,7 @@ impl Exact {
                 let (row, sum) = match &self.sums {
                     Sums::Gemm { table, .. } => (row as u64, table.get(start + step).map_or(f64::NAN, |s| *s as f64)),
                     Sums::Conv { table, pixels, .. } => (pixels[row], table.get(start + step).copied().unwrap_or(f64::NAN)),
+                    Sums::Crossings { .. } => continue,
                 };
                 judge.element(oracle, [g, row, column as u64], sum, &mut verdict);
             }
@@ -167,6 +178,15 @@ fn convolved(conv: &Conv, data: &TestData, integers: &Integers, pixels: u64) -> 
         .flat_map(|g| sums_of(data, &oracle, g, &pixels, &columns).into_iter().map(|sum| sum.value))
         .collect();
     Sums::Conv { table, pixels, groups: conv.groups }
+}
+
+/// Sums of a gradient, as many as the budget admits.
+fn crossed(data: &TestData) -> Sums {
+    let oracle = Oracle::new(data);
+    let picks = picks(oracle.extent, Samples::Budget(BUDGET / 8));
+    let of = |&g: &u64| sums_of(data, &oracle, g, &picks[1], &picks[2]).into_iter().map(|sum| sum.value).collect::<Vec<_>>();
+    let table = picks[0].iter().flat_map(of).collect();
+    Sums::Crossings { table, picks }
 }
 
 /// What elements are judged by.

@@ -11,10 +11,12 @@
 //!
 //! Rows of A (samples of a convolution's input) and columns of B (output channels) repeat in random order a few patterns. A product
 //! therefore has as many different sums as pairs of patterns, which are computed once, and every element of the result is checked.
+//!
+//! The factors of gradients of a convolution have neither pairs nor patterns: sums are those of the elements that are looked at.
 
 use super::element::hash;
 use crate::contraction::Operand;
-use crate::conv::{Conv, Layout};
+use crate::conv::{Conv, Direction, Layout};
 use crate::gemm::{Gemm, Order};
 use crate::problem::Problem;
 
@@ -66,6 +68,8 @@ impl Depth {
 enum Shape {
     /// All elements are 1: batch entries that overlap in memory have no values of their own.
     Ones,
+    /// Every element has a value of its own: a gradient's factors.
+    Plain,
     /// Lines of a stored matrix. `rows`: of A, or columns of B, per batch entry.
     Matrix { line: u64, lines: u64, along_k: bool, rows: u64, patterns: u64 },
     /// A convolution's input, its patterns by sample.
@@ -82,6 +86,9 @@ impl Integers {
             Problem::Gemm(gemm) => {
                 let depth = Depth::new(hash(seed, 2), gemm.k, 1, narrow);
                 (depth, matrix(gemm, 0), matrix(gemm, 1))
+            }
+            Problem::Conv(conv) if conv.direction != Direction::Forward => {
+                (Depth::new(0, 1, 1, false), Shape::Plain, Shape::Plain)
             }
             Problem::Conv(conv) => {
                 let taps = conv.filter.iter().product();
@@ -107,7 +114,7 @@ impl Integers {
     /// Patterns of an operand.
     pub(super) fn patterns(&self, operand: Operand) -> u64 {
         match *self.shape(operand) {
-            Shape::Ones => 1,
+            Shape::Ones | Shape::Plain => 1,
             Shape::Matrix { patterns, .. } | Shape::Input { patterns, .. } | Shape::Filter { patterns, .. } => patterns,
         }
     }
@@ -164,6 +171,10 @@ impl Integers {
     pub(super) fn elements(&self, operand: Operand, first: u64, out: &mut [i8]) {
         match *self.shape(operand) {
             Shape::Ones | Shape::Matrix { .. } => self.matrix_elements(operand, first, out),
+            Shape::Plain => {
+                let seed = self.seed(operand, 0);
+                (first..).zip(out).for_each(|(at, out)| *out = small(hash(seed, at)));
+            }
             Shape::Input { channels, per_group, pixels, last, .. } => {
                 for (at, out) in (first..).zip(out) {
                     let (channel, pixel) =

@@ -19,6 +19,7 @@
 //! `alpha = 0` multiplies the product by 0 as any other factor does: a NaN or an infinity in A or B reaches C. The reference BLAS does
 //! not read A and B then; leaving them out would take a second kernel or a test in every epilogue, for a call that scales C.
 
+mod convolution;
 mod data;
 mod element;
 mod exact;
@@ -93,10 +94,7 @@ impl Tolerance {
     /// [`Activation::slope`]: crate::problem::Activation::slope
     /// [`Activation::rounding`]: crate::problem::Activation::rounding
     pub fn of(problem: &Problem) -> Tolerance {
-        let k = match problem {
-            Problem::Gemm(gemm) => gemm.k as f64,
-            Problem::Conv(conv) => conv.c_per_group() as f64 * conv.filter.iter().product::<u64>() as f64,
-        };
+        let k = problem.depth() as f64;
         let out = problem.out_dtype();
         let unit = if out.accumulator() == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
         let (digits, smallest) = match out {
@@ -151,7 +149,8 @@ pub struct Verdict {
 /// A result element beside its reference.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mismatch {
-    /// (g, row, column): batch, m, n of a GEMM; (sample * groups + group, output pixel, channel of the group) of a convolution.
+    /// (g, row, column): batch, m, n of a GEMM; (sample * groups + group, pixel, channel of the group) of a convolution's output or
+    /// input gradient; (group, output channel of the group, input channel * taps + tap) of a filter gradient.
     pub index: [u64; 3],
     /// Reference.
     pub expected: f64,

@@ -44,6 +44,13 @@ pub enum Transform {
         /// First coordinate kept.
         begin: u64,
     },
+    /// lower = extent - 1 - upper: the taps of a filter from the last to the first.
+    Reverse {
+        /// Name, below and above.
+        dim: String,
+        /// Its extent.
+        extent: u64,
+    },
     /// lower = sum of coefficient * upper: the windows of a convolution are stride * o + dilation * f.
     Embed {
         /// Lower name.
@@ -196,6 +203,13 @@ impl ViewBuilder {
         }
         self
     }
+    /// Counts a dimension from its end.
+    pub fn reverse(mut self, dim: &str) -> Self {
+        if let Some(found) = self.take(dim) {
+            self.push(Transform::Reverse { dim: dim.to_string(), extent: found.extent }, vec![found]);
+        }
+        self
+    }
     /// Replaces a dimension by several whose weighted sum it is: (name, extent, coefficient) each.
     pub fn embed(mut self, dim: &str, uppers: &[(&str, u64, i64)]) -> Self {
         if let Some(found) = self.take(dim) {
@@ -337,6 +351,10 @@ impl Chain {
                     let v = *at.get(dim.as_str())?;
                     at.insert(dim, v + i64::try_from(*begin).ok()?);
                 }
+                Transform::Reverse { dim, extent } => {
+                    let v = i64::try_from(*extent).ok()? - 1 - *at.get(dim.as_str())?;
+                    at.insert(dim, v);
+                }
                 Transform::Embed { dim, uppers } => {
                     let mut sum = 0;
                     for (upper, coefficient) in uppers {
@@ -389,6 +407,11 @@ impl Chain {
                     bounds.push(Bound { value: v.clone(), low: 0, high: *lower as i64 });
                 }
                 Transform::Slice { dim, begin } => at.entry(dim).or_default().constant += *begin as i64,
+                Transform::Reverse { dim, extent: lower } => {
+                    let mut v = Affine::default().plus(&at.remove(dim.as_str()).unwrap_or_default(), -1);
+                    v.constant += *lower as i64 - 1;
+                    at.insert(dim, v);
+                }
                 Transform::Embed { dim, uppers } => {
                     let mut sum = Affine::default();
                     for (upper, coefficient) in uppers {

@@ -62,6 +62,23 @@ pub struct Estimate {
 }
 
 impl Estimate {
+    /// This and then another part of the same problem: occupancy is that of the first.
+    fn then(&self, next: &Estimate) -> Estimate {
+        Estimate {
+            total_us: self.total_us + next.total_us,
+            launch_us: self.launch_us + next.launch_us,
+            helpers_us: self.helpers_us + next.helpers_us,
+            main_us: self.main_us + next.main_us,
+            math_us: self.math_us + next.math_us,
+            issue_us: self.issue_us + next.issue_us,
+            shared_us: self.shared_us + next.shared_us,
+            l2_us: self.l2_us + next.l2_us,
+            dram_us: self.dram_us + next.dram_us,
+            stall_us: self.stall_us + next.stall_us,
+            dram_bytes: self.dram_bytes + next.dram_bytes,
+            ..*self
+        }
+    }
     /// Name of the resource that limits the main kernel most.
     pub fn bound(&self) -> &'static str {
         let parts = [

@@ -6,6 +6,7 @@ use crate::space::Space;
 use rayon::prelude::*;
 use std::collections::HashSet;
 use tilewright_gen::plan::{Chiral, Common, Key, Plan};
+use tilewright_problem::contraction::Contraction;
 
 /// A plan with its modelled time.
 #[derive(Clone, Copy, Debug)]
@@ -19,26 +20,31 @@ pub struct Candidate {
 /// Ranks plans of a space by the cost model.
 pub struct Picker<'a> {
     space: &'a Space,
-    models: Vec<(u32, Model<'a>)>,
+    /// Of every part in every form.
+    models: Vec<Model<'a>>,
 }
 
 impl<'a> Picker<'a> {
     /// A picker over a space.
     pub fn new(space: &'a Space) -> Self {
-        let models = space.contractions().into_iter().map(|(form, c)| (form, Model::new(c, space.target()))).collect();
+        let models = space.forms().flat_map(|parts| parts.iter()).map(|c| Model::new(c, space.target())).collect();
         Picker { space, models }
     }
 
     /// The same with other constants of the model.
     pub fn calibrated(self, calibration: Calibration) -> Self {
-        Picker { models: self.models.into_iter().map(|(form, m)| (form, m.calibrated(calibration))).collect(), ..self }
+        Picker { models: self.models.into_iter().map(|m| m.calibrated(calibration)).collect(), ..self }
     }
 
     /// The modelled time of a plan; `None` where the plan is refused.
     pub fn estimate(&self, plan: &Plan) -> Option<Estimate> {
         let resolved = self.space.resolve(plan).ok()?;
-        let model = self.models.iter().find(|(_, m)| std::ptr::eq(m.contraction, resolved.contraction))?;
-        Some(model.1.estimate(&resolved.spec, &resolved.footprint))
+        let of = |c: &Contraction, spec, footprint| {
+            Some(self.models.iter().find(|m| std::ptr::eq(m.contraction, c))?.estimate(spec, footprint))
+        };
+        let lead = of(resolved.contraction, &resolved.spec, &resolved.footprint)?;
+        let parts = resolved.rest.iter();
+        parts.map(|part| of(part.contraction, &part.spec, &part.footprint)).try_fold(lead, |all, part| Some(all.then(&part?)))
     }
 
     /// Estimates for plans, best first; refused plans are left out.

@@ -19,7 +19,7 @@ use rand_chacha::ChaCha8Rng;
 use std::fmt;
 use std::sync::Arc;
 use tilewright_device::{Device, DeviceError};
-use tilewright_gen::kernel::{GenerateError, generate};
+use tilewright_gen::kernel::GenerateError;
 use tilewright_gen::plan::{KernelSpec, Plan, SplitSum, workspace_per_entry};
 use tilewright_ir::Target;
 use tilewright_problem::contraction::Contraction;
@@ -192,7 +192,7 @@ fn extents(pair: &Pair, contraction: &Contraction) -> Option<Extents> {
 pub fn verify(device: &Arc<dyn Device>, pair: &Pair) -> Result<Verification, PairError> {
     let space = space(&pair.problem, &device.info().target)?;
     let resolved = space.resolve(&pair.plan).map_err(|refusal| PairError::Refused(refusal.to_string()))?;
-    let program = generate(resolved.contraction, &resolved.spec, space.env().workspace_bytes)?;
+    let program = resolved.generate(space.env().workspace_bytes)?;
     let compiled = compile(device.as_ref(), &program)?;
     let factors = test_factors(pair.seed, pair.seed & 1 == 1);
     let case = match extents(pair, resolved.contraction) {

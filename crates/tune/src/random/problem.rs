@@ -6,7 +6,7 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::Dynamic;
-use tilewright_problem::{Activation, Along, Conv, Gemm, GemmBuilder, Layout, Math, Order, Problem, ProblemError};
+use tilewright_problem::{Activation, Along, Conv, Direction, Gemm, GemmBuilder, Layout, Math, Order, Problem, ProblemError};
 
 /// Workspace that suffices for everything drawn here, in bytes.
 const AMPLE: u64 = 1 << 26;
@@ -160,6 +160,9 @@ pub fn epilogue(rng: &mut ChaCha8Rng, mut builder: GemmBuilder, unit: u64) -> Re
 
 fn conv(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem, ProblemError> {
     let dims = rng.random_range(1..=3usize);
+    let directions = [Direction::Forward, Direction::Forward, Direction::BackwardData, Direction::BackwardWeight];
+    let direction = *directions.choose(rng).unwrap_or(&Direction::Forward);
+    let gradient = direction != Direction::Forward;
     let unit = *[1, 1, 2, 4, 8].choose(rng).unwrap_or(&1);
     let groups = *[1, 1, 1, 2, 3].choose(rng).unwrap_or(&1);
     let samples = rng.random_range(1..=4);
@@ -173,7 +176,7 @@ fn conv(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
     let input: Vec<u64> = list(1, largest).into_iter().map(|s| if s > unit { s.next_multiple_of(unit) } else { s }).collect();
     let filter = list(1, 3);
     let (begin, end) = (list(0, 2), list(0, 2));
-    let (stride, dilation) = (list(1, 2), list(1, 3));
+    let (stride, dilation) = (list(1, if gradient { 4 } else { 2 }), list(1, 3));
     // Now and then everything plain, so that vectors along the image are legal.
     let plain = rng.random_bool(0.3);
     let ones = vec![1; dims];
@@ -186,7 +189,8 @@ fn conv(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
         .stride(&pick(stride, &ones))
         .dilation(&pick(dilation, &ones))
         .pad(&pick(begin, &zeros), &pick(end, &zeros))
-        .bias(rng.random())
+        .direction(direction)
+        .bias(direction != Direction::BackwardWeight && rng.random())
         .out_dtype(out_dtype(rng, dtype))
         .residual(rng.random_bool(0.3))
         .workspace(AMPLE);

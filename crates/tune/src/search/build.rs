@@ -11,7 +11,6 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tilewright_device::{Compiled, Device, DeviceError};
-use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{KernelSpec, Plan};
 use tilewright_gen::program::Program;
 
@@ -52,8 +51,7 @@ pub(super) struct Built {
 pub(super) fn build(device: &dyn Device, space: &Space, plan: &Plan) -> Result<Ready, Reject> {
     let reject = |state, reason: String| Reject { state, reason };
     let resolved = space.resolve(plan).map_err(|r| reject(State::Refused, r.to_string()))?;
-    let program = generate(resolved.contraction, &resolved.spec, space.env().workspace_bytes)
-        .map_err(|e| reject(State::Refused, e.to_string()))?;
+    let program = resolved.generate(space.env().workspace_bytes).map_err(|e| reject(State::Refused, e.to_string()))?;
     let compiled = compile(device, &program).map_err(|e| Reject::of(&e))?;
     if let Some((kernel, why)) = compiled.iter().find_map(|k| Some((k, k.complaint()?))) {
         return Err(reject(State::Refused, format!("the compiler's report on `{}`: {why}", kernel.entry())));

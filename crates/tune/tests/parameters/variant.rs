@@ -4,7 +4,7 @@ use crate::support::emulator;
 use crate::support::model::{Model, Step};
 use crate::support::trace::{Event, Touch, trace};
 use std::collections::BTreeSet;
-use tilewright_gen::kernel::{MAIN, generate};
+use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Chiral, Constraint, Key, Plan};
 use tilewright_gen::program::Program;
 use tilewright_ir::{Kernel, Scalar, Target};
@@ -39,7 +39,7 @@ impl Variant {
         let target = Target::by_arch("sm_90a").unwrap();
         let space = Space::new(&problem, &target).unwrap().with_atomics(true);
         let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
-        let program = generate(r.contraction, &r.spec, space.env().workspace_bytes).unwrap();
+        let program = r.generate(space.env().workspace_bytes).unwrap();
         let line = |side: fn(Chiral) -> Key, rows: u64| match plan.get(side(Chiral::Wos)) {
             // Copies have a leading dimension of their own.
             1 => tilewright_gen::plan::copy_leading_dimension(rows, Scalar::F32) as i64,

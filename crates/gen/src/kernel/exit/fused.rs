@@ -120,6 +120,8 @@ impl Added {
         let point = [Coord::plain(b, run.g), run.row, run.col];
         let mut form = residual.view.access.offset.clone();
         form.terms.retain(|(a, _)| a.uses(ROW) || a.uses(COL));
+        // The base has it.
+        form.constant = 0;
         let width = residual_width(residual, &c.c, run);
         let mut values = Vec::new();
         for part in 0..run.length / width {

@@ -204,6 +204,8 @@ impl Out<'_> {
         }
         let mut form = access.offset.clone();
         form.terms.retain(|(a, _)| a.uses(ROW) || a.uses(COL));
+        // The base has it.
+        form.constant = 0;
         let at = affine(b, &form, &point, Part::Whole, self.ints.offset);
         match self.args {
             OutArgs::Atomic { alpha, .. } => {

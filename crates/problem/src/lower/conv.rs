@@ -1,0 +1,230 @@
+//! Convolutions as contractions. The same three tensors, with the windows of the filter over the input as a view, give all
+//! directions:
+//!
+//! | direction | rows | columns | sum |
+//! |---|---|---|---|
+//! | forward | output pixels | output channels of a group | (input channel, filter taps) |
+//! | backward-data | input pixels | input channels of a group | (output channel, filter taps) |
+//! | backward-weight | output channels of a group | (input channel, filter taps) | (sample, output pixel) |
+//!
+//! Merged coordinates run in the order they lie in memory, so that vector access survives. Backward-data with a stride is a part for
+//! each set of input pixels that the same taps reach ([`super::phases`]).
+
+use super::phases::{Axis, Phase, phases};
+use super::{BUFFER_ALIGN, ConvForm, Parts};
+use crate::contraction::{Bias, Contraction, Operand, Tensor};
+use crate::conv::{Conv, Direction, Layout};
+use crate::error::ProblemError;
+use crate::extent::Dynamic;
+use crate::view::{View, ViewBuilder};
+
+/// Names of the spatial dimensions in the stages of a chain: input, output, filter; and of the phases within an input dimension.
+const SPATIAL: [[&str; 4]; 3] = [["d", "do", "t", "phase d"], ["h", "ho", "r", "phase h"], ["w", "wo", "s", "phase w"]];
+
+/// A convolution's chains, which directions share.
+struct Chains<'a> {
+    conv: &'a Conv,
+    form: ConvForm,
+    /// Of [`SPATIAL`], those that the convolution has.
+    names: &'static [[&'static str; 4]],
+    /// Dimensions that join the batch: phases.
+    batch: Vec<(&'static str, u64)>,
+}
+
+pub(super) fn lower(conv: &Conv, form: ConvForm) -> Result<Parts, ProblemError> {
+    let chains = Chains { conv, form, names: &SPATIAL[3 - conv.dims()..], batch: Vec::new() };
+    let one = |lead| Parts { lead, rest: Vec::new() };
+    match conv.direction {
+        Direction::Forward => chains.forward().map(one),
+        Direction::BackwardWeight => chains.backward_weight().map(one),
+        Direction::BackwardData => {
+            let mut parts = Vec::new();
+            for of in phases(conv)? {
+                let batch = chains.names.iter().zip(&of).filter(|(_, axis)| axis.phases > 1);
+                let batch = batch.map(|(name, axis)| (name[3], axis.phases)).collect();
+                parts.push(Chains { batch, ..chains }.backward_data(&of)?);
+            }
+            parts.sort_by(|x, y| y.flop().total_cmp(&x.flop()));
+            let mut parts = parts.into_iter();
+            let lead = parts.next().ok_or_else(|| ProblemError::value("input", 0, "has no pixels"))?;
+            Ok(Parts { lead, rest: parts.collect() })
+        }
+    }
+}
+
+impl Chains<'_> {
+    fn named(&self, which: usize) -> Vec<&'static str> {
+        self.names.iter().map(|n| n[which]).collect()
+    }
+
+    /// A tensor in memory: an outer dimension, then channels and spatial dimensions as the layout has them.
+    fn dense(&self, outer: (&str, u64), channels: (&str, u64), spatial: &[&str], sizes: &[u64]) -> ViewBuilder {
+        let spatial = spatial.iter().copied().zip(sizes.iter().copied());
+        let dims: Vec<(&str, u64)> = match self.conv.layout {
+            Layout::Nchw => [outer, channels].into_iter().chain(spatial).collect(),
+            Layout::Nhwc => [outer].into_iter().chain(spatial).chain([channels]).collect(),
+        };
+        ViewBuilder::dense(&dims)
+    }
+    /// Input or its gradient, its channels apart by group.
+    fn input(&self) -> ViewBuilder {
+        let conv = self.conv;
+        self.dense(("n", conv.n), ("channels", conv.c), &self.named(0), &conv.input)
+            .unmerge("channels", &[("group", conv.groups), ("c", conv.c_per_group())])
+    }
+    /// Output or its gradient.
+    fn output(&self) -> ViewBuilder {
+        let conv = self.conv;
+        self.dense(("n", conv.n), ("channels", conv.k), &self.named(1), &conv.output())
+            .unmerge("channels", &[("group", conv.groups), ("k", conv.k_per_group())])
+    }
+    /// Filter or its gradient.
+    fn filter(&self) -> ViewBuilder {
+        let conv = self.conv;
+        self.dense(("filters", conv.k), ("c", conv.c_per_group()), &self.named(2), &conv.filter)
+            .unmerge("filters", &[("group", conv.groups), ("k", conv.k_per_group())])
+    }
+    /// The input under the windows of the filter: by output pixel and tap.
+    fn windows(&self) -> ViewBuilder {
+        let (conv, output) = (self.conv, self.conv.output());
+        let mut input = self.input();
+        for (d, [name, out, tap, _]) in self.names.iter().enumerate() {
+            // A distance that is never gone may be anything; 1 keeps coefficients small.
+            let step = |distance: u64, count: u64| if count == 1 { 1 } else { distance as i64 };
+            let windows = [
+                (*out, output[d], step(conv.stride[d], output[d])),
+                (*tap, conv.filter[d], step(conv.dilation[d], conv.filter[d])),
+            ];
+            input = input.pad(name, conv.pad_begin[d], conv.pad_end[d]).embed(name, &windows);
+        }
+        input
+    }
+    /// Channels and taps in their order in memory.
+    fn with_taps(&self, channel: &'static str) -> Vec<&'static str> {
+        match self.conv.layout {
+            Layout::Nchw => [vec![channel], self.named(2)].concat(),
+            Layout::Nhwc => [self.named(2), vec![channel]].concat(),
+        }
+    }
+
+    /// (g, rows) of what has a row for each pixel; `which` names the pixels.
+    fn pixels(&self, builder: ViewBuilder, which: usize) -> ViewBuilder {
+        let pixels = self.named(which);
+        match self.form {
+            ConvForm::PerSample => self.batch(builder.merge(&pixels, "m"), &["n", "group"]),
+            ConvForm::Merged => self.batch(builder.merge(&[&["n"], pixels.as_slice()].concat(), "m"), &["group"]),
+        }
+    }
+    /// g of what all samples share.
+    fn shared(&self, builder: ViewBuilder) -> ViewBuilder {
+        match self.form {
+            ConvForm::PerSample => self.batch(builder.broadcast("n", self.conv.n), &["n", "group"]),
+            ConvForm::Merged => self.batch(builder, &["group"]),
+        }
+    }
+    fn batch(&self, builder: ViewBuilder, dims: &[&str]) -> ViewBuilder {
+        let all: Vec<&str> = dims.iter().copied().chain(self.batch.iter().map(|b| b.0)).collect();
+        if let [one] = all[..] { builder.pass_through(one, "g") } else { builder.merge(&all, "g") }
+    }
+    /// A tensor that is the same for all phases.
+    fn of_all_phases(&self, builder: ViewBuilder) -> ViewBuilder {
+        self.batch.iter().fold(builder, |builder, (name, phases)| builder.broadcast(name, *phases))
+    }
+
+    fn forward(&self) -> Result<Contraction, ProblemError> {
+        let sum = self.with_taps("c");
+        let a = self.pixels(self.windows().merge(&sum, "sum"), 1).view("g", "m", "sum")?;
+        let b = self.shared(self.filter().merge(&sum, "sum")).view("g", "k", "sum")?;
+        let c = self.pixels(self.output(), 1).view("g", "m", "k")?;
+        self.contraction([a, b, c], self.conv.k, self.conv.k_per_group())
+    }
+
+    fn backward_weight(&self) -> Result<Contraction, ProblemError> {
+        let pixels = [vec!["n"], self.named(1)].concat();
+        let columns = self.with_taps("c");
+        let a = self.output().merge(&pixels, "sum").view("group", "k", "sum")?;
+        let b = self.windows().merge(&pixels, "sum").merge(&columns, "column").view("group", "column", "sum")?;
+        let c = self.filter().merge(&columns, "column").view("group", "k", "column")?;
+        self.contraction([a, b, c], 0, 0)
+    }
+
+    /// The input pixels of one phase along each axis. Where no tap reaches them, the sum has one term, whose factors do not exist.
+    fn backward_data(&self, of: &[Phase]) -> Result<Contraction, ProblemError> {
+        let conv = self.conv;
+        let empty = of.iter().any(|axis| axis.taps.is_none());
+        let (mut gradient, mut filter, mut input) = (self.of_all_phases(self.output()), self.filter(), self.input());
+        for (d, (phase, [name, out, tap, digit])) in of.iter().zip(self.names).enumerate() {
+            let axis = Axis::new(conv, d);
+            let rows = phase.rows as i64;
+            let last = phase.first + axis.stride * (rows - 1) + phase.phases as i64 - 1;
+            // A distance that is never gone may be anything.
+            let step = if rows == 1 { 1 } else { axis.stride };
+            let mut places = vec![(*name, phase.rows, step)];
+            let wide = phase.phases > 1;
+            places.extend(wide.then_some((*digit, phase.phases, 1)));
+            input = input.slice(name, phase.first as u64, last as u64 + 1).pass_through(name, "place").embed("place", &places);
+            let taps = phase.taps.filter(|_| !empty);
+            // Output pixel of row 0 under the last tap, and filter tap of phase 0: beyond the end where there are none.
+            let (low, tap_step, count, from) = match taps {
+                Some(t) => (t.pixel - t.pixel_step * (t.count - 1), t.pixel_step, t.count, t.first),
+                None => (axis.output, 1, 1, axis.filter),
+            };
+            let high = low + (rows - 1) + tap_step * (count - 1);
+            let before = (-low).max(0);
+            let behind = (high + 1 - axis.output).max(0);
+            gradient = gradient
+                .pad(out, before as u64, behind as u64)
+                .slice(out, (low + before) as u64, (high + before) as u64 + 1)
+                .pass_through(out, "place")
+                .embed("place", &[(*name, phase.rows, 1), (*tap, count as u64, tap_step)]);
+            let step = taps.map_or(1, |t| t.step);
+            let end = from + step * (count - 1) + phase.phases as i64;
+            let mut places = vec![(*tap, count as u64, step)];
+            places.extend(wide.then_some((*digit, phase.phases, 1)));
+            filter = filter
+                .pad(tap, 0, (end - axis.filter).max(0) as u64)
+                .slice(tap, from as u64, end as u64)
+                .pass_through(tap, "place")
+                .embed("place", &places)
+                .reverse(tap);
+        }
+        if empty {
+            (gradient, filter) = (gradient.slice("k", 0, 1), filter.slice("k", 0, 1));
+        }
+        let sum = self.with_taps("k");
+        let a = self.pixels(gradient.merge(&sum, "sum"), 0).view("g", "m", "sum")?;
+        let b = self.shared(filter.merge(&sum, "sum")).view("g", "c", "sum")?;
+        let c = self.pixels(input, 0).view("g", "m", "c")?;
+        self.contraction([a, b, c], conv.c, conv.c_per_group())
+    }
+
+    /// `channels` of the result, over all groups and of a group, have a bias each.
+    fn contraction(&self, [a, b, c]: [View; 3], channels: u64, per_group: u64) -> Result<Contraction, ProblemError> {
+        let conv = self.conv;
+        let len = |operand| conv.operand(operand).1;
+        let tensor = |view: View, operand| Tensor { scalar: conv.dtype, view, align: BUFFER_ALIGN, len: len(operand) };
+        let result = |view: View| Tensor { scalar: conv.out_dtype, view, align: BUFFER_ALIGN, len: len(Operand::C) };
+        let bias = if conv.bias {
+            let values = ViewBuilder::dense(&[("channels", channels)]);
+            let values = values.unmerge("channels", &[("group", conv.groups), ("column", per_group)]);
+            let view = self.shared(self.of_all_phases(values)).broadcast("one", 1).view("g", "column", "one")?;
+            Some(Bias { scalar: conv.out_dtype, along_n: true, view, len: channels })
+        } else {
+            None
+        };
+        Ok(Contraction {
+            g: a.extent[0],
+            m: a.extent[1],
+            n: b.extent[1],
+            k: a.extent[2],
+            a: tensor(a, Operand::A),
+            b: tensor(b, Operand::B),
+            residual: conv.residual.then(|| result(c.clone())),
+            c: result(c),
+            math: conv.math,
+            bias,
+            activation: conv.activation,
+            dynamic: Dynamic::NONE,
+        })
+    }
+}

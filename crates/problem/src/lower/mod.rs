@@ -1,0 +1,111 @@
+//! Lowering: every problem becomes contractions of views, its parts. A convolution reaches the generator only here, as chains of
+//! transforms ([`conv`]).
+
+mod conv;
+mod phases;
+
+use crate::contraction::{Bias, Contraction, Tensor};
+use crate::epilogue::Along;
+use crate::error::ProblemError;
+use crate::gemm::{Gemm, Order};
+use crate::problem::Problem;
+use crate::view::ViewBuilder;
+use serde::{Deserialize, Serialize};
+use tilewright_ir::Scalar;
+
+/// What runs along the batch (g) of a convolution's contraction. Has no effect on other problems, nor on filter gradients, which sum
+/// over the samples.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConvForm {
+    /// g = (sample, group), rows = pixels of one sample: a strided-batched product whose weights have batch stride 0 (SOFIE).
+    #[default]
+    PerSample,
+    /// g = group, rows = (sample, pixel): one product per group (rocMLIR).
+    Merged,
+}
+
+/// Alignment of a buffer's start that plans may count on, in bytes; asked again at launch with the real pointers.
+pub const BUFFER_ALIGN: u32 = 256;
+
+/// The contractions that compute a problem, each a region of the result of its own; together they write every element once. There is
+/// one, but for input gradients of strided convolutions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Parts {
+    /// The part with most work: plans are chosen for it.
+    pub lead: Contraction,
+    /// The others, by falling work.
+    pub rest: Vec<Contraction>,
+}
+
+impl Parts {
+    /// All of them, the one with most work first.
+    pub fn iter(&self) -> impl Iterator<Item = &Contraction> {
+        std::iter::once(&self.lead).chain(&self.rest)
+    }
+}
+
+/// The parts of a problem.
+///
+/// # Errors
+/// [`ProblemError`] of [`Problem::validate`]; [`ProblemError::Unsupported`] for more parts than a program can have.
+pub fn lower(problem: &Problem, form: ConvForm) -> Result<Parts, ProblemError> {
+    problem.validate()?;
+    match problem {
+        Problem::Gemm(gemm) => Ok(Parts { lead: lower_gemm(gemm)?, rest: Vec::new() }),
+        Problem::Conv(conv) => conv::lower(conv, form),
+    }
+}
+
+/// Known alignment of the element at `offset` of a buffer, in bytes.
+fn alignment(offset: u64, scalar: Scalar) -> u32 {
+    let bytes = offset.wrapping_mul(u64::from(scalar.bytes()));
+    if bytes == 0 { BUFFER_ALIGN } else { BUFFER_ALIGN.min(1 << bytes.trailing_zeros().min(8)) }
+}
+
+fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
+    let matrix = |(rows, cols): (u64, u64), trans: bool, ld: u64, batch_stride: u64| {
+        let ld = ld as i64;
+        let (row_stride, col_stride) = if trans == (gemm.order == Order::Col) { (ld, 1) } else { (1, ld) };
+        ViewBuilder::tensor(&[("g", gemm.batch, batch_stride as i64), ("row", rows, row_stride), ("col", cols, col_stride)])
+    };
+    let tensor = |index: usize| -> Result<Tensor, ProblemError> {
+        let x = gemm.matrices()[index];
+        let size = [(gemm.m, gemm.k), (gemm.k, gemm.n), (gemm.m, gemm.n)][index];
+        let builder = matrix(size, x.trans, x.ld, x.batch_stride);
+        // B is addressed by (g, n, k).
+        let view = if index == 1 { builder.view("g", "col", "row")? } else { builder.view("g", "row", "col")? };
+        let scalar = gemm.scalar(index);
+        Ok(Tensor { scalar, view, align: alignment(x.offset, scalar), len: gemm.span(index) })
+    };
+    let bias = match gemm.bias {
+        None => None,
+        Some(x) => {
+            let length = if x.along == Along::M { gemm.m } else { gemm.n };
+            let values = ViewBuilder::tensor(&[("g", gemm.batch, x.batch_stride as i64), ("index", length, 1)]);
+            let view = values.broadcast("one", 1).view("g", "index", "one")?;
+            Some(Bias { scalar: gemm.out_dtype, along_n: x.along == Along::N, view, len: gemm.bias_len() })
+        }
+    };
+    let residual = match gemm.residual {
+        None => None,
+        Some(x) => {
+            let view = matrix((gemm.m, gemm.n), gemm.c.trans, x.ld, x.batch_stride).view("g", "row", "col")?;
+            Some(Tensor { scalar: gemm.out_dtype, view, align: BUFFER_ALIGN, len: gemm.residual_len() })
+        }
+    };
+    Ok(Contraction {
+        g: gemm.batch,
+        m: gemm.m,
+        n: gemm.n,
+        k: gemm.k,
+        a: tensor(0)?,
+        b: tensor(1)?,
+        c: tensor(2)?,
+        math: gemm.math,
+        bias,
+        activation: gemm.activation,
+        residual,
+        dynamic: gemm.dynamic,
+    })
+}
