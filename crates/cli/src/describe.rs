@@ -42,9 +42,9 @@ fn has_effect(plan: &Plan, key: Key, spec: &KernelSpec, graph: &Graph, normal: &
         return graph.convolution;
     }
     values(key).into_iter().filter(|v| *v != value).any(|v| {
-        let other = plan.with(key, v);
+        let other = Plan::from(plan.with(key, v));
         let differs = !other.normalised(graph.contraction).difference(normal).is_empty();
-        differs && derive(&other, graph.contraction, graph.env).map_or(true, |derived| derived != *spec)
+        differs && derive(other, graph.contraction, graph.env).map_or(true, |derived| derived != *spec)
     })
 }
 
@@ -261,7 +261,7 @@ mod tests {
     fn every_key_is_described() {
         let gemm = Gemm::new(Scalar::F32, 1000, 1000, 1000).trans(false, true).order(Order::Col).build().unwrap();
         let space = Space::new(&gemm.into(), &Target::by_arch("gfx900").unwrap()).unwrap();
-        let plan = Constraint::parse("C_IWI1_GAL1_EDG1").unwrap().apply(&Plan::default());
+        let plan: Plan = Constraint::parse("C_IWI1_GAL1_EDG1").unwrap().apply(&Plan::default()).into();
         let (graph, spec) = (space.graph(&plan), space.resolve(&plan).unwrap().spec);
         let notes = describe(&plan, &spec, &graph);
         assert_eq!(notes.len(), Key::all().count());

@@ -19,7 +19,7 @@ fn gemm(m: u64, n: u64, k: u64, trans: &str) -> Contraction {
 
 /// MIC8 both, PAD1, MIW1, UNR16, GAL3, NAW64, MAC256, SKW10 with some keys changed.
 fn plan(change: &str) -> Plan {
-    Constraint::parse(change).unwrap().apply(&Plan::default())
+    Constraint::parse(change).unwrap().apply(&Plan::default()).into()
 }
 
 fn refusal(change: &str, c: &Contraction) -> Refusal {

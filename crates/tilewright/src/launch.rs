@@ -23,6 +23,7 @@ pub(crate) fn narrow(plan: &Plan) -> Plan {
         .with_both(Chiral::Frw, 0)
         .with(Key::C(Common::Cvw), 1)
         .with(Key::C(Common::Mvw), 1)
+        .into()
 }
 
 impl Operation {
@@ -85,7 +86,7 @@ impl Operation {
         let starts = Some([start(Operand::A), start(Operand::B), start(Operand::C)]);
         let bim = Key::C(Common::Bim);
         let mut last = Error::Bind(BindError::Absent("a fallback plan"));
-        for candidate in [*plan, narrow(plan), generic(contraction).with(bim, plan.get(bim)), generic(contraction)] {
+        for candidate in [*plan, narrow(plan), generic(contraction).with(bim, plan.get(bim)).into(), generic(contraction)] {
             match self.ready(&candidate, starts) {
                 Ok(ready) => match check(&ready.program, &ready.contraction, buffers, &extents(&ready, at)) {
                     Ok(()) | Err(BindError::Absent(_) | BindError::TooSmall { .. }) => return Ok(ready),

@@ -122,7 +122,7 @@ pub use tilewright_device::{
     NativeHandles, Options as DeviceOptions, Timing, Workers, compile_worker_main, list as list_devices,
 };
 pub use tilewright_gen::kernel::GenerateError;
-pub use tilewright_gen::plan::{Chiral, Common, Constraint, GrammarError, Key, Plan, Refusal};
+pub use tilewright_gen::plan::{Chiral, Common, Constraint, GrammarError, Key, Keys, Plan, Refusal};
 pub use tilewright_gen::program::Program;
 pub use tilewright_ir::{Dialect, Features, Invalid, Limits, Rates, Scalar, Target};
 pub use tilewright_problem::contraction::Contraction;

@@ -6,7 +6,7 @@ use crate::{Buffer, Context, Element, Error};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use tilewright_device::Device;
-use tilewright_gen::plan::{Constraint, Plan, generic};
+use tilewright_gen::plan::{Constraint, Keys, Plan, generic};
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::{ConvBuilder, Extents, GemmBuilder, Problem};
 use tilewright_tune::model::{Candidate, Picker};
@@ -299,7 +299,7 @@ impl Operation {
         }
     }
     /// A legal plan near one that is not, where the search graph leads to one.
-    pub fn nearest(&self, plan: &Plan) -> Option<Plan> {
+    pub fn nearest(&self, plan: &Keys) -> Option<Plan> {
         self.space.nearest(plan, NEAREST)
     }
     /// Runs with this plan from now on.

@@ -78,7 +78,7 @@ fn plans_set_and_refused() {
     let operation = operation.expect("a problem").constrained(&Constraint::parse("C_MAC64").expect("a constraint"));
     let prepared = operation.prepare().expect("it compiles");
     assert_eq!((context.programs(), prepared.get(Key::C(Common::Mac))), (1, 64));
-    let wrong: Plan = prepared.with(Key::A(Chiral::Mic), 63);
+    let wrong: Plan = prepared.with(Key::A(Chiral::Mic), 63).into();
     assert!(matches!(operation.set_plan(&wrong), Err(Error::Refused(refusal)) if !Refusal::keys(&refusal).is_empty()));
     let near = operation.nearest(&wrong).expect("a plan");
     operation.set_plan(&near).expect("legal");

@@ -119,7 +119,7 @@ impl Turns {
 /// The plan with two persistent clusters instead of one for each compute unit: they take as many tiles each in less work.
 fn few_persistent(plan: &Plan, spec: &KernelSpec) -> Plan {
     let few = spec.tiling.persistent.min(2 * spec.tiling.cluster.size());
-    plan.with(Key::C(Common::Pst), few)
+    plan.with(Key::C(Common::Pst), few).into()
 }
 
 /// A problem on which `plan` (derived: `spec`) does all it does on that of `space`, that takes about [`EMULATED_FLOP`] operations or
@@ -383,7 +383,7 @@ mod tests {
     /// The reduced problem of a plan that repairs `text`.
     fn reduced(problem: Problem, arch: &str, text: &str) -> (Space, KernelSpec, Reduced) {
         let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
-        let plan = Constraint::parse(text).unwrap().apply(&Plan::default());
+        let plan = Plan::from(Constraint::parse(text).unwrap().apply(&Plan::default()));
         let plan = space.repair(&plan).unwrap();
         let spec = space.resolve(&plan).unwrap().spec;
         let found = for_emulator(&space, &plan, &spec).unwrap();

@@ -3,7 +3,7 @@
 
 use crate::space::Space;
 use rayon::prelude::*;
-use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Part, Plan, Refusal};
+use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Keys, Part, Plan, Refusal};
 
 /// Changes before a plan is given up.
 const STEPS: usize = 24;
@@ -15,16 +15,17 @@ const AROUND: usize = 400;
 impl Space {
     /// A nearby legal plan: each refusal is answered by a more modest choice, or, where that is pinned, by what the pinned key
     /// needs. `None` where that leads nowhere, which does not say that there is none.
-    pub fn repair(&self, plan: &Plan) -> Option<Plan> {
-        let mut plan = self.admit(plan);
+    pub fn repair(&self, keys: &Keys) -> Option<Plan> {
+        // Demanded values stay, also where other keys take their effect away for a while.
+        let mut plan = self.constraint().apply(&self.admit(keys));
         for _ in 0..STEPS {
             let refusal = match self.resolve(&plan) {
-                Ok(_) => return Some(plan),
+                Ok(_) => return Some(plan.into()),
                 Err(refusal) => refusal,
             };
             let change = Change { constraint: self.constraint(), plan: &plan };
             let next = change.modest(&refusal).or_else(|| change.needed(&refusal))?;
-            if next == plan {
+            if Plan::from(next) == Plan::from(plan) {
                 return None;
             }
             plan = next;
@@ -34,9 +35,9 @@ impl Space {
 
     /// Legal plans near some of these, by search over the keys that refusals name: for constraints under which none of them can
     /// be repaired. None twice.
-    pub fn near(&self, plans: &[Plan]) -> Vec<Plan> {
-        let starts: Vec<&Plan> = plans.iter().step_by(plans.len().div_ceil(STARTS).max(1)).collect();
-        let nearest = |plan: &&Plan| self.nearest(&self.admit(plan), AROUND);
+    pub fn near(&self, plans: &[Keys]) -> Vec<Plan> {
+        let starts: Vec<&Keys> = plans.iter().step_by(plans.len().div_ceil(STARTS).max(1)).collect();
+        let nearest = |plan: &&Keys| self.nearest(&self.admit(plan), AROUND);
         let mut found: Vec<Plan> = starts.par_iter().filter_map(nearest).collect();
         found.sort();
         found.dedup();
@@ -47,28 +48,28 @@ impl Space {
 /// A plan and what must stay of it.
 struct Change<'a> {
     constraint: &'a Constraint,
-    plan: &'a Plan,
+    plan: &'a Keys,
 }
 
 impl Change<'_> {
     /// The plan with a value of a key, if the key is free and has another one.
-    fn set(&self, key: Key, value: u32) -> Option<Plan> {
+    fn set(&self, key: Key, value: u32) -> Option<Keys> {
         (!self.constraint.pins(key) && self.plan.get(key) != value).then(|| self.plan.with(key, value))
     }
     /// The same of the first of several keys that can change.
-    fn first(&self, changes: &[(Key, u32)]) -> Option<Plan> {
+    fn first(&self, changes: &[(Key, u32)]) -> Option<Keys> {
         changes.iter().find_map(|(key, value)| self.set(*key, *value))
     }
     /// The plan with half the value of a key.
-    fn halved(&self, key: Key) -> Option<Plan> {
+    fn halved(&self, key: Key) -> Option<Keys> {
         (self.plan.get(key) > 1).then(|| self.set(key, self.plan.get(key) / 2)).flatten()
     }
-    fn common(&self, key: Common, value: u32) -> Option<Plan> {
+    fn common(&self, key: Common, value: u32) -> Option<Keys> {
         self.set(Key::C(key), value)
     }
 
     /// A more modest choice.
-    fn modest(&self, refusal: &Refusal) -> Option<Plan> {
+    fn modest(&self, refusal: &Refusal) -> Option<Keys> {
         let plan = self.plan;
         match *refusal {
             Refusal::TileOverEdge { .. } | Refusal::PullBackRunTime { .. } => self.common(Common::Edg, 1),
@@ -107,7 +108,7 @@ impl Change<'_> {
     }
 
     /// What a pinned key needs of others; nothing where nothing is pinned.
-    fn needed(&self, refusal: &Refusal) -> Option<Plan> {
+    fn needed(&self, refusal: &Refusal) -> Option<Keys> {
         if self.constraint.is_none() {
             return None;
         }
@@ -154,7 +155,7 @@ impl Change<'_> {
     }
 
     /// What runs ahead needs buffers to run into.
-    fn ahead(&self, acp: Key, pfg: u32, buf: u32) -> Option<Plan> {
+    fn ahead(&self, acp: Key, pfg: u32, buf: u32) -> Option<Keys> {
         let at = |key: Common| self.plan.common(key);
         // Instructions in flight hold the tile that they read.
         let held = if at(Common::Uni) == 2 { 1 + at(Common::Fra).min(1) } else { 1 };
@@ -169,7 +170,7 @@ impl Change<'_> {
     }
 
     /// What matrix units need.
-    fn unit(&self, refusal: &Refusal) -> Option<Plan> {
+    fn unit(&self, refusal: &Refusal) -> Option<Keys> {
         use Common::*;
         let c = |key: Common| Key::C(key);
         match *refusal {

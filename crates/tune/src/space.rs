@@ -3,7 +3,7 @@
 use crate::graph::{Graph, Move, Reach, reflected};
 use crate::key::ProblemKey;
 use tilewright_gen::kernel::{GenerateError, generate};
-use tilewright_gen::plan::{Common, Constraint, Env, Footprint, KernelSpec, Key, Plan, Refusal, derive, fits, generic};
+use tilewright_gen::plan::{Common, Constraint, Env, Footprint, KernelSpec, Key, Keys, Plan, Refusal, derive, fits, generic};
 use tilewright_gen::program::Program;
 use tilewright_ir::Target;
 use tilewright_problem::contraction::Contraction;
@@ -120,12 +120,12 @@ impl Space {
     }
 
     /// The contraction a plan runs on: that of the part with most work.
-    pub fn contraction(&self, plan: &Plan) -> &Contraction {
+    pub fn contraction(&self, plan: &Keys) -> &Contraction {
         &self.parts(plan).lead
     }
 
     /// The parts of the problem in the form that a plan chooses.
-    pub fn parts(&self, plan: &Plan) -> &Parts {
+    pub fn parts(&self, plan: &Keys) -> &Parts {
         match &self.merged {
             Some(merged) if plan.common(Common::Bim) == 1 => merged,
             _ => &self.per_sample,
@@ -151,11 +151,12 @@ impl Space {
     ///
     /// # Errors
     /// The first rule it breaks.
-    pub fn resolve(&self, plan: &Plan) -> Result<Resolved<'_>, Refusal> {
-        let contraction = self.contraction(plan);
+    pub fn resolve(&self, plan: impl Into<Plan>) -> Result<Resolved<'_>, Refusal> {
+        let plan = plan.into();
+        let contraction = self.contraction(&plan);
         let spec = derive(plan, contraction, &self.env)?;
         let footprint = fits(&spec, contraction, &self.target)?;
-        let rest = self.parts(plan).rest.iter().map(|part| self.resolve_part(plan, part)).collect::<Result<_, _>>()?;
+        let rest = self.parts(&plan).rest.iter().map(|part| self.resolve_part(&plan, part)).collect::<Result<_, _>>()?;
         Ok(Resolved { contraction, spec, footprint, rest })
     }
 
@@ -167,7 +168,7 @@ impl Space {
             Ok(ResolvedPart { contraction, spec, footprint })
         };
         let whole = plan.with(Key::C(Common::Ice), 1);
-        try_plan(plan).or_else(|_| try_plan(&whole)).or_else(|_: Refusal| try_plan(&generic(contraction)))
+        try_plan(plan).or_else(|_| try_plan(&whole.into())).or_else(|_: Refusal| try_plan(&generic(contraction)))
     }
 
     /// The same product told in the other storage order; `None` for a convolution.
@@ -183,15 +184,15 @@ impl Space {
     /// The plan that does here what `plan` does for [`Space::in_other_order`], if there is one and it satisfies the constraint.
     pub fn from_other_order(&self, plan: &Plan) -> Option<Plan> {
         let here = match plan.common(Common::Uni) {
-            0 => reflected(plan, self.env.wave)?,
+            0 => reflected(plan, self.env.wave)?.into(),
             // Matrix units take their operands in either order: the very same kernel.
-            _ => plan.with(Key::C(Common::Swp), 1 - plan.common(Common::Swp).min(1)),
+            _ => plan.with(Key::C(Common::Swp), 1 - plan.common(Common::Swp).min(1)).into(),
         };
         (self.constraint.allows(&here) && self.resolve(&here).is_ok()).then_some(here)
     }
 
     /// The graph that searches walk, around a plan.
-    pub fn graph(&self, plan: &Plan) -> Graph<'_> {
+    pub fn graph(&self, plan: &Keys) -> Graph<'_> {
         Graph {
             contraction: self.contraction(plan),
             env: &self.env,
@@ -202,13 +203,13 @@ impl Space {
     }
 
     /// Plans one move away. They need not be legal.
-    pub fn neighbours(&self, plan: &Plan) -> Vec<Move> {
+    pub fn neighbours(&self, plan: &Keys) -> Vec<Move> {
         self.graph(plan).neighbours(plan)
     }
 
     /// The legal plan nearest to one that is not, by number of keys changed; looks at `most` plans.
-    pub fn nearest(&self, plan: &Plan, most: usize) -> Option<Plan> {
-        self.graph(plan).nearest(plan, most, |p| self.resolve(p).map(|_| ()))
+    pub fn nearest(&self, plan: &Keys, most: usize) -> Option<Plan> {
+        self.graph(plan).nearest(&self.constraint.apply(plan), most, |p| self.resolve(p).map(|_| ()))
     }
 
     /// A plan that is legal wherever any is, the constraint aside.
@@ -217,9 +218,9 @@ impl Space {
     }
 
     /// The plan with the constraint's values, and one way to write what has no effect here.
-    pub fn admit(&self, plan: &Plan) -> Plan {
-        let plan = self.constraint.apply(plan);
-        let plan = if self.merged.is_none() { plan.with(Key::C(Common::Bim), 0) } else { plan };
-        self.constraint.apply(&plan.normalised(self.contraction(&plan)))
+    pub fn admit(&self, keys: &Keys) -> Plan {
+        let keys = self.constraint.apply(keys);
+        let plan = Plan::from(if self.merged.is_none() { keys.with(Key::C(Common::Bim), 0) } else { keys });
+        self.constraint.apply(&plan.normalised(self.contraction(&plan))).into()
     }
 }

@@ -7,7 +7,7 @@ use support::children;
 use tilewright_device::{DeviceError, Options, open_with};
 use tilewright_emu::EmuError;
 use tilewright_gen::kernel::MAIN;
-use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::plan::{Constraint, Keys, Plan};
 use tilewright_gen::program::Program;
 use tilewright_ir::{Block, Scalar, Stmt};
 use tilewright_problem::reference::Samples;
@@ -70,11 +70,12 @@ const DEPTHS: [u64; 3] = [77, 80, 96];
 
 impl Bench {
     fn new(arch: &'static str, schedule: &str) -> Bench {
-        let mut plan = Plan::default();
+        let mut keys = Keys::default();
         let base = "A_MIC4__B_MIC4__C_UNR8_MAC128_EDG1_GAL1";
         for text in [base, schedule] {
-            plan = Constraint::parse(text).unwrap().apply(&plan);
+            keys = Constraint::parse(text).unwrap().apply(&keys);
         }
+        let plan = Plan::from(keys);
         let device = support::emulator(arch, true, 0);
         let programs = DEPTHS.map(|k| {
             let problem: Problem = Gemm::new(Scalar::F32, 70, 40, k).order(Order::Col).build().unwrap().into();

@@ -29,7 +29,7 @@ fn verify(gemm: GemmBuilder, plan: &str, seed: u64) {
     (options.emulator.threads, options.emulator.interleave, options.emulator.seed) = (1, true, seed);
     let device = open_with("emu:sm_80", &options).unwrap();
     let space = Space::new(&problem, &device.info().target).unwrap();
-    let plan = Constraint::parse(plan).unwrap().apply(&Plan::default());
+    let plan = Plan::from(Constraint::parse(plan).unwrap().apply(&Plan::default()));
     let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
     let program = r.generate(space.env().workspace_bytes).unwrap();
     let compiled = compile(device.as_ref(), &program).unwrap_or_else(|e| panic!("{plan}: {e}"));
@@ -53,7 +53,7 @@ fn only_units_that_have_them_take_doubles() {
     for (arch, uni) in [("sm_90a", 2), ("gfx942", 3)] {
         let problem: Problem = Gemm::new(Scalar::F64, 256, 256, 256).build().unwrap().into();
         let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
-        let plan = Constraint::parse(&format!("C_UNI{uni}_MAC256_UNR16")).unwrap().apply(&Plan::default());
+        let plan = Plan::from(Constraint::parse(&format!("C_UNI{uni}_MAC256_UNR16")).unwrap().apply(&Plan::default()));
         assert!(matches!(space.resolve(&plan), Err(Refusal::UnitTypes { .. })), "{arch}: {:?}", space.resolve(&plan).err());
     }
 }
@@ -63,7 +63,7 @@ fn assemblers_take_them() {
     let problem: Problem = Gemm::new(Scalar::F64, 1024, 1024, 1024).order(Order::Row).build().unwrap().into();
     for arch in ["sm_80", "sm_90a"] {
         let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
-        let plan = Constraint::parse(PLANS[1]).unwrap().apply(&Plan::default());
+        let plan = Plan::from(Constraint::parse(PLANS[1]).unwrap().apply(&Plan::default()));
         let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
         let program = r.generate(space.env().workspace_bytes).unwrap();
         let kernel = program.kernels.iter().find(|k| k.name == MAIN).unwrap();

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use support::emulator;
 use tilewright_device::Device;
 use tilewright_gen::kernel::generate;
-use tilewright_gen::plan::{Constraint, Plan, Refusal};
+use tilewright_gen::plan::{Constraint, Keys, Plan, Refusal};
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::reference::Samples;
@@ -55,8 +55,8 @@ fn plan(space: &Space, keys: &str) -> Option<Plan> {
     let keys = Constraint::parse(keys).expect("keys");
     let starts = STARTS.iter().map(|s| keys.apply(&Constraint::parse(s).expect("a start").apply(&Plan::default())));
     let narrow = Constraint::parse("C_CVW1").expect("keys");
-    let both = |p: Plan| [p, narrow.apply(&p)];
-    starts.flat_map(both).find(|p| keys.allows(p) && space.resolve(p).is_ok())
+    let both = |p: Keys| [p, narrow.apply(&p)];
+    starts.flat_map(both).map(Plan::from).find(|p| keys.allows(p) && space.resolve(p).is_ok())
 }
 
 /// Runs the plan's program for a contraction on a case of what was asked for.

@@ -78,8 +78,8 @@ fn plans_that_compare_as_equal_are_the_same_kernel() {
             let (mut count, mut wrong) = (0, Vec::new());
             for key in Key::all() {
                 for value in values(key) {
-                    let plan = pair.plan.with(key, value);
-                    if value == pair.plan.get(key) || !normal(&plan).difference(&home).is_empty() {
+                    let plan = Plan::from(pair.plan.with(key, value));
+                    if plan == pair.plan || normal(&plan) != home {
                         continue;
                     }
                     count += 1;
@@ -95,6 +95,6 @@ fn plans_that_compare_as_equal_are_the_same_kernel() {
         .collect();
     let count: usize = tried.iter().map(|(count, _)| count).sum();
     let wrong: Vec<String> = tried.into_iter().flat_map(|(_, wrong)| wrong).collect();
-    assert!(count > 2000, "{count} changes without effect");
+    assert!(count > 500, "{count} changes without effect");
     assert!(wrong.is_empty(), "{} of {count} changes that should have no effect have one:\n{}", wrong.len(), wrong.join("\n"));
 }

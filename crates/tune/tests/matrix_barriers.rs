@@ -7,7 +7,7 @@ use support::children;
 use tilewright_device::{DeviceError, Options, open_with};
 use tilewright_emu::EmuError;
 use tilewright_gen::kernel::MAIN;
-use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::plan::{Constraint, Keys, Plan};
 use tilewright_gen::program::Program;
 use tilewright_ir::{Block, BulkOp, MatrixOp, Scalar, Stmt};
 use tilewright_problem::reference::Samples;
@@ -63,7 +63,8 @@ impl Bench {
     /// More tiles than any ring has buffers; edges everywhere.
     fn of(gemm: GemmBuilder, schedule: &str, reads_c: bool) -> Bench {
         let base = "A_MIC1_ACP2__B_MIC8_ACP2__C_UNR64_MAC128_SKW10_UNI2_GAL1";
-        let plan = [base, schedule].iter().fold(Plan::default(), |p, text| Constraint::parse(text).unwrap().apply(&p));
+        let keys = [base, schedule].iter().fold(Keys::default(), |p, text| Constraint::parse(text).unwrap().apply(&p));
+        let plan = Plan::from(keys);
         let problem: Problem = gemm.build().unwrap().into();
         let device = support::emulator("emu:sm_90a", true, 0);
         let space = Space::new(&problem, &device.info().target).unwrap();

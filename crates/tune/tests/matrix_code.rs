@@ -18,7 +18,7 @@ const ARCH: &str = "sm_90a";
 fn main_kernel(gemm: GemmBuilder, plan: &str, arch: &str) -> Kernel {
     let problem: Problem = gemm.build().unwrap().into();
     let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
-    let plan = Constraint::parse(plan).unwrap().apply(&Plan::default());
+    let plan = Plan::from(Constraint::parse(plan).unwrap().apply(&Plan::default()));
     let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
     let program = r.generate(space.env().workspace_bytes).unwrap();
     program.kernels.into_iter().find(|k| k.name == MAIN).unwrap()

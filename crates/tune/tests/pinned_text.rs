@@ -97,7 +97,7 @@ fn keys(plan: &Plan) -> Constraint {
 fn printed(name: &str, problem: &str, plan: &str) -> Result<(String, String), String> {
     let target = target(name);
     let problem = Problem::parse(problem).map_err(|e| e.to_string())?;
-    let plan = Constraint::parse(plan).map_err(|e| e.to_string())?.apply(&Plan::default());
+    let plan = Plan::from(Constraint::parse(plan).map_err(|e| e.to_string())?.apply(&Plan::default()));
     let space = space(&problem, &target);
     let resolved = space.resolve(&plan).map_err(|refusal| format!("refused: {refusal}"))?;
     let mut program = resolved.generate(space.env().workspace_bytes).map_err(|e| format!("not generated: {e}"))?;

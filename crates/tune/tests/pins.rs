@@ -28,7 +28,7 @@ fn every_pin_is_met(problem: &Problem, target: &Target, recipe: &Recipe) {
             constraint.pin(key, value);
             let pinned = space.clone().constrained(&constraint);
             let picked = Picker::new(&pinned).pick(1);
-            let met = picked.first().is_some_and(|c| c.plan.get(key) == value && pinned.resolve(&c.plan).is_ok());
+            let met = picked.first().is_some_and(|c| constraint.allows(&c.plan) && pinned.resolve(&c.plan).is_ok());
             (!met).then(|| constraint.to_string())
         })
         .collect();

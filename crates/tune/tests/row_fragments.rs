@@ -30,7 +30,7 @@ fn verify(gemm: GemmBuilder, plans: &[String], seed: u64, check: impl FnOnce(&Co
     (options.emulator.threads, options.emulator.interleave, options.emulator.seed) = (1, true, seed);
     let device = open_with("emu:sm_90a", &options).unwrap();
     let space = Space::new(&problem, &device.info().target).unwrap();
-    let parsed: Vec<Plan> = plans.iter().map(|p| Constraint::parse(p).unwrap().apply(&Plan::default())).collect();
+    let parsed: Vec<Plan> = plans.iter().map(|p| Constraint::parse(p).unwrap().apply(&Plan::default()).into()).collect();
     let legal = parsed.iter().position(|p| space.resolve(p).is_ok());
     let which = legal.unwrap_or_else(|| panic!("{}: {:?}", plans[0], space.resolve(&parsed[0]).err()));
     let plan = parsed[which];
@@ -142,11 +142,11 @@ fn rows_of_tf32_need_them() {
 fn a_move_leads_to_them() {
     let problem: Problem = product(Scalar::F32, 1024, 1024, 1024).build().unwrap().into();
     let space = Space::new(&problem, &support::emulator("emu:sm_90a", false, 0).info().target).unwrap();
-    let of = |text: &str| Constraint::parse(text).unwrap().apply(&Plan::default()).normal();
+    let of = |text: &str| Plan::from(Constraint::parse(text).unwrap().apply(&Plan::default()));
     let home = of("A_MIC1_ACP2__B_MIC8_ACP2_WOS1__C_UNI2_MAC128_UNR32_BUF3_LWV4_CST1");
     let there = of("A_MIC1_ACP2__B_MIC8_ACP2__C_UNI2_MAC128_UNR32_BUF3_LWV4_CST1_SWP1_RGA2");
     assert!(space.resolve(&home).is_ok() && space.resolve(&there).is_ok());
-    assert!(space.neighbours(&home).iter().any(|m| m.plan.normal() == there));
+    assert!(space.neighbours(&home).iter().any(|m| m.plan == there));
 }
 
 /// What one work-group's shared memory is asked for: loads, stores, cycles and those that conflicts cost. Copies and matrix instructions

@@ -380,7 +380,7 @@ fn an_illegal_recorded_plan_is_not_the_best() {
     let device = open("emu").unwrap();
     let records = Records::in_memory().unwrap();
     let space = Space::new(&small(), &device.info().target).unwrap();
-    let illegal = Plan::default().with(Key::A(Chiral::Mic), 64).with(Key::B(Chiral::Mic), 64).with(Key::C(Common::Mac), 1024);
+    let illegal = Plan::from(Plan::default().with_both(Chiral::Mic, 64).with(Key::C(Common::Mac), 1024));
     assert!(space.resolve(&illegal).is_err());
     let trial = Trial { verified: Some(Depth::Thorough), ..Trial::timed(&illegal.to_string(), 1e-2, TimeKind::Modelled) };
     records.add(&space.key(), &small().key(), &device_key(device.info(), CacheState::Cold), GENERATOR, &trial).unwrap();

@@ -24,7 +24,7 @@ fn verify(gemm: GemmBuilder, plan: &str) {
         (options.emulator.threads, options.emulator.interleave, options.emulator.seed) = (1, true, seed);
         let device = open_with("emu:sm_90a", &options).unwrap();
         let space = Space::new(&problem, &device.info().target).unwrap();
-        let plan = Constraint::parse(&format!("{plan}_UNI2_GAL1")).unwrap().apply(&Plan::default());
+        let plan = Plan::from(Constraint::parse(&format!("{plan}_UNI2_GAL1")).unwrap().apply(&Plan::default()));
         let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
         assert!(r.spec.schedule.slots() >= 2, "{plan}");
         let program = r.generate(space.env().workspace_bytes).unwrap();
@@ -40,7 +40,7 @@ fn verify(gemm: GemmBuilder, plan: &str) {
 fn refusal(gemm: GemmBuilder, plan: &str) -> String {
     let problem: Problem = gemm.build().unwrap().into();
     let space = Space::new(&problem, &support::emulator("emu:sm_90a", false, 0).info().target).unwrap();
-    let plan = Constraint::parse(&format!("{plan}_UNI2_GAL1")).unwrap().apply(&Plan::default());
+    let plan = Plan::from(Constraint::parse(&format!("{plan}_UNI2_GAL1")).unwrap().apply(&Plan::default()));
     space.resolve(&plan).err().map_or(String::new(), |e| e.to_string())
 }
 

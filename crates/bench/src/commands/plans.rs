@@ -56,7 +56,7 @@ pub fn plans(common: Common, args: PlansArgs) -> Result<(), BenchError> {
 /// A plan whose keys that are left out are those of another.
 fn parse(text: &str, base: &Plan) -> Result<Plan, String> {
     let keys = Constraint::parse(text).map_err(|e| format!("plan `{text}`: {e}"))?;
-    Ok(keys.apply(base))
+    Ok(keys.apply(base).into())
 }
 
 /// Reads `NAME = PLAN` or `PLAN` per line.
@@ -88,9 +88,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("plans");
         std::fs::write(&path, "# a study\n\nsingle buffer = C_BUF1\nC_PFG1_BUF2 # ahead\n").unwrap();
-        let base = Plan::default().with(Key::C(Common::Unr), 8);
+        let base = Plan::from(Plan::default().with(Key::C(Common::Unr), 8));
         let plans = read(&path, &base).unwrap();
-        assert_eq!(plans[1].1, base.with(Key::C(Common::Pfg), 1).with(Key::C(Common::Buf), 2));
+        assert_eq!(plans[1].1, base.with(Key::C(Common::Pfg), 1).with(Key::C(Common::Buf), 2).into());
         assert_eq!(plans.iter().map(|p| p.0.as_str()).collect::<Vec<_>>(), ["single buffer", "line 4"]);
         std::fs::write(&path, "\nA_XYZ1\n").unwrap();
         let error = read(&path, &base).unwrap_err().to_string();

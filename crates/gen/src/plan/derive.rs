@@ -16,7 +16,7 @@ use super::rules::{Env, no_cluster_sum, order};
 use super::spec::*;
 use super::tile::*;
 use super::transport::Transport;
-use super::value::Plan;
+use super::value::{Keys, Plan};
 use super::workspace::workspace_per_oriented;
 use tilewright_ir::Mma;
 use tilewright_ir::mma::Family;
@@ -24,15 +24,17 @@ use tilewright_problem::contraction::Contraction;
 
 /// What the plan means for the contraction, or why it means nothing. Total: no plan and no contraction makes it fail
 /// otherwise.
-pub fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Refusal> {
+pub fn derive(plan: impl Into<Plan>, c: &Contraction, env: &Env) -> Result<KernelSpec, Refusal> {
+    derive_plan(&plan.into(), c, env)
+}
+
+fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Refusal> {
     if let Some(key) = Key::all().find(|k| !k.info().legal.contains(plan.get(*k))) {
         return Err(Refusal::Value { key, value: plan.get(key) });
     }
     if c.g == 0 || c.m == 0 || c.n == 0 {
         return Err(Refusal::Empty { g: c.g, m: c.m, n: c.n });
     }
-    // Keys without effect on this kernel have their defaults from here on.
-    let plan = &plan.normal();
     let (at, on) = (|key: Common| plan.common(key), |key: Common| plan.common(key) == 1);
     let family = plan.unit();
     let (matrix, pipeline) = (family.lanes > 1, Transport::need_pipeline(plan));
@@ -243,5 +245,6 @@ pub fn generic(c: &Contraction) -> Plan {
         _ => (1, 64, 8),
     };
     let common = [(Common::Mac, threads), (Common::Unr, k_tile), (Common::Edg, 1), (Common::Sks, 1), (Common::Gal, 1)];
-    common.into_iter().fold(Plan::default().with_both(Chiral::Mic, micro), |p, (key, value)| p.with(Key::C(key), value))
+    let keys = Keys::default().with_both(Chiral::Mic, micro);
+    common.into_iter().fold(keys, |p, (key, value)| p.with(Key::C(key), value)).into()
 }

@@ -11,20 +11,27 @@
 
 use super::grammar_error::{GrammarError, GrammarFault};
 use super::keys::{Key, Part};
-use super::value::{Constraint, Plan};
+use super::value::{Constraint, Keys, Plan};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-impl Plan {
-    /// Reads a full plan.
-    pub fn parse(text: &str) -> Result<Plan, GrammarError> {
+impl Keys {
+    /// Reads the text of a full plan, keys without effect as they are written.
+    pub fn parse(text: &str) -> Result<Keys, GrammarError> {
         let values = read(text)?;
         let missing: Vec<Key> = Key::all().filter(|k| k.info().is_classic() && !values.contains_key(k)).collect();
         if !missing.is_empty() {
             return Err(GrammarError::new(text, 0, text.trim().len(), GrammarFault::MissingKeys(missing)));
         }
-        Ok(values.into_iter().fold(Plan::default(), |plan, (key, value)| plan.with(key, value)))
+        Ok(values.into_iter().fold(Keys::default(), |keys, (key, value)| keys.with(key, value)))
+    }
+}
+
+impl Plan {
+    /// Reads a full plan.
+    pub fn parse(text: &str) -> Result<Plan, GrammarError> {
+        Keys::parse(text).map(Plan::from)
     }
 }
 
@@ -40,7 +47,7 @@ impl Constraint {
 }
 
 /// A part's keys and values to print: MIOpenGEMM's keys always, others where they differ from their default.
-fn printed(plan: &Plan, part: Part) -> Vec<(Key, u32)> {
+fn printed(plan: &Keys, part: Part) -> Vec<(Key, u32)> {
     let shown = |k: &Key| k.info().is_classic() || plan.get(*k) != k.info().default;
     part.keys().into_iter().filter(shown).map(|k| (k, plan.get(k))).collect()
 }
@@ -51,10 +58,16 @@ fn sub(values: &[(Key, u32)]) -> String {
 }
 
 /// The concatenated form, keys in registry order.
-impl fmt::Display for Plan {
+impl fmt::Display for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c] = Part::ALL.map(|part| sub(&printed(self, part)));
         write!(f, "A_{a}__B_{b}__C_{c}")
+    }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&**self, f)
     }
 }
 

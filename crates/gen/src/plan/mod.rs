@@ -52,5 +52,5 @@ pub use rules::Env;
 pub use spec::*;
 pub use tile::{Along, OperandTiling, Source};
 pub use transport::{Shifted, Transport};
-pub use value::{Constraint, Plan};
+pub use value::{Constraint, Keys, Plan};
 pub use workspace::workspace_per_entry;

@@ -5,7 +5,7 @@ use super::keys::{Chiral, Common, Key};
 use super::reach;
 use super::tile::Along;
 use super::transport::Transport;
-use super::value::Plan;
+use super::value::{Keys, Plan};
 use tilewright_ir::MathUnit;
 use tilewright_ir::mma::{FAMILIES, Family};
 use tilewright_problem::contraction::Contraction;
@@ -18,10 +18,10 @@ const PIPELINE_COMMON: [Common; 21] = {
     [Unr, Gal, Ice, Iwi, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Uni, Swp, Pst, Png, Rga]
 };
 
-impl Plan {
+impl Keys {
     /// The same kernel with every key that has no effect at a canonical value, as far as that shows without a
     /// contraction.
-    pub fn normal(&self) -> Plan {
+    pub(super) fn normal(&self) -> Keys {
         let (mut p, family) = (*self, self.unit());
         if Transport::need_pipeline(self) {
             p.normal_pipeline();
@@ -41,32 +41,6 @@ impl Plan {
         let grid = p.owner_grid();
         for (side, threads) in [(Key::A as fn(Chiral) -> Key, grid.map(|g| g.0)), (Key::B, grid.map(|g| g.1))] {
             normal_side(&mut p, side, threads);
-        }
-        p
-    }
-
-    /// [`Plan::normal`], and keys that have no effect on this contraction at a canonical value as well.
-    pub fn normalised(&self, c: &Contraction) -> Plan {
-        let mut p = self.normal();
-        let Some((along_m, along_n)) = p.owner_grid().filter(|_| !Transport::need_pipeline(&p)) else { return p };
-        let (unit, c) = (p.unit(), &*c.oriented(p.common(Common::Swp) == 1));
-        let tile = |side: fn(Chiral) -> Key, threads: u32| (threads as u64 * p.get(side(Chiral::Mic)) as u64).max(1);
-        let (tile_m, tile_n) = (tile(Key::A, along_m) * u64::from(unit.block.0), tile(Key::B, along_n) * u64::from(unit.block.1));
-        let run_time = c.dynamic.m || c.dynamic.n;
-        if !run_time && c.m.is_multiple_of(tile_m) && c.n.is_multiple_of(tile_n) {
-            p.reset(&[Common::Edg], &[]);
-        }
-        // A single row or column of tiles has only one order.
-        if c.m <= tile_m || c.n <= tile_n {
-            p.set(Key::C(Common::Gal), 1);
-            p.reset(&[Common::Naw], &[]);
-        }
-        for (side, tensor) in [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)] {
-            let (glw, vew) = (p.get(side(Chiral::Glw)), p.get(side(Chiral::Vew)));
-            let across = p.get(side(Chiral::Wos)) == 2 || reach::contiguous(tensor, vew) == Some(Along::Row);
-            if glw == vew && across {
-                p.set(side(Chiral::Glw), 0);
-            }
         }
         p
     }
@@ -94,7 +68,7 @@ impl Plan {
     }
 
     fn normal_pipeline(&mut self) {
-        let at = |p: &Plan, key: Common| p.common(key);
+        let at = |p: &Keys, key: Common| p.common(key);
         for key in Common::ALL.into_iter().filter(|k| !PIPELINE_COMMON.contains(k)) {
             self.reset(&[key], &[]);
         }
@@ -148,8 +122,36 @@ impl Plan {
     }
 }
 
-fn normal_side(p: &mut Plan, side: fn(Chiral) -> Key, threads: Option<u32>) {
-    let at = |p: &Plan, k: Chiral| p.get(side(k));
+impl Plan {
+    /// The same kernel with keys that have no effect on this contraction at a canonical value as well.
+    pub fn normalised(&self, c: &Contraction) -> Plan {
+        let mut p = **self;
+        let Some((along_m, along_n)) = p.owner_grid().filter(|_| !Transport::need_pipeline(&p)) else { return *self };
+        let (unit, c) = (p.unit(), &*c.oriented(p.common(Common::Swp) == 1));
+        let tile = |side: fn(Chiral) -> Key, threads: u32| (threads as u64 * p.get(side(Chiral::Mic)) as u64).max(1);
+        let (tile_m, tile_n) = (tile(Key::A, along_m) * u64::from(unit.block.0), tile(Key::B, along_n) * u64::from(unit.block.1));
+        let run_time = c.dynamic.m || c.dynamic.n;
+        if !run_time && c.m.is_multiple_of(tile_m) && c.n.is_multiple_of(tile_n) {
+            p.reset(&[Common::Edg], &[]);
+        }
+        // A single row or column of tiles has only one order.
+        if c.m <= tile_m || c.n <= tile_n {
+            p.set(Key::C(Common::Gal), 1);
+            p.reset(&[Common::Naw], &[]);
+        }
+        for (side, tensor) in [(Key::A as fn(Chiral) -> Key, &c.a), (Key::B, &c.b)] {
+            let (glw, vew) = (p.get(side(Chiral::Glw)), p.get(side(Chiral::Vew)));
+            let across = p.get(side(Chiral::Wos)) == 2 || reach::contiguous(tensor, vew) == Some(Along::Row);
+            if glw == vew && across {
+                p.set(side(Chiral::Glw), 0);
+            }
+        }
+        p.into()
+    }
+}
+
+fn normal_side(p: &mut Keys, side: fn(Chiral) -> Key, threads: Option<u32>) {
+    let at = |p: &Keys, k: Chiral| p.get(side(k));
     let unit = p.unit();
     let fragment = p.fragment_width(side);
     // VEW speaks only for GLW and FRW where they are 0.

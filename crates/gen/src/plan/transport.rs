@@ -10,7 +10,7 @@ use super::keys::{Chiral, Common, Key};
 use super::materialised;
 use super::refusal::Refusal;
 use super::tile::{Along, OperandTiling, Source};
-use super::value::Plan;
+use super::value::{Keys, Plan};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::mma::Family;
 use tilewright_problem::contraction::Tensor;
@@ -78,7 +78,7 @@ impl Transport {
     }
 
     /// Whether a plan's copies are signalled by transaction barriers.
-    pub(super) fn need_pipeline(plan: &Plan) -> bool {
+    pub(super) fn need_pipeline(plan: &Keys) -> bool {
         plan.unit().asynchronous
     }
     /// Whether asynchronous copies move vectors of this width and direction, if the plan asks for them.

@@ -1,22 +1,58 @@
-//! [`Plan`] and [`Constraint`] as values: a number per hyperparameter, and numbers for some of them.
+//! [`Keys`], [`Plan`] and [`Constraint`] as values: a number per hyperparameter, those with effect, and numbers for some of them.
 
 use super::keys::{CHIRALS, COMMONS, Chiral, Common, Key};
 use serde::{Deserialize, Serialize};
-use std::cmp::Ordering;
 use std::collections::BTreeMap;
-use std::hash::{Hash, Hasher};
+use std::ops::Deref;
 use tilewright_problem::lower::ConvForm;
 
-/// One value for every hyperparameter: what makes one kernel of a contraction different from another.
-///
-/// Comparing and hashing go by [`Plan::normal`]: two plans that differ only in keys without effect are equal. The text
-/// form is in [`super::grammar`](mod@super::grammar), and is what is serialised.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Plan {
+/// One value for every hyperparameter, as written: keys without effect among them. What a text says and what a search puts together; a
+/// [`Plan`] is made of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Keys {
     a: [u32; CHIRALS],
     b: [u32; CHIRALS],
     c: [u32; COMMONS],
+}
+
+/// What makes one kernel of a contraction different from another. Keys that have no effect, as far as that shows without a contraction, are
+/// at a canonical value: plans that are equal are the same kernel, and are the same text ([`super::grammar`](mod@super::grammar)), which
+/// is what is serialised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Plan(Keys);
+
+impl From<Keys> for Plan {
+    fn from(keys: Keys) -> Plan {
+        Plan(keys.normal())
+    }
+}
+
+impl From<&Keys> for Plan {
+    fn from(keys: &Keys) -> Plan {
+        Plan(keys.normal())
+    }
+}
+
+impl From<&Plan> for Plan {
+    fn from(plan: &Plan) -> Plan {
+        *plan
+    }
+}
+
+/// A plan's keys are read as such; changed, they make another plan.
+impl Deref for Plan {
+    type Target = Keys;
+    fn deref(&self) -> &Keys {
+        &self.0
+    }
+}
+
+/// Not derivable for every contraction.
+impl Default for Plan {
+    fn default() -> Plan {
+        Plan::from(Keys::default())
+    }
 }
 
 /// Values demanded of some hyperparameters, which need not be values that a search would visit. Its text form is a
@@ -27,10 +63,10 @@ pub struct Constraint {
     values: BTreeMap<Key, u32>,
 }
 
-/// A plan with every key at its default. Not derivable for every contraction.
-impl Default for Plan {
-    fn default() -> Plan {
-        let mut plan = Plan { a: [0; CHIRALS], b: [0; CHIRALS], c: [0; COMMONS] };
+/// Every key at its default.
+impl Default for Keys {
+    fn default() -> Keys {
+        let mut plan = Keys { a: [0; CHIRALS], b: [0; CHIRALS], c: [0; COMMONS] };
         for key in Key::all() {
             plan.set(key, key.info().default);
         }
@@ -38,7 +74,7 @@ impl Default for Plan {
     }
 }
 
-impl Plan {
+impl Keys {
     /// The value of a key.
     pub const fn get(&self, key: Key) -> u32 {
         match key {
@@ -59,17 +95,17 @@ impl Plan {
             Key::C(k) => self.c[k as usize] = value,
         }
     }
-    /// This plan with one key changed.
-    pub const fn with(mut self, key: Key, value: u32) -> Plan {
+    /// The same with one key changed.
+    pub const fn with(mut self, key: Key, value: u32) -> Keys {
         self.set(key, value);
         self
     }
-    /// This plan with one key of both factors changed.
-    pub const fn with_both(self, key: Chiral, value: u32) -> Plan {
+    /// The same with one key of both factors changed.
+    pub const fn with_both(self, key: Chiral, value: u32) -> Keys {
         self.with(Key::A(key), value).with(Key::B(key), value)
     }
-    /// Keys in which two plans differ as written, in printing order.
-    pub fn difference(&self, other: &Plan) -> Vec<Key> {
+    /// Keys in which two differ, in printing order.
+    pub fn difference(&self, other: &Keys) -> Vec<Key> {
         Key::all().filter(|k| self.get(*k) != other.get(*k)).collect()
     }
     /// How a convolution is lowered for this plan (`BIM`).
@@ -88,41 +124,13 @@ impl Plan {
     }
 }
 
-impl PartialEq for Plan {
-    fn eq(&self, other: &Plan) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-
-impl Eq for Plan {}
-
-impl Hash for Plan {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        let n = self.normal();
-        (n.a, n.b, n.c).hash(state);
-    }
-}
-
-impl PartialOrd for Plan {
-    fn partial_cmp(&self, other: &Plan) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Plan {
-    fn cmp(&self, other: &Plan) -> Ordering {
-        let (x, y) = (self.normal(), other.normal());
-        (x.a, x.b, x.c).cmp(&(y.a, y.b, y.c))
-    }
-}
-
 impl Constraint {
     /// No demands.
     pub fn none() -> Constraint {
         Constraint::default()
     }
     /// Demands exactly this plan.
-    pub fn exactly(plan: &Plan) -> Constraint {
+    pub fn exactly(plan: &Keys) -> Constraint {
         Constraint { values: Key::all().map(|k| (k, plan.get(k))).collect() }
     }
     /// True if nothing is demanded.
@@ -145,13 +153,13 @@ impl Constraint {
     pub fn iter(&self) -> impl Iterator<Item = (Key, u32)> + '_ {
         self.values.iter().map(|(k, v)| (*k, *v))
     }
-    /// The plan with the demanded values put in.
-    pub fn apply(&self, plan: &Plan) -> Plan {
-        self.iter().fold(*plan, |p, (key, value)| p.with(key, value))
+    /// The same keys with the demanded values put in.
+    pub fn apply(&self, keys: &Keys) -> Keys {
+        self.iter().fold(*keys, |p, (key, value)| p.with(key, value))
     }
-    /// True if the plan, as written, has every demanded value.
+    /// True if the plan has every demanded value, or the key has no effect on it.
     pub fn allows(&self, plan: &Plan) -> bool {
-        self.iter().all(|(key, value)| plan.get(key) == value)
+        Plan::from(self.apply(plan)) == *plan
     }
     /// Both constraints' demands; where both speak of a key, the other's holds.
     pub fn and(&self, other: &Constraint) -> Constraint {
@@ -166,8 +174,8 @@ mod tests {
     use super::*;
     use Common::*;
 
-    fn base() -> Plan {
-        Plan::default()
+    fn base() -> Keys {
+        Keys::default()
     }
     fn c(key: Common) -> Key {
         Key::C(key)
@@ -185,8 +193,7 @@ mod tests {
             (base().with(c(Ice), 4).with(c(Cvw), 4), base().with(c(Ice), 4)),
         ];
         for (x, y) in same {
-            assert_eq!(x, y);
-            assert_eq!(x.normal(), y);
+            assert_eq!(Plan::from(x), Plan::from(y));
         }
     }
 
@@ -199,7 +206,7 @@ mod tests {
             (base().with(c(Ice), 4).with(c(Sks), 1).with(c(Cvw), 4), base().with(c(Ice), 4).with(c(Sks), 1)),
         ];
         for (x, y) in different {
-            assert_ne!(x, y);
+            assert_ne!(Plan::from(x), Plan::from(y));
         }
     }
 
@@ -207,26 +214,30 @@ mod tests {
     fn load_tile_keys_are_inert_where_the_tile_leaves_no_choice() {
         // 16x16 threads, micro 1: a macro tile of 16 and a k-tile of 16 give each thread one element.
         let one = base().with_both(Chiral::Mic, 1);
-        assert_eq!(one, one.with_both(Chiral::Plu, 1).with_both(Chiral::Liw, 1));
-        assert_ne!(one, one.with_both(Chiral::Lor, 1));
-        assert_ne!(base(), base().with_both(Chiral::Liw, 1));
-        assert_ne!(base(), base().with_both(Chiral::Plu, 1));
+        assert_eq!(one.normal(), one.with_both(Chiral::Plu, 1).with_both(Chiral::Liw, 1).normal());
+        assert_ne!(one.normal(), one.with_both(Chiral::Lor, 1).normal());
+        assert_ne!(base().normal(), base().with_both(Chiral::Liw, 1).normal());
+        assert_ne!(base().normal(), base().with_both(Chiral::Plu, 1).normal());
     }
 
     #[test]
     fn normal_is_total_and_settles() {
-        let odd = Plan { a: [0; CHIRALS], b: [u32::MAX; CHIRALS], c: [u32::MAX; COMMONS] };
-        assert_eq!(odd.normal().normal(), odd);
-        assert!(odd.normal().normal().difference(&odd.normal()).is_empty());
+        let odd = Keys { a: [0; CHIRALS], b: [u32::MAX; CHIRALS], c: [u32::MAX; COMMONS] };
+        assert_eq!(odd.normal().normal(), odd.normal());
     }
 
     #[test]
     fn constraints_apply_and_allow() {
         let mut pin = Constraint::none();
-        assert!(pin.allows(&base()));
+        let plan = Plan::default();
+        assert!(pin.allows(&plan));
         pin.pin(c(Unr), 24);
-        assert!(!pin.allows(&base()) && pin.allows(&pin.apply(&base())));
-        assert_eq!(pin.apply(&base()).difference(&base()), vec![c(Unr)]);
-        assert!(Constraint::exactly(&base()).allows(&base()));
+        assert!(!pin.allows(&plan) && pin.allows(&pin.apply(&plan).into()));
+        assert_eq!(pin.apply(&plan).difference(&plan), vec![c(Unr)]);
+        assert!(Constraint::exactly(&plan).allows(&plan));
+        // Where to store is no question without loads that run ahead.
+        pin = Constraint::none();
+        pin.pin(c(Stp), 1);
+        assert!(pin.allows(&plan) && !pin.allows(&plan.with(c(Pfg), 1).with(c(Buf), 2).into()));
     }
 }

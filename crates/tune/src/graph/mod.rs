@@ -9,7 +9,7 @@ pub use edges::{Edges, edges, priority, values};
 pub use reflect::reflected;
 
 use std::collections::HashSet;
-use tilewright_gen::plan::{Chiral, Common, Constraint, Env, Key, Plan, thread_grid};
+use tilewright_gen::plan::{Chiral, Common, Constraint, Env, Key, Keys, Plan, thread_grid};
 use tilewright_problem::contraction::Contraction;
 
 /// Which keys and edges a search follows.
@@ -141,8 +141,10 @@ impl<'a> Graph<'a> {
     }
 
     /// Plans one move from this one, each once, none equal to it: one-key moves in registry order, then coupled moves.
-    pub fn neighbours(&self, plan: &Plan) -> Vec<Move> {
-        let mut out = Moves { graph: self, home: plan.normalised(self.contraction), seen: HashSet::new(), moves: Vec::new() };
+    pub fn neighbours(&self, plan: &Keys) -> Vec<Move> {
+        let plan = &self.constraint.apply(plan);
+        let mut out =
+            Moves { graph: self, home: Plan::from(plan).normalised(self.contraction), seen: HashSet::new(), moves: Vec::new() };
         for key in Key::all() {
             for value in self.edges(key, plan.get(key)) {
                 out.push(plan.with(key, value), priority(key));
@@ -161,7 +163,7 @@ impl<'a> Graph<'a> {
     }
 
     /// One key up, the other down.
-    fn opposed(&self, plan: &Plan, [x, y]: [Key; 2], out: &mut Moves) {
+    fn opposed(&self, plan: &Keys, [x, y]: [Key; 2], out: &mut Moves) {
         let priority = priority(x).max(priority(y));
         for vx in self.edges(x, plan.get(x)) {
             for vy in self.edges(y, plan.get(y)) {
@@ -173,10 +175,10 @@ impl<'a> Graph<'a> {
     }
 
     /// Another thread grid with one or both micro tiles rescaled so that the macro tile stays about the same.
-    fn rescaled(&self, plan: &Plan, other: &Plan, out: &mut Moves) {
-        let grid = |p: &Plan| thread_grid(p.common(Common::Mac), p.common(Common::Skw));
+    fn rescaled(&self, plan: &Keys, other: &Keys, out: &mut Moves) {
+        let grid = |p: &Keys| thread_grid(p.common(Common::Mac), p.common(Common::Skw));
         let (Some(old), Some(new)) = (grid(plan), grid(other)) else { return };
-        let scaled = |p: Plan, key: Key, old: u32, new: u32| {
+        let scaled = |p: Keys, key: Key, old: u32, new: u32| {
             let target = plan.get(key) * old / new.max(1);
             let nearest = self.values(key).into_iter().min_by_key(|v| v.abs_diff(target.max(1)));
             nearest.filter(|_| !self.constraint.pins(key)).map_or(p, |v| p.with(key, v))
@@ -192,7 +194,7 @@ impl<'a> Graph<'a> {
     }
 
     /// Coupled moves of the keys that MIOpenGEMM does not have.
-    fn full_moves(&self, plan: &Plan, out: &mut Moves) {
+    fn full_moves(&self, plan: &Keys, out: &mut Moves) {
         let c = |key: Common| Key::C(key);
         for skw in self.edges(c(Common::Skw), plan.common(Common::Skw)) {
             self.rescaled(plan, &plan.with(c(Common::Skw), skw), out);
@@ -253,7 +255,7 @@ impl<'a> Graph<'a> {
     }
 
     /// Several keys at once, if the constraint and the graph let all of them.
-    fn together(&self, plan: &Plan, values: &[(Key, u32)], out: &mut Moves) {
+    fn together(&self, plan: &Keys, values: &[(Key, u32)], out: &mut Moves) {
         let free = |(key, value): &(Key, u32)| {
             plan.get(*key) == *value
                 || (!self.constraint.pins(*key) && key.info().legal.contains(*value) && !self.tables(*key).is_empty())
@@ -274,13 +276,14 @@ struct Moves<'a> {
 }
 
 impl Moves<'_> {
-    fn push(&mut self, mut plan: Plan, priority: i8) {
+    fn push(&mut self, mut plan: Keys, priority: i8) {
         // A split that may not add with atomics starts with a sum in workspace.
         let sks = Key::C(Common::Sks);
         let atomic = plan.common(Common::Ice) > 1 && plan.common(Common::Sks) == 0;
         if atomic && !self.graph.env.allow_atomics && !self.graph.constraint.pins(sks) {
             plan.set(sks, 1);
         }
+        let plan = Plan::from(plan);
         let place = plan.normalised(self.graph.contraction);
         if place != self.home && self.seen.insert(place) {
             self.moves.push(Move { plan, priority });

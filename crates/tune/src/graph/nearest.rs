@@ -2,23 +2,24 @@
 
 use super::Graph;
 use std::collections::{HashSet, VecDeque};
-use tilewright_gen::plan::{Key, Plan, Refusal};
+use tilewright_gen::plan::{Key, Keys, Plan, Refusal};
 
 impl Graph<'_> {
     /// The plan nearest to `plan` that `check` accepts, by number of keys changed and then by distance of their values.
     /// Looks at keys that refusals name, at most `budget` plans. Pinned keys stay as they are; `None` where nothing was
     /// found.
-    pub fn nearest(&self, plan: &Plan, budget: usize, check: impl Fn(&Plan) -> Result<(), Refusal>) -> Option<Plan> {
+    pub fn nearest(&self, plan: &Keys, budget: usize, check: impl Fn(&Plan) -> Result<(), Refusal>) -> Option<Plan> {
         let mut queue = VecDeque::from([*plan]);
-        let mut seen = HashSet::from([written(plan)]);
+        let mut seen = HashSet::from([*plan]);
         let mut looked = 0;
         while let Some(here) = queue.pop_front() {
             looked += 1;
             if looked > budget {
                 return None;
             }
-            let refusal = match check(&here) {
-                Ok(()) => return Some(here),
+            let plan = Plan::from(here);
+            let refusal = match check(&plan) {
+                Ok(()) => return Some(plan),
                 Err(refusal) => refusal,
             };
             for key in refusal.keys() {
@@ -27,7 +28,7 @@ impl Graph<'_> {
                 }
                 for value in self.by_distance(key, here.get(key)) {
                     let next = here.with(key, value);
-                    if seen.insert(written(&next)) {
+                    if seen.insert(next) {
                         queue.push_back(next);
                     }
                 }
@@ -46,9 +47,4 @@ impl Graph<'_> {
         values.dedup();
         values
     }
-}
-
-/// A plan as written: equality of plans looks through keys without effect, a search for legality must not.
-fn written(plan: &Plan) -> Vec<u32> {
-    Key::all().map(|k| plan.get(k)).collect()
 }

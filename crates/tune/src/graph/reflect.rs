@@ -1,6 +1,6 @@
 //! The mirror image of a plan: the same kernel for the problem with A and B, m and n exchanged.
 
-use tilewright_gen::plan::{Chiral, Common, Key, Plan};
+use tilewright_gen::plan::{Chiral, Common, Key, Keys};
 
 /// The plan that does for `C^T = B^T A^T` what this one does for `C = A B` (MIOpenGEMM's rules, extended). `wave` is the
 /// number of lanes per wave, which shapes `WVA`. Reflecting twice gives the plan back. `None` for vector math along n (`MVW` above 1), a
@@ -16,7 +16,7 @@ use tilewright_gen::plan::{Chiral, Common, Key, Plan};
 /// assert_eq!((mirror.common(Common::Skw), mirror.common(Common::Gal)), (12, 2));
 /// assert_eq!((mirror.common(Common::Afi), mirror.common(Common::Mia)), (0, 1));
 /// ```
-pub fn reflected(plan: &Plan, wave: u32) -> Option<Plan> {
+pub fn reflected(plan: &Keys, wave: u32) -> Option<Keys> {
     let at = |key: Common| plan.common(key);
     let (mac, wva) = (at(Common::Mac), at(Common::Wva));
     if !mac.is_power_of_two() || at(Common::Mvw) > 1 || wva > 0 && !(wave.is_multiple_of(wva) && wave >= wva) {
@@ -49,8 +49,8 @@ mod tests {
     use super::*;
     use tilewright_gen::plan::thread_grid;
 
-    fn plan(values: &[(Common, u32)]) -> Plan {
-        values.iter().fold(Plan::default(), |p, (k, v)| p.with(Key::C(*k), *v))
+    fn plan(values: &[(Common, u32)]) -> Keys {
+        values.iter().fold(Keys::default(), |p, (k, v)| p.with(Key::C(*k), *v))
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::{Graph, Reach};
 use rand::Rng;
 use rand::seq::IndexedRandom;
-use tilewright_gen::plan::{Chiral, Common, Key, Part, Plan, derive};
+use tilewright_gen::plan::{Chiral, Common, Key, Keys, Part, Plan, derive};
 
 impl Graph<'_> {
     /// Values that a random start draws a key from: MIOpenGEMM's start ranges; further keys at a few good values. A key
@@ -74,10 +74,11 @@ impl Graph<'_> {
 
     /// A plan drawn evenly from the start values. It need not be derivable.
     pub fn random(&self, rng: &mut impl Rng) -> Plan {
-        Key::all().fold(Plan::default(), |plan, key| match self.start_values(key).choose(rng) {
-            Some(value) => plan.with(key, *value),
-            None => plan,
-        })
+        let keys = Key::all().fold(Keys::default(), |keys, key| match self.start_values(key).choose(rng) {
+            Some(value) => keys.with(key, *value),
+            None => keys,
+        });
+        keys.into()
     }
 
     /// The first of up to `tries` random plans that derives and passes `admit` (a device fit, say).

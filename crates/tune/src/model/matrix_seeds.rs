@@ -1,13 +1,13 @@
 //! Plans with a matrix unit worth a look before anything is known.
 
 use crate::space::Space;
-use tilewright_gen::plan::{Chiral, Common, Key, Plan, row_slab, store_slabs, store_tile, thread_grid};
+use tilewright_gen::plan::{Chiral, Common, Key, Keys, row_slab, store_slabs, store_tile, thread_grid};
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{COL, ROW};
 
 /// Tiles of warpgroup instructions under the schedules that suit them; empty where the device or the types have none. They need
 /// not be legal.
-pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
+pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let target = space.target();
     if !target.features.warpgroup || c.matrix_input().is_none() {
         return Vec::new();
@@ -23,7 +23,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
         if !pairs && (turned.c.view.stride(ROW) != Some(1) || !(spares || by_registers)) {
             continue;
         }
-        let base = Plan::default()
+        let base = Keys::default()
             .with_both(Chiral::Acp, 2)
             .with(Key::C(Common::Uni), 2)
             .with(Key::C(Common::Bim), form)
@@ -34,8 +34,8 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
         for plan in tiles(&base, &turned) {
             schedules(space, &turned, &plan, &mut of_tiles);
         }
-        let fetched: Vec<Plan> = of_tiles.iter().flat_map(|plan| through_registers(plan, &turned)).collect();
-        let fragments: Vec<Plan> = of_tiles.iter().filter(|_| by_registers).map(by_fragments).collect();
+        let fetched: Vec<Keys> = of_tiles.iter().flat_map(|plan| through_registers(plan, &turned)).collect();
+        let fragments: Vec<Keys> = of_tiles.iter().filter(|_| by_registers).map(by_fragments).collect();
         if !pairs && !spares {
             of_tiles.clear();
         }
@@ -45,7 +45,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
 }
 
 /// The plan with operands that bulk copies do not reach fetched by the load waves instead of materialised: one of them, or both.
-fn through_registers(plan: &Plan, c: &Contraction) -> Vec<Plan> {
+fn through_registers(plan: &Keys, c: &Contraction) -> Vec<Keys> {
     if plan.common(Common::Lwv) < 4 || plan.common(Common::Png) == 1 || c.a.scalar.bytes() != 2 {
         return Vec::new();
     }
@@ -55,12 +55,12 @@ fn through_registers(plan: &Plan, c: &Contraction) -> Vec<Plan> {
     let ways = [a, b, both].into_iter().flatten();
     // Several work-groups on a compute unit have more loads in flight, if registers allow them; so have more load waves.
     let several = plan.common(Common::Mac) == 128;
-    let more = |p: Plan| if several { p.with(Key::C(Common::Mgp), 2) } else { p.with(Key::C(Common::Lwv), 8) };
+    let more = |p: Keys| if several { p.with(Key::C(Common::Mgp), 2) } else { p.with(Key::C(Common::Lwv), 8) };
     ways.flat_map(|p| [p, more(p)].into_iter().chain(from_staging(&p, c))).collect()
 }
 
 /// The plan with misaligned operands copied to the staging buffer by TMA and shifted from there, where their rows allow it: with as many stages as leave shared memory for that.
-fn from_staging(plan: &Plan, c: &Contraction) -> Vec<Plan> {
+fn from_staging(plan: &Keys, c: &Contraction) -> Vec<Keys> {
     let fetched = [(Key::A(Chiral::Acp), &c.a), (Key::B(Chiral::Acp), &c.b)].into_iter().filter(|(acp, _)| plan.get(*acp) == 0);
     let mut staged = *plan;
     for (acp, tensor) in fetched {
@@ -71,7 +71,7 @@ fn from_staging(plan: &Plan, c: &Contraction) -> Vec<Plan> {
     }
     let held = 2 + plan.common(Common::Fra);
     let buffers = (held..held + 3).filter(|n| *n <= plan.common(Common::Buf).max(held));
-    let waves = |p: Plan| [p, p.with(Key::C(Common::Lwv), 8)];
+    let waves = |p: Keys| [p, p.with(Key::C(Common::Lwv), 8)];
     let ring = |n: u32| staged.with(Key::C(Common::Buf), n).with(Key::C(Common::Pfg), n - 1);
     buffers.map(ring).flat_map(waves).collect()
 }
@@ -84,7 +84,7 @@ fn rows_by_registers(c: &Contraction) -> bool {
 }
 
 /// The plan with that operand's fragments in registers: as many sets as the accumulators leave registers for.
-fn by_fragments(plan: &Plan) -> Plan {
+fn by_fragments(plan: &Keys) -> Keys {
     let (rows, columns) = (plan.get(Key::A(Chiral::Mic)), plan.get(Key::B(Chiral::Mic)));
     plan.with(Key::C(Common::Rga), if 4 * rows * columns + 16 * rows <= 176 { 4 } else { 2 })
 }
@@ -102,7 +102,7 @@ fn owners(mac: u32, skew: u32, turns: u32) -> Option<(u32, u32)> {
 }
 
 /// Tilings: warpgroups, rows and columns.
-fn tiles(base: &Plan, c: &Contraction) -> Vec<Plan> {
+fn tiles(base: &Keys, c: &Contraction) -> Vec<Keys> {
     let mut plans = Vec::new();
     let together = [(128, 10, 1), (128, 10, 2), (256, 10, 1), (256, 10, 2), (256, 11, 1), (256, 11, 2), (384, 11, 1)];
     let in_turn = [(256, 10, 1), (256, 10, 2), (256, 10, 3)];
@@ -131,7 +131,7 @@ fn tiles(base: &Plan, c: &Contraction) -> Vec<Plan> {
 }
 
 /// The same with clusters: along the side where tiles are many, or of the splits of a tile.
-fn clusters(plan: &Plan, (tiles_m, tiles_n): (u64, u64), plans: &mut Vec<Plan>) {
+fn clusters(plan: &Keys, (tiles_m, tiles_n): (u64, u64), plans: &mut Vec<Keys>) {
     let split = plan.common(Common::Ice);
     if matches!(split, 2 | 4 | 8) && plan.common(Common::Pst) == 0 && plan.common(Common::Cst) == 0 {
         plans.push(plan.with(Key::C(Common::Sks), 2));
@@ -152,7 +152,7 @@ fn clusters(plan: &Plan, (tiles_m, tiles_n): (u64, u64), plans: &mut Vec<Plan>) 
 }
 
 /// Buffers, depth, splits and persistent work-groups.
-fn schedules(space: &Space, c: &Contraction, tile: &Plan, plans: &mut Vec<Plan>) {
+fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>) {
     let target = space.target();
     let (mac, skew, turns) = (tile.common(Common::Mac), tile.common(Common::Skw), tile.common(Common::Png));
     let Some((along_m, along_n)) = owners(mac, skew, turns) else { return };

@@ -5,7 +5,7 @@ use super::{Calibration, Estimate, Model};
 use crate::space::Space;
 use rayon::prelude::*;
 use std::collections::HashSet;
-use tilewright_gen::plan::{Chiral, Common, Key, Plan};
+use tilewright_gen::plan::{Chiral, Common, Key, Keys, Plan};
 use tilewright_problem::contraction::Contraction;
 
 /// A plan with its modelled time.
@@ -63,7 +63,7 @@ impl<'a> Picker<'a> {
         const ROUNDS: usize = 4;
         let mut ranked = self.rank(&seeds(self.space));
         let tilings = &ranked[..ranked.len().min(TILINGS)];
-        let scheduled: Vec<Plan> = tilings.iter().flat_map(|c| schedules(self.space, &c.plan)).collect();
+        let scheduled: Vec<Keys> = tilings.iter().flat_map(|c| schedules(self.space, &c.plan)).collect();
         let known: HashSet<Plan> = ranked.iter().map(|c| c.plan).collect();
         let mut scheduled = legal(self.space, &scheduled);
         scheduled.retain(|plan| !known.contains(plan));
@@ -76,7 +76,7 @@ impl<'a> Picker<'a> {
             let mut around = Vec::new();
             for centre in centres {
                 expanded.insert(centre);
-                around.extend(self.space.neighbours(&centre).into_iter().map(|n| n.plan));
+                around.extend(self.space.neighbours(&centre).into_iter().map(|n| *n.plan));
             }
             let mut fresh = legal(self.space, &around);
             fresh.retain(|plan| seen.insert(*plan));

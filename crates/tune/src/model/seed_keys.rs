@@ -1,6 +1,6 @@
 //! Keys of a seed that follow from where operands lie and how many work-groups there are.
 
-use tilewright_gen::plan::{Chiral, Key, Plan};
+use tilewright_gen::plan::{Chiral, Key, Keys};
 use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::view::{COL, ROW, View};
 
@@ -11,12 +11,12 @@ pub(super) fn along_k(view: &View) -> bool {
 
 /// Load keys of one operand that suit its layout.
 pub(super) fn layout(
-    plan: Plan,
+    plan: Keys,
     side: fn(Chiral) -> Key,
     contraction: &Contraction,
     operand: Operand,
     widest_bytes: u32,
-) -> Plan {
+) -> Keys {
     let tensor = contraction.tensor(operand);
     let size = tensor.scalar.bytes();
     let widest = (widest_bytes / size).max(1);

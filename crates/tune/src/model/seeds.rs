@@ -5,7 +5,7 @@ use super::{matrix_seeds, wave_unit_seeds};
 use crate::space::Space;
 use rayon::prelude::*;
 use std::collections::HashSet;
-use tilewright_gen::plan::{Chiral, Common, Key, Plan};
+use tilewright_gen::plan::{Chiral, Common, Key, Keys, Plan};
 use tilewright_ir::Dialect;
 use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::view::{COL, ROW};
@@ -29,7 +29,7 @@ pub(super) fn seeds(space: &Space) -> Vec<Plan> {
 }
 
 /// Plans made legal, none twice, in their order.
-pub(super) fn legal(space: &Space, plans: &[Plan]) -> Vec<Plan> {
+pub(super) fn legal(space: &Space, plans: &[Keys]) -> Vec<Plan> {
     let repaired: Vec<Option<Plan>> = plans.par_iter().map(|plan| space.repair(plan)).collect();
     let mut seen = HashSet::with_capacity(plans.len());
     repaired.into_iter().flatten().filter(|plan| seen.insert(*plan)).collect()
@@ -37,7 +37,7 @@ pub(super) fn legal(space: &Space, plans: &[Plan]) -> Vec<Plan> {
 
 /// A plan under every schedule that makes sense as a whole: MIOpenGEMM's loop, loads that run ahead of the math,
 /// fragments that do, and asynchronous copies.
-pub(super) fn schedules(space: &Space, plan: &Plan) -> Vec<Plan> {
+pub(super) fn schedules(space: &Space, plan: &Keys) -> Vec<Keys> {
     if space.target().wave <= 1 || plan.common(Common::Uni) != 0 {
         return vec![*plan];
     }
@@ -70,7 +70,7 @@ pub(super) fn schedules(space: &Space, plan: &Plan) -> Vec<Plan> {
 /// The plan with operands that are contiguous along k copied asynchronously in place, element by element: each lands where
 /// its row is, so nothing is transposed and no alignment is needed. Adjacent threads walk along k, which fills the
 /// sectors that they read, and a padded row keeps their stores apart. `None` where there is no such operand.
-fn element_copies(contraction: &Contraction, plan: Plan) -> Option<Plan> {
+fn element_copies(contraction: &Contraction, plan: Keys) -> Option<Keys> {
     type Side = (fn(Chiral) -> Key, Operand);
     let sides: [Side; 2] = [(Key::A, Operand::A), (Key::B, Operand::B)];
     let turned = sides.into_iter().filter(|(side, operand)| {
@@ -87,18 +87,18 @@ fn element_copies(contraction: &Contraction, plan: Plan) -> Option<Plan> {
 
 struct Grid<'a> {
     space: &'a Space,
-    plans: Vec<Plan>,
+    plans: Vec<Keys>,
 }
 
 impl Grid<'_> {
-    fn push(&mut self, plan: Plan) {
+    fn push(&mut self, plan: Keys) {
         self.plans.push(plan);
     }
 
     fn gpu(&mut self, form: u32, c: &Contraction) {
         let target = self.space.target();
         let wave = target.wave;
-        let base = Plan::default().with(Key::C(Common::Bim), form);
+        let base = Keys::default().with(Key::C(Common::Bim), form);
         let base = layout(base, Key::A, c, Operand::A, 16);
         let base = layout(base, Key::B, c, Operand::B, 16);
         let store = (16 / c.c.scalar.bytes()).clamp(1, 4);
@@ -174,7 +174,7 @@ impl Grid<'_> {
     }
 
     fn cpu(&mut self, form: u32, c: &Contraction) {
-        let base = Plan::default().with(Key::C(Common::Bim), form);
+        let base = Keys::default().with(Key::C(Common::Bim), form);
         let base = layout(base, Key::A, c, Operand::A, 32);
         let base = layout(base, Key::B, c, Operand::B, 32);
         let lanes = (64 / c.accumulator().bytes()).min(16);
@@ -223,7 +223,7 @@ impl Grid<'_> {
 
     /// Plans that hardly anything refuses, so that there always is one.
     fn last_resorts(&mut self, form: u32) {
-        let base = Plan::default()
+        let base = Keys::default()
             .with(Key::C(Common::Bim), form)
             .with(Key::C(Common::Edg), 1)
             .with_both(Chiral::Vew, 1)
@@ -247,7 +247,7 @@ fn sources(c: &Contraction, operand: Operand) -> &'static [u32] {
 }
 
 /// The plan with an operand's source; panels are contiguous along the rows.
-fn sourced(plan: Plan, side: fn(Chiral) -> Key, source: u32) -> Plan {
+fn sourced(plan: Keys, side: fn(Chiral) -> Key, source: u32) -> Keys {
     let plan = plan.with(side(Chiral::Wos), source);
     if source == 2 { plan.with(side(Chiral::Plu), 0).with(side(Chiral::Lor), 1).with(side(Chiral::Pad), 0) } else { plan }
 }

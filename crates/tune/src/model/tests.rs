@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::space::Space;
-use tilewright_gen::plan::{Chiral, Common, Key, Plan};
+use tilewright_gen::plan::{Chiral, Common, Key, Keys, Plan};
 use tilewright_problem::{Conv, Gemm, Order, Problem};
 
 fn gemm(m: u64, n: u64, k: u64) -> Problem {
@@ -13,14 +13,14 @@ fn space(problem: &Problem, arch: &str) -> Space {
     Space::new(problem, &Target::by_arch(arch).unwrap()).unwrap()
 }
 
-fn us(space: &Space, plan: &Plan) -> f64 {
+fn us(space: &Space, plan: &Keys) -> f64 {
     let plan = space.repair(plan).unwrap();
     Picker::new(space).estimate(&plan).unwrap().total_us
 }
 
 /// 128 x 128 tiles of 8 x 8 per thread, vector loads in place.
-fn good() -> Plan {
-    Plan::default()
+fn good() -> Keys {
+    Keys::default()
         .with_both(Chiral::Glw, 4)
         .with_both(Chiral::Frw, 4)
         .with_both(Chiral::Vew, 4)
@@ -125,7 +125,7 @@ fn rows_of_tf32_come_through_registers() {
         let gemm = Gemm::new(Scalar::F32, 1024, 1024, 1024).math(Math::Tf32).order(Order::Row).trans(trans.0, trans.1);
         let space = Space::new(&Problem::Gemm(gemm.build().unwrap()), &Target::by_arch("sm_90a").unwrap()).unwrap();
         let seeds = super::seeds::seeds(&space);
-        let legal = |p: &&Plan| p.common(Common::Uni) == 2 && space.resolve(p).is_ok();
+        let legal = |p: &&Plan| p.common(Common::Uni) == 2 && space.resolve(*p).is_ok();
         let mut ways: Vec<_> = seeds.iter().filter(legal).map(|p| (p.common(Common::Swp), p.common(Common::Rga) > 0)).collect();
         ways.sort_unstable();
         ways.dedup();

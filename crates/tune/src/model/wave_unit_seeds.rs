@@ -2,14 +2,14 @@
 
 use super::seed_keys::{layout, splits};
 use crate::space::Space;
-use tilewright_gen::plan::{Chiral, Common, Key, Plan, thread_grid};
+use tilewright_gen::plan::{Chiral, Common, Key, Keys, thread_grid};
 use tilewright_ir::mma::{FAMILIES, Family};
 use tilewright_ir::{Dialect, Mma};
 use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::view::{COL, ROW};
 
 /// Tilings under the schedules that suit them; empty where the device or the types have no such unit. They need not be legal.
-pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
+pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let features = &space.target().features;
     let Some(family) = FAMILIES.iter().find(|f| f.fragments && f.unit.available(features)) else { return Vec::new() };
     let unit = family.unit;
@@ -19,7 +19,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Plan> {
     // Lanes hold neighbours along n: turned so that these are neighbours in memory.
     let exchanged = c.c.view.stride(COL) != Some(1) && c.c.view.stride(ROW) == Some(1);
     let turned = c.oriented(exchanged);
-    let base = Plan::default()
+    let base = Keys::default()
         .with(Key::C(Common::Uni), unit.family().number)
         .with(Key::C(Common::Bim), form)
         .with(Key::C(Common::Swp), u32::from(exchanged))
@@ -95,7 +95,7 @@ fn tiles(family: &Family) -> Vec<(u32, u32, u32, u32)> {
 }
 
 /// Copies or loads that run ahead, in place and from padded copies.
-fn schedules(space: &Space, plan: &Plan, plans: &mut Vec<Plan>) {
+fn schedules(space: &Space, plan: &Keys, plans: &mut Vec<Keys>) {
     let asynchronous = space.target().features.async_copy;
     let ring = |ahead: u32, copied: u32, fragments: u32, source: u32| {
         plan.with(Key::C(Common::Pfg), ahead)

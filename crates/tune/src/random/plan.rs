@@ -5,7 +5,7 @@ use crate::space::Space;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use tilewright_gen::plan::{Chiral, Common, Key, Plan, load_tile, thread_grid};
+use tilewright_gen::plan::{Chiral, Common, Key, Keys, Plan, load_tile, thread_grid};
 use tilewright_problem::contraction::Contraction;
 
 /// Draws for one problem before another problem is drawn.
@@ -17,7 +17,7 @@ const SHAPES: usize = 200;
 pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Option<Plan> {
     for _ in 0..TRIES {
         let form = space.contractions().choose(rng)?.0;
-        let home = Plan::default().with(Key::C(Common::Bim), form);
+        let home = Keys::default().with(Key::C(Common::Bim), form);
         let contraction = space.contraction(&home);
         let Some(mut plan) = shape(rng, recipe, &home, contraction, space) else { continue };
         details(rng, &mut plan, recipe, space);
@@ -36,7 +36,7 @@ pub(super) fn one(rng: &mut ChaCha8Rng, values: &[u32]) -> u32 {
 }
 
 /// Threads, micro tiles, k-tile, edges and schedule: everything that decides whether tiles can be shared out at all.
-fn shape(rng: &mut ChaCha8Rng, recipe: &Recipe, home: &Plan, c: &Contraction, space: &Space) -> Option<Plan> {
+fn shape(rng: &mut ChaCha8Rng, recipe: &Recipe, home: &Keys, c: &Contraction, space: &Space) -> Option<Keys> {
     let target = space.target();
     let wave = target.wave.max(1);
     for _ in 0..SHAPES {
@@ -90,7 +90,7 @@ fn shape(rng: &mut ChaCha8Rng, recipe: &Recipe, home: &Plan, c: &Contraction, sp
 }
 
 /// The other keys. What the problem does not allow, [`Space::repair`] takes back.
-fn details(rng: &mut ChaCha8Rng, p: &mut Plan, recipe: &Recipe, space: &Space) {
+fn details(rng: &mut ChaCha8Rng, p: &mut Keys, recipe: &Recipe, space: &Space) {
     for side in [Key::A as fn(Chiral) -> Key, Key::B] {
         let mut set = |key: Chiral, value: u32| p.set(side(key), value);
         set(Chiral::Pad, one(rng, &[0, 1, 1, 2, 3]));
@@ -137,7 +137,7 @@ fn details(rng: &mut ChaCha8Rng, p: &mut Plan, recipe: &Recipe, space: &Space) {
     }
 }
 
-fn schedule(rng: &mut ChaCha8Rng, p: &mut Plan, recipe: &Recipe, space: &Space) {
+fn schedule(rng: &mut ChaCha8Rng, p: &mut Keys, recipe: &Recipe, space: &Space) {
     let ahead = rng.random_bool(if recipe.schedules { 0.92 } else { 0.4 });
     let pfg = if ahead { one(rng, &[1, 1, 1, 2, 2, 3, 4]) } else { 0 };
     let copies = pfg > 0 && space.target().features.async_copy && rng.random_bool(0.35);

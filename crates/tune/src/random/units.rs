@@ -6,7 +6,7 @@ use crate::space::Space;
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
-use tilewright_gen::plan::{Chiral, Common, Key, Plan};
+use tilewright_gen::plan::{Chiral, Common, Key, Keys, Plan};
 
 /// Most sums of a thread: the registers it can have, less what addresses take.
 const ACCUMULATORS: u32 = 200;
@@ -15,7 +15,7 @@ const ACCUMULATORS: u32 = 200;
 pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Option<Plan> {
     for _ in 0..plan::TRIES {
         let form = space.contractions().choose(rng)?.0;
-        let mut drawn = Plan::default().with(Key::C(Common::Bim), form);
+        let mut drawn = Keys::default().with(Key::C(Common::Bim), form);
         let c = space.contraction(&drawn);
         let (m, n) = (c.m, c.n);
         let wide = c.a.scalar.bytes() == 4;
@@ -43,7 +43,7 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Opti
 const UNIT_SPEED: u64 = 4;
 
 /// `wide`: of 32-bit operands, half as many of which fill a row in shared memory.
-fn keys(rng: &mut ChaCha8Rng, p: &mut Plan, wide: bool) {
+fn keys(rng: &mut ChaCha8Rng, p: &mut Keys, wide: bool) {
     let mic_a = one(rng, &[1, 1, 1, 2, 2, 3, 4]);
     // Columns / 8 of an instruction: odd numbers of them, too.
     let columns = [1, 2, 3, 4, 4, 5, 6, 7, 8, 8, 10, 12, 13, 16, 16, 20, 24, 28, 32];

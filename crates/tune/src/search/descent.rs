@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn it_climbs_a_landscape_the_model_does_not_know() {
         let s = space();
-        let mut secret = Plan::default();
+        let mut secret = tilewright_gen::plan::Keys::default();
         secret.set(Key::A(Chiral::Mic), 4);
         secret.set(Key::B(Chiral::Mic), 6);
         secret.set(Key::C(Common::Unr), 8);

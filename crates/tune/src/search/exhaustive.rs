@@ -69,7 +69,7 @@ impl Searcher for Exhaustive<'_> {
             if self.done {
                 return Proposal::Done;
             }
-            let plan = self.digits.iter().fold(self.base, |p, d| match d.values.get(d.at) {
+            let plan = self.digits.iter().fold(*self.base, |p, d| match d.values.get(d.at) {
                 Some(value) => p.with(d.key, *value),
                 None => p,
             });

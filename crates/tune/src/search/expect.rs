@@ -91,6 +91,6 @@ mod tests {
         let slower: Vec<(Plan, f64)> = trials.iter().cycle().take(10 * MANY).map(|(p, _)| (*p, 3.0 * last.1)).collect();
         expectation.learn(&slower);
         assert!(expectation.of(&last.0).unwrap() > 1.4 * last.1);
-        assert_eq!(expectation.modelled(&last.0.with(Key::C(Common::Mac), 3)), None);
+        assert_eq!(expectation.modelled(&last.0.with(Key::C(Common::Mac), 3).into()), None);
     }
 }

@@ -17,7 +17,7 @@ pub const BASE: &str = "A_MIC4_PAD1_PLU0_LIW0_MIW0_WOS0_VEW1__B_MIC2_PAD1_PLU0_L
                     C_UNR8_GAL1_PUN1_ICE1_IWI0_SZT0_MAD0_NAW64_UFO0_MAC64_SKW10_AFI1_MIA0";
 
 pub fn plan(change: &str) -> Plan {
-    Constraint::parse(change).unwrap().apply(&Plan::parse(BASE).unwrap())
+    Constraint::parse(change).unwrap().apply(&Plan::parse(BASE).unwrap()).into()
 }
 
 /// Column-major, A not and B transposed: both contiguous across k. Not a whole number of tiles in either direction.

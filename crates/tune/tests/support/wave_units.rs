@@ -66,5 +66,5 @@ pub fn plan(rng: &mut ChaCha8Rng, unit: u32) -> Plan {
         one(rng, &[0, 0, 1, 3, 7]),
         rng.random_range(0..2),
     );
-    Constraint::parse(&text).unwrap().apply(&Plan::default())
+    Constraint::parse(&text).unwrap().apply(&Plan::default()).into()
 }
