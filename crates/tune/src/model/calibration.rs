@@ -4,6 +4,81 @@
 //! set with convolutions: the fit minimises the spread of modelled over measured times among plans within 2.5 times the best
 //! of each problem, and what the ten plans modelled fastest lose.
 
+// Warpgroup instructions.
+/// Bytes per cycle and unit from the last-level cache when all units ask.
+pub(super) const L2_BYTES: f64 = 48.0;
+/// Cycles from the first copy of a work-group to its first instruction, and from the last to the end.
+pub(super) const RAMP: f64 = 1900.0;
+/// Latency of copies while all units copy, over that of an idle device.
+pub(super) const LOADED: f64 = 1.8;
+/// Bytes per cycle that one unit draws from device memory.
+pub(super) const UNIT_DRAM: f64 = 25.0;
+/// Cycles that the waits of one k-tile cost where a single warpgroup drains its instructions.
+pub(super) const DRAIN: f64 = 45.0;
+/// Likewise where the thread that copies waits as well.
+pub(super) const DRAIN_ALONE: f64 = 300.0;
+/// Cycles of a k-tile in which its first fragments come from shared memory where no instruction runs meanwhile, and where some do.
+pub(super) const FRAGMENTS: (f64, f64) = (90.0, 12.0);
+/// Cycles of a tile that teams taking turns do not hide.
+pub(super) const TURN: f64 = 120.0;
+/// Results per cycle that leave a unit row by row.
+pub(super) const ROWS: f64 = 10.0;
+/// Bytes per cycle that results leave a unit with by bulk stores, and what each wave adds.
+pub(super) const SLABS: (f64, f64) = (6.0, 0.9);
+/// Instructions that a load wave issues per cycle: chains of address, shift and store with a few batches beside each other.
+pub(super) const FETCH_ISSUE: f64 = 0.6;
+/// What waiting for fetched lines takes of the latency of a load: the last of a batch, behind all others of the unit.
+pub(super) const FETCH_WAIT: f64 = 1.6;
+/// Bytes per cycle that fetching takes of the shared memory's port, loads and stores together, which instructions use too (measured
+/// on an H200: 28 to 32).
+pub(super) const FETCH_PORT: f64 = 30.0;
+/// Schedulers of a unit.
+pub(super) const SCHEDULERS: f64 = 4.0;
+/// What fetching costs more than estimated where bulk copies reach the operand as well (measured on an H200: 1.3 to 2).
+pub(super) const NEEDLESS: f64 = 1.4;
+/// What sharing tiles costs more than estimated: on an H200 pairs of 128 x 256 or 256 x 128 take as long as work-groups by
+/// themselves, and those of few rows longer.
+pub(super) const SHARED: f64 = 1.15;
+/// What sums over a cluster cost more than estimated (measured 0.8 to 1.1 of an estimate with this factor).
+pub(super) const SUMMED: f64 = 1.25;
+/// Cycles that work-groups of a cluster wait for each other with every k-tile they share.
+pub(super) const TOGETHER: f64 = 12.0;
+/// Cycles of a cluster barrier, for every doubling of the cluster (0.65 us for eight on an H100, measured by others).
+pub(super) const MEET: f64 = 380.0;
+/// Bytes per cycle that a unit reads from the shared memory of others.
+pub(super) const PEER: f64 = 20.0;
+
+// Matrix instructions of single waves.
+/// Cycles from a work-group's first load to its first instruction, and from the last to the end.
+pub(super) const WAVE_RAMP: f64 = 1600.0;
+/// Cycles that a k-tile's barrier and the turn of its buffers cost where one work-group is alone.
+pub(super) const WAVE_TURN: f64 = 60.0;
+
+// Both.
+/// Share of the nominal memory bandwidth that streaming reaches.
+pub(super) const STREAMED: f64 = 0.85;
+
+// Processors without waves.
+/// Vector registers.
+pub(super) const CPU_REGISTERS: f64 = 32.0;
+/// Bytes of a vector register.
+pub(super) const CPU_VECTOR_BYTES: f64 = 64.0;
+/// Memory operations per cycle from the first-level cache.
+pub(super) const CPU_PORTS: f64 = 2.0;
+/// Cycles per thread and region between barriers.
+pub(super) const CPU_REGION: f64 = 12.0;
+/// Vector instructions of a loop body that caches hold.
+pub(super) const CPU_BODY: f64 = 350.0;
+/// First-level and second-level cache in bytes.
+pub(super) const CPU_L1: f64 = 32.0 * 1024.0;
+pub(super) const CPU_L2: f64 = 1024.0 * 1024.0;
+
+// Traffic with device memory.
+/// Work-groups in launch order that sit close together.
+pub(super) const SPREAD: f64 = 24.0;
+/// How much more is fetched where sharers sit apart.
+pub(super) const FAR: f64 = 1.3;
+
 /// What the model takes from experience. Cycles are a compute unit's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Calibration {

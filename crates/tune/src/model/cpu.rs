@@ -3,25 +3,12 @@
 //! What counts there: vector arithmetic, values that live across barriers and go through memory, and small work-groups
 //! with much work per thread.
 
+use super::calibration::*;
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, at_work, fma_rate, soft_max};
 use tilewright_gen::plan::{Along, KernelSpec, OperandTiling};
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::Operand;
-
-/// Vector registers.
-const REGISTERS: f64 = 32.0;
-/// Bytes of a vector register.
-const VECTOR_BYTES: f64 = 64.0;
-/// Memory operations per cycle from the first-level cache.
-const PORTS: f64 = 2.0;
-/// Cycles per thread and region between barriers.
-const REGION: f64 = 12.0;
-/// Vector instructions of a loop body that caches hold.
-const BODY: f64 = 350.0;
-/// First-level and second-level cache in bytes.
-const L1: f64 = 32.0 * 1024.0;
-const L2: f64 = 1024.0 * 1024.0;
 
 pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Estimate {
     let (c, target) = (model.contraction, model.target);
@@ -29,7 +16,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Esti
     let units = f64::from(target.units.max(1));
     let clock = target.rates.clock_ghz * 1e3;
     let acc = c.accumulator();
-    let lane_count = if acc == Scalar::F64 { VECTOR_BYTES / 8.0 } else { VECTOR_BYTES / 4.0 };
+    let lane_count = if acc == Scalar::F64 { CPU_VECTOR_BYTES / 8.0 } else { CPU_VECTOR_BYTES / 4.0 };
     let rate = fma_rate(target, acc);
     let threads = f64::from(t.math_threads());
     let depth = f64::from(t.k_tile);
@@ -38,7 +25,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Esti
     let width = f64::from(t.math_width.max(1)).min(lane_count);
     let fill = if t.math_width > 1 { width / lane_count } else { 0.33 };
     let accumulators = ma * mb / width;
-    let spill = ((accumulators + mb / width + 2.0) / REGISTERS).max(1.0);
+    let spill = ((accumulators + mb / width + 2.0) / CPU_REGISTERS).max(1.0);
     // Fragments indexed by a loop counter live in memory.
     let rolled = if spec.style.unroll_k || spec.schedule.fragments_ahead > 0 { 1.0 } else { 1.7 };
     let math = rolled * work.fma / (rate * fill * 0.7) * if spill > 1.0 { 1.0 + 1.5 * (spill - 1.0) } else { 1.0 };
@@ -48,25 +35,25 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Esti
     // Per k-step a thread reads its fragments; the left one as broadcasts.
     let a_reads = ma;
     let b_reads = mb / width * f64::max(1.0, width / f64::from(t.b.fragment_width.max(1)).max(1.0).min(width)).min(4.0);
-    let reads = threads * depth * (a_reads + b_reads) / PORTS;
+    let reads = threads * depth * (a_reads + b_reads) / CPU_PORTS;
     let loads = load_cycles(model, Operand::A, &t.a, t.k_tile) + load_cycles(model, Operand::B, &t.b, t.k_tile);
     // Accumulators live across barriers: stored and loaded once per region, from whichever cache holds those of all threads.
     let private = threads * ma * mb * work.acc_bytes;
-    let far = if private > L1 {
+    let far = if private > CPU_L1 {
         12.0
-    } else if private > L1 * 0.6 {
+    } else if private > CPU_L1 * 0.6 {
         3.0
     } else {
         1.0
     };
-    let kept = far * threads * 2.0 * accumulators.max(1.0) / PORTS;
+    let kept = far * threads * 2.0 * accumulators.max(1.0) / CPU_PORTS;
     let barriers = if spec.schedule.buffers > 1 { 1.0 } else { 2.0 };
-    let regions = threads * REGION * barriers + 40.0;
+    let regions = threads * CPU_REGION * barriers + 40.0;
     let tile = (f64::from(t.a.macro_tile) + f64::from(t.b.macro_tile)) * depth * f64::from(c.a.scalar.bytes());
     let held = tile * f64::from(spec.schedule.buffers) + f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * work.acc_bytes;
-    let crowded = if held > L2 {
+    let crowded = if held > CPU_L2 {
         2.0
-    } else if tile > L1 {
+    } else if tile > CPU_L1 {
         1.3
     } else {
         1.0
@@ -76,7 +63,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Esti
     let steps = if spec.style.unroll_k { depth } else { 1.0 };
     let moves = [Operand::A, Operand::B].map(|o| model.load_cost(spec, o)).iter().map(|l| l.loads + l.stores).sum::<f64>();
     let body = steps * (1.0 + f64::from(spec.schedule.fragments_ahead)) * (accumulators + ma + mb / width) + 1.5 * moves;
-    let fetching = 1.0 + 0.4 * (body / BODY - 1.0).clamp(0.0, 10.0);
+    let fetching = 1.0 + 0.4 * (body / CPU_BODY - 1.0).clamp(0.0, 10.0);
     let busy = soft_max(&[math * chains, reads * crowded]) * fetching;
     let iteration = busy + loads + kept + regions;
     let out = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * 2.0 / f64::from(spec.epilogue.store_width.max(1));
@@ -110,5 +97,5 @@ fn load_cycles(model: &Model, operand: Operand, t: &OperandTiling, k_tile: u32) 
     let waste = (model.tile_bytes(operand, t, k_tile) / dense.max(1.0)).clamp(1.0, 8.0);
     let transposed = if t.load_along == Along::K { 2.0 } else { 1.0 };
     let width = f64::from(t.load_width.max(1));
-    elements / width * 2.0 * transposed / PORTS * waste.sqrt() + elements * 0.25 * (transposed - 1.0)
+    elements / width * 2.0 * transposed / CPU_PORTS * waste.sqrt() + elements * 0.25 * (transposed - 1.0)
 }

@@ -1,5 +1,6 @@
 //! The main kernel on a device with waves.
 
+use super::calibration::*;
 use super::traffic::traffic;
 use super::{Calibration, Estimate, Model, Work, at_work, fma_rate, soft_max};
 use tilewright_gen::plan::{Footprint, KernelSpec, Source, SplitSum, StorePoint};
@@ -8,8 +9,6 @@ use tilewright_ir::{Dialect, Scalar, Target};
 use tilewright_problem::contraction::{Operand, Tensor};
 use tilewright_problem::view::COL;
 
-/// Wave schedulers per unit.
-const SCHEDULERS: f64 = 4.0;
 /// Cycles per work-group and k-tile on each resource of a unit, and the path through one wave.
 struct KTile {
     math: f64,

@@ -6,6 +6,7 @@
 //! last-level cache. How results are stored, waits without roles and what one unit draws from device memory was measured on an H200
 //! (docs/performance.md).
 
+use super::calibration::*;
 use super::roofline::Roofline;
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, soft_max};
@@ -14,37 +15,6 @@ use tilewright_gen::plan::{
     FetchWork, Footprint, KernelSpec, OperandTiling, Tiling, Transport, bulk_tile, fetch_work, store_columns,
 };
 use tilewright_problem::contraction::{Contraction, Tensor};
-
-/// Bytes per cycle and unit from the last-level cache when all units ask.
-const L2_BYTES: f64 = 48.0;
-/// Cycles from the first copy of a work-group to its first instruction, and from the last to the end.
-const RAMP: f64 = 1900.0;
-/// Latency of copies while all units copy, over that of an idle device.
-const LOADED: f64 = 1.8;
-/// Bytes per cycle that one unit draws from device memory.
-const UNIT_DRAM: f64 = 25.0;
-/// Cycles that the waits of one k-tile cost where a single warpgroup drains its instructions.
-const DRAIN: f64 = 45.0;
-/// Likewise where the thread that copies waits as well.
-const DRAIN_ALONE: f64 = 300.0;
-/// Cycles of a k-tile in which its first fragments come from shared memory where no instruction runs meanwhile, and where some do.
-const FRAGMENTS: (f64, f64) = (90.0, 12.0);
-/// Cycles of a tile that teams taking turns do not hide.
-const TURN: f64 = 120.0;
-/// Results per cycle that leave a unit row by row.
-pub(super) const ROWS: f64 = 10.0;
-/// Bytes per cycle that results leave a unit with by bulk stores, and what each wave adds.
-const SLABS: (f64, f64) = (6.0, 0.9);
-
-/// Instructions that a load wave issues per cycle: chains of address, shift and store with a few batches beside each other.
-const FETCH_ISSUE: f64 = 0.6;
-/// What waiting for fetched lines takes of the latency of a load: the last of a batch, behind all others of the unit.
-const FETCH_WAIT: f64 = 1.6;
-/// Bytes per cycle that fetching takes of the shared memory's port, loads and stores together, which instructions use too (measured
-/// on an H200: 28 to 32).
-const FETCH_PORT: f64 = 30.0;
-/// Schedulers of a unit.
-const SCHEDULERS: f64 = 4.0;
 
 /// Cycles in which load waves fetch a k-tile, when so many work-groups share a unit. Batches of an operand wait one after the other;
 /// of operands that are asked for ahead each waits while the other does.
@@ -60,20 +30,6 @@ fn fetched(c: &Contraction, spec: &KernelSpec, latency: f64, resident: f64) -> f
     let alone = waits * latency * FETCH_WAIT + slots / FETCH_ISSUE;
     (alone / resident).max(slots * (waves / SCHEDULERS).max(1.0))
 }
-
-/// What fetching costs more than estimated where bulk copies reach the operand as well (measured on an H200: 1.3 to 2).
-const NEEDLESS: f64 = 1.4;
-/// What sharing tiles costs more than estimated: on an H200 pairs of 128 x 256 or 256 x 128 take as long as work-groups by
-/// themselves, and those of few rows longer.
-const SHARED: f64 = 1.15;
-/// What sums over a cluster cost more than estimated (measured 0.8 to 1.1 of an estimate with this factor).
-const SUMMED: f64 = 1.25;
-/// Cycles that work-groups of a cluster wait for each other with every k-tile they share.
-const TOGETHER: f64 = 12.0;
-/// Cycles of a cluster barrier, for every doubling of the cluster (0.65 us for eight on an H100, measured by others).
-const MEET: f64 = 380.0;
-/// Bytes per cycle that a unit reads from the shared memory of others.
-const PEER: f64 = 20.0;
 
 /// Units that clusters of this size keep busy: they stand within a part of the chip with 14 to 18 of them (on an H200 32 clusters of
 /// four take two rounds).

@@ -1,11 +1,9 @@
 //! How the rooflines of matrix units end: from cycles of one unit to an estimate of the main kernel.
 
+use super::calibration::*;
 use super::{Estimate, Work, soft_max};
 use tilewright_gen::plan::Footprint;
 use tilewright_ir::Target;
-
-/// Share of the nominal memory bandwidth that streaming reaches.
-const DRAM: f64 = 0.85;
 
 /// What a main kernel keeps a unit busy with.
 pub(super) struct Roofline {
@@ -30,7 +28,7 @@ impl Roofline {
     pub fn estimate(&self, target: &Target, footprint: &Footprint, work: &Work) -> Estimate {
         let clock = target.rates.clock_ghz * 1e3;
         let units = f64::from(target.units.max(1));
-        let dram_us = self.dram_bytes / (target.rates.dram_gbs * 1e3 * DRAM);
+        let dram_us = self.dram_bytes / (target.rates.dram_gbs * 1e3 * STREAMED);
         let main_us = soft_max(&[self.cycles / clock, dram_us]) * self.trust;
         let us = |cycles: f64| cycles * work.iterations * work.groups / units / clock;
         Estimate {

@@ -1,15 +1,11 @@
 //! Traffic with device memory: what is touched at all, and what the last-level cache fails to keep.
 
 use super::Work;
+use super::calibration::*;
 use tilewright_gen::plan::{GroupOrder, KernelSpec, Source, SplitSum, added_bytes};
 use tilewright_ir::Target;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::G;
-
-/// Work-groups in launch order that sit close together.
-const APART: f64 = 24.0;
-/// How much more is fetched where sharers sit apart.
-const FAR: f64 = 1.3;
 
 /// Bytes the main kernel moves from and to device memory, and the share of operand loads that miss the last-level cache.
 pub(super) struct Traffic {
@@ -82,7 +78,7 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
         GroupOrder::RowsFastest => (tm, 1.0),
         GroupOrder::Strips(w) => (1.0, f64::from(w).min(tn)),
     };
-    let apart = |distance: f64, sharers: f64| if distance * ways > APART && sharers > 1.0 { FAR } else { 1.0 };
+    let apart = |distance: f64, sharers: f64| if distance * ways > SPREAD && sharers > 1.0 { FAR } else { 1.0 };
     let (dram_a, dram_b) = (dram_a * apart(far_a, tn), dram_b * apart(far_b, tm));
     Traffic { bytes: dram_a + dram_b + out, miss: ((dram_a + dram_b) / delivered.max(1.0)).clamp(0.0, 1.0) }
 }

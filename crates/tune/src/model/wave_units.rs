@@ -1,7 +1,8 @@
 //! The main kernel with matrix instructions of single waves (`UNI1`, `UNI3`): a rough roofline of the unit, shared memory, the load
 //! path, the last-level cache and device memory. It orders candidates among themselves and against the other units.
 
-use super::matrix::{ROWS, l2_cycles, store_pace};
+use super::calibration::*;
+use super::matrix::{l2_cycles, store_pace};
 use super::roofline::Roofline;
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, at_work, soft_max};
@@ -9,11 +10,6 @@ use tilewright_gen::plan::{Along, Footprint, KernelSpec, OperandTiling, StorePoi
 use tilewright_ir::layout::Axis;
 use tilewright_ir::{MatrixType, Mma};
 use tilewright_problem::contraction::Operand;
-
-/// Cycles from a work-group's first load to its first instruction, and from the last to the end.
-const RAMP: f64 = 1600.0;
-/// Cycles that a k-tile's barrier and the turn of its buffers cost where one work-group is alone.
-const TURN: f64 = 60.0;
 
 /// How many times longer a wave's fragment reads take than the bytes alone: lines that start at the same banks.
 fn conflicts(spec: &KernelSpec, o: &OperandTiling, element: u32) -> f64 {
@@ -77,7 +73,7 @@ fn oriented(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work
     let l2 = l2_cycles(brought, traffic.miss, running / units);
     let latency = target.rates.dram_latency_ns * clock / 1e3 * 1.3;
     let ahead = f64::from(s.fetch_ahead);
-    let alone = if s.fragments_ahead > 0 { TURN } else { 2.0 * TURN };
+    let alone = if s.fragments_ahead > 0 { WAVE_TURN } else { 2.0 * WAVE_TURN };
     let busy = soft_max(&[math, shared, loads, issue, l2]) + alone / resident;
     let waited = s.fetch_ahead == 0 || (s.store == StorePoint::AtOnce && !s.copied().0);
     let k_tile = if waited { busy + latency / resident } else { busy.max(latency / (ahead * resident)) };
@@ -85,9 +81,9 @@ fn oriented(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work
     let pace = if spec.epilogue.staged { ROWS * size } else { store_pace(spec.epilogue.store_width, size) };
     let out = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * size / pace;
     let overlap = if resident > 1.0 { 0.5 } else { 1.0 };
-    let group = work.iterations * k_tile + (out + RAMP) * overlap;
+    let group = work.iterations * k_tile + (out + WAVE_RAMP) * overlap;
     let roofline = Roofline {
-        cycles: group * per_unit + RAMP * (1.0 - overlap),
+        cycles: group * per_unit + WAVE_RAMP * (1.0 - overlap),
         per_unit,
         busy,
         math,
