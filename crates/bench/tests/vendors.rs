@@ -156,6 +156,31 @@ fn cudnn_pays_for_no_padding_that_no_window_reads() {
 }
 
 #[test]
+fn cudnn_computes_both_gradients() {
+    let Some(stubs) = stubs() else { return };
+    let mut keys = Vec::new();
+    for direction in ["bwdd", "bwdw"] {
+        let key = |rest: &str| format!("conv_{direction}_nchw_{rest}_bias0_ws1000_f32");
+        keys.push(key("n2_g1_c3_k4_in9x7_fil3x3_st2x2_dil1x1_pb1x1_pe1x1"));
+        keys.push(key("n2_g2_c4_k6_in8x8_fil3x3_st1x1_dil2x2_pb2x2_pe2x2"));
+    }
+    // A pixel that no window reads: the filter's gradient does without it, the input's is zero there.
+    keys.push("conv_bwdw_nchw_n1_g1_c3_k4_in9x9_fil3x3_st2x2_dil1x1_pb1x1_pe0x0_bias0_ws1000_f32".into());
+    keys.push("conv_bwdd_nchw_n1_g1_c3_k4_in8x8_fil3x3_st2x2_dil1x1_pb1x0_pe0x1_bias0_ws1000_f32".into());
+    let problems = keys.iter().flat_map(|key| ["--problem", key.as_str()]);
+    let args: Vec<&str> = ["conv"].into_iter().chain(problems).collect();
+    let Some((_, records)) = bench(Some(stubs), &[], &args) else { return };
+    assert_eq!(records.len(), 6);
+    for record in &records[..5] {
+        is_right(record, "cudnn");
+        let note = side(record, "cudnn")["note"].as_str().unwrap();
+        assert!(note.starts_with("algorithm 0") && note.contains("1 faster but wrong"), "{note}");
+    }
+    let refused = side(&records[5], "cudnn")["failure"].as_str().unwrap();
+    assert!(refused.contains("unlike padding on both sides"), "{refused}");
+}
+
+#[test]
 fn unlike_padding_on_both_sides_goes_through_cudnns_graph() {
     let Some(stubs) = stubs() else { return };
     let key = |rest: &str| format!("conv_fwd_nchw_{rest}_ws1000_f32");

@@ -1,5 +1,5 @@
-// A stand-in for cuDNN (libcudnn.so) on host memory: forward convolutions in two spatial dimensions, f32, NCHW: by the convolution
-// calls, which pad both sides of a dimension alike, and by the graph interface, which does not have to. What does not agree is refused,
+// A stand-in for cuDNN (libcudnn.so) on host memory: convolutions in two spatial dimensions, f32, NCHW: by the convolution calls, which
+// pad both sides of a dimension alike, and, forward, by the graph interface, which does not have to. What does not agree is refused,
 // as cuDNN refuses it.
 #include <stddef.h>
 #include <stdint.h>
@@ -106,6 +106,68 @@ int cudnnConvolutionForward(void *handle, const void *alpha, struct Tensor *xd, 
     (void)handle, (void)alpha, (void)beta;
     if (algorithm == 6 && (!workspace || bytes < 4096)) return 2000;
     return run(xd, x, fd, f, w, algorithm == 6, algorithm == 6 ? 10 : 20, yd, y, NULL);
+}
+
+// Both gradients: two algorithms each, of which number 1 is faster but forgets the last output channel.
+int cudnnFindConvolutionBackwardDataAlgorithmEx(void *handle, struct Filter *fd, const void *f, struct Tensor *yd, const void *y,
+                                                struct Window *w, struct Tensor *xd, void *x, int wanted, int *count, struct Perf *perf,
+                                                void *workspace, size_t bytes) {
+    (void)handle, (void)x, (void)f, (void)y, (void)workspace, (void)bytes;
+    if (!agree(xd, fd, w, yd)) return 2000;
+    *count = wanted < 2 ? wanted : 2;
+    for (int n = 0; n < *count; n++) perf[n] = (struct Perf){n, 0, 1, n ? 4096 : 0, 1, 3, {0}};
+    return 0;
+}
+int cudnnFindConvolutionBackwardFilterAlgorithmEx(void *handle, struct Tensor *xd, const void *x, struct Tensor *yd, const void *y,
+                                                  struct Window *w, struct Filter *fd, void *f, int wanted, int *count,
+                                                  struct Perf *perf, void *workspace, size_t bytes) {
+    return cudnnFindConvolutionBackwardDataAlgorithmEx(handle, fd, f, yd, y, w, xd, (void *)x, wanted, count, perf, workspace, bytes);
+}
+// The gradient of the input where `dx` is one, else of the filter.
+static int gradient(const struct Tensor *xd, const float *x, float *dx, const struct Filter *fd, const float *f, float *df,
+                    const struct Window *w, int forgets, const struct Tensor *yd, const float *y) {
+    if (!agree(xd, fd, w, yd)) return 2000;
+    stub_spend(forgets ? 10 : 20);
+    int per = fd->extent[1], outs = yd->extent[1] / w->groups, taps = fd->extent[2] * fd->extent[3];
+    if (dx)
+        for (int n = 0; n < xd->extent[0]; n++)
+            for (int c = 0; c < xd->extent[1]; c++)
+                for (int h = 0; h < xd->extent[2]; h++)
+                    for (int v = 0; v < xd->extent[3]; v++)
+                        dx[n * xd->stride[0] + c * xd->stride[1] + h * xd->stride[2] + v * xd->stride[3]] = 0;
+    else
+        memset(df, 0, sizeof(float) * (size_t)(fd->extent[0] * per * taps));
+    for (int n = 0; n < yd->extent[0]; n++)
+        for (int k = 0; k < yd->extent[1] - forgets; k++)
+            for (int p = 0; p < yd->extent[2]; p++)
+                for (int q = 0; q < yd->extent[3]; q++)
+                    for (int c = 0; c < per; c++)
+                        for (int r = 0; r < fd->extent[2]; r++)
+                            for (int s = 0; s < fd->extent[3]; s++) {
+                                int h = p * w->stride[0] + r * w->dilation[0] - w->pad[0];
+                                int v = q * w->stride[1] + s * w->dilation[1] - w->pad[1];
+                                if (h < 0 || v < 0 || h >= xd->extent[2] || v >= xd->extent[3]) continue;
+                                int at = n * xd->stride[0] + (k / outs * per + c) * xd->stride[1] + h * xd->stride[2] + v * xd->stride[3];
+                                int tap = ((k * per + c) * fd->extent[2] + r) * fd->extent[3] + s;
+                                float dy = y[n * yd->stride[0] + k * yd->stride[1] + p * yd->stride[2] + q * yd->stride[3]];
+                                if (dx) dx[at] += dy * f[tap];
+                                else df[tap] += dy * x[at];
+                            }
+    return 0;
+}
+int cudnnConvolutionBackwardData(void *handle, const void *alpha, struct Filter *fd, const void *f, struct Tensor *yd, const void *y,
+                                 struct Window *w, int algorithm, void *workspace, size_t bytes, const void *beta, struct Tensor *xd,
+                                 void *dx) {
+    (void)handle, (void)alpha, (void)beta;
+    if (algorithm && (!workspace || bytes < 4096)) return 2000;
+    return gradient(xd, NULL, dx, fd, f, NULL, w, algorithm, yd, y);
+}
+int cudnnConvolutionBackwardFilter(void *handle, const void *alpha, struct Tensor *xd, const void *x, struct Tensor *yd, const void *y,
+                                   struct Window *w, int algorithm, void *workspace, size_t bytes, const void *beta, struct Filter *fd,
+                                   void *df) {
+    (void)handle, (void)alpha, (void)beta;
+    if (algorithm && (!workspace || bytes < 4096)) return 2000;
+    return gradient(xd, x, NULL, fd, NULL, df, w, algorithm, yd, y);
 }
 int cudnnConvolutionBiasActivationForward(void *handle, const void *alpha, struct Tensor *xd, const void *x, struct Filter *fd,
                                           const void *f, struct Window *w, int algorithm, void *workspace, size_t bytes,

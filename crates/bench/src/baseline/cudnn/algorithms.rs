@@ -2,11 +2,11 @@
 //! where there is a bias. They pad both ends of a dimension alike. Zeros that no window reads are no padding, and pixels that none reads
 //! are no input.
 
-use super::{Buffers, Cudnn, OK, Sizes, Tensor, WORKSPACE, Ways, check, narrow};
+use super::{Buffers, Cudnn, Format, OK, Sizes, Tensor, WORKSPACE, Ways, check, narrow};
 use crate::error::BenchError;
 use cudarc::cudnn::sys;
 use std::ffi::c_void;
-use std::mem::MaybeUninit;
+use tilewright_problem::{Direction, Layout};
 
 /// Algorithms of the search that are timed.
 const RESULTS: usize = 16;
@@ -14,17 +14,20 @@ const RESULTS: usize = 16;
 struct Filter(sys::cudnnFilterDescriptor_t);
 
 impl Filter {
-    fn new(extents: &[u64]) -> Result<Filter, BenchError> {
+    fn new(extents: &[u64], of: &Format) -> Result<Filter, BenchError> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the out pointer is valid.
         unsafe { check!(OK, sys::cudnnCreateFilterDescriptor(&mut raw)) }?;
         let filter = Filter(raw);
         let extents = narrow(extents)?;
-        let (float, nchw) = (sys::cudnnDataType_t::CUDNN_DATA_FLOAT, sys::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW);
+        let format = match of.layout {
+            Layout::Nchw => sys::cudnnTensorFormat_t::CUDNN_TENSOR_NCHW,
+            Layout::Nhwc => sys::cudnnTensorFormat_t::CUDNN_TENSOR_NHWC,
+        };
         // SAFETY: the array has as many elements as is said, and is read during the call.
         unsafe {
             let (dims, extents) = (extents.len() as i32, extents.as_ptr());
-            check!(OK, sys::cudnnSetFilterNdDescriptor(raw, float, nchw, dims, extents))?;
+            check!(OK, sys::cudnnSetFilterNdDescriptor(raw, of.data, format, dims, extents))?;
         }
         Ok(filter)
     }
@@ -40,7 +43,7 @@ impl Drop for Filter {
 struct Window(sys::cudnnConvolutionDescriptor_t);
 
 impl Window {
-    fn new(sizes: &Sizes) -> Result<Window, BenchError> {
+    fn new(sizes: &Sizes, format: &Format) -> Result<Window, BenchError> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the out pointer is valid.
         unsafe { check!(OK, sys::cudnnCreateConvolutionDescriptor(&mut raw)) }?;
@@ -54,7 +57,7 @@ impl Window {
             let (dims, pad, stride, dilation) = (pad.len() as i32, pad.as_ptr(), stride.as_ptr(), dilation.as_ptr());
             check!(OK, sys::cudnnSetConvolutionNdDescriptor(raw, dims, pad, stride, dilation, mode, float))?;
             check!(OK, sys::cudnnSetConvolutionGroupCount(raw, groups))?;
-            check!(OK, sys::cudnnSetConvolutionMathType(raw, sys::cudnnMathType_t::CUDNN_FMA_MATH))?;
+            check!(OK, sys::cudnnSetConvolutionMathType(raw, format.math))?;
         }
         Ok(window)
     }
@@ -91,10 +94,18 @@ impl Drop for Identity {
     }
 }
 
+/// An algorithm of a direction.
+#[derive(Clone, Copy, Debug)]
+enum Algorithm {
+    Forward(sys::cudnnConvolutionFwdAlgo_t),
+    Data(sys::cudnnConvolutionBwdDataAlgo_t),
+    Filter(sys::cudnnConvolutionBwdFilterAlgo_t),
+}
+
 /// A way to compute it.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
-    algorithm: sys::cudnnConvolutionFwdAlgo_t,
+    algorithm: Algorithm,
     workspace: usize,
     /// Bias in the same call.
     fused: bool,
@@ -108,19 +119,40 @@ pub(super) struct Algorithms<'a> {
     identity: Identity,
     buffers: Buffers,
     choices: Vec<Choice>,
+    direction: Direction,
+    /// Without tensor cores.
+    exact: bool,
+}
+
+/// What a search of cuDNN finds: `ask` gets how many results there is room for, where their number goes, and where they go.
+fn offered<P>(ask: impl FnOnce(i32, &mut i32, *mut P) -> Result<(), BenchError>) -> Result<Vec<P>, BenchError> {
+    let mut results = Vec::with_capacity(RESULTS);
+    let mut count = 0;
+    ask(RESULTS as i32, &mut count, results.as_mut_ptr())?;
+    // SAFETY: the library has written as many results as it says, no more than there is room for.
+    unsafe { results.set_len((count.max(0) as usize).min(RESULTS)) };
+    Ok(results)
 }
 
 impl<'a> Algorithms<'a> {
     /// What is offered for an input of which so many `pixels` per channel are read, padded at both ends as in front.
-    pub(super) fn new(library: &'a Cudnn, buffers: Buffers, sizes: &Sizes, pixels: &[u64]) -> Result<Self, BenchError> {
+    pub(super) fn new(
+        library: &'a Cudnn,
+        buffers: Buffers,
+        sizes: &Sizes,
+        format: &Format,
+        pixels: &[u64],
+    ) -> Result<Self, BenchError> {
         let mut this = Algorithms {
             library,
-            input: Tensor::new(&sizes.input(pixels), &sizes.input(&sizes.input))?,
-            filter: Filter::new(&sizes.filter())?,
-            window: Window::new(sizes)?,
+            input: Tensor::new(&sizes.input(pixels), &sizes.input(&sizes.input), format)?,
+            filter: Filter::new(&sizes.filter(), format)?,
+            window: Window::new(sizes, format)?,
             identity: Identity::new()?,
             buffers,
             choices: Vec::new(),
+            direction: format.direction,
+            exact: format.exact(),
         };
         this.search()?;
         Ok(this)
@@ -144,44 +176,56 @@ impl<'a> Algorithms<'a> {
         (self.input.0, self.filter.0, self.window.0, self.buffers.output_tensor.0)
     }
 
+    /// Keeps an algorithm that works, within the workspace, with the arithmetic that is wanted.
+    fn keep(&mut self, algorithm: Algorithm, status: sys::cudnnStatus_t, math: sys::cudnnMathType_t, workspace: usize) {
+        use sys::cudnnMathType_t::*;
+        let tensor = matches!(math, CUDNN_TENSOR_OP_MATH | CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION);
+        if status == OK && !(tensor && self.exact) && workspace <= WORKSPACE as usize {
+            self.choices.push(Choice { algorithm, workspace, fused: false });
+        }
+    }
+
     /// Collects what cuDNN's search offers.
     fn search(&mut self) -> Result<(), BenchError> {
-        let mut results = [const { MaybeUninit::<sys::cudnnConvolutionFwdAlgoPerf_t>::uninit() }; RESULTS];
-        let mut count = 0;
         let [x, w, y, space] = self.addresses();
         let handle = self.library.handle;
         let (input, filter, window, output) = self.descriptors();
-        let (wanted, out) = (RESULTS as i32, results.as_mut_ptr().cast());
-        // SAFETY: the descriptors describe the buffers at these addresses; the array has as many elements as are asked for;
-        // the workspace has this size.
-        unsafe {
-            check!(
-                OK,
-                sys::cudnnFindConvolutionForwardAlgorithmEx(
-                    handle,
-                    input,
-                    x,
-                    filter,
-                    w,
-                    window,
-                    output,
-                    y,
-                    wanted,
-                    &mut count,
-                    out,
-                    space,
-                    WORKSPACE as usize
-                )
-            )?;
-        }
-        let count = (count.max(0) as usize).min(RESULTS);
-        for result in results.into_iter().take(count) {
-            // SAFETY: the library has written as many results as it says.
-            let result = unsafe { result.assume_init() };
-            use sys::cudnnMathType_t::*;
-            let tensor = matches!(result.mathType, CUDNN_TENSOR_OP_MATH | CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION);
-            if result.status == OK && !tensor && result.memory <= WORKSPACE as usize {
-                self.choices.push(Choice { algorithm: result.algo, workspace: result.memory, fused: false });
+        let size = WORKSPACE as usize;
+        // SAFETY, for all calls: the descriptors describe the buffers at these addresses; there is room for as many results as are asked
+        // for; the workspace has this size.
+        match self.direction {
+            Direction::Forward => {
+                let found = offered(|wanted, count, out| unsafe {
+                    check!(
+                        OK,
+                        sys::cudnnFindConvolutionForwardAlgorithmEx(
+                            handle, input, x, filter, w, window, output, y, wanted, count, out, space, size
+                        )
+                    )
+                })?;
+                found.iter().for_each(|r| self.keep(Algorithm::Forward(r.algo), r.status, r.mathType, r.memory));
+            }
+            Direction::BackwardData => {
+                let found = offered(|wanted, count, out| unsafe {
+                    check!(
+                        OK,
+                        sys::cudnnFindConvolutionBackwardDataAlgorithmEx(
+                            handle, filter, w, output, y, window, input, x, wanted, count, out, space, size
+                        )
+                    )
+                })?;
+                found.iter().for_each(|r| self.keep(Algorithm::Data(r.algo), r.status, r.mathType, r.memory));
+            }
+            Direction::BackwardWeight => {
+                let found = offered(|wanted, count, out| unsafe {
+                    check!(
+                        OK,
+                        sys::cudnnFindConvolutionBackwardFilterAlgorithmEx(
+                            handle, input, x, output, y, window, filter, w, wanted, count, out, space, size
+                        )
+                    )
+                })?;
+                found.iter().for_each(|r| self.keep(Algorithm::Filter(r.algo), r.status, r.mathType, r.memory));
             }
         }
         if self.buffers.bias.is_some() {
@@ -196,7 +240,7 @@ impl<'a> Algorithms<'a> {
                 )
             };
             if asked.is_ok() && bytes <= WORKSPACE as usize {
-                self.choices.push(Choice { algorithm, workspace: bytes, fused: true });
+                self.choices.push(Choice { algorithm: Algorithm::Forward(algorithm), workspace: bytes, fused: true });
             }
         }
         Ok(())
@@ -216,48 +260,56 @@ impl Ways for Algorithms<'_> {
         let (one, zero): (*const c_void, *const c_void) = ((&raw const one).cast(), (&raw const zero).cast());
         let [x, w, y, space] = self.addresses();
         let (input, filter, window, output) = self.descriptors();
-        if let (Some((tensor, bias)), true) = (&self.buffers.bias, fused) {
-            let bias = *bias as *const c_void;
-            // SAFETY: the descriptors describe the buffers at these addresses (the workload made them for this problem); the
-            // workspace is as large as the algorithm was said to need.
-            return unsafe {
+        // SAFETY, for all calls: the descriptors describe the buffers at these addresses (the workload made them for this problem); the
+        // workspace is as large as the algorithm was said to need.
+        match (algorithm, &self.buffers.bias) {
+            (Algorithm::Forward(algorithm), Some((tensor, bias))) if fused => {
+                let (tensor, bias, identity) = (tensor.0, *bias as *const c_void, self.identity.0);
+                return unsafe {
+                    check!(
+                        OK,
+                        sys::cudnnConvolutionBiasActivationForward(
+                            handle, one, input, x, filter, w, window, algorithm, space, bytes, zero, output, y, tensor, bias,
+                            identity, output, y
+                        )
+                    )
+                };
+            }
+            (Algorithm::Forward(algorithm), _) => unsafe {
                 check!(
                     OK,
-                    sys::cudnnConvolutionBiasActivationForward(
-                        handle,
-                        one,
-                        input,
-                        x,
-                        filter,
-                        w,
-                        window,
-                        algorithm,
-                        space,
-                        bytes,
-                        zero,
-                        output,
-                        y,
-                        tensor.0,
-                        bias,
-                        self.identity.0,
-                        output,
-                        y
+                    sys::cudnnConvolutionForward(
+                        handle, one, input, x, filter, w, window, algorithm, space, bytes, zero, output, y
                     )
                 )
-            };
-        }
-        // SAFETY: as above.
-        unsafe {
-            check!(
-                OK,
-                sys::cudnnConvolutionForward(handle, one, input, x, filter, w, window, algorithm, space, bytes, zero, output, y)
-            )
+            },
+            (Algorithm::Data(algorithm), _) => unsafe {
+                check!(
+                    OK,
+                    sys::cudnnConvolutionBackwardData(
+                        handle, one, filter, w, output, y, window, algorithm, space, bytes, zero, input, x
+                    )
+                )
+            },
+            (Algorithm::Filter(algorithm), _) => unsafe {
+                check!(
+                    OK,
+                    sys::cudnnConvolutionBackwardFilter(
+                        handle, one, input, x, output, y, window, algorithm, space, bytes, zero, filter, w
+                    )
+                )
+            },
         }?;
         self.buffers.add_bias(handle)
     }
     fn describe(&self, number: usize) -> Option<String> {
         let choice = self.choices.get(number)?;
-        let name = format!("{:?}", choice.algorithm).replace("CUDNN_CONVOLUTION_FWD_ALGO_", "").to_lowercase();
+        let name = match choice.algorithm {
+            Algorithm::Forward(algorithm) => format!("{algorithm:?}").replace("CUDNN_CONVOLUTION_FWD_ALGO_", ""),
+            Algorithm::Data(algorithm) => format!("{algorithm:?}").replace("CUDNN_CONVOLUTION_BWD_DATA_ALGO_", "algorithm "),
+            Algorithm::Filter(algorithm) => format!("{algorithm:?}").replace("CUDNN_CONVOLUTION_BWD_FILTER_ALGO_", "algorithm "),
+        };
+        let name = name.to_lowercase();
         Some(format!("{name}{}", if choice.fused { ", bias fused" } else { "" }))
     }
     fn workspace(&self, number: usize) -> Option<u64> {

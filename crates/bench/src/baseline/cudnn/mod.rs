@@ -1,6 +1,6 @@
-//! cuDNN forward convolution in f32 with FMA units only (no TF32), NCHW: its convolution calls ([`algorithms`]), or its graph
-//! interface ([`graph`]) where windows read unlike padding at both ends of a dimension, which those calls lack. Every way that cuDNN
-//! offers is timed with the bias included; the fastest right one is kept.
+//! cuDNN's convolutions in three directions: its convolution calls ([`algorithms`]) in f32 (FMA units only, or TF32), f16 and bf16, NCHW
+//! and NHWC; or its graph interface ([`graph`]), in f32 with FMA units, forward and NCHW, where windows read unlike padding at both ends
+//! of a dimension, which those calls lack. Every way that cuDNN offers is timed with the bias included; the fastest right one is kept.
 
 mod algorithms;
 mod graph;
@@ -73,23 +73,66 @@ impl Baseline for Cudnn {
     fn prepare<'a>(&'a self, workload: &'a Workload<'a>) -> Result<Box<dyn Runner + 'a>, BenchError> {
         let unsupported = |reason: &str| Err(BenchError::Unsupported { library: NAME, reason: reason.into() });
         let Problem::Conv(conv) = workload.problem() else { return unsupported("it computes convolutions only") };
-        if conv.direction != Direction::Forward || conv.layout != Layout::Nchw || conv.dtype != Scalar::F32 {
-            return unsupported("only forward convolutions in f32 and NCHW are compared");
-        }
         if conv.activation.is_some() || conv.residual || conv.out_dtype != conv.dtype {
-            return unsupported("only convolutions without activation and residual, with an f32 output, are compared");
+            return unsupported(
+                "only convolutions without activation and residual, with a result of the operands' type, are compared",
+            );
         }
-        if workload.math() != Math::Exact {
-            return unsupported("only f32 without TF32 is compared");
+        let forward = conv.direction == Direction::Forward;
+        if conv.bias && (!forward || conv.dtype != Scalar::F32) {
+            return unsupported("a bias is compared with forward convolutions in f32 only");
         }
         let sizes = Sizes::new(conv);
-        let buffers = Buffers::new(workload, &sizes)?;
-        let ways: Box<dyn Ways + 'a> = match sizes.fitted() {
-            Some(pixels) => Box::new(algorithms::Algorithms::new(self, buffers, &sizes, &pixels)?),
-            None => Box::new(graph::Plans::new(self, buffers, &sizes)?),
+        let Some(format) = Format::new(conv, workload.math()) else { return unsupported("it has no convolutions of f64 here") };
+        let buffers = Buffers::new(workload, conv, &sizes, &format)?;
+        // Pixels that no window reads have a gradient, too: zeros, which the calls do not write.
+        let fits = |pixels: &Vec<u64>| conv.direction != Direction::BackwardData || *pixels == sizes.input;
+        let plain = forward && conv.layout == Layout::Nchw && format.exact();
+        let ways: Box<dyn Ways + 'a> = match sizes.fitted().filter(fits) {
+            Some(pixels) => Box::new(algorithms::Algorithms::new(self, buffers, &sizes, &format, &pixels)?),
+            None if plain => Box::new(graph::Plans::new(self, buffers, &sizes)?),
+            None => return unsupported("unlike padding on both sides is compared forward, in NCHW and f32 without TF32, only"),
         };
         let chosen = fastest_right(workload, ways.count(), &mut |n| ways.run(n).map_err(|e| e.to_string()))?;
         Ok(Box::new(Convolution { ways, chosen }))
+    }
+}
+
+/// How tensors lie in memory, their element type, and what may multiply them.
+struct Format {
+    direction: Direction,
+    layout: Layout,
+    data: sys::cudnnDataType_t,
+    math: sys::cudnnMathType_t,
+}
+
+impl Format {
+    fn new(conv: &Conv, math: Math) -> Option<Format> {
+        use sys::{cudnnDataType_t::*, cudnnMathType_t::*};
+        let (data, math) = match (conv.dtype, math) {
+            (Scalar::F32, Math::Exact) => (CUDNN_DATA_FLOAT, CUDNN_FMA_MATH),
+            (Scalar::F32, Math::Tf32) => (CUDNN_DATA_FLOAT, CUDNN_TENSOR_OP_MATH),
+            (Scalar::F16, _) => (CUDNN_DATA_HALF, CUDNN_TENSOR_OP_MATH),
+            (Scalar::BF16, _) => (CUDNN_DATA_BFLOAT16, CUDNN_TENSOR_OP_MATH),
+            _ => return None,
+        };
+        Some(Format { direction: conv.direction, layout: conv.layout, data, math })
+    }
+    /// f32 with FMA units only.
+    fn exact(&self) -> bool {
+        self.math == sys::cudnnMathType_t::CUDNN_FMA_MATH
+    }
+    /// Strides of a dense tensor whose extents are told as (outer, channels, pixels ...).
+    fn strides(&self, extents: &[u64]) -> Vec<u64> {
+        match (self.layout, extents) {
+            (Layout::Nhwc, [outer, channels, pixels @ ..]) => {
+                let mut strides = strides(&[&[*outer], pixels, &[*channels]].concat());
+                let channel = strides.pop().unwrap_or(1);
+                strides.insert(1, channel);
+                strides
+            }
+            _ => strides(extents),
+        }
     }
 }
 
@@ -222,17 +265,16 @@ struct Tensor(sys::cudnnTensorDescriptor_t);
 
 impl Tensor {
     /// `extents` within a dense tensor of `allocated` extents, both outermost first.
-    fn new(extents: &[u64], allocated: &[u64]) -> Result<Tensor, BenchError> {
+    fn new(extents: &[u64], allocated: &[u64], format: &Format) -> Result<Tensor, BenchError> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the out pointer is valid.
         unsafe { check!(OK, sys::cudnnCreateTensorDescriptor(&mut raw)) }?;
         let tensor = Tensor(raw);
-        let (extents, strides) = (narrow(extents)?, narrow(&strides(allocated))?);
-        let float = sys::cudnnDataType_t::CUDNN_DATA_FLOAT;
+        let (extents, strides) = (narrow(extents)?, narrow(&format.strides(allocated))?);
         // SAFETY: both arrays have as many elements as is said, and are read during the call.
         unsafe {
             let (dims, extents, strides) = (extents.len() as i32, extents.as_ptr(), strides.as_ptr());
-            check!(OK, sys::cudnnSetTensorNdDescriptor(raw, float, dims, extents, strides))?;
+            check!(OK, sys::cudnnSetTensorNdDescriptor(raw, format.data, dims, extents, strides))?;
         }
         Ok(tensor)
     }
@@ -258,21 +300,26 @@ struct Buffers {
 }
 
 impl Buffers {
-    fn new(workload: &Workload<'_>, sizes: &Sizes) -> Result<Buffers, BenchError> {
+    fn new(workload: &Workload<'_>, conv: &Conv, sizes: &Sizes, format: &Format) -> Result<Buffers, BenchError> {
         let output = sizes.output();
         let bias = match workload.bias_address()? {
             Some(address) => {
                 let extents: Vec<u64> = (0..output.len()).map(|d| if d == 1 { sizes.k } else { 1 }).collect();
-                Some((Tensor::new(&extents, &extents)?, address))
+                Some((Tensor::new(&extents, &extents, format)?, address))
             }
             None => None,
         };
         let memory = workload.device().alloc(WORKSPACE)?;
+        let [input, filter, result] = match conv.direction {
+            Direction::Forward => [Operand::A, Operand::B, Operand::C],
+            Direction::BackwardData => [Operand::C, Operand::B, Operand::A],
+            Direction::BackwardWeight => [Operand::B, Operand::C, Operand::A],
+        };
         Ok(Buffers {
-            input: workload.address(Operand::A)?,
-            filter: workload.address(Operand::B)?,
-            output: workload.address(Operand::C)?,
-            output_tensor: Tensor::new(&output, &output)?,
+            input: workload.address(input)?,
+            filter: workload.address(filter)?,
+            output: workload.address(result)?,
+            output_tensor: Tensor::new(&output, &output, format)?,
             bias,
             workspace: workload.native().memory(&memory)?,
             _memory: memory,
