@@ -83,9 +83,11 @@ fn numbers(operation: &Operation, plan: &Plan, counts: &Counts, footprint: &Foot
     let c = resolved.contraction;
     let us = human_time;
     let share = |part: f64| format!("{} ({:.0} %)", human_time(part), 100.0 * part / estimate.total_us.max(1e-9));
+    let parts: Vec<String> = resolved.rest.iter().map(|p| format!("m {} k {}", p.contraction.m, p.contraction.k)).collect();
+    let parts = if parts.is_empty() { String::new() } else { format!("; further parts: {}", parts.join(", ")) };
     let rows = [
         ("computes", format!("C[g,m,n] = {}, C in {}", c.formula(), c.c.scalar)),
-        ("contraction", format!("g {} x m {} x n {}, sum over k {}", c.g, c.m, c.n, c.k)),
+        ("contraction", format!("g {} x m {} x n {}, sum over k {}{parts}", c.g, c.m, c.n, c.k)),
         ("macro tile", format!("{} x {}, k-tile {}", t.a.macro_tile, t.b.macro_tile, t.k_tile)),
         ("micro tile", format!("{} x {} per thread, {} x {} threads", t.a.micro, t.b.micro, t.threads_a, t.threads_b)),
         (

@@ -63,7 +63,8 @@ pub struct Operands<'a, T: Element, U: Element> {
 }
 
 impl<'a, T: Element, U: Element> Operands<'a, T, U> {
-    /// Factors and result (for a convolution: input, filter and output), with alpha = 1 and beta = 0.
+    /// Factors and result, with alpha = 1 and beta = 0. For a convolution: input, filter and output; output gradient, filter and input
+    /// gradient; or output gradient, input and filter gradient.
     pub fn new(a: impl Into<Slice<'a, T>>, b: impl Into<Slice<'a, T>>, c: impl Into<SliceMut<'a, U>>) -> Self {
         Operands { a: a.into(), b: b.into(), c: c.into(), bias: None, residual: None, factors: Factors::default(), at: None }
     }

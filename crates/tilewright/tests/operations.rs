@@ -1,8 +1,8 @@
 //! Operations on a device: plan, run, fall back, refuse.
 
 use tilewright::{
-    Activation, Along, Constraint, Context, Conv, Element, Error, Gemm, Operands, Options, Order, Origin, Plan, RecordsAt,
-    Scalar, bf16,
+    Activation, Along, Constraint, Context, Conv, Direction, Element, Error, Gemm, Operands, Options, Order, Origin, Plan,
+    RecordsAt, Scalar, bf16,
 };
 
 /// The built-in device, or the one that `TILEWRIGHT_TEST_DEVICE` names.
@@ -178,6 +178,41 @@ fn a_convolution_in_place_and_materialised() {
         let mut output = context.alloc::<f32>(200).expect("memory");
         op.run(&input, &weights, &mut output, 1.0, 0.0).unwrap_or_else(|e| panic!("{plan}: {e}"));
         assert_eq!(output.download().expect("the result"), want, "{plan}");
+    }
+}
+
+#[test]
+fn gradients_of_a_strided_convolution_accumulate() {
+    let context = context();
+    let (image, filter, gradient) = (numbers(2 * 3 * 49), numbers(4 * 3 * 9), numbers(2 * 4 * 16));
+    // What is there already.
+    let (mut of_image, mut of_filter) = (numbers(image.len() + 2), numbers(filter.len() + 2));
+    let (old_image, old_filter) = (of_image.clone(), of_filter.clone());
+    for (at, dy) in gradient.iter().enumerate() {
+        let (n, k, y, x) = (at / 64, at / 16 % 4, at / 4 % 4, at % 4);
+        for (c, r, s) in (0..3).flat_map(|c| (0..3).flat_map(move |r| (0..3).map(move |s| (c, r, s)))) {
+            let (h, w) = (2 * y + r, 2 * x + s);
+            if (1..8).contains(&h) && (1..8).contains(&w) {
+                let (pixel, tap) = (((n * 3 + c) * 7 + h - 1) * 7 + w - 1, ((k * 3 + c) * 3 + r) * 3 + s);
+                of_image[pixel + 1] += dy * filter[tap];
+                of_filter[tap + 1] += dy * image[pixel];
+            }
+        }
+    }
+    let up = |data: &[f32]| context.upload(data).expect("memory");
+    let conv = || Conv::new(Scalar::F32, 2, 3, 4, &[7, 7], &[3, 3]).stride(&[2, 2]).pad(&[1, 1], &[1, 1]);
+    for (direction, factor, old, want) in
+        [(Direction::BackwardData, &filter, old_image, of_image), (Direction::BackwardWeight, &image, old_filter, of_filter)]
+    {
+        let op = context.conv(conv().direction(direction)).expect("a problem");
+        let mut result = up(&old);
+        // An odd element to begin at: a narrower plan, in all parts.
+        op.run(&up(&gradient), &up(factor), result.at_mut(1), 1.0, 1.0).expect("it runs");
+        let mut got = result.download().expect("the result");
+        let last = got.len() - 1;
+        assert_eq!((got[0], got[last]), (old[0], old[last]), "{direction:?}: memory around it");
+        (got[0], got[last]) = (want[0], want[last]);
+        assert_eq!(got, want, "{direction:?}");
     }
 }
 
