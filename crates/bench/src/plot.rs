@@ -60,7 +60,7 @@ impl Axis {
 fn plain(value: f64) -> String {
     let digits = match value {
         v if v >= 10.0 => 0,
-        v if v >= 1.0 => 1,
+        v if v >= 1.0 => 2,
         // Two that count.
         v => (1.0 - v.max(1e-9).log10().floor()) as usize,
     };
@@ -290,7 +290,7 @@ mod tests {
 
     #[test]
     fn numbers_and_names_are_short() {
-        assert_eq!([plain(4800.0), plain(0.5), plain(2.0), plain(1.25)], ["4800", "0.5", "2", "1.2"]);
+        assert_eq!([plain(4800.0), plain(0.5), plain(2.0), plain(1.25)], ["4800", "0.5", "2", "1.25"]);
         assert_eq!([plain(0.67), plain(0.005), plain(0.00021)], ["0.67", "0.005", "0.00021"]);
         assert_eq!(shortened("abcdef", 4), "abc\u{2026}");
         assert_eq!(escape("a<b & \"c\""), "a&lt;b &amp; &quot;c&quot;");

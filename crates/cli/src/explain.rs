@@ -3,13 +3,19 @@
 use crate::args::ExplainArgs;
 use crate::describe::{Note, describe};
 use crate::error::CliError;
-use crate::figures::{Shape, page};
+use crate::figures::facts::{Facts, Subject, plural, say};
+use crate::figures::page;
 use crate::output::{human_bytes, human_rate, human_time, line, write_file};
 use crate::{problem, session};
 use serde_json::json;
 use tilewright::Operation;
-use tilewright_gen::plan::{Counts, Footprint, Plan, counts};
+use tilewright_gen::kernel::{MAIN, generate, works};
+use tilewright_gen::plan::{Counts, Footprint, counts, work_groups};
 use tilewright_tune::model::{Estimate, Picker};
+use tilewright_tune::space::Resolved;
+
+/// Most pieces of work that figures follow.
+const WORKS: u64 = 1 << 14;
 
 /// Explains one problem's plan.
 pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
@@ -17,11 +23,25 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
     let context = session::open(&args.place, &args.plan, false)?;
     let operation = session::operation(&context, &case, &args.plan)?;
     let (plan, origin) = operation.choice().map_err(session::classify)?;
-    let resolved = operation.space().resolve(&plan).map_err(CliError::failed)?;
-    let (c, target) = (resolved.contraction, &context.info().target);
-    let notes = describe(&plan, &resolved.spec, &operation.space().graph(&plan));
-    let counts = counts(&resolved.spec, c);
-    let estimate = Picker::new(operation.space()).estimate(&plan).unwrap_or_default();
+    let space = operation.space();
+    let resolved = space.resolve(&plan).map_err(CliError::failed)?;
+    let (c, spec, target) = (resolved.contraction, &resolved.spec, &context.info().target);
+    let notes = describe(&plan, spec, &space.graph(&plan));
+    let counts = counts(spec, c);
+    let estimate = Picker::new(space).estimate(&plan).unwrap_or_default();
+    let budget = space.env().workspace_bytes;
+    let program = generate(c, spec, budget).map_err(CliError::failed)?;
+    let works = works(c, spec, budget, WORKS).map_err(CliError::failed)?;
+    let units = u64::from(target.units.max(1)) * u64::from(resolved.footprint.groups_per_unit.max(1));
+    let Some(kernel) = program.kernels.iter().find(|k| k.name == MAIN) else {
+        return Err(CliError::failed("the program has no main kernel"));
+    };
+    let oriented = &*c.oriented(spec.tiling.exchanged);
+    let subject = Subject { spec, c: oriented, kernel, works: &works, target, concurrent: units };
+    let mut facts = subject.facts();
+    if !resolved.rest.is_empty() {
+        facts.grid.push(format!("one of {} parts of the problem, the one with most work", 1 + resolved.rest.len()));
+    }
     if args.json {
         let value = json!({
             "problem": case.problem.key(),
@@ -30,31 +50,23 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
             "origin": origin.name(),
             "computes": format!("C[g,m,n] = {}", c.formula()),
             "keys": notes,
+            "structure": facts,
             "footprint": resolved.footprint,
             "counts": counts,
             "model": estimate,
-            "spec": resolved.spec,
+            "spec": spec,
         });
         line(&value.to_string())?;
     } else {
         line(&format!("{} on {}", case.title, context.info().name))?;
         line(&format!("plan ({}): {plan}\n", origin.name()))?;
         line(&words(&notes))?;
-        line(&numbers(&operation, &plan, &counts, &resolved.footprint, &estimate))?;
+        line(&structure(&facts))?;
+        line(&numbers(&operation, &resolved, &counts, &estimate))?;
     }
     if let Some(path) = &args.svg {
-        let units = u64::from(target.units.max(1)) * u64::from(resolved.footprint.groups_per_unit.max(1));
-        let shape = Shape {
-            g: c.g,
-            m: c.m,
-            n: c.n,
-            k: c.k,
-            wave: target.wave.max(1),
-            concurrent: units,
-            title: case.title.clone(),
-            subtitle: format!("{plan}  on {}", context.info().name),
-        };
-        write_file(path, &page(&resolved.spec, &shape))?;
+        let subtitle = format!("{plan}  on {}", context.info().name);
+        write_file(path, &page(&subject, &facts, &case.title, &subtitle))?;
         if !args.json {
             line(&format!("figures: {}", path.display()))?;
         }
@@ -62,50 +74,96 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-/// One line per key; keys without effect are gathered at the end.
-fn words(notes: &[Note]) -> String {
+/// Most waves that are listed one by one.
+const WAVES: usize = 8;
+
+/// What the kernel is made of.
+fn structure(facts: &Facts) -> String {
     let mut out = String::new();
-    for note in notes.iter().filter(|n| !n.inert) {
-        out.push_str(&format!("  {:<9} {}\n", format!("{}{}", note.key, note.value), note.text));
+    let mut say_one = |name: &str, text: &str| out.push_str(&format!("  {name:<14} {text}\n"));
+    for text in &facts.grid {
+        say_one("grid", text);
     }
-    let inert: Vec<String> = notes.iter().filter(|n| n.inert).map(|n| format!("{}{}", n.key, n.value)).collect();
-    if !inert.is_empty() {
-        out.push_str(&format!("  without effect here: {}\n", inert.join(" ")));
+    for role in &facts.roles {
+        let registers = role.registers.map_or(String::new(), |r| format!(", {r} registers per thread"));
+        let (first, last) = role.waves;
+        let which = format!("{}s {first}-{last} (threads {}-{}){registers}", facts.wave, role.threads.0, role.threads.1);
+        say_one(&format!("role {}", role.role), &format!("{which}: {}", role.does));
+    }
+    for wave in facts.waves.iter().take(WAVES) {
+        let numbers: Vec<String> = wave.waves.iter().map(u32::to_string).collect();
+        let name = format!("{} {}", facts.wave, numbers.join(", "));
+        say_one(&name, &format!("rows {}; columns {} of the tile of C", say(&wave.rows), say(&wave.columns)));
+    }
+    if let Some(more) = facts.waves.len().checked_sub(WAVES).filter(|more| *more > 0) {
+        say_one("", &format!("and {} more", plural(more as u64, facts.wave)));
+    }
+    for lane in &facts.lanes {
+        let holds = plural(lane.registers.into(), "accumulator");
+        let text = format!("of {} 0: {holds}; rows {}; columns {}", facts.wave, say(&lane.rows), say(&lane.columns));
+        say_one(&format!("lane {}", lane.lane), &text);
+    }
+    for operand in &facts.operands {
+        for text in operand.copy.iter().chain(&operand.layout) {
+            say_one(&operand.name, text);
+        }
+    }
+    for region in &facts.shared {
+        let parts = if region.parts > 1 { format!("{} of ", region.parts) } else { String::new() };
+        say_one(
+            "shared memory",
+            &format!("{}: {parts}{} bytes from byte {}", region.name, region.bytes / region.parts, region.first_byte),
+        );
+    }
+    for barrier in &facts.barriers {
+        say_one("barriers", &format!("{} [{}]: {}", barrier.name, barrier.count, barrier.meaning));
+    }
+    for text in facts.epilogue.iter().skip(1) {
+        say_one("epilogue", text);
     }
     out
 }
 
+/// One line per key that has an effect.
+fn words(notes: &[Note]) -> String {
+    let one = |n: &Note| format!("  {:<9} {}\n", format!("{}{}", n.key, n.value), n.text);
+    notes.iter().filter(|n| !n.inert).map(one).collect()
+}
+
 /// The table of numbers: geometry, resources, work, model.
-fn numbers(operation: &Operation, plan: &Plan, counts: &Counts, footprint: &Footprint, estimate: &Estimate) -> String {
+fn numbers(operation: &Operation, resolved: &Resolved, counts: &Counts, estimate: &Estimate) -> String {
     let target = &operation.context().info().target;
-    let Ok(resolved) = operation.space().resolve(plan) else { return String::new() };
-    let t = &resolved.spec.tiling;
-    let c = resolved.contraction;
+    let (footprint, t, c): (&Footprint, _, _) = (&resolved.footprint, &resolved.spec.tiling, resolved.contraction);
+    let family = t.unit.family();
     let us = human_time;
     let share = |part: f64| format!("{} ({:.0} %)", human_time(part), 100.0 * part / estimate.total_us.max(1e-9));
     let parts: Vec<String> = resolved.rest.iter().map(|p| format!("m {} k {}", p.contraction.m, p.contraction.k)).collect();
     let parts = if parts.is_empty() { String::new() } else { format!("; further parts: {}", parts.join(", ")) };
+    let groups = work_groups(&resolved.spec, c);
     let rows = [
         ("computes", format!("C[g,m,n] = {}, C in {}", c.formula(), c.c.scalar)),
         ("contraction", format!("g {} x m {} x n {}, sum over k {}{parts}", c.g, c.m, c.n, c.k)),
         ("macro tile", format!("{} x {}, k-tile {}", t.a.macro_tile, t.b.macro_tile, t.k_tile)),
-        ("micro tile", format!("{} x {} per thread, {} x {} threads", t.a.micro, t.b.micro, t.threads_a, t.threads_b)),
         (
-            "work-groups",
+            "micro tile",
             format!(
-                "{} of {} threads, {} waves each",
-                counts.groups,
-                counts.threads,
-                counts.threads.div_ceil(target.wave.max(1))
+                "{} x {} per {}, {} x {} {}s over the tile",
+                t.a.micro,
+                t.b.micro,
+                family.owner,
+                t.threads_a / family.lanes,
+                t.threads_b,
+                family.owner
             ),
         ),
+        ("work-groups", format!("{groups} of {} threads for {} pieces of work", counts.threads, counts.groups)),
         (
             "residency",
             format!(
-                "{} work-groups per unit, {} units: the device is filled {:.2} times",
-                footprint.groups_per_unit,
+                "{} per unit, {} units: the device is filled {:.2} times",
+                plural(footprint.groups_per_unit.into(), "work-group"),
                 target.units,
-                footprint.fills(counts.groups, target)
+                footprint.fills(groups, target)
             ),
         ),
         ("shared memory", format!("{} per work-group", human_bytes(u64::from(footprint.shared_bytes)))),

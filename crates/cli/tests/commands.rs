@@ -177,7 +177,7 @@ fn explain_in_words_numbers_and_pictures() {
     ]);
     let text = std::fs::read_to_string(&svg).expect("the figures");
     assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"));
-    for part in ["gemm 1000x900x800", "The schedule", "Order of tiles", "A tile: m"] {
+    for part in ["gemm 1000x900x800", "The main loop in time", "Numbers are work-groups", "A: m ", "each thread owns 8 × "] {
         assert!(text.contains(part), "{part}");
     }
     let json = bench.run("explain gemm --m 100 --n 90 --k 80 --device emu --json");
@@ -185,6 +185,35 @@ fn explain_in_words_numbers_and_pictures() {
     let o: &Value = &json.objects()[0];
     assert_eq!(o["keys"].as_array().map(Vec::len), Some(tilewright_gen::plan::Key::all().count()));
     assert!(o["footprint"]["shared_bytes"].is_number() && o["model"]["total_us"].is_number());
+}
+
+/// Warpgroups with roles that take turns: who does what, and no word of keys that say nothing to them.
+#[test]
+fn explain_tells_a_matrix_units_roles_and_fragments() {
+    let bench = Bench::new();
+    let keys = "A_MIC2_ACP2__B_MIC16_ACP2__C_UNI2_UNR64_MAC256_LWV4_PST132_PNG1_BUF4_CST1";
+    let line = format!("explain gemm --m 2048 --n 2048 --k 512 --dtype bf16 --plan {keys} --device emu:sm_90a");
+    let ran = bench.run(&line);
+    ran.ends(0);
+    ran.says(&[
+        "warps 0-7 (threads 0-255)",
+        "2 warpgroups take turns (ping-pong)",
+        "thread 256 (warp 8) issues the TMA copies of A and B",
+        "rows 0-15, 64-79; columns 0-127",
+        "rows 1, 9, 65, 73; columns 2-3, 10-11, 18-19",
+        "A tiles: 4 of 16384 bytes from byte 0",
+        "full [4]: full after one of the thread that copies and 32768 bytes of TMA copies",
+        "128 x 128 per warpgroup",
+        "132 of 384 threads for 256 pieces of work",
+    ]);
+    for inert in ["A_PLU", "B_MIW", "C_EDG", "C_STP", "C_BIM", "C_WVA", "per thread, 256"] {
+        assert!(!ran.out.contains(&format!("  {inert}")), "{inert}: {}", ran.out);
+    }
+    let objects = bench.run(&format!("{line} --json")).objects();
+    let structure = &objects[0]["structure"];
+    assert_eq!(structure["roles"][1]["waves"], serde_json::json!([8, 11]));
+    assert_eq!(structure["waves"].as_array().map(Vec::len), Some(4), "the warps of a warpgroup");
+    assert_eq!(structure["lanes"][1]["rows"], serde_json::json!([[1, 1], [9, 9], [65, 65], [73, 73]]));
 }
 
 #[test]

@@ -1,56 +1,51 @@
-//! Figures of a plan, drawn from its derived form: tiles, loads, order over the grid, and the schedule in time.
+//! Figures of a plan, drawn from what the generator made of it: the grid, a work-group and its roles, accumulators, shared memory,
+//! copies, and the schedule in time. [`facts`] says the same in numbers and sentences.
 
+mod copies;
+pub mod facts;
+mod fragments;
 mod grid;
+mod group;
 pub mod instructions;
-mod loads;
+mod shared;
 mod svg;
-mod tile;
+#[cfg(test)]
+mod tests;
 mod timeline;
-mod who;
 
+use facts::{Facts, Subject};
 use svg::{Anchor, Svg};
-use tilewright_gen::plan::KernelSpec;
-
-/// What the figures need besides the derived plan.
-#[derive(Clone, Debug)]
-pub struct Shape {
-    /// Batch extent.
-    pub g: u64,
-    /// Rows of the result.
-    pub m: u64,
-    /// Columns of the result.
-    pub n: u64,
-    /// Length of the sum.
-    pub k: u64,
-    /// Threads per wave.
-    pub wave: u32,
-    /// Work-groups that the device runs at the same time.
-    pub concurrent: u64,
-    /// First line of the page: the problem.
-    pub title: String,
-    /// Second line: plan and device.
-    pub subtitle: String,
-}
 
 const WIDTH: f64 = 1120.0;
 const MARGIN: f64 = 24.0;
 
-/// The whole page of figures as one SVG document.
-pub fn page(spec: &KernelSpec, shape: &Shape) -> String {
+/// The whole page of figures as one SVG document, under two lines: the problem, and the plan with its device.
+pub fn page(subject: &Subject, facts: &Facts, title: &str, subtitle: &str) -> String {
     let mut page = Svg::default();
-    page.text((MARGIN, 40.0), 21.0, Anchor::Start, "h1", &shape.title);
+    page.text((MARGIN, 40.0), 21.0, Anchor::Start, "h1", title);
     let mut y = 62.0;
-    for line in wrap(&shape.subtitle, 150) {
+    for line in wrap(subtitle, 150) {
         page.text((MARGIN, y), 11.5, Anchor::Start, "dim mono", &line);
         y += 16.0;
     }
     y += 4.0;
     let inner = WIDTH - 4.0 * MARGIN;
-    let cards: [(&str, (Svg, f64)); 4] = [
-        ("One work-group: its tile of the result and the operand tiles of one k-tile", tile::draw(spec, shape.wave)),
-        ("Loading: which thread brings in what", loads::draw(spec)),
-        ("The grid: order of tiles, edges, and the sum over k", grid::draw(spec, shape)),
-        ("The schedule: stages of the main loop in time", timeline::draw(&spec.schedule, inner)),
+    let [rows, columns, depth] = subject.tile();
+    let word = facts.wave;
+    let cards: [(String, (Svg, f64)); 7] = [
+        ("1  The grid: which work-group computes which tile of C".into(), grid::draw(subject, facts)),
+        (
+            format!("2  One work-group: {word}s, their roles, and a tile of C ({rows} × {columns}, k-tiles of {depth})"),
+            group::draw(subject, facts),
+        ),
+        (
+            format!("3  Accumulators of one {word}: which lane holds which element, in which register"),
+            fragments::draw(subject, facts),
+        ),
+        ("4  Copies: how one k-tile of A and of B comes to shared memory".into(), copies::draw(subject, facts)),
+        ("5  Shared memory: stages, and how a tile lies".into(), shared::draw(subject, facts)),
+        ("6  The main loop in time".into(), timeline::draw(subject, facts, inner)),
+        ("7  Epilogue: what happens to the accumulators".into(), sentences(&facts.epilogue)),
     ];
     for (title, (drawing, height)) in &cards {
         page.card(MARGIN, y, WIDTH - 2.0 * MARGIN, height + 66.0);
@@ -58,7 +53,19 @@ pub fn page(spec: &KernelSpec, shape: &Shape) -> String {
         page.place(2.0 * MARGIN, y + 54.0, drawing);
         y += height + 66.0 + 18.0;
     }
-    page.document(WIDTH, y + 4.0, &shape.title)
+    page.document(WIDTH, y + 4.0, title)
+}
+
+fn sentences(all: &[String]) -> (Svg, f64) {
+    let mut svg = Svg::default();
+    let mut y = 6.0;
+    for (i, text) in all.iter().enumerate() {
+        for line in wrap(text, 140) {
+            svg.text((0.0, y), 12.5, Anchor::Start, if i == 0 { "mono" } else { "" }, &line);
+            y += 18.0;
+        }
+    }
+    (svg, y - 6.0)
 }
 
 /// Breaks a line at `_` or blanks so that no part is longer than `most` characters where that can be had.
@@ -74,103 +81,4 @@ fn wrap(text: &str, most: usize) -> Vec<String> {
         lines.push(part.to_string());
     }
     lines
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tilewright_gen::plan::*;
-
-    fn sample() -> (KernelSpec, Shape) {
-        let a = OperandTiling {
-            micro: 8,
-            macro_tile: 128,
-            pad: 2,
-            load_row: 4,
-            load_k: 1,
-            load_interleave: false,
-            load_order: Along::K,
-            load_width: 2,
-            load_along: Along::Row,
-            store_width: 2,
-            fragment_width: 2,
-            micro_interleave: true,
-            shared_along: Along::Row,
-            source: Source::InPlace,
-            fragment_sets: 0,
-        };
-        let b = OperandTiling {
-            micro: 6,
-            macro_tile: 96,
-            load_row: 3,
-            load_width: 1,
-            micro_interleave: false,
-            shared_along: Along::Row,
-            fragment_width: 1,
-            ..a.clone()
-        };
-        let spec = KernelSpec {
-            tiling: Tiling {
-                a,
-                b,
-                k_tile: 8,
-                threads_a: 16,
-                threads_b: 16,
-                micro_b_fastest: false,
-                wave_a: 0,
-                wave_lanes: 64,
-                math_width: 1,
-                order: GroupOrder::Strips(4),
-                split_k: SplitK { ways: 3, interleave: false },
-                edge_m: Edge::PullBack,
-                edge_n: Edge::Predicate,
-                k_stagger: false,
-                unit: MathUnit::Fma,
-                exchanged: false,
-                persistent: 0,
-                cluster: Cluster::ALONE,
-            },
-            schedule: Schedule {
-                fetch_ahead: 1,
-                buffers: 2,
-                store: StorePoint::AfterMath,
-                fragments_ahead: 1,
-                math_behind: 0,
-                copies: [Transport::Registers, Transport::Registers],
-                roles: None,
-                hints: false,
-            },
-            epilogue: Epilogue { split_sum: SplitSum::Workspace, store_width: 1, staged: false, bulk: false },
-            style: Style { pragma_unroll: true, wide_index: false, mad: false, a_first: true, min_groups: 0, unroll_k: true },
-        };
-        let shape = Shape {
-            g: 1,
-            m: 1000,
-            n: 1000,
-            k: 3000,
-            wave: 64,
-            concurrent: 64,
-            title: "gemm 1000 × 1000 × 3000, f32".into(),
-            subtitle: "A_MIC8_PAD1_PLU0".into(),
-        };
-        (spec, shape)
-    }
-
-    #[test]
-    fn page_is_well_formed_and_names_its_parts() {
-        let (spec, shape) = sample();
-        let text = page(&spec, &shape);
-        for part in
-            ["A tile: m 128", "B tile: k 8", "strips 4 tiles wide", "pulled back", "3 work-groups share 375 k-tiles", "store"]
-        {
-            assert!(text.contains(part), "{part}");
-        }
-        assert_eq!(text.matches("<g ").count(), text.matches("</g>").count());
-    }
-
-    #[test]
-    fn wrapping_keeps_everything() {
-        let text = "A_MIC8_PAD1__B_MIC6_PAD2 on emu";
-        assert_eq!(wrap(text, 10).concat(), text);
-    }
 }

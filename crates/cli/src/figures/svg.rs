@@ -114,7 +114,7 @@ impl Svg {
             let _ = write!(d, "{}{} {} ", if i == 0 { 'M' } else { 'L' }, num(*x), num(*y));
         }
         self.push(format_args!(
-            "<path d=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.4\" stroke-opacity=\".75\" marker-end=\"url(#tip)\"/>",
+            "<path d=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.4\" stroke-opacity=\".5\" marker-end=\"url(#tip)\"/>",
             d.trim_end()
         ));
     }

@@ -1,8 +1,9 @@
-//! The schedule as a timeline: which stage works on which k-tile, in which buffer, on which waves.
+//! The schedule as a timeline: which stage of the main loop works on which k-tile, in which buffer, on which waves, and who waits for whom.
 
+use super::facts::{Facts, RoleFact, Subject, plural};
 use super::svg::{Anchor, Svg, hue};
 use tilewright_gen::kernel::schedule::{MathPart, Step, lower};
-use tilewright_gen::plan::{Schedule, StorePoint};
+use tilewright_gen::plan::{KernelSpec, Schedule, StorePoint};
 
 /// A stage of the main loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,8 @@ pub enum Stage {
     Copy,
     /// Shared memory to fragments, and the multiplications.
     Math,
+    /// The accumulators of a tile of C are stored.
+    Epilogue,
     /// All participants meet.
     Barrier,
 }
@@ -24,10 +27,12 @@ pub enum Stage {
 pub struct Event {
     /// What runs.
     pub stage: Stage,
-    /// The k-tile it works on.
+    /// The k-tile it works on, counted over all tiles of C.
     pub tile: u32,
     /// The shared buffer it touches, where it touches one.
     pub buffer: Option<u32>,
+    /// The team of math waves, where teams alternate.
+    pub team: u32,
     /// Start, in units of a tenth of one k-tile's math.
     pub start: u32,
     /// Length in the same unit. A fetch or copy lasts until its data is waited for.
@@ -43,210 +48,332 @@ const STORE: u32 = 2;
 /// Time from the issue of a fetch or copy to its data.
 const WAIT: u32 = 6;
 const ISSUE: u32 = 1;
+const EPILOGUE: u32 = 8;
 
-/// Clocks of the waves that load and of those that compute; one clock where all waves do both.
-struct Clocks {
-    load: u32,
-    math: u32,
-    apart: bool,
+/// Tiles of C and k-tiles of each that are laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    pub results: u32,
+    pub k_tiles: u32,
 }
 
-impl Clocks {
+/// State of one simulation.
+struct Run {
+    schedule: Schedule,
+    /// Clocks of the waves that load, and of each team that computes; one clock where all waves do both.
+    load: u32,
+    math: Vec<u32>,
+    apart: bool,
+    /// When the next team may begin.
+    turn: u32,
+    /// When each tile has come, and when its buffer is free again.
+    arrives: Vec<u32>,
+    read: Vec<u32>,
+    events: Vec<Event>,
+}
+
+/// The first k-tiles of a schedule laid out in time, step by step as the generator emits them. Memory is taken to need 0.6 of one
+/// k-tile's math to answer.
+pub fn events(schedule: &Schedule, shown: Extent) -> Vec<Event> {
+    let lowered = lower(schedule, K_STEPS);
+    let teams = schedule.roles.map_or(1, |r| r.teams.max(1));
+    let all = (shown.results * shown.k_tiles) as usize;
+    let mut run = Run {
+        schedule: schedule.clone(),
+        load: 0,
+        math: vec![0; teams as usize],
+        apart: schedule.roles.is_some(),
+        turn: 0,
+        arrives: vec![0; all],
+        read: vec![0; all],
+        events: Vec::new(),
+    };
+    for result in 0..shown.results {
+        let team = result % teams;
+        let (first, last) = (result * shown.k_tiles, (result + 1) * shown.k_tiles);
+        let mut steps = |steps: &[Step], tile: u32| steps.iter().for_each(|step| run.step(*step, tile, last, team));
+        steps(&lowered.prologue, first);
+        (first..last).for_each(|tile| steps(&lowered.body, tile));
+        steps(&lowered.tail, last);
+        if schedule.in_pipeline() {
+            let start = run.math(team);
+            run.put(Stage::Epilogue, result, team, (start, EPILOGUE));
+            run.set_math(team, start + EPILOGUE);
+        }
+    }
+    run.events
+}
+
+impl Run {
+    fn math(&self, team: u32) -> u32 {
+        self.math.get(team as usize).copied().unwrap_or(0)
+    }
     fn set_load(&mut self, now: u32) {
         self.load = now;
         if !self.apart {
-            self.math = now;
+            self.math.fill(now);
         }
     }
-    fn set_math(&mut self, now: u32) {
-        self.math = now;
+    fn set_math(&mut self, team: u32, now: u32) {
+        if let Some(clock) = self.math.get_mut(team as usize) {
+            *clock = now;
+        }
         if !self.apart {
             self.load = now;
         }
     }
+    fn put(&mut self, stage: Stage, tile: u32, team: u32, (start, length): (u32, u32)) {
+        let buffers = self.schedule.buffers.max(1);
+        let buffer = matches!(stage, Stage::Store | Stage::Copy | Stage::Math).then_some(tile % buffers);
+        self.events.push(Event { stage, tile, buffer, team, start, length });
+    }
+
+    /// One step of tile `tile`, of those before `last`: what it puts on the timeline, and how long its waves are busy with it.
+    fn step(&mut self, step: Step, tile: u32, last: u32, team: u32) {
+        let at = |times: &[u32], tile: u32| times.get(tile as usize).copied().unwrap_or(0);
+        let copies = self.schedule.in_pipeline() || self.schedule.copied().1;
+        let fetch = if copies { Stage::Copy } else { Stage::Fetch };
+        match step {
+            Step::WaitCopies { .. } => self.set_load(self.load.max(at(&self.arrives, tile))),
+            // A buffer is free when the tile that was in it before has been read.
+            Step::Acquire { ahead } => {
+                if let Some(before) = (tile + ahead).checked_sub(self.schedule.buffers.max(1)) {
+                    self.set_load(self.load.max(at(&self.read, before)));
+                }
+            }
+            Step::Await => self.set_math(team, self.math(team).max(at(&self.arrives, tile))),
+            Step::TakeTurn => self.set_math(team, self.math(team).max(self.turn)),
+            // The instructions of the last k-tiles may be unfinished.
+            Step::HandOn => self.turn = self.math(team) - MATH * self.schedule.math_behind.min(1),
+            Step::Drain { .. } => {}
+            Step::Release { behind } => {
+                let now = self.math(team);
+                if let Some(read) = tile.checked_sub(behind).and_then(|tile| self.read.get_mut(tile as usize)) {
+                    *read = now;
+                }
+            }
+            Step::Barrier => {
+                let now = self.load.max(self.math(team));
+                self.put(Stage::Barrier, tile, team, (now, 0));
+                (self.load, self.math[0]) = (now, now);
+            }
+            Step::Fetch { ahead } if tile + ahead < last => {
+                if let Some(arrives) = self.arrives.get_mut((tile + ahead) as usize) {
+                    *arrives = self.load + WAIT;
+                }
+                self.put(fetch, tile + ahead, team, (self.load, WAIT));
+                self.set_load(self.load + ISSUE);
+            }
+            // With both operands copied there is nothing left to store.
+            Step::Store { ahead } if tile + ahead < last && fetch == Stage::Fetch => {
+                let start = self.load.max(at(&self.arrives, tile + ahead));
+                self.put(Stage::Store, tile + ahead, team, (start, STORE));
+                self.set_load(start + STORE);
+            }
+            Step::Fetch { .. } | Step::Store { .. } | Step::Fragments | Step::Fence => {}
+            Step::Math { part, store } => {
+                let start = self.math(team);
+                let length = match part {
+                    MathPart::Whole => MATH,
+                    MathPart::Head => MATH - TAIL,
+                    MathPart::Tail => TAIL,
+                };
+                self.put(Stage::Math, tile, team, (start, length));
+                self.set_math(team, start + length);
+                if let Some(ahead) = store.filter(|ahead| tile + ahead < last) {
+                    let begin = at(&self.arrives, tile + ahead).max(start + 2);
+                    let end = (start + length).max(begin + STORE);
+                    self.put(Stage::Store, tile + ahead, team, (begin, end - begin));
+                    self.set_load(end);
+                }
+            }
+        }
+    }
 }
 
-/// The first `tiles` k-tiles of a schedule laid out in time, step by step as the generator emits them. Memory is taken to need
-/// 0.6 of one k-tile's math to answer.
-pub fn events(schedule: &Schedule, tiles: u32) -> Vec<Event> {
-    let lowered = lower(schedule, K_STEPS);
-    let copies = schedule.in_pipeline() || schedule.copied().1;
-    let fetch = if copies { Stage::Copy } else { Stage::Fetch };
-    let mut clocks = Clocks { load: 0, math: 0, apart: schedule.roles.is_some() };
-    let mut times = Times { arrives: vec![0; tiles as usize], read: vec![0; tiles as usize] };
-    let mut out = Vec::new();
-    let mut run = |steps: &[Step], tile: u32, clocks: &mut Clocks| {
-        for step in steps {
-            take(*step, tile, tiles, fetch, schedule.buffers.max(1), clocks, &mut times, &mut out);
+/// How much of a schedule is worth drawing.
+pub fn extent(spec: &KernelSpec, k_tiles: u64) -> Extent {
+    let results = match (spec.schedule.in_pipeline(), spec.teams()) {
+        (true, teams) if teams > 1 => 4,
+        (true, _) if spec.tiling.persistent > 0 => 2,
+        _ => 1,
+    };
+    let most = if results > 1 { 6 / results.min(2) } else { 5 };
+    Extent { results, k_tiles: (k_tiles.clamp(1, u64::from(most))) as u32 }
+}
+
+/// A row of the picture.
+struct Lane {
+    name: String,
+    what: String,
+    who: String,
+    /// Which events; math of one team only.
+    stages: &'static [Stage],
+    team: Option<u32>,
+    /// Boxes of each buffer have a line of their own.
+    by_buffer: bool,
+}
+
+fn lanes(subject: &Subject, facts: &Facts) -> Vec<Lane> {
+    let schedule = &subject.spec.schedule;
+    let wave = facts.wave;
+    let of = |role: &RoleFact| {
+        if role.waves.0 == role.waves.1 {
+            format!("{wave} {}", role.waves.0)
+        } else {
+            format!("{wave}s {}-{}", role.waves.0, role.waves.1)
         }
     };
-    run(&lowered.prologue, 0, &mut clocks);
-    for tile in 0..tiles {
-        run(&lowered.body, tile, &mut clocks);
+    let who = |name: &str| facts.roles.iter().find(|r| r.role == name).or(facts.roles.first()).map_or(String::new(), of);
+    let lane = |name: &str, what: &str, who: String, stages| Lane {
+        name: name.into(),
+        what: what.into(),
+        who,
+        stages,
+        team: None,
+        by_buffer: false,
+    };
+    let mut out = Vec::new();
+    if schedule.in_pipeline() {
+        let copy = lane("copy", "a line per stage", who("load"), &[Stage::Copy] as &'static [Stage]);
+        out.push(Lane { by_buffer: true, ..copy });
+        let teams = subject.spec.teams();
+        for team in 0..teams {
+            let math = lane("math, store C", "from the stage", who("math"), &[Stage::Math, Stage::Epilogue]);
+            let waves = facts.waves.len() as u32;
+            let name = if teams > 1 { format!("{wave}s {}-{}", team * waves, (team + 1) * waves - 1) } else { math.who.clone() };
+            let what = if teams > 1 { format!("warpgroup {team}") } else { math.what.clone() };
+            out.push(Lane { team: Some(team), who: name, what, ..math });
+        }
+        return out;
     }
+    if schedule.copied().1 {
+        let copy = lane("copy", "global to shared, cp.async", who("load"), &[Stage::Copy]);
+        out.push(Lane { by_buffer: true, ..copy });
+    } else {
+        out.push(lane("fetch", "global to registers", who("load"), &[Stage::Fetch]));
+        out.push(lane("store", "registers to shared", who("load"), &[Stage::Store]));
+    }
+    out.push(lane("math", "shared to accumulators", who("math"), &[Stage::Math]));
     out
 }
 
-/// When each tile has come, and when its math has read it.
-struct Times {
-    arrives: Vec<u32>,
-    read: Vec<u32>,
-}
-
-/// One step of tile `tile`: what it puts on the timeline, and how long its waves are busy with it.
-#[allow(clippy::too_many_arguments, reason = "the state of one simulation, used once")]
-fn take(
-    step: Step,
-    tile: u32,
-    tiles: u32,
-    fetch: Stage,
-    buffers: u32,
-    clocks: &mut Clocks,
-    times: &mut Times,
-    out: &mut Vec<Event>,
-) {
-    let mut put = |stage: Stage, tile: u32, start: u32, length: u32| {
-        let buffer = matches!(stage, Stage::Store | Stage::Copy | Stage::Math).then_some(tile % buffers);
-        out.push(Event { stage, tile, buffer, start, length });
-    };
-    let at = |times: &[u32], tile: u32| times.get(tile as usize).copied().unwrap_or(0);
-    match step {
-        Step::WaitCopies { .. } => clocks.set_load(clocks.load.max(at(&times.arrives, tile))),
-        // A buffer is free when the tile that was in it before has been read.
-        Step::Acquire { ahead } => {
-            if let Some(before) = (tile + ahead).checked_sub(buffers) {
-                clocks.set_load(clocks.load.max(at(&times.read, before)));
-            }
-        }
-        Step::Await => clocks.set_math(clocks.math.max(at(&times.arrives, tile))),
-        Step::Drain { .. } | Step::Release { .. } | Step::TakeTurn | Step::HandOn => {}
-        Step::Barrier => {
-            let now = clocks.load.max(clocks.math);
-            put(Stage::Barrier, tile, now, 0);
-            (clocks.load, clocks.math) = (now, now);
-        }
-        Step::Fetch { ahead } if tile + ahead < tiles => {
-            if let Some(arrives) = times.arrives.get_mut((tile + ahead) as usize) {
-                *arrives = clocks.load + WAIT;
-            }
-            put(fetch, tile + ahead, clocks.load, WAIT);
-            clocks.set_load(clocks.load + ISSUE);
-        }
-        // With both operands copied there is nothing left to store.
-        Step::Store { ahead } if tile + ahead < tiles && fetch == Stage::Fetch => {
-            let start = clocks.load.max(at(&times.arrives, tile + ahead));
-            put(Stage::Store, tile + ahead, start, STORE);
-            clocks.set_load(start + STORE);
-        }
-        Step::Fetch { .. } | Step::Store { .. } => {}
-        Step::Fragments | Step::Fence => {}
-        Step::Math { part, store } => {
-            let start = clocks.math;
-            let length = match part {
-                MathPart::Whole => MATH,
-                MathPart::Head => MATH - TAIL,
-                MathPart::Tail => TAIL,
-            };
-            put(Stage::Math, tile, start, length);
-            clocks.set_math(start + length);
-            if let Some(read) = times.read.get_mut(tile as usize) {
-                *read = start + length;
-            }
-            if let Some(ahead) = store.filter(|ahead| tile + ahead < tiles) {
-                let begin = at(&times.arrives, tile + ahead).max(start + 2);
-                let end = (start + length).max(begin + STORE);
-                put(Stage::Store, tile + ahead, begin, end - begin);
-                clocks.set_load(end);
-            }
-        }
-    }
-}
-
 /// Draws a schedule. Gives the drawing and its height.
-pub fn draw(schedule: &Schedule, width: f64) -> (Svg, f64) {
+pub fn draw(subject: &Subject, facts: &Facts, width: f64) -> (Svg, f64) {
     let mut svg = Svg::default();
-    let events = events(schedule, 4);
+    let schedule = &subject.spec.schedule;
+    let k_tiles = subject.works.first().map_or(1, |w| w.k_tiles);
+    let shown = extent(subject.spec, k_tiles);
+    let events = events(schedule, shown);
     let end = events.iter().map(|e| e.start + e.length).max().unwrap_or(1).max(1);
-    let left = 190.0;
+    let (left, top) = (170.0, 22.0);
     let scale = (width - left - 12.0) / f64::from(end);
-    let copies = schedule.in_pipeline() || schedule.copied().1;
-    let (loaders, computers) = match schedule.roles {
-        Some(r) => (format!("load waves ({} threads)", r.load_threads), format!("math waves ({} threads)", r.math_threads)),
-        None => ("all waves".to_string(), "all waves".to_string()),
-    };
-    let mut rows = Vec::new();
-    if copies {
-        rows.push((Stage::Copy, "copy", "global to shared, asynchronous", &loaders));
-    } else {
-        rows.push((Stage::Fetch, "fetch", "global to registers", &loaders));
-        rows.push((Stage::Store, "store", "registers to shared", &loaders));
-    }
-    rows.push((Stage::Math, "load + math", "shared to fragments to sums", &computers));
-    let (lane, gap, top) = (38.0, 8.0, 22.0);
-    let bottom = top + rows.len() as f64 * (lane + gap);
+    let x = |at: u32| left + f64::from(at) * scale;
+    let rows = lanes(subject, facts);
+    let high = |lane: &Lane| if lane.by_buffer { (17.0 * f64::from(schedule.buffers)).max(40.0) } else { 40.0 };
+    let bottom = top + rows.iter().map(|lane| high(lane) + 8.0).sum::<f64>();
     for event in events.iter().filter(|e| e.stage == Stage::Barrier) {
-        let x = left + f64::from(event.start) * scale;
-        svg.line((x, top - 6.0), (x, bottom), "wall");
+        svg.line((x(event.start), top - 6.0), (x(event.start), bottom), "wall");
     }
-    for (index, (stage, name, what, who)) in rows.iter().enumerate() {
-        let y = top + index as f64 * (lane + gap);
-        svg.text((0.0, y + 13.0), 13.0, Anchor::Start, "h2", name);
-        svg.text((0.0, y + 26.0), 10.5, Anchor::Start, "dim", what);
-        svg.text((0.0, y + 38.0), 10.5, Anchor::Start, "dim", who);
-        svg.rect(left, y, width - left - 12.0, lane, "soft");
-        // A fetch may begin before the one ahead of it has arrived: such boxes share the lane, half height each.
-        let mut lanes_end = [0u32; 2];
-        let mine: Vec<&Event> = events.iter().filter(|e| e.stage == *stage).collect();
+    let mut y = top;
+    for lane in &rows {
+        let height = high(lane);
+        for (i, (class, text)) in [("h2", &lane.name), ("dim", &lane.who), ("dim", &lane.what)].into_iter().enumerate() {
+            svg.text((0.0, y + 12.0 + 13.0 * i as f64), if i == 0 { 13.0 } else { 10.5 }, Anchor::Start, class, text);
+        }
+        svg.rect(left, y, width - left - 12.0, height, "soft");
+        let mine: Vec<&Event> =
+            events.iter().filter(|e| lane.stages.contains(&e.stage) && lane.team.is_none_or(|team| team == e.team)).collect();
         let overlap = mine.windows(2).any(|w| w[0].start + w[0].length > w[1].start);
+        let mut ends = [0u32; 2];
         for event in mine {
-            let half = usize::from(overlap && lanes_end[0] > event.start);
-            lanes_end[half] = event.start + event.length;
-            let x = left + f64::from(event.start) * scale;
-            let w = (f64::from(event.length) * scale - 1.5).max(2.0);
-            let h = if overlap { lane / 2.0 - 1.0 } else { lane };
-            let y = y + half as f64 * (h + 2.0);
-            svg.fill(x + 0.75, y, w, h, hue(event.tile as usize), if *stage == Stage::Fetch { 0.72 } else { 0.95 });
-            let middle = x + w / 2.0;
-            let label = match event.buffer {
-                Some(buffer) if schedule.buffers > 1 => format!("{} → buf {buffer}", event.tile),
-                _ => event.tile.to_string(),
+            let (line, of) = match (lane.by_buffer, overlap) {
+                (true, _) => (event.buffer.unwrap_or(0), schedule.buffers.max(1)),
+                (false, true) => (u32::from(ends[0] > event.start), 2),
+                _ => (0, 1),
             };
-            let label = if *stage == Stage::Math { label.replace('→', "←") } else { label };
-            let label = if label.len() as f64 * 6.5 > w { event.tile.to_string() } else { label };
-            svg.text((middle, y + h / 2.0 + 4.0), if overlap { 10.0 } else { 11.5 }, Anchor::Middle, "onhue h2", &label);
+            if let Some(end) = ends.get_mut(line as usize) {
+                *end = event.start + event.length;
+            }
+            let h = height / f64::from(of);
+            event_box(&mut svg, event, shown, (x(event.start), y + f64::from(line) * h), (f64::from(event.length) * scale, h));
+        }
+        y += height + 8.0;
+    }
+    let bars = if schedule.in_pipeline() { "" } else { "; dark bars are barriers of the work-group" };
+    let numbers = if shown.results > 1 { "2:k1 is k-tile 1 of this work-group's tile 2 of C" } else { "numbers are k-tiles" };
+    let hues = if schedule.buffers > 1 { "colours are stages (buffers)" } else { "one buffer" };
+    svg.text((left, top - 10.0), 10.5, Anchor::Start, "dim", &format!("time →   {numbers}, {hues}{bars}; lengths are schematic"));
+    let mut at = bottom + 16.0;
+    for (class, text) in words(subject, facts, shown) {
+        for part in super::wrap(&text, 150) {
+            svg.text((0.0, at), 12.0, Anchor::Start, class, &part);
+            at += 17.0;
         }
     }
-    svg.text(
-        (left, top - 10.0),
-        10.5,
-        Anchor::Start,
-        "dim",
-        "time →   numbers are k-tiles; dark bars are barriers; lengths are schematic",
-    );
-    let mut facts = vec![format!(
-        "{} shared buffer{} per operand; fetch runs {} k-tile{} ahead",
-        schedule.buffers,
-        if schedule.buffers == 1 { "" } else { "s" },
-        schedule.fetch_ahead,
-        if schedule.fetch_ahead == 1 { "" } else { "s" }
-    )];
-    if !copies {
-        facts.push(
+    (svg, at)
+}
+
+fn event_box(svg: &mut Svg, event: &Event, shown: Extent, (x, y): (f64, f64), (w, h): (f64, f64)) {
+    let (w, h) = ((w - 1.5).max(2.0), h - 1.5);
+    let (result, k) = (event.tile / shown.k_tiles.max(1), event.tile % shown.k_tiles.max(1));
+    let labels = match (event.stage, event.buffer) {
+        (Stage::Epilogue, _) => vec![format!("store tile {}", event.tile), format!("store {}", event.tile), "C".into()],
+        (_, Some(_)) if shown.results > 1 => {
+            vec![format!("tile {result}, k-tile {k}"), format!("{result}:k{k}"), format!("k{k}")]
+        }
+        (_, Some(b)) => vec![format!("k-tile {k}: stage {b}"), format!("k{k}")],
+        _ => vec![format!("k-tile {k}"), format!("k{k}")],
+    };
+    let colour = if event.stage == Stage::Epilogue { "#5b6675" } else { hue(event.buffer.unwrap_or(event.tile % 2) as usize) };
+    svg.fill(x + 0.75, y + 0.75, w, h, colour, if event.stage == Stage::Fetch { 0.72 } else { 0.92 });
+    let size = if h < 22.0 { 9.5 } else { 11.0 };
+    if let Some(label) = labels.iter().find(|label| label.len() as f64 * size * 0.62 < w) {
+        svg.text((x + w / 2.0, y + h / 2.0 + 4.0), size, Anchor::Middle, "onhue h2", label);
+    }
+}
+
+fn words(subject: &Subject, facts: &Facts, shown: Extent) -> Vec<(&'static str, String)> {
+    let (schedule, wave) = (&subject.spec.schedule, facts.wave);
+    let mut out = Vec::new();
+    let buffers = plural(schedule.buffers.into(), "stage");
+    if schedule.in_pipeline() {
+        let ahead = match schedule.roles {
+            Some(_) => "producers run ahead as far as stages are free".to_string(),
+            None => format!("copies run {} ahead", plural(schedule.fetch_ahead.into(), "k-tile")),
+        };
+        let behind = if schedule.math_behind > 0 {
+            "; a stage is released one k-tile later, as the instructions of one k-tile run on while the next one's are issued"
+        } else {
+            ""
+        };
+        out.push(("", format!("{buffers} (circular buffer): {ahead}{behind}")));
+        for barrier in &facts.barriers {
+            out.push(("", format!("barriers {}[{}]: {}", barrier.name, barrier.count, barrier.meaning)));
+        }
+        if shown.results > 1 {
+            out.push(("dim", format!("drawn with {} per tile of C", plural(shown.k_tiles.into(), "k-tile"))));
+        }
+        return out;
+    }
+    out.push((
+        "",
+        format!("{buffers} of shared memory; loads run {} ahead of the math", plural(schedule.fetch_ahead.into(), "k-tile")),
+    ));
+    if !schedule.copied().1 {
+        out.push((
+            "",
             match schedule.store {
                 StorePoint::AtOnce => "the store waits for its data at once",
                 StorePoint::AfterMath => "the store stands after the math, which hides the wait",
                 StorePoint::Spread => "the store is spread between the k-steps of the math",
             }
             .to_string(),
-        );
+        ));
     }
-    facts.push(format!(
-        "fragments are read {} k-step{} ahead",
-        schedule.fragments_ahead,
-        if schedule.fragments_ahead == 1 { "" } else { "s" }
-    ));
-    svg.text((0.0, bottom + 18.0), 12.0, Anchor::Start, "dim", &facts.join("; "));
-    (svg, bottom + 26.0)
+    out.push(("", format!("fragments are read {} ahead", plural(schedule.fragments_ahead.into(), "k-step"))));
+    out.push(("", format!("at a barrier all {wave}s wait until the last one has come")));
+    out
 }
 
 #[cfg(test)]
@@ -278,7 +405,7 @@ mod tests {
             schedule(1, 2, StorePoint::Spread),
             Schedule { copies: [Transport::Async, Transport::Async], ..schedule(2, 3, StorePoint::AtOnce) },
         ] {
-            let all = events(&s, 5);
+            let all = events(&s, Extent { results: 1, k_tiles: 5 });
             for tile in 0..5 {
                 let at = |stage: Stage| all.iter().filter(|e| e.stage == stage && e.tile == tile).collect::<Vec<_>>();
                 let fetched = if s.copied().1 { at(Stage::Copy) } else { at(Stage::Fetch) };

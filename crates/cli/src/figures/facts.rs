@@ -1,0 +1,619 @@
+//! What a kernel is made of, as numbers and sentences: its roles, who holds which part of the tile of C, shared memory, barriers, copies
+//! and the epilogue. Read from the generated kernel and from the layouts it was generated from; words, figures and JSON all say this.
+
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use tilewright_gen::kernel::Work;
+use tilewright_gen::plan::{
+    Along, KernelSpec, OperandTiling, STORE_ROWS, Source, SplitSum, Transport, fetch_work, store_columns, store_slabs,
+};
+use tilewright_ir::layout::{Axis, Layout, bank_cycles};
+use tilewright_ir::{Block, BulkOp, Kernel, MathUnit, Scalar, Stmt, Target};
+use tilewright_problem::contraction::Contraction;
+
+/// One plan of one problem on one device.
+pub struct Subject<'a> {
+    /// The derived plan.
+    pub spec: &'a KernelSpec,
+    /// The contraction, its operands swapped as the plan says.
+    pub c: &'a Contraction,
+    /// The kernel with the main loop.
+    pub kernel: &'a Kernel,
+    /// The first pieces of work.
+    pub works: &'a [Work],
+    /// The device.
+    pub target: &'a Target,
+    /// Work-groups that the device runs at the same time.
+    pub concurrent: u64,
+}
+
+/// First and last of a run of neighbours.
+pub type Span = (u32, u32);
+
+/// Warps (waves) that run the same code.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RoleFact {
+    /// `math`, `load`, or `all` where there are no roles.
+    pub role: String,
+    /// First and last warp.
+    pub waves: Span,
+    /// First and last thread.
+    pub threads: Span,
+    /// Registers per thread that it asks for, where the role changes them.
+    pub registers: Option<u32>,
+    /// What it does.
+    pub does: String,
+}
+
+/// What a warp (wave) that computes holds of the work-group's tile of C.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct WaveFact {
+    /// Warps that hold this, each of tiles of its own where teams alternate.
+    pub waves: Vec<u32>,
+    /// Its thread, warp or warpgroup among the owners of micro tiles.
+    pub owner: u32,
+    /// Rows and columns of the tile.
+    pub rows: Vec<Span>,
+    pub columns: Vec<Span>,
+    /// The same as rectangles: rows, columns.
+    pub rectangles: Vec<(Span, Span)>,
+}
+
+/// What one lane of the first warp holds.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct LaneFact {
+    pub lane: u32,
+    pub rows: Vec<Span>,
+    pub columns: Vec<Span>,
+    /// Accumulators.
+    pub registers: u32,
+}
+
+/// A region of shared memory.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Region {
+    pub name: String,
+    pub first_byte: u32,
+    pub bytes: u32,
+    /// Parts of equal size: the stages of an operand, the barriers of an array.
+    pub parts: u32,
+}
+
+/// An array of transaction barriers.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BarrierFact {
+    pub name: String,
+    pub count: u32,
+    /// Arrivals that complete a phase.
+    pub arrivals: u32,
+    pub meaning: String,
+}
+
+/// How tiles of an operand lie in shared memory and come there.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OperandFact {
+    /// `A` or `B` of the picture; with swapped operands the problem's other one.
+    pub name: String,
+    /// Rows (columns of C for B) and depth of a tile.
+    pub tile: (u32, u32),
+    pub bytes_per_stage: u32,
+    /// How a tile lies.
+    pub layout: Vec<String>,
+    /// How it comes.
+    pub copy: Vec<String>,
+}
+
+/// Everything that pictures say besides their lines.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Facts {
+    /// What the device's maker calls a wave.
+    pub wave: &'static str,
+    pub roles: Vec<RoleFact>,
+    pub waves: Vec<WaveFact>,
+    pub lanes: Vec<LaneFact>,
+    pub shared: Vec<Region>,
+    pub barriers: Vec<BarrierFact>,
+    pub operands: [OperandFact; 2],
+    pub grid: Vec<String>,
+    pub epilogue: Vec<String>,
+}
+
+/// Runs of consecutive numbers.
+pub fn spans(numbers: impl IntoIterator<Item = u32>) -> Vec<Span> {
+    let mut out: Vec<Span> = Vec::new();
+    for n in numbers.into_iter().collect::<BTreeSet<u32>>() {
+        match out.last_mut() {
+            Some((_, last)) if *last + 1 == n => *last = n,
+            _ => out.push((n, n)),
+        }
+    }
+    out
+}
+
+/// "0-7" for one run, "0-1, 32-33, 64-65, ... 96-97" for more.
+pub fn say(spans: &[Span]) -> String {
+    let one = |&(first, last): &Span| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    match spans {
+        [head @ .., last] if head.len() > 4 => {
+            format!("{}, ... {}", head[..3].iter().map(one).collect::<Vec<_>>().join(", "), one(last))
+        }
+        all => all.iter().map(one).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// "1 warp", "2 warps".
+pub fn plural(n: u64, word: &str) -> String {
+    if n == 1 { format!("1 {word}") } else { format!("{n} {word}s") }
+}
+
+impl Subject<'_> {
+    /// What a wave is called.
+    pub fn wave(&self) -> &'static str {
+        match self.target.wave {
+            1 => "thread",
+            _ if self.target.arch.starts_with("sm_") => "warp",
+            _ => "wave",
+        }
+    }
+    /// The operand's name, and whose it is where operands are swapped.
+    pub fn operand(&self, which: usize) -> String {
+        match (which, self.spec.tiling.exchanged) {
+            (0, false) => "A".into(),
+            (_, false) => "B".into(),
+            (0, true) => "A (the problem's B)".into(),
+            (_, true) => "B (the problem's A)".into(),
+        }
+    }
+    /// Rows and columns of a tile of C and depth of a k-tile.
+    pub fn tile(&self) -> [u32; 3] {
+        let t = &self.spec.tiling;
+        [t.a.macro_tile.max(1), t.b.macro_tile.max(1), t.k_tile.max(1)]
+    }
+    /// The tiling of an operand.
+    pub fn tiling(&self, which: usize) -> &OperandTiling {
+        if which == 0 { &self.spec.tiling.a } else { &self.spec.tiling.b }
+    }
+    /// Type of the operand's elements.
+    pub fn scalar(&self, which: usize) -> Scalar {
+        if which == 0 { self.c.a.scalar } else { self.c.b.scalar }
+    }
+    /// The operand's tiles in shared memory.
+    pub fn shared(&self, which: usize) -> Layout {
+        self.spec.shared_tiles(which, self.scalar(which))
+    }
+    /// Whose the accumulators are.
+    pub fn accumulators(&self) -> Layout {
+        self.spec.tiling.accumulators(self.c)
+    }
+    /// Who owns micro tiles, in the words of the device's maker.
+    pub fn owner(&self) -> &'static str {
+        let owner = self.spec.tiling.unit.family().owner;
+        if owner == "wave" { self.wave() } else { owner }
+    }
+    fn waves_of(&self, threads: u32) -> u32 {
+        threads.div_ceil(self.target.wave.max(1))
+    }
+
+    /// Everything.
+    pub fn facts(&self) -> Facts {
+        Facts {
+            wave: self.wave(),
+            roles: self.roles(),
+            waves: self.held(),
+            lanes: self.lanes(),
+            shared: self.regions(),
+            barriers: self.barriers(),
+            operands: [0, 1].map(|which| OperandFact {
+                name: self.operand(which),
+                tile: (self.tiling(which).macro_tile, self.spec.tiling.k_tile),
+                bytes_per_stage: self.stage_bytes(which),
+                layout: self.layout(which),
+                copy: self.copy(which),
+            }),
+            grid: self.grid(),
+            epilogue: self.epilogue(),
+        }
+    }
+
+    fn stage_bytes(&self, which: usize) -> u32 {
+        let shared = self.shared(which);
+        let next = [(Axis::Stage, 1)];
+        match self.spec.schedule.buffers {
+            0 | 1 => self.regions().iter().find(|r| r.name == ["A tiles", "B tiles"][which]).map_or(0, |r| r.bytes),
+            _ => shared.at(Axis::Position, &next) as u32 * self.scalar(which).bytes(),
+        }
+    }
+
+    /// Roles as the kernel has them.
+    fn roles(&self) -> Vec<RoleFact> {
+        let fact = |role: &str, (first, count): (u32, u32), registers, does| {
+            let wave = self.target.wave.max(1);
+            let last = (first + count).max(1) - 1;
+            RoleFact { role: role.into(), waves: (first / wave, last / wave), threads: (first, last), registers, does }
+        };
+        let mut found = Vec::new();
+        each(&self.kernel.body, &mut |s| {
+            if let (Stmt::Roles(roles), true) = (s, found.is_empty()) {
+                for role in roles {
+                    let mut registers = None;
+                    each(&role.body, &mut |s| {
+                        if let Stmt::Bulk(BulkOp::Registers { count, .. }) = s {
+                            registers = Some(*count);
+                        }
+                    });
+                    let does = if role.name == "load" { self.loading(role.first_thread) } else { self.computing(false) };
+                    found.push(fact(&role.name, (role.first_thread, role.threads), registers, does));
+                }
+            }
+        });
+        if found.is_empty() {
+            found.push(fact("all", (0, self.kernel.threads), None, self.computing(true)));
+        }
+        found
+    }
+
+    fn loading(&self, first: u32) -> String {
+        let copies = &self.spec.schedule.copies;
+        let (wave, word) = (first / self.target.wave.max(1), self.wave());
+        if !self.spec.schedule.in_pipeline() {
+            return "load tiles of A and B into shared memory, and compute nothing".into();
+        }
+        if copies.iter().all(|copy| matches!(copy, Transport::Bulk(_))) {
+            return format!("producers: thread {first} ({word} {wave}) issues the TMA copies of A and B; the others do nothing");
+        }
+        let written: Vec<&str> =
+            ["A", "B"].into_iter().zip(copies).filter(|(_, c)| c.is_written()).map(|(name, _)| name).collect();
+        let other = if written.contains(&"A") { "B" } else { "A" };
+        let bulk = if written.len() == 1 { format!("; thread {first} issues the TMA copies of {other}") } else { String::new() };
+        format!("producers: all write the tiles of {}{bulk}", written.join(" and "))
+    }
+
+    fn computing(&self, alone: bool) -> String {
+        let (teams, owner) = (self.spec.teams(), self.spec.tiling.unit.family().owner);
+        let pipeline = self.spec.schedule.in_pipeline();
+        match (alone, teams) {
+            (true, _) if pipeline => "thread 0 issues the TMA copies; all compute and store C".into(),
+            (true, _) => "all load tiles, compute and store C".into(),
+            (false, 1) if pipeline => "consumers: wait for full stages, compute, store C".into(),
+            (false, 1) => "compute and store C".into(),
+            (false, _) => {
+                format!("consumers: {} {owner}s take turns (ping-pong): while one stores its tile of C, the next computes", teams)
+            }
+        }
+    }
+
+    /// What each wave of a team holds.
+    fn held(&self) -> Vec<WaveFact> {
+        let t = &self.spec.tiling;
+        let (layout, lanes, math) = (self.accumulators(), self.target.wave.max(1), t.math_threads());
+        let family = t.unit.family();
+        (0..self.waves_of(math))
+            .map(|wave| {
+                let mut of_row: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+                for thread in wave * lanes..((wave + 1) * lanes).min(math) {
+                    for (row, column) in elements(&layout, thread) {
+                        of_row.entry(row).or_default().insert(column);
+                    }
+                }
+                let mut rectangles: Vec<(Span, Span)> = Vec::new();
+                let rows: Vec<(u32, Vec<Span>)> =
+                    of_row.iter().map(|(row, columns)| (*row, spans(columns.iter().copied()))).collect();
+                for part in rows.chunk_by(|x, y| x.0 + 1 == y.0 && x.1 == y.1) {
+                    let (Some(first), Some(last)) = (part.first(), part.last()) else { continue };
+                    rectangles.extend(first.1.iter().map(|columns| ((first.0, last.0), *columns)));
+                }
+                let waves = (0..self.spec.teams()).map(|team| wave + team * self.waves_of(math)).collect();
+                let columns = spans(of_row.values().flatten().copied());
+                WaveFact {
+                    waves,
+                    owner: wave * lanes / family.lanes.max(lanes),
+                    rows: spans(of_row.into_keys()),
+                    columns,
+                    rectangles,
+                }
+            })
+            .collect()
+    }
+
+    fn lanes(&self) -> Vec<LaneFact> {
+        let layout = self.accumulators();
+        let lanes = self.target.wave.max(1).min(self.spec.tiling.math_threads());
+        let followed: BTreeSet<u32> = [0, 5, lanes - 1].into_iter().filter(|lane| *lane < lanes).collect();
+        let fact = |lane: u32| {
+            let (rows, columns): (BTreeSet<u32>, BTreeSet<u32>) = elements(&layout, lane).into_iter().unzip();
+            LaneFact { lane, rows: spans(rows), columns: spans(columns), registers: layout.extent(Axis::Register) as u32 }
+        };
+        followed.into_iter().map(fact).collect()
+    }
+
+    /// Shared memory as the kernel declares it; arrays that are another type's view of the same bytes are left out.
+    fn regions(&self) -> Vec<Region> {
+        let mut out: Vec<Region> = Vec::new();
+        for array in &self.kernel.shared {
+            let (name, parts) = match array.name.as_str() {
+                "a_tile" => ("A tiles".to_string(), self.spec.schedule.buffers.max(1)),
+                "b_tile" => ("B tiles".to_string(), self.spec.schedule.buffers.max(1)),
+                "slab" | "slabs" => ("epilogue staging".to_string(), 1),
+                "sums" => ("exchanged sums".to_string(), 1),
+                other => (other.replace('_', " "), 1),
+            };
+            let region = Region { name, first_byte: array.byte_offset, bytes: array.byte_end() - array.byte_offset, parts };
+            let end = |r: &Region| r.first_byte + r.bytes;
+            let seen = |r: &Region| r.first_byte == region.first_byte && (end(r) >= end(&region) && end(r) - end(&region) < 16);
+            if !out.iter().any(seen) {
+                out.push(region);
+            }
+        }
+        for barriers in &self.kernel.tx_barriers {
+            let name = format!("{} barriers", barriers.name);
+            out.push(Region { name, first_byte: barriers.byte_offset, bytes: 8 * barriers.len, parts: barriers.len.max(1) });
+        }
+        out.sort_by_key(|r| r.first_byte);
+        out
+    }
+
+    /// Transaction barriers as the kernel sets them up.
+    fn barriers(&self) -> Vec<BarrierFact> {
+        let mut arrivals = vec![0; self.kernel.tx_barriers.len()];
+        each(&self.kernel.body, &mut |s| {
+            if let Stmt::Bulk(BulkOp::Init { barrier, arrivals: count }) = s
+                && let Some(found) = arrivals.get_mut(barrier.barriers.0 as usize)
+            {
+                *found = *count;
+            }
+        });
+        let word = self.wave();
+        let copies = &self.spec.schedule.copies;
+        let bytes: u32 = copies.iter().filter_map(|c| if let Transport::Bulk(tile) = c { Some(tile.bytes) } else { None }).sum();
+        let sharers = self.spec.tiling.cluster.sharers().max(1);
+        let meaning = |name: &str, arrivals: u32| match name {
+            "full" => {
+                let (written, copied) = (arrivals - u32::from(bytes > 0), u32::from(bytes > 0));
+                let mut who = Vec::new();
+                who.extend(
+                    (written > 0)
+                        .then(|| format!("an arrival of each of {}", plural(written.into(), &format!("producer {word}")))),
+                );
+                who.extend(
+                    (copied > 0).then(|| format!("an arrival of the thread that copies and the {bytes} bytes of its TMA copies")),
+                );
+                format!("full after {}; consumers wait for it before they read the stage", who.join(", "))
+            }
+            "free" => {
+                let readers = plural(u64::from(arrivals / sharers), word);
+                let clusters =
+                    if sharers > 1 { format!(" in each of {sharers} work-groups of the cluster") } else { String::new() };
+                format!(
+                    "free after {}, one of {} read the stage{clusters}; producers wait for it before they fill it again",
+                    plural(arrivals.into(), "arrival"),
+                    if readers.starts_with("1 ") {
+                        format!("the {word} that has")
+                    } else {
+                        format!("each of the {readers} that have")
+                    }
+                )
+            }
+            "turn" => format!(
+                "a warpgroup waits for its own before it begins a tile; the {} of the warpgroup before arrive at it",
+                plural(arrivals.into(), word)
+            ),
+            _ => format!("{} a phase; says that a k-tile has come to staging", plural(arrivals.into(), "arrival")),
+        };
+        let all = self.kernel.tx_barriers.iter().zip(arrivals);
+        all.map(|(b, arrivals)| BarrierFact { name: b.name.clone(), count: b.len, arrivals, meaning: meaning(&b.name, arrivals) })
+            .collect()
+    }
+
+    /// How tiles of an operand lie.
+    fn layout(&self, which: usize) -> Vec<String> {
+        let (o, schedule, [_, _, depth]) = (self.tiling(which), &self.spec.schedule, self.tile());
+        let what = ["row", "column"][which];
+        let along = |along_k: bool| if along_k { "k".to_string() } else { format!("{what}s") };
+        let mut out = Vec::new();
+        match schedule.copies[which].tile() {
+            Some(tile) => out.push(format!(
+                "panels of 128-byte lines along {}, 16-byte chunks swizzled by the line's number modulo 8",
+                along(tile.k_contiguous)
+            )),
+            None => {
+                let (lines, pitch) = o.lines(depth);
+                let pad = if o.pad == 0 { "no padding".to_string() } else { format!("{} of them padding", o.pad) };
+                out.push(format!("{lines} lines along {} of {pitch} elements, {pad}", along(o.shared_along == Along::K)));
+            }
+        }
+        for (what, (cycles, least)) in self.conflicts(which) {
+            out.push(match cycles.cmp(&least) {
+                std::cmp::Ordering::Greater => format!("{what}: bank conflicts, {cycles} turns where {least} would do"),
+                _ => format!("{what}: no bank conflicts"),
+            });
+        }
+        out
+    }
+
+    /// Turns of shared memory that reading and writing tiles takes, and the fewest.
+    pub fn conflicts(&self, which: usize) -> Vec<(String, (u64, u64))> {
+        let (o, shared, bytes) = (self.tiling(which), self.shared(which), self.scalar(which).bytes());
+        let lanes = self.target.wave.max(1);
+        let place = |row: i64, k: i64| shared.at(Axis::Position, &[(Axis::Row, row), (Axis::K, k)]) * i64::from(bytes);
+        let mut out = Vec::new();
+        let along_k = self.spec.schedule.copies[which].tile().map_or(o.shared_along == Along::K, |tile| tile.k_contiguous);
+        match self.spec.tiling.unit {
+            MathUnit::Fma if lanes > 1 => {
+                let (layout, to) = (self.accumulators(), [Axis::Row, Axis::Col][which]);
+                let rows = (0..lanes.min(self.spec.tiling.math_threads())).map(|l| layout.at(to, &[(Axis::Thread, l.into())]));
+                let read: Vec<(usize, i64)> = rows.enumerate().map(|(lane, row)| (lane, place(row, 0))).collect();
+                out.push(("reading fragments".into(), bank_cycles(&read, (o.fragment_width.max(1) * bytes) as usize)));
+            }
+            MathUnit::Mma | MathUnit::Warpgroup if bytes == 2 => {
+                let across = if along_k { Axis::Row } else { Axis::K };
+                out.push(("reading 8 x 16 bytes of a matrix".into(), shared.bank_cycles(across, 8, &[], 8, bytes)));
+            }
+            _ => {}
+        }
+        if self.spec.schedule.copies[which].tile().is_none() && lanes > 1 {
+            let share = o.share(self.spec.tiling.k_tile);
+            let width = if o.load_along == o.shared_along { o.store_width.max(1) } else { 1 };
+            let at = |to: Axis, lane: u32| share.at(to, &[(Axis::Thread, lane.into())]);
+            let threads = lanes.min(share.extent(Axis::Thread) as u32);
+            let stored: Vec<(usize, i64)> = (0..threads).map(|l| (l as usize, place(at(Axis::Row, l), at(Axis::K, l)))).collect();
+            out.push(("storing what was loaded".into(), bank_cycles(&stored, (width * bytes) as usize)));
+        }
+        out
+    }
+
+    /// How tiles of an operand come.
+    fn copy(&self, which: usize) -> Vec<String> {
+        let (o, copy) = (self.tiling(which), &self.spec.schedule.copies[which]);
+        let (dim, word) = (["m", "n"][which], self.wave());
+        let tensor = if which == 0 { &self.c.a } else { &self.c.b };
+        let mut out = vec![match o.source {
+            Source::InPlace if tensor.view.is_affine_box().is_none() => {
+                "read in place through the operand's view, which is no plain matrix (a convolution's windows, say)".to_string()
+            }
+            Source::InPlace => "read in place".to_string(),
+            Source::Copy => "read from a copy in workspace with padded lines".to_string(),
+            Source::CopyAlongK => "read from a copy in workspace with padded lines along k".to_string(),
+            Source::Packed => "read from packed panels in workspace".to_string(),
+        }];
+        match copy {
+            Transport::Bulk(tile) => {
+                let (boxes, cluster) = (tile.columns * tile.lines, self.spec.tiling.cluster);
+                let (across, sharers) =
+                    if tile.k_contiguous { (dim, [cluster.n, cluster.m][which]) } else { ("k", [cluster.n, cluster.m][which]) };
+                let along = if tile.k_contiguous { "k" } else { dim };
+                let all = plural(boxes.into(), "box").replace("boxs", "boxes");
+                let shape = format!(
+                    "{} along {along} x {} along {across}, {} bytes",
+                    tile.map.tile[0],
+                    tile.map.tile[1],
+                    tile.bytes / boxes.max(1)
+                );
+                out.push(match sharers {
+                    0 | 1 => format!("one thread copies {all} by TMA, each {shape}"),
+                    _ => format!(
+                        "{all}, each {shape}; {sharers} work-groups of the cluster copy {} each by TMA, into the shared memory of all {sharers} (multicast)",
+                        boxes / sharers
+                    ),
+                });
+            }
+            Transport::Written(_) => {
+                let threads = self.spec.load_threads();
+                out.push(format!(
+                    "{} write it through registers",
+                    plural((threads / self.target.wave.max(1)).into(), &format!("producer {word}"))
+                ));
+                out.extend(fetch_work(self.spec, self.c, which).map(|work| {
+                    format!(
+                        "each of their {threads} threads: {} of 16 bytes, {} at a time",
+                        plural(work.chunks.into(), "piece"),
+                        work.at_once
+                    )
+                }));
+            }
+            Transport::Shifted(of) => {
+                out.push(format!(
+                    "TMA copies bring aligned spans of its lines to staging ({}, {} bytes each)",
+                    plural(of.slots.into(), "k-tile"),
+                    of.spans.slot_bytes()
+                ));
+                out.push(format!("producer {word}s shift the lines from there into the tile"));
+            }
+            Transport::Registers | Transport::Async => {
+                let along = if o.load_along == Along::K { "k" } else { dim };
+                let bytes = o.load_width * self.scalar(which).bytes();
+                let how = if copy.is_async() { "asynchronous copies (cp.async)" } else { "loads into registers" };
+                let count = o.load_row * o.load_k / o.load_width.max(1);
+                out.push(format!(
+                    "{count} {how} of each thread, {bytes} bytes ({} along {along}) each",
+                    plural(o.load_width.into(), "element")
+                ));
+                out.push(format!(
+                    "{} threads; together {} along {dim} x {} along k each",
+                    self.spec.load_threads(),
+                    o.load_row,
+                    o.load_k
+                ));
+            }
+        }
+        out
+    }
+
+    /// Who takes which tiles.
+    fn grid(&self) -> Vec<String> {
+        let t = &self.spec.tiling;
+        let mut out = Vec::new();
+        let groups = self.works.iter().map(|w| w.group + 1).max().unwrap_or(0);
+        if t.persistent > 0 {
+            let parts = if t.split_k.ways > 1 { "pieces" } else { "tiles" };
+            out.push(format!("{groups} persistent work-groups: number i computes {parts} i, i + {groups}, ... of this order"));
+        }
+        if t.cluster.size() > 1 {
+            let splits = if t.cluster.splits > 1 { format!(" x {} splits of k", t.cluster.splits) } else { String::new() };
+            out.push(format!("clusters of {} x {} tiles{splits} run together", t.cluster.m, t.cluster.n));
+        }
+        if self.spec.teams() > 1 {
+            out.push(format!("warpgroup i of {} computes the work-group's rounds i, i + {0}, ...", self.spec.teams()));
+        }
+        if t.exchanged {
+            out.push("operands are swapped: m here is the problem's n, n its m".into());
+        }
+        out
+    }
+
+    /// What happens to the accumulators.
+    fn epilogue(&self) -> Vec<String> {
+        let (t, e, c, word) = (&self.spec.tiling, &self.spec.epilogue, self.c, self.wave());
+        let mut out = vec![format!("C[g,m,n] = {}, stored as {}", c.formula(), c.c.scalar)];
+        let split = t.split_k.ways > 1;
+        let family = t.unit.family();
+        out.push(match (e.staged, e.bulk) {
+            (true, true) => format!(
+                "bulk: each {word} writes {STORE_ROWS} rows x {} columns at a time into its staging buffer ({} per {word}); one lane stores it by TMA",
+                store_columns(t.b.micro, if split { c.accumulator() } else { c.c.scalar }.bytes()),
+                plural(store_slabs(self.spec.teams()).into(), "buffer")
+            ),
+            (true, false) if family.lanes > 1 => {
+                format!("staged: each {word} puts {STORE_ROWS} rows at a time into its staging buffer and stores whole rows from there, 16 bytes per lane where C's alignment allows")
+            }
+            (true, false) => "staged: the tile passes through shared memory, over the operands' tiles, so that adjacent threads store adjacent elements".into(),
+            (false, _) => format!("direct: each thread stores its own accumulators, {} at a time", plural(e.store_width.into(), "element")),
+        });
+        if split {
+            let ways = t.split_k.ways;
+            out.push(match e.split_sum {
+                SplitSum::Atomic => format!("{ways} work-groups add their sums to C with atomics, in any order"),
+                SplitSum::Workspace => format!("{ways} work-groups write partial sums to workspace; a second kernel adds them in a fixed order and finishes C"),
+                SplitSum::Cluster => format!("the {ways} work-groups of a cluster exchange their sums through shared memory; each finishes a part of the tile"),
+            });
+        }
+        let mut fused = vec!["scale by alpha".to_string()];
+        fused.extend(c.bias.as_ref().map(|b| format!("add the bias along {}", if b.along_n { "n" } else { "m" })));
+        fused.push("add beta * C (C is not read where beta is 0)".into());
+        fused.extend(c.activation.map(|a| format!("apply {a}")));
+        fused.extend(c.residual.as_ref().map(|_| "add the residual".to_string()));
+        out.push(format!("per element: {}", fused.join(", then ")));
+        out
+    }
+}
+
+/// Rows and columns that a thread holds, by register.
+pub fn elements(layout: &Layout, thread: u32) -> Vec<(u32, u32)> {
+    let at = |register: u64, to: Axis| layout.at(to, &[(Axis::Thread, thread.into()), (Axis::Register, register as i64)]) as u32;
+    (0..layout.extent(Axis::Register)).map(|r| (at(r, Axis::Row), at(r, Axis::Col))).collect()
+}
+
+/// Every statement, outer ones first.
+fn each(block: &Block, visit: &mut dyn FnMut(&Stmt)) {
+    for s in block {
+        visit(s);
+        match s {
+            Stmt::For { body, .. } => each(body, visit),
+            Stmt::If { then, otherwise, .. } => {
+                each(then, visit);
+                each(otherwise, visit);
+            }
+            Stmt::Roles(roles) => roles.iter().for_each(|r| each(&r.body, visit)),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The accumulators of one warp (wave): which lane holds which element, in which register.
+
+use super::facts::{Facts, Subject, elements, plural, say};
+use super::svg::{Anchor, Svg, hue};
+use std::collections::{BTreeMap, BTreeSet};
+use tilewright_ir::layout::Axis;
+
+/// Most rows and columns that are drawn.
+const MOST: usize = 32;
+const LEFT: f64 = 40.0;
+const TOP: f64 = 34.0;
+
+/// Which (lane, register) of the first wave holds each element of the tile.
+pub fn holders(subject: &Subject) -> BTreeMap<(u32, u32), (u32, u32)> {
+    let layout = subject.accumulators();
+    let lanes = (subject.target.wave.max(1) as u64).min(layout.extent(Axis::Thread)) as u32;
+    let of = |lane: u32| {
+        elements(&layout, lane).into_iter().enumerate().map(move |(register, place)| (place, (lane, register as u32)))
+    };
+    (0..lanes).flat_map(of).collect()
+}
+
+/// Draws them. Gives the drawing and its height.
+pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
+    let mut svg = Svg::default();
+    let held = holders(subject);
+    let rows: BTreeSet<u32> = held.keys().map(|(row, _)| *row).collect();
+    let columns: BTreeSet<u32> = held.keys().map(|(_, column)| *column).collect();
+    // What one instruction has.
+    let most = subject.spec.tiling.instruction(subject.c).map_or(16, |row| if row.shape.1 > 16 { MOST } else { 16 });
+    let shown: [Vec<u32>; 2] = [&rows, &columns].map(|all| all.iter().copied().take(most).collect());
+    let (cell_w, cell_h) = if most == MOST { (30.0, 15.0) } else { (38.0, 20.0) };
+    for (j, column) in shown[1].iter().enumerate() {
+        let x = LEFT + (j as f64 + 0.5) * cell_w;
+        svg.text((x, TOP - 6.0), 9.5, Anchor::Middle, "dim", &column.to_string());
+    }
+    for (i, row) in shown[0].iter().enumerate() {
+        let y = TOP + i as f64 * cell_h;
+        svg.text((LEFT - 16.0, y + cell_h / 2.0 + 3.0), 9.5, Anchor::Middle, "dim", &row.to_string());
+        for (j, column) in shown[1].iter().enumerate() {
+            let Some((lane, register)) = held.get(&(*row, *column)) else { continue };
+            let x = LEFT + j as f64 * cell_w;
+            let followed = facts.lanes.iter().position(|l| l.lane == *lane);
+            let (colour, opacity) = followed.map_or(("#8893a0", 0.12 + 0.1 * f64::from(lane % 4)), |i| (hue(i), 0.95));
+            svg.fill(x + 0.5, y + 0.5, cell_w - 1.0, cell_h - 1.0, colour, opacity);
+            let class = if followed.is_some() { "onhue h2" } else { "" };
+            let (size, text) =
+                if most == MOST { (7.5, format!("{lane} r{register}")) } else { (10.0, format!("{lane}  r{register}")) };
+            svg.text((x + cell_w / 2.0, y + cell_h / 2.0 + size * 0.35), size, Anchor::Middle, class, &text);
+        }
+    }
+    let (wide, high) = (shown[1].len() as f64 * cell_w, shown[0].len() as f64 * cell_h);
+    svg.rect(LEFT, TOP, wide, high, "frame");
+    svg.text((LEFT, TOP - 20.0), 11.5, Anchor::Start, "h2", "column of the tile →");
+    svg.text_up((LEFT - 30.0, TOP + high / 2.0), 11.5, "h2", "← row of the tile");
+    if shown[1].len() < columns.len() {
+        svg.text((LEFT + wide + 5.0, TOP + high / 2.0), 15.0, Anchor::Start, "dim", "…");
+    }
+    if shown[0].len() < rows.len() {
+        svg.text((LEFT + wide / 2.0, TOP + high + 14.0), 15.0, Anchor::Middle, "dim", "⋮");
+    }
+    let beside = LEFT + wide + 36.0 < 720.0;
+    let at = if beside { (LEFT + wide + 36.0, TOP) } else { (LEFT, TOP + high + 36.0) };
+    let end = legend(&mut svg, facts, (rows.len(), columns.len()), &shown, at);
+    (svg, (TOP + high + 24.0).max(end))
+}
+
+fn legend(svg: &mut Svg, facts: &Facts, (rows, columns): (usize, usize), shown: &[Vec<u32>; 2], (x, top): (f64, f64)) -> f64 {
+    let mut y = top;
+    let most = ((1010.0 - x) / 6.8) as usize;
+    let title = if facts.wave == "thread" { "thread 0".to_string() } else { format!("{} 0", facts.wave) };
+    let part = |all: usize, shown: usize| if shown < all { format!("{shown} of its {all}") } else { all.to_string() };
+    let what = format!("{title}: {} rows, {} columns", part(rows, shown[0].len()), part(columns, shown[1].len()));
+    let mut lines = vec![("h2", what), ("dim", "each cell: lane, and register of that lane".to_string())];
+    if facts.waves.first().is_some_and(|w| w.waves.len() > 1) {
+        lines.push(("dim", format!("{} {} holds the same of its own tiles", facts.wave, facts.waves[0].waves[1])));
+    }
+    for (class, text) in lines {
+        svg.text((x, y), 12.0, Anchor::Start, class, &text);
+        y += 18.0;
+    }
+    for (i, lane) in facts.lanes.iter().enumerate() {
+        svg.fill(x, y - 10.0, 11.0, 11.0, hue(i), 0.95);
+        let text = format!(
+            "lane {}: {}; rows {}; columns {}",
+            lane.lane,
+            plural(lane.registers.into(), "accumulator"),
+            say(&lane.rows),
+            say(&lane.columns)
+        );
+        for part in super::wrap(&text, most.saturating_sub(4)) {
+            svg.text((x + 19.0, y), 12.0, Anchor::Start, "", &part);
+            y += 17.0;
+        }
+        y += 3.0;
+    }
+    y
+}

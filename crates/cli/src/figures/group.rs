@@ -1,0 +1,152 @@
+//! One work-group: its roles, and which warp (wave) has which part of its tile of C.
+
+use super::facts::{Facts, Subject, plural, say};
+use super::svg::{Anchor, Svg, hue};
+
+/// Most rectangles that are told apart in one picture.
+const MOST: usize = 96;
+/// Most waves that are listed.
+const LISTED: usize = 16;
+const DEEP: f64 = 84.0;
+const LEFT: f64 = 30.0;
+
+/// Colour of load waves, and of waves that do everything.
+const LOADS: &str = "#5b6675";
+
+/// Draws it. Gives the drawing and its height.
+pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
+    let mut svg = Svg::default();
+    let y = roles(&mut svg, subject, facts);
+    let [rows, columns, depth] = subject.tile();
+    // Long tiles are drawn with rows and columns of different size.
+    let scale = (430.0 / f64::from(columns)).min(300.0 / f64::from(rows)).min(40.0);
+    let (wide, high) = ((f64::from(columns) * scale).max(110.0), (f64::from(rows) * scale).max(110.0));
+    let (sx, sy) = (wide / f64::from(columns), high / f64::from(rows));
+    let top = y + 30.0;
+    let (cx, cy) = (LEFT + DEEP + 16.0, top + DEEP + 16.0);
+    for (x, y, w, h) in [(LEFT, cy, DEEP, high), (cx, top, wide, DEEP)] {
+        svg.rect(x, y, w, h, "soft");
+        svg.rect(x, y, w, h, "frame");
+    }
+    svg.rect(cx, cy, wide, high, "soft");
+    steps(&mut svg, subject, (LEFT, top), (cx, cy), (wide, high));
+    let all: usize = facts.waves.iter().map(|w| w.rectangles.len()).sum();
+    let shown = if all <= MOST { facts.waves.len() } else { 1 };
+    for wave in facts.waves.iter().take(shown) {
+        let opacity = [0.95, 0.72, 0.95, 0.72][wave.waves.first().map_or(0, |w| *w as usize % 4)];
+        for (index, ((r0, r1), (c0, c1))) in wave.rectangles.iter().enumerate() {
+            let (x, y) = (cx + f64::from(*c0) * sx, cy + f64::from(*r0) * sy);
+            let (w, h) = (f64::from(c1 + 1 - c0) * sx, f64::from(r1 + 1 - r0) * sy);
+            svg.fill(x, y, w, h, hue(wave.owner as usize), opacity);
+            svg.outline(x, y, w, h, "#ffffff", 0.6);
+            let label = name(facts, &wave.waves);
+            let fits = |size: f64| label.len() as f64 * size * 0.6 < w && h > size;
+            let size = [11.0, 9.0, 7.5].into_iter().find(|size| fits(*size));
+            if let Some(size) = size.filter(|_| index == 0 || wave.rectangles.len() <= 4) {
+                svg.text((x + w / 2.0, y + h / 2.0 + size * 0.35), size, Anchor::Middle, "onhue h2", &label);
+            }
+        }
+    }
+    svg.rect(cx, cy, wide, high, "frame");
+    svg.text((cx, top - 8.0), 12.0, Anchor::Start, "h2", &format!("{}: k {depth} × n {columns}", facts.operands[1].name));
+    svg.text_up((LEFT - 10.0, cy + high / 2.0), 12.0, "h2", &format!("{}: m {rows} × k {depth}", facts.operands[0].name));
+    svg.text((cx, cy + high + 18.0), 12.0, Anchor::Start, "h2", &format!("C: m {rows} × n {columns}"));
+    let end = legend(&mut svg, subject, facts, shown, (cx + wide + 32.0, top));
+    (svg, (cy + high + 28.0).max(end))
+}
+
+/// k-steps of the operands' tiles.
+fn steps(svg: &mut Svg, subject: &Subject, (left, top): (f64, f64), (cx, cy): (f64, f64), (wide, high): (f64, f64)) {
+    let count = subject.spec.tiling.k_steps().max(1);
+    for step in (1..count).filter(|_| count <= 16) {
+        let at = DEEP * f64::from(step) / f64::from(count);
+        svg.line((left + at, cy), (left + at, cy + high), "rule");
+        svg.line((cx, top + at), (cx + wide, top + at), "rule");
+    }
+}
+
+/// "warp 3", or "warps 3, 7" where teams alternate.
+fn name(facts: &Facts, waves: &[u32]) -> String {
+    let numbers: Vec<String> = waves.iter().map(u32::to_string).collect();
+    let many = if numbers.len() > 1 { "s" } else { "" };
+    format!("{}{many} {}", facts.wave, numbers.join(", "))
+}
+
+/// A strip of all waves, and what each role does. Gives where it ends.
+fn roles(svg: &mut Svg, subject: &Subject, facts: &Facts) -> f64 {
+    let wave = facts.wave;
+    let count = facts.roles.iter().map(|r| r.waves.1 + 1).max().unwrap_or(1);
+    let threads = facts.roles.iter().map(|r| r.threads.1 + 1).max().unwrap_or(1);
+    let box_w = (1000.0 / f64::from(count)).min(44.0);
+    svg.text(
+        (0.0, 6.0),
+        12.5,
+        Anchor::Start,
+        "h2",
+        &format!("{} of the work-group ({threads} threads)", plural(count.into(), wave)),
+    );
+    let colour = |number: u32, load: bool| {
+        let owner = facts.waves.iter().find(|w| w.waves.contains(&number)).map_or(0, |w| w.owner);
+        let team = number / facts.waves.len().max(1) as u32;
+        if load { LOADS } else { hue((owner + team) as usize) }
+    };
+    for role in &facts.roles {
+        for number in role.waves.0..=role.waves.1 {
+            let x = f64::from(number) * box_w;
+            svg.fill(x + 0.5, 14.0, box_w - 1.5, 24.0, colour(number, role.role == "load"), 0.85);
+            if box_w >= 15.0 {
+                svg.text((x + box_w / 2.0, 30.0), 11.0, Anchor::Middle, "onhue h2", &number.to_string());
+            }
+        }
+    }
+    let mut y = 58.0;
+    for role in &facts.roles {
+        let (first, last) = role.waves;
+        let which = if first == last { format!("{wave} {first}") } else { format!("{wave}s {first}-{last}") };
+        let registers = role.registers.map_or(String::new(), |r| format!(", {r} registers per thread"));
+        let threads = if first == last && subject.target.wave <= 1 {
+            String::new()
+        } else {
+            format!(" (threads {}-{})", role.threads.0, role.threads.1)
+        };
+        svg.text((0.0, y), 12.5, Anchor::Start, "h2", &role.role);
+        for part in super::wrap(&format!("{which}{threads}{registers}: {}", role.does), 130) {
+            svg.text((42.0, y), 12.5, Anchor::Start, "", &part);
+            y += 19.0;
+        }
+    }
+    y
+}
+
+/// Rows and columns of each wave. Gives where the next line would stand.
+fn legend(svg: &mut Svg, subject: &Subject, facts: &Facts, shown: usize, (x, top): (f64, f64)) -> f64 {
+    let mut y = top + 4.0;
+    let mut line = |svg: &mut Svg, class: &str, text: &str| {
+        svg.text((x, y), 12.0, Anchor::Start, class, text);
+        y += 17.5;
+    };
+    let family = subject.spec.tiling.unit.family();
+    line(svg, "h2", "Who has which part of the tile of C");
+    let most = ((1010.0 - x) / 6.6) as usize;
+    for wave in facts.waves.iter().take(LISTED) {
+        let text = format!("{}: rows {}; columns {}", name(facts, &wave.waves), say(&wave.rows), say(&wave.columns));
+        for (i, part) in super::wrap(&text, most).iter().enumerate() {
+            line(svg, if i == 0 { "" } else { "dim" }, part);
+        }
+    }
+    if facts.waves.len() > LISTED {
+        line(svg, "dim", &format!("... and so on to {} {}", facts.wave, facts.waves.len() - 1));
+    }
+    if shown < facts.waves.len() {
+        line(svg, "dim", &format!("drawn: {} 0; the others' parts lie between", facts.wave));
+    }
+    let micro = (subject.spec.tiling.a.micro, subject.spec.tiling.b.micro);
+    line(svg, "dim", &format!("each {} owns {} × {} accumulators", subject.owner(), micro.0, micro.1));
+    if let Some(row) = subject.spec.tiling.instruction(subject.c).filter(|_| family.lanes > 1) {
+        let (m, n, k) = row.shape;
+        let n = if family.asynchronous { micro.1 } else { n };
+        line(svg, "dim", &format!("in instructions of {m} × {n} × {k} ({})", family.name));
+    }
+    line(svg, "dim", "lines in A and B: k-steps of a k-tile");
+    y
+}
