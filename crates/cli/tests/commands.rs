@@ -202,7 +202,7 @@ fn explain_tells_a_matrix_units_roles_and_fragments() {
         "rows 0-15, 64-79; columns 0-127",
         "rows 1, 9, 65, 73; columns 2-3, 10-11, 18-19",
         "A tiles: 4 of 16384 bytes from byte 0",
-        "full [4]: full after one of the thread that copies and 32768 bytes of TMA copies",
+        "full [4]: full after an arrival of the thread that copies and the 32768 bytes of its TMA copies",
         "128 x 128 per warpgroup",
         "132 of 384 threads for 256 pieces of work",
     ]);

@@ -110,15 +110,11 @@ fn words(svg: &mut Svg, subject: &Subject, facts: &Facts, (tiles, works): ([u64;
     if t.split_k.ways > 1 {
         say(svg, "", "of the work-groups that share a tile's sum over k the first is shown");
     }
-    say(
-        svg,
-        "",
-        &format!(
-            "{} in each of {}",
-            plural(tiles[0] * tiles[1], "tile"),
-            plural(subject.c.g, "batch entry").replace("entrys", "entries")
-        ),
-    );
+    let tiles = plural(tiles[0] * tiles[1], "tile");
+    match subject.c.g {
+        1 => say(svg, "", &tiles),
+        g => say(svg, "", &format!("{tiles} in each of {g} batch entries; the first is shown")),
+    };
     for (dim, extent, tile, edge) in [("m", subject.c.m, t.a.macro_tile, t.edge_m), ("n", subject.c.n, t.b.macro_tile, t.edge_n)]
     {
         let over = extent % u64::from(tile.max(1));
