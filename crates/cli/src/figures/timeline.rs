@@ -285,16 +285,14 @@ pub fn draw(subject: &Subject, facts: &Facts, width: f64) -> (Svg, f64) {
         let mine: Vec<&Event> =
             events.iter().filter(|e| lane.stages.contains(&e.stage) && lane.team.is_none_or(|team| team == e.team)).collect();
         let overlap = mine.windows(2).any(|w| w[0].start + w[0].length > w[1].start);
-        let mut ends = [0u32; 2];
         for event in mine {
+            // Fetches that are under way together have lines of their own.
+            let together = schedule.fetch_ahead.clamp(1, 4);
             let (line, of) = match (lane.by_buffer, overlap) {
                 (true, _) => (event.buffer.unwrap_or(0), schedule.buffers.max(1)),
-                (false, true) => (u32::from(ends[0] > event.start), 2),
+                (false, true) => (event.tile % together, together),
                 _ => (0, 1),
             };
-            if let Some(end) = ends.get_mut(line as usize) {
-                *end = event.start + event.length;
-            }
             let h = height / f64::from(of);
             event_box(&mut svg, event, shown, (x(event.start), y + f64::from(line) * h), (f64::from(event.length) * scale, h));
         }
