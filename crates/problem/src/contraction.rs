@@ -2,7 +2,7 @@
 //! becomes.
 
 use crate::epilogue::Activation;
-use crate::extent::{Dynamic, Extents};
+use crate::extent::{Dynamic, Extent, Extents};
 use crate::math::Math;
 use crate::view::View;
 use serde::{Deserialize, Serialize};
@@ -78,6 +78,9 @@ pub struct Contraction {
     /// Extents that are known only at launch; `g`, `m`, `n` are then the largest, and strides are those of the largest.
     #[serde(default, skip_serializing_if = "Dynamic::is_none")]
     pub dynamic: Dynamic,
+    /// This is the transposed product of what was asked for: `a` is its B and m its n.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub swapped: bool,
 }
 
 impl Tensor {
@@ -148,7 +151,7 @@ impl Contraction {
         2.0 * self.g as f64 * self.m as f64 * self.n as f64 * self.k as f64
     }
     /// The transposed product: A and B, m and n exchanged.
-    pub fn exchanged(&self) -> Contraction {
+    fn transposed(&self) -> Contraction {
         let turned = |t: &Tensor| Tensor { view: t.view.transposed(), ..t.clone() };
         let bias = self.bias.as_ref().map(|b| Bias { along_n: !b.along_n, ..b.clone() });
         let dynamic = Dynamic { m: self.dynamic.n, n: self.dynamic.m, ..self.dynamic };
@@ -165,6 +168,7 @@ impl Contraction {
             activation: self.activation,
             residual: self.residual.as_ref().map(turned),
             dynamic,
+            swapped: !self.swapped,
         }
     }
     /// What is computed, as a formula: `relu(alpha * sum_k A[g,m,k] * B[g,k,n] + bias[n] + beta * C[g,m,n])`.
@@ -174,9 +178,17 @@ impl Contraction {
         let sum = self.activation.map_or(sum.clone(), |f| format!("{f}({sum})"));
         if self.residual.is_some() { sum + " + residual[g,m,n]" } else { sum }
     }
-    /// This, or the transposed product.
-    pub fn oriented(&self, exchanged: bool) -> Cow<'_, Contraction> {
-        if exchanged { Cow::Owned(self.exchanged()) } else { Cow::Borrowed(self) }
+    /// What was asked for, or the transposed product of it, whichever this is.
+    pub fn oriented(&self, swapped: bool) -> Cow<'_, Contraction> {
+        if swapped == self.swapped { Cow::Borrowed(self) } else { Cow::Owned(self.transposed()) }
+    }
+    /// What the problem calls the two factors.
+    pub const fn factors(&self) -> [Operand; 2] {
+        if self.swapped { [Operand::B, Operand::A] } else { [Operand::A, Operand::B] }
+    }
+    /// What the problem calls an extent, where that is known only at launch.
+    pub fn dynamic_extent(&self, extent: Extent) -> Option<Extent> {
+        self.dynamic.has(extent).then(|| if self.swapped { extent.turned() } else { extent })
     }
     /// An operand by name.
     pub fn tensor(&self, operand: Operand) -> &Tensor {

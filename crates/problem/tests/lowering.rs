@@ -76,7 +76,7 @@ proptest! {
             prop_assert!(found < bias.len);
             prop_assert_eq!(at(residual, g, i, j), Some(g * sr + place(i, j, tc, ldr)));
             // Turned, the same elements are added to the same results.
-            let t = d.exchanged();
+            let t = d.oriented(true).into_owned();
             let (turned, index) = (t.bias.as_ref().unwrap(), [g as i64, index as i64, 0]);
             prop_assert_eq!((turned.along_n, turned.view.access.at(index)), (!bias.along_n, bias.view.access.at(index)));
             prop_assert_eq!(at(t.residual.as_ref().unwrap(), g, j, i), at(residual, g, i, j));

@@ -37,8 +37,7 @@ pub struct Wholes {
 pub fn reduce(problem: &Problem, spec: &KernelSpec, wholes: Wholes) -> Option<Problem> {
     let t = &spec.tiling;
     let depth = u64::from(t.k_tile) * u64::from(t.split_k.ways.max(1));
-    let (rows, columns) = if t.exchanged { (&t.b, &t.a) } else { (&t.a, &t.b) };
-    let tile = [u64::from(rows.macro_tile), u64::from(columns.macro_tile), depth];
+    let tile = [u64::from(t.macro_tile().0), u64::from(t.macro_tile().1), depth];
     let smaller = match problem {
         Problem::Gemm(gemm) => Problem::Gemm(reduce_gemm(gemm, tile, wholes)),
         Problem::Conv(conv) => Problem::Conv(reduce_conv(conv, tile, wholes)),

@@ -120,8 +120,7 @@ impl Verification {
 /// plan cuts it) and around a chunk of the batch. Empty where no extent is.
 pub fn sizes(contraction: &Contraction, spec: &KernelSpec) -> Vec<Extents> {
     let largest = contraction.extents();
-    let t = &spec.tiling;
-    let (rows, columns) = if t.exchanged { (&t.b, &t.a) } else { (&t.a, &t.b) };
+    let (rows, columns) = spec.tiling.macro_tile();
     let Dynamic { g, m, n } = contraction.dynamic;
     let mut all: Vec<Extents> = Vec::new();
     // Smallest and then sizes around tiles, all run-time extents at once: they are cut independently of each other.
@@ -129,8 +128,8 @@ pub fn sizes(contraction: &Contraction, spec: &KernelSpec) -> Vec<Extents> {
         let around = |tile: u32| [1, u64::from(tile).saturating_sub(1), tile.into(), u64::from(tile) + 1][step];
         let pick = |is: bool, wanted: u64, most: u64| if is { wanted.clamp(1, most) } else { most };
         let of = Extents {
-            m: pick(m, around(rows.macro_tile), largest.m),
-            n: pick(n, around(columns.macro_tile), largest.n),
+            m: pick(m, around(rows), largest.m),
+            n: pick(n, around(columns), largest.n),
             g: pick(g, [1, 2, largest.g.div_ceil(2), largest.g - 1][step], largest.g),
         };
         if of != largest && !all.contains(&of) {

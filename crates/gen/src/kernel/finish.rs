@@ -105,7 +105,7 @@ fn shared_sums(
 /// Arguments: C, its offset, bias and residual if there are, partials and alpha if there are splits, beta, the number of
 /// batch entries, with a chunked batch the first of them, and rows and columns where those are known only at launch. `beta` 0 never
 /// reads C.
-pub(super) fn finish(c: &Contraction, exchanged: bool, splits: u32, shape: &Shape) -> Kernel {
+pub(super) fn finish(c: &Contraction, splits: u32, shape: &Shape) -> Kernel {
     let chunked = shape.chunks > 1;
     let acc = c.accumulator();
     let mut b = Builder::new(if splits > 0 { "tw_sum_splits" } else { "tw_scale_c" }, THREADS);
@@ -123,8 +123,7 @@ pub(super) fn finish(c: &Contraction, exchanged: bool, splits: u32, shape: &Shap
     let ints = Ints::new(false, &[mn * c.g], &[c.c.len, mn * c.g * splits.max(1) as u64, residual]);
     let ty = ints.coord;
     let sizes = [(Extent::M, c.m), (Extent::N, c.n)].map(|(extent, most)| {
-        let named = if exchanged { extent.turned() } else { extent };
-        let size = c.dynamic.has(extent).then(|| b.scalar_arg(named.name(), Scalar::I32, "of this launch"));
+        let size = c.dynamic_extent(extent).map(|named| b.scalar_arg(named.name(), Scalar::I32, "of this launch"));
         size.map_or(Ex::from(most), |size| size.cast(ty))
     });
     let each = &sizes[0] * &sizes[1];

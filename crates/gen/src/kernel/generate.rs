@@ -30,15 +30,14 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
     let mut out = Assembly {
         program: Program { kernels: vec![], launches: vec![], workspace_bytes: 0, alignments: vec![], bases: vec![] },
         cursor: 0,
-        largest: c.oriented(spec.tiling.exchanged).extents(),
+        largest: c.oriented(false).extents(),
     };
     let regions = Regions::reserve(&job, &mut out);
     let fillers = fillers(&job, &regions, &mut out);
-    let scale =
-        (job.split > 1 && !job.by_workspace).then(|| out.add_first(finish::finish(c, spec.tiling.exchanged, 0, &job.shape)));
+    let scale = (job.split > 1 && !job.by_workspace).then(|| out.add_first(finish::finish(c, 0, &job.shape)));
     let main = Main::build(&job, !fillers.is_empty() || scale.is_some(), &mut out)?;
     let sum = job.by_workspace.then(|| {
-        let kernel = finish::finish(c, spec.tiling.exchanged, spec.tiling.split_k.ways, &job.shape);
+        let kernel = finish::finish(c, spec.tiling.split_k.ways, &job.shape);
         out.add(kernel.following())
     });
     for i in 0..job.shape.chunks {
@@ -64,7 +63,7 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
 /// What the main kernel reads its operands through: views of their own, or copies in workspace.
 pub(super) fn inputs(c: &Contraction, spec: &KernelSpec) -> [Input; 2] {
     let t = &spec.tiling;
-    let names = if t.exchanged { [Operand::B, Operand::A] } else { [Operand::A, Operand::B] };
+    let names = c.factors();
     let input = |operand, tensor: &Tensor, tiling: &OperandTiling, edge, rows: Extent| {
         let tensor = match tiling.source {
             Source::InPlace => tensor.clone(),
@@ -75,7 +74,7 @@ pub(super) fn inputs(c: &Contraction, spec: &KernelSpec) -> [Input; 2] {
         let edge = if tiling.source == Source::Packed { Edge::Predicate } else { edge };
         Input {
             operand,
-            rows: dynamic(c, spec, rows),
+            rows: c.dynamic_extent(rows),
             run_time_batch: c.dynamic.g,
             chunk_local: copied && tensor.view.access.offset.uses(G),
             tensor,
@@ -84,11 +83,6 @@ pub(super) fn inputs(c: &Contraction, spec: &KernelSpec) -> [Input; 2] {
         }
     };
     [input(names[0], &c.a, &t.a, t.edge_m, Extent::M), input(names[1], &c.b, &t.b, t.edge_n, Extent::N)]
-}
-
-/// The extent as the problem names it, where it is known only at launch.
-fn dynamic(c: &Contraction, spec: &KernelSpec, extent: Extent) -> Option<Extent> {
-    c.dynamic.has(extent).then(|| if spec.tiling.exchanged { extent.turned() } else { extent })
 }
 
 /// What all stages read.
@@ -145,7 +139,7 @@ impl<'a> Job<'a> {
             chunk,
             chunks: c.g.div_ceil(chunk.max(1)),
         };
-        let sizes = [Extent::M, Extent::N].map(|extent| dynamic(c, spec, extent));
+        let sizes = [Extent::M, Extent::N].map(|extent| c.dynamic_extent(extent));
         Ok(Job { c, spec, inputs, shape, split, by_workspace, sizes })
     }
 

@@ -107,6 +107,11 @@ pub struct Tiling {
 }
 
 impl Tiling {
+    /// Rows and columns of C, as the problem has them, that one work-group computes.
+    pub const fn macro_tile(&self) -> (u32, u32) {
+        let (a, b) = (self.a.macro_tile, self.b.macro_tile);
+        if self.exchanged { (b, a) } else { (a, b) }
+    }
     /// Threads that compute a tile together.
     pub fn math_threads(&self) -> u32 {
         self.threads_a * self.threads_b

@@ -225,6 +225,7 @@ impl Chains<'_> {
             bias,
             activation: conv.activation,
             dynamic: Dynamic::NONE,
+            swapped: false,
         })
     }
 }

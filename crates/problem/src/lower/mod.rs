@@ -107,5 +107,6 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         activation: gemm.activation,
         residual,
         dynamic: gemm.dynamic,
+        swapped: false,
     })
 }

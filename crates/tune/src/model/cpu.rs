@@ -11,7 +11,7 @@ use tilewright_ir::Scalar;
 use tilewright_problem::contraction::Operand;
 
 pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Estimate {
-    let (c, target) = (model.contraction, model.target);
+    let (c, target) = (&*model.contraction, model.target);
     let t = &spec.tiling;
     let units = f64::from(target.units.max(1));
     let clock = target.rates.clock_ghz * 1e3;

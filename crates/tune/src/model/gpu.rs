@@ -25,7 +25,7 @@ struct KTile {
 }
 
 pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work) -> Estimate {
-    let (c, target) = (model.contraction, model.target);
+    let (c, target) = (&*model.contraction, model.target);
     let units = f64::from(target.units.max(1));
     let clock = target.rates.clock_ghz * 1e3; // cycles per microsecond
     let resident = f64::from(footprint.groups_per_unit.max(1));
@@ -116,7 +116,7 @@ fn habits(k: &Calibration, spec: &KernelSpec) -> f64 {
 }
 
 fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) -> KTile {
-    let (c, target, k) = (model.contraction, model.target, &model.calibration);
+    let (c, target, k) = (&*model.contraction, model.target, &model.calibration);
     let t = &spec.tiling;
     let depth = f64::from(t.k_tile);
     let rate = fma_rate(target, c.accumulator());
@@ -216,7 +216,7 @@ fn address_cost(tensor: &Tensor, source: Source) -> f64 {
 
 /// Cycles per work-group for storing its result tile.
 fn epilogue(model: &Model, spec: &KernelSpec, work: &Work) -> f64 {
-    let (c, target) = (model.contraction, model.target);
+    let (c, target) = (&*model.contraction, model.target);
     let t = &spec.tiling;
     let elements = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile);
     let split = t.split_k.ways > 1;

@@ -116,7 +116,7 @@ fn storing(c: &Contraction, spec: &KernelSpec, meet: f64) -> f64 {
 }
 
 pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work) -> Estimate {
-    let (c, target) = (model.contraction.oriented(spec.tiling.exchanged), model.target);
+    let (c, target) = (&*model.contraction, model.target);
     let t = &spec.tiling;
     let units = f64::from(target.units.max(1));
     let clock = target.rates.clock_ghz * 1e3;
@@ -124,7 +124,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let per_unit = rounds(work.groups, t, usable(units, cluster.size()), f64::from(footprint.groups_per_unit.max(1)));
     let resident = f64::from(footprint.groups_per_unit.max(1)).min(per_unit);
     let running = (resident * units).min(work.groups);
-    let traffic = traffic(&c, spec, target, work, running);
+    let traffic = traffic(c, spec, target, work, running);
 
     let bytes = f64::from(c.a.scalar.bytes());
     let (rows, columns, depth) = (f64::from(t.a.macro_tile), f64::from(t.b.macro_tile), f64::from(t.k_tile));
@@ -158,10 +158,10 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
         .sum();
     let busy = soft_max(&[math, shared, l2]) + drain + together + by_hand * depth * bytes / FETCH_PORT;
     // A ring that does not span the latency of a copy is waited for; so are load waves, each batch of what they fetch.
-    let fetched = fetched(&c, spec, latency * (1.0 + traffic.miss) / 2.0, resident);
+    let fetched = fetched(c, spec, latency * (1.0 + traffic.miss) / 2.0, resident);
     let k_tile = busy.max(latency / (ahead * resident)).max(fetched);
     let meet = MEET * f64::from(cluster.size()).log2();
-    let out = storing(&c, spec, meet);
+    let out = storing(c, spec, meet);
     // A cluster meets before its first copy.
     let start = RAMP + meet;
     // Load waves of persistent work-groups prefetch while results are stored.

@@ -23,8 +23,9 @@ pub use calibration::Calibration;
 pub use pick::{Candidate, Picker};
 
 use serde::Serialize;
+use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use tilewright_gen::kernel::split_lanes;
 use tilewright_gen::plan::{Footprint, KernelSpec, Source, SplitSum, added_bytes};
 use tilewright_ir::{Scalar, Target};
@@ -98,7 +99,9 @@ impl Estimate {
 /// Estimates plans of one contraction on one target. Remembers what many plans share; may be used from many threads.
 #[derive(Debug)]
 pub struct Model<'a> {
-    contraction: &'a Contraction,
+    contraction: Cow<'a, Contraction>,
+    /// Of plans that compute the transposed product.
+    turned: OnceLock<Box<Model<'a>>>,
     target: &'a Target,
     calibration: Calibration,
     loads: Mutex<HashMap<wave::LoadShape, wave::LoadCost>>,
@@ -109,8 +112,13 @@ pub struct Model<'a> {
 impl<'a> Model<'a> {
     /// A model of a contraction on a target.
     pub fn new(contraction: &'a Contraction, target: &'a Target) -> Self {
+        Model::of(Cow::Borrowed(contraction), target)
+    }
+
+    fn of(contraction: Cow<'a, Contraction>, target: &'a Target) -> Self {
         Model {
             contraction,
+            turned: OnceLock::new(),
             target,
             calibration: Calibration::default(),
             loads: Mutex::default(),
@@ -122,13 +130,18 @@ impl<'a> Model<'a> {
     /// The same with other constants.
     pub fn calibrated(mut self, calibration: Calibration) -> Self {
         self.fragments = Mutex::default();
+        self.turned = OnceLock::new();
         self.calibration = calibration;
         self
     }
 
     /// The modelled time of a derived plan that fits with this footprint.
     pub fn estimate(&self, spec: &KernelSpec, footprint: &Footprint) -> Estimate {
-        let work = Work::new(&self.contraction.oriented(spec.tiling.exchanged), spec);
+        if spec.tiling.exchanged != self.contraction.swapped {
+            let turned = || Model::of(Cow::Owned(self.contraction.oriented(true).into_owned()), self.target);
+            return self.turned.get_or_init(|| Box::new(turned().calibrated(self.calibration))).estimate(spec, footprint);
+        }
+        let work = Work::new(&self.contraction, spec);
         let mut e = if spec.tiling.unit.family().asynchronous {
             matrix::main_kernel(self, spec, footprint, &work)
         } else if spec.tiling.unit.family().fragments {
@@ -206,7 +219,7 @@ fn at_work(spec: &KernelSpec, units: f64) -> f64 {
 
 /// Kernels before and after the main one: all of them stream memory.
 fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
-    let (c, target, k) = (&*model.contraction.oriented(spec.tiling.exchanged), model.target, &model.calibration);
+    let (c, target, k) = (&*model.contraction, model.target, &model.calibration);
     let t = &spec.tiling;
     let mut h = Helpers { us: 0.0, bytes: 0.0, kernels: 0 };
     let mut stream = |bytes: f64, cost: f64| {

@@ -40,7 +40,7 @@ impl<'a> Picker<'a> {
     pub fn estimate(&self, plan: &Plan) -> Option<Estimate> {
         let resolved = self.space.resolve(plan).ok()?;
         let of = |c: &Contraction, spec, footprint| {
-            Some(self.models.iter().find(|m| std::ptr::eq(m.contraction, c))?.estimate(spec, footprint))
+            Some(self.models.iter().find(|m| std::ptr::eq(&*m.contraction, c))?.estimate(spec, footprint))
         };
         let lead = of(resolved.contraction, &resolved.spec, &resolved.footprint)?;
         let parts = resolved.rest.iter();

@@ -31,16 +31,7 @@ fn conflicts(spec: &KernelSpec, o: &OperandTiling, element: u32) -> f64 {
 }
 
 pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work) -> Estimate {
-    if spec.tiling.exchanged {
-        let turned = model.contraction.oriented(true);
-        let model = Model::new(&turned, model.target).calibrated(model.calibration);
-        return oriented(&model, spec, footprint, work);
-    }
-    oriented(model, spec, footprint, work)
-}
-
-fn oriented(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work) -> Estimate {
-    let (c, target, t, s) = (model.contraction, model.target, &spec.tiling, &spec.schedule);
+    let (c, target, t, s) = (&*model.contraction, model.target, &spec.tiling, &spec.schedule);
     let units = f64::from(target.units.max(1));
     let clock = target.rates.clock_ghz * 1e3;
     let per_unit = (work.groups / at_work(spec, units)).ceil().max(1.0);

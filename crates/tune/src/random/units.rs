@@ -27,8 +27,7 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Opti
         if !t.unit.family().asynchronous {
             continue;
         }
-        let (tile_m, tile_n) = (u64::from(t.a.macro_tile), u64::from(t.b.macro_tile));
-        let (m, n) = if t.exchanged { (n, m) } else { (m, n) };
+        let (tile_m, tile_n) = (u64::from(t.macro_tile().0), u64::from(t.macro_tile().1));
         let tiles = m.div_ceil(tile_m) * n.div_ceil(tile_n) * c.g * u64::from(t.split_k.ways);
         // Instructions take whole tiles, edges or not.
         let work = tiles * (c.k + u64::from(t.k_tile)) * tile_m * tile_n / u64::from(t.math_threads());

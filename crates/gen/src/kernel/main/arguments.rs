@@ -68,10 +68,9 @@ pub(super) fn declare_results(
 }
 
 /// Rows and columns of C that are known only at launch.
-pub(super) fn declare_sizes(b: &mut Builder, c: &Contraction, spec: &KernelSpec, ints: Ints) -> Sizes {
+pub(super) fn declare_sizes(b: &mut Builder, c: &Contraction, ints: Ints) -> Sizes {
     [(Extent::M, c.m, "rows"), (Extent::N, c.n, "columns")].map(|(extent, most, what)| {
-        c.dynamic.has(extent).then(|| {
-            let named = if spec.tiling.exchanged { extent.turned() } else { extent };
+        c.dynamic_extent(extent).map(|named| {
             let size = b.scalar_arg(named.name(), Scalar::I32, &format!("{what} of the result, 1 to {most}"));
             b.value(size.cast(ints.coord))
         })

@@ -63,7 +63,7 @@ pub(crate) fn build(
         let map = b.tensor_map("c_map", tile.map.clone(), "results, stored in bulk");
         (tile, map)
     });
-    let sizes = declare_sizes(&mut b, c, spec, ints);
+    let sizes = declare_sizes(&mut b, c, ints);
     let work = declare_work(&mut b, c, spec, shape);
     let place = ClusterPlace::new(&mut b, t);
     let tiles = TileWalk { c, tiling: t, inputs, shape, ints, g_first, sizes, work, place };
