@@ -130,6 +130,7 @@ pub use tilewright_problem::{
     Activation, Along, Conv, ConvBuilder, Direction, Dynamic, Extent, Extents, Gemm, GemmBuilder, Layout, Math, Order, Problem,
     ProblemError,
 };
+pub use tilewright_tune::graph::remedies;
 pub use tilewright_tune::model::{Candidate, Estimate};
 pub use tilewright_tune::records::{RecordsError, TimeKind, Trial};
 pub use tilewright_tune::run::{BindError, Factors};

@@ -9,6 +9,7 @@ use tilewright_device::Device;
 use tilewright_gen::plan::{Constraint, Keys, Plan, generic};
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::{ConvBuilder, Extents, GemmBuilder, Problem};
+use tilewright_tune::graph::remedies;
 use tilewright_tune::model::{Candidate, Picker};
 use tilewright_tune::records::DeviceKey;
 use tilewright_tune::run::{Buffers, Factors};
@@ -288,7 +289,7 @@ impl Operation {
         let (reason, proven) = match free.resolve(&wanted) {
             Ok(_) => ("the search over its other keys ended".to_string(), false),
             // Only these keys could change that.
-            Err(refusal) => (refusal.to_string(), refusal.keys().into_iter().all(|key| constraint.pins(key))),
+            Err(refusal) => (refusal.to_string(), remedies(&refusal).into_iter().all(|key| constraint.pins(key))),
         };
         Error::NoPlan {
             problem: self.problem().key().into(),

@@ -3,8 +3,8 @@
 use tilewright::{
     Backend, Buckets, Budget, Cache, CacheState, Cancel, Candidate, Chiral, Common, Constraint, Context, Conv, Depth,
     DeviceError, DeviceKind, DeviceOptions, Dialect, Dynamic, Ended, Error, Event, Extent, Factors, Gemm, Key, Layout, Math,
-    NativeHandles, Operands, Options, Order, Origin, Outcome, Plan, Problem, RecordsAt, Refusal, Scalar, SearchOptions, Slice,
-    SliceMut, Strategy, Target, TimeKind, Times, Timing, Verified, default_records, list_devices,
+    NativeHandles, Operands, Options, Order, Origin, Outcome, Plan, Problem, RecordsAt, Scalar, SearchOptions, Slice, SliceMut,
+    Strategy, Target, TimeKind, Times, Timing, Verified, default_records, list_devices, remedies,
 };
 
 fn context() -> Context {
@@ -79,7 +79,7 @@ fn plans_set_and_refused() {
     let prepared = operation.prepare().expect("it compiles");
     assert_eq!((context.programs(), prepared.get(Key::C(Common::Mac))), (1, 64));
     let wrong: Plan = prepared.with(Key::A(Chiral::Mic), 63).into();
-    assert!(matches!(operation.set_plan(&wrong), Err(Error::Refused(refusal)) if !Refusal::keys(&refusal).is_empty()));
+    assert!(matches!(operation.set_plan(&wrong), Err(Error::Refused(refusal)) if !remedies(&refusal).is_empty()));
     let near = operation.nearest(&wrong).expect("a plan");
     operation.set_plan(&near).expect("legal");
     assert_eq!(operation.choice().expect("a plan").1, Origin::Given);

@@ -3,10 +3,12 @@
 mod edges;
 mod nearest;
 mod reflect;
+mod remedies;
 mod start;
 
 pub use edges::{Edges, edges, priority, values};
 pub use reflect::reflected;
+pub use remedies::remedies;
 
 use std::collections::HashSet;
 use tilewright_gen::plan::{Chiral, Common, Constraint, Env, Key, Keys, Plan, thread_grid};

@@ -1,6 +1,6 @@
 //! The nearest plan that is not refused, for messages: the one that changes the fewest keys.
 
-use super::Graph;
+use super::{Graph, remedies};
 use std::collections::{HashSet, VecDeque};
 use tilewright_gen::plan::{Key, Keys, Plan, Refusal};
 
@@ -22,7 +22,7 @@ impl Graph<'_> {
                 Ok(()) => return Some(plan),
                 Err(refusal) => refusal,
             };
-            for key in refusal.keys() {
+            for key in remedies(&refusal) {
                 if self.constraint.pins(key) {
                     continue;
                 }

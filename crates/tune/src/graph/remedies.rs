@@ -1,0 +1,68 @@
+//! What a search may change where a plan is refused.
+
+use tilewright_gen::plan::{Chiral, Common, Key, Refusal};
+
+/// Keys whose change may lift the refusal; empty where no plan can.
+pub fn remedies(refusal: &Refusal) -> Vec<Key> {
+    use Chiral::*;
+    use Common::*;
+    let side = |key: &Key, chiral: &[Chiral], common: &[Common]| -> Vec<Key> {
+        let own = chiral.iter().map(|k| if matches!(key, Key::B(_)) { Key::B(*k) } else { Key::A(*k) });
+        own.chain(common.iter().map(|k| Key::C(*k))).collect()
+    };
+    let both = |chiral: &[Chiral], common: &[Common]| -> Vec<Key> {
+        let pairs = chiral.iter().flat_map(|k| [Key::A(*k), Key::B(*k)]);
+        pairs.chain(common.iter().map(|k| Key::C(*k))).collect()
+    };
+    match refusal {
+        Refusal::Value { key, .. } => vec![*key],
+        Refusal::Empty { .. } => Vec::new(),
+        Refusal::Feature { .. } => both(&[Acp, Clu], &[Lwv, Uni, Ice, Sks]),
+        Refusal::ThreadGrid { .. } => both(&[], &[Skw, Mac, Uni]),
+        Refusal::TileTooLarge { mic, .. } => side(mic, &[Mic], &[Mac, Skw]),
+        Refusal::TileOverEdge { mic, .. } => side(mic, &[Mic], &[Mac, Skw, Edg]),
+        Refusal::Workspace { .. } => both(&[Wos], &[Ice, Sks]),
+        Refusal::LoadShare { mic, .. } => side(mic, &[Mic], &[Unr, Mac, Skw, Lwv]),
+        Refusal::PackShare { wos, .. } => side(wos, &[Wos, Mic], &[Unr, Mac]),
+        Refusal::Stagger { .. } => both(&[], &[Ufo, Unr]),
+        Refusal::Strip { .. } => both(&[], &[Naw, Gal, Ice]),
+        Refusal::NotContiguous { key, .. } => side(key, &[Vew, Glw, Wos], &[]),
+        Refusal::VectorAlign { key, .. } => side(key, &[Vew, Glw, Wos], &[]),
+        Refusal::VectorTile { key, .. } => side(key, &[Vew, Glw, Plu, Mic], &[Unr, Mac, Skw]),
+        Refusal::VectorEdge { key: Key::C(_), .. } => both(&[Mic], &[Cvw]),
+        Refusal::VectorEdge { key, .. } => side(key, &[Vew, Glw, Wos, Mic], &[Unr]),
+        Refusal::VectorRunTime { key, .. } => side(key, &[Vew, Glw, Wos], &[Cvw]),
+        Refusal::PullBackRunTime { .. } => both(&[], &[Edg]),
+        Refusal::VectorStagger { key, .. } => side(key, &[Vew, Glw], &[Ufo]),
+        Refusal::FragmentWidth { key, .. } => side(key, &[Vew, Frw, Mic], &[]),
+        Refusal::AsyncAhead { acp, .. } => side(acp, &[Acp], &[Pfg, Buf, Fra, Lwv]),
+        Refusal::AsyncBytes { acp, .. } | Refusal::AsyncAlongK { acp } => side(acp, &[Acp, Glw, Vew, Wos], &[Uni]),
+        Refusal::BulkUnit { acp } => side(acp, &[Acp], &[Uni]),
+        Refusal::FragmentsWritten { .. } => side(&Key::A(Acp), &[Acp], &[Rga]),
+        Refusal::UnitCopy { acp, .. } | Refusal::ShiftWaves { acp, .. } => side(acp, &[Acp], &[Uni, Lwv]),
+        Refusal::StagedRows => both(&[], &[Cst, Swp, Uni]),
+        Refusal::UnitTypes { .. } | Refusal::UnitWave { .. } => both(&[], &[Uni]),
+        Refusal::Turns { .. } => both(&[], &[Png, Lwv, Pst, Mac]),
+        Refusal::ClusterUnit { .. } => both(&[], &[Sks, Uni]),
+        Refusal::Cluster { .. } => both(&[Clu, Mic], &[Ice, Sks, Pst, Png, Cst, Mac, Skw, Uni]),
+        Refusal::UnitThreads { .. } => both(&[], &[Mac, Skw, Uni]),
+        Refusal::UnitDepth { .. } | Refusal::UnitSteps { .. } => both(&[], &[Unr, Uni]),
+        Refusal::UnitColumns { .. } => side(&Key::B(Mic), &[Mic], &[Uni]),
+        Refusal::BulkBox { acp, .. } => side(acp, &[Wos, Mic, Acp], &[Unr, Pst, Ice, Uni]),
+        Refusal::MathWidth { .. } => side(&Key::B(Mic), &[Frw, Vew, Mic], &[Mvw]),
+        Refusal::WaveShape { .. } => both(&[], &[Wva, Mac, Skw]),
+        Refusal::RoleWaves { .. } => both(&[], &[Lwv, Mac, Uni]),
+        Refusal::Buffers { .. } => both(&[], &[Buf, Pfg]),
+        Refusal::FragmentsAhead { .. } => both(&[], &[Fra, Unr, Uni]),
+        Refusal::AtomicsNotAllowed { .. } | Refusal::AtomicType { .. } | Refusal::AtomicActivation { .. } => {
+            both(&[], &[Sks, Ice])
+        }
+        Refusal::StoreUnit { .. } => both(&[Frw, Mic], &[Cvw, Cst]),
+        Refusal::StoreAlign { .. } => both(&[], &[Cvw]),
+        Refusal::Groups { .. } => both(&[Mic], &[Mac, Skw, Ice, Pst]),
+        Refusal::Threads { .. } => both(&[], &[Mac, Lwv]),
+        Refusal::Shared { .. } => both(&[Mic, Pad], &[Unr, Buf, Mac, Skw, Cst, Uni]),
+        Refusal::Registers { .. } => both(&[Mic], &[Fra, Pfg, Mac, Uni, Mgp]),
+        Refusal::Unrolled { .. } => both(&[Mic], &[Unr, Ukl, Fra, Pfg]),
+    }
+}
