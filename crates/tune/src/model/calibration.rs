@@ -4,13 +4,23 @@
 //! set with convolutions: the fit minimises the spread of modelled over measured times among plans within 2.5 times the best
 //! of each problem, and what the ten plans modelled fastest lose.
 
+/// What kernels of one kind of matrix unit have in common.
+pub(super) struct UnitPace {
+    /// Cycles from the first copy of a work-group to its first instruction, and from the last to the end.
+    pub ramp: f64,
+    /// Latency of copies while all units copy, over that of an idle device.
+    pub loaded: f64,
+    /// Share of filling and storing that remains where several work-groups share a compute unit.
+    pub overlap: f64,
+}
+pub(super) const WARPGROUPS: UnitPace = UnitPace { ramp: 1900.0, loaded: 1.8, overlap: 0.4 };
+pub(super) const WAVES: UnitPace = UnitPace { ramp: 1600.0, loaded: 1.3, overlap: 0.5 };
+/// Share of the nominal memory bandwidth that streaming reaches.
+pub(super) const STREAMED: f64 = 0.85;
+
 // Warpgroup instructions.
 /// Bytes per cycle and unit from the last-level cache when all units ask.
 pub(super) const L2_BYTES: f64 = 48.0;
-/// Cycles from the first copy of a work-group to its first instruction, and from the last to the end.
-pub(super) const RAMP: f64 = 1900.0;
-/// Latency of copies while all units copy, over that of an idle device.
-pub(super) const LOADED: f64 = 1.8;
 /// Bytes per cycle that one unit draws from device memory.
 pub(super) const UNIT_DRAM: f64 = 25.0;
 /// Cycles that the waits of one k-tile cost where a single warpgroup drains its instructions.
@@ -49,14 +59,8 @@ pub(super) const MEET: f64 = 380.0;
 pub(super) const PEER: f64 = 20.0;
 
 // Matrix instructions of single waves.
-/// Cycles from a work-group's first load to its first instruction, and from the last to the end.
-pub(super) const WAVE_RAMP: f64 = 1600.0;
 /// Cycles that a k-tile's barrier and the turn of its buffers cost where one work-group is alone.
 pub(super) const WAVE_TURN: f64 = 60.0;
-
-// Both.
-/// Share of the nominal memory bandwidth that streaming reaches.
-pub(super) const STREAMED: f64 = 0.85;
 
 // Processors without waves.
 /// Vector registers.

@@ -1,5 +1,5 @@
-//! The main kernel with a matrix unit: a roofline of the tensor cores, shared memory, the last-level cache and device memory, with
-//! what filling, draining and uneven rounds add.
+//! The main kernel with a matrix unit: one roofline of the unit, shared memory, the load path, the last-level cache and device memory,
+//! with what filling, draining and uneven rounds add. Each copy method adds what it takes, whatever unit it feeds.
 //!
 //! Rates of the H100 and H200 that [`Target`] does not name: instructions of 64 x n x 32 bytes take n / 2 cycles from n = 64 up
 //! and hardly less below (measured by others on an H100); all units together draw about 48 bytes per cycle each from the
@@ -7,14 +7,15 @@
 //! (docs/performance.md).
 
 use super::calibration::*;
-use super::roofline::Roofline;
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, soft_max};
-use tilewright_gen::plan::materialised;
 use tilewright_gen::plan::{
-    FetchWork, Footprint, KernelSpec, OperandTiling, Tiling, Transport, bulk_tile, fetch_work, store_columns,
+    Along, FetchWork, Footprint, KernelSpec, OperandTiling, StorePoint, Tiling, bulk_tile, fetch_work, materialised,
+    store_columns,
 };
-use tilewright_problem::contraction::{Contraction, Tensor};
+use tilewright_ir::layout::Axis;
+use tilewright_ir::{MatrixType, Mma};
+use tilewright_problem::contraction::{Contraction, Operand, Tensor};
 
 /// Cycles in which load waves fetch a k-tile, when so many work-groups share a unit. Batches of an operand wait one after the other;
 /// of operands that are asked for ahead each waits while the other does.
@@ -61,13 +62,13 @@ fn instruction(n: f64) -> f64 {
 }
 
 /// Cycles in which one unit draws these bytes, `miss` of them from device memory, when this share of all units runs.
-pub(super) fn l2_cycles(bytes: f64, miss: f64, share: f64) -> f64 {
+fn l2_cycles(bytes: f64, miss: f64, share: f64) -> f64 {
     bytes * ((1.0 - miss) / L2_BYTES * share.clamp(0.7, 1.0) + miss / UNIT_DRAM)
 }
 
 /// Bytes per cycle that a unit's results are stored with straight from registers: a wave's store touches eight rows, in four cycles
 /// each, with four runs of neighbours in each row.
-pub(super) fn store_pace(width: u32, element: f64) -> f64 {
+fn store_pace(width: u32, element: f64) -> f64 {
     f64::from(width.max(1)) * element
 }
 
@@ -115,9 +116,110 @@ fn storing(c: &Contraction, spec: &KernelSpec, meet: f64) -> f64 {
     }
 }
 
+/// How many times longer a wave's fragment reads take than the bytes alone: lines that start at the same banks.
+fn conflicts(spec: &KernelSpec, o: &OperandTiling, element: u32) -> f64 {
+    if element == 4
+        && let Some(row) = Mma::find(spec.tiling.unit, MatrixType::TF32)
+    {
+        // Lanes read single words, of 8 rows and 4 k.
+        let lanes = o.shared(spec.tiling.k_tile).compose(&row.b.layout(row.lanes(), row.b.registers));
+        return lanes.map_or(1.0, |lanes| lanes.bank_cycles(Axis::Lane, row.lanes(), &[], 1, element).0 as f64);
+    }
+    let bytes = (o.lines(spec.tiling.k_tile).1 * element).max(1);
+    let apart = (128 / (1 << bytes.trailing_zeros().min(7))).min(8);
+    let lines = 8.0 / f64::from(apart.max(1));
+    // Lanes that read words of two rows need each twice, unless both rows are theirs.
+    match (spec.tiling.unit.family().run, o.shared_along) {
+        (0, Along::Row) => 2.0 / f64::from(spec.tiling.interleave(o.micro).min(2)),
+        _ => lines,
+    }
+}
+
+/// Cycles of a unit's resources for a k-tile of one work-group.
+struct Resources {
+    math: f64,
+    issue: f64,
+    shared: f64,
+    loads: f64,
+    l2: f64,
+    /// Cycles that nothing hides: waits for instructions, for barriers, for others of a cluster, for the tiles that load waves write.
+    besides: f64,
+}
+
+fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work, (resident, l2): (f64, f64)) -> Resources {
+    let (c, target, t, family) = (&*model.contraction, model.target, &spec.tiling, spec.tiling.unit.family());
+    let (bytes, depth) = (f64::from(c.a.scalar.bytes()), f64::from(t.k_tile));
+    let owners = f64::from(t.math_threads() / family.lanes);
+    let sides = [(&t.a, Operand::A), (&t.b, Operand::B)];
+    let together = if t.cluster.sharers() > 1 { TOGETHER } else { 0.0 };
+    let (math, read, waits) = if family.asynchronous {
+        let issued = owners * f64::from(t.a.micro / family.block.0) * depth * bytes / 32.0;
+        let read = issued * (2048.0 + 32.0 * f64::from(t.b.micro)) / 128.0;
+        (issued * instruction(f64::from(t.b.micro)), read, drains(spec, owners, resident))
+    } else {
+        // Fewer waves than schedulers leave some of the unit idle.
+        let busy_parts = (owners * resident / SCHEDULERS).min(1.0);
+        let slower = t.instruction(c).map_or(1.0, |row| f64::from(row.slower));
+        let read = |o: &OperandTiling| f64::from(o.micro) * depth * bytes * conflicts(spec, o, c.a.scalar.bytes());
+        let turn = if spec.schedule.fragments_ahead > 0 { WAVE_TURN } else { 2.0 * WAVE_TURN };
+        let math = work.fma * slower / target.rates.wave_matrix_fma / busy_parts;
+        (math, owners * (read(&t.a) + read(&t.b)) / 128.0, turn / resident)
+    };
+    // Instructions besides those of the unit: four schedulers issue one a cycle each.
+    let load_waves = f64::from(spec.load_threads().div_ceil(target.wave.max(1)));
+    let mut sum = Resources { math, issue: 0.0, shared: read, loads: 0.0, l2, besides: waits + together };
+    for ((o, operand), copy) in sides.into_iter().zip(&spec.schedule.copies) {
+        let brought = f64::from(o.macro_tile) * depth * bytes;
+        if copy.is_written() {
+            sum.besides += brought / FETCH_PORT;
+        } else if !copy.in_pipeline() {
+            let load = model.load_cost(spec, operand);
+            let by_hand = if copy.is_async() { 0.0 } else { 1.0 };
+            sum.loads += load.load_cycles;
+            sum.shared += by_hand * load.store_cycles + brought / 128.0;
+            sum.issue += load_waves * (load.loads + by_hand * load.stores) * 3.0 / SCHEDULERS;
+        }
+    }
+    if !family.asynchronous {
+        // Registers that do not fit are written to memory and read back in each k-tile.
+        let held = target.limits.registers_per_unit / footprint.threads.max(1);
+        let spilled = f64::from(footprint.registers.saturating_sub(held.min(target.limits.registers_per_thread)));
+        sum.issue += 4.0 * spilled * owners;
+    }
+    sum
+}
+
+/// Cycles of a work-group's k-tile: the resources it needs, or what it waits for.
+fn k_tile(c: &Contraction, spec: &KernelSpec, busy: f64, (latency, miss, resident): (f64, f64, f64)) -> f64 {
+    let s = &spec.schedule;
+    if !s.in_pipeline() {
+        let waited = s.fetch_ahead == 0 || (s.store == StorePoint::AtOnce && !s.copied().0);
+        return if waited { busy + latency / resident } else { busy.max(latency / (f64::from(s.fetch_ahead) * resident)) };
+    }
+    // Without roles a copy is issued before the wait for the instructions of the tile before.
+    let behind = 0.5 * f64::from(s.fragments_ahead);
+    let ahead = if s.roles.is_some() { f64::from(s.buffers) - 1.0 } else { f64::from(s.fetch_ahead) + behind };
+    // Staging holds the k-tiles before those of the circular buffer, where every operand comes through it.
+    let all_staged = s.copies.iter().all(|copy| copy.shifted().is_some());
+    let staged = if all_staged { f64::from(s.slots().max(1)) - 1.0 } else { 0.0 };
+    // A circular buffer that does not span the latency of a copy is waited for; so are load waves, each batch of what they fetch.
+    let fetched = fetched(c, spec, latency * (1.0 + miss) / 2.0, resident);
+    busy.max(latency / ((ahead.max(1.0) + staged) * resident)).max(fetched)
+}
+
+/// What the estimate is multiplied with where it is known to be too low.
+fn trust(c: &Contraction, spec: &KernelSpec) -> f64 {
+    let (t, copies) = (&spec.tiling, &spec.schedule.copies);
+    let in_bulk =
+        |tensor: &Tensor, o: &OperandTiling| bulk_tile(&materialised(tensor, o.source, o.macro_tile), o, t.k_tile).is_ok();
+    let needless = (copies[0].is_written() && in_bulk(&c.a, &t.a)) || (copies[1].is_written() && in_bulk(&c.b, &t.b));
+    let clustered = if t.cluster.sharers() > 1 { SHARED } else { 1.0 } * if t.cluster.splits > 1 { SUMMED } else { 1.0 };
+    clustered * if needless { NEEDLESS } else { 1.0 }
+}
+
 pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work) -> Estimate {
-    let (c, target) = (&*model.contraction, model.target);
-    let t = &spec.tiling;
+    let (c, target, t) = (&*model.contraction, model.target, &spec.tiling);
+    let unit = if t.unit.family().asynchronous { &WARPGROUPS } else { &WAVES };
     let units = f64::from(target.units.max(1));
     let clock = target.rates.clock_ghz * 1e3;
     let cluster = t.cluster;
@@ -125,73 +227,43 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let resident = f64::from(footprint.groups_per_unit.max(1)).min(per_unit);
     let running = (resident * units).min(work.groups);
     let traffic = traffic(c, spec, target, work, running);
-
-    let bytes = f64::from(c.a.scalar.bytes());
-    let (rows, columns, depth) = (f64::from(t.a.macro_tile), f64::from(t.b.macro_tile), f64::from(t.k_tile));
-    let owners = f64::from(t.math_threads() / t.unit.family().lanes);
-    let steps = depth * bytes / 32.0;
-    let issued = owners * f64::from(t.a.micro / 64) * steps;
-    let math = issued * instruction(f64::from(t.b.micro));
-    let shared = issued * (2048.0 + 32.0 * f64::from(t.b.micro)) / 128.0;
     // What a cluster shares is read once for all of it.
-    let read = rows / f64::from(cluster.n) + columns / f64::from(cluster.m);
-    let l2 = l2_cycles(read * depth * bytes, traffic.miss, running / units);
-    let teams = f64::from(spec.teams());
-    let roles = spec.schedule.roles.is_some();
-    let drain = drains(spec, owners, resident);
-    let latency = target.rates.dram_latency_ns * clock / 1e3 * LOADED;
-    // Without roles a copy is issued before the wait for the instructions of the tile before.
-    let behind = 0.5 * f64::from(spec.schedule.math_behind);
-    let ahead = if roles { f64::from(spec.schedule.buffers) - 1.0 } else { f64::from(spec.schedule.fetch_ahead) + behind };
-    // Staging holds the k-tiles before those of the circular buffer, where every operand comes through it.
-    let staged = if spec.schedule.copies.iter().all(|copy| copy.shifted().is_some()) {
-        f64::from(spec.schedule.slots().max(1)) - 1.0
-    } else {
-        0.0
-    };
-    let ahead = ahead.max(1.0) + staged;
-    let together = if cluster.sharers() > 1 { TOGETHER } else { 0.0 };
-    let by_hand: f64 = [(rows, 0), (columns, 1)]
-        .into_iter()
-        .filter(|(_, i)| spec.schedule.copies[*i].is_written())
-        .map(|(lines, _)| lines)
-        .sum();
-    let busy = soft_max(&[math, shared, l2]) + drain + together + by_hand * depth * bytes / FETCH_PORT;
-    // A ring that does not span the latency of a copy is waited for; so are load waves, each batch of what they fetch.
-    let fetched = fetched(c, spec, latency * (1.0 + traffic.miss) / 2.0, resident);
-    let k_tile = busy.max(latency / (ahead * resident)).max(fetched);
+    let read = f64::from(t.a.macro_tile) / f64::from(cluster.n) + f64::from(t.b.macro_tile) / f64::from(cluster.m);
+    let bytes = read * f64::from(t.k_tile) * f64::from(c.a.scalar.bytes());
+    let r = resources(model, spec, footprint, work, (resident, l2_cycles(bytes, traffic.miss, running / units)));
+    let busy = soft_max(&[r.math, r.shared, r.loads, r.issue, r.l2]) + r.besides;
+    let latency = target.rates.dram_latency_ns * clock / 1e3 * unit.loaded;
+    let math_of_tile = work.iterations * k_tile(c, spec, busy, (latency, traffic.miss, resident));
     let meet = MEET * f64::from(cluster.size()).log2();
     let out = storing(c, spec, meet);
     // A cluster meets before its first copy.
-    let start = RAMP + meet;
+    let start = unit.ramp + meet;
     // Load waves of persistent work-groups prefetch while results are stored.
-    let ramp = if t.persistent > 0 && roles { start / per_unit + RAMP * 0.15 } else { start };
-    let overlap = if resident > 1.0 { 0.4 } else { 1.0 };
-    // Teams that alternate store while another computes.
-    let math_of_tile = work.iterations * k_tile;
-    let group = if teams > 1.0 {
-        (math_of_tile + TURN).max((math_of_tile + out + ramp) / teams)
+    let prefetch = t.persistent > 0 && spec.schedule.roles.is_some();
+    let ramp = if prefetch { start / per_unit + unit.ramp * 0.15 } else { start };
+    let overlap = if resident > 1.0 { unit.overlap } else { 1.0 };
+    // Teams that alternate store while another computes; nothing hides the storing of the last tile.
+    let teams = f64::from(spec.teams());
+    let (group, last) = if teams > 1.0 {
+        let group = (math_of_tile + TURN).max((math_of_tile + out + ramp) / teams);
+        (group, (math_of_tile + out + ramp - group).max(0.0))
     } else {
-        math_of_tile + (out + ramp) * overlap
+        (math_of_tile + (out + ramp) * overlap, unit.ramp * (1.0 - overlap))
     };
-    // Nothing hides the storing of the last tile.
-    let last = if teams > 1.0 { (math_of_tile + out + ramp - group).max(0.0) } else { RAMP * (1.0 - overlap) };
-    let in_bulk =
-        |tensor: &Tensor, o: &OperandTiling| bulk_tile(&materialised(tensor, o.source, o.macro_tile), o, t.k_tile).is_ok();
-    let fetched = spec.schedule.copies.each_ref().map(Transport::is_written);
-    let needless = (fetched[0] && in_bulk(&c.a, &t.a)) || (fetched[1] && in_bulk(&c.b, &t.b));
-    let clustered = if cluster.sharers() > 1 { SHARED } else { 1.0 } * if cluster.splits > 1 { SUMMED } else { 1.0 };
-    let trust = clustered * if needless { NEEDLESS } else { 1.0 };
-    let roofline = Roofline {
-        cycles: group * per_unit + last,
-        per_unit,
-        busy,
-        math,
-        issue: 0.0,
-        shared,
-        l2,
+    let dram_us = traffic.bytes / (target.rates.dram_gbs * 1e3 * STREAMED);
+    let main_us = soft_max(&[(group * per_unit + last) / clock, dram_us]) * trust(c, spec);
+    let us = |cycles: f64| cycles * work.iterations * work.groups / units / clock;
+    Estimate {
+        main_us,
+        math_us: us(r.math),
+        issue_us: us(r.issue),
+        shared_us: us(r.shared),
+        l2_us: us(r.l2.max(r.loads)),
+        dram_us,
+        stall_us: (main_us - us(busy).max(dram_us)).max(0.0),
+        resident: footprint.groups_per_unit,
+        imbalance: per_unit * units / work.groups.max(1.0),
         dram_bytes: traffic.bytes,
-        trust,
-    };
-    roofline.estimate(target, footprint, work)
+        ..Estimate::default()
+    }
 }

@@ -11,13 +11,11 @@ mod gpu;
 mod matrix;
 mod matrix_seeds;
 mod pick;
-mod roofline;
 mod seed_keys;
 mod seeds;
 mod traffic;
 mod wave;
 mod wave_unit_seeds;
-mod wave_units;
 
 pub use calibration::Calibration;
 pub use pick::{Candidate, Picker};
@@ -142,10 +140,8 @@ impl<'a> Model<'a> {
             return self.turned.get_or_init(|| Box::new(turned().calibrated(self.calibration))).estimate(spec, footprint);
         }
         let work = Work::new(&self.contraction, spec);
-        let mut e = if spec.tiling.unit.family().asynchronous {
+        let mut e = if spec.tiling.unit.family().lanes > 1 {
             matrix::main_kernel(self, spec, footprint, &work)
-        } else if spec.tiling.unit.family().fragments {
-            wave_units::main_kernel(self, spec, footprint, &work)
         } else if self.target.wave <= 1 {
             cpu::main_kernel(self, spec, &work)
         } else {
