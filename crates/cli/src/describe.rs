@@ -112,13 +112,7 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
     let k_tiles = c.k.div_ceil(u64::from(t.k_tile));
     match key {
         Common::Unr => format!("k advances by {value} per main loop step, {} in all", plural64(k_tiles, "step")),
-        Common::Gal => match t.order {
-            GroupOrder::ColumnsFastest => format!("work-groups walk the {tiles_m} x {tiles_n} tiles along n first"),
-            GroupOrder::RowsFastest => format!("work-groups walk the {tiles_m} x {tiles_n} tiles along m first"),
-            GroupOrder::Strips(w) => {
-                format!("work-groups walk the {tiles_m} x {tiles_n} tiles in strips {w} wide in n, row by row")
-            }
-        },
+        Common::Gal => walk(t.order, tiles_m, tiles_n),
         Common::Pun => {
             choose("loops over elements ask the compiler to unroll", "loops over elements leave unrolling to the compiler")
         }
@@ -205,6 +199,16 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
             choose("a convolution's samples are rows of one product", "a convolution's samples are a batch of products")
         }
     }
+}
+
+/// In what order work-groups take tiles.
+fn walk(order: GroupOrder, tiles_m: u64, tiles_n: u64) -> String {
+    let how = match order {
+        GroupOrder::ColumnsFastest => "along n first".into(),
+        GroupOrder::RowsFastest => "along m first".into(),
+        GroupOrder::Strips(w) => format!("in strips {w} wide in n, row by row"),
+    };
+    format!("work-groups walk the {tiles_m} x {tiles_n} tiles {how}")
 }
 
 /// How the threads that compute share the tile.
