@@ -6,6 +6,7 @@
 //! is replaced by the next job.
 
 use crate::job::{Binary, Refusal, Work};
+use crate::process::leave;
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -212,17 +213,34 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         drop(self.input.take());
-        // A worker that is idle ends by itself at the end of its input; one that hangs does not.
+        // It ends by itself at the end of its input, unless all of it hangs.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// A worker's life: answers jobs by `run` until its input ends. Returns the process's exit code.
+/// A worker's life: answers jobs by `run`. When its input ends its tuner is gone, however that ended: whatever the worker is at, it
+/// removes the folder of its answers and ends.
 pub(crate) fn serve(mut run: impl FnMut(&Work) -> Result<Binary, Refusal>) -> i32 {
-    for line in std::io::stdin().lines() {
-        let Ok(line) = line else { return 1 };
-        let request: Request = match serde_json::from_str(&line) {
+    let (send, requests) = mpsc::channel();
+    let listen = move || {
+        let mut folder: Option<PathBuf> = None;
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            let request = serde_json::from_str::<Request>(&line);
+            folder = request.as_ref().ok().and_then(|r| r.answer.parent()).map(PathBuf::from).or(folder);
+            if send.send(request).is_err() {
+                return;
+            }
+        }
+        folder.map(std::fs::remove_dir_all);
+        leave(0);
+    };
+    if let Err(e) = std::thread::Builder::new().name("requests".into()).spawn(listen) {
+        eprintln!("no thread to listen for jobs: {e}");
+        return 1;
+    }
+    for request in requests {
+        let request = match request {
             Ok(request) => request,
             Err(e) => {
                 eprintln!("not a compile job: {e}");
@@ -235,7 +253,7 @@ pub(crate) fn serve(mut run: impl FnMut(&Work) -> Result<Binary, Refusal>) -> i3
         }
         println!("{DONE} {}", request.answer.display());
     }
-    0
+    1
 }
 
 fn answer(request: &Request, run: impl FnOnce(&Work) -> Result<Binary, Refusal>) -> std::io::Result<()> {
@@ -244,7 +262,7 @@ fn answer(request: &Request, run: impl FnOnce(&Work) -> Result<Binary, Refusal>)
     let limit = request.limit + Duration::from_secs(5);
     std::thread::Builder::new().spawn(move || {
         if watch.recv_timeout(limit) == Err(mpsc::RecvTimeoutError::Timeout) {
-            std::process::exit(4);
+            leave(4);
         }
     })?;
     let (head, code) = match run(&request.work) {

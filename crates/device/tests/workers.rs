@@ -3,6 +3,8 @@
 mod common;
 
 use common::{cases, compare, run, tool};
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tilewright_device::{
     Cache, Device, DeviceError, DeviceKind, Launch, LaunchArg, Options, Workers, compile_worker_main, cuda, open, open_with,
@@ -23,9 +25,10 @@ fn main() {
         }
         Some("hang-worker") => std::thread::sleep(Duration::from_secs(600)),
         Some("hang-device") => hang_device(),
+        Some("hang-with-worker") => hang_with_worker(),
         _ => {}
     }
-    let tests: [(&str, fn()); 10] = [
+    let tests: [(&str, fn()); 11] = [
         ("opencl_through_workers", opencl_through_workers),
         ("workers_that_do_not_see_the_device_are_done_without", workers_that_do_not_see_the_device_are_done_without),
         ("workers_are_started_ahead", workers_are_started_ahead),
@@ -34,6 +37,7 @@ fn main() {
         ("a_crash_costs_one_kernel", a_crash_costs_one_kernel),
         ("a_hang_costs_one_kernel", a_hang_costs_one_kernel),
         ("a_kernel_that_never_ends_costs_a_worker", a_kernel_that_never_ends_costs_a_worker),
+        ("a_worker_ends_with_its_tuner", a_worker_ends_with_its_tuner),
         ("the_watchdog_gives_up_on_a_kernel_that_never_ends", the_watchdog_gives_up_on_a_kernel_that_never_ends),
         ("a_program_that_is_no_worker_is_named", a_program_that_is_no_worker_is_named),
     ];
@@ -118,6 +122,38 @@ fn a_kernel_that_never_ends_costs_a_worker() {
     device.rehearse(std::slice::from_ref(&launch)).unwrap();
     device.launch(&[launch]).unwrap();
     device.sync().unwrap();
+}
+
+/// Whatever the worker is at, and however the tuner ends: nothing runs on, and no file of theirs stays.
+fn a_worker_ends_with_its_tuner() {
+    if tool("OpenCL", open("opencl:0")).is_none_or(|device| device.info().kind != DeviceKind::Cpu) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let files = || std::fs::read_dir(folder.path()).unwrap().count();
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let mut tuner = command.arg("hang-with-worker").env("TMPDIR", folder.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(tuner.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    // Time for the kernel to begin: in any case the worker has its job.
+    std::thread::sleep(Duration::from_secs(1));
+    assert_eq!((said.trim(), files()), ("rehearsing", 1));
+    tuner.kill().unwrap();
+    tuner.wait().unwrap();
+    let start = Instant::now();
+    while files() > 0 {
+        assert!(start.elapsed() < Duration::from_secs(60), "the worker goes on");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A tuner whose worker runs a kernel that never ends.
+fn hang_with_worker() -> ! {
+    let device = open_with("opencl:0", &options("compile-worker", LONG)).unwrap();
+    let launch = endless(&*device);
+    println!("rehearsing");
+    let _ = device.rehearse(&[launch]);
+    std::process::exit(1)
 }
 
 /// In a process of its own, which has a kernel running for ever when it ends.
