@@ -23,24 +23,26 @@ mod verify;
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use error::CliError;
-use std::process::ExitCode;
+use tilewright_device::leave;
 
-fn main() -> ExitCode {
+fn main() -> ! {
     let cli = Cli::parse();
-    if matches!(cli.command, Command::CompileWorker) {
-        return ExitCode::from(u8::try_from(tilewright_device::compile_worker_main()).unwrap_or(1));
-    }
+    // Threads of a search that has ended may still be compiling.
+    leave(match cli.command {
+        Command::CompileWorker => tilewright_device::compile_worker_main(),
+        _ => run(&cli),
+    })
+}
+
+/// Gives the exit code.
+fn run(cli: &Cli) -> i32 {
     log(cli.verbose);
-    match dispatch(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            if !matches!(e, CliError::HandedOver(_)) {
-                let text = e.to_string();
-                eprintln!("error: {}", if cli.verbose > 0 { text } else { output::one_line(&text) });
-            }
-            ExitCode::from(e.code())
-        }
+    let Err(e) = dispatch(cli) else { return 0 };
+    if !matches!(e, CliError::HandedOver(_)) {
+        let text = e.to_string();
+        eprintln!("error: {}", if cli.verbose > 0 { text } else { output::one_line(&text) });
     }
+    i32::from(e.code())
 }
 
 fn dispatch(cli: &Cli) -> Result<(), CliError> {

@@ -1,6 +1,7 @@
 //! Searches on the emulator and on devices that misbehave.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tilewright_device::{Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, DeviceKind, Launch, Timing, open};
@@ -41,6 +42,8 @@ struct Faulty {
     pace: fn(u32) -> f64,
     /// Until it is ready.
     start: Duration,
+    /// What is tried in a worker cancels the search and goes on until somebody says so.
+    stuck: Option<(Cancel, Mutex<Receiver<()>>)>,
 }
 
 impl Faulty {
@@ -50,7 +53,7 @@ impl Faulty {
     fn with(fault: fn(u32) -> Fault, pace: fn(u32) -> f64, start: Duration) -> Arc<dyn Device> {
         let inner = open("emu").unwrap();
         let info = DeviceInfo { kind: DeviceKind::Gpu, name: "faulty".into(), ..inner.info().clone() };
-        Arc::new(Faulty { inner, info, fault, runs: Mutex::default(), pace, start })
+        Arc::new(Faulty { inner, info, fault, runs: Mutex::default(), pace, start, stuck: None })
     }
     fn of(&self, kernel: &Compiled) -> Fault {
         if kernel.entry() == "tw_contract" { (self.fault)(kernel.threads()) } else { Fault::None }
@@ -96,6 +99,13 @@ impl Device for Faulty {
     }
     fn launch(&self, launches: &[Launch]) -> Result<(), DeviceError> {
         if self.any(launches, Fault::Idles) { Ok(()) } else { self.inner.launch(launches) }
+    }
+    fn rehearse(&self, _: &[Launch]) -> Result<(), DeviceError> {
+        if let Some((cancel, release)) = &self.stuck {
+            cancel.cancel();
+            let _ = release.lock().unwrap().recv_timeout(Duration::from_secs(60));
+        }
+        Ok(())
     }
     fn sync(&self) -> Result<(), DeviceError> {
         self.inner.sync()
@@ -450,4 +460,20 @@ fn times_with_warm_caches_are_recorded_apart() {
     // A cold search does not go on with them.
     assert_eq!(search(&device, &small(), Some(&records), &options(4)).0.unwrap().resumed, 0);
     assert_eq!(trials(CacheState::Cold), 4);
+}
+
+/// Who cancels does not wait for what runs in compile workers.
+#[test]
+fn a_cancelled_search_leaves_its_workers_behind() {
+    let inner = open("emu").unwrap();
+    let info = DeviceInfo { kind: DeviceKind::Cpu, name: "stuck".into(), ..inner.info().clone() };
+    let (cancel, (release, wait)) = (Cancel::default(), sync_channel(0));
+    let stuck = Some((cancel.clone(), Mutex::new(wait)));
+    let (fault, pace): (fn(u32) -> Fault, fn(u32) -> f64) = (|_| Fault::None, |_| 1.0);
+    let device: Arc<dyn Device> =
+        Arc::new(Faulty { inner, info, fault, runs: Mutex::default(), pace, start: Duration::ZERO, stuck });
+    let space = Space::new(&small(), &device.info().target).unwrap();
+    let ended = tune(&device, &space, None, &options(5), &cancel, &mut |_| ());
+    assert!(matches!(ended, Err(TuneError::NoPlan { trials: 0, .. })), "{ended:?}");
+    release.try_send(()).expect("a worker is still at it");
 }

@@ -1,4 +1,5 @@
-//! Candidates are made ahead on a pool of threads: derived, generated, compiled.
+//! Candidates are made ahead on a pool of threads: derived, generated, compiled, and run in a compile worker where the driver compiles
+//! only then.
 //!
 //! The threads are detached: one that a compiler holds up for good is given up and replaced, and costs one trial.
 
@@ -10,7 +11,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use tilewright_device::{Compiled, Device, DeviceError};
+use tilewright_device::{Compiled, Device, DeviceError, Launch};
 use tilewright_gen::plan::{KernelSpec, Plan};
 use tilewright_gen::program::Program;
 
@@ -45,6 +46,23 @@ impl Reject {
 pub(super) struct Built {
     pub plan: Plan,
     pub result: Result<Ready, Reject>,
+    /// It has run in a worker, too.
+    pub rehearsed: bool,
+}
+
+/// What a thread is given to do.
+enum Job {
+    Build(Plan),
+    Rehearse(Box<Ready>, Vec<Launch>),
+}
+
+impl Job {
+    fn run(self, device: &dyn Device, space: &Space) -> Result<Ready, Reject> {
+        match self {
+            Job::Build(plan) => build(device, space, &plan),
+            Job::Rehearse(ready, launches) => device.rehearse(&launches).map(|()| *ready).map_err(|e| Reject::of(&e)),
+        }
+    }
 }
 
 /// Builds one candidate.
@@ -63,7 +81,7 @@ pub(super) fn build(device: &dyn Device, space: &Space, plan: &Plan) -> Result<R
 struct Shared {
     device: Arc<dyn Device>,
     space: Space,
-    jobs: Mutex<Receiver<(u64, Plan)>>,
+    jobs: Mutex<Receiver<(u64, Plan, Job)>>,
     /// Since when each candidate is being built.
     started: Mutex<HashMap<u64, Instant>>,
 }
@@ -71,7 +89,7 @@ struct Shared {
 /// The pool.
 pub(super) struct Builders {
     shared: Arc<Shared>,
-    jobs: Sender<(u64, Plan)>,
+    jobs: Sender<(u64, Plan, Job)>,
     done: Receiver<(u64, Built)>,
     report: Sender<(u64, Built)>,
     outstanding: HashMap<u64, Plan>,
@@ -97,16 +115,17 @@ impl Builders {
             loop {
                 // Only one thread waits in `recv` at a time; the others wait for the lock.
                 let job = shared.jobs.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                let Ok((id, plan)) = job else { return };
+                let Ok((id, plan, job)) = job else { return };
+                let rehearsed = matches!(job, Job::Rehearse(..));
                 shared.started.lock().unwrap_or_else(PoisonError::into_inner).insert(id, Instant::now());
-                let result = catch_unwind(AssertUnwindSafe(|| build(shared.device.as_ref(), &shared.space, &plan)));
+                let result = catch_unwind(AssertUnwindSafe(|| job.run(shared.device.as_ref(), &shared.space)));
                 shared.started.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
                 let result = result.unwrap_or_else(|panic| {
                     let what = panic.downcast_ref::<String>().cloned();
                     let what = what.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_string())).unwrap_or_default();
                     Err(Reject { state: State::Failed, reason: format!("building it panicked: {what}") })
                 });
-                if report.send((id, Built { plan, result })).is_err() {
+                if report.send((id, Built { plan, result, rehearsed })).is_err() {
                     return;
                 }
             }
@@ -122,10 +141,19 @@ impl Builders {
     }
 
     pub fn submit(&mut self, plan: Plan) {
+        self.give(plan, Job::Build(plan));
+    }
+
+    /// Lets what was built run in a worker.
+    pub fn rehearse(&mut self, ready: Ready, launches: Vec<Launch>) {
+        self.give(ready.plan, Job::Rehearse(Box::new(ready), launches));
+    }
+
+    fn give(&mut self, plan: Plan, job: Job) {
         let id = self.next;
         self.next += 1;
         self.outstanding.insert(id, plan);
-        if self.jobs.send((id, plan)).is_err() {
+        if self.jobs.send((id, plan, job)).is_err() {
             tracing::error!("the build threads are gone");
         }
     }
@@ -155,6 +183,6 @@ impl Builders {
         let plan = self.outstanding.remove(&late?)?;
         self.thread();
         let reason = format!("building it took more than {limit:?}");
-        Some(Built { plan, result: Err(Reject { state: State::Hung, reason }) })
+        Some(Built { plan, result: Err(Reject { state: State::Hung, reason }), rehearsed: false })
     }
 }

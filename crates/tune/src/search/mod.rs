@@ -105,7 +105,7 @@ impl Budget {
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Asks the search to end after the trial in flight.
+    /// Asks the search to end after the trial in flight, with at most one thorough verification more.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

@@ -2,7 +2,7 @@
 
 mod settle;
 
-use super::build::{Builders, Built, Ready, Reject};
+use super::build::{Builders, Built, Ready};
 use super::expect::Expectation;
 use super::measure::{Reference, beats, measure};
 use super::{
@@ -74,7 +74,7 @@ pub(super) struct Session<'a> {
     pub space: &'a Space,
     records: Option<&'a Records>,
     pub options: &'a Options,
-    cancel: &'a Cancel,
+    pub cancel: &'a Cancel,
     progress: &'a mut dyn FnMut(&Event),
     key: ProblemKey,
     name: String,
@@ -194,11 +194,8 @@ impl<'a> Session<'a> {
             if quiet && builders.outstanding() > 0 {
                 self.say(Phase::Compiling);
                 let since = Instant::now();
-                waiting.extend(builders.take(TICK));
+                Self::take_quiet(&mut builders, &mut waiting, &mut judge);
                 self.spent.waiting += since.elapsed().as_secs_f64();
-                if builders.outstanding() == 0 {
-                    self.rehearse(&mut waiting, &mut judge, threads);
-                }
                 continue;
             }
             let since = Instant::now();
@@ -239,27 +236,16 @@ impl<'a> Session<'a> {
         false
     }
 
-    /// Lets candidates run in workers first, side by side, where the driver compiles only then.
-    fn rehearse(&self, waiting: &mut VecDeque<Built>, judge: &mut Judge, threads: usize) {
-        let mut batch: Vec<(&mut Built, Vec<Launch>)> = waiting
-            .iter_mut()
-            .filter_map(|built| {
-                let launches = built.result.as_ref().ok().and_then(|ready| judge.launches(ready).ok())?;
-                Some((built, launches))
-            })
-            .collect();
-        let device = self.device.as_ref();
-        while !batch.is_empty() {
-            let some = batch.split_off(batch.len().saturating_sub(threads));
-            std::thread::scope(|scope| {
-                for (built, launches) in some {
-                    scope.spawn(move || {
-                        if let Err(e) = device.rehearse(&launches) {
-                            built.result = Err(Reject::of(&e));
-                        }
-                    });
-                }
-            });
+    /// Takes what was built on a device whose runs want the host quiet: a candidate waits for its turn once it has run in a worker.
+    fn take_quiet(builders: &mut Builders, waiting: &mut VecDeque<Built>, judge: &mut Judge) {
+        let Some(built) = builders.take(TICK) else { return };
+        match built.result {
+            Ok(ready) if !built.rehearsed => match judge.launches(&ready) {
+                Ok(launches) => builders.rehearse(ready, launches),
+                // Timing it meets the same.
+                Err(_) => waiting.push_back(Built { result: Ok(ready), ..built }),
+            },
+            _ => waiting.push_back(built),
         }
     }
 
@@ -268,7 +254,9 @@ impl<'a> Session<'a> {
         let Some(records) = self.records else { return Ok(Vec::new()) };
         let hung = records.recover()?;
         if hung > 0 {
-            tracing::info!("{hung} candidates were running when three processes ended: they count as hung");
+            tracing::info!(
+                "{hung} candidates were running when their process crashed or the machine went down: they count as hung"
+            );
         }
         Ok(records.trials(&self.key, &self.device_key, GENERATOR)?)
     }

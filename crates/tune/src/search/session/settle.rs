@@ -251,7 +251,9 @@ impl Session<'_> {
                 self.best = Some(candidate);
                 break;
             }
-            if lost.is_some() || looks >= SECOND_LOOKS || early_failures >= SECOND_LOOKS * SECOND_LOOKS {
+            // Who asks for an end waits for one look at most.
+            let impatient = self.cancel.is_cancelled() && looks + early_failures > 0;
+            if lost.is_some() || impatient || looks >= SECOND_LOOKS || early_failures >= SECOND_LOOKS * SECOND_LOOKS {
                 continue;
             }
             let text = timed.plan.to_string();
