@@ -6,6 +6,7 @@ use crate::output::{line, one_line};
 use crate::problem::{Case, Cases};
 use serde_json::json;
 use std::sync::Arc;
+use std::time::Duration;
 use tilewright::{CacheState, Context, Operation, Options, RecordsAt};
 use tilewright_device::{DeviceError, Workers};
 use tilewright_gen::plan::{Constraint, Plan};
@@ -102,20 +103,27 @@ pub fn classify(e: tilewright::Error) -> CliError {
     }
 }
 
-/// Ctrl-C, SIGTERM and SIGHUP (unless it is ignored, as under `nohup`) ask the work to end with what it has; a second one ends the
-/// process at once, and no candidate is blamed for that.
-pub fn on_interrupt(cancel: &Cancel, context: &Arc<Context>) -> Result<(), CliError> {
-    // The handler lives to the end of the process; the context must not, or its records are never closed.
-    let (cancel, context) = (cancel.clone(), Arc::downgrade(context));
+/// Time for the trial in flight and the last verification after the work was told to end.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Ctrl-C, SIGTERM and SIGHUP (unless it is ignored, as under `nohup`) ask the work to end with what it has; a second one, or
+/// [`GRACE`], ends the process whatever it is at, and no candidate is blamed for that.
+pub fn on_interrupt(cancel: &Cancel) -> Result<(), CliError> {
+    let cancel = cancel.clone();
+    let stop = || tilewright_device::leave(i32::from(CliError::Interrupted.code()));
     let interrupted = Arc::new(move || {
         if cancel.is_cancelled() {
-            if let Some(Err(e)) = context.upgrade().map(|c| c.records().abandon()) {
-                tracing::warn!("the candidate in flight stays marked as running: {e}");
-            }
-            std::process::exit(i32::from(CliError::Interrupted.code()));
+            stop();
         }
         cancel.cancel();
-        eprintln!("\ninterrupted: finishing the trial in flight (again to stop at once)");
+        let late = std::thread::Builder::new().name("late".into()).spawn(move || {
+            std::thread::sleep(GRACE);
+            stop()
+        });
+        if late.is_err() {
+            stop();
+        }
+        eprintln!("\ninterrupted: finishing the trial in flight, for {} s at most (again to stop at once)", GRACE.as_secs());
     });
     #[cfg(unix)]
     on_end_of_session(&interrupted)?;

@@ -27,7 +27,11 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     }
     let context = Arc::new(session::open_to_time(&args.place, &args.plan, true, args.cache)?);
     let cancel = Cancel::default();
-    session::on_interrupt(&cancel, &context)?;
+    session::on_interrupt(&cancel)?;
+    let noted = |e: std::io::Error| CliError::failed(format!("crashes cannot be noted: {e}"));
+    if let Some(file) = context.records().crash_file().map_err(CliError::failed)? {
+        tilewright_device::note_crashes(file).map_err(noted)?;
+    }
     let mut done = 0;
     let all = args.skip + cases.list.len();
     session::each(&cases, &context, args.json, |number, case| {

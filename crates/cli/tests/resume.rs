@@ -86,6 +86,26 @@ fn told_twice_to_end_it_excludes_nothing() {
     }
 }
 
+/// What took the process down is known afterwards; a kill says nothing.
+#[test]
+fn a_crash_is_noted_and_a_kill_is_not() {
+    for (name, crashed) in [("SEGV", true), ("KILL", false)] {
+        let bench = Bench::new();
+        let mut command = bench.command(&format!("{TUNE} --budget 10m"));
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+        wait_for(&bench, 3);
+        signal(name, child.id());
+        assert_eq!(child.wait().expect("it ends").code(), None, "{name}");
+        let files = std::fs::read_dir(bench.folder.path()).expect("a folder").map(|e| e.expect("an entry").path());
+        let files: Vec<_> = files.filter(|p| p.to_string_lossy().contains("-alive-")).collect();
+        assert_eq!(files.len(), 1, "{name}: {files:?}");
+        let noted = std::fs::read(&files[0]).expect("it can be read").ends_with(b"crashed\n");
+        assert_eq!(noted, crashed, "{name}");
+        bench.run(&format!("{TUNE} --budget 1")).ends(0);
+        assert!(!files[0].exists(), "{name}");
+    }
+}
+
 #[test]
 fn export_ends_quietly_when_its_reader_has_gone() {
     let bench = Bench::new();

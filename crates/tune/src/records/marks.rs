@@ -1,19 +1,22 @@
-//! Marks of plans that are running. One that outlives its process shows that the plan may have taken the process down.
+//! Marks of plans that are running. One that outlives its process shows that the plan may have taken the process down, or the machine.
 //!
 //! Who made a mark is known by a file beside the records that its process keeps locked: the operating system releases the lock
-//! however the process ends, also in another container or after a restart of the machine, where a process id says nothing.
+//! however the process ends, also in another container or after a restart of the machine, where a process id says nothing. What the file
+//! holds says how the process ended: it names the machine and since when that runs, and a crash is noted in it
+//! ([`tilewright_device::note_crashes`]). A process that was killed says nothing about the plan it was running.
 
 use super::rows::{append_trial, device_id, problem_id};
 use super::{DeviceKey, Records, RecordsError, State, Trial};
 use crate::key::ProblemKey;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
-use std::fs::{File, TryLockError};
+use std::fs::File;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
+use tilewright_device::CRASHED;
 
-/// Processes that end while a plan runs before it counts as hung. One may have been killed for other reasons, and of hundreds of kills
-/// at random moments two do meet the same plan twice.
-const DEATHS: i64 = 3;
+/// Crashes of processes and falls of the machine while a plan runs before it counts as hung: one may have other reasons.
+const DOWNS: i64 = 2;
 
 /// The locked file that shows that this process lives.
 #[derive(Debug)]
@@ -21,7 +24,7 @@ pub(super) struct Alive {
     owner: String,
     path: PathBuf,
     /// Locked for as long as it is open.
-    _file: File,
+    file: File,
 }
 
 impl Drop for Alive {
@@ -38,20 +41,48 @@ fn place(records: &Path, owner: &str) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// True while an owner's process runs. The file of one that is gone is removed. Only within a write transaction of the records: files
-/// are made within one, too, so that none is met before it is locked.
-fn is_alive(records: &Path, owner: &str) -> bool {
-    let path = place(records, owner);
-    let Ok(file) = File::open(&path) else { return false };
-    match file.try_lock() {
-        Err(TryLockError::WouldBlock) => true,
-        // A file system without locks: nothing is known, and nobody is declared dead.
-        Err(TryLockError::Error(_)) => true,
-        Ok(()) => {
-            let _ = std::fs::remove_file(&path);
-            false
+/// What became of an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Owner {
+    Alive,
+    /// It ended, was told to, or was killed.
+    Gone,
+    /// It crashed, or the machine went down under it.
+    Down,
+}
+
+impl Owner {
+    /// Only within a write transaction of the records: files are made within one, too, so that none is met before it is locked.
+    fn of(records: &Path, owner: &str) -> Owner {
+        let Ok(mut file) = File::open(place(records, owner)) else { return Owner::Gone };
+        // Where a file system has no locks nothing is known, and nobody is declared dead.
+        if file.try_lock().is_err() {
+            return Owner::Alive;
         }
+        let mut text = Vec::new();
+        let _ = file.read_to_end(&mut text);
+        if went_down(&text, &machine()) { Owner::Down } else { Owner::Gone }
     }
+}
+
+/// This machine and since when it runs, a line each; empty where the system does not tell.
+fn machine() -> String {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default().trim().to_string();
+    let (name, id) = (read("/proc/sys/kernel/hostname"), read("/etc/machine-id"));
+    if name.is_empty() || id.is_empty() {
+        // Another machine that shares the file would pass for this one after a restart.
+        return "\n\n".into();
+    }
+    format!("{name} {id}\n{}\n", read("/proc/sys/kernel/random/boot_id"))
+}
+
+/// True if the file of a process that is gone tells of a crash, or of this machine before a restart.
+fn went_down(file: &[u8], now: &str) -> bool {
+    let text = String::from_utf8_lossy(file);
+    let (mut then, mut now) = (text.lines(), now.lines());
+    let same_machine = then.next().is_some_and(|name| !name.is_empty() && Some(name) == now.next());
+    let restarted = same_machine && then.next() != now.next();
+    file.ends_with(CRASHED) || restarted
 }
 
 impl Records {
@@ -68,10 +99,25 @@ impl Records {
         let path = place(&self.path, &owner);
         let failed =
             |e: std::io::Error| RecordsError::Io { path: path.clone(), reason: format!("{e}; it shows that this process runs") };
-        let file = File::create_new(&path).map_err(failed)?;
+        let mut file = File::create_new(&path).map_err(failed)?;
         file.lock().map_err(failed)?;
-        *alive = Some(Alive { owner: owner.clone(), path, _file: file });
+        file.write_all(machine().as_bytes()).map_err(failed)?;
+        *alive = Some(Alive { owner: owner.clone(), path, file });
         Ok(owner)
+    }
+
+    /// The file to note a crash of this process in ([`tilewright_device::note_crashes`]); none for records in memory.
+    ///
+    /// # Errors
+    /// As [`Records::add`].
+    pub fn crash_file(&self) -> Result<Option<File>, RecordsError> {
+        let mut connection = self.lock();
+        let t = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(|e| self.err(e))?;
+        self.owner()?;
+        t.commit().map_err(|e| self.err(e))?;
+        let alive = self.alive.lock().unwrap_or_else(PoisonError::into_inner);
+        let copy = |a: &Alive| a.file.try_clone().map_err(|e| RecordsError::Io { path: a.path.clone(), reason: e.to_string() });
+        alive.as_ref().map(copy).transpose()
     }
 
     /// Marks a plan as about to run. [`Records::add`] takes the mark back. One that outlives its process shows that the plan may have
@@ -97,34 +143,20 @@ impl Records {
                 .prepare_cached("SELECT owner FROM inflight WHERE problem = ?1 AND device = ?2 AND generator = ?3 AND plan = ?4")?
                 .query_row(params![p, d, generator, plan], |r| r.get(0))
                 .optional()?;
-            let died = before.flatten().is_some_and(|before| before != owner && !is_alive(&self.path, &before));
+            let down = before.flatten().is_some_and(|before| before != owner && Owner::of(&self.path, &before) == Owner::Down);
             t.prepare_cached(
                 "INSERT INTO inflight(problem, device, generator, plan, owner, deaths) VALUES (?1, ?2, ?3, ?4, ?5, 0) \
                  ON CONFLICT DO UPDATE SET owner = excluded.owner, deaths = deaths + ?6",
             )?
-            .execute(params![p, d, generator, plan, owner, died])?;
+            .execute(params![p, d, generator, plan, owner, down])?;
             Ok(())
         };
         run(&t).and_then(|()| t.commit()).map_err(err)
     }
 
-    /// Takes back this process's marks without trials: it ends because it was told to.
-    ///
-    /// # Errors
-    /// As [`Records::add`].
-    pub fn abandon(&self) -> Result<(), RecordsError> {
-        let owner = self.alive.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|a| a.owner.clone());
-        let run = |c: &mut Connection| -> rusqlite::Result<()> {
-            let t = c.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            t.execute("DELETE FROM inflight WHERE owner = ?1 AND deaths = 0", [&owner])?;
-            t.execute("UPDATE inflight SET owner = NULL WHERE owner = ?1", [&owner])?;
-            t.commit()
-        };
-        run(&mut self.lock()).map_err(|e| self.err(e))
-    }
-
-    /// Looks at the marks of processes that are gone. A plan that outlasted one or two processes may be tried once more: those may
-    /// have been killed for other reasons. One that outlasted three becomes a trial of state [`State::Hung`]. Gives the number of those.
+    /// Looks at the marks of processes that are gone. A plan that was running when one of them crashed or the machine went down may be
+    /// tried once more: that may have had other reasons. One that was running twice becomes a trial of state [`State::Hung`]. Gives
+    /// the number of those. Processes that were killed do not count, however many.
     ///
     /// # Errors
     /// As [`Records::add`].
@@ -132,7 +164,6 @@ impl Records {
         if self.is_in_memory() {
             return Ok(0);
         }
-        let own = self.alive.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(|a| a.owner.clone());
         let run = |c: &mut Connection| -> rusqlite::Result<usize> {
             let t = c.transaction_with_behavior(TransactionBehavior::Immediate)?;
             let marks: Vec<(i64, i64, String, String, String, i64)> = t
@@ -140,37 +171,63 @@ impl Records {
                 .query_map([], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?, r.get(5)?)))?
                 .collect::<rusqlite::Result<_>>()?;
             let mut hung = 0;
-            for (p, d, generator, plan, owner, deaths) in marks {
-                if own.as_ref() == Some(&owner) || is_alive(&self.path, &owner) {
-                    continue;
-                }
-                if deaths + 1 >= DEATHS {
-                    let reason = format!("{} processes ended while this candidate ran", deaths + 1);
+            for (p, d, generator, plan, owner, downs) in marks {
+                let down = match Owner::of(&self.path, &owner) {
+                    Owner::Alive => continue,
+                    Owner::Gone => 0,
+                    Owner::Down => 1,
+                };
+                if downs + down >= DOWNS {
+                    let reason = format!("its process crashed or the machine went down while it ran, {DOWNS} times");
                     append_trial(&t, p, d, &generator, &Trial::unmeasured(&plan, State::Hung, &reason))?;
                     hung += 1;
                 } else {
                     t.execute(
-                        "UPDATE inflight SET owner = NULL, deaths = deaths + 1 \
+                        "UPDATE inflight SET owner = NULL, deaths = deaths + ?5 \
                          WHERE problem = ?1 AND device = ?2 AND generator = ?3 AND plan = ?4",
-                        params![p, d, generator, plan],
+                        params![p, d, generator, plan, down],
                     )?;
                 }
             }
-            self.sweep();
+            t.execute("DELETE FROM inflight WHERE owner IS NULL AND deaths = 0", [])?;
+            self.sweep(&t)?;
             t.commit()?;
             Ok(hung)
         };
         run(&mut self.lock()).map_err(|e| self.err(e))
     }
 
-    /// Removes the files of processes that were killed; within a write transaction.
-    fn sweep(&self) {
-        let Some(prefix) = self.path.file_name().map(|name| format!("{}-alive-", name.to_string_lossy())) else { return };
+    /// Removes the files of processes that are gone and have no marks; within a write transaction.
+    fn sweep(&self, t: &Connection) -> rusqlite::Result<()> {
+        let Some(prefix) = self.path.file_name().map(|name| format!("{}-alive-", name.to_string_lossy())) else { return Ok(()) };
         let folder = self.path.parent().filter(|f| !f.as_os_str().is_empty()).unwrap_or(Path::new("."));
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            if let Some(owner) = entry.file_name().to_str().and_then(|name| name.strip_prefix(&prefix)) {
-                is_alive(&self.path, owner);
+            let name = entry.file_name();
+            let Some(owner) = name.to_str().and_then(|name| name.strip_prefix(&prefix)) else { continue };
+            let marks: i64 = t.query_row("SELECT count(*) FROM inflight WHERE owner = ?1", [owner], |r| r.get(0))?;
+            if marks == 0 && Owner::of(&self.path, owner) != Owner::Alive {
+                let _ = std::fs::remove_file(entry.path());
             }
         }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restart_of_the_same_machine_is_told_from_other_machines() {
+        let now = "host id\nsecond\n";
+        assert!(!went_down(b"host id\nsecond\n", now) && went_down(b"host id\nfirst\n", now));
+        assert!(went_down(b"host id\nsecond\ncrashed\n", now) && went_down(b"other\nfirst\ncrashed\n", now));
+        assert!(!went_down(b"other id\nfirst\n", now));
+        // Where it is not told, or was not written to the end.
+        for file in ["", "\n\n", "host"] {
+            assert!(!went_down(file.as_bytes(), now) && !went_down(file.as_bytes(), "\n\n"), "{file:?}");
+        }
+        assert!(!went_down(b"\nfirst\n", "\nsecond\n"));
+        assert_eq!(machine().lines().count(), 2);
     }
 }

@@ -52,7 +52,7 @@ CREATE TABLE trials(
 ) STRICT;
 ";
 
-/// Plans that run: by whom (nobody any more where that is null), and how many processes ended meanwhile.
+/// Plans that run: by whom (nobody any more where that is null), and how often a process crashed or the machine went down meanwhile.
 const MARKS: &str = "
 CREATE TABLE inflight(
   problem INTEGER NOT NULL REFERENCES problems(id),
@@ -217,13 +217,10 @@ fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
     if version(&t)? < 3 {
         t.execute_batch(
             "ALTER TABLE trials ADD COLUMN timed_by TEXT; ALTER TABLE trials ADD COLUMN verified_by TEXT; \
-             ALTER TABLE inflight RENAME TO old_marks;",
+             DROP TABLE inflight;",
         )?;
+        // How the processes of old marks ended cannot be told.
         t.execute_batch(MARKS)?;
-        // Whether their processes live cannot be told: each is tried once more.
-        t.execute_batch(
-            "INSERT INTO inflight SELECT problem, device, generator, plan, NULL, 1 FROM old_marks; DROP TABLE old_marks;",
-        )?;
     }
     t.pragma_update(None, "user_version", VERSION)?;
     t.commit()

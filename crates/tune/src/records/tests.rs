@@ -300,65 +300,80 @@ fn states(records: &Records) -> Vec<(String, State)> {
     trials.into_iter().map(|t| (t.plan, t.state)).collect()
 }
 
-#[test]
-fn a_plan_that_outlasts_three_processes_counts_as_hung() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("r.db");
-    let key = gemm(64, 64, 64, Scalar::F32);
-    let begin = |plans: &[&str]| {
-        let records = Records::open(&path).unwrap();
+/// How a process that holds records ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Killed,
+    Crashed,
+}
+
+/// Processes that use one records file.
+struct Processes {
+    folder: tempfile::TempDir,
+}
+
+impl Processes {
+    fn start(&self, plans: &[&str]) -> Records {
+        let records = Records::open(self.folder.path().join("r.db")).unwrap();
         for plan in plans {
-            records.begin(&key, "", &device(), GENERATOR, plan).unwrap();
+            records.begin(&gemm(64, 64, 64, Scalar::F32), "", &device(), GENERATOR, plan).unwrap();
         }
         records
-    };
-    let files = || {
-        std::fs::read_dir(folder.path())
-            .unwrap()
-            .filter(|e| e.as_ref().unwrap().file_name().to_string_lossy().contains("alive"))
-            .count()
-    };
-    let other = begin(&["alive"]);
-    let first = begin(&["done", "dead", "unlucky"]);
-    first.add(&key, "", &device(), GENERATOR, &timed("done", 1.0, 1)).unwrap();
-    assert_eq!((other.recover().unwrap(), files()), (0, 2));
-    drop(first);
-    // One death is nobody's fault yet.
-    assert_eq!((other.recover().unwrap(), files()), (0, 1));
-    assert_eq!(states(&other), [("done".into(), State::Ok)]);
-    let second = begin(&["dead", "unlucky"]);
-    second.add(&key, "", &device(), GENERATOR, &timed("unlucky", 2.0, 2)).unwrap();
-    assert_eq!(other.recover().unwrap(), 0);
-    drop(second);
-    drop(begin(&["dead"]));
-    // Whoever begins next counts it as well as whoever looks.
-    let third = begin(&["dead", "unlucky"]);
-    assert_eq!(other.recover().unwrap(), 0);
-    other.lock().execute("UPDATE inflight SET deaths = 2, owner = 'gone' WHERE plan = 'dead'", []).unwrap();
-    assert_eq!(other.recover().unwrap(), 1);
-    drop(third);
-    assert_eq!(other.recover().unwrap(), 0);
-    let all = [("done", State::Ok), ("unlucky", State::Ok), ("dead", State::Hung)];
-    assert_eq!(states(&other), all.map(|(plan, state)| (plan.to_string(), state)));
-    // A process id says nothing where containers share a file: who holds a lock lives.
-    let deaths = |plan: &str| -> i64 {
-        other.lock().query_row("SELECT deaths FROM inflight WHERE plan = ?1", [plan], |r| r.get(0)).unwrap()
-    };
-    assert_eq!((deaths("alive"), deaths("unlucky")), (0, 1));
+    }
+    /// The files of those that live or were killed.
+    fn files(&self) -> Vec<PathBuf> {
+        let files = std::fs::read_dir(self.folder.path()).unwrap().map(|e| e.unwrap().path());
+        files.filter(|p| p.to_string_lossy().contains("-alive-")).collect()
+    }
+    /// Ends the one that was started last, without its own doing.
+    fn end(&self, records: Records, before: &[PathBuf], end: End) {
+        let file = self.files().into_iter().find(|f| !before.contains(f)).unwrap();
+        if matches!(end, End::Crashed) {
+            records.crash_file().unwrap().unwrap().write_all(tilewright_device::CRASHED).unwrap();
+        }
+        let text = std::fs::read(&file).unwrap();
+        drop(records);
+        std::fs::write(file, text).unwrap();
+    }
 }
 
 #[test]
-fn who_is_told_to_end_blames_no_plan() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("r.db");
-    let key = gemm(64, 64, 64, Scalar::F32);
-    for _ in 0..3 {
-        let records = Records::open(&path).unwrap();
-        assert_eq!(records.recover().unwrap(), 0);
-        records.begin(&key, "", &device(), GENERATOR, "interrupted").unwrap();
-        records.abandon().unwrap();
+fn only_what_took_its_process_down_twice_counts_as_hung() {
+    for (end, times, hung) in [(End::Killed, 9, 0), (End::Crashed, 1, 0), (End::Crashed, 2, 1)] {
+        let processes = Processes { folder: tempfile::tempdir().unwrap() };
+        let other = processes.start(&["alive"]);
+        let mut found = 0;
+        for _ in 0..times {
+            let before = processes.files();
+            let process = processes.start(&["done", "running", "unlucky"]);
+            process.add(&gemm(64, 64, 64, Scalar::F32), "", &device(), GENERATOR, &timed("done", 1.0, 1)).unwrap();
+            assert_eq!(other.recover().unwrap(), 0);
+            processes.end(process, &before, end);
+            found += other.recover().unwrap();
+            // A later process gets to the end of it.
+            let next = processes.start(&["unlucky"]);
+            next.add(&gemm(64, 64, 64, Scalar::F32), "", &device(), GENERATOR, &timed("unlucky", 2.0, 2)).unwrap();
+        }
+        assert_eq!((found, other.recover().unwrap(), processes.files().len()), (hung, 0, 1), "{end:?} {times}");
+        let mut of = states(&other);
+        of.retain(|(plan, _)| plan == "running");
+        assert_eq!(of, vec![("running".to_string(), State::Hung); hung], "{end:?} {times}");
+        let marks: i64 = other.lock().query_row("SELECT count(*) FROM inflight WHERE plan = 'alive'", [], |r| r.get(0)).unwrap();
+        assert_eq!(marks, 1);
     }
-    assert_eq!(states(&Records::open(&path).unwrap()), []);
+}
+
+/// Who begins a plan again before anybody has looked counts a crash as well, and not a kill.
+#[test]
+fn a_plan_that_begins_again_keeps_what_it_did() {
+    for (end, downs) in [(End::Killed, 0), (End::Crashed, 1)] {
+        let processes = Processes { folder: tempfile::tempdir().unwrap() };
+        let process = processes.start(&["running"]);
+        processes.end(process, &[], end);
+        let next = processes.start(&["running"]);
+        let counted: i64 = next.lock().query_row("SELECT deaths FROM inflight", [], |r| r.get(0)).unwrap();
+        assert_eq!(counted, downs, "{end:?}");
+    }
 }
 
 #[test]
