@@ -25,9 +25,10 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
             CliError::usage(format!("--out {}: no folder for sources can be made there: {e}; name another", folder.display()))
         })?;
     }
-    let context = Arc::new(session::open_to_time(&args.place, &args.plan, true, args.cache)?);
     let cancel = Cancel::default();
+    // Before a device is opened: compilers within drivers (LLVM) catch signals too, and pass them on to whoever was there before.
     session::on_interrupt(&cancel)?;
+    let context = Arc::new(session::open_to_time(&args.place, &args.plan, true, args.cache)?);
     let noted = |e: std::io::Error| CliError::failed(format!("crashes cannot be noted: {e}"));
     if let Some(file) = context.records().crash_file().map_err(CliError::failed)? {
         tilewright_device::note_crashes(file).map_err(noted)?;
