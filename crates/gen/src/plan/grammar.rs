@@ -10,9 +10,8 @@
 //! are printed only where they differ from them. A constraint names any of the keys, `""` none.
 
 use super::grammar_error::{GrammarError, GrammarFault};
-use super::keys::{Key, Part};
+use super::keys::{CHIRALS, COMMONS, Key, Part};
 use super::value::{Constraint, Keys, Plan};
-use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -20,11 +19,13 @@ impl Keys {
     /// Reads the text of a full plan, keys without effect as they are written.
     pub fn parse(text: &str) -> Result<Keys, GrammarError> {
         let values = read(text)?;
-        let missing: Vec<Key> = Key::all().filter(|k| k.info().is_classic() && !values.contains_key(k)).collect();
+        let missing: Vec<Key> = Key::all().filter(|k| k.info().is_classic() && values.0[k.index()].is_none()).collect();
         if !missing.is_empty() {
             return Err(GrammarError::new(text, 0, text.trim().len(), GrammarFault::MissingKeys(missing)));
         }
-        Ok(values.into_iter().fold(Keys::default(), |keys, (key, value)| keys.with(key, value)))
+        let mut keys = Keys::default();
+        values.named().for_each(|(key, value)| keys.set(key, value));
+        Ok(keys)
     }
 }
 
@@ -39,9 +40,7 @@ impl Constraint {
     /// Reads a partial plan; `""` demands nothing.
     pub fn parse(text: &str) -> Result<Constraint, GrammarError> {
         let mut constraint = Constraint::none();
-        for (key, value) in read(text)? {
-            constraint.pin(key, value);
-        }
+        read(text)?.named().for_each(|(key, value)| constraint.pin(key, value));
         Ok(constraint)
     }
 }
@@ -121,9 +120,18 @@ impl From<Constraint> for String {
     }
 }
 
+/// The values that a text names, by [`Key::index`]: records hold plans by the hundred thousand, and each is read.
+struct Values([Option<u32>; 2 * CHIRALS + COMMONS]);
+
+impl Values {
+    fn named(&self) -> impl Iterator<Item = (Key, u32)> {
+        Key::all().zip(self.0).filter_map(|(key, value)| Some((key, value?)))
+    }
+}
+
 /// Reads either form; every key at most once.
-fn read(text: &str) -> Result<BTreeMap<Key, u32>, GrammarError> {
-    let mut values = BTreeMap::new();
+fn read(text: &str) -> Result<Values, GrammarError> {
+    let mut values = Values([None; 2 * CHIRALS + COMMONS]);
     if text.contains([',', '"', '{', '}']) {
         for (part, at, sub) in three_subs(text)? {
             if !sub.is_empty() {
@@ -187,11 +195,11 @@ fn three_subs(text: &str) -> Result<Vec<(Part, usize, &str)>, GrammarError> {
     Ok(subs)
 }
 
-fn read_sub(text: &str, part: Part, start: usize, sub: &str, values: &mut BTreeMap<Key, u32>) -> Result<(), GrammarError> {
+fn read_sub(text: &str, part: Part, start: usize, sub: &str, values: &mut Values) -> Result<(), GrammarError> {
     let mut at = start;
     for token in sub.split('_') {
         let (key, value) = read_token(part, token).map_err(|problem| GrammarError::new(text, at, token.len(), problem))?;
-        if values.insert(key, value).is_some() {
+        if values.0[key.index()].replace(value).is_some() {
             return Err(GrammarError::new(text, at, token.len(), GrammarFault::RepeatedKey(key)));
         }
         at += token.len() + 1;

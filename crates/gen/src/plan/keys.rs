@@ -207,6 +207,14 @@ impl Key {
         let b = Chiral::ALL.iter().map(|k| Key::B(*k));
         a.chain(b).chain(Common::ALL.iter().map(|k| Key::C(*k)))
     }
+    /// Its place among all keys, in printing order.
+    pub(super) const fn index(self) -> usize {
+        match self {
+            Key::A(k) => k as usize,
+            Key::B(k) => CHIRALS + k as usize,
+            Key::C(k) => 2 * CHIRALS + k as usize,
+        }
+    }
     /// The part it stands in.
     pub const fn part(self) -> Part {
         match self {

@@ -73,6 +73,21 @@ pub enum RecordsError {
     Line(#[from] LineError),
 }
 
+/// The trials of [`Records::trials`], with their ids.
+fn own_trials() -> String {
+    format!("SELECT t.id, {TRIAL_COLUMNS} FROM trials t WHERE {CURRENT}")
+}
+
+/// The plans of [`Records::candidates`].
+const CANDIDATES: &str = "SELECT t.plan FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
+     WHERE p.key = ?1 AND d.name = ?2 AND t.state = 'ok' AND t.verified > 0 \
+     GROUP BY t.plan ORDER BY min(t.time_kind = 'modelled'), min(t.time_us) LIMIT ?3";
+
+/// The plans of [`Records::nearest`], one per problem, device, generator and kind of time.
+const NEAREST: &str = "SELECT t.problem, p.key, p.name, d.name, d.fingerprint, t.generator, t.plan, t.time_us, MIN(t.time_us) \
+     FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
+     WHERE t.state = 'ok' AND t.verified > 0 GROUP BY t.problem, t.device, t.generator, t.time_kind";
+
 /// An open records file. Methods may be called from any thread.
 #[derive(Debug)]
 pub struct Records {
@@ -199,14 +214,14 @@ impl Records {
     /// As [`Records::add`].
     pub fn trials(&self, problem: &ProblemKey, device: &DeviceKey, generator: &str) -> Result<Vec<Trial>, RecordsError> {
         let connection = self.lock();
-        let run = |c: &Connection| -> rusqlite::Result<Vec<Trial>> {
-            let sql = format!(
-                "SELECT {TRIAL_COLUMNS} FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
-                 WHERE {CURRENT} ORDER BY t.id"
-            );
-            c.prepare_cached(&sql)?.query_map(current(&problem.text(), device, generator), |r| read_current(r, 0))?.collect()
+        let run = |c: &Connection| -> rusqlite::Result<Vec<(i64, Trial)>> {
+            let read = |r: &rusqlite::Row<'_>| Ok((r.get(0)?, read_current(r, 1)?));
+            c.prepare_cached(&own_trials())?.query_map(current(&problem.text(), device, generator), read)?.collect()
         };
-        run(&connection).map_err(|e| self.err(e))
+        let mut trials = run(&connection).map_err(|e| self.err(e))?;
+        // Cheaper than SQLite's sort, which carries whole rows.
+        trials.sort_unstable_by_key(|(id, _)| *id);
+        Ok(trials.into_iter().map(|(_, trial)| trial).collect())
     }
 
     /// The fastest thoroughly verified trial of a problem on a device by a generator version, of a plan that was never found wrong.
@@ -216,8 +231,7 @@ impl Records {
     /// As [`Records::add`].
     pub fn best(&self, problem: &ProblemKey, device: &DeviceKey, generator: &str) -> Result<Option<Trial>, RecordsError> {
         let sql = format!(
-            "SELECT {TRIAL_COLUMNS} FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
-             WHERE {CURRENT} AND t.state = 'ok' AND t.verified = 2 AND t.verified_by = ?7 \
+            "SELECT {TRIAL_COLUMNS} FROM trials t WHERE {CURRENT} AND t.state = 'ok' AND t.verified = 2 AND t.verified_by = ?7 \
              AND NOT EXISTS (SELECT 1 FROM trials w WHERE w.problem = t.problem AND w.device = t.device \
                AND w.generator = t.generator AND w.plan = t.plan \
                AND ((w.state = 'wrong' AND w.verified_by = ?7) OR (w.state = 'hung' AND w.id > t.id))) \
@@ -238,13 +252,9 @@ impl Records {
     pub fn candidates(&self, problem: &ProblemKey, device: &DeviceKey, count: usize) -> Result<Vec<String>, RecordsError> {
         let connection = self.lock();
         let run = |c: &Connection| -> rusqlite::Result<Vec<String>> {
-            c.prepare_cached(
-                "SELECT t.plan FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
-                 WHERE p.key = ?1 AND d.name = ?2 AND t.state = 'ok' AND t.verified \
-                 GROUP BY t.plan ORDER BY min(t.time_kind = 'modelled'), min(t.time_us) LIMIT ?3",
-            )?
-            .query_map(params![problem.text(), device.name, i64::try_from(count).unwrap_or(i64::MAX)], |r| r.get(0))?
-            .collect()
+            c.prepare_cached(CANDIDATES)?
+                .query_map(params![problem.text(), device.name, i64::try_from(count).unwrap_or(i64::MAX)], |r| r.get(0))?
+                .collect()
         };
         run(&connection).map_err(|e| self.err(e))
     }
@@ -265,11 +275,7 @@ impl Records {
         let mut keys: HashMap<i64, Option<f64>> = HashMap::new();
         let connection = self.lock();
         let mut run = |c: &Connection| -> rusqlite::Result<()> {
-            let mut statement = c.prepare_cached(
-                "SELECT t.problem, p.key, p.name, d.name, d.fingerprint, t.generator, t.plan, t.time_us, MIN(t.time_us) \
-                 FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
-                 WHERE t.state = 'ok' AND t.verified GROUP BY t.problem, t.device, t.generator, t.time_kind",
-            )?;
+            let mut statement = c.prepare_cached(NEAREST)?;
             let mut rows = statement.query([])?;
             while let Some(row) = rows.next()? {
                 let id = row.get(0)?;

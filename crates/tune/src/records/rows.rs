@@ -24,7 +24,8 @@ pub(super) fn read_trial(row: &Row<'_>, first: usize) -> rusqlite::Result<Trial>
 
 /// The rows of a problem on a device by a generator that still hold: their kernels, times and verdicts come from today's sources. With
 /// the values of [`current`].
-pub(super) const CURRENT: &str = "p.key = ?1 AND d.name = ?2 AND d.fingerprint = ?3 AND t.generator = ?4 \
+pub(super) const CURRENT: &str = "t.problem = (SELECT id FROM problems WHERE key = ?1) \
+     AND t.device = (SELECT id FROM devices WHERE name = ?2 AND fingerprint = ?3) AND t.generator = ?4 \
      AND t.timed_by = CASE WHEN t.time_kind = 'modelled' THEN ?6 ELSE ?5 END AND (t.state <> 'wrong' OR t.verified_by = ?7)";
 
 /// The values for [`CURRENT`].

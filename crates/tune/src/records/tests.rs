@@ -443,3 +443,24 @@ fn removing_takes_what_the_filter_names_and_nothing_else() {
     let left = records.list(&Filter::default()).unwrap();
     assert_eq!(left.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(), ["large"]);
 }
+
+/// What a search asks for at its start: its own trials by the index and without a sort, and of the others only the verified ones.
+#[test]
+fn a_search_starts_without_looking_at_all_trials() {
+    let folder = tempfile::tempdir().unwrap();
+    let records = Records::open(folder.path().join("r.db")).unwrap();
+    filled(&records);
+    let steps = |sql: &str| -> Vec<String> {
+        let c = records.lock();
+        let mut statement = c.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let unbound = vec![rusqlite::types::Null; statement.parameter_count()];
+        statement.query_map(rusqlite::params_from_iter(unbound), |r| r.get(3)).unwrap().collect::<rusqlite::Result<_>>().unwrap()
+    };
+    let own = steps(&own_trials());
+    assert!(own.iter().any(|s| s.contains("SEARCH t") && s.contains("problem=? AND device=? AND generator=?")), "{own:?}");
+    assert!(!own.iter().any(|s| s.contains("TEMP B-TREE") || s.starts_with("SCAN")), "{own:?}");
+    for sql in [CANDIDATES, NEAREST] {
+        let steps = steps(sql);
+        assert!(steps.iter().any(|s| s.contains(" t USING INDEX verified")), "{steps:?}");
+    }
+}

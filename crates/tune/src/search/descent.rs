@@ -28,9 +28,7 @@ pub struct Descent<'a> {
     space: &'a Space,
     picker: Picker<'a>,
     rng: ChaCha8Rng,
-    /// Times of what was tried, `None` for what has none.
-    known: HashMap<Plan, Option<f64>>,
-    /// The best of them and its time in microseconds.
+    /// The best of what was tried, and its time in microseconds.
     best: Option<(Plan, f64)>,
     given: HashSet<Plan>,
     front: VecDeque<Plan>,
@@ -64,7 +62,6 @@ impl<'a> Descent<'a> {
             space,
             picker,
             rng: ChaCha8Rng::seed_from_u64(seed),
-            known: HashMap::new(),
             best: None,
             given: HashSet::new(),
             front,
@@ -217,7 +214,6 @@ impl Searcher for Descent<'_> {
     fn report(&mut self, plan: &Plan, time_us: Option<f64>) {
         self.pending.remove(plan);
         self.given.insert(*plan);
-        self.known.insert(*plan, time_us);
         let Some(time) = time_us else { return };
         if self.best.is_none_or(|(_, best)| time < best) {
             self.best = Some((*plan, time));

@@ -29,9 +29,10 @@ impl<'a> Expectation<'a> {
     }
 
     /// Takes over what trials took, oldest first.
-    pub fn learn(&mut self, trials: &[(Plan, f64)]) {
-        for (plan, time_us) in &trials[trials.len().saturating_sub(MANY)..] {
-            let ratio = self.modelled(plan).map(|modelled| time_us / modelled);
+    pub fn learn(&mut self, trials: impl ExactSizeIterator<Item = (Plan, f64)>) {
+        let old = trials.len().saturating_sub(MANY);
+        for (plan, time_us) in trials.skip(old) {
+            let ratio = self.modelled(&plan).map(|modelled| time_us / modelled);
             self.ratios.extend(ratio.filter(|r| r.is_finite() && *r > 0.0));
         }
         self.ratios.drain(..self.ratios.len().saturating_sub(MANY));
@@ -83,13 +84,13 @@ mod tests {
         let mut trials: Vec<(Plan, f64)> = plans.iter().map(|plan| (*plan, twice(plan))).collect();
         trials[2].1 *= 170.0;
         let last = trials.pop().unwrap();
-        expectation.learn(&trials[..FEW - 1]);
+        expectation.learn(trials[..FEW - 1].iter().copied());
         assert_eq!(expectation.of(&last.0), None);
-        expectation.learn(&trials[FEW - 1..]);
+        expectation.learn(trials[FEW - 1..].iter().copied());
         assert!((expectation.of(&last.0).unwrap() / last.1 - 1.0).abs() < 1e-9);
         // Much later, only the latest count.
         let slower: Vec<(Plan, f64)> = trials.iter().cycle().take(10 * MANY).map(|(p, _)| (*p, 3.0 * last.1)).collect();
-        expectation.learn(&slower);
+        expectation.learn(slower.into_iter());
         assert!(expectation.of(&last.0).unwrap() > 1.4 * last.1);
         assert_eq!(expectation.modelled(&last.0.with(Key::C(Common::Mac), 3).into()), None);
     }

@@ -281,16 +281,14 @@ impl<'a> Session<'a> {
     fn resume(&mut self, trials: Vec<Trial>, searcher: &mut dyn Searcher) {
         let kind = self.kind();
         let parsed = |text: &str| Plan::parse(text).ok().filter(|p| self.space.constraint().allows(p));
-        let mut known: Vec<(Plan, Trial)> = Vec::new();
-        let mut places: HashMap<Plan, usize> = HashMap::new();
+        let mut known: Vec<(Plan, Trial)> = Vec::with_capacity(trials.len());
+        let mut places: HashMap<Plan, usize> = HashMap::with_capacity(trials.len());
         for trial in trials {
             let Some(plan) = parsed(&trial.plan) else { continue };
-            match places.get(&plan).and_then(|at| known.get_mut(*at)) {
+            let place = *places.entry(plan).or_insert(known.len());
+            match known.get_mut(place) {
                 Some((_, before)) => *before = follow(before, trial),
-                None => {
-                    places.insert(plan, known.len());
-                    known.push((plan, trial));
-                }
+                None => known.push((plan, trial)),
             }
         }
         self.resumed = known.len() as u64;
@@ -302,8 +300,7 @@ impl<'a> Session<'a> {
             self.timed.extend(timed);
             searcher.report(&plan, timed.map(|t| t.time_us));
         }
-        let recent: Vec<(Plan, f64)> = self.timed.iter().map(|t| (t.plan, t.time_us)).collect();
-        self.expectation.learn(&recent);
+        self.expectation.learn(self.timed.iter().map(|t| (t.plan, t.time_us)));
         let mut verified: Vec<&Timed> = self.timed.iter().filter(|t| t.verified.is_some()).collect();
         verified.sort_by(|x, y| x.time_us.total_cmp(&y.time_us));
         // What was legal for whoever recorded it may not be so here.
@@ -327,7 +324,7 @@ impl<'a> Session<'a> {
         self.tally.count(trial.state);
         if let Some(timed) = Timed::of(plan, &trial) {
             self.timed.push(timed);
-            self.expectation.learn(&[(plan, timed.time_us)]);
+            self.expectation.learn([(plan, timed.time_us)].into_iter());
         }
         if let Some(best) = best {
             let seconds = self.start.elapsed().as_secs_f64();
