@@ -13,6 +13,8 @@ use tilewright_problem::Math;
 use tilewright_problem::contraction::Operand;
 
 const NAME: &str = "cublas";
+pub(super) const FILES: [&str; 2] = ["libcublasLt.so", "libcublas.so"];
+pub(super) const PACKAGES: [&str; 2] = ["cu13", "cublas"];
 
 pub(super) struct Cublas {
     handle: sys::cublasHandle_t,
@@ -24,7 +26,7 @@ impl Cublas {
         let stream = stream(native, NAME)?;
         // SAFETY: loading the vendor's library runs its initialisers, which is what is wanted.
         let present = || unsafe { sys::is_culib_present() };
-        find(NAME, &["libcublasLt.so", "libcublas.so"], &["cu13", "cublas"], "nvidia-cublas", present)?;
+        find(NAME, &[(&FILES, &PACKAGES)], "nvidia-cublas", present)?;
         let (mut handle, mut version) = (std::ptr::null_mut(), 0);
         // SAFETY: the out pointer is valid, the device's context is current.
         unsafe { check!(OK, sys::cublasCreate_v2(&mut handle)) }?;

@@ -4,7 +4,7 @@
 
 use super::cuda::{check, find, stream};
 use super::gemm::Call;
-use super::{Baseline, Chosen, Runner, fastest_right};
+use super::{Baseline, Chosen, Runner, cublas, fastest_right};
 use crate::error::BenchError;
 use crate::record::Workspace;
 use crate::workload::Workload;
@@ -36,7 +36,7 @@ impl CublasLt {
         let stream = stream(native, NAME)? as sys::cudaStream_t;
         // SAFETY: loading the vendor's library runs its initialisers, which is what is wanted.
         let present = || unsafe { sys::is_culib_present() };
-        find(NAME, &["libcublasLt.so"], &["cu13", "cublas"], "nvidia-cublas", present)?;
+        find(NAME, &[(&["libcublasLt.so"], &cublas::PACKAGES)], "nvidia-cublas", present)?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: the out pointer is valid, the device's context is current.
         unsafe { check!(OK, sys::cublasLtCreate(&mut handle)) }?;

@@ -34,29 +34,41 @@ pub(super) fn stream(native: &dyn Native, library: &'static str) -> Result<usize
     }
 }
 
-/// Makes a library loadable by name: `files` in order, each before those that depend on it; the last is the library.
+/// Makes a library loadable by name: those it needs, then itself, each as the files and Python packages that [`cuda::preload`] takes.
+/// What this process has loaded already is left alone.
 ///
 /// # Errors
 /// [`BenchError::Missing`].
 pub(super) fn find(
     library: &'static str,
-    files: &[&str],
-    packages: &[&str],
+    libraries: &[(&[&str], &[&str])],
     pip: &str,
     present: impl Fn() -> bool,
 ) -> Result<(), BenchError> {
     let named = std::env::var_os("TILEWRIGHT_CUDA_LIBS").is_some();
+    let loaded_from = |file: &str| cuda::folders_of_loaded(file.trim_end_matches(".so"));
+    let mut file = library;
     if named || !present() {
-        for file in files {
-            cuda::preload(file, packages);
+        for (files, packages) in libraries {
+            file = files.last().unwrap_or(&library);
+            if loaded_from(file).is_empty() {
+                cuda::preload(files, packages);
+            }
         }
     }
     if present() {
-        return Ok(());
+        // Where only the loader's own path has the name without a version, that goes before what was loaded by its place.
+        let folders = loaded_from(file);
+        let [one, other, ..] = folders.as_slice() else { return Ok(()) };
+        return Err(BenchError::Missing {
+            library,
+            reason: format!("parts of two installations were loaded, from {} and {}", one.display(), other.display()),
+            remedy: "let LD_LIBRARY_PATH begin with the folder that TILEWRIGHT_CUDA_LIBS names, or unset both".into(),
+        });
     }
     Err(BenchError::Missing {
         library,
-        reason: format!("{} was not found", files.last().unwrap_or(&library)),
+        reason: format!("{file} was not found"),
         remedy: format!(
             "install the CUDA toolkit or `pip install {pip}`, and set TILEWRIGHT_CUDA_LIBS to the folders that hold \
              its libraries (joined by `:`) if they are not found by themselves"

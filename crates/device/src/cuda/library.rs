@@ -3,13 +3,29 @@
 use cudarc::driver::{result, sys};
 use std::path::{Path, PathBuf};
 
-/// Loads a library of this file name (`libnvrtc.so`, with or without a version behind it) from the folders in
-/// `TILEWRIGHT_CUDA_LIBS` (joined by `:`) or else from well-known ones: CUDA's, and those of the Python packages
-/// `nvidia/PACKAGE/lib` of the environments at hand. It stays loaded. False if there is none.
+/// Loads a library in several files (`libcublasLt.so`, with or without a version behind it), each before those that depend on it, the
+/// library itself last. All of them, and whatever else that folder holds of the library (`libcudnn_*.so`), come from one folder: parts
+/// of two installations do not go together. Folders are those in `TILEWRIGHT_CUDA_LIBS` (joined by `:`) or else well-known ones:
+/// CUDA's, and those of the Python packages `nvidia/PACKAGE/lib` of the environments at hand. They stay loaded. False if no folder has
+/// the library.
 ///
 /// Libraries on the loader's own path need no preloading.
-pub fn preload(name: &str, packages: &[&str]) -> bool {
-    search(name, packages).is_some()
+pub fn preload(files: &[&str], packages: &[&str]) -> bool {
+    search(files, packages).is_some()
+}
+
+/// The folders that this process has loaded files of a library from (`libcudnn`: the library and its parts).
+pub fn folders_of_loaded(stem: &str) -> Vec<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let files = maps.lines().filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])));
+    let of_library = |file: &&Path| {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        name.strip_prefix(stem).is_some_and(|tail| tail.starts_with(['.', '_']))
+    };
+    let mut folders: Vec<PathBuf> = files.filter(of_library).filter_map(|f| f.parent().map(PathBuf::from)).collect();
+    folders.sort();
+    folders.dedup();
+    folders
 }
 
 /// Folders of NVIDIA's driver that containers do not always put on the loader's path.
@@ -33,19 +49,12 @@ pub(crate) fn load_opencl() {
     // The bindings keep the driver from here on. Should it not come up, its OpenCL tells the same.
     let _ = result::init();
     let usual = DRIVER_FOLDERS.iter().map(PathBuf::from);
-    for folder in folder_of_loaded("libcuda.so").into_iter().chain(usual) {
+    for folder in folders_of_loaded("libcuda").into_iter().chain(usual) {
         let file = folder.join("libnvidia-opencl.so.1");
         if file.exists() && load_for_all(&file) {
             return;
         }
     }
-}
-
-/// Folder of a library of this name that this process has loaded.
-fn folder_of_loaded(name: &str) -> Option<PathBuf> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let file = maps.lines().filter_map(|line| line.find('/').map(|at| Path::new(&line[at..]))).find(|f| is_library(f, name))?;
-    file.parent().map(PathBuf::from)
 }
 
 /// Loads a library with its symbols visible to what is loaded later; it stays loaded.
@@ -62,14 +71,35 @@ fn load_for_all(file: &Path) -> bool {
     preload_from(file, "").is_some()
 }
 
-/// As [`preload`]; gives the file.
-pub(crate) fn search(name: &str, packages: &[&str]) -> Option<PathBuf> {
+/// As [`preload`]; gives the library's file.
+pub(crate) fn search(files: &[&str], packages: &[&str]) -> Option<PathBuf> {
     let named = std::env::var_os("TILEWRIGHT_CUDA_LIBS");
     let named = named.as_ref().into_iter().flat_map(std::env::split_paths);
-    named.chain(places(packages, ["lib64", "lib"])).find_map(|folder| preload_from(&folder, name))
+    named.chain(places(packages, ["lib64", "lib"])).find_map(|folder| load_whole(&folder, files))
 }
 
-/// As [`search`], from a file or from one folder.
+/// Loads what one folder holds of a library, whole or not at all.
+fn load_whole(folder: &Path, files: &[&str]) -> Option<PathBuf> {
+    let (library, known) = files.split_last()?;
+    let there = entries(folder);
+    let newest = |name: &str| there.iter().rfind(|f| is_library(f, name)).cloned();
+    let own = newest(library)?;
+    // Parts that nobody named, as later versions have them: before the library, too, which asks for them by name.
+    let part = format!("{}_", library.trim_end_matches(".so"));
+    let names = there.iter().filter_map(|f| f.file_name()?.to_str()).filter(|f| f.starts_with(&part));
+    let mut unknown: Vec<&str> = names.filter_map(|f| f.find(".so").map(|at| &f[..at + 3])).collect();
+    unknown.retain(|name| !known.contains(name));
+    unknown.dedup();
+    let parts = known.iter().chain(&unknown).filter_map(|name| newest(name));
+    // SAFETY: loading the vendor's libraries runs their initialisers, which is what is wanted.
+    let load = |file: PathBuf| unsafe { libloading::Library::new(file) };
+    let loaded = parts.chain([own.clone()]).map(load).collect::<Result<Vec<_>, _>>().ok()?;
+    // They stay loaded: functions are looked up at any later time.
+    loaded.into_iter().for_each(std::mem::forget);
+    Some(own)
+}
+
+/// Loads a library from a file or from one folder.
 pub(crate) fn preload_from(path: &Path, name: &str) -> Option<PathBuf> {
     let files = if path.is_dir() {
         let mut files: Vec<_> = entries(path).into_iter().filter(|f| is_library(f, name)).collect();
@@ -150,6 +180,10 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[cfg(test)]
+#[path = "../../../ir/tests/support/missing.rs"]
+mod missing;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -166,5 +200,50 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("libcublas.so.13"), b"no library").unwrap();
         assert_eq!(preload_from(folder.path(), "libcublas.so"), None);
+    }
+
+    /// A library that does nothing; false, with a word, where there is no C compiler.
+    fn build(file: &Path) -> bool {
+        let built = std::process::Command::new("cc").args(["-shared", "-x", "c", "/dev/null", "-o"]).arg(file).status();
+        match built {
+            Ok(status) => assert!(status.success()),
+            Err(e) => {
+                missing::missing(&format!("cc: {e}"));
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Of two installations and two broken ones, the whole of the first that is whole is loaded, and nothing else.
+    #[test]
+    fn a_library_comes_from_one_folder_whole() {
+        let root = tempfile::tempdir().unwrap();
+        let place = |folder: &str, name: &str| {
+            std::fs::create_dir_all(root.path().join(folder)).unwrap();
+            root.path().join(folder).join(name)
+        };
+        let there = [
+            ("headless", "libtwset_ops.so.9"),
+            ("broken", "libtwset_ops.so.9"),
+            ("broken", "libtwset.so.9"),
+            ("first", "libtwset_ops.so.9"),
+            ("first", "libtwset_new.so.9"),
+            ("first", "libtwset.so.9"),
+            ("second", "libtwset_ops.so.9"),
+            ("second", "libtwset_cnn.so.9"),
+            ("second", "libtwset.so.9"),
+        ];
+        if !there.into_iter().all(|(folder, name)| build(&place(folder, name))) {
+            return;
+        }
+        std::fs::write(place("broken", "libtwset_cnn.so.9"), b"no library").unwrap();
+        let files = ["libtwset_ops.so", "libtwset_cnn.so", "libtwset.so"];
+        let folders = ["headless", "broken", "first", "second"].map(|f| root.path().join(f));
+        let found = folders.iter().find_map(|folder| load_whole(folder, &files));
+        assert_eq!(found, Some(place("first", "libtwset.so.9")));
+        assert_eq!(folders_of_loaded("libtwset"), [root.path().join("first")]);
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        assert!(["_ops", "_new", ""].iter().all(|part| maps.contains(&format!("/first/libtwset{part}.so.9"))));
     }
 }

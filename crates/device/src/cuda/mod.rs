@@ -7,7 +7,7 @@ mod ptxas;
 mod status;
 mod tensor_map;
 
-pub use library::preload;
+pub use library::{folders_of_loaded, preload};
 pub(crate) use library::{load_opencl, tool_folders};
 pub(crate) use ptxas::{complaint, read_log};
 

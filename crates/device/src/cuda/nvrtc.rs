@@ -40,7 +40,7 @@ fn find() -> Result<(i32, i32), DeviceError> {
             return Err(missing(format!("TILEWRIGHT_NVRTC is {}, which is no libnvrtc", path.display())));
         }
     } else if std::env::var_os("TILEWRIGHT_CUDA_LIBS").is_some() || !present() {
-        loaded = search(NAME, &["cu13", "cuda_nvrtc"]);
+        loaded = search(&[NAME], &["cu13", "cuda_nvrtc"]);
     }
     if let Some(folder) = loaded.as_deref().and_then(Path::parent) {
         // NVRTC asks for it by name when it first compiles; a library loaded by path finds no neighbours by itself.

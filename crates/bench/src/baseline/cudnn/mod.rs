@@ -6,7 +6,7 @@ mod algorithms;
 mod graph;
 
 use super::cuda::{check, find, stream};
-use super::{Baseline, Chosen, Runner, fastest_right};
+use super::{Baseline, Chosen, Runner, cublas, fastest_right};
 use crate::error::BenchError;
 use crate::record::Workspace;
 use crate::workload::Workload;
@@ -21,10 +21,7 @@ const NAME: &str = "cudnn";
 /// Workspace offered, in bytes.
 const WORKSPACE: u64 = 1 << 30;
 /// Parts of cuDNN that it loads by itself, in order of dependence, then the library.
-const FILES: [&str; 11] = [
-    "libcublasLt.so",
-    "libcublas.so",
-    "libnvrtc.so",
+const FILES: [&str; 8] = [
     "libcudnn_graph.so",
     "libcudnn_engines_runtime_compiled.so",
     "libcudnn_engines_precompiled.so",
@@ -44,7 +41,9 @@ impl Cudnn {
         let stream = stream(native, NAME)?;
         // SAFETY: loading the vendor's library runs its initialisers, which is what is wanted.
         let present = || unsafe { sys::is_culib_present() };
-        find(NAME, &FILES, &["cudnn", "cu13", "cublas", "cuda_nvrtc"], "nvidia-cudnn-cu13", present)?;
+        let libraries: [(&[&str], &[&str]); 3] =
+            [(&cublas::FILES, &cublas::PACKAGES), (&["libnvrtc.so"], &["cu13", "cuda_nvrtc"]), (&FILES, &["cudnn", "cu13"])];
+        find(NAME, &libraries, "nvidia-cudnn-cu13", present)?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: the out pointer is valid, the device's context is current.
         unsafe { check!(OK, sys::cudnnCreate(&mut handle)) }?;
