@@ -196,9 +196,10 @@ fn three_subs(text: &str) -> Result<Vec<(Part, usize, &str)>, GrammarError> {
 }
 
 fn read_sub(text: &str, part: Part, start: usize, sub: &str, values: &mut Values) -> Result<(), GrammarError> {
-    let mut at = start;
+    let (mut at, mut keys) = (start, part.keys());
     for token in sub.split('_') {
-        let (key, value) = read_token(part, token).map_err(|problem| GrammarError::new(text, at, token.len(), problem))?;
+        let read = read_token(part, &mut keys, token);
+        let (key, value) = read.map_err(|problem| GrammarError::new(text, at, token.len(), problem))?;
         if values.0[key.index()].replace(value).is_some() {
             return Err(GrammarError::new(text, at, token.len(), GrammarFault::RepeatedKey(key)));
         }
@@ -207,15 +208,18 @@ fn read_sub(text: &str, part: Part, start: usize, sub: &str, values: &mut Values
     Ok(())
 }
 
-fn read_token(part: Part, token: &str) -> Result<(Key, u32), GrammarFault> {
+/// Reads a key and its value. The part's keys are left beginning with the one behind it, which mostly comes next.
+fn read_token(part: Part, keys: &mut [Key], token: &str) -> Result<(Key, u32), GrammarFault> {
     if token.is_empty() {
         return Err(GrammarFault::EmptyToken);
     }
     let letters = token.find(|c: char| !c.is_alphabetic()).unwrap_or(token.len());
     let (name, digits) = token.split_at(letters);
-    let Some(key) = Key::named(part, name) else {
+    let Some(place) = keys.iter().position(|k| k.name() == name) else {
         return Err(GrammarFault::unknown(part, name));
     };
+    let key = keys[place];
+    keys.rotate_left(place + 1);
     if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
         return Err(GrammarFault::NotANumber(key));
     }

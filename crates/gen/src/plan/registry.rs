@@ -20,12 +20,7 @@ impl Common {
 impl Key {
     /// A key by part and name; `None` if the part has no such key.
     pub fn named(part: Part, name: &str) -> Option<Key> {
-        let chiral = || Chiral::ALL.into_iter().find(|k| k.info().name == name);
-        match part {
-            Part::A => chiral().map(Key::A),
-            Part::B => chiral().map(Key::B),
-            Part::C => Common::ALL.into_iter().find(|k| k.info().name == name).map(Key::C),
-        }
+        part.keys().into_iter().find(|k| k.name() == name)
     }
     /// Its registry entry.
     pub const fn info(self) -> &'static KeyInfo {

@@ -212,7 +212,9 @@ impl Searcher for Descent<'_> {
     }
 
     fn report(&mut self, plan: &Plan, time_us: Option<f64>) {
-        self.pending.remove(plan);
+        if !self.pending.is_empty() {
+            self.pending.remove(plan);
+        }
         self.given.insert(*plan);
         let Some(time) = time_us else { return };
         if self.best.is_none_or(|(_, best)| time < best) {
