@@ -7,6 +7,7 @@ mod fragments;
 mod grid;
 mod group;
 pub mod instructions;
+mod operands;
 mod shared;
 mod svg;
 #[cfg(test)]

@@ -1,0 +1,142 @@
+//! How tiles of an operand lie in shared memory, and how they come there, in sentences.
+
+use super::facts::{Subject, plural};
+use tilewright_gen::plan::{Along, Source, Transport, fetch_work};
+use tilewright_ir::MathUnit;
+use tilewright_ir::layout::{Axis, bank_cycles};
+
+impl Subject<'_> {
+    /// How tiles of an operand lie.
+    pub(super) fn layout(&self, which: usize) -> Vec<String> {
+        let (o, schedule, [_, _, depth]) = (self.tiling(which), &self.spec.schedule, self.tile());
+        let what = ["row", "column"][which];
+        let along = |along_k: bool| if along_k { "k".to_string() } else { format!("{what}s") };
+        let mut out = Vec::new();
+        match schedule.copies[which].tile() {
+            Some(tile) => out.push(format!(
+                "panels of 128-byte lines along {}, 16-byte chunks swizzled by the line's number modulo 8",
+                along(tile.k_contiguous)
+            )),
+            None => {
+                let (lines, pitch) = o.lines(depth);
+                let pad = if o.pad == 0 { "no padding".to_string() } else { format!("{} of them padding", o.pad) };
+                out.push(format!("{lines} lines along {} of {pitch} elements, {pad}", along(o.shared_along == Along::K)));
+            }
+        }
+        for (what, (cycles, least)) in self.conflicts(which) {
+            out.push(match cycles.cmp(&least) {
+                std::cmp::Ordering::Greater => format!("{what}: bank conflicts, {cycles} turns where {least} would do"),
+                _ => format!("{what}: no bank conflicts"),
+            });
+        }
+        out
+    }
+
+    /// Turns of shared memory that reading and writing tiles takes, and the fewest.
+    fn conflicts(&self, which: usize) -> Vec<(String, (u64, u64))> {
+        let (o, shared, bytes) = (self.tiling(which), self.shared(which), self.scalar(which).bytes());
+        let lanes = self.target.wave.max(1);
+        let place = |row: i64, k: i64| shared.at(Axis::Position, &[(Axis::Row, row), (Axis::K, k)]) * i64::from(bytes);
+        let mut out = Vec::new();
+        let along_k = self.spec.schedule.copies[which].tile().map_or(o.shared_along == Along::K, |tile| tile.k_contiguous);
+        match self.spec.tiling.unit {
+            MathUnit::Fma if lanes > 1 => {
+                let (layout, to) = (self.accumulators(), [Axis::Row, Axis::Col][which]);
+                let rows = (0..lanes.min(self.spec.tiling.math_threads())).map(|l| layout.at(to, &[(Axis::Thread, l.into())]));
+                let read: Vec<(usize, i64)> = rows.enumerate().map(|(lane, row)| (lane, place(row, 0))).collect();
+                out.push(("reading fragments".into(), bank_cycles(&read, (o.fragment_width.max(1) * bytes) as usize)));
+            }
+            MathUnit::Mma | MathUnit::Warpgroup if bytes == 2 => {
+                let across = if along_k { Axis::Row } else { Axis::K };
+                out.push(("reading 8 x 16 bytes of a matrix".into(), shared.bank_cycles(across, 8, &[], 8, bytes)));
+            }
+            _ => {}
+        }
+        if self.spec.schedule.copies[which].tile().is_none() && lanes > 1 {
+            let share = o.share(self.spec.tiling.k_tile);
+            let width = if o.load_along == o.shared_along { o.store_width.max(1) } else { 1 };
+            let at = |to: Axis, lane: u32| share.at(to, &[(Axis::Thread, lane.into())]);
+            let threads = lanes.min(share.extent(Axis::Thread) as u32);
+            let stored: Vec<(usize, i64)> = (0..threads).map(|l| (l as usize, place(at(Axis::Row, l), at(Axis::K, l)))).collect();
+            out.push(("storing what was loaded".into(), bank_cycles(&stored, (width * bytes) as usize)));
+        }
+        out
+    }
+
+    /// How tiles of an operand come.
+    pub(super) fn copy(&self, which: usize) -> Vec<String> {
+        let (o, copy) = (self.tiling(which), &self.spec.schedule.copies[which]);
+        let (dim, word) = (["m", "n"][which], self.wave());
+        let tensor = if which == 0 { &self.c.a } else { &self.c.b };
+        let mut out = vec![match o.source {
+            Source::InPlace if tensor.view.is_affine_box().is_none() => {
+                "read in place through the operand's view, which is no plain matrix (a convolution's windows, say)".to_string()
+            }
+            Source::InPlace => "read in place".to_string(),
+            Source::Copy => "read from a copy in workspace with padded lines".to_string(),
+            Source::CopyAlongK => "read from a copy in workspace with padded lines along k".to_string(),
+            Source::Packed => "read from packed panels in workspace".to_string(),
+        }];
+        match copy {
+            Transport::Bulk(tile) => {
+                let (boxes, cluster) = (tile.columns * tile.lines, self.spec.tiling.cluster);
+                let (across, sharers) =
+                    if tile.k_contiguous { (dim, [cluster.n, cluster.m][which]) } else { ("k", [cluster.n, cluster.m][which]) };
+                let along = if tile.k_contiguous { "k" } else { dim };
+                let all = plural(boxes.into(), "box").replace("boxs", "boxes");
+                let shape = format!(
+                    "{} along {along} x {} along {across}, {} bytes",
+                    tile.map.tile[0],
+                    tile.map.tile[1],
+                    tile.bytes / boxes.max(1)
+                );
+                out.push(match sharers {
+                    0 | 1 => format!("one thread copies {all} by TMA, each {shape}"),
+                    _ => format!(
+                        "{all}, each {shape}; {sharers} work-groups of the cluster copy {} each by TMA, into the shared memory of all {sharers} (multicast)",
+                        boxes / sharers
+                    ),
+                });
+            }
+            Transport::Written(_) => {
+                let threads = self.spec.load_threads();
+                out.push(format!(
+                    "{} write it through registers",
+                    plural((threads / self.target.wave.max(1)).into(), &format!("producer {word}"))
+                ));
+                out.extend(fetch_work(self.spec, self.c, which).map(|work| {
+                    format!(
+                        "each of their {threads} threads: {} of 16 bytes, {} at a time",
+                        plural(work.chunks.into(), "piece"),
+                        work.at_once
+                    )
+                }));
+            }
+            Transport::Shifted(of) => {
+                out.push(format!(
+                    "TMA copies bring aligned spans of its lines to staging ({}, {} bytes each)",
+                    plural(of.slots.into(), "k-tile"),
+                    of.spans.slot_bytes()
+                ));
+                out.push(format!("producer {word}s shift the lines from there into the tile"));
+            }
+            Transport::Registers | Transport::Async => {
+                let along = if o.load_along == Along::K { "k" } else { dim };
+                let bytes = o.load_width * self.scalar(which).bytes();
+                let how = if copy.is_async() { "asynchronous copies (cp.async)" } else { "loads into registers" };
+                let count = o.load_row * o.load_k / o.load_width.max(1);
+                out.push(format!(
+                    "{count} {how} of each thread, {bytes} bytes ({} along {along}) each",
+                    plural(o.load_width.into(), "element")
+                ));
+                out.push(format!(
+                    "{} threads; together {} along {dim} x {} along k each",
+                    self.spec.load_threads(),
+                    o.load_row,
+                    o.load_k
+                ));
+            }
+        }
+        out
+    }
+}
