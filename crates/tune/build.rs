@@ -12,7 +12,18 @@ const FINGERPRINTS: [(&str, &[&str]); 4] = [
     // How a time is modelled.
     ("MODEL", &["tune/src/model"]),
     // How a result is verified; on the emulator by whom.
-    ("VERIFIER", &["emu/src", "tune/src/verify.rs", "tune/src/reduce.rs", "tune/src/search/session"]),
+    (
+        "VERIFIER",
+        &[
+            "emu/src",
+            "tune/src/verify.rs",
+            "tune/src/verify",
+            "tune/src/run.rs",
+            "tune/src/reduce.rs",
+            "tune/src/spread.rs",
+            "tune/src/search/session",
+        ],
+    ),
 ];
 
 fn main() {

@@ -2,7 +2,7 @@
 //!
 //! An emulator cannot run a large problem for every candidate. A kernel goes through the same code on a smaller one, provided that
 //! nothing it does only after a while is left out: each buffer of the pipeline is used three times, each persistent work-group takes
-//! two tiles (each of its teams, where they alternate), and offsets that need 64 bits still do ([`crate::verify::Case::spread`]).
+//! two tiles (each of its teams, where they alternate), and offsets that need 64 bits still do ([`crate::verify::Case::reduced`]).
 //! [`Reduced::spared`] says what did not run.
 
 use crate::space::Space;
@@ -144,8 +144,8 @@ pub fn for_emulator(space: &Space, plan: &Plan, spec: &KernelSpec) -> Option<Red
     Some(reduced)
 }
 
-/// As [`for_emulator`] without operands far apart in memory: for a device that runs the problem itself, too.
-pub fn close_together(space: &Space, plan: &Plan, spec: &KernelSpec) -> Option<Reduced> {
+/// As [`for_emulator`] without operands far apart in memory.
+fn close_together(space: &Space, plan: &Plan, spec: &KernelSpec) -> Option<Reduced> {
     let problem = space.problem();
     let all = Turns::of(spec, space.contraction(plan));
     if problem.flop() <= EMULATED_FLOP && all.flop(spec) <= 4.0 * EMULATED_FLOP {

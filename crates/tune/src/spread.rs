@@ -36,7 +36,7 @@ impl Spread {
             let reason = "differs from the compact one in more than distances in memory".to_string();
             return Err(ProblemError::Text { text: tilewright_problem::Problem::Gemm(wide.clone()).key(), reason });
         }
-        let buffers = [&data.a, &data.b, &data.c];
+        let buffers = [Operand::A, Operand::B, Operand::C].map(|operand| data.buffer(operand));
         let operands = [0, 1, 2].map(|index| {
             let (buffer, size) = (buffers[index], u64::from(buffers[index].scalar.bytes()));
             let (from, to) = (compact.matrices()[index], wide.matrices()[index]);

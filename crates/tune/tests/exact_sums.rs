@@ -21,12 +21,15 @@ enum Lie {
     TermOf([u64; 2], u64),
     /// These rows hold a neighbour's values.
     Rows(u64, u64),
+    /// Something is written between the first row of the result and the second.
+    BehindRow,
 }
 
 /// The emulator, except that it computes a row-major, transposed-B product of f32 itself.
 struct Liar {
     emulator: Arc<dyn Device>,
     size: [u64; 3],
+    ldc: u64,
     lie: Lie,
 }
 
@@ -55,8 +58,11 @@ impl Liar {
                 Lie::TermOf(element, at) if element == [i, j] => sum -= x[at as usize] * y[at as usize],
                 _ => {}
             }
-            let out = &mut c[(i * n + j) as usize];
+            let out = &mut c[(i * self.ldc + j) as usize];
             *out = alpha * sum + if beta == 0.0 { 0.0 } else { beta * *out };
+        }
+        if self.lie == Lie::BehindRow {
+            c[n as usize] = 1.0;
         }
     }
 }
@@ -114,10 +120,15 @@ impl Device for Liar {
 
 /// Verdicts of a quick and of a thorough look, the former at random data alone.
 fn looks(size: [u64; 3], lie: Lie, samples: Samples) -> [Verification; 2] {
+    looks_with(size, size[1], lie, samples)
+}
+
+/// The same with so many elements from one row of the result to the next.
+fn looks_with(size: [u64; 3], ldc: u64, lie: Lie, samples: Samples) -> [Verification; 2] {
     let [m, n, k] = size;
-    let gemm = Gemm::new(Scalar::F32, m, n, k).order(tilewright_problem::Order::Row).trans(false, true);
+    let gemm = Gemm::new(Scalar::F32, m, n, k).order(tilewright_problem::Order::Row).trans(false, true).ldc(ldc);
     let problem = Problem::Gemm(gemm.build().unwrap());
-    let device: Arc<dyn Device> = Arc::new(Liar { emulator: open("emu").unwrap(), size, lie });
+    let device: Arc<dyn Device> = Arc::new(Liar { emulator: open("emu").unwrap(), size, ldc, lie });
     let space = Space::new(&problem, &device.info().target).unwrap();
     let plan = space.repair(&space.fallback()).unwrap();
     let resolved = space.resolve(&plan).unwrap();
@@ -155,5 +166,17 @@ fn a_wrong_row_of_tiles_is_found_by_a_quick_look_too() {
     for first in (64..896).step_by(64) {
         let [quick, thorough] = looks([896, 70, 256], Lie::Rows(first, first + 64), Samples::Budget(16 * 256));
         assert!(!quick.passed && !thorough.passed, "{first}: {quick:?}");
+    }
+}
+
+#[test]
+fn a_write_between_rows_of_a_result_is_found_by_a_quick_look_however_large_it_is() {
+    // 60 KiB and 48 MiB; poison comes from the device, or from the host where there are many rows.
+    for (rows, ldc) in [(3, 5 << 10), (3, 4 << 20), (100, 7)] {
+        let [quick, thorough] = looks_with([rows, 5, 8], ldc, Lie::Nothing, Samples::All);
+        assert!(quick.passed && thorough.passed, "{quick:?} {thorough:?}");
+        for wrong in looks_with([rows, 5, 8], ldc, Lie::BehindRow, Samples::All) {
+            assert!(!wrong.passed && wrong.reason.as_ref().is_some_and(|r| r.contains("C: byte")), "{ldc}: {wrong:?}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Results of more than 32 MiB: a quick look has the device write the poison itself, and still sees what was not written.
+//! Results of more than 32 MiB: a look sees what was not written, although the device writes the poison itself.
 
 use std::sync::Arc;
 use tilewright_device::{Device, Options, open_with};

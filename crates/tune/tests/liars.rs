@@ -26,6 +26,8 @@ enum Lie {
     WithBeta,
     /// Writes to A.
     WritesOutside,
+    /// Every second run with a beta leaves something else in C, where operands are too large to be kept twice.
+    SecondRunWithBetaOfLarge,
 }
 
 const LIES: [Lie; 3] = [Lie::SecondRun, Lie::WithBeta, Lie::WritesOutside];
@@ -39,8 +41,8 @@ struct Liar {
     lies: fn(usize) -> bool,
     /// Candidates timed before one hangs.
     hangs_after: i64,
-    /// Runs of each kernel's source.
-    runs: Mutex<HashMap<String, u32>>,
+    /// Runs of each kernel's source, without and with beta.
+    runs: Mutex<HashMap<(String, bool), u32>>,
     /// Calls until the process dies.
     calls_left: AtomicI64,
     timed: AtomicI64,
@@ -116,10 +118,12 @@ impl Device for Liar {
             return Ok(());
         }
         let sources: String = launches.iter().map(|l| l.kernel.source()).collect();
-        let run = *self.runs.lock().unwrap().entry(sources).and_modify(|n| *n += 1).or_insert(1);
         let with_beta = matches!(Liar::arg(launches, "beta"), Some(LaunchArg::F32(beta)) if *beta != 0.0);
+        let is_large = matches!(Liar::arg(launches, "a"), Some(LaunchArg::Buffer(a)) if a.bytes() > 256 << 20);
+        let run = *self.runs.lock().unwrap().entry((sources, with_beta)).and_modify(|n| *n += 1).or_insert(1);
         match self.lie {
             Lie::SecondRun if run.is_multiple_of(2) => self.spoil(launches, "c"),
+            Lie::SecondRunWithBetaOfLarge if is_large && with_beta && run.is_multiple_of(2) => self.spoil(launches, "c"),
             Lie::WithBeta if with_beta => self.spoil(launches, "c"),
             Lie::WritesOutside => self.spoil(launches, "a"),
             _ => Ok(()),
@@ -147,7 +151,7 @@ fn problem() -> Problem {
 }
 
 /// A few dozen plans.
-fn few(device: &dyn Device) -> Space {
+fn few(device: &dyn Device, problem: &Problem) -> Space {
     let whole = Constraint::exactly(&Plan::default().with(Key::C(Common::Edg), 1));
     let free = [Key::C(Common::Unr), Key::C(Common::Mac), Key::A(Chiral::Mic)];
     let mut pins = Constraint::none();
@@ -156,13 +160,17 @@ fn few(device: &dyn Device) -> Space {
             pins.pin(key, value);
         }
     }
-    Space::new(&problem(), &device.info().target).unwrap().constrained(&pins)
+    Space::new(problem, &device.info().target).unwrap().constrained(&pins)
 }
 
 fn search(liar: &Arc<Liar>, records: Option<&Records>, trials: u64) -> Result<Outcome, TuneError> {
+    search_of(&problem(), liar, records, trials)
+}
+
+fn search_of(problem: &Problem, liar: &Arc<Liar>, records: Option<&Records>, trials: u64) -> Result<Outcome, TuneError> {
     let device: Arc<dyn Device> = liar.clone();
     let options = Options { budget: Budget::trials(trials), strategy: Strategy::Exhaustive, threads: 1, ..Options::default() };
-    tune(&device, &few(liar.as_ref()), records, &options, &Cancel::default(), &mut |_| {})
+    tune(&device, &few(liar.as_ref(), problem), records, &options, &Cancel::default(), &mut |_| {})
 }
 
 /// The time says it.
@@ -173,7 +181,7 @@ fn lies(time_us: f64) -> bool {
 /// Time and plan that the records offer as the best: to `Operation::plan`, to a comparison.
 fn offered(path: &Path, liar: &Liar) -> Option<(f64, Plan)> {
     let records = Records::open(path).unwrap();
-    let best = records.best(&few(liar).key(), &device_key(liar.info(), CacheState::Cold), GENERATOR).unwrap();
+    let best = records.best(&few(liar, &problem()).key(), &device_key(liar.info(), CacheState::Cold), GENERATOR).unwrap();
     best.map(|trial| (trial.time_us.unwrap(), Plan::parse(&trial.plan).unwrap()))
 }
 
@@ -185,6 +193,18 @@ fn a_liar_is_the_fastest_and_does_not_win() {
         let outcome = search(&Liar::new(lie, SOME, NEVER, NEVER), None, 12).unwrap();
         assert!(outcome.verified && !lies(outcome.time_us) && outcome.tally.wrong > 0, "{lie:?} {outcome:?}");
     }
+}
+
+/// A GPU runs the problem itself, however large: twice with a beta, too.
+#[test]
+fn a_liar_on_large_operands_does_not_win() {
+    // The columns of A lie far apart.
+    let gemm = Gemm::new(Scalar::F32, 1024, 640, 128).order(Order::Col).lda(540_000);
+    let problem = Problem::Gemm(gemm.build().unwrap());
+    let liar = Liar::new(Lie::SecondRunWithBetaOfLarge, SOME, NEVER, NEVER);
+    let outcome = search_of(&problem, &liar, None, 6).unwrap();
+    assert!(outcome.verified && !lies(outcome.time_us) && outcome.tally.wrong > 0, "{outcome:?}");
+    assert_eq!(outcome.verified_on, None);
 }
 
 /// Kills a search at every call of the device, the calls of its last verification among them, and lets another go on from the records.

@@ -1,6 +1,6 @@
 //! Test data: seeded inputs, poisoned outputs, and memory around and between tensors that must come back untouched.
 
-use super::element::{Element, allocate, hash, put, with_element};
+use super::element::{Element, hash, put, with_element, zeroed};
 use super::integers::{Integers, added};
 use crate::contraction::Operand;
 use crate::epilogue::Along;
@@ -10,6 +10,7 @@ use crate::lower::BUFFER_ALIGN;
 use crate::problem::Problem;
 use rayon::prelude::*;
 use std::ops::Range;
+use std::sync::Arc;
 use tilewright_ir::Scalar;
 
 /// Bytes in front of and behind every tensor that no kernel may write; a multiple of the alignment plans count on.
@@ -77,15 +78,15 @@ pub struct TestData {
     /// Factor of the old result, exact in the accumulator's type.
     pub beta: f64,
     /// Left factor; a convolution's input or output gradient.
-    pub a: Buffer,
+    pub a: Arc<Buffer>,
     /// Right factor; a convolution's filter, or the input that a filter gradient is computed from.
-    pub b: Buffer,
+    pub b: Arc<Buffer>,
     /// Result: NaN everywhere if beta is 0, random otherwise.
     pub c: Buffer,
     /// Bias vector, starting at element 0 of its buffer.
-    pub bias: Option<Buffer>,
+    pub bias: Option<Arc<Buffer>>,
     /// Residual, starting at element 0 of its buffer.
-    pub residual: Option<Buffer>,
+    pub residual: Option<Arc<Buffer>>,
 }
 
 /// A byte that a kernel had no right to change.
@@ -113,7 +114,6 @@ impl TestData {
     /// # Errors
     /// [`ProblemError`] of [`Problem::validate`], or if the buffers do not fit this machine's memory.
     pub fn new(problem: &Problem, seed: u64, alpha: f64, beta: f64) -> Result<TestData, ProblemError> {
-        let (alpha, beta) = (factor(problem, "alpha", alpha)?, factor(problem, "beta", beta)?);
         TestData::filled(problem, alpha, beta, |tag| Fill::Random(hash(seed, tag)))
     }
     /// The same of small integers: those of `integers` in A and B, +-1 and +-2 in C (if beta is not 0), bias and residual.
@@ -130,19 +130,36 @@ impl TestData {
             _ => Fill::Added(hash(seed, tag)),
         })
     }
+    /// The same inputs for other factors, with a C of its own: what [`TestData::new`] makes of these arguments.
+    ///
+    /// # Errors
+    /// As [`TestData::new`].
+    pub fn with_factors(&self, seed: u64, alpha: f64, beta: f64) -> Result<TestData, ProblemError> {
+        self.with_result(alpha, beta, Fill::Random(hash(seed, 2)))
+    }
+    /// The same of small integers.
+    pub(super) fn with_integer_factors(&self, seed: u64, alpha: f64, beta: f64) -> Result<TestData, ProblemError> {
+        self.with_result(alpha, beta, Fill::Added(hash(seed, 2)))
+    }
+    fn with_result(&self, alpha: f64, beta: f64, fill: Fill<'_>) -> Result<TestData, ProblemError> {
+        let problem = &self.problem;
+        let (alpha, beta) = (factor(problem, "alpha", alpha)?, factor(problem, "beta", beta)?);
+        let c = Buffer::result(problem, beta, fill)?;
+        let (a, b, bias, residual) = (self.a.clone(), self.b.clone(), self.bias.clone(), self.residual.clone());
+        Ok(TestData { problem: problem.clone(), alpha, beta, a, b, c, bias, residual })
+    }
 
     /// Buffers with A, B, C, bias and residual filled by `fill` of 0 to 4.
     fn filled<'a>(problem: &Problem, alpha: f64, beta: f64, fill: impl Fn(u64) -> Fill<'a>) -> Result<TestData, ProblemError> {
         problem.validate()?;
-        let result = if beta == 0.0 { Fill::Poison } else { fill(2) };
-        let dtype = problem.dtype();
-        Ok(match problem {
+        let (alpha, beta) = (factor(problem, "alpha", alpha)?, factor(problem, "beta", beta)?);
+        let c = Buffer::result(problem, beta, fill(2))?;
+        let (a, b, bias, residual) = match problem {
             Problem::Gemm(gemm) => {
-                let matrix = |index: usize, fill: Fill<'_>| {
-                    let offset = gemm.matrices()[index].offset;
-                    Buffer::new(["A", "B", "C"][index], gemm.scalar(index), true, offset, Lines::matrix(gemm, index), fill)
+                let matrix = |index: usize| {
+                    let (offset, fill) = (gemm.matrices()[index].offset, fill(index as u64));
+                    Buffer::new(["A", "B"][index], gemm.scalar(index), true, offset, Lines::matrix(gemm, index), fill)
                 };
-                let (a, b, c) = (matrix(0, fill(0))?, matrix(1, fill(1))?, matrix(2, result)?);
                 let bias = gemm.bias.map(|x| {
                     let length = if x.along == Along::M { gemm.m } else { gemm.n };
                     let lines = Lines::strided((length, 1), length, gemm.batch, x.batch_stride);
@@ -152,22 +169,22 @@ impl TestData {
                     let lines = Lines::strided(gemm.lines(2), x.ld, gemm.batch, x.batch_stride);
                     Buffer::new("residual", gemm.out_dtype, false, 0, lines, fill(4))
                 });
-                let (bias, residual) = (bias.transpose()?, residual.transpose()?);
-                TestData { problem: problem.clone(), alpha, beta, a, b, c, bias, residual }
+                (matrix(0)?, matrix(1)?, bias.transpose()?, residual.transpose()?)
             }
             Problem::Conv(conv) => {
-                let tensor = |operand, dtype, fill| {
+                let tensor = |operand, fill| {
                     let (name, len) = conv.operand(operand);
-                    Buffer::new(name, dtype, true, 0, Lines::dense(len), fill)
+                    Buffer::new(name, problem.dtype(), true, 0, Lines::dense(len), fill)
                 };
-                let (a, b) = (tensor(Operand::A, dtype, fill(0))?, tensor(Operand::B, dtype, fill(1))?);
-                let c = tensor(Operand::C, conv.out_dtype, result)?;
+                let (a, b) = (tensor(Operand::A, fill(0))?, tensor(Operand::B, fill(1))?);
                 let added = |name, len, fill| Buffer::new(name, conv.out_dtype, false, 0, Lines::dense(len), fill);
                 let bias = conv.bias.then(|| added("bias", conv.bias_len(), fill(3))).transpose()?;
                 let residual = conv.residual.then(|| added("residual", conv.operand(Operand::C).1, fill(4))).transpose()?;
-                TestData { problem: problem.clone(), alpha, beta, a, b, c, bias, residual }
+                (a, b, bias, residual)
             }
-        })
+        };
+        let (a, b, bias, residual) = (Arc::new(a), Arc::new(b), bias.map(Arc::new), residual.map(Arc::new));
+        Ok(TestData { problem: problem.clone(), alpha, beta, a, b, c, bias, residual })
     }
     /// The buffer of an operand.
     pub fn buffer(&self, operand: Operand) -> &Buffer {
@@ -184,8 +201,8 @@ impl TestData {
     pub fn check_untouched(&self, operand: Operand, after: &[u8]) -> Result<(), Damage> {
         let buffer = self.buffer(operand);
         match operand {
-            Operand::A => buffer.check_equal("A", &buffer.bytes, after),
-            Operand::B => buffer.check_equal("B", &buffer.bytes, after),
+            Operand::A => buffer.check_equal("A", after),
+            Operand::B => buffer.check_equal("B", after),
             Operand::C => buffer.check_guards("C", after),
         }
     }
@@ -194,14 +211,14 @@ impl TestData {
     /// # Errors
     /// [`Damage`] names the first byte that changed.
     pub fn check_bias_untouched(&self, after: &[u8]) -> Result<(), Damage> {
-        self.bias.as_ref().map_or(Ok(()), |buffer| buffer.check_equal("bias", &buffer.bytes, after))
+        self.bias.as_ref().map_or(Ok(()), |buffer| buffer.check_equal("bias", after))
     }
     /// Checks that the residual's buffer is unchanged; trivially true without one.
     ///
     /// # Errors
     /// [`Damage`] names the first byte that changed.
     pub fn check_residual_untouched(&self, after: &[u8]) -> Result<(), Damage> {
-        self.residual.as_ref().map_or(Ok(()), |buffer| buffer.check_equal("residual", &buffer.bytes, after))
+        self.residual.as_ref().map_or(Ok(()), |buffer| buffer.check_equal("residual", after))
     }
 }
 
@@ -254,49 +271,85 @@ impl Buffer {
         let front = if front { GUARD_BYTES / size } else { 0 };
         let start = front.saturating_add(offset);
         let len = start.saturating_add(lines.span()).saturating_add(GUARD_BYTES / size).saturating_mul(size);
-        let mut bytes = allocate(what, len)?;
-        bytes.resize(len as usize, 0);
-        with_element!(scalar, E => write::<E>(&mut bytes, start, lines, fill), {});
-        Ok(Buffer { scalar, bytes, start, lines })
+        let mut buffer = Buffer { scalar, bytes: zeroed(what, len)?, start, lines };
+        let gaps = buffer.gaps();
+        with_element!(scalar, E => write::<E>(&mut buffer.bytes, start, lines, &gaps, fill), {});
+        Ok(buffer)
+    }
+    /// C: poison if beta is 0.
+    fn result(problem: &Problem, beta: f64, fill: Fill<'_>) -> Result<Buffer, ProblemError> {
+        let fill = if beta == 0.0 { Fill::Poison } else { fill };
+        match problem {
+            Problem::Gemm(gemm) => Buffer::new("C", gemm.out_dtype, true, gemm.c.offset, Lines::matrix(gemm, 2), fill),
+            Problem::Conv(conv) => {
+                let (name, len) = conv.operand(Operand::C);
+                Buffer::new(name, conv.out_dtype, true, 0, Lines::dense(len), fill)
+            }
+        }
+    }
+    /// Byte ranges outside of the tensor's elements, in ascending order: what no kernel may change.
+    pub fn gaps(&self) -> Vec<Range<usize>> {
+        let mut pieces: Vec<Range<usize>> = self.pieces().ranges().collect();
+        // Batch entries may be interleaved.
+        pieces.sort_unstable_by_key(|piece| piece.start);
+        let mut end = 0;
+        let behind = std::iter::once(self.bytes.len()..self.bytes.len());
+        pieces
+            .into_iter()
+            .chain(behind)
+            .filter_map(|piece| {
+                let gap = end..piece.start;
+                end = end.max(piece.end);
+                (!gap.is_empty()).then_some(gap)
+            })
+            .collect()
     }
     /// Where the tensor's elements lie.
     pub(super) fn pieces(&self) -> Pieces {
         Pieces { start: self.start, size: u64::from(self.scalar.bytes()), lines: self.lines }
     }
     fn check_guards(&self, what: &str, after: &[u8]) -> Result<(), Damage> {
-        let mut expected = self.bytes.clone();
-        for piece in self.pieces().ranges() {
-            if let (Some(target), Some(source)) = (expected.get_mut(piece.clone()), after.get(piece)) {
-                target.copy_from_slice(source);
-            }
+        let part = |bytes: &[u8], gap: &Range<usize>| bytes.get(gap.clone()).unwrap_or_default().to_vec();
+        let changed = |gap: &Range<usize>| self.bytes.get(gap.clone()) != after.get(gap.clone());
+        match self.gaps().into_iter().find(changed) {
+            None => Ok(()),
+            Some(gap) => Err(self.damage(what, gap.start, &part(&self.bytes, &gap), &part(after, &gap))),
         }
-        self.check_equal(what, &expected, after)
     }
-    fn check_equal(&self, what: &str, expected: &[u8], after: &[u8]) -> Result<(), Damage> {
-        if expected == after {
-            return Ok(());
-        }
-        let first = expected.iter().zip(after).position(|(a, b)| a != b);
-        let byte = first.unwrap_or(expected.len().min(after.len()));
-        Err(Damage {
+    fn check_equal(&self, what: &str, after: &[u8]) -> Result<(), Damage> {
+        if self.bytes == after { Ok(()) } else { Err(self.damage(what, 0, &self.bytes, after)) }
+    }
+    /// The first difference between bytes from `first` on.
+    fn damage(&self, what: &str, first: usize, before: &[u8], after: &[u8]) -> Damage {
+        let differs = before.iter().zip(after).position(|(x, y)| x != y);
+        let at = differs.unwrap_or(before.len().min(after.len()));
+        let byte = first + at;
+        Damage {
             what: what.to_string(),
             byte: byte as u64,
             element: byte as i64 / i64::from(self.scalar.bytes()) - self.start as i64,
-            before: expected.get(byte).copied().unwrap_or(0),
-            after: after.get(byte).copied().unwrap_or(0),
-        })
+            before: before.get(at).copied().unwrap_or(0),
+            after: after.get(at).copied().unwrap_or(0),
+        }
     }
 }
 
-/// Fills a buffer: elements as asked, everything else with a NaN that differs from byte position to byte position.
-fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, fill: Fill<'_>) {
+/// Fills a buffer: elements as asked, the gaps between them with a NaN that differs from byte position to byte position.
+fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, gaps: &[Range<usize>], fill: Fill<'_>) {
     // Guards are NaNs whose low byte counts, so that a copy of one guard over another shows.
-    let guard = |position: u64| (E::poison() & !0x3f) | (position & 0x3f);
-    bytes.par_chunks_mut(E::BYTES << 14).enumerate().for_each(|(chunk, part)| {
-        for (i, element) in part.chunks_exact_mut(E::BYTES).enumerate() {
-            put::<E>(element, guard(((chunk << 14) + i) as u64));
+    let guard = |first: usize, part: &mut [u8]| {
+        for (position, element) in (first as u64..).zip(part.chunks_exact_mut(E::BYTES)) {
+            put::<E>(element, (E::poison() & !0x3f) | (position & 0x3f));
         }
-    });
+    };
+    for gap in gaps {
+        let (first, part) = (gap.start / E::BYTES, &mut bytes[gap.clone()]);
+        if part.len() <= E::BYTES << 14 {
+            guard(first, part);
+        } else {
+            part.par_chunks_mut(E::BYTES << 14).enumerate().for_each(|(chunk, part)| guard(first + (chunk << 14), part));
+        }
+    }
     let whole = [-2.0, -1.0, 0.0, 1.0, 2.0].map(E::of);
     let integer = |value: i8| whole[(value + 2).clamp(0, 4) as usize];
     for b in 0..lines.batch {
@@ -327,26 +380,24 @@ fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, fill: Fill<'_>)
     }
 }
 
-/// `bytes` of workspace before a run, all NaN in every floating-point type, and a guard behind it.
-pub fn poisoned_workspace(bytes: u64) -> Vec<u8> {
-    let guard = (0..GUARD_BYTES).map(|i| (hash(7, i) & 0xff) as u8);
-    std::iter::repeat_n(0xff, bytes as usize).chain(guard).collect()
+/// Bytes behind a workspace that no kernel may write.
+pub fn workspace_guard() -> [u8; GUARD_BYTES as usize] {
+    std::array::from_fn(|i| (hash(7, i as u64) & 0xff) as u8)
 }
 
-/// Checks the guard behind a workspace of [`poisoned_workspace`].
+/// Checks the guard behind a workspace of so many bytes after a run.
 ///
 /// # Errors
 /// [`Damage`] names the first byte that changed.
-pub fn check_workspace(bytes: u64, after: &[u8]) -> Result<(), Damage> {
-    for i in 0..GUARD_BYTES {
-        let before = (hash(7, i) & 0xff) as u8;
-        let found = after.get((bytes + i) as usize).copied();
-        if found != Some(before) {
-            let byte = bytes + i;
-            return Err(Damage { what: "workspace".to_string(), byte, element: byte as i64, before, after: found.unwrap_or(0) });
-        }
-    }
-    Ok(())
+pub fn check_workspace(bytes: u64, guard: &[u8]) -> Result<(), Damage> {
+    let changed = |(i, before): (usize, u8)| {
+        let after = guard.get(i).copied();
+        (after != Some(before)).then(|| {
+            let byte = bytes + i as u64;
+            Damage { what: "workspace".to_string(), byte, element: byte as i64, before, after: after.unwrap_or(0) }
+        })
+    };
+    workspace_guard().into_iter().enumerate().find_map(changed).map_or(Ok(()), Err)
 }
 
 #[cfg(test)]
@@ -410,12 +461,36 @@ mod tests {
     }
 
     #[test]
-    fn workspace_guard() {
-        let mut space = poisoned_workspace(100);
-        space[99] = 0;
-        assert_eq!(check_workspace(100, &space), Ok(()));
-        space[100] ^= 1;
-        assert_eq!(check_workspace(100, &space).unwrap_err().byte, 100);
-        assert!(check_workspace(100, &space[..90]).is_err());
+    fn gaps_are_all_but_the_elements() {
+        let data = data(0.0);
+        // Lines of 5, 7 apart, matrices 40 apart, from element 131 on; the last line ends at element 131 + 40 + 3 * 7 + 5.
+        let of = |elements: Range<usize>| elements.start * 2..elements.end * 2;
+        let mut expected = vec![of(0..131)];
+        for first in [131, 171] {
+            expected.extend((0..3).map(|l| of(first + 7 * l + 5..first + 7 * (l + 1))));
+            expected.push(of(first + 26..if first == 131 { 171 } else { 197 + 128 }));
+        }
+        assert_eq!(data.c.gaps(), expected);
+        // Interleaved batch entries leave none between them.
+        let gemm = Gemm::new(Scalar::F32, 2, 3, 1).order(Order::Col).ldc(4).batch(2).stride_c(2).build().unwrap();
+        let data = TestData::new(&Problem::Gemm(gemm), 1, 1.0, 0.0).unwrap();
+        assert_eq!(data.c.gaps(), [0..256, 256 + 48..512 + 48]);
+    }
+
+    #[test]
+    fn other_factors_share_the_inputs() {
+        let (first, other) = (data(0.0), data(0.3));
+        let with = first.with_factors(11, 0.5, 0.3).unwrap();
+        assert!(Arc::ptr_eq(&with.a, &first.a) && Arc::ptr_eq(&with.b, &first.b));
+        assert_eq!(with, other);
+    }
+
+    #[test]
+    fn the_guard_of_a_workspace() {
+        let mut guard = workspace_guard();
+        assert_eq!(check_workspace(100, &guard), Ok(()));
+        guard[3] ^= 1;
+        assert_eq!(check_workspace(100, &guard).unwrap_err().byte, 103);
+        assert!(check_workspace(100, &workspace_guard()[..90]).is_err());
     }
 }

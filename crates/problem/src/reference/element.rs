@@ -155,12 +155,12 @@ pub(super) fn hash(seed: u64, position: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// `len` bytes, or an error that says how many were wanted.
-pub(super) fn allocate(what: &str, len: u64) -> Result<Vec<u8>, ProblemError> {
-    let mut bytes = Vec::new();
+/// `len` zero bytes, or an error that says how many were wanted.
+pub(super) fn zeroed(what: &str, len: u64) -> Result<Vec<u8>, ProblemError> {
     let wanted = usize::try_from(len).unwrap_or(usize::MAX);
-    match bytes.try_reserve_exact(wanted) {
-        Ok(()) => Ok(bytes),
+    match Vec::<u8>::new().try_reserve_exact(wanted) {
+        // The system's zero pages are taken when they are first written, by all threads that fill them.
+        Ok(()) => Ok(vec![0; wanted]),
         Err(_) => {
             Err(ProblemError::value(what, format!("{len} bytes"), "does not fit the memory of this machine; make it smaller"))
         }

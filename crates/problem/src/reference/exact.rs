@@ -14,6 +14,7 @@ use crate::epilogue::Activation;
 use crate::error::ProblemError;
 use crate::problem::Problem;
 use rayon::prelude::*;
+use std::sync::Arc;
 use tilewright_ir::Scalar;
 
 /// Multiply-adds to spend on the sums of a convolution.
@@ -26,7 +27,8 @@ const BLOCK: usize = 64;
 pub struct Exact {
     data: TestData,
     integers: Integers,
-    sums: Sums,
+    sums: Arc<Sums>,
+    seed: u64,
 }
 
 /// Sums before anything is scaled or added.
@@ -74,7 +76,16 @@ impl Exact {
             Problem::Conv(conv) if conv.direction == Direction::Forward => convolved(conv, &data, &integers, pixels),
             Problem::Conv(_) => crossed(&data),
         };
-        Ok(Exact { data, integers, sums })
+        Ok(Exact { data, integers, sums: Arc::new(sums), seed })
+    }
+
+    /// The same sums for other factors: A and B are shared, C is its own.
+    ///
+    /// # Errors
+    /// As [`Exact::new`].
+    pub fn with_factors(&self, alpha: f64, beta: f64) -> Result<Exact, ProblemError> {
+        let data = self.data.with_integer_factors(self.seed, alpha, beta)?;
+        Ok(Exact { data, integers: self.integers.clone(), sums: self.sums.clone(), seed: self.seed })
     }
 
     /// What the buffers hold, and the factors to run with.
@@ -97,7 +108,7 @@ impl Exact {
         let oracle = Oracle::new(&self.data);
         let [batch, rows, columns, depth] = oracle.extent;
         let judge = Judge { slack, ..Judge::new(&self.data, after, depth) };
-        let listed = match &self.sums {
+        let listed = match self.sums.as_ref() {
             Sums::Gemm { .. } => rows as usize,
             Sums::Conv { pixels, .. } => pixels.len(),
             Sums::Crossings { table, picks: [gs, rows, columns] } => {
@@ -130,7 +141,7 @@ impl Exact {
     ) -> Verdict {
         let integers = &self.integers;
         // Where the sums of the block's rows begin, and how far its columns are from there.
-        let (starts, steps): (Vec<usize>, Vec<usize>) = match &self.sums {
+        let (starts, steps): (Vec<usize>, Vec<usize>) = match self.sums.as_ref() {
             Sums::Gemm { batched, .. } => {
                 let width = integers.patterns(Operand::B) as usize;
                 let row = |row: usize| integers.pattern_of_row(Operand::A, batched[0], g, row as u64) as usize * width;
@@ -150,7 +161,7 @@ impl Exact {
         let mut verdict = Verdict::default();
         for (row, start) in rows.zip(starts) {
             for (column, step) in columns.clone().zip(&steps) {
-                let (row, sum) = match &self.sums {
+                let (row, sum) = match self.sums.as_ref() {
                     Sums::Gemm { table, .. } => (row as u64, table.get(start + step).map_or(f64::NAN, |s| *s as f64)),
                     Sums::Conv { table, pixels, .. } => (pixels[row], table.get(start + step).copied().unwrap_or(f64::NAN)),
                     Sums::Crossings { .. } => continue,

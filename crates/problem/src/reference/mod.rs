@@ -27,7 +27,7 @@ mod integers;
 mod oracle;
 
 use data::Pieces;
-pub use data::{Buffer, Damage, GUARD_BYTES, TestData, check_workspace, poisoned_workspace};
+pub use data::{Buffer, Damage, GUARD_BYTES, TestData, check_workspace, workspace_guard};
 pub use exact::Exact;
 
 use crate::epilogue::Activation;

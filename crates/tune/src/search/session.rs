@@ -411,7 +411,7 @@ impl<'a> Session<'a> {
             return Tried { trial, best: None, lost: None };
         }
         let since = Instant::now();
-        let verification = judge.verify(&ready, Depth::Quick, false);
+        let verification = judge.verify(&ready, Depth::Quick);
         self.spent.verifying += since.elapsed().as_secs_f64();
         let verification = match verification {
             Ok(verification) => verification,

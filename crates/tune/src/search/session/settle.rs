@@ -2,7 +2,7 @@
 
 use super::{Best, Session, lost_by, state_of};
 use crate::records::{State, Trial};
-use crate::reduce::{Reduced, close_together, for_emulator};
+use crate::reduce::{Reduced, for_emulator};
 use crate::run::{Factors, bind};
 use crate::search::build::{Ready, Reject, build};
 use crate::search::{Options, TuneError};
@@ -16,9 +16,6 @@ use tilewright_problem::Extents;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::reference::Samples;
 
-/// Bytes of operands beyond which the last verification of a winner spares copies over the bus: with beta it runs on a
-/// reduced problem.
-const BULKY: u64 = 256 << 20;
 /// Candidates that may fail a thorough look before the search gives up; this many times as many may fail already a quick one.
 const SECOND_LOOKS: usize = 12;
 
@@ -29,10 +26,10 @@ pub(super) struct Judge {
     seed: u64,
     timing: Factors,
     emulated: bool,
-    /// Data of the problem itself, without and with beta; made when first needed.
-    cases: [Option<Case>; 2],
-    /// Data of reduced problems, by key and whether there is a beta.
-    reduced: HashMap<(String, bool), Case>,
+    /// Data of the problem itself; made when first needed.
+    case: Option<Case>,
+    /// Data of reduced problems, by key.
+    reduced: HashMap<String, Case>,
     workspace: Option<Buffer>,
 }
 
@@ -45,27 +42,30 @@ impl Judge {
             seed: options.seed,
             timing: options.factors,
             emulated,
-            cases: [None, None],
+            case: None,
             reduced: HashMap::new(),
             workspace: None,
         };
         if !emulated {
-            judge.case(false)?;
+            judge.case(Depth::Quick)?;
         }
         Ok(judge)
     }
 
-    /// Data of the whole problem.
-    fn case(&mut self, with_beta: bool) -> Result<&Case, VerifyError> {
-        let slot = &mut self.cases[usize::from(with_beta)];
-        let case = match slot.take() {
+    /// Data of the whole problem, with a beta too where that is looked at.
+    fn case(&mut self, depth: Depth) -> Result<&Case, VerifyError> {
+        let case = match self.case.take() {
             Some(case) => case,
             None => {
-                let factors = test_factors(self.seed, with_beta);
+                let factors = test_factors(self.seed, false);
                 Case::new(&self.device, self.space.problem(), self.seed, factors, Samples::default())?
             }
         };
-        Ok(slot.insert(case))
+        let case = self.case.insert(case);
+        if depth == Depth::Thorough {
+            case.also_with(test_factors(self.seed, true))?;
+        }
+        Ok(case)
     }
 
     /// Workspace of at least so many bytes, kept between candidates.
@@ -84,16 +84,9 @@ impl Judge {
     pub fn launches(&mut self, ready: &Ready) -> Result<Vec<Launch>, VerifyError> {
         let workspace = self.workspace(ready.program.workspace_bytes)?;
         let timing = self.timing;
-        let buffers = self.case(false)?.buffers(workspace);
+        let buffers = self.case(Depth::Quick)?.buffers(workspace);
         let contraction = self.space.contraction(&ready.plan);
         Ok(bind(&ready.program, &ready.compiled, contraction, &buffers, timing, &contraction.extents())?)
-    }
-
-    /// Operands of more bytes than that together.
-    fn is_beyond(&self, most: u64) -> bool {
-        let c = self.space.contraction(&Plan::default());
-        let bytes = [&c.a, &c.b, &c.c].map(|t| t.len.saturating_mul(u64::from(t.scalar.bytes())));
-        bytes.iter().fold(0u64, |sum, b| sum.saturating_add(*b)) > most
     }
 
     /// The smaller problem on which a candidate is verified, where the problem itself is too large for the device.
@@ -101,113 +94,78 @@ impl Judge {
         if self.emulated { for_emulator(&self.space, plan, spec) } else { None }
     }
 
-    /// The smaller problem on which a candidate is verified with a beta, where its data would take minutes to make.
-    fn reduced_for_beta(&self, plan: &Plan, spec: &KernelSpec) -> Option<Reduced> {
-        if self.is_beyond(BULKY) { close_together(&self.space, plan, spec) } else { None }
-    }
-
-    /// Where a plan was verified on less than the problem itself: the key of the reduced problem, and what of the verification it
-    /// was used for.
+    /// Where a plan was verified on less than the problem itself: the reduced problem, and what of the whole one did not run.
     pub fn reduced_for(&self, plan: &Plan) -> Option<String> {
         let spec = self.space.resolve(plan).ok()?.spec;
-        if let Some(reduced) = self.reduced_problem(plan, &spec) {
-            return Some(reduced.title());
-        }
-        let reduced = self.reduced_for_beta(plan, &spec)?;
-        let whole = if self.is_beyond(4 * BULKY) { "quickly" } else { "thoroughly" };
-        Some(format!(
-            "{} with a beta on random data; the problem itself {whole} without one, and with and without one on small integers",
-            reduced.space.problem().key()
-        ))
+        self.reduced_problem(plan, &spec).map(|reduced| reduced.title())
     }
 
-    /// Runs a candidate on test data and judges the result.
-    pub fn verify(&mut self, ready: &Ready, depth: Depth, with_beta: bool) -> Result<Verification, VerifyError> {
+    /// Runs a candidate on test data and judges the result; a thorough look is one without and with a beta.
+    pub fn verify(&mut self, ready: &Ready, depth: Depth) -> Result<Verification, VerifyError> {
         let repeatable = ready.spec.tiling.split_k.ways <= 1 || ready.spec.epilogue.split_sum != SplitSum::Atomic;
         if let Some(reduced) = self.reduced_problem(&ready.plan, &ready.spec) {
-            return self.verify_reduced(reduced, depth, with_beta, repeatable);
+            return self.verify_reduced(reduced, depth, repeatable);
         }
-        if with_beta && let Some(reduced) = self.reduced_for_beta(&ready.plan, &ready.spec) {
-            return self.verify_reduced(reduced, depth, with_beta, repeatable);
-        }
-        // Without beta the whole problem runs thoroughly all the same, unless even that takes seconds. Small integers run whole in any
-        // case, and with a beta too where random data do not.
-        let bulky = depth == Depth::Thorough && self.is_beyond(BULKY);
-        let depth = if self.is_beyond(4 * BULKY) { Depth::Quick } else { depth };
         let contraction = self.space.contraction(&ready.plan).clone();
-        let case = self.case(with_beta)?;
-        let mut verdict = verdict(case, ready, &contraction, depth, repeatable)?;
-        for exactly in [(depth == Depth::Quick).then_some(false), Some(true)].into_iter().flatten() {
-            if bulky && verdict.passed {
-                let exact = case.verify_exactly(&ready.program, &ready.compiled, &contraction, exactly)?;
-                verdict = verdict.and(exact);
-            }
-        }
+        let verdict = verdict(self.case(depth)?, ready, &contraction, depth, repeatable)?;
         let case = |at| {
-            let factors = test_factors(self.seed, with_beta);
+            let factors = test_factors(self.seed, false);
             Case::at(&self.device, self.space.problem(), at, self.seed, factors, Samples::default())
         };
-        at_sizes(ready, &self.space, verdict, depth, repeatable, case)
+        self.at_sizes(ready, &self.space, verdict, (depth, repeatable), case)
     }
 
-    fn verify_reduced(
-        &mut self,
-        reduced: Reduced,
-        depth: Depth,
-        with_beta: bool,
-        repeatable: bool,
-    ) -> Result<Verification, VerifyError> {
-        let key = (format!("{} {}", reduced.space.problem().key(), reduced.compact.is_some()), with_beta);
-        let factors = test_factors(self.seed, with_beta);
-        if !self.reduced.contains_key(&key) {
-            let case = Case::reduced(&self.device, &reduced, None, self.seed, factors, Samples::default())?;
-            // Candidates of many shapes each have their own: keep a few.
-            if self.reduced.len() >= 8 {
-                self.reduced.clear();
-            }
-            self.reduced.insert(key.clone(), case);
-        }
-        let Some(case) = self.reduced.get(&key) else {
-            return Err(VerifyError::Problem(tilewright_problem::ProblemError::Text { text: key.0, reason: "lost".into() }));
+    fn verify_reduced(&mut self, reduced: Reduced, depth: Depth, repeatable: bool) -> Result<Verification, VerifyError> {
+        let key = format!("{} {}", reduced.space.problem().key(), reduced.compact.is_some());
+        let factors = test_factors(self.seed, false);
+        let mut case = match self.reduced.remove(&key) {
+            Some(case) => case,
+            None => Case::reduced(&self.device, &reduced, None, self.seed, factors, Samples::default())?,
         };
+        if depth == Depth::Thorough {
+            case.also_with(test_factors(self.seed, true))?;
+        }
+        // Candidates of many shapes each have their own: keep a few.
+        if self.reduced.len() >= 8 {
+            self.reduced.clear();
+        }
+        let case = self.reduced.entry(key).insert_entry(case);
         // Of this candidate: others on the same problem have plans of their own.
         let Reduced { space, plan, .. } = &reduced;
         match build(self.device.as_ref(), space, plan) {
             Ok(small) => {
-                let contraction = space.contraction(plan);
-                let verdict = verdict(case, &small, contraction, depth, repeatable)?;
+                let verdict = verdict(case.get(), &small, space.contraction(plan), depth, repeatable)?;
                 let case = |at| Case::reduced(&self.device, &reduced, Some(at), self.seed, factors, Samples::default());
-                at_sizes(&small, space, verdict, depth, repeatable, case)
+                self.at_sizes(&small, space, verdict, (depth, repeatable), case)
             }
-            Err(reject) => Ok(Verification {
-                passed: false,
-                max_error: f64::INFINITY,
-                checked: 0,
-                race: false,
-                reason: Some(format!("on the reduced problem {}: {}", key.0, reject.reason)),
-            }),
+            Err(reject) => {
+                let reason = format!("on the reduced problem {}: {}", space.problem().key(), reject.reason);
+                Ok(Verification::new(f64::INFINITY, 0, Some(reason)))
+            }
         }
     }
-}
 
-/// Where extents are known only at launch: the verdict on the largest, and with a thorough look those on several others.
-fn at_sizes(
-    ready: &Ready,
-    space: &Space,
-    mut verdict: Verification,
-    depth: Depth,
-    repeatable: bool,
-    case: impl Fn(Extents) -> Result<Case, VerifyError>,
-) -> Result<Verification, VerifyError> {
-    if depth == Depth::Quick || !verdict.passed {
-        return Ok(verdict);
+    /// Where extents are known only at launch: the verdict on the largest, and with a thorough look those on several others.
+    fn at_sizes(
+        &self,
+        ready: &Ready,
+        space: &Space,
+        mut verdict: Verification,
+        (depth, repeatable): (Depth, bool),
+        case: impl Fn(Extents) -> Result<Case, VerifyError>,
+    ) -> Result<Verification, VerifyError> {
+        if depth == Depth::Quick || !verdict.passed {
+            return Ok(verdict);
+        }
+        let contraction = space.contraction(&ready.plan);
+        for at in sizes(contraction, &ready.spec) {
+            let mut case = case(at)?;
+            case.also_with(test_factors(self.seed, true))?;
+            let again = case.verify(&ready.program, &ready.compiled, contraction, depth, repeatable)?;
+            verdict = verdict.and(again.at(at));
+        }
+        Ok(verdict)
     }
-    let contraction = space.contraction(&ready.plan);
-    for at in sizes(contraction, &ready.spec) {
-        let again = case(at)?.verify(&ready.program, &ready.compiled, contraction, depth, repeatable)?;
-        verdict = verdict.and(again.at(at));
-    }
-    Ok(verdict)
 }
 
 /// The verdict on a candidate. One that read operands which an earlier candidate had overwritten is judged anew.
@@ -312,11 +270,10 @@ impl Session<'_> {
                 Ok(ready) => candidate.ready.insert(ready),
                 Err(Reject { state, reason }) => return Look::Failed { state, reason, max_error: None, early: true },
             };
-        let looks = [(Depth::Quick, false), (Depth::Thorough, false), (Depth::Thorough, true)];
         let mut max_error = None::<f64>;
-        for (depth, with_beta) in looks.into_iter().filter(|l| Some(l.0) > candidate.timed.verified) {
+        for depth in [Depth::Quick, Depth::Thorough].into_iter().filter(|depth| Some(*depth) > candidate.timed.verified) {
             let early = depth == Depth::Quick;
-            match judge.verify(ready, depth, with_beta) {
+            match judge.verify(ready, depth) {
                 Ok(v) if v.passed => max_error = Some(max_error.map_or(v.max_error, |e| e.max(v.max_error))),
                 Ok(v) => {
                     let max_error = v.finite_error();

@@ -1,0 +1,415 @@
+//! Test data of a problem on a device, and programs run on them.
+
+use super::{Depth, Verification, VerifyError};
+use crate::reduce::Reduced;
+use crate::room;
+use crate::run::{Buffers, Factors, bind};
+use crate::spread::Spread;
+use rayon::prelude::*;
+use std::sync::{Arc, Mutex, PoisonError};
+use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch};
+use tilewright_gen::program::Program;
+use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::reference::{
+    Exact, GUARD_BYTES, Reference, Samples, TestData, Verdict, check_workspace, workspace_guard,
+};
+use tilewright_problem::{Extents, Problem};
+
+/// Bytes of operands beyond which data of small integers are made again for each verification instead of being kept.
+const KEPT: usize = 256 << 20;
+/// Bytes of a buffer that are read back at a time where they are only compared.
+const PART: usize = 32 << 20;
+/// Gaps between C's elements that are written one by one, beside poison that the device writes itself.
+const GAPS: usize = 64;
+
+/// Test data of one problem on one device, with references: made once, used for every candidate.
+pub struct Case {
+    device: Arc<dyn Device>,
+    first: Side,
+    other: Option<Side>,
+    /// Of the launch.
+    extents: Option<Extents>,
+    buffers: Buffers,
+    /// Where the data lie in buffers of another problem.
+    spread: Option<Spread>,
+    seed: u64,
+    samples: Samples,
+    /// C as read back, kept because memory is slow when it is new; held while a program is verified.
+    after: Mutex<Vec<u8>>,
+}
+
+/// Data and reference of one pair of factors. All sides of a case share A, B, bias and residual.
+struct Side {
+    /// As they were asked for.
+    factors: Factors,
+    data: TestData,
+    reference: Reference,
+    /// The same problem on small integers; made when first needed.
+    exact: Mutex<Option<Arc<Exact>>>,
+}
+
+impl Side {
+    fn new(factors: Factors, data: TestData, samples: Samples) -> Side {
+        let reference = Reference::new(&data, samples);
+        Side { factors, data, reference, exact: Mutex::default() }
+    }
+
+    /// Small integers of the same problem, A and B those of `like`.
+    fn exact(&self, seed: u64, like: Option<&Exact>) -> Result<Arc<Exact>, VerifyError> {
+        let mut kept = self.exact.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(exact) = kept.as_ref() {
+            return Ok(exact.clone());
+        }
+        let problem = &self.data.problem;
+        let (alpha, beta) = Exact::factors(problem, self.data.beta != 0.0);
+        let exact = like.map_or_else(|| Exact::new(problem, seed, alpha, beta), |like| like.with_factors(alpha, beta));
+        let exact = Arc::new(exact?);
+        if [&*self.data.a, &*self.data.b, &self.data.c].map(|b| b.bytes.len()).iter().sum::<usize>() <= KEPT {
+            *kept = Some(exact.clone());
+        }
+        Ok(exact)
+    }
+}
+
+/// A program that is verified.
+struct Candidate<'a> {
+    program: &'a Program,
+    compiled: &'a [Arc<Compiled>],
+    contraction: &'a Contraction,
+    /// With a guard behind it.
+    workspace: Option<Buffer>,
+}
+
+impl std::fmt::Debug for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Case").field("problem", &self.problem().key()).field("factors", &self.factors()).finish_non_exhaustive()
+    }
+}
+
+impl Case {
+    /// Makes data from a seed, computes the reference and copies the data to the device.
+    ///
+    /// # Errors
+    /// [`VerifyError::Problem`], [`VerifyError::Device`].
+    pub fn new(
+        device: &Arc<dyn Device>,
+        problem: &Problem,
+        seed: u64,
+        factors: Factors,
+        samples: Samples,
+    ) -> Result<Case, VerifyError> {
+        room::check(device.as_ref(), problem)?;
+        let first = Side::new(factors, TestData::new(problem, seed, factors.alpha, factors.beta)?, samples);
+        let buffers = Buffers::upload(device.as_ref(), &first.data)?;
+        let (device, after) = (device.clone(), Mutex::default());
+        Ok(Case { device, first, other: None, extents: None, buffers, spread: None, seed, samples, after })
+    }
+
+    /// Test data of a problem that was reduced for an emulator, or of a launch of it with these extents, as [`Case::at`].
+    ///
+    /// # Errors
+    /// As [`Case::at`].
+    pub fn reduced(
+        device: &Arc<dyn Device>,
+        reduced: &Reduced,
+        extents: Option<Extents>,
+        seed: u64,
+        factors: Factors,
+        samples: Samples,
+    ) -> Result<Case, VerifyError> {
+        let of_launch = |problem: &Problem| extents.map_or_else(|| Ok(problem.clone()), |at| problem.at(at));
+        let wide = of_launch(reduced.space.problem())?;
+        let compact = reduced.compact.as_ref().map(of_launch).transpose()?;
+        let (Some(Problem::Gemm(compact)), Problem::Gemm(wide)) = (compact, &wide) else {
+            return Ok(Case { extents, ..Case::new(device, &wide, seed, factors, samples)? });
+        };
+        let case = Case::new(device, &Problem::Gemm(compact.clone()), seed, factors, samples)?;
+        let spread = Spread::new(&case.first.data, &compact, wide)?;
+        let buffers = spread.upload(device.as_ref(), &case.first.data)?;
+        Ok(Case { extents, buffers, spread: Some(spread), ..case })
+    }
+
+    /// Test data of a launch with these extents of a problem whose extents are known only at launch: buffers hold what that launch
+    /// touches, and what it must not touch.
+    ///
+    /// # Errors
+    /// As [`Case::new`]; [`VerifyError::Problem`] for extents that the problem does not have.
+    pub fn at(
+        device: &Arc<dyn Device>,
+        problem: &Problem,
+        extents: Extents,
+        seed: u64,
+        factors: Factors,
+        samples: Samples,
+    ) -> Result<Case, VerifyError> {
+        let case = Case::new(device, &problem.at(extents)?, seed, factors, samples)?;
+        Ok(Case { extents: Some(extents), ..case })
+    }
+
+    /// Other factors, with which a thorough look runs as well. Those given last stand.
+    ///
+    /// # Errors
+    /// [`VerifyError::Problem`].
+    pub fn also_with(&mut self, factors: Factors) -> Result<(), VerifyError> {
+        if self.other.as_ref().is_none_or(|side| side.factors != factors) {
+            let data = self.first.data.with_factors(self.seed, factors.alpha, factors.beta)?;
+            self.other = Some(Side::new(factors, data, self.samples));
+        }
+        Ok(())
+    }
+
+    /// The problem.
+    pub const fn problem(&self) -> &Problem {
+        &self.first.data.problem
+    }
+
+    /// Alpha and beta of the first look.
+    pub const fn factors(&self) -> Factors {
+        Factors { alpha: self.first.data.alpha, beta: self.first.data.beta }
+    }
+
+    /// The data's buffers with a workspace, to run or time on.
+    pub fn buffers(&self, workspace: Option<Buffer>) -> Buffers {
+        Buffers { workspace, ..self.buffers.clone() }
+    }
+
+    /// Launches of a program on the data.
+    ///
+    /// # Errors
+    /// [`VerifyError::Bind`].
+    pub fn bind(
+        &self,
+        program: &Program,
+        compiled: &[Arc<Compiled>],
+        contraction: &Contraction,
+        workspace: Option<Buffer>,
+    ) -> Result<Vec<Launch>, VerifyError> {
+        self.launches(&Candidate { program, compiled, contraction, workspace }, self.factors())
+    }
+
+    fn launches(&self, candidate: &Candidate<'_>, factors: Factors) -> Result<Vec<Launch>, VerifyError> {
+        let Candidate { program, compiled, contraction, workspace } = candidate;
+        let at = self.extents.unwrap_or(contraction.extents());
+        Ok(bind(program, compiled, contraction, &self.buffers(workspace.clone()), factors, &at)?)
+    }
+
+    /// Runs a compiled program and judges what it did. `repeatable` says that two runs must agree to the last bit.
+    ///
+    /// # Errors
+    /// [`VerifyError::Device`] where the program could not run to its end, [`VerifyError::Bind`] where it does not fit.
+    pub fn verify(
+        &self,
+        program: &Program,
+        compiled: &[Arc<Compiled>],
+        contraction: &Contraction,
+        depth: Depth,
+        repeatable: bool,
+    ) -> Result<Verification, VerifyError> {
+        let mut after = self.after.lock().unwrap_or_else(PoisonError::into_inner);
+        let candidate = Candidate { program, compiled, contraction, workspace: self.workspace(program)? };
+        let mut result = self.look(&candidate, &self.first, (depth, repeatable), &mut after)?;
+        if depth == Depth::Quick {
+            return Ok(result);
+        }
+        if result.passed
+            && let Some(other) = &self.other
+        {
+            result = result.and(self.look(&candidate, other, (depth, repeatable), &mut after)?);
+        }
+        // What changes its own inputs gives other results the next time, and is no race.
+        if (result.passed || result.race)
+            && let Some(reason) = self.damage(program, candidate.workspace.as_ref())?
+        {
+            return Ok(Verification::new(result.max_error, result.checked, Some(reason)));
+        }
+        if result.passed {
+            result = result.and(self.look_at_integers(&candidate, &mut after)?);
+        }
+        Ok(result)
+    }
+
+    /// Runs a candidate on random data, a second time for a thorough look.
+    fn look(
+        &self,
+        candidate: &Candidate<'_>,
+        Side { data, reference, .. }: &Side,
+        (depth, repeatable): (Depth, bool),
+        after: &mut Vec<u8>,
+    ) -> Result<Verification, VerifyError> {
+        let launches = self.run(candidate, data, after)?;
+        let mut result = judged(data, &reference.check(after), after);
+        // A second run tells a wrong program from a racing one.
+        if repeatable && (depth == Depth::Thorough || !result.passed) {
+            self.start(candidate, data, &launches)?;
+            if !self.holds(Operand::C, after)? {
+                let what = "race: two runs of the same launches gave different results";
+                result.reason = Some(result.reason.map_or(what.into(), |reason| format!("{what}; {reason}")));
+                (result.passed, result.race) = (false, true);
+            }
+        }
+        Ok(result)
+    }
+
+    /// Runs a candidate on small integers, whose sums are exact, and compares every element: no term of any sum may be missing or count
+    /// twice. Factors are [`Exact::factors`].
+    fn look_at_integers(&self, candidate: &Candidate<'_>, after: &mut Vec<u8>) -> Result<Verification, VerifyError> {
+        let mut look = || {
+            let (mut result, mut last) = (Verification::new(0.0, 0, None), None::<Arc<Exact>>);
+            for side in std::iter::once(&self.first).chain(&self.other) {
+                let exact = side.exact(self.seed, last.as_deref())?;
+                let data = exact.data();
+                if last.is_none() {
+                    self.write_inputs(data)?;
+                }
+                self.run(candidate, data, after)?;
+                let verdict = judged(data, &exact.check(after), after);
+                let (alpha, beta) = (data.alpha, data.beta);
+                let title = |reason| format!("on small integers, with alpha {alpha}, beta {beta} and exact sums: {reason}");
+                // The rounding of a right result is no error of the sums.
+                let max_error = if verdict.passed { 0.0 } else { verdict.max_error };
+                result = result.and(Verification { max_error, reason: verdict.reason.map(title), ..verdict });
+                last = Some(exact);
+            }
+            Ok::<_, VerifyError>(result)
+        };
+        let result = look();
+        // Whatever came of it: the case's own data again.
+        self.write_inputs(&self.first.data)?;
+        result
+    }
+
+    /// Runs a candidate with the factors and the C of some data, whose inputs the device has, and reads C back.
+    fn run(&self, candidate: &Candidate<'_>, data: &TestData, after: &mut Vec<u8>) -> Result<Vec<Launch>, VerifyError> {
+        let launches = self.launches(candidate, Factors { alpha: data.alpha, beta: data.beta })?;
+        self.start(candidate, data, &launches)?;
+        after.resize(data.c.bytes.len(), 0);
+        self.read(Operand::C, after)?;
+        Ok(launches)
+    }
+
+    /// Starts launches on a fresh C and workspace.
+    fn start(&self, candidate: &Candidate<'_>, data: &TestData, launches: &[Launch]) -> Result<(), DeviceError> {
+        let gaps = if data.beta == 0.0 && self.spread.is_none() { data.c.gaps() } else { Vec::new() };
+        if gaps.is_empty() || gaps.len() > GAPS {
+            self.write(Operand::C, &data.c.bytes)?;
+        } else {
+            // All ones are NaN in every floating-point type.
+            self.device.fill(&self.buffers.c, 0xff)?;
+            for gap in gaps {
+                self.device.write(&self.buffers.c, gap.start as u64, data.c.bytes.get(gap).unwrap_or_default())?;
+            }
+        }
+        if let Some(workspace) = &candidate.workspace {
+            self.device.fill(&workspace.slice(0, candidate.program.workspace_bytes)?, 0xff)?;
+        }
+        self.device.launch(launches)
+    }
+
+    /// Other inputs: all but C.
+    fn write_inputs(&self, data: &TestData) -> Result<(), DeviceError> {
+        self.write(Operand::A, &data.a.bytes)?;
+        self.write(Operand::B, &data.b.bytes)?;
+        self.buffers.write_added(self.device.as_ref(), data)
+    }
+
+    fn write(&self, operand: Operand, bytes: &[u8]) -> Result<(), DeviceError> {
+        let buffer = self.buffers.operand(operand);
+        match &self.spread {
+            Some(spread) => spread.write(self.device.as_ref(), operand, buffer, bytes),
+            None => self.device.write(buffer, 0, bytes),
+        }
+    }
+
+    fn read(&self, operand: Operand, bytes: &mut [u8]) -> Result<(), DeviceError> {
+        let buffer = self.buffers.operand(operand);
+        match &self.spread {
+            Some(spread) => spread.read(self.device.as_ref(), operand, buffer, bytes),
+            None => self.device.read(buffer, 0, bytes),
+        }
+    }
+
+    /// True if the device has these bytes of an operand.
+    fn holds(&self, operand: Operand, bytes: &[u8]) -> Result<bool, DeviceError> {
+        if self.spread.is_some() {
+            let mut found = vec![0; bytes.len()];
+            self.read(operand, &mut found)?;
+            return Ok(found == bytes);
+        }
+        let mut found = vec![0; bytes.len().min(PART)];
+        for (n, expected) in bytes.chunks(PART).enumerate() {
+            let found = &mut found[..expected.len()];
+            self.device.read(self.buffers.operand(operand), (n * PART) as u64, found)?;
+            if !found.par_chunks(1 << 20).zip(expected.par_chunks(1 << 20)).all(|(found, expected)| found == expected) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Workspace with a guard behind it, where the program needs some.
+    fn workspace(&self, program: &Program) -> Result<Option<Buffer>, DeviceError> {
+        if program.workspace_bytes == 0 {
+            return Ok(None);
+        }
+        let buffer = self.device.alloc(program.workspace_bytes.saturating_add(GUARD_BYTES))?;
+        self.device.write(&buffer, program.workspace_bytes, &workspace_guard())?;
+        Ok(Some(buffer))
+    }
+
+    /// Puts back what earlier runs changed of A, B, bias and residual; true if there was anything.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn restore(&self, program: &Program) -> Result<bool, DeviceError> {
+        let mut changed = false;
+        // Each round finds one operand and writes it anew.
+        while self.damage(program, None)?.is_some() {
+            changed = true;
+        }
+        Ok(changed)
+    }
+
+    /// What a program changed that it had no right to, C apart. One operand is put back.
+    fn damage(&self, program: &Program, workspace: Option<&Buffer>) -> Result<Option<String>, DeviceError> {
+        let data = &self.first.data;
+        for operand in [Operand::A, Operand::B] {
+            let expected = &data.buffer(operand).bytes;
+            if self.holds(operand, expected)? {
+                continue;
+            }
+            let mut found = vec![0; expected.len()];
+            self.read(operand, &mut found)?;
+            self.write(operand, expected)?;
+            if let Err(damage) = data.check_untouched(operand, &found) {
+                return Ok(Some(damage.to_string()));
+            }
+        }
+        let read = |buffer: &Buffer, from: u64, len: usize| -> Result<Vec<u8>, DeviceError> {
+            let mut bytes = vec![0; len];
+            self.device.read(buffer, from, &mut bytes)?;
+            Ok(bytes)
+        };
+        if let (Some(buffer), Some(bias)) = (&self.buffers.bias, &data.bias)
+            && let Err(damage) = data.check_bias_untouched(&read(buffer, 0, bias.bytes.len())?)
+        {
+            self.device.write(buffer, 0, &bias.bytes)?;
+            return Ok(Some(damage.to_string()));
+        }
+        if let (Some(buffer), Some(residual)) = (&self.buffers.residual, &data.residual)
+            && let Err(damage) = data.check_residual_untouched(&read(buffer, 0, residual.bytes.len())?)
+        {
+            self.device.write(buffer, 0, &residual.bytes)?;
+            return Ok(Some(damage.to_string()));
+        }
+        let Some(buffer) = workspace else { return Ok(None) };
+        let guard = read(buffer, program.workspace_bytes, GUARD_BYTES as usize)?;
+        Ok(check_workspace(program.workspace_bytes, &guard).err().map(|damage| damage.to_string()))
+    }
+}
+
+/// What a run left in C.
+fn judged(data: &TestData, verdict: &Verdict, after: &[u8]) -> Verification {
+    let damage = data.check_untouched(Operand::C, after).err().map(|damage| damage.to_string());
+    let reason = damage.or_else(|| (!verdict.passed()).then(|| verdict.to_string()));
+    Verification::new(verdict.max_error, verdict.checked, reason)
+}
