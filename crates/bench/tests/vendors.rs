@@ -226,3 +226,18 @@ fn clblast_and_kernels_of_ours_agree_under_opencl() {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 }
+
+#[test]
+fn a_plan_of_opencl_runs_through_cuda_as_well() {
+    let Some(stubs) = stubs() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let cases = cases(folder.path(), &format!("{PRODUCTS}s,f32,0,1,1,64,48,40\n"));
+    // A processor takes larger tiles than a GPU has registers for.
+    let args = ["opencl-vs-cuda", "--cases", &cases, "--other", "opencl:0", "--plan", "A_MIC4__B_MIC4"];
+    let Some((_, records)) = bench(Some(stubs), &[], &args) else { return };
+    assert_eq!(records.len(), 1);
+    is_right(&records[0], "opencl:0");
+    // Nothing was refused: the stand-in of the driver launches nothing, and that is all that is wrong.
+    let cuda = side(&records[0], "cuda:0");
+    assert!(cuda["failure"].as_str().is_some_and(|why| why.contains("NaN")), "{cuda}");
+}

@@ -9,7 +9,8 @@ use crate::session::Session;
 use crate::workload::Workload;
 use tilewright_tune::space::Space;
 
-/// `opencl-vs-cuda`: the plan is chosen on the first device and runs on both.
+/// `opencl-vs-cuda`: the plan is chosen on the second device and runs on both. OpenCL C lacks what CUDA has (asynchronous copies, waves
+/// that only load), so that a plan chosen on the first would mostly be refused on the second.
 ///
 /// # Errors
 /// Bad arguments, missing devices, a lost device.
@@ -25,11 +26,11 @@ pub fn opencl_vs_cuda(common: Common, args: OtherArgs) -> Result<(), BenchError>
         let workloads = [&device, &other].map(|d| Workload::new(d, &case.problem, cache));
         let [first, second] = workloads;
         let (first, second) = (first?, second?);
-        let ours = Ours::choose(&first, &how, &constraint)?;
-        let space = Space::new(&case.problem, &other.info().target)?;
-        let theirs = unless_fatal(Ours::with_plan(&second, &space, &ours.plan))?;
+        let theirs = Ours::choose(&second, &how, &constraint)?;
+        let space = Space::new(&case.problem, &device.info().target)?;
+        let ours = unless_fatal(Ours::with_plan(&first, &space, &theirs.plan))?;
         let contenders =
-            vec![Contender::ours(&first, Ok(&ours), &names[0]), Contender::ours(&second, theirs.as_ref(), &names[1])];
+            vec![Contender::ours(&first, ours.as_ref(), &names[0]), Contender::ours(&second, Ok(&theirs), &names[1])];
         Ok(vec![compare(&title(EXPERIMENT, case), contenders, &limits)?])
     })?;
     session.finish()
