@@ -123,19 +123,15 @@ fn summary(out: &mut String, records: &[&Record]) {
     );
     out.push_str("<th class=\"num\">worst</th><th>worst case</th><th class=\"num\">cases</th></tr>\n");
     for s in summaries {
-        let missing = match s.missing.len() {
-            0 => String::new(),
-            more => format!(" ({more} without a valid pair: {})", escape(&s.missing.join(", "))),
-        };
         let _ = writeln!(
             out,
-            "<tr><td>{}</td><td>{}</td>{}{}<td>{}</td><td class=\"num\">{}{missing}</td></tr>",
+            "<tr><td>{}</td><td>{}</td>{}{}<td>{}</td><td class=\"num\">{}</td></tr>",
             escape(&s.set),
             escape(&s.side),
-            ratio(Some(s.mean)),
-            ratio(Some(s.worst.0)),
-            escape(&s.worst.1),
-            s.cases
+            ratio(s.mean),
+            ratio(s.worst.as_ref().map(|w| w.0)),
+            escape(s.worst.as_ref().map_or("", |w| w.1.as_str())),
+            escape(&s.counted())
         );
     }
     out.push_str("</table>\n</div>\n");

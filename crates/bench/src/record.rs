@@ -215,14 +215,24 @@ pub struct SetSummary {
     pub set: String,
     /// Name of the alternative.
     pub side: String,
-    /// Geometric mean of its time over that of the first side.
-    pub mean: f64,
+    /// Geometric mean of its time over that of the first side, where any case counts.
+    pub mean: Option<f64>,
     /// Least ratio and its case.
-    pub worst: (f64, String),
+    pub worst: Option<(f64, String)>,
     /// Cases that count.
     pub cases: usize,
     /// Cases of the set in which one of the two has no valid time.
     pub missing: Vec<String>,
+}
+
+impl SetSummary {
+    /// How many cases count, and which do not.
+    pub fn counted(&self) -> String {
+        match self.missing.len() {
+            0 => self.cases.to_string(),
+            more => format!("{} ({more} more without a valid pair: {})", self.cases, self.missing.join(", ")),
+        }
+    }
 }
 
 /// Summaries per set and alternative, in order of appearance.
@@ -248,10 +258,8 @@ pub fn summarise(records: &[Record]) -> Vec<SetSummary> {
         }
         let values: Vec<f64> = ratios.iter().map(|r| r.0).collect();
         let worst = ratios.into_iter().min_by(|x, y| x.0.total_cmp(&y.0));
-        if let (Some(mean), Some(worst)) = (geometric_mean(&values), worst) {
-            let (set, side) = (set.to_string(), name.to_string());
-            summaries.push(SetSummary { set, side, mean, worst, cases: values.len(), missing });
-        }
+        let (set, side, mean, cases) = (set.to_string(), name.to_string(), geometric_mean(&values), values.len());
+        summaries.push(SetSummary { set, side, mean, worst, cases, missing });
     }
     summaries
 }
@@ -347,10 +355,17 @@ pub(crate) mod tests {
             [record("x", "1", Some(0.5)), record("y", "2", Some(3.0)), record("x", "3", Some(2.0)), record("x", "4", None)];
         let summaries = summarise(&records);
         assert_eq!(summaries.len(), 2);
-        assert!((summaries[0].mean - 1.0).abs() < 1e-12);
-        assert_eq!(summaries[0].worst, (0.5, "1".to_string()));
+        assert!((summaries[0].mean.unwrap() - 1.0).abs() < 1e-12);
+        assert_eq!(summaries[0].worst, Some((0.5, "1".to_string())));
         assert_eq!((summaries[0].cases, summaries[0].missing.as_slice()), (2, ["4".to_string()].as_slice()));
         assert_eq!(summaries[1].set, "y");
+    }
+
+    #[test]
+    fn a_set_without_any_ratio_is_told_all_the_same() {
+        let summaries = summarise(&[record("x", "1", None), record("x", "2", None)]);
+        assert_eq!((summaries[0].mean, summaries[0].cases, summaries[0].missing.len()), (None, 0, 2));
+        assert_eq!(summaries[0].counted(), "0 (2 more without a valid pair: 1, 2)");
     }
 
     #[test]

@@ -60,12 +60,13 @@ pub fn line(record: &Record) -> String {
 pub fn summary(records: &[Record]) -> String {
     let mut out = String::new();
     for s in summarise(records) {
-        let (worst, case) = &s.worst;
-        let _ = write!(
-            out,
-            "{:16} vs {:16} geometric mean {:6.3}x over {} cases, worst {worst:.3}x ({case})",
-            s.set, s.side, s.mean, s.cases
-        );
+        let _ = write!(out, "{:16} vs {:16} ", s.set, s.side);
+        match (s.mean, &s.worst) {
+            (Some(mean), Some((worst, case))) => {
+                let _ = write!(out, "geometric mean {mean:6.3}x over {} cases, worst {worst:.3}x ({case})", s.cases);
+            }
+            _ => out.push_str("no mean"),
+        }
         if !s.missing.is_empty() {
             let _ = write!(out, "; {} without a valid pair of times: {}", s.missing.len(), s.missing.join(", "));
         }
@@ -199,12 +200,10 @@ fn one(out: &mut String, experiment: &str, records: &[Record], columns: Columns)
     if !summaries.is_empty() {
         out.push_str("| set | against | geometric mean | worst | worst case | cases |\n|---|---|---|---|---|---|\n");
         for s in &summaries {
-            let missing = match s.missing.len() {
-                0 => String::new(),
-                more => format!(" ({more} more without a valid pair: {})", s.missing.join(", ")),
-            };
-            let (worst, case) = &s.worst;
-            let _ = writeln!(out, "| {} | {} | {:.3} | {worst:.3} | {case} | {}{missing} |", s.set, s.side, s.mean, s.cases);
+            let ratio = |ratio: Option<f64>| ratio.map_or_else(|| "none".to_string(), |ratio| format!("{ratio:.3}"));
+            let (mean, worst) = (ratio(s.mean), ratio(s.worst.as_ref().map(|w| w.0)));
+            let case = s.worst.as_ref().map_or("", |w| w.1.as_str());
+            let _ = writeln!(out, "| {} | {} | {mean} | {worst} | {case} | {} |", s.set, s.side, s.counted());
         }
         out.push('\n');
     }
