@@ -210,9 +210,13 @@ fn from_conv(args: &ConvArgs) -> Result<Case, CliError> {
         .groups(args.groups)
         .stride(&stride)
         .dilation(&dilation)
-        .pad(&begin, &end)
-        .bias(args.bias)
-        .residual(args.residual);
+        .pad(&begin, &end);
+    if args.bias {
+        conv = conv.bias();
+    }
+    if args.residual {
+        conv = conv.residual();
+    }
     if let Some(function) = args.activation {
         conv = conv.activation(activation(function));
     }

@@ -362,10 +362,14 @@ fn conv(row: &Row<'_>, options: &CaseOptions, kind: Kind) -> Result<Problem, Pro
         .stride(&row.sizes("stride", dims, 1)?)
         .dilation(&row.sizes("dilation", dims, 1)?)
         .pad(&begin, &end)
-        .bias(row.flag("bias")?)
-        .residual(row.flag("residual")?)
         .direction(row.choice("direction", &directions)?.or(options.direction).unwrap_or_default())
         .layout(row.choice("layout", &layouts)?.or(options.layout).unwrap_or_default());
+    if row.flag("bias")? {
+        builder = builder.bias();
+    }
+    if row.flag("residual")? {
+        builder = builder.residual();
+    }
     if let Some(out) = row.out_dtype()? {
         builder = builder.out_dtype(out);
     }

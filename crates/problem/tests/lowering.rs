@@ -103,9 +103,10 @@ proptest! {
         // No filter is larger than its padded input.
         let (input, filter) = (list(|s| s.0), list(|s| s.1.min((s.0 + s.4 + s.5 - 1) / s.3 + 1)));
         let (stride, dilation, begin, end) = (list(|s| s.2), list(|s| s.3), list(|s| s.4), list(|s| s.5));
-        let built = Conv::new(Scalar::F32, n, groups * cg, groups * kg, &input, &filter)
+        let conv = Conv::new(Scalar::F32, n, groups * cg, groups * kg, &input, &filter)
             .groups(groups).layout(if nhwc { Layout::Nhwc } else { Layout::Nchw })
-            .stride(&stride).dilation(&dilation).pad(&begin, &end).bias(bias).build();
+            .stride(&stride).dilation(&dilation).pad(&begin, &end);
+        let built = if bias { conv.bias() } else { conv }.build();
         prop_assert!(built.is_ok(), "{built:?}");
         let conv = built.unwrap();
         prop_assert_eq!(&Problem::parse(&conv.key()).unwrap(), &Problem::Conv(conv.clone()));

@@ -34,7 +34,7 @@
 //! # fn main() -> Result<(), tilewright::Error> {
 //! # let options = Options { device: Some("emu".into()), records: RecordsAt::Memory, ..Options::default() };
 //! # let context = Context::with(options)?;
-//! let conv = Conv::new(Scalar::F32, 1, 2, 3, &[4, 4], &[3, 3]).pad(&[1, 1], &[1, 1]).layout(Layout::Nhwc).bias(true);
+//! let conv = Conv::new(Scalar::F32, 1, 2, 3, &[4, 4], &[3, 3]).pad(&[1, 1], &[1, 1]).layout(Layout::Nhwc).bias();
 //! let operation = context.conv(conv)?;
 //! let input = context.upload(&[1.0f32; 32])?;
 //! let filter = context.upload(&[0.5f32; 54])?;

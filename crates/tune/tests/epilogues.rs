@@ -123,8 +123,8 @@ fn convolutions_in_both_layouts() {
     for (device, keys, types) in WAYS {
         for layout in [Layout::Nchw, Layout::Nhwc] {
             for form in ["BIM0", "BIM1"] {
-                let conv = Conv::new(types[0], 2, 8, 24, &[9, 7], &[3, 2]).layout(layout).pad(&[1, 0], &[1, 2]).bias(true);
-                let conv = conv.groups(if layout == Layout::Nchw { 1 } else { 2 }).activation(Activation::Silu).residual(true);
+                let conv = Conv::new(types[0], 2, 8, 24, &[9, 7], &[3, 2]).layout(layout).pad(&[1, 0], &[1, 2]).bias();
+                let conv = conv.groups(if layout == Layout::Nchw { 1 } else { 2 }).activation(Activation::Silu).residual();
                 let out = if form == "BIM0" { Scalar::F32 } else { types[0] };
                 let out = if types[0] == Scalar::F64 { types[0] } else { out };
                 cases.push((

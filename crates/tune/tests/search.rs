@@ -172,7 +172,7 @@ fn the_emulator_gives_modelled_times_and_verified_results() {
 
 #[test]
 fn convolutions_are_searched_as_well() {
-    let conv = Conv::new(Scalar::F32, 3, 5, 6, &[9, 8], &[3, 3]).pad(&[1, 0], &[1, 2]).bias(true).build().unwrap();
+    let conv = Conv::new(Scalar::F32, 3, 5, 6, &[9, 8], &[3, 3]).pad(&[1, 0], &[1, 2]).bias().build().unwrap();
     let (outcome, trials) = search(&open("emu").unwrap(), &Problem::Conv(conv), None, &options(25));
     assert!(outcome.unwrap().verified);
     let forms: HashSet<u32> = trials.iter().map(|t| t.0.common(Common::Bim)).collect();

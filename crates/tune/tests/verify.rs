@@ -46,7 +46,7 @@ fn gemm() -> Problem {
 
 #[test]
 fn right_programs_pass_with_and_without_beta() {
-    let conv = Conv::new(Scalar::F32, 2, 4, 6, &[9, 8], &[3, 3]).groups(2).pad(&[1, 0], &[1, 2]).bias(true).build().unwrap();
+    let conv = Conv::new(Scalar::F32, 2, 4, 6, &[9, 8], &[3, 3]).groups(2).pad(&[1, 0], &[1, 2]).bias().build().unwrap();
     for problem in [gemm(), Problem::Conv(conv)] {
         for with_beta in [false, true] {
             let s = setup(&problem, with_beta);

@@ -37,9 +37,9 @@ impl ConvBuilder {
         (self.0.pad_begin, self.0.pad_end) = (begin.to_vec(), end.to_vec());
         self
     }
-    /// Whether a value per channel of the result is added.
-    pub fn bias(mut self, bias: bool) -> Self {
-        self.0.bias = bias;
+    /// A vector is added to the scaled sums: one value per channel of the result, of its type.
+    pub fn bias(mut self) -> Self {
+        self.0.bias = true;
         self
     }
     /// With what precision f32 factors are multiplied.
@@ -57,9 +57,9 @@ impl ConvBuilder {
         self.0.activation = Some(activation);
         self
     }
-    /// Whether a tensor as the result, in its layout and type, is added last.
-    pub fn residual(mut self, residual: bool) -> Self {
-        self.0.residual = residual;
+    /// A tensor as the result, in its layout and type, is added last.
+    pub fn residual(mut self) -> Self {
+        self.0.residual = true;
         self
     }
     /// Workspace budget in bytes.

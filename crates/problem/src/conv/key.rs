@@ -173,12 +173,12 @@ mod tests {
 
     #[test]
     fn keys_round_trip() {
-        let conv = base().layout(Layout::Nhwc).groups(2).pad(&[1, 0], &[0, 2]).bias(true).workspace(77).build().unwrap();
+        let conv = base().layout(Layout::Nhwc).groups(2).pad(&[1, 0], &[0, 2]).bias().workspace(77).build().unwrap();
         assert_eq!(conv.key(), "conv_fwd_nhwc_n2_g2_c8_k6_in9x7_fil3x2_st1x1_dil1x1_pb1x0_pe0x2_bias1_ws77_f32");
         assert_eq!(Conv::parse_key(&conv.key()).unwrap(), conv);
         let short = Conv::parse_key("conv_fwd_nchw_n2_c8_k6_in9x7_fil3x2_bf16").unwrap();
         assert_eq!(short, Conv::new(Scalar::BF16, 2, 8, 6, &[9, 7], &[3, 2]).build().unwrap());
-        let all = base().out_dtype(Scalar::BF16).activation(Activation::GeluTanh).residual(true).build().unwrap();
+        let all = base().out_dtype(Scalar::BF16).activation(Activation::GeluTanh).residual().build().unwrap();
         assert!(all.key().ends_with("_bias0_ws1073741824_f32_outbf16_actgelutanh_res1"), "{}", all.key());
         assert_eq!(Conv::parse_key(&all.key()).unwrap(), all);
     }

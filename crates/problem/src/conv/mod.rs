@@ -293,7 +293,7 @@ mod tests {
         refused(base().stride(&[1]), &["stride = 1 values", "must have 2"]);
         refused(base().stride(&[1, 0]), &["stride = 1x0", "at least 1"]);
         refused(base().dilation(&[5, 1]), &["filter = 3 with dilation 5", "padded input (9)", "dimension h"]);
-        refused(base().direction(Direction::BackwardWeight).bias(true), &["bias = 1", "filter gradient"]);
+        refused(base().direction(Direction::BackwardWeight).bias(), &["bias = 1", "filter gradient"]);
         refused(Conv::new(Scalar::F32, 2, 8, 6, &[], &[]), &["input", "one, two or three"]);
         refused(Conv::new(Scalar::F32, 1 << 40, 1 << 20, 6, &[9], &[1]), &["input tensor", "64-bit"]);
         refused(Conv::new(Scalar::F32, 1, 1, 1, &[u64::MAX], &[1]), &["input", "too large"]);

@@ -124,7 +124,7 @@ fn convolution_is_the_textbook_one() {
             .stride(&[2, 1])
             .dilation(&[1, 2])
             .pad(&[2, 0], &[1, 3])
-            .bias(true)
+            .bias()
             .build()
             .unwrap();
         let (ho, wo) = (conv.output()[0], conv.output()[1]);

@@ -190,10 +190,10 @@ fn conv(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
         .dilation(&pick(dilation, &ones))
         .pad(&pick(begin, &zeros), &pick(end, &zeros))
         .direction(direction)
-        .bias(direction != Direction::BackwardWeight && rng.random())
-        .out_dtype(out_dtype(rng, dtype))
-        .residual(rng.random_bool(0.3))
         .workspace(AMPLE);
+    let conv = if direction != Direction::BackwardWeight && rng.random() { conv.bias() } else { conv };
+    let conv = conv.out_dtype(out_dtype(rng, dtype));
+    let conv = if rng.random_bool(0.3) { conv.residual() } else { conv };
     let conv = match activation(rng) {
         Some(activation) => conv.activation(activation),
         None => conv,

@@ -99,7 +99,7 @@ impl Variant {
     }
 
     pub fn verifies(&self, problem: &Problem) {
-        let conv = Conv::new(Scalar::F32, 2, 8, 40, &[9, 8], &[2, 3]).pad(&[1, 0], &[0, 2]).bias(true).build().unwrap();
+        let conv = Conv::new(Scalar::F32, 2, 8, 40, &[9, 8], &[2, 3]).pad(&[1, 0], &[0, 2]).bias().build().unwrap();
         let split = self.plan.get(Key::C(tilewright_gen::plan::Common::Ice)) > 1;
         let mut odd = problem.clone();
         if let Problem::Gemm(gemm) = &mut odd {
