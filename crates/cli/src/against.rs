@@ -13,6 +13,9 @@ const EXPERIMENT: &str = "bench";
 
 /// Compares every problem of the command line; writes the page, if one is wanted, of what was measured, also after a failure.
 pub fn run(args: &BenchArgs) -> Result<(), CliError> {
+    if args.source.source.is_some() {
+        return Err(CliError::usage("--against compares our own plans: time an edited source with `bench --source` alone"));
+    }
     let cases = problem::cases(&args.problem, args.plan.workspace)?;
     session::constraint(&args.plan)?;
     if let Some(case) = cases.list.iter().find(|c| (c.alpha, c.beta) != (1.0, 0.0)) {

@@ -33,9 +33,9 @@ pub fn run(args: &BenchArgs, quiet: bool) -> Result<(), CliError> {
     if args.html.is_some() {
         return Err(CliError::usage("--html is the page of a comparison: name libraries with --against"));
     }
-    let cases = problem::cases(&args.problem, args.plan.workspace)?;
+    let cases = problem::cases_or_source(&args.problem, &args.source, &args.plan)?;
     session::constraint(&args.plan)?;
-    let context = session::open_to_time(&args.place, &args.plan, false, args.cache)?;
+    let context = session::open_to_time(&session::place_of(&args.place, &cases)?, &args.plan, false, args.cache)?;
     let width = cases.list.iter().map(|c| c.title.chars().count()).max().unwrap_or(0);
     if !args.json {
         line(&format!("on {}", context.info().name))?;
@@ -93,6 +93,7 @@ fn report(args: &BenchArgs, context: &Context, case: &Case, timed: &Timed, width
             "device": context.info().id,
             "plan": timed.plan.to_string(),
             "origin": timed.origin.name(),
+            "source": case.source.as_ref().map(|(path, _)| path),
             "time_us": us,
             "time_us_min": timed.samples.first(),
             "time_us_max": timed.samples.last(),

@@ -35,7 +35,8 @@ pub fn run(args: &EmitArgs) -> Result<(), CliError> {
     }
 }
 
-const fn dialect(language: Language) -> Dialect {
+/// The dialect that a word names.
+pub const fn dialect(language: Language) -> Dialect {
     match language {
         Language::Cuda => Dialect::Cuda,
         Language::Hip => Dialect::Hip,

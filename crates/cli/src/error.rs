@@ -12,6 +12,9 @@ pub enum CliError {
     /// The job could not be done, or its answer is no.
     #[error("{0}")]
     Failed(String),
+    /// As `Failed`, in lines that the user needs: a compiler's words about a source of theirs.
+    #[error("{0}")]
+    Log(String),
     /// As `Failed`, where the output has said so already.
     #[error("{0}")]
     Told(String),
@@ -36,7 +39,7 @@ impl CliError {
     pub const fn code(&self) -> u8 {
         match self {
             CliError::Usage(_) => 2,
-            CliError::Failed(_) | CliError::Told(_) => 1,
+            CliError::Failed(_) | CliError::Log(_) | CliError::Told(_) => 1,
             CliError::HandedOver(code) => *code,
             CliError::Interrupted => 130,
         }

@@ -1,11 +1,13 @@
 //! `tilewright inspect`: what a compiler made of a plan's main loop, as a table, a picture or JSON.
 
-use crate::args::{InspectArgs, Language, PlaceArgs};
+use crate::args::{InspectArgs, PlaceArgs};
+use crate::emit::dialect;
 use crate::error::CliError;
 use crate::figures::instructions;
 use crate::output::{human_bytes, line, write_file};
 use crate::{problem, session};
 use serde_json::json;
+use tilewright::SourceError;
 use tilewright_device::inspect::{Class, Inspection, LoopReport, Role, Run, inspect};
 use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::{MAIN, schedule::lower};
@@ -15,31 +17,29 @@ use tilewright_problem::contraction::Contraction;
 
 /// Inspects one problem's plan.
 pub fn run(args: &InspectArgs) -> Result<(), CliError> {
-    let case = problem::one(&args.problem, args.plan.workspace)?;
-    let known =
-        || CliError::usage(format!("--arch {}: not a known architecture; there are {}", args.arch, Target::known().join(", ")));
-    let target = Target::by_arch(&args.arch).ok_or_else(known)?;
+    let case = problem::only(problem::cases_or_source(&args.problem, &args.source, &args.plan)?)?;
+    let edited = case.source.as_ref().map(|(_, edited)| edited);
+    let arch = args.arch.as_deref().or(edited.map(|e| e.arch.as_str())).unwrap_or("gfx942");
+    let known = || CliError::usage(format!("--arch {arch}: not a known architecture; there are {}", Target::known().join(", ")));
+    let target = Target::by_arch(arch).ok_or_else(known)?;
+    let dialect = args.target.map(dialect).or(edited.map(|e| e.dialect));
     // Planned for as the emulated device of that architecture: nothing is run.
     let place = PlaceArgs { device: Some(format!("emu:{}", target.arch)), records: args.records.clone() };
     let context = session::open(&place, &args.plan, false)?;
-    let planned_for = match args.target {
-        Some(Language::Opencl) => session::in_opencl(target.clone()),
+    let planned_for = match dialect {
+        Some(Dialect::OpenCl) => session::in_opencl(target.clone()),
         _ => target.clone(),
     };
     let operation = session::operation_for(&context, &planned_for, &case, &args.plan)?;
     let (plan, origin) = operation.choice().map_err(session::classify)?;
     let space = operation.space();
     let resolved = space.resolve(&plan).map_err(CliError::failed)?;
-    let program = resolved.generate(space.env().workspace_bytes).map_err(CliError::failed)?;
+    let program = operation.program(&plan).map_err(session::classify)?;
     let kernel =
         program.kernels.iter().find(|k| k.name == MAIN).ok_or_else(|| CliError::failed("the plan has no main kernel"))?;
-    let dialect = args.target.map(|language| match language {
-        Language::Cuda => Dialect::Cuda,
-        Language::Hip => Dialect::Hip,
-        Language::Opencl => Dialect::OpenCl,
-    });
     let inspection = inspect(kernel, &target.arch, dialect, &Options::default()).map_err(|e| match e {
         DeviceError::BadSpec { reason, .. } => CliError::usage(format!("--target: {reason}")),
+        DeviceError::Compile { log, .. } if edited.is_some() => session::classify(SourceError::Compile { log }.into()),
         other => CliError::failed(other),
     })?;
     let math = math_per_tile(&resolved.spec, resolved.contraction);
@@ -50,13 +50,14 @@ pub fn run(args: &InspectArgs) -> Result<(), CliError> {
             "problem": case.problem.key(),
             "plan": plan.to_string(),
             "origin": origin.name(),
+            "source": case.source.as_ref().map(|(path, _)| path),
             "math_per_k_tile": math,
             "k_tiles_per_round": tiles,
             "inspection": inspection,
         });
         line(&value.to_string())?;
     } else {
-        line(&format!("{} on {}, {}", case.title, target.arch, language(inspection.dialect)))?;
+        line(&format!("{} on {}, {}", case.title, target.arch, language(&inspection)))?;
         line(&format!("plan ({}): {plan}", origin.name()))?;
         if inspection.loops.is_empty() {
             line("\nthere is no loop: the compiler has unrolled the few k-tiles there are\n")?;
@@ -68,7 +69,7 @@ pub fn run(args: &InspectArgs) -> Result<(), CliError> {
     }
     let note = |path: &std::path::Path| if args.json { Ok(()) } else { line(&format!("written: {}", path.display())) };
     if let Some(path) = &args.svg {
-        let title = format!("{} on {}, {}", case.title, target.arch, language(inspection.dialect));
+        let title = format!("{} on {}, {}", case.title, target.arch, language(&inspection));
         write_file(path, &instructions::page(&inspection, &title, &plan.to_string()))?;
         note(path)?;
     }
@@ -79,12 +80,10 @@ pub fn run(args: &InspectArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-const fn language(dialect: Dialect) -> &'static str {
-    match dialect {
-        Dialect::Cuda => "CUDA C++ through NVRTC",
-        Dialect::Hip => "HIP C++ through clang",
-        Dialect::OpenCl => "OpenCL C through clang",
-    }
+/// The language and who compiled it.
+fn language(inspection: &Inspection) -> String {
+    let compiler = if inspection.dialect == Dialect::Cuda { "NVRTC" } else { "clang" };
+    format!("{} through {compiler}", inspection.dialect.name())
 }
 
 /// Math instructions of one thread for one k-tile: multiply-adds, or those of a matrix unit.

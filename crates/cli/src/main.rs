@@ -40,7 +40,8 @@ fn run(cli: &Cli) -> i32 {
     let Err(e) = dispatch(cli) else { return 0 };
     if !matches!(e, CliError::HandedOver(_)) {
         let text = e.to_string();
-        eprintln!("error: {}", if cli.verbose > 0 { text } else { output::one_line(&text) });
+        let whole = cli.verbose > 0 || matches!(e, CliError::Log(_));
+        eprintln!("error: {}", if whole { text } else { output::one_line(&text) });
     }
     i32::from(e.code())
 }

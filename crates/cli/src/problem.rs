@@ -1,10 +1,13 @@
 //! From the command line to problems: words, a geometry string, or a file of cases.
 
-use crate::args::{Activation, Along, ConvArgs, Direction, Dtype, GemmArgs, Layout, Order, ProblemArgs, RunTime, Trans, Word};
+use crate::args::{
+    Activation, Along, ConvArgs, Direction, Dtype, GemmArgs, Layout, Order, PlanArgs, ProblemArgs, RunTime, SourceArgs, Trans, Word,
+};
 use crate::error::CliError;
 use crate::values::per_dimension;
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use tilewright::Edited;
 use tilewright_ir::Scalar;
 use tilewright_problem::Extent;
 use tilewright_problem::cases::{self, CaseOptions, Skipped};
@@ -23,6 +26,8 @@ pub struct Case {
     pub alpha: f64,
     /// Factor of the old result.
     pub beta: f64,
+    /// The edited source that `--source` names, with its path.
+    pub source: Option<(PathBuf, Edited)>,
 }
 
 /// The problems that the command line names.
@@ -73,9 +78,29 @@ pub fn cases(args: &ProblemArgs, workspace: Option<u64>) -> Result<Cases, CliErr
     Ok(cases)
 }
 
+/// As [`cases`], or the problem of the edited source that is named instead.
+pub fn cases_or_source(args: &ProblemArgs, source: &SourceArgs, plan: &PlanArgs) -> Result<Cases, CliError> {
+    let Some(path) = &source.source else { return cases(args, plan.workspace) };
+    let named = args.word.is_some() || args.problem.is_some() || args.cases.is_some() || !args.dynamic.is_empty();
+    if named || args.set.is_some() || plan.plan.is_some() || plan.workspace.is_some() || plan.atomics {
+        return Err(CliError::usage(
+            "--source says problem and plan by itself: leave out all other options that name or change them",
+        ));
+    }
+    let wrong = |e: &dyn std::fmt::Display| CliError::usage(format!("--source {}: {e}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|e| wrong(&e))?;
+    let edited = Edited::parse(&text).map_err(|e| wrong(&e))?;
+    let case = Case { source: Some((path.clone(), edited.clone())), ..plain(edited.problem) };
+    Ok(Cases { list: vec![case], skipped: Vec::new() })
+}
+
 /// The one problem of a command that works on one.
 pub fn one(args: &ProblemArgs, workspace: Option<u64>) -> Result<Case, CliError> {
-    let Cases { list: mut all, skipped } = cases(args, workspace)?;
+    only(cases(args, workspace)?)
+}
+
+/// The one of these.
+pub fn only(Cases { list: mut all, skipped }: Cases) -> Result<Case, CliError> {
     match (all.pop(), all.is_empty()) {
         (Some(case), true) => Ok(case),
         (None, _) if !skipped.is_empty() => Err(CliError::usage(skipped.join("\n"))),
@@ -84,7 +109,7 @@ pub fn one(args: &ProblemArgs, workspace: Option<u64>) -> Result<Case, CliError>
 }
 
 fn plain(problem: Problem) -> Case {
-    Case { title: title(&problem), set: None, problem, alpha: 1.0, beta: 0.0 }
+    Case { title: title(&problem), set: None, problem, alpha: 1.0, beta: 0.0, source: None }
 }
 
 fn set_workspace(problem: &mut Problem, bytes: u64) {

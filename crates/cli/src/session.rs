@@ -20,9 +20,6 @@ pub fn open(place: &PlaceArgs, plan: &PlanArgs, keep_records: bool) -> Result<Co
 
 /// As [`open`], for runs that are timed with caches in this state.
 pub fn open_to_time(place: &PlaceArgs, plan: &PlanArgs, keep_records: bool, cache: CacheState) -> Result<Context, CliError> {
-    // Compilers crash: let that happen in another process.
-    let workers = Workers::of_current_exe(COMPILE_WORKER).ok().map(Arc::new);
-    let device_options = tilewright_device::Options { workers, ..tilewright_device::Options::default() };
     let records = match &place.records {
         Some(path) => RecordsAt::File(path.clone()),
         None if keep_records => RecordsAt::Default,
@@ -30,6 +27,9 @@ pub fn open_to_time(place: &PlaceArgs, plan: &PlanArgs, keep_records: bool, cach
         None if tilewright::default_records().exists() => RecordsAt::Default,
         None => RecordsAt::Memory,
     };
+    // Compilers crash: let that happen in another process.
+    let workers = Workers::of_current_exe(COMPILE_WORKER).ok().map(Arc::new);
+    let device_options = tilewright_device::Options { workers, ..tilewright_device::Options::default() };
     let options = Options {
         device: place.device.clone(),
         device_options,
@@ -50,6 +50,23 @@ pub fn open_to_time(place: &PlaceArgs, plan: &PlanArgs, keep_records: bool, cach
     Ok(context)
 }
 
+/// The device that runs the problems: for an edited source, the first of its language where none is named.
+pub fn place_of(place: &PlaceArgs, cases: &Cases) -> Result<PlaceArgs, CliError> {
+    let Some((path, edited)) = cases.list.first().and_then(|case| case.source.as_ref()) else { return Ok(place.clone()) };
+    let backend = match edited.dialect {
+        Dialect::Cuda => "cuda",
+        Dialect::Hip => "hip",
+        Dialect::OpenCl => "opencl",
+    };
+    match &place.device {
+        Some(device) if device.split(':').next() == Some("emu") => Err(CliError::usage(format!(
+            "--device {device}: the emulator runs no source text: take --device {backend}:0 for {}",
+            path.display()
+        ))),
+        device => Ok(PlaceArgs { device: device.clone().or(Some(backend.into())), ..place.clone() }),
+    }
+}
+
 /// The constraint that `--plan` names.
 pub fn constraint(plan: &PlanArgs) -> Result<Constraint, CliError> {
     match &plan.plan {
@@ -66,6 +83,9 @@ pub fn operation(context: &Context, case: &Case, plan: &PlanArgs) -> Result<Oper
 
 /// As [`operation`], planned for another target than the device.
 pub fn operation_for(context: &Context, target: &Target, case: &Case, plan: &PlanArgs) -> Result<Operation, CliError> {
+    if let Some((path, edited)) = &case.source {
+        return context.edited_for(edited, target).map_err(|e| CliError::failed(format!("{}: {e}", path.display())));
+    }
     let constraint = constraint(plan)?;
     let operation = context.operation_for(case.problem.clone(), target).map_err(CliError::usage)?;
     let whole = plan.plan.as_deref().and_then(|text| Plan::parse(text).ok());
@@ -99,6 +119,7 @@ pub fn in_opencl(target: Target) -> Target {
 pub fn classify(e: tilewright::Error) -> CliError {
     match e {
         tilewright::Error::Problem(_) | tilewright::Error::Plan(_) => CliError::usage(e),
+        tilewright::Error::Source(e) => CliError::Log(e.to_string()),
         other => CliError::failed(other),
     }
 }

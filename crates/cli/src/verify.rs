@@ -13,9 +13,9 @@ use tilewright_tune::verify::{Depth, Verification};
 
 /// Verifies every problem of the command line; exit code 1 if one is wrong.
 pub fn run(args: &VerifyArgs, quiet: bool) -> Result<(), CliError> {
-    let cases = problem::cases(&args.problem, args.plan.workspace)?;
+    let cases = problem::cases_or_source(&args.problem, &args.source, &args.plan)?;
     session::constraint(&args.plan)?;
-    let context = session::open(&args.place, &args.plan, false)?;
+    let context = session::open(&session::place_of(&args.place, &cases)?, &args.plan, false)?;
     session::each(&cases, &context, args.json, |number, case| {
         let shown = !args.json && !quiet;
         let progress = Progress::new(case, (number + 1, cases.list.len()), context.info(), None, shown);
@@ -56,6 +56,7 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case, progress: &Pro
             "device": context.info().id,
             "plan": plan.to_string(),
             "origin": origin.name(),
+            "source": case.source.as_ref().map(|(path, _)| path),
             "verified": v.passed,
             "verified_on": on,
             "max_error": v.finite_error(),
@@ -66,6 +67,9 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case, progress: &Pro
         line(&object.to_string())?;
     } else {
         line(&format!("{} on {}\n  plan ({}) {plan}", case.title, context.info().name, origin.name()))?;
+        if let Some((path, _)) = &case.source {
+            line(&format!("  source {}", path.display()))?;
+        }
         if let Some(small) = &on {
             line(&format!("  run reduced, as {small} (--whole runs all of it)"))?;
         }

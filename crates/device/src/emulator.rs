@@ -77,6 +77,10 @@ impl Device for Emulator {
 
     fn compile(&self, kernel: &Kernel) -> Result<Arc<Compiled>, DeviceError> {
         let start = Instant::now();
+        if kernel.text.is_some() {
+            let reason = "the emulator runs the kernel language, not source text: take an OpenCL, CUDA or HIP device".to_string();
+            return Err(DeviceError::BadLaunch { device: self.info.id.clone(), entry: kernel.name.clone(), reason });
+        }
         // Printing shows the user what a real device would get, and validates for the target played.
         let source = tilewright_ir::print(kernel, &self.info.target)
             .map_err(|e| DeviceError::Invalid { device: self.info.id.clone(), invalid: Box::new(e) })?;

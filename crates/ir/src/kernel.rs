@@ -365,6 +365,10 @@ pub struct Kernel {
     pub cursors: Vec<Cursor>,
     /// What happens.
     pub body: Block,
+    /// Source text in place of what would be printed: an edited one, with the same entry point, arguments and threads. Compilers get it;
+    /// the emulator, which runs the body, refuses such a kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
 }
 
 impl Kernel {

@@ -14,6 +14,17 @@ pub enum Dialect {
     OpenCl,
 }
 
+impl Dialect {
+    /// The language: `CUDA C++`, `HIP C++`, `OpenCL C`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Dialect::Cuda => "CUDA C++",
+            Dialect::Hip => "HIP C++",
+            Dialect::OpenCl => "OpenCL C",
+        }
+    }
+}
+
 /// Operations that not every target has. The validator refuses a kernel that needs one its target lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Features {

@@ -1,5 +1,6 @@
 //! A program as one source file that stands alone: what it computes, how to launch it, then every kernel.
 
+use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::fmt::Write;
 use tilewright_gen::plan::Plan;
@@ -23,7 +24,13 @@ pub struct Emission<'a> {
     pub program: &'a Program,
     /// Dialect and architecture.
     pub target: &'a Target,
+    /// Sums by atomic additions were allowed.
+    pub atomics: bool,
 }
+
+/// What begins the line of the head that programs read, and the version of what follows it.
+pub(crate) const MARK: &str = "// tilewright-source ";
+pub(crate) const VERSION: u64 = 1;
 
 impl Emission<'_> {
     /// The source file. The same input gives the same text.
@@ -37,6 +44,11 @@ impl Emission<'_> {
             // Writing to a String cannot fail.
             let _ = if line.is_empty() { writeln!(out, "//") } else { writeln!(out, "// {line}") };
         }
+        let _ = writeln!(
+            out,
+            "//\n// For programs, such as `tilewright verify --source`; the kernels below may be edited, this line may not:"
+        );
+        let _ = writeln!(out, "{MARK}{}", self.facts(&sources));
         let mut seen = HashSet::new();
         for source in &sources {
             out.push('\n');
@@ -52,6 +64,20 @@ impl Emission<'_> {
             }
         }
         Ok(out)
+    }
+
+    /// Problem, plan and launches, from which [`Edited`](crate::Edited) finds them again.
+    fn facts(&self, sources: &[tilewright_ir::Source]) -> Value {
+        json!({
+            "version": VERSION,
+            "problem": self.problem.key(),
+            "plan": self.plan.to_string(),
+            "arch": self.target.arch,
+            "dialect": self.target.dialect,
+            "atomics": self.atomics,
+            "workspace_bytes": self.program.workspace_bytes,
+            "launches": launches(self.program, sources),
+        })
     }
 
     fn head(&self, sources: &[tilewright_ir::Source]) -> Vec<String> {
@@ -132,6 +158,23 @@ impl Emission<'_> {
         }
         lines
     }
+}
+
+/// What is launched, in order: the same for an edited source.
+pub(crate) fn launches(program: &Program, sources: &[tilewright_ir::Source]) -> Value {
+    let one = |launch: &Launch| {
+        let (kernel, source) = (program.kernels.get(launch.kernel)?, sources.get(launch.kernel)?);
+        let args = kernel.args.iter().zip(&launch.args).map(|(a, b)| format!("{} = {}", a.name, binding(launch, b)));
+        let [x, y, z] = launch.grid;
+        Some(json!({
+            "kernel": source.entry,
+            "grid": [launch.groups.as_ref().map_or(json!(x), |groups| json!(groups.to_string())), json!(y), json!(z)],
+            "threads": kernel.threads,
+            "dynamic_shared_bytes": source.dynamic_shared_bytes,
+            "args": args.collect::<Vec<_>>(),
+        }))
+    };
+    program.launches.iter().filter_map(one).collect()
 }
 
 /// Extents, and what of them a launch chooses.

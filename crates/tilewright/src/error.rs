@@ -45,6 +45,9 @@ pub enum Error {
     /// The target cannot run a kernel.
     #[error(transparent)]
     Invalid(#[from] Invalid),
+    /// An edited source cannot be used.
+    #[error("the edited source: {0}")]
+    Source(#[from] crate::SourceError),
     /// Buffers do not suit the program.
     #[error(transparent)]
     Bind(BindError),

@@ -1,9 +1,10 @@
 //! From a plan to compiled kernels, and the ordered fallback for operands that start where a plan's wide accesses cannot.
 
 use crate::program::{Ready, Starts};
-use crate::{Error, Operation};
+use crate::{Error, Operation, SourceError};
 use std::borrow::Cow;
 use std::sync::{Arc, PoisonError};
+use tilewright_device::DeviceError;
 use tilewright_gen::plan::{Chiral, Common, Key, Plan, fits, generic};
 use tilewright_gen::program::Program;
 use tilewright_problem::Extents;
@@ -30,13 +31,17 @@ impl Operation {
     /// The compiled program of a plan, from the context's cache where it is there.
     pub(crate) fn ready(&self, plan: &Plan, starts: Starts) -> Result<Arc<Ready>, Error> {
         let inner = &self.context().inner;
-        let key = (self.problem().key(), plan.to_string(), starts, self.space().env().allow_atomics);
+        let text = self.text_of(plan);
+        let key = (self.problem().key(), plan.to_string(), starts, self.space().env().allow_atomics, text.clone());
         if let Some(ready) = inner.ready.lock().unwrap_or_else(PoisonError::into_inner).get(&key) {
             return Ok(ready.clone());
         }
         let (contraction, program) = self.program_for(plan, starts)?;
         let start = std::time::Instant::now();
-        let compiled = compile(&*inner.device, &program)?;
+        let compiled = compile(&*inner.device, &program).map_err(|e| match e {
+            DeviceError::Compile { log, .. } if text.is_some() => SourceError::Compile { log }.into(),
+            other => Error::from(other),
+        })?;
         tracing::debug!("{} kernels of {plan} are ready after {} ms", compiled.len(), start.elapsed().as_millis());
         let ready = Arc::new(Ready { plan: *plan, contraction, program, compiled });
         inner.ready.lock().unwrap_or_else(PoisonError::into_inner).insert(key, ready.clone());
@@ -48,8 +53,18 @@ impl Operation {
         let space = starts.map_or_else(|| Cow::Borrowed(self.space()), |starts| Cow::Owned(self.space().aligned(starts)));
         let resolved = space.resolve(plan)?;
         fits(&resolved.spec, resolved.contraction, &self.context().info().target)?;
-        let program = resolved.generate(space.env().workspace_bytes)?;
+        let mut program = resolved.generate(space.env().workspace_bytes)?;
+        if let Some(text) = self.text_of(plan) {
+            program.kernels.iter_mut().for_each(|kernel| kernel.text = Some(text.to_string()));
+        }
         Ok((resolved.contraction.clone(), program))
+    }
+    /// The kernels of a plan and how they are launched.
+    ///
+    /// # Errors
+    /// [`Error::Refused`], [`Error::Generate`].
+    pub fn program(&self, plan: &Plan) -> Result<Program, Error> {
+        Ok(self.program_for(plan, None)?.1)
     }
 
     /// Launches the plan with these extents (all of the plan's contraction where none are given), or the first of its fallbacks that
@@ -60,7 +75,10 @@ impl Operation {
         buffers.workspace = context.workspace(ready.program.workspace_bytes)?;
         let ready = match check(&ready.program, &ready.contraction, &buffers, &extents(&ready, at)) {
             Ok(()) => ready,
-            Err(BindError::Misaligned { .. }) => self.fallback(plan, &buffers, &ready.contraction, at)?,
+            // Another plan would not be the edited source.
+            Err(BindError::Misaligned { .. }) if self.text_of(plan).is_none() => {
+                self.fallback(plan, &buffers, &ready.contraction, at)?
+            }
             Err(other) => return Err(other.into()),
         };
         buffers.workspace = context.workspace(ready.program.workspace_bytes)?;

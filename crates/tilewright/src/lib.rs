@@ -99,6 +99,7 @@
 mod buckets;
 mod buffer;
 mod context;
+mod edited;
 mod element;
 mod emit;
 mod error;
@@ -110,6 +111,7 @@ mod trial;
 pub use buckets::Buckets;
 pub use buffer::{Buffer, Slice, SliceMut};
 pub use context::{Context, Options, RecordsAt, default_records};
+pub use edited::{Edited, SourceError};
 pub use element::Element;
 pub use emit::Emission;
 pub use error::Error;

@@ -2,7 +2,7 @@
 
 use crate::buffer::{Slice, SliceMut};
 use crate::emit::Emission;
-use crate::{Buffer, Context, Element, Error};
+use crate::{Buffer, Context, Edited, Element, Error};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use tilewright_device::Device;
@@ -34,10 +34,12 @@ pub enum Origin {
     Tuned,
     /// Set by the user.
     Given,
+    /// Of an edited source.
+    Edited,
 }
 
 impl Origin {
-    /// In a word or three: `recorded`, `recorded, verified again`, `picked`, `tuned`, `given`.
+    /// In a word or three: `recorded`, `recorded, verified again`, `picked`, `tuned`, `given`, `edited`.
     pub const fn name(self) -> &'static str {
         match self {
             Origin::Recorded => "recorded",
@@ -45,6 +47,7 @@ impl Origin {
             Origin::Picked => "picked",
             Origin::Tuned => "tuned",
             Origin::Given => "given",
+            Origin::Edited => "edited",
         }
     }
 }
@@ -151,6 +154,8 @@ impl Context {
 pub struct Operation {
     context: Context,
     space: Space,
+    /// A source that takes the place of the kernels of its plan.
+    edited: Option<Edited>,
     chosen: Mutex<Option<(Plan, Origin)>>,
 }
 
@@ -160,13 +165,19 @@ const NEAREST: usize = 2000;
 impl Operation {
     pub(crate) fn new(context: Context, problem: &Problem, target: &Target) -> Result<Operation, Error> {
         let space = Space::new(problem, target)?.with_atomics(context.inner.options.allow_atomics);
-        Ok(Operation { context, space, chosen: Mutex::new(None) })
+        Ok(Operation::of(context, space, None))
+    }
+    pub(crate) fn of(context: Context, space: Space, edited: Option<Edited>) -> Operation {
+        Operation { context, space, edited, chosen: Mutex::new(None) }
+    }
+    /// The edited source's text, where this is its plan.
+    pub(crate) fn text_of(&self, plan: &Plan) -> Option<Arc<str>> {
+        self.edited.as_ref().filter(|edited| edited.plan == *plan).map(|edited| edited.text.clone())
     }
     /// The same with values demanded of some keys of the plan.
     #[must_use]
     pub fn constrained(self, constraint: &Constraint) -> Operation {
-        let space = self.space.constrained(constraint);
-        Operation { context: self.context, space, chosen: Mutex::new(None) }
+        Operation::of(self.context, self.space.constrained(constraint), self.edited)
     }
     /// The context.
     pub const fn context(&self) -> &Context {
@@ -433,8 +444,12 @@ impl Operation {
     /// # Errors
     /// [`Error::Refused`], [`Error::Generate`], [`Error::Invalid`].
     pub fn source_of(&self, plan: &Plan, target: &Target) -> Result<String, Error> {
+        if let Some(text) = self.text_of(plan) {
+            return Ok(text.to_string());
+        }
         let (contraction, program) = self.program_for(plan, None)?;
-        let emission = Emission { problem: self.problem(), contraction: &contraction, plan, program: &program, target };
+        let atomics = self.space.env().allow_atomics;
+        let emission = Emission { problem: self.problem(), contraction: &contraction, plan, program: &program, target, atomics };
         Ok(emission.source()?)
     }
 }

@@ -63,13 +63,15 @@ Interrupted (Ctrl-C, or killed), it keeps what was found; run it again and it go
 Examples:
   tilewright bench gemm --m 1024 --n 1024 --k 1024
   tilewright bench --against cublaslt,cublas --cases gemm.csv --set llm --html page.html
-  tilewright bench --cases conv_forward_f32.csv --device cuda:0 --json")]
+  tilewright bench --cases conv_forward_f32.csv --device cuda:0 --json
+  tilewright bench --source edited.cu                     (a kernel that `emit` wrote and you changed)")]
     Bench(BenchArgs),
     /// Check one plan's results against the f64 reference; exit code 1 if they are wrong
     #[command(after_long_help = "\
 Examples:
   tilewright verify gemm --m 100 --n 90 --k 80 --device emu:gfx942
-  tilewright verify --problem tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32 --plan A_MIC4__B_MIC4__C_MAC64_SKW10")]
+  tilewright verify --problem tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32 --plan A_MIC4__B_MIC4__C_MAC64_SKW10
+  tilewright verify --source edited.cl --device opencl:0")]
     Verify(VerifyArgs),
     /// Print a plan's source as a file that stands alone
     #[command(after_long_help = "\
@@ -89,6 +91,7 @@ Examples:
 Examples:
   tilewright inspect gemm --m 4096 --n 4096 --k 4096 --arch gfx900 --plan C_PFG1_BUF2_STP1
   tilewright inspect gemm --m 4096 --n 4096 --k 4096 --arch sm_90a --svg loop.svg --asm loop.sass
+  tilewright inspect --source edited.cu --asm loop.sass
   tilewright inspect conv --n 64 --c 64 --k 64 --size 56x56 --filter 3x3 --pad 1 --arch gfx942 --target opencl --json
 
 No GPU is needed. AMD's architectures need clang 20 or newer, NVIDIA's NVRTC and nvdisasm; what is missing is named.")]
@@ -118,6 +121,14 @@ Examples:
 
 /// Name of the hidden subcommand of compile workers.
 pub const COMPILE_WORKER: &str = "compile-worker";
+
+/// A source in place of a problem.
+#[derive(Debug, Args)]
+pub struct SourceArgs {
+    /// A source that `emit` wrote and you changed, with the same kernels, arguments and launch: its head names problem and plan
+    #[arg(long, global = true, help_heading = "Problem", value_name = "FILE")]
+    pub source: Option<PathBuf>,
+}
 
 /// Options that decide which plans come into question.
 #[derive(Debug, Args)]
@@ -206,6 +217,9 @@ pub struct BenchArgs {
     pub problem: ProblemArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
+    pub source: SourceArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
     pub plan: PlanArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
@@ -240,6 +254,9 @@ pub struct VerifyArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub problem: ProblemArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub source: SourceArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
     pub plan: PlanArgs,
@@ -320,14 +337,18 @@ pub struct InspectArgs {
     pub problem: ProblemArgs,
     #[command(flatten)]
     #[allow(missing_docs)]
+    pub source: SourceArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
     pub plan: PlanArgs,
     /// Records file [default: in the user's data folder, see `tilewright records path`]
     #[arg(long, global = true, help_heading = "Device and records", value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
     pub records: Option<PathBuf>,
-    /// Architecture: gfx900, gfx90a, gfx942, gfx950, sm_75, sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_103a, sm_120a
-    #[arg(long, global = true, help_heading = "Target", default_value = "gfx942")]
-    pub arch: String,
-    /// Language of the source that is compiled [default: hip for gfx*, cuda for sm_*]
+    /// Architecture: gfx900, gfx90a, gfx942, gfx950, sm_75, sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_103a, sm_120a [default: gfx942, or
+    /// that of --source]
+    #[arg(long, global = true, help_heading = "Target")]
+    pub arch: Option<String>,
+    /// Language of the source that is compiled [default: hip for gfx*, cuda for sm_*, or that of --source]
     #[arg(long, global = true, help_heading = "Target", value_enum)]
     pub target: Option<Language>,
     /// Write the picture here

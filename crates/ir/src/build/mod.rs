@@ -43,6 +43,7 @@ impl Builder {
                 tx_barriers: Vec::new(),
                 cursors: Vec::new(),
                 body: Vec::new(),
+                text: None,
             },
             blocks: vec![Vec::new()],
             seen: HashMap::new(),

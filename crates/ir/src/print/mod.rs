@@ -33,7 +33,8 @@ pub struct Source {
     pub dynamic_shared_bytes: u32,
 }
 
-/// Prints a kernel in the dialect of a target, after validating it. The same kernel and target give the same text.
+/// Prints a kernel in the dialect of a target, after validating it. The same kernel and target give the same text: its
+/// [own](Kernel::text) where it has one.
 ///
 /// # Errors
 /// What [`crate::validate`] finds.
@@ -61,7 +62,11 @@ pub fn print(kernel: &Kernel, target: &Target) -> Result<Source, Invalid> {
         out: String::new(),
         depth: 0,
     };
-    printer.source().map_err(|fault| Invalid { kernel: kernel.name.clone(), at: "printing".into(), fault })
+    let printed = printer.source().map_err(|fault| Invalid { kernel: kernel.name.clone(), at: "printing".into(), fault })?;
+    Ok(match &kernel.text {
+        Some(text) => Source { text: text.clone(), ..printed },
+        None => printed,
+    })
 }
 
 /// State while one kernel is printed. Names stand at the index of what they name.
