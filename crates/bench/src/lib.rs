@@ -22,8 +22,11 @@ mod table;
 mod workload;
 
 pub use baseline::Library;
+pub use clocks::{Clocks, Monitor};
+pub use commands::{Ended, Line, Pairs, verify_pairs};
 pub use compare::Title;
 pub use error::BenchError;
+pub use handover::{hand_over, left};
 pub use html::page;
 pub use record::{Record, Roof, Side};
 pub use rivals::Rivals;

@@ -73,7 +73,7 @@ fn compare(args: &BenchArgs, context: &Context, rivals: &Rivals, case: &Case) ->
 }
 
 /// Wrong use is told from a job that failed.
-fn classify(e: BenchError) -> CliError {
+pub fn classify(e: BenchError) -> CliError {
     match e {
         BenchError::Usage(_) | BenchError::Unsupported { .. } => CliError::usage(e),
         other => CliError::failed(other),

@@ -15,6 +15,7 @@ mod output;
 mod problem;
 mod progress;
 mod records;
+mod selfcheck;
 mod session;
 mod tune;
 mod values;
@@ -56,6 +57,7 @@ fn dispatch(cli: &Cli) -> Result<(), CliError> {
         Command::Explain(args) => explain::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Devices(args) => devices::run(args),
+        Command::Selfcheck(args) => selfcheck::run(args, cli.quiet),
         Command::Records(command) => records::run(command),
         Command::Cache(command) => cache::run(command),
         Command::Completions { shell } => completions(*shell),

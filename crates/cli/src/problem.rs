@@ -1,7 +1,8 @@
 //! From the command line to problems: words, a geometry string, or a file of cases.
 
 use crate::args::{
-    Activation, Along, ConvArgs, Direction, Dtype, GemmArgs, Layout, Order, PlanArgs, ProblemArgs, RunTime, SourceArgs, Trans, Word,
+    Activation, Along, ConvArgs, Direction, Dtype, GemmArgs, Layout, Order, PlanArgs, ProblemArgs, RunTime, SourceArgs, Trans,
+    Word,
 };
 use crate::error::CliError;
 use crate::values::per_dimension;
@@ -108,7 +109,8 @@ pub fn only(Cases { list: mut all, skipped }: Cases) -> Result<Case, CliError> {
     }
 }
 
-fn plain(problem: Problem) -> Case {
+/// A problem as a case by itself.
+pub fn plain(problem: Problem) -> Case {
     Case { title: title(&problem), set: None, problem, alpha: 1.0, beta: 0.0, source: None }
 }
 

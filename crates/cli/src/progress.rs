@@ -53,7 +53,7 @@ impl Line {
 }
 
 /// Microseconds that no kernel for a problem beats on a device, by its description: operations or bytes.
-fn roof_us(problem: &Problem, device: &DeviceInfo) -> f64 {
+pub fn roof_us(problem: &Problem, device: &DeviceInfo) -> f64 {
     let math = match problem {
         Problem::Gemm(gemm) => gemm.math,
         Problem::Conv(conv) => conv.math,

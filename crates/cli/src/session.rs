@@ -27,6 +27,11 @@ pub fn open_to_time(place: &PlaceArgs, plan: &PlanArgs, keep_records: bool, cach
         None if tilewright::default_records().exists() => RecordsAt::Default,
         None => RecordsAt::Memory,
     };
+    open_with(place, plan, records, cache)
+}
+
+/// As [`open_to_time`], with these records.
+pub fn open_with(place: &PlaceArgs, plan: &PlanArgs, records: RecordsAt, cache: CacheState) -> Result<Context, CliError> {
     // Compilers crash: let that happen in another process.
     let workers = Workers::of_current_exe(COMPILE_WORKER).ok().map(Arc::new);
     let device_options = tilewright_device::Options { workers, ..tilewright_device::Options::default() };

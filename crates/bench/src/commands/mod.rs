@@ -16,7 +16,7 @@ pub use opencl::opencl_vs_cuda;
 pub use pick::pick_quality;
 pub use plans::plans;
 pub use throughput::throughput;
-pub use verify::verify_random;
+pub use verify::{Ended, Line, Pairs, verify_pairs, verify_random};
 
 use crate::args::TableArgs;
 use crate::compare::Title;

@@ -98,6 +98,14 @@ No GPU is needed. AMD's architectures need clang 20 or newer, NVIDIA's NVRTC and
     Inspect(InspectArgs),
     /// List devices, and for each back end without one what is missing and how to install it
     Devices(DevicesArgs),
+    /// Verify random kernels, tune a few shapes and read clocks and limits: one report file, to send where a device is new
+    #[command(after_long_help = "\
+Examples:
+  tilewright selfcheck --device hip:0
+  tilewright selfcheck --device opencl:0 --pairs 50 --shapes 3 --budget 5s --out report.md
+
+It takes some minutes: verifying goes on in a new process where a kernel takes the device down. Nothing is recorded.")]
+    Selfcheck(SelfcheckArgs),
     /// Look at, carry and clear tuning records
     #[command(subcommand)]
     Records(RecordsCommand),
@@ -368,6 +376,32 @@ pub struct DevicesArgs {
     /// One JSON object per device or missing back end
     #[arg(long)]
     pub json: bool,
+}
+
+/// `selfcheck`.
+#[derive(Debug, Args)]
+pub struct SelfcheckArgs {
+    /// Device: emu, emu:ARCH, opencl:N, opencl:NAME, cuda:N, hip:N [default: the most capable one here]
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
+    /// Random pairs of problem and plan to verify
+    #[arg(long, default_value_t = 500, value_parser = whole)]
+    pub pairs: u64,
+    /// Shapes to tune, at most 10
+    #[arg(long, default_value_t = 10)]
+    pub shapes: usize,
+    /// For each shape: 200 (trials), or 500ms, 30s, 2m
+    #[arg(long, default_value = "20s", value_parser = budget)]
+    pub budget: Budget,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1, value_parser = whole)]
+    pub seed: u64,
+    /// The report [default: selfcheck-DEVICE.md here]
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// What a process before this one has left.
+    #[arg(long, hide = true)]
+    pub go_on: Option<PathBuf>,
 }
 
 /// `cache`.

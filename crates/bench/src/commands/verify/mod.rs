@@ -8,9 +8,11 @@ use crate::error::BenchError;
 use crate::handover;
 use crate::record::Sink;
 use crate::session::Session;
-use pairs::{Ended, Judged, Line, PASSED, Pairs};
+pub use pairs::{Ended, Line, Pairs};
+use pairs::{Judged, PASSED};
+use std::sync::Arc;
 use std::time::Instant;
-use tilewright_device::{DeviceError, DeviceInfo, DeviceKind};
+use tilewright_device::{Device, DeviceError, DeviceInfo, DeviceKind};
 use tilewright_tune::random::{Pair, PairError, Recipe, pair, verify};
 
 /// `verify-random`.
@@ -23,20 +25,12 @@ pub fn verify_random(common: Common, args: VerifyArgs) -> Result<(), BenchError>
     let mut pairs: Pairs = handover::left(common.go_on.as_deref())?;
     let device = Session::begin("verify-random", common)?.any_device()?;
     let info = device.info().clone();
-    let recipe = recipe(&info, args.mix);
-    let threads = match args.threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        n => n,
-    };
     let (start, before) = (Instant::now(), pairs.seconds);
     let seconds = || before + start.elapsed().as_secs_f64();
     let is_late = || limit.is_some_and(|limit| seconds() >= limit.as_secs_f64());
-    let one = |n: u64| {
-        let seed = args.seed.wrapping_mul(1_000_003).wrapping_add(args.first + n);
-        pair(&info.target, &recipe, seed).map_or(Judged::None, |pair| judge(&info, &pair, verify(&device, &pair)))
-    };
-    let ended = pairs.run((args.count, threads), &is_late, &one, &mut |line, pairs| {
-        if line.outcome != PASSED {
+    let drawn = Drawn { mix: args.mix, seed: args.seed, first: args.first, count: args.count, threads: args.threads };
+    let ended = run(&device, &mut pairs, &drawn, &is_late, &mut |line, pairs| {
+        if !line.passed() {
             println!("{}: seed {}: --problem {} --plan {}", line.outcome, line.seed, line.problem, line.plan);
             println!("    {}", line.reason.as_deref().unwrap_or_default());
         }
@@ -52,6 +46,49 @@ pub fn verify_random(common: Common, args: VerifyArgs) -> Result<(), BenchError>
     }
     println!("{} of {} pairs in {:.1} s on {}: {}", pairs.done(), args.count, pairs.seconds, info.id, pairs.told());
     pairs.verdict(args.seed)
+}
+
+/// Which pairs are drawn, and on how many threads they are verified (0: one per core).
+struct Drawn {
+    mix: Mix,
+    seed: u64,
+    first: u64,
+    count: u64,
+    threads: usize,
+}
+
+fn run(
+    device: &Arc<dyn Device>,
+    pairs: &mut Pairs,
+    drawn: &Drawn,
+    is_late: &(dyn Fn() -> bool + Sync),
+    tell: &mut dyn FnMut(&Line, &Pairs) -> Result<(), BenchError>,
+) -> Result<Ended, BenchError> {
+    let info = device.info();
+    let recipe = recipe(info, drawn.mix);
+    let threads = match drawn.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        n => n,
+    };
+    let one = |n: u64| {
+        let seed = drawn.seed.wrapping_mul(1_000_003).wrapping_add(drawn.first + n);
+        pair(&info.target, &recipe, seed).map_or(Judged::None, |pair| judge(info, &pair, verify(device, &pair)))
+    };
+    pairs.run((drawn.count, threads), is_late, &one, tell)
+}
+
+/// Verifies so many random pairs of every kind that suits the device, those that `pairs` has not judged yet. `tell` hears of each.
+/// [`Ended::Lost`]: a pair took the device down, and another process may go on with `pairs`.
+///
+/// # Errors
+/// Those of `tell`; [`BenchError::Plan`] where pair after pair takes the device down.
+pub fn verify_pairs(
+    device: &Arc<dyn Device>,
+    pairs: &mut Pairs,
+    (seed, count): (u64, u64),
+    tell: &mut dyn FnMut(&Line, &Pairs) -> Result<(), BenchError>,
+) -> Result<Ended, BenchError> {
+    run(device, pairs, &Drawn { mix: Mix::All, seed, first: 0, count, threads: 0 }, &|| false, tell)
 }
 
 /// Pairs that suit a kind of device.

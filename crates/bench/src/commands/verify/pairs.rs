@@ -19,14 +19,27 @@ pub const PASSED: &str = "passed";
 /// How one pair went: one line of JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
+    /// Device id.
     pub device: String,
+    /// What the pair was drawn from.
     pub seed: u64,
+    /// The problem's text.
     pub problem: String,
+    /// The plan's text.
     pub plan: String,
     /// [`PASSED`], [`HUNG`], `wrong`, or what failed.
     pub outcome: &'static str,
+    /// Largest error, relative to `|alpha| |A||B| + |beta||C|`; none where it is not finite.
     pub max_error: Option<f64>,
+    /// Why it did not pass.
     pub reason: Option<String>,
+}
+
+impl Line {
+    /// It is right.
+    pub fn passed(&self) -> bool {
+        self.outcome == PASSED
+    }
 }
 
 /// What verifying a pair gave.
