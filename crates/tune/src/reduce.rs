@@ -313,7 +313,10 @@ fn reduce_conv(conv: &Conv, [tile_m, tile_n, depth]: [u64; 3], wholes: Wholes) -
     let (c, k, wanted) = match conv.direction {
         Direction::Forward => (with_taps(c, depth, wholes.k), cut(k, tile_n, wholes.n), tile_m * (wholes.m + 1)),
         Direction::BackwardData => (cut(c, tile_n, wholes.n), with_taps(k, depth, wholes.k), tile_m * (wholes.m + 1)),
-        Direction::BackwardWeight => (with_taps(c, tile_n, wholes.n), cut(k, tile_m, wholes.m), depth * (wholes.k + 1)),
+        // The samples share the sum.
+        Direction::BackwardWeight => {
+            (with_taps(c, tile_n, wholes.n), cut(k, tile_m, wholes.m), (depth * (wholes.k + 1)).div_ceil(small.n))
+        }
     };
     (small.c, small.k) = (c * small.groups, k * small.groups);
     for d in 0..conv.dims().saturating_sub(1) {
@@ -373,10 +376,12 @@ mod tests {
 
     #[test]
     fn convolutions_shrink_in_every_direction() {
-        let conv = Conv::new(Scalar::F32, 64, 128, 256, &[56, 56], &[3, 3]).pad(&[1, 1], &[1, 1]).build().unwrap();
-        let Some(Problem::Conv(small)) = check(&Problem::Conv(conv)) else { panic!("not reduced") };
-        assert_eq!((small.n, small.input[1]), (2, 56));
-        assert!(small.c < 128 && small.input[0] < 56);
+        for direction in [Direction::Forward, Direction::BackwardData, Direction::BackwardWeight] {
+            let conv = Conv::new(Scalar::F32, 64, 512, 1024, &[56, 56], &[3, 3]).pad(&[1, 1], &[1, 1]).direction(direction);
+            let Some(Problem::Conv(small)) = check(&Problem::Conv(conv.build().unwrap())) else { panic!("not reduced") };
+            assert_eq!((small.n, small.input[1]), (2, 56));
+            assert!(small.c < 512 && small.k < 1024 && small.input[0] < 56, "{direction:?}: {small:?}");
+        }
     }
 
     /// The reduced problem of a plan that repairs `text`.

@@ -133,6 +133,13 @@ impl<'a> Model<'a> {
         self
     }
 
+    /// As [`Model::estimate`] for a part of a problem that is launched behind another.
+    pub fn behind(&self, spec: &KernelSpec, footprint: &Footprint) -> Estimate {
+        let e = self.estimate(spec, footprint);
+        let saved = self.target.rates.launch_us * (1.0 - self.calibration.next_launch);
+        Estimate { launch_us: e.launch_us - saved, total_us: e.total_us - saved, ..e }
+    }
+
     /// The modelled time of a derived plan that fits with this footprint.
     pub fn estimate(&self, spec: &KernelSpec, footprint: &Footprint) -> Estimate {
         if spec.tiling.exchanged != self.contraction.swapped {

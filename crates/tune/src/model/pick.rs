@@ -39,12 +39,10 @@ impl<'a> Picker<'a> {
     /// The modelled time of a plan; `None` where the plan is refused.
     pub fn estimate(&self, plan: &Plan) -> Option<Estimate> {
         let resolved = self.space.resolve(plan).ok()?;
-        let of = |c: &Contraction, spec, footprint| {
-            Some(self.models.iter().find(|m| std::ptr::eq(&*m.contraction, c))?.estimate(spec, footprint))
-        };
-        let lead = of(resolved.contraction, &resolved.spec, &resolved.footprint)?;
-        let parts = resolved.rest.iter();
-        parts.map(|part| of(part.contraction, &part.spec, &part.footprint)).try_fold(lead, |all, part| Some(all.then(&part?)))
+        let model = |c: &Contraction| self.models.iter().find(|m| std::ptr::eq(&*m.contraction, c));
+        let lead = model(resolved.contraction)?.estimate(&resolved.spec, &resolved.footprint);
+        let mut behind = resolved.rest.iter().map(|part| Some(model(part.contraction)?.behind(&part.spec, &part.footprint)));
+        behind.try_fold(lead, |all, part| Some(all.then(&part?)))
     }
 
     /// Estimates for plans, best first; refused plans are left out.
