@@ -44,7 +44,7 @@ fn has_effect(plan: &Plan, key: Key, spec: &KernelSpec, graph: &Graph, normal: &
     values(key).into_iter().filter(|v| *v != value).any(|v| {
         let other = Plan::from(plan.with(key, v));
         let differs = !other.normalised(graph.contraction).difference(normal).is_empty();
-        differs && derive(other, graph.contraction, graph.env).map_or(true, |derived| derived != *spec)
+        differs && derive(&other, graph.contraction, graph.env).map_or(true, |derived| derived != *spec)
     })
 }
 

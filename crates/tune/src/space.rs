@@ -151,24 +151,23 @@ impl Space {
     ///
     /// # Errors
     /// The first rule it breaks.
-    pub fn resolve(&self, plan: impl Into<Plan>) -> Result<Resolved<'_>, Refusal> {
-        let plan = plan.into();
-        let contraction = self.contraction(&plan);
+    pub fn resolve(&self, plan: &Keys) -> Result<Resolved<'_>, Refusal> {
+        let contraction = self.contraction(plan);
         let spec = derive(plan, contraction, &self.env)?;
         let footprint = fits(&spec, contraction, &self.target)?;
-        let rest = self.parts(&plan).rest.iter().map(|part| self.resolve_part(&plan, part)).collect::<Result<_, _>>()?;
+        let rest = self.parts(plan).rest.iter().map(|part| self.resolve_part(plan, part)).collect::<Result<_, _>>()?;
         Ok(Resolved { contraction, spec, footprint, rest })
     }
 
     /// What a plan means for a part with less work, or the plan that takes its place there.
-    fn resolve_part<'a>(&self, plan: &Plan, contraction: &'a Contraction) -> Result<ResolvedPart<'a>, Refusal> {
-        let try_plan = |plan: &Plan| {
+    fn resolve_part<'a>(&self, plan: &Keys, contraction: &'a Contraction) -> Result<ResolvedPart<'a>, Refusal> {
+        let try_plan = |plan: &Keys| {
             let spec = derive(plan, contraction, &self.env)?;
             let footprint = fits(&spec, contraction, &self.target)?;
             Ok(ResolvedPart { contraction, spec, footprint })
         };
         let whole = plan.with(Key::C(Common::Ice), 1);
-        try_plan(plan).or_else(|_| try_plan(&whole.into())).or_else(|_: Refusal| try_plan(&generic(contraction)))
+        try_plan(plan).or_else(|_| try_plan(&whole)).or_else(|_: Refusal| try_plan(&generic(contraction)))
     }
 
     /// The same product told in the other storage order; `None` for a convolution.

@@ -24,8 +24,8 @@ use tilewright_problem::contraction::Contraction;
 
 /// What the plan means for the contraction, or why it means nothing. Total: no plan and no contraction makes it fail
 /// otherwise.
-pub fn derive(plan: impl Into<Plan>, c: &Contraction, env: &Env) -> Result<KernelSpec, Refusal> {
-    derive_plan(&plan.into(), c, env)
+pub fn derive(plan: &Keys, c: &Contraction, env: &Env) -> Result<KernelSpec, Refusal> {
+    derive_plan(&Plan::from(plan), c, env)
 }
 
 fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Refusal> {

@@ -34,12 +34,6 @@ impl From<&Keys> for Plan {
     }
 }
 
-impl From<&Plan> for Plan {
-    fn from(plan: &Plan) -> Plan {
-        *plan
-    }
-}
-
 /// A plan's keys are read as such; changed, they make another plan.
 impl Deref for Plan {
     type Target = Keys;

@@ -125,7 +125,7 @@ fn rows_of_tf32_come_through_registers() {
         let gemm = Gemm::new(Scalar::F32, 1024, 1024, 1024).math(Math::Tf32).order(Order::Row).trans(trans.0, trans.1);
         let space = Space::new(&Problem::Gemm(gemm.build().unwrap()), &Target::by_arch("sm_90a").unwrap()).unwrap();
         let seeds = super::seeds::seeds(&space);
-        let legal = |p: &&Plan| p.common(Common::Uni) == 2 && space.resolve(*p).is_ok();
+        let legal = |p: &&Plan| p.common(Common::Uni) == 2 && space.resolve(p).is_ok();
         let mut ways: Vec<_> = seeds.iter().filter(legal).map(|p| (p.common(Common::Swp), p.common(Common::Rga) > 0)).collect();
         ways.sort_unstable();
         ways.dedup();
