@@ -143,16 +143,14 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
             Edge::PullBack => "tiles over the edge are pulled back into C and overlap their neighbours".into(),
             Edge::Predicate => "elements over the edge are loaded as zero and not stored".into(),
         },
-        Common::Sks if spec.epilogue.split_sum == SplitSum::Cluster => {
-            "the work-groups of a tile are a cluster: each sums a part of it in a fixed order".into()
-        }
-        Common::Sks => match (t.split_k.ways > 1, spec.epilogue.split_sum == SplitSum::Workspace) {
-            (false, _) => "only with a split of k (ICE above 1)".into(),
-            (true, true) => "partial sums go to workspace and are summed in a fixed order".into(),
-            (true, false) => "partial sums are added to C with atomics, in any order".into(),
+        Common::Sks => match spec.epilogue.split {
+            Split::None => "only with a split of k (ICE above 1)".into(),
+            Split::Atomic => "partial sums are added to C with atomics, in any order".into(),
+            Split::Workspace => "partial sums go to workspace and are summed in a fixed order".into(),
+            Split::Cluster => "the work-groups of a tile are a cluster: each sums a part of it in a fixed order".into(),
         },
-        Common::Cvw => format!("C is stored {} at a time", plural(spec.epilogue.store_width, "element")),
-        Common::Cst if spec.epilogue.bulk => {
+        Common::Cvw => format!("C is stored {} at a time", plural(spec.epilogue.exit.width(), "element")),
+        Common::Cst if spec.epilogue.exit.bulk().is_some() => {
             "results pass through shared memory, and leave it by bulk tensor stores (TMA)".into()
         }
         Common::Cst => choose(

@@ -201,8 +201,12 @@ fn load(launch: &Launch<'_>, groups: &mut [Group<'_>], (g, i): (usize, usize), m
         }
         visit(groups, of, g, thread, m.site);
         for (c, &slot) in m.values.iter().enumerate() {
-            let value = get_shared(&groups[of].team.shared, byte + c * t.size, t.size) as u32;
-            groups[g].contexts[i].files.r32.get_mut(slot)[lane / LANES].0[lane % LANES] = value;
+            let value = get_shared(&groups[of].team.shared, byte + c * t.size, t.size);
+            let files = &mut groups[g].contexts[i].files;
+            match t.size {
+                8 => files.r64.get_mut(slot)[lane / LANES].0[lane % LANES] = value,
+                _ => files.r32.get_mut(slot)[lane / LANES].0[lane % LANES] = value as u32,
+            }
         }
     }
     Ok(())

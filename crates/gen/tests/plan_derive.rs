@@ -80,7 +80,7 @@ fn classic_keys_arrive() {
     assert_eq!((t.edge_m, t.edge_n, t.wave_a, t.math_width), (Edge::PullBack, Edge::PullBack, 0, 1));
     let style = Style { pragma_unroll: false, wide_index: true, mad: true, a_first: false, min_groups: 0, unroll_k: false };
     assert_eq!(spec.style, style);
-    assert_eq!(spec.epilogue, Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged: false, bulk: false });
+    assert_eq!(spec.epilogue, Epilogue { split: Split::Atomic, exit: Exit::Direct { width: 1 } });
     let loop_of_miopengemm = Schedule {
         fetch_ahead: 0,
         buffers: 1,
@@ -110,7 +110,7 @@ fn further_keys_arrive() {
     assert_eq!((&s.copies, s.hints), (&[Transport::Async, Transport::Registers], true));
     assert_eq!(s.roles, Some(RoleSplit { load_threads: 256, math_threads: 256, teams: 1, registers: None }));
     assert_eq!(spec.launch_threads(), 512);
-    assert_eq!(spec.epilogue, Epilogue { split_sum: SplitSum::Workspace, store_width: 4, staged: false, bulk: false });
+    assert_eq!(spec.epilogue, Epilogue { split: Split::Workspace, exit: Exit::Direct { width: 4 } });
     // Fragments read ahead write the k-steps out: UKL says nothing there.
     assert_eq!((spec.style.min_groups, spec.style.unroll_k), (2, false));
 }
@@ -174,9 +174,9 @@ fn padding_keeps_rows_aligned() {
 fn staged_stores_need_no_adjacent_fragments() {
     let c = gemm(1024, 1024, 1024, "nn");
     assert!(matches!(refusal("C_CVW4", &c), Refusal::StoreUnit { width: 4, dim: "m", units: 1 }));
-    assert_eq!(derive(&plan("A_FRW4__C_CVW4"), &c, &ENV).unwrap().epilogue.store_width, 4);
+    assert_eq!(derive(&plan("A_FRW4__C_CVW4"), &c, &ENV).unwrap().epilogue.exit.width(), 4);
     let staged = derive(&plan("C_CVW4_CST1"), &c, &ENV).unwrap();
-    assert!(staged.epilogue.staged && staged.epilogue.store_width == 4);
+    assert!(staged.epilogue.exit.staged() && staged.epilogue.exit.width() == 4);
 }
 
 #[test]
@@ -328,7 +328,7 @@ fn stores_of_c_in_vectors_need_aligned_lines() {
     // Partial sums in workspace do not care for C's lines.
     assert!(derive(&plan("A_FRW4__C_CVW4_ICE2_SKS1"), &c(514, 512), &ENV).is_ok());
     // With atomics, results are added one by one.
-    assert_eq!(derive(&plan("C_CVW4_ICE2"), &c(512, 512), &ENV).unwrap().epilogue.store_width, 1);
+    assert_eq!(derive(&plan("C_CVW4_ICE2"), &c(512, 512), &ENV).unwrap().epilogue.exit.width(), 1);
 }
 
 #[test]

@@ -96,7 +96,7 @@ mod tests {
                             let point = if canonical.swapped { [g, k, i] } else { [g, i, k] };
                             assert_eq!(x.c.view.access.at([g, i, k]), y.c.view.access.at(point));
                             let added = |c: &Contraction, [g, i, j]: [i64; 3]| {
-                                let (bias, residual) = (c.bias.as_ref().unwrap(), c.residual.as_ref().unwrap());
+                                let (bias, residual) = (c.bias().unwrap(), c.residual().unwrap());
                                 let index = if bias.along_n { j } else { i };
                                 (bias.view.access.at([g, index, 0]), residual.view.access.at([g, i, j]))
                             };

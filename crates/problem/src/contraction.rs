@@ -1,5 +1,4 @@
-//! The contraction `C[g,m,n] = act(alpha * sum_k A[g,m,k] * B[g,k,n] + bias + beta * C[g,m,n]) + residual`: what every problem
-//! becomes.
+//! The contraction `C[g,m,n] = epilogue(sum_k A[g,m,k] * B[g,k,n])`: what every problem becomes.
 
 use crate::epilogue::Activation;
 use crate::extent::{Dynamic, Extent, Extents};
@@ -47,6 +46,52 @@ pub struct Bias {
     pub len: u64,
 }
 
+/// An epilogue operation: what becomes of a sum, in the type of the sums. Operations see values with their row and column, so that one
+/// that depends on neighbours or on another tensor is one more variant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum EpilogueOp {
+    /// Times alpha.
+    Scale,
+    /// Plus the element of a vector of its row or column.
+    AddVector(Bias),
+    /// Plus beta times the old result, which beta 0 never reads.
+    AddOld,
+    /// A function of it.
+    Activate(Activation),
+    /// Plus the element in its place of a tensor that is addressed as the result is, of its type, starting its buffer.
+    AddTensor(Tensor),
+}
+
+impl EpilogueOp {
+    /// `activation(alpha * sum + bias + beta * C) + residual`, of what there is.
+    pub fn list(bias: Option<Bias>, activation: Option<Activation>, residual: Option<Tensor>) -> Vec<EpilogueOp> {
+        let mut all = vec![EpilogueOp::Scale];
+        all.extend(bias.map(EpilogueOp::AddVector));
+        all.push(EpilogueOp::AddOld);
+        all.extend(activation.map(EpilogueOp::Activate));
+        all.extend(residual.map(EpilogueOp::AddTensor));
+        all
+    }
+    /// The same of the transposed result.
+    fn transposed(&self) -> EpilogueOp {
+        match self {
+            EpilogueOp::AddVector(x) => EpilogueOp::AddVector(Bias { along_n: !x.along_n, ..x.clone() }),
+            EpilogueOp::AddTensor(x) => EpilogueOp::AddTensor(x.transposed()),
+            other => other.clone(),
+        }
+    }
+    /// The operation on a value, as a formula.
+    fn formula(&self, value: &str) -> String {
+        match self {
+            EpilogueOp::Scale => format!("alpha * {value}"),
+            EpilogueOp::AddVector(x) => format!("{value} + bias[{}]", if x.along_n { "n" } else { "m" }),
+            EpilogueOp::AddOld => format!("{value} + beta * C[g,m,n]"),
+            EpilogueOp::Activate(f) => format!("{f}({value})"),
+            EpilogueOp::AddTensor(_) => format!("{value} + residual[g,m,n]"),
+        }
+    }
+}
+
 /// A batched matrix product over views.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Contraction {
@@ -67,14 +112,8 @@ pub struct Contraction {
     /// With what precision f32 factors are multiplied.
     #[serde(default, skip_serializing_if = "Math::is_exact")]
     pub math: Math,
-    /// Added to the scaled sums.
-    pub bias: Option<Bias>,
-    /// Applied to the scaled sums with bias and old result.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub activation: Option<Activation>,
-    /// Added last: addressed as the result is, of its type, starting its buffer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub residual: Option<Tensor>,
+    /// What becomes of the sums before they are stored in C's type, in this order.
+    pub epilogue: Vec<EpilogueOp>,
     /// Extents that are known only at launch; `g`, `m`, `n` are then the largest, and strides are those of the largest.
     #[serde(default, skip_serializing_if = "Dynamic::is_none")]
     pub dynamic: Dynamic,
@@ -84,6 +123,10 @@ pub struct Contraction {
 }
 
 impl Tensor {
+    /// The same with rows and columns exchanged.
+    fn transposed(&self) -> Tensor {
+        Tensor { view: self.view.transposed(), ..self.clone() }
+    }
     /// Elements from element 0 to behind the last that a launch with these extents touches.
     pub fn len_at(&self, extent: [u64; 3]) -> u64 {
         let Some(shape) = self.view.is_affine_box() else { return self.len };
@@ -93,6 +136,18 @@ impl Tensor {
 }
 
 impl Contraction {
+    /// The vector that is added, if one is.
+    pub fn bias(&self) -> Option<&Bias> {
+        self.epilogue.iter().find_map(|op| if let EpilogueOp::AddVector(x) = op { Some(x) } else { None })
+    }
+    /// The function that is applied, if one is.
+    pub fn activation(&self) -> Option<Activation> {
+        self.epilogue.iter().find_map(|op| if let EpilogueOp::Activate(f) = op { Some(*f) } else { None })
+    }
+    /// The tensor that is added, if one is.
+    pub fn residual(&self) -> Option<&Tensor> {
+        self.epilogue.iter().find_map(|op| if let EpilogueOp::AddTensor(x) = op { Some(x) } else { None })
+    }
     /// The largest extents.
     pub const fn extents(&self) -> Extents {
         Extents { g: self.g, m: self.m, n: self.n }
@@ -100,11 +155,11 @@ impl Contraction {
     /// Elements of the residual that a launch with these extents reads.
     pub fn residual_len_at(&self, at: &Extents) -> u64 {
         let len = |r: &Tensor| if *at == self.extents() { r.len } else { r.len_at([at.g, at.m, at.n]) };
-        self.residual.as_ref().map_or(0, len)
+        self.residual().map_or(0, len)
     }
     /// Elements of the bias vector that a launch with these extents reads.
     pub fn bias_len_at(&self, at: &Extents) -> u64 {
-        let Some(bias) = &self.bias else { return 0 };
+        let Some(bias) = self.bias() else { return 0 };
         if *at == self.extents() {
             return bias.len;
         }
@@ -152,8 +207,6 @@ impl Contraction {
     }
     /// The transposed product: A and B, m and n exchanged.
     fn transposed(&self) -> Contraction {
-        let turned = |t: &Tensor| Tensor { view: t.view.transposed(), ..t.clone() };
-        let bias = self.bias.as_ref().map(|b| Bias { along_n: !b.along_n, ..b.clone() });
         let dynamic = Dynamic { m: self.dynamic.n, n: self.dynamic.m, ..self.dynamic };
         Contraction {
             g: self.g,
@@ -162,21 +215,16 @@ impl Contraction {
             k: self.k,
             a: self.b.clone(),
             b: self.a.clone(),
-            c: turned(&self.c),
+            c: self.c.transposed(),
             math: self.math,
-            bias,
-            activation: self.activation,
-            residual: self.residual.as_ref().map(turned),
+            epilogue: self.epilogue.iter().map(EpilogueOp::transposed).collect(),
             dynamic,
             swapped: !self.swapped,
         }
     }
     /// What is computed, as a formula: `relu(alpha * sum_k A[g,m,k] * B[g,k,n] + bias[n] + beta * C[g,m,n])`.
     pub fn formula(&self) -> String {
-        let bias = self.bias.as_ref().map_or("", |b| if b.along_n { " + bias[n]" } else { " + bias[m]" });
-        let sum = format!("alpha * sum_k A[g,m,k] * B[g,k,n]{bias} + beta * C[g,m,n]");
-        let sum = self.activation.map_or(sum.clone(), |f| format!("{f}({sum})"));
-        if self.residual.is_some() { sum + " + residual[g,m,n]" } else { sum }
+        self.epilogue.iter().fold("sum_k A[g,m,k] * B[g,k,n]".to_string(), |value, op| op.formula(&value))
     }
     /// What was asked for, or the transposed product of it, whichever this is.
     pub fn oriented(&self, swapped: bool) -> Cow<'_, Contraction> {

@@ -66,9 +66,9 @@ proptest! {
         let added = base.bias_strided(along, sbias).activation(Activation::Silu).ldr(ldr).stride_r(sr).build().unwrap();
         prop_assert_eq!(&Problem::parse(&added.geometry()).unwrap(), &Problem::Gemm(added.clone()));
         let d = lower(&Problem::Gemm(added), ConvForm::PerSample).unwrap().lead;
-        let (bias, residual) = (d.bias.as_ref().unwrap(), d.residual.as_ref().unwrap());
+        let (bias, residual) = (d.bias().unwrap(), d.residual().unwrap());
         prop_assert_eq!((bias.along_n, bias.scalar, residual.scalar), (along == Along::N, Scalar::F32, Scalar::F32));
-        prop_assert_eq!(d.activation, Some(Activation::Silu));
+        prop_assert_eq!(d.activation(), Some(Activation::Silu));
         for g in 0..batch { for i in 0..m { for j in 0..n {
             let index = if along == Along::M { i } else { j };
             let found = bias.view.access.at([g as i64, index as i64, 0]).unwrap() as u64;
@@ -77,9 +77,9 @@ proptest! {
             prop_assert_eq!(at(residual, g, i, j), Some(g * sr + place(i, j, tc, ldr)));
             // Turned, the same elements are added to the same results.
             let t = d.oriented(true).into_owned();
-            let (turned, index) = (t.bias.as_ref().unwrap(), [g as i64, index as i64, 0]);
+            let (turned, index) = (t.bias().unwrap(), [g as i64, index as i64, 0]);
             prop_assert_eq!((turned.along_n, turned.view.access.at(index)), (!bias.along_n, bias.view.access.at(index)));
-            prop_assert_eq!(at(t.residual.as_ref().unwrap(), g, j, i), at(residual, g, i, j));
+            prop_assert_eq!(at(t.residual().unwrap(), g, j, i), at(residual, g, i, j));
         }}}
         for (tensor, offset) in [(&c.a, offsets.0), (&c.b, offsets.1), (&c.c, offsets.2)] {
             prop_assert!(tensor.view.is_affine_box().is_some());
@@ -143,13 +143,13 @@ proptest! {
             for column in 0..kg {
                 let channel = group * kg + column;
                 prop_assert_eq!(at(&c.c, g, row, column), Some(activation(sample, channel, groups * kg, pixel, output)));
-                if let Some(bias) = &c.bias {
+                if let Some(bias) = c.bias() {
                     prop_assert!(bias.along_n && bias.len == groups * kg);
                     prop_assert_eq!(bias.view.access.at([g as i64, column as i64, 0]), Some(channel as i64));
                 }
             }
         }}}
-        prop_assert_eq!(c.bias.is_some(), bias);
+        prop_assert_eq!(c.bias().is_some(), bias);
     }
 }
 

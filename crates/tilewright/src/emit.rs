@@ -108,7 +108,7 @@ impl Emission<'_> {
                 t.len, t.scalar
             ));
         }
-        if let Some(bias) = &c.bias {
+        if let Some(bias) = c.bias() {
             let along = if bias.along_n { "n" } else { "m" };
             let batched = if bias.view.uses(G) && c.g > 1 { ", by g" } else { "" };
             lines.push(format!(
@@ -116,7 +116,7 @@ impl Emission<'_> {
                 "bias", bias.len, bias.scalar
             ));
         }
-        if let Some(x) = &c.residual {
+        if let Some(x) = c.residual() {
             let place = x.view.is_affine_box().map_or(String::new(), |b| {
                 format!(", element (g, m, n) at {} g + {} m + {} n", b.strides[G], b.strides[ROW], b.strides[COL])
             });

@@ -2,7 +2,7 @@
 
 use crate::{Error, Operation, Plan};
 use tilewright_device::Timing;
-use tilewright_gen::plan::SplitSum;
+use tilewright_gen::plan::Split;
 use tilewright_problem::Extents;
 use tilewright_problem::reference::Samples;
 use tilewright_tune::model::Picker;
@@ -64,7 +64,7 @@ impl Operation {
         depth: Depth,
     ) -> Result<Verification, Error> {
         let spec = self.space().resolve(plan)?.spec;
-        let repeatable = spec.tiling.split_k.ways <= 1 || spec.epilogue.split_sum != SplitSum::Atomic;
+        let repeatable = spec.epilogue.split != Split::Atomic;
         let ready = self.ready(plan, None)?;
         let verify = |at| case(at)?.verify(&ready.program, &ready.compiled, &ready.contraction, depth, repeatable);
         let mut verdict = verify(None)?;

@@ -182,7 +182,6 @@ impl Change<'_> {
             Refusal::FragmentsWritten { .. } => self.first(&[(c(Rga), 0), (Key::A(Chiral::Acp), 2)]),
             Refusal::BulkUnit { acp } => self.first(&[(acp, 0), (c(Uni), 2)]),
             Refusal::ShiftWaves { acp, .. } => self.first(&[(c(Lwv), 4), (acp, 2)]),
-            Refusal::ClusterUnit { .. } => self.first(&[(c(Sks), 1), (c(Uni), 2), (c(Ice), 1)]),
             Refusal::StagedRows => self.first(&[(c(Cst), 0), (c(Swp), 1 - self.plan.common(Swp).min(1))]),
             Refusal::Turns { mac, owners, .. } => {
                 let at_least =

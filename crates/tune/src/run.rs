@@ -228,11 +228,9 @@ pub fn check(program: &Program, contraction: &Contraction, buffers: &Buffers, at
             return Err(BindError::TooSmall { what: format!("operand {operand:?}"), actual: buffer.bytes(), needed });
         }
     }
-    let bias = contraction.bias.as_ref().map(|x| ("bias", contraction.bias_len_at(at), x.scalar, &buffers.bias, "a bias vector"));
-    let residual = contraction
-        .residual
-        .as_ref()
-        .map(|x| ("residual", contraction.residual_len_at(at), x.scalar, &buffers.residual, "a residual"));
+    let bias = contraction.bias().map(|x| ("bias", contraction.bias_len_at(at), x.scalar, &buffers.bias, "a bias vector"));
+    let residual =
+        contraction.residual().map(|x| ("residual", contraction.residual_len_at(at), x.scalar, &buffers.residual, "a residual"));
     for (what, len, scalar, given, absent) in bias.into_iter().chain(residual) {
         let given = given.as_ref().ok_or(BindError::Absent(absent))?;
         let needed = len.saturating_mul(u64::from(scalar.bytes()));

@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use std::collections::BTreeMap;
-use tilewright_gen::plan::{Common, Key, MathUnit, Source, derive};
+use tilewright_gen::plan::{Common, Exit, Key, MathUnit, Source, derive};
 use tilewright_ir::Target;
 use tilewright_problem::{Layout, Problem};
 use tilewright_tune::random::{Pair, Recipe, pair};
@@ -54,15 +54,15 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
         }
     }
     word(pair.problem.activation().is_some(), &format!("activation {:?}", pair.problem.activation()));
-    word(c.activation.is_some() && t.split_k.ways > 1, "activation of split sums");
-    word(c.activation.is_some() && t.exchanged, "activation exchanged");
-    word(c.bias.as_ref().is_some_and(|b| b.along_n), "bias along n");
-    word(c.bias.as_ref().is_some_and(|b| !b.along_n), "bias along m");
-    word(c.g > 1 && c.bias.as_ref().is_some_and(|b| b.view.uses(0)), "bias by batch entry");
-    word(c.residual.is_some(), "residual");
-    word(c.residual.is_some() && spec.epilogue.store_width > 1, "residual beside vectors");
-    word(c.residual.as_ref().is_some_and(|r| r.view != c.c.view), "residual unlike c");
-    word(c.g > 1 && c.residual.as_ref().is_some_and(|r| !r.view.uses(0)), "residual shared");
+    word(c.activation().is_some() && t.split_k.ways > 1, "activation of split sums");
+    word(c.activation().is_some() && t.exchanged, "activation exchanged");
+    word(c.bias().is_some_and(|b| b.along_n), "bias along n");
+    word(c.bias().is_some_and(|b| !b.along_n), "bias along m");
+    word(c.g > 1 && c.bias().is_some_and(|b| b.view.uses(0)), "bias by batch entry");
+    word(c.residual().is_some(), "residual");
+    word(c.residual().is_some() && spec.epilogue.exit.width() > 1, "residual beside vectors");
+    word(c.residual().is_some_and(|r| r.view != c.c.view), "residual unlike c");
+    word(c.g > 1 && c.residual().is_some_and(|r| !r.view.uses(0)), "residual shared");
     word(pair.problem.out_dtype() != pair.problem.dtype(), &format!("{} to {}", pair.problem.dtype(), c.c.scalar));
     let chunked = tilewright_gen::kernel::generate(space.contraction(&pair.plan), &spec, space.env().workspace_bytes)
         .unwrap()
@@ -84,7 +84,7 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
         word(true, &format!("load {name} {:?} by {}", o.load_along, o.load_width));
         word(true, &format!("fragments {name} by {}", o.fragment_width));
     }
-    word(true, &format!("store by {}", spec.epilogue.store_width));
+    word(true, &format!("store by {}", spec.epilogue.exit.width()));
     let s = &spec.schedule;
     let split =
         s.roles.map_or("all waves".to_string(), |r| format!("{}:{}", r.load_threads / target.wave, r.math_threads / target.wave));
@@ -96,9 +96,9 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
         let turns = t.persistent > 0 && tiles > u64::from(spec.teams() * t.persistent);
         word(spec.teams() > 1 && turns, "a team's next tile");
         word(spec.teams() > 2 && turns, "three teams or more");
-        word(spec.epilogue.bulk && t.split_k.ways > 1, "partial sums in bulk");
-        word(spec.epilogue.bulk && t.exchanged, "exchanged in bulk");
-        let by_rows = spec.epilogue.staged && !spec.epilogue.bulk;
+        word(spec.epilogue.exit.bulk().is_some() && t.split_k.ways > 1, "partial sums in bulk");
+        word(spec.epilogue.exit.bulk().is_some() && t.exchanged, "exchanged in bulk");
+        let by_rows = matches!(spec.epilogue.exit, Exit::Staged { .. });
         let stride = |axis| c.c.view.stride(axis).unwrap_or(0);
         let odd = stride(1) % 2 != 0 && c.c.scalar.bytes() == 2 && c.c.align >= 4;
         word(by_rows && odd && t.split_k.ways == 1, "staged rows begin odd");
@@ -106,14 +106,14 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
         word(by_rows && !odd && c.c.scalar.bytes() == 2 && !c.n.is_multiple_of(2), "staged rows are cut");
         word(by_rows && c.c.scalar.bytes() == 4, "staged rows of f32");
         word(by_rows && t.split_k.ways > 1, "partial sums by rows");
-        word(c.bias.is_some(), "bias");
-        word(spec.epilogue.bulk && stride(2) != 1 && c.n > 1, "columns in bulk");
+        word(c.bias().is_some(), "bias");
+        word(spec.epilogue.exit.bulk().is_some() && stride(2) != 1 && c.n > 1, "columns in bulk");
         let rows = c.a.view.stride(1) == Some(1) && c.a.view.stride(2) != Some(1);
         let kind = format!("fragments of {} bytes along {}", c.a.scalar.bytes(), if rows { "rows" } else { "k" });
         word(t.a.fragment_sets > 0 && t.a.source == Source::InPlace && !s.copies[0].is_written(), &kind);
         word(t.b.micro % 16 == 8, "odd columns");
         word(s.roles.is_some_and(|r| r.registers.is_some()), "registers move");
-        words.push(format!("roles {} behind {} staged {}", s.roles.is_some(), s.math_behind, spec.epilogue.staged));
+        words.push(format!("roles {} behind {} staged {}", s.roles.is_some(), s.math_behind, spec.epilogue.exit.staged()));
         words.push(format!("copied {:?} {:?}", t.a.source, t.b.source));
         words.push(format!("stored as {}", c.c.scalar));
         for (i, (tensor, o)) in [(&c.a, &t.a), (&c.b, &t.b)].into_iter().enumerate() {

@@ -9,7 +9,7 @@ use tilewright_device::Device;
 use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Constraint, Keys, Plan, Refusal};
 use tilewright_ir::Scalar;
-use tilewright_problem::contraction::Contraction;
+use tilewright_problem::contraction::{Bias, Contraction, EpilogueOp};
 use tilewright_problem::reference::Samples;
 use tilewright_problem::{Activation, Along, Conv, Gemm, GemmBuilder, Layout, Order, Problem};
 use tilewright_tune::run::{Buffers, compile};
@@ -22,7 +22,7 @@ type Way = (&'static str, &'static str, &'static [Scalar]);
 const HALVES: &[Scalar] = &[Scalar::F16, Scalar::BF16];
 
 /// Every unit and every way out. `ICE` above 1 with `SKS1` applies everything in the kernel that sums the splits.
-const WAYS: [Way; 16] = [
+const WAYS: [Way; 22] = [
     ("emu:gfx900", "C_UNI0", &[Scalar::F32, Scalar::F16, Scalar::BF16, Scalar::F64]),
     ("emu:gfx900", "C_UNI0_EDG1_CST1", &[Scalar::F32, Scalar::F16]),
     ("emu:gfx900", "C_UNI0_ICE3_SKS1", &[Scalar::F32, Scalar::BF16]),
@@ -30,6 +30,10 @@ const WAYS: [Way; 16] = [
     ("emu:sm_80", "C_UNI1", HALVES),
     ("emu:sm_80", "C_UNI1_SWP1", HALVES),
     ("emu:sm_80", "C_UNI1_ICE2_SKS1", HALVES),
+    ("emu:sm_80", "C_UNI1_CST1", &[Scalar::F64, Scalar::F16]),
+    ("emu:sm_90a", "C_UNI0_ICE3_SKS2", &[Scalar::F32, Scalar::F64]),
+    ("emu:sm_90a", "C_UNI1_ICE2_SKS2", &[Scalar::BF16, Scalar::F64]),
+    ("emu:sm_90a", "C_UNI2_ICE2_SKS2", HALVES),
     ("emu:sm_90a", "C_UNI2_CST0", HALVES),
     ("emu:sm_90a", "C_UNI2_CST1", HALVES),
     ("emu:sm_90a", "C_UNI2_CST1_SWP1", HALVES),
@@ -39,11 +43,14 @@ const WAYS: [Way; 16] = [
     ("emu:gfx942", "C_UNI3", HALVES),
     ("emu:gfx942", "C_UNI3_SWP1", HALVES),
     ("emu:gfx942", "C_UNI3_ICE2_SKS1", HALVES),
+    ("emu:gfx942", "C_UNI3_CST1", HALVES),
+    ("emu:gfx942", "C_UNI3_ICE2_SKS1_CST1_SWP1", HALVES),
 ];
 
 /// Seeds for legal plans; the keys of a way are set in each.
-const STARTS: [&str; 5] = [
+const STARTS: [&str; 6] = [
     "C_EDG1",
+    "A_MIC1_PAD1__B_MIC1_PAD1__C_UNI1_UNR16_MAC64_PFG1_BUF2_STP1_EDG1",
     "A_MIC4__B_MIC4__C_EDG1_UNR16_MAC64_CVW4",
     "A_MIC2_GLW8__B_MIC2_GLW8__C_UNI1_EDG1_UNR32_MAC64_CVW2",
     "A_MIC1_ACP2__B_MIC8_ACP2__C_UNI2_UNR64_MAC128_PFG2_BUF3_FRA0_CVW2",
@@ -159,15 +166,17 @@ fn what_is_left_out_is_caught() {
             let case = Case::new(&device, &problem, 3, test_factors(3, true), Samples::All).expect("a case");
             let right = space.contraction(&plan).clone();
             assert!(run(&device, &space, &plan, &case, &right).passed, "{keys}");
-            let turned = right.bias.clone().map(|bias| tilewright_problem::contraction::Bias { along_n: false, ..bias });
+            let (bias, activation, residual) = (right.bias().cloned(), right.activation(), right.residual().cloned());
+            let turned = bias.clone().map(|bias| Bias { along_n: false, ..bias });
             let mutants = [
-                ("no bias", Contraction { bias: None, ..right.clone() }),
-                ("bias along m", Contraction { bias: turned, ..right.clone() }),
-                ("no activation", Contraction { activation: None, ..right.clone() }),
-                ("relu", Contraction { activation: Some(Activation::Relu), ..right.clone() }),
-                ("silu", Contraction { activation: Some(Activation::Silu), ..right.clone() }),
-                ("no residual", Contraction { residual: None, ..right.clone() }),
+                ("no bias", EpilogueOp::list(None, activation, residual.clone())),
+                ("bias along m", EpilogueOp::list(turned, activation, residual.clone())),
+                ("no activation", EpilogueOp::list(bias.clone(), None, residual.clone())),
+                ("relu", EpilogueOp::list(bias.clone(), Some(Activation::Relu), residual.clone())),
+                ("silu", EpilogueOp::list(bias.clone(), Some(Activation::Silu), residual.clone())),
+                ("no residual", EpilogueOp::list(bias, activation, None)),
             ];
+            let mutants = mutants.map(|(what, epilogue)| (what, Contraction { epilogue, ..right.clone() }));
             let passed = mutants.iter().filter(|(_, c)| run(&device, &space, &plan, &case, c).passed);
             passed.map(|(what, _)| format!("{keys}: {what}")).collect::<Vec<_>>()
         })
@@ -185,7 +194,7 @@ fn gelu_and_its_approximation_are_told_apart_in_f32() {
     let case = Case::new(&device, &problem, 3, test_factors(3, false), Samples::All).expect("a case");
     let right = space.contraction(&plan).clone();
     assert!(run(&device, &space, &plan, &case, &right).passed);
-    let other = Contraction { activation: Some(Activation::GeluTanh), ..right };
+    let other = Contraction { epilogue: EpilogueOp::list(None, Some(Activation::GeluTanh), None), ..right };
     assert!(!run(&device, &space, &plan, &case, &other).passed);
 }
 

@@ -30,7 +30,7 @@ fn verify(unit: u32, device: &str) {
             let spec = space.resolve(&plan).ok()?.spec;
             let t = spec.tiling;
             let along_k = [&t.a, &t.b].iter().any(|o| o.shared_along == Along::K);
-            let kinds = [along_k, t.persistent > 0, spec.epilogue.staged];
+            let kinds = [along_k, t.persistent > 0, spec.epilogue.exit.staged()];
             Some((kinds, judge(&device, &Pair { seed, problem, plan })))
         })
         .collect();
@@ -44,7 +44,7 @@ fn verify(unit: u32, device: &str) {
     assert!(failed.is_empty(), "{}", failed.iter().take(5).map(|s| s.as_str()).collect::<Vec<_>>().join("\n"));
     let all = outcomes.len() as u64;
     assert!(all > count / 4 && along_k > count / 20 && persistent > count / 20, "{all} of {count}: {along_k}, {persistent}");
-    assert_eq!(staged > count / 20, unit == 1, "{staged} staged");
+    assert!(staged > count / 20, "{staged} staged");
 }
 
 #[test]

@@ -4,10 +4,10 @@
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use tilewright_gen::kernel::Work;
-use tilewright_gen::plan::{KernelSpec, OperandTiling, STORE_ROWS, SplitSum, Transport, store_columns, store_slabs};
+use tilewright_gen::plan::{Exit, KernelSpec, OperandTiling, STORE_ROWS, Split, Transport, store_slabs};
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::{Block, BulkOp, Kernel, Scalar, Stmt, Target};
-use tilewright_problem::contraction::Contraction;
+use tilewright_problem::contraction::{Contraction, EpilogueOp};
 
 /// One plan of one problem on one device.
 pub struct Subject<'a> {
@@ -428,33 +428,43 @@ impl Subject<'_> {
     fn epilogue(&self) -> Vec<String> {
         let (t, e, c, word) = (&self.spec.tiling, &self.spec.epilogue, self.c, self.wave());
         let mut out = vec![format!("C[g,m,n] = {}, stored as {}", c.formula(), c.c.scalar)];
-        let split = t.split_k.ways > 1;
         let family = t.unit.family();
-        out.push(match (e.staged, e.bulk) {
-            (true, true) => format!(
+        out.push(match &e.exit {
+            Exit::Bulk { tile, .. } => format!(
                 "bulk: each {word} writes {STORE_ROWS} rows x {} columns at a time into its staging buffer ({} per {word}); one lane stores it by TMA",
-                store_columns(t.b.micro, if split { c.accumulator() } else { c.c.scalar }.bytes()),
+                tile.columns,
                 plural(store_slabs(self.spec.teams()).into(), "buffer")
             ),
-            (true, false) if family.lanes > 1 => {
+            Exit::Staged { .. } if family.lanes > 1 => {
                 format!("staged: each {word} puts {STORE_ROWS} rows at a time into its staging buffer and stores whole rows from there, 16 bytes per lane where C's alignment allows")
             }
-            (true, false) => "staged: the tile passes through shared memory, over the operands' tiles, so that adjacent threads store adjacent elements".into(),
-            (false, _) => format!("direct: each thread stores its own accumulators, {} at a time", plural(e.store_width.into(), "element")),
+            Exit::Staged { .. } => "staged: the tile passes through shared memory, over the operands' tiles, so that adjacent threads store adjacent elements".into(),
+            Exit::Direct { width } => {
+                format!("direct: each thread stores its own accumulators, {} at a time", plural((*width).into(), "element"))
+            }
         });
-        if split {
-            let ways = t.split_k.ways;
-            out.push(match e.split_sum {
-                SplitSum::Atomic => format!("{ways} work-groups add their sums to C with atomics, in any order"),
-                SplitSum::Workspace => format!("{ways} work-groups write partial sums to workspace; a second kernel adds them in a fixed order and finishes C"),
-                SplitSum::Cluster => format!("the {ways} work-groups of a cluster exchange their sums through shared memory; each finishes a part of the tile"),
-            });
-        }
-        let mut fused = vec!["scale by alpha".to_string()];
-        fused.extend(c.bias.as_ref().map(|b| format!("add the bias along {}", if b.along_n { "n" } else { "m" })));
-        fused.push("add beta * C (C is not read where beta is 0)".into());
-        fused.extend(c.activation.map(|a| format!("apply {a}")));
-        fused.extend(c.residual.as_ref().map(|_| "add the residual".to_string()));
+        let ways = t.split_k.ways;
+        out.extend(match e.split {
+            Split::None => None,
+            Split::Atomic => Some(format!("{ways} work-groups add their sums to C with atomics, in any order")),
+            Split::Workspace => Some(format!(
+                "{ways} work-groups write partial sums to workspace; a second kernel adds them in a fixed order and finishes C"
+            )),
+            Split::Cluster => Some(format!(
+                "the {ways} work-groups of a cluster exchange their sums through shared memory; each finishes a part of the tile"
+            )),
+        });
+        let fused: Vec<String> = c
+            .epilogue
+            .iter()
+            .map(|op| match op {
+                EpilogueOp::Scale => "scale by alpha".into(),
+                EpilogueOp::AddVector(x) => format!("add the bias along {}", if x.along_n { "n" } else { "m" }),
+                EpilogueOp::AddOld => "add beta * C (C is not read where beta is 0)".into(),
+                EpilogueOp::Activate(f) => format!("apply {f}"),
+                EpilogueOp::AddTensor(_) => "add the residual".into(),
+            })
+            .collect();
         out.push(format!("per element: {}", fused.join(", then ")));
         out
     }

@@ -1,15 +1,16 @@
 //! Helper kernels over the elements of the result: scaling C, and summing the splits of k.
 
+use super::arguments::{Arguments, Bound};
 use super::elements::{THREADS, digits, elements, groups};
 use super::exit::out;
 use super::input::Shape;
-use crate::kernel::exit::fused::{Added, Run, Start, activate};
+use crate::kernel::exit::operations::{Applied, Before, Operations, Run, Start};
 use crate::kernel::input::Ints;
-use crate::program::{Factor, Groups};
+use crate::program::{Binding, Factor, Groups};
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
 use tilewright_problem::Extent;
-use tilewright_problem::contraction::Contraction;
+use tilewright_problem::contraction::{Contraction, Operand};
 
 /// Threads that a device wants to be busy with a split-k reduction.
 const BUSY: u64 = 1 << 16;
@@ -99,98 +100,87 @@ fn shared_sums(
     });
 }
 
-/// `C = activation(alpha * (sum of partials) + bias + beta * C) + residual`, element by element; without partials
-/// `C = bias + beta * C + residual`, which prepares C for atomic additions (there is no activation then).
-///
-/// Arguments: C, its offset, bias and residual if there are, partials and alpha if there are splits, beta, the number of
-/// batch entries, with a chunked batch the first of them, and rows and columns where those are known only at launch. `beta` 0 never
-/// reads C.
-pub(super) fn finish(c: &Contraction, splits: u32, shape: &Shape) -> Kernel {
-    let chunked = shape.chunks > 1;
+/// Declares C and its offset.
+pub(super) fn result(b: &mut Builder, args: &mut Arguments, c: &Contraction) -> (ArgId, ExprId) {
+    let buffer = args.buffer(b, "c", (c.c.scalar, Access::ReadWrite), "result", Binding::Buffer(Operand::C));
+    let doc = "first element of the result in its buffer";
+    (buffer, args.scalar(b, "c_offset", Scalar::I64, doc, Binding::Offset(Operand::C)))
+}
+
+/// The kernel that applies a contraction's epilogue operations to the sums of partials, element by element; without partials what is left
+/// of them to 0, which prepares C for atomic additions.
+/// `beta` 0 never reads C. `partials` is where partial sums are in workspace, if there are.
+pub(super) fn finish(c: &Contraction, (splits, partials): (u32, Option<u64>), shape: &Shape) -> (Kernel, Arguments) {
     let acc = c.accumulator();
-    let mut b = Builder::new(if splits > 0 { "tw_sum_splits" } else { "tw_scale_c" }, THREADS);
-    let b = &mut b;
-    let buffer = b.buffer("c", c.c.scalar, Access::ReadWrite, "result");
-    let offset = b.scalar_arg("c_offset", Scalar::I64, "first element of the result in its buffer");
-    let added = Added::declare(b, c);
-    let partials = (splits > 0).then(|| b.buffer("partials", acc, Access::Read, "partial sums [split][g][result]"));
-    let alpha = (splits > 0).then(|| b.scalar_arg("alpha", acc, "factor of the product"));
-    let beta = b.scalar_arg("beta", acc, "factor of the old result; 0 never reads it");
-    let entries = b.scalar_arg("entries", Scalar::I64, "batch entries of this launch");
-    let first = chunked.then(|| b.scalar_arg("g_first", Scalar::I64, "first batch entry of this launch"));
+    let mut b = Builder::new(if partials.is_some() { "tw_sum_splits" } else { "tw_scale_c" }, THREADS);
+    let (b, mut args) = (&mut b, Arguments::default());
+    let (buffer, offset) = result(b, &mut args, c);
+    let applied = if partials.is_some() { Applied::All } else { Applied::Rest };
+    let (operations, partials) = Operations::declare(b, &mut args, c, applied, |b, args| {
+        let (kind, doc) = ((acc, Access::Read), "partial sums [split][g][result]");
+        partials.map(|region| args.buffer(b, "partials", kind, doc, Binding::Workspace(region)))
+    });
+    let entries = args.scalar(b, "entries", Scalar::I64, "batch entries of this launch", Bound::Entries);
+    let first = args.first(b, shape.chunks);
     let mn = c.m * c.n;
-    let residual = c.residual.as_ref().map_or(0, |r| r.len);
+    let residual = c.residual().map_or(0, |r| r.len);
     let ints = Ints::new(false, &[mn * c.g], &[c.c.len, mn * c.g * splits.max(1) as u64, residual]);
     let ty = ints.coord;
     let sizes = [(Extent::M, c.m), (Extent::N, c.n)].map(|(extent, most)| {
-        let size = c.dynamic_extent(extent).map(|named| b.scalar_arg(named.name(), Scalar::I32, "of this launch"));
+        let size = c
+            .dynamic_extent(extent)
+            .map(|named| args.scalar(b, named.name(), Scalar::I32, "of this launch", Binding::Extent(named)));
         size.map_or(Ex::from(most), |size| size.cast(ty))
     });
     let each = &sizes[0] * &sizes[1];
     let total = b.bind("total", entries.cast(ty) * each);
     let group = b.builtin(Builtin::GroupId(0));
     let lanes = split_lanes(shape.chunk * mn, splits);
+    let apart = shape.chunk * mn;
     let finish_one = |b: &mut Builder, element: ExprId, shared_sum: Option<ExprId>| {
         let d = digits(b, element, &result_extents(c, &sizes));
-        let (row, col) = if out::columns_contiguous(c) { (d[1], d[0]) } else { (d[0], d[1]) };
+        let by_column = out::columns_contiguous(c);
+        let (row, col) = if by_column { (d[1], d[0]) } else { (d[0], d[1]) };
         let row = b.bind("row", row);
         let col = b.bind("col", col);
         let g = match first {
             Some(first) => b.value(first.cast(ty) + d[2]),
             None => d[2],
         };
-        let mut sum = b.float(0.0, acc);
-        if let (Some(partials), Some(alpha)) = (partials, alpha) {
-            let value = shared_sum.unwrap_or_else(|| {
+        let zero = b.float(0.0, acc);
+        let sum = match (shared_sum, partials) {
+            (Some(sum), _) => sum,
+            (None, None) => zero,
+            (None, Some(partials)) => {
                 let at = partial_of(b, c, &sizes, element);
-                let var = b.declare("sum", sum);
+                let var = b.declare("sum", zero);
                 b.for_range("s", 0, splits, Unroll::By(8), |b, s| {
-                    let at = b.value(at + s.cast(Scalar::I64) * ((shape.chunk * mn) as i64));
+                    let at = b.value(at + s.cast(Scalar::I64) * (apart as i64));
                     add_part(b, var, Base::Buffer(partials), at);
                 });
                 b.get(var)
-            });
-            sum = b.value(alpha * value);
-        }
+            }
+        };
         let point = [Coord::plain(b, g), Coord::plain(b, row), Coord::plain(b, col)];
-        let by_column = out::columns_contiguous(c);
         let run = Run { g, row: point[1], col: point[2], by_column, length: 1, start: Start::Multiple, overruns: [None, None] };
-        if let Some(bias) = added.bias(b, c, &run, acc) {
-            sum = b.value(sum + bias[0]);
-        }
-        let from = added.residual_base(b, c, g);
-        let residual = added.residual(b, c, &run, from, None, ints, acc);
+        let operations = operations.of_entry(b, g);
         let at = affine(b, &c.c.view.access.offset, &point, Part::Whole, Scalar::I64);
         let at = b.bind("at", offset + at);
-        let zero = b.float(0.0, acc);
-        // Sums that are added later still count as arguments of an activation: plans that add atomically do not have one.
-        let activation = c.activation.filter(|_| splits > 0);
-        let store = |b: &mut Builder, value: ExprId| {
-            let mut value = activate(b, activation, value);
-            if let Some(residual) = &residual {
-                value = b.value(value + residual[0]);
-            }
-            b.store(Base::Buffer(buffer), at, value.cast(c.c.scalar), None);
-        };
-        b.if_else(
-            beta.equals(zero),
-            |b| store(b, sum),
-            |b| {
-                let old = b.load("old", Base::Buffer(buffer), at, 1, None);
-                let value = b.value(beta.fma(old.cast(acc), sum));
-                store(b, value);
-            },
-        );
+        operations.by_beta(b, |b, old| {
+            let before = |b: &mut Builder| b.load("old", Base::Buffer(buffer), at, 1, None);
+            let before: Option<Before> = if old { Some(&before) } else { None };
+            let value = operations.apply(b, &run, None, ints, before, &[sum]);
+            b.store(Base::Buffer(buffer), at, value[0].cast(c.c.scalar), None);
+        });
     };
     match partials {
         Some(partials) if lanes > 1 => {
-            let of = (total, shape.chunk * mn);
             let place = |b: &mut Builder, element: ExprId| partial_of(b, c, &sizes, element);
-            shared_sums(b, (partials, splits, lanes), group, of, ty, acc, place, |b, element, sum| {
+            shared_sums(b, (partials, splits, lanes), group, (total, apart), ty, acc, place, |b, element, sum| {
                 finish_one(b, element, Some(sum))
             });
         }
         _ => elements(b, group, total, ty, |b, element| finish_one(b, element, None)),
     }
-    std::mem::replace(b, Builder::new("", 0)).finish()
+    (std::mem::replace(b, Builder::new("", 0)).finish(), args)
 }

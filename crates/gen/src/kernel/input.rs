@@ -31,6 +31,12 @@ pub(crate) struct Shape {
     pub chunks: u64,
 }
 
+/// Where the workspace holds what: copies of the operands, partial sums.
+pub(crate) struct Regions {
+    pub copies: [Option<u64>; 2],
+    pub partials: Option<u64>,
+}
+
 /// Elements of an operand from which on offsets within it take 64 bits. Leaves room for tiles that overrun the edge.
 pub const WIDE_OFFSETS: u64 = (1 << 31) - (1 << 16);
 

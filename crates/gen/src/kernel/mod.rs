@@ -4,6 +4,7 @@
 //! stage of the main loop runs ([`stages`]), how tiles of the operands get to shared memory (`copy`), what multiplies them (`unit`) and
 //! what happens to the accumulators (`exit`). `prepare` copies an operand into workspace before it, `finish` reduces splits behind it.
 
+mod arguments;
 mod copy;
 mod elements;
 mod error;

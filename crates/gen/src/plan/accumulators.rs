@@ -64,7 +64,7 @@ impl Tiling {
 
     /// Rows (or columns) from one place of an instruction to its next in a micro tile of this length: as many instructions lie
     /// interleaved.
-    fn instructions_apart(&self, micro: u32) -> u32 {
+    pub(crate) fn instructions_apart(&self, micro: u32) -> u32 {
         if self.unit.family().run == 0 { self.interleave(micro) } else { 1 }
     }
 }

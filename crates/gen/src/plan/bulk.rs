@@ -54,7 +54,7 @@ pub const fn store_slabs(teams: u32) -> u32 {
 }
 
 /// How results go out by bulk stores of [`STORE_ROWS`] rows.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct StoreTile {
     /// The result in global memory; dimensions: columns and rows, the contiguous ones first, and what is outside of them where there is
     /// more than one.
@@ -68,6 +68,12 @@ pub struct StoreTile {
 }
 
 impl StoreTile {
+    /// The same for another number of batch entries.
+    pub fn of_entries(&self, entries: u64) -> StoreTile {
+        let mut tile = self.clone();
+        tile.map.extent.iter_mut().skip(2).for_each(|extent| *extent = entries);
+        tile
+    }
     /// Bytes of one line in shared memory: a row's columns, or a column's rows.
     pub const fn row_bytes(&self) -> u32 {
         (if self.by_rows { STORE_ROWS } else { self.columns }) * self.map.scalar.bytes()
@@ -88,28 +94,32 @@ pub const fn store_columns(micro: u32, bytes: u32) -> u32 {
     columns
 }
 
-/// Bytes of shared memory that `slabs` staging buffers take, for results of this size.
-pub(super) fn slabs_bytes(slabs: u32, micro: u32, bytes: u32) -> u32 {
-    let slab = (STORE_ROWS * store_columns(micro, bytes) * bytes).max(1024);
-    slabs * slab
+/// A wave's staging buffer of sums on their way into plain stores of whole rows.
+#[derive(Clone, Copy, Debug)]
+pub struct RowSlab {
+    /// Columns.
+    pub columns: u32,
+    /// Type of the sums.
+    pub scalar: Scalar,
 }
 
-/// Columns of a staging buffer for rows: of a store of twice as much, so that its sums take no more room.
-const fn row_slab_columns(micro: u32, bytes: u32) -> u32 {
-    let columns = store_columns(micro, bytes);
-    if bytes < 4 && columns > 32 { 32 } else { columns }
-}
-
-/// Floats from one line to the next of a staging buffer for rows: room for what lies behind the last multiple of 16 bytes, which also keeps the
-/// lines in different banks.
-pub const fn row_slab_pitch(columns: u32) -> u32 {
-    columns + 8
-}
-
-/// Columns and bytes of a wave's staging buffer of sums on their way into plain stores of whole rows, for results of this size.
-pub const fn row_slab(micro: u32, bytes: u32) -> (u32, u32) {
-    let columns = row_slab_columns(micro, bytes);
-    (columns, STORE_ROWS * row_slab_pitch(columns) * 4)
+impl RowSlab {
+    /// For waves of `micro` columns, of which a register of all lanes holds parts of `held`, and results of `bytes` bytes: as wide as a
+    /// bulk store of twice as much, so that its sums take no more room.
+    pub fn new(micro: u32, held: u32, bytes: u32, scalar: Scalar) -> RowSlab {
+        let columns = store_columns(micro, bytes);
+        let columns = if bytes < 4 && columns > 32 { 32 } else { columns };
+        RowSlab { columns: columns.max(held), scalar }
+    }
+    /// Elements from one of its [`STORE_ROWS`] rows to the next: room for what lies behind the last multiple of 16 bytes, which also keeps
+    /// the rows in different banks.
+    pub const fn pitch(self) -> u32 {
+        self.columns + 8
+    }
+    /// Bytes.
+    pub const fn bytes(self) -> u32 {
+        STORE_ROWS * self.pitch() * self.scalar.bytes()
+    }
 }
 
 /// How results of a wave with `micro` columns are stored in bulk, or why they cannot be.

@@ -77,8 +77,8 @@ impl Footprint {
 
 /// Bytes of bias and residual, read once.
 pub fn added_bytes(c: &Contraction) -> f64 {
-    let bias = c.bias.as_ref().map_or(0.0, |x| x.len as f64 * f64::from(x.scalar.bytes()));
-    bias + c.residual.as_ref().map_or(0.0, |x| x.len as f64 * f64::from(x.scalar.bytes()))
+    let bias = c.bias().map_or(0.0, |x| x.len as f64 * f64::from(x.scalar.bytes()));
+    bias + c.residual().map_or(0.0, |x| x.len as f64 * f64::from(x.scalar.bytes()))
 }
 
 /// Counts the work of a derived plan.

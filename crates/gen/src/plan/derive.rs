@@ -12,7 +12,7 @@ use super::keys::{Chiral, Common, Key};
 use super::operand::{self, Frame};
 use super::refusal::Refusal;
 use super::registers;
-use super::rules::{Env, no_cluster_sum, order};
+use super::rules::{Env, order};
 use super::spec::*;
 use super::tile::*;
 use super::transport::Transport;
@@ -46,12 +46,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     Transport::suit(plan)?;
     let (along_m, along_n) = owners(plan, family)?;
     let schedule = schedule(plan, env, family)?;
-    let cluster = if pipeline {
-        exit::cluster(plan, c, [Key::A, Key::B].map(|side| plan.get(side(Chiral::Clu))))?
-    } else {
-        no_cluster_sum(plan)?;
-        Cluster::ALONE
-    };
+    let cluster = exit::cluster(plan, c, [Key::A, Key::B].map(|side| plan.get(side(Chiral::Clu))))?;
     let edge = if pipeline || on(Common::Edg) { Edge::Predicate } else { Edge::PullBack };
     let k_tile = at(Common::Unr);
     if on(Common::Ufo) && c.k <= u64::from(k_tile) {
@@ -115,7 +110,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
 /// What follows from all the rest: the registers of roles, and how much staging there is room for.
 fn complete(spec: &mut KernelSpec, c: &Contraction) {
     if spec.schedule.in_pipeline() && spec.style.min_groups < 2 && spec.schedule.roles.is_some() {
-        let registers = registers::of_roles(spec, c);
+        let registers = registers::of_roles(spec);
         spec.schedule.roles = spec.schedule.roles.map(|roles| RoleSplit { registers, ..roles });
     }
     if spec.schedule.copies.iter().any(|copy| copy.shifted().is_some()) {

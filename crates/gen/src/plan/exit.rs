@@ -1,34 +1,54 @@
-//! How results leave a work-group: which ways of summing splits and of storing are legal.
+//! How results leave: how the splits of k meet (`ICE`, `SKS`) and how results get to C (`CST`, `CVW`), for every unit alike.
 
 use super::bulk::{partials, store_tile};
 use super::keys::{Common, Key};
 use super::reach;
 use super::refusal::Refusal;
-use super::rules::{Env, atomic_sums};
+use super::rules::Env;
 use super::spec::*;
+use super::transport::Transport;
 use super::value::Plan;
 use tilewright_ir::{MAX_CLUSTER, Scalar};
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::{COL, ROW};
 
-/// How splits are summed and results stored, or why they cannot be so.
-pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling) -> Result<Epilogue, Refusal> {
-    let family = tiling.unit.family();
-    if family.asynchronous {
-        of_warpgroups(plan, c, env, tiling)
-    } else if family.fragments {
-        of_waves(plan, c, env, tiling)
-    } else {
-        of_threads(plan, c, env, tiling)
+/// How splits meet and results leave, for a contraction that is oriented as the plan says already.
+pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Result<Epilogue, Refusal> {
+    let split = split(plan, c, env)?;
+    let (staged, matrix) = (plan.common(Common::Cst) == 1, t.unit.family().lanes > 1);
+    let exit = match (split, staged) {
+        // Additions go element by element; matrix units make them from registers.
+        (Split::Atomic, true) if !matrix => Exit::Staged { width: 1 },
+        (Split::Atomic, _) => Exit::Direct { width: 1 },
+        (_, true) if matrix => whole_rows(plan, c, t, split)?,
+        (_, true) => Exit::Staged { width: width(plan, c, t, split)? },
+        (_, false) => Exit::Direct { width: width(plan, c, t, split)? },
+    };
+    Ok(Epilogue { split, exit })
+}
+
+fn split(plan: &Plan, c: &Contraction, env: &Env) -> Result<Split, Refusal> {
+    let ice = plan.common(Common::Ice);
+    match plan.common(Common::Sks) {
+        _ if ice <= 1 => Ok(Split::None),
+        1 => Ok(Split::Workspace),
+        2 => Ok(Split::Cluster),
+        _ if !env.allow_atomics => Err(Refusal::AtomicsNotAllowed { ice }),
+        _ if !matches!(c.c.scalar, Scalar::F32 | Scalar::F64) => Err(Refusal::AtomicType { ice, scalar: c.c.scalar }),
+        _ => match c.activation() {
+            Some(activation) => Err(Refusal::AtomicActivation { ice, activation }),
+            None => Ok(Split::Atomic),
+        },
     }
 }
 
-/// Work-groups that run together.
-pub(super) fn cluster(plan: &Plan, c: &Contraction, [along_m, along_n]: [u32; 2]) -> Result<Cluster, Refusal> {
+/// Work-groups that run together: neighbours that share tiles, so many along m and n, and the splits of a tile where those sum up among
+/// themselves.
+pub(super) fn cluster(plan: &Plan, c: &Contraction, [m, n]: [u32; 2]) -> Result<Cluster, Refusal> {
     let at = |key: Common| plan.common(key);
     let splits = if at(Common::Sks) == 2 { at(Common::Ice) } else { 1 };
-    let cluster = Cluster { m: along_m, n: along_n, splits };
-    let size = cluster.m.saturating_mul(cluster.n).saturating_mul(splits);
+    let cluster = Cluster { m, n, splits };
+    let size = m.saturating_mul(n).saturating_mul(splits);
     let refuse = |why| Err(Refusal::Cluster { size, why });
     if size > MAX_CLUSTER {
         return refuse("16 are the most there are");
@@ -42,139 +62,66 @@ pub(super) fn cluster(plan: &Plan, c: &Contraction, [along_m, along_n]: [u32; 2]
     if splits > 1 && at(Common::Cst) == 1 {
         return refuse("each of SKS2 stores a part of the tile from registers; use CST0");
     }
-    // Staying work-groups count their work in clusters, launches in work-groups.
+    // Persistent work-groups count their work in clusters, launches in work-groups.
     let counted = cluster.size() > 1 && at(Common::Pst) > 0;
     if (cluster.sharers() > 1 || counted) && !c.dynamic.is_none() {
-        return Err(Refusal::Cluster {
-            size: cluster.size(),
-            why: "tiles known only at launch are no whole clusters; use CLU1, and PST0 with SKS2",
-        });
+        return refuse("tiles known only at launch are no whole clusters; use CLU1, and PST0 with SKS2");
     }
     Ok(cluster)
 }
 
-fn of_threads(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling) -> Result<Epilogue, Refusal> {
-    let ice = plan.common(Common::Ice);
-    let staged = plan.common(Common::Cst) == 1;
-    let workspace = plan.common(Common::Sks) == 1;
-    if ice > 1 && !workspace {
-        if !env.allow_atomics {
-            return Err(Refusal::AtomicsNotAllowed { ice });
+/// The staged results of a matrix unit: by bulk stores where operands come by bulk copies, too, and C suits; else row by row.
+fn whole_rows(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<Exit, Refusal> {
+    let partial = split == Split::Workspace;
+    let stored = if partial { partials(c, c.g * u64::from(t.split_k.ways)) } else { c.c.clone() };
+    let adjacent = stored.view.stride(COL) == Some(1);
+    if Transport::need_pipeline(plan) {
+        // Lines of C that end anywhere leave by plain stores; partial sums lie as those of the largest C.
+        let anywhere = |by_rows: bool| !partial && if by_rows { c.dynamic.m } else { c.dynamic.n };
+        // Where C is read as well, results leave in the widest runs.
+        let even = c.n.is_multiple_of(2) && !c.dynamic.n;
+        let width = if even && adjacent { neighbours(c, COL, t.run(), split) } else { 1 };
+        if let Some(tile) = store_tile(&stored, t.b.micro).ok().filter(|tile| !anywhere(tile.by_rows)) {
+            return Ok(Exit::Bulk { width, tile });
         }
-        atomic_sums(c, ice)?;
-        return Ok(Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged, bulk: false });
     }
-    let split_sum = if ice > 1 { SplitSum::Workspace } else { SplitSum::Atomic };
-    let width = plan.common(Common::Cvw);
+    if adjacent { Ok(Exit::Staged { width: 1 }) } else { Err(Refusal::StagedRows) }
+}
+
+/// How many neighbours along an axis of C, at most so many, one store may take. Partial sums are dense; C itself is as the problem says.
+fn neighbours(c: &Contraction, axis: usize, most: u32, split: Split) -> u32 {
+    if split == Split::Workspace { most } else { reach::vector_width(&c.c, axis, most) }
+}
+
+/// Elements per store of a thread that stores its own results, or multiply-adds' from a staging buffer.
+fn width(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<u32, Refusal> {
+    let (width, key) = (plan.common(Common::Cvw), Key::C(Common::Cvw));
     if width == 1 {
-        return Ok(Epilogue { split_sum, store_width: 1, staged, bulk: false });
+        return Ok(1);
     }
+    let matrix = t.unit.family().lanes > 1;
     let along_n = c.c.view.stride(COL) == Some(1);
-    let (dim, extent, side, axis) = if along_n { ("n", c.n, &tiling.b, COL) } else { ("m", c.m, &tiling.a, ROW) };
-    if if along_n { c.dynamic.n } else { c.dynamic.m } {
-        return Err(Refusal::VectorRunTime { key: Key::C(Common::Cvw), width, dim });
-    }
-    // Partial sums are dense; C itself is as the problem says.
-    let allowed = if ice > 1 { width } else { reach::vector_width(&c.c, axis, width) };
+    let (dim, extent, dynamic, side, axis) =
+        if along_n { ("n", c.n, c.dynamic.n, &t.b, COL) } else { ("m", c.m, c.dynamic.m, &t.a, ROW) };
+    // A thread of a matrix unit holds neighbours along n.
+    let held = match (matrix, along_n) {
+        (true, true) => t.run(),
+        (true, false) => 1,
+        (false, _) if plan.common(Common::Cst) == 1 => side.micro,
+        (false, _) => side.fragment_width.max(if along_n { t.math_width } else { 1 }),
+    };
+    let allowed = neighbours(c, axis, if matrix { width.min(held) } else { width }, split);
     if allowed < width {
         return Err(Refusal::StoreAlign { width, allowed });
     }
-    let unit = side.fragment_width.max(if along_n { tiling.math_width } else { 1 });
-    let units = if staged { side.micro } else { unit };
-    if units % width != 0 {
-        return Err(Refusal::StoreUnit { width, dim, units });
+    if !held.is_multiple_of(width) {
+        return Err(Refusal::StoreUnit { width, dim, units: held });
     }
-    if extent % width as u64 != 0 && (ice > 1 || extent % side.macro_tile as u64 != 0) {
-        return Err(Refusal::VectorEdge { key: Key::C(Common::Cvw), width, dim, extent });
+    if dynamic {
+        return Err(Refusal::VectorRunTime { key, width, dim });
     }
-    Ok(Epilogue { split_sum, store_width: width, staged, bulk: false })
-}
-
-/// A lane stores its neighbours along n together, as many as [`Tiling::run`] says.
-fn of_waves(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling) -> Result<Epilogue, Refusal> {
-    let (ice, width) = (plan.common(Common::Ice), plan.common(Common::Cvw));
-    if ice > 1 && plan.common(Common::Sks) == 0 {
-        if !env.allow_atomics {
-            return Err(Refusal::AtomicsNotAllowed { ice });
-        }
-        atomic_sums(c, ice)?;
-        return Ok(Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged: false, bulk: false });
+    if !extent.is_multiple_of(u64::from(width)) {
+        return Err(Refusal::VectorEdge { key, width, dim, extent });
     }
-    let split_sum = if ice > 1 { SplitSum::Workspace } else { SplitSum::Atomic };
-    if plan.common(Common::Cst) == 1 && tiling.unit == MathUnit::Mma {
-        // Results leave row by row, in vectors as wide as the start of C allows.
-        let stored = if ice > 1 { partials(c, c.g * u64::from(ice)) } else { c.c.clone() };
-        let pulled = tiling.edge_n == Edge::PullBack && !c.n.is_multiple_of(u64::from(tiling.b.macro_tile));
-        // Staging buffers hold f32.
-        let wide = c.accumulator() != Scalar::F32;
-        if stored.view.stride(COL) != Some(1) || stored.view.is_affine_box().is_none() || pulled || wide {
-            return Err(Refusal::StagedRows);
-        }
-        return Ok(Epilogue { split_sum, store_width: 1, staged: true, bulk: false });
-    }
-    if width > 1 {
-        let run = tiling.run();
-        let most = if c.c.view.stride(COL) == Some(1) && run.is_multiple_of(width) { width } else { 1 };
-        // Partial sums are dense; C itself is as the problem says.
-        let allowed = if ice > 1 || most == 1 { most } else { reach::vector_width(&c.c, COL, width) };
-        if allowed < width {
-            return Err(Refusal::StoreAlign { width, allowed: if most == 1 { 1 } else { allowed } });
-        }
-        if c.dynamic.n {
-            return Err(Refusal::VectorRunTime { key: Key::C(Common::Cvw), width, dim: "n" });
-        }
-        if !c.n.is_multiple_of(u64::from(width)) {
-            return Err(Refusal::VectorEdge { key: Key::C(Common::Cvw), width, dim: "n", extent: c.n });
-        }
-    }
-    Ok(Epilogue { split_sum, store_width: width, staged: false, bulk: false })
-}
-
-fn of_warpgroups(plan: &Plan, c: &Contraction, env: &Env, tiling: &Tiling) -> Result<Epilogue, Refusal> {
-    let (ice, wanted) = (plan.common(Common::Ice), plan.common(Common::Cvw));
-    if ice > 1 && plan.common(Common::Sks) == 0 {
-        if !env.allow_atomics {
-            return Err(Refusal::AtomicsNotAllowed { ice });
-        }
-        atomic_sums(c, ice)?;
-        return Ok(Epilogue { split_sum: SplitSum::Atomic, store_width: 1, staged: false, bulk: false });
-    }
-    let by_cluster = plan.common(Common::Sks) == 2;
-    let split_sum = match ice {
-        1 => SplitSum::Atomic,
-        _ if by_cluster => SplitSum::Cluster,
-        _ => SplitSum::Workspace,
-    };
-    let partial = ice > 1 && !by_cluster;
-    // A thread holds pairs along n.
-    let adjacent = c.c.view.stride(COL) == Some(1);
-    let allowed = match (adjacent, partial) {
-        (false, _) => 1,
-        (true, true) => 2,
-        (true, false) => reach::vector_width(&c.c, COL, 2),
-    };
-    let even = c.n.is_multiple_of(2) && !c.dynamic.n;
-    if plan.common(Common::Cst) == 1 {
-        let stored = if partial { partials(c, c.g * u64::from(ice)) } else { c.c.clone() };
-        // Lines of C that end anywhere leave by plain stores; partial sums lie as those of the largest C.
-        let anywhere = |by_rows: bool| !partial && if by_rows { c.dynamic.m } else { c.dynamic.n };
-        let bulk = store_tile(&stored, tiling.b.micro).is_ok_and(|tile| !anywhere(tile.by_rows));
-        // What bulk stores do not reach leaves row by row.
-        if !bulk && (stored.view.stride(COL) != Some(1) || stored.view.is_affine_box().is_none()) {
-            return Err(Refusal::StagedRows);
-        }
-        // Where bulk stores do not serve, because C is read as well, results leave in the widest runs.
-        let store_width = if even { allowed } else { 1 };
-        return Ok(Epilogue { split_sum, store_width, staged: true, bulk });
-    }
-    if wanted > allowed {
-        return Err(Refusal::StoreAlign { width: wanted, allowed });
-    }
-    if wanted > 1 && c.dynamic.n {
-        return Err(Refusal::VectorRunTime { key: Key::C(Common::Cvw), width: wanted, dim: "n" });
-    }
-    if !c.n.is_multiple_of(u64::from(wanted)) {
-        return Err(Refusal::VectorEdge { key: Key::C(Common::Cvw), width: wanted, dim: "n", extent: c.n });
-    }
-    Ok(Epilogue { split_sum, store_width: wanted, staged: false, bulk: false })
+    Ok(width)
 }

@@ -62,16 +62,6 @@ impl FetchShape {
     pub const fn count(&self) -> u32 {
         self.rounds * self.per_round
     }
-    /// Vectors that a thread keeps in flight, of at most so many: always the same registers for the same vectors.
-    pub fn window(&self, most: u32) -> u32 {
-        let count = self.count();
-        (1..=most.min(count)).rev().find(|w| count.is_multiple_of(*w)).unwrap_or(1)
-    }
-}
-
-/// True if every line of the tensor along this axis begins at 16 bytes.
-pub fn lines_aligned(tensor: &Tensor, axis: usize) -> bool {
-    reach::vector_width(tensor, axis, FETCH_CHUNK) >= FETCH_CHUNK
 }
 
 /// Elements of a view that one access moves, along this axis.
@@ -81,7 +71,7 @@ pub fn fetch_width(tensor: &Tensor, axis: usize) -> u32 {
     [8, 4, 2].into_iter().find(fits).unwrap_or(1)
 }
 
-/// True if the load waves read the lines of a tensor along this axis in aligned vectors, wherever they begin.
+/// True if rows of a tensor along this axis can be read in aligned vectors, wherever they begin.
 pub fn fetched_by_lines(tensor: &Tensor, axis: usize) -> bool {
     let Some(shape) = tensor.view.is_affine_box() else { return false };
     let extent = tensor.view.extent;

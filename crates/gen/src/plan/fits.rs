@@ -1,6 +1,6 @@
 //! Whether a derived plan fits a device, and how much of it one work-group takes.
 
-use super::bulk::{row_slab, slabs_bytes, store_slabs};
+use super::bulk::store_slabs;
 use super::hulls::staging_start;
 use super::reach;
 use super::refusal::Refusal;
@@ -111,7 +111,7 @@ fn features(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<(), R
     let f = &target.features;
     let s = &spec.schedule;
     let double = [c.a.scalar, c.b.scalar, c.c.scalar].contains(&Scalar::F64);
-    let atomic = spec.tiling.split_k.ways > 1 && spec.epilogue.split_sum == SplitSum::Atomic;
+    let atomic = spec.epilogue.split == Split::Atomic;
     let unit = format!("UNI{}", spec.tiling.unit.family().number);
     let checks = [
         (double && !f.f64, "f64", "64-bit floating point"),
@@ -151,9 +151,11 @@ pub fn shared_align(t: &OperandTiling, scalar: Scalar) -> u32 {
     (t.fragment_width.max(t.store_width) * scalar.bytes()).max(16)
 }
 
-/// Bytes of a tile's sums in shared memory, for splits that meet there.
-pub(crate) fn sum_bytes(t: &Tiling) -> u64 {
-    u64::from(t.a.macro_tile) * u64::from(t.b.macro_tile) * 4
+/// Bytes of a tile's sums of this type in shared memory where splits meet there; they lie over the operands' tiles.
+pub(crate) fn sum_bytes(spec: &KernelSpec, sum: Scalar) -> u64 {
+    let t = &spec.tiling;
+    let meet = u64::from(spec.epilogue.split == Split::Cluster);
+    meet * u64::from(t.a.macro_tile) * u64::from(t.b.macro_tile) * u64::from(sum.bytes())
 }
 
 /// Shared memory of a work-group in bytes: both operands' buffers, or the staging buffer that results are staged in where that is
@@ -164,31 +166,17 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
         // A full and a free barrier of 8 bytes per buffer stand behind the tiles, then one for each team that alternates.
         let turns = if spec.teams() > 1 { 8 * u64::from(spec.teams()) } else { 0 };
         let stage = u64::from((t.a.macro_tile + t.b.macro_tile) * t.k_tile * c.a.scalar.bytes());
-        let mut tiles = stage * u64::from(spec.schedule.buffers);
-        if spec.epilogue.split_sum == SplitSum::Cluster {
-            // The sums of a tile lie over its operands.
-            tiles = tiles.max(sum_bytes(t));
-        }
+        let tiles = (stage * u64::from(spec.schedule.buffers)).max(sum_bytes(spec, c.accumulator()));
         let ring = tiles + 16 * u64::from(spec.schedule.buffers) + turns;
         let ring = ring + staging_bytes(spec, ring);
-        if !spec.epilogue.staged {
-            return ring;
-        }
-        let scalar = if splits_by_workspace(spec) { c.accumulator() } else { c.c.scalar };
-        let waves = spec.teams() * t.math_threads() / t.wave_lanes.max(1);
-        let slabs = if spec.epilogue.bulk {
-            slabs_bytes(waves * store_slabs(spec.teams()), t.b.micro, scalar.bytes())
-        } else {
-            waves * row_slab(t.b.micro, scalar.bytes()).1
-        };
-        return ring.next_multiple_of(1024) + u64::from(slabs);
+        return if spec.epilogue.exit.staged() { ring.next_multiple_of(1024) + staged_bytes(spec, c) } else { ring };
     }
     let tile = |o: &OperandTiling, tensor: &Tensor| {
         let (lines, pitch) = o.lines(t.k_tile);
         pitch as u64 * lines as u64 * spec.schedule.buffers as u64 * tensor.scalar.bytes() as u64
     };
     let operands = tile(&t.a, &c.a).next_multiple_of(u64::from(shared_align(&t.b, c.b.scalar))) + tile(&t.b, &c.b);
-    operands.max(slab_bytes(spec, c))
+    operands.max(staged_bytes(spec, c)).max(sum_bytes(spec, c.accumulator()))
 }
 
 /// Bytes of staging and of its barriers behind a circular buffer that ends at `from`; 0 without.
@@ -203,20 +191,20 @@ fn staging_bytes(spec: &KernelSpec, from: u64) -> u64 {
     end - from
 }
 
-/// Bytes of the staging buffer of `CST1`: one micro row or column of every thread, with room to keep vectors apart; with a matrix unit some rows
-/// of every wave.
-fn slab_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
-    if !spec.epilogue.staged {
-        return 0;
-    }
+/// Bytes of the staging buffers of results: those of every wave; of multiply-adds one, for a micro row or column of every thread, with
+/// room to keep vectors apart.
+fn staged_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
     let t = &spec.tiling;
-    if t.unit.family().fragments {
-        let bytes = if splits_by_workspace(spec) { c.accumulator().bytes() } else { c.c.scalar.bytes() };
-        return u64::from(t.math_threads() / t.wave_lanes.max(1) * row_slab(t.b.micro, bytes).1);
+    let waves = spec.teams() * t.math_threads() / t.wave_lanes.max(1);
+    match &spec.epilogue.exit {
+        Exit::Direct { .. } => 0,
+        Exit::Bulk { tile, .. } => u64::from(waves * store_slabs(spec.teams()) * tile.slab_bytes()),
+        Exit::Staged { .. } if t.unit.family().lanes > 1 => u64::from(waves * spec.row_slab(c).bytes()),
+        Exit::Staged { width } => {
+            let (major, minor_threads) = if c.c.view.stride(COL) == Some(1) { (&t.b, t.threads_a) } else { (&t.a, t.threads_b) };
+            u64::from(major.macro_tile + (*width).max(4)) * u64::from(minor_threads) * u64::from(c.accumulator().bytes())
+        }
     }
-    let (major, minor_threads) = if c.c.view.stride(COL) == Some(1) { (&t.b, t.threads_a) } else { (&t.a, t.threads_b) };
-    let pitch = major.macro_tile + spec.epilogue.store_width.max(4);
-    pitch as u64 * minor_threads as u64 * c.accumulator().bytes() as u64
 }
 
 /// Sets of staging registers a schedule needs: k-tiles fetched and not yet stored.
@@ -238,7 +226,7 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
         let step = (t.a.micro + t.b.micro) * t.unit.family().depth * c.a.scalar.bytes();
         let held = if t.unit.family().fragments { step / t.unit.family().lanes / 4 } else { 0 };
         let sets = t.a.fragment_sets * (t.a.micro / 64) * FRAGMENT;
-        let rows = if spec.epilogue.staged && !spec.epilogue.bulk { ROW_REGISTERS_OUT } else { 0 };
+        let rows = if matches!(spec.epilogue.exit, Exit::Staged { .. }) { ROW_REGISTERS_OUT } else { 0 };
         return sums + held * (1 + spec.schedule.fragments_ahead) + sets + UNIT_REGISTERS + rows;
     }
     let fragments = (t.a.micro + t.b.micro) * (1 + spec.schedule.fragments_ahead);

@@ -31,14 +31,14 @@ mod value;
 mod workspace;
 
 pub use bulk::{
-    BulkTile, STORE_ROWS, StoreTile, bulk_tile, fetched_tile, partials, row_slab, row_slab_pitch, shared_bulk_tile,
-    store_columns, store_slabs, store_tile,
+    BulkTile, RowSlab, STORE_ROWS, StoreTile, bulk_tile, fetched_tile, partials, shared_bulk_tile, store_columns, store_slabs,
+    store_tile,
 };
 pub use counts::{Counts, Instructions, added_bytes, counts};
 pub use derive::{derive, generic};
-pub use fetch_shape::{FETCH_CHUNK, FetchShape, LINE_CLASSES, fetch_width, fetched_by_lines, lines_aligned};
+pub use fetch_shape::{FETCH_CHUNK, FetchShape, LINE_CLASSES, fetch_width, fetched_by_lines};
 pub(crate) use fetched::shifted_together;
-pub use fetched::{FetchWork, LineFetch, fetch_batch, fetch_in_flight, fetch_work, lines_fetched};
+pub use fetched::{FetchWork, fetch_batch, fetch_work};
 pub(crate) use fits::sum_bytes;
 pub use fits::{Footprint, fits, shared_align, shared_bytes, staging_sets, work_groups};
 pub use grammar_error::{GrammarError, GrammarFault};

@@ -6,7 +6,6 @@ use super::reach;
 use super::tile::Along;
 use super::transport::Transport;
 use super::value::{Keys, Plan};
-use tilewright_ir::MathUnit;
 use tilewright_ir::mma::{FAMILIES, Family};
 use tilewright_problem::contraction::Contraction;
 
@@ -31,9 +30,9 @@ impl Keys {
                 p.reset(&[Common::Swp], &[]);
             } else {
                 p.reset(&[Common::Pun, Common::Mad, Common::Mia, Common::Wva, Common::Mvw], &[Chiral::Miw, Chiral::Frw]);
-                // Warps stage whole rows, which choose their own vectors; atomic additions go element by element.
+                // Waves stage whole rows, which choose their own vectors; atomic additions go element by element.
                 let atomic = p.common(Common::Ice) > 1 && p.common(Common::Sks) == 0;
-                let rows = family.unit == MathUnit::Mma && p.common(Common::Cst) == 1 && !atomic;
+                let rows = p.common(Common::Cst) == 1 && !atomic;
                 p.reset(&[if rows { Common::Cvw } else { Common::Cst }], &[]);
             }
         }

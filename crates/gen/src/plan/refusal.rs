@@ -102,9 +102,6 @@ pub enum Refusal {
     /// Warpgroups that alternate need tiles to take and waves that copy for them.
     #[error("PNG1: warpgroups take tiles of C in turn, that needs LWV and PST of at least 1 and MAC of at least {}, not LWV{lwv}_PST{pst}_MAC{mac}", 2 * .owners)]
     Turns { lwv: u32, pst: u32, mac: u32, owners: u32 },
-    /// Sums over a cluster without warpgroups.
-    #[error("ICE{ice}_SKS2: splits that sum over a cluster are built for UNI2; use SKS1")]
-    ClusterUnit { ice: u32 },
     /// Too many work-groups in a cluster, or no whole number of clusters.
     #[error("CLU, ICE with SKS2: clusters of {size} work-groups; {why}")]
     Cluster { size: u32, why: &'static str },

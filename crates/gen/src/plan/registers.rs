@@ -5,7 +5,6 @@ use super::spec::KernelSpec;
 use super::tile::FRAGMENT;
 use super::transport::Transport;
 use tilewright_ir::{COPY_REGISTERS, Limits, MOST_EVEN_REGISTERS};
-use tilewright_problem::contraction::Contraction;
 
 /// What the assembler wants of registers besides the accumulators.
 const UNIT_ROOM: u32 = 40;
@@ -17,7 +16,7 @@ const MANY_SUMS: u32 = 208;
 /// Registers per thread of load and math waves: what the load waves do not need goes to the others. Only for roles of whole warpgroups,
 /// and only where one work-group has the compute unit to itself. Load waves that fetch tiles themselves keep as much on its way as they want
 /// and the accumulators leave them.
-pub(super) fn of_roles(spec: &KernelSpec, c: &Contraction) -> Option<(u32, u32)> {
+pub(super) fn of_roles(spec: &KernelSpec) -> Option<(u32, u32)> {
     let (roles, owners) = (spec.schedule.roles?, spec.tiling.unit.family().lanes);
     if !roles.load_threads.is_multiple_of(owners) {
         return None;
@@ -27,12 +26,11 @@ pub(super) fn of_roles(spec: &KernelSpec, c: &Contraction) -> Option<(u32, u32)>
     let (a, b) = (&spec.tiling.a, &spec.tiling.b);
     // Fragments live beside the accumulators.
     let sums = a.micro * b.micro / owners + a.micro / spec.tiling.unit.family().block.0 * FRAGMENT * a.fragment_sets;
-    let [copy_a, copy_b] = &spec.schedule.copies;
     if !spec.schedule.copies.iter().any(Transport::is_written) {
         let most = math.checked_sub(2).and_then(|i| COPY_REGISTERS.get(i as usize)).filter(|_| load == 1)?;
         return budget(if math == 2 && sums >= MANY_SUMS { COPY_REGISTERS[2] } else { *most });
     }
-    let wanted = fetch_wanted([(&c.a, a, copy_a), (&c.b, b, copy_b)], roles.load_threads);
+    let wanted = fetch_wanted(&spec.schedule.copies);
     let enough = |(_, of_math): &(u32, u32)| *of_math >= sums + UNIT_ROOM;
     let possible = || FETCH_BUDGETS.into_iter().filter_map(budget).filter(enough);
     let least = possible().rfind(|(of_load, _)| *of_load >= wanted);

@@ -149,7 +149,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         System::Cutlass,
         Legal::Range(0, 2),
         0,
-        "split-k reduction: 0 atomic additions into C (order varies), 1 partial sums in workspace, added by a second kernel in fixed order, 2 through the shared memory of a cluster of all splits, in fixed order (wgmma)",
+        "split-k reduction: 0 atomic additions into C (order varies), 1 partial sums in workspace, added by a second kernel in fixed order, 2 through the shared memory of a cluster of all splits, in fixed order (sm_90 and up)",
     ),
     entry("CVW", System::Tensile, Legal::OneOf(&[1, 2, 4]), 1, "elements per store of C in its contiguous direction"),
     entry("CST", System::Cutlass, BIT, 0, "result tile: 0 stored from registers, 1 staged through shared memory"),

@@ -4,8 +4,7 @@ use super::keys::Common;
 use super::refusal::Refusal;
 use super::spec::GroupOrder;
 use super::value::Plan;
-use tilewright_ir::{Scalar, Target};
-use tilewright_problem::contraction::Contraction;
+use tilewright_ir::Target;
 
 /// What legality reads besides plan and contraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -37,19 +36,4 @@ pub(super) fn order(plan: &Plan) -> Result<GroupOrder, Refusal> {
             }
         }
     }
-}
-
-/// Whether splits may be added to C by atomics.
-pub(super) fn atomic_sums(c: &Contraction, ice: u32) -> Result<(), Refusal> {
-    match c.activation {
-        _ if !matches!(c.c.scalar, Scalar::F32 | Scalar::F64) => Err(Refusal::AtomicType { ice, scalar: c.c.scalar }),
-        Some(activation) => Err(Refusal::AtomicActivation { ice, activation }),
-        None => Ok(()),
-    }
-}
-
-/// Sums over a cluster are built for warpgroups.
-pub(super) fn no_cluster_sum(plan: &Plan) -> Result<(), Refusal> {
-    let ice = plan.common(Common::Ice);
-    if ice > 1 && plan.common(Common::Sks) == 2 { Err(Refusal::ClusterUnit { ice }) } else { Ok(()) }
 }

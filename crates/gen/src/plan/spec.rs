@@ -1,5 +1,6 @@
 //! The four choices as values: what a plan means for one contraction. The generator reads these and nothing else.
 
+use super::bulk::{RowSlab, StoreTile};
 use super::tile::OperandTiling;
 use super::transport::Transport;
 use serde::{Deserialize, Serialize};
@@ -152,6 +153,13 @@ impl Tiling {
             run => run,
         }
     }
+    /// Columns of a micro tile that all lanes of a wave hold together with a register each, or with as many as hold neighbours.
+    pub const fn held_columns(&self) -> u32 {
+        match self.unit {
+            MathUnit::Mfma => self.mfma_side() * self.run(),
+            unit => unit.family().block.1,
+        }
+    }
     /// The instruction that computes a contraction's products; `None` where the unit has none for its types.
     pub fn instruction(&self, c: &Contraction) -> Option<&'static Mma> {
         Mma::dividing(self.unit, c.matrix_input()?, (self.a.micro, self.b.micro))
@@ -246,9 +254,11 @@ impl Schedule {
     }
 }
 
-/// How partial sums of a split meet.
+/// How the partial sums of the splits of k meet ([`SplitK`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum SplitSum {
+pub enum Split {
+    /// k is not split.
+    None,
     /// Atomic additions into C; bitwise results vary.
     Atomic,
     /// Partials in workspace, summed in fixed order by a second kernel.
@@ -257,17 +267,56 @@ pub enum SplitSum {
     Cluster,
 }
 
-/// What happens to the accumulators before they are stored.
+/// How results leave the registers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Exit {
+    /// Each thread stores its own, so many neighbours at a time (`CVW`).
+    Direct {
+        /// Elements per store, in C's contiguous direction.
+        width: u32,
+    },
+    /// Through a staging buffer in shared memory, so that neighbouring threads store neighbouring results (`CST1`). Those of matrix
+    /// units leave in whole rows, which choose vectors of their own.
+    Staged {
+        /// Elements per store of multiply-adds' results.
+        width: u32,
+    },
+    /// Through staging buffers by bulk stores (TMA); directly where C is read as well.
+    Bulk {
+        /// Elements per store where C is read.
+        width: u32,
+        /// How bulk stores move them; the batch entries of partial sums are those of the whole batch.
+        tile: StoreTile,
+    },
+}
+
+impl Exit {
+    /// Elements per store of a thread that stores its own results.
+    pub const fn width(&self) -> u32 {
+        match self {
+            Exit::Direct { width } | Exit::Staged { width } | Exit::Bulk { width, .. } => *width,
+        }
+    }
+    /// Through shared memory.
+    pub const fn staged(&self) -> bool {
+        !matches!(self, Exit::Direct { .. })
+    }
+    /// How bulk stores move results.
+    pub const fn bulk(&self) -> Option<&StoreTile> {
+        match self {
+            Exit::Bulk { tile, .. } => Some(tile),
+            _ => None,
+        }
+    }
+}
+
+/// What happens to the accumulators: how splits are summed, how results are stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Epilogue {
     /// How splits of k are summed.
-    pub split_sum: SplitSum,
-    /// Elements per store of C (in its contiguous direction).
-    pub store_width: u32,
-    /// Route the tile through shared memory so that stores are contiguous.
-    pub staged: bool,
-    /// Staged results leave shared memory by bulk stores.
-    pub bulk: bool,
+    pub split: Split,
+    /// How results are stored.
+    pub exit: Exit,
 }
 
 /// How the kernel is spelled; no effect on what it does.
@@ -314,7 +363,12 @@ impl KernelSpec {
     }
     /// Splits of k whose sums meet behind the work-groups (and clusters) that made them: in C or in workspace.
     pub const fn split_outside(&self) -> u32 {
-        if matches!(self.epilogue.split_sum, SplitSum::Cluster) { 1 } else { self.tiling.split_k.ways }
+        if matches!(self.epilogue.split, Split::Cluster) { 1 } else { self.tiling.split_k.ways }
+    }
+    /// A wave's staging buffer for rows of results, for a contraction oriented as the plan says.
+    pub(crate) fn row_slab(&self, c: &Contraction) -> RowSlab {
+        let stored = if self.epilogue.split == Split::Workspace { c.accumulator() } else { c.c.scalar };
+        RowSlab::new(self.tiling.b.micro, self.tiling.held_columns(), stored.bytes(), c.accumulator())
     }
     /// Threads that load operand tiles.
     pub fn load_threads(&self) -> u32 {

@@ -33,5 +33,5 @@ pub(super) fn workspace_per_oriented(spec: &KernelSpec, c: &Contraction) -> u64 
 
 /// Whether splits of k leave partial sums in workspace.
 pub(super) fn splits_by_workspace(spec: &KernelSpec) -> bool {
-    spec.tiling.split_k.ways > 1 && spec.epilogue.split_sum == SplitSum::Workspace
+    spec.epilogue.split == Split::Workspace
 }

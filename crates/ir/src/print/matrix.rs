@@ -265,18 +265,19 @@ impl Printer<'_> {
         let ty = self.kernel.place_ty(place);
         let name = self.type_name(ty);
         let lanes = u32::from(ty.lanes);
-        let function = self.prelude.function(&format!("tw_peer_f32x{lanes}"), |_| {
+        let (scalar, held) = (ty.scalar, if ty.scalar == Scalar::F64 { "d" } else { "f" });
+        let function = self.prelude.function(&format!("tw_peer_{scalar}x{lanes}"), |_| {
             let part = |i: u32| if lanes == 1 { "value".to_string() } else { format!("value.s[{i}]") };
-            let outs: Vec<String> = (0..lanes).map(|i| format!("\"=f\"({})", part(i))).collect();
+            let outs: Vec<String> = (0..lanes).map(|i| format!("\"={held}\"({})", part(i))).collect();
             let places: Vec<String> = (0..lanes).map(|i| format!("%{i}")).collect();
             let (vector, places) = match lanes {
                 1 => (String::new(), places.join("")),
                 _ => (format!(".v{lanes}"), format!("{{{}}}", places.join(","))),
             };
             format!(
-                "{INLINE} {name} tw_peer_f32x{lanes}(unsigned int address, unsigned int rank) {{\n    \
+                "{INLINE} {name} tw_peer_{scalar}x{lanes}(unsigned int address, unsigned int rank) {{\n    \
                  {name} value;\n    \
-                 asm volatile(\"{{ .reg .b32 peer; mapa.shared::cluster.u32 peer, %{lanes}, %{}; ld.shared::cluster{vector}.f32 {places}, [peer]; }}\"\n        \
+                 asm volatile(\"{{ .reg .b32 peer; mapa.shared::cluster.u32 peer, %{lanes}, %{}; ld.shared::cluster{vector}.{scalar} {places}, [peer]; }}\"\n        \
                  : {} : \"r\"(address), \"r\"(rank) : \"memory\");\n    \
                  return value;\n}}",
                 lanes + 1,

@@ -12,7 +12,7 @@
 
 use super::phases::{Axis, Phase, phases};
 use super::{BUFFER_ALIGN, ConvForm, Parts};
-use crate::contraction::{Bias, Contraction, Operand, Tensor};
+use crate::contraction::{Bias, Contraction, EpilogueOp, Operand, Tensor};
 use crate::conv::{Conv, Direction, Layout};
 use crate::error::ProblemError;
 use crate::extent::Dynamic;
@@ -219,11 +219,9 @@ impl Chains<'_> {
             k: a.extent[2],
             a: tensor(a, Operand::A),
             b: tensor(b, Operand::B),
-            residual: conv.residual.then(|| result(c.clone())),
+            epilogue: EpilogueOp::list(bias, conv.activation, conv.residual.then(|| result(c.clone()))),
             c: result(c),
             math: conv.math,
-            bias,
-            activation: conv.activation,
             dynamic: Dynamic::NONE,
             swapped: false,
         })

@@ -4,7 +4,7 @@
 mod conv;
 mod phases;
 
-use crate::contraction::{Bias, Contraction, Tensor};
+use crate::contraction::{Bias, Contraction, EpilogueOp, Tensor};
 use crate::epilogue::Along;
 use crate::error::ProblemError;
 use crate::gemm::{Gemm, Order};
@@ -103,9 +103,7 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         b: tensor(1)?,
         c: tensor(2)?,
         math: gemm.math,
-        bias,
-        activation: gemm.activation,
-        residual,
+        epilogue: EpilogueOp::list(bias, gemm.activation, residual),
         dynamic: gemm.dynamic,
         swapped: false,
     })

@@ -43,7 +43,6 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         Refusal::StagedRows => both(&[], &[Cst, Swp, Uni]),
         Refusal::UnitTypes { .. } | Refusal::UnitWave { .. } => both(&[], &[Uni]),
         Refusal::Turns { .. } => both(&[], &[Png, Lwv, Pst, Mac]),
-        Refusal::ClusterUnit { .. } => both(&[], &[Sks, Uni]),
         Refusal::Cluster { .. } => both(&[Clu, Mic], &[Ice, Sks, Pst, Png, Cst, Mac, Skw, Uni]),
         Refusal::UnitThreads { .. } => both(&[], &[Mac, Skw, Uni]),
         Refusal::UnitDepth { .. } | Refusal::UnitSteps { .. } => both(&[], &[Unr, Uni]),

@@ -66,7 +66,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Esti
     let fetching = 1.0 + 0.4 * (body / CPU_BODY - 1.0).clamp(0.0, 10.0);
     let busy = soft_max(&[math * chains, reads * crowded]) * fetching;
     let iteration = busy + loads + kept + regions;
-    let out = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * 2.0 / f64::from(spec.epilogue.store_width.max(1));
+    let out = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * 2.0 / f64::from(spec.epilogue.exit.width());
     let per_unit = (work.groups / at_work(spec, units)).ceil();
     let group = work.iterations * iteration + out + threads * 30.0 + 600.0;
     let traffic = traffic(c, spec, target, work, units.min(work.groups));

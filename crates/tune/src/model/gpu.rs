@@ -3,7 +3,7 @@
 use super::calibration::*;
 use super::traffic::traffic;
 use super::{Calibration, Estimate, Model, Work, at_work, fma_rate, soft_max};
-use tilewright_gen::plan::{Footprint, KernelSpec, Source, SplitSum, StorePoint};
+use tilewright_gen::plan::{Footprint, KernelSpec, Source, Split, StorePoint};
 use tilewright_ir::affine::Atom;
 use tilewright_ir::{Dialect, Scalar, Target};
 use tilewright_problem::contraction::{Operand, Tensor};
@@ -220,20 +220,16 @@ fn epilogue(model: &Model, spec: &KernelSpec, work: &Work) -> f64 {
     let t = &spec.tiling;
     let elements = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile);
     let split = t.split_k.ways > 1;
-    let width =
-        if split && spec.epilogue.split_sum == SplitSum::Atomic { 1.0 } else { f64::from(spec.epilogue.store_width.max(1)) };
+    let width = f64::from(spec.epilogue.exit.width());
     let wave = f64::from(target.wave);
     let instructions = elements / (wave * width);
     let (lines, _) = model.store_lines(spec);
-    let cost = match spec.epilogue.split_sum {
-        SplitSum::Atomic if split => 4.0,
-        _ => 1.0,
-    };
+    let cost = if spec.epilogue.split == Split::Atomic { 4.0 } else { 1.0 };
     let size = if split { work.acc_bytes } else { f64::from(c.c.scalar.bytes()) };
     let store = instructions * lines.max(1.0) * cost;
     let l2 = elements * size / target.rates.l2_bytes.max(1.0);
     let staging =
-        if spec.epilogue.staged { 2.0 * elements * work.acc_bytes / 128.0 + 2.0 * model.calibration.barrier } else { 0.0 };
+        if spec.epilogue.exit.staged() { 2.0 * elements * work.acc_bytes / 128.0 + 2.0 * model.calibration.barrier } else { 0.0 };
     let issue = instructions * (4.0 + 3.0 * width) / SCHEDULERS;
     soft_max(&[store, l2, issue]) + staging
 }

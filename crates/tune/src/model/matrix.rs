@@ -17,15 +17,13 @@ use tilewright_ir::layout::Axis;
 use tilewright_ir::{MatrixType, Mma};
 use tilewright_problem::contraction::{Contraction, Operand, Tensor};
 
-/// Cycles in which load waves fetch a k-tile, when so many work-groups share a unit. Batches of an operand wait one after the other;
-/// of operands that are asked for ahead each waits while the other does.
+/// Cycles in which load waves fetch a k-tile, when so many work-groups share a unit. Batches of an operand wait one after the other.
 fn fetched(c: &Contraction, spec: &KernelSpec, latency: f64, resident: f64) -> f64 {
     let waves = f64::from(spec.load_threads() / spec.tiling.wave_lanes.max(1));
     let works: Vec<FetchWork> = (0..2).filter_map(|which| fetch_work(spec, c, which)).collect();
     let batches = |w: &FetchWork| f64::from(w.chunks.div_ceil(w.at_once.max(1)));
     // What comes from staging has been there for long.
-    let ahead = works.iter().filter(|w| w.ahead && !w.staged).map(batches).fold(0.0, f64::max);
-    let waits = ahead + works.iter().filter(|w| !w.ahead).map(batches).sum::<f64>();
+    let waits: f64 = works.iter().filter(|w| !w.staged).map(batches).sum();
     let slots = works.iter().map(|w| f64::from(w.chunks * w.instructions + w.besides)).sum::<f64>();
     // Waves beside each other on a scheduler, of all work-groups, share its slots.
     let alone = waits * latency * FETCH_WAIT + slots / FETCH_ISSUE;
@@ -100,12 +98,12 @@ fn storing(c: &Contraction, spec: &KernelSpec, meet: f64) -> f64 {
     let element = if spec.split_outside() > 1 { 4 } else { c.c.scalar.bytes() };
     // Narrow staging buffers, where no wider ones divide a warpgroup's columns, are many.
     let slab = (f64::from(store_columns(t.b.micro, element) * element) / 128.0).sqrt();
-    let pace = if spec.epilogue.bulk {
+    let pace = if spec.epilogue.exit.bulk().is_some() {
         (SLABS.0 + SLABS.1 * waves) * slab
-    } else if spec.epilogue.staged {
+    } else if spec.epilogue.exit.staged() {
         f64::from(element) * ROWS * slab
     } else {
-        store_pace(spec.epilogue.store_width, f64::from(element))
+        store_pace(spec.epilogue.exit.width(), f64::from(element))
     };
     if t.cluster.splits > 1 {
         // Sums are written, read from all splits, and a part of them is stored.

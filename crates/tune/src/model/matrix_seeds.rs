@@ -1,7 +1,7 @@
 //! Plans with a matrix unit worth a look before anything is known.
 
 use crate::space::Space;
-use tilewright_gen::plan::{Chiral, Common, Key, Keys, row_slab, store_slabs, store_tile, thread_grid};
+use tilewright_gen::plan::{Chiral, Common, Key, Keys, RowSlab, store_slabs, store_tile, thread_grid};
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{COL, ROW};
 
@@ -162,7 +162,11 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
     let units = u64::from(target.units);
     // Bytes of a wave's epilogue staging buffer, for bulk stores or stores of rows.
     let teams = if turns == 1 { mac / 128 } else { 1 };
-    let slab = if store_tile(&c.c, 64).is_ok() { 2048 * store_slabs(teams) } else { row_slab(64, c.c.scalar.bytes()).1 };
+    let slab = if store_tile(&c.c, 64).is_ok() {
+        2048 * store_slabs(teams)
+    } else {
+        RowSlab::new(64, 8, c.c.scalar.bytes(), c.accumulator()).bytes()
+    };
     // Rows of 128 bytes, or two.
     let row = 128 / c.a.scalar.bytes();
     for depth in [row, 2 * row] {

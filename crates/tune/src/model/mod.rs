@@ -25,7 +25,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
 use tilewright_gen::kernel::split_lanes;
-use tilewright_gen::plan::{Footprint, KernelSpec, Source, SplitSum, added_bytes};
+use tilewright_gen::plan::{Footprint, KernelSpec, Source, Split, added_bytes};
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::{Contraction, Operand};
 
@@ -251,12 +251,8 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
     let ways = f64::from(t.split_k.ways);
     if spec.split_outside() > 1 {
         let acc = f64::from(c.accumulator().bytes());
-        match spec.epilogue.split_sum {
-            SplitSum::Atomic => stream(result * f64::from(c.c.scalar.bytes()) + added_bytes(c), 1.0),
-            // Sums of a cluster are part of the main kernel.
-            SplitSum::Cluster => {}
-            SplitSum::Workspace => stream(result * (ways * acc + f64::from(c.c.scalar.bytes())) + added_bytes(c), 1.0),
-        }
+        let partials = if spec.epilogue.split == Split::Workspace { ways * acc } else { 0.0 };
+        stream(result * (partials + f64::from(c.c.scalar.bytes())) + added_bytes(c), 1.0);
         // Each sum is a loop over the splits, which threads share where there are few sums.
         h.us += k.way * ways / f64::from(split_lanes(c.g * c.m * c.n, t.split_k.ways));
     }

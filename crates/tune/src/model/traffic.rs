@@ -2,7 +2,7 @@
 
 use super::Work;
 use super::calibration::*;
-use tilewright_gen::plan::{GroupOrder, KernelSpec, Source, SplitSum, added_bytes};
+use tilewright_gen::plan::{GroupOrder, KernelSpec, Source, Split, added_bytes};
 use tilewright_ir::Target;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::G;
@@ -21,9 +21,9 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
     let size = |s: tilewright_ir::Scalar| f64::from(s.bytes());
     let ways = f64::from(t.split_k.ways.max(1));
     let result = c.g as f64 * c.m as f64 * c.n as f64;
-    let out = match spec.epilogue.split_sum {
-        SplitSum::Workspace if ways > 1.0 => result * ways * work.acc_bytes,
-        SplitSum::Atomic if ways > 1.0 => result * size(c.c.scalar) * 2.0,
+    let out = match spec.epilogue.split {
+        Split::Workspace => result * ways * work.acc_bytes,
+        Split::Atomic => result * size(c.c.scalar) * 2.0,
         _ => result * size(c.c.scalar) + added_bytes(c),
     };
     // What exists, once: a copy has its own size.

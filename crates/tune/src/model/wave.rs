@@ -209,8 +209,8 @@ impl Model<'_> {
         let c = &self.contraction.c;
         let size = i64::from(c.scalar.bytes());
         let lanes = self.target.wave.clamp(1, t.math_threads().max(1));
-        let moved = f64::from(lanes * spec.epilogue.store_width) * size as f64;
-        if spec.epilogue.staged {
+        let moved = f64::from(lanes * spec.epilogue.exit.width()) * size as f64;
+        if spec.epilogue.exit.staged() {
             return ((moved / LINE as f64).max(1.0), moved);
         }
         let (grid, own) = (t.grid(), [t.a.micro_tile(), t.b.micro_tile()]);

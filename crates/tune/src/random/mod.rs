@@ -20,7 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 use tilewright_device::{Device, DeviceError};
 use tilewright_gen::kernel::GenerateError;
-use tilewright_gen::plan::{KernelSpec, Plan, SplitSum, workspace_per_entry};
+use tilewright_gen::plan::{KernelSpec, Plan, Split, workspace_per_entry};
 use tilewright_ir::Target;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::reference::Samples;
@@ -199,7 +199,7 @@ pub fn verify(device: &Arc<dyn Device>, pair: &Pair) -> Result<Verification, Pai
         Some(at) => Case::at(device, &pair.problem, at, pair.seed, factors, Samples::default())?,
         None => Case::new(device, &pair.problem, pair.seed, factors, Samples::default())?,
     };
-    let atomic = resolved.spec.tiling.split_k.ways > 1 && resolved.spec.epilogue.split_sum == SplitSum::Atomic;
+    let atomic = resolved.spec.epilogue.split == Split::Atomic;
     let again = device.info().is_measured() && !atomic;
     // The emulator sees by itself what a program has no right to write; exact sums for a part of the pairs bound the time.
     let depth = if device.info().is_measured() || pair.seed.is_multiple_of(3) { Depth::Thorough } else { Depth::Quick };

@@ -48,7 +48,7 @@ pub fn plan(rng: &mut ChaCha8Rng, unit: u32) -> Plan {
     }
     let ways = one(rng, &[1, 1, 2, 3]);
     text += &format!(
-        "C_UNI{unit}_UNR{}_MAC{}_SKW{}_PFG{ahead}_BUF{buffers}_STP{}_FRA{}_LWV{}_SWP{}_CVW{}_GAL{}_ICE{ways}_IWI{}_SKS{}_EDG1_UFO{}_UKL{}_AFI{}_PST{}_CST{}",
+        "C_UNI{unit}_UNR{}_MAC{}_SKW{}_PFG{ahead}_BUF{buffers}_STP{}_FRA{}_LWV{}_SWP{}_CVW{}_GAL{}_ICE{ways}_IWI{}_SKS{}_EDG{}_UFO{}_UKL{}_AFI{}_PST{}_CST{}",
         one(rng, &[16, 32, 32, 64]),
         wave * one(rng, &[1, 2, 4]),
         one(rng, &[9, 10, 11]),
@@ -60,6 +60,7 @@ pub fn plan(rng: &mut ChaCha8Rng, unit: u32) -> Plan {
         one(rng, &[1, 2, 3]),
         rng.random_range(0..2),
         i32::from(ways > 1),
+        u32::from(rng.random_bool(0.9)),
         u32::from(rng.random_bool(0.15)),
         rng.random_range(0..2),
         rng.random_range(0..2),

@@ -1,6 +1,5 @@
 //! The copies of a role: everything that brings k-tiles of both operands into the stages, each operand by its own method.
 
-use super::fetch_lines::Stream;
 use super::fetch_tile::{self, FetchTile};
 use super::load::{LoadContext, Loader};
 use super::shift::{Shifter, Staged};
@@ -9,10 +8,9 @@ use crate::kernel::stages::counter::Counter;
 use crate::kernel::stages::ring::Ring;
 use crate::kernel::tile::position::{KRange, TilePosition, TileWalk};
 use crate::kernel::tile::shared::SharedTile;
-use crate::plan::{BulkTile, Hulls, KernelSpec, Transport, fetch_in_flight, lines_fetched};
+use crate::plan::{BulkTile, Hulls, KernelSpec, Transport};
 use tilewright_ir::affine::Coord;
 use tilewright_ir::*;
-use tilewright_problem::view::G;
 
 /// What an operand's tiles are read through: arguments of the kernel.
 pub(crate) enum Source {
@@ -65,7 +63,7 @@ pub(crate) struct Copies<'a> {
 enum Method<'a> {
     Threads(Box<Loader<'a>>),
     Bulk(ArgId),
-    Written(Option<Stream>),
+    Written,
     Shifted,
 }
 
@@ -102,12 +100,6 @@ impl Operands<'_> {
         if self.spec.style.a_first { [0, 1] } else { [1, 0] }
     }
 
-    /// Elements of an operand that are there at once.
-    fn memory(&self, input: &Input) -> u64 {
-        let tensor = &input.tensor;
-        if input.chunk_local { tensor.len / tensor.view.extent[G].max(1) * self.tiles.shape.chunk } else { tensor.len }
-    }
-
     /// First row of an operand's part of a result tile.
     const fn start(at: &TilePosition, i: usize) -> Coord {
         if i == 0 { at.m_start } else { at.n_start }
@@ -120,25 +112,21 @@ impl Operands<'_> {
 
     fn writers<'k>(&'k self, b: &mut Builder, ring: &'k Ring, thread: ExprId, first: ExprId) -> Writers<'k> {
         let first_lane = b.bind("first_load_lane", (thread % self.spec.tiling.wave_lanes).equals(0));
-        let in_flight = fetch_in_flight(self.spec.load_registers(), lines_fetched(self.spec, self.tiles.c));
         let tiles = [0, 1].map(|i| {
             let (Transport::Written(tile), Source::Memory(source)) = (&self.spec.schedule.copies[i], &self.sources[i]) else {
                 return None;
             };
-            let words = self.shared[i].words(b, ["a_tile_words", "b_tile_words"][i], Scalar::U32);
             Some(FetchTile {
                 input: self.input(i),
                 axis: i,
                 source: *source,
-                arrays: [self.shared[i].array, words],
+                array: self.shared[i].array,
                 tile: tile.clone(),
                 thread,
                 threads: self.spec.load_threads(),
                 registers: self.spec.load_registers(),
-                in_flight: in_flight[i],
                 k_tile: self.spec.tiling.k_tile,
                 beyond: [self.spec.tiling.cluster.m, self.spec.tiling.cluster.n][i] > 1,
-                len: self.memory(self.input(i)),
                 ints: self.tiles.ints,
             })
         });
@@ -194,7 +182,7 @@ impl<'a> Copies<'a> {
                 Source::Map(map) => Method::Bulk(*map),
                 Source::Classes(..) => Method::Shifted,
                 Source::Memory(source) => match self.writers.as_ref().and_then(|w| w.tiles[i].as_ref()) {
-                    Some(tile) => Method::Written(tile.begin(b, at, Operands::start(at, i), range.begin)),
+                    Some(_) => Method::Written,
                     None => Method::Threads(Box::new(self.loader(b, i, *source, at, range))),
                 },
             };
@@ -301,9 +289,8 @@ impl TileCopies<'_> {
             shifter.emit(b, stage);
         }
         for (i, tile) in writers.tiles.iter().enumerate() {
-            if let (Some(tile), Method::Written(stream)) = (tile, &self.operands[i]) {
-                let start = Operands::start(self.at, i);
-                tile.emit(b, stream.as_ref(), stage, self.at, start, (k, self.range.step));
+            if let Some(tile) = tile {
+                tile.emit(b, stage, self.at, Operands::start(self.at, i), k);
             }
         }
         // Each thread makes its own writes visible; then one lane speaks for its wave.

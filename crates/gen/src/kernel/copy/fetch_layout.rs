@@ -1,23 +1,11 @@
 //! How the threads of the load waves share a tile of lines: which lines and vectors are a thread's, where a vector begins in memory and how
 //! far it is shifted, and where it goes in shared memory.
 
-use super::fetch_tile::FetchTile;
-use crate::plan::{FETCH_CHUNK as CHUNK, FetchShape, LINE_CLASSES as CLASSES, lines_aligned};
+use crate::plan::{FETCH_CHUNK as CHUNK, FetchShape, LINE_CLASSES as CLASSES};
 use tilewright_ir::*;
-use tilewright_problem::view::{COL, ROW};
 
 /// Lanes that share a row of 128 bytes.
 const ROW_LANES: u32 = 8;
-
-/// How one operand's tiles are fetched by lines.
-pub(crate) struct Lines<'a> {
-    pub tile: &'a FetchTile<'a>,
-    pub words: ArgId,
-    pub strides: [i64; 3],
-    pub shape: FetchShape,
-    pub spread: Spread,
-    pub aligned: bool,
-}
 
 /// Where the vectors of a tile lie, and whose they are.
 pub(crate) struct Spread {
@@ -41,9 +29,6 @@ pub(crate) struct Shift {
 
 /// Where a vector is.
 pub(crate) struct Spot {
-    pub line: ExprId,
-    /// First element along the line.
-    pub along: ExprId,
     /// Word of a buffer where it belongs.
     pub to: ExprId,
     /// False in threads that have no such vector.
@@ -113,10 +98,9 @@ impl Spread {
         let column = b.value(column * s.columns + sub_column);
         let vector = self.vector(b);
         let row = self.row;
-        let along = b.value(column * row + vector * CHUNK);
         // The swizzle; a line's number modulo 8 is its class.
         let to = b.value(column * (all * row / 2) + line * (row / 2) + (vector ^ class) * (CHUNK / 2));
-        Spot { line, along, to, exists }
+        Spot { to, exists }
     }
 
     /// Words of a buffer between a round's first vector and its `i`th.
@@ -167,94 +151,4 @@ pub(crate) fn halves(b: &mut Builder, words: &[ExprId], bits: ExprId) -> ExprId 
     let out: Vec<ExprId> =
         wide.windows(2).take(4).map(|pair| b.bind("word", (((pair[1] << 32) | pair[0]) >> bits).cast(Scalar::U32))).collect();
     b.vector(&out)
-}
-
-impl<'a> Lines<'a> {
-    /// `None` where the operand is not read in aligned vectors.
-    pub fn new(tile: &'a FetchTile<'a>) -> Option<Lines<'a>> {
-        let words = tile.source.words?;
-        let plain = tile.input.tensor.view.is_affine_box()?;
-        let shape = FetchShape::new(tile.tile.columns, tile.lines(), tile.threads);
-        let aligned = lines_aligned(&tile.input.tensor, tile.fast());
-        let spread = Spread { shape, thread: tile.thread, lines: tile.lines(), row: tile.tile.row };
-        Some(Lines { tile, words, strides: plain.strides, shape, spread, aligned })
-    }
-
-    pub const fn k_contiguous(&self) -> bool {
-        self.tile.tile.k_contiguous
-    }
-
-    /// Elements between neighbouring lines.
-    pub const fn apart(&self) -> i64 {
-        self.strides[ROW + COL - self.tile.fast()]
-    }
-
-    pub fn extent(&self, axis: usize) -> i64 {
-        self.tile.input.tensor.view.extent[axis] as i64
-    }
-
-    /// Lines of the tile may lie beyond the operand's rows.
-    pub fn overruns(&self) -> bool {
-        let rows = self.tile.input.tensor.view.extent[ROW];
-        self.k_contiguous() && (self.tile.input.rows.is_some() || !rows.is_multiple_of(u64::from(self.tile.lines())))
-    }
-
-    /// The last k-tile is not whole.
-    pub fn ends_within(&self) -> bool {
-        self.extent(COL) % i64::from(self.tile.k_tile) != 0
-    }
-
-    /// Some threads have vectors that are not asked for.
-    pub fn guarded(&self) -> bool {
-        let s = &self.shape;
-        let classes = if s.waves <= CLASSES { CLASSES.is_multiple_of(s.waves) } else { s.waves == s.parts * CLASSES };
-        self.overruns() || self.spread.ragged() || !classes
-    }
-
-    pub fn name(&self, what: &str) -> String {
-        let operand = if self.tile.input.operand == tilewright_problem::contraction::Operand::A { "a" } else { "b" };
-        format!("{operand}_{what}")
-    }
-
-    /// First element of a vector, from the start of the buffer.
-    pub fn index(&self, b: &mut Builder, start: ExprId, spot: &Spot) -> ExprId {
-        b.value(start + spot.line.cast(Scalar::I64) * self.apart() + spot.along.cast(Scalar::I64))
-    }
-
-    /// How far what begins at this element is shifted.
-    pub fn shift(&self, b: &mut Builder, index: ExprId) -> Option<Shift> {
-        if self.aligned {
-            return None;
-        }
-        let low = b.value(index.cast(Scalar::I32) & (i64::from(CHUNK) - 1));
-        Some(Shift::new(b, low))
-    }
-
-    /// Words at which the vector that most of an output lies in begins, and the half of its neighbour.
-    pub fn sources(&self, b: &mut Builder, index: ExprId, shift: Option<Shift>) -> [ExprId; 2] {
-        let word = b.value((index & -i64::from(CHUNK)) >> 1);
-        let Some(shift) = shift else { return [word; 2] };
-        let [own, near] = shift.sources(b, Scalar::I64);
-        [b.value(word + own), b.value(word + near)]
-    }
-
-    /// Words between a round's first vector and its `i`th.
-    pub fn further(&self, i: u32) -> i64 {
-        let s = &self.shape;
-        let (column, line) = (i / s.line_blocks, i % s.line_blocks);
-        (i64::from(line * s.lines * CLASSES) * self.apart() + i64::from(column * s.columns * self.tile.tile.row)) / 2
-    }
-
-    /// Elements of a vector from its first on that are within k.
-    pub fn valid(&self, b: &mut Builder, spot: &Spot, k: ExprId) -> ExprId {
-        let along = b.value(spot.along.cast(b.ty(k).scalar));
-        let k = b.value(k + along);
-        b.bind("within_k", (Ex::int(self.extent(COL), b.ty(k).scalar) - k).cast(Scalar::I32))
-    }
-
-    /// Mask of a word with so many elements before it, of which these are valid.
-    pub fn mask(&self, b: &mut Builder, valid: ExprId, before: i64) -> ExprId {
-        let (all, one, none) = (b.int(u32::MAX.into(), Scalar::U32), b.int(u16::MAX.into(), Scalar::U32), b.int(0, Scalar::U32));
-        b.bind("mask", valid.ge(before + 2).select(all, valid.ge(before + 1).select(one, none)))
-    }
 }

@@ -1,10 +1,9 @@
 //! A tile that the load waves themselves bring: global memory to registers to shared memory, in the layout that warpgroup
 //! instructions read. What bulk copies cannot reach (misaligned rows, windows of convolutions) needs no copy in workspace then.
 //!
-//! The tile is cut into chunks of 16 bytes along its contiguous direction. Plain strides of 16-bit elements are read in aligned
-//! vectors and shifted into place wherever lines begin ([`super::fetch_lines`]). Of any other view neighbouring lanes take
-//! neighbouring chunks of a line, in the vectors that it allows; the swizzle spreads the eight chunks of a line over all
-//! banks, and as many chunks of a thread are asked for at once as its registers hold.
+//! The tile is cut into chunks of 16 bytes along its contiguous direction. Neighbouring lanes take neighbouring chunks of a line, in the
+//! vectors that the view allows; the swizzle spreads the eight chunks of a line over all banks, and as many chunks of a thread are asked
+//! for at once as its registers hold.
 //!
 //! Rows beyond the operand only reach results that nobody stores: what is read for them does not matter. Beyond the end of k there
 //! must be zeros.
@@ -12,7 +11,7 @@
 use crate::kernel::input::Input;
 use crate::kernel::input::Ints;
 use crate::kernel::tile::position::TilePosition;
-use crate::plan::{BulkTile, FETCH_CHUNK as CHUNK, fetch_batch, fetch_width, fetched_by_lines};
+use crate::plan::{BulkTile, FETCH_CHUNK as CHUNK, fetch_batch, fetch_width};
 use tilewright_ir::affine::{Coord, Part, affine, in_range};
 use tilewright_ir::*;
 use tilewright_problem::view::{COL, G, ROW};
@@ -23,20 +22,10 @@ pub(crate) struct Source {
     pub buffer: ArgId,
     /// First element; `None`: 0.
     pub offset: Option<ExprId>,
-    /// The same memory as words, where it is read so.
-    pub words: Option<ArgId>,
-}
-
-/// True if the operand is read in aligned vectors of words.
-pub(crate) fn by_words(input: &Input, tile: &BulkTile) -> bool {
-    fetched_by_lines(&input.tensor, if tile.k_contiguous { COL } else { ROW })
 }
 
 /// Elements that one access to an operand in place moves, where its view decides.
 pub(crate) fn width(input: &Input, tile: &BulkTile) -> u32 {
-    if by_words(input, tile) {
-        return 1;
-    }
     let axis = if tile.k_contiguous { COL } else { ROW };
     // Lines may end anywhere.
     if axis == ROW && input.rows.is_some() {
@@ -51,21 +40,17 @@ pub(crate) struct FetchTile<'a> {
     /// Its rows are rows (0) or columns (1) of the result.
     pub axis: usize,
     pub source: Source,
-    /// The circular buffer's array, and the same memory as words.
-    pub arrays: [SharedId; 2],
+    /// The circular buffer's array.
+    pub array: SharedId,
     pub tile: BulkTile,
     /// Position among the load threads, and how many they are.
     pub thread: ExprId,
     pub threads: u32,
     /// Registers of a load thread.
     pub registers: u32,
-    /// Vectors of a thread on their way at once, where it reads lines in vectors.
-    pub in_flight: u32,
     pub k_tile: u32,
     /// Whole tiles may lie beyond the operand's rows: clusters are whole.
     pub beyond: bool,
-    /// Elements of the operand in memory: of all batch entries, or of those of a launch where only they are there.
-    pub len: u64,
     pub ints: Ints,
 }
 
@@ -79,18 +64,15 @@ struct Place {
 }
 
 impl FetchTile<'_> {
-    pub fn lines(&self) -> u32 {
+    fn lines(&self) -> u32 {
         self.tile.map.tile[1] * self.tile.lines
     }
-    pub const fn chunks(&self) -> u32 {
+    const fn chunks(&self) -> u32 {
         self.tile.columns * self.tile.row / CHUNK
     }
     /// Chunks of a thread.
     fn count(&self) -> u32 {
         (self.lines() * self.chunks()).div_ceil(self.threads)
-    }
-    pub const fn fast(&self) -> usize {
-        if self.tile.k_contiguous { COL } else { ROW }
     }
     /// Lines from one chunk of a thread to its next, where it stays in its column.
     fn step(&self) -> Option<u32> {
@@ -131,29 +113,10 @@ impl FetchTile<'_> {
         }
     }
 
-    /// Batch coordinate, and rows where they are known only at launch.
-    pub fn place_of(&self, at: &TilePosition) -> (ExprId, Option<ExprId>) {
-        (if self.input.chunk_local { at.g_local } else { at.g }, at.sizes[self.axis])
-    }
-
-    /// One past the operand's last element that vectors may read: where the launch decides how much there is, of its own batch entry.
-    pub fn end(&self, b: &mut Builder, offset: ExprId, strides: [i64; 3], g: ExprId, rows: Option<ExprId>) -> ExprId {
-        let in_place = self.source.offset.is_some();
-        if !in_place || (rows.is_none() && !self.input.run_time_batch) {
-            return b.value(offset + (self.len as i64));
-        }
-        let extent = self.input.tensor.view.extent;
-        let rows = rows.unwrap_or_else(|| b.int(extent[ROW] as i64, Scalar::I64));
-        let within = b.value(
-            g.cast(Scalar::I64) * strides[G]
-                + (rows.cast(Scalar::I64) - 1) * strides[ROW]
-                + ((extent[COL] as i64 - 1) * strides[COL] + 1),
-        );
-        b.value(offset + within)
-    }
-
-    /// Any view: each access asks where its elements are and whether they exist.
-    pub fn by_view(&self, b: &mut Builder, buffer: ExprId, (g, rows): (ExprId, Option<ExprId>), row_start: Coord, k: ExprId) {
+    /// Writes the tile that starts at `k` into this stage of the circular buffer: each access asks where its elements are and whether they
+    /// exist.
+    pub fn emit(&self, b: &mut Builder, buffer: ExprId, at: &TilePosition, row_start: Coord, k: ExprId) {
+        let (g, rows) = (if self.input.chunk_local { at.g_local } else { at.g }, at.sizes[self.axis]);
         let tensor = &self.input.tensor;
         let width = width(self.input, &self.tile);
         let pieces = CHUNK / width;
@@ -219,11 +182,11 @@ impl FetchTile<'_> {
                 let vectors: Vec<ExprId> = (0..pieces).map(|piece| b.reg(stage, j * pieces + piece)).collect();
                 if width == 1 {
                     let value = b.vector(&vectors);
-                    b.store(Base::Shared(self.arrays[0]), place.to, value, place.exists);
+                    b.store(Base::Shared(self.array), place.to, value, place.exists);
                     continue;
                 }
                 for (piece, value) in vectors.into_iter().enumerate() {
-                    b.store(Base::Shared(self.arrays[0]), place.to + (piece as u32 * width), value, place.exists);
+                    b.store(Base::Shared(self.array), place.to + (piece as u32 * width), value, place.exists);
                 }
             }
         });

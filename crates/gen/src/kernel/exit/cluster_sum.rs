@@ -4,101 +4,109 @@
 //! of them in the order of the splits, and stores it. A thread's sums keep their place: what it adds up are the sums of the
 //! threads with its number.
 
-use crate::kernel::unit::wgmma::Warpgroup;
-use crate::kernel::unit::{Accumulators, Bands, Put};
-use crate::plan::Tiling;
+use super::Epilogue;
+use super::out::{Out, columns_contiguous};
+use crate::kernel::tile::position::TilePosition;
+use crate::kernel::unit::Sums;
+use crate::kernel::unit::accumulators::Accumulators;
+use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
 
-/// Sums that one shared access moves.
-const VECTOR: u32 = 4;
+/// Bytes that one shared access moves.
+const ACCESS: u32 = 16;
 
-/// The exchange, and the array that it goes through.
-pub(crate) struct ClusterSum<'a> {
-    math: &'a Warpgroup,
-    sums: SharedId,
-    threads: u32,
+/// The exchange of a tile's sums, and the array that it goes through.
+struct Exchange<'a> {
+    math: &'a Accumulators,
+    array: SharedId,
     thread: ExprId,
-    ways: u32,
-    /// Rank of the first split, and this work-group's split.
-    first_rank: ExprId,
-    split: ExprId,
+    threads: u32,
+    /// Registers of one access, and its elements.
+    registers: u32,
+    width: u32,
 }
 
-/// The part of the sums that one split stores.
-struct Share<'a> {
-    math: &'a Warpgroup,
-    /// Vectors of sums.
-    from: u32,
-    to: u32,
-}
-
-impl Accumulators for Share<'_> {
-    fn runs(&self, b: &mut Builder, put: Put) {
-        self.math.pairs_within(b, self.from..self.to, |b, row, col, values| put(b, row, col, &values));
-    }
-}
-
-impl<'a> ClusterSum<'a> {
-    /// `place` is the work-group's split, `first_rank` the rank of the first split of its tile.
-    pub fn new(b: &mut Builder, math: &'a Warpgroup, t: &Tiling, thread: ExprId, place: (ExprId, ExprId)) -> Self {
-        let sums = b.shared("sums", Scalar::F32, t.a.macro_tile * t.b.macro_tile, 0);
-        let (split, first_rank) = place;
-        ClusterSum { math, sums, threads: t.math_threads(), thread, ways: t.split_k.ways, first_rank, split }
-    }
-
-    fn vectors(&self) -> u32 {
-        let (rows, columns) = self.math.shape();
-        rows * columns / 2 / VECTOR
-    }
-
-    fn at(&self, b: &mut Builder, vector: u32) -> ExprId {
-        b.value(self.thread * VECTOR + (vector * self.threads * VECTOR))
-    }
-
-    /// Behind the last k-tile; `store` puts results out. All math threads come here, and all threads to the cluster barriers: one
-    /// before the sums are read, one behind.
-    pub fn emit(&self, b: &mut Builder, store: impl Fn(&mut Builder, &dyn Accumulators)) {
+impl Epilogue<'_> {
+    /// Behind the last k-tile. All math threads come here, and all threads to the cluster barriers: one before the sums are read, one
+    /// behind.
+    pub(super) fn sum_over_cluster(&self, b: &mut Builder, sums: &Sums, at: &TilePosition) {
+        let t = &self.spec.tiling;
+        let math = &self.accumulators(b, sums);
+        let array = b.shared("sums", math.scalar, t.a.macro_tile * t.b.macro_tile, 0);
+        let most = (ACCESS / math.scalar.bytes() / math.width).max(1);
+        let registers = (0..=most.ilog2()).rev().map(|log| 1 << log).find(|r| math.count().is_multiple_of(*r)).unwrap_or(1);
+        let exchange =
+            Exchange { math, array, thread: self.thread, threads: t.math_threads(), registers, width: registers * math.width };
         b.comment("the splits of the tile exchange their sums");
         // Other waves may still read the operands that these lie over.
-        b.push(Stmt::Barrier(BarrierScope::Named { id: 1, threads: self.threads }));
-        for v in 0..self.vectors() {
-            let values: Vec<ExprId> = (0..VECTOR).map(|i| b.reg(self.math.acc, v * VECTOR + i)).collect();
-            let value = b.vector(&values);
-            let at = self.at(b, v);
-            b.store(Base::Shared(self.sums), at, value, None);
+        self.meet_math(b);
+        for access in 0..exchange.count() {
+            exchange.put(b, access);
         }
         b.push(Stmt::Barrier(BarrierScope::Cluster));
-        self.shares(b, |b, share| (share.from..share.to).for_each(|v| self.sum(b, v)));
+        self.shares(b, &exchange, |b, from, to| (from..to).for_each(|access| self.sum(b, &exchange, access)));
         // Ahead of the stores, whose end it would wait for.
         b.push(Stmt::Barrier(BarrierScope::Cluster));
-        self.shares(b, |b, share| store(b, share));
+        self.shares(b, &exchange, |b, from, to| {
+            let out = Out::new(b, self, at);
+            let width = self.spec.epilogue.exit.width();
+            let along = if width > 1 && !columns_contiguous(self.c) { Axis::Row } else { Axis::Col };
+            out.by_beta(b, |b, old| {
+                let ours = from * registers..to * registers;
+                math.runs(b, (along, width), ours, &mut |b, row, col, values| out.put(b, row, col, values, old));
+            });
+        });
     }
 
-    /// What each split does with its share.
-    fn shares(&self, b: &mut Builder, each: impl Fn(&mut Builder, &Share)) {
-        let bound = |s: u32| (u64::from(self.vectors()) * u64::from(s) / u64::from(self.ways)) as u32;
-        for split in 0..self.ways {
-            let share = Share { math: self.math, from: bound(split), to: bound(split + 1) };
-            if share.from < share.to {
-                b.if_then(self.split.equals(split), |b| each(b, &share));
+    /// What each split does with its share of the accesses.
+    fn shares(&self, b: &mut Builder, exchange: &Exchange, each: impl Fn(&mut Builder, u32, u32)) {
+        let (Some(place), ways) = (self.place, self.spec.tiling.split_k.ways) else { return };
+        let bound = |s: u32| (u64::from(exchange.count()) * u64::from(s) / u64::from(ways)) as u32;
+        for split in 0..ways {
+            let (from, to) = (bound(split), bound(split + 1));
+            if from < to {
+                b.if_then(place.split.equals(split), |b| each(b, from, to));
             }
         }
     }
 
-    /// Adds up a vector of sums.
-    fn sum(&self, b: &mut Builder, vector: u32) {
-        let at = self.at(b, vector);
+    /// Adds up the sums of an access.
+    fn sum(&self, b: &mut Builder, exchange: &Exchange, access: u32) {
+        let Some(place) = self.place else { return };
+        let cluster = self.spec.tiling.cluster;
+        let first_rank = b.value((place.n * cluster.m + place.m) * cluster.splits);
+        let at = exchange.at(b, access);
         let mut total: Option<Vec<ExprId>> = None;
-        for split in 0..self.ways {
-            let theirs = b.load_peer("theirs", Base::Shared(self.sums), at, VECTOR, self.first_rank + split);
-            let theirs: Vec<ExprId> = (0..VECTOR).map(|i| b.value(theirs.extract(i))).collect();
+        for split in 0..cluster.splits {
+            let theirs = b.load_peer("theirs", Base::Shared(exchange.array), at, exchange.width, first_rank + split);
+            let theirs: Vec<ExprId> = (0..exchange.width).map(|i| b.value(theirs.extract(i))).collect();
             total = Some(match total {
                 None => theirs,
                 Some(sum) => sum.iter().zip(&theirs).map(|(&a, &t)| b.value(a + t)).collect(),
             });
         }
-        for (i, value) in (0..).zip(total.unwrap_or_default()) {
-            b.set_reg(self.math.acc, vector * VECTOR + i, value);
+        let total = total.unwrap_or_default();
+        for (i, values) in (0..).zip(total.chunks(exchange.math.width as usize)) {
+            let value = b.vector(values);
+            b.set_reg(exchange.math.regs, access * exchange.registers + i, value);
         }
+    }
+}
+
+impl Exchange<'_> {
+    /// Accesses of a thread.
+    fn count(&self) -> u32 {
+        self.math.count() / self.registers
+    }
+
+    fn at(&self, b: &mut Builder, access: u32) -> ExprId {
+        b.value(self.thread * self.width + (access * self.threads * self.width))
+    }
+
+    fn put(&self, b: &mut Builder, access: u32) {
+        let values: Vec<ExprId> = (0..self.width).map(|i| self.math.value(b, access * self.width + i)).collect();
+        let value = b.vector(&values);
+        let at = self.at(b, access);
+        b.store(Base::Shared(self.array), at, value, None);
     }
 }

@@ -1,17 +1,18 @@
 //! Results of multiply-adds: each thread stores its own micro tile, or the tile goes through shared memory part by part, through a staging buffer.
 
 use super::out::{Out, columns_contiguous};
-use crate::kernel::unit::math::{Fma, micro_distance, micro_first};
+use crate::kernel::unit::Sums;
+use crate::kernel::unit::math::{micro_distance, micro_first};
 use crate::plan::OperandTiling;
 use tilewright_ir::*;
 
 impl Out<'_> {
     /// Each thread stores its own micro tile.
-    pub fn direct(&self, b: &mut Builder, math: &Fma, first: [ExprId; 2], old: bool) {
-        let t = &self.spec.tiling;
-        let unroll = if self.spec.style.pragma_unroll { Unroll::Full } else { Unroll::Silent };
-        let width = self.spec.epilogue.store_width;
-        let by_column = columns_contiguous(self.c);
+    pub fn direct(&self, b: &mut Builder, math: &Sums, old: bool) {
+        let t = &self.e.spec.tiling;
+        let unroll = if self.e.spec.style.pragma_unroll { Unroll::Full } else { Unroll::Silent };
+        let width = self.e.spec.epilogue.exit.width();
+        let by_column = columns_contiguous(self.e.c);
         let (step_row, step_col) = if by_column { (1, width) } else { (width, 1) };
         let cols = t.b.micro / t.math_width;
         let (unit_a, unit_b) = (t.a.fragment_width, t.b.fragment_width.max(t.math_width));
@@ -19,7 +20,7 @@ impl Out<'_> {
         let rows = |b: &mut Builder, body: &mut dyn FnMut(&mut Builder, ExprId, u32, ExprId)| {
             b.for_range("i", 0, t.a.micro / unit_a, unroll, |b, i| {
                 for lane in (0..unit_a).step_by(step_row as usize) {
-                    let row = b.value(first[0] + i * apart(&t.a, unit_a) + lane);
+                    let row = b.value(math.first[0] + i * apart(&t.a, unit_a) + lane);
                     body(b, i, lane, row);
                 }
             });
@@ -27,13 +28,16 @@ impl Out<'_> {
         rows(b, &mut |b, i, row_lane, row| {
             b.for_range("j", 0, t.b.micro / unit_b, unroll, |b, j| {
                 for lane in (0..unit_b).step_by(step_col as usize) {
-                    let col = b.value(first[1] + j * apart(&t.b, unit_b) + lane);
+                    let col = b.value(math.first[1] + j * apart(&t.b, unit_b) + lane);
                     let values: Vec<ExprId> = (0..width)
                         .map(|w| {
                             let (rl, cl) = if by_column { (row_lane, lane + w) } else { (row_lane + w, lane) };
                             b.value(
-                                Ex::reg(math.acc, (i * unit_a + rl) * cols + (j * (unit_b / t.math_width) + (cl / t.math_width)))
-                                    .extract(cl % t.math_width),
+                                Ex::reg(
+                                    math.regs,
+                                    (i * unit_a + rl) * cols + (j * (unit_b / t.math_width) + (cl / t.math_width)),
+                                )
+                                .extract(cl % t.math_width),
                             )
                         })
                         .collect();
@@ -45,29 +49,30 @@ impl Out<'_> {
 
     /// The tile goes through shared memory part by part, through a staging buffer: one micro row or column of every thread at a time, stored with adjacent
     /// threads at adjacent elements.
-    pub fn staged(&self, b: &mut Builder, math: &Fma, first: [ExprId; 2]) -> u32 {
-        let t = &self.spec.tiling;
-        let by_column = columns_contiguous(self.c);
+    pub fn staged(&self, b: &mut Builder, math: &Sums) {
+        let t = &self.e.spec.tiling;
+        let by_column = columns_contiguous(self.e.c);
         // `major` is the direction C is contiguous in.
         let (major, minor, minor_threads) = if by_column { (&t.b, &t.a, t.threads_a) } else { (&t.a, &t.b, t.threads_b) };
-        let (major_first, minor_first) = if by_column { (first[1], first[0]) } else { (first[0], first[1]) };
-        let width = self.spec.epilogue.store_width;
+        let (major_first, minor_first) = if by_column { (math.first[1], math.first[0]) } else { (math.first[0], math.first[1]) };
+        let width = self.e.spec.epilogue.exit.width();
         let pitch = major.macro_tile + width.max(4);
-        let slab = b.shared("slab", self.acc, pitch * minor_threads, 0);
+        let at = if self.e.piped { b.kernel().shared_bytes().next_multiple_of(1024) } else { 0 };
+        let slab = b.shared("slab", self.e.c.accumulator(), pitch * minor_threads, at);
         let unit = if minor.micro_interleave { minor.fragment_width } else { minor.micro };
         let cols = t.b.micro / t.math_width;
         for e in 0..minor.micro {
-            b.barrier();
+            self.e.meet_math(b);
             for x in 0..major.micro {
                 let (row, col) = if by_column { (e, x) } else { (x, e) };
                 b.store(
                     Base::Shared(slab),
                     minor_first / unit * pitch + major_first + micro_distance(major, x),
-                    Ex::reg(math.acc, row * cols + col / t.math_width).extract(col % t.math_width),
+                    Ex::reg(math.regs, row * cols + col / t.math_width).extract(col % t.math_width),
                     None,
                 );
             }
-            b.barrier();
+            self.e.meet_math(b);
             self.by_beta(b, |b, old| {
                 for s in 0..major.micro / width {
                     let element = b.value(Builtin::LocalId * width + (s * t.math_threads() * width));
@@ -82,6 +87,5 @@ impl Out<'_> {
                 }
             });
         }
-        2 * minor.micro
     }
 }

@@ -1,109 +1,121 @@
 //! What happens to the accumulators: scaling, bias, activation and residual before they are stored, and the ways to memory.
 
-pub mod bulk;
-pub mod cluster_sum;
+mod bulk;
+mod cluster_sum;
 mod direct;
-pub mod fused;
+pub mod operations;
 pub mod out;
-pub mod rows;
+mod rows;
 
 use super::input::{Input, Ints};
+use super::tile::cluster::ClusterPlace;
 use super::tile::position::TilePosition;
-use super::unit::math::Fma;
-use super::unit::wgmma::Warpgroup;
-use super::unit::{Accumulators, Bands};
-use crate::plan::KernelSpec;
+use super::unit::Sums;
+use super::unit::accumulators::Accumulators;
+use crate::plan::{Exit, KernelSpec, Split, StoreTile};
 use bulk::StagedStore;
-use out::{OutArgs, out};
+use out::{Out, OutArgs};
 use rows::RowStore;
 use tilewright_ir::*;
 use tilewright_problem::contraction::Contraction;
 
-/// Emits the epilogue; returns the number of work-group barriers each thread meets in it.
-#[allow(clippy::too_many_arguments)]
-pub(crate) fn emit(
-    b: &mut Builder,
-    c: &Contraction,
-    spec: &KernelSpec,
-    inputs: [&Input; 2],
-    math: &Fma,
-    first: [ExprId; 2],
-    at: &TilePosition,
-    args: &OutArgs,
-    ints: Ints,
-) -> u32 {
-    let out = out(b, c, spec, inputs, at, args, ints);
-    if spec.epilogue.staged {
-        return out.staged(b, math, first);
-    }
-    out.by_beta(b, |b, old| out.direct(b, math, first, old));
-    0
+/// What the epilogue of a kernel is built from.
+pub(crate) struct Epilogue<'a> {
+    pub c: &'a Contraction,
+    pub spec: &'a KernelSpec,
+    pub inputs: [&'a Input; 2],
+    pub args: &'a OutArgs<'a>,
+    pub ints: Ints,
+    /// Number of this thread among those that compute, and whether it is the first of its wave.
+    pub thread: ExprId,
+    pub first_lane: ExprId,
+    /// The work-group's place in its cluster.
+    pub place: Option<ClusterPlace>,
+    /// How bulk stores move results, and through which map.
+    pub store: Option<&'a (StoreTile, ArgId)>,
+    /// Operands of the next tile come while results leave: staging buffers stand behind the operands' tiles. Otherwise over them, once
+    /// all waves have met.
+    pub piped: bool,
 }
 
-/// The epilogue of a matrix unit: neighbours along n, stored together as far as `CVW` says so.
-#[allow(clippy::too_many_arguments)]
-pub(crate) fn emit_unit(
-    b: &mut Builder,
-    c: &Contraction,
-    spec: &KernelSpec,
-    inputs: [&Input; 2],
-    math: &dyn Accumulators,
-    at: &TilePosition,
-    args: &OutArgs,
-    ints: Ints,
-) {
-    let out = out(b, c, spec, inputs, at, args, ints);
-    out.by_beta(b, |b, old| out.runs(b, math, old));
-}
-
-/// How results of warpgroups leave that go through shared memory.
+/// Staging buffers of the waves and what goes through them.
 pub(crate) enum Staged {
-    /// By bulk stores.
+    /// Bulk stores.
     Bulk(StagedStore),
-    /// By plain stores of whole rows.
+    /// Plain stores of whole rows.
     Rows(RowStore),
 }
 
-/// The epilogue of warpgroups whose results go through shared memory. Bulk stores serve only where C is only written: those do not
-/// read what they replace.
-#[allow(clippy::too_many_arguments)]
-pub(crate) fn emit_staged(
-    b: &mut Builder,
-    c: &Contraction,
-    spec: &KernelSpec,
-    inputs: [&Input; 2],
-    math: &Warpgroup,
-    at: &TilePosition,
-    args: &OutArgs,
-    ints: Ints,
-    staged: &Staged,
-) {
-    let out = out(b, c, spec, inputs, at, args, ints);
-    out.by_beta(b, |b, old| match staged {
-        Staged::Rows(rows) => out.in_rows(b, math, rows, old),
-        Staged::Bulk(_) if old => out.runs(b, math, old),
-        Staged::Bulk(staged) => out.in_bulk(b, math, staged),
-    });
-}
+impl Epilogue<'_> {
+    /// Staging buffers of the waves, where results go through such.
+    pub fn staged(&self, b: &mut Builder) -> Option<Staged> {
+        if !self.by_waves() {
+            return None;
+        }
+        let at = if self.piped { b.kernel().shared_bytes().next_multiple_of(1024) } else { 0 };
+        Some(match self.store {
+            Some(store) => Staged::Bulk(StagedStore::new(b, self, store, at)),
+            None => Staged::Rows(RowStore::new(b, self, at)),
+        })
+    }
 
-/// The epilogue of matrix instructions of single warps whose results leave in whole rows: through staging buffers that lie over the operands'
-/// tiles. Returns the number of work-group barriers each thread meets in it.
-#[allow(clippy::too_many_arguments)]
-pub(crate) fn emit_rows(
-    b: &mut Builder,
-    c: &Contraction,
-    spec: &KernelSpec,
-    inputs: [&Input; 2],
-    math: &dyn Bands,
-    at: &TilePosition,
-    args: &OutArgs,
-    ints: Ints,
-    thread: ExprId,
-) -> u32 {
-    // Nobody reads the tiles any more.
-    b.barrier();
-    let rows = RowStore::new(b, spec, args.bytes(c), 0, thread);
-    let out = out(b, c, spec, inputs, at, args, ints);
-    out.by_beta(b, |b, old| out.in_rows(b, math, &rows, old));
-    1
+    fn by_waves(&self) -> bool {
+        self.spec.epilogue.exit.staged() && self.spec.tiling.unit.family().lanes > 1
+    }
+
+    /// Stores a tile's results; `staged` are the buffers of all tiles, if there are such.
+    pub fn emit(&self, b: &mut Builder, sums: &Sums, at: &TilePosition, staged: Option<&Staged>) {
+        if self.spec.epilogue.split == Split::Cluster {
+            return self.sum_over_cluster(b, sums, at);
+        }
+        let over = self.by_waves() && !self.piped;
+        let own = over.then(|| {
+            // Nobody reads the tiles any more.
+            b.barrier();
+            self.staged(b)
+        });
+        let out = Out::new(b, self, at);
+        if self.spec.tiling.unit.family().lanes == 1 {
+            return match self.spec.epilogue.exit.staged() {
+                true => out.staged(b, sums),
+                false => out.by_beta(b, |b, old| out.direct(b, sums, old)),
+            };
+        }
+        let math = self.accumulators(b, sums);
+        match own.as_ref().and_then(Option::as_ref).or(staged) {
+            // Bulk stores serve only where C is only written: they do not read what they replace.
+            Some(Staged::Bulk(staged)) => {
+                out.by_beta(b, |b, old| if old { out.runs(b, &math, old) } else { out.in_bulk(b, &math, staged) });
+                if over {
+                    staged.finish(b);
+                }
+            }
+            Some(Staged::Rows(rows)) => out.by_beta(b, |b, old| out.in_rows(b, &math, rows, old)),
+            None => out.by_beta(b, |b, old| out.runs(b, &math, old)),
+        }
+    }
+
+    fn accumulators(&self, b: &mut Builder, sums: &Sums) -> Accumulators {
+        Accumulators::new(b, &self.spec.tiling, self.c, sums.regs, (sums.first, sums.thread))
+    }
+
+    /// Load waves meet the barriers of all waves while results leave.
+    pub fn meet(&self, b: &mut Builder) {
+        let (t, tiles) = (&self.spec.tiling, vec![BarrierScope::WorkGroup; usize::from(!self.piped)]);
+        let scopes = match (self.spec.epilogue.split, &self.spec.epilogue.exit) {
+            (Split::Cluster, _) => [tiles, vec![BarrierScope::Cluster; 2]].concat(),
+            (_, Exit::Direct { .. }) => Vec::new(),
+            _ if self.by_waves() => tiles,
+            // Before and behind each part of the tile.
+            _ => tiles.repeat(2 * if out::columns_contiguous(self.c) { t.a.micro } else { t.b.micro } as usize),
+        };
+        scopes.into_iter().for_each(|scope| b.push(Stmt::Barrier(scope)));
+    }
+
+    /// Waves that compute wait for each other: where load waves run ahead, without those.
+    fn meet_math(&self, b: &mut Builder) {
+        let threads = self.spec.tiling.math_threads();
+        let scope = if self.piped { BarrierScope::Named { id: 1, threads } } else { BarrierScope::WorkGroup };
+        b.push(Stmt::Barrier(scope));
+    }
 }

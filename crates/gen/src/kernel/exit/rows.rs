@@ -1,66 +1,86 @@
 //! Results of a matrix unit whose rows in memory suit no bulk store: through a staging buffer of each wave into stores of whole rows.
 //!
-//! A unit leaves each thread pairs of eight rows; stored as they are, a wave's store touches 16 bytes of every row (on an H200 that
+//! A unit leaves each thread few neighbours of many rows (mma.sync and wgmma pairs of eight); stored as they are, a wave's store touches 16 bytes of every row (on an H200 that
 //! moves 4 bytes per cycle and unit). Sums go into the staging buffer, each row's as far behind its start as the row begins behind a multiple of
 //! 16 bytes in memory: what is aligned there is aligned here, and leaves in vectors of 16 bytes. A row's first and last vector may
 //! belong to neighbours in part, and are stored element by element; what is left of a staging buffer's last vector waits for the staging buffer that
 //! follows. What an epilogue adds to sums is added before the store, where neighbours in memory are neighbours again.
 
-use crate::kernel::exit::fused::Start;
-use crate::kernel::exit::out::{Out, OutArgs};
+use super::Epilogue;
+use crate::kernel::exit::operations::Start;
+use crate::kernel::exit::out::{Out, Target};
 use crate::kernel::stages::ring::math_waves;
-use crate::kernel::unit::Bands;
-use crate::plan::{KernelSpec, STORE_ROWS, row_slab, row_slab_pitch};
+use crate::kernel::unit::accumulators::Accumulators;
+use crate::plan::{Edge, RowSlab, STORE_ROWS};
 use tilewright_ir::*;
 use tilewright_problem::view::{G, ROW};
 
 /// A wave's staging buffer: 16 rows of sums.
 pub(crate) struct RowStore {
-    slab: SharedId,
+    array: SharedId,
     /// First element of the wave's staging buffer.
     first: ExprId,
-    columns: u32,
+    slab: RowSlab,
 }
 
 impl RowStore {
-    /// `at` is the byte of shared memory from which the math waves have their staging buffers, for results of so many bytes, one wave after the
-    /// other by the number of the `thread`'s.
-    pub fn new(b: &mut Builder, spec: &KernelSpec, bytes: u32, at: u32, thread: ExprId) -> Self {
-        let (columns, size) = row_slab(spec.tiling.b.micro, bytes);
-        let waves = spec.teams() * math_waves(spec);
-        let each = size / 4;
-        let wave = b.value(thread / spec.tiling.wave_lanes);
-        let slab = b.shared("slabs", Scalar::F32, each * waves, at);
-        let rows = RowStore { slab, first: b.bind("slab", wave * each), columns };
-        let lane = b.value(thread % spec.tiling.wave_lanes);
+    /// `at` is the byte of shared memory from which the math waves have their staging buffers, one wave after the other.
+    pub fn new(b: &mut Builder, e: &Epilogue, at: u32) -> Self {
+        let (slab, lanes) = (e.spec.row_slab(e.c), e.spec.tiling.wave_lanes);
+        let waves = e.spec.teams() * math_waves(e.spec);
+        let each = slab.bytes() / slab.scalar.bytes();
+        let wave = b.value(e.thread / lanes);
+        let array = b.shared("slabs", slab.scalar, each * waves, at);
+        let rows = RowStore { array, first: b.bind("slab", wave * each), slab };
+        let lane = b.value(e.thread % lanes);
         rows.prepare(b, lane);
         rows
     }
 
+    /// Elements of 16 bytes.
+    const fn vector(&self) -> u32 {
+        16 / self.slab.scalar.bytes()
+    }
+
     /// Writes what whole vectors touch of the staging buffer before all of it has been filled: the rows' first vector and their last.
     fn prepare(&self, b: &mut Builder, lane: ExprId) {
-        let zeros = b.zero(Scalar::F32.vector(4));
+        let (width, columns) = (self.vector(), self.slab.columns);
+        let zeros = b.zero(self.slab.scalar.vector(width as u8));
         b.if_then(lane.lt(STORE_ROWS), |b| {
             let line = self.line(b, lane);
-            for at in [0, 4, self.columns, self.columns + 4] {
-                b.store(Base::Shared(self.slab), line + at, zeros, None);
+            for at in (0..8).chain(columns..columns + 8).step_by(width as usize) {
+                b.store(Base::Shared(self.array), line + at, zeros, None);
             }
         });
     }
 
     /// Neighbours of a line.
     fn values(&self, b: &mut Builder, at: ExprId, count: u32) -> Vec<ExprId> {
-        let width = count.min(4);
+        let width = count.min(self.vector());
         let mut values = Vec::new();
         for part in (0..count).step_by(width as usize) {
-            let value = b.load("sums", Base::Shared(self.slab), at + part, width, None);
+            let value = b.load("sums", Base::Shared(self.array), at + part, width, None);
             values.extend((0..width).map(|i| b.value(value.extract(i))));
         }
         values
     }
 
     fn line(&self, b: &mut Builder, row: ExprId) -> ExprId {
-        b.value(self.first + row * row_slab_pitch(self.columns))
+        b.value(self.first + row * self.slab.pitch())
+    }
+}
+
+/// The lines of a staging buffer in the macro tile: first row, rows from one to the next, first column; and who this lane is.
+struct Lines {
+    row: ExprId,
+    apart: u32,
+    col: ExprId,
+    lane: ExprId,
+}
+
+impl Lines {
+    fn row(&self, b: &mut Builder, line: ExprId) -> ExprId {
+        b.value(self.row + line * self.apart)
     }
 }
 
@@ -77,35 +97,37 @@ impl RowForm {
     fn aligned(&self) -> bool {
         self.steps == [0, 0]
     }
-    /// All rows begin where a pair may.
-    fn pairs(&self) -> bool {
-        self.steps.iter().all(|s| s.is_multiple_of(2))
+    /// All rows begin where so many neighbours may.
+    fn suits(&self, neighbours: u32) -> bool {
+        self.steps.iter().all(|s| s.is_multiple_of(neighbours))
     }
 }
 
-/// One staging buffer's place in the tile: its band of rows, its number along n and how many there are.
+/// One staging buffer's place in the tile: the first row of its band, its number along n and how many there are.
 #[derive(Clone, Copy)]
 struct Slab {
-    block: u32,
+    band: u32,
     number: u32,
     of: u32,
 }
 
 impl Out<'_> {
     fn row_form(&self, rows: &RowStore) -> RowForm {
-        let (width, strides) = match self.args {
-            OutArgs::Partials { .. } => (4, Some([self.c.n, self.c.m * self.c.n])),
+        let (width, strides) = match self.e.args.target {
+            Target::Partials { .. } => (rows.vector(), Some([self.e.c.n, self.e.c.m * self.e.c.n])),
             _ => {
                 // Counted from the tensor's first element, forwards.
-                let shape = self.c.c.view.is_affine_box().filter(|s| s.base == 0);
+                let shape = self.e.c.c.view.is_affine_box().filter(|s| s.base == 0);
                 let forwards = |s: i64| u64::try_from(s).ok();
-                let width = self.c.c.align.min(16) / self.c.c.scalar.bytes();
+                let width = self.e.c.c.align.min(16) / self.e.c.c.scalar.bytes();
                 (width, shape.and_then(|s| Some([forwards(s.strides[ROW])?, forwards(s.strides[G])?])))
             }
         };
-        let plain = self.c.c.view.access.bounds.is_empty() || matches!(self.args, OutArgs::Partials { .. });
-        let width = width.clamp(1, rows.columns);
-        match strides.filter(|_| plain) {
+        // Which elements of a vector a tile owns that is pulled back, each asks for itself.
+        let pulled = self.e.inputs[1].edge == Edge::PullBack && self.overruns(1);
+        let plain = self.e.c.c.view.access.bounds.is_empty() || matches!(self.e.args.target, Target::Partials { .. });
+        let width = width.clamp(1, rows.slab.columns);
+        match strides.filter(|_| plain && !pulled) {
             Some(strides) => RowForm { width, steps: strides.map(|s| (s % u64::from(width)) as u32) },
             None => RowForm { width: 1, steps: [0, 0] },
         }
@@ -124,66 +146,70 @@ impl Out<'_> {
     }
 
     /// The wave's results through its staging buffer.
-    pub(crate) fn in_rows(&self, b: &mut Builder, math: &dyn Bands, rows: &RowStore, old: bool) {
-        let (blocks, columns) = math.shape();
-        let ([wave_row, wave_col], lane) = math.wave(b);
+    pub(super) fn in_rows(&self, b: &mut Builder, math: &Accumulators, rows: &RowStore, old: bool) {
         let form = self.row_form(rows);
-        let of = columns / rows.columns;
-        for block in 0..blocks {
-            let row = b.value(wave_row + (block * math.apart()));
+        let of = self.e.spec.tiling.b.micro / rows.slab.columns;
+        for band in math.bands() {
+            let row = b.value(math.first[0] + band);
             for number in 0..of {
-                let slab = Slab { block, number, of };
-                let col = b.value(wave_col + (number * rows.columns));
+                let slab = Slab { band, number, of };
+                let col = b.value(math.first[1] + (number * rows.slab.columns));
                 // Nobody still reads what was there.
                 b.push(Stmt::Barrier(BarrierScope::Wave));
-                self.fill(b, math, rows, &form, slab, [row, lane]);
+                self.fill(b, math, rows, &form, slab, row);
                 b.push(Stmt::Barrier(BarrierScope::Wave));
-                self.drain(b, rows, &form, slab, [row, col, lane], old);
+                let lines = Lines { row, apart: math.apart(), col, lane: math.lane };
+                self.drain(b, rows, &form, slab, &lines, old);
                 if !form.aligned() {
-                    self.carry(b, rows, &form, slab, [row, col, lane], old);
+                    self.carry(b, rows, &form, slab, &lines, old);
                 }
             }
         }
     }
 
-    fn fill(&self, b: &mut Builder, math: &dyn Bands, rows: &RowStore, form: &RowForm, slab: Slab, [row, lane]: [ExprId; 2]) {
-        for half in 0..2 {
-            let own = b.value(lane / 4 + (half * 8));
-            let mut line = rows.line(b, own);
-            if !form.aligned() {
-                let row = b.value(row + own);
-                let behind = self.behind(b, form, row);
-                line = b.value(line + behind);
-            }
-            let line = b.bind("slab_line", line + lane % 4 * 2);
-            for j in 0..rows.columns / 8 {
-                let values = math.pair(b, slab.block, slab.number * rows.columns / 8 + j, half);
-                let at = b.value(line + (j * 8));
-                if form.pairs() {
-                    let value = b.vector(&values);
-                    b.store(Base::Shared(rows.slab), at, value, None);
-                } else {
-                    for (e, value) in values.into_iter().enumerate() {
-                        b.store(Base::Shared(rows.slab), at + e, value, None);
+    fn fill(&self, b: &mut Builder, math: &Accumulators, rows: &RowStore, form: &RowForm, slab: Slab, row: ExprId) {
+        let first = slab.number * rows.slab.columns;
+        let runs = math.in_band(slab.band, first..first + rows.slab.columns);
+        let mut at = None;
+        for run in runs {
+            let line = match at.filter(|(of, _)| *of == run.row) {
+                Some((_, line)) => line,
+                None => {
+                    let [own, col] = math.lane_in_band(b, 1);
+                    let own = b.value(own + run.row);
+                    let mut line = rows.line(b, own);
+                    if !form.aligned() {
+                        let row = b.value(row + own * math.apart());
+                        let behind = self.behind(b, form, row);
+                        line = b.value(line + behind);
                     }
+                    b.bind("slab_line", line + col)
                 }
+            };
+            at = Some((run.row, line));
+            let values = math.values(b, &run);
+            let at = b.value(line + run.col);
+            let width = if form.suits(run.len()) { run.len().min(rows.vector()) } else { 1 };
+            for (i, part) in (0..).zip(values.chunks(width as usize)) {
+                let value = b.vector(part);
+                b.store(Base::Shared(rows.array), at + i * width, value, None);
             }
         }
     }
 
-    fn drain(&self, b: &mut Builder, rows: &RowStore, form: &RowForm, slab: Slab, [row, col, lane]: [ExprId; 3], old: bool) {
-        let width = form.width;
-        let vectors = rows.columns / width;
-        let steps = (STORE_ROWS * vectors).div_ceil(32);
+    fn drain(&self, b: &mut Builder, rows: &RowStore, form: &RowForm, slab: Slab, lines: &Lines, old: bool) {
+        let (width, lanes) = (form.width, self.e.spec.tiling.wave_lanes);
+        let vectors = rows.slab.columns / width;
+        let steps = (STORE_ROWS * vectors).div_ceil(lanes);
         b.for_range("step", 0, steps, Unroll::No, |b, step| {
-            let index = b.value(step * 32 + lane);
+            let index = b.value(step * lanes + lines.lane);
             let own = b.bind("slab_row", index / vectors);
             let vector = b.value(index % vectors);
             let element = b.bind("slab_element", vector * width);
             let line = rows.line(b, own);
             let at = b.value(line + element);
-            let row = b.value(row + own);
-            let mut col = b.value(col + element);
+            let row = lines.row(b, own);
+            let mut col = b.value(lines.col + element);
             // The first vector of the tile begins with what is not ours.
             let mut whole = None;
             let mut own_from = None;
@@ -200,7 +226,7 @@ impl Out<'_> {
             let col = b.bind("first_column", col);
             let fits = self.within(b, col, width);
             whole = b.and_opt(whole, fits);
-            let exists = (!(STORE_ROWS * vectors).is_multiple_of(32)).then(|| b.value(own.lt(STORE_ROWS)));
+            let exists = (!(STORE_ROWS * vectors).is_multiple_of(lanes)).then(|| b.value(own.lt(STORE_ROWS)));
             let store = |b: &mut Builder| {
                 let values = rows.values(b, at, width);
                 let Some(whole) = whole else {
@@ -228,28 +254,28 @@ impl Out<'_> {
     }
 
     /// What the rows have behind the staging buffer's last whole vector: kept for the next staging buffer, or stored behind the last.
-    fn carry(&self, b: &mut Builder, rows: &RowStore, form: &RowForm, slab: Slab, [row, col, lane]: [ExprId; 3], old: bool) {
-        let mine = b.bind("has_row", lane.lt(STORE_ROWS));
-        let line = rows.line(b, lane);
-        let end = b.value(line + rows.columns);
+    fn carry(&self, b: &mut Builder, rows: &RowStore, form: &RowForm, slab: Slab, lines: &Lines, old: bool) {
+        let mine = b.bind("has_row", lines.lane.lt(STORE_ROWS));
+        let line = rows.line(b, lines.lane);
+        let end = b.value(line + rows.slab.columns);
         if slab.number + 1 < slab.of {
-            let width = form.width.min(4);
+            let width = form.width.min(rows.vector());
             let mut rest = Vec::new();
             for at in (0..form.width).step_by(width as usize) {
-                rest.push(b.load("rest", Base::Shared(rows.slab), end + at, width, Some(mine)));
+                rest.push(b.load("rest", Base::Shared(rows.array), end + at, width, Some(mine)));
             }
             b.push(Stmt::Barrier(BarrierScope::Wave));
             for (n, value) in rest.into_iter().enumerate() {
-                b.store(Base::Shared(rows.slab), line + (n as u32 * width), value, Some(mine));
+                b.store(Base::Shared(rows.array), line + (n as u32 * width), value, Some(mine));
             }
             return;
         }
         b.if_then(mine, |b| {
-            let row = b.value(row + lane);
+            let row = lines.row(b, lines.lane);
             let behind = self.behind(b, form, row);
             let behind = b.bind("behind", behind);
             let rest = rows.values(b, end, form.width);
-            let col = b.value(col + rows.columns - behind);
+            let col = b.value(lines.col + rows.slab.columns - behind);
             for e in 0..form.width - 1 {
                 let col = b.value(col + e);
                 let ours = b.value(behind.gt(e));
@@ -270,14 +296,15 @@ impl Out<'_> {
 
     /// That this many columns from `col` of the macro tile on are columns of C; `None` where they always are.
     fn within(&self, b: &mut Builder, col: ExprId, count: u32) -> Option<ExprId> {
-        if !self.overruns(1) && self.at.sizes[1].is_none() {
+        let may = self.overruns(1) && self.e.inputs[1].edge == Edge::Predicate;
+        if !may && self.at.sizes[1].is_none() {
             return None;
         }
         let start = self.at.n_start.value(b);
         let last = b.value(start.cast(Scalar::I32) + col + (count - 1));
         Some(match self.at.sizes[1] {
             Some(columns) => b.value(last.lt(columns.cast(Scalar::I32))),
-            None => b.value(last.lt(self.c.n as i64)),
+            None => b.value(last.lt(self.e.c.n as i64)),
         })
     }
 }

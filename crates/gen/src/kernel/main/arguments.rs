@@ -1,84 +1,110 @@
-//! The arguments of the main kernel, in the order in which launches bind them.
+//! What the main kernel's arguments are, each with what launches bind it to.
 
+use crate::kernel::arguments::{Arguments, Bound};
 use crate::kernel::copy::copies::{Source, chunked_map};
-use crate::kernel::copy::fetch_tile::{self, by_words};
-use crate::kernel::exit::fused::Added;
-use crate::kernel::exit::out;
-use crate::kernel::input::{Input, Ints, Shape};
+use crate::kernel::copy::fetch_tile;
+use crate::kernel::exit::operations::{Applied, Operations};
+use crate::kernel::exit::out::{OutArgs, Target};
+use crate::kernel::finish::result;
+use crate::kernel::input::{Input, Ints, Regions, Shape};
 use crate::kernel::tile::position::Sizes;
-use crate::plan::{self, ClassMap, Hulls, KernelSpec, SplitSum, Transport};
+use crate::plan::{ClassMap, Hulls, KernelSpec, Split, StoreTile, Transport};
+use crate::program::Binding;
 use tilewright_ir::*;
 use tilewright_problem::Extent;
 use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::view::G;
 
-/// What an operand's tiles are read through.
-pub(super) fn declare_operand(b: &mut Builder, spec: &KernelSpec, i: usize, x: &Input, shape: &Shape) -> Source {
-    let (name, doc) = if x.operand == Operand::A { ("a", "left operand") } else { ("b", "right operand") };
-    let in_place = x.tiling.source == plan::Source::InPlace;
-    let doc = if in_place { doc.to_string() } else { format!("{doc}, materialised in workspace") };
-    let copy = &spec.schedule.copies[i];
-    match copy {
-        Transport::Bulk(tile) => return Source::Map(b.tensor_map(name, chunked_map(tile, x, shape), &doc)),
-        Transport::Shifted(of) => return Source::Classes(of.spans.clone(), class_maps(b, name, &doc, &of.spans)),
-        Transport::Registers | Transport::Async | Transport::Written(_) => {}
-    }
-    let buffer = b.buffer(name, x.tensor.scalar, Access::Read, &doc);
-    let offset =
-        in_place.then(|| b.scalar_arg(&format!("{name}_offset"), Scalar::I64, "first element of the operand in its buffer"));
-    let words = copy.tile().is_some_and(|tile| by_words(x, tile));
-    let words = words.then(|| b.buffer(&format!("{name}_words"), Scalar::U32, Access::Read, "the same memory, as words"));
-    Source::Memory(fetch_tile::Source { buffer, offset, words })
+/// Declares the arguments of a kernel.
+pub(super) struct Declare<'d> {
+    pub b: &'d mut Builder,
+    pub args: &'d mut Arguments,
+    pub spec: &'d KernelSpec,
+    pub shape: &'d Shape,
+    pub regions: &'d Regions,
 }
 
-/// Tensor maps of an operand whose lines are shifted, by class.
-fn class_maps(b: &mut Builder, name: &str, doc: &str, hulls: &Hulls) -> Vec<ArgId> {
-    let declare = |(class, map): (usize, &ClassMap)| {
-        let doc = format!("{doc}, lines {class}, {}, ...", class + hulls.classes.len());
-        b.tensor_map(&format!("{name}_{class}"), map.map.clone(), &doc)
-    };
-    hulls.classes.iter().enumerate().map(declare).collect()
-}
-
-/// Where results go, and the first batch entry of the launch.
-pub(super) fn declare_results(
-    b: &mut Builder,
-    c: &Contraction,
-    spec: &KernelSpec,
-    shape: &Shape,
-) -> (out::OutArgs, Option<ExprId>) {
-    let acc = c.accumulator();
-    let split = spec.split_outside() > 1;
-    let out = if split && spec.epilogue.split_sum == SplitSum::Workspace {
-        let partials = b.buffer("partials", acc, Access::Write, "partial sums [split][g][result], summed by the next kernel");
-        out::OutArgs::Partials { partials, chunk: shape.chunk }
-    } else {
-        let buffer = b.buffer("c", c.c.scalar, Access::ReadWrite, "result");
-        let offset = b.scalar_arg("c_offset", Scalar::I64, "first element of the result in its buffer");
-        let added = if split { Added::default() } else { Added::declare(b, c) };
-        let alpha = b.scalar_arg("alpha", acc, "factor of the product");
-        if split {
-            out::OutArgs::Atomic { buffer, offset, alpha }
-        } else {
-            let beta = b.scalar_arg("beta", acc, "factor of the old result; 0 never reads it");
-            out::OutArgs::Store { buffer, offset, added, alpha, beta }
+impl Declare<'_> {
+    /// What an operand's tiles are read through.
+    pub fn operand(&mut self, i: usize, x: &Input) -> Source {
+        let (name, doc) = if x.operand == Operand::A { ("a", "left operand") } else { ("b", "right operand") };
+        let region = self.regions.copies[i];
+        let doc = if region.is_none() { doc.to_string() } else { format!("{doc}, materialised in workspace") };
+        match &self.spec.schedule.copies[i] {
+            Transport::Bulk(tile) => {
+                let map = chunked_map(tile, x, self.shape);
+                let rows = x.rows.map(|extent| (usize::from(tile.k_contiguous), extent));
+                // A copy of a chunk has as many entries as the chunk has.
+                let batch = (x.run_time_batch && tile.batched && !x.chunk_local).then_some((2, Extent::G));
+                let to = region.map_or(Binding::OperandMap(x.operand, 0), Binding::WorkspaceMap);
+                return Source::Map(self.args.map(self.b, name, map, &doc, to, rows.into_iter().chain(batch)));
+            }
+            Transport::Shifted(of) => return Source::Classes(of.spans.clone(), self.classes((name, &doc), x, &of.spans)),
+            Transport::Registers | Transport::Async | Transport::Written(_) => {}
         }
-    };
-    let g_first = (shape.chunks > 1).then(|| b.scalar_arg("g_first", Scalar::I64, "first batch entry of this launch"));
-    (out, g_first)
-}
+        let to = region.map_or(Binding::Buffer(x.operand), Binding::Workspace);
+        let buffer = self.args.buffer(self.b, name, (x.tensor.scalar, Access::Read), &doc, to);
+        let offset = region.is_none().then(|| {
+            let (name, doc) = (format!("{name}_offset"), "first element of the operand in its buffer");
+            self.args.scalar(self.b, &name, Scalar::I64, doc, Binding::Offset(x.operand))
+        });
+        Source::Memory(fetch_tile::Source { buffer, offset })
+    }
 
-/// Rows and columns of C that are known only at launch.
-pub(super) fn declare_sizes(b: &mut Builder, c: &Contraction, ints: Ints) -> Sizes {
-    [(Extent::M, c.m, "rows"), (Extent::N, c.n, "columns")].map(|(extent, most, what)| {
-        c.dynamic_extent(extent).map(|named| {
-            let size = b.scalar_arg(named.name(), Scalar::I32, &format!("{what} of the result, 1 to {most}"));
-            b.value(size.cast(ints.coord))
+    /// Tensor maps of an operand whose lines are shifted, by class.
+    fn classes(&mut self, (name, doc): (&str, &str), x: &Input, hulls: &Hulls) -> Vec<ArgId> {
+        let declare = |(class, map): (usize, &ClassMap)| {
+            let doc = format!("{doc}, lines {class}, {}, ...", class + hulls.classes.len());
+            let batch = (x.run_time_batch && map.map.tile.len() > 2).then_some((2, Extent::G));
+            let to = Binding::OperandMap(x.operand, map.first);
+            self.args.map(self.b, &format!("{name}_{class}"), map.map.clone(), &doc, to, batch)
+        };
+        hulls.classes.iter().enumerate().map(declare).collect()
+    }
+
+    /// Where results go, and the first batch entry of the launch.
+    pub fn results<'a>(&mut self, c: &'a Contraction) -> (OutArgs<'a>, Option<ExprId>) {
+        let split = self.spec.epilogue.split;
+        let target = match self.regions.partials {
+            Some(region) => {
+                let doc = "partial sums [split][g][result], summed by the next kernel";
+                let kind = (c.accumulator(), Access::Write);
+                let partials = self.args.buffer(self.b, "partials", kind, doc, Binding::Workspace(region));
+                Target::Partials { partials, chunk: self.shape.chunk }
+            }
+            None => {
+                let (buffer, offset) = result(self.b, self.args, c);
+                Target::C { buffer, offset, atomic: split == Split::Atomic }
+            }
+        };
+        let (operations, ()) = Operations::declare(self.b, self.args, c, Applied::in_main(split), |_, _| ());
+        (OutArgs { target, operations }, self.args.first(self.b, self.shape.chunks))
+    }
+
+    /// The map of bulk stores. Partial sums lie as those of the largest result.
+    pub fn store(&mut self, c: &Contraction, tile: &StoreTile) -> ArgId {
+        let run_time = [Extent::M, Extent::N].map(|extent| c.dynamic_extent(extent));
+        let slow = if tile.by_rows { 1 } else { 0 };
+        let batch = (c.dynamic.g && c.c.view.extent[G] > 1).then_some((2, Extent::G));
+        let sizes = [(1, run_time[slow]), (0, run_time[1 - slow])].into_iter().filter_map(|(dim, size)| Some((dim, size?)));
+        let extents = sizes.chain(batch).filter(|_| self.regions.partials.is_none());
+        let to = self.regions.partials.map_or(Binding::OperandMap(Operand::C, 0), Binding::WorkspaceMap);
+        self.args.map(self.b, "c_map", tile.map.clone(), "results, stored in bulk", to, extents)
+    }
+
+    /// Rows and columns of C that are known only at launch.
+    pub fn sizes(&mut self, c: &Contraction, ints: Ints) -> Sizes {
+        [(Extent::M, c.m, "rows"), (Extent::N, c.n, "columns")].map(|(extent, most, what)| {
+            let named = c.dynamic_extent(extent)?;
+            let doc = format!("{what} of the result, 1 to {most}");
+            let size = self.args.scalar(self.b, named.name(), Scalar::I32, &doc, Binding::Extent(named));
+            Some(self.b.value(size.cast(ints.coord)))
         })
-    })
-}
+    }
 
-/// Launches differ in their pieces of work, and persistent work-groups have to know how many there are.
-pub(super) fn declare_work(b: &mut Builder, c: &Contraction, spec: &KernelSpec, shape: &Shape) -> Option<ExprId> {
-    let many = spec.tiling.persistent > 0 && (shape.chunks > 1 || !c.dynamic.is_none());
-    many.then(|| b.scalar_arg("work", Scalar::I32, "tiles and splits of this launch"))
+    /// Launches differ in their pieces of work, and persistent work-groups have to know how many there are.
+    pub fn work(&mut self, c: &Contraction) -> Option<ExprId> {
+        let many = self.spec.tiling.persistent > 0 && (self.shape.chunks > 1 || !c.dynamic.is_none());
+        many.then(|| self.args.scalar(self.b, "work", Scalar::I32, "tiles and splits of this launch", Bound::Work))
+    }
 }

@@ -6,13 +6,11 @@
 mod arguments;
 mod main_loop;
 
+use crate::kernel::arguments::Arguments;
 use crate::kernel::copy::copies::{Copies, Operands, TileCopies};
-use crate::kernel::exit::bulk::StagedStore;
-use crate::kernel::exit::cluster_sum::ClusterSum;
 use crate::kernel::exit::out::OutArgs;
-use crate::kernel::exit::rows::RowStore;
-use crate::kernel::exit::{self, Staged};
-use crate::kernel::input::{Input, Ints, Shape};
+use crate::kernel::exit::{Epilogue, Staged};
+use crate::kernel::input::{Input, Ints, Regions, Shape};
 use crate::kernel::stages::counter::Counter;
 use crate::kernel::stages::ping_pong::{Passing, Turns};
 use crate::kernel::stages::ring::{Ring, math_waves};
@@ -20,13 +18,13 @@ use crate::kernel::stages::schedule::{Lowered, lower};
 use crate::kernel::tile::cluster::ClusterPlace;
 use crate::kernel::tile::position::{KRange, TilePosition, TileWalk};
 use crate::kernel::tile::shared::SharedTile;
+use crate::kernel::unit::Unit;
 use crate::kernel::unit::math::{Fma, KSteps};
 use crate::kernel::unit::mfma::MfmaUnit;
 use crate::kernel::unit::mma::WaveUnit;
 use crate::kernel::unit::wgmma::Warpgroup;
-use crate::kernel::unit::{Accumulators, Results, Unit};
-use crate::plan::{KernelSpec, MathUnit, SplitSum, StoreTile, shared_align, store_slabs};
-use arguments::{declare_operand, declare_results, declare_sizes, declare_work};
+use crate::plan::{KernelSpec, MathUnit, Split, StoreTile, shared_align};
+use arguments::Declare;
 use main_loop::{Consumer, MainLoop};
 use tilewright_ir::*;
 use tilewright_problem::contraction::Contraction;
@@ -39,7 +37,8 @@ pub(crate) fn build(
     b_in: &Input,
     shape: &Shape,
     store: Option<StoreTile>,
-) -> Kernel {
+    regions: &Regions,
+) -> (Kernel, Arguments) {
     let t = &spec.tiling;
     let threads = spec.launch_threads();
     let mut b = Builder::new(crate::kernel::MAIN, threads);
@@ -54,17 +53,18 @@ pub(crate) fn build(
             c.k + 8 * t.k_tile as u64 * t.split_k.ways as u64,
             c.g,
         ],
-        &[a.tensor.len, b_in.tensor.len, c.c.len, c.m * c.n, c.residual.as_ref().map_or(0, |r| r.len)],
+        &[a.tensor.len, b_in.tensor.len, c.c.len, c.m * c.n, c.residual().map_or(0, |r| r.len)],
     );
     let inputs = [a, b_in];
-    let sources = [0, 1].map(|i| declare_operand(&mut b, spec, i, inputs[i], shape));
-    let (out, g_first) = declare_results(&mut b, c, spec, shape);
+    let mut args = Arguments::default();
+    let mut declare = Declare { b: &mut b, args: &mut args, spec, shape, regions };
+    let sources = [0, 1].map(|i| declare.operand(i, inputs[i]));
+    let (out, g_first) = declare.results(c);
     let store = store.map(|tile| {
-        let map = b.tensor_map("c_map", tile.map.clone(), "results, stored in bulk");
+        let map = declare.store(c, &tile);
         (tile, map)
     });
-    let sizes = declare_sizes(&mut b, c, ints);
-    let work = declare_work(&mut b, c, spec, shape);
+    let (sizes, work) = (declare.sizes(c, ints), declare.work(c));
     let place = ClusterPlace::new(&mut b, t);
     let tiles = TileWalk { c, tiling: t, inputs, shape, ints, g_first, sizes, work, place };
     let shared = stages(&mut b, spec, inputs);
@@ -76,7 +76,7 @@ pub(crate) fn build(
     let operands = Operands { spec, tiles, sources, shared, ring, sets: lowered.sets };
     let local = b.bind("local_id", Builtin::LocalId);
     Main { c, spec, operands, lowered, out, store, local }.emit(&mut b);
-    b.finish()
+    (b.finish(), args)
 }
 
 /// The stages of both operands, one operand behind the other.
@@ -102,7 +102,7 @@ struct Main<'a> {
     spec: &'a KernelSpec,
     operands: Operands<'a>,
     lowered: Lowered,
-    out: OutArgs,
+    out: OutArgs<'a>,
     /// Where results go in bulk: how, and through which map.
     store: Option<(StoreTile, ArgId)>,
     local: ExprId,
@@ -112,14 +112,11 @@ impl Main<'_> {
     fn emit(&self, b: &mut Builder) {
         if let Some(ring) = &self.operands.ring {
             ring.init(b, self.local, self.operands.full_arrivals(), math_waves(self.spec));
-            return self.roles(b, |b, waves, _| {
-                self.role_of_ring(b, ring, waves);
-                0
-            });
+            return self.roles(b, |b, waves| self.role_of_ring(b, ring, waves));
         }
         self.operands.tiles.each(b, None, |b, at, range| {
-            self.roles(b, |b, waves, barriers| self.role_of_barriers(b, waves, (at, range), barriers));
-            let others_read = self.spec.schedule.buffers > 1 || self.spec.epilogue.staged;
+            self.roles(b, |b, waves| self.role_of_barriers(b, waves, (at, range)));
+            let others_read = self.spec.schedule.buffers > 1 || self.spec.epilogue.exit.staged();
             if self.spec.tiling.persistent > 0 && !self.lowered.prologue.is_empty() && others_read {
                 // The next tile's prologue overwrites what this one's last k-tile, and its results on their way, are read from.
                 b.barrier();
@@ -127,20 +124,16 @@ impl Main<'_> {
         });
     }
 
-    /// Each role's code. A body returns how many barriers of the work-group its epilogue meets; that of the load waves is told.
-    fn roles(&self, b: &mut Builder, mut body: impl FnMut(&mut Builder, Waves, u32) -> u32) {
-        let Some(roles) = self.spec.schedule.roles else {
-            body(b, Waves::All, 0);
-            return;
-        };
-        let mut barriers = 0;
+    /// Each role's code.
+    fn roles(&self, b: &mut Builder, body: impl Fn(&mut Builder, Waves)) {
+        let Some(roles) = self.spec.schedule.roles else { return body(b, Waves::All) };
         let [math, load] = [Waves::Math, Waves::Load].map(|waves| {
             b.block(|b| {
                 if let Some((load, math)) = roles.registers {
                     let raise = waves == Waves::Math;
                     b.bulk(BulkOp::Registers { count: if raise { math } else { load }, raise });
                 }
-                barriers = body(b, waves, barriers);
+                body(b, waves);
             })
         });
         b.push(Stmt::Roles(vec![
@@ -157,8 +150,8 @@ impl Main<'_> {
         }
     }
 
-    /// A role's part in a result tile, with barriers of the work-group; how many the epilogue meets.
-    fn role_of_barriers(&self, b: &mut Builder, waves: Waves, (at, range): (&TilePosition, &KRange), barriers: u32) -> u32 {
+    /// A role's part in a result tile, with barriers of the work-group.
+    fn role_of_barriers(&self, b: &mut Builder, waves: Waves, (at, range): (&TilePosition, &KRange)) {
         let copies = (waves != Waves::Math).then(|| {
             let thread = self.load_thread(b);
             Copies::by_threads(b, &self.operands, thread)
@@ -168,17 +161,14 @@ impl Main<'_> {
         self.k_loop(b, range, copies.as_ref(), consumer.as_ref());
         // Copies beyond the last tile may still fly; where results are staged over the tiles, or further tiles follow, they land before
         // the next barrier.
-        let further = self.spec.epilogue.staged || self.spec.tiling.persistent > 0;
-        if copies.is_some() && further && self.spec.schedule.copied().0 {
+        let over_tiles = self.spec.epilogue.exit.staged() || self.spec.epilogue.split == Split::Cluster;
+        if copies.is_some() && (over_tiles || self.spec.tiling.persistent > 0) && self.spec.schedule.copied().0 {
             b.push(Stmt::AsyncWait(0));
         }
+        let epilogue = self.epilogue(b, None);
         match &consumer {
-            Some(consumer) => self.results(b, consumer, None, at),
-            None => {
-                // The math waves' epilogue meets these barriers.
-                (0..barriers).for_each(|_| b.barrier());
-                barriers
-            }
+            Some(consumer) => epilogue.emit(b, &consumer.unit.sums(), at, None),
+            None => epilogue.meet(b),
         }
     }
 
@@ -208,22 +198,20 @@ impl Main<'_> {
         } else {
             b.if_then(first, |b| load(b, self.local, None));
         }
-        // The math waves exchange their sums between these.
-        for _ in 0..self.meetings() {
-            b.push(Stmt::Barrier(BarrierScope::Cluster));
-        }
+        self.epilogue(b, None).meet(b);
     }
 
     /// The math role, or the only one.
     fn math_of_ring(&self, b: &mut Builder, ring: &Ring, copies: Option<&Copies>) {
         let consumer = self.consumer(b, Some(ring));
-        let staged = self.spec.epilogue.staged.then(|| self.staged(b, consumer.first_lane));
+        let epilogue = self.epilogue(b, Some(consumer.first_lane));
+        let staged = epilogue.staged(b);
         let counters = [Some(consumer.read), consumer.released];
         let passing = consumer.turns.map(|turns| Passing { turns, counters, tiles: self.operands.tiles });
         self.operands.tiles.each(b, passing, |b, at, range| {
             let tile = copies.map(|copies| copies.begin(b, at, range));
             self.k_loop(b, range, tile.as_ref(), Some(&consumer));
-            self.results(b, &consumer, staged.as_ref(), at);
+            epilogue.emit(b, &consumer.unit.sums(), at, staged.as_ref());
         });
         if let Some(Staged::Bulk(staged)) = &staged {
             staged.finish(b);
@@ -294,51 +282,21 @@ impl Main<'_> {
         (unit, team)
     }
 
-    /// The epilogue of a result tile; how many barriers of the work-group it meets.
-    fn results(&self, b: &mut Builder, consumer: &Consumer, staged: Option<&Staged>, at: &TilePosition) -> u32 {
-        let (c, spec, out, ints) = (self.c, self.spec, &self.out, self.operands.tiles.ints);
-        let inputs = self.operands.tiles.inputs;
-        let plain = |b: &mut Builder, math: &dyn Accumulators| exit::emit_unit(b, c, spec, inputs, math, at, out, ints);
-        match consumer.unit.results() {
-            Results::Micro(math) => return exit::emit(b, c, spec, inputs, math, math.first(), at, out, ints),
-            Results::Bands(math) if spec.epilogue.staged => {
-                return exit::emit_rows(b, c, spec, inputs, math, at, out, ints, self.local);
-            }
-            Results::Bands(math) => plain(b, math),
-            Results::Runs(math) => plain(b, math),
-            Results::Warpgroup(math) => match (self.cluster_sum(b, math), staged) {
-                (Some(sum), _) => sum.emit(b, plain),
-                (None, Some(staged)) => exit::emit_staged(b, c, spec, inputs, math, at, out, ints, staged),
-                (None, None) => plain(b, math),
-            },
-        }
-        0
-    }
-
-    /// Cluster barriers of the exchange of sums.
-    fn meetings(&self) -> usize {
-        if self.spec.epilogue.split_sum == SplitSum::Cluster { 2 } else { 0 }
-    }
-
-    /// How splits of a tile exchange their sums, where they are a cluster.
-    fn cluster_sum<'m>(&self, b: &mut Builder, math: &'m Warpgroup) -> Option<ClusterSum<'m>> {
-        let place = self.operands.tiles.place.filter(|_| self.meetings() > 0)?;
-        let tiling = &self.spec.tiling;
-        let first = b.value((place.n * tiling.cluster.m + place.m) * tiling.cluster.splits);
-        Some(ClusterSum::new(b, math, tiling, self.local, (place.split, first)))
-    }
-
-    /// The staging buffers of the math waves, behind the circular buffer.
-    fn staged(&self, b: &mut Builder, first_lane: ExprId) -> Staged {
-        let wave = b.value(self.local / self.spec.tiling.wave_lanes);
-        let at = b.kernel().shared_bytes().next_multiple_of(1024);
-        let teams = self.spec.teams();
-        let waves = teams * math_waves(self.spec);
-        match &self.store {
-            Some((tile, map)) => {
-                Staged::Bulk(StagedStore::new(b, tile.clone(), *map, (at, waves, store_slabs(teams)), wave, first_lane))
-            }
-            None => Staged::Rows(RowStore::new(b, self.spec, self.out.bytes(self.c), at, self.local)),
+    /// The epilogue; with transaction barriers its staging buffers stand behind the circular buffer.
+    fn epilogue(&self, b: &mut Builder, first_lane: Option<ExprId>) -> Epilogue<'_> {
+        let TileWalk { inputs, ints, place, .. } = self.operands.tiles;
+        let first_lane = first_lane.unwrap_or_else(|| b.value((self.local % self.spec.tiling.wave_lanes).equals(0)));
+        Epilogue {
+            c: self.c,
+            spec: self.spec,
+            inputs,
+            args: &self.out,
+            ints,
+            thread: self.local,
+            first_lane,
+            place,
+            store: self.store.as_ref(),
+            piped: self.operands.ring.is_some(),
         }
     }
 }

@@ -5,12 +5,11 @@
 //! transposed in shared memory so that loads are coalesced too. Two operands may be copied by one launch: the work-groups of
 //! the second follow those of the first.
 
+use crate::kernel::arguments::{Arguments, Bound};
 use crate::kernel::elements::{self, THREADS, digits, elements};
 use crate::kernel::input::Input;
 use crate::kernel::input::Ints;
 mod word_copy;
-
-pub(crate) use word_copy::BASE_ALIGN;
 
 use crate::plan::{fetched_by_lines, reach};
 use crate::program::{Binding, Factor, Groups};
@@ -154,31 +153,16 @@ pub(crate) struct Copy<'a> {
     group: ExprId,
 }
 
-/// What the arguments of a copy are bound to, in order; `chunk` is the first batch entry and how many, of a chunked batch or one that
-/// is known only at launch.
-pub(crate) fn bindings(source: &Tensor, to: &Input, region: u64, chunk: Option<(u64, Binding)>) -> Vec<Binding> {
-    let mut args = vec![Binding::Buffer(to.operand), Binding::Offset(to.operand), Binding::Workspace(region)];
-    if by_words(source, &to.tensor) {
-        args.extend([Binding::Buffer(to.operand), Binding::Workspace(region)]);
-    }
-    if let Some((first, count)) = chunk {
-        args.extend([Binding::I64(first as i64), count]);
-    }
-    args.extend(to.rows.map(Binding::Extent));
-    args
-}
-
 /// Copies operands into their workspace layouts, one behind the other in one grid. Elements that do not exist become zero.
-///
-/// Arguments of each: [`bindings`].
-pub(crate) fn materialise(parts: &[(&Tensor, &Input)], chunked: bool) -> Kernel {
+/// `parts` are the originals, what they are copied to, and where that is in workspace.
+pub(crate) fn materialise(parts: &[(&Tensor, &Input, u64)], chunked: bool) -> (Kernel, Arguments) {
     let letter = |to: &Input| if to.operand == Operand::A { "a" } else { "b" };
-    let names: String = parts.iter().map(|(_, to)| letter(to)).collect();
+    let names: String = parts.iter().map(|(_, to, _)| letter(to)).collect();
     let mut b = Builder::new(format!("tw_materialise_{names}"), THREADS);
-    let b = &mut b;
+    let (b, mut args) = (&mut b, Arguments::default());
     let copies: Vec<(Copy, Option<[ArgId; 2]>)> = parts
         .iter()
-        .map(|&(source, to)| {
+        .map(|&(source, to, region)| {
             let operand = letter(to);
             let named = |what: &str| if parts.len() > 1 { format!("{operand}_{what}") } else { what.to_owned() };
             let view = &to.tensor.view;
@@ -188,21 +172,25 @@ pub(crate) fn materialise(parts: &[(&Tensor, &Input)], chunked: bool) -> Kernel 
                 view.extent[COL],
                 entries(to)
             ));
-            let from = b.buffer(operand, source.scalar, Access::Read, "source operand");
-            let offset = b.scalar_arg(&named("offset"), Scalar::I64, "first element of the source in its buffer");
-            let dest = b.buffer(&named("to"), source.scalar, Access::Write, "workspace");
+            let (read, written) = (Binding::Buffer(to.operand), Binding::Workspace(region));
+            let from = args.buffer(b, operand, (source.scalar, Access::Read), "source operand", read);
+            let doc = "first element of the source in its buffer";
+            let offset = args.scalar(b, &named("offset"), Scalar::I64, doc, Binding::Offset(to.operand));
+            let dest = args.buffer(b, &named("to"), (source.scalar, Access::Write), "workspace", written);
             let words = by_words(source, &to.tensor).then(|| {
-                let words = b.buffer(&named(&format!("{operand}_words")), Scalar::U32, Access::Read, "source operand, as words");
-                [words, b.buffer(&named("to_words"), Scalar::U32, Access::Write, "workspace, as words")]
+                let [words, copied] = [(Scalar::U32, Access::Read), (Scalar::U32, Access::Write)];
+                let words = args.buffer(b, &named(&format!("{operand}_words")), words, "source operand, as words", read);
+                [words, args.buffer(b, &named("to_words"), copied, "workspace, as words", written)]
             });
             let chunk = (chunked && to.chunk_local).then(|| {
-                let first = b.scalar_arg(&named("g_first"), Scalar::I64, "first batch entry of this launch");
-                (first, b.scalar_arg(&named("entries"), Scalar::I64, "batch entries of this launch"))
+                let first = args.scalar(b, &named("g_first"), Scalar::I64, "first batch entry of this launch", Bound::First);
+                (first, args.scalar(b, &named("entries"), Scalar::I64, "batch entries of this launch", Bound::Entries))
             });
             let ints = Ints::new(false, &[to.tensor.len, source.len], &[to.tensor.len, source.len]);
             let group = b.builtin(Builtin::GroupId(0));
             let rows = to.rows.map(|extent| {
-                let rows = b.scalar_arg(&named(extent.name()), Scalar::I32, "rows of the operand in this launch");
+                let doc = "rows of the operand in this launch";
+                let rows = args.scalar(b, &named(extent.name()), Scalar::I32, doc, Binding::Extent(extent));
                 b.value(rows.cast(ints.coord))
             });
             (Copy { source, to, from, offset, dest, chunk, rows, ints, group }, words)
@@ -219,7 +207,7 @@ pub(crate) fn materialise(parts: &[(&Tensor, &Input)], chunked: bool) -> Kernel 
         }
         copies => copies.iter().for_each(|(copy, words)| copy.emit(b, *words)),
     }
-    std::mem::replace(b, Builder::new("", 0)).finish()
+    (std::mem::replace(b, Builder::new("", 0)).finish(), args)
 }
 
 /// Batch entries of the whole copy.

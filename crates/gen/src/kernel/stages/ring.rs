@@ -2,7 +2,7 @@
 
 use super::counter::Counter;
 use crate::kernel::tile::cluster::ClusterPlace;
-use crate::plan::{KernelSpec, SplitSum, Tiling, sum_bytes};
+use crate::plan::{KernelSpec, Tiling, sum_bytes};
 use tilewright_ir::*;
 
 /// The barriers of the stages of both operands.
@@ -24,10 +24,7 @@ impl Ring {
     pub fn new(b: &mut Builder, spec: &KernelSpec, place: Option<ClusterPlace>) -> Ring {
         let (buffers, teams) = (spec.schedule.buffers, spec.teams());
         let place = place.map(|place| (place, spec.tiling.clone()));
-        let mut at = b.kernel().shared_bytes();
-        if spec.epilogue.split_sum == SplitSum::Cluster {
-            at = at.max(sum_bytes(&spec.tiling) as u32);
-        }
+        let at = b.kernel().shared_bytes().max(sum_bytes(spec, Scalar::F32) as u32);
         let full = b.tx_barriers("full", buffers, at);
         let free = b.tx_barriers("free", buffers, at + 8 * buffers);
         let turns = (teams > 1).then(|| (b.tx_barriers("turn", teams, at + 16 * buffers), teams));

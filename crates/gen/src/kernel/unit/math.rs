@@ -1,6 +1,6 @@
 //! Fragments and math: the k-steps of a k-tile, and, for multiply-adds, shared memory to registers and the outer product.
 
-use super::{Between, KTile, Results, Unit};
+use super::{Between, KTile, Sums, Unit};
 use crate::kernel::stages::schedule::MathPart;
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::{KernelSpec, OperandTiling};
@@ -29,8 +29,8 @@ pub(crate) trait Steps {
     fn load(&self, b: &mut Builder, from: [ExprId; 2], step: ExprId, set: u32);
     /// Adds the product of a set of fragments.
     fn multiply(&self, b: &mut Builder, set: u32);
-    /// What is stored.
-    fn results(&self) -> Results<'_>;
+    /// The sums of a tile.
+    fn sums(&self) -> Sums;
 }
 
 /// The k-steps of a plan around what computes them.
@@ -43,7 +43,8 @@ pub(crate) struct KSteps<S> {
 
 /// Multiply-adds of each thread on its own micro tile.
 pub(crate) struct Fma {
-    pub acc: RegId,
+    acc: RegId,
+    thread: ExprId,
     a: Fragments,
     b: Fragments,
     accumulator: Scalar,
@@ -136,8 +137,8 @@ impl<S: Steps> Unit for KSteps<S> {
             MathPart::Tail => self.tail(b, tile.stage),
         }
     }
-    fn results(&self) -> Results<'_> {
-        self.steps.results()
+    fn sums(&self) -> Sums {
+        self.steps.sums()
     }
 }
 
@@ -170,12 +171,7 @@ impl Fma {
             (fragments(b, 0), fb)
         };
         let acc = b.regs("acc", accumulator.vector(lanes), rows * cols);
-        Fma { acc, a: fa, b: fb, accumulator, mad: spec.style.mad, a_first: spec.style.a_first, unroll }
-    }
-
-    /// The thread's first row and column within the macro tile.
-    pub const fn first(&self) -> [ExprId; 2] {
-        [self.a.first, self.b.first]
+        Fma { acc, thread, a: fa, b: fb, accumulator, mad: spec.style.mad, a_first: spec.style.a_first, unroll }
     }
 
     fn load_fragment(&self, b: &mut Builder, f: &Fragments, from: ExprId, step: ExprId, set: u32) {
@@ -260,7 +256,7 @@ impl Steps for Fma {
         }
     }
 
-    fn results(&self) -> Results<'_> {
-        Results::Micro(self)
+    fn sums(&self) -> Sums {
+        Sums { regs: self.acc, first: [self.a.first, self.b.first], thread: self.thread }
     }
 }

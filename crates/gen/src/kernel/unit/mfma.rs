@@ -6,7 +6,7 @@
 
 use super::math::Steps;
 use crate::kernel::tile::shared::SharedTile;
-use crate::kernel::unit::{Accumulators, Put, Results};
+use crate::kernel::unit::Sums;
 use crate::plan::{Along, KernelSpec};
 use tilewright_ir::*;
 
@@ -177,32 +177,11 @@ impl Steps for MfmaUnit {
         }
     }
 
-    fn results(&self) -> Results<'_> {
-        Results::Runs(self)
+    fn sums(&self) -> Sums {
+        Sums { regs: self.acc, first: self.first, thread: self.lane }
     }
 }
 
 fn slice(b: &mut Builder, regs: RegId, first: u32) -> RegSlice {
     RegSlice { regs, first: b.int(first.into(), Scalar::I32) }
-}
-
-impl Accumulators for MfmaUnit {
-    /// As the table of instructions ([`tilewright_ir::mma`]) has it: register r of lane l holds place 8 (r / 4) + 4 (l / side) + r % 4
-    /// along m and place l % side along n.
-    fn runs(&self, b: &mut Builder, put: Put) {
-        let [left, right] = &self.fragments;
-        let row = b.bind("out_row", self.first[0] + self.lane / self.side * (4 * left.interleave));
-        let col = b.bind("out_col", self.first[1] + self.lane % self.side * right.interleave);
-        for i in 0..left.blocks {
-            let skip = i / left.interleave * left.interleave * self.side + i % left.interleave;
-            for r in 0..self.side * self.side / 64 {
-                let row = b.value(row + (skip + (8 * (r / 4) + r % 4) * left.interleave));
-                for j in (0..right.blocks).step_by(right.interleave as usize) {
-                    let col = b.value(col + (j * self.side));
-                    let values: Vec<ExprId> = (0..right.interleave).map(|p| b.reg(self.acc, self.sum(i, j + p, r))).collect();
-                    put(b, row, col, &values);
-                }
-            }
-        }
-    }
 }

@@ -7,7 +7,7 @@
 
 use super::math::Steps;
 use crate::kernel::tile::shared::SharedTile;
-use crate::kernel::unit::{Accumulators, Bands, Put, Results};
+use crate::kernel::unit::Sums;
 use crate::plan::{Along, KernelSpec, MathUnit};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::mma::Fragment;
@@ -174,8 +174,8 @@ impl Steps for WaveUnit {
         }
     }
 
-    fn results(&self) -> Results<'_> {
-        Results::Bands(self)
+    fn sums(&self) -> Sums {
+        Sums { regs: self.acc, first: self.first, thread: self.lane }
     }
 }
 
@@ -201,43 +201,4 @@ fn matrix_row(b: &mut Builder, shared: &SharedTile, lane: ExprId, first: ExprId,
         Along::K => (b.value(across + within), along),
     };
     [b.value(first + row), k]
-}
-
-impl Accumulators for WaveUnit {
-    fn runs(&self, b: &mut Builder, put: Put) {
-        let (c, (rows, columns, _)) = (&self.row.c, self.row.shape);
-        let places = c.layout(self.row.lanes(), c.registers);
-        let [row, col] = [Axis::Row, Axis::Col].map(|to| places.emit(b, to, &[(Axis::Lane, self.lane)], Scalar::I32));
-        let row = b.bind("out_row", self.first[0] + row);
-        let col = b.bind("out_col", self.first[1] + col);
-        let across = self.fragments[1].micro / columns;
-        for i in 0..self.fragments[0].micro / rows {
-            // Neighbours along n stand in neighbouring registers.
-            for pair in (0..c.registers).step_by(2) {
-                let row = b.value(row + (i * rows + c.at(Axis::Row, 0, pair, 0)));
-                for j in 0..across {
-                    let col = b.value(col + (j * columns));
-                    let at = c.registers * (i * across + j) + pair;
-                    let values = [b.reg(self.acc, at), b.reg(self.acc, at + 1)];
-                    put(b, row, col, &values);
-                }
-            }
-        }
-    }
-}
-
-impl Bands for WaveUnit {
-    fn shape(&self) -> (u32, u32) {
-        (self.fragments[0].micro / 16, self.fragments[1].micro)
-    }
-    fn apart(&self) -> u32 {
-        16
-    }
-    fn wave(&self, _: &mut Builder) -> ([ExprId; 2], ExprId) {
-        (self.first, self.lane)
-    }
-    fn pair(&self, b: &mut Builder, band: u32, j: u32, half: u32) -> [ExprId; 2] {
-        let at = 4 * (band * self.fragments[1].micro / 8 + j) + 2 * half;
-        [b.reg(self.acc, at), b.reg(self.acc, at + 1)]
-    }
 }

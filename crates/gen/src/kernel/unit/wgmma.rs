@@ -1,11 +1,10 @@
 //! The warpgroup unit: a k-tile's matrix instructions, and where their accumulators lie in the result tile.
 
 use super::row_fragments::RowFragments;
-use super::{Accumulators, Bands, Between, KTile, Put, Results, Unit};
+use super::{Between, KTile, Sums, Unit};
 use crate::kernel::stages::schedule::MathPart;
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::{BulkTile, KernelSpec};
-use std::ops::Range;
 use tilewright_ir::{SharedTile as Descriptor, *};
 
 /// Bytes of k that one instruction takes of a row.
@@ -17,7 +16,7 @@ const ROW: u32 = 128;
 
 /// The math of one warpgroup: 64-row instructions over its micro tile.
 pub(crate) struct Warpgroup {
-    pub acc: RegId,
+    acc: RegId,
     /// The panels of both operands, and how they lie.
     shared: [SharedTile; 2],
     tiles: [BulkTile; 2],
@@ -161,34 +160,6 @@ impl Warpgroup {
             accumulate: if k_step == 0 { later.unwrap_or(yes) } else { yes },
         });
     }
-
-    /// Calls `put(row, column, values)` for every pair of neighbours along n that this thread holds; rows and columns count
-    /// within the macro tile.
-    pub fn pairs(&self, b: &mut Builder, put: impl FnMut(&mut Builder, ExprId, ExprId, [ExprId; 2])) {
-        self.pairs_within(b, 0..self.rows * self.columns / 8, put);
-    }
-
-    /// Likewise for those in these blocks of 64 x 8, of which each holds two pairs, counted along n first.
-    pub fn pairs_within(
-        &self,
-        b: &mut Builder,
-        blocks: Range<u32>,
-        mut put: impl FnMut(&mut Builder, ExprId, ExprId, [ExprId; 2]),
-    ) {
-        let ([row, _], lane) = self.wave(b);
-        let row = b.bind("out_row", row + lane / 4);
-        let col = b.bind("out_col", self.first[1] + lane % 4 * 2);
-        for i in 0..self.rows {
-            for half in 0..2 {
-                let row = b.value(row + (i * 64 + half * 8));
-                for j in (0..self.columns / 8).filter(|j| blocks.contains(&(i * (self.columns / 8) + j))) {
-                    let col = b.value(col + (j * 8));
-                    let values = self.pair(b, i, j, half);
-                    put(b, row, col, values);
-                }
-            }
-        }
-    }
 }
 
 impl Unit for Warpgroup {
@@ -220,31 +191,7 @@ impl Unit for Warpgroup {
         b.matrix(MatrixOp::WarpgroupWait { pending, acc: self.acc });
     }
 
-    fn results(&self) -> Results<'_> {
-        Results::Warpgroup(self)
-    }
-}
-
-impl Accumulators for Warpgroup {
-    fn runs(&self, b: &mut Builder, put: Put) {
-        self.pairs(b, |b, row, col, values| put(b, row, col, &values));
-    }
-}
-
-impl Bands for Warpgroup {
-    fn shape(&self) -> (u32, u32) {
-        (self.rows, self.columns)
-    }
-    /// Each warp holds 16 rows of every 64.
-    fn apart(&self) -> u32 {
-        64
-    }
-    fn wave(&self, b: &mut Builder) -> ([ExprId; 2], ExprId) {
-        let row = b.value(self.first[0] + self.lane / 32 * 16);
-        ([row, self.first[1]], b.value(self.lane % 32))
-    }
-    fn pair(&self, b: &mut Builder, band: u32, j: u32, half: u32) -> [ExprId; 2] {
-        let at = band * self.columns / 2 + 4 * j + 2 * half;
-        [b.reg(self.acc, at), b.reg(self.acc, at + 1)]
+    fn sums(&self) -> Sums {
+        Sums { regs: self.acc, first: self.first, thread: self.lane }
     }
 }

@@ -123,8 +123,9 @@ impl Scopes<'_> {
         self.shared_mem(mem)?;
         self.peer(rank)?;
         let ty = self.place(place)?;
-        if ty.scalar != Scalar::F32 || !matches!(ty.lanes, 1 | 2 | 4) || self.kernel.base_scalar(mem.base) != Scalar::F32 {
-            return Err(format!("{ty} cannot be read from another work-group: 1, 2 or 4 f32 can"));
+        let suits = matches!((ty.scalar, ty.lanes), (Scalar::F32, 1 | 2 | 4) | (Scalar::F64, 1 | 2));
+        if !suits || self.kernel.base_scalar(mem.base) != ty.scalar {
+            return Err(format!("{ty} cannot be read from another work-group: 1, 2 or 4 f32, 1 or 2 f64 can"));
         }
         self.put(place, ty)
     }

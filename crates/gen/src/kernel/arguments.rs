@@ -1,0 +1,64 @@
+//! Arguments of kernels, each declared together with what launches bind it to.
+
+use crate::program::{Binding, Factor, MapExtent};
+use tilewright_ir::{Access, ArgId, Builder, ExprId, Scalar, TensorMap};
+use tilewright_problem::Extent;
+
+/// What launches bind an argument to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Bound {
+    /// The same in each.
+    To(Binding),
+    /// The first batch entry of a launch (an `I64` argument).
+    First,
+    /// Its batch entries (an `I64` argument).
+    Entries,
+    /// Its pieces of work (an `I32` argument).
+    Work,
+}
+
+impl From<Binding> for Bound {
+    fn from(to: Binding) -> Bound {
+        Bound::To(to)
+    }
+}
+
+/// The arguments of a kernel, in their order.
+#[derive(Default)]
+pub(crate) struct Arguments {
+    pub bound: Vec<Bound>,
+    /// Extents of tensor maps that follow from the launch.
+    pub maps: Vec<MapExtent>,
+}
+
+impl Arguments {
+    /// A buffer.
+    pub fn buffer(&mut self, b: &mut Builder, name: &str, (scalar, access): (Scalar, Access), doc: &str, to: Binding) -> ArgId {
+        self.bound.push(to.into());
+        b.buffer(name, scalar, access, doc)
+    }
+    /// A number.
+    pub fn scalar(&mut self, b: &mut Builder, name: &str, scalar: Scalar, doc: &str, to: impl Into<Bound>) -> ExprId {
+        self.bound.push(to.into());
+        b.scalar_arg(name, scalar, doc)
+    }
+    /// A tensor map, with its extents that are known only at launch.
+    pub fn map(
+        &mut self,
+        b: &mut Builder,
+        name: &str,
+        map: TensorMap,
+        doc: &str,
+        to: Binding,
+        extents: impl IntoIterator<Item = (usize, Extent)>,
+    ) -> ArgId {
+        let (arg, of) = (self.bound.len(), |extent| Factor::Steps { extent, more: 0, of: 1 });
+        self.maps.extend(extents.into_iter().map(|(dim, extent)| MapExtent { arg, dim, extent: of(extent) }));
+        self.bound.push(to.into());
+        b.tensor_map(name, map, doc)
+    }
+    /// The first batch entry of a launch, where the batch is cut.
+    pub fn first(&mut self, b: &mut Builder, chunks: u64) -> Option<ExprId> {
+        (chunks > 1).then(|| self.scalar(b, "g_first", Scalar::I64, "first batch entry of this launch", Bound::First))
+    }
+}

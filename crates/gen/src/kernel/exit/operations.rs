@@ -1,0 +1,299 @@
+//! The epilogue operations of a contraction, applied to sums: one interpreter for every exit, and for the kernel that sums splits.
+//!
+//! Operations ([`tilewright_problem::contraction::EpilogueOp`]) come in the order of their list, and see runs of neighbouring results
+//! with their row and column.
+
+use crate::kernel::arguments::Arguments;
+use crate::kernel::input::Ints;
+use crate::plan::Split;
+use crate::plan::reach::vector_width;
+use crate::program::Binding;
+use tilewright_ir::affine::{Coord, Part, affine};
+use tilewright_ir::*;
+use tilewright_problem::Activation;
+use tilewright_problem::contraction::{Bias, Contraction, EpilogueOp, Tensor};
+use tilewright_problem::epilogue::GELU_CUBE;
+use tilewright_problem::view::{COL, G, ROW};
+
+/// The operations that a kernel applies, and the arguments that they read.
+#[derive(Clone)]
+pub(crate) struct Operations<'a> {
+    c: &'a Contraction,
+    all: Vec<Operation<'a>>,
+}
+
+/// An operation with what it reads.
+#[derive(Clone, Copy)]
+enum Operation<'a> {
+    Times(ExprId),
+    AddVector(&'a Bias, ArgId),
+    AddOld(ExprId),
+    Activate(Activation),
+    /// Of the batch entry's start, once that is known.
+    AddTensor(&'a Tensor, ArgId, Option<Base>),
+}
+
+/// Which of a contraction's operations a kernel applies: what splits of k leave to others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Applied {
+    /// All, to complete sums.
+    All,
+    /// What is linear in the sum, to a part of it that is added to others.
+    Linear,
+    /// The rest, to 0, before parts of sums are added: those would count as arguments of an activation, which such plans do not have.
+    Rest,
+    /// None, to partial sums.
+    None,
+}
+
+/// A run of neighbouring results: where it starts, and along which of row and column it goes on.
+#[derive(Clone)]
+pub(crate) struct Run {
+    pub g: ExprId,
+    pub row: Coord,
+    pub col: Coord,
+    /// Neighbours differ in their column.
+    pub by_column: bool,
+    pub length: u32,
+    pub start: Start,
+    /// How many rows and columns there are, where those of a run may lie behind the last.
+    pub overruns: [Option<Ex>; 2],
+}
+
+/// What is known of where a run begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Start {
+    /// At a multiple of its length, counted along the result.
+    Multiple,
+    /// At a multiple of its length, counted in the result's memory: rows may begin anywhere.
+    InMemory,
+}
+
+/// Loads the results that a run replaces.
+pub(crate) type Before<'l> = &'l dyn Fn(&mut Builder) -> ExprId;
+
+impl<'a> Operations<'a> {
+    /// Declares the arguments, those that are tensors first; `between` declares what stands between them and the factors.
+    pub fn declare<T>(
+        b: &mut Builder,
+        args: &mut Arguments,
+        c: &'a Contraction,
+        applied: Applied,
+        between: impl FnOnce(&mut Builder, &mut Arguments) -> T,
+    ) -> (Operations<'a>, T) {
+        let ops: Vec<&EpilogueOp> = c.epilogue.iter().filter(|op| applied.takes(op)).collect();
+        let mut tensors = Vec::new();
+        for op in &ops {
+            let (name, scalar, doc, to) = match op {
+                EpilogueOp::AddVector(x) => ("bias", x.scalar, "added to the result", Binding::Bias),
+                EpilogueOp::AddTensor(x) => ("residual", x.scalar, "added last, as large as the result", Binding::Residual),
+                _ => {
+                    tensors.push(None);
+                    continue;
+                }
+            };
+            tensors.push(Some(args.buffer(b, name, (scalar, Access::Read), doc, to)));
+        }
+        let between = between(b, args);
+        let acc = c.accumulator();
+        let read = ops.into_iter().zip(tensors).filter_map(|(op, tensor)| {
+            Some(match op {
+                EpilogueOp::Scale => Operation::Times(args.scalar(b, "alpha", acc, "factor of the product", Binding::Alpha)),
+                EpilogueOp::AddVector(x) => Operation::AddVector(x, tensor?),
+                EpilogueOp::AddOld => {
+                    Operation::AddOld(args.scalar(b, "beta", acc, "factor of the old result; 0 never reads it", Binding::Beta))
+                }
+                EpilogueOp::Activate(f) => Operation::Activate(*f),
+                EpilogueOp::AddTensor(x) => Operation::AddTensor(x, tensor?, None),
+            })
+        });
+        let all = read.collect();
+        (Operations { c, all }, between)
+    }
+
+    /// Code with and without reading the old result, whichever its factor asks for.
+    pub fn by_beta(&self, b: &mut Builder, write: impl Fn(&mut Builder, bool)) {
+        let beta = self.all.iter().find_map(|op| if let Operation::AddOld(beta) = op { Some(*beta) } else { None });
+        let Some(beta) = beta else { return write(b, false) };
+        let zero = b.float(0.0, self.c.accumulator());
+        b.if_else(beta.equals(zero), |b| write(b, false), |b| write(b, true));
+    }
+
+    /// Whether some operation reads a tensor as large as the result, and so must know which results there are.
+    pub fn reads(&self) -> bool {
+        self.all.iter().any(|op| matches!(op, Operation::AddTensor(..)))
+    }
+
+    /// The operations on batch entry `g`.
+    pub fn of_entry(&self, b: &mut Builder, g: ExprId) -> Operations<'a> {
+        let mut entry = self.clone();
+        for op in &mut entry.all {
+            if let Operation::AddTensor(x, buffer, base) = op {
+                let zero = b.int(0, b.ty(g).scalar);
+                let nowhere = Coord::plain(b, zero);
+                let g = Coord::plain(b, g);
+                let mut form = x.view.access.offset.clone();
+                form.terms.retain(|(a, _)| a.uses(G) && !a.uses(ROW) && !a.uses(COL));
+                let start = affine(b, &form, &[g, nowhere, nowhere], Part::Whole, Scalar::I64);
+                *base = Some(Base::Cursor(b.cursor("residual_from", *buffer, start)));
+            }
+        }
+        entry
+    }
+
+    /// The results of a run of sums that exists where the guard holds; `old` loads what they replace, where that is read.
+    pub fn apply(
+        &self,
+        b: &mut Builder,
+        run: &Run,
+        guard: Option<ExprId>,
+        ints: Ints,
+        old: Option<Before>,
+        sums: &[ExprId],
+    ) -> Vec<ExprId> {
+        let acc = self.c.accumulator();
+        let mut values = sums.to_vec();
+        for op in &self.all {
+            let added = match op {
+                Operation::Times(factor) => {
+                    values.iter_mut().for_each(|value| *value = b.value(*factor * *value));
+                    continue;
+                }
+                Operation::AddOld(beta) => {
+                    let Some(before) = old.map(|load| load(b)) else { continue };
+                    for (i, value) in (0..).zip(&mut values) {
+                        *value = b.value((*beta).fma(before.extract(i).cast(acc), *value));
+                    }
+                    continue;
+                }
+                Operation::Activate(f) => {
+                    values.iter_mut().for_each(|value| *value = activate(b, *f, *value));
+                    continue;
+                }
+                Operation::AddVector(bias, buffer) => vector(b, bias, *buffer, run),
+                Operation::AddTensor(.., None) => continue,
+                Operation::AddTensor(x, _, Some(base)) => tensor(b, x, *base, &self.c.c, run, guard, ints),
+            };
+            for (value, added) in values.iter_mut().zip(added) {
+                *value = b.value(*value + added.cast(acc));
+            }
+        }
+        values
+    }
+}
+
+impl Applied {
+    /// By the main kernel.
+    pub const fn in_main(split: Split) -> Applied {
+        match split {
+            Split::None | Split::Cluster => Applied::All,
+            Split::Atomic => Applied::Linear,
+            Split::Workspace => Applied::None,
+        }
+    }
+    fn takes(self, op: &EpilogueOp) -> bool {
+        match self {
+            Applied::All => true,
+            Applied::None => false,
+            Applied::Linear => matches!(op, EpilogueOp::Scale),
+            Applied::Rest => !matches!(op, EpilogueOp::Scale | EpilogueOp::Activate(_)),
+        }
+    }
+}
+
+/// The elements of a vector that belong to a run.
+fn vector(b: &mut Builder, bias: &Bias, buffer: ArgId, run: &Run) -> Vec<ExprId> {
+    let (along, overruns) = if bias.along_n { (run.col, &run.overruns[1]) } else { (run.row, &run.overruns[0]) };
+    let moves = bias.along_n == run.by_column;
+    let (width, parts) = match moves {
+        false => (1, 1),
+        true if run.start == Start::Multiple && bias_width(bias, run.length) == run.length => (run.length, 1),
+        true => (1, run.length),
+    };
+    let along = along.value(b);
+    let mut values = Vec::new();
+    for part in 0..parts {
+        let index = b.value(along + part);
+        // Edge elements beyond the result have no bias value: they are not stored either.
+        let index = match overruns {
+            None => index,
+            Some(extent) => b.value(index.min(extent - width)),
+        };
+        let zero = b.int(0, b.ty(index).scalar);
+        let point = [Coord::plain(b, run.g), Coord::plain(b, index), Coord::plain(b, zero)];
+        let at = affine(b, &bias.view.access.offset, &point, Part::Whole, Scalar::I64);
+        let value = b.load("bias_value", Base::Buffer(buffer), at, width, None);
+        values.extend((0..width).map(|lane| b.value(value.extract(lane))));
+    }
+    values.resize(run.length as usize, values[0]);
+    values
+}
+
+/// The elements of a tensor, from its batch entry's start on, that belong to a run of the result.
+fn tensor(b: &mut Builder, x: &Tensor, base: Base, result: &Tensor, run: &Run, guard: Option<ExprId>, ints: Ints) -> Vec<ExprId> {
+    let mut form = x.view.access.offset.clone();
+    form.terms.retain(|(a, _)| a.uses(ROW) || a.uses(COL));
+    // The base has it.
+    form.constant = 0;
+    let width = residual_width(x, result, run);
+    let mut values = Vec::new();
+    for part in 0..run.length / width {
+        let mut point = [Coord::plain(b, run.g), run.row, run.col];
+        if width < run.length {
+            // A residual of single elements need not be contiguous where the result is.
+            let axis = if run.by_column { COL } else { ROW };
+            let value = point[axis].value(b);
+            let value = b.value(value + part);
+            point[axis] = Coord::plain(b, value);
+        }
+        let at = affine(b, &form, &point, Part::Whole, ints.offset);
+        let value = b.load("residual_value", base, at, width, guard);
+        values.extend((0..width).map(|lane| b.value(value.extract(lane))));
+    }
+    values
+}
+
+/// The run's length, or 1: how many bias values are read at once.
+fn bias_width(bias: &Bias, length: u32) -> u32 {
+    let align = tilewright_problem::lower::BUFFER_ALIGN / bias.scalar.bytes();
+    if bias.view.vector_width(ROW, length, align) == length { length } else { 1 }
+}
+
+/// The run's length, or 1: how many residuals are read at once.
+fn residual_width(residual: &Tensor, result: &Tensor, run: &Run) -> u32 {
+    let axis = if run.by_column { COL } else { ROW };
+    let fits = match run.start {
+        Start::Multiple => vector_width(residual, axis, run.length) == run.length,
+        // Where rows begin as those of the result do, its runs begin as those of the result do.
+        Start::InMemory => residual.view.is_affine_box().zip(result.view.is_affine_box()).is_some_and(|(x, y)| {
+            let length = i64::from(run.length);
+            x.strides[axis] == 1 && [G, ROW, COL].iter().all(|&d| (x.strides[d] - y.strides[d]) % length == 0)
+        }),
+    };
+    if fits { run.length } else { 1 }
+}
+
+/// The activation of a value, in the value's type. NaN stays NaN.
+fn activate(b: &mut Builder, activation: Activation, x: ExprId) -> ExprId {
+    let ty = b.ty(x).scalar;
+    let x = b.bind("x", x);
+    let constant = |b: &mut Builder, value: f64| b.float(value, ty);
+    match activation {
+        Activation::Relu => {
+            let zero = constant(b, 0.0);
+            b.value(x.lt(zero).select(zero, x))
+        }
+        Activation::Gelu => {
+            let (half, scale) = (constant(b, 0.5), constant(b, std::f64::consts::FRAC_1_SQRT_2));
+            let half = b.value(x * half);
+            b.value(half.fma((x * scale).unary(UnaryOp::Erf), half))
+        }
+        // x / 2 * (1 + tanh(y)) = x * sigmoid(2 y), which keeps its accuracy for negative x.
+        Activation::GeluTanh => {
+            let slope = 2.0 * (2.0 / std::f64::consts::PI).sqrt();
+            let (linear, cubic) = (constant(b, slope), constant(b, slope * GELU_CUBE));
+            b.value(x * (x * (x * x).fma(cubic, linear)).unary(UnaryOp::Sigmoid))
+        }
+        Activation::Silu => b.value(x * x.unary(UnaryOp::Sigmoid)),
+    }
+}
