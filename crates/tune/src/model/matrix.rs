@@ -195,7 +195,7 @@ fn k_tile(c: &Contraction, spec: &KernelSpec, busy: f64, (latency, miss, residen
         return if waited { busy + latency / resident } else { busy.max(latency / (f64::from(s.fetch_ahead) * resident)) };
     }
     // Without roles a copy is issued before the wait for the instructions of the tile before.
-    let behind = 0.5 * f64::from(s.fragments_ahead);
+    let behind = 0.5 * f64::from(s.math_behind);
     let ahead = if s.roles.is_some() { f64::from(s.buffers) - 1.0 } else { f64::from(s.fetch_ahead) + behind };
     // Staging holds the k-tiles before those of the circular buffer, where every operand comes through it.
     let all_staged = s.copies.iter().all(|copy| copy.shifted().is_some());
