@@ -469,7 +469,8 @@ fn a_cancelled_search_leaves_its_workers_behind() {
     let info = DeviceInfo { kind: DeviceKind::Cpu, name: "stuck".into(), ..inner.info().clone() };
     let (cancel, (release, wait)) = (Cancel::default(), sync_channel(0));
     let stuck = Some((cancel.clone(), Mutex::new(wait)));
-    let (fault, pace): (fn(u32) -> Fault, fn(u32) -> f64) = (|_| Fault::None, |_| 1.0);
+    let fault: fn(u32) -> Fault = |_| Fault::None;
+    let pace: fn(u32) -> f64 = |_| 1.0;
     let device: Arc<dyn Device> =
         Arc::new(Faulty { inner, info, fault, runs: Mutex::default(), pace, start: Duration::ZERO, stuck });
     let space = Space::new(&small(), &device.info().target).unwrap();
