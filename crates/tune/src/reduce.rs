@@ -16,7 +16,9 @@ const KEEP: u64 = 64;
 
 /// Floating-point operations, tiles counted whole, that an emulator may spend on verifying one candidate.
 pub const EMULATED_FLOP: f64 = 1.5e8;
-/// The same where a kernel needs as many to take all its turns.
+/// Multiply-adds that take an emulator as long as storing a result and comparing it.
+const RESULT: f64 = 64.0;
+/// The same as [`EMULATED_FLOP`] where a kernel needs as many to take all its turns.
 const MOST_FLOP: f64 = 1e9;
 /// Elements from the first to the last of a batch entry that was moved apart: about a third of them beyond 31 bits.
 const APART: u64 = 3 << 30;
@@ -107,11 +109,11 @@ impl Turns {
     fn reach_tiles(&self, wanted: &Turns) -> bool {
         self.pieces >= wanted.pieces && self.tiles.iter().zip(wanted.tiles).all(|(has, wanted)| *has >= wanted)
     }
-    /// Floating-point operations, tiles counted whole.
+    /// Floating-point operations, tiles counted whole. However short a sum is, its result is stored and compared.
     fn flop(&self, spec: &KernelSpec) -> f64 {
         let t = &spec.tiling;
-        let tile = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * f64::from(t.k_tile);
-        2.0 * self.pieces as f64 * tile * self.k_tiles as f64
+        let tile = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile);
+        2.0 * self.pieces as f64 * tile * (f64::from(t.k_tile) * self.k_tiles as f64).max(RESULT)
     }
 }
 
@@ -323,8 +325,13 @@ fn reduce_conv(conv: &Conv, [tile_m, tile_n, depth]: [u64; 3], wholes: Wholes) -
         let output = small.output();
         let others: u64 = output.iter().enumerate().filter(|(i, _)| *i != d).map(|(_, v)| v).product();
         let rows = wanted.div_ceil(others.max(1)).max(2);
-        if rows < output[d] {
-            small.input[d] = conv.input[d] - (output[d] - rows) * conv.stride[d];
+        // What the image does not have goes of its padding, which stays deeper than a window.
+        let window = conv.dilation[d] * (conv.filter[d] - 1) + 1;
+        let mut left = output[d].saturating_sub(rows) * conv.stride[d];
+        for (extent, least) in [(&mut small.input[d], 1), (&mut small.pad_end[d], window), (&mut small.pad_begin[d], window)] {
+            let part = left.min(extent.saturating_sub(least));
+            *extent -= part;
+            left -= part;
         }
     }
     small
@@ -436,9 +443,19 @@ mod tests {
 
     #[test]
     fn one_long_axis_is_cut() {
-        let gemm = Gemm::new(Scalar::F32, 10_000_000, 1, 4).order(Order::Col).build().unwrap();
-        let (_, spec, found) = reduced(Problem::Gemm(gemm), "sm_90a", "C_MAC64");
-        let turns = Turns::of(&spec, found.space.contraction(&found.plan));
-        assert!(turns.flop(&spec) <= EMULATED_FLOP && turns.pieces >= 2, "{turns:?}");
+        for (m, n, k) in [(10_000_000, 1, 4), (2_000_000, 4, 4), (4, 2_000_000, 4), (8, 8, 4_000_000)] {
+            let gemm = Gemm::new(Scalar::F32, m, n, k).order(Order::Col).build().unwrap();
+            let (_, spec, found) = reduced(Problem::Gemm(gemm), "sm_90a", "C_MAC64");
+            let turns = Turns::of(&spec, found.space.contraction(&found.plan));
+            assert!(turns.flop(&spec) <= EMULATED_FLOP && turns.pieces.max(turns.k_tiles) >= 2, "{turns:?}");
+        }
+    }
+
+    #[test]
+    fn padding_larger_than_the_image_is_cut() {
+        let conv = Conv::new(Scalar::F32, 8, 16, 16, &[30, 30], &[3, 3]).pad(&[200, 200], &[200, 200]).build().unwrap();
+        let Some(Problem::Conv(small)) = check(&Problem::Conv(conv)) else { panic!("not reduced") };
+        assert_eq!((small.input[1], small.pad_begin[1]), (30, 200));
+        assert!(small.pad_begin[0] + small.pad_end[0] < 20 && small.pad_end[0] >= 3, "{small:?}");
     }
 }

@@ -6,6 +6,7 @@ use tilewright_ir::Scalar;
 use tilewright_problem::Problem;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::lower::{ConvForm, lower};
+use tilewright_problem::reference::{Reference, Samples};
 
 /// Refuses a problem whose test data would take more memory than this machine has left.
 ///
@@ -23,7 +24,7 @@ pub(crate) fn check(device: &dyn Device, problem: &Problem) -> Result<(), Device
     })
 }
 
-/// Bytes of this machine's memory: operands on the host, the result read back, and the device's own where that is this machine's.
+/// Bytes of this machine's memory: operands on the host, the result read back, what it is compared with, and the device's own where that is this machine's.
 fn needed(c: &Contraction, kind: DeviceKind) -> u64 {
     let bytes = |len: u64, scalar: Scalar| u128::from(len) * u128::from(scalar.bytes());
     let [a, b, result] = [&c.a, &c.b, &c.c].map(|t| bytes(t.len, t.scalar));
@@ -35,7 +36,9 @@ fn needed(c: &Contraction, kind: DeviceKind) -> u64 {
         DeviceKind::Cpu => operands,
         DeviceKind::Gpu | DeviceKind::Accelerator => 0,
     };
-    u64::try_from(operands + result + own).unwrap_or(u64::MAX)
+    let elements = c.g.saturating_mul(c.m).saturating_mul(c.n);
+    let expected = Reference::bytes(elements, c.k, Samples::default());
+    u64::try_from(operands + result + own + u128::from(expected)).unwrap_or(u64::MAX)
 }
 
 fn fits(needed: u64, left: u64) -> Result<(), String> {
@@ -53,9 +56,11 @@ mod tests {
         let gemm: Problem = Gemm::new(Scalar::F16, 100, 10, 1000).out_dtype(Scalar::F32).build().unwrap().into();
         let contraction = lower(&gemm, ConvForm::PerSample).unwrap().lead;
         let (a, b, c) = (2 * 100 * 1000, 2 * 10 * 1000, 4 * 100 * 10);
-        assert_eq!(needed(&contraction, DeviceKind::Gpu), a + b + 2 * c);
-        assert_eq!(needed(&contraction, DeviceKind::Cpu), 2 * (a + b) + 3 * c);
-        assert_eq!(needed(&contraction, DeviceKind::Emulated), 2 * (a + b) + 3 * c + (a + b + c) / 8);
+        let expected = Reference::bytes(1000, 1000, Samples::All);
+        assert!(expected >= 24 * 1000);
+        assert_eq!(needed(&contraction, DeviceKind::Gpu), a + b + 2 * c + expected);
+        assert_eq!(needed(&contraction, DeviceKind::Cpu), 2 * (a + b) + 3 * c + expected);
+        assert_eq!(needed(&contraction, DeviceKind::Emulated), 2 * (a + b) + 3 * c + (a + b + c) / 8 + expected);
         assert!(fits(1000, 1000).is_ok() && fits(1001, 1000).is_err());
     }
 

@@ -198,7 +198,7 @@ pub struct TuneArgs {
     pub search: Search,
     /// What candidates find in the last-level cache when they are timed: cold (nothing of their operands), or warm (what a run right
     /// before leaves, as in layers of a network). Times of either are recorded apart
-    #[arg(long, global = true, value_name = "STATE", default_value = "cold")]
+    #[arg(long, global = true, help_heading = "Search", value_name = "STATE", default_value = "cold")]
     pub cache: CacheState,
     /// Seed of everything random
     #[arg(long, global = true, help_heading = "Search", default_value_t = 1, value_parser = whole)]
@@ -237,7 +237,7 @@ pub struct BenchArgs {
     pub repeats: u32,
     /// What every timed run finds in the last-level cache: cold (nothing of its operands), or warm (what a run right before it leaves).
     /// Recorded plans are those tuned so
-    #[arg(long, global = true, value_name = "STATE", default_value = "cold")]
+    #[arg(long, global = true, help_heading = "Measuring", value_name = "STATE", default_value = "cold")]
     pub cache: CacheState,
     /// Compare with these libraries, joined by commas, in this process, on the same data, in turn
     #[arg(long, global = true, help_heading = "Measuring", value_enum, value_delimiter = ',', value_name = "LIBRARY")]

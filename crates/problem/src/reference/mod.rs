@@ -221,6 +221,14 @@ impl Reference {
         }
         Reference { scalar: data.c.scalar, pieces: data.c.pieces(), entries, tolerance: Tolerance::of(&data.problem) }
     }
+    /// About how many bytes the reference of a result of so many elements takes, each a sum of `k` terms: crossings and diagonals.
+    pub fn bytes(elements: u64, k: u64, samples: Samples) -> u64 {
+        let compared = match samples {
+            Samples::All => elements,
+            Samples::Budget(budget) => elements.min(2 * (budget / k.max(1)).max(4096)),
+        };
+        compared.saturating_mul(size_of::<Entry>() as u64)
+    }
     /// Elements that are compared.
     pub fn len(&self) -> usize {
         self.entries.len()
