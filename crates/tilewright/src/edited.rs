@@ -1,15 +1,13 @@
-//! A source that [`Operation::source`] wrote and someone changed: problem, plan and launches are read from its head, its text takes
-//! the place of the kernels that would be generated.
+//! A source that [`Operation::source`](crate::Operation::source) wrote and someone changed: problem, plan and launches are read from its
+//! head, its text takes the place of the kernels that would be generated.
 
 use crate::emit::{MARK, VERSION, launches};
-use crate::{Context, Error, Operation, Origin};
 use serde_json::Value;
 use std::sync::Arc;
 use tilewright_gen::plan::Plan;
 use tilewright_gen::program::Program;
 use tilewright_ir::{Dialect, Source, Target, print};
 use tilewright_problem::Problem;
-use tilewright_tune::space::Space;
 
 /// Why an edited source cannot be used.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -69,7 +67,7 @@ pub struct Edited {
     pub arch: String,
     /// Language.
     pub dialect: Dialect,
-    atomics: bool,
+    pub(crate) atomics: bool,
     launches: Value,
     pub(crate) text: Arc<str>,
 }
@@ -99,16 +97,17 @@ impl Edited {
     }
 
     /// That the program is launched as the head says, and that the text has its kernels.
-    fn check(&self, program: &Program, target: &Target) -> Result<(), Error> {
-        let sources = program.kernels.iter().map(|k| print(k, target)).collect::<Result<Vec<_>, _>>()?;
+    pub(crate) fn check(&self, program: &Program, target: &Target) -> Result<(), SourceError> {
+        let sources = program.kernels.iter().map(|k| print(k, target)).collect::<Result<Vec<_>, _>>();
+        let sources = sources.map_err(|e| SourceError::Plan(e.to_string()))?;
         if launches(program, &sources) != self.launches {
-            return Err(SourceError::Plan(format!("for {} it is launched otherwise than its head says", target.arch)).into());
+            return Err(SourceError::Plan(format!("for {} it is launched otherwise than its head says", target.arch)));
         }
         for (Source { entry, .. }, kernel) in sources.iter().zip(&program.kernels) {
             let wrong = |what: String| SourceError::Kernel { entry: entry.clone(), what };
             let found = parameters(&self.text, entry).ok_or_else(|| wrong("is missing".into()))?;
             if found != kernel.args.len() {
-                return Err(wrong(format!("takes {found} arguments in place of {}", kernel.args.len())).into());
+                return Err(wrong(format!("takes {found} arguments in place of {}", kernel.args.len())));
             }
         }
         Ok(())
@@ -134,36 +133,6 @@ fn parameters(text: &str, name: &str) -> Option<usize> {
         }
     }
     None
-}
-
-impl Context {
-    /// The problem of an edited source, run by it: [`Operation::verify`], [`Operation::time`] and [`Operation::run`] take its text for
-    /// the plan of its head. Nothing of it is recorded.
-    ///
-    /// # Errors
-    /// [`Error::Source`] where the head does not fit this device or the text its head.
-    pub fn edited(&self, source: &Edited) -> Result<Operation, Error> {
-        self.edited_for(source, &self.info().target)
-    }
-    /// As [`Context::edited`], planned for another target than this device, for [`Operation::program`].
-    ///
-    /// # Errors
-    /// As [`Context::edited`].
-    pub fn edited_for(&self, source: &Edited, target: &Target) -> Result<Operation, Error> {
-        if target.dialect != source.dialect {
-            let (written, taken) = (source.dialect, target.dialect);
-            return Err(SourceError::Dialect { written, device: self.info().id.clone(), taken }.into());
-        }
-        let space = Space::new(&source.problem, target)?.with_atomics(source.atomics);
-        let operation = Operation::of(self.clone(), space, Some(source.clone()));
-        match operation.program(&source.plan) {
-            Ok(program) => source.check(&program, target)?,
-            Err(Error::Refused(refusal)) => return Err(SourceError::Plan(refusal.to_string()).into()),
-            Err(other) => return Err(other),
-        }
-        operation.keep(&source.plan, Origin::Edited);
-        Ok(operation)
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use crate::buffer::{Slice, SliceMut};
 use crate::emit::Emission;
-use crate::{Buffer, Context, Edited, Element, Error};
+use crate::{Buffer, Context, Edited, Element, Error, SourceError};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use tilewright_device::Device;
@@ -147,6 +147,33 @@ impl Context {
             }
         }
         Operation::new(self.clone(), &problem, target)
+    }
+    /// The problem of an edited source, run by it: [`Operation::verify`], [`Operation::time`] and [`Operation::run`] take its text for
+    /// the plan of its head. Nothing of it is recorded.
+    ///
+    /// # Errors
+    /// [`Error::Source`] where the head does not fit this device or the text its head.
+    pub fn edited(&self, source: &Edited) -> Result<Operation, Error> {
+        self.edited_for(source, &self.info().target)
+    }
+    /// As [`Context::edited`], planned for another target than this device, for [`Operation::program`].
+    ///
+    /// # Errors
+    /// As [`Context::edited`].
+    pub fn edited_for(&self, source: &Edited, target: &Target) -> Result<Operation, Error> {
+        if target.dialect != source.dialect {
+            let (written, taken) = (source.dialect, target.dialect);
+            return Err(SourceError::Dialect { written, device: self.info().id.clone(), taken }.into());
+        }
+        let space = Space::new(&source.problem, target)?.with_atomics(source.atomics);
+        let operation = Operation::of(self.clone(), space, Some(source.clone()));
+        match operation.program(&source.plan) {
+            Ok(program) => source.check(&program, target)?,
+            Err(Error::Refused(refusal)) => return Err(SourceError::Plan(refusal.to_string()).into()),
+            Err(other) => return Err(other),
+        }
+        operation.keep(&source.plan, Origin::Edited);
+        Ok(operation)
     }
 }
 
