@@ -20,7 +20,8 @@ impl Space {
         let mut plan = self.constraint().apply(&self.admit(keys));
         for _ in 0..STEPS {
             let refusal = match self.resolve(&plan) {
-                Ok(_) => return Some(plan.into()),
+                // Spelled canonically, a key of one value may be what a demanded one has no effect beside.
+                Ok(_) => return Some(Plan::from(plan)).filter(|plan| self.constraint().allows(plan)),
                 Err(refusal) => refusal,
             };
             let change = Change { constraint: self.constraint(), plan: &plan };
