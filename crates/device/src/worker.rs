@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// First word of the line a worker answers with.
 const DONE: &str = "tilewright-compile-done";
+/// The variable that tells a worker the folder of its answers.
+const ANSWERS: &str = "TILEWRIGHT_COMPILE_ANSWERS";
 
 /// How a compilation ended.
 pub(crate) enum Ended<T> {
@@ -127,7 +129,7 @@ impl Worker {
     fn start(program: &Path, args: &[OsString]) -> std::io::Result<Worker> {
         let directory = tempfile::tempdir()?;
         let mut command = Command::new(program);
-        command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.args(args).env(ANSWERS, directory.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         #[cfg(unix)]
         {
             // A group of its own: Ctrl-C is for the tuner, which must not take it for a crash of the compiler.
@@ -224,15 +226,12 @@ impl Drop for Worker {
 pub(crate) fn serve(mut run: impl FnMut(&Work) -> Result<Binary, Refusal>) -> i32 {
     let (send, requests) = mpsc::channel();
     let listen = move || {
-        let mut folder: Option<PathBuf> = None;
         for line in std::io::stdin().lines().map_while(Result::ok) {
-            let request = serde_json::from_str::<Request>(&line);
-            folder = request.as_ref().ok().and_then(|r| r.answer.parent()).map(PathBuf::from).or(folder);
-            if send.send(request).is_err() {
+            if send.send(serde_json::from_str::<Request>(&line)).is_err() {
                 return;
             }
         }
-        folder.map(std::fs::remove_dir_all);
+        std::env::var_os(ANSWERS).map(std::fs::remove_dir_all);
         leave(0);
     };
     if let Err(e) = std::thread::Builder::new().name("requests".into()).spawn(listen) {
