@@ -100,7 +100,7 @@ fn emitted_sources_look_like_their_language() {
         ("hip", "gfx942", &["extern \"C\" __global__", "amdgpu_flat_work_group_size", "__builtin_amdgcn_workgroup_id_x"][..]),
         ("opencl", "gfx900", &["__kernel", "reqd_work_group_size", "get_group_id(0)"][..]),
     ] {
-        let line = format!("emit gemm --m 100 --n 60 --k 500 --plan A_WOS1__C_ICE2 --target {target} --arch {arch}");
+        let line = format!("emit gemm --m 100 --n 60 --k 500 --plan A_WOS1__C_ICE2_SKS1 --target {target} --arch {arch}");
         let ran = bench.run(&line);
         ran.ends(0);
         ran.says(parts);

@@ -240,7 +240,7 @@ fn sources_stand_alone_in_every_language() {
     for (device, part) in [("emu:sm_90a", "__global__"), ("emu:gfx942", "__attribute__((global))")] {
         let options = Options { device: Some(device.into()), records: RecordsAt::Memory, ..Options::default() };
         let context = Context::with(options).expect("the emulator opens");
-        let split = Constraint::parse("A_WOS1__B_WOS2__C_ICE3").expect("a constraint");
+        let split = Constraint::parse("A_WOS1__B_WOS2__C_ICE3_SKS1").expect("a constraint");
         let op = context.gemm(Gemm::new(Scalar::BF16, 70, 50, 300).order(Order::Col)).expect("a problem").constrained(&split);
         let source = op.source().expect("a source");
         assert!(source.contains(part), "{device}");

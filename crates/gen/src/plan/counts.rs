@@ -105,7 +105,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
         flop_done: 2.0 * steps * f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * f64::from(t.k_tile),
         dram_bytes: least_bytes(c, &c.a, c.m) + least_bytes(c, &c.b, c.n) + c_bytes + added + 2.0 * (copied + partials),
         loaded_bytes: steps * (tile_a + tile_b),
-        stored_bytes: match (ways > 1, splits_by_workspace(spec)) {
+        stored_bytes: match (spec.split_outside() > 1, splits_by_workspace(spec)) {
             (true, true) => partials,
             (true, false) => c_bytes * ways as f64,
             _ => c_bytes,
@@ -115,7 +115,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
         groups,
         threads: spec.launch_threads(),
         k_tiles: all_k_tiles.div_ceil(ways),
-        launches: 1 + copies.min(1) + u32::from(ways > 1),
+        launches: 1 + copies.min(1) + u32::from(spec.split_outside() > 1),
         per_k_tile: instructions(spec, c),
     }
 }

@@ -219,7 +219,7 @@ fn epilogue(model: &Model, spec: &KernelSpec, work: &Work) -> f64 {
     let (c, target) = (&*model.contraction, model.target);
     let t = &spec.tiling;
     let elements = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile);
-    let split = t.split_k.ways > 1;
+    let split = spec.split_outside() > 1;
     let width = f64::from(spec.epilogue.exit.width());
     let wave = f64::from(target.wave);
     let instructions = elements / (wave * width);
@@ -228,8 +228,9 @@ fn epilogue(model: &Model, spec: &KernelSpec, work: &Work) -> f64 {
     let size = if split { work.acc_bytes } else { f64::from(c.c.scalar.bytes()) };
     let store = instructions * lines.max(1.0) * cost;
     let l2 = elements * size / target.rates.l2_bytes.max(1.0);
-    let staging =
-        if spec.epilogue.exit.staged() { 2.0 * elements * work.acc_bytes / 128.0 + 2.0 * model.calibration.barrier } else { 0.0 };
+    // Sums of a cluster pass through shared memory as staged results do.
+    let through_shared = spec.epilogue.exit.staged() || spec.epilogue.split == Split::Cluster;
+    let staging = if through_shared { 2.0 * elements * work.acc_bytes / 128.0 + 2.0 * model.calibration.barrier } else { 0.0 };
     let issue = instructions * (4.0 + 3.0 * width) / SCHEDULERS;
     soft_max(&[store, l2, issue]) + staging
 }
