@@ -311,6 +311,9 @@ fn workspace_atomics_and_types() {
     let half = Gemm::new(Scalar::F16, 1024, 1024, 1024).order(Order::Col).trans(false, true).build().unwrap();
     let half = lower(&Problem::Gemm(half), ConvForm::PerSample).unwrap().lead;
     assert!(matches!(refusal("C_ICE2", &half), Refusal::AtomicType { scalar: Scalar::F16, .. }));
+    // Work-groups of a cluster read each other's sums 16 bytes at a time.
+    let wide = refusal("B_FRW8__C_ICE2_SKS2_MVW8", &gemm(64, 64, 64, "nt"));
+    assert!(matches!(wide, Refusal::Cluster { size: 2, .. }), "{wide}");
     assert!(matches!(refusal("A_ACP1__C_PFG1_BUF2", &half), Refusal::AsyncBytes { bytes: 2, .. }));
     assert!(derive(&plan("A_ACP1_VEW2__C_PFG1_BUF2"), &half, &ENV).is_ok());
     assert!(matches!(refusal("A_ACP1_GLW4_PLU1__C_PFG1_BUF2", &gemm(1024, 1024, 1024, "tt")), Refusal::AsyncAlongK { .. }));

@@ -42,6 +42,9 @@ fn split(plan: &Plan, c: &Contraction, env: &Env) -> Result<Split, Refusal> {
     }
 }
 
+/// Bytes that one load from another work-group's shared memory brings.
+const PEER_BYTES: u32 = 16;
+
 /// Work-groups that run together: neighbours that share tiles, so many along m and n, and the splits of a tile where those sum up among
 /// themselves.
 pub(super) fn cluster(plan: &Plan, c: &Contraction, [m, n]: [u32; 2]) -> Result<Cluster, Refusal> {
@@ -61,6 +64,9 @@ pub(super) fn cluster(plan: &Plan, c: &Contraction, [m, n]: [u32; 2]) -> Result<
     }
     if splits > 1 && at(Common::Cst) == 1 {
         return refuse("each of SKS2 stores a part of the tile from registers; use CST0");
+    }
+    if splits > 1 && at(Common::Mvw) * c.accumulator().bytes() > PEER_BYTES {
+        return refuse("the sums of others are read 16 bytes at a time; use a smaller MVW");
     }
     // Persistent work-groups count their work in clusters, launches in work-groups.
     let counted = cluster.size() > 1 && at(Common::Pst) > 0;
