@@ -30,6 +30,9 @@ mod gpu;
 mod hip;
 pub mod inspect;
 mod job;
+#[cfg(test)]
+#[path = "../../ir/tests/support/missing.rs"]
+mod missing;
 mod native;
 mod open;
 mod opencl;

@@ -80,10 +80,6 @@ pub(crate) fn kernel() -> Kernel {
 }
 
 #[cfg(test)]
-#[path = "../../ir/tests/support/missing.rs"]
-mod missing;
-
-#[cfg(test)]
 mod tests {
     use super::*;
     use tilewright_emu::{ArgValue, Buffer, Options, Program};
@@ -135,7 +131,7 @@ mod tests {
         let inspection = match crate::inspect::inspect(&kernel(), "sm_90a", None, &crate::Options::default()) {
             Ok(inspection) => inspection,
             Err(e @ DeviceError::Missing { .. }) => {
-                missing::missing(&e.to_string());
+                crate::missing::missing(&e.to_string());
                 return;
             }
             Err(e) => panic!("{e}"),

@@ -180,10 +180,6 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[cfg(test)]
-#[path = "../../../ir/tests/support/missing.rs"]
-mod missing;
-
-#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -208,7 +204,7 @@ mod tests {
         match built {
             Ok(status) => assert!(status.success()),
             Err(e) => {
-                missing::missing(&format!("cc: {e}"));
+                crate::missing::missing(&format!("cc: {e}"));
                 return false;
             }
         }

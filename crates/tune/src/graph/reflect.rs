@@ -7,11 +7,11 @@ use tilewright_gen::plan::{Chiral, Common, Key, Keys};
 /// thread count that is no power of two (its grids are longer along one side only), and waves that do not divide.
 ///
 /// ```
-/// # use tilewright_gen::plan::{Common, Key, Plan};
+/// # use tilewright_gen::plan::{Common, Key, Keys};
 /// # use tilewright_tune::graph::reflected;
 /// let plan = [(Common::Mac, 128), (Common::Skw, 9), (Common::Gal, 1), (Common::Afi, 1), (Common::Mia, 0)]
 ///     .into_iter()
-///     .fold(Plan::default(), |p, (key, value)| p.with(Key::C(key), value));
+///     .fold(Keys::default(), |p, (key, value)| p.with(Key::C(key), value));
 /// let mirror = reflected(&plan, 64).expect("a power of two");
 /// assert_eq!((mirror.common(Common::Skw), mirror.common(Common::Gal)), (12, 2));
 /// assert_eq!((mirror.common(Common::Afi), mirror.common(Common::Mia)), (0, 1));
