@@ -77,7 +77,7 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
     (svg, (TOP + high + 22.0).max(end))
 }
 
-/// Of work-groups that stay, the how many-eth tile; of others, whether they wait for the first to end.
+/// How many tiles a persistent work-group has taken before this one; of others, whether they wait for the first to end.
 fn round(subject: &Subject, w: &Work) -> u64 {
     if subject.spec.tiling.persistent > 0 { w.round } else { w.group / subject.concurrent.max(1) }
 }

@@ -16,7 +16,7 @@ use tilewright_problem::contraction::Contraction;
 pub struct Work {
     /// The work-group that does it.
     pub group: u64,
-    /// Its how many-eth this is, from 0: above 0 in persistent work-groups only.
+    /// Pieces of work that the work-group did before this one: above 0 in persistent work-groups only.
     pub round: u64,
     /// Which of the teams that alternate between tiles computes it; 0 where all compute each tile together.
     pub team: u64,
