@@ -1,5 +1,6 @@
 //! The device trait: describe, compile, allocate, copy, launch, time.
 
+use crate::foreign::{Foreign, MapExtents};
 use crate::{Buffer, Compiled, DeviceError, Native, Timing};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -96,7 +97,7 @@ pub enum LaunchArg {
         /// Memory.
         memory: Buffer,
         /// Extents in elements.
-        extent: Vec<u64>,
+        extent: MapExtents,
     },
     /// 32-bit integer.
     I32(i32),
@@ -220,6 +221,11 @@ pub trait Device: Send + Sync {
     fn native(&self) -> Option<&dyn Native> {
         None
     }
+
+    /// Launches on memory and streams of others; `None` where memory has no addresses (emulator, OpenCL).
+    fn foreign(&self) -> Option<&dyn Foreign> {
+        None
+    }
 }
 
 /// A kernel that does nothing, for trying out what runs it.
@@ -269,7 +275,7 @@ pub(crate) fn check_launches(info: &DeviceInfo, launches: &[Launch]) -> Result<(
                 }
                 (LaunchArg::Map { memory, extent }, ArgKind::TensorMap(map)) => {
                     let named = |what: String| bad(format!("tensor map `{}`: {what}", declared.name));
-                    let map = resized(map, extent).map_err(named)?;
+                    let map = resized(map, within(map, extent)).map_err(named)?;
                     check_map(info, memory, &map).map_err(named)?;
                     true
                 }
@@ -290,6 +296,11 @@ pub(crate) fn check_launches(info: &DeviceInfo, launches: &[Launch]) -> Result<(
         }
     }
     Ok(())
+}
+
+/// The extents of a launch that a map has dimensions for.
+pub(crate) fn within<'a>(map: &TensorMap, extents: &'a MapExtents) -> &'a [u64] {
+    &extents[..map.extent.len().min(extents.len())]
 }
 
 /// A kernel's tensor map with the extents of a launch.

@@ -1,6 +1,6 @@
 //! The emulator as a device: always there, checks everything, measures no time.
 
-use crate::device::{Backend, DeviceKind, check_launches};
+use crate::device::{Backend, DeviceKind, check_launches, within};
 use crate::options::Options;
 use crate::{Buffer, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Resources, Timing};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -157,7 +157,10 @@ impl Device for Emulator {
                         LaunchArg::Map { memory, extent } => ArgValue::Map {
                             buffer: self.memory(memory)?.clone(),
                             offset: memory.offset() as usize,
-                            extent: extent.clone(),
+                            extent: match &declared.kind {
+                                tilewright_ir::ArgKind::TensorMap(map) => within(map, extent).to_vec(),
+                                _ => Vec::new(),
+                            },
                         },
                         LaunchArg::I32(v) => match declared.kind {
                             tilewright_ir::ArgKind::Scalar(tilewright_ir::Scalar::U32) => ArgValue::U32(*v as u32),

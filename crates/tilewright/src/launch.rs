@@ -1,20 +1,14 @@
 //! From a plan to compiled kernels, and the ordered fallback for operands that start where a plan's wide accesses cannot.
 
 use crate::program::{Ready, Starts};
-use crate::{Error, Operation, SourceError};
+use crate::{Error, Operation, Prepared, SourceError};
 use std::borrow::Cow;
 use std::sync::{Arc, PoisonError};
 use tilewright_device::DeviceError;
 use tilewright_gen::plan::{Chiral, Common, Key, Plan, fits, generic};
 use tilewright_gen::program::Program;
-use tilewright_problem::Extents;
-use tilewright_problem::contraction::{Contraction, Operand};
-use tilewright_tune::run::{BindError, Buffers, Factors, bind, check, compile};
-
-/// The extents of a launch: forms of a convolution differ in theirs, so what is not given is the program's own.
-fn extents(ready: &Ready, at: Option<Extents>) -> Extents {
-    at.unwrap_or_else(|| ready.contraction.extents())
-}
+use tilewright_problem::contraction::Contraction;
+use tilewright_tune::run::{Alignments, BindError, compile};
 
 /// The same tiles without wide accesses: no operand needs more than its element's alignment.
 pub(crate) fn narrow(plan: &Plan) -> Plan {
@@ -67,47 +61,55 @@ impl Operation {
         Ok(self.program_for(plan, None)?.1)
     }
 
-    /// Launches the plan with these extents (all of the plan's contraction where none are given), or the first of its fallbacks that
-    /// is legal for where these operands really start. Gives the plan that runs.
-    pub(crate) fn launch(&self, plan: &Plan, mut buffers: Buffers, factors: Factors, at: Option<Extents>) -> Result<Plan, Error> {
-        let context = self.context();
-        let ready = self.ready(plan, None)?;
-        buffers.workspace = context.workspace(ready.program.workspace_bytes)?;
-        let ready = match check(&ready.program, &ready.contraction, &buffers, &extents(&ready, at)) {
+    /// Chooses the plan and compiles its kernels now, for operands that are aligned to 256 bytes. Without it the first
+    /// [`Operation::run`] does, which takes a second or so; what is compiled is kept, by this context and on disk.
+    ///
+    /// # Errors
+    /// As [`Operation::plan`]; [`Error::Device`] where the kernels do not compile.
+    pub fn prepare(&self) -> Result<Prepared, Error> {
+        self.prepare_for([256; 3])
+    }
+    /// As [`Operation::prepare`], for operands whose addresses are multiples of these powers of two, in bytes: the first plan of the
+    /// fallback order that is legal for them.
+    ///
+    /// # Errors
+    /// As [`Operation::prepare`].
+    pub fn prepare_for(&self, addresses: [u64; 3]) -> Result<Prepared, Error> {
+        let contraction = self.space().contraction(&Plan::default());
+        self.prepare_at(&Alignments::of(contraction, addresses, self.offsets()))
+    }
+    /// The first plan of the fallback order that is legal for where operands begin: the chosen one; the same for these starts; the
+    /// same tiles with narrow accesses, the plain plan in the same form, the plain plan.
+    pub(crate) fn prepare_at(&self, at: &Alignments) -> Result<Prepared, Error> {
+        let alignments = Alignments { elements: at.elements.map(|x| x.min(256)), buffers: at.buffers.map(|x| x.min(256)) };
+        let kept = || self.prepared.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = self.plan()?;
+        let key = (plan, alignments);
+        if let Some((_, prepared)) = kept().iter().find(|(k, _)| *k == key) {
+            return Ok(prepared.clone());
+        }
+        let ready = self.ready(&plan, None)?;
+        let ready = match alignments.check(&ready.program) {
             Ok(()) => ready,
             // Another plan would not be the edited source.
-            Err(BindError::Misaligned { .. }) if self.text_of(plan).is_none() => {
-                self.fallback(plan, &buffers, &ready.contraction, at)?
+            Err(BindError::Misaligned { .. }) if self.text_of(&plan).is_none() => {
+                self.fallback(&plan, &alignments, &ready.contraction)?
             }
             Err(other) => return Err(other.into()),
         };
-        buffers.workspace = context.workspace(ready.program.workspace_bytes)?;
-        let at = extents(&ready, at);
-        let launches = bind(&ready.program, &ready.compiled, &ready.contraction, &buffers, factors, &at)?;
-        context.device().launch(&launches)?;
-        Ok(ready.plan)
+        let prepared = Prepared::new(self.context().clone(), ready, self.offsets());
+        kept().push((key, prepared.clone()));
+        Ok(prepared)
     }
 
-    /// The first plan of the fallback order that is legal for these buffers: the same tiles with narrow accesses, the plain plan
-    /// in the same form, the plain plan.
-    fn fallback(
-        &self,
-        plan: &Plan,
-        buffers: &Buffers,
-        contraction: &Contraction,
-        at: Option<Extents>,
-    ) -> Result<Arc<Ready>, Error> {
-        let start = |operand: Operand| {
-            let bytes = buffers.alignment(operand, contraction.tensor(operand).scalar);
-            u32::try_from(bytes).unwrap_or(256).min(256)
-        };
-        let starts = Some([start(Operand::A), start(Operand::B), start(Operand::C)]);
+    fn fallback(&self, plan: &Plan, alignments: &Alignments, contraction: &Contraction) -> Result<Arc<Ready>, Error> {
+        let starts = Some(alignments.elements.map(|bytes| bytes as u32));
         let bim = Key::C(Common::Bim);
         let mut last = Error::Bind(BindError::Absent("a fallback plan"));
         for candidate in [*plan, narrow(plan), generic(contraction).with(bim, plan.get(bim)).into(), generic(contraction)] {
             match self.ready(&candidate, starts) {
-                Ok(ready) => match check(&ready.program, &ready.contraction, buffers, &extents(&ready, at)) {
-                    Ok(()) | Err(BindError::Absent(_) | BindError::TooSmall { .. }) => return Ok(ready),
+                Ok(ready) => match alignments.check(&ready.program) {
+                    Ok(()) => return Ok(ready),
                     Err(e) => last = e.into(),
                 },
                 Err(e @ (Error::Refused(_) | Error::Generate(_))) => last = e,

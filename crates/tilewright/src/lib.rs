@@ -105,6 +105,7 @@ mod emit;
 mod error;
 mod launch;
 mod operation;
+mod prepared;
 mod program;
 mod trial;
 
@@ -116,12 +117,13 @@ pub use element::Element;
 pub use emit::Emission;
 pub use error::Error;
 pub use operation::{Operands, Operation, Origin};
+pub use prepared::{Addresses, Prepared};
 pub use trial::{Times, Verified};
 
 pub use half::{bf16, f16};
 pub use tilewright_device::{
     Backend, Buffer as DeviceMemory, Cache, CacheEntry, CacheState, Device, DeviceError, DeviceInfo, DeviceKind, Listing, Native,
-    NativeHandles, Options as DeviceOptions, Timing, Workers, compile_worker_main, list as list_devices,
+    NativeHandles, Options as DeviceOptions, Stream, Timing, Workers, compile_worker_main, list as list_devices,
 };
 pub use tilewright_gen::kernel::GenerateError;
 pub use tilewright_gen::plan::{Chiral, Common, Constraint, GrammarError, Key, Keys, Plan, Refusal};

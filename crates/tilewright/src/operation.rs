@@ -2,7 +2,7 @@
 
 use crate::buffer::{Slice, SliceMut};
 use crate::emit::Emission;
-use crate::{Buffer, Context, Edited, Element, Error, SourceError};
+use crate::{Buffer, Context, Edited, Element, Error, Prepared, SourceError};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use tilewright_device::Device;
@@ -12,7 +12,7 @@ use tilewright_problem::{ConvBuilder, Extents, GemmBuilder, Problem};
 use tilewright_tune::graph::remedies;
 use tilewright_tune::model::{Candidate, Picker};
 use tilewright_tune::records::DeviceKey;
-use tilewright_tune::run::{Buffers, Factors};
+use tilewright_tune::run::{Alignments, Buffers, Factors};
 use tilewright_tune::search::{self, Budget, Cancel, Event, GENERATOR, Outcome, TuneError, device_key};
 use tilewright_tune::space::Space;
 
@@ -184,6 +184,8 @@ pub struct Operation {
     /// A source that takes the place of the kernels of its plan.
     edited: Option<Edited>,
     chosen: Mutex<Option<(Plan, Origin)>>,
+    /// What was prepared, by plan and alignments of the operands: a handful.
+    pub(crate) prepared: Mutex<Vec<((Plan, Alignments), Prepared)>>,
 }
 
 /// Plans that are looked at for one near another.
@@ -195,7 +197,7 @@ impl Operation {
         Ok(Operation::of(context, space, None))
     }
     pub(crate) fn of(context: Context, space: Space, edited: Option<Edited>) -> Operation {
-        Operation { context, space, edited, chosen: Mutex::new(None) }
+        Operation { context, space, edited, chosen: Mutex::new(None), prepared: Mutex::default() }
     }
     /// The edited source's text, where this is its plan.
     pub(crate) fn text_of(&self, plan: &Plan) -> Option<Arc<str>> {
@@ -281,16 +283,6 @@ impl Operation {
     /// The plans of least modelled time, best first, at most so many: candidates for measuring of one's own.
     pub fn candidates(&self, count: usize) -> Vec<Candidate> {
         Picker::new(&self.space).pick(count)
-    }
-    /// Chooses the plan and compiles its kernels now. Without it the first [`Operation::run`] does, which takes a second or so; what is
-    /// compiled is kept, by this context and on disk.
-    ///
-    /// # Errors
-    /// As [`Operation::plan`]; [`Error::Device`] where the kernels do not compile.
-    pub fn prepare(&self) -> Result<Plan, Error> {
-        let plan = self.plan()?;
-        self.ready(&plan, None)?;
-        Ok(plan)
     }
     /// The best of the plans that were right and fast here with another driver or other sources of this program, or that a search
     /// which was cut short left without its last verification; each is verified and timed, and recorded anew.
@@ -434,10 +426,7 @@ impl Operation {
         self.owns([("A", a.buffer.device()), ("B", b.buffer.device()), ("C", c.buffer.device())])?;
         self.owns(bias.map(|x| ("bias", x.device())))?;
         self.owns(residual.map(|x| ("residual", x.device())))?;
-        let own = match problem {
-            Problem::Gemm(g) => [g.a.offset, g.b.offset, g.c.offset],
-            Problem::Conv(_) => [0; 3],
-        };
+        let own = self.offsets();
         let buffers = Buffers {
             a: a.buffer.memory().clone(),
             b: b.buffer.memory().clone(),
@@ -447,7 +436,16 @@ impl Operation {
             workspace: None,
             offsets: [a.offset.saturating_add(own[0]), b.offset.saturating_add(own[1]), c.offset.saturating_add(own[2])],
         };
-        self.launch(&self.plan()?, buffers, factors, at)
+        let prepared = self.prepare_at(&buffers.alignments(self.space.contraction(&Plan::default())))?;
+        prepared.run(buffers, factors, &at.unwrap_or_else(|| prepared.extents()))?;
+        Ok(prepared.plan())
+    }
+    /// Where the problem says that A, B and C begin within their memory, in elements.
+    pub(crate) fn offsets(&self) -> [u64; 3] {
+        match self.problem() {
+            Problem::Gemm(g) => [g.a.offset, g.b.offset, g.c.offset],
+            Problem::Conv(_) => [0; 3],
+        }
     }
 
     /// That operands lie in this context's memory: another context, even of the same device, orders its work apart.

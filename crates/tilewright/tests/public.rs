@@ -76,7 +76,7 @@ fn plans_set_and_refused() {
     let context = context();
     let operation = context.operation(Problem::parse("tC0_tA0_tB0_colMaj0_m64_n64_k64_lda64_ldb64_ldc64_ws0_f32").expect("text"));
     let operation = operation.expect("a problem").constrained(&Constraint::parse("C_MAC64").expect("a constraint"));
-    let prepared = operation.prepare().expect("it compiles");
+    let prepared = operation.prepare().expect("it compiles").plan();
     assert_eq!((context.programs(), prepared.get(Key::C(Common::Mac))), (1, 64));
     let wrong: Plan = prepared.with(Key::A(Chiral::Mic), 63).into();
     assert!(matches!(operation.set_plan(&wrong), Err(Error::Refused(refusal)) if !remedies(&refusal).is_empty()));

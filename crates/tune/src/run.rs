@@ -1,7 +1,7 @@
 //! From a program and buffers to launches on a device: compiling its kernels and binding their arguments.
 
 use std::sync::Arc;
-use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch, LaunchArg};
+use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch, LaunchArg, MapExtents, Number, declared};
 use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Launch as Planned, Program};
 use tilewright_ir::{ArgKind, Scalar};
 use tilewright_problem::contraction::{Contraction, Operand};
@@ -177,11 +177,9 @@ impl Buffers {
         }
     }
 
-    /// Alignment of an operand's element 0, in bytes: a power of two.
-    pub fn alignment(&self, operand: Operand, scalar: Scalar) -> u64 {
-        let (buffer, offset) = self.of(operand);
-        let bytes = offset.saturating_mul(u64::from(scalar.bytes()));
-        if bytes == 0 { buffer.alignment() } else { buffer.alignment().min(1 << bytes.trailing_zeros()) }
+    /// Where the operands begin.
+    pub fn alignments(&self, contraction: &Contraction) -> Alignments {
+        Alignments::of(contraction, [&self.a, &self.b, &self.c].map(Buffer::alignment), self.offsets)
     }
 }
 
@@ -197,57 +195,230 @@ pub fn compile(device: &dyn Device, program: &Program) -> Result<Vec<Arc<Compile
     program.kernels.iter().map(|k| device.compile(k)).collect()
 }
 
+/// Powers of two, in bytes, that are known to divide where operands A, B and C begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Alignments {
+    /// Their element 0.
+    pub elements: [u64; 3],
+    /// The buffers they lie in.
+    pub buffers: [u64; 3],
+}
+
+impl Alignments {
+    /// Of operands whose element 0 stands so many elements behind the start of a buffer with this alignment.
+    pub fn of(contraction: &Contraction, buffers: [u64; 3], offsets: [u64; 3]) -> Alignments {
+        let element = |n: usize, operand| {
+            let bytes = offsets[n].saturating_mul(u64::from(contraction.tensor(operand).scalar.bytes()));
+            if bytes == 0 { buffers[n] } else { buffers[n].min(1 << bytes.trailing_zeros()) }
+        };
+        Alignments { elements: [element(0, Operand::A), element(1, Operand::B), element(2, Operand::C)], buffers }
+    }
+    /// Asks what a program needs.
+    ///
+    /// # Errors
+    /// [`BindError::Misaligned`].
+    pub fn check(&self, program: &Program) -> Result<(), BindError> {
+        let elements = program.alignments.iter().map(|need| (need, &self.elements));
+        let buffers = program.bases.iter().map(|need| (need, &self.buffers));
+        for (need, actual) in elements.chain(buffers) {
+            let actual = actual[need.operand as usize];
+            if !actual.is_multiple_of(u64::from(need.bytes.max(1))) {
+                return Err(BindError::Misaligned { operand: need.operand, actual, needed: need.bytes });
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Asks the alignments and sizes a program needs of the real buffers, for a launch with these extents.
 ///
 /// # Errors
 /// [`BindError::Extent`], [`BindError::Misaligned`], [`BindError::TooSmall`], [`BindError::Absent`].
 pub fn check(program: &Program, contraction: &Contraction, buffers: &Buffers, at: &Extents) -> Result<(), BindError> {
+    check_extents(contraction, at)?;
+    buffers.alignments(contraction).check(program)?;
+    for operand in [Operand::A, Operand::B, Operand::C] {
+        let (buffer, offset) = buffers.of(operand);
+        let needed = bytes(contraction, operand, offset, at);
+        if buffer.bytes() < needed {
+            return Err(BindError::TooSmall { what: format!("operand {operand:?}"), actual: buffer.bytes(), needed });
+        }
+    }
+    for (memory, needed) in added(contraction, at) {
+        let (what, given) = match memory {
+            Memory::Bias => ("bias", &buffers.bias),
+            _ => ("residual", &buffers.residual),
+        };
+        let given = given.as_ref().ok_or(memory.absent())?;
+        if given.bytes() < needed {
+            return Err(BindError::TooSmall { what: what.into(), actual: given.bytes(), needed });
+        }
+        memory.check_added(given.alignment())?;
+    }
+    if program.workspace_bytes > 0 {
+        let given = buffers.workspace.as_ref().ok_or(Memory::Workspace.absent())?;
+        if given.bytes() < program.workspace_bytes {
+            return Err(BindError::TooSmall { what: "workspace".into(), actual: given.bytes(), needed: program.workspace_bytes });
+        }
+    }
+    Ok(())
+}
+
+/// Asks that a contraction holds for the extents of a launch.
+///
+/// # Errors
+/// [`BindError::Extent`].
+pub fn check_extents(contraction: &Contraction, at: &Extents) -> Result<(), BindError> {
     for extent in [Extent::G, Extent::M, Extent::N] {
         let (value, most, dynamic) = (at.of(extent), contraction.extents().of(extent), contraction.dynamic.has(extent));
         if value == 0 || value > most || (!dynamic && value != most) {
             return Err(BindError::Extent { extent, value, most, dynamic });
         }
     }
-    for need in &program.alignments {
-        let actual = buffers.alignment(need.operand, contraction.tensor(need.operand).scalar);
-        if !actual.is_multiple_of(u64::from(need.bytes.max(1))) {
-            return Err(BindError::Misaligned { operand: need.operand, actual, needed: need.bytes });
-        }
-    }
-    for need in &program.bases {
-        let actual = buffers.of(need.operand).0.alignment();
-        if !actual.is_multiple_of(u64::from(need.bytes.max(1))) {
-            return Err(BindError::Misaligned { operand: need.operand, actual, needed: need.bytes });
-        }
-    }
-    for operand in [Operand::A, Operand::B, Operand::C] {
-        let tensor = contraction.tensor(operand);
-        let (buffer, offset) = buffers.of(operand);
-        let needed = (contraction.len_at(operand, at).saturating_add(offset)).saturating_mul(u64::from(tensor.scalar.bytes()));
-        if buffer.bytes() < needed {
-            return Err(BindError::TooSmall { what: format!("operand {operand:?}"), actual: buffer.bytes(), needed });
-        }
-    }
-    let bias = contraction.bias().map(|x| ("bias", contraction.bias_len_at(at), x.scalar, &buffers.bias, "a bias vector"));
-    let residual =
-        contraction.residual().map(|x| ("residual", contraction.residual_len_at(at), x.scalar, &buffers.residual, "a residual"));
-    for (what, len, scalar, given, absent) in bias.into_iter().chain(residual) {
-        let given = given.as_ref().ok_or(BindError::Absent(absent))?;
-        let needed = len.saturating_mul(u64::from(scalar.bytes()));
-        if given.bytes() < needed {
-            return Err(BindError::TooSmall { what: what.into(), actual: given.bytes(), needed });
-        }
-        if !given.alignment().is_multiple_of(u64::from(ADDED_ALIGN)) {
-            return Err(BindError::Unaligned { what, actual: given.alignment(), needed: ADDED_ALIGN });
-        }
-    }
-    if program.workspace_bytes > 0 {
-        let given = buffers.workspace.as_ref().ok_or(BindError::Absent("workspace"))?;
-        if given.bytes() < program.workspace_bytes {
-            return Err(BindError::TooSmall { what: "workspace".into(), actual: given.bytes(), needed: program.workspace_bytes });
-        }
-    }
     Ok(())
+}
+
+/// Bytes from the start of an operand's buffer to the end of what a launch touches.
+pub fn bytes(contraction: &Contraction, operand: Operand, offset: u64, at: &Extents) -> u64 {
+    let len = contraction.len_at(operand, at).saturating_add(offset);
+    len.saturating_mul(u64::from(contraction.tensor(operand).scalar.bytes()))
+}
+
+/// Bias and residual, as far as a contraction has them, with the bytes that a launch touches.
+pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (Memory, u64)> {
+    let bytes = |len: u64, scalar: Scalar| len.saturating_mul(u64::from(scalar.bytes()));
+    let bias = contraction.bias().map(|x| (Memory::Bias, bytes(contraction.bias_len_at(at), x.scalar)));
+    let residual = contraction.residual().map(|x| (Memory::Residual, bytes(contraction.residual_len_at(at), x.scalar)));
+    bias.into_iter().chain(residual)
+}
+
+/// One of the memories a program runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Memory {
+    /// An operand's buffer.
+    Operand(Operand),
+    /// The bias vector.
+    Bias,
+    /// The residual.
+    Residual,
+    /// The workspace.
+    Workspace,
+}
+
+impl Memory {
+    /// The error where it is not given.
+    pub const fn absent(self) -> BindError {
+        BindError::Absent(match self {
+            Memory::Operand(Operand::A) => "operand A",
+            Memory::Operand(Operand::B) => "operand B",
+            Memory::Operand(Operand::C) => "operand C",
+            Memory::Bias => "a bias vector",
+            Memory::Residual => "a residual",
+            Memory::Workspace => "workspace",
+        })
+    }
+    /// Asks the alignment, in bytes, that vectors of bias or residual need.
+    ///
+    /// # Errors
+    /// [`BindError::Unaligned`].
+    pub fn check_added(self, actual: u64) -> Result<(), BindError> {
+        if actual.is_multiple_of(u64::from(ADDED_ALIGN)) {
+            return Ok(());
+        }
+        let what = if self == Memory::Bias { "bias" } else { "residual" };
+        Err(BindError::Unaligned { what, actual, needed: ADDED_ALIGN })
+    }
+}
+
+/// An argument of a launch: a number, or a memory from a byte on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Argument {
+    /// Memory.
+    Memory(Memory, u64),
+    /// A tensor map over memory.
+    Map(Memory, u64, MapExtents),
+    /// A number.
+    Number(Number),
+}
+
+/// What a launch is told beside its memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    contraction: &'a Contraction,
+    /// Element 0 of A, B and C within its buffer, in elements.
+    offsets: [u64; 3],
+    factors: Factors,
+    at: &'a Extents,
+}
+
+impl<'a> Call<'a> {
+    /// A launch with these factors and extents.
+    ///
+    /// # Errors
+    /// [`BindError::Factor`].
+    pub fn new(
+        contraction: &'a Contraction,
+        offsets: [u64; 3],
+        factors: Factors,
+        at: &'a Extents,
+    ) -> Result<Call<'a>, BindError> {
+        let scalar = contraction.accumulator();
+        for (name, value) in [("alpha", factors.alpha), ("beta", factors.beta)] {
+            // Infinities and NaN are the caller's own and mean what they mean in IEEE arithmetic.
+            if value.is_finite() && scalar != Scalar::F64 && (value as f32).is_infinite() {
+                return Err(BindError::Factor { name, value, scalar });
+            }
+        }
+        Ok(Call { contraction, offsets, factors, at })
+    }
+
+    /// Argument `n` of a launch. Nothing is allocated.
+    ///
+    /// # Errors
+    /// [`BindError::Program`] where program and kernel do not belong together.
+    pub fn argument(&self, launch: &Planned, n: usize, kernel: &Compiled) -> Result<Argument, BindError> {
+        let malformed = || BindError::Program(format!("argument {n} of `{}`", kernel.entry()));
+        let factor = |value: f64| match self.contraction.accumulator() {
+            Scalar::F64 => Number::F64(value),
+            _ => Number::F32(value as f32),
+        };
+        let element = |operand: Operand, more: u64| {
+            let from = self.offsets[operand as usize].saturating_add(more);
+            from.saturating_mul(u64::from(self.contraction.tensor(operand).scalar.bytes()))
+        };
+        let map = |memory, from| {
+            let Some(ArgKind::TensorMap(map)) = kernel.args().get(n).map(|a| &a.kind) else { return Err(malformed()) };
+            let mut extents = declared(map);
+            for sized in launch.maps.iter().filter(|m| m.arg == n) {
+                *extents.get_mut(sized.dim).ok_or_else(malformed)? = sized.extent.at(self.at);
+            }
+            Ok(Argument::Map(memory, from, extents))
+        };
+        let number = match *launch.args.get(n).ok_or_else(malformed)? {
+            Binding::Buffer(operand) => return Ok(Argument::Memory(Memory::Operand(operand), 0)),
+            Binding::Bias => return Ok(Argument::Memory(Memory::Bias, 0)),
+            Binding::Residual => return Ok(Argument::Memory(Memory::Residual, 0)),
+            Binding::Workspace(from) => return Ok(Argument::Memory(Memory::Workspace, from)),
+            // A tensor map is encoded by the device; what is bound is the memory from its element 0 on.
+            Binding::OperandMap(operand, first) => return map(Memory::Operand(operand), element(operand, first)),
+            Binding::WorkspaceMap(from) => return map(Memory::Workspace, from),
+            Binding::Offset(operand) => {
+                let offset = self.offsets[operand as usize];
+                Number::I64(i64::try_from(offset).map_err(|_| BindError::Program(format!("offset {offset} of {operand:?}")))?)
+            }
+            Binding::Alpha => factor(self.factors.alpha),
+            Binding::Beta => factor(self.factors.beta),
+            Binding::I64(value) => Number::I64(value),
+            Binding::I32(value) => Number::I32(value),
+            Binding::Extent(extent) => Number::I32(narrow(self.at.of(extent).into())?),
+            Binding::Entries { first, most } => Number::I64(Factor::Entries { first, most }.at(self.at) as i64),
+            Binding::Work => {
+                let groups = launch.groups.as_ref();
+                Number::I32(narrow(groups.map_or(launch.grid[0].into(), |groups| groups.work(self.at)))?)
+            }
+        };
+        Ok(Argument::Number(number))
+    }
 }
 
 /// Binds a program's arguments to buffers, for a launch with these extents (those of the contraction, or smaller ones where they are
@@ -264,76 +435,43 @@ pub fn bind(
     at: &Extents,
 ) -> Result<Vec<Launch>, BindError> {
     check(program, contraction, buffers, at)?;
-    let scalar = contraction.accumulator();
-    for (name, value) in [("alpha", factors.alpha), ("beta", factors.beta)] {
-        // Infinities and NaN are the caller's own and mean what they mean in IEEE arithmetic.
-        if value.is_finite() && scalar != Scalar::F64 && (value as f32).is_infinite() {
-            return Err(BindError::Factor { name, value, scalar });
-        }
-    }
-    let factor = |value: f64| match contraction.accumulator() {
-        Scalar::F64 => LaunchArg::F64(value),
-        _ => LaunchArg::F32(value as f32),
-    };
-    let argument = |planned: &Planned, binding: &Binding| -> Result<LaunchArg, BindError> {
-        Ok(match *binding {
-            Binding::Buffer(operand) => LaunchArg::Buffer(buffers.of(operand).0.clone()),
-            Binding::Offset(operand) => {
-                let offset = buffers.of(operand).1;
-                let offset = i64::try_from(offset).map_err(|_| BindError::Program(format!("offset {offset} of {operand:?}")))?;
-                LaunchArg::I64(offset)
-            }
-            Binding::Bias => LaunchArg::Buffer(buffers.bias.clone().ok_or(BindError::Absent("a bias vector"))?),
-            Binding::Residual => LaunchArg::Buffer(buffers.residual.clone().ok_or(BindError::Absent("a residual"))?),
-            // A tensor map is encoded by the device; what is bound is the memory from its element 0 on.
-            Binding::OperandMap(operand, first) => {
-                let (whole, offset) = buffers.of(operand);
-                let from = offset.saturating_add(first).saturating_mul(u64::from(contraction.tensor(operand).scalar.bytes()));
-                LaunchArg::Buffer(whole.slice(from, whole.bytes().saturating_sub(from))?)
-            }
-            Binding::Workspace(from) | Binding::WorkspaceMap(from) => {
-                let whole = buffers.workspace.as_ref().ok_or(BindError::Absent("workspace"))?;
-                LaunchArg::Buffer(whole.slice(from, whole.bytes().saturating_sub(from))?)
-            }
-            Binding::Alpha => factor(factors.alpha),
-            Binding::Beta => factor(factors.beta),
-            Binding::I64(value) => LaunchArg::I64(value),
-            Binding::I32(value) => LaunchArg::I32(value),
-            Binding::Extent(extent) => LaunchArg::I32(narrow(at.of(extent).into())?),
-            Binding::Entries { first, most } => LaunchArg::I64(Factor::Entries { first, most }.at(at) as i64),
-            Binding::Work => {
-                let groups = planned.groups.as_ref();
-                LaunchArg::I32(narrow(groups.map_or(planned.grid[0].into(), |groups| groups.work(at)))?)
-            }
-        })
+    let call = Call::new(contraction, buffers.offsets, factors, at)?;
+    let from = |memory: Memory, from: u64| {
+        let whole = match memory {
+            Memory::Operand(operand) => Some(buffers.of(operand).0),
+            Memory::Bias => buffers.bias.as_ref(),
+            Memory::Residual => buffers.residual.as_ref(),
+            Memory::Workspace => buffers.workspace.as_ref(),
+        };
+        let whole = whole.ok_or(memory.absent())?;
+        Ok::<_, BindError>(whole.slice(from, whole.bytes().saturating_sub(from))?)
     };
     let mut launches = Vec::with_capacity(program.launches.len());
     for launch in &program.launches {
-        let kernel = compiled
-            .get(launch.kernel)
-            .ok_or_else(|| BindError::Program(format!("launch of kernel {} of {}", launch.kernel, compiled.len())))?;
+        let kernel = kernel_of(launch, compiled)?;
         let grid = launch.grid_at(at);
         if grid.contains(&0) {
             // A part of the batch that this launch does not have.
             continue;
         }
-        let mut args = launch.args.iter().map(|b| argument(launch, b)).collect::<Result<Vec<_>, _>>()?;
-        for (n, arg) in args.iter_mut().enumerate() {
-            let sized: Vec<_> = launch.maps.iter().filter(|m| m.arg == n).collect();
-            let Some(ArgKind::TensorMap(map)) = kernel.args().get(n).map(|a| &a.kind).filter(|_| !sized.is_empty()) else {
-                continue;
-            };
-            let mut extent = map.extent.clone();
-            for m in sized {
-                if let Some(size) = extent.get_mut(m.dim) {
-                    *size = m.extent.at(at);
-                }
-            }
-            if let LaunchArg::Buffer(memory) = arg {
-                *arg = LaunchArg::Map { memory: memory.clone(), extent };
-            }
-        }
+        let argument = |n| {
+            Ok(match call.argument(launch, n, kernel)? {
+                Argument::Memory(memory, first) => LaunchArg::Buffer(from(memory, first)?),
+                Argument::Map(memory, first, extent) => LaunchArg::Map { memory: from(memory, first)?, extent },
+                Argument::Number(number) => number.into(),
+            })
+        };
+        let args = (0..launch.args.len()).map(argument).collect::<Result<Vec<_>, BindError>>()?;
         launches.push(Launch { kernel: kernel.clone(), grid, args });
     }
     Ok(launches)
+}
+
+/// The kernel of a launch.
+///
+/// # Errors
+/// [`BindError::Program`] where there is none.
+pub fn kernel_of<'a>(launch: &Planned, compiled: &'a [Arc<Compiled>]) -> Result<&'a Arc<Compiled>, BindError> {
+    let of = compiled.len();
+    compiled.get(launch.kernel).ok_or_else(|| BindError::Program(format!("launch of kernel {} of {of}", launch.kernel)))
 }

@@ -2,7 +2,7 @@
 
 use super::status::{call, check};
 use crate::gpu::{Driver, EncodedMap, Failure, Handle, Loaded, Reach};
-use crate::{NativeHandles, Resources};
+use crate::{NativeHandles, Resources, Stream};
 use cudarc::driver::sys::{self, CUfunction_attribute, CUresult};
 use std::ffi::{CString, c_void};
 use tilewright_ir::{PORTABLE_CLUSTER, TensorMap};
@@ -28,7 +28,7 @@ impl Cuda {
         }
         Ok(Cuda { device, version, context: context as usize, stream: stream as usize })
     }
-    fn stream(&self) -> sys::CUstream {
+    fn own(&self) -> sys::CUstream {
         self.stream as sys::CUstream
     }
 }
@@ -37,7 +37,7 @@ impl Drop for Cuda {
     fn drop(&mut self) {
         // SAFETY: both were made by `new` and nothing that uses them is left. A dead context ignores this.
         unsafe {
-            let _ = call!(cuStreamDestroy_v2(self.stream()));
+            let _ = call!(cuStreamDestroy_v2(self.own()));
             let _ = call!(cuDevicePrimaryCtxRelease_v2(self.device));
         }
     }
@@ -47,9 +47,27 @@ impl Driver for Cuda {
     fn native(&self) -> NativeHandles {
         NativeHandles::Cuda { context: self.context, stream: self.stream }
     }
+    fn stream(&self) -> Stream {
+        Stream(self.stream)
+    }
     fn bind(&self) -> Result<(), Failure> {
         // SAFETY: the context is retained as long as `self` lives.
         unsafe { call!(cuCtxSetCurrent(self.context as sys::CUcontext)) }
+    }
+    fn enter(&self) -> Result<Option<Handle>, Failure> {
+        let mut current = std::ptr::null_mut();
+        // SAFETY: the out pointer is valid.
+        unsafe { call!(cuCtxGetCurrent(&mut current)) }?;
+        if current as usize == self.context {
+            return Ok(None);
+        }
+        self.bind().map(|()| Some(Handle(current as usize)))
+    }
+    fn restore(&self, before: Option<Handle>) {
+        if let Some(Handle(context)) = before {
+            // SAFETY: it was current on this thread; null means none. A failure leaves nothing to do.
+            let _ = unsafe { call!(cuCtxSetCurrent(context as sys::CUcontext)) };
+        }
     }
     fn alloc(&self, bytes: usize) -> Result<u64, Failure> {
         let mut address = 0;
@@ -66,20 +84,20 @@ impl Driver for Cuda {
         // SAFETY: the caller checked that the range lies in an allocation; the driver is done with pageable host memory
         // when the call returns, and the wait covers pinned memory.
         unsafe {
-            call!(cuMemcpyHtoDAsync_v2(address, data.as_ptr().cast(), data.len(), self.stream()))?;
-            call!(cuStreamSynchronize(self.stream()))
+            call!(cuMemcpyHtoDAsync_v2(address, data.as_ptr().cast(), data.len(), self.own()))?;
+            call!(cuStreamSynchronize(self.own()))
         }
     }
     fn read(&self, address: u64, data: &mut [u8]) -> Result<(), Failure> {
         // SAFETY: the caller checked that the range lies in an allocation; the copy is over before `data` is seen again.
         unsafe {
-            call!(cuMemcpyDtoHAsync_v2(data.as_mut_ptr().cast(), address, data.len(), self.stream()))?;
-            call!(cuStreamSynchronize(self.stream()))
+            call!(cuMemcpyDtoHAsync_v2(data.as_mut_ptr().cast(), address, data.len(), self.own()))?;
+            call!(cuStreamSynchronize(self.own()))
         }
     }
     fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<(), Failure> {
         // SAFETY: the caller checked that the range lies in an allocation.
-        unsafe { call!(cuMemsetD8Async(address, byte, bytes, self.stream())) }
+        unsafe { call!(cuMemsetD8Async(address, byte, bytes, self.own())) }
     }
     fn load(&self, code: &[u8], entry: &str, dynamic_shared: u32) -> Result<Loaded, Failure> {
         let name = CString::new(entry).map_err(|e| Failure {
@@ -139,17 +157,18 @@ impl Driver for Cuda {
     }
     unsafe fn launch(
         &self,
+        stream: Handle,
         function: Handle,
         size: ([u32; 3], u32, u32),
         early: bool,
         params: &mut [*mut c_void],
     ) -> Result<(), Failure> {
         let ([x, y, z], threads, shared) = size;
-        let function = function.0 as sys::CUfunction;
+        let (function, stream) = (function.0 as sys::CUfunction, stream.0 as sys::CUstream);
         let (params, extra) = (params.as_mut_ptr(), std::ptr::null_mut());
         if !early {
             // SAFETY: the caller vouches for the parameters; the function belongs to a loaded module.
-            return unsafe { call!(cuLaunchKernel(function, x, y, z, threads, 1, 1, shared, self.stream(), params, extra)) };
+            return unsafe { call!(cuLaunchKernel(function, x, y, z, threads, 1, 1, shared, stream, params, extra)) };
         }
         let mut attribute = sys::CUlaunchAttribute {
             id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
@@ -164,7 +183,7 @@ impl Driver for Cuda {
             blockDimY: 1,
             blockDimZ: 1,
             sharedMemBytes: shared,
-            hStream: self.stream(),
+            hStream: stream,
             attrs: &mut attribute,
             numAttrs: 1,
         };
@@ -179,7 +198,7 @@ impl Driver for Cuda {
     }
     fn record(&self, event: Handle) -> Result<(), Failure> {
         // SAFETY: the event was made by `event`.
-        unsafe { call!(cuEventRecord(event.0 as sys::CUevent, self.stream())) }
+        unsafe { call!(cuEventRecord(event.0 as sys::CUevent, self.own())) }
     }
     fn passed(&self, event: Handle) -> Result<bool, Failure> {
         // SAFETY: the event was made by `event`.

@@ -1,6 +1,6 @@
 //! The calls that CUDA's driver and HIP's runtime have in common, as one trait: the whole surface that is `unsafe`.
 
-use crate::{NativeHandles, Resources};
+use crate::{NativeHandles, Resources, Stream};
 use std::ffi::c_void;
 use tilewright_ir::TensorMap;
 
@@ -51,8 +51,14 @@ pub(crate) struct EncodedMap(pub [u64; 16]);
 pub(crate) trait Driver: Send + Sync + 'static {
     /// Context and stream.
     fn native(&self) -> NativeHandles;
+    /// The stream.
+    fn stream(&self) -> Stream;
     /// Makes the device current for the calling thread.
     fn bind(&self) -> Result<(), Failure>;
+    /// Makes the device current for the calling thread, and gives what is to be current again afterwards if that is another.
+    fn enter(&self) -> Result<Option<Handle>, Failure>;
+    /// Makes what `enter` gave current again.
+    fn restore(&self, before: Option<Handle>);
     /// Allocates device memory and gives its address.
     fn alloc(&self, bytes: usize) -> Result<u64, Failure>;
     /// Frees what `alloc` gave.
@@ -69,13 +75,14 @@ pub(crate) trait Driver: Send + Sync + 'static {
     fn unload(&self, module: Handle);
     /// Encodes a tensor map over the memory from an address on. The caller checked that the map lies in an allocation.
     fn tensor_map(&self, map: &TensorMap, address: u64) -> Result<EncodedMap, Failure>;
-    /// Starts a kernel on the stream: work-groups, threads of each, and bytes of dynamic shared memory. `params` point at the argument
+    /// Starts a kernel on a stream: work-groups, threads of each, and bytes of dynamic shared memory. `params` point at the argument
     /// values, in order. `early`: it may begin before the kernel ahead of it has ended (it waits by itself).
     ///
     /// # Safety
-    /// The parameters must be those the kernel declares, and stay valid during the call.
+    /// The parameters must be those the kernel declares, and stay valid during the call; the stream must be one of the context.
     unsafe fn launch(
         &self,
+        stream: Handle,
         function: Handle,
         size: ([u32; 3], u32, u32),
         early: bool,

@@ -1,22 +1,25 @@
 //! A GPU device over a [`Driver`]: what CUDA and HIP share. One stream, a watchdog on every wait, events for timing.
 
 mod driver;
+mod module;
 mod native;
 
 pub(crate) use driver::{Driver, EncodedMap, Failure, Handle, Loaded, Reach};
 
 use crate::compile;
-use crate::device::{check_launches, nothing, resized, run_nothing};
+use crate::device::{check_launches, nothing, run_nothing};
+use crate::foreign::{self, Foreign, Number, Value};
 use crate::job::{Job, VendorCompiler};
 use crate::options::Options;
 use crate::sweep::Sweep;
-use crate::{Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Native, Resources, Timing};
-use std::collections::HashMap;
-use std::ffi::c_void;
+use crate::{
+    Buffer, CacheState, Compiled, Device, DeviceError, DeviceInfo, Launch, LaunchArg, Native, Resources, Stream, Timing,
+};
+use module::{Module, Refused};
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
-use tilewright_ir::{ArgKind, Kernel, Source, TensorMap};
+use tilewright_ir::{ArgKind, Kernel, Source};
 
 /// Launches that may be queued before the host waits: drivers block without limit when their queue (1024 entries) is
 /// full, and a watchdog must never block.
@@ -57,51 +60,6 @@ impl<D: Driver> Drop for Memory<D> {
     fn drop(&mut self) {
         if self.context.dead.get().is_none() && self.context.driver.bind().is_ok() {
             self.context.driver.free(self.address);
-        }
-    }
-}
-
-struct Module<D: Driver> {
-    context: Arc<Context<D>>,
-    loaded: Loaded,
-    dynamic_shared: u32,
-    /// Tensor maps by argument, address and extents.
-    maps: Mutex<HashMap<MapKey, EncodedMap>>,
-}
-
-/// Argument, address, extents.
-type MapKey = (usize, u64, Vec<u64>);
-
-/// Tensor maps kept per kernel.
-const MAPS: usize = 256;
-
-/// An argument as the driver takes it.
-enum Param {
-    Word([u8; 8]),
-    Map(EncodedMap),
-}
-
-impl<D: Driver> Module<D> {
-    /// The encoded form of tensor map `n` over the memory from an address on.
-    fn map(&self, driver: &D, n: usize, map: &TensorMap, address: u64) -> Result<EncodedMap, Failure> {
-        let mut maps = self.maps.lock().unwrap_or_else(PoisonError::into_inner);
-        let key = (n, address, map.extent.clone());
-        if let Some(encoded) = maps.get(&key) {
-            return Ok(*encoded);
-        }
-        let encoded = driver.tensor_map(map, address)?;
-        if maps.len() >= MAPS {
-            maps.clear();
-        }
-        maps.insert(key, encoded);
-        Ok(encoded)
-    }
-}
-
-impl<D: Driver> Drop for Module<D> {
-    fn drop(&mut self) {
-        if self.context.dead.get().is_none() && self.context.driver.bind().is_ok() {
-            self.context.driver.unload(self.loaded.module);
         }
     }
 }
@@ -212,50 +170,50 @@ impl<D: Driver> GpuDevice<D> {
             self.wait(driver, queue)?;
         }
         let kernel = &launch.kernel;
-        let Some(module) = kernel.binary::<Module<D>>(&self.info.id) else {
-            let reason = format!("the kernel was compiled for {}", kernel.device());
-            return Err(DeviceError::BadLaunch { device: self.info.id.clone(), entry: kernel.entry().into(), reason });
-        };
-        let refused =
-            |reason: String| DeviceError::BadLaunch { device: self.info.id.clone(), entry: kernel.entry().into(), reason };
         let address = |b: &Buffer| Ok::<_, DeviceError>(b.memory::<Memory<D>>(&self.info.id)?.address + b.offset());
-        let mut values = Vec::with_capacity(launch.args.len());
-        for (n, (arg, declared)) in launch.args.iter().zip(kernel.args()).enumerate() {
-            values.push(match (arg, &declared.kind) {
-                (LaunchArg::Buffer(b), ArgKind::TensorMap(map)) => {
-                    let encoded = module.map(driver, n, map, address(b)?);
-                    Param::Map(encoded.map_err(|f| refused(format!("`{}`: {} failed: {}", declared.name, f.call, f.reason)))?)
-                }
-                (LaunchArg::Map { memory, extent }, ArgKind::TensorMap(map)) => {
-                    let map = resized(map, extent).map_err(&refused)?;
-                    let encoded = module.map(driver, n, &map, address(memory)?);
-                    Param::Map(encoded.map_err(|f| refused(format!("`{}`: {} failed: {}", declared.name, f.call, f.reason)))?)
-                }
-                (LaunchArg::Map { .. }, _) => return Err(refused(format!("`{}` is no tensor map", declared.name))),
-                (LaunchArg::Buffer(b), _) => Param::Word(address(b)?.to_ne_bytes()),
-                (LaunchArg::I32(v), _) => Param::Word(u64::from(*v as u32).to_le_bytes()),
-                (LaunchArg::I64(v), _) => Param::Word(v.to_ne_bytes()),
-                (LaunchArg::F32(v), _) => Param::Word(u64::from(v.to_bits()).to_le_bytes()),
-                (LaunchArg::F64(v), _) => Param::Word(v.to_ne_bytes()),
-            });
-        }
-        let pointer = |p: &mut Param| -> *mut c_void {
-            match p {
-                Param::Word(word) => word.as_mut_ptr().cast(),
-                Param::Map(map) => map.0.as_mut_ptr().cast(),
-            }
-        };
-        let mut params: Vec<*mut c_void> = values.iter_mut().map(pointer).collect();
+        let values = launch.args.iter().zip(kernel.args()).map(|(arg, declared)| {
+            Ok(match (arg, &declared.kind) {
+                (LaunchArg::Buffer(b), ArgKind::TensorMap(map)) => Value::Map(address(b)?, foreign::declared(map)),
+                (LaunchArg::Map { memory, extent }, _) => Value::Map(address(memory)?, *extent),
+                (LaunchArg::Buffer(b), _) => Value::Address(address(b)?),
+                (LaunchArg::I32(v), _) => Value::Number(Number::I32(*v)),
+                (LaunchArg::I64(v), _) => Value::Number(Number::I64(*v)),
+                (LaunchArg::F32(v), _) => Value::Number(Number::F32(*v)),
+                (LaunchArg::F64(v), _) => Value::Number(Number::F64(*v)),
+            })
+        });
+        let values = values.collect::<Result<Vec<_>, DeviceError>>()?;
         queue.entry.clear();
         queue.entry.push_str(kernel.entry());
-        // SAFETY: `check_launches` compared number and types with the kernel's declaration, which its source was
-        // printed from; `values` outlives the call.
-        let size = (launch.grid, kernel.threads(), module.dynamic_shared);
-        let early = behind && kernel.follows && self.info.target.features.cluster;
-        unsafe { driver.launch(module.loaded.function, size, early, &mut params) }.map_err(|f| self.failed(f, kernel.entry()))?;
+        // SAFETY: `check_launches` asked that the buffers are as large as the kernel declares; `held` keeps them.
+        unsafe { self.enqueue(driver.stream(), kernel, launch.grid, behind, &values) }?;
         queue.pending += 1;
         queue.held.push(launch.clone());
         Ok(())
+    }
+
+    /// Starts a kernel on any stream of the context.
+    ///
+    /// # Safety
+    /// As [`Foreign::start`].
+    unsafe fn enqueue(
+        &self,
+        stream: Stream,
+        kernel: &Compiled,
+        grid: [u32; 3],
+        behind: bool,
+        args: &[Value],
+    ) -> Result<(), DeviceError> {
+        let refused =
+            |reason: String| DeviceError::BadLaunch { device: self.info.id.clone(), entry: kernel.entry().into(), reason };
+        let module = kernel.binary::<Module<D>>(&self.info.id);
+        let module = module.ok_or_else(|| refused(format!("the kernel was compiled for {}", kernel.device())))?;
+        let early = behind && kernel.follows && self.info.target.features.cluster;
+        // SAFETY: the caller vouches for the addresses.
+        unsafe { module.start(kernel, stream, grid, early, args) }.map_err(|why| match why {
+            Refused::Arguments(reason) => refused(reason),
+            Refused::Driver(failure) => self.failed(failure, kernel.entry()),
+        })
     }
 
     /// What is to be compiled for a kernel, and its dynamic shared memory in bytes.
@@ -457,6 +415,30 @@ impl<D: Driver> Device for GpuDevice<D> {
 
     fn native(&self) -> Option<&dyn Native> {
         Some(self)
+    }
+
+    fn foreign(&self) -> Option<&dyn Foreign> {
+        Some(self)
+    }
+}
+
+impl<D: Driver> Foreign for GpuDevice<D> {
+    unsafe fn start(
+        &self,
+        stream: Stream,
+        kernel: &Compiled,
+        grid: [u32; 3],
+        early: bool,
+        args: &[Value],
+    ) -> Result<(), DeviceError> {
+        if let Some(cause) = self.context.dead.get() {
+            return Err(DeviceError::Poisoned { device: self.info.id.clone(), cause: cause.clone() });
+        }
+        let before = self.context.driver.enter().map_err(|f| self.failed(f, ""))?;
+        // SAFETY: the caller vouches for addresses, kernel and stream.
+        let started = unsafe { self.enqueue(stream, kernel, grid, early, args) };
+        self.context.driver.restore(before);
+        started
     }
 }
 

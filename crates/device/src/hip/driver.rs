@@ -1,7 +1,7 @@
 //! HIP's runtime behind [`Driver`]. Written after AMD's documentation; it has not run on AMD hardware.
 
 use crate::gpu::{Driver, EncodedMap, Failure, Handle, Loaded, Reach};
-use crate::{NativeHandles, Resources};
+use crate::{NativeHandles, Resources, Stream};
 use cubecl_hip_sys as sys;
 use std::ffi::{CStr, CString, c_void};
 use tilewright_ir::TensorMap;
@@ -59,7 +59,7 @@ impl Hip {
         }
         Ok(Hip { device, stream: stream as usize })
     }
-    fn stream(&self) -> sys::hipStream_t {
+    fn own(&self) -> sys::hipStream_t {
         self.stream as sys::hipStream_t
     }
 }
@@ -67,11 +67,29 @@ impl Hip {
 impl Drop for Hip {
     fn drop(&mut self) {
         // SAFETY: made by `new`; nothing that uses it is left.
-        let _ = unsafe { call!(hipStreamDestroy(self.stream())) };
+        let _ = unsafe { call!(hipStreamDestroy(self.own())) };
     }
 }
 
 impl Driver for Hip {
+    fn stream(&self) -> Stream {
+        Stream(self.stream)
+    }
+    fn enter(&self) -> Result<Option<Handle>, Failure> {
+        let mut current = 0;
+        // SAFETY: the out pointer is valid.
+        unsafe { call!(hipGetDevice(&mut current)) }?;
+        if current == self.device {
+            return Ok(None);
+        }
+        self.bind().map(|()| Some(Handle(current as usize)))
+    }
+    fn restore(&self, before: Option<Handle>) {
+        if let Some(Handle(device)) = before {
+            // SAFETY: any number is allowed. A failure leaves nothing to do.
+            let _ = unsafe { call!(hipSetDevice(device as i32)) };
+        }
+    }
     fn bind(&self) -> Result<(), Failure> {
         // SAFETY: any number is allowed.
         unsafe { call!(hipSetDevice(self.device)) }
@@ -102,7 +120,7 @@ impl Driver for Hip {
     }
     fn fill(&self, address: u64, byte: u8, bytes: usize) -> Result<(), Failure> {
         // SAFETY: the caller checked that the range lies in an allocation.
-        unsafe { call!(hipMemsetD8Async(pointer(address), byte, bytes, self.stream())) }
+        unsafe { call!(hipMemsetD8Async(pointer(address), byte, bytes, self.own())) }
     }
     fn load(&self, code: &[u8], entry: &str, _dynamic_shared: u32) -> Result<Loaded, Failure> {
         // All of a unit's LDS may be dynamic: no limit has to be raised as on CUDA.
@@ -145,16 +163,17 @@ impl Driver for Hip {
     }
     unsafe fn launch(
         &self,
+        stream: Handle,
         function: Handle,
         size: ([u32; 3], u32, u32),
         _early: bool,
         params: &mut [*mut c_void],
     ) -> Result<(), Failure> {
         let ([x, y, z], threads, shared) = size;
-        let function = function.0 as sys::hipFunction_t;
+        let (function, stream) = (function.0 as sys::hipFunction_t, stream.0 as sys::hipStream_t);
         let (params, extra) = (params.as_mut_ptr(), std::ptr::null_mut());
         // SAFETY: the caller vouches for the parameters; the function belongs to a loaded module.
-        unsafe { call!(hipModuleLaunchKernel(function, x, y, z, threads, 1, 1, shared, self.stream(), params, extra)) }
+        unsafe { call!(hipModuleLaunchKernel(function, x, y, z, threads, 1, 1, shared, stream, params, extra)) }
     }
     fn event(&self) -> Result<Handle, Failure> {
         let mut event = std::ptr::null_mut();
@@ -164,7 +183,7 @@ impl Driver for Hip {
     }
     fn record(&self, event: Handle) -> Result<(), Failure> {
         // SAFETY: the event was made by `event`.
-        unsafe { call!(hipEventRecord(event.0 as sys::hipEvent_t, self.stream())) }
+        unsafe { call!(hipEventRecord(event.0 as sys::hipEvent_t, self.own())) }
     }
     fn passed(&self, event: Handle) -> Result<bool, Failure> {
         // SAFETY: the event was made by `event`.

@@ -1,0 +1,100 @@
+//! Launches on memory and streams that others own: a framework's tensors on its current stream, a C program's pointers.
+
+use crate::{Buffer, Compiled, Device, DeviceError, LaunchArg};
+use tilewright_ir::TensorMap;
+
+/// A stream of the device's native API, as its handle in C: `CUstream` or `hipStream_t`. 0 is the default stream of the device's
+/// primary context.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Stream(pub usize);
+
+/// Extents of a tensor map in its order; 0 beyond its rank.
+pub type MapExtents = [u64; 5];
+
+/// An argument of a launch on memory of others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Value {
+    /// Address of global memory.
+    Address(u64),
+    /// A tensor map over the memory from an address on, with these extents.
+    Map(u64, MapExtents),
+    /// A number.
+    Number(Number),
+}
+
+/// A number as an argument of a launch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Number {
+    /// 32-bit integer.
+    I32(i32),
+    /// 64-bit integer.
+    I64(i64),
+    /// 32-bit float.
+    F32(f32),
+    /// 64-bit float.
+    F64(f64),
+}
+
+impl From<Number> for LaunchArg {
+    fn from(number: Number) -> LaunchArg {
+        match number {
+            Number::I32(v) => LaunchArg::I32(v),
+            Number::I64(v) => LaunchArg::I64(v),
+            Number::F32(v) => LaunchArg::F32(v),
+            Number::F64(v) => LaunchArg::F64(v),
+        }
+    }
+}
+
+/// The extents that a kernel declares for a map.
+pub fn declared(map: &TensorMap) -> MapExtents {
+    let mut extents = [0; 5];
+    extents.iter_mut().zip(&map.extent).for_each(|(to, from)| *to = *from);
+    extents
+}
+
+/// What devices offer whose memory has addresses: CUDA's and HIP's.
+pub trait Foreign {
+    /// Starts a kernel on a stream of the device's primary context and returns. No lock is held over the driver's call; nothing is
+    /// allocated on the device, waited for or asked of it: the stream may be capturing. The context that is current on the calling
+    /// thread is current again afterwards. `early`: the kernel is of the same sequence as the launch ahead of it on the stream.
+    ///
+    /// # Errors
+    /// [`DeviceError::BadLaunch`] where arguments and kernel do not fit, [`DeviceError::Api`] for what the driver says.
+    ///
+    /// # Safety
+    /// Every address must be one of this device, aligned and as large as the kernel accesses it, until the stream has passed the launch
+    /// (and every replay of it, where it was captured); so must kernel and stream live.
+    unsafe fn start(
+        &self,
+        stream: Stream,
+        kernel: &Compiled,
+        grid: [u32; 3],
+        early: bool,
+        args: &[Value],
+    ) -> Result<(), DeviceError>;
+}
+
+/// Copies so many bytes of this process from an address on to the start of a buffer.
+///
+/// # Errors
+/// Those of [`Device::write`].
+///
+/// # Safety
+/// The bytes must be readable and nobody may write them meanwhile.
+pub unsafe fn copy_in(device: &dyn Device, address: u64, buffer: &Buffer, bytes: usize) -> Result<(), DeviceError> {
+    // SAFETY: the caller vouches for the range.
+    device.write(buffer, 0, unsafe { std::slice::from_raw_parts(address as usize as *const u8, bytes) })
+}
+
+/// Waits for the work so far and copies so many bytes from the start of a buffer to an address in this process.
+///
+/// # Errors
+/// Those of [`Device::read`].
+///
+/// # Safety
+/// The bytes must be writable and nobody may use them meanwhile.
+pub unsafe fn copy_out(device: &dyn Device, buffer: &Buffer, address: u64, bytes: usize) -> Result<(), DeviceError> {
+    // SAFETY: the caller vouches for the range.
+    device.read(buffer, 0, unsafe { std::slice::from_raw_parts_mut(address as usize as *mut u8, bytes) })
+}
