@@ -86,7 +86,7 @@ fn classic_keys_arrive() {
         buffers: 1,
         store: StorePoint::AtOnce,
         fragments_ahead: 0,
-        math_behind: 0,
+        math_behind: None,
         copies: [Transport::Registers, Transport::Registers],
         roles: None,
         hints: false,

@@ -181,7 +181,7 @@ impl Change<'_> {
             Refusal::UnitColumns { .. } => self.set(Key::B(Chiral::Mic), 32),
             Refusal::UnitCopy { acp, value, .. } => self.set(acp, 2).or_else(|| self.common(Lwv, 4).filter(|_| value != 1)),
             Refusal::FragmentsWritten { .. } => self.first(&[(c(Rga), 0), (Key::A(Chiral::Acp), 2)]),
-            Refusal::BulkUnit { acp } => self.first(&[(acp, 0), (c(Uni), 2)]),
+            Refusal::BulkUnit { acp, .. } => self.first(&[(acp, 0), (c(Uni), 2)]),
             Refusal::ShiftWaves { acp, .. } => self.first(&[(c(Lwv), 4), (acp, 2)]),
             Refusal::StagedRows => self.first(&[(c(Cst), 0), (c(Swp), 1 - self.plan.common(Swp).min(1))]),
             Refusal::Turns { mac, owners, .. } => {

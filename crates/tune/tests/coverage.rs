@@ -113,7 +113,12 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
         word(t.a.fragment_sets > 0 && t.a.source == Source::InPlace && !s.copies[0].is_written(), &kind);
         word(t.b.micro % 16 == 8, "odd columns");
         word(s.roles.is_some_and(|r| r.registers.is_some()), "registers move");
-        words.push(format!("roles {} behind {} staged {}", s.roles.is_some(), s.math_behind, spec.epilogue.exit.staged()));
+        words.push(format!(
+            "roles {} behind {} staged {}",
+            s.roles.is_some(),
+            s.math_behind.unwrap_or(0),
+            spec.epilogue.exit.staged()
+        ));
         words.push(format!("copied {:?} {:?}", t.a.source, t.b.source));
         words.push(format!("stored as {}", c.c.scalar));
         for (i, (tensor, o)) in [(&c.a, &t.a), (&c.b, &t.b)].into_iter().enumerate() {

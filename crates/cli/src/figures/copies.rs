@@ -23,7 +23,7 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
         svg.text((x - 22.0, 6.0), 12.5, Anchor::Start, "h2", &title);
         let mut y = match &subject.spec.schedule.copies[which] {
             Transport::Bulk(tile) => boxes(&mut svg, tile, operand.tile, (x, 38.0), which),
-            Transport::Registers | Transport::Async => threads(&mut svg, subject, which, (x, 38.0)),
+            Transport::Registers | Transport::Async | Transport::Panels { .. } => threads(&mut svg, subject, which, (x, 38.0)),
             Transport::Written(_) | Transport::Shifted(_) => 10.0,
         };
         y += 20.0;

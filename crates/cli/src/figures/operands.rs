@@ -120,7 +120,7 @@ impl Subject<'_> {
                 ));
                 out.push(format!("producer {word}s shift the lines from there into the tile"));
             }
-            Transport::Registers | Transport::Async => {
+            Transport::Registers | Transport::Async | Transport::Panels { .. } => {
                 let along = if o.load_along == Along::K { "k" } else { dim };
                 let bytes = o.load_width * self.scalar(which).bytes();
                 let how = if copy.is_async() { "asynchronous copies (cp.async)" } else { "loads into registers" };

@@ -109,7 +109,7 @@ fn copies_are_whole(subject: &Subject, which: usize, what: &str) {
                 }
             }
         }
-        Transport::Registers | Transport::Async => {
+        Transport::Registers | Transport::Async | Transport::Panels { .. } => {
             for element in (0..subject.spec.load_threads()).flat_map(|thread| copies::loads(subject, which, thread)).flatten() {
                 *seen.entry(element).or_default() += 1;
             }

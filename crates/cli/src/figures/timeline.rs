@@ -144,7 +144,7 @@ impl Run {
             Step::Await => self.set_math(team, self.math(team).max(at(&self.arrives, tile))),
             Step::TakeTurn => self.set_math(team, self.math(team).max(self.turn)),
             // The instructions of the last k-tiles may be unfinished.
-            Step::HandOn => self.turn = self.math(team) - MATH * self.schedule.math_behind.min(1),
+            Step::HandOn => self.turn = self.math(team) - MATH * self.schedule.math_behind.unwrap_or(0).min(1),
             Step::Drain { .. } => {}
             Step::Release { behind } => {
                 let now = self.math(team);
@@ -340,7 +340,7 @@ fn words(subject: &Subject, facts: &Facts, shown: Extent) -> Vec<(&'static str, 
             Some(_) => "producers run ahead as far as stages are free".to_string(),
             None => format!("copies run {} ahead", plural(schedule.fetch_ahead.into(), "k-tile")),
         };
-        let behind = if schedule.math_behind > 0 {
+        let behind = if schedule.math_behind > Some(0) {
             "; a stage is released one k-tile later, as the instructions of one k-tile run on while the next one's are issued"
         } else {
             ""
@@ -385,7 +385,7 @@ mod tests {
             buffers,
             store,
             fragments_ahead: 0,
-            math_behind: 0,
+            math_behind: None,
             copies: [Transport::Registers, Transport::Registers],
             roles: None,
             hints: false,

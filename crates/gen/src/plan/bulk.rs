@@ -8,6 +8,7 @@ use crate::plan::WORKSPACE_ALIGN;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
+use tilewright_ir::mma::Family;
 use tilewright_ir::{Scalar, Swizzle, TensorMap};
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{Access, COL, G, ROW};
@@ -177,19 +178,12 @@ pub fn store_tile(tensor: &Tensor, micro: u32) -> Result<StoreTile, String> {
     Ok(StoreTile { map, columns, by_rows, batched })
 }
 
-/// How a tensor's tiles of `macro_tile` by `k_tile` are copied in bulk, or why they cannot be, in words.
+/// How a tensor's tiles of `macro_tile` by `k_tile`, of which `shares` work-groups copy a part each (whole columns where they divide
+/// evenly, else lines), are copied in bulk for a unit, or why they cannot be, in words.
 ///
 /// # Errors
-/// What the view lacks: plain strides, alignment to 16 bytes, a contiguous direction, whole 128-byte rows.
-pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32) -> Result<BulkTile, String> {
-    shared_bulk_tile(tensor, o, k_tile, 1)
-}
-
-/// [`bulk_tile`] for tiles that this many work-groups copy a part each of: whole columns where they divide evenly, else lines.
-///
-/// # Errors
-/// As [`bulk_tile`], and tiles that do not divide.
-pub fn shared_bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, shares: u32) -> Result<BulkTile, String> {
+/// What the view lacks: plain strides, alignment to 16 bytes, a contiguous direction, whole 128-byte rows, tiles that divide.
+pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, (shares, unit): (u32, &Family)) -> Result<BulkTile, String> {
     let bytes = tensor.scalar.bytes();
     let Some(shape) = tensor.view.is_affine_box() else { return Err("its addresses are not plain strides".into()) };
     let extent = tensor.view.extent;
@@ -204,7 +198,7 @@ pub fn shared_bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, shares:
     if !k_contiguous && row_stride != 1 {
         return Err("neither rows nor k are contiguous".into());
     }
-    if !k_contiguous && bytes != 2 && o.fragment_sets == 0 {
+    if !k_contiguous && bytes != 2 && o.fragment_sets == 0 && unit.asynchronous {
         return Err("rows are contiguous, and the unit reads 32-bit operands in shared memory along k alone (RGA reads rows of C otherwise)".into());
     }
     let (fast, slow, apart) = if k_contiguous { (COL, ROW, row_stride) } else { (ROW, COL, k_stride) };
@@ -214,7 +208,7 @@ pub fn shared_bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, shares:
         let what = if k_contiguous { "UNR" } else { "the macro tile" };
         return Err(format!("{what} of {along} is no multiple of {row}, a row of 128 bytes"));
     }
-    if !k_contiguous && !o.micro.is_multiple_of(row) && o.micro != o.macro_tile {
+    if !k_contiguous && !whole_rows(o, row, unit) {
         return Err(format!("the {} rows of a warpgroup are no multiple of {row}", o.micro));
     }
     let shares = if (along / row).is_multiple_of(shares.max(1)) { 1 } else { shares };
@@ -225,8 +219,8 @@ pub fn shared_bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, shares:
     let batched = extent[G] > 1 && batch != 0;
     let mut map = TensorMap {
         scalar: tensor.scalar,
-        // Who copies f32 multiplies TF32: rounded on the way, factors lose half of what they would lose by being cut off.
-        round_tf32: tensor.scalar == Scalar::F32,
+        // Matrix units multiply f32 as TF32: rounded on the way, factors lose half of what they would lose by being cut off.
+        round_tf32: tensor.scalar == Scalar::F32 && unit.lanes > 1,
         extent: vec![extent[fast], extent[slow]],
         stride_bytes: vec![apart.unsigned_abs() * u64::from(bytes)],
         tile: vec![row, across / lines],
@@ -253,22 +247,36 @@ pub fn shared_bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, shares:
     Ok(BulkTile { map, k_contiguous, batched, columns: along / row, lines, row, bytes: o.macro_tile * k_tile * bytes })
 }
 
+/// Whether each owner's rows are whole rows of 128 bytes, where its instructions read panels themselves.
+fn whole_rows(o: &OperandTiling, row: u32, unit: &Family) -> bool {
+    !unit.asynchronous || o.micro.is_multiple_of(row) || o.micro == o.macro_tile
+}
+
 /// How tiles of `macro_tile` by `k_tile` lie in shared memory that load waves write, of a tensor with any view; or why they cannot.
 /// The map only says the shape.
 ///
 /// # Errors
 /// Tiles that are not whole 128-byte rows of the layout.
-pub fn fetched_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32) -> Result<BulkTile, String> {
-    let bytes = tensor.scalar.bytes();
-    if bytes != 2 {
-        return Err("load waves write tiles of 16-bit elements; 32-bit ones come by bulk copies (ACP2), which round them".into());
-    }
-    let row = ROW_BYTES / bytes;
+pub fn fetched_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Family) -> Result<BulkTile, String> {
     let extent = tensor.view.extent;
     // Lines along which neighbours are neighbours in memory; along k where neither direction is better.
     let rows = tensor.view.run(ROW) > tensor.view.run(COL) && extent[ROW] > 1;
-    let suits = o.macro_tile.is_multiple_of(row) && (o.micro.is_multiple_of(row) || o.micro == o.macro_tile);
-    if rows && !suits {
+    // Instructions read 32-bit elements along k alone.
+    let rows = rows && (tensor.scalar.bytes() == 2 || !unit.asynchronous);
+    panels(tensor, o, (k_tile, rows), unit)
+}
+
+/// Panels whose lines run along rows or along k, of tiles that threads write. The map only says the shape.
+///
+/// # Errors
+/// Tiles that are not whole 128-byte rows of the layout.
+pub(super) fn panels(tensor: &Tensor, o: &OperandTiling, (k_tile, rows): (u32, bool), unit: &Family) -> Result<BulkTile, String> {
+    let (bytes, extent) = (tensor.scalar.bytes(), tensor.view.extent);
+    let row = ROW_BYTES / bytes;
+    if rows && unit.asynchronous && bytes != 2 {
+        return Err("rows are contiguous, and the unit reads 32-bit operands in shared memory along k alone".into());
+    }
+    if rows && !(o.macro_tile.is_multiple_of(row) && whole_rows(o, row, unit)) {
         return Err(format!("the {} rows of a tile, {} of a warpgroup, are no multiples of {row}", o.macro_tile, o.micro));
     }
     let (along, across) = if rows { (o.macro_tile, k_tile) } else { (k_tile, o.macro_tile) };

@@ -155,7 +155,6 @@ fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
         return Instructions { math, fragment_reads: math * reads, global_loads: 2.0, ..Instructions::default() };
     }
     let reads = |o: &OperandTiling| f64::from(o.micro) / f64::from(o.fragment_width.max(1));
-    let loads = |o: &OperandTiling| f64::from(o.load_row * o.load_k) / f64::from(o.load_width.max(1));
     let (math, fragment_reads) = match (t.unit.family().fragments, t.instruction(c)) {
         (true, Some(row)) => {
             let ((rows, columns, depth), family) = (row.shape, t.unit.family());
@@ -172,7 +171,7 @@ fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
     Instructions {
         math: k_steps * math,
         fragment_reads: k_steps * fragment_reads,
-        global_loads: loads(&t.a) + loads(&t.b),
+        global_loads: s.copies[0].loads(&t.a) + s.copies[1].loads(&t.b),
         shared_stores: s.copies[0].stores(&t.a) + s.copies[1].stores(&t.b),
         barriers: if s.buffers == 1 { 2.0 } else { 1.0 },
     }

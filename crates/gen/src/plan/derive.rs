@@ -22,6 +22,9 @@ use tilewright_ir::Mma;
 use tilewright_ir::mma::Family;
 use tilewright_problem::contraction::Contraction;
 
+/// Threads of a team that takes result tiles in turn with others.
+const TEAM: u32 = 128;
+
 /// What the plan means for the contraction, or why it means nothing. Total: no plan and no contraction makes it fail
 /// otherwise.
 pub fn derive(plan: &Keys, c: &Contraction, env: &Env) -> Result<KernelSpec, Refusal> {
@@ -37,7 +40,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     }
     let (at, on) = (|key: Common| plan.common(key), |key: Common| plan.common(key) == 1);
     let family = plan.unit();
-    let (matrix, pipeline) = (family.lanes > 1, Transport::need_pipeline(plan));
+    let matrix = family.lanes > 1;
     let exchanged = on(Common::Swp);
     let c = &*c.oriented(exchanged);
     if matrix {
@@ -47,7 +50,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     let (along_m, along_n) = owners(plan, family)?;
     let schedule = schedule(plan, env, family)?;
     let cluster = exit::cluster(plan, c, [Key::A, Key::B].map(|side| plan.get(side(Chiral::Clu))))?;
-    let edge = if pipeline || on(Common::Edg) { Edge::Predicate } else { Edge::PullBack };
+    let edge = if Transport::need_panels(plan) || on(Common::Edg) { Edge::Predicate } else { Edge::PullBack };
     let k_tile = at(Common::Unr);
     if on(Common::Ufo) && c.k <= u64::from(k_tile) {
         return Err(Refusal::Stagger { k: c.k, k_tile });
@@ -91,12 +94,12 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     };
     let epilogue = exit::derive(plan, c, env, &tiling)?;
     let style = Style {
-        pragma_unroll: pipeline || on(Common::Pun),
+        pragma_unroll: family.asynchronous || on(Common::Pun),
         wide_index: on(Common::Szt),
-        mad: pipeline || on(Common::Mad),
+        mad: family.asynchronous || on(Common::Mad),
         a_first: on(Common::Afi),
         min_groups: at(Common::Mgp),
-        unroll_k: pipeline || on(Common::Ukl),
+        unroll_k: family.asynchronous || on(Common::Ukl),
     };
     let mut spec = KernelSpec { tiling, schedule, epilogue, style };
     complete(&mut spec, c);
@@ -109,7 +112,8 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
 
 /// What follows from all the rest: the registers of roles, and how much staging there is room for.
 fn complete(spec: &mut KernelSpec, c: &Contraction) {
-    if spec.schedule.in_pipeline() && spec.style.min_groups < 2 && spec.schedule.roles.is_some() {
+    let asks = spec.tiling.unit.family().asynchronous && spec.schedule.in_pipeline();
+    if asks && spec.style.min_groups < 2 && spec.schedule.roles.is_some() {
         let registers = registers::of_roles(spec);
         spec.schedule.roles = spec.schedule.roles.map(|roles| RoleSplit { registers, ..roles });
     }
@@ -144,10 +148,11 @@ fn owners(plan: &Plan, family: &Family) -> Result<(u32, u32), Refusal> {
     let at = |key: Common| plan.common(key);
     let (mac, skw, owners) = (at(Common::Mac), at(Common::Skw), family.lanes);
     let in_turn = at(Common::Png) == 1;
-    if in_turn && (at(Common::Lwv) == 0 || at(Common::Pst) == 0 || mac < 2 * owners) {
-        return Err(Refusal::Turns { lwv: at(Common::Lwv), pst: at(Common::Pst), mac, owners });
+    if in_turn && (at(Common::Lwv) == 0 || at(Common::Pst) == 0 || mac < 2 * TEAM || !mac.is_multiple_of(TEAM)) {
+        return Err(Refusal::Turns { lwv: at(Common::Lwv), pst: at(Common::Pst), mac, owners: TEAM });
     }
-    let grid = mac.is_multiple_of(owners).then(|| if in_turn { Some((1, 1)) } else { thread_grid(mac / owners, skw) }).flatten();
+    let together = if in_turn { TEAM } else { mac };
+    let grid = mac.is_multiple_of(owners).then(|| thread_grid(together / owners, skw)).flatten();
     grid.ok_or(match owners {
         1 => Refusal::ThreadGrid { mac, skw },
         _ => Refusal::UnitThreads { uni: family.number, mac, skw, owners },
@@ -171,7 +176,7 @@ fn schedule(plan: &Plan, env: &Env, family: &Family) -> Result<Schedule, Refusal
     let (pfg, buf, fra, lwv, mac) = (at(Common::Pfg), at(Common::Buf), at(Common::Fra), at(Common::Lwv), at(Common::Mac));
     let pipeline = Transport::need_pipeline(plan);
     // Of the k-tiles in buffers one is read, and as many more as the math runs behind its instructions are still held.
-    let held = 1 + fra.min(1);
+    let held = 1 + if family.asynchronous { fra.min(1) } else { 0 };
     let needed = if lwv > 0 { held + 1 } else { pfg + held };
     match pipeline {
         true if pfg == 0 || buf < needed => return Err(Refusal::AsyncAhead { acp: Key::A(Chiral::Acp), pfg, buf }),
@@ -183,13 +188,13 @@ fn schedule(plan: &Plan, env: &Env, family: &Family) -> Result<Schedule, Refusal
     if fra >= k_steps {
         return Err(Refusal::FragmentsAhead { fra, k_steps });
     }
-    if lwv > 0 && (env.wave < 2 || !mac.is_multiple_of(env.wave)) {
+    if (lwv > 0 || pipeline) && (env.wave < 2 || !mac.is_multiple_of(env.wave)) {
         return Err(Refusal::RoleWaves { lwv, mac, wave: env.wave });
     }
     let roles = (lwv > 0).then(|| RoleSplit {
         load_threads: lwv.saturating_mul(env.wave),
         math_threads: mac,
-        teams: if at(Common::Png) == 1 { mac / family.lanes } else { 1 },
+        teams: if at(Common::Png) == 1 { mac / TEAM } else { 1 },
         registers: None,
     });
     let all_copied = [Key::A, Key::B].iter().all(|side| plan.get(side(Chiral::Acp)) == 1);
@@ -203,7 +208,7 @@ fn schedule(plan: &Plan, env: &Env, family: &Family) -> Result<Schedule, Refusal
             _ => StorePoint::Spread,
         },
         fragments_ahead: if family.asynchronous { 0 } else { fra },
-        math_behind: if family.asynchronous { fra } else { 0 },
+        math_behind: family.asynchronous.then_some(fra),
         copies: [Transport::Registers, Transport::Registers],
         roles,
         hints: at(Common::Hnt) == 1,

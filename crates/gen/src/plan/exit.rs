@@ -81,7 +81,7 @@ fn whole_rows(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<
     let partial = split == Split::Workspace;
     let stored = if partial { partials(c, c.g * u64::from(t.split_k.ways)) } else { c.c.clone() };
     let adjacent = stored.view.stride(COL) == Some(1);
-    if Transport::need_pipeline(plan) {
+    if Transport::need_panels(plan) {
         // Lines of C that end anywhere leave by plain stores; partial sums lie as those of the largest C.
         let anywhere = |by_rows: bool| !partial && if by_rows { c.dynamic.m } else { c.dynamic.n };
         // Where C is read as well, results leave in the widest runs.

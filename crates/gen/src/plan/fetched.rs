@@ -1,6 +1,6 @@
 //! Tiles that load waves of a matrix unit fetch themselves (`ACP0`): in what pieces, how many of them at once, and what a piece costs.
 
-use super::fetch_shape::{FETCH_CHUNK, FetchShape, fetch_width};
+use super::fetch_shape::{FetchShape, fetch_width};
 use super::spec::KernelSpec;
 use super::transport::Transport;
 use crate::plan::materialised;
@@ -74,9 +74,10 @@ pub fn fetch_work(spec: &KernelSpec, c: &Contraction, which: usize) -> Option<Fe
         let (at_once, instructions, besides) = (chunks, SHIFT_INSTRUCTIONS, COPY_BESIDES);
         return Some(FetchWork { chunks, at_once, instructions, besides, staged: true });
     }
-    let pieces = FETCH_CHUNK / fetch_width(&tensor, axis);
+    let chunk = 16 / tensor.scalar.bytes();
+    let pieces = chunk / fetch_width(&tensor, axis);
     Some(FetchWork {
-        chunks: (o.macro_tile * t.k_tile / FETCH_CHUNK).div_ceil(spec.load_threads().max(1)),
+        chunks: (o.macro_tile * t.k_tile / chunk).div_ceil(spec.load_threads().max(1)),
         at_once: fetch_batch(registers, 4 * pieces.min(2)),
         instructions: 12 + 24 * pieces,
         besides: 0,

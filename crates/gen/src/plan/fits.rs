@@ -104,7 +104,8 @@ fn unrolled(spec: &KernelSpec) -> u64 {
         .iter()
         .fold(u64::from(t.a.micro / rows), |n, x| n.saturating_mul(u64::from(*x)));
     let loads = |o: &OperandTiling| u64::from(o.load_row) * u64::from(o.load_k) / u64::from(o.load_width.max(1));
-    math.saturating_add(LOAD_TEXT * (loads(&t.a) + loads(&t.b)))
+    let loads = if s.in_pipeline() { 0 } else { loads(&t.a) + loads(&t.b) };
+    math.saturating_add(LOAD_TEXT * loads)
 }
 
 fn features(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<(), Refusal> {
@@ -167,7 +168,7 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
         let turns = if spec.teams() > 1 { 8 * u64::from(spec.teams()) } else { 0 };
         let stage = u64::from((t.a.macro_tile + t.b.macro_tile) * t.k_tile * c.a.scalar.bytes());
         let tiles = (stage * u64::from(spec.schedule.buffers)).max(sum_bytes(spec, c.accumulator()));
-        let ring = tiles + 16 * u64::from(spec.schedule.buffers) + turns;
+        let ring = tiles.next_multiple_of(8) + 16 * u64::from(spec.schedule.buffers) + turns;
         let ring = ring + staging_bytes(spec, ring);
         return if spec.epilogue.exit.staged() { ring.next_multiple_of(1024) + staged_bytes(spec, c) } else { ring };
     }
@@ -202,7 +203,8 @@ fn staged_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
         Exit::Staged { .. } if t.unit.family().lanes > 1 => u64::from(waves * spec.row_slab(c).bytes()),
         Exit::Staged { width } => {
             let (major, minor_threads) = if c.c.view.stride(COL) == Some(1) { (&t.b, t.threads_a) } else { (&t.a, t.threads_b) };
-            u64::from(major.macro_tile + (*width).max(4)) * u64::from(minor_threads) * u64::from(c.accumulator().bytes())
+            let each = u64::from(major.macro_tile + (*width).max(4)) * u64::from(minor_threads);
+            each * u64::from(spec.teams() * c.accumulator().bytes())
         }
     }
 }

@@ -11,6 +11,7 @@ use super::bulk::fetched_tile;
 use super::fetch_shape::{FETCH_CHUNK, FetchShape, LINE_CLASSES, fetched_by_lines};
 use super::tile::OperandTiling;
 use serde::{Deserialize, Serialize};
+use tilewright_ir::mma::Family;
 use tilewright_ir::{Limits, Swizzle, TensorMap};
 use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::{COL, G, ROW};
@@ -65,8 +66,11 @@ impl Hulls {
 ///
 /// # Errors
 /// What the view lacks: plain strides, a contiguous direction, a start and batch entries at 16 bytes, a line of each class.
-pub fn hulls(tensor: &Tensor, o: &OperandTiling, k_tile: u32) -> Result<Hulls, String> {
-    let tile = fetched_tile(tensor, o, k_tile)?;
+pub fn hulls(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Family) -> Result<Hulls, String> {
+    if tensor.scalar.bytes() != 2 {
+        return Err("lines are shifted by 16-bit elements (ACP3); use ACP0".into());
+    }
+    let tile = fetched_tile(tensor, o, k_tile, unit)?;
     let (fast, slow) = if tile.k_contiguous { (COL, ROW) } else { (ROW, COL) };
     let plain = tensor.view.is_affine_box().filter(|_| fetched_by_lines(tensor, fast));
     let Some(shape) = plain else { return Err("its lines are no plain strides with neighbours in memory; use ACP0".into()) };

@@ -31,8 +31,7 @@ mod value;
 mod workspace;
 
 pub use bulk::{
-    BulkTile, RowSlab, STORE_ROWS, StoreTile, bulk_tile, fetched_tile, partials, shared_bulk_tile, store_columns, store_slabs,
-    store_tile,
+    BulkTile, RowSlab, STORE_ROWS, StoreTile, bulk_tile, fetched_tile, partials, store_columns, store_slabs, store_tile,
 };
 pub use counts::{Counts, Instructions, added_bytes, counts};
 pub use derive::{derive, generic};

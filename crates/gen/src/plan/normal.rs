@@ -17,15 +17,29 @@ const PIPELINE_COMMON: [Common; 21] = {
     [Unr, Gal, Ice, Iwi, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Uni, Swp, Pst, Png, Rga]
 };
 
+/// Further keys that units read which take fragments to registers, and threads that copy.
+const UNIT_COMMON: [Common; 8] = {
+    use Common::*;
+    [Pun, Szt, Mad, Afi, Mia, Wva, Mvw, Ukl]
+};
+const UNIT_CHIRAL: [Chiral; 3] = [Chiral::Vew, Chiral::Frw, Chiral::Miw];
+const COPY_CHIRAL: [Chiral; 5] = [Chiral::Plu, Chiral::Liw, Chiral::Lor, Chiral::Vew, Chiral::Glw];
+
 impl Keys {
     /// The same kernel with every key that has no effect at a canonical value, as far as that shows without a
     /// contraction.
     pub(super) fn normal(&self) -> Keys {
         let (mut p, family) = (*self, self.unit());
-        if Transport::need_pipeline(self) {
-            p.normal_pipeline();
+        let pipeline = Transport::need_pipeline(self);
+        if Transport::need_panels(self) {
+            p.normal_panels(family);
         } else {
-            p.reset(&[Common::Png, Common::Rga], &[Chiral::Clu]);
+            p.reset(&[Common::Rga], &[]);
+        }
+        if !pipeline {
+            p.reset(&[Common::Png], &[Chiral::Clu]);
+        }
+        if !family.asynchronous {
             if !family.fragments {
                 p.reset(&[Common::Swp], &[]);
             } else {
@@ -66,27 +80,42 @@ impl Keys {
         }
     }
 
-    fn normal_pipeline(&mut self) {
+    fn normal_panels(&mut self, family: &Family) {
         let at = |p: &Keys, key: Common| p.common(key);
-        for key in Common::ALL.into_iter().filter(|k| !PIPELINE_COMMON.contains(k)) {
+        // What instructions that read panels themselves leave open is theirs; other units have what they have with any other tile, and
+        // threads that copy have their vectors.
+        let (alone, threads) = (family.asynchronous, !Transport::need_pipeline(self));
+        let stored = |k: &Common| threads && *k == Common::Stp;
+        let read = |k: &Common| PIPELINE_COMMON.contains(k) || stored(k) || (!alone && UNIT_COMMON.contains(k));
+        for key in Common::ALL.into_iter().filter(|k| !read(k)) {
             self.reset(&[key], &[]);
         }
-        for key in Chiral::ALL.into_iter().filter(|k| !PIPELINE_CHIRAL.contains(k)) {
-            self.reset(&[], &[key]);
+        for side in [Key::A as fn(Chiral) -> Key, Key::B] {
+            let copies = threads || self.get(side(Chiral::Acp)) == 1;
+            let own = |k: &Chiral| (family.lanes == 1 && UNIT_CHIRAL.contains(k)) || (copies && COPY_CHIRAL.contains(k));
+            for key in Chiral::ALL.into_iter().filter(|k| !PIPELINE_CHIRAL.contains(k) && !own(k)) {
+                self.set(side(key), key.info().default);
+            }
         }
-        if at(self, Common::Png) == 1 {
+        if !alone {
+            self.reset(&[Common::Rga], &[]);
+        }
+        if threads {
+            self.reset(&[Common::Fra], &[]);
+        }
+        if at(self, Common::Png) == 1 && alone {
             self.reset(&[Common::Skw], &[]);
         }
         // Room for one work-group is there anyway.
         if at(self, Common::Mgp) == 1 {
             self.reset(&[Common::Mgp], &[]);
         }
-        // Staged results choose their own vectors.
-        if at(self, Common::Cst) == 1 {
+        // Staged results of matrix units choose their own vectors.
+        if at(self, Common::Cst) == 1 && family.lanes > 1 {
             self.reset(&[Common::Cvw], &[]);
         }
         // With roles the load waves run ahead as far as buffers are free.
-        if at(self, Common::Lwv) != 0 {
+        if at(self, Common::Lwv) != 0 && !threads {
             self.set(Key::C(Common::Pfg), at(self, Common::Buf).max(2) - 1);
         }
     }
@@ -125,7 +154,7 @@ impl Plan {
     /// The same kernel with keys that have no effect on this contraction at a canonical value as well.
     pub fn normalised(&self, c: &Contraction) -> Plan {
         let mut p = **self;
-        let Some((along_m, along_n)) = p.owner_grid().filter(|_| !Transport::need_pipeline(&p)) else { return *self };
+        let Some((along_m, along_n)) = p.owner_grid().filter(|_| !Transport::need_panels(&p)) else { return *self };
         let (unit, c) = (p.unit(), &*c.oriented(p.common(Common::Swp) == 1));
         let tile = |side: fn(Chiral) -> Key, threads: u32| (threads as u64 * p.get(side(Chiral::Mic)) as u64).max(1);
         let (tile_m, tile_n) = (tile(Key::A, along_m) * u64::from(unit.block.0), tile(Key::B, along_n) * u64::from(unit.block.1));

@@ -42,8 +42,9 @@ pub(super) fn derive(
     let step = if mic == Key::A(Chiral::Mic) { frame.family.block.0 } else { frame.family.block.1 };
     let (k_tile, micro) = (frame.k_tile, at(Chiral::Mic) * step);
     let macro_tile = threads.checked_mul(micro).filter(|t| *t <= 1 << 16).ok_or(Refusal::TileTooLarge { mic, micro, threads })?;
-    if Transport::need_pipeline(plan) {
-        let o = in_pipeline(plan, side, tensor, (micro, macro_tile), k_tile)?;
+    let panels = Transport::need_panels(plan);
+    if Transport::need_pipeline(plan) && at(Chiral::Acp) != 1 {
+        let o = in_pipeline(plan, side, tensor, (micro, macro_tile), frame)?;
         let copy = Transport::in_pipeline_of(plan, side, tensor, &o, shares, (frame.k, run_time))?;
         return Ok((o, copy));
     }
@@ -70,15 +71,16 @@ pub(super) fn derive(
     let (load_width, load_along) =
         load_vectors(plan, side, &from, source, (extent, run_time), (macro_tile, load_row, load_k), frame)?;
     // Multiply-adds read rows; matrix units read lines of either direction, so vectors stay whole.
-    let shared_along = if frame.family.fragments && load_width > 1 { load_along } else { Along::Row };
+    let shared_along = match load_width {
+        1 if panels => Along::K,
+        1 => Along::Row,
+        _ if frame.family.fragments || panels => load_along,
+        _ => Along::Row,
+    };
     let store_width = if load_along == shared_along { load_width } else { 1 };
-    let fragment_width = if frame.family.fragments { UNIT_VECTOR / tensor.scalar.bytes() } else { plan.fragment_width(side) };
+    let fragment_width = fragment_width(plan, side, tensor, micro, frame.family)?;
     // Whole vectors, so that every row of shared memory starts where vectors may start.
-    let pad = fragment_width.max(store_width) * at(Chiral::Pad);
-    let fragment_key = if at(Chiral::Frw) == 0 { side(Chiral::Vew) } else { side(Chiral::Frw) };
-    if micro % fragment_width != 0 {
-        return Err(Refusal::FragmentWidth { key: fragment_key, width: fragment_width, mic, micro });
-    }
+    let pad = if panels { 0 } else { fragment_width.max(store_width) * at(Chiral::Pad) };
     let o = OperandTiling {
         micro,
         macro_tile,
@@ -91,12 +93,16 @@ pub(super) fn derive(
         load_along,
         store_width,
         fragment_width,
-        micro_interleave: !frame.family.fragments && at(Chiral::Miw) == 1,
+        micro_interleave: frame.family.lanes == 1 && at(Chiral::Miw) == 1,
         shared_along,
         source,
         fragment_sets: 0,
     };
-    let copy = if at(Chiral::Acp) == 1 { Transport::Async } else { Transport::Registers };
+    let copy = match at(Chiral::Acp) {
+        _ if panels => Transport::panels(plan, side, &from, &o, k_tile)?,
+        1 => Transport::Async,
+        _ => Transport::Registers,
+    };
     Ok((o, copy))
 }
 
@@ -106,8 +112,9 @@ fn in_pipeline(
     side: fn(Chiral) -> Key,
     tensor: &Tensor,
     (micro, macro_tile): (u32, u32),
-    k_tile: u32,
+    frame: &Frame,
 ) -> Result<OperandTiling, Refusal> {
+    let (k_tile, family) = (frame.k_tile, frame.family);
     let row = BULK_ROW / tensor.scalar.bytes();
     if !k_tile.is_multiple_of(row) {
         return Err(Refusal::UnitDepth { k_tile, unit: row });
@@ -119,7 +126,7 @@ fn in_pipeline(
     let source = match plan.get(side(Chiral::Wos)) {
         0 => Source::InPlace,
         // From shared memory 32-bit operands are read along k alone.
-        1 if tensor.scalar.bytes() == 4 && fragment_sets == 0 => Source::CopyAlongK,
+        1 if tensor.scalar.bytes() == 4 && fragment_sets == 0 && family.asynchronous => Source::CopyAlongK,
         1 => Source::Copy,
         _ => {
             let why = "packed panels (WOS2) are cut for multiply-adds".into();
@@ -127,6 +134,7 @@ fn in_pipeline(
         }
     };
     let width = UNIT_VECTOR / tensor.scalar.bytes();
+    let fragment_width = fragment_width(plan, side, tensor, micro, family)?;
     Ok(OperandTiling {
         micro,
         macro_tile,
@@ -138,12 +146,27 @@ fn in_pipeline(
         load_width: width,
         load_along: Along::Row,
         store_width: width,
-        fragment_width: 1,
-        micro_interleave: false,
+        fragment_width,
+        micro_interleave: family.lanes == 1 && plan.get(side(Chiral::Miw)) == 1,
         shared_along: Along::Row,
         source,
         fragment_sets,
     })
+}
+
+/// Elements of a read of fragments from shared memory, which divide a micro tile.
+fn fragment_width(plan: &Plan, side: fn(Chiral) -> Key, tensor: &Tensor, micro: u32, family: &Family) -> Result<u32, Refusal> {
+    let width = match (family.asynchronous, family.fragments) {
+        (true, _) => 1,
+        (_, true) => UNIT_VECTOR / tensor.scalar.bytes(),
+        _ => plan.fragment_width(side),
+    };
+    let key = if plan.get(side(Chiral::Frw)) == 0 { side(Chiral::Vew) } else { side(Chiral::Frw) };
+    if micro.is_multiple_of(width) {
+        Ok(width)
+    } else {
+        Err(Refusal::FragmentWidth { key, width, mic: side(Chiral::Mic), micro })
+    }
 }
 
 fn width_key(plan: &Plan, side: fn(Chiral) -> Key) -> Key {

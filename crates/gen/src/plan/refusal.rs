@@ -74,12 +74,12 @@ pub enum Refusal {
     /// Asynchronous copies cannot transpose.
     #[error("{acp}1: copies cannot transpose vectors along k; use GLW1 or WOS2")]
     AsyncAlongK { acp: Key },
-    /// Bulk copies need a unit that reads what they bring.
-    #[error("{acp}2 and {acp}3: bulk copies bring tiles as matrix units read them; use UNI2, or ACP0 or ACP1")]
-    BulkUnit { acp: Key },
-    /// Warpgroup instructions read tiles as bulk copies or load waves bring them.
+    /// No bulk copies where the unit is.
+    #[error("{acp}{value}: AMD's hardware, which has MFMA, has no bulk tensor copies and no transaction barriers; use ACP0")]
+    BulkUnit { acp: Key, value: u32 },
+    /// A circular buffer with transaction barriers is filled by bulk copies or by load waves.
     #[error(
-        "{acp}{value} with LWV{lwv}: tiles of UNI2 come by bulk copies, or through registers of load waves; use ACP2, or ACP0 or ACP3 and LWV4"
+        "{acp}{value} with LWV{lwv}: beside bulk copies of the other operand load waves bring a tile, and shift it from staging; use ACP2, or LWV4"
     )]
     UnitCopy { acp: Key, value: u32, lwv: u32 },
     /// Fragments of a tile that load waves write.

@@ -101,14 +101,14 @@ const CHIRAL: [KeyInfo; CHIRALS] = [
         System::Cutlass,
         Legal::OneOf(&[0, 1, 2, 3]),
         0,
-        "copy method to shared memory: 0 through registers (with wgmma, UNI2: those of the producer waves, LWV), 1 cp.async (needs PFG and BUF; sm_80 and up), 2 TMA (wgmma; sm_90a), 3 TMA to a staging buffer, from where producer waves shift misaligned rows into place (wgmma; sm_90a)",
+        "copy method to shared memory: 0 through registers (beside TMA of the other operand those of the producer waves, LWV), 1 cp.async (needs PFG and BUF; sm_80 and up), 2 TMA (sm_90a), 3 TMA to a staging buffer, from where producer waves (LWV) shift misaligned rows of 16-bit elements into place (sm_90a)",
     ),
     entry(
         "CLU",
         System::Cutlass,
         Legal::OneOf(&[1, 2, 4, 8]),
         1,
-        "wgmma: work-groups side by side along this operand's rows that form a cluster; each copies a part of the other operand's tile for all of them (multicast)",
+        "with TMA: work-groups side by side along this operand's rows that form a cluster; each copies a part of the other operand's tile for all of them (multicast)",
     ),
 ];
 
@@ -211,7 +211,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         System::Cutlass,
         Legal::Range(0, 3),
         0,
-        "math unit: 0 fused multiply-add; for 16-bit operands: 1 mma.sync (sm_80 and up), 2 wgmma (ACP2, or ACP0 or ACP3 with LWV; sm_90a), 3 MFMA (gfx90a, gfx942, gfx950); 1 and 2 also for tf32",
+        "math unit: 0 fused multiply-add; for 16-bit operands: 1 mma.sync (sm_80 and up), 2 wgmma (sm_90a), 3 MFMA (gfx90a, gfx942, gfx950); 1 and 2 also for tf32",
     ),
     entry(
         "SWP",
@@ -232,7 +232,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         System::Cutlass,
         BIT,
         0,
-        "wgmma, persistent work-groups (LWV, PST): 0 all warpgroups compute one tile of C together, 1 ping-pong: each warpgroup has tiles of its own, one stores while the other computes",
+        "TMA, persistent work-groups (LWV, PST): 0 all math waves compute one tile of C together, 1 ping-pong: each 128 threads have tiles of their own, one stores while the other computes",
     ),
     entry(
         "RGA",

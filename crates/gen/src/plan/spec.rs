@@ -219,8 +219,9 @@ pub struct Schedule {
     pub store: StorePoint,
     /// k-steps that fragments are read ahead of the math.
     pub fragments_ahead: u32,
-    /// k-tiles whose math may be unfinished while the next one's instructions are issued, where these are asynchronous.
-    pub math_behind: u32,
+    /// k-tiles whose instructions may be unfinished while the next one's are issued; `None` where instructions are finished when they
+    /// have been issued.
+    pub math_behind: Option<u32>,
     /// How A's and B's k-tiles get to shared memory.
     pub copies: [Transport; 2],
     /// Wave roles; `None`: every wave does everything.
@@ -232,7 +233,7 @@ pub struct Schedule {
 impl Schedule {
     /// Transaction barriers say when a buffer is full or free.
     pub const fn in_pipeline(&self) -> bool {
-        self.copies[0].in_pipeline()
+        self.copies[0].in_pipeline() || self.copies[1].in_pipeline()
     }
     /// Operands that are copied asynchronously by threads: some, all.
     pub const fn copied(&self) -> (bool, bool) {

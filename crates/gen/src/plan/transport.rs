@@ -3,7 +3,7 @@
 //! A [`Transport`] is one value per operand; whether a plan may have it is decided here and nowhere else. What the decision computed
 //! (tensor maps, staging) stays in the value, so that nobody computes it again.
 
-use super::bulk::{BulkTile, fetched_tile, shared_bulk_tile};
+use super::bulk::{BulkTile, bulk_tile, fetched_tile, panels};
 use super::fetch_shape::LINE_CLASSES;
 use super::hulls::{Hulls, hulls};
 use super::keys::{Chiral, Common, Key};
@@ -15,6 +15,9 @@ use serde::{Deserialize, Serialize};
 use tilewright_ir::mma::Family;
 use tilewright_problem::contraction::Tensor;
 
+/// Lanes of a wave where there are bulk copies.
+const BULK_WAVE: u32 = 32;
+
 /// The copy method of one operand.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Transport {
@@ -22,6 +25,13 @@ pub enum Transport {
     Registers,
     /// Threads issue asynchronous copies of 4, 8 or 16 bytes (cp.async, `ACP1`).
     Async,
+    /// Either of these into swizzled panels: for units that read nothing else, and beside bulk copies of the other operand.
+    Panels {
+        /// The panels.
+        tile: BulkTile,
+        /// By asynchronous copies.
+        asynchronous: bool,
+    },
     /// One thread issues bulk tensor copies (`ACP2`).
     Bulk(BulkTile),
     /// Producer warps write the tile through registers, laid out as bulk copies would bring it (`ACP0` of a pipeline with transaction
@@ -45,11 +55,11 @@ pub struct Shifted {
 impl Transport {
     /// Transaction barriers say when its tiles are there; the tile is laid out as bulk copies bring it.
     pub const fn in_pipeline(&self) -> bool {
-        !matches!(self, Transport::Registers | Transport::Async)
+        !matches!(self, Transport::Registers | Transport::Async | Transport::Panels { .. })
     }
     /// Asynchronous copies of single threads.
     pub const fn is_async(&self) -> bool {
-        matches!(self, Transport::Async)
+        matches!(self, Transport::Async | Transport::Panels { asynchronous: true, .. })
     }
     /// Producer warps of a pipeline write the tile.
     pub const fn is_written(&self) -> bool {
@@ -59,7 +69,7 @@ impl Transport {
     pub fn tile(&self) -> Option<&BulkTile> {
         match self {
             Transport::Registers | Transport::Async => None,
-            Transport::Bulk(tile) | Transport::Written(tile) => Some(tile),
+            Transport::Panels { tile, .. } | Transport::Bulk(tile) | Transport::Written(tile) => Some(tile),
             Transport::Shifted(shifted) => Some(&shifted.tile),
         }
     }
@@ -70,16 +80,31 @@ impl Transport {
     /// Registers of a load thread that hold vectors in flight, of so many k-tiles at once.
     pub(super) fn registers(&self, o: &OperandTiling, tensor: &Tensor, k_tiles: u32) -> u32 {
         let words = (o.load_width * tensor.scalar.bytes()).div_ceil(4);
-        if matches!(self, Transport::Registers) { o.load_row * o.load_k / o.load_width.max(1) * words * k_tiles } else { 0 }
+        if !self.is_async() && !self.in_pipeline() { o.load_row * o.load_k / o.load_width.max(1) * words * k_tiles } else { 0 }
     }
     /// Stores to shared memory of a load thread for a k-tile.
     pub(super) fn stores(&self, o: &OperandTiling) -> f64 {
-        if self.is_async() { 0.0 } else { f64::from(o.load_row * o.load_k) / f64::from(o.store_width.max(1)) }
+        if self.is_async() || self.in_pipeline() {
+            0.0
+        } else {
+            f64::from(o.load_row * o.load_k) / f64::from(o.store_width.max(1))
+        }
+    }
+    /// Loads from memory of a load thread for a k-tile; a bulk copy counts as one.
+    pub(super) fn loads(&self, o: &OperandTiling) -> f64 {
+        if self.in_pipeline() { 1.0 } else { f64::from(o.load_row * o.load_k) / f64::from(o.load_width.max(1)) }
     }
 
-    /// Whether a plan's copies are signalled by transaction barriers.
+    /// Whether a plan's copies are signalled by transaction barriers: bulk copies are, and what load waves write through registers for
+    /// instructions that read panels.
     pub(super) fn need_pipeline(plan: &Keys) -> bool {
-        plan.unit().asynchronous
+        let methods = [Key::A, Key::B].map(|side| plan.get(side(Chiral::Acp)));
+        let written = plan.unit().asynchronous && plan.common(Common::Lwv) > 0 && methods != [1, 1];
+        methods.iter().any(|acp| *acp >= 2) || written
+    }
+    /// Whether tiles lie in swizzled panels.
+    pub(super) fn need_panels(plan: &Keys) -> bool {
+        plan.unit().asynchronous || Transport::need_pipeline(plan)
     }
     /// Whether asynchronous copies move vectors of this width and direction, if the plan asks for them.
     pub(super) fn copies_vectors(
@@ -94,13 +119,26 @@ impl Transport {
             return Ok(());
         }
         let bytes = width * from.scalar.bytes();
-        if width > 1 && along == Along::K && !unit.fragments {
+        if width > 1 && along == Along::K && !unit.fragments && !Transport::need_panels(plan) {
             return Err(Refusal::AsyncAlongK { acp });
         }
         if !matches!(bytes, 4 | 8 | 16) {
             return Err(Refusal::AsyncBytes { acp, width, scalar: from.scalar, bytes });
         }
         Ok(())
+    }
+
+    /// Threads that write panels, along the lines that their vectors come in.
+    pub(super) fn panels(
+        plan: &Plan,
+        side: fn(Chiral) -> Key,
+        from: &Tensor,
+        o: &OperandTiling,
+        k_tile: u32,
+    ) -> Result<Transport, Refusal> {
+        let (acp, rows) = (side(Chiral::Acp), o.shared_along == Along::Row);
+        let tile = panels(from, o, (k_tile, rows), plan.unit()).map_err(|why| Refusal::BulkBox { acp, why })?;
+        Ok(Transport::Panels { tile, asynchronous: plan.get(acp) == 1 })
     }
 
     /// Whether the methods of both operands suit the pipeline, as far as the plan alone says.
@@ -111,9 +149,9 @@ impl Transport {
             match (pipeline, plan.get(acp)) {
                 // The copy of tile t + PFG lands while tile t is read: it needs a buffer of its own.
                 (false, 1) if pfg == 0 || buf < pfg + 1 => return Err(Refusal::AsyncAhead { acp, pfg, buf }),
-                (false, 2..) => return Err(Refusal::BulkUnit { acp }),
+                (true, value) if plan.unit().wave() > BULK_WAVE => return Err(Refusal::BulkUnit { acp, value }),
                 // Tiles that do not come in bulk are written by waves that do nothing else.
-                (true, value) if value == 1 || (value != 2 && lwv == 0) => return Err(Refusal::UnitCopy { acp, value, lwv }),
+                (true, value) if value != 2 && lwv == 0 => return Err(Refusal::UnitCopy { acp, value, lwv }),
                 // Each has as many classes of lines to itself.
                 (true, 3) if lwv > LINE_CLASSES || !LINE_CLASSES.is_multiple_of(lwv) => {
                     return Err(Refusal::ShiftWaves { acp, lwv });
@@ -134,14 +172,14 @@ impl Transport {
         shares: u32,
         (k, run_time): (u64, bool),
     ) -> Result<Transport, Refusal> {
-        let (acp, k_tile) = (side(Chiral::Acp), plan.common(Common::Unr));
+        let (acp, k_tile, unit) = (side(Chiral::Acp), plan.common(Common::Unr), plan.unit());
         let from = materialised(tensor, o.source, o.macro_tile);
         let found = match plan.get(acp) {
             0 if shares > 1 => Err("load waves write it (ACP0), for one work-group of the cluster only".into()),
-            0 => fetched_tile(&from, o, k_tile).map(Transport::Written),
+            0 => fetched_tile(&from, o, k_tile, unit).map(Transport::Written),
             3 if shares > 1 => Err("load waves shift it (ACP3), for one work-group of the cluster only".into()),
             3 if o.source != Source::InPlace => Err("lines of a copy in workspace need no shift (ACP3); use ACP2".into()),
-            3 => hulls(&from, o, k_tile).and_then(|spans| {
+            3 => hulls(&from, o, k_tile, unit).and_then(|spans| {
                 // Whoever copies ahead into the next piece of work counts on its k-tiles.
                 let empty = plan.common(Common::Pst) > 0 && k.div_ceil(k_tile.into()) < plan.common(Common::Ice).into();
                 match (run_time, empty) {
@@ -153,10 +191,12 @@ impl Transport {
                                       a smaller ICE"
                             .into())
                     }
-                    _ => Ok(Transport::Shifted(Box::new(Shifted { tile: fetched_tile(&from, o, k_tile)?, spans, slots: 0 }))),
+                    _ => {
+                        Ok(Transport::Shifted(Box::new(Shifted { tile: fetched_tile(&from, o, k_tile, unit)?, spans, slots: 0 })))
+                    }
                 }
             }),
-            _ => shared_bulk_tile(&from, o, k_tile, shares).map(Transport::Bulk),
+            _ => bulk_tile(&from, o, k_tile, (shares, unit)).map(Transport::Bulk),
         };
         found.map_err(|why| Refusal::BulkBox { acp, why })
     }

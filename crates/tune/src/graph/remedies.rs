@@ -37,7 +37,7 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         Refusal::FragmentWidth { key, .. } => side(key, &[Vew, Frw, Mic], &[]),
         Refusal::AsyncAhead { acp, .. } => side(acp, &[Acp], &[Pfg, Buf, Fra, Lwv]),
         Refusal::AsyncBytes { acp, .. } | Refusal::AsyncAlongK { acp } => side(acp, &[Acp, Glw, Vew, Wos], &[Uni]),
-        Refusal::BulkUnit { acp } => side(acp, &[Acp], &[Uni]),
+        Refusal::BulkUnit { acp, .. } => side(acp, &[Acp], &[Uni]),
         Refusal::FragmentsWritten { .. } => side(&Key::A(Acp), &[Acp], &[Rga]),
         Refusal::UnitCopy { acp, .. } | Refusal::ShiftWaves { acp, .. } => side(acp, &[Acp], &[Uni, Lwv]),
         Refusal::StagedRows => both(&[], &[Cst, Swp, Uni]),

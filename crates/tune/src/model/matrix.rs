@@ -73,7 +73,7 @@ fn store_pace(width: u32, element: f64) -> f64 {
 /// Cycles of a k-tile in which its instructions wait to be drained and its first fragments are read, where a unit holds so many
 /// work-groups with so many warpgroups each. Another warpgroup, or instructions left unfinished, hide them.
 fn drains(spec: &KernelSpec, owners: f64, resident: f64) -> f64 {
-    let (ahead, roles, warpgroups) = (spec.schedule.math_behind > 0, spec.schedule.roles.is_some(), owners * resident);
+    let (ahead, roles, warpgroups) = (spec.schedule.math_behind > Some(0), spec.schedule.roles.is_some(), owners * resident);
     let drain = match (ahead, roles) {
         (true, _) => 4.0,
         (false, true) if warpgroups > 1.0 => 4.0,
@@ -116,6 +116,10 @@ fn storing(c: &Contraction, spec: &KernelSpec, meet: f64) -> f64 {
 
 /// How many times longer a wave's fragment reads take than the bytes alone: lines that start at the same banks.
 fn conflicts(spec: &KernelSpec, o: &OperandTiling, element: u32) -> f64 {
+    // Swizzled panels have none.
+    if spec.schedule.in_pipeline() {
+        return 1.0;
+    }
     if element == 4
         && let Some(row) = Mma::find(spec.tiling.unit, MatrixType::TF32)
     {
@@ -195,7 +199,7 @@ fn k_tile(c: &Contraction, spec: &KernelSpec, busy: f64, (latency, miss, residen
         return if waited { busy + latency / resident } else { busy.max(latency / (f64::from(s.fetch_ahead) * resident)) };
     }
     // Without roles a copy is issued before the wait for the instructions of the tile before.
-    let behind = 0.5 * f64::from(s.math_behind);
+    let behind = 0.5 * f64::from(s.math_behind.unwrap_or(0));
     let ahead = if s.roles.is_some() { f64::from(s.buffers) - 1.0 } else { f64::from(s.fetch_ahead) + behind };
     // Staging holds the k-tiles before those of the circular buffer, where every operand comes through it.
     let all_staged = s.copies.iter().all(|copy| copy.shifted().is_some());
@@ -208,8 +212,9 @@ fn k_tile(c: &Contraction, spec: &KernelSpec, busy: f64, (latency, miss, residen
 /// What the estimate is multiplied with where it is known to be too low.
 fn trust(c: &Contraction, spec: &KernelSpec) -> f64 {
     let (t, copies) = (&spec.tiling, &spec.schedule.copies);
-    let in_bulk =
-        |tensor: &Tensor, o: &OperandTiling| bulk_tile(&materialised(tensor, o.source, o.macro_tile), o, t.k_tile).is_ok();
+    let in_bulk = |tensor: &Tensor, o: &OperandTiling| {
+        bulk_tile(&materialised(tensor, o.source, o.macro_tile), o, t.k_tile, (1, t.unit.family())).is_ok()
+    };
     let needless = (copies[0].is_written() && in_bulk(&c.a, &t.a)) || (copies[1].is_written() && in_bulk(&c.b, &t.b));
     let clustered = if t.cluster.sharers() > 1 { SHARED } else { 1.0 } * if t.cluster.splits > 1 { SUMMED } else { 1.0 };
     clustered * if needless { NEEDLESS } else { 1.0 }

@@ -81,7 +81,15 @@ fn known<K: Eq + Hash, V: Copy>(map: &Mutex<HashMap<K, V>>, key: K, measure: imp
 impl Model<'_> {
     /// The cost of loading an operand's tile under a plan.
     pub(super) fn load_cost(&self, spec: &KernelSpec, operand: Operand) -> LoadCost {
-        let t = if operand == Operand::A { &spec.tiling.a } else { &spec.tiling.b };
+        let (t, copy) = match operand {
+            Operand::A => (&spec.tiling.a, &spec.schedule.copies[0]),
+            _ => (&spec.tiling.b, &spec.schedule.copies[1]),
+        };
+        if copy.in_pipeline() {
+            // One thread asks for whole lines.
+            let bytes = t.macro_tile * spec.tiling.k_tile * self.contraction.tensor(operand).scalar.bytes();
+            return LoadCost { load_cycles: f64::from(bytes) / LINE as f64, ..LoadCost::default() };
+        }
         let tile = OperandTiling { micro: 1, fragment_width: 1, micro_interleave: false, fragment_sets: 0, ..t.clone() };
         let shape = LoadShape { operand, threads: spec.load_threads().max(1), k_tile: spec.tiling.k_tile, tile };
         known(&self.loads, shape, |shape| self.measure_load(shape))

@@ -111,6 +111,10 @@ fn schedules(space: &Space, plan: &Keys, plans: &mut Vec<Keys>) {
             if asynchronous {
                 plans.extend([2, 3].map(|ahead| ring(ahead, 1, fragments, source)));
             }
+            if space.target().features.bulk_copy {
+                // Asked for by a wave that does nothing else.
+                plans.push(ring(3, 2, fragments, source).with(Key::C(Common::Lwv), 1));
+            }
         }
     }
 }

@@ -12,9 +12,9 @@ fn one<T: Copy>(rng: &mut ChaCha8Rng, of: &[T]) -> T {
     of[rng.random_range(0..of.len())]
 }
 
-/// A product with edges everywhere; one in two has lines at multiples of 16 bytes.
-pub fn product(rng: &mut ChaCha8Rng, unit_number: u32) -> Problem {
-    let unit = one(rng, &[1, 8]);
+/// A product with edges everywhere; of `units`, 8 stands for lines at multiples of 16 bytes.
+pub fn product(rng: &mut ChaCha8Rng, unit_number: u32, units: &[u64]) -> Problem {
+    let unit = one(rng, units);
     let mut extent = |most: u64| unit * rng.random_range(1..most / unit);
     let (m, n, k) = (extent(180), extent(180), extent(140));
     let types = [(Scalar::F16, Math::Exact), (Scalar::BF16, Math::Exact), (Scalar::F32, Math::Tf32)];
@@ -65,6 +65,47 @@ pub fn plan(rng: &mut ChaCha8Rng, unit: u32) -> Plan {
         rng.random_range(0..2),
         rng.random_range(0..2),
         one(rng, &[0, 0, 1, 3, 7]),
+        rng.random_range(0..2),
+    );
+    Constraint::parse(&text).unwrap().apply(&Plan::default()).into()
+}
+
+/// A plan whose operands come by bulk copies, one of them at least, for multiply-adds, mma.sync or wgmma; legal or nearly so.
+pub fn piped(rng: &mut ChaCha8Rng, unit: u32) -> Plan {
+    let mut text = String::new();
+    let alone = rng.random_range(0..2);
+    let turns = rng.random_bool(0.2);
+    // Only TMA does without load waves.
+    let other = one(rng, &[2, 2, 0, 1, 3]);
+    let load_waves = if turns || other != 2 { one(rng, &[1, 2, 4, 4]) } else { one(rng, &[0, 0, 1, 2, 4]) };
+    for (i, side) in ["A", "B"].into_iter().enumerate() {
+        let mic = one(rng, [&[2, 4, 4, 8][..], &[1, 2, 2, 4, 3], &[1, 1, 2, 4, 8]][unit as usize]);
+        text += &format!(
+            "{side}_MIC{mic}_MIW{}_VEW{}_GLW{}_PLU1_LIW{}_WOS{}_ACP{}_CLU{}__",
+            rng.random_range(0..2),
+            one(rng, &[1, 2, 4]),
+            one(rng, &[0, 4, 8, 8]),
+            rng.random_range(0..2),
+            one(rng, &[0, 0, 0, 1]),
+            if i == alone { 2 } else { other },
+            one(rng, &[1, 1, 1, 2]),
+        );
+    }
+    let (ways, buffers) = (one(rng, &[1, 1, 1, 2, 3]), rng.random_range(2..5u32));
+    text += &format!(
+        "C_UNI{unit}_UNR{}_MAC{}_SKW{}_PFG{}_BUF{buffers}_FRA{}_LWV{}_SWP{}_GAL{}_ICE{ways}_SKS1_UKL{}_AFI{}_PST{}_PNG{}_CST{}",
+        one(rng, &[32, 64, 64]),
+        if turns { 256 } else { one(rng, &[64, 128, 128, 256]) },
+        one(rng, &[9, 10, 11]),
+        buffers - 1,
+        rng.random_range(0..2),
+        load_waves,
+        rng.random_range(0..2),
+        one(rng, &[1, 2, 3]),
+        rng.random_range(0..2),
+        rng.random_range(0..2),
+        if turns { one(rng, &[2, 4]) } else { one(rng, &[0, 0, 2, 4]) },
+        u32::from(turns),
         rng.random_range(0..2),
     );
     Constraint::parse(&text).unwrap().apply(&Plan::default()).into()

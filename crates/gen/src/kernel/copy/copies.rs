@@ -84,14 +84,14 @@ impl Operands<'_> {
 
     /// Load waves write tiles themselves.
     pub fn written(&self) -> bool {
-        self.spec.schedule.copies.iter().any(Transport::is_written)
+        self.spec.schedule.copies.iter().any(|copy| !matches!(copy, Transport::Bulk(_)))
     }
 
     /// Arrivals that make a stage full, besides its bytes: that of the thread that copies, those of waves that write; and whether
     /// there are bytes.
     pub fn full_arrivals(&self) -> (u32, bool) {
         let waves = if self.written() { self.spec.load_threads() / self.spec.tiling.wave_lanes.max(1) } else { 0 };
-        let copied = !self.spec.schedule.copies.iter().all(Transport::is_written);
+        let copied = self.spec.schedule.copies.iter().any(|copy| matches!(copy, Transport::Bulk(_)));
         (waves + u32::from(copied), copied)
     }
 
@@ -124,6 +124,7 @@ impl Operands<'_> {
                 tile: tile.clone(),
                 thread,
                 threads: self.spec.load_threads(),
+                round: tile.map.scalar == Scalar::F32 && self.spec.tiling.unit.family().lanes > 1,
                 registers: self.spec.load_registers(),
                 k_tile: self.spec.tiling.k_tile,
                 beyond: [self.spec.tiling.cluster.m, self.spec.tiling.cluster.n][i] > 1,
@@ -171,6 +172,11 @@ impl<'a> Copies<'a> {
             issue: Counter::new(b, "copy", stages, true),
             store: Counter::new(b, "store", 1, false),
         }
+    }
+
+    /// Threads write the panels that instructions read.
+    pub fn panels(&self) -> bool {
+        self.of.shared.iter().any(|tile| tile.panels.is_some())
     }
 
     /// A result tile begins.
@@ -280,6 +286,19 @@ impl TileCopies<'_> {
         self.role.issue.next(b);
     }
 
+    /// Asynchronous copies of a tile that exists into the next stage.
+    fn load(&self, b: &mut Builder, k: ExprId) {
+        let (range, of) = (self.range, self.role.of);
+        let zero = b.int(0, of.tiles.ints.coord);
+        let coord = Coord { aligned: k, unit: i64::from(of.spec.tiling.k_tile), local: zero };
+        let limit = range.ragged.then_some((false, range.limit));
+        for (i, loader) in self.loaders() {
+            let buffer = self.stage_start(b, self.role.issue, i);
+            loader.fetch(b, coord, None, limit, 0, buffer);
+            loader.advance(b, range.step, None);
+        }
+    }
+
     /// What load waves do: one of their threads issues bulk copies, all write, and each wave says so.
     fn write(&self, b: &mut Builder, ring: &Ring, writers: &Writers, stage: ExprId, k: ExprId) {
         if self.operands.iter().any(|method| matches!(method, Method::Bulk(_))) {
@@ -292,6 +311,11 @@ impl TileCopies<'_> {
             if let Some(tile) = tile {
                 tile.emit(b, stage, self.at, Operands::start(self.at, i), k);
             }
+        }
+        if self.loaders().next().is_some() {
+            self.load(b, k);
+            b.push(Stmt::AsyncCommit);
+            b.push(Stmt::AsyncWait(0));
         }
         // Each thread makes its own writes visible; then one lane speaks for its wave.
         b.bulk(BulkOp::ProxyFence);

@@ -11,7 +11,7 @@
 use crate::kernel::input::Input;
 use crate::kernel::input::Ints;
 use crate::kernel::tile::position::TilePosition;
-use crate::plan::{BulkTile, FETCH_CHUNK as CHUNK, fetch_batch, fetch_width};
+use crate::plan::{BulkTile, fetch_batch, fetch_width};
 use tilewright_ir::affine::{Coord, Part, affine, in_range};
 use tilewright_ir::*;
 use tilewright_problem::view::{COL, G, ROW};
@@ -46,6 +46,8 @@ pub(crate) struct FetchTile<'a> {
     /// Position among the load threads, and how many they are.
     pub thread: ExprId,
     pub threads: u32,
+    /// Elements are rounded to TF32.
+    pub round: bool,
     /// Registers of a load thread.
     pub registers: u32,
     pub k_tile: u32,
@@ -67,8 +69,11 @@ impl FetchTile<'_> {
     fn lines(&self) -> u32 {
         self.tile.map.tile[1] * self.tile.lines
     }
+    const fn chunk(&self) -> u32 {
+        self.tile.row / 8
+    }
     const fn chunks(&self) -> u32 {
-        self.tile.columns * self.tile.row / CHUNK
+        self.tile.columns * 8
     }
     /// Chunks of a thread.
     fn count(&self) -> u32 {
@@ -91,12 +96,18 @@ impl FetchTile<'_> {
         };
         let all = self.lines() * chunks;
         let exists = (!all.is_multiple_of(self.threads)).then(|| b.value(line.lt(self.lines())));
-        let per_row = self.tile.row / CHUNK;
+        let per_row = 8;
         let to = b.value(
             buffer * (self.tile.bytes / self.input.tensor.scalar.bytes()) + chunk / per_row * (self.lines() * self.tile.row),
         );
-        let to = b.value(to + line * self.tile.row + ((chunk % per_row) ^ (line % 8)) * CHUNK);
+        let to = b.value(to + line * self.tile.row + ((chunk % per_row) ^ (line % 8)) * self.chunk());
         Place { line, chunk, to, exists }
+    }
+
+    /// Factors of TF32, rounded here: bulk copies do so on the way.
+    fn rounded(&self, b: &mut Builder, value: ExprId, width: u32) -> ExprId {
+        let parts: Vec<ExprId> = (0..width).map(|i| b.value(value.extract(i).unary(UnaryOp::RoundTf32))).collect();
+        b.vector(&parts)
     }
 
     /// Runs the body for each batch of chunks: with the number of the first, and how many.
@@ -119,7 +130,7 @@ impl FetchTile<'_> {
         let (g, rows) = (if self.input.chunk_local { at.g_local } else { at.g }, at.sizes[self.axis]);
         let tensor = &self.input.tensor;
         let width = width(self.input, &self.tile);
-        let pieces = CHUNK / width;
+        let pieces = self.chunk() / width;
         let each = (fetch_batch(self.registers, 4 * pieces.min(2)) / pieces.min(4)).clamp(1, self.count());
         let name = if self.input.operand == tilewright_problem::contraction::Operand::A { "a" } else { "b" };
         let stage = b.regs(&format!("{name}_stage"), tensor.scalar.vector(width as u8), each * pieces);
@@ -144,7 +155,7 @@ impl FetchTile<'_> {
                 let i = b.value(first + j);
                 let place = self.place(b, i, buffer);
                 let line = b.bind("line", place.line.cast(self.ints.coord));
-                let along = b.bind("along", place.chunk.cast(self.ints.coord) * i64::from(CHUNK));
+                let along = b.bind("along", place.chunk.cast(self.ints.coord) * i64::from(self.chunk()));
                 for piece in 0..pieces {
                     let along = b.value(along + i64::from(piece * width));
                     let (row, kk) = if self.tile.k_contiguous { (line, along) } else { (along, line) };
@@ -179,7 +190,12 @@ impl FetchTile<'_> {
             for j in 0..count {
                 let i = b.value(first + j);
                 let place = self.place(b, i, buffer);
-                let vectors: Vec<ExprId> = (0..pieces).map(|piece| b.reg(stage, j * pieces + piece)).collect();
+                let vectors: Vec<ExprId> = (0..pieces)
+                    .map(|piece| {
+                        let value = b.reg(stage, j * pieces + piece);
+                        if self.round { self.rounded(b, value, width) } else { value }
+                    })
+                    .collect();
                 if width == 1 {
                     let value = b.vector(&vectors);
                     b.store(Base::Shared(self.array), place.to, value, place.exists);

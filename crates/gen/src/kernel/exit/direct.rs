@@ -58,7 +58,12 @@ impl Out<'_> {
         let width = self.e.spec.epilogue.exit.width();
         let pitch = major.macro_tile + width.max(4);
         let at = if self.e.piped { b.kernel().shared_bytes().next_multiple_of(1024) } else { 0 };
-        let slab = b.shared("slab", self.e.c.accumulator(), pitch * minor_threads, at);
+        let (each, teams) = (pitch * minor_threads, self.e.spec.teams());
+        let slab = b.shared("slab", self.e.c.accumulator(), each * teams, at);
+        let (thread, first) = match teams {
+            1 => (b.value(Builtin::LocalId), b.int(0, Scalar::I32)),
+            _ => (math.thread, b.bind("slab_first", self.e.thread / t.math_threads() * each)),
+        };
         let unit = if minor.micro_interleave { minor.fragment_width } else { minor.micro };
         let cols = t.b.micro / t.math_width;
         for e in 0..minor.micro {
@@ -67,7 +72,7 @@ impl Out<'_> {
                 let (row, col) = if by_column { (e, x) } else { (x, e) };
                 b.store(
                     Base::Shared(slab),
-                    minor_first / unit * pitch + major_first + micro_distance(major, x),
+                    first + minor_first / unit * pitch + major_first + micro_distance(major, x),
                     Ex::reg(math.regs, row * cols + col / t.math_width).extract(col % t.math_width),
                     None,
                 );
@@ -75,10 +80,10 @@ impl Out<'_> {
             self.e.meet_math(b);
             self.by_beta(b, |b, old| {
                 for s in 0..major.micro / width {
-                    let element = b.value(Builtin::LocalId * width + (s * t.math_threads() * width));
+                    let element = b.value(thread * width + (s * t.math_threads() * width));
                     let id = b.value(element / major.macro_tile);
                     let along = b.value(element % major.macro_tile);
-                    let value = b.load("out", Base::Shared(slab), id * pitch + along, width, None);
+                    let value = b.load("out", Base::Shared(slab), first + id * pitch + along, width, None);
                     let values: Vec<ExprId> = (0..width).map(|w| b.value(value.extract(w))).collect();
                     let across = micro_first(b, minor, id);
                     let across = b.value(across + micro_distance(minor, e));

@@ -114,8 +114,15 @@ impl Epilogue<'_> {
 
     /// Waves that compute wait for each other: where load waves run ahead, without those.
     fn meet_math(&self, b: &mut Builder) {
-        let threads = self.spec.tiling.math_threads();
-        let scope = if self.piped { BarrierScope::Named { id: 1, threads } } else { BarrierScope::WorkGroup };
-        b.push(Stmt::Barrier(scope));
+        let (threads, teams) = (self.spec.tiling.math_threads(), self.spec.teams());
+        match (self.piped, teams) {
+            (false, _) => b.barrier(),
+            (true, 1) => b.push(Stmt::Barrier(BarrierScope::Named { id: 1, threads })),
+            // Each team by itself.
+            _ => (1..=teams as u8).for_each(|id| {
+                let meet = |b: &mut Builder| b.push(Stmt::Barrier(BarrierScope::Named { id, threads }));
+                b.if_then((self.thread / threads + 1).equals(u32::from(id)), meet);
+            }),
+        }
     }
 }

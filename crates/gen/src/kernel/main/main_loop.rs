@@ -20,8 +20,8 @@ pub(crate) struct Consumer {
     pub read: Counter,
     /// The next stage to release, where that is not the one just read.
     pub released: Option<Counter>,
-    /// True in one lane of each wave.
-    pub first_lane: ExprId,
+    /// True in one lane of each wave, where it speaks for the others.
+    pub first_lane: Option<ExprId>,
     /// Where others copy into this work-group's stages: lanes that release one, and the rank at which each does.
     pub releases: Option<(ExprId, ExprId)>,
     /// Where teams alternate between result tiles.
@@ -80,6 +80,11 @@ impl MainLoop<'_> {
         let unrolled = if let Place::Within(_, set) = place { set } else { 0 };
         let set = |ahead: u32| (unrolled + ahead) % self.lowered.sets;
         match (step, self.copies, self.math) {
+            (Step::Barrier, Some(c), _) if c.role.panels() => {
+                // Instructions read what this thread wrote.
+                b.bulk(BulkOp::ProxyFence);
+                b.barrier();
+            }
             (Step::Barrier, ..) => b.barrier(),
             (Step::Fence, ..) => b.push(Stmt::SchedHint { mask: 0, size: 0 }),
             (Step::WaitCopies { pending }, Some(_), _) => b.push(Stmt::AsyncWait(pending)),
@@ -99,7 +104,7 @@ impl MainLoop<'_> {
             (Step::Drain { pending }, _, Some(x)) => x.unit.drain(b, pending),
             (Step::Release { behind }, _, Some(x)) => self.release(b, x, place, behind),
             (Step::TakeTurn, _, Some(Consumer { turns: Some(turns), .. })) => turns.take(b),
-            (Step::HandOn, _, Some(Consumer { turns: Some(turns), first_lane, .. })) => turns.hand_on(b, *first_lane),
+            (Step::HandOn, _, Some(Consumer { turns: Some(turns), first_lane: Some(first), .. })) => turns.hand_on(b, *first),
             // The step of another role.
             _ => {}
         }
@@ -147,11 +152,16 @@ impl MainLoop<'_> {
     fn release(&self, b: &mut Builder, x: &Consumer, place: Place, behind: u32) {
         let Some(ring) = self.ring else { return };
         let stage = x.released.unwrap_or(x.read);
+        if self.spec.schedule.math_behind.is_none() {
+            // All lanes have read their fragments: one speaks for its wave.
+            b.push(Stmt::Barrier(BarrierScope::Wave));
+        }
         let release = |b: &mut Builder| {
             let barrier = ring.free(b, stage);
-            match x.releases {
-                Some((releases, rank)) => b.if_then(releases, |b| b.bulk(BulkOp::ArriveAt { barrier, rank })),
-                None => b.if_then(x.first_lane, |b| b.bulk(BulkOp::Arrive { barrier })),
+            match (x.releases, x.first_lane) {
+                (Some((releases, rank)), _) => b.if_then(releases, |b| b.bulk(BulkOp::ArriveAt { barrier, rank })),
+                (None, Some(first)) => b.if_then(first, |b| b.bulk(BulkOp::Arrive { barrier })),
+                (None, None) => {}
             }
             stage.next(b);
         };

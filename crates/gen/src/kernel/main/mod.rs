@@ -23,7 +23,7 @@ use crate::kernel::unit::math::{Fma, KSteps};
 use crate::kernel::unit::mfma::MfmaUnit;
 use crate::kernel::unit::mma::WaveUnit;
 use crate::kernel::unit::wgmma::Warpgroup;
-use crate::plan::{KernelSpec, MathUnit, Split, StoreTile, shared_align};
+use crate::plan::{KernelSpec, MathUnit, Split, StoreTile, shared_align, sum_bytes};
 use arguments::Declare;
 use main_loop::{Consumer, MainLoop};
 use tilewright_ir::*;
@@ -68,7 +68,7 @@ pub(crate) fn build(
     let place = ClusterPlace::new(&mut b, t);
     let tiles = TileWalk { c, tiling: t, inputs, shape, ints, g_first, sizes, work, place };
     let shared = stages(&mut b, spec, inputs);
-    let ring = spec.schedule.in_pipeline().then(|| Ring::new(&mut b, spec, place));
+    let ring = spec.schedule.in_pipeline().then(|| Ring::new(&mut b, spec, place, sum_bytes(spec, c.accumulator())));
     if t.unit.family().lanes > 1 || ring.is_some() {
         b.wave(t.wave_lanes);
     }
@@ -204,7 +204,7 @@ impl Main<'_> {
     /// The math role, or the only one.
     fn math_of_ring(&self, b: &mut Builder, ring: &Ring, copies: Option<&Copies>) {
         let consumer = self.consumer(b, Some(ring));
-        let epilogue = self.epilogue(b, Some(consumer.first_lane));
+        let epilogue = self.epilogue(b, consumer.first_lane);
         let staged = epilogue.staged(b);
         let counters = [Some(consumer.read), consumer.released];
         let passing = consumer.turns.map(|turns| Passing { turns, counters, tiles: self.operands.tiles });
@@ -236,17 +236,16 @@ impl Main<'_> {
         let (unit, team) = self.unit(b);
         let stages = self.spec.schedule.buffers;
         let Some(ring) = ring else {
-            let first_lane = b.int(0, Scalar::Bool);
             let read = Counter::new(b, "read", stages, false);
-            return Consumer { unit, read, released: None, first_lane, releases: None, turns: None };
+            return Consumer { unit, read, released: None, first_lane: None, releases: None, turns: None };
         };
         let lane = b.value(self.local % self.spec.tiling.wave_lanes);
         let first_lane = b.bind("first_lane", lane.equals(0));
         let read = Counter::new(b, "read", stages, true);
-        let released = (self.spec.schedule.math_behind > 0).then(|| Counter::new(b, "released", stages, true));
+        let released = (self.spec.schedule.math_behind > Some(0)).then(|| Counter::new(b, "released", stages, true));
         let turns = ring.turns.map(|turns| Turns::new(b, turns, team));
         let releases = ring.place.as_ref().and_then(|(place, tiling)| place.releases(b, tiling, lane));
-        Consumer { unit, read, released, first_lane, releases, turns }
+        Consumer { unit, read, released, first_lane: Some(first_lane), releases, turns }
     }
 
     /// The unit of this thread, and the number of its team.

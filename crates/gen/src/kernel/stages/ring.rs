@@ -2,7 +2,7 @@
 
 use super::counter::Counter;
 use crate::kernel::tile::cluster::ClusterPlace;
-use crate::plan::{KernelSpec, Tiling, sum_bytes};
+use crate::plan::{KernelSpec, Tiling};
 use tilewright_ir::*;
 
 /// The barriers of the stages of both operands.
@@ -20,11 +20,11 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Declares the barriers, behind the stages.
-    pub fn new(b: &mut Builder, spec: &KernelSpec, place: Option<ClusterPlace>) -> Ring {
+    /// Declares the barriers, behind the stages and so many bytes of sums that lie over them.
+    pub fn new(b: &mut Builder, spec: &KernelSpec, place: Option<ClusterPlace>, sums: u64) -> Ring {
         let (buffers, teams) = (spec.schedule.buffers, spec.teams());
         let place = place.map(|place| (place, spec.tiling.clone()));
-        let at = b.kernel().shared_bytes().max(sum_bytes(spec, Scalar::F32) as u32);
+        let at = b.kernel().shared_bytes().max(sums as u32);
         let full = b.tx_barriers("full", buffers, at);
         let free = b.tx_barriers("free", buffers, at + 8 * buffers);
         let turns = (teams > 1).then(|| (b.tx_barriers("turn", teams, at + 16 * buffers), teams));

@@ -126,6 +126,22 @@ pub fn lower(s: &Schedule, k_tile: u32) -> Lowered {
     if s.in_pipeline() {
         return bulk(s);
     }
+    let mut lowered = by_threads(s, k_tile);
+    if s.math_behind.is_some() {
+        drain(&mut lowered.body);
+    }
+    lowered
+}
+
+/// Asynchronous math is finished before the work-group meets again: another tile then takes the place of what it reads.
+fn drain(body: &mut Vec<Step>) {
+    let Some(math) = body.iter().position(|step| matches!(step, Step::Math { .. })) else { return };
+    let barrier = body.iter().skip(math).position(|step| *step == Step::Barrier);
+    body.insert(barrier.map_or(body.len(), |i| math + i), Step::Drain { pending: 0 });
+}
+
+/// The forms of threads that bring tiles together, with barriers of the work-group.
+fn by_threads(s: &Schedule, k_tile: u32) -> Lowered {
     let p = s.fetch_ahead;
     let whole = |store| Step::Math { part: MathPart::Whole, store };
     let (any_async, all_async) = s.copied();
@@ -201,12 +217,12 @@ pub fn lower(s: &Schedule, k_tile: u32) -> Lowered {
 /// The form of bulk copies, with transaction barriers.
 fn bulk(s: &Schedule) -> Lowered {
     let ahead = if s.roles.is_some() { 0 } else { s.fetch_ahead };
-    let behind = s.math_behind;
+    let behind = s.math_behind.unwrap_or(0);
     let fetch = |ahead| [Step::Acquire { ahead }, Step::Fetch { ahead }];
     let mut body = fetch(ahead).to_vec();
     body.push(Step::Await);
     body.push(Step::Math { part: MathPart::Whole, store: None });
-    body.push(Step::Drain { pending: behind });
+    body.extend(s.math_behind.map(|pending| Step::Drain { pending }));
     body.push(Step::Release { behind });
     let mut prologue: Vec<Step> = (0..ahead).flat_map(fetch).collect();
     let mut tail = Vec::new();

@@ -69,7 +69,7 @@ impl Warpgroup {
         let k_steps = t.k_tile * scalar.bytes() / STEP_BYTES;
         let sets = t.a.fragment_sets;
         let fragments = (sets > 0).then(|| RowFragments::new(b, &shared[0], &tiles[0], (sets, rows), first[0], lane));
-        let behind = spec.schedule.math_behind > 0;
+        let behind = spec.schedule.math_behind > Some(0);
         Warpgroup {
             acc,
             shared: shared.clone(),
