@@ -1,0 +1,49 @@
+//! A device with its records.
+
+use crate::status::{TwStatus, entry};
+use crate::text::{free, give, given, read, write};
+use std::ffi::c_char;
+use tilewright::{Context, Options, RecordsAt};
+
+pub struct TwContext(pub(crate) Context);
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tw_context_open(
+    device: *const c_char,
+    records: *const c_char,
+    context: *mut *mut TwContext,
+) -> TwStatus {
+    entry(|| {
+        // SAFETY: as the header asks.
+        let (device, records) = unsafe { (read(device, "device")?, read(records, "records")?) };
+        let records = match records {
+            None => RecordsAt::Default,
+            Some("") => RecordsAt::Memory,
+            Some(path) => RecordsAt::File(path.into()),
+        };
+        let opened = Context::with(Options { device: device.map(String::from), records, ..Options::default() })?;
+        // SAFETY: as the header asks.
+        unsafe { give(context, TwContext(opened)) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tw_context_close(context: *mut TwContext) {
+    // SAFETY: as the header asks.
+    entry(|| unsafe { free(context) });
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tw_context_describe(
+    context: *const TwContext,
+    text: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> TwStatus {
+    entry(|| {
+        // SAFETY: as the header asks.
+        let info = unsafe { given(context, "context") }?.0.info();
+        // SAFETY: as the header asks.
+        unsafe { write(&format!("{}: {} ({})", info.id, info.name, info.fingerprint), text, capacity, length) }
+    })
+}

@@ -1,0 +1,20 @@
+//! The C interface: opaque handles, status codes with messages, the caller's memory, workspace and stream. What each function does stands
+//! in `include/tilewright.h`; a test compares both.
+//!
+//! Every entry checks what C can get wrong (null, numbers that name nothing), catches panics, and keeps the message of a failure for
+//! `tw_last_error`.
+#![allow(missing_docs, reason = "the header documents every function, for those who call it")]
+#![allow(clippy::missing_safety_doc, reason = "as above")]
+
+mod context;
+mod operation;
+mod prepared;
+mod problem;
+mod status;
+mod text;
+
+pub use context::*;
+pub use operation::*;
+pub use prepared::*;
+pub use problem::*;
+pub use status::*;

@@ -1,0 +1,157 @@
+//! A problem on a device: its plan, its source, the search for a better one.
+
+use crate::context::TwContext;
+use crate::problem::{self, TwConv, TwGemm};
+use crate::status::{Failure, TwStatus, entry};
+use crate::text::{free, give, given, read, write};
+use std::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
+use tilewright::{Budget, Cancel, Error, Event, Operation, Plan, Problem, SearchOptions};
+
+pub struct TwOperation(pub(crate) Arc<Operation>);
+
+pub type TwProgress = Option<unsafe extern "C" fn(*mut c_void, u64, f64, f64) -> c_int>;
+
+unsafe fn made(
+    context: *const TwContext,
+    operation: *mut *mut TwOperation,
+    problem: impl FnOnce() -> Result<Problem, Failure>,
+) -> TwStatus {
+    entry(|| {
+        // SAFETY: as the header asks.
+        let context = unsafe { given(context, "context") }?;
+        let made = context.0.operation(problem()?)?;
+        // SAFETY: as the header asks.
+        unsafe { give(operation, TwOperation(Arc::new(made))) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tw_operation_gemm(
+    context: *const TwContext,
+    gemm: *const TwGemm,
+    operation: *mut *mut TwOperation,
+) -> TwStatus {
+    // SAFETY: as the header asks.
+    unsafe { made(context, operation, || Ok(problem::gemm(given(gemm, "gemm")?)?.build()?.into())) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tw_operation_conv(
+    context: *const TwContext,
+    conv: *const TwConv,
+    operation: *mut *mut TwOperation,
+) -> TwStatus {
+    // SAFETY: as the header asks.
+    unsafe { made(context, operation, || Ok(problem::conv(given(conv, "conv")?)?.build()?.into())) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tw_operation_parse(
+    context: *const TwContext,
+    problem: *const c_char,
+    operation: *mut *mut TwOperation,
+) -> TwStatus {
+    let parse = || {
+        // SAFETY: as the header asks.
+        let text = unsafe { read(problem, "problem") }?.ok_or_else(|| Failure::argument("`problem` is NULL"))?;
+        Ok(Problem::parse(text)?)
+    };
+    // SAFETY: as the header asks.
+    unsafe { made(context, operation, parse) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tw_operation_free(operation: *mut TwOperation) {
+    // SAFETY: as the header asks.
+    entry(|| unsafe { free(operation) });
+}
+
+unsafe fn told(
+    operation: *const TwOperation,
+    (text, capacity, length): (*mut c_char, usize, *mut usize),
+    what: impl FnOnce(&Operation) -> Result<String, Error>,
+) -> TwStatus {
+    entry(|| {
+        // SAFETY: as the header asks.
+        let told = what(&unsafe { given(operation, "operation") }?.0)?;
+        // SAFETY: as the header asks.
+        unsafe { write(&told, text, capacity, length) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tw_operation_problem(
+    operation: *const TwOperation,
+    text: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> TwStatus {
+    // SAFETY: as the header asks.
+    unsafe { told(operation, (text, capacity, length), |o| Ok(o.problem().key())) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tw_operation_plan(
+    operation: *const TwOperation,
+    text: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> TwStatus {
+    // SAFETY: as the header asks.
+    unsafe { told(operation, (text, capacity, length), |o| Ok(o.plan()?.to_string())) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tw_operation_source(
+    operation: *const TwOperation,
+    text: *mut c_char,
+    capacity: usize,
+    length: *mut usize,
+) -> TwStatus {
+    // SAFETY: as the header asks.
+    unsafe { told(operation, (text, capacity, length), Operation::source) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tw_operation_set_plan(operation: *const TwOperation, plan: *const c_char) -> TwStatus {
+    entry(|| {
+        // SAFETY: as the header asks.
+        let (operation, text) = unsafe { (given(operation, "operation")?, read(plan, "plan")?) };
+        let plan = Plan::parse(text.ok_or_else(|| Failure::argument("`plan` is NULL"))?).map_err(Error::from)?;
+        Ok(operation.0.set_plan(&plan)?)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tw_operation_tune(
+    operation: *const TwOperation,
+    seconds: f64,
+    trials: u64,
+    progress: TwProgress,
+    user: *mut c_void,
+    best_us: *mut f64,
+) -> TwStatus {
+    entry(|| {
+        // SAFETY: as the header asks.
+        let operation = unsafe { given(operation, "operation") }?;
+        let budget = Budget { seconds: (seconds > 0.0).then_some(seconds), trials: (trials > 0).then_some(trials) };
+        if budget == (Budget { seconds: None, trials: None }) {
+            return Err(Failure::argument("a search needs a bound: give seconds or trials"));
+        }
+        let (options, cancel) = (SearchOptions { budget, ..SearchOptions::default() }, Cancel::default());
+        let outcome = operation.0.tune_with(&options, &cancel, &mut |event| {
+            if let (Some(progress), Event::Trial { best_us, tally, seconds, .. }) = (progress, event) {
+                // SAFETY: the caller's function with the caller's pointer.
+                if unsafe { progress(user, tally.trials, *seconds, best_us.unwrap_or(0.0)) } != 0 {
+                    cancel.cancel();
+                }
+            }
+        })?;
+        // SAFETY: null, or a place that can be written.
+        if let Some(best) = unsafe { best_us.as_mut() } {
+            *best = outcome.time_us;
+        }
+        Ok(())
+    })
+}

@@ -1,0 +1,241 @@
+//! Problems as C structures.
+
+use crate::status::Failure;
+use tilewright::{Activation, Along, Conv, ConvBuilder, Direction, Dynamic, Gemm, GemmBuilder, Layout, Math, Order, Scalar};
+
+/// What stands for a stride or leading dimension that is not given.
+const TIGHT: i64 = -1;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TwGemm {
+    pub size: usize,
+    pub m: i64,
+    pub n: i64,
+    pub k: i64,
+    pub lda: i64,
+    pub ldb: i64,
+    pub ldc: i64,
+    pub ldr: i64,
+    pub batch: i64,
+    pub stride_a: i64,
+    pub stride_b: i64,
+    pub stride_c: i64,
+    pub stride_r: i64,
+    pub dtype: i32,
+    pub out_dtype: i32,
+    pub order: i32,
+    pub math: i32,
+    pub trans_a: i32,
+    pub trans_b: i32,
+    pub bias: i32,
+    pub activation: i32,
+    pub residual: i32,
+    pub dynamic_m: i32,
+    pub dynamic_n: i32,
+    pub dynamic_batch: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TwConv {
+    pub size: usize,
+    pub n: i64,
+    pub c: i64,
+    pub k: i64,
+    pub groups: i64,
+    pub input: [i64; 3],
+    pub filter: [i64; 3],
+    pub stride: [i64; 3],
+    pub dilation: [i64; 3],
+    pub pad_begin: [i64; 3],
+    pub pad_end: [i64; 3],
+    pub dims: i32,
+    pub direction: i32,
+    pub layout: i32,
+    pub dtype: i32,
+    pub out_dtype: i32,
+    pub math: i32,
+    pub bias: i32,
+    pub activation: i32,
+    pub residual: i32,
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tw_gemm_init(gemm: *mut TwGemm, dtype: i32, m: i64, n: i64, k: i64) {
+    // SAFETY: null, or a place that can be written.
+    let Some(gemm) = (unsafe { gemm.as_mut() }) else { return };
+    *gemm = TwGemm {
+        size: size_of::<TwGemm>(),
+        m,
+        n,
+        k,
+        lda: TIGHT,
+        ldb: TIGHT,
+        ldc: TIGHT,
+        ldr: TIGHT,
+        batch: 1,
+        stride_a: TIGHT,
+        stride_b: TIGHT,
+        stride_c: TIGHT,
+        stride_r: TIGHT,
+        dtype,
+        out_dtype: dtype,
+        order: 101,
+        math: 0,
+        trans_a: 0,
+        trans_b: 0,
+        bias: 0,
+        activation: 0,
+        residual: 0,
+        dynamic_m: 0,
+        dynamic_n: 0,
+        dynamic_batch: 0,
+    };
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tw_conv_init(
+    conv: *mut TwConv,
+    dtype: i32,
+    n: i64,
+    c: i64,
+    k: i64,
+    dims: i32,
+    input: *const i64,
+    filter: *const i64,
+) {
+    // SAFETY: null, or a place that can be written.
+    let Some(conv) = (unsafe { conv.as_mut() }) else { return };
+    let count = usize::try_from(dims).unwrap_or(0).min(3);
+    let sizes = |from: *const i64| {
+        let mut sizes = [0; 3];
+        // SAFETY: the header asks for as many numbers as dimensions; null leaves sizes that are refused later.
+        sizes
+            .iter_mut()
+            .take(if from.is_null() { 0 } else { count })
+            .enumerate()
+            .for_each(|(i, to)| *to = unsafe { *from.add(i) });
+        sizes
+    };
+    *conv = TwConv {
+        size: size_of::<TwConv>(),
+        n,
+        c,
+        k,
+        groups: 1,
+        input: sizes(input),
+        filter: sizes(filter),
+        stride: [1; 3],
+        dilation: [1; 3],
+        pad_begin: [0; 3],
+        pad_end: [0; 3],
+        dims,
+        direction: 0,
+        layout: 0,
+        dtype,
+        out_dtype: dtype,
+        math: 0,
+        bias: 0,
+        activation: 0,
+        residual: 0,
+    };
+}
+
+/// The value that a number names.
+fn named<T: Copy>(field: &str, number: i32, values: &[(i32, T)]) -> Result<T, Failure> {
+    let found = values.iter().find(|(n, _)| *n == number).map(|(_, value)| *value);
+    found.ok_or_else(|| Failure::argument(format!("{field} = {number} names nothing: see the enumeration in tilewright.h")))
+}
+
+fn dtype(field: &str, number: i32) -> Result<Scalar, Failure> {
+    named(field, number, &[(0, Scalar::F32), (1, Scalar::F64), (2, Scalar::F16), (3, Scalar::BF16)])
+}
+
+fn math(number: i32) -> Result<Math, Failure> {
+    named("math", number, &[(0, Math::Exact), (1, Math::Tf32)])
+}
+
+fn activation(number: i32) -> Result<Option<Activation>, Failure> {
+    let [relu, gelu, tanh, silu] = Activation::ALL.map(Some);
+    named("activation", number, &[(0, None), (1, relu), (2, gelu), (3, tanh), (4, silu)])
+}
+
+fn size(field: &str, value: i64) -> Result<u64, Failure> {
+    u64::try_from(value).map_err(|_| Failure::argument(format!("{field} = {value} is negative")))
+}
+
+fn versioned(structure: &str, size: usize, known: usize) -> Result<(), Failure> {
+    if size == known {
+        return Ok(());
+    }
+    Err(Failure::argument(format!(
+        "{structure}.size = {size}, this library's is {known}: call {structure}_init before setting fields"
+    )))
+}
+
+pub(crate) fn gemm(x: &TwGemm) -> Result<GemmBuilder, Failure> {
+    versioned("tw_gemm", x.size, size_of::<TwGemm>())?;
+    let mut gemm = Gemm::new(dtype("dtype", x.dtype)?, size("m", x.m)?, size("n", x.n)?, size("k", x.k)?)
+        .out_dtype(dtype("out_dtype", x.out_dtype)?)
+        .order(named("order", x.order, &[(101, Order::Row), (102, Order::Col)])?)
+        .math(math(x.math)?)
+        .trans(x.trans_a != 0, x.trans_b != 0)
+        .batch(size("batch", x.batch)?)
+        .dynamic(Dynamic { m: x.dynamic_m != 0, n: x.dynamic_n != 0, g: x.dynamic_batch != 0 });
+    if let Some(along) = named("bias", x.bias, &[(0, None), (1, Some(Along::M)), (2, Some(Along::N))])? {
+        gemm = gemm.bias(along);
+    }
+    if let Some(activation) = activation(x.activation)? {
+        gemm = gemm.activation(activation);
+    }
+    if x.residual != 0 {
+        gemm = gemm.residual();
+    }
+    type Set = fn(GemmBuilder, u64) -> GemmBuilder;
+    let fields: [(&str, i64, Set); 8] = [
+        ("lda", x.lda, GemmBuilder::lda),
+        ("ldb", x.ldb, GemmBuilder::ldb),
+        ("ldc", x.ldc, GemmBuilder::ldc),
+        ("ldr", x.ldr, GemmBuilder::ldr),
+        ("stride_a", x.stride_a, GemmBuilder::stride_a),
+        ("stride_b", x.stride_b, GemmBuilder::stride_b),
+        ("stride_c", x.stride_c, GemmBuilder::stride_c),
+        ("stride_r", x.stride_r, GemmBuilder::stride_r),
+    ];
+    for (field, value, set) in fields {
+        if value != TIGHT {
+            gemm = set(gemm, size(field, value)?);
+        }
+    }
+    Ok(gemm)
+}
+
+pub(crate) fn conv(x: &TwConv) -> Result<ConvBuilder, Failure> {
+    versioned("tw_conv", x.size, size_of::<TwConv>())?;
+    let dims = usize::try_from(x.dims).ok().filter(|dims| (1..=3).contains(dims));
+    let dims = dims.ok_or_else(|| Failure::argument(format!("dims = {}: 1 to 3 are possible", x.dims)))?;
+    let sizes = |field: &str, all: &[i64; 3]| all[..dims].iter().map(|v| size(field, *v)).collect::<Result<Vec<_>, _>>();
+    let (input, filter) = (sizes("input", &x.input)?, sizes("filter", &x.filter)?);
+    let directions = [(0, Direction::Forward), (1, Direction::BackwardData), (2, Direction::BackwardWeight)];
+    let (n, c, k) = (size("n", x.n)?, size("c", x.c)?, size("k", x.k)?);
+    let mut conv = Conv::new(dtype("dtype", x.dtype)?, n, c, k, &input, &filter)
+        .out_dtype(dtype("out_dtype", x.out_dtype)?)
+        .direction(named("direction", x.direction, &directions)?)
+        .layout(named("layout", x.layout, &[(0, Layout::Nchw), (1, Layout::Nhwc)])?)
+        .math(math(x.math)?)
+        .groups(size("groups", x.groups)?)
+        .stride(&sizes("stride", &x.stride)?)
+        .dilation(&sizes("dilation", &x.dilation)?)
+        .pad(&sizes("pad_begin", &x.pad_begin)?, &sizes("pad_end", &x.pad_end)?);
+    if x.bias != 0 {
+        conv = conv.bias();
+    }
+    if let Some(activation) = activation(x.activation)? {
+        conv = conv.activation(activation);
+    }
+    if x.residual != 0 {
+        conv = conv.residual();
+    }
+    Ok(conv)
+}

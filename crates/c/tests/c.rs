@@ -1,0 +1,131 @@
+//! The header against the library, and the examples compiled and run: with the shared and the static library, on the emulator and on
+//! OpenCL where it is.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use tilewright_c::{NAMES, TwConv, TwGemm, TwOperands};
+
+#[path = "../../ir/tests/support/missing.rs"]
+mod missing;
+
+fn package() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn header() -> String {
+    std::fs::read_to_string(package().join("include/tilewright.h")).expect("the header")
+}
+
+fn output(command: &mut Command) -> Option<Output> {
+    match command.output() {
+        Ok(output) => Some(output),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            missing::missing(&format!("{} (apt install gcc g++ pkg-config)", command.get_program().to_string_lossy()));
+            None
+        }
+        Err(e) => panic!("{command:?}: {e}"),
+    }
+}
+
+fn succeeds(command: &mut Command) -> Option<String> {
+    let output = output(command)?;
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{out}\n{err}", output.status);
+    Some(out.into_owned())
+}
+
+/// Where the libraries that this test was built with stand.
+fn built() -> PathBuf {
+    let here = std::env::current_exe().expect("this test");
+    here.parent().expect("a folder").into()
+}
+
+#[test]
+fn every_function_of_the_library_stands_in_the_header() {
+    let header = header();
+    let declared: BTreeSet<&str> =
+        header.lines().filter(|l| !l.starts_with([' ', '/', '*'])).filter_map(|l| word(l.split_once('(')?.0)).collect();
+    let mut defined = BTreeSet::new();
+    let sources: Vec<String> = std::fs::read_dir(package().join("src"))
+        .expect("sources")
+        .map(|f| std::fs::read_to_string(f.expect("a file").path()).expect("text"))
+        .collect();
+    for source in &sources {
+        let after = source.split("#[unsafe(no_mangle)]").skip(1);
+        defined.extend(after.filter_map(|text| word(text.split('(').next()?)));
+    }
+    assert!(defined.len() > 20, "{defined:?}");
+    assert_eq!(declared, defined);
+
+    fn word(text: &str) -> Option<&str> {
+        text.rsplit([' ', '*', '\n']).next().filter(|w| w.starts_with("tw_"))
+    }
+}
+
+#[test]
+fn structures_and_numbers_are_those_of_the_header() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut text = String::from("#include <tilewright.h>\n");
+    for (name, size) in
+        [("tw_gemm", size_of::<TwGemm>()), ("tw_conv", size_of::<TwConv>()), ("tw_operands", size_of::<TwOperands>())]
+    {
+        text += &format!("_Static_assert(sizeof({name}) == {size}, \"{name}\");\n");
+    }
+    macro_rules! offsets {
+        ($text:ident, $c:literal, $rust:ty, $($field:ident)*) => {
+            $($text += &format!("_Static_assert(offsetof({}, {}) == {}, \"{}\");\n",
+                $c, stringify!($field), std::mem::offset_of!($rust, $field), stringify!($field));)*
+        };
+    }
+    offsets!(text, "tw_gemm", TwGemm, m lda ldr batch stride_a stride_r dtype out_dtype order math trans_a trans_b bias activation residual dynamic_m dynamic_batch);
+    offsets!(text, "tw_conv", TwConv, n groups input filter stride dilation pad_begin pad_end dims direction layout dtype out_dtype math bias activation residual);
+    offsets!(text, "tw_operands", TwOperands, a b c bias residual workspace alpha beta extents);
+    for (number, name) in NAMES.iter().enumerate() {
+        text += &format!("_Static_assert({} == {number}, \"status\");\n", name.to_str().expect("a name"));
+    }
+    let file = folder.path().join("header.c");
+    std::fs::write(&file, text).expect("a file");
+    let mut cc = Command::new("gcc");
+    cc.args(["-std=c11", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "-I"]).arg(package().join("include"));
+    succeeds(cc.arg(&file));
+}
+
+#[test]
+fn examples_run_with_the_installed_libraries() {
+    let prefix = tempfile::tempdir().expect("a folder");
+    let prefix = prefix.path();
+    succeeds(Command::new(package().join("../../scripts/install-c")).arg(prefix).arg(built()));
+    let flags = |which: &[&str]| {
+        let mut command = Command::new("pkg-config");
+        let found = succeeds(command.env("PKG_CONFIG_PATH", prefix.join("lib/pkgconfig")).args(which).arg("tilewright"))?;
+        Some(found.split_whitespace().map(String::from).collect::<Vec<_>>())
+    };
+    let strict = ["-Wall", "-Wextra", "-pedantic", "-Werror"];
+    let (Some(shared), Some(include)) = (flags(&["--cflags", "--libs"]), flags(&["--cflags"])) else { return };
+    let (c, cpp) = (package().join("examples/gemm.c"), package().join("examples/conv.cpp"));
+
+    let gemm = prefix.join("gemm");
+    let mut cc = Command::new("gcc");
+    cc.arg("-std=c99").args(strict).arg(&c).args(&shared).arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
+    let conv = prefix.join("conv");
+    let mut cxx = Command::new("g++");
+    cxx.arg("-std=c++11").args(strict).arg(&cpp).args(&include).arg(prefix.join("lib/libtilewright.a"));
+    cxx.args(["-lpthread", "-ldl", "-lm"]);
+    if succeeds(cc.arg("-o").arg(&gemm)).is_none() || succeeds(cxx.arg("-o").arg(&conv)).is_none() {
+        return;
+    }
+    let needed = succeeds(Command::new("objdump").arg("-p").arg(&gemm)).unwrap_or_default();
+    assert!(needed.contains("libtilewright.so.0"), "the program looks for the library under another name:\n{needed}");
+
+    let opencl = tilewright::list_devices().iter().any(|l| l.device.is_ok() && l.backend == tilewright::Backend::OpenCl);
+    if !opencl {
+        missing::missing("an OpenCL device: the C examples run on the emulator alone");
+    }
+    for device in ["emu"].into_iter().chain(opencl.then_some("opencl:0")) {
+        for program in [&gemm, &conv] {
+            let said = succeeds(Command::new(program).arg(device)).unwrap_or_default();
+            assert!(said.ends_with("ok\n") && said.contains("as it should"), "{said}");
+        }
+    }
+}
