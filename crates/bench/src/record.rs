@@ -65,11 +65,11 @@ impl Roof {
     }
     /// For products of a type on a target. Matrix units count for 16-bit types, and for f32 where TF32 is allowed.
     pub fn of(target: &Target, dtype: Scalar, math: Math) -> Roof {
-        let Rates { f32_fma, f64_fma, warpgroup_fma, clock_ghz, dram_gbs, .. } = target.rates;
+        let Rates { f32_fma, f64_fma, f64_matrix_fma, warpgroup_fma, clock_ghz, dram_gbs, .. } = target.rates;
         let multiply_adds = match (dtype, math) {
             (Scalar::F16 | Scalar::BF16, _) if target.features.warpgroup => warpgroup_fma,
             (Scalar::F32, Math::Tf32) if target.features.warpgroup => warpgroup_fma / 2.0,
-            (Scalar::F64, _) => f64_fma,
+            (Scalar::F64, _) => f64_fma.max(f64_matrix_fma),
             _ => f32_fma,
         };
         Roof { tflops: 2.0 * multiply_adds * f64::from(target.units) * clock_ghz * 1e-3, dram_gbs }

@@ -42,8 +42,6 @@ pub struct Family {
     pub block: (u32, u32),
     /// Most columns of a micro tile.
     pub columns: u32,
-    /// Depth of a k-step: what fragments are read for at once.
-    pub depth: u32,
     /// Instructions run on while their wave goes on; accumulators are read behind a wait.
     pub asynchronous: bool,
     /// A lane's neighbours along n in C; 0 where the tiling decides.
@@ -64,7 +62,6 @@ pub const FAMILIES: [Family; 4] = [
         lanes: 1,
         block: (1, 1),
         columns: u32::MAX,
-        depth: 1,
         asynchronous: false,
         run: 1,
         fragments: false,
@@ -78,7 +75,6 @@ pub const FAMILIES: [Family; 4] = [
         lanes: 128,
         block: (64, 8),
         columns: 256,
-        depth: 16,
         asynchronous: true,
         run: 2,
         fragments: false,
@@ -92,7 +88,6 @@ pub const FAMILIES: [Family; 4] = [
         lanes: 32,
         block: (16, 8),
         columns: u32::MAX,
-        depth: 16,
         asynchronous: false,
         run: 2,
         fragments: true,
@@ -106,7 +101,6 @@ pub const FAMILIES: [Family; 4] = [
         lanes: 64,
         block: (16, 16),
         columns: u32::MAX,
-        depth: 16,
         asynchronous: false,
         run: 0,
         fragments: true,
@@ -219,6 +213,8 @@ pub struct Mma {
     pub c: Fragment,
     /// The only architecture that has it, where not all have that have the family.
     pub arch: Option<&'static str>,
+    /// Depth of a k-step, what fragments are read for at once: one instruction or several.
+    pub step: u32,
     /// How many times longer its multiply-adds take than those of 16-bit inputs.
     pub slower: u32,
 }
@@ -240,6 +236,10 @@ impl Mma {
     pub fn dividing(unit: MathUnit, input: MatrixType, (m, n): (u32, u32)) -> Option<&'static Mma> {
         let divides = |row: &&Mma| row.arch.is_none() && m.is_multiple_of(row.shape.0) && n.is_multiple_of(row.shape.1);
         TABLE.iter().filter(|row| row.unit == unit && row.input == input).find(divides)
+    }
+    /// Depth of the shallowest k-steps of a family.
+    pub fn least_step(unit: MathUnit) -> u32 {
+        TABLE.iter().filter(|row| row.unit == unit).map(|row| row.step).min().unwrap_or(1)
     }
     /// A family's instruction of a shape.
     pub fn shaped(unit: MathUnit, input: MatrixType, shape: (u32, u32, u32)) -> Option<&'static Mma> {
@@ -302,17 +302,8 @@ const MMA_A_SINGLE: &[Term] =
 const MMA_B_PAIRS: &[Term] =
     &[term(Row, 1, Lane, 4, 0), term(K, 2, Lane, 1, 4), term(K, 1, Element, 1, 0), term(K, 8, Register, 1, 0)];
 const MMA_B_SINGLE: &[Term] = &[term(Row, 1, Lane, 4, 0), term(K, 1, Lane, 1, 4), term(K, 4, Register, 1, 0)];
-const MMA_C: Fragment = fragment(
-    &[term(Row, 1, Lane, 4, 0), term(Row, 8, Register, 2, 0), term(Col, 2, Lane, 1, 4), term(Col, 1, Register, 1, 2)],
-    4,
-    1,
-    FLOATS,
-);
-
-/// Of doubles: one element of eight rows (columns) and four k each, two neighbours along n.
-const DOUBLE: Fragment = fragment(&[term(Row, 1, Lane, 4, 0), term(K, 1, Lane, 1, 4)], 1, 1, DOUBLES);
-const DOUBLE_C: Fragment =
-    fragment(&[term(Row, 1, Lane, 4, 0), term(Col, 2, Lane, 1, 4), term(Col, 1, Register, 1, 0)], 2, 1, DOUBLES);
+const MMA_C: &[Term] =
+    &[term(Row, 1, Lane, 4, 0), term(Row, 8, Register, 2, 0), term(Col, 2, Lane, 1, 4), term(Col, 1, Register, 1, 2)];
 
 // Warpgroups: the four waves have 16 rows each.
 const WARPGROUP_A_PAIRS: &[Term] = &[
@@ -366,14 +357,22 @@ const MFMA_C_16: Fragment =
 
 const fn fma(input: MatrixType, sum: Scalar, held: &'static [Scalar]) -> Mma {
     let one = single(held);
-    Mma { unit: MathUnit::Fma, input, sum, shape: (1, 1, 1), a: one, b: one, c: one, arch: None, slower: 1 }
+    Mma { unit: MathUnit::Fma, input, sum, shape: (1, 1, 1), a: one, b: one, c: one, arch: None, step: 1, slower: 1 }
 }
 const fn wave(input: MatrixType) -> Mma {
-    let (a, b, k) = match input.bytes() {
-        2 => (fragment(MMA_A_PAIRS, 4, 2, WORDS), fragment(MMA_B_PAIRS, 2, 2, WORDS), 16),
-        _ => (fragment(MMA_A_SINGLE, 4, 1, TF32), fragment(MMA_B_SINGLE, 2, 1, TF32), 8),
+    let (held, sum, sums) = match input {
+        MatrixType::F64 => (DOUBLES, Scalar::F64, DOUBLES),
+        MatrixType::TF32 => (TF32, Scalar::F32, FLOATS),
+        _ => (WORDS, Scalar::F32, FLOATS),
     };
-    Mma { unit: MathUnit::Mma, input, sum: Scalar::F32, shape: (16, 8, k), a, b, c: MMA_C, arch: None, slower: input.bytes() / 2 }
+    let (a, b, k) = match input.bytes() {
+        2 => (fragment(MMA_A_PAIRS, 4, 2, held), fragment(MMA_B_PAIRS, 2, 2, held), 16),
+        _ => (fragment(MMA_A_SINGLE, 4, 1, held), fragment(MMA_B_SINGLE, 2, 1, held), 8),
+    };
+    let (c, slower) = (fragment(MMA_C, 4, 1, sums), if input.bytes() == 8 { 16 } else { input.bytes() / 2 });
+    // Fragments of doubles fill twice the registers: half the depth leaves room for the next step's.
+    let step = if input.bytes() == 8 { 8 } else { 16 };
+    Mma { unit: MathUnit::Mma, input, sum, shape: (16, 8, k), a, b, c, arch: None, step, slower }
 }
 const fn warpgroup(input: MatrixType) -> Mma {
     let (a, k) = match input.bytes() {
@@ -389,6 +388,7 @@ const fn warpgroup(input: MatrixType) -> Mma {
         b: NONE,
         c: WARPGROUP_C,
         arch: None,
+        step: 16,
         slower: input.bytes() / 2,
     }
 }
@@ -412,6 +412,7 @@ const fn mfma(input: MatrixType, side: u32, k: u32, arch: Option<&'static str>) 
         b: operand,
         c,
         arch,
+        step: 16,
         slower: if input.bytes() == 2 { 1 } else { 8 },
     }
 }
@@ -425,17 +426,7 @@ pub const TABLE: &[Mma] = &[
     wave(MatrixType::F16),
     wave(MatrixType::BF16),
     wave(MatrixType::TF32),
-    Mma {
-        unit: MathUnit::Mma,
-        input: MatrixType::F64,
-        sum: Scalar::F64,
-        shape: (8, 8, 4),
-        a: DOUBLE,
-        b: DOUBLE,
-        c: DOUBLE_C,
-        arch: None,
-        slower: 16,
-    },
+    wave(MatrixType::F64),
     warpgroup(MatrixType::F16),
     warpgroup(MatrixType::BF16),
     warpgroup(MatrixType::TF32),

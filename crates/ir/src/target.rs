@@ -43,6 +43,9 @@ pub struct Features {
     /// `mma.sync` and `ldmatrix` (sm_80 and up).
     #[serde(default)]
     pub mma: bool,
+    /// `mma.sync` multiplies 16 rows of f64 in one instruction (sm_90 and up); elsewhere those of 8 x 8 x 4 take its place.
+    #[serde(default)]
+    pub tall_f64: bool,
     /// Warpgroup matrix instructions and register budgets (sm_90a).
     #[serde(default)]
     pub warpgroup: bool,
@@ -154,6 +157,9 @@ pub struct Rates {
     /// figures come to, times what such instructions reach of it. Elements twice as wide go half as fast.
     #[serde(default)]
     pub wave_matrix_fma: f64,
+    /// Likewise of f64, which goes at a rate of its own; 0 where there is none.
+    #[serde(default)]
+    pub f64_matrix_fma: f64,
     /// Likewise by warpgroup instructions, the peak itself; 0 where there are none.
     #[serde(default)]
     pub warpgroup_fma: f64,
@@ -208,6 +214,8 @@ impl Target {
                 // mma.sync reaches 62 % of what wgmma does (measured on an H200); dense peak of an H100: 989 TFLOP/s at 1.83 GHz on
                 // 132 units (NVIDIA's white paper).
                 wave_matrix_fma: if features.warpgroup { 1270.0 } else { 1024.0 * 0.9 },
+                // Measured on an H200: 65.4 TFLOP/s by instructions of 16 rows, 33.2 by those of 8.
+                f64_matrix_fma: if features.tall_f64 { 125.0 } else { 64.0 * 0.95 },
                 warpgroup_fma: if features.warpgroup { 2048.0 } else { 0.0 },
                 shared_bytes: 128.0,
                 l2_bytes: 48.0,
@@ -243,6 +251,7 @@ impl Target {
                     "gfx950" => 2048.0 * 0.6,
                     _ => 0.0,
                 },
+                f64_matrix_fma: 0.0,
                 warpgroup_fma: 0.0,
                 shared_bytes: 128.0,
                 l2_bytes: 64.0,
@@ -254,7 +263,7 @@ impl Target {
         // Graphics processors of a generation: fewer threads and hardly any f64.
         let small = |target: Target, groups_per_unit| Target {
             limits: Limits { threads_per_unit: 1536, groups_per_unit, ..target.limits },
-            rates: Rates { f64_fma: 2.0, ..target.rates },
+            rates: Rates { f64_fma: 2.0, f64_matrix_fma: 2.0, ..target.rates },
             ..target
         };
         let modern = Features {
@@ -268,13 +277,18 @@ impl Target {
             ..Features::default()
         };
         Some(match arch {
-            "sm_90a" => {
-                nvidia(132, 228 << 10, 50, 1.98, 4800.0, Features { warpgroup: true, bulk_copy: true, cluster: true, ..modern })
-            }
+            "sm_90a" => nvidia(
+                132,
+                228 << 10,
+                50,
+                1.98,
+                4800.0,
+                Features { warpgroup: true, bulk_copy: true, cluster: true, tall_f64: true, ..modern },
+            ),
             // Of Blackwell only what is portable is planned for: its own matrix instructions are others than Hopper's.
-            "sm_100a" => nvidia(148, 228 << 10, 126, 1.92, 8000.0, modern),
-            "sm_103a" => nvidia(148, 228 << 10, 126, 1.92, 8000.0, modern),
-            "sm_120a" => small(nvidia(170, 100 << 10, 96, 2.41, 1792.0, modern), 24),
+            "sm_100a" => nvidia(148, 228 << 10, 126, 1.92, 8000.0, Features { tall_f64: true, ..modern }),
+            "sm_103a" => nvidia(148, 228 << 10, 126, 1.92, 8000.0, Features { tall_f64: true, ..modern }),
+            "sm_120a" => small(nvidia(170, 100 << 10, 96, 2.41, 1792.0, Features { tall_f64: true, ..modern }), 24),
             "sm_89" => small(nvidia(128, 100 << 10, 72, 2.52, 1008.0, modern), 24),
             "sm_86" => small(nvidia(84, 100 << 10, 6, 1.70, 936.0, modern), 16),
             "sm_80" => nvidia(108, 164 << 10, 40, 1.41, 2039.0, modern),

@@ -1,4 +1,4 @@
-//! Doubles on the matrix unit (m8n8k4 of mma.sync): every way of loading and storing on the emulator with all checks, and what the
+//! Doubles on the matrix unit (mma.sync: m16n8k8, or m8n8k4 before sm_90): every way of loading and storing on the emulator with all checks, and what the
 //! assembler makes of it.
 
 #[path = "../../ir/tests/support/missing.rs"]
@@ -61,7 +61,7 @@ fn only_units_that_have_them_take_doubles() {
 #[test]
 fn assemblers_take_them() {
     let problem: Problem = Gemm::new(Scalar::F64, 1024, 1024, 1024).order(Order::Row).build().unwrap().into();
-    for arch in ["sm_80", "sm_90a"] {
+    for (arch, instruction) in [("sm_80", "DMMA.884"), ("sm_90a", "DMMA.16x8x8"), ("sm_100a", "DMMA"), ("sm_120a", "DMMA")] {
         let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
         let plan = Plan::from(Constraint::parse(PLANS[1]).unwrap().apply(&Plan::default()));
         let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
@@ -69,7 +69,7 @@ fn assemblers_take_them() {
         let kernel = program.kernels.iter().find(|k| k.name == MAIN).unwrap();
         match inspect(kernel, arch, None, &Options::default()) {
             Err(e @ DeviceError::Missing { .. }) => return missing::missing(&e.to_string()),
-            seen => assert!(seen.unwrap().assembly.contains("DMMA"), "{arch}: no DMMA"),
+            seen => assert!(seen.unwrap().assembly.contains(instruction), "{arch}: no {instruction}"),
         }
     }
 }

@@ -271,6 +271,7 @@ fn nearest(found: &Found, kind: DeviceKind, wave: u32) -> Target {
             f32_fma: 16.0,
             f64_fma: 8.0,
             wave_matrix_fma: 0.0,
+            f64_matrix_fma: 0.0,
             warpgroup_fma: 0.0,
             shared_bytes: 64.0,
             l2_bytes: 32.0,

@@ -43,12 +43,10 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     let matrix = family.lanes > 1;
     let exchanged = on(Common::Swp);
     let c = &*c.oriented(exchanged);
-    if matrix {
-        computes(plan, c, env, family)?;
-    }
+    let k_step = if matrix { computes(plan, c, env, family)?.step } else { 1 };
     Transport::suit(plan)?;
     let (along_m, along_n) = owners(plan, family)?;
-    let schedule = schedule(plan, env, family)?;
+    let schedule = schedule(plan, env, family, k_step)?;
     let cluster = exit::cluster(plan, c, [Key::A, Key::B].map(|side| plan.get(side(Chiral::Clu))))?;
     let edge = if Transport::need_panels(plan) || on(Common::Edg) { Edge::Predicate } else { Edge::PullBack };
     let k_tile = at(Common::Unr);
@@ -74,6 +72,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     useful_clusters(c, &cluster, (&a, &b))?;
     let tiling = Tiling {
         k_tile,
+        k_step,
         threads_a: along_m * family.lanes,
         threads_b: along_n,
         micro_b_fastest: on(Common::Mia),
@@ -124,23 +123,22 @@ fn complete(spec: &mut KernelSpec, c: &Contraction) {
     }
 }
 
-/// Whether the unit has instructions for this.
-fn computes(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Result<(), Refusal> {
-    let (uni, k_tile, depth) = (family.number, plan.common(Common::Unr), family.depth);
-    if c.matrix_input().and_then(|input| Mma::find(family.unit, input)).is_none() {
-        return Err(Refusal::UnitTypes { uni, a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() });
-    }
+/// The instruction that the unit has for this.
+fn computes(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Result<&'static Mma, Refusal> {
+    let (uni, k_tile) = (family.number, plan.common(Common::Unr));
+    let row = c.matrix_input().and_then(|input| Mma::find(family.unit, input));
+    let row = row.ok_or(Refusal::UnitTypes { uni, a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() })?;
     if env.wave != family.wave() {
         return Err(Refusal::UnitWave { uni, wave: env.wave, needed: family.wave() });
     }
-    if !k_tile.is_multiple_of(depth) {
-        return Err(Refusal::UnitSteps { uni, k_tile, depth });
+    if !k_tile.is_multiple_of(row.step) {
+        return Err(Refusal::UnitSteps { uni, k_tile, depth: row.step });
     }
     let micro = plan.get(Key::B(Chiral::Mic));
     if micro > family.columns / family.block.1 {
         return Err(Refusal::UnitColumns { micro });
     }
-    Ok(())
+    Ok(row)
 }
 
 /// Owners of micro tiles (threads, waves, warpgroups) along m and n that share a macro tile; one alone where each has a tile of its own.
@@ -171,7 +169,7 @@ fn useful_clusters(c: &Contraction, cluster: &Cluster, (a, b): (&OperandTiling, 
 }
 
 /// The schedule, before the operands' transports are known.
-fn schedule(plan: &Plan, env: &Env, family: &Family) -> Result<Schedule, Refusal> {
+fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Schedule, Refusal> {
     let at = |key: Common| plan.common(key);
     let (pfg, buf, fra, lwv, mac) = (at(Common::Pfg), at(Common::Buf), at(Common::Fra), at(Common::Lwv), at(Common::Mac));
     let pipeline = Transport::need_pipeline(plan);
@@ -184,7 +182,7 @@ fn schedule(plan: &Plan, env: &Env, family: &Family) -> Result<Schedule, Refusal
         _ => {}
     }
     // Instructions that run on may be one k-tile behind.
-    let k_steps = if family.asynchronous { 2 } else { at(Common::Unr) / family.depth };
+    let k_steps = if family.asynchronous { 2 } else { at(Common::Unr) / k_step };
     if fra >= k_steps {
         return Err(Refusal::FragmentsAhead { fra, k_steps });
     }

@@ -6,6 +6,7 @@ use super::reach;
 use super::tile::Along;
 use super::transport::Transport;
 use super::value::{Keys, Plan};
+use tilewright_ir::Mma;
 use tilewright_ir::mma::{FAMILIES, Family};
 use tilewright_problem::contraction::Contraction;
 
@@ -144,7 +145,7 @@ impl Keys {
             self.reset(&[Common::Hnt], &[]);
         }
         // Fragments ahead and spread stores lay the k-steps out one by one anyway.
-        if at(Common::Unr) <= p.unit().depth || at(Common::Fra) > 0 || self.common(Common::Stp) == 2 {
+        if at(Common::Unr) <= Mma::least_step(p.unit().unit) || at(Common::Fra) > 0 || self.common(Common::Stp) == 2 {
             self.reset(&[Common::Ukl], &[]);
         }
     }
@@ -161,6 +162,9 @@ impl Plan {
         let run_time = c.dynamic.m || c.dynamic.n;
         if !run_time && c.m.is_multiple_of(tile_m) && c.n.is_multiple_of(tile_n) {
             p.reset(&[Common::Edg], &[]);
+        }
+        if c.matrix_input().and_then(|input| Mma::find(unit.unit, input)).is_some_and(|row| p.common(Common::Unr) <= row.step) {
+            p.reset(&[Common::Ukl], &[]);
         }
         // A single row or column of tiles has only one order.
         if c.m <= tile_m || c.n <= tile_n {

@@ -75,6 +75,8 @@ pub struct Tiling {
     pub b: OperandTiling,
     /// k-tile: depth of one main loop step (`UNR`).
     pub k_tile: u32,
+    /// Depth of a k-step, for which fragments are read at once.
+    pub k_step: u32,
     /// Threads along m in the work-group's thread grid (from `MAC`, `SKW`).
     pub threads_a: u32,
     /// Threads along n.
@@ -180,7 +182,7 @@ impl Tiling {
     }
     /// k-steps of a k-tile.
     pub const fn k_steps(&self) -> u32 {
-        self.k_tile / self.unit.family().depth
+        self.k_tile / self.k_step
     }
 }
 

@@ -77,7 +77,11 @@ impl Printer<'_> {
         match op {
             MatrixOp::Mma { input, a, b, acc } => {
                 let Some(row) = Mma::of(op) else { return Err(self.without("a matrix instruction of this type")) };
-                self.wave(row, input.name(), [acc, a, b]);
+                if row.sum == Scalar::F64 && !self.target.features.tall_f64 {
+                    self.quarters_of_f64(row, [acc, a, b]);
+                } else {
+                    self.wave(row, input.name(), [acc, a, b]);
+                }
             }
             MatrixOp::LoadMatrix { to, count, trans, from } => {
                 let address = self.shared_address();
@@ -137,6 +141,21 @@ impl Printer<'_> {
             outs.join(", "),
             ins.join(", ")
         ));
+    }
+
+    /// The instruction of 16 rows and 8 k of doubles by four of 8 rows and 4 k, whose registers are some of its own.
+    fn quarters_of_f64(&mut self, row: &Mma, [acc, a, b]: [&RegSlice; 3]) {
+        let (acc, a, b) = (self.slice(acc, row.c.registers), self.slice(a, row.a.registers), self.slice(b, row.b.registers));
+        for (i, left) in a.iter().enumerate() {
+            let (half, k) = (i % 2, i / 2);
+            self.line(&format!(
+                "asm volatile(\"mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {{%0,%1}}, {{%2}}, {{%3}}, {{%0,%1}};\" : \
+                 \"+d\"({}), \"+d\"({}) : \"d\"({left}), \"d\"({}));",
+                acc[2 * half],
+                acc[2 * half + 1],
+                b[k]
+            ));
+        }
     }
 
     fn mfma(&mut self, row: &Mma, slices: [&RegSlice; 3]) -> Result<(), Fault> {

@@ -13,8 +13,8 @@ use tilewright_gen::plan::{
     Along, FetchWork, Footprint, KernelSpec, OperandTiling, StorePoint, Tiling, bulk_tile, fetch_work, materialised,
     store_columns,
 };
-use tilewright_ir::layout::Axis;
-use tilewright_ir::{MatrixType, Mma};
+use tilewright_ir::layout::{Axis, Layout};
+use tilewright_ir::{MatrixType, Mma, Scalar};
 use tilewright_problem::contraction::{Contraction, Operand, Tensor};
 
 /// Cycles in which load waves fetch a k-tile, when so many work-groups share a unit. Batches of an operand wait one after the other.
@@ -120,12 +120,14 @@ fn conflicts(spec: &KernelSpec, o: &OperandTiling, element: u32) -> f64 {
     if spec.schedule.in_pipeline() {
         return 1.0;
     }
-    if element == 4
-        && let Some(row) = Mma::find(spec.tiling.unit, MatrixType::TF32)
+    let single = if element == 8 { MatrixType::F64 } else { MatrixType::TF32 };
+    if element >= 4
+        && let Some(row) = Mma::find(spec.tiling.unit, single)
     {
-        // Lanes read single words, of 8 rows and 4 k.
+        // Lanes read single elements, of 8 rows and 4 k.
         let lanes = o.shared(spec.tiling.k_tile).compose(&row.b.layout(row.lanes(), row.b.registers));
-        return lanes.map_or(1.0, |lanes| lanes.bank_cycles(Axis::Lane, row.lanes(), &[], 1, element).0 as f64);
+        let cycles = |lanes: Layout| lanes.bank_cycles(Axis::Lane, row.lanes(), &[], 1, element);
+        return lanes.map(cycles).map_or(1.0, |(cycles, least)| cycles as f64 / least.max(1) as f64);
     }
     let bytes = (o.lines(spec.tiling.k_tile).1 * element).max(1);
     let apart = (128 / (1 << bytes.trailing_zeros().min(7))).min(8);
@@ -161,10 +163,13 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
     } else {
         // Fewer waves than schedulers leave some of the unit idle.
         let busy_parts = (owners * resident / SCHEDULERS).min(1.0);
-        let slower = t.instruction(c).map_or(1.0, |row| f64::from(row.slower));
+        let rate = match t.instruction(c) {
+            Some(row) if row.sum == Scalar::F64 => target.rates.f64_matrix_fma,
+            row => target.rates.wave_matrix_fma / row.map_or(1.0, |row| f64::from(row.slower)),
+        };
         let read = |o: &OperandTiling| f64::from(o.micro) * depth * bytes * conflicts(spec, o, c.a.scalar.bytes());
         let turn = if spec.schedule.fragments_ahead > 0 { WAVE_TURN } else { 2.0 * WAVE_TURN };
-        let math = work.fma * slower / target.rates.wave_matrix_fma / busy_parts;
+        let math = work.fma / rate / busy_parts;
         (math, owners * (read(&t.a) + read(&t.b)) / 128.0, turn / resident)
     };
     // Instructions besides those of the unit: four schedulers issue one a cycle each.

@@ -4,7 +4,7 @@ use super::seed_keys::{layout, splits};
 use crate::space::Space;
 use tilewright_gen::plan::{Chiral, Common, Key, Keys, thread_grid};
 use tilewright_ir::mma::{FAMILIES, Family};
-use tilewright_ir::{Dialect, Mma};
+use tilewright_ir::{Dialect, MatrixType, Mma};
 use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::view::{COL, ROW};
 
@@ -35,7 +35,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
         .with(Key::C(Common::Hnt), u32::from(space.target().dialect == Dialect::Hip))
         .with(Key::C(Common::Sks), u32::from(!space.env().allow_atomics));
     let base = layout(base, Key::A, &turned, Operand::A, 16);
-    let base = layout(base, Key::B, &turned, Operand::B, 16).with_both(Chiral::Pad, 1);
+    let base = layout(base, Key::B, &turned, Operand::B, 16).with_both(Chiral::Pad, padding(input));
     let mut plans = Vec::new();
     for (waves, skew, mic_a, mic_b) in tiles(family) {
         let Some((along_m, along_n)) = thread_grid(waves, skew) else { continue };
@@ -60,6 +60,12 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
         }
     }
     plans
+}
+
+/// Padding of rows in shared memory, in units of 16 bytes, behind which lanes that read the fragments of 8 rows meet no bank twice.
+const fn padding(input: MatrixType) -> u32 {
+    // Half a wave at a time reads doubles: of 4 rows, and of 4 neighbours.
+    if input.bytes() == 8 { 2 } else { 1 }
 }
 
 /// Waves, skew of their grid, and micro tiles in instructions.

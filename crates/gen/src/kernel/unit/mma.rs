@@ -13,9 +13,6 @@ use tilewright_ir::layout::Axis;
 use tilewright_ir::mma::Fragment;
 use tilewright_ir::*;
 
-/// Depth of a k-step: one instruction of 16-bit types, several of wider ones.
-const DEPTH: u32 = MathUnit::Mma.family().depth;
-
 /// What a matrix unit takes elements of this type in memory as; f32 comes here for problems that allow TF32 only.
 pub(crate) const fn matrix_type(scalar: Scalar) -> MatrixType {
     match scalar {
@@ -75,7 +72,7 @@ impl WaveUnit {
         let sets = spec.schedule.fragments_ahead + 1;
         let fragments = [(0, "a", t.a.micro), (1, "b", t.b.micro)].map(|(i, name, micro)| {
             let (of, side) = if i == 0 { (&row.a, rows) } else { (&row.b, columns) };
-            let len = micro / side * of.registers * (DEPTH / depth);
+            let len = micro / side * of.registers * (row.step / depth);
             let held = if of.elements == 1 { scalar } else { Scalar::U32 };
             let regs = b.regs(&format!("{name}_frag"), held.ty(), sets * len);
             let place = match of.elements {
@@ -96,16 +93,17 @@ impl WaveUnit {
         let (row, k) = f.shared.strides();
         let (of, (rows, columns, depth)) = (if is_a { &self.row.a } else { &self.row.b }, self.row.shape);
         let side = if is_a { rows } else { columns };
-        let per_step = f.len / (DEPTH / depth);
-        let at = b.value(from + k_step * (DEPTH * k));
-        for step in 0..DEPTH / depth {
+        let (k_depth, steps) = (self.row.step, self.row.step / depth);
+        let per_step = f.len / steps;
+        let at = b.value(from + k_step * (k_depth * k));
+        for step in 0..steps {
             for block in 0..f.micro / side {
                 for register in 0..of.registers {
                     let (across, along) = (of.at(Axis::Row, 0, register, 0), of.at(Axis::K, 0, register, 0));
                     let (rows, ks) = (side * block + across, depth * step + along);
                     let at = if f.shared.panels.is_some() {
                         let row = b.value(f.place[0] + rows);
-                        let k = b.value(f.place[1] + k_step * DEPTH + ks);
+                        let k = b.value(f.place[1] + k_step * k_depth + ks);
                         let place = f.shared.at(b, row, k);
                         b.value(from + place)
                     } else {
@@ -147,7 +145,7 @@ impl Steps for WaveUnit {
                 self.load_elements(b, f, (from[which], step), set, which == 0);
                 continue;
             }
-            let at = f.shared.steps(b, from[which], step, DEPTH);
+            let at = f.shared.steps(b, from[which], step, self.row.step);
             // Four matrices of 8 x 8 are 16 rows, or 16 columns; the last 8 columns of an odd number come alone.
             for (block, further) in (0..).zip(&f.blocks) {
                 let count = if f.micro - 16 * block >= 16 { 4 } else { 2 };
@@ -161,7 +159,7 @@ impl Steps for WaveUnit {
     fn multiply(&self, b: &mut Builder, set: u32) {
         let ([left, right], row) = (&self.fragments, self.row);
         let (rows, columns, depth) = row.shape;
-        let (across, steps) = (right.micro / columns, DEPTH / depth);
+        let (across, steps) = (right.micro / columns, row.step / depth);
         for step in 0..steps {
             for i in 0..left.micro / rows {
                 for j in 0..across {
