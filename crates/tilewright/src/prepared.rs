@@ -119,20 +119,11 @@ impl Prepared {
     ) -> Result<(), Error> {
         let Ready { program, contraction, .. } = &*self.ready;
         let at = at.unwrap_or_else(|| contraction.extents());
-        check_extents(contraction, &at)?;
-        for memory in [Memory::Operand(Operand::A), Memory::Operand(Operand::B), Memory::Operand(Operand::C)]
-            .into_iter()
-            .chain(added(contraction, &at).map(|(memory, _)| memory))
-            .chain((self.workspace_bytes() > 0).then_some(Memory::Workspace))
-        {
-            if addresses.of(memory) == 0 {
-                return Err(memory.absent().into());
-            }
-        }
+        self.check(addresses, &at, self.workspace_bytes() > 0)?;
         let call = Call::new(contraction, self.offsets, factors, &at)?;
         let Some(device) = self.context.device().foreign() else {
             // SAFETY: the caller vouches for the addresses, which are of this process here.
-            return unsafe { self.copied(addresses, factors, &at) };
+            return unsafe { self.launch_on_host_memory(addresses, factors, Some(at)) };
         };
         let starts = [addresses.a, addresses.b, addresses.c].map(alignment);
         Alignments::of(contraction, starts, self.offsets).check(program)?;
@@ -143,6 +134,18 @@ impl Prepared {
         }
         // SAFETY: the caller vouches for the addresses.
         unsafe { self.start(device, stream, addresses, &call, &at) }
+    }
+
+    /// That the extents are possible, and no address is missing.
+    fn check(&self, addresses: &Addresses, at: &Extents, workspace: bool) -> Result<(), BindError> {
+        let contraction = &self.ready.contraction;
+        check_extents(contraction, at)?;
+        let operands = [Operand::A, Operand::B, Operand::C].map(Memory::Operand).into_iter();
+        let added = added(contraction, at).map(|(memory, _)| memory);
+        match operands.chain(added).chain(workspace.then_some(Memory::Workspace)).find(|memory| addresses.of(*memory) == 0) {
+            Some(missing) => Err(missing.absent()),
+            None => Ok(()),
+        }
     }
 
     /// # Safety
@@ -187,11 +190,22 @@ impl Prepared {
         Ok(())
     }
 
-    /// Copies operands from this process into device memory, runs there, and copies C back.
+    /// Copies operands from this process into memory of the device, whatever device that is, runs there, and copies C back before it
+    /// returns.
+    ///
+    /// # Errors
+    /// As [`Prepared::launch`].
     ///
     /// # Safety
-    /// As [`Prepared::launch`].
-    unsafe fn copied(&self, addresses: &Addresses, factors: Factors, at: &Extents) -> Result<(), Error> {
+    /// As [`Prepared::launch`], with addresses of this process.
+    pub unsafe fn launch_on_host_memory(
+        &self,
+        addresses: &Addresses,
+        factors: Factors,
+        at: Option<Extents>,
+    ) -> Result<(), Error> {
+        let at = &at.unwrap_or_else(|| self.extents());
+        self.check(addresses, at, false)?;
         let device = &**self.context.device();
         let contraction = &self.ready.contraction;
         let upload = |memory: Memory, bytes: u64| {

@@ -1,0 +1,57 @@
+"""Matrix products and convolutions by kernels that are generated, verified and tuned for your shape on your device.
+
+    import numpy as np, tilewright as tw
+
+    tw.use("emu")                                    # the built-in device; left out: the most capable one here
+    a, b = np.ones((96, 64), "f4"), np.ones((64, 80), "f4")
+    print(tw.tune(tw.gemm, a, b, trials=20).time_us)   # once: later runs find it in the records
+    c = tw.gemm(a, b, activation="relu")
+
+Arrays are whatever has ``__array_interface__``, DLPack or the buffer protocol: numpy, torch, cupy, jax, array.array. Those in this
+process's memory run on any device, copied there and back; those on a CUDA or HIP device run where they are. ``tilewright.torch`` has
+operators for PyTorch models.
+"""
+
+from ._core import (
+    Context,
+    Outcome,
+    conv,
+    devices,
+    emit,
+    explain,
+    gemm,
+    tune,
+    use,
+)
+from ._native import (
+    DeviceError,
+    Error,
+    OperandError,
+    OutOfMemory,
+    PlanError,
+    ProblemError,
+    RecordsError,
+    TuneError,
+    __version__,
+)
+
+__all__ = [
+    "Context",
+    "DeviceError",
+    "Error",
+    "OperandError",
+    "OutOfMemory",
+    "Outcome",
+    "PlanError",
+    "ProblemError",
+    "RecordsError",
+    "TuneError",
+    "__version__",
+    "conv",
+    "devices",
+    "emit",
+    "explain",
+    "gemm",
+    "tune",
+    "use",
+]

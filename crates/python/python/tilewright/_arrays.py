@@ -1,0 +1,150 @@
+"""Arrays of any framework: where their elements are, how they lie, and what can be made beside them."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+
+from . import _native
+
+_TYPES = {"f2": "float16", "f4": "float32", "f8": "float64"}
+_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+_FORMATS = {"e": "float16", "f": "float32", "d": "float64"}
+# DLPack's kinds of devices: process memory (also pinned), CUDA, ROCm.
+_CPU, _PINNED, _CUDA, _ROCM, _ROCM_PINNED = 1, 3, 2, 10, 11
+
+
+class Array(NamedTuple):
+    """An array as launches see it. Shape and strides in elements."""
+
+    address: int
+    shape: Tuple[int, ...]
+    strides: Tuple[int, ...]
+    dtype: str
+    device: str
+    """`cpu`, `cuda:0`, `hip:0`."""
+    keep: Any
+    """What must live as long as the address is used."""
+
+    @property
+    def alignment(self) -> int:
+        """Largest power of two that divides the address, at most 256."""
+        return min(self.address & -self.address, 256) or 256
+
+
+def look(x: Any, name: str) -> Array:
+    """What an operand is. `name` stands in errors."""
+    if hasattr(x, "__array_interface__") and not hasattr(x, "requires_grad"):
+        return _from_interface(x, name)
+    if hasattr(x, "__dlpack__"):
+        return _from_dlpack(x, name)
+    try:
+        view = memoryview(x)
+    except TypeError:
+        told = f"{name} is {type(x).__name__}: give an array with DLPack, __array_interface__ or the buffer protocol"
+        raise _native.OperandError(told) from None
+    return _from_buffer(view, name)
+
+
+def _from_interface(x: Any, name: str) -> Array:
+    told = x.__array_interface__
+    kind = str(getattr(x, "dtype", ""))
+    native = "<" if sys.byteorder == "little" else ">"
+    dtype = kind if kind == "bfloat16" else _TYPES.get(told["typestr"][1:])
+    if dtype is None or told["typestr"][0] not in (native, "|", "="):
+        raise _native.OperandError(f"{name} holds {kind or told['typestr']}: float16, bfloat16, float32 or float64 are possible")
+    shape, size = tuple(told["shape"]), _BYTES[dtype]
+    strides = told.get("strides") or _packed(shape, size)
+    if any(s % size for s in strides):
+        raise _native.OperandError(f"{name} has strides of {strides} bytes, which are no multiples of an element")
+    return Array(told["data"][0], shape, tuple(s // size for s in strides), dtype, "cpu", x)
+
+
+def _from_dlpack(x: Any, name: str) -> Array:
+    x = x.detach() if getattr(x, "requires_grad", False) else x
+    try:
+        capsule = x.__dlpack__()
+    except _native.Error:
+        raise
+    except Exception as e:
+        raise _native.OperandError(f"{name} gives no DLPack tensor: {e}") from e
+    address, shape, strides, dtype, kind, number = _native.dlpack(capsule)
+    if kind in (_CPU, _PINNED, _ROCM_PINNED):
+        device = "cpu"
+    elif kind in (_CUDA, _ROCM):
+        device = f"{'cuda' if kind == _CUDA else 'hip'}:{number}"
+    else:
+        raise _native.OperandError(f"{name} lies on a device of DLPack's kind {kind}: memory of this process, CUDA or ROCm are possible")
+    return Array(address, tuple(shape), tuple(strides), dtype, device, (x, capsule))
+
+
+def _from_buffer(view: memoryview, name: str) -> Array:
+    dtype = _FORMATS.get(view.format.lstrip("@=<"))
+    if dtype is None or not view.c_contiguous:
+        raise _native.OperandError(f"{name} is a buffer of format {view.format!r}: contiguous e, f or d are possible")
+    whole = ctypes.c_char * view.nbytes
+    keep = whole.from_buffer_copy(view) if view.readonly else whole.from_buffer(view)
+    size = _BYTES[dtype]
+    strides = tuple(s // size for s in _packed(view.shape, size))
+    return Array(ctypes.addressof(keep), tuple(view.shape), strides, dtype, "cpu", (view, keep))
+
+
+def _packed(shape: Sequence[int], unit: int) -> Tuple[int, ...]:
+    strides: List[int] = []
+    for extent in reversed(shape):
+        strides.append(unit)
+        unit *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+def packed(array: Array) -> bool:
+    """Do the elements lie one behind the other, the last dimension fastest?"""
+    want = _packed(array.shape, 1)
+    return all(n <= 1 or s == w for n, s, w in zip(array.shape, array.strides, want))
+
+
+def pack(x: Any, name: str) -> Any:
+    """The same values, the last dimension fastest."""
+    if hasattr(x, "contiguous"):
+        return x.contiguous()
+    if hasattr(x, "__array_interface__"):
+        import numpy
+
+        return numpy.ascontiguousarray(x)
+    raise _native.OperandError(f"{name} does not lie in memory as a kernel can read it, and {type(x).__name__} cannot be copied: pack it")
+
+
+def empty(like: Any, shape: Sequence[int], dtype: str) -> Any:
+    """A new array of the same framework on the same device."""
+    if hasattr(like, "new_empty"):
+        import torch
+
+        return like.new_empty(tuple(shape), dtype=getattr(torch, dtype))
+    if type(like).__module__.split(".")[0] == "numpy":
+        import numpy
+
+        of = like.dtype if str(like.dtype) == dtype else numpy.dtype(dtype)
+        return numpy.empty(tuple(shape), of)
+    raise _native.OperandError(f"a result beside {type(like).__name__} cannot be made: give `out`")
+
+
+class Matrix(NamedTuple):
+    """A matrix, or a batch of them, as BLAS tells it: row-major, perhaps transposed."""
+
+    trans: bool
+    ld: int
+    batch: Optional[int]
+    batch_stride: int
+
+
+def matrix(array: Array) -> Optional[Matrix]:
+    """None where neither rows nor columns are contiguous, or rows overlap."""
+    (rows, cols), (down, right) = array.shape[-2:], array.strides[-2:]
+    batch = array.shape[0] if len(array.shape) == 3 else None
+    stride = array.strides[0] if batch is not None and batch > 1 else 0
+    if (cols <= 1 or right == 1) and (rows <= 1 or down >= cols):
+        return Matrix(False, down if rows > 1 else max(cols, 1), batch, stride)
+    if (rows <= 1 or down == 1) and (cols <= 1 or right >= rows):
+        return Matrix(True, right if cols > 1 else max(rows, 1), batch, stride)
+    return None

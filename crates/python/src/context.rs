@@ -1,0 +1,73 @@
+//! Devices with their records.
+
+use crate::errors::raised;
+use crate::operation::PyOperation;
+use pyo3::prelude::*;
+use std::path::PathBuf;
+use tilewright::{Context, Error, Options, Problem, RecordsAt, list_devices};
+
+#[pyclass(name = "Context", module = "tilewright._native", frozen)]
+pub struct PyContext(Context);
+
+#[pymethods]
+impl PyContext {
+    /// `records`: a path; None: the user's file; "": none on disk.
+    #[new]
+    #[pyo3(signature = (device=None, records=None, workspace=None, atomics=false))]
+    fn new(
+        py: Python<'_>,
+        device: Option<String>,
+        records: Option<PathBuf>,
+        workspace: Option<u64>,
+        atomics: bool,
+    ) -> PyResult<PyContext> {
+        let records = match records {
+            None => RecordsAt::Default,
+            Some(path) if path.as_os_str().is_empty() => RecordsAt::Memory,
+            Some(path) => RecordsAt::File(path),
+        };
+        let options = Options { device, records, workspace, allow_atomics: atomics, ..Options::default() };
+        py.detach(|| Context::with(options)).map(PyContext).map_err(raised)
+    }
+    #[getter]
+    fn device(&self) -> &str {
+        &self.0.info().id
+    }
+    #[getter]
+    fn name(&self) -> &str {
+        &self.0.info().name
+    }
+    #[getter]
+    fn fingerprint(&self) -> &str {
+        &self.0.info().fingerprint
+    }
+    /// The problem of a text that `gemm`, `conv` or the command gave.
+    fn operation(&self, py: Python<'_>, problem: &str) -> PyResult<PyOperation> {
+        let made = py.detach(|| self.0.operation(Problem::parse(problem)?)).map_err(raised)?;
+        Ok(PyOperation::new(made))
+    }
+    /// All trials, a JSON object per line.
+    fn export_records(&self, py: Python<'_>) -> PyResult<String> {
+        let mut lines = Vec::new();
+        let written = py.detach(|| self.0.records().export(&Default::default(), &mut lines));
+        written.map_err(|e| raised(Error::from(e)))?;
+        Ok(String::from_utf8_lossy(&lines).into_owned())
+    }
+    fn import_records(&self, py: Python<'_>, lines: &str, name: &str) -> PyResult<usize> {
+        py.detach(|| self.0.records().import(&mut lines.as_bytes(), name)).map_err(|e| raised(Error::from(e)))
+    }
+    #[getter]
+    fn records_path(&self) -> PathBuf {
+        self.0.records().path().to_path_buf()
+    }
+}
+
+/// Id and name of each device here; for what is missing, its kind and how to get it.
+#[pyfunction]
+pub fn devices(py: Python<'_>) -> Vec<(String, String)> {
+    let told = list_devices().into_iter().map(|listing| match listing.device {
+        Ok(info) => (info.id, info.name),
+        Err(missing) => (listing.backend.prefix().to_string(), format!("not available: {missing}")),
+    });
+    py.detach(|| told.collect())
+}

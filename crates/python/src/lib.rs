@@ -1,0 +1,25 @@
+//! `tilewright._native`: contexts, operations and launches for the Python package beside it (`python/tilewright`), which speaks of arrays
+//! and turns them into problems and addresses. No lock of Python is held while something is planned, compiled, searched or run.
+#![allow(missing_docs, reason = "what users call is documented in python/tilewright")]
+
+mod context;
+mod dlpack;
+mod errors;
+mod operation;
+mod problem;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+#[pyo3(name = "_native", gil_used = false)]
+fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<context::PyContext>()?;
+    module.add_class::<operation::PyOperation>()?;
+    module.add_class::<operation::PyPrepared>()?;
+    module.add_function(wrap_pyfunction!(context::devices, module)?)?;
+    module.add_function(wrap_pyfunction!(dlpack::dlpack, module)?)?;
+    module.add_function(wrap_pyfunction!(problem::gemm, module)?)?;
+    module.add_function(wrap_pyfunction!(problem::conv, module)?)?;
+    errors::register(module)
+}

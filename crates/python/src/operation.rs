@@ -1,0 +1,112 @@
+//! Operations and their launches.
+
+use crate::errors::raised;
+use pyo3::prelude::*;
+use std::sync::Arc;
+use tilewright::{Addresses, Budget, Cancel, Error, Event, Factors, Operation, Plan, Prepared, SearchOptions, Stream};
+
+#[pyclass(name = "Operation", module = "tilewright._native", frozen)]
+pub struct PyOperation(Arc<Operation>);
+
+impl PyOperation {
+    pub(crate) fn new(operation: Operation) -> PyOperation {
+        PyOperation(Arc::new(operation))
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
+}
+
+#[pymethods]
+impl PyOperation {
+    #[getter]
+    fn problem(&self) -> String {
+        self.0.problem().key()
+    }
+    #[getter]
+    fn title(&self) -> String {
+        self.0.problem().to_string()
+    }
+    /// Plan and where it comes from.
+    fn choice(&self, py: Python<'_>) -> PyResult<(String, &'static str)> {
+        let (plan, origin) = py.detach(|| self.0.choice()).map_err(raised)?;
+        Ok((plan.to_string(), origin.name()))
+    }
+    fn set_plan(&self, plan: &str) -> PyResult<()> {
+        self.0.set_plan(&Plan::parse(plan).map_err(|e| raised(e.into()))?).map_err(raised)
+    }
+    /// Plans of least modelled time with that time in microseconds.
+    fn candidates(&self, py: Python<'_>, count: usize) -> Vec<(String, f64)> {
+        let found = py.detach(|| self.0.candidates(count));
+        found.into_iter().map(|c| (c.plan.to_string(), c.estimate.total_us)).collect()
+    }
+    /// The kernels as one source file, in the device's language (on the emulator, that of the architecture it plays).
+    fn source(&self, py: Python<'_>) -> PyResult<String> {
+        py.detach(|| self.0.source()).map_err(raised)
+    }
+    /// Searches; `heard` gets every event as JSON. What it raises, and Ctrl-C, end the search.
+    #[pyo3(signature = (seconds, trials, heard=None))]
+    fn tune(&self, py: Python<'_>, seconds: Option<f64>, trials: Option<u64>, heard: Option<Py<PyAny>>) -> PyResult<String> {
+        let (options, cancel) =
+            (SearchOptions { budget: Budget { seconds, trials }, ..SearchOptions::default() }, Cancel::default());
+        let mut raised_there = None;
+        let outcome = py.detach(|| {
+            self.0.tune_with(&options, &cancel, &mut |event: &Event| {
+                let told = Python::attach(|py| {
+                    py.check_signals()?;
+                    heard.as_ref().map_or(Ok(()), |heard| heard.call1(py, (json(event),)).map(drop))
+                });
+                if let Err(e) = told
+                    && raised_there.is_none()
+                {
+                    raised_there = Some(e);
+                    cancel.cancel();
+                }
+            })
+        });
+        match raised_there {
+            Some(e) => Err(e),
+            None => outcome.map(|outcome| json(&outcome)).map_err(raised),
+        }
+    }
+    fn prepare(&self, py: Python<'_>, alignments: [u64; 3]) -> PyResult<PyPrepared> {
+        py.detach(|| self.0.prepare_for(alignments)).map(PyPrepared).map_err(raised)
+    }
+}
+
+#[pyclass(name = "Prepared", module = "tilewright._native", frozen)]
+pub struct PyPrepared(Prepared);
+
+#[pymethods]
+impl PyPrepared {
+    #[getter]
+    fn plan(&self) -> String {
+        self.0.plan().to_string()
+    }
+    #[getter]
+    fn workspace_bytes(&self) -> u64 {
+        self.0.workspace_bytes()
+    }
+    /// Runs on addresses: A, B, C, bias, residual, workspace. `host`: addresses of this process, copied in and out; else those of the
+    /// device, on a stream.
+    #[pyo3(signature = (addresses, alpha=1.0, beta=0.0, stream=0, host=false))]
+    fn launch(&self, py: Python<'_>, addresses: [u64; 6], alpha: f64, beta: f64, stream: usize, host: bool) -> PyResult<()> {
+        let [a, b, c, bias, residual, workspace] = addresses;
+        let addresses = Addresses { a, b, c, bias, residual, workspace };
+        let factors = Factors { alpha, beta };
+        let run = || -> Result<(), Error> {
+            // SAFETY: the package beside this takes addresses from arrays it holds during the call and compares their shapes,
+            // strides and types with the problem.
+            unsafe {
+                if host {
+                    self.0.launch_on_host_memory(&addresses, factors, None)
+                } else {
+                    self.0.launch(Stream(stream), &addresses, factors, None)
+                }
+            }
+        };
+        // A launch on a device's memory returns at once: giving the lock away would cost more.
+        if host { py.detach(run) } else { run() }.map_err(raised)
+    }
+}

@@ -1,0 +1,142 @@
+//! From keyword arguments to problems, told as their text.
+
+use crate::errors::{ProblemError, raised};
+use pyo3::prelude::*;
+use tilewright::{Activation, Along, Conv, Direction, Gemm, GemmBuilder, Layout, Math, Scalar};
+
+fn named<T: Copy>(what: &str, name: &str, values: &[(&str, T)]) -> PyResult<T> {
+    let found = values.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
+    found.ok_or_else(|| {
+        let all: Vec<&str> = values.iter().map(|(n, _)| *n).collect();
+        ProblemError::new_err(format!("{what} = {name:?}: one of {}", all.join(", ")))
+    })
+}
+
+fn dtype(name: &str) -> PyResult<Scalar> {
+    let names = [
+        ("float32", Scalar::F32),
+        ("float64", Scalar::F64),
+        ("float16", Scalar::F16),
+        ("bfloat16", Scalar::BF16),
+        ("f32", Scalar::F32),
+        ("f64", Scalar::F64),
+        ("f16", Scalar::F16),
+        ("bf16", Scalar::BF16),
+    ];
+    named("dtype", name, &names)
+}
+
+fn math(name: &str) -> PyResult<Math> {
+    named("math", name, &[("exact", Math::Exact), ("tf32", Math::Tf32)])
+}
+
+fn activation(name: &str) -> PyResult<Activation> {
+    named("activation", name, &Activation::ALL.map(|a| (a.name(), a)))
+}
+
+/// The text of a row-major product. `strides`: leading dimensions of A, B, C and residual, then their batch strides; None is tight.
+#[pyfunction]
+#[pyo3(signature = (m, n, k, dtype="float32", *, out_dtype=None, trans=(false, false, false), batch=1, strides=[None; 8], bias=None,
+                    bias_stride=0, activation=None, residual=false, math="exact"))]
+#[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+pub fn gemm(
+    m: u64,
+    n: u64,
+    k: u64,
+    dtype: &str,
+    out_dtype: Option<&str>,
+    trans: (bool, bool, bool),
+    batch: u64,
+    strides: [Option<u64>; 8],
+    bias: Option<&str>,
+    bias_stride: u64,
+    activation: Option<&str>,
+    residual: bool,
+    math: &str,
+) -> PyResult<String> {
+    let dtype = self::dtype(dtype)?;
+    let mut gemm = Gemm::new(dtype, m, n, k).trans(trans.0, trans.1).trans_c(trans.2).batch(batch).math(self::math(math)?);
+    gemm = gemm.out_dtype(out_dtype.map_or(Ok(dtype), self::dtype)?);
+    if let Some(along) = bias {
+        gemm = gemm.bias_strided(named("bias", along, &[("m", Along::M), ("n", Along::N)])?, bias_stride);
+    }
+    if let Some(activation) = activation {
+        gemm = gemm.activation(self::activation(activation)?);
+    }
+    if residual {
+        gemm = gemm.residual();
+    }
+    type Set = fn(GemmBuilder, u64) -> GemmBuilder;
+    let set: [Set; 8] = [
+        GemmBuilder::lda,
+        GemmBuilder::ldb,
+        GemmBuilder::ldc,
+        GemmBuilder::ldr,
+        GemmBuilder::stride_a,
+        GemmBuilder::stride_b,
+        GemmBuilder::stride_c,
+        GemmBuilder::stride_r,
+    ];
+    for (value, set) in strides.into_iter().zip(set) {
+        if let Some(value) = value {
+            gemm = set(gemm, value);
+        }
+    }
+    Ok(tilewright::Problem::from(gemm.build().map_err(|e| raised(e.into()))?).key())
+}
+
+/// The text of a convolution.
+#[pyfunction]
+#[pyo3(signature = (n, c, k, input, filter, dtype="float32", *, out_dtype=None, direction="forward", layout="nchw", groups=1,
+                    stride=None, dilation=None, pad_begin=None, pad_end=None, bias=false, activation=None, residual=false,
+                    math="exact"))]
+#[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+pub fn conv(
+    n: u64,
+    c: u64,
+    k: u64,
+    input: Vec<u64>,
+    filter: Vec<u64>,
+    dtype: &str,
+    out_dtype: Option<&str>,
+    direction: &str,
+    layout: &str,
+    groups: u64,
+    stride: Option<Vec<u64>>,
+    dilation: Option<Vec<u64>>,
+    pad_begin: Option<Vec<u64>>,
+    pad_end: Option<Vec<u64>>,
+    bias: bool,
+    activation: Option<&str>,
+    residual: bool,
+    math: &str,
+) -> PyResult<String> {
+    let dtype = self::dtype(dtype)?;
+    let directions = [
+        ("forward", Direction::Forward),
+        ("backward-data", Direction::BackwardData),
+        ("backward-weight", Direction::BackwardWeight),
+    ];
+    let filled = |given: Option<Vec<u64>>, other: u64| given.unwrap_or_else(|| vec![other; input.len()]);
+    let pad_begin = filled(pad_begin, 0);
+    let pad_end = pad_end.unwrap_or_else(|| pad_begin.clone());
+    let mut conv = Conv::new(dtype, n, c, k, &input, &filter)
+        .out_dtype(out_dtype.map_or(Ok(dtype), self::dtype)?)
+        .direction(named("direction", direction, &directions)?)
+        .layout(named("layout", layout, &[("nchw", Layout::Nchw), ("nhwc", Layout::Nhwc)])?)
+        .groups(groups)
+        .stride(&filled(stride, 1))
+        .dilation(&filled(dilation, 1))
+        .pad(&pad_begin, &pad_end)
+        .math(self::math(math)?);
+    if bias {
+        conv = conv.bias();
+    }
+    if let Some(activation) = activation {
+        conv = conv.activation(self::activation(activation)?);
+    }
+    if residual {
+        conv = conv.residual();
+    }
+    Ok(tilewright::Problem::from(conv.build().map_err(|e| raised(e.into()))?).key())
+}

@@ -1,0 +1,106 @@
+//! The Python package, put together from its sources and the library that this test was built with, and tried by Python's own tests: in a
+//! virtual environment with numpy, on the emulator and on OpenCL where it is; those of `tilewright.torch` where torch is.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+#[path = "../../ir/tests/support/missing.rs"]
+mod missing;
+
+fn package() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn runs(command: &mut Command) -> Result<String, String> {
+    match command.output() {
+        Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stderr).into_owned()),
+        Ok(output) => {
+            let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            Err(format!("{command:?}: {}\n{out}\n{err}", output.status))
+        }
+        Err(e) => Err(format!("{}: {e}", command.get_program().to_string_lossy())),
+    }
+}
+
+/// A Python with numpy, and maybe torch: the one that `TILEWRIGHT_PYTHON` names, else that of a virtual environment made here, which stays
+/// for the next time.
+fn python() -> Option<PathBuf> {
+    static MADE: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let made = MADE.get_or_init(|| {
+        if let Some(given) = std::env::var_os("TILEWRIGHT_PYTHON").filter(|p| !p.is_empty()) {
+            return runs(Command::new(&given).args(["-c", "import numpy"])).map(|_| given.into());
+        }
+        let venv = Path::new(env!("CARGO_TARGET_TMPDIR")).join("venv");
+        let python = venv.join("bin/python");
+        if runs(Command::new(&python).args(["-c", "import numpy"])).is_err() {
+            runs(Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv))?;
+            runs(Command::new(&python).args(["-m", "pip", "install", "--quiet", "numpy"]))?;
+        }
+        Ok(python)
+    });
+    match made {
+        Ok(python) => Some(python.clone()),
+        Err(why) => {
+            missing::missing(&format!("Python 3.9 or newer with venv, and numpy from its package index: {why}"));
+            None
+        }
+    }
+}
+
+/// The package as `pip install` would put it.
+fn installed(to: &Path) {
+    let (from, to) = (package().join("python/tilewright"), to.join("tilewright"));
+    std::fs::create_dir_all(&to).expect("a folder");
+    for file in std::fs::read_dir(from).expect("the package").map(|f| f.expect("a file").path()) {
+        if file.is_file() {
+            std::fs::copy(&file, to.join(file.file_name().expect("a name"))).expect("a copy");
+        }
+    }
+    let here = std::env::current_exe().expect("this test");
+    let library = here.parent().expect("a folder").join("libtilewright_native.so");
+    std::fs::copy(&library, to.join("_native.abi3.so")).unwrap_or_else(|e| panic!("{}: {e}", library.display()));
+}
+
+fn tried(file: &str, only: &[&str], device: &str, python: impl AsRef<OsStr>) {
+    let folder = tempfile::tempdir().expect("a folder");
+    installed(folder.path());
+    let mut command = Command::new(python);
+    command.arg("-W").arg("error::ResourceWarning").arg(package().join("tests").join(file)).args(only);
+    command.env("PYTHONPATH", folder.path()).env("TILEWRIGHT_TEST_DEVICE", device).env("PYTHONDONTWRITEBYTECODE", "1");
+    let said = runs(&mut command).unwrap_or_else(|e| panic!("{e}"));
+    assert!(said.contains("\nOK"), "{said}");
+}
+
+#[test]
+fn arrays_on_the_emulator() {
+    let Some(python) = python() else { return };
+    tried("test_arrays.py", &[], "emu", python);
+}
+
+#[test]
+fn arrays_on_opencl() {
+    let Some(python) = python() else { return };
+    if !tilewright::list_devices().iter().any(|l| l.device.is_ok() && l.backend == tilewright::Backend::OpenCl) {
+        return missing::missing("an OpenCL device");
+    }
+    // A driver that takes a second per kernel: a few of them.
+    tried("test_arrays.py", &["Products.test_epilogue_and_out", "Tuning.test_what_is_tuned_is_found_again"], "opencl:0", python);
+}
+
+/// What README tells to type first.
+#[test]
+fn the_readme_runs() {
+    let Some(python) = python() else { return };
+    let readme = std::fs::read_to_string(package().join("../../README.md")).expect("the README");
+    let scripts: Vec<&str> = readme.split("```python\n").skip(1).filter_map(|s| s.split("```").next()).collect();
+    assert!(!scripts.is_empty());
+    let folder = tempfile::tempdir().expect("a folder");
+    installed(folder.path());
+    for script in scripts.iter().filter(|s| !s.contains("torch")) {
+        let mut command = Command::new(&python);
+        command.args(["-c", script]).env("PYTHONPATH", folder.path());
+        runs(command.env("TILEWRIGHT_RECORDS", folder.path().join("records.sqlite"))).unwrap_or_else(|e| panic!("{e}"));
+    }
+}

@@ -1,0 +1,190 @@
+"""The package on arrays of this process, on the built-in device (and on OpenCL where the first argument of the environment says so)."""
+
+import array
+import json
+import os
+import tempfile
+import threading
+import unittest
+
+import numpy as np
+
+import tilewright as tw
+
+DEVICE = os.environ.get("TILEWRIGHT_TEST_DEVICE", "emu")
+
+
+def numbers(*shape, dtype="float32"):
+    return (np.arange(np.prod(shape)).reshape(shape) * 5 % 7 - 3).astype(dtype)
+
+
+class Products(unittest.TestCase):
+    def setUp(self):
+        tw.use(DEVICE, records="")
+
+    def test_plain_transposed_strided_batched(self):
+        a, b = numbers(33, 20), numbers(20, 17)
+        np.testing.assert_array_equal(tw.gemm(a, b), a @ b)
+        np.testing.assert_array_equal(tw.gemm(numbers(20, 33).T, numbers(17, 20).T), numbers(20, 33).T @ numbers(17, 20).T)
+        wide = numbers(33, 40)
+        np.testing.assert_array_equal(tw.gemm(wide[:, 3:23], b), wide[:, 3:23] @ b)
+        # Every second column: neither rows nor columns are contiguous.
+        np.testing.assert_array_equal(tw.gemm(wide[:, ::2], b), wide[:, ::2] @ b)
+        # A row that is repeated: strides of 0.
+        row = np.broadcast_to(numbers(1, 20), (33, 20))
+        np.testing.assert_array_equal(tw.gemm(row, b), row @ b)
+        several = numbers(3, 8, 20)
+        np.testing.assert_array_equal(tw.gemm(several, b), several @ b)
+        np.testing.assert_array_equal(tw.gemm(several, numbers(3, 20, 5)), several @ numbers(3, 20, 5))
+
+    def test_epilogue_and_out(self):
+        a, b, bias, residual = numbers(12, 16), numbers(16, 10), numbers(10), numbers(12, 10)
+        got = tw.gemm(a, b, bias=bias, activation="relu", residual=residual, alpha=2.0)
+        np.testing.assert_array_equal(got, np.maximum(2 * (a @ b) + bias, 0) + residual)
+        np.testing.assert_array_equal(tw.gemm(a, b, bias=numbers(12, 1)), a @ b + numbers(12, 1))
+        room = np.full((12, 14), -9.0, "float32")
+        tw.gemm(a, b, out=room[:, 2:12])
+        np.testing.assert_array_equal(room[:, 2:12], a @ b)
+        self.assertTrue((room[:, :2] == -9).all() and (room[:, 12:] == -9).all())
+        out = numbers(12, 10)
+        tw.gemm(a, b, out=out, beta=3.0)
+        np.testing.assert_array_equal(out, a @ b + 3 * numbers(12, 10))
+
+    def test_types(self):
+        a, b = numbers(16, 16, dtype="float16"), numbers(16, 16, dtype="float16")
+        got = tw.gemm(a, b, out_dtype="float32")
+        self.assertEqual(got.dtype, np.float32)
+        np.testing.assert_array_equal(got, a.astype("f4") @ b.astype("f4"))
+        a, b = numbers(9, 9, dtype="float64"), numbers(9, 9, dtype="float64")
+        np.testing.assert_array_equal(tw.gemm(a, b), a @ b)
+
+    def test_buffers_without_numpy(self):
+        a, b, c = (memoryview(array.array("f", v)).cast("B").cast("f", (2, 2)) for v in ([1, 2, 3, 4], [1, 0, 0, 1], [0] * 4))
+        tw.gemm(a, b, out=c)
+        self.assertEqual(c.tolist(), [[1, 2], [3, 4]])
+
+    def test_other_dlpack_producers(self):
+        class Only:
+            """An array of which only DLPack is known."""
+
+            def __init__(self, inner):
+                self.inner = inner
+
+            def __dlpack__(self, **options):
+                return self.inner.__dlpack__(**options)
+
+        a, b, out = numbers(6, 5), numbers(5, 4), np.zeros((6, 4), "float32")
+        tw.gemm(Only(a), Only(b), out=Only(out))
+        np.testing.assert_array_equal(out, a @ b)
+
+    def test_threads(self):
+        a, b = numbers(30, 30), numbers(30, 30)
+        results = [None] * 4
+
+        def work(i):
+            results[i] = tw.gemm(a + i, b)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        for i, got in enumerate(results):
+            np.testing.assert_array_equal(got, (a + i) @ b)
+
+    def test_errors_are_named(self):
+        a, b = numbers(4, 5), numbers(5, 6)
+        for wrong, error, says in [
+            (lambda: tw.gemm(a, a), tw.OperandError, "rows of b"),
+            (lambda: tw.gemm(a, b.astype("float64")), tw.OperandError, "float64"),
+            (lambda: tw.gemm(a.astype("int32"), b), tw.OperandError, "int32"),
+            (lambda: tw.gemm(a, b, activation="swish"), tw.ProblemError, "relu"),
+            (lambda: tw.gemm(a, b, out=np.zeros((6, 4), "f4")), tw.OperandError, r"\(4, 6\)"),
+            (lambda: tw.gemm(a, object()), tw.OperandError, "DLPack"),
+            (lambda: tw.gemm(a, b, bias=numbers(5)), tw.OperandError, "bias"),
+            (lambda: tw.gemm(a, b, alpha=1e300), tw.OperandError, "alpha"),
+            (lambda: tw.tune("nonsense"), tw.ProblemError, "nonsense"),
+            (lambda: tw.tune(print), tw.ProblemError, "tilewright.gemm"),
+            (lambda: tw.Context("toaster"), tw.DeviceError, "toaster"),
+            (lambda: tw.emit(tw.gemm, a, b, arch="sm_1"), tw.DeviceError, "sm_90a"),
+        ]:
+            with self.subTest(says):
+                with self.assertRaisesRegex(error, says):
+                    wrong()
+                self.assertTrue(issubclass(error, tw.Error))
+
+
+class Convolutions(unittest.TestCase):
+    def setUp(self):
+        tw.use(DEVICE, records="")
+
+    def direct(self, x, w, stride, pad, groups):
+        """NCHW by its definition."""
+        x = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+        n, c, h, v = x.shape
+        k, cg, r, s = w.shape
+        p, q = (h - r) // stride + 1, (v - s) // stride + 1
+        y = np.zeros((n, k, p, q), x.dtype)
+        for g in range(groups):
+            for i in range(p):
+                for j in range(q):
+                    part = x[:, g * cg : (g + 1) * cg, i * stride : i * stride + r, j * stride : j * stride + s]
+                    rows = slice(g * k // groups, (g + 1) * k // groups)
+                    y[:, rows, i, j] = np.einsum("ncrs,kcrs->nk", part, w[rows])
+        return y
+
+    def test_layouts_strides_groups(self):
+        x, w, bias = numbers(2, 4, 7, 6), numbers(6, 2, 3, 3), numbers(6)
+        want = self.direct(x, w, 2, 1, 2)
+        np.testing.assert_array_equal(tw.conv(x, w, stride=2, padding=1, groups=2), want)
+        got = tw.conv(x, w, stride=2, padding=1, groups=2, bias=bias, activation="relu")
+        np.testing.assert_array_equal(got, np.maximum(want + bias[:, None, None], 0))
+        last = tw.conv(x.transpose(0, 2, 3, 1), w.transpose(0, 2, 3, 1), stride=2, padding=1, groups=2, layout="nhwc")
+        np.testing.assert_array_equal(last, want.transpose(0, 2, 3, 1))
+        with self.assertRaisesRegex(tw.OperandError, "channels"):
+            tw.conv(x, w)
+        with self.assertRaisesRegex(tw.OperandError, "no pixel"):
+            tw.conv(x[:, :2, :2, :2], w)
+
+
+class Tuning(unittest.TestCase):
+    def test_what_is_tuned_is_found_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            records = os.path.join(folder, "records.sqlite")
+            a, b = numbers(40, 24), numbers(24, 32)
+            context = tw.use(DEVICE, records=records)
+            self.assertIn("picked", tw.explain(tw.gemm, a, b))
+            events = []
+            found = tw.tune(tw.gemm, a, b, trials=3, progress=events.append)
+            self.assertTrue(found.verified and found.time_us > 0 and found.plan)
+            self.assertEqual(3, sum(e["event"] == "trial" and e["state"] != "wrong" for e in events), events)
+            np.testing.assert_array_equal(tw.gemm(a, b), a @ b)
+            self.assertGreaterEqual(len(context.records()), 3)
+            self.assertIn("tuned", tw.explain(tw.gemm, a, b))
+            again = tw.Context(DEVICE, records=records)
+            told = tw.explain(tw.gemm, a, b, context=again)
+            self.assertIn(f"{found.plan} (recorded)", told)
+            copied = os.path.join(folder, "lines")
+            with open(copied, "w") as file:
+                file.writelines(json.dumps(r) + "\n" for r in context.records())
+            other = tw.Context(DEVICE, records="")
+            self.assertEqual(other.import_records(copied), len(context.records()))
+            self.assertIn("(recorded)", tw.explain(tw.gemm, a, b, context=other))
+
+    def test_a_search_ends_when_asked_to(self):
+        tw.use(DEVICE, records="")
+
+        def stop(event):
+            if event["event"] == "trial":
+                raise KeyboardInterrupt
+
+        with self.assertRaises(KeyboardInterrupt):
+            tw.tune(tw.gemm, numbers(64, 64), numbers(64, 64), seconds=60, progress=stop)
+
+    def test_sources(self):
+        a, b = numbers(64, 64, dtype="float16"), numbers(64, 64, dtype="float16")
+        tw.use("emu", records="")
+        for arch in ("sm_90a", "gfx942"):
+            self.assertIn(arch, tw.emit(tw.gemm, a, b, arch=arch))
+
+
+if __name__ == "__main__":
+    unittest.main()
