@@ -355,7 +355,7 @@ mod tests {
 
     fn map() -> TensorMap {
         let (extent, stride_bytes, tile) = (vec![100, 10], vec![208], vec![64, 8]);
-        TensorMap { scalar: Scalar::BF16, round_tf32: false, extent, stride_bytes, tile, swizzle: Swizzle::B128 }
+        TensorMap { scalar: Scalar::BF16, round_tf32: false, extent, stride_bytes, tile, swizzle: Swizzle::B128, im2col: None }
     }
 
     fn buffer(device: &str, bytes: u64) -> Buffer {

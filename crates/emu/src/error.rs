@@ -202,6 +202,18 @@ pub enum EmuError {
         /// Which rule.
         what: String,
     },
+    /// A copy in im2col mode that starts where its windows have no origin, or with offsets that the mode lacks.
+    #[error("{at}: the copy through `{memory}` in im2col mode starts at {start:?}: {what}")]
+    Window {
+        /// Where.
+        at: Box<Location>,
+        /// Tensor map.
+        memory: String,
+        /// Coordinates and offsets.
+        start: Vec<i64>,
+        /// Which rule.
+        what: &'static str,
+    },
     /// A barrier or shuffle that only some of its threads reach.
     #[error("{at}: divergent {what}: this thread does not take part while others of its {scope} do")]
     Divergent {

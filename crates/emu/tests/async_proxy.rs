@@ -174,6 +174,7 @@ fn reloaded(f: impl Fn(&mut Builder, &str)) -> Result<(), EmuError> {
             stride_bytes: vec![128],
             tile: vec![32, 2],
             swizzle: Swizzle::None,
+            im2col: None,
         };
         let x = b.tensor_map("x", map, "");
         let out = b.buffer("out", Scalar::F32, Access::Write, "");

@@ -39,6 +39,7 @@ fn kernel_of(broken: Break, swizzle: Swizzle) -> Kernel {
             stride_bytes: vec![u64::from(COLUMNS) * 4],
             tile: vec![32, 8],
             swizzle,
+            im2col: None,
         };
         let out = b.tensor_map("out", map, "");
         let tile = b.shared("tile", Scalar::F32, 256, 0);
@@ -167,6 +168,7 @@ fn cut_at(columns: u64) -> Kernel {
             stride_bytes: vec![32],
             tile: vec![8, 4],
             swizzle: Swizzle::None,
+            im2col: None,
         };
         let out = b.tensor_map("out", map, "");
         let tile = b.shared("tile", Scalar::F32, 32, 0);

@@ -50,6 +50,7 @@ fn kernel_of(broken: Break) -> Kernel {
             stride_bytes: vec![128],
             tile: vec![32, half],
             swizzle: Swizzle::None,
+            im2col: None,
         };
         let x = b.tensor_map("x", map, "");
         let out = b.buffer("out", Scalar::F32, Access::Write, "");

@@ -246,9 +246,51 @@ pub struct TensorMap {
     pub tile: Vec<u32>,
     /// Layout in shared memory.
     pub swizzle: Swizzle,
+    /// Boxes are columns of pixels under windows that move over the tensor: [`TensorMap::tile`] is (channels, pixels).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub im2col: Option<Im2col>,
+}
+
+/// The im2col mode of a tensor map over (channels, one to three spatial dimensions, samples), innermost first.
+///
+/// A copy starts at a position of the windows' origin and moves as many pixels as its box has: the origin walks along the first spatial
+/// dimension from `lower` to `extent - 1 + upper` in steps of `step`, then along the next one, then to the next sample. The pixel that
+/// is read is the origin plus the copy's offsets; where it lies outside the tensor zeros arrive. PTX ISA, "im2col mode"; the driver's
+/// `cuTensorMapEncodeIm2col`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Im2col {
+    /// First origin along each spatial dimension.
+    pub lower: Vec<i32>,
+    /// Last origin, counted from the tensor's last position.
+    pub upper: Vec<i32>,
+    /// Distance between neighbouring origins, 1 to 8.
+    pub step: Vec<u32>,
+}
+
+impl Im2col {
+    /// Least and greatest corner that a map with so many spatial dimensions can have.
+    pub const fn corners(spatial: usize) -> (i64, i64) {
+        match spatial {
+            1 => (-32768, 32767),
+            2 => (-128, 127),
+            _ => (-16, 15),
+        }
+    }
+    /// Greatest offset of a copy.
+    pub const fn offsets(spatial: usize) -> i64 {
+        match spatial {
+            1 => 65535,
+            2 => 255,
+            _ => 31,
+        }
+    }
 }
 
 impl TensorMap {
+    /// Numbers that say where a copy starts: a coordinate for each dimension, and an offset for each spatial one.
+    pub fn coordinates(&self) -> usize {
+        self.extent.len() + self.im2col.as_ref().map_or(0, |windows| windows.lower.len())
+    }
     /// Bytes that one copy moves (elements outside the tensor count: they arrive as zeros).
     pub fn tile_bytes(&self) -> u32 {
         self.tile.iter().fold(self.scalar.bytes(), |bytes, &t| bytes.saturating_mul(t))
@@ -300,7 +342,8 @@ pub enum BulkOp {
         to: MemRef,
         /// Tensor map argument.
         map: ArgId,
-        /// First element along each dimension (`I32`), innermost first; may lie outside.
+        /// First element along each dimension (`I32`), innermost first; may lie outside. Of a map with [`Im2col`], the channel, the first
+        /// origin and the sample, and behind them the offsets along the spatial dimensions.
         at: Vec<ExprId>,
         /// Completed by the bytes.
         barrier: TxRef,

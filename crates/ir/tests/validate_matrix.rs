@@ -68,6 +68,30 @@ fn tensor_maps() {
 }
 
 #[test]
+fn windows() {
+    // Its left operand as one row of pixels, of which columns are copied.
+    let windows = |message: &str, f: &dyn Fn(&mut TensorMap, &mut Im2col)| {
+        changed(message, |k| {
+            map(k, |m| {
+                let mut windows = Im2col { lower: vec![-1], upper: vec![-1], step: vec![1] };
+                m.extent.push(1);
+                m.stride_bytes.push(16);
+                f(m, &mut windows);
+                m.im2col = Some(windows);
+            });
+        });
+    };
+    // Well formed, but its copies say no offset.
+    windows("2 coordinates for a tensor map of rank 3 in im2col mode", &|_, _| ());
+    windows("two in im2col mode", &|m, _| m.tile.push(1));
+    windows("1 to 1024 pixels", &|m, _| m.tile[1] = 1025);
+    windows("one to three spatial dimensions", &|_, w| w.lower.push(0));
+    windows("corners of 1 spatial dimensions are -32768 to 32767", &|_, w| w.lower[0] = -32769);
+    windows("steps of windows are 1 to 8", &|_, w| w.step[0] = 9);
+    windows("an origin along each", &|m, w| w.upper[0] = -(m.extent[1] as i32) - 1);
+}
+
+#[test]
 fn transaction_barriers() {
     changed("overlap `staged`", |k| k.tx_barriers[0].byte_offset = 49152);
     changed("overlap `free`", |k| k.tx_barriers[0].len = 3);

@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 use std::collections::HashMap;
+use tilewright_problem::Problem;
+use tilewright_problem::lower::{ConvForm, lower};
 use tilewright_problem::view::{Chain, View, ViewBuilder};
 
 /// Random choices from a list of bytes; zeros when it is used up, which ends every chain the simplest way.
@@ -207,6 +209,42 @@ proptest! {
             let mut q = p;
             q[axis] += begin as i64;
             prop_assert_eq!(part.access.at(p), view.access.at(q));
+        }
+    }
+}
+
+/// Dimensions give the same elements as the view, and windows are recognised as such.
+#[test]
+fn views_as_dimensions() {
+    let convs = [
+        "conv_fwd_nhwc_n2_g1_c8_k4_in9x7_fil3x3_st1x1_dil1x1_pb1x1_pe1x1_bias0_ws0_bf16",
+        "conv_fwd_nhwc_n2_g1_c8_k4_in9x7_fil3x3_st2x1_dil1x2_pb1x1_pe1x0_bias0_ws0_bf16",
+        "conv_fwd_nhwc_n2_g1_c8_k4_in9x7_fil3x2_st3x1_dil2x2_pb0x0_pe0x0_bias0_ws0_bf16",
+        "conv_bwdw_nhwc_n3_g1_c8_k4_in9x7_fil3x3_st2x1_dil1x2_pb1x1_pe1x0_bias0_ws0_bf16",
+        "conv_bwdd_nhwc_n2_g1_c8_k4_in9x7_fil3x3_st2x2_dil1x1_pb1x1_pe1x1_bias0_ws0_bf16",
+        "conv_bwdd_nhwc_n2_g2_c8_k4_in9x7_fil3x3_st2x3_dil3x1_pb2x1_pe1x1_bias0_ws0_bf16",
+        "conv_fwd_nchw_n2_g2_c8_k4_in9x7_fil3x3_st1x1_dil1x1_pb1x1_pe1x1_bias0_ws0_bf16",
+    ];
+    for (text, form) in convs.iter().flat_map(|text| [ConvForm::Merged, ConvForm::PerSample].map(|form| (text, form))) {
+        let parts = lower(&Problem::parse(text).unwrap(), form).unwrap();
+        for part in std::iter::once(&parts.lead).chain(&parts.rest) {
+            for view in [&part.a.view, &part.b.view, &part.c.view] {
+                let dims = view.dims().unwrap_or_else(|| panic!("{text}: {view:?}"));
+                let [g, rows, cols] = view.extent.map(|e| e as i64);
+                for (g, row, col) in (0..g).flat_map(|g| (0..rows).flat_map(move |r| (0..cols).map(move |c| (g, r, c)))) {
+                    let digit = |i: usize| dims.digits[i].form().at(&[g, row, col]);
+                    let at: Vec<i64> =
+                        dims.dims.iter().map(|d| d.start + d.steps.iter().map(|(i, step)| step * digit(*i)).sum::<i64>()).collect();
+                    let within = dims.dims.iter().zip(&at).all(|(d, at)| (0..d.extent).contains(at));
+                    let offset = dims.base + dims.dims.iter().zip(&at).map(|(d, at)| d.stride * at).sum::<i64>();
+                    assert_eq!(within.then_some(offset), view.access.at([g, row, col]), "{text} {form:?} ({g}, {row}, {col})");
+                }
+            }
+        }
+        if parts.rest.is_empty() && text.contains("nhwc") {
+            let windows = [&parts.lead.a.view, &parts.lead.b.view][usize::from(text.contains("bwdw"))].dims().unwrap();
+            // Channels, width, height, samples; in each spatial dimension a pixel and a tap.
+            assert_eq!(windows.dims.iter().map(|d| d.steps.len()).collect::<Vec<_>>(), [1, 2, 2, 1], "{text}: {windows:?}");
         }
     }
 }

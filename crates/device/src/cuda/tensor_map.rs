@@ -15,34 +15,65 @@ const SMALL_TENSOR: u64 = 131_072;
 
 /// Encodes a map over the memory from `address` on, for a driver of CUDA `version` (1000 major + 10 minor).
 pub(super) fn encode(map: &TensorMap, address: u64, version: i32) -> Result<EncodedMap, Failure> {
-    const CALL: &str = "cuTensorMapEncodeTiled";
-    let refused = |reason: String| Failure { call: CALL, reason, reach: Reach::Call };
+    let call = if map.im2col.is_some() { "cuTensorMapEncodeIm2col" } else { "cuTensorMapEncodeTiled" };
+    let refused = |reason: String| Failure { call, reason, reach: Reach::Call };
     let ty = data_type(map).ok_or_else(|| refused(format!("bulk copies do not move {}", map.scalar)))?;
     let rank = map.extent.len();
-    if rank == 0 || rank > 5 || map.tile.len() != rank || map.stride_bytes.len() + 1 != rank {
-        return Err(refused(format!("{rank} extents, {} strides, {} box extents", map.stride_bytes.len(), map.tile.len())));
+    let spatial = map.im2col.as_ref().map(|w| [w.lower.len(), w.upper.len(), w.step.len(), rank.saturating_sub(2)]);
+    let sides = if spatial.is_some() { 2 } else { rank };
+    let dense = spatial.is_none_or(|counts| (1..=3).contains(&counts[3]) && counts == [counts[3]; 4]);
+    if rank == 0 || rank > 5 || map.tile.len() != sides || map.stride_bytes.len() + 1 != rank || !dense {
+        let windows = spatial.map_or(String::new(), |counts| format!(", corners and steps of {counts:?} dimensions"));
+        return Err(refused(format!("{rank} extents, {} strides, {} box extents{windows}", map.stride_bytes.len(), map.tile.len())));
     }
-    let steps = [1u32; 5];
+    let mut steps = [1u32; 5];
     let mut encoded = sys::CUtensorMap { opaque: [0; 16] };
-    // SAFETY: every array has as many elements as the rank says (strides: one less), which was checked; the driver writes the
-    // map and keeps nothing. The address is not followed here.
+    let memory = address as *mut std::ffi::c_void;
+    let interleave = sys::CUtensorMapInterleave_enum::CU_TENSOR_MAP_INTERLEAVE_NONE;
+    let promotion = sys::CUtensorMapL2promotion_enum::CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+    let fill = sys::CUtensorMapFloatOOBfill_enum::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE;
+    let (extent, stride) = (map.extent.as_ptr(), map.stride_bytes.as_ptr());
+    // SAFETY: every array has as many elements as the rank says (strides: one less; corners: the spatial dimensions), which was checked;
+    // the driver writes the map and keeps nothing. The address is not followed here.
     let result = unsafe {
-        sys::cuTensorMapEncodeTiled(
-            &mut encoded,
-            ty,
-            rank as u32,
-            address as *mut std::ffi::c_void,
-            map.extent.as_ptr(),
-            map.stride_bytes.as_ptr(),
-            map.tile.as_ptr(),
-            steps.as_ptr(),
-            sys::CUtensorMapInterleave_enum::CU_TENSOR_MAP_INTERLEAVE_NONE,
-            layout(map.swizzle),
-            sys::CUtensorMapL2promotion_enum::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-            sys::CUtensorMapFloatOOBfill_enum::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        )
+        match &map.im2col {
+            None => sys::cuTensorMapEncodeTiled(
+                &mut encoded,
+                ty,
+                rank as u32,
+                memory,
+                extent,
+                stride,
+                map.tile.as_ptr(),
+                steps.as_ptr(),
+                interleave,
+                layout(map.swizzle),
+                promotion,
+                fill,
+            ),
+            Some(windows) => {
+                steps[1..rank - 1].copy_from_slice(&windows.step);
+                sys::cuTensorMapEncodeIm2col(
+                    &mut encoded,
+                    ty,
+                    rank as u32,
+                    memory,
+                    extent,
+                    stride,
+                    windows.lower.as_ptr(),
+                    windows.upper.as_ptr(),
+                    map.tile[0],
+                    map.tile[1],
+                    steps.as_ptr(),
+                    interleave,
+                    layout(map.swizzle),
+                    promotion,
+                    fill,
+                )
+            }
+        }
     };
-    check(CALL, result).map_err(|f| Failure { reason: format!("{} for {map:?} at {address:#x}", f.reason), ..f })?;
+    check(call, result).map_err(|f| Failure { reason: format!("{} for {map:?} at {address:#x}", f.reason), ..f })?;
     Ok(EncodedMap(repaired(encoded.opaque, map, version)))
 }
 
@@ -79,10 +110,11 @@ const fn layout(swizzle: Swizzle) -> Layout {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tilewright_ir::Im2col;
 
     fn map(rows: u64) -> TensorMap {
         let (extent, stride_bytes, tile) = (vec![256, rows], vec![512], vec![64, 64]);
-        TensorMap { scalar: Scalar::F16, round_tf32: false, extent, stride_bytes, tile, swizzle: Swizzle::B128 }
+        TensorMap { scalar: Scalar::F16, round_tf32: false, extent, stride_bytes, tile, swizzle: Swizzle::B128, im2col: None }
     }
 
     #[test]
@@ -97,6 +129,9 @@ mod tests {
     fn malformed_maps_are_refused_before_the_driver_is_asked() {
         let flat = TensorMap { stride_bytes: vec![], ..map(8) };
         assert!(encode(&flat, 0, 13000).unwrap_err().reason.contains("0 strides"));
+        let windows = Im2col { lower: vec![0], upper: vec![0], step: vec![1] };
+        let flat = TensorMap { im2col: Some(windows), ..map(8) };
+        assert!(encode(&flat, 0, 13000).unwrap_err().reason.contains("of [1, 1, 1, 0] dimensions"));
         let truth = TensorMap { scalar: Scalar::Bool, ..map(8) };
         assert!(encode(&truth, 0, 13000).unwrap_err().reason.contains("bool"));
     }

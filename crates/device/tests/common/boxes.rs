@@ -21,6 +21,7 @@ pub fn boxes() -> Kernel {
         stride_bytes: vec![4 * stride],
         tile: vec![wide, high],
         swizzle: Swizzle::None,
+        im2col: None,
     };
     let bytes = map.tile_bytes();
     let map = b.tensor_map("map", map, "a matrix by rows");

@@ -14,7 +14,7 @@ use crate::lanes::{LANES, Slot};
 use crate::launch::Launch;
 use crate::shadow::{AGENTS, Clocks, Lanes};
 use rand::Rng;
-use tilewright_ir::{Scalar, Swizzle, TensorMap};
+use tilewright_ir::{Im2col, Scalar, Swizzle, TensorMap};
 
 /// True if loads may land late.
 fn late(launch: &Launch<'_>) -> bool {
@@ -145,6 +145,12 @@ pub(crate) fn start(
         let (at, memory) = (team.location(launch, site, ctx.first + lane as u32), launch.name(Space::Global(name)));
         return Err(EmuError::Misaligned { at, memory, byte: column as u64, size: 16 });
     }
+    if let Some(windows) = &map.im2col
+        && let Some(what) = window_fault(map, windows, coordinates)
+    {
+        let (at, memory) = (team.location(launch, site, ctx.first + lane as u32), launch.name(Space::Global(name)));
+        return Err(EmuError::Window { at, memory, start: coordinates.to_vec(), what });
+    }
     let lanes = u64::from(map.tile_bytes()).div_ceil(t.size as u64);
     let at = || team.location(launch, site, ctx.first + lane as u32);
     if index < 0 || (index as u64).saturating_add(lanes) > t.len {
@@ -170,10 +176,65 @@ struct Run {
     len: usize,
 }
 
+/// What is wrong with where a copy in im2col mode starts.
+fn window_fault(map: &TensorMap, windows: &Im2col, at: &[i64]) -> Option<&'static str> {
+    let (spatial, rank) = (windows.lower.len(), map.extent.len());
+    let (origins, offsets) = (&at[1..=spatial], &at[rank..]);
+    let outside = |d: usize| {
+        let from_lower = origins[d] - i64::from(windows.lower[d]);
+        let last = map.extent[d + 1] as i64 - 1 + i64::from(windows.upper[d]) - i64::from(windows.lower[d]);
+        !(0..=last).contains(&from_lower) || from_lower % i64::from(windows.step[d]) != 0
+    };
+    if (0..spatial).any(outside) {
+        return Some("windows have no origin there");
+    }
+    let beyond = offsets.iter().any(|offset| !(0..=Im2col::offsets(spatial)).contains(offset));
+    beyond.then_some("an offset is out of range")
+}
+
+/// The pixels of a copy in im2col mode: position and sample of each, in their order.
+fn pixels(map: &TensorMap, windows: &Im2col, at: &[i64]) -> Vec<Vec<i64>> {
+    let (spatial, rank) = (windows.lower.len(), map.extent.len());
+    let (mut origin, mut out) = (at[1..rank].to_vec(), Vec::new());
+    for _ in 0..map.tile[1] {
+        let shifted = origin.iter().enumerate().map(|(d, x)| x + at.get(rank + d).filter(|_| d < spatial).unwrap_or(&0));
+        out.push(shifted.collect());
+        for d in 0..=spatial {
+            if d == spatial {
+                origin[d] += 1;
+                break;
+            }
+            origin[d] += i64::from(windows.step[d]);
+            if origin[d] < map.extent[d + 1] as i64 + i64::from(windows.upper[d]) {
+                break;
+            }
+            origin[d] = windows.lower[d].into();
+        }
+    }
+    out
+}
+
+/// The rows of a copy: coordinates along all dimensions but the innermost, in their order.
+fn rows(map: &TensorMap, at: &[i64]) -> Vec<Vec<i64>> {
+    if let Some(windows) = &map.im2col {
+        return pixels(map, windows, at);
+    }
+    let rows: usize = map.tile[1..].iter().map(|&t| t as usize).product();
+    let row = |mut rest: usize| {
+        let sides = map.tile.iter().zip(at).skip(1);
+        let place = |(&tile, &at): (&u32, &i64)| {
+            let x = at + (rest % tile as usize) as i64;
+            rest /= tile as usize;
+            x
+        };
+        sides.map(place).collect()
+    };
+    (0..rows).map(row).collect()
+}
+
 /// The runs of a box that lie within the tensor.
 fn runs(map: &TensorMap, at: &[i64]) -> Vec<Run> {
     let inner = map.tile[0] as usize;
-    let rows: usize = map.tile[1..].iter().map(|&t| t as usize).product();
     let size = map.scalar.bytes() as usize;
     let skip = at[0].saturating_neg().clamp(0, inner as i64);
     let stop = (map.extent[0] as i64).saturating_sub(at[0]).clamp(0, inner as i64);
@@ -181,18 +242,11 @@ fn runs(map: &TensorMap, at: &[i64]) -> Vec<Run> {
     if skip >= stop {
         return out;
     }
-    for row in 0..rows {
-        let (mut rest, mut byte, mut inside) = (row, (at[0] + skip) as usize * size, true);
-        for (d, &tile) in map.tile.iter().enumerate().skip(1) {
-            let x = at[d] + (rest % tile as usize) as i64;
-            rest /= tile as usize;
-            if x < 0 || x >= map.extent[d] as i64 {
-                inside = false;
-                break;
-            }
-            byte += x as usize * map.stride_bytes[d - 1] as usize;
-        }
+    for (row, place) in rows(map, at).into_iter().enumerate() {
+        let inside = place.iter().zip(&map.extent[1..]).all(|(x, &extent)| (0..extent as i64).contains(x));
         if inside {
+            let steps = place.iter().zip(&map.stride_bytes).map(|(&x, &stride)| x as usize * stride as usize);
+            let byte = (at[0] + skip) as usize * size + steps.sum::<usize>();
             out.push(Run { first: row * inner + skip as usize, byte, len: (stop - skip) as usize });
         }
     }
@@ -423,6 +477,7 @@ mod tests {
             stride_bytes: vec![48],
             tile: vec![4, 2],
             swizzle: Swizzle::None,
+            im2col: None,
         }
     }
 
@@ -438,6 +493,30 @@ mod tests {
         assert_eq!(found(&[10, 0]), []);
         assert_eq!(found(&[-4, 0]), []);
         assert_eq!(found(&[0, 3]), []);
+    }
+
+    #[test]
+    fn windows_wrap_rows_and_samples() {
+        // 2 samples of 3 x 4 pixels of 8 channels under windows of 3 x 3 with a step of 2 along the first dimension and padding of 1.
+        let map = TensorMap {
+            extent: vec![8, 4, 3, 2],
+            stride_bytes: vec![32, 128, 384],
+            tile: vec![4, 5],
+            im2col: Some(Im2col { lower: vec![-1, -1], upper: vec![-2, -1], step: vec![2, 1] }),
+            ..map()
+        };
+        // Origins: w of -1, 1; h of -1, 0, 1. From (w 1, h 0, n 0) on, tap (s 0, r 2): the rows below, and sample 1.
+        let bytes = |at: &[i64]| runs(&map, at).iter().map(|r| (r.first / 4, r.byte)).collect::<Vec<_>>();
+        assert_eq!(bytes(&[4, 1, 0, 0, 0, 2]), [(0, 16 + 32 + 256), (4, 16 + 384 + 128 + 32)]);
+        // Tap (s 2, r 0) of the same: origins 1 + 2, -1 + 2 of rows 0, 1, 1; then sample 1, whose first row is padding.
+        assert_eq!(bytes(&[0, 1, 0, 0, 2, 0]), [(0, 96), (1, 32 + 128), (2, 96 + 128)]);
+        // Beyond the last sample nothing is read, and a wrapped row within it starts at the lower corner again.
+        assert_eq!(bytes(&[0, -1, -1, 2, 1, 1]), []);
+        assert_eq!(bytes(&[0, -1, 1, 1, 1, 1]), [(0, 384 + 256), (1, 384 + 256 + 64)]);
+        let fault = |at: &[i64]| window_fault(&map, map.im2col.as_ref().unwrap(), at);
+        assert_eq!(fault(&[0, 1, 1, 9, 2, 2]), None);
+        assert!(fault(&[0, 0, 0, 0, 0, 0]).is_some() && fault(&[0, 3, 0, 0, 0, 0]).is_some());
+        assert!(fault(&[0, 1, 2, 0, 0, 0]).is_some() && fault(&[0, 1, 0, 0, 0, -1]).is_some());
     }
 
     #[test]

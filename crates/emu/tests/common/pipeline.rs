@@ -101,6 +101,7 @@ impl Shape {
             stride_bytes: vec![stride],
             tile,
             swizzle: self.swizzle,
+            im2col: None,
         }
     }
     pub fn grid(&self) -> [u32; 3] {

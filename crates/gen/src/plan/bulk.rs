@@ -163,6 +163,7 @@ pub fn store_tile(tensor: &Tensor, micro: u32) -> Result<StoreTile, String> {
         stride_bytes: vec![apart.unsigned_abs() * u64::from(bytes)],
         tile,
         swizzle,
+        im2col: None,
     };
     if batched {
         map.extent.push(extent[G]);
@@ -225,6 +226,7 @@ pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, (shares, unit)
         stride_bytes: vec![apart.unsigned_abs() * u64::from(bytes)],
         tile: vec![row, across / lines],
         swizzle: Swizzle::B128,
+        im2col: None,
     };
     if batched {
         map.extent.push(extent[G]);
@@ -290,6 +292,7 @@ pub(super) fn panels(tensor: &Tensor, o: &OperandTiling, (k_tile, rows): (u32, b
         stride_bytes: vec![16],
         tile: vec![row, across],
         swizzle: Swizzle::B128,
+        im2col: None,
     };
     let bytes = o.macro_tile * k_tile * bytes;
     Ok(BulkTile { map, k_contiguous: !rows, batched: false, columns: along / row, lines: 1, row, bytes })

@@ -109,6 +109,7 @@ pub fn hulls(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Family) -> 
             stride_bytes: vec![classes * apart * u64::from(bytes)],
             tile: vec![pitch, lines],
             swizzle: Swizzle::None,
+            im2col: None,
         };
         if batched {
             map.extent.push(extent[G]);

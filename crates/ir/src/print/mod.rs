@@ -140,7 +140,10 @@ impl Printer<'_> {
                 ArgKind::Buffer { scalar, access: Access::Write } => format!("{scalar}[], written"),
                 ArgKind::Buffer { scalar, access: Access::ReadWrite } => format!("{scalar}[], read and written"),
                 ArgKind::Scalar(scalar) => scalar.to_string(),
-                ArgKind::TensorMap(ref map) => format!("tensor map of {} {:?}, boxes of {:?}", map.scalar, map.extent, map.tile),
+                ArgKind::TensorMap(ref map) => {
+                    let mode = if map.im2col.is_some() { " in im2col mode" } else { "" };
+                    format!("tensor map{mode} of {} {:?}, boxes of {:?}", map.scalar, map.extent, map.tile)
+                }
             };
             let doc = if arg.doc.is_empty() { String::new() } else { format!("; {}", arg.doc) };
             self.comment(&format!("  {name:width$}  {what}{doc}"));

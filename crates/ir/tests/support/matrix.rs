@@ -22,6 +22,7 @@ pub fn warpgroup_gemm() -> Kernel {
         stride_bytes: vec![2048],
         tile: vec![64, tile],
         swizzle: Swizzle::B128,
+        im2col: None,
     };
     let map_a = b.tensor_map("a", map(512, 64), "A, 512 x 1024");
     let map_b = b.tensor_map("b", map(640, 128), "B transposed, 640 x 1024");
@@ -32,6 +33,7 @@ pub fn warpgroup_gemm() -> Kernel {
         stride_bytes: vec![2560],
         tile: vec![128, 64],
         swizzle: Swizzle::None,
+        im2col: None,
     };
     let map_c = b.tensor_map("c", out, "C, 512 x 640");
     let (size_a, size_b) = (64 * 128, 128 * 128);
@@ -249,6 +251,7 @@ pub fn cluster_exchange() -> Kernel {
         stride_bytes: vec![128],
         tile: vec![32, 4],
         swizzle: Swizzle::None,
+        im2col: None,
     };
     let map = b.tensor_map("x", map, "64 x 32");
     let out = b.buffer("out", Scalar::F32, Access::Write, "64 x 4");

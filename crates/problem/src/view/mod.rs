@@ -5,9 +5,11 @@
 //! the evaluator, the index expressions in kernels, the vector-width analysis and the box recogniser.
 
 mod analysis;
+mod dims;
 mod transform;
 
 pub use analysis::AffineBox;
+pub use dims::{Digit, Dimension, Dimensions};
 pub use transform::{Chain, Dim, Transform, ViewBuilder, ViewError};
 
 use serde::{Deserialize, Serialize};

@@ -130,12 +130,16 @@ impl Scopes<'_> {
         self.put(place, ty)
     }
 
-    fn bulk_box(&mut self, map: ArgId, at: &[ExprId]) -> Result<(), String> {
+    fn bulk_box(&mut self, map: ArgId, at: &[ExprId], store: bool) -> Result<(), String> {
         let Some(Arg { kind: ArgKind::TensorMap(map), .. }) = self.kernel.args.get(map.index()) else {
             return Err(format!("argument {} is no tensor map", map.0));
         };
-        if map.extent.len() != at.len() {
-            return Err(format!("{} coordinates for a tensor map of rank {}", at.len(), map.extent.len()));
+        if map.coordinates() != at.len() {
+            let mode = if map.im2col.is_some() { " in im2col mode" } else { "" };
+            return Err(format!("{} coordinates for a tensor map of rank {}{mode}", at.len(), map.extent.len()));
+        }
+        if store && map.im2col.is_some() {
+            return Err("bulk stores have boxes, not windows (im2col)".into());
         }
         for e in at {
             if self.value(*e)? != Scalar::I32.ty() {
@@ -168,11 +172,11 @@ impl Scopes<'_> {
                 if let Some(peers) = peers {
                     self.peer(*peers)?;
                 }
-                self.bulk_box(*map, at)
+                self.bulk_box(*map, at, false)
             }
             BulkOp::Store { from, map, at } => {
                 self.shared_mem(from)?;
-                self.bulk_box(*map, at)
+                self.bulk_box(*map, at, true)
             }
             BulkOp::Registers { count, .. } if !(24..=256).contains(count) || count % 8 != 0 => {
                 Err(format!("a register budget is 24 to 256 in steps of 8, not {count}"))
@@ -206,11 +210,30 @@ pub(in crate::validate) fn tx_barriers(kernel: &Kernel, t: &TxBarriers) -> Resul
 pub(in crate::validate) fn tensor_map(name: &str, map: &TensorMap) -> Result<(), String> {
     let rank = map.extent.len();
     let fail = |what: &str| Err(format!("tensor map `{name}`: {what}"));
-    if !(1..=5).contains(&rank) || map.tile.len() != rank || map.stride_bytes.len() + 1 != rank {
-        return fail("rank 1 to 5, one box extent per dimension and one stride less");
+    let sides = if map.im2col.is_some() { 2 } else { rank };
+    if !(1..=5).contains(&rank) || map.tile.len() != sides || map.stride_bytes.len() + 1 != rank {
+        return fail("rank 1 to 5, one box extent per dimension (two in im2col mode) and one stride less");
     }
-    if map.tile.iter().any(|t| !(1..=256).contains(t)) {
-        return fail("boxes are 1 to 256 elements along each dimension");
+    let most = [256, if map.im2col.is_some() { 1024 } else { 256 }];
+    if map.tile.iter().enumerate().any(|(d, t)| !(1..=most[d.min(1)]).contains(t)) {
+        return fail("boxes are 1 to 256 elements along each dimension, in im2col mode 1 to 1024 pixels");
+    }
+    if let Some(windows) = &map.im2col {
+        let spatial = windows.lower.len();
+        if !(1..=3).contains(&spatial) || [windows.upper.len(), windows.step.len(), rank - 2] != [spatial; 3] {
+            return fail("im2col mode has one to three spatial dimensions between channels and samples, with corners and a step each");
+        }
+        let (low, high) = Im2col::corners(spatial);
+        if windows.lower.iter().chain(&windows.upper).any(|corner| !(low..=high).contains(&i64::from(*corner))) {
+            return fail(&format!("corners of {spatial} spatial dimensions are {low} to {high}"));
+        }
+        if windows.step.iter().any(|step| !(1..=8).contains(step)) {
+            return fail("steps of windows are 1 to 8");
+        }
+        let origins = |d: usize| map.extent[d + 1] as i64 - 1 + i64::from(windows.upper[d]) - i64::from(windows.lower[d]);
+        if (0..spatial).any(|d| origins(d) < 0) {
+            return fail("windows have an origin along each spatial dimension");
+        }
     }
     if map.tile_bytes() >= 1 << 20 {
         return fail("a box has less than 2^20 bytes");
