@@ -4,6 +4,7 @@
 //! contiguous in memory, `[row / 64][k][64]` where rows are (numbers for 16-bit elements).
 
 use super::tile::OperandTiling;
+use super::windows::{Walk, walk};
 use crate::plan::WORKSPACE_ALIGN;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::affine::Affine;
@@ -11,18 +12,24 @@ use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::mma::Family;
 use tilewright_ir::{Scalar, Swizzle, TensorMap};
 use tilewright_problem::contraction::{Contraction, Tensor};
-use tilewright_problem::view::{Access, COL, G, ROW};
+use tilewright_problem::view::{Access, AffineBox, COL, G, ROW};
 
 /// Bytes of one row of the layout in shared memory.
 pub(super) const ROW_BYTES: u32 = 128;
 /// Longest side of a box.
 const BOX: u32 = 256;
+/// Most pixels of one in im2col mode.
+const COLUMN: u32 = 1024;
 
 /// How one operand's tiles come by bulk copies.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct BulkTile {
-    /// The operand in global memory; a box is one copy. Dimensions: the contiguous one, the other, and g where it takes part.
+    /// The operand in global memory; a box is one copy. Dimensions of a matrix: the contiguous one, the other, and g where it takes part.
     pub map: TensorMap,
+    /// Where a copy starts, by (g, row, k) of its first element: coordinates, and offsets in im2col mode.
+    pub at: Vec<Affine>,
+    /// Where the map starts: elements behind the operand's first.
+    pub first: u64,
     /// k is the contiguous direction in memory and in shared memory.
     pub k_contiguous: bool,
     /// The third dimension is the batch.
@@ -186,23 +193,17 @@ pub fn store_tile(tensor: &Tensor, micro: u32) -> Result<StoreTile, String> {
 /// What the view lacks: plain strides, alignment to 16 bytes, a contiguous direction, whole 128-byte rows, tiles that divide.
 pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, (shares, unit): (u32, &Family)) -> Result<BulkTile, String> {
     let bytes = tensor.scalar.bytes();
-    let Some(shape) = tensor.view.is_affine_box() else { return Err("its addresses are not plain strides".into()) };
-    let extent = tensor.view.extent;
-    if shape.base != 0 || (0..3).any(|i| shape.valid[i] != (0, extent[i] as i64)) {
-        return Err("it is padded".into());
-    }
     if tensor.align < 16 {
         return Err(format!("its first element is aligned to {} bytes, copies need 16", tensor.align));
     }
-    let [batch, row_stride, k_stride] = shape.strides;
-    let k_contiguous = k_stride == 1 && (row_stride != 1 || extent[ROW] <= 1);
-    if !k_contiguous && row_stride != 1 {
-        return Err("neither rows nor k are contiguous".into());
-    }
+    let walk = match tensor.view.is_affine_box() {
+        Some(shape) if shape.base == 0 && (0..3).all(|i| shape.valid[i] == (0, tensor.view.extent[i] as i64)) => matrix(tensor, &shape)?,
+        _ => walk(tensor, (o.macro_tile, k_tile))?,
+    };
+    let k_contiguous = walk.k_contiguous;
     if !k_contiguous && bytes != 2 && o.fragment_sets == 0 && unit.asynchronous {
         return Err("rows are contiguous, and the unit reads 32-bit operands in shared memory along k alone (RGA reads rows of C otherwise)".into());
     }
-    let (fast, slow, apart) = if k_contiguous { (COL, ROW, row_stride) } else { (ROW, COL, k_stride) };
     let row = ROW_BYTES / bytes;
     let (along, across) = if k_contiguous { (k_tile, o.macro_tile) } else { (o.macro_tile, k_tile) };
     if along % row != 0 {
@@ -213,18 +214,39 @@ pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, (shares, unit)
         return Err(format!("the {} rows of a warpgroup are no multiple of {row}", o.micro));
     }
     let shares = if (along / row).is_multiple_of(shares.max(1)) { 1 } else { shares };
-    let lines = across.div_ceil(BOX).next_multiple_of(shares);
-    if across % lines != 0 || (across / lines) % 8 != 0 {
-        return Err(format!("{across} lines are not cut into equal boxes of at most {BOX} in steps of 8"));
+    let most = if walk.map.im2col.is_some() { COLUMN } else { BOX };
+    let fewest = across.div_ceil(most).next_multiple_of(shares);
+    // Where boxes must not go beyond runs of lines, more of them may do.
+    let counts = (fewest..=if walk.lines == 0 { fewest } else { across / 8 }).step_by(shares as usize);
+    let suits = |n: &u32| across % n == 0 && (across / n) % 8 == 0 && walk.lines.is_multiple_of((across / n).into());
+    let Some(lines) = counts.into_iter().find(suits) else {
+        let runs = if walk.lines == 0 { String::new() } else { format!(" within runs of {}", walk.lines) };
+        return Err(format!("{across} lines are not cut into equal boxes of at most {most} in steps of 8{runs}"));
+    };
+    let Walk { mut map, at, first, batched, .. } = walk;
+    map.tile[1] = across / lines;
+    // Matrix units multiply f32 as TF32: rounded on the way, factors lose half of what they would lose by being cut off.
+    map.round_tf32 = tensor.scalar == Scalar::F32 && unit.lanes > 1;
+    let bytes = o.macro_tile * k_tile * bytes;
+    Ok(BulkTile { map, at, first, k_contiguous, batched, columns: along / row, lines, row, bytes })
+}
+
+/// The map of a matrix, or a batch of them.
+fn matrix(tensor: &Tensor, shape: &AffineBox) -> Result<Walk, String> {
+    let (extent, bytes) = (tensor.view.extent, tensor.scalar.bytes());
+    let [batch, row_stride, k_stride] = shape.strides;
+    let k_contiguous = k_stride == 1 && (row_stride != 1 || extent[ROW] <= 1);
+    if !k_contiguous && row_stride != 1 {
+        return Err("neither rows nor k are contiguous".into());
     }
+    let (fast, slow, apart) = if k_contiguous { (COL, ROW, row_stride) } else { (ROW, COL, k_stride) };
     let batched = extent[G] > 1 && batch != 0;
     let mut map = TensorMap {
         scalar: tensor.scalar,
-        // Matrix units multiply f32 as TF32: rounded on the way, factors lose half of what they would lose by being cut off.
-        round_tf32: tensor.scalar == Scalar::F32 && unit.lanes > 1,
+        round_tf32: false,
         extent: vec![extent[fast], extent[slow]],
         stride_bytes: vec![apart.unsigned_abs() * u64::from(bytes)],
-        tile: vec![row, across / lines],
+        tile: vec![ROW_BYTES / bytes, 1],
         swizzle: Swizzle::B128,
         im2col: None,
     };
@@ -240,13 +262,22 @@ pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, (shares, unit)
     if [row_stride, k_stride, batch].iter().any(|s| *s < 0) {
         return Err("it runs backwards".into());
     }
+    let at = [fast, slow].into_iter().chain(batched.then_some(G)).map(Affine::axis).collect();
+    suitable(&map).map(|()| Walk { map, at, k_contiguous, first: 0, batched, lines: 0 })
+}
+
+/// Strides and extents that maps can have.
+pub(super) fn suitable(map: &TensorMap) -> Result<(), String> {
+    if map.extent.len() > 5 {
+        return Err(format!("it has {} dimensions, copies have 5", map.extent.len()));
+    }
     if let Some(stride) = map.stride_bytes.iter().find(|s| **s % 16 != 0 || **s == 0 || **s >= 1 << 40) {
         return Err(format!("a stride of {stride} bytes is no multiple of 16 (below 2^40)"));
     }
     if map.extent.iter().any(|e| *e == 0 || *e > 1 << 31) {
         return Err(format!("extents {:?}: copies count to 2^31", map.extent));
     }
-    Ok(BulkTile { map, k_contiguous, batched, columns: along / row, lines, row, bytes: o.macro_tile * k_tile * bytes })
+    Ok(())
 }
 
 /// Whether each owner's rows are whole rows of 128 bytes, where its instructions read panels themselves.
@@ -295,7 +326,7 @@ pub(super) fn panels(tensor: &Tensor, o: &OperandTiling, (k_tile, rows): (u32, b
         im2col: None,
     };
     let bytes = o.macro_tile * k_tile * bytes;
-    Ok(BulkTile { map, k_contiguous: !rows, batched: false, columns: along / row, lines: 1, row, bytes })
+    Ok(BulkTile { map, at: Vec::new(), first: 0, k_contiguous: !rows, batched: false, columns: along / row, lines: 1, row, bytes })
 }
 
 /// The tensor that partial sums are, seen as (split and batch entry, row, column): contiguous in the direction C is, as the kernel

@@ -28,6 +28,7 @@ pub mod spec;
 mod tile;
 mod transport;
 mod value;
+mod windows;
 mod workspace;
 
 pub use bulk::{

@@ -110,6 +110,8 @@ impl View {
         let mut order: Vec<usize> = (0..digits.len()).filter(|i| rest[*i] != 0 && digits[*i].extent > 1).collect();
         order.sort_by_key(|i| rest[*i].abs());
         let (mut base, mut groups): (i64, Vec<Dimension>) = (0, Vec::new());
+        // Farthest offset that the digits so far reach: a distance beyond it is a dimension of its own.
+        let mut reach = 0;
         for i in order {
             let (coefficient, values) = (rest[i], digits[i].extent);
             // What runs backwards starts at its last position.
@@ -117,7 +119,7 @@ impl View {
             base -= start;
             // Steps, starts and the last position in elements until the distance of the dimension is known.
             match groups.last_mut() {
-                Some(dim) if coefficient.abs() < dim.extent + dim.stride => {
+                Some(dim) if coefficient.abs() <= reach => {
                     dim.stride = gcd(dim.stride, coefficient.abs());
                     dim.extent += coefficient.abs() * (values - 1);
                     dim.start += start;
@@ -128,6 +130,7 @@ impl View {
                     groups.push(Dimension { stride, extent, start, steps: vec![(i, coefficient)] });
                 }
             }
+            reach += coefficient.abs() * (values - 1);
         }
         dims.extend(groups.into_iter().map(|dim| {
             let steps = dim.steps.iter().map(|(i, step)| (*i, step / dim.stride)).collect::<Vec<_>>();

@@ -9,7 +9,7 @@ use crate::kernel::stages::ring::Ring;
 use crate::kernel::tile::position::{KRange, TilePosition, TileWalk};
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::{BulkTile, Hulls, KernelSpec, Transport};
-use tilewright_ir::affine::Coord;
+use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
 
 /// What an operand's tiles are read through: arguments of the kernel.
@@ -337,14 +337,16 @@ impl TileCopies<'_> {
         let copied = |i: usize| Some((maps[i]?, of.shared[i].panels.as_ref()?));
         let bytes = (0..2).filter_map(copied).map(|(_, tile)| tile.bytes).sum();
         b.bulk(BulkOp::Expect { barrier, bytes });
-        let k = b.value(k.cast(Scalar::I32));
+        let (k, zero) = (b.value(k.cast(Scalar::I32)), b.int(0, Scalar::I32));
+        let unit = if self.range.staggered { 1 } else { i64::from(of.spec.tiling.k_tile) };
+        let k = Coord { aligned: k, unit, local: zero };
         for i in 0..2 {
             let Some((map, t)) = copied(i) else { continue };
             let first = b.value(stage * of.shared[i].stage);
-            let row = Operands::start(self.at, i).value(b);
-            let row = b.value(row.cast(Scalar::I32));
+            let start = Operands::start(self.at, i);
+            let [aligned, local] = [start.aligned, start.local].map(|value| b.value(value.cast(Scalar::I32)));
+            let row = Coord { aligned, unit: start.unit, local };
             let g = b.value(of.entry(self.at, i).cast(Scalar::I32));
-            let (fast, slow) = if t.k_contiguous { (k, row) } else { (row, k) };
             let height = t.map.tile[1];
             let place = ring.place.as_ref();
             let peers = place.and_then(|(place, tiling)| place.receivers(b, tiling, i));
@@ -361,8 +363,12 @@ impl TileCopies<'_> {
             let lines = along(b, t.lines, !by_column);
             for &column in &columns {
                 for &line in &lines {
-                    let mut at = vec![b.value(fast + column * t.row), b.value(slow + line * height)];
-                    at.extend(t.batched.then_some(g));
+                    let [along, across] = [b.value(column * t.row), b.value(line * height)];
+                    let (row_by, k_by) = if t.k_contiguous { (across, along) } else { (along, across) };
+                    let row = Coord { local: b.value(row.local + row_by), ..row };
+                    let k = Coord { local: k_by, ..k };
+                    let point = [Coord::plain(b, g), row, k];
+                    let at = t.at.iter().map(|form| affine(b, form, &point, Part::Whole, Scalar::I32)).collect();
                     let to = b.mem(Base::Shared(of.shared[i].array), first + (column * t.lines + line) * (height * t.row));
                     b.bulk(BulkOp::Load { to, map, at, barrier, peers });
                 }

@@ -36,7 +36,7 @@ impl Declare<'_> {
                 let rows = x.rows.map(|extent| (usize::from(tile.k_contiguous), extent));
                 // A copy of a chunk has as many entries as the chunk has.
                 let batch = (x.run_time_batch && tile.batched && !x.chunk_local).then_some((2, Extent::G));
-                let to = region.map_or(Binding::OperandMap(x.operand, 0), Binding::WorkspaceMap);
+                let to = region.map_or(Binding::OperandMap(x.operand, tile.first), Binding::WorkspaceMap);
                 return Source::Map(self.args.map(self.b, name, map, &doc, to, rows.into_iter().chain(batch)));
             }
             Transport::Shifted(of) => return Source::Classes(of.spans.clone(), self.classes((name, &doc), x, &of.spans)),

@@ -1,0 +1,120 @@
+//! Convolutions whose windows come by bulk copies in im2col mode, and their filters as boxes, in all directions: tiles that wrap rows and
+//! samples, strides and dilations that divide nothing, corners and offsets of maps, on the emulator with every check.
+
+mod support;
+
+use support::{emulator, judge};
+use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_problem::Problem;
+use tilewright_tune::random::Pair;
+use tilewright_tune::space::Space;
+
+fn plan(keys: &str) -> Plan {
+    Constraint::parse(&format!("{keys}_UNI2_GAL1")).unwrap().apply(&Plan::default()).into()
+}
+
+/// Verifies a plan whose operands come in bulk in all parts; `windows` says of each operand of the first part whether it does in im2col mode.
+fn verify(problem: &str, keys: &str, windows: [bool; 2]) {
+    let problem = Problem::parse(problem).unwrap();
+    for seed in [1, 2] {
+        let device = emulator("emu:sm_90a", true, seed);
+        let space = Space::new(&problem, &device.info().target).unwrap();
+        let plan = plan(keys);
+        let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
+        let mode = |i: usize| r.spec.schedule.copies[i].tile().is_some_and(|tile| tile.map.im2col.is_some());
+        assert_eq!([mode(0), mode(1)], windows, "{problem} {plan}");
+        let failed = judge(&device, &Pair { seed, problem: problem.clone(), plan });
+        assert!(failed.is_none(), "{}", failed.unwrap_or_default());
+    }
+}
+
+fn refusal(problem: &str, keys: &str) -> String {
+    let problem = Problem::parse(problem).unwrap();
+    let space = Space::new(&problem, &emulator("emu:sm_90a", false, 0).info().target).unwrap();
+    space.resolve(&plan(keys)).err().map_or(String::new(), |e| e.to_string())
+}
+
+const ROLES: &str = "A_MIC1_ACP2__B_MIC8_ACP2__C_MAC128_UNR64_BUF3_LWV4_PST3";
+
+#[test]
+fn forward() {
+    let conv = |text: &str| format!("conv_fwd_nhwc_{text}_bias0_ws0_bf16");
+    for text in [
+        "n3_g1_c64_k72_in9x7_fil3x3_st1x1_dil1x1_pb1x1_pe1x1",
+        "n2_g1_c64_k64_in5_fil3_st1_dil1_pb1_pe1",
+        "n2_g1_c64_k64_in4x5x6_fil2x3x2_st1x2x1_dil1x1x2_pb1x1x0_pe0x1x1",
+        // No padding, so that nothing bounds the windows; one pixel of output along a dimension.
+        "n2_g1_c64_k64_in9x8_fil3x3_st2x1_dil1x2_pb0x0_pe0x0",
+        "n3_g1_c64_k64_in3x8_fil3x3_st1x1_dil1x1_pb0x1_pe0x0",
+        // Pixels with a distance alone.
+        "n3_g1_c128_k64_in9x11_fil1x1_st2x2_dil1x1_pb0x0_pe0x0",
+        "n2_g1_c64_k64_in7x7_fil1x1_st2x2_dil1x1_pb3x3_pe3x3",
+        // Stride and dilation of which neither divides the other, filters of two by five.
+        "n2_g1_c64_k64_in13x17_fil2x5_st2x4_dil4x2_pb1x0_pe0x1",
+        "n2_g1_c64_k64_in13x17_fil2x5_st4x2_dil2x3_pb1x0_pe0x1",
+        "n2_g1_c64_k64_in13x17_fil2x5_st3x2_dil2x3_pb1x0_pe0x1",
+        // Groups of whole rows of 128 bytes.
+        "n2_g2_c128_k48_in6x5_fil3x3_st1x1_dil1x1_pb1x1_pe1x1",
+    ] {
+        // Pixels of all samples in one row, or of each: then those of one dimension are a box.
+        verify(&conv(text), &format!("{ROLES}_BIM1"), [true, false]);
+        verify(&conv(text), "A_MIC1_ACP2__B_MIC4_ACP2__C_MAC128_UNR64_PFG1_BUF2", [!text.contains("in5_"), false]);
+    }
+    // Pixels as columns of instructions: tiles of 24.
+    let swapped = "A_MIC1_ACP2__B_MIC3_ACP2__C_MAC128_UNR64_PFG2_BUF3_SWP1";
+    verify(&conv("n3_g1_c64_k72_in9x7_fil3x3_st1x1_dil1x1_pb1x1_pe1x1"), swapped, [false, true]);
+    // Work-groups of a cluster copy parts of the pixels, and the last part begins beyond them.
+    let cluster = "A_MIC1_CLU2_ACP2__B_MIC8_CLU2_ACP2__C_MAC128_UNR64_BUF3_LWV4";
+    verify(&conv("n2_g1_c64_k128_in9x10_fil3x3_st1x1_dil1x1_pb1x1_pe1x1"), cluster, [true, false]);
+    // Splits of k, f32 and its rows of 32 channels.
+    verify(&conv("n1_g1_c64_k64_in9x7_fil3x3_st1x1_dil1x1_pb1x1_pe1x1").replace("ws0", "ws1048576"), &format!("{ROLES}_ICE4_SKS1").replace("_PST3", ""), [true, false]);
+    let tf32 = conv("n2_g1_c32_k64_in9x7_fil3x3_st1x1_dil1x1_pb1x1_pe1x1").replace("bf16", "f32_tf32");
+    verify(&tf32, "A_MIC1_ACP2__B_MIC8_ACP2__C_MAC128_UNR32_BUF3_LWV4", [true, false]);
+}
+
+#[test]
+fn backward_data() {
+    let conv = |text: &str| format!("conv_bwdd_nhwc_{text}_bias0_ws0_f16");
+    for (text, windows) in [
+        ("n3_g1_c64_k64_in9x7_fil3x3_st1x1_dil1x1_pb1x1_pe1x1", true),
+        ("n2_g1_c64_k128_in9x8_fil3x2_st1x1_dil2x1_pb2x0_pe1x1", true),
+        ("n3_g1_c64_k64_in9x8_fil3x3_st2x2_dil1x1_pb1x1_pe1x1", true),
+        ("n3_g1_c64_k64_in9x8_fil1x1_st2x2_dil1x1_pb0x0_pe0x0", false),
+        ("n2_g1_c64_k64_in13x17_fil2x5_st3x2_dil2x3_pb1x0_pe0x1", true),
+        ("n2_g1_c64_k64_in2x9_fil3x3_st3x1_dil1x1_pb1x1_pe1x1", true),
+    ] {
+        verify(&conv(text), ROLES, [windows, false]);
+    }
+}
+
+#[test]
+fn backward_weight() {
+    let conv = |text: &str| format!("conv_bwdw_nhwc_{text}_bias0_ws1048576_bf16");
+    for text in [
+        "n3_g1_c64_k64_in9x7_fil3x3_st1x1_dil1x1_pb1x1_pe1x1",
+        "n3_g1_c128_k40_in9x7_fil3x2_st2x1_dil1x2_pb1x0_pe1x1",
+        "n2_g1_c64_k64_in13x17_fil2x5_st3x2_dil2x3_pb1x0_pe0x1",
+        "n3_g1_c64_k64_in8x8_fil1x1_st2x2_dil1x1_pb0x0_pe0x0",
+    ] {
+        verify(&conv(text), "A_MIC1_ACP2__B_MIC16_ACP2__C_MAC128_UNR64_BUF3_LWV4", [false, true]);
+        verify(&conv(text), "A_MIC1_ACP2__B_MIC8_ACP2__C_MAC128_UNR64_BUF3_LWV4_ICE3_SKS1", [false, true]);
+    }
+}
+
+/// What windows cannot be is refused with its reason.
+#[test]
+fn refusals() {
+    let conv = |text: &str| format!("conv_fwd_nhwc_{text}_bias0_ws0_bf16");
+    for (text, why) in [
+        ("n1_g1_c64_k64_in300x300_fil3x3_st1x1_dil100x100_pb130x130_pe1x1", "corners of"),
+        ("n2_g1_c64_k64_in40x40_fil2x2_st9x9_dil1x1_pb1x1_pe1x1", "a step of 9"),
+        ("n2_g1_c40_k64_in9x9_fil3x3_st1x1_dil1x1_pb1x1_pe1x1", "runs of 40 elements"),
+        ("n2_g4_c32_k64_in9x9_fil1x1_st2x2_dil1x1_pb0x0_pe0x0", "the 8 channels of a group"),
+        ("n2_g1_c36_k64_in9x9_fil1x1_st2x2_dil1x1_pb0x0_pe0x0", "multiple of 16"),
+    ] {
+        let told = refusal(&conv(text), ROLES);
+        assert!(told.contains(why), "{text}: {told}");
+    }
+    let told = refusal(&conv("n2_g1_c64_k64_in9x9_fil3x3_st1x1_dil1x1_pb1x1_pe1x1"), &ROLES.replace("UNR64", "UNR128"));
+    assert!(told.contains("UNR of 128 does not divide its k of 576"), "{told}");
+}
