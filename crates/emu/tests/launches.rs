@@ -150,7 +150,15 @@ fn bulk_copies_wait_too() {
         let mut k = kernel(32, |b| {
             b.wave(32);
             let (extent, stride_bytes, tile) = (vec![32, 32], vec![128], vec![32, 1]);
-            let map = TensorMap { scalar: Scalar::F32, round_tf32: false, extent, stride_bytes, tile, swizzle: Swizzle::None, im2col: None };
+            let map = TensorMap {
+                scalar: Scalar::F32,
+                round_tf32: false,
+                extent,
+                stride_bytes,
+                tile,
+                swizzle: Swizzle::None,
+                im2col: None,
+            };
             let map = b.tensor_map("map", map, "");
             let y = b.buffer("y", Scalar::F32, Access::Write, "");
             let tile = b.shared("tile", Scalar::F32, 32, 0);

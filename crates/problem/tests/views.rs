@@ -233,8 +233,11 @@ fn views_as_dimensions() {
                 let [g, rows, cols] = view.extent.map(|e| e as i64);
                 for (g, row, col) in (0..g).flat_map(|g| (0..rows).flat_map(move |r| (0..cols).map(move |c| (g, r, c)))) {
                     let digit = |i: usize| dims.digits[i].form().at(&[g, row, col]);
-                    let at: Vec<i64> =
-                        dims.dims.iter().map(|d| d.start + d.steps.iter().map(|(i, step)| step * digit(*i)).sum::<i64>()).collect();
+                    let at: Vec<i64> = dims
+                        .dims
+                        .iter()
+                        .map(|d| d.start + d.steps.iter().map(|(i, step)| step * digit(*i)).sum::<i64>())
+                        .collect();
                     let within = dims.dims.iter().zip(&at).all(|(d, at)| (0..d.extent).contains(at));
                     let offset = dims.base + dims.dims.iter().zip(&at).map(|(d, at)| d.stride * at).sum::<i64>();
                     assert_eq!(within.then_some(offset), view.access.at([g, row, col]), "{text} {form:?} ({g}, {row}, {col})");

@@ -15,9 +15,8 @@ use tilewright_tune::space::Space;
 const ARCH: &str = "sm_90a";
 
 /// The main kernel of a plan.
-fn main_kernel(gemm: GemmBuilder, plan: &str, arch: &str) -> Kernel {
-    let problem: Problem = gemm.build().unwrap().into();
-    let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
+fn main_kernel(problem: &Problem, plan: &str, arch: &str) -> Kernel {
+    let space = Space::new(problem, &Target::by_arch(arch).unwrap()).unwrap();
     let plan = Plan::from(Constraint::parse(plan).unwrap().apply(&Plan::default()));
     let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
     let program = r.generate(space.env().workspace_bytes).unwrap();
@@ -37,7 +36,11 @@ fn made<T>(result: Result<T, DeviceError>) -> Option<T> {
 
 /// Compiles and reads the main kernel of a plan: all `there`, none of `absent`.
 fn reads(gemm: GemmBuilder, plan: &str, there: &[&str], absent: &[&str]) -> bool {
-    let kernel = main_kernel(gemm, plan, ARCH);
+    reads_problem(&gemm.build().unwrap().into(), plan, there, absent)
+}
+
+fn reads_problem(problem: &Problem, plan: &str, there: &[&str], absent: &[&str]) -> bool {
+    let kernel = main_kernel(problem, plan, ARCH);
     let Some(code) = made(cuda::compile(&kernel, ARCH, &Options::default())) else { return false };
     assert_eq!(code.complaint(), None, "{plan}\n{}", code.log);
     let Some(seen) = made(inspect(&kernel, ARCH, None, &Options::default())) else { return false };
@@ -108,6 +111,27 @@ fn warpgroup_instructions_and_bulk_copies() {
     ];
     for (gemm, plan) in staged {
         if !reads(gemm, &plan, &["HGMMA", "UTMALDG", "UTMASTG"], &[]) {
+            return;
+        }
+    }
+}
+
+/// Windows of convolutions come in im2col mode in all directions, also by multicast.
+#[test]
+fn windows_of_convolutions() {
+    let head = |mic_a: u32, mic_b: u32, rest: &str| format!("A_MIC{mic_a}_ACP2__B_MIC{mic_b}_ACP2__C_UNI2_{rest}_BIM1");
+    let clustered = head(2, 16, "MAC256_UNR64_BUF4_LWV4_PST132").replacen("__C", "_CLU2__C", 1);
+    let size = "n32_g1_c256_k256_in25x25_fil3x3_st1x1_dil1x1_pb1x1_pe1x1";
+    let cases = [
+        (format!("conv_fwd_nhwc_{size}"), head(2, 16, "MAC256_UNR64_BUF4_LWV4_PST132_FRA1"), "UTMALDG.4D.IM2COL"),
+        (format!("conv_fwd_nhwc_{size}"), head(2, 19, "MAC256_UNR64_BUF4_LWV4_SWP1"), "UTMALDG.4D.IM2COL"),
+        (format!("conv_fwd_nhwc_{size}"), clustered, "UTMALDG.4D.IM2COL.MULTICAST"),
+        (format!("conv_bwdd_nhwc_{size}"), head(2, 16, "MAC256_UNR64_BUF4_LWV4_PST132"), "UTMALDG.4D.IM2COL"),
+        (format!("conv_bwdw_nhwc_{size}"), head(1, 32, "MAC256_UNR64_BUF4_LWV4_ICE7_SKS1"), "UTMALDG.4D.IM2COL"),
+    ];
+    for (problem, plan, copy) in cases {
+        let problem = Problem::parse(&format!("{problem}_bias0_ws67108864_bf16")).unwrap();
+        if !reads_problem(&problem, &plan, &["HGMMA", copy], &["HMMA."]) {
             return;
         }
     }
@@ -263,7 +287,7 @@ fn wave_instructions_of_tf32() {
         "A_MIC2_PAD2_LOR1_GLW4__B_MIC4_PAD1_PLU1_GLW4__C_UNI1_UNR32_MAC128_PFG1_BUF2_STP1_FRA1_EDG1_UKL1",
     ];
     for plan in plans {
-        let kernel = main_kernel(tf32(), plan, "sm_80");
+        let kernel = main_kernel(&tf32().build().unwrap().into(), plan, "sm_80");
         let Some(seen) = made(inspect(&kernel, "sm_80", None, &Options::default())) else { return };
         let usage = seen.usage;
         assert_eq!((usage.spill_bytes, usage.private_bytes), (0, 0), "{plan}: {usage:?}");

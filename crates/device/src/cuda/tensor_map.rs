@@ -24,7 +24,11 @@ pub(super) fn encode(map: &TensorMap, address: u64, version: i32) -> Result<Enco
     let dense = spatial.is_none_or(|counts| (1..=3).contains(&counts[3]) && counts == [counts[3]; 4]);
     if rank == 0 || rank > 5 || map.tile.len() != sides || map.stride_bytes.len() + 1 != rank || !dense {
         let windows = spatial.map_or(String::new(), |counts| format!(", corners and steps of {counts:?} dimensions"));
-        return Err(refused(format!("{rank} extents, {} strides, {} box extents{windows}", map.stride_bytes.len(), map.tile.len())));
+        return Err(refused(format!(
+            "{rank} extents, {} strides, {} box extents{windows}",
+            map.stride_bytes.len(),
+            map.tile.len()
+        )));
     }
     let mut steps = [1u32; 5];
     let mut encoded = sys::CUtensorMap { opaque: [0; 16] };

@@ -199,17 +199,15 @@ fn pixels(map: &TensorMap, windows: &Im2col, at: &[i64]) -> Vec<Vec<i64>> {
     for _ in 0..map.tile[1] {
         let shifted = origin.iter().enumerate().map(|(d, x)| x + at.get(rank + d).filter(|_| d < spatial).unwrap_or(&0));
         out.push(shifted.collect());
-        for d in 0..=spatial {
-            if d == spatial {
-                origin[d] += 1;
-                break;
-            }
+        let wrapped = (0..spatial).all(|d| {
             origin[d] += i64::from(windows.step[d]);
-            if origin[d] < map.extent[d + 1] as i64 + i64::from(windows.upper[d]) {
-                break;
+            let beyond = origin[d] >= map.extent[d + 1] as i64 + i64::from(windows.upper[d]);
+            if beyond {
+                origin[d] = windows.lower[d].into();
             }
-            origin[d] = windows.lower[d].into();
-        }
+            beyond
+        });
+        origin[spatial] += i64::from(wrapped);
     }
     out
 }

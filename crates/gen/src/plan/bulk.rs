@@ -197,7 +197,9 @@ pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, (shares, unit)
         return Err(format!("its first element is aligned to {} bytes, copies need 16", tensor.align));
     }
     let walk = match tensor.view.is_affine_box() {
-        Some(shape) if shape.base == 0 && (0..3).all(|i| shape.valid[i] == (0, tensor.view.extent[i] as i64)) => matrix(tensor, &shape)?,
+        Some(shape) if shape.base == 0 && (0..3).all(|i| shape.valid[i] == (0, tensor.view.extent[i] as i64)) => {
+            matrix(tensor, &shape)?
+        }
         _ => walk(tensor, (o.macro_tile, k_tile))?,
     };
     let k_contiguous = walk.k_contiguous;
@@ -218,7 +220,8 @@ pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, (shares, unit)
     let fewest = across.div_ceil(most).next_multiple_of(shares);
     // Where boxes must not go beyond runs of lines, more of them may do.
     let counts = (fewest..=if walk.lines == 0 { fewest } else { across / 8 }).step_by(shares as usize);
-    let suits = |n: &u32| across % n == 0 && (across / n) % 8 == 0 && walk.lines.is_multiple_of((across / n).into());
+    let suits =
+        |n: &u32| across.is_multiple_of(*n) && (across / n).is_multiple_of(8) && walk.lines.is_multiple_of((across / n).into());
     let Some(lines) = counts.into_iter().find(suits) else {
         let runs = if walk.lines == 0 { String::new() } else { format!(" within runs of {}", walk.lines) };
         return Err(format!("{across} lines are not cut into equal boxes of at most {most} in steps of 8{runs}"));
@@ -326,7 +329,17 @@ pub(super) fn panels(tensor: &Tensor, o: &OperandTiling, (k_tile, rows): (u32, b
         im2col: None,
     };
     let bytes = o.macro_tile * k_tile * bytes;
-    Ok(BulkTile { map, at: Vec::new(), first: 0, k_contiguous: !rows, batched: false, columns: along / row, lines: 1, row, bytes })
+    Ok(BulkTile {
+        map,
+        at: Vec::new(),
+        first: 0,
+        k_contiguous: !rows,
+        batched: false,
+        columns: along / row,
+        lines: 1,
+        row,
+        bytes,
+    })
 }
 
 /// The tensor that partial sums are, seen as (split and batch entry, row, column): contiguous in the direction C is, as the kernel

@@ -52,7 +52,8 @@ struct Recogniser<'a> {
 
 impl<'a> Recogniser<'a> {
     fn new(tensor: &'a Tensor, dims: &'a Dimensions, tile: [u32; 3]) -> Result<Self, String> {
-        let lowest = |axis: usize| move |&&(i, step): &&(usize, i64)| dims.digits[i].axis == axis && dims.digits[i].div == 1 && step == 1;
+        let lowest =
+            |axis: usize| move |&&(i, step): &&(usize, i64)| dims.digits[i].axis == axis && dims.digits[i].div == 1 && step == 1;
         let contiguous = |axis: usize| {
             let found = dims.dims.iter().position(|dim| dim.stride == 1 && dim.steps.iter().any(|s| lowest(axis)(&s)));
             found.map(|lead| (lead, axis))
@@ -198,7 +199,8 @@ impl<'a> Recogniser<'a> {
         }
         // Elements of k beyond the last arrive as zeros: channels, or samples, that do not exist.
         let lowest = digits.iter().find(|digit| digit.axis == self.fast && digit.div == 1);
-        let (ends, k) = (if self.fast == COL { lowest.is_none_or(|d| d.last) } else { samples.is_some() }, self.tensor.view.extent[COL]);
+        let (ends, k) =
+            (if self.fast == COL { lowest.is_none_or(|d| d.last) } else { samples.is_some() }, self.tensor.view.extent[COL]);
         if !(ends && groups.is_empty() || k.is_multiple_of(self.tile[COL].into())) {
             return Err(format!("UNR of {} does not divide its k of {k}", self.tile[COL]));
         }
@@ -214,10 +216,6 @@ impl<'a> Recogniser<'a> {
         for dim in groups {
             channel = channel.plus(&self.position(dim.start, &dim.steps), dim.stride);
             channels += dim.stride * (dim.extent - 1);
-            let run = lowest.map_or(1, |digit| digit.extent);
-            if self.fast == COL && run % i64::from(ROW_BYTES / self.tensor.scalar.bytes()) != 0 {
-                return Err(format!("the {run} channels of a group are no whole rows of 128 bytes"));
-            }
         }
         self.aligned(&channel)?;
         let mut windows = Im2col { lower: Vec::new(), upper: Vec::new(), step: Vec::new() };

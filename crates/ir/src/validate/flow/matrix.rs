@@ -221,7 +221,9 @@ pub(in crate::validate) fn tensor_map(name: &str, map: &TensorMap) -> Result<(),
     if let Some(windows) = &map.im2col {
         let spatial = windows.lower.len();
         if !(1..=3).contains(&spatial) || [windows.upper.len(), windows.step.len(), rank - 2] != [spatial; 3] {
-            return fail("im2col mode has one to three spatial dimensions between channels and samples, with corners and a step each");
+            return fail(
+                "im2col mode has one to three spatial dimensions between channels and samples, with corners and a step each",
+            );
         }
         let (low, high) = Im2col::corners(spatial);
         if windows.lower.iter().chain(&windows.upper).any(|corner| !(low..=high).contains(&i64::from(*corner))) {
