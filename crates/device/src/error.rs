@@ -1,6 +1,11 @@
 //! What can go wrong with a device: every error names the device or library and the remedy.
 
 use std::time::Duration;
+
+// Without the emulator nothing makes such an error.
+#[cfg(not(feature = "emulator"))]
+use std::convert::Infallible as EmuError;
+#[cfg(feature = "emulator")]
 use tilewright_emu::EmuError;
 use tilewright_ir::Invalid;
 

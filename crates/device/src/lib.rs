@@ -24,6 +24,7 @@ mod compiled;
 mod compilers;
 pub mod cuda;
 mod device;
+#[cfg_attr(not(feature = "emulator"), path = "no_emulator.rs")]
 mod emulator;
 mod error;
 mod foreign;
@@ -56,6 +57,5 @@ pub use open::{Listing, default_device, list, open, open_with};
 pub use options::Options;
 pub use process::{CRASHED, leave, note_crashes};
 pub use resources::Resources;
-pub use tilewright_emu::memory_left;
 pub use timing::{CacheState, Timing};
 pub use worker::Workers;

@@ -18,6 +18,7 @@ pub struct Options {
     /// Longest time one wait for the device may take before its kernel counts as hung.
     pub deadline: Duration,
     /// How the emulator runs kernels: with all checks by default. The wave width comes from the target it plays.
+    #[cfg(feature = "emulator")]
     pub emulator: tilewright_emu::Options,
 }
 
@@ -28,6 +29,7 @@ impl Default for Options {
             workers: None,
             compile_limit: Duration::from_secs(60),
             deadline: Duration::from_secs(20),
+            #[cfg(feature = "emulator")]
             emulator: tilewright_emu::Options { max_steps: 1 << 32, ..tilewright_emu::Options::default() },
         }
     }

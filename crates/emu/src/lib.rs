@@ -70,7 +70,7 @@ mod simd;
 pub use error::{EmuError, Location};
 pub use memory::{ArgValue, Buffer};
 pub use options::{Checks, Counters, Options, Report};
-pub use pool::{Pool, memory_left};
+pub use pool::Pool;
 pub use queue::Queue;
 
 use tilewright_ir::Kernel;

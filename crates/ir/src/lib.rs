@@ -8,6 +8,7 @@
 
 pub mod affine;
 mod build;
+mod host;
 mod ids;
 mod kernel;
 pub mod layout;
@@ -19,6 +20,7 @@ mod types;
 mod validate;
 
 pub use build::{Builder, Ex};
+pub use host::memory_left;
 pub use ids::*;
 pub use kernel::*;
 pub use matrix::*;

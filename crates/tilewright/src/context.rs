@@ -13,7 +13,7 @@ use tilewright_tune::Records;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum RecordsAt {
     /// The user's: the file that the environment variable `TILEWRIGHT_RECORDS` names, else `records.sqlite` in the user's
-    /// data folder.
+    /// data folder. In a build without the feature `records`, as [`RecordsAt::Memory`].
     #[default]
     Default,
     /// This file; created where there is none.
@@ -78,9 +78,9 @@ impl Context {
             None => tilewright_device::default_device(&options.device_options)?,
         };
         let records = match &options.records {
-            RecordsAt::Default => Records::open(default_records())?,
+            RecordsAt::Default if cfg!(feature = "records") => Records::open(default_records())?,
             RecordsAt::File(path) => Records::open(path)?,
-            RecordsAt::Memory => Records::in_memory()?,
+            RecordsAt::Default | RecordsAt::Memory => Records::in_memory()?,
         };
         let (ready, workspace) = (Mutex::default(), Mutex::default());
         Ok(Context { inner: Arc::new(Inner { device, records, options, ready, workspace }) })

@@ -1,7 +1,7 @@
 //! Records as JSON lines: one object per trial, to keep, compare and carry between machines.
 
 use super::rows::{device_id, insert_trial, problem_id};
-use super::{Filter, GENERATOR, Record, Records, RecordsError, State};
+use super::{Filter, GENERATOR, LineError, Record, Records, RecordsError, State};
 use crate::space::Space;
 use rusqlite::TransactionBehavior;
 use serde::{Deserialize, Serialize};
@@ -13,18 +13,6 @@ use tilewright_problem::Problem;
 
 /// Version of the line format that is written. Format 1, which is read too, says of `verified` only true or false.
 const FORMAT: u32 = 2;
-
-/// A line that import refuses.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{source_name}, line {line}: {reason}; nothing was imported")]
-pub struct LineError {
-    /// Where the lines come from.
-    pub source_name: String,
-    /// Counted from 1.
-    pub line: usize,
-    /// What is wrong with it.
-    pub reason: String,
-}
 
 /// One line: the record with the format's version in front.
 #[derive(Serialize, Deserialize)]

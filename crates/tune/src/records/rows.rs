@@ -1,10 +1,11 @@
 //! Values of the records as rows of the tables, and back.
 
 use super::sources::{MODEL, TIMING, VERIFIER, timed_by};
-use super::{DeviceKey, State, Trial};
+use super::{DeviceKey, State, TimeKind, Trial};
 use crate::key::ProblemKey;
 use crate::verify::Depth;
-use rusqlite::{Connection, Params, Row, params};
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
+use rusqlite::{Connection, Params, Row, ToSql, params};
 
 pub(super) const TRIAL_COLUMNS: &str =
     "t.plan, t.state, t.time_us, t.time_kind, t.verified, t.max_error, t.reason, t.at, t.verified_by";
@@ -132,4 +133,32 @@ pub(super) fn insert_trial(
             sources[2]
         ])?;
     Ok(rows == 1)
+}
+
+impl ToSql for State {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.name().into())
+    }
+}
+
+impl FromSql for State {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let name = value.as_str()?;
+        let all = [State::Ok, State::Refused, State::Failed, State::Wrong, State::Hung];
+        all.into_iter().find(|s| s.name() == name).ok_or(FromSqlError::InvalidType)
+    }
+}
+
+impl ToSql for TimeKind {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.name().into())
+    }
+}
+
+impl FromSql for TimeKind {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
+        let name = value.as_str()?;
+        let all = [TimeKind::Measured, TimeKind::Modelled];
+        all.into_iter().find(|k| k.name() == name).ok_or(FromSqlError::InvalidType)
+    }
 }

@@ -2,8 +2,6 @@
 
 use crate::key::ProblemKey;
 use crate::verify::Depth;
-use rusqlite::ToSql;
-use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSqlOutput, ValueRef};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -53,34 +51,6 @@ impl TimeKind {
             TimeKind::Measured => "measured",
             TimeKind::Modelled => "modelled",
         }
-    }
-}
-
-impl ToSql for State {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(self.name().into())
-    }
-}
-
-impl FromSql for State {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        let name = value.as_str()?;
-        let all = [State::Ok, State::Refused, State::Failed, State::Wrong, State::Hung];
-        all.into_iter().find(|s| s.name() == name).ok_or(FromSqlError::InvalidType)
-    }
-}
-
-impl ToSql for TimeKind {
-    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
-        Ok(self.name().into())
-    }
-}
-
-impl FromSql for TimeKind {
-    fn column_result(value: ValueRef<'_>) -> FromSqlResult<Self> {
-        let name = value.as_str()?;
-        let all = [TimeKind::Measured, TimeKind::Modelled];
-        all.into_iter().find(|k| k.name() == name).ok_or(FromSqlError::InvalidType)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::key::tests::gemm;
+use crate::records::{MODEL, State, TIMING, TimeKind};
 use crate::verify::Depth;
 use std::io::Write as _;
 use tilewright_ir::Scalar;
@@ -408,7 +409,7 @@ fn what_other_sources_say_does_not_hold_any_more() {
     records.add(&key, "", &device(), GENERATOR, &modelled).unwrap();
     let by: String = records.lock().query_row("SELECT timed_by FROM trials", [], |r| r.get(0)).unwrap();
     assert_eq!(by, MODEL);
-    assert!(MODEL != TIMING && TIMING != VERIFIER && VERIFIER != super::GENERATOR);
+    assert!(MODEL != TIMING && TIMING != VERIFIER && VERIFIER != crate::records::GENERATOR);
 }
 
 #[test]

@@ -1,0 +1,335 @@
+//! Records in a file of SQLite.
+
+use super::rows::{
+    CURRENT, TRIAL_COLUMNS, append_trial, clear_mark, current, depth_number, device_id, finite, problem_id, read_current,
+    read_trial,
+};
+use super::{DeviceKey, Filter, Near, Record, RecordsError, Trial, VERIFIER, marks, schema};
+use crate::key::{ProblemKey, distance};
+use rusqlite::{Connection, OptionalExtension, params};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// The trials of [`Records::trials`], with their ids.
+fn own_trials() -> String {
+    format!("SELECT t.id, {TRIAL_COLUMNS} FROM trials t WHERE {CURRENT}")
+}
+
+/// The plans of [`Records::candidates`].
+const CANDIDATES: &str = "SELECT t.plan FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
+     WHERE p.key = ?1 AND d.name = ?2 AND t.state = 'ok' AND t.verified > 0 \
+     GROUP BY t.plan ORDER BY min(t.time_kind = 'modelled'), min(t.time_us) LIMIT ?3";
+
+/// The plans of [`Records::nearest`], one per problem, device, generator and kind of time.
+const NEAREST: &str = "SELECT t.problem, p.key, p.name, d.name, d.fingerprint, t.generator, t.plan, t.time_us, MIN(t.time_us) \
+     FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device \
+     WHERE t.state = 'ok' AND t.verified > 0 GROUP BY t.problem, t.device, t.generator, t.time_kind";
+
+/// An open records file. Methods may be called from any thread.
+#[derive(Debug)]
+pub struct Records {
+    pub(super) path: PathBuf,
+    connection: Mutex<Connection>,
+    /// Shows other processes that this one lives, from its first mark on.
+    pub(super) alive: Mutex<Option<marks::Alive>>,
+}
+
+impl Records {
+    /// Opens a records file, creating it (and its folder) where there is none. An existing file that is not a sound
+    /// records file is refused and left untouched. One that may not be written can be read.
+    ///
+    /// # Errors
+    /// [`RecordsError`] names the file.
+    pub fn open(path: impl AsRef<Path>) -> Result<Records, RecordsError> {
+        let path = path.as_ref().to_path_buf();
+        let connection = schema::open(&path)?;
+        Ok(Records::of(path, connection))
+    }
+
+    /// Opens a records file that must be there already.
+    ///
+    /// # Errors
+    /// [`RecordsError::Absent`]; those of [`Records::open`].
+    pub fn open_existing(path: impl AsRef<Path>) -> Result<Records, RecordsError> {
+        if !path.as_ref().exists() {
+            return Err(RecordsError::Absent { path: path.as_ref().to_path_buf() });
+        }
+        Records::open(path)
+    }
+
+    /// Records that live in memory and vanish with the value: for tests and for tuning that keeps nothing.
+    ///
+    /// # Errors
+    /// [`RecordsError::Io`] when memory runs out.
+    pub fn in_memory() -> Result<Records, RecordsError> {
+        let path = PathBuf::from(":memory:");
+        let connection = schema::in_memory().map_err(|e| schema::classify(&path, e))?;
+        Ok(Records::of(path, connection))
+    }
+
+    fn of(path: PathBuf, connection: Connection) -> Records {
+        Records { path, connection: Mutex::new(connection), alive: Mutex::default() }
+    }
+
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.path.as_os_str() == ":memory:"
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Connection> {
+        // A thread that panicked in between left no half-done transaction: dropping it rolled back.
+        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn err(&self, e: rusqlite::Error) -> RecordsError {
+        schema::classify(&self.path, e)
+    }
+
+    /// Records one trial, durably against the end of this process, and clears its mark of [`Records::begin`].
+    ///
+    /// # Errors
+    /// [`RecordsError::Io`], [`RecordsError::Damaged`].
+    pub fn add(
+        &self,
+        problem: &ProblemKey,
+        name: &str,
+        device: &DeviceKey,
+        generator: &str,
+        trial: &Trial,
+    ) -> Result<(), RecordsError> {
+        let mut connection = self.lock();
+        let run = |c: &mut Connection| -> rusqlite::Result<()> {
+            let t = c.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+            let (p, d) = (problem_id(&t, problem, name)?, device_id(&t, device)?);
+            append_trial(&t, p, d, generator, trial)?;
+            t.commit()
+        };
+        run(&mut connection).map_err(|e| self.err(e))
+    }
+
+    /// Records that the result of a plan that has a time was verified more deeply, and clears its mark of [`Records::begin`]: the
+    /// plan's last timed trial says so from now on. Without such a trial this one is added.
+    ///
+    /// # Errors
+    /// As [`Records::add`].
+    pub fn deepen(
+        &self,
+        problem: &ProblemKey,
+        name: &str,
+        device: &DeviceKey,
+        generator: &str,
+        trial: &Trial,
+    ) -> Result<(), RecordsError> {
+        let mut connection = self.lock();
+        let run = |c: &mut Connection| -> rusqlite::Result<()> {
+            let t = c.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+            let (p, d) = (problem_id(&t, problem, name)?, device_id(&t, device)?);
+            let changed = t
+                .prepare_cached(
+                    "UPDATE trials SET verified = ?5, max_error = ?6, verified_by = ?7 WHERE id = (SELECT max(id) FROM trials \
+                     WHERE problem = ?1 AND device = ?2 AND generator = ?3 AND plan = ?4 AND state = 'ok')",
+                )?
+                .execute(params![p, d, generator, trial.plan, depth_number(trial.verified), finite(trial.max_error), VERIFIER])?;
+            if changed == 0 {
+                append_trial(&t, p, d, generator, trial)?;
+            } else {
+                clear_mark(&t, p, d, generator, &trial.plan)?;
+            }
+            t.commit()
+        };
+        run(&mut connection).map_err(|e| self.err(e))
+    }
+
+    /// Every trial of one problem on one device by one generator version, oldest first, as far as it still holds: a time that was taken
+    /// or modelled by other sources is left out with its trial, a verification by other sources counts as none.
+    ///
+    /// # Errors
+    /// As [`Records::add`].
+    pub fn trials(&self, problem: &ProblemKey, device: &DeviceKey, generator: &str) -> Result<Vec<Trial>, RecordsError> {
+        let connection = self.lock();
+        let run = |c: &Connection| -> rusqlite::Result<Vec<(i64, Trial)>> {
+            let read = |r: &rusqlite::Row<'_>| Ok((r.get(0)?, read_current(r, 1)?));
+            c.prepare_cached(&own_trials())?.query_map(current(&problem.text(), device, generator), read)?.collect()
+        };
+        let mut trials = run(&connection).map_err(|e| self.err(e))?;
+        // Cheaper than SQLite's sort, which carries whole rows.
+        trials.sort_unstable_by_key(|(id, _)| *id);
+        Ok(trials.into_iter().map(|(_, trial)| trial).collect())
+    }
+
+    /// The fastest thoroughly verified trial of a problem on a device by a generator version, of a plan that was never found wrong.
+    /// Measured times win over modelled ones, whatever they are.
+    ///
+    /// # Errors
+    /// As [`Records::add`].
+    pub fn best(&self, problem: &ProblemKey, device: &DeviceKey, generator: &str) -> Result<Option<Trial>, RecordsError> {
+        let sql = format!(
+            "SELECT {TRIAL_COLUMNS} FROM trials t WHERE {CURRENT} AND t.state = 'ok' AND t.verified = 2 AND t.verified_by = ?7 \
+             AND NOT EXISTS (SELECT 1 FROM trials w WHERE w.problem = t.problem AND w.device = t.device \
+               AND w.generator = t.generator AND w.plan = t.plan \
+               AND ((w.state = 'wrong' AND w.verified_by = ?7) OR (w.state = 'hung' AND w.id > t.id))) \
+             ORDER BY t.time_kind = 'modelled', t.time_us, t.id LIMIT 1"
+        );
+        let connection = self.lock();
+        let run = |c: &Connection| {
+            c.prepare_cached(&sql)?.query_row(current(&problem.text(), device, generator), |r| read_current(r, 0)).optional()
+        };
+        run(&connection).map_err(|e| self.err(e))
+    }
+
+    /// Plans of a problem that were right and fast on devices of the same name, fastest first, whichever driver and sources they were
+    /// tried with: candidates to be verified and timed first where those have changed.
+    ///
+    /// # Errors
+    /// As [`Records::add`].
+    pub fn candidates(&self, problem: &ProblemKey, device: &DeviceKey, count: usize) -> Result<Vec<String>, RecordsError> {
+        let connection = self.lock();
+        let run = |c: &Connection| -> rusqlite::Result<Vec<String>> {
+            c.prepare_cached(CANDIDATES)?
+                .query_map(params![problem.text(), device.name, i64::try_from(count).unwrap_or(i64::MAX)], |r| r.get(0))?
+                .collect()
+        };
+        run(&connection).map_err(|e| self.err(e))
+    }
+
+    /// The best verified plans of the `count` recorded problems nearest to this one, nearest first: one per recorded
+    /// problem and device. The problem itself takes part. Other devices and generator versions count as further away.
+    ///
+    /// # Errors
+    /// As [`Records::add`].
+    pub fn nearest(
+        &self,
+        problem: &ProblemKey,
+        device: &DeviceKey,
+        generator: &str,
+        count: usize,
+    ) -> Result<Vec<Near>, RecordsError> {
+        let mut near = Vec::new();
+        let mut keys: HashMap<i64, Option<f64>> = HashMap::new();
+        let connection = self.lock();
+        let mut run = |c: &Connection| -> rusqlite::Result<()> {
+            let mut statement = c.prepare_cached(NEAREST)?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                let id = row.get(0)?;
+                let known = match keys.get(&id) {
+                    Some(known) => *known,
+                    None => {
+                        let text: String = row.get(1)?;
+                        let d = ProblemKey::parse(&text).ok().and_then(|other| distance(problem, &other));
+                        keys.insert(id, d);
+                        d
+                    }
+                };
+                let Some(mut d) = known else { continue };
+                let there = DeviceKey { name: row.get(3)?, fingerprint: row.get(4)? };
+                if there.name != device.name {
+                    d += 2.0;
+                } else if there.fingerprint != device.fingerprint {
+                    d += 0.1;
+                }
+                if row.get::<_, String>(5)? != generator {
+                    d += 0.1;
+                }
+                near.push(Near { distance: d, problem: row.get(2)?, device: there, plan: row.get(6)?, time_us: row.get(7)? });
+            }
+            Ok(())
+        };
+        run(&connection).map_err(|e| self.err(e))?;
+        near.sort_by(|x, y| x.distance.total_cmp(&y.distance).then(x.time_us.total_cmp(&y.time_us)));
+        near.truncate(count);
+        Ok(near)
+    }
+
+    /// Records that pass a filter, oldest first.
+    ///
+    /// # Errors
+    /// As [`Records::add`].
+    pub fn list(&self, filter: &Filter) -> Result<Vec<Record>, RecordsError> {
+        let mut records = Vec::new();
+        self.each(filter, |r| {
+            records.push(r);
+            Ok(())
+        })?;
+        Ok(records)
+    }
+
+    /// Removes the records that pass a filter; gives their number.
+    ///
+    /// # Errors
+    /// As [`Records::add`]; nothing is removed then.
+    pub fn remove(&self, filter: &Filter) -> Result<usize, RecordsError> {
+        let meant = self.list(filter)?;
+        let mut connection = self.lock();
+        let run = |c: &mut Connection| -> rusqlite::Result<usize> {
+            let t = c.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+            let mut count = 0;
+            for r in &meant {
+                let (p, d) = (problem_id(&t, &r.problem, &r.name)?, device_id(&t, &r.device)?);
+                count += t
+                    .prepare_cached(
+                        "DELETE FROM trials WHERE problem = ?1 AND device = ?2 AND generator = ?3 AND plan = ?4 AND at = ?5",
+                    )?
+                    .execute(params![p, d, r.generator, r.trial.plan, r.trial.at])?;
+            }
+            t.commit()?;
+            Ok(count)
+        };
+        run(&mut connection).map_err(|e| self.err(e))
+    }
+
+    /// Calls a function for each record that passes a filter, oldest first.
+    pub(super) fn each(
+        &self,
+        filter: &Filter,
+        mut visit: impl FnMut(Record) -> Result<(), RecordsError>,
+    ) -> Result<(), RecordsError> {
+        let mut failed = Ok(());
+        let sql = format!(
+            "SELECT p.key, p.name, d.name, d.fingerprint, t.generator, t.timed_by, t.verified_by, {TRIAL_COLUMNS} \
+             FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device ORDER BY t.id"
+        );
+        let connection = self.lock();
+        let mut run = |c: &Connection| -> rusqlite::Result<()> {
+            let mut statement = c.prepare(&sql)?;
+            let mut rows = statement.query([])?;
+            while let Some(row) = rows.next()? {
+                let text: String = row.get(0)?;
+                let problem = match ProblemKey::parse(&text) {
+                    Ok(problem) => problem,
+                    Err(reason) => {
+                        let path = self.path.clone();
+                        failed = Err(RecordsError::Damaged { path, reason: format!("a problem key is malformed: {reason}") });
+                        break;
+                    }
+                };
+                let record = Record {
+                    problem,
+                    name: row.get(1)?,
+                    device: DeviceKey { name: row.get(2)?, fingerprint: row.get(3)? },
+                    generator: row.get(4)?,
+                    timed_by: row.get(5)?,
+                    verified_by: row.get(6)?,
+                    trial: read_trial(row, 7)?,
+                };
+                if filter.passes(&record) {
+                    failed = visit(record);
+                    if failed.is_err() {
+                        break;
+                    }
+                }
+            }
+            Ok(())
+        };
+        run(&connection).map_err(|e| self.err(e))?;
+        failed
+    }
+}
+
+#[cfg(test)]
+mod tests;
