@@ -24,10 +24,18 @@ mod verify;
 use args::{Cli, Command};
 use clap::{CommandFactory, Parser};
 use error::CliError;
+use std::io::IsTerminal;
 use tilewright_device::leave;
 
 fn main() -> ! {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|e| {
+        let text = e.to_string();
+        if e.use_stderr() && text.len() > output::MOST {
+            eprintln!("{}", output::one_line(&text));
+            leave(e.exit_code());
+        }
+        e.exit()
+    });
     // Threads of a search that has ended may still be compiling.
     leave(match cli.command {
         Command::CompileWorker => tilewright_device::compile_worker_main(),
@@ -70,11 +78,12 @@ fn completions(shell: clap_complete::Shell) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Log lines on stderr: warnings, with `-v` steps, with `-vv` everything; `TILEWRIGHT_LOG` overrides.
+/// Log lines on stderr, coloured on a terminal: warnings, with `-v` steps, with `-vv` everything; `TILEWRIGHT_LOG` overrides.
 fn log(verbose: u8) {
     let level = ["warn", "info", "debug"][usize::from(verbose.min(2))];
     let filter = tracing_subscriber::EnvFilter::try_from_env("TILEWRIGHT_LOG").unwrap_or_else(|_| {
         tracing_subscriber::EnvFilter::new(format!("tilewright={level},tilewright_device={level},tilewright_tune={level}"))
     });
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).without_time().init();
+    let colours = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours).without_time().init();
 }

@@ -31,7 +31,7 @@ impl Write for Stdout {
 }
 
 /// Characters of an error that are printed.
-const MOST: usize = 2000;
+pub const MOST: usize = 2000;
 
 /// An error as one line of bearable length: compilers' logs and pasted files are cut.
 pub fn one_line(text: &str) -> String {

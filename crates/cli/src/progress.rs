@@ -14,6 +14,7 @@ use tilewright_tune::search::{Budget, Event, Tally};
 /// A line that follows the work on one case.
 pub struct Progress {
     bar: ProgressBar,
+    shown: bool,
     seconds: Option<f64>,
     line: RefCell<Line>,
 }
@@ -84,7 +85,7 @@ impl Progress {
             best_us: None,
             tally: None,
         };
-        let progress = Progress { bar, seconds, line: RefCell::new(line) };
+        let progress = Progress { bar, shown, seconds, line: RefCell::new(line) };
         progress.show();
         progress
     }
@@ -99,15 +100,22 @@ impl Progress {
         self.show();
     }
 
+    /// A line that stays, on a terminal above the line of progress.
+    fn say(&self, text: &str) {
+        if self.shown {
+            self.bar.suspend(|| eprintln!("{text}"));
+        }
+    }
+
     /// Takes in what a search tells.
     pub fn hear(&self, event: &Event) {
         match event {
             Event::Started { resumed, stale } => {
                 if *resumed > 0 {
-                    self.bar.println(format!("going on from {resumed} recorded trials"));
+                    self.say(&format!("going on from {resumed} recorded trials"));
                 }
                 if *stale > 0 {
-                    self.bar.println(format!(
+                    self.say(&format!(
                         "{stale} recorded plans are stale (another driver or tilewright): they are verified and timed first"
                     ));
                 }

@@ -120,6 +120,27 @@ fn every_refusal_names_the_input_and_the_remedy() {
     assert_eq!(kept, "this is no records file, it is a text that somebody holds dear", "nothing is lost");
 }
 
+/// Whatever is handed over: a message of bearable length, and log lines that a file can hold.
+#[test]
+fn messages_stay_short_and_plain() {
+    let bench = Bench::new();
+    let (digits, text) = ("9".repeat(100_000), "x".repeat(100_000));
+    for line in [
+        format!("verify gemm --m {digits} --n 8 --k 8 --device emu"),
+        format!("verify gemm --m 8 --n 8 --k 8 --device {text}"),
+        format!("verify gemm --m 8 --n 8 --k 8 --device emu --plan A_{text}"),
+        format!("tune --problem {text}"),
+        text,
+    ] {
+        let ran = bench.run(&line);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""));
+        assert!((20..3000).contains(&ran.err.len()), "{} bytes: {:.300}", ran.err.len(), ran.err);
+    }
+    let logged = bench.run("-vv verify gemm --m 8 --n 8 --k 8 --device emu");
+    logged.ends(0);
+    assert!(logged.err.contains("the plan is picked") && !logged.err.contains('\u{1b}'), "{:?}", logged.err);
+}
+
 #[test]
 fn a_failed_case_does_not_stop_the_others() {
     let bench = Bench::new();
