@@ -313,10 +313,38 @@ impl Subject<'_> {
             .collect()
     }
 
-    fn lanes(&self) -> Vec<LaneFact> {
+    /// Which (lane, register) of the first wave holds each element of the tile.
+    pub fn holders(&self) -> BTreeMap<(u32, u32), (u32, u32)> {
         let layout = self.accumulators();
-        let lanes = self.target.wave.max(1).min(self.spec.tiling.math_threads());
-        let followed: BTreeSet<u32> = [0, 5, lanes - 1].into_iter().filter(|lane| *lane < lanes).collect();
+        let lanes = u64::from(self.target.wave.max(1)).min(layout.extent(Axis::Thread)) as u32;
+        let of = |lane: u32| {
+            elements(&layout, lane).into_iter().enumerate().map(move |(register, place)| (place, (lane, register as u32)))
+        };
+        (0..lanes).flat_map(of).collect()
+    }
+
+    /// How many rows and columns the first wave has, and those of them that are drawn: as many as an instruction has.
+    pub fn shown(&self, held: &BTreeMap<(u32, u32), (u32, u32)>) -> ([usize; 2], [Vec<u32>; 2]) {
+        let all: [BTreeSet<u32>; 2] =
+            [held.keys().map(|(row, _)| *row).collect(), held.keys().map(|(_, column)| *column).collect()];
+        let most = self.spec.tiling.instruction(self.c).map_or(16, |row| if row.shape.1 > 16 { 32 } else { 16 });
+        let drawn = [0, 1].map(|i: usize| all[i].iter().copied().take(most).collect());
+        (all.map(|all| all.len()), drawn)
+    }
+
+    /// The first, the sixth and the last of the lanes that are drawn.
+    fn lanes(&self) -> Vec<LaneFact> {
+        let (layout, held) = (self.accumulators(), self.holders());
+        let (_, [rows, columns]) = self.shown(&held);
+        let is_drawn = |(row, column): &(u32, u32)| rows.contains(row) && columns.contains(column);
+        let drawn: BTreeSet<u32> = held.iter().filter(|(place, _)| is_drawn(place)).map(|(_, (lane, _))| *lane).collect();
+        let followed: BTreeSet<u32> = drawn
+            .iter()
+            .copied()
+            .enumerate()
+            .filter(|(i, _)| [0, 5, drawn.len() - 1].contains(i))
+            .map(|(_, lane)| lane)
+            .collect();
         let fact = |lane: u32| {
             let (rows, columns): (BTreeSet<u32>, BTreeSet<u32>) = elements(&layout, lane).into_iter().unzip();
             LaneFact { lane, rows: spans(rows), columns: spans(columns), registers: layout.extent(Axis::Register) as u32 }

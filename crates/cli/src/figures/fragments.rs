@@ -1,35 +1,18 @@
 //! The accumulators of one warp (wave): which lane holds which element, in which register.
 
-use super::facts::{Facts, Subject, elements, plural, say};
+use super::facts::{Facts, Subject, plural, say};
 use super::svg::{Anchor, Svg, hue};
-use std::collections::{BTreeMap, BTreeSet};
-use tilewright_ir::layout::Axis;
 
-/// Most rows and columns that are drawn.
-const MOST: usize = 32;
 const LEFT: f64 = 40.0;
 const TOP: f64 = 34.0;
-
-/// Which (lane, register) of the first wave holds each element of the tile.
-pub fn holders(subject: &Subject) -> BTreeMap<(u32, u32), (u32, u32)> {
-    let layout = subject.accumulators();
-    let lanes = (subject.target.wave.max(1) as u64).min(layout.extent(Axis::Thread)) as u32;
-    let of = |lane: u32| {
-        elements(&layout, lane).into_iter().enumerate().map(move |(register, place)| (place, (lane, register as u32)))
-    };
-    (0..lanes).flat_map(of).collect()
-}
 
 /// Draws them. Gives the drawing and its height.
 pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
     let mut svg = Svg::default();
-    let held = holders(subject);
-    let rows: BTreeSet<u32> = held.keys().map(|(row, _)| *row).collect();
-    let columns: BTreeSet<u32> = held.keys().map(|(_, column)| *column).collect();
-    // What one instruction has.
-    let most = subject.spec.tiling.instruction(subject.c).map_or(16, |row| if row.shape.1 > 16 { MOST } else { 16 });
-    let shown: [Vec<u32>; 2] = [&rows, &columns].map(|all| all.iter().copied().take(most).collect());
-    let (cell_w, cell_h) = if most == MOST { (30.0, 15.0) } else { (38.0, 20.0) };
+    let held = subject.holders();
+    let ([rows, columns], shown) = subject.shown(&held);
+    let is_dense = shown[1].len() > 16;
+    let (cell_w, cell_h) = if is_dense { (30.0, 15.0) } else { (38.0, 20.0) };
     for (j, column) in shown[1].iter().enumerate() {
         let x = LEFT + (j as f64 + 0.5) * cell_w;
         svg.text((x, TOP - 6.0), 9.5, Anchor::Middle, "dim", &column.to_string());
@@ -45,7 +28,7 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
             svg.fill(x + 0.5, y + 0.5, cell_w - 1.0, cell_h - 1.0, colour, opacity);
             let class = if followed.is_some() { "onhue h2" } else { "" };
             let (size, text) =
-                if most == MOST { (7.5, format!("{lane} r{register}")) } else { (10.0, format!("{lane}  r{register}")) };
+                if is_dense { (7.5, format!("{lane} r{register}")) } else { (10.0, format!("{lane}  r{register}")) };
             svg.text((x + cell_w / 2.0, y + cell_h / 2.0 + size * 0.35), size, Anchor::Middle, class, &text);
         }
     }
@@ -53,15 +36,15 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
     svg.rect(LEFT, TOP, wide, high, "frame");
     svg.text((LEFT, TOP - 20.0), 11.5, Anchor::Start, "h2", "column of the tile →");
     svg.text_up((LEFT - 30.0, TOP + high / 2.0), 11.5, "h2", "← row of the tile");
-    if shown[1].len() < columns.len() {
+    if shown[1].len() < columns {
         svg.text((LEFT + wide + 5.0, TOP + high / 2.0), 15.0, Anchor::Start, "dim", "…");
     }
-    if shown[0].len() < rows.len() {
+    if shown[0].len() < rows {
         svg.text((LEFT + wide / 2.0, TOP + high + 14.0), 15.0, Anchor::Middle, "dim", "⋮");
     }
     let beside = LEFT + wide + 36.0 < 720.0;
     let at = if beside { (LEFT + wide + 36.0, TOP) } else { (LEFT, TOP + high + 36.0) };
-    let end = legend(&mut svg, facts, (rows.len(), columns.len()), &shown, at);
+    let end = legend(&mut svg, facts, (rows, columns), &shown, at);
     (svg, (TOP + high + 24.0).max(end))
 }
 

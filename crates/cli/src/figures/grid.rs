@@ -126,10 +126,11 @@ fn words(svg: &mut Svg, subject: &Subject, facts: &Facts, (tiles, works): ([u64;
         say(svg, "", &text);
     }
     let mut at = say(svg, "", "");
+    let of_round = |which: u64| plural(subject.works.iter().filter(|w| round(subject, w) == which).count() as u64, "work-group");
     for round in works.iter().map(|w| round(subject, w)).collect::<std::collections::BTreeSet<u64>>().into_iter().take(6) {
         let who = match (t.persistent > 0, subject.spec.teams()) {
-            (false, _) if round == 0 => format!("the first {} work-groups, which run together", subject.concurrent),
-            (false, _) => format!("the {} behind them", subject.concurrent),
+            (false, _) if round == 0 => format!("the first {}, which run together", of_round(round)),
+            (false, _) => format!("the {} behind them", of_round(round)),
             (true, 1) => format!("round {round}: each work-group's tile {round}"),
             (true, teams) => format!("round {round}: by warpgroup {} of each work-group", round % u64::from(teams)),
         };

@@ -40,7 +40,7 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
             svg.fill(x, y, w, h, hue(wave.owner as usize), opacity);
             svg.outline(x, y, w, h, "#ffffff", 0.6);
             let label = name(facts, &wave.waves);
-            let fits = |size: f64| label.len() as f64 * size * 0.6 < w && h > size;
+            let fits = |size: f64| label.len() as f64 * size * 0.7 < w && h > size;
             let size = [11.0, 9.0, 7.5].into_iter().find(|size| fits(*size));
             if let Some(size) = size.filter(|_| index == 0 || wave.rectangles.len() <= 4) {
                 svg.text((x + w / 2.0, y + h / 2.0 + size * 0.35), size, Anchor::Middle, "onhue h2", &label);

@@ -54,10 +54,15 @@ fn look(problem: &Problem, plan: &Plan, target: &Target) -> bool {
     // The first wave's lanes hold what the wave is said to hold.
     let mut first = HashMap::new();
     cover(&facts.waves[0].rectangles, &mut first);
-    let holders = fragments::holders(&subject);
+    let holders = subject.holders();
     assert_eq!(holders.keys().copied().collect::<HashSet<_>>(), first.into_keys().collect(), "{what}");
     let registers: HashSet<(u32, u32)> = holders.values().copied().collect();
     assert_eq!(registers.len(), holders.len(), "{what}: a register holds one element");
+    // Lanes that are spoken of are drawn.
+    let (_, [shown_rows, shown_columns]) = subject.shown(&holders);
+    let drawn = holders.iter().filter(|((row, column), _)| shown_rows.contains(row) && shown_columns.contains(column));
+    let drawn: HashSet<u32> = drawn.map(|(_, (lane, _))| *lane).collect();
+    assert!(facts.lanes.iter().all(|l| drawn.contains(&l.lane)), "{what}");
 
     // Shared memory: inside of what the kernel takes; stages of an operand side by side, no two elements of one in one place.
     let bytes = kernel.shared_bytes();
