@@ -153,7 +153,7 @@ impl Constraint {
     }
     /// True if the plan has every demanded value, or the key has no effect on it.
     pub fn allows(&self, plan: &Plan) -> bool {
-        Plan::from(self.apply(plan)) == *plan
+        self.values.is_empty() || Plan::from(self.apply(plan)) == *plan
     }
     /// Both constraints' demands; where both speak of a key, the other's holds.
     pub fn and(&self, other: &Constraint) -> Constraint {

@@ -13,6 +13,7 @@ use crate::key::ProblemKey;
 use crate::records::{DeviceKey, Records, State, TimeKind, Trial};
 use crate::space::Space;
 use crate::verify::{Depth, VerifyError};
+use rayon::prelude::*;
 use settle::Judge;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -280,11 +281,13 @@ impl<'a> Session<'a> {
     /// thoroughly where that was not done.
     fn resume(&mut self, trials: Vec<Trial>, searcher: &mut dyn Searcher) {
         let kind = self.kind();
-        let parsed = |text: &str| Plan::parse(text).ok().filter(|p| self.space.constraint().allows(p));
+        let constraint = self.space.constraint();
+        // Most of the time that many records take.
+        let parsed = |trial: Trial| Plan::parse(&trial.plan).ok().filter(|p| constraint.allows(p)).map(|plan| (plan, trial));
+        let trials: Vec<(Plan, Trial)> = trials.into_par_iter().filter_map(parsed).collect();
         let mut known: Vec<(Plan, Trial)> = Vec::with_capacity(trials.len());
         let mut places: HashMap<Plan, usize> = HashMap::with_capacity(trials.len());
-        for trial in trials {
-            let Some(plan) = parsed(&trial.plan) else { continue };
+        for (plan, trial) in trials {
             let place = *places.entry(plan).or_insert(known.len());
             match known.get_mut(place) {
                 Some((_, before)) => *before = follow(before, trial),
