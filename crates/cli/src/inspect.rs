@@ -120,6 +120,13 @@ fn table(report: &LoopReport, tiles: u32) -> String {
     let of_tile = |n: u32| {
         if math > 0.0 { format!("{n} ({:.0} % of a k-tile's)", 100.0 * f64::from(n) / math) } else { n.to_string() }
     };
+    if report.matrix > 0 {
+        let each = f64::from(report.integer) / f64::from(report.matrix);
+        out.push_str(&format!("  {each:.2} integer instructions of every lane per matrix instruction\n"));
+    }
+    if let Some(live) = report.live_registers {
+        out.push_str(&format!("  at most {live} vector registers live in what these waves run\n"));
+    }
     if report.flights.is_empty() {
         out.push_str("  no loads\n");
         return out;

@@ -11,11 +11,12 @@ pub(super) struct Loop {
     pub inner: Vec<Loop>,
 }
 
-struct Block {
-    first: usize,
-    end: usize,
+/// Instructions that run one behind the other.
+pub(super) struct Block {
+    pub first: usize,
+    pub end: usize,
     /// Where it continues, the next block in layout order first.
-    next: Vec<usize>,
+    pub next: Vec<usize>,
 }
 
 /// Outermost loops, in layout order.
@@ -54,7 +55,7 @@ fn within(blocks: &[Block]) -> Vec<Loop> {
 }
 
 /// Cuts the listing behind every branch and before every label.
-fn blocks(listing: &Listing) -> Vec<Block> {
+pub(super) fn blocks(listing: &Listing) -> Vec<Block> {
     let n = listing.instructions.len();
     let mut starts: Vec<usize> = listing.labels.iter().map(|(_, at)| *at).chain([0]).filter(|&at| at < n).collect();
     starts.extend((1..n).filter(|&i| listing.instructions[i - 1].flow != Flow::Next));

@@ -129,13 +129,46 @@ pub(super) struct Instruction {
 }
 
 impl Instruction {
+    /// The opcode without what it is guarded by.
+    pub fn opcode(&self) -> &str {
+        self.text.split_whitespace().find(|w| !w.starts_with('@')).unwrap_or_default()
+    }
     /// True for instructions of matrix units, on either vendor's hardware.
     pub fn is_matrix(&self) -> bool {
-        let mut words = self.text.split_whitespace().filter(|w| !w.starts_with('@'));
-        words.next().is_some_and(|opcode| {
-            let base = opcode.split('.').next().unwrap_or(opcode);
-            self.class == Class::Math && (base.ends_with("MMA") || base.starts_with("v_mfma"))
-        })
+        let base = self.opcode().split('.').next().unwrap_or_default();
+        self.class == Class::Math && (base.ends_with("MMA") || base.starts_with("v_mfma"))
+    }
+    /// True for integer arithmetic of every lane: addresses, predicates, counters; not for moves, conversions and what a wave does once.
+    pub fn is_integer(&self) -> bool {
+        let opcode = self.opcode();
+        if self.class != Class::Other {
+            return false;
+        }
+        match opcode.strip_prefix("v_") {
+            Some(name) => {
+                let moves = ["mov", "accvgpr", "cvt", "read", "write", "swap", "nop"];
+                let integers = ["u16", "i16", "u24", "i24", "u32", "i32", "u64", "i64", "b16", "b32", "b64"];
+                !moves.iter().any(|head| name.starts_with(head)) && name.split('_').any(|part| integers.contains(&part))
+            }
+            None if opcode.starts_with("IMAD.MOV") => false,
+            None => matches!(
+                opcode.split('.').next().unwrap_or_default(),
+                "IADD3"
+                    | "IADD"
+                    | "VIADD"
+                    | "IMAD"
+                    | "IMUL"
+                    | "LOP3"
+                    | "SHF"
+                    | "LEA"
+                    | "ISETP"
+                    | "IABS"
+                    | "IMNMX"
+                    | "VIMNMX"
+                    | "SEL"
+                    | "PRMT"
+            ),
+        }
     }
 }
 

@@ -11,6 +11,7 @@
 mod flow;
 mod gcn;
 mod listing;
+mod live;
 mod nvdisasm;
 mod sass;
 mod trace;
@@ -86,6 +87,13 @@ pub struct LoopReport {
     pub nested: bool,
     /// Instructions of each class.
     pub counts: BTreeMap<Class, u32>,
+    /// Matrix instructions of one round.
+    pub matrix: u32,
+    /// Integer instructions of one round that every lane executes: addresses, predicates and counters.
+    pub integer: u32,
+    /// Most vector registers that hold values which are needed later, anywhere in the code that only this loop's waves run (all of the
+    /// kernel where there is no other role). Known on AMD.
+    pub live_registers: Option<u32>,
     /// The round as runs of one class, in order. On NVIDIA a wait stands before the instruction that waits.
     pub runs: Vec<Run>,
     /// Each load or copy and how long it may take.
@@ -93,6 +101,9 @@ pub struct LoopReport {
     /// The class of every instruction of the round, for pictures.
     #[serde(skip)]
     pub order: Vec<Class>,
+    /// An instruction of the loop, by its number in the kernel.
+    #[serde(skip)]
+    pub(crate) within: usize,
 }
 
 /// Consecutive instructions of one class.
@@ -186,7 +197,9 @@ fn amd(kernel: &Kernel, target: &Target, dialect: Dialect) -> Result<Inspection,
         groups_per_unit: u.waves_per_simd * SIMDS / group_waves,
     };
     let listing = gcn::parse(&code.assembly, &code.source.entry);
-    read(target, dialect, code.source.entry, usage, &listing, code.assembly)
+    let mut read = read(target, dialect, code.source.entry, usage, &listing, code.assembly)?;
+    live::count(&listing, &mut read.loops);
+    Ok(read)
 }
 
 fn nvidia(kernel: &Kernel, target: &Target, options: &Options) -> Result<Inspection, DeviceError> {

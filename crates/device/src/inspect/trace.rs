@@ -39,7 +39,20 @@ pub(super) fn trace(listing: &Listing, found: &Loop, role: Role) -> LoopReport {
     }
     let runs = runs(&code, &waits);
     let order = code.iter().map(|i| i.class).collect();
-    LoopReport { role, instructions: code.len() as u32, nested: !found.inner.is_empty(), counts, runs, flights, order }
+    let number = |of: fn(&Instruction) -> bool| code.iter().filter(|i| of(i)).count() as u32;
+    LoopReport {
+        role,
+        instructions: code.len() as u32,
+        nested: !found.inner.is_empty(),
+        counts,
+        matrix: number(Instruction::is_matrix),
+        integer: number(Instruction::is_integer),
+        live_registers: None,
+        runs,
+        flights,
+        order,
+        within: found.order.first().copied().unwrap_or(0),
+    }
 }
 
 /// The same round from its first load on: the one behind the most math without a load.
