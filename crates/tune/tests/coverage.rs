@@ -131,6 +131,10 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
                 let way = if s.copies[i].shifted().is_some() { "shifted" } else { "fetched" };
                 words.push(format!("{way} {kind}"));
             }
+            if s.copies[i].tile().is_some_and(|tile| tile.map.im2col.is_some()) {
+                let walk = if o.macro_tile > 64 { "tall" } else { "short" };
+                words.push(format!("im2col of {} {walk}", ["rows", "columns"][i]));
+            }
         }
     }
     words.push(format!("waves {split}"));
@@ -301,6 +305,7 @@ fn every_matrix_plan_comes_up() {
     wanted(&counts, 5, ["staged rows of entries begin odd".to_string()]);
     wanted(&counts, 20, ["windows", "lines of rows", "lines along k"].map(|kind| format!("fetched {kind}")));
     wanted(&counts, 20, ["lines of rows", "lines along k"].map(|kind| format!("shifted {kind}")));
+    wanted(&counts, 20, ["rows", "columns"].map(|side| format!("im2col of {side} tall")));
     let all = counts["C_UNI2"];
     assert_eq!(all, PAIRS, "plans without a matrix unit among them");
     let others = [

@@ -172,6 +172,10 @@ fn conv(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
     let deepest = extent / [10, 15, 30][dims - 1];
     let channels = if recipe.schedules && rng.random_bool(0.3) { 1 } else { size(rng, deepest, unit) };
     let filters = size(rng, extent / 5, unit);
+    // Channels in whole rows of 128 bytes, whose windows bulk copies can bring, and little else.
+    let rows = u64::from(128 / dtype.bytes());
+    let windows = recipe.units && rng.random_bool(0.6);
+    let (channels, filters) = if windows { (rows, rows) } else { (channels, filters) };
     let mut list = |low: u64, high: u64| -> Vec<u64> { (0..dims).map(|_| rng.random_range(low..=high)).collect() };
     let input: Vec<u64> = list(1, largest).into_iter().map(|s| if s > unit { s.next_multiple_of(unit) } else { s }).collect();
     let filter = list(1, 3);
@@ -184,7 +188,7 @@ fn conv(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
     let pick = |drawn: Vec<u64>, simple: &Vec<u64>| if plain { simple.clone() } else { drawn };
     let filter = if rng.random_bool(0.25) { ones.clone() } else { filter };
     let conv = Conv::new(dtype, samples, channels * groups, filters * groups, &input, &filter)
-        .layout(if rng.random() { Layout::Nchw } else { Layout::Nhwc })
+        .layout(if rng.random() && !windows { Layout::Nchw } else { Layout::Nhwc })
         .groups(groups)
         .stride(&pick(stride, &ones))
         .dilation(&pick(dilation, &ones))
