@@ -324,6 +324,11 @@ pub const MAX_CLUSTER: u32 = 16;
 /// Work-groups of the largest cluster that every device with clusters has room for.
 pub const PORTABLE_CLUSTER: u32 = 8;
 
+/// Arguments and tensor maps of a kernel at most: what a launch keeps room for, since it allocates nothing.
+pub const MAX_ARGS: usize = 64;
+/// See [`MAX_ARGS`].
+pub const MAX_MAPS: usize = 32;
+
 /// A whole kernel.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kernel {

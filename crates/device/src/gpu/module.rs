@@ -7,14 +7,10 @@ use crate::{Compiled, Stream};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::sync::{Arc, Mutex, PoisonError};
-use tilewright_ir::{ArgKind, Scalar, TensorMap};
+use tilewright_ir::{ArgKind, MAX_ARGS, MAX_MAPS, Scalar, TensorMap};
 
 /// Tensor maps kept per kernel.
 const MAPS: usize = 256;
-
-/// Arguments and tensor maps of one launch: room on the stack, since a launch allocates nothing.
-const MOST_ARGS: usize = 64;
-const MOST_MAPS: usize = 8;
 
 pub(super) struct Module<D: Driver> {
     pub context: Arc<Context<D>>,
@@ -61,12 +57,12 @@ impl<D: Driver> Module<D> {
         args: &[Value],
     ) -> Result<(), Refused> {
         let declared = kernel.args();
-        if args.len() != declared.len() || args.len() > MOST_ARGS {
+        if args.len() != declared.len() || args.len() > MAX_ARGS {
             let (given, has) = (args.len(), declared.len());
-            return Err(Refused::Arguments(format!("{given} arguments given, {has} declared, at most {MOST_ARGS} possible")));
+            return Err(Refused::Arguments(format!("{given} arguments given, {has} declared, at most {MAX_ARGS} possible")));
         }
-        let (mut words, mut maps) = ([[0u8; 8]; MOST_ARGS], [EncodedMap([0; 16]); MOST_MAPS]);
-        let mut params = [std::ptr::null_mut::<c_void>(); MOST_ARGS];
+        let (mut words, mut maps) = ([[0u8; 8]; MAX_ARGS], [EncodedMap([0; 16]); MAX_MAPS]);
+        let mut params = [std::ptr::null_mut::<c_void>(); MAX_ARGS];
         let (mut free_words, mut free_maps) = (words.iter_mut(), maps.iter_mut());
         for (n, (arg, declared)) in args.iter().zip(declared).enumerate() {
             let refused = |reason: String| Refused::Arguments(format!("`{}`: {reason}", declared.name));
@@ -74,7 +70,7 @@ impl<D: Driver> Module<D> {
                 (Value::Map(address, extents), ArgKind::TensorMap(map)) => {
                     let encoded = self.map(n, map, address, extents).map_err(refused)?;
                     let Some(room) = free_maps.next() else {
-                        return Err(refused(format!("at most {MOST_MAPS} tensor maps are possible")));
+                        return Err(refused(format!("at most {MAX_MAPS} tensor maps are possible")));
                     };
                     *room = encoded;
                     params[n] = room.0.as_mut_ptr().cast();

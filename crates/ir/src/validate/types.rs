@@ -9,6 +9,12 @@ const MAX_DEPTH: u32 = 1 << 10;
 
 /// Checks arguments, names, register and shared arrays and cursors.
 pub(super) fn declarations(kernel: &Kernel) -> Result<(), String> {
+    let maps = kernel.args.iter().filter(|a| matches!(a.kind, ArgKind::TensorMap(_))).count();
+    for (count, most, what) in [(kernel.args.len(), MAX_ARGS, "arguments"), (maps, MAX_MAPS, "tensor maps")] {
+        if count > most {
+            return Err(format!("{count} {what}, at most {most} are possible: launches have room for no more"));
+        }
+    }
     for a in &kernel.args {
         let scalar = match &a.kind {
             ArgKind::Buffer { scalar, .. } | ArgKind::Scalar(scalar) => *scalar,
