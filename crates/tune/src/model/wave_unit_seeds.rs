@@ -13,9 +13,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let features = &space.target().features;
     let Some(family) = FAMILIES.iter().find(|f| f.fragments && f.unit.available(features)) else { return Vec::new() };
     let unit = family.unit;
-    let Some(input) = c.matrix_input().filter(|input| Mma::find(unit, *input).is_some()) else {
-        return Vec::new();
-    };
+    let Some(row) = c.matrix_input().and_then(|input| Mma::find(unit, input)) else { return Vec::new() };
     // Lanes hold neighbours along n: turned so that these are neighbours in memory.
     let exchanged = c.c.view.stride(COL) != Some(1) && c.c.view.stride(ROW) == Some(1);
     let turned = c.oriented(exchanged);
@@ -35,7 +33,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
         .with(Key::C(Common::Hnt), u32::from(space.target().dialect == Dialect::Hip))
         .with(Key::C(Common::Sks), u32::from(!space.env().allow_atomics));
     let base = layout(base, Key::A, &turned, Operand::A, 16);
-    let base = layout(base, Key::B, &turned, Operand::B, 16).with_both(Chiral::Pad, padding(input));
+    let base = layout(base, Key::B, &turned, Operand::B, 16).with_both(Chiral::Pad, padding(row.input));
     let mut plans = Vec::new();
     for (waves, skew, mic_a, mic_b) in tiles(family) {
         let Some((along_m, along_n)) = thread_grid(waves, skew) else { continue };
@@ -50,7 +48,9 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
             .with(Key::A(Chiral::Mic), mic_a)
             .with(Key::B(Chiral::Mic), mic_b);
         let tiles = turned.g * turned.m.div_ceil(tile_m) * turned.n.div_ceil(tile_n);
-        for depth in [64u32, 128].map(|bytes| bytes / input.bytes()) {
+        // Two k-steps at least, so that fragments of the second are read under the math of the first.
+        let least = (64 / row.input.bytes()).max(2 * row.step);
+        for depth in [least, 2 * least] {
             let wanted = u64::from(space.target().units) * 2;
             for ways in splits(tiles, wanted, turned.k.div_ceil(depth.into())) {
                 let plan =
