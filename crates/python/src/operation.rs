@@ -24,10 +24,6 @@ impl PyOperation {
     fn problem(&self) -> String {
         self.0.problem().key()
     }
-    #[getter]
-    fn title(&self) -> String {
-        self.0.problem().to_string()
-    }
     /// Plan and where it comes from.
     fn choice(&self, py: Python<'_>) -> PyResult<(String, &'static str)> {
         let (plan, origin) = py.detach(|| self.0.choice()).map_err(raised)?;

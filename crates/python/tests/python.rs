@@ -89,17 +89,35 @@ fn arrays_on_opencl() {
     tried("test_arrays.py", &["Products.test_epilogue_and_out", "Tuning.test_what_is_tuned_is_found_again"], "opencl:0", python);
 }
 
+/// With the Python that `TILEWRIGHT_TORCH_PYTHON` names, as `scripts/torch-without-gpu` makes one: nobody can be required to have torch.
+#[test]
+fn torch_operators() {
+    let given = std::env::var_os("TILEWRIGHT_TORCH_PYTHON").filter(|p| !p.is_empty());
+    let Some(python) = given.map(PathBuf::from).or_else(python) else { return };
+    if let Err(why) = runs(Command::new(&python).args(["-c", "import torch"])) {
+        let last = why.trim_end().lines().last().unwrap_or_default();
+        return missing::skipped(&format!("PyTorch (scripts/torch-without-gpu, TILEWRIGHT_TORCH_PYTHON): {last}"));
+    }
+    tried("test_torch.py", &[], "emu", &python);
+    readme_runs(&python, true);
+}
+
 /// What README tells to type first.
 #[test]
 fn the_readme_runs() {
     let Some(python) = python() else { return };
+    readme_runs(&python, false);
+}
+
+fn readme_runs(python: &Path, torch: bool) {
     let readme = std::fs::read_to_string(package().join("../../README.md")).expect("the README");
-    let scripts: Vec<&str> = readme.split("```python\n").skip(1).filter_map(|s| s.split("```").next()).collect();
+    let scripts = readme.split("```python\n").skip(1).filter_map(|s| s.split("```").next());
+    let scripts: Vec<&str> = scripts.filter(|s| s.contains("torch") == torch).collect();
     assert!(!scripts.is_empty());
     let folder = tempfile::tempdir().expect("a folder");
     installed(folder.path());
-    for script in scripts.iter().filter(|s| !s.contains("torch")) {
-        let mut command = Command::new(&python);
+    for script in scripts {
+        let mut command = Command::new(python);
         command.args(["-c", script]).env("PYTHONPATH", folder.path());
         runs(command.env("TILEWRIGHT_RECORDS", folder.path().join("records.sqlite"))).unwrap_or_else(|e| panic!("{e}"));
     }

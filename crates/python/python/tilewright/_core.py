@@ -402,7 +402,7 @@ def tune(
         seconds = 10.0
     heard = None
     if progress is True:
-        heard = _Line(operation.title)
+        heard = _Line(operation.problem)
     elif callable(progress):
         heard = lambda text: progress(json.loads(text))  # noqa: E731
     try:
@@ -438,7 +438,7 @@ def explain(what: Union[str, Callable[..., Any]], *args: Any, candidates: int = 
     --problem TEXT` draws the same plan."""
     context, operation = _operation(what, args, options)
     plan, origin = operation.choice()
-    lines = [f"{operation.title} on {context.name}", f"  problem  {operation.problem}", f"  plan     {plan} ({origin})"]
+    lines = [f"{operation.problem} on {context.name}", f"  plan     {plan} ({origin})"]
     lines += [f"  model    {us:9.2f} us  {other}" for other, us in operation.candidates(candidates)]
     return "\n".join(lines)
 

@@ -1,0 +1,133 @@
+"""`tilewright.torch` on CPU tensors, through the built-in device."""
+
+import threading
+import unittest
+
+import torch
+from torch.library import opcheck
+
+import tilewright as tw
+import tilewright.torch as twt
+
+
+def numbers(*shape, dtype=torch.float32, grad=False):
+    count = 1
+    for n in shape:
+        count *= n
+    values = (torch.arange(count) * 5 % 7 - 3).reshape(shape).to(dtype)
+    return values.requires_grad_(grad)
+
+
+def reference(x, weight, bias=None, activation=None, residual=None):
+    y = torch.nn.functional.linear(x, weight, bias)
+    if activation is not None:
+        y = twt._activate(y, activation)
+    return y if residual is None else y + residual
+
+
+class Operators(unittest.TestCase):
+    def setUp(self):
+        tw.use("emu", records="")
+
+    def test_values_and_strides(self):
+        a, b = numbers(9, 6), numbers(6, 7)
+        torch.testing.assert_close(twt.mm(a, b), a @ b)
+        torch.testing.assert_close(twt.mm(numbers(6, 9).t(), numbers(7, 6).t()), numbers(6, 9).t() @ numbers(7, 6).t())
+        torch.testing.assert_close(twt.mm(numbers(9, 12)[:, 1::2], b), numbers(9, 12)[:, 1::2] @ b)
+        row = numbers(1, 6).expand(9, 6)
+        torch.testing.assert_close(twt.mm(row, b), row @ b)
+        torch.testing.assert_close(twt.bmm(numbers(3, 4, 6), numbers(3, 6, 5)), numbers(3, 4, 6) @ numbers(3, 6, 5))
+        negative = torch.complex(torch.zeros(9, 6), a).conj().imag
+        self.assertTrue(negative.is_neg())
+        torch.testing.assert_close(twt.mm(negative, b), negative @ b)
+        self.assertEqual(twt.mm(a[:0], b).shape, (0, 7))
+        torch.testing.assert_close(twt.mm(numbers(4, 0), numbers(0, 5)), torch.zeros(4, 5))
+        for dtype in (torch.float16, torch.bfloat16, torch.float64):
+            torch.testing.assert_close(twt.mm(a.to(dtype), b.to(dtype)), a.to(dtype) @ b.to(dtype))
+
+    def test_linear(self):
+        x, weight, bias, residual = numbers(2, 5, 6), numbers(7, 6), numbers(7), numbers(2, 5, 7)
+        torch.testing.assert_close(twt.linear(x, weight), reference(x, weight))
+        for activation in (None, "relu", "gelu", "gelutanh", "silu"):
+            got = twt.linear(x, weight, bias, activation, residual)
+            torch.testing.assert_close(got, reference(x, weight, bias, activation, residual), rtol=1e-5, atol=1e-4)
+
+    def test_opcheck(self):
+        opcheck(torch.ops.tilewright.mm, (numbers(4, 3, grad=True), numbers(3, 5, grad=True)))
+        opcheck(torch.ops.tilewright.bmm, (numbers(2, 4, 3, grad=True), numbers(2, 3, 5, grad=True)))
+        x, weight, bias = numbers(2, 4, 3, grad=True), numbers(5, 3, grad=True), numbers(5, grad=True)
+        opcheck(torch.ops.tilewright.linear, (x, weight, bias, "gelu", numbers(2, 4, 5, grad=True)))
+        opcheck(torch.ops.tilewright.linear, (x, weight))
+
+    def test_gradients(self):
+        def wide(*shape):
+            return torch.randn(shape, dtype=torch.float64, requires_grad=True)
+
+        torch.manual_seed(1)
+        self.assertTrue(torch.autograd.gradcheck(twt.mm, (wide(3, 4), wide(4, 2))))
+        # f64 has no activations here: its formulas are compared with torch's in f32.
+        self.assertTrue(torch.autograd.gradcheck(twt.linear, (wide(3, 4), wide(2, 4), wide(2), None, wide(3, 2))))
+        for activation in ("relu", "gelu", "gelutanh", "silu"):
+            ours = [torch.randn(shape, requires_grad=True) for shape in ((5, 4), (3, 4), (3,), (5, 3))]
+            theirs = [x.detach().clone().requires_grad_() for x in ours]
+            weights = torch.randn(5, 3)
+            (twt.linear(*ours[:3], activation, ours[3]) * weights).sum().backward()
+            (reference(*theirs[:3], activation, theirs[3]) * weights).sum().backward()
+            for x, y in zip(ours, theirs):
+                torch.testing.assert_close(x.grad, y.grad, rtol=1e-4, atol=1e-5)
+
+    def test_compile_without_graph_breaks(self):
+        def model(x, weight, bias):
+            return twt.mm(twt.linear(x, weight, bias, "relu"), weight)
+
+        for dynamic in (False, True):
+            torch._dynamo.reset()
+            compiled = torch.compile(model, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+            for rows in (4, 6):
+                ours = [numbers(rows, 3, grad=True), numbers(5, 3, grad=True), numbers(5, grad=True)]
+                theirs = [x.detach().clone().requires_grad_() for x in ours]
+                compiled(*ours).sum().backward()
+                model_there = torch.relu(torch.nn.functional.linear(*theirs)) @ theirs[1]
+                model_there.sum().backward()
+                for x, y in zip(ours, theirs):
+                    torch.testing.assert_close(x.grad, y.grad)
+
+    def test_threads(self):
+        a, b = numbers(8, 8), numbers(8, 8)
+        results = {}
+
+        def work(i):
+            results[i] = twt.mm(a + i, b)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        for i, got in results.items():
+            torch.testing.assert_close(got, (a + i) @ b)
+
+    def test_tuned_plans_are_used(self):
+        x, weight, bias = numbers(2, 8, 16, grad=True), numbers(24, 16), numbers(24)
+        want = twt.linear(x, weight, bias, "relu")
+        found = twt.tune(twt.linear, x, weight, bias, activation="relu", trials=2)
+        self.assertTrue(found.verified)
+        self.assertEqual(twt.prepared(), 0)
+        torch.testing.assert_close(twt.linear(x, weight, bias, "relu"), want)
+        self.assertEqual(twt.prepared(), 1)
+
+    def test_errors_are_named(self):
+        a, b = numbers(4, 5), numbers(5, 6)
+        for wrong, says in [
+            (lambda: twt.mm(a, a), "mm of"),
+            (lambda: twt.mm(a, b.double()), "float64"),
+            (lambda: twt.mm(a.long(), b.long()), "int64"),
+            (lambda: twt.linear(a, b), "linear of"),
+            (lambda: twt.linear(a, numbers(6, 5), numbers(5)), "bias"),
+        ]:
+            with self.assertRaisesRegex(tw.OperandError, says):
+                wrong()
+        with self.assertRaisesRegex(tw.ProblemError, "relu"):
+            twt.linear(a, numbers(6, 5), activation="swish")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,100 @@
+"""`tilewright.torch` on a CUDA device: streams, graphs, alignments. Run by hand where there is one: python crates/python/tests/test_torch_cuda.py"""
+
+import unittest
+
+import torch
+
+import tilewright as tw
+import tilewright.torch as twt
+
+
+def close(got, *factors, bias=None, residual=None, activation=None):
+    wide = [x.double() for x in factors]
+    want = wide[0] @ wide[1]
+    if bias is not None:
+        want = want + bias.double()
+    if activation is not None:
+        want = twt._activate(want, activation)
+    if residual is not None:
+        want = want + residual.double()
+    scale = wide[0].abs() @ wide[1].abs() + 1
+    error = ((got.double() - want).abs() / scale).max().item()
+    assert error < {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1e-2}[got.dtype], error
+
+
+@unittest.skipUnless(torch.cuda.is_available(), "no CUDA device")
+class OnCuda(unittest.TestCase):
+    def random(self, *shape, dtype=torch.bfloat16):
+        return torch.randn(shape, device="cuda", dtype=dtype)
+
+    def test_values_alignments_and_workspace(self):
+        for dtype in (torch.float32, torch.float16, torch.bfloat16):
+            for m, n, k in [(256, 512, 128), (1000, 1001, 999), (64, 64, 16384), (1, 4096, 4096)]:
+                a, b = self.random(m, k, dtype=dtype), self.random(k, n, dtype=dtype)
+                close(twt.mm(a, b), a, b)
+                close(twt.mm(a, self.random(n, k, dtype=dtype).t().copy_(b)), a, b)
+                odd = self.random(m * k + 1, dtype=dtype)[1:].view(m, k)
+                close(twt.mm(odd, b), odd, b)
+        x, w, bias, residual = self.random(3, 100, 768), self.random(3072, 768), self.random(3072), self.random(3, 100, 3072)
+        close(twt.linear(x, w, bias, "gelu", residual), x, w.t(), bias=bias, residual=residual, activation="gelu")
+
+    def test_streams(self):
+        a, b = self.random(2048, 2048), self.random(2048, 2048)
+        streams = [torch.cuda.Stream() for _ in range(2)]
+        twt.mm(a, b)
+        results = []
+        for turn in range(20):
+            stream = streams[turn % 2]
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                factor = a * (turn + 1)
+                results.append((factor, twt.mm(factor, b)))
+        torch.cuda.synchronize()
+        for factor, got in results:
+            close(got, factor, b)
+
+    def test_capture_and_replay(self):
+        x, w, bias = self.random(512, 1024), self.random(1024, 1024), self.random(1024)
+        twt.linear(x, w, bias, "relu")
+        torch.cuda.synchronize()
+        before = twt.prepared()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = twt.linear(x, w, bias, "relu")
+            z = twt.mm(y, w)
+            unseen = twt.mm(y[:100], w)
+        self.assertEqual(len(twt.unprepared()), 2 - (twt.prepared() - before))
+        for _ in range(3):
+            x.copy_(self.random(512, 1024))
+            graph.replay()
+            torch.cuda.synchronize()
+            close(y, x, w.t(), bias=bias, activation="relu")
+            close(z, y, w)
+            close(unseen, y[:100], w)
+
+    def test_training_step_compiled(self):
+        torch._dynamo.reset()
+        x, w = self.random(128, 256), self.random(64, 256).requires_grad_()
+        step = torch.compile(lambda x, w: twt.linear(x, w, activation="silu").sum(), fullgraph=True)
+        step(x, w).backward()
+        other = w.detach().clone().requires_grad_()
+        torch.nn.functional.silu(torch.nn.functional.linear(x, other)).sum().backward()
+        torch.testing.assert_close(w.grad, other.grad, rtol=3e-2, atol=0.5)
+
+    def test_arrays_by_dlpack_and_current_device(self):
+        a, b = self.random(64, 96, dtype=torch.float32), self.random(96, 80, dtype=torch.float32)
+        close(tw.gemm(a, b), a, b)
+        with self.assertRaisesRegex(tw.OperandError, "cpu"):
+            tw.gemm(a, b.cpu())
+        self.assertEqual(torch.cuda.current_device(), 0)
+
+    @unittest.skipUnless(torch.cuda.device_count() > 1, "one CUDA device")
+    def test_two_devices(self):
+        for place in ("cuda:1", "cuda:0"):
+            a, b = torch.randn(300, 200, device=place), torch.randn(200, 100, device=place)
+            close(twt.mm(a, b), a, b)
+        self.assertEqual(torch.cuda.current_device(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main()
