@@ -59,8 +59,10 @@ pub(super) fn cluster(plan: &Plan, c: &Contraction, [m, n]: [u32; 2]) -> Result<
     if !at(Common::Pst).is_multiple_of(size) {
         return refuse("PST is no multiple of that");
     }
-    if splits > 1 && at(Common::Pst) > 0 {
-        return refuse("those of SKS2 end with their tile: its sums take the room of the buffers; use PST0");
+    if splits > 1 && at(Common::Png) == 1 {
+        return refuse(
+            "a cluster has one barrier for all of its threads, where teams with tiles of their own (PNG) cannot meet; use PNG0",
+        );
     }
     if splits > 1 && at(Common::Cst) == 1 {
         return refuse("each of SKS2 stores a part of the tile from registers; use CST0");

@@ -45,6 +45,10 @@ impl Epilogue<'_> {
         }
         b.push(Stmt::Barrier(BarrierScope::Cluster));
         self.shares(b, &exchange, |b, from, to| (from..to).for_each(|access| self.sum(b, &exchange, access)));
+        if self.piped && t.persistent > 0 {
+            // Bulk copies of the next tile follow in the same place.
+            b.bulk(BulkOp::ProxyFence);
+        }
         // Ahead of the stores, whose end it would wait for.
         b.push(Stmt::Barrier(BarrierScope::Cluster));
         self.shares(b, &exchange, |b, from, to| {

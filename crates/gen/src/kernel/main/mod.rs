@@ -182,11 +182,16 @@ impl Main<'_> {
             });
             return self.math_of_ring(b, ring, copies.as_ref());
         };
-        let load = |b: &mut Builder, thread: ExprId, first: Option<ExprId>| {
-            let copies = Copies::into_ring(b, operands, thread, (None, first));
+        // Sums of a cluster take the stages' place, and all of its threads meet around them, tile after tile.
+        let meets = self.spec.epilogue.split == Split::Cluster && self.spec.tiling.persistent > 0;
+        let load = |b: &mut Builder, thread: ExprId, elected: (Option<ExprId>, Option<ExprId>)| {
+            let copies = Copies::into_ring(b, operands, thread, elected);
             self.operands.tiles.each(b, None, |b, at, range| {
                 let tile = copies.begin(b, at, range);
                 self.k_loop(b, range, Some(&tile), None);
+                if meets {
+                    self.epilogue(b, None).meet(b);
+                }
             });
             ring.drain(b, copies.issue);
         };
@@ -194,11 +199,16 @@ impl Main<'_> {
         if self.operands.written() {
             let first = b.bind("first_loader", first);
             let thread = self.load_thread(b);
-            load(b, thread, Some(first));
+            load(b, thread, (None, Some(first)));
+        } else if meets {
+            let first = b.bind("elected", first);
+            load(b, self.local, (Some(first), None));
         } else {
-            b.if_then(first, |b| load(b, self.local, None));
+            b.if_then(first, |b| load(b, self.local, (None, None)));
         }
-        self.epilogue(b, None).meet(b);
+        if !meets {
+            self.epilogue(b, None).meet(b);
+        }
     }
 
     /// The math role, or the only one.
