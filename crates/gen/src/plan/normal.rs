@@ -190,14 +190,14 @@ fn normal_side(p: &mut Keys, side: fn(Chiral) -> Key, threads: Option<u32>) {
     if at(p, Chiral::Glw) != 0 {
         p.set(side(Chiral::Vew), 1);
     }
-    if !unit.fragments {
+    if unit.lanes == 1 {
         p.set(side(Chiral::Frw), if fragment == at(p, Chiral::Vew) { 0 } else { fragment });
     }
     if at(p, Chiral::Glw) == 1 && at(p, Chiral::Vew) == 1 {
         p.set(side(Chiral::Glw), 0);
     }
     // A thread with one vector has nothing to interleave, and neither has one thread with all of them.
-    if !unit.fragments && (at(p, Chiral::Mic) <= fragment || threads == Some(1)) {
+    if unit.lanes == 1 && (at(p, Chiral::Mic) <= fragment || threads == Some(1)) {
         p.set(side(Chiral::Miw), 0);
     }
     // With load waves the load tile depends on the wave size, which a plan does not know.
