@@ -22,10 +22,10 @@ pub(crate) enum Op {
     AddI32, SubI32, MulI32, DivI32, RemI32, MinI32, MaxI32, DivU32, RemU32, MinU32, MaxU32,
     And32, Or32, Xor32, AndNot32, Shl32, ShrI32, ShrU32, LtI32, LeI32, LtU32, LeU32, Eq32, Ne32,
     AddI64, SubI64, MulI64, DivI64, RemI64, MinI64, MaxI64, And64, Or64, Xor64, Shl64, ShrI64, LtI64, LeI64, Eq64, Ne64,
-    AddF32, SubF32, MulF32, DivF32, RemF32, MinF32, MaxF32, LtF32, LeF32, EqF32, NeF32,
-    AddF64, SubF64, MulF64, DivF64, RemF64, MinF64, MaxF64, LtF64, LeF64, EqF64, NeF64,
+    AddF32, SubF32, MulF32, DivF32, RemF32, MinF32, MaxF32, MinimumF32, MaximumF32, LtF32, LeF32, EqF32, NeF32,
+    AddF64, SubF64, MulF64, DivF64, RemF64, MinF64, MaxF64, MinimumF64, MaximumF64, LtF64, LeF64, EqF64, NeF64,
     CheckedAddI32, CheckedSubI32, CheckedMulI32, CheckedAddI64, CheckedSubI64, CheckedMulI64,
-    NegF32, NegF64, NotBool,
+    NegF32, NegF64, AbsF32, AbsF64, NotBool,
     ExpF32, TanhF32, ErfF32, SqrtF32, SigmoidF32, RoundTf32, ExpF64, TanhF64, ErfF64, SqrtF64, SigmoidF64,
     BoolFrom32, BoolFrom64, BoolFromF32, BoolFromF64,
     I32FromI64, I64FromI32, I64FromU32,
@@ -84,6 +84,9 @@ impl Op {
                 | RemF64
                 | MinF64
                 | MaxF64
+                | MinimumF64
+                | MaximumF64
+                | AbsF64
                 | CheckedAddI64
                 | CheckedSubI64
                 | CheckedMulI64

@@ -124,6 +124,6 @@ fn symbol(op: BinaryOp) -> Option<&'static str> {
         BinaryOp::Le => "<=",
         BinaryOp::Eq => "==",
         BinaryOp::Ne => "!=",
-        BinaryOp::Min | BinaryOp::Max => return None,
+        BinaryOp::Min | BinaryOp::Max | BinaryOp::Minimum | BinaryOp::Maximum => return None,
     })
 }

@@ -138,6 +138,8 @@ pub enum UnaryOp {
     Erf,
     /// Square root (floats).
     Sqrt,
+    /// Magnitude (floats).
+    Abs,
     /// Logistic function `1 / (1 + exp(-x))` (floats), from 0 to 1 also where exp overflows. Accurate to a few roundoffs, and
     /// `|x|` times as many for negative x: what a GPU's own exponential and reciprocal give.
     Sigmoid,
@@ -163,6 +165,10 @@ pub enum BinaryOp {
     Min,
     /// Larger. NaN handling is that of `fmax`.
     Max,
+    /// Smaller; NaN where either is (floats: IEEE 754's `minimum`, but for the order of zeros).
+    Minimum,
+    /// Larger; NaN where either is.
+    Maximum,
     /// Bitwise or logical and.
     And,
     /// Bitwise or logical or.

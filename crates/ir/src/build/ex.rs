@@ -163,6 +163,14 @@ macro_rules! methods {
         pub fn max(self, y: impl Into<Ex>) -> Ex {
             Ex::binary(BinaryOp::Max, self.into(), y.into())
         }
+        /// The smaller one; NaN where either is.
+        pub fn minimum(self, y: impl Into<Ex>) -> Ex {
+            Ex::binary(BinaryOp::Minimum, self.into(), y.into())
+        }
+        /// The larger one; NaN where either is.
+        pub fn maximum(self, y: impl Into<Ex>) -> Ex {
+            Ex::binary(BinaryOp::Maximum, self.into(), y.into())
+        }
         /// `self ? x : y`.
         pub fn select(self, x: impl Into<Ex>, y: impl Into<Ex>) -> Ex {
             Ex(Node::Select(Rc::new([Ex::from(self).0, x.into().0, y.into().0])))

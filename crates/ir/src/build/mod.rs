@@ -188,6 +188,13 @@ impl Builder {
         self.push(Stmt::LoadPeer { place: Place::New(v), mem, rank });
         self.get(v)
     }
+    /// A value of another lane of the wave, under a new name.
+    pub fn shuffle(&mut self, name: &str, value: impl Into<Ex>, kind: ShuffleKind) -> ExprId {
+        let value = self.value(value);
+        let v = self.var(name, self.ty(value));
+        self.push(Stmt::Shuffle { place: Place::New(v), value, kind });
+        self.get(v)
+    }
     /// Loads into a place; the place's type says how many elements.
     pub fn load_to(&mut self, place: Place, base: Base, index: impl Into<Ex>, guard: Option<ExprId>) {
         let mem = self.mem(base, index);

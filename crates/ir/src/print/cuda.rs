@@ -158,6 +158,17 @@ impl Dialect for Cuda {
         let stem = if op == BinaryOp::Min { "min" } else { "max" };
         if scalar.is_float() { format!("f{stem}{}", cpp::suffix(scalar)) } else { stem.into() }
     }
+    /// One instruction from sm_80 on; f64 has none.
+    fn with_nan(&self, op: BinaryOp, scalar: Scalar, target: &Target, prelude: &mut Prelude) -> String {
+        let (word, stem, sign) = if op == BinaryOp::Minimum { ("minimum", "min", "<") } else { ("maximum", "max", ">") };
+        let (name, ty) = (format!("tw_{word}_{scalar}"), cpp::scalar(scalar));
+        let body = if scalar == Scalar::F32 && compute_capability(target) >= 80 {
+            format!("float c; asm(\"{stem}.NaN.f32 %0, %1, %2;\" : \"=f\"(c) : \"f\"(a), \"f\"(b)); return c;")
+        } else {
+            format!("return a {sign} b || a != a ? a : b;")
+        };
+        prelude.function(&name, |_| format!("{} {ty} {name}({ty} a, {ty} b) {{ {body} }}", cpp::INLINE))
+    }
     fn fma(&self, scalar: Scalar, _: &mut Prelude) -> String {
         format!("fma{}", cpp::suffix(scalar))
     }

@@ -164,6 +164,15 @@ pub(super) trait Dialect {
     fn unary(&self, op: UnaryOp, scalar: Scalar, prelude: &mut Prelude) -> String;
     /// Name of the minimum or maximum function.
     fn min_max(&self, op: BinaryOp, scalar: Scalar, prelude: &mut Prelude) -> String;
+    /// Name of the minimum or maximum function of floats that gives NaN where either operand is.
+    fn with_nan(&self, op: BinaryOp, scalar: Scalar, target: &Target, prelude: &mut Prelude) -> String {
+        let _ = target;
+        let (name, ty) =
+            (format!("tw_{}_{scalar}", if op == BinaryOp::Minimum { "minimum" } else { "maximum" }), self.scalar(scalar));
+        let sign = if op == BinaryOp::Minimum { "<" } else { ">" };
+        let inline = self.inline();
+        prelude.function(&name, |_| format!("{inline} {ty} {name}({ty} a, {ty} b) {{ return a {sign} b || a != a ? a : b; }}"))
+    }
     /// Name of the fused multiply-add.
     fn fma(&self, scalar: Scalar, prelude: &mut Prelude) -> String;
     /// Name of the function from the bits of a 16-bit float to `F32`.

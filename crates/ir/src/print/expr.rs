@@ -116,6 +116,7 @@ impl Printer<'_> {
             Op::Binary(BinaryOp::Min | BinaryOp::Max) | Op::Unary(_) => self.dialect.vector_functions(),
             Op::Fma if to.is_int() => self.dialect.vector_operators(),
             Op::Fma => self.dialect.vector_functions(),
+            Op::Binary(BinaryOp::Minimum | BinaryOp::Maximum) => false,
             Op::Binary(_) => self.dialect.vector_operators(),
             Op::Cast => from.is_arithmetic() && to.is_arithmetic() && self.dialect.convert_vector("", "").is_some(),
         }
@@ -137,6 +138,9 @@ impl Printer<'_> {
             (Op::Unary(UnaryOp::Not), [a]) => Text::new(format!("!{}", a.at(prec::UNARY)), prec::UNARY),
             (Op::Unary(op), _) => call(self.dialect.unary(op, scalar, &mut self.prelude)),
             (Op::Binary(op @ (BinaryOp::Min | BinaryOp::Max)), _) => call(self.dialect.min_max(op, scalar, &mut self.prelude)),
+            (Op::Binary(op @ (BinaryOp::Minimum | BinaryOp::Maximum)), _) => {
+                call(self.dialect.with_nan(op, scalar, self.target, &mut self.prelude))
+            }
             (Op::Binary(op), [a, b]) => infix(op, a, b),
             (Op::Fma, [a, b, c]) if scalar.is_int() => {
                 let text = format!("{} * {} + {}", a.at(prec::PRODUCT), b.at(prec::UNARY), c.at(prec::PRODUCT));
@@ -226,8 +230,7 @@ fn infix(op: BinaryOp, a: &Text, b: &Text) -> Text {
         Xor => ("^", prec::BIT_XOR),
         Or => ("|", prec::BIT_OR),
         // Functions, not operators: `spell` sends them elsewhere.
-        Min => ("<", prec::RELATION),
-        Max => ("<", prec::RELATION),
+        Min | Max | Minimum | Maximum => ("<", prec::RELATION),
     };
     // Floating-point sums and overflowing integers depend on grouping, so the right operand always binds tighter. Bit
     // operators and shifts get parentheses where C's rules are right but no reader trusts them.
@@ -249,6 +252,7 @@ fn unary_word(op: UnaryOp) -> &'static str {
         UnaryOp::Tanh => "tanh",
         UnaryOp::Erf => "erf",
         UnaryOp::Sqrt => "sqrt",
+        UnaryOp::Abs => "abs",
         UnaryOp::Sigmoid => "sigmoid",
         UnaryOp::RoundTf32 => "tf32",
     }
@@ -263,6 +267,8 @@ fn binary_word(op: BinaryOp) -> &'static str {
         BinaryOp::Rem => "rem",
         BinaryOp::Min => "min",
         BinaryOp::Max => "max",
+        BinaryOp::Minimum => "minimum",
+        BinaryOp::Maximum => "maximum",
         BinaryOp::And => "and",
         BinaryOp::Or => "or",
         BinaryOp::Xor => "xor",

@@ -116,7 +116,7 @@ impl Dialect for Hip {
     /// library that hiprtc and hipcc link.
     fn unary(&self, op: UnaryOp, scalar: Scalar, prelude: &mut Prelude) -> String {
         match (op, scalar) {
-            (UnaryOp::Sqrt, _) | (UnaryOp::Exp, Scalar::F32) => format!("__builtin_{}", cpp::math(op, scalar)),
+            (UnaryOp::Sqrt | UnaryOp::Abs, _) | (UnaryOp::Exp, Scalar::F32) => format!("__builtin_{}", cpp::math(op, scalar)),
             (UnaryOp::Sigmoid, Scalar::F64) => {
                 let exp = self.unary(UnaryOp::Exp, scalar, prelude);
                 prelude.function("tw_sigmoid_f64", |_| {
@@ -214,7 +214,21 @@ impl Dialect for Hip {
             }
         }
     }
+    /// Lanes of a row of 16 exchange by data-parallel primitives, which move registers; further ones through the shared memory's
+    /// crossbar.
     fn shuffle(&self, kind: ShuffleKind, scalar: Scalar, wave: u32, value: &str, prelude: &mut Prelude) -> String {
+        if let ShuffleKind::Xor(mask) = kind
+            && let Some(controls) = row_exchange(mask)
+            && scalar.bytes() == 4
+        {
+            let (ty, name) = (cpp::scalar(scalar), format!("tw_row_xor{mask}_{scalar}"));
+            let moved = controls.iter().fold("__builtin_bit_cast(int, a)".to_string(), |value, control| {
+                format!("__builtin_amdgcn_mov_dpp({value}, {control:#x}, 0xf, 0xf, true)")
+            });
+            let body = format!("return __builtin_bit_cast({ty}, {moved});");
+            prelude.function(&name, |_| format!("{} {ty} {name}({ty} a) {{ {body} }}", cpp::INLINE));
+            return format!("{name}({value})");
+        }
         let lane = "tw_lane()";
         prelude.function("tw_lane", |_| {
             let body = "return (int)__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u));";
@@ -256,6 +270,22 @@ impl Dialect for Hip {
             _ => format!("__builtin_amdgcn_sched_group_barrier({mask:#x}, {size}, 0);"),
         })
     }
+}
+
+/// Controls of the data-parallel primitives, one after the other, that give each lane the value of the one whose number differs in
+/// these bits, where there are such: permutations of four lanes, and rows of 16 mirrored in halves, mirrored or rotated by half.
+fn row_exchange(mask: u32) -> Option<&'static [u32]> {
+    Some(match mask {
+        1 => &[0xb1],
+        2 => &[0x4e],
+        3 => &[0x1b],
+        // Mirrored in halves, lane 7 - i; and back within four.
+        4 => &[0x141, 0x1b],
+        7 => &[0x141],
+        8 => &[0x128],
+        15 => &[0x140],
+        _ => return None,
+    })
 }
 
 /// Half of the last place is added to the bits, and what lies below dropped; infinities and NaN stay.

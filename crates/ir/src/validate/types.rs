@@ -146,7 +146,7 @@ fn node(kernel: &Kernel, expr: &Expr, ty: Type) -> Result<(), String> {
             let allowed = match op {
                 UnaryOp::Neg => scalar.is_arithmetic(),
                 UnaryOp::Not => scalar == Scalar::Bool,
-                UnaryOp::Exp | UnaryOp::Tanh | UnaryOp::Erf | UnaryOp::Sqrt | UnaryOp::Sigmoid => {
+                UnaryOp::Exp | UnaryOp::Tanh | UnaryOp::Erf | UnaryOp::Sqrt | UnaryOp::Abs | UnaryOp::Sigmoid => {
                     matches!(scalar, Scalar::F32 | Scalar::F64)
                 }
                 UnaryOp::RoundTf32 => scalar == Scalar::F32,
@@ -210,6 +210,7 @@ fn binary(op: BinaryOp, a: Type, b: Type, ty: Type) -> Result<(), String> {
     let s = a.scalar;
     let allowed = match op {
         Add | Sub | Mul | Div | Min | Max => s.is_arithmetic(),
+        Minimum | Maximum => matches!(s, Scalar::F32 | Scalar::F64),
         Rem | Xor | Shl | Shr => s.is_int(),
         And | Or => s.is_int() || s == Scalar::Bool,
         Lt | Le => s.is_arithmetic(),
