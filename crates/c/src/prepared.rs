@@ -84,6 +84,7 @@ pub unsafe extern "C" fn tw_launch(prepared: *const TwPrepared, operands: *const
             bias: x.bias as u64,
             residual: x.residual as u64,
             workspace: x.workspace as u64,
+            ..Addresses::default()
         };
         let factors = Factors { alpha: x.alpha, beta: x.beta };
         // SAFETY: the caller vouches for memory and stream, as the header asks.

@@ -196,6 +196,10 @@ fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
     if args.residual {
         builder = builder.residual();
     }
+    builder = args.reduce.iter().copied().fold(builder, problem::GemmBuilder::reduce);
+    if args.no_store {
+        builder = builder.drop_c();
+    }
     for (value, set) in [
         (args.lda, problem::GemmBuilder::lda as fn(_, u64) -> _),
         (args.ldb, problem::GemmBuilder::ldb),

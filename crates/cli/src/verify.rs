@@ -31,7 +31,7 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case, progress: &Pro
     // Both ways through the epilogue, unless the user names factors.
     let given = Factors { alpha: case.alpha, beta: case.beta };
     let factors = if given == Factors::default() {
-        vec![Factors { alpha: 1.25, beta: 0.0 }, Factors { alpha: -0.75, beta: 0.5 }]
+        vec![Factors { alpha: 1.25, beta: 0.0 }, Factors { alpha: -0.75, beta: if case.problem.keeps_c() { 0.5 } else { 0.0 } }]
     } else {
         vec![given]
     };

@@ -17,6 +17,8 @@ pub enum Binding {
     Bias,
     /// The residual, from its buffer's first element on.
     Residual,
+    /// The values of the problem's reduction with this number, from their buffer's first element on.
+    Reduction(usize),
     /// The workspace, from this byte on (a multiple of 512).
     Workspace(u64),
     /// The factor of the product, in the accumulator's type.

@@ -8,7 +8,7 @@ use tilewright_problem::contraction::Contraction;
 use tilewright_problem::lower::{ConvForm, lower};
 use tilewright_problem::{Conv, Gemm, Layout, Order, Problem};
 
-const ENV: Env = Env { workspace_bytes: 1 << 30, wave: 64, allow_atomics: true };
+const ENV: Env = Env { workspace_bytes: 1 << 30, wave: 64, allow_atomics: true, shuffles: true };
 
 fn gemm(m: u64, n: u64, k: u64, trans: &str) -> Contraction {
     let (a, b) = (trans.starts_with('t'), trans.ends_with('t'));
@@ -80,7 +80,7 @@ fn classic_keys_arrive() {
     assert_eq!((t.edge_m, t.edge_n, t.wave_a, t.math_width), (Edge::PullBack, Edge::PullBack, 0, 1));
     let style = Style { pragma_unroll: false, wide_index: true, mad: true, a_first: false, min_groups: 0, unroll_k: false };
     assert_eq!(spec.style, style);
-    assert_eq!(spec.epilogue, Epilogue { split: Split::Atomic, exit: Exit::Direct { width: 1 } });
+    assert_eq!(spec.epilogue, Epilogue { split: Split::Atomic, exit: Exit::Direct { width: 1 }, shuffles: false });
     let loop_of_miopengemm = Schedule {
         fetch_ahead: 0,
         buffers: 1,
@@ -110,7 +110,7 @@ fn further_keys_arrive() {
     assert_eq!((&s.copies, s.hints), (&[Transport::Async, Transport::Registers], true));
     assert_eq!(s.roles, Some(RoleSplit { load_threads: 256, math_threads: 256, teams: 1, registers: None }));
     assert_eq!(spec.launch_threads(), 512);
-    assert_eq!(spec.epilogue, Epilogue { split: Split::Workspace, exit: Exit::Direct { width: 4 } });
+    assert_eq!(spec.epilogue, Epilogue { split: Split::Workspace, exit: Exit::Direct { width: 4 }, shuffles: false });
     // Fragments read ahead write the k-steps out: UKL says nothing there.
     assert_eq!((spec.style.min_groups, spec.style.unroll_k), (2, false));
 }

@@ -45,6 +45,7 @@ impl Gemm {
         if let Some(bias) = &mut self.bias {
             bias.along = bias.along.other();
         }
+        self.reductions.iter_mut().for_each(|r| r.over = r.over.turned());
         std::mem::swap(&mut self.dynamic.m, &mut self.dynamic.n);
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! | problem | required columns | optional columns (default) |
 //! |---|---|---|
-//! | GEMM | `m` `n` `k` | `set` (file name), `dtype` (f32), `trans_a` `trans_b` (0), `order` (row), `batch` (1), `b_operand` (each; or shared), `lda` `ldb` `ldc` (tight), `out_dtype` (as dtype), `bias` (none; m or n), `activation` (none; relu, gelu, gelutanh, silu), `residual` (0), `ldr` (as C) |
+//! | GEMM | `m` `n` `k` | `set` (file name), `dtype` (f32), `trans_a` `trans_b` (0), `order` (row), `batch` (1), `b_operand` (each; or shared), `lda` `ldb` `ldc` (tight), `out_dtype` (as dtype), `bias` (none; m or n), `activation` (none; relu, gelu, gelutanh, silu), `residual` (0), `ldr` (as C), `reduce` (none; reductions joined by spaces: `max:n sum:m`) or `op` with `axis` (one reduction), `keep_c` (1) |
 //! | convolution, 2 dimensions | `n` `groups` `k` `c` `r` `s` `h` `w` | `id`, `set`, `dtype`, `layout`, `direction`, `stride` (1), `pad` or `pad_begin` `pad_end` (0), `dilation` (1), `bias` (0), `out_dtype` (as dtype), `activation` (none), `residual` (0) |
 //! | convolution, any dimensions | `dims` `n` `groups` `k_per_group` `c_per_group` `filter` `input` | as above |
 //!
@@ -16,6 +16,7 @@ use crate::error::ProblemError;
 use crate::gemm::{Gemm, Order};
 use crate::math::Math;
 use crate::problem::Problem;
+use crate::reduction::Reduction;
 use crate::text;
 use std::path::Path;
 use tilewright_ir::Scalar;
@@ -68,7 +69,7 @@ pub struct CaseOptions {
     pub workspace: Option<u64>,
 }
 
-const GEMM: [&str; 18] = [
+const GEMM: [&str; 22] = [
     "m",
     "n",
     "k",
@@ -87,6 +88,10 @@ const GEMM: [&str; 18] = [
     "activation",
     "residual",
     "ldr",
+    "reduce",
+    "op",
+    "axis",
+    "keep_c",
 ];
 const CONV_COMMON: [&str; 16] = [
     "n",
@@ -184,10 +189,6 @@ fn case(file: &str, line: u64, column: &str, reason: String) -> ProblemError {
 /// The kind of problem a header announces; (column, reason) if none.
 fn recognise(header: &[String]) -> Result<Kind, (String, String)> {
     let has = |name: &str| header.iter().any(|h| h == name);
-    if has("keep_c") || has("op") {
-        let reason = "cases of a GEMM with a fused reduction cannot be run yet; give a file of GEMMs or convolutions";
-        return Err(("op".to_string(), reason.to_string()));
-    }
     let (kind, required, optional): (Kind, Vec<&str>, Vec<&str>) = if has("k_per_group") || has("dims") {
         (Kind::ConvNd, [&CONV_ND[..], &CONV_COMMON[..2]].concat(), CONV_COMMON[2..].to_vec())
     } else if has("r") || has("groups") {
@@ -273,6 +274,23 @@ impl<'a> Row<'a> {
         let names = Activation::ALL.map(|a| (a.name(), Some(a)));
         Ok(self.choice("activation", &[&names[..], &[("none", None)]].concat())?.flatten())
     }
+    /// What is computed of the result: a list, or an operator and its axes.
+    fn reductions(&self) -> Result<Vec<Reduction>, ProblemError> {
+        let parse = |column: &str, text: &str| text.parse().map_err(|reason: String| self.fail(column, reason));
+        let mut all = self
+            .text("reduce")
+            .unwrap_or("")
+            .split_whitespace()
+            .map(|text| parse("reduce", text))
+            .collect::<Result<Vec<_>, _>>()?;
+        match (self.text("op"), self.text("axis")) {
+            (Some(op), Some(axis)) => all.push(parse("op", &format!("{op}:{axis}"))?),
+            (None, None) => {}
+            (Some(_), None) => return Err(self.fail("axis", "is empty; say which axes the operator reduces: m, n or mn")),
+            (None, Some(_)) => return Err(self.fail("op", "is empty; say what is computed over the axis: sum, max, ...")),
+        }
+        Ok(all)
+    }
     /// One size per dimension; a single number stands for all.
     fn sizes(&self, column: &str, dims: usize, default: u64) -> Result<Vec<u64>, ProblemError> {
         let Some(text) = self.text(column) else { return Ok(vec![default; dims]) };
@@ -319,6 +337,12 @@ fn gemm(row: &Row<'_>, options: &CaseOptions) -> Result<Problem, ProblemError> {
         (true, None) => builder = builder.residual(),
         (false, Some(_)) => return Err(row.fail("ldr", "there is no residual; set `residual` to 1, or leave this empty")),
         (false, None) => {}
+    }
+    for reduction in row.reductions()? {
+        builder = builder.reduce(reduction);
+    }
+    if row.text("keep_c").is_some() && !row.flag("keep_c")? {
+        builder = builder.drop_c();
     }
     if let Some(bytes) = options.workspace {
         builder = builder.workspace(bytes);
@@ -481,6 +505,16 @@ mod tests {
     }
 
     #[test]
+    fn reductions_are_columns() {
+        let file = parsed("dtype,m,n,k,op,axis,keep_c\nbf16,8,4,2,sum,m,1\nbf16,8,4,2,max,n,0\n").unwrap();
+        assert_eq!(file.cases[0].name, "bf16 nn 1x(8x4x2), sum:m");
+        assert_eq!(file.cases[1].name, "bf16 nn 1x(8x4x2), max:n, C not stored");
+        let list = parsed("m,n,k,reduce\n8,4,2,sum:m:stored absmax:mn\n8,4,2,\n").unwrap();
+        assert!(list.cases[0].problem.key().ends_with("_redsum:m:stored_redabsmax:mn"));
+        assert!(list.cases[1].problem.reductions().is_empty());
+    }
+
+    #[test]
     fn faults_name_file_line_and_column() {
         refused("m,n,k\n1,2,3\n4,x,6\n", &["cases.csv, line 3, column n", "`x` is not a plain decimal"]);
         refused("m,n,k\n1,2\n", &["line 2", "has 2 columns, the header has 3"]);
@@ -500,7 +534,11 @@ mod tests {
         refused("m,n,k,residual,ldr\n1,2,3,1,1\n", &["column ldr", "at least 2"]);
         refused("m,n,k,dtype,out_dtype\n1,2,3,f64,f32\n", &["column out_dtype", "f64"]);
         refused("m,n,k,trans_a\n1,2,3,2\n", &["column trans_a", "0 or 1"]);
-        refused("dtype,m,n,k,op,axis,keep_c\nbf16,1,2,3,sum,m,1\n", &["reduction"]);
+        refused("dtype,m,n,k,op,axis,keep_c\nbf16,1,2,3,median,m,1\n", &["column op", "operators are sum"]);
+        refused("m,n,k,op,axis\n1,2,3,sum,k\n", &["column op", "`k` is no axis"]);
+        refused("m,n,k,op\n1,2,3,sum\n", &["column axis", "is empty"]);
+        refused("m,n,k,keep_c\n1,2,3,0\n", &["reduce = none", "store C"]);
+        refused("m,n,k,reduce\n1,2,3,sum:bn\n", &["column reduce", "no batch"]);
         refused("n,groups,k,c,r,s,h,w\n1,2,4,3,1,1,4,4\n", &["line 2, column c", "multiple of the 2 groups"]);
         refused("n,groups,k,c,r,s,h,w,pad,pad_end\n1,1,4,3,1,1,4,4,1,1\n", &["column pad", "either"]);
         let message = parse("f", "f", b"m,n,k\n1,\xff,3\n", &CaseOptions::default()).unwrap_err().to_string();

@@ -3,6 +3,7 @@
 use crate::epilogue::Activation;
 use crate::extent::{Dynamic, Extent, Extents};
 use crate::math::Math;
+use crate::reduction::{Axes, Operator};
 use crate::view::View;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -60,6 +61,23 @@ pub enum EpilogueOp {
     Activate(Activation),
     /// Plus the element in its place of a tensor that is addressed as the result is, of its type, starting its buffer.
     AddTensor(Tensor),
+    /// Leaves it as it is, and has part in a value of a reduction.
+    Reduce(Reduce),
+}
+
+/// A reduction of the values that reach it. Its results are dense: batch entries outermost, then rows or columns.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Reduce {
+    /// What is computed.
+    pub operator: Operator,
+    /// Axes that are reduced.
+    pub over: Axes,
+    /// Of values rounded to the result's type.
+    pub stored: bool,
+    /// Type of the results.
+    pub scalar: Scalar,
+    /// Number among the problem's reductions.
+    pub number: usize,
 }
 
 impl EpilogueOp {
@@ -77,6 +95,7 @@ impl EpilogueOp {
         match self {
             EpilogueOp::AddVector(x) => EpilogueOp::AddVector(Bias { along_n: !x.along_n, ..x.clone() }),
             EpilogueOp::AddTensor(x) => EpilogueOp::AddTensor(x.transposed()),
+            EpilogueOp::Reduce(x) => EpilogueOp::Reduce(Reduce { over: x.over.turned(), ..x.clone() }),
             other => other.clone(),
         }
     }
@@ -88,6 +107,7 @@ impl EpilogueOp {
             EpilogueOp::AddOld => format!("{value} + beta * C[g,m,n]"),
             EpilogueOp::Activate(f) => format!("{f}({value})"),
             EpilogueOp::AddTensor(_) => format!("{value} + residual[g,m,n]"),
+            EpilogueOp::Reduce(_) => value.into(),
         }
     }
 }
@@ -117,6 +137,9 @@ pub struct Contraction {
     /// Extents that are known only at launch; `g`, `m`, `n` are then the largest, and strides are those of the largest.
     #[serde(default, skip_serializing_if = "Dynamic::is_none")]
     pub dynamic: Dynamic,
+    /// The result is not stored: there are only its reductions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drop_c: bool,
     /// This is the transposed product of what was asked for: `a` is its B and m its n.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub swapped: bool,
@@ -147,6 +170,10 @@ impl Contraction {
     /// The tensor that is added, if one is.
     pub fn residual(&self) -> Option<&Tensor> {
         self.epilogue.iter().find_map(|op| if let EpilogueOp::AddTensor(x) = op { Some(x) } else { None })
+    }
+    /// Reductions of the result.
+    pub fn reductions(&self) -> impl Iterator<Item = &Reduce> {
+        self.epilogue.iter().filter_map(|op| if let EpilogueOp::Reduce(x) = op { Some(x) } else { None })
     }
     /// The largest extents.
     pub const fn extents(&self) -> Extents {
@@ -219,6 +246,7 @@ impl Contraction {
             math: self.math,
             epilogue: self.epilogue.iter().map(EpilogueOp::transposed).collect(),
             dynamic,
+            drop_c: self.drop_c,
             swapped: !self.swapped,
         }
     }

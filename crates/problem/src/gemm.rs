@@ -5,6 +5,7 @@ use crate::epilogue::{Activation, Along, BiasVector, Residual};
 use crate::error::{DEFAULT_WORKSPACE, ProblemError, check_dtype, check_extents, check_out_dtype, check_positive};
 use crate::extent::{Dynamic, Extent, Extents};
 use crate::math::Math;
+use crate::reduction::{MOST_REDUCTIONS, Reduction};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 
@@ -69,6 +70,12 @@ pub struct Gemm {
     /// Added last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub residual: Option<Residual>,
+    /// Values of the result that are computed beside it, in the order of their buffers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reductions: Vec<Reduction>,
+    /// C is not stored: there are only its reductions, and it is never read either.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drop_c: bool,
     /// Workspace budget in bytes, a multiple of the size of an element of A.
     pub workspace: u64,
     /// Extents known only at launch (`g` is the batch): one kernel holds for every value from 1 to what is written here, which is
@@ -94,6 +101,8 @@ pub struct GemmBuilder {
     activation: Option<Activation>,
     /// Leading dimension and batch stride, where they are given.
     residual: Option<(Option<u64>, Option<u64>)>,
+    reductions: Vec<Reduction>,
+    drop_c: bool,
     workspace: u64,
     dynamic: Dynamic,
 }
@@ -120,6 +129,8 @@ impl Gemm {
             bias: None,
             activation: None,
             residual: None,
+            reductions: Vec::new(),
+            drop_c: false,
             workspace: DEFAULT_WORKSPACE,
             dynamic: Dynamic::NONE,
         }
@@ -203,6 +214,7 @@ impl Gemm {
             self.validate_matrix(index, x)?;
         }
         self.validate_epilogue()?;
+        self.validate_reductions()?;
         let bytes = u64::from(self.dtype.bytes());
         if !self.workspace.is_multiple_of(bytes) || self.workspace > i64::MAX as u64 {
             let reason = format!("must be a multiple of {bytes} bytes (one element) and less than 2^63");
@@ -234,6 +246,31 @@ impl Gemm {
             }
         }
         Ok(())
+    }
+
+    fn validate_reductions(&self) -> Result<(), ProblemError> {
+        let count = self.reductions.len();
+        if count > MOST_REDUCTIONS {
+            return Err(ProblemError::value(
+                "reduce",
+                format!("{count} reductions"),
+                format!("at most {MOST_REDUCTIONS} can be"),
+            ));
+        }
+        if self.drop_c && count == 0 {
+            return Err(ProblemError::value(
+                "reduce",
+                "none",
+                "nothing is left of a product without C; add a reduction, or store C",
+            ));
+        }
+        if count > 0 && !self.dynamic.is_none() {
+            return Err(ProblemError::Unsupported {
+                what: "a reduction of a product with extents known only at launch".into(),
+                remedy: "make an operation for each size".into(),
+            });
+        }
+        self.reductions.iter().try_for_each(|r| r.check(&self.extents(), self.out_dtype.accumulator()))
     }
 
     fn validate_matrix(&self, index: usize, x: &Matrix) -> Result<(), ProblemError> {
@@ -372,6 +409,16 @@ impl GemmBuilder {
         self.residual = Some((self.residual.unwrap_or_default().0, Some(stride)));
         self
     }
+    /// Values of the result are computed beside it.
+    pub fn reduce(mut self, reduction: Reduction) -> Self {
+        self.reductions.push(reduction);
+        self
+    }
+    /// C is not stored: there are only its reductions.
+    pub fn drop_c(mut self) -> Self {
+        self.drop_c = true;
+        self
+    }
     /// Workspace budget in bytes, rounded down to whole elements.
     pub fn workspace(mut self, bytes: u64) -> Self {
         self.workspace = bytes;
@@ -390,6 +437,7 @@ impl GemmBuilder {
     pub fn build(self) -> Result<Gemm, ProblemError> {
         check_dtype("dtype", self.dtype)?;
         let [m, n, k] = self.size;
+        let matrix = |index: usize| Matrix { trans: self.trans[index], ld: 0, batch_stride: 0, offset: self.offset[index] };
         let mut gemm = Gemm {
             dtype: self.dtype,
             math: self.math,
@@ -399,12 +447,14 @@ impl GemmBuilder {
             m,
             n,
             k,
-            a: self.matrix(0),
-            b: self.matrix(1),
-            c: self.matrix(2),
+            a: matrix(0),
+            b: matrix(1),
+            c: matrix(2),
             bias: self.bias,
             activation: self.activation,
             residual: None,
+            reductions: self.reductions,
+            drop_c: self.drop_c,
             workspace: self.workspace - self.workspace % u64::from(self.dtype.bytes()),
             dynamic: self.dynamic,
         };
@@ -422,10 +472,6 @@ impl GemmBuilder {
         });
         gemm.validate()?;
         Ok(gemm)
-    }
-
-    fn matrix(&self, index: usize) -> Matrix {
-        Matrix { trans: self.trans[index], ld: 0, batch_stride: 0, offset: self.offset[index] }
     }
 }
 

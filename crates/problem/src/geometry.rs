@@ -5,7 +5,8 @@
 //! memory, multiplied as TF32); `outf32` where C has
 //! another type; `b` (batch) with `sa`, `sb`, `sc` (batch strides; tight where left out); `oa`, `ob`, `oc` (offsets); `biasm` or
 //! `biasn` with `sbias` (its batch stride; 0 where left out); `actrelu`, `actgelu`, `actgelutanh`, `actsilu`; `ldr` (a residual, its
-//! leading dimension) with `sr` (its batch stride; C's where left out); `dynm`, `dynn`, `dynb` where m, n or the batch are known only at
+//! leading dimension) with `sr` (its batch stride; C's where left out); `redmax:n`, `redsum:bm:stored` (reductions, see
+//! [`crate::Reduction`]) and `noc` (C is not stored); `dynm`, `dynn`, `dynb` where m, n or the batch are known only at
 //! launch (what is written is then the largest value).
 
 use crate::epilogue::{Activation, Along};
@@ -13,6 +14,7 @@ use crate::error::ProblemError;
 use crate::extent::Dynamic;
 use crate::gemm::{Gemm, GemmBuilder, Order};
 use crate::math::Math;
+use crate::reduction::Reduction;
 use crate::text::{dtype, number, parse_activation};
 use std::fmt::Write;
 use tilewright_ir::Scalar;
@@ -68,6 +70,12 @@ impl Gemm {
                 let _ = write!(s, "_sr{}", residual.batch_stride);
             }
         }
+        for reduction in &self.reductions {
+            let _ = write!(s, "_red{reduction}");
+        }
+        if self.drop_c {
+            s += "_noc";
+        }
         for (name, is) in [("dynm", self.dynamic.m), ("dynn", self.dynamic.n), ("dynb", self.dynamic.g)] {
             if is {
                 let _ = write!(s, "_{name}");
@@ -98,6 +106,8 @@ struct Keys {
     out: Option<Scalar>,
     bias: Option<Along>,
     activation: Option<Activation>,
+    reductions: Vec<Reduction>,
+    drop_c: bool,
     dynamic: Dynamic,
 }
 
@@ -113,6 +123,7 @@ impl Keys {
             "dynm" => Some(&mut self.dynamic.m),
             "dynn" => Some(&mut self.dynamic.n),
             "dynb" => Some(&mut self.dynamic.g),
+            "noc" => Some(&mut self.drop_c),
             _ => None,
         };
         if let Some(is) = run_time {
@@ -135,6 +146,10 @@ impl Keys {
         if let Some(name) = token.strip_prefix("act") {
             return once(&mut self.activation, parse_activation(token, name)?, || format!("`{token}`: the activation"));
         }
+        if let Some(text) = token.strip_prefix("red") {
+            self.reductions.push(text.parse()?);
+            return Ok(());
+        }
         self.number(token)
     }
 
@@ -151,7 +166,7 @@ impl Keys {
             (None, None) => {
                 let known = REQUIRED.iter().chain(&OPTIONAL).copied().collect::<Vec<_>>().join(", ");
                 return Err(format!(
-                    "unknown key in `{token}`; the keys are {known}, biasm, biasn, act and the element type, e.g. f32"
+                    "unknown key in `{token}`; the keys are {known}, biasm, biasn, act, red, noc and the element type, e.g. f32"
                 ));
             }
         };
@@ -210,6 +225,10 @@ impl Keys {
             }
             (None, None) => {}
         }
+        builder = self.reductions.into_iter().fold(builder, GemmBuilder::reduce);
+        if self.drop_c {
+            builder = builder.drop_c();
+        }
         let batch = batch.unwrap_or(1);
         builder = builder.batch(batch);
         for (name, stride) in [("sa", sa), ("sb", sb), ("sc", sc), ("sr", sr)] {
@@ -243,6 +262,7 @@ mod tests {
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_outbf16_biasm",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_actgelu_ldr9",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16_outf16_b3_sa0_sb50_sc31_biasn_sbias8_actsilu_ldr6_sr0",
+            "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16_redmax:n_redsum:m:stored:bf16_noc",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16_dynm",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_b3_sa0_sb50_sc31_oa1_dynm_dynn_dynb",
         ] {

@@ -10,6 +10,7 @@ use crate::error::ProblemError;
 use crate::extent::{Dynamic, Extents};
 use crate::gemm::Gemm;
 use crate::math::Math;
+use crate::reduction::Reduction;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -99,7 +100,23 @@ impl Problem {
         }
         words += &bias.unwrap_or_default();
         words += &self.activation().map_or(String::new(), |a| format!(", {a}"));
-        words + if residual { ", residual" } else { "" }
+        words += if residual { ", residual" } else { "" };
+        words.extend(self.reductions().iter().map(|r| format!(", {r}")));
+        words + if self.keeps_c() { "" } else { ", C not stored" }
+    }
+    /// Values of the result that are computed beside it.
+    pub fn reductions(&self) -> &[Reduction] {
+        match self {
+            Problem::Gemm(gemm) => &gemm.reductions,
+            Problem::Conv(_) => &[],
+        }
+    }
+    /// The result itself is stored.
+    pub const fn keeps_c(&self) -> bool {
+        match self {
+            Problem::Gemm(gemm) => !gemm.drop_c,
+            Problem::Conv(_) => true,
+        }
     }
     /// Elements of the bias vector's buffer; 0 without one.
     pub fn bias_len(&self) -> u64 {

@@ -89,7 +89,7 @@ impl PyPrepared {
     #[pyo3(signature = (addresses, alpha=1.0, beta=0.0, stream=0, host=false))]
     fn launch(&self, py: Python<'_>, addresses: [u64; 6], alpha: f64, beta: f64, stream: usize, host: bool) -> PyResult<()> {
         let [a, b, c, bias, residual, workspace] = addresses;
-        let addresses = Addresses { a, b, c, bias, residual, workspace };
+        let addresses = Addresses { a, b, c, bias, residual, workspace, ..Addresses::default() };
         let factors = Factors { alpha, beta };
         let run = || -> Result<(), Error> {
             // SAFETY: the package beside this takes addresses from arrays it holds during the call and compares their shapes,

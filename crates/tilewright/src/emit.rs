@@ -8,8 +8,9 @@ use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Groups, Launch, Prog
 use tilewright_ir::{Dialect, Invalid, Target, print};
 use tilewright_problem::Extent;
 use tilewright_problem::Problem;
-use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::{COL, G, ROW};
+use tilewright_tune::run::operands;
 
 /// What a source file is made from.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +94,7 @@ impl Emission<'_> {
             String::new(),
             "Buffers".to_string(),
         ];
-        for operand in [Operand::A, Operand::B, Operand::C] {
+        for operand in operands(c) {
             let role = match self.problem {
                 Problem::Gemm(_) => format!("{operand:?}"),
                 Problem::Conv(conv) => format!("{operand:?} ({})", conv.operand(operand).0),
@@ -121,6 +122,13 @@ impl Emission<'_> {
                 format!(", element (g, m, n) at {} g + {} m + {} n", b.strides[G], b.strides[ROW], b.strides[COL])
             });
             lines.push(format!("  {:<10} {} x {}{place}; aligned to {ADDED_ALIGN} bytes", "residual", x.len, x.scalar));
+        }
+        for r in c.reductions() {
+            let (name, values) = (format!("reduced_{}", r.number), r.over.left(&c.extents()));
+            lines.push(format!(
+                "  {name:<10} {values} x {}, {} over {}; aligned to {ADDED_ALIGN} bytes",
+                r.scalar, r.operator, r.over
+            ));
         }
         let workspace = match self.program.workspace_bytes {
             0 => "none".to_string(),
@@ -198,6 +206,7 @@ fn binding(launch: &Launch, binding: &Binding) -> String {
         Binding::Offset(operand) => format!("first element of {operand:?}"),
         Binding::Bias => "bias".into(),
         Binding::Residual => "residual".into(),
+        Binding::Reduction(number) => format!("reduced_{number}"),
         Binding::OperandMap(operand, 0) => format!("tensor map of {operand:?} from its first element on"),
         Binding::OperandMap(operand, first) => format!("tensor map of {operand:?} from element {first} on"),
         Binding::WorkspaceMap(byte) => format!("tensor map of the workspace from byte {byte} on"),

@@ -131,8 +131,8 @@ pub use tilewright_gen::program::Program;
 pub use tilewright_ir::{Dialect, Features, Invalid, Limits, Rates, Scalar, Target};
 pub use tilewright_problem::contraction::Contraction;
 pub use tilewright_problem::{
-    Activation, Along, Conv, ConvBuilder, Direction, Dynamic, Extent, Extents, Gemm, GemmBuilder, Layout, Math, Order, Problem,
-    ProblemError,
+    Activation, Along, Axes, Conv, ConvBuilder, Direction, Dynamic, Extent, Extents, Gemm, GemmBuilder, Layout, MOST_REDUCTIONS,
+    Math, Operator, Order, Problem, ProblemError, Reduction,
 };
 pub use tilewright_tune::graph::remedies;
 pub use tilewright_tune::model::{Candidate, Estimate};

@@ -4,15 +4,17 @@ use crate::buffer::{Slice, SliceMut};
 use crate::emit::Emission;
 use crate::{Buffer, Context, Edited, Element, Error, Prepared, SourceError};
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, PoisonError};
 use tilewright_device::Device;
 use tilewright_gen::plan::{Constraint, Keys, Plan, generic};
 use tilewright_ir::{Scalar, Target};
+use tilewright_problem::contraction::Operand;
 use tilewright_problem::{ConvBuilder, Extents, GemmBuilder, Problem};
 use tilewright_tune::graph::remedies;
 use tilewright_tune::model::{Candidate, Picker};
 use tilewright_tune::records::DeviceKey;
-use tilewright_tune::run::{Alignments, Buffers, Factors};
+use tilewright_tune::run::{Alignments, Buffers, Factors, Memory};
 use tilewright_tune::search::{self, Budget, Cancel, Event, GENERATOR, Outcome, TuneError, device_key};
 use tilewright_tune::space::Space;
 
@@ -59,18 +61,46 @@ impl Origin {
 pub struct Operands<'a, T: Element, U: Element> {
     a: Slice<'a, T>,
     b: Slice<'a, T>,
-    c: SliceMut<'a, U>,
+    c: Option<SliceMut<'a, U>>,
     bias: Option<&'a Buffer<U>>,
     residual: Option<&'a Buffer<U>>,
+    reductions: Vec<Values<'a>>,
     factors: Factors,
     at: Option<Extents>,
+}
+
+/// Memory for the values of a reduction.
+struct Values<'a> {
+    scalar: Scalar,
+    device: Arc<dyn Device>,
+    memory: tilewright_device::Buffer,
+    buffer: PhantomData<&'a mut ()>,
+}
+
+impl fmt::Debug for Values<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Values").field("scalar", &self.scalar).finish_non_exhaustive()
+    }
 }
 
 impl<'a, T: Element, U: Element> Operands<'a, T, U> {
     /// Factors and result, with alpha = 1 and beta = 0. For a convolution: input, filter and output; output gradient, filter and input
     /// gradient; or output gradient, input and filter gradient.
     pub fn new(a: impl Into<Slice<'a, T>>, b: impl Into<Slice<'a, T>>, c: impl Into<SliceMut<'a, U>>) -> Self {
-        Operands { a: a.into(), b: b.into(), c: c.into(), bias: None, residual: None, factors: Factors::default(), at: None }
+        Operands { c: Some(c.into()), ..Operands::without_c(a, b) }
+    }
+    /// Factors of a problem whose result is not stored ([`GemmBuilder::drop_c`](crate::GemmBuilder::drop_c)), with alpha = 1. `U` is still C's
+    /// type, which bias and residual have.
+    pub fn without_c(a: impl Into<Slice<'a, T>>, b: impl Into<Slice<'a, T>>) -> Self {
+        let (a, b, factors) = (a.into(), b.into(), Factors::default());
+        Operands { a, b, c: None, bias: None, residual: None, reductions: Vec::new(), factors, at: None }
+    }
+    /// The values of the problem's next reduction go there: dense, from the buffer's first element on.
+    #[must_use]
+    pub fn reduction<R: Element>(mut self, values: &'a mut Buffer<R>) -> Self {
+        let (device, memory) = (values.device().clone(), values.memory().clone());
+        self.reductions.push(Values { scalar: R::SCALAR, device, memory, buffer: PhantomData });
+        self
     }
     /// Factor of the product: finite in the type of the sums, or infinite or NaN and then of the effect it has in IEEE arithmetic. 0
     /// multiplies as any other: a NaN or an infinity in A or B reaches C.
@@ -410,31 +440,46 @@ impl Operation {
     /// As [`Operation::run`]; [`Error::Bind`] where the problem has a bias or a residual and none is given, or the other way round, and
     /// for an extent that is 0, beyond the largest, or other than it where the problem does not declare it as known only at launch.
     pub fn run_with<T: Element, U: Element>(&self, operands: Operands<'_, T, U>) -> Result<Plan, Error> {
-        let Operands { a, b, c, bias, residual, factors, at } = operands;
+        let Operands { a, b, c, bias, residual, reductions, factors, at } = operands;
         let problem = self.problem();
         let same =
             |operand, have: Scalar, need: Scalar| if have == need { Ok(()) } else { Err(Error::Dtype { operand, have, need }) };
         same("A and B", T::SCALAR, problem.dtype())?;
         same("C", U::SCALAR, problem.out_dtype())?;
-        for (what, given, has) in
-            [("a bias", bias.is_some(), problem.bias_len() > 0), ("a residual", residual.is_some(), problem.residual_len() > 0)]
-        {
+        for (what, given, has) in [
+            ("a bias", bias.is_some(), problem.bias_len() > 0),
+            ("a residual", residual.is_some(), problem.residual_len() > 0),
+            ("memory for C", c.is_some(), problem.keeps_c()),
+            ("memory for so many reductions", !reductions.is_empty(), reductions.len() <= problem.reductions().len()),
+        ] {
             if given && !has {
                 return Err(Error::Unwanted { what, problem: problem.key() });
             }
         }
-        self.owns([("A", a.buffer.device()), ("B", b.buffer.device()), ("C", c.buffer.device())])?;
+        for (values, reduction) in reductions.iter().zip(problem.reductions()) {
+            same("a reduction", values.scalar, reduction.scalar(problem.out_dtype().accumulator()))?;
+        }
+        self.owns([("A", a.buffer.device()), ("B", b.buffer.device())])?;
+        self.owns(c.as_ref().map(|c| ("C", c.buffer.device())))?;
+        self.owns(reductions.iter().map(|x| ("a reduction", &x.device)))?;
         self.owns(bias.map(|x| ("bias", x.device())))?;
         self.owns(residual.map(|x| ("residual", x.device())))?;
         let own = self.offsets();
+        // A result that is not stored needs no memory: no kernel touches what stands for it.
+        let (memory, start) = match &c {
+            Some(c) => (c.buffer.memory(), c.offset),
+            None if problem.keeps_c() => return Err(Memory::Operand(Operand::C).absent().into()),
+            None => (a.buffer.memory(), a.offset),
+        };
         let buffers = Buffers {
             a: a.buffer.memory().clone(),
             b: b.buffer.memory().clone(),
-            c: c.buffer.memory().clone(),
+            c: memory.clone(),
             bias: bias.map(|x| x.memory().clone()),
             residual: residual.map(|x| x.memory().clone()),
+            reductions: reductions.into_iter().map(|x| x.memory).collect(),
             workspace: None,
-            offsets: [a.offset.saturating_add(own[0]), b.offset.saturating_add(own[1]), c.offset.saturating_add(own[2])],
+            offsets: [a.offset.saturating_add(own[0]), b.offset.saturating_add(own[1]), start.saturating_add(own[2])],
         };
         let prepared = self.prepare_at(&buffers.alignments(self.space.contraction(&Plan::default())))?;
         prepared.run(buffers, factors, &at.unwrap_or_else(|| prepared.extents()))?;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use tilewright_device::{Foreign, Stream, Value, copy_in, copy_out};
 use tilewright_gen::plan::Plan;
 use tilewright_gen::program::Program;
-use tilewright_problem::Extents;
 use tilewright_problem::contraction::Operand;
+use tilewright_problem::{Extents, MOST_REDUCTIONS};
 use tilewright_tune::run::{
-    Alignments, Argument, BindError, Buffers, Call, Factors, Memory, added, bind, bytes, check_extents, kernel_of,
+    Alignments, Argument, BindError, Buffers, Call, Factors, Memory, added, bind, bytes, check_extents, kernel_of, operands,
 };
 
 /// What a workspace is aligned to, in bytes.
@@ -35,19 +35,22 @@ pub struct Addresses {
     pub bias: u64,
     /// Residual, aligned to 16 bytes.
     pub residual: u64,
+    /// Values of the problem's reductions, each aligned to 16 bytes.
+    pub reductions: [u64; MOST_REDUCTIONS],
     /// [`Prepared::workspace_bytes`] bytes, aligned to 256; not asked for on the emulator and on OpenCL. Launches that may overlap
     /// need a workspace each.
     pub workspace: u64,
 }
 
 impl Addresses {
-    const fn of(&self, memory: Memory) -> u64 {
+    fn of(&self, memory: Memory) -> u64 {
         match memory {
             Memory::Operand(Operand::A) => self.a,
             Memory::Operand(Operand::B) => self.b,
             Memory::Operand(Operand::C) => self.c,
             Memory::Bias => self.bias,
             Memory::Residual => self.residual,
+            Memory::Reduction(number) => self.reductions.get(number).copied().unwrap_or(0),
             Memory::Workspace => self.workspace,
         }
     }
@@ -140,7 +143,7 @@ impl Prepared {
     fn check(&self, addresses: &Addresses, at: &Extents, workspace: bool) -> Result<(), BindError> {
         let contraction = &self.ready.contraction;
         check_extents(contraction, at)?;
-        let operands = [Operand::A, Operand::B, Operand::C].map(Memory::Operand).into_iter();
+        let operands = operands(contraction).map(Memory::Operand);
         let added = added(contraction, at).map(|(memory, _)| memory);
         match operands.chain(added).chain(workspace.then_some(Memory::Workspace)).find(|memory| addresses.of(*memory) == 0) {
             Some(missing) => Err(missing.absent()),
@@ -216,15 +219,26 @@ impl Prepared {
             Ok::<_, Error>(buffer)
         };
         let operand = |x: Operand| upload(Memory::Operand(x), bytes(contraction, x, self.offsets[x as usize], at));
-        let (mut bias, mut residual) = (None, None);
+        let (mut bias, mut residual, mut reductions) = (None, None, Vec::new());
         for (memory, bytes) in added(contraction, at) {
-            *(if memory == Memory::Bias { &mut bias } else { &mut residual }) = Some(upload(memory, bytes)?);
+            match memory {
+                Memory::Bias => bias = Some(upload(memory, bytes)?),
+                Memory::Reduction(_) => reductions.push(upload(memory, bytes)?),
+                _ => residual = Some(upload(memory, bytes)?),
+            }
         }
-        let (a, b, c) = (operand(Operand::A)?, operand(Operand::B)?, operand(Operand::C)?);
-        let (offsets, result) = (self.offsets, c.clone());
-        self.run(Buffers { a, b, c, bias, residual, workspace: None, offsets }, factors, at)?;
-        // SAFETY: as above, to write.
-        Ok(unsafe { copy_out(device, &result, addresses.c, result.bytes() as usize) }?)
+        let (a, b) = (operand(Operand::A)?, operand(Operand::B)?);
+        // What is not stored needs no memory.
+        let c = if contraction.drop_c { a.clone() } else { operand(Operand::C)? };
+        let mut results: Vec<_> = reductions.iter().cloned().zip(addresses.reductions).collect();
+        results.extend((!contraction.drop_c).then(|| (c.clone(), addresses.c)));
+        let offsets = self.offsets;
+        self.run(Buffers { a, b, c, bias, residual, reductions, workspace: None, offsets }, factors, at)?;
+        for (buffer, to) in results {
+            // SAFETY: as above, to write.
+            unsafe { copy_out(device, &buffer, to, buffer.bytes() as usize) }?;
+        }
+        Ok(())
     }
 
     /// Starts the operation on buffers of its device, in the device's own order.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 use tilewright_ir::affine::{Affine, Atom};
 use tilewright_problem::Dynamic;
-use tilewright_problem::contraction::{Operand, Tensor};
+use tilewright_problem::contraction::{Operand, Reduce, Tensor};
 use tilewright_problem::lower::Parts;
 use tilewright_problem::view::{Access, COL, ROW};
 use tilewright_problem::{Activation, Math};
@@ -67,6 +67,12 @@ pub struct ProblemKey {
     /// Added last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub residual: Option<OperandKey>,
+    /// Computed of the result.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reductions: Vec<Reduce>,
+    /// The result itself is not stored.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drop_c: bool,
     /// Extents known only at launch.
     #[serde(default, skip_serializing_if = "Dynamic::is_none")]
     pub dynamic: Dynamic,
@@ -101,6 +107,8 @@ impl ProblemKey {
             bias: contraction.bias().map(|b| BiasKey { scalar: b.scalar, along_n: b.along_n, access: b.view.access.clone() }),
             activation: contraction.activation(),
             residual: contraction.residual().map(operand),
+            reductions: contraction.reductions().cloned().collect(),
+            drop_c: contraction.drop_c,
             dynamic: contraction.dynamic,
             rest: parts.rest.iter().map(|c| [c.g, c.m, c.n, c.k]).collect(),
             workspace_bytes,
@@ -268,6 +276,8 @@ pub(crate) mod tests {
             bias: None,
             activation: None,
             residual: None,
+            reductions: Vec::new(),
+            drop_c: false,
             dynamic: Dynamic::NONE,
             rest: Vec::new(),
             workspace_bytes: 0,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch, LaunchArg, MapExtents, Number, declared};
 use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Launch as Planned, Program};
 use tilewright_ir::{ArgKind, Scalar};
-use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::contraction::{Contraction, Operand, Reduce};
 use tilewright_problem::reference::TestData;
 use tilewright_problem::{Extent, Extents};
 
@@ -21,6 +21,8 @@ pub struct Buffers {
     pub bias: Option<Buffer>,
     /// Residual, where the contraction has one.
     pub residual: Option<Buffer>,
+    /// Values of the problem's reductions.
+    pub reductions: Vec<Buffer>,
     /// At least [`Program::workspace_bytes`] bytes, where that is not 0.
     pub workspace: Option<Buffer>,
     /// Element 0 of A, B and C within its buffer, in elements.
@@ -104,6 +106,12 @@ pub enum BindError {
         /// The type of the sums.
         scalar: Scalar,
     },
+    /// A result that is neither stored nor read.
+    #[error("beta = {beta:e}: C is neither stored nor read here; use 0, or store C")]
+    Dropped {
+        /// Asked for.
+        beta: f64,
+    },
     /// A buffer the program needs was not given.
     #[error("the program needs {0}, and none was given")]
     Absent(&'static str),
@@ -136,6 +144,7 @@ impl Buffers {
             c: upload(&data.c.bytes)?,
             bias: data.bias.as_ref().map(|bias| upload(&bias.bytes)).transpose()?,
             residual: data.residual.as_ref().map(|residual| upload(&residual.bytes)).transpose()?,
+            reductions: data.reductions.iter().map(|reduction| upload(&reduction.bytes)).collect::<Result<_, _>>()?,
             workspace: None,
             offsets: [data.a.start, data.b.start, data.c.start],
         })
@@ -237,7 +246,7 @@ impl Alignments {
 pub fn check(program: &Program, contraction: &Contraction, buffers: &Buffers, at: &Extents) -> Result<(), BindError> {
     check_extents(contraction, at)?;
     buffers.alignments(contraction).check(program)?;
-    for operand in [Operand::A, Operand::B, Operand::C] {
+    for operand in operands(contraction) {
         let (buffer, offset) = buffers.of(operand);
         let needed = bytes(contraction, operand, offset, at);
         if buffer.bytes() < needed {
@@ -246,10 +255,11 @@ pub fn check(program: &Program, contraction: &Contraction, buffers: &Buffers, at
     }
     for (memory, needed) in added(contraction, at) {
         let (what, given) = match memory {
-            Memory::Bias => ("bias", &buffers.bias),
-            _ => ("residual", &buffers.residual),
+            Memory::Bias => ("bias", buffers.bias.as_ref()),
+            Memory::Reduction(number) => ("reduction", buffers.reductions.get(number)),
+            _ => ("residual", buffers.residual.as_ref()),
         };
-        let given = given.as_ref().ok_or(memory.absent())?;
+        let given = given.ok_or(memory.absent())?;
         if given.bytes() < needed {
             return Err(BindError::TooSmall { what: what.into(), actual: given.bytes(), needed });
         }
@@ -284,12 +294,19 @@ pub fn bytes(contraction: &Contraction, operand: Operand, offset: u64, at: &Exte
     len.saturating_mul(u64::from(contraction.tensor(operand).scalar.bytes()))
 }
 
-/// Bias and residual, as far as a contraction has them, with the bytes that a launch touches.
+/// The operands that a launch touches: all but a result that is not stored.
+pub fn operands(contraction: &Contraction) -> impl Iterator<Item = Operand> + use<> {
+    let all = [Operand::A, Operand::B, Operand::C];
+    all.into_iter().take(if contraction.drop_c { 2 } else { 3 })
+}
+
+/// Bias, residual and reductions, as far as a contraction has them, with the bytes that a launch touches.
 pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (Memory, u64)> {
     let bytes = |len: u64, scalar: Scalar| len.saturating_mul(u64::from(scalar.bytes()));
     let bias = contraction.bias().map(|x| (Memory::Bias, bytes(contraction.bias_len_at(at), x.scalar)));
     let residual = contraction.residual().map(|x| (Memory::Residual, bytes(contraction.residual_len_at(at), x.scalar)));
-    bias.into_iter().chain(residual)
+    let values = |x: &Reduce| (Memory::Reduction(x.number), bytes(x.over.left(&contraction.extents()), x.scalar));
+    bias.into_iter().chain(residual).chain(contraction.reductions().map(values).collect::<Vec<_>>())
 }
 
 /// One of the memories a program runs on.
@@ -301,6 +318,8 @@ pub enum Memory {
     Bias,
     /// The residual.
     Residual,
+    /// The values of the reduction with this number.
+    Reduction(usize),
     /// The workspace.
     Workspace,
 }
@@ -314,10 +333,11 @@ impl Memory {
             Memory::Operand(Operand::C) => "operand C",
             Memory::Bias => "a bias vector",
             Memory::Residual => "a residual",
+            Memory::Reduction(_) => "a buffer for each reduction",
             Memory::Workspace => "workspace",
         })
     }
-    /// Asks the alignment, in bytes, that vectors of bias or residual need.
+    /// Asks the alignment, in bytes, that vectors of bias, residual or the values of a reduction need.
     ///
     /// # Errors
     /// [`BindError::Unaligned`].
@@ -325,7 +345,11 @@ impl Memory {
         if actual.is_multiple_of(u64::from(ADDED_ALIGN)) {
             return Ok(());
         }
-        let what = if self == Memory::Bias { "bias" } else { "residual" };
+        let what = match self {
+            Memory::Bias => "bias",
+            Memory::Reduction(_) => "reduction",
+            _ => "residual",
+        };
         Err(BindError::Unaligned { what, actual, needed: ADDED_ALIGN })
     }
 }
@@ -369,6 +393,9 @@ impl<'a> Call<'a> {
                 return Err(BindError::Factor { name, value, scalar });
             }
         }
+        if contraction.drop_c && factors.beta != 0.0 {
+            return Err(BindError::Dropped { beta: factors.beta });
+        }
         Ok(Call { contraction, offsets, factors, at })
     }
 
@@ -398,6 +425,7 @@ impl<'a> Call<'a> {
             Binding::Buffer(operand) => return Ok(Argument::Memory(Memory::Operand(operand), 0)),
             Binding::Bias => return Ok(Argument::Memory(Memory::Bias, 0)),
             Binding::Residual => return Ok(Argument::Memory(Memory::Residual, 0)),
+            Binding::Reduction(number) => return Ok(Argument::Memory(Memory::Reduction(number), 0)),
             Binding::Workspace(from) => return Ok(Argument::Memory(Memory::Workspace, from)),
             // A tensor map is encoded by the device; what is bound is the memory from its element 0 on.
             Binding::OperandMap(operand, first) => return map(Memory::Operand(operand), element(operand, first)),
@@ -441,6 +469,7 @@ pub fn bind(
             Memory::Operand(operand) => Some(buffers.of(operand).0),
             Memory::Bias => buffers.bias.as_ref(),
             Memory::Residual => buffers.residual.as_ref(),
+            Memory::Reduction(number) => buffers.reductions.get(number),
             Memory::Workspace => buffers.workspace.as_ref(),
         };
         let whole = whole.ok_or(memory.absent())?;

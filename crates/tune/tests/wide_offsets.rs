@@ -54,6 +54,7 @@ fn runs(arch: &str, dtype: Scalar, constraint: &str) {
         c: device.alloc(((M as u64 - 1) * APART + N as u64) * 4).expect("memory that nobody touches"),
         bias: None,
         residual: None,
+        reductions: Vec::new(),
         workspace,
         offsets: [0; 3],
     };

@@ -3,6 +3,7 @@
 use crate::values::{Pads, extents, number, pads, positive, whole};
 use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
+use tilewright::Reduction;
 
 /// Which problem, in one of three ways: words, a geometry string, a file of cases.
 #[derive(Debug, Args)]
@@ -44,6 +45,7 @@ Examples (tune, and likewise bench, verify, emit, explain, inspect):
   tilewright tune gemm --m 1024 --n 1024 --k 1024 --dtype f32 --trans nt --budget 30s
   tilewright tune gemm --m 64 --n 4096 --k 4096 --dtype bf16 --batch 8 --stride-b 0
   tilewright tune gemm --m 4096 --n 4096 --k 4096 --dtype bf16 --bias n --activation gelu --residual
+  tilewright tune gemm --m 4096 --n 4096 --k 4096 --dtype bf16 --reduce max:n,sum:m --no-store
   tilewright tune gemm --m 512 --n 4096 --k 4096 --dynamic m --device emu")]
     Gemm(GemmArgs),
     /// Convolution in 1, 2 or 3 dimensions, forward or a gradient of it
@@ -216,6 +218,14 @@ pub struct GemmArgs {
     /// Elements from the residual of one batch entry to the next; 0 shares it [default: as C]
     #[arg(long, value_parser = whole, value_name = "ELEMENTS", requires = "residual")]
     pub stride_r: Option<u64>,
+    /// Compute values of the result beside it: operator:axes, several with commas. Operators: sum, mean, sumsq, max, min, absmax;
+    /// axes that are reduced: b (batch), m (rows), n (columns). Of the result as computed, or with :stored as rounded to C's type;
+    /// in the type of the sums, or another: sum:n:stored:bf16
+    #[arg(long, value_delimiter = ',', value_parser = reduction_arg, value_name = "REDUCTIONS")]
+    pub reduce: Vec<Reduction>,
+    /// Do not store C: only its reductions are computed
+    #[arg(long, requires = "reduce")]
+    pub no_store: bool,
 }
 
 /// Options of a convolution.
@@ -279,6 +289,10 @@ pub struct Extents(pub Vec<u64>);
 /// Padding of the spatial dimensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Padding(pub Vec<Pads>);
+
+fn reduction_arg(text: &str) -> Result<Reduction, String> {
+    text.parse()
+}
 
 fn extents_arg(text: &str) -> Result<Extents, String> {
     extents(text).map(Extents)

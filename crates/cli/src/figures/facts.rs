@@ -4,10 +4,10 @@
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use tilewright_gen::kernel::Work;
-use tilewright_gen::plan::{Exit, KernelSpec, OperandTiling, STORE_ROWS, Split, Transport, store_slabs};
+use tilewright_gen::plan::{Exit, KernelSpec, OperandTiling, STORE_ROWS, Split, TileReduction, Transport, store_slabs};
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::{Block, BulkOp, Kernel, Scalar, Stmt, Target};
-use tilewright_problem::contraction::{Contraction, EpilogueOp};
+use tilewright_problem::contraction::{Contraction, EpilogueOp, Reduce};
 
 /// One plan of one problem on one device.
 pub struct Subject<'a> {
@@ -491,10 +491,41 @@ impl Subject<'_> {
                 EpilogueOp::AddOld => "add beta * C (C is not read where beta is 0)".into(),
                 EpilogueOp::Activate(f) => format!("apply {f}"),
                 EpilogueOp::AddTensor(_) => "add the residual".into(),
+                EpilogueOp::Reduce(x) => format!("take part in {} over {}", x.operator, x.over),
             })
             .collect();
         out.push(format!("per element: {}", fused.join(", then ")));
+        out.extend(c.reductions().zip(self.spec.tile_reductions(c)).map(|(r, how)| self.reduction(r, &how)));
+        if c.drop_c {
+            out.push("the result itself is not stored".into());
+        }
         out
+    }
+
+    /// How a reduction is computed, from the registers of a thread on.
+    fn reduction(&self, r: &Reduce, how: &TileReduction) -> String {
+        let (t, word) = (&self.spec.tiling, self.wave());
+        let (threads, elements) = (t.math_threads(), t.a.macro_tile * t.b.macro_tile);
+        // Values that the tile has, times the lanes and parts that each is spread over.
+        let spread = (how.parts.len() as u32) << how.lane_bits.len();
+        let each = elements / (how.values * spread).max(1);
+        let mut steps = vec![format!("{} of each thread", plural(each.into(), "element"))];
+        if !how.lane_bits.is_empty() {
+            steps.push(format!("{} of a {word} by shuffles", plural(1 << how.lane_bits.len(), "lane")));
+        }
+        if how.parts.len() > 1 {
+            let bytes = how.shared() * self.c.accumulator().bytes() * self.spec.teams();
+            let parts = plural(how.parts.len() as u64, "part");
+            steps.push(format!("{parts} of the {threads} threads through {bytes} bytes of shared memory"));
+        }
+        let partials = t.partials(self.c, r);
+        steps.push(if partials.in_place() {
+            "stored: one work-group has all of a value".into()
+        } else {
+            let parts = plural(partials.parts, "tile");
+            format!("{parts} through workspace, reduced by a second kernel in a fixed order")
+        });
+        format!("{} over {}: {}", r.operator, r.over, steps.join(", then "))
     }
 }
 

@@ -5,8 +5,8 @@ use super::copy::fetch_tile;
 use super::error::GenerateError;
 use super::input::{Input, Regions, Shape};
 use super::stages::roles;
-use super::{elements, finish, main, prepare};
-use crate::plan::{Edge, Exit, KernelSpec, OperandTiling, Source, Split, Transport, materialised};
+use super::{elements, finish, main, prepare, reduce};
+use crate::plan::{Edge, Exit, KernelSpec, OperandTiling, Source, Split, Transport, materialised, partials_bytes};
 use crate::program::{Alignment, Binding, Factor, Groups, Launch, Program};
 use tilewright_ir::Kernel;
 use tilewright_problem::contraction::{Contraction, Operand, Tensor};
@@ -42,6 +42,8 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
         let (kernel, args) = finish::finish(c, (spec.tiling.split_k.ways, regions.partials), &job.shape);
         out.add((kernel.following(), args))
     });
+    let reduced = reduce::finish::finish(c, &regions.reductions)
+        .map(|(kernel, args, groups)| (out.add((kernel.following(), args)), groups));
     for i in 0..job.shape.chunks {
         let chunk = job.chunk(i);
         job.launch_fillers(&fillers, &chunk, &mut out)?;
@@ -56,6 +58,9 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
             let groups = finish::sum_groups(job.elements(&chunk), lanes);
             out.launch(kernel, groups, &chunk)?;
         }
+    }
+    if let Some((kernel, groups)) = reduced {
+        out.launch(kernel, groups, &job.chunk(0))?;
     }
     job.need(&mut out);
     out.program.workspace_bytes = out.cursor;
@@ -131,6 +136,7 @@ impl<'a> Job<'a> {
         if by_workspace {
             per_entry += split * c.m * c.n * c.accumulator().bytes() as u64 + WORKSPACE_ALIGN;
         }
+        shared += partials_bytes(spec, c, WORKSPACE_ALIGN);
         let needed = per_entry + shared;
         if needed > 0 && needed > workspace {
             return Err(GenerateError::Workspace { needed, budget: workspace });
@@ -199,7 +205,7 @@ impl<'a> Job<'a> {
         if follows {
             main = main.following();
         }
-        main.precedes = self.by_workspace;
+        main.precedes = self.by_workspace || regions.reductions.iter().any(|(_, region)| region.is_some());
         roles::check_roles(&main)?;
         Ok(out.add((main, args)))
     }
@@ -241,6 +247,9 @@ impl<'a> Job<'a> {
             };
             out.need(x.operand, width * x.tensor.scalar.bytes());
         }
+        if c.drop_c {
+            return;
+        }
         let stored = match &spec.epilogue.exit {
             _ if self.by_workspace => c.c.scalar.bytes(),
             Exit::Bulk { .. } => 16,
@@ -253,7 +262,7 @@ impl<'a> Job<'a> {
 }
 
 impl Regions {
-    /// Copies of the operands first, then partial sums.
+    /// Copies of the operands first, then partial sums, then the parts of reductions, of the whole batch.
     fn reserve(job: &Job, out: &mut Assembly) -> Regions {
         let (c, chunk) = (job.c, job.shape.chunk);
         let copies = job.inputs.each_ref().map(|x| {
@@ -263,7 +272,12 @@ impl Regions {
             })
         });
         let bytes = job.split * chunk * c.m * c.n * c.accumulator().bytes() as u64;
-        Regions { copies, partials: job.by_workspace.then(|| out.reserve(bytes)) }
+        let partials = job.by_workspace.then(|| out.reserve(bytes));
+        let reduced = c.reductions().map(|r| {
+            let parts = job.spec.tiling.partials(c, r);
+            (parts, (!parts.in_place()).then(|| out.reserve(parts.len() * c.accumulator().bytes() as u64)))
+        });
+        Regions { copies, partials, reductions: reduced.collect() }
     }
 }
 

@@ -1,6 +1,6 @@
 //! What every part of a kernel is built from: its operands, the sizes of its launch, the types of its index arithmetic.
 
-use crate::plan::{Edge, OperandTiling, Source};
+use crate::plan::{Edge, OperandTiling, Partials, Source};
 use tilewright_ir::Scalar;
 use tilewright_problem::Extent;
 use tilewright_problem::contraction::{Operand, Tensor};
@@ -31,10 +31,12 @@ pub(crate) struct Shape {
     pub chunks: u64,
 }
 
-/// Where the workspace holds what: copies of the operands, partial sums.
+/// Where the workspace holds what: copies of the operands, partial sums, parts of reductions.
 pub(crate) struct Regions {
     pub copies: [Option<u64>; 2],
     pub partials: Option<u64>,
+    /// The parts of each reduction; `None` where one work-group has all of a value.
+    pub reductions: Vec<(Partials, Option<u64>)>,
 }
 
 /// Elements of an operand from which on offsets within it take 64 bits. Leaves room for tiles that overrun the edge.

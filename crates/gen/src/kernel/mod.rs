@@ -14,6 +14,7 @@ mod generate;
 mod input;
 mod main;
 mod prepare;
+mod reduce;
 pub mod stages;
 mod tile;
 mod unit;

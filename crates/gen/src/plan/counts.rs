@@ -47,7 +47,8 @@ pub struct Counts {
     pub threads: u32,
     /// k-tiles of the busiest work-group.
     pub k_tiles: u64,
-    /// Kernels launched if the batch needs no cutting: one for the copies, scaling of C, main kernel, split-k reduction.
+    /// Kernels launched if the batch needs no cutting: one for the copies, scaling of C, main kernel, split-k reduction, reduction
+    /// of what tiles have of the result's reductions.
     pub launches: u32,
     /// One math thread in one k-tile, and one load thread.
     pub per_k_tile: Instructions,
@@ -94,7 +95,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     let results = c.g as f64 * c.m as f64 * c.n as f64;
     let acc_bytes = f64::from(c.accumulator().bytes());
     let partials = if splits_by_workspace(spec) { results * ways as f64 * acc_bytes } else { 0.0 };
-    let c_bytes = results * f64::from(c.c.scalar.bytes());
+    let c_bytes = if c.drop_c { 0.0 } else { results * f64::from(c.c.scalar.bytes()) };
     let added = added_bytes(c);
     let copied = copy_bytes(c, &c.a, &t.a, c.m) + copy_bytes(c, &c.b, &t.b, c.n);
     let read = |o: &OperandTiling, tensor: &Tensor| f64::from(o.micro * t.k_tile * tensor.scalar.bytes());
@@ -115,7 +116,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
         groups,
         threads: spec.launch_threads(),
         k_tiles: all_k_tiles.div_ceil(ways),
-        launches: 1 + copies.min(1) + u32::from(spec.split_outside() > 1),
+        launches: 1 + copies.min(1) + u32::from(spec.split_outside() > 1) + u32::from(spec.reduces_in_workspace(c)),
         per_k_tile: instructions(spec, c),
     }
 }

@@ -15,6 +15,13 @@ use tilewright_problem::view::{COL, ROW};
 /// How splits meet and results leave, for a contraction that is oriented as the plan says already.
 pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Result<Epilogue, Refusal> {
     let split = split(plan, c, env)?;
+    if c.reductions().next().is_some() && matches!(split, Split::Atomic | Split::Cluster | Split::Workspace) {
+        return Err(Refusal::ReduceSplit { ice: plan.common(Common::Ice), sks: plan.common(Common::Sks) });
+    }
+    let shuffles = env.shuffles && env.wave > 1 && c.reductions().next().is_some();
+    if c.drop_c {
+        return Ok(Epilogue { split, exit: Exit::Direct { width: 1 }, shuffles });
+    }
     let (staged, matrix) = (plan.common(Common::Cst) == 1, t.unit.family().lanes > 1);
     let exit = match (split, staged) {
         // Additions go element by element; matrix units make them from registers.
@@ -24,7 +31,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Res
         (_, true) => Exit::Staged { width: width(plan, c, t, split)? },
         (_, false) => Exit::Direct { width: width(plan, c, t, split)? },
     };
-    Ok(Epilogue { split, exit })
+    Ok(Epilogue { split, exit, shuffles })
 }
 
 fn split(plan: &Plan, c: &Contraction, env: &Env) -> Result<Split, Refusal> {

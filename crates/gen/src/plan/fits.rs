@@ -159,6 +159,9 @@ pub(crate) fn sum_bytes(spec: &KernelSpec, sum: Scalar) -> u64 {
     meet * u64::from(t.a.macro_tile) * u64::from(t.b.macro_tile) * u64::from(sum.bytes())
 }
 
+/// Alignment of the shared memory through which waves reduce results, behind everything else, in bytes.
+pub(crate) const REDUCTION_ALIGN: u64 = 16;
+
 /// Shared memory of a work-group in bytes: both operands' buffers, or the staging buffer that results are staged in where that is
 /// larger (it lies over the operands').
 pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
@@ -170,14 +173,18 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
         let tiles = (stage * u64::from(spec.schedule.buffers)).max(sum_bytes(spec, c.accumulator()));
         let ring = tiles.next_multiple_of(8) + 16 * u64::from(spec.schedule.buffers) + turns;
         let ring = ring + staging_bytes(spec, ring);
-        return if spec.epilogue.exit.staged() { ring.next_multiple_of(1024) + staged_bytes(spec, c) } else { ring };
+        let staged = if spec.epilogue.exit.staged() { ring.next_multiple_of(1024) + staged_bytes(spec, c) } else { ring };
+        return match spec.reduction_bytes(c) {
+            0 => staged,
+            bytes => staged.next_multiple_of(REDUCTION_ALIGN) + bytes,
+        };
     }
     let tile = |o: &OperandTiling, tensor: &Tensor| {
         let (lines, pitch) = o.lines(t.k_tile);
         pitch as u64 * lines as u64 * spec.schedule.buffers as u64 * tensor.scalar.bytes() as u64
     };
     let operands = tile(&t.a, &c.a).next_multiple_of(u64::from(shared_align(&t.b, c.b.scalar))) + tile(&t.b, &c.b);
-    operands.max(staged_bytes(spec, c)).max(sum_bytes(spec, c.accumulator()))
+    operands.max(staged_bytes(spec, c)).max(sum_bytes(spec, c.accumulator())).max(spec.reduction_bytes(c))
 }
 
 /// Bytes of staging and of its barriers behind a circular buffer that ends at `from`; 0 without.

@@ -15,12 +15,14 @@ pub struct Env {
     pub wave: u32,
     /// Results may depend on the order of atomic additions (`SKS0` with `ICE` above 1).
     pub allow_atomics: bool,
+    /// Lanes of a wave can exchange values.
+    pub shuffles: bool,
 }
 
 impl Env {
     /// A target's wave with a workspace; atomics not allowed.
     pub fn new(target: &Target, workspace_bytes: u64) -> Env {
-        Env { workspace_bytes, wave: target.wave, allow_atomics: false }
+        Env { workspace_bytes, wave: target.wave, allow_atomics: false, shuffles: target.features.shuffle }
     }
 }
 

@@ -320,6 +320,8 @@ pub struct Epilogue {
     pub split: Split,
     /// How results are stored.
     pub exit: Exit,
+    /// Lanes of a wave exchange values where results are reduced; else threads meet in shared memory only.
+    pub shuffles: bool,
 }
 
 /// How the kernel is spelled; no effect on what it does.

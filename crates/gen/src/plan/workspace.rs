@@ -1,12 +1,13 @@
 //! Workspace that a kernel needs: copies of operands and partial sums of split k.
 
 use super::materialised::{WORKSPACE_ALIGN, materialised};
+use super::reduction::partials_bytes;
 use super::spec::*;
 use super::tile::*;
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::G;
 
-/// Workspace in bytes for the copies and partial sums of a single batch entry; with less than that for the whole batch, the
+/// Workspace in bytes for the copies and partial sums of a single batch entry, and for the parts of reductions of all; with less than that for the whole batch, the
 /// batch is cut into chunks.
 pub fn workspace_per_entry(spec: &KernelSpec, c: &Contraction) -> u64 {
     workspace_per_oriented(spec, &c.oriented(spec.tiling.exchanged))
@@ -28,7 +29,8 @@ pub(super) fn workspace_per_oriented(spec: &KernelSpec, c: &Contraction) -> u64 
     } else {
         0
     };
-    copy(&c.a, &spec.tiling.a).saturating_add(copy(&c.b, &spec.tiling.b)).saturating_add(partials)
+    let reduced = partials_bytes(spec, c, WORKSPACE_ALIGN.into());
+    copy(&c.a, &spec.tiling.a).saturating_add(copy(&c.b, &spec.tiling.b)).saturating_add(partials).saturating_add(reduced)
 }
 
 /// Whether splits of k leave partial sums in workspace.

@@ -223,6 +223,7 @@ impl Chains<'_> {
             c: result(c),
             math: conv.math,
             dynamic: Dynamic::NONE,
+            drop_c: false,
             swapped: false,
         })
     }

@@ -4,7 +4,7 @@
 mod conv;
 mod phases;
 
-use crate::contraction::{Bias, Contraction, EpilogueOp, Tensor};
+use crate::contraction::{Bias, Contraction, EpilogueOp, Reduce, Tensor};
 use crate::epilogue::Along;
 use crate::error::ProblemError;
 use crate::gemm::{Gemm, Order};
@@ -94,6 +94,12 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
             Some(Tensor { scalar: gemm.out_dtype, view, align: BUFFER_ALIGN, len: gemm.residual_len() })
         }
     };
+    let mut epilogue = EpilogueOp::list(bias, gemm.activation, residual);
+    epilogue.retain(|op| !gemm.drop_c || *op != EpilogueOp::AddOld);
+    epilogue.extend(gemm.reductions.iter().enumerate().map(|(number, r)| {
+        let scalar = r.scalar(gemm.out_dtype.accumulator());
+        EpilogueOp::Reduce(Reduce { operator: r.operator, over: r.over, stored: r.stored, scalar, number })
+    }));
     Ok(Contraction {
         g: gemm.batch,
         m: gemm.m,
@@ -103,8 +109,9 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         b: tensor(1)?,
         c: tensor(2)?,
         math: gemm.math,
-        epilogue: EpilogueOp::list(bias, gemm.activation, residual),
+        epilogue,
         dynamic: gemm.dynamic,
+        drop_c: gemm.drop_c,
         swapped: false,
     })
 }

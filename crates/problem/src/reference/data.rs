@@ -87,6 +87,8 @@ pub struct TestData {
     pub bias: Option<Arc<Buffer>>,
     /// Residual, starting at element 0 of its buffer.
     pub residual: Option<Arc<Buffer>>,
+    /// Values of the reductions, NaN everywhere, each starting at element 0 of its buffer.
+    pub reductions: Vec<Buffer>,
 }
 
 /// A byte that a kernel had no right to change.
@@ -145,8 +147,7 @@ impl TestData {
         let problem = &self.problem;
         let (alpha, beta) = (factor(problem, "alpha", alpha)?, factor(problem, "beta", beta)?);
         let c = Buffer::result(problem, beta, fill)?;
-        let (a, b, bias, residual) = (self.a.clone(), self.b.clone(), self.bias.clone(), self.residual.clone());
-        Ok(TestData { problem: problem.clone(), alpha, beta, a, b, c, bias, residual })
+        Ok(TestData { alpha, beta, c, ..self.clone() })
     }
 
     /// Buffers with A, B, C, bias and residual filled by `fill` of 0 to 4.
@@ -184,7 +185,19 @@ impl TestData {
             }
         };
         let (a, b, bias, residual) = (Arc::new(a), Arc::new(b), bias.map(Arc::new), residual.map(Arc::new));
-        Ok(TestData { problem: problem.clone(), alpha, beta, a, b, c, bias, residual })
+        let mut data = TestData { problem: problem.clone(), alpha, beta, a, b, c, bias, residual, reductions: Vec::new() };
+        for (number, reduction) in problem.reductions().iter().enumerate() {
+            let (scalar, lines) = (reduction.scalar(problem.out_dtype().accumulator()), Lines::dense(data.reduction_len(number)));
+            data.reductions.push(Buffer::new("reduction", scalar, false, 0, lines, Fill::Poison)?);
+        }
+        Ok(data)
+    }
+    /// Values of the reduction with this number.
+    pub(super) fn reduction_len(&self, number: usize) -> u64 {
+        match (&self.problem, self.problem.reductions().get(number)) {
+            (Problem::Gemm(gemm), Some(reduction)) => reduction.over.left(&gemm.extents()),
+            _ => 0,
+        }
     }
     /// The buffer of an operand.
     pub fn buffer(&self, operand: Operand) -> &Buffer {
@@ -203,8 +216,16 @@ impl TestData {
         match operand {
             Operand::A => buffer.check_equal("A", after),
             Operand::B => buffer.check_equal("B", after),
+            Operand::C if !self.problem.keeps_c() => buffer.check_equal("C, which is not to be stored", after),
             Operand::C => buffer.check_guards("C", after),
         }
+    }
+    /// Checks that the memory around the values of reductions is unchanged.
+    ///
+    /// # Errors
+    /// [`Damage`] names the first byte that changed.
+    pub fn check_around_reductions(&self, after: &[Vec<u8>]) -> Result<(), Damage> {
+        self.reductions.iter().zip(after).try_for_each(|(buffer, after)| buffer.check_guards("reduction", after))
     }
     /// Checks that the bias vector's buffer is unchanged; trivially true without one.
     ///
@@ -252,6 +273,9 @@ enum Fill<'a> {
 
 /// A factor as a kernel gets it: rounded to the type of the sums, which must hold it.
 fn factor(problem: &Problem, name: &str, value: f64) -> Result<f64, ProblemError> {
+    if name == "beta" && value != 0.0 && !problem.keeps_c() {
+        return Err(ProblemError::value(name, value, "C is neither stored nor read; use 0, or store C"));
+    }
     let accumulator = problem.out_dtype().accumulator();
     let rounded = if accumulator == Scalar::F32 { f64::from(value as f32) } else { value };
     if rounded.is_finite() {

@@ -7,12 +7,15 @@ use super::data::TestData;
 use super::element::{hash, rounded, value};
 use super::integers::{Integers, affordable};
 use super::oracle::Oracle;
+use super::reductions::{self, Elements};
 use super::{Mismatch, Samples, Tolerance, Verdict, picks, spread, sums_of};
 use crate::contraction::Operand;
 use crate::conv::{Conv, Direction};
 use crate::epilogue::Activation;
 use crate::error::ProblemError;
+use crate::extent::Extents;
 use crate::problem::Problem;
+use crate::reduction::Reduction;
 use rayon::prelude::*;
 use std::sync::Arc;
 use tilewright_ir::Scalar;
@@ -97,6 +100,52 @@ impl Exact {
     /// of the reference admits, spread evenly; of a gradient all crossings of as many rows and columns.
     pub fn check(&self, after: &[u8]) -> Verdict {
         self.check_within(after, 0.0)
+    }
+
+    /// Judges the buffers of the reductions after a run: every value of a product's.
+    pub fn check_reductions(&self, after: &[Vec<u8>]) -> Verdict {
+        let oracle = Oracle::new(&self.data);
+        let all = self.data.problem.reductions().iter().enumerate();
+        let expected: Vec<_> = all
+            .flat_map(|(number, reduction)| reductions::exact(&self.data, &oracle, (number, self.elements(&oracle, reduction))))
+            .collect();
+        reductions::check(&self.data, &expected, after)
+    }
+
+    /// What is known of each value of a reduction from all its elements.
+    fn elements(&self, oracle: &Oracle<'_>, reduction: &Reduction) -> Vec<Elements> {
+        let (Sums::Gemm { table, batched }, [batch, rows, columns, depth]) = (self.sums.as_ref(), oracle.extent) else {
+            return Vec::new();
+        };
+        let (integers, judge) = (&self.integers, Judge::new(&self.data, &[], depth));
+        let width = integers.patterns(Operand::B) as usize;
+        let extents = Extents { g: batch, m: rows, n: columns };
+        let (over, operator) = (reduction.over, reduction.operator);
+        let none = || vec![Elements::none(operator); over.left(&extents) as usize];
+        let joined = |mut all: Vec<Elements>, others: Vec<Elements>| {
+            all.iter_mut().zip(others).for_each(|(one, other)| one.join(operator, other));
+            all
+        };
+        let steps: Vec<Vec<usize>> = (0..batch)
+            .map(|g| (0..columns).map(|c| integers.pattern_of_row(Operand::B, batched[1], g, c) as usize).collect())
+            .collect();
+        let row = |mut all: Vec<Elements>, i: usize| {
+            let (g, row) = (i as u64 / rows, i as u64 % rows);
+            let start = integers.pattern_of_row(Operand::A, batched[0], g, row) as usize * width;
+            for (column, step) in (0..columns).zip(&steps[g as usize]) {
+                let sum = table.get(start + step).map_or(f64::NAN, |s| *s as f64);
+                let (argument, residual, expected) = judge.expected(oracle, [g, row, column], sum);
+                let off = judge.function * (argument.abs() + residual.abs());
+                let (x, off) = reductions::as_reduced(&self.data, reduction, expected, off);
+                if let Some(one) = all.get_mut(over.index(&extents, [g, row, column]) as usize) {
+                    one.add(operator, x, off);
+                }
+            }
+            all
+        };
+        // Few pieces: each has all values.
+        let pieces = (batch * rows).div_ceil(rayon::current_num_threads() as u64 * 2).max(1) as usize;
+        (0..(batch * rows) as usize).into_par_iter().with_min_len(pieces).fold(none, row).reduce(none, joined)
     }
 
     /// As [`Exact::check`] for algorithms that round on the way (Winograd's): an element is wrong from 0.4 of the least term on.
@@ -225,15 +274,20 @@ impl<'a> Judge<'a> {
         Judge { data, after, scalar: data.c.scalar, activation, function, tolerance, scale, slack: 0.0 }
     }
 
-    fn element(&self, oracle: &Oracle<'_>, index: [u64; 3], sum: f64, verdict: &mut Verdict) {
-        let [g, row, column] = index;
+    /// What an activation is applied to, what is added behind it, and the result.
+    fn expected(&self, oracle: &Oracle<'_>, [g, row, column]: [u64; 3], sum: f64) -> (f64, f64, f64) {
         let at = oracle.result_at(g, row, column);
         // beta = 0 never reads C, whatever C holds.
         let old = if self.data.beta == 0.0 { 0.0 } else { self.data.beta * value(self.scalar, &self.data.c.bytes, at) };
         let residual = oracle.residual(g, row, column);
         let argument = self.data.alpha * sum + old + oracle.bias(g, row, column);
-        let expected = self.activation.map_or(argument, |f| f.apply(argument)) + residual;
-        let actual = value(self.scalar, self.after, at);
+        (argument, residual, self.activation.map_or(argument, |f| f.apply(argument)) + residual)
+    }
+
+    fn element(&self, oracle: &Oracle<'_>, index: [u64; 3], sum: f64, verdict: &mut Verdict) {
+        let [g, row, column] = index;
+        let (argument, residual, expected) = self.expected(oracle, index, sum);
+        let actual = value(self.scalar, self.after, oracle.result_at(g, row, column));
         verdict.checked += 1;
         if actual == expected {
             return;
@@ -250,7 +304,7 @@ impl<'a> Judge<'a> {
         verdict.wrong += u64::from(difference > allowed);
         verdict.not_a_number += u64::from(actual.is_nan());
         verdict.max_error = verdict.max_error.max(difference / self.scale);
-        let mismatch = Mismatch { index, expected, actual, allowed };
+        let mismatch = Mismatch { index, reduction: None, expected, actual, allowed };
         if verdict.worst.is_none_or(|worst| worst.excess() < mismatch.excess()) {
             verdict.worst = Some(mismatch);
         }

@@ -25,6 +25,7 @@ mod element;
 mod exact;
 mod integers;
 mod oracle;
+mod reductions;
 
 use data::Pieces;
 pub use data::{Buffer, Damage, GUARD_BYTES, TestData, check_workspace, workspace_guard};
@@ -32,6 +33,7 @@ pub use exact::Exact;
 
 use crate::epilogue::Activation;
 use crate::problem::Problem;
+use crate::reduction::Reduction;
 use element::{count_nan, hash, rounded, value};
 use oracle::Oracle;
 use rayon::prelude::*;
@@ -97,18 +99,21 @@ impl Tolerance {
         let k = problem.depth() as f64;
         let out = problem.out_dtype();
         let unit = if out.accumulator() == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
-        let (digits, smallest) = match out {
+        let function = problem.activation().map_or(0.0, Activation::rounding);
+        Tolerance {
+            accumulate: unit * (32.0 + k.sqrt() / 8.0 + function) + problem.math().product_error() * (4.0 / k.sqrt()).min(1.0),
+            ..Tolerance::rounding(out)
+        }
+    }
+    /// That of rounding to a type alone.
+    fn rounding(scalar: Scalar) -> Tolerance {
+        let (digits, smallest) = match scalar {
             Scalar::F16 => (11, -24),
             Scalar::BF16 => (8, -126),
             Scalar::F64 => (53, -1022),
             _ => (24, -126),
         };
-        let function = problem.activation().map_or(0.0, Activation::rounding);
-        Tolerance {
-            accumulate: unit * (32.0 + k.sqrt() / 8.0 + function) + problem.math().product_error() * (4.0 / k.sqrt()).min(1.0),
-            round: 2f64.powi(-digits) * 1.001,
-            floor: 2f64.powi(smallest),
-        }
+        Tolerance { accumulate: 0.0, round: 2f64.powi(-digits) * 1.001, floor: 2f64.powi(smallest) }
     }
 }
 
@@ -119,6 +124,8 @@ pub struct Reference {
     pieces: Pieces,
     entries: Vec<Entry>,
     tolerance: Tolerance,
+    /// Values of the reductions.
+    reduced: Vec<reductions::Expected>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -152,6 +159,9 @@ pub struct Mismatch {
     /// (g, row, column): batch, m, n of a GEMM; (sample * groups + group, pixel, channel of the group) of a convolution's output or
     /// input gradient; (group, output channel of the group, input channel * taps + tap) of a filter gradient.
     pub index: [u64; 3],
+    /// The reduction that it is a value of, at 0 along what is reduced; `None`: an element of the result itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reduction: Option<Reduction>,
     /// Reference.
     pub expected: f64,
     /// Result.
@@ -199,6 +209,7 @@ impl std::fmt::Display for Verdict {
         match &self.worst {
             Some(w) if !self.passed() => {
                 let [g, row, column] = w.index;
+                w.reduction.map_or(Ok(()), |r| write!(f, "; of {r}"))?;
                 write!(f, "; worst at (g {g}, row {row}, column {column}): {} instead of {}", w.actual, w.expected)?;
                 write!(f, ", allowed difference {:.3e}", w.allowed)
             }
@@ -211,15 +222,18 @@ impl Reference {
     /// Computes the expected values of the sampled elements, on all cores.
     pub fn new(data: &TestData, samples: Samples) -> Reference {
         let oracle = Oracle::new(data);
-        let picks = picks(oracle.extent, samples);
+        let reduced = reductions::sampled(data, &oracle, samples);
+        let picks = if data.problem.keeps_c() { picks(oracle.extent, samples) } else { [const { Vec::new() }; 3] };
         let mut entries: Vec<Entry> =
             picks[0].par_iter().flat_map_iter(|&g| crossings(data, &oracle, g, &picks[1], &picks[2])).collect();
-        if let Samples::Budget(budget @ 1..) = samples {
+        if let Samples::Budget(budget @ 1..) = samples
+            && data.problem.keeps_c()
+        {
             let spots = diagonal(oracle.extent, &picks, budget);
             entries
                 .par_extend(spots.par_iter().flat_map_iter(|&[g, row, column]| crossings(data, &oracle, g, &[row], &[column])));
         }
-        Reference { scalar: data.c.scalar, pieces: data.c.pieces(), entries, tolerance: Tolerance::of(&data.problem) }
+        Reference { scalar: data.c.scalar, pieces: data.c.pieces(), entries, tolerance: Tolerance::of(&data.problem), reduced }
     }
     /// About how many bytes the reference of a result of so many elements takes, each a sum of `k` terms: crossings and diagonals.
     pub fn bytes(elements: u64, k: u64, samples: Samples) -> u64 {
@@ -237,13 +251,17 @@ impl Reference {
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
+    /// Judges the buffers of the data's reductions after a run, guards included in the bytes.
+    pub fn check_reductions(&self, data: &TestData, after: &[Vec<u8>]) -> Verdict {
+        reductions::check(data, &self.reduced, after)
+    }
     /// Judges C's buffer after a run, guards included in the bytes. A buffer that is too short counts as NaN.
     pub fn check(&self, after: &[u8]) -> Verdict {
         let judge = |entry: &Entry| {
             let actual = value(self.scalar, after, entry.at);
             let (allowed, difference) = self.distance(entry, actual);
             let error = if difference == 0.0 { 0.0 } else { difference / entry.scale.max(self.tolerance.floor) };
-            let mismatch = Mismatch { index: entry.index, expected: entry.expected, actual, allowed };
+            let mismatch = Mismatch { index: entry.index, reduction: None, expected: entry.expected, actual, allowed };
             (u64::from(difference > allowed), error, difference / allowed, Some(mismatch))
         };
         let (wrong, max_error, _, worst) = self.entries.par_iter().with_min_len(1 << 12).map(judge).reduce(

@@ -53,9 +53,10 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         Refusal::RoleWaves { .. } => both(&[], &[Lwv, Mac, Uni]),
         Refusal::Buffers { .. } => both(&[], &[Buf, Pfg]),
         Refusal::FragmentsAhead { .. } => both(&[], &[Fra, Unr, Uni]),
-        Refusal::AtomicsNotAllowed { .. } | Refusal::AtomicType { .. } | Refusal::AtomicActivation { .. } => {
-            both(&[], &[Sks, Ice])
-        }
+        Refusal::AtomicsNotAllowed { .. }
+        | Refusal::AtomicType { .. }
+        | Refusal::AtomicActivation { .. }
+        | Refusal::ReduceSplit { .. } => both(&[], &[Sks, Ice]),
         Refusal::StoreUnit { .. } => both(&[Frw, Mic], &[Cvw, Cst]),
         Refusal::StoreAlign { .. } => both(&[], &[Cvw]),
         Refusal::Groups { .. } => both(&[Mic], &[Mac, Skw, Ice, Pst]),

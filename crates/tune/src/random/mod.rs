@@ -9,7 +9,7 @@ mod plan;
 mod problem;
 mod units;
 
-pub use problem::{epilogue, out_dtype};
+pub use problem::{epilogue, out_dtype, reduced};
 
 use crate::run::compile;
 use crate::space::Space;
@@ -49,6 +49,8 @@ pub struct Recipe {
     pub work: u64,
     /// Loops that compilers unroll to long code (`UKL`, fragments ahead over deep k-tiles) are drawn as well.
     pub long_code: bool,
+    /// Products have reductions of their results.
+    pub reductions: bool,
 }
 
 impl Recipe {
@@ -63,6 +65,7 @@ impl Recipe {
             loads: 1 << 10,
             work: 100_000,
             long_code: true,
+            reductions: false,
         }
     }
 
@@ -134,7 +137,10 @@ fn space(problem: &Problem, target: &Target) -> Result<Space, ProblemError> {
 pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     for _ in 0..TRIES {
-        let Ok(drawn) = problem::draw(&mut rng, recipe, target) else { continue };
+        let Ok(mut drawn) = problem::draw(&mut rng, recipe, target) else { continue };
+        if recipe.reductions {
+            drawn = reduced(&mut rng, &drawn);
+        }
         let Ok(space) = space(&drawn, target) else { continue };
         let Some(plan) = (if recipe.units { units::draw } else { plan::draw })(&mut rng, recipe, &space) else { continue };
         let Ok(resolved) = space.resolve(&plan) else { continue };
@@ -194,7 +200,7 @@ pub fn verify(device: &Arc<dyn Device>, pair: &Pair) -> Result<Verification, Pai
     let resolved = space.resolve(&pair.plan).map_err(|refusal| PairError::Refused(refusal.to_string()))?;
     let program = resolved.generate(space.env().workspace_bytes)?;
     let compiled = compile(device.as_ref(), &program)?;
-    let factors = test_factors(pair.seed, pair.seed & 1 == 1);
+    let factors = test_factors(pair.seed, pair.seed & 1 == 1 && pair.problem.keeps_c());
     let case = match extents(pair, resolved.contraction) {
         Some(at) => Case::at(device, &pair.problem, at, pair.seed, factors, Samples::default())?,
         None => Case::new(device, &pair.problem, pair.seed, factors, Samples::default())?,

@@ -7,6 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::Dynamic;
 use tilewright_problem::{Activation, Along, Conv, Direction, Gemm, GemmBuilder, Layout, Math, Order, Problem, ProblemError};
+use tilewright_problem::{Axes, Operator, Reduction};
 
 /// Workspace that suffices for everything drawn here, in bytes.
 const AMPLE: u64 = 1 << 26;
@@ -156,6 +157,26 @@ pub fn epilogue(rng: &mut ChaCha8Rng, mut builder: GemmBuilder, unit: u64) -> Re
         }
     }
     Ok(builder)
+}
+
+/// A product with reductions of its result, which may be all there is of it; other problems as they are.
+pub fn reduced(rng: &mut ChaCha8Rng, problem: &Problem) -> Problem {
+    let Problem::Gemm(gemm) = problem else { return problem.clone() };
+    let mut gemm = gemm.clone();
+    gemm.dynamic = Dynamic::NONE;
+    for _ in 0..rng.random_range(1..=3) {
+        let (m, n) = [(true, false), (false, true), (true, true)][rng.random_range(0..3)];
+        let over = Axes { g: gemm.batch > 1 && rng.random_bool(0.4), m, n };
+        let operator = *Operator::ALL.choose(rng).unwrap_or(&Operator::Sum);
+        let dtype = match rng.random_range(0..6) {
+            0 if gemm.out_dtype != Scalar::F64 => Some(Scalar::BF16),
+            1 if gemm.out_dtype != Scalar::F64 => Some(Scalar::F16),
+            _ => None,
+        };
+        gemm.reductions.push(Reduction { operator, over, stored: rng.random_bool(0.3), dtype });
+    }
+    gemm.drop_c = rng.random_bool(0.3);
+    Problem::Gemm(gemm)
 }
 
 fn conv(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem, ProblemError> {

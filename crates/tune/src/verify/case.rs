@@ -34,8 +34,15 @@ pub struct Case {
     spread: Option<Spread>,
     seed: u64,
     samples: Samples,
-    /// C as read back, kept because memory is slow when it is new; held while a program is verified.
-    after: Mutex<Vec<u8>>,
+    /// What a run left, kept because memory is slow when it is new; held while a program is verified.
+    after: Mutex<After>,
+}
+
+/// Results as read back.
+#[derive(Default)]
+struct After {
+    c: Vec<u8>,
+    reductions: Vec<Vec<u8>>,
 }
 
 /// Data and reference of one pair of factors. All sides of a case share A, B, bias and residual.
@@ -151,7 +158,8 @@ impl Case {
     /// # Errors
     /// [`VerifyError::Problem`].
     pub fn also_with(&mut self, factors: Factors) -> Result<(), VerifyError> {
-        if self.other.as_ref().is_none_or(|side| side.factors != factors) {
+        let useful = factors.beta == 0.0 || self.problem().keeps_c();
+        if useful && self.other.as_ref().is_none_or(|side| side.factors != factors) {
             let data = self.first.data.with_factors(self.seed, factors.alpha, factors.beta)?;
             self.other = Some(Side::new(factors, data, self.samples));
         }
@@ -234,14 +242,15 @@ impl Case {
         candidate: &Candidate<'_>,
         Side { data, reference, .. }: &Side,
         (depth, repeatable): (Depth, bool),
-        after: &mut Vec<u8>,
+        after: &mut After,
     ) -> Result<Verification, VerifyError> {
         let launches = self.run(candidate, data, after)?;
-        let mut result = judged(data, &reference.check(after), after);
+        let stored = if data.problem.keeps_c() { reference.check(&after.c) } else { Verdict::default() };
+        let mut result = judged(data, &stored.and(reference.check_reductions(data, &after.reductions)), after);
         // A second run tells a wrong program from a racing one.
         if repeatable && (depth == Depth::Thorough || !result.passed) {
             self.start(candidate, data, &launches)?;
-            if !self.holds(Operand::C, after)? {
+            if !self.holds(Operand::C, &after.c)? || self.read_reductions(data)? != after.reductions {
                 let what = "race: two runs of the same launches gave different results";
                 result.reason = Some(result.reason.map_or(what.into(), |reason| format!("{what}; {reason}")));
                 (result.passed, result.race) = (false, true);
@@ -252,7 +261,7 @@ impl Case {
 
     /// Runs a candidate on small integers, whose sums are exact, and compares every element: no term of any sum may be missing or count
     /// twice. Factors are [`Exact::factors`].
-    fn look_at_integers(&self, candidate: &Candidate<'_>, after: &mut Vec<u8>) -> Result<Verification, VerifyError> {
+    fn look_at_integers(&self, candidate: &Candidate<'_>, after: &mut After) -> Result<Verification, VerifyError> {
         let mut look = || {
             let (mut result, mut last) = (Verification::new(0.0, 0, None), None::<Arc<Exact>>);
             for side in std::iter::once(&self.first).chain(&self.other) {
@@ -262,7 +271,8 @@ impl Case {
                     self.write_inputs(data)?;
                 }
                 self.run(candidate, data, after)?;
-                let verdict = judged(data, &exact.check(after), after);
+                let stored = if data.problem.keeps_c() { exact.check(&after.c) } else { Verdict::default() };
+                let verdict = judged(data, &stored.and(exact.check_reductions(&after.reductions)), after);
                 let (alpha, beta) = (data.alpha, data.beta);
                 let title = |reason| format!("on small integers, with alpha {alpha}, beta {beta} and exact sums: {reason}");
                 // The rounding of a right result is no error of the sums.
@@ -279,17 +289,30 @@ impl Case {
     }
 
     /// Runs a candidate with the factors and the C of some data, whose inputs the device has, and reads C back.
-    fn run(&self, candidate: &Candidate<'_>, data: &TestData, after: &mut Vec<u8>) -> Result<Vec<Launch>, VerifyError> {
+    fn run(&self, candidate: &Candidate<'_>, data: &TestData, after: &mut After) -> Result<Vec<Launch>, VerifyError> {
         let launches = self.launches(candidate, Factors { alpha: data.alpha, beta: data.beta })?;
         self.start(candidate, data, &launches)?;
-        after.resize(data.c.bytes.len(), 0);
-        self.read(Operand::C, after)?;
+        after.c.resize(data.c.bytes.len(), 0);
+        self.read(Operand::C, &mut after.c)?;
+        after.reductions = self.read_reductions(data)?;
         Ok(launches)
     }
 
-    /// Starts launches on a fresh C and workspace.
+    /// What the buffers of the reductions hold.
+    fn read_reductions(&self, data: &TestData) -> Result<Vec<Vec<u8>>, DeviceError> {
+        let read = |(buffer, data): (&Buffer, &tilewright_problem::reference::Buffer)| {
+            let mut bytes = vec![0; data.bytes.len()];
+            self.device.read(buffer, 0, &mut bytes)?;
+            Ok(bytes)
+        };
+        self.buffers.reductions.iter().zip(&data.reductions).map(read).collect()
+    }
+
+    /// Starts launches on a fresh C and workspace, and fresh reductions.
     fn start(&self, candidate: &Candidate<'_>, data: &TestData, launches: &[Launch]) -> Result<(), DeviceError> {
-        let gaps = if data.beta == 0.0 && self.spread.is_none() { data.c.gaps() } else { Vec::new() };
+        // What must not change is written as it is compared.
+        let poisoned = data.beta == 0.0 && self.spread.is_none() && data.problem.keeps_c();
+        let gaps = if poisoned { data.c.gaps() } else { Vec::new() };
         if gaps.is_empty() || gaps.len() > GAPS {
             self.write(Operand::C, &data.c.bytes)?;
         } else {
@@ -298,6 +321,9 @@ impl Case {
             for gap in gaps {
                 self.device.write(&self.buffers.c, gap.start as u64, data.c.bytes.get(gap).unwrap_or_default())?;
             }
+        }
+        for (buffer, poison) in self.buffers.reductions.iter().zip(&data.reductions) {
+            self.device.write(buffer, 0, &poison.bytes)?;
         }
         if let Some(workspace) = &candidate.workspace {
             self.device.fill(&workspace.slice(0, candidate.program.workspace_bytes)?, 0xff)?;
@@ -407,9 +433,10 @@ impl Case {
     }
 }
 
-/// What a run left in C.
-fn judged(data: &TestData, verdict: &Verdict, after: &[u8]) -> Verification {
-    let damage = data.check_untouched(Operand::C, after).err().map(|damage| damage.to_string());
+/// What a run left in C and in the reductions.
+fn judged(data: &TestData, verdict: &Verdict, after: &After) -> Verification {
+    let around = data.check_untouched(Operand::C, &after.c).and_then(|()| data.check_around_reductions(&after.reductions));
+    let damage = around.err().map(|damage| damage.to_string());
     let reason = damage.or_else(|| (!verdict.passed()).then(|| verdict.to_string()));
     Verification::new(verdict.max_error, verdict.checked, reason)
 }

@@ -12,9 +12,10 @@ use super::tile::cluster::ClusterPlace;
 use super::tile::position::TilePosition;
 use super::unit::Sums;
 use super::unit::accumulators::Accumulators;
-use crate::plan::{Exit, KernelSpec, Split, StoreTile};
+use crate::kernel::reduce::tile::HeldTile;
+use crate::plan::{Exit, KernelSpec, REDUCTION_ALIGN, Split, StoreTile};
 use bulk::StagedStore;
-use out::{Out, OutArgs};
+use out::{Out, OutArgs, Target};
 use rows::RowStore;
 use tilewright_ir::*;
 use tilewright_problem::contraction::Contraction;
@@ -68,13 +69,22 @@ impl Epilogue<'_> {
         if self.spec.epilogue.split == Split::Cluster {
             return self.sum_over_cluster(b, sums, at);
         }
+        let reduced = (!self.args.reducers.is_empty()).then(|| {
+            let (out, math) = (Out::new(b, self, at), self.accumulators(b, sums));
+            out.by_beta(b, |b, old| out.apply_in_registers(b, &math, old));
+            self.reduce(b, &math, at, &out);
+            out.applied_already()
+        });
+        if matches!(self.args.target, Target::Nowhere) {
+            return;
+        }
         let over = self.by_waves() && !self.piped;
         let own = over.then(|| {
             // Nobody reads the tiles any more.
             b.barrier();
             self.staged(b)
         });
-        let out = Out::new(b, self, at);
+        let out = reduced.unwrap_or_else(|| Out::new(b, self, at));
         if self.spec.tiling.unit.family().lanes == 1 {
             return match self.spec.epilogue.exit.staged() {
                 true => out.staged(b, sums),
@@ -95,6 +105,33 @@ impl Epilogue<'_> {
         }
     }
 
+    /// Reduces what the registers hold of a tile.
+    fn reduce(&self, b: &mut Builder, math: &Accumulators, at: &TilePosition, out: &Out) {
+        let (t, teams) = (&self.spec.tiling, self.spec.teams());
+        let layout = t.accumulators(self.c);
+        let (team, thread) = match teams {
+            1 => (None, self.thread),
+            _ => (Some(b.value(self.thread / t.math_threads())), b.bind("team_thread", self.thread % t.math_threads())),
+        };
+        let tile = HeldTile {
+            layout: &layout,
+            thread,
+            threads: t.math_threads(),
+            value: &|b, element| math.value(b, element),
+            stored: self.c.c.scalar,
+            g: at.g,
+            tile: [at.tile_m, at.tile_n],
+            start: [at.m_start, at.n_start],
+            owned: &|b, position, axis| out.owned(b, position, axis),
+            meet: &|b| self.meet_math(b),
+            ints: self.ints,
+        };
+        let reducers = &self.args.reducers;
+        let ways: Vec<_> = reducers.iter().zip(self.spec.tile_reductions(self.c)).collect();
+        let from = if self.piped { b.kernel().shared_bytes().next_multiple_of(REDUCTION_ALIGN as u32) } else { 0 };
+        tile.reduce(b, &ways, (team, from), teams);
+    }
+
     fn accumulators(&self, b: &mut Builder, sums: &Sums) -> Accumulators {
         Accumulators::new(b, &self.spec.tiling, self.c, sums.regs, (sums.first, sums.thread))
     }
@@ -102,6 +139,8 @@ impl Epilogue<'_> {
     /// Load waves meet the barriers of all waves while results leave.
     pub fn meet(&self, b: &mut Builder) {
         let (t, tiles) = (&self.spec.tiling, vec![BarrierScope::WorkGroup; usize::from(!self.piped)]);
+        let reduced = self.spec.tile_reductions(self.c).iter().any(|r| r.shared() > 0) && !self.piped;
+        (0..2 * usize::from(reduced)).for_each(|_| b.push(Stmt::Barrier(BarrierScope::WorkGroup)));
         let scopes = match (self.spec.epilogue.split, &self.spec.epilogue.exit) {
             (Split::Cluster, _) => [tiles, vec![BarrierScope::Cluster; 2]].concat(),
             (_, Exit::Direct { .. }) => Vec::new(),

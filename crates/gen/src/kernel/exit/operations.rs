@@ -105,10 +105,16 @@ impl<'a> Operations<'a> {
                 }
                 EpilogueOp::Activate(f) => Operation::Activate(*f),
                 EpilogueOp::AddTensor(x) => Operation::AddTensor(x, tensor?, None),
+                EpilogueOp::Reduce(_) => return None,
             })
         });
         let all = read.collect();
         (Operations { c, all }, between)
+    }
+
+    /// No operation: results as they are.
+    pub const fn none(c: &'a Contraction) -> Operations<'a> {
+        Operations { c, all: Vec::new() }
     }
 
     /// Code with and without reading the old result, whichever its factor asks for.

@@ -6,9 +6,10 @@
 
 use super::Epilogue;
 use crate::kernel::exit::operations::{Before, Operations, Run, Start};
+use crate::kernel::reduce::Reducer;
 use crate::kernel::tile::position::TilePosition;
 use crate::kernel::unit::accumulators::Accumulators;
-use crate::plan::Edge;
+use crate::plan::{Edge, Exit};
 use tilewright_ir::affine::{Coord, Part, affine, in_range};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
@@ -19,6 +20,7 @@ use tilewright_problem::view::{COL, G, ROW};
 pub(crate) struct OutArgs<'a> {
     pub target: Target,
     pub operations: Operations<'a>,
+    pub reducers: Vec<Reducer<'a>>,
 }
 
 /// Where results go.
@@ -28,6 +30,8 @@ pub(crate) enum Target {
     C { buffer: ArgId, offset: ExprId, atomic: bool },
     /// Into workspace, laid out `[split][chunk entry][partial_index]`: plain sums.
     Partials { partials: ArgId, chunk: u64 },
+    /// Only their reductions leave.
+    Nowhere,
 }
 
 /// True if C is contiguous along n (else along m, or along neither).
@@ -43,11 +47,22 @@ pub(crate) fn partial_index(b: &mut Builder, c: &Contraction, row: ExprId, col: 
     b.value(slow * (length as i64) + fast)
 }
 
+/// Where consecutive results are.
+struct Place {
+    row: Coord,
+    col: Coord,
+    /// Condition under which they are this tile's.
+    guard: Option<ExprId>,
+    /// Their place in C, counted from the batch entry's start.
+    at: Option<ExprId>,
+}
+
 /// The epilogue of one tile.
 pub(crate) struct Out<'a> {
     pub e: &'a Epilogue<'a>,
     pub at: &'a TilePosition,
-    base: Base,
+    /// Start of the batch entry, where results go to memory.
+    base: Option<Base>,
     /// Those on the tile's batch entry.
     operations: Operations<'a>,
 }
@@ -65,13 +80,14 @@ impl<'a> Out<'a> {
                 let mut form = c.c.view.access.offset.clone();
                 form.terms.retain(|(a, _)| a.uses(G) && !a.uses(ROW) && !a.uses(COL));
                 let start = affine(b, &form, &[g, nowhere, nowhere], Part::Whole, Scalar::I64);
-                Base::Cursor(b.cursor("c_to", buffer, offset + start))
+                Some(Base::Cursor(b.cursor("c_to", buffer, offset + start)))
             }
-            Target::Partials { partials, chunk } => Base::Cursor(b.cursor(
+            Target::Nowhere => None,
+            Target::Partials { partials, chunk } => Some(Base::Cursor(b.cursor(
                 "partials_to",
                 partials,
                 (at.split.cast(Scalar::I64) * chunk as i64 + at.g_local.cast(Scalar::I64)) * ((c.m * c.n) as i64),
-            )),
+            ))),
         };
         Out { e, at, base, operations: e.args.operations.of_entry(b, at.g) }
     }
@@ -93,7 +109,7 @@ impl Out<'_> {
     pub fn outer(&self, b: &mut Builder) -> ExprId {
         match self.e.args.target {
             Target::Partials { chunk, .. } => b.value(self.at.split.cast(self.e.ints.coord) * chunk as i64 + self.at.g_local),
-            Target::C { .. } => self.at.g,
+            Target::C { .. } | Target::Nowhere => self.at.g,
         }
     }
 
@@ -101,8 +117,8 @@ impl Out<'_> {
     pub fn results(&self, b: &mut Builder, row: Coord, col: Coord, values: &[ExprId]) -> Vec<ExprId> {
         let run = self.run(row, col, values, Start::Multiple);
         let guard = self.operations.reads().then(|| {
-            let guard = self.owned(b, row, self.at.tile_m, 0);
-            let other = self.owned(b, col, self.at.tile_n, 1);
+            let guard = self.owned(b, row, 0);
+            let other = self.owned(b, col, 1);
             b.and_opt(guard, other)
         });
         self.operations.apply(b, &run, guard.flatten(), self.e.ints, None, values)
@@ -123,22 +139,45 @@ impl Out<'_> {
     }
 
     /// As [`Out::put`], for results of which `start` tells where they begin.
-    pub fn put_from(&self, b: &mut Builder, [row, col]: [ExprId; 2], values: &[ExprId], old: bool, start: Start) {
+    pub fn put_from(&self, b: &mut Builder, at: [ExprId; 2], values: &[ExprId], old: bool, start: Start) {
+        let Some(base) = self.base else { return };
+        let place = self.place(b, at);
+        let Target::C { atomic, .. } = self.e.args.target else {
+            let (row, col) = (place.row.value(b), place.col.value(b));
+            let at = partial_index(b, self.e.c, row, col, self.e.ints.offset);
+            let value = b.vector(values);
+            return b.store(base, at, value, place.guard);
+        };
+        let (place, values) = self.applied(b, place, values, old, start);
+        let Some(at) = place.at else { return };
+        if atomic {
+            for (i, value) in values.into_iter().enumerate() {
+                let mem = b.mem(base, at + i);
+                b.push(Stmt::Atomic { op: AtomicOp::Add, mem, value, guard: place.guard });
+            }
+            return;
+        }
+        let cast: Vec<ExprId> = values.iter().map(|&p| b.value(p.cast(self.e.c.c.scalar))).collect();
+        let value = b.vector(&cast);
+        b.store(base, at, value, place.guard);
+    }
+
+    /// Where consecutive results that start at (row, col) of the macro tile are, as far as tiles say.
+    fn place(&self, b: &mut Builder, [row, col]: [ExprId; 2]) -> Place {
         let coord = |b: &mut Builder, first: Coord, x: ExprId| {
             let local = b.value(first.local + x.cast(self.e.ints.coord));
             Coord { local, ..first }
         };
         let row = coord(b, self.at.m_start, row);
         let col = coord(b, self.at.n_start, col);
-        let guard_m = self.owned(b, row, self.at.tile_m, 0);
-        let guard_n = self.owned(b, col, self.at.tile_n, 1);
-        let mut guard = b.and_opt(guard_m, guard_n);
-        let (row_value, col_value) = (row.value(b), col.value(b));
-        let Target::C { atomic, .. } = self.e.args.target else {
-            let at = partial_index(b, self.e.c, row_value, col_value, self.e.ints.offset);
-            let value = b.vector(values);
-            return b.store(self.base, at, value, guard);
-        };
+        let guard_m = self.owned(b, row, 0);
+        let guard_n = self.owned(b, col, 1);
+        Place { row, col, guard: b.and_opt(guard_m, guard_n), at: None }
+    }
+
+    /// The results of consecutive sums, with where they are in C.
+    fn applied(&self, b: &mut Builder, place: Place, values: &[ExprId], old: bool, start: Start) -> (Place, Vec<ExprId>) {
+        let Place { row, col, mut guard, .. } = place;
         let g = Coord::plain(b, self.at.g);
         let point = [g, row, col];
         let access = &self.e.c.c.view.access;
@@ -147,25 +186,58 @@ impl Out<'_> {
             let inside = in_range(b, value, bound.low, bound.high);
             guard = b.and_opt(guard, Some(inside));
         }
-        let mut form = access.offset.clone();
-        form.terms.retain(|(a, _)| a.uses(ROW) || a.uses(COL));
-        // The base has it.
-        form.constant = 0;
-        let at = affine(b, &form, &point, Part::Whole, self.e.ints.offset);
+        let at = self.base.is_some().then(|| {
+            let mut form = access.offset.clone();
+            form.terms.retain(|(a, _)| a.uses(ROW) || a.uses(COL));
+            // The base has it.
+            form.constant = 0;
+            affine(b, &form, &point, Part::Whole, self.e.ints.offset)
+        });
         let run = self.run(row, col, values, start);
-        let before = |b: &mut Builder| b.load("before", self.base, at, run.length, guard);
-        let before: Option<Before> = if old { Some(&before) } else { None };
+        let load = |b: &mut Builder| match (self.base, at) {
+            (Some(base), Some(at)) => b.load("before", base, at, run.length, guard),
+            _ => b.zero(self.e.c.c.scalar.vector(run.length as u8)),
+        };
+        let before: Option<Before> = if old { Some(&load) } else { None };
         let values = self.operations.apply(b, &run, guard, self.e.ints, before, values);
-        if atomic {
-            for (i, value) in values.into_iter().enumerate() {
-                let mem = b.mem(self.base, at + i);
-                b.push(Stmt::Atomic { op: AtomicOp::Add, mem, value, guard });
+        (Place { guard, at, ..place }, values)
+    }
+
+    /// What becomes of the sums, in their registers: what reductions take, and what is stored then as it is.
+    pub fn apply_in_registers(&self, b: &mut Builder, math: &Accumulators, old: bool) {
+        // A register of several elements is set as a whole.
+        let most = match self.e.spec.epilogue.exit {
+            Exit::Staged { .. } => 1,
+            _ if math.width > 1 => 1,
+            _ => self.e.spec.epilogue.exit.width(),
+        };
+        let along = if columns_contiguous(self.e.c) { Axis::Col } else { Axis::Row };
+        let registers = if math.width > 1 { 1 } else { math.count() };
+        for first in (0..math.count()).step_by(registers as usize) {
+            let mut results = Vec::new();
+            math.pieces(b, (along, most), first..first + registers, &mut |b, row, col, elements| {
+                let values: Vec<ExprId> = elements.iter().map(|&element| math.value(b, element)).collect();
+                let place = self.place(b, [row, col]);
+                let (_, values) = self.applied(b, place, &values, old, Start::Multiple);
+                for (&element, value) in elements.iter().zip(values) {
+                    match math.width {
+                        1 => b.set_reg(math.regs, element, value),
+                        _ => results.push((element, b.bind("result", value))),
+                    }
+                }
+            });
+            results.sort_unstable_by_key(|(element, _)| *element);
+            if !results.is_empty() {
+                let values: Vec<ExprId> = results.into_iter().map(|(_, value)| value).collect();
+                let value = b.vector(&values);
+                b.set_reg(math.regs, first, value);
             }
-            return;
         }
-        let cast: Vec<ExprId> = values.iter().map(|&p| b.value(p.cast(self.e.c.c.scalar))).collect();
-        let value = b.vector(&cast);
-        b.store(self.base, at, value, guard);
+    }
+
+    /// The same way out for what is in registers already.
+    pub fn applied_already(self) -> Self {
+        Out { operations: Operations::none(self.e.c), ..self }
     }
 
     /// Tiles, of whole clusters, reach beyond the result along an axis.
@@ -176,7 +248,8 @@ impl Out<'_> {
     }
 
     /// Condition under which this work-group stores a row (axis 0) or column (axis 1); `None` where it always does.
-    fn owned(&self, b: &mut Builder, position: Coord, tile: ExprId, axis: usize) -> Option<ExprId> {
+    pub fn owned(&self, b: &mut Builder, position: Coord, axis: usize) -> Option<ExprId> {
+        let tile = [self.at.tile_m, self.at.tile_n][axis];
         let extent = [self.e.c.m, self.e.c.n][axis] as i64;
         let size = self.e.inputs[axis].tiling.macro_tile as i64;
         let run_time = self.at.sizes[axis];

@@ -7,6 +7,7 @@ use crate::kernel::exit::operations::{Applied, Operations};
 use crate::kernel::exit::out::{OutArgs, Target};
 use crate::kernel::finish::result;
 use crate::kernel::input::{Input, Ints, Regions, Shape};
+use crate::kernel::reduce::Reducer;
 use crate::kernel::tile::position::Sizes;
 use crate::plan::{ClassMap, Hulls, KernelSpec, Split, StoreTile, Transport};
 use crate::program::Binding;
@@ -72,13 +73,15 @@ impl Declare<'_> {
                 let partials = self.args.buffer(self.b, "partials", kind, doc, Binding::Workspace(region));
                 Target::Partials { partials, chunk: self.shape.chunk }
             }
+            None if c.drop_c => Target::Nowhere,
             None => {
                 let (buffer, offset) = result(self.b, self.args, c);
                 Target::C { buffer, offset, atomic: split == Split::Atomic }
             }
         };
         let (operations, ()) = Operations::declare(self.b, self.args, c, Applied::in_main(split), |_, _| ());
-        (OutArgs { target, operations }, self.args.first(self.b, self.shape.chunks))
+        let reducers = Reducer::declare(self.b, self.args, c, &self.regions.reductions);
+        (OutArgs { target, operations, reducers }, self.args.first(self.b, self.shape.chunks))
     }
 
     /// The map of bulk stores. Partial sums lie as those of the largest result.

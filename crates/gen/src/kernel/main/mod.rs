@@ -69,7 +69,8 @@ pub(crate) fn build(
     let tiles = TileWalk { c, tiling: t, inputs, shape, ints, g_first, sizes, work, place };
     let shared = stages(&mut b, spec, inputs);
     let ring = spec.schedule.in_pipeline().then(|| Ring::new(&mut b, spec, place, sum_bytes(spec, c.accumulator())));
-    if t.unit.family().lanes > 1 || ring.is_some() {
+    let exchanges = spec.tile_reductions(c).iter().any(|r| !r.lane_bits.is_empty());
+    if t.unit.family().lanes > 1 || ring.is_some() || exchanges {
         b.wave(t.wave_lanes);
     }
     let lowered = lower(&spec.schedule, t.k_steps());
@@ -116,12 +117,17 @@ impl Main<'_> {
         }
         self.operands.tiles.each(b, None, |b, at, range| {
             self.roles(b, |b, waves| self.role_of_barriers(b, waves, (at, range)));
-            let others_read = self.spec.schedule.buffers > 1 || self.spec.epilogue.exit.staged();
+            let others_read = self.spec.schedule.buffers > 1 || self.spec.epilogue.exit.staged() || self.reduces_over_tiles();
             if self.spec.tiling.persistent > 0 && !self.lowered.prologue.is_empty() && others_read {
                 // The next tile's prologue overwrites what this one's last k-tile, and its results on their way, are read from.
                 b.barrier();
             }
         });
+    }
+
+    /// Results are reduced through the shared memory of the tiles.
+    fn reduces_over_tiles(&self) -> bool {
+        self.spec.reduction_bytes(self.c) > 0
     }
 
     /// Each role's code.
@@ -161,7 +167,8 @@ impl Main<'_> {
         self.k_loop(b, range, copies.as_ref(), consumer.as_ref());
         // Copies beyond the last tile may still fly; where results are staged over the tiles, or further tiles follow, they land before
         // the next barrier.
-        let over_tiles = self.spec.epilogue.exit.staged() || self.spec.epilogue.split == Split::Cluster;
+        let over_tiles =
+            self.spec.epilogue.exit.staged() || self.spec.epilogue.split == Split::Cluster || self.reduces_over_tiles();
         if copies.is_some() && (over_tiles || self.spec.tiling.persistent > 0) && self.spec.schedule.copied().0 {
             b.push(Stmt::AsyncWait(0));
         }

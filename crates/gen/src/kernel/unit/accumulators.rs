@@ -12,6 +12,9 @@ use tilewright_problem::contraction::Contraction;
 /// Takes a run of neighbours: row and column of the first within the macro tile, and the values.
 pub(crate) type Put<'a> = &'a mut dyn FnMut(&mut Builder, ExprId, ExprId, &[ExprId]);
 
+/// The same with the numbers of the thread's elements.
+pub(crate) type Pieces<'a> = &'a mut dyn FnMut(&mut Builder, ExprId, ExprId, &[u32]);
+
 /// Accumulators of a thread.
 pub(crate) struct Accumulators {
     pub regs: RegId,
@@ -47,7 +50,8 @@ impl Accumulators {
         let owners = t.unit.family().lanes;
         let lanes = t.wave_lanes.clamp(1, owners);
         let all = t.accumulators(c);
-        let (mut first, mut lane) = (first, thread);
+        // Where each thread has a micro tile of its own, `first` says all.
+        let (mut first, mut lane) = (first, if owners == 1 { b.int(0, Scalar::I32) } else { thread });
         if lanes < owners {
             // Each wave of a warpgroup has its rows.
             let further = all.at(Axis::Row, &[(Axis::Thread, lanes.into())]);
@@ -103,13 +107,20 @@ impl Accumulators {
     }
 
     /// Calls `put(row, column, values)` for what these registers hold, in runs of at most `width` neighbours along an axis.
-    pub fn runs(&self, b: &mut Builder, (along, width): (Axis, u32), registers: Range<u32>, put: Put) {
+    pub fn runs(&self, b: &mut Builder, along: (Axis, u32), registers: Range<u32>, put: Put) {
+        self.pieces(b, along, registers, &mut |b, row, col, elements| {
+            let values: Vec<ExprId> = elements.iter().map(|&element| self.value(b, element)).collect();
+            put(b, row, col, &values);
+        });
+    }
+
+    /// The same with the numbers of the elements instead of their values.
+    pub fn pieces(&self, b: &mut Builder, (along, width): (Axis, u32), registers: Range<u32>, put: Pieces) {
         let [row, col] = [Axis::Row, Axis::Col].map(|to| self.of_lane(b, to));
         let (row, col) = (b.bind("out_row", self.first[0] + row), b.bind("out_col", self.first[1] + col));
         for run in self.held(along, registers) {
             let (row, col) = (b.value(row + run.row), b.value(col + run.col));
-            let values = self.values(b, &run);
-            for (i, part) in values.chunks(width as usize).enumerate() {
+            for (i, part) in run.elements.chunks(width as usize).enumerate() {
                 let further = i as u32 * width;
                 let (row, col) = if along == Axis::Row { (b.value(row + further), col) } else { (row, b.value(col + further)) };
                 put(b, row, col, part);

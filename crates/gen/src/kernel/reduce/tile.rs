@@ -1,0 +1,294 @@
+//! A tile of results that the threads of a work-group hold, reduced to one value per row, column or tile.
+//!
+//! The order is fixed: elements of a thread pairwise, by their place along what is reduced; lanes pairwise; waves by their place. Elements
+//! that are not there, or that another tile owns, count as the operator's identity.
+
+use super::Reducer;
+use crate::kernel::input::Ints;
+use crate::plan::TileReduction;
+use std::collections::{BTreeMap, HashMap};
+use tilewright_ir::affine::Coord;
+use tilewright_ir::layout::{Axis, Layout};
+use tilewright_ir::*;
+
+/// An axis's coordinate that is this far behind a first one.
+fn behind(b: &mut Builder, first: Coord, by: ExprId, ints: Ints) -> Coord {
+    let local = b.value(first.local + by.cast(ints.coord));
+    Coord { local, ..first }
+}
+
+/// A tile, and the threads that hold it.
+pub(crate) struct HeldTile<'a> {
+    /// (thread, register) to (row, column) of the tile.
+    pub layout: &'a Layout,
+    pub thread: ExprId,
+    pub threads: u32,
+    /// The value in a register, in the type of the sums.
+    pub value: &'a dyn Fn(&mut Builder, u32) -> ExprId,
+    /// Type of the results, for reductions of what is stored.
+    pub stored: Scalar,
+    pub g: ExprId,
+    /// Number of the tile, along m and n.
+    pub tile: [ExprId; 2],
+    /// First row and column.
+    pub start: [Coord; 2],
+    /// Condition under which this tile owns a row (0) or column (1); `None` where it always does.
+    pub owned: &'a dyn Fn(&mut Builder, Coord, usize) -> Option<ExprId>,
+    /// The threads wait for each other.
+    pub meet: &'a dyn Fn(&mut Builder),
+    pub ints: Ints,
+}
+
+/// Values that a thread has of a reduction: row and column of each as far as constants go, and what the thread adds to all of them.
+struct Values {
+    held: Vec<([u32; 2], ExprId)>,
+    thread: [ExprId; 2],
+    /// Threads that have them to themselves; `None`: all.
+    guard: Option<ExprId>,
+}
+
+impl HeldTile<'_> {
+    /// Reduces the tile by all reducers. `shared`: first byte of the shared memory that is free for it, and before it the number by which
+    /// teams of threads that work on tiles of their own tell their parts of it apart.
+    pub fn reduce(&self, b: &mut Builder, all: &[(&Reducer, TileReduction)], (team, shared): (Option<ExprId>, u32), teams: u32) {
+        let place = [Axis::Row, Axis::Col].map(|to| self.layout.emit(b, to, &[(Axis::Thread, self.thread)], Scalar::I32));
+        let place = [b.bind("held_row", place[0]), b.bind("held_col", place[1])];
+        let mut owned = HashMap::new();
+        let mut meeting = Vec::new();
+        let mut at = shared;
+        for (reducer, how) in all {
+            b.comment(format!("{} over {}", reducer.op.operator, reducer.op.over));
+            let values = self.in_registers(b, reducer, place, &mut owned);
+            let values = self.across_lanes(b, reducer, how, values);
+            if how.parts.len() == 1 {
+                self.put_all(b, reducer, &values);
+                continue;
+            }
+            let array = b.shared(&format!("parts_of_{}", reducer.op.number), reducer.acc, how.shared() * teams, at);
+            at += how.shared() * teams * reducer.acc.bytes();
+            let first = team.map(|team| b.value(team * how.shared()));
+            meeting.push((*reducer, how, values, array, first));
+        }
+        if meeting.is_empty() {
+            return;
+        }
+        // Nobody still reads what was there.
+        (self.meet)(b);
+        for (reducer, how, values, array, first) in &meeting {
+            self.put_parts(b, reducer, how, values, (*array, *first));
+        }
+        (self.meet)(b);
+        for (reducer, how, _, array, first) in &meeting {
+            self.meet_parts(b, reducer, how, (*array, *first));
+        }
+    }
+
+    /// Which of the axes a reduction reduces.
+    fn over(reducer: &Reducer) -> [bool; 2] {
+        [reducer.op.over.m, reducer.op.over.n]
+    }
+
+    /// Condition that a row or column which the thread holds exists and is this tile's.
+    fn owned(
+        &self,
+        b: &mut Builder,
+        known: &mut HashMap<(usize, u32), Option<ExprId>>,
+        (axis, offset): (usize, u32),
+        place: [ExprId; 2],
+    ) -> Option<ExprId> {
+        if let Some(found) = known.get(&(axis, offset)) {
+            return *found;
+        }
+        let by = b.value(place[axis] + offset);
+        let coord = behind(b, self.start[axis], by, self.ints);
+        let condition = (self.owned)(b, coord, axis).map(|c| b.bind(["has_row", "has_col"][axis], c));
+        known.insert((axis, offset), condition);
+        condition
+    }
+
+    /// Elements of each thread.
+    fn in_registers(
+        &self,
+        b: &mut Builder,
+        reducer: &Reducer,
+        place: [ExprId; 2],
+        known: &mut HashMap<(usize, u32), Option<ExprId>>,
+    ) -> Values {
+        let over = Self::over(reducer);
+        let mut groups: BTreeMap<[u32; 2], BTreeMap<[u32; 2], u32>> = BTreeMap::new();
+        for register in 0..self.layout.extent(Axis::Register) as u32 {
+            let at = [Axis::Row, Axis::Col].map(|to| self.layout.at(to, &[(Axis::Register, register.into())]) as u32);
+            let kept = [0, 1].map(|axis| if over[axis] { 0 } else { at[axis] });
+            groups.entry(kept).or_default().insert(at, register);
+        }
+        let mut held = Vec::new();
+        for (kept, elements) in groups {
+            let mut leaves = Vec::new();
+            for (at, register) in elements {
+                let mut value = (self.value)(b, register);
+                if reducer.op.stored {
+                    value = b.value(value.cast(self.stored).cast(reducer.acc));
+                }
+                let mut value = reducer.element(b, value);
+                for axis in (0..2).filter(|axis| over[*axis]) {
+                    if let Some(owned) = self.owned(b, known, (axis, at[axis]), place) {
+                        let identity = reducer.identity(b);
+                        value = b.value(owned.select(value, identity));
+                    }
+                }
+                leaves.push(value);
+            }
+            let total = pairwise(b, reducer, &leaves);
+            held.push((kept, b.bind("total", total)));
+        }
+        Values { held, thread: place, guard: None }
+    }
+
+    /// Values of lanes that have parts of the same ones. Where a lane has an even number of them it keeps one half and gives the other
+    /// away: each step then exchanges half as many values as the one before, and all lanes have some to store.
+    fn across_lanes(&self, b: &mut Builder, reducer: &Reducer, how: &TileReduction, mut values: Values) -> Values {
+        let mut copies = 0;
+        for &bit in &how.lane_bits {
+            let mask = 1u32 << bit;
+            let exchange = |b: &mut Builder, value: ExprId| b.shuffle("other", value, ShuffleKind::Xor(mask));
+            let half = values.held.len() / 2;
+            let apart = |i: usize| [0, 1].map(|axis| values.held[half + i].0[axis] - values.held[i].0[axis]);
+            let even = values.held.len().is_multiple_of(2) && half > 0 && (1..half).all(|i| apart(i) == apart(0));
+            if !even {
+                for (_, value) in &mut values.held {
+                    let other = exchange(b, *value);
+                    let both = reducer.combine(b, *value, other);
+                    *value = b.bind("both", both);
+                }
+                copies |= mask;
+                continue;
+            }
+            let apart = apart(0);
+            let upper = b.value(self.thread & mask);
+            let upper = b.bind("upper", upper.equals(i64::from(mask)));
+            let mut held = Vec::with_capacity(half);
+            for i in 0..half {
+                let (place, low) = values.held[i];
+                let high = values.held[half + i].1;
+                let given = b.bind("given", upper.select(low, high));
+                let own = b.value(upper.select(high, low));
+                let other = exchange(b, given);
+                let both = reducer.combine(b, own, other);
+                held.push((place, b.bind("both", both)));
+            }
+            values.held = held;
+            for (axis, apart) in apart.into_iter().enumerate().filter(|(_, apart)| *apart > 0) {
+                let further = b.value(upper.select(Ex::int(apart.into(), Scalar::I32), 0));
+                let moved = b.value(values.thread[axis] + further);
+                values.thread[axis] = b.bind("moved", moved);
+            }
+        }
+        if copies > 0 {
+            let first = b.value(self.thread & copies);
+            values.guard = Some(b.bind("first_of_lanes", first.equals(0)));
+        }
+        values
+    }
+
+    /// Stores values of which the thread has all that the tile has.
+    fn put_all(&self, b: &mut Builder, reducer: &Reducer, values: &Values) {
+        for (place, value) in &values.held {
+            let at = [0, 1].map(|axis| b.value(values.thread[axis] + place[axis]));
+            self.put(b, reducer, at, *value, values.guard);
+        }
+    }
+
+    /// Values of the threads, into shared memory by part.
+    fn put_parts(
+        &self,
+        b: &mut Builder,
+        reducer: &Reducer,
+        how: &TileReduction,
+        values: &Values,
+        (array, first): (SharedId, Option<ExprId>),
+    ) {
+        let mask = how.lane_bits.iter().fold(0u32, |mask, bit| mask | 1 << bit);
+        let thread = if mask == 0 { self.thread } else { b.value(self.thread - (self.thread & mask)) };
+        let number = |b: &mut Builder, axis: usize| {
+            let to = [Axis::Row, Axis::Col][axis];
+            (how.part_steps[axis] > 0).then(|| {
+                let place = self.layout.emit(b, to, &[(Axis::Thread, thread)], Scalar::I32);
+                b.value(place / how.part_steps[axis])
+            })
+        };
+        let part = match [number(b, 0), number(b, 1)] {
+            [Some(row), Some(col)] => b.value(row * how.parts_across + col),
+            [Some(row), None] => b.value(row * how.parts_across),
+            [None, Some(col)] => col,
+            [None, None] => b.int(0, Scalar::I32),
+        };
+        let start = b.value(part * how.values);
+        let start = first.map_or(start, |first| b.value(first + start));
+        let start = b.bind("part_at", start);
+        let over = Self::over(reducer);
+        for (place, value) in &values.held {
+            let mut at = start;
+            for axis in (0..2).filter(|axis| !over[*axis]) {
+                at = b.value(at + values.thread[axis] + place[axis]);
+            }
+            b.store(Base::Shared(array), at, *value, values.guard);
+        }
+    }
+
+    /// Reduces the parts in shared memory, and stores the values.
+    fn meet_parts(&self, b: &mut Builder, reducer: &Reducer, how: &TileReduction, (array, first): (SharedId, Option<ExprId>)) {
+        let over = Self::over(reducer);
+        for step in 0..how.values.div_ceil(self.threads) {
+            let value = b.bind("value", self.thread + step * self.threads);
+            let partly = (step + 1) * self.threads > how.values;
+            let body = |b: &mut Builder| {
+                let from = first.map_or(value, |first| b.value(first + value));
+                let mut leaves = Vec::new();
+                for part in &how.parts {
+                    leaves.push(b.load("part", Base::Shared(array), from + part * how.values, 1, None));
+                }
+                let total = pairwise(b, reducer, &leaves);
+                let total = b.bind("total", total);
+                let zero = b.int(0, Scalar::I32);
+                let at = [0, 1].map(|axis| if over[axis] { zero } else { value });
+                self.put(b, reducer, at, total, None);
+            };
+            if partly { b.if_then(value.lt(how.values), body) } else { body(b) }
+        }
+    }
+
+    /// Stores a value of the tile: at (row, column) of it, as far as these are kept.
+    fn put(&self, b: &mut Builder, reducer: &Reducer, at: [ExprId; 2], value: ExprId, mut guard: Option<ExprId>) {
+        let (over, partials) = (Self::over(reducer), &reducer.partials);
+        let mut index = b.value(self.g.cast(Scalar::I64));
+        let mut kept = b.int(0, Scalar::I64);
+        for axis in 0..2 {
+            if over[axis] {
+                index = b.value(index * (partials.tiles[axis] as i64) + self.tile[axis].cast(Scalar::I64));
+                continue;
+            }
+            let coord = behind(b, self.start[axis], at[axis], self.ints);
+            let owned = (self.owned)(b, coord, axis);
+            guard = b.and_opt(guard, owned);
+            kept = coord.value(b);
+        }
+        let index = b.value(index * (partials.values as i64) + kept.cast(Scalar::I64));
+        let value = if partials.in_place() { reducer.finish(b, value) } else { value };
+        b.store(Base::Buffer(reducer.to), index, value, guard);
+    }
+}
+
+/// Contributions combined pairwise, neighbours first.
+pub(super) fn pairwise(b: &mut Builder, reducer: &Reducer, leaves: &[ExprId]) -> ExprId {
+    match leaves {
+        [] => reducer.identity(b),
+        [one] => *one,
+        _ => {
+            let (left, right) = leaves.split_at(leaves.len().div_ceil(2));
+            let (x, y) = (pairwise(b, reducer, left), pairwise(b, reducer, right));
+            let both = reducer.combine(b, x, y);
+            // Small trees are one expression.
+            if leaves.len() >= 4 { b.bind("both", both) } else { both }
+        }
+    }
+}

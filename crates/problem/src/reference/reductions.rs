@@ -1,0 +1,207 @@
+//! Expected values of a problem's reductions, and the judgement of what a run left in their buffers.
+//!
+//! On random data as many values are recomputed as the budget admits, each from all its elements; a value of more elements than
+//! [`MOST_WORK`] admits is only asked to be a number. On small integers ([`super::Exact`]) every value is known.
+//!
+//! # How far a value may be off
+//!
+//! A sum may differ by the sum of what its elements may differ by, and by `u (256 + sqrt(count))` of the sum of their magnitudes: no
+//! thread adds more than 256 terms one after the other, and what meets behind that has rounding errors of random sign. A maximum, a
+//! minimum or a magnitude moves by no more than the element that moves most. The result's own rounding comes on top.
+
+use super::element::{rounded, value};
+use super::oracle::Oracle;
+use super::{Mismatch, Samples, TestData, Tolerance, Verdict, entry, spread, sums_of};
+use crate::contraction::Operand;
+use crate::extent::Extents;
+use crate::reduction::{Operator, Reduction};
+use tilewright_ir::Scalar;
+
+/// Most multiply-adds that one value of a reduction may take.
+const MOST_WORK: u64 = 1 << 33;
+/// Rows of the result that are summed at a time.
+const BLOCK: usize = 64;
+
+/// A value of a reduction beside where it stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Expected {
+    /// Number of the reduction.
+    number: usize,
+    /// Position in its buffer.
+    at: u64,
+    index: [u64; 3],
+    expected: f64,
+    allowed: f64,
+}
+
+/// What is known of a value from its elements so far.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Elements {
+    value: f64,
+    /// How much elements may be off: their sum, or the largest.
+    off: f64,
+    /// Sums of magnitudes and of squares of what is added up.
+    magnitude: f64,
+    square: f64,
+}
+
+impl Elements {
+    pub(super) const fn none(operator: Operator) -> Elements {
+        Elements { value: operator.identity(), off: 0.0, magnitude: 0.0, square: 0.0 }
+    }
+    /// With another element, which may be off by so much.
+    pub(super) fn add(&mut self, operator: Operator, x: f64, off: f64) {
+        let contribution = operator.element(x);
+        let off = if operator == Operator::SumSq { 2.0 * x.abs() * off + off * off } else { off };
+        self.join(
+            operator,
+            Elements { value: contribution, off, magnitude: contribution.abs(), square: contribution * contribution },
+        );
+    }
+    /// Both.
+    pub(super) fn join(&mut self, operator: Operator, other: Elements) {
+        self.value = operator.combine(self.value, other.value);
+        self.off = if operator.adds() { self.off + other.off } else { self.off.max(other.off) };
+        self.magnitude += other.magnitude;
+        self.square += other.square;
+    }
+    /// The value, and by how much it may be off. `exact`: elements are integers in the type of the sums.
+    fn finish(&self, reduction: &Reduction, count: u64, accumulator: Scalar, exact: bool) -> (f64, f64) {
+        let operator = reduction.operator;
+        let (unit, digits) = if accumulator == Scalar::F64 { (2f64.powi(-53), 53) } else { (2f64.powi(-24), 24) };
+        let scalar = reduction.scalar(accumulator);
+        let expected = operator.finish(self.value, count);
+        // Partial sums of so many integers are integers that the type holds, by eight standard deviations.
+        let held = exact && self.off == 0.0 && self.value.abs() + 8.0 * self.square.sqrt() < 2f64.powi(digits);
+        let mut off = self.off;
+        if operator.adds() && !held {
+            off += unit * (256.0 + (count as f64).sqrt()) * self.magnitude;
+        }
+        if operator == Operator::Mean {
+            off = off / count as f64 + 4.0 * unit * expected.abs();
+        }
+        if off == 0.0 {
+            let stored = rounded(scalar, expected);
+            return (expected, if stored.is_finite() { (stored - expected).abs() } else { 0.0 });
+        }
+        let t = Tolerance::rounding(scalar);
+        (expected, off + t.round * expected.abs() + t.floor)
+    }
+}
+
+/// The extents of the result, and which of its axes a reduction reduces.
+fn axes(oracle: &Oracle<'_>, reduction: &Reduction) -> (Extents, [bool; 3]) {
+    let [g, m, n, _] = oracle.extent;
+    (Extents { g, m, n }, [reduction.over.g, reduction.over.m, reduction.over.n])
+}
+
+/// Expected values on random data.
+pub(super) fn sampled(data: &TestData, oracle: &Oracle<'_>, samples: Samples) -> Vec<Expected> {
+    let all = data.problem.reductions().iter().enumerate();
+    all.flat_map(|(number, reduction)| values(data, oracle, (number, reduction), samples)).collect()
+}
+
+fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Reduction), samples: Samples) -> Vec<Expected> {
+    let (extents, over) = axes(oracle, reduction);
+    let work = reduction.over.count(&extents).saturating_mul(oracle.extent[3]);
+    if work > MOST_WORK {
+        return Vec::new();
+    }
+    let most = match samples {
+        Samples::All => u64::MAX,
+        Samples::Budget(budget) => (budget / work).max(1),
+    };
+    let entries = most.min(if samples == Samples::All { extents.g } else { 8 });
+    let limit = [entries, most / entries.min(extents.g), most / entries.min(extents.g)];
+    let lists = [0, 1, 2].map(|axis| {
+        let extent = oracle.extent[axis];
+        if over[axis] { (0..extent).collect() } else { spread(extent, limit[axis], 5 + axis as u64) }
+    });
+    let [gs, rows, columns] = &lists;
+    let kept = |list: &[u64], over: bool| if over { 1 } else { list.len() };
+    let size = [kept(gs, over[0]), kept(rows, over[1]), kept(columns, over[2])];
+    let mut found = vec![Elements::none(reduction.operator); size.iter().product()];
+    let t = Tolerance::of(&data.problem);
+    for (ig, &g) in gs.iter().enumerate() {
+        for (block, rows) in rows.chunks(BLOCK).enumerate() {
+            for (i, sum) in sums_of(data, oracle, g, rows, columns).into_iter().enumerate() {
+                let (row, column) = (i / columns.len(), i % columns.len());
+                let element = entry(data, oracle, [g, rows[row], columns[column]], sum);
+                let off = t.accumulate * element.scale + t.floor;
+                let (x, off) = as_reduced(data, reduction, element.expected, off);
+                let place = |i: usize, over: bool| if over { 0 } else { i };
+                let row = place(block * BLOCK + row, over[1]);
+                let at = (place(ig, over[0]) * size[1] + row) * size[2] + place(column, over[2]);
+                found[at].add(reduction.operator, x, off);
+            }
+        }
+    }
+    let accumulator = data.c.scalar.accumulator();
+    let pick = |list: &[u64], i: usize, over: bool| if over { 0 } else { list[i] };
+    let each = found.iter().enumerate().map(|(i, elements)| {
+        let (ig, row, column) = (i / size[2] / size[1], i / size[2] % size[1], i % size[2]);
+        let index = [pick(gs, ig, over[0]), pick(rows, row, over[1]), pick(columns, column, over[2])];
+        let (expected, allowed) = elements.finish(reduction, reduction.over.count(&extents), accumulator, false);
+        Expected { number, at: reduction.over.index(&extents, index), index, expected, allowed }
+    });
+    each.collect()
+}
+
+/// Expected values on small integers, from all elements of each.
+pub(super) fn exact(data: &TestData, oracle: &Oracle<'_>, (number, found): (usize, Vec<Elements>)) -> Vec<Expected> {
+    let reduction = &data.problem.reductions()[number];
+    let (extents, over) = axes(oracle, reduction);
+    let (accumulator, count) = (data.c.scalar.accumulator(), reduction.over.count(&extents));
+    let [_, m, n] = [0, 1, 2].map(|axis| if over[axis] { 1 } else { oracle.extent[axis] });
+    let each = found.iter().enumerate().map(|(i, elements)| {
+        let (expected, allowed) = elements.finish(reduction, count, accumulator, true);
+        let at = i as u64;
+        Expected { number, at, index: [at / n / m, at / n % m, at % n], expected, allowed }
+    });
+    each.collect()
+}
+
+/// Judges what a run left in the buffers of the reductions, guards included in the bytes.
+pub(super) fn check(data: &TestData, all: &[Expected], after: &[Vec<u8>]) -> Verdict {
+    let mut verdict = Verdict::default();
+    for (number, buffer) in data.reductions.iter().enumerate() {
+        let bytes = after.get(number).map_or(&[][..], |bytes| bytes);
+        let len = data.reduction_len(number);
+        // A NaN that belongs there would be expected.
+        let may_be_nan = all.iter().any(|e| e.number == number && e.expected.is_nan());
+        let is_nan = |at: u64| value(buffer.scalar, bytes, at).is_nan();
+        verdict.not_a_number += if may_be_nan { 0 } else { (0..len).filter(|at| is_nan(*at)).count() as u64 };
+    }
+    for e in all {
+        let Some(buffer) = data.reductions.get(e.number) else { continue };
+        let actual = value(buffer.scalar, after.get(e.number).map_or(&[], |bytes| bytes), e.at);
+        let same = actual == e.expected || (actual.is_nan() && e.expected.is_nan());
+        // Infinity is right where a value that is near enough rounds to it.
+        let overflown = actual.is_infinite() && rounded(buffer.scalar, e.expected + e.allowed.copysign(actual)) == actual;
+        let difference = if same || overflown { 0.0 } else { (actual - e.expected).abs() };
+        let difference = if difference.is_nan() { f64::INFINITY } else { difference };
+        let wrong = difference > e.allowed;
+        let reduction = data.problem.reductions().get(e.number).copied();
+        let worst = Mismatch { index: e.index, reduction, expected: e.expected, actual, allowed: e.allowed };
+        let relative = if difference == 0.0 { 0.0 } else { difference / e.expected.abs().max(1.0) };
+        let one = Verdict { checked: 1, wrong: wrong.into(), not_a_number: 0, max_error: 0.0, worst: Some(worst) };
+        verdict = verdict.and(if wrong { Verdict { max_error: relative, ..one } } else { one });
+    }
+    if all.is_empty() && !data.reductions.is_empty() && !data.problem.keeps_c() {
+        // Nothing could be recomputed: that there are numbers is all that was asked.
+        verdict.checked += 1;
+    }
+    verdict
+}
+
+/// An element of the result as it is reduced, and how far that may be off: rounded where that is reduced which is stored. What may be
+/// off may be rounded to either side.
+pub(super) fn as_reduced(data: &TestData, reduction: &Reduction, expected: f64, off: f64) -> (f64, f64) {
+    if !reduction.stored {
+        return (expected, off);
+    }
+    let scalar = data.buffer(Operand::C).scalar;
+    let t = Tolerance::rounding(scalar);
+    let x = rounded(scalar, expected);
+    if off > 0.0 && x.is_finite() { (expected, off + t.round * (x.abs() + off) + t.floor) } else { (x, off) }
+}

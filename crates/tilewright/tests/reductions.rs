@@ -1,0 +1,138 @@
+//! Reductions of results through the library: values that have gone wrong elsewhere, and what is refused.
+
+use tilewright::{
+    Along, Axes, Constraint, Context, Error, Gemm, GemmBuilder, Operands, Operator, Options, Order, RecordsAt, Reduction, Scalar,
+};
+
+/// The built-in device, or the one that `TILEWRIGHT_TEST_DEVICE` names.
+fn context() -> Context {
+    let device = std::env::var("TILEWRIGHT_TEST_DEVICE").unwrap_or_else(|_| "emu:gfx942".into());
+    let options = Options { device: Some(device), records: RecordsAt::Memory, ..Options::default() };
+    Context::with(options).expect("the emulator opens")
+}
+
+const M: usize = 45;
+const N: usize = 70;
+const K: usize = 5;
+
+/// All operators over rows, columns and all, for a product of this problem.
+fn all(gemm: GemmBuilder) -> (GemmBuilder, Vec<Reduction>) {
+    let axes = [Axes { n: true, ..Axes::default() }, Axes { m: true, ..Axes::default() }];
+    let list: Vec<Reduction> = Operator::ALL
+        .into_iter()
+        .zip(axes.into_iter().cycle())
+        .map(|(operator, over)| Reduction::new(operator, over))
+        .chain([Reduction::new(Operator::Sum, Axes { g: false, m: true, n: true })])
+        .chain([Reduction::new(Operator::Max, axes[1])])
+        .collect();
+    (list.iter().copied().fold(gemm, GemmBuilder::reduce), list)
+}
+
+/// C = A B + bias of every reduction, with the plan's keys demanded, C stored or not; and what is expected of each from C.
+fn run(a: &[f32], b: &[f32], bias: f32, plan: &str, drop: bool) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
+    let context = context();
+    let gemm = Gemm::new(Scalar::F32, M as u64, N as u64, K as u64).order(Order::Row).bias(Along::N);
+    let (gemm, list) = all(if drop { gemm.drop_c() } else { gemm });
+    let op = context.gemm(gemm).expect("a problem").constrained(&Constraint::parse(plan).expect("a constraint"));
+    let (da, db) = (context.upload(a).expect("memory"), context.upload(b).expect("memory"));
+    let bias = context.upload(&[bias; N]).expect("memory");
+    let sizes = |r: &Reduction| (if r.over.m { 1 } else { M }) * (if r.over.n { 1 } else { N });
+    let mut buffers: Vec<_> = list.iter().map(|r| context.upload(&vec![f32::NAN; sizes(r)]).expect("memory")).collect();
+    let mut c = context.alloc::<f32>((M * N) as u64).expect("memory");
+    let operands = if drop { Operands::without_c(&da, &db) } else { Operands::new(&da, &db, &mut c) };
+    op.run_with(buffers.iter_mut().fold(operands.bias(&bias), Operands::reduction)).expect("it runs");
+    let got = buffers.iter().map(|x| x.download().expect("values")).collect();
+    let first = bias.download().expect("the bias")[0];
+    let element = |i: usize, j: usize| (0..K).map(|l| a[i * K + l] * b[l * N + j]).sum::<f32>() + first;
+    let want = list.iter().map(|r| {
+        let mut values = vec![r.operator.identity(); sizes(r)];
+        for (i, j) in (0..M).flat_map(|i| (0..N).map(move |j| (i, j))) {
+            let at = match (r.over.m, r.over.n) {
+                (true, true) => 0,
+                (true, false) => j,
+                _ => i,
+            };
+            values[at] = r.operator.combine(values[at], r.operator.element(f64::from(element(i, j))));
+        }
+        let count = (M * N / sizes(r)) as u64;
+        values.into_iter().map(|x| r.operator.finish(x, count) as f32).collect()
+    });
+    (got, want.collect())
+}
+
+/// Tiles over the edge, pulled back from it, and larger than the result.
+const PLANS: [&str; 3] = ["A_MIC4__B_MIC4__C_MAC64_EDG1", "A_MIC4__B_MIC4__C_MAC64_EDG0", "A_MIC8__B_MIC8__C_MAC256_EDG1"];
+
+fn agree(what: &str, (got, want): (Vec<Vec<f32>>, Vec<Vec<f32>>)) {
+    for (number, (got, want)) in got.iter().zip(&want).enumerate() {
+        assert_eq!(got.len(), want.len());
+        for (i, (got, want)) in got.iter().zip(want).enumerate() {
+            let near = (got - want).abs() <= 1e-4 * want.abs() || got == want || (got.is_nan() && want.is_nan());
+            assert!(near, "{what}: value {i} of reduction {number} is {got} instead of {want}");
+        }
+    }
+}
+
+/// Every element is 1: sums are counts, exactly, in which a row that counts twice or not at all shows.
+#[test]
+fn counts_are_exact() {
+    for plan in PLANS {
+        let mut a = vec![0.0; M * K];
+        (0..M).for_each(|i| a[i * K] = 1.0);
+        let (got, want) = run(&a, &vec![1.0; K * N], 0.0, plan, false);
+        assert_eq!(got[0], want[0], "{plan}: sums over n");
+        assert_eq!(got[6], [(M * N) as f32], "{plan}: the sum of all");
+        agree(plan, (got, want));
+    }
+}
+
+/// All results are negative, so that zeros beyond the edge would be the largest.
+#[test]
+fn what_does_not_exist_is_no_zero() {
+    let a: Vec<f32> = (0..M * K).map(|i| ((i * 7) % 5) as f32 - 2.0).collect();
+    let b: Vec<f32> = (0..K * N).map(|i| ((i * 5) % 7) as f32 - 3.0).collect();
+    for plan in PLANS {
+        for drop in [false, true] {
+            agree(plan, run(&a, &b, -1e4, plan, drop));
+            agree(plan, run(&a, &b, 1e4, plan, drop));
+        }
+    }
+}
+
+/// One NaN reaches the values of its row and column alone; infinities are the largest and the smallest.
+#[test]
+fn nan_and_infinities_arrive() {
+    let (a, b) = (vec![1.0f32; M * K], vec![1.0f32; K * N]);
+    for plan in PLANS {
+        for special in [f32::NAN, f32::NEG_INFINITY] {
+            let mut row = a.clone();
+            row[17 * K + 2] = special;
+            let (got, want) = run(&row, &b, 0.0, plan, true);
+            let special_rows = got[0].iter().filter(|x| !x.is_finite()).count();
+            assert_eq!(special_rows, 1, "{plan}: {special}");
+            agree(plan, (got, want));
+            let mut column = b.clone();
+            column[3 * N + N - 1] = special;
+            agree(plan, run(&a, &column, 0.0, plan, true));
+        }
+    }
+}
+
+#[test]
+fn what_is_missing_is_named() {
+    let context = context();
+    let sum = Reduction::new(Operator::Sum, Axes { n: true, ..Axes::default() });
+    let op = context.gemm(Gemm::new(Scalar::F32, 4, 4, 4).reduce(sum).drop_c()).expect("a problem");
+    let a = context.upload(&[1.0f32; 16]).expect("memory");
+    let refused = op.run_with(Operands::<f32, f32>::without_c(&a, &a)).expect_err("no memory for the sums");
+    assert!(refused.to_string().contains("a buffer for each reduction"), "{refused}");
+    let mut wrong = context.upload(&[0.0f64; 4]).expect("memory");
+    let refused = op.run_with(Operands::<f32, f32>::without_c(&a, &a).reduction(&mut wrong)).expect_err("f64");
+    assert!(matches!(refused, Error::Dtype { operand: "a reduction", .. }), "{refused}");
+    let mut values = context.upload(&[0.0f32; 4]).expect("memory");
+    let refused = op.run_with(Operands::<f32, f32>::without_c(&a, &a).reduction(&mut values).beta(1.0)).expect_err("beta");
+    assert!(refused.to_string().contains("neither stored nor read"), "{refused}");
+    let refused = op.run_with(Operands::<f32, f32>::without_c(&a, &a).reduction(&mut values));
+    assert!(refused.is_ok());
+    assert_eq!(values.download().expect("values"), [16.0; 4]);
+}
