@@ -4,7 +4,7 @@
 //! contiguous in memory, `[row / 64][k][64]` where rows are (numbers for 16-bit elements).
 
 use super::tile::OperandTiling;
-use super::windows::{Walk, walk};
+use super::windows::{ROW_BYTES, Walk, suitable, walk};
 use crate::plan::WORKSPACE_ALIGN;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::affine::Affine;
@@ -14,8 +14,6 @@ use tilewright_ir::{Scalar, Swizzle, TensorMap};
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{Access, AffineBox, COL, G, ROW};
 
-/// Bytes of one row of the layout in shared memory.
-pub(super) const ROW_BYTES: u32 = 128;
 /// Longest side of a box.
 const BOX: u32 = 256;
 /// Most pixels of one in im2col mode.
@@ -267,20 +265,6 @@ fn matrix(tensor: &Tensor, shape: &AffineBox) -> Result<Walk, String> {
     }
     let at = [fast, slow].into_iter().chain(batched.then_some(G)).map(Affine::axis).collect();
     suitable(&map).map(|()| Walk { map, at, k_contiguous, first: 0, batched, lines: 0 })
-}
-
-/// Strides and extents that maps can have.
-pub(super) fn suitable(map: &TensorMap) -> Result<(), String> {
-    if map.extent.len() > 5 {
-        return Err(format!("it has {} dimensions, copies have 5", map.extent.len()));
-    }
-    if let Some(stride) = map.stride_bytes.iter().find(|s| **s % 16 != 0 || **s == 0 || **s >= 1 << 40) {
-        return Err(format!("a stride of {stride} bytes is no multiple of 16 (below 2^40)"));
-    }
-    if map.extent.iter().any(|e| *e == 0 || *e > 1 << 31) {
-        return Err(format!("extents {:?}: copies count to 2^31", map.extent));
-    }
-    Ok(())
 }
 
 /// Whether each owner's rows are whole rows of 128 bytes, where its instructions read panels themselves.

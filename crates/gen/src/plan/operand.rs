@@ -1,6 +1,5 @@
 //! One factor's tiling: its macro tile, the tile each thread loads, and the vectors it is moved in.
 
-use super::bulk::ROW_BYTES as BULK_ROW;
 use super::grid::load_tile;
 use super::keys::{Chiral, Common, Key};
 use super::reach;
@@ -8,6 +7,7 @@ use super::refusal::Refusal;
 use super::tile::*;
 use super::transport::Transport;
 use super::value::Plan;
+use super::windows::ROW_BYTES as BULK_ROW;
 use crate::plan::materialised;
 use tilewright_ir::mma::Family;
 use tilewright_problem::contraction::Tensor;

@@ -4,11 +4,13 @@
 //! rows or k besides the contiguous one; the other digits are coordinates of the copy. Where rows run over pixels of several image rows
 //! and samples, it is a map in *im2col mode*: the walk of the window's origin is that of the pixels, and taps are offsets.
 
-use super::bulk::{ROW_BYTES, suitable};
 use tilewright_ir::affine::{Affine, Atom};
 use tilewright_ir::{Im2col, Swizzle, TensorMap};
 use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::{COL, Dimension, Dimensions, G, ROW};
+
+/// Bytes of one row of the layout in shared memory.
+pub(super) const ROW_BYTES: u32 = 128;
 
 /// A tensor map, and where copies through it start.
 pub(super) struct Walk {
@@ -256,4 +258,18 @@ impl<'a> Recogniser<'a> {
         let (map, first) = self.map(others, Some(windows), channels)?;
         Ok(Walk { map, at, k_contiguous: self.fast == COL, first, batched: false, lines: 0 })
     }
+}
+
+/// Strides and extents that maps can have.
+pub(super) fn suitable(map: &TensorMap) -> Result<(), String> {
+    if map.extent.len() > 5 {
+        return Err(format!("it has {} dimensions, copies have 5", map.extent.len()));
+    }
+    if let Some(stride) = map.stride_bytes.iter().find(|s| **s % 16 != 0 || **s == 0 || **s >= 1 << 40) {
+        return Err(format!("a stride of {stride} bytes is no multiple of 16 (below 2^40)"));
+    }
+    if map.extent.iter().any(|e| *e == 0 || *e > 1 << 31) {
+        return Err(format!("extents {:?}: copies count to 2^31", map.extent));
+    }
+    Ok(())
 }
