@@ -23,11 +23,18 @@ const PLANS: [&str; 5] = [
     "A_MIC2_PAD1__B_MIC1_PAD1__C_UNI1_MAC64_UNR16_PFG1_BUF2_LWV2_EDG1",
 ];
 
-fn verify(gemm: GemmBuilder, plan: &str, seed: u64) {
+/// From the swizzled panels that TMA writes.
+const BULK_PLANS: [&str; 3] = [
+    "A_MIC1_ACP2__B_MIC2_ACP2__C_UNI1_MAC64_UNR16_PFG1_BUF2_EDG1",
+    "A_MIC2_ACP2__B_MIC2_ACP2__C_UNI1_MAC128_UNR32_PFG2_BUF3_FRA1_LWV1_EDG1",
+    "A_MIC1_ACP2__B_MIC4_ACP2__C_UNI1_MAC64_UNR48_PFG1_BUF2_LWV1_EDG1_UKL1",
+];
+
+fn verify(device: &str, gemm: GemmBuilder, plan: &str, seed: u64) {
     let problem: Problem = gemm.build().unwrap().into();
     let mut options = Options::default();
     (options.emulator.threads, options.emulator.interleave, options.emulator.seed) = (1, true, seed);
-    let device = open_with("emu:sm_80", &options).unwrap();
+    let device = open_with(device, &options).unwrap();
     let space = Space::new(&problem, &device.info().target).unwrap();
     let plan = Plan::from(Constraint::parse(plan).unwrap().apply(&Plan::default()));
     let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
@@ -43,7 +50,16 @@ fn verify(gemm: GemmBuilder, plan: &str, seed: u64) {
 fn doubles_multiply_right() {
     for (i, plan) in PLANS.iter().enumerate() {
         for (a, b) in [(false, false), (true, true)] {
-            verify(Gemm::new(Scalar::F64, 70, 54, 66).order(Order::Row).trans(a, b), plan, i as u64);
+            verify("emu:sm_80", Gemm::new(Scalar::F64, 70, 54, 66).order(Order::Row).trans(a, b), plan, i as u64);
+        }
+    }
+}
+
+#[test]
+fn doubles_multiply_right_from_swizzled_panels() {
+    for (i, plan) in BULK_PLANS.iter().enumerate() {
+        for (a, b) in [(false, false), (false, true), (true, false)] {
+            verify("emu:sm_90a", Gemm::new(Scalar::F64, 70, 54, 66).order(Order::Row).trans(a, b), plan, i as u64);
         }
     }
 }

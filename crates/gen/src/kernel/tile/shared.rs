@@ -73,6 +73,11 @@ impl SharedTile {
         b.value(row * row_stride + k * k_stride)
     }
 
+    /// The same of numbers.
+    pub fn position(&self, row: u32, k: u32) -> i32 {
+        self.layout.at(Axis::Position, &[(Axis::Row, row.into()), (Axis::K, k.into())]) as i32
+    }
+
     /// Elements that one access along rows moves at most, of so many.
     pub fn vector_of_rows(&self, most: u32) -> u32 {
         if self.panels.is_some() { self.layout.vector(Axis::Row, most) } else { most }

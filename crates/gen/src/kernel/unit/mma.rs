@@ -2,9 +2,11 @@
 //!
 //! A wave owns a micro tile of whole instructions. NVIDIA's fragments come by `ldmatrix`, transposed where lines of shared
 //! memory are rows of one k; AMD's lanes read their own elements. `ldmatrix` moves pairs of 16-bit elements, which would tear those of
-//! TF32 apart where it transposes, so lanes read these one by one (of four rows or k each, no two in one bank where lines are padded)
-//! and round them: here, in registers, since asynchronous copies bring f32 as it is, and no other reader of the tile need know.
+//! TF32 apart where it transposes, so lanes read these and doubles one by one (no two in one bank: lines are padded, or lanes take the
+//! k of swizzled panels in another order, [`KOrder`]). TF32 is rounded here, in registers, since asynchronous copies bring f32 as it is,
+//! and no other reader of the tile need know.
 
+use super::k_order::KOrder;
 use super::math::Steps;
 use crate::kernel::tile::shared::SharedTile;
 use crate::kernel::unit::Sums;
@@ -29,13 +31,14 @@ struct Fragments {
     /// Registers of a k-step.
     len: u32,
     shared: SharedTile,
-    /// Row and k of the first element that this lane reads.
-    place: [ExprId; 2],
-    /// Where that is in a stage, and how far from it the further blocks of 16 rows are.
+    /// Where the first element that this lane reads is in a stage, and how far from it those of further rows are: 16 further for each
+    /// `ldmatrix`, 8 where elements come one by one.
     lane: ExprId,
     blocks: Vec<ExprId>,
     /// Rows (A) or columns (B) of the wave.
     micro: u32,
+    /// Which k its lanes read where these come one by one.
+    order: KOrder,
 }
 
 /// The math of one wave.
@@ -70,18 +73,22 @@ impl WaveUnit {
         let first = [b.bind("wave_row", wave % along_m * t.a.micro), b.bind("wave_col", wave / along_m * t.b.micro)];
         let lane = b.bind("lane", thread % lanes);
         let sets = spec.schedule.fragments_ahead + 1;
+        let order = match shared {
+            [a, b] if a.panels.is_some() && b.panels.is_some() => KOrder::of_panels(row.input.bytes()),
+            _ => KOrder::NATURAL,
+        };
         let fragments = [(0, "a", t.a.micro), (1, "b", t.b.micro)].map(|(i, name, micro)| {
             let (of, side) = if i == 0 { (&row.a, rows) } else { (&row.b, columns) };
             let len = micro / side * of.registers * (row.step / depth);
             let held = if of.elements == 1 { scalar } else { Scalar::U32 };
             let regs = b.regs(&format!("{name}_frag"), held.ty(), sets * len);
-            let place = match of.elements {
-                1 => element_of(b, of, lane, first[i]),
-                _ => matrix_row(b, &shared[i], lane, first[i], i == 0),
+            let (place, every) = match of.elements {
+                1 => (element_of(b, of, lane, first[i], order), 8),
+                _ => (matrix_row(b, &shared[i], lane, first[i], i == 0), 16),
             };
-            let (at, blocks) = shared[i].blocks(b, place[0], place[1], (micro.div_ceil(16), 16));
+            let (at, blocks) = shared[i].blocks(b, place[0], place[1], (micro.div_ceil(every), every));
             let lane = b.bind(&format!("{name}_lane_at"), at);
-            Fragments { regs, len, shared: shared[i].clone(), place, lane, blocks, micro }
+            Fragments { regs, len, shared: shared[i].clone(), lane, blocks, micro, order }
         });
         let sums = t.a.micro * t.b.micro / lanes;
         let acc = b.regs("acc", row.sum.ty(), sums);
@@ -90,25 +97,18 @@ impl WaveUnit {
 
     /// Fragments of elements that fill a register, one instruction's after the other; those of TF32 are rounded.
     fn load_elements(&self, b: &mut Builder, f: &Fragments, (from, k_step): (ExprId, ExprId), set: u32, is_a: bool) {
-        let (row, k) = f.shared.strides();
         let (of, (rows, columns, depth)) = (if is_a { &self.row.a } else { &self.row.b }, self.row.shape);
         let side = if is_a { rows } else { columns };
-        let (k_depth, steps) = (self.row.step, self.row.step / depth);
+        let steps = self.row.step / depth;
         let per_step = f.len / steps;
-        let at = b.value(from + k_step * (k_depth * k));
         for step in 0..steps {
             for block in 0..f.micro / side {
                 for register in 0..of.registers {
                     let (across, along) = (of.at(Axis::Row, 0, register, 0), of.at(Axis::K, 0, register, 0));
-                    let (rows, ks) = (side * block + across, depth * step + along);
-                    let at = if f.shared.panels.is_some() {
-                        let row = b.value(f.place[0] + rows);
-                        let k = b.value(f.place[1] + k_step * k_depth + ks);
-                        let place = f.shared.at(b, row, k);
-                        b.value(from + place)
-                    } else {
-                        b.value(at + (rows * row + ks * k))
-                    };
+                    let further = f.blocks.get(((side * block + across) / 8) as usize).copied().unwrap_or(f.lane);
+                    let lane = b.value(f.lane + further);
+                    let at = f.order.further(b, &f.shared, lane, (k_step, self.row.step), depth * step + along);
+                    let at = b.value(from + at);
                     let value = b.load("element", Base::Shared(f.shared.array), at, 1, None);
                     let value = if self.row.input == MatrixType::TF32 { value.unary(UnaryOp::RoundTf32) } else { value.into() };
                     b.set_reg(f.regs, set * f.len + step * per_step + of.registers * block + register, value);
@@ -131,10 +131,9 @@ impl Steps for WaveUnit {
     fn read_at(&self, b: &mut Builder, stage: ExprId) -> [ExprId; 2] {
         [(0, "a_read_at"), (1, "b_read_at")].map(|(i, name)| {
             let f = &self.fragments[i];
-            // Single elements of panels are where row and k say together.
-            let alone = self.row.a.elements == 1 && f.shared.panels.is_some();
             let from = b.value(stage * f.shared.stage);
-            if alone { b.bind(name, from) } else { b.bind(name, from + f.lane) }
+            // From a stage's start on, single elements are found by xor.
+            if self.row.a.elements == 1 { b.bind(name, from) } else { b.bind(name, from + f.lane) }
         })
     }
 
@@ -178,10 +177,10 @@ impl Steps for WaveUnit {
 }
 
 /// Row and k of a lane in the first instruction of a wave: what register 0 of a fragment holds.
-fn element_of(b: &mut Builder, of: &Fragment, lane: ExprId, first: ExprId) -> [ExprId; 2] {
+fn element_of(b: &mut Builder, of: &Fragment, lane: ExprId, first: ExprId, order: KOrder) -> [ExprId; 2] {
     let places = of.layout(MathUnit::Mma.family().lanes, of.registers);
     let [row, k] = [Axis::Row, Axis::K].map(|to| places.emit(b, to, &[(Axis::Lane, lane)], Scalar::I32));
-    [b.value(first + row), k]
+    [b.value(first + row), order.of_lane(b, k)]
 }
 
 /// Row and k at which a lane's row of `ldmatrix` starts, for the first 16 rows (columns) and k of a wave. Matrices of A follow each

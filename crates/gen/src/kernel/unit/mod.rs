@@ -1,6 +1,7 @@
 //! What multiplies: fragments and accumulators of multiply-adds and of each matrix instruction.
 
 pub mod accumulators;
+mod k_order;
 pub mod math;
 pub mod mfma;
 pub mod mma;
