@@ -40,7 +40,10 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
     let subject = Subject { spec, c: oriented, kernel, works: &works, target, concurrent: units };
     let mut facts = subject.facts();
     if !resolved.rest.is_empty() {
-        facts.grid.push(format!("one of {} parts of the problem, the one with most work", 1 + resolved.rest.len()));
+        let (rest, joined) = (resolved.rest.len(), resolved.joined().count());
+        facts
+            .grid
+            .push(format!("one of {} parts of the problem, the one with most work; {joined} more in the same launch", 1 + rest));
     }
     if args.json {
         let value = json!({

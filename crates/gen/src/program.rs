@@ -202,7 +202,7 @@ pub struct Alignment {
 pub const ADDED_ALIGN: u32 = 16;
 
 /// Kernels and their launches, in order on one queue.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Program {
     /// Distinct kernels.
     pub kernels: Vec<Kernel>,
@@ -214,17 +214,4 @@ pub struct Program {
     pub alignments: Vec<Alignment>,
     /// What the buffers themselves must satisfy, wherever the operand begins within.
     pub bases: Vec<Alignment>,
-}
-
-impl Program {
-    /// Runs another part of the same problem behind this one's launches, in the same workspace. Its kernels have the part's number in
-    /// their names.
-    pub fn append(&mut self, part: Program, number: usize) {
-        let first = self.kernels.len();
-        self.kernels.extend(part.kernels.into_iter().map(|k| Kernel { name: format!("{}_{number}", k.name), ..k }));
-        self.launches.extend(part.launches.into_iter().map(|l| Launch { kernel: l.kernel + first, ..l }));
-        self.workspace_bytes = self.workspace_bytes.max(part.workspace_bytes);
-        self.alignments.extend(part.alignments);
-        self.bases.extend(part.bases);
-    }
 }

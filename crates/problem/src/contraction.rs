@@ -121,7 +121,7 @@ pub struct Contraction {
     pub m: u64,
     /// Columns of the result.
     pub n: u64,
-    /// Length of the sum.
+    /// Length of the sum; 0: there is none, and its factors are not read.
     pub k: u64,
     /// Left factor.
     pub a: Tensor,

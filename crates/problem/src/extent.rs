@@ -67,7 +67,7 @@ impl Extent {
 }
 
 /// The extents of one launch: those of the contraction, or smaller ones where they are [`Dynamic`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Extents {
     /// Batch entries.
     pub g: u64,

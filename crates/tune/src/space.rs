@@ -2,7 +2,7 @@
 
 use crate::graph::{Graph, Move, Reach, reflected};
 use crate::key::ProblemKey;
-use tilewright_gen::kernel::{GenerateError, generate};
+use tilewright_gen::kernel::{GenerateError, generate_parts, join};
 use tilewright_gen::plan::{Common, Constraint, Env, Footprint, KernelSpec, Key, Keys, Plan, Refusal, derive, fits, generic};
 use tilewright_gen::program::Program;
 use tilewright_ir::Target;
@@ -35,16 +35,18 @@ pub struct ResolvedPart<'a> {
 }
 
 impl Resolved<'_> {
+    /// The parts in one launch with the first: see [`join`].
+    pub fn joined(&self) -> impl Iterator<Item = &ResolvedPart<'_>> {
+        self.rest.iter().filter(|part| join(&self.spec, &part.spec))
+    }
     /// The program: the launches of all parts, within a workspace of so many bytes.
     ///
     /// # Errors
     /// [`GenerateError`].
     pub fn generate(&self, workspace: u64) -> Result<Program, GenerateError> {
-        let mut program = generate(self.contraction, &self.spec, workspace)?;
-        for (part, number) in self.rest.iter().zip(1..) {
-            program.append(generate(part.contraction, &part.spec, workspace)?, number);
-        }
-        Ok(program)
+        let lead = std::iter::once((self.contraction, &self.spec));
+        let all: Vec<_> = lead.chain(self.rest.iter().map(|part| (part.contraction, &part.spec))).collect();
+        generate_parts(&all, workspace)
     }
 }
 

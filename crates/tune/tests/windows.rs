@@ -4,6 +4,7 @@
 mod support;
 
 use support::{emulator, judge};
+use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_problem::Problem;
 use tilewright_tune::random::Pair;
@@ -45,6 +46,7 @@ fn forward() {
         "n2_g1_c64_k64_in4x5x6_fil2x3x2_st1x2x1_dil1x1x2_pb1x1x0_pe0x1x1",
         // No padding, so that nothing bounds the windows; one pixel of output along a dimension.
         "n2_g1_c64_k64_in9x8_fil3x3_st2x1_dil1x2_pb0x0_pe0x0",
+        "n2_g1_c64_k64_in9x8_fil3x3_st1x1_dil1x1_pb0x0_pe0x0",
         "n3_g1_c64_k64_in3x8_fil3x3_st1x1_dil1x1_pb0x1_pe0x0",
         // Pixels with a distance alone.
         "n3_g1_c128_k64_in9x11_fil1x1_st2x2_dil1x1_pb0x0_pe0x0",
@@ -87,8 +89,57 @@ fn backward_data() {
         ("n3_g1_c64_k64_in9x8_fil1x1_st2x2_dil1x1_pb0x0_pe0x0", false),
         ("n2_g1_c64_k64_in13x17_fil2x5_st3x2_dil2x3_pb1x0_pe0x1", true),
         ("n2_g1_c64_k64_in2x9_fil3x3_st3x1_dil1x1_pb1x1_pe1x1", false),
+        // Where the windows of a phase cover all output pixels, nothing bounds them, and taps follow each other in memory.
+        ("n3_g1_c64_k128_in9x9_fil3x3_st2x2_dil1x1_pb1x1_pe1x1", true),
     ] {
         verify(&conv(text), ROLES, [windows, false]);
+    }
+}
+
+/// Phases of a strided gradient are parts of one launch, whatever brings their operands and whichever way results leave; those without a
+/// tap store zeros, or what beta leaves of C.
+#[test]
+fn phases_of_a_gradient_are_one_launch() {
+    let wide = "n3_g1_c64_k64_in9x8_fil3x3_st2x2_dil1x1_pb1x1_pe1x1";
+    let large = "n3_g1_c64_k64_in17x16_fil3x3_st2x2_dil1x1_pb1x1_pe1x1";
+    let point = "n3_g1_c64_k64_in9x8_fil1x1_st2x2_dil1x1_pb0x0_pe0x0";
+    let far = "n2_g1_c64_k64_in13x17_fil2x2_st3x4_dil1x3_pb1x0_pe0x1";
+    let groups = "n2_g2_c16_k16_in9x8_fil3x1_st2x2_dil1x1_pb1x0_pe1x0";
+    let bulk = "A_MIC1_ACP2__B_MIC8_ACP2__C_MAC128_UNR64_BUF3_LWV4";
+    let cases = [
+        // Persistent work-groups, whose number divides none of the parts; work-groups of one tile; those without roles.
+        (wide, "emu:sm_90a", format!("{bulk}_PST5_UNI2")),
+        (point, "emu:sm_90a", format!("{bulk}_PST5_UNI2")),
+        (far, "emu:sm_90a", format!("{bulk}_UNI2_CST1")),
+        (wide, "emu:sm_90a", "A_MIC1_ACP2__B_MIC8_ACP2__C_MAC128_UNR64_PFG1_BUF3_UNI2_CST1_FRA1".into()),
+        (point, "emu:sm_90a", "A_MIC1_ACP2__B_MIC8_ACP2__C_MAC128_UNR64_PFG2_BUF3_PST3_UNI2_CST1".into()),
+        // Clusters, sums of splits over one, splits that leave partial sums, load waves that write, operands in workspace.
+        (large, "emu:sm_90a", format!("{}_PST4_UNI2_BIM1", bulk.replace("A_MIC1", "A_MIC1_CLU2"))),
+        (wide, "emu:sm_90a", format!("{bulk}_UNI2_ICE2_SKS2")),
+        (point, "emu:sm_90a", format!("{bulk}_UNI2_ICE2_SKS2_PST4")),
+        (wide, "emu:sm_90a", format!("{bulk}_UNI2_ICE2_SKS1_BIM1")),
+        (wide, "emu:sm_90a", format!("{}_UNI2_PST3", bulk.replace("A_MIC1_ACP2", "A_MIC1_ACP0"))),
+        (point, "emu:sm_90a", format!("{}_UNI2_PST3", bulk.replace("A_MIC1_ACP2", "A_MIC1_ACP2_WOS1"))),
+        // Other units and barriers of the work-group.
+        (wide, "emu:sm_80", "A_MIC2_PAD8__B_MIC2_PAD8__C_UNI1_MAC128_UNR32_PFG1_BUF2_EDG1".into()),
+        (groups, "emu:sm_80", "A_MIC1_PAD8__B_MIC1_PAD8__C_UNI1_MAC64_UNR16_PFG1_BUF2_EDG1_PST3".into()),
+        (groups, "emu:gfx900", "A_MIC2__B_MIC2__C_MAC64_UNR8_PFG1_BUF2_FRA1_EDG1_LWV1".into()),
+        (far, "emu:gfx942", "A_MIC2_PAD8__B_MIC2_PAD8__C_UNI3_MAC256_UNR32_PFG1_BUF2_EDG1_CST1".into()),
+    ];
+    for (seed, (text, device, keys)) in (0..).zip(cases) {
+        let problem = Problem::parse(&format!("conv_bwdd_nhwc_{text}_bias0_ws1048576_f16")).unwrap();
+        let device = emulator(device, true, seed);
+        let space = Space::new(&problem, &device.info().target).unwrap();
+        let plan: Plan = Constraint::parse(&keys).unwrap().apply(&Plan::default()).into();
+        let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
+        let parts = r.rest.len();
+        assert!(parts > 0 && r.joined().count() == parts, "{problem} {plan}: {} of {parts}", r.joined().count());
+        let program = r.generate(space.env().workspace_bytes).unwrap();
+        let mains = program.launches.iter().filter(|l| program.kernels[l.kernel].name.starts_with(MAIN)).count();
+        // Of many parts, eight together.
+        assert_eq!(mains, (1 + parts).div_ceil(8), "{problem} {plan}");
+        let failed = judge(&device, &Pair { seed, problem, plan });
+        assert!(failed.is_none(), "{}", failed.unwrap_or_default());
     }
 }
 

@@ -1,11 +1,11 @@
 //! Arguments of kernels, each declared together with what launches bind it to.
 
 use crate::program::{Binding, Factor, MapExtent};
-use tilewright_ir::{Access, ArgId, Builder, ExprId, Scalar, TensorMap};
+use tilewright_ir::{Access, Arg, ArgId, Builder, ExprId, Scalar, TensorMap};
 use tilewright_problem::Extent;
 
 /// What launches bind an argument to.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Bound {
     /// The same in each.
     To(Binding),
@@ -29,18 +29,35 @@ pub(crate) struct Arguments {
     pub bound: Vec<Bound>,
     /// Extents of tensor maps that follow from the launch.
     pub maps: Vec<MapExtent>,
+    /// Numbers, by index.
+    scalars: Vec<(usize, ExprId)>,
 }
 
 impl Arguments {
+    /// The argument of this name that is bound so already: parts of a problem share theirs.
+    fn known(&self, b: &Builder, name: &str, to: Bound) -> Option<usize> {
+        let same = |(bound, arg): (&Bound, &Arg)| *bound == to && arg.name == name;
+        self.bound.iter().zip(&b.kernel().args).position(same)
+    }
     /// A buffer.
     pub fn buffer(&mut self, b: &mut Builder, name: &str, (scalar, access): (Scalar, Access), doc: &str, to: Binding) -> ArgId {
+        if let Some(known) = self.known(b, name, to.into()) {
+            return ArgId(known as u32);
+        }
         self.bound.push(to.into());
         b.buffer(name, scalar, access, doc)
     }
     /// A number.
     pub fn scalar(&mut self, b: &mut Builder, name: &str, scalar: Scalar, doc: &str, to: impl Into<Bound>) -> ExprId {
-        self.bound.push(to.into());
-        b.scalar_arg(name, scalar, doc)
+        let to = to.into();
+        let known = self.known(b, name, to).and_then(|i| self.scalars.iter().find(|(arg, _)| *arg == i));
+        if let Some((_, known)) = known {
+            return *known;
+        }
+        let read = b.scalar_arg(name, scalar, doc);
+        self.scalars.push((self.bound.len(), read));
+        self.bound.push(to);
+        read
     }
     /// A tensor map, with its extents that are known only at launch.
     pub fn map(

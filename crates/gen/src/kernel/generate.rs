@@ -4,10 +4,12 @@ use super::arguments::{Arguments, Bound};
 use super::copy::fetch_tile;
 use super::error::GenerateError;
 use super::input::{Input, Regions, Shape};
+use super::main::PartJob;
 use super::stages::roles;
 use super::{elements, finish, main, prepare, reduce};
-use crate::plan::{Edge, Exit, KernelSpec, OperandTiling, Source, Split, Transport, materialised, partials_bytes};
+use crate::plan::{Edge, Exit, KernelSpec, OperandTiling, RoleSplit, Source, Split, Transport, materialised, partials_bytes};
 use crate::program::{Alignment, Binding, Factor, Groups, Launch, Program};
+use std::borrow::Cow;
 use tilewright_ir::Kernel;
 use tilewright_problem::contraction::{Contraction, Operand, Tensor};
 use tilewright_problem::view::G;
@@ -17,54 +19,167 @@ use tilewright_problem::{Extent, Extents};
 const WORKSPACE_ALIGN: u64 = crate::plan::WORKSPACE_ALIGN as u64;
 const MAX_GROUPS: u64 = (1 << 31) - 1;
 
-/// Generates the kernels and launches of a contraction under a derived plan.
+/// Most parts of a problem in one kernel, which has code for each.
+const MOST_JOINED: usize = 8;
+
+/// Generates the kernels and launches of a contraction under a derived plan: [`generate_parts`] of a problem that has one part.
+///
+/// # Errors
+/// [`GenerateError`]; plans that passed `derive` and `fits` do not meet them.
+pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Program, GenerateError> {
+    generate_parts(&[(c, spec)], workspace)
+}
+
+/// Generates the kernels and launches of the parts of a problem, each under its derived plan. Neighbours whose plans suit each other
+/// ([`join`]) have one main kernel and one launch of it.
 ///
 /// `workspace` is the budget in bytes for materialised operands and split sums; where one batch does not fit, the batch
 /// is cut into chunks that reuse the workspace.
 ///
 /// # Errors
 /// [`GenerateError`]; plans that passed `derive` and `fits` do not meet them.
-pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Program, GenerateError> {
-    let c = &*c.oriented(spec.tiling.exchanged);
-    let inputs = inputs(c, spec);
-    let job = Job::new(c, spec, &inputs, workspace)?;
-    let mut out = Assembly {
-        program: Program { kernels: vec![], launches: vec![], workspace_bytes: 0, alignments: vec![], bases: vec![] },
-        arguments: vec![],
-        cursor: 0,
-        largest: c.oriented(false).extents(),
-    };
-    let regions = Regions::reserve(&job, &mut out);
-    let fillers = fillers(&job, &regions, &mut out);
-    let scale = (job.split > 1 && !job.by_workspace).then(|| out.add_first(finish::finish(c, (0, None), &job.shape)));
-    let main = job.main(&regions, !fillers.is_empty() || scale.is_some(), &mut out)?;
-    let sum = job.by_workspace.then(|| {
-        let (kernel, args) = finish::finish(c, (spec.tiling.split_k.ways, regions.partials), &job.shape);
-        out.add((kernel.following(), args))
-    });
-    let reduced = reduce::finish::finish(c, &regions.reductions)
-        .map(|(kernel, args, groups)| (out.add((kernel.following(), args)), groups));
-    for i in 0..job.shape.chunks {
-        let chunk = job.chunk(i);
-        job.launch_fillers(&fillers, &chunk, &mut out)?;
-        if let Some(kernel) = scale {
-            let groups = elements::groups(job.elements(&chunk));
-            out.launch(kernel, groups, &chunk)?;
+pub fn generate_parts(parts: &[(&Contraction, &KernelSpec)], workspace: u64) -> Result<Program, GenerateError> {
+    let oriented: Vec<Cow<Contraction>> = parts.iter().map(|(c, spec)| c.oriented(spec.tiling.exchanged)).collect();
+    let inputs: Vec<[Input; 2]> = oriented.iter().zip(parts).map(|(c, (_, spec))| inputs(c, spec)).collect();
+    let jobs = oriented.iter().zip(parts).zip(&inputs).zip(0..);
+    let jobs = jobs.map(|(((c, (_, spec)), inputs), number)| Job::new((c, spec, number), inputs, workspace));
+    let mut jobs = jobs.collect::<Result<Vec<Job>, _>>()?;
+    let mut out = Assembly::default();
+    while let Some(first) = (!jobs.is_empty()).then(|| jobs.remove(0)) {
+        let mut together = vec![first];
+        for job in std::mem::take(&mut jobs) {
+            let needed = together.iter().map(|job| job.needed).sum::<u64>() + job.needed;
+            let lead = &together[0];
+            let alone = lead.chunked() || job.chunked() || !lead.c.dynamic.is_none() || needed > workspace;
+            let joins = !alone && together.len() < MOST_JOINED && join(lead.spec, job.spec);
+            if joins { &mut together } else { &mut jobs }.push(job);
         }
-        job.launch_main(main, &chunk, &mut out)?;
-        if let Some(kernel) = sum {
-            // The last chunk of a batch may be shorter, its kernel is the same.
-            let lanes = finish::split_lanes(job.shape.chunk * c.m * c.n, job.split as u32);
-            let groups = finish::sum_groups(job.elements(&chunk), lanes);
-            out.launch(kernel, groups, &chunk)?;
-        }
+        launch_together(&together, &mut out)?;
     }
-    if let Some((kernel, groups)) = reduced {
-        out.launch(kernel, groups, &job.chunk(0))?;
-    }
-    job.need(&mut out);
-    out.program.workspace_bytes = out.cursor;
     Ok(out.program)
+}
+
+/// Whether two parts of a problem can share a main kernel: their plans differ at most in how vectors of memory are laid out.
+pub fn join(lead: &KernelSpec, other: &KernelSpec) -> bool {
+    use std::mem::discriminant;
+    let tiles = |spec: &KernelSpec| [&spec.tiling.a, &spec.tiling.b].map(|o| (o.macro_tile, o.micro, o.source));
+    let kinds = |spec: &KernelSpec| spec.schedule.copies.each_ref().map(discriminant);
+    let mut spec = other.clone();
+    (spec.tiling.a, spec.tiling.b) = (lead.tiling.a.clone(), lead.tiling.b.clone());
+    spec.schedule.copies = lead.schedule.copies.clone();
+    spec.schedule.roles = spec.schedule.roles.zip(lead.schedule.roles).map(|(x, y)| RoleSplit { registers: y.registers, ..x });
+    spec.epilogue.exit = lead.epilogue.exit.clone();
+    // Teams that alternate, and load waves that shift, count on the work-group's next tile.
+    let ahead = lead.teams() > 1 || lead.schedule.slots() > 0;
+    !ahead && spec == *lead && tiles(other) == tiles(lead) && kinds(other) == kinds(lead)
+}
+
+/// The kernels and launches of parts that share the main kernel.
+fn launch_together(jobs: &[Job], out: &mut Assembly) -> Result<(), GenerateError> {
+    let Some(first) = jobs.first() else { return Ok(()) };
+    out.largest = first.c.oriented(false).extents();
+    out.cursor = 0;
+    let mut before = Vec::new();
+    for job in jobs {
+        out.part = job.number;
+        let regions = Regions::reserve(job, out);
+        let fillers = fillers(job, &regions, out);
+        let scale = (job.split > 1 && !job.by_workspace).then(|| out.add_first(finish::finish(job.c, (0, None), &job.shape)));
+        before.push((regions, fillers, scale));
+    }
+    let follows = before.iter().any(|(_, fillers, scale)| !fillers.is_empty() || scale.is_some());
+    out.part = first.number;
+    let main = main_kernel(first.spec, jobs, before.iter().map(|(regions, ..)| regions), follows, out)?;
+    let mut behind = Vec::new();
+    for (job, (regions, ..)) in jobs.iter().zip(&before) {
+        out.part = job.number;
+        let sum = job.by_workspace.then(|| {
+            let (kernel, args) = finish::finish(job.c, (job.spec.tiling.split_k.ways, regions.partials), &job.shape);
+            out.add((kernel.following(), args))
+        });
+        let reduced = reduce::finish::finish(job.c, &regions.reductions)
+            .map(|(kernel, args, groups)| (out.add((kernel.following(), args)), groups));
+        behind.push((sum, reduced));
+    }
+    for i in 0..first.shape.chunks {
+        for (job, (_, fillers, scale)) in jobs.iter().zip(&before) {
+            let chunk = job.chunk(i);
+            job.launch_fillers(fillers, &chunk, out)?;
+            if let Some(kernel) = scale {
+                let groups = elements::groups(job.elements(&chunk));
+                out.launch(*kernel, groups, &chunk)?;
+            }
+        }
+        launch_main(jobs, main, i, out)?;
+        for (job, (sum, _)) in jobs.iter().zip(&behind) {
+            if let Some(kernel) = sum {
+                // The last chunk of a batch may be shorter, its kernel is the same.
+                let (chunk, lanes) = (job.chunk(i), finish::split_lanes(job.shape.chunk * job.c.m * job.c.n, job.split as u32));
+                let groups = finish::sum_groups(job.elements(&chunk), lanes);
+                out.launch(*kernel, groups, &chunk)?;
+            }
+        }
+    }
+    for (job, (_, reduced)) in jobs.iter().zip(behind) {
+        if let Some((kernel, groups)) = reduced {
+            out.launch(kernel, groups, &job.chunk(0))?;
+        }
+        job.need(out);
+    }
+    out.program.workspace_bytes = out.program.workspace_bytes.max(out.cursor);
+    Ok(())
+}
+
+/// The main kernel of parts.
+fn main_kernel<'r>(
+    spec: &KernelSpec,
+    jobs: &[Job],
+    regions: impl Iterator<Item = &'r Regions>,
+    follows: bool,
+    out: &mut Assembly,
+) -> Result<usize, GenerateError> {
+    let mut precedes = false;
+    let jobs = jobs.iter().zip(regions).map(|(job, regions)| {
+        let store = job.spec.epilogue.exit.bulk().map(|tile| {
+            // Partial sums of a chunk of the batch are fewer.
+            if job.by_workspace { tile.of_entries(job.split * job.shape.chunk) } else { tile.clone() }
+        });
+        precedes |= job.by_workspace || regions.reductions.iter().any(|(_, region)| region.is_some());
+        PartJob { c: job.c, spec: job.spec, inputs: [&job.inputs[0], &job.inputs[1]], shape: &job.shape, store, regions }
+    });
+    let jobs: Vec<PartJob> = jobs.collect();
+    let (mut main, args) = main::build(spec, &jobs);
+    // What is launched together need not wait for the whole launch before it to end before it begins.
+    if follows {
+        main = main.following();
+    }
+    main.precedes = precedes;
+    roles::check_roles(&main)?;
+    Ok(out.add((main, args)))
+}
+
+/// The launch of the main kernel on this chunk of the batch.
+fn launch_main(jobs: &[Job], kernel: usize, i: u64, out: &mut Assembly) -> Result<(), GenerateError> {
+    let Some(first) = jobs.first() else { return Ok(()) };
+    let (t, mut chunk) = (&first.spec.tiling, first.chunk(i));
+    let most = (t.persistent > 0).then_some(u64::from(t.persistent));
+    let of = |job: &Job| Groups { factors: job.pieces(&job.chunk(i)), per: 1, most };
+    let groups = match jobs {
+        [job] => of(job),
+        jobs => {
+            let all: u128 = jobs.iter().map(|job| of(job).work(&out.largest)).sum();
+            Groups { factors: vec![Factor::Fixed(u64::try_from(all).unwrap_or(u64::MAX))], per: 1, most }
+        }
+    };
+    if most.is_some() {
+        // Clusters walk together.
+        let all = groups.work(&out.largest) / u128::from(t.cluster.size());
+        let all = i32::try_from(all).map_err(|_| GenerateError::GridTooLarge { groups: all, max: MAX_GROUPS })?;
+        if first.c.dynamic.is_none() {
+            chunk.work = Binding::I32(all);
+        }
+    }
+    out.launch(kernel, groups, &chunk)
 }
 
 /// What the main kernel reads its operands through: views of their own, or copies in workspace.
@@ -94,6 +209,8 @@ pub(super) fn inputs(c: &Contraction, spec: &KernelSpec) -> [Input; 2] {
 
 /// What all stages read.
 pub(super) struct Job<'a> {
+    /// Number among the parts of the problem.
+    number: usize,
     c: &'a Contraction,
     spec: &'a KernelSpec,
     inputs: &'a [Input; 2],
@@ -101,6 +218,8 @@ pub(super) struct Job<'a> {
     /// Splits that leave their sums to others, and whether they leave them in workspace.
     split: u64,
     by_workspace: bool,
+    /// Bytes of workspace, for one batch entry at least.
+    needed: u64,
     /// Rows and columns of C where they are known only at launch.
     sizes: [Option<Extent>; 2],
 }
@@ -118,8 +237,7 @@ struct Chunk {
 impl<'a> Job<'a> {
     /// Cuts the batch into chunks of which each fits in the workspace.
     pub(super) fn new(
-        c: &'a Contraction,
-        spec: &'a KernelSpec,
+        (c, spec, number): (&'a Contraction, &'a KernelSpec, usize),
         inputs: &'a [Input; 2],
         workspace: u64,
     ) -> Result<Job<'a>, GenerateError> {
@@ -128,7 +246,7 @@ impl<'a> Job<'a> {
         let by_workspace = spec.epilogue.split == Split::Workspace;
         // Bytes of workspace: per batch entry, and shared by all.
         let (mut per_entry, mut shared) = (0, 0);
-        for x in inputs.iter().filter(|x| x.tiling.source != Source::InPlace) {
+        for x in inputs.iter().filter(|x| x.copied(c)) {
             let bytes = x.tensor.len * x.tensor.scalar.bytes() as u64;
             let entry = if x.chunk_local { bytes / c.g.max(1) } else { bytes };
             *(if x.chunk_local { &mut per_entry } else { &mut shared }) += entry + WORKSPACE_ALIGN;
@@ -150,7 +268,8 @@ impl<'a> Job<'a> {
             chunks: c.g.div_ceil(chunk.max(1)),
         };
         let sizes = [Extent::M, Extent::N].map(|extent| c.dynamic_extent(extent));
-        Ok(Job { c, spec, inputs, shape, split, by_workspace, sizes })
+        let needed = shared + per_entry * shape.chunk;
+        Ok(Job { number, c, spec, inputs, shape, split, by_workspace, needed, sizes })
     }
 
     /// Operands with the tensors that they are copies of.
@@ -193,49 +312,21 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// The main kernel.
-    fn main(&self, regions: &Regions, follows: bool, out: &mut Assembly) -> Result<usize, GenerateError> {
-        let (c, spec, [a, b]) = (self.c, self.spec, self.inputs);
-        let store = spec.epilogue.exit.bulk().map(|tile| {
-            // Partial sums of a chunk of the batch are fewer.
-            if self.by_workspace { tile.of_entries(self.split * self.shape.chunk) } else { tile.clone() }
-        });
-        let (mut main, args) = main::build(c, spec, a, b, &self.shape, store, regions);
-        // What is launched together need not wait for the whole launch before it to end before it begins.
-        if follows {
-            main = main.following();
-        }
-        main.precedes = self.by_workspace || regions.reductions.iter().any(|(_, region)| region.is_some());
-        roles::check_roles(&main)?;
-        Ok(out.add((main, args)))
-    }
-
-    fn launch_main(&self, kernel: usize, chunk: &Chunk, out: &mut Assembly) -> Result<(), GenerateError> {
+    /// Tiles and splits of a chunk.
+    fn pieces(&self, chunk: &Chunk) -> Vec<Factor> {
         let t = &self.spec.tiling;
         let tiles = [(self.sizes[0], self.shape.tiles_m, &t.a), (self.sizes[1], self.shape.tiles_n, &t.b)];
         let [tiles_m, tiles_n] = tiles.map(|(size, tiles, tiling)| match size {
             Some(extent) => Factor::Steps { extent, more: 0, of: tiling.macro_tile.into() },
             None => Factor::Fixed(tiles),
         });
-        let most = (t.persistent > 0).then_some(u64::from(t.persistent));
-        let groups =
-            Groups { factors: vec![Factor::Fixed(t.split_k.ways.into()), tiles_m, tiles_n, chunk.entries], per: 1, most };
-        let mut work = Binding::Work;
-        if most.is_some() {
-            // Clusters walk together.
-            let all = groups.work(&out.largest) / u128::from(t.cluster.size());
-            let all = i32::try_from(all).map_err(|_| GenerateError::GridTooLarge { groups: all, max: MAX_GROUPS })?;
-            if self.c.dynamic.is_none() {
-                work = Binding::I32(all);
-            }
-        }
-        out.launch(kernel, groups, &Chunk { work, ..*chunk })
+        vec![Factor::Fixed(t.split_k.ways.into()), tiles_m, tiles_n, chunk.entries]
     }
 
     /// What the real pointers must satisfy.
     fn need(&self, out: &mut Assembly) {
         let (c, spec) = (self.c, self.spec);
-        for (i, (x, source)) in self.sources().into_iter().enumerate() {
+        for (i, (x, source)) in self.sources().into_iter().enumerate().filter(|_| c.k > 0) {
             let width = match (x.tiling.source, &spec.schedule.copies[i]) {
                 (Source::InPlace, Transport::Written(tile)) => fetch_tile::width(x, tile),
                 (Source::InPlace, _) => x.tiling.load_width,
@@ -266,7 +357,7 @@ impl Regions {
     fn reserve(job: &Job, out: &mut Assembly) -> Regions {
         let (c, chunk) = (job.c, job.shape.chunk);
         let copies = job.inputs.each_ref().map(|x| {
-            (x.tiling.source != Source::InPlace).then(|| {
+            x.copied(c).then(|| {
                 let entries = if x.chunk_local { x.tensor.len / c.g.max(1) * chunk } else { x.tensor.len };
                 out.reserve(entries * x.tensor.scalar.bytes() as u64)
             })
@@ -294,11 +385,14 @@ fn fillers<'a>(job: &Job<'a>, regions: &Regions, out: &mut Assembly) -> Vec<Fill
 }
 
 /// Collects kernels and launches, and hands out workspace.
+#[derive(Default)]
 struct Assembly {
     program: Program,
     /// Those of each kernel.
     arguments: Vec<Arguments>,
     cursor: u64,
+    /// The part of the problem that kernels belong to: those behind the first have its number in their names.
+    part: usize,
     /// The largest extents, as the problem names them.
     largest: Extents,
 }
@@ -313,7 +407,10 @@ impl Assembly {
     fn add_first(&mut self, (kernel, args): (Kernel, Arguments)) -> usize {
         self.add((Kernel { precedes: true, ..kernel }, args))
     }
-    fn add(&mut self, (kernel, args): (Kernel, Arguments)) -> usize {
+    fn add(&mut self, (mut kernel, args): (Kernel, Arguments)) -> usize {
+        if self.part > 0 {
+            kernel.name = format!("{}_{}", kernel.name, self.part);
+        }
         self.program.kernels.push(kernel);
         self.arguments.push(args);
         self.program.kernels.len() - 1

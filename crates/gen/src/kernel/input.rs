@@ -3,7 +3,7 @@
 use crate::plan::{Edge, OperandTiling, Partials, Source};
 use tilewright_ir::Scalar;
 use tilewright_problem::Extent;
-use tilewright_problem::contraction::{Operand, Tensor};
+use tilewright_problem::contraction::{Contraction, Operand, Tensor};
 use tilewright_problem::view::ROW;
 
 /// What the main kernel reads an operand through: its own view, or a copy in workspace.
@@ -61,6 +61,10 @@ impl Ints {
 }
 
 impl Input {
+    /// It is read through a copy in workspace; sums without terms read nothing.
+    pub fn copied(&self, c: &Contraction) -> bool {
+        self.tiling.source != Source::InPlace && c.k > 0
+    }
     /// Rows of a copy beyond the operand's last that a copy known only at launch fills as well: to the end of a panel.
     pub fn padding_rows(&self) -> u64 {
         if self.tiling.source == Source::Packed { u64::from(self.tiling.macro_tile) - 1 } else { 0 }

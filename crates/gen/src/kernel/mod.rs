@@ -21,7 +21,7 @@ mod unit;
 
 pub use error::GenerateError;
 pub use finish::split_lanes;
-pub use generate::generate;
+pub use generate::{generate, generate_parts, join};
 pub use input::WIDE_OFFSETS;
 pub use stages::schedule;
 pub use tile::order::{Work, works};

@@ -148,27 +148,29 @@ impl Chains<'_> {
         self.contraction([a, b, c], 0, 0)
     }
 
-    /// The input pixels of one phase along each axis. Where no tap reaches them, the sum has one term, whose factors do not exist.
+    /// The input pixels of one phase along each axis. Where no tap reaches them the sum has no terms; views of its factors are those of
+    /// one tap, so that whatever copies other parts could copy them.
     fn backward_data(&self, of: &[Phase]) -> Result<Contraction, ProblemError> {
         let conv = self.conv;
         let empty = of.iter().any(|axis| axis.taps.is_none());
         let (mut gradient, mut filter, mut input) = (self.of_all_phases(self.output()), self.filter(), self.input());
+        if empty {
+            filter = self.of_all_phases(filter);
+        }
         for (d, (phase, [name, out, tap, digit])) in of.iter().zip(self.names).enumerate() {
             let axis = Axis::new(conv, d);
             let rows = phase.rows as i64;
-            let last = phase.first + axis.stride * (rows - 1) + phase.phases as i64 - 1;
+            let last = phase.first + phase.step * (rows - 1) + phase.phases as i64 - 1;
             // A distance that is never gone may be anything.
-            let step = if rows == 1 { 1 } else { axis.stride };
+            let step = if rows == 1 { 1 } else { phase.step };
             let mut places = vec![(*name, phase.rows, step)];
             let wide = phase.phases > 1;
             places.extend(wide.then_some((*digit, phase.phases, 1)));
             input = input.slice(name, phase.first as u64, last as u64 + 1).pass_through(name, "place").embed("place", &places);
             let taps = phase.taps.filter(|_| !empty);
-            // Output pixel of row 0 under the last tap, and filter tap of phase 0: beyond the end where there are none.
-            let (low, tap_step, count, from) = match taps {
-                Some(t) => (t.pixel - t.pixel_step * (t.count - 1), t.pixel_step, t.count, t.first),
-                None => (axis.output, 1, 1, axis.filter),
-            };
+            // Output pixel of row 0 under the last tap, and the distance of taps.
+            let (low, tap_step, count) =
+                taps.map_or((0, 1, 1), |t| (t.pixel - t.pixel_step * (t.count - 1), t.pixel_step, t.count));
             let high = low + (rows - 1) + tap_step * (count - 1);
             let before = (-low).max(0);
             let behind = (high + 1 - axis.output).max(0);
@@ -177,25 +179,26 @@ impl Chains<'_> {
                 .slice(out, (low + before) as u64, (high + before) as u64 + 1)
                 .pass_through(out, "place")
                 .embed("place", &[(*name, phase.rows, 1), (*tap, count as u64, tap_step)]);
-            let step = taps.map_or(1, |t| t.step);
-            let end = from + step * (count - 1) + phase.phases as i64;
-            let mut places = vec![(*tap, count as u64, step)];
+            let Some(t) = taps else {
+                filter = filter.slice(tap, 0, 1);
+                continue;
+            };
+            let end = t.first + t.step * (count - 1) + phase.phases as i64;
+            let mut places = vec![(*tap, count as u64, t.step)];
             places.extend(wide.then_some((*digit, phase.phases, 1)));
             filter = filter
                 .pad(tap, 0, (end - axis.filter).max(0) as u64)
-                .slice(tap, from as u64, end as u64)
+                .slice(tap, t.first as u64, end as u64)
                 .pass_through(tap, "place")
                 .embed("place", &places)
                 .reverse(tap);
-        }
-        if empty {
-            (gradient, filter) = (gradient.slice("k", 0, 1), filter.slice("k", 0, 1));
         }
         let sum = self.with_taps("k");
         let a = self.pixels(gradient.merge(&sum, "sum"), 0).view("g", "m", "sum")?;
         let b = self.shared(filter.merge(&sum, "sum")).view("g", "c", "sum")?;
         let c = self.pixels(input, 0).view("g", "m", "c")?;
-        self.contraction([a, b, c], conv.c, conv.c_per_group())
+        let contraction = self.contraction([a, b, c], conv.c, conv.c_per_group())?;
+        Ok(Contraction { k: if empty { 0 } else { contraction.k }, ..contraction })
     }
 
     /// `channels` of the result, over all groups and of a group, have a bias each.

@@ -4,6 +4,7 @@
 //! from its phase `h mod stride`: they form an arithmetic sequence of step `stride / gcd(stride, dilation)`, and each further one is
 //! `dilation / gcd` output pixels further back. Phases without a tap get no gradient. Without dilation the first tap grows by 1 from one
 //! phase to the next, so neighbouring phases with as many rows and taps are one contraction, of which the phase is a digit of the batch.
+//! Where no tap reaches along one axis, the other axes do not matter: all their pixels are rows of one part.
 
 use crate::conv::Conv;
 use crate::error::ProblemError;
@@ -11,11 +12,13 @@ use crate::error::ProblemError;
 /// Most parts of a problem: each is a kernel.
 const MOST: usize = 256;
 
-/// Neighbouring phases of one axis: input pixels `first + stride * row + phase` for `phase` of `0..phases`.
+/// Neighbouring phases of one axis: input pixels `first + step * row + phase` for `phase` of `0..phases`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Phase {
     /// First pixel.
     pub first: i64,
+    /// Pixels from one row to the next.
+    pub step: i64,
     /// How many phases.
     pub phases: u64,
     /// Pixels of each.
@@ -39,7 +42,7 @@ pub(super) struct Axis {
     pub input: i64,
     pub filter: i64,
     pub output: i64,
-    pub stride: i64,
+    stride: i64,
     dilation: i64,
     pad: i64,
 }
@@ -72,6 +75,11 @@ impl Axis {
         Some(Taps { first, step, count, pixel: (padded - first * self.dilation) / self.stride, pixel_step })
     }
 
+    /// All pixels as rows.
+    const fn whole(&self) -> Phase {
+        Phase { first: 0, step: 1, phases: 1, rows: self.input as u64, taps: None }
+    }
+
     /// The phases, neighbours together where they are alike.
     fn phases(&self) -> Result<Vec<Phase>, ProblemError> {
         let all = self.stride.min(self.input);
@@ -94,6 +102,7 @@ impl Axis {
             .zip(ends)
             .map(|(&first, end)| Phase {
                 first,
+                step: self.stride,
                 phases: (end - first) as u64,
                 rows: ((self.input - 1 - first) / self.stride + 1) as u64,
                 taps: self.taps(first),
@@ -102,16 +111,24 @@ impl Axis {
     }
 }
 
-/// Every combination of the axes' phases.
+/// Every combination of the axes' phases with a tap along each; and those without, where the axes behind the first that has none are
+/// not cut into phases.
 pub(super) fn phases(conv: &Conv) -> Result<Vec<Vec<Phase>>, ProblemError> {
-    let mut all: Vec<Vec<Phase>> = vec![Vec::new()];
-    for d in 0..conv.dims() {
-        let axis = Axis::new(conv, d).phases()?;
-        all = all.iter().flat_map(|of| axis.iter().map(|phase| [of.as_slice(), &[*phase]].concat())).collect();
-        if all.len() > MOST {
-            return Err(too_many(all.len()));
+    let axes: Vec<Axis> = (0..conv.dims()).map(|d| Axis::new(conv, d)).collect();
+    let (mut all, mut empty): (Vec<Vec<Phase>>, Vec<Vec<Phase>>) = (vec![Vec::new()], Vec::new());
+    for (d, axis) in axes.iter().enumerate() {
+        let (reached, missed): (Vec<Phase>, Vec<Phase>) = axis.phases()?.into_iter().partition(|phase| phase.taps.is_some());
+        let whole: Vec<Phase> = axes[d + 1..].iter().map(Axis::whole).collect();
+        let with = |phases: &[Phase], behind: &[Phase]| -> Vec<Vec<Phase>> {
+            all.iter().flat_map(|of| phases.iter().map(|phase| [of.as_slice(), &[*phase], behind].concat())).collect()
+        };
+        empty.extend(with(&missed, &whole));
+        all = with(&reached, &[]);
+        if all.len() + empty.len() > MOST {
+            return Err(too_many(all.len() + empty.len()));
         }
     }
+    all.extend(empty);
     Ok(all)
 }
 

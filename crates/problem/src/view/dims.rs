@@ -57,7 +57,11 @@ type Digits = (i64, Vec<i64>);
 impl View {
     /// The view as dimensions, if it is made of digits of single coordinates, and of conditions that are positions along dimensions.
     pub fn dims(&self) -> Option<Dimensions> {
-        let digits = self.digits()?;
+        let plain = self.digits(&[])?;
+        let digits = match windows(&plain, &expanded(&self.access.offset, &plain)?.1) {
+            cuts if cuts.is_empty() => plain,
+            cuts => self.digits(&cuts)?,
+        };
         let expand = |form: &Affine| expanded(form, &digits);
         let (mut base, mut rest) = expand(&self.access.offset)?;
         let mut dims = Vec::new();
@@ -78,9 +82,10 @@ impl View {
         Some(Dimensions { digits, dims, base })
     }
 
-    /// The digits that the normal form cuts coordinates into, where each cut divides the next.
-    fn digits(&self) -> Option<Vec<Digit>> {
+    /// The digits that the normal form cuts coordinates into, and so many further cuts (axis, place) do, where each cut divides the next.
+    fn digits(&self, further: &[(usize, i64)]) -> Option<Vec<Digit>> {
         let mut cuts: [Vec<i64>; 3] = [vec![1], vec![1], vec![1]];
+        further.iter().for_each(|(axis, place)| cuts[*axis].push(*place));
         let forms = self.access.bounds.iter().map(|bound| &bound.value).chain([&self.access.offset]);
         for (atom, _) in forms.flat_map(|form| &form.terms) {
             let Atom::Digit { of, div, modulo } = atom else { continue };
@@ -138,6 +143,17 @@ impl View {
         }));
         base
     }
+}
+
+/// Where contiguous digits are to be cut: taps whose elements follow each other in memory are one digit, within which windows start.
+fn windows(digits: &[Digit], distances: &[i64]) -> Vec<(usize, i64)> {
+    let mut cuts = Vec::new();
+    for (digit, _) in digits.iter().zip(distances).filter(|(_, distance)| **distance == 1) {
+        let others = digits.iter().zip(distances).filter(|(other, _)| other.axis != digit.axis && other.extent > 1);
+        let within = others.map(|(_, step)| *step).filter(|step| (2..digit.extent).contains(step));
+        cuts.extend(within.filter(|step| digit.extent % step == 0).map(|step| (digit.axis, digit.div * step)));
+    }
+    cuts
 }
 
 /// Steps of digits that have more than one value.

@@ -151,6 +151,11 @@ fn clusters(plan: &Keys, (tiles_m, tiles_n): (u64, u64), plans: &mut Vec<Keys>) 
     }
 }
 
+/// Results of those that have sums to compute.
+fn results<'c>(parts: impl Iterator<Item = &'c Contraction>) -> u64 {
+    parts.filter(|c| c.k > 0).map(|c| c.g * c.m * c.n).sum()
+}
+
 /// Buffers, depth, splits and persistent work-groups.
 fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>) {
     let target = space.target();
@@ -159,6 +164,8 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
     let rows = 64 * tile.get(Key::A(Chiral::Mic)) * along_m;
     let columns = 8 * tile.get(Key::B(Chiral::Mic)) * along_n;
     let tiles = c.g * c.m.div_ceil(rows.into()) * c.n.div_ceil(columns.into());
+    // Parts of the problem in the same launch have tiles as well.
+    let all = if turns == 1 { tiles } else { tiles * results(space.parts(tile).iter()) / (c.g * c.m * c.n).max(1) };
     let units = u64::from(target.units);
     // Bytes of a wave's epilogue staging buffer, for bulk stores or stores of rows.
     let teams = if turns == 1 { mac / 128 } else { 1 };
@@ -181,12 +188,12 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
             let mut ways = vec![(1, 0)];
             // As clusters that sum up among themselves.
             for w in [2, 4, 8] {
-                if tiles * u64::from(w) <= 2 * units && u64::from(w) * 4 <= k_tiles {
+                if all * u64::from(w) <= 2 * units && u64::from(w) * 4 <= k_tiles {
                     ways.push((w, 0));
                 }
             }
             for wanted in [units, 2 * units] {
-                let w = (wanted / tiles.max(1)).min(k_tiles / 4).min(1024) as u32;
+                let w = (wanted / all.max(1)).min(k_tiles / 4).min(1024) as u32;
                 if w > 1 && !ways.contains(&(w, 0)) {
                     ways.extend([(w, 0), (w, 1)]);
                 }
@@ -194,7 +201,7 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
             // Two work-groups share a unit's registers only if neither asks for more than half of them.
             let (load_waves, at_once) = if share == 2 && mac >= 256 { (1, 2) } else { (4, 0) };
             for (split, in_turn) in ways {
-                let work = tiles * u64::from(split);
+                let work = all * u64::from(split);
                 let stay = if work > units * u64::from(share) { target.units * share } else { 0 };
                 for (fragments, persistent) in [(1, 0), (0, stay), (1, stay)] {
                     // Persistent work-groups prefetch their next tile.

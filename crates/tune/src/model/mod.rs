@@ -61,20 +61,23 @@ pub struct Estimate {
 }
 
 impl Estimate {
-    /// This and then another part of the same problem: occupancy is that of the first.
-    fn then(&self, next: &Estimate) -> Estimate {
+    /// This and another part of the same problem: occupancy is that of the first. Parts in one launch fill the device together, so that
+    /// the others take what evenly spread work takes.
+    fn with(&self, other: &Estimate, joined: bool) -> Estimate {
+        let even = if joined { 1.0 / other.imbalance.max(1.0) } else { 1.0 };
+        let (launch_us, main_us) = (if joined { 0.0 } else { other.launch_us }, other.main_us * even);
         Estimate {
-            total_us: self.total_us + next.total_us,
-            launch_us: self.launch_us + next.launch_us,
-            helpers_us: self.helpers_us + next.helpers_us,
-            main_us: self.main_us + next.main_us,
-            math_us: self.math_us + next.math_us,
-            issue_us: self.issue_us + next.issue_us,
-            shared_us: self.shared_us + next.shared_us,
-            l2_us: self.l2_us + next.l2_us,
-            dram_us: self.dram_us + next.dram_us,
-            stall_us: self.stall_us + next.stall_us,
-            dram_bytes: self.dram_bytes + next.dram_bytes,
+            total_us: self.total_us + launch_us + other.helpers_us + main_us,
+            launch_us: self.launch_us + launch_us,
+            helpers_us: self.helpers_us + other.helpers_us,
+            main_us: self.main_us + main_us,
+            math_us: self.math_us + other.math_us,
+            issue_us: self.issue_us + other.issue_us,
+            shared_us: self.shared_us + other.shared_us,
+            l2_us: self.l2_us + other.l2_us,
+            dram_us: self.dram_us + other.dram_us,
+            stall_us: self.stall_us + (other.stall_us - (other.main_us - main_us)).max(0.0),
+            dram_bytes: self.dram_bytes + other.dram_bytes,
             ..*self
         }
     }
@@ -234,7 +237,7 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
     };
     let (mut copied, mut slowed) = (0.0, 0.0);
     for (tensor, tiling, rows) in [(&c.a, &t.a, c.m), (&c.b, &t.b, c.n)] {
-        if tiling.source != Source::InPlace {
+        if tiling.source != Source::InPlace && c.k > 0 {
             let entries = if tensor.view.access.offset.uses(tilewright_problem::view::G) { c.g } else { 1 };
             let written = entries as f64 * rows as f64 * c.k as f64;
             let windowed = tensor.view.stride(tilewright_problem::view::COL).is_none();

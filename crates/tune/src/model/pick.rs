@@ -5,6 +5,7 @@ use super::{Calibration, Estimate, Model};
 use crate::space::Space;
 use rayon::prelude::*;
 use std::collections::HashSet;
+use tilewright_gen::kernel::join;
 use tilewright_gen::plan::{Chiral, Common, Key, Keys, Plan};
 use tilewright_problem::contraction::Contraction;
 
@@ -41,8 +42,9 @@ impl<'a> Picker<'a> {
         let resolved = self.space.resolve(plan).ok()?;
         let model = |c: &Contraction| self.models.iter().find(|m| std::ptr::eq(&*m.contraction, c));
         let lead = model(resolved.contraction)?.estimate(&resolved.spec, &resolved.footprint);
-        let mut behind = resolved.rest.iter().map(|part| Some(model(part.contraction)?.behind(&part.spec, &part.footprint)));
-        behind.try_fold(lead, |all, part| Some(all.then(&part?)))
+        let behind = resolved.rest.iter().map(|part| Some(model(part.contraction)?.behind(&part.spec, &part.footprint)));
+        let joined = resolved.rest.iter().map(|part| join(&resolved.spec, &part.spec));
+        behind.zip(joined).try_fold(lead, |all, (part, joined)| Some(all.with(&part?, joined)))
     }
 
     /// Estimates for plans, best first; refused plans are left out.

@@ -28,7 +28,7 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
     };
     // What exists, once: a copy has its own size.
     let once = |tensor: &tilewright_problem::contraction::Tensor, source: Source, rows: u64| {
-        let touched = tensor.len as f64;
+        let touched = if c.k == 0 { 0.0 } else { tensor.len as f64 };
         let bytes = if source == Source::InPlace { touched } else { (rows * c.g) as f64 * c.k as f64 };
         bytes * size(tensor.scalar)
     };
@@ -36,7 +36,7 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
     let (tm, tn) = (work.tiles_m as f64, work.tiles_n as f64);
     let tiles = tm * tn;
     // Results pass through the cache as well and push operands out.
-    let cache = target.l2_bytes as f64 * 0.7 / (1.0 + out / (once_a + once_b)).min(3.0);
+    let cache = target.l2_bytes as f64 * 0.7 / (1.0 + out / (once_a + once_b).max(1.0)).min(3.0);
     // The patch of tiles that is worked on at a time, within one batch entry.
     let running = (running / ways).clamp(1.0, tiles);
     let (patch_m, patch_n) = match t.order {

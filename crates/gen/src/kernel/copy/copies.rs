@@ -20,6 +20,8 @@ pub(crate) enum Source {
     Map(ArgId),
     /// Tensor maps of the spans of rows that are copied to staging, one for each class of rows.
     Classes(Hulls, Vec<ArgId>),
+    /// Sums without terms read nothing.
+    Nothing,
 }
 
 /// Both operands on their way.
@@ -133,7 +135,7 @@ impl Operands<'_> {
         });
         let staging = self.sources.each_ref().map(|source| match source {
             Source::Classes(hulls, maps) => Some(Staged { hulls, maps }),
-            Source::Map(_) | Source::Memory(_) => None,
+            Source::Map(_) | Source::Memory(_) | Source::Nothing => None,
         });
         let shifter = staging.iter().any(Option::is_some).then(|| {
             let shifter = Shifter::new(b, (self.tiles, self.spec), ring, (&self.shared, staging), (thread, first_lane));
@@ -155,12 +157,13 @@ impl<'a> Copies<'a> {
     }
 
     /// Into the stages of a circular buffer: `elected` issues bulk copies where others run the same code; `first` does where load waves
-    /// (`thread` among them) write tiles as well.
+    /// (`thread` among them) write tiles as well. `issue` is where other copies into it have come to.
     pub fn into_ring(
         b: &mut Builder,
         (of, ring): (&'a Operands<'a>, &'a Ring),
         thread: ExprId,
         (elected, first): (Option<ExprId>, Option<ExprId>),
+        issue: Option<Counter>,
     ) -> Copies<'a> {
         let writers = first.map(|first| of.writers(b, ring, thread, first));
         let stages = of.spec.schedule.buffers;
@@ -169,7 +172,7 @@ impl<'a> Copies<'a> {
             thread,
             elected,
             writers,
-            issue: Counter::new(b, "copy", stages, true),
+            issue: issue.unwrap_or_else(|| Counter::new(b, "copy", stages, true)),
             store: Counter::new(b, "store", 1, false),
         }
     }
@@ -186,7 +189,7 @@ impl<'a> Copies<'a> {
         for i in self.of.order() {
             operands[i] = match &self.of.sources[i] {
                 Source::Map(map) => Method::Bulk(*map),
-                Source::Classes(..) => Method::Shifted,
+                Source::Classes(..) | Source::Nothing => Method::Shifted,
                 Source::Memory(source) => match self.writers.as_ref().and_then(|w| w.tiles[i].as_ref()) {
                     Some(_) => Method::Written,
                     None => Method::Threads(Box::new(self.loader(b, i, *source, at, range))),

@@ -57,7 +57,7 @@ impl Out<'_> {
         let (major_first, minor_first) = if by_column { (math.first[1], math.first[0]) } else { (math.first[0], math.first[1]) };
         let width = self.e.spec.epilogue.exit.width();
         let pitch = major.macro_tile + width.max(4);
-        let at = if self.e.piped { b.kernel().shared_bytes().next_multiple_of(1024) } else { 0 };
+        let at = if self.e.piped { self.e.behind.next_multiple_of(1024) } else { 0 };
         let (each, teams) = (pitch * minor_threads, self.e.spec.teams());
         let slab = b.shared("slab", self.e.c.accumulator(), each * teams, at);
         let (thread, first) = match teams {

@@ -37,6 +37,8 @@ pub(crate) struct Epilogue<'a> {
     /// Operands of the next tile come while results leave: staging buffers stand behind the operands' tiles. Otherwise over them, once
     /// all waves have met.
     pub piped: bool,
+    /// Bytes of shared memory before those.
+    pub behind: u32,
 }
 
 /// Staging buffers of the waves and what goes through them.
@@ -53,7 +55,7 @@ impl Epilogue<'_> {
         if !self.by_waves() {
             return None;
         }
-        let at = if self.piped { b.kernel().shared_bytes().next_multiple_of(1024) } else { 0 };
+        let at = if self.piped { self.behind.next_multiple_of(1024) } else { 0 };
         Some(match self.store {
             Some(store) => Staged::Bulk(StagedStore::new(b, self, store, at)),
             None => Staged::Rows(RowStore::new(b, self, at)),

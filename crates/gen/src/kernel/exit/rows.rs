@@ -11,9 +11,10 @@ use crate::kernel::exit::operations::Start;
 use crate::kernel::exit::out::{Out, Target};
 use crate::kernel::stages::ring::math_waves;
 use crate::kernel::unit::accumulators::Accumulators;
+use crate::plan::reach::vector_width;
 use crate::plan::{Edge, RowSlab, STORE_ROWS};
 use tilewright_ir::*;
-use tilewright_problem::view::{G, ROW};
+use tilewright_problem::view::{COL, G, ROW};
 
 /// A wave's staging buffer: 16 rows of sums.
 pub(crate) struct RowStore {
@@ -129,6 +130,8 @@ impl Out<'_> {
         let width = width.clamp(1, rows.slab.columns);
         match strides.filter(|_| plain && !pulled) {
             Some(strides) => RowForm { width, steps: strides.map(|s| (s % u64::from(width)) as u32) },
+            // Rows that are no plain stride apart, as those of a phase of a gradient, begin at multiples of what their view says.
+            None if plain && !pulled => RowForm { width: vector_width(&self.e.c.c, COL, width), steps: [0, 0] },
             None => RowForm { width: 1, steps: [0, 0] },
         }
     }

@@ -7,7 +7,7 @@ mod arguments;
 mod main_loop;
 
 use crate::kernel::arguments::Arguments;
-use crate::kernel::copy::copies::{Copies, Operands, TileCopies};
+use crate::kernel::copy::copies::{Copies, Operands, Source, TileCopies};
 use crate::kernel::exit::out::OutArgs;
 use crate::kernel::exit::{Epilogue, Staged};
 use crate::kernel::input::{Input, Ints, Regions, Shape};
@@ -16,7 +16,7 @@ use crate::kernel::stages::ping_pong::{Passing, Turns};
 use crate::kernel::stages::ring::{Ring, math_waves};
 use crate::kernel::stages::schedule::{Lowered, lower};
 use crate::kernel::tile::cluster::ClusterPlace;
-use crate::kernel::tile::position::{KRange, TilePosition, TileWalk};
+use crate::kernel::tile::position::{KRange, Sizes, TilePosition, TileWalk};
 use crate::kernel::tile::shared::SharedTile;
 use crate::kernel::unit::Unit;
 use crate::kernel::unit::math::{Fma, KSteps};
@@ -29,63 +29,101 @@ use main_loop::{Consumer, MainLoop};
 use tilewright_ir::*;
 use tilewright_problem::contraction::Contraction;
 
-/// Builds the main kernel.
-pub(crate) fn build(
-    c: &Contraction,
-    spec: &KernelSpec,
-    a: &Input,
-    b_in: &Input,
-    shape: &Shape,
-    store: Option<StoreTile>,
-    regions: &Regions,
-) -> (Kernel, Arguments) {
+/// What the main kernel computes of a part of the problem, and where that goes.
+pub(crate) struct PartJob<'a> {
+    pub c: &'a Contraction,
+    pub spec: &'a KernelSpec,
+    pub inputs: [&'a Input; 2],
+    pub shape: &'a Shape,
+    pub store: Option<StoreTile>,
+    pub regions: &'a Regions,
+}
+
+/// Builds the main kernel of parts whose plans differ in what they read and write alone: a work-group takes tiles of the first, then of
+/// the next, and has code for each. `spec` is the plan of the first.
+pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) {
     let t = &spec.tiling;
     let threads = spec.launch_threads();
     let mut b = Builder::new(crate::kernel::MAIN, threads);
     b.min_groups(spec.style.min_groups);
-    b.doc(format!("C[g,m,n] = {}   {}", c.formula(), c.sizes()));
+    for job in jobs {
+        b.doc(format!("C[g,m,n] = {}   {}", job.c.formula(), job.c.sizes()));
+    }
     b.doc(format!("macro tile {} x {}, k-tile {}, {} threads", t.a.macro_tile, t.b.macro_tile, t.k_tile, threads));
-    let ints = Ints::new(
-        spec.style.wide_index,
-        &[
-            shape.tiles_m * t.a.macro_tile as u64,
-            shape.tiles_n * t.b.macro_tile as u64,
-            c.k + 8 * t.k_tile as u64 * t.split_k.ways as u64,
-            c.g,
-        ],
-        &[a.tensor.len, b_in.tensor.len, c.c.len, c.m * c.n, c.residual().map_or(0, |r| r.len)],
-    );
-    let inputs = [a, b_in];
     let mut args = Arguments::default();
-    let mut declare = Declare { b: &mut b, args: &mut args, spec, shape, regions };
-    let sources = [0, 1].map(|i| declare.operand(i, inputs[i]));
-    let (out, g_first) = declare.results(c);
-    let store = store.map(|tile| {
-        let map = declare.store(c, &tile);
-        (tile, map)
-    });
-    let (sizes, work) = (declare.sizes(c, ints), declare.work(c));
+    let declared: Vec<Declared> = jobs.iter().map(|job| Declared::new(&mut b, &mut args, job)).collect();
     let place = ClusterPlace::new(&mut b, t);
-    let tiles = TileWalk { c, tiling: t, inputs, shape, ints, g_first, sizes, work, place };
-    let shared = stages(&mut b, spec, inputs);
-    let ring = spec.schedule.in_pipeline().then(|| Ring::new(&mut b, spec, place, sum_bytes(spec, c.accumulator())));
-    let exchanges = spec.tile_reductions(c).iter().any(|r| !r.lane_bits.is_empty());
+    let shared: Vec<[SharedTile; 2]> = jobs.iter().map(|job| stages(&mut b, job.spec, job.inputs)).collect();
+    let sum = jobs.iter().map(|job| sum_bytes(spec, job.c.accumulator())).max().unwrap_or(0);
+    let ring = spec.schedule.in_pipeline().then(|| Ring::new(&mut b, spec, place, sum));
+    let exchanges = jobs.iter().any(|job| spec.tile_reductions(job.c).iter().any(|r| !r.lane_bits.is_empty()));
     if t.unit.family().lanes > 1 || ring.is_some() || exchanges {
         b.wave(t.wave_lanes);
     }
-    let lowered = lower(&spec.schedule, t.k_steps());
-    let operands = Operands { spec, tiles, sources, shared, ring, sets: lowered.sets };
+    let behind = b.kernel().shared_bytes();
+    let mut before = 0;
+    let parts = jobs.iter().zip(declared).zip(shared).map(|((job, declared), shared)| {
+        let Declared { ints, sources, out, g_first, store, sizes, work } = declared;
+        let &PartJob { c, spec, inputs, shape, .. } = job;
+        let more = jobs.len() > 1;
+        let tiles = TileWalk { c, tiling: &spec.tiling, inputs, shape, ints, g_first, sizes, work, place, before, more };
+        before += tiles.pieces();
+        let lowered = lower(&spec.schedule, spec.tiling.k_steps());
+        let operands = Operands { spec, tiles, sources, shared, ring: ring.clone(), sets: lowered.sets };
+        Part { c, spec, operands, lowered, out, store }
+    });
+    let parts = parts.collect();
     let local = b.bind("local_id", Builtin::LocalId);
-    Main { c, spec, operands, lowered, out, store, local }.emit(&mut b);
+    Main { spec, parts, ring, behind, local }.emit(&mut b);
     (b.finish(), args)
+}
+
+/// The arguments of a part.
+struct Declared<'a> {
+    ints: Ints,
+    sources: [Source; 2],
+    out: OutArgs<'a>,
+    g_first: Option<ExprId>,
+    store: Option<(StoreTile, ArgId)>,
+    sizes: Sizes,
+    work: Option<ExprId>,
+}
+
+impl<'a> Declared<'a> {
+    fn new(b: &mut Builder, args: &mut Arguments, job: &PartJob<'a>) -> Declared<'a> {
+        let &PartJob { c, spec, inputs, shape, regions, .. } = job;
+        let t = &spec.tiling;
+        let ints = Ints::new(
+            spec.style.wide_index,
+            &[
+                shape.tiles_m * t.a.macro_tile as u64,
+                shape.tiles_n * t.b.macro_tile as u64,
+                c.k + 8 * t.k_tile as u64 * t.split_k.ways as u64,
+                c.g,
+            ],
+            &[inputs[0].tensor.len, inputs[1].tensor.len, c.c.len, c.m * c.n, c.residual().map_or(0, |r| r.len)],
+        );
+        let mut declare = Declare { b, args, spec, shape, regions };
+        let sources = [0, 1].map(|i| if c.k == 0 { Source::Nothing } else { declare.operand(i, inputs[i]) });
+        let (out, g_first) = declare.results(c);
+        let store = job.store.clone().map(|tile| {
+            let map = declare.store(c, &tile);
+            (tile, map)
+        });
+        let (sizes, work) = (declare.sizes(c, ints), declare.work(c));
+        Declared { ints, sources, out, g_first, store, sizes, work }
+    }
 }
 
 /// The stages of both operands, one operand behind the other.
 fn stages(b: &mut Builder, spec: &KernelSpec, inputs: [&Input; 2]) -> [SharedTile; 2] {
+    let mut end = 0u32;
     [(0, "a_tile"), (1, "b_tile")].map(|(i, name)| {
         let (x, s) = (inputs[i], &spec.schedule);
-        let at = b.kernel().shared_bytes().next_multiple_of(shared_align(&x.tiling, x.tensor.scalar));
-        SharedTile::new(b, name, x.tensor.scalar, (&x.tiling, &s.copies[i]), (spec.tiling.k_tile, s.buffers, at))
+        let at = end.next_multiple_of(shared_align(&x.tiling, x.tensor.scalar));
+        let tile = SharedTile::new(b, name, x.tensor.scalar, (&x.tiling, &s.copies[i]), (spec.tiling.k_tile, s.buffers, at));
+        end = at + tile.stage * s.buffers * x.tensor.scalar.bytes();
+        tile
     })
 }
 
@@ -99,6 +137,17 @@ enum Waves {
 
 /// What the roles are built from.
 struct Main<'a> {
+    /// The plan of the first part, which says what all have in common.
+    spec: &'a KernelSpec,
+    parts: Vec<Part<'a>>,
+    ring: Option<Ring>,
+    /// Bytes of shared memory that stages and barriers take.
+    behind: u32,
+    local: ExprId,
+}
+
+/// A part of the problem.
+struct Part<'a> {
     c: &'a Contraction,
     spec: &'a KernelSpec,
     operands: Operands<'a>,
@@ -106,28 +155,48 @@ struct Main<'a> {
     out: OutArgs<'a>,
     /// Where results go in bulk: how, and through which map.
     store: Option<(StoreTile, ArgId)>,
-    local: ExprId,
+}
+
+/// What a role goes on with from part to part.
+#[derive(Clone, Copy)]
+struct Progress {
+    issue: Option<Counter>,
+    read: Option<Counter>,
+    released: Option<Counter>,
+    /// The work-group's first piece of work.
+    group: ExprId,
+}
+
+impl Part<'_> {
+    /// There are sums to compute.
+    const fn sums(&self) -> bool {
+        self.c.k > 0
+    }
+    /// Results are reduced through the shared memory of the tiles.
+    fn reduces_over_tiles(&self) -> bool {
+        self.spec.reduction_bytes(self.c) > 0
+    }
 }
 
 impl Main<'_> {
     fn emit(&self, b: &mut Builder) {
-        if let Some(ring) = &self.operands.ring {
-            ring.init(b, self.local, self.operands.full_arrivals(), math_waves(self.spec));
+        if let (Some(ring), Some(first)) = (&self.ring, self.parts.first()) {
+            ring.init(b, self.local, first.operands.full_arrivals(), math_waves(self.spec));
             return self.roles(b, |b, waves| self.role_of_ring(b, ring, waves));
         }
-        self.operands.tiles.each(b, None, |b, at, range| {
-            self.roles(b, |b, waves| self.role_of_barriers(b, waves, (at, range)));
-            let others_read = self.spec.schedule.buffers > 1 || self.spec.epilogue.exit.staged() || self.reduces_over_tiles();
-            if self.spec.tiling.persistent > 0 && !self.lowered.prologue.is_empty() && others_read {
-                // The next tile's prologue overwrites what this one's last k-tile, and its results on their way, are read from.
-                b.barrier();
-            }
-        });
-    }
-
-    /// Results are reduced through the shared memory of the tiles.
-    fn reduces_over_tiles(&self) -> bool {
-        self.spec.reduction_bytes(self.c) > 0
+        let mut group = None;
+        for part in &self.parts {
+            let tiles = &part.operands.tiles;
+            let first = *group.get_or_insert_with(|| tiles.first_work(b));
+            tiles.each(b, first, None, |b, at, range| {
+                self.roles(b, |b, waves| self.role_of_barriers(b, part, waves, (at, range)));
+                let others_read = part.spec.schedule.buffers > 1 || part.spec.epilogue.exit.staged() || part.reduces_over_tiles();
+                if part.spec.tiling.persistent > 0 && !part.lowered.prologue.is_empty() && others_read {
+                    // The next tile's prologue overwrites what this one's last k-tile, and its results on their way, are read from.
+                    b.barrier();
+                }
+            });
+        }
     }
 
     /// Each role's code.
@@ -156,23 +225,23 @@ impl Main<'_> {
         }
     }
 
-    /// A role's part in a result tile, with barriers of the work-group.
-    fn role_of_barriers(&self, b: &mut Builder, waves: Waves, (at, range): (&TilePosition, &KRange)) {
-        let copies = (waves != Waves::Math).then(|| {
+    /// A role's share of a result tile, with barriers of the work-group.
+    fn role_of_barriers(&self, b: &mut Builder, part: &Part, waves: Waves, (at, range): (&TilePosition, &KRange)) {
+        let copies = (waves != Waves::Math && part.sums()).then(|| {
             let thread = self.load_thread(b);
-            Copies::by_threads(b, &self.operands, thread)
+            Copies::by_threads(b, &part.operands, thread)
         });
         let copies = copies.as_ref().map(|copies| copies.begin(b, at, range));
-        let consumer = (waves != Waves::Load).then(|| self.consumer(b, None));
-        self.k_loop(b, range, copies.as_ref(), consumer.as_ref());
+        let consumer = (waves != Waves::Load).then(|| self.consumer(b, part, None));
+        part.k_loop(b, range, copies.as_ref(), consumer.as_ref());
         // Copies beyond the last tile may still fly; where results are staged over the tiles, or further tiles follow, they land before
         // the next barrier.
         let over_tiles =
-            self.spec.epilogue.exit.staged() || self.spec.epilogue.split == Split::Cluster || self.reduces_over_tiles();
-        if copies.is_some() && (over_tiles || self.spec.tiling.persistent > 0) && self.spec.schedule.copied().0 {
+            part.spec.epilogue.exit.staged() || part.spec.epilogue.split == Split::Cluster || part.reduces_over_tiles();
+        if copies.is_some() && (over_tiles || part.spec.tiling.persistent > 0) && part.spec.schedule.copied().0 {
             b.push(Stmt::AsyncWait(0));
         }
-        let epilogue = self.epilogue(b, None);
+        let epilogue = self.epilogue(b, part, None);
         match &consumer {
             Some(consumer) => epilogue.emit(b, &consumer.unit.sums(), at, None),
             None => epilogue.meet(b),
@@ -181,29 +250,35 @@ impl Main<'_> {
 
     /// A role around the circular buffer, for all its result tiles.
     fn role_of_ring(&self, b: &mut Builder, ring: &Ring, waves: Waves) {
-        let operands = (&self.operands, ring);
         let Some(roles) = self.spec.schedule.roles.filter(|_| waves == Waves::Load) else {
-            let copies = (waves == Waves::All).then(|| {
-                let elected = b.bind("elected", self.local.equals(0));
-                Copies::into_ring(b, operands, self.local, (Some(elected), None))
-            });
-            return self.math_of_ring(b, ring, copies.as_ref());
+            let elected = (waves == Waves::All).then(|| b.bind("elected", self.local.equals(0)));
+            return self.math_of_ring(b, ring, elected);
         };
         // Sums of a cluster take the stages' place, and all of its threads meet around them, tile after tile.
-        let meets = self.spec.epilogue.split == Split::Cluster && self.spec.tiling.persistent > 0;
+        let several = self.spec.tiling.persistent > 0 || self.parts.len() > 1;
+        let meets = self.spec.epilogue.split == Split::Cluster && several;
         let load = |b: &mut Builder, thread: ExprId, elected: (Option<ExprId>, Option<ExprId>)| {
-            let copies = Copies::into_ring(b, operands, thread, elected);
-            self.operands.tiles.each(b, None, |b, at, range| {
-                let tile = copies.begin(b, at, range);
-                self.k_loop(b, range, Some(&tile), None);
-                if meets {
-                    self.epilogue(b, None).meet(b);
-                }
-            });
-            ring.drain(b, copies.issue);
+            let mut progress: Option<Progress> = None;
+            for part in self.parts.iter().filter(|part| part.sums() || meets) {
+                let issue = progress.and_then(|p| p.issue);
+                let copies = part.sums().then(|| Copies::into_ring(b, (&part.operands, ring), thread, elected, issue));
+                let group = progress.map_or_else(|| part.operands.tiles.first_work(b), |p| p.group);
+                let issue = copies.as_ref().map(|copies| copies.issue).or(issue);
+                progress = Some(Progress { issue, read: None, released: None, group });
+                part.operands.tiles.each(b, group, None, |b, at, range| {
+                    let tile = copies.as_ref().map(|copies| copies.begin(b, at, range));
+                    part.k_loop(b, range, tile.as_ref(), None);
+                    if meets {
+                        self.epilogue(b, part, None).meet(b);
+                    }
+                });
+            }
+            if let Some(issue) = progress.and_then(|p| p.issue) {
+                ring.drain(b, issue);
+            }
         };
         let first = b.value(self.local.equals(roles.math_threads));
-        if self.operands.written() {
+        if self.parts.iter().any(|part| part.operands.written()) {
             let first = b.bind("first_loader", first);
             let thread = self.load_thread(b);
             load(b, thread, (None, Some(first)));
@@ -213,66 +288,75 @@ impl Main<'_> {
         } else {
             b.if_then(first, |b| load(b, self.local, (None, None)));
         }
-        if !meets {
-            self.epilogue(b, None).meet(b);
+        if let Some(part) = self.parts.first().filter(|_| !meets) {
+            self.epilogue(b, part, None).meet(b);
         }
     }
 
-    /// The math role, or the only one.
-    fn math_of_ring(&self, b: &mut Builder, ring: &Ring, copies: Option<&Copies>) {
-        let consumer = self.consumer(b, Some(ring));
-        let epilogue = self.epilogue(b, consumer.first_lane);
-        let staged = epilogue.staged(b);
-        let counters = [Some(consumer.read), consumer.released];
-        let passing = consumer.turns.map(|turns| Passing { turns, counters, tiles: self.operands.tiles });
-        self.operands.tiles.each(b, passing, |b, at, range| {
-            let tile = copies.map(|copies| copies.begin(b, at, range));
-            self.k_loop(b, range, tile.as_ref(), Some(&consumer));
-            epilogue.emit(b, &consumer.unit.sums(), at, staged.as_ref());
-        });
-        if let Some(Staged::Bulk(staged)) = &staged {
-            staged.finish(b);
+    /// The math role, or the only one, of which one thread copies.
+    fn math_of_ring(&self, b: &mut Builder, ring: &Ring, elected: Option<ExprId>) {
+        let mut progress: Option<Progress> = None;
+        for part in &self.parts {
+            let issue = progress.and_then(|p| p.issue);
+            let copies = elected
+                .filter(|_| part.sums())
+                .map(|elected| Copies::into_ring(b, (&part.operands, ring), self.local, (Some(elected), None), issue));
+            let consumer = self.consumer(b, part, Some((ring, progress)));
+            let epilogue = self.epilogue(b, part, consumer.first_lane);
+            if progress.is_some() && part.spec.epilogue.exit.staged() {
+                // Other lanes may still read the staging buffer of the part before.
+                b.push(Stmt::Barrier(BarrierScope::Wave));
+            }
+            let staged = epilogue.staged(b);
+            let counters = [Some(consumer.read), consumer.released];
+            let passing = consumer.turns.map(|turns| Passing { turns, counters, tiles: part.operands.tiles });
+            let group = progress.map_or_else(|| part.operands.tiles.first_work(b), |p| p.group);
+            part.operands.tiles.each(b, group, passing, |b, at, range| {
+                let tile = copies.as_ref().map(|copies| copies.begin(b, at, range));
+                part.k_loop(b, range, tile.as_ref(), Some(&consumer));
+                epilogue.emit(b, &consumer.unit.sums(), at, staged.as_ref());
+            });
+            if let Some(Staged::Bulk(staged)) = &staged {
+                staged.finish(b);
+            }
+            let issue = copies.map(|copies| copies.issue).or(issue);
+            progress = Some(Progress { issue, read: Some(consumer.read), released: consumer.released, group });
         }
-        if let Some(Copies { elected: Some(elected), issue, .. }) = copies
+        if let (Some(elected), Some(issue)) = (elected, progress.and_then(|p| p.issue))
             && ring.place.is_some()
         {
-            b.if_then(*elected, |b| ring.drain(b, *issue));
+            b.if_then(elected, |b| ring.drain(b, issue));
         }
-    }
-
-    fn k_loop(&self, b: &mut Builder, range: &KRange, copies: Option<&TileCopies>, math: Option<&Consumer>) {
-        if let Some(consumer) = math {
-            consumer.unit.start(b);
-        }
-        let ring = self.operands.ring.as_ref();
-        MainLoop { spec: self.spec, lowered: &self.lowered, range, ring, copies, math }.emit(b);
     }
 
     /// The unit of this thread, and what it counts stages with.
-    fn consumer(&self, b: &mut Builder, ring: Option<&Ring>) -> Consumer {
-        let (unit, team) = self.unit(b);
+    fn consumer(&self, b: &mut Builder, part: &Part, ring: Option<(&Ring, Option<Progress>)>) -> Consumer {
+        let (unit, team) = self.unit(b, part);
         let stages = self.spec.schedule.buffers;
-        let Some(ring) = ring else {
+        let Some((ring, progress)) = ring else {
             let read = Counter::new(b, "read", stages, false);
             return Consumer { unit, read, released: None, first_lane: None, releases: None, turns: None };
         };
         let lane = b.value(self.local % self.spec.tiling.wave_lanes);
         let first_lane = b.bind("first_lane", lane.equals(0));
-        let read = Counter::new(b, "read", stages, true);
-        let released = (self.spec.schedule.math_behind > Some(0)).then(|| Counter::new(b, "released", stages, true));
+        let read = progress.and_then(|p| p.read).unwrap_or_else(|| Counter::new(b, "read", stages, true));
+        let released = progress.map_or_else(
+            || (self.spec.schedule.math_behind > Some(0)).then(|| Counter::new(b, "released", stages, true)),
+            |p| p.released,
+        );
         let turns = ring.turns.map(|turns| Turns::new(b, turns, team));
         let releases = ring.place.as_ref().and_then(|(place, tiling)| place.releases(b, tiling, lane));
         Consumer { unit, read, released, first_lane: Some(first_lane), releases, turns }
     }
 
     /// The unit of this thread, and the number of its team.
-    fn unit(&self, b: &mut Builder) -> (Box<dyn Unit>, ExprId) {
-        let (t, spec, shared) = (&self.spec.tiling, self.spec, &self.operands.shared);
-        let scalar = self.operands.tiles.inputs[0].tensor.scalar;
+    fn unit(&self, b: &mut Builder, part: &Part) -> (Box<dyn Unit>, ExprId) {
+        let (t, spec, shared) = (&part.spec.tiling, part.spec, &part.operands.shared);
+        let scalar = part.operands.tiles.inputs[0].tensor.scalar;
         if let [Some(x), Some(y)] = shared.each_ref().map(|tile| tile.panels.clone())
             && t.unit == MathUnit::Warpgroup
         {
-            let may_be_empty = self.operands.tiles.shape.k_tiles < u64::from(t.split_k.ways.max(1));
+            let may_be_empty = part.operands.tiles.shape.k_tiles < u64::from(t.split_k.ways.max(1));
             let unit = Warpgroup::new(b, spec, (shared, [x, y]), self.local, may_be_empty);
             let team = unit.team;
             return (Box::new(unit), team);
@@ -281,7 +365,7 @@ impl Main<'_> {
             1 => (self.local, b.int(0, Scalar::I32)),
             _ => (b.bind("team_thread", self.local % t.math_threads()), b.value(self.local / t.math_threads())),
         };
-        let unit: Box<dyn Unit> = match (t.unit, t.instruction(self.c)) {
+        let unit: Box<dyn Unit> = match (t.unit, t.instruction(part.c)) {
             (MathUnit::Mma, Some(row)) => {
                 let unit = WaveUnit::new(b, spec, row, scalar, shared, thread);
                 Box::new(KSteps::new(spec, unit))
@@ -291,7 +375,7 @@ impl Main<'_> {
                 Box::new(KSteps::new(spec, unit))
             }
             _ => {
-                let unit = Fma::new(b, spec, self.c.accumulator(), shared, thread);
+                let unit = Fma::new(b, spec, part.c.accumulator(), shared, thread);
                 Box::new(KSteps::new(spec, unit))
             }
         };
@@ -299,20 +383,33 @@ impl Main<'_> {
     }
 
     /// The epilogue; with transaction barriers its staging buffers stand behind the circular buffer.
-    fn epilogue(&self, b: &mut Builder, first_lane: Option<ExprId>) -> Epilogue<'_> {
-        let TileWalk { inputs, ints, place, .. } = self.operands.tiles;
+    fn epilogue<'e>(&'e self, b: &mut Builder, part: &'e Part<'e>, first_lane: Option<ExprId>) -> Epilogue<'e> {
+        let TileWalk { inputs, ints, place, .. } = part.operands.tiles;
         let first_lane = first_lane.unwrap_or_else(|| b.value((self.local % self.spec.tiling.wave_lanes).equals(0)));
         Epilogue {
-            c: self.c,
-            spec: self.spec,
+            c: part.c,
+            spec: part.spec,
             inputs,
-            args: &self.out,
+            args: &part.out,
             ints,
             thread: self.local,
             first_lane,
             place,
-            store: self.store.as_ref(),
-            piped: self.operands.ring.is_some(),
+            store: part.store.as_ref(),
+            piped: part.operands.ring.is_some(),
+            behind: self.behind,
+        }
+    }
+}
+
+impl Part<'_> {
+    fn k_loop(&self, b: &mut Builder, range: &KRange, copies: Option<&TileCopies>, math: Option<&Consumer>) {
+        if let Some(consumer) = math {
+            consumer.unit.start(b);
+        }
+        if self.sums() {
+            let ring = self.operands.ring.as_ref();
+            MainLoop { spec: self.spec, lowered: &self.lowered, range, ring, copies, math }.emit(b);
         }
     }
 }

@@ -5,19 +5,37 @@ use crate::kernel::tile::position::{KRange, TilePosition, TileWalk};
 use tilewright_ir::*;
 
 impl TileWalk<'_> {
-    /// The body once for each result tile of this work-group, or of the team among those that alternate.
-    pub fn each(&self, b: &mut Builder, passing: Option<Passing>, body: impl FnOnce(&mut Builder, &TilePosition, &KRange)) {
-        let group = self.first_work(b);
+    /// The body once for each result tile of this work-group, whose first piece of work is `group`, or of the team among those that
+    /// alternate. Pieces of work of all parts of the problem are numbered through.
+    pub fn each(
+        &self,
+        b: &mut Builder,
+        group: ExprId,
+        passing: Option<Passing>,
+        body: impl FnOnce(&mut Builder, &TilePosition, &KRange),
+    ) {
         let one = |b: &mut Builder, group: ExprId| {
             let at = self.position(b, group);
             let range = self.k_range(b, &at);
             body(b, &at, &range);
         };
+        let before = self.before as i64;
         if self.tiling.persistent == 0 {
-            return one(b, group);
+            if !self.more {
+                return one(b, group);
+            }
+            let (from, to) = (b.value(group.ge(before)), b.value(group.lt(before + self.pieces() as i64)));
+            let own = if before == 0 { Some(to) } else { b.and_opt(Some(from), Some(to)) };
+            let Some(own) = own else { return };
+            return b.if_then(own, |b| {
+                let group = b.bind("part_group", group - before);
+                one(b, group);
+            });
         }
         let all = self.all_work(b);
         let stay = self.stay();
+        // Whoever is next where the part before ends.
+        let group = if before % stay == 0 { group } else { b.bind("part_first", (group + (stay - before % stay)) % stay) };
         let first = passing.as_ref().map_or(group, |p| p.first(b, group));
         let index = b.declare("work", first);
         let stride = stay * passing.as_ref().map_or(1, |p| i64::from(p.turns.teams));

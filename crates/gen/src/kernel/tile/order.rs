@@ -45,7 +45,7 @@ pub fn works(c: &Contraction, spec: &KernelSpec, workspace: u64, most: u64) -> R
     let c = &*c.oriented(spec.tiling.exchanged);
     let t = &spec.tiling;
     let inputs = inputs(c, spec);
-    let job = Job::new(c, spec, &inputs, workspace)?;
+    let job = Job::new((c, spec, 0), &inputs, workspace)?;
     let shape = &job.shape;
     let ints = Ints { coord: Scalar::I64, offset: Scalar::I64 };
     let walk = TileWalk {
@@ -58,6 +58,8 @@ pub fn works(c: &Contraction, spec: &KernelSpec, workspace: u64, most: u64) -> R
         sizes: [None; 2],
         work: None,
         place: None,
+        before: 0,
+        more: false,
     };
     let all = u64::from(t.split_k.ways) * shape.tiles_m * shape.tiles_n * shape.chunk;
     let groups = if t.persistent == 0 { all } else { all.min(u64::from(t.persistent)) };

@@ -36,6 +36,9 @@ pub(crate) struct TileWalk<'a> {
     pub work: Option<ExprId>,
     /// The work-group's place in its cluster.
     pub place: Option<ClusterPlace>,
+    /// Pieces of work of the parts of the problem before this one, clusters as one; and whether there are other parts.
+    pub before: u64,
+    pub more: bool,
 }
 
 /// Which result tile a work-group computes.
@@ -180,13 +183,16 @@ impl TileWalk<'_> {
         }
     }
 
+    /// Pieces of work of the largest launch.
+    pub fn pieces(&self) -> u64 {
+        let (t, shape) = (self.tiling, self.shape);
+        u64::from(t.split_k.ways) * shape.tiles_m * shape.tiles_n * shape.chunk / u64::from(t.cluster.size().max(1))
+    }
+
     /// Pieces of work of a launch, where work-groups are persistent.
     pub fn all_work(&self, b: &mut Builder) -> ExprId {
-        let t = self.tiling;
-        let all =
-            u64::from(t.split_k.ways) * self.shape.tiles_m * self.shape.tiles_n * self.shape.chunk / u64::from(t.cluster.size());
         // The last chunk of a batch may be shorter: as many tiles as its launch says.
-        self.work.unwrap_or_else(|| b.int(all as i64, Scalar::I32))
+        self.work.unwrap_or_else(|| b.int(self.pieces() as i64, Scalar::I32))
     }
 
     /// How many k-tiles a piece of work has.
