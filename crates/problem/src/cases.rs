@@ -5,6 +5,7 @@
 //! | GEMM | `m` `n` `k` | `set` (file name), `dtype` (f32), `trans_a` `trans_b` (0), `order` (row), `batch` (1), `b_operand` (each; or shared), `lda` `ldb` `ldc` (tight), `out_dtype` (as dtype), `bias` (none; m or n), `activation` (none; relu, gelu, gelutanh, silu), `residual` (0), `ldr` (as C), `reduce` (none; reductions joined by spaces: `max:n sum:m`) or `op` with `axis` (one reduction), `keep_c` (1) |
 //! | convolution, 2 dimensions | `n` `groups` `k` `c` `r` `s` `h` `w` | `id`, `set`, `dtype`, `layout`, `direction`, `stride` (1), `pad` or `pad_begin` `pad_end` (0), `dilation` (1), `bias` (0), `out_dtype` (as dtype), `activation` (none), `residual` (0) |
 //! | convolution, any dimensions | `dims` `n` `groups` `k_per_group` `c_per_group` `filter` `input` | as above |
+//! | any, as text | `problem` | `set`, and what `tilewright.torch.record` writes beside it: `calls` `layers` `call` `device` `torch_us` `ours_us` `reason` (of a line without a problem) |
 //!
 //! Sizes of several dimensions are joined by `x` (`3x3`); one number stands for all dimensions. Element type, layout and
 //! direction of convolutions come from [`CaseOptions`] where the file does not say. Unknown columns are refused. A line that is
@@ -113,12 +114,14 @@ const CONV_COMMON: [&str; 16] = [
 ];
 const CONV_2D: [&str; 6] = ["k", "c", "r", "s", "h", "w"];
 const CONV_ND: [&str; 5] = ["dims", "k_per_group", "c_per_group", "filter", "input"];
+const TEXT: [&str; 9] = ["problem", "set", "calls", "layers", "call", "device", "torch_us", "ours_us", "reason"];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Gemm,
     Conv2d,
     ConvNd,
+    Text,
 }
 
 /// Reads a case file.
@@ -158,9 +161,12 @@ pub fn parse(file: &str, set: &str, bytes: &[u8], options: &CaseOptions) -> Resu
         let problem = match kind {
             Kind::Gemm => gemm(&row, options),
             Kind::Conv2d | Kind::ConvNd => conv(&row, options, kind),
+            Kind::Text => told(&row),
         };
         let set = row.text("set").unwrap_or(set).to_string();
         match problem {
+            // Of a problem as text there may be a line for each way in which its operands are told elsewhere.
+            Ok(problem) if kind == Kind::Text && found.cases.iter().any(|case| case.problem == problem) => {}
             Ok(problem) => {
                 found.cases.push(Case { set, name: name(&problem), line, problem });
             }
@@ -189,7 +195,9 @@ fn case(file: &str, line: u64, column: &str, reason: String) -> ProblemError {
 /// The kind of problem a header announces; (column, reason) if none.
 fn recognise(header: &[String]) -> Result<Kind, (String, String)> {
     let has = |name: &str| header.iter().any(|h| h == name);
-    let (kind, required, optional): (Kind, Vec<&str>, Vec<&str>) = if has("k_per_group") || has("dims") {
+    let (kind, required, optional): (Kind, Vec<&str>, Vec<&str>) = if has("problem") {
+        (Kind::Text, TEXT[..1].to_vec(), TEXT[1..].to_vec())
+    } else if has("k_per_group") || has("dims") {
         (Kind::ConvNd, [&CONV_ND[..], &CONV_COMMON[..2]].concat(), CONV_COMMON[2..].to_vec())
     } else if has("r") || has("groups") {
         (Kind::Conv2d, [&CONV_2D[..], &CONV_COMMON[..2]].concat(), CONV_COMMON[2..].to_vec())
@@ -300,6 +308,18 @@ impl<'a> Row<'a> {
             [one] => Ok(vec![*one; dims]),
             list if list.len() == dims => Ok(sizes),
             list => Err(self.fail(column, format!("`{text}` has {} sizes; give 1 or {dims}", list.len()))),
+        }
+    }
+}
+
+/// A problem by its text.
+fn told(row: &Row<'_>) -> Result<Problem, ProblemError> {
+    match row.text("problem") {
+        Some(text) => Problem::parse(text).map_err(|e| row.fail("problem", e.to_string())),
+        None => {
+            let what = format!("a line without a problem ({})", row.text("set").unwrap_or("problem"));
+            let remedy = row.text("reason").unwrap_or("give its text").to_string();
+            Err(ProblemError::Unsupported { what, remedy })
         }
     }
 }
@@ -512,6 +532,17 @@ mod tests {
         let list = parsed("m,n,k,reduce\n8,4,2,sum:m:stored absmax:mn\n8,4,2,\n").unwrap();
         assert!(list.cases[0].problem.key().ends_with("_redsum:m:stored_redabsmax:mn"));
         assert!(list.cases[1].problem.reductions().is_empty());
+    }
+
+    #[test]
+    fn problems_as_text() {
+        let key = "tC0_tA0_tB0_colMaj0_m5_n6_k7_lda7_ldb6_ldc6_ws0_f32";
+        let file = parsed(&format!("problem,set,calls,layers,call,reason\n{key},aten::mm,2,a b,,\n{key},aten::mm,1,c,,\n,aten::addmm,1,d,\"[1, \"\"x\"\"]\",beta = 2\n"))
+            .unwrap();
+        assert_eq!((file.cases.len(), file.cases[0].problem.key().as_str(), file.cases[0].set.as_str()), (1, key, "aten::mm"));
+        assert_eq!((file.skipped[0].set.as_str(), file.skipped[0].reason.contains("beta = 2")), ("aten::addmm", true));
+        refused("problem\nnonsense\n", &["line 2, column problem", "nonsense"]);
+        refused("problem,m\n1,2\n", &["line 1, column m", "unknown column"]);
     }
 
     #[test]

@@ -14,8 +14,9 @@ pub struct ProblemArgs {
     /// The problem as a geometry string: tC0_tA0_tB0_colMaj1_m64_n64_k64_lda64_ldb64_ldc64_ws0_f32
     #[arg(long, value_name = "GEOMETRY", help_heading = "Problem")]
     pub problem: Option<String>,
-    /// Problems from a CSV file with a header line (columns m,n,k,... or n,groups,k,c,r,s,h,w,...)
-    #[arg(long, value_name = "FILE", help_heading = "Problem")]
+    /// Problems from a CSV file with a header line (columns m,n,k,... or n,groups,k,c,r,s,h,w,... or problem, as
+    /// tilewright.torch.record writes it)
+    #[arg(long, visible_alias = "recorded-shapes", value_name = "FILE", help_heading = "Problem")]
     pub cases: Option<PathBuf>,
     /// Extents of matrix products that each launch chooses: one kernel holds for 1 to the size given, which is tuned for
     #[arg(long, value_enum, value_delimiter = ',', value_name = "EXTENTS", help_heading = "Problem")]
