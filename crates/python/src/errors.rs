@@ -13,19 +13,31 @@ create_exception!(tilewright, OutOfMemory, DeviceFailure, "The device has no mem
 create_exception!(tilewright, TuneError, TilewrightError, "The search found nothing that was right.");
 create_exception!(tilewright, RecordsError, TilewrightError, "The records file cannot be used.");
 
+/// The name of an error's class.
+pub(crate) fn class(e: &Error) -> &'static str {
+    match e {
+        Error::Problem(_) => "ProblemError",
+        Error::Plan(_) | Error::Refused(_) | Error::NoPlan { .. } | Error::Generate(_) | Error::Invalid(_) => "PlanError",
+        Error::Bind(_) | Error::Dtype { .. } | Error::Length { .. } | Error::Unwanted { .. } => "OperandError",
+        Error::Device(DeviceError::OutOfMemory { .. }) | Error::TooLarge { .. } => "OutOfMemory",
+        Error::Device(_) | Error::Source(_) => "DeviceError",
+        Error::Tune(_) => "TuneError",
+        Error::Records(_) => "RecordsError",
+        _ => "Error",
+    }
+}
+
 /// An error of the library as Python's.
 pub(crate) fn raised(e: Error) -> PyErr {
     let text = e.to_string();
-    match e {
-        Error::Problem(_) => ProblemError::new_err(text),
-        Error::Plan(_) | Error::Refused(_) | Error::NoPlan { .. } | Error::Generate(_) | Error::Invalid(_) => {
-            PlanError::new_err(text)
-        }
-        Error::Bind(_) | Error::Dtype { .. } | Error::Length { .. } | Error::Unwanted { .. } => OperandError::new_err(text),
-        Error::Device(DeviceError::OutOfMemory { .. }) | Error::TooLarge { .. } => OutOfMemory::new_err(text),
-        Error::Device(_) | Error::Source(_) => DeviceFailure::new_err(text),
-        Error::Tune(_) => TuneError::new_err(text),
-        Error::Records(_) => RecordsError::new_err(text),
+    match class(&e) {
+        "ProblemError" => ProblemError::new_err(text),
+        "PlanError" => PlanError::new_err(text),
+        "OperandError" => OperandError::new_err(text),
+        "OutOfMemory" => OutOfMemory::new_err(text),
+        "DeviceError" => DeviceFailure::new_err(text),
+        "TuneError" => TuneError::new_err(text),
+        "RecordsError" => RecordsError::new_err(text),
         _ => TilewrightError::new_err(text),
     }
 }

@@ -7,6 +7,7 @@ mod dlpack;
 mod errors;
 mod operation;
 mod problem;
+mod torch;
 
 use pyo3::prelude::*;
 
@@ -19,6 +20,10 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<operation::PyPrepared>()?;
     module.add_function(wrap_pyfunction!(context::devices, module)?)?;
     module.add_function(wrap_pyfunction!(dlpack::dlpack, module)?)?;
+    module.add_function(wrap_pyfunction!(torch::torch_register, module)?)?;
+    module.add_function(wrap_pyfunction!(torch::torch_override, module)?)?;
+    module.add_function(wrap_pyfunction!(torch::torch_forget, module)?)?;
+    module.add_function(wrap_pyfunction!(torch::torch_calls, module)?)?;
     module.add_function(wrap_pyfunction!(problem::gemm, module)?)?;
     module.add_function(wrap_pyfunction!(problem::conv, module)?)?;
     errors::register(module)

@@ -74,6 +74,12 @@ impl PyOperation {
 #[pyclass(name = "Prepared", module = "tilewright._native", frozen)]
 pub struct PyPrepared(Prepared);
 
+impl PyPrepared {
+    pub(crate) fn inner(&self) -> &Prepared {
+        &self.0
+    }
+}
+
 #[pymethods]
 impl PyPrepared {
     #[getter]

@@ -63,7 +63,7 @@ fn installed(to: &Path) {
     std::fs::copy(&library, to.join("_native.abi3.so")).unwrap_or_else(|e| panic!("{}: {e}", library.display()));
 }
 
-fn tried(file: &str, only: &[&str], device: &str, python: impl AsRef<OsStr>) {
+fn tried(file: &str, only: &[&str], device: &str, python: impl AsRef<OsStr>) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     installed(folder.path());
     let mut command = Command::new(python);
@@ -71,6 +71,7 @@ fn tried(file: &str, only: &[&str], device: &str, python: impl AsRef<OsStr>) {
     command.env("PYTHONPATH", folder.path()).env("TILEWRIGHT_TEST_DEVICE", device).env("PYTHONDONTWRITEBYTECODE", "1");
     let said = runs(&mut command).unwrap_or_else(|e| panic!("{e}"));
     assert!(said.contains("\nOK"), "{said}");
+    said
 }
 
 #[test]
@@ -99,6 +100,10 @@ fn torch_operators() {
         return missing::skipped(&format!("PyTorch (scripts/torch-without-gpu, TILEWRIGHT_TORCH_PYTHON): {last}"));
     }
     tried("test_torch.py", &[], "emu", &python);
+    tried("test_torch_models.py", &[], "emu", &python);
+    if tried("test_torch_cuda.py", &[], "emu", &python).contains("skipped=") {
+        missing::skipped("a CUDA device that PyTorch sees");
+    }
     readme_runs(&python, true);
 }
 
@@ -118,7 +123,7 @@ fn readme_runs(python: &Path, torch: bool) {
     installed(folder.path());
     for script in scripts {
         let mut command = Command::new(python);
-        command.args(["-c", script]).env("PYTHONPATH", folder.path());
+        command.args(["-c", script]).env("PYTHONPATH", folder.path()).current_dir(folder.path());
         runs(command.env("TILEWRIGHT_RECORDS", folder.path().join("records.sqlite"))).unwrap_or_else(|e| panic!("{e}"));
     }
 }

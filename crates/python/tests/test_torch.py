@@ -8,6 +8,7 @@ from torch.library import opcheck
 
 import tilewright as tw
 import tilewright.torch as twt
+from tilewright import _operators
 
 
 def numbers(*shape, dtype=torch.float32, grad=False):
@@ -21,7 +22,7 @@ def numbers(*shape, dtype=torch.float32, grad=False):
 def reference(x, weight, bias=None, activation=None, residual=None):
     y = torch.nn.functional.linear(x, weight, bias)
     if activation is not None:
-        y = twt._activate(y, activation)
+        y = _operators.activate(y, activation)
     return y if residual is None else y + residual
 
 
@@ -58,6 +59,10 @@ class Operators(unittest.TestCase):
         x, weight, bias = numbers(2, 4, 3, grad=True), numbers(5, 3, grad=True), numbers(5, grad=True)
         opcheck(torch.ops.tilewright.linear, (x, weight, bias, "gelu", numbers(2, 4, 5, grad=True)))
         opcheck(torch.ops.tilewright.linear, (x, weight))
+        x, weight, bias = numbers(2, 4, 5, 6, grad=True), numbers(6, 2, 3, 3, grad=True), numbers(6, grad=True)
+        opcheck(torch.ops.tilewright.convolution, (x, weight, bias, [2, 1], [1, 1], [1, 1], 2))
+        last = x.detach().contiguous(memory_format=torch.channels_last).requires_grad_()
+        opcheck(torch.ops.tilewright.convolution, (last, weight, None, [1, 1], [0, 0], [1, 1], 2))
 
     def test_gradients(self):
         def wide(*shape):
@@ -75,6 +80,26 @@ class Operators(unittest.TestCase):
             (reference(*theirs[:3], activation, theirs[3]) * weights).sum().backward()
             for x, y in zip(ours, theirs):
                 torch.testing.assert_close(x.grad, y.grad, rtol=1e-4, atol=1e-5)
+
+    def test_convolutions(self):
+        def wide(*shape):
+            return torch.randn(shape, dtype=torch.float64, requires_grad=True)
+
+        torch.manual_seed(1)
+        functions = {1: torch.nn.functional.conv1d, 2: torch.nn.functional.conv2d, 3: torch.nn.functional.conv3d}
+        for dims, stride, padding, dilation, groups in [(1, 2, 1, 1, 1), (2, 2, 1, 1, 2), (2, 1, 2, 2, 1), (3, 1, 1, 1, 1)]:
+            x, w, bias = wide(2, 2 * groups, *(6, 5, 4)[:dims]), wide(2 * groups, 2, *(3, 2, 2)[:dims]), wide(2 * groups)
+            want = functions[dims](x, w, bias, stride, padding, dilation, groups)
+            got = twt.convolution(x, w, bias, stride, padding, dilation, groups)
+            torch.testing.assert_close(got, want)
+            cotangent = torch.randn_like(want)
+            ours = torch.autograd.grad(got, (x, w, bias), cotangent)
+            for a, b in zip(ours, torch.autograd.grad(want, (x, w, bias), cotangent)):
+                torch.testing.assert_close(a, b)
+        x, w = torch.randn(2, 3, 6, 5).contiguous(memory_format=torch.channels_last), torch.randn(4, 3, 3, 3)
+        got = twt.convolution(x, w, padding=1)
+        self.assertTrue(got.is_contiguous(memory_format=torch.channels_last))
+        torch.testing.assert_close(got, torch.nn.functional.conv2d(x, w, padding=1), rtol=1e-4, atol=1e-5)
 
     def test_compile_without_graph_breaks(self):
         def model(x, weight, bias):
@@ -115,12 +140,21 @@ class Operators(unittest.TestCase):
         self.assertEqual(twt.prepared(), 1)
 
     def test_errors_are_named(self):
-        a, b = numbers(4, 5), numbers(5, 6)
+        a, b, freed = numbers(4, 5), numbers(5, 6), numbers(4, 5)
+        freed.untyped_storage().resize_(0)
         for wrong, says in [
-            (lambda: twt.mm(a, a), "mm of"),
-            (lambda: twt.mm(a, b.double()), "float64"),
-            (lambda: twt.mm(a.long(), b.long()), "int64"),
+            (lambda: twt.mm(a, a), "4x5 and 4x5"),
+            (lambda: twt.mm(a, numbers(2, 5, 6)), "2-D"),
+            (lambda: twt.bmm(numbers(2, 4, 5), numbers(3, 5, 6)), "2x4x5 and 3x5x6"),
+            (lambda: twt.mm(a, b.double()), "float32 and float64"),
+            (lambda: twt.mm(a.long(), b.long()), "no kernel here"),
+            (lambda: twt.mm(freed, b), "operand A"),
             (lambda: twt.linear(a, b), "linear of"),
+            (lambda: twt.convolution(a, b), "1 to 3 dimensions"),
+            (lambda: twt.convolution(numbers(1, 2, 4), numbers(2, 3, 2)), "channels do not fit"),
+            (lambda: twt.convolution(numbers(1, 2, 4), numbers(2, 2, 5)), "nothing is left"),
+            (lambda: twt.convolution(numbers(1, 2, 4), numbers(2, 2, 3), stride=0), "stride"),
+            (lambda: twt.convolution(numbers(1, 2, 4), numbers(2, 2, 3).double()), "float64"),
             (lambda: twt.linear(a, numbers(6, 5), numbers(5)), "bias"),
         ]:
             with self.assertRaisesRegex(tw.OperandError, says):

@@ -1,11 +1,14 @@
-"""`tilewright.torch` on a CUDA device: streams, graphs, alignments. Run by hand where there is one: python crates/python/tests/test_torch_cuda.py"""
+"""`tilewright.torch` on a CUDA device: streams, graphs, alignments, enabled models."""
 
+import os
+import tempfile
 import unittest
 
 import torch
 
 import tilewright as tw
 import tilewright.torch as twt
+from tilewright import _operators
 
 
 def close(got, *factors, bias=None, residual=None, activation=None):
@@ -14,7 +17,7 @@ def close(got, *factors, bias=None, residual=None, activation=None):
     if bias is not None:
         want = want + bias.double()
     if activation is not None:
-        want = twt._activate(want, activation)
+        want = _operators.activate(want, activation)
     if residual is not None:
         want = want + residual.double()
     scale = wide[0].abs() @ wide[1].abs() + 1
@@ -71,6 +74,57 @@ class OnCuda(unittest.TestCase):
             close(y, x, w.t(), bias=bias, activation="relu")
             close(z, y, w)
             close(unseen, y[:100], w)
+
+    def test_enabled_models_are_captured(self):
+        """What was recorded, tuned and compared runs by our kernels, also in a graph, forward and backward."""
+        self.addCleanup(twt.disable)
+        model = torch.nn.Sequential(torch.nn.Linear(320, 640, bias=False), torch.nn.GELU(), torch.nn.Linear(640, 200, bias=True))
+        model = model.cuda().bfloat16()
+        x = self.random(300, 320)
+
+        def step():
+            model.zero_grad(set_to_none=True)
+            y = model(x)
+            y.float().square().mean().backward()
+            return y
+
+        want = step().detach().float()
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "shapes.csv")
+            with twt.record(path, model):
+                step()
+            rows = twt.tune_recorded(path, trials=4)
+            self.assertTrue(all(row.torch_us > 0 and row.ours_us > 0 for row in rows), rows)
+            self.assertGreater(twt.enable(path, margin=0.0), 0)
+        twt.optimize(model)
+        aside = torch.cuda.Stream()
+        with torch.cuda.stream(aside):
+            for _ in range(3):
+                step()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            y = step()
+        for _ in range(2):
+            graph.replay()
+        torch.cuda.synchronize()
+        torch.testing.assert_close(y.detach().float(), want, rtol=3e-2, atol=3e-2)
+        self.assertNotIn("first met while", twt.report())
+        self.assertRegex(twt.report(), "tilewright +mm")
+
+    def test_convolutions(self):
+        for form in (torch.contiguous_format, torch.channels_last):
+            x = self.random(4, 64, 28, 28).contiguous(memory_format=form).requires_grad_()
+            w = (self.random(96, 64, 3, 3) / 24).contiguous(memory_format=form).requires_grad_()
+            bias = self.random(96).requires_grad_()
+            got = twt.convolution(x, w, bias, 2, 1)
+            cotangent = torch.randn_like(got)
+            ours = [got, *torch.autograd.grad(got, (x, w, bias), cotangent)]
+            wide = [t.detach().double().requires_grad_() for t in (x, w, bias)]
+            want = torch.nn.functional.conv2d(*wide, 2, 1)
+            theirs = [want, *torch.autograd.grad(want, wide, cotangent.double())]
+            for a, b in zip(ours, theirs):
+                self.assertLess(((a.double() - b).abs().max() / b.abs().max()).item(), 2e-2)
 
     def test_training_step_compiled(self):
         torch._dynamo.reset()

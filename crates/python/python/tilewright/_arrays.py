@@ -35,6 +35,8 @@ class Array(NamedTuple):
 
 def look(x: Any, name: str) -> Array:
     """What an operand is. `name` stands in errors."""
+    if isinstance(x, Array):
+        return x
     if hasattr(x, "__array_interface__") and not hasattr(x, "requires_grad"):
         return _from_interface(x, name)
     if hasattr(x, "__dlpack__"):
@@ -55,7 +57,7 @@ def _from_interface(x: Any, name: str) -> Array:
     if dtype is None or told["typestr"][0] not in (native, "|", "="):
         raise _native.OperandError(f"{name} holds {kind or told['typestr']}: float16, bfloat16, float32 or float64 are possible")
     shape, size = tuple(told["shape"]), _BYTES[dtype]
-    strides = told.get("strides") or _packed(shape, size)
+    strides = told.get("strides") or contiguous(shape, size)
     if any(s % size for s in strides):
         raise _native.OperandError(f"{name} has strides of {strides} bytes, which are no multiples of an element")
     return Array(told["data"][0], shape, tuple(s // size for s in strides), dtype, "cpu", x)
@@ -86,11 +88,12 @@ def _from_buffer(view: memoryview, name: str) -> Array:
     whole = ctypes.c_char * view.nbytes
     keep = whole.from_buffer_copy(view) if view.readonly else whole.from_buffer(view)
     size = _BYTES[dtype]
-    strides = tuple(s // size for s in _packed(view.shape, size))
+    strides = tuple(s // size for s in contiguous(view.shape, size))
     return Array(ctypes.addressof(keep), tuple(view.shape), strides, dtype, "cpu", (view, keep))
 
 
-def _packed(shape: Sequence[int], unit: int) -> Tuple[int, ...]:
+def contiguous(shape: Sequence[int], unit: int) -> Tuple[int, ...]:
+    """Strides of elements that lie one behind the other, in what an element has `unit` of."""
     strides: List[int] = []
     for extent in reversed(shape):
         strides.append(unit)
@@ -100,12 +103,14 @@ def _packed(shape: Sequence[int], unit: int) -> Tuple[int, ...]:
 
 def packed(array: Array) -> bool:
     """Do the elements lie one behind the other, the last dimension fastest?"""
-    want = _packed(array.shape, 1)
+    want = contiguous(array.shape, 1)
     return all(n <= 1 or s == w for n, s, w in zip(array.shape, array.strides, want))
 
 
 def pack(x: Any, name: str) -> Any:
     """The same values, the last dimension fastest."""
+    if isinstance(x, Array):
+        raise _native.OperandError(f"neither rows nor columns of {name} are contiguous: its strides are {x.strides}")
     if hasattr(x, "contiguous"):
         return x.contiguous()
     if hasattr(x, "__array_interface__"):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import glob
+import importlib.util
 import json
+import os
 import sys
 import threading
 from dataclasses import dataclass
@@ -13,6 +16,18 @@ from . import _native
 from ._arrays import Array, Matrix, empty, look, matrix, pack, packed
 
 Progress = Union[bool, Callable[[Dict[str, Any]], Any]]
+
+
+def _find_compiler() -> None:
+    """NVRTC as Python packages bring it (torch's among them), where no other is named."""
+    if os.environ.get("TILEWRIGHT_NVRTC") or os.environ.get("TILEWRIGHT_CUDA_LIBS"):
+        return
+    found = importlib.util.find_spec("nvidia")
+    for folder in (found.submodule_search_locations or []) if found else []:
+        libraries = glob.glob(os.path.join(folder, "*", "lib", "libnvrtc.so.*"))
+        if libraries:
+            os.environ["TILEWRIGHT_NVRTC"] = os.path.dirname(max(libraries))
+            return
 
 
 class Context:
@@ -27,6 +42,7 @@ class Context:
         workspace: Optional[int] = None,
         atomics: bool = False,
     ) -> None:
+        _find_compiler()
         self._native = _native.Context(device, records, workspace, atomics)
         self._operations: Dict[str, _native.Operation] = {}
         self._prepared: Dict[Tuple[str, Tuple[int, ...]], _native.Prepared] = {}
@@ -86,6 +102,13 @@ class Context:
 _lock = threading.Lock()
 _contexts: Dict[str, Context] = {}
 _default: Optional[Context] = None
+# Called when contexts or plans are others than before.
+changed: List[Callable[[], Any]] = []
+
+
+def _tell() -> None:
+    for heard in changed:
+        heard()
 
 
 def use(
@@ -100,6 +123,7 @@ def use(
     with _lock:
         _default = context
         _contexts[context.device] = context
+    _tell()
     return context
 
 
@@ -355,7 +379,7 @@ def conv(x: Any, w: Any, *, stream: int = 0, **options: Any) -> Any:
     return _conv(x, w, **options).run(1.0, 0.0, stream)
 
 
-_CALLS = {gemm: _gemm, conv: _conv}
+_CALLS: Dict[Callable[..., Any], Callable[..., Call]] = {gemm: _gemm, conv: _conv}
 
 
 def _operation(
@@ -400,7 +424,7 @@ def tune(
     context, operation = _operation(what, args, options)
     if seconds is None and trials is None:
         seconds = 10.0
-    heard = None
+    heard: Optional[Callable[[str], Any]] = None
     if progress is True:
         heard = _Line(operation.problem)
     elif callable(progress):
@@ -411,6 +435,7 @@ def tune(
         if isinstance(heard, _Line):
             heard.end()
     context.forget(operation.problem)
+    _tell()
     plan, _ = operation.choice()
     return Outcome(operation.problem, plan, found["time_us"], found["time_kind"], found["verified"], found)
 

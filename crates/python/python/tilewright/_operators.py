@@ -1,0 +1,557 @@
+"""`tilewright::mm`, `bmm`, `linear` and `convolution` for PyTorch, with what torch needs to know of them: shapes, gradients.
+
+The kernels of `mm` and `bmm` are in the compiled part, which asks `_decide` once about each call that differs from those before. Those of
+`linear` and `convolution` are here: the C interface of older versions of torch hands over neither texts nor lists.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
+
+import torch
+from torch import Tensor
+
+from . import _core, _native
+from ._arrays import Array, contiguous
+from ._core import Outcome
+
+TYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32", torch.float64: "float64"}
+
+_library = torch.library.Library("tilewright", "FRAGMENT")
+_library.define("mm(Tensor a, Tensor b) -> Tensor")
+_library.define("bmm(Tensor a, Tensor b) -> Tensor")
+_library.define("linear(Tensor x, Tensor weight, Tensor? bias=None, str? activation=None, Tensor? residual=None) -> Tensor")
+_GEOMETRY = "int[] stride, int[] padding, int[] dilation, int groups"
+_library.define(f"convolution(Tensor x, Tensor weight, Tensor? bias, {_GEOMETRY}) -> Tensor")
+_library.define(f"convolution_input(Tensor grad, Tensor weight, SymInt[] size, {_GEOMETRY}) -> Tensor")
+_library.define(f"convolution_weight(Tensor grad, Tensor x, SymInt[] size, {_GEOMETRY}) -> Tensor")
+
+_calls: Dict[Tuple[Any, ...], Tuple[_native.Prepared, int]] = {}
+# Of convolutions' gradients, whether `enable` lets us answer.
+_worth: Dict[Tuple[Any, ...], bool] = {}
+_unprepared: List[str] = []
+_lock = threading.Lock()
+
+
+def _not_enabled(problem: str) -> Optional[str]:
+    """Why torch answers a problem; None: we do."""
+    return "tilewright.torch.enable was not called"
+
+
+# What decides about torch's own products. Gradients leave the choice to torch's dispatcher where it is there.
+chosen: Callable[[str], Optional[str]] = _not_enabled
+
+
+def choose_by(choose: Optional[Callable[[str], Optional[str]]]) -> None:
+    """What answers torch's own products, from now on."""
+    global chosen
+    chosen = choose or _not_enabled
+    _worth.clear()
+    _native.torch_forget()
+    _native.torch_override(choose is not None)
+
+
+def _changed() -> None:
+    _native.torch_forget()
+    with _lock:
+        _former.append(dict(_calls))
+        _calls.clear()
+
+
+# Graphs that have captured them may still be replayed.
+_former: List[Dict[Tuple[Any, ...], Any]] = []
+
+
+def prepared() -> int:
+    """Number of shapes (with their strides, types and alignments) that are compiled and kept."""
+    return len(_calls) + sum(ours for *_, ours, _ in _native.torch_calls())
+
+
+def unprepared() -> List[str]:
+    """Shapes that torch answered because they were first met while a CUDA graph was captured: run them once before."""
+    return list(_unprepared)
+
+
+def captured(what: str) -> bool:
+    """Is a graph captured now, so that nothing can be compiled? Notes the call."""
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        _unprepared.append(what)
+        return True
+    return False
+
+
+def _decide(
+    own: bool, op: str, place: str, dtype: str, factors: Sequence[Tuple[int, List[int], List[int]]], alignments: Sequence[int]
+) -> Union[None, str, _native.Prepared]:
+    """Kernels for a product, why torch answers it, or None: ask again."""
+    a, b = (Array(at, tuple(shape), tuple(strides), dtype, place, None) for at, shape, strides in factors)
+    try:
+        call = _core._gemm(a, b, out=of_shape((*a.shape[:-1], b.shape[-1]), dtype, place, alignments[2]))
+        why = None if own else chosen(call.problem)
+        if why is None:
+            if place != "cpu" and captured(f"{a.shape} @ {b.shape} {dtype}"):
+                return None
+            return call.context.prepared(call.problem, tuple(alignments))
+        return why
+    except _native.Error as e:
+        if own:
+            raise
+        return str(e)
+
+
+def of_shape(shape: Sequence[int], dtype: str, place: str, address: int = 256) -> Array:
+    """A contiguous array of which only that is known."""
+    return Array(address, tuple(shape), contiguous(shape, 1), dtype, place, None)
+
+
+def array(x: Tensor) -> Array:
+    """A tensor as launches see it."""
+    if x.dtype not in TYPES:
+        raise _native.OperandError(f"tensors are {x.dtype}: float16, bfloat16, float32 or float64 are possible")
+    place = "cpu" if x.device.type == "cpu" else f"{x.device.type}:{x.device.index}"
+    return Array(x.data_ptr(), tuple(x.shape), x.stride(), TYPES[x.dtype], place, x)
+
+
+def _lies(x: Optional[Tensor]) -> Tuple[Any, ...]:
+    """What kernels depend on of a tensor. Alignments above 256 bytes are all the same."""
+    if x is None:
+        return ()
+    at = x.data_ptr()
+    return (x.shape, x.stride(), min(at & -at, 256)) if x.is_cuda else (x.shape, x.stride())
+
+
+def _plain(x: Tensor) -> Tensor:
+    """A tensor whose memory holds its values, as rows or columns that BLAS could read."""
+    x = x.resolve_neg() if x.is_neg() else x
+    (rows, cols), (down, right) = x.shape[-2:], x.stride()[-2:]
+    if (cols <= 1 or right == 1) and (rows <= 1 or down >= cols) or (rows <= 1 or down == 1) and (cols <= 1 or right >= rows):
+        return x
+    return x.contiguous()
+
+
+def _together(tensors: Sequence[Tuple[str, Optional[Tensor]]]) -> None:
+    (name_of_first, first), *rest = tensors
+    assert first is not None
+    for name, x in rest:
+        if x is not None and (x.dtype != first.dtype or x.device != first.device):
+            told = f"{name} is {x.dtype} on {x.device}, {name_of_first} is {first.dtype} on {first.device}: bring them together"
+            raise _native.OperandError(told)
+    if first.dtype not in TYPES:
+        raise _native.OperandError(f"tensors are {first.dtype}: float16, bfloat16, float32 or float64 are possible")
+
+
+def _by_torch(a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional[str], residual: Optional[Tensor]) -> Tensor:
+    result = torch.matmul(a, b)
+    if bias is not None:
+        result = result + bias
+    if activation is not None:
+        result = activate(result, activation)
+    return result if residual is None else result + residual
+
+
+def activate(x: Tensor, activation: str) -> Tensor:
+    """An activation by its name here."""
+    if activation == "relu":
+        return torch.relu(x)
+    if activation == "silu":
+        return torch.nn.functional.silu(x)
+    if activation in ("gelu", "gelutanh"):
+        return torch.nn.functional.gelu(x, approximate="tanh" if activation == "gelutanh" else "none")
+    raise _native.ProblemError(f"activation = {activation!r}: one of relu, gelu, gelutanh, silu")
+
+
+def _launch(key: Tuple[Any, ...], what: str, first: Tensor, out: Tensor, addresses: List[int], prepare: Callable[[], Any]) -> bool:
+    """Runs a call, which is compiled where its key is new; False where that cannot be now."""
+    found = _calls.get(key)
+    if found is None:
+        if first.is_cuda and captured(what):
+            return False
+        kernels = prepare()
+        with _lock:
+            found = _calls.setdefault(key, (kernels, kernels.workspace_bytes if first.is_cuda else 0))
+    kernels, size = found
+    if not first.is_cuda:
+        kernels.launch([*addresses, 0], host=True)
+        return True
+    # The allocator gives the workspace back in the stream's order, after this launch.
+    space = torch.empty(size, dtype=torch.uint8, device=first.device) if size else None
+    stream = torch._C._cuda_getCurrentRawStream(first.device.index)
+    kernels.launch([*addresses, 0 if space is None else space.data_ptr()], stream=stream)
+    return True
+
+
+def _at(x: Optional[Tensor]) -> int:
+    return 0 if x is None else x.data_ptr()
+
+
+def _product(a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional[str], residual: Optional[Tensor]) -> Tensor:
+    """`activation(a @ b + bias) + residual` of matrices."""
+    _together([("x", a), ("weight", b), ("bias", bias), ("residual", residual)])
+    shape = (a.shape[0], b.shape[1])
+    if 0 in shape or a.shape[1] == 0:
+        return _by_torch(a, b, bias, activation, residual)
+    a, b = _plain(a), _plain(b)
+    bias = None if bias is None else bias.contiguous()
+    residual = None if residual is None else residual.contiguous()
+    out = a.new_empty(shape)
+    key = (a.device, a.dtype, _lies(a), _lies(b), _lies(out), _lies(bias), activation, _lies(residual))
+
+    def prepare() -> _native.Prepared:
+        arrays = [x if x is None else array(x) for x in (a, b, out, bias, residual)]
+        call = _core._gemm(arrays[0], arrays[1], out=arrays[2], bias=arrays[3], activation=activation, residual=arrays[4])
+        alignments = (call.a.alignment, call.b.alignment, call.c.alignment) if a.is_cuda else (256, 256, 256)
+        return call.context.prepared(call.problem, alignments)
+
+    addresses = [a.data_ptr(), b.data_ptr(), out.data_ptr(), _at(bias), _at(residual)]
+    if _launch(key, f"{tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}", a, out, addresses, prepare):
+        return out
+    return _by_torch(a, b, bias, activation, residual)
+
+
+def _linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor] = None,
+    activation: Optional[str] = None,
+    residual: Optional[Tensor] = None,
+) -> Tensor:
+    if x.dim() < 1 or weight.dim() != 2 or x.shape[-1] != weight.shape[1]:
+        raise _native.OperandError(f"linear of {tuple(x.shape)} and {tuple(weight.shape)}: (..., k) and (n, k) are needed")
+    shape = (*x.shape[:-1], weight.shape[0])
+    if bias is not None and bias.shape != shape[-1:]:
+        raise _native.OperandError(f"bias is {tuple(bias.shape)}, ({shape[-1]},) is needed")
+    if residual is not None and residual.shape != shape:
+        raise _native.OperandError(f"residual is {tuple(residual.shape)}, {shape} is needed")
+    rows = x.reshape(-1, x.shape[-1])
+    added = None if residual is None else residual.reshape(-1, shape[-1])
+    return _product(rows, weight.t(), bias, activation, added).reshape(shape)
+
+
+def geometry(x: Sequence[int], weight: Sequence[int], stride: Any, padding: Any, dilation: Any, groups: int) -> Tuple[Any, ...]:
+    """Shape of a convolution's result."""
+    dims = len(x) - 2
+    if dims not in (1, 2, 3) or len(weight) != dims + 2:
+        told = f"convolution of {tuple(x)} and {tuple(weight)}: (n, c, ...) and (k, c / groups, ...) of 1 to 3 dimensions are needed"
+        raise _native.OperandError(told)
+    if any(len(value) != dims for value in (stride, padding, dilation)) or min(*stride, *dilation) < 1 or min(padding) < 0:
+        told = f"stride = {list(stride)}, padding = {list(padding)}, dilation = {list(dilation)}: {dims} numbers each are needed"
+        raise _native.OperandError(told)
+    if groups < 1 or weight[1] * groups != x[1] or weight[0] % groups != 0:
+        raise _native.OperandError(f"convolution of {tuple(x)} and {tuple(weight)} in {groups} groups: channels do not fit")
+    sizes = zip(x[2:], weight[2:], stride, padding, dilation)
+    return (x[0], weight[0], *((s + 2 * p - d * (t - 1) - 1) // q + 1 for s, t, q, p, d in sizes))
+
+
+def channels_last(x: Tensor) -> bool:
+    """Does a tensor lie with its channels innermost?"""
+    if x.dim() not in (4, 5) or x.is_contiguous():
+        return False
+    return x.is_contiguous(memory_format=_last(x.dim()))
+
+
+def _last(dims: int) -> torch.memory_format:
+    return torch.channels_last if dims == 4 else torch.channels_last_3d
+
+
+def _format(last: bool, dims: int) -> torch.memory_format:
+    return _last(dims) if last else torch.contiguous_format
+
+
+def convolution_problem(direction: str, x: Sequence[int], weight: Sequence[int], dtype: str, last: bool, how: Any, bias: bool) -> str:
+    """The text of a convolution: shapes as torch has them, `how`: stride, padding, dilation, groups."""
+    stride, padding, dilation, groups = how
+    return _native.conv(
+        x[0],
+        x[1],
+        weight[0],
+        list(x[2:]),
+        list(weight[2:]),
+        dtype,
+        direction=direction,
+        layout="nhwc" if last else "nchw",
+        groups=groups,
+        stride=list(stride),
+        dilation=list(dilation),
+        pad_begin=list(padding),
+        bias=bias,
+    )
+
+
+def _convolve(
+    direction: str, a: Tensor, b: Tensor, bias: Optional[Tensor], x: Sequence[int], weight: Sequence[int], how: Any
+) -> Tensor:
+    """One of a convolution's three directions: of input and filter, of the result's gradient and the filter, or of that and the input."""
+    _together([("the first operand", a), ("the second", b), ("bias", bias)])
+    y = geometry(x, weight, *how)
+    shapes = {"forward": (x, weight, y), "backward-data": (y, weight, x), "backward-weight": (y, x, weight)}[direction]
+    if tuple(a.shape) != tuple(shapes[0]) or tuple(b.shape) != tuple(shapes[1]) or bias is not None and bias.shape != y[1:2]:
+        told = f"{tuple(a.shape)} and {tuple(b.shape)}, bias {None if bias is None else tuple(bias.shape)}"
+        raise _native.OperandError(f"convolution ({direction}) of {told}: {tuple(shapes[0])} and {tuple(shapes[1])} are needed")
+    if min(*y, *x, *weight) < 1:
+        raise _native.OperandError(f"convolution of {tuple(x)} and {tuple(weight)}: nothing is left of the result")
+    last = channels_last(a) or channels_last(b)
+    form = _format(last, a.dim())
+    a, b = (t.resolve_neg().contiguous(memory_format=form) for t in (a, b))
+    bias = None if bias is None else bias.contiguous()
+    out = torch.empty(shapes[2], dtype=a.dtype, device=a.device, memory_format=form)
+    key = (direction, a.device, a.dtype, _lies(a), _lies(b), _lies(out), bias is None, *map(tuple, how[:3]), how[3])
+
+    def prepare() -> _native.Prepared:
+        context = _core.context_for(array(a).device)
+        problem = convolution_problem(direction, x, weight, TYPES[a.dtype], last, how, bias is not None)
+        alignments = tuple(array(t).alignment for t in (a, b, out)) if a.is_cuda else (256, 256, 256)
+        return context.prepared(problem, alignments)
+
+    addresses = [a.data_ptr(), b.data_ptr(), out.data_ptr(), _at(bias), 0]
+    if _launch(key, f"convolution {direction} of {tuple(x)} and {tuple(weight)} {a.dtype}", a, out, addresses, prepare):
+        return out
+    return _convolve_by_torch(direction, a, b, bias, x, weight, how)
+
+
+def _convolve_by_torch(
+    direction: str, a: Tensor, b: Tensor, bias: Optional[Tensor], x: Sequence[int], weight: Sequence[int], how: Any
+) -> Tensor:
+    nothing = [0] * (len(x) - 2)
+    *strides, groups = how
+    if direction == "forward":
+        return torch.ops.aten.convolution(a, b, bias, *strides, False, nothing, groups)
+    data = direction == "backward-data"
+    # Of what is not read only the shape counts.
+    other = a.new_empty(x if data else weight)
+    operands = (a, other, b) if data else (a, b, other)
+    mask = [data, not data, False]
+    return torch.ops.aten.convolution_backward(*operands, None, *strides, False, nothing, groups, mask)[0 if data else 1]
+
+
+def _convolution(x, weight, bias, stride, padding, dilation, groups):
+    return _convolve("forward", x, weight, bias, x.shape, weight.shape, (stride, padding, dilation, groups))
+
+
+def _convolution_input(grad, weight, size, stride, padding, dilation, groups):
+    return _convolve("backward-data", grad, weight, None, size, weight.shape, (stride, padding, dilation, groups))
+
+
+def _convolution_weight(grad, x, size, stride, padding, dilation, groups):
+    return _convolve("backward-weight", grad, x, None, x.shape, size, (stride, padding, dilation, groups))
+
+
+_native.torch_register(_decide)
+_core.changed.append(_changed)
+for _key in ("CPU", "CUDA"):
+    _library.impl("linear", _linear, _key)
+    _library.impl("convolution", _convolution, _key)
+    _library.impl("convolution_input", _convolution_input, _key)
+    _library.impl("convolution_weight", _convolution_weight, _key)
+
+
+@torch.library.register_fake("tilewright::mm", lib=_library)
+def _(a, b):
+    torch._check(a.dim() == 2 and b.dim() == 2, lambda: "mm: two matrices are needed")
+    torch._check(a.shape[1] == b.shape[0], lambda: f"mm of {a.shape} and {b.shape}")
+    torch._check(a.dtype == b.dtype, lambda: f"mm of {a.dtype} and {b.dtype}")
+    return a.new_empty((a.shape[0], b.shape[1]))
+
+
+@torch.library.register_fake("tilewright::bmm", lib=_library)
+def _(a, b):
+    torch._check(a.dim() == 3 and b.dim() == 3, lambda: "bmm: two batches of matrices are needed")
+    torch._check(a.shape[0] == b.shape[0] and a.shape[2] == b.shape[1], lambda: f"bmm of {a.shape} and {b.shape}")
+    torch._check(a.dtype == b.dtype, lambda: f"bmm of {a.dtype} and {b.dtype}")
+    return a.new_empty((a.shape[0], a.shape[1], b.shape[2]))
+
+
+@torch.library.register_fake("tilewright::linear", lib=_library)
+def _(x, weight, bias=None, activation=None, residual=None):
+    torch._check(x.dim() >= 1 and weight.dim() == 2, lambda: f"linear of {x.shape} and {weight.shape}")
+    torch._check(x.shape[-1] == weight.shape[1], lambda: f"linear of {x.shape} and {weight.shape}")
+    torch._check(x.dtype == weight.dtype, lambda: f"linear of {x.dtype} and {weight.dtype}")
+    shape = (*x.shape[:-1], weight.shape[0])
+    if bias is not None:
+        torch._check(bias.dim() == 1 and bias.shape[0] == shape[-1], lambda: f"linear: bias is {bias.shape}")
+    if residual is not None:
+        torch._check(residual.dim() == x.dim(), lambda: f"linear: residual is {residual.shape}")
+    return x.new_empty(shape)
+
+
+@torch.library.register_fake("tilewright::convolution", lib=_library)
+def _(x, weight, bias, stride, padding, dilation, groups):
+    form = _format(channels_last(x) or channels_last(weight), x.dim())
+    shape = geometry(x.shape, weight.shape, stride, padding, dilation, groups)
+    return torch.empty(shape, dtype=x.dtype, device=x.device, memory_format=form)
+
+
+@torch.library.register_fake("tilewright::convolution_input", lib=_library)
+def _(grad, weight, size, stride, padding, dilation, groups):
+    form = _format(channels_last(grad) or channels_last(weight), grad.dim())
+    return torch.empty(size, dtype=grad.dtype, device=grad.device, memory_format=form)
+
+
+@torch.library.register_fake("tilewright::convolution_weight", lib=_library)
+def _(grad, x, size, stride, padding, dilation, groups):
+    form = _format(channels_last(grad) or channels_last(x), grad.dim())
+    return torch.empty(size, dtype=grad.dtype, device=grad.device, memory_format=form)
+
+
+def _multiply(a: Tensor, b: Tensor) -> Tensor:
+    """A gradient's product: ours, or where `enable` chooses, whoever is faster."""
+    return torch.ops.tilewright.mm(a, b) if chosen is _not_enabled else torch.mm(a, b)
+
+
+def _save_factors(ctx, inputs, output):
+    ctx.save_for_backward(*inputs)
+
+
+def _mm_backward(ctx, grad):
+    a, b = ctx.saved_tensors
+    needs = ctx.needs_input_grad
+    return _multiply(grad, b.t()) if needs[0] else None, _multiply(a.t(), grad) if needs[1] else None
+
+
+def _bmm_backward(ctx, grad):
+    a, b = ctx.saved_tensors
+    needs = ctx.needs_input_grad
+    times = torch.ops.tilewright.bmm if chosen is _not_enabled else torch.bmm
+    return times(grad, b.transpose(1, 2)) if needs[0] else None, times(a.transpose(1, 2), grad) if needs[1] else None
+
+
+def _save_linear(ctx, inputs, output):
+    # What has its default at the end is not among them.
+    x, weight, bias, ctx.activation, _ = (*inputs, None, None, None)[:5]
+    ctx.save_for_backward(x, weight, bias)
+
+
+def _linear_backward(ctx, grad):
+    x, weight, bias = ctx.saved_tensors
+    at_sums = grad
+    if ctx.activation is not None:
+        # The sums before the activation are computed again instead of kept.
+        sums = torch.ops.tilewright.linear(x, weight, bias)
+        if ctx.activation == "relu":
+            at_sums = torch.ops.aten.threshold_backward(grad, sums, 0)
+        elif ctx.activation == "silu":
+            at_sums = torch.ops.aten.silu_backward(grad, sums)
+        else:
+            approximate = "tanh" if ctx.activation == "gelutanh" else "none"
+            at_sums = torch.ops.aten.gelu_backward(grad, sums, approximate=approximate)
+    flat = at_sums.reshape(-1, at_sums.shape[-1])
+    count = len(ctx.needs_input_grad)
+    needs = (*ctx.needs_input_grad, False, False, False)
+    grads = (
+        _multiply(flat, weight).reshape(x.shape) if needs[0] else None,
+        _multiply(flat.t(), x.reshape(-1, x.shape[-1])) if needs[1] else None,
+        flat.sum(0) if bias is not None and needs[2] else None,
+        None,
+        grad if needs[4] else None,
+    )
+    return grads[:count]
+
+
+def _save_convolution(ctx, inputs, output):
+    x, weight, bias, *ctx.how = inputs
+    ctx.save_for_backward(x, weight)
+
+
+def _gradient(direction: str, grad: Tensor, other: Tensor, x: Sequence[int], weight: Sequence[int], how: Any) -> Tensor:
+    """A convolution's gradient: ours, or where `enable` chooses, whoever is faster."""
+    if chosen is not _not_enabled and not torch.compiler.is_compiling():
+        key = (direction, grad.device, grad.dtype, grad.stride(), other.stride(), x, weight, *map(tuple, how[:3]), how[3])
+        worth = _worth.get(key)
+        if worth is None:
+            last = channels_last(grad) or channels_last(other)
+            try:
+                why = chosen(convolution_problem(direction, x, weight, TYPES[grad.dtype], last, how, False))
+            except _native.Error as e:
+                why = str(e)
+            worth = _worth.setdefault(key, why is None)
+        if not worth:
+            return _convolve_by_torch(direction, grad, other, None, x, weight, how)
+    run = torch.ops.tilewright.convolution_input if direction == "backward-data" else torch.ops.tilewright.convolution_weight
+    return run(grad, other, x if direction == "backward-data" else weight, *how)
+
+
+def _convolution_backward(ctx, grad):
+    x, weight = ctx.saved_tensors
+    needs = ctx.needs_input_grad
+    return (
+        _gradient("backward-data", grad, weight, x.shape, weight.shape, ctx.how) if needs[0] else None,
+        _gradient("backward-weight", grad, x, x.shape, weight.shape, ctx.how) if needs[1] else None,
+        grad.sum([0, *range(2, grad.dim())]) if needs[2] else None,
+        *(None,) * 4,
+    )
+
+
+torch.library.register_autograd("tilewright::mm", _mm_backward, setup_context=_save_factors, lib=_library)
+torch.library.register_autograd("tilewright::bmm", _bmm_backward, setup_context=_save_factors, lib=_library)
+torch.library.register_autograd("tilewright::linear", _linear_backward, setup_context=_save_linear, lib=_library)
+torch.library.register_autograd("tilewright::convolution", _convolution_backward, setup_context=_save_convolution, lib=_library)
+
+
+def _named(e: RuntimeError) -> Exception:
+    """What the compiled kernels raise through torch, by the name it had before."""
+    found = re.match(r"tilewright\.(\w+): |b?mm\b", str(e))
+    if found is None:
+        return e
+    return getattr(_native, found[1] or "OperandError", _native.Error)(str(e)[found.end(1) + 2 if found[1] else 0 :].splitlines()[0])
+
+
+def mm(a: Tensor, b: Tensor) -> Tensor:
+    """`a @ b` of two matrices."""
+    try:
+        return torch.ops.tilewright.mm(a, b)
+    except RuntimeError as e:
+        raise _named(e) from None
+
+
+def bmm(a: Tensor, b: Tensor) -> Tensor:
+    """`a @ b` of two batches of matrices."""
+    try:
+        return torch.ops.tilewright.bmm(a, b)
+    except RuntimeError as e:
+        raise _named(e) from None
+
+
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor] = None,
+    activation: Optional[str] = None,
+    residual: Optional[Tensor] = None,
+) -> Tensor:
+    """`activation(x @ weight.T + bias) + residual` in one kernel. `x` is (..., k), `weight` (n, k), `bias` (n,), `residual` (..., n);
+    `activation`: relu, gelu, gelutanh, silu."""
+    return torch.ops.tilewright.linear(x, weight, bias, activation, residual)
+
+
+def convolution(
+    x: Tensor,
+    weight: Tensor,
+    bias: Optional[Tensor] = None,
+    stride: Union[int, Sequence[int]] = 1,
+    padding: Union[int, Sequence[int]] = 0,
+    dilation: Union[int, Sequence[int]] = 1,
+    groups: int = 1,
+) -> Tensor:
+    """As `torch.nn.functional.conv1d`, `conv2d`, `conv3d`, by the number of dimensions of `x`; channels may lie innermost."""
+    dims = max(x.dim() - 2, 1)
+    how = ([value] * dims if isinstance(value, int) else list(value) for value in (stride, padding, dilation))
+    return torch.ops.tilewright.convolution(x, weight, bias, *how, groups)
+
+
+def tune(
+    what: Any, *args: Any, seconds: Optional[float] = None, trials: Optional[int] = None, progress: Any = False, **options: Any
+) -> Outcome:
+    """As `tilewright.tune`, for a call of `mm`, `bmm` or `linear`. On a CUDA device it searches with memory of its own."""
+    if what is linear:
+        names = ("x", "weight", "bias", "activation", "residual")
+        given = {**dict(zip(names, args)), **options}
+        x, weight = given.pop("x"), given.pop("weight")
+        if given.get("residual") is not None:
+            given["residual"] = given["residual"].reshape(-1, weight.shape[0])
+        args, options = (x.reshape(-1, x.shape[-1]), weight.t()), given
+    elif what not in (mm, bmm):
+        raise _native.ProblemError(f"{what!r}: tilewright.torch.mm, bmm or linear is needed")
+    detached = [x.detach() if isinstance(x, Tensor) else x for x in args]
+    options = {name: x.detach() if isinstance(x, Tensor) else x for name, x in options.items()}
+    return _core.tune(_core.gemm, *detached, seconds=seconds, trials=trials, progress=progress, **options)

@@ -1,0 +1,319 @@
+"""Which products and convolutions a model runs, how fast torch does them and how fast we do: a file of them, a line each.
+
+The file is one of `tilewright tune --recorded-shapes`: its column `problem` is what the command takes, the others are for `enable` and people.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import statistics
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple, Union
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from . import _core, _native
+from . import _operators as ours
+from ._arrays import Array
+
+Path = Union[str, "os.PathLike[str]"]
+_aten = torch.ops.aten
+
+
+@dataclass
+class Shape:
+    """An operator's call with sizes, types and strides, of a model on a device."""
+
+    problem: str
+    """What tilewright tunes; empty where it has none."""
+    set: str
+    """The operator."""
+    calls: int
+    layers: str
+    """Modules, joined by spaces."""
+    call: str
+    """The operator's arguments as JSON: tensors by size, stride, type and device."""
+    device: str = ""
+    """Name and driver that both times are of."""
+    torch_us: float = 0.0
+    ours_us: float = 0.0
+    reason: str = ""
+    """Why there is no problem, or no time."""
+
+    @property
+    def gain(self) -> Optional[float]:
+        """Torch's time over ours."""
+        return self.torch_us / self.ours_us if self.torch_us > 0 and self.ours_us > 0 else None
+
+
+def shapes(path: Path) -> List[Shape]:
+    """What a file of shapes holds."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            rows: List[Dict[str, Any]] = list(csv.DictReader(file))
+        names = {field.name for field in fields(Shape)}
+        found = [Shape(**{name: text for name, text in row.items() if name in names}) for row in rows]
+        for row in found:
+            row.calls, row.torch_us, row.ours_us = int(row.calls), float(row.torch_us or 0), float(row.ours_us or 0)
+            json.loads(row.call)
+    except (OSError, TypeError, ValueError, AttributeError) as e:
+        raise _native.RecordsError(f"{path} is no file of shapes that tilewright.torch.record wrote: {e}") from e
+    return found
+
+
+def _write(path: Path, rows: List[Shape]) -> None:
+    beside = f"{path}.{os.getpid()}"
+    with open(beside, "w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, [field.name for field in fields(Shape)], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(asdict(row) for row in rows)
+    os.replace(beside, path)
+
+
+def _told(x: Any) -> Any:
+    if isinstance(x, Tensor):
+        place = "cpu" if x.device.type == "cpu" else f"{x.device.type}:{x.device.index}"
+        return {"size": list(x.shape), "stride": list(x.stride()), "dtype": str(x.dtype)[6:], "device": place}
+    return [_told(value) for value in x] if isinstance(x, (list, tuple)) else x
+
+
+def _made(x: Any) -> Any:
+    """An argument as it was told, of random values."""
+    if not isinstance(x, dict):
+        return [_made(value) for value in x] if isinstance(x, list) else x
+    made = torch.empty_strided(x["size"], x["stride"], dtype=getattr(torch, x["dtype"]), device=x["device"])
+    # Expanded tensors share elements.
+    flat = made.as_strided((made.untyped_storage().nbytes() // made.element_size(),), (1,))
+    flat.normal_()
+    return made
+
+
+def _array(x: Tensor) -> Array:
+    if x.dtype not in ours.TYPES:
+        raise _native.OperandError(f"{x.dtype}: float16, bfloat16, float32 or float64 are possible")
+    place = "cpu" if x.device.type == "cpu" else f"{x.device.type}:{x.device.index}"
+    return Array(256, tuple(x.shape), tuple(x.stride()), ours.TYPES[x.dtype], place, None)
+
+
+def product_problem(a: Tensor, b: Tensor, bias: Optional[Tensor] = None) -> str:
+    """The text of `a @ b + bias`."""
+    first, second = _array(a), _array(b)
+    out = ours.of_shape((*first.shape[:-1], second.shape[-1]), first.dtype, first.device)
+    return _core._gemm(first, second, out=out, bias=None if bias is None else _array(bias)).problem
+
+
+def convolution_problem(direction: str, x: Tensor, weight: Tensor, other: Tensor, how: Any, bias: bool = False) -> str:
+    """The text of one direction of a convolution."""
+    ours.geometry(x.shape, weight.shape, *how)
+    last = ours.channels_last(other) or ours.channels_last(weight if direction != "backward-weight" else x)
+    return ours.convolution_problem(direction, x.shape, weight.shape, _array(x).dtype, last, how, bias)
+
+
+def _refuse(why: str) -> str:
+    raise _native.ProblemError(why)
+
+
+def _addmm(bias: Tensor, a: Tensor, b: Tensor, beta: Any = 1, alpha: Any = 1) -> str:
+    if beta != 1 or alpha != 1 or bias.dim() != 1:
+        _refuse(f"addmm with beta = {beta}, alpha = {alpha} and {bias.dim()} dimensions added: `linear` adds a vector")
+    return product_problem(a, b, bias)
+
+
+def _convolution(x: Tensor, w: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, turned: bool, _: Any, groups: int) -> str:
+    if turned:
+        _refuse("transposed convolutions are not answered")
+    return convolution_problem("forward", x, w, x, (stride, padding, dilation, groups), bias is not None)
+
+
+# Operators that are noted, with how they become problems.
+_READ: Dict[Any, Callable[..., str]] = {
+    _aten.mm.default: product_problem,
+    _aten.bmm.default: product_problem,
+    _aten.addmm.default: _addmm,
+    _aten.convolution.default: _convolution,
+    _aten.baddbmm.default: lambda *_, **__: _refuse("baddbmm: its scalars do not pass torch's C interface"),
+    _aten._scaled_mm.default: lambda *_, **__: _refuse("8-bit types are not answered"),
+}
+
+
+class _Recorder(TorchDispatchMode):
+    """Notes what runs. Layers are told by memory: a parameter's, or that of what a layer with a parameter has read."""
+
+    def __init__(self, model: Optional[torch.nn.Module]) -> None:
+        super().__init__()
+        self.rows: Dict[Tuple[str, str], Shape] = {}
+        self.layers: Dict[Tuple[str, str], Set[str]] = {}
+        named = model.named_parameters() if model is not None else ()
+        self.parameters = {p.untyped_storage().data_ptr(): name.rpartition(".")[0] or "model" for name, p in named}
+        self.read: Dict[int, str] = {}
+
+    def note(self, op: str, problem: Callable[[], str], args: Any, tensors: List[Tensor]) -> None:
+        try:
+            text, why = problem(), ""
+        except _native.Error as e:
+            text, why = "", str(e)
+        told = json.dumps(_told(args))
+        row = self.rows.setdefault((op, told), Shape(text, op, 0, "", told, reason=why))
+        row.calls += 1
+        at = [t.untyped_storage().data_ptr() for t in tensors]
+        layer = next((self.parameters[p] for p in at if p in self.parameters), None)
+        if layer is not None:
+            self.read.update({p: layer for p in at if p not in self.parameters})
+        else:
+            layer = next((self.read[p] for p in at if p in self.read), "")
+        self.layers.setdefault((op, told), set()).add(layer)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        tensors = [x for x in args if isinstance(x, Tensor)]
+        if func in _READ:
+            scalars = {k: v for k, v in kwargs.items() if isinstance(v, (int, float))}
+            self.note(func._schema.name, lambda: _READ[func](*args, **scalars), args, tensors)
+        elif func is _aten.convolution_backward.default:
+            grad, x, w, _, stride, padding, dilation, turned, _, groups, mask = args
+            how = (stride, padding, dilation, groups)
+            for wanted, direction in zip(mask, ("backward-data", "backward-weight")):
+                if wanted:
+                    of = lambda direction=direction: (  # noqa: E731
+                        _refuse("transposed convolutions are not answered")
+                        if turned
+                        else convolution_problem(direction, x, w, grad, how)
+                    )
+                    only = [direction == "backward-data", direction == "backward-weight", False]
+                    self.note(f"aten::convolution_backward ({direction})", of, (*args[:3], None, *args[4:10], only), tensors)
+        return func(*args, **kwargs)
+
+
+@contextmanager
+def record(path: Path, model: Optional[torch.nn.Module] = None) -> Iterator[None]:
+    """Writes which matrix products and convolutions run within, as they reach torch's device kernels: forward and backward, with how often,
+    and by which of `model`'s layers. What the file knows already stays. Not inside of torch.compile: record the model as it is."""
+    recorder = _Recorder(model)
+    with recorder:
+        yield
+    rows = {(row.set, row.call): row for row in (shapes(path) if os.path.exists(path) else [])}
+    for key, row in recorder.rows.items():
+        row.layers = " ".join(sorted(filter(None, recorder.layers[key])))
+        if key in rows:
+            row.device, row.torch_us, row.ours_us = rows[key].device, rows[key].torch_us, rows[key].ours_us
+        rows[key] = row
+    _write(path, list(rows.values()))
+
+
+def _doors(row: Shape) -> Tuple[Callable[[], Any], Callable[[], Any], List[Any]]:
+    """A call by torch, the same by us, and the operands."""
+    args = _made(json.loads(row.call))
+    twt = torch.ops.tilewright
+    if row.set in ("aten::mm", "aten::bmm"):
+        name = row.set[6:]
+        return lambda: getattr(torch, name)(*args), lambda: getattr(twt, name)(*args), args
+    if row.set == "aten::addmm":
+        bias, a, b = args[:3]
+        weight = b.t()
+        return lambda: torch.addmm(bias, a, b), lambda: twt.linear(a, weight, bias), args
+    if row.set == "aten::convolution":
+        x, weight, bias, *how, _, _, groups = args
+        return lambda: _aten.convolution(*args), lambda: twt.convolution(x, weight, bias, *how, groups), args
+    grad, x, weight, _, *how, _, _, groups, mask = args
+    if mask[0]:
+        return (
+            lambda: _aten.convolution_backward(*args)[0],
+            lambda: twt.convolution_input(grad, weight, x.shape, *how, groups),
+            args,
+        )
+    return lambda: _aten.convolution_backward(*args)[1], lambda: twt.convolution_weight(grad, x, weight.shape, *how, groups), args
+
+
+def _timer(run: Callable[[], Any], cuda: bool, reps: int) -> Callable[[], float]:
+    """A function that gives the microseconds of a call. On CUDA, of calls in a graph: the device's time without the host's."""
+    run()
+    if not cuda:
+
+        def on_host() -> float:
+            start = time.perf_counter()
+            run()
+            return (time.perf_counter() - start) * 1e6
+
+        return on_host
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        run()
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(reps):
+            run()
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+    def on_device() -> float:
+        begin.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) * 1000.0 / reps
+
+    return on_device
+
+
+def _device(row: Shape) -> str:
+    place = next(x["device"] for x in json.loads(row.call) if isinstance(x, dict))
+    return described(_core.context_for(place))
+
+
+def described(context: _core.Context) -> str:
+    """A device with its driver, as comparisons are filed."""
+    return f"{context.name}, {context._native.fingerprint}, torch {torch.__version__}"
+
+
+def compare(path: Path, repeats: int = 5) -> List[Shape]:
+    """Times every shape of a file by torch and by us, in turns, with our recorded plan where there is one; the file then holds both times.
+    Operands are warm in the cache where they fit there, as from layer to layer."""
+    rows = shapes(path)
+    ours.choose_by(None)
+    for row in rows:
+        if not row.problem:
+            continue
+        try:
+            by_torch, by_us, args = _doors(row)
+            cuda = any(isinstance(x, Tensor) and x.is_cuda for x in args)
+            if not torch.isfinite(by_us()).all():
+                raise _native.DeviceError("our result is not finite")
+            reps = 1
+            if cuda:
+                reps = max(1, min(50, int(2000 / max(_timer(by_torch, True, 1)(), 1.0))))
+            timers = [_timer(run, cuda, reps) for run in (by_torch, by_us)]
+            times = [[timer() for timer in timers] for _ in range(repeats)]
+            row.torch_us, row.ours_us = (round(statistics.median(column), 3) for column in zip(*times))
+            row.device, row.reason = _device(row), ""
+        except (_native.Error, RuntimeError) as e:
+            row.torch_us = row.ours_us = 0.0
+            row.reason = str(e).splitlines()[0][:300]
+    _write(path, rows)
+    return rows
+
+
+def tune_recorded(
+    path: Path, seconds: Optional[float] = None, trials: Optional[int] = None, progress: _core.Progress = False
+) -> List[Shape]:
+    """Searches each problem of a file of shapes (as `tilewright tune --recorded-shapes` does), so many seconds or trials each, and
+    compares with torch."""
+    done: Set[Tuple[str, str]] = set()
+    for row in shapes(path):
+        if not row.problem:
+            continue
+        place = next(x["device"] for x in json.loads(row.call) if isinstance(x, dict))
+        if (row.problem, place) not in done:
+            done.add((row.problem, place))
+            try:
+                _core.tune(row.problem, context=_core.context_for(place), seconds=seconds, trials=trials, progress=progress)
+            except _native.TuneError:
+                # Without a plan it stays torch's; `compare` says why.
+                continue
+    return compare(path)

@@ -1,0 +1,307 @@
+//! Products as torch's dispatcher hands them over: looked up by all that their kernels depend on, then launched, or given to torch.
+
+use super::shim::{Boxed, Handle, Seen, Shim, Tensor};
+use super::{HOME, Home};
+use crate::errors::class;
+use crate::operation::PyPrepared;
+use pyo3::prelude::*;
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use tilewright::{Addresses, Factors, Prepared, Stream};
+
+/// Most dimensions of a factor.
+const DIMS: usize = 3;
+
+/// Operator, device, type, shapes of both factors, calls, whether we answer, the reason if not.
+pub type Told = (&'static str, String, &'static str, Vec<Vec<i64>>, u64, bool, String);
+
+/// All that the kernels of a call depend on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    /// An operator of ours, which torch answers only where it must.
+    own: bool,
+    batched: bool,
+    cuda: bool,
+    device: i32,
+    dtype: i32,
+    /// Powers of two that divide the addresses of both factors and the result.
+    alignments: [u8; 3],
+    /// Shape and strides of both factors.
+    factors: [[i64; DIMS]; 4],
+}
+
+struct Decided {
+    /// What runs it with how much workspace; None: torch.
+    ours: Option<(Prepared, u64)>,
+    reason: String,
+    calls: AtomicU64,
+}
+
+/// What has been decided so far.
+pub struct Table {
+    decide: Py<PyAny>,
+    known: RwLock<HashMap<Key, Arc<Decided>>>,
+    /// Kept for graphs that have captured them.
+    former: Mutex<Vec<Arc<Decided>>>,
+}
+
+impl Table {
+    pub fn new(decide: Py<PyAny>) -> Table {
+        Table { decide, known: RwLock::default(), former: Mutex::default() }
+    }
+
+    pub fn forget(&self) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut former = self.former.lock().unwrap_or_else(PoisonError::into_inner);
+        former.extend(known.drain().map(|(_, decided)| decided).filter(|decided| decided.ours.is_some()));
+    }
+
+    pub fn told(&self) -> Vec<Told> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let told = known.iter().map(|(key, decided)| {
+            let dims = if key.batched { 3 } else { 2 };
+            let shapes = [key.factors[0], key.factors[2]].map(|shape| shape[..dims].to_vec()).to_vec();
+            let dtype = HOME.get().and_then(|home| home.shim.dtype(key.dtype)).unwrap_or("another type");
+            let calls = decided.calls.load(Ordering::Relaxed);
+            (key.operator(), key.place(), dtype, shapes, calls, decided.ours.is_some(), decided.reason.clone())
+        });
+        told.collect()
+    }
+
+    /// What is decided about a call, now if it is new; None: nothing can be now.
+    fn decided(&self, shim: &Shim, key: &Key, factors: [&Seen<'_>; 2]) -> Result<Option<Arc<Decided>>, String> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
+        let decided = match known {
+            Some(decided) => Some(decided),
+            None => self.ask(key, shim.dtype(key.dtype).unwrap_or_default(), factors)?,
+        };
+        if let Some(decided) = &decided {
+            decided.calls.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(decided)
+    }
+
+    /// Asks Python. None: not now.
+    fn ask(&self, key: &Key, dtype: &str, [a, b]: [&Seen<'_>; 2]) -> Result<Option<Arc<Decided>>, String> {
+        let answer = Python::attach(|py| -> PyResult<Option<Decided>> {
+            let alignments = key.alignments.map(|power| 1_u64 << power);
+            let factors = [a, b].map(|x| (x.address, x.shape.to_vec(), x.strides.to_vec()));
+            let answer = self.decide.bind(py).call1((key.own, key.operator(), key.place(), dtype, factors, alignments))?;
+            if answer.is_none() {
+                return Ok(None);
+            }
+            let (ours, reason) = match answer.cast::<PyPrepared>() {
+                Ok(prepared) => {
+                    let prepared = prepared.get().inner().clone();
+                    let workspace = if key.cuda { prepared.workspace_bytes() } else { 0 };
+                    (Some((prepared, workspace)), String::new())
+                }
+                Err(_) => (None, answer.extract()?),
+            };
+            Ok(Some(Decided { ours, reason, calls: AtomicU64::new(0) }))
+        });
+        let named = |py: Python<'_>, e: &PyErr| match e.get_type(py).name() {
+            Ok(class) => format!("tilewright.{class}: {}", e.value(py)),
+            Err(_) => e.to_string(),
+        };
+        let answer = answer.map_err(|e| Python::attach(|py| named(py, &e)))?;
+        Ok(answer.map(|decided| {
+            let decided = Arc::new(decided);
+            self.known.write().unwrap_or_else(PoisonError::into_inner).entry(*key).or_insert(decided).clone()
+        }))
+    }
+}
+
+impl Key {
+    fn operator(&self) -> &'static str {
+        if self.batched { "bmm" } else { "mm" }
+    }
+    fn place(&self) -> String {
+        if self.cuda { format!("cuda:{}", self.device) } else { "cpu".into() }
+    }
+}
+
+/// The kernels for a dispatch key, by their operators' names.
+pub fn boxed<const OWN: bool, const CUDA: bool>() -> [(&'static CStr, Boxed); 4] {
+    [
+        (c"mm", product::<OWN, CUDA, false>),
+        (c"bmm", product::<OWN, CUDA, true>),
+        (c"mm.out", product_out::<CUDA, false>),
+        (c"bmm.out", product_out::<CUDA, true>),
+    ]
+}
+
+unsafe extern "C-unwind" fn product<const OWN: bool, const CUDA: bool, const BATCHED: bool>(stack: *mut u64, _: u64, _: u64) {
+    // SAFETY: two tensors are on the stack, which are ours now; the result takes the place of the first.
+    unsafe { run(stack, Which { own: OWN, cuda: CUDA, batched: BATCHED, out: false }) }
+}
+
+unsafe extern "C-unwind" fn product_out<const CUDA: bool, const BATCHED: bool>(stack: *mut u64, _: u64, _: u64) {
+    // SAFETY: as above, and the result behind them.
+    unsafe { run(stack, Which { own: false, cuda: CUDA, batched: BATCHED, out: true }) }
+}
+
+struct Which {
+    own: bool,
+    cuda: bool,
+    batched: bool,
+    out: bool,
+}
+
+/// # Safety
+/// As many tensors on the stack as the operator has.
+unsafe fn run(stack: *mut u64, which: Which) {
+    // SAFETY: the library is registered after it is there.
+    let Some(home) = HOME.get() else { return };
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        // SAFETY: the caller's.
+        unsafe {
+            let shim = &home.shim;
+            let [a, b] = [0, 1].map(|n| Tensor::owned(shim, *stack.add(n)));
+            let out = which.out.then(|| Tensor::owned(shim, *stack.add(2)));
+            answer(home, &which, a.handle, b.handle, out)
+        }
+    }));
+    match result {
+        // SAFETY: the place of the first argument.
+        Ok(Ok(result)) => unsafe { *stack = result.given() },
+        Ok(Err(why)) => home.shim.raise(&why),
+        Err(_) => home.shim.raise("a defect of tilewright: its message is on stderr"),
+    }
+}
+
+/// # Safety
+/// Living tensors.
+unsafe fn answer<'a>(home: &'a Home, which: &Which, a: Handle, b: Handle, out: Option<Tensor<'a>>) -> Result<Tensor<'a>, String> {
+    let shim = &home.shim;
+    // SAFETY: the caller's.
+    let (a_seen, b_seen) = unsafe { (shim.look(a)?, shim.look(b)?) };
+    check(shim, which, &a_seen, &b_seen)?;
+    let dims = a_seen.shape.len();
+    let mut shape = [0; DIMS];
+    shape[..dims].copy_from_slice(a_seen.shape);
+    shape[dims - 1] = b_seen.shape[dims - 1];
+    let shape = &shape[..dims];
+    // SAFETY: it lives.
+    let given = out.as_ref().map(|out| unsafe { shim.look(out.handle) }).transpose()?;
+    // Torch refuses results that overlap a factor.
+    let fits = given.as_ref().is_none_or(|out| {
+        let apart = |x: &Seen<'_>| out.end() <= x.address || x.end() <= out.address;
+        let same = out.shape == shape && out.dtype == a_seen.dtype && out.device == a_seen.device;
+        same && is_packed(out) && apart(&a_seen) && apart(&b_seen)
+    });
+    let copies = if which.own { packed(shim, which, [a, b], [&a_seen, &b_seen])? } else { [None, None] };
+    let [a_now, b_now] = [(&copies[0], a_seen), (&copies[1], b_seen)].map(|(copy, seen)| match copy {
+        // SAFETY: it lives.
+        Some(copy) => unsafe { shim.look(copy.handle) },
+        None => Ok(seen),
+    });
+    let (a_now, b_now) = (a_now?, b_now?);
+    let key = key(which, [&a_now, &b_now], given.as_ref());
+    let ours = fits && !shape.contains(&0) && !a_now.shape.contains(&0) && shim.dtype(key.dtype).is_some();
+    let decided = if ours { home.table.decided(shim, &key, [&a_now, &b_now])? } else { None };
+    let out = out.map_or_else(|| shim.empty(shape, key.dtype, which.cuda, key.device), Ok)?;
+    match decided.as_ref().and_then(|decided| decided.ours.as_ref()) {
+        Some((kernels, space)) => {
+            // SAFETY: living tensors, as large as the call was planned for.
+            unsafe { launch(shim, &key, kernels, *space, [&a_now, &b_now, &shim.look(out.handle)?])? };
+        }
+        // SAFETY: the caller's.
+        None => unsafe { shim.product(which.batched, which.cuda, out.handle, a, b) }?,
+    }
+    Ok(out)
+}
+
+/// # Safety
+/// Living tensors that lie as the key says.
+unsafe fn launch(shim: &Shim, key: &Key, kernels: &Prepared, space: u64, [a, b, out]: [&Seen<'_>; 3]) -> Result<(), String> {
+    let named = |e: tilewright::Error| format!("tilewright.{}: {e}", class(&e));
+    let factors = Factors { alpha: 1.0, beta: 0.0 };
+    let mut addresses = Addresses { a: a.address, b: b.address, c: out.address, ..Addresses::default() };
+    if !key.cuda {
+        // SAFETY: the caller's.
+        return unsafe { kernels.launch_on_host_memory(&addresses, factors, None) }.map_err(named);
+    }
+    // Torch gives the memory to others in the stream's order, behind this launch.
+    let space = if space > 0 { Some(shim.bytes(space, key.device)?) } else { None };
+    if let Some(space) = &space {
+        // SAFETY: it lives.
+        addresses.workspace = unsafe { shim.look(space.handle) }?.address;
+    }
+    // SAFETY: the caller's.
+    unsafe { kernels.launch(Stream(shim.stream(key.device)?), &addresses, factors, None) }.map_err(named)
+}
+
+/// What torch would refuse, and what no kernel of ours does, in torch's words where it has some.
+fn check(shim: &Shim, which: &Which, a: &Seen<'_>, b: &Seen<'_>) -> Result<(), String> {
+    let dims = if which.batched { 3 } else { 2 };
+    let name = if which.batched { "bmm" } else { "mm" };
+    let told = |x: &Seen<'_>| x.shape.iter().map(i64::to_string).collect::<Vec<_>>().join("x");
+    if a.shape.len() != dims || b.shape.len() != dims {
+        return Err(format!("{name} of {} and {}: both must be {dims}-D tensors", told(a), told(b)));
+    }
+    if a.shape[dims - 1] != b.shape[dims - 2] || which.batched && a.shape[0] != b.shape[0] {
+        return Err(format!("{name}: mat1 and mat2 shapes cannot be multiplied ({} and {})", told(a), told(b)));
+    }
+    if a.device != b.device {
+        return Err(format!("{name}: expected all tensors to be on the same device"));
+    }
+    if a.dtype != b.dtype || which.own && shim.dtype(a.dtype).is_none() {
+        let name_of = |x: &Seen<'_>| shim.dtype(x.dtype).unwrap_or("a type that no kernel here computes with");
+        return Err(format!(
+            "{name}: expected both to have the same dtype, float16, bfloat16, float32 or float64, but got {} and {}",
+            name_of(a),
+            name_of(b)
+        ));
+    }
+    Ok(())
+}
+
+fn is_packed(x: &Seen<'_>) -> bool {
+    let mut next = 1;
+    x.shape.iter().zip(x.strides).rev().all(|(&size, &stride)| {
+        let fits = size == 1 || stride == next;
+        next *= size.max(1);
+        fits
+    })
+}
+
+/// Copies of those factors that BLAS could not read: neither rows nor columns lie one behind the other.
+fn packed<'a>(
+    shim: &'a Shim,
+    which: &Which,
+    handles: [Handle; 2],
+    seen: [&Seen<'_>; 2],
+) -> Result<[Option<Tensor<'a>>; 2], String> {
+    let mut copies = [None, None];
+    for ((x, handle), copy) in seen.into_iter().zip(handles).zip(&mut copies) {
+        let n = x.shape.len();
+        let ([rows, cols], [down, right]) = ([x.shape[n - 2], x.shape[n - 1]], [x.strides[n - 2], x.strides[n - 1]]);
+        let by_rows = (cols <= 1 || right == 1) && (rows <= 1 || down >= cols);
+        let by_columns = (rows <= 1 || down == 1) && (cols <= 1 || right >= rows);
+        if !by_rows && !by_columns {
+            let to = shim.empty(x.shape, x.dtype, which.cuda, x.device)?;
+            // SAFETY: both live, and have the same shape.
+            unsafe { shim.copy(handle, &to) }?;
+            *copy = Some(to);
+        }
+    }
+    Ok(copies)
+}
+
+fn key(which: &Which, [a, b]: [&Seen<'_>; 2], out: Option<&Seen<'_>>) -> Key {
+    let list = |from: &[i64]| std::array::from_fn(|n| from.get(n).copied().unwrap_or(0));
+    // On the CPU operands are copied: where they begin matters to nobody. What torch allocates begins at 256 bytes or more.
+    let aligned = |x: &Seen<'_>| if which.cuda { x.address.trailing_zeros().min(8) as u8 } else { 8 };
+    Key {
+        own: which.own,
+        batched: which.batched,
+        cuda: which.cuda,
+        device: a.device,
+        dtype: a.dtype,
+        alignments: [aligned(a), aligned(b), out.map_or(8, aligned)],
+        factors: [list(a.shape), list(a.strides), list(b.shape), list(b.strides)],
+    }
+}

@@ -1,0 +1,88 @@
+//! `mm` and `bmm` for PyTorch's dispatcher, without Python on the way: operators of our own, and in place of `aten`'s where torch is slower.
+//! What is computed how is decided in Python (`python/tilewright/torch.py`) when a call is first seen, and looked up from then on.
+
+mod calls;
+mod shim;
+
+use crate::errors::DeviceFailure;
+use calls::{Table, boxed};
+use pyo3::prelude::*;
+use shim::{Library, Shim};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+/// Torch's functions, and what has been decided. Kernels have no other way to find them: torch hands them nothing of ours.
+struct Home {
+    shim: Shim,
+    table: Table,
+    overrides: Mutex<Vec<Library>>,
+}
+
+static HOME: OnceLock<Home> = OnceLock::new();
+
+/// Dispatch keys.
+const KEYS: [&str; 2] = ["CPU", "CUDA"];
+
+fn home() -> PyResult<&'static Home> {
+    HOME.get().ok_or_else(|| DeviceFailure::new_err("tilewright.torch is not imported"))
+}
+
+fn failed(e: shim::ShimError) -> PyErr {
+    DeviceFailure::new_err(e.to_string())
+}
+
+/// Gives `tilewright::mm` and `tilewright::bmm` their kernels. `decide` is asked once about each call that differs from those before.
+#[pyfunction]
+pub fn torch_register(decide: Py<PyAny>) -> PyResult<()> {
+    if HOME.get().is_some() {
+        return Ok(());
+    }
+    let shim = Shim::find().map_err(failed)?;
+    let home = HOME.get_or_init(|| Home { shim, table: Table::new(decide), overrides: Mutex::default() });
+    for (key, kernels) in KEYS.into_iter().zip([boxed::<true, false>(), boxed::<true, true>()]) {
+        let library = home.shim.library("tilewright", key).map_err(failed)?;
+        // Ours have no variants with `out`.
+        for (name, kernel) in kernels.into_iter().take(2) {
+            library.implement(name, kernel).map_err(failed)?;
+        }
+        // Stays for as long as the process.
+        library.keep();
+    }
+    Ok(())
+}
+
+/// Puts our kernels in the place of `aten`'s products, or takes them away again.
+#[pyfunction]
+pub fn torch_override(on: bool) -> PyResult<()> {
+    let home = home()?;
+    let mut held = home.overrides.lock().unwrap_or_else(PoisonError::into_inner);
+    if on != held.is_empty() {
+        return Ok(());
+    }
+    // Taken away while the list is dropped.
+    held.clear();
+    if on {
+        for (key, kernels) in KEYS.into_iter().zip([boxed::<false, false>(), boxed::<false, true>()]) {
+            if key == "CUDA" && !home.shim.has_cuda() {
+                continue;
+            }
+            let library = home.shim.library("aten", key).map_err(failed)?;
+            for (name, kernel) in kernels {
+                library.implement(name, kernel).map_err(failed)?;
+            }
+            held.push(library);
+        }
+    }
+    Ok(())
+}
+
+/// Decides every call anew when it is next seen: plans or records have changed.
+#[pyfunction]
+pub fn torch_forget() -> PyResult<()> {
+    home().map(|home| home.table.forget())
+}
+
+/// Each call that was seen: operator, device, type, shapes of both factors, how often, whether we answer it, and why not.
+#[pyfunction]
+pub fn torch_calls() -> PyResult<Vec<calls::Told>> {
+    home().map(|home| home.table.told())
+}

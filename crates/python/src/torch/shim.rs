@@ -1,0 +1,314 @@
+//! The C interface of libtorch that stays the same from one version to the next (`torch/csrc/stable/c/shim.h` and
+//! `torch/csrc/inductor/aoti_torch/c/shim.h` there), found in the libraries that Python has loaded: nothing of torch is needed to build.
+
+use libloading::os::unix::{Library as Loaded, RTLD_LAZY, Symbol};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::fmt;
+
+/// `dlopen` only finds what is loaded already.
+const RTLD_NOLOAD: c_int = 4;
+
+/// A `Tensor` of torch on its heap, which one of us owns.
+pub type Handle = *mut c_void;
+/// A kernel: arguments on a stack, which it owns; results take their place.
+pub type Boxed = unsafe extern "C-unwind" fn(*mut u64, u64, u64);
+type Code = i32;
+type Out = unsafe extern "C" fn(Handle, Handle, Handle) -> Code;
+
+/// What of torch is missing or failed.
+#[derive(Debug)]
+pub struct ShimError(String);
+
+impl fmt::Display for ShimError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<ShimError> for String {
+    fn from(e: ShimError) -> String {
+        e.0
+    }
+}
+
+/// What a tensor is and where it lies.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    pub address: u64,
+    pub shape: &'a [i64],
+    pub strides: &'a [i64],
+    pub dtype: i32,
+    /// Number of the device; -1 on the CPU.
+    pub device: i32,
+}
+
+impl Seen<'_> {
+    /// An address behind its last element, whatever the type.
+    pub fn end(&self) -> u64 {
+        let last: i64 =
+            self.shape.iter().zip(self.strides).map(|(&size, &stride)| (size - 1).max(0).saturating_mul(stride)).sum();
+        self.address.saturating_add(8_u64.saturating_mul(last as u64 + 1))
+    }
+}
+
+macro_rules! functions {
+    ($($name:ident: $kind:ty = $symbol:literal,)*) => {
+        struct Functions { $($name: Symbol<$kind>,)* }
+        impl Functions {
+            fn find(library: &Loaded) -> Result<Functions, ShimError> {
+                // SAFETY: types as torch's headers declare them.
+                Ok(Functions { $($name: unsafe { symbol(library, $symbol) }?,)* })
+            }
+        }
+    };
+}
+
+functions! {
+    library_init: unsafe extern "C" fn(*const c_char, *const c_char, *const c_char, u32, *mut Handle) -> Code
+        = "aoti_torch_library_init_impl",
+    library_impl: unsafe extern "C" fn(Handle, *const c_char, Boxed) -> Code = "aoti_torch_library_impl",
+    library_delete: unsafe extern "C" fn(Handle) -> Code = "aoti_torch_delete_library_object",
+    dim: unsafe extern "C" fn(Handle, *mut i64) -> Code = "aoti_torch_get_dim",
+    sizes: unsafe extern "C" fn(Handle, *mut *const i64) -> Code = "aoti_torch_get_sizes",
+    strides: unsafe extern "C" fn(Handle, *mut *const i64) -> Code = "aoti_torch_get_strides",
+    dtype: unsafe extern "C" fn(Handle, *mut i32) -> Code = "aoti_torch_get_dtype",
+    data: unsafe extern "C" fn(Handle, *mut *mut c_void) -> Code = "aoti_torch_get_data_ptr",
+    device_index: unsafe extern "C" fn(Handle, *mut i32) -> Code = "aoti_torch_get_device_index",
+    empty: unsafe extern "C" fn(i64, *const i64, *const i64, i32, i32, i32, *mut Handle) -> Code = "aoti_torch_empty_strided",
+    copy: unsafe extern "C" fn(Handle, Handle, i32) -> Code = "aoti_torch_copy_",
+    delete: unsafe extern "C" fn(Handle) -> Code = "aoti_torch_delete_tensor_object",
+    check: unsafe extern "C-unwind" fn(bool, *const c_char, *const c_char, u32, *const c_char) = "aoti_torch_check",
+    cpu: unsafe extern "C" fn() -> i32 = "aoti_torch_device_type_cpu",
+    cuda: unsafe extern "C" fn() -> i32 = "aoti_torch_device_type_cuda",
+    byte: unsafe extern "C" fn() -> i32 = "aoti_torch_dtype_uint8",
+    half: unsafe extern "C" fn() -> i32 = "aoti_torch_dtype_float16",
+    bfloat16: unsafe extern "C" fn() -> i32 = "aoti_torch_dtype_bfloat16",
+    float: unsafe extern "C" fn() -> i32 = "aoti_torch_dtype_float32",
+    double: unsafe extern "C" fn() -> i32 = "aoti_torch_dtype_float64",
+    mm: Out = "aoti_torch_cpu_mm_out",
+    bmm: Out = "aoti_torch_cpu_bmm_out",
+}
+
+/// What torch has for CUDA beside it.
+struct OnCuda {
+    stream: Symbol<unsafe extern "C" fn(i32, *mut *mut c_void) -> Code>,
+    mm: Symbol<Out>,
+    bmm: Symbol<Out>,
+}
+
+/// Torch's functions, which stay loaded for as long as the process.
+pub struct Shim {
+    to: Functions,
+    on_cuda: Option<OnCuda>,
+    what: Option<Symbol<unsafe extern "C" fn() -> *const c_char>>,
+    dtypes: [(i32, &'static str); 4],
+    /// The CPU's and CUDA's numbers as kinds of devices.
+    kinds: [i32; 2],
+    byte: i32,
+}
+
+/// # Safety
+/// The symbol must be of this type.
+unsafe fn symbol<T>(library: &Loaded, name: &str) -> Result<Symbol<T>, ShimError> {
+    // SAFETY: the caller's.
+    unsafe { library.get(name.as_bytes()) }
+        .map_err(|e| ShimError(format!("this PyTorch lacks {name}: 2.8 or newer is needed ({e})")))
+}
+
+fn loaded(name: &str) -> Result<Loaded, ShimError> {
+    // SAFETY: it is loaded: nothing of it runs now.
+    unsafe { Loaded::open(Some(name), RTLD_LAZY | RTLD_NOLOAD) }
+        .map_err(|e| ShimError(format!("PyTorch's {name} is not loaded: {e}")))
+}
+
+fn ok(code: Code, what: &str) -> Result<(), ShimError> {
+    if code == 0 { Ok(()) } else { Err(ShimError(format!("PyTorch failed to {what}"))) }
+}
+
+impl Shim {
+    pub fn find() -> Result<Shim, ShimError> {
+        let cpu = loaded("libtorch_cpu.so")?;
+        let to = Functions::find(&cpu)?;
+        let on_cuda = loaded("libtorch_cuda.so").ok().and_then(|cuda| {
+            // SAFETY: types as torch's headers declare them.
+            let found = unsafe {
+                OnCuda {
+                    stream: symbol(&cuda, "aoti_torch_get_current_cuda_stream").ok()?,
+                    mm: symbol(&cuda, "aoti_torch_cuda_mm_out").ok()?,
+                    bmm: symbol(&cuda, "aoti_torch_cuda_bmm_out").ok()?,
+                }
+            };
+            Some(found)
+        });
+        // SAFETY: as above; constants.
+        let (what, dtypes, kinds, byte) = unsafe {
+            (
+                symbol(&cpu, "torch_exception_get_what_without_backtrace").ok(),
+                [((to.half)(), "float16"), ((to.bfloat16)(), "bfloat16"), ((to.float)(), "float32"), ((to.double)(), "float64")],
+                [(to.cpu)(), (to.cuda)()],
+                (to.byte)(),
+            )
+        };
+        Ok(Shim { to, on_cuda, what, dtypes, kinds, byte })
+    }
+
+    pub fn has_cuda(&self) -> bool {
+        self.on_cuda.is_some()
+    }
+
+    /// The type's name as the package has it; None for those that no kernel here computes with.
+    pub fn dtype(&self, number: i32) -> Option<&'static str> {
+        self.dtypes.iter().find(|(n, _)| *n == number).map(|(_, name)| *name)
+    }
+
+    /// A place for kernels of a namespace's operators at a dispatch key.
+    pub fn library(&'static self, namespace: &str, key: &str) -> Result<Library, ShimError> {
+        let text = |s: &str| CString::new(s).map_err(|e| ShimError(e.to_string()));
+        let mut handle = std::ptr::null_mut();
+        let (namespace, key) = (text(namespace)?, text(key)?);
+        // SAFETY: texts that live during the call; torch copies them.
+        let code = unsafe { (self.to.library_init)(namespace.as_ptr(), key.as_ptr(), c"tilewright".as_ptr(), 0, &mut handle) };
+        ok(code, "open a library of operators")?;
+        Ok(Library { shim: self, handle })
+    }
+
+    /// # Safety
+    /// A living tensor, which the result must not outlive.
+    pub unsafe fn look<'a>(&self, tensor: Handle) -> Result<Seen<'a>, ShimError> {
+        let (mut dims, mut shape, mut strides) = (0, std::ptr::null(), std::ptr::null());
+        let (mut dtype, mut device, mut address) = (0, -1, std::ptr::null_mut());
+        // SAFETY: the caller's.
+        unsafe {
+            let code = (self.to.dim)(tensor, &mut dims)
+                | (self.to.sizes)(tensor, &mut shape)
+                | (self.to.strides)(tensor, &mut strides)
+                | (self.to.dtype)(tensor, &mut dtype)
+                | (self.to.device_index)(tensor, &mut device)
+                | (self.to.data)(tensor, &mut address);
+            ok(code, "describe a tensor")?;
+            let dims = usize::try_from(dims).unwrap_or(0);
+            let list = |at: *const i64| if dims == 0 { &[][..] } else { std::slice::from_raw_parts(at, dims) };
+            Ok(Seen { address: address as u64, shape: list(shape), strides: list(strides), dtype, device })
+        }
+    }
+
+    /// A new tensor, rows behind rows, from torch's allocator.
+    pub fn empty(&self, shape: &[i64], dtype: i32, cuda: bool, device: i32) -> Result<Tensor<'_>, ShimError> {
+        let mut strides = [1; 3];
+        let strides = strides.get_mut(..shape.len()).ok_or_else(|| ShimError("at most three dimensions".into()))?;
+        for i in (1..shape.len()).rev() {
+            strides[i - 1] = strides[i] * shape[i].max(1);
+        }
+        let (dims, kind, mut handle) = (shape.len() as i64, self.kinds[usize::from(cuda)], std::ptr::null_mut());
+        // SAFETY: as many sizes and strides as dimensions.
+        let code = unsafe { (self.to.empty)(dims, shape.as_ptr(), strides.as_ptr(), dtype, kind, device.max(0), &mut handle) };
+        ok(code, "allocate a tensor: out of memory?")?;
+        Ok(Tensor { shim: self, handle })
+    }
+
+    /// So many bytes on a CUDA device.
+    pub fn bytes(&self, count: u64, device: i32) -> Result<Tensor<'_>, ShimError> {
+        self.empty(&[i64::try_from(count).unwrap_or(i64::MAX)], self.byte, true, device)
+    }
+
+    /// Copies values, whatever the strides.
+    ///
+    /// # Safety
+    /// Living tensors of the same shape.
+    pub unsafe fn copy(&self, from: Handle, to: &Tensor<'_>) -> Result<(), ShimError> {
+        // SAFETY: the caller's.
+        ok(unsafe { (self.to.copy)(to.handle, from, 1) }, "copy a tensor")
+    }
+
+    /// Torch's own product, past the dispatcher.
+    ///
+    /// # Safety
+    /// Living tensors on a device of this kind.
+    pub unsafe fn product(&self, batched: bool, cuda: bool, out: Handle, a: Handle, b: Handle) -> Result<(), ShimError> {
+        let run = match (&self.on_cuda, cuda, batched) {
+            (Some(on_cuda), true, false) => &on_cuda.mm,
+            (Some(on_cuda), true, true) => &on_cuda.bmm,
+            (None, true, _) => return Err(ShimError("this PyTorch has no CUDA".into())),
+            (_, false, false) => &self.to.mm,
+            (_, false, true) => &self.to.bmm,
+        };
+        // SAFETY: the caller's.
+        if unsafe { run(out, a, b) } == 0 {
+            return Ok(());
+        }
+        // SAFETY: a text that stays until the next failure of this thread.
+        let told = self.what.as_ref().map(|what| unsafe { CStr::from_ptr(what()) }.to_string_lossy().into_owned());
+        Err(ShimError(told.unwrap_or_else(|| "PyTorch's product failed; its message is on stderr".into())))
+    }
+
+    /// The stream that torch works on now.
+    pub fn stream(&self, device: i32) -> Result<usize, ShimError> {
+        let on_cuda = self.on_cuda.as_ref().ok_or_else(|| ShimError("this PyTorch has no CUDA".into()))?;
+        let mut stream = std::ptr::null_mut();
+        // SAFETY: a device's number, and room for a pointer.
+        ok(unsafe { (on_cuda.stream)(device, &mut stream) }, "tell its stream")?;
+        Ok(stream as usize)
+    }
+
+    /// Raises `RuntimeError` in Python: a C++ exception from here on.
+    pub fn raise(&self, text: &str) {
+        let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+        // SAFETY: texts that live until the exception has a copy. It passes frames that may be unwound.
+        unsafe { (self.to.check)(false, c"tilewright".as_ptr(), c"tilewright".as_ptr(), 0, text.as_ptr()) }
+    }
+}
+
+/// A tensor that is freed unless it is given away.
+pub struct Tensor<'a> {
+    shim: &'a Shim,
+    pub handle: Handle,
+}
+
+impl Tensor<'_> {
+    /// Takes over an argument of a kernel.
+    ///
+    /// # Safety
+    /// A tensor that the caller owns.
+    pub unsafe fn owned(shim: &Shim, handle: u64) -> Tensor<'_> {
+        Tensor { shim, handle: handle as Handle }
+    }
+    /// To whoever asked for it.
+    pub fn given(self) -> u64 {
+        let handle = self.handle as u64;
+        std::mem::forget(self);
+        handle
+    }
+}
+
+impl Drop for Tensor<'_> {
+    fn drop(&mut self) {
+        // SAFETY: owned, and not used again.
+        unsafe { (self.shim.to.delete)(self.handle) };
+    }
+}
+
+/// Kernels at one dispatch key, taken away when dropped.
+pub struct Library {
+    shim: &'static Shim,
+    handle: Handle,
+}
+
+// SAFETY: torch's registry has a lock of its own.
+unsafe impl Send for Library {}
+
+impl Library {
+    pub fn implement(&self, name: &CStr, kernel: Boxed) -> Result<(), ShimError> {
+        // SAFETY: a library that lives; torch copies the name.
+        ok(unsafe { (self.shim.to.library_impl)(self.handle, name.as_ptr(), kernel) }, "register an operator's kernel")
+    }
+    pub fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Library {
+    fn drop(&mut self) {
+        // SAFETY: made by torch, and not used again.
+        unsafe { (self.shim.to.library_delete)(self.handle) };
+    }
+}

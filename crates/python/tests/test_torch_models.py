@@ -1,0 +1,235 @@
+"""Existing models on our kernels: `record`, `compare`, `enable`, `optimize`, `report` of `tilewright.torch`, on CPU tensors."""
+
+import copy
+import csv
+import io
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+import torch
+from torch import nn
+
+import tilewright as tw
+import tilewright.torch as twt
+from tilewright import _models, _native, _shapes
+
+
+class Tiny(nn.Module):
+    """Products with and without bias, and a convolution."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(2, 4, 3, padding=1)
+        self.inner = nn.Linear(16, 8)
+        self.head = nn.Linear(8, 5, bias=False)
+
+    def forward(self, x):
+        return self.head(torch.relu(self.inner(self.conv(x).flatten(2).mean(1, keepdim=True).squeeze(1)[:, :16])))
+
+
+def answered():
+    """Calls of the dispatcher by who answered them."""
+    told = {True: 0, False: 0}
+    for *_, calls, ours, _ in _native.torch_calls():
+        told[ours] += calls
+    return told
+
+
+class Models(unittest.TestCase):
+    def setUp(self):
+        torch.manual_seed(1)
+        tw.use("emu", records="")
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.addCleanup(twt.disable)
+        self.path = os.path.join(self.folder.name, "shapes.csv")
+
+    def step(self, model, x):
+        y = model(x)
+        model.zero_grad()
+        y.square().sum().backward()
+        return [y.detach(), *(p.grad.clone() for p in model.parameters())]
+
+    def test_from_recording_to_report(self):
+        model, x = Tiny(), torch.randn(3, 2, 4, 4)
+        want = self.step(model, x)
+        with twt.record(self.path, model):
+            self.step(model, x)
+        rows = twt.shapes(self.path)
+        self.assertEqual(
+            {(row.set, row.layers) for row in rows},
+            {
+                ("aten::convolution", "conv"),
+                ("aten::convolution_backward (backward-weight)", "conv"),
+                ("aten::addmm", "inner"),
+                ("aten::mm", "inner"),
+                ("aten::mm", "head"),
+            },
+        )
+        self.assertTrue(all(row.problem and row.calls == 1 and not row.torch_us for row in rows), rows)
+        with self.assertRaisesRegex(tw.RecordsError, "no file of shapes"):
+            twt.enable(__file__)
+        # Not compared: nothing is ours.
+        self.assertEqual(twt.enable(self.path, margin=0.0), 0)
+        self.step(model, x)
+        self.assertEqual(answered()[True], 0)
+        self.assertIn("was not recorded, tuned and compared", twt.report())
+
+        rows = twt.tune_recorded(self.path, trials=1)
+        self.assertTrue(all(row.torch_us > 0 and row.ours_us > 0 and row.device for row in rows), rows)
+        self.assertEqual(twt.enable(self.path, margin=1e9), 0)
+        self.step(model, x)
+        self.assertEqual(answered()[True], 0)
+        self.assertRegex(twt.report(), r"torch takes [\d.]+ us, tilewright [\d.]+")
+
+        self.assertEqual(twt.enable(self.path, margin=0.0), len({row.problem for row in rows}))
+        keys = set(model.state_dict())
+        self.assertIs(twt.optimize(model), model)
+        self.assertEqual(set(model.state_dict()), keys)
+        got = self.step(model, x)
+        for a, b in zip(got, want):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+        self.assertEqual((answered()[False], answered()[True]), (0, 4))
+        told = twt.report(self.path)
+        self.assertRegex(told, r"tilewright +module linear \(3, 16\)")
+        self.assertRegex(told, r"tilewright +module conv \(3, 2, 4, 4\)")
+        self.assertIn("inner, aten::addmm", told)
+
+        # Another size of the batch goes to torch, and says so.
+        self.step(model, torch.randn(5, 2, 4, 4))
+        self.assertRegex(twt.report(), r"torch +mm 5x8 @ 8x5 float32 on cpu: was not recorded")
+        twt.disable()
+        self.assertEqual(answered(), {True: 0, False: 0})
+        for a, b in zip(self.step(model, x), want):
+            torch.testing.assert_close(a, b, rtol=0, atol=0)
+
+    def test_optimised_models_travel(self):
+        model, x = twt.optimize(Tiny()), torch.randn(3, 2, 4, 4)
+        self.assertIsInstance(model.conv, twt.Conv2d)
+        self.assertIsInstance(model.inner, twt.Linear)
+        want = model(x)
+        torch.testing.assert_close(copy.deepcopy(model)(x), want)
+        torch.testing.assert_close(pickle.loads(pickle.dumps(model))(x), want)
+        file = io.BytesIO()
+        torch.save(model, file)
+        file.seek(0)
+        torch.testing.assert_close(torch.load(file, weights_only=False)(x), want)
+        plain = Tiny()
+        plain.load_state_dict(model.state_dict())
+        torch.testing.assert_close(plain(x), want)
+        with self.assertRaisesRegex(tw.OperandError, "no torch.nn.Module"):
+            twt.optimize(x)
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        torch.testing.assert_close(compiled(x), want)
+
+    def test_what_is_not_answered_says_why(self):
+        with twt.record(self.path):
+            torch.addmm(torch.ones(3, 3), torch.ones(3, 2), torch.ones(2, 3), beta=2)
+            torch.nn.functional.conv_transpose1d(torch.ones(1, 2, 4), torch.ones(2, 3, 2))
+            torch.mm(torch.ones(3, 2, dtype=torch.int64), torch.ones(2, 3, dtype=torch.int64))
+        rows = {row.set: row for row in twt.shapes(self.path)}
+        for op, why in [("aten::addmm", "beta = 2"), ("aten::convolution", "transposed"), ("aten::mm", "int64")]:
+            self.assertEqual(rows[op].problem, "")
+            self.assertIn(why, rows[op].reason)
+        with self.assertRaisesRegex(tw.RecordsError, "does not exist"):
+            twt.enable(os.path.join(self.folder.name, "none.csv"))
+
+    def enabled_for(self, *calls, only=""):
+        """All products and convolutions of these calls, or those of an operator, are ours."""
+        with twt.record(self.path):
+            for call in calls:
+                call()
+        with open(self.path, newline="") as file:
+            rows = [row for row in csv.DictReader(file) if only in row["set"]]
+        device = _shapes.described(tw._core.context_for("cpu"))
+        for row in rows:
+            row.update(device=device, torch_us=2.0, ours_us=1.0)
+        with open(self.path, "w", newline="") as file:
+            writer = csv.DictWriter(file, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+        return twt.enable(self.path)
+
+    def test_torchs_products_are_torchs_products(self):
+        """Values, variants with `out`, refusals and batches, all through the overrides."""
+        a, b, many = torch.randn(6, 4), torch.randn(4, 5), torch.randn(3, 6, 4)
+        want, several = a.double() @ b.double(), many.double() @ b.double()
+        each = torch.randn(3, 4, 5)
+        self.assertEqual(self.enabled_for(lambda: a @ b, lambda: torch.bmm(many, each)), 2)
+        torch.testing.assert_close(torch.mm(a, b).double(), want, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(torch.bmm(many, each).double(), many.double() @ each.double(), rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close((many @ b).double(), several, rtol=1e-5, atol=1e-5)
+        out = torch.full((6, 5), -1.0)
+        self.assertIs(torch.mm(a, b, out=out), out)
+        torch.testing.assert_close(out.double(), want, rtol=1e-5, atol=1e-5)
+        wide = torch.zeros(6, 7)
+        torch.mm(a, b, out=wide[:, 1:6])
+        torch.testing.assert_close(wide[:, 1:6].double(), want, rtol=1e-5, atol=1e-5)
+        self.assertEqual(wide[:, [0, 6]].abs().sum(), 0)
+        ours = answered()[True]
+        self.assertGreaterEqual(ours, 3)
+        torch.testing.assert_close(torch.mm(a[:, ::2], b[::2]).double(), a.double()[:, ::2] @ b.double()[::2], rtol=1e-5, atol=1e-5)
+        self.assertEqual(torch.mm(a[:0], b).shape, (0, 5))
+        self.assertEqual(torch.mm(a.long(), b.long()).dtype, torch.int64)
+        self.assertEqual(answered()[True], ours)
+        for wrong, says in [(lambda: torch.mm(a, a), "cannot be multiplied"), (lambda: torch.mm(a, b.double()), "same dtype")]:
+            with self.assertRaisesRegex(RuntimeError, says):
+                wrong()
+        with torch.inference_mode():
+            torch.testing.assert_close(torch.mm(a, b).double(), want, rtol=1e-5, atol=1e-5)
+        x = a.clone().requires_grad_()
+        torch.func.grad(lambda x: torch.mm(x, b).square().sum())(a)
+        torch.mm(x, b).square().sum().backward()
+        torch.testing.assert_close(x.grad.double(), 2 * want @ b.double().t(), rtol=1e-4, atol=1e-4)
+
+    def test_directions_of_a_convolution_are_chosen_apart(self):
+        for only in ("convolution_backward (backward-data)", "convolution_backward (backward-weight)", "aten::convolution"):
+            model = nn.Sequential(nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.Conv2d(4, 3, 2, groups=1, bias=False))
+            x = torch.randn(2, 2, 7, 6, requires_grad=True)
+            want = [*self.step(model, x), x.grad.clone()]
+            self.assertGreaterEqual(self.enabled_for(lambda: self.step(model, x), only=only), 2)
+            x.grad = None
+            got = [*self.step(twt.optimize(model), x), x.grad]
+            for a, b in zip(got, want):
+                torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+            self.assertEqual(any(ours for ours, _ in _models._modules.values()), only == "aten::convolution")
+            twt.disable()
+            os.remove(self.path)
+
+    def test_nothing_is_tuned_by_a_step(self):
+        a, b = torch.randn(6, 4), torch.randn(4, 5)
+        self.enabled_for(lambda: a @ b)
+        torch.mm(a, b)
+        self.assertEqual(tw._core.context_for("cpu").records(), [])
+
+
+class Imports(unittest.TestCase):
+    def test_a_missing_and_an_old_torch_are_named(self):
+        missing = "raise ImportError('No module named torch')"
+        for text, says in [(missing, "pip install torch"), ("__version__ = '2.7.1+cu'", "this is 2.7.1")]:
+            with tempfile.TemporaryDirectory() as folder:
+                with open(os.path.join(folder, "torch.py"), "w") as file:
+                    file.write(text)
+                code = textwrap.dedent(
+                    f"""
+                    import sys
+                    sys.path.insert(0, {folder!r})
+                    import tilewright
+                    try:
+                        import tilewright.torch
+                    except ImportError as e:
+                        print(e)
+                    """
+                )
+                said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+                self.assertEqual(said.returncode, 0, said.stderr)
+                self.assertIn(says, said.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()
