@@ -12,6 +12,7 @@ mod explain;
 mod figures;
 mod inspect;
 mod output;
+mod part;
 mod problem;
 mod progress;
 mod records;

@@ -19,6 +19,7 @@ pub fn run(command: &RecordsCommand) -> Result<(), CliError> {
         RecordsCommand::Show { filter } => show(filter),
         RecordsCommand::Export { filter, out } => export(filter, out.as_deref()),
         RecordsCommand::Import { file, records } => import(file, records.as_deref()),
+        RecordsCommand::Merge { files, records } => merge(files, records.as_deref()),
         RecordsCommand::Clear { filter, yes } => clear(filter, *yes),
     }
 }
@@ -157,6 +158,17 @@ fn import(file: &Path, records: Option<&Path>) -> Result<(), CliError> {
     let name = file.display().to_string();
     let added = records.import(&mut BufReader::new(input), &name).map_err(CliError::failed)?;
     eprintln!("{added} new records from {name}");
+    Ok(())
+}
+
+fn merge(files: &[PathBuf], records: Option<&Path>) -> Result<(), CliError> {
+    // None is opened for writing before all are there.
+    let others = files.iter().map(Records::open_to_read).collect::<Result<Vec<_>, _>>().map_err(CliError::failed)?;
+    let records = Records::open(place(records)).map_err(CliError::failed)?;
+    for other in &others {
+        let added = records.merge(other).map_err(CliError::failed)?;
+        eprintln!("{added} new records from {}", other.path().display());
+    }
     Ok(())
 }
 

@@ -5,7 +5,7 @@ use crate::error::CliError;
 use crate::output::{file_name, human_rate, human_time, line, write_file};
 use crate::problem::{self, Case};
 use crate::progress::Progress;
-use crate::{records, session, values};
+use crate::{part, records, session, values};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,6 +17,7 @@ use tilewright_tune::search::{Budget, Cancel, Ended, Event, Options, Outcome, St
 /// device down, a new process goes on from the records.
 pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     let mut cases = problem::cases(&args.problem, args.plan.workspace)?;
+    part::take(args.part, &mut cases.list)?;
     cases.list.drain(..args.skip.min(cases.list.len()));
     session::constraint(&args.plan)?;
     if let Some(folder) = &args.out {

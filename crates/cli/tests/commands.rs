@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Bench;
+use common::{Bench, Ran};
 use serde_json::Value;
 
 #[test]
@@ -47,6 +47,48 @@ fn tuning_tells_everything_as_json() {
     let plan = o["plan"].as_str().expect("a plan");
     let problem = o["problem"].as_str().expect("a problem");
     bench.run(&format!("verify --problem {problem} --plan {plan} --device emu:gfx942")).ends(0);
+}
+
+/// Three processes that Open MPI started tune a file's problems between them, and their records are brought together.
+#[test]
+fn parts_of_a_file_and_their_records() {
+    let bench = Bench::new();
+    let sizes = [(16, 8), (24, 8), (32, 8), (40, 8)];
+    let lines: String = sizes.iter().map(|(m, n)| format!("{m},{n},8\n")).collect();
+    std::fs::write(bench.path("cases.csv"), format!("m,n,k\n{lines}")).expect("a file");
+    let mut files = Vec::new();
+    for rank in 0..3 {
+        let file = bench.text(&format!("{rank}.sqlite"));
+        let line = format!("tune --cases cases.csv --device emu --budget 2 --quiet --records {file}");
+        let mut command = bench.command(&line);
+        command.env("OMPI_COMM_WORLD_RANK", rank.to_string()).env("OMPI_COMM_WORLD_SIZE", "3");
+        let ran = Ran::new(&line, command.output().expect("it starts"));
+        ran.ends(0);
+        let told = format!("part {} of 3 (OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE): ", rank + 1);
+        assert!(ran.err.contains(&told), "{}", ran.err);
+        files.push(file);
+    }
+    let merged = bench.text("all.sqlite");
+    let ran = bench.run(&format!("records merge {} --records {merged}", files.join(" ")));
+    ran.ends(0);
+    assert_eq!(ran.err.matches(" new records from ").count(), 3, "{}", ran.err);
+    let list = bench.run(&format!("records list --records {merged} --json"));
+    list.ends(0);
+    assert_eq!(list.objects().len(), sizes.len());
+    // Once more adds nothing; a file that is missing or none of ours changes nothing.
+    let again = bench.run(&format!("records merge {} --records {merged}", files[0]));
+    assert!(again.err.contains("0 new records"), "{}", again.err);
+    std::fs::write(bench.path("text.sqlite"), "no records").expect("a file");
+    for (wrong, part) in [("nothing.sqlite", "there is no records file yet"), ("text.sqlite", "no SQLite database")] {
+        let other = bench.text("other.sqlite");
+        let ran = bench.run(&format!("records merge {} {wrong} --records {other}", files[0]));
+        ran.ends(1);
+        assert!(ran.err.contains(part) && !bench.path("other.sqlite").exists(), "{}", ran.err);
+    }
+    bench.run("tune --cases cases.csv --part 5/4 --device emu").ends(2);
+    let part = bench.run("tune --cases cases.csv --part 4/4 --device emu --budget 1 --json");
+    part.ends(0);
+    assert_eq!(part.objects().len(), 1);
 }
 
 #[test]

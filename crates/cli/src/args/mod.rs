@@ -4,6 +4,7 @@ mod problem;
 
 pub use problem::*;
 
+use crate::part::{Part, part};
 use crate::values::{Budget, budget, bytes, span, whole};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
@@ -55,6 +56,7 @@ Examples:
   tilewright tune --problem tC0_tA0_tB0_colMaj1_m1000_n2000_k3000_lda1000_ldb3000_ldc1000_ws0_f32
   tilewright tune --cases gemm.csv --set llm --budget 5s --json
   tilewright tune gemm --m 512 --n 512 --k 512 --plan C_ICE1_UNR16      (keys given are kept, the rest is searched)
+  tilewright tune --cases gemm.csv --part 2/8 --records node2.sqlite      (one process of eight; `records merge` joins their files)
 
 Interrupted (Ctrl-C, or killed), it keeps what was found; run it again and it goes on from the recorded trials.")]
     Tune(TuneArgs),
@@ -203,6 +205,10 @@ pub struct TuneArgs {
     /// Seed of everything random
     #[arg(long, global = true, help_heading = "Search", default_value_t = 1, value_parser = whole)]
     pub seed: u64,
+    /// Tune the I-th of N shares of the problems: 2/8. Heavy problems are spread [default: what Slurm (array tasks, tasks of a step), Open
+    /// MPI or MPICH say of this process; 1/1 takes all]
+    #[arg(long, global = true, help_heading = "Search", value_name = "I/N", value_parser = part)]
+    pub part: Option<Part>,
     /// Folder for the sources of the best plans [default: `sources` beside the records]
     #[arg(long, global = true, help_heading = "Output", value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -465,6 +471,19 @@ pub enum RecordsCommand {
         /// File to read
         file: PathBuf,
         /// Records file [default: in the user's data folder]
+        #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
+        records: Option<PathBuf>,
+    },
+    /// Add the records of other files, each all or none: what tasks of a cluster wrote on disks of their own
+    #[command(after_long_help = "\
+Examples:
+  tilewright records merge node1.sqlite node2.sqlite
+  tilewright records merge results/*.sqlite --records all.sqlite")]
+    Merge {
+        /// Files to read; they may lie on a network file system
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+        /// Records file to add them to [default: in the user's data folder]
         #[arg(long, value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
         records: Option<PathBuf>,
     },

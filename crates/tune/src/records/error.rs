@@ -37,6 +37,18 @@ pub enum RecordsError {
         /// The file.
         path: PathBuf,
     },
+    /// The file lies where several hosts write.
+    #[error(
+        "{}: on a network file system ({kind}), where SQLite's log and the marks of running plans do not hold; keep records on a disk of this \
+         machine (--records FILE, or TILEWRIGHT_RECORDS), and bring those of several together with `tilewright records merge`",
+        .path.display()
+    )]
+    Network {
+        /// The file.
+        path: PathBuf,
+        /// The file system.
+        kind: &'static str,
+    },
     /// The operating system refused.
     #[error("{}: {reason}", .path.display())]
     Io {

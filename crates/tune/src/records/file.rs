@@ -58,6 +58,19 @@ impl Records {
         Records::open(path)
     }
 
+    /// Opens a records file that must be there already, to be read alone: also one on a network file system.
+    ///
+    /// # Errors
+    /// As [`Records::open_existing`].
+    pub fn open_to_read(path: impl AsRef<Path>) -> Result<Records, RecordsError> {
+        let path = path.as_ref().to_path_buf();
+        if !path.exists() {
+            return Err(RecordsError::Absent { path });
+        }
+        let connection = schema::open_to_read(&path)?;
+        Ok(Records::of(path, connection))
+    }
+
     /// Records that live in memory and vanish with the value: for tests and for tuning that keeps nothing.
     ///
     /// # Errors

@@ -40,6 +40,16 @@ impl Records {
         Ok(count)
     }
 
+    /// Adds the records of another file, all or none; gives the number of those that were not there yet.
+    ///
+    /// # Errors
+    /// As [`Records::export`] and [`Records::import`].
+    pub fn merge(&self, other: &Records) -> Result<usize, RecordsError> {
+        let mut lines = Vec::new();
+        other.export(&Filter::default(), &mut lines)?;
+        self.import(&mut lines.as_slice(), &other.path.display().to_string())
+    }
+
     /// Adds records from JSON lines, all or none; gives the number of those that were not there yet. Empty lines are
     /// skipped. `source_name` stands in errors.
     ///

@@ -13,6 +13,8 @@ mod file;
 mod lines;
 #[cfg(feature = "records")]
 mod marks;
+#[cfg(feature = "records")]
+mod network;
 #[cfg(any(test, not(feature = "records")))]
 mod process;
 #[cfg(feature = "records")]

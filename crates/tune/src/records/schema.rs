@@ -1,6 +1,6 @@
 //! The SQLite schema, and opening a file without ever harming one that is not ours.
 
-use super::RecordsError;
+use super::{RecordsError, network};
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 use std::fs::File;
 use std::io::Read;
@@ -89,8 +89,26 @@ pub(super) fn classify(path: &Path, e: rusqlite::Error) -> RecordsError {
     }
 }
 
+/// Opens a records file to read alone. It may lie on a network file system, if its log was emptied by the process that closed it last.
+pub(super) fn open_to_read(path: &Path) -> Result<Connection, RecordsError> {
+    let io = |e: std::io::Error| RecordsError::Io { path: path.to_path_buf(), reason: e.to_string() };
+    check_header(path, &mut File::open(path).map_err(io)?)?;
+    if network::file_system(path).is_none() {
+        return open(path);
+    }
+    if !log_is_empty(path) {
+        let reason =
+            "records stand in the log beside it: it is in use, or was copied without that. Close it on the machine that wrote it";
+        return Err(RecordsError::Io { path: path.to_path_buf(), reason: reason.into() });
+    }
+    read_only(path)
+}
+
 /// Opens or creates a records file.
 pub(super) fn open(path: &Path) -> Result<Connection, RecordsError> {
+    if let Some(kind) = network::file_system(path) {
+        return Err(RecordsError::Network { path: path.to_path_buf(), kind });
+    }
     let io = |e: std::io::Error| RecordsError::Io {
         path: path.to_path_buf(),
         reason: format!("{e}; name a file that may be written, in a folder that may"),
@@ -127,12 +145,18 @@ fn writable(path: &Path) -> Result<Connection, RecordsError> {
     Ok(connection)
 }
 
-/// True for a file that may not be written, all of whose records are in it and none in a log beside it.
-fn is_at_rest(path: &Path) -> bool {
+/// True if all records of a file are in it, none in a log beside it.
+fn log_is_empty(path: &Path) -> bool {
     let mut log = path.as_os_str().to_os_string();
     log.push("-wal");
-    let empty = std::fs::metadata(log).map_or(true, |m| m.len() == 0);
-    empty && std::fs::metadata(path).is_ok_and(|m| m.len() > 0) && std::fs::OpenOptions::new().write(true).open(path).is_err()
+    std::fs::metadata(log).map_or(true, |m| m.len() == 0)
+}
+
+/// True for a file that may not be written, all of whose records are in it and none in a log beside it.
+fn is_at_rest(path: &Path) -> bool {
+    log_is_empty(path)
+        && std::fs::metadata(path).is_ok_and(|m| m.len() > 0)
+        && std::fs::OpenOptions::new().write(true).open(path).is_err()
 }
 
 /// Opens a file that may not be written: whatever would write says so.
