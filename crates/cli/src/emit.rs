@@ -1,16 +1,17 @@
 //! `tilewright emit`: a plan's source as a file that stands alone.
 
-use crate::args::{EmitArgs, Language, PlaceArgs};
+use crate::args::{EmitArgs, HostLanguage, Language, PlaceArgs};
 use crate::error::CliError;
 use crate::output::{line, write_file};
 use crate::{problem, session};
-use tilewright::Context;
+use tilewright::{Context, Host};
 use tilewright_ir::{Dialect, Target};
+use tilewright_problem::Problem;
 
 /// Prints or writes the source of one problem's plan.
 pub fn run(args: &EmitArgs) -> Result<(), CliError> {
     let case = problem::one(&args.problem, args.plan.workspace)?;
-    let (context, target) = match (&args.arch, args.target) {
+    let (context, target) = match (&args.arch, language(args)?) {
         (Some(arch), language) => emulated(args, named(arch, language)?)?,
         (None, language) => {
             let wanted = |context: &Context| language.is_none_or(|l| dialect(l) == context.info().target.dialect);
@@ -24,7 +25,16 @@ pub fn run(args: &EmitArgs) -> Result<(), CliError> {
     let target = target.unwrap_or_else(|| context.info().target.clone());
     let operation = session::operation_for(&context, &target, &case, &args.plan)?;
     let plan = operation.plan().map_err(session::classify)?;
-    let source = operation.source_of(&plan, &target).map_err(session::classify)?;
+    let name = args.name.as_deref().unwrap_or(match case.problem {
+        Problem::Gemm(_) => "tilewright_gemm",
+        Problem::Conv(_) => "tilewright_conv",
+    });
+    let source = match args.host {
+        None => operation.source_of(&plan, &target),
+        Some(HostLanguage::C) => operation.host_source(&plan, &target, name, Host::C),
+        Some(HostLanguage::Cuda | HostLanguage::Hip) => operation.host_source(&plan, &target, name, Host::Source),
+    };
+    let source = source.map_err(session::classify)?;
     match &args.out {
         None => line(source.trim_end()),
         Some(path) => {
@@ -32,6 +42,22 @@ pub fn run(args: &EmitArgs) -> Result<(), CliError> {
             eprintln!("{}: {plan}", path.display());
             Ok(())
         }
+    }
+}
+
+/// The language that the options name: host code has one.
+fn language(args: &EmitArgs) -> Result<Option<Language>, CliError> {
+    let wanted = match args.host {
+        None => return Ok(args.target),
+        Some(HostLanguage::C | HostLanguage::Cuda) => Language::Cuda,
+        Some(HostLanguage::Hip) => Language::Hip,
+    };
+    match args.target {
+        Some(other) if other != wanted => {
+            let (given, needed) = (dialect(other).name(), dialect(wanted).name());
+            Err(CliError::usage(format!("--host is for kernels in {needed}, --target says {given}: leave --target out")))
+        }
+        _ => Ok(Some(wanted)),
     }
 }
 

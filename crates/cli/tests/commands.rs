@@ -49,6 +49,38 @@ fn tuning_tells_everything_as_json() {
     bench.run(&format!("verify --problem {problem} --plan {plan} --device emu:gfx942")).ends(0);
 }
 
+#[test]
+fn host_code_beside_the_kernels() {
+    let bench = Bench::new();
+    let line = "emit gemm --m 96 --n 80 --k 64 --plan A_MIC2__B_MIC2__C_UNR8_ICE2";
+    for (host, parts) in
+        [("cuda", ["CUresult product(", "cuLaunchKernel("]), ("hip", ["hipError_t product(", "hipLaunchKernel("])]
+    {
+        let ran = bench.run(&format!("{line} --host {host} --name product"));
+        ran.ends(0);
+        ran.says(&["__global__", "product_load(", "#define product_workspace_bytes ", "int64_t lda,", "product_tw_contract"]);
+        ran.says(&parts);
+    }
+    let ran = bench.run(&format!("{line} --host cuda"));
+    assert!(ran.ends(0).contains("CUresult tilewright_gemm("));
+    for (options, part) in [
+        ("--host c --target hip", "--host is for kernels in CUDA C++, --target says HIP C++"),
+        ("--host cuda --arch gfx942", "--arch gfx942 is not a target of CUDA"),
+        ("--host hip --name 2nd", "host code of `2nd`: a name in C"),
+        ("--name f", "--host"),
+    ] {
+        let ran = bench.run(&format!("{line} {options}"));
+        assert_ne!(ran.code, Some(0), "{options}");
+        assert!(ran.err.contains(part), "{options}: {}", ran.err);
+    }
+    let ran = bench.run(&format!("{line} --arch sm_90a --host c --out product.c --name product"));
+    if !ran.misses_a_tool() {
+        ran.ends(0);
+        let text = std::fs::read_to_string(bench.path("product.c")).expect("a file");
+        assert!(text.contains("static const uint64_t product_image_0[] = {") && !text.contains("__global__"));
+    }
+}
+
 /// Three processes that Open MPI started tune a file's problems between them, and their records are brought together.
 #[test]
 fn parts_of_a_file_and_their_records() {

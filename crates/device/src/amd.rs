@@ -114,7 +114,9 @@ impl Clang {
         let (suffix, flags): (_, Vec<String>) = match dialect {
             Dialect::Hip => {
                 let offload = format!("--offload-arch={arch}");
-                let flags = ["-x", "hip", "--cuda-device-only", &offload, "-nogpuinc", "-nogpulib", "-std=c++17"];
+                // Kernels alone, as a compiler at run time takes them.
+                let rtc = "-D__HIPCC_RTC__";
+                let flags = ["-x", "hip", "--cuda-device-only", &offload, "-nogpuinc", "-nogpulib", "-std=c++17", rtc];
                 ("hip", flags.map(String::from).into())
             }
             Dialect::OpenCl => {

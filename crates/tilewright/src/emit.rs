@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::fmt::Write;
 use tilewright_gen::plan::Plan;
 use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Groups, Launch, Program};
-use tilewright_ir::{Dialect, Invalid, Target, print};
+use tilewright_ir::{ArgKind, Dialect, Invalid, Target, print};
 use tilewright_problem::Extent;
 use tilewright_problem::Problem;
 use tilewright_problem::contraction::Contraction;
@@ -40,11 +40,8 @@ impl Emission<'_> {
     /// A kernel that the target cannot run.
     pub fn source(&self) -> Result<String, Invalid> {
         let sources = self.program.kernels.iter().map(|k| print(k, self.target)).collect::<Result<Vec<_>, _>>()?;
-        let mut out = String::new();
-        for line in self.head(&sources) {
-            // Writing to a String cannot fail.
-            let _ = if line.is_empty() { writeln!(out, "//") } else { writeln!(out, "// {line}") };
-        }
+        let mut out = self.commented(&sources);
+        // Writing to a String cannot fail.
         let _ = writeln!(
             out,
             "//\n// For programs, such as `tilewright verify --source`; the kernels below may be edited, this line may not:"
@@ -65,6 +62,17 @@ impl Emission<'_> {
             }
         }
         Ok(out)
+    }
+
+    /// The head alone: what is computed, and how the kernels are launched.
+    pub(crate) fn about(&self) -> Result<String, Invalid> {
+        let sources = self.program.kernels.iter().map(|k| print(k, self.target)).collect::<Result<Vec<_>, _>>()?;
+        Ok(self.commented(&sources))
+    }
+
+    fn commented(&self, sources: &[tilewright_ir::Source]) -> String {
+        let lines = self.head(sources).into_iter();
+        lines.map(|line| if line.is_empty() { "//\n".to_string() } else { format!("// {line}\n") }).collect()
     }
 
     /// Problem, plan and launches, from which [`Edited`](crate::Edited) finds them again.
@@ -159,6 +167,11 @@ impl Emission<'_> {
             let args: Vec<String> =
                 kernel.args.iter().zip(&launch.args).map(|(a, b)| format!("{} = {}", a.name, binding(launch, b))).collect();
             lines.push(format!("     {}", args.join(", ")));
+            for arg in &kernel.args {
+                if let ArgKind::TensorMap(map) = &arg.kind {
+                    lines.push(format!("     {}: {}", arg.name, crate::host::words(map)));
+                }
+            }
             for m in &launch.maps {
                 let name = kernel.args.get(m.arg).map_or("", |a| &a.name);
                 lines.push(format!("     {name}: extent of dimension {} is {}", m.dim, m.extent));

@@ -48,6 +48,14 @@ pub enum Error {
     /// An edited source cannot be used.
     #[error("the edited source: {0}")]
     Source(#[from] crate::SourceError),
+    /// There is no host code for this.
+    #[error("host code of `{name}`: {reason}")]
+    Host {
+        /// The function's name.
+        name: Box<str>,
+        /// Why.
+        reason: Box<str>,
+    },
     /// Buffers do not suit the program.
     #[error(transparent)]
     Bind(BindError),

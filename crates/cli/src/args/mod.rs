@@ -79,6 +79,8 @@ Examples:
     #[command(after_long_help = "\
 Examples:
   tilewright emit gemm --m 4096 --n 4096 --k 4096 --target cuda --arch sm_90a > kernel.cu
+  tilewright emit gemm --m 4096 --n 4096 --k 4096 --dtype bf16 --arch sm_90a --host cuda --out gemm.cu     (nvcc -c -arch=sm_90a gemm.cu)
+  tilewright emit gemm --m 4096 --n 4096 --k 4096 --dtype bf16 --arch sm_90a --host c --out gemm.c     (cc -c gemm.c)
   tilewright emit conv --n 8 --c 32 --k 64 --size 56x56 --filter 3x3 --pad 1 --target opencl
   tilewright emit gemm --m 512 --n 512 --k 512 --target hip --arch gfx942 --plan C_UNR16_MAC256")]
     Emit(EmitArgs),
@@ -299,6 +301,17 @@ pub enum Language {
     Opencl,
 }
 
+/// Host code beside the kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum HostLanguage {
+    /// C with the compiled kernels in it, for any C compiler and CUDA's driver (libcuda)
+    C,
+    /// one CUDA C++ file for nvcc
+    Cuda,
+    /// one HIP C++ file for hipcc
+    Hip,
+}
+
 /// `emit`.
 #[derive(Debug, Args)]
 pub struct EmitArgs {
@@ -318,6 +331,13 @@ pub struct EmitArgs {
     /// the language, too, unless --target is opencl [default: the device's; with --target sm_90a or gfx942]
     #[arg(long, global = true, help_heading = "Target")]
     pub arch: Option<String>,
+    /// Write the function that launches the kernels, too: it loads them, encodes tensor maps, passes grids and arguments, and takes what
+    /// a BLAS call takes
+    #[arg(long, global = true, help_heading = "Target", value_enum, value_name = "LANGUAGE")]
+    pub host: Option<HostLanguage>,
+    /// Name of that function [default: tilewright_gemm, tilewright_conv]
+    #[arg(long, global = true, help_heading = "Target", requires = "host", value_name = "NAME")]
+    pub name: Option<String>,
     /// Write here instead of stdout
     #[arg(long, global = true, help_heading = "Output", value_name = "FILE")]
     pub out: Option<PathBuf>,

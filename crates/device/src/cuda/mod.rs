@@ -5,7 +5,7 @@ mod library;
 pub(crate) mod nvrtc;
 mod ptxas;
 mod status;
-mod tensor_map;
+pub mod tensor_map;
 
 pub use library::{folders_of_loaded, preload};
 pub(crate) use library::{load_opencl, tool_folders};

@@ -7,11 +7,22 @@ use cudarc::driver::sys::{self, CUtensorMapDataType_enum as DataType, CUtensorMa
 use tilewright_ir::{Scalar, Swizzle, TensorMap};
 
 /// Last driver that needs [`SMALL_TENSOR`].
-const LAST_WITH_FAULT: i32 = 13010;
+pub const LAST_WITH_FAULT: i32 = 13010;
 
 /// Drivers up to CUDA 13.1 set a bit in maps of tensors smaller than this, in bytes, that makes copies go wrong (CUTLASS
 /// clears it, too).
-const SMALL_TENSOR: u64 = 131_072;
+pub const SMALL_TENSOR: u64 = 131_072;
+
+/// That bit, within word [`FAULTY_WORD`].
+pub const FAULTY_BIT: u32 = 21;
+
+/// The word of a map that holds the bit.
+pub const FAULTY_WORD: usize = 1;
+
+/// What the driver's header calls a map's element type and its layout in shared memory. `None` for elements that bulk copies do not move.
+pub fn constants(map: &TensorMap) -> Option<[String; 2]> {
+    Some([format!("{:?}", data_type(map)?), format!("{:?}", layout(map.swizzle))])
+}
 
 /// Encodes a map over the memory from `address` on, for a driver of CUDA `version` (1000 major + 10 minor).
 pub(super) fn encode(map: &TensorMap, address: u64, version: i32) -> Result<EncodedMap, Failure> {
@@ -83,7 +94,7 @@ pub(super) fn encode(map: &TensorMap, address: u64, version: i32) -> Result<Enco
 
 fn repaired(mut words: [u64; 16], map: &TensorMap, version: i32) -> [u64; 16] {
     if version <= LAST_WITH_FAULT && map_bytes(map).is_some_and(|bytes| bytes < SMALL_TENSOR) {
-        words[1] &= !(1 << 21);
+        words[FAULTY_WORD] &= !(1 << FAULTY_BIT);
     }
     words
 }

@@ -1,0 +1,209 @@
+//! What the function takes: the arguments of a BLAS call, in its order, and what is asked of each.
+
+use super::{Api, HostCode};
+use std::fmt::Write;
+use tilewright_gen::program::ADDED_ALIGN;
+use tilewright_ir::Scalar;
+use tilewright_problem::contraction::Operand;
+use tilewright_problem::{Extent, Gemm, Problem};
+use tilewright_tune::run::Memory;
+
+/// What a workspace is aligned to, in bytes.
+const WORKSPACE_ALIGN: u64 = 256;
+
+/// A parameter.
+pub(super) struct Parameter {
+    /// Its type in C.
+    pub ty: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Which memory it points to.
+    pub memory: Option<Memory>,
+    /// Where it is refused: an expression in C.
+    pub refused: Vec<String>,
+    /// What it is.
+    pub about: String,
+}
+
+impl HostCode<'_> {
+    /// The function with its parameters.
+    pub(super) fn prototype(&self, api: &Api) -> String {
+        let (name, stream) = (self.name, api.stream);
+        let own = [format!("const {name}_kernels *kernels"), format!("{stream} stream")];
+        let others = self.parameters().into_iter().map(|p| format!("{} {}", p.ty, p.name).replace("* ", "*"));
+        format!("{} {name}(\n    {})", api.status, own.into_iter().chain(others).collect::<Vec<_>>().join(",\n    "))
+    }
+
+    /// The comment above it.
+    pub(super) fn about_call(&self, api: &Api) -> String {
+        let mut out = format!(
+            "/* {} = {}\n   Starts it on a stream and returns: nothing is allocated or waited for, so the stream may be capturing a graph.\n\
+             \x20  Gives {} for what these kernels do not hold for.\n",
+            if self.emission.contraction.drop_c { "What is reduced is C, which" } else { "C" },
+            self.emission.contraction.formula().trim_start_matches("C[g,m,n] = "),
+            api.invalid
+        );
+        for p in self.parameters() {
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "     {:<14} {}", p.name, p.about);
+        }
+        out + "*/"
+    }
+
+    /// All parameters behind kernels and stream.
+    pub(super) fn parameters(&self) -> Vec<Parameter> {
+        let mut all = match self.emission.problem {
+            Problem::Gemm(gemm) => self.gemm(gemm),
+            Problem::Conv(conv) => {
+                let name = |operand| conv.operand(operand).0.replace(' ', "_");
+                let mut all = vec![self.factor("alpha", "factor of the sums")];
+                all.extend([Operand::A, Operand::B].map(|x| self.operand(x, name(x))));
+                all.extend([
+                    self.factor("beta", "factor of the old result; 0 never reads it"),
+                    self.operand(Operand::C, name(Operand::C)),
+                ]);
+                all
+            }
+        };
+        let c = self.emission.contraction;
+        let align = u64::from(ADDED_ALIGN);
+        if let Some(bias) = c.bias() {
+            let about = format!("bias vector, {} x {}", bias.len, bias.scalar);
+            all.push(pointer("const void *", "bias".into(), Memory::Bias, align, about));
+        }
+        if let Some(x) = c.residual() {
+            let about = format!("residual, {} x {}, laid out as C is with its own leading dimension", x.len, x.scalar);
+            all.push(pointer("const void *", "residual".into(), Memory::Residual, align, about));
+        }
+        for r in c.reductions() {
+            let about = format!("{} over {}, {} x {}", r.operator, r.over, r.over.left(&c.extents()), r.scalar);
+            all.push(pointer("void *", format!("reduced_{}", r.number), Memory::Reduction(r.number), align, about));
+        }
+        if self.emission.program.workspace_bytes > 0 {
+            let about = format!("{} bytes; calls that may overlap need one each", self.emission.program.workspace_bytes);
+            all.push(pointer("void *", "workspace".into(), Memory::Workspace, WORKSPACE_ALIGN, about));
+        }
+        all
+    }
+
+    fn gemm(&self, gemm: &Gemm) -> Vec<Parameter> {
+        let c = self.emission.contraction;
+        let extent = |name: &str, extent: Extent, about: &str| {
+            let most = c.extents().of(extent);
+            let dynamic = c.dynamic.has(extent);
+            let held = if dynamic { format!("1 to {most}") } else { most.to_string() };
+            let refused = if dynamic { format!("{name} < 1 || {name} > {most}") } else { format!("{name} != {most}") };
+            number(name.into(), refused, format!("{about}: {held}"))
+        };
+        let fixed = |name: String, value: u64, about: String| {
+            number(name.clone(), format!("{name} != {value}"), format!("{about}: {value}"))
+        };
+        let batched = gemm.batch > 1 || c.dynamic.has(Extent::G);
+        let matrix = |operand: Operand| {
+            let (x, name) = (gemm.matrices()[operand as usize], format!("{operand:?}"));
+            let lower = name.to_lowercase();
+            let stored = if x.trans { ", stored transposed" } else { "" };
+            let mut all = vec![
+                self.operand(operand, name.clone()),
+                fixed(format!("ld{lower}"), x.ld, format!("leading dimension of {name}, {}{stored}", order(gemm))),
+            ];
+            if batched {
+                let about = format!("elements between the matrices of {name}");
+                all.push(fixed(format!("stride_{lower}"), x.batch_stride, about));
+            }
+            all
+        };
+        let mut all = vec![
+            extent("m", Extent::M, "rows of C"),
+            extent("n", Extent::N, "columns of C"),
+            fixed("k".into(), gemm.k, "length of the sums".into()),
+            self.factor("alpha", "factor of the sums"),
+        ];
+        all.extend([Operand::A, Operand::B].into_iter().flat_map(matrix));
+        if !gemm.drop_c {
+            all.push(self.factor("beta", "factor of the old result; 0 never reads it"));
+            all.extend(matrix(Operand::C));
+        }
+        if batched {
+            all.push(extent("batch", Extent::G, "products"));
+        }
+        all
+    }
+
+    fn factor(&self, name: &str, about: &str) -> Parameter {
+        let ty = if self.emission.contraction.accumulator() == Scalar::F64 { "double" } else { "float" };
+        Parameter { ty, name: name.into(), memory: None, refused: Vec::new(), about: about.into() }
+    }
+
+    fn operand(&self, operand: Operand, name: String) -> Parameter {
+        let (program, t) = (self.emission.program, self.emission.contraction.tensor(operand));
+        let from = self.offset_bytes(operand);
+        let mut p = pointer(
+            if operand == Operand::C { "void *" } else { "const void *" },
+            name,
+            Memory::Operand(operand),
+            1,
+            format!("{} x {}", t.len, t.scalar),
+        );
+        if from > 0 {
+            p.about += &format!(" from byte {from} on");
+        }
+        let at = address(Memory::Operand(operand));
+        let elements = program.alignments.iter().map(|a| (a, if from > 0 { format!("({at} + {from}u)") } else { at.clone() }));
+        let bases = program.bases.iter().map(|a| (a, at.clone()));
+        for (need, what) in elements.chain(bases).filter(|(a, _)| a.operand == operand && a.bytes > 1) {
+            let refused = format!("{what} % {} != 0", need.bytes);
+            if !p.refused.contains(&refused) {
+                p.about += &format!(", aligned to {} bytes{}", need.bytes, if what == at { "" } else { " there" });
+                p.refused.push(refused);
+            }
+        }
+        p
+    }
+
+    /// Where an operand's first element is behind its pointer.
+    pub(super) fn offset_bytes(&self, operand: Operand) -> u64 {
+        self.offset(operand).saturating_mul(u64::from(self.emission.contraction.tensor(operand).scalar.bytes()))
+    }
+
+    /// The same in elements.
+    pub(super) fn offset(&self, operand: Operand) -> u64 {
+        match self.emission.problem {
+            Problem::Gemm(gemm) => gemm.matrices()[operand as usize].offset,
+            Problem::Conv(_) => 0,
+        }
+    }
+}
+
+const fn order(gemm: &Gemm) -> &'static str {
+    match gemm.order {
+        tilewright_problem::Order::Row => "row-major",
+        tilewright_problem::Order::Col => "column-major",
+    }
+}
+
+fn number(name: String, refused: String, about: String) -> Parameter {
+    Parameter { ty: "int64_t", name, memory: None, refused: vec![refused], about }
+}
+
+fn pointer(ty: &'static str, name: String, memory: Memory, align: u64, about: String) -> Parameter {
+    let at = address(memory);
+    let mut refused = vec![format!("{at} == 0")];
+    let mut about = about;
+    if align > 1 {
+        refused.push(format!("{at} % {align} != 0"));
+        about += &format!(", aligned to {align} bytes");
+    }
+    Parameter { ty, name, memory: Some(memory), refused, about }
+}
+
+/// The variable that holds the address of a memory.
+pub(super) fn address(memory: Memory) -> String {
+    match memory {
+        Memory::Operand(operand) => format!("at_{operand:?}").to_lowercase(),
+        Memory::Bias => "at_bias".into(),
+        Memory::Residual => "at_residual".into(),
+        Memory::Reduction(number) => format!("at_reduced_{number}"),
+        Memory::Workspace => "at_workspace".into(),
+    }
+}

@@ -1,0 +1,300 @@
+//! Host code against our own launches: both go to a driver that writes down what it is told, and must tell it the same.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tilewright::{
+    Addresses, Along, Context, Conv, Direction, Dynamic, Emission, Error, Extent, Factors, Gemm, Host, HostCode, Images, Layout,
+    Operation, Options, Order, Plan, Problem, RecordsAt, Scalar, Stream, Target,
+};
+use tilewright_ir::{ArgKind, Dialect};
+
+#[path = "../../ir/tests/support/missing.rs"]
+mod missing;
+
+fn here() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/host")
+}
+
+/// What a command says; `None`, with a word, where it is not installed.
+fn said(command: &mut Command) -> Option<String> {
+    match command.output() {
+        Ok(output) => {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            let (out, err) = (text(&output.stdout), text(&output.stderr));
+            assert!(output.status.success(), "{command:?}: {}\n{out}\n{err}", output.status);
+            Some(out)
+        }
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            missing::missing(&format!("{} (apt install gcc g++)", command.get_program().to_string_lossy()));
+            None
+        }
+        Err(e) => panic!("{command:?}: {e}"),
+    }
+}
+
+fn context(device: &str) -> Result<Context, Error> {
+    Context::with(Options { device: Some(device.into()), records: RecordsAt::Memory, ..Options::default() })
+}
+
+/// Products and convolutions whose picks on an H200 use every way of launching.
+fn operations(context: &Context) -> Vec<Operation> {
+    let gemm = |gemm| context.gemm(gemm).expect("a product");
+    let conv = |direction, stride| {
+        let conv = Conv::new(Scalar::BF16, 8, 64, 64, &[28, 28], &[3, 3]).direction(direction).layout(Layout::Nhwc);
+        context.conv(conv.pad(&[1, 1], &[1, 1]).stride(&[stride, stride])).expect("a convolution")
+    };
+    let dynamic = Dynamic { m: true, ..Dynamic::NONE };
+    vec![
+        gemm(Gemm::new(Scalar::BF16, 1024, 1024, 512).bias(Along::N).residual()),
+        gemm(Gemm::new(Scalar::BF16, 500, 501, 499)),
+        gemm(Gemm::new(Scalar::F16, 128, 128, 8192)),
+        gemm(Gemm::new(Scalar::F64, 64, 48, 40).order(Order::Col).trans(true, false).batch(3)),
+        gemm(Gemm::new(Scalar::BF16, 512, 256, 256).dynamic(dynamic)),
+        gemm(Gemm::new(Scalar::BF16, 256, 256, 128).reduce("max:n".parse().expect("a reduction"))),
+        conv(Direction::Forward, 1),
+        conv(Direction::BackwardData, 2),
+    ]
+}
+
+/// Where operands are said to be, 16 GiB apart: nobody looks there.
+fn memory(name: &str) -> u64 {
+    const NAMES: [&str; 10] = ["A", "B", "C", "bias", "residual", "reduced_0", "workspace", "input", "filter", "output"];
+    let alias = match name {
+        "output_gradient" => "A",
+        "input_gradient" => "C",
+        other => other,
+    };
+    let at = NAMES.iter().position(|n| *n == alias).unwrap_or_else(|| panic!("a memory called {name}")) as u64;
+    (at % 7 + 1) << 34
+}
+
+/// The extents of the launches: smaller ones where they may be.
+fn rows(operation: &Operation) -> Option<u64> {
+    matches!(operation.problem(), Problem::Gemm(g) if g.dynamic.m).then_some(77)
+}
+
+/// A program that loads the kernels, calls the function, and then calls it wrongly, which launches nothing.
+fn program(operation: &Operation, source: &Path, text: &str) -> String {
+    let prototype = text.split("CUresult f(").nth(1).and_then(|t| t.split(");").next()).expect("the prototype");
+    let values: Vec<String> = prototype
+        .split(',')
+        .skip(2)
+        .map(|parameter| {
+            let name = parameter.rsplit([' ', '*']).next().expect("a name");
+            let Problem::Gemm(g) = operation.problem() else { return value(name) };
+            let number = match name {
+                "m" => rows(operation).unwrap_or(g.m),
+                "n" => g.n,
+                "k" => g.k,
+                "lda" => g.a.ld,
+                "ldb" => g.b.ld,
+                "ldc" => g.c.ld,
+                "stride_a" => g.a.batch_stride,
+                "stride_b" => g.b.batch_stride,
+                "stride_c" => g.c.batch_stride,
+                "batch" => g.batch,
+                other => return value(other),
+            };
+            number.to_string()
+        })
+        .collect();
+    let call = |values: &[String]| format!("f(&kernels, (CUstream)(uintptr_t)4242, {})", values.join(", "));
+    let wrong = (0..values.len()).filter(|n| !values[*n].contains('.')).map(|n| {
+        let mut values = values.clone();
+        values[n] = match values[n].strip_prefix("(void *)") {
+            Some(_) => "NULL".into(),
+            None => format!("{} + 1000", values[n]),
+        };
+        format!("    if ({} != CUDA_ERROR_INVALID_VALUE) return {};\n", call(&values), n + 10)
+    });
+    format!(
+        "#include \"{}\"\nint main(void)\n{{\n    f_kernels kernels;\n    if (f_load(&kernels) != CUDA_SUCCESS) return 1;\n    if ({} != CUDA_SUCCESS) return 2;\n{}    f_unload(&kernels);\n    return 0;\n}}\n",
+        source.display(),
+        call(&values),
+        wrong.collect::<String>()
+    )
+}
+
+fn value(name: &str) -> String {
+    match name {
+        "alpha" => "1.5".into(),
+        "beta" => "0.25".into(),
+        pointer => format!("(void *)(uintptr_t){:#x}u", memory(pointer)),
+    }
+}
+
+/// Launches an operation as the library does.
+fn launch(operation: &Operation) {
+    let prepared = operation.prepare().expect("it compiles");
+    let addresses = Addresses {
+        a: memory("A"),
+        b: memory("B"),
+        c: memory("C"),
+        bias: memory("bias"),
+        residual: memory("residual"),
+        reductions: [memory("reduced_0"); tilewright::MOST_REDUCTIONS],
+        workspace: memory("workspace"),
+    };
+    let at = rows(operation).map(|rows| operation.extents().with(Extent::M, rows));
+    // SAFETY: nothing is behind the driver that would follow an address.
+    unsafe { prepared.launch(Stream(4242), &addresses, Factors { alpha: 1.5, beta: 0.25 }, at) }.expect("it is launched");
+}
+
+/// Width of clusters and sizes of arguments, for the driver.
+fn sizes(operation: &Operation) -> String {
+    let program = operation.program(&operation.plan().expect("a plan")).expect("a program");
+    let size = |kind: &ArgKind| match kind {
+        ArgKind::Buffer { .. } => 8,
+        ArgKind::Scalar(scalar) => scalar.bytes(),
+        ArgKind::TensorMap(_) => 128,
+    };
+    let target = &operation.context().info().target;
+    let line = |kernel: &tilewright_ir::Kernel| {
+        let entry = tilewright_ir::print(kernel, target).expect("source").entry;
+        let sizes: Vec<String> = kernel.args.iter().map(|a| size(&a.kind).to_string()).collect();
+        format!("{entry} {} {}\n", kernel.cluster, sizes.join(" "))
+    };
+    program.kernels.iter().map(line).collect()
+}
+
+/// Started again with the driver in the way of the loader, by the test below.
+fn with_the_driver(folder: &Path) {
+    let context = context("cuda:0").expect("the recording driver has a device");
+    let (log, list) = (folder.join("log"), folder.join("sizes"));
+    let mut all = String::new();
+    for (n, operation) in operations(&context).into_iter().enumerate() {
+        std::fs::write(&list, sizes(&operation)).expect("a file");
+        let logged = |run: &dyn Fn()| {
+            std::fs::write(&log, "").expect("a file");
+            run();
+            std::fs::read_to_string(&log).expect("the log")
+        };
+        let ours = logged(&|| launch(&operation));
+        let (plan, target) = (operation.plan().expect("a plan"), &context.info().target);
+        let source = folder.join(format!("f{n}.c"));
+        let text = operation.host_source(&plan, target, "f", Host::C).expect("host code");
+        std::fs::write(&source, &text).expect("a file");
+        let (main, run) = (folder.join(format!("main{n}.c")), folder.join(format!("run{n}")));
+        std::fs::write(&main, program(&operation, &source, &text)).expect("a file");
+        let mut cc = Command::new("gcc");
+        cc.args(["-std=c11", "-Wall", "-Wextra", "-pedantic", "-Werror", "-I"]).arg(here()).arg(&main).arg("-o").arg(&run);
+        said(cc.arg("-L").arg(folder).arg("-lcuda"));
+        let theirs = logged(&|| assert!(said(&mut Command::new(&run)).is_some()));
+        assert_eq!(theirs, ours, "{}", operation.problem());
+        assert!(ours.contains("launch "), "{ours}");
+        let mut cxx = Command::new("g++");
+        cxx.args(["-std=c++11", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "-x", "c++", "-I"]);
+        said(cxx.arg(here()).arg(&source));
+        all += &format!("{ours}{text}");
+    }
+    // What the problems were chosen for.
+    for part in ["early 1", "Im2col(", "SWIZZLE_128B", "at_workspace", "attribute ", "opaque[1] &=", "reduced_0", "double alpha"]
+    {
+        assert!(all.contains(part), "no problem uses `{part}`");
+    }
+}
+
+#[test]
+fn host_code_tells_the_driver_what_our_own_launches_tell_it() {
+    if let Some(folder) = std::env::var_os("RECORDING_DRIVER") {
+        return with_the_driver(Path::new(&folder));
+    }
+    if let Err(e) = tilewright_device::cuda::compile(&kernel(), "sm_90a", &tilewright_device::Options::default()) {
+        return missing::missing(&e.to_string());
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut cc = Command::new("gcc");
+    cc.args(["-std=gnu11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1"]);
+    if said(cc.arg(here().join("driver.c")).arg("-o").arg(folder.path().join("libcuda.so.1"))).is_none() {
+        return;
+    }
+    for name in ["libcuda.so", "libcuda.so.13"] {
+        std::fs::copy(folder.path().join("libcuda.so.1"), folder.path().join(name)).expect("a copy");
+    }
+    let mut again = Command::new(std::env::current_exe().expect("this test"));
+    again.args(["--exact", "host_code_tells_the_driver_what_our_own_launches_tell_it", "--nocapture"]);
+    again.env("RECORDING_DRIVER", folder.path()).env("LD_LIBRARY_PATH", folder.path());
+    again.env("STUB_LOG", folder.path().join("log")).env("STUB_SIZES", folder.path().join("sizes"));
+    said(&mut again);
+}
+
+fn kernel() -> tilewright_ir::Kernel {
+    let operation = emulated("emu").gemm(Gemm::new(Scalar::F32, 16, 16, 16)).expect("a product");
+    operation.program(&operation.plan().expect("a plan")).expect("a program").kernels.remove(0)
+}
+
+fn emulated(device: &str) -> Context {
+    context(device).expect("the emulator opens")
+}
+
+fn source(operation: &Operation, target: &Target) -> (Plan, String) {
+    let plan = operation.plan().expect("a plan");
+    let text = operation.host_source(&plan, target, "f", Host::Source).expect("host code");
+    (plan, text)
+}
+
+/// The part of a file for nvcc or hipcc behind its kernels compiles, with kernels that are declared only.
+#[test]
+fn the_host_part_of_one_source_file_compiles() {
+    for device in ["emu:sm_90a", "emu:gfx942"] {
+        let context = emulated(device);
+        let target = context.info().target.clone();
+        for operation in operations(&context).into_iter().take(3) {
+            let (plan, text) = source(&operation, &target);
+            let kernels = operation.program(&plan).expect("a program").kernels;
+            let entries = kernels.iter().map(|k| tilewright_ir::print(k, &target).expect("source").entry);
+            let declared: String = entries.map(|e| format!("extern \"C\" void f_{e}();\n#define {e} f_{e}\n")).collect();
+            let host = text.rsplit("#if !defined(__CUDACC_RTC__)").next().expect("a host part");
+            let folder = tempfile::tempdir().expect("a folder");
+            let file = folder.path().join("host.cpp");
+            std::fs::write(&file, format!("{declared}#if 1 //{host}")).expect("a file");
+            let mut cxx = Command::new("g++");
+            cxx.args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-I"]).arg(here()).arg(&file);
+            said(&mut cxx);
+        }
+    }
+}
+
+/// A file with host code is taken back by compilers at run time like any other: they see its kernels alone.
+#[test]
+fn one_source_file_compiles_at_run_time() {
+    let context = emulated("emu:sm_90a");
+    let target = context.info().target.clone();
+    let operation = context.gemm(Gemm::new(Scalar::BF16, 256, 256, 128)).expect("a product");
+    let (plan, text) = source(&operation, &target);
+    let mut kernel = operation.program(&plan).expect("a program").kernels.remove(0);
+    kernel.text = Some(text);
+    match tilewright_device::cuda::compile(&kernel, "sm_90a", &tilewright_device::Options::default()) {
+        Ok(offline) => {
+            let entry = offline.source.entry.as_bytes();
+            assert!(offline.code.windows(entry.len()).any(|w| w == entry), "the entry point has another name");
+        }
+        Err(e @ tilewright_device::DeviceError::Missing { .. }) => missing::missing(&e.to_string()),
+        Err(e) => panic!("{e}"),
+    }
+}
+
+#[test]
+fn names_dialects_and_images_without_host_code_are_refused() {
+    let context = emulated("emu:sm_90a");
+    let operation = context.gemm(Gemm::new(Scalar::F32, 32, 32, 32)).expect("a product");
+    let plan = operation.plan().expect("a plan");
+    let refused = |name: &str, target: &Target, host| match operation.host_source(&plan, target, name, host) {
+        Err(e @ Error::Host { .. }) => e.to_string(),
+        other => panic!("{other:?}"),
+    };
+    let cuda = &context.info().target;
+    for name in ["", "1st", "a-b", "f(", "größe", &"x".repeat(129)] {
+        assert!(refused(name, cuda, Host::Source).contains("a name in C"), "{name}");
+    }
+    let opencl = Target { dialect: Dialect::OpenCl, ..cuda.clone() };
+    assert!(refused("f", &opencl, Host::Source).contains("OpenCL C has no host code"));
+    let hip = Target::by_arch("gfx942").expect("known");
+    assert!(refused("f", &hip, Host::C).contains("hipcc"));
+
+    let (problem, program) = (operation.problem(), operation.program(&plan).expect("a program"));
+    let contraction = operation.space().contraction(&plan);
+    let emission = Emission { problem, contraction, plan: &plan, program: &program, target: cuda, atomics: false };
+    let error = HostCode { emission, name: "f", images: Images::Embedded(&[]) }.source().expect_err("no images");
+    assert!(error.to_string().contains("0 compiled kernels were given, the program has 1"), "{error}");
+}
