@@ -205,7 +205,7 @@ pub struct JudgeArgs {
     #[arg(long, value_name = "TEXT")]
     pub problem: Option<String>,
     /// Architecture that the trials were measured on
-    #[arg(long, default_value = "sm_90a")]
+    #[arg(long, default_value = tilewright_ir::Target::NVIDIA)]
     pub arch: String,
     /// Show so many of the model's first choices, and as many of the fastest plans
     #[arg(long, value_name = "COUNT", default_value_t = 0)]

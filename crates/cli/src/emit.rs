@@ -91,8 +91,8 @@ fn emulated(args: &EmitArgs, target: Target) -> Result<(Context, Option<Target>)
 /// What is planned for where a language alone is named.
 const fn newest(language: Language) -> &'static str {
     match language {
-        Language::Cuda | Language::Opencl => "sm_90a",
-        Language::Hip => "gfx942",
+        Language::Cuda | Language::Opencl => Target::NVIDIA,
+        Language::Hip => Target::AMD,
     }
 }
 

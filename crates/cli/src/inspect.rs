@@ -19,7 +19,7 @@ use tilewright_problem::contraction::Contraction;
 pub fn run(args: &InspectArgs) -> Result<(), CliError> {
     let case = problem::only(problem::cases_or_source(&args.problem, &args.source, &args.plan)?)?;
     let edited = case.source.as_ref().map(|(_, edited)| edited);
-    let arch = args.arch.as_deref().or(edited.map(|e| e.arch.as_str())).unwrap_or("gfx942");
+    let arch = args.arch.as_deref().or(edited.map(|e| e.arch.as_str())).unwrap_or(Target::AMD);
     let known = || CliError::usage(format!("--arch {arch}: not a known architecture; there are {}", Target::known().join(", ")));
     let target = Target::by_arch(arch).ok_or_else(known)?;
     let dialect = args.target.map(dialect).or(edited.map(|e| e.dialect));

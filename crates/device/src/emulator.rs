@@ -9,7 +9,7 @@ use tilewright_emu::{ArgValue, Buffer as Memory, EmuError, Pool, Program, Queue}
 use tilewright_ir::{Kernel, Target};
 
 /// What `emu` alone plays.
-pub(crate) const DEFAULT_ARCH: &str = "sm_90a";
+pub(crate) const DEFAULT_ARCH: &str = Target::NVIDIA;
 
 /// Largest buffer, and bytes of all of them that may be written. This machine may have less: its memory is taken as it is written.
 const MAX_BUFFER: u64 = 64 << 30;

@@ -126,7 +126,7 @@ impl Limits {
     /// Registers per thread of warpgroups that load and that compute (`setmaxnreg`), so many of each, where those that load have
     /// `of_load`: the sum over all must not exceed what the launch took, or they wait for registers for ever. `None` where nobody gains.
     pub fn role_registers(&self, (load, math): (u32, u32), of_load: u32) -> Option<(u32, u32)> {
-        let even = self.share(4 * (load + math), 32);
+        let even = self.share(4 * (load + math), WARP);
         let left = (even * (load + math)).checked_sub(of_load * load)?.checked_div(math)? / REGISTER_STEP * REGISTER_STEP;
         (of_load < even && left > even).then_some((of_load, left.min(MOST_ROLE_REGISTERS)))
     }
@@ -135,6 +135,12 @@ impl Limits {
 /// Registers of threads that only issue bulk copies beside two, three and four warpgroups that compute: what assemblers need for that, and
 /// no fewer than hardware takes (24).
 pub const COPY_REGISTERS: [u32; 3] = [40, 32, 24];
+/// Lanes of NVIDIA's waves.
+pub const WARP: u32 = 32;
+/// Bytes of a line of the caches, and of the sectors that lines are filled by.
+pub const CACHE_LINE: u32 = 128;
+/// See [`CACHE_LINE`].
+pub const CACHE_SECTOR: u32 = 32;
 /// Parts of a compute unit that have a scheduler each and share no registers.
 pub const UNIT_PARTS: u32 = 4;
 /// Registers of a thread are given out in multiples of this.
@@ -167,6 +173,15 @@ pub struct Rates {
     pub shared_bytes: f64,
     /// Last-level cache bytes per clock and compute unit.
     pub l2_bytes: f64,
+    /// Bytes per clock that one compute unit draws from device memory at most.
+    #[serde(default)]
+    pub unit_dram_bytes: f64,
+    /// Bytes per clock that one reads from the shared memory of others in its cluster.
+    #[serde(default)]
+    pub peer_bytes: f64,
+    /// Clocks of a barrier of a cluster of two; each doubling takes as many more.
+    #[serde(default)]
+    pub cluster_barrier: f64,
     /// Device memory bandwidth in GB/s.
     pub dram_gbs: f64,
     /// Latency of device memory in nanoseconds.
@@ -174,6 +189,22 @@ pub struct Rates {
     /// Cost of one kernel launch in microseconds.
     pub launch_us: f64,
 }
+
+/// A core of a processor on which a work-group is a loop: what OpenCL does not tell, of those with 512-bit vectors.
+#[derive(Clone, Copy, Debug)]
+pub struct Core {
+    /// Vector registers.
+    pub registers: f64,
+    /// Bytes of a vector register.
+    pub vector_bytes: f64,
+    /// Memory operations per cycle from the first-level cache.
+    pub ports: f64,
+    /// First-level and second-level cache in bytes.
+    pub caches: [f64; 2],
+}
+
+/// The core that cost models assume.
+pub const CORE: Core = Core { registers: 32.0, vector_bytes: 64.0, ports: 2.0, caches: [32.0 * 1024.0, 1024.0 * 1024.0] };
 
 /// A device as generator, validator, emulator and cost model see it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -196,76 +227,95 @@ pub struct Target {
     pub rates: Rates,
 }
 
+/// NVIDIA's: compute units, shared memory of each in bytes, last-level cache in MB, clock in GHz, memory bandwidth in GB/s.
+fn nvidia(arch: &str, units: u32, shared_unit: u32, l2_mb: u64, clock: f64, dram: f64, features: Features) -> Target {
+    Target {
+        arch: arch.into(),
+        dialect: Dialect::Cuda,
+        wave: WARP,
+        units,
+        l2_bytes: l2_mb << 20,
+        features,
+        limits: Limits::nvidia(shared_unit),
+        rates: Rates {
+            clock_ghz: clock,
+            f32_fma: 128.0,
+            f64_fma: 64.0,
+            // mma.sync reaches 62 % of what wgmma does (measured on an H200); dense peak of an H100: 989 TFLOP/s at 1.83 GHz on
+            // 132 units (NVIDIA's white paper).
+            wave_matrix_fma: if features.warpgroup { 1270.0 } else { 1024.0 * 0.9 },
+            // Measured on an H200: 65.4 TFLOP/s by instructions of 16 rows, 33.2 by those of 8.
+            f64_matrix_fma: if features.tall_f64 { 125.0 } else { 64.0 * 0.95 },
+            warpgroup_fma: if features.warpgroup { 2048.0 } else { 0.0 },
+            shared_bytes: 128.0,
+            l2_bytes: 48.0,
+            // Measured on an H200; the barrier on an H100 by others (0.65 us for eight).
+            unit_dram_bytes: 25.0,
+            peer_bytes: 20.0,
+            cluster_barrier: 380.0,
+            dram_gbs: dram,
+            dram_latency_ns: 600.0,
+            launch_us: 2.5,
+        },
+    }
+}
+
+/// Its graphics processors of a generation: fewer threads and hardly any f64.
+fn graphics(target: Target, groups_per_unit: u32) -> Target {
+    Target {
+        limits: Limits { threads_per_unit: 1536, groups_per_unit, ..target.limits },
+        rates: Rates { f64_fma: 2.0, f64_matrix_fma: 2.0, ..target.rates },
+        ..target
+    }
+}
+
+/// AMD's: compute units, shared memory of each in bytes, last-level cache in MB, clock in GHz, memory bandwidth in GB/s; f32 and f64
+/// multiply-adds per clock, and those of 16 bits by matrix instructions (0: none).
+fn amd(arch: &str, (units, lds, l2_mb): (u32, u32, u64), (clock, dram): (f64, f64), fma: [f64; 2], matrix: f64) -> Target {
+    Target {
+        arch: arch.into(),
+        dialect: Dialect::Hip,
+        wave: 64,
+        units,
+        l2_bytes: l2_mb << 20,
+        features: Features {
+            f64: true,
+            atomic64: true,
+            shuffle: true,
+            async_copy: false,
+            named_barrier: false,
+            roles: true,
+            mfma: matrix > 0.0,
+            ..Features::default()
+        },
+        limits: Limits::amd(lds),
+        rates: Rates {
+            clock_ghz: clock,
+            f32_fma: fma[0],
+            f64_fma: fma[1],
+            wave_matrix_fma: matrix,
+            f64_matrix_fma: 0.0,
+            warpgroup_fma: 0.0,
+            shared_bytes: 128.0,
+            l2_bytes: 64.0,
+            unit_dram_bytes: 25.0,
+            peer_bytes: 0.0,
+            cluster_barrier: 0.0,
+            dram_gbs: dram,
+            dram_latency_ns: 700.0,
+            launch_us: 5.0,
+        },
+    }
+}
+
 impl Target {
+    /// The architecture that stands for NVIDIA's where none is named, and that the emulator plays.
+    pub const NVIDIA: &str = "sm_90a";
+    /// The architecture that stands for AMD's where none is named.
+    pub const AMD: &str = "gfx942";
+
     /// A built-in description by architecture name; `None` for an unknown one. Known: see [`Target::known`].
     pub fn by_arch(arch: &str) -> Option<Target> {
-        let nvidia = |units, shared_unit: u32, l2_mb: u64, clock, dram, features: Features| Target {
-            arch: arch.into(),
-            dialect: Dialect::Cuda,
-            wave: 32,
-            units,
-            l2_bytes: l2_mb << 20,
-            features,
-            limits: Limits::nvidia(shared_unit),
-            rates: Rates {
-                clock_ghz: clock,
-                f32_fma: 128.0,
-                f64_fma: 64.0,
-                // mma.sync reaches 62 % of what wgmma does (measured on an H200); dense peak of an H100: 989 TFLOP/s at 1.83 GHz on
-                // 132 units (NVIDIA's white paper).
-                wave_matrix_fma: if features.warpgroup { 1270.0 } else { 1024.0 * 0.9 },
-                // Measured on an H200: 65.4 TFLOP/s by instructions of 16 rows, 33.2 by those of 8.
-                f64_matrix_fma: if features.tall_f64 { 125.0 } else { 64.0 * 0.95 },
-                warpgroup_fma: if features.warpgroup { 2048.0 } else { 0.0 },
-                shared_bytes: 128.0,
-                l2_bytes: 48.0,
-                dram_gbs: dram,
-                dram_latency_ns: 600.0,
-                launch_us: 2.5,
-            },
-        };
-        let amd = |units, l2_mb: u64, clock, dram, f64_fma, lds: u32, dual: f64| Target {
-            arch: arch.into(),
-            dialect: Dialect::Hip,
-            wave: 64,
-            units,
-            l2_bytes: l2_mb << 20,
-            features: Features {
-                f64: true,
-                atomic64: true,
-                shuffle: true,
-                async_copy: false,
-                named_barrier: false,
-                roles: true,
-                mfma: matches!(arch, "gfx90a" | "gfx942" | "gfx950"),
-                ..Features::default()
-            },
-            limits: Limits::amd(lds),
-            rates: Rates {
-                clock_ghz: clock,
-                f32_fma: 64.0 * dual,
-                f64_fma,
-                wave_matrix_fma: match arch {
-                    "gfx90a" => 512.0 * 0.8,
-                    "gfx942" => 1024.0 * 0.7,
-                    "gfx950" => 2048.0 * 0.6,
-                    _ => 0.0,
-                },
-                f64_matrix_fma: 0.0,
-                warpgroup_fma: 0.0,
-                shared_bytes: 128.0,
-                l2_bytes: 64.0,
-                dram_gbs: dram,
-                dram_latency_ns: 700.0,
-                launch_us: 5.0,
-            },
-        };
-        // Graphics processors of a generation: fewer threads and hardly any f64.
-        let small = |target: Target, groups_per_unit| Target {
-            limits: Limits { threads_per_unit: 1536, groups_per_unit, ..target.limits },
-            rates: Rates { f64_fma: 2.0, f64_matrix_fma: 2.0, ..target.rates },
-            ..target
-        };
         let modern = Features {
             f64: true,
             atomic64: true,
@@ -276,27 +326,22 @@ impl Target {
             mma: true,
             ..Features::default()
         };
+        let tall = Features { tall_f64: true, ..modern };
+        let hopper = Features { warpgroup: true, bulk_copy: true, cluster: true, ..tall };
         Some(match arch {
-            "sm_90a" => nvidia(
-                132,
-                228 << 10,
-                50,
-                1.98,
-                4800.0,
-                Features { warpgroup: true, bulk_copy: true, cluster: true, tall_f64: true, ..modern },
-            ),
+            "sm_90a" => nvidia(arch, 132, 228 << 10, 50, 1.98, 4800.0, hopper),
             // Of Blackwell only what is portable is planned for: its own matrix instructions are others than Hopper's.
-            "sm_100a" => nvidia(148, 228 << 10, 126, 1.92, 8000.0, Features { tall_f64: true, ..modern }),
-            "sm_103a" => nvidia(148, 228 << 10, 126, 1.92, 8000.0, Features { tall_f64: true, ..modern }),
-            "sm_120a" => small(nvidia(170, 100 << 10, 96, 2.41, 1792.0, Features { tall_f64: true, ..modern }), 24),
-            "sm_89" => small(nvidia(128, 100 << 10, 72, 2.52, 1008.0, modern), 24),
-            "sm_86" => small(nvidia(84, 100 << 10, 6, 1.70, 936.0, modern), 16),
-            "sm_80" => nvidia(108, 164 << 10, 40, 1.41, 2039.0, modern),
-            "sm_75" => nvidia(40, 64 << 10, 4, 1.59, 320.0, Features { async_copy: false, mma: false, ..modern }),
-            "gfx900" => amd(64, 4, 1.5, 484.0, 4.0, 64 << 10, 1.0),
-            "gfx90a" => amd(104, 8, 1.7, 1600.0, 64.0, 64 << 10, 1.0),
-            "gfx942" => amd(304, 4, 2.1, 5300.0, 64.0, 64 << 10, 2.0),
-            "gfx950" => amd(256, 4, 2.4, 8000.0, 64.0, 160 << 10, 2.0),
+            "sm_100a" => nvidia(arch, 148, 228 << 10, 126, 1.92, 8000.0, tall),
+            "sm_103a" => nvidia(arch, 148, 228 << 10, 126, 1.92, 8000.0, tall),
+            "sm_120a" => graphics(nvidia(arch, 170, 100 << 10, 96, 2.41, 1792.0, tall), 24),
+            "sm_89" => graphics(nvidia(arch, 128, 100 << 10, 72, 2.52, 1008.0, modern), 24),
+            "sm_86" => graphics(nvidia(arch, 84, 100 << 10, 6, 1.70, 936.0, modern), 16),
+            "sm_80" => nvidia(arch, 108, 164 << 10, 40, 1.41, 2039.0, modern),
+            "sm_75" => nvidia(arch, 40, 64 << 10, 4, 1.59, 320.0, Features { async_copy: false, mma: false, ..modern }),
+            "gfx900" => amd(arch, (64, 64 << 10, 4), (1.5, 484.0), [64.0, 4.0], 0.0),
+            "gfx90a" => amd(arch, (104, 64 << 10, 8), (1.7, 1600.0), [64.0, 64.0], 512.0 * 0.8),
+            "gfx942" => amd(arch, (304, 64 << 10, 4), (2.1, 5300.0), [128.0, 64.0], 1024.0 * 0.7),
+            "gfx950" => amd(arch, (256, 160 << 10, 4), (2.4, 8000.0), [128.0, 64.0], 2048.0 * 0.6),
             _ => return None,
         })
     }
@@ -306,6 +351,69 @@ impl Target {
         let own = Target::by_arch(&format!("sm_{major}{minor}a")).or_else(|| Target::by_arch(&format!("sm_{major}{minor}")));
         let portable = || Target::by_arch(if major >= 8 { "sm_80" } else { "sm_75" });
         own.or_else(|| Some(Target { arch: format!("sm_{major}{minor}"), ..portable()? }))
+    }
+    /// What to plan for on a processor that OpenCL tells little of.
+    pub fn processor() -> Target {
+        Target {
+            arch: "generic".into(),
+            dialect: Dialect::OpenCl,
+            wave: 1,
+            units: 1,
+            l2_bytes: 1 << 20,
+            features: Features::default(),
+            // Work-items of a processor are loop iterations: their registers are vector registers or the first-level cache,
+            // and many of them never hinder others.
+            limits: Limits {
+                max_threads: 1024,
+                shared_per_group: 32 << 10,
+                shared_per_unit: 32 << 10,
+                registers_per_thread: 1024,
+                registers_per_unit: 1024 * 8192,
+                threads_per_unit: 8192,
+                groups_per_unit: 1,
+                max_grid: [u64::from(u32::MAX); 3],
+            },
+            rates: Rates {
+                clock_ghz: 2.5,
+                // Two 8-lane units: the least of current server processors.
+                f32_fma: 16.0,
+                f64_fma: 8.0,
+                wave_matrix_fma: 0.0,
+                f64_matrix_fma: 0.0,
+                warpgroup_fma: 0.0,
+                shared_bytes: 64.0,
+                l2_bytes: 32.0,
+                unit_dram_bytes: 25.0,
+                peer_bytes: 0.0,
+                cluster_barrier: 0.0,
+                dram_gbs: 40.0,
+                dram_latency_ns: 90.0,
+                launch_us: 20.0,
+            },
+        }
+    }
+    /// What to plan for on an AMD GPU of this architecture: its own description, or that of the nearest of its waves.
+    pub fn by_gfx(arch: &str) -> Option<Target> {
+        Target::by_arch(arch).or_else(|| Target::by_arch(if arch.starts_with("gfx9") { "gfx90a" } else { "gfx900" }))
+    }
+    /// What the vendor calls a wave.
+    pub fn wave_name(&self) -> &'static str {
+        match self.wave {
+            0 | 1 => "thread",
+            _ if self.arch.starts_with("sm_") => "warp",
+            _ => "wave",
+        }
+    }
+    /// Compute units that clusters of so many work-groups keep busy: each stands within a part of the chip, which has 14 to 18 units (on
+    /// an H200, of 132, 32 clusters of four take two rounds).
+    pub fn units_of_clusters(&self, cluster: u32) -> f64 {
+        let lost = match cluster {
+            0..=2 => 0.0,
+            3..=4 => 12.0,
+            5..=8 => 20.0,
+            _ => 36.0,
+        };
+        f64::from(self.units.max(1)) * (1.0 - lost / 132.0)
     }
     /// The architectures [`Target::by_arch`] knows.
     pub const fn known() -> &'static [&'static str] {

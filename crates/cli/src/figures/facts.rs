@@ -147,11 +147,7 @@ pub fn plural(n: u64, word: &str) -> String {
 impl Subject<'_> {
     /// What a wave is called.
     pub fn wave(&self) -> &'static str {
-        match self.target.wave {
-            1 => "thread",
-            _ if self.target.arch.starts_with("sm_") => "warp",
-            _ => "wave",
-        }
+        self.target.wave_name()
     }
     /// The operand's name, and whose it is where operands are swapped.
     pub fn operand(&self, which: usize) -> String {

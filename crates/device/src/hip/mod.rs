@@ -90,8 +90,7 @@ fn describe(ordinal: i32) -> Result<DeviceInfo, DeviceError> {
 fn target(p: &sys::hipDeviceProp_tR0600, full_arch: &str) -> Result<Target, DeviceError> {
     // The name carries features: gfx942:sramecc+:xnack-.
     let arch = full_arch.split(':').next().unwrap_or_default();
-    let nearest = if arch.starts_with("gfx9") { "gfx90a" } else { "gfx900" };
-    let base = Target::by_arch(arch).or_else(|| Target::by_arch(nearest)).ok_or_else(|| missing("no description"))?;
+    let base = Target::by_gfx(arch).ok_or_else(|| missing("no description"))?;
     let u32_of = |v: i32, or: u32| if v > 0 { v as u32 } else { or };
     let small = |v: usize, or: u32| u32::try_from(v).ok().filter(|&v| v > 0).unwrap_or(or);
     let mut rates = base.rates;

@@ -235,9 +235,8 @@ fn nearest(found: &Found, kind: DeviceKind, wave: u32) -> Target {
     let known = match (kind, found.vendor()) {
         (DeviceKind::Cpu, _) => None,
         (_, Vendor::Nvidia) => match found.device.compute_capability_major_nv() {
-            Ok(9..) => Target::by_arch("sm_90a"),
-            Ok(8) => Target::by_arch("sm_80"),
-            _ => Target::by_arch("sm_75"),
+            Ok(major) => Target::by_compute_capability(major, 0),
+            Err(_) => Target::by_compute_capability(0, 0),
         },
         _ => {
             // AMD's devices are named by architecture, with features after a colon.
@@ -246,40 +245,7 @@ fn nearest(found: &Found, kind: DeviceKind, wave: u32) -> Target {
             Target::by_arch(arch).or_else(|| Target::by_arch(if wave == 64 { "gfx900" } else { "sm_75" }))
         }
     };
-    known.unwrap_or(Target {
-        arch: "generic".into(),
-        dialect: Dialect::OpenCl,
-        wave: 1,
-        units: 1,
-        l2_bytes: 1 << 20,
-        features: Features::default(),
-        // Work-items of a processor are loop iterations: their registers are vector registers or the first-level cache,
-        // and many of them never hinder others.
-        limits: Limits {
-            max_threads: 1024,
-            shared_per_group: 32 << 10,
-            shared_per_unit: 32 << 10,
-            registers_per_thread: 1024,
-            registers_per_unit: 1024 * 8192,
-            threads_per_unit: 8192,
-            groups_per_unit: 1,
-            max_grid: [u64::from(u32::MAX); 3],
-        },
-        rates: Rates {
-            clock_ghz: 2.5,
-            // Two 8-lane units: the least of current server processors.
-            f32_fma: 16.0,
-            f64_fma: 8.0,
-            wave_matrix_fma: 0.0,
-            f64_matrix_fma: 0.0,
-            warpgroup_fma: 0.0,
-            shared_bytes: 64.0,
-            l2_bytes: 32.0,
-            dram_gbs: 40.0,
-            dram_latency_ns: 90.0,
-            launch_us: 20.0,
-        },
-    })
+    known.unwrap_or_else(Target::processor)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Tiles that producer warps write row by row: how threads share the rows, and which operands can be read so.
 
 use super::reach;
+use tilewright_ir::WARP;
 use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::G;
 
@@ -39,7 +40,7 @@ const fn gcd(a: u32, b: u32) -> u32 {
 impl FetchShape {
     /// Of so many columns of 128 bytes and lines (a multiple of 8).
     pub fn new(columns: u32, lines: u32, threads: u32) -> FetchShape {
-        let waves = (threads / 32).max(1);
+        let waves = (threads / WARP).max(1);
         let beside = gcd(columns, WAVE_ROWS);
         let below = WAVE_ROWS / beside;
         let column_blocks = columns / beside;

@@ -1,4 +1,4 @@
-//! Misaligned rows, copied in bulk to be shifted (`ACP3`): the tensor maps of their aligned aligned spans, and the staging that holds
+//! Misaligned rows, copied in bulk to be shifted (`ACP3`): the tensor maps of their aligned spans, and the staging that holds
 //! them until load waves put them into the operand's tile.
 //!
 //! A tensor map starts at a multiple of 16 bytes, and so do its strides and the coordinates of copies along a line. Of a leading
@@ -12,7 +12,7 @@ use super::fetch_shape::{FETCH_CHUNK, FetchShape, LINE_CLASSES, fetched_by_lines
 use super::tile::OperandTiling;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::mma::Family;
-use tilewright_ir::{Limits, Swizzle, TensorMap};
+use tilewright_ir::{Limits, Swizzle, TensorMap, WARP};
 use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::{COL, G, ROW};
 
@@ -92,7 +92,7 @@ pub fn hulls(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Family) -> 
         ));
     }
     let lines = tile.map.tile[1] / LINE_CLASSES;
-    let shape = FetchShape::new(tile.columns, tile.map.tile[1], 32);
+    let shape = FetchShape::new(tile.columns, tile.map.tile[1], WARP);
     // As many columns as divide the tile's, where an instruction's lie in whole boxes or within one.
     let suits =
         |n: &u32| tile.columns.is_multiple_of(*n) && (n.is_multiple_of(shape.columns) || shape.columns.is_multiple_of(*n));

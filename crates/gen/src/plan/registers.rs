@@ -4,7 +4,7 @@ use super::fetched::fetch_wanted;
 use super::spec::KernelSpec;
 use super::tile::FRAGMENT;
 use super::transport::Transport;
-use tilewright_ir::{COPY_REGISTERS, Limits, MOST_EVEN_REGISTERS};
+use tilewright_ir::{COPY_REGISTERS, Limits, MOST_EVEN_REGISTERS, WARP};
 
 /// What the assembler wants of registers besides the accumulators.
 const UNIT_ROOM: u32 = 40;
@@ -40,9 +40,8 @@ pub(super) fn of_roles(spec: &KernelSpec) -> Option<(u32, u32)> {
 impl KernelSpec {
     /// Registers of a thread where all have the same share of what one work-group can take.
     pub fn even_registers(&self) -> u32 {
-        const WAVE: u32 = 32;
-        let waves = self.launch_threads().div_ceil(WAVE) * self.style.min_groups.max(1);
-        Limits::WARPGROUP.share(waves, WAVE).min(MOST_EVEN_REGISTERS)
+        let waves = self.launch_threads().div_ceil(WARP) * self.style.min_groups.max(1);
+        Limits::WARPGROUP.share(waves, WARP).min(MOST_EVEN_REGISTERS)
     }
     /// Registers of a load thread, where load threads are a role.
     pub fn load_registers(&self) -> u32 {

@@ -12,11 +12,9 @@ use super::refusal::Refusal;
 use super::tile::{Along, OperandTiling, Source};
 use super::value::{Keys, Plan};
 use serde::{Deserialize, Serialize};
+use tilewright_ir::WARP;
 use tilewright_ir::mma::Family;
 use tilewright_problem::contraction::Tensor;
-
-/// Lanes of a wave where there are bulk copies.
-const BULK_WAVE: u32 = 32;
 
 /// The copy method of one operand.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -149,7 +147,7 @@ impl Transport {
             match (pipeline, plan.get(acp)) {
                 // The copy of tile t + PFG lands while tile t is read: it needs a buffer of its own.
                 (false, 1) if pfg == 0 || buf < pfg + 1 => return Err(Refusal::AsyncAhead { acp, pfg, buf }),
-                (true, value) if plan.unit().wave() > BULK_WAVE => return Err(Refusal::BulkUnit { acp, value }),
+                (true, value) if plan.unit().wave() > WARP => return Err(Refusal::BulkUnit { acp, value }),
                 // Tiles that do not come in bulk are written by waves that do nothing else.
                 (true, value) if value != 2 && lwv == 0 => return Err(Refusal::UnitCopy { acp, value, lwv }),
                 // Each has as many classes of lines to itself.

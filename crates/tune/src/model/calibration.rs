@@ -1,4 +1,5 @@
-//! Constants of the cost model that no data sheet gives.
+//! Constants of the cost model: what was seen of compilers' code and of how resources get in each other's way. What a device is stands in
+//! [`tilewright_ir::Target`].
 //!
 //! The defaults were fitted to 5,540 measured trials of 36 GEMMs on an H200 (NVRTC 13.0, f32), those of windows to an earlier
 //! set with convolutions: the fit minimises the spread of modelled over measured times among plans within 2.5 times the best
@@ -19,10 +20,6 @@ pub(super) const WAVES: UnitPace = UnitPace { ramp: 1600.0, loaded: 1.3, overlap
 pub(super) const STREAMED: f64 = 0.85;
 
 // Warpgroup instructions.
-/// Bytes per cycle and unit from the last-level cache when all units ask.
-pub(super) const L2_BYTES: f64 = 48.0;
-/// Bytes per cycle that one unit draws from device memory.
-pub(super) const UNIT_DRAM: f64 = 25.0;
 /// Cycles that the waits of one k-tile cost where a single warpgroup drains its instructions.
 pub(super) const DRAIN: f64 = 45.0;
 /// Likewise where the thread that copies waits as well.
@@ -42,8 +39,6 @@ pub(super) const FETCH_WAIT: f64 = 1.6;
 /// Bytes per cycle that fetching takes of the shared memory's port, loads and stores together, which instructions use too (measured
 /// on an H200: 28 to 32).
 pub(super) const FETCH_PORT: f64 = 30.0;
-/// Schedulers of a unit.
-pub(super) const SCHEDULERS: f64 = 4.0;
 /// What fetching costs more than estimated where bulk copies reach the operand as well (measured on an H200: 1.3 to 2).
 pub(super) const NEEDLESS: f64 = 1.4;
 /// What sharing tiles costs more than estimated: on an H200 pairs of 128 x 256 or 256 x 128 take as long as work-groups by
@@ -53,29 +48,16 @@ pub(super) const SHARED: f64 = 1.15;
 pub(super) const SUMMED: f64 = 1.25;
 /// Cycles that work-groups of a cluster wait for each other with every k-tile they share.
 pub(super) const TOGETHER: f64 = 12.0;
-/// Cycles of a cluster barrier, for every doubling of the cluster (0.65 us for eight on an H100, measured by others).
-pub(super) const MEET: f64 = 380.0;
-/// Bytes per cycle that a unit reads from the shared memory of others.
-pub(super) const PEER: f64 = 20.0;
 
 // Matrix instructions of single waves.
 /// Cycles that a k-tile's barrier and the turn of its buffers cost where one work-group is alone.
 pub(super) const WAVE_TURN: f64 = 60.0;
 
 // Processors without waves.
-/// Vector registers.
-pub(super) const CPU_REGISTERS: f64 = 32.0;
-/// Bytes of a vector register.
-pub(super) const CPU_VECTOR_BYTES: f64 = 64.0;
-/// Memory operations per cycle from the first-level cache.
-pub(super) const CPU_PORTS: f64 = 2.0;
 /// Cycles per thread and region between barriers.
 pub(super) const CPU_REGION: f64 = 12.0;
 /// Vector instructions of a loop body that caches hold.
 pub(super) const CPU_BODY: f64 = 350.0;
-/// First-level and second-level cache in bytes.
-pub(super) const CPU_L1: f64 = 32.0 * 1024.0;
-pub(super) const CPU_L2: f64 = 1024.0 * 1024.0;
 
 // Traffic with device memory.
 /// Work-groups in launch order that sit close together.

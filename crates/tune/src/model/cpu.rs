@@ -7,7 +7,7 @@ use super::calibration::*;
 use super::traffic::traffic;
 use super::{Estimate, Model, Work, at_work, fma_rate, soft_max};
 use tilewright_gen::plan::{Along, KernelSpec, OperandTiling};
-use tilewright_ir::Scalar;
+use tilewright_ir::{CORE, Scalar};
 use tilewright_problem::contraction::Operand;
 
 pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Estimate {
@@ -16,7 +16,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Esti
     let units = f64::from(target.units.max(1));
     let clock = target.rates.clock_ghz * 1e3;
     let acc = c.accumulator();
-    let lane_count = if acc == Scalar::F64 { CPU_VECTOR_BYTES / 8.0 } else { CPU_VECTOR_BYTES / 4.0 };
+    let lane_count = if acc == Scalar::F64 { CORE.vector_bytes / 8.0 } else { CORE.vector_bytes / 4.0 };
     let rate = fma_rate(target, acc);
     let threads = f64::from(t.math_threads());
     let depth = f64::from(t.k_tile);
@@ -25,7 +25,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Esti
     let width = f64::from(t.math_width.max(1)).min(lane_count);
     let fill = if t.math_width > 1 { width / lane_count } else { 0.33 };
     let accumulators = ma * mb / width;
-    let spill = ((accumulators + mb / width + 2.0) / CPU_REGISTERS).max(1.0);
+    let spill = ((accumulators + mb / width + 2.0) / CORE.registers).max(1.0);
     // Fragments indexed by a loop counter live in memory.
     let rolled = if spec.style.unroll_k || spec.schedule.fragments_ahead > 0 { 1.0 } else { 1.7 };
     let math = rolled * work.fma / (rate * fill * 0.7) * if spill > 1.0 { 1.0 + 1.5 * (spill - 1.0) } else { 1.0 };
@@ -35,25 +35,25 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, work: &Work) -> Esti
     // Per k-step a thread reads its fragments; the left one as broadcasts.
     let a_reads = ma;
     let b_reads = mb / width * f64::max(1.0, width / f64::from(t.b.fragment_width.max(1)).max(1.0).min(width)).min(4.0);
-    let reads = threads * depth * (a_reads + b_reads) / CPU_PORTS;
+    let reads = threads * depth * (a_reads + b_reads) / CORE.ports;
     let loads = load_cycles(model, Operand::A, &t.a, t.k_tile) + load_cycles(model, Operand::B, &t.b, t.k_tile);
     // Accumulators live across barriers: stored and loaded once per region, from whichever cache holds those of all threads.
     let private = threads * ma * mb * work.acc_bytes;
-    let far = if private > CPU_L1 {
+    let far = if private > CORE.caches[0] {
         12.0
-    } else if private > CPU_L1 * 0.6 {
+    } else if private > CORE.caches[0] * 0.6 {
         3.0
     } else {
         1.0
     };
-    let kept = far * threads * 2.0 * accumulators.max(1.0) / CPU_PORTS;
+    let kept = far * threads * 2.0 * accumulators.max(1.0) / CORE.ports;
     let barriers = if spec.schedule.buffers > 1 { 1.0 } else { 2.0 };
     let regions = threads * CPU_REGION * barriers + 40.0;
     let tile = (f64::from(t.a.macro_tile) + f64::from(t.b.macro_tile)) * depth * f64::from(c.a.scalar.bytes());
     let held = tile * f64::from(spec.schedule.buffers) + f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * work.acc_bytes;
-    let crowded = if held > CPU_L2 {
+    let crowded = if held > CORE.caches[1] {
         2.0
-    } else if tile > CPU_L1 {
+    } else if tile > CORE.caches[0] {
         1.3
     } else {
         1.0
@@ -97,5 +97,5 @@ fn load_cycles(model: &Model, operand: Operand, t: &OperandTiling, k_tile: u32) 
     let waste = (model.tile_bytes(operand, t, k_tile) / dense.max(1.0)).clamp(1.0, 8.0);
     let transposed = if t.load_along == Along::K { 2.0 } else { 1.0 };
     let width = f64::from(t.load_width.max(1));
-    elements / width * 2.0 * transposed / CPU_PORTS * waste.sqrt() + elements * 0.25 * (transposed - 1.0)
+    elements / width * 2.0 * transposed / CORE.ports * waste.sqrt() + elements * 0.25 * (transposed - 1.0)
 }

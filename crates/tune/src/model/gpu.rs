@@ -1,11 +1,10 @@
 //! The main kernel on a device with waves.
 
-use super::calibration::*;
 use super::traffic::traffic;
 use super::{Calibration, Estimate, Model, Work, at_work, fma_rate, soft_max};
 use tilewright_gen::plan::{Footprint, KernelSpec, Source, Split, StorePoint};
 use tilewright_ir::affine::Atom;
-use tilewright_ir::{Dialect, Scalar, Target};
+use tilewright_ir::{Dialect, Scalar, Target, UNIT_PARTS};
 use tilewright_problem::contraction::{Operand, Tensor};
 use tilewright_problem::view::COL;
 
@@ -46,12 +45,12 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
         let s = &spec.schedule;
         let barriers = if s.buffers > 1 { k.barrier } else { 2.0 * k.barrier };
         let at_once = s.fetch_ahead == 0 || (s.store == StorePoint::AtOnce && !s.copied().0);
-        let own = tile.issuing * (tile.waves / SCHEDULERS).max(1.0);
+        let own = tile.issuing * (tile.waves / f64::from(UNIT_PARTS)).max(1.0);
         let ahead = f64::from(s.fetch_ahead.max(1));
         let waiting = tile.waiting + barriers + if at_once { latency } else { (latency / ahead - own - tile.waiting).max(0.0) };
         // With n waves per scheduler that each work a share f of their time, one can issue unless all wait.
         let share = tile.issuing / (tile.issuing + waiting);
-        let used = 1.0 - (1.0 - share).powf((tile.waves * r / SCHEDULERS).max(1.0));
+        let used = 1.0 - (1.0 - share).powf((tile.waves * r / f64::from(UNIT_PARTS)).max(1.0));
         // The waves of a group meet at barriers: what they all lose there only other groups can fill.
         let group = busy / r.max(1.0);
         let alone = group / (group + k.sync);
@@ -150,7 +149,7 @@ fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) 
     let shares_issue = target.dialect != Dialect::Hip;
     let lanes_per_cycle = match target.dialect {
         Dialect::Hip => target.rates.f32_fma.min(64.0),
-        _ => 32.0 * SCHEDULERS,
+        _ => 32.0 * f64::from(UNIT_PARTS),
     };
     let other = if shares_issue { math_side } else { depth * conversions + loop_cost + k.overhead };
     let issue = math + (waves * other + load_waves * load_side) * wave / lanes_per_cycle;
@@ -167,7 +166,7 @@ fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) 
     let loads = (load_a.load_cycles + load_b.load_cycles) * k.load;
     let l2 = l2_bytes / target.rates.l2_bytes.max(1.0);
     // One wave: its multiply-adds and reads, and the wait for what it reads in each k-step.
-    let fma_clocks = wave / (rate * k.fma / SCHEDULERS);
+    let fma_clocks = wave / (rate * k.fma / f64::from(UNIT_PARTS));
     let step = micro_a * micro_b * fma_clocks + reads + conversions * 1.5;
     let ahead = f64::from(spec.schedule.fragments_ahead);
     let wait = match (spec.schedule.fragments_ahead, spec.style.unroll_k) {
@@ -189,7 +188,7 @@ fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) 
         issuing: (depth * step + load_side) * fetching,
         waiting: depth * wait + k.shared_latency,
         waves,
-        filling: loads.max(l2) + stored + load_waves * load_side / SCHEDULERS,
+        filling: loads.max(l2) + stored + load_waves * load_side / f64::from(UNIT_PARTS),
     }
 }
 
@@ -231,6 +230,6 @@ fn epilogue(model: &Model, spec: &KernelSpec, work: &Work) -> f64 {
     // Sums of a cluster pass through shared memory as staged results do.
     let through_shared = spec.epilogue.exit.staged() || spec.epilogue.split == Split::Cluster;
     let staging = if through_shared { 2.0 * elements * work.acc_bytes / 128.0 + 2.0 * model.calibration.barrier } else { 0.0 };
-    let issue = instructions * (4.0 + 3.0 * width) / SCHEDULERS;
+    let issue = instructions * (4.0 + 3.0 * width) / f64::from(UNIT_PARTS);
     soft_max(&[store, l2, issue]) + staging
 }

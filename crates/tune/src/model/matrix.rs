@@ -1,9 +1,7 @@
 //! The main kernel with a matrix unit: one roofline of the unit, shared memory, the load path, the last-level cache and device memory,
 //! with what filling, draining and uneven rounds add. Each copy method adds what it takes, whatever unit it feeds.
 //!
-//! Rates of the H100 and H200 that [`Target`] does not name: instructions of 64 x n x 32 bytes take n / 2 cycles from n = 64 up
-//! and hardly less below (measured by others on an H100); all units together draw about 48 bytes per cycle each from the
-//! last-level cache. How results are stored, waits without roles and what one unit draws from device memory was measured on an H200
+//! What a device can do is [`Target`]'s; how results are stored and what waits without roles cost was measured on an H200
 //! (docs/performance.md).
 
 use super::calibration::*;
@@ -14,7 +12,7 @@ use tilewright_gen::plan::{
     store_columns,
 };
 use tilewright_ir::layout::{Axis, Layout};
-use tilewright_ir::{MatrixType, Mma, Scalar};
+use tilewright_ir::{MatrixType, Mma, Scalar, Target, UNIT_PARTS};
 use tilewright_problem::contraction::{Contraction, Operand, Tensor};
 
 /// Cycles in which load waves fetch a k-tile, when so many work-groups share a unit. Batches of an operand wait one after the other.
@@ -27,19 +25,7 @@ fn fetched(c: &Contraction, spec: &KernelSpec, latency: f64, resident: f64) -> f
     let slots = works.iter().map(|w| f64::from(w.chunks * w.instructions + w.besides)).sum::<f64>();
     // Waves beside each other on a scheduler, of all work-groups, share its slots.
     let alone = waits * latency * FETCH_WAIT + slots / FETCH_ISSUE;
-    (alone / resident).max(slots * (waves / SCHEDULERS).max(1.0))
-}
-
-/// Units that clusters of this size keep busy: they stand within a part of the chip with 14 to 18 of them (on an H200 32 clusters of
-/// four take two rounds).
-fn usable(units: f64, cluster: u32) -> f64 {
-    let lost = match cluster {
-        0..=2 => 0.0,
-        3..=4 => 12.0,
-        5..=8 => 20.0,
-        _ => 36.0,
-    };
-    units * (1.0 - lost / 132.0)
+    (alone / resident).max(slots * (waves / f64::from(UNIT_PARTS)).max(1.0))
 }
 
 /// Result tiles that a compute unit computes one after the other. Persistent work-groups that do not fit at first start when others have ended.
@@ -54,14 +40,14 @@ fn rounds(tiles: f64, t: &Tiling, usable: f64, resident: f64) -> f64 {
     (tiles / stay).ceil().max(1.0) * beside * (stay / at_once).ceil()
 }
 
-/// Cycles of one instruction with n columns.
-fn instruction(n: f64) -> f64 {
-    (n / 2.0 + 0.5).max(17.0 + n / 4.0)
+/// Cycles of a warpgroup instruction with n columns, of 32 bytes of k: hardly less below 64 columns than from there up.
+fn instruction(target: &Target, n: f64) -> f64 {
+    (64.0 * 16.0 * n / target.rates.warpgroup_fma + 0.5).max(17.0 + n / 4.0)
 }
 
 /// Cycles in which one unit draws these bytes, `miss` of them from device memory, when this share of all units runs.
-fn l2_cycles(bytes: f64, miss: f64, share: f64) -> f64 {
-    bytes * ((1.0 - miss) / L2_BYTES * share.clamp(0.7, 1.0) + miss / UNIT_DRAM)
+fn l2_cycles(target: &Target, bytes: f64, miss: f64, share: f64) -> f64 {
+    bytes * ((1.0 - miss) / target.rates.l2_bytes * share.clamp(0.7, 1.0) + miss / target.rates.unit_dram_bytes)
 }
 
 /// Bytes per cycle that a unit's results are stored with straight from registers: a wave's store touches eight rows, in four cycles
@@ -89,7 +75,7 @@ fn drains(spec: &KernelSpec, owners: f64, resident: f64) -> f64 {
 }
 
 /// Cycles in which the results of a tile leave; `meet`: those of a cluster barrier.
-fn storing(c: &Contraction, spec: &KernelSpec, meet: f64) -> f64 {
+fn storing(c: &Contraction, spec: &KernelSpec, target: &Target, meet: f64) -> f64 {
     let t = &spec.tiling;
     let (rows, columns) = (f64::from(t.a.macro_tile), f64::from(t.b.macro_tile));
     let stored = rows * columns * f64::from(if spec.split_outside() > 1 { 4 } else { c.c.scalar.bytes() });
@@ -108,7 +94,10 @@ fn storing(c: &Contraction, spec: &KernelSpec, meet: f64) -> f64 {
     if t.cluster.splits > 1 {
         // Sums are written, read from all splits, and a part of them is stored.
         let sums = rows * columns * 4.0;
-        sums / 128.0 + sums / PEER + 2.0 * meet + stored / pace / f64::from(t.cluster.splits)
+        sums / target.rates.shared_bytes
+            + sums / target.rates.peer_bytes
+            + 2.0 * meet
+            + stored / pace / f64::from(t.cluster.splits)
     } else {
         stored / pace
     }
@@ -158,11 +147,11 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
     let together = if t.cluster.sharers() > 1 { TOGETHER } else { 0.0 };
     let (math, read, waits) = if family.asynchronous {
         let issued = owners * f64::from(t.a.micro / family.block.0) * depth * bytes / 32.0;
-        let read = issued * (2048.0 + 32.0 * f64::from(t.b.micro)) / 128.0;
-        (issued * instruction(f64::from(t.b.micro)), read, drains(spec, owners, resident))
+        let read = issued * 32.0 * f64::from(family.block.0 + t.b.micro) / target.rates.shared_bytes;
+        (issued * instruction(target, f64::from(t.b.micro)), read, drains(spec, owners, resident))
     } else {
         // Fewer waves than schedulers leave some of the unit idle.
-        let busy_parts = (owners * resident / SCHEDULERS).min(1.0);
+        let busy_parts = (owners * resident / f64::from(UNIT_PARTS)).min(1.0);
         let rate = match t.instruction(c) {
             Some(row) if row.sum == Scalar::F64 => target.rates.f64_matrix_fma,
             row => target.rates.wave_matrix_fma / row.map_or(1.0, |row| f64::from(row.slower)),
@@ -170,7 +159,7 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
         let read = |o: &OperandTiling| f64::from(o.micro) * depth * bytes * conflicts(spec, o, c.a.scalar.bytes());
         let turn = if spec.schedule.fragments_ahead > 0 { WAVE_TURN } else { 2.0 * WAVE_TURN };
         let math = work.fma / rate / busy_parts;
-        (math, owners * (read(&t.a) + read(&t.b)) / 128.0, turn / resident)
+        (math, owners * (read(&t.a) + read(&t.b)) / target.rates.shared_bytes, turn / resident)
     };
     // Instructions besides those of the unit: four schedulers issue one a cycle each.
     let load_waves = f64::from(spec.load_threads().div_ceil(target.wave.max(1)));
@@ -183,8 +172,8 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
             let load = model.load_cost(spec, operand);
             let by_hand = if copy.is_async() { 0.0 } else { 1.0 };
             sum.loads += load.load_cycles;
-            sum.shared += by_hand * load.store_cycles + brought / 128.0;
-            sum.issue += load_waves * (load.loads + by_hand * load.stores) * 3.0 / SCHEDULERS;
+            sum.shared += by_hand * load.store_cycles + brought / target.rates.shared_bytes;
+            sum.issue += load_waves * (load.loads + by_hand * load.stores) * 3.0 / f64::from(UNIT_PARTS);
         }
     }
     if !family.asynchronous {
@@ -231,19 +220,19 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let units = f64::from(target.units.max(1));
     let clock = target.rates.clock_ghz * 1e3;
     let cluster = t.cluster;
-    let per_unit = rounds(work.groups, t, usable(units, cluster.size()), f64::from(footprint.groups_per_unit.max(1)));
+    let per_unit = rounds(work.groups, t, target.units_of_clusters(cluster.size()), f64::from(footprint.groups_per_unit.max(1)));
     let resident = f64::from(footprint.groups_per_unit.max(1)).min(per_unit);
     let running = (resident * units).min(work.groups);
     let traffic = traffic(c, spec, target, work, running);
     // What a cluster shares is read once for all of it.
     let read = f64::from(t.a.macro_tile) / f64::from(cluster.n) + f64::from(t.b.macro_tile) / f64::from(cluster.m);
     let bytes = read * f64::from(t.k_tile) * f64::from(c.a.scalar.bytes());
-    let r = resources(model, spec, footprint, work, (resident, l2_cycles(bytes, traffic.miss, running / units)));
+    let r = resources(model, spec, footprint, work, (resident, l2_cycles(target, bytes, traffic.miss, running / units)));
     let busy = soft_max(&[r.math, r.shared, r.loads, r.issue, r.l2]) + r.besides;
     let latency = target.rates.dram_latency_ns * clock / 1e3 * unit.loaded;
     let math_of_tile = work.iterations * k_tile(c, spec, busy, (latency, traffic.miss, resident));
-    let meet = MEET * f64::from(cluster.size()).log2();
-    let out = storing(c, spec, meet);
+    let meet = target.rates.cluster_barrier * f64::from(cluster.size()).log2();
+    let out = storing(c, spec, target, meet);
     // A cluster meets before its first copy.
     let start = unit.ramp + meet;
     // Load waves of persistent work-groups prefetch while results are stored.

@@ -6,11 +6,11 @@ use std::hash::Hash;
 use std::sync::Mutex;
 use tilewright_gen::plan::{Along, KernelSpec, OperandTiling, Source, Tiling};
 use tilewright_ir::layout::{Axis, busiest_bank};
+use tilewright_ir::{CACHE_LINE, CACHE_SECTOR};
 use tilewright_problem::contraction::Operand;
 
-/// Bytes that a cache line and a sector of it hold.
-const LINE: i64 = 128;
-const SECTOR: i64 = 32;
+const LINE: i64 = CACHE_LINE as i64;
+const SECTOR: i64 = CACHE_SECTOR as i64;
 
 /// What decides how a tile is loaded: plans that share it share its cost.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -44,7 +44,7 @@ impl Spread {
     }
 
     pub fn wave(&self, b: &mut Builder) -> ExprId {
-        b.value(self.thread / 32)
+        b.value(self.thread / WARP)
     }
 
     /// The thread's vector within its row of 128 bytes.
@@ -54,7 +54,7 @@ impl Spread {
 
     /// Position of the thread's row of 128 bytes among those of an instruction: along the columns, and among lines.
     pub fn sub(&self, b: &mut Builder) -> [ExprId; 2] {
-        let row = b.value(self.thread % 32 / ROW_LANES);
+        let row = b.value(self.thread % WARP / ROW_LANES);
         [b.value(row % self.shape.columns), b.value(row / self.shape.columns)]
     }
 
