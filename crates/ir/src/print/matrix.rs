@@ -310,6 +310,43 @@ impl Printer<'_> {
         Ok(())
     }
 
+    /// A bulk copy of a box to shared memory. Coordinates beyond the map's dimensions are offsets of its im2col mode.
+    fn bulk_load(&mut self, to: &MemRef, map_arg: ArgId, at: &[ExprId], barrier: &TxRef, peers: Option<ExprId>) -> String {
+        let address = self.shared_address();
+        let to = self.address(to).0;
+        let map = self.args[map_arg.index()].clone();
+        let barrier = self.tx(barrier);
+        let rank = match self.kernel.args.get(map_arg.index()).map(|arg| &arg.kind) {
+            Some(ArgKind::TensorMap(map)) => map.extent.len().min(at.len()),
+            _ => at.len(),
+        };
+        let (at, offsets) = at.split_at(rank);
+        let (places, mut ins) = self.coordinates(at, 3);
+        let mut used = 3 + rank;
+        let (mut mode, mut shift) = ("tile", String::new());
+        if !offsets.is_empty() {
+            mode = "im2col";
+            let places: Vec<String> = (0..offsets.len()).map(|i| format!("%{}", used + i)).collect();
+            shift = format!(", {{{}}}", places.join(","));
+            for offset in offsets {
+                ins += &format!(", \"h\"((unsigned short)({}))", self.expr(*offset).text);
+            }
+            used += offsets.len();
+        }
+        let (way, mask, mask_in) = match peers {
+            None => ("", String::new(), String::new()),
+            Some(peers) => {
+                let mask = self.expr(peers).text;
+                (".multicast::cluster", format!(", %{used}"), format!(", \"h\"((unsigned short)({mask}))"))
+            }
+        };
+        format!(
+            "asm volatile(\"cp.async.bulk.tensor.{rank}d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes{way} [%0], [%1, \
+             {{{places}}}], [%2]{shift}{mask};\" :: \"r\"({address}({to})), \"l\"(&{map}), \"r\"({barrier}), {ins}{mask_in} : \
+             \"memory\");"
+        )
+    }
+
     pub(super) fn bulk(&mut self, op: &BulkOp) -> Result<(), Fault> {
         if self.target.dialect != Dialect::Cuda {
             return Err(self.without("bulk copies in this dialect"));
@@ -354,41 +391,7 @@ impl Printer<'_> {
                 let at = self.tx(barrier);
                 format!("{wait}({at}, {});", self.expr(*parity).text)
             }
-            BulkOp::Load { to, map: map_arg, at, barrier, peers } => {
-                let address = self.shared_address();
-                let to = self.address(to).0;
-                let map = self.args[map_arg.index()].clone();
-                let barrier = self.tx(barrier);
-                let rank = match self.kernel.args.get(map_arg.index()).map(|arg| &arg.kind) {
-                    Some(ArgKind::TensorMap(map)) => map.extent.len().min(at.len()),
-                    _ => at.len(),
-                };
-                let (at, offsets) = at.split_at(rank);
-                let (places, mut ins) = self.coordinates(at, 3);
-                let mut used = 3 + rank;
-                let (mut mode, mut shift) = ("tile", String::new());
-                if !offsets.is_empty() {
-                    mode = "im2col";
-                    let places: Vec<String> = (0..offsets.len()).map(|i| format!("%{}", used + i)).collect();
-                    shift = format!(", {{{}}}", places.join(","));
-                    for offset in offsets {
-                        ins += &format!(", \"h\"((unsigned short)({}))", self.expr(*offset).text);
-                    }
-                    used += offsets.len();
-                }
-                let (way, mask, mask_in) = match peers {
-                    None => ("", String::new(), String::new()),
-                    Some(peers) => {
-                        let mask = self.expr(*peers).text;
-                        (".multicast::cluster", format!(", %{used}"), format!(", \"h\"((unsigned short)({mask}))"))
-                    }
-                };
-                format!(
-                    "asm volatile(\"cp.async.bulk.tensor.{rank}d.shared::cluster.global.{mode}.mbarrier::complete_tx::bytes{way} [%0], [%1, \
-                     {{{places}}}], [%2]{shift}{mask};\" :: \"r\"({address}({to})), \"l\"(&{map}), \"r\"({barrier}), {ins}{mask_in} : \
-                     \"memory\");"
-                )
-            }
+            BulkOp::Load { to, map, at, barrier, peers } => self.bulk_load(to, *map, at, barrier, *peers),
             BulkOp::Store { from, map, at } => {
                 let address = self.shared_address();
                 let from = self.address(from).0;
