@@ -352,12 +352,10 @@ impl Main<'_> {
     /// The unit of this thread, and the number of its team.
     fn unit(&self, b: &mut Builder, part: &Part) -> (Box<dyn Unit>, ExprId) {
         let (t, spec, shared) = (&part.spec.tiling, part.spec, &part.operands.shared);
-        let scalar = part.operands.tiles.inputs[0].tensor.scalar;
-        if let [Some(x), Some(y)] = shared.each_ref().map(|tile| tile.panels.clone())
-            && t.unit == MathUnit::Warpgroup
-        {
+        let row = t.instruction(part.c).filter(|row| row.lanes() > 1);
+        if let Some(row) = row.filter(|row| row.unit == MathUnit::Warpgroup) {
             let may_be_empty = part.operands.tiles.shape.k_tiles < u64::from(t.split_k.ways.max(1));
-            let unit = Warpgroup::new(b, spec, (shared, [x, y]), self.local, may_be_empty);
+            let unit = Warpgroup::new(b, spec, row, shared, (self.local, may_be_empty));
             let team = unit.team;
             return (Box::new(unit), team);
         }
@@ -365,16 +363,16 @@ impl Main<'_> {
             1 => (self.local, b.int(0, Scalar::I32)),
             _ => (b.bind("team_thread", self.local % t.math_threads()), b.value(self.local / t.math_threads())),
         };
-        let unit: Box<dyn Unit> = match (t.unit, t.instruction(part.c)) {
-            (MathUnit::Mma, Some(row)) => {
-                let unit = WaveUnit::new(b, spec, row, scalar, shared, thread);
+        let unit: Box<dyn Unit> = match row {
+            Some(row) if row.unit == MathUnit::Mma => {
+                let unit = WaveUnit::new(b, spec, row, shared, thread);
                 Box::new(KSteps::new(spec, unit))
             }
-            (MathUnit::Mfma, _) => {
-                let unit = MfmaUnit::new(b, spec, scalar, shared, thread);
+            Some(row) => {
+                let unit = MfmaUnit::new(b, spec, row, shared, thread);
                 Box::new(KSteps::new(spec, unit))
             }
-            _ => {
+            None => {
                 let unit = Fma::new(b, spec, part.c.accumulator(), shared, thread);
                 Box::new(KSteps::new(spec, unit))
             }

@@ -10,11 +10,6 @@ use crate::kernel::unit::Sums;
 use crate::plan::{Along, KernelSpec};
 use tilewright_ir::*;
 
-/// Depth of a k-step.
-const DEPTH: u32 = 16;
-/// Neighbours along k that a lane holds for one instruction.
-const HELD: u32 = 4;
-
 /// One operand's fragments.
 struct Fragments {
     regs: RegId,
@@ -38,9 +33,8 @@ pub(crate) struct MfmaUnit {
     /// Accumulators of a lane.
     sums: u32,
     fragments: [Fragments; 2],
-    input: MatrixType,
-    /// Rows and columns of an instruction.
-    side: u32,
+    /// The instruction.
+    row: &'static Mma,
     /// The wave's first row and column within the macro tile.
     first: [ExprId; 2],
     lane: ExprId,
@@ -50,45 +44,37 @@ pub(crate) struct MfmaUnit {
 impl MfmaUnit {
     /// Declares fragments and accumulators of the wave that the thread with this position among the math threads belongs to,
     /// and clears the latter.
-    pub fn new(b: &mut Builder, spec: &KernelSpec, scalar: Scalar, shared: &[SharedTile; 2], thread: ExprId) -> Self {
+    pub fn new(b: &mut Builder, spec: &KernelSpec, row: &'static Mma, shared: &[SharedTile; 2], thread: ExprId) -> Self {
         let t = &spec.tiling;
-        let (lanes, side) = (t.unit.family().lanes, t.mfma_side());
+        let (lanes, side, held) = (row.lanes(), row.shape.0, row.a.registers * row.a.elements);
         let along_m = t.a.macro_tile / t.a.micro;
         let wave = b.bind("math_wave", thread / lanes);
-        let row = b.value(wave % along_m * t.a.micro);
-        let first = [b.bind("wave_row", row), b.bind("wave_col", wave / along_m * t.b.micro)];
+        let first = [b.bind("wave_row", wave % along_m * t.a.micro), b.bind("wave_col", wave / along_m * t.b.micro)];
         let lane = b.bind("lane", thread % lanes);
         let sets = spec.schedule.fragments_ahead + 1;
         let fragments = [(0, "a", t.a.micro), (1, "b", t.b.micro)].map(|(i, name, micro)| {
             let (blocks, interleave) = (micro / side, t.interleave(micro));
-            let len = micro * DEPTH / lanes / 2;
+            let len = micro * row.step / lanes / row.a.elements;
             let regs = b.regs(&format!("{name}_frag"), Scalar::U32.ty(), sets * len);
             let words = shared[i].words(b, &format!("{name}_words"), Scalar::U32);
             let (row_stride, k_stride) = shared[i].strides();
             let place = b.value(lane % side);
-            let row = b.value(first[i] + place * interleave);
+            let at = b.value(first[i] + place * interleave);
             let odd = interleave == 1 && shared[i].along == Along::Row;
             // A word starts at an even row.
-            let (row, shift) = if odd {
+            let (at, shift) = if odd {
                 let half = b.value(place % 2);
-                (b.value(row - half), Some(b.bind(&format!("{name}_shift"), (half * 16).cast(Scalar::U32))))
+                (b.value(at - half), Some(b.bind(&format!("{name}_shift"), (half * 16).cast(Scalar::U32))))
             } else {
-                (row, None)
+                (at, None)
             };
-            let at = b.value(row * row_stride + lane / side * (HELD * k_stride));
+            let at = b.value(at * row_stride + lane / side * (held * k_stride));
             let lane = b.bind(&format!("{name}_lane_at"), at);
             Fragments { regs, len, shared: shared[i].clone(), words, lane, shift, blocks, interleave }
         });
         let sums = t.a.micro * t.b.micro / lanes;
-        let acc = b.regs("acc", Scalar::F32.ty(), sums);
-        let input = super::mma::matrix_type(scalar);
-        MfmaUnit { acc, sums, fragments, input, side, first, lane, a_first: spec.style.a_first }
-    }
-
-    /// Depth of an instruction, and how many a k-step has.
-    const fn depth(&self) -> (u32, u32) {
-        let depth = HELD * 64 / self.side;
-        (depth, DEPTH / depth)
+        let acc = b.regs("acc", row.sum.ty(), sums);
+        MfmaUnit { acc, sums, fragments, row, first, lane, a_first: spec.style.a_first }
     }
 
     /// Lines along k: what a lane holds of an instruction stands together.
@@ -104,8 +90,9 @@ impl MfmaUnit {
     /// Lines along rows: a word holds two rows of one k, and two of them make a register of each row.
     fn across(&self, b: &mut Builder, f: &Fragments, at: ExprId, to: u32) {
         let wide = (f.interleave / 2).max(1);
-        let lines: Vec<ExprId> =
-            (0..HELD).map(|k| b.load("fragment", Base::Shared(f.words), (at + (k * f.shared.pitch)) / 2, wide, None)).collect();
+        let lines: Vec<ExprId> = (0..self.row.a.registers * self.row.a.elements)
+            .map(|k| b.load("fragment", Base::Shared(f.words), (at + (k * f.shared.pitch)) / 2, wide, None))
+            .collect();
         let (low, high) = (0xffff_i64, 0xffff_0000_i64);
         for p in 0..f.interleave {
             for (pair, lines) in lines.chunks_exact(2).enumerate() {
@@ -120,16 +107,11 @@ impl MfmaUnit {
             }
         }
     }
-
-    /// Register of an instruction's sum.
-    const fn sum(&self, i: u32, j: u32, register: u32) -> u32 {
-        (i * self.fragments[1].blocks + j) * (self.side * self.side / 64) + register
-    }
 }
 
 impl Steps for MfmaUnit {
     fn start(&self, b: &mut Builder) {
-        let zero = b.zero(Scalar::F32.ty());
+        let zero = b.zero(self.row.sum.ty());
         b.for_range("i", 0, self.sums, Unroll::Full, |b, i| b.set_reg(self.acc, i, zero));
     }
 
@@ -139,19 +121,19 @@ impl Steps for MfmaUnit {
         [a, at(b, &self.fragments[1], "b_read_at")]
     }
 
-    /// Fragments of a k-step into a set of registers: those of instruction `n` of block `i` from `2 (n blocks + i)` on.
+    /// Fragments of a k-step into a set of registers: those of instruction `n` of block `i` are number `n blocks + i`.
     fn load(&self, b: &mut Builder, from: [ExprId; 2], step: ExprId, set: u32) {
-        let (depth, count) = self.depth();
+        let ((side, _, depth), step_depth) = (self.row.shape, self.row.step);
         for which in if self.a_first { [0, 1] } else { [1, 0] } {
             let f = &self.fragments[which];
             let (row, k) = f.shared.strides();
-            let at = b.value(from[which] + step * (DEPTH * k));
-            for n in 0..count {
+            let at = b.value(from[which] + step * (step_depth * k));
+            for n in 0..step_depth / depth {
                 let at = b.value(at + (n * depth * k));
                 for chunk in 0..f.blocks / f.interleave {
                     let block = chunk * f.interleave;
-                    let at = b.value(at + (block * self.side * row));
-                    let to = set * f.len + 2 * (n * f.blocks + block);
+                    let at = b.value(at + (block * side * row));
+                    let to = set * f.len + self.row.a.registers * (n * f.blocks + block);
                     match f.shared.along {
                         Along::K => self.whole(b, f, at, to),
                         Along::Row => self.across(b, f, at, to),
@@ -163,15 +145,14 @@ impl Steps for MfmaUnit {
 
     fn multiply(&self, b: &mut Builder, set: u32) {
         let [left, right] = &self.fragments;
-        let (depth, count) = self.depth();
-        for n in 0..count {
+        let (row, registers) = (self.row, self.row.a.registers);
+        for n in 0..row.step / row.shape.2 {
             for i in 0..left.blocks {
                 for j in 0..right.blocks {
-                    let a = slice(b, left.regs, set * left.len + 2 * (n * left.blocks + i));
-                    let other = slice(b, right.regs, set * right.len + 2 * (n * right.blocks + j));
-                    let acc = slice(b, self.acc, self.sum(i, j, 0));
-                    let shape = (self.side, self.side, depth);
-                    b.matrix(MatrixOp::Mfma { input: self.input, shape, a, b: other, acc });
+                    let a = slice(b, left.regs, set * left.len + registers * (n * left.blocks + i));
+                    let other = slice(b, right.regs, set * right.len + registers * (n * right.blocks + j));
+                    let acc = slice(b, self.acc, (i * right.blocks + j) * row.c.registers);
+                    b.matrix(MatrixOp::Mfma { input: row.input, shape: row.shape, a, b: other, acc });
                 }
             }
         }

@@ -9,21 +9,11 @@
 use super::k_order::KOrder;
 use super::math::Steps;
 use crate::kernel::tile::shared::SharedTile;
-use crate::kernel::unit::Sums;
-use crate::plan::{Along, KernelSpec, MathUnit};
+use crate::kernel::unit::{Sums, matrix_row};
+use crate::plan::{Along, KernelSpec};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::mma::Fragment;
 use tilewright_ir::*;
-
-/// What a matrix unit takes elements of this type in memory as; f32 comes here for problems that allow TF32 only.
-pub(crate) const fn matrix_type(scalar: Scalar) -> MatrixType {
-    match scalar {
-        Scalar::BF16 => MatrixType::BF16,
-        Scalar::F32 => MatrixType::TF32,
-        Scalar::F64 => MatrixType::F64,
-        _ => MatrixType::F16,
-    }
-}
 
 /// One operand's fragments.
 struct Fragments {
@@ -58,14 +48,7 @@ pub(crate) struct WaveUnit {
 impl WaveUnit {
     /// Declares fragments and accumulators of the wave that the thread with this position among the math threads belongs to,
     /// and clears the latter.
-    pub fn new(
-        b: &mut Builder,
-        spec: &KernelSpec,
-        row: &'static Mma,
-        scalar: Scalar,
-        shared: &[SharedTile; 2],
-        thread: ExprId,
-    ) -> Self {
+    pub fn new(b: &mut Builder, spec: &KernelSpec, row: &'static Mma, shared: &[SharedTile; 2], thread: ExprId) -> Self {
         let t = &spec.tiling;
         let (lanes, (rows, columns, depth)) = (row.lanes(), row.shape);
         let along_m = t.a.macro_tile / t.a.micro;
@@ -80,11 +63,14 @@ impl WaveUnit {
         let fragments = [(0, "a", t.a.micro), (1, "b", t.b.micro)].map(|(i, name, micro)| {
             let (of, side) = if i == 0 { (&row.a, rows) } else { (&row.b, columns) };
             let len = micro / side * of.registers * (row.step / depth);
-            let held = if of.elements == 1 { scalar } else { Scalar::U32 };
+            let held = if of.elements == 1 { row.input.storage() } else { Scalar::U32 };
             let regs = b.regs(&format!("{name}_frag"), held.ty(), sets * len);
             let (place, every) = match of.elements {
-                1 => (element_of(b, of, lane, first[i], order), 8),
-                _ => (matrix_row(b, &shared[i], lane, first[i], i == 0), 16),
+                1 => (element_of(b, of, (lane, lanes), first[i], order), 8),
+                _ => {
+                    let [row, k] = matrix_row(b, (of, side), lane, shared[i].along);
+                    ([b.value(first[i] + row), k], 16)
+                }
             };
             let (at, blocks) = shared[i].blocks(b, place[0], place[1], (micro.div_ceil(every), every));
             let lane = b.bind(&format!("{name}_lane_at"), at);
@@ -177,25 +163,8 @@ impl Steps for WaveUnit {
 }
 
 /// Row and k of a lane in the first instruction of a wave: what register 0 of a fragment holds.
-fn element_of(b: &mut Builder, of: &Fragment, lane: ExprId, first: ExprId, order: KOrder) -> [ExprId; 2] {
-    let places = of.layout(MathUnit::Mma.family().lanes, of.registers);
+fn element_of(b: &mut Builder, of: &Fragment, (lane, lanes): (ExprId, u32), first: ExprId, order: KOrder) -> [ExprId; 2] {
+    let places = of.layout(lanes, of.registers);
     let [row, k] = [Axis::Row, Axis::K].map(|to| places.emit(b, to, &[(Axis::Lane, lane)], Scalar::I32));
     [b.value(first + row), order.of_lane(b, k)]
-}
-
-/// Row and k at which a lane's row of `ldmatrix` starts, for the first 16 rows (columns) and k of a wave. Matrices of A follow each
-/// other along m first, those of B along k first: the order of the registers of [`MatrixOp::Mma`].
-fn matrix_row(b: &mut Builder, shared: &SharedTile, lane: ExprId, first: ExprId, is_a: bool) -> [ExprId; 2] {
-    let within = b.value(lane % 8);
-    let matrix = b.value(lane / 8);
-    let low = b.value(matrix % 2);
-    let high = b.value(matrix / 2);
-    let (across, along) = if is_a { (low, high) } else { (high, low) };
-    let across = b.value(across * 8);
-    let along = b.value(along * 8);
-    let (row, k) = match shared.along {
-        Along::Row => (across, b.value(along + within)),
-        Along::K => (b.value(across + within), along),
-    };
-    [b.value(first + row), k]
 }

@@ -9,7 +9,10 @@ pub mod row_fragments;
 pub mod wgmma;
 
 use crate::kernel::stages::schedule::MathPart;
-use tilewright_ir::{Builder, ExprId, RegId};
+use crate::plan::Along;
+use tilewright_ir::layout::Axis;
+use tilewright_ir::mma::Fragment;
+use tilewright_ir::{Builder, ExprId, RegId, Scalar};
 
 /// Work to spread between the k-steps: called after the math of each.
 pub(crate) type Between<'a> = &'a mut dyn FnMut(&mut Builder, u32);
@@ -44,4 +47,19 @@ pub(crate) struct Sums {
     pub regs: RegId,
     pub first: [ExprId; 2],
     pub thread: ExprId,
+}
+
+/// Row and k at which a lane's row of `ldmatrix` starts in lines along rows or along k: matrices of 8 x 8 follow each other as the registers
+/// of fragments do that they become, those of several instructions `side` rows apart.
+fn matrix_row(b: &mut Builder, (of, side): (&Fragment, u32), lane: ExprId, along: Along) -> [ExprId; 2] {
+    let (within, matrix) = (b.value(lane % 8), b.value(lane / 8));
+    let several = of.registers < 4;
+    let register = if several { b.value(matrix % of.registers) } else { matrix };
+    let places = of.layout(1, of.registers);
+    let [row, k] = [Axis::Row, Axis::K].map(|to| places.emit(b, to, &[(Axis::Register, register)], Scalar::I32));
+    let row = if several { b.value(row + matrix / of.registers * side) } else { row };
+    match along {
+        Along::Row => [row, b.value(k + within)],
+        Along::K => [b.value(row + within), k],
+    }
 }

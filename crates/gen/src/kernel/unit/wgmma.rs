@@ -4,23 +4,16 @@ use super::row_fragments::RowFragments;
 use super::{Between, KTile, Sums, Unit};
 use crate::kernel::stages::schedule::MathPart;
 use crate::kernel::tile::shared::SharedTile;
-use crate::plan::{BulkTile, KernelSpec};
+use crate::plan::{Along, KernelSpec};
 use tilewright_ir::{SharedTile as Descriptor, *};
-
-/// Bytes of k that one instruction takes of a row.
-const STEP_BYTES: u32 = 32;
-/// Bytes of eight rows of the layout.
-const PATTERN: u32 = 1024;
-/// Bytes of a row.
-const ROW: u32 = 128;
 
 /// The math of one warpgroup: 64-row instructions over its micro tile.
 pub(crate) struct Warpgroup {
     acc: RegId,
-    /// The panels of both operands, and how they lie.
+    /// The panels of both operands.
     shared: [SharedTile; 2],
-    tiles: [BulkTile; 2],
-    input: MatrixType,
+    /// The instruction.
+    row: &'static Mma,
     /// Instructions along m.
     rows: u32,
     /// Columns of an instruction.
@@ -45,70 +38,52 @@ impl Warpgroup {
     pub fn new(
         b: &mut Builder,
         spec: &KernelSpec,
-        (shared, tiles): (&[SharedTile; 2], [BulkTile; 2]),
-        thread: ExprId,
-        may_be_empty: bool,
+        row: &'static Mma,
+        shared: &[SharedTile; 2],
+        (thread, may_be_empty): (ExprId, bool),
     ) -> Self {
-        let scalar = tiles[0].map.scalar;
-        let t = &spec.tiling;
-        let (step, owners) = (t.unit.family().block.0, t.unit.family().lanes);
+        let (t, owners) = (&spec.tiling, row.lanes());
         let along_m = t.a.macro_tile / t.a.micro;
         // The same in all lanes of a wave, and said so: descriptors are uniform.
-        let wave = b.value(thread / 32);
+        let wave = b.value(thread / WARP);
         let place = b.declare("math_wave", wave);
         b.push(Stmt::Shuffle { place: Place::Var(place), value: wave, kind: ShuffleKind::Broadcast(0) });
-        let group = b.value(place / (owners / 32));
+        let group = b.value(place / (owners / WARP));
         let owners_of_tile = t.math_threads() / owners;
         let team = b.value(group / owners_of_tile);
         let group = if spec.teams() > 1 { b.value(group % owners_of_tile) } else { group };
         let first = [b.bind("group_row", group % along_m * t.a.micro), b.bind("group_col", group / along_m * t.b.micro)];
         let lane = b.bind("group_lane", thread % owners);
-        let rows = t.a.micro / step;
-        let acc = b.regs("acc", Scalar::F32.ty(), rows * t.b.micro / 2);
-        let input = super::mma::matrix_type(scalar);
-        let k_steps = t.k_tile * scalar.bytes() / STEP_BYTES;
-        let sets = t.a.fragment_sets;
-        let fragments = (sets > 0).then(|| RowFragments::new(b, &shared[0], &tiles[0], (sets, rows), first[0], lane));
-        let behind = spec.schedule.math_behind > Some(0);
+        let (rows, sets) = (t.a.micro / row.shape.0, t.a.fragment_sets);
+        let acc = b.regs("acc", row.sum.ty(), rows * row.sums(t.b.micro));
+        let fragments = (sets > 0).then(|| RowFragments::new(b, &shared[0], row, (sets, rows), (first[0], lane)));
         Warpgroup {
             acc,
             shared: shared.clone(),
-            tiles,
-            input,
+            row,
             rows,
             columns: t.b.micro,
-            k_steps,
+            k_steps: t.k_tile / row.shape.2,
             first,
             lane,
-            behind,
+            behind: spec.schedule.math_behind > Some(0),
             fragments,
             team,
             may_be_empty,
         }
     }
 
-    /// Where the operand's k-step of some rows starts in its buffer.
-    fn tile(&self, b: &mut Builder, which: usize, buffer: ExprId, row: (ExprId, u32), k_step: u32) -> Descriptor {
-        let t = &self.tiles[which];
-        let (first, further) = row;
-        let rows_in = t.map.tile[1] * t.lines;
-        let (per_row, fixed, leading) = if t.k_contiguous {
-            let per_line = ROW / STEP_BYTES;
-            (ROW, further * ROW + (k_step / per_line) * rows_in * ROW + (k_step % per_line) * STEP_BYTES, 0)
-        } else {
-            // Rows within a 128-byte line are contiguous; the next line of rows is a whole column of k further.
-            let column = rows_in * ROW;
-            (column / t.row, further / t.row * column + k_step * 16 * ROW, column)
-        };
-        let byte = b.value(buffer * t.bytes + first * per_row + fixed);
-        Descriptor {
-            array: self.shared[which].array,
-            byte,
-            swizzle: Swizzle::B128,
-            k_contiguous: t.k_contiguous,
-            leading_bytes: leading,
-            stride_bytes: PATTERN,
-        }
+    /// Where the operand's k-step of some rows starts in its stage.
+    fn tile(&self, b: &mut Builder, which: usize, stage: ExprId, (first, further): (ExprId, u32), k_step: u32) -> Descriptor {
+        let (s, bytes) = (&self.shared[which], self.row.input.bytes());
+        let at = |row: u32, k: u32| s.position(row, k) as u32 * bytes;
+        let k_contiguous = s.along == Along::K;
+        // Rows within a line are contiguous; the next line of rows is a whole column of k further.
+        let (leading_bytes, per_row) =
+            if k_contiguous { (0, s.pitch * bytes) } else { (at(s.pitch, 0), at(s.pitch, 0) / s.pitch) };
+        let byte = b.value(stage * (s.stage * bytes) + first * per_row + at(further, k_step * self.row.shape.2));
+        let (array, stride_bytes) = (s.array, 8 * s.pitch * bytes);
+        Descriptor { array, byte, swizzle: Swizzle::B128, k_contiguous, leading_bytes, stride_bytes }
     }
 
     /// The instructions of one k-tile, as one group, with both operands from shared memory. Behind `later` k-tiles the first product
@@ -117,7 +92,7 @@ impl Warpgroup {
         b.matrix(MatrixOp::WarpgroupFence { acc: self.acc, left: Vec::new() });
         for k_step in 0..self.k_steps {
             for row in 0..self.rows {
-                let a = self.tile(b, 0, buffer, (self.first[0], row * 64), k_step);
+                let a = self.tile(b, 0, buffer, (self.first[0], row * self.row.shape.0), k_step);
                 self.multiply(b, buffer, (row, k_step), WarpgroupA::Shared(a), later);
             }
         }
@@ -149,10 +124,10 @@ impl Warpgroup {
     /// One instruction: rows of a k-step. The first k-step replaces the sums unless this is `later`.
     fn multiply(&self, b: &mut Builder, buffer: ExprId, (row, k_step): (u32, u32), a: WarpgroupA, later: Option<ExprId>) {
         let right = self.tile(b, 1, buffer, (self.first[1], 0), k_step);
-        let first = b.int(i64::from(row * self.columns / 2), Scalar::I32);
+        let first = b.int(i64::from(row * self.row.sums(self.columns)), Scalar::I32);
         let yes = b.int(1, Scalar::Bool);
         b.matrix(MatrixOp::Warpgroup {
-            input: self.input,
+            input: self.row.input,
             n: self.columns,
             a,
             b: right,
@@ -165,8 +140,8 @@ impl Warpgroup {
 impl Unit for Warpgroup {
     fn start(&self, b: &mut Builder) {
         if self.may_be_empty {
-            let zero = b.zero(Scalar::F32.ty());
-            b.for_range("i", 0, self.rows * self.columns / 2, Unroll::Full, |b, i| b.set_reg(self.acc, i, zero));
+            let zero = b.zero(self.row.sum.ty());
+            b.for_range("i", 0, self.rows * self.row.sums(self.columns), Unroll::Full, |b, i| b.set_reg(self.acc, i, zero));
         }
     }
 
