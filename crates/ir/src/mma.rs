@@ -129,6 +129,10 @@ impl Family {
     pub const fn wave(&self) -> u32 {
         if self.asynchronous { self.lanes / UNIT_PARTS } else { self.lanes }
     }
+    /// Shared memory is read as 8 x 8 matrices of 16-bit elements, by `ldmatrix` or by the instructions themselves.
+    pub const fn read_as_matrices(&self) -> bool {
+        self.read == 4
+    }
     /// The family that `UNI` names; `None` for no unit.
     pub fn numbered(uni: u32) -> Option<&'static Family> {
         FAMILIES.iter().find(|f| f.number == uni)

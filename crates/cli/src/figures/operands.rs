@@ -2,7 +2,6 @@
 
 use super::facts::{Subject, plural};
 use tilewright_gen::plan::{Along, Source, Transport, fetch_work};
-use tilewright_ir::MathUnit;
 use tilewright_ir::layout::{Axis, bank_cycles};
 
 impl Subject<'_> {
@@ -39,14 +38,15 @@ impl Subject<'_> {
         let place = |row: i64, k: i64| shared.at(Axis::Position, &[(Axis::Row, row), (Axis::K, k)]) * i64::from(bytes);
         let mut out = Vec::new();
         let along_k = self.spec.schedule.copies[which].tile().map_or(o.shared_along == Along::K, |tile| tile.k_contiguous);
-        match self.spec.tiling.unit {
-            MathUnit::Fma if lanes > 1 => {
+        let unit = self.spec.tiling.unit.family();
+        match unit.lanes {
+            1 if lanes > 1 => {
                 let (layout, to) = (self.accumulators(), [Axis::Row, Axis::Col][which]);
                 let rows = (0..lanes.min(self.spec.tiling.math_threads())).map(|l| layout.at(to, &[(Axis::Thread, l.into())]));
                 let read: Vec<(usize, i64)> = rows.enumerate().map(|(lane, row)| (lane, place(row, 0))).collect();
                 out.push(("reading fragments".into(), bank_cycles(&read, (o.fragment_width.max(1) * bytes) as usize)));
             }
-            MathUnit::Mma | MathUnit::Warpgroup if bytes == 2 => {
+            2.. if unit.read_as_matrices() && bytes == 2 => {
                 let across = if along_k { Axis::Row } else { Axis::K };
                 out.push(("reading 8 x 16 bytes of a matrix".into(), shared.bank_cycles(across, 8, &[], 8, bytes)));
             }

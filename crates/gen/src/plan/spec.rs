@@ -157,10 +157,8 @@ impl Tiling {
     }
     /// Columns of a micro tile that all lanes of a wave hold together with a register each, or with as many as hold neighbours.
     pub const fn held_columns(&self) -> u32 {
-        match self.unit {
-            MathUnit::Mfma => self.mfma_side() * self.run(),
-            unit => unit.family().block.1,
-        }
+        let family = self.unit.family();
+        if family.run == 0 { self.mfma_side() * self.run() } else { family.block.1 }
     }
     /// The instruction that computes a contraction's products; `None` where the unit has none for its types.
     pub fn instruction(&self, c: &Contraction) -> Option<&'static Mma> {

@@ -1,20 +1,18 @@
 //! Affine forms as index expressions.
 //!
-//! A coordinate inside a kernel is a multiple of a known unit (the start of a tile) plus a local part smaller than
-//! the unit. Digits of it are simplified with that knowledge, so that the filter tap of a k-tile of an NHWC convolution is
+//! A coordinate inside a kernel is the start of a tile, a multiple of its size, plus a local part smaller than that. Digits of it are simplified with that knowledge, so that the filter tap of a k-tile of an NHWC convolution is
 //! computed once per tile and not once per element.
 
 use super::{Affine, Atom};
 use crate::{Builder, ExprId, Scalar};
 
-/// `aligned + local` with `aligned % unit == 0` and `0 <= local < unit`; unit 1 claims nothing (`local` may then be
-/// anything).
+/// `aligned + local` with `aligned % every == 0` and `0 <= local < every`; 1 claims nothing (`local` may then be anything).
 #[derive(Clone, Copy, Debug)]
 pub struct Coord {
-    /// Multiple of `unit`.
+    /// Multiple of `every`.
     pub aligned: ExprId,
     /// Positive.
-    pub unit: i64,
+    pub every: i64,
     /// Rest.
     pub local: ExprId,
 }
@@ -27,9 +25,14 @@ impl Coord {
     /// A coordinate of which nothing is known.
     pub fn plain(b: &mut Builder, value: ExprId) -> Coord {
         let zero = b.int(0, b.ty(value).scalar);
-        Coord { aligned: zero, unit: 1, local: value }
+        Coord { aligned: zero, every: 1, local: value }
     }
-    /// The same tile, `by` further; the caller promises that it stays below the unit.
+    /// The start of a tile of so many: a multiple of that, or, of tiles of 1, any value.
+    pub fn start(b: &mut Builder, value: ExprId, every: i64) -> Coord {
+        let plain = Coord::plain(b, value);
+        if every == 1 { plain } else { Coord { aligned: value, every, local: plain.aligned } }
+    }
+    /// The same tile, `by` further; the caller promises that it stays within.
     pub fn shifted(&self, b: &mut Builder, by: i64) -> Coord {
         Coord { local: b.add(self.local, by), ..*self }
     }
@@ -96,14 +99,14 @@ fn digit(b: &mut Builder, c: Coord, div: i64, modulo: Option<i64>) -> ExprId {
         let q = b.div(x, div);
         modulo.map_or(q, |m| b.rem(q, m))
     };
-    if c.unit > 1 && div % c.unit == 0 {
+    if c.every > 1 && div % c.every == 0 {
         return quotient_rest(b, c.aligned);
     }
     if let Some(m) = modulo {
-        if c.unit > 1 && c.unit % (div * m) == 0 {
+        if c.every > 1 && c.every % (div * m) == 0 {
             return quotient_rest(b, c.local);
         }
-        if c.unit > 1 && div == 1 && m % c.unit == 0 {
+        if c.every > 1 && div == 1 && m % c.every == 0 {
             let high = b.rem(c.aligned, m);
             return b.add(high, c.local);
         }

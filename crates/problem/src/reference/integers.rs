@@ -52,14 +52,14 @@ impl Depth {
     }
     /// The unit whose values count, and whether the right factors change their sign.
     #[inline]
-    fn leader(&self, unit: u64) -> (u64, bool) {
+    fn leader(&self, at: u64) -> (u64, bool) {
         if self.every == 1 {
-            return (unit, false);
+            return (at, false);
         }
-        let partner = if unit <= self.centre { self.centre - unit } else { self.centre + self.units - unit };
-        let first = unit.min(partner);
+        let partner = if at <= self.centre { self.centre - at } else { self.centre + self.units - at };
+        let first = at.min(partner);
         let free = hash(self.seed, first).is_multiple_of(self.every);
-        if free { (unit, false) } else { (first, unit != first) }
+        if free { (at, false) } else { (first, at != first) }
     }
 }
 

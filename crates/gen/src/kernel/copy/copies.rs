@@ -244,11 +244,9 @@ impl TileCopies<'_> {
     /// Where every tile is whole, the one after the last is the last again: nobody reads what is fetched then, and loads without a
     /// condition leave the loop one block, within which compilers keep their order.
     fn fetch_by_threads(&self, b: &mut Builder, set: u32, in_loop: bool) {
-        let (range, spec, ints) = (self.range, self.role.of.spec, self.role.of.tiles.ints);
+        let (range, spec) = (self.range, self.role.of.spec);
         let k = b.get(self.k);
-        let unit = if range.staggered { 1 } else { i64::from(spec.tiling.k_tile) };
-        let zero = b.int(0, ints.coord);
-        let coord = if unit == 1 { Coord::plain(b, k) } else { Coord { aligned: k, unit, local: zero } };
+        let coord = Coord::start(b, k, if range.staggered { 1 } else { i64::from(spec.tiling.k_tile) });
         let overruns = spec.schedule.fetch_ahead > 0 && !range.ragged;
         // In the loop there is a tile. Before it there may be none.
         let some = in_loop || b.kernel().as_int(range.tiles).is_some_and(|tiles| tiles > 0);
@@ -292,8 +290,7 @@ impl TileCopies<'_> {
     /// Asynchronous copies of a tile that exists into the next stage.
     fn load(&self, b: &mut Builder, k: ExprId) {
         let (range, of) = (self.range, self.role.of);
-        let zero = b.int(0, of.tiles.ints.coord);
-        let coord = Coord { aligned: k, unit: i64::from(of.spec.tiling.k_tile), local: zero };
+        let coord = Coord::start(b, k, of.spec.tiling.k_tile.into());
         let limit = range.ragged.then_some((false, range.limit));
         for (i, loader) in self.loaders() {
             let buffer = self.stage_start(b, self.role.issue, i);
@@ -341,14 +338,14 @@ impl TileCopies<'_> {
         let bytes = (0..2).filter_map(copied).map(|(_, tile)| tile.bytes).sum();
         b.bulk(BulkOp::Expect { barrier, bytes });
         let (k, zero) = (b.value(k.cast(Scalar::I32)), b.int(0, Scalar::I32));
-        let unit = if self.range.staggered { 1 } else { i64::from(of.spec.tiling.k_tile) };
-        let k = Coord { aligned: k, unit, local: zero };
+        let every = if self.range.staggered { 1 } else { i64::from(of.spec.tiling.k_tile) };
+        let k = Coord { aligned: k, every, local: zero };
         for i in 0..2 {
             let Some((map, t)) = copied(i) else { continue };
             let first = b.value(stage * of.shared[i].stage);
             let start = Operands::start(self.at, i);
             let [aligned, local] = [start.aligned, start.local].map(|value| b.value(value.cast(Scalar::I32)));
-            let row = Coord { aligned, unit: start.unit, local };
+            let row = Coord { aligned, local, ..start };
             let g = b.value(of.entry(self.at, i).cast(Scalar::I32));
             let height = t.map.tile[1];
             let place = ring.place.as_ref();

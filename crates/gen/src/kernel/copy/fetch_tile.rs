@@ -160,7 +160,7 @@ impl FetchTile<'_> {
                     let along = b.value(along + i64::from(piece * width));
                     let (row, kk) = if self.tile.k_contiguous { (line, along) } else { (along, line) };
                     let row = Coord { local: b.value(row_start.local + row), ..row_start };
-                    let kk = Coord { aligned: k_start, unit: i64::from(self.k_tile), local: kk };
+                    let kk = Coord { aligned: k_start, every: i64::from(self.k_tile), local: kk };
                     let at = [g, row, kk];
                     let mut guard = place.exists;
                     let sides = [(row, ROW, u64::from(self.input.tiling.macro_tile)), (kk, COL, u64::from(self.k_tile))];

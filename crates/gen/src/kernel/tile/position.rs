@@ -115,13 +115,12 @@ impl TileWalk<'_> {
             let size = input.tiling.macro_tile as i64;
             let value = b.value(tile.cast(ints.coord) * size);
             let divides = extent as i64 % size == 0;
-            let (value, unit) = match input.edge {
+            let (value, every) = match input.edge {
                 Edge::PullBack if !divides => (b.value(value.min(extent as i64 - size)), 1),
                 _ => (value, size),
             };
             let aligned = b.bind(name, value);
-            let zero = b.int(0, ints.coord);
-            if unit == 1 { Coord::plain(b, aligned) } else { Coord { aligned, unit, local: zero } }
+            Coord::start(b, aligned, every)
         };
         let m_start = start(b, "m_start", tile_m, inputs[0], c.m);
         let n_start = start(b, "n_start", tile_n, inputs[1], c.n);
