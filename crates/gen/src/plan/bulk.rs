@@ -227,7 +227,7 @@ pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, (shares, unit)
     let Walk { mut map, at, first, batched, .. } = walk;
     map.tile[1] = across / lines;
     // Matrix units multiply f32 as TF32: rounded on the way, factors lose half of what they would lose by being cut off.
-    map.round_tf32 = tensor.scalar == Scalar::F32 && unit.lanes > 1;
+    map.round_tf32 = unit.takes_tf32(tensor.scalar);
     let bytes = o.macro_tile * k_tile * bytes;
     Ok(BulkTile { map, at, first, k_contiguous, batched, columns: along / row, lines, row, bytes })
 }

@@ -5,8 +5,6 @@ use tilewright_ir::WARP;
 use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::G;
 
-/// Elements of a piece: 16 bytes.
-pub const FETCH_CHUNK: u32 = 8;
 /// Lines so many apart begin at the same place of a vector.
 pub const LINE_CLASSES: u32 = 8;
 /// Rows of 128 bytes that an instruction of a wave moves.
@@ -78,8 +76,7 @@ pub fn fetch_width(tensor: &Tensor, axis: usize) -> u32 {
 pub fn fetched_by_lines(tensor: &Tensor, axis: usize) -> bool {
     let Some(shape) = tensor.view.is_affine_box() else { return false };
     let extent = tensor.view.extent;
-    tensor.scalar.bytes() == 2
-        && shape.base == 0
+    shape.base == 0
         && (0..3).all(|i| shape.valid[i] == (0, extent[i] as i64) && shape.strides[i] >= 0)
         && shape.strides[axis] == 1
         && axis != G

@@ -8,7 +8,7 @@
 //! each line than the tile has, and zeros for what lies beyond the operand's ends.
 
 use super::bulk::fetched_tile;
-use super::fetch_shape::{FETCH_CHUNK, FetchShape, LINE_CLASSES, fetched_by_lines};
+use super::fetch_shape::{FetchShape, LINE_CLASSES, fetched_by_lines};
 use super::tile::OperandTiling;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::mma::Family;
@@ -30,9 +30,9 @@ const LEAST_SLOTS: u32 = 2;
 pub struct ClassMap {
     /// Lines of the class; dimensions: along a line, lines, and g where it takes part.
     pub map: TensorMap,
-    /// Where it starts: elements behind the operand's first, a multiple of 8.
+    /// Where it starts: elements behind the operand's first, a multiple of 16 bytes.
     pub first: u64,
-    /// Elements from there to the first of a line, 0 to 7.
+    /// Elements from there to the first of a line, less than 16 bytes.
     pub shift: u32,
 }
 
@@ -67,9 +67,6 @@ impl Hulls {
 /// # Errors
 /// What the view lacks: plain strides, a contiguous direction, a start and batch entries at 16 bytes, a line of each class.
 pub fn hulls(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Family) -> Result<Hulls, String> {
-    if tensor.scalar.bytes() != 2 {
-        return Err("lines are shifted by 16-bit elements (ACP3); use ACP0".into());
-    }
     let tile = fetched_tile(tensor, o, k_tile, unit)?;
     let (fast, slow) = if tile.k_contiguous { (COL, ROW) } else { (ROW, COL) };
     let plain = tensor.view.is_affine_box().filter(|_| fetched_by_lines(tensor, fast));
@@ -79,7 +76,8 @@ pub fn hulls(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Family) -> 
     }
     let extent = tensor.view.extent;
     let (apart, batch) = (shape.strides[slow].unsigned_abs(), shape.strides[G].unsigned_abs());
-    let (bytes, grain) = (tensor.scalar.bytes(), u64::from(FETCH_CHUNK));
+    let bytes = tensor.scalar.bytes();
+    let grain = u64::from(16 / bytes);
     let batched = extent[G] > 1 && batch != 0;
     if batched && !batch.is_multiple_of(grain) {
         return Err(format!("its batch entries, {batch} elements apart, do not begin at 16 bytes; use ACP0"));
@@ -97,14 +95,14 @@ pub fn hulls(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Family) -> 
     let suits =
         |n: &u32| tile.columns.is_multiple_of(*n) && (n.is_multiple_of(shape.columns) || shape.columns.is_multiple_of(*n));
     let columns = (1..=BOX_COLUMNS).rev().find(suits).unwrap_or(1);
-    let pitch = columns * tile.row + FETCH_CHUNK;
+    let pitch = columns * tile.row + 16 / bytes;
     let copied = pitch * lines * bytes;
     let class = |class: u64| {
         let first = class * apart;
         let shift = first % grain;
         let mut map = TensorMap {
             scalar: tensor.scalar,
-            round_tf32: false,
+            round_tf32: unit.takes_tf32(tensor.scalar),
             extent: vec![extent[fast] + shift, (extent[slow] - class).div_ceil(classes)],
             stride_bytes: vec![classes * apart * u64::from(bytes)],
             tile: vec![pitch, lines],

@@ -37,7 +37,7 @@ pub use bulk::{
 };
 pub use counts::{Counts, Instructions, added_bytes, counts};
 pub use derive::{derive, generic};
-pub use fetch_shape::{FETCH_CHUNK, FetchShape, LINE_CLASSES, fetch_width, fetched_by_lines};
+pub use fetch_shape::{FetchShape, LINE_CLASSES, fetch_width, fetched_by_lines};
 pub(crate) use fetched::shifted_together;
 pub use fetched::{FetchWork, fetch_batch, fetch_work};
 pub use fits::{Footprint, fits, shared_align, shared_bytes, staging_sets, work_groups};

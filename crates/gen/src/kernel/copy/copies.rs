@@ -126,7 +126,7 @@ impl Operands<'_> {
                 tile: tile.clone(),
                 thread,
                 threads: self.spec.load_threads(),
-                round: tile.map.scalar == Scalar::F32 && self.spec.tiling.unit.family().lanes > 1,
+                round: self.spec.tiling.unit.family().takes_tf32(tile.map.scalar),
                 registers: self.spec.load_registers(),
                 k_tile: self.spec.tiling.k_tile,
                 beyond: [self.spec.tiling.cluster.m, self.spec.tiling.cluster.n][i] > 1,

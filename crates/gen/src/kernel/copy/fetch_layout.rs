@@ -1,11 +1,15 @@
 //! How the threads of the load waves share a tile of lines: which lines and vectors are a thread's, where a vector begins in memory and how
 //! far it is shifted, and where it goes in shared memory.
 
-use crate::plan::{FETCH_CHUNK as CHUNK, FetchShape, LINE_CLASSES as CLASSES};
+use crate::plan::{FetchShape, LINE_CLASSES as CLASSES};
 use tilewright_ir::*;
 
 /// Lanes that share a row of 128 bytes.
 const ROW_LANES: u32 = 8;
+/// Words of a row, and of a vector.
+pub(crate) const ROW_WORDS: u32 = 32;
+/// See [`ROW_WORDS`].
+pub(crate) const VECTOR_WORDS: u32 = 4;
 
 /// Where the vectors of a tile lie, and whose they are.
 pub(crate) struct Spread {
@@ -14,8 +18,6 @@ pub(crate) struct Spread {
     pub thread: ExprId,
     /// Lines of the tile.
     pub lines: u32,
-    /// Elements of a row of 128 bytes.
-    pub row: u32,
 }
 
 /// How far a class is shifted.
@@ -23,8 +25,8 @@ pub(crate) struct Spread {
 pub(crate) struct Shift {
     /// Whole words, 0 to 3.
     pub words: ExprId,
-    /// The rest: 0 or 16 bits.
-    pub bits: ExprId,
+    /// The rest: 0 or 16 bits; `None` where elements are whole words.
+    pub bits: Option<ExprId>,
 }
 
 /// Where a vector is.
@@ -97,9 +99,8 @@ impl Spread {
         }
         let column = b.value(column * s.columns + sub_column);
         let vector = self.vector(b);
-        let row = self.row;
         // The swizzle; a line's number modulo 8 is its class.
-        let to = b.value(column * (all * row / 2) + line * (row / 2) + (vector ^ class) * (CHUNK / 2));
+        let to = b.value(column * (all * ROW_WORDS) + line * ROW_WORDS + (vector ^ class) * VECTOR_WORDS);
         Spot { to, exists }
     }
 
@@ -107,17 +108,16 @@ impl Spread {
     pub fn place_of(&self, i: u32) -> i64 {
         let s = &self.shape;
         let (column, line) = (i / s.line_blocks, i % s.line_blocks);
-        let row = self.row / 2;
-        i64::from(line * s.lines * CLASSES * row + column * s.columns * self.lines * row)
+        i64::from((line * s.lines * CLASSES + column * s.columns * self.lines) * ROW_WORDS)
     }
 }
 
 impl Shift {
-    /// Of so many elements (an `I32`), 0 to 7.
-    pub fn new(b: &mut Builder, elements: ExprId) -> Shift {
-        let words = b.bind("shift_words", elements >> 1);
-        let bits = b.bind("shift_bits", (elements % 2 * 16).cast(Scalar::I64));
-        Shift { words, bits }
+    /// Of so many elements (an `I32`) of this many bytes, less than a vector of them.
+    pub fn new(b: &mut Builder, elements: ExprId, bytes: u32) -> Shift {
+        let whole = b.bind("shift_words", if bytes < 4 { elements >> 1 } else { elements * (bytes / 4) });
+        let bits = (bytes < 4).then(|| b.bind("shift_bits", (elements % 2 * 16).cast(Scalar::I64)));
+        Shift { words: whole, bits }
     }
 
     /// Words from an aligned vector to the one that most of an output lies in, and to the half of its neighbour.
@@ -145,8 +145,10 @@ impl Shift {
     }
 }
 
-/// The words that begin `bits` (0 or 16, an `I64`) within each of five neighbouring words: each of them one shift of a pair of registers.
-pub(crate) fn halves(b: &mut Builder, words: &[ExprId], bits: ExprId) -> ExprId {
+/// The words that begin `bits` (0 or 16, an `I64`; `None`: 0) within each of five neighbouring words: each of them one shift of a pair of
+/// registers.
+fn halves(b: &mut Builder, words: &[ExprId], bits: Option<ExprId>) -> ExprId {
+    let Some(bits) = bits else { return b.vector(&words[..4]) };
     let wide: Vec<ExprId> = words.iter().map(|w| b.value((*w).cast(Scalar::I64))).collect();
     let out: Vec<ExprId> =
         wide.windows(2).take(4).map(|pair| b.bind("word", (((pair[1] << 32) | pair[0]) >> bits).cast(Scalar::U32))).collect();

@@ -9,13 +9,13 @@
 //! What is copied next is a walk of its own over the work-group's result tiles, as many k-tiles ahead as there are slots: where
 //! work-groups are persistent, the first k-tiles of the next result tile come while the last of this one are computed.
 
-use super::fetch_layout::{Shift, Spread};
+use super::fetch_layout::{ROW_WORDS, Shift, Spread, VECTOR_WORDS};
 use crate::kernel::stages::counter::Counter;
 use crate::kernel::stages::ring::Ring;
 use crate::kernel::tile::position::TileWalk;
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::KernelSpec;
-use crate::plan::{BulkTile, FETCH_CHUNK as CHUNK, FetchShape, Hulls, LINE_CLASSES as CLASSES, shifted_together, staging_start};
+use crate::plan::{BulkTile, FetchShape, Hulls, LINE_CLASSES as CLASSES, shifted_together, staging_start};
 use tilewright_ir::*;
 
 /// What an operand's tiles are shifted from: spans, and their maps by class.
@@ -104,8 +104,8 @@ impl<'a> Shifter<'a> {
             let to = shared[i].words(b, &format!("{name}_tile_words"), Scalar::U32);
             let lines = tile.map.tile[1] * tile.lines;
             let shape = FetchShape::new(tile.columns, lines, spec.load_threads());
-            let spread = Spread { shape, thread, lines, row: tile.row };
-            let rounds = (0..shape.rounds).map(|round| Round::new(b, hulls, &spread, round)).collect();
+            let spread = Spread { shape, thread, lines };
+            let rounds = (0..shape.rounds).map(|round| Round::new(b, hulls, &spread, (round, scalar.bytes()))).collect();
             let group = (1..=most).rev().find(|g| shape.per_round.is_multiple_of(*g)).unwrap_or(1);
             let own = b.regs(&format!("{name}_own"), Scalar::U32.vector(4), group);
             let near = b.regs(&format!("{name}_near"), Scalar::U32.vector(2), group);
@@ -259,7 +259,7 @@ impl Part {
     fn further(&self, i: u32) -> u32 {
         let (s, h) = (&self.spread.shape, &self.hulls);
         let (column, line) = (i / s.line_blocks * s.columns, i % s.line_blocks * s.lines);
-        column / h.columns * h.box_bytes / 4 + (column % h.columns * self.tile.row + line * h.pitch) / 2
+        column / h.columns * h.box_bytes / 4 + column % h.columns * ROW_WORDS + line * h.pitch * self.tile.map.scalar.bytes() / 4
     }
 
     fn shift(&self, b: &mut Builder, slot: ExprId, buffer: ExprId) {
@@ -299,7 +299,7 @@ impl Part {
 }
 
 impl Round {
-    fn new(b: &mut Builder, hulls: &Hulls, spread: &Spread, round: u32) -> Round {
+    fn new(b: &mut Builder, hulls: &Hulls, spread: &Spread, (round, bytes): (u32, u32)) -> Round {
         let round = b.int(round.into(), Scalar::I32);
         let zero = b.int(0, Scalar::I32);
         let spot = spread.spot(b, round, zero);
@@ -308,15 +308,15 @@ impl Round {
         let class = b.bind("class", class);
         // That of class 1, as many times.
         let each = hulls.classes.get(1).map_or(0, |c| c.shift);
-        let elements = b.value(class * each % CHUNK);
-        let shift = Shift::new(b, elements);
+        let elements = b.value(class * each % (16 / bytes));
+        let shift = Shift::new(b, elements, bytes);
         let [column, line] = spread.sub(b);
         let first = b.value(class * (hulls.boxes * hulls.box_bytes / 4));
         let beside = b.value(column / hulls.columns * (hulls.box_bytes / 4));
-        let within = b.value(column % hulls.columns * (spread.row / 2));
-        let line = b.value(line * (hulls.pitch / 2));
+        let within = b.value(column % hulls.columns * ROW_WORDS);
+        let line = b.value(line * (hulls.pitch * bytes / 4));
         let vector = spread.vector(b);
-        let vector = b.value(vector * (CHUNK / 2));
+        let vector = b.value(vector * VECTOR_WORDS);
         let place = [beside, within, line, vector].into_iter().fold(first, |sum, x| b.value(sum + x));
         let from = shift.sources(b, Scalar::I32).map(|x| b.value(place + x)).map(|x| b.bind("hull_at", x));
         Round { shift, to, from }

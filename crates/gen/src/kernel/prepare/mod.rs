@@ -130,7 +130,8 @@ pub(crate) fn groups(source: &Tensor, to: &Input, entries: Factor) -> Groups {
 /// True if the copy reads the source in aligned vectors of words.
 fn by_words(source: &Tensor, to: &Tensor) -> bool {
     let fast = if to.view.stride(ROW) == Some(1) { ROW } else { COL };
-    u64::from(line_width(source, to)) == word_copy::WIDTH && turn(source, &to.view).is_none() && fetched_by_lines(source, fast)
+    let vectors = source.scalar.bytes() == 2 && u64::from(line_width(source, to)) == word_copy::WIDTH;
+    vectors && turn(source, &to.view).is_none() && fetched_by_lines(source, fast)
 }
 
 /// Bytes that the source's buffer has to be aligned to, whatever its first element is.
