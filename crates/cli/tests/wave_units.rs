@@ -54,7 +54,7 @@ fn mfma_on_amd() {
     for (arch, large, small) in [
         ("gfx90a", "v_mfma_f32_32x32x8bf16_1k", "v_mfma_f32_16x16x16f16"),
         ("gfx942", "v_mfma_f32_32x32x8_bf16", "v_mfma_f32_16x16x16_f16"),
-        ("gfx950", "v_mfma_f32_32x32x8_bf16", "v_mfma_f32_16x16x16_f16"),
+        ("gfx950", "v_mfma_f32_32x32x16_bf16", "v_mfma_f32_16x16x32_f16"),
     ] {
         holds(arch, "bf16", 4096, MFMA, large);
         holds(arch, "f16", 4095, SMALL, small);

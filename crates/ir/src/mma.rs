@@ -129,6 +129,10 @@ impl Family {
     pub const fn wave(&self) -> u32 {
         if self.asynchronous { self.lanes / UNIT_PARTS } else { self.lanes }
     }
+    /// Elements of this type are factors in TF32.
+    pub const fn takes_tf32(&self, scalar: Scalar) -> bool {
+        self.read_as_matrices() && matches!(scalar, Scalar::F32)
+    }
     /// Shared memory is read as 8 x 8 matrices of 16-bit elements, by `ldmatrix` or by the instructions themselves.
     pub const fn read_as_matrices(&self) -> bool {
         self.read == 4
@@ -236,10 +240,13 @@ impl Mma {
     pub fn find(unit: MathUnit, input: MatrixType) -> Option<&'static Mma> {
         TABLE.iter().find(|m| m.unit == unit && m.input == input)
     }
-    /// The largest instruction of a family, of those that all of its targets have, that divides micro tiles of m x n.
-    pub fn dividing(unit: MathUnit, input: MatrixType, (m, n): (u32, u32)) -> Option<&'static Mma> {
-        let divides = |row: &&Mma| row.arch.is_none() && m.is_multiple_of(row.shape.0) && n.is_multiple_of(row.shape.1);
-        TABLE.iter().filter(|row| row.unit == unit && row.input == input).find(divides)
+    /// The largest instruction of a family that divides micro tiles of m x n and whose k-steps divide k: of those of one architecture, where
+    /// the target has them (`deep`), else of those that all targets of the family have.
+    pub fn dividing(unit: MathUnit, input: MatrixType, (m, n, k): (u32, u32, u32), deep: bool) -> Option<&'static Mma> {
+        let divides = |row: &&Mma| [(m, row.shape.0), (n, row.shape.1), (k, row.step)].iter().all(|(x, y)| x.is_multiple_of(*y));
+        let of =
+            |own: bool| TABLE.iter().filter(move |r| r.unit == unit && r.input == input && r.arch.is_some() == own).find(divides);
+        of(true).filter(|_| deep).or_else(|| of(false))
     }
     /// Depth of the shallowest k-steps of a family.
     pub fn least_step(unit: MathUnit) -> u32 {
@@ -416,7 +423,7 @@ const fn mfma(input: MatrixType, side: u32, k: u32, arch: Option<&'static str>) 
         b: operand,
         c,
         arch,
-        step: 16,
+        step: if k > 16 { k } else { 16 },
         slower: if input.bytes() == 2 { 1 } else { 8 },
     }
 }

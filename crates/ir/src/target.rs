@@ -57,6 +57,9 @@ pub struct Features {
     /// AMD matrix instructions (gfx90a, gfx942, gfx950).
     #[serde(default)]
     pub mfma: bool,
+    /// Those of twice the depth (gfx950).
+    #[serde(default)]
+    pub deep_mfma: bool,
 }
 
 /// Hard limits a kernel must respect.
@@ -286,6 +289,7 @@ fn amd(arch: &str, (units, lds, l2_mb): (u32, u32, u64), (clock, dram): (f64, f6
             named_barrier: false,
             roles: true,
             mfma: matrix > 0.0,
+            deep_mfma: arch == "gfx950",
             ..Features::default()
         },
         limits: Limits::amd(lds),

@@ -225,6 +225,7 @@ impl Contraction {
             (Scalar::F16, _) => Some(MatrixType::F16),
             (Scalar::BF16, _) => Some(MatrixType::BF16),
             (Scalar::F32, Math::Tf32) => Some(MatrixType::TF32),
+            (Scalar::F32, _) => Some(MatrixType::F32),
             _ => None,
         }
     }

@@ -43,7 +43,8 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     let matrix = family.lanes > 1;
     let exchanged = on(Common::Swp);
     let c = &*c.oriented(exchanged);
-    let k_step = if matrix { computes(plan, c, env, family)?.step } else { 1 };
+    let row = if matrix { Some(computes(plan, c, env, family)?) } else { None };
+    let k_step = row.map_or(1, |row| row.step);
     Transport::suit(plan)?;
     let (along_m, along_n) = owners(plan, family)?;
     let schedule = schedule(plan, env, family, k_step)?;
@@ -85,6 +86,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         edge_n: edge,
         k_stagger: on(Common::Ufo),
         unit: family.unit,
+        deep: row.is_some_and(|row| row.arch.is_some()),
         exchanged,
         persistent: at(Common::Pst),
         cluster,
@@ -138,7 +140,12 @@ fn computes(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Result<
     if micro > family.columns / family.block.1 {
         return Err(Refusal::UnitColumns { micro });
     }
-    Ok(row)
+    let micro = [(Key::A(Chiral::Mic), family.block.0), (Key::B(Chiral::Mic), family.block.1)];
+    let [m, n] = micro.map(|(key, block)| plan.get(key).saturating_mul(block));
+    let of = |deep| Mma::dividing(family.unit, row.input, (m, n, k_tile), deep);
+    // Deep k-steps are few: fragments that are read ahead need one more.
+    let deep = of(env.deep).filter(|row| plan.common(Common::Fra) < k_tile / row.step);
+    Ok(deep.or_else(|| of(false)).unwrap_or(row))
 }
 
 /// Owners of micro tiles (threads, waves, warpgroups) along m and n that share a macro tile; one alone where each has a tile of its own.

@@ -101,7 +101,7 @@ const CHIRAL: [KeyInfo; CHIRALS] = [
         System::Cutlass,
         Legal::OneOf(&[0, 1, 2, 3]),
         0,
-        "copy method to shared memory: 0 through registers (beside TMA of the other operand those of the producer waves, LWV), 1 cp.async (needs PFG and BUF; sm_80 and up), 2 TMA (sm_90a), 3 TMA to a staging buffer, from where producer waves (LWV) shift misaligned rows of 16-bit elements into place (sm_90a)",
+        "copy method to shared memory: 0 through registers (beside TMA of the other operand those of the producer waves, LWV), 1 cp.async (needs PFG and BUF; sm_80 and up), 2 TMA (sm_90a), 3 TMA to a staging buffer, from where producer waves (LWV) shift misaligned rows into place (sm_90a)",
     ),
     entry(
         "CLU",
@@ -211,7 +211,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         System::Cutlass,
         Legal::Range(0, 3),
         0,
-        "math unit: 0 fused multiply-add; for 16-bit operands: 1 mma.sync (sm_80 and up), 2 wgmma (sm_90a), 3 MFMA (gfx90a, gfx942, gfx950); 1 and 2 also for tf32",
+        "math unit: 0 fused multiply-add; for 16-bit operands: 1 mma.sync (sm_80 and up), 2 wgmma (sm_90a), 3 MFMA (gfx90a, gfx942, gfx950); 1 and 2 also for tf32, 3 for f32",
     ),
     entry(
         "SWP",

@@ -17,12 +17,15 @@ pub struct Env {
     pub allow_atomics: bool,
     /// Lanes of a wave can exchange values.
     pub shuffles: bool,
+    /// There are matrix instructions of twice the depth ([`tilewright_ir::Features::deep_mfma`]).
+    pub deep: bool,
 }
 
 impl Env {
     /// A target's wave with a workspace; atomics not allowed.
     pub fn new(target: &Target, workspace_bytes: u64) -> Env {
-        Env { workspace_bytes, wave: target.wave, allow_atomics: false, shuffles: target.features.shuffle }
+        let (shuffles, deep) = (target.features.shuffle, target.features.deep_mfma);
+        Env { workspace_bytes, wave: target.wave, allow_atomics: false, shuffles, deep }
     }
 }
 

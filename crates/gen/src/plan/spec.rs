@@ -101,6 +101,8 @@ pub struct Tiling {
     pub k_stagger: bool,
     /// What computes (`UNI`). With a matrix unit a micro tile belongs to all threads of a warp or warpgroup.
     pub unit: MathUnit,
+    /// Matrix instructions are of twice the depth, where the target has such.
+    pub deep: bool,
     /// The kernel computes the transposed product: `a` speaks of the contraction's B and `b` of its A (`SWP`).
     pub exchanged: bool,
     /// Work-groups that walk over all tiles; 0: one per tile (`PST`).
@@ -162,7 +164,7 @@ impl Tiling {
     }
     /// The instruction that computes a contraction's products; `None` where the unit has none for its types.
     pub fn instruction(&self, c: &Contraction) -> Option<&'static Mma> {
-        Mma::dividing(self.unit, c.matrix_input()?, (self.a.micro, self.b.micro))
+        Mma::dividing(self.unit, c.matrix_input()?, (self.a.micro, self.b.micro, self.k_tile), self.deep)
     }
     /// Rows and columns of one MFMA instruction: 32 where micro tiles allow.
     pub const fn mfma_side(&self) -> u32 {

@@ -2,6 +2,7 @@
 
 use crate::space::Space;
 use tilewright_gen::plan::{Chiral, Common, Key, Keys, RowSlab, store_slabs, store_tile, thread_grid};
+use tilewright_ir::{MathUnit, Mma};
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{COL, ROW};
 
@@ -9,7 +10,7 @@ use tilewright_problem::view::{COL, ROW};
 /// not be legal.
 pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let target = space.target();
-    if !target.features.warpgroup || c.matrix_input().is_none() {
+    if !target.features.warpgroup || c.matrix_input().and_then(|input| Mma::find(MathUnit::Warpgroup, input)).is_none() {
         return Vec::new();
     }
     let mut plans = Vec::new();

@@ -16,7 +16,7 @@ struct Fragments {
     /// Registers of a k-step.
     len: u32,
     shared: SharedTile,
-    /// The same tile as words of two elements.
+    /// The same tile as registers hold its elements: words of two, or single ones.
     words: SharedId,
     /// Where this lane reads, from the start of a buffer: elements.
     lane: ExprId,
@@ -55,12 +55,13 @@ impl MfmaUnit {
         let fragments = [(0, "a", t.a.micro), (1, "b", t.b.micro)].map(|(i, name, micro)| {
             let (blocks, interleave) = (micro / side, t.interleave(micro));
             let len = micro * row.step / lanes / row.a.elements;
-            let regs = b.regs(&format!("{name}_frag"), Scalar::U32.ty(), sets * len);
-            let words = shared[i].words(b, &format!("{name}_words"), Scalar::U32);
+            let scalar = if row.a.elements == 1 { row.input.storage() } else { Scalar::U32 };
+            let regs = b.regs(&format!("{name}_frag"), scalar.ty(), sets * len);
+            let words = if row.a.elements == 1 { shared[i].array } else { shared[i].words(b, &format!("{name}_words"), scalar) };
             let (row_stride, k_stride) = shared[i].strides();
             let place = b.value(lane % side);
             let at = b.value(first[i] + place * interleave);
-            let odd = interleave == 1 && shared[i].along == Along::Row;
+            let odd = interleave == 1 && row.a.elements == 2 && shared[i].along == Along::Row;
             // A word starts at an even row.
             let (at, shift) = if odd {
                 let half = b.value(place % 2);
@@ -79,20 +80,25 @@ impl MfmaUnit {
 
     /// Lines along k: what a lane holds of an instruction stands together.
     fn whole(&self, b: &mut Builder, f: &Fragments, at: ExprId, to: u32) {
+        let (elements, registers) = (self.row.a.elements, self.row.a.registers);
         for p in 0..f.interleave {
-            let pair = b.load("fragment", Base::Shared(f.words), (at + (p * f.shared.pitch)) / 2, 2, None);
-            for half in 0..2 {
-                b.set_reg(f.regs, to + 2 * p + half, pair.extract(half));
+            let value = b.load("fragment", Base::Shared(f.words), (at + (p * f.shared.pitch)) / elements, registers, None);
+            for register in 0..registers {
+                b.set_reg(f.regs, to + registers * p + register, value.extract(register));
             }
         }
     }
 
     /// Lines along rows: a word holds two rows of one k, and two of them make a register of each row.
     fn across(&self, b: &mut Builder, f: &Fragments, at: ExprId, to: u32) {
-        let wide = (f.interleave / 2).max(1);
-        let lines: Vec<ExprId> = (0..self.row.a.registers * self.row.a.elements)
-            .map(|k| b.load("fragment", Base::Shared(f.words), (at + (k * f.shared.pitch)) / 2, wide, None))
+        let (elements, registers) = (self.row.a.elements, self.row.a.registers);
+        let wide = (f.interleave / elements).max(1);
+        let lines: Vec<ExprId> = (0..registers * elements)
+            .map(|k| b.load("fragment", Base::Shared(f.words), (at + (k * f.shared.pitch)) / elements, wide, None))
             .collect();
+        if elements == 1 {
+            return (0..f.interleave).for_each(|p| b.set_reg(f.regs, to + p, lines[0].extract(p)));
+        }
         let (low, high) = (0xffff_i64, 0xffff_0000_i64);
         for p in 0..f.interleave {
             for (pair, lines) in lines.chunks_exact(2).enumerate() {
@@ -103,7 +109,7 @@ impl MfmaUnit {
                 }
                 let (x, y) =
                     if p % 2 == 0 { (b.value(x & low), b.value(y << 16)) } else { (b.value(x >> 16), b.value(y & high)) };
-                b.set_reg(f.regs, to + 2 * p + pair as u32, x | y);
+                b.set_reg(f.regs, to + registers * p + pair as u32, x | y);
             }
         }
     }
