@@ -10,7 +10,6 @@ shows that the script runs, its times mean nothing.
 
 import argparse
 import copy
-import json
 import os
 import statistics
 import tempfile
@@ -189,8 +188,7 @@ def search(path, seconds):
     total = sum(row.torch_us * row.calls for row in rows) or 1.0
     problems, end = {}, time.perf_counter() + seconds
     for row in rows:
-        place = next(x["device"] for x in json.loads(row.call) if isinstance(x, dict))
-        at = problems.setdefault((row.problem, place), [0.0])
+        at = problems.setdefault((row.problem, tw._shapes._at(row)), [0.0])
         at[0] += row.torch_us * row.calls / total
     for (problem, place), (share,) in sorted(problems.items(), key=lambda item: -item[1][0]):
         left = end - time.perf_counter()

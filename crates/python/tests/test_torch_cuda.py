@@ -112,6 +112,32 @@ class OnCuda(unittest.TestCase):
         self.assertNotIn("first met while", twt.report())
         self.assertRegex(twt.report(), "tilewright +mm")
 
+    def test_inductor_takes_ours(self):
+        self.addCleanup(twt.disable)
+        for mode in ("default", "reduce-overhead"):
+            torch._dynamo.reset()
+            model = torch.nn.Sequential(torch.nn.Linear(256, 320), torch.nn.Linear(320, 96, bias=False)).cuda().bfloat16()
+            x = self.random(200, 256)
+            want = model(x)
+            want.float().square().mean().backward()
+            grads = [p.grad.clone() for p in model.parameters()]
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "shapes.csv")
+                with twt.record(path, model):
+                    model(x).float().square().mean().backward()
+                twt.compare(path)
+                twt.enable(path, margin=0.0, compiled=True)
+            compiled = torch.compile(model, fullgraph=True, mode=None if mode == "default" else mode)
+            for _ in range(4):
+                model.zero_grad(set_to_none=True)
+                y = compiled(x)
+                y.float().square().mean().backward()
+            torch.testing.assert_close(y, want, rtol=3e-2, atol=3e-2)
+            for p, grad in zip(model.parameters(), grads):
+                torch.testing.assert_close(p.grad, grad, rtol=5e-2, atol=1e-3)
+            self.assertRegex(twt.report(), "tilewright +mm")
+            twt.disable()
+
     def test_convolutions(self):
         for form in (torch.contiguous_format, torch.channels_last):
             x = self.random(4, 64, 28, 28).contiguous(memory_format=form).requires_grad_()

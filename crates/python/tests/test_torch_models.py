@@ -13,6 +13,9 @@ import unittest
 
 import torch
 from torch import nn
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
+from torch._inductor import config
 
 import tilewright as tw
 import tilewright.torch as twt
@@ -200,6 +203,37 @@ class Models(unittest.TestCase):
             self.assertEqual(any(ours for ours, _ in _models._modules.values()), only == "aten::convolution")
             twt.disable()
             os.remove(self.path)
+
+    def test_graphs_with_our_operators(self):
+        """The pass alone, on graphs with convolutions, and of sizes that are left open."""
+        model, x = Tiny(), torch.randn(3, 2, 4, 4)
+        want = self.step(model, x)
+        self.enabled_for(lambda: self.step(model, x))
+        twt.enable(self.path, compiled=True)
+        for dynamic, count in ((False, 2), (True, 0)):
+            seen = []
+
+            def compiled(module, _, seen=seen):
+                config.post_grad_custom_post_pass(module.graph)
+                module.recompile()
+                seen.extend(str(node.target) for node in module.graph.nodes if "tilewright" in str(node.target))
+                return make_boxed_func(module)
+
+            torch._dynamo.reset()
+            step = torch.compile(model, backend=aot_autograd(fw_compiler=compiled), dynamic=dynamic)
+            for a, b in zip(self.step(step, x), want):
+                torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
+            self.assertEqual(len(seen), count, seen)
+        one = config.post_grad_custom_post_pass.uuid()
+        twt.enable(self.path, margin=1.5, compiled=True)
+        self.assertNotEqual(config.post_grad_custom_post_pass.uuid(), one)
+        twt.disable()
+        self.assertIsNone(config.post_grad_custom_post_pass)
+        with config.patch(post_grad_custom_post_pass=print):
+            with self.assertRaisesRegex(tw.ProblemError, "somebody else"):
+                twt.enable(self.path, compiled=True)
+            twt.disable()
+            self.assertIs(config.post_grad_custom_post_pass, print)
 
     def test_nothing_is_tuned_by_a_step(self):
         a, b = torch.randn(6, 4), torch.randn(4, 5)

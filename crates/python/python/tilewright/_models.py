@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
@@ -20,10 +21,11 @@ _margin = 1.0
 _modules: Dict[Tuple[Any, ...], Tuple[bool, str]] = {}
 
 
-def enable(path: Path, margin: float = 1.03) -> int:
+def enable(path: Path, margin: float = 1.03, compiled: bool = False) -> int:
     """From now on `torch.mm` and `torch.bmm`, also within torch's own layers and gradients, are answered by tilewright for the shapes for
     which `compare` found torch's time at least `margin` times ours on the same device and driver; all else is one look-up and goes to
-    torch. Gives the number of such shapes. Modules with a bias, and convolutions: `optimize`."""
+    torch. Gives the number of such shapes. Modules with a bias, and convolutions: `optimize`. `compiled`: also what torch.compile makes from
+    now on, bias and convolutions included (as Inductor's `post_grad_custom_post_pass`)."""
     global _margin
     if not os.path.exists(path):
         raise _native.RecordsError(f"{path} does not exist: write it with tilewright.torch.record, then tune_recorded")
@@ -32,8 +34,25 @@ def enable(path: Path, margin: float = 1.03) -> int:
     _compared.update({(row.device, row.problem): row for row in rows if row.problem and row.gain is not None})
     _margin = margin
     _modules.clear()
+    _compile_with(f"{margin} {sorted((at, row.problem, row.gain) for (at, _), row in _compared.items())}" if compiled else None)
     ours.choose_by(_chosen)
     return sum(1 for row in _compared.values() if (row.gain or 0.0) >= margin)
+
+
+def _compile_with(told: Optional[str]) -> None:
+    """Sets our pass of Inductor's, or takes it away. Another's pass is left alone."""
+    if told is None and "tilewright._compiled" not in sys.modules:
+        return
+    from torch._inductor import config
+
+    from ._compiled import Pass
+
+    held = config.post_grad_custom_post_pass
+    if held is not None and not isinstance(held, Pass):
+        if told is not None:
+            raise _native.ProblemError("Inductor has a post_grad_custom_post_pass of somebody else: leave `compiled` out")
+        return
+    config.post_grad_custom_post_pass = None if told is None else Pass(_chosen, told)
 
 
 def disable() -> None:
@@ -41,6 +60,7 @@ def disable() -> None:
     _modules.clear()
     _compared.clear()
     ours.choose_by(None)
+    _compile_with(None)
 
 
 def _chosen(problem: str, place: Optional[str] = None) -> Optional[str]:
@@ -69,14 +89,13 @@ def _answered(kind: str, x: Tensor, module: Any) -> bool:
 
 
 def _ask(kind: str, x: Tensor, module: Any) -> Tuple[bool, str]:
-    place = "cpu" if x.device.type == "cpu" else f"{x.device.type}:{x.device.index}"
     try:
         if kind == "linear":
             problem = _shapes.product_problem(x.reshape(-1, x.shape[-1]), module.weight.t(), module.bias)
         else:
             how = (module.stride, module.padding, module.dilation, module.groups)
             problem = _shapes.convolution_problem("forward", x, module.weight, x, how, module.bias is not None)
-        why = _chosen(problem, place)
+        why = _chosen(problem, _shapes.place(x))
     except _native.Error as e:
         why = str(e)
     return why is None, why or ""

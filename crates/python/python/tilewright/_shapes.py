@@ -10,6 +10,7 @@ import json
 import os
 import statistics
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple, Union
@@ -76,10 +77,14 @@ def _write(path: Path, rows: List[Shape]) -> None:
     os.replace(beside, path)
 
 
+def place(x: Tensor) -> str:
+    """Where a tensor lies, as contexts name it."""
+    return "cpu" if x.device.type == "cpu" else f"{x.device.type}:{x.device.index}"
+
+
 def _told(x: Any) -> Any:
     if isinstance(x, Tensor):
-        place = "cpu" if x.device.type == "cpu" else f"{x.device.type}:{x.device.index}"
-        return {"size": list(x.shape), "stride": list(x.stride()), "dtype": str(x.dtype)[6:], "device": place}
+        return {"size": list(x.shape), "stride": list(x.stride()), "dtype": str(x.dtype)[6:], "device": place(x)}
     return [_told(value) for value in x] if isinstance(x, (list, tuple)) else x
 
 
@@ -97,8 +102,7 @@ def _made(x: Any) -> Any:
 def _array(x: Tensor) -> Array:
     if x.dtype not in ours.TYPES:
         raise _native.OperandError(f"{x.dtype}: float16, bfloat16, float32 or float64 are possible")
-    place = "cpu" if x.device.type == "cpu" else f"{x.device.type}:{x.device.index}"
-    return Array(256, tuple(x.shape), tuple(x.stride()), ours.TYPES[x.dtype], place, None)
+    return Array(256, tuple(x.shape), tuple(x.stride()), ours.TYPES[x.dtype], place(x), None)
 
 
 def product_problem(a: Tensor, b: Tensor, bias: Optional[Tensor] = None) -> str:
@@ -132,7 +136,7 @@ def _convolution(x: Tensor, w: Tensor, bias: Any, stride: Any, padding: Any, dil
 
 
 # Operators that are noted, with how they become problems.
-_READ: Dict[Any, Callable[..., str]] = {
+READ: Dict[Any, Callable[..., str]] = {
     _aten.mm.default: product_problem,
     _aten.bmm.default: product_problem,
     _aten.addmm.default: _addmm,
@@ -172,9 +176,9 @@ class _Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         tensors = [x for x in args if isinstance(x, Tensor)]
-        if func in _READ:
+        if func in READ:
             scalars = {k: v for k, v in kwargs.items() if isinstance(v, (int, float))}
-            self.note(func._schema.name, lambda: _READ[func](*args, **scalars), args, tensors)
+            self.note(func._schema.name, lambda: READ[func](*args, **scalars), args, tensors)
         elif func is _aten.convolution_backward.default:
             grad, x, w, _, stride, padding, dilation, turned, _, groups, mask = args
             how = (stride, padding, dilation, groups)
@@ -262,9 +266,8 @@ def _timer(run: Callable[[], Any], cuda: bool, reps: int) -> Callable[[], float]
     return on_device
 
 
-def _device(row: Shape) -> str:
-    place = next(x["device"] for x in json.loads(row.call) if isinstance(x, dict))
-    return described(_core.context_for(place))
+def _at(row: Shape) -> str:
+    return next(x["device"] for x in json.loads(row.call) if isinstance(x, dict))
 
 
 def described(context: _core.Context) -> str:
@@ -272,11 +275,26 @@ def described(context: _core.Context) -> str:
     return f"{context.name}, {context._native.fingerprint}, torch {torch.__version__}"
 
 
+def _compile_all(rows: List[Shape]) -> None:
+    """Compiles all problems on all cores: what is compiled one by one otherwise."""
+
+    def ready(work: Tuple[str, str]) -> None:
+        try:
+            _core.context_for(work[1]).prepared(work[0], (256, 256, 256))
+        except _native.Error:
+            # Whoever runs it is told.
+            return
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(ready, sorted({(row.problem, _at(row)) for row in rows if row.problem})))
+
+
 def compare(path: Path, repeats: int = 5) -> List[Shape]:
     """Times every shape of a file by torch and by us, in turns, with our recorded plan where there is one; the file then holds both times.
     Operands are warm in the cache where they fit there, as from layer to layer."""
     rows = shapes(path)
     ours.choose_by(None)
+    _compile_all(rows)
     for row in rows:
         if not row.problem:
             continue
@@ -291,7 +309,7 @@ def compare(path: Path, repeats: int = 5) -> List[Shape]:
             timers = [_timer(run, cuda, reps) for run in (by_torch, by_us)]
             times = [[timer() for timer in timers] for _ in range(repeats)]
             row.torch_us, row.ours_us = (round(statistics.median(column), 3) for column in zip(*times))
-            row.device, row.reason = _device(row), ""
+            row.device, row.reason = described(_core.context_for(_at(row))), ""
         except (_native.Error, RuntimeError) as e:
             row.torch_us = row.ours_us = 0.0
             row.reason = str(e).splitlines()[0][:300]
@@ -308,11 +326,11 @@ def tune_recorded(
     for row in shapes(path):
         if not row.problem:
             continue
-        place = next(x["device"] for x in json.loads(row.call) if isinstance(x, dict))
-        if (row.problem, place) not in done:
-            done.add((row.problem, place))
+        at = _at(row)
+        if (row.problem, at) not in done:
+            done.add((row.problem, at))
             try:
-                _core.tune(row.problem, context=_core.context_for(place), seconds=seconds, trials=trials, progress=progress)
+                _core.tune(row.problem, context=_core.context_for(at), seconds=seconds, trials=trials, progress=progress)
             except _native.TuneError:
                 # Without a plan it stays torch's; `compare` says why.
                 continue
