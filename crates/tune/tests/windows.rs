@@ -154,6 +154,11 @@ fn backward_weight() {
     ] {
         verify(&conv(text), "A_MIC1_ACP2__B_MIC16_ACP2__C_MAC128_UNR64_BUF3_LWV4", [false, true]);
         verify(&conv(text), "A_MIC1_ACP2__B_MIC8_ACP2__C_MAC128_UNR64_BUF3_LWV4_ICE3_SKS1", [false, true]);
+        // Work-groups of the same split share their pixels.
+        let shared = "A_MIC1_ACP2__B_MIC8_ACP2_CLU2__C_MAC128_UNR64_BUF3_LWV4_ICE3_SKS1";
+        if !text.contains("fil1x1") {
+            verify(&conv(text), shared, [false, true]);
+        }
     }
 }
 

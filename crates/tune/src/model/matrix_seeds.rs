@@ -131,14 +131,12 @@ fn tiles(base: &Keys, c: &Contraction) -> Vec<Keys> {
     plans
 }
 
-/// The same with clusters: along the side where tiles are many, or of the splits of a tile.
+/// The same with clusters: along the side where tiles are many, whose work-groups share what they read of the same k, or of the splits of
+/// a tile.
 fn clusters(plan: &Keys, (tiles_m, tiles_n): (u64, u64), plans: &mut Vec<Keys>) {
     let split = plan.common(Common::Ice);
     if matches!(split, 2 | 4 | 8) && plan.common(Common::Pst) == 0 && plan.common(Common::Cst) == 0 {
         plans.push(plan.with(Key::C(Common::Sks), 2));
-    }
-    if split > 1 {
-        return;
     }
     if tiles_m >= 2 {
         plans.push(plan.with(Key::A(Chiral::Clu), 2));

@@ -79,6 +79,8 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
         GroupOrder::Strips(w) => (1.0, f64::from(w).min(tn)),
     };
     let apart = |distance: f64, sharers: f64| if distance * ways > SPREAD && sharers > 1.0 { FAR } else { 1.0 };
-    let (dram_a, dram_b) = (dram_a * apart(far_a, tn), dram_b * apart(far_b, tm));
+    // Those of a cluster read what they share once.
+    let (sharers_a, sharers_b) = (tn / f64::from(t.cluster.n), tm / f64::from(t.cluster.m));
+    let (dram_a, dram_b) = (dram_a * apart(far_a, sharers_a), dram_b * apart(far_b, sharers_b));
     Traffic { bytes: dram_a + dram_b + out, miss: ((dram_a + dram_b) / delivered.max(1.0)).clamp(0.0, 1.0) }
 }
