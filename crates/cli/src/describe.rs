@@ -39,7 +39,7 @@ pub fn describe(plan: &Plan, spec: &KernelSpec, graph: &Graph) -> Vec<Note> {
 fn has_effect(plan: &Plan, key: Key, spec: &KernelSpec, graph: &Graph, normal: &Plan) -> bool {
     let value = plan.get(key);
     if key == Key::C(Common::Bim) {
-        return graph.convolution;
+        return graph.forms[1..].contains(&true);
     }
     values(key).into_iter().filter(|v| *v != value).any(|v| {
         let other = Plan::from(plan.with(key, v));
@@ -193,6 +193,7 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
             "matrix instructions read the operand of C's rows from registers, {} of fragments in turn",
             plural(value, "set")
         ),
+        Common::Bim if value == 2 => "neighbouring groups are one product, whose filter is block-diagonal".into(),
         Common::Bim => {
             choose("a convolution's samples are rows of one product", "a convolution's samples are a batch of products")
         }

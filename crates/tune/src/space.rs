@@ -7,7 +7,7 @@ use tilewright_gen::plan::{Common, Constraint, Env, Footprint, KernelSpec, Key, 
 use tilewright_gen::program::Program;
 use tilewright_ir::Target;
 use tilewright_problem::contraction::Contraction;
-use tilewright_problem::lower::{ConvForm, Parts, lower};
+use tilewright_problem::lower::{ConvForm, Parts, groups_together, lower};
 use tilewright_problem::{Direction, Problem, ProblemError};
 
 /// What a plan means for the problem.
@@ -57,8 +57,10 @@ pub struct Space {
     target: Target,
     env: Env,
     constraint: Constraint,
+    /// By form, that of `BIM0` first.
     per_sample: Parts,
     merged: Option<Parts>,
+    block_diagonal: Option<Parts>,
 }
 
 impl Space {
@@ -71,6 +73,10 @@ impl Space {
             Problem::Conv(conv) if conv.direction != Direction::BackwardWeight => Some(lower(problem, ConvForm::Merged)?),
             _ => None,
         };
+        let block_diagonal = match problem {
+            Problem::Conv(conv) if groups_together(conv) > 1 => Some(lower(problem, ConvForm::BlockDiagonal)?),
+            _ => None,
+        };
         Ok(Space {
             problem: problem.clone(),
             target: target.clone(),
@@ -78,6 +84,7 @@ impl Space {
             constraint: Constraint::none(),
             per_sample: lower(problem, ConvForm::PerSample)?,
             merged,
+            block_diagonal,
         })
     }
 
@@ -113,7 +120,8 @@ impl Space {
     /// The same for operands whose first elements are aligned so, in bytes.
     pub fn aligned(&self, starts: [u32; 3]) -> Space {
         let mut space = self.clone();
-        for parts in std::iter::once(&mut space.per_sample).chain(&mut space.merged) {
+        let forms = std::iter::once(&mut space.per_sample).chain(&mut space.merged).chain(&mut space.block_diagonal);
+        for parts in forms {
             for c in std::iter::once(&mut parts.lead).chain(&mut parts.rest) {
                 [c.a.align, c.b.align, c.c.align] = starts;
             }
@@ -128,20 +136,23 @@ impl Space {
 
     /// The parts of the problem in the form that a plan chooses.
     pub fn parts(&self, plan: &Keys) -> &Parts {
-        match &self.merged {
-            Some(merged) if plan.common(Common::Bim) == 1 => merged,
-            _ => &self.per_sample,
-        }
+        let wanted = plan.common(Common::Bim);
+        self.numbered().find(|(bim, _)| *bim == wanted).map_or(&self.per_sample, |(_, parts)| parts)
     }
 
     /// Every form of the problem, its part with most work, with the value of `BIM` that chooses it.
     pub fn contractions(&self) -> Vec<(u32, &Contraction)> {
-        self.forms().zip(0..).map(|(parts, bim)| (bim, &parts.lead)).collect()
+        self.numbered().map(|(bim, parts)| (bim, &parts.lead)).collect()
     }
 
-    /// Every form of the problem, by `BIM`.
+    /// Every form of the problem.
     pub fn forms(&self) -> impl Iterator<Item = &Parts> {
-        std::iter::once(&self.per_sample).chain(&self.merged)
+        self.numbered().map(|(_, parts)| parts)
+    }
+
+    fn numbered(&self) -> impl Iterator<Item = (u32, &Parts)> {
+        let forms = [(0, Some(&self.per_sample)), (1, self.merged.as_ref()), (2, self.block_diagonal.as_ref())];
+        forms.into_iter().filter_map(|(bim, parts)| Some((bim, parts?)))
     }
 
     /// The key of records: the facts that legality reads.
@@ -199,7 +210,7 @@ impl Space {
             env: &self.env,
             constraint: &self.constraint,
             reach: Reach::Full,
-            convolution: self.merged.is_some(),
+            forms: [0, 1, 2].map(|bim| self.numbered().any(|(known, _)| known == bim)),
         }
     }
 
@@ -221,7 +232,8 @@ impl Space {
     /// The plan with the constraint's values, and one way to write what has no effect here.
     pub fn admit(&self, keys: &Keys) -> Plan {
         let keys = self.constraint.apply(keys);
-        let plan = Plan::from(if self.merged.is_none() { keys.with(Key::C(Common::Bim), 0) } else { keys });
+        let known = self.numbered().any(|(bim, _)| bim == keys.common(Common::Bim));
+        let plan = Plan::from(if known { keys } else { keys.with(Key::C(Common::Bim), 0) });
         self.constraint.apply(&plan.normalised(self.contraction(&plan))).into()
     }
 }

@@ -96,6 +96,45 @@ fn backward_data() {
     }
 }
 
+/// Neighbouring groups as one block-diagonal product: windows come in bulk as those of one group would, the filter from its copy in
+/// workspace or by load waves, and of a filter's gradient the blocks are stored, by each way that splits of the sum meet.
+#[test]
+fn groups_as_block_diagonal_products() {
+    let eights = "n2_g16_c128_k128_in7x6_fil3x3_st1x1_dil1x1_pb1x1_pe1x1";
+    let strided = "n2_g8_c128_k128_in7x6_fil3x3_st2x2_dil1x1_pb1x1_pe1x1";
+    let depthwise = "n2_g64_c64_k64_in6x7_fil3x3_st1x1_dil1x1_pb1x1_pe1x1";
+    let odd = "n2_g6_c30_k18_in6x7_fil3x2_st1x1_dil1x1_pb1x1_pe1x1";
+    let bulk = "A_MIC1_ACP2__B_MIC8_ACP2_WOS1__C_MAC128_UNR64_BUF3_LWV4_UNI2";
+    let weight = "A_MIC1_ACP2__B_MIC8_ACP2__C_MAC128_UNR64_BUF3_LWV4_UNI2";
+    let waves = "A_MIC2_PAD8__B_MIC2_PAD8__C_UNI1_MAC128_UNR32_PFG1_BUF2_EDG1";
+    let cases = [
+        ("fwd", eights, "emu:sm_90a", format!("{bulk}_PST3")),
+        ("fwd", depthwise, "emu:sm_90a", format!("{bulk}_CST1")),
+        ("fwd", strided, "emu:sm_90a", format!("{}_PST3", bulk.replace("B_MIC8_ACP2_WOS1", "B_MIC8_ACP0"))),
+        ("bwdd", eights, "emu:sm_90a", format!("{bulk}_CST1")),
+        ("bwdd", strided, "emu:sm_90a", format!("{bulk}_PST5_CST1")),
+        ("bwdw", eights, "emu:sm_90a", weight.into()),
+        ("bwdw", strided, "emu:sm_90a", format!("{weight}_ICE3_SKS1_CST1")),
+        ("bwdw", depthwise, "emu:sm_90a", format!("{weight}_ICE2_SKS2")),
+        ("bwdw", odd, "emu:sm_80", format!("{waves}_ICE4_SKS1")),
+        ("bwdw", odd, "emu:sm_80", format!("{waves}_SWP1")),
+        ("fwd", odd, "emu:sm_80", waves.into()),
+        ("bwdd", odd, "emu:sm_80", waves.into()),
+        ("bwdw", odd, "emu:gfx900", "A_MIC2__B_MIC4__C_MAC64_UNR8_PFG1_BUF2_EDG1_CST1".into()),
+    ];
+    for (seed, (direction, text, device, keys)) in (0..).zip(cases) {
+        let problem = Problem::parse(&format!("conv_{direction}_nhwc_{text}_bias0_ws1048576_f16")).unwrap();
+        let device = emulator(device, true, seed);
+        let space = Space::new(&problem, &device.info().target).unwrap();
+        let plan: Plan = Constraint::parse(&format!("{keys}_BIM2")).unwrap().apply(&Plan::default()).into();
+        let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
+        let groups = if let Problem::Conv(conv) = &problem { conv.groups } else { 1 };
+        assert!(r.contraction.g * 3 <= groups, "{problem}: {} products", r.contraction.g);
+        let failed = judge(&device, &Pair { seed, problem, plan });
+        assert!(failed.is_none(), "{}", failed.unwrap_or_default());
+    }
+}
+
 /// Phases of a strided gradient are parts of one launch, whatever brings their operands and whichever way results leave; those without a
 /// tap store zeros, or what beta leaves of C.
 #[test]

@@ -7,7 +7,7 @@ use super::input::Shape;
 use crate::kernel::exit::operations::{Applied, Before, Operations, Run, Start};
 use crate::kernel::input::Ints;
 use crate::program::{Binding, Factor, Groups};
-use tilewright_ir::affine::{Coord, Part, affine};
+use tilewright_ir::affine::{Coord, Part, affine, in_range};
 use tilewright_ir::*;
 use tilewright_problem::Extent;
 use tilewright_problem::contraction::{Contraction, Operand};
@@ -166,11 +166,17 @@ pub(super) fn finish(c: &Contraction, (splits, partials): (u32, Option<u64>), sh
         let operations = operations.of_entry(b, g);
         let at = affine(b, &c.c.view.access.offset, &point, Part::Whole, Scalar::I64);
         let at = b.bind("at", offset + at);
+        // Blocks of a block-diagonal result.
+        let exists = c.c.view.access.bounds.iter().fold(None, |exists, bound| {
+            let value = affine(b, &bound.value, &point, Part::Whole, Scalar::I64);
+            let inside = in_range(b, value, bound.low, bound.high);
+            b.and_opt(exists, Some(inside))
+        });
         operations.by_beta(b, |b, old| {
-            let before = |b: &mut Builder| b.load("old", Base::Buffer(buffer), at, 1, None);
+            let before = |b: &mut Builder| b.load("old", Base::Buffer(buffer), at, 1, exists);
             let before: Option<Before> = if old { Some(&before) } else { None };
-            let value = operations.apply(b, &run, None, ints, before, &[sum]);
-            b.store(Base::Buffer(buffer), at, value[0].cast(c.c.scalar), None);
+            let value = operations.apply(b, &run, exists, ints, before, &[sum]);
+            b.store(Base::Buffer(buffer), at, value[0].cast(c.c.scalar), exists);
         });
     };
     match partials {

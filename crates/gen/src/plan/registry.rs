@@ -202,9 +202,9 @@ const COMMON: [KeyInfo; COMMONS] = [
     entry(
         "BIM",
         System::Sofie,
-        BIT,
+        Legal::Range(0, 2),
         0,
-        "convolution: 0 one sample per batch entry g, 1 batch merged into m (no effect on a GEMM)",
+        "convolution: 0 one sample per batch entry g, 1 batch merged into m, 2 also groups merged into block-diagonal products (no effect on a GEMM)",
     ),
     entry(
         "UNI",

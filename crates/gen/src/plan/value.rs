@@ -4,7 +4,6 @@ use super::keys::{CHIRALS, COMMONS, Chiral, Common, Key};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Deref;
-use tilewright_problem::lower::ConvForm;
 
 /// One value for every hyperparameter, as written: keys without effect among them. What a text says and what a search puts together; a
 /// [`Plan`] is made of it.
@@ -101,13 +100,6 @@ impl Keys {
     /// Keys in which two differ, in printing order.
     pub fn difference(&self, other: &Keys) -> Vec<Key> {
         Key::all().filter(|k| self.get(*k) != other.get(*k)).collect()
-    }
-    /// How a convolution is lowered for this plan (`BIM`).
-    pub const fn conv_form(&self) -> ConvForm {
-        match self.common(Common::Bim) {
-            0 => ConvForm::PerSample,
-            _ => ConvForm::Merged,
-        }
     }
     /// Elements per read from shared memory: `FRW`, or `VEW` where that is 0.
     pub(super) fn fragment_width(&self, side: fn(Chiral) -> Key) -> u32 {

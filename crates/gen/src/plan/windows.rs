@@ -201,9 +201,10 @@ impl<'a> Recogniser<'a> {
         }
         // Elements of k beyond the last arrive as zeros: channels, or samples, that do not exist.
         let lowest = digits.iter().find(|digit| digit.axis == self.fast && digit.div == 1);
-        let (ends, k) =
-            (if self.fast == COL { lowest.is_none_or(|d| d.last) } else { samples.is_some() }, self.tensor.view.extent[COL]);
-        if !(ends && groups.is_empty() || k.is_multiple_of(self.tile[COL].into())) {
+        // Behind a group's channels are the next one's.
+        let ends = if self.fast == COL { lowest.is_none_or(|d| d.last) && groups.is_empty() } else { samples.is_some() };
+        let k = self.tensor.view.extent[COL];
+        if !(ends || k.is_multiple_of(self.tile[COL].into())) {
             return Err(format!("UNR of {} does not divide its k of {k}", self.tile[COL]));
         }
         let order = |dim: &&Dimension| self.pixels(dim).first().map_or(i64::MAX, |(i, _)| digits[*i].div);

@@ -29,10 +29,23 @@ struct Chains<'a> {
     names: &'static [[&'static str; 4]],
     /// Dimensions that join the batch: phases.
     batch: Vec<(&'static str, u64)>,
+    /// Groups of one product.
+    together: u64,
+}
+
+/// Bytes of channels that groups of one product have together at most.
+const ROW_BYTES: u64 = 128;
+
+/// Groups that a block-diagonal product takes together; 1: every group has a row of channels of its own.
+pub(super) fn together(conv: &Conv) -> u64 {
+    let channels = conv.c_per_group().max(conv.k_per_group()) * u64::from(conv.dtype.bytes());
+    let fit = |count: &u64| conv.groups.is_multiple_of(*count) && count * channels <= ROW_BYTES;
+    (1..=ROW_BYTES).rev().find(fit).unwrap_or(1)
 }
 
 pub(super) fn lower(conv: &Conv, form: ConvForm) -> Result<Parts, ProblemError> {
-    let chains = Chains { conv, form, names: &SPATIAL[3 - conv.dims()..], batch: Vec::new() };
+    let together = if form == ConvForm::BlockDiagonal { together(conv) } else { 1 };
+    let chains = Chains { conv, form, names: &SPATIAL[3 - conv.dims()..], batch: Vec::new(), together };
     let one = |lead| Parts { lead, rest: Vec::new() };
     match conv.direction {
         Direction::Forward => chains.forward().map(one),
@@ -66,23 +79,34 @@ impl Chains<'_> {
         };
         ViewBuilder::dense(&dims)
     }
-    /// Input or its gradient, its channels apart by group.
+    /// Products of each sample, or of all together.
+    fn products(&self) -> u64 {
+        self.conv.groups / self.together
+    }
+    /// Input or its gradient, its channels apart by product.
     fn input(&self) -> ViewBuilder {
         let conv = self.conv;
         self.dense(("n", conv.n), ("channels", conv.c), &self.named(0), &conv.input)
-            .unmerge("channels", &[("group", conv.groups), ("c", conv.c_per_group())])
+            .unmerge("channels", &[("group", self.products()), ("c", conv.c_per_group() * self.together)])
     }
     /// Output or its gradient.
     fn output(&self) -> ViewBuilder {
         let conv = self.conv;
         self.dense(("n", conv.n), ("channels", conv.k), &self.named(1), &conv.output())
-            .unmerge("channels", &[("group", conv.groups), ("k", conv.k_per_group())])
+            .unmerge("channels", &[("group", self.products()), ("k", conv.k_per_group() * self.together)])
     }
-    /// Filter or its gradient.
+    /// Filter or its gradient: between the channels of one group, where a product has several.
     fn filter(&self) -> ViewBuilder {
         let conv = self.conv;
-        self.dense(("filters", conv.k), ("c", conv.c_per_group()), &self.named(2), &conv.filter)
-            .unmerge("filters", &[("group", conv.groups), ("k", conv.k_per_group())])
+        let filter = self.dense(("filters", conv.k), ("c", conv.c_per_group()), &self.named(2), &conv.filter);
+        if self.together == 1 {
+            return filter.unmerge("filters", &[("group", conv.groups), ("k", conv.k_per_group())]);
+        }
+        filter
+            .unmerge("filters", &[("group", self.products()), ("block", self.together), ("k", conv.k_per_group())])
+            .diagonal("block", ["block k", "block c"])
+            .merge(&["block k", "k"], "k")
+            .merge(&["block c", "c"], "c")
     }
     /// The input under the windows of the filter: by output pixel and tap.
     fn windows(&self) -> ViewBuilder {
@@ -112,14 +136,16 @@ impl Chains<'_> {
         let pixels = self.named(which);
         match self.form {
             ConvForm::PerSample => self.batch(builder.merge(&pixels, "m"), &["n", "group"]),
-            ConvForm::Merged => self.batch(builder.merge(&[&["n"], pixels.as_slice()].concat(), "m"), &["group"]),
+            ConvForm::Merged | ConvForm::BlockDiagonal => {
+                self.batch(builder.merge(&[&["n"], pixels.as_slice()].concat(), "m"), &["group"])
+            }
         }
     }
     /// g of what all samples share.
     fn shared(&self, builder: ViewBuilder) -> ViewBuilder {
         match self.form {
             ConvForm::PerSample => self.batch(builder.broadcast("n", self.conv.n), &["n", "group"]),
-            ConvForm::Merged => self.batch(builder, &["group"]),
+            ConvForm::Merged | ConvForm::BlockDiagonal => self.batch(builder, &["group"]),
         }
     }
     fn batch(&self, builder: ViewBuilder, dims: &[&str]) -> ViewBuilder {
@@ -209,7 +235,7 @@ impl Chains<'_> {
         let result = |view: View| Tensor { scalar: conv.out_dtype, view, align: BUFFER_ALIGN, len: len(Operand::C) };
         let bias = if conv.bias {
             let values = ViewBuilder::dense(&[("channels", channels)]);
-            let values = values.unmerge("channels", &[("group", conv.groups), ("column", per_group)]);
+            let values = values.unmerge("channels", &[("group", self.products()), ("column", per_group * self.together)]);
             let view = self.shared(self.of_all_phases(values)).broadcast("one", 1).view("g", "column", "one")?;
             Some(Bias { scalar: conv.out_dtype, along_n: true, view, len: channels })
         } else {

@@ -5,6 +5,7 @@ mod conv;
 mod phases;
 
 use crate::contraction::{Bias, Contraction, EpilogueOp, Reduce, Tensor};
+use crate::conv::Conv;
 use crate::epilogue::Along;
 use crate::error::ProblemError;
 use crate::gemm::{Gemm, Order};
@@ -13,8 +14,8 @@ use crate::view::ViewBuilder;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 
-/// What runs along the batch (g) of a convolution's contraction. Has no effect on other problems, nor on filter gradients, which sum
-/// over the samples.
+/// What runs along the batch (g) of a convolution's contraction. Has no effect on other problems. Filter gradients sum over the samples in
+/// every form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConvForm {
@@ -23,6 +24,9 @@ pub enum ConvForm {
     PerSample,
     /// g = group, rows = (sample, pixel): one product per group (rocMLIR).
     Merged,
+    /// The same with neighbouring groups in one product, whose filter is block-diagonal: as many as have the channels of one
+    /// 128-byte row. Also of filter gradients, of which the blocks are stored.
+    BlockDiagonal,
 }
 
 /// Alignment of a buffer's start that plans may count on, in bytes; asked again at launch with the real pointers.
@@ -43,6 +47,11 @@ impl Parts {
     pub fn iter(&self) -> impl Iterator<Item = &Contraction> {
         std::iter::once(&self.lead).chain(&self.rest)
     }
+}
+
+/// Groups that [`ConvForm::BlockDiagonal`] has in one product; 1: it is no form of its own.
+pub fn groups_together(conv: &Conv) -> u64 {
+    conv::together(conv)
 }
 
 /// The parts of a problem.

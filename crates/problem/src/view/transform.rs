@@ -72,6 +72,13 @@ pub enum Transform {
         /// Upper dimensions, slowest first.
         uppers: Vec<Dim>,
     },
+    /// Two upper dimensions with the coordinates of one lower: elements exist where both are the same.
+    Diagonal {
+        /// Lower dimension.
+        dim: Dim,
+        /// Upper names.
+        uppers: [String; 2],
+    },
     /// An upper dimension that no lower coordinate depends on.
     Broadcast {
         /// Upper name.
@@ -260,6 +267,15 @@ impl ViewBuilder {
         }
         self
     }
+    /// Replaces a dimension by two of its extent; what exists is where their coordinates are the same: the blocks of a block-diagonal
+    /// matrix.
+    pub fn diagonal(mut self, dim: &str, uppers: [&str; 2]) -> Self {
+        if let Some(found) = self.take(dim) {
+            let dims = uppers.map(|name| Dim { name: name.to_string(), extent: found.extent }).to_vec();
+            self.push(Transform::Diagonal { dim: found, uppers: uppers.map(str::to_string) }, dims);
+        }
+        self
+    }
     /// Adds a dimension that changes nothing.
     pub fn broadcast(mut self, upper: &str, extent: u64) -> Self {
         let dims = vec![Dim { name: upper.to_string(), extent }];
@@ -377,6 +393,13 @@ impl Chain {
                     }
                     at.insert(dim, v);
                 }
+                Transform::Diagonal { dim, uppers: [x, y] } => {
+                    let (x, y) = (at.remove(x.as_str())?, at.remove(y.as_str())?);
+                    if x != y {
+                        return None;
+                    }
+                    at.insert(&dim.name, x);
+                }
                 Transform::Broadcast { upper } => {
                     at.remove(upper.as_str())?;
                 }
@@ -436,6 +459,11 @@ impl Chain {
                         sum = outer.plus(&at.remove(upper.name.as_str()).unwrap_or_default(), 1);
                     }
                     at.insert(dim, sum.simplified(extent));
+                }
+                Transform::Diagonal { dim, uppers } => {
+                    let [x, y] = uppers.each_ref().map(|upper| at.remove(upper.as_str()).unwrap_or_default());
+                    bounds.push(Bound { value: x.plus(&y, -1), low: 0, high: 1 });
+                    at.insert(&dim.name, x);
                 }
                 Transform::Broadcast { upper } => {
                     at.remove(upper.as_str());

@@ -90,7 +90,8 @@ fn common(key: Common) -> (Edges, Edges) {
     match key {
         Unr => (POWERS, NONE),
         Gal => (&[(1, &[2, 3]), (2, &[1, 3]), (3, &[1, 2])], NONE),
-        Pun | Iwi | Szt | Mad | Ufo | Afi | Mia | Edg | Cst | Ukl | Hnt | Bim | Swp | Png => (BIT, NONE),
+        Pun | Iwi | Szt | Mad | Ufo | Afi | Mia | Edg | Cst | Ukl | Hnt | Swp | Png => (BIT, NONE),
+        Bim => (&[(0, &[1, 2]), (1, &[0, 2]), (2, &[0, 1])], NONE),
         Ice => (
             &[
                 (1, &[2]),

@@ -35,8 +35,8 @@ pub struct Graph<'a> {
     pub constraint: &'a Constraint,
     /// Which edges there are.
     pub reach: Reach,
-    /// The problem is a convolution: `BIM` moves as well.
-    pub convolution: bool,
+    /// Values of `BIM` that the problem has: one, or more of a convolution.
+    pub forms: [bool; 3],
 }
 
 /// A plan next to another. It need not be derivable.
@@ -97,7 +97,7 @@ fn step(tables: &[Edges], value: u32) -> Vec<u32> {
 impl<'a> Graph<'a> {
     /// The full graph.
     pub fn new(contraction: &'a Contraction, env: &'a Env, constraint: &'a Constraint) -> Graph<'a> {
-        Graph { contraction, env, constraint, reach: Reach::Full, convolution: false }
+        Graph { contraction, env, constraint, reach: Reach::Full, forms: [true, false, false] }
     }
 
     fn tables(&self, key: Key) -> Vec<Edges> {
@@ -117,7 +117,7 @@ impl<'a> Graph<'a> {
             return if full { vec![base, MAC_MORE] } else { vec![base] };
         }
         let moves = match key {
-            Key::C(Common::Bim) => self.convolution,
+            Key::C(Common::Bim) => self.forms[1..].contains(&true),
             Key::A(Chiral::Wos) | Key::B(Chiral::Wos) => self.env.workspace_bytes > 0,
             Key::C(Common::Wva | Common::Lwv | Common::Hnt | Common::Mgp) => self.env.wave > 1,
             _ => true,
@@ -131,7 +131,7 @@ impl<'a> Graph<'a> {
 
     /// Every value that the graph has for a key, ascending; empty where the key does not move.
     pub fn values(&self, key: Key) -> Vec<u32> {
-        let mut values: Vec<u32> = self.tables(key).into_iter().flat_map(values_of).collect();
+        let mut values: Vec<u32> = self.tables(key).into_iter().flat_map(values_of).filter(|v| self.has(key, *v)).collect();
         values.sort_unstable();
         values.dedup();
         values
@@ -139,7 +139,14 @@ impl<'a> Graph<'a> {
 
     /// Values next to a key's value, none where the constraint pins it.
     pub fn edges(&self, key: Key, value: u32) -> Vec<u32> {
-        if self.constraint.pins(key) { Vec::new() } else { step(&self.tables(key), value) }
+        if self.constraint.pins(key) {
+            return Vec::new();
+        }
+        step(&self.tables(key), value).into_iter().filter(|v| self.has(key, *v)).collect()
+    }
+
+    fn has(&self, key: Key, value: u32) -> bool {
+        key != Key::C(Common::Bim) || self.forms.get(value as usize) == Some(&true)
     }
 
     /// Plans one move from this one, each once, none equal to it: one-key moves in registry order, then coupled moves.

@@ -21,7 +21,9 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
         // Pairs of results are neighbours along n. Turned the other way they are stored one by one, which only pays where it
         // spares most of a tile of 64 rows, or a copy of the operand that registers can read as it is.
         let spares = turned.n <= 64 && turned.m >= 256;
-        if !pairs && (turned.c.view.stride(ROW) != Some(1) || !(spares || by_registers)) {
+        // Of a block-diagonal result few elements are stored.
+        let blocks = turned.c.view.bounded_by(COL);
+        if !pairs && !blocks && (turned.c.view.stride(ROW) != Some(1) || !(spares || by_registers)) {
             continue;
         }
         let base = Keys::default()
@@ -37,7 +39,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
         }
         let fetched: Vec<Keys> = of_tiles.iter().flat_map(|plan| through_registers(plan, &turned)).collect();
         let fragments: Vec<Keys> = of_tiles.iter().filter(|_| by_registers).map(by_fragments).collect();
-        if !pairs && !spares {
+        if !pairs && !spares && !blocks {
             of_tiles.clear();
         }
         plans.extend(of_tiles.into_iter().chain(fetched).chain(fragments));
