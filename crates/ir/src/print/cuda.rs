@@ -22,41 +22,9 @@ fn compute_capability(target: &Target) -> u32 {
 }
 
 impl Dialect for Cuda {
-    fn reserved(&self) -> &'static [&'static str] {
-        &[
-            "threadIdx",
-            "blockIdx",
-            "blockDim",
-            "gridDim",
-            "warpSize",
-            "min",
-            "max",
-            "fmin",
-            "fmax",
-            "fminf",
-            "fmaxf",
-            "fma",
-            "fmaf",
-            "exp",
-            "expf",
-            "tanh",
-            "tanhf",
-            "erf",
-            "erff",
-            "sqrt",
-            "sqrtf",
-            "atomicAdd",
-            "atomicMax",
-            "atomicCAS",
-            "dim3",
-            "int2",
-            "int4",
-            "float2",
-            "float4",
-            "uint2",
-            "uint4",
-            "double2",
-        ]
+    fn reserved(&self) -> &'static str {
+        "threadIdx blockIdx blockDim gridDim warpSize min max fmin fmax fminf fmaxf fma fmaf exp expf tanh tanhf erf erff \
+         sqrt sqrtf atomicAdd atomicMax atomicCAS dim3 int2 int4 float2 float4 uint2 uint4 double2"
     }
     fn start(&self, _: &Kernel, _: &mut Prelude) {}
     fn entry(&self, kernel: &Kernel, _: &Target, name: &str) -> String {

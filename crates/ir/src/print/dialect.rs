@@ -114,8 +114,8 @@ pub(super) struct CopyText<'a> {
 
 /// One dialect. Hooks give text; what needs a definition puts it in the prelude.
 pub(super) trait Dialect {
-    /// Words that may not be used as names, beyond C's.
-    fn reserved(&self) -> &'static [&'static str];
+    /// Words that may not be used as names, beyond C's, with spaces between them.
+    fn reserved(&self) -> &'static str;
     /// Lines every kernel of the dialect, or this kernel, starts with.
     fn start(&self, kernel: &Kernel, prelude: &mut Prelude);
     /// Everything of the kernel's declaration that stands before its parameter list.

@@ -20,23 +20,8 @@ const HEADER_WORDS: [(&str, &str); 4] = [
 ];
 
 impl Dialect for Hip {
-    fn reserved(&self) -> &'static [&'static str] {
-        &[
-            "threadIdx",
-            "blockIdx",
-            "blockDim",
-            "gridDim",
-            "warpSize",
-            "min",
-            "max",
-            "fma",
-            "exp",
-            "tanh",
-            "erf",
-            "sqrt",
-            "dim3",
-            "float4",
-        ]
+    fn reserved(&self) -> &'static str {
+        "threadIdx blockIdx blockDim gridDim warpSize min max fma exp tanh erf sqrt dim3 float4"
     }
     fn start(&self, _: &Kernel, prelude: &mut Prelude) {
         for (word, meaning) in HEADER_WORDS {

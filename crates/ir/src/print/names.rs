@@ -3,76 +3,10 @@
 use std::collections::HashSet;
 
 /// Words no C-family dialect lets us use, or that would confuse a reader.
-const C_WORDS: &[&str] = &[
-    "alignas",
-    "alignof",
-    "and",
-    "asm",
-    "auto",
-    "bool",
-    "break",
-    "case",
-    "catch",
-    "char",
-    "class",
-    "compl",
-    "const",
-    "constexpr",
-    "continue",
-    "default",
-    "delete",
-    "do",
-    "double",
-    "else",
-    "enum",
-    "explicit",
-    "export",
-    "extern",
-    "false",
-    "float",
-    "for",
-    "friend",
-    "goto",
-    "half",
-    "if",
-    "inline",
-    "int",
-    "long",
-    "main",
-    "mutable",
-    "namespace",
-    "new",
-    "not",
-    "operator",
-    "or",
-    "private",
-    "protected",
-    "public",
-    "register",
-    "restrict",
-    "return",
-    "short",
-    "signed",
-    "sizeof",
-    "static",
-    "struct",
-    "switch",
-    "template",
-    "this",
-    "throw",
-    "true",
-    "try",
-    "typedef",
-    "typename",
-    "union",
-    "unsigned",
-    "using",
-    "virtual",
-    "void",
-    "volatile",
-    "while",
-    "xor",
-];
+const C_WORDS: &str = "alignas alignof and asm auto bool break case catch char class compl const constexpr continue default delete do double \
+    else enum explicit export extern false float for friend goto half if inline int long main mutable namespace new not \
+    operator or private protected public register restrict return short signed sizeof static struct switch template this \
+    throw true try typedef typename union unsigned using virtual void volatile while xor";
 
 /// Hands out names, scope by scope. A name may come again only in a scope that cannot see the first.
 pub(super) struct Namer {
@@ -82,8 +16,9 @@ pub(super) struct Namer {
 
 impl Namer {
     /// A namer that keeps off C's words and a dialect's own.
-    pub fn new(dialect_words: &'static [&'static str]) -> Self {
-        Namer { reserved: C_WORDS.iter().chain(dialect_words).copied().collect(), scopes: vec![HashSet::new()] }
+    pub fn new(dialect_words: &'static str) -> Self {
+        let reserved = C_WORDS.split_whitespace().chain(dialect_words.split_whitespace()).collect();
+        Namer { reserved, scopes: vec![HashSet::new()] }
     }
     /// Enters a nested scope.
     pub fn open(&mut self) {
@@ -145,7 +80,7 @@ mod tests {
 
     #[test]
     fn names_are_legal_and_unique_where_visible() {
-        let mut n = Namer::new(&["barrier"]);
+        let mut n = Namer::new("barrier");
         assert_eq!(n.declare("a"), "a");
         assert_eq!(n.declare("a"), "a_1");
         n.open();

@@ -27,52 +27,11 @@ const fn qualifier(space: Space) -> &'static str {
 }
 
 impl Dialect for OpenCl {
-    fn reserved(&self) -> &'static [&'static str] {
+    fn reserved(&self) -> &'static str {
         // Keywords, types, macros, and the functions that printed code calls: a variable of their name would hide them.
-        &[
-            "kernel",
-            "global",
-            "local",
-            "constant",
-            "read_only",
-            "write_only",
-            "read_write",
-            "uniform",
-            "pipe",
-            "generic",
-            "uchar",
-            "ushort",
-            "uint",
-            "ulong",
-            "size_t",
-            "ptrdiff_t",
-            "event_t",
-            "sampler_t",
-            "NAN",
-            "INFINITY",
-            "float2",
-            "float4",
-            "float8",
-            "float16",
-            "int2",
-            "int4",
-            "double2",
-            "double4",
-            "ushort2",
-            "ushort4",
-            "ushort8",
-            "min",
-            "max",
-            "fmin",
-            "fmax",
-            "fma",
-            "mad",
-            "exp",
-            "tanh",
-            "erf",
-            "sqrt",
-            "barrier",
-        ]
+        "kernel global local constant read_only write_only read_write uniform pipe generic uchar ushort uint ulong size_t \
+         ptrdiff_t event_t sampler_t NAN INFINITY float2 float4 float8 float16 int2 int4 double2 double4 ushort2 ushort4 \
+         ushort8 min max fmin fmax fma mad exp tanh erf sqrt barrier"
     }
     fn start(&self, kernel: &Kernel, prelude: &mut Prelude) {
         let scalars = kernel.exprs.iter().map(|(_, ty)| ty.scalar).chain(kernel.args.iter().map(|a| match a.kind {
