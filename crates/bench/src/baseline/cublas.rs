@@ -118,61 +118,28 @@ impl Runner for Product<'_> {
         // problem); the factors are read during the call, the pointer mode being the host's.
         let done = unsafe {
             match self.dtype {
-                Scalar::F32 if batch == 1 => {
-                    check!(OK, sys::cublasSgemm_v2(handle, ta, tb, m, n, k, x, a.cast(), lda, b.cast(), ldb, y, c.cast(), ldc))
-                }
-                Scalar::F32 => check!(
-                    OK,
-                    sys::cublasSgemmStridedBatched(
-                        handle,
-                        ta,
-                        tb,
-                        m,
-                        n,
-                        k,
-                        x,
-                        a.cast(),
-                        lda,
-                        sa,
-                        b.cast(),
-                        ldb,
-                        sb,
-                        y,
-                        c.cast(),
-                        ldc,
-                        sc,
-                        batch
-                    )
-                ),
-                Scalar::F64 => {
-                    let (x, y) = (&raw const self.alpha, &raw const self.beta);
+                Scalar::F32 => {
+                    let [a, b, c] = [a, b, c].map(|p| p.cast::<f32>());
                     if batch == 1 {
+                        check!(OK, sys::cublasSgemm_v2(handle, ta, tb, m, n, k, x, a, lda, b, ldb, y, c, ldc))
+                    } else {
                         check!(
                             OK,
-                            sys::cublasDgemm_v2(handle, ta, tb, m, n, k, x, a.cast(), lda, b.cast(), ldb, y, c.cast(), ldc)
+                            sys::cublasSgemmStridedBatched(
+                                handle, ta, tb, m, n, k, x, a, lda, sa, b, ldb, sb, y, c, ldc, sc, batch
+                            )
                         )
+                    }
+                }
+                Scalar::F64 => {
+                    let (x, y, [a, b, c]) = (&raw const self.alpha, &raw const self.beta, [a, b, c].map(|p| p.cast::<f64>()));
+                    if batch == 1 {
+                        check!(OK, sys::cublasDgemm_v2(handle, ta, tb, m, n, k, x, a, lda, b, ldb, y, c, ldc))
                     } else {
                         check!(
                             OK,
                             sys::cublasDgemmStridedBatched(
-                                handle,
-                                ta,
-                                tb,
-                                m,
-                                n,
-                                k,
-                                x,
-                                a.cast(),
-                                lda,
-                                sa,
-                                b.cast(),
-                                ldb,
-                                sb,
-                                y,
-                                c.cast(),
-                                ldc,
-                                sc,
-                                batch
+                                handle, ta, tb, m, n, k, x, a, lda, sa, b, ldb, sb, y, c, ldc, sc, batch
                             )
                         )
                     }
