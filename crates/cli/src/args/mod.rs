@@ -184,13 +184,10 @@ pub enum Search {
 #[command(args_conflicts_with_subcommands = false)]
 pub struct TuneArgs {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub problem: ProblemArgs,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub plan: PlanArgs,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub place: PlaceArgs,
     /// When to stop, for each problem: 200 (trials), or 500ms, 30s, 2m, 1h. A time counts from when the device and its compile
     /// workers are ready; a search that has found nothing by then goes on to its first plan, at most half a minute; the candidate in
@@ -229,16 +226,12 @@ pub struct TuneArgs {
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub problem: ProblemArgs,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub source: SourceArgs,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub plan: PlanArgs,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub place: PlaceArgs,
     /// Timed repeats; the median is reported (without --against)
     #[arg(long, global = true, help_heading = "Measuring", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
@@ -268,16 +261,12 @@ pub struct BenchArgs {
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub problem: ProblemArgs,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub source: SourceArgs,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub plan: PlanArgs,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub place: PlaceArgs,
     /// Seed of the random operands
     #[arg(long, global = true, help_heading = "Check", default_value_t = 1, value_parser = whole)]
@@ -316,13 +305,10 @@ pub enum HostLanguage {
 #[derive(Debug, Args)]
 pub struct EmitArgs {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub problem: ProblemArgs,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub plan: PlanArgs,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub place: PlaceArgs,
     /// Language [default: that of --arch, or the device's]
     #[arg(long, global = true, help_heading = "Target", value_enum)]
@@ -347,13 +333,10 @@ pub struct EmitArgs {
 #[derive(Debug, Args)]
 pub struct ExplainArgs {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub problem: ProblemArgs,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub plan: PlanArgs,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub place: PlaceArgs,
     /// Write the figures here
     #[arg(long, global = true, help_heading = "Output", value_name = "FILE")]
@@ -367,13 +350,10 @@ pub struct ExplainArgs {
 #[derive(Debug, Args)]
 pub struct InspectArgs {
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub problem: ProblemArgs,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub source: SourceArgs,
     #[command(flatten)]
-    #[allow(missing_docs)]
     pub plan: PlanArgs,
     /// Records file [default: in the user's data folder, see `tilewright records path`]
     #[arg(long, global = true, help_heading = "Device and records", value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
@@ -465,7 +445,6 @@ pub enum RecordsCommand {
     /// One line per problem and device: the best plan
     List {
         #[command(flatten)]
-        #[allow(missing_docs)]
         filter: FilterArgs,
         /// One JSON object per line
         #[arg(long)]
@@ -474,13 +453,11 @@ pub enum RecordsCommand {
     /// Every trial of the problems meant
     Show {
         #[command(flatten)]
-        #[allow(missing_docs)]
         filter: FilterArgs,
     },
     /// Write records as JSON lines
     Export {
         #[command(flatten)]
-        #[allow(missing_docs)]
         filter: FilterArgs,
         /// File to write; it must not exist yet [default: stdout]
         #[arg(long, value_name = "FILE")]
@@ -510,7 +487,6 @@ Examples:
     /// Remove records
     Clear {
         #[command(flatten)]
-        #[allow(missing_docs)]
         filter: FilterArgs,
         /// Do it: without this word nothing is removed
         #[arg(long)]
