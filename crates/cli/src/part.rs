@@ -1,7 +1,6 @@
 //! Which of many problems this process tunes, where several share them: `--part I/N`, or what Slurm or MPI say of the process.
 
 use crate::error::CliError;
-use crate::problem::Case;
 
 /// The I-th of N shares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,8 +69,9 @@ impl Part {
     }
 }
 
-/// Leaves this process its share of several problems: the one that is named, else what the process's surroundings say.
-pub fn take(given: Option<Part>, list: &mut Vec<Case>) -> Result<(), CliError> {
+/// Leaves this process its share of several problems with so much work each: the one that is named, else what the process's surroundings
+/// say.
+pub fn take<T>(given: Option<Part>, list: &mut Vec<T>, work: impl Fn(&T) -> f64) -> Result<(), CliError> {
     let (part, from) = match given {
         Some(part) => (part, "--part".to_string()),
         None if list.len() < 2 => return Ok(()),
@@ -81,7 +81,7 @@ pub fn take(given: Option<Part>, list: &mut Vec<Case>) -> Result<(), CliError> {
         },
     };
     let all = list.len();
-    let work: Vec<f64> = list.iter().map(|case| case.problem.flop()).collect();
+    let work: Vec<f64> = list.iter().map(work).collect();
     let mut mine = part.cut(&work).into_iter().peekable();
     let mut number = 0;
     list.retain(|_| {

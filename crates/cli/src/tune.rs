@@ -17,7 +17,7 @@ use tilewright_tune::search::{Budget, Cancel, Ended, Event, Options, Outcome, St
 /// device down, a new process goes on from the records.
 pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     let mut cases = problem::cases(&args.problem, args.plan.workspace)?;
-    part::take(args.part, &mut cases.list)?;
+    part::take(args.part, &mut cases.list, |case| case.problem.flop())?;
     cases.list.drain(..args.skip.min(cases.list.len()));
     session::constraint(&args.plan)?;
     if let Some(folder) = &args.out {

@@ -169,7 +169,7 @@ impl Emission<'_> {
             lines.push(format!("     {}", args.join(", ")));
             for arg in &kernel.args {
                 if let ArgKind::TensorMap(map) = &arg.kind {
-                    lines.push(format!("     {}: {}", arg.name, crate::host::words(map)));
+                    lines.push(format!("     {}: {}", arg.name, crate::map::words(map)));
                 }
             }
             for m in &launch.maps {

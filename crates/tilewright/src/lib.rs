@@ -105,6 +105,7 @@ mod emit;
 mod error;
 mod host;
 mod launch;
+mod map;
 mod operation;
 mod prepared;
 mod program;

@@ -1,49 +1,13 @@
-//! Tensor maps: in words, and encoded in C by CUDA's driver with the arguments that our own launches pass.
+//! Tensor maps encoded in C by CUDA's driver with the arguments that our own launches pass.
 
 use super::expression;
 use crate::Error;
+use crate::map::{element_strides, joined};
 use std::fmt::Write;
 use tilewright_device::cuda::tensor_map::{FAULTY_BIT, FAULTY_WORD, LAST_WITH_FAULT, SMALL_TENSOR, constants};
 use tilewright_gen::program::Launch;
-use tilewright_ir::{Swizzle, TensorMap};
+use tilewright_ir::TensorMap;
 use tilewright_problem::contraction::Contraction;
-
-/// Distances between the elements that a copy reads along each dimension of a map.
-fn element_strides(map: &TensorMap) -> Vec<u32> {
-    let mut steps = vec![1; map.extent.len()];
-    if let Some(windows) = &map.im2col {
-        steps.iter_mut().skip(1).zip(&windows.step).for_each(|(to, from)| *to = *from);
-    }
-    steps
-}
-
-fn joined<T: ToString>(values: &[T], with: &str) -> String {
-    values.iter().map(T::to_string).collect::<Vec<_>>().join(with)
-}
-
-/// What a map is encoded with, in words.
-pub(crate) fn words(map: &TensorMap) -> String {
-    let (extent, strides) = (joined(&map.extent, " x "), joined(&map.stride_bytes, ", "));
-    let (tile, steps) = (joined(&map.tile, " x "), joined(&element_strides(map), " x "));
-    let swizzle = match map.swizzle {
-        Swizzle::None => "no swizzle",
-        Swizzle::B32 => "swizzle 32B",
-        Swizzle::B64 => "swizzle 64B",
-        Swizzle::B128 => "swizzle 128B",
-    };
-    let scalar = if map.round_tf32 { "tf32".to_string() } else { map.scalar.to_string() };
-    let boxes = match &map.im2col {
-        None => format!("tiled, box {tile}"),
-        Some(w) => {
-            let (lower, upper) = (joined(&w.lower, " x "), joined(&w.upper, " x "));
-            format!("im2col, channels and pixels {tile}, corners {lower} and {upper}")
-        }
-    };
-    format!(
-        "{extent} of {scalar}, innermost first, strides {strides} bytes; {boxes}, {swizzle}, no interleave, element strides {steps}, \
-         L2 promotion 256B, zeros outside"
-    )
-}
 
 /// Declares and encodes the map of argument `n` over memory from an address on.
 pub(super) fn encode(c: &Contraction, launch: &Launch, n: usize, map: &TensorMap, address: &str) -> Result<String, Error> {

@@ -7,8 +7,6 @@ mod expression;
 mod map;
 mod signature;
 
-pub(crate) use map::words;
-
 use crate::emit::Emission;
 use crate::{Error, Operation};
 use std::fmt::Write;
