@@ -26,6 +26,16 @@ pub enum Problem {
     Conv(Conv),
 }
 
+/// The same of either kind.
+macro_rules! of {
+    ($problem:expr, $p:ident => $value:expr) => {
+        match $problem {
+            Problem::Gemm($p) => $value,
+            Problem::Conv($p) => $value,
+        }
+    };
+}
+
 impl Problem {
     /// The canonical text of this problem: equal problems, and only those, have equal keys. Read back by [`Problem::parse`].
     pub fn key(&self) -> String {
@@ -44,24 +54,15 @@ impl Problem {
     }
     /// Checks every field; only problems edited by hand have not passed yet.
     pub fn validate(&self) -> Result<(), ProblemError> {
-        match self {
-            Problem::Gemm(gemm) => gemm.validate(),
-            Problem::Conv(conv) => conv.validate(),
-        }
+        of!(self, p => p.validate())
     }
     /// Element type of the inputs.
     pub fn dtype(&self) -> Scalar {
-        match self {
-            Problem::Gemm(gemm) => gemm.dtype,
-            Problem::Conv(conv) => conv.dtype,
-        }
+        of!(self, p => p.dtype)
     }
     /// With what precision f32 factors are multiplied.
     pub fn math(&self) -> Math {
-        match self {
-            Problem::Gemm(gemm) => gemm.math,
-            Problem::Conv(conv) => conv.math,
-        }
+        of!(self, p => p.math)
     }
     /// Name of the inputs' type under the problem's math: `tf32` where that is allowed.
     pub fn dtype_name(&self) -> &'static str {
@@ -69,17 +70,11 @@ impl Problem {
     }
     /// Element type of the result.
     pub fn out_dtype(&self) -> Scalar {
-        match self {
-            Problem::Gemm(gemm) => gemm.out_dtype,
-            Problem::Conv(conv) => conv.out_dtype,
-        }
+        of!(self, p => p.out_dtype)
     }
     /// What is applied to the scaled sums with bias and old result.
     pub fn activation(&self) -> Option<Activation> {
-        match self {
-            Problem::Gemm(gemm) => gemm.activation,
-            Problem::Conv(conv) => conv.activation,
-        }
+        of!(self, p => p.activation)
     }
     /// True if results are more than `alpha * sum + beta * C`: with a bias, an activation or a residual.
     pub fn has_epilogue(&self) -> bool {
@@ -120,10 +115,7 @@ impl Problem {
     }
     /// Elements of the bias vector's buffer; 0 without one.
     pub fn bias_len(&self) -> u64 {
-        match self {
-            Problem::Gemm(gemm) => gemm.bias_len(),
-            Problem::Conv(conv) => conv.bias_len(),
-        }
+        of!(self, p => p.bias_len())
     }
     /// Elements of the residual's buffer; 0 without one.
     pub fn residual_len(&self) -> u64 {
@@ -154,10 +146,7 @@ impl Problem {
     }
     /// Workspace budget in bytes.
     pub fn workspace(&self) -> u64 {
-        match self {
-            Problem::Gemm(gemm) => gemm.workspace,
-            Problem::Conv(conv) => conv.workspace,
-        }
+        of!(self, p => p.workspace)
     }
     /// Terms of a result's sum.
     pub fn depth(&self) -> u64 {
