@@ -64,29 +64,13 @@ impl GrammarFault {
 /// The key of a part whose name is most like a word; `None` where nothing is alike.
 fn nearest(part: Part, word: &str) -> Option<Key> {
     let word = word.to_uppercase();
-    let scored = part.keys().into_iter().map(|k| (edit_distance(k.name(), &word), k));
+    let scored = part.keys().into_iter().map(|k| (strsim::levenshtein(k.name(), &word), k));
     // Names have three letters: with two of them others, nothing is alike.
     scored.min().filter(|(d, _)| *d <= 1).map(|(_, k)| k)
 }
 
 fn names(part: Part) -> String {
     part.keys().into_iter().map(Key::name).collect::<Vec<_>>().join(" ")
-}
-
-/// Levenshtein's distance.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.iter().enumerate() {
-            let substitute = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = substitute.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row.last().copied().unwrap_or(0)
 }
 
 impl fmt::Display for GrammarError {
