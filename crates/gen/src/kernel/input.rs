@@ -1,10 +1,11 @@
 //! What every part of a kernel is built from: its operands, the sizes of its launch, the types of its index arithmetic.
 
 use crate::plan::{Edge, OperandTiling, Partials, Source};
-use tilewright_ir::Scalar;
+use tilewright_ir::affine::{Coord, Part, affine};
+use tilewright_ir::{Builder, ExprId, Scalar};
 use tilewright_problem::Extent;
 use tilewright_problem::contraction::{Contraction, Operand, Tensor};
-use tilewright_problem::view::ROW;
+use tilewright_problem::view::{G, ROW};
 
 /// What the main kernel reads an operand through: its own view, or a copy in workspace.
 pub(crate) struct Input {
@@ -77,4 +78,11 @@ impl Input {
         }
         self.edge == Edge::Predicate && tiles * self.tiling.macro_tile as u64 > self.tensor.view.extent[ROW]
     }
+}
+
+/// Where batch entry `g` of a tensor starts, from the tensor's first element.
+pub(crate) fn entry_start(b: &mut Builder, x: &Tensor, g: Coord) -> ExprId {
+    let zero = b.int(0, b.ty(g.local).scalar);
+    let nowhere = Coord::plain(b, zero);
+    affine(b, &x.view.access.offset, &[g, nowhere, nowhere], Part::Alone(G), Scalar::I64)
 }

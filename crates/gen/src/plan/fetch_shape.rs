@@ -1,5 +1,6 @@
 //! Tiles that producer warps write row by row: how threads share the rows, and which operands can be read so.
 
+use super::grid::gcd;
 use super::reach;
 use tilewright_ir::WARP;
 use tilewright_problem::contraction::Tensor;
@@ -29,10 +30,6 @@ pub struct FetchShape {
     pub line_blocks: u32,
     /// Vectors of a thread in a round.
     pub per_round: u32,
-}
-
-const fn gcd(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 impl FetchShape {

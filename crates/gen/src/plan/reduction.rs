@@ -1,6 +1,7 @@
 //! How a tile of results is reduced: registers of a thread first, then lanes of a wave, then waves through shared memory, then
 //! work-groups through workspace. All of it follows from the layout that says which thread holds which element of the tile.
 
+use super::grid::gcd;
 use super::spec::{KernelSpec, Tiling};
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_problem::contraction::{Contraction, Reduce};
@@ -51,10 +52,6 @@ impl TileReduction {
             _ => 0,
         }
     }
-}
-
-fn gcd(a: u32, b: u32) -> u32 {
-    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// Where the values that work-groups have of a reduction go: to the result where one work-group has all of a value, else to workspace,

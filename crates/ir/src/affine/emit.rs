@@ -47,17 +47,24 @@ pub enum Part {
     Using(usize),
     /// Terms that do not use the axis, and the constant.
     Without(usize),
+    /// Terms that use no other axis, and the constant.
+    Alone(usize),
+    /// Terms that use other axes as well, or instead.
+    Beyond(usize),
 }
 
 /// The expression of (part of) an affine form at a point, in the given integer type.
 pub fn affine(b: &mut Builder, form: &Affine, point: &[Coord], part: Part, ty: Scalar) -> ExprId {
-    let constant = if matches!(part, Part::Using(_)) { 0 } else { form.constant };
+    let constant = if matches!(part, Part::Using(_) | Part::Beyond(_)) { 0 } else { form.constant };
+    let others = |atom: &Atom, axis: usize| (0..point.len()).any(|other| other != axis && atom.uses(other));
     let mut sum = b.int(0, ty);
     for (atom, coefficient) in &form.terms {
         let wanted = match part {
             Part::Whole => true,
             Part::Using(axis) => atom.uses(axis),
             Part::Without(axis) => !atom.uses(axis),
+            Part::Alone(axis) => !others(atom, axis),
+            Part::Beyond(axis) => others(atom, axis),
         };
         if wanted {
             let value = self::atom(b, atom, point);

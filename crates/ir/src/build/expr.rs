@@ -168,6 +168,11 @@ impl Builder {
             (x, None) | (None, x) => x,
         }
     }
+    /// One condition more besides those that there are.
+    pub fn and_also(&mut self, guard: &mut Option<ExprId>, condition: impl Into<Ex>) {
+        let condition = self.value(condition);
+        *guard = self.and_opt(*guard, Some(condition));
+    }
     /// One-operand operation.
     pub fn unary(&mut self, op: UnaryOp, a: ExprId) -> ExprId {
         let ty = self.ty(a);

@@ -257,6 +257,13 @@ impl Builder {
         self.push(Stmt::For { var, start, end, step: 1, unroll, body });
     }
     /// Runs the body where the condition holds.
+    pub fn if_given(&mut self, cond: Option<ExprId>, f: impl FnOnce(&mut Self)) {
+        match cond {
+            Some(cond) => self.if_then(cond, f),
+            None => f(self),
+        }
+    }
+    /// Statements under a condition.
     pub fn if_then(&mut self, cond: impl Into<Ex>, f: impl FnOnce(&mut Self)) {
         self.if_else(cond, f, |_| {});
     }

@@ -88,14 +88,12 @@ impl Spread {
             _ => (b.value(block / s.line_blocks), b.value(block % s.line_blocks)),
         };
         if !(s.column_blocks * s.line_blocks).is_multiple_of(s.parts) {
-            let there = b.value(block.lt(s.column_blocks * s.line_blocks));
-            exists = b.and_opt(exists, Some(there));
+            b.and_also(&mut exists, block.lt(s.column_blocks * s.line_blocks));
         }
         let line = b.value((of_class * s.lines + sub_line) * CLASSES + class);
         let all = self.lines;
         if !(all / CLASSES).is_multiple_of(s.lines) {
-            let there = b.value(line.lt(all));
-            exists = b.and_opt(exists, Some(there));
+            b.and_also(&mut exists, line.lt(all));
         }
         let column = b.value(column * s.columns + sub_column);
         let vector = self.vector(b);

@@ -8,8 +8,7 @@
 //! Rows beyond the operand only reach results that nobody stores: what is read for them does not matter. Beyond the end of k there
 //! must be zeros.
 
-use crate::kernel::input::Input;
-use crate::kernel::input::Ints;
+use crate::kernel::input::{Input, Ints, entry_start};
 use crate::kernel::tile::position::TilePosition;
 use crate::plan::{BulkTile, fetch_batch, fetch_width};
 use tilewright_ir::affine::{Coord, Part, affine, in_range};
@@ -136,19 +135,12 @@ impl FetchTile<'_> {
         let stage = b.regs(&format!("{name}_stage"), tensor.scalar.vector(width as u8), each * pieces);
         let access = &tensor.view.access;
         let extent = tensor.view.extent;
-        let zero = b.int(0, self.ints.coord);
-        let nowhere = Coord::plain(b, zero);
         let g = Coord::plain(b, g);
-        let mut fixed = access.offset.clone();
-        fixed.terms.retain(|(a, _)| a.uses(G) && !a.uses(ROW) && !a.uses(COL));
-        let mut start = affine(b, &fixed, &[g, nowhere, nowhere], Part::Whole, Scalar::I64);
+        let mut start = entry_start(b, tensor, g);
         if let Some(offset) = self.source.offset {
             start = b.value(offset + start);
         }
         let cursor = b.cursor(&format!("{name}_from"), self.source.buffer, start);
-        let mut moving = access.offset.clone();
-        moving.terms.retain(|(a, _)| a.uses(ROW) || a.uses(COL));
-        moving.constant = 0;
         let k_start = b.value(k.cast(self.ints.coord));
         self.batches(b, each, |b, first, count| {
             for j in 0..count {
@@ -169,12 +161,10 @@ impl FetchTile<'_> {
                             && let Some(rows) = rows
                         {
                             let value = coord.value(b);
-                            let inside = b.value(value.lt(rows));
-                            guard = b.and_opt(guard, Some(inside));
+                            b.and_also(&mut guard, value.lt(rows));
                         } else if !extent[axis].is_multiple_of(unit) || (axis == ROW && self.beyond) {
                             let value = coord.value(b);
-                            let inside = b.value(value.lt(extent[axis] as i64));
-                            guard = b.and_opt(guard, Some(inside));
+                            b.and_also(&mut guard, value.lt(extent[axis] as i64));
                         }
                     }
                     for bound in &access.bounds {
@@ -182,7 +172,7 @@ impl FetchTile<'_> {
                         let inside = in_range(b, value, bound.low, bound.high);
                         guard = b.and_opt(guard, Some(inside));
                     }
-                    let index = affine(b, &moving, &at, Part::Whole, self.ints.offset);
+                    let index = affine(b, &access.offset, &at, Part::Beyond(G), self.ints.offset);
                     let to = b.reg_place(stage, j * pieces + piece);
                     b.load_to(to, Base::Cursor(cursor), index, guard);
                 }

@@ -4,10 +4,9 @@
 //! `load_width`. A view whose k part is a plain stride is streamed by a pointer that moves with the k-tiles; any other view is
 //! re-evaluated per k-tile from parts that depend on k only and parts, fixed before the loop, that do not.
 
-use crate::kernel::input::Input;
-use crate::kernel::input::Ints;
+use crate::kernel::input::{Input, Ints, entry_start};
 use crate::kernel::tile::shared::SharedTile;
-use tilewright_ir::affine::{Affine, Atom, Coord, Part, affine, in_range};
+use tilewright_ir::affine::{Affine, Coord, Part, affine, in_range};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
 use tilewright_problem::contraction::Operand;
@@ -318,7 +317,8 @@ fn row_parts(
         let offset = match access.offset.stride(ROW) {
             Some(stride) => b.int(v.row * stride, wide_enough(v.row * stride)),
             None => {
-                let value = select(b, &access.offset, &point, ints.offset, |a| a.uses(ROW) && !a.uses(COL));
+                let terms = access.offset.terms.iter().filter(|(a, _)| a.uses(ROW) && !a.uses(COL)).cloned().collect();
+                let value = affine(b, &Affine { terms, constant: 0 }, &point, Part::Whole, ints.offset);
                 b.bind(&format!("{name}_row{}", v.row), value)
             }
         };
@@ -342,10 +342,7 @@ fn row_parts(
 /// Where the pointer starts: everything that is fixed, in 64 bits.
 fn start(b: &mut Builder, input: &Input, cx: &LoadContext, [row_thread, k_thread]: [ExprId; 2], ints: Ints) -> ExprId {
     let offset = &input.tensor.view.access.offset;
-    let zero = b.int(0, ints.coord);
-    let nowhere = Coord::plain(b, zero);
-    let mut start = select(b, offset, &[cx.g, nowhere, nowhere], Scalar::I64, |a| a.uses(G) && !a.uses(ROW) && !a.uses(COL));
-    start = b.value(start + offset.constant);
+    let mut start = entry_start(b, &input.tensor, cx.g);
     if let Some(first) = cx.offset {
         start = b.value(first + start);
     }
@@ -362,10 +359,4 @@ fn start(b: &mut Builder, input: &Input, cx: &LoadContext, [row_thread, k_thread
 /// Smallest index type that holds a distance.
 fn wide_enough(distance: i64) -> Scalar {
     if i32::try_from(distance).is_ok() { Scalar::I32 } else { Scalar::I64 }
-}
-
-/// Sum of the terms an atom test picks, without the constant.
-fn select(b: &mut Builder, form: &Affine, point: &[Coord; 3], ty: Scalar, pick: impl Fn(&Atom) -> bool) -> ExprId {
-    let terms = form.terms.iter().filter(|(a, _)| pick(a)).cloned().collect();
-    affine(b, &Affine { terms, constant: 0 }, point, Part::Whole, ty)
 }

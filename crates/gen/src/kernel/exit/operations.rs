@@ -4,7 +4,7 @@
 //! with their row and column.
 
 use crate::kernel::arguments::Arguments;
-use crate::kernel::input::Ints;
+use crate::kernel::input::{Ints, entry_start};
 use crate::plan::Split;
 use crate::plan::reach::vector_width;
 use crate::program::Binding;
@@ -135,12 +135,8 @@ impl<'a> Operations<'a> {
         let mut entry = self.clone();
         for op in &mut entry.all {
             if let Operation::AddTensor(x, buffer, base) = op {
-                let zero = b.int(0, b.ty(g).scalar);
-                let nowhere = Coord::plain(b, zero);
                 let g = Coord::plain(b, g);
-                let mut form = x.view.access.offset.clone();
-                form.terms.retain(|(a, _)| a.uses(G) && !a.uses(ROW) && !a.uses(COL));
-                let start = affine(b, &form, &[g, nowhere, nowhere], Part::Whole, Scalar::I64);
+                let start = entry_start(b, x, g);
                 *base = Some(Base::Cursor(b.cursor("residual_from", *buffer, start)));
             }
         }
@@ -237,10 +233,6 @@ fn vector(b: &mut Builder, bias: &Bias, buffer: ArgId, run: &Run) -> Vec<ExprId>
 
 /// The elements of a tensor, from its batch entry's start on, that belong to a run of the result.
 fn tensor(b: &mut Builder, x: &Tensor, base: Base, result: &Tensor, run: &Run, guard: Option<ExprId>, ints: Ints) -> Vec<ExprId> {
-    let mut form = x.view.access.offset.clone();
-    form.terms.retain(|(a, _)| a.uses(ROW) || a.uses(COL));
-    // The base has it.
-    form.constant = 0;
     let width = residual_width(x, result, run);
     let mut values = Vec::new();
     for part in 0..run.length / width {
@@ -252,7 +244,7 @@ fn tensor(b: &mut Builder, x: &Tensor, base: Base, result: &Tensor, run: &Run, g
             let value = b.value(value + part);
             point[axis] = Coord::plain(b, value);
         }
-        let at = affine(b, &form, &point, Part::Whole, ints.offset);
+        let at = affine(b, &x.view.access.offset, &point, Part::Beyond(G), ints.offset);
         let value = b.load("residual_value", base, at, width, guard);
         values.extend((0..width).map(|lane| b.value(value.extract(lane))));
     }

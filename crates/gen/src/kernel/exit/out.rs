@@ -6,6 +6,7 @@
 
 use super::Epilogue;
 use crate::kernel::exit::operations::{Before, Operations, Run, Start};
+use crate::kernel::input::entry_start;
 use crate::kernel::reduce::Reducer;
 use crate::kernel::tile::position::TilePosition;
 use crate::kernel::unit::accumulators::Accumulators;
@@ -14,7 +15,7 @@ use tilewright_ir::affine::{Coord, Part, affine, in_range};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
 use tilewright_problem::contraction::Contraction;
-use tilewright_problem::view::{COL, G, ROW};
+use tilewright_problem::view::{COL, G};
 
 /// Where results go, and what becomes of sums before.
 pub(crate) struct OutArgs<'a> {
@@ -74,12 +75,8 @@ impl<'a> Out<'a> {
         let c = e.c;
         let base = match e.args.target {
             Target::C { buffer, offset, .. } => {
-                let zero = b.int(0, e.ints.coord);
-                let nowhere = Coord::plain(b, zero);
                 let g = Coord::plain(b, at.g);
-                let mut form = c.c.view.access.offset.clone();
-                form.terms.retain(|(a, _)| a.uses(G) && !a.uses(ROW) && !a.uses(COL));
-                let start = affine(b, &form, &[g, nowhere, nowhere], Part::Whole, Scalar::I64);
+                let start = entry_start(b, &c.c, g);
                 Some(Base::Cursor(b.cursor("c_to", buffer, offset + start)))
             }
             Target::Nowhere => None,
@@ -186,13 +183,8 @@ impl Out<'_> {
             let inside = in_range(b, value, bound.low, bound.high);
             guard = b.and_opt(guard, Some(inside));
         }
-        let at = self.base.is_some().then(|| {
-            let mut form = access.offset.clone();
-            form.terms.retain(|(a, _)| a.uses(ROW) || a.uses(COL));
-            // The base has it.
-            form.constant = 0;
-            affine(b, &form, &point, Part::Whole, self.e.ints.offset)
-        });
+        // The base has the start of the batch entry.
+        let at = self.base.is_some().then(|| affine(b, &access.offset, &point, Part::Beyond(G), self.e.ints.offset));
         let run = self.run(row, col, values, start);
         let load = |b: &mut Builder| match (self.base, at) {
             (Some(base), Some(at)) => b.load("before", base, at, run.length, guard),

@@ -221,8 +221,7 @@ impl Out<'_> {
                 let behind = b.bind("behind", behind);
                 col = b.value(col - behind);
                 if slab.number == 0 {
-                    let ours = b.value(behind.le(element));
-                    whole = b.and_opt(whole, Some(ours));
+                    b.and_also(&mut whole, behind.le(element));
                     own_from = Some(b.value(behind - element));
                 }
             }
@@ -249,10 +248,7 @@ impl Out<'_> {
                     },
                 );
             };
-            match exists {
-                Some(exists) => b.if_then(exists, store),
-                None => store(b),
-            }
+            b.if_given(exists, store);
         });
     }
 
@@ -290,11 +286,7 @@ impl Out<'_> {
     }
 
     fn put_if(&self, b: &mut Builder, guard: Option<ExprId>, place: [ExprId; 2], value: ExprId, old: bool) {
-        let put = |b: &mut Builder| self.put_from(b, place, &[value], old, Start::InMemory);
-        match guard {
-            Some(guard) => b.if_then(guard, put),
-            None => put(b),
-        }
+        b.if_given(guard, |b| self.put_from(b, place, &[value], old, Start::InMemory));
     }
 
     /// That this many columns from `col` of the macro tile on are columns of C; `None` where they always are.

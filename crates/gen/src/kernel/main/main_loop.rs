@@ -143,10 +143,8 @@ impl MainLoop<'_> {
             _ => Some(b.int(i64::from(ahead), b.ty(self.range.tiles).scalar)),
         };
         let exists = exists.map(|tile| b.value(tile.lt(self.range.tiles)));
-        match b.and_opt(exists, c.role.elected) {
-            Some(guard) => b.if_then(guard, |b| body(b, ring)),
-            None => body(b, ring),
-        }
+        let guard = b.and_opt(exists, c.role.elected);
+        b.if_given(guard, |b| body(b, ring));
     }
 
     fn release(&self, b: &mut Builder, x: &Consumer, place: Place, behind: u32) {
@@ -171,9 +169,6 @@ impl MainLoop<'_> {
             Place::Within(t, _) => Some(b.value(t.ge(behind))),
             Place::Behind => Some(b.value(self.range.tiles.ge(behind))),
         };
-        match exists {
-            Some(exists) => b.if_then(exists, release),
-            None => release(b),
-        }
+        b.if_given(exists, release);
     }
 }

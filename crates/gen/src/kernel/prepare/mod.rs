@@ -373,8 +373,7 @@ impl Copy<'_> {
         let mut guard = None;
         for (position, axis, size) in positions {
             if !view.extent[axis].is_multiple_of(size.into()) || (axis == ROW && self.rows.is_some()) {
-                let inside = b.value(position.lt(view.extent[axis] as i64));
-                guard = b.and_opt(guard, Some(inside));
+                b.and_also(&mut guard, position.lt(view.extent[axis] as i64));
             }
         }
         guard

@@ -6,7 +6,7 @@
 
 use super::math::Steps;
 use crate::kernel::tile::shared::SharedTile;
-use crate::kernel::unit::Sums;
+use crate::kernel::unit::{Sums, clear, slice, wave};
 use crate::plan::{Along, KernelSpec};
 use tilewright_ir::*;
 
@@ -47,10 +47,7 @@ impl MfmaUnit {
     pub fn new(b: &mut Builder, spec: &KernelSpec, row: &'static Mma, shared: &[SharedTile; 2], thread: ExprId) -> Self {
         let t = &spec.tiling;
         let (lanes, side, held) = (row.lanes(), row.shape.0, row.a.registers * row.a.elements);
-        let along_m = t.a.macro_tile / t.a.micro;
-        let wave = b.bind("math_wave", thread / lanes);
-        let first = [b.bind("wave_row", wave % along_m * t.a.micro), b.bind("wave_col", wave / along_m * t.b.micro)];
-        let lane = b.bind("lane", thread % lanes);
+        let (first, lane) = wave(b, t, row, thread);
         let sets = spec.schedule.fragments_ahead + 1;
         let fragments = [(0, "a", t.a.micro), (1, "b", t.b.micro)].map(|(i, name, micro)| {
             let (blocks, interleave) = (micro / side, t.interleave(micro));
@@ -117,8 +114,7 @@ impl MfmaUnit {
 
 impl Steps for MfmaUnit {
     fn start(&self, b: &mut Builder) {
-        let zero = b.zero(self.row.sum.ty());
-        b.for_range("i", 0, self.sums, Unroll::Full, |b, i| b.set_reg(self.acc, i, zero));
+        clear(b, self.row, self.acc, self.sums);
     }
 
     fn read_at(&self, b: &mut Builder, stage: ExprId) -> [ExprId; 2] {
@@ -167,8 +163,4 @@ impl Steps for MfmaUnit {
     fn sums(&self) -> Sums {
         Sums { regs: self.acc, first: self.first, thread: self.lane }
     }
-}
-
-fn slice(b: &mut Builder, regs: RegId, first: u32) -> RegSlice {
-    RegSlice { regs, first: b.int(first.into(), Scalar::I32) }
 }

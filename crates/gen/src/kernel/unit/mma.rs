@@ -9,7 +9,7 @@
 use super::k_order::KOrder;
 use super::math::Steps;
 use crate::kernel::tile::shared::SharedTile;
-use crate::kernel::unit::{Sums, matrix_row};
+use crate::kernel::unit::{Sums, clear, matrix_row, slice, wave};
 use crate::plan::{Along, KernelSpec};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::mma::Fragment;
@@ -51,10 +51,7 @@ impl WaveUnit {
     pub fn new(b: &mut Builder, spec: &KernelSpec, row: &'static Mma, shared: &[SharedTile; 2], thread: ExprId) -> Self {
         let t = &spec.tiling;
         let (lanes, (rows, columns, depth)) = (row.lanes(), row.shape);
-        let along_m = t.a.macro_tile / t.a.micro;
-        let wave = b.bind("math_wave", thread / lanes);
-        let first = [b.bind("wave_row", wave % along_m * t.a.micro), b.bind("wave_col", wave / along_m * t.b.micro)];
-        let lane = b.bind("lane", thread % lanes);
+        let (first, lane) = wave(b, t, row, thread);
         let sets = spec.schedule.fragments_ahead + 1;
         let order = match shared {
             [a, b] if a.panels.is_some() && b.panels.is_some() => KOrder::of_panels(row.input.bytes()),
@@ -102,16 +99,11 @@ impl WaveUnit {
             }
         }
     }
-
-    fn slice(&self, b: &mut Builder, regs: RegId, first: u32) -> RegSlice {
-        RegSlice { regs, first: b.int(first.into(), Scalar::I32) }
-    }
 }
 
 impl Steps for WaveUnit {
     fn start(&self, b: &mut Builder) {
-        let zero = b.zero(self.row.sum.ty());
-        b.for_range("i", 0, self.sums, Unroll::Full, |b, i| b.set_reg(self.acc, i, zero));
+        clear(b, self.row, self.acc, self.sums);
     }
 
     fn read_at(&self, b: &mut Builder, stage: ExprId) -> [ExprId; 2] {
@@ -135,7 +127,7 @@ impl Steps for WaveUnit {
             for (block, further) in (0..).zip(&f.blocks) {
                 let count = if f.micro - 16 * block >= 16 { 4 } else { 2 };
                 let from = b.mem(Base::Shared(f.shared.array), at + *further);
-                let to = self.slice(b, f.regs, set * f.len + 4 * block);
+                let to = slice(b, f.regs, set * f.len + 4 * block);
                 b.matrix(MatrixOp::LoadMatrix { to, count, trans: f.shared.along == Along::Row, from });
             }
         }
@@ -148,9 +140,9 @@ impl Steps for WaveUnit {
         for step in 0..steps {
             for i in 0..left.micro / rows {
                 for j in 0..across {
-                    let a = self.slice(b, left.regs, set * left.len + step * left.len / steps + row.a.registers * i);
-                    let right = self.slice(b, right.regs, set * right.len + step * right.len / steps + row.b.registers * j);
-                    let acc = self.slice(b, self.acc, row.c.registers * (i * across + j));
+                    let a = slice(b, left.regs, set * left.len + step * left.len / steps + row.a.registers * i);
+                    let right = slice(b, right.regs, set * right.len + step * right.len / steps + row.b.registers * j);
+                    let acc = slice(b, self.acc, row.c.registers * (i * across + j));
                     b.matrix(MatrixOp::Mma { input: row.input, a, b: right, acc });
                 }
             }

@@ -9,10 +9,10 @@ pub mod row_fragments;
 pub mod wgmma;
 
 use crate::kernel::stages::schedule::MathPart;
-use crate::plan::Along;
+use crate::plan::{Along, Tiling};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::mma::Fragment;
-use tilewright_ir::{Builder, ExprId, RegId, Scalar};
+use tilewright_ir::{Builder, ExprId, Mma, RegId, RegSlice, Scalar, Unroll};
 
 /// Work to spread between the k-steps: called after the math of each.
 pub(crate) type Between<'a> = &'a mut dyn FnMut(&mut Builder, u32);
@@ -47,6 +47,25 @@ pub(crate) struct Sums {
     pub regs: RegId,
     pub first: [ExprId; 2],
     pub thread: ExprId,
+}
+
+/// First row and column of the micro tile of the wave that the thread with this position among the math threads belongs to, and its lane.
+fn wave(b: &mut Builder, t: &Tiling, row: &Mma, thread: ExprId) -> ([ExprId; 2], ExprId) {
+    let (lanes, along_m) = (row.lanes(), t.a.macro_tile / t.a.micro);
+    let wave = b.bind("math_wave", thread / lanes);
+    let first = [b.bind("wave_row", wave % along_m * t.a.micro), b.bind("wave_col", wave / along_m * t.b.micro)];
+    (first, b.bind("lane", thread % lanes))
+}
+
+/// Clears so many accumulators of an instruction.
+fn clear(b: &mut Builder, row: &Mma, acc: RegId, count: u32) {
+    let zero = b.zero(row.sum.ty());
+    b.for_range("i", 0, count, Unroll::Full, |b, i| b.set_reg(acc, i, zero));
+}
+
+/// Registers from this one on.
+fn slice(b: &mut Builder, regs: RegId, first: u32) -> RegSlice {
+    RegSlice { regs, first: b.int(first.into(), Scalar::I32) }
 }
 
 /// Row and k at which a lane's row of `ldmatrix` starts in lines along rows or along k: matrices of 8 x 8 follow each other as the registers

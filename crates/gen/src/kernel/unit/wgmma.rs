@@ -1,7 +1,7 @@
 //! The warpgroup unit: a k-tile's matrix instructions, and where their accumulators lie in the result tile.
 
 use super::row_fragments::RowFragments;
-use super::{Between, KTile, Sums, Unit};
+use super::{Between, KTile, Sums, Unit, clear, slice};
 use crate::kernel::stages::schedule::MathPart;
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::{Along, KernelSpec};
@@ -124,14 +124,14 @@ impl Warpgroup {
     /// One instruction: rows of a k-step. The first k-step replaces the sums unless this is `later`.
     fn multiply(&self, b: &mut Builder, buffer: ExprId, (row, k_step): (u32, u32), a: WarpgroupA, later: Option<ExprId>) {
         let right = self.tile(b, 1, buffer, (self.first[1], 0), k_step);
-        let first = b.int(i64::from(row * self.row.sums(self.columns)), Scalar::I32);
+        let acc = slice(b, self.acc, row * self.row.sums(self.columns));
         let yes = b.int(1, Scalar::Bool);
         b.matrix(MatrixOp::Warpgroup {
             input: self.row.input,
             n: self.columns,
             a,
             b: right,
-            acc: RegSlice { regs: self.acc, first },
+            acc,
             accumulate: if k_step == 0 { later.unwrap_or(yes) } else { yes },
         });
     }
@@ -140,8 +140,7 @@ impl Warpgroup {
 impl Unit for Warpgroup {
     fn start(&self, b: &mut Builder) {
         if self.may_be_empty {
-            let zero = b.zero(self.row.sum.ty());
-            b.for_range("i", 0, self.rows * self.row.sums(self.columns), Unroll::Full, |b, i| b.set_reg(self.acc, i, zero));
+            clear(b, self.row, self.acc, self.rows * self.row.sums(self.columns));
         }
     }
 
