@@ -20,7 +20,7 @@ pub struct Note {
 
 /// A note for every key, in registry order. `spec` is what `plan` derives to for the graph's contraction.
 pub fn describe(plan: &Plan, spec: &KernelSpec, graph: &Graph) -> Vec<Note> {
-    let c = &*graph.contraction.oriented(spec.tiling.exchanged);
+    let c = &*graph.contraction.oriented(spec.tiling.swapped);
     let normal = plan.normalised(graph.contraction);
     let note = |key: Key| {
         let value = plan.get(key);
@@ -182,7 +182,7 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
             "the compiler is free to move loads and stores into the math",
         ),
         Common::Uni => unit(c, t),
-        Common::Swp if spec.tiling.exchanged => "computes the transposed product: A and B change places".into(),
+        Common::Swp if spec.tiling.swapped => "computes the transposed product: A and B change places".into(),
         Common::Swp => "A's rows are the kernel's rows".into(),
         Common::Pst if spec.tiling.persistent == 0 => "one work-group per tile of C".into(),
         Common::Pst => format!("{} work-groups walk over all tiles of C", spec.tiling.persistent),

@@ -36,7 +36,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
     let Some(kernel) = program.kernels.iter().find(|k| k.name == MAIN) else {
         return Err(CliError::failed("the program has no main kernel"));
     };
-    let oriented = &*c.oriented(spec.tiling.exchanged);
+    let oriented = &*c.oriented(spec.tiling.swapped);
     let subject = Subject { spec, c: oriented, kernel, works: &works, target, concurrent: units };
     let mut facts = subject.facts();
     if !resolved.rest.is_empty() {

@@ -347,7 +347,6 @@ fn what_does_not_fit_a_device() {
     assert_eq!((fine.threads, fine.shared_bytes), (256, 2 * 129 * 16 * 4));
     assert!((90..=128).contains(&fine.registers), "{fine:?}");
     assert_eq!(fine.groups_per_unit, 2);
-    assert_eq!(fine.waves_per_unit(&hopper), 16);
 
     let refused = on("C_MAC1024_LWV1", &c, &hopper).unwrap_err();
     assert_eq!(refused.to_string(), "1056 threads (MAC, LWV), a work-group holds 1024");

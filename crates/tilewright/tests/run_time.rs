@@ -117,7 +117,7 @@ fn buckets_compile_once_each() {
     }
 }
 
-/// Rows known only at launch are columns of the exchanged product: lines of C end where they always do, and leave by bulk stores. Lines
+/// Rows known only at launch are columns of the swapped product: lines of C end where they always do, and leave by bulk stores. Lines
 /// that end anywhere do not.
 #[test]
 fn exchanged_products_store_in_bulk() {

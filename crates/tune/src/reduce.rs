@@ -81,7 +81,7 @@ struct Turns {
 
 impl Turns {
     fn of(spec: &KernelSpec, contraction: &Contraction) -> Turns {
-        let (t, c) = (&spec.tiling, contraction.oriented(spec.tiling.exchanged));
+        let (t, c) = (&spec.tiling, contraction.oriented(spec.tiling.swapped));
         let k_tiles = c.k.div_ceil(u64::from(t.k_tile) * u64::from(t.split_k.ways.max(1)));
         let mut one_each = spec.clone();
         one_each.tiling.persistent = 0;

@@ -18,7 +18,7 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
     let spec = derive(&pair.plan, c, space.env()).unwrap();
     let t = &spec.tiling;
     // Tiles are those of the operands as the plan turns them.
-    let turned = c.oriented(t.exchanged);
+    let turned = c.oriented(t.swapped);
     let c = &*turned;
     let mut word = |holds: bool, name: &str| {
         if holds {
@@ -55,7 +55,7 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
     }
     word(pair.problem.activation().is_some(), &format!("activation {:?}", pair.problem.activation()));
     word(c.activation().is_some() && t.split_k.ways > 1, "activation of split sums");
-    word(c.activation().is_some() && t.exchanged, "activation exchanged");
+    word(c.activation().is_some() && t.swapped, "activation swapped");
     word(c.bias().is_some_and(|b| b.along_n), "bias along n");
     word(c.bias().is_some_and(|b| !b.along_n), "bias along m");
     word(c.g > 1 && c.bias().is_some_and(|b| b.view.uses(0)), "bias by batch entry");
@@ -97,7 +97,7 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
         word(spec.teams() > 1 && turns, "a team's next tile");
         word(spec.teams() > 2 && turns, "three teams or more");
         word(spec.epilogue.exit.bulk().is_some() && t.split_k.ways > 1, "partial sums in bulk");
-        word(spec.epilogue.exit.bulk().is_some() && t.exchanged, "exchanged in bulk");
+        word(spec.epilogue.exit.bulk().is_some() && t.swapped, "swapped in bulk");
         let by_rows = matches!(spec.epilogue.exit, Exit::Staged { .. });
         let stride = |axis| c.c.view.stride(axis).unwrap_or(0);
         let odd = stride(1) % 2 != 0 && c.c.scalar.bytes() == 2 && c.c.align >= 4;
@@ -321,7 +321,7 @@ fn every_matrix_plan_comes_up() {
         "staged rows of f32",
         "partial sums by rows",
         "partial sums in bulk",
-        "exchanged in bulk",
+        "swapped in bulk",
         "odd columns",
         "columns in bulk",
         "fragments of 2 bytes along k",
@@ -340,5 +340,5 @@ fn every_matrix_plan_comes_up() {
     wanted(&counts, 20, PROBLEMS.map(String::from));
     wanted(&counts, 20, others.map(String::from));
     wanted(&counts, 20, EPILOGUES.map(String::from));
-    wanted(&counts, 20, ["activation exchanged", "f16 to bf16", "f16 to f32", "bf16 to f32"].map(String::from));
+    wanted(&counts, 20, ["activation swapped", "f16 to bf16", "f16 to f32", "bf16 to f32"].map(String::from));
 }

@@ -162,7 +162,7 @@ fn tiles_through_registers() {
     }
 }
 
-/// Load waves that shift lines from staging: bulk copies of their hulls, vectors from there and back, and
+/// Load waves that shift lines from staging: bulk copies of their aligned spans, vectors from there and back, and
 /// nothing spilled.
 #[test]
 fn lines_from_staging() {

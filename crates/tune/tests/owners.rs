@@ -133,7 +133,7 @@ fn look(device: &Arc<dyn Device>, problem: &Problem, plan: &tilewright_gen::plan
     let Ok(drawn) = space.resolve(&plan) else { return false };
     let budget = space.env().workspace_bytes;
     if drawn.contraction.dynamic.is_none() {
-        let c = drawn.contraction.oriented(drawn.spec.tiling.exchanged);
+        let c = drawn.contraction.oriented(drawn.spec.tiling.swapped);
         let works = works(drawn.contraction, &drawn.spec, budget, u64::MAX).unwrap();
         splits_are_whole(&c, &drawn.spec, &works);
     }
@@ -142,7 +142,7 @@ fn look(device: &Arc<dyn Device>, problem: &Problem, plan: &tilewright_gen::plan
         return false;
     };
     let Ok(r) = space.resolve(&plain) else { return false };
-    let c = r.contraction.oriented(r.spec.tiling.exchanged);
+    let c = r.contraction.oriented(r.spec.tiling.swapped);
     // Numbers of threads are exact in these.
     if !c.dynamic.is_none() || ![Scalar::F16, Scalar::F32, Scalar::F64].contains(&c.c.scalar) {
         return false;

@@ -257,7 +257,7 @@ proptest! {
         prop_assert_eq!(normal.normalised(&c).difference(&normal), vec![]);
     }
 
-    /// A reflected plan derives for the mirrored problem, with A and B exchanged.
+    /// A reflected plan derives for the mirrored problem, with A and B swapped.
     #[test]
     fn reflection_mirrors_the_kernel(m in 1..400u64, n in 1..400u64, seed in any::<u64>()) {
         let (c, t) = (gemm(m, n, 64), {

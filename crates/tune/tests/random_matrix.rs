@@ -8,7 +8,7 @@ mod support;
 use support::Run;
 use tilewright_tune::random::Recipe;
 
-/// Rings of buffers with and without roles, math behind its instructions, persistent work-groups, exchanged operands, split
+/// Rings of buffers with and without roles, math behind its instructions, persistent work-groups, swapped operands, split
 /// sums, bulk stores, materialised operands; products with edges everywhere and convolutions.
 #[test]
 fn random_plans_on_matrix_units() {

@@ -35,7 +35,7 @@ fn verify(gemm: GemmBuilder, plans: &[String], seed: u64, check: impl FnOnce(&Co
     let which = legal.unwrap_or_else(|| panic!("{}: {:?}", plans[0], space.resolve(&parsed[0]).err()));
     let plan = parsed[which];
     let r = space.resolve(&plan).unwrap();
-    check(&r.contraction.oriented(r.spec.tiling.exchanged));
+    check(&r.contraction.oriented(r.spec.tiling.swapped));
     let program = r.generate(space.env().workspace_bytes).unwrap();
     let compiled = compile(device.as_ref(), &program).unwrap_or_else(|e| panic!("{plan}: {e}"));
     let case = Case::new(&device, &problem, 5, test_factors(5, false), Samples::All).unwrap();
@@ -59,20 +59,20 @@ const WAYS: [&str; 10] = [
     "MAC256_PFG1_BUF3_FRA1_RGA4",
 ];
 
-/// Every width of instructions, both directions of the operand, the kernel's own or the exchanged one.
+/// Every width of instructions, both directions of the operand, the kernel's own or the swapped one.
 fn every_width(dtype: Scalar) {
     let row = 128 / dtype.bytes();
     let mut used = [0; WAYS.len()];
     for columns in 1..=32u64 {
-        for (rows_contiguous, exchanged) in [(true, false), (false, false), (true, true), (false, true)] {
+        for (rows_contiguous, swapped) in [(true, false), (false, false), (true, true), (false, true)] {
             // The other operand's lines run along k, which every type may have.
-            let trans = if exchanged { (false, !rows_contiguous) } else { (rows_contiguous, true) };
-            let (m, n, k) = if exchanged { (8 * columns + 8, 136, 200) } else { (136, 8 * columns + 8, 200) };
+            let trans = if swapped { (false, !rows_contiguous) } else { (rows_contiguous, true) };
+            let (m, n, k) = if swapped { (8 * columns + 8, 136, 200) } else { (136, 8 * columns + 8, 200) };
             let head = format!("A_MIC{}_ACP2__B_MIC{columns}_ACP2__C_UNI2_GAL1", if columns <= 8 { 1 + columns % 2 } else { 1 });
-            let turn = columns as usize + 3 * usize::from(rows_contiguous) + 5 * usize::from(exchanged);
+            let turn = columns as usize + 3 * usize::from(rows_contiguous) + 5 * usize::from(swapped);
             // Not all have room for the widest tiles.
             let ways: Vec<usize> = (0..WAYS.len()).map(|i| (turn + i) % WAYS.len()).collect();
-            let plan = |way: &usize| format!("{head}_UNR{row}_SWP{}_{}", u32::from(exchanged), WAYS[*way]);
+            let plan = |way: &usize| format!("{head}_UNR{row}_SWP{}_{}", u32::from(swapped), WAYS[*way]);
             let plans: Vec<String> = ways.iter().map(plan).collect();
             let which = verify(product(dtype, m, n, k).trans(trans.0, trans.1), &plans, columns, |c| {
                 assert_eq!(c.a.view.stride(ROW) == Some(1), rows_contiguous, "{}", plans[0]);
@@ -137,7 +137,7 @@ fn rows_of_tf32_need_them() {
     assert_eq!(of(&format!("{plan}_RGA2")), None);
 }
 
-/// A search comes from the copy that turns an operand round to the exchanged product, whose registers read it in place, in one move.
+/// A search comes from the copy that turns an operand round to the swapped product, whose registers read it in place, in one move.
 #[test]
 fn a_move_leads_to_them() {
     let problem: Problem = product(Scalar::F32, 1024, 1024, 1024).build().unwrap().into();

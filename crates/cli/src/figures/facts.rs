@@ -151,7 +151,7 @@ impl Subject<'_> {
     }
     /// The operand's name, and whose it is where operands are swapped.
     pub fn operand(&self, which: usize) -> String {
-        match (which, self.spec.tiling.exchanged) {
+        match (which, self.spec.tiling.swapped) {
             (0, false) => "A".into(),
             (_, false) => "B".into(),
             (0, true) => "A (the problem's B)".into(),
@@ -356,7 +356,7 @@ impl Subject<'_> {
                 "a_tile" => ("A tiles".to_string(), self.spec.schedule.buffers.max(1)),
                 "b_tile" => ("B tiles".to_string(), self.spec.schedule.buffers.max(1)),
                 "slab" | "slabs" => ("epilogue staging".to_string(), 1),
-                "sums" => ("exchanged sums".to_string(), 1),
+                "sums" => ("swapped sums".to_string(), 1),
                 other => (other.replace('_', " "), 1),
             };
             let region = Region { name, first_byte: array.byte_offset, bytes: array.byte_end() - array.byte_offset, parts };
@@ -442,7 +442,7 @@ impl Subject<'_> {
         if self.spec.teams() > 1 {
             out.push(format!("warpgroup i of {} computes the work-group's rounds i, i + {0}, ...", self.spec.teams()));
         }
-        if t.exchanged {
+        if t.swapped {
             out.push("operands are swapped: m here is the problem's n, n its m".into());
         }
         out

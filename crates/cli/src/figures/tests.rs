@@ -36,7 +36,7 @@ fn look(problem: &Problem, plan: &Plan, target: &Target) -> bool {
     let program = generate(r.contraction, &r.spec, budget).unwrap();
     let kernel = program.kernels.iter().find(|k| k.name == MAIN).unwrap();
     let works = works(r.contraction, &r.spec, budget, 4096).unwrap();
-    let c = r.contraction.oriented(r.spec.tiling.exchanged);
+    let c = r.contraction.oriented(r.spec.tiling.swapped);
     let subject = Subject { spec: &r.spec, c: &c, kernel, works: &works, target, concurrent: 132 };
     let facts = subject.facts();
     let what = format!("{problem} {plan} on {}", target.arch);

@@ -147,10 +147,6 @@ impl LoopReport {
     pub fn least_math_to_wait(&self) -> Option<u32> {
         self.flights.iter().map(|f| f.math_to_wait).min().flatten()
     }
-    /// Most math between a wait and the store to shared memory behind it.
-    pub fn most_math_to_store(&self) -> Option<u32> {
-        self.flights.iter().filter_map(|f| f.math_to_store).max()
-    }
 }
 
 impl Inspection {

@@ -39,7 +39,7 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
 /// # Errors
 /// [`GenerateError`]; plans that passed `derive` and `fits` do not meet them.
 pub fn generate_parts(parts: &[(&Contraction, &KernelSpec)], workspace: u64) -> Result<Program, GenerateError> {
-    let oriented: Vec<Cow<Contraction>> = parts.iter().map(|(c, spec)| c.oriented(spec.tiling.exchanged)).collect();
+    let oriented: Vec<Cow<Contraction>> = parts.iter().map(|(c, spec)| c.oriented(spec.tiling.swapped)).collect();
     let inputs: Vec<[Input; 2]> = oriented.iter().zip(parts).map(|(c, (_, spec))| inputs(c, spec)).collect();
     let jobs = oriented.iter().zip(parts).zip(&inputs).zip(0..);
     let jobs = jobs.map(|(((c, (_, spec)), inputs), number)| Job::new((c, spec, number), inputs, workspace));

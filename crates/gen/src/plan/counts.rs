@@ -66,10 +66,6 @@ impl Counts {
 }
 
 impl Footprint {
-    /// Waves resident per compute unit.
-    pub fn waves_per_unit(&self, target: &Target) -> u32 {
-        self.groups_per_unit * self.threads.div_ceil(target.wave.max(1))
-    }
     /// Times that the device is filled with work-groups; the part behind the point is the last, partly filled one.
     pub fn fills(&self, groups: u64, target: &Target) -> f64 {
         groups as f64 / (f64::from(self.groups_per_unit) * f64::from(target.units.max(1)))
@@ -84,7 +80,7 @@ pub fn added_bytes(c: &Contraction) -> f64 {
 
 /// Counts the work of a derived plan.
 pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
-    let c = &*c.oriented(spec.tiling.exchanged);
+    let c = &*c.oriented(spec.tiling.swapped);
     let t = &spec.tiling;
     let groups = all_tiles(spec, c);
     let all_k_tiles = c.k.div_ceil(u64::from(t.k_tile));

@@ -7,12 +7,12 @@
 use super::exit;
 use super::fits::shared_bytes;
 use super::grid::thread_grid;
-use super::hulls::slots;
 use super::keys::{Chiral, Common, Key};
 use super::operand::{self, Frame};
 use super::refusal::Refusal;
 use super::registers;
 use super::rules::{Env, order};
+use super::spans::slots;
 use super::spec::*;
 use super::tile::*;
 use super::transport::Transport;
@@ -41,8 +41,8 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     let (at, on) = (|key: Common| plan.common(key), |key: Common| plan.common(key) == 1);
     let family = plan.unit();
     let matrix = family.lanes > 1;
-    let exchanged = on(Common::Swp);
-    let c = &*c.oriented(exchanged);
+    let swapped = on(Common::Swp);
+    let c = &*c.oriented(swapped);
     let row = if matrix { Some(computes(plan, c, env, family)?) } else { None };
     let k_step = row.map_or(1, |row| row.step);
     Transport::suit(plan)?;
@@ -87,7 +87,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         k_stagger: on(Common::Ufo),
         unit: family.unit,
         deep: row.is_some_and(|row| row.arch.is_some()),
-        exchanged,
+        swapped,
         persistent: at(Common::Pst),
         cluster,
         a,

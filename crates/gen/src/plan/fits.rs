@@ -1,9 +1,9 @@
 //! Whether a derived plan fits a device, and how much of it one work-group takes.
 
 use super::bulk::store_slabs;
-use super::hulls::staging_start;
 use super::reach;
 use super::refusal::Refusal;
+use super::spans::staging_start;
 use super::spec::*;
 use super::tile::*;
 use super::transport::Transport;
@@ -43,7 +43,7 @@ const MOST_UNROLLED: u64 = 16_384;
 /// The footprint on a device, or why the device cannot run it.
 pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footprint, Refusal> {
     let limits = &target.limits;
-    let c = &*c.oriented(spec.tiling.exchanged);
+    let c = &*c.oriented(spec.tiling.swapped);
     features(spec, c, target)?;
     let threads = spec.launch_threads();
     if threads > limits.max_threads {
@@ -131,7 +131,7 @@ fn features(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<(), R
 
 /// Work-groups of the main kernel for the whole batch.
 pub fn work_groups(spec: &KernelSpec, c: &Contraction) -> u64 {
-    let all = all_tiles(spec, &c.oriented(spec.tiling.exchanged));
+    let all = all_tiles(spec, &c.oriented(spec.tiling.swapped));
     match spec.tiling.persistent {
         0 => all,
         stay => all.min(u64::from(stay)),

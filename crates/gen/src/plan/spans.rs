@@ -38,7 +38,7 @@ pub struct ClassMap {
 
 /// How an operand's k-tiles lie in staging: by class, within it by box, within it line by line.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Hulls {
+pub struct Spans {
     /// The maps, by class: [`LINE_CLASSES`] of them.
     pub classes: Vec<ClassMap>,
     /// Boxes of a class side by side along its lines.
@@ -55,7 +55,7 @@ pub struct Hulls {
     pub box_bytes: u32,
 }
 
-impl Hulls {
+impl Spans {
     /// Bytes of a k-tile.
     pub const fn slot_bytes(&self) -> u32 {
         LINE_CLASSES * self.boxes * self.box_bytes
@@ -66,7 +66,7 @@ impl Hulls {
 ///
 /// # Errors
 /// What the view lacks: plain strides, a contiguous direction, a start and batch entries at 16 bytes, a line of each class.
-pub fn hulls(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Family) -> Result<Hulls, String> {
+pub fn spans(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Family) -> Result<Spans, String> {
     let tile = fetched_tile(tensor, o, k_tile, unit)?;
     let (fast, slow) = if tile.k_contiguous { (COL, ROW) } else { (ROW, COL) };
     let plain = tensor.view.is_affine_box().filter(|_| fetched_by_lines(tensor, fast));
@@ -125,7 +125,7 @@ pub fn hulls(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Family) -> 
         return Err(format!("extents {extent:?}: copies count to 2^31"));
     }
     let boxes = tile.columns / columns;
-    Ok(Hulls { classes, boxes, columns, pitch, lines, copied, box_bytes: copied.next_multiple_of(COPY_ALIGN) })
+    Ok(Spans { classes, boxes, columns, pitch, lines, copied, box_bytes: copied.next_multiple_of(COPY_ALIGN) })
 }
 
 /// Where staging begins, behind so many barriers behind a circular buffer that ends at `from`.

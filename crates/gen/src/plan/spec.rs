@@ -53,9 +53,6 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A work-group by itself.
-    pub const ALONE: Cluster = Cluster { m: 1, n: 1, splits: 1 };
-
     /// Number of work-groups.
     pub const fn size(self) -> u32 {
         self.m * self.n * self.splits
@@ -104,7 +101,7 @@ pub struct Tiling {
     /// Matrix instructions are of twice the depth, where the target has such.
     pub deep: bool,
     /// The kernel computes the transposed product: `a` speaks of the contraction's B and `b` of its A (`SWP`).
-    pub exchanged: bool,
+    pub swapped: bool,
     /// Work-groups that walk over all tiles; 0: one per tile (`PST`).
     pub persistent: u32,
     /// Work-groups that run together.
@@ -115,7 +112,7 @@ impl Tiling {
     /// Rows and columns of C, as the problem has them, that one work-group computes.
     pub const fn macro_tile(&self) -> (u32, u32) {
         let (a, b) = (self.a.macro_tile, self.b.macro_tile);
-        if self.exchanged { (b, a) } else { (a, b) }
+        if self.swapped { (b, a) } else { (a, b) }
     }
     /// Threads that compute a tile together.
     pub fn math_threads(&self) -> u32 {

@@ -5,10 +5,10 @@
 
 use super::bulk::{BulkTile, bulk_tile, fetched_tile, panels};
 use super::fetch_shape::LINE_CLASSES;
-use super::hulls::{Hulls, hulls};
 use super::keys::{Chiral, Common, Key};
 use super::materialised;
 use super::refusal::Refusal;
+use super::spans::{Spans, spans};
 use super::tile::{Along, OperandTiling, Source};
 use super::value::{Keys, Plan};
 use serde::{Deserialize, Serialize};
@@ -45,7 +45,7 @@ pub struct Shifted {
     /// The tile as instructions read it.
     pub tile: BulkTile,
     /// What is copied to staging.
-    pub spans: Hulls,
+    pub spans: Spans,
     /// k-tiles in staging.
     pub slots: u32,
 }
@@ -177,7 +177,7 @@ impl Transport {
             0 => fetched_tile(&from, o, k_tile, unit).map(Transport::Written),
             3 if shares > 1 => Err("load waves shift it (ACP3), for one work-group of the cluster only".into()),
             3 if o.source != Source::InPlace => Err("lines of a copy in workspace need no shift (ACP3); use ACP2".into()),
-            3 => hulls(&from, o, k_tile, unit).and_then(|spans| {
+            3 => spans(&from, o, k_tile, unit).and_then(|spans| {
                 // Whoever copies ahead into the next piece of work counts on its k-tiles.
                 let empty = plan.common(Common::Pst) > 0 && k.div_ceil(k_tile.into()) < plan.common(Common::Ice).into();
                 match (run_time, empty) {

@@ -10,7 +10,7 @@ use tilewright_problem::view::G;
 /// Workspace in bytes for the copies and partial sums of a single batch entry, and for the parts of reductions of all; with less than that for the whole batch, the
 /// batch is cut into chunks.
 pub fn workspace_per_entry(spec: &KernelSpec, c: &Contraction) -> u64 {
-    workspace_per_oriented(spec, &c.oriented(spec.tiling.exchanged))
+    workspace_per_oriented(spec, &c.oriented(spec.tiling.swapped))
 }
 
 /// The same for a contraction that is oriented as the plan says already.

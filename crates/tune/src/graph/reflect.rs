@@ -1,4 +1,4 @@
-//! The mirror image of a plan: the same kernel for the problem with A and B, m and n exchanged.
+//! The mirror image of a plan: the same kernel for the problem with A and B, m and n swapped.
 
 use tilewright_gen::plan::{Chiral, Common, Key, Keys};
 

@@ -14,8 +14,8 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
         return Vec::new();
     }
     let mut plans = Vec::new();
-    for exchanged in [0, 1] {
-        let turned = c.oriented(exchanged == 1);
+    for swapped in [0, 1] {
+        let turned = c.oriented(swapped == 1);
         let pairs = turned.c.view.stride(COL) == Some(1);
         let by_registers = rows_by_registers(&turned);
         // Pairs of results are neighbours along n. Turned the other way they are stored one by one, which only pays where it
@@ -30,7 +30,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
             .with_both(Chiral::Acp, 2)
             .with(Key::C(Common::Uni), 2)
             .with(Key::C(Common::Bim), form)
-            .with(Key::C(Common::Swp), exchanged)
+            .with(Key::C(Common::Swp), swapped)
             .with(Key::C(Common::Cvw), if pairs { 2 } else { 1 })
             .with(Key::C(Common::Sks), u32::from(!space.env().allow_atomics));
         let mut of_tiles = Vec::new();

@@ -145,7 +145,7 @@ impl<'a> Model<'a> {
 
     /// The modelled time of a derived plan that fits with this footprint.
     pub fn estimate(&self, spec: &KernelSpec, footprint: &Footprint) -> Estimate {
-        if spec.tiling.exchanged != self.contraction.swapped {
+        if spec.tiling.swapped != self.contraction.swapped {
             let turned = || Model::of(Cow::Owned(self.contraction.oriented(true).into_owned()), self.target);
             return self.turned.get_or_init(|| Box::new(turned().calibrated(self.calibration))).estimate(spec, footprint);
         }

@@ -15,12 +15,12 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let unit = family.unit;
     let Some(row) = c.matrix_input().and_then(|input| Mma::find(unit, input)) else { return Vec::new() };
     // Lanes hold neighbours along n: turned so that these are neighbours in memory.
-    let exchanged = c.c.view.stride(COL) != Some(1) && c.c.view.stride(ROW) == Some(1);
-    let turned = c.oriented(exchanged);
+    let swapped = c.c.view.stride(COL) != Some(1) && c.c.view.stride(ROW) == Some(1);
+    let turned = c.oriented(swapped);
     let base = Keys::default()
         .with(Key::C(Common::Uni), unit.family().number)
         .with(Key::C(Common::Bim), form)
-        .with(Key::C(Common::Swp), u32::from(exchanged))
+        .with(Key::C(Common::Swp), u32::from(swapped))
         .with(Key::C(Common::Edg), 1)
         .with(Key::C(Common::Ukl), 1)
         .with(

@@ -46,11 +46,6 @@ impl<'a> Exhaustive<'a> {
         Exhaustive { space, base, digits, done: false, given: HashSet::new() }
     }
 
-    /// Combinations of values, legal or not.
-    pub fn combinations(&self) -> f64 {
-        self.digits.iter().map(|d| d.values.len() as f64).product()
-    }
-
     fn advance(&mut self) {
         for digit in &mut self.digits {
             digit.at += 1;

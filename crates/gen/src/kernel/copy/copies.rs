@@ -8,7 +8,7 @@ use crate::kernel::stages::counter::Counter;
 use crate::kernel::stages::ring::Ring;
 use crate::kernel::tile::position::{KRange, TilePosition, TileWalk};
 use crate::kernel::tile::shared::SharedTile;
-use crate::plan::{BulkTile, Hulls, KernelSpec, Transport};
+use crate::plan::{BulkTile, KernelSpec, Spans, Transport};
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
 
@@ -19,7 +19,7 @@ pub(crate) enum Source {
     /// A tensor map.
     Map(ArgId),
     /// Tensor maps of the spans of rows that are copied to staging, one for each class of rows.
-    Classes(Hulls, Vec<ArgId>),
+    Classes(Spans, Vec<ArgId>),
     /// Sums without terms read nothing.
     Nothing,
 }
@@ -134,7 +134,7 @@ impl Operands<'_> {
             })
         });
         let staging = self.sources.each_ref().map(|source| match source {
-            Source::Classes(hulls, maps) => Some(Staged { hulls, maps }),
+            Source::Classes(spans, maps) => Some(Staged { spans, maps }),
             Source::Map(_) | Source::Memory(_) | Source::Nothing => None,
         });
         let shifter = staging.iter().any(Option::is_some).then(|| {

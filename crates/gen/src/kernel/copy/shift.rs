@@ -2,7 +2,7 @@
 //! there into the operand's tile.
 //!
 //! Each load wave has classes of lines modulo 8 of its own, of every operand that comes so: it copies their aligned spans
-//! ([`crate::plan::Hulls`]) into its part of a slot, waits for its own barrier of that slot, and copies into the slot again as
+//! ([`crate::plan::Spans`]) into its part of a slot, waits for its own barrier of that slot, and copies into the slot again as
 //! soon as it has read it. So waves meet nowhere but at the circular buffer. Which vectors are whose and where they go is as where lines are
 //! fetched ([`super::fetch_layout`]), and so is the shift; ends of lines, of k and of rows are the copy engine's zeros.
 //!
@@ -15,19 +15,19 @@ use crate::kernel::stages::ring::Ring;
 use crate::kernel::tile::position::TileWalk;
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::KernelSpec;
-use crate::plan::{BulkTile, FetchShape, Hulls, LINE_CLASSES as CLASSES, shifted_together, staging_start};
+use crate::plan::{BulkTile, FetchShape, LINE_CLASSES as CLASSES, Spans, shifted_together, staging_start};
 use tilewright_ir::*;
 
 /// What an operand's tiles are shifted from: spans, and their maps by class.
 pub(crate) struct Staged<'a> {
-    pub hulls: &'a Hulls,
+    pub spans: &'a Spans,
     pub maps: &'a [ArgId],
 }
 
 /// One operand that is shifted.
 struct Part {
     tile: BulkTile,
-    hulls: Hulls,
+    spans: Spans,
     /// By class.
     maps: Vec<ArgId>,
     /// Staging, and the same memory as words.
@@ -94,9 +94,9 @@ impl<'a> Shifter<'a> {
         let parts = staging.map(|of| {
             let i = index;
             index += 1;
-            let Staged { hulls, maps } = of?;
+            let Staged { spans, maps } = of?;
             let tile = shared[i].panels.clone()?;
-            let (scalar, bytes) = (tile.map.scalar, hulls.slot_bytes() * slots);
+            let (scalar, bytes) = (tile.map.scalar, spans.slot_bytes() * slots);
             let name = ["a", "b"][i];
             let elements = b.shared(&format!("{name}_staging"), scalar, bytes / scalar.bytes(), at);
             let words = b.shared(&format!("{name}_staging_words"), Scalar::U32, bytes / 4, at);
@@ -105,13 +105,13 @@ impl<'a> Shifter<'a> {
             let lines = tile.map.tile[1] * tile.lines;
             let shape = FetchShape::new(tile.columns, lines, spec.load_threads());
             let spread = Spread { shape, thread, lines };
-            let rounds = (0..shape.rounds).map(|round| Round::new(b, hulls, &spread, (round, scalar.bytes()))).collect();
+            let rounds = (0..shape.rounds).map(|round| Round::new(b, spans, &spread, (round, scalar.bytes()))).collect();
             let group = (1..=most).rev().find(|g| shape.per_round.is_multiple_of(*g)).unwrap_or(1);
             let own = b.regs(&format!("{name}_own"), Scalar::U32.vector(4), group);
             let near = b.regs(&format!("{name}_near"), Scalar::U32.vector(2), group);
             Some(Part {
                 tile,
-                hulls: hulls.clone(),
+                spans: spans.clone(),
                 maps: maps.to_vec(),
                 staging: [elements, words],
                 to,
@@ -180,7 +180,7 @@ impl<'a> Shifter<'a> {
         b.if_then(left.gt(0), |b| {
             let index = self.barrier(b, slot);
             let barrier = TxRef { barriers: self.ring.staged_barriers(), index };
-            let of = |p: &Part| p.hulls.boxes * p.hulls.copied * CLASSES / self.waves;
+            let of = |p: &Part| p.spans.boxes * p.spans.copied * CLASSES / self.waves;
             let bytes = self.parts.iter().flatten().map(of).sum();
             b.bulk(BulkOp::Expect { barrier, bytes });
             let places: Vec<Vec<ExprId>> = (0..2).map(|i| self.place(b, i, slot)).collect();
@@ -209,7 +209,7 @@ impl<'a> Shifter<'a> {
         let (fast, slow) = if part.tile.k_contiguous { (k, row) } else { (row, k) };
         let slow = b.value(slow / CLASSES);
         let g = b.get(self.ahead.g);
-        let first = b.value(slot * (part.hulls.slot_bytes() / part.tile.map.scalar.bytes()));
+        let first = b.value(slot * (part.spans.slot_bytes() / part.tile.map.scalar.bytes()));
         [fast, slow, g, first].map(|value| b.bind("copy_at", value.cast(Scalar::I32))).to_vec()
     }
 
@@ -245,25 +245,25 @@ impl Part {
     fn copy(&self, b: &mut Builder, class: u32, place: &[ExprId], barrier: TxRef) {
         let &[fast, slow, g, first] = place else { return };
         let bytes = self.tile.map.scalar.bytes();
-        for i in 0..self.hulls.boxes {
+        for i in 0..self.spans.boxes {
             let to =
-                b.mem(Base::Shared(self.staging[0]), first + ((class * self.hulls.boxes + i) * self.hulls.box_bytes / bytes));
-            let right = b.value(fast + (i * self.hulls.columns * self.tile.row));
+                b.mem(Base::Shared(self.staging[0]), first + ((class * self.spans.boxes + i) * self.spans.box_bytes / bytes));
+            let right = b.value(fast + (i * self.spans.columns * self.tile.row));
             let mut at = vec![right, slow];
-            at.extend((self.hulls.classes[class as usize].map.tile.len() > 2).then_some(g));
+            at.extend((self.spans.classes[class as usize].map.tile.len() > 2).then_some(g));
             b.bulk(BulkOp::Load { to, map: self.maps[class as usize], at, barrier, peers: None });
         }
     }
 
     /// Words between a round's first vector and its `i`th, in staging.
     fn further(&self, i: u32) -> u32 {
-        let (s, h) = (&self.spread.shape, &self.hulls);
+        let (s, h) = (&self.spread.shape, &self.spans);
         let (column, line) = (i / s.line_blocks * s.columns, i % s.line_blocks * s.lines);
         column / h.columns * h.box_bytes / 4 + column % h.columns * ROW_WORDS + line * h.pitch * self.tile.map.scalar.bytes() / 4
     }
 
     fn shift(&self, b: &mut Builder, slot: ExprId, buffer: ExprId) {
-        let from = b.bind("slot_start", slot * (self.hulls.slot_bytes() / 4));
+        let from = b.bind("slot_start", slot * (self.spans.slot_bytes() / 4));
         let to = b.bind("buffer_start", buffer * (self.tile.bytes / 4));
         let s = &self.spread.shape;
         for (index, round) in (0u32..).zip(&self.rounds) {
@@ -299,7 +299,7 @@ impl Part {
 }
 
 impl Round {
-    fn new(b: &mut Builder, hulls: &Hulls, spread: &Spread, (round, bytes): (u32, u32)) -> Round {
+    fn new(b: &mut Builder, spans: &Spans, spread: &Spread, (round, bytes): (u32, u32)) -> Round {
         let round = b.int(round.into(), Scalar::I32);
         let zero = b.int(0, Scalar::I32);
         let spot = spread.spot(b, round, zero);
@@ -307,14 +307,14 @@ impl Round {
         let (class, _, _) = spread.class(b, round);
         let class = b.bind("class", class);
         // That of class 1, as many times.
-        let each = hulls.classes.get(1).map_or(0, |c| c.shift);
+        let each = spans.classes.get(1).map_or(0, |c| c.shift);
         let elements = b.value(class * each % (16 / bytes));
         let shift = Shift::new(b, elements, bytes);
         let [column, line] = spread.sub(b);
-        let first = b.value(class * (hulls.boxes * hulls.box_bytes / 4));
-        let beside = b.value(column / hulls.columns * (hulls.box_bytes / 4));
-        let within = b.value(column % hulls.columns * ROW_WORDS);
-        let line = b.value(line * (hulls.pitch * bytes / 4));
+        let first = b.value(class * (spans.boxes * spans.box_bytes / 4));
+        let beside = b.value(column / spans.columns * (spans.box_bytes / 4));
+        let within = b.value(column % spans.columns * ROW_WORDS);
+        let line = b.value(line * (spans.pitch * bytes / 4));
         let vector = spread.vector(b);
         let vector = b.value(vector * VECTOR_WORDS);
         let place = [beside, within, line, vector].into_iter().fold(first, |sum, x| b.value(sum + x));

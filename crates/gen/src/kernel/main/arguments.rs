@@ -9,7 +9,7 @@ use crate::kernel::finish::result;
 use crate::kernel::input::{Input, Ints, Regions, Shape};
 use crate::kernel::reduce::Reducer;
 use crate::kernel::tile::position::Sizes;
-use crate::plan::{ClassMap, Hulls, KernelSpec, Split, StoreTile, Transport};
+use crate::plan::{ClassMap, KernelSpec, Spans, Split, StoreTile, Transport};
 use crate::program::Binding;
 use tilewright_ir::*;
 use tilewright_problem::Extent;
@@ -53,14 +53,14 @@ impl Declare<'_> {
     }
 
     /// Tensor maps of an operand whose lines are shifted, by class.
-    fn classes(&mut self, (name, doc): (&str, &str), x: &Input, hulls: &Hulls) -> Vec<ArgId> {
+    fn classes(&mut self, (name, doc): (&str, &str), x: &Input, spans: &Spans) -> Vec<ArgId> {
         let declare = |(class, map): (usize, &ClassMap)| {
-            let doc = format!("{doc}, lines {class}, {}, ...", class + hulls.classes.len());
+            let doc = format!("{doc}, lines {class}, {}, ...", class + spans.classes.len());
             let batch = (x.run_time_batch && map.map.tile.len() > 2).then_some((2, Extent::G));
             let to = Binding::OperandMap(x.operand, map.first);
             self.args.map(self.b, &format!("{name}_{class}"), map.map.clone(), &doc, to, batch)
         };
-        hulls.classes.iter().enumerate().map(declare).collect()
+        spans.classes.iter().enumerate().map(declare).collect()
     }
 
     /// Where results go, and the first batch entry of the launch.
