@@ -63,7 +63,7 @@ fn chiral(key: Chiral, value: u32, o: &OperandTiling, spec: &KernelSpec, lines: 
                 pad => format!("rows of {} + {pad} elements in shared memory", pitch - pad),
             }
         }
-        Chiral::Plu => format!("each load thread loads a tile of {} across k by {} along k", o.load_row, o.load_k),
+        Chiral::Plu => format!("each thread that fetches has a tile of {} across k by {} along k", o.load_row, o.load_k),
         Chiral::Liw if value == 0 => "its elements are contiguous in the tile".into(),
         Chiral::Liw => {
             format!("its elements are {} apart across k and {} apart along k", o.macro_tile / o.load_row, k_tile / o.load_k)
@@ -94,7 +94,7 @@ fn chiral(key: Chiral, value: u32, o: &OperandTiling, spec: &KernelSpec, lines: 
             1 => "tiles are copied to shared memory asynchronously".into(),
             3 => {
                 let slots = plural(spec.schedule.slots(), "k-tile");
-                format!("lines come in bulk to staging of {slots}, and load waves shift them from there into the tile")
+                format!("lines come in bulk to staging of {slots}, and producer waves shift them from there into the tile")
             }
             _ => "bulk tensor copies (TMA) bring the tiles".into(),
         },

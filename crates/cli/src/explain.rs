@@ -10,7 +10,8 @@ use crate::{problem, session};
 use serde_json::json;
 use tilewright::Operation;
 use tilewright_gen::kernel::{MAIN, generate, works};
-use tilewright_gen::plan::{Counts, Footprint, counts, work_groups};
+use tilewright_gen::plan::{Common, Counts, Footprint, Key, counts, work_groups};
+use tilewright_problem::{Conv, Direction, Layout, Problem};
 use tilewright_tune::model::{Estimate, Picker};
 use tilewright_tune::space::Resolved;
 
@@ -39,6 +40,9 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
     let oriented = &*c.oriented(spec.tiling.swapped);
     let subject = Subject { spec, c: oriented, kernel, works: &works, target, concurrent: units };
     let mut facts = subject.facts();
+    if let Problem::Conv(conv) = &case.problem {
+        facts.grid.insert(0, coordinates(conv, plan.get(Key::C(Common::Bim)) == 1));
+    }
     if !resolved.rest.is_empty() {
         let (rest, joined) = (resolved.rest.len(), resolved.joined().count());
         facts
@@ -62,7 +66,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
         line(&value.to_string())?;
     } else {
         line(&format!("{} on {}", case.title, context.info().name))?;
-        line(&format!("plan ({}): {plan}\n", origin.name()))?;
+        line(&format!("plan ({}): {plan}\n", session::origin(&args.plan, origin)))?;
         line(&words(&notes))?;
         line(&structure(&facts))?;
         line(&numbers(&operation, &resolved, &counts, &estimate))?;
@@ -75,6 +79,30 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
         }
     }
     Ok(())
+}
+
+/// What the coordinates and operands of a convolution's contraction are; with `merged`, all samples are one batch entry.
+fn coordinates(conv: &Conv, merged: bool) -> String {
+    let taps = conv.filter.iter().map(u64::to_string).collect::<Vec<_>>().join(" x ");
+    let samples = if merged { "all samples" } else { "one sample" };
+    let of = if conv.groups > 1 { " of a group" } else { "" };
+    let (c, k) = (conv.c_per_group(), conv.k_per_group());
+    let is = match conv.direction {
+        Direction::Forward => format!(
+            "m = output pixels of {samples}, n = output channels{of}, k = {taps} taps x {c} input channels; A = windows of the input, B = the filter"
+        ),
+        Direction::BackwardData => format!(
+            "m = input pixels of {samples}, n = input channels{of}, k = taps x {k} output channels; A = windows of the output's gradient, B = the filter"
+        ),
+        Direction::BackwardWeight => format!(
+            "m = output channels{of}, n = {taps} taps x {c} input channels, k = samples and output pixels; A = the output's gradient, B = windows of the input"
+        ),
+    };
+    let layout = match conv.layout {
+        Layout::Nchw => "NCHW",
+        Layout::Nhwc => "NHWC",
+    };
+    format!("a convolution, tensors in {layout}: {is}")
 }
 
 /// Most waves that are listed one by one.
@@ -105,6 +133,9 @@ fn structure(facts: &Facts) -> String {
         let holds = plural(lane.registers.into(), "accumulator");
         let text = format!("of {} 0: {holds}; rows {}; columns {}", facts.wave, say(&lane.rows), say(&lane.columns));
         say_one(&format!("lane {}", lane.lane), &text);
+    }
+    if let Some(text) = &facts.instructions {
+        say_one("instructions", text);
     }
     for operand in &facts.operands {
         for text in operand.copy.iter().chain(&operand.layout) {

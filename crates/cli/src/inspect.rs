@@ -58,7 +58,7 @@ pub fn run(args: &InspectArgs) -> Result<(), CliError> {
         line(&value.to_string())?;
     } else {
         line(&format!("{} on {}, {}", case.title, target.arch, language(&inspection)))?;
-        line(&format!("plan ({}): {plan}", origin.name()))?;
+        line(&format!("plan ({}): {plan}", session::origin(&args.plan, origin)))?;
         if inspection.loops.is_empty() {
             line("\nthere is no loop: the compiler has unrolled the few k-tiles there are\n")?;
         }
@@ -106,7 +106,7 @@ fn tiles_per_round(report: &LoopReport, spec: &KernelSpec, math: u32) -> u32 {
 fn table(report: &LoopReport, tiles: u32) -> String {
     let name = match report.role {
         Role::Main => "main loop",
-        Role::Load => "loop of the load waves",
+        Role::Load => "loop of the producer waves",
     };
     let plural = if tiles == 1 { "" } else { "s" };
     let mut out = format!("{name}: {} instructions for {tiles} k-tile{plural}, from the first load on\n", report.instructions);

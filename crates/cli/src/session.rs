@@ -7,7 +7,7 @@ use crate::problem::{Case, Cases};
 use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
-use tilewright::{CacheState, Context, Operation, Options, RecordsAt};
+use tilewright::{CacheState, Context, Operation, Options, Origin, RecordsAt};
 use tilewright_device::{DeviceError, Workers};
 use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_ir::{Dialect, Features, Target};
@@ -106,6 +106,14 @@ pub fn operation_for(context: &Context, target: &Target, case: &Case, plan: &Pla
             };
             Err(CliError::failed(format!("{refusal}{nearest}")))
         }
+    }
+}
+
+/// Where a plan comes from, in words: a pick keeps the keys of `--plan`.
+pub fn origin(plan: &PlanArgs, origin: Origin) -> String {
+    match (origin, &plan.plan) {
+        (Origin::Picked, Some(_)) => "keys of --plan given, the others picked".into(),
+        _ => origin.name().into(),
     }
 }
 

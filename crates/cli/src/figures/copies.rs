@@ -7,7 +7,7 @@ use tilewright_ir::layout::Axis;
 
 /// Sides of the picture of a tile that comes in boxes.
 const BOXES: (f64, f64) = (400.0, 210.0);
-/// Elements that are drawn of a tile that threads load: of a line, and lines.
+/// Elements that are drawn of a tile that threads fetch: of a line, and lines.
 const ACROSS: u32 = 20;
 const DOWN: u32 = 14;
 const CELL: (f64, f64) = (21.0, 17.0);
@@ -69,12 +69,18 @@ fn boxes(svg: &mut Svg, tile: &BulkTile, (rows, depth): (u32, u32), (x, y): (f64
         }
     }
     svg.rect(x, y, BOXES.0, BOXES.1, "frame");
-    svg.text((x, y - 8.0), 11.0, Anchor::Start, "dim", &format!("{fast} 0-{} → (contiguous in memory)", along - 1));
+    svg.text(
+        (x, y - 8.0),
+        11.0,
+        Anchor::Start,
+        "dim",
+        &format!("{fast} 0-{} → (contiguous in memory; a colour per box)", along - 1),
+    );
     svg.text_up((x - 9.0, y + BOXES.1 / 2.0), 11.0, "dim", &format!("← {slow} 0-{}", across - 1));
     y + BOXES.1
 }
 
-/// The elements (row, k) of each load of a thread.
+/// The elements (row, k) of each fetch of a thread.
 pub fn loads(subject: &Subject, which: usize, thread: u32) -> Vec<Vec<(u32, u32)>> {
     let share = subject.tiling(which).share(subject.spec.tiling.k_tile);
     if u64::from(thread) >= share.extent(Axis::Thread) {
@@ -88,14 +94,16 @@ pub fn loads(subject: &Subject, which: usize, thread: u32) -> Vec<Vec<(u32, u32)
     (0..share.extent(Axis::Vector)).map(load).collect()
 }
 
-/// The corner of a tile with the thread that loads each element; the direction of the loads across the page.
+/// The corner of a tile with the thread that fetches each element; the direction of the fetches across the page.
 fn threads(svg: &mut Svg, subject: &Subject, which: usize, (x, y): (f64, f64)) -> f64 {
     let o = subject.tiling(which);
     let (rows, depth) = (o.macro_tile, subject.spec.tiling.k_tile);
     let by_k = o.load_along == tilewright_gen::plan::Along::K;
     let dim = ["m", "n"][which];
     let (along, across) = if by_k { (depth, rows) } else { (rows, depth) };
-    let (wide, high) = (along.min(ACROSS), across.min(DOWN));
+    // Whole fetches only.
+    let width = o.load_width.max(1);
+    let (wide, high) = (along.min(ACROSS / width * width), across.min(DOWN));
     for thread in 0..subject.spec.load_threads() {
         for access in loads(subject, which, thread) {
             let places = access.iter().map(|&(row, k)| if by_k { (k, row) } else { (row, k) });
@@ -111,6 +119,12 @@ fn threads(svg: &mut Svg, subject: &Subject, which: usize, (x, y): (f64, f64)) -
     }
     let (w, h) = (f64::from(wide) * CELL.0, f64::from(high) * CELL.1);
     svg.rect(x, y, w, h, "frame");
+    if wide < along {
+        svg.text((x + w + 5.0, y + h / 2.0), 15.0, Anchor::Start, "dim", "…");
+    }
+    if high < across {
+        svg.text((x + w / 2.0, y + h + 12.0), 15.0, Anchor::Middle, "dim", "⋮");
+    }
     let (fast, slow) = if by_k { ("k", dim) } else { (dim, "k") };
     let part = |shown: u32, all: u32| if shown < all { format!("0-{} of {all}", shown - 1) } else { format!("0-{}", all - 1) };
     svg.text(
@@ -118,7 +132,7 @@ fn threads(svg: &mut Svg, subject: &Subject, which: usize, (x, y): (f64, f64)) -
         11.0,
         Anchor::Start,
         "dim",
-        &format!("{fast} {} → (a box is one load of a thread)", part(wide, along)),
+        &format!("{fast} {} → (a box: one fetch of a thread; colours repeat after 8)", part(wide, along)),
     );
     svg.text_up((x - 9.0, y + h / 2.0), 11.0, "dim", &format!("← {slow} {}", part(high, across)));
     y + h

@@ -31,7 +31,7 @@ pub type Span = (u32, u32);
 /// Warps (waves) that run the same code.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RoleFact {
-    /// `math`, `load`, or `all` where there are no roles.
+    /// `math`, `copy` (producers), or `all` where there are no roles.
     pub role: String,
     /// First and last warp.
     pub waves: Span,
@@ -109,6 +109,8 @@ pub struct Facts {
     pub roles: Vec<RoleFact>,
     pub waves: Vec<WaveFact>,
     pub lanes: Vec<LaneFact>,
+    /// How matrix instructions interleave, where they do.
+    pub instructions: Option<String>,
     pub shared: Vec<Region>,
     pub barriers: Vec<BarrierFact>,
     pub operands: [OperandFact; 2],
@@ -195,6 +197,7 @@ impl Subject<'_> {
             roles: self.roles(),
             waves: self.held(),
             lanes: self.lanes(),
+            instructions: self.interleaved(),
             shared: self.regions(),
             barriers: self.barriers(),
             operands: [0, 1].map(|which| OperandFact {
@@ -235,8 +238,14 @@ impl Subject<'_> {
                             registers = Some(*count);
                         }
                     });
-                    let does = if role.name == "load" { self.loading(role.first_thread) } else { self.computing(false) };
-                    found.push(fact(&role.name, (role.first_thread, role.threads), registers, does));
+                    let copies = role.name == "load";
+                    let does = if copies { self.copying(role.first_thread) } else { self.computing(false) };
+                    found.push(fact(
+                        if copies { "copy" } else { &role.name },
+                        (role.first_thread, role.threads),
+                        registers,
+                        does,
+                    ));
                 }
             }
         });
@@ -246,11 +255,11 @@ impl Subject<'_> {
         found
     }
 
-    fn loading(&self, first: u32) -> String {
+    fn copying(&self, first: u32) -> String {
         let copies = &self.spec.schedule.copies;
         let (wave, word) = (first / self.target.wave.max(1), self.wave());
         if !self.spec.schedule.in_pipeline() {
-            return "load tiles of A and B into shared memory, and compute nothing".into();
+            return "producers: bring tiles of A and B to shared memory, and compute nothing".into();
         }
         if copies.iter().all(|copy| matches!(copy, Transport::Bulk(_))) {
             return format!("producers: thread {first} ({word} {wave}) issues the TMA copies of A and B; the others do nothing");
@@ -267,7 +276,7 @@ impl Subject<'_> {
         let pipeline = self.spec.schedule.in_pipeline();
         match (alone, teams) {
             (true, _) if pipeline => "thread 0 issues the TMA copies; all compute and store C".into(),
-            (true, _) => "all load tiles, compute and store C".into(),
+            (true, _) => "all bring tiles to shared memory, compute and store C".into(),
             (false, 1) if pipeline => "consumers: wait for full stages, compute, store C".into(),
             (false, 1) => "compute and store C".into(),
             (false, _) => {
@@ -348,6 +357,25 @@ impl Subject<'_> {
         followed.into_iter().map(fact).collect()
     }
 
+    /// Which columns the first matrix instruction of the first wave computes, where they are not neighbours.
+    fn interleaved(&self) -> Option<String> {
+        let (m, n, _) = self.spec.tiling.instruction(self.c)?.shape;
+        let (held, lanes) = (self.holders(), self.target.wave.max(1));
+        let first = held.iter().filter(|(_, (_, register))| *register < m * n / lanes);
+        let columns: BTreeSet<u32> = first.map(|((_, column), _)| *column).collect();
+        let found = spans(columns.iter().copied());
+        let next = columns.iter().nth(1)? - columns.first()?;
+        let lane = spans(elements(&self.accumulators(), 0).into_iter().map(|(_, column)| column));
+        let together = lane.iter().all(|(first, last)| last + 1 - first == next);
+        (next > 1 && together && found.len() as u32 == n).then(|| {
+            format!(
+                "an instruction of {m} × {n} gives a lane one column; the first computes columns {}, and {next} such instructions interleave, \
+                 so that a lane's columns are neighbours and can be stored as vectors",
+                say(&found)
+            )
+        })
+    }
+
     /// Shared memory as the kernel declares it; arrays that are another type's view of the same bytes are left out.
     fn regions(&self) -> Vec<Region> {
         let mut out: Vec<Region> = Vec::new();
@@ -356,7 +384,7 @@ impl Subject<'_> {
                 "a_tile" => ("A tiles".to_string(), self.spec.schedule.buffers.max(1)),
                 "b_tile" => ("B tiles".to_string(), self.spec.schedule.buffers.max(1)),
                 "slab" | "slabs" => ("epilogue staging".to_string(), 1),
-                "sums" => ("swapped sums".to_string(), 1),
+                "sums" => ("exchanged sums".to_string(), 1),
                 other => (other.replace('_', " "), 1),
             };
             let region = Region { name, first_byte: array.byte_offset, bytes: array.byte_end() - array.byte_offset, parts };

@@ -54,13 +54,16 @@ fn legend(svg: &mut Svg, facts: &Facts, (rows, columns): (usize, usize), shown: 
     let title = if facts.wave == "thread" { "thread 0".to_string() } else { format!("{} 0", facts.wave) };
     let part = |all: usize, shown: usize| if shown < all { format!("{shown} of its {all}") } else { all.to_string() };
     let what = format!("{title}: {} rows, {} columns", part(rows, shown[0].len()), part(columns, shown[1].len()));
-    let mut lines = vec![("h2", what), ("dim", "each cell: lane, and register of that lane".to_string())];
+    let mut lines = vec![("h2", what), ("dim", "each cell: lane, and register of that lane; grey: other lanes".to_string())];
     if facts.waves.first().is_some_and(|w| w.waves.len() > 1) {
         lines.push(("dim", format!("{} {} holds the same of its own tiles", facts.wave, facts.waves[0].waves[1])));
     }
+    lines.extend(facts.instructions.iter().map(|text| ("dim", text.clone())));
     for (class, text) in lines {
-        svg.text((x, y), 12.0, Anchor::Start, class, &text);
-        y += 18.0;
+        for part in super::wrap(&text, most) {
+            svg.text((x, y), 12.0, Anchor::Start, class, &part);
+            y += 18.0;
+        }
     }
     for (i, lane) in facts.lanes.iter().enumerate() {
         svg.fill(x, y - 10.0, 11.0, 11.0, hue(i), 0.95);

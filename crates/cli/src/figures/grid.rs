@@ -120,8 +120,19 @@ fn words(svg: &mut Svg, subject: &Subject, facts: &Facts, (tiles, works): ([u64;
         let over = extent % u64::from(tile.max(1));
         let text = match edge {
             _ if over == 0 => format!("{dim}: tiles divide {extent} exactly"),
-            Edge::PullBack => format!("{dim}: the last tile ({over} new) is pulled back to end at the edge"),
+            Edge::PullBack => format!(
+                "{dim}: the last tile is pulled back to end at the edge; {} of its {tile} are computed a second time, but not stored again (so beta * C is added once)",
+                u64::from(tile) - over
+            ),
             Edge::Predicate => format!("{dim}: {over} of the last tile's {tile} are inside C"),
+        };
+        say(svg, "", &text);
+    }
+    let depth = u64::from(t.k_tile.max(1));
+    if !t.k_stagger {
+        let text = match subject.c.k % depth {
+            0 => format!("k: k-tiles divide {} exactly", subject.c.k),
+            over => format!("k: {over} of the last k-tile's {depth} are inside of k = {}, the rest are zeros", subject.c.k),
         };
         say(svg, "", &text);
     }
@@ -164,7 +175,8 @@ fn split(svg: &mut Svg, subject: &Subject, (x, y): (f64, f64)) -> f64 {
     let step = (room / shown as f64).min(26.0);
     if ways == 1 || all <= BOXES || subject.spec.tiling.split_k.interleave {
         for (i, (_, way)) in boxes.iter().take(shown as usize).enumerate() {
-            svg.fill(x + i as f64 * step, at, step - 1.5, 20.0, hue(*way as usize), 0.8);
+            let colour = if ways == 1 { "#5b6675" } else { hue(*way as usize) };
+            svg.fill(x + i as f64 * step, at, step - 1.5, 20.0, colour, 0.8);
             let label = if ways == 1 { i as u64 } else { *way };
             if step >= 11.0 {
                 svg.text((x + (i as f64 + 0.5) * step - 0.75, at + 14.0), 9.0, Anchor::Middle, "onhue", &label.to_string());
@@ -183,7 +195,7 @@ fn split(svg: &mut Svg, subject: &Subject, (x, y): (f64, f64)) -> f64 {
             from += wide;
         }
     }
-    let note = if ways == 1 { "boxes are k-tiles" } else { "numbers are splits, each a work-group of its own" };
+    let note = if ways == 1 { "boxes are k-tiles" } else { "numbers and colours are splits, each a work-group of its own" };
     svg.text((x, at + 36.0), 11.0, Anchor::Start, "dim", note);
     at + 44.0
 }

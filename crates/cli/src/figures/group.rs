@@ -10,8 +10,8 @@ const LISTED: usize = 16;
 const DEEP: f64 = 84.0;
 const LEFT: f64 = 30.0;
 
-/// Colour of load waves, and of waves that do everything.
-const LOADS: &str = "#5b6675";
+/// Colour of waves that only copy.
+const COPIES: &str = "#5b6675";
 
 /// Draws it. Gives the drawing and its height.
 pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
@@ -65,11 +65,12 @@ fn steps(svg: &mut Svg, subject: &Subject, (left, top): (f64, f64), (cx, cy): (f
     }
 }
 
-/// "warp 3", or "warps 3, 7" where teams alternate.
+/// "warp 3", or "warps 3, 7 (in alternate tiles)".
 fn name(facts: &Facts, waves: &[u32]) -> String {
     let numbers: Vec<String> = waves.iter().map(u32::to_string).collect();
     let many = if numbers.len() > 1 { "s" } else { "" };
-    format!("{}{many} {}", facts.wave, numbers.join(", "))
+    let turns = if numbers.len() > 1 { " (in alternate tiles)" } else { "" };
+    format!("{}{many} {}{turns}", facts.wave, numbers.join(", "))
 }
 
 /// A strip of all waves, and what each role does. Gives where it ends.
@@ -85,15 +86,15 @@ fn roles(svg: &mut Svg, subject: &Subject, facts: &Facts) -> f64 {
         "h2",
         &format!("{} of the work-group ({threads} threads)", plural(count.into(), wave)),
     );
-    let colour = |number: u32, load: bool| {
+    let colour = |number: u32, copies: bool| {
         let owner = facts.waves.iter().find(|w| w.waves.contains(&number)).map_or(0, |w| w.owner);
         let team = number / facts.waves.len().max(1) as u32;
-        if load { LOADS } else { hue((owner + team) as usize) }
+        if copies { COPIES } else { hue((owner + team) as usize) }
     };
     for role in &facts.roles {
         for number in role.waves.0..=role.waves.1 {
             let x = f64::from(number) * box_w;
-            svg.fill(x + 0.5, 14.0, box_w - 1.5, 24.0, colour(number, role.role == "load"), 0.85);
+            svg.fill(x + 0.5, 14.0, box_w - 1.5, 24.0, colour(number, role.role == "copy"), 0.85);
             if box_w >= 15.0 {
                 svg.text((x + box_w / 2.0, 30.0), 11.0, Anchor::Middle, "onhue h2", &number.to_string());
             }
@@ -148,5 +149,12 @@ fn legend(svg: &mut Svg, subject: &Subject, facts: &Facts, shown: usize, (x, top
         line(svg, "dim", &format!("in instructions of {m} × {n} × {k} ({})", family.name));
     }
     line(svg, "dim", "lines in A and B: k-steps of a k-tile");
+    let copies = if facts.roles.iter().any(|r| r.role == "copy") { "; grey: no part of C, only copies" } else { "" };
+    let colours = if family.lanes > subject.target.wave {
+        format!("colours: {}s, shades: their {}s{copies}", subject.owner(), facts.wave)
+    } else {
+        format!("colours: {}s{copies}", facts.wave)
+    };
+    super::wrap(&colours, most).iter().for_each(|part| line(svg, "dim", part));
     y
 }

@@ -37,7 +37,7 @@ pub fn page(inspection: &Inspection, title: &str, subtitle: &str) -> String {
         let (drawing, height) = draw(report, inner);
         let name = match report.role {
             Role::Main => "The main loop in the order of its instructions",
-            Role::Load => "The loop of the load waves",
+            Role::Load => "The loop of the producer waves",
         };
         page.card(MARGIN, y, WIDTH - 2.0 * MARGIN, height + 66.0);
         page.text((2.0 * MARGIN, y + 30.0), 15.0, Anchor::Start, "h2", name);

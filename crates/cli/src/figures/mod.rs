@@ -2,6 +2,7 @@
 //! copies, and the schedule in time. [`facts`] says the same in numbers and sentences.
 
 mod copies;
+mod events;
 pub mod facts;
 mod fragments;
 mod grid;

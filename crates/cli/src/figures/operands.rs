@@ -19,19 +19,29 @@ impl Subject<'_> {
             None => {
                 let (lines, pitch) = o.lines(depth);
                 let pad = if o.pad == 0 { "no padding".to_string() } else { format!("{} of them padding", o.pad) };
-                out.push(format!("{lines} lines along {} of {pitch} elements, {pad}", along(o.shared_along == Along::K)));
+                let along_k = o.shared_along == Along::K;
+                let each = if along_k { what } else { "k" };
+                out.push(format!("{lines} lines, one for each {each}, of {pitch} elements along {}, {pad}", along(along_k)));
+                if o.load_along != o.shared_along {
+                    let from = along(o.load_along == Along::K);
+                    out.push(format!(
+                        "transposed on the way: fetched in vectors along {from}, which are stored element by element"
+                    ));
+                }
             }
         }
         for (what, (cycles, least)) in self.conflicts(which) {
             out.push(match cycles.cmp(&least) {
-                std::cmp::Ordering::Greater => format!("{what}: bank conflicts, {cycles} turns where {least} would do"),
+                std::cmp::Ordering::Greater => {
+                    format!("{what}: bank conflicts, {cycles} passes of a {}'s access where {least} would do", self.wave())
+                }
                 _ => format!("{what}: no bank conflicts"),
             });
         }
         out
     }
 
-    /// Turns of shared memory that reading and writing tiles takes, and the fewest.
+    /// Passes over the banks of shared memory that reading and writing tiles takes, and the fewest.
     fn conflicts(&self, which: usize) -> Vec<(String, (u64, u64))> {
         let (o, shared, bytes) = (self.tiling(which), self.shared(which), self.scalar(which).bytes());
         let lanes = self.target.wave.max(1);
@@ -48,7 +58,8 @@ impl Subject<'_> {
             }
             2.. if unit.read_as_matrices() && bytes == 2 => {
                 let across = if along_k { Axis::Row } else { Axis::K };
-                out.push(("reading 8 x 16 bytes of a matrix".into(), shared.bank_cycles(across, 8, &[], 8, bytes)));
+                let what = if unit.asynchronous { "reading by wgmma" } else { "reading fragments (ldmatrix)" };
+                out.push((format!("{what}, 8 lines of 16 bytes at a time"), shared.bank_cycles(across, 8, &[], 8, bytes)));
             }
             _ => {}
         }
@@ -58,7 +69,7 @@ impl Subject<'_> {
             let at = |to: Axis, lane: u32| share.at(to, &[(Axis::Thread, lane.into())]);
             let threads = lanes.min(share.extent(Axis::Thread) as u32);
             let stored: Vec<(usize, i64)> = (0..threads).map(|l| (l as usize, place(at(Axis::Row, l), at(Axis::K, l)))).collect();
-            out.push(("storing what was loaded".into(), bank_cycles(&stored, (width * bytes) as usize)));
+            out.push(("storing what was fetched".into(), bank_cycles(&stored, (width * bytes) as usize)));
         }
         out
     }
@@ -70,7 +81,8 @@ impl Subject<'_> {
         let tensor = if which == 0 { &self.c.a } else { &self.c.b };
         let mut out = vec![match o.source {
             Source::InPlace if tensor.view.is_affine_box().is_none() => {
-                "read in place through the operand's view, which is no plain matrix (a convolution's windows, say)".to_string()
+                "read in place: the matrix of the convolution's windows is nowhere stored, its elements are found in the tensor"
+                    .to_string()
             }
             Source::InPlace => "read in place".to_string(),
             Source::Copy => "read from a copy in workspace with padded lines".to_string(),
@@ -92,10 +104,20 @@ impl Subject<'_> {
                 );
                 out.push(match sharers {
                     0 | 1 => format!("one thread copies {all} by TMA, each {shape}"),
-                    _ => format!(
-                        "{all}, each {shape}; {sharers} work-groups of the cluster copy {} each by TMA, into the shared memory of all {sharers} (multicast)",
-                        boxes / sharers
-                    ),
+                    _ => {
+                        let (each, beside) = (boxes / sharers, ["n", "m"][which]);
+                        let own = match each {
+                            1 => "box i".to_string(),
+                            _ if tile.columns.is_multiple_of(sharers) || tile.columns == 1 => {
+                                format!("boxes {each} i to {each} i + {}", each - 1)
+                            }
+                            _ => format!("{each} of them"),
+                        };
+                        format!(
+                            "{all}, each {shape}; of {sharers} work-groups of the cluster side by side along {beside}, number i copies {own} \
+                             by TMA, into the shared memory of all {sharers} (multicast)"
+                        )
+                    }
                 });
             }
             Transport::Written(_) => {
@@ -123,15 +145,17 @@ impl Subject<'_> {
             Transport::Registers | Transport::Async | Transport::Panels { .. } => {
                 let along = if o.load_along == Along::K { "k" } else { dim };
                 let bytes = o.load_width * self.scalar(which).bytes();
-                let how = if copy.is_async() { "asynchronous copies (cp.async)" } else { "loads into registers" };
                 let count = o.load_row * o.load_k / o.load_width.max(1);
+                let how = match (copy.is_async(), count) {
+                    (true, 1) => "asynchronous copy (cp.async)",
+                    (true, _) => "asynchronous copies (cp.async)",
+                    (false, 1) => "fetch into registers",
+                    (false, _) => "fetches into registers",
+                };
                 out.push(format!(
-                    "{count} {how} of each thread, {bytes} bytes ({} along {along}) each",
-                    plural(o.load_width.into(), "element")
-                ));
-                out.push(format!(
-                    "{} threads; together {} along {dim} x {} along k each",
+                    "each of {} threads: {count} {how}, {bytes} bytes ({} along {along}) each; in all {} along {dim} x {} along k per thread",
                     self.spec.load_threads(),
+                    plural(o.load_width.into(), "element"),
                     o.load_row,
                     o.load_k
                 ));

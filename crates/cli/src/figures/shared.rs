@@ -20,7 +20,13 @@ pub fn draw(subject: &Subject, facts: &Facts) -> (Svg, f64) {
     let mut end: f64 = y;
     for (which, operand) in facts.operands.iter().enumerate() {
         let x = which as f64 * 515.0;
-        svg.text((x, y + 16.0), 12.5, Anchor::Start, "h2", &format!("{}: its tile in stage 0", operand.name));
+        svg.text(
+            (x, y + 16.0),
+            12.5,
+            Anchor::Start,
+            "h2",
+            &format!("{}: its tile in stage 0 (colours: parts of a line)", operand.name),
+        );
         let below = tile(&mut svg, subject, which, (x, y + 42.0));
         let mut at = below + 18.0;
         for text in operand.layout.iter().flat_map(|text| super::wrap(text, 72)) {
@@ -47,19 +53,13 @@ fn map(svg: &mut Svg, facts: &Facts) -> f64 {
     let scale = WIDE / f64::from(total);
     let mut y = 22.0;
     svg.text((0.0, 6.0), 12.5, Anchor::Start, "h2", &format!("{total} bytes of a work-group"));
-    let mut small = Vec::new();
+    let mut small: Vec<(&str, String)> = Vec::new();
     for (index, bar) in bars.iter().enumerate() {
         for region in bar {
             let part = f64::from(region.bytes) / f64::from(region.parts) * scale;
             for number in 0..region.parts {
                 let x = f64::from(region.first_byte) * scale + f64::from(number) * part;
-                let colour = match region.name.as_str() {
-                    "A tiles" => hue(0),
-                    "B tiles" => hue(1),
-                    name if name.ends_with("barriers") => hue(4),
-                    _ => hue(2),
-                };
-                svg.fill(x, y, (part - 1.0).max(1.0), BAR, colour, 0.55 + 0.35 * f64::from(number % 2));
+                svg.fill(x, y, (part - 1.0).max(1.0), BAR, colour(region), 0.55 + 0.35 * f64::from(number % 2));
                 let label = match region.name.as_str() {
                     "A tiles" => format!("A {number}"),
                     "B tiles" => format!("B {number}"),
@@ -74,17 +74,22 @@ fn map(svg: &mut Svg, facts: &Facts) -> f64 {
             } else {
                 region.bytes.to_string()
             };
-            let over = if index > 0 { " (over the tiles)" } else { "" };
-            small.push(format!("{}: {parts} bytes from {}{over}", region.name, region.first_byte));
+            let over = if index > 0 { ", in the bytes of the tiles once these have been read" } else { "" };
+            small.push((colour(region), format!("{}: {parts} bytes from byte {}{over}", region.name, region.first_byte)));
         }
         y += BAR + 4.0;
     }
-    y += 12.0;
-    for text in super::wrap(&small.join(";  "), 150) {
-        svg.text((0.0, y), 11.5, Anchor::Start, "dim", &text);
-        y += 16.0;
+    svg.key((0.0, y + 12.0), WIDE, &small) + 10.0
+}
+
+/// One for each operand, whatever the stage.
+fn colour(region: &Region) -> &'static str {
+    match region.name.as_str() {
+        "A tiles" => hue(0),
+        "B tiles" => hue(1),
+        name if name.ends_with("barriers") => hue(4),
+        _ => hue(2),
     }
-    y + 10.0
 }
 
 /// Of the first bytes of stage 0: the (row, k) of each element by its place.

@@ -141,6 +141,20 @@ impl Svg {
             escape(text)
         ));
     }
+    /// What colours mean: squares with their words, in lines up to `right`. Gives where the next line would stand.
+    pub fn key(&mut self, (x, y): (f64, f64), right: f64, entries: &[(&str, String)]) -> f64 {
+        let (mut at, mut y) = (x, y);
+        for (colour, text) in entries {
+            let wide = 15.0 + text.chars().count() as f64 * 6.3;
+            if at > x && at + wide > right {
+                (at, y) = (x, y + 17.0);
+            }
+            self.fill(at, y - 9.0, 10.0, 10.0, colour, 0.9);
+            self.text((at + 15.0, y), 11.0, Anchor::Start, "dim", text);
+            at += wide + 16.0;
+        }
+        y + 17.0
+    }
     /// Puts another drawing's shapes here, moved by an offset.
     pub fn place(&mut self, x: f64, y: f64, part: &Svg) {
         self.push(format_args!("<g transform=\"translate({} {})\">\n{}</g>", num(x), num(y), part.body));

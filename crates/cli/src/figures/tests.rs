@@ -46,6 +46,7 @@ fn look(problem: &Problem, plan: &Plan, target: &Target) -> bool {
     let mut threads: Vec<u32> = facts.roles.iter().flat_map(|r| r.threads.0..=r.threads.1).collect();
     threads.sort_unstable();
     assert_eq!(threads, (0..kernel.threads).collect::<Vec<_>>(), "{what}");
+    assert!(facts.roles.iter().all(|r| ["all", "copy", "math"].contains(&r.role.as_str())), "{what}");
     // Every element of the tile of C is one wave's.
     let mut held = HashMap::new();
     facts.waves.iter().for_each(|w| cover(&w.rectangles, &mut held));
@@ -95,6 +96,9 @@ fn look(problem: &Problem, plan: &Plan, target: &Target) -> bool {
     assert_eq!(k_tiles.len(), k_tiles.iter().collect::<HashSet<_>>().len(), "{what}");
 
     let drawn = page(&subject, &facts, "title", "subtitle");
+    assert!(drawn.contains(">Drawn with "), "{what}: how many k-tiles the timeline has");
+    let barriers = drawn.lines().filter(|line| line.contains("class=\"wall\""));
+    assert!(barriers.count() > 0 || r.spec.schedule.in_pipeline(), "{what}");
     assert_eq!(drawn.matches("<g ").count(), drawn.matches("</g>").count());
     inside_the_page(&drawn, &what);
     true
