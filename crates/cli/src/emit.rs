@@ -2,11 +2,13 @@
 
 use crate::args::{EmitArgs, HostLanguage, Language, PlaceArgs};
 use crate::error::CliError;
-use crate::output::{line, write_file};
+use crate::output::{human_time, line, write_file};
 use crate::{problem, session};
-use tilewright::{Context, Host};
+use tilewright::{CacheState, Context, Host, Operation, Origin};
 use tilewright_ir::{Dialect, Target};
 use tilewright_problem::Problem;
+use tilewright_tune::records::GENERATOR;
+use tilewright_tune::search::device_key;
 
 /// Prints or writes the source of one problem's plan.
 pub fn run(args: &EmitArgs) -> Result<(), CliError> {
@@ -24,7 +26,7 @@ pub fn run(args: &EmitArgs) -> Result<(), CliError> {
     };
     let target = target.unwrap_or_else(|| context.info().target.clone());
     let operation = session::operation_for(&context, &target, &case, &args.plan)?;
-    let plan = operation.plan().map_err(session::classify)?;
+    let (plan, origin) = operation.choice().map_err(session::classify)?;
     let name = args.name.as_deref().unwrap_or(match case.problem {
         Problem::Gemm(_) => "tilewright_gemm",
         Problem::Conv(_) => "tilewright_conv",
@@ -34,7 +36,7 @@ pub fn run(args: &EmitArgs) -> Result<(), CliError> {
         Some(HostLanguage::C) => operation.host_source(&plan, &target, name, Host::C),
         Some(HostLanguage::Cuda | HostLanguage::Hip) => operation.host_source(&plan, &target, name, Host::Source),
     };
-    let source = source.map_err(session::classify)?;
+    let source = format!("// Plan {}\n{}", chosen(&context, &operation, args, origin)?, source.map_err(session::classify)?);
     match &args.out {
         None => line(source.trim_end()),
         Some(path) => {
@@ -43,6 +45,22 @@ pub fn run(args: &EmitArgs) -> Result<(), CliError> {
             Ok(())
         }
     }
+}
+
+/// How the plan was chosen, and what is known of its time.
+fn chosen(context: &Context, operation: &Operation, args: &EmitArgs, origin: Origin) -> Result<String, CliError> {
+    let device = context.info();
+    let key = device_key(device, CacheState::Cold);
+    let best = context.records().best(&operation.space().key(), &key, GENERATOR).map_err(CliError::failed)?;
+    let time = best.and_then(|trial| Some((trial.time_us?, trial.time_kind?)));
+    Ok(match (origin, time) {
+        (Origin::Recorded | Origin::VerifiedAgain, Some((us, kind))) => {
+            format!("tuned: {} ({}) on {}", human_time(us), kind.name(), device.name)
+        }
+        (Origin::Picked, _) if args.plan.plan.is_none() => "picked by the cost model, not measured".into(),
+        (Origin::Picked, _) => format!("{}, not measured", session::origin(&args.plan, origin)),
+        _ => origin.name().into(),
+    })
 }
 
 /// The language that the options name: host code has one.

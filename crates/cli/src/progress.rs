@@ -112,7 +112,7 @@ impl Progress {
         match event {
             Event::Started { resumed, stale } => {
                 if *resumed > 0 {
-                    self.say(&format!("going on from {resumed} recorded trials"));
+                    self.say(&format!("{resumed} trials are recorded: trying other plans"));
                 }
                 if *stale > 0 {
                     self.say(&format!(

@@ -66,14 +66,20 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case, progress: &Pro
         });
         line(&object.to_string())?;
     } else {
-        line(&format!("{} on {}\n  plan ({}) {plan}", case.title, context.info().name, origin.name()))?;
+        let origin = session::origin(&args.plan, origin);
+        line(&format!("{} on {}\n  plan ({origin}) {plan}", case.title, context.info().name))?;
         if let Some((path, _)) = &case.source {
             line(&format!("  source {}", path.display()))?;
         }
         if let Some(small) = &on {
             line(&format!("  run reduced, as {small} (--whole runs all of it)"))?;
         }
-        let error = format!("largest error {:.1e} of |alpha| |A||B| + |beta||C| over {} elements", v.max_error, v.checked);
+        let runs = "runs with random numbers and with small integers";
+        let pairs = if given == Factors::default() { "two pairs of alpha and beta" } else { "the given alpha and beta" };
+        let error = format!(
+            "largest error {:.1e} of |alpha| |A||B| + |beta||C|; {} elements compared in {runs}, for {pairs}",
+            v.max_error, v.checked
+        );
         line(&format!("  {}: {error}", if v.passed { "right" } else { "WRONG" }))?;
     }
     if v.passed { Ok(()) } else { Err(CliError::Told(v.reason.unwrap_or_else(|| "the result is wrong".into()))) }

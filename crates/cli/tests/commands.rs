@@ -219,6 +219,7 @@ fn epilogues_on_every_command() {
     for target in ["cuda", "hip", "opencl"] {
         let ran = bench.run(&format!("emit {problem} --target {target}"));
         ran.ends(0);
+        assert!(ran.out.starts_with("// Plan picked by the cost model, not measured\n"), "{}", ran.out);
         ran.says(&[formula, "bias = bias, residual = residual", "bias       70 x f32, along m"]);
     }
     let conv =
@@ -283,6 +284,8 @@ fn explain_tells_a_matrix_units_roles_and_fragments() {
     for inert in ["A_PLU", "B_MIW", "C_EDG", "C_STP", "C_BIM", "C_WVA", "per thread, 256"] {
         assert!(!ran.out.contains(&format!("  {inert}")), "{inert}: {}", ran.out);
     }
+    let conv = "explain conv --n 2 --c 8 --k 12 --size 9x8 --filter 3 --pad 1 --layout nhwc --device emu";
+    bench.run(conv).says(&["tensors in NHWC: m = output pixels", "n = output channels, k = 3 x 3 taps x 8 input channels"]);
     let objects = bench.run(&format!("{line} --json")).objects();
     let structure = &objects[0]["structure"];
     assert_eq!(structure["roles"][1]["waves"], serde_json::json!([8, 11]));
