@@ -115,7 +115,7 @@ const fn newest(language: Language) -> &'static str {
 }
 
 /// The target that an architecture and a language name; the language is the architecture's own unless it is given.
-fn named(arch: &str, language: Option<Language>) -> Result<Target, CliError> {
+pub fn named(arch: &str, language: Option<Language>) -> Result<Target, CliError> {
     let known = Target::by_arch(arch).ok_or_else(|| {
         CliError::usage(format!("--arch {arch}: not a known architecture; there are {}", Target::known().join(", ")))
     })?;

@@ -3,6 +3,7 @@
 mod against;
 mod args;
 mod bench;
+mod bundle;
 mod cache;
 mod describe;
 mod devices;
@@ -63,6 +64,7 @@ fn dispatch(cli: &Cli) -> Result<(), CliError> {
         Command::Bench(args) => bench::run(args, cli.quiet),
         Command::Verify(args) => verify::run(args, cli.quiet),
         Command::Emit(args) => emit::run(args),
+        Command::Bundle(args) => bundle::run(args),
         Command::Explain(args) => explain::run(args),
         Command::Inspect(args) => inspect::run(args),
         Command::Devices(args) => devices::run(args),

@@ -44,7 +44,7 @@ pub fn one_line(text: &str) -> String {
 }
 
 /// Writes a file, with its folder where there is none.
-pub fn write_file(path: &std::path::Path, text: &str) -> Result<(), CliError> {
+pub fn write_file(path: &std::path::Path, content: impl AsRef<[u8]>) -> Result<(), CliError> {
     let failed = |e: std::io::Error| {
         CliError::failed(format!(
             "{}: cannot be written: {e}; name another file, in a folder that may be written",
@@ -54,7 +54,7 @@ pub fn write_file(path: &std::path::Path, text: &str) -> Result<(), CliError> {
     if let Some(folder) = path.parent().filter(|p| !p.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
-    std::fs::write(path, text).map_err(failed)
+    std::fs::write(path, content).map_err(failed)
 }
 
 /// Sees that a file can be written, before the work whose result it is to hold: makes its folder where there is none, and leaves a file

@@ -81,6 +81,49 @@ fn host_code_beside_the_kernels() {
     }
 }
 
+/// A bundle takes the plan that was measured on a device of its architecture, and the pick elsewhere.
+#[test]
+fn a_bundle_of_recorded_shapes() {
+    let bench = Bench::new();
+    let tuned = "tC0_tA0_tB0_colMaj0_m64_n48_k32_lda32_ldb48_ldc48_ws0_f32";
+    let picked = "tC0_tA0_tB0_colMaj0_m64_n48_k40_lda40_ldb48_ldc48_ws0_f32";
+    std::fs::write(
+        bench.path("shapes.csv"),
+        format!("problem,set,reason\n{tuned},mm,\n,mm,no kernel\n{picked},mm,\n{tuned},mm,\n"),
+    )
+    .expect("a file");
+    // As a device of the architecture would have recorded it.
+    bench.run(&format!("tune --problem {tuned} --device emu:sm_90a --budget 3")).ends(0);
+    bench.run("records export --out lines.jsonl").ends(0);
+    let lines = std::fs::read_to_string(bench.path("lines.jsonl")).expect("lines").replace("\"modelled\"", "\"measured\"");
+    std::fs::write(bench.path("lines.jsonl"), lines).expect("a file");
+    bench.run("records import lines.jsonl --records gpu.sqlite").ends(0);
+    let ran = bench.run("bundle --recorded-shapes shapes.csv --arch sm_90a --name two -o out --records gpu.sqlite");
+    if ran.misses_a_tool() {
+        return;
+    }
+    ran.ends(0);
+    ran.says(&["measured on", "picked", "for 2 problems"]);
+    assert!(ran.err.contains("not in the bundle: ") && ran.err.contains("no kernel"), "{}", ran.err);
+    let manifest = std::fs::read_to_string(bench.path("out/manifest.json")).expect("the manifest");
+    let manifest: Value = serde_json::from_str(&manifest).expect("JSON");
+    assert_eq!((&manifest["arch"], manifest["problems"].as_array().map(Vec::len)), (&"sm_90a".into(), Some(2)));
+    assert!(manifest["problems"][0]["time_us"].as_f64().is_some_and(|t| t > 0.0) && manifest["problems"][1]["time_us"].is_null());
+    for file in ["two.h", "two.c", "two_0_0.cubin", "two_1_0.cubin"] {
+        assert!(bench.path("out").join(file).exists(), "{file}");
+    }
+    for (line, part) in [
+        ("bundle --recorded-shapes shapes.csv", "-o FOLDER"),
+        ("bundle --recorded-shapes lines.jsonl -o out", "lines.jsonl"),
+        ("bundle --recorded-shapes none.csv -o out", "none.csv"),
+        ("bundle gemm --m 8 --n 8 --k 8 --arch gfx942 -o out", "for NVIDIA's architectures"),
+        ("bundle gemm --m 8 --n 8 --k 8 --name 1 -o out", "a name in C"),
+    ] {
+        let ran = bench.run(line);
+        assert!(matches!(ran.code, Some(1 | 2)) && ran.err.contains(part), "{line}: {}", ran.err);
+    }
+}
+
 /// Three processes that Open MPI started tune a file's problems between them, and their records are brought together.
 #[test]
 fn parts_of_a_file_and_their_records() {

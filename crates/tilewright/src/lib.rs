@@ -98,6 +98,7 @@
 
 mod buckets;
 mod buffer;
+mod bundle;
 mod context;
 mod edited;
 mod element;
@@ -113,6 +114,7 @@ mod trial;
 
 pub use buckets::Buckets;
 pub use buffer::{Buffer, Slice, SliceMut};
+pub use bundle::{Bundled, Files, bundle};
 pub use context::{Context, Options, RecordsAt, default_records};
 pub use edited::{Edited, SourceError};
 pub use element::Element;

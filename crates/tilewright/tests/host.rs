@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tilewright::{
-    Addresses, Along, Context, Conv, Direction, Dynamic, Emission, Error, Extent, Factors, Gemm, Host, HostCode, Images, Layout,
-    Operation, Options, Order, Plan, Problem, RecordsAt, Scalar, Stream, Target,
+    Addresses, Along, Bundled, Context, Conv, Direction, Dynamic, Emission, Error, Extent, Factors, Gemm, Host, HostCode, Images,
+    Layout, Operation, Options, Order, Plan, Problem, RecordsAt, Scalar, Stream, Target, bundle,
 };
 use tilewright_ir::{ArgKind, Dialect};
 
@@ -157,12 +157,64 @@ fn sizes(operation: &Operation) -> String {
     program.kernels.iter().map(line).collect()
 }
 
+/// Launches a problem of a bundle, in all ways that are right and some that are not.
+const USES_A_BUNDLE: &str = r#"
+#include "b.h"
+#include <stdlib.h>
+int main(int argc, char **argv)
+{
+    b_prepared prepared;
+    b_operands operands = {OPERANDS, {(void *)(uintptr_t)REDUCED}, (void *)(uintptr_t)WORKSPACE, 1.5, 0.25, 0, 0, 0};
+    const int n = argc == 4 ? b_find(argv[1]) : -1;
+    if (n < 0 || b_find("another") != -1) return 1;
+    operands.m = atoi(argv[2]);
+    if (b_prepare(&prepared, n, "nowhere") == CUDA_SUCCESS) return 2;
+    if (b_prepare(&prepared, b_count, argv[3]) != CUDA_ERROR_INVALID_VALUE) return 3;
+    if (b_prepare(&prepared, n, argv[3]) != CUDA_SUCCESS) return 4;
+    if (b_launch(&prepared, (CUstream)(uintptr_t)4242, &operands) != CUDA_SUCCESS) return 5;
+    operands.a = NULL;
+    if (b_launch(&prepared, (CUstream)(uintptr_t)4242, &operands) != CUDA_ERROR_INVALID_VALUE) return 6;
+    b_release(&prepared);
+    return b_launch(&prepared, NULL, &operands) != CUDA_ERROR_INVALID_VALUE;
+}
+"#;
+
+/// Writes a bundle of operations and compiles the program above with it.
+fn bundled(folder: &Path, operations: &[Operation], target: &Target) -> PathBuf {
+    let one = |operation| Bundled { operation, plan: operation.plan().expect("a plan"), origin: "picked", time_us: None };
+    let problems: Vec<Bundled<'_>> = operations.iter().map(one).collect();
+    let options = tilewright_device::Options::default();
+    for (name, content) in bundle("b", target, &problems, &options).expect("a bundle") {
+        std::fs::write(folder.join(name), content).expect("a file");
+    }
+    let manifest = std::fs::read_to_string(folder.join("manifest.json")).expect("the manifest");
+    assert!(
+        operations.iter().all(|o| manifest.contains(&o.problem().key())) && manifest.contains("\"b_0_0.cubin\""),
+        "{manifest}"
+    );
+    let twice = [problems[0], problems[0]];
+    assert!(bundle("b", target, &twice, &options).expect_err("refused").to_string().contains("there twice"));
+    let at = |name: &str| format!("{:#x}u", memory(name));
+    let operands = ["A", "B", "C", "bias", "residual"].map(|name| format!("(void *)(uintptr_t){}", at(name))).join(", ");
+    let text = USES_A_BUNDLE.replace("OPERANDS", &operands).replace("REDUCED", &at("reduced_0"));
+    let (main, run) = (folder.join("bundled.c"), folder.join("bundled"));
+    std::fs::write(&main, text.replace("WORKSPACE", &at("workspace"))).expect("a file");
+    let mut cc = Command::new("gcc");
+    cc.args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-I"]).arg(here()).arg(&main).arg(folder.join("b.c")).arg("-o").arg(&run);
+    said(cc.arg("-L").arg(folder).arg("-lcuda"));
+    run
+}
+
 /// Started again with the driver in the way of the loader, by the test below.
 fn with_the_driver(folder: &Path) {
     let context = context("cuda:0").expect("the recording driver has a device");
     let (log, list) = (folder.join("log"), folder.join("sizes"));
     let mut all = String::new();
-    for (n, operation) in operations(&context).into_iter().enumerate() {
+    let (mut operations, target) = (operations(&context), &context.info().target);
+    // In another order than theirs: numbers are those of the bundle.
+    operations.swap(0, 5);
+    let bundle = bundled(folder, &operations[..5], target);
+    for (n, operation) in operations.into_iter().enumerate() {
         std::fs::write(&list, sizes(&operation)).expect("a file");
         let logged = |run: &dyn Fn()| {
             std::fs::write(&log, "").expect("a file");
@@ -170,7 +222,7 @@ fn with_the_driver(folder: &Path) {
             std::fs::read_to_string(&log).expect("the log")
         };
         let ours = logged(&|| launch(&operation));
-        let (plan, target) = (operation.plan().expect("a plan"), &context.info().target);
+        let plan = operation.plan().expect("a plan");
         let source = folder.join(format!("f{n}.c"));
         let text = operation.host_source(&plan, target, "f", Host::C).expect("host code");
         std::fs::write(&source, &text).expect("a file");
@@ -182,6 +234,11 @@ fn with_the_driver(folder: &Path) {
         let theirs = logged(&|| assert!(said(&mut Command::new(&run)).is_some()));
         assert_eq!(theirs, ours, "{}", operation.problem());
         assert!(ours.contains("launch "), "{ours}");
+        if n < 5 {
+            let (key, rows) = (operation.problem().key(), rows(&operation).unwrap_or(0).to_string());
+            let run = || assert!(said(Command::new(&bundle).arg(&key).arg(&rows).arg(folder)).is_some());
+            assert_eq!(logged(&run), ours, "{key}");
+        }
         let mut cxx = Command::new("g++");
         cxx.args(["-std=c++11", "-Wall", "-Wextra", "-pedantic", "-Werror", "-fsyntax-only", "-x", "c++", "-I"]);
         said(cxx.arg(here()).arg(&source));

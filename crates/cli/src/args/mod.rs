@@ -84,6 +84,16 @@ Examples:
   tilewright emit conv --n 8 --c 32 --k 64 --size 56x56 --filter 3x3 --pad 1 --target opencl
   tilewright emit gemm --m 512 --n 512 --k 512 --target hip --arch gfx942 --plan C_UNR16_MAC256")]
     Emit(EmitArgs),
+    /// Compile the plans of many problems ahead of time: cubins, a C file that launches them, and a manifest
+    #[command(after_long_help = "\
+Examples:
+  tilewright bundle --cases gemm.csv --arch sm_90a -o kernels
+  tilewright bundle --recorded-shapes shapes.csv --device cuda:0 --name model -o kernels
+  tilewright bundle gemm --m 4096 --n 4096 --k 4096 --dtype bf16 --dynamic m -o kernels
+
+Plans come from the records: the fastest that was measured on a device of that architecture, and the cost model's pick where there is none. Where \
+the kernels run there is no compiler, no record and no search. It needs NVRTC here, and no GPU.")]
+    Bundle(BundleArgs),
     /// Say what a plan's parameters do to the kernel: words, numbers, and figures as SVG
     #[command(after_long_help = "\
 Examples:
@@ -326,6 +336,30 @@ pub struct EmitArgs {
     pub name: Option<String>,
     /// Write here instead of stdout
     #[arg(long, global = true, help_heading = "Output", value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+/// `bundle`.
+#[derive(Debug, Args)]
+pub struct BundleArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub problem: ProblemArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub plan: PlanArgs,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub place: PlaceArgs,
+    /// Architecture to compile for: sm_75, sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_103a, sm_120a [default: the device's that is named, else
+    /// sm_90a]
+    #[arg(long, global = true, help_heading = "Target")]
+    pub arch: Option<String>,
+    /// Name of the files, and beginning of the functions' names
+    #[arg(long, global = true, help_heading = "Output", value_name = "NAME", default_value = "tilewright_bundle")]
+    pub name: String,
+    /// Folder to write to
+    #[arg(long, short, global = true, help_heading = "Output", value_name = "FOLDER")]
     pub out: Option<PathBuf>,
 }
 

@@ -1,6 +1,6 @@
 //! The function itself: checks, then each launch with its arguments, in order.
 
-use super::signature::address;
+use super::signature::{Role, address};
 use super::{Api, HostCode, expression, map};
 use crate::Error;
 use std::fmt::Write;
@@ -15,9 +15,10 @@ impl HostCode<'_> {
         let (program, parameters) = (self.emission.program, self.parameters());
         // Writing to a String cannot fail, here and below.
         let _ = writeln!(out, "\n{}\n{{", self.prototype(api));
-        for p in parameters.iter().filter(|p| p.memory.is_some()) {
-            let at = p.memory.map(address).unwrap_or_default();
-            let _ = writeln!(out, "    const uint64_t {at} = (uint64_t)(uintptr_t){};", p.name);
+        for p in &parameters {
+            if let Role::Memory(memory) = p.role {
+                let _ = writeln!(out, "    const uint64_t {} = (uint64_t)(uintptr_t){};", address(memory), p.name);
+            }
         }
         let _ = writeln!(out, "    {} status = {};", api.status, api.ok);
         let early = self.may_begin_early();

@@ -5,7 +5,7 @@
 mod call;
 mod expression;
 mod map;
-mod signature;
+pub(crate) mod signature;
 
 use crate::emit::Emission;
 use crate::{Error, Operation};

@@ -11,14 +11,29 @@ use tilewright_tune::run::Memory;
 /// What a workspace is aligned to, in bytes.
 const WORKSPACE_ALIGN: u64 = 256;
 
+/// What a parameter stands for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Role {
+    /// Memory.
+    Memory(Memory),
+    /// The factor of the sums.
+    Alpha,
+    /// The factor of the old result.
+    Beta,
+    /// A number that the kernels hold for alone.
+    Fixed(u64),
+    /// An extent that the call chooses.
+    Extent(Extent),
+}
+
 /// A parameter.
-pub(super) struct Parameter {
+pub(crate) struct Parameter {
     /// Its type in C.
     pub ty: &'static str,
     /// Its name.
     pub name: String,
-    /// Which memory it points to.
-    pub memory: Option<Memory>,
+    /// What it stands for.
+    pub role: Role,
     /// Where it is refused: an expression in C.
     pub refused: Vec<String>,
     /// What it is.
@@ -51,17 +66,14 @@ impl HostCode<'_> {
     }
 
     /// All parameters behind kernels and stream.
-    pub(super) fn parameters(&self) -> Vec<Parameter> {
+    pub(crate) fn parameters(&self) -> Vec<Parameter> {
         let mut all = match self.emission.problem {
             Problem::Gemm(gemm) => self.gemm(gemm),
             Problem::Conv(conv) => {
                 let name = |operand| conv.operand(operand).0.replace(' ', "_");
-                let mut all = vec![self.factor("alpha", "factor of the sums")];
+                let mut all = vec![self.factor(Role::Alpha)];
                 all.extend([Operand::A, Operand::B].map(|x| self.operand(x, name(x))));
-                all.extend([
-                    self.factor("beta", "factor of the old result; 0 never reads it"),
-                    self.operand(Operand::C, name(Operand::C)),
-                ]);
+                all.extend([self.factor(Role::Beta), self.operand(Operand::C, name(Operand::C))]);
                 all
             }
         };
@@ -93,10 +105,11 @@ impl HostCode<'_> {
             let dynamic = c.dynamic.has(extent);
             let held = if dynamic { format!("1 to {most}") } else { most.to_string() };
             let refused = if dynamic { format!("{name} < 1 || {name} > {most}") } else { format!("{name} != {most}") };
-            number(name.into(), refused, format!("{about}: {held}"))
+            let role = if dynamic { Role::Extent(extent) } else { Role::Fixed(most) };
+            number(name.into(), role, refused, format!("{about}: {held}"))
         };
         let fixed = |name: String, value: u64, about: String| {
-            number(name.clone(), format!("{name} != {value}"), format!("{about}: {value}"))
+            number(name.clone(), Role::Fixed(value), format!("{name} != {value}"), format!("{about}: {value}"))
         };
         let batched = gemm.batch > 1 || c.dynamic.has(Extent::G);
         let matrix = |operand: Operand| {
@@ -117,11 +130,11 @@ impl HostCode<'_> {
             extent("m", Extent::M, "rows of C"),
             extent("n", Extent::N, "columns of C"),
             fixed("k".into(), gemm.k, "length of the sums".into()),
-            self.factor("alpha", "factor of the sums"),
+            self.factor(Role::Alpha),
         ];
         all.extend([Operand::A, Operand::B].into_iter().flat_map(matrix));
         if !gemm.drop_c {
-            all.push(self.factor("beta", "factor of the old result; 0 never reads it"));
+            all.push(self.factor(Role::Beta));
             all.extend(matrix(Operand::C));
         }
         if batched {
@@ -130,9 +143,13 @@ impl HostCode<'_> {
         all
     }
 
-    fn factor(&self, name: &str, about: &str) -> Parameter {
+    fn factor(&self, role: Role) -> Parameter {
         let ty = if self.emission.contraction.accumulator() == Scalar::F64 { "double" } else { "float" };
-        Parameter { ty, name: name.into(), memory: None, refused: Vec::new(), about: about.into() }
+        let (name, about) = match role {
+            Role::Beta => ("beta", "factor of the old result; 0 never reads it"),
+            _ => ("alpha", "factor of the sums"),
+        };
+        Parameter { ty, name: name.into(), role, refused: Vec::new(), about: about.into() }
     }
 
     fn operand(&self, operand: Operand, name: String) -> Parameter {
@@ -182,8 +199,8 @@ const fn order(gemm: &Gemm) -> &'static str {
     }
 }
 
-fn number(name: String, refused: String, about: String) -> Parameter {
-    Parameter { ty: "int64_t", name, memory: None, refused: vec![refused], about }
+fn number(name: String, role: Role, refused: String, about: String) -> Parameter {
+    Parameter { ty: "int64_t", name, role, refused: vec![refused], about }
 }
 
 fn pointer(ty: &'static str, name: String, memory: Memory, align: u64, about: String) -> Parameter {
@@ -194,7 +211,7 @@ fn pointer(ty: &'static str, name: String, memory: Memory, align: u64, about: St
         refused.push(format!("{at} % {align} != 0"));
         about += &format!(", aligned to {align} bytes");
     }
-    Parameter { ty, name, memory: Some(memory), refused, about }
+    Parameter { ty, name, role: Role::Memory(memory), refused, about }
 }
 
 /// The variable that holds the address of a memory.
