@@ -6,7 +6,8 @@ use crate::record::{Record, Side, summarise};
 use crate::table::{self, digits, us};
 use std::fmt::Write;
 
-const STYLE: &str = "\
+/// How pages look.
+pub const STYLE: &str = "\
 :root { color-scheme: light dark; --ground: #f6f7f9; --card: #ffffff; --ink: #1d2530; --dim: #5b6675; --line: #d5dbe3; --grid: #e6eaef;
   --h0: #2f6fde; --h1: #c96a00; --h2: #128a5f; --h3: #b5489c; --h4: #d23f31; --h5: #0a7f95; --good: #128a5f; --bad: #c63a2d; }
 @media (prefers-color-scheme: dark) { :root { --ground: #14181d; --card: #1e242b; --ink: #e6eaf0; --dim: #a3afbc; --line: #343d47;

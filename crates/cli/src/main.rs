@@ -17,6 +17,7 @@ mod part;
 mod problem;
 mod progress;
 mod records;
+mod report;
 mod selfcheck;
 mod session;
 mod tune;

@@ -27,35 +27,42 @@ pub struct Case {
     pub alpha: f64,
     /// Factor of the old result.
     pub beta: f64,
+    /// The layers of a model that compute it.
+    pub layers: Vec<String>,
     /// The edited source that `--source` names, with its path.
     pub source: Option<(PathBuf, Edited)>,
 }
 
 /// The problems that the command line names.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cases {
     /// In order; at least one.
     pub list: Vec<Case>,
     /// Lines of a file that ask for what tilewright cannot do, with the reason.
     pub skipped: Vec<String>,
+    /// Nodes of a model that have no problem, with the reason.
+    pub untuned: Vec<String>,
 }
 
 /// Reads the problems that the command line names.
 pub fn cases(args: &ProblemArgs, workspace: Option<u64>) -> Result<Cases, CliError> {
-    let given = [args.word.is_some(), args.problem.is_some(), args.cases.is_some()];
-    let one = |case: Case| Cases { list: vec![case], skipped: Vec::new() };
-    let mut cases = match (&args.word, &args.problem, &args.cases) {
+    let given = [args.word.is_some(), args.problem.is_some(), args.cases.is_some(), args.onnx.is_some()];
+    let one = |case: Case| Cases { list: vec![case], ..Cases::default() };
+    let mut cases = match (&args.word, &args.problem, &args.onnx, &args.cases) {
         _ if given.iter().filter(|g| **g).count() > 1 => {
-            return Err(CliError::usage("the problem is given twice: take one of gemm/conv with options, --problem, --cases"));
+            return Err(CliError::usage(
+                "the problem is given twice: take one of gemm/conv with options, --problem, --cases, --onnx",
+            ));
         }
         (.., None) if args.set.is_some() => return Err(CliError::usage("--set names cases of a file: name it with --cases")),
         (Some(Word::Gemm(gemm)), ..) => one(from_gemm(gemm)?),
         (Some(Word::Conv(conv)), ..) => one(from_conv(conv)?),
-        (_, Some(text), _) => one(plain(Problem::parse(text).map_err(CliError::usage)?)),
+        (_, Some(text), ..) => one(plain(Problem::parse(text).map_err(CliError::usage)?)),
+        (_, _, Some(path), _) => from_model(args, path)?,
         (.., Some(path)) => from_file(path, args.set.as_deref())?,
         _ => {
             return Err(CliError::usage(
-                "no problem is given: write `gemm --m 512 --n 512 --k 512`, `conv ...`, --problem GEOMETRY or --cases FILE",
+                "no problem is given: write `gemm --m 512 --n 512 --k 512`, `conv ...`, --problem GEOMETRY, --cases FILE or --onnx MODEL",
             ));
         }
     };
@@ -92,7 +99,7 @@ pub fn cases_or_source(args: &ProblemArgs, source: &SourceArgs, plan: &PlanArgs)
     let text = std::fs::read_to_string(path).map_err(|e| wrong(&e))?;
     let edited = Edited::parse(&text).map_err(|e| wrong(&e))?;
     let case = Case { source: Some((path.clone(), edited.clone())), ..plain(edited.problem) };
-    Ok(Cases { list: vec![case], skipped: Vec::new() })
+    Ok(Cases { list: vec![case], ..Cases::default() })
 }
 
 /// The one problem of a command that works on one.
@@ -101,7 +108,7 @@ pub fn one(args: &ProblemArgs, workspace: Option<u64>) -> Result<Case, CliError>
 }
 
 /// The one of these.
-pub fn only(Cases { list: mut all, skipped }: Cases) -> Result<Case, CliError> {
+pub fn only(Cases { list: mut all, skipped, .. }: Cases) -> Result<Case, CliError> {
     match (all.pop(), all.is_empty()) {
         (Some(case), true) => Ok(case),
         (None, _) if !skipped.is_empty() => Err(CliError::usage(skipped.join("\n"))),
@@ -111,7 +118,7 @@ pub fn only(Cases { list: mut all, skipped }: Cases) -> Result<Case, CliError> {
 
 /// A problem as a case by itself.
 pub fn plain(problem: Problem) -> Case {
-    Case { title: title(&problem), set: None, problem, alpha: 1.0, beta: 0.0, source: None }
+    Case { title: title(&problem), set: None, problem, alpha: 1.0, beta: 0.0, layers: Vec::new(), source: None }
 }
 
 fn set_workspace(problem: &mut Problem, bytes: u64) {
@@ -257,6 +264,27 @@ fn from_conv(args: &ConvArgs) -> Result<Case, CliError> {
     Ok(plain(Problem::Conv(conv.build().map_err(CliError::usage)?)))
 }
 
+/// The different problems of a model, each with the layers that compute it.
+fn from_model(args: &ProblemArgs, path: &Path) -> Result<Cases, CliError> {
+    if args.onnx_dtype == Some(Dtype::Tf32) {
+        return Err(CliError::usage("--onnx-dtype tf32: it is a way to multiply, not a type of tensors; take f32"));
+    }
+    let layout = args.onnx_layout.map(|l| if l == Layout::Nhwc { problem::Layout::Nhwc } else { problem::Layout::Nchw });
+    let options = tilewright_onnx::Options { dims: args.dim.clone(), dtype: args.onnx_dtype.map(scalar), layout };
+    let model = tilewright_onnx::read(path, &options).map_err(CliError::usage)?;
+    let mut list: Vec<Case> = Vec::new();
+    for layer in model.layers {
+        match list.iter_mut().find(|case| case.problem == layer.problem) {
+            Some(case) => case.layers.push(layer.name),
+            None => list.push(Case { layers: vec![layer.name], ..plain(layer.problem) }),
+        }
+    }
+    for reason in &model.skipped {
+        eprintln!("not tuned: {reason}");
+    }
+    Ok(Cases { list, untuned: model.skipped, ..Cases::default() })
+}
+
 fn from_file(path: &Path, set: Option<&str>) -> Result<Cases, CliError> {
     let file = cases::read(path, &CaseOptions::default()).map_err(CliError::usage)?;
     let wanted = |of: &str| set.is_none_or(|set| set == of);
@@ -271,7 +299,7 @@ fn from_file(path: &Path, set: Option<&str>) -> Result<Cases, CliError> {
         return Err(CliError::usage(format!("--set {set}: {} has no such set; its sets are {known}", path.display())));
     }
     let named = |c: cases::Case| Case { set: Some(c.set), ..plain(c.problem) };
-    Ok(Cases { list: file.cases.into_iter().filter(|c| wanted(&c.set)).map(named).collect(), skipped })
+    Ok(Cases { list: file.cases.into_iter().filter(|c| wanted(&c.set)).map(named).collect(), skipped, ..Cases::default() })
 }
 
 /// Names of the extents that each launch of a problem chooses.

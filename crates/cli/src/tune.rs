@@ -5,7 +5,7 @@ use crate::error::CliError;
 use crate::output::{file_name, human_rate, human_time, line, write_file};
 use crate::problem::{self, Case};
 use crate::progress::Progress;
-use crate::{part, records, session, values};
+use crate::{part, records, report, session, values};
 use serde_json::json;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ use tilewright_tune::search::{Budget, Cancel, Ended, Event, Options, Outcome, St
 pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     let mut cases = problem::cases(&args.problem, args.plan.workspace)?;
     part::take(args.part, &mut cases.list, |case| case.problem.flop())?;
+    let whole = cases.clone();
     cases.list.drain(..args.skip.min(cases.list.len()));
     session::constraint(&args.plan)?;
     if let Some(folder) = &args.out {
@@ -36,7 +37,7 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
     }
     let mut done = 0;
     let all = args.skip + cases.list.len();
-    session::each(&cases, &context, args.json, |number, case| {
+    let tuned = session::each(&cases, &context, args.json, |number, case| {
         let nth = (args.skip + number + 1, all);
         let options = options(args, case, if done == 0 { args.spent } else { 0.0 });
         let shown = !args.json && !quiet;
@@ -53,7 +54,20 @@ pub fn run(args: &TuneArgs, quiet: bool) -> Result<(), CliError> {
         }
         done += 1;
         result.unwrap_or(Ok(()))
-    })
+    });
+    // A process that goes on in place of this one writes the page.
+    if let (Some(path), false) = (page_path(args), matches!(tuned, Err(CliError::HandedOver(_)))) {
+        let title = args.problem.onnx.as_deref().and_then(|p| p.file_name()).map_or("tilewright".into(), |f| f.to_string_lossy());
+        report::write(&path, &title, &context, &whole, args.cache)?;
+        eprintln!("report: {}", path.display());
+    }
+    tuned
+}
+
+/// Where the page of a model goes, or that which is asked for.
+fn page_path(args: &TuneArgs) -> Option<PathBuf> {
+    let of_model = || Some(PathBuf::from(args.problem.onnx.as_ref()?.file_stem()?).with_extension("html"));
+    args.html.clone().or_else(of_model)
 }
 
 /// The device was lost after so many trials of this case and seconds of its search.

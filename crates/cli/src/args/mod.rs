@@ -55,6 +55,7 @@ Examples:
   tilewright tune conv --n 64 --c 64 --k 128 --size 28x28 --filter 3x3 --stride 2 --pad 0:1 --layout nhwc --bias
   tilewright tune --problem tC0_tA0_tB0_colMaj1_m1000_n2000_k3000_lda1000_ldb3000_ldc1000_ws0_f32
   tilewright tune --cases gemm.csv --set llm --budget 5s --json
+  tilewright tune --onnx model.onnx --dim batch=8 --onnx-dtype f16 --onnx-layout nhwc --budget 20s
   tilewright tune gemm --m 512 --n 512 --k 512 --plan C_ICE1_UNR16      (keys given are kept, the rest is searched)
   tilewright tune --cases gemm.csv --part 2/8 --records node2.sqlite      (one process of eight; `records merge` joins their files)
 
@@ -221,6 +222,10 @@ pub struct TuneArgs {
     /// Folder for the sources of the best plans [default: `sources` beside the records]
     #[arg(long, global = true, help_heading = "Output", value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Write what it came to as a page: layers, problems, plans in words, times, shares, and how far they are from the device's limits
+    /// [default with --onnx: the model's name with .html, here]
+    #[arg(long, global = true, help_heading = "Output", value_name = "FILE")]
+    pub html: Option<PathBuf>,
     /// One JSON object per problem on stdout
     #[arg(long, global = true, help_heading = "Output")]
     pub json: bool,

@@ -5,7 +5,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use tilewright::Reduction;
 
-/// Which problem, in one of three ways: words, a geometry string, a file of cases.
+/// Which problem, in one of these ways: words, a geometry string, a file of cases, a model.
 #[derive(Debug, Args)]
 pub struct ProblemArgs {
     /// The problem in words.
@@ -18,6 +18,18 @@ pub struct ProblemArgs {
     /// tilewright.torch.record writes it)
     #[arg(long, visible_alias = "recorded-shapes", value_name = "FILE", help_heading = "Problem")]
     pub cases: Option<PathBuf>,
+    /// Convolutions and matrix products of an ONNX model, with what follows them folded in
+    #[arg(long, value_name = "FILE", help_heading = "Problem")]
+    pub onnx: Option<PathBuf>,
+    /// Size of a free dimension of the model by its name, or of any dimension of an input: batch=8, images.0=8
+    #[arg(long, value_name = "NAME=N", value_parser = dimension, requires = "onnx", help_heading = "Problem")]
+    pub dim: Vec<(String, u64)>,
+    /// Element type in place of the model's
+    #[arg(long, value_enum, value_name = "DTYPE", requires = "onnx", help_heading = "Problem")]
+    pub onnx_dtype: Option<Dtype>,
+    /// Layout of the model's convolutions [default: nchw, as ONNX has them]
+    #[arg(long, value_enum, value_name = "LAYOUT", requires = "onnx", help_heading = "Problem")]
+    pub onnx_layout: Option<Layout>,
     /// Extents of matrix products that each launch chooses: one kernel holds for 1 to the size given, which is tuned for
     #[arg(long, value_enum, value_delimiter = ',', value_name = "EXTENTS", help_heading = "Problem")]
     pub dynamic: Vec<RunTime>,
@@ -290,6 +302,16 @@ pub struct Extents(pub Vec<u64>);
 /// Padding of the spatial dimensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Padding(pub Vec<Pads>);
+
+/// Reads `batch=8`.
+fn dimension(text: &str) -> Result<(String, u64), String> {
+    let read = || {
+        let (name, size) = text.rsplit_once('=')?;
+        let size = size.parse().ok().filter(|size| *size > 0)?;
+        (!name.is_empty()).then(|| (name.to_string(), size))
+    };
+    read().ok_or_else(|| "write NAME=N with a positive number: batch=8".into())
+}
 
 fn reduction_arg(text: &str) -> Result<Reduction, String> {
     text.parse()

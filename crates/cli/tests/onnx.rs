@@ -1,0 +1,73 @@
+//! `tune --onnx`: a model's problems are tuned, recorded and reported; files that are no models are refused by name.
+
+mod common;
+
+use common::Bench;
+use rten_onnx::onnx::{DataType, Dimension, GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto};
+use rten_onnx::onnx::{TypeProtoTensor, ValueInfoProto};
+
+/// Two equal products behind each other and an LSTM, over a free batch.
+fn model() -> Vec<u8> {
+    let dim =
+        |value, name: Option<&str>| Dimension { dim_value: value, dim_param: name.map(String::from), ..Dimension::default() };
+    let shape = Some(TensorShapeProto { dim: vec![dim(None, Some("batch")), dim(Some(16), None)] });
+    let tensor_type = Some(TypeProtoTensor { elem_type: Some(DataType::FLOAT), shape });
+    let input = ValueInfoProto { name: Some("x".into()), r#type: Some(TypeProto { tensor_type, ..TypeProto::default() }) };
+    let weight =
+        TensorProto { name: Some("w".into()), dims: vec![16, 16], data_type: Some(DataType::FLOAT), ..TensorProto::default() };
+    let node = |op: &str, from: &str, to: &str| NodeProto {
+        op_type: Some(op.into()),
+        name: Some(format!("<{to}>")),
+        input: vec![from.into(), "w".into()],
+        output: vec![to.into()],
+        ..NodeProto::default()
+    };
+    let node = vec![node("MatMul", "x", "first"), node("MatMul", "first", "second"), node("LSTM", "second", "third")];
+    let graph = GraphProto { node, initializer: vec![weight], input: vec![input], ..GraphProto::default() };
+    ModelProto { ir_version: Some(8), graph: Some(graph), ..ModelProto::default() }.write_buf().expect("it is written")
+}
+
+#[test]
+fn a_model_is_tuned_and_reported() {
+    let bench = Bench::new();
+    std::fs::write(bench.path("small.onnx"), model()).expect("a file");
+    let ran = bench.run("tune --onnx small.onnx --dim batch=24 --device emu --budget 3 --json");
+    ran.ends(0);
+    let objects = ran.objects();
+    assert_eq!(objects.len(), 1, "two equal layers are one problem");
+    assert!(objects[0]["problem"].as_str().is_some_and(|p| p.contains("_m24_n16_k16_")), "{}", objects[0]);
+    assert!(ran.err.contains("not tuned: <third> (LSTM)") && ran.err.contains("report: small.html"), "{}", ran.err);
+    let page = std::fs::read_to_string(bench.path("small.html")).expect("the page");
+    let plan = objects[0]["plan"].as_str().expect("a plan");
+    for part in [
+        "&lt;first&gt;, &lt;second&gt;",
+        "2 x, ",
+        "24x16x16 f32",
+        "tiles of",
+        plan,
+        "100.0 %",
+        "modelled",
+        "LSTM",
+        "2 layers, 1 different",
+    ] {
+        assert!(page.contains(part), "the page does not say `{part}`:\n{page}");
+    }
+    assert!(!page.contains("<first>"), "names are not escaped");
+    // It was recorded, as any problem.
+    bench.run("records list").says(&["_m24_n16_k16_", "3 trials"]);
+
+    std::fs::write(bench.path("cut.onnx"), &model()[..100]).expect("a file");
+    for (options, part) in [
+        ("--onnx small.onnx", "small.onnx: free dimensions: batch (x.0); give each a size: --dim batch=N"),
+        ("--onnx small.onnx --dim depth=2", "has no dimension depth"),
+        ("--onnx small.onnx --dim batch=0", "write NAME=N"),
+        ("--onnx small.onnx --dim batch=2 --onnx-dtype tf32", "tf32"),
+        ("--onnx cut.onnx --dim batch=2", "cut.onnx: not a sound ONNX model"),
+        ("--onnx none.onnx", "none.onnx: cannot be read"),
+        ("--onnx small.onnx --cases cases.csv", "given twice"),
+        ("--dim batch=2 --cases cases.csv", "--onnx"),
+    ] {
+        let ran = bench.run(&format!("tune {options} --device emu --budget 1"));
+        assert!(ran.code == Some(2) && ran.err.contains(part), "{options}: {:?} {}", ran.code, ran.err);
+    }
+}

@@ -1,0 +1,295 @@
+//! Shapes of a node's outputs from those of its inputs, by the rules of `rten-shape-inference`.
+
+use crate::model::constant;
+use rten_onnx::onnx::{AttributeProto, NodeProto};
+use rten_shape_inference::ops::*;
+use rten_shape_inference::{
+    BinaryOp, Constant, InferShapes, InferShapesContext, ReductionOp, SymExpr, SymTensor, SymbolGen, UnaryOp, VariadicOp,
+};
+use std::collections::HashMap;
+
+/// Largest dimension: the rules compute with 32 bits.
+const LARGEST: i32 = 1 << 28;
+
+/// Largest stride, dilation, padding and extent of a window.
+const LARGEST_STEP: usize = 1 << 16;
+
+/// What is known of a value.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Value {
+    /// Its sizes.
+    Shape(Vec<u64>),
+    /// Its elements, along one dimension.
+    Vector(Vec<i64>),
+    /// Its only element.
+    Scalar(i64),
+    /// Nothing.
+    Unknown,
+}
+
+impl Value {
+    pub fn sizes(self) -> Option<Vec<u64>> {
+        match self {
+            Value::Shape(sizes) => Some(sizes),
+            Value::Vector(values) => Some(vec![values.len() as u64]),
+            Value::Scalar(_) => Some(Vec::new()),
+            Value::Unknown => None,
+        }
+    }
+    /// It has more elements than 32 bits count.
+    fn is_huge(&self) -> bool {
+        let Value::Shape(sizes) = self else { return false };
+        sizes.iter().try_fold(1u64, |product, s| product.checked_mul(*s)).is_none_or(|product| product > i32::MAX as u64)
+    }
+    /// As the rules take it: with 32 bits, in which "to the end" is written as the largest numbers there are.
+    fn symbolic(&self) -> Result<SymTensor, String> {
+        let small = |v: i64| SymExpr::Value(v.clamp(i32::MIN.into(), i32::MAX.into()) as i32);
+        Ok(match self {
+            Value::Shape(sizes) => {
+                let small = |s: &u64| i32::try_from(*s).ok().filter(|s| *s <= LARGEST);
+                let size = |s: &u64| small(s).map(SymExpr::Value).ok_or_else(|| format!("a dimension of {s}"));
+                SymTensor::from_shape(sizes.iter().map(size).collect::<Result<_, _>>()?)
+            }
+            Value::Vector(values) => SymTensor::from_vec(values.iter().map(|v| small(*v)).collect()),
+            Value::Scalar(value) => SymTensor::from_scalar(small(*value)),
+            Value::Unknown => SymTensor::unknown("not inferred"),
+        })
+    }
+    fn of(tensor: SymTensor) -> Result<Value, String> {
+        let tensor = tensor.simplify();
+        if let Some(constant) = tensor.to_constant() {
+            return Ok(match constant {
+                Constant::Scalar(value) => Value::Scalar(value.into()),
+                Constant::Vector(values) => Value::Vector(values.into_iter().map(i64::from).collect()),
+            });
+        }
+        let Some(sizes) = tensor.shape() else { return Ok(Value::Unknown) };
+        let mut known = Vec::new();
+        for size in sizes {
+            let SymExpr::Value(size) = size else { return Ok(Value::Unknown) };
+            known.push(u64::try_from(size).map_err(|_| format!("an output would have a dimension of {size}"))?);
+        }
+        Ok(Value::Shape(known))
+    }
+}
+
+/// A node's attributes.
+pub(crate) struct Attributes<'a>(pub &'a NodeProto);
+
+impl<'a> Attributes<'a> {
+    pub fn find(&self, name: &str) -> Option<&'a AttributeProto> {
+        self.0.attribute.iter().find(|a| a.name.as_deref() == Some(name))
+    }
+    pub fn int(&self, name: &str) -> Option<i64> {
+        self.find(name)?.i
+    }
+    pub fn float(&self, name: &str) -> Option<f32> {
+        self.find(name)?.f
+    }
+    pub fn ints(&self, name: &str) -> Option<&'a [i64]> {
+        self.find(name).map(|a| a.ints.as_slice())
+    }
+    pub fn text(&self, name: &str) -> Option<&'a str> {
+        self.find(name)?.s.as_deref()
+    }
+    fn small(&self, name: &str, otherwise: i64) -> Result<i32, String> {
+        let value = self.int(name).unwrap_or(otherwise);
+        i32::try_from(value).map_err(|_| format!("{name} is {value}"))
+    }
+    /// Sizes along spatial dimensions; the same one for each where there is none.
+    pub fn spatial(&self, name: &str, dims: usize, otherwise: usize) -> Result<Vec<usize>, String> {
+        let Some(given) = self.ints(name).filter(|g| !g.is_empty()) else { return Ok(vec![otherwise; dims]) };
+        let sizes = given.iter().map(|v| usize::try_from(*v).ok().filter(|v| *v <= LARGEST_STEP));
+        sizes.collect::<Option<Vec<_>>>().filter(|s| s.len() == dims).ok_or_else(|| format!("{name} is {given:?}"))
+    }
+}
+
+/// Spatial dimensions of a node's input.
+fn spatial_dims(inputs: &[Option<SymTensor>]) -> usize {
+    inputs.first().and_then(|i| i.as_ref()?.ndim()).map_or(0, |n| n.saturating_sub(2))
+}
+
+/// The outputs of a node whose operator has a rule; unknown ones else.
+pub(crate) fn outputs(node: &NodeProto, values: &HashMap<String, Value>, opset: i64) -> Result<Vec<Value>, String> {
+    let op = node.op_type.as_deref().unwrap_or_default();
+    let a = Attributes(node);
+    let unknown = vec![Value::Unknown; node.output.len()];
+    if !matches!(node.domain.as_deref().unwrap_or(""), "" | "ai.onnx") {
+        return Ok(unknown);
+    }
+    if op == "Constant" {
+        return Ok(vec![match (a.find("value").and_then(|v| v.t.as_ref()), a.int("value_int"), a.ints("value_ints")) {
+            (Some(tensor), ..) => constant(tensor)?,
+            (_, Some(value), _) => Value::Scalar(value),
+            (.., Some(values)) => Value::Vector(values.to_vec()),
+            _ => Value::Unknown,
+        }]);
+    }
+    let mut inputs = Vec::new();
+    for name in &node.input {
+        let value = if name.is_empty() { None } else { Some(values.get(name).unwrap_or(&Value::Unknown).symbolic()?) };
+        inputs.push(value);
+    }
+    // What older operator sets say by attributes newer ones say by inputs.
+    let by_input = |inputs: &mut Vec<Option<SymTensor>>, name: &str| -> Result<(), String> {
+        if let (1, Some(given)) = (inputs.len(), a.ints(name)) {
+            inputs.push(Some(Value::Vector(given.to_vec()).symbolic()?));
+        }
+        Ok(())
+    };
+    match op {
+        "Reshape" => by_input(&mut inputs, "shape")?,
+        "Squeeze" | "Unsqueeze" => by_input(&mut inputs, "axes")?,
+        "Pad" => by_input(&mut inputs, "pads")?,
+        "Split" => by_input(&mut inputs, "split")?,
+        "Slice" if opset < 10 => {
+            for name in ["starts", "ends", "axes"] {
+                if let Some(given) = a.ints(name) {
+                    inputs.push(Some(Value::Vector(given.to_vec()).symbolic()?));
+                }
+            }
+        }
+        _ => {}
+    }
+    // These rules multiply all sizes.
+    if matches!(op, "Reshape" | "Flatten" | "Size")
+        && node.input.first().is_some_and(|i| values.get(i).is_some_and(Value::is_huge))
+    {
+        return Ok(unknown);
+    }
+    let Some(found) = apply(op, &a, &inputs, node.output.len())? else { return Ok(unknown) };
+    let mut found = found.into_iter().map(Value::of).collect::<Result<Vec<_>, _>>()?;
+    found.resize(node.output.len().max(found.len()), Value::Unknown);
+    Ok(found)
+}
+
+/// Applies the operator's rule; `None` where there is none.
+fn apply(op: &str, a: &Attributes<'_>, inputs: &[Option<SymTensor>], outputs: usize) -> Result<Option<Vec<SymTensor>>, String> {
+    let run = |rule: &dyn InferShapes| {
+        rule.infer_shapes(InferShapesContext::new(inputs), &mut SymbolGen::new()).map(Some).map_err(|e| e.to_string())
+    };
+    match op {
+        "Relu"
+        | "LeakyRelu"
+        | "PRelu"
+        | "Elu"
+        | "Selu"
+        | "Gelu"
+        | "Sigmoid"
+        | "HardSigmoid"
+        | "HardSwish"
+        | "Tanh"
+        | "Clip"
+        | "Softmax"
+        | "LogSoftmax"
+        | "LRN"
+        | "BatchNormalization"
+        | "InstanceNormalization"
+        | "LayerNormalization"
+        | "GroupNormalization"
+        | "Erf"
+        | "Sqrt"
+        | "Exp"
+        | "Log"
+        | "Abs"
+        | "Floor"
+        | "Ceil"
+        | "Round"
+        | "Not"
+        | "Reciprocal"
+        | "Sin"
+        | "Cos"
+        | "Softplus"
+        | "Softsign"
+        | "Mish"
+        | "CumSum"
+        | "Trilu"
+        | "Sign"
+        | "Dropout" => run(&UnaryOp),
+        "Identity" | "Cast" => run(&Identity),
+        "Neg" => run(&Neg),
+        "Add" => run(&Add),
+        "Sub" => run(&Sub),
+        "Mul" => run(&Mul),
+        "Div" => run(&Div),
+        "Equal" => run(&Equal),
+        "Pow" | "Greater" | "GreaterOrEqual" | "Less" | "LessOrEqual" | "And" | "Or" | "Xor" | "Mod" => run(&BinaryOp),
+        "Min" | "Max" | "Sum" | "Mean" => run(&VariadicOp),
+        "Where" => run(&Where),
+        "Conv" | "MaxPool" | "AveragePool" | "LpPool" | "ConvTranspose" => windows(op, a, inputs),
+        "GlobalAveragePool" | "GlobalMaxPool" => run(&GlobalPool),
+        "Gemm" => run(&Gemm { transpose_a: a.int("transA") == Some(1), transpose_b: a.int("transB") == Some(1) }),
+        "MatMul" => run(&MatMul),
+        "ReduceMean" | "ReduceSum" | "ReduceMax" | "ReduceMin" | "ReduceProd" | "ReduceL1" | "ReduceL2" | "ReduceSumSquare"
+        | "ReduceLogSumExp" => {
+            let axes = a.ints("axes").map(|axes| axes.iter().map(|v| i32::try_from(*v)).collect::<Result<Vec<_>, _>>());
+            let axes = axes.transpose().map_err(|e| e.to_string())?;
+            run(&ReductionOp { axes: axes.as_deref(), keep_dims: a.int("keepdims") != Some(0) })
+        }
+        "ArgMax" | "ArgMin" => run(&ReductionOp { axes: Some(&[a.small("axis", 0)?]), keep_dims: a.int("keepdims") != Some(0) }),
+        "Concat" => run(&Concat { axis: a.small("axis", 0)? }),
+        "Tile" => run(&Tile),
+        "Gather" => run(&Gather { axis: a.small("axis", 0)? }),
+        "GatherElements" => run(&GatherElements),
+        "Slice" => run(&Slice),
+        "Split" => run(&Split { axis: a.small("axis", 0)?, num_outputs: Some(outputs as u32) }),
+        "Flatten" => run(&Flatten { axis: a.small("axis", 1)? }),
+        "Reshape" => run(&Reshape { allow_zero: a.int("allowzero") == Some(1) }),
+        "Shape" => {
+            let bound = |name: &str| a.int(name).map(|v| i32::try_from(v).map_err(|_| format!("{name} is {v}"))).transpose();
+            run(&Shape { start: bound("start")?, end: bound("end")? })
+        }
+        "Size" => run(&Size),
+        "Squeeze" => run(&Squeeze),
+        "Unsqueeze" => run(&Unsqueeze),
+        "Transpose" => {
+            let perm = a.ints("perm").map(|p| p.iter().map(|v| usize::try_from(*v)).collect::<Result<Vec<_>, _>>());
+            let perm = perm.transpose().map_err(|e| format!("perm: {e}"))?;
+            run(&Transpose { perm: perm.as_deref() })
+        }
+        "Expand" => run(&Expand),
+        "ConstantOfShape" => {
+            let value = a.find("value").and_then(|v| v.t.as_ref()).map(constant).transpose()?;
+            let value = match value {
+                Some(Value::Vector(v)) => v.first().and_then(|v| i32::try_from(*v).ok()),
+                _ => None,
+            };
+            run(&ConstantOfShape { value })
+        }
+        "Range" => run(&Range),
+        "Pad" => run(&Pad),
+        "Resize" => run(&Resize),
+        _ => Ok(None),
+    }
+}
+
+/// Operators that move a window.
+fn windows(op: &str, a: &Attributes<'_>, inputs: &[Option<SymTensor>]) -> Result<Option<Vec<SymTensor>>, String> {
+    let dims = spatial_dims(inputs);
+    let (strides, dilations) = (a.spatial("strides", dims, 1)?, a.spatial("dilations", dims, 1)?);
+    if strides.contains(&0) || dilations.contains(&0) {
+        return Err("a stride or a dilation of 0".into());
+    }
+    let pads = a.spatial("pads", 2 * dims, 0)?;
+    let padding = match a.text("auto_pad").unwrap_or("NOTSET") {
+        "SAME_UPPER" | "SAME_LOWER" => Padding::Same,
+        _ => Padding::Fixed(&pads),
+    };
+    let (strides, dilations) = (&strides[..], &dilations[..]);
+    let run = |rule: &dyn InferShapes| {
+        rule.infer_shapes(InferShapesContext::new(inputs), &mut SymbolGen::new()).map(Some).map_err(|e| e.to_string())
+    };
+    match op {
+        "Conv" => run(&Conv { dilations, padding, strides }),
+        "ConvTranspose" => {
+            let groups = usize::try_from(a.int("group").unwrap_or(1)).map_err(|e| format!("group: {e}"))?;
+            let output_padding = a.find("output_padding").map(|_| a.spatial("output_padding", dims, 0)).transpose()?;
+            run(&ConvTranspose { groups, padding, strides, dilations, output_padding: output_padding.as_deref() })
+        }
+        _ => {
+            let kernel_size = a.spatial("kernel_shape", dims, 1)?;
+            let ceil_mode = a.int("ceil_mode") == Some(1);
+            run(&Pool { dilations, kernel_size: &kernel_size, padding, strides, ceil_mode })
+        }
+    }
+}
