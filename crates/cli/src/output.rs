@@ -44,7 +44,7 @@ pub fn one_line(text: &str) -> String {
 }
 
 /// Writes a file, with its folder where there is none.
-pub fn write_file(path: &std::path::Path, content: impl AsRef<[u8]>) -> Result<(), CliError> {
+pub fn write_file(path: &std::path::Path, content: &(impl AsRef<[u8]> + ?Sized)) -> Result<(), CliError> {
     let failed = |e: std::io::Error| {
         CliError::failed(format!(
             "{}: cannot be written: {e}; name another file, in a folder that may be written",

@@ -46,7 +46,7 @@ pub fn write(path: &Path, title: &str, context: &Context, cases: &Cases, cache: 
         let best = best.and_then(|t| Some((in_words(space, &Plan::parse(&t.plan).ok()?)?, t.plan, t.time_us?)));
         rows.push(Row { case, best, floor_us: floor_us(context, &case.problem) });
     }
-    write_file(path, page(title, context, &rows, &cases.untuned, modelled))
+    write_file(path, &page(title, context, &rows, &cases.untuned, modelled))
 }
 
 /// No execution is faster: operations and bytes over what the device does of them at most.

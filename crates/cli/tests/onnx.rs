@@ -8,8 +8,7 @@ use rten_onnx::onnx::{TypeProtoTensor, ValueInfoProto};
 
 /// Two equal products behind each other and an LSTM, over a free batch.
 fn model() -> Vec<u8> {
-    let dim =
-        |value, name: Option<&str>| Dimension { dim_value: value, dim_param: name.map(String::from), ..Dimension::default() };
+    let dim = |value, name: Option<&str>| Dimension { dim_value: value, dim_param: name.map(String::from) };
     let shape = Some(TensorShapeProto { dim: vec![dim(None, Some("batch")), dim(Some(16), None)] });
     let tensor_type = Some(TypeProtoTensor { elem_type: Some(DataType::FLOAT), shape });
     let input = ValueInfoProto { name: Some("x".into()), r#type: Some(TypeProto { tensor_type, ..TypeProto::default() }) };

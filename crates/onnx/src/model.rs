@@ -108,7 +108,7 @@ fn bind(file: &str, inputs: &[&ValueInfoProto], options: &Options) -> Result<Vec
         let Some(shape) = tensor.and_then(|t| t.shape.as_ref()) else { continue };
         let (mut sizes, mut words) = (Vec::new(), Vec::new());
         for (n, dim) in shape.dim.iter().enumerate() {
-            let Dimension { dim_value, dim_param, .. } = dim;
+            let Dimension { dim_value, dim_param } = dim;
             let place = format!("{name}.{n}");
             let param = dim_param.as_deref().filter(|p| !p.is_empty());
             let given = |wanted: &str| options.dims.iter().find(|(known, _)| known == wanted);

@@ -41,8 +41,8 @@ fn numbers(name: &str, values: &[i64]) -> TensorProto {
 /// An input; dimensions that are no numbers are free.
 fn value(name: &str, dims: &str) -> ValueInfoProto {
     let dim = |text: &str| match text.parse() {
-        Ok(value) => Dimension { dim_value: Some(value), ..Dimension::default() },
-        Err(_) => Dimension { dim_param: Some(text.into()), ..Dimension::default() },
+        Ok(value) => Dimension { dim_value: Some(value), dim_param: None },
+        Err(_) => Dimension { dim_value: None, dim_param: Some(text.into()) },
     };
     let shape = Some(TensorShapeProto { dim: dims.split_whitespace().map(dim).collect() });
     let tensor_type = Some(TypeProtoTensor { elem_type: Some(DataType::FLOAT), shape });

@@ -137,7 +137,7 @@ impl HostCode<'_> {
             Images::Embedded(_) | Images::Files(_) => format!("    CUmodule modules[{count}];\n"),
         };
         let driver = if self.emission.target.dialect == Dialect::Cuda { "    int driver;\n" } else { "" };
-        let from = self.from_folder();
+        let from = self.folder_parameter();
         let loads = if from == "void" { "" } else { ", from the folder that holds their files" };
         Ok(format!(
             "#ifdef __cplusplus\nextern \"C\" {{\n#endif\n\n\
@@ -220,7 +220,7 @@ impl HostCode<'_> {
     }
 
     /// What loading takes beside the kernels.
-    const fn from_folder(&self) -> &'static str {
+    const fn folder_parameter(&self) -> &'static str {
         match self.images {
             Images::Files(_) => "const char *folder",
             Images::Source | Images::Embedded(_) => "void",
@@ -252,7 +252,7 @@ impl HostCode<'_> {
     fn load(&self, out: &mut String, api: &Api, sources: &[Source]) {
         let (name, status, ok) = (self.name, api.status, api.ok);
         let cuda = self.emission.target.dialect == Dialect::Cuda;
-        let from = self.from_folder();
+        let from = self.folder_parameter();
         let from = if from == "void" { String::new() } else { format!(", {from}") };
         if cuda {
             out.push_str(&self.load_one());
