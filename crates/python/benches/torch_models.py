@@ -270,6 +270,9 @@ def host_rows(device, tiny):
     rows["twt.mm"] = per_call(lambda: twt.mm(a, b), 100 if tiny else 1000)
     rows["torch linear with bias"] = per_call(lambda: F.linear(a, b, bias), 100 if tiny else 1000)
     rows["twt.linear with bias"] = per_call(lambda: twt.linear(a, b, bias), 100 if tiny else 1000)
+    rows["optimised nn.Linear with bias"] = per_call(lambda: operators.linear_of_rows(a, b, bias), 100 if tiny else 1000)
+    with torch.no_grad():
+        rows["the same without gradients"] = per_call(lambda: operators.linear_of_rows(a, b, bias), 100 if tiny else 1000)
     return [f"| {name} | {us:.2f} |" for name, us in rows.items()]
 
 

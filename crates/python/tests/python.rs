@@ -126,4 +126,10 @@ fn readme_runs(python: &Path, torch: bool) {
         command.args(["-c", script]).env("PYTHONPATH", folder.path()).current_dir(folder.path());
         runs(command.env("TILEWRIGHT_RECORDS", folder.path().join("records.sqlite"))).unwrap_or_else(|e| panic!("{e}"));
     }
+    if torch {
+        // What Python recorded is a case file of the command.
+        let shapes = std::fs::read_to_string(folder.path().join("shapes.csv")).expect("the README's file of shapes");
+        let cases = tilewright_problem::cases::parse("shapes.csv", "", shapes.as_bytes(), &Default::default()).expect("cases");
+        assert!(cases.cases.len() >= 4 && cases.skipped.is_empty(), "{cases:?}");
+    }
 }

@@ -56,6 +56,7 @@ class Operators(unittest.TestCase):
     def test_opcheck(self):
         opcheck(torch.ops.tilewright.mm, (numbers(4, 3, grad=True), numbers(3, 5, grad=True)))
         opcheck(torch.ops.tilewright.bmm, (numbers(2, 4, 3, grad=True), numbers(2, 3, 5, grad=True)))
+        opcheck(torch.ops.tilewright.addmm, (numbers(5, grad=True), numbers(4, 3, grad=True), numbers(3, 5, grad=True)))
         x, weight, bias = numbers(2, 4, 3, grad=True), numbers(5, 3, grad=True), numbers(5, grad=True)
         opcheck(torch.ops.tilewright.linear, (x, weight, bias, "gelu", numbers(2, 4, 5, grad=True)))
         opcheck(torch.ops.tilewright.linear, (x, weight))

@@ -95,7 +95,7 @@ class OnCuda(unittest.TestCase):
                 step()
             rows = twt.tune_recorded(path, trials=4)
             self.assertTrue(all(row.torch_us > 0 and row.ours_us > 0 for row in rows), rows)
-            self.assertGreater(twt.enable(path, margin=0.0), 0)
+            self.assertGreater(twt.enable(path, margin=0.0, host_us=0.0), 0)
         twt.optimize(model)
         aside = torch.cuda.Stream()
         with torch.cuda.stream(aside):
@@ -126,7 +126,7 @@ class OnCuda(unittest.TestCase):
                 with twt.record(path, model):
                     model(x).float().square().mean().backward()
                 twt.compare(path)
-                twt.enable(path, margin=0.0, compiled=True)
+                twt.enable(path, margin=0.0, host_us=0.0, compiled=True)
             compiled = torch.compile(model, fullgraph=True, mode=None if mode == "default" else mode)
             for _ in range(4):
                 model.zero_grad(set_to_none=True)
@@ -166,6 +166,8 @@ class OnCuda(unittest.TestCase):
         close(tw.gemm(a, b), a, b)
         with self.assertRaisesRegex(tw.OperandError, "cpu"):
             tw.gemm(a, b.cpu())
+        with self.assertRaisesRegex(tw.OperandError, "same device"):
+            twt.mm(a, b.cpu())
         self.assertEqual(torch.cuda.current_device(), 0)
 
     @unittest.skipUnless(torch.cuda.device_count() > 1, "one CUDA device")

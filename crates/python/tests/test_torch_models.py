@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import threading
 import unittest
 
 import torch
@@ -78,7 +79,7 @@ class Models(unittest.TestCase):
         with self.assertRaisesRegex(tw.RecordsError, "no file of shapes"):
             twt.enable(__file__)
         # Not compared: nothing is ours.
-        self.assertEqual(twt.enable(self.path, margin=0.0), 0)
+        self.assertEqual(twt.enable(self.path, margin=0.0, host_us=float("-inf")), 0)
         self.step(model, x)
         self.assertEqual(answered()[True], 0)
         self.assertIn("was not recorded, tuned and compared", twt.report())
@@ -90,14 +91,14 @@ class Models(unittest.TestCase):
         self.assertEqual(answered()[True], 0)
         self.assertRegex(twt.report(), r"torch takes [\d.]+ us, tilewright [\d.]+")
 
-        self.assertEqual(twt.enable(self.path, margin=0.0), len({row.problem for row in rows}))
+        self.assertEqual(twt.enable(self.path, margin=0.0, host_us=float("-inf")), len({row.problem for row in rows}))
         keys = set(model.state_dict())
         self.assertIs(twt.optimize(model), model)
         self.assertEqual(set(model.state_dict()), keys)
         got = self.step(model, x)
         for a, b in zip(got, want):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
-        self.assertEqual((answered()[False], answered()[True]), (0, 4))
+        self.assertEqual((answered()[False], answered()[True]), (0, 6))
         told = twt.report(self.path)
         self.assertRegex(told, r"tilewright +module linear \(3, 16\)")
         self.assertRegex(told, r"tilewright +module conv \(3, 2, 4, 4\)")
@@ -156,7 +157,7 @@ class Models(unittest.TestCase):
             writer = csv.DictWriter(file, list(rows[0]))
             writer.writeheader()
             writer.writerows(rows)
-        return twt.enable(self.path)
+        return twt.enable(self.path, host_us=0.0)
 
     def test_torchs_products_are_torchs_products(self):
         """Values, variants with `out`, refusals and batches, all through the overrides."""
@@ -209,7 +210,7 @@ class Models(unittest.TestCase):
         model, x = Tiny(), torch.randn(3, 2, 4, 4)
         want = self.step(model, x)
         self.enabled_for(lambda: self.step(model, x))
-        twt.enable(self.path, compiled=True)
+        twt.enable(self.path, host_us=0.0, compiled=True)
         for dynamic, count in ((False, 2), (True, 0)):
             seen = []
 
@@ -231,9 +232,35 @@ class Models(unittest.TestCase):
         self.assertIsNone(config.post_grad_custom_post_pass)
         with config.patch(post_grad_custom_post_pass=print):
             with self.assertRaisesRegex(tw.ProblemError, "somebody else"):
-                twt.enable(self.path, compiled=True)
+                twt.enable(self.path, host_us=0.0, compiled=True)
             twt.disable()
             self.assertIs(config.post_grad_custom_post_pass, print)
+
+    def test_calls_of_python_must_save_more(self):
+        x, w, bias = torch.randn(1, 2, 4, 4), torch.randn(2, 2, 3, 3), torch.randn(4)
+        self.enabled_for(lambda: torch.conv2d(x, w), lambda: torch.addmm(bias, x[0, 0], x[0, 1]))
+        conv, linear = twt.optimize(nn.Conv2d(2, 2, 3, bias=False)), twt.optimize(nn.Linear(4, 4))
+        for host_us, says in ((0.5, "tilewright"), (1.5, "torch")):
+            twt.enable(self.path, host_us=host_us)
+            conv(x), linear(torch.randn(4, 4))
+            self.assertRegex(twt.report(), rf"{says} +module conv")
+            self.assertRegex(twt.report(), r"tilewright +module linear|was not recorded")
+
+    def test_threads(self):
+        a, b = torch.randn(8, 8), torch.randn(8, 8)
+        self.enabled_for(lambda: a @ b)
+        results = {}
+
+        def work(i):
+            results[i] = [torch.mm(a + i, b) for _ in range(5)]
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        [t.start() for t in threads]
+        [t.join() for t in threads]
+        self.assertEqual(answered(), {True: 20, False: 0})
+        for i, several in results.items():
+            for got in several:
+                torch.testing.assert_close(got.double(), (a + i).double() @ b.double(), rtol=1e-4, atol=1e-4)
 
     def test_nothing_is_tuned_by_a_step(self):
         a, b = torch.randn(6, 4), torch.randn(4, 5)

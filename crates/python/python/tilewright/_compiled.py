@@ -52,9 +52,7 @@ def _known(x: Any) -> bool:
 
 
 def _linear(graph: torch.fx.graph.Graph, bias: Any, a: Any, b: Any) -> Any:
-    turned = graph.call_function(_aten.permute.default, (b, [1, 0]))
-    turned.meta["val"] = b.meta["val"].permute(1, 0)
-    return graph.call_function(torch.ops.tilewright.linear.default, (a, turned, bias))
+    return graph.call_function(torch.ops.tilewright.addmm.default, (bias, a, b))
 
 
 def _convolution(graph: torch.fx.graph.Graph, x: Any, w: Any, bias: Any, *how: Any) -> Any:

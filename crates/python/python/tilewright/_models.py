@@ -17,22 +17,24 @@ from ._shapes import Path, Shape
 # By device (as comparisons are filed) and problem.
 _compared: Dict[Tuple[str, str], Shape] = {}
 _margin = 1.0
+_host_us = 0.0
 # Of modules' calls: whether we answer, and why not.
 _modules: Dict[Tuple[Any, ...], Tuple[bool, str]] = {}
 
 
-def enable(path: Path, margin: float = 1.03, compiled: bool = False) -> int:
+def enable(path: Path, margin: float = 1.03, host_us: float = 40.0, compiled: bool = False) -> int:
     """From now on `torch.mm` and `torch.bmm`, also within torch's own layers and gradients, are answered by tilewright for the shapes for
     which `compare` found torch's time at least `margin` times ours on the same device and driver; all else is one look-up and goes to
     torch. Gives the number of such shapes. Modules with a bias, and convolutions: `optimize`. `compiled`: also what torch.compile makes from
-    now on, bias and convolutions included (as Inductor's `post_grad_custom_post_pass`)."""
-    global _margin
+    now on, bias and convolutions included (as Inductor's `post_grad_custom_post_pass`). Convolutions are called through Python: in eager mode
+    they are ours where more than `host_us` microseconds are saved, what such a call costs more of the host (0 for captured graphs)."""
+    global _margin, _host_us
     if not os.path.exists(path):
         raise _native.RecordsError(f"{path} does not exist: write it with tilewright.torch.record, then tune_recorded")
     rows = _shapes.shapes(path)
     _compared.clear()
     _compared.update({(row.device, row.problem): row for row in rows if row.problem and row.gain is not None})
-    _margin = margin
+    _margin, _host_us = margin, host_us
     _modules.clear()
     _compile_with(f"{margin} {sorted((at, row.problem, row.gain) for (at, _), row in _compared.items())}" if compiled else None)
     ours.choose_by(_chosen)
@@ -52,7 +54,7 @@ def _compile_with(told: Optional[str]) -> None:
         if told is not None:
             raise _native.ProblemError("Inductor has a post_grad_custom_post_pass of somebody else: leave `compiled` out")
         return
-    config.post_grad_custom_post_pass = None if told is None else Pass(_chosen, told)
+    config.post_grad_custom_post_pass = None if told is None else Pass(lambda problem, at: _chosen(problem, at, eager=False), told)
 
 
 def disable() -> None:
@@ -63,12 +65,14 @@ def disable() -> None:
     _compile_with(None)
 
 
-def _chosen(problem: str, place: Optional[str] = None) -> Optional[str]:
+def _chosen(problem: str, place: Optional[str] = None, eager: bool = True) -> Optional[str]:
     """Why torch answers a problem; None: we do."""
     for context in list(_core._contexts.values()) if place is None else [_core.context_for(place)]:
         row = _compared.get((_shapes.described(context), problem))
         if row is None:
             continue
+        if eager and problem.startswith("conv") and row.torch_us - row.ours_us < _host_us:
+            return f"torch takes {row.torch_us:.1f} us, tilewright {row.ours_us:.1f} and {_host_us:.0f} us more of the host"
         if (row.gain or 0.0) >= _margin:
             return None
         return f"torch takes {row.torch_us:.1f} us, tilewright {row.ours_us:.1f}"
@@ -110,8 +114,9 @@ class Linear(nn.Linear):
     """`nn.Linear` that runs as one kernel, bias included, where that is faster."""
 
     def forward(self, x: Tensor) -> Tensor:
-        if _ours_now(x) and _answered("linear", x, self):
-            return ours.linear(x, self.weight, self.bias)
+        # Without a bias it is torch.mm, which `enable` answers by itself.
+        if self.bias is not None and _ours_now(x) and _answered("linear", x, self):
+            return ours.linear_of_rows(x, self.weight, self.bias)
         return super().forward(x)
 
 

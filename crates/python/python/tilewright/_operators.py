@@ -1,6 +1,6 @@
 """`tilewright::mm`, `bmm`, `linear` and `convolution` for PyTorch, with what torch needs to know of them: shapes, gradients.
 
-The kernels of `mm` and `bmm` are in the compiled part, which asks `_decide` once about each call that differs from those before. Those of
+The kernels of `mm`, `bmm` and `addmm` are in the compiled part, which asks `_decide` once about each call that differs from those before. Those of
 `linear` and `convolution` are here: the C interface of older versions of torch hands over neither texts nor lists.
 """
 
@@ -22,6 +22,7 @@ TYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "f
 _library = torch.library.Library("tilewright", "FRAGMENT")
 _library.define("mm(Tensor a, Tensor b) -> Tensor")
 _library.define("bmm(Tensor a, Tensor b) -> Tensor")
+_library.define("addmm(Tensor bias, Tensor a, Tensor b) -> Tensor")
 _library.define("linear(Tensor x, Tensor weight, Tensor? bias=None, str? activation=None, Tensor? residual=None) -> Tensor")
 _GEOMETRY = "int[] stride, int[] padding, int[] dilation, int groups"
 _library.define(f"convolution(Tensor x, Tensor weight, Tensor? bias, {_GEOMETRY}) -> Tensor")
@@ -88,7 +89,8 @@ def _decide(
     """Kernels for a product, why torch answers it, or None: ask again."""
     a, b = (Array(at, tuple(shape), tuple(strides), dtype, place, None) for at, shape, strides in factors)
     try:
-        call = _core._gemm(a, b, out=of_shape((*a.shape[:-1], b.shape[-1]), dtype, place, alignments[2]))
+        bias = of_shape(b.shape[-1:], dtype, place) if op == "addmm" else None
+        call = _core._gemm(a, b, out=of_shape((*a.shape[:-1], b.shape[-1]), dtype, place, alignments[2]), bias=bias)
         why = None if own else chosen(call.problem)
         if why is None:
             if place != "cpu" and captured(f"{a.shape} @ {b.shape} {dtype}"):
@@ -362,6 +364,15 @@ def _(a, b):
     return a.new_empty((a.shape[0], a.shape[1], b.shape[2]))
 
 
+@torch.library.register_fake("tilewright::addmm", lib=_library)
+def _(bias, a, b):
+    torch._check(a.dim() == 2 and b.dim() == 2 and bias.dim() == 1, lambda: "addmm: a vector and two matrices are needed")
+    torch._check(a.shape[1] == b.shape[0], lambda: f"addmm of {a.shape} and {b.shape}")
+    torch._check(bias.shape[0] == b.shape[1], lambda: f"addmm: bias is {bias.shape}")
+    torch._check(a.dtype == b.dtype, lambda: f"addmm of {a.dtype} and {b.dtype}")
+    return a.new_empty((a.shape[0], b.shape[1]))
+
+
 @torch.library.register_fake("tilewright::linear", lib=_library)
 def _(x, weight, bias=None, activation=None, residual=None):
     torch._check(x.dim() >= 1 and weight.dim() == 2, lambda: f"linear of {x.shape} and {weight.shape}")
@@ -399,14 +410,26 @@ def _multiply(a: Tensor, b: Tensor) -> Tensor:
     return torch.ops.tilewright.mm(a, b) if chosen is _not_enabled else torch.mm(a, b)
 
 
+def _by_columns(x: Tensor) -> bool:
+    return x.stride(0) == 1 and x.stride(1) == x.shape[0]
+
+
+def _gradients(grad: Tensor, a: Tensor, b: Tensor, needs: Sequence[bool]) -> Tuple[Optional[Tensor], Optional[Tensor]]:
+    """Those of a product's factors, each laid out as its factor: the same products as torch's own gradients run."""
+    at_a = at_b = None
+    if needs[0]:
+        at_a = _multiply(b, grad.t()).t() if _by_columns(a) else _multiply(grad, b.t())
+    if needs[1]:
+        at_b = _multiply(grad.t(), a).t() if _by_columns(b) else _multiply(a.t(), grad)
+    return at_a, at_b
+
+
 def _save_factors(ctx, inputs, output):
     ctx.save_for_backward(*inputs)
 
 
 def _mm_backward(ctx, grad):
-    a, b = ctx.saved_tensors
-    needs = ctx.needs_input_grad
-    return _multiply(grad, b.t()) if needs[0] else None, _multiply(a.t(), grad) if needs[1] else None
+    return _gradients(grad, *ctx.saved_tensors, ctx.needs_input_grad)
 
 
 def _bmm_backward(ctx, grad):
@@ -414,6 +437,15 @@ def _bmm_backward(ctx, grad):
     needs = ctx.needs_input_grad
     times = torch.ops.tilewright.bmm if chosen is _not_enabled else torch.bmm
     return times(grad, b.transpose(1, 2)) if needs[0] else None, times(a.transpose(1, 2), grad) if needs[1] else None
+
+
+def _save_addmm(ctx, inputs, output):
+    ctx.save_for_backward(*inputs[1:])
+
+
+def _addmm_backward(ctx, grad):
+    needs = ctx.needs_input_grad
+    return grad.sum(0) if needs[0] else None, *_gradients(grad, *ctx.saved_tensors, needs[1:])
 
 
 def _save_linear(ctx, inputs, output):
@@ -484,13 +516,14 @@ def _convolution_backward(ctx, grad):
 
 torch.library.register_autograd("tilewright::mm", _mm_backward, setup_context=_save_factors, lib=_library)
 torch.library.register_autograd("tilewright::bmm", _bmm_backward, setup_context=_save_factors, lib=_library)
+torch.library.register_autograd("tilewright::addmm", _addmm_backward, setup_context=_save_addmm, lib=_library)
 torch.library.register_autograd("tilewright::linear", _linear_backward, setup_context=_save_linear, lib=_library)
 torch.library.register_autograd("tilewright::convolution", _convolution_backward, setup_context=_save_convolution, lib=_library)
 
 
 def _named(e: RuntimeError) -> Exception:
     """What the compiled kernels raise through torch, by the name it had before."""
-    found = re.match(r"tilewright\.(\w+): |b?mm\b", str(e))
+    found = re.match(r"tilewright\.(\w+): |(?:b|add)?mm\b", str(e))
     if found is None:
         return e
     return getattr(_native, found[1] or "OperandError", _native.Error)(str(e)[found.end(1) + 2 if found[1] else 0 :].splitlines()[0])
@@ -522,6 +555,18 @@ def linear(
     """`activation(x @ weight.T + bias) + residual` in one kernel. `x` is (..., k), `weight` (n, k), `bias` (n,), `residual` (..., n);
     `activation`: relu, gelu, gelutanh, silu."""
     return torch.ops.tilewright.linear(x, weight, bias, activation, residual)
+
+
+def linear_of_rows(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """`x @ weight.T + bias` with as little of the host's time as can be; `bias` is contiguous."""
+    rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+    if torch.is_grad_enabled():
+        result = torch.ops.tilewright.addmm(bias, rows, weight.t())
+    else:
+        # Past the gradient's function, which is Python's.
+        with torch._C._AutoDispatchBelowAutograd():
+            result = torch.ops.tilewright.addmm(bias, rows, weight.t())
+    return result if x.dim() == 2 else result.view(*x.shape[:-1], -1)
 
 
 def convolution(

@@ -7,6 +7,7 @@ use crate::operation::PyPrepared;
 use pyo3::prelude::*;
 use std::collections::HashMap;
 use std::ffi::CStr;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use tilewright::{Addresses, Factors, Prepared, Stream};
@@ -17,12 +18,54 @@ const DIMS: usize = 3;
 /// Operator, device, type, shapes of both factors, calls, whether we answer, the reason if not.
 pub type Told = (&'static str, String, &'static str, Vec<Vec<i64>>, u64, bool, String);
 
+/// What is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Op {
+    Mm,
+    Bmm,
+    /// The product of matrices, and a vector added to each row.
+    Addmm,
+}
+
+impl Op {
+    const fn name(self) -> &'static str {
+        match self {
+            Op::Mm => "mm",
+            Op::Bmm => "bmm",
+            Op::Addmm => "addmm",
+        }
+    }
+    const fn dims(self) -> usize {
+        if matches!(self, Op::Bmm) { 3 } else { 2 }
+    }
+}
+
+/// Mixes the words of a key: a look-up belongs to every call.
+#[derive(Clone, Copy, Default)]
+struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 29
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for word in bytes.chunks(8) {
+            let mut whole = [0; 8];
+            whole[..word.len()].copy_from_slice(word);
+            self.write_u64(u64::from_le_bytes(whole));
+        }
+    }
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+}
+
 /// All that the kernels of a call depend on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     /// An operator of ours, which torch answers only where it must.
     own: bool,
-    batched: bool,
+    op: Op,
     cuda: bool,
     device: i32,
     dtype: i32,
@@ -42,7 +85,7 @@ struct Decided {
 /// What has been decided so far.
 pub struct Table {
     decide: Py<PyAny>,
-    known: RwLock<HashMap<Key, Arc<Decided>>>,
+    known: RwLock<HashMap<Key, Arc<Decided>, BuildHasherDefault<Mixed>>>,
     /// Kept for graphs that have captured them.
     former: Mutex<Vec<Arc<Decided>>>,
 }
@@ -61,11 +104,10 @@ impl Table {
     pub fn told(&self) -> Vec<Told> {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let told = known.iter().map(|(key, decided)| {
-            let dims = if key.batched { 3 } else { 2 };
-            let shapes = [key.factors[0], key.factors[2]].map(|shape| shape[..dims].to_vec()).to_vec();
+            let shapes = [key.factors[0], key.factors[2]].map(|shape| shape[..key.op.dims()].to_vec()).to_vec();
             let dtype = HOME.get().and_then(|home| home.shim.dtype(key.dtype)).unwrap_or("another type");
             let calls = decided.calls.load(Ordering::Relaxed);
-            (key.operator(), key.place(), dtype, shapes, calls, decided.ours.is_some(), decided.reason.clone())
+            (key.op.name(), key.place(), dtype, shapes, calls, decided.ours.is_some(), decided.reason.clone())
         });
         told.collect()
     }
@@ -88,7 +130,7 @@ impl Table {
         let answer = Python::attach(|py| -> PyResult<Option<Decided>> {
             let alignments = key.alignments.map(|power| 1_u64 << power);
             let factors = [a, b].map(|x| (x.address, x.shape.to_vec(), x.strides.to_vec()));
-            let answer = self.decide.bind(py).call1((key.own, key.operator(), key.place(), dtype, factors, alignments))?;
+            let answer = self.decide.bind(py).call1((key.own, key.op.name(), key.place(), dtype, factors, alignments))?;
             if answer.is_none() {
                 return Ok(None);
             }
@@ -115,38 +157,48 @@ impl Table {
 }
 
 impl Key {
-    fn operator(&self) -> &'static str {
-        if self.batched { "bmm" } else { "mm" }
-    }
     fn place(&self) -> String {
         if self.cuda { format!("cuda:{}", self.device) } else { "cpu".into() }
     }
 }
 
-/// The kernels for a dispatch key, by their operators' names.
-pub fn boxed<const OWN: bool, const CUDA: bool>() -> [(&'static CStr, Boxed); 4] {
+/// The kernels of our own operators for a dispatch key, by name.
+pub fn ours<const CUDA: bool>() -> [(&'static CStr, Boxed); 3] {
     [
-        (c"mm", product::<OWN, CUDA, false>),
-        (c"bmm", product::<OWN, CUDA, true>),
-        (c"mm.out", product_out::<CUDA, false>),
-        (c"bmm.out", product_out::<CUDA, true>),
+        (c"mm", boxed::<true, CUDA, MM, false>),
+        (c"bmm", boxed::<true, CUDA, BMM, false>),
+        (c"addmm", boxed::<true, CUDA, ADDMM, false>),
     ]
 }
 
-unsafe extern "C-unwind" fn product<const OWN: bool, const CUDA: bool, const BATCHED: bool>(stack: *mut u64, _: u64, _: u64) {
-    // SAFETY: two tensors are on the stack, which are ours now; the result takes the place of the first.
-    unsafe { run(stack, Which { own: OWN, cuda: CUDA, batched: BATCHED, out: false }) }
+/// Those in the place of `aten`'s. Its `addmm` has scalars, which do not pass the C interface.
+pub fn overrides<const CUDA: bool>() -> [(&'static CStr, Boxed); 4] {
+    [
+        (c"mm", boxed::<false, CUDA, MM, false>),
+        (c"bmm", boxed::<false, CUDA, BMM, false>),
+        (c"mm.out", boxed::<false, CUDA, MM, true>),
+        (c"bmm.out", boxed::<false, CUDA, BMM, true>),
+    ]
 }
 
-unsafe extern "C-unwind" fn product_out<const CUDA: bool, const BATCHED: bool>(stack: *mut u64, _: u64, _: u64) {
-    // SAFETY: as above, and the result behind them.
-    unsafe { run(stack, Which { own: false, cuda: CUDA, batched: BATCHED, out: true }) }
+const MM: u8 = 0;
+const BMM: u8 = 1;
+const ADDMM: u8 = 2;
+
+unsafe extern "C-unwind" fn boxed<const OWN: bool, const CUDA: bool, const OP: u8, const OUT: bool>(
+    stack: *mut u64,
+    _: u64,
+    _: u64,
+) {
+    let op = [Op::Mm, Op::Bmm, Op::Addmm][usize::from(OP)];
+    // SAFETY: the operator's tensors are on the stack, which are ours now; the result takes the place of the first.
+    unsafe { run(stack, Which { own: OWN, cuda: CUDA, op, out: OUT }) }
 }
 
 struct Which {
     own: bool,
     cuda: bool,
-    batched: bool,
+    op: Op,
     out: bool,
 }
 
@@ -159,9 +211,11 @@ unsafe fn run(stack: *mut u64, which: Which) {
         // SAFETY: the caller's.
         unsafe {
             let shim = &home.shim;
-            let [a, b] = [0, 1].map(|n| Tensor::owned(shim, *stack.add(n)));
-            let out = which.out.then(|| Tensor::owned(shim, *stack.add(2)));
-            answer(home, &which, a.handle, b.handle, out)
+            let take = |n| Tensor::owned(shim, *stack.add(n));
+            let bias = matches!(which.op, Op::Addmm).then(|| take(0));
+            let at = usize::from(bias.is_some());
+            let (a, b, out) = (take(at), take(at + 1), which.out.then(|| take(2)));
+            answer(home, &which, [a.handle, b.handle], bias.as_ref().map(|bias| bias.handle), out)
         }
     }));
     match result {
@@ -174,11 +228,27 @@ unsafe fn run(stack: *mut u64, which: Which) {
 
 /// # Safety
 /// Living tensors.
-unsafe fn answer<'a>(home: &'a Home, which: &Which, a: Handle, b: Handle, out: Option<Tensor<'a>>) -> Result<Tensor<'a>, String> {
+unsafe fn answer<'a>(
+    home: &'a Home,
+    which: &Which,
+    [a, b]: [Handle; 2],
+    bias: Option<Handle>,
+    out: Option<Tensor<'a>>,
+) -> Result<Tensor<'a>, String> {
     let shim = &home.shim;
     // SAFETY: the caller's.
     let (a_seen, b_seen) = unsafe { (shim.look(a)?, shim.look(b)?) };
     check(shim, which, &a_seen, &b_seen)?;
+    // SAFETY: the caller's.
+    let bias_seen = bias.map(|bias| unsafe { shim.look(bias) }).transpose()?;
+    let fits =
+        |x: &Seen<'_>| x.shape == &b_seen.shape[1..] && is_packed(x) && x.dtype == a_seen.dtype && x.device == a_seen.device;
+    if let Some(bias) = bias_seen.as_ref().filter(|bias| !fits(bias)) {
+        return Err(format!(
+            "addmm: a bias of shape {:?} and strides {:?}: the columns of mat2, contiguous, of its type and device, are needed",
+            bias.shape, bias.strides
+        ));
+    }
     let dims = a_seen.shape.len();
     let mut shape = [0; DIMS];
     shape[..dims].copy_from_slice(a_seen.shape);
@@ -188,7 +258,8 @@ unsafe fn answer<'a>(home: &'a Home, which: &Which, a: Handle, b: Handle, out: O
     let given = out.as_ref().map(|out| unsafe { shim.look(out.handle) }).transpose()?;
     // Torch refuses results that overlap a factor.
     let fits = given.as_ref().is_none_or(|out| {
-        let apart = |x: &Seen<'_>| out.end() <= x.address || x.end() <= out.address;
+        let size = shim.bytes_of(out.dtype);
+        let apart = |x: &Seen<'_>| out.end(size) <= x.address || x.end(size) <= out.address;
         let same = out.shape == shape && out.dtype == a_seen.dtype && out.device == a_seen.device;
         same && is_packed(out) && apart(&a_seen) && apart(&b_seen)
     });
@@ -206,20 +277,30 @@ unsafe fn answer<'a>(home: &'a Home, which: &Which, a: Handle, b: Handle, out: O
     match decided.as_ref().and_then(|decided| decided.ours.as_ref()) {
         Some((kernels, space)) => {
             // SAFETY: living tensors, as large as the call was planned for.
-            unsafe { launch(shim, &key, kernels, *space, [&a_now, &b_now, &shim.look(out.handle)?])? };
+            unsafe {
+                let bias = bias_seen.map_or(0, |bias| bias.address);
+                launch(shim, &key, kernels, *space, [&a_now, &b_now, &shim.look(out.handle)?], bias)?;
+            }
         }
         // SAFETY: the caller's.
-        None => unsafe { shim.product(which.batched, which.cuda, out.handle, a, b) }?,
+        None => unsafe { shim.product(which.op.dims() == 3, which.cuda, out.handle, [a, b], bias) }?,
     }
     Ok(out)
 }
 
 /// # Safety
 /// Living tensors that lie as the key says.
-unsafe fn launch(shim: &Shim, key: &Key, kernels: &Prepared, space: u64, [a, b, out]: [&Seen<'_>; 3]) -> Result<(), String> {
+unsafe fn launch(
+    shim: &Shim,
+    key: &Key,
+    kernels: &Prepared,
+    space: u64,
+    [a, b, out]: [&Seen<'_>; 3],
+    bias: u64,
+) -> Result<(), String> {
     let named = |e: tilewright::Error| format!("tilewright.{}: {e}", class(&e));
     let factors = Factors { alpha: 1.0, beta: 0.0 };
-    let mut addresses = Addresses { a: a.address, b: b.address, c: out.address, ..Addresses::default() };
+    let mut addresses = Addresses { a: a.address, b: b.address, c: out.address, bias, ..Addresses::default() };
     if !key.cuda {
         // SAFETY: the caller's.
         return unsafe { kernels.launch_on_host_memory(&addresses, factors, None) }.map_err(named);
@@ -236,13 +317,12 @@ unsafe fn launch(shim: &Shim, key: &Key, kernels: &Prepared, space: u64, [a, b, 
 
 /// What torch would refuse, and what no kernel of ours does, in torch's words where it has some.
 fn check(shim: &Shim, which: &Which, a: &Seen<'_>, b: &Seen<'_>) -> Result<(), String> {
-    let dims = if which.batched { 3 } else { 2 };
-    let name = if which.batched { "bmm" } else { "mm" };
+    let (dims, name) = (which.op.dims(), which.op.name());
     let told = |x: &Seen<'_>| x.shape.iter().map(i64::to_string).collect::<Vec<_>>().join("x");
     if a.shape.len() != dims || b.shape.len() != dims {
         return Err(format!("{name} of {} and {}: both must be {dims}-D tensors", told(a), told(b)));
     }
-    if a.shape[dims - 1] != b.shape[dims - 2] || which.batched && a.shape[0] != b.shape[0] {
+    if a.shape[dims - 1] != b.shape[dims - 2] || dims == 3 && a.shape[0] != b.shape[0] {
         return Err(format!("{name}: mat1 and mat2 shapes cannot be multiplied ({} and {})", told(a), told(b)));
     }
     if a.device != b.device {
@@ -297,7 +377,7 @@ fn key(which: &Which, [a, b]: [&Seen<'_>; 2], out: Option<&Seen<'_>>) -> Key {
     let aligned = |x: &Seen<'_>| if which.cuda { x.address.trailing_zeros().min(8) as u8 } else { 8 };
     Key {
         own: which.own,
-        batched: which.batched,
+        op: which.op,
         cuda: which.cuda,
         device: a.device,
         dtype: a.dtype,

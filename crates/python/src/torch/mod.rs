@@ -5,7 +5,7 @@ mod calls;
 mod shim;
 
 use crate::errors::DeviceFailure;
-use calls::{Table, boxed};
+use calls::{Table, ours, overrides};
 use pyo3::prelude::*;
 use shim::{Library, Shim};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -30,7 +30,7 @@ fn failed(e: shim::ShimError) -> PyErr {
     DeviceFailure::new_err(e.to_string())
 }
 
-/// Gives `tilewright::mm` and `tilewright::bmm` their kernels. `decide` is asked once about each call that differs from those before.
+/// Gives `tilewright::mm`, `bmm` and `addmm` their kernels. `decide` is asked once about each call that differs from those before.
 #[pyfunction]
 pub fn torch_register(decide: Py<PyAny>) -> PyResult<()> {
     if HOME.get().is_some() {
@@ -38,10 +38,9 @@ pub fn torch_register(decide: Py<PyAny>) -> PyResult<()> {
     }
     let shim = Shim::find().map_err(failed)?;
     let home = HOME.get_or_init(|| Home { shim, table: Table::new(decide), overrides: Mutex::default() });
-    for (key, kernels) in KEYS.into_iter().zip([boxed::<true, false>(), boxed::<true, true>()]) {
+    for (key, kernels) in KEYS.into_iter().zip([ours::<false>(), ours::<true>()]) {
         let library = home.shim.library("tilewright", key).map_err(failed)?;
-        // Ours have no variants with `out`.
-        for (name, kernel) in kernels.into_iter().take(2) {
+        for (name, kernel) in kernels {
             library.implement(name, kernel).map_err(failed)?;
         }
         // Stays for as long as the process.
@@ -61,7 +60,7 @@ pub fn torch_override(on: bool) -> PyResult<()> {
     // Taken away while the list is dropped.
     held.clear();
     if on {
-        for (key, kernels) in KEYS.into_iter().zip([boxed::<false, false>(), boxed::<false, true>()]) {
+        for (key, kernels) in KEYS.into_iter().zip([overrides::<false>(), overrides::<true>()]) {
             if key == "CUDA" && !home.shim.has_cuda() {
                 continue;
             }

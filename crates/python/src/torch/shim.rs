@@ -14,6 +14,7 @@ pub type Handle = *mut c_void;
 pub type Boxed = unsafe extern "C-unwind" fn(*mut u64, u64, u64);
 type Code = i32;
 type Out = unsafe extern "C" fn(Handle, Handle, Handle) -> Code;
+type OutPlus = unsafe extern "C" fn(Handle, Handle, Handle, Handle, f64, f64) -> Code;
 
 /// What of torch is missing or failed.
 #[derive(Debug)]
@@ -43,11 +44,11 @@ pub struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// An address behind its last element, whatever the type.
-    pub fn end(&self) -> u64 {
+    /// The address behind its last element, of elements of so many bytes.
+    pub fn end(&self, size: u64) -> u64 {
         let last: i64 =
             self.shape.iter().zip(self.strides).map(|(&size, &stride)| (size - 1).max(0).saturating_mul(stride)).sum();
-        self.address.saturating_add(8_u64.saturating_mul(last as u64 + 1))
+        self.address.saturating_add(size.saturating_mul(last as u64 + 1))
     }
 }
 
@@ -87,6 +88,7 @@ functions! {
     double: unsafe extern "C" fn() -> i32 = "aoti_torch_dtype_float64",
     mm: Out = "aoti_torch_cpu_mm_out",
     bmm: Out = "aoti_torch_cpu_bmm_out",
+    addmm: OutPlus = "aoti_torch_cpu_addmm_out",
 }
 
 /// What torch has for CUDA beside it.
@@ -94,6 +96,7 @@ struct OnCuda {
     stream: Symbol<unsafe extern "C" fn(i32, *mut *mut c_void) -> Code>,
     mm: Symbol<Out>,
     bmm: Symbol<Out>,
+    addmm: Symbol<OutPlus>,
 }
 
 /// Torch's functions, which stay loaded for as long as the process.
@@ -136,6 +139,7 @@ impl Shim {
                     stream: symbol(&cuda, "aoti_torch_get_current_cuda_stream").ok()?,
                     mm: symbol(&cuda, "aoti_torch_cuda_mm_out").ok()?,
                     bmm: symbol(&cuda, "aoti_torch_cuda_bmm_out").ok()?,
+                    addmm: symbol(&cuda, "aoti_torch_cuda_addmm_out").ok()?,
                 }
             };
             Some(found)
@@ -159,6 +163,15 @@ impl Shim {
     /// The type's name as the package has it; None for those that no kernel here computes with.
     pub fn dtype(&self, number: i32) -> Option<&'static str> {
         self.dtypes.iter().find(|(n, _)| *n == number).map(|(_, name)| *name)
+    }
+
+    /// Bytes of an element, at most.
+    pub fn bytes_of(&self, dtype: i32) -> u64 {
+        match self.dtype(dtype) {
+            Some("float16" | "bfloat16") => 2,
+            Some("float32") => 4,
+            _ => 8,
+        }
     }
 
     /// A place for kernels of a namespace's operators at a dispatch key.
@@ -220,20 +233,32 @@ impl Shim {
         ok(unsafe { (self.to.copy)(to.handle, from, 1) }, "copy a tensor")
     }
 
-    /// Torch's own product, past the dispatcher.
+    /// Torch's own product, past the dispatcher, with a vector added or not.
     ///
     /// # Safety
     /// Living tensors on a device of this kind.
-    pub unsafe fn product(&self, batched: bool, cuda: bool, out: Handle, a: Handle, b: Handle) -> Result<(), ShimError> {
-        let run = match (&self.on_cuda, cuda, batched) {
-            (Some(on_cuda), true, false) => &on_cuda.mm,
-            (Some(on_cuda), true, true) => &on_cuda.bmm,
-            (None, true, _) => return Err(ShimError("this PyTorch has no CUDA".into())),
-            (_, false, false) => &self.to.mm,
-            (_, false, true) => &self.to.bmm,
+    pub unsafe fn product(
+        &self,
+        batched: bool,
+        cuda: bool,
+        out: Handle,
+        [a, b]: [Handle; 2],
+        bias: Option<Handle>,
+    ) -> Result<(), ShimError> {
+        let (mm, bmm, addmm) = match (&self.on_cuda, cuda) {
+            (Some(on_cuda), true) => (&on_cuda.mm, &on_cuda.bmm, &on_cuda.addmm),
+            (None, true) => return Err(ShimError("this PyTorch has no CUDA".into())),
+            (_, false) => (&self.to.mm, &self.to.bmm, &self.to.addmm),
         };
         // SAFETY: the caller's.
-        if unsafe { run(out, a, b) } == 0 {
+        let code = unsafe {
+            match bias {
+                Some(bias) => addmm(out, bias, a, b, 1.0, 1.0),
+                None if batched => bmm(out, a, b),
+                None => mm(out, a, b),
+            }
+        };
+        if code == 0 {
             return Ok(());
         }
         // SAFETY: a text that stays until the next failure of this thread.
