@@ -144,6 +144,7 @@ impl Touch<'_> {
         match trouble {
             Trouble::Uninitialised => EmuError::Uninitialised { at, memory, index },
             Trouble::Unfenced { writer } => EmuError::Unfenced { at, memory, index, writer },
+            Trouble::Unread => EmuError::Unread { at, memory, index },
             Trouble::Race { other, who } => EmuError::Race { at, memory, index, access: self.kind.word(), other, who },
             Trouble::InFlight { issuer } => {
                 let access = match (self.kind, t.space) {

@@ -149,6 +149,19 @@ pub enum EmuError {
         /// Thread that issued the copy.
         issuer: u32,
     },
+    /// Shared memory that threads read in the ordinary way is overwritten by a bulk copy, which barriers do not hold back until what was
+    /// read has come to registers (seen on an H200: single elements of a later k-tile).
+    #[error(
+        "{at}: `{memory}` element {index} was read in the ordinary way, which need not have ended: ProxyFence between that and this"
+    )]
+    Unread {
+        /// Where.
+        at: Box<Location>,
+        /// Shared array.
+        memory: String,
+        /// Element.
+        index: i64,
+    },
     /// Shared memory written in the ordinary way is read or overwritten by a bulk copy or warpgroup instruction, which does not
     /// see such writes by itself.
     #[error(

@@ -14,6 +14,8 @@ enum Break {
     EarlyMeet,
     /// Readers release their own buffer only; a peer that copies into it does not ask.
     OwnReleaseOnly,
+    /// What was read may still be on its way to registers when a buffer is released.
+    NoReadFence,
     /// The copying thread leaves while its peer may still arrive.
     NoDrain,
     /// Sums are read before the cluster has met.
@@ -97,6 +99,9 @@ fn kernel_of(broken: Break) -> Kernel {
                     let more = b.get(sum);
                     let more = b.add(more, value);
                     b.set(sum, more);
+                }
+                if !is(Break::NoReadFence) {
+                    b.bulk(BulkOp::ProxyFence);
                 }
                 b.push(Stmt::Barrier(BarrierScope::Wave));
                 let releases = b.lt(lid, if is(Break::OwnReleaseOnly) { 1 } else { GROUPS });
@@ -221,6 +226,11 @@ fn work_groups_copy_for_each_other() {
     validate(&k, &Target::by_arch("sm_90a").unwrap()).unwrap();
     let out = everywhere(&k, [4, 1, 1], arguments, |args| to_f32s(buffer(&args[1])));
     assert_eq!(out, expected());
+}
+
+#[test]
+fn what_was_read_has_arrived_before_it_is_overwritten() {
+    caught!(NoReadFence, EmuError::Unread { ref memory, .. } if memory == "tile");
 }
 
 #[test]

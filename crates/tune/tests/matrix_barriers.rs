@@ -95,6 +95,7 @@ impl Bench {
                 | EmuError::Deadlock { .. }
                 | EmuError::TxBarrier { .. }
                 | EmuError::Unfenced { .. }
+                | EmuError::Unread { .. }
                 | EmuError::Unfinished { .. }
                 | EmuError::Peer { .. }
                 | EmuError::Registers { .. } => Err(error.to_string()),
@@ -132,6 +133,12 @@ fn roles_with_a_ring() {
     // What ends a tile matters where another follows.
     Bench::new((true, false), "C_PFG2_BUF4_LWV1_FRA1_PST2").every_one_is_needed();
     Bench::new((false, true), "C_PFG2_BUF3_LWV4_PST2").every_one_is_needed();
+}
+
+/// Waves that read fragments themselves from stages that bulk copies refill.
+#[test]
+fn single_waves() {
+    Bench::new((false, true), "A_MIC2__B_MIC4__C_UNI1_UNR64_MAC64_PFG1_BUF2_LWV1_PST2").every_one_is_needed();
 }
 
 /// Two warpgroups: the waves of one meet at its instructions anyway.

@@ -34,6 +34,7 @@ pub(crate) fn alone(launch: &Launch<'_>, team: &mut Team, ctx: &mut Context, op:
             let done = team.clocks.now(agent).saturating_sub(pending.saturating_add(1));
             for wave in (ctx.first..ctx.first + ctx.lanes as u32).step_by(launch.code.wave as usize) {
                 team.clocks.learn(team.clocks.domain(wave), agent, done);
+                team.clocks.consumed(team.clocks.domain(wave));
             }
         }
         _ => {}

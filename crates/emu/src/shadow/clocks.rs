@@ -87,6 +87,8 @@ pub(crate) struct Clocks {
     fenced: Vec<u32>,
     /// What each domain knew at its last proxy fence.
     clean: Vec<Row>,
+    /// Last epoch of each domain of threads whose reads of shared memory have arrived, as far as agents can rely on it.
+    arrived: Vec<u32>,
 }
 
 impl Clocks {
@@ -110,6 +112,7 @@ impl Clocks {
             elect: vec![None; teams],
             fenced: vec![0; if agents > 0 { threads as usize } else { 0 }],
             clean: vec![Row::new(domains); if agents > 0 { teams } else { 0 }],
+            arrived: vec![0; if agents > 0 { teams } else { 0 }],
         }
     }
     /// Back to the start of a work-group.
@@ -119,6 +122,7 @@ impl Clocks {
         self.elect.fill(None);
         self.fenced.fill(0);
         self.clean.iter_mut().for_each(Row::clear);
+        self.arrived.fill(0);
     }
     /// Domains of threads and agents.
     pub(crate) fn domains(&self) -> usize {
@@ -180,6 +184,18 @@ impl Clocks {
         let fenced = of.fenced.get(writer as usize).is_some_and(|&e| epoch <= e);
         let clean = self.clean.get(self.domain(issuer));
         fenced || clean.is_some_and(|c| c.covers(of.base + of.domain(writer), of.named(writer), epoch))
+    }
+    /// True if what a domain of work-group `of` read in an epoch has come to its registers before agents that `issuer`, ordered behind it,
+    /// starts: a barrier alone does not say so.
+    pub(crate) fn arrived_at(&self, issuer: u32, of: &Clocks, domain: usize, epoch: u32) -> bool {
+        let fenced = of.arrived.get(domain).is_none_or(|&e| epoch <= e);
+        fenced || self.clean.get(self.domain(issuer)).is_some_and(|c| epoch <= c.at[of.base + domain])
+    }
+    /// Instructions that took what a domain has read are finished.
+    pub(crate) fn consumed(&mut self, m: usize) {
+        if let Some(arrived) = self.arrived.get_mut(m) {
+            *arrived = self.epoch[m];
+        }
     }
     /// True if what a thread wrote to shared memory in an epoch is visible to agents that `issuer`, ordered behind it, starts.
     pub(crate) fn visible(&self, issuer: u32, writer: u32, epoch: u32) -> bool {
@@ -311,6 +327,12 @@ impl Clocks {
                 *f = self.epoch[m];
             }
         }
+        // Reads of a wave are told apart by epochs alone.
+        let (first, width) = (m * self.width as usize, self.width as usize);
+        let all = self.fenced.get(first..(first + width).min(self.fenced.len())).and_then(|fenced| fenced.iter().min().copied());
+        if let (Some(arrived), Some(all)) = (self.arrived.get_mut(m), all) {
+            *arrived = (*arrived).max(all);
+        }
         if let Some(clean) = self.clean.get_mut(m) {
             clean.join(&self.known[m]);
             if let Some((_, row)) = &self.elect[m] {
@@ -389,6 +411,20 @@ mod tests {
         assert!(!c.ordered(0, 3, AGENTS + 1, epoch));
         c.acquire(0, Lanes::All, &c.only(AGENTS + 1, epoch));
         assert!(c.ordered(0, 3, AGENTS + 1, epoch) && !c.ordered(0, 3, AGENTS + 1, epoch + 1));
+    }
+
+    #[test]
+    fn reads_have_arrived_behind_a_fence_of_the_whole_wave() {
+        let mut c = Clocks::new(64, 32, 1);
+        let lanes: Vec<u32> = (0..32).collect();
+        c.proxy_fence(0, &lanes[..31]);
+        assert!(!c.arrived_at(40, &c, 0, 1));
+        c.proxy_fence(0, &lanes);
+        assert!(c.arrived_at(40, &c, 0, 2) && !c.arrived_at(40, &c, 0, 3) && !c.arrived_at(40, &c, 1, 1));
+        // Agents' own reads are no fragments.
+        assert!(c.arrived_at(40, &c, 2, 9));
+        c.consumed(0);
+        assert!(c.arrived_at(40, &c, 0, 3));
     }
 
     #[test]

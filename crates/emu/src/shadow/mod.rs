@@ -25,6 +25,8 @@ pub(crate) enum Trouble {
         /// The thread.
         writer: u32,
     },
+    /// What was read of it may not have come to registers yet when a bulk copy overwrites it.
+    Unread,
     /// An asynchronous copy of this thread is filling it.
     InFlight {
         /// The thread.

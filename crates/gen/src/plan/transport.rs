@@ -55,6 +55,10 @@ impl Transport {
     pub const fn in_pipeline(&self) -> bool {
         !matches!(self, Transport::Registers | Transport::Async | Transport::Panels { .. })
     }
+    /// By bulk copies, from tensor maps.
+    pub const fn is_bulk(&self) -> bool {
+        matches!(self, Transport::Bulk(_))
+    }
     /// Asynchronous copies of single threads.
     pub const fn is_async(&self) -> bool {
         matches!(self, Transport::Async | Transport::Panels { asynchronous: true, .. })

@@ -37,6 +37,7 @@ impl SharedShadow {
             if self.races {
                 self.may_write(clocks, g, clocks.domain(issuer), issuer)?;
                 self.reached(clocks, g, issuer)?;
+                self.arrived(clocks, g, clocks, issuer)?;
             }
             self.writes[g] = clocks.now(clocks.domain(agent)) << THREAD_BITS | agent;
         }
@@ -95,8 +96,19 @@ impl SharedShadow {
                     }
                 }
                 self.visited(g)?;
+                self.arrived(clocks, g, by, issuer)?;
             }
             self.writes[g] = clocks.now(clocks.domain(agent)) << THREAD_BITS | agent;
+        }
+        Ok(())
+    }
+    /// What threads read must have come to their registers before an agent overwrites it.
+    fn arrived(&self, clocks: &Clocks, g: usize, by: &Clocks, issuer: u32) -> Result<(), (usize, Trouble)> {
+        for d in 0..clocks.domains() {
+            let r = self.reads[d * self.granules + g];
+            if r != 0 && !by.arrived_at(issuer, clocks, d, r >> THREAD_BITS) {
+                return Err((g << self.shift, Trouble::Unread));
+            }
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use crate::kernel::stages::ring::Ring;
 use crate::kernel::stages::schedule::{Lowered, MathPart, Step};
 use crate::kernel::tile::position::KRange;
 use crate::kernel::unit::{KTile, Unit};
-use crate::plan::KernelSpec;
+use crate::plan::{KernelSpec, Transport};
 use tilewright_ir::*;
 
 /// The math of a role.
@@ -151,6 +151,10 @@ impl MainLoop<'_> {
         let Some(ring) = self.ring else { return };
         let stage = x.released.unwrap_or(x.read);
         if self.spec.schedule.math_behind.is_none() {
+            // Fragments may still be on their way to registers: neither an arrival nor the bulk copy behind it waits for them.
+            if self.spec.schedule.copies.iter().any(Transport::is_bulk) {
+                b.bulk(BulkOp::ProxyFence);
+            }
             // All lanes have read their fragments: one speaks for its wave.
             b.push(Stmt::Barrier(BarrierScope::Wave));
         }
