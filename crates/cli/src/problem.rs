@@ -261,6 +261,10 @@ fn from_conv(args: &ConvArgs) -> Result<Case, CliError> {
     if let Some(out) = args.out_dtype {
         conv = conv.out_dtype(out_scalar(out)?);
     }
+    conv = args.reduce.iter().copied().fold(conv, problem::ConvBuilder::reduce);
+    if args.no_store {
+        conv = conv.drop_c();
+    }
     Ok(plain(Problem::Conv(conv.build().map_err(CliError::usage)?)))
 }
 

@@ -3,7 +3,7 @@
 //! | problem | required columns | optional columns (default) |
 //! |---|---|---|
 //! | GEMM | `m` `n` `k` | `set` (file name), `dtype` (f32), `trans_a` `trans_b` (0), `order` (row), `batch` (1), `b_operand` (each; or shared), `lda` `ldb` `ldc` (tight), `out_dtype` (as dtype), `bias` (none; m or n), `activation` (none; relu, gelu, gelutanh, silu), `residual` (0), `ldr` (as C), `reduce` (none; reductions joined by spaces: `max:n sum:m`) or `op` with `axis` (one reduction), `keep_c` (1) |
-//! | convolution, 2 dimensions | `n` `groups` `k` `c` `r` `s` `h` `w` | `id`, `set`, `dtype`, `layout`, `direction`, `stride` (1), `pad` or `pad_begin` `pad_end` (0), `dilation` (1), `bias` (0), `out_dtype` (as dtype), `activation` (none), `residual` (0) |
+//! | convolution, 2 dimensions | `n` `groups` `k` `c` `r` `s` `h` `w` | `id`, `set`, `dtype`, `layout`, `direction`, `stride` (1), `pad` or `pad_begin` `pad_end` (0), `dilation` (1), `bias` (0), `out_dtype` (as dtype), `activation` (none), `residual` (0), `reduce`, `op` with `axis`, `keep_c` as above |
 //! | convolution, any dimensions | `dims` `n` `groups` `k_per_group` `c_per_group` `filter` `input` | as above |
 //! | any, as text | `problem` | `set`, and what `tilewright.torch.record` writes beside it: `calls` `layers` `call` `device` `torch_us` `ours_us` `reason` (of a line without a problem) |
 //!
@@ -11,10 +11,10 @@
 //! direction of convolutions come from [`CaseOptions`] where the file does not say. Unknown columns are refused. A line that is
 //! sound but asks for something tilewright cannot do (an element type, a direction) is listed in [`CaseFile::skipped`].
 
-use crate::conv::{Conv, Direction, Layout};
+use crate::conv::{Conv, ConvBuilder, Direction, Layout};
 use crate::epilogue::{Activation, Along};
 use crate::error::ProblemError;
-use crate::gemm::{Gemm, Order};
+use crate::gemm::{Gemm, GemmBuilder, Order};
 use crate::math::Math;
 use crate::problem::Problem;
 use crate::reduction::Reduction;
@@ -94,7 +94,7 @@ const GEMM: [&str; 22] = [
     "axis",
     "keep_c",
 ];
-const CONV_COMMON: [&str; 16] = [
+const CONV_COMMON: [&str; 20] = [
     "n",
     "groups",
     "id",
@@ -111,6 +111,10 @@ const CONV_COMMON: [&str; 16] = [
     "out_dtype",
     "activation",
     "residual",
+    "reduce",
+    "op",
+    "axis",
+    "keep_c",
 ];
 const CONV_2D: [&str; 6] = ["k", "c", "r", "s", "h", "w"];
 const CONV_ND: [&str; 5] = ["dims", "k_per_group", "c_per_group", "filter", "input"];
@@ -299,6 +303,10 @@ impl<'a> Row<'a> {
         }
         Ok(all)
     }
+    /// The result is not stored.
+    fn drops_c(&self) -> Result<bool, ProblemError> {
+        Ok(self.text("keep_c").is_some() && !self.flag("keep_c")?)
+    }
     /// One size per dimension; a single number stands for all.
     fn sizes(&self, column: &str, dims: usize, default: u64) -> Result<Vec<u64>, ProblemError> {
         let Some(text) = self.text(column) else { return Ok(vec![default; dims]) };
@@ -358,10 +366,8 @@ fn gemm(row: &Row<'_>, options: &CaseOptions) -> Result<Problem, ProblemError> {
         (false, Some(_)) => return Err(row.fail("ldr", "there is no residual; set `residual` to 1, or leave this empty")),
         (false, None) => {}
     }
-    for reduction in row.reductions()? {
-        builder = builder.reduce(reduction);
-    }
-    if row.text("keep_c").is_some() && !row.flag("keep_c")? {
+    builder = row.reductions()?.into_iter().fold(builder, GemmBuilder::reduce);
+    if row.drops_c()? {
         builder = builder.drop_c();
     }
     if let Some(bytes) = options.workspace {
@@ -420,6 +426,10 @@ fn conv(row: &Row<'_>, options: &CaseOptions, kind: Kind) -> Result<Problem, Pro
     if let Some(activation) = row.activation()? {
         builder = builder.activation(activation);
     }
+    builder = row.reductions()?.into_iter().fold(builder, ConvBuilder::reduce);
+    if row.drops_c()? {
+        builder = builder.drop_c();
+    }
     if let Some(bytes) = options.workspace {
         builder = builder.workspace(bytes);
     }
@@ -457,7 +467,10 @@ fn name(problem: &Problem) -> String {
                 brief(&c.pad_begin),
                 brief(&c.pad_end),
                 brief(&c.dilation),
-                c.activation.map_or(String::new(), |a| format!(" {a}")) + if c.residual { " residual" } else { "" }
+                c.activation.map_or(String::new(), |a| format!(" {a}"))
+                    + if c.residual { " residual" } else { "" }
+                    + &c.reductions.iter().map(|r| format!(" {r}")).collect::<String>()
+                    + if c.drop_c { " not stored" } else { "" }
             )
         }
     }
@@ -532,6 +545,8 @@ mod tests {
         let list = parsed("m,n,k,reduce\n8,4,2,sum:m:stored absmax:mn\n8,4,2,\n").unwrap();
         assert!(list.cases[0].problem.key().ends_with("_redsum:m:stored_redabsmax:mn"));
         assert!(list.cases[1].problem.reductions().is_empty());
+        let statistics = parsed("n,groups,k,c,r,s,h,w,reduce,keep_c\n2,1,4,3,1,1,5,5,sum:bm sumsq:bm,0\n").unwrap();
+        assert!(statistics.cases[0].problem.key().ends_with("_redsum:bm_redsumsq:bm_noc"));
     }
 
     #[test]

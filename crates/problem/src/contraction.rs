@@ -3,7 +3,7 @@
 use crate::epilogue::Activation;
 use crate::extent::{Dynamic, Extent, Extents};
 use crate::math::Math;
-use crate::reduction::{Axes, Operator};
+use crate::reduction::{Axes, Operator, ResultShape};
 use crate::view::View;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
@@ -78,6 +78,17 @@ pub struct Reduce {
     pub scalar: Scalar,
     /// Number among the problem's reductions.
     pub number: usize,
+    /// Batch entries that follow each other and always stay apart: a convolution's groups.
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub groups: u64,
+}
+
+const fn one() -> u64 {
+    1
+}
+
+const fn is_one(groups: &u64) -> bool {
+    *groups == 1
 }
 
 impl EpilogueOp {
@@ -174,6 +185,10 @@ impl Contraction {
     /// Reductions of the result.
     pub fn reductions(&self) -> impl Iterator<Item = &Reduce> {
         self.epilogue.iter().filter_map(|op| if let EpilogueOp::Reduce(x) = op { Some(x) } else { None })
+    }
+    /// What a reduction reduces.
+    pub const fn result_shape(&self, r: &Reduce) -> ResultShape {
+        ResultShape { extents: self.extents(), groups: r.groups }
     }
     /// The largest extents.
     pub const fn extents(&self) -> Extents {

@@ -5,7 +5,7 @@ use crate::epilogue::{Activation, Along, BiasVector, Residual};
 use crate::error::{DEFAULT_WORKSPACE, ProblemError, check_dtype, check_extents, check_out_dtype, check_positive};
 use crate::extent::{Dynamic, Extent, Extents};
 use crate::math::Math;
-use crate::reduction::{MOST_REDUCTIONS, Reduction};
+use crate::reduction::{Reduction, check_all};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 
@@ -249,28 +249,17 @@ impl Gemm {
     }
 
     fn validate_reductions(&self) -> Result<(), ProblemError> {
-        let count = self.reductions.len();
-        if count > MOST_REDUCTIONS {
-            return Err(ProblemError::value(
-                "reduce",
-                format!("{count} reductions"),
-                format!("at most {MOST_REDUCTIONS} can be"),
-            ));
-        }
-        if self.drop_c && count == 0 {
-            return Err(ProblemError::value(
-                "reduce",
-                "none",
-                "nothing is left of a product without C; add a reduction, or store C",
-            ));
-        }
-        if count > 0 && !self.dynamic.is_none() {
+        check_all(&self.reductions, self.drop_c, self.out_dtype.accumulator())?;
+        if !self.reductions.is_empty() && !self.dynamic.is_none() {
             return Err(ProblemError::Unsupported {
                 what: "a reduction of a product with extents known only at launch".into(),
                 remedy: "make an operation for each size".into(),
             });
         }
-        self.reductions.iter().try_for_each(|r| r.check(&self.extents(), self.out_dtype.accumulator()))
+        match self.reductions.iter().find(|r| r.over.g && self.batch == 1) {
+            Some(r) => Err(ProblemError::value("reduce", r, "there is no batch to reduce over; leave b out")),
+            None => Ok(()),
+        }
     }
 
     fn validate_matrix(&self, index: usize, x: &Matrix) -> Result<(), ProblemError> {

@@ -31,4 +31,4 @@ pub use extent::{Dynamic, Extent, Extents};
 pub use gemm::{Gemm, GemmBuilder, Matrix, Order};
 pub use math::Math;
 pub use problem::Problem;
-pub use reduction::{Axes, MOST_REDUCTIONS, Operator, Reduction};
+pub use reduction::{Axes, MOST_REDUCTIONS, Operator, Reduction, ResultShape};

@@ -10,7 +10,7 @@ use crate::error::ProblemError;
 use crate::extent::{Dynamic, Extents};
 use crate::gemm::Gemm;
 use crate::math::Math;
-use crate::reduction::Reduction;
+use crate::reduction::{Reduction, ResultShape};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -103,14 +103,21 @@ impl Problem {
     pub fn reductions(&self) -> &[Reduction] {
         match self {
             Problem::Gemm(gemm) => &gemm.reductions,
-            Problem::Conv(_) => &[],
+            Problem::Conv(conv) => &conv.reductions,
         }
     }
     /// The result itself is stored.
     pub const fn keeps_c(&self) -> bool {
         match self {
             Problem::Gemm(gemm) => !gemm.drop_c,
-            Problem::Conv(_) => true,
+            Problem::Conv(conv) => !conv.drop_c,
+        }
+    }
+    /// What its reductions reduce.
+    pub fn result_shape(&self) -> ResultShape {
+        match self {
+            Problem::Gemm(gemm) => ResultShape { extents: gemm.extents(), groups: 1 },
+            Problem::Conv(conv) => conv.result_shape(),
         }
     }
     /// Elements of the bias vector's buffer; 0 without one.

@@ -4,6 +4,8 @@
 //! the type of the sums and behind bias, activation and residual, or as it is stored, rounded to C's type. Values of a reduction are
 //! dense and start their buffer: batch entries outermost, then rows or columns, axes that are reduced left out.
 //!
+//! Rows, columns and batch of a convolution's result are pixels, channels of a group, and samples; its groups always stay apart.
+//!
 //! NaN reaches every reduction that it takes part in. Zeros compare equal. Sums and squares are accumulated in the type of the sums
 //! and rounded once; a mean is the sum times the reciprocal of the count.
 
@@ -114,19 +116,52 @@ impl Axes {
     pub const fn turned(self) -> Axes {
         Axes { g: self.g, m: self.n, n: self.m }
     }
-    /// Values that are left of a result where these axes are reduced.
-    pub fn left(self, of: &Extents) -> u64 {
-        [(self.g, of.g), (self.m, of.m), (self.n, of.n)].iter().filter(|a| !a.0).map(|a| a.1).product()
+}
+
+/// What is reduced: the extents of a result. Groups of a convolution are batch entries that follow each other, and always stay apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResultShape {
+    /// Batch entries, those of all groups; rows and columns.
+    pub extents: Extents,
+    /// Groups; 1 for a product.
+    pub groups: u64,
+}
+
+impl ResultShape {
+    /// Extents outside of the groups, of the groups, of rows and of columns, each with whether these axes reduce it.
+    const fn digits(&self, over: Axes) -> [(bool, u64); 4] {
+        let Extents { g, m, n } = self.extents;
+        let groups = if self.groups == 0 { 1 } else { self.groups };
+        [(over.g, g / groups), (false, groups), (over.m, m), (over.n, n)]
+    }
+    /// Values that are left where these axes are reduced.
+    pub fn left(&self, over: Axes) -> u64 {
+        self.digits(over).iter().filter(|a| !a.0).map(|a| a.1).product()
     }
     /// Elements that each of them is computed of.
-    pub fn count(self, of: &Extents) -> u64 {
-        [(self.g, of.g), (self.m, of.m), (self.n, of.n)].iter().filter(|a| a.0).map(|a| a.1).product()
+    pub fn count(&self, over: Axes) -> u64 {
+        self.digits(over).iter().filter(|a| a.0).map(|a| a.1).product()
     }
     /// Where the value of an element is among those that are left: batch entries outermost, then rows.
-    pub fn index(self, of: &Extents, [g, m, n]: [u64; 3]) -> u64 {
-        let axes = [(self.g, of.g, g), (self.m, of.m, m), (self.n, of.n, n)];
-        axes.iter().filter(|a| !a.0).fold(0, |at, (_, extent, i)| at * extent + i)
+    pub fn index(&self, over: Axes, [g, m, n]: [u64; 3]) -> u64 {
+        let groups = self.groups.max(1);
+        let digits = self.digits(over).into_iter().zip([g / groups, g % groups, m, n]);
+        digits.filter(|((over, _), _)| !over).fold(0, |at, ((_, extent), i)| at * extent + i)
     }
+}
+
+/// Refuses what no result of this type of sums can have: its reductions, stored or not.
+pub(crate) fn check_all(all: &[Reduction], drop_c: bool, accumulator: Scalar) -> Result<(), ProblemError> {
+    let count = all.len();
+    if count > MOST_REDUCTIONS {
+        let reason = format!("at most {MOST_REDUCTIONS} can be");
+        return Err(ProblemError::value("reduce", format!("{count} reductions"), reason));
+    }
+    if drop_c && count == 0 {
+        let reason = "nothing is left of a product without C; add a reduction, or store C";
+        return Err(ProblemError::value("reduce", "none", reason));
+    }
+    all.iter().try_for_each(|r| r.check(accumulator))
 }
 
 /// `b`, `m` and `n` of those that are meant: `mn`.
@@ -160,14 +195,11 @@ impl Reduction {
     pub fn scalar(&self, accumulator: Scalar) -> Scalar {
         self.dtype.unwrap_or(accumulator)
     }
-    /// Refuses what no result with these extents and this type of sums has.
-    pub(crate) fn check(&self, of: &Extents, accumulator: Scalar) -> Result<(), ProblemError> {
+    /// Refuses what no result with this type of sums has.
+    fn check(&self, accumulator: Scalar) -> Result<(), ProblemError> {
         let refuse = |reason: &str| Err(ProblemError::value("reduce", self, reason));
         if self.over == Axes::default() {
             return refuse("names no axis; give some of b (batch), m (rows) and n (columns)");
-        }
-        if self.over.g && of.g == 1 {
-            return refuse("there is no batch to reduce over; leave b out");
         }
         if !self.over.m && !self.over.n {
             return Err(ProblemError::Unsupported {

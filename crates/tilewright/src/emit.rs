@@ -132,7 +132,7 @@ impl Emission<'_> {
             lines.push(format!("  {:<10} {} x {}{place}; aligned to {ADDED_ALIGN} bytes", "residual", x.len, x.scalar));
         }
         for r in c.reductions() {
-            let (name, values) = (format!("reduced_{}", r.number), r.over.left(&c.extents()));
+            let (name, values) = (format!("reduced_{}", r.number), c.result_shape(r).left(r.over));
             lines.push(format!(
                 "  {name:<10} {values} x {}, {} over {}; aligned to {ADDED_ALIGN} bytes",
                 r.scalar, r.operator, r.over

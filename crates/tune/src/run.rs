@@ -305,7 +305,7 @@ pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (M
     let bytes = |len: u64, scalar: Scalar| len.saturating_mul(u64::from(scalar.bytes()));
     let bias = contraction.bias().map(|x| (Memory::Bias, bytes(contraction.bias_len_at(at), x.scalar)));
     let residual = contraction.residual().map(|x| (Memory::Residual, bytes(contraction.residual_len_at(at), x.scalar)));
-    let values = |x: &Reduce| (Memory::Reduction(x.number), bytes(x.over.left(&contraction.extents()), x.scalar));
+    let values = |x: &Reduce| (Memory::Reduction(x.number), bytes(contraction.result_shape(x).left(x.over), x.scalar));
     bias.into_iter().chain(residual).chain(contraction.reductions().map(values).collect::<Vec<_>>())
 }
 

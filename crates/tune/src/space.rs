@@ -70,7 +70,9 @@ impl Space {
     /// Those of [`lower`].
     pub fn new(problem: &Problem, target: &Target) -> Result<Space, ProblemError> {
         let merged = match problem {
-            Problem::Conv(conv) if conv.direction != Direction::BackwardWeight => Some(lower(problem, ConvForm::Merged)?),
+            Problem::Conv(conv) if conv.direction != Direction::BackwardWeight && conv.merges() => {
+                Some(lower(problem, ConvForm::Merged)?)
+            }
             _ => None,
         };
         let block_diagonal = match problem {

@@ -9,7 +9,9 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use support::wave_units::{plan, product};
 use support::{Run, emulator, judge, number};
-use tilewright_tune::random::{Pair, Recipe, reduced};
+use tilewright_gen::plan::{KernelSpec, Split};
+use tilewright_problem::Problem;
+use tilewright_tune::random::{Pair, Recipe, pair, reduced};
 use tilewright_tune::space::Space;
 
 fn random(recipe: Recipe, devices: &[&str], count: u64) {
@@ -29,6 +31,33 @@ fn in_every_schedule() {
 #[test]
 fn on_warpgroups() {
     random(Recipe::units(), &["emu:sm_90a"], 120);
+}
+
+/// What the pairs above are to meet is among what is drawn.
+#[test]
+fn every_way_out_is_drawn() {
+    type Is = fn(&Pair, &KernelSpec) -> bool;
+    let conv: (&str, Is) = ("convolutions", |pair, _| matches!(pair.problem, Problem::Conv(_)));
+    let workspace: (&str, Is) = ("splits through workspace", |_, spec| spec.epilogue.split == Split::Workspace);
+    let cluster: (&str, Is) = ("splits in clusters", |_, spec| spec.epilogue.split == Split::Cluster);
+    let persistent: (&str, Is) = ("persistent work-groups", |_, spec| spec.tiling.persistent > 0);
+    let ping_pong: (&str, Is) = ("ping-pong", |_, spec| spec.teams() > 1);
+    for (recipe, device, ways) in [
+        (Recipe::emulated(), "emu:gfx900", vec![conv, workspace, persistent]),
+        (Recipe::units(), "emu:sm_90a", vec![conv, workspace, cluster, persistent, ping_pong]),
+    ] {
+        let (recipe, target) = (Recipe { reductions: true, ..recipe }, emulator(device, false, 0).info().target.clone());
+        let drawn = (0..120).into_par_iter().filter_map(|seed| pair(&target, &recipe, seed));
+        let drawn = drawn.filter(|pair| !pair.problem.reductions().is_empty()).filter_map(|pair| {
+            let spec = Space::new(&pair.problem, &target).ok()?.resolve(&pair.plan).ok()?.spec;
+            Some((pair, spec))
+        });
+        let drawn: Vec<(Pair, KernelSpec)> = drawn.collect();
+        for (what, is) in ways {
+            let count = drawn.iter().filter(|(pair, spec)| is(pair, spec)).count();
+            assert!(count > 2, "{count} of {} on {device}: {what}", drawn.len());
+        }
+    }
 }
 
 #[test]

@@ -66,6 +66,7 @@ Examples (tune, and likewise bench, verify, emit, explain, inspect):
 Examples (tune, and likewise bench, verify, emit, explain, inspect):
   tilewright tune conv --n 64 --c 64 --k 64 --size 56x56 --filter 3x3 --pad 1 --layout nhwc --bias
   tilewright tune conv --n 8 --c 32 --k 32 --size 16x32x32 --filter 3 --stride 2 --pad 0:1 --groups 4
+  tilewright tune conv --n 32 --c 64 --k 64 --size 28 --filter 3 --pad 1 --reduce sum:bm,sumsq:bm
   tilewright tune conv --direction backward-weight --n 32 --c 64 --k 64 --size 28 --filter 3 --dtype bf16 --out-dtype f32")]
     Conv(ConvArgs),
 }
@@ -293,6 +294,13 @@ pub struct ConvArgs {
     /// Element type of result, bias and residual where it differs: f32, f16 or bf16 beside each of these
     #[arg(long, value_enum, value_name = "DTYPE")]
     pub out_dtype: Option<Dtype>,
+    /// Compute values of the result beside it, as for a matrix product: axes that are reduced are b (samples), m (pixels) and n
+    /// (channels of a group): sum:bm,sumsq:bm are the sums of batch normalisation. Groups stay apart
+    #[arg(long, value_delimiter = ',', value_parser = reduction_arg, value_name = "REDUCTIONS")]
+    pub reduce: Vec<Reduction>,
+    /// Do not store the result: only its reductions are computed
+    #[arg(long, requires = "reduce")]
+    pub no_store: bool,
 }
 
 /// Extents of the spatial dimensions.

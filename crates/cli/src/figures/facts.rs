@@ -4,7 +4,9 @@
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use tilewright_gen::kernel::Work;
-use tilewright_gen::plan::{Exit, KernelSpec, OperandTiling, STORE_ROWS, Split, TileReduction, Transport, store_slabs};
+use tilewright_gen::plan::{
+    ELEMENT_THREADS, ElementTile, Exit, KernelSpec, OperandTiling, STORE_ROWS, Split, TileReduction, Transport, store_slabs,
+};
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::{Block, BulkOp, Kernel, Scalar, Stmt, Target};
 use tilewright_problem::contraction::{Contraction, EpilogueOp, Reduce};
@@ -519,7 +521,8 @@ impl Subject<'_> {
             })
             .collect();
         out.push(format!("per element: {}", fused.join(", then ")));
-        out.extend(c.reductions().zip(self.spec.tile_reductions(c)).map(|(r, how)| self.reduction(r, &how)));
+        let ways = [self.spec.tile_reductions(c), self.spec.element_reductions(c)].concat();
+        out.extend(c.reductions().zip(ways).map(|(r, how)| self.reduction(r, &how)));
         if c.drop_c {
             out.push("the result itself is not stored".into());
         }
@@ -528,8 +531,12 @@ impl Subject<'_> {
 
     /// How a reduction is computed, from the registers of a thread on.
     fn reduction(&self, r: &Reduce, how: &TileReduction) -> String {
-        let (t, word) = (&self.spec.tiling, self.wave());
-        let (threads, elements) = (t.math_threads(), t.a.macro_tile * t.b.macro_tile);
+        let (t, e, word) = (&self.spec.tiling, &self.spec.epilogue, self.wave());
+        let (threads, elements) = match e.split {
+            // The kernel that sums splits has tiles of its own.
+            Split::Workspace => (ELEMENT_THREADS, ElementTile::new(self.c).size.iter().product()),
+            _ => (t.math_threads(), t.a.macro_tile * t.b.macro_tile),
+        };
         // Values that the tile has, times the lanes and parts that each is spread over.
         let spread = (how.parts.len() as u32) << how.lane_bits.len();
         let each = elements / (how.values * spread).max(1);
@@ -538,15 +545,16 @@ impl Subject<'_> {
             steps.push(format!("{} of a {word} by shuffles", plural(1 << how.lane_bits.len(), "lane")));
         }
         if how.parts.len() > 1 {
-            let bytes = how.shared() * self.c.accumulator().bytes() * self.spec.teams();
+            let teams = if e.split == Split::Workspace { 1 } else { self.spec.teams() };
+            let bytes = how.shared() * self.c.accumulator().bytes() * teams;
             let parts = plural(how.parts.len() as u64, "part");
             steps.push(format!("{parts} of the {threads} threads through {bytes} bytes of shared memory"));
         }
-        let partials = t.partials(self.c, r);
+        let partials = self.spec.partials(self.c, r);
         steps.push(if partials.in_place() {
             "stored: one work-group has all of a value".into()
         } else {
-            let parts = plural(partials.parts, "tile");
+            let parts = plural(partials.parts, "part");
             format!("{parts} through workspace, reduced by a second kernel in a fixed order")
         });
         format!("{} over {}: {}", r.operator, r.over, steps.join(", then "))

@@ -94,8 +94,11 @@ fn launch_together(jobs: &[Job], out: &mut Assembly) -> Result<(), GenerateError
     for (job, (regions, ..)) in jobs.iter().zip(&before) {
         out.part = job.number;
         let sum = job.by_workspace.then(|| {
-            let (kernel, args) = finish::finish(job.c, (job.spec.tiling.split_k.ways, regions.partials), &job.shape);
-            out.add((kernel.following(), args))
+            let (kernel, args) = match job.c.reductions().next() {
+                Some(_) => reduce::elements::finish(job.c, job.spec, &job.shape, regions),
+                None => finish::finish(job.c, (job.spec.tiling.split_k.ways, regions.partials), &job.shape),
+            };
+            out.add((Kernel { precedes: regions.reduced(), ..kernel.following() }, args))
         });
         let reduced = reduce::finish::finish(job.c, &regions.reductions)
             .map(|(kernel, args, groups)| (out.add((kernel.following(), args)), groups));
@@ -113,10 +116,8 @@ fn launch_together(jobs: &[Job], out: &mut Assembly) -> Result<(), GenerateError
         launch_main(jobs, main, i, out)?;
         for (job, (sum, _)) in jobs.iter().zip(&behind) {
             if let Some(kernel) = sum {
-                // The last chunk of a batch may be shorter, its kernel is the same.
-                let (chunk, lanes) = (job.chunk(i), finish::split_lanes(job.shape.chunk * job.c.m * job.c.n, job.split as u32));
-                let groups = finish::sum_groups(job.elements(&chunk), lanes);
-                out.launch(*kernel, groups, &chunk)?;
+                let chunk = job.chunk(i);
+                out.launch(*kernel, job.sum_groups(&chunk), &chunk)?;
             }
         }
     }
@@ -144,7 +145,7 @@ fn main_kernel<'r>(
             // Partial sums of a chunk of the batch are fewer.
             if job.by_workspace { tile.of_entries(job.split * job.shape.chunk) } else { tile.clone() }
         });
-        precedes |= job.by_workspace || regions.reductions.iter().any(|(_, region)| region.is_some());
+        precedes |= job.by_workspace || regions.reduced();
         PartJob { c: job.c, spec: job.spec, inputs: [&job.inputs[0], &job.inputs[1]], shape: &job.shape, store, regions }
     });
     let jobs: Vec<PartJob> = jobs.collect();
@@ -300,6 +301,16 @@ impl<'a> Job<'a> {
         vec![chunk.entries, m, n]
     }
 
+    /// Work-groups of the kernel that sums the splits of a chunk. The last chunk of a batch may be shorter, its kernel is the same.
+    fn sum_groups(&self, chunk: &Chunk) -> Groups {
+        let c = self.c;
+        if c.reductions().next().is_some() {
+            return reduce::elements::groups(c, chunk.entries);
+        }
+        let lanes = finish::split_lanes(self.shape.chunk * c.m * c.n, self.split as u32);
+        finish::sum_groups(self.elements(chunk), lanes)
+    }
+
     fn launch_fillers(&self, fillers: &[Filler], chunk: &Chunk, out: &mut Assembly) -> Result<(), GenerateError> {
         for (parts, kernel) in fillers {
             if chunk.first > 0 && parts.iter().all(|(_, x, _)| !x.chunk_local) {
@@ -365,10 +376,15 @@ impl Regions {
         let bytes = job.split * chunk * c.m * c.n * c.accumulator().bytes() as u64;
         let partials = job.by_workspace.then(|| out.reserve(bytes));
         let reduced = c.reductions().map(|r| {
-            let parts = job.spec.tiling.partials(c, r);
+            let parts = job.spec.partials(c, r);
             (parts, (!parts.in_place()).then(|| out.reserve(parts.len() * c.accumulator().bytes() as u64)))
         });
         Regions { copies, partials, reductions: reduced.collect() }
+    }
+
+    /// Some reduction's values meet there.
+    fn reduced(&self) -> bool {
+        self.reductions.iter().any(|(_, region)| region.is_some())
     }
 }
 

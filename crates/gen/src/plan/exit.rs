@@ -15,11 +15,11 @@ use tilewright_problem::view::{COL, ROW};
 /// How splits meet and results leave, for a contraction that is oriented as the plan says already.
 pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Result<Epilogue, Refusal> {
     let split = split(plan, c, env)?;
-    if c.reductions().next().is_some() && matches!(split, Split::Atomic | Split::Cluster | Split::Workspace) {
-        return Err(Refusal::ReduceSplit { ice: plan.common(Common::Ice), sks: plan.common(Common::Sks) });
+    if c.reductions().next().is_some() && split == Split::Atomic {
+        return Err(Refusal::ReduceSplit { ice: plan.common(Common::Ice) });
     }
     let shuffles = env.shuffles && env.wave > 1 && c.reductions().next().is_some();
-    if c.drop_c {
+    if c.drop_c && split != Split::Workspace {
         return Ok(Epilogue { split, exit: Exit::Direct { width: 1 }, shuffles });
     }
     let (staged, matrix) = (plan.common(Common::Cst) == 1, t.unit.family().lanes > 1);

@@ -50,8 +50,9 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
         return Err(Refusal::Threads { threads, max: limits.max_threads });
     }
     let bytes = shared_bytes(spec, c);
-    if bytes > limits.shared_per_group as u64 {
-        return Err(Refusal::Shared { bytes, max: limits.shared_per_group });
+    let most = bytes.max(spec.element_bytes(c));
+    if most > limits.shared_per_group as u64 {
+        return Err(Refusal::Shared { bytes: most, max: limits.shared_per_group });
     }
     let shared_bytes = bytes as u32;
     let count = unrolled(spec);

@@ -2,9 +2,14 @@
 //! work-groups through workspace. All of it follows from the layout that says which thread holds which element of the tile.
 
 use super::grid::gcd;
-use super::spec::{KernelSpec, Tiling};
+use super::spec::{KernelSpec, Split};
+use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_problem::contraction::{Contraction, Reduce};
+use tilewright_problem::view::COL;
+
+/// Threads of a work-group that takes results from memory, element by element.
+pub const ELEMENT_THREADS: u32 = 256;
 
 /// How the threads that hold a tile reduce it to one value per row, column or tile.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,22 +60,28 @@ impl TileReduction {
 }
 
 /// Where the values that work-groups have of a reduction go: to the result where one work-group has all of a value, else to workspace,
-/// `[batch entry][tile along m][tile along n][value]`, from where a further kernel takes them in that order.
+/// `[batch entry][tile along m][tile along n][share][value]`, from where a further kernel takes them in that order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partials {
     /// Tiles that each have a part of a value, along m and n.
     pub tiles: [u64; 2],
+    /// Work-groups that each have a share of a tile.
+    pub shares: u64,
     /// Values of a batch entry.
     pub values: u64,
     /// Batch entries.
     pub entries: u64,
+    /// Batch entries that each have a part of a value, and groups that stay apart between one of them and the next.
+    pub outer: u64,
+    /// See [`Partials::outer`].
+    pub groups: u64,
     /// Parts of each result.
     pub parts: u64,
 }
 
 impl Partials {
-    /// Of tiles of so many rows and columns, in numbers that are multiples of `together` (clusters).
-    pub fn new(c: &Contraction, r: &Reduce, size: [u32; 2], together: [u32; 2]) -> Partials {
+    /// Of tiles of so many rows and columns, in numbers that are multiples of `together` (clusters), each of so many shares.
+    pub fn new(c: &Contraction, r: &Reduce, size: [u32; 2], together: [u32; 2], shares: u64) -> Partials {
         let tiles = |axis: usize, extent: u64| {
             if [r.over.m, r.over.n][axis] {
                 extent.div_ceil(size[axis].max(1).into()).next_multiple_of(together[axis].max(1).into())
@@ -80,8 +91,9 @@ impl Partials {
         };
         let tiles = [tiles(0, c.m), tiles(1, c.n)];
         let values = [(r.over.m, c.m), (r.over.n, c.n)].iter().filter(|a| !a.0).map(|a| a.1).product();
-        let entries = if r.over.g { c.g } else { 1 };
-        Partials { tiles, values, entries: c.g, parts: tiles[0].saturating_mul(tiles[1]).saturating_mul(entries) }
+        let outer = if r.over.g { c.g / r.groups.max(1) } else { 1 };
+        let each = tiles[0].saturating_mul(tiles[1]).saturating_mul(shares);
+        Partials { tiles, shares, values, entries: c.g, outer, groups: r.groups, parts: each.saturating_mul(outer) }
     }
     /// One work-group has all of a value.
     pub const fn in_place(&self) -> bool {
@@ -92,7 +104,8 @@ impl Partials {
         if self.in_place() {
             return 0;
         }
-        self.tiles[0].saturating_mul(self.tiles[1]).saturating_mul(self.values).saturating_mul(self.entries)
+        let each = self.tiles[0].saturating_mul(self.tiles[1]).saturating_mul(self.shares);
+        each.saturating_mul(self.values).saturating_mul(self.entries)
     }
     /// True if there are none.
     pub const fn is_empty(&self) -> bool {
@@ -100,10 +113,29 @@ impl Partials {
     }
 }
 
-impl Tiling {
-    /// The parts of a reduction that tiles of this plan leave, of a contraction that is oriented as the plan says.
-    pub fn partials(&self, c: &Contraction, r: &Reduce) -> Partials {
-        Partials::new(c, r, [self.a.macro_tile, self.b.macro_tile], [self.cluster.m, self.cluster.n])
+/// A tile of results that a work-group takes from memory, element by element: the split-k reduction's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElementTile {
+    /// (thread, register) to (row, column).
+    pub layout: Layout,
+    /// Rows and columns.
+    pub size: [u32; 2],
+}
+
+impl ElementTile {
+    /// Of a contraction's result: threads next to each other take elements that are.
+    pub fn new(c: &Contraction) -> ElementTile {
+        let (lanes, registers) = (64, 8);
+        let others = ELEMENT_THREADS / lanes;
+        let (thread, register) = (Affine::axis(0), Affine::axis(1));
+        let fast = thread.digit_of(1, Some(lanes.into()));
+        let slow = thread.digit_of(lanes.into(), None).plus(&register, others.into());
+        let [(rows, m), (columns, n)] = match c.c.view.stride(COL) {
+            Some(1) => [(slow, others * registers), (fast, lanes)],
+            _ => [(fast, lanes), (slow, others * registers)],
+        };
+        let from = [(Axis::Thread, ELEMENT_THREADS.into()), (Axis::Register, registers.into())];
+        ElementTile { layout: Layout::new(&from, &[(Axis::Row, rows), (Axis::Col, columns)]), size: [m, n] }
     }
 }
 
@@ -114,29 +146,53 @@ impl KernelSpec {
     }
     /// How the threads that compute reduce a tile, for each reduction of a contraction that is oriented as the plan says.
     pub fn tile_reductions(&self, c: &Contraction) -> Vec<TileReduction> {
-        let t = &self.tiling;
-        let mut reductions = c.reductions().peekable();
-        if reductions.peek().is_none() {
+        if c.reductions().next().is_none() || self.epilogue.split == Split::Workspace {
             return Vec::new();
         }
-        let layout = t.accumulators(c);
-        let size = [t.a.macro_tile, t.b.macro_tile];
-        reductions.map(|r| TileReduction::new(&layout, size, [r.over.m, r.over.n], self.exchanging())).collect()
+        let t = &self.tiling;
+        self.reductions_of(c, &t.accumulators(c), [t.a.macro_tile, t.b.macro_tile])
+    }
+    /// How the kernel that sums splits up in workspace reduces a tile.
+    pub fn element_reductions(&self, c: &Contraction) -> Vec<TileReduction> {
+        if c.reductions().next().is_none() || self.epilogue.split != Split::Workspace {
+            return Vec::new();
+        }
+        let tile = ElementTile::new(c);
+        self.reductions_of(c, &tile.layout, tile.size)
+    }
+    fn reductions_of(&self, c: &Contraction, layout: &Layout, size: [u32; 2]) -> Vec<TileReduction> {
+        c.reductions().map(|r| TileReduction::new(layout, size, [r.over.m, r.over.n], self.exchanging())).collect()
+    }
+    /// The parts of a reduction that tiles of this plan leave, of a contraction that is oriented as the plan says.
+    pub fn partials(&self, c: &Contraction, r: &Reduce) -> Partials {
+        let t = &self.tiling;
+        if self.epilogue.split == Split::Workspace {
+            return Partials::new(c, r, ElementTile::new(c).size, [1; 2], 1);
+        }
+        Partials::new(c, r, [t.a.macro_tile, t.b.macro_tile], [t.cluster.m, t.cluster.n], t.cluster.splits.into())
     }
     /// Some reduction's values are spread over tiles, and meet in workspace.
     pub fn reduces_in_workspace(&self, c: &Contraction) -> bool {
-        c.reductions().any(|r| !self.tiling.partials(c, r).in_place())
+        c.reductions().any(|r| !self.partials(c, r).in_place())
     }
     /// Bytes of shared memory through which waves reduce a tile's results.
     pub(crate) fn reduction_bytes(&self, c: &Contraction) -> u64 {
-        let elements: u64 = self.tile_reductions(c).iter().map(|r| u64::from(r.shared())).sum();
-        elements * u64::from(c.accumulator().bytes()) * u64::from(self.teams())
+        meeting_bytes(&self.tile_reductions(c), c) * u64::from(self.teams())
     }
+    /// The same of the kernel that sums splits up in workspace.
+    pub(crate) fn element_bytes(&self, c: &Contraction) -> u64 {
+        meeting_bytes(&self.element_reductions(c), c)
+    }
+}
+
+/// Bytes of shared memory through which parts of a tile's values meet.
+fn meeting_bytes(ways: &[TileReduction], c: &Contraction) -> u64 {
+    ways.iter().map(|way| u64::from(way.shared())).sum::<u64>() * u64::from(c.accumulator().bytes())
 }
 
 /// Bytes of workspace for the parts of all reductions, the whole batch together; each begins at a multiple of `align`.
 pub(crate) fn partials_bytes(spec: &KernelSpec, c: &Contraction, align: u64) -> u64 {
-    let bytes = |r: &Reduce| spec.tiling.partials(c, r).len().saturating_mul(c.accumulator().bytes().into());
+    let bytes = |r: &Reduce| spec.partials(c, r).len().saturating_mul(c.accumulator().bytes().into());
     let all = c.reductions().map(bytes).filter(|bytes| *bytes > 0);
     all.fold(0, |sum, bytes| sum.saturating_add(bytes.saturating_add(align)))
 }

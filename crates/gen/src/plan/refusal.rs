@@ -147,8 +147,8 @@ pub enum Refusal {
     #[error("ICE{ice}_SKS0: {activation} is applied to the whole sum, and atomic additions never see it; use SKS1 or ICE1")]
     AtomicActivation { ice: u32, activation: Activation },
     /// Parts of sums cannot be reduced.
-    #[error("ICE{ice}_SKS{sks}: what is reduced is the whole sum, and these splits meet elsewhere; use ICE1")]
-    ReduceSplit { ice: u32, sks: u32 },
+    #[error("ICE{ice}_SKS0: what is reduced is the whole sum, and atomic additions never see it; use SKS1, SKS2 or ICE1")]
+    ReduceSplit { ice: u32 },
     /// A thread's results are not adjacent in memory for that many elements.
     #[error(
         "CVW{width} does not divide the {units} adjacent results of a thread along {dim}; set the fragment width (FRW), or CST1"

@@ -4,6 +4,7 @@ use super::{Conv, ConvBuilder, Direction, Layout};
 use crate::epilogue::Activation;
 use crate::error::ProblemError;
 use crate::math::Math;
+use crate::reduction::Reduction;
 use tilewright_ir::Scalar;
 
 impl ConvBuilder {
@@ -60,6 +61,16 @@ impl ConvBuilder {
     /// A tensor as the result, in its layout and type, is added last.
     pub fn residual(mut self) -> Self {
         self.0.residual = true;
+        self
+    }
+    /// A value of the result is computed beside it. Several are in the order of the calls.
+    pub fn reduce(mut self, reduction: Reduction) -> Self {
+        self.0.reductions.push(reduction);
+        self
+    }
+    /// The result is not stored: there are only its reductions.
+    pub fn drop_c(mut self) -> Self {
+        self.0.drop_c = true;
         self
     }
     /// Workspace budget in bytes.

@@ -27,11 +27,17 @@ impl Conv {
         if self.residual {
             key.push_str("_res1");
         }
+        for reduction in &self.reductions {
+            let _ = write!(key, "_red{reduction}");
+        }
+        if self.drop_c {
+            key.push_str("_noc");
+        }
         key
     }
     /// Reads [`Conv::key`] back. Keys may stand in any order; `g`, `st`, `dil`, `pb`, `pe`, `bias` and `ws` may be left out,
-    /// as may `outf32` (element type of the output), `actrelu` (an activation) and `res1` (a residual), which are printed only where
-    /// they say something.
+    /// as may `outf32` (element type of the output), `actrelu` (an activation), `res1` (a residual), `redsum:bm` (reductions, see
+    /// [`crate::Reduction`]) and `noc` (the result is not stored), which are printed only where they say something.
     ///
     /// # Errors
     /// [`ProblemError::Text`] for unknown, repeated, missing or malformed keys; [`ProblemError`] of [`Conv::validate`].
@@ -47,7 +53,18 @@ impl Conv {
         let mut numbers: [Option<u64>; 7] = [None; 7];
         let mut lists: [Option<Vec<u64>>; 6] = [const { None }; 6];
         let (mut dtype, mut out, mut activation) = (None, None, None);
+        let (mut reductions, mut drop_c) = (Vec::new(), false);
         for token in tokens {
+            if token == "noc" {
+                if std::mem::replace(&mut drop_c, true) {
+                    return Err(fail(format!("`{token}` is given twice")));
+                }
+                continue;
+            }
+            if let Some(reduction) = token.strip_prefix("red") {
+                reductions.push(reduction.parse().map_err(&fail)?);
+                continue;
+            }
             if let Some(element) = Math::of_name(token) {
                 if dtype.replace(element).is_some() {
                     return Err(fail(format!("the element type is given twice (`{token}`)")));
@@ -117,6 +134,8 @@ impl Conv {
             bias: flag("bias", bias)?,
             activation,
             residual: flag("res", residual)?,
+            reductions,
+            drop_c,
             workspace: workspace.unwrap_or(DEFAULT_WORKSPACE),
         };
         conv.validate()?;
@@ -181,6 +200,10 @@ mod tests {
         let all = base().out_dtype(Scalar::BF16).activation(Activation::GeluTanh).residual().build().unwrap();
         assert!(all.key().ends_with("_bias0_ws1073741824_f32_outbf16_actgelutanh_res1"), "{}", all.key());
         assert_eq!(Conv::parse_key(&all.key()).unwrap(), all);
+        let statistics =
+            base().reduce("sum:bm".parse().unwrap()).reduce("sumsq:bm:stored".parse().unwrap()).drop_c().build().unwrap();
+        assert!(statistics.key().ends_with("_f32_redsum:bm_redsumsq:bm:stored_noc"), "{}", statistics.key());
+        assert_eq!(Conv::parse_key(&statistics.key()).unwrap(), statistics);
     }
 
     #[test]
@@ -197,6 +220,10 @@ mod tests {
             ("conv_fwd_nchw_n2_c8_k6_in9_fil3_res2_f32", "`res2`: must be 0 or 1"),
             ("conv_fwd_nchw_n2_c8_k6_in9_fil3_f32_actelu", "relu, gelu, gelutanh, silu"),
             ("conv_fwd_nchw_n2_c8_k6_in9_fil3_f32_outf64", "out_dtype = f64"),
+            ("conv_fwd_nchw_n2_c8_k6_in9_fil3_f32_redsum:q", "`q` is no axis"),
+            ("conv_fwd_nchw_n2_c8_k6_in9_fil3_f32_noc", "nothing is left"),
+            ("conv_bwdw_nchw_n2_c8_k6_in9_fil3_f32_redsum:bm", "leave b out"),
+            ("conv_bwdd_nchw_n2_c8_k6_in9_fil3_st2_f32_redsum:bm", "computed in parts"),
         ] {
             let message = Conv::parse_key(key).expect_err(key).to_string();
             assert!(message.contains(part), "`{message}` lacks `{part}`");

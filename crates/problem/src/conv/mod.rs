@@ -6,7 +6,9 @@ mod key;
 use crate::contraction::Operand;
 use crate::epilogue::Activation;
 use crate::error::{DEFAULT_WORKSPACE, ProblemError, check_dtype, check_elements, check_out_dtype, check_positive};
+use crate::extent::Extents;
 use crate::math::Math;
+use crate::reduction::{Reduction, ResultShape, check_all};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 
@@ -77,6 +79,13 @@ pub struct Conv {
     /// A tensor as the result, in its layout, is added last.
     #[serde(default)]
     pub residual: bool,
+    /// Values computed of the result beside it: rows are its pixels, columns the channels of a group, batch its samples; of a filter
+    /// gradient rows are output channels, and columns input channels with taps. Groups stay apart.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reductions: Vec<Reduction>,
+    /// The result is not stored: there are only its reductions.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drop_c: bool,
     /// Workspace budget in bytes.
     pub workspace: u64,
 }
@@ -111,6 +120,8 @@ impl Conv {
             bias: false,
             activation: None,
             residual: false,
+            reductions: Vec::new(),
+            drop_c: false,
             workspace: DEFAULT_WORKSPACE,
         })
     }
@@ -167,6 +178,37 @@ impl Conv {
             (true, Direction::BackwardData) => self.c,
             _ => 0,
         }
+    }
+    /// The result's rows, columns and batch, as reductions name them.
+    pub fn result_shape(&self) -> ResultShape {
+        let pixels = |size: &[u64]| size.iter().product();
+        let (g, m, n) = match self.direction {
+            Direction::Forward => (self.n * self.groups, pixels(&self.output()), self.k_per_group()),
+            Direction::BackwardData => (self.n * self.groups, pixels(&self.input), self.c_per_group()),
+            Direction::BackwardWeight => (self.groups, self.k_per_group(), self.c_per_group() * pixels(&self.filter)),
+        };
+        ResultShape { extents: Extents { g, m, n }, groups: self.groups }
+    }
+    /// Samples and pixels may be one axis of the product: every reduction reduces both, or neither (then its values keep their order
+    /// where there is one group).
+    pub fn merges(&self) -> bool {
+        let kept = self.groups == 1;
+        self.reductions.iter().all(|r| (r.over.g && r.over.m) || (kept && !r.over.g && !r.over.m))
+    }
+    fn validate_reductions(&self) -> Result<(), ProblemError> {
+        check_all(&self.reductions, self.drop_c, self.out_dtype.accumulator())?;
+        if self.direction == Direction::BackwardWeight
+            && let Some(r) = self.reductions.iter().find(|r| r.over.g)
+        {
+            return Err(ProblemError::value("reduce", r, "a filter gradient is a sum over all samples already; leave b out"));
+        }
+        if self.direction == Direction::BackwardData && !self.reductions.is_empty() && self.stride.iter().any(|s| *s > 1) {
+            return Err(ProblemError::Unsupported {
+                what: "a reduction of an input gradient with a stride, which is computed in parts,".into(),
+                remedy: "reduce the gradient by itself".into(),
+            });
+        }
+        Ok(())
     }
     /// Terms of a result's sum, those of padding counted: channels and taps, or samples and output pixels.
     pub fn depth(&self) -> u64 {
@@ -256,7 +298,7 @@ impl Conv {
                 "a filter gradient has no channels that a bias belongs to; drop it (the gradient of a bias is a reduction)";
             return Err(ProblemError::value("bias", 1, reason));
         }
-        Ok(())
+        self.validate_reductions()
     }
 }
 

@@ -11,11 +11,12 @@
 //! each set of input pixels that the same taps reach ([`super::phases`]).
 
 use super::phases::{Axis, Phase, phases};
-use super::{BUFFER_ALIGN, ConvForm, Parts};
+use super::{BUFFER_ALIGN, ConvForm, Parts, reduce_ops};
 use crate::contraction::{Bias, Contraction, EpilogueOp, Operand, Tensor};
 use crate::conv::{Conv, Direction, Layout};
 use crate::error::ProblemError;
 use crate::extent::Dynamic;
+use crate::reduction::{Axes, Reduction};
 use crate::view::{View, ViewBuilder};
 
 /// Names of the spatial dimensions in the stages of a chain: input, output, filter; and of the phases within an input dimension.
@@ -227,6 +228,19 @@ impl Chains<'_> {
         Ok(Contraction { k: if empty { 0 } else { contraction.k }, ..contraction })
     }
 
+    /// The reductions over axes of the contraction: where samples and pixels are one, those are its rows.
+    fn reductions(&self) -> Result<Vec<Reduction>, ProblemError> {
+        let merged = self.form == ConvForm::Merged && self.conv.direction != Direction::BackwardWeight;
+        if merged && !self.conv.merges() {
+            return Err(ProblemError::Unsupported {
+                what: "a reduction over samples or pixels alone, where they are one axis of the product,".into(),
+                remedy: "take a product for each sample".into(),
+            });
+        }
+        let over = |r: &Reduction| Axes { g: r.over.g && !merged, ..r.over };
+        Ok(self.conv.reductions.iter().map(|r| Reduction { over: over(r), ..*r }).collect())
+    }
+
     /// `channels` of the result, over all groups and of a group, have a bias each.
     fn contraction(&self, [a, b, c]: [View; 3], channels: u64, per_group: u64) -> Result<Contraction, ProblemError> {
         let conv = self.conv;
@@ -241,6 +255,9 @@ impl Chains<'_> {
         } else {
             None
         };
+        let mut epilogue = EpilogueOp::list(bias, conv.activation, conv.residual.then(|| result(c.clone())));
+        epilogue.retain(|op| !conv.drop_c || *op != EpilogueOp::AddOld);
+        epilogue.extend(reduce_ops(&self.reductions()?, conv.out_dtype.accumulator(), conv.groups));
         Ok(Contraction {
             g: a.extent[0],
             m: a.extent[1],
@@ -248,11 +265,11 @@ impl Chains<'_> {
             k: a.extent[2],
             a: tensor(a, Operand::A),
             b: tensor(b, Operand::B),
-            epilogue: EpilogueOp::list(bias, conv.activation, conv.residual.then(|| result(c.clone()))),
+            epilogue,
             c: result(c),
             math: conv.math,
             dynamic: Dynamic::NONE,
-            drop_c: false,
+            drop_c: conv.drop_c,
             swapped: false,
         })
     }

@@ -10,6 +10,7 @@ use crate::epilogue::Along;
 use crate::error::ProblemError;
 use crate::gemm::{Gemm, Order};
 use crate::problem::Problem;
+use crate::reduction::Reduction;
 use crate::view::ViewBuilder;
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
@@ -66,6 +67,14 @@ pub fn lower(problem: &Problem, form: ConvForm) -> Result<Parts, ProblemError> {
     }
 }
 
+/// Reductions of a result whose batch entries are those of so many groups.
+fn reduce_ops(all: &[Reduction], accumulator: Scalar, groups: u64) -> impl Iterator<Item = EpilogueOp> {
+    all.iter().enumerate().map(move |(number, r)| {
+        let scalar = r.scalar(accumulator);
+        EpilogueOp::Reduce(Reduce { operator: r.operator, over: r.over, stored: r.stored, scalar, number, groups })
+    })
+}
+
 /// Known alignment of the element at `offset` of a buffer, in bytes.
 fn alignment(offset: u64, scalar: Scalar) -> u32 {
     let bytes = offset.wrapping_mul(u64::from(scalar.bytes()));
@@ -105,10 +114,7 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
     };
     let mut epilogue = EpilogueOp::list(bias, gemm.activation, residual);
     epilogue.retain(|op| !gemm.drop_c || *op != EpilogueOp::AddOld);
-    epilogue.extend(gemm.reductions.iter().enumerate().map(|(number, r)| {
-        let scalar = r.scalar(gemm.out_dtype.accumulator());
-        EpilogueOp::Reduce(Reduce { operator: r.operator, over: r.over, stored: r.stored, scalar, number })
-    }));
+    epilogue.extend(reduce_ops(&gemm.reductions, gemm.out_dtype.accumulator(), 1));
     Ok(Contraction {
         g: gemm.batch,
         m: gemm.m,

@@ -58,7 +58,7 @@ impl<'a> Convolution<'a> {
             Direction::Forward => self.in_output(sample, group, column, digits(row, self.output)),
             Direction::BackwardData => self.in_input(sample, group, column, digits(row, self.input)),
             Direction::BackwardWeight => {
-                let (channel, tap) = self.channel_and_tap(column);
+                let (channel, tap) = self.column(column);
                 self.in_filter(group, row, channel, tap)
             }
         }
@@ -99,7 +99,7 @@ impl<'a> Convolution<'a> {
                 Some(self.in_filter(group, channel, column, tap))
             }
             Direction::BackwardWeight => {
-                let ((sample, pixel), (channel, tap)) = (self.sample_and_pixel(k), self.channel_and_tap(column));
+                let ((sample, pixel), (channel, tap)) = (self.sample_and_pixel(k), self.column(column));
                 Some(self.in_input(sample, group, channel, self.read(pixel, tap)?))
             }
         }
@@ -135,6 +135,13 @@ impl<'a> Convolution<'a> {
     fn channel_and_tap(&self, index: u64) -> (u64, [u64; 3]) {
         let taps: u64 = self.filter.iter().product();
         (index / taps, digits(index % taps, self.filter))
+    }
+    /// Input channel and tap of a filter gradient's column, which run as they lie in memory.
+    fn column(&self, index: u64) -> (u64, [u64; 3]) {
+        match self.conv.layout {
+            Layout::Nchw => self.channel_and_tap(index),
+            Layout::Nhwc => (index % self.conv.c_per_group(), digits(index / self.conv.c_per_group(), self.filter)),
+        }
     }
     fn sample_and_pixel(&self, index: u64) -> (u64, [u64; 3]) {
         let pixels: u64 = self.output.iter().product();

@@ -194,10 +194,7 @@ impl TestData {
     }
     /// Values of the reduction with this number.
     pub(super) fn reduction_len(&self, number: usize) -> u64 {
-        match (&self.problem, self.problem.reductions().get(number)) {
-            (Problem::Gemm(gemm), Some(reduction)) => reduction.over.left(&gemm.extents()),
-            _ => 0,
-        }
+        self.problem.reductions().get(number).map_or(0, |reduction| self.problem.result_shape().left(reduction.over))
     }
     /// The buffer of an operand.
     pub fn buffer(&self, operand: Operand) -> &Buffer {

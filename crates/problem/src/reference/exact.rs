@@ -13,7 +13,6 @@ use crate::contraction::Operand;
 use crate::conv::{Conv, Direction};
 use crate::epilogue::Activation;
 use crate::error::ProblemError;
-use crate::extent::Extents;
 use crate::problem::Problem;
 use crate::reduction::Reduction;
 use rayon::prelude::*;
@@ -107,37 +106,38 @@ impl Exact {
         let oracle = Oracle::new(&self.data);
         let all = self.data.problem.reductions().iter().enumerate();
         let expected: Vec<_> = all
-            .flat_map(|(number, reduction)| reductions::exact(&self.data, &oracle, (number, self.elements(&oracle, reduction))))
+            .flat_map(|(number, reduction)| reductions::exact(&self.data, (number, self.elements(&oracle, reduction))))
             .collect();
         reductions::check(&self.data, &expected, after)
     }
 
-    /// What is known of each value of a reduction from all its elements.
+    /// What is known of each value of a reduction from all its elements; nothing where not all are known.
     fn elements(&self, oracle: &Oracle<'_>, reduction: &Reduction) -> Vec<Elements> {
-        let (Sums::Gemm { table, batched }, [batch, rows, columns, depth]) = (self.sums.as_ref(), oracle.extent) else {
-            return Vec::new();
+        let [batch, rows, columns, depth] = oracle.extent;
+        let complete = match self.sums.as_ref() {
+            Sums::Gemm { .. } => true,
+            Sums::Conv { pixels, .. } => pixels.len() as u64 == rows,
+            Sums::Crossings { table, .. } => table.len() as u64 == batch * rows * columns,
         };
-        let (integers, judge) = (&self.integers, Judge::new(&self.data, &[], depth));
-        let width = integers.patterns(Operand::B) as usize;
-        let extents = Extents { g: batch, m: rows, n: columns };
-        let (over, operator) = (reduction.over, reduction.operator);
-        let none = || vec![Elements::none(operator); over.left(&extents) as usize];
+        if !complete {
+            return Vec::new();
+        }
+        let judge = Judge::new(&self.data, &[], depth);
+        let (shape, over, operator) = (self.data.problem.result_shape(), reduction.over, reduction.operator);
+        let none = || vec![Elements::none(operator); shape.left(over) as usize];
         let joined = |mut all: Vec<Elements>, others: Vec<Elements>| {
             all.iter_mut().zip(others).for_each(|(one, other)| one.join(operator, other));
             all
         };
-        let steps: Vec<Vec<usize>> = (0..batch)
-            .map(|g| (0..columns).map(|c| integers.pattern_of_row(Operand::B, batched[1], g, c) as usize).collect())
-            .collect();
+        let steps: Vec<Vec<usize>> = (0..batch).map(|g| (0..columns).map(|c| self.step(g, c)).collect()).collect();
         let row = |mut all: Vec<Elements>, i: usize| {
             let (g, row) = (i as u64 / rows, i as u64 % rows);
-            let start = integers.pattern_of_row(Operand::A, batched[0], g, row) as usize * width;
+            let start = self.start(g, row);
             for (column, step) in (0..columns).zip(&steps[g as usize]) {
-                let sum = table.get(start + step).map_or(f64::NAN, |s| *s as f64);
-                let (argument, residual, expected) = judge.expected(oracle, [g, row, column], sum);
+                let (argument, residual, expected) = judge.expected(oracle, [g, row, column], self.sum(start + step));
                 let off = judge.function * (argument.abs() + residual.abs());
                 let (x, off) = reductions::as_reduced(&self.data, reduction, expected, off);
-                if let Some(one) = all.get_mut(over.index(&extents, [g, row, column]) as usize) {
+                if let Some(one) = all.get_mut(shape.index(over, [g, row, column]) as usize) {
                     one.add(operator, x, off);
                 }
             }
@@ -146,6 +146,35 @@ impl Exact {
         // Few pieces: each has all values.
         let pieces = (batch * rows).div_ceil(rayon::current_num_threads() as u64 * 2).max(1) as usize;
         (0..(batch * rows) as usize).into_par_iter().with_min_len(pieces).fold(none, row).reduce(none, joined)
+    }
+
+    /// Where the sums of a row begin: of a convolution's output the row's number among those that are known.
+    fn start(&self, g: u64, row: u64) -> usize {
+        let (integers, width) = (&self.integers, self.integers.patterns(Operand::B) as usize);
+        match self.sums.as_ref() {
+            Sums::Gemm { batched, .. } => integers.pattern_of_row(Operand::A, batched[0], g, row) as usize * width,
+            Sums::Conv { pixels, groups, .. } => {
+                let first = integers.pattern(Operand::A, g / groups) * groups + g % groups;
+                (first as usize * pixels.len() + row as usize) * width
+            }
+            Sums::Crossings { picks, .. } => (g as usize * picks[1].len() + row as usize) * picks[2].len(),
+        }
+    }
+
+    /// How far a column's sum is from there.
+    fn step(&self, g: u64, column: u64) -> usize {
+        match self.sums.as_ref() {
+            Sums::Gemm { batched, .. } => self.integers.pattern_of_row(Operand::B, batched[1], g, column) as usize,
+            Sums::Conv { .. } => self.integers.pattern(Operand::B, column) as usize,
+            Sums::Crossings { .. } => column as usize,
+        }
+    }
+
+    fn sum(&self, at: usize) -> f64 {
+        match self.sums.as_ref() {
+            Sums::Gemm { table, .. } => table.get(at).map_or(f64::NAN, |sum| *sum as f64),
+            Sums::Conv { table, .. } | Sums::Crossings { table, .. } => table.get(at).copied().unwrap_or(f64::NAN),
+        }
     }
 
     /// As [`Exact::check`] for algorithms that round on the way (Winograd's): an element is wrong from 0.4 of the least term on.
@@ -188,34 +217,13 @@ impl Exact {
         rows: std::ops::Range<usize>,
         columns: std::ops::Range<usize>,
     ) -> Verdict {
-        let integers = &self.integers;
-        // Where the sums of the block's rows begin, and how far its columns are from there.
-        let (starts, steps): (Vec<usize>, Vec<usize>) = match self.sums.as_ref() {
-            Sums::Gemm { batched, .. } => {
-                let width = integers.patterns(Operand::B) as usize;
-                let row = |row: usize| integers.pattern_of_row(Operand::A, batched[0], g, row as u64) as usize * width;
-                let column = |column: usize| integers.pattern_of_row(Operand::B, batched[1], g, column as u64) as usize;
-                (rows.clone().map(row).collect(), columns.clone().map(column).collect())
-            }
-            Sums::Conv { pixels, groups, .. } => {
-                let (sample, group) = (g / groups, g % groups);
-                let width = integers.patterns(Operand::B) as usize;
-                let first = integers.pattern(Operand::A, sample) * groups + group;
-                let row = |row: usize| (first as usize * pixels.len() + row) * width;
-                let column = |column: usize| integers.pattern(Operand::B, column as u64) as usize;
-                (rows.clone().map(row).collect(), columns.clone().map(column).collect())
-            }
-            Sums::Crossings { .. } => return Verdict::default(),
-        };
+        let steps: Vec<usize> = columns.clone().map(|column| self.step(g, column as u64)).collect();
         let mut verdict = Verdict::default();
-        for (row, start) in rows.zip(starts) {
+        for row in rows {
+            let start = self.start(g, row as u64);
+            let number = if let Sums::Conv { pixels, .. } = self.sums.as_ref() { pixels[row] } else { row as u64 };
             for (column, step) in columns.clone().zip(&steps) {
-                let (row, sum) = match self.sums.as_ref() {
-                    Sums::Gemm { table, .. } => (row as u64, table.get(start + step).map_or(f64::NAN, |s| *s as f64)),
-                    Sums::Conv { table, pixels, .. } => (pixels[row], table.get(start + step).copied().unwrap_or(f64::NAN)),
-                    Sums::Crossings { .. } => continue,
-                };
-                judge.element(oracle, [g, row, column as u64], sum, &mut verdict);
+                judge.element(oracle, [g, number, column as u64], self.sum(start + step), &mut verdict);
             }
         }
         verdict

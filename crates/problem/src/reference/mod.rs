@@ -157,7 +157,8 @@ pub struct Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Mismatch {
     /// (g, row, column): batch, m, n of a GEMM; (sample * groups + group, pixel, channel of the group) of a convolution's output or
-    /// input gradient; (group, output channel of the group, input channel * taps + tap) of a filter gradient.
+    /// input gradient; (group, output channel of the group, input channel and tap as they lie in memory) of a filter
+    /// gradient.
     pub index: [u64; 3],
     /// The reduction that it is a value of, at 0 along what is reduced; `None`: an element of the result itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -13,7 +13,6 @@ use super::element::{rounded, value};
 use super::oracle::Oracle;
 use super::{Mismatch, Samples, TestData, Tolerance, Verdict, entry, spread, sums_of};
 use crate::contraction::Operand;
-use crate::extent::Extents;
 use crate::reduction::{Operator, Reduction};
 use tilewright_ir::Scalar;
 
@@ -89,12 +88,6 @@ impl Elements {
     }
 }
 
-/// The extents of the result, and which of its axes a reduction reduces.
-fn axes(oracle: &Oracle<'_>, reduction: &Reduction) -> (Extents, [bool; 3]) {
-    let [g, m, n, _] = oracle.extent;
-    (Extents { g, m, n }, [reduction.over.g, reduction.over.m, reduction.over.n])
-}
-
 /// Expected values on random data.
 pub(super) fn sampled(data: &TestData, oracle: &Oracle<'_>, samples: Samples) -> Vec<Expected> {
     let all = data.problem.reductions().iter().enumerate();
@@ -102,8 +95,8 @@ pub(super) fn sampled(data: &TestData, oracle: &Oracle<'_>, samples: Samples) ->
 }
 
 fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Reduction), samples: Samples) -> Vec<Expected> {
-    let (extents, over) = axes(oracle, reduction);
-    let work = reduction.over.count(&extents).saturating_mul(oracle.extent[3]);
+    let (shape, over) = (data.problem.result_shape(), [reduction.over.g, reduction.over.m, reduction.over.n]);
+    let work = shape.count(reduction.over).saturating_mul(oracle.extent[3]);
     if work > MOST_WORK {
         return Vec::new();
     }
@@ -111,15 +104,18 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
         Samples::All => u64::MAX,
         Samples::Budget(budget) => (budget / work).max(1),
     };
-    let entries = most.min(if samples == Samples::All { extents.g } else { 8 });
-    let limit = [entries, most / entries.min(extents.g), most / entries.min(extents.g)];
+    let entries = shape.extents.g;
+    let most_entries = most.min(if samples == Samples::All { entries } else { 8 });
+    let limit = [most_entries, most / most_entries.min(entries), most / most_entries.min(entries)];
     let lists = [0, 1, 2].map(|axis| {
         let extent = oracle.extent[axis];
         if over[axis] { (0..extent).collect() } else { spread(extent, limit[axis], 5 + axis as u64) }
     });
     let [gs, rows, columns] = &lists;
     let kept = |list: &[u64], over: bool| if over { 1 } else { list.len() };
-    let size = [kept(gs, over[0]), kept(rows, over[1]), kept(columns, over[2])];
+    // Of a batch that is reduced its groups are left.
+    let groups = shape.groups as usize;
+    let size = [if over[0] { groups } else { gs.len() }, kept(rows, over[1]), kept(columns, over[2])];
     let mut found = vec![Elements::none(reduction.operator); size.iter().product()];
     let t = Tolerance::of(&data.problem);
     for (ig, &g) in gs.iter().enumerate() {
@@ -131,7 +127,8 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
                 let (x, off) = as_reduced(data, reduction, element.expected, off);
                 let place = |i: usize, over: bool| if over { 0 } else { i };
                 let row = place(block * BLOCK + row, over[1]);
-                let at = (place(ig, over[0]) * size[1] + row) * size[2] + place(column, over[2]);
+                let entry = if over[0] { ig % groups } else { ig };
+                let at = (entry * size[1] + row) * size[2] + place(column, over[2]);
                 found[at].add(reduction.operator, x, off);
             }
         }
@@ -140,19 +137,19 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
     let pick = |list: &[u64], i: usize, over: bool| if over { 0 } else { list[i] };
     let each = found.iter().enumerate().map(|(i, elements)| {
         let (ig, row, column) = (i / size[2] / size[1], i / size[2] % size[1], i % size[2]);
-        let index = [pick(gs, ig, over[0]), pick(rows, row, over[1]), pick(columns, column, over[2])];
-        let (expected, allowed) = elements.finish(reduction, reduction.over.count(&extents), accumulator, false);
-        Expected { number, at: reduction.over.index(&extents, index), index, expected, allowed }
+        let index = [if over[0] { ig as u64 } else { gs[ig] }, pick(rows, row, over[1]), pick(columns, column, over[2])];
+        let (expected, allowed) = elements.finish(reduction, shape.count(reduction.over), accumulator, false);
+        Expected { number, at: shape.index(reduction.over, index), index, expected, allowed }
     });
     each.collect()
 }
 
 /// Expected values on small integers, from all elements of each.
-pub(super) fn exact(data: &TestData, oracle: &Oracle<'_>, (number, found): (usize, Vec<Elements>)) -> Vec<Expected> {
-    let reduction = &data.problem.reductions()[number];
-    let (extents, over) = axes(oracle, reduction);
-    let (accumulator, count) = (data.c.scalar.accumulator(), reduction.over.count(&extents));
-    let [_, m, n] = [0, 1, 2].map(|axis| if over[axis] { 1 } else { oracle.extent[axis] });
+pub(super) fn exact(data: &TestData, (number, found): (usize, Vec<Elements>)) -> Vec<Expected> {
+    let (reduction, shape) = (&data.problem.reductions()[number], data.problem.result_shape());
+    let (accumulator, count) = (data.c.scalar.accumulator(), shape.count(reduction.over));
+    let kept = |over: bool, extent: u64| if over { 1 } else { extent };
+    let (m, n) = (kept(reduction.over.m, shape.extents.m), kept(reduction.over.n, shape.extents.n));
     let each = found.iter().enumerate().map(|(i, elements)| {
         let (expected, allowed) = elements.finish(reduction, count, accumulator, true);
         let at = i as u64;

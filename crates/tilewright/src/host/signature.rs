@@ -73,7 +73,9 @@ impl HostCode<'_> {
                 let name = |operand| conv.operand(operand).0.replace(' ', "_");
                 let mut all = vec![self.factor(Role::Alpha)];
                 all.extend([Operand::A, Operand::B].map(|x| self.operand(x, name(x))));
-                all.extend([self.factor(Role::Beta), self.operand(Operand::C, name(Operand::C))]);
+                if !conv.drop_c {
+                    all.extend([self.factor(Role::Beta), self.operand(Operand::C, name(Operand::C))]);
+                }
                 all
             }
         };
@@ -88,7 +90,7 @@ impl HostCode<'_> {
             all.push(pointer("const void *", "residual".into(), Memory::Residual, align, about));
         }
         for r in c.reductions() {
-            let about = format!("{} over {}, {} x {}", r.operator, r.over, r.over.left(&c.extents()), r.scalar);
+            let about = format!("{} over {}, {} x {}", r.operator, r.over, c.result_shape(r).left(r.over), r.scalar);
             all.push(pointer("void *", format!("reduced_{}", r.number), Memory::Reduction(r.number), align, about));
         }
         if self.emission.program.workspace_bytes > 0 {

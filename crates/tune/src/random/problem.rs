@@ -159,24 +159,30 @@ pub fn epilogue(rng: &mut ChaCha8Rng, mut builder: GemmBuilder, unit: u64) -> Re
     Ok(builder)
 }
 
-/// A product with reductions of its result, which may be all there is of it; other problems as they are.
+/// A problem with reductions of its result, which may be all there is of it; as it is where it cannot have those.
 pub fn reduced(rng: &mut ChaCha8Rng, problem: &Problem) -> Problem {
-    let Problem::Gemm(gemm) = problem else { return problem.clone() };
-    let mut gemm = gemm.clone();
-    gemm.dynamic = Dynamic::NONE;
+    let (shape, out) = (problem.result_shape(), problem.out_dtype());
+    let mut all = Vec::new();
     for _ in 0..rng.random_range(1..=3) {
         let (m, n) = [(true, false), (false, true), (true, true)][rng.random_range(0..3)];
-        let over = Axes { g: gemm.batch > 1 && rng.random_bool(0.4), m, n };
+        let over = Axes { g: shape.extents.g > shape.groups && rng.random_bool(0.4), m, n };
         let operator = *Operator::ALL.choose(rng).unwrap_or(&Operator::Sum);
         let dtype = match rng.random_range(0..6) {
-            0 if gemm.out_dtype != Scalar::F64 => Some(Scalar::BF16),
-            1 if gemm.out_dtype != Scalar::F64 => Some(Scalar::F16),
+            0 if out != Scalar::F64 => Some(Scalar::BF16),
+            1 if out != Scalar::F64 => Some(Scalar::F16),
             _ => None,
         };
-        gemm.reductions.push(Reduction { operator, over, stored: rng.random_bool(0.3), dtype });
+        all.push(Reduction { operator, over, stored: rng.random_bool(0.3), dtype });
     }
-    gemm.drop_c = rng.random_bool(0.3);
-    Problem::Gemm(gemm)
+    let mut reduced = problem.clone();
+    match &mut reduced {
+        Problem::Gemm(gemm) => {
+            gemm.dynamic = Dynamic::NONE;
+            (gemm.reductions, gemm.drop_c) = (all, rng.random_bool(0.3));
+        }
+        Problem::Conv(conv) => (conv.reductions, conv.drop_c) = (all, rng.random_bool(0.3)),
+    }
+    if reduced.validate().is_ok() { reduced } else { problem.clone() }
 }
 
 fn conv(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem, ProblemError> {

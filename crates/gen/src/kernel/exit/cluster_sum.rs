@@ -5,10 +5,11 @@
 //! threads with its number.
 
 use super::Epilogue;
-use super::out::{Out, columns_contiguous};
+use super::out::{Out, Target, columns_contiguous};
 use crate::kernel::tile::position::TilePosition;
 use crate::kernel::unit::Sums;
 use crate::kernel::unit::accumulators::Accumulators;
+use std::ops::Range;
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
 
@@ -51,8 +52,20 @@ impl Epilogue<'_> {
         }
         // Ahead of the stores, whose end it would wait for.
         b.push(Stmt::Barrier(BarrierScope::Cluster));
+        let reduced = !self.args.reducers.is_empty();
+        if reduced {
+            self.shares(b, &exchange, |b, from, to| {
+                let out = Out::new(b, self, at);
+                out.by_beta(b, |b, old| out.apply_in_registers(b, math, from * registers..to * registers, old));
+            });
+            self.reduce_shares(b, &exchange, at);
+        }
+        if matches!(self.args.target, Target::Nowhere) {
+            return;
+        }
         self.shares(b, &exchange, |b, from, to| {
             let out = Out::new(b, self, at);
+            let out = if reduced { out.applied_already() } else { out };
             let width = self.spec.epilogue.exit.width();
             let along = if width > 1 && !columns_contiguous(self.c) { Axis::Row } else { Axis::Col };
             out.by_beta(b, |b, old| {
@@ -62,12 +75,21 @@ impl Epilogue<'_> {
         });
     }
 
+    /// Each split's share of the tile is reduced: what it has of others is a part of their sums only.
+    fn reduce_shares(&self, b: &mut Builder, exchange: &Exchange, at: &TilePosition) {
+        let (Some(place), ways) = (self.place, self.spec.tiling.split_k.ways) else { return };
+        let ours: Vec<ExprId> = (0..ways).map(|split| b.bind("ours", place.split.equals(split))).collect();
+        let share = |access: u32| (0..ways).find(|split| exchange.share(*split, ways).contains(&access));
+        let counts = |element: u32| share(element / exchange.width).map(|split| ours[split as usize]);
+        let out = Out::new(b, self, at);
+        self.reduce(b, exchange.math, at, &out, &counts);
+    }
+
     /// What each split does with its share of the accesses.
     fn shares(&self, b: &mut Builder, exchange: &Exchange, each: impl Fn(&mut Builder, u32, u32)) {
         let (Some(place), ways) = (self.place, self.spec.tiling.split_k.ways) else { return };
-        let bound = |s: u32| (u64::from(exchange.count()) * u64::from(s) / u64::from(ways)) as u32;
         for split in 0..ways {
-            let (from, to) = (bound(split), bound(split + 1));
+            let Range { start: from, end: to } = exchange.share(split, ways);
             if from < to {
                 b.if_then(place.split.equals(split), |b| each(b, from, to));
             }
@@ -101,6 +123,12 @@ impl Exchange<'_> {
     /// Accesses of a thread.
     fn count(&self) -> u32 {
         self.math.count() / self.registers
+    }
+
+    /// The accesses that one of the splits sums up.
+    fn share(&self, split: u32, ways: u32) -> Range<u32> {
+        let bound = |s: u32| (u64::from(self.count()) * u64::from(s) / u64::from(ways)) as u32;
+        bound(split)..bound(split + 1)
     }
 
     fn at(&self, b: &mut Builder, access: u32) -> ExprId {

@@ -73,8 +73,8 @@ impl Epilogue<'_> {
         }
         let reduced = (!self.args.reducers.is_empty()).then(|| {
             let (out, math) = (Out::new(b, self, at), self.accumulators(b, sums));
-            out.by_beta(b, |b, old| out.apply_in_registers(b, &math, old));
-            self.reduce(b, &math, at, &out);
+            out.by_beta(b, |b, old| out.apply_in_registers(b, &math, 0..math.count(), old));
+            self.reduce(b, &math, at, &out, &|_| None);
             out.applied_already()
         });
         if matches!(self.args.target, Target::Nowhere) {
@@ -107,8 +107,8 @@ impl Epilogue<'_> {
         }
     }
 
-    /// Reduces what the registers hold of a tile.
-    fn reduce(&self, b: &mut Builder, math: &Accumulators, at: &TilePosition, out: &Out) {
+    /// Reduces what the registers hold of a tile, as far as they count.
+    fn reduce(&self, b: &mut Builder, math: &Accumulators, at: &TilePosition, out: &Out, counts: &dyn Fn(u32) -> Option<ExprId>) {
         let (t, teams) = (&self.spec.tiling, self.spec.teams());
         let layout = t.accumulators(self.c);
         let (team, thread) = match teams {
@@ -120,6 +120,8 @@ impl Epilogue<'_> {
             thread,
             threads: t.math_threads(),
             value: &|b, element| math.value(b, element),
+            counts,
+            share: self.place.filter(|_| t.cluster.splits > 1).map(|place| place.split),
             stored: self.c.c.scalar,
             g: at.g,
             tile: [at.tile_m, at.tile_n],
@@ -142,7 +144,8 @@ impl Epilogue<'_> {
     pub fn meet(&self, b: &mut Builder) {
         let (t, tiles) = (&self.spec.tiling, vec![BarrierScope::WorkGroup; usize::from(!self.piped)]);
         let reduced = self.spec.tile_reductions(self.c).iter().any(|r| r.shared() > 0) && !self.piped;
-        (0..2 * usize::from(reduced)).for_each(|_| b.push(Stmt::Barrier(BarrierScope::WorkGroup)));
+        let reduced = vec![BarrierScope::WorkGroup; 2 * usize::from(reduced)];
+        let (before, behind) = if self.spec.epilogue.split == Split::Cluster { (vec![], reduced) } else { (reduced, vec![]) };
         let scopes = match (self.spec.epilogue.split, &self.spec.epilogue.exit) {
             (Split::Cluster, _) => [tiles, vec![BarrierScope::Cluster; 2]].concat(),
             (_, Exit::Direct { .. }) => Vec::new(),
@@ -150,7 +153,7 @@ impl Epilogue<'_> {
             // Before and behind each part of the tile.
             _ => tiles.repeat(2 * if out::columns_contiguous(self.c) { t.a.micro } else { t.b.micro } as usize),
         };
-        scopes.into_iter().for_each(|scope| b.push(Stmt::Barrier(scope)));
+        [before, scopes, behind].concat().into_iter().for_each(|scope| b.push(Stmt::Barrier(scope)));
     }
 
     /// Waves that compute wait for each other: where load waves run ahead, without those.

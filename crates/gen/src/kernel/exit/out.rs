@@ -11,6 +11,7 @@ use crate::kernel::reduce::Reducer;
 use crate::kernel::tile::position::TilePosition;
 use crate::kernel::unit::accumulators::Accumulators;
 use crate::plan::{Edge, Exit};
+use std::ops::Range;
 use tilewright_ir::affine::{Coord, Part, affine, in_range};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
@@ -195,8 +196,8 @@ impl Out<'_> {
         (Place { guard, at, ..place }, values)
     }
 
-    /// What becomes of the sums, in their registers: what reductions take, and what is stored then as it is.
-    pub fn apply_in_registers(&self, b: &mut Builder, math: &Accumulators, old: bool) {
+    /// What becomes of the sums, in these registers of them: what reductions take, and what is stored then as it is.
+    pub fn apply_in_registers(&self, b: &mut Builder, math: &Accumulators, of: Range<u32>, old: bool) {
         // A register of several elements is set as a whole.
         let most = match self.e.spec.epilogue.exit {
             Exit::Staged { .. } => 1,
@@ -204,8 +205,8 @@ impl Out<'_> {
             _ => self.e.spec.epilogue.exit.width(),
         };
         let along = if columns_contiguous(self.e.c) { Axis::Col } else { Axis::Row };
-        let registers = if math.width > 1 { 1 } else { math.count() };
-        for first in (0..math.count()).step_by(registers as usize) {
+        let registers = if math.width > 1 { 1 } else { of.end - of.start };
+        for first in of.step_by(registers.max(1) as usize) {
             let mut results = Vec::new();
             math.pieces(b, (along, most), first..first + registers, &mut |b, row, col, elements| {
                 let values: Vec<ExprId> = elements.iter().map(|&element| math.value(b, element)).collect();

@@ -80,7 +80,11 @@ impl Declare<'_> {
             }
         };
         let (operations, ()) = Operations::declare(self.b, self.args, c, Applied::in_main(split), |_, _| ());
-        let reducers = Reducer::declare(self.b, self.args, c, &self.regions.reductions);
+        // What is reduced is the whole sum.
+        let reducers = match split {
+            Split::Workspace => Vec::new(),
+            _ => Reducer::declare(self.b, self.args, c, &self.regions.reductions),
+        };
         (OutArgs { target, operations, reducers }, self.args.first(self.b, self.shape.chunks))
     }
 

@@ -22,7 +22,7 @@ fn lanes(values: u64, parts: u64) -> u32 {
 
 /// Results of a reduction.
 fn results(c: &Contraction, reducer: &Reducer) -> u64 {
-    reducer.op.over.left(&c.extents())
+    c.result_shape(reducer.op).left(reducer.op.over)
 }
 
 /// The kernel, and its work-groups: those of all reductions one behind the other. `None` where no reduction leaves parts.
@@ -36,7 +36,7 @@ pub(crate) fn finish(c: &Contraction, parts: &[(Partials, Option<u64>)]) -> Opti
         let kind = (c.accumulator(), Access::Read);
         let from = args.buffer(b, &format!("parts_{}", op.number), kind, doc, Binding::Workspace(*region));
         let to = result(b, &mut args, op);
-        let reducer = Reducer { op, partials: *partials, to, acc: c.accumulator(), count: op.over.count(&c.extents()) };
+        let reducer = Reducer { op, partials: *partials, to, acc: c.accumulator(), count: c.result_shape(op).count(op.over) };
         all.push((reducer, from));
     }
     if all.is_empty() {
@@ -72,13 +72,20 @@ fn reduce_parts(b: &mut Builder, reducer: &Reducer, from: ArgId, (local, group):
     b.if_then(exists, |b| {
         // Values of a batch entry are neighbours, and behind them those of its next tile.
         let each = partials.values as i64;
-        let entry = (partials.tiles[0] * partials.tiles[1] * partials.values) as i64;
+        let entry = (partials.tiles[0] * partials.tiles[1] * partials.shares * partials.values) as i64;
         let start = b.bind("start", value / each * entry + value % each);
+        // Where the batch is reduced, its groups lie between parts of one value.
+        let within = (partials.parts / partials.outer) as i64;
+        let apart = if partials.outer > 1 { partials.groups as i64 * entry - within * each } else { 0 };
         let most = Ex::int(partials.parts as i64 + i64::from(lanes) - 1, Scalar::I64);
         let count = b.value((most - lane.cast(Scalar::I64)) / i64::from(lanes));
         let zero = b.int(0, Scalar::I64);
         b.for_range("i", zero, count, Unroll::By(8), |b, i| {
-            let at = b.value(start + (i * i64::from(lanes) + lane.cast(Scalar::I64)) * each);
+            let part = b.value(i * i64::from(lanes) + lane.cast(Scalar::I64));
+            let mut at = b.value(start + part * each);
+            if apart > 0 {
+                at = b.value(at + part / within * apart);
+            }
             let part = b.load("part", Base::Buffer(from), at, 1, None);
             let sum = b.get(total);
             let sum = reducer.combine(b, sum, part);

@@ -1,9 +1,11 @@
 //! Reductions of results: what an operator is in a kernel, and where its values go.
 //!
 //! [`tile`] reduces what the threads of a work-group hold of a tile, in registers, across lanes, and between waves through shared memory.
+//! [`elements`] does the same with what it sums up of splits of k.
 //! What is left goes to the result where one work-group has all of a value, else to workspace, where [`finish`] reduces it in a fixed
 //! order. An operator is the same in both: an identity, what an element contributes, how two contributions combine.
 
+pub mod elements;
 pub mod finish;
 pub mod tile;
 
@@ -45,7 +47,7 @@ impl<'a> Reducer<'a> {
                 }
                 None => result(b, args, op),
             };
-            all.push(Reducer { op, partials: *partials, to, acc: c.accumulator(), count: op.over.count(&c.extents()) });
+            all.push(Reducer { op, partials: *partials, to, acc: c.accumulator(), count: c.result_shape(op).count(op.over) });
         }
         all
     }

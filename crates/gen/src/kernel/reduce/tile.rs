@@ -25,6 +25,10 @@ pub(crate) struct HeldTile<'a> {
     pub threads: u32,
     /// The value in a register, in the type of the sums.
     pub value: &'a dyn Fn(&mut Builder, u32) -> ExprId,
+    /// Condition under which a register counts; `None` where it always does.
+    pub counts: &'a dyn Fn(u32) -> Option<ExprId>,
+    /// Number of this work-group's share, where several have shares of a tile.
+    pub share: Option<ExprId>,
     /// Type of the results, for reductions of what is stored.
     pub stored: Scalar,
     pub g: ExprId,
@@ -130,11 +134,13 @@ impl HeldTile<'_> {
                     value = b.value(value.cast(self.stored).cast(reducer.acc));
                 }
                 let mut value = reducer.element(b, value);
+                let mut conditions = vec![(self.counts)(register)];
                 for axis in (0..2).filter(|axis| over[*axis]) {
-                    if let Some(owned) = self.owned(b, known, (axis, at[axis]), place) {
-                        let identity = reducer.identity(b);
-                        value = b.value(owned.select(value, identity));
-                    }
+                    conditions.push(self.owned(b, known, (axis, at[axis]), place));
+                }
+                for condition in conditions.into_iter().flatten() {
+                    let identity = reducer.identity(b);
+                    value = b.value(condition.select(value, identity));
                 }
                 leaves.push(value);
             }
@@ -271,6 +277,9 @@ impl HeldTile<'_> {
             let owned = (self.owned)(b, coord, axis);
             guard = b.and_opt(guard, owned);
             kept = coord.value(b);
+        }
+        if let Some(share) = self.share {
+            index = b.value(index * (partials.shares as i64) + share.cast(Scalar::I64));
         }
         let index = b.value(index * (partials.values as i64) + kept.cast(Scalar::I64));
         let value = if partials.in_place() { reducer.finish(b, value) } else { value };
