@@ -291,6 +291,7 @@ fn allow_tf32(case: &mut Case) {
     match &mut case.problem {
         Problem::Gemm(gemm) => gemm.math = Math::Tf32,
         Problem::Conv(conv) => conv.math = Math::Tf32,
+        Problem::Reduce(_) => return,
     }
     case.name = if case.name.starts_with("f32 ") { format!("t{}", case.name) } else { format!("{} tf32", case.name) };
 }

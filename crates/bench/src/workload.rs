@@ -209,6 +209,7 @@ pub fn least_bytes(problem: &Problem) -> f64 {
             let results = result + problem.bias_len() + problem.residual_len();
             input * (a as f64 + b as f64) + output * results as f64
         }
+        Problem::Reduce(r) => input * r.len() as f64,
     }
 }
 

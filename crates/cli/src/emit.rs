@@ -30,6 +30,7 @@ pub fn run(args: &EmitArgs) -> Result<(), CliError> {
     let name = args.name.as_deref().unwrap_or(match case.problem {
         Problem::Gemm(_) => "tilewright_gemm",
         Problem::Conv(_) => "tilewright_conv",
+        Problem::Reduce(_) => "tilewright_reduce",
     });
     let source = match args.host {
         None => operation.source_of(&plan, &target),

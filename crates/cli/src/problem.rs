@@ -1,8 +1,8 @@
 //! From the command line to problems: words, a geometry string, or a file of cases.
 
 use crate::args::{
-    Activation, Along, ConvArgs, Direction, Dtype, GemmArgs, Layout, Order, PlanArgs, ProblemArgs, RunTime, SourceArgs, Trans,
-    Word,
+    Activation, Along, ConvArgs, Direction, Dtype, GemmArgs, Layout, Order, PlanArgs, ProblemArgs, ReduceArgs, RunTime,
+    SourceArgs, Trans, Word,
 };
 use crate::error::CliError;
 use crate::values::per_dimension;
@@ -57,6 +57,7 @@ pub fn cases(args: &ProblemArgs, workspace: Option<u64>) -> Result<Cases, CliErr
         (.., None) if args.set.is_some() => return Err(CliError::usage("--set names cases of a file: name it with --cases")),
         (Some(Word::Gemm(gemm)), ..) => one(from_gemm(gemm)?),
         (Some(Word::Conv(conv)), ..) => one(from_conv(conv)?),
+        (Some(Word::Reduce(reduce)), ..) => one(from_reduce(reduce)?),
         (_, Some(text), ..) => one(plain(Problem::parse(text).map_err(CliError::usage)?)),
         (_, _, Some(path), _) => from_model(args, path)?,
         (.., Some(path)) => from_file(path, args.set.as_deref())?,
@@ -125,12 +126,13 @@ fn set_workspace(problem: &mut Problem, bytes: u64) {
     match problem {
         Problem::Gemm(gemm) => gemm.workspace = bytes - bytes % u64::from(gemm.dtype.bytes()),
         Problem::Conv(conv) => conv.workspace = bytes,
+        Problem::Reduce(reduce) => reduce.workspace = bytes,
     }
 }
 
 fn set_dynamic(problem: &mut Problem, extents: &[RunTime]) -> Result<(), CliError> {
     let Problem::Gemm(gemm) = problem else {
-        return Err(CliError::usage("--dynamic: a convolution's extents are baked in; tune each size"));
+        return Err(CliError::usage("--dynamic: only a product's extents can be; tune each size"));
     };
     for extent in extents {
         match extent {
@@ -289,6 +291,23 @@ fn from_model(args: &ProblemArgs, path: &Path) -> Result<Cases, CliError> {
     Ok(Cases { list, untuned: model.skipped, ..Cases::default() })
 }
 
+fn from_reduce(args: &ReduceArgs) -> Result<Case, CliError> {
+    let over: Vec<usize> = args.over.iter().map(|axis| *axis as usize).collect();
+    let mut reduce = problem::Reduce::new(scalar(args.dtype), &args.shape.0, &over).offset(args.offset);
+    if args.dtype == Dtype::Tf32 {
+        return Err(CliError::usage("--dtype tf32: it is a way to multiply, and nothing is multiplied here; use f32"));
+    }
+    if let Some(strides) = &args.strides {
+        reduce = reduce.strides(&strides.0);
+    }
+    reduce = args.op.iter().copied().fold(reduce, problem::ReduceBuilder::reduction);
+    if let Some(function) = args.activation {
+        reduce = reduce.activation(activation(function));
+    }
+    let problem = Problem::Reduce(reduce.build().map_err(CliError::usage)?);
+    Ok(Case { alpha: args.alpha, ..plain(problem) })
+}
+
 fn from_file(path: &Path, set: Option<&str>) -> Result<Cases, CliError> {
     let file = cases::read(path, &CaseOptions::default()).map_err(CliError::usage)?;
     let wanted = |of: &str| set.is_none_or(|set| set == of);
@@ -316,6 +335,10 @@ pub fn dynamic(problem: &Problem) -> Vec<&'static str> {
 pub fn title(problem: &Problem) -> String {
     let x = |list: &[u64]| list.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
     match problem {
+        Problem::Reduce(r) => {
+            let over = x(&r.over.iter().map(|axis| *axis as u64).collect::<Vec<_>>());
+            format!("reduce {} over {over}, {}{}", x(&r.shape), problem.dtype_name(), problem.epilogue_words())
+        }
         Problem::Gemm(g) => {
             let letter = |t: bool| if t { 't' } else { 'n' };
             let batch = if g.batch > 1 { format!("{} x ", g.batch) } else { String::new() };

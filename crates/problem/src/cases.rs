@@ -444,6 +444,7 @@ fn gradient(direction: Direction) -> String {
 /// A readable name that tells the problems of a set apart.
 fn name(problem: &Problem) -> String {
     match problem {
+        Problem::Reduce(r) => r.key(),
         Problem::Gemm(g) => {
             let trans = |t: bool| if t { 't' } else { 'n' };
             let shared = if g.batch > 1 && g.b.batch_stride == 0 { " shared B" } else { "" };

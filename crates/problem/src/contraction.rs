@@ -148,6 +148,10 @@ pub struct Contraction {
     /// Extents that are known only at launch; `g`, `m`, `n` are then the largest, and strides are those of the largest.
     #[serde(default, skip_serializing_if = "Dynamic::is_none")]
     pub dynamic: Dynamic,
+    /// There is no product: what a result would be is an element of `a` at (g, row, column) as this view says, of the tensor's own
+    /// type. `a`, `b` and `k` then say nothing of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elements: Option<View>,
     /// The result is not stored: there are only its reductions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drop_c: bool,
@@ -234,6 +238,7 @@ impl Contraction {
     /// Type that matrix units may take the factors in; `None` where there is none.
     pub fn matrix_input(&self) -> Option<MatrixType> {
         match (self.a.scalar, self.math) {
+            _ if self.elements.is_some() => None,
             (a, _) if a != self.b.scalar => None,
             (Scalar::F64, _) if self.accumulator() == Scalar::F64 => Some(MatrixType::F64),
             _ if self.accumulator() != Scalar::F32 => None,
@@ -262,13 +267,15 @@ impl Contraction {
             math: self.math,
             epilogue: self.epilogue.iter().map(EpilogueOp::transposed).collect(),
             dynamic,
+            elements: self.elements.as_ref().map(View::transposed),
             drop_c: self.drop_c,
             swapped: !self.swapped,
         }
     }
     /// What is computed, as a formula: `relu(alpha * sum_k A[g,m,k] * B[g,k,n] + bias[n] + beta * C[g,m,n])`.
     pub fn formula(&self) -> String {
-        self.epilogue.iter().fold("sum_k A[g,m,k] * B[g,k,n]".to_string(), |value, op| op.formula(&value))
+        let first = if self.elements.is_some() { "A[m,n]" } else { "sum_k A[g,m,k] * B[g,k,n]" };
+        self.epilogue.iter().fold(first.to_string(), |value, op| op.formula(&value))
     }
     /// What was asked for, or the transposed product of it, whichever this is.
     pub fn oriented(&self, swapped: bool) -> Cow<'_, Contraction> {

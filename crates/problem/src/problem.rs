@@ -1,6 +1,6 @@
 //! Problems: what the user wants computed, in the user's words, as plain validated values.
 //!
-//! A [`Gemm`] or [`Conv`] comes out of its builder validated, with tight defaults filled in. [`Problem::key`] is its canonical
+//! A [`Gemm`], [`Conv`] or [`Reduce`] comes out of its builder validated, with tight defaults filled in. [`Problem::key`] is its canonical
 //! text, which [`Problem::parse`] reads back; for a GEMM it is MIOpenGEMM's geometry string with optional further keys.
 
 use crate::contraction::Operand;
@@ -10,6 +10,7 @@ use crate::error::ProblemError;
 use crate::extent::{Dynamic, Extents};
 use crate::gemm::Gemm;
 use crate::math::Math;
+use crate::reduce::Reduce;
 use crate::reduction::{Reduction, ResultShape};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -24,14 +25,20 @@ pub enum Problem {
     Gemm(Gemm),
     /// A convolution.
     Conv(Conv),
+    /// A reduction by itself.
+    Reduce(Reduce),
 }
 
-/// The same of either kind.
+/// The same of either kind; of a reduction by itself as well, or what is given for it.
 macro_rules! of {
     ($problem:expr, $p:ident => $value:expr) => {
+        of!($problem, $p => $value, $p => $value)
+    };
+    ($problem:expr, $p:ident => $value:expr, $r:ident => $of_reduce:expr) => {
         match $problem {
             Problem::Gemm($p) => $value,
             Problem::Conv($p) => $value,
+            Problem::Reduce($r) => $of_reduce,
         }
     };
 }
@@ -42,12 +49,15 @@ impl Problem {
         match self {
             Problem::Gemm(gemm) => gemm.geometry(),
             Problem::Conv(conv) => conv.key(),
+            Problem::Reduce(reduce) => reduce.key(),
         }
     }
-    /// Reads a key: a MIOpenGEMM geometry string (with tilewright's further keys) or a convolution key.
+    /// Reads a key: a MIOpenGEMM geometry string (with tilewright's further keys), a convolution's or a reduction's.
     pub fn parse(text: &str) -> Result<Problem, ProblemError> {
         if text.starts_with("conv") {
             Conv::parse_key(text).map(Problem::Conv)
+        } else if text.starts_with("reduce") {
+            Reduce::parse_key(text).map(Problem::Reduce)
         } else {
             Gemm::parse_geometry(text).map(Problem::Gemm)
         }
@@ -62,7 +72,7 @@ impl Problem {
     }
     /// With what precision f32 factors are multiplied.
     pub fn math(&self) -> Math {
-        of!(self, p => p.math)
+        of!(self, p => p.math, _r => Math::Exact)
     }
     /// Name of the inputs' type under the problem's math: `tf32` where that is allowed.
     pub fn dtype_name(&self) -> &'static str {
@@ -70,7 +80,7 @@ impl Problem {
     }
     /// Element type of the result.
     pub fn out_dtype(&self) -> Scalar {
-        of!(self, p => p.out_dtype)
+        of!(self, p => p.out_dtype, r => r.dtype)
     }
     /// What is applied to the scaled sums with bias and old result.
     pub fn activation(&self) -> Option<Activation> {
@@ -81,6 +91,7 @@ impl Problem {
         match self {
             Problem::Gemm(gemm) => gemm.bias.is_some() || gemm.activation.is_some() || gemm.residual.is_some(),
             Problem::Conv(conv) => conv.bias || conv.activation.is_some() || conv.residual,
+            Problem::Reduce(reduce) => reduce.activation.is_some(),
         }
     }
     /// The type of the results where it differs, and what happens to the sums, for titles: ` to f32, bias n, gelu, residual`.
@@ -89,6 +100,7 @@ impl Problem {
         let (bias, residual) = match self {
             Problem::Gemm(gemm) => (gemm.bias.map(|b| format!(", bias {}", b.along.name())), gemm.residual.is_some()),
             Problem::Conv(conv) => (conv.bias.then(|| ", bias".to_string()), conv.residual),
+            Problem::Reduce(_) => (None, false),
         };
         if self.out_dtype() != self.dtype() {
             words = format!(" to {}", self.out_dtype());
@@ -104,6 +116,7 @@ impl Problem {
         match self {
             Problem::Gemm(gemm) => &gemm.reductions,
             Problem::Conv(conv) => &conv.reductions,
+            Problem::Reduce(reduce) => &reduce.reductions,
         }
     }
     /// The result itself is stored.
@@ -111,6 +124,7 @@ impl Problem {
         match self {
             Problem::Gemm(gemm) => !gemm.drop_c,
             Problem::Conv(conv) => !conv.drop_c,
+            Problem::Reduce(_) => false,
         }
     }
     /// What its reductions reduce.
@@ -118,35 +132,37 @@ impl Problem {
         match self {
             Problem::Gemm(gemm) => ResultShape { extents: gemm.extents(), groups: 1 },
             Problem::Conv(conv) => conv.result_shape(),
+            Problem::Reduce(reduce) => reduce.result_shape(),
         }
     }
     /// Elements of the bias vector's buffer; 0 without one.
     pub fn bias_len(&self) -> u64 {
-        of!(self, p => p.bias_len())
+        of!(self, p => p.bias_len(), _r => 0)
     }
     /// Elements of the residual's buffer; 0 without one.
     pub fn residual_len(&self) -> u64 {
         match self {
             Problem::Gemm(gemm) => gemm.residual_len(),
             Problem::Conv(conv) => u64::from(conv.residual) * conv.operand(Operand::C).1,
+            Problem::Reduce(_) => 0,
         }
     }
     /// Extents that are known only at launch.
     pub const fn dynamic(&self) -> Dynamic {
         match self {
             Problem::Gemm(gemm) => gemm.dynamic,
-            Problem::Conv(_) => Dynamic::NONE,
+            Problem::Conv(_) | Problem::Reduce(_) => Dynamic::NONE,
         }
     }
     /// The problem that a launch with these extents computes.
     ///
     /// # Errors
-    /// As [`Gemm::at`]; [`ProblemError::Unsupported`] for a convolution.
+    /// As [`Gemm::at`]; [`ProblemError::Unsupported`] for others.
     pub fn at(&self, at: Extents) -> Result<Problem, ProblemError> {
         match self {
             Problem::Gemm(gemm) => gemm.at(at).map(Problem::Gemm),
-            Problem::Conv(_) => Err(ProblemError::Unsupported {
-                what: "a convolution with extents known only at launch".into(),
+            Problem::Conv(_) | Problem::Reduce(_) => Err(ProblemError::Unsupported {
+                what: "a convolution or reduction with extents known only at launch".into(),
                 remedy: "make an operation for each size".into(),
             }),
         }
@@ -160,13 +176,18 @@ impl Problem {
         match self {
             Problem::Gemm(gemm) => gemm.k,
             Problem::Conv(conv) => conv.depth(),
+            Problem::Reduce(_) => 1,
         }
     }
-    /// Floating-point operations of the plain algorithm: two per multiply and add.
+    /// Floating-point operations of the plain algorithm: two per multiply and add; of a reduction one per element and operator.
     pub fn flop(&self) -> f64 {
         match self {
             Problem::Gemm(g) => 2.0 * g.batch as f64 * g.m as f64 * g.n as f64 * g.k as f64,
             Problem::Conv(c) => c.flop(),
+            Problem::Reduce(r) => {
+                let Extents { m, n, .. } = r.result_shape().extents;
+                m as f64 * n as f64 * r.reductions.len() as f64
+            }
         }
     }
 }
@@ -193,6 +214,12 @@ impl From<Gemm> for Problem {
 impl From<Conv> for Problem {
     fn from(conv: Conv) -> Problem {
         Problem::Conv(conv)
+    }
+}
+
+impl From<Reduce> for Problem {
+    fn from(reduce: Reduce) -> Problem {
+        Problem::Reduce(reduce)
     }
 }
 

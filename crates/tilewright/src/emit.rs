@@ -106,6 +106,7 @@ impl Emission<'_> {
             let role = match self.problem {
                 Problem::Gemm(_) => format!("{operand:?}"),
                 Problem::Conv(conv) => format!("{operand:?} ({})", conv.operand(operand).0),
+                Problem::Reduce(_) => "A (tensor)".into(),
             };
             let t = c.tensor(operand);
             let need = self.program.alignments.iter().find(|a| a.operand == operand).map_or(1, |a| a.bytes.max(t.scalar.bytes()));

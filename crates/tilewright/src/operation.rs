@@ -10,7 +10,7 @@ use tilewright_device::Device;
 use tilewright_gen::plan::{Constraint, Keys, Plan, generic};
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::{ConvBuilder, Extents, GemmBuilder, Problem};
+use tilewright_problem::{ConvBuilder, Extents, GemmBuilder, Problem, ReduceBuilder};
 use tilewright_tune::graph::remedies;
 use tilewright_tune::model::{Candidate, Picker};
 use tilewright_tune::records::DeviceKey;
@@ -95,6 +95,12 @@ impl<'a, T: Element, U: Element> Operands<'a, T, U> {
         let (a, b, factors) = (a.into(), b.into(), Factors::default());
         Operands { a, b, c: None, bias: None, residual: None, reductions: Vec::new(), factors, at: None }
     }
+    /// The tensor of a reduction by itself.
+    pub fn of(tensor: impl Into<Slice<'a, T>>) -> Self {
+        let a = tensor.into();
+        let (b, factors) = (Slice { buffer: a.buffer, offset: 0 }, Factors::default());
+        Operands { a, b, c: None, bias: None, residual: None, reductions: Vec::new(), factors, at: None }
+    }
     /// The values of the problem's next reduction go there: dense, from the buffer's first element on.
     #[must_use]
     pub fn reduction<R: Element>(mut self, values: &'a mut Buffer<R>) -> Self {
@@ -156,6 +162,13 @@ impl Context {
     pub fn conv(&self, conv: ConvBuilder) -> Result<Operation, Error> {
         self.operation(conv.build()?)
     }
+    /// A reduction by itself on this device.
+    ///
+    /// # Errors
+    /// [`Error::Problem`] if the problem is impossible.
+    pub fn reduce(&self, reduce: ReduceBuilder) -> Result<Operation, Error> {
+        self.operation(reduce.build()?)
+    }
     /// Any problem on this device.
     ///
     /// # Errors
@@ -174,6 +187,7 @@ impl Context {
             match &mut problem {
                 Problem::Gemm(g) => g.workspace = g.workspace.min(most - most % u64::from(g.dtype.bytes())),
                 Problem::Conv(c) => c.workspace = c.workspace.min(most),
+                Problem::Reduce(r) => r.workspace = r.workspace.min(most),
             }
         }
         Operation::new(self.clone(), &problem, target)
@@ -490,6 +504,7 @@ impl Operation {
         match self.problem() {
             Problem::Gemm(g) => [g.a.offset, g.b.offset, g.c.offset],
             Problem::Conv(_) => [0; 3],
+            Problem::Reduce(r) => [r.offset, 0, 0],
         }
     }
 

@@ -227,7 +227,8 @@ impl Prepared {
                 _ => residual = Some(upload(memory, bytes)?),
             }
         }
-        let (a, b) = (operand(Operand::A)?, operand(Operand::B)?);
+        let a = operand(Operand::A)?;
+        let b = if contraction.elements.is_some() { a.clone() } else { operand(Operand::B)? };
         // What is not stored needs no memory.
         let c = if contraction.drop_c { a.clone() } else { operand(Operand::C)? };
         let mut results: Vec<_> = reductions.iter().cloned().zip(addresses.reductions).collect();

@@ -2,7 +2,7 @@
 
 use tilewright::{
     Along, Axes, Constraint, Context, Conv, Error, Gemm, GemmBuilder, Layout, Operands, Operator, Options, Order, RecordsAt,
-    Reduction, Scalar,
+    Reduce, Reduction, Scalar,
 };
 
 /// The built-in device, or the one that `TILEWRIGHT_TEST_DEVICE` names.
@@ -114,6 +114,30 @@ fn channels_of_convolutions_are_counted() {
         let count = (n * size * size) as f32;
         let want = [vec![c as f32 * count; groups * k], vec![(c * c) as f32 * count; groups * k], vec![c as f32; n * groups * k]];
         agree(layout.name(), (got, want.into()));
+    }
+}
+
+/// rocMLIR's shapes and more, of ones, over each axis and over all: counts are exact, whatever the plan.
+#[test]
+fn tensors_by_themselves_are_counted() {
+    let context = context();
+    for shape in [&[2, 12, 12][..], &[200, 100], &[10, 30, 20], &[2, 3, 40], &[1000, 25, 10], &[1], &[4099], &[3, 1, 5, 1, 7]] {
+        let len = shape.iter().product::<u64>();
+        let ones = context.upload(&vec![1f32; len as usize]).expect("memory");
+        let each = (0..shape.len()).map(|axis| vec![axis]).chain([(0..shape.len()).collect()]);
+        for over in each {
+            let count: u64 = over.iter().map(|axis| shape[*axis]).product();
+            for plan in ["", "C_ICE3"] {
+                let problem = Reduce::new(Scalar::F32, shape, &over).op(Operator::Sum).op(Operator::Min);
+                let op = context.reduce(problem).expect("a problem").constrained(&Constraint::parse(plan).expect("a constraint"));
+                let poison = vec![f32::NAN; (len / count) as usize];
+                let mut out = [context.upload(&poison).expect("memory"), context.upload(&poison).expect("memory")];
+                op.run_with(out.iter_mut().fold(Operands::<f32, f32>::of(&ones), Operands::reduction)).expect("it runs");
+                let got = out.iter().map(|x| x.download().expect("values"));
+                let want = [count as f32, 1.0].map(|x| vec![x; poison.len()]);
+                assert_eq!(got.collect::<Vec<_>>(), want, "{shape:?} over {over:?} {plan}");
+            }
+        }
     }
 }
 

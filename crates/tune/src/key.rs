@@ -95,12 +95,13 @@ impl ProblemKey {
             align: t.align.clamp(1, ALIGN_CLASS_MAX),
             wide: t.len > i32::MAX as u64,
         };
+        let elements = contraction.elements.as_ref().unwrap_or(&contraction.a.view);
         ProblemKey {
             g: contraction.g,
             m: contraction.m,
             n: contraction.n,
             k: contraction.k,
-            a: operand(&contraction.a),
+            a: OperandKey { access: elements.access.clone(), ..operand(&contraction.a) },
             b: operand(&contraction.b),
             c: operand(&contraction.c),
             math: contraction.math,

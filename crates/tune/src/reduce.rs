@@ -43,6 +43,8 @@ pub fn reduce(problem: &Problem, spec: &KernelSpec, wholes: Wholes) -> Option<Pr
     let smaller = match problem {
         Problem::Gemm(gemm) => Problem::Gemm(reduce_gemm(gemm, tile, wholes)),
         Problem::Conv(conv) => Problem::Conv(reduce_conv(conv, tile, wholes)),
+        // Elements are read once.
+        Problem::Reduce(_) => return None,
     };
     (smaller != *problem && smaller.validate().is_ok()).then_some(smaller)
 }

@@ -294,10 +294,11 @@ pub fn bytes(contraction: &Contraction, operand: Operand, offset: u64, at: &Exte
     len.saturating_mul(u64::from(contraction.tensor(operand).scalar.bytes()))
 }
 
-/// The operands that a launch touches: all but a result that is not stored.
+/// The operands that a launch touches: all but a result that is not stored, and one where there is no product.
 pub fn operands(contraction: &Contraction) -> impl Iterator<Item = Operand> + use<> {
     let all = [Operand::A, Operand::B, Operand::C];
-    all.into_iter().take(if contraction.drop_c { 2 } else { 3 })
+    let count = if contraction.elements.is_some() { 1 } else { 3 - usize::from(contraction.drop_c) };
+    all.into_iter().take(count)
 }
 
 /// Bias, residual and reductions, as far as a contraction has them, with the bytes that a launch touches.

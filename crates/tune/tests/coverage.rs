@@ -52,6 +52,7 @@ fn features(pair: &Pair, target: &Target) -> Vec<String> {
             word(v.pad_begin.iter().chain(&v.pad_end).all(|&p| p == 0), "conv no padding");
             word(v.filter.iter().all(|&f| f == 1), "conv 1x1");
         }
+        Problem::Reduce(_) => {}
     }
     word(pair.problem.activation().is_some(), &format!("activation {:?}", pair.problem.activation()));
     word(c.activation().is_some() && t.split_k.ways > 1, "activation of split sums");

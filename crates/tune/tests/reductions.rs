@@ -10,7 +10,8 @@ use rayon::prelude::*;
 use support::wave_units::{plan, product};
 use support::{Run, emulator, judge, number};
 use tilewright_gen::plan::{KernelSpec, Split};
-use tilewright_problem::Problem;
+use tilewright_ir::Scalar;
+use tilewright_problem::{Activation, Operator, Problem, Reduce};
 use tilewright_tune::random::{Pair, Recipe, pair, reduced};
 use tilewright_tune::space::Space;
 
@@ -58,6 +59,61 @@ fn every_way_out_is_drawn() {
             assert!(count > 2, "{count} of {} on {device}: {what}", drawn.len());
         }
     }
+}
+
+/// A tensor of up to four axes, with gaps and repetitions in memory, over some of them.
+fn tensor(rng: &mut ChaCha8Rng) -> Problem {
+    let axes = rng.random_range(1..=4usize);
+    let largest = [3000f64, 200.0, 40.0, 14.0][axes - 1];
+    let unit = [1, 1, 4, 8][rng.random_range(0..4)];
+    let shape: Vec<u64> = (0..axes).map(|_| (largest.powf(rng.random()) as u64).max(1).next_multiple_of(unit)).collect();
+    let over: Vec<usize> = (0..axes).filter(|_| rng.random_bool(0.6)).collect();
+    let over = if over.is_empty() { vec![rng.random_range(0..axes)] } else { over };
+    let dtype = [Scalar::F32, Scalar::F16, Scalar::BF16, Scalar::F64][rng.random_range(0..4)];
+    let mut builder = Reduce::new(dtype, &shape, &over);
+    let dense = builder.clone().op(Operator::Sum).build().unwrap().strides;
+    builder = match rng.random_range(0..4) {
+        0 => builder.strides(&dense.iter().map(|stride| stride * 3).collect::<Vec<_>>()),
+        1 => builder.strides(&dense.iter().map(|stride| if rng.random_bool(0.3) { 0 } else { *stride }).collect::<Vec<_>>()),
+        _ => builder,
+    };
+    for _ in 0..rng.random_range(1..=3) {
+        let operator = Operator::ALL[rng.random_range(0..Operator::ALL.len())];
+        builder = match rng.random_range(0..4) {
+            0 if dtype != Scalar::F64 => builder.op_in(operator, Scalar::BF16),
+            _ => builder.op(operator),
+        };
+    }
+    if rng.random_bool(0.3) {
+        builder = builder.activation(Activation::Silu);
+    }
+    builder.offset(rng.random_range(0..3) * unit).build().unwrap().into()
+}
+
+/// Tensors by themselves.
+#[test]
+fn of_tensors() {
+    let count = number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(300);
+    let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
+    let outcomes: Vec<Option<String>> = (first..first + count)
+        .into_par_iter()
+        .filter_map(|seed| {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let problem = tensor(&mut rng);
+            let device = emulator(["emu:sm_90a", "emu:gfx942", "emu:gfx900"][seed as usize % 3], rng.random(), seed);
+            let space = Space::new(&problem, &device.info().target).unwrap();
+            let plan = tilewright_tune::random::plan(&space, &Recipe { long_code: false, ..Recipe::emulated() }, seed);
+            let plan = plan.unwrap_or_else(|| space.fallback());
+            Some(judge(&device, &Pair { seed, problem, plan }))
+        })
+        .collect();
+    let failed: Vec<&String> = outcomes.iter().flatten().collect();
+    assert!(
+        failed.is_empty(),
+        "{} of {count}:\n{}",
+        failed.len(),
+        failed.iter().take(8).map(|s| s.as_str()).collect::<Vec<_>>().join("\n")
+    );
 }
 
 #[test]

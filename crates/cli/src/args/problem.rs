@@ -69,6 +69,12 @@ Examples (tune, and likewise bench, verify, emit, explain, inspect):
   tilewright tune conv --n 32 --c 64 --k 64 --size 28 --filter 3 --pad 1 --reduce sum:bm,sumsq:bm
   tilewright tune conv --direction backward-weight --n 32 --c 64 --k 64 --size 28 --filter 3 --dtype bf16 --out-dtype f32")]
     Conv(ConvArgs),
+    /// Values of a strided tensor over some of its axes
+    #[command(after_long_help = "\
+Examples (tune, and likewise bench, verify, emit, explain, inspect):
+  tilewright tune reduce --shape 65536x1024 --over 1 --op sum,sumsq
+  tilewright tune reduce --shape 256x56x56x64 --over 0,1,2 --op mean,absmax:bf16 --dtype bf16")]
+    Reduce(ReduceArgs),
 }
 
 /// Element type in memory.
@@ -303,6 +309,37 @@ pub struct ConvArgs {
     pub no_store: bool,
 }
 
+/// Options of a reduction by itself.
+#[derive(Debug, Args)]
+#[command(allow_negative_numbers = true, next_help_heading = "Reduction")]
+pub struct ReduceArgs {
+    /// Sizes of the tensor, outermost first: 65536x1024
+    #[arg(long, value_parser = extents_arg)]
+    pub shape: Extents,
+    /// Axes that are reduced, counted from 0
+    #[arg(long, value_delimiter = ',', value_parser = whole, required = true, value_name = "AXES")]
+    pub over: Vec<u64>,
+    /// What is computed, all in one pass: sum, mean, sumsq, max, min, absmax; with the type of its values where it is not that of the
+    /// sums: sum:bf16
+    #[arg(long, value_delimiter = ',', value_parser = operator_arg, required = true, value_name = "OPERATORS")]
+    pub op: Vec<Reduction>,
+    /// Element type of the tensor
+    #[arg(long, value_enum, default_value_t = Dtype::F32)]
+    pub dtype: Dtype,
+    /// Elements from one index to the next along each axis; 0 repeats what is there [default: dense]
+    #[arg(long, value_parser = strides_arg)]
+    pub strides: Option<Extents>,
+    /// Elements of the tensor's buffer before its first
+    #[arg(long, default_value_t = 0, value_parser = whole, value_name = "ELEMENTS")]
+    pub offset: u64,
+    /// Factor of the elements
+    #[arg(long, default_value_t = 1.0, value_parser = number, allow_hyphen_values = true)]
+    pub alpha: f64,
+    /// Function of the scaled elements
+    #[arg(long, value_enum)]
+    pub activation: Option<Activation>,
+}
+
 /// Extents of the spatial dimensions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Extents(pub Vec<u64>);
@@ -323,6 +360,14 @@ fn dimension(text: &str) -> Result<(String, u64), String> {
 
 fn reduction_arg(text: &str) -> Result<Reduction, String> {
     text.parse()
+}
+
+fn operator_arg(text: &str) -> Result<Reduction, String> {
+    tilewright::operator(text)
+}
+
+fn strides_arg(text: &str) -> Result<Extents, String> {
+    text.split('x').map(whole).collect::<Result<_, _>>().map(Extents)
 }
 
 fn extents_arg(text: &str) -> Result<Extents, String> {

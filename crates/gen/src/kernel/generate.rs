@@ -7,12 +7,14 @@ use super::input::{Input, Regions, Shape};
 use super::main::PartJob;
 use super::stages::roles;
 use super::{elements, finish, main, prepare, reduce};
-use crate::plan::{Edge, Exit, KernelSpec, OperandTiling, RoleSplit, Source, Split, Transport, materialised, partials_bytes};
+use crate::plan::{
+    Edge, Exit, KernelSpec, OperandTiling, Partials, RoleSplit, Source, Split, Transport, materialised, partials_bytes,
+};
 use crate::program::{Alignment, Binding, Factor, Groups, Launch, Program};
 use std::borrow::Cow;
 use tilewright_ir::Kernel;
-use tilewright_problem::contraction::{Contraction, Operand, Tensor};
-use tilewright_problem::view::G;
+use tilewright_problem::contraction::{Contraction, Operand, Reduce, Tensor};
+use tilewright_problem::view::{G, View};
 use tilewright_problem::{Extent, Extents};
 
 /// Regions of the workspace start at multiples of this: OpenCL devices pass on parts of a buffer from multiples of up to 512 bytes on.
@@ -39,6 +41,11 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
 /// # Errors
 /// [`GenerateError`]; plans that passed `derive` and `fits` do not meet them.
 pub fn generate_parts(parts: &[(&Contraction, &KernelSpec)], workspace: u64) -> Result<Program, GenerateError> {
+    if let [(c, spec)] = parts
+        && let Some(view) = &c.elements
+    {
+        return reduction(c, view, spec, workspace);
+    }
     let oriented: Vec<Cow<Contraction>> = parts.iter().map(|(c, spec)| c.oriented(spec.tiling.swapped)).collect();
     let inputs: Vec<[Input; 2]> = oriented.iter().zip(parts).map(|(c, (_, spec))| inputs(c, spec)).collect();
     let jobs = oriented.iter().zip(parts).zip(&inputs).zip(0..);
@@ -181,6 +188,29 @@ fn launch_main(jobs: &[Job], kernel: usize, i: u64, out: &mut Assembly) -> Resul
         }
     }
     out.launch(kernel, groups, &chunk)
+}
+
+/// The program of a reduction by itself: a kernel over the tensor's elements, and one for what its work-groups leave.
+fn reduction(c: &Contraction, view: &View, spec: &KernelSpec, workspace: u64) -> Result<Program, GenerateError> {
+    let needed = partials_bytes(spec, c, WORKSPACE_ALIGN);
+    if needed > workspace {
+        return Err(GenerateError::Workspace { needed, budget: workspace });
+    }
+    let mut out = Assembly { largest: c.extents(), ..Assembly::default() };
+    let parts = out.reserve_parts(c, spec);
+    let (mut kernel, args) = reduce::alone::build(c, view, spec, &parts);
+    kernel.precedes = parts.iter().any(|(_, region)| region.is_some());
+    let main = out.add((kernel, args));
+    let whole = Chunk { first: 0, entries: Factor::Fixed(1), count: Binding::I64(1), work: Binding::Work };
+    let factors = reduce::alone::grid(c, spec).map(Factor::Fixed).to_vec();
+    out.launch(main, Groups { factors, per: 1, most: None }, &whole)?;
+    if let Some((kernel, args, groups)) = reduce::finish::finish(c, &parts) {
+        let kernel = out.add((kernel.following(), args));
+        out.launch(kernel, groups, &whole)?;
+    }
+    out.need(Operand::A, spec.element_loads(c).width() * c.a.scalar.bytes());
+    out.program.workspace_bytes = out.cursor;
+    Ok(out.program)
 }
 
 /// What the main kernel reads its operands through: views of their own, or copies in workspace.
@@ -375,11 +405,7 @@ impl Regions {
         });
         let bytes = job.split * chunk * c.m * c.n * c.accumulator().bytes() as u64;
         let partials = job.by_workspace.then(|| out.reserve(bytes));
-        let reduced = c.reductions().map(|r| {
-            let parts = job.spec.partials(c, r);
-            (parts, (!parts.in_place()).then(|| out.reserve(parts.len() * c.accumulator().bytes() as u64)))
-        });
-        Regions { copies, partials, reductions: reduced.collect() }
+        Regions { copies, partials, reductions: out.reserve_parts(c, job.spec) }
     }
 
     /// Some reduction's values meet there.
@@ -418,6 +444,14 @@ impl Assembly {
         let at = self.cursor.next_multiple_of(WORKSPACE_ALIGN);
         self.cursor = at + bytes;
         at
+    }
+    /// Room for the parts of reductions.
+    fn reserve_parts(&mut self, c: &Contraction, spec: &KernelSpec) -> Vec<(Partials, Option<u64>)> {
+        let reserve = |r: &Reduce| {
+            let parts = spec.partials(c, r);
+            (parts, (!parts.in_place()).then(|| self.reserve(parts.len() * u64::from(c.accumulator().bytes()))))
+        };
+        c.reductions().map(reserve).collect()
     }
     /// A kernel behind which the main one is launched.
     fn add_first(&mut self, (kernel, args): (Kernel, Arguments)) -> usize {

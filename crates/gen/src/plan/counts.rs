@@ -92,7 +92,9 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     let acc_bytes = f64::from(c.accumulator().bytes());
     let partials = if splits_by_workspace(spec) { results * ways as f64 * acc_bytes } else { 0.0 };
     let c_bytes = if c.drop_c { 0.0 } else { results * f64::from(c.c.scalar.bytes()) };
-    let added = added_bytes(c);
+    // Elements of a reduction by itself.
+    let read_once = if c.elements.is_some() { results.min(c.a.len as f64) * f64::from(c.a.scalar.bytes()) } else { 0.0 };
+    let added = added_bytes(c) + read_once;
     let copied = copy_bytes(c, &c.a, &t.a, c.m) + copy_bytes(c, &c.b, &t.b, c.n);
     let read = |o: &OperandTiling, tensor: &Tensor| f64::from(o.micro * t.k_tile * tensor.scalar.bytes());
     let math_threads = f64::from(t.math_threads() / t.unit.family().lanes);
@@ -112,7 +114,10 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
         groups,
         threads: spec.launch_threads(),
         k_tiles: all_k_tiles.div_ceil(ways),
-        launches: 1 + copies.min(1) + u32::from(spec.split_outside() > 1) + u32::from(spec.reduces_in_workspace(c)),
+        launches: 1
+            + copies.min(1)
+            + u32::from(spec.split_outside() > 1 && c.elements.is_none())
+            + u32::from(spec.reduces_in_workspace(c)),
         per_k_tile: instructions(spec, c),
     }
 }

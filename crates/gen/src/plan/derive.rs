@@ -49,7 +49,8 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     let (along_m, along_n) = owners(plan, family)?;
     let schedule = schedule(plan, env, family, k_step)?;
     let cluster = exit::cluster(plan, c, [Key::A, Key::B].map(|side| plan.get(side(Chiral::Clu))))?;
-    let edge = if Transport::need_panels(plan) || on(Common::Edg) { Edge::Predicate } else { Edge::PullBack };
+    let edge =
+        if Transport::need_panels(plan) || on(Common::Edg) || c.elements.is_some() { Edge::Predicate } else { Edge::PullBack };
     let k_tile = at(Common::Unr);
     if on(Common::Ufo) && c.k <= u64::from(k_tile) {
         return Err(Refusal::Stagger { k: c.k, k_tile });

@@ -14,6 +14,10 @@ use tilewright_problem::view::{COL, ROW};
 
 /// How splits meet and results leave, for a contraction that is oriented as the plan says already.
 pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Result<Epilogue, Refusal> {
+    if c.elements.is_some() {
+        // Shares of the columns, which nothing but the reductions' values comes of.
+        return Ok(Epilogue { split: Split::None, exit: Exit::Direct { width: 1 }, shuffles: env.shuffles && env.wave > 1 });
+    }
     let split = split(plan, c, env)?;
     if c.reductions().next().is_some() && split == Split::Atomic {
         return Err(Refusal::ReduceSplit { ice: plan.common(Common::Ice) });

@@ -47,7 +47,7 @@ pub use grid::{load_tile, thread_grid};
 pub use keys::{Chiral, Common, Key, KeyInfo, Legal, Part, System};
 pub use materialised::{WORKSPACE_ALIGN, copy_leading_dimension, materialised};
 pub(crate) use reduction::partials_bytes;
-pub use reduction::{ELEMENT_THREADS, ElementTile, Partials, TileReduction};
+pub use reduction::{ELEMENT_THREADS, ElementLoads, ElementTile, Partials, TileReduction};
 pub use refusal::Refusal;
 pub use rules::Env;
 pub(crate) use spans::staging_start;

@@ -26,6 +26,13 @@ const UNIT_COMMON: [Common; 8] = {
 const UNIT_CHIRAL: [Chiral; 3] = [Chiral::Vew, Chiral::Frw, Chiral::Miw];
 const COPY_CHIRAL: [Chiral; 5] = [Chiral::Plu, Chiral::Liw, Chiral::Lor, Chiral::Vew, Chiral::Glw];
 
+/// Keys that reductions by themselves read.
+const ELEMENT_COMMON: [Common; 8] = {
+    use Common::*;
+    [Mac, Skw, Mia, Wva, Ice, Mgp, Szt, Unr]
+};
+const ELEMENT_CHIRAL: [Chiral; 4] = [Chiral::Mic, Chiral::Miw, Chiral::Frw, Chiral::Vew];
+
 impl Keys {
     /// The same kernel with every key that has no effect at a canonical value, as far as that shows without a
     /// contraction.
@@ -79,6 +86,17 @@ impl Keys {
             self.set(Key::A(*key), key.info().default);
             self.set(Key::B(*key), key.info().default);
         }
+    }
+
+    /// The same without what only products read: threads, their tiles, shares of the columns.
+    fn of_elements(mut self) -> Keys {
+        for key in Common::ALL.into_iter().filter(|key| !ELEMENT_COMMON.contains(key)) {
+            self.reset(&[key], &[]);
+        }
+        for key in Chiral::ALL.into_iter().filter(|key| !ELEMENT_CHIRAL.contains(key)) {
+            self.reset(&[], &[key]);
+        }
+        self.normal()
     }
 
     fn normal_panels(&mut self, family: &Family) {
@@ -155,6 +173,9 @@ impl Plan {
     /// The same kernel with keys that have no effect on this contraction at a canonical value as well.
     pub fn normalised(&self, c: &Contraction) -> Plan {
         let mut p = **self;
+        if c.elements.is_some() {
+            return p.of_elements().into();
+        }
         let Some((along_m, along_n)) = p.owner_grid().filter(|_| !Transport::need_panels(&p)) else { return *self };
         let (unit, c) = (p.unit(), &*c.oriented(p.common(Common::Swp) == 1));
         let tile = |side: fn(Chiral) -> Key, threads: u32| (threads as u64 * p.get(side(Chiral::Mic)) as u64).max(1);

@@ -6,7 +6,7 @@ use super::spec::{KernelSpec, Split};
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_problem::contraction::{Contraction, Reduce};
-use tilewright_problem::view::COL;
+use tilewright_problem::view::{COL, ROW};
 
 /// Threads of a work-group that takes results from memory, element by element.
 pub const ELEMENT_THREADS: u32 = 256;
@@ -81,10 +81,10 @@ pub struct Partials {
 
 impl Partials {
     /// Of tiles of so many rows and columns, in numbers that are multiples of `together` (clusters), each of so many shares.
-    pub fn new(c: &Contraction, r: &Reduce, size: [u32; 2], together: [u32; 2], shares: u64) -> Partials {
+    pub fn new(c: &Contraction, r: &Reduce, size: [u64; 2], together: [u32; 2], shares: u64) -> Partials {
         let tiles = |axis: usize, extent: u64| {
             if [r.over.m, r.over.n][axis] {
-                extent.div_ceil(size[axis].max(1).into()).next_multiple_of(together[axis].max(1).into())
+                extent.div_ceil(size[axis].max(1)).next_multiple_of(together[axis].max(1).into())
             } else {
                 1
             }
@@ -110,6 +110,52 @@ impl Partials {
     /// True if there are none.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+}
+
+/// Bytes that one load brings at most.
+const LOAD_BYTES: u32 = 16;
+
+/// The registers of a thread that one load each fills: neighbours in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ElementLoads {
+    /// Registers of each load, in the order of their elements.
+    pub runs: Vec<Vec<u32>>,
+}
+
+impl ElementLoads {
+    /// Of elements that threads hold as the layout says (thread, register to row, column).
+    pub fn new(layout: &Layout, c: &Contraction) -> ElementLoads {
+        let most = LOAD_BYTES / c.a.scalar.bytes().max(1);
+        let (threads, registers) = (layout.extent(Axis::Thread), layout.extent(Axis::Register) as u32);
+        let place = |axis: usize, register: u32| layout.at([Axis::Row, Axis::Col][axis], &[(Axis::Register, register.into())]);
+        let legal = |axis: usize, width: u32| {
+            let (to, extent) = [(Axis::Row, c.m), (Axis::Col, c.n)][axis];
+            let align = c.a.align / c.a.scalar.bytes().max(1);
+            let allowed = c.elements.as_ref().map_or(1, |view| view.vector_width([ROW, COL][axis], width, align));
+            let multiple = |t: u64| layout.at(to, &[(Axis::Thread, t as i64)]).rem_euclid(width.into()) == 0;
+            allowed >= width && extent.is_multiple_of(width.into()) && (0..threads).all(multiple)
+        };
+        for width in [8, 4, 2].into_iter().filter(|width| *width <= most) {
+            for axis in [1, 0].into_iter().filter(|axis| legal(*axis, width)) {
+                let mut sorted: Vec<u32> = (0..registers).collect();
+                sorted.sort_by_key(|r| (place(1 - axis, *r), place(axis, *r)));
+                let runs: Vec<Vec<u32>> = sorted.chunks(width as usize).map(<[u32]>::to_vec).collect();
+                let adjacent = |run: &Vec<u32>| {
+                    let first = (place(1 - axis, run[0]), place(axis, run[0]));
+                    let next = |(i, r): (i64, &u32)| (place(1 - axis, *r), place(axis, *r)) == (first.0, first.1 + i);
+                    run.len() == width as usize && first.1.rem_euclid(width.into()) == 0 && (0..).zip(run).all(next)
+                };
+                if runs.iter().all(adjacent) {
+                    return ElementLoads { runs };
+                }
+            }
+        }
+        ElementLoads { runs: (0..registers).map(|register| vec![register]).collect() }
+    }
+    /// Elements of a load.
+    pub fn width(&self) -> u32 {
+        self.runs.first().map_or(1, |run| run.len() as u32)
     }
 }
 
@@ -167,9 +213,22 @@ impl KernelSpec {
     pub fn partials(&self, c: &Contraction, r: &Reduce) -> Partials {
         let t = &self.tiling;
         if self.epilogue.split == Split::Workspace {
-            return Partials::new(c, r, ElementTile::new(c).size, [1; 2], 1);
+            return Partials::new(c, r, ElementTile::new(c).size.map(u64::from), [1; 2], 1);
         }
-        Partials::new(c, r, [t.a.macro_tile, t.b.macro_tile], [t.cluster.m, t.cluster.n], t.cluster.splits.into())
+        if c.elements.is_some() {
+            return Partials::new(c, r, [t.a.macro_tile.into(), self.share_of_columns(c)], [1; 2], 1);
+        }
+        let size = [t.a.macro_tile, t.b.macro_tile].map(u64::from);
+        Partials::new(c, r, size, [t.cluster.m, t.cluster.n], t.cluster.splits.into())
+    }
+    /// Columns that a work-group of a reduction by itself walks over.
+    pub fn share_of_columns(&self, c: &Contraction) -> u64 {
+        let tile = u64::from(self.tiling.b.macro_tile.max(1));
+        c.n.div_ceil(self.tiling.split_k.ways.max(1).into()).next_multiple_of(tile)
+    }
+    /// How a thread of a reduction by itself loads its elements.
+    pub fn element_loads(&self, c: &Contraction) -> ElementLoads {
+        ElementLoads::new(&self.tiling.accumulators(c), c)
     }
     /// Some reduction's values are spread over tiles, and meet in workspace.
     pub fn reduces_in_workspace(&self, c: &Contraction) -> bool {

@@ -269,6 +269,7 @@ impl Chains<'_> {
             c: result(c),
             math: conv.math,
             dynamic: Dynamic::NONE,
+            elements: None,
             drop_c: conv.drop_c,
             swapped: false,
         })

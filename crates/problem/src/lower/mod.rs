@@ -8,10 +8,13 @@ use crate::contraction::{Bias, Contraction, EpilogueOp, Reduce, Tensor};
 use crate::conv::Conv;
 use crate::epilogue::Along;
 use crate::error::ProblemError;
+use crate::extent::Dynamic;
 use crate::gemm::{Gemm, Order};
+use crate::math::Math;
 use crate::problem::Problem;
+use crate::reduce::{MOST_AXES, Reduce as ReduceProblem};
 use crate::reduction::Reduction;
-use crate::view::ViewBuilder;
+use crate::view::{Access, View, ViewBuilder};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 
@@ -64,6 +67,7 @@ pub fn lower(problem: &Problem, form: ConvForm) -> Result<Parts, ProblemError> {
     match problem {
         Problem::Gemm(gemm) => Ok(Parts { lead: lower_gemm(gemm)?, rest: Vec::new() }),
         Problem::Conv(conv) => conv::lower(conv, form),
+        Problem::Reduce(reduce) => Ok(Parts { lead: lower_reduce(reduce)?, rest: Vec::new() }),
     }
 }
 
@@ -79,6 +83,47 @@ fn reduce_ops(all: &[Reduction], accumulator: Scalar, groups: u64) -> impl Itera
 fn alignment(offset: u64, scalar: Scalar) -> u32 {
     let bytes = offset.wrapping_mul(u64::from(scalar.bytes()));
     if bytes == 0 { BUFFER_ALIGN } else { BUFFER_ALIGN.min(1 << bytes.trailing_zeros().min(8)) }
+}
+
+/// Names of a tensor's axes.
+const AXES: [&str; MOST_AXES] = ["0", "1", "2", "3", "4", "5", "6", "7"];
+
+/// What is kept of the tensor are rows, what is reduced columns of a result that is read instead of computed.
+fn lower_reduce(reduce: &ReduceProblem) -> Result<Contraction, ProblemError> {
+    let dims = AXES.iter().zip(&reduce.shape).zip(&reduce.strides);
+    let dims: Vec<(&str, u64, i64)> = dims.map(|((name, size), stride)| (*name, *size, *stride as i64)).collect();
+    let mut builder = ViewBuilder::tensor(&dims).broadcast("g", 1);
+    for (reduced, name) in [(false, "row"), (true, "col")] {
+        let axes: Vec<&str> = reduce.axes(reduced).into_iter().map(|axis| AXES[axis]).collect();
+        builder = match axes.as_slice() {
+            [] => builder.broadcast(name, 1),
+            [one] => builder.pass_through(one, name),
+            all => builder.merge(all, name),
+        };
+    }
+    let elements = builder.view("g", "row", "col")?;
+    let [_, m, n] = elements.extent;
+    // What stands for factors and result of a product: nothing of them is read or written.
+    let one = |extent| View { extent, access: Access::default() };
+    let tensor = |view, len| Tensor { scalar: reduce.dtype, view, align: alignment(reduce.offset, reduce.dtype), len };
+    let mut epilogue = EpilogueOp::list(None, reduce.activation, None);
+    epilogue.retain(|op| *op != EpilogueOp::AddOld);
+    epilogue.extend(reduce_ops(&reduce.reductions, reduce.dtype.accumulator(), 1));
+    Ok(Contraction {
+        g: 1,
+        m,
+        n,
+        k: 1,
+        a: tensor(one([1, m, 1]), reduce.len()),
+        b: tensor(one([1, n, 1]), 0),
+        c: tensor(elements.clone(), 0),
+        math: Math::Exact,
+        epilogue,
+        dynamic: Dynamic::NONE,
+        elements: Some(elements),
+        drop_c: true,
+        swapped: false,
+    })
 }
 
 fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
@@ -126,6 +171,7 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         math: gemm.math,
         epilogue,
         dynamic: gemm.dynamic,
+        elements: None,
         drop_c: gemm.drop_c,
         swapped: false,
     })

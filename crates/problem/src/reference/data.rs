@@ -183,6 +183,10 @@ impl TestData {
                 let residual = conv.residual.then(|| added("residual", conv.operand(Operand::C).1, fill(4))).transpose()?;
                 (a, b, bias, residual)
             }
+            Problem::Reduce(reduce) => {
+                let a = Buffer::new("A", reduce.dtype, true, reduce.offset, Lines::dense(reduce.len()), fill(0))?;
+                (a, Buffer::new("B", reduce.dtype, true, 0, Lines::dense(1), fill(1))?, None, None)
+            }
         };
         let (a, b, bias, residual) = (Arc::new(a), Arc::new(b), bias.map(Arc::new), residual.map(Arc::new));
         let mut data = TestData { problem: problem.clone(), alpha, beta, a, b, c, bias, residual, reductions: Vec::new() };
@@ -306,6 +310,7 @@ impl Buffer {
                 let (name, len) = conv.operand(Operand::C);
                 Buffer::new(name, conv.out_dtype, true, 0, Lines::dense(len), fill)
             }
+            Problem::Reduce(reduce) => Buffer::new("C", reduce.dtype, true, 0, Lines::dense(1), fill),
         }
     }
     /// Byte ranges outside of the tensor's elements, in ascending order: what no kernel may change.

@@ -40,6 +40,8 @@ enum Sums {
     Gemm { table: Vec<i64>, batched: [bool; 2] },
     /// By the patterns of sample and output channel, by group and output pixel: `[pattern][group][pixel][pattern]`.
     Conv { table: Vec<f64>, pixels: Vec<u64>, groups: u64 },
+    /// Elements of A.
+    Elements,
     /// At all crossings of some rows and columns of some batch entries: `[g][row][column]`.
     Crossings { table: Vec<f64>, picks: [Vec<u64>; 3] },
 }
@@ -77,6 +79,7 @@ impl Exact {
             }
             Problem::Conv(conv) if conv.direction == Direction::Forward => convolved(conv, &data, &integers, pixels),
             Problem::Conv(_) => crossed(&data),
+            Problem::Reduce(_) => Sums::Elements,
         };
         Ok(Exact { data, integers, sums: Arc::new(sums), seed })
     }
@@ -115,7 +118,7 @@ impl Exact {
     fn elements(&self, oracle: &Oracle<'_>, reduction: &Reduction) -> Vec<Elements> {
         let [batch, rows, columns, depth] = oracle.extent;
         let complete = match self.sums.as_ref() {
-            Sums::Gemm { .. } => true,
+            Sums::Gemm { .. } | Sums::Elements => true,
             Sums::Conv { pixels, .. } => pixels.len() as u64 == rows,
             Sums::Crossings { table, .. } => table.len() as u64 == batch * rows * columns,
         };
@@ -157,6 +160,7 @@ impl Exact {
                 let first = integers.pattern(Operand::A, g / groups) * groups + g % groups;
                 (first as usize * pixels.len() + row as usize) * width
             }
+            Sums::Elements => self.element_at(false, row),
             Sums::Crossings { picks, .. } => (g as usize * picks[1].len() + row as usize) * picks[2].len(),
         }
     }
@@ -166,12 +170,19 @@ impl Exact {
         match self.sums.as_ref() {
             Sums::Gemm { batched, .. } => self.integers.pattern_of_row(Operand::B, batched[1], g, column) as usize,
             Sums::Conv { .. } => self.integers.pattern(Operand::B, column) as usize,
+            Sums::Elements => self.element_at(true, column),
             Sums::Crossings { .. } => column as usize,
         }
     }
 
+    /// Where the elements of a row (or column) begin in A.
+    fn element_at(&self, reduced: bool, index: u64) -> usize {
+        if let Problem::Reduce(reduce) = &self.data.problem { reduce.position(reduced, index) as usize } else { 0 }
+    }
+
     fn sum(&self, at: usize) -> f64 {
         match self.sums.as_ref() {
+            Sums::Elements => value(self.data.a.scalar, &self.data.a.bytes, self.data.a.start + at as u64),
             Sums::Gemm { table, .. } => table.get(at).map_or(f64::NAN, |sum| *sum as f64),
             Sums::Conv { table, .. } | Sums::Crossings { table, .. } => table.get(at).copied().unwrap_or(f64::NAN),
         }
@@ -187,7 +198,7 @@ impl Exact {
         let [batch, rows, columns, depth] = oracle.extent;
         let judge = Judge { slack, ..Judge::new(&self.data, after, depth) };
         let listed = match self.sums.as_ref() {
-            Sums::Gemm { .. } => rows as usize,
+            Sums::Gemm { .. } | Sums::Elements => rows as usize,
             Sums::Conv { pixels, .. } => pixels.len(),
             Sums::Crossings { table, picks: [gs, rows, columns] } => {
                 let crossing = |(i, sum): (usize, &f64)| {

@@ -90,6 +90,7 @@ impl Integers {
             Problem::Conv(conv) if conv.direction != Direction::Forward => {
                 (Depth::new(0, 1, 1, false), Shape::Plain, Shape::Plain)
             }
+            Problem::Reduce(_) => (Depth::new(0, 1, 1, false), Shape::Plain, Shape::Plain),
             Problem::Conv(conv) => {
                 let taps = conv.filter.iter().product();
                 let depth = Depth::new(hash(seed, 2), conv.c_per_group(), taps, narrow);

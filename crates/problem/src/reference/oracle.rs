@@ -5,8 +5,10 @@ use super::data::TestData;
 use super::element::value;
 use crate::contraction::Operand;
 use crate::epilogue::Along;
+use crate::extent::Extents;
 use crate::gemm::{Gemm, Order};
 use crate::problem::Problem;
+use crate::reduce::Reduce;
 
 /// Result elements as (g, row, column), each a sum of k products: a GEMM's own coordinates, a convolution's of [`Convolution`].
 pub(super) struct Oracle<'a> {
@@ -19,6 +21,8 @@ pub(super) struct Oracle<'a> {
 enum Kind<'a> {
     Gemm(&'a Gemm),
     Conv(Convolution<'a>),
+    /// Results are elements of A.
+    Reduce(&'a Reduce),
 }
 
 impl<'a> Oracle<'a> {
@@ -29,6 +33,10 @@ impl<'a> Oracle<'a> {
                 let conv = Convolution::new(conv);
                 Oracle { data, extent: conv.extent(), kind: Kind::Conv(conv) }
             }
+            Problem::Reduce(reduce) => {
+                let Extents { g, m, n } = reduce.result_shape().extents;
+                Oracle { data, kind: Kind::Reduce(reduce), extent: [g, m, n, 1] }
+            }
         }
     }
     /// Position of a result element in C's buffer.
@@ -37,7 +45,14 @@ impl<'a> Oracle<'a> {
             + match &self.kind {
                 Kind::Gemm(gemm) => at(gemm, 2, g, row, column),
                 Kind::Conv(conv) => conv.result(g, row, column),
+                Kind::Reduce(_) => 0,
             }
+    }
+    /// What is read in the place of a sum of products, where there is no product.
+    pub(super) fn element(&self, row: u64, column: u64) -> Option<f64> {
+        let Kind::Reduce(reduce) = &self.kind else { return None };
+        let at = reduce.position(false, row) + reduce.position(true, column);
+        Some(value(self.data.a.scalar, &self.data.a.bytes, self.data.a.start + at))
     }
     /// The value added to a scaled sum.
     pub(super) fn bias(&self, g: u64, row: u64, column: u64) -> f64 {
@@ -48,6 +63,7 @@ impl<'a> Oracle<'a> {
                 None => return 0.0,
             },
             Kind::Conv(conv) => conv.bias(g, column),
+            Kind::Reduce(_) => return 0.0,
         };
         value(bias.scalar, &bias.bytes, bias.start + at)
     }
@@ -60,6 +76,7 @@ impl<'a> Oracle<'a> {
                 None => return 0.0,
             },
             Kind::Conv(conv) => conv.result(g, row, column),
+            Kind::Reduce(_) => return 0.0,
         };
         value(residual.scalar, &residual.bytes, residual.start + at)
     }
@@ -68,6 +85,7 @@ impl<'a> Oracle<'a> {
         self.factors(Operand::A, first, out, |k| match &self.kind {
             Kind::Gemm(gemm) => Some(at(gemm, 0, g, row, k)),
             Kind::Conv(conv) => conv.left(g, row, k),
+            Kind::Reduce(_) => None,
         });
     }
     /// Right factors of a column for k from `first` on.
@@ -75,6 +93,7 @@ impl<'a> Oracle<'a> {
         self.factors(Operand::B, first, out, |k| match &self.kind {
             Kind::Gemm(gemm) => Some(at(gemm, 1, g, k, column)),
             Kind::Conv(conv) => conv.right(g, column, k),
+            Kind::Reduce(_) => None,
         });
     }
     /// Values of an operand, 0 where there is none.

@@ -78,6 +78,9 @@ impl HostCode<'_> {
                 }
                 all
             }
+            Problem::Reduce(_) => {
+                vec![self.factor("alpha", "factor of the elements"), self.operand(Operand::A, "tensor".into())]
+            }
         };
         let c = self.emission.contraction;
         let align = u64::from(ADDED_ALIGN);
@@ -190,6 +193,7 @@ impl HostCode<'_> {
         match self.emission.problem {
             Problem::Gemm(gemm) => gemm.matrices()[operand as usize].offset,
             Problem::Conv(_) => 0,
+            Problem::Reduce(reduce) => reduce.offset,
         }
     }
 }

@@ -168,6 +168,7 @@ fn budgeted(rng: &mut ChaCha8Rng, problem: &Problem, spec: &KernelSpec, space: &
     match &mut tight {
         Problem::Gemm(gemm) => gemm.workspace = budget,
         Problem::Conv(conv) => conv.workspace = budget,
+        Problem::Reduce(reduce) => reduce.workspace = budget,
     }
     tight
 }

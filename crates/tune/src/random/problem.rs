@@ -38,6 +38,7 @@ fn with_math(mut problem: Problem, math: Math) -> Problem {
     match &mut problem {
         Problem::Gemm(gemm) => gemm.math = math,
         Problem::Conv(conv) => conv.math = math,
+        Problem::Reduce(_) => {}
     }
     problem
 }
@@ -181,6 +182,7 @@ pub fn reduced(rng: &mut ChaCha8Rng, problem: &Problem) -> Problem {
             (gemm.reductions, gemm.drop_c) = (all, rng.random_bool(0.3));
         }
         Problem::Conv(conv) => (conv.reductions, conv.drop_c) = (all, rng.random_bool(0.3)),
+        Problem::Reduce(_) => {}
     }
     if reduced.validate().is_ok() { reduced } else { problem.clone() }
 }

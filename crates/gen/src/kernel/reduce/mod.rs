@@ -1,10 +1,12 @@
 //! Reductions of results: what an operator is in a kernel, and where its values go.
 //!
 //! [`tile`] reduces what the threads of a work-group hold of a tile, in registers, across lanes, and between waves through shared memory.
-//! [`elements`] does the same with what it sums up of splits of k.
+//! [`alone`] does the same with a tensor that is read instead of computed, [`elements`] with
+//! what it sums up of splits of k.
 //! What is left goes to the result where one work-group has all of a value, else to workspace, where [`finish`] reduces it in a fixed
 //! order. An operator is the same in both: an identity, what an element contributes, how two contributions combine.
 
+pub mod alone;
 pub mod elements;
 pub mod finish;
 pub mod tile;

@@ -44,25 +44,42 @@ pub(crate) struct HeldTile<'a> {
 }
 
 /// Values that a thread has of a reduction: row and column of each as far as constants go, and what the thread adds to all of them.
-struct Values {
-    held: Vec<([u32; 2], ExprId)>,
-    thread: [ExprId; 2],
+pub(crate) struct Values {
+    pub held: Vec<([u32; 2], ExprId)>,
+    pub thread: [ExprId; 2],
     /// Threads that have them to themselves; `None`: all.
-    guard: Option<ExprId>,
+    pub guard: Option<ExprId>,
 }
 
 impl HeldTile<'_> {
     /// Reduces the tile by all reducers. `shared`: first byte of the shared memory that is free for it, and before it the number by which
     /// teams of threads that work on tiles of their own tell their parts of it apart.
-    pub fn reduce(&self, b: &mut Builder, all: &[(&Reducer, TileReduction)], (team, shared): (Option<ExprId>, u32), teams: u32) {
-        let place = [Axis::Row, Axis::Col].map(|to| self.layout.emit(b, to, &[(Axis::Thread, self.thread)], Scalar::I32));
-        let place = [b.bind("held_row", place[0]), b.bind("held_col", place[1])];
+    pub fn reduce(&self, b: &mut Builder, all: &[(&Reducer, TileReduction)], shared: (Option<ExprId>, u32), teams: u32) {
+        let place = self.place(b);
         let mut owned = HashMap::new();
+        self.leave(b, all, shared, teams, &mut |b, number| self.in_registers(b, all[number].0, place, &mut owned));
+    }
+
+    /// What a thread adds to rows and columns of its registers.
+    pub fn place(&self, b: &mut Builder) -> [ExprId; 2] {
+        let place = [Axis::Row, Axis::Col].map(|to| self.layout.emit(b, to, &[(Axis::Thread, self.thread)], Scalar::I32));
+        [b.bind("held_row", place[0]), b.bind("held_col", place[1])]
+    }
+
+    /// What is behind a thread's registers: `values` gives what each thread has of the reducer with a number.
+    pub fn leave(
+        &self,
+        b: &mut Builder,
+        all: &[(&Reducer, TileReduction)],
+        (team, shared): (Option<ExprId>, u32),
+        teams: u32,
+        values: &mut dyn FnMut(&mut Builder, usize) -> Values,
+    ) {
         let mut meeting = Vec::new();
         let mut at = shared;
-        for (reducer, how) in all {
+        for (number, (reducer, how)) in all.iter().enumerate() {
             b.comment(format!("{} over {}", reducer.op.operator, reducer.op.over));
-            let values = self.in_registers(b, reducer, place, &mut owned);
+            let values = values(b, number);
             let values = self.across_lanes(b, reducer, how, values);
             if how.parts.len() == 1 {
                 self.put_all(b, reducer, &values);
@@ -85,6 +102,23 @@ impl HeldTile<'_> {
         for (reducer, how, _, array, first) in &meeting {
             self.meet_parts(b, reducer, how, (*array, *first));
         }
+    }
+
+    /// Rows and columns of the values that a thread has of a reducer, as far as constants go, each with its registers by place.
+    fn groups(&self, reducer: &Reducer) -> BTreeMap<[u32; 2], BTreeMap<[u32; 2], u32>> {
+        let over = Self::over(reducer);
+        let mut groups: BTreeMap<[u32; 2], BTreeMap<[u32; 2], u32>> = BTreeMap::new();
+        for register in 0..self.layout.extent(Axis::Register) as u32 {
+            let at = [Axis::Row, Axis::Col].map(|to| self.layout.at(to, &[(Axis::Register, register.into())]) as u32);
+            let kept = [0, 1].map(|axis| if over[axis] { 0 } else { at[axis] });
+            groups.entry(kept).or_default().insert(at, register);
+        }
+        groups
+    }
+
+    /// Rows and columns of the values that a thread has of a reducer.
+    pub fn values(&self, reducer: &Reducer) -> Vec<[u32; 2]> {
+        self.groups(reducer).into_keys().collect()
     }
 
     /// Which of the axes a reduction reduces.
@@ -111,7 +145,7 @@ impl HeldTile<'_> {
     }
 
     /// Elements of each thread.
-    fn in_registers(
+    pub fn in_registers(
         &self,
         b: &mut Builder,
         reducer: &Reducer,
@@ -119,14 +153,8 @@ impl HeldTile<'_> {
         known: &mut HashMap<(usize, u32), Option<ExprId>>,
     ) -> Values {
         let over = Self::over(reducer);
-        let mut groups: BTreeMap<[u32; 2], BTreeMap<[u32; 2], u32>> = BTreeMap::new();
-        for register in 0..self.layout.extent(Axis::Register) as u32 {
-            let at = [Axis::Row, Axis::Col].map(|to| self.layout.at(to, &[(Axis::Register, register.into())]) as u32);
-            let kept = [0, 1].map(|axis| if over[axis] { 0 } else { at[axis] });
-            groups.entry(kept).or_default().insert(at, register);
-        }
         let mut held = Vec::new();
-        for (kept, elements) in groups {
+        for (kept, elements) in self.groups(reducer) {
             let mut leaves = Vec::new();
             for (at, register) in elements {
                 let mut value = (self.value)(b, register);

@@ -1,0 +1,193 @@
+//! The kernel of a reduction by itself: the elements of a tensor in the place of a product's results.
+//!
+//! A work-group has the plan's tile of rows and walks over its share of the columns. Each thread combines what it loads in registers;
+//! behind the last step lanes, waves and work-groups meet as those of a product do.
+
+use super::Reducer;
+use super::tile::{HeldTile, Values};
+use crate::kernel::arguments::Arguments;
+use crate::kernel::elements::digits;
+use crate::kernel::exit::operations::{Applied, Operations, Run, Start};
+use crate::kernel::input::Ints;
+use crate::plan::{ElementLoads, KernelSpec, Partials};
+use crate::program::Binding;
+use tilewright_ir::affine::{Coord, Part, affine};
+use tilewright_ir::layout::{Axis, Layout};
+use tilewright_ir::*;
+use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::view::{COL, ROW, View};
+
+/// Work-groups of the kernel: tiles along m, shares of the columns.
+pub(crate) fn grid(c: &Contraction, spec: &KernelSpec) -> [u64; 2] {
+    [c.m.div_ceil(spec.tiling.a.macro_tile.into()), c.n.div_ceil(spec.share_of_columns(c))]
+}
+
+/// A work-group's share of the tensor.
+struct Share<'a> {
+    c: &'a Contraction,
+    view: &'a View,
+    layout: Layout,
+    loads: ElementLoads,
+    operations: Operations<'a>,
+    ints: Ints,
+    from: Base,
+    thread: ExprId,
+    /// The work-group's tile and share, and their first row and column.
+    number: [ExprId; 2],
+    start: [ExprId; 2],
+    /// Rows and columns of a step.
+    size: [u32; 2],
+}
+
+/// The kernel.
+pub(crate) fn build(c: &Contraction, view: &View, spec: &KernelSpec, parts: &[(Partials, Option<u64>)]) -> (Kernel, Arguments) {
+    let t = &spec.tiling;
+    let threads = t.math_threads();
+    let mut b = Builder::new(crate::kernel::MAIN, threads);
+    let (b, mut args) = (&mut b, Arguments::default());
+    b.min_groups(spec.style.min_groups);
+    b.doc(format!("{}   {}", c.formula(), c.sizes()));
+    b.doc(format!("tile {} x {} of {threads} threads, {} columns", t.a.macro_tile, t.b.macro_tile, spec.share_of_columns(c)));
+    let buffer = args.buffer(b, "a", (c.a.scalar, Access::Read), "elements", Binding::Buffer(Operand::A));
+    let offset = args.scalar(b, "a_offset", Scalar::I64, "first element in its buffer", Binding::Offset(Operand::A));
+    let (operations, ()) = Operations::declare(b, &mut args, c, Applied::All, |_, _| ());
+    let reducers = Reducer::declare(b, &mut args, c, parts);
+    let columns = spec.share_of_columns(c);
+    let [_, shares] = grid(c, spec);
+    let ints = Ints::new(spec.style.wide_index, &[c.m + u64::from(t.a.macro_tile), columns * shares], &[c.a.len]);
+    let ways = spec.tile_reductions(c);
+    if ways.iter().any(|way| !way.lane_bits.is_empty()) {
+        b.wave(t.wave_lanes);
+    }
+    let (thread, group) = (b.bind("local_id", Builtin::LocalId), b.value(Builtin::GroupId(0).cast(ints.coord)));
+    let d = digits(b, group, &[shares.into(), 0u64.into()]);
+    let number = [b.bind("tile_m", d[1]), b.bind("share", d[0])];
+    let start = [b.value(number[0] * i64::from(t.a.macro_tile)), b.value(number[1] * (columns as i64))];
+    let start = [b.bind("first_row", start[0]), b.bind("first_column", start[1])];
+    let share = Share {
+        c,
+        view,
+        layout: t.accumulators(c),
+        loads: spec.element_loads(c),
+        operations,
+        ints,
+        from: Base::Cursor(b.cursor("from", buffer, offset)),
+        thread,
+        number,
+        start,
+        size: [t.a.macro_tile, t.b.macro_tile],
+    };
+    share.reduce(b, &reducers.iter().zip(ways).collect::<Vec<_>>(), columns);
+    (std::mem::replace(b, Builder::new("", 0)).finish(), args)
+}
+
+impl Share<'_> {
+    /// What the threads hold in a step that begins at a column; values are those of the registers.
+    fn held<'h>(
+        &'h self,
+        b: &mut Builder,
+        column: ExprId,
+        value: &'h dyn Fn(&mut Builder, u32) -> ExprId,
+        owned: &'h dyn Fn(&mut Builder, Coord, usize) -> Option<ExprId>,
+    ) -> HeldTile<'h> {
+        HeldTile {
+            layout: &self.layout,
+            thread: self.thread,
+            threads: self.layout.extent(Axis::Thread) as u32,
+            value,
+            counts: &|_| None,
+            share: None,
+            stored: self.c.c.scalar,
+            g: b.int(0, self.ints.coord),
+            tile: self.number,
+            start: [Coord::plain(b, self.start[0]), Coord::plain(b, column)],
+            owned,
+            meet: &|b| b.barrier(),
+            ints: self.ints,
+        }
+    }
+
+    /// Condition that a row (0) or column (1) exists, where some do not.
+    fn owned(&self, b: &mut Builder, at: Coord, axis: usize, columns: u64) -> Option<ExprId> {
+        let (extent, whole) = [(self.c.m, u64::from(self.size[0])), (self.c.n, columns)][axis];
+        (!extent.is_multiple_of(whole)).then(|| {
+            let at = at.value(b);
+            b.value(at.lt(extent as i64))
+        })
+    }
+
+    fn reduce(&self, b: &mut Builder, all: &[(&Reducer, crate::plan::TileReduction)], columns: u64) {
+        let owned = |b: &mut Builder, at: Coord, axis: usize| self.owned(b, at, axis, columns);
+        let nothing = |b: &mut Builder, _: u32| b.float(0.0, self.c.accumulator());
+        let whole = self.held(b, self.start[1], &nothing, &owned);
+        let place = whole.place(b);
+        // Values of each reduction, as far as the thread has come.
+        let shapes: Vec<Vec<[u32; 2]>> = all.iter().map(|(reducer, _)| whole.values(reducer)).collect();
+        let mut totals = Vec::new();
+        for ((reducer, _), shape) in all.iter().zip(&shapes) {
+            let identity = reducer.identity(b);
+            totals.push(shape.iter().map(|_| b.declare("total", identity)).collect::<Vec<VarId>>());
+        }
+        let steps = (columns / u64::from(self.size[1])) as i64;
+        let zero = b.int(0, self.ints.coord);
+        let unroll = if steps > 1 { Unroll::By(2) } else { Unroll::Full };
+        b.for_range("step", zero, Ex::int(steps, self.ints.coord), unroll, |b, step| {
+            let column = b.bind("column", self.start[1] + step * i64::from(self.size[1]));
+            let elements = self.elements(b, column, &owned);
+            let value = |_: &mut Builder, register: u32| elements[register as usize];
+            let held = self.held(b, column, &value, &owned);
+            for ((reducer, _), totals) in all.iter().zip(&totals) {
+                let values = held.in_registers(b, reducer, place, &mut Default::default());
+                for (total, (_, value)) in totals.iter().zip(values.held) {
+                    let before = b.get(*total);
+                    let both = reducer.combine(b, before, value);
+                    b.set(*total, both);
+                }
+            }
+        });
+        let all: Vec<_> = all.iter().map(|(reducer, way)| (*reducer, way.clone())).collect();
+        whole.leave(b, &all, (None, 0), 1, &mut |b, number| {
+            let held = shapes[number].iter().zip(&totals[number]).map(|(place, total)| (*place, b.get(*total))).collect();
+            Values { held, thread: place, guard: None }
+        });
+    }
+
+    /// The elements of a step that the thread has, by register, scaled and with the activation applied: loads first, all together.
+    fn elements(
+        &self,
+        b: &mut Builder,
+        column: ExprId,
+        owned: &dyn Fn(&mut Builder, Coord, usize) -> Option<ExprId>,
+    ) -> Vec<ExprId> {
+        let start = [self.start[0], column];
+        let mut found = Vec::new();
+        for run in &self.loads.runs {
+            let mut point = [Coord::plain(b, column); 3];
+            let mut inside = None;
+            for (axis, (to, at)) in [(0, (Axis::Row, ROW)), (1, (Axis::Col, COL))] {
+                let of_thread = self.layout.emit(b, to, &[(Axis::Thread, self.thread)], Scalar::I32);
+                let further = self.layout.at(to, &[(Axis::Register, run[0].into())]);
+                let value = b.value(start[axis] + of_thread.cast(self.ints.coord) + further);
+                point[at] = Coord::plain(b, value);
+                let exists = owned(b, point[at], axis);
+                inside = b.and_opt(inside, exists);
+            }
+            let zero = b.int(0, self.ints.coord);
+            point[0] = Coord::plain(b, zero);
+            let at = affine(b, &self.view.access.offset, &point, Part::Whole, self.ints.offset);
+            let loaded = b.load("loaded", self.from, at, run.len() as u32, inside);
+            found.push((run, point, loaded));
+        }
+        let mut values = vec![column; self.layout.extent(Axis::Register) as usize];
+        for (run, [g, row, col], loaded) in found {
+            for (i, register) in (0..).zip(run) {
+                let x = b.value(loaded.extract(i).cast(self.c.accumulator()));
+                let run =
+                    Run { g: g.local, row, col, by_column: true, length: 1, start: Start::Multiple, overruns: [None, None] };
+                let applied = self.operations.apply(b, &run, None, self.ints, None, &[x])[0];
+                values[*register as usize] = b.bind("element", applied);
+            }
+        }
+        values
+    }
+}

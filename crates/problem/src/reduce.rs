@@ -1,0 +1,303 @@
+//! Reductions by themselves: values computed of a strided tensor over some of its axes.
+//!
+//! A [`Reduce`] becomes a result that is read instead of computed, whose rows are what is kept of the tensor and whose columns are what
+//! is reduced, with the reductions of products over those columns.
+
+use crate::epilogue::Activation;
+use crate::error::{DEFAULT_WORKSPACE, ProblemError, check_dtype, check_elements};
+use crate::extent::Extents;
+use crate::reduction::{Axes, Operator, Reduction, ResultShape, check_all};
+use crate::text::{self, parse_activation};
+use serde::{Deserialize, Serialize};
+use std::fmt::Write;
+use tilewright_ir::Scalar;
+
+/// Most axes of a tensor.
+pub const MOST_AXES: usize = 8;
+/// The axes that operators reduce: columns.
+const OVER: Axes = Axes { g: false, m: false, n: true };
+
+/// Values of a tensor's elements over some of its axes. They are dense, the axes that are kept in the tensor's order.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(remote = "Self")]
+pub struct Reduce {
+    /// Element type of the tensor.
+    pub dtype: Scalar,
+    /// Its sizes, outermost first.
+    pub shape: Vec<u64>,
+    /// Elements from one index to the next along each axis; 0 repeats what is there.
+    pub strides: Vec<u64>,
+    /// Elements of its buffer before the first.
+    pub offset: u64,
+    /// Axes that are reduced, ascending.
+    pub over: Vec<usize>,
+    /// Applied to the scaled elements.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub activation: Option<Activation>,
+    /// What is computed, all in one pass, over columns.
+    pub reductions: Vec<Reduction>,
+    /// Workspace budget in bytes.
+    pub workspace: u64,
+}
+
+/// Collects a [`Reduce`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReduceBuilder(Reduce);
+
+crate::error::validated_serde!(Reduce);
+
+impl Reduce {
+    /// Starts a reduction of a dense tensor over these axes.
+    #[allow(clippy::new_ret_no_self)]
+    pub fn new(dtype: Scalar, shape: &[u64], over: &[usize]) -> ReduceBuilder {
+        let mut strides: Vec<u64> = shape.iter().map(|_| 1).collect();
+        for axis in (1..shape.len()).rev() {
+            strides[axis - 1] = strides[axis].saturating_mul(shape[axis]);
+        }
+        let mut over = over.to_vec();
+        over.sort_unstable();
+        ReduceBuilder(Reduce {
+            dtype,
+            shape: shape.to_vec(),
+            strides,
+            offset: 0,
+            over,
+            activation: None,
+            reductions: Vec::new(),
+            workspace: DEFAULT_WORKSPACE,
+        })
+    }
+    /// Axes that are kept (false) or reduced (true), in the tensor's order.
+    pub fn axes(&self, reduced: bool) -> Vec<usize> {
+        (0..self.shape.len()).filter(|axis| self.over.contains(axis) == reduced).collect()
+    }
+    /// Values of each operator (false), and elements of each value (true).
+    fn extent(&self, reduced: bool) -> u64 {
+        self.axes(reduced).into_iter().map(|axis| self.shape[axis]).product()
+    }
+    /// Rows are what is kept, columns what is reduced.
+    pub fn result_shape(&self) -> ResultShape {
+        ResultShape { extents: Extents { g: 1, m: self.extent(false), n: self.extent(true) }, groups: 1 }
+    }
+    /// Elements from the tensor's first to behind its last.
+    pub fn len(&self) -> u64 {
+        self.shape.iter().zip(&self.strides).map(|(size, stride)| (size - 1) * stride).sum::<u64>() + 1
+    }
+    /// True if there are none; does not happen for valid problems.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Position of an element, counted from the first, that is the given one of those along the kept or along the reduced axes.
+    pub fn position(&self, reduced: bool, mut index: u64) -> u64 {
+        let mut at = 0;
+        for axis in self.axes(reduced).into_iter().rev() {
+            at += index % self.shape[axis] * self.strides[axis];
+            index /= self.shape[axis];
+        }
+        at
+    }
+    /// Checks every field.
+    ///
+    /// # Errors
+    /// [`ProblemError`] with the field, its value and what it may be.
+    pub fn validate(&self) -> Result<(), ProblemError> {
+        check_dtype("dtype", self.dtype)?;
+        let axes = self.shape.len();
+        if !(1..=MOST_AXES).contains(&axes) {
+            return Err(ProblemError::value("shape", format!("{axes} sizes"), format!("a tensor has 1 to {MOST_AXES} axes")));
+        }
+        if self.strides.len() != axes {
+            let reason = format!("must have {axes}, one per axis of the tensor");
+            return Err(ProblemError::value("strides", format!("{} values", self.strides.len()), reason));
+        }
+        if self.shape.contains(&0) {
+            return Err(ProblemError::value("shape", joined(&self.shape), "every size must be at least 1"));
+        }
+        check_elements("shape", &self.shape, 0, self.dtype)?;
+        let reach = self.shape.iter().zip(&self.strides).try_fold(self.offset, |sum, (size, stride)| {
+            (size - 1).checked_mul(*stride).and_then(|reach| sum.checked_add(reach))
+        });
+        check_elements("strides", &[reach.unwrap_or(u64::MAX)], 1, self.dtype)?;
+        if let Some(axis) = self.over.iter().find(|axis| **axis >= axes) {
+            return Err(ProblemError::value("over", axis, format!("the tensor's axes are 0 to {}", axes - 1)));
+        }
+        if self.over.is_empty() {
+            return Err(ProblemError::value("over", "none", "names no axis; give some of the tensor's, counted from 0"));
+        }
+        if let Some(twice) = self.over.windows(2).find(|pair| pair[0] >= pair[1]) {
+            return Err(ProblemError::value("over", twice[0], "the axis is there twice"));
+        }
+        if self.workspace > i64::MAX as u64 {
+            return Err(ProblemError::value("workspace", self.workspace, "must be less than 2^63 bytes"));
+        }
+        if self.reductions.is_empty() {
+            return Err(ProblemError::value("op", "none", "say what is computed: sum, max, ..."));
+        }
+        if let Some(other) = self.reductions.iter().find(|r| r.over != OVER || r.stored) {
+            return Err(ProblemError::value("op", other, "the axes are those of the tensor; give the operator alone"));
+        }
+        check_all(&self.reductions, true, self.dtype.accumulator())
+    }
+    /// The canonical text, `reduce_in65536x1024_over1_st1024x1_o0_opsum_ws1073741824_f32`, with `actrelu` where there is an activation.
+    pub fn key(&self) -> String {
+        let over: Vec<u64> = self.over.iter().map(|axis| *axis as u64).collect();
+        let mut key = format!("reduce_in{}_over{}", joined(&self.shape), joined(&over));
+        // Writing to a String cannot fail.
+        let _ = write!(key, "_st{}_o{}", joined(&self.strides), self.offset);
+        for r in &self.reductions {
+            let _ = write!(key, "_op{}", r.operator);
+            let _ = r.dtype.map_or(Ok(()), |dtype| write!(key, ":{dtype}"));
+        }
+        if let Some(activation) = self.activation {
+            let _ = write!(key, "_act{activation}");
+        }
+        let _ = write!(key, "_ws{}_{}", self.workspace, self.dtype);
+        key
+    }
+    /// Reads [`Reduce::key`] back. Keys may stand in any order; `st` (dense), `o` and `ws` may be left out.
+    ///
+    /// # Errors
+    /// [`ProblemError::Text`] for unknown, repeated, missing or malformed keys; [`ProblemError`] of [`Reduce::validate`].
+    pub fn parse_key(whole: &str) -> Result<Reduce, ProblemError> {
+        let fail = |reason: String| ProblemError::text(whole, reason);
+        let mut tokens = whole.split('_');
+        if tokens.next() != Some("reduce") {
+            return Err(fail("must start with reduce".into()));
+        }
+        let mut lists: [Option<Vec<u64>>; LISTS.len()] = [const { None }; LISTS.len()];
+        let (mut dtype, mut activation, mut operators) = (None, None, Vec::new());
+        for token in tokens {
+            let twice = || fail(format!("`{token}` is given twice"));
+            if let Some(scalar) = text::dtype(token) {
+                dtype.replace(scalar).map_or(Ok(()), |_| Err(twice()))?;
+            } else if let Some(name) = token.strip_prefix("act") {
+                let found = parse_activation(token, name).map_err(&fail)?;
+                activation.replace(found).map_or(Ok(()), |_| Err(twice()))?;
+            } else if let Some(name) = token.strip_prefix("op") {
+                operators.push(operator(name).map_err(&fail)?);
+            } else {
+                let split = token.find(|ch: char| ch.is_ascii_digit()).unwrap_or(token.len());
+                let (name, digits) = token.split_at(split);
+                let index = LISTS.iter().position(|key| *key == name);
+                let index = index.ok_or_else(|| fail(format!("unknown key in `{token}`; the keys are {}", LISTS.join(", "))))?;
+                let values = digits.split('x').map(text::number).collect::<Result<Vec<_>, _>>();
+                let values = values.map_err(|reason| fail(format!("`{token}`: {reason}")))?;
+                lists[index].replace(values).map_or(Ok(()), |_| Err(twice()))?;
+            }
+        }
+        let missing = |name: &str| fail(format!("key `{name}` is missing"));
+        let [shape, over, strides, offset, workspace] = lists;
+        let over: Vec<usize> = over.ok_or_else(|| missing("over"))?.into_iter().map(|axis| axis as usize).collect();
+        let dtype = dtype.ok_or_else(|| fail("the element type is missing (f16, bf16, f32 or f64)".to_string()))?;
+        let mut builder = Reduce::new(dtype, &shape.ok_or_else(|| missing("in"))?, &over);
+        let one = |name: &str, list: Option<Vec<u64>>, default: u64| match list.as_deref() {
+            None => Ok(default),
+            Some([one]) => Ok(*one),
+            Some(_) => Err(fail(format!("`{name}` is one number"))),
+        };
+        if let Some(strides) = strides {
+            builder = builder.strides(&strides);
+        }
+        builder = builder.offset(one("o", offset, 0)?).workspace(one("ws", workspace, DEFAULT_WORKSPACE)?);
+        builder = operators.into_iter().fold(builder, ReduceBuilder::reduction);
+        builder.0.activation = activation;
+        builder.build()
+    }
+}
+
+const LISTS: [&str; 5] = ["in", "over", "st", "o", "ws"];
+
+/// `sum` or `sum:bf16`: an operator, and the type of its values where it is not that of the sums.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn operator(text: &str) -> Result<Reduction, String> {
+    let (name, dtype) = text.split_once(':').map_or((text, None), |(name, dtype)| (name, Some(dtype)));
+    match dtype {
+        None => format!("{name}:n").parse(),
+        Some(dtype) => format!("{name}:n:{dtype}").parse(),
+    }
+}
+
+fn joined(list: &[u64]) -> String {
+    list.iter().map(u64::to_string).collect::<Vec<_>>().join("x")
+}
+
+impl ReduceBuilder {
+    /// Elements from one index to the next along each axis; 0 repeats what is there.
+    pub fn strides(mut self, strides: &[u64]) -> Self {
+        self.0.strides = strides.to_vec();
+        self
+    }
+    /// Elements of the buffer before the tensor's first.
+    pub fn offset(mut self, elements: u64) -> Self {
+        self.0.offset = elements;
+        self
+    }
+    /// Another operator, whose values have the type of the sums.
+    pub fn op(self, operator: Operator) -> Self {
+        self.reduction(Reduction::new(operator, OVER))
+    }
+    /// Another operator, whose values have this type.
+    pub fn op_in(self, operator: Operator, dtype: Scalar) -> Self {
+        self.reduction(Reduction { dtype: Some(dtype), ..Reduction::new(operator, OVER) })
+    }
+    /// Another operator as texts have it ([`operator`]).
+    pub fn reduction(mut self, reduction: Reduction) -> Self {
+        self.0.reductions.push(reduction);
+        self
+    }
+    /// A function is applied to the scaled elements.
+    pub fn activation(mut self, activation: Activation) -> Self {
+        self.0.activation = Some(activation);
+        self
+    }
+    /// Workspace budget in bytes.
+    pub fn workspace(mut self, bytes: u64) -> Self {
+        self.0.workspace = bytes;
+        self
+    }
+    /// Validates.
+    ///
+    /// # Errors
+    /// [`ProblemError`] with the field, its value and what it may be.
+    pub fn build(self) -> Result<Reduce, ProblemError> {
+        self.0.validate()?;
+        Ok(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_round_trip() {
+        let problem = Reduce::new(Scalar::BF16, &[4, 5, 6], &[2, 0]).op(Operator::Sum).op_in(Operator::Max, Scalar::F16);
+        let problem = problem.activation(Activation::Silu).offset(3).workspace(64).build().unwrap();
+        assert_eq!(problem.key(), "reduce_in4x5x6_over0x2_st30x6x1_o3_opsum_opmax:f16_actsilu_ws64_bf16");
+        assert_eq!(Reduce::parse_key(&problem.key()).unwrap(), problem);
+        assert_eq!(problem.result_shape().extents, Extents { g: 1, m: 5, n: 24 });
+        assert_eq!((problem.position(false, 4), problem.position(true, 13)), (24, 61));
+    }
+
+    #[test]
+    fn bad_input_is_named() {
+        for (key, part) in [
+            ("reduce_in4_over0_f32", "say what is computed"),
+            ("reduce_in4_opsum_f32", "`over` is missing"),
+            ("reduce_in4_over1_opsum_f32", "axes are 0 to 0"),
+            ("reduce_in4x4_over1x1_opsum_f32", "twice"),
+            ("reduce_in4x0_over1_opsum_f32", "at least 1"),
+            ("reduce_in4x4_over1_opmedian_f32", "the operators are sum"),
+            ("reduce_in4x4_over1_opsum:f64_f32", "must be f32"),
+            ("reduce_in4x4_over1_st4_opsum_f32", "strides = 1 values"),
+            ("reduce_in4x4_over1_opsum", "element type is missing"),
+            ("reduce_in4x4_over1_opsum_q4_f32", "unknown key"),
+            ("reduce_in4000000000x4000000000_over1_opsum_f32", "64-bit address space"),
+        ] {
+            let message = Reduce::parse_key(key).expect_err(key).to_string();
+            assert!(message.contains(part), "`{message}` lacks `{part}`");
+        }
+    }
+}
