@@ -26,6 +26,12 @@ fn random_schedules_verify_on_opencl() {
     all_pass(Recipe { schedules: true, ..Recipe::short_code() });
 }
 
+/// Reductions of results, and of tensors by themselves: no lanes exchange, so that all threads meet in shared memory.
+#[test]
+fn random_reductions_verify_on_opencl() {
+    all_pass(Recipe { reductions: true, ..Recipe::short_code() });
+}
+
 fn all_pass(recipe: Recipe) {
     let device = match open("opencl") {
         Ok(device) => device,
