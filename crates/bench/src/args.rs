@@ -274,6 +274,10 @@ pub enum Mix {
     Schedules,
     /// Warpgroup matrix instructions (sm_90a)
     Units,
+    /// Reductions of results, and of tensors by themselves
+    Reduce,
+    /// Reductions of results of warpgroup matrix instructions
+    ReduceUnits,
 }
 
 #[derive(Debug, Args)]

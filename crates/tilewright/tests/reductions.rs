@@ -121,22 +121,21 @@ fn channels_of_convolutions_are_counted() {
 #[test]
 fn tensors_by_themselves_are_counted() {
     let context = context();
-    for shape in [&[2, 12, 12][..], &[200, 100], &[10, 30, 20], &[2, 3, 40], &[1000, 25, 10], &[1], &[4099], &[3, 1, 5, 1, 7]] {
+    for shape in [&[2, 12, 12][..], &[200, 100], &[10, 30, 20], &[2, 3, 40], &[1], &[4099], &[3, 1, 5]] {
         let len = shape.iter().product::<u64>();
         let ones = context.upload(&vec![1f32; len as usize]).expect("memory");
         let each = (0..shape.len()).map(|axis| vec![axis]).chain([(0..shape.len()).collect()]);
         for over in each {
             let count: u64 = over.iter().map(|axis| shape[*axis]).product();
-            for plan in ["", "C_ICE3"] {
-                let problem = Reduce::new(Scalar::F32, shape, &over).op(Operator::Sum).op(Operator::Min);
-                let op = context.reduce(problem).expect("a problem").constrained(&Constraint::parse(plan).expect("a constraint"));
-                let poison = vec![f32::NAN; (len / count) as usize];
-                let mut out = [context.upload(&poison).expect("memory"), context.upload(&poison).expect("memory")];
-                op.run_with(out.iter_mut().fold(Operands::<f32, f32>::of(&ones), Operands::reduction)).expect("it runs");
-                let got = out.iter().map(|x| x.download().expect("values"));
-                let want = [count as f32, 1.0].map(|x| vec![x; poison.len()]);
-                assert_eq!(got.collect::<Vec<_>>(), want, "{shape:?} over {over:?} {plan}");
-            }
+            let plan = if over == [0] { "C_ICE3" } else { "" };
+            let problem = Reduce::new(Scalar::F32, shape, &over).op(Operator::Sum).op(Operator::Min);
+            let op = context.reduce(problem).expect("a problem").constrained(&Constraint::parse(plan).expect("a constraint"));
+            let poison = vec![f32::NAN; (len / count) as usize];
+            let mut out = [context.upload(&poison).expect("memory"), context.upload(&poison).expect("memory")];
+            op.run_with(out.iter_mut().fold(Operands::<f32, f32>::of(&ones), Operands::reduction)).expect("it runs");
+            let got = out.iter().map(|x| x.download().expect("values"));
+            let want = [count as f32, 1.0].map(|x| vec![x; poison.len()]);
+            assert_eq!(got.collect::<Vec<_>>(), want, "{shape:?} over {over:?} {plan}");
         }
     }
 }

@@ -11,8 +11,9 @@ use support::wave_units::{plan, product};
 use support::{Run, emulator, judge, number};
 use tilewright_gen::plan::{KernelSpec, Split};
 use tilewright_ir::Scalar;
-use tilewright_problem::{Activation, Operator, Problem, Reduce};
-use tilewright_tune::random::{Pair, Recipe, pair, reduced};
+use tilewright_problem::{Operator, Problem, Reduce};
+use tilewright_tune::model::Picker;
+use tilewright_tune::random::{Pair, Recipe, pair, reduced, tensor};
 use tilewright_tune::space::Space;
 
 fn random(recipe: Recipe, devices: &[&str], count: u64) {
@@ -49,7 +50,7 @@ fn every_way_out_is_drawn() {
     ] {
         let (recipe, target) = (Recipe { reductions: true, ..recipe }, emulator(device, false, 0).info().target.clone());
         let drawn = (0..120).into_par_iter().filter_map(|seed| pair(&target, &recipe, seed));
-        let drawn = drawn.filter(|pair| !pair.problem.reductions().is_empty()).filter_map(|pair| {
+        let drawn = drawn.filter_map(|pair| {
             let spec = Space::new(&pair.problem, &target).ok()?.resolve(&pair.plan).ok()?.spec;
             Some((pair, spec))
         });
@@ -61,35 +62,6 @@ fn every_way_out_is_drawn() {
     }
 }
 
-/// A tensor of up to four axes, with gaps and repetitions in memory, over some of them.
-fn tensor(rng: &mut ChaCha8Rng) -> Problem {
-    let axes = rng.random_range(1..=4usize);
-    let largest = [3000f64, 200.0, 40.0, 14.0][axes - 1];
-    let unit = [1, 1, 4, 8][rng.random_range(0..4)];
-    let shape: Vec<u64> = (0..axes).map(|_| (largest.powf(rng.random()) as u64).max(1).next_multiple_of(unit)).collect();
-    let over: Vec<usize> = (0..axes).filter(|_| rng.random_bool(0.6)).collect();
-    let over = if over.is_empty() { vec![rng.random_range(0..axes)] } else { over };
-    let dtype = [Scalar::F32, Scalar::F16, Scalar::BF16, Scalar::F64][rng.random_range(0..4)];
-    let mut builder = Reduce::new(dtype, &shape, &over);
-    let dense = builder.clone().op(Operator::Sum).build().unwrap().strides;
-    builder = match rng.random_range(0..4) {
-        0 => builder.strides(&dense.iter().map(|stride| stride * 3).collect::<Vec<_>>()),
-        1 => builder.strides(&dense.iter().map(|stride| if rng.random_bool(0.3) { 0 } else { *stride }).collect::<Vec<_>>()),
-        _ => builder,
-    };
-    for _ in 0..rng.random_range(1..=3) {
-        let operator = Operator::ALL[rng.random_range(0..Operator::ALL.len())];
-        builder = match rng.random_range(0..4) {
-            0 if dtype != Scalar::F64 => builder.op_in(operator, Scalar::BF16),
-            _ => builder.op(operator),
-        };
-    }
-    if rng.random_bool(0.3) {
-        builder = builder.activation(Activation::Silu);
-    }
-    builder.offset(rng.random_range(0..3) * unit).build().unwrap().into()
-}
-
 /// Tensors by themselves.
 #[test]
 fn of_tensors() {
@@ -99,7 +71,7 @@ fn of_tensors() {
         .into_par_iter()
         .filter_map(|seed| {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let problem = tensor(&mut rng);
+            let problem = tensor(&mut rng, 240).unwrap();
             let device = emulator(["emu:sm_90a", "emu:gfx942", "emu:gfx900"][seed as usize % 3], rng.random(), seed);
             let space = Space::new(&problem, &device.info().target).unwrap();
             let plan = tilewright_tune::random::plan(&space, &Recipe { long_code: false, ..Recipe::emulated() }, seed);
@@ -114,6 +86,22 @@ fn of_tensors() {
         failed.len(),
         failed.iter().take(8).map(|s| s.as_str()).collect::<Vec<_>>().join("\n")
     );
+}
+
+/// What is picked without a measurement loads vectors side by side, and keeps the device busy, whichever axis is reduced.
+#[test]
+fn picked_plans_of_tensors_read_whole_sectors() {
+    let target = tilewright_ir::Target::by_arch("sm_90a").unwrap();
+    for (shape, over) in [([65536, 1024], 1), ([1024, 65536], 1), ([8192, 8192], 0), ([65536, 256], 0), ([1, 1 << 24], 1)] {
+        let problem = Reduce::new(Scalar::F32, &shape, &[over]).op(Operator::Sum).build().unwrap().into();
+        let space = Space::new(&problem, &target).unwrap();
+        let plan = Picker::new(&space).pick(1)[0].plan;
+        let resolved = space.resolve(&plan).unwrap();
+        let (spec, c) = (&resolved.spec, resolved.contraction);
+        assert_eq!(spec.element_loads(c).width(), 4, "{shape:?} over {over}: {plan}");
+        let program = resolved.generate(1 << 30).unwrap();
+        assert!(program.launches[0].grid[0] >= target.units, "{shape:?} over {over}: {:?} of {plan}", program.launches[0].grid);
+    }
 }
 
 #[test]

@@ -38,6 +38,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     if c.g == 0 || c.m == 0 || c.n == 0 {
         return Err(Refusal::Empty { g: c.g, m: c.m, n: c.n });
     }
+    let plan = if c.elements.is_some() { &plan.normalised(c) } else { plan };
     let (at, on) = (|key: Common| plan.common(key), |key: Common| plan.common(key) == 1);
     let family = plan.unit();
     let matrix = family.lanes > 1;
@@ -66,6 +67,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         load_threads: schedule.roles.map_or(at(Common::Mac), |r| r.load_threads),
         stagger: on(Common::Ufo),
         predicate: edge == Edge::Predicate,
+        loads: c.elements.is_none(),
         family,
     };
     let (a, copy_a) = operand::derive(plan, Key::A, &c.a, (c.m, c.dynamic.m), (along_m, cluster.n), &frame)?;

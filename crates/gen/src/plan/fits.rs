@@ -167,6 +167,9 @@ pub(crate) const REDUCTION_ALIGN: u64 = 16;
 /// larger (it lies over the operands').
 pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
     let t = &spec.tiling;
+    if c.elements.is_some() {
+        return spec.reduction_bytes(c);
+    }
     if spec.schedule.in_pipeline() {
         // A full and a free barrier of 8 bytes per buffer stand behind the tiles, then one for each team that alternates.
         let turns = if spec.teams() > 1 { 8 * u64::from(spec.teams()) } else { 0 };

@@ -27,11 +27,11 @@ const UNIT_CHIRAL: [Chiral; 3] = [Chiral::Vew, Chiral::Frw, Chiral::Miw];
 const COPY_CHIRAL: [Chiral; 5] = [Chiral::Plu, Chiral::Liw, Chiral::Lor, Chiral::Vew, Chiral::Glw];
 
 /// Keys that reductions by themselves read.
-const ELEMENT_COMMON: [Common; 8] = {
+const ELEMENT_COMMON: [Common; 6] = {
     use Common::*;
-    [Mac, Skw, Mia, Wva, Ice, Mgp, Szt, Unr]
+    [Mac, Skw, Mia, Wva, Ice, Mgp]
 };
-const ELEMENT_CHIRAL: [Chiral; 4] = [Chiral::Mic, Chiral::Miw, Chiral::Frw, Chiral::Vew];
+const ELEMENT_CHIRAL: [Chiral; 3] = [Chiral::Mic, Chiral::Miw, Chiral::Frw];
 
 impl Keys {
     /// The same kernel with every key that has no effect at a canonical value, as far as that shows without a
@@ -96,6 +96,8 @@ impl Keys {
         for key in Chiral::ALL.into_iter().filter(|key| !ELEMENT_CHIRAL.contains(key)) {
             self.reset(&[], &[key]);
         }
+        // Strips would be made of splits.
+        self.set(Key::C(Common::Gal), 1);
         self.normal()
     }
 

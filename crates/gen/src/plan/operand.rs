@@ -23,6 +23,8 @@ pub(super) struct Frame {
     pub load_threads: u32,
     pub stagger: bool,
     pub predicate: bool,
+    /// Tiles come to shared memory; false where there is no product.
+    pub loads: bool,
     /// What computes.
     pub family: &'static Family,
 }
@@ -53,12 +55,8 @@ pub(super) fn derive(
     }
     let tile = macro_tile * k_tile;
     let load_threads = frame.load_threads;
-    let (load_row, load_k) = load_tile(macro_tile, k_tile, load_threads, at(Chiral::Plu) == 1).ok_or(Refusal::LoadShare {
-        mic,
-        macro_tile,
-        k_tile,
-        threads: load_threads,
-    })?;
+    let share = if frame.loads { load_tile(macro_tile, k_tile, load_threads, at(Chiral::Plu) == 1) } else { Some((1, 1)) };
+    let (load_row, load_k) = share.ok_or(Refusal::LoadShare { mic, macro_tile, k_tile, threads: load_threads })?;
     let source = match at(Chiral::Wos) {
         0 => Source::InPlace,
         1 => Source::Copy,

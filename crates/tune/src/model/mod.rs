@@ -7,6 +7,7 @@
 
 mod calibration;
 mod cpu;
+mod elements;
 mod gpu;
 mod matrix;
 mod matrix_seeds;
@@ -150,7 +151,9 @@ impl<'a> Model<'a> {
             return self.turned.get_or_init(|| Box::new(turned().calibrated(self.calibration))).estimate(spec, footprint);
         }
         let work = Work::new(&self.contraction, spec);
-        let mut e = if spec.tiling.unit.family().lanes > 1 {
+        let mut e = if self.contraction.elements.is_some() {
+            elements::main_kernel(self, spec, footprint)
+        } else if spec.tiling.unit.family().lanes > 1 {
             matrix::main_kernel(self, spec, footprint, &work)
         } else if self.target.wave <= 1 {
             cpu::main_kernel(self, spec, &work)
@@ -250,9 +253,14 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
     if copied > 0.0 {
         stream(copied, slowed / copied);
     }
+    let parts: u64 = c.reductions().map(|r| spec.partials(c, r).len()).sum();
+    if parts > 0 {
+        // Written by the main kernel, read by the one behind it.
+        stream(2.0 * parts as f64 * f64::from(c.accumulator().bytes()), 1.0);
+    }
     let result = c.g as f64 * c.m as f64 * c.n as f64;
     let ways = f64::from(t.split_k.ways);
-    if spec.split_outside() > 1 {
+    if spec.split_outside() > 1 && c.elements.is_none() {
         let acc = f64::from(c.accumulator().bytes());
         let partials = if spec.epilogue.split == Split::Workspace { ways * acc } else { 0.0 };
         stream(result * (partials + f64::from(c.c.scalar.bytes())) + added_bytes(c), 1.0);

@@ -1,7 +1,7 @@
 //! Plans worth a look before anything is known: a structured grid of tilings and schedules that suit a device.
 
 use super::seed_keys::{along_k, layout, splits};
-use super::{matrix_seeds, wave_unit_seeds};
+use super::{elements, matrix_seeds, wave_unit_seeds};
 use crate::space::Space;
 use rayon::prelude::*;
 use std::collections::HashSet;
@@ -15,7 +15,9 @@ use tilewright_problem::view::{COL, ROW};
 pub(super) fn seeds(space: &Space) -> Vec<Plan> {
     let mut grid = Grid { space, plans: Vec::new() };
     for (form, contraction) in space.contractions() {
-        if space.target().wave <= 1 {
+        if contraction.elements.is_some() {
+            grid.plans.extend(elements::seeds(space, form, contraction));
+        } else if space.target().wave <= 1 {
             grid.cpu(form, contraction)
         } else {
             grid.gpu(form, contraction);

@@ -9,7 +9,7 @@ mod plan;
 mod problem;
 mod units;
 
-pub use problem::{epilogue, out_dtype, reduced};
+pub use problem::{epilogue, out_dtype, reduced, tensor};
 
 use crate::run::compile;
 use crate::space::Space;
@@ -49,7 +49,7 @@ pub struct Recipe {
     pub work: u64,
     /// Loops that compilers unroll to long code (`UKL`, fragments ahead over deep k-tiles) are drawn as well.
     pub long_code: bool,
-    /// Products have reductions of their results.
+    /// Problems have reductions of their results, or are reductions by themselves.
     pub reductions: bool,
 }
 
@@ -139,7 +139,13 @@ pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
     for _ in 0..TRIES {
         let Ok(mut drawn) = problem::draw(&mut rng, recipe, target) else { continue };
         if recipe.reductions {
-            drawn = reduced(&mut rng, &drawn);
+            drawn = match rng.random_range(0..4) {
+                0 if !recipe.units => tensor(&mut rng, recipe.extent).unwrap_or(drawn),
+                _ => reduced(&mut rng, &drawn),
+            };
+            if drawn.reductions().is_empty() {
+                continue;
+            }
         }
         let Ok(space) = space(&drawn, target) else { continue };
         let Some(plan) = (if recipe.units { units::draw } else { plan::draw })(&mut rng, recipe, &space) else { continue };

@@ -7,7 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::Dynamic;
 use tilewright_problem::{Activation, Along, Conv, Direction, Gemm, GemmBuilder, Layout, Math, Order, Problem, ProblemError};
-use tilewright_problem::{Axes, Operator, Reduction};
+use tilewright_problem::{Axes, Operator, Reduce, Reduction};
 
 /// Workspace that suffices for everything drawn here, in bytes.
 const AMPLE: u64 = 1 << 26;
@@ -185,6 +185,38 @@ pub fn reduced(rng: &mut ChaCha8Rng, problem: &Problem) -> Problem {
         Problem::Reduce(_) => {}
     }
     if reduced.validate().is_ok() { reduced } else { problem.clone() }
+}
+
+/// A tensor of up to four axes, with gaps and repetitions in memory, over some of them.
+///
+/// # Errors
+/// None that is known.
+pub fn tensor(rng: &mut ChaCha8Rng, extent: u64) -> Result<Problem, ProblemError> {
+    let axes = rng.random_range(1..=4usize);
+    let largest = ((extent * extent / 16) as f64).powf(1.0 / axes as f64);
+    let unit = *[1, 1, 4, 8].choose(rng).unwrap_or(&1);
+    let shape: Vec<u64> = (0..axes).map(|_| size(rng, largest.max(2.0) as u64, unit)).collect();
+    let over: Vec<usize> = (0..axes).filter(|_| rng.random_bool(0.6)).collect();
+    let over = if over.is_empty() { vec![rng.random_range(0..axes)] } else { over };
+    let dtype = *[Scalar::F32, Scalar::F16, Scalar::BF16, Scalar::F64].choose(rng).unwrap_or(&Scalar::F32);
+    let mut builder = Reduce::new(dtype, &shape, &over).op(Operator::Sum);
+    let dense = builder.clone().build()?.strides;
+    builder = match rng.random_range(0..4) {
+        0 => builder.strides(&dense.iter().map(|stride| stride * 3).collect::<Vec<_>>()),
+        1 => builder.strides(&dense.iter().map(|stride| if rng.random_bool(0.3) { 0 } else { *stride }).collect::<Vec<_>>()),
+        _ => builder,
+    };
+    for _ in 0..rng.random_range(0..=2) {
+        let operator = *Operator::ALL.choose(rng).unwrap_or(&Operator::Max);
+        builder = match rng.random_range(0..4) {
+            0 if dtype != Scalar::F64 => builder.op_in(operator, Scalar::BF16),
+            _ => builder.op(operator),
+        };
+    }
+    if let Some(activation) = activation(rng) {
+        builder = builder.activation(activation);
+    }
+    Ok(Problem::Reduce(builder.offset(rng.random_range(0..3) * unit).workspace(AMPLE).build()?))
 }
 
 fn conv(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem, ProblemError> {

@@ -100,6 +100,8 @@ fn recipe(info: &DeviceInfo, mix: Mix) -> Recipe {
     };
     match mix {
         Mix::All => all,
+        Mix::Reduce => Recipe { reductions: true, ..all },
+        Mix::ReduceUnits => Recipe { reductions: true, ..recipe(info, Mix::Units) },
         Mix::Schedules => Recipe { schedules: true, ..all },
         Mix::Units if info.kind == DeviceKind::Emulated => Recipe::units(),
         Mix::Units => Recipe { units: true, ..all },

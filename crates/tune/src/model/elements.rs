@@ -1,0 +1,122 @@
+//! Reductions by themselves: plans worth a look, and what the kernel over the elements takes.
+//!
+//! It is bound by memory: by how much of a sector each load uses, and by how many bytes are on their way at once.
+
+use super::{Estimate, Model};
+use crate::space::Space;
+use tilewright_gen::plan::{Chiral, Common, Footprint, KernelSpec, Key, Keys};
+use tilewright_ir::affine::Affine;
+use tilewright_ir::layout::{Axis, Layout};
+use tilewright_problem::contraction::Contraction;
+use tilewright_problem::view::{COL, ROW};
+
+/// Keys of a side of the tile.
+type Side = fn(Chiral) -> Key;
+
+/// Bytes that memory moves at least.
+const SECTOR: i64 = 32;
+/// What the narrowest loads lose of the bandwidth.
+const NARROW: f64 = 0.05;
+/// Steps that are on their way together, by unrolling.
+const AHEAD: f64 = 2.0;
+
+/// Tiles along the direction in which elements are adjacent, and numbers of work-groups that share the columns.
+pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
+    let Some(view) = &c.elements else { return Vec::new() };
+    let along_rows = view.stride(COL) != Some(1) && (view.stride(ROW) == Some(1) || view.run(ROW) > view.run(COL));
+    let vector = (16 / c.a.scalar.bytes()).max(1);
+    let (fast, slow): (Side, Side) = if along_rows { (Key::A, Key::B) } else { (Key::B, Key::A) };
+    let units = u64::from(space.target().units.max(1));
+    let mut plans = Vec::new();
+    for threads in [64u32, 128, 256, 512] {
+        for along_m in (0..=threads.ilog2()).map(|log| 1 << log) {
+            let skew = (threads.ilog2().div_ceil(2) + 10).checked_sub(u32::ilog2(along_m));
+            for (width, more) in [1, vector].into_iter().flat_map(|width| [1, 2, 4, 8].map(|more| (width, more))) {
+                let (of_fast, of_slow) = if along_rows { (width, more) } else { (width * more, 1) };
+                let tile_n = threads / along_m * if along_rows { of_slow } else { of_fast };
+                let tile_m = along_m * if along_rows { of_fast } else { of_slow };
+                if u64::from(tile_m) >= 2 * c.m.max(1) || u64::from(tile_n) >= 2 * c.n.max(1) {
+                    continue;
+                }
+                let plan = Keys::default()
+                    .with(Key::C(Common::Bim), form)
+                    .with(Key::C(Common::Mac), threads)
+                    .with(Key::C(Common::Skw), skew.unwrap_or(10))
+                    .with(Key::C(Common::Mia), u32::from(!along_rows))
+                    .with(Key::C(Common::Unr), 8)
+                    .with(fast(Chiral::Mic), of_fast)
+                    .with(slow(Chiral::Mic), of_slow)
+                    .with(fast(Chiral::Frw), width)
+                    .with(fast(Chiral::Miw), 1)
+                    .with(slow(Chiral::Frw), 1);
+                let rows = c.m.div_ceil(tile_m.into());
+                let most = c.n.div_ceil(tile_n.into()).min(4096);
+                let mut shares: Vec<u64> = [1, units, 4 * units, 16 * units].map(|groups| groups.div_ceil(rows).min(most)).into();
+                shares.dedup();
+                plans.extend(shares.into_iter().map(|share| plan.with(Key::C(Common::Ice), share as u32)));
+            }
+        }
+    }
+    plans
+}
+
+/// The kernel over the elements.
+pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint) -> Estimate {
+    let (c, target) = (&*model.contraction, model.target);
+    let (rates, units) = (&target.rates, f64::from(target.units.max(1)));
+    let (layout, loads) = (spec.tiling.accumulators(c), spec.element_loads(c));
+    let tiles = c.m.div_ceil(spec.tiling.a.macro_tile.into());
+    let share = spec.share_of_columns(c);
+    let groups = tiles as f64 * c.n.div_ceil(share) as f64;
+    let threads = f64::from(spec.tiling.math_threads());
+    // Whole tiles are loaded, those over the edge in part.
+    let bytes = (c.m as f64 * c.n as f64).min(c.a.len as f64) * f64::from(c.a.scalar.bytes());
+    let used = used_of_sectors(&layout, c, loads.width(), target.wave.max(1));
+    let resident = f64::from(footprint.groups_per_unit.max(1)).min((groups / units).ceil().max(1.0));
+    let each = layout.extent(Axis::Register) as f64 * f64::from(c.a.scalar.bytes()) * AHEAD;
+    let flying = (resident * units).min(groups) * threads * each;
+    let by_latency = flying / (rates.dram_latency_ns * 1e-3);
+    let whole = rates.dram_gbs * 1e3;
+    let narrow = f64::from(16 - (loads.width() * c.a.scalar.bytes()).min(16)) / 16.0;
+    let dram_us = bytes / used / whole * (1.0 + NARROW * narrow);
+    let rounds = (groups / (resident * units)).ceil().max(1.0);
+    let stall_us = (bytes / used / by_latency.max(1.0) - dram_us).max(0.0) + rounds * rates.dram_latency_ns * 2e-3;
+    // A load, a conversion and a few instructions per element and operator.
+    let instructions = c.m as f64 * c.n as f64 * (2.0 + 2.0 * c.reductions().count() as f64 + 8.0 / f64::from(loads.width()));
+    let issue_us = instructions / (rates.f32_fma * units * rates.clock_ghz * 1e3);
+    let imbalance = (groups / units).ceil().max(1.0) * units / groups.max(1.0);
+    Estimate {
+        main_us: dram_us.max(issue_us) * imbalance.max(1.0) + stall_us,
+        issue_us,
+        dram_us,
+        stall_us,
+        resident: footprint.groups_per_unit,
+        imbalance,
+        dram_bytes: bytes,
+        ..Estimate::default()
+    }
+}
+
+/// How much of the sectors that a wave's load touches it uses, 0 to 1.
+fn used_of_sectors(layout: &Layout, c: &Contraction, width: u32, wave: u32) -> f64 {
+    let Some(view) = &c.elements else { return 1.0 };
+    let bytes = i64::from(c.a.scalar.bytes());
+    let lanes = u64::from(wave).min(layout.extent(Axis::Thread));
+    let at = |thread: u64, to: Axis| layout.at(to, &[(Axis::Thread, thread as i64)]);
+    let place = |thread: u64| {
+        let (row, col) = (at(thread, Axis::Row), at(thread, Axis::Col));
+        let exists = (row as u64) < c.m && (col as u64) < c.n;
+        exists.then(|| offset(&view.access.offset, [0, row, col]) * bytes)
+    };
+    let starts: Vec<i64> = (0..lanes).filter_map(place).collect();
+    let mut sectors: Vec<i64> =
+        starts.iter().flat_map(|start| start / SECTOR..=(start + i64::from(width) * bytes - 1) / SECTOR).collect();
+    sectors.sort_unstable();
+    sectors.dedup();
+    let asked = starts.len() as f64 * f64::from(width) * bytes as f64;
+    (asked / (sectors.len() as f64 * SECTOR as f64)).clamp(1.0 / 32.0, 1.0)
+}
+
+fn offset(form: &Affine, point: [i64; 3]) -> i64 {
+    form.at(&point)
+}
