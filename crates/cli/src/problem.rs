@@ -257,6 +257,9 @@ fn from_conv(args: &ConvArgs) -> Result<Case, CliError> {
     if args.residual {
         conv = conv.residual();
     }
+    if args.mask {
+        conv = conv.mask();
+    }
     if let Some(function) = args.activation {
         conv = conv.activation(activation(function));
     }

@@ -3,7 +3,7 @@
 //! | problem | required columns | optional columns (default) |
 //! |---|---|---|
 //! | GEMM | `m` `n` `k` | `set` (file name), `dtype` (f32), `trans_a` `trans_b` (0), `order` (row), `batch` (1), `b_operand` (each; or shared), `lda` `ldb` `ldc` (tight), `out_dtype` (as dtype), `bias` (none; m or n), `activation` (none; relu, gelu, gelutanh, silu), `residual` (0), `ldr` (as C), `reduce` (none; reductions joined by spaces: `max:n sum:m`) or `op` with `axis` (one reduction), `keep_c` (1) |
-//! | convolution, 2 dimensions | `n` `groups` `k` `c` `r` `s` `h` `w` | `id`, `set`, `dtype`, `layout`, `direction`, `stride` (1), `pad` or `pad_begin` `pad_end` (0), `dilation` (1), `bias` (0), `out_dtype` (as dtype), `activation` (none), `residual` (0), `reduce`, `op` with `axis`, `keep_c` as above |
+//! | convolution, 2 dimensions | `n` `groups` `k` `c` `r` `s` `h` `w` | `id`, `set`, `dtype`, `layout`, `direction`, `stride` (1), `pad` or `pad_begin` `pad_end` (0), `dilation` (1), `bias` (0), `out_dtype` (as dtype), `activation` (none), `residual` (0), `mask` (0), `reduce`, `op` with `axis`, `keep_c` as above |
 //! | convolution, any dimensions | `dims` `n` `groups` `k_per_group` `c_per_group` `filter` `input` | as above |
 //! | any, as text | `problem` | `set`, and what `tilewright.torch.record` writes beside it: `calls` `layers` `call` `device` `torch_us` `ours_us` `reason` (of a line without a problem) |
 //!
@@ -94,7 +94,7 @@ const GEMM: [&str; 22] = [
     "axis",
     "keep_c",
 ];
-const CONV_COMMON: [&str; 20] = [
+const CONV_COMMON: [&str; 21] = [
     "n",
     "groups",
     "id",
@@ -115,6 +115,7 @@ const CONV_COMMON: [&str; 20] = [
     "op",
     "axis",
     "keep_c",
+    "mask",
 ];
 const CONV_2D: [&str; 6] = ["k", "c", "r", "s", "h", "w"];
 const CONV_ND: [&str; 5] = ["dims", "k_per_group", "c_per_group", "filter", "input"];
@@ -417,7 +418,9 @@ fn conv(row: &Row<'_>, options: &CaseOptions, kind: Kind) -> Result<Problem, Pro
     if row.flag("bias")? {
         builder = builder.bias();
     }
-    if row.flag("residual")? {
+    if row.flag("mask")? {
+        builder = builder.mask();
+    } else if row.flag("residual")? {
         builder = builder.residual();
     }
     if let Some(out) = row.out_dtype()? {
@@ -469,7 +472,11 @@ fn name(problem: &Problem) -> String {
                 brief(&c.pad_end),
                 brief(&c.dilation),
                 c.activation.map_or(String::new(), |a| format!(" {a}"))
-                    + if c.residual { " residual" } else { "" }
+                    + match (c.mask, c.residual) {
+                        (true, _) => " mask",
+                        (_, true) => " residual",
+                        _ => "",
+                    }
                     + &c.reductions.iter().map(|r| format!(" {r}")).collect::<String>()
                     + if c.drop_c { " not stored" } else { "" }
             )

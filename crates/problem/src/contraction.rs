@@ -61,6 +61,8 @@ pub enum EpilogueOp {
     Activate(Activation),
     /// Plus the element in its place of a tensor that is addressed as the result is, of its type, starting its buffer.
     AddTensor(Tensor),
+    /// 0 where the element in its place of such a tensor is not above 0.
+    Mask(Tensor),
     /// Leaves it as it is, and has part in a value of a reduction.
     Reduce(Reduce),
 }
@@ -106,6 +108,7 @@ impl EpilogueOp {
         match self {
             EpilogueOp::AddVector(x) => EpilogueOp::AddVector(Bias { along_n: !x.along_n, ..x.clone() }),
             EpilogueOp::AddTensor(x) => EpilogueOp::AddTensor(x.transposed()),
+            EpilogueOp::Mask(x) => EpilogueOp::Mask(x.transposed()),
             EpilogueOp::Reduce(x) => EpilogueOp::Reduce(Reduce { over: x.over.turned(), ..x.clone() }),
             other => other.clone(),
         }
@@ -118,6 +121,7 @@ impl EpilogueOp {
             EpilogueOp::AddOld => format!("{value} + beta * C[g,m,n]"),
             EpilogueOp::Activate(f) => format!("{f}({value})"),
             EpilogueOp::AddTensor(_) => format!("{value} + residual[g,m,n]"),
+            EpilogueOp::Mask(_) => format!("(residual[g,m,n] > 0 ? {value} : 0)"),
             EpilogueOp::Reduce(_) => value.into(),
         }
     }
@@ -182,9 +186,9 @@ impl Contraction {
     pub fn activation(&self) -> Option<Activation> {
         self.epilogue.iter().find_map(|op| if let EpilogueOp::Activate(f) = op { Some(*f) } else { None })
     }
-    /// The tensor that is added, if one is.
+    /// The tensor that is added or masks, if there is one.
     pub fn residual(&self) -> Option<&Tensor> {
-        self.epilogue.iter().find_map(|op| if let EpilogueOp::AddTensor(x) = op { Some(x) } else { None })
+        self.epilogue.iter().find_map(|op| if let EpilogueOp::AddTensor(x) | EpilogueOp::Mask(x) = op { Some(x) } else { None })
     }
     /// Reductions of the result.
     pub fn reductions(&self) -> impl Iterator<Item = &Reduce> {

@@ -107,7 +107,14 @@ impl Problem {
         }
         words += &bias.unwrap_or_default();
         words += &self.activation().map_or(String::new(), |a| format!(", {a}"));
-        words += if residual { ", residual" } else { "" };
+        let mask = matches!(self, Problem::Conv(conv) if conv.mask);
+        words += if mask {
+            ", mask"
+        } else if residual {
+            ", residual"
+        } else {
+            ""
+        };
         words.extend(self.reductions().iter().map(|r| format!(", {r}")));
         words + if self.keeps_c() { "" } else { ", C not stored" }
     }

@@ -224,6 +224,29 @@ fn more_parts_than_a_program_can_have_are_refused_by_name() {
     assert!(refused.contains("272 or more parts") && refused.contains("smaller stride"), "{refused}");
 }
 
+/// A mask is no residual that is added: results are 0 where it is not above 0, and else what they are without it.
+#[test]
+fn masked_gradients() {
+    let conv = Conv::new(Scalar::F32, 2, 3, 4, &[5, 6], &[3, 3]).stride(&[2, 1]).pad(&[1, 1], &[1, 1]);
+    let masked = problem(conv.mask(), Direction::BackwardData);
+    let data = TestData::new(&Problem::Conv(masked.clone()), 7, 1.0, 0.0).unwrap();
+    let mask = data.residual.clone().unwrap();
+    let (mut kept, mut right) = (0, result(&masked, &data));
+    for i in 0..masked.operand(Operand::C).1 as usize {
+        let of = |start: u64| (start as usize + i) * 4..(start as usize + i) * 4 + 4;
+        let y = f32::from_le_bytes(mask.bytes[of(mask.start)].try_into().unwrap());
+        kept += usize::from(y > 0.0);
+        if y <= 0.0 {
+            right[of(data.c.start)].copy_from_slice(&0f32.to_le_bytes());
+        }
+    }
+    assert!(kept > 20 && kept < 160, "{kept}");
+    let verdict = Reference::new(&data, Samples::All).check(&right);
+    assert!(verdict.passed(), "{verdict}");
+    let unmasked = Reference::new(&data, Samples::All).check(&result(&masked, &data));
+    assert!(!unmasked.passed(), "{unmasked}");
+}
+
 #[test]
 fn tensors_over_31_bits_keep_their_offsets() {
     for direction in DIRECTIONS {

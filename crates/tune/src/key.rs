@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 use tilewright_ir::affine::{Affine, Atom};
 use tilewright_problem::Dynamic;
-use tilewright_problem::contraction::{Operand, Reduce, Tensor};
+use tilewright_problem::contraction::{EpilogueOp, Operand, Reduce, Tensor};
 use tilewright_problem::lower::Parts;
 use tilewright_problem::view::{Access, COL, ROW};
 use tilewright_problem::{Activation, Math};
@@ -67,6 +67,9 @@ pub struct ProblemKey {
     /// Added last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub residual: Option<OperandKey>,
+    /// The residual is not added, but says where results are kept.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mask: bool,
     /// Computed of the result.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reductions: Vec<Reduce>,
@@ -108,6 +111,7 @@ impl ProblemKey {
             bias: contraction.bias().map(|b| BiasKey { scalar: b.scalar, along_n: b.along_n, access: b.view.access.clone() }),
             activation: contraction.activation(),
             residual: contraction.residual().map(operand),
+            mask: contraction.epilogue.iter().any(|op| matches!(op, EpilogueOp::Mask(_))),
             reductions: contraction.reductions().cloned().collect(),
             drop_c: contraction.drop_c,
             dynamic: contraction.dynamic,
@@ -277,6 +281,7 @@ pub(crate) mod tests {
             bias: None,
             activation: None,
             residual: None,
+            mask: false,
             reductions: Vec::new(),
             drop_c: false,
             dynamic: Dynamic::NONE,

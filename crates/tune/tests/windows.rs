@@ -5,8 +5,9 @@ mod support;
 
 use support::{emulator, judge};
 use tilewright_gen::kernel::MAIN;
-use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Plan};
 use tilewright_problem::Problem;
+use tilewright_tune::model::Picker;
 use tilewright_tune::random::Pair;
 use tilewright_tune::space::Space;
 
@@ -135,6 +136,36 @@ fn groups_as_block_diagonal_products() {
     }
 }
 
+/// The gradient of a ReLU behind an input gradient: kept where the ReLU's result is above 0, in every way out and of every part, with and
+/// without what beta leaves of C.
+#[test]
+fn masks_of_input_gradients() {
+    let bulk = "A_MIC1_ACP2__B_MIC8_ACP2__C_MAC128_UNR64_BUF3_LWV4_UNI2";
+    let waves = "A_MIC2_PAD8__B_MIC2_PAD8__C_UNI1_MAC128_UNR32_PFG1_BUF2_EDG1";
+    let point = "nhwc_n3_g1_c64_k64_in9x8_fil3x3_st1x1_dil1x1_pb1x1_pe1x1";
+    let strided = "nhwc_n3_g1_c64_k64_in9x8_fil1x1_st2x2_dil1x1_pb0x0_pe0x0";
+    let planes = "nchw_n2_g2_c12_k8_in9x8_fil3x2_st2x1_dil1x1_pb1x1_pe1x0";
+    let cases = [
+        (point, "emu:sm_90a", format!("{bulk}_PST3_CST1")),
+        (point, "emu:sm_90a", format!("{bulk}_ICE2_SKS2")),
+        (point, "emu:sm_90a", format!("{bulk}_ICE2_SKS1")),
+        (strided, "emu:sm_90a", format!("{bulk}_CST1")),
+        (strided, "emu:sm_90a", format!("{bulk}_PST3")),
+        (planes, "emu:sm_80", waves.into()),
+        (planes, "emu:sm_80", format!("{waves}_SWP1")),
+        (planes, "emu:gfx900", "A_MIC2__B_MIC2__C_MAC64_UNR8_PFG1_BUF2_EDG1_CST1".into()),
+    ];
+    for (seed, (text, device, keys)) in (0..).zip(cases) {
+        for end in ["f16_mask1", "bf16_outf32_actrelu_mask1"] {
+            let problem = Problem::parse(&format!("conv_bwdd_{text}_bias1_ws1048576_{end}")).unwrap();
+            let device = emulator(device, true, seed);
+            let plan: Plan = Constraint::parse(&keys).unwrap().apply(&Plan::default()).into();
+            let failed = judge(&device, &Pair { seed, problem, plan });
+            assert!(failed.is_none(), "{}", failed.unwrap_or_default());
+        }
+    }
+}
+
 /// Phases of a strided gradient are parts of one launch, whatever brings their operands and whichever way results leave; those without a
 /// tap store zeros, or what beta leaves of C.
 #[test]
@@ -199,6 +230,26 @@ fn backward_weight() {
             verify(&conv(text), shared, [false, true]);
         }
     }
+}
+
+/// What the cost model picks for an H200 with no measuring: phases in one launch with nothing copied, groups together, and clusters for the
+/// gradient of a filter whose few tiles read the same pixels.
+#[test]
+fn first_plans() {
+    let pick = |text: &str| {
+        let problem = Problem::parse(&format!("conv_{text}_dil1x1_pb1x1_pe1x1_bias0_ws1073741824_bf16")).unwrap();
+        let space = Space::new(&problem, &emulator("emu:sm_90a", false, 0).info().target).unwrap();
+        let plan = Picker::new(&space).pick(1)[0].plan;
+        (space, plan)
+    };
+    let (space, plan) = pick("bwdd_nhwc_n32_g1_c256_k256_in25x25_fil3x3_st2x2");
+    let r = space.resolve(&plan).unwrap();
+    assert_eq!((r.rest.len(), r.joined().count()), (3, 3), "{plan}");
+    assert!([Key::A, Key::B].iter().all(|side| plan.get(side(Chiral::Wos)) == 0 && plan.get(side(Chiral::Acp)) == 2), "{plan}");
+    let (_, plan) = pick("bwdd_nhwc_n32_g32_c256_k256_in50x50_fil3x3_st1x1");
+    assert_eq!(plan.common(Common::Bim), 2, "{plan}");
+    let (_, plan) = pick("bwdw_nhwc_n32_g1_c256_k256_in198x198_fil1x1_st1x1");
+    assert!([Key::A, Key::B].iter().any(|side| plan.get(side(Chiral::Clu)) == 2), "{plan}");
 }
 
 /// What windows cannot be is refused with its reason.

@@ -294,6 +294,9 @@ pub struct ConvArgs {
     /// Add a tensor as the result last, behind the activation
     #[arg(long)]
     pub residual: bool,
+    /// The residual is not added: results are 0 where it is not above 0 (gradients of a ReLU)
+    #[arg(long, conflicts_with = "residual")]
+    pub mask: bool,
     /// Element type
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     pub dtype: Dtype,

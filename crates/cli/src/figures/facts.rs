@@ -517,6 +517,7 @@ impl Subject<'_> {
                 EpilogueOp::AddOld => "add beta * C (C is not read where beta is 0)".into(),
                 EpilogueOp::Activate(f) => format!("apply {f}"),
                 EpilogueOp::AddTensor(_) => "add the residual".into(),
+                EpilogueOp::Mask(_) => "0 where the residual is not above 0".into(),
                 EpilogueOp::Reduce(x) => format!("take part in {} over {}", x.operator, x.over),
             })
             .collect();

@@ -73,6 +73,11 @@ impl ConvBuilder {
         self.0.drop_c = true;
         self
     }
+    /// A tensor as the result, in its layout and type, says where the result is kept: where it is above 0. Elsewhere the result is 0.
+    pub fn mask(mut self) -> Self {
+        (self.0.residual, self.0.mask) = (true, true);
+        self
+    }
     /// Workspace budget in bytes.
     pub fn workspace(mut self, bytes: u64) -> Self {
         self.0.workspace = bytes;

@@ -25,7 +25,7 @@ impl Conv {
             let _ = write!(key, "_act{activation}");
         }
         if self.residual {
-            key.push_str("_res1");
+            key.push_str(if self.mask { "_mask1" } else { "_res1" });
         }
         for reduction in &self.reductions {
             let _ = write!(key, "_red{reduction}");
@@ -36,7 +36,8 @@ impl Conv {
         key
     }
     /// Reads [`Conv::key`] back. Keys may stand in any order; `g`, `st`, `dil`, `pb`, `pe`, `bias` and `ws` may be left out,
-    /// as may `outf32` (element type of the output), `actrelu` (an activation), `res1` (a residual), `redsum:bm` (reductions, see
+    /// as may `outf32` (element type of the output), `actrelu` (an activation), `res1` (a residual), `mask1` (one that
+    /// masks), `redsum:bm` (reductions, see
     /// [`crate::Reduction`]) and `noc` (the result is not stored), which are printed only where they say something.
     ///
     /// # Errors
@@ -50,7 +51,7 @@ impl Conv {
         let (Some("conv"), Some(direction), Some(layout)) = (head[0], direction, layout) else {
             return Err(fail("must start with conv_DIRECTION_LAYOUT, e.g. conv_fwd_nchw or conv_fwd_nhwc".to_string()));
         };
-        let mut numbers: [Option<u64>; 7] = [None; 7];
+        let mut numbers: [Option<u64>; 8] = [None; 8];
         let mut lists: [Option<Vec<u64>>; 6] = [const { None }; 6];
         let (mut dtype, mut out, mut activation) = (None, None, None);
         let (mut reductions, mut drop_c) = (Vec::new(), false);
@@ -105,7 +106,7 @@ impl Conv {
             }
         }
         let missing = |name: &str| fail(format!("key `{name}` is missing"));
-        let [n, groups, c, k, bias, workspace, residual] = numbers;
+        let [n, groups, c, k, bias, workspace, residual, mask] = numbers;
         let [input, filter, stride, dilation, pad_begin, pad_end] = lists;
         let input = input.ok_or_else(|| missing("in"))?;
         let dims = input.len();
@@ -115,6 +116,11 @@ impl Conv {
             Some(other) => Err(fail(format!("`{name}{other}`: must be 0 or 1"))),
         };
         let (dtype, math) = dtype.ok_or_else(|| fail("the element type is missing (f16, bf16, tf32, f32 or f64)".to_string()))?;
+        let mask = flag("mask", mask)?;
+        let residual = flag("res", residual)?;
+        if mask && residual {
+            return Err(fail("`mask1` and `res1` are one tensor: it is added, or masks; leave one of them out".to_string()));
+        }
         let conv = Conv {
             direction,
             layout,
@@ -133,9 +139,10 @@ impl Conv {
             pad_end: pad_end.unwrap_or_else(|| vec![0; dims]),
             bias: flag("bias", bias)?,
             activation,
-            residual: flag("res", residual)?,
             reductions,
             drop_c,
+            residual: residual || mask,
+            mask,
             workspace: workspace.unwrap_or(DEFAULT_WORKSPACE),
         };
         conv.validate()?;
@@ -143,7 +150,7 @@ impl Conv {
     }
 }
 
-const NUMBERS: [&str; 7] = ["n", "g", "c", "k", "bias", "ws", "res"];
+const NUMBERS: [&str; 8] = ["n", "g", "c", "k", "bias", "ws", "res", "mask"];
 const LISTS: [&str; 6] = ["in", "fil", "st", "dil", "pb", "pe"];
 
 impl Direction {
@@ -197,6 +204,9 @@ mod tests {
         assert_eq!(Conv::parse_key(&conv.key()).unwrap(), conv);
         let short = Conv::parse_key("conv_fwd_nchw_n2_c8_k6_in9x7_fil3x2_bf16").unwrap();
         assert_eq!(short, Conv::new(Scalar::BF16, 2, 8, 6, &[9, 7], &[3, 2]).build().unwrap());
+        let masked = base().mask().build().unwrap();
+        assert!(masked.key().ends_with("_mask1") && Conv::parse_key(&masked.key()) == Ok(masked.clone()), "{}", masked.key());
+        assert!(Conv::parse_key(&format!("{}_res1", masked.key())).unwrap_err().to_string().contains("one tensor"));
         let all = base().out_dtype(Scalar::BF16).activation(Activation::GeluTanh).residual().build().unwrap();
         assert!(all.key().ends_with("_bias0_ws1073741824_f32_outbf16_actgelutanh_res1"), "{}", all.key());
         assert_eq!(Conv::parse_key(&all.key()).unwrap(), all);

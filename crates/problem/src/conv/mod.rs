@@ -86,6 +86,10 @@ pub struct Conv {
     /// The result is not stored: there are only its reductions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drop_c: bool,
+    /// The residual is not added: the result is 0 where it is not above 0. So the gradient of a ReLU's argument comes of that of its
+    /// result, which is the residual.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mask: bool,
     /// Workspace budget in bytes.
     pub workspace: u64,
 }
@@ -122,6 +126,7 @@ impl Conv {
             residual: false,
             reductions: Vec::new(),
             drop_c: false,
+            mask: false,
             workspace: DEFAULT_WORKSPACE,
         })
     }
@@ -230,6 +235,9 @@ impl Conv {
     pub fn validate(&self) -> Result<(), ProblemError> {
         check_dtype("dtype", self.dtype)?;
         self.math.check(self.dtype)?;
+        if self.mask && !self.residual {
+            return Err(ProblemError::value("mask", "true", "false without a residual, the tensor that masks"));
+        }
         check_out_dtype(self.dtype, self.out_dtype)?;
         let dims = self.dims();
         if !(1..=3).contains(&dims) {

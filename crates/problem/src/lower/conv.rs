@@ -256,6 +256,11 @@ impl Chains<'_> {
             None
         };
         let mut epilogue = EpilogueOp::list(bias, conv.activation, conv.residual.then(|| result(c.clone())));
+        for op in epilogue.iter_mut().filter(|_| conv.mask) {
+            if let EpilogueOp::AddTensor(x) = op {
+                *op = EpilogueOp::Mask(x.clone());
+            }
+        }
         epilogue.retain(|op| !conv.drop_c || *op != EpilogueOp::AddOld);
         epilogue.extend(reduce_ops(&self.reductions()?, conv.out_dtype.accumulator(), conv.groups));
         Ok(Contraction {

@@ -300,7 +300,7 @@ impl<'a> Judge<'a> {
         let old = if self.data.beta == 0.0 { 0.0 } else { self.data.beta * value(self.scalar, &self.data.c.bytes, at) };
         let residual = oracle.residual(g, row, column);
         let argument = self.data.alpha * sum + old + oracle.bias(g, row, column);
-        (argument, residual, self.activation.map_or(argument, |f| f.apply(argument)) + residual)
+        (argument, residual, oracle.last(self.activation.map_or(argument, |f| f.apply(argument)), residual))
     }
 
     fn element(&self, oracle: &Oracle<'_>, index: [u64; 3], sum: f64, verdict: &mut Verdict) {

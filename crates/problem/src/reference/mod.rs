@@ -420,9 +420,9 @@ fn entry(data: &TestData, oracle: &Oracle<'_>, index: [u64; 3], sum: Sum) -> Ent
     Entry {
         index,
         at,
-        expected: apply(product + old + bias) + residual,
-        scale: activation.map_or(scale, |f| f.slope() * scale) + residual.abs(),
-        stepwise: step(step(apply(step(step(step(product) + step(old)) + bias))) + residual),
+        expected: oracle.last(apply(product + old + bias), residual),
+        scale: activation.map_or(scale, |f| f.slope() * scale) + if oracle.masks() { 0.0 } else { residual.abs() },
+        stepwise: step(oracle.last(step(apply(step(step(step(product) + step(old)) + bias))), residual)),
     }
 }
 

@@ -67,7 +67,19 @@ impl<'a> Oracle<'a> {
         };
         value(bias.scalar, &bias.bytes, bias.start + at)
     }
-    /// The value added last.
+    /// The result of what the activation leaves and the residual.
+    pub(super) fn last(&self, value: f64, residual: f64) -> f64 {
+        match self.masks() {
+            true if residual > 0.0 => value,
+            true => 0.0,
+            false => value + residual,
+        }
+    }
+    /// The residual is not added.
+    pub(super) fn masks(&self) -> bool {
+        matches!(&self.data.problem, Problem::Conv(conv) if conv.mask)
+    }
+    /// The value added last, or that says whether the result is kept.
     pub(super) fn residual(&self, g: u64, row: u64, column: u64) -> f64 {
         let Some(residual) = &self.data.residual else { return 0.0 };
         let at = match &self.kind {

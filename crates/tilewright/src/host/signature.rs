@@ -78,9 +78,7 @@ impl HostCode<'_> {
                 }
                 all
             }
-            Problem::Reduce(_) => {
-                vec![self.factor("alpha", "factor of the elements"), self.operand(Operand::A, "tensor".into())]
-            }
+            Problem::Reduce(_) => vec![self.factor(Role::Alpha), self.operand(Operand::A, "tensor".into())],
         };
         let c = self.emission.contraction;
         let align = u64::from(ADDED_ALIGN);
@@ -152,7 +150,7 @@ impl HostCode<'_> {
         let ty = if self.emission.contraction.accumulator() == Scalar::F64 { "double" } else { "float" };
         let (name, about) = match role {
             Role::Beta => ("beta", "factor of the old result; 0 never reads it"),
-            _ => ("alpha", "factor of the sums"),
+            _ => ("alpha", "factor of the sums, or of a tensor's elements"),
         };
         Parameter { ty, name: name.into(), role, refused: Vec::new(), about: about.into() }
     }

@@ -29,8 +29,15 @@ enum Operation<'a> {
     AddVector(&'a Bias, ArgId),
     AddOld(ExprId),
     Activate(Activation),
-    /// Of the batch entry's start, once that is known.
-    AddTensor(&'a Tensor, ArgId, Option<Base>),
+    /// What is done with it; of the batch entry's start, once that is known.
+    Tensor(Use, &'a Tensor, ArgId, Option<Base>),
+}
+
+/// What becomes of a result and a tensor's element in its place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Add,
+    Mask,
 }
 
 /// Which of a contraction's operations a kernel applies: what splits of k leave to others.
@@ -87,6 +94,7 @@ impl<'a> Operations<'a> {
             let (name, scalar, doc, to) = match op {
                 EpilogueOp::AddVector(x) => ("bias", x.scalar, "added to the result", Binding::Bias),
                 EpilogueOp::AddTensor(x) => ("residual", x.scalar, "added last, as large as the result", Binding::Residual),
+                EpilogueOp::Mask(x) => ("residual", x.scalar, "results are 0 where this is not above 0", Binding::Residual),
                 _ => {
                     tensors.push(None);
                     continue;
@@ -104,7 +112,8 @@ impl<'a> Operations<'a> {
                     Operation::AddOld(args.scalar(b, "beta", acc, "factor of the old result; 0 never reads it", Binding::Beta))
                 }
                 EpilogueOp::Activate(f) => Operation::Activate(*f),
-                EpilogueOp::AddTensor(x) => Operation::AddTensor(x, tensor?, None),
+                EpilogueOp::AddTensor(x) => Operation::Tensor(Use::Add, x, tensor?, None),
+                EpilogueOp::Mask(x) => Operation::Tensor(Use::Mask, x, tensor?, None),
                 EpilogueOp::Reduce(_) => return None,
             })
         });
@@ -127,14 +136,14 @@ impl<'a> Operations<'a> {
 
     /// Whether some operation reads a tensor as large as the result, and so must know which results there are.
     pub fn reads(&self) -> bool {
-        self.all.iter().any(|op| matches!(op, Operation::AddTensor(..)))
+        self.all.iter().any(|op| matches!(op, Operation::Tensor(..)))
     }
 
     /// The operations on batch entry `g`.
     pub fn of_entry(&self, b: &mut Builder, g: ExprId) -> Operations<'a> {
         let mut entry = self.clone();
         for op in &mut entry.all {
-            if let Operation::AddTensor(x, buffer, base) = op {
+            if let Operation::Tensor(_, x, buffer, base) = op {
                 let g = Coord::plain(b, g);
                 let start = entry_start(b, x, g);
                 *base = Some(Base::Cursor(b.cursor("residual_from", *buffer, start)));
@@ -173,8 +182,18 @@ impl<'a> Operations<'a> {
                     continue;
                 }
                 Operation::AddVector(bias, buffer) => vector(b, bias, *buffer, run),
-                Operation::AddTensor(.., None) => continue,
-                Operation::AddTensor(x, _, Some(base)) => tensor(b, x, *base, &self.c.c, run, guard, ints),
+                Operation::Tensor(.., None) => continue,
+                Operation::Tensor(how, x, _, Some(base)) => {
+                    let elements = tensor(b, x, *base, &self.c.c, run, guard, ints);
+                    if *how == Use::Mask {
+                        let zero = b.zero(acc.ty());
+                        for (value, element) in values.iter_mut().zip(elements) {
+                            *value = b.value(zero.lt(element.cast(acc)).select(*value, zero));
+                        }
+                        continue;
+                    }
+                    elements
+                }
             };
             for (value, added) in values.iter_mut().zip(added) {
                 *value = b.value(*value + added.cast(acc));
@@ -197,7 +216,7 @@ impl Applied {
         match self {
             Applied::All => true,
             Applied::None => false,
-            Applied::Linear => matches!(op, EpilogueOp::Scale),
+            Applied::Linear => matches!(op, EpilogueOp::Scale | EpilogueOp::Mask(_)),
             Applied::Rest => !matches!(op, EpilogueOp::Scale | EpilogueOp::Activate(_)),
         }
     }
@@ -263,10 +282,14 @@ fn residual_width(residual: &Tensor, result: &Tensor, run: &Run) -> u32 {
     let fits = match run.start {
         Start::Multiple => vector_width(residual, axis, run.length) == run.length,
         // Where rows begin as those of the result do, its runs begin as those of the result do.
-        Start::InMemory => residual.view.is_affine_box().zip(result.view.is_affine_box()).is_some_and(|(x, y)| {
-            let length = i64::from(run.length);
-            x.strides[axis] == 1 && [G, ROW, COL].iter().all(|&d| (x.strides[d] - y.strides[d]) % length == 0)
-        }),
+        Start::InMemory => match (residual.view.is_affine_box(), result.view.is_affine_box()) {
+            (Some(x), Some(y)) => {
+                let length = i64::from(run.length);
+                x.strides[axis] == 1 && [G, ROW, COL].iter().all(|&d| (x.strides[d] - y.strides[d]) % length == 0)
+            }
+            // Runs of rows that are no plain stride apart begin at multiples of their length.
+            _ => [residual, result].iter().all(|x| vector_width(x, axis, run.length) == run.length),
+        },
     };
     if fits { run.length } else { 1 }
 }
