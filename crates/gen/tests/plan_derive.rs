@@ -8,7 +8,7 @@ use tilewright_problem::contraction::Contraction;
 use tilewright_problem::lower::{ConvForm, lower};
 use tilewright_problem::{Conv, Gemm, Layout, Order, Problem};
 
-const ENV: Env = Env { workspace_bytes: 1 << 30, wave: 64, allow_atomics: true, shuffles: true, deep: false };
+const ENV: Env = Env { workspace_bytes: 1 << 30, wave: 64, allow_atomics: true, shuffles: true, deep: false, straight: false };
 
 fn gemm(m: u64, n: u64, k: u64, trans: &str) -> Contraction {
     let (a, b) = (trans.starts_with('t'), trans.ends_with('t'));
@@ -78,7 +78,15 @@ fn classic_keys_arrive() {
     assert_eq!(t.split_k, SplitK { ways: 4, interleave: true });
     assert!(t.k_stagger && t.micro_b_fastest);
     assert_eq!((t.edge_m, t.edge_n, t.wave_a, t.math_width), (Edge::PullBack, Edge::PullBack, 0, 1));
-    let style = Style { pragma_unroll: false, wide_index: true, mad: true, a_first: false, min_groups: 0, unroll_k: false };
+    let style = Style {
+        pragma_unroll: false,
+        wide_index: true,
+        mad: true,
+        a_first: false,
+        min_groups: 0,
+        unroll_k: false,
+        straight: false,
+    };
     assert_eq!(spec.style, style);
     assert_eq!(spec.epilogue, Epilogue { split: Split::Atomic, exit: Exit::Direct { width: 1 }, shuffles: false });
     let loop_of_miopengemm = Schedule {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Which crates each crate may depend on. A new crate needs a line of its own.
-const FLOORS: [(&str, &[&str]); 11] = [
+const FLOORS: [(&str, &[&str]); 12] = [
     ("ir", &[]),
     ("emu", &["ir"]),
     ("problem", &["ir"]),
@@ -19,7 +19,8 @@ const FLOORS: [(&str, &[&str]); 11] = [
     ("c", &["tilewright"]),
     ("python", &["tilewright"]),
     ("bench", &["ir", "problem", "gen", "device", "tune"]),
-    ("cli", &["ir", "problem", "gen", "device", "tune", "tilewright", "bench"]),
+    ("onnx", &["ir", "problem"]),
+    ("cli", &["ir", "problem", "gen", "device", "tune", "tilewright", "bench", "onnx"]),
 ];
 
 /// Circles that are known: crate, and the files a circle may consist of. A line goes as soon as no circle is left among its files.

@@ -1,77 +1,13 @@
 //! Shapes of a node's outputs from those of its inputs, by the rules of `rten-shape-inference`.
 
-use crate::model::constant;
+use crate::value::{Value, constant};
 use rten_onnx::onnx::{AttributeProto, NodeProto};
 use rten_shape_inference::ops::*;
-use rten_shape_inference::{
-    BinaryOp, Constant, InferShapes, InferShapesContext, ReductionOp, SymExpr, SymTensor, SymbolGen, UnaryOp, VariadicOp,
-};
+use rten_shape_inference::{BinaryOp, InferShapes, InferShapesContext, ReductionOp, SymTensor, SymbolGen, UnaryOp, VariadicOp};
 use std::collections::HashMap;
-
-/// Largest dimension: the rules compute with 32 bits.
-const LARGEST: i32 = 1 << 28;
 
 /// Largest stride, dilation, padding and extent of a window.
 const LARGEST_STEP: usize = 1 << 16;
-
-/// What is known of a value.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Value {
-    /// Its sizes.
-    Shape(Vec<u64>),
-    /// Its elements, along one dimension.
-    Vector(Vec<i64>),
-    /// Its only element.
-    Scalar(i64),
-    /// Nothing.
-    Unknown,
-}
-
-impl Value {
-    pub fn sizes(self) -> Option<Vec<u64>> {
-        match self {
-            Value::Shape(sizes) => Some(sizes),
-            Value::Vector(values) => Some(vec![values.len() as u64]),
-            Value::Scalar(_) => Some(Vec::new()),
-            Value::Unknown => None,
-        }
-    }
-    /// It has more elements than 32 bits count.
-    fn is_huge(&self) -> bool {
-        let Value::Shape(sizes) = self else { return false };
-        sizes.iter().try_fold(1u64, |product, s| product.checked_mul(*s)).is_none_or(|product| product > i32::MAX as u64)
-    }
-    /// As the rules take it: with 32 bits, in which "to the end" is written as the largest numbers there are.
-    fn symbolic(&self) -> Result<SymTensor, String> {
-        let small = |v: i64| SymExpr::Value(v.clamp(i32::MIN.into(), i32::MAX.into()) as i32);
-        Ok(match self {
-            Value::Shape(sizes) => {
-                let small = |s: &u64| i32::try_from(*s).ok().filter(|s| *s <= LARGEST);
-                let size = |s: &u64| small(s).map(SymExpr::Value).ok_or_else(|| format!("a dimension of {s}"));
-                SymTensor::from_shape(sizes.iter().map(size).collect::<Result<_, _>>()?)
-            }
-            Value::Vector(values) => SymTensor::from_vec(values.iter().map(|v| small(*v)).collect()),
-            Value::Scalar(value) => SymTensor::from_scalar(small(*value)),
-            Value::Unknown => SymTensor::unknown("not inferred"),
-        })
-    }
-    fn of(tensor: SymTensor) -> Result<Value, String> {
-        let tensor = tensor.simplify();
-        if let Some(constant) = tensor.to_constant() {
-            return Ok(match constant {
-                Constant::Scalar(value) => Value::Scalar(value.into()),
-                Constant::Vector(values) => Value::Vector(values.into_iter().map(i64::from).collect()),
-            });
-        }
-        let Some(sizes) = tensor.shape() else { return Ok(Value::Unknown) };
-        let mut known = Vec::new();
-        for size in sizes {
-            let SymExpr::Value(size) = size else { return Ok(Value::Unknown) };
-            known.push(u64::try_from(size).map_err(|_| format!("an output would have a dimension of {size}"))?);
-        }
-        Ok(Value::Shape(known))
-    }
-}
 
 /// A node's attributes.
 pub(crate) struct Attributes<'a>(pub &'a NodeProto);

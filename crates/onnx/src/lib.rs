@@ -6,6 +6,7 @@
 mod infer;
 mod layers;
 mod model;
+mod value;
 mod wire;
 
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! A model's graph with the shape of every value, once free dimensions are bound.
 
-use crate::infer::{self, Value};
+use crate::infer;
+use crate::value::{Value, constant};
 use crate::wire;
 use crate::{OnnxError, Options};
 use rten_onnx::onnx::{DataType, Dimension, ModelProto, NodeProto, TensorProto, ValueInfoProto};
@@ -18,9 +19,6 @@ pub(crate) struct Graph {
     pub readers: HashMap<String, usize>,
     pub dtype: Scalar,
 }
-
-/// Longest vector whose values are followed: those of shapes.
-const VALUES: u64 = 64;
 
 /// Parses, binds and infers.
 pub(crate) fn load(file: &str, bytes: &[u8], options: &Options) -> Result<Graph, OnnxError> {
@@ -67,35 +65,6 @@ pub(crate) fn load(file: &str, bytes: &[u8], options: &Options) -> Result<Graph,
 pub(crate) fn called(node: &NodeProto) -> String {
     let name = node.name.as_deref().filter(|n| !n.is_empty()).or(node.output.first().map(String::as_str));
     format!("{} ({})", name.unwrap_or("without a name"), node.op_type.as_deref().unwrap_or("no operator"))
-}
-
-/// The value of a tensor that the model holds: numbers where it is short and whole, else its shape.
-pub(crate) fn constant(tensor: &TensorProto) -> Result<Value, String> {
-    let sizes = tensor.dims.iter().map(|d| u64::try_from(*d).map_err(|_| format!("a dimension of {d}")));
-    let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
-    let count = sizes.iter().try_fold(1u64, |product, d| product.checked_mul(*d)).ok_or("more elements than can be counted")?;
-    let whole = matches!(tensor.data_type, Some(DataType::INT64 | DataType::INT32));
-    if !whole || sizes.len() > 1 || count > VALUES {
-        return Ok(Value::Shape(sizes));
-    }
-    let raw = tensor.raw_data.as_ref().map(|raw| raw.borrow());
-    let values: Vec<i64> = match (raw.as_deref(), tensor.data_type) {
-        (Some(raw), Some(DataType::INT64)) => {
-            raw.chunks_exact(8).map(|b| i64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])).collect()
-        }
-        (Some(raw), _) => raw.chunks_exact(4).map(|b| i32::from_le_bytes([b[0], b[1], b[2], b[3]]).into()).collect(),
-        (None, Some(DataType::INT64)) => tensor.int64_data.clone(),
-        (None, _) => tensor.int32_data.iter().map(|v| i64::from(*v)).collect(),
-    };
-    if values.len() as u64 != count {
-        // Data beside the file, or less than the shape says.
-        return if tensor.external_data.is_empty() {
-            Err(format!("{} values for {count} elements", values.len()))
-        } else {
-            Ok(Value::Shape(sizes))
-        };
-    }
-    Ok(if sizes.is_empty() { Value::Scalar(values[0]) } else { Value::Vector(values) })
 }
 
 /// Sizes of the inputs, with free dimensions as the options say.

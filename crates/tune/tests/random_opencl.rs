@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 use support::{judge, number};
 use tilewright_device::open;
-use tilewright_tune::random::{Recipe, pair};
+use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_problem::Problem;
+use tilewright_tune::random::{Pair, Recipe, pair};
 
 #[test]
 fn random_pairs_verify_on_opencl() {
@@ -30,6 +32,20 @@ fn random_schedules_verify_on_opencl() {
 #[test]
 fn random_reductions_verify_on_opencl() {
     all_pass(Recipe { reductions: true, ..Recipe::short_code() });
+}
+
+/// PoCL makes loops over work-items of what lies between barriers: parts of a gradient in the branches of one kernel gave wrong results.
+#[test]
+fn parts_of_a_gradient_have_kernels_of_their_own() {
+    let device = match open("opencl") {
+        Ok(device) => device,
+        Err(e) => return missing::missing(&e.to_string()),
+    };
+    let problem = "conv_bwdd_nhwc_n3_g1_c4_k6_in2x6x4_fil1x1x1_st1x3x2_dil2x1x3_pb1x1x0_pe0x2x0_ws67108864_f32_outbf16";
+    let plan = "A_MIC4_VEW1_FRW4__B_MIC2_WOS1_VEW1_LOR1__C_UNR6_GAL1_MAD1_MAC24_EDG1_CST1_FRA1_BIM1";
+    let plan = Plan::from(Constraint::parse(plan).unwrap().apply(&Plan::default()));
+    let pair = Pair { seed: 0, problem: Problem::parse(problem).unwrap(), plan };
+    assert_eq!(judge(&device, &pair), None);
 }
 
 fn all_pass(recipe: Recipe) {

@@ -78,7 +78,7 @@ pub fn join(lead: &KernelSpec, other: &KernelSpec) -> bool {
     spec.epilogue.exit = lead.epilogue.exit.clone();
     // Teams that alternate, and load waves that shift, count on the work-group's next tile.
     let ahead = lead.teams() > 1 || lead.schedule.slots() > 0;
-    !ahead && spec == *lead && tiles(other) == tiles(lead) && kinds(other) == kinds(lead)
+    !ahead && !lead.style.straight && spec == *lead && tiles(other) == tiles(lead) && kinds(other) == kinds(lead)
 }
 
 /// The kernels and launches of parts that share the main kernel.

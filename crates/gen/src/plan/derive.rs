@@ -104,6 +104,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         a_first: on(Common::Afi),
         min_groups: at(Common::Mgp),
         unroll_k: family.asynchronous || on(Common::Ukl),
+        straight: env.straight,
     };
     let mut spec = KernelSpec { tiling, schedule, epilogue, style };
     complete(&mut spec, c);

@@ -4,7 +4,7 @@ use super::keys::Common;
 use super::refusal::Refusal;
 use super::spec::GroupOrder;
 use super::value::Plan;
-use tilewright_ir::Target;
+use tilewright_ir::{Dialect, Target};
 
 /// What legality reads besides plan and contraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,13 +19,17 @@ pub struct Env {
     pub shuffles: bool,
     /// There are matrix instructions of twice the depth ([`tilewright_ir::Features::deep_mfma`]).
     pub deep: bool,
+    /// Work-groups must meet at the same barriers whichever branch they take: compilers that make loops over work-items of what
+    /// lies between barriers (PoCL's) lose their way otherwise.
+    pub straight: bool,
 }
 
 impl Env {
     /// A target's wave with a workspace; atomics not allowed.
     pub fn new(target: &Target, workspace_bytes: u64) -> Env {
         let (shuffles, deep) = (target.features.shuffle, target.features.deep_mfma);
-        Env { workspace_bytes, wave: target.wave, allow_atomics: false, shuffles, deep }
+        let straight = target.dialect == Dialect::OpenCl;
+        Env { workspace_bytes, wave: target.wave, allow_atomics: false, shuffles, deep, straight }
     }
 }
 

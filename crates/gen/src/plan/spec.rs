@@ -336,6 +336,9 @@ pub struct Style {
     pub min_groups: u32,
     /// Unroll the k loop over one k-tile fully.
     pub unroll_k: bool,
+    /// No barrier stands in a branch: parts of a problem have kernels of their own.
+    #[serde(default)]
+    pub straight: bool,
 }
 
 /// A derived plan: what the generator needs besides the contraction.
