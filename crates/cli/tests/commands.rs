@@ -96,6 +96,7 @@ fn a_bundle_of_recorded_shapes() {
     bench.run(&format!("tune --problem {tuned} --device emu:sm_90a --budget 3")).ends(0);
     bench.run("records export --out lines.jsonl").ends(0);
     let lines = std::fs::read_to_string(bench.path("lines.jsonl")).expect("lines").replace("\"modelled\"", "\"measured\"");
+    let lines = lines.replace(tilewright_tune::records::MODEL, tilewright_tune::records::TIMING);
     std::fs::write(bench.path("lines.jsonl"), lines).expect("a file");
     bench.run("records import lines.jsonl --records gpu.sqlite").ends(0);
     let ran = bench.run("bundle --recorded-shapes shapes.csv --arch sm_90a --name two -o out --records gpu.sqlite");

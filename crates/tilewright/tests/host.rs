@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use tilewright::{
-    Addresses, Along, Bundled, Context, Conv, Direction, Dynamic, Emission, Error, Extent, Factors, Gemm, Host, HostCode, Images,
-    Layout, Operation, Options, Order, Plan, Problem, RecordsAt, Scalar, Stream, Target, bundle,
+    Addresses, Along, Bundled, Constraint, Context, Conv, Direction, Dynamic, Emission, Error, Extent, Factors, Gemm, Host,
+    HostCode, Images, Layout, Operation, Options, Order, Plan, Problem, RecordsAt, Scalar, Stream, Target, bundle,
 };
 use tilewright_ir::{ArgKind, Dialect};
 
@@ -45,7 +45,9 @@ fn operations(context: &Context) -> Vec<Operation> {
     };
     let dynamic = Dynamic { m: true, ..Dynamic::NONE };
     vec![
-        gemm(Gemm::new(Scalar::BF16, 1024, 1024, 512).bias(Along::N).residual()),
+        // Sums of splits meet in workspace, behind an early launch.
+        gemm(Gemm::new(Scalar::BF16, 1024, 1024, 512).bias(Along::N).residual())
+            .constrained(&Constraint::parse("C_ICE4_SKS1").expect("a constraint")),
         gemm(Gemm::new(Scalar::BF16, 500, 501, 499)),
         gemm(Gemm::new(Scalar::F16, 128, 128, 8192)),
         gemm(Gemm::new(Scalar::F64, 64, 48, 40).order(Order::Col).trans(true, false).batch(3)),

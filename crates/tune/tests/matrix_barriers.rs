@@ -138,7 +138,7 @@ fn roles_with_a_ring() {
 /// Waves that read fragments themselves from stages that bulk copies refill.
 #[test]
 fn single_waves() {
-    Bench::new((false, true), "A_MIC2__B_MIC4__C_UNI1_UNR64_MAC64_PFG1_BUF2_LWV1_PST2").every_one_is_needed();
+    Bench::new((false, true), "A_MIC2__B_MIC8__C_UNI1_UNR64_MAC64_PFG1_BUF2_LWV1_PST2").every_one_is_needed();
 }
 
 /// Two warpgroups: the waves of one meet at its instructions anyway.

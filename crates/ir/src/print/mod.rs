@@ -97,7 +97,9 @@ impl Printer<'_> {
         let params: Vec<String> = (0..kernel.args.len()).map(|i| self.param(ArgId(i as u32))).collect();
 
         self.depth = 1;
-        let shared_bytes = kernel.shared_bytes();
+        // Where a part of a problem has no terms, nothing comes to shared memory.
+        let used = !kernel.tx_barriers.is_empty() || (0..kernel.shared.len()).any(|i| self.uses.shared(SharedId(i as u32)));
+        let shared_bytes = if used { kernel.shared_bytes() } else { 0 };
         let (arena, at_launch) = self.arena(shared_bytes);
         for (i, r) in (0..).zip(&kernel.regs) {
             let name = self.names.declare(&r.name);

@@ -39,6 +39,10 @@ const ROW_BYTES: u64 = 128;
 
 /// Groups that a block-diagonal product takes together; 1: every group has a row of channels of its own.
 pub(super) fn together(conv: &Conv) -> u64 {
+    // Reductions keep groups apart, which are batch entries to them.
+    if !conv.reductions.is_empty() {
+        return 1;
+    }
     let channels = conv.c_per_group().max(conv.k_per_group()) * u64::from(conv.dtype.bytes());
     let fit = |count: &u64| conv.groups.is_multiple_of(*count) && count * channels <= ROW_BYTES;
     (1..=ROW_BYTES).rev().find(fit).unwrap_or(1)
