@@ -25,7 +25,7 @@ fn orders(s: &Stmt) -> bool {
         Stmt::Barrier(_) => true,
         // How registers are shared out orders nothing.
         Stmt::Bulk(op) => !matches!(op, BulkOp::Registers { .. } | BulkOp::Load { .. } | BulkOp::Store { .. }),
-        Stmt::Matrix(op) => !matches!(op, MatrixOp::Warpgroup { .. } | MatrixOp::LoadMatrix { .. }),
+        Stmt::Matrix(op) => !matches!(op, MatrixOp::Warpgroup { .. } | MatrixOp::LoadMatrix { .. } | MatrixOp::Mma { .. }),
         _ => false,
     }
 }
