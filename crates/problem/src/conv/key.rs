@@ -37,13 +37,14 @@ impl Conv {
     }
     /// Reads [`Conv::key`] back. Keys may stand in any order; `g`, `st`, `dil`, `pb`, `pe`, `bias` and `ws` may be left out,
     /// as may `outf32` (element type of the output), `actrelu` (an activation), `res1` (a residual), `mask1` (one that
-    /// masks), `redsum:bm` (reductions, see
-    /// [`crate::Reduction`]) and `noc` (the result is not stored), which are printed only where they say something.
+    /// masks), `redsum:bm` (reductions, see [`crate::Reduction`]) and `noc` (the result is not stored), which are printed only where they say
+    /// something.
     ///
     /// # Errors
     /// [`ProblemError::Text`] for unknown, repeated, missing or malformed keys; [`ProblemError`] of [`Conv::validate`].
     pub fn parse_key(text: &str) -> Result<Conv, ProblemError> {
         let fail = |reason: String| ProblemError::text(text, reason);
+        let once = |given: bool, what: String| if given { Err(fail(format!("{what} is given twice"))) } else { Ok(()) };
         let mut tokens = text.split('_');
         let head = [tokens.next(), tokens.next(), tokens.next()];
         let direction = head[1].and_then(Direction::from_name);
@@ -57,9 +58,7 @@ impl Conv {
         let (mut reductions, mut drop_c) = (Vec::new(), false);
         for token in tokens {
             if token == "noc" {
-                if std::mem::replace(&mut drop_c, true) {
-                    return Err(fail(format!("`{token}` is given twice")));
-                }
+                once(std::mem::replace(&mut drop_c, true), format!("`{token}`"))?;
                 continue;
             }
             if let Some(reduction) = token.strip_prefix("red") {
@@ -67,39 +66,28 @@ impl Conv {
                 continue;
             }
             if let Some(element) = Math::of_name(token) {
-                if dtype.replace(element).is_some() {
-                    return Err(fail(format!("the element type is given twice (`{token}`)")));
-                }
+                once(dtype.replace(element).is_some(), format!("`{token}`: the element type"))?;
                 continue;
             }
             if let Some(scalar) = token.strip_prefix("out").and_then(text::dtype) {
-                if out.replace(scalar).is_some() {
-                    return Err(fail(format!("the element type of the output is given twice (`{token}`)")));
-                }
+                once(out.replace(scalar).is_some(), format!("`{token}`: the element type of the output"))?;
                 continue;
             }
             if let Some(name) = token.strip_prefix("act") {
                 let found = text::parse_activation(token, name).map_err(&fail)?;
-                if activation.replace(found).is_some() {
-                    return Err(fail(format!("the activation is given twice (`{token}`)")));
-                }
+                once(activation.replace(found).is_some(), format!("`{token}`: the activation"))?;
                 continue;
             }
             let split = token.find(|ch: char| ch.is_ascii_digit()).unwrap_or(token.len());
             let (name, digits) = token.split_at(split);
-            let repeated = || fail(format!("key `{name}` is given twice"));
             if let Some(index) = NUMBERS.iter().position(|&key| key == name) {
                 let value = text::number(digits).map_err(|reason| fail(format!("`{token}`: {reason}")))?;
-                if numbers[index].replace(value).is_some() {
-                    return Err(repeated());
-                }
+                once(numbers[index].replace(value).is_some(), format!("key `{name}`"))?;
             } else if let Some(index) = LISTS.iter().position(|&key| key == name) {
                 let values = digits.split('x').map(text::number).collect::<Result<Vec<_>, _>>();
                 let values =
                     values.map_err(|reason| fail(format!("`{token}`: {reason}; sizes are joined by x, e.g. {name}3x3")))?;
-                if lists[index].replace(values).is_some() {
-                    return Err(repeated());
-                }
+                once(lists[index].replace(values).is_some(), format!("key `{name}`"))?;
             } else {
                 let known = NUMBERS.iter().chain(&LISTS).copied().collect::<Vec<_>>().join(", ");
                 return Err(fail(format!("unknown key in `{token}`; the keys are {known} and the element type, e.g. f32")));
