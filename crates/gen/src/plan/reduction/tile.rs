@@ -1,0 +1,53 @@
+//! How the threads of a work-group reduce a tile: registers of a thread first, then lanes of a wave, then waves through shared memory. All
+//! of it follows from the layout that says which thread holds which element of the tile.
+
+use crate::plan::grid::gcd;
+use tilewright_ir::layout::{Axis, Layout};
+
+/// How the threads that hold a tile reduce it to one value per row, column or tile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TileReduction {
+    /// Bits of the thread's number that tell lanes of a wave apart which hold the same rows or columns: lanes exchange across these.
+    pub lane_bits: Vec<u32>,
+    /// Numbers of the parts that meet in shared memory, ascending; one: the threads of one wave have all of a value.
+    pub parts: Vec<u32>,
+    /// What divides the rows and columns by which threads number their parts, and parts of a row of them; 0 where an axis is kept.
+    pub part_steps: [u32; 2],
+    /// See [`TileReduction::part_steps`].
+    pub parts_across: u32,
+    /// Values of the tile.
+    pub values: u32,
+}
+
+impl TileReduction {
+    /// Of a tile of so many rows and columns that threads hold as the layout says (thread, register to row, column). `wave`: lanes of a
+    /// wave that can exchange values; 0 or 1 where they cannot.
+    pub fn new(layout: &Layout, size: [u32; 2], over: [bool; 2], wave: u32) -> TileReduction {
+        let threads = layout.extent(Axis::Thread) as u32;
+        let at = |thread: u32| [Axis::Row, Axis::Col].map(|to| layout.at(to, &[(Axis::Thread, thread.into())]) as u32);
+        let places: Vec<[u32; 2]> = (0..threads).map(at).collect();
+        let kept = |[row, col]: [u32; 2]| [if over[0] { 0 } else { row }, if over[1] { 0 } else { col }];
+        let whole = wave > 1 && wave.is_power_of_two() && threads.is_multiple_of(wave);
+        let bits = if whole { wave.ilog2() } else { 0 };
+        let alike = |bit: &u32| (0..places.len()).all(|t| kept(places[t]) == kept(places[t ^ (1 << bit)]));
+        let lane_bits: Vec<u32> = (0..bits).filter(alike).collect();
+        let mask = lane_bits.iter().fold(0, |mask, bit| mask | 1 << bit);
+        let first: Vec<[u32; 2]> = (0..threads).filter(|t| t & mask == 0).map(|t| places[t as usize]).collect();
+        let step = |axis: usize| if over[axis] { first.iter().fold(0, |d, p| gcd(d, p[axis])) } else { 0 };
+        let part_steps = [step(0), step(1)];
+        let number = |p: &[u32; 2], axis: usize| p[axis].checked_div(part_steps[axis]).unwrap_or(0);
+        let parts_across = first.iter().map(|p| number(p, 1)).max().unwrap_or(0) + 1;
+        let mut parts: Vec<u32> = first.iter().map(|p| number(p, 0) * parts_across + number(p, 1)).collect();
+        parts.sort_unstable();
+        parts.dedup();
+        let values = (0..2).filter(|axis| !over[*axis]).map(|axis| size[axis]).product();
+        TileReduction { lane_bits, parts, part_steps, parts_across, values }
+    }
+    /// Elements of shared memory through which the parts meet.
+    pub fn shared(&self) -> u32 {
+        match self.parts.as_slice() {
+            [.., last] if self.parts.len() > 1 => (last + 1) * self.values,
+            _ => 0,
+        }
+    }
+}
