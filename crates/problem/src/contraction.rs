@@ -194,6 +194,10 @@ impl Contraction {
     pub fn reductions(&self) -> impl Iterator<Item = &Reduce> {
         self.epilogue.iter().filter_map(|op| if let EpilogueOp::Reduce(x) = op { Some(x) } else { None })
     }
+    /// Types of the components of what a reduction knows of some elements.
+    pub fn state(&self, _: &Reduce) -> Vec<Scalar> {
+        vec![self.accumulator()]
+    }
     /// What a reduction reduces.
     pub const fn result_shape(&self, r: &Reduce) -> ResultShape {
         ResultShape { extents: self.extents(), groups: r.groups }

@@ -5,11 +5,10 @@ use super::copy::fetch_tile;
 use super::error::GenerateError;
 use super::input::{Input, Regions, Shape};
 use super::main::PartJob;
+use super::reduce::Parts;
 use super::stages::roles;
 use super::{elements, finish, main, prepare, reduce};
-use crate::plan::{
-    Edge, Exit, KernelSpec, OperandTiling, Partials, RoleSplit, Source, Split, Transport, materialised, partials_bytes,
-};
+use crate::plan::{Edge, Exit, KernelSpec, OperandTiling, RoleSplit, Source, Split, Transport, materialised, partials_bytes};
 use crate::program::{Alignment, Binding, Factor, Groups, Launch, Program};
 use std::borrow::Cow;
 use tilewright_ir::Kernel;
@@ -199,7 +198,7 @@ fn reduction(c: &Contraction, view: &View, spec: &KernelSpec, workspace: u64) ->
     let mut out = Assembly { largest: c.extents(), ..Assembly::default() };
     let parts = out.reserve_parts(c, spec);
     let (mut kernel, args) = reduce::alone::build(c, view, spec, &parts);
-    kernel.precedes = parts.iter().any(|(_, region)| region.is_some());
+    kernel.precedes = parts.iter().any(|(_, regions)| !regions.is_empty());
     let main = out.add((kernel, args));
     let whole = Chunk { first: 0, entries: Factor::Fixed(1), count: Binding::I64(1), work: Binding::Work };
     let factors = reduce::alone::grid(c, spec).map(Factor::Fixed).to_vec();
@@ -410,7 +409,7 @@ impl Regions {
 
     /// Some reduction's values meet there.
     fn reduced(&self) -> bool {
-        self.reductions.iter().any(|(_, region)| region.is_some())
+        self.reductions.iter().any(|(_, regions)| !regions.is_empty())
     }
 }
 
@@ -446,10 +445,11 @@ impl Assembly {
         at
     }
     /// Room for the parts of reductions.
-    fn reserve_parts(&mut self, c: &Contraction, spec: &KernelSpec) -> Vec<(Partials, Option<u64>)> {
+    fn reserve_parts(&mut self, c: &Contraction, spec: &KernelSpec) -> Vec<Parts> {
         let reserve = |r: &Reduce| {
             let parts = spec.partials(c, r);
-            (parts, (!parts.in_place()).then(|| self.reserve(parts.len() * u64::from(c.accumulator().bytes()))))
+            let state = if parts.in_place() { Vec::new() } else { c.state(r) };
+            (parts, state.into_iter().map(|scalar| self.reserve(parts.len() * u64::from(scalar.bytes()))).collect())
         };
         c.reductions().map(reserve).collect()
     }

@@ -1,6 +1,7 @@
 //! What every part of a kernel is built from: its operands, the sizes of its launch, the types of its index arithmetic.
 
-use crate::plan::{Edge, OperandTiling, Partials, Source};
+use crate::kernel::reduce::Parts;
+use crate::plan::{Edge, OperandTiling, Source};
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::{Builder, ExprId, Scalar};
 use tilewright_problem::Extent;
@@ -36,8 +37,8 @@ pub(crate) struct Shape {
 pub(crate) struct Regions {
     pub copies: [Option<u64>; 2],
     pub partials: Option<u64>,
-    /// The parts of each reduction; `None` where one work-group has all of a value.
-    pub reductions: Vec<(Partials, Option<u64>)>,
+    /// The parts of each reduction.
+    pub reductions: Vec<Parts>,
 }
 
 /// Elements of an operand from which on offsets within it take 64 bits. Leaves room for tiles that overrun the edge.

@@ -3,13 +3,13 @@
 //! A work-group has the plan's tile of rows and walks over its share of the columns. Each thread combines what it loads in registers;
 //! behind the last step lanes, waves and work-groups meet as those of a product do.
 
-use super::Reducer;
 use super::tile::{HeldTile, Values};
+use super::{Parts, Reducer, add, get};
 use crate::kernel::arguments::Arguments;
 use crate::kernel::elements::digits;
 use crate::kernel::exit::operations::{Applied, Operations, Run, Start};
 use crate::kernel::input::Ints;
-use crate::plan::{ElementLoads, KernelSpec, Partials};
+use crate::plan::{ElementLoads, KernelSpec};
 use crate::program::Binding;
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::layout::{Axis, Layout};
@@ -40,7 +40,7 @@ struct Share<'a> {
 }
 
 /// The kernel.
-pub(crate) fn build(c: &Contraction, view: &View, spec: &KernelSpec, parts: &[(Partials, Option<u64>)]) -> (Kernel, Arguments) {
+pub(crate) fn build(c: &Contraction, view: &View, spec: &KernelSpec, parts: &[Parts]) -> (Kernel, Arguments) {
     let t = &spec.tiling;
     let threads = t.math_threads();
     let mut b = Builder::new(crate::kernel::MAIN, threads);
@@ -126,7 +126,8 @@ impl Share<'_> {
         let mut totals = Vec::new();
         for ((reducer, _), shape) in all.iter().zip(&shapes) {
             let identity = reducer.identity(b);
-            totals.push(shape.iter().map(|_| b.declare("total", identity)).collect::<Vec<VarId>>());
+            let mut declare = |_| identity.iter().map(|value| b.declare("total", *value)).collect();
+            totals.push(shape.iter().map(&mut declare).collect::<Vec<Vec<VarId>>>());
         }
         let steps = (columns / u64::from(self.size[1])) as i64;
         let zero = b.int(0, self.ints.coord);
@@ -138,16 +139,14 @@ impl Share<'_> {
             let held = self.held(b, column, &value, &owned);
             for ((reducer, _), totals) in all.iter().zip(&totals) {
                 let values = held.in_registers(b, reducer, place, &mut Default::default());
-                for (total, (_, value)) in totals.iter().zip(values.held) {
-                    let before = b.get(*total);
-                    let both = reducer.combine(b, before, value);
-                    b.set(*total, both);
+                for (total, (_, state)) in totals.iter().zip(values.held) {
+                    add(b, reducer, total, &state);
                 }
             }
         });
         let all: Vec<_> = all.iter().map(|(reducer, way)| (*reducer, way.clone())).collect();
         whole.leave(b, &all, (None, 0), 1, &mut |b, number| {
-            let held = shapes[number].iter().zip(&totals[number]).map(|(place, total)| (*place, b.get(*total))).collect();
+            let held = shapes[number].iter().zip(&totals[number]).map(|(place, total)| (*place, get(b, total))).collect();
             Values { held, thread: place, guard: None }
         });
     }

@@ -1,10 +1,9 @@
 //! The kernel that reduces the parts which work-groups left of reductions in workspace, in a fixed order.
 
-use super::{Reducer, result};
+use super::{Parts, Reducer, add, get, in_workspace, result, set};
 use crate::kernel::arguments::Arguments;
 use crate::kernel::elements::THREADS;
-use crate::plan::Partials;
-use crate::program::{Binding, Factor, Groups};
+use crate::program::{Factor, Groups};
 use tilewright_ir::*;
 use tilewright_problem::contraction::Contraction;
 
@@ -26,28 +25,29 @@ fn results(c: &Contraction, reducer: &Reducer) -> u64 {
 }
 
 /// The kernel, and its work-groups: those of all reductions one behind the other. `None` where no reduction leaves parts.
-pub(crate) fn finish(c: &Contraction, parts: &[(Partials, Option<u64>)]) -> Option<(Kernel, Arguments, Groups)> {
+pub(crate) fn finish(c: &Contraction, parts: &[Parts]) -> Option<(Kernel, Arguments, Groups)> {
     let mut b = Builder::new("tw_reduce", THREADS);
     let (b, mut args) = (&mut b, Arguments::default());
     let mut all = Vec::new();
-    for (op, (partials, region)) in c.reductions().zip(parts) {
-        let Some(region) = region else { continue };
+    for (op, (partials, regions)) in c.reductions().zip(parts).filter(|(_, (_, regions))| !regions.is_empty()) {
         let doc = "parts of its values [g][tile][value]";
-        let kind = (c.accumulator(), Access::Read);
-        let from = args.buffer(b, &format!("parts_{}", op.number), kind, doc, Binding::Workspace(*region));
-        let to = result(b, &mut args, op);
-        let count = c.result_shape(op).count(op.over);
-        let reducer = Reducer { op, partials: *partials, to, acc: c.accumulator(), count };
-        all.push((reducer, from));
+        let from = in_workspace(b, &mut args, c, (op, regions), (Access::Read, doc));
+        let to = vec![result(b, &mut args, op)];
+        all.push((Reducer::new(c, op, *partials, to), from));
     }
     let lanes = all.iter().map(|(reducer, _)| lanes(results(c, reducer), reducer.partials.parts)).max()?;
     let width = THREADS / lanes;
     let (local, group) = (b.bind("local_id", Builtin::LocalId), b.bind("group", Builtin::GroupId(0)));
     let (own, lane) = (b.value(local % width), b.bind("lane", local / width));
-    let zero = b.float(0.0, c.accumulator());
-    let total = b.declare("total", zero);
+    let (types, used) = variables(all.iter().map(|(reducer, _)| reducer.state.as_slice()));
+    let mut declared = Vec::new();
+    for scalar in &types {
+        let zero = b.zero(scalar.vector(1));
+        declared.push(b.declare("total", zero));
+    }
+    let totals: Vec<Vec<VarId>> = used.iter().map(|used| used.iter().map(|i| declared[*i]).collect()).collect();
     let (mut first, mut ours) = (0, Vec::new());
-    for (reducer, from) in &all {
+    for ((reducer, from), total) in all.iter().zip(&totals) {
         let values = results(c, reducer);
         let groups = values.div_ceil(width.into());
         let is = group.ge(first as i64).and(group.lt((first + groups) as i64));
@@ -57,53 +57,74 @@ pub(crate) fn finish(c: &Contraction, parts: &[(Partials, Option<u64>)]) -> Opti
         let exists = b.value(value.lt(values as i64));
         let exists = b.and_opt(is, Some(exists)).map(|exists| b.bind("exists", exists));
         let identity = reducer.identity(b);
-        where_ours(b, is, |b| b.set(total, identity));
-        where_ours(b, exists, |b| add_parts(b, reducer, *from, total, value, (lane, lanes)));
-        ours.push((reducer, is, value, exists));
+        b.if_given(is, |b| set(b, total, identity));
+        b.if_given(exists, |b| add_parts(b, reducer, from, total, value, (lane, lanes)));
+        ours.push((reducer, total, is, value, exists));
         first += groups;
     }
     if lanes > 1 {
         // Barriers stand outside of what only some work-groups do.
-        let array = b.shared("parts", c.accumulator(), THREADS, 0);
-        b.store(Base::Shared(array), local, total, None);
+        let mut arrays = Vec::new();
+        // All are multiples of the widest element.
+        let mut at = 0;
+        for (number, scalar) in types.iter().enumerate() {
+            arrays.push(b.shared(&Reducer::name("parts", number), *scalar, THREADS, at));
+            at += THREADS * scalar.bytes();
+        }
+        let put = |b: &mut Builder| {
+            for (array, total) in arrays.iter().zip(&declared) {
+                b.store(Base::Shared(*array), local, *total, None);
+            }
+        };
+        put(b);
         let mut step = lanes / 2;
         while step > 0 {
             b.barrier();
             b.if_then(lane.lt(step), |b| {
-                let other = b.load("other", Base::Shared(array), local + step * width, 1, None);
-                for (reducer, is, ..) in &ours {
-                    where_ours(b, *is, |b| {
-                        let own = b.get(total);
-                        let both = reducer.combine(b, own, other);
-                        b.set(total, both);
-                    });
+                let mut load = |array: &SharedId| b.load("other", Base::Shared(*array), local + step * width, 1, None);
+                let others: Vec<ExprId> = arrays.iter().map(&mut load).collect();
+                for ((reducer, total, is, ..), used) in ours.iter().zip(&used) {
+                    let other: Vec<ExprId> = used.iter().map(|i| others[*i]).collect();
+                    b.if_given(*is, |b| add(b, reducer, total, &other));
                 }
-                b.store(Base::Shared(array), local, total, None);
+                put(b);
             });
             step /= 2;
         }
     }
     let last = b.value(lane.equals(0));
-    for (reducer, _, value, exists) in ours {
+    for (reducer, total, _, value, exists) in ours {
         let guard = b.and_opt(exists, (lanes > 1).then_some(last));
-        let all = b.get(total);
-        let all = reducer.finish(b, all);
-        b.store(Base::Buffer(reducer.to), value, all, guard);
+        let all = get(b, total);
+        let all = reducer.finish(b, &all);
+        for to in &reducer.to {
+            b.store(Base::Buffer(*to), value, all, guard);
+        }
     }
     let kernel = std::mem::replace(b, Builder::new("", 0)).finish();
     Some((kernel, args, Groups { factors: vec![Factor::Fixed(first)], per: 1, most: None }))
 }
 
-/// Runs the body where a condition holds, or always.
-fn where_ours(b: &mut Builder, condition: Option<ExprId>, body: impl FnOnce(&mut Builder)) {
-    match condition {
-        Some(condition) => b.if_then(condition, body),
-        None => body(b),
+/// Types of the variables in which states are kept, one state at a time, and which of them each state takes.
+fn variables<'a>(states: impl Iterator<Item = &'a [Scalar]>) -> (Vec<Scalar>, Vec<Vec<usize>>) {
+    let mut types: Vec<Scalar> = Vec::new();
+    let mut used = Vec::new();
+    for state in states {
+        let mut taken: Vec<usize> = Vec::new();
+        for scalar in state {
+            let free = (0..types.len()).find(|i| types[*i] == *scalar && !taken.contains(i));
+            taken.push(free.unwrap_or(types.len()));
+            if free.is_none() {
+                types.push(*scalar);
+            }
+        }
+        used.push(taken);
     }
+    (types, used)
 }
 
 /// Combines a thread's share of the parts of a value.
-fn add_parts(b: &mut Builder, reducer: &Reducer, from: ArgId, total: VarId, value: ExprId, (lane, lanes): (ExprId, u32)) {
+fn add_parts(b: &mut Builder, reducer: &Reducer, from: &[ArgId], total: &[VarId], value: ExprId, (lane, lanes): (ExprId, u32)) {
     let partials = &reducer.partials;
     // Values of a batch entry are neighbours, and behind them those of its next tile.
     let each = partials.values as i64;
@@ -121,9 +142,8 @@ fn add_parts(b: &mut Builder, reducer: &Reducer, from: ArgId, total: VarId, valu
         if apart > 0 {
             at = b.value(at + part / within * apart);
         }
-        let part = b.load("part", Base::Buffer(from), at, 1, None);
-        let sum = b.get(total);
-        let sum = reducer.combine(b, sum, part);
-        b.set(total, sum);
+        let mut load = |from: &ArgId| b.load("part", Base::Buffer(*from), at, 1, None);
+        let part: Vec<ExprId> = from.iter().map(&mut load).collect();
+        add(b, reducer, total, &part);
     });
 }

@@ -4,7 +4,8 @@
 //! [`alone`] does the same with a tensor that is read instead of computed, [`elements`] with
 //! what it sums up of splits of k.
 //! What is left goes to the result where one work-group has all of a value, else to workspace, where [`finish`] reduces it in a fixed
-//! order. An operator is the same in both: an identity, what an element contributes, how two contributions combine.
+//! order. An operator is the same in both: a state of one or several components, the state of no element, that of one element, that of
+//! the elements of two states, and the result of a state.
 
 pub mod alone;
 pub mod elements;
@@ -18,15 +19,21 @@ use tilewright_ir::*;
 use tilewright_problem::Operator;
 use tilewright_problem::contraction::{Contraction, Reduce};
 
+/// What a reduction knows of some elements: a value for each component of its operator's state.
+pub(crate) type State = Vec<ExprId>;
+
+/// Parts of a reduction, and where those of each component begin in workspace; nowhere where one work-group has all of a value.
+pub(crate) type Parts = (Partials, Vec<u64>);
+
 /// A reduction in a kernel: what it computes and where its values go.
 #[derive(Clone)]
 pub(crate) struct Reducer<'a> {
     pub op: &'a Reduce,
     pub partials: Partials,
-    /// The result, or the parts in workspace.
-    pub to: ArgId,
-    /// Type of contributions.
-    pub acc: Scalar,
+    /// The result, or the parts of each component in workspace.
+    pub to: Vec<ArgId>,
+    /// Types of the components.
+    pub state: Vec<Scalar>,
     /// Elements of each result.
     pub count: u64,
 }
@@ -34,60 +41,110 @@ pub(crate) struct Reducer<'a> {
 impl<'a> Reducer<'a> {
     /// All of a contraction, with their arguments: results where one work-group has all of a value, else parts from these bytes of the
     /// workspace on.
-    pub fn declare(
-        b: &mut Builder,
-        args: &mut Arguments,
-        c: &'a Contraction,
-        parts: &[(Partials, Option<u64>)],
-    ) -> Vec<Reducer<'a>> {
+    pub fn declare(b: &mut Builder, args: &mut Arguments, c: &'a Contraction, parts: &[Parts]) -> Vec<Reducer<'a>> {
         let mut all = Vec::new();
-        for (op, (partials, region)) in c.reductions().zip(parts) {
-            let to = match region {
-                Some(region) => {
-                    let (name, doc) = (format!("parts_{}", op.number), format!("parts of {} [g][tile][value]", describe(op)));
-                    args.buffer(b, &name, (c.accumulator(), Access::Write), &doc, Binding::Workspace(*region))
-                }
-                None => result(b, args, op),
+        for (op, (partials, regions)) in c.reductions().zip(parts) {
+            let doc = format!("parts of {} [g][tile][value]", describe(op));
+            let to = match regions.is_empty() {
+                true => vec![result(b, args, op)],
+                false => in_workspace(b, args, c, (op, regions), (Access::Write, &doc)),
             };
-            all.push(Reducer { op, partials: *partials, to, acc: c.accumulator(), count: c.result_shape(op).count(op.over) });
+            all.push(Reducer::new(c, op, *partials, to));
         }
         all
     }
-
-    /// The result of no element.
-    pub fn identity(&self, b: &mut Builder) -> ExprId {
-        b.float(self.op.operator.identity(), self.acc)
+    fn new(c: &Contraction, op: &'a Reduce, partials: Partials, to: Vec<ArgId>) -> Reducer<'a> {
+        Reducer { op, partials, to, state: c.state(op), count: c.result_shape(op).count(op.over) }
     }
-    /// What an element contributes.
-    pub fn element(&self, b: &mut Builder, x: ExprId) -> ExprId {
-        match self.op.operator {
+
+    /// The state of no element.
+    pub fn identity(&self, b: &mut Builder) -> State {
+        self.state.iter().map(|scalar| b.float(self.op.operator.identity(), *scalar)).collect()
+    }
+    /// The state of an element.
+    pub fn element(&self, b: &mut Builder, x: ExprId) -> State {
+        vec![match self.op.operator {
             Operator::SumSq => {
                 let x = b.bind("x", x);
                 b.value(x * x)
             }
             Operator::AbsMax => b.value(x.unary(UnaryOp::Abs)),
             _ => x,
-        }
+        }]
     }
-    /// Two contributions together.
-    pub fn combine(&self, b: &mut Builder, x: ExprId, y: ExprId) -> ExprId {
-        match self.op.operator {
+    /// The state of the elements of both.
+    pub fn combine(&self, b: &mut Builder, x: &[ExprId], y: &[ExprId]) -> State {
+        let both = x.iter().zip(y).map(|(&x, &y)| match self.op.operator {
             Operator::Sum | Operator::Mean | Operator::SumSq => b.value(x + y),
             Operator::Max | Operator::AbsMax => b.value(x.maximum(y)),
             Operator::Min => b.value(x.minimum(y)),
-        }
+        });
+        both.collect()
     }
-    /// The result of all contributions, in its own type.
-    pub fn finish(&self, b: &mut Builder, x: ExprId) -> ExprId {
+    /// The result of a state, in its own type.
+    pub fn finish(&self, b: &mut Builder, state: &[ExprId]) -> ExprId {
+        let x = state[0];
         let x = match self.op.operator {
             Operator::Mean => {
-                let share = b.float(1.0 / self.count as f64, self.acc);
+                let share = b.float(1.0 / self.count as f64, self.state[0]);
                 b.value(x * share)
             }
             _ => x,
         };
         b.value(x.cast(self.op.scalar))
     }
+    /// The state of one list where a condition holds, of another elsewhere.
+    pub fn select(&self, b: &mut Builder, condition: ExprId, x: &[ExprId], y: &[ExprId]) -> State {
+        x.iter().zip(y).map(|(&x, &y)| b.value(condition.select(x, y))).collect()
+    }
+    /// A component's name: that of the first, with a number behind it for others.
+    pub fn name(name: &str, component: usize) -> String {
+        if component == 0 { name.into() } else { format!("{name}_{component}") }
+    }
+}
+
+/// Gives each component of a state a name.
+pub(crate) fn bind(b: &mut Builder, name: &str, state: State) -> State {
+    state.into_iter().map(|value| b.bind(name, value)).collect()
+}
+
+/// The state in variables.
+fn get(b: &mut Builder, state: &[VarId]) -> State {
+    state.iter().map(|component| b.get(*component)).collect()
+}
+
+/// Combines the state in variables with another.
+fn add(b: &mut Builder, reducer: &Reducer, state: &[VarId], other: &[ExprId]) {
+    let own = get(b, state);
+    let both = reducer.combine(b, &own, other);
+    set(b, state, both);
+}
+
+fn set(b: &mut Builder, state: &[VarId], values: State) {
+    match values.as_slice() {
+        [value] => state.iter().for_each(|component| b.set(*component, *value)),
+        // Each is computed of all components before any of them changes.
+        _ => {
+            let values = bind(b, "both", values);
+            state.iter().zip(values).for_each(|(component, value)| b.set(*component, value));
+        }
+    }
+}
+
+/// Declares the parts of a reduction in workspace.
+fn in_workspace(
+    b: &mut Builder,
+    args: &mut Arguments,
+    c: &Contraction,
+    (op, regions): (&Reduce, &[u64]),
+    (access, doc): (Access, &str),
+) -> Vec<ArgId> {
+    let all = c.state(op).into_iter().zip(regions).enumerate();
+    let declare = |(component, (scalar, region)): (usize, (Scalar, &u64))| {
+        let name = Reducer::name(&format!("parts_{}", op.number), component);
+        args.buffer(b, &name, (scalar, access), doc, Binding::Workspace(*region))
+    };
+    all.map(declare).collect()
 }
 
 /// Declares the result of a reduction.

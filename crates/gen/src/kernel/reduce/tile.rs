@@ -3,7 +3,7 @@
 //! The order is fixed: elements of a thread pairwise, by their place along what is reduced; lanes pairwise; waves by their place. Elements
 //! that are not there, or that another tile owns, count as the operator's identity.
 
-use super::Reducer;
+use super::{Reducer, State, bind};
 use crate::kernel::input::Ints;
 use crate::plan::TileReduction;
 use std::collections::{BTreeMap, HashMap};
@@ -45,7 +45,7 @@ pub(crate) struct HeldTile<'a> {
 
 /// Values that a thread has of a reduction: row and column of each as far as constants go, and what the thread adds to all of them.
 pub(crate) struct Values {
-    pub held: Vec<([u32; 2], ExprId)>,
+    pub held: Vec<([u32; 2], State)>,
     pub thread: [ExprId; 2],
     /// Threads that have them to themselves; `None`: all.
     pub guard: Option<ExprId>,
@@ -85,22 +85,27 @@ impl HeldTile<'_> {
                 self.put_all(b, reducer, &values);
                 continue;
             }
-            let array = b.shared(&format!("parts_of_{}", reducer.op.number), reducer.acc, how.shared() * teams, at);
-            at += how.shared() * teams * reducer.acc.bytes();
+            let mut arrays = Vec::new();
+            for (component, scalar) in reducer.state.iter().enumerate() {
+                let name = Reducer::name(&format!("parts_of_{}", reducer.op.number), component);
+                let from = at.next_multiple_of(scalar.bytes());
+                arrays.push(b.shared(&name, *scalar, how.shared() * teams, from));
+                at = from + how.shared() * teams * scalar.bytes();
+            }
             let first = team.map(|team| b.value(team * how.shared()));
-            meeting.push((*reducer, how, values, array, first));
+            meeting.push((*reducer, how, values, arrays, first));
         }
         if meeting.is_empty() {
             return;
         }
         // Nobody still reads what was there.
         (self.meet)(b);
-        for (reducer, how, values, array, first) in &meeting {
-            self.put_parts(b, reducer, how, values, (*array, *first));
+        for (reducer, how, values, arrays, first) in &meeting {
+            self.put_parts(b, reducer, how, values, (arrays, *first));
         }
         (self.meet)(b);
-        for (reducer, how, _, array, first) in &meeting {
-            self.meet_parts(b, reducer, how, (*array, *first));
+        for (reducer, how, _, arrays, first) in &meeting {
+            self.meet_parts(b, reducer, how, (arrays, *first));
         }
     }
 
@@ -159,21 +164,22 @@ impl HeldTile<'_> {
             for (at, register) in elements {
                 let mut value = (self.value)(b, register);
                 if reducer.op.stored {
-                    value = b.value(value.cast(self.stored).cast(reducer.acc));
+                    let scalar = b.ty(value).scalar;
+                    value = b.value(value.cast(self.stored).cast(scalar));
                 }
-                let mut value = reducer.element(b, value);
+                let mut state = reducer.element(b, value);
                 let mut conditions = vec![(self.counts)(register)];
                 for axis in (0..2).filter(|axis| over[*axis]) {
                     conditions.push(self.owned(b, known, (axis, at[axis]), place));
                 }
                 for condition in conditions.into_iter().flatten() {
                     let identity = reducer.identity(b);
-                    value = b.value(condition.select(value, identity));
+                    state = reducer.select(b, condition, &state, &identity);
                 }
-                leaves.push(value);
+                leaves.push(state);
             }
             let total = pairwise(b, reducer, &leaves);
-            held.push((kept, b.bind("total", total)));
+            held.push((kept, bind(b, "total", total)));
         }
         Values { held, thread: place, guard: None }
     }
@@ -184,15 +190,17 @@ impl HeldTile<'_> {
         let mut copies = 0;
         for &bit in &how.lane_bits {
             let mask = 1u32 << bit;
-            let exchange = |b: &mut Builder, value: ExprId| b.shuffle("other", value, ShuffleKind::Xor(mask));
+            let exchange = |b: &mut Builder, state: &[ExprId]| -> State {
+                state.iter().map(|value| b.shuffle("other", *value, ShuffleKind::Xor(mask))).collect()
+            };
             let half = values.held.len() / 2;
             let apart = |i: usize| [0, 1].map(|axis| values.held[half + i].0[axis] - values.held[i].0[axis]);
             let even = values.held.len().is_multiple_of(2) && half > 0 && (1..half).all(|i| apart(i) == apart(0));
             if !even {
-                for (_, value) in &mut values.held {
-                    let other = exchange(b, *value);
-                    let both = reducer.combine(b, *value, other);
-                    *value = b.bind("both", both);
+                for (_, state) in &mut values.held {
+                    let other = exchange(b, state);
+                    let both = reducer.combine(b, state, &other);
+                    *state = bind(b, "both", both);
                 }
                 copies |= mask;
                 continue;
@@ -202,13 +210,14 @@ impl HeldTile<'_> {
             let upper = b.bind("upper", upper.equals(i64::from(mask)));
             let mut held = Vec::with_capacity(half);
             for i in 0..half {
-                let (place, low) = values.held[i];
-                let high = values.held[half + i].1;
-                let given = b.bind("given", upper.select(low, high));
-                let own = b.value(upper.select(high, low));
-                let other = exchange(b, given);
-                let both = reducer.combine(b, own, other);
-                held.push((place, b.bind("both", both)));
+                let (place, low) = &values.held[i];
+                let high = &values.held[half + i].1;
+                let given = reducer.select(b, upper, low, high);
+                let given = bind(b, "given", given);
+                let own = reducer.select(b, upper, high, low);
+                let other = exchange(b, &given);
+                let both = reducer.combine(b, &own, &other);
+                held.push((*place, bind(b, "both", both)));
             }
             values.held = held;
             for (axis, apart) in apart.into_iter().enumerate().filter(|(_, apart)| *apart > 0) {
@@ -226,9 +235,9 @@ impl HeldTile<'_> {
 
     /// Stores values of which the thread has all that the tile has.
     fn put_all(&self, b: &mut Builder, reducer: &Reducer, values: &Values) {
-        for (place, value) in &values.held {
+        for (place, state) in &values.held {
             let at = [0, 1].map(|axis| b.value(values.thread[axis] + place[axis]));
-            self.put(b, reducer, at, *value, values.guard);
+            self.put(b, reducer, at, state, values.guard);
         }
     }
 
@@ -239,7 +248,7 @@ impl HeldTile<'_> {
         reducer: &Reducer,
         how: &TileReduction,
         values: &Values,
-        (array, first): (SharedId, Option<ExprId>),
+        (arrays, first): (&[SharedId], Option<ExprId>),
     ) {
         let mask = how.lane_bits.iter().fold(0u32, |mask, bit| mask | 1 << bit);
         let thread = if mask == 0 { self.thread } else { b.value(self.thread - (self.thread & mask)) };
@@ -260,17 +269,25 @@ impl HeldTile<'_> {
         let start = first.map_or(start, |first| b.value(first + start));
         let start = b.bind("part_at", start);
         let over = Self::over(reducer);
-        for (place, value) in &values.held {
+        for (place, state) in &values.held {
             let mut at = start;
             for axis in (0..2).filter(|axis| !over[*axis]) {
                 at = b.value(at + values.thread[axis] + place[axis]);
             }
-            b.store(Base::Shared(array), at, *value, values.guard);
+            for (array, value) in arrays.iter().zip(state) {
+                b.store(Base::Shared(*array), at, *value, values.guard);
+            }
         }
     }
 
     /// Reduces the parts in shared memory, and stores the values.
-    fn meet_parts(&self, b: &mut Builder, reducer: &Reducer, how: &TileReduction, (array, first): (SharedId, Option<ExprId>)) {
+    fn meet_parts(
+        &self,
+        b: &mut Builder,
+        reducer: &Reducer,
+        how: &TileReduction,
+        (arrays, first): (&[SharedId], Option<ExprId>),
+    ) {
         let over = Self::over(reducer);
         for step in 0..how.values.div_ceil(self.threads) {
             let value = b.bind("value", self.thread + step * self.threads);
@@ -279,20 +296,21 @@ impl HeldTile<'_> {
                 let from = first.map_or(value, |first| b.value(first + value));
                 let mut leaves = Vec::new();
                 for part in &how.parts {
-                    leaves.push(b.load("part", Base::Shared(array), from + part * how.values, 1, None));
+                    let mut load = |array: &SharedId| b.load("part", Base::Shared(*array), from + part * how.values, 1, None);
+                    leaves.push(arrays.iter().map(&mut load).collect());
                 }
                 let total = pairwise(b, reducer, &leaves);
-                let total = b.bind("total", total);
+                let total = bind(b, "total", total);
                 let zero = b.int(0, Scalar::I32);
                 let at = [0, 1].map(|axis| if over[axis] { zero } else { value });
-                self.put(b, reducer, at, total, None);
+                self.put(b, reducer, at, &total, None);
             };
             if partly { b.if_then(value.lt(how.values), body) } else { body(b) }
         }
     }
 
     /// Stores a value of the tile: at (row, column) of it, as far as these are kept.
-    fn put(&self, b: &mut Builder, reducer: &Reducer, at: [ExprId; 2], value: ExprId, mut guard: Option<ExprId>) {
+    fn put(&self, b: &mut Builder, reducer: &Reducer, at: [ExprId; 2], state: &[ExprId], mut guard: Option<ExprId>) {
         let (over, partials) = (Self::over(reducer), &reducer.partials);
         let mut index = b.value(self.g.cast(Scalar::I64));
         let mut kept = b.int(0, Scalar::I64);
@@ -310,22 +328,24 @@ impl HeldTile<'_> {
             index = b.value(index * (partials.shares as i64) + share.cast(Scalar::I64));
         }
         let index = b.value(index * (partials.values as i64) + kept.cast(Scalar::I64));
-        let value = if partials.in_place() { reducer.finish(b, value) } else { value };
-        b.store(Base::Buffer(reducer.to), index, value, guard);
+        let values = if partials.in_place() { vec![reducer.finish(b, state)] } else { state.to_vec() };
+        for (to, value) in reducer.to.iter().zip(values) {
+            b.store(Base::Buffer(*to), index, value, guard);
+        }
     }
 }
 
-/// Contributions combined pairwise, neighbours first.
-pub(super) fn pairwise(b: &mut Builder, reducer: &Reducer, leaves: &[ExprId]) -> ExprId {
+/// States combined pairwise, neighbours first.
+pub(super) fn pairwise(b: &mut Builder, reducer: &Reducer, leaves: &[State]) -> State {
     match leaves {
         [] => reducer.identity(b),
-        [one] => *one,
+        [one] => one.clone(),
         _ => {
             let (left, right) = leaves.split_at(leaves.len().div_ceil(2));
             let (x, y) = (pairwise(b, reducer, left), pairwise(b, reducer, right));
-            let both = reducer.combine(b, x, y);
+            let both = reducer.combine(b, &x, &y);
             // Small trees are one expression.
-            if leaves.len() >= 4 { b.bind("both", both) } else { both }
+            if leaves.len() >= 4 { bind(b, "both", both) } else { both }
         }
     }
 }

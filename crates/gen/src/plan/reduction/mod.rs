@@ -10,6 +10,7 @@ pub use partials::Partials;
 pub use tile::TileReduction;
 
 use super::spec::{KernelSpec, Split};
+use tilewright_ir::Scalar;
 use tilewright_ir::layout::Layout;
 use tilewright_problem::contraction::{Contraction, Reduce};
 
@@ -64,22 +65,30 @@ impl KernelSpec {
     }
     /// Bytes of shared memory through which waves reduce a tile's results.
     pub(crate) fn reduction_bytes(&self, c: &Contraction) -> u64 {
-        meeting_bytes(&self.tile_reductions(c), c) * u64::from(self.teams())
+        meeting_bytes(&self.tile_reductions(c), c, self.teams())
     }
     /// The same of the kernel that sums splits up in workspace.
     pub(crate) fn element_bytes(&self, c: &Contraction) -> u64 {
-        meeting_bytes(&self.element_reductions(c), c)
+        meeting_bytes(&self.element_reductions(c), c, 1)
     }
 }
 
-/// Bytes of shared memory through which parts of a tile's values meet.
-fn meeting_bytes(ways: &[TileReduction], c: &Contraction) -> u64 {
-    ways.iter().map(|way| u64::from(way.shared())).sum::<u64>() * u64::from(c.accumulator().bytes())
+/// Bytes of shared memory through which parts of a tile's values meet: an array for each component, aligned to its elements.
+fn meeting_bytes(ways: &[TileReduction], c: &Contraction, teams: u32) -> u64 {
+    c.reductions().zip(ways).fold(0, |bytes, (r, way)| {
+        let elements = u64::from(way.shared()) * u64::from(teams);
+        let more =
+            |bytes: u64, scalar: Scalar| bytes.next_multiple_of(scalar.bytes().into()) + elements * u64::from(scalar.bytes());
+        if elements == 0 { bytes } else { c.state(r).into_iter().fold(bytes, more) }
+    })
 }
 
 /// Bytes of workspace for the parts of all reductions, the whole batch together; each begins at a multiple of `align`.
 pub(crate) fn partials_bytes(spec: &KernelSpec, c: &Contraction, align: u64) -> u64 {
-    let bytes = |r: &Reduce| spec.partials(c, r).len().saturating_mul(c.accumulator().bytes().into());
-    let all = c.reductions().map(bytes).filter(|bytes| *bytes > 0);
+    let bytes = |r: &Reduce| {
+        let elements = spec.partials(c, r).len();
+        c.state(r).into_iter().map(move |scalar| elements.saturating_mul(scalar.bytes().into()))
+    };
+    let all = c.reductions().flat_map(bytes).filter(|bytes| *bytes > 0);
     all.fold(0, |sum, bytes| sum.saturating_add(bytes.saturating_add(align)))
 }
