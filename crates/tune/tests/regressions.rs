@@ -85,3 +85,23 @@ fn sums_of_many_splits() {
         passes("emu:sm_90a", &format!("{problem}_f64_b3_sa{}_sb0_sc{}_biasn", m * k, m * n), &plan);
     }
 }
+
+/// A thread added up all terms of a sum one behind the other, and the reference those of an f64.
+#[test]
+fn long_sums_are_added_up_in_blocks() {
+    passes(
+        "emu:sm_90a",
+        "reduce_in130328_over0_st1_o16_opsum_opmin_actgelutanh_ws67108864_f16",
+        "A_MIC1_PAD1_PLU0_LIW0_MIW0_WOS0_VEW1__B_MIC1_PAD1_PLU0_LIW0_MIW0_WOS0_VEW1__C_UNR16_GAL1_PUN1_ICE1_IWI0_SZT0_MAD0_NAW64_UFO0_MAC1_SKW10_AFI1_MIA1",
+    );
+    passes(
+        "emu:sm_90a",
+        "reduce_in7843_over0_st1_o0_opsum_opsumsq_actsilu_ws67108864_f64",
+        "A_MIC1_PAD1_PLU0_LIW0_MIW0_WOS0_VEW1__B_MIC1_PAD1_PLU0_LIW0_MIW0_WOS0_VEW1__C_UNR16_GAL1_PUN1_ICE1_IWI0_SZT0_MAD0_NAW64_UFO0_MAC64_SKW10_AFI1_MIA1_MGP2",
+    );
+    passes(
+        "emu:sm_90a",
+        "tC0_tA1_tB0_colMaj0_m1336_n72_k2_lda1344_ldb72_ldc216_ws245_f64_b3_sa2688_sb0_sc72_oa16_ob16_oc32_biasn_sbias79_actgelu_redsumsq:mn_noc",
+        "A_MIC16_PAD1_PLU1_LIW0_MIW0_WOS0_VEW1_LOR1_GLW2_FRW8__B_MIC4_PAD1_PLU1_LIW1_MIW0_WOS0_VEW1_FRW4__C_UNR24_GAL1_PUN0_ICE1_IWI0_SZT0_MAD0_NAW64_UFO0_MAC192_SKW10_AFI0_MIA0_CVW2_CST1_PFG2_BUF2_STP1_FRA1_HNT1_PST3",
+    );
+}

@@ -426,6 +426,13 @@ fn entry(data: &TestData, oracle: &Oracle<'_>, index: [u64; 3], sum: Sum) -> Ent
     }
 }
 
+/// A sum, and what rounding took from it (Knuth's TwoSum).
+fn two_sum(x: f64, y: f64) -> (f64, f64) {
+    let sum = x + y;
+    let of_y = sum - x;
+    (sum, (x - (sum - of_y)) + (y - of_y))
+}
+
 /// A sum of products and of their magnitudes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
@@ -454,14 +461,13 @@ impl Sum {
             self.magnitude += lane.1;
         }
     }
-    /// Neumaier's compensated summation, for results that are f64 themselves.
+    /// Compensated summation, for results that are f64 themselves.
     fn add_compensated(&mut self, left: &[f64], right: &[f64]) {
         for (x, y) in left.iter().zip(right) {
             let product = x * y;
-            let sum = self.value + product;
-            self.lost +=
-                if self.value.abs() >= product.abs() { (self.value - sum) + product } else { (product - sum) + self.value };
+            let (sum, lost) = two_sum(self.value, product);
             self.value = sum;
+            self.lost += lost;
             self.magnitude += product.abs();
         }
     }

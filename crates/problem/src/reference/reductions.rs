@@ -11,7 +11,7 @@
 
 use super::element::{rounded, value};
 use super::oracle::Oracle;
-use super::{Mismatch, Samples, TestData, Tolerance, Verdict, entry, spread, sums_of};
+use super::{Mismatch, Samples, TestData, Tolerance, Verdict, entry, spread, sums_of, two_sum};
 use crate::contraction::Operand;
 use crate::reduction::{Operator, Reduction};
 use tilewright_ir::Scalar;
@@ -37,6 +37,8 @@ pub(super) struct Expected {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Elements {
     value: f64,
+    /// What rounding took from a sum: what is judged may be an f64 itself.
+    lost: f64,
     /// How much elements may be off: their sum, or the largest.
     off: f64,
     /// Sums of magnitudes and of squares of what is added up.
@@ -46,7 +48,7 @@ pub(super) struct Elements {
 
 impl Elements {
     pub(super) const fn none(operator: Operator) -> Elements {
-        Elements { value: operator.identity(), off: 0.0, magnitude: 0.0, square: 0.0 }
+        Elements { value: operator.identity(), lost: 0.0, off: 0.0, magnitude: 0.0, square: 0.0 }
     }
     /// With another element, which may be off by so much.
     pub(super) fn add(&mut self, operator: Operator, x: f64, off: f64) {
@@ -54,12 +56,16 @@ impl Elements {
         let off = if operator == Operator::SumSq { 2.0 * x.abs() * off + off * off } else { off };
         self.join(
             operator,
-            Elements { value: contribution, off, magnitude: contribution.abs(), square: contribution * contribution },
+            Elements { value: contribution, off, magnitude: contribution.abs(), square: contribution * contribution, lost: 0.0 },
         );
     }
     /// Both.
     pub(super) fn join(&mut self, operator: Operator, other: Elements) {
-        self.value = operator.combine(self.value, other.value);
+        let (sum, lost) = two_sum(self.value, other.value);
+        if operator.adds() && lost.is_finite() {
+            self.lost += lost + other.lost;
+        }
+        self.value = if operator.adds() { sum } else { operator.combine(self.value, other.value) };
         self.off = if operator.adds() { self.off + other.off } else { self.off.max(other.off) };
         self.magnitude += other.magnitude;
         self.square += other.square;
@@ -69,7 +75,7 @@ impl Elements {
         let operator = reduction.operator;
         let (unit, digits) = if accumulator == Scalar::F64 { (2f64.powi(-53), 53) } else { (2f64.powi(-24), 24) };
         let scalar = reduction.scalar(accumulator);
-        let expected = operator.finish(self.value, count);
+        let expected = operator.finish(self.value + self.lost, count);
         // Partial sums of so many integers are integers that the type holds, by eight standard deviations.
         let held = exact && self.off == 0.0 && self.value.abs() + 8.0 * self.square.sqrt() < 2f64.powi(digits);
         let mut off = self.off;

@@ -4,7 +4,7 @@
 //! behind the last step lanes, waves and work-groups meet as those of a product do.
 
 use super::tile::{HeldTile, Values};
-use super::{Parts, Reducer, add, get};
+use super::{Parts, Reducer, add, get, set};
 use crate::kernel::arguments::Arguments;
 use crate::kernel::elements::digits;
 use crate::kernel::exit::operations::{Applied, Operations, Run, Start};
@@ -21,6 +21,9 @@ use tilewright_problem::view::{COL, ROW, View};
 pub(crate) fn grid(c: &Contraction, spec: &KernelSpec) -> [u64; 2] {
     [c.m.div_ceil(spec.tiling.a.macro_tile.into()), c.n.div_ceil(spec.share_of_columns(c))]
 }
+
+/// Steps whose values a thread adds up before they join those of the steps before.
+const BLOCK: i64 = 256;
 
 /// A work-group's share of the tensor.
 struct Share<'a> {
@@ -123,13 +126,18 @@ impl Share<'_> {
         let place = whole.place(b);
         // Values of each reduction, as far as the thread has come.
         let shapes: Vec<Vec<[u32; 2]>> = all.iter().map(|(reducer, _)| whole.values(reducer)).collect();
-        let mut totals = Vec::new();
-        for ((reducer, _), shape) in all.iter().zip(&shapes) {
-            let identity = reducer.identity(b);
-            let mut declare = |_| identity.iter().map(|value| b.declare("total", *value)).collect();
-            totals.push(shape.iter().map(&mut declare).collect::<Vec<Vec<VarId>>>());
-        }
         let steps = (columns / u64::from(self.size[1])) as i64;
+        let mut declare = |name: &str, (reducer, shape): (&Reducer, &Vec<[u32; 2]>)| {
+            let identity = reducer.identity(b);
+            let mut one = |_| identity.iter().map(|value| b.declare(name, *value)).collect();
+            shape.iter().map(&mut one).collect::<Vec<Vec<VarId>>>()
+        };
+        let totals: Vec<_> = all.iter().zip(&shapes).map(|((reducer, _), shape)| declare("total", (reducer, shape))).collect();
+        // Long sums are added up in blocks: rounding errors grow with the number of terms in a row.
+        let long = |reducer: &Reducer| steps > BLOCK && reducer.op.operator.adds();
+        let blocks =
+            all.iter().zip(&shapes).map(|((reducer, _), shape)| long(reducer).then(|| declare("blocks", (reducer, shape))));
+        let blocks: Vec<_> = blocks.collect();
         let zero = b.int(0, self.ints.coord);
         let unroll = if steps > 1 { Unroll::By(2) } else { Unroll::Full };
         b.for_range("step", zero, Ex::int(steps, self.ints.coord), unroll, |b, step| {
@@ -143,7 +151,26 @@ impl Share<'_> {
                     add(b, reducer, total, &state);
                 }
             }
+            if blocks.iter().any(Option::is_some) {
+                let ends = b.value((step % BLOCK).equals(BLOCK - 1));
+                b.if_then(ends, |b| {
+                    for (((reducer, _), totals), blocks) in all.iter().zip(&totals).zip(&blocks) {
+                        for (total, block) in totals.iter().zip(blocks.iter().flatten()) {
+                            let state = get(b, total);
+                            add(b, reducer, block, &state);
+                            let none = reducer.identity(b);
+                            set(b, total, none);
+                        }
+                    }
+                });
+            }
         });
+        for (((reducer, _), totals), blocks) in all.iter().zip(&totals).zip(&blocks) {
+            for (total, block) in totals.iter().zip(blocks.iter().flatten()) {
+                let state = get(b, block);
+                add(b, reducer, total, &state);
+            }
+        }
         let all: Vec<_> = all.iter().map(|(reducer, way)| (*reducer, way.clone())).collect();
         whole.leave(b, &all, (None, 0), 1, &mut |b, number| {
             let held = shapes[number].iter().zip(&totals[number]).map(|(place, total)| (*place, get(b, total))).collect();
