@@ -181,7 +181,7 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
             "the compiler is kept from moving loads into the math and the math over stores, where the target has means for it",
             "the compiler is free to move loads and stores into the math",
         ),
-        Common::Uni => unit(c, t),
+        Common::Uni => unit(t),
         Common::Swp if spec.tiling.swapped => "computes the transposed product: A and B change places".into(),
         Common::Swp => "A's rows are the kernel's rows".into(),
         Common::Pst if spec.tiling.persistent == 0 => "one work-group per tile of C".into(),
@@ -224,9 +224,9 @@ fn owners(spec: &KernelSpec) -> String {
     }
 }
 
-fn unit(c: &Contraction, t: &Tiling) -> String {
+fn unit(t: &Tiling) -> String {
     let family = t.unit.family();
-    match t.instruction(c).filter(|_| family.lanes > 1) {
+    match t.instruction {
         None => format!("{} of each {}", family.name, family.owner),
         Some(row) => {
             let (m, n, k) = row.shape;

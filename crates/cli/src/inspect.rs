@@ -13,7 +13,6 @@ use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::{MAIN, schedule::lower};
 use tilewright_gen::plan::KernelSpec;
 use tilewright_ir::{Dialect, Target};
-use tilewright_problem::contraction::Contraction;
 
 /// Inspects one problem's plan.
 pub fn run(args: &InspectArgs) -> Result<(), CliError> {
@@ -42,7 +41,7 @@ pub fn run(args: &InspectArgs) -> Result<(), CliError> {
         DeviceError::Compile { log, .. } if edited.is_some() => session::classify(SourceError::Compile { log }.into()),
         other => CliError::failed(other),
     })?;
-    let math = math_per_tile(&resolved.spec, resolved.contraction);
+    let math = math_per_tile(&resolved.spec);
     let tiles = |l: &LoopReport| tiles_per_round(l, &resolved.spec, math);
     if args.json {
         let tiles: Vec<u32> = inspection.loops.iter().map(tiles).collect();
@@ -87,10 +86,9 @@ fn language(inspection: &Inspection) -> String {
 }
 
 /// Math instructions of one thread for one k-tile: multiply-adds, or those of a matrix unit.
-fn math_per_tile(spec: &KernelSpec, c: &Contraction) -> u32 {
+fn math_per_tile(spec: &KernelSpec) -> u32 {
     let t = &spec.tiling;
-    let shape = t.instruction(c).map_or((1, 1, 1), |row| row.shape);
-    let (rows, columns, depth) = if t.unit.family().lanes > 1 { shape } else { (1, 1, 1) };
+    let (rows, columns, depth) = t.instruction.map_or((1, 1, 1), |row| row.shape);
     // A warpgroup's instruction takes all columns of its micro tile at once.
     let columns = if t.unit.family().asynchronous { t.b.micro } else { columns };
     (t.a.micro / rows) * (t.b.micro / columns.max(1)) * (t.k_tile / depth)

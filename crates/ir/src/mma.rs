@@ -144,7 +144,7 @@ impl Family {
 }
 
 /// A contribution to a coordinate of an element: `times * ((from / div) % modulo)`; without remainder where `modulo` is 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Term {
     to: Axis,
     times: u32,
@@ -155,7 +155,7 @@ pub struct Term {
 
 /// Where the elements of a matrix that lanes hold in registers are: coordinates are sums of digits of lane, register and element within
 /// the register, each of one of the three, so that what each of them adds can be told apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fragment {
     terms: &'static [Term],
     /// Registers per lane.
@@ -203,7 +203,7 @@ impl Fragment {
 }
 
 /// One instruction.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Mma {
     /// Its family.
     pub unit: MathUnit,
@@ -214,10 +214,13 @@ pub struct Mma {
     /// m, n, k. A warpgroup's has any multiple of 8 columns up to 256; here are those of 8.
     pub shape: (u32, u32, u32),
     /// Left fragment.
+    #[serde(skip)]
     pub a: Fragment,
     /// Right fragment; a warpgroup reads its right operand from shared memory.
+    #[serde(skip)]
     pub b: Fragment,
     /// Accumulators. A warpgroup's go on in the same way for further columns.
+    #[serde(skip)]
     pub c: Fragment,
     /// The only architecture that has it, where not all have that have the family.
     pub arch: Option<&'static str>,

@@ -158,7 +158,7 @@ fn tried(cell: Cell, rows: Rows, plan: &str) -> Result<(), String> {
         cell.pipeline != 4 || t.cluster.sharers() > 1,
         cell.exit != 1 || r.spec.epilogue.exit.staged(),
         cell.exit != 4 || t.cluster.splits > 1,
-        cell.row.lanes() == 1 || t.instruction(r.contraction).is_some_and(|row| row.shape == cell.row.shape),
+        cell.row.lanes() == 1 || t.instruction.is_some_and(|row| row.shape == cell.row.shape),
     ];
     if as_asked.contains(&false) {
         return Err(OTHERWISE.into());

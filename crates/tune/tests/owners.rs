@@ -89,7 +89,7 @@ fn number(scalar: Scalar, bytes: &[u8], element: usize) -> f64 {
 
 /// Elements of C that each piece of work has, with the thread of the work-group that stores them.
 fn owners(c: &Contraction, spec: &KernelSpec, works: &[Work]) -> HashMap<[u64; 3], Vec<(u64, u64)>> {
-    let places = spec.tiling.accumulators(c);
+    let places = spec.tiling.accumulators();
     let mut found: HashMap<[u64; 3], Vec<(u64, u64)>> = HashMap::new();
     let mut tile = std::collections::HashSet::new();
     for thread in 0..places.extent(Axis::Thread) {

@@ -181,7 +181,7 @@ impl Subject<'_> {
     }
     /// Whose the accumulators are.
     pub fn accumulators(&self) -> Layout {
-        self.spec.tiling.accumulators(self.c)
+        self.spec.tiling.accumulators()
     }
     /// Who owns micro tiles, in the words of the device's maker.
     pub fn owner(&self) -> &'static str {
@@ -334,7 +334,7 @@ impl Subject<'_> {
     pub fn shown(&self, held: &BTreeMap<(u32, u32), (u32, u32)>) -> ([usize; 2], [Vec<u32>; 2]) {
         let all: [BTreeSet<u32>; 2] =
             [held.keys().map(|(row, _)| *row).collect(), held.keys().map(|(_, column)| *column).collect()];
-        let most = self.spec.tiling.instruction(self.c).map_or(16, |row| if row.shape.1 > 16 { 32 } else { 16 });
+        let most = self.spec.tiling.instruction.map_or(16, |row| if row.shape.1 > 16 { 32 } else { 16 });
         let drawn = [0, 1].map(|i: usize| all[i].iter().copied().take(most).collect());
         (all.map(|all| all.len()), drawn)
     }
@@ -361,7 +361,7 @@ impl Subject<'_> {
 
     /// Which columns the first matrix instruction of the first wave computes, where they are not neighbours.
     fn interleaved(&self) -> Option<String> {
-        let (m, n, _) = self.spec.tiling.instruction(self.c)?.shape;
+        let (m, n, _) = self.spec.tiling.instruction?.shape;
         let (held, lanes) = (self.holders(), self.target.wave.max(1));
         let first = held.iter().filter(|(_, (_, register))| *register < m * n / lanes);
         let columns: BTreeSet<u32> = first.map(|((_, column), _)| *column).collect();

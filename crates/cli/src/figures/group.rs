@@ -143,7 +143,7 @@ fn legend(svg: &mut Svg, subject: &Subject, facts: &Facts, shown: usize, (x, top
     }
     let micro = (subject.spec.tiling.a.micro, subject.spec.tiling.b.micro);
     line(svg, "dim", &format!("each {} owns {} × {} accumulators", subject.owner(), micro.0, micro.1));
-    if let Some(row) = subject.spec.tiling.instruction(subject.c).filter(|_| family.lanes > 1) {
+    if let Some(row) = subject.spec.tiling.instruction {
         let (m, n, k) = row.shape;
         let n = if family.asynchronous { micro.1 } else { n };
         line(svg, "dim", &format!("in instructions of {m} × {n} × {k} ({})", family.name));

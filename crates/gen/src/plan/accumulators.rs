@@ -4,16 +4,14 @@ use super::spec::{KernelSpec, Tiling};
 use tilewright_ir::Scalar;
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
-use tilewright_problem::contraction::Contraction;
 
 impl Tiling {
     /// Which elements of the work-group's tile each thread that computes holds, and in which register: (thread, register) to (row,
     /// column). Threads count from the first that computes; where teams alternate between tiles, from the first of the team.
-    /// The contraction's operands are swapped as the plan says.
-    pub fn accumulators(&self, c: &Contraction) -> Layout {
+    pub fn accumulators(&self) -> Layout {
         let (thread, register) = (Affine::axis(0), Affine::axis(1));
         let places = |registers: u32| [(Axis::Thread, self.math_threads().into()), (Axis::Register, registers.into())];
-        let Some(instruction) = self.instruction(c).filter(|i| i.lanes() > 1) else {
+        let Some(instruction) = self.instruction else {
             let from = places(self.a.micro * self.b.micro);
             let columns = i64::from(self.b.micro.max(1));
             let along = |to: Axis| {
@@ -51,7 +49,7 @@ impl Tiling {
                 Axis::Row => (owner.digit_of(1, Some(owners_m)), self.a.micro, number.digit_of(across.into(), None), rows),
                 _ => (owner.digit_of(owners_m, None), self.b.micro, number.digit_of(1, Some(across.into())), columns),
             };
-            let apart = i64::from(self.instructions_apart(micro));
+            let apart = i64::from(self.interleave(micro));
             let place = within.as_ref().and_then(|w| w.form(to)).cloned().unwrap_or_default();
             Affine::default()
                 .plus(&owner, micro.into())
@@ -60,12 +58,6 @@ impl Tiling {
                 .plus(&place, apart)
         };
         Layout::new(&from, &[(Axis::Row, along(Axis::Row)), (Axis::Col, along(Axis::Col))])
-    }
-
-    /// Rows (or columns) from one place of an instruction to its next in a micro tile of this length: as many instructions lie
-    /// interleaved.
-    pub(crate) fn instructions_apart(&self, micro: u32) -> u32 {
-        if self.unit.family().run == 0 { self.interleave(micro) } else { 1 }
     }
 }
 

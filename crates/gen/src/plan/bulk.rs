@@ -6,7 +6,7 @@
 use super::tile::OperandTiling;
 use super::windows::{ROW_BYTES, Walk, suitable, walk};
 use crate::plan::WORKSPACE_ALIGN;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::mma::Family;
@@ -20,7 +20,7 @@ const BOX: u32 = 256;
 const COLUMN: u32 = 1024;
 
 /// How one operand's tiles come by bulk copies.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct BulkTile {
     /// The operand in global memory; a box is one copy. Dimensions of a matrix: the contiguous one, the other, and g where it takes part.
     pub map: TensorMap,
@@ -60,7 +60,7 @@ pub const fn store_slabs(teams: u32) -> u32 {
 }
 
 /// How results go out by bulk stores of [`STORE_ROWS`] rows.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct StoreTile {
     /// The result in global memory; dimensions: columns and rows, the contiguous ones first, and what is outside of them where there is
     /// more than one.

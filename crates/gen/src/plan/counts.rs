@@ -157,13 +157,13 @@ fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
         return Instructions { math, fragment_reads: math * reads, global_loads: 2.0, ..Instructions::default() };
     }
     let reads = |o: &OperandTiling| f64::from(o.micro) / f64::from(o.fragment_width.max(1));
-    let (math, fragment_reads) = match (t.unit.family().fragments, t.instruction(c)) {
+    let (math, fragment_reads) = match (t.unit.family().fragments, t.instruction) {
         (true, Some(row)) => {
             let ((rows, columns, depth), family) = (row.shape, t.unit.family());
-            let steps = t.k_step / depth.max(1);
+            let steps = t.k_step() / depth.max(1);
             // A read fills a few registers of each lane at once; those of wider elements come one by one.
             let at_once = if c.a.scalar.bytes() == 2 { family.read } else { 1 };
-            let held = |micro: u32| micro * t.k_step * c.a.scalar.bytes() / 4 / family.lanes;
+            let held = |micro: u32| micro * t.k_step() * c.a.scalar.bytes() / 4 / family.lanes;
             let reads = |micro: u32| f64::from(held(micro).div_ceil(at_once));
             (f64::from((t.a.micro / rows) * (t.b.micro / columns) * steps), reads(t.a.micro) + reads(t.b.micro))
         }

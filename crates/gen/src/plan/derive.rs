@@ -45,10 +45,9 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     let swapped = on(Common::Swp);
     let c = &*c.oriented(swapped);
     let row = if matrix { Some(computes(plan, c, env, family)?) } else { None };
-    let k_step = row.map_or(1, |row| row.step);
     Transport::suit(plan)?;
     let (along_m, along_n) = owners(plan, family)?;
-    let schedule = schedule(plan, env, family, k_step)?;
+    let schedule = schedule(plan, env, family, row.map_or(1, |row| row.step))?;
     let cluster = exit::cluster(plan, c, [Key::A, Key::B].map(|side| plan.get(side(Chiral::Clu))))?;
     let edge =
         if Transport::need_panels(plan) || on(Common::Edg) || c.elements.is_some() { Edge::Predicate } else { Edge::PullBack };
@@ -76,7 +75,6 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     useful_clusters(c, &cluster, (&a, &b))?;
     let tiling = Tiling {
         k_tile,
-        k_step,
         threads_a: along_m * family.lanes,
         threads_b: along_n,
         micro_b_fastest: on(Common::Mia),
@@ -89,7 +87,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         edge_n: edge,
         k_stagger: on(Common::Ufo),
         unit: family.unit,
-        deep: row.is_some_and(|row| row.arch.is_some()),
+        instruction: row,
         swapped,
         persistent: at(Common::Pst),
         cluster,

@@ -236,7 +236,7 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
     if t.unit.family().lanes > 1 {
         let sums = t.a.micro * t.b.micro / t.unit.family().lanes * words;
         // Fragments of a k-step: one 32-bit element per register, or two of 16 bits.
-        let step = (t.a.micro + t.b.micro) * t.k_step * c.a.scalar.bytes();
+        let step = (t.a.micro + t.b.micro) * t.k_step() * c.a.scalar.bytes();
         let held = if t.unit.family().fragments { step / t.unit.family().lanes / 4 } else { 0 };
         let sets = t.a.fragment_sets * (t.a.micro / 64) * FRAGMENT;
         let rows = if matches!(spec.epilogue.exit, Exit::Staged { .. }) { ROW_REGISTERS_OUT } else { 0 };

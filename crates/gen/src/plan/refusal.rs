@@ -1,12 +1,11 @@
 //! Why a plan does not derive for a contraction or does not fit a device. A refusal is data for search and users.
 
 use super::keys::Key;
-use serde::Serialize;
 use tilewright_ir::Scalar;
 use tilewright_problem::Activation;
 
 /// What a plan asks for that cannot be: names keys and values, and what to change.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[expect(missing_docs, reason = "fields are the numbers in the message beside each variant's comment")]
 pub enum Refusal {
     /// A key's value is outside its legal values.

@@ -10,7 +10,7 @@
 use super::bulk::fetched_tile;
 use super::fetch_shape::{FetchShape, LINE_CLASSES, fetched_by_lines};
 use super::tile::OperandTiling;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tilewright_ir::mma::Family;
 use tilewright_ir::{Limits, Swizzle, TensorMap, WARP};
 use tilewright_problem::contraction::Tensor;
@@ -26,7 +26,7 @@ const MOST_SLOTS: u32 = 4;
 const LEAST_SLOTS: u32 = 2;
 
 /// The tensor map of one class of lines.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct ClassMap {
     /// Lines of the class; dimensions: along a line, lines, and g where it takes part.
     pub map: TensorMap,
@@ -37,7 +37,7 @@ pub struct ClassMap {
 }
 
 /// How an operand's k-tiles lie in staging: by class, within it by box, within it line by line.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Spans {
     /// The maps, by class: [`LINE_CLASSES`] of them.
     pub classes: Vec<ClassMap>,

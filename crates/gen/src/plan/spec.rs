@@ -3,7 +3,7 @@
 use super::bulk::{RowSlab, StoreTile};
 use super::tile::OperandTiling;
 use super::transport::Transport;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 pub use tilewright_ir::MathUnit;
 use tilewright_ir::Mma;
 use tilewright_ir::affine::Affine;
@@ -11,7 +11,7 @@ use tilewright_ir::layout::{Axis, Layout};
 use tilewright_problem::contraction::Contraction;
 
 /// Order in which work-groups visit result tiles (`GAL`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum GroupOrder {
     /// n fastest (`GAL1`).
     ColumnsFastest,
@@ -22,7 +22,7 @@ pub enum GroupOrder {
 }
 
 /// What happens at the edge of the result when a macro tile does not divide it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Edge {
     /// The last tile is pulled back to end at the edge; overlapped elements are computed twice and written once
     /// (MIOpenGEMM). Needs the dimension to be at least one macro tile.
@@ -32,7 +32,7 @@ pub enum Edge {
 }
 
 /// How work on one result tile is split along k (`ICE`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct SplitK {
     /// Work-groups per result tile; 1 = no split.
     pub ways: u32,
@@ -42,7 +42,7 @@ pub struct SplitK {
 
 /// Work-groups that run together and reach each other's shared memory, as extents: neighbours along m share B's tile, those along n
 /// A's, those of different splits sum up what they have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Cluster {
     /// Along m (`A_CLU`).
     pub m: u32,
@@ -64,7 +64,7 @@ impl Cluster {
 }
 
 /// How the result is cut and how operand tiles are loaded.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Tiling {
     /// Left operand.
     pub a: OperandTiling,
@@ -72,8 +72,6 @@ pub struct Tiling {
     pub b: OperandTiling,
     /// k-tile: depth of one main loop step (`UNR`).
     pub k_tile: u32,
-    /// Depth of a k-step, for which fragments are read at once.
-    pub k_step: u32,
     /// Threads along m in the work-group's thread grid (from `MAC`, `SKW`).
     pub threads_a: u32,
     /// Threads along n.
@@ -98,8 +96,8 @@ pub struct Tiling {
     pub k_stagger: bool,
     /// What computes (`UNI`). With a matrix unit a micro tile belongs to all threads of a warp or warpgroup.
     pub unit: MathUnit,
-    /// Matrix instructions are of twice the depth, where the target has such.
-    pub deep: bool,
+    /// The instruction of the unit, where it is a matrix unit.
+    pub instruction: Option<&'static Mma>,
     /// The kernel computes the transposed product: `a` speaks of the contraction's B and `b` of its A (`SWP`).
     pub swapped: bool,
     /// Work-groups that walk over all tiles; 0: one per tile (`PST`).
@@ -147,7 +145,7 @@ impl Tiling {
         i64::from(self.k_tile) * if self.split_k.interleave { i64::from(self.split_k.ways) } else { 1 }
     }
     /// Neighbours along n that a lane of a matrix unit holds.
-    pub const fn run(&self) -> u32 {
+    pub fn run(&self) -> u32 {
         match self.unit.family().run {
             // Instructions lie interleaved.
             0 => self.interleave(self.b.micro),
@@ -155,36 +153,29 @@ impl Tiling {
         }
     }
     /// Columns of a micro tile that all lanes of a wave hold together with a register each, or with as many as hold neighbours.
-    pub const fn held_columns(&self) -> u32 {
-        let family = self.unit.family();
-        if family.run == 0 { self.mfma_side() * self.run() } else { family.block.1 }
+    pub fn held_columns(&self) -> u32 {
+        let columns = self.instruction.map_or(1, |row| row.shape.1);
+        if self.unit.family().run == 0 { columns * self.run() } else { columns }
     }
-    /// The instruction that computes a contraction's products; `None` where the unit has none for its types.
-    pub fn instruction(&self, c: &Contraction) -> Option<&'static Mma> {
-        Mma::dividing(self.unit, c.matrix_input()?, (self.a.micro, self.b.micro, self.k_tile), self.deep)
+    /// Instructions' rows (or columns) that lie interleaved in a micro tile of this length: what a lane reads at once, of 16 bytes at
+    /// most, holds the same place of all of them. 1 where each instruction's lie together.
+    pub fn interleave(&self, micro: u32) -> u32 {
+        let Some(row) = self.instruction.filter(|row| row.unit.family().run == 0) else { return 1 };
+        let together = |many: &u32| (micro / row.shape.0).is_multiple_of(*many) && many * row.input.bytes() <= 16;
+        [4, 2].into_iter().find(together).unwrap_or(1)
     }
-    /// Rows and columns of one MFMA instruction: 32 where micro tiles allow.
-    pub const fn mfma_side(&self) -> u32 {
-        if self.a.micro.is_multiple_of(32) && self.b.micro.is_multiple_of(32) { 32 } else { 16 }
-    }
-    /// Instructions' rows (or columns) that lie interleaved in a micro tile of this length: what a lane reads at once holds the same
-    /// place of all of them.
-    pub const fn interleave(&self, micro: u32) -> u32 {
-        let blocks = micro / self.mfma_side();
-        match blocks % 4 {
-            0 => 4,
-            2 => 2,
-            _ => 1,
-        }
+    /// Depth of a k-step, for which fragments are read at once.
+    pub fn k_step(&self) -> u32 {
+        self.instruction.map_or(1, |row| row.step)
     }
     /// k-steps of a k-tile.
-    pub const fn k_steps(&self) -> u32 {
-        self.k_tile / self.k_step
+    pub fn k_steps(&self) -> u32 {
+        self.k_tile / self.k_step()
     }
 }
 
 /// Where the store to shared memory stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum StorePoint {
     /// Right after the fetch (waits for it at once).
     AtOnce,
@@ -195,7 +186,7 @@ pub enum StorePoint {
 }
 
 /// Waves that load and waves that compute.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct RoleSplit {
     /// Threads that only load.
     pub load_threads: u32,
@@ -208,7 +199,7 @@ pub struct RoleSplit {
 }
 
 /// When each stage of the main loop runs, in how many buffers, on which waves.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Schedule {
     /// k-tiles that fetch or copy runs ahead of the math; 0 is MIOpenGEMM's loop.
     pub fetch_ahead: u32,
@@ -255,7 +246,7 @@ impl Schedule {
 }
 
 /// How the partial sums of the splits of k meet ([`SplitK`]).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Split {
     /// k is not split.
     None,
@@ -268,7 +259,7 @@ pub enum Split {
 }
 
 /// How results leave the registers.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Exit {
     /// Each thread stores its own, so many neighbours at a time (`CVW`).
     Direct {
@@ -311,7 +302,7 @@ impl Exit {
 }
 
 /// What happens to the accumulators: how splits are summed, how results are stored.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Epilogue {
     /// How splits of k are summed.
     pub split: Split,
@@ -322,7 +313,7 @@ pub struct Epilogue {
 }
 
 /// How the kernel is spelled; no effect on what it does.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Style {
     /// Ask for unrolling of load, fragment, math and store loops (`PUN`).
     pub pragma_unroll: bool,
@@ -337,12 +328,11 @@ pub struct Style {
     /// Unroll the k loop over one k-tile fully.
     pub unroll_k: bool,
     /// No barrier stands in a branch: parts of a problem have kernels of their own.
-    #[serde(default)]
     pub straight: bool,
 }
 
 /// A derived plan: what the generator needs besides the contraction.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct KernelSpec {
     /// How the result is cut.
     pub tiling: Tiling,

@@ -1,11 +1,11 @@
 //! How one operand's tile is cut and laid out: what each thread loads and computes of it, and where it is in shared memory.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
 
 /// Where an operand's elements are loaded from (MIOpenGEMM `WOS`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Source {
     /// Through the operand's own view.
     InPlace,
@@ -19,7 +19,7 @@ pub enum Source {
 }
 
 /// The two directions of an operand's tile.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Along {
     /// Along the non-k dimension (m for A, n for B); MIOpenGEMM's "perp".
     Row,
@@ -41,7 +41,7 @@ impl Along {
 pub(super) const FRAGMENT: u32 = 4;
 
 /// How one operand's tile is cut and moved.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct OperandTiling {
     /// Result rows (A) or columns (B) per thread (`MIC`).
     pub micro: u32,
@@ -74,7 +74,6 @@ pub struct OperandTiling {
     pub source: Source,
     /// Sets of fragments in registers through which warpgroup instructions read this operand, one per k-step on its way (`RGA`); 0: they
     /// read shared memory themselves.
-    #[serde(default)]
     pub fragment_sets: u32,
 }
 

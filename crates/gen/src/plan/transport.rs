@@ -11,13 +11,13 @@ use super::refusal::Refusal;
 use super::spans::{Spans, spans};
 use super::tile::{Along, OperandTiling, Source};
 use super::value::{Keys, Plan};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tilewright_ir::WARP;
 use tilewright_ir::mma::Family;
 use tilewright_problem::contraction::Tensor;
 
 /// The copy method of one operand.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum Transport {
     /// Threads load vectors into registers and store them to shared memory (`ACP0`).
     Registers,
@@ -40,7 +40,7 @@ pub enum Transport {
 }
 
 /// A tile that is shifted from staging.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Shifted {
     /// The tile as instructions read it.
     pub tile: BulkTile,

@@ -64,7 +64,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
 pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint) -> Estimate {
     let (c, target) = (&*model.contraction, model.target);
     let (rates, units) = (&target.rates, f64::from(target.units.max(1)));
-    let (layout, loads) = (spec.tiling.accumulators(c), spec.element_loads(c));
+    let (layout, loads) = (spec.tiling.accumulators(), spec.element_loads(c));
     let tiles = c.m.div_ceil(spec.tiling.a.macro_tile.into());
     let share = spec.share_of_columns(c);
     let groups = tiles as f64 * c.n.div_ceil(share) as f64;

@@ -152,7 +152,7 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
     } else {
         // Fewer waves than schedulers leave some of the unit idle.
         let busy_parts = (owners * resident / f64::from(UNIT_PARTS)).min(1.0);
-        let rate = match t.instruction(c) {
+        let rate = match t.instruction {
             Some(row) if row.sum == Scalar::F64 => target.rates.f64_matrix_fma,
             row => target.rates.wave_matrix_fma / row.map_or(1.0, |row| f64::from(row.slower)),
         };

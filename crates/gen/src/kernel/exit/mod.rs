@@ -110,7 +110,7 @@ impl Epilogue<'_> {
     /// Reduces what the registers hold of a tile, as far as they count.
     fn reduce(&self, b: &mut Builder, math: &Accumulators, at: &TilePosition, out: &Out, counts: &dyn Fn(u32) -> Option<ExprId>) {
         let (t, teams) = (&self.spec.tiling, self.spec.teams());
-        let layout = t.accumulators(self.c);
+        let layout = t.accumulators();
         let (team, thread) = match teams {
             1 => (None, self.thread),
             _ => (Some(b.value(self.thread / t.math_threads())), b.bind("team_thread", self.thread % t.math_threads())),

@@ -352,7 +352,7 @@ impl Main<'_> {
     /// The unit of this thread, and the number of its team.
     fn unit(&self, b: &mut Builder, part: &Part) -> (Box<dyn Unit>, ExprId) {
         let (t, spec, shared) = (&part.spec.tiling, part.spec, &part.operands.shared);
-        let row = t.instruction(part.c).filter(|row| row.lanes() > 1);
+        let row = t.instruction;
         if let Some(row) = row.filter(|row| row.unit == MathUnit::Warpgroup) {
             let may_be_empty = part.operands.tiles.shape.k_tiles < u64::from(t.split_k.ways.max(1));
             let unit = Warpgroup::new(b, spec, row, shared, (self.local, may_be_empty));

@@ -70,7 +70,7 @@ pub(crate) fn build(c: &Contraction, view: &View, spec: &KernelSpec, parts: &[Pa
     let share = Share {
         c,
         view,
-        layout: t.accumulators(c),
+        layout: t.accumulators(),
         loads: spec.element_loads(c),
         operations,
         ints,

@@ -7,12 +7,11 @@ use crate::kernel::error::GenerateError;
 use crate::kernel::generate::{Job, inputs};
 use crate::kernel::input::Ints;
 use crate::plan::KernelSpec;
-use serde::Serialize;
 use tilewright_ir::{Builder, ExprId, Scalar};
 use tilewright_problem::contraction::Contraction;
 
 /// A piece of work: a tile of C, or a split of its sum over k.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
     /// The work-group that does it.
     pub group: u64,

@@ -49,7 +49,7 @@ impl Accumulators {
     ) -> Accumulators {
         let owners = t.unit.family().lanes;
         let lanes = t.wave_lanes.clamp(1, owners);
-        let all = t.accumulators(c);
+        let all = t.accumulators();
         // Where each thread has a micro tile of its own, `first` says all.
         let (mut first, mut lane) = (first, if owners == 1 { b.int(0, Scalar::I32) } else { thread });
         if lanes < owners {
@@ -60,8 +60,8 @@ impl Accumulators {
         }
         let wave = Layout::new(&[(Axis::Lane, lanes.into())], &[(Axis::Thread, Affine::axis(0))]);
         let places = all.compose(&wave).unwrap_or(all);
-        let rows = t.instruction(c).map_or(1, |row| row.shape.0);
-        let apart = t.instructions_apart(t.a.micro);
+        let rows = t.instruction.map_or(1, |row| row.shape.0);
+        let apart = t.interleave(t.a.micro);
         Accumulators { regs, scalar: c.accumulator(), width: t.math_width.max(1), places, first, lane, rows, apart }
     }
 

@@ -25,7 +25,7 @@ impl KernelSpec {
             return Vec::new();
         }
         let t = &self.tiling;
-        self.reductions_of(c, &t.accumulators(c), [t.a.macro_tile, t.b.macro_tile])
+        self.reductions_of(c, &t.accumulators(), [t.a.macro_tile, t.b.macro_tile])
     }
     /// How the kernel that sums splits up in workspace reduces a tile.
     pub fn element_reductions(&self, c: &Contraction) -> Vec<TileReduction> {
@@ -57,7 +57,7 @@ impl KernelSpec {
     }
     /// How a thread of a reduction by itself loads its elements.
     pub fn element_loads(&self, c: &Contraction) -> ElementLoads {
-        ElementLoads::new(&self.tiling.accumulators(c), c)
+        ElementLoads::new(&self.tiling.accumulators(), c)
     }
     /// Some reduction's values are spread over tiles, and meet in workspace.
     pub fn reduces_in_workspace(&self, c: &Contraction) -> bool {
