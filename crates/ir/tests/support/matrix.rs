@@ -210,14 +210,14 @@ pub fn amd_product(input: MatrixType, shape: (u32, u32, u32)) -> Kernel {
     let (m, n, k) = shape;
     let mut b = Builder::new(format!("mfma_{m}x{n}x{k}_{}", format!("{input:?}").to_lowercase()), 64);
     b.wave(64);
-    let held = if input.bytes() == 2 { Scalar::U32 } else { Scalar::F32 };
+    let row = Mma::shaped(MathUnit::Mfma, input, shape).expect("an instruction");
+    let held = row.a.held[0];
     let x = b.buffer("a", held, Access::Read, "left fragments");
     let y = b.buffer("b", held, Access::Read, "right fragments");
-    let z = b.buffer("c", Scalar::F32, Access::ReadWrite, "sums");
-    let count = Mma::shaped(MathUnit::Mfma, input, shape).expect("an instruction").a.registers;
-    let sums = m * n / 64;
+    let z = b.buffer("c", row.sum, Access::ReadWrite, "sums");
+    let (count, sums) = (row.a.registers, m * n / 64);
     let [left, right] = ["left", "right"].map(|name| b.regs(name, held.ty(), 2 * count));
-    let acc = b.regs("acc", Scalar::F32.ty(), sums);
+    let acc = b.regs("acc", row.sum.ty(), sums);
     let lane = b.builtin(Builtin::LocalId);
     for (regs, buffer, len) in [(left, x, 2 * count), (right, y, 2 * count), (acc, z, sums)] {
         for r in 0..len {
