@@ -296,6 +296,8 @@ const FLOATS: &[Scalar] = &[Scalar::F32];
 const DOUBLES: &[Scalar] = &[Scalar::F64];
 /// TF32 fragments may be floats as well, whose lower 13 bits the unit drops.
 const TF32: &[Scalar] = &[Scalar::U32, Scalar::F32];
+/// Fragments of doubles fill twice the registers: half the depth of others' k-steps leaves room for the next step's.
+const DOUBLE_STEP: u32 = 8;
 /// Of an operand in shared memory.
 const NONE: Fragment = fragment(&[], 0, 1, &[]);
 /// Of a single thread: one element of everything.
@@ -366,6 +368,9 @@ const MFMA_C_32: Fragment = fragment(
     1,
     FLOATS,
 );
+/// Of doubles a lane's registers are four rows apart.
+const MFMA_C_F64: Fragment =
+    fragment(&[term(Row, 4, Register, 1, 0), term(Row, 1, Lane, 16, 0), term(Col, 1, Lane, 1, 16)], 4, 1, DOUBLES);
 const MFMA_C_16: Fragment =
     fragment(&[term(Row, 4, Lane, 16, 0), term(Row, 1, Register, 1, 0), term(Col, 1, Lane, 1, 16)], 4, 1, FLOATS);
 
@@ -384,8 +389,7 @@ const fn wave(input: MatrixType) -> Mma {
         _ => (fragment(MMA_A_SINGLE, 4, 1, held), fragment(MMA_B_SINGLE, 2, 1, held), 8),
     };
     let (c, slower) = (fragment(MMA_C, 4, 1, sums), if input.bytes() == 8 { 16 } else { input.bytes() / 2 });
-    // Fragments of doubles fill twice the registers: half the depth leaves room for the next step's.
-    let step = if input.bytes() == 8 { 8 } else { 16 };
+    let step = if input.bytes() == 8 { DOUBLE_STEP } else { 16 };
     Mma { unit: MathUnit::Mma, input, sum, shape: (16, 8, k), a, b, c, arch: None, step, slower }
 }
 const fn warpgroup(input: MatrixType) -> Mma {
@@ -413,20 +417,25 @@ const fn mfma(input: MatrixType, side: u32, k: u32, arch: Option<&'static str>) 
         (2, 32, _) => fragment(MFMA_32_DEEP, 4, 2, WORDS),
         (2, _, 16) => fragment(MFMA_16, 2, 2, WORDS),
         (2, _, _) => fragment(MFMA_16_DEEP, 4, 2, WORDS),
+        (8, ..) => fragment(MFMA_16_SINGLE, 1, 1, DOUBLES),
         (_, 32, _) => fragment(MFMA_32_SINGLE, 1, 1, FLOATS),
         _ => fragment(MFMA_16_SINGLE, 1, 1, FLOATS),
     };
-    let c = if side == 32 { MFMA_C_32 } else { MFMA_C_16 };
+    let (c, sum, step) = match (input.bytes(), side) {
+        (8, _) => (MFMA_C_F64, Scalar::F64, DOUBLE_STEP),
+        (_, 32) => (MFMA_C_32, Scalar::F32, 16),
+        _ => (MFMA_C_16, Scalar::F32, 16),
+    };
     Mma {
         unit: MathUnit::Mfma,
         input,
-        sum: Scalar::F32,
+        sum,
         shape: (side, side, k),
         a: operand,
         b: operand,
         c,
         arch,
-        step: if k > 16 { k } else { 16 },
+        step: if k > step { k } else { step },
         slower: if input.bytes() == 2 { 1 } else { 8 },
     }
 }
@@ -450,6 +459,7 @@ pub const TABLE: &[Mma] = &[
     mfma(MatrixType::BF16, 16, 16, None),
     mfma(MatrixType::F32, 32, 2, None),
     mfma(MatrixType::F32, 16, 4, None),
+    mfma(MatrixType::F64, 16, 4, None),
     mfma(MatrixType::F16, 32, 16, Some("gfx950")),
     mfma(MatrixType::F16, 16, 32, Some("gfx950")),
     mfma(MatrixType::BF16, 32, 16, Some("gfx950")),

@@ -298,7 +298,8 @@ fn amd(arch: &str, (units, lds, l2_mb): (u32, u32, u64), (clock, dram): (f64, f6
             f32_fma: fma[0],
             f64_fma: fma[1],
             wave_matrix_fma: matrix,
-            f64_matrix_fma: 0.0,
+            // Twice what its other units do, but for the newest, by the vendor's peak figures.
+            f64_matrix_fma: if arch == "gfx950" { 1.0 } else { 2.0 } * if matrix > 0.0 { fma[1] } else { 0.0 },
             warpgroup_fma: 0.0,
             shared_bytes: 128.0,
             l2_bytes: 64.0,

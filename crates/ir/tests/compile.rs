@@ -119,6 +119,7 @@ fn amd_matrix_instructions_compile() {
         (BF16, (16, 16, 16), "v_mfma_f32_16x16x16"),
         (F32, (32, 32, 2), "v_mfma_f32_32x32x2"),
         (F32, (16, 16, 4), "v_mfma_f32_16x16x4"),
+        (F64, (16, 16, 4), "v_mfma_f64_16x16x4"),
     ];
     let deep = [
         (F16, (32, 32, 16), "v_mfma_f32_32x32x16_f16"),

@@ -1,4 +1,4 @@
-//! Doubles on the matrix unit (mma.sync: m16n8k8, or m8n8k4 before sm_90): every way of loading and storing on the emulator with all checks, and what the
+//! Doubles on matrix units (mma.sync: m16n8k8, or m8n8k4 before sm_90; MFMA: 16x16x4): every way of loading and storing on the emulator with all checks, and what the
 //! assembler makes of it.
 
 #[path = "../../ir/tests/support/missing.rs"]
@@ -28,6 +28,14 @@ const BULK_PLANS: [&str; 3] = [
     "A_MIC1_ACP2__B_MIC2_ACP2__C_UNI1_MAC64_UNR16_PFG1_BUF2_EDG1",
     "A_MIC2_ACP2__B_MIC2_ACP2__C_UNI1_MAC128_UNR32_PFG2_BUF3_FRA1_LWV1_EDG1",
     "A_MIC1_ACP2__B_MIC4_ACP2__C_UNI1_MAC64_UNR48_PFG1_BUF2_LWV1_EDG1_UKL1",
+];
+
+/// By MFMA.
+const WIDE_WAVES: [&str; 4] = [
+    "A_MIC1_PAD1__B_MIC2_PAD1__C_UNI3_MAC64_UNR16_EDG1",
+    "A_MIC2_PAD1__B_MIC4_PAD1__C_UNI3_MAC128_UNR16_PFG1_BUF2_STP1_FRA1_EDG1_CVW2",
+    "A_MIC1_PAD1__B_MIC3_PAD1__C_UNI3_MAC64_UNR16_ICE3_SKS1_EDG1_SWP1",
+    "A_MIC2_PAD1__B_MIC2_PAD1__C_UNI3_MAC128_UNR16_LWV1_PFG1_BUF2_PST3_CST1_EDG1",
 ];
 
 fn verify(device: &str, gemm: GemmBuilder, plan: &str, seed: u64) {
@@ -65,21 +73,31 @@ fn doubles_multiply_right_from_swizzled_panels() {
 }
 
 #[test]
-fn only_units_that_have_them_take_doubles() {
-    for (arch, uni) in [("sm_90a", 2), ("gfx942", 3)] {
-        let problem: Problem = Gemm::new(Scalar::F64, 256, 256, 256).build().unwrap().into();
-        let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
-        let plan = Plan::from(Constraint::parse(&format!("C_UNI{uni}_MAC256_UNR16")).unwrap().apply(&Plan::default()));
-        assert!(matches!(space.resolve(&plan), Err(Refusal::UnitTypes { .. })), "{arch}: {:?}", space.resolve(&plan).err());
+fn doubles_multiply_right_by_mfma() {
+    for (i, plan) in WIDE_WAVES.iter().enumerate() {
+        for ((a, b), arch) in [((false, false), "emu:gfx90a"), ((true, true), "emu:gfx942")] {
+            verify(arch, Gemm::new(Scalar::F64, 70, 54, 66).order(Order::Row).trans(a, b), plan, i as u64);
+        }
     }
+}
+
+#[test]
+fn only_units_that_have_them_take_doubles() {
+    let problem: Problem = Gemm::new(Scalar::F64, 256, 256, 256).build().unwrap().into();
+    let space = Space::new(&problem, &Target::by_arch("sm_90a").unwrap()).unwrap();
+    let plan = Plan::from(Constraint::parse("C_UNI2_MAC256_UNR16").unwrap().apply(&Plan::default()));
+    assert!(matches!(space.resolve(&plan), Err(Refusal::UnitTypes { .. })), "{:?}", space.resolve(&plan).err());
 }
 
 #[test]
 fn assemblers_take_them() {
     let problem: Problem = Gemm::new(Scalar::F64, 1024, 1024, 1024).order(Order::Row).build().unwrap().into();
-    for (arch, instruction) in [("sm_80", "DMMA.884"), ("sm_90a", "DMMA.16x8x8"), ("sm_100a", "DMMA"), ("sm_120a", "DMMA")] {
+    let nvidia = [("sm_80", "DMMA.884"), ("sm_90a", "DMMA.16x8x8"), ("sm_100a", "DMMA"), ("sm_120a", "DMMA")];
+    let amd = ["gfx90a", "gfx942", "gfx950"].map(|arch| (arch, "v_mfma_f64_16x16x4"));
+    for (arch, instruction) in nvidia.into_iter().chain(amd) {
         let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
-        let plan = Plan::from(Constraint::parse(PLANS[1]).unwrap().apply(&Plan::default()));
+        let plan = if arch.starts_with("gfx") { WIDE_WAVES[1] } else { PLANS[1] };
+        let plan = Plan::from(Constraint::parse(plan).unwrap().apply(&Plan::default()));
         let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
         let program = r.generate(space.env().workspace_bytes).unwrap();
         let kernel = program.kernels.iter().find(|k| k.name == MAIN).unwrap();

@@ -167,15 +167,17 @@ impl Printer<'_> {
             (MatrixType::F16, true) => ("_Float16", "_f16"),
             (MatrixType::BF16, false) => ("short", "bf16_1k"),
             (MatrixType::BF16, true) => ("__bf16", "_bf16"),
-            (MatrixType::TF32 | MatrixType::F32 | MatrixType::F64, _) => ("float", "f32"),
+            (MatrixType::F64, _) => ("double", "f64"),
+            (MatrixType::TF32 | MatrixType::F32, _) => ("float", "f32"),
         };
         let function = format!("tw_mfma_{m}x{n}x{k}_{}", name.trim_start_matches('_'));
         let (sums, held, operand) =
-            (m * n / 64, if input.bytes() == 2 { "unsigned int" } else { "float" }, |x: &str| match (input.bytes(), deep) {
+            (m * n / 64, if input.bytes() == 2 { "unsigned int" } else { element }, |x: &str| match (input.bytes(), deep) {
                 (2, false) => format!("__builtin_bit_cast(operand, (words){{{x}[0], {x}[1]}})"),
                 (2, true) => format!("__builtin_bit_cast(operand, (words){{{x}[0], {x}[1], {x}[2], {x}[3]}})"),
                 _ => format!("{x}[0]"),
             });
+        let (sum, total) = if row.sum == Scalar::F64 { ("f64", "double") } else { ("f32", "float") };
         self.prelude.function(&function, |_| {
             let types = match input.bytes() {
                 2 => format!(
@@ -185,12 +187,12 @@ impl Printer<'_> {
                 _ => String::new(),
             };
             format!(
-                "{INLINE} void {function}(float* acc, const {held}* a, const {held}* b) {{\n{types}    \
-                 typedef float sums __attribute__((ext_vector_type({sums})));\n    \
+                "{INLINE} void {function}({total}* acc, const {held}* a, const {held}* b) {{\n{types}    \
+                 typedef {total} sums __attribute__((ext_vector_type({sums})));\n    \
                  sums c;\n    \
                  #pragma unroll\n    \
                  for (int r = 0; r < {sums}; ++r) c[r] = acc[r];\n    \
-                 c = __builtin_amdgcn_mfma_f32_{m}x{n}x{k}{name}({}, {}, c, 0, 0, 0);\n    \
+                 c = __builtin_amdgcn_mfma_{sum}_{m}x{n}x{k}{name}({}, {}, c, 0, 0, 0);\n    \
                  #pragma unroll\n    \
                  for (int r = 0; r < {sums}; ++r) acc[r] = c[r];\n}}",
                 operand("a"),
