@@ -4,8 +4,9 @@
 
 Models are built here, with random weights. Each is recorded; the shapes that take most of torch's time are searched, for `--budget` seconds in
 all; every shape is compared with torch, and the model is timed with and without `tilewright.torch.enable`, in turns. Results of both are
-compared with the model in f64. Writes `results/models.md`, a file of shapes and a report per model. `--tiny` is for machines without CUDA: it
-shows that the script runs, its times mean nothing.
+compared with the model in f64. On CUDA the same step is also captured in a graph, by torch and enabled, where the host does not count; with
+`--compile MODE` both are run by torch.compile, too. Writes `results/models.md`, and per model a file of shapes and a report by layer. `--tiny` is
+for machines without CUDA: it shows that the script runs, its times mean nothing.
 """
 
 import argparse
@@ -114,6 +115,25 @@ class ResNet(nn.Module):
         return self.head(self.layers(x).mean((2, 3)))
 
 
+class RetinaHead(nn.Module):
+    """The two towers of RetinaNet over five levels of an image's features."""
+
+    def __init__(self, width=256, depth=4, anchors=9, classes=91):
+        super().__init__()
+
+        def tower(outputs):
+            convs = (m for _ in range(depth) for m in (nn.Conv2d(width, width, 3, padding=1), nn.ReLU()))
+            return nn.Sequential(*convs, nn.Conv2d(width, outputs, 3, padding=1))
+
+        self.classes, self.boxes = tower(anchors * classes), tower(anchors * 4)
+
+    def forward(self, x):
+        levels = [x]
+        for _ in range(4):
+            levels.append(F.max_pool2d(levels[-1], 2, 2))
+        return torch.cat([head(level).flatten(1) for head in (self.classes, self.boxes) for level in levels], 1)
+
+
 def odd(width=1000, bias=True):
     return nn.Sequential(nn.Linear(width, width + 1, bias), nn.GELU(), nn.Linear(width + 1, width + 3, bias), nn.GELU(), nn.Linear(width + 3, width, bias))
 
@@ -128,6 +148,9 @@ def cases(tiny, device):
     def images(n, size):
         return torch.randn(n, 3, size, size, device=device, dtype=kind)
 
+    def features(n, size):
+        return torch.randn(n, 256, size, size, device=device, dtype=kind)
+
     last = {"memory_format": torch.channels_last}
     if tiny:
         gpt2 = Gpt2(1, 16, 2, 57, 8)
@@ -135,6 +158,7 @@ def cases(tiny, device):
             "gpt2": (made(gpt2), torch.randint(57, (2, 8)), True),
             "vit": (made(Vit(1, 16, 2, 8, 4, 10)), images(2, 8), False),
             "resnet": (made(ResNet((1,), 4, 10)).to(**last), images(1, 16).contiguous(**last), True),
+            "retina-train": (made(RetinaHead(4, 1, 2, 3)), torch.randn(1, 4, 16, 16), True),
             "odd": (made(odd(20)), torch.randn(6, 20, device=device, dtype=kind), True),
         }
     return {
@@ -143,6 +167,8 @@ def cases(tiny, device):
         "vit": (made(Vit()), images(64, 224), False),
         "resnet": (made(ResNet()).to(**last), images(64, 224).contiguous(**last), False),
         "resnet-train": (made(ResNet()).to(**last), images(64, 224).contiguous(**last), True),
+        "retina": (made(RetinaHead()).to(**last), features(8, 80).contiguous(**last), False),
+        "retina-train": (made(RetinaHead()).to(**last), features(8, 80).contiguous(**last), True),
     }
 
 
@@ -204,7 +230,44 @@ def largest_error(got, want):
     return ((got.double() - want).abs().max() / want.abs().max()).item()
 
 
-def model_row(name, case, args, seconds):
+def captured(run):
+    """Replays of a step, which is run before so that nothing is first met while it is captured."""
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        for _ in range(3):
+            run()
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+        run()
+    return graph.replay
+
+
+def ways(model, x, trains, args):
+    """How a step is run, by name; each is set up when it is called."""
+    ways = {"eager": lambda: lambda: step(model, x, trains)}
+    if not args.tiny:
+        ways["graph"] = lambda: captured(lambda: step(model, x, trains))
+    if args.compile:
+
+        def compiled():
+            torch._dynamo.reset()
+            made = torch.compile(model, mode=None if args.compile == "default" else args.compile)
+
+            def run():
+                torch.compiler.cudagraph_mark_step_begin()
+                return step(made, x, trains)
+
+            for _ in range(3):
+                run()
+            return run
+
+        ways[f"compile {args.compile}"] = compiled
+    return ways
+
+
+def model_rows(name, case, args, seconds):
     model, x, trains = case
     path = os.path.join(args.out, f"{name}.csv")
     if os.path.exists(path):
@@ -220,24 +283,33 @@ def model_row(name, case, args, seconds):
     rows = twt.compare(path, repeats=3)
     tuned = time.perf_counter() - start
     twt.optimize(model)
-    times = {True: [], False: []}
-    for on in (False, True, False, True):
-        answers = twt.enable(path, margin=args.margin) if on else twt.disable()
-        if on:
-            ours = largest_error(step(model, x, trains), want)
-        times[on].append(milliseconds(lambda: step(model, x, trains), 0.02 if args.tiny else 0.6))
-    with open(os.path.join(args.out, f"{name}.txt"), "w") as file:
-        file.write(twt.report(path) + "\n")
+    answers = twt.enable(path, margin=args.margin)
+    ours = largest_error(step(model, x, trains), want)
     answered = sum(row.torch_us * row.calls for row in rows if (row.gain or 0) >= args.margin)
     all_us = sum(row.torch_us * row.calls for row in rows)
-    missing = sorted({f"{row.set}: {row.reason}" for row in rows if row.reason})
-    twt.disable()
-    torch_ms, ours_ms = (min(times[on]) for on in (False, True))
-    print(f"{name}: {torch_ms:.2f} ms, enabled {ours_ms:.2f} ms; {len(rows)} shapes, {answers} ours; {tuned:.0f} s", flush=True)
-    for why in missing:
+    print(f"{name}: {len(rows)} shapes, {answers} ours; {tuned:.0f} s", flush=True)
+    for why in sorted({f"{row.set}: {row.reason}" for row in rows if row.reason}):
         print(f"  not answered: {why}", flush=True)
-    share = answered / all_us if all_us else 0.0
-    return f"| {name}{', training' if trains else ''} | {torch_ms:.3f} | {ours_ms:.3f} | {torch_ms / ours_ms:.2f} | {answers} of {len({r.problem for r in rows})} | {share:.2f} | {all_us / 1e3:.3f} | {eager:.1e} | {ours:.1e} |"
+    told = f"{answers} of {len({r.problem for r in rows})} | {answered / all_us if all_us else 0.0:.2f} | {all_us / 1e3:.3f} | {eager:.1e} | {ours:.1e}"
+    for way, made in ways(model, x, trains, args).items():
+        times = {True: [], False: []}
+        try:
+            for on in (False, True, False, True)[: 2 if way.startswith("compile") else 4]:
+                if on:
+                    twt.enable(path, margin=args.margin, compiled=way.startswith("compile"))
+                else:
+                    twt.disable()
+                times[on].append(milliseconds(made(), 0.02 if args.tiny else 0.5))
+                if on:
+                    with open(os.path.join(args.out, f"{name}.{way.split()[0]}.txt"), "w") as file:
+                        file.write(twt.report(path) + "\n")
+            torch_ms, ours_ms = (min(times[on]) for on in (False, True))
+            row = f"| {name}{', training' if trains else ''} | {way} | {torch_ms:.3f} | {ours_ms:.3f} | {torch_ms / ours_ms:.2f} | {told} |"
+        except RuntimeError as e:
+            row = f"| {name} | {way} | {str(e).splitlines()[0]} |"
+        print(row, flush=True)
+        yield row
+    twt.disable()
 
 
 def per_call(run, count=1000):
@@ -268,11 +340,19 @@ def host_rows(device, tiny):
             rows[f"{name}: {who}"] = per_call(run, 100 if tiny else 1000)
     operators.choose_by(None)
     rows["twt.mm"] = per_call(lambda: twt.mm(a, b), 100 if tiny else 1000)
-    rows["torch linear with bias"] = per_call(lambda: F.linear(a, b, bias), 100 if tiny else 1000)
-    rows["twt.linear with bias"] = per_call(lambda: twt.linear(a, b, bias), 100 if tiny else 1000)
-    rows["optimised nn.Linear with bias"] = per_call(lambda: operators.linear_of_rows(a, b, bias), 100 if tiny else 1000)
-    with torch.no_grad():
-        rows["the same without gradients"] = per_call(lambda: operators.linear_of_rows(a, b, bias), 100 if tiny else 1000)
+    # Modules are ours where anything was compared.
+    tw._models._compared[("", "")] = None
+    layers = {"nn.Linear": nn.Linear(64, 64), "optimised nn.Linear": twt.optimize(nn.Linear(64, 64))}
+    grad = torch.randn(64, 64, device=device, dtype=kind)
+    for who, layer in layers.items():
+        layer.to(device, kind)
+        for decided, decide in deciders.items():
+            if (decide is None) == (who == "nn.Linear"):
+                operators.choose_by(decide)
+                rows[f"{who}: {decided}"] = per_call(lambda: layer(wanting), 100 if tiny else 1000)
+                back = per_call(lambda: torch.autograd.grad(layer(wanting), (wanting, *layer.parameters()), grad), 100 if tiny else 1000)
+                rows[f"{who} and its gradients: {decided}"] = back
+    twt.disable()
     return [f"| {name} | {us:.2f} |" for name, us in rows.items()]
 
 
@@ -301,7 +381,9 @@ def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--budget", type=float, default=40.0, help="seconds of search in all")
     options.add_argument("--margin", type=float, default=1.03, help="how much faster a shape must be to be ours")
-    options.add_argument("--models", default="", help="some of gpt2,odd,vit,resnet,resnet-train; all by default")
+    options.add_argument("--models", default="", help="some of gpt2,odd,vit,resnet,resnet-train,retina,retina-train; all by default")
+    options.add_argument("--compile", default="", help="also by torch.compile in this mode: default, reduce-overhead, max-autotune")
+    options.add_argument("--device", default="cuda:0", help="the CUDA device")
     options.add_argument("--out", default="results", help="folder to write to")
     options.add_argument("--records", default=None, help="records file; by default one that is forgotten")
     options.add_argument("--tiny", action="store_true", help="CPU tensors of a few elements, on the emulator")
@@ -313,8 +395,10 @@ def main():
     if args.tiny:
         # oneDNN has no kernels for some of such sizes.
         torch.backends.mkldnn.set_flags(False)
-    device = "cpu" if args.tiny else "cuda:0"
+    device = "cpu" if args.tiny else args.device
     records = args.records or os.path.join(tempfile.mkdtemp(), "records.sqlite")
+    if not args.tiny:
+        torch.cuda.set_device(device)
     tw.use("emu" if args.tiny else device, records=records)
     begin = time.perf_counter()
     told = [f"torch {torch.__version__}, {tw._core.context_for(device if not args.tiny else 'cpu').name}", ""]
@@ -322,19 +406,19 @@ def main():
     if not args.tiny:
         told += ["| us per call | torch, replay | torch, stream | ours, replay | ours, stream |", "|---|---|---|---|---|", *replay_rows(), ""]
     print("\n".join(told), flush=True)
-    told += ["| model | eager ms | enabled ms | gain | shapes ours | share of product time ours | product ms | eager error | enabled error |"]
-    told += ["|---|---|---|---|---|---|---|---|---|"]
+    told += ["| model | way | torch ms | enabled ms | gain | shapes ours | share of product time ours | product ms | torch error | enabled error |"]
+    told += ["|---|---|---|---|---|---|---|---|---|---|"]
     all_cases = cases(args.tiny, device)
     wanted = [name for name in args.models.split(",") if name] or list(all_cases)
     for name in wanted:
         if name not in all_cases:
             options.error(f"--models {name}: one of {', '.join(all_cases)}")
         try:
-            told.append(model_row(name, all_cases[name], args, args.budget / len(wanted)))
+            told.extend(model_rows(name, all_cases[name], args, args.budget / len(wanted)))
         except (tw.Error, RuntimeError) as e:
             twt.disable()
             told.append(f"| {name} | {str(e).splitlines()[0]} |")
-        print(told[-1], flush=True)
+            print(told[-1], flush=True)
         all_cases[name] = None
     told += ["", f"{time.perf_counter() - begin:.0f} s in all"]
     with open(os.path.join(args.out, "models.md"), "w") as file:

@@ -100,7 +100,7 @@ class Models(unittest.TestCase):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
         self.assertEqual((answered()[False], answered()[True]), (0, 6))
         told = twt.report(self.path)
-        self.assertRegex(told, r"tilewright +module linear \(3, 16\)")
+        self.assertRegex(told, r"tilewright +addmm 3x16 @ 16x8 float32")
         self.assertRegex(told, r"tilewright +module conv \(3, 2, 4, 4\)")
         self.assertIn("inner, aten::addmm", told)
 
@@ -190,6 +190,66 @@ class Models(unittest.TestCase):
         torch.func.grad(lambda x: torch.mm(x, b).square().sum())(a)
         torch.mm(x, b).square().sum().backward()
         torch.testing.assert_close(x.grad.double(), 2 * want @ b.double().t(), rtol=1e-4, atol=1e-4)
+
+    def test_layers_with_a_bias(self):
+        """Their results and gradients are torch's, of whatever lies wherever, and come from us where that was chosen."""
+        plain, wide = nn.Linear(6, 5), torch.randn(2, 4, 12)
+        inputs = [wide[0, :, :6], wide[0, :, 6:], wide[..., :6], wide[:, 1:3, :6], torch.randn(6, 4).t(), wide[0, 0, ::2], wide[0, :0, :6]]
+
+        def step(layer, x, grad):
+            x = x.detach().requires_grad_()
+            y = layer(x)
+            return [y, *torch.autograd.grad(y, (x, layer.weight, layer.bias), grad(y))]
+
+        grads = [lambda y: torch.linspace(-1, 1, y.numel()).reshape(y.shape), torch.ones(()).expand_as]
+        want = [step(plain, x, grad) for x in inputs for grad in grads]
+        self.enabled_for(lambda: [step(plain, x, grads[0]) for x in inputs])
+        layer = twt.optimize(copy.deepcopy(plain))
+        for (x, grad), expected in zip([(x, grad) for x in inputs for grad in grads], want):
+            for a, b in zip(step(layer, x, grad), expected):
+                self.assertEqual(a.shape, b.shape)
+                torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+        told = {op: sum(call[4] for call in _native.torch_calls() if call[5] and call[0] == op) for op in ("addmm", "mm")}
+        # Those matrices that torch itself hands to `addmm`; of empty ones nothing is asked.
+        self.assertEqual(told["addmm"], 6)
+        self.assertGreaterEqual(told["mm"], 6)
+        # Only what is wanted is computed, and torch answers what was not recorded.
+        layer.weight.requires_grad_(False)
+        layer(torch.randn(7, 6)).sum().backward()
+        self.assertIsNone(layer.weight.grad)
+        torch.testing.assert_close(layer.bias.grad, torch.full((5,), 7.0))
+        self.assertRegex(twt.report(), r"torch +addmm 7x6 @ 6x5 float32 on cpu: was not recorded")
+        for wrong, says in [(torch.randn(4, 5), "cannot be multiplied"), (torch.randn(4, 6).double(), "float64 and float32")]:
+            with self.assertRaisesRegex(RuntimeError, says):
+                layer(wrong)
+
+    def test_layers_in_transforms_and_modes(self):
+        """Where torch does more than run a layer, it does so as without us."""
+        plain, x = nn.Linear(6, 5), torch.randn(4, 6)
+        self.enabled_for(lambda: plain(x), lambda: plain(x.clone().requires_grad_()).sum().backward())
+        layer = twt.optimize(copy.deepcopy(plain))
+
+        def penalty(layer):
+            at = x.clone().requires_grad_()
+            (slope,) = torch.autograd.grad(layer(at).square().sum(), at, create_graph=True)
+            return torch.autograd.grad(slope.square().sum(), (layer.weight, layer.bias))
+
+        def autocast(layer):
+            with torch.autocast("cpu", torch.bfloat16):
+                return layer(x)
+
+        for run in (
+            penalty,
+            autocast,
+            lambda layer: torch.func.jvp(layer, (x,), (torch.ones_like(x),)),
+            lambda layer: torch.func.vmap(layer)(x[:, None]),
+            lambda layer: torch.func.grad(lambda x: layer(x).square().sum())(x),
+            lambda layer: copy.deepcopy(layer).to(torch.complex64)(x.to(torch.complex64) * 1j),
+        ):
+            torch.testing.assert_close(run(layer), run(plain), rtol=1e-5, atol=1e-5)
+        with twt.record(os.path.join(self.folder.name, "again.csv")):
+            layer(x)
+        self.assertEqual([row.set for row in twt.shapes(os.path.join(self.folder.name, "again.csv"))], ["aten::addmm"])
 
     def test_directions_of_a_convolution_are_chosen_apart(self):
         for only in ("convolution_backward (backward-data)", "convolution_backward (backward-weight)", "aten::convolution"):

@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from . import _core, _native
 from . import _operators as ours
@@ -79,35 +80,40 @@ def _chosen(problem: str, place: Optional[str] = None, eager: bool = True) -> Op
     return "was not recorded, tuned and compared on this device"
 
 
-def _answered(kind: str, x: Tensor, module: Any) -> bool:
-    """Is a module's call ours? One look-up after the first."""
+def _answered(x: Tensor, module: Any) -> bool:
+    """Is a convolution ours? One look-up after the first."""
     weight = module.weight
-    how = (module.stride, module.padding, module.dilation, module.groups) if kind == "conv" else None
-    key = (kind, x.shape, x.stride(), x.dtype, x.device, weight.shape, module.bias is None, how)
+    how = (module.stride, module.padding, module.dilation, module.groups)
+    key = (x.shape, x.stride(), x.dtype, x.device, weight.shape, module.bias is None, how)
     found = _modules.get(key)
     if found is None:
         if x.is_cuda and torch.cuda.is_current_stream_capturing():
             return False
-        found = _modules.setdefault(key, _ask(kind, x, module))
+        try:
+            problem = _shapes.convolution_problem("forward", x, weight, x, how, module.bias is not None)
+            why = _chosen(problem, _shapes.place(x))
+        except _native.Error as e:
+            why = str(e)
+        found = _modules.setdefault(key, (why is None, why or ""))
     return found[0]
 
 
-def _ask(kind: str, x: Tensor, module: Any) -> Tuple[bool, str]:
-    try:
-        if kind == "linear":
-            problem = _shapes.product_problem(x.reshape(-1, x.shape[-1]), module.weight.t(), module.bias)
-        else:
-            how = (module.stride, module.padding, module.dilation, module.groups)
-            problem = _shapes.convolution_problem("forward", x, module.weight, x, how, module.bias is not None)
-        why = _chosen(problem, _shapes.place(x))
-    except _native.Error as e:
-        why = str(e)
-    return why is None, why or ""
+_TENSORS = (Tensor, nn.Parameter)
 
 
-def _ours_now(x: Tensor) -> bool:
-    """Torch's compiler and autocast see the module as it was."""
-    return bool(_compared) and not torch.compiler.is_compiling() and not torch.is_autocast_enabled(x.device.type)
+def _ours_now(x: Tensor, weight: Tensor) -> bool:
+    """Torch's compiler, its transforms and modes, autocast and subclasses of tensors see the module as it was."""
+    return (
+        not torch.compiler.is_compiling()
+        and bool(_compared)
+        and type(x) in _TENSORS
+        and type(weight) in _TENSORS
+        and x.dtype in ours.TYPES
+        and not torch._C._is_any_autocast_enabled()
+        and torch._C._len_torch_dispatch_stack() == 0
+        and torch._C._functorch.peek_interpreter_stack() is None
+        and forward_ad._current_level < 0
+    )
 
 
 class Linear(nn.Linear):
@@ -115,15 +121,15 @@ class Linear(nn.Linear):
 
     def forward(self, x: Tensor) -> Tensor:
         # Without a bias it is torch.mm, which `enable` answers by itself.
-        if self.bias is not None and _ours_now(x) and _answered("linear", x, self):
-            return ours.linear_of_rows(x, self.weight, self.bias)
+        if self.bias is not None and _ours_now(x, self.weight):
+            return ours.linear_as_chosen(x, self.weight, self.bias)
         return super().forward(x)
 
 
 class _Conv:
     def _conv_forward(self: Any, x: Tensor, weight: Tensor, bias: Optional[Tensor]) -> Tensor:
         plain = self.padding_mode == "zeros" and not isinstance(self.padding, str) and x.dim() == weight.dim()
-        if plain and _ours_now(x) and _answered("conv", x, self):
+        if plain and _ours_now(x, weight) and _answered(x, self):
             return ours.convolution(x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
         return super()._conv_forward(x, weight, bias)  # type: ignore[misc]
 
@@ -168,8 +174,9 @@ def report(path: Optional[Path] = None) -> str:
         by = "tilewright" if answered else "torch"
         sizes = " @ ".join("x".join(map(str, shape)) for shape in shapes)
         lines.append(f"{calls:6}  {by:10}  {op} {sizes} {dtype} on {place}{': ' if why else ''}{why}")
-    for key, (answered, why) in _modules.items():
+    for (x, _, dtype, _, weight, *_), (answered, why) in _modules.items():
         by = "tilewright" if answered else "torch"
-        lines.append(f"{'':6}  {by:10}  module {key[0]} {tuple(key[1])}, weight {tuple(key[5])} {key[3]}{': ' if why else ''}{why}")
-    lines += [f"{'':6}  torch       {what}: first met while a CUDA graph was captured" for what in ours.unprepared()]
+        lines.append(f"{'':6}  {by:10}  module conv {tuple(x)}, weight {tuple(weight)} {dtype}{': ' if why else ''}{why}")
+    for what, calls in ours.unprepared().items():
+        lines.append(f"{calls:6}  torch       {what}: first met while a CUDA graph was captured")
     return "\n".join(lines)

@@ -20,11 +20,13 @@ from ._core import Outcome
 TYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32", torch.float64: "float64"}
 
 _library = torch.library.Library("tilewright", "FRAGMENT")
+_aten = torch.library.Library("aten", "IMPL")
 _library.define("mm(Tensor a, Tensor b) -> Tensor")
 _library.define("bmm(Tensor a, Tensor b) -> Tensor")
 _library.define("addmm(Tensor bias, Tensor a, Tensor b) -> Tensor")
 _library.define("linear(Tensor x, Tensor weight, Tensor? bias=None, str? activation=None, Tensor? residual=None) -> Tensor")
 _GEOMETRY = "int[] stride, int[] padding, int[] dilation, int groups"
+_library.define("linear_backward(Tensor x, Tensor grad, Tensor weight, bool[3] wanted) -> (Tensor, Tensor, Tensor)")
 _library.define(f"convolution(Tensor x, Tensor weight, Tensor? bias, {_GEOMETRY}) -> Tensor")
 _library.define(f"convolution_input(Tensor grad, Tensor weight, SymInt[] size, {_GEOMETRY}) -> Tensor")
 _library.define(f"convolution_weight(Tensor grad, Tensor x, SymInt[] size, {_GEOMETRY}) -> Tensor")
@@ -32,7 +34,8 @@ _library.define(f"convolution_weight(Tensor grad, Tensor x, SymInt[] size, {_GEO
 _calls: Dict[Tuple[Any, ...], Tuple[_native.Prepared, int]] = {}
 # Of convolutions' gradients, whether `enable` lets us answer.
 _worth: Dict[Tuple[Any, ...], bool] = {}
-_unprepared: List[str] = []
+# Calls by shape.
+_unprepared: Dict[str, int] = {}
 _lock = threading.Lock()
 
 
@@ -50,6 +53,7 @@ def choose_by(choose: Optional[Callable[[str], Optional[str]]]) -> None:
     global chosen
     chosen = choose or _not_enabled
     _worth.clear()
+    _unprepared.clear()
     _native.torch_forget()
     _native.torch_override(choose is not None)
 
@@ -70,15 +74,16 @@ def prepared() -> int:
     return len(_calls) + sum(ours for *_, ours, _ in _native.torch_calls())
 
 
-def unprepared() -> List[str]:
-    """Shapes that torch answered because they were first met while a CUDA graph was captured: run them once before."""
-    return list(_unprepared)
+def unprepared() -> Dict[str, int]:
+    """Shapes that torch answered, so many times since `enable` or `disable`, because they were first met while a CUDA graph was captured,
+    when nothing may be compiled. Run them once before."""
+    return dict(_unprepared)
 
 
 def captured(what: str) -> bool:
     """Is a graph captured now, so that nothing can be compiled? Notes the call."""
     if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
-        _unprepared.append(what)
+        _unprepared[what] = _unprepared.get(what, 0) + 1
         return True
     return False
 
@@ -88,6 +93,8 @@ def _decide(
 ) -> Union[None, str, _native.Prepared]:
     """Kernels for a product, why torch answers it, or None: ask again."""
     a, b = (Array(at, tuple(shape), tuple(strides), dtype, place, None) for at, shape, strides in factors)
+    if place != "cpu" and place not in _core._contexts and captured(f"{a.shape} @ {b.shape} {dtype}"):
+        return None
     try:
         bias = of_shape(b.shape[-1:], dtype, place) if op == "addmm" else None
         call = _core._gemm(a, b, out=of_shape((*a.shape[:-1], b.shape[-1]), dtype, place, alignments[2]), bias=bias)
@@ -327,6 +334,16 @@ def _convolve_by_torch(
     return torch.ops.aten.convolution_backward(*operands, None, *strides, False, nothing, groups, mask)[0 if data else 1]
 
 
+def _linear_gradients(x, grad, weight, wanted):
+    """Those of a layer's input, weight and bias, which may be differentiated once more."""
+    rows = grad.flatten(0, -2)
+    return (
+        torch.matmul(grad, weight) if wanted[0] else None,
+        torch.mm(rows.t(), x.flatten(0, -2)) if wanted[1] else None,
+        rows.sum(0) if wanted[2] else None,
+    )
+
+
 def _convolution(x, weight, bias, stride, padding, dilation, groups):
     return _convolve("forward", x, weight, bias, x.shape, weight.shape, (stride, padding, dilation, groups))
 
@@ -339,7 +356,12 @@ def _convolution_weight(grad, x, size, stride, padding, dilation, groups):
     return _convolve("backward-weight", grad, x, None, x.shape, size, (stride, padding, dilation, groups))
 
 
-_native.torch_register(_decide)
+if not _native.torch_register(_decide):
+    for _key in ("CPU", "CUDA"):
+        _aten.impl("mkldnn_linear_backward", _linear_gradients, f"Autograd{_key}")
+_library.impl("linear_backward", _linear_gradients, "CompositeImplicitAutograd")
+# A layer with a bias as `enable` chooses, differentiated without Python: `crates/python/src/torch/linear.rs`.
+linear_as_chosen = torch._C._nn.mkldnn_linear
 _core.changed.append(_changed)
 for _key in ("CPU", "CUDA"):
     _library.impl("linear", _linear, _key)
@@ -555,18 +577,6 @@ def linear(
     """`activation(x @ weight.T + bias) + residual` in one kernel. `x` is (..., k), `weight` (n, k), `bias` (n,), `residual` (..., n);
     `activation`: relu, gelu, gelutanh, silu."""
     return torch.ops.tilewright.linear(x, weight, bias, activation, residual)
-
-
-def linear_of_rows(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """`x @ weight.T + bias` with as little of the host's time as can be; `bias` is contiguous."""
-    rows = x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
-    if torch.is_grad_enabled():
-        result = torch.ops.tilewright.addmm(bias, rows, weight.t())
-    else:
-        # Past the gradient's function, which is Python's.
-        with torch._C._AutoDispatchBelowAutograd():
-            result = torch.ops.tilewright.addmm(bias, rows, weight.t())
-    return result if x.dim() == 2 else result.view(*x.shape[:-1], -1)
 
 
 def convolution(

@@ -20,7 +20,7 @@ pub type Told = (&'static str, String, &'static str, Vec<Vec<i64>>, u64, bool, S
 
 /// What is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Op {
+pub enum Op {
     Mm,
     Bmm,
     /// The product of matrices, and a vector added to each row.
@@ -171,7 +171,7 @@ pub fn ours<const CUDA: bool>() -> [(&'static CStr, Boxed); 3] {
     ]
 }
 
-/// Those in the place of `aten`'s. Its `addmm` has scalars, which do not pass the C interface.
+/// Those in the place of `aten`'s. Its `addmm` has scalars, which do not pass the C interface: see `linear`.
 pub fn overrides<const CUDA: bool>() -> [(&'static CStr, Boxed); 4] {
     [
         (c"mm", boxed::<false, CUDA, MM, false>),
@@ -190,40 +190,52 @@ unsafe extern "C-unwind" fn boxed<const OWN: bool, const CUDA: bool, const OP: u
     _: u64,
     _: u64,
 ) {
-    let op = [Op::Mm, Op::Bmm, Op::Addmm][usize::from(OP)];
+    let which = Which { own: OWN, cuda: CUDA, op: [Op::Mm, Op::Bmm, Op::Addmm][usize::from(OP)] };
     // SAFETY: the operator's tensors are on the stack, which are ours now; the result takes the place of the first.
-    unsafe { run(stack, Which { own: OWN, cuda: CUDA, op, out: OUT }) }
-}
-
-struct Which {
-    own: bool,
-    cuda: bool,
-    op: Op,
-    out: bool,
-}
-
-/// # Safety
-/// As many tensors on the stack as the operator has.
-unsafe fn run(stack: *mut u64, which: Which) {
-    // SAFETY: the library is registered after it is there.
-    let Some(home) = HOME.get() else { return };
-    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        // SAFETY: the caller's.
-        unsafe {
-            let shim = &home.shim;
-            let take = |n| Tensor::owned(shim, *stack.add(n));
+    unsafe {
+        run(stack, |home| {
+            let take = |n| Tensor::owned(&home.shim, *stack.add(n));
             let bias = matches!(which.op, Op::Addmm).then(|| take(0));
             let at = usize::from(bias.is_some());
-            let (a, b, out) = (take(at), take(at + 1), which.out.then(|| take(2)));
-            answer(home, &which, [a.handle, b.handle], bias.as_ref().map(|bias| bias.handle), out)
+            let (a, b, out) = (take(at), take(at + 1), OUT.then(|| take(2)));
+            let result = answer(home, &which, [a.handle, b.handle], bias.as_ref().map(|bias| bias.handle), out)?;
+            Ok([result.given()])
+        });
+    }
+}
+
+pub struct Which {
+    pub own: bool,
+    pub cuda: bool,
+    pub op: Op,
+}
+
+/// Puts what a kernel gives on its stack, or raises why it gives nothing.
+///
+/// # Safety
+/// A stack with room for the results, whose arguments the kernel takes.
+pub unsafe fn run<const N: usize>(stack: *mut u64, kernel: impl FnOnce(&'static Home) -> Result<[u64; N], String>) {
+    // SAFETY: the library is registered after it is there.
+    let Some(home) = HOME.get() else { return };
+    match std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| kernel(home))) {
+        Ok(Ok(results)) => {
+            for (n, result) in results.into_iter().enumerate() {
+                // SAFETY: the caller's.
+                unsafe { *stack.add(n) = result };
+            }
         }
-    }));
-    match result {
-        // SAFETY: the place of the first argument.
-        Ok(Ok(result)) => unsafe { *stack = result.given() },
         Ok(Err(why)) => home.shim.raise(&why),
         Err(_) => home.shim.raise("a defect of tilewright: its message is on stderr"),
     }
+}
+
+/// A tensor as a product reads or writes it.
+#[derive(Clone, Copy)]
+pub struct Operand<'a> {
+    pub handle: Handle,
+    pub seen: Seen<'a>,
+    /// The tensor of the handle has the same memory with another shape.
+    pub viewed: bool,
 }
 
 /// # Safety
@@ -237,55 +249,74 @@ unsafe fn answer<'a>(
 ) -> Result<Tensor<'a>, String> {
     let shim = &home.shim;
     // SAFETY: the caller's.
-    let (a_seen, b_seen) = unsafe { (shim.look(a)?, shim.look(b)?) };
-    check(shim, which, &a_seen, &b_seen)?;
-    // SAFETY: the caller's.
-    let bias_seen = bias.map(|bias| unsafe { shim.look(bias) }).transpose()?;
-    let fits =
-        |x: &Seen<'_>| x.shape == &b_seen.shape[1..] && is_packed(x) && x.dtype == a_seen.dtype && x.device == a_seen.device;
-    if let Some(bias) = bias_seen.as_ref().filter(|bias| !fits(bias)) {
+    let operand = |handle: Handle| unsafe { shim.look(handle) }.map(|seen| Operand { handle, seen, viewed: false });
+    let (a, b, bias) = (operand(a)?, operand(b)?, bias.map(operand).transpose()?);
+    check(shim, which, &a.seen, &b.seen)?;
+    if let Some(Operand { seen: bias, .. }) = bias.as_ref().filter(|bias| !is_bias(&bias.seen, &b.seen)) {
         return Err(format!(
             "addmm: a bias of shape {:?} and strides {:?}: the columns of mat2, contiguous, of its type and device, are needed",
             bias.shape, bias.strides
         ));
     }
-    let dims = a_seen.shape.len();
+    let dims = a.seen.shape.len();
     let mut shape = [0; DIMS];
-    shape[..dims].copy_from_slice(a_seen.shape);
-    shape[dims - 1] = b_seen.shape[dims - 1];
+    shape[..dims].copy_from_slice(a.seen.shape);
+    shape[dims - 1] = b.seen.shape[dims - 1];
     let shape = &shape[..dims];
-    // SAFETY: it lives.
-    let given = out.as_ref().map(|out| unsafe { shim.look(out.handle) }).transpose()?;
     // Torch refuses results that overlap a factor.
-    let fits = given.as_ref().is_none_or(|out| {
+    let fits = |out: &Seen<'_>| {
         let size = shim.bytes_of(out.dtype);
         let apart = |x: &Seen<'_>| out.end(size) <= x.address || x.end(size) <= out.address;
-        let same = out.shape == shape && out.dtype == a_seen.dtype && out.device == a_seen.device;
-        same && is_packed(out) && apart(&a_seen) && apart(&b_seen)
-    });
-    let copies = if which.own { packed(shim, which, [a, b], [&a_seen, &b_seen])? } else { [None, None] };
-    let [a_now, b_now] = [(&copies[0], a_seen), (&copies[1], b_seen)].map(|(copy, seen)| match copy {
-        // SAFETY: it lives.
-        Some(copy) => unsafe { shim.look(copy.handle) },
-        None => Ok(seen),
-    });
-    let (a_now, b_now) = (a_now?, b_now?);
-    let key = key(which, [&a_now, &b_now], given.as_ref());
-    let ours = fits && !shape.contains(&0) && !a_now.shape.contains(&0) && shim.dtype(key.dtype).is_some();
-    let decided = if ours { home.table.decided(shim, &key, [&a_now, &b_now])? } else { None };
-    let out = out.map_or_else(|| shim.empty(shape, key.dtype, which.cuda, key.device), Ok)?;
-    match decided.as_ref().and_then(|decided| decided.ours.as_ref()) {
-        Some((kernels, space)) => {
-            // SAFETY: living tensors, as large as the call was planned for.
-            unsafe {
-                let bias = bias_seen.map_or(0, |bias| bias.address);
-                launch(shim, &key, kernels, *space, [&a_now, &b_now, &shim.look(out.handle)?], bias)?;
-            }
-        }
-        // SAFETY: the caller's.
-        None => unsafe { shim.product(which.op.dims() == 3, which.cuda, out.handle, [a, b], bias) }?,
-    }
+        let same = out.shape == shape && out.dtype == a.seen.dtype && out.device == a.seen.device;
+        same && is_packed(out) && apart(&a.seen) && apart(&b.seen)
+    };
+    let fits = match &out {
+        Some(out) => fits(&operand(out.handle)?.seen),
+        None => true,
+    };
+    let copies = if which.own { packed(shim, which, [a.handle, b.handle], [&a.seen, &b.seen])? } else { [None, None] };
+    let [a, b] =
+        [(&copies[0], a), (&copies[1], b)].map(|(copy, given)| copy.as_ref().map_or(Ok(given), |copy| operand(copy.handle)));
+    let (a, b) = (a?, b?);
+    let out = out.map_or_else(|| shim.empty(shape, a.seen.dtype, which.cuda, a.seen.device), Ok)?;
+    // SAFETY: the caller's, and the shapes of a product.
+    unsafe { multiply(home, which, [&a, &b], bias.as_ref(), &operand(out.handle)?, fits) }?;
     Ok(out)
+}
+
+/// A vector of a product's columns, of its type and device.
+pub fn is_bias(x: &Seen<'_>, b: &Seen<'_>) -> bool {
+    x.shape == &b.shape[1..] && is_packed(x) && x.dtype == b.dtype && x.device == b.device
+}
+
+/// Computes a product by whoever is decided to, by torch where we may not.
+///
+/// # Safety
+/// Living tensors, whose shapes are those of a product.
+pub unsafe fn multiply(
+    home: &Home,
+    which: &Which,
+    [a, b]: [&Operand<'_>; 2],
+    bias: Option<&Operand<'_>>,
+    out: &Operand<'_>,
+    may: bool,
+) -> Result<(), String> {
+    let shim = &home.shim;
+    let key = key(which, [&a.seen, &b.seen], &out.seen);
+    let may = may && !a.seen.shape.contains(&0) && !b.seen.shape.contains(&0) && shim.dtype(key.dtype).is_some();
+    let decided = if may { home.table.decided(shim, &key, [&a.seen, &b.seen])? } else { None };
+    if let Some((kernels, space)) = decided.as_ref().and_then(|decided| decided.ours.as_ref()) {
+        let bias = bias.map_or(0, |bias| bias.seen.address);
+        // SAFETY: living tensors, as large as the call was planned for.
+        return unsafe { launch(shim, &key, kernels, *space, [&a.seen, &b.seen, &out.seen], bias) };
+    }
+    // SAFETY: the caller's.
+    let view = |x: &Operand<'_>| x.viewed.then(|| unsafe { shim.view(x.handle, &x.seen) }).transpose();
+    let views = [view(a)?, view(b)?, view(out)?];
+    let [a, b, out] =
+        [(a, &views[0]), (b, &views[1]), (out, &views[2])].map(|(x, view)| view.as_ref().map_or(x.handle, |v| v.handle));
+    // SAFETY: the caller's.
+    Ok(unsafe { shim.product(which.op.dims() == 3, which.cuda, out, [a, b], bias.map(|bias| bias.handle)) }?)
 }
 
 /// # Safety
@@ -371,9 +402,9 @@ fn packed<'a>(
     Ok(copies)
 }
 
-fn key(which: &Which, [a, b]: [&Seen<'_>; 2], out: Option<&Seen<'_>>) -> Key {
+fn key(which: &Which, [a, b]: [&Seen<'_>; 2], out: &Seen<'_>) -> Key {
     let list = |from: &[i64]| std::array::from_fn(|n| from.get(n).copied().unwrap_or(0));
-    // On the CPU operands are copied: where they begin matters to nobody. What torch allocates begins at 256 bytes or more.
+    // On the CPU operands are copied: where they begin matters to nobody.
     let aligned = |x: &Seen<'_>| if which.cuda { x.address.trailing_zeros().min(8) as u8 } else { 8 };
     Key {
         own: which.own,
@@ -381,7 +412,7 @@ fn key(which: &Which, [a, b]: [&Seen<'_>; 2], out: Option<&Seen<'_>>) -> Key {
         cuda: which.cuda,
         device: a.device,
         dtype: a.dtype,
-        alignments: [aligned(a), aligned(b), out.map_or(8, aligned)],
+        alignments: [aligned(a), aligned(b), aligned(out)],
         factors: [list(a.shape), list(a.strides), list(b.shape), list(b.strides)],
     }
 }

@@ -2,6 +2,7 @@
 //! What is computed how is decided in Python (`python/tilewright/torch.py`) when a call is first seen, and looked up from then on.
 
 mod calls;
+mod linear;
 mod shim;
 
 use crate::errors::DeviceFailure;
@@ -30,23 +31,34 @@ fn failed(e: shim::ShimError) -> PyErr {
     DeviceFailure::new_err(e.to_string())
 }
 
-/// Gives `tilewright::mm`, `bmm` and `addmm` their kernels. `decide` is asked once about each call that differs from those before.
+/// Gives `tilewright::mm`, `bmm` and `addmm` their kernels, and `aten::mkldnn_linear` (see `linear`); its gradient, too? `decide` is asked once
+/// about each call that differs from those before.
 #[pyfunction]
-pub fn torch_register(decide: Py<PyAny>) -> PyResult<()> {
-    if HOME.get().is_some() {
-        return Ok(());
+pub fn torch_register(decide: Py<PyAny>) -> PyResult<bool> {
+    if let Some(home) = HOME.get() {
+        return Ok(home.shim.has_lists());
     }
     let shim = Shim::find().map_err(failed)?;
     let home = HOME.get_or_init(|| Home { shim, table: Table::new(decide), overrides: Mutex::default() });
-    for (key, kernels) in KEYS.into_iter().zip([ours::<false>(), ours::<true>()]) {
-        let library = home.shim.library("tilewright", key).map_err(failed)?;
+    let [cpu, cuda] = KEYS;
+    // Older versions do not hand over which gradients are wanted.
+    let known = usize::from(home.shim.has_lists());
+    for (namespace, key, kernels) in [
+        ("tilewright", cpu, &ours::<false>()[..]),
+        ("tilewright", cuda, &ours::<true>()),
+        ("aten", cpu, &[linear::forward::<false>()]),
+        ("aten", cuda, &[linear::forward::<true>()]),
+        ("aten", "AutogradCPU", &[linear::backward::<false>()][..known]),
+        ("aten", "AutogradCUDA", &[linear::backward::<true>()][..known]),
+    ] {
+        let library = home.shim.library(namespace, key).map_err(failed)?;
         for (name, kernel) in kernels {
-            library.implement(name, kernel).map_err(failed)?;
+            library.implement(name, *kernel).map_err(failed)?;
         }
         // Stays for as long as the process.
         library.keep();
     }
-    Ok(())
+    Ok(home.shim.has_lists())
 }
 
 /// Puts our kernels in the place of `aten`'s products, or takes them away again.

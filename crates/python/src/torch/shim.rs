@@ -78,6 +78,12 @@ functions! {
     empty: unsafe extern "C" fn(i64, *const i64, *const i64, i32, i32, i32, *mut Handle) -> Code = "aoti_torch_empty_strided",
     copy: unsafe extern "C" fn(Handle, Handle, i32) -> Code = "aoti_torch_copy_",
     delete: unsafe extern "C" fn(Handle) -> Code = "aoti_torch_delete_tensor_object",
+    view: unsafe extern "C" fn(Handle, i64, *const i64, *const i64, i64, *mut Handle) -> Code = "aoti_torch__reinterpret_tensor",
+    undefined: unsafe extern "C" fn(*mut Handle) -> Code = "aoti_torch_new_uninitialized_tensor",
+    differentiates: unsafe extern "C" fn() -> bool = "aoti_torch_grad_mode_is_enabled",
+    call: unsafe extern "C" fn(*const c_char, *const c_char, *mut u64) -> Code = "aoti_torch_call_dispatcher",
+    // Of C++, which optional arguments are allocated with.
+    free: unsafe extern "C" fn(*mut c_void) = "_ZdlPv",
     check: unsafe extern "C-unwind" fn(bool, *const c_char, *const c_char, u32, *const c_char) = "aoti_torch_check",
     cpu: unsafe extern "C" fn() -> i32 = "aoti_torch_device_type_cpu",
     cuda: unsafe extern "C" fn() -> i32 = "aoti_torch_device_type_cuda",
@@ -99,10 +105,19 @@ struct OnCuda {
     addmm: Symbol<OutPlus>,
 }
 
+/// Lists of values, from version 2.10 on.
+struct Lists {
+    new: Symbol<unsafe extern "C" fn(usize, *mut Handle) -> Code>,
+    push: Symbol<unsafe extern "C" fn(Handle, u64) -> Code>,
+    get: Symbol<unsafe extern "C" fn(Handle, usize, *mut u64) -> Code>,
+    delete: Symbol<unsafe extern "C" fn(Handle) -> Code>,
+}
+
 /// Torch's functions, which stay loaded for as long as the process.
 pub struct Shim {
     to: Functions,
     on_cuda: Option<OnCuda>,
+    lists: Option<Lists>,
     what: Option<Symbol<unsafe extern "C" fn() -> *const c_char>>,
     dtypes: [(i32, &'static str); 4],
     /// The CPU's and CUDA's numbers as kinds of devices.
@@ -128,6 +143,10 @@ fn ok(code: Code, what: &str) -> Result<(), ShimError> {
     if code == 0 { Ok(()) } else { Err(ShimError(format!("PyTorch failed to {what}"))) }
 }
 
+fn without_lists() -> ShimError {
+    ShimError("PyTorch 2.10 or newer is needed for lists".into())
+}
+
 impl Shim {
     pub fn find() -> Result<Shim, ShimError> {
         let cpu = loaded("libtorch_cpu.so")?;
@@ -144,6 +163,15 @@ impl Shim {
             };
             Some(found)
         });
+        // SAFETY: as above.
+        let lists = (|| unsafe {
+            Some(Lists {
+                new: symbol(&cpu, "torch_new_list_reserve_size").ok()?,
+                push: symbol(&cpu, "torch_list_push_back").ok()?,
+                get: symbol(&cpu, "torch_list_get_item").ok()?,
+                delete: symbol(&cpu, "torch_delete_list").ok()?,
+            })
+        })();
         // SAFETY: as above; constants.
         let (what, dtypes, kinds, byte) = unsafe {
             (
@@ -153,11 +181,15 @@ impl Shim {
                 (to.byte)(),
             )
         };
-        Ok(Shim { to, on_cuda, what, dtypes, kinds, byte })
+        Ok(Shim { to, on_cuda, lists, what, dtypes, kinds, byte })
     }
 
     pub fn has_cuda(&self) -> bool {
         self.on_cuda.is_some()
+    }
+
+    pub fn has_lists(&self) -> bool {
+        self.lists.is_some()
     }
 
     /// The type's name as the package has it; None for those that no kernel here computes with.
@@ -207,8 +239,13 @@ impl Shim {
 
     /// A new tensor, rows behind rows, from torch's allocator.
     pub fn empty(&self, shape: &[i64], dtype: i32, cuda: bool, device: i32) -> Result<Tensor<'_>, ShimError> {
-        let mut strides = [1; 3];
-        let strides = strides.get_mut(..shape.len()).ok_or_else(|| ShimError("at most three dimensions".into()))?;
+        let (mut few, mut many) = ([1; 4], Vec::new());
+        let strides = if let Some(few) = few.get_mut(..shape.len()) {
+            few
+        } else {
+            many.resize(shape.len(), 1);
+            &mut many[..]
+        };
         for i in (1..shape.len()).rev() {
             strides[i - 1] = strides[i] * shape[i].max(1);
         }
@@ -217,6 +254,91 @@ impl Shim {
         let code = unsafe { (self.to.empty)(dims, shape.as_ptr(), strides.as_ptr(), dtype, kind, device.max(0), &mut handle) };
         ok(code, "allocate a tensor: out of memory?")?;
         Ok(Tensor { shim: self, handle })
+    }
+
+    /// A tensor with the same memory, laid out as `seen`.
+    ///
+    /// # Safety
+    /// A living tensor, whose memory holds that.
+    pub unsafe fn view(&self, tensor: Handle, seen: &Seen<'_>) -> Result<Tensor<'_>, ShimError> {
+        let (dims, mut handle) = (seen.shape.len() as i64, std::ptr::null_mut());
+        // SAFETY: the caller's.
+        let code = unsafe { (self.to.view)(tensor, dims, seen.shape.as_ptr(), seen.strides.as_ptr(), 0, &mut handle) };
+        ok(code, "view a tensor")?;
+        Ok(Tensor { shim: self, handle })
+    }
+
+    /// No tensor, as gradients that nobody wants are given.
+    pub fn undefined(&self) -> Result<Tensor<'_>, ShimError> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: room for a pointer.
+        ok(unsafe { (self.to.undefined)(&mut handle) }, "make an undefined tensor")?;
+        Ok(Tensor { shim: self, handle })
+    }
+
+    /// Is what runs now to be differentiated?
+    pub fn differentiates(&self) -> bool {
+        // SAFETY: a question.
+        unsafe { (self.to.differentiates)() }
+    }
+
+    /// An argument that may be left out.
+    ///
+    /// # Safety
+    /// Such an argument of a kernel.
+    pub unsafe fn optional(&self, given: u64) -> Option<Tensor<'_>> {
+        let at = given as *mut u64;
+        // SAFETY: the caller's: null, or a value on C++'s heap which is ours.
+        (!at.is_null()).then(|| unsafe {
+            let tensor = Tensor::owned(self, *at);
+            (self.to.free)(at.cast());
+            tensor
+        })
+    }
+
+    /// The truths of a list, which is freed.
+    ///
+    /// # Safety
+    /// A list of so many truths that the caller owns.
+    pub unsafe fn truths<const N: usize>(&self, list: u64) -> Result<[bool; N], ShimError> {
+        let lists = self.lists.as_ref().ok_or_else(without_lists)?;
+        let (mut found, mut code) = ([false; N], 0);
+        for (n, found) in found.iter_mut().enumerate() {
+            let mut item = 0;
+            // SAFETY: the caller's.
+            code |= unsafe { (lists.get)(list as Handle, n, &mut item) };
+            *found = item & 0xff != 0;
+        }
+        // SAFETY: the caller's, and not used again.
+        ok(code | unsafe { (lists.delete)(list as Handle) }, "read a list")?;
+        Ok(found)
+    }
+
+    /// The sum over all dimensions but the last, of so many columns.
+    ///
+    /// # Safety
+    /// A living tensor.
+    pub unsafe fn sum_of_rows(&self, tensor: Tensor<'_>, columns: i64) -> Result<Tensor<'_>, ShimError> {
+        let lists = self.lists.as_ref().ok_or_else(without_lists)?;
+        let mut list = std::ptr::null_mut();
+        // SAFETY: room for a pointer; a list that lives, which the operator takes with the tensor.
+        unsafe {
+            ok((lists.new)(1, &mut list), "make a list")?;
+            ok((lists.push)(list, columns as u64), "make a list")?;
+            let mut stack = [tensor.given(), list as u64];
+            self.call(c"aten::sum_to_size", c"", stack.as_mut_ptr())?;
+            Ok(Tensor::owned(self, stack[0]))
+        }
+    }
+
+    /// Calls an operator by its name with what is on the stack, which it takes; its results take their place.
+    ///
+    /// # Safety
+    /// A stack as its schema says.
+    pub unsafe fn call(&self, name: &CStr, overload: &CStr, stack: *mut u64) -> Result<(), ShimError> {
+        // SAFETY: the caller's.
+        let code = unsafe { (self.to.call)(name.as_ptr(), overload.as_ptr(), stack) };
+        if code == 0 { Ok(()) } else { Err(self.failure(&format!("PyTorch's {}", name.to_string_lossy()))) }
     }
 
     /// So many bytes on a CUDA device.
@@ -258,12 +380,14 @@ impl Shim {
                 None => mm(out, a, b),
             }
         };
-        if code == 0 {
-            return Ok(());
-        }
+        if code == 0 { Ok(()) } else { Err(self.failure("PyTorch's product")) }
+    }
+
+    /// What torch says about its latest failure on this thread.
+    fn failure(&self, what: &str) -> ShimError {
         // SAFETY: a text that stays until the next failure of this thread.
         let told = self.what.as_ref().map(|what| unsafe { CStr::from_ptr(what()) }.to_string_lossy().into_owned());
-        Err(ShimError(told.unwrap_or_else(|| "PyTorch's product failed; its message is on stderr".into())))
+        ShimError(told.unwrap_or_else(|| format!("{what} failed; its message is on stderr")))
     }
 
     /// The stream that torch works on now.
