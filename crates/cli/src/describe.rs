@@ -77,6 +77,7 @@ fn chiral(key: Chiral, value: u32, o: &OperandTiling, spec: &KernelSpec, lines: 
             Source::InPlace => "loaded where it is".into(),
             Source::Copy => "first copied to workspace with padded lines, keeping its layout".into(),
             Source::CopyAlongK => "first copied to workspace in padded lines along k".into(),
+            Source::PaddedRows => "its tensor is first copied to workspace, with padded rows".into(),
             Source::Packed => format!("first packed into panels of {} {lines}, each k after k", o.macro_tile),
         },
         Chiral::Vew => format!(
@@ -194,6 +195,9 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
             plural(value, "set")
         ),
         Common::Bim if value == 2 => "neighbouring groups are one product, whose filter is block-diagonal".into(),
+        Common::Bim if value == 3 => {
+            "a convolution's samples are rows of one product; each tap's channels are padded with zeros".into()
+        }
         Common::Bim => {
             choose("a convolution's samples are rows of one product", "a convolution's samples are a batch of products")
         }

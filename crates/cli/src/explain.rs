@@ -41,7 +41,7 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
     let subject = Subject { spec, c: oriented, kernel, works: &works, target, concurrent: units };
     let mut facts = subject.facts();
     if let Problem::Conv(conv) = &case.problem {
-        facts.grid.insert(0, coordinates(conv, plan.get(Key::C(Common::Bim)) == 1));
+        facts.grid.insert(0, coordinates(conv, plan.get(Key::C(Common::Bim)) > 0));
     }
     if !resolved.rest.is_empty() {
         let (rest, joined) = (resolved.rest.len(), resolved.joined().count());

@@ -91,7 +91,7 @@ fn agree(conv: &Conv) -> Result<(), TestCaseError> {
     let [a, b, len] = [Operand::A, Operand::B, Operand::C].map(|operand| conv.operand(operand).1);
     let (a, b) = (factors(a, 1), factors(b, 2));
     let expected = scattered(conv, &a, &b);
-    for form in [ConvForm::PerSample, ConvForm::Merged, ConvForm::BlockDiagonal] {
+    for form in [ConvForm::PerSample, ConvForm::Merged, ConvForm::BlockDiagonal, ConvForm::PaddedChannels] {
         let parts = lower(&Problem::Conv(conv.clone()), form).map_err(|e| TestCaseError::fail(e.to_string()))?;
         prop_assert_eq!(of_parts(&parts, &a, &b, len as usize)?, expected.clone(), "{}", conv.key());
     }
@@ -112,7 +112,7 @@ prop_compose! {
         dilation in prop::array::uniform3(1..5u64),
         begin in prop::array::uniform3(0..4u64),
         end in prop::array::uniform3(0..4u64),
-        (n, groups, c, k) in (1..3u64, 1..3u64, 1..3u64, 1..3u64),
+        (n, groups, c, k) in (1..3u64, 1..3u64, 1..4u64, 1..4u64),
         nhwc in any::<bool>(),
         direction in 0..3usize,
     ) -> ConvBuilder {

@@ -83,8 +83,14 @@ impl Change<'_> {
             Refusal::FragmentWidth { key, .. } => self.halved(key),
             Refusal::BulkBox { acp, .. } => {
                 let wos = beside(acp, Chiral::Wos);
-                if plan.get(wos) == 0 { self.set(wos, 1) } else { None }
+                // The tensor with padded rows is less to copy than its windows are.
+                match plan.get(wos) {
+                    0 => self.set(wos, 3),
+                    3 => self.set(wos, 1),
+                    _ => None,
+                }
             }
+            Refusal::PaddedRows { wos, .. } => self.set(wos, 1),
             Refusal::Shared { .. } if plan.common(Common::Uni) == 2 => {
                 let buffers = plan.common(Common::Buf);
                 if buffers > 2 { self.common(Common::Buf, buffers - 1) } else { None }

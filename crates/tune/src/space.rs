@@ -7,8 +7,8 @@ use tilewright_gen::plan::{Common, Constraint, Env, Footprint, KernelSpec, Key, 
 use tilewright_gen::program::Program;
 use tilewright_ir::Target;
 use tilewright_problem::contraction::Contraction;
-use tilewright_problem::lower::{ConvForm, Parts, groups_together, lower};
-use tilewright_problem::{Direction, Problem, ProblemError};
+use tilewright_problem::lower::{ConvForm, Parts, lower};
+use tilewright_problem::{Problem, ProblemError};
 
 /// What a plan means for the problem.
 #[derive(Clone, Debug)]
@@ -57,10 +57,9 @@ pub struct Space {
     target: Target,
     env: Env,
     constraint: Constraint,
-    /// By form, that of `BIM0` first.
+    /// In the form of `BIM0`, and in others by their values of it.
     per_sample: Parts,
-    merged: Option<Parts>,
-    block_diagonal: Option<Parts>,
+    others: Vec<(u32, Parts)>,
 }
 
 impl Space {
@@ -69,24 +68,16 @@ impl Space {
     /// # Errors
     /// Those of [`lower`].
     pub fn new(problem: &Problem, target: &Target) -> Result<Space, ProblemError> {
-        let merged = match problem {
-            Problem::Conv(conv) if conv.direction != Direction::BackwardWeight && conv.merges() => {
-                Some(lower(problem, ConvForm::Merged)?)
-            }
-            _ => None,
-        };
-        let block_diagonal = match problem {
-            Problem::Conv(conv) if groups_together(conv) > 1 => Some(lower(problem, ConvForm::BlockDiagonal)?),
-            _ => None,
-        };
+        let per_sample = lower(problem, ConvForm::PerSample)?;
+        let others = ConvForm::of(problem).into_iter().filter(|form| *form != ConvForm::PerSample);
+        let others = others.map(|form| Ok((form as u32, lower(problem, form)?))).collect::<Result<_, ProblemError>>()?;
         Ok(Space {
             problem: problem.clone(),
             target: target.clone(),
             env: Env::new(target, problem.workspace()),
             constraint: Constraint::none(),
-            per_sample: lower(problem, ConvForm::PerSample)?,
-            merged,
-            block_diagonal,
+            per_sample,
+            others,
         })
     }
 
@@ -122,8 +113,7 @@ impl Space {
     /// The same for operands whose first elements are aligned so, in bytes.
     pub fn aligned(&self, starts: [u32; 3]) -> Space {
         let mut space = self.clone();
-        let forms = std::iter::once(&mut space.per_sample).chain(&mut space.merged).chain(&mut space.block_diagonal);
-        for parts in forms {
+        for parts in std::iter::once(&mut space.per_sample).chain(space.others.iter_mut().map(|(_, parts)| parts)) {
             for c in std::iter::once(&mut parts.lead).chain(&mut parts.rest) {
                 [c.a.align, c.b.align, c.c.align] = starts;
             }
@@ -153,8 +143,7 @@ impl Space {
     }
 
     fn numbered(&self) -> impl Iterator<Item = (u32, &Parts)> {
-        let forms = [(0, Some(&self.per_sample)), (1, self.merged.as_ref()), (2, self.block_diagonal.as_ref())];
-        forms.into_iter().filter_map(|(bim, parts)| Some((bim, parts?)))
+        std::iter::once((0, &self.per_sample)).chain(self.others.iter().map(|(bim, parts)| (*bim, parts)))
     }
 
     /// The key of records: the facts that legality reads.
@@ -212,7 +201,7 @@ impl Space {
             env: &self.env,
             constraint: &self.constraint,
             reach: Reach::Full,
-            forms: [0, 1, 2].map(|bim| self.numbered().any(|(known, _)| known == bim)),
+            forms: [0, 1, 2, 3].map(|bim| self.numbered().any(|(known, _)| known == bim)),
         }
     }
 

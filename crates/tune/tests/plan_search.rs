@@ -96,7 +96,9 @@ fn moves_are_distinct_effective_and_respect_pins() {
     let alone = |key: Key| moves.iter().any(|m| m.plan.difference(&start) == [key]);
     assert!(!alone(Key::C(Common::Iwi)) && !alone(Key::C(Common::Bim)) && !alone(Key::C(Common::Sks)));
     assert!(alone(Key::C(Common::Gal)) && alone(Key::C(Common::Pfg)));
-    assert!(Graph { forms: [true, true, false], ..graph }.neighbours(&start).iter().any(|m| m.plan.common(Common::Bim) == 1));
+    assert!(
+        Graph { forms: [true, true, false, false], ..graph }.neighbours(&start).iter().any(|m| m.plan.common(Common::Bim) == 1)
+    );
 }
 
 #[test]

@@ -136,6 +136,95 @@ fn groups_as_block_diagonal_products() {
     }
 }
 
+/// Channels that are no whole rows of 128 bytes, padded under each tap: then windows come in bulk, in every direction, of one group or several,
+/// with strides; and of a filter's gradient the columns that exist are stored. Of few channels a power of two, by units that read what threads
+/// copy.
+#[test]
+fn channels_padded_under_each_tap() {
+    let plain = "n2_g1_c72_k72_in7x6_fil3x3_st1x1_dil1x1_pb1x1_pe1x1";
+    let strided = "n2_g1_c72_k72_in7x6_fil3x2_st2x1_dil1x2_pb1x1_pe1x1";
+    let groups = "n2_g2_c80_k80_in5x6_fil2x3_st1x1_dil1x1_pb1x1_pe0x1";
+    let few = "n2_g1_c3_k24_in9x8_fil5x3_st2x2_dil1x1_pb2x1_pe2x1";
+    let bulk = "A_MIC1_ACP2__B_MIC8_ACP2__C_MAC128_UNR64_BUF3_LWV4_UNI2";
+    let columns = "A_MIC1_ACP2__B_MIC16_ACP2__C_MAC128_UNR64_BUF3_LWV4_UNI2";
+    let waves = "A_MIC1_PAD8__B_MIC2_PAD8__C_UNI1_MAC64_UNR16_PFG1_BUF2_EDG1";
+    let cases = [
+        ("fwd", plain, "emu:sm_90a", format!("{bulk}_PST3_CST1")),
+        ("fwd", groups, "emu:sm_90a", format!("{bulk}_ICE2_SKS2")),
+        ("fwd", strided, "emu:sm_90a", format!("{bulk}_SWP1")),
+        ("bwdd", plain, "emu:sm_90a", bulk.into()),
+        ("bwdd", strided, "emu:sm_90a", format!("{bulk}_PST3")),
+        ("bwdd", groups, "emu:sm_90a", format!("{bulk}_ICE2_SKS1")),
+        ("bwdw", plain, "emu:sm_90a", format!("{columns}_PST3")),
+        ("bwdw", strided, "emu:sm_90a", format!("{columns}_ICE3_SKS1")),
+        ("bwdw", groups, "emu:sm_90a", columns.into()),
+        ("fwd", few, "emu:sm_80", waves.into()),
+        ("bwdd", few, "emu:gfx942", "A_MIC1_PAD8__B_MIC1_PAD8__C_UNI3_MAC256_UNR16_PFG1_BUF2_EDG1_CST1".into()),
+        ("bwdw", few, "emu:sm_80", format!("{waves}_ICE2_SKS1")),
+        ("bwdw", few, "emu:gfx900", "A_MIC2__B_MIC4__C_MAC64_UNR8_PFG1_BUF2_EDG1".into()),
+    ];
+    for (seed, (direction, text, device, keys)) in (0..).zip(cases) {
+        let problem = Problem::parse(&format!("conv_{direction}_nhwc_{text}_bias0_ws1048576_f16")).unwrap();
+        let device = emulator(device, true, seed);
+        let space = Space::new(&problem, &device.info().target).unwrap();
+        let with = |form: &str| Plan::from(Constraint::parse(&format!("{keys}{form}")).unwrap().apply(&Plan::default()));
+        let plan = with("_BIM3");
+        space.resolve(&plan).unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
+        // Tensor maps exist of the padded windows alone.
+        assert_eq!(space.resolve(&with("")).is_err(), text != few, "{problem}");
+        let failed = judge(&device, &Pair { seed, problem, plan });
+        assert!(failed.is_none(), "{}", failed.unwrap_or_default());
+    }
+}
+
+/// Tensors whose rows of channels are no multiples of 16 bytes, copied to workspace with padded rows and read from there through the view of
+/// their windows: by bulk copies, by threads in vectors, by load waves; phases of a gradient, groups, three dimensions.
+#[test]
+fn tensors_copied_with_padded_rows() {
+    let plain = "n2_g1_c36_k36_in7x6_fil3x3_st1x1_dil1x1_pb1x1_pe1x1";
+    let strided = "n2_g1_c36_k36_in9x8_fil3x3_st2x2_dil1x1_pb1x1_pe1x1";
+    let groups = "n2_g2_c72_k72_in5x6_fil2x3_st1x1_dil1x1_pb0x0_pe0x0";
+    let solid = "n2_g1_c35_k35_in3x4x5_fil2x3x2_st1x2x1_dil1x1x2_pb1x1x0_pe0x1x1";
+    let few = "n2_g1_c3_k24_in9x8_fil5x3_st2x2_dil1x1_pb2x1_pe2x1";
+    let of_a = "A_MIC1_ACP2_WOS3__B_MIC8_ACP2__C_MAC128_UNR64_BUF3_LWV4_UNI2";
+    let both = "A_MIC1_ACP2_WOS3__B_MIC8_ACP2_WOS1__C_MAC128_UNR64_BUF3_LWV4_UNI2";
+    let columns = "A_MIC1_ACP2_WOS1__B_MIC16_ACP2_WOS3__C_MAC128_UNR64_BUF3_LWV4_UNI2";
+    let copies = "A_MIC1_PLU1_LOR1_GLW4_ACP1_WOS3__B_MIC2_PAD8__C_UNI1_MAC64_UNR16_PFG1_BUF2_EDG1";
+    let cases = [
+        ("fwd", plain, "emu:sm_90a", format!("{both}_PST3_BIM3")),
+        ("fwd", groups, "emu:sm_90a", format!("{}_BIM3", both.replace("UNR64", "UNR128"))),
+        ("fwd", solid, "emu:sm_90a", format!("{both}_ICE2_SKS2_BIM3")),
+        ("bwdd", plain, "emu:sm_90a", format!("{of_a}_FRA1_BIM3").replace("B_MIC8_ACP2", "B_MIC8_ACP2_WOS1")),
+        ("bwdd", strided, "emu:sm_90a", format!("{both}_PST5_BIM3")),
+        ("bwdd", strided, "emu:sm_90a", format!("{}_BIM3", both.replace("A_MIC1_ACP2", "A_MIC1_ACP0"))),
+        ("bwdw", plain, "emu:sm_90a", format!("{columns}_BIM3")),
+        ("bwdw", solid, "emu:sm_90a", format!("{columns}_ICE3_SKS1_BIM3")),
+        ("fwd", few, "emu:sm_80", format!("{copies}_BIM3")),
+        ("fwd", few, "emu:sm_80", format!("{}_BIM3", copies.replace("ACP1_", ""))),
+        ("bwdw", few, "emu:gfx900", "A_MIC2__B_MIC4_WOS3__C_MAC64_UNR8_PFG1_BUF2_EDG1_BIM0".into()),
+        ("fwd", groups, "emu:gfx942", "A_MIC1_PAD8_WOS3__B_MIC1_PAD8__C_UNI3_MAC256_UNR16_PFG1_BUF2_EDG1_BIM1".into()),
+    ];
+    for (seed, (direction, text, device, keys)) in (0..).zip(cases) {
+        let problem = Problem::parse(&format!("conv_{direction}_nhwc_{text}_bias0_ws1048576_f16")).unwrap();
+        let device = emulator(device, true, seed);
+        let space = Space::new(&problem, &device.info().target).unwrap();
+        let plan = Plan::from(Constraint::parse(&keys).unwrap().apply(&Plan::default()));
+        let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
+        // Instructions without a product are left out: channels of a tap end before a k-tile does.
+        let steps = r.spec.tiling.steps(r.contraction, 16).len() as u32;
+        let padded = keys.contains("UNI2") && direction != "bwdw";
+        assert_eq!(4 * steps, plan.common(Common::Unr) / 16 * if padded { 3 } else { 4 }, "{problem} {plan}");
+        let failed = judge(&device, &Pair { seed, problem, plan });
+        assert!(failed.is_none(), "{}", failed.unwrap_or_default());
+    }
+    let alone = of_a.replace("_UNI2", "");
+    assert!(
+        refusal("conv_fwd_nhwc_n1_g1_c64_k64_in4x4_fil3x3_st1x1_dil1x1_pb1x1_pe1x1_bias0_ws0_bf16", &alone)
+            .contains("multiples of 16 bytes")
+    );
+    assert!(refusal("tC0_tA1_tB0_colMaj1_m64_n64_k40_lda41_ldb64_ldc64_ws0_bf16", &alone).contains("WOS1"));
+}
+
 /// The gradient of a ReLU behind an input gradient: kept where the ReLU's result is above 0, in every way out and of every part, with and
 /// without what beta leaves of C.
 #[test]
@@ -248,6 +337,9 @@ fn first_plans() {
     assert!([Key::A, Key::B].iter().all(|side| plan.get(side(Chiral::Wos)) == 0 && plan.get(side(Chiral::Acp)) == 2), "{plan}");
     let (_, plan) = pick("bwdd_nhwc_n32_g32_c256_k256_in50x50_fil3x3_st1x1");
     assert_eq!(plan.common(Common::Bim), 2, "{plan}");
+    // Channels that are no whole rows of 128 bytes, padded so that windows come in bulk.
+    let (_, plan) = pick("bwdd_nhwc_n32_g1_c256_k2376_in25x25_fil3x3_st1x1");
+    assert!(plan.common(Common::Bim) == 3 && plan.get(Key::A(Chiral::Acp)) == 2, "{plan}");
     let (_, plan) = pick("bwdw_nhwc_n32_g1_c256_k256_in198x198_fil1x1_st1x1");
     assert!([Key::A, Key::B].iter().any(|side| plan.get(side(Chiral::Clu)) == 2), "{plan}");
 }

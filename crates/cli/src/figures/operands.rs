@@ -87,6 +87,7 @@ impl Subject<'_> {
             Source::InPlace => "read in place".to_string(),
             Source::Copy => "read from a copy in workspace with padded lines".to_string(),
             Source::CopyAlongK => "read from a copy in workspace with padded lines along k".to_string(),
+            Source::PaddedRows => "read through its view of a copy of its tensor in workspace with padded rows".to_string(),
             Source::Packed => "read from packed panels in workspace".to_string(),
         }];
         match copy {

@@ -221,14 +221,13 @@ pub(super) fn inputs(c: &Contraction, spec: &KernelSpec) -> [Input; 2] {
             Source::InPlace => tensor.clone(),
             source => materialised(tensor, source, tiling.macro_tile),
         };
-        let copied = tiling.source != Source::InPlace;
         // A packed operand has whole panels: nothing to pull back.
         let edge = if tiling.source == Source::Packed { Edge::Predicate } else { edge };
         Input {
             operand,
             rows: c.dynamic_extent(rows),
             run_time_batch: c.dynamic.g,
-            chunk_local: copied && tensor.view.access.offset.uses(G),
+            chunk_local: tiling.source.gathers() && tensor.view.access.offset.uses(G),
             tensor,
             tiling: tiling.clone(),
             edge,
@@ -244,6 +243,8 @@ pub(super) struct Job<'a> {
     c: &'a Contraction,
     spec: &'a KernelSpec,
     inputs: &'a [Input; 2],
+    /// Of operands that are copied: what a copy reads, and what it writes.
+    copies: [Option<(Tensor, Input)>; 2],
     pub(super) shape: Shape,
     /// Splits that leave their sums to others, and whether they leave them in workspace.
     split: u64,
@@ -299,12 +300,8 @@ impl<'a> Job<'a> {
         };
         let sizes = [Extent::M, Extent::N].map(|extent| c.dynamic_extent(extent));
         let needed = shared + per_entry * shape.chunk;
-        Ok(Job { number, c, spec, inputs, shape, split, by_workspace, needed, sizes })
-    }
-
-    /// Operands with the tensors that they are copies of.
-    fn sources(&self) -> [(&'a Input, &'a Tensor); 2] {
-        [(&self.inputs[0], &self.c.a), (&self.inputs[1], &self.c.b)]
+        let copies = [(&inputs[0], &c.a), (&inputs[1], &c.b)].map(|(x, source)| x.copied(c).then(|| x.copy_of(source)));
+        Ok(Job { number, c, spec, inputs, copies, shape, split, by_workspace, needed, sizes })
     }
 
     fn chunked(&self) -> bool {
@@ -366,14 +363,14 @@ impl<'a> Job<'a> {
     /// What the real pointers must satisfy.
     fn need(&self, out: &mut Assembly) {
         let (c, spec) = (self.c, self.spec);
-        for (i, (x, source)) in self.sources().into_iter().enumerate().filter(|_| c.k > 0) {
-            let width = match (x.tiling.source, &spec.schedule.copies[i]) {
-                (Source::InPlace, Transport::Written(tile)) => fetch_tile::width(x, tile),
-                (Source::InPlace, _) => x.tiling.load_width,
-                _ => {
-                    let base = prepare::base_align(source, x).map(|bytes| Alignment { operand: x.operand, bytes });
+        for (i, x) in self.inputs.iter().enumerate().filter(|_| c.k > 0) {
+            let width = match (&self.copies[i], &spec.schedule.copies[i]) {
+                (None, Transport::Written(tile)) => fetch_tile::width(x, tile),
+                (None, _) => x.tiling.load_width,
+                (Some((source, to)), _) => {
+                    let base = prepare::base_align(source, to).map(|bytes| Alignment { operand: x.operand, bytes });
                     out.program.bases.extend(base);
-                    prepare::source_width(source, x)
+                    prepare::source_width(source, to)
                 }
             };
             out.need(x.operand, width * x.tensor.scalar.bytes());
@@ -417,9 +414,9 @@ impl Regions {
 type Filler<'a> = (Vec<(&'a Tensor, &'a Input, u64)>, usize);
 
 /// Kernels that copy operands into workspace; where possible one launch copies both.
-fn fillers<'a>(job: &Job<'a>, regions: &Regions, out: &mut Assembly) -> Vec<Filler<'a>> {
-    let copied = job.sources().into_iter().zip(regions.copies);
-    let copied: Vec<_> = copied.filter_map(|((x, source), region)| Some((source, x, region?))).collect();
+fn fillers<'a>(job: &'a Job, regions: &Regions, out: &mut Assembly) -> Vec<Filler<'a>> {
+    let copied = job.copies.iter().flatten().zip(regions.copies.iter().flatten());
+    let copied: Vec<_> = copied.map(|((source, to), region)| (source, to, *region)).collect();
     let together = if job.chunked() || !job.c.dynamic.is_none() { 1 } else { 2 };
     let chunked = job.chunked() || job.c.dynamic.g;
     copied.chunks(together).map(|parts| (parts.to_vec(), out.add_first(prepare::materialise(parts, chunked)))).collect()

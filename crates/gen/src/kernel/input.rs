@@ -1,7 +1,7 @@
 //! What every part of a kernel is built from: its operands, the sizes of its launch, the types of its index arithmetic.
 
 use crate::kernel::reduce::Parts;
-use crate::plan::{Edge, OperandTiling, Source};
+use crate::plan::{Edge, OperandTiling, PaddedRows, Source, padded_rows};
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::{Builder, ExprId, Scalar};
 use tilewright_problem::Extent;
@@ -9,6 +9,7 @@ use tilewright_problem::contraction::{Contraction, Operand, Tensor};
 use tilewright_problem::view::{G, ROW};
 
 /// What the main kernel reads an operand through: its own view, or a copy in workspace.
+#[derive(Clone)]
 pub(crate) struct Input {
     pub operand: Operand,
     pub tensor: Tensor,
@@ -66,6 +67,15 @@ impl Input {
     /// It is read through a copy in workspace; sums without terms read nothing.
     pub fn copied(&self, c: &Contraction) -> bool {
         self.tiling.source != Source::InPlace && c.k > 0
+    }
+    /// What the copy of this operand reads and writes, through the same coordinates: the operand's, or rows and channels of its tensor.
+    pub fn copy_of(&self, source: &Tensor) -> (Tensor, Input) {
+        match padded_rows(source) {
+            Ok(PaddedRows { copied: [from, to], .. }) if self.tiling.source == Source::PaddedRows => {
+                (from, Input { tensor: to, ..self.clone() })
+            }
+            _ => (source.clone(), self.clone()),
+        }
     }
     /// Rows of a copy beyond the operand's last that a copy known only at launch fills as well: to the end of a panel.
     pub fn padding_rows(&self) -> u64 {

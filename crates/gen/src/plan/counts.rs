@@ -1,6 +1,7 @@
 //! Work counts of a derived plan: what `explain` shows and cost models start from. Counted from the plan, not measured.
 
 use super::fits::{Footprint, all_tiles};
+use super::materialised::copied_elements;
 use super::spec::*;
 use super::tile::*;
 use super::workspace::splits_by_workspace;
@@ -95,7 +96,9 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     // Elements of a reduction by itself.
     let read_once = if c.elements.is_some() { results.min(c.a.len as f64) * f64::from(c.a.scalar.bytes()) } else { 0.0 };
     let added = added_bytes(c) + read_once;
-    let copied = copy_bytes(c, &c.a, &t.a, c.m) + copy_bytes(c, &c.b, &t.b, c.n);
+    let copied =
+        |tensor: &Tensor, o: &OperandTiling, rows| copied_elements(c, tensor, o.source, rows) * f64::from(tensor.scalar.bytes());
+    let copied = copied(&c.a, &t.a, c.m) + copied(&c.b, &t.b, c.n);
     let read = |o: &OperandTiling, tensor: &Tensor| f64::from(o.micro * t.k_tile * tensor.scalar.bytes());
     let math_threads = f64::from(t.math_threads() / t.unit.family().lanes);
     let copies = [&t.a, &t.b].iter().filter(|o| o.source != Source::InPlace).count() as u32;
@@ -133,20 +136,11 @@ fn least_bytes(c: &Contraction, tensor: &Tensor, rows: u64) -> f64 {
     named.min(tensor.len as f64) * f64::from(tensor.scalar.bytes())
 }
 
-/// Bytes of an operand's copy in workspace.
-fn copy_bytes(c: &Contraction, tensor: &Tensor, o: &OperandTiling, rows: u64) -> f64 {
-    if o.source == Source::InPlace {
-        return 0.0;
-    }
-    let entries = if tensor.view.uses(tilewright_problem::view::G) { c.g } else { 1 };
-    entries as f64 * rows as f64 * c.k as f64 * f64::from(tensor.scalar.bytes())
-}
-
 fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
     let (t, s) = (&spec.tiling, &spec.schedule);
     if t.unit.family().asynchronous {
         let bytes = c.a.scalar.bytes();
-        let math = f64::from(t.k_tile * bytes / 32 * (t.a.micro / t.unit.family().block.0));
+        let math = f64::from(t.steps(c, 32 / bytes).len() as u32 * (t.a.micro / t.unit.family().block.0));
         // A fragment from lines of 32-bit elements along rows comes word by word.
         let words = bytes == 4 && c.a.view.stride(ROW) == Some(1) && c.a.view.stride(COL) != Some(1);
         let reads = match (t.a.fragment_sets, words) {

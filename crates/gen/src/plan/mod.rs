@@ -45,7 +45,7 @@ pub(crate) use fits::{REDUCTION_ALIGN, sum_bytes};
 pub use grammar_error::{GrammarError, GrammarFault};
 pub use grid::{load_tile, thread_grid};
 pub use keys::{Chiral, Common, Key, KeyInfo, Legal, Part, System};
-pub use materialised::{WORKSPACE_ALIGN, copy_leading_dimension, materialised};
+pub use materialised::{PaddedRows, WORKSPACE_ALIGN, copied_elements, copy_leading_dimension, materialised, padded_rows};
 pub(crate) use reduction::partials_bytes;
 pub use reduction::{ELEMENT_THREADS, ElementLoads, ElementTile, Partials, TileReduction};
 pub use refusal::Refusal;

@@ -8,7 +8,7 @@ use super::tile::*;
 use super::transport::Transport;
 use super::value::Plan;
 use super::windows::ROW_BYTES as BULK_ROW;
-use crate::plan::materialised;
+use crate::plan::{materialised, padded_rows};
 use tilewright_ir::mma::Family;
 use tilewright_problem::contraction::Tensor;
 use tilewright_problem::view::{COL, ROW};
@@ -60,8 +60,10 @@ pub(super) fn derive(
     let source = match at(Chiral::Wos) {
         0 => Source::InPlace,
         1 => Source::Copy,
-        _ => Source::Packed,
+        2 => Source::Packed,
+        _ => Source::PaddedRows,
     };
+    paddable(side, tensor, source)?;
     if source == Source::Packed && tile % 64 != 0 {
         return Err(Refusal::PackShare { wos: side(Chiral::Wos), macro_tile, k_tile });
     }
@@ -126,11 +128,13 @@ fn in_pipeline(
         // From shared memory 32-bit operands are read along k alone.
         1 if tensor.scalar.bytes() == 4 && fragment_sets == 0 && family.asynchronous => Source::CopyAlongK,
         1 => Source::Copy,
+        3 => Source::PaddedRows,
         _ => {
             let why = "packed panels (WOS2) are cut for multiply-adds".into();
             return Err(Refusal::BulkBox { acp: side(Chiral::Acp), why });
         }
     };
+    paddable(side, tensor, source)?;
     let width = UNIT_VECTOR / tensor.scalar.bytes();
     let fragment_width = fragment_width(plan, side, tensor, micro, family)?;
     Ok(OperandTiling {
@@ -150,6 +154,13 @@ fn in_pipeline(
         source,
         fragment_sets,
     })
+}
+
+fn paddable(side: fn(Chiral) -> Key, tensor: &Tensor, source: Source) -> Result<(), Refusal> {
+    match if source == Source::PaddedRows { padded_rows(tensor).err() } else { None } {
+        Some(why) => Err(Refusal::PaddedRows { wos: side(Chiral::Wos), why }),
+        None => Ok(()),
+    }
 }
 
 /// Elements of a read of fragments from shared memory, which divide a micro tile.

@@ -32,6 +32,9 @@ pub enum Refusal {
     /// MIOpenGEMM's packing kernel works in blocks of 64.
     #[error("{wos}2: 64 does not divide the {macro_tile} x UNR{k_tile} elements of a packed tile")]
     PackShare { wos: Key, macro_tile: u32, k_tile: u32 },
+    /// The tensor has no rows to pad.
+    #[error("{wos}3: {} has no rows that a copy of its tensor would pad: {why}; use WOS0", .wos.part().name())]
+    PaddedRows { wos: Key, why: &'static str },
     /// Staggered starts need room.
     #[error("UFO1: k = {k} must be greater than UNR{k_tile}")]
     Stagger { k: u64, k_tile: u32 },

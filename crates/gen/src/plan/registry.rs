@@ -71,9 +71,9 @@ const CHIRAL: [KeyInfo; CHIRALS] = [
     classic("MIW", BIT, 1, "a thread's rows or columns of C: 0 contiguous, 1 interleaved with the other threads'"),
     classic(
         "WOS",
-        Legal::Range(0, 2),
+        Legal::Range(0, 3),
         0,
-        "workspace: 0 load in place, 1 from a copy with padded leading dimension, 2 from packed panels",
+        "workspace: 0 load in place, 1 from a copy with padded leading dimension, 2 from packed panels, 3 through the operand's view of a copy of its tensor with rows of channels padded to 16 bytes (convolutions)",
     ),
     classic(
         "VEW",
@@ -202,9 +202,9 @@ const COMMON: [KeyInfo; COMMONS] = [
     entry(
         "BIM",
         System::Sofie,
-        Legal::Range(0, 2),
+        Legal::Range(0, 3),
         0,
-        "convolution: 0 one sample per batch entry g, 1 batch merged into m, 2 also groups merged into block-diagonal products (no effect on a GEMM)",
+        "convolution: 0 one sample per batch entry g, 1 batch merged into m, 2 also groups merged into block-diagonal products, 3 as 1 with the channels of each tap padded to whole 128-byte rows, or to a power of two (no effect on a GEMM)",
     ),
     entry(
         "UNI",

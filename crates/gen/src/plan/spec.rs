@@ -6,9 +6,10 @@ use super::transport::Transport;
 use serde::Serialize;
 pub use tilewright_ir::MathUnit;
 use tilewright_ir::Mma;
-use tilewright_ir::affine::Affine;
+use tilewright_ir::affine::{Affine, Atom};
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_problem::contraction::Contraction;
+use tilewright_problem::view::COL;
 
 /// Order in which work-groups visit result tiles (`GAL`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -167,6 +168,24 @@ impl Tiling {
     /// Depth of a k-step, for which fragments are read at once.
     pub fn k_step(&self) -> u32 {
         self.instruction.map_or(1, |row| row.step)
+    }
+    /// The steps of so many k in a k-tile in which some k exist: channels of a tap that are padding alone have none, where they are the same of
+    /// every k-tile.
+    pub fn steps(&self, c: &Contraction, depth: u32) -> Vec<u32> {
+        let (all, k_tile) = (0..self.k_tile / depth.max(1), i64::from(self.k_tile));
+        let runs = c.a.view.access.bounds.iter().chain(&c.b.view.access.bounds).filter_map(|bound| {
+            let run = match bound.value.terms.as_slice() {
+                [(Atom::Digit { of, div: 1, modulo: Some(run) }, 1)] if **of == Affine::axis(COL) => *run,
+                [(Atom::Axis(COL), 1)] => i64::try_from(c.k).ok()?,
+                _ => return None,
+            };
+            let whole = bound.value.constant == 0 && k_tile % run.max(1) == 0 && run % i64::from(depth) == 0;
+            whole.then_some((run.max(1), bound.high))
+        });
+        match runs.min_by_key(|(_, exist)| *exist) {
+            None => all.collect(),
+            Some((run, exist)) => all.filter(|step| i64::from(step * depth) % run < exist).collect(),
+        }
     }
     /// k-steps of a k-tile.
     pub fn k_steps(&self) -> u32 {

@@ -16,6 +16,15 @@ pub enum Source {
     CopyAlongK,
     /// From packed panels `[tile][k][macro tile]` in workspace (MIOpenGEMM NFORM).
     Packed,
+    /// Through the operand's own view of a copy of its tensor, whose rows of channels are padded to multiples of 16 bytes.
+    PaddedRows,
+}
+
+impl Source {
+    /// What is copied are the elements of the view, each batch entry's behind the one before's.
+    pub const fn gathers(self) -> bool {
+        matches!(self, Source::Copy | Source::CopyAlongK | Source::Packed)
+    }
 }
 
 /// The two directions of an operand's tile.

@@ -20,7 +20,7 @@ pub(super) fn workspace_per_oriented(spec: &KernelSpec, c: &Contraction) -> u64 
             return 0;
         }
         let copied = materialised(tensor, tiling.source, tiling.macro_tile);
-        let entries = if copied.view.uses(G) { c.g.max(1) } else { 1 };
+        let entries = if tiling.source.gathers() && copied.view.uses(G) { c.g.max(1) } else { 1 };
         copied.len.saturating_mul(copied.scalar.bytes() as u64) / entries + u64::from(WORKSPACE_ALIGN)
     };
     let partials = if splits_by_workspace(spec) {

@@ -32,6 +32,8 @@ struct Chains<'a> {
     batch: Vec<(&'static str, u64)>,
     /// Groups of one product.
     together: u64,
+    /// Channels of a tap that do not exist.
+    padding: u64,
 }
 
 /// Bytes of channels that groups of one product have together at most.
@@ -48,9 +50,25 @@ pub(super) fn together(conv: &Conv) -> u64 {
     (1..=ROW_BYTES).rev().find(fit).unwrap_or(1)
 }
 
+/// Channels that [`ConvForm::PaddedChannels`] adds under each tap; 0: it is no form of its own.
+pub(super) fn padding(conv: &Conv) -> u64 {
+    let weight = conv.direction == Direction::BackwardWeight;
+    let channels = if conv.direction == Direction::BackwardData { conv.k_per_group() } else { conv.c_per_group() };
+    let taps: u64 = conv.filter.iter().product();
+    // Columns of a result that do not exist would take part in reductions.
+    let suits = if weight { conv.reductions.is_empty() } else { conv.merges() };
+    if conv.layout == Layout::Nchw || taps == 1 || !suits {
+        return 0;
+    }
+    let row = ROW_BYTES / u64::from(conv.dtype.bytes());
+    let padded = if channels > row / 2 { channels.next_multiple_of(row) } else { channels.next_power_of_two() };
+    padded - channels
+}
+
 pub(super) fn lower(conv: &Conv, form: ConvForm) -> Result<Parts, ProblemError> {
     let together = if form == ConvForm::BlockDiagonal { together(conv) } else { 1 };
-    let chains = Chains { conv, form, names: &SPATIAL[3 - conv.dims()..], batch: Vec::new(), together };
+    let padding = if form == ConvForm::PaddedChannels { padding(conv) } else { 0 };
+    let chains = Chains { conv, form, names: &SPATIAL[3 - conv.dims()..], batch: Vec::new(), together, padding };
     let one = |lead| Parts { lead, rest: Vec::new() };
     match conv.direction {
         Direction::Forward => chains.forward().map(one),
@@ -128,12 +146,14 @@ impl Chains<'_> {
         }
         input
     }
-    /// Channels and taps in their order in memory.
-    fn with_taps(&self, channel: &'static str) -> Vec<&'static str> {
-        match self.conv.layout {
-            Layout::Nchw => [vec![channel], self.named(2)].concat(),
-            Layout::Nhwc => [self.named(2), vec![channel]].concat(),
-        }
+    /// Channels and taps as one, in their order in memory.
+    fn with_taps(&self, builder: ViewBuilder, channel: &str, upper: &str) -> ViewBuilder {
+        let taps = self.named(2);
+        let order = match self.conv.layout {
+            Layout::Nchw => [&[channel], taps.as_slice()].concat(),
+            Layout::Nhwc => [taps.as_slice(), &[channel]].concat(),
+        };
+        builder.pad(channel, 0, self.padding).merge(&order, upper)
     }
 
     /// (g, rows) of what has a row for each pixel; `which` names the pixels.
@@ -141,16 +161,14 @@ impl Chains<'_> {
         let pixels = self.named(which);
         match self.form {
             ConvForm::PerSample => self.batch(builder.merge(&pixels, "m"), &["n", "group"]),
-            ConvForm::Merged | ConvForm::BlockDiagonal => {
-                self.batch(builder.merge(&[&["n"], pixels.as_slice()].concat(), "m"), &["group"])
-            }
+            _ => self.batch(builder.merge(&[&["n"], pixels.as_slice()].concat(), "m"), &["group"]),
         }
     }
     /// g of what all samples share.
     fn shared(&self, builder: ViewBuilder) -> ViewBuilder {
         match self.form {
             ConvForm::PerSample => self.batch(builder.broadcast("n", self.conv.n), &["n", "group"]),
-            ConvForm::Merged | ConvForm::BlockDiagonal => self.batch(builder, &["group"]),
+            _ => self.batch(builder, &["group"]),
         }
     }
     fn batch(&self, builder: ViewBuilder, dims: &[&str]) -> ViewBuilder {
@@ -163,19 +181,17 @@ impl Chains<'_> {
     }
 
     fn forward(&self) -> Result<Contraction, ProblemError> {
-        let sum = self.with_taps("c");
-        let a = self.pixels(self.windows().merge(&sum, "sum"), 1).view("g", "m", "sum")?;
-        let b = self.shared(self.filter().merge(&sum, "sum")).view("g", "k", "sum")?;
+        let a = self.pixels(self.with_taps(self.windows(), "c", "sum"), 1).view("g", "m", "sum")?;
+        let b = self.shared(self.with_taps(self.filter(), "c", "sum")).view("g", "k", "sum")?;
         let c = self.pixels(self.output(), 1).view("g", "m", "k")?;
         self.contraction([a, b, c], self.conv.k, self.conv.k_per_group())
     }
 
     fn backward_weight(&self) -> Result<Contraction, ProblemError> {
         let pixels = [vec!["n"], self.named(1)].concat();
-        let columns = self.with_taps("c");
         let a = self.output().merge(&pixels, "sum").view("group", "k", "sum")?;
-        let b = self.windows().merge(&pixels, "sum").merge(&columns, "column").view("group", "column", "sum")?;
-        let c = self.filter().merge(&columns, "column").view("group", "k", "column")?;
+        let b = self.with_taps(self.windows().merge(&pixels, "sum"), "c", "column").view("group", "column", "sum")?;
+        let c = self.with_taps(self.filter(), "c", "column").view("group", "k", "column")?;
         self.contraction([a, b, c], 0, 0)
     }
 
@@ -224,9 +240,8 @@ impl Chains<'_> {
                 .embed("place", &places)
                 .reverse(tap);
         }
-        let sum = self.with_taps("k");
-        let a = self.pixels(gradient.merge(&sum, "sum"), 0).view("g", "m", "sum")?;
-        let b = self.shared(filter.merge(&sum, "sum")).view("g", "c", "sum")?;
+        let a = self.pixels(self.with_taps(gradient, "k", "sum"), 0).view("g", "m", "sum")?;
+        let b = self.shared(self.with_taps(filter, "k", "sum")).view("g", "c", "sum")?;
         let c = self.pixels(input, 0).view("g", "m", "c")?;
         let contraction = self.contraction([a, b, c], conv.c, conv.c_per_group())?;
         Ok(Contraction { k: if empty { 0 } else { contraction.k }, ..contraction })
@@ -234,7 +249,7 @@ impl Chains<'_> {
 
     /// The reductions over axes of the contraction: where samples and pixels are one, those are its rows.
     fn reductions(&self) -> Result<Vec<Reduction>, ProblemError> {
-        let merged = self.form == ConvForm::Merged && self.conv.direction != Direction::BackwardWeight;
+        let merged = self.form != ConvForm::PerSample && self.conv.direction != Direction::BackwardWeight;
         if merged && !self.conv.merges() {
             return Err(ProblemError::Unsupported {
                 what: "a reduction over samples or pixels alone, where they are one axis of the product,".into(),

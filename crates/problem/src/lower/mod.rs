@@ -5,7 +5,7 @@ mod conv;
 mod phases;
 
 use crate::contraction::{Bias, Contraction, EpilogueOp, Reduce, Tensor};
-use crate::conv::Conv;
+use crate::conv::Direction;
 use crate::epilogue::Along;
 use crate::error::ProblemError;
 use crate::extent::Dynamic;
@@ -31,6 +31,25 @@ pub enum ConvForm {
     /// The same with neighbouring groups in one product, whose filter is block-diagonal: as many as have the channels of one
     /// 128-byte row. Also of filter gradients, of which the blocks are stored.
     BlockDiagonal,
+    /// As [`ConvForm::Merged`] with more channels under each tap than there are, the others zeros: whole 128-byte rows of them, or a power of
+    /// two where they are few. So no row of a tile, and no vector, spans taps. Of filter gradients, whose columns they are, those that
+    /// exist are stored.
+    PaddedChannels,
+}
+
+impl ConvForm {
+    /// The forms that a problem has, by number; the first is every problem's.
+    pub fn of(problem: &Problem) -> Vec<ConvForm> {
+        let Problem::Conv(conv) = problem else { return vec![ConvForm::PerSample] };
+        let merges = conv.direction != Direction::BackwardWeight && conv.merges();
+        let offered = [
+            (ConvForm::PerSample, true),
+            (ConvForm::Merged, merges),
+            (ConvForm::BlockDiagonal, conv::together(conv) > 1),
+            (ConvForm::PaddedChannels, conv::padding(conv) > 0),
+        ];
+        offered.into_iter().filter_map(|(form, has)| has.then_some(form)).collect()
+    }
 }
 
 /// Alignment of a buffer's start that plans may count on, in bytes; asked again at launch with the real pointers.
@@ -51,11 +70,6 @@ impl Parts {
     pub fn iter(&self) -> impl Iterator<Item = &Contraction> {
         std::iter::once(&self.lead).chain(&self.rest)
     }
-}
-
-/// Groups that [`ConvForm::BlockDiagonal`] has in one product; 1: it is no form of its own.
-pub fn groups_together(conv: &Conv) -> u64 {
-    conv::together(conv)
 }
 
 /// The parts of a problem.

@@ -4,7 +4,7 @@
 //! position along it, a sum of multiples of digits: a window's `stride * output + dilation * tap - padding`, say. Together the dimensions
 //! are the offset, and an element exists where every position is within its dimension.
 
-use super::View;
+use super::{Access, Bound, View, simplest};
 use tilewright_ir::affine::{Affine, Atom, gcd};
 
 /// `(axis / div) % extent`; the last digit of an axis has no remainder to take.
@@ -49,6 +49,20 @@ pub struct Dimensions {
     pub dims: Vec<Dimension>,
     /// Offset of position 0 along all of them.
     pub base: i64,
+}
+
+impl Dimensions {
+    /// The view of these extents that they are: the inverse of [`View::dims`].
+    pub fn view(&self, extent: [u64; 3]) -> View {
+        let (mut offset, mut bounds) = (Affine::constant(self.base), Vec::new());
+        for dim in &self.dims {
+            let steps = dim.steps.iter();
+            let value = steps.fold(Affine::constant(dim.start), |sum, (i, step)| sum.plus(&self.digits[*i].form(), *step));
+            offset = offset.plus(&value, dim.stride);
+            bounds.push(Bound { value, low: 0, high: dim.extent });
+        }
+        View { extent, access: Access { offset: offset.simplified(&extent), bounds: simplest(bounds, &extent) } }
+    }
 }
 
 /// A form over digits: constant and coefficients.

@@ -23,6 +23,7 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         Refusal::TileOverEdge { mic, .. } => side(mic, &[Mic], &[Mac, Skw, Edg]),
         Refusal::Workspace { .. } => both(&[Wos], &[Ice, Sks]),
         Refusal::LoadShare { mic, .. } => side(mic, &[Mic], &[Unr, Mac, Skw, Lwv]),
+        Refusal::PaddedRows { wos, .. } => side(wos, &[Wos], &[]),
         Refusal::PackShare { wos, .. } => side(wos, &[Wos, Mic], &[Unr, Mac]),
         Refusal::Stagger { .. } => both(&[], &[Ufo, Unr]),
         Refusal::Strip { .. } => both(&[], &[Naw, Gal, Ice]),

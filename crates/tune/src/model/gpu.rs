@@ -204,7 +204,7 @@ const fn narrow(s: Scalar) -> bool {
 
 /// Index instructions per load: a plain stride moves a pointer, a window divides and compares.
 fn address_cost(tensor: &Tensor, source: Source) -> f64 {
-    if source != Source::InPlace {
+    if source.gathers() {
         return 1.0;
     }
     let access = &tensor.view.access;

@@ -146,7 +146,8 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
     let sides = [(&t.a, Operand::A), (&t.b, Operand::B)];
     let together = if t.cluster.sharers() > 1 { TOGETHER } else { 0.0 };
     let (math, read, waits) = if family.asynchronous {
-        let issued = owners * f64::from(t.a.micro / family.block.0) * depth * bytes / 32.0;
+        let steps = t.steps(c, 32 / c.a.scalar.bytes()).len();
+        let issued = owners * f64::from(t.a.micro / family.block.0) * steps as f64;
         let read = issued * 32.0 * f64::from(family.block.0 + t.b.micro) / target.rates.shared_bytes;
         (issued * instruction(target, f64::from(t.b.micro)), read, drains(spec, owners, resident))
     } else {

@@ -26,7 +26,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
 use tilewright_gen::kernel::split_lanes;
-use tilewright_gen::plan::{Footprint, KernelSpec, Source, Split, added_bytes};
+use tilewright_gen::plan::{Footprint, KernelSpec, Source, Split, added_bytes, copied_elements};
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::{Contraction, Operand};
 
@@ -241,9 +241,8 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
     let (mut copied, mut slowed) = (0.0, 0.0);
     for (tensor, tiling, rows) in [(&c.a, &t.a, c.m), (&c.b, &t.b, c.n)] {
         if tiling.source != Source::InPlace && c.k > 0 {
-            let entries = if tensor.view.access.offset.uses(tilewright_problem::view::G) { c.g } else { 1 };
-            let written = entries as f64 * rows as f64 * c.k as f64;
-            let windowed = tensor.view.stride(tilewright_problem::view::COL).is_none();
+            let written = copied_elements(c, tensor, tiling.source, rows);
+            let windowed = tiling.source.gathers() && tensor.view.stride(tilewright_problem::view::COL).is_none();
             let bytes = (written + (tensor.len as f64).min(written)) * f64::from(tensor.scalar.bytes());
             copied += bytes;
             slowed += bytes * if windowed { k.gather } else { 1.0 };

@@ -2,7 +2,7 @@
 
 use super::Work;
 use super::calibration::*;
-use tilewright_gen::plan::{GroupOrder, KernelSpec, Source, Split, added_bytes};
+use tilewright_gen::plan::{GroupOrder, KernelSpec, Source, Split, added_bytes, copied_elements};
 use tilewright_ir::Target;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::G;
@@ -29,7 +29,11 @@ pub(super) fn traffic(c: &Contraction, spec: &KernelSpec, target: &Target, work:
     // What exists, once: a copy has its own size.
     let once = |tensor: &tilewright_problem::contraction::Tensor, source: Source, rows: u64| {
         let touched = if c.k == 0 { 0.0 } else { tensor.len as f64 };
-        let bytes = if source == Source::InPlace { touched } else { (rows * c.g) as f64 * c.k as f64 };
+        let bytes = match source {
+            Source::InPlace => touched,
+            Source::PaddedRows => copied_elements(c, tensor, source, rows),
+            _ => (rows * c.g) as f64 * c.k as f64,
+        };
         bytes * size(tensor.scalar)
     };
     let (once_a, once_b) = (once(&c.a, t.a.source, c.m), once(&c.b, t.b.source, c.n));

@@ -150,7 +150,7 @@ impl Model<'_> {
             Source::Packed => k * i64::from(t.macro_tile) + row,
             Source::Copy => k * rows + row,
             Source::CopyAlongK => row * cols + k,
-            Source::InPlace => tensor.view.access.at([0, row.min(rows - 1), k.min(cols - 1)])?,
+            Source::InPlace | Source::PaddedRows => tensor.view.access.at([0, row.min(rows - 1), k.min(cols - 1)])?,
         };
         Some(element.saturating_mul(size))
     }
@@ -159,7 +159,7 @@ impl Model<'_> {
     pub(super) fn tile_bytes(&self, operand: Operand, t: &OperandTiling, k_tile: u32) -> f64 {
         let size = f64::from(self.contraction.tensor(operand).scalar.bytes());
         let dense = f64::from(t.macro_tile) * f64::from(k_tile) * size;
-        if t.source != Source::InPlace {
+        if t.source.gathers() {
             return dense;
         }
         known(&self.tiles, (operand, t.macro_tile, k_tile), |_| self.measure_sectors(operand, t, k_tile))

@@ -97,7 +97,7 @@ fn details(rng: &mut ChaCha8Rng, p: &mut Keys, recipe: &Recipe, space: &Space) {
         for bit in [Chiral::Plu, Chiral::Liw, Chiral::Miw, Chiral::Lor] {
             set(bit, rng.random_range(0..2));
         }
-        set(Chiral::Wos, one(rng, &[0, 0, 0, 1, 2]));
+        set(Chiral::Wos, one(rng, &[0, 0, 0, 1, 2, 3]));
         // Either MIOpenGEMM's one width for everything, or widths of their own.
         let (vew, glw, frw) = if rng.random() {
             (one(rng, &[1, 2, 4, 4, 8]), 0, 0)

@@ -53,7 +53,7 @@ fn keys(rng: &mut ChaCha8Rng, p: &mut Keys, wide: bool) {
     for (side, micro) in [(Key::A as fn(Chiral) -> Key, mic_a), (Key::B, one(rng, &columns))] {
         p.set(side(Chiral::Mic), micro);
         p.set(side(Chiral::Acp), 2);
-        p.set(side(Chiral::Wos), one(rng, &[0, 0, 0, 1]));
+        p.set(side(Chiral::Wos), one(rng, &[0, 0, 0, 1, 3]));
     }
     let fragments = rng.random_range(0..2);
     let ahead = one(rng, &[1, 1, 2, 2, 3, 4]);

@@ -355,7 +355,7 @@ impl Main<'_> {
         let row = t.instruction;
         if let Some(row) = row.filter(|row| row.unit == MathUnit::Warpgroup) {
             let may_be_empty = part.operands.tiles.shape.k_tiles < u64::from(t.split_k.ways.max(1));
-            let unit = Warpgroup::new(b, spec, row, shared, (self.local, may_be_empty));
+            let unit = Warpgroup::new(b, spec, row, shared, (self.local, may_be_empty), part.c);
             let team = unit.team;
             return (Box::new(unit), team);
         }

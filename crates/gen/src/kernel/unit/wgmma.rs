@@ -6,6 +6,7 @@ use crate::kernel::stages::schedule::MathPart;
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::{Along, KernelSpec};
 use tilewright_ir::{SharedTile as Descriptor, *};
+use tilewright_problem::contraction::Contraction;
 
 /// The math of one warpgroup: 64-row instructions over its micro tile.
 pub(crate) struct Warpgroup {
@@ -18,7 +19,8 @@ pub(crate) struct Warpgroup {
     rows: u32,
     /// Columns of an instruction.
     columns: u32,
-    k_steps: u32,
+    /// Steps of a k-tile that have products.
+    k_steps: Vec<u32>,
     /// The warpgroup's first row and column within the macro tile.
     first: [ExprId; 2],
     /// Position among the warpgroup's threads.
@@ -41,6 +43,7 @@ impl Warpgroup {
         row: &'static Mma,
         shared: &[SharedTile; 2],
         (thread, may_be_empty): (ExprId, bool),
+        c: &Contraction,
     ) -> Self {
         let (t, owners) = (&spec.tiling, row.lanes());
         let along_m = t.a.macro_tile / t.a.micro;
@@ -63,7 +66,8 @@ impl Warpgroup {
             row,
             rows,
             columns: t.b.micro,
-            k_steps: t.k_tile / row.shape.2,
+            // Sets of fragments alternate over whole k-tiles.
+            k_steps: if sets > 0 { (0..t.k_tile / row.shape.2).collect() } else { t.steps(c, row.shape.2) },
             first,
             lane,
             behind: spec.schedule.math_behind > Some(0),
@@ -90,7 +94,7 @@ impl Warpgroup {
     /// is added, else it replaces the sums.
     fn k_tile_shared(&self, b: &mut Builder, buffer: ExprId, later: Option<ExprId>) {
         b.matrix(MatrixOp::WarpgroupFence { acc: self.acc, left: Vec::new() });
-        for k_step in 0..self.k_steps {
+        for &k_step in &self.k_steps {
             for row in 0..self.rows {
                 let a = self.tile(b, 0, buffer, (self.first[0], row * self.row.shape.0), k_step);
                 self.multiply(b, buffer, (row, k_step), WarpgroupA::Shared(a), later);
@@ -102,8 +106,9 @@ impl Warpgroup {
     /// Likewise with the left operand from registers: while a k-step's instructions run, the next one's fragments are read, into
     /// registers that no instruction reads any more. Where sets are filled again, each k-step is a group.
     fn k_tile_of(&self, b: &mut Builder, buffer: ExprId, fragments: &RowFragments, later: Option<ExprId>) {
-        let again = self.behind || self.k_steps > fragments.sets;
-        for k_step in 0..self.k_steps {
+        let k_steps = self.k_steps.len() as u32;
+        let again = self.behind || k_steps > fragments.sets;
+        for &k_step in &self.k_steps {
             // Behind a drained tile every set is free.
             if k_step > 0 && (self.behind || k_step >= fragments.sets) {
                 b.matrix(MatrixOp::WarpgroupWait { pending: fragments.sets - 1, acc: self.acc });
@@ -113,7 +118,7 @@ impl Warpgroup {
             for (row, a) in left.into_iter().enumerate() {
                 self.multiply(b, buffer, (row as u32, k_step), WarpgroupA::Regs(a), later);
             }
-            if again || k_step + 1 == self.k_steps {
+            if again || k_step + 1 == k_steps {
                 b.matrix(MatrixOp::WarpgroupCommit);
             }
         }
@@ -159,7 +164,7 @@ impl Unit for Warpgroup {
     /// And until the fragments of the next k-step have room.
     fn drain(&self, b: &mut Builder, k_tiles: u32) {
         let pending = match &self.fragments {
-            Some(fragments) => (k_tiles * self.k_steps).min(fragments.sets - 1),
+            Some(fragments) => (k_tiles * self.k_steps.len() as u32).min(fragments.sets - 1),
             None => k_tiles,
         };
         b.matrix(MatrixOp::WarpgroupWait { pending, acc: self.acc });
