@@ -102,8 +102,18 @@ impl Epilogue<'_> {
                     staged.finish(b);
                 }
             }
+            // Where there is no sum, there is nothing to stage.
+            Some(Staged::Rows(_)) if self.c.k == 0 => out.by_beta(b, |b, old| out.without_sums(b, old)),
             Some(Staged::Rows(rows)) => out.by_beta(b, |b, old| out.in_rows(b, &math, rows, old)),
             None => out.by_beta(b, |b, old| out.runs(b, &math, old)),
+        }
+    }
+
+    /// Number of this thread among those that compute the same tile.
+    fn thread_of_tile(&self, b: &mut Builder) -> ExprId {
+        match self.spec.teams() {
+            1 => self.thread,
+            _ => b.bind("team_thread", self.thread % self.spec.tiling.math_threads()),
         }
     }
 
@@ -111,10 +121,8 @@ impl Epilogue<'_> {
     fn reduce(&self, b: &mut Builder, math: &Accumulators, at: &TilePosition, out: &Out, counts: &dyn Fn(u32) -> Option<ExprId>) {
         let (t, teams) = (&self.spec.tiling, self.spec.teams());
         let layout = t.accumulators();
-        let (team, thread) = match teams {
-            1 => (None, self.thread),
-            _ => (Some(b.value(self.thread / t.math_threads())), b.bind("team_thread", self.thread % t.math_threads())),
-        };
+        let team = (teams > 1).then(|| b.value(self.thread / t.math_threads()));
+        let thread = self.thread_of_tile(b);
         let tile = HeldTile {
             layout: &layout,
             thread,

@@ -10,6 +10,7 @@ use crate::kernel::input::entry_start;
 use crate::kernel::reduce::Reducer;
 use crate::kernel::tile::position::TilePosition;
 use crate::kernel::unit::accumulators::Accumulators;
+use crate::plan::reach::vector_width;
 use crate::plan::{Edge, Exit};
 use std::ops::Range;
 use tilewright_ir::affine::{Coord, Part, affine, in_range};
@@ -101,6 +102,25 @@ impl Out<'_> {
     pub fn runs(&self, b: &mut Builder, math: &Accumulators, old: bool) {
         let width = self.e.spec.epilogue.exit.width();
         math.runs(b, (Axis::Col, width), 0..math.count(), &mut |b, row, col, values| self.put(b, row, col, values, old));
+    }
+
+    /// The results of a tile whose sums have no terms: the tile's threads store vectors of neighbouring columns side by side.
+    pub fn without_sums(&self, b: &mut Builder, old: bool) {
+        let (c, [rows, columns]) = (self.e.c, self.e.inputs.map(|x| x.tiling.macro_tile));
+        let widest = (16 / c.c.scalar.bytes()).min(columns & columns.wrapping_neg());
+        let whole = |width: &u32| c.n.is_multiple_of((*width).into());
+        let width = [widest, widest / 2].into_iter().map(|most| vector_width(&c.c, COL, most)).find(whole).unwrap_or(1);
+        let (along, threads) = (columns / width, self.e.spec.tiling.math_threads());
+        let (thread, zero) = (self.e.thread_of_tile(b), b.zero(c.accumulator().ty()));
+        b.for_range("i", 0, (rows * along).div_ceil(threads), Unroll::By(4), |b, i| {
+            let vector = b.bind("vector", i * threads + thread);
+            let (row, col) = (b.bind("vector_row", vector / along), b.bind("vector_col", vector % along * width));
+            let store = |b: &mut Builder| self.put(b, row, col, &vec![zero; width as usize], old);
+            match (rows * along).is_multiple_of(threads) {
+                true => store(b),
+                false => b.if_then(row.lt(i64::from(rows)), store),
+            }
+        });
     }
 
     /// What is outside of rows and columns: the batch entry, with partial sums the split and the entry.
