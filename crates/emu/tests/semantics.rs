@@ -224,8 +224,10 @@ type Function = fn(f64) -> f64;
 #[test]
 fn functions() {
     let inputs = [-200.0f32, -9.5, -1.0, -1e-3, 0.0, 0.5, 3.0, 200.0];
-    let tests: [(UnaryOp, Function); 5] = [
+    let tests: [(UnaryOp, Function); 7] = [
         (UnaryOp::Exp, f64::exp),
+        (UnaryOp::Exp2, f64::exp2),
+        (UnaryOp::Log2, f64::log2),
         (UnaryOp::Tanh, f64::tanh),
         (UnaryOp::Erf, libm::erf),
         (UnaryOp::Sqrt, f64::sqrt),
@@ -241,7 +243,7 @@ fn functions() {
             let v = b.unary(op, v);
             b.store(Base::Buffer(y), i, v, None);
         });
-        let inputs = if op == UnaryOp::Sqrt { inputs.map(f32::abs) } else { inputs };
+        let inputs = if matches!(op, UnaryOp::Sqrt | UnaryOp::Log2) { inputs.map(f32::abs) } else { inputs };
         let make = || vec![arg(&f32s(&inputs)), arg(&Buffer::new(32))];
         let out = everywhere(&k, [1, 1, 1], make, |a| to_f32s(buffer(&a[1])));
         for (x, y) in inputs.into_iter().zip(out) {

@@ -132,6 +132,10 @@ pub enum UnaryOp {
     Not,
     /// e to the x (floats).
     Exp,
+    /// 2 to the x (floats); 0 may stand for what is below the least normal number.
+    Exp2,
+    /// Logarithm to the base 2 (floats): -infinity of 0, NaN of what is below.
+    Log2,
     /// Hyperbolic tangent (floats).
     Tanh,
     /// Gauss error function (floats).

@@ -17,6 +17,7 @@ fn everywhere() -> Vec<Kernel> {
         atomics(),
         global_exchange(),
         sigmoid(Scalar::F32),
+        powers(Scalar::F32),
         round_tf32(),
     ]
 }

@@ -195,8 +195,21 @@ impl Contraction {
         self.epilogue.iter().filter_map(|op| if let EpilogueOp::Reduce(x) = op { Some(x) } else { None })
     }
     /// Types of the components of what a reduction knows of some elements.
-    pub fn state(&self, _: &Reduce) -> Vec<Scalar> {
-        vec![self.accumulator()]
+    pub fn state(&self, r: &Reduce) -> Vec<Scalar> {
+        let sum = self.accumulator();
+        match r.operator {
+            Operator::ArgMax | Operator::ArgMin => {
+                // Tiles reach beyond the result, whose indices are computed as well.
+                let reach = |over: bool, extent: u64| if over { extent.saturating_mul(2).saturating_add(1 << 12) } else { 1 };
+                let reach =
+                    [(r.over.g, self.g), (r.over.m, self.m), (r.over.n, self.n)].map(|(over, extent)| reach(over, extent));
+                let narrow = reach.into_iter().fold(1, u64::saturating_mul) <= i32::MAX as u64;
+                vec![sum, if narrow { Scalar::I32 } else { Scalar::I64 }]
+            }
+            Operator::LogSumExp => vec![sum; 2],
+            Operator::Var => vec![sum; 3],
+            _ => vec![sum],
+        }
     }
     /// What a reduction reduces.
     pub const fn result_shape(&self, r: &Reduce) -> ResultShape {

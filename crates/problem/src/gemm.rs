@@ -5,7 +5,7 @@ use crate::epilogue::{Activation, Along, BiasVector, Residual};
 use crate::error::{DEFAULT_WORKSPACE, ProblemError, check_dtype, check_extents, check_out_dtype, check_positive};
 use crate::extent::{Dynamic, Extent, Extents};
 use crate::math::Math;
-use crate::reduction::{Reduction, check_all};
+use crate::reduction::{Reduction, ResultShape, check_all};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 
@@ -249,7 +249,8 @@ impl Gemm {
     }
 
     fn validate_reductions(&self) -> Result<(), ProblemError> {
-        check_all(&self.reductions, self.drop_c, self.out_dtype.accumulator())?;
+        let shape = ResultShape { extents: self.extents(), groups: 1 };
+        check_all(&self.reductions, self.drop_c, (self.out_dtype.accumulator(), shape))?;
         if !self.reductions.is_empty() && !self.dynamic.is_none() {
             return Err(ProblemError::Unsupported {
                 what: "a reduction of a product with extents known only at launch".into(),

@@ -136,7 +136,7 @@ impl Reduce {
         if let Some(other) = self.reductions.iter().find(|r| r.over != OVER || r.stored) {
             return Err(ProblemError::value("op", other, "the axes are those of the tensor; give the operator alone"));
         }
-        check_all(&self.reductions, true, self.dtype.accumulator())
+        check_all(&self.reductions, true, (self.dtype.accumulator(), self.result_shape()))
     }
     /// The canonical text, `reduce_in65536x1024_over1_st1024x1_o0_opsum_ws1073741824_f32`, with `actrelu` where there is an activation.
     pub fn key(&self) -> String {

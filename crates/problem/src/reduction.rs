@@ -7,7 +7,13 @@
 //! Rows, columns and batch of a convolution's result are pixels, channels of a group, and samples; its groups always stay apart.
 //!
 //! NaN reaches every reduction that it takes part in. Zeros compare equal. Sums and squares are accumulated in the type of the sums
-//! and rounded once; a mean is the sum times the reciprocal of the count.
+//! and rounded once; a mean is the sum times the reciprocal of the count. A variance is the mean of squared differences from the mean
+//! (population variance), whose parts are merged by their means; an infinity makes it NaN. The logarithm of a sum of exponentials is
+//! computed relative to the largest: -infinity of nothing but -infinity, infinity where there is one.
+//!
+//! `argmax` and `argmin` give the index of the first of the largest or smallest along what is reduced, of the first NaN where there is
+//! one: along one axis its coordinate, along several counted as values are (batch entries outermost, then rows). They are i64, or i32
+//! where that is asked for and holds them.
 
 use crate::error::ProblemError;
 use crate::extent::Extents;
@@ -36,14 +42,37 @@ pub enum Operator {
     Min,
     /// Largest magnitude.
     AbsMax,
+    /// Index of the largest.
+    ArgMax,
+    /// Index of the smallest.
+    ArgMin,
+    /// Logarithm of the sum of exponentials.
+    LogSumExp,
+    /// Variance of the values themselves, not of what they are drawn from: divided by the count.
+    Var,
 }
+
+/// What an operator knows of some values: components, those that it does not have are 0. Most have one; `argmax` and `argmin` have the
+/// value and its index, `logsumexp` the largest and the sum of exponentials relative to it, `var` mean, count and the sum of squared
+/// differences from the mean.
+pub type State = [f64; 3];
 
 impl Operator {
     /// All of them.
-    pub const ALL: [Operator; 6] =
-        [Operator::Sum, Operator::Mean, Operator::SumSq, Operator::Max, Operator::Min, Operator::AbsMax];
+    pub const ALL: [Operator; 10] = [
+        Operator::Sum,
+        Operator::Mean,
+        Operator::SumSq,
+        Operator::Max,
+        Operator::Min,
+        Operator::AbsMax,
+        Operator::ArgMax,
+        Operator::ArgMin,
+        Operator::LogSumExp,
+        Operator::Var,
+    ];
 
-    /// In a word: `sum`, `mean`, `sumsq`, `max`, `min`, `absmax`.
+    /// In a word: `sum`, `mean`, `sumsq`, `max`, `min`, `absmax`, `argmax`, `argmin`, `logsumexp`, `var`.
     pub const fn name(self) -> &'static str {
         match self {
             Operator::Sum => "sum",
@@ -52,44 +81,83 @@ impl Operator {
             Operator::Max => "max",
             Operator::Min => "min",
             Operator::AbsMax => "absmax",
+            Operator::ArgMax => "argmax",
+            Operator::ArgMin => "argmin",
+            Operator::LogSumExp => "logsumexp",
+            Operator::Var => "var",
         }
+    }
+    /// The words of all, with commas between them.
+    pub fn names() -> String {
+        Operator::ALL.map(Operator::name).join(", ")
     }
     /// The operator of a word.
     pub fn from_name(name: &str) -> Option<Operator> {
         Operator::ALL.into_iter().find(|o| o.name() == name)
     }
-    /// Adds values up, whose rounding depends on their order; the others pick one of them.
+    /// Adds values up: what they may be off by adds up.
     pub const fn adds(self) -> bool {
         matches!(self, Operator::Sum | Operator::Mean | Operator::SumSq)
     }
-    /// What no value changes: the result of none.
-    pub const fn identity(self) -> f64 {
+    /// The result is an index.
+    pub const fn indexes(self) -> bool {
+        matches!(self, Operator::ArgMax | Operator::ArgMin)
+    }
+    /// The state of no value.
+    pub const fn identity(self) -> State {
         match self {
-            Operator::Sum | Operator::Mean | Operator::SumSq | Operator::AbsMax => 0.0,
-            Operator::Max => f64::NEG_INFINITY,
-            Operator::Min => f64::INFINITY,
+            Operator::Sum | Operator::Mean | Operator::SumSq | Operator::AbsMax | Operator::Var => [0.0; 3],
+            Operator::Max | Operator::LogSumExp => [f64::NEG_INFINITY, 0.0, 0.0],
+            Operator::Min => [f64::INFINITY, 0.0, 0.0],
+            Operator::ArgMax => [f64::NEG_INFINITY, f64::INFINITY, 0.0],
+            Operator::ArgMin => [f64::INFINITY, f64::INFINITY, 0.0],
         }
     }
-    /// What one value contributes.
-    pub fn element(self, x: f64) -> f64 {
+    /// The state of one value, which has this index.
+    pub fn element(self, x: f64, index: u64) -> State {
         match self {
-            Operator::SumSq => x * x,
-            Operator::AbsMax => x.abs(),
-            _ => x,
+            Operator::SumSq => [x * x, 0.0, 0.0],
+            Operator::AbsMax => [x.abs(), 0.0, 0.0],
+            Operator::ArgMax | Operator::ArgMin => [x, index as f64, 0.0],
+            Operator::LogSumExp => [x, if x == f64::NEG_INFINITY { 0.0 } else { 1.0 }, 0.0],
+            Operator::Var => [x, 1.0, x - x],
+            _ => [x, 0.0, 0.0],
         }
     }
-    /// Two contributions together.
-    pub fn combine(self, x: f64, y: f64) -> f64 {
+    /// The state of the values of both.
+    pub fn combine(self, x: State, y: State) -> State {
         let largest = |x: f64, y: f64| if x > y || x.is_nan() { x } else { y };
         match self {
-            Operator::Sum | Operator::Mean | Operator::SumSq => x + y,
-            Operator::Max | Operator::AbsMax => largest(x, y),
-            Operator::Min => -largest(-x, -y),
+            Operator::Sum | Operator::Mean | Operator::SumSq => [x[0] + y[0], 0.0, 0.0],
+            Operator::Max | Operator::AbsMax => [largest(x[0], y[0]), 0.0, 0.0],
+            Operator::Min => [-largest(-x[0], -y[0]), 0.0, 0.0],
+            Operator::ArgMax | Operator::ArgMin => {
+                let (a, b) = if self == Operator::ArgMax { (x[0], y[0]) } else { (y[0], x[0]) };
+                let alike = x[0] == y[0] || (x[0].is_nan() && y[0].is_nan());
+                let first = if alike { x[1] <= y[1] } else { a > b || x[0].is_nan() };
+                if first { x } else { y }
+            }
+            Operator::LogSumExp => {
+                let most = largest(x[0], y[0]);
+                let from = if most.is_infinite() { 0.0 } else { most };
+                [most, x[1] * (x[0] - from).exp() + y[1] * (y[0] - from).exp(), 0.0]
+            }
+            Operator::Var => {
+                let (count, apart) = (x[1] + y[1], y[0] - x[0]);
+                let share = if count == 0.0 { 0.0 } else { y[1] / count };
+                [x[0] + apart * share, count, x[2] + y[2] + apart * apart * x[1] * share]
+            }
         }
     }
-    /// The result of contributions of so many values.
-    pub fn finish(self, x: f64, count: u64) -> f64 {
-        if self == Operator::Mean { x / count as f64 } else { x }
+    /// The result of a state of so many values.
+    pub fn finish(self, x: State, count: u64) -> f64 {
+        match self {
+            Operator::Mean => x[0] / count as f64,
+            Operator::ArgMax | Operator::ArgMin => x[1],
+            Operator::LogSumExp => x[0] + x[1].ln(),
+            Operator::Var => x[2] / count as f64,
+            _ => x[0],
+        }
     }
 }
 
@@ -143,15 +211,36 @@ impl ResultShape {
         self.digits(over).iter().filter(|a| a.0).map(|a| a.1).product()
     }
     /// Where the value of an element is among those that are left: batch entries outermost, then rows.
-    pub fn index(&self, over: Axes, [g, m, n]: [u64; 3]) -> u64 {
+    pub fn index(&self, over: Axes, element: [u64; 3]) -> u64 {
+        self.number(over, element, false)
+    }
+    /// Number of an element among those of its value, in the same order.
+    pub fn within(&self, over: Axes, element: [u64; 3]) -> u64 {
+        self.number(over, element, true)
+    }
+    fn number(&self, over: Axes, [g, m, n]: [u64; 3], reduced: bool) -> u64 {
         let groups = self.groups.max(1);
         let digits = self.digits(over).into_iter().zip([g / groups, g % groups, m, n]);
-        digits.filter(|((over, _), _)| !over).fold(0, |at, ((_, extent), i)| at * extent + i)
+        digits.filter(|((over, _), _)| *over == reduced).fold(0, |at, ((_, extent), i)| at * extent + i)
+    }
+    /// The element with a number among those of the value of another.
+    pub fn element(&self, over: Axes, [g, m, n]: [u64; 3], mut number: u64) -> [u64; 3] {
+        let groups = self.groups.max(1);
+        let mut at = [g / groups, g % groups, m, n];
+        for (i, (_, extent)) in self.digits(over).into_iter().enumerate().rev().filter(|(_, (over, _))| *over) {
+            at[i] = number % extent;
+            number /= extent;
+        }
+        [at[0] * groups + at[1], at[2], at[3]]
     }
 }
 
 /// Refuses what no result of this type of sums can have: its reductions, stored or not.
-pub(crate) fn check_all(all: &[Reduction], drop_c: bool, accumulator: Scalar) -> Result<(), ProblemError> {
+pub(crate) fn check_all(
+    all: &[Reduction],
+    drop_c: bool,
+    (accumulator, shape): (Scalar, ResultShape),
+) -> Result<(), ProblemError> {
     let count = all.len();
     if count > MOST_REDUCTIONS {
         let reason = format!("at most {MOST_REDUCTIONS} can be");
@@ -161,7 +250,7 @@ pub(crate) fn check_all(all: &[Reduction], drop_c: bool, accumulator: Scalar) ->
         let reason = "nothing is left of a product without C; add a reduction, or store C";
         return Err(ProblemError::value("reduce", "none", reason));
     }
-    all.iter().try_for_each(|r| r.check(accumulator))
+    all.iter().try_for_each(|r| r.check(accumulator, shape))
 }
 
 /// `b`, `m` and `n` of those that are meant: `mn`.
@@ -181,7 +270,7 @@ pub struct Reduction {
     /// Of the result rounded to C's type, instead of as it is computed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stored: bool,
-    /// Type of the values where it is not that of the sums.
+    /// Type of the values where it is not that of the sums, or i64 for indices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<Scalar>,
 }
@@ -193,10 +282,10 @@ impl Reduction {
     }
     /// Type of the values beside sums of a type.
     pub fn scalar(&self, accumulator: Scalar) -> Scalar {
-        self.dtype.unwrap_or(accumulator)
+        self.dtype.unwrap_or(if self.operator.indexes() { Scalar::I64 } else { accumulator })
     }
-    /// Refuses what no result with this type of sums has.
-    fn check(&self, accumulator: Scalar) -> Result<(), ProblemError> {
+    /// Refuses what no result of this shape with this type of sums has.
+    fn check(&self, accumulator: Scalar, shape: ResultShape) -> Result<(), ProblemError> {
         let refuse = |reason: &str| Err(ProblemError::value("reduce", self, reason));
         if self.over == Axes::default() {
             return refuse("names no axis; give some of b (batch), m (rows) and n (columns)");
@@ -208,6 +297,14 @@ impl Reduction {
             });
         }
         let dtype = self.scalar(accumulator);
+        if self.operator.indexes() {
+            return match dtype {
+                Scalar::I64 => Ok(()),
+                Scalar::I32 if shape.count(self.over) <= i32::MAX as u64 + 1 => Ok(()),
+                Scalar::I32 => refuse("i32 does not hold the indices of so many elements; leave the type out, which is i64 then"),
+                _ => refuse("an index is i64 or i32"),
+            };
+        }
         if !dtype.is_float() || (dtype == Scalar::F64) != (accumulator == Scalar::F64) {
             return refuse("its type must be f32, f16 or bf16 beside sums in f32, and f64 beside sums in f64");
         }
@@ -233,10 +330,8 @@ impl FromStr for Reduction {
     fn from_str(whole: &str) -> Result<Reduction, String> {
         let mut parts = whole.split(':');
         let name = parts.next().unwrap_or_default();
-        let operator = Operator::from_name(name).ok_or_else(|| {
-            let known = Operator::ALL.map(Operator::name).join(", ");
-            format!("`{whole}`: `{name}` is no operator; the operators are {known}")
-        })?;
+        let operator = Operator::from_name(name)
+            .ok_or_else(|| format!("`{whole}`: `{name}` is no operator; the operators are {}", Operator::names()))?;
         let axes =
             parts.next().ok_or_else(|| format!("`{whole}`: the axes are missing; write {name}:n for one value per row"))?;
         let mut over = Axes::default();
@@ -253,7 +348,8 @@ impl FromStr for Reduction {
         }
         let mut found = Reduction::new(operator, over);
         for part in parts {
-            match (part, text::dtype(part)) {
+            let index = [Scalar::I32, Scalar::I64].into_iter().find(|s| s.name() == part);
+            match (part, text::dtype(part).or(index)) {
                 ("stored", _) if !found.stored => found.stored = true,
                 (_, Some(dtype)) if found.dtype.is_none() => found.dtype = Some(dtype),
                 _ => return Err(format!("`{whole}`: `{part}` is neither `stored` nor an element type, or is there twice")),
@@ -269,7 +365,7 @@ mod tests {
 
     #[test]
     fn texts_round_trip_and_bad_ones_are_named() {
-        for text in ["max:n", "sum:bm:stored:bf16", "absmax:bmn:f16", "mean:mn"] {
+        for text in ["max:n", "sum:bm:stored:bf16", "absmax:bmn:f16", "mean:mn", "argmax:n:i32", "logsumexp:n", "var:bm"] {
             assert_eq!(text.parse::<Reduction>().unwrap().to_string(), text);
         }
         for (text, part) in [
@@ -288,12 +384,63 @@ mod tests {
     #[test]
     fn nan_reaches_every_operator_and_identities_change_nothing() {
         for operator in Operator::ALL {
-            for x in [-3.0, 0.0, 5.5, f64::INFINITY] {
-                let state = operator.element(x);
+            for x in [-3.0, 0.0, 5.5, f64::NEG_INFINITY] {
+                if operator == Operator::Var && x.is_infinite() {
+                    continue;
+                }
+                let state = operator.element(x, 3);
                 assert_eq!(operator.combine(state, operator.identity()), state, "{operator}");
                 assert_eq!(operator.combine(operator.identity(), state), state, "{operator}");
-                assert!(operator.combine(state, operator.element(f64::NAN)).is_nan(), "{operator}");
-                assert!(operator.combine(operator.element(f64::NAN), state).is_nan(), "{operator}");
+                for nan in [1, 5] {
+                    let nan = operator.element(f64::NAN, nan);
+                    for both in [operator.combine(state, nan), operator.combine(nan, state)] {
+                        match operator.indexes() {
+                            true => assert_eq!(both[1], nan[1], "{operator}"),
+                            false => assert!(operator.finish(both, 2).is_nan(), "{operator}"),
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn of(operator: Operator, values: &[f64]) -> f64 {
+        let state = (0..).zip(values).fold(operator.identity(), |s, (i, x)| operator.combine(s, operator.element(*x, i)));
+        operator.finish(state, values.len() as u64)
+    }
+
+    #[test]
+    fn operators_of_several_components() {
+        let (nan, most) = (f64::NAN, f64::INFINITY);
+        for (values, first, last) in [
+            (&[1.0, 3.0, -2.0, 3.0, -2.0][..], 1.0, 2.0),
+            (&[-most, -most], 0.0, 0.0),
+            (&[0.0, -0.0], 0.0, 0.0),
+            (&[5.0, nan, most, nan], 1.0, 1.0),
+        ] {
+            assert_eq!((of(Operator::ArgMax, values), of(Operator::ArgMin, values)), (first, last), "{values:?}");
+        }
+        for (values, result) in
+            [(&[0.0; 8][..], 8f64.ln()), (&[1e4, 1e4, -1e4], 1e4 + 2f64.ln()), (&[-most; 3], -most), (&[-most, most, 1.0], most)]
+        {
+            assert_eq!(of(Operator::LogSumExp, values), result, "{values:?}");
+        }
+        assert!((of(Operator::Var, &[1e6, 1e6 + 2.0, 1e6, 1e6 + 2.0]) - 1.0).abs() < 1e-9);
+        assert!(of(Operator::Var, &[1.0, most, 2.0]).is_nan());
+        assert!(of(Operator::Var, &[most]).is_nan());
+    }
+
+    #[test]
+    fn numbers_of_elements_are_read_back() {
+        let shape = ResultShape { extents: Extents { g: 6, m: 4, n: 5 }, groups: 2 };
+        for over in
+            [Axes { g: true, m: true, n: false }, Axes { n: true, ..Axes::default() }, Axes { g: false, m: true, n: true }]
+        {
+            for element in [[0, 0, 0], [5, 3, 4], [3, 1, 2]] {
+                assert_eq!(shape.element(over, element.map(|_| 0), shape.within(over, element)), {
+                    let [g, m, n] = element;
+                    [if over.g { g / 2 * 2 } else { 0 }, if over.m { m } else { 0 }, if over.n { n } else { 0 }]
+                });
             }
         }
     }

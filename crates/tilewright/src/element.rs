@@ -8,7 +8,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A number that lives in device memory: `f32`, `f64`, [`half::f16`] or [`half::bf16`].
+/// A number that lives in device memory: `f32`, `f64`, [`half::f16`] or [`half::bf16`]; `i32` and `i64` hold results of reductions.
 pub trait Element: Pod + Send + Sync + sealed::Sealed {
     /// Its type in the kernel language.
     const SCALAR: Scalar;
@@ -23,4 +23,4 @@ macro_rules! elements {
     )*};
 }
 
-elements!(f16 => F16, bf16 => BF16, f32 => F32, f64 => F64);
+elements!(f16 => F16, bf16 => BF16, f32 => F32, f64 => F64, i32 => I32, i64 => I64);

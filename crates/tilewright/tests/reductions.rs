@@ -16,11 +16,12 @@ const M: usize = 45;
 const N: usize = 70;
 const K: usize = 5;
 
-/// All operators over rows, columns and all, for a product of this problem.
+/// Operators of one component over rows, columns and all, for a product of this problem.
 fn all(gemm: GemmBuilder) -> (GemmBuilder, Vec<Reduction>) {
     let axes = [Axes { n: true, ..Axes::default() }, Axes { m: true, ..Axes::default() }];
     let list: Vec<Reduction> = Operator::ALL
         .into_iter()
+        .take(6)
         .zip(axes.into_iter().cycle())
         .map(|(operator, over)| Reduction::new(operator, over))
         .chain([Reduction::new(Operator::Sum, Axes { g: false, m: true, n: true })])
@@ -53,7 +54,7 @@ fn run(a: &[f32], b: &[f32], bias: f32, plan: &str, drop: bool) -> (Vec<Vec<f32>
                 (true, false) => j,
                 _ => i,
             };
-            values[at] = r.operator.combine(values[at], r.operator.element(f64::from(element(i, j))));
+            values[at] = r.operator.combine(values[at], r.operator.element(f64::from(element(i, j)), 0));
         }
         let count = (M * N / sizes(r)) as u64;
         values.into_iter().map(|x| r.operator.finish(x, count) as f32).collect()
@@ -89,6 +90,55 @@ fn counts_are_exact() {
         assert_eq!(got[0], want[0], "{plan}: sums over n");
         assert_eq!(got[6], [(M * N) as f32], "{plan}: the sum of all");
         agree(plan, (got, want));
+    }
+}
+
+/// What has states of several components, of products of these factors.
+fn indices_and_moments(a: &[f32], b: &[f32], plan: &str) {
+    const LIST: [&str; 8] =
+        ["argmax:n", "argmin:m", "argmax:mn", "argmin:n:i32", "logsumexp:n", "logsumexp:m", "var:n", "var:mn"];
+    let (context, axes) = (context(), |text: &str| text.parse::<Reduction>().expect("a reduction"));
+    let gemm = Gemm::new(Scalar::F32, M as u64, N as u64, K as u64).order(Order::Row).drop_c();
+    let gemm = LIST.into_iter().fold(gemm, |gemm, text| gemm.reduce(axes(text)));
+    let op = context.gemm(gemm).expect("a problem").constrained(&Constraint::parse(plan).expect("a constraint"));
+    let (da, db) = (context.upload(a).expect("memory"), context.upload(b).expect("memory"));
+    let mut wide: Vec<_> = [M, N, 1].map(|len| context.upload(&vec![-1i64; len]).expect("memory")).into();
+    let mut narrow = context.upload(&[-1i32; M]).expect("memory");
+    let mut values: Vec<_> = [M, N, M, 1].map(|len| context.upload(&vec![9e9f32; len]).expect("memory")).into();
+    let operands = wide.iter_mut().fold(Operands::<f32, f32>::without_c(&da, &db), Operands::reduction).reduction(&mut narrow);
+    op.run_with(values.iter_mut().fold(operands, Operands::reduction)).expect("it runs");
+    let mut got: Vec<Vec<f64>> = wide.iter().map(|x| x.download().expect("values").iter().map(|x| *x as f64).collect()).collect();
+    got.push(narrow.download().expect("values").iter().map(|x| f64::from(*x)).collect());
+    got.extend(values.iter().map(|x| x.download().expect("values").iter().map(|x| f64::from(*x)).collect::<Vec<_>>()));
+    for (text, got) in LIST.into_iter().zip(got) {
+        let (r, element) = (axes(text), |i: usize, j: usize| (0..K).map(|l| a[i * K + l] * b[l * N + j]).sum::<f32>());
+        let [rows, columns] = [(r.over.m, M), (r.over.n, N)].map(|(over, extent)| if over { (1, extent) } else { (extent, 1) });
+        for at in 0..rows.0 * columns.0 {
+            let (i, j) = (at / columns.0, at % columns.0);
+            let all = (0..rows.1 * columns.1).map(|e| element(i + e / columns.1, j + e % columns.1));
+            let all = (0..).zip(all).map(|(e, x)| r.operator.element(f64::from(x), e));
+            let state = all.fold(r.operator.identity(), |x, y| r.operator.combine(x, y));
+            let (want, got) = (r.operator.finish(state, (rows.1 * columns.1) as u64), got[at]);
+            let near = (got - want).abs() <= 1e-5 * want.abs() || got == want || (got.is_nan() && want.is_nan());
+            assert!(near && (got == want || !r.operator.indexes()), "{plan}: {at} of {text} is {got} instead of {want}");
+        }
+    }
+}
+
+/// Ties give the first, whatever tile or split has them; so does NaN. Rows of one infinity, and a variance about a large mean.
+#[test]
+fn first_of_the_largest_and_infinite_rows() {
+    let ones = (vec![1.0f32; M * K], vec![1.0f32; K * N]);
+    for plan in PLANS {
+        let ties = |len: usize, by: usize| (0..len).map(|i| ((i * by) % 7) as f32 - 3.0).collect::<Vec<f32>>();
+        indices_and_moments(&ties(M * K, 5), &ties(K * N, 11), plan);
+        let (mut a, mut b) = ones.clone();
+        for (row, value) in [(3, f32::NAN), (17, f32::NEG_INFINITY), (18, f32::INFINITY), (44, 2f32.powi(12))] {
+            a[row * K + 2] = value;
+        }
+        indices_and_moments(&a, &b, plan);
+        (b[3 * N + 9], b[2 * N + N - 1], b[N + 30]) = (f32::NAN, f32::NAN, f32::INFINITY);
+        indices_and_moments(&ones.0, &b, plan);
     }
 }
 

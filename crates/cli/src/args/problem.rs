@@ -238,8 +238,8 @@ pub struct GemmArgs {
     /// Elements from the residual of one batch entry to the next; 0 shares it [default: as C]
     #[arg(long, value_parser = whole, value_name = "ELEMENTS", requires = "residual")]
     pub stride_r: Option<u64>,
-    /// Compute values of the result beside it: operator:axes, several with commas. Operators: sum, mean, sumsq, max, min, absmax;
-    /// axes that are reduced: b (batch), m (rows), n (columns). Of the result as computed, or with :stored as rounded to C's type;
+    /// Compute values of the result beside it: operator:axes, several with commas. Operators: sum, mean, sumsq, max, min, absmax,
+    /// argmax, argmin, logsumexp, var; axes that are reduced: b (batch), m (rows), n (columns). Of the result as computed, or with :stored as rounded to C's type;
     /// in the type of the sums, or another: sum:n:stored:bf16
     #[arg(long, value_delimiter = ',', value_parser = reduction_arg, value_name = "REDUCTIONS")]
     pub reduce: Vec<Reduction>,
@@ -322,8 +322,8 @@ pub struct ReduceArgs {
     /// Axes that are reduced, counted from 0
     #[arg(long, value_delimiter = ',', value_parser = whole, required = true, value_name = "AXES")]
     pub over: Vec<u64>,
-    /// What is computed, all in one pass: sum, mean, sumsq, max, min, absmax; with the type of its values where it is not that of the
-    /// sums: sum:bf16
+    /// What is computed, all in one pass: sum, mean, sumsq, max, min, absmax, argmax, argmin, logsumexp, var; with the type of its
+    /// values where it is not that of the sums, or i64 for indices: sum:bf16, argmax:i32
     #[arg(long, value_delimiter = ',', value_parser = operator_arg, required = true, value_name = "OPERATORS")]
     pub op: Vec<Reduction>,
     /// Element type of the tensor

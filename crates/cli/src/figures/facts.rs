@@ -547,7 +547,7 @@ impl Subject<'_> {
         }
         if how.parts.len() > 1 {
             let teams = if e.split == Split::Workspace { 1 } else { self.spec.teams() };
-            let bytes = how.shared() * self.c.accumulator().bytes() * teams;
+            let bytes = how.shared() * self.c.state(r).iter().map(|scalar| scalar.bytes()).sum::<u32>() * teams;
             let parts = plural(how.parts.len() as u64, "part");
             steps.push(format!("{parts} of the {threads} threads through {bytes} bytes of shared memory"));
         }

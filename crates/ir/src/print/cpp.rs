@@ -37,6 +37,8 @@ pub(super) fn pointer(constant: bool, pointee: &str) -> String {
 pub(super) fn math(op: UnaryOp, scalar: Scalar) -> String {
     let stem = match op {
         UnaryOp::Exp => "exp",
+        UnaryOp::Exp2 => "exp2",
+        UnaryOp::Log2 => "log2",
         UnaryOp::Tanh => "tanh",
         UnaryOp::Erf => "erf",
         UnaryOp::Abs => "fabs",

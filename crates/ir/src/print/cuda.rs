@@ -118,6 +118,11 @@ impl Dialect for Cuda {
                 format!("{} double tw_sigmoid_f64(double a) {{ return 1.0 / (1.0 + exp(-a)); }}", cpp::INLINE)
             }),
             (UnaryOp::Sigmoid, _) => prelude.function("tw_sigmoid_f32", |_| format!("{} {SIGMOID_F32}", cpp::INLINE)),
+            // One instruction, where C's function scales what is below the least normal number.
+            (UnaryOp::Exp2, Scalar::F32) => {
+                let body = "float c; asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(c) : \"f\"(a)); return c;";
+                prelude.function("tw_exp2_f32", |_| format!("{} float tw_exp2_f32(float a) {{ {body} }}", cpp::INLINE))
+            }
             (UnaryOp::RoundTf32, _) => prelude.function("tw_tf32", |_| format!("{} {ROUND_TF32}", cpp::INLINE)),
             _ => cpp::math(op, scalar),
         }

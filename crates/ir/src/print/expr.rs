@@ -249,6 +249,8 @@ fn unary_word(op: UnaryOp) -> &'static str {
         UnaryOp::Neg => "neg",
         UnaryOp::Not => "not",
         UnaryOp::Exp => "exp",
+        UnaryOp::Exp2 => "exp2",
+        UnaryOp::Log2 => "log2",
         UnaryOp::Tanh => "tanh",
         UnaryOp::Erf => "erf",
         UnaryOp::Sqrt => "sqrt",

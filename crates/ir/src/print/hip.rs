@@ -101,7 +101,9 @@ impl Dialect for Hip {
     /// library that hiprtc and hipcc link.
     fn unary(&self, op: UnaryOp, scalar: Scalar, prelude: &mut Prelude) -> String {
         match (op, scalar) {
-            (UnaryOp::Sqrt | UnaryOp::Abs, _) | (UnaryOp::Exp, Scalar::F32) => format!("__builtin_{}", cpp::math(op, scalar)),
+            (UnaryOp::Sqrt | UnaryOp::Abs, _) | (UnaryOp::Exp | UnaryOp::Exp2 | UnaryOp::Log2, Scalar::F32) => {
+                format!("__builtin_{}", cpp::math(op, scalar))
+            }
             (UnaryOp::Sigmoid, Scalar::F64) => {
                 let exp = self.unary(UnaryOp::Exp, scalar, prelude);
                 prelude.function("tw_sigmoid_f64", |_| {

@@ -159,8 +159,8 @@ impl Scopes<'_> {
             Stmt::AsyncCopy { dst, src, lanes, guard } => self.async_copy(dst, src, *lanes, *guard),
             Stmt::Shuffle { place, value, kind } => {
                 let ty = self.value(*value)?;
-                if ty.lanes != 1 || !matches!(ty.scalar, Scalar::I32 | Scalar::U32 | Scalar::F32 | Scalar::F64) {
-                    return Err(format!("{ty} cannot be shuffled: 32-bit scalars and f64 can"));
+                if ty.lanes != 1 || !ty.scalar.is_arithmetic() {
+                    return Err(format!("{ty} cannot be shuffled: scalars that are computed with can"));
                 }
                 let (ShuffleKind::Xor(lane) | ShuffleKind::Down(lane) | ShuffleKind::Broadcast(lane)) = *kind;
                 if lane >= self.kernel.wave.max(1) {

@@ -114,6 +114,19 @@ pub fn sigmoid(scalar: Scalar) -> Kernel {
     b.finish()
 }
 
+/// Powers of two and logarithms to that base.
+pub fn powers(scalar: Scalar) -> Kernel {
+    let mut b = Builder::new("powers", 64);
+    let from = b.buffer("from", scalar, Access::Read, "64 elements");
+    let to = b.buffer("to", scalar, Access::Write, "64 elements");
+    let tid = b.builtin(Builtin::LocalId);
+    let x = b.load("x", Base::Buffer(from), tid, 1, None);
+    let power = b.unary(UnaryOp::Exp2, x);
+    let back = b.unary(UnaryOp::Log2, power);
+    b.store(Base::Buffer(to), tid, back, None);
+    b.finish()
+}
+
 /// Constants that are easily misspelt.
 pub fn literals() -> Kernel {
     let mut b = Builder::new("literals", 64);

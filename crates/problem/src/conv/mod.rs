@@ -201,7 +201,7 @@ impl Conv {
         self.reductions.iter().all(|r| (r.over.g && r.over.m) || (kept && !r.over.g && !r.over.m))
     }
     fn validate_reductions(&self) -> Result<(), ProblemError> {
-        check_all(&self.reductions, self.drop_c, self.out_dtype.accumulator())?;
+        check_all(&self.reductions, self.drop_c, (self.out_dtype.accumulator(), self.result_shape()))?;
         if self.direction == Direction::BackwardWeight
             && let Some(r) = self.reductions.iter().find(|r| r.over.g)
         {

@@ -4,11 +4,11 @@ use crate::error::ProblemError;
 use half::{bf16, f16};
 use tilewright_ir::Scalar;
 
-/// A floating-point type in memory, little-endian.
+/// A type in memory, little-endian.
 pub(super) trait Element: Copy + Send + Sync {
     /// Size in bytes.
     const BYTES: usize;
-    /// A NaN that fills outputs before a run and memory between tensors.
+    /// A NaN that fills outputs before a run and memory between tensors; of integers a number far from all results.
     fn poison() -> u64;
     /// A random number in [-1, 1), exact in this type, from 64 random bits.
     fn random(bits: u64) -> u64;
@@ -86,7 +86,29 @@ impl Element for bf16 {
     }
 }
 
-/// Calls `$body` with `$element` naming the Rust type of a floating-point scalar; `$other` for the rest.
+macro_rules! integers {
+    ($($rust:ty: $bytes:literal),*) => {$(
+        impl Element for $rust {
+            const BYTES: usize = $bytes;
+            fn poison() -> u64 {
+                (<$rust>::MIN + 0x2d) as u64
+            }
+            fn random(bits: u64) -> u64 {
+                // Small enough for sums of many to be exact in f64.
+                ((bits as i64) >> 44.max(64 - 8 * $bytes)) as u64
+            }
+            fn value(bits: u64) -> f64 {
+                bits as $rust as f64
+            }
+            fn of(value: f64) -> u64 {
+                value as i64 as $rust as u64
+            }
+        }
+    )*};
+}
+integers!(i32: 4, i64: 8);
+
+/// Calls `$body` with `$element` naming the Rust type of a scalar that lives in memory; `$other` for the rest.
 macro_rules! with_element {
     ($scalar:expr, $element:ident => $body:expr, $other:expr) => {
         match $scalar {
@@ -106,7 +128,15 @@ macro_rules! with_element {
                 type $element = f64;
                 $body
             }
-            Scalar::Bool | Scalar::I32 | Scalar::U32 | Scalar::I64 => $other,
+            Scalar::I32 => {
+                type $element = i32;
+                $body
+            }
+            Scalar::I64 => {
+                type $element = i64;
+                $body
+            }
+            Scalar::Bool | Scalar::U32 => $other,
         }
     };
 }

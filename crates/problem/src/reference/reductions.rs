@@ -8,12 +8,16 @@
 //! A sum may differ by the sum of what its elements may differ by, and by `u (256 + sqrt(count))` of the sum of their magnitudes: no
 //! thread adds more than 256 terms one after the other, and what meets behind that has rounding errors of random sign. A maximum, a
 //! minimum or a magnitude moves by no more than the element that moves most. The result's own rounding comes on top.
+//!
+//! A logarithm of a sum of exponentials moves as a maximum does, and by the relative error of that sum, each of whose terms is computed
+//! to 8 u. A standard deviation moves by no more than the element that moves most, to which the rounding of the mean is added.
+//! An index is right if the element there is the first of the largest, or as large as far as both are known.
 
 use super::element::{rounded, value};
 use super::oracle::Oracle;
 use super::{Mismatch, Samples, TestData, Tolerance, Verdict, entry, spread, sums_of, two_sum};
 use crate::contraction::Operand;
-use crate::reduction::{Operator, Reduction};
+use crate::reduction::{Operator, Reduction, State};
 use tilewright_ir::Scalar;
 
 /// Most multiply-adds that one value of a reduction may take.
@@ -31,12 +35,14 @@ pub(super) struct Expected {
     index: [u64; 3],
     expected: f64,
     allowed: f64,
+    /// Of an index: the element there, and how far it may be from another that is as good.
+    element: (f64, f64),
 }
 
 /// What is known of a value from its elements so far.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Elements {
-    value: f64,
+    state: State,
     /// What rounding took from a sum: what is judged may be an f64 itself.
     lost: f64,
     /// How much elements may be off: their sum, or the largest.
@@ -48,42 +54,53 @@ pub(super) struct Elements {
 
 impl Elements {
     pub(super) const fn none(operator: Operator) -> Elements {
-        Elements { value: operator.identity(), lost: 0.0, off: 0.0, magnitude: 0.0, square: 0.0 }
+        Elements { state: operator.identity(), lost: 0.0, off: 0.0, magnitude: 0.0, square: 0.0 }
     }
-    /// With another element, which may be off by so much.
-    pub(super) fn add(&mut self, operator: Operator, x: f64, off: f64) {
-        let contribution = operator.element(x);
+    /// With another element, which may be off by so much and has this number.
+    pub(super) fn add(&mut self, operator: Operator, (x, off): (f64, f64), index: u64) {
+        let state = operator.element(x, index);
+        let contribution = state[0];
         let off = if operator == Operator::SumSq { 2.0 * x.abs() * off + off * off } else { off };
-        self.join(
-            operator,
-            Elements { value: contribution, off, magnitude: contribution.abs(), square: contribution * contribution, lost: 0.0 },
-        );
+        let square = contribution * contribution;
+        self.join(operator, Elements { state, off, magnitude: contribution.abs(), square, lost: 0.0 });
     }
     /// Both.
     pub(super) fn join(&mut self, operator: Operator, other: Elements) {
-        let (sum, lost) = two_sum(self.value, other.value);
+        let (_, lost) = two_sum(self.state[0], other.state[0]);
         if operator.adds() && lost.is_finite() {
             self.lost += lost + other.lost;
         }
-        self.value = if operator.adds() { sum } else { operator.combine(self.value, other.value) };
+        self.state = operator.combine(self.state, other.state);
         self.off = if operator.adds() { self.off + other.off } else { self.off.max(other.off) };
         self.magnitude += other.magnitude;
         self.square += other.square;
+    }
+    /// The element that an index is of, and how far from it another may be that is as good.
+    const fn indexed(&self) -> (f64, f64) {
+        (self.state[0], 2.0 * self.off)
     }
     /// The value, and by how much it may be off. `exact`: elements are integers in the type of the sums.
     fn finish(&self, reduction: &Reduction, count: u64, accumulator: Scalar, exact: bool) -> (f64, f64) {
         let operator = reduction.operator;
         let (unit, digits) = if accumulator == Scalar::F64 { (2f64.powi(-53), 53) } else { (2f64.powi(-24), 24) };
         let scalar = reduction.scalar(accumulator);
-        let expected = operator.finish(self.value + self.lost, count);
+        let [first, second, third] = self.state;
+        let expected = operator.finish([first + self.lost, second, third], count);
         // Partial sums of so many integers are integers that the type holds, by eight standard deviations.
-        let held = exact && self.off == 0.0 && self.value.abs() + 8.0 * self.square.sqrt() < 2f64.powi(digits);
-        let mut off = self.off;
-        if operator.adds() && !held {
-            off += unit * (256.0 + (count as f64).sqrt()) * self.magnitude;
-        }
-        if operator == Operator::Mean {
-            off = off / count as f64 + 4.0 * unit * expected.abs();
+        let held = exact && self.off == 0.0 && self.state[0].abs() + 8.0 * self.square.sqrt() < 2f64.powi(digits);
+        let (mut off, rounding) = (self.off, unit * (256.0 + (count as f64).sqrt()));
+        match operator {
+            Operator::ArgMax | Operator::ArgMin => return (expected, 0.0),
+            Operator::Mean => {
+                off = (off + if held { 0.0 } else { rounding * self.magnitude }) / count as f64 + 4.0 * unit * expected.abs();
+            }
+            Operator::Sum | Operator::SumSq if !held => off += rounding * self.magnitude,
+            Operator::LogSumExp => off += 8.0 * rounding + 4.0 * unit * (self.state[0].abs() + expected.abs()),
+            Operator::Var => {
+                off += rounding * (self.square / count as f64).sqrt();
+                off = (2.0 * expected.sqrt() + off) * off + rounding * expected;
+            }
+            _ => {}
         }
         if off == 0.0 {
             let stored = rounded(scalar, expected);
@@ -135,7 +152,7 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
                 let row = place(block * BLOCK + row, over[1]);
                 let entry = if over[0] { ig % groups } else { ig };
                 let at = (entry * size[1] + row) * size[2] + place(column, over[2]);
-                found[at].add(reduction.operator, x, off);
+                found[at].add(reduction.operator, (x, off), shape.within(reduction.over, element.index));
             }
         }
     }
@@ -145,7 +162,7 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
         let (ig, row, column) = (i / size[2] / size[1], i / size[2] % size[1], i % size[2]);
         let index = [if over[0] { ig as u64 } else { gs[ig] }, pick(rows, row, over[1]), pick(columns, column, over[2])];
         let (expected, allowed) = elements.finish(reduction, shape.count(reduction.over), accumulator, false);
-        Expected { number, at: shape.index(reduction.over, index), index, expected, allowed }
+        Expected { number, at: shape.index(reduction.over, index), index, expected, allowed, element: elements.indexed() }
     });
     each.collect()
 }
@@ -159,7 +176,7 @@ pub(super) fn exact(data: &TestData, (number, found): (usize, Vec<Elements>)) ->
     let each = found.iter().enumerate().map(|(i, elements)| {
         let (expected, allowed) = elements.finish(reduction, count, accumulator, true);
         let at = i as u64;
-        Expected { number, at, index: [at / n / m, at / n % m, at % n], expected, allowed }
+        Expected { number, at, index: [at / n / m, at / n % m, at % n], expected, allowed, element: elements.indexed() }
     });
     each.collect()
 }
@@ -179,6 +196,14 @@ pub(super) fn check(data: &TestData, all: &[Expected], after: &[Vec<u8>]) -> Ver
         let Some(buffer) = data.reductions.get(e.number) else { continue };
         let actual = value(buffer.scalar, after.get(e.number).map_or(&[], |bytes| bytes), e.at);
         let same = actual == e.expected || (actual.is_nan() && e.expected.is_nan());
+        let as_good = || {
+            let reduction = data.problem.reductions().get(e.number).filter(|r| r.operator.indexes() && e.element.1 > 0.0)?;
+            let (shape, number) = (data.problem.result_shape(), actual as u64);
+            let exists = actual >= 0.0 && number < shape.count(reduction.over);
+            let element = exists.then(|| element(data, reduction, shape.element(reduction.over, e.index, number)))?;
+            Some((element - e.element.0).abs() <= e.element.1)
+        };
+        let same = same || as_good().unwrap_or(false);
         // Infinity is right where a value that is near enough rounds to it.
         let overflown = actual.is_infinite() && rounded(buffer.scalar, e.expected + e.allowed.copysign(actual)) == actual;
         let difference = if same || overflown { 0.0 } else { (actual - e.expected).abs() };
@@ -195,6 +220,13 @@ pub(super) fn check(data: &TestData, all: &[Expected], after: &[Vec<u8>]) -> Ver
         verdict.checked += 1;
     }
     verdict
+}
+
+/// An element of the result as it is reduced.
+fn element(data: &TestData, reduction: &Reduction, index: [u64; 3]) -> f64 {
+    let (oracle, [g, row, column]) = (Oracle::new(data), index);
+    let sum = sums_of(data, &oracle, g, &[row], &[column]).into_iter().next().unwrap_or_default();
+    as_reduced(data, reduction, entry(data, &oracle, index, sum).expected, 0.0).0
 }
 
 /// An element of the result as it is reduced, and how far that may be off: rounded where that is reduced which is stored. What may be

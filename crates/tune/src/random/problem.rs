@@ -169,6 +169,8 @@ pub fn reduced(rng: &mut ChaCha8Rng, problem: &Problem) -> Problem {
         let over = Axes { g: shape.extents.g > shape.groups && rng.random_bool(0.4), m, n };
         let operator = *Operator::ALL.choose(rng).unwrap_or(&Operator::Sum);
         let dtype = match rng.random_range(0..6) {
+            0 | 1 if operator.indexes() => Some(Scalar::I32),
+            _ if operator.indexes() => None,
             0 if out != Scalar::F64 => Some(Scalar::BF16),
             1 if out != Scalar::F64 => Some(Scalar::F16),
             _ => None,
@@ -199,7 +201,7 @@ pub fn tensor(rng: &mut ChaCha8Rng, extent: u64) -> Result<Problem, ProblemError
     let over: Vec<usize> = (0..axes).filter(|_| rng.random_bool(0.6)).collect();
     let over = if over.is_empty() { vec![rng.random_range(0..axes)] } else { over };
     let dtype = *[Scalar::F32, Scalar::F16, Scalar::BF16, Scalar::F64].choose(rng).unwrap_or(&Scalar::F32);
-    let mut builder = Reduce::new(dtype, &shape, &over).op(Operator::Sum);
+    let mut builder = Reduce::new(dtype, &shape, &over).op(*Operator::ALL.choose(rng).unwrap_or(&Operator::Sum));
     let dense = builder.clone().build()?.strides;
     builder = match rng.random_range(0..4) {
         0 => builder.strides(&dense.iter().map(|stride| stride * 3).collect::<Vec<_>>()),
@@ -209,6 +211,7 @@ pub fn tensor(rng: &mut ChaCha8Rng, extent: u64) -> Result<Problem, ProblemError
     for _ in 0..rng.random_range(0..=2) {
         let operator = *Operator::ALL.choose(rng).unwrap_or(&Operator::Max);
         builder = match rng.random_range(0..4) {
+            0 if operator.indexes() => builder.op_in(operator, Scalar::I32),
             0 if dtype != Scalar::F64 => builder.op_in(operator, Scalar::BF16),
             _ => builder.op(operator),
         };

@@ -4,19 +4,19 @@
 //! [`alone`] does the same with a tensor that is read instead of computed, [`elements`] with
 //! what it sums up of splits of k.
 //! What is left goes to the result where one work-group has all of a value, else to workspace, where [`finish`] reduces it in a fixed
-//! order. An operator is the same in both: a state of one or several components, the state of no element, that of one element, that of
-//! the elements of two states, and the result of a state.
+//! order. An [`operator`] is the same in all of them.
 
 pub mod alone;
 pub mod elements;
 pub mod finish;
+mod operator;
 pub mod tile;
 
 use crate::kernel::arguments::Arguments;
 use crate::plan::Partials;
 use crate::program::Binding;
 use tilewright_ir::*;
-use tilewright_problem::Operator;
+use tilewright_problem::ResultShape;
 use tilewright_problem::contraction::{Contraction, Reduce};
 
 /// What a reduction knows of some elements: a value for each component of its operator's state.
@@ -36,6 +36,9 @@ pub(crate) struct Reducer<'a> {
     pub state: Vec<Scalar>,
     /// Elements of each result.
     pub count: u64,
+    /// The results that it reduces, and whether these are transposed ones of those that indices count.
+    pub shape: ResultShape,
+    pub swapped: bool,
 }
 
 impl<'a> Reducer<'a> {
@@ -54,48 +57,24 @@ impl<'a> Reducer<'a> {
         all
     }
     fn new(c: &Contraction, op: &'a Reduce, partials: Partials, to: Vec<ArgId>) -> Reducer<'a> {
-        Reducer { op, partials, to, state: c.state(op), count: c.result_shape(op).count(op.over) }
+        let shape = c.result_shape(op);
+        Reducer { op, partials, to, state: c.state(op), count: shape.count(op.over), shape, swapped: c.swapped }
     }
 
-    /// The state of no element.
-    pub fn identity(&self, b: &mut Builder) -> State {
-        self.state.iter().map(|scalar| b.float(self.op.operator.identity(), *scalar)).collect()
+    /// Rows and columns of a batch entry.
+    fn extents(&self) -> [u64; 2] {
+        [self.shape.extents.m, self.shape.extents.n]
     }
-    /// The state of an element.
-    pub fn element(&self, b: &mut Builder, x: ExprId) -> State {
-        vec![match self.op.operator {
-            Operator::SumSq => {
-                let x = b.bind("x", x);
-                b.value(x * x)
-            }
-            Operator::AbsMax => b.value(x.unary(UnaryOp::Abs)),
-            _ => x,
-        }]
-    }
-    /// The state of the elements of both.
-    pub fn combine(&self, b: &mut Builder, x: &[ExprId], y: &[ExprId]) -> State {
-        let both = x.iter().zip(y).map(|(&x, &y)| match self.op.operator {
-            Operator::Sum | Operator::Mean | Operator::SumSq => b.value(x + y),
-            Operator::Max | Operator::AbsMax => b.value(x.maximum(y)),
-            Operator::Min => b.value(x.minimum(y)),
-        });
-        both.collect()
-    }
-    /// The result of a state, in its own type.
-    pub fn finish(&self, b: &mut Builder, state: &[ExprId]) -> ExprId {
-        let x = state[0];
-        let x = match self.op.operator {
-            Operator::Mean => {
-                let share = b.float(1.0 / self.count as f64, self.state[0]);
-                b.value(x * share)
-            }
-            _ => x,
-        };
-        b.value(x.cast(self.op.scalar))
-    }
-    /// The state of one list where a condition holds, of another elsewhere.
-    pub fn select(&self, b: &mut Builder, condition: ExprId, x: &[ExprId], y: &[ExprId]) -> State {
-        x.iter().zip(y).map(|(&x, &y)| b.value(condition.select(x, y))).collect()
+    /// By how much an index grows from one row to the next, and from one column to the next; 0 along what is kept.
+    fn steps(&self) -> [u64; 2] {
+        let over = [self.op.over.m, self.op.over.n];
+        // Columns of the problem follow each other, which are rows of a transposed result.
+        let inner = usize::from(!self.swapped);
+        [0, 1].map(|axis| match over[axis] {
+            false => 0,
+            true if axis != inner && over[inner] => self.extents()[inner],
+            true => 1,
+        })
     }
     /// A component's name: that of the first, with a number behind it for others.
     pub fn name(name: &str, component: usize) -> String {

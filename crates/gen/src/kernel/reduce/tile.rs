@@ -3,6 +3,7 @@
 //! The order is fixed: elements of a thread pairwise, by their place along what is reduced; lanes pairwise; waves by their place. Elements
 //! that are not there, or that another tile owns, count as the operator's identity.
 
+use super::operator::Element;
 use super::{Reducer, State, bind};
 use crate::kernel::input::Ints;
 use crate::plan::TileReduction;
@@ -149,6 +150,22 @@ impl HeldTile<'_> {
         condition
     }
 
+    /// Index of a thread's first element.
+    fn first_index(&self, b: &mut Builder, reducer: &Reducer, place: [ExprId; 2]) -> ExprId {
+        let (scalar, over, steps) = (reducer.state[1], Self::over(reducer), reducer.steps());
+        let mut first = b.int(0, scalar);
+        if reducer.op.over.g {
+            let entry = b.value(self.g.cast(scalar) / (reducer.op.groups.max(1) as i64));
+            let each = (0..2).filter(|axis| over[*axis]).map(|axis| reducer.extents()[axis]).product::<u64>();
+            first = b.value(entry * (each as i64));
+        }
+        for axis in (0..2).filter(|axis| over[*axis]) {
+            let at = behind(b, self.start[axis], place[axis], self.ints).value(b);
+            first = b.value(first + at.cast(scalar) * (steps[axis] as i64));
+        }
+        b.bind("first_index", first)
+    }
+
     /// Elements of each thread.
     pub fn in_registers(
         &self,
@@ -158,27 +175,25 @@ impl HeldTile<'_> {
         known: &mut HashMap<(usize, u32), Option<ExprId>>,
     ) -> Values {
         let over = Self::over(reducer);
+        let steps = reducer.steps();
+        let first = reducer.op.operator.indexes().then(|| self.first_index(b, reducer, place));
         let mut held = Vec::new();
         for (kept, elements) in self.groups(reducer) {
-            let mut leaves = Vec::new();
+            let mut all = Vec::new();
             for (at, register) in elements {
                 let mut value = (self.value)(b, register);
                 if reducer.op.stored {
                     let scalar = b.ty(value).scalar;
                     value = b.value(value.cast(self.stored).cast(scalar));
                 }
-                let mut state = reducer.element(b, value);
-                let mut conditions = vec![(self.counts)(register)];
+                let mut counts: Vec<ExprId> = (self.counts)(register).into_iter().collect();
                 for axis in (0..2).filter(|axis| over[*axis]) {
-                    conditions.push(self.owned(b, known, (axis, at[axis]), place));
+                    counts.extend(self.owned(b, known, (axis, at[axis]), place));
                 }
-                for condition in conditions.into_iter().flatten() {
-                    let identity = reducer.identity(b);
-                    state = reducer.select(b, condition, &state, &identity);
-                }
-                leaves.push(state);
+                let index = (0..2).map(|axis| u64::from(at[axis]) * steps[axis]).sum();
+                all.push(Element { value, index, counts });
             }
-            let total = pairwise(b, reducer, &leaves);
+            let total = reducer.elements(b, first, all);
             held.push((kept, bind(b, "total", total)));
         }
         Values { held, thread: place, guard: None }
@@ -299,7 +314,7 @@ impl HeldTile<'_> {
                     let mut load = |array: &SharedId| b.load("part", Base::Shared(*array), from + part * how.values, 1, None);
                     leaves.push(arrays.iter().map(&mut load).collect());
                 }
-                let total = pairwise(b, reducer, &leaves);
+                let total = reducer.all(b, &leaves);
                 let total = bind(b, "total", total);
                 let zero = b.int(0, Scalar::I32);
                 let at = [0, 1].map(|axis| if over[axis] { zero } else { value });
@@ -331,21 +346,6 @@ impl HeldTile<'_> {
         let values = if partials.in_place() { vec![reducer.finish(b, state)] } else { state.to_vec() };
         for (to, value) in reducer.to.iter().zip(values) {
             b.store(Base::Buffer(*to), index, value, guard);
-        }
-    }
-}
-
-/// States combined pairwise, neighbours first.
-pub(super) fn pairwise(b: &mut Builder, reducer: &Reducer, leaves: &[State]) -> State {
-    match leaves {
-        [] => reducer.identity(b),
-        [one] => one.clone(),
-        _ => {
-            let (left, right) = leaves.split_at(leaves.len().div_ceil(2));
-            let (x, y) = (pairwise(b, reducer, left), pairwise(b, reducer, right));
-            let both = reducer.combine(b, &x, &y);
-            // Small trees are one expression.
-            if leaves.len() >= 4 { bind(b, "both", both) } else { both }
         }
     }
 }

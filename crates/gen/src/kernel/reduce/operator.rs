@@ -1,0 +1,227 @@
+//! What an operator is in a kernel: the state of no element, of the elements that a thread has, of two states together, and the result
+//! of a state.
+//!
+//! Elements in registers are reduced as the operator likes it best: the first of the largest is found in their order, exponentials and
+//! differences are taken once from what all elements of the thread have in common.
+
+use super::{Reducer, State, bind};
+use std::f64::consts::{LN_2, LOG2_E};
+use tilewright_ir::*;
+use tilewright_problem::Operator;
+
+/// An element that a thread has.
+pub(crate) struct Element {
+    pub value: ExprId,
+    /// Its number behind the thread's first, in the order of indices.
+    pub index: u64,
+    /// Conditions under which it counts.
+    pub counts: Vec<ExprId>,
+}
+
+impl Element {
+    /// Its value where it counts, else another.
+    fn or(&self, b: &mut Builder, value: impl Into<Ex>, other: f64) -> ExprId {
+        let value = b.value(value);
+        let other = b.float(other, b.ty(value).scalar);
+        self.counts.iter().fold(value, |value, condition| b.value(condition.select(value, other)))
+    }
+}
+
+impl Reducer<'_> {
+    /// The state of no element.
+    pub fn identity(&self, b: &mut Builder) -> State {
+        let component = |(scalar, value): (&Scalar, f64)| match scalar {
+            Scalar::I32 => b.int(i32::MAX.into(), *scalar),
+            Scalar::I64 => b.int(i64::MAX, *scalar),
+            _ => b.float(value, *scalar),
+        };
+        self.state.iter().zip(self.op.operator.identity()).map(component).collect()
+    }
+
+    /// The state of the elements of a thread, the first of which has this index.
+    pub fn elements(&self, b: &mut Builder, first: Option<ExprId>, mut elements: Vec<Element>) -> State {
+        match self.op.operator {
+            Operator::ArgMax | Operator::ArgMin => {
+                elements.sort_by_key(|element| element.index);
+                let none = self.op.operator.identity()[0];
+                let leaf = |element: &Element| {
+                    let value = element.or(b, element.value, none);
+                    vec![b.bind("x", value), b.int(element.index as i64, self.state[1])]
+                };
+                let leaves: Vec<State> = elements.iter().map(leaf).collect();
+                let mut best = tree(b, &leaves, &mut |b, x, y| {
+                    let later = self.later(b, x[0], y[0]);
+                    let later = b.bind("later", later);
+                    self.select(b, later, y, x)
+                });
+                best[1] = first.map_or(best[1], |first| b.value(best[1] + first));
+                best
+            }
+            Operator::LogSumExp => {
+                let values: Vec<State> = elements
+                    .iter()
+                    .map(|element| {
+                        let value = element.or(b, element.value, f64::NEG_INFINITY);
+                        vec![b.bind("x", value)]
+                    })
+                    .collect();
+                let most = tree(b, &values, &mut |b, x, y| vec![b.value(x[0].maximum(y[0]))]);
+                let most = b.bind("most", most[0]);
+                let from = self.from(b, most);
+                let powers: Vec<State> = values.iter().map(|x| vec![self.power(b, x[0], from)]).collect();
+                vec![most, sum(b, &powers)]
+            }
+            Operator::Var => self.moments(b, &elements),
+            _ => {
+                let leaf = |element: Element| {
+                    let mut state = self.element(b, element.value);
+                    for condition in element.counts {
+                        let identity = self.identity(b);
+                        state = self.select(b, condition, &state, &identity);
+                    }
+                    state
+                };
+                let leaves: Vec<State> = elements.into_iter().map(leaf).collect();
+                self.all(b, &leaves)
+            }
+        }
+    }
+
+    /// The state of an element of an operator that has one component.
+    fn element(&self, b: &mut Builder, x: ExprId) -> State {
+        vec![match self.op.operator {
+            Operator::SumSq => {
+                let x = b.bind("x", x);
+                b.value(x * x)
+            }
+            Operator::AbsMax => b.value(x.unary(UnaryOp::Abs)),
+            _ => x,
+        }]
+    }
+
+    /// Mean, count and squared differences from the mean.
+    fn moments(&self, b: &mut Builder, elements: &[Element]) -> State {
+        let scalar = self.state[0];
+        let values: Vec<ExprId> = elements.iter().map(|element| b.bind("x", element.value)).collect();
+        let counted: Vec<State> = elements.iter().zip(&values).map(|(element, x)| vec![element.or(b, *x, 0.0)]).collect();
+        let total = sum(b, &counted);
+        let (mean, count) = if elements.iter().all(|element| element.counts.is_empty()) {
+            let share = b.float(1.0 / elements.len().max(1) as f64, scalar);
+            (b.bind("mean", total * share), b.float(elements.len() as f64, scalar))
+        } else {
+            let one = b.float(1.0, scalar);
+            let ones: Vec<State> = elements.iter().map(|element| vec![element.or(b, one, 0.0)]).collect();
+            let count = sum(b, &ones);
+            let count = b.bind("count", count);
+            (b.bind("mean", total / count.max(one)), count)
+        };
+        let squared = |(element, x): (&Element, &ExprId)| {
+            let apart = element.or(b, *x - mean, 0.0);
+            let apart = b.bind("apart", apart);
+            vec![b.value(apart * apart)]
+        };
+        let squares: Vec<State> = elements.iter().zip(&values).map(squared).collect();
+        vec![mean, count, sum(b, &squares)]
+    }
+
+    /// The state of the elements of both.
+    pub fn combine(&self, b: &mut Builder, x: &[ExprId], y: &[ExprId]) -> State {
+        match self.op.operator {
+            Operator::Sum | Operator::Mean | Operator::SumSq => vec![b.value(x[0] + y[0])],
+            Operator::Max | Operator::AbsMax => vec![b.value(x[0].maximum(y[0]))],
+            Operator::Min => vec![b.value(x[0].minimum(y[0]))],
+            Operator::ArgMax | Operator::ArgMin => {
+                let later = self.later(b, x[0], y[0]);
+                let numbers = [x[0].equals(x[0]), y[0].equals(y[0])].map(|number| b.value(number));
+                let neither = numbers.map(|number| b.unary(UnaryOp::Not, number));
+                let alike = b.binary(BinaryOp::Or, x[0].equals(y[0]), neither[0].and(neither[1]));
+                let first = b.and(alike, y[1].lt(x[1]));
+                let other = b.binary(BinaryOp::Or, later, first);
+                let other = b.bind("second", other);
+                self.select(b, other, y, x)
+            }
+            Operator::LogSumExp => {
+                let most = b.bind("most", x[0].maximum(y[0]));
+                let from = self.from(b, most);
+                let powers = [x, y].map(|state| self.power(b, state[0], from));
+                vec![most, b.value(x[1] * powers[0] + y[1] * powers[1])]
+            }
+            Operator::Var => {
+                let count = b.bind("count", x[1] + y[1]);
+                let apart = b.bind("apart", y[0] - x[0]);
+                // None of both have a share of 0 / 1.
+                let one = b.float(1.0, self.state[0]);
+                let share = b.bind("share", y[1] / count.max(one));
+                let squares = b.value(x[2] + y[2] + apart * apart * (x[1] * share));
+                vec![b.value(x[0] + apart * share), count, squares]
+            }
+        }
+    }
+
+    /// Whether a value that comes behind another takes its place: the other is a number, and not as good.
+    fn later(&self, b: &mut Builder, x: ExprId, y: ExprId) -> ExprId {
+        let (least, most) = if self.op.operator == Operator::ArgMax { (y, x) } else { (x, y) };
+        let kept = b.value(least.le(most));
+        let kept = b.unary(UnaryOp::Not, kept);
+        b.and(kept, x.equals(x))
+    }
+
+    /// What exponents are relative to: the largest, unless differences from it would be none.
+    fn from(&self, b: &mut Builder, most: ExprId) -> ExprId {
+        let [zero, infinity] = [0.0, f64::INFINITY].map(|x| b.float(x, self.state[0]));
+        b.bind("from", most.unary(UnaryOp::Abs).equals(infinity).select(zero, most))
+    }
+
+    /// e to the power of a difference.
+    fn power(&self, b: &mut Builder, x: ExprId, from: ExprId) -> ExprId {
+        let factor = b.float(LOG2_E, self.state[0]);
+        b.value(((x - from) * factor).unary(UnaryOp::Exp2))
+    }
+
+    /// The state of the elements of all, combined pairwise, neighbours first.
+    pub fn all(&self, b: &mut Builder, states: &[State]) -> State {
+        if states.is_empty() { self.identity(b) } else { tree(b, states, &mut |b, x, y| self.combine(b, x, y)) }
+    }
+
+    /// The result of a state, in its own type.
+    pub fn finish(&self, b: &mut Builder, state: &[ExprId]) -> ExprId {
+        let share = b.float(1.0 / self.count as f64, self.state[0]);
+        let result = match self.op.operator {
+            Operator::Mean => b.value(state[0] * share),
+            Operator::Var => b.value(state[2] * share),
+            Operator::ArgMax | Operator::ArgMin => state[1],
+            Operator::LogSumExp => {
+                let factor = b.float(LN_2, self.state[0]);
+                b.value(state[0] + state[1].unary(UnaryOp::Log2) * factor)
+            }
+            _ => state[0],
+        };
+        b.value(result.cast(self.op.scalar))
+    }
+
+    /// One state where a condition holds, another elsewhere.
+    pub fn select(&self, b: &mut Builder, condition: ExprId, x: &[ExprId], y: &[ExprId]) -> State {
+        x.iter().zip(y).map(|(&x, &y)| b.value(condition.select(x, y))).collect()
+    }
+}
+
+/// States combined pairwise, neighbours first; there is one at least.
+fn tree(b: &mut Builder, states: &[State], combine: &mut dyn FnMut(&mut Builder, &[ExprId], &[ExprId]) -> State) -> State {
+    match states {
+        [] => State::new(),
+        [one] => one.clone(),
+        _ => {
+            let (left, right) = states.split_at(states.len().div_ceil(2));
+            let (x, y) = (tree(b, left, combine), tree(b, right, combine));
+            let both = combine(b, &x, &y);
+            // Small trees of single values are one expression.
+            if states.len() >= 4 || both.len() > 1 { bind(b, "both", both) } else { both }
+        }
+    }
+}
+
+/// The sum of values; there is one at least.
+fn sum(b: &mut Builder, values: &[State]) -> ExprId {
+    let total = tree(b, values, &mut |b, x, y| vec![b.value(x[0] + y[0])]);
+    b.bind("sum", total[0])
+}
