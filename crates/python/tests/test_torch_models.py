@@ -11,16 +11,18 @@ import tempfile
 import textwrap
 import threading
 import unittest
+from unittest import mock
 
 import torch
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.aot_autograd import make_boxed_func
-from torch._inductor import config
+from torch._inductor import choices, config
+from torch._inductor.virtualized import V
 
 import tilewright as tw
 import tilewright.torch as twt
-from tilewright import _models, _native, _shapes
+from tilewright import _compiled, _models, _native, _shapes
 
 
 class Tiny(nn.Module):
@@ -295,6 +297,32 @@ class Models(unittest.TestCase):
                 twt.enable(self.path, host_us=0.0, compiled=True)
             twt.disable()
             self.assertIs(config.post_grad_custom_post_pass, print)
+
+    def test_max_autotune_measures_ours(self):
+        """Ours is a choice where it was compared, and right where it is the only one."""
+        model, x = nn.Sequential(nn.Linear(6, 5), nn.Linear(5, 4, bias=False)), torch.randn(8, 6)
+        want = model(x)
+        self.enabled_for(lambda: model(x))
+        plain = choices.InductorChoices.get_template_configs
+        for at, count in ((x, 2), (torch.randn(9, 6), 0)):
+            twt.enable(self.path, host_us=0.0, compiled=True)
+            seen = []
+
+            def only_ours(self, inputs, templates, name, *args, seen=seen, **kwargs):
+                found = plain(self, inputs, templates, name, *args, **kwargs)
+                seen.append((name, found))
+                return [] if count else found
+
+            torch._dynamo.reset()
+            options = {"max_autotune": True, "max_autotune_gemm_backends": "ATEN", "fx_graph_cache": False}
+            with mock.patch.object(choices.InductorChoices, "get_template_configs", only_ours), torch.no_grad():
+                got = torch.compile(model, options=options, dynamic=False)(at)
+            self.assertEqual({name for name, _ in seen}, {"addmm", "mm"})
+            torch.testing.assert_close(got, model(at), rtol=1e-4, atol=1e-5)
+            self.assertEqual(any(call[0] == "addmm" and call[5] for call in _native.torch_calls()), count > 0)
+            twt.disable()
+        torch.testing.assert_close(model(x), want)
+        self.assertNotIsInstance(V.choices, _compiled.Choices)
 
     def test_calls_of_python_must_save_more(self):
         x, w, bias = torch.randn(1, 2, 4, 4), torch.randn(2, 2, 3, 3), torch.randn(4)

@@ -1,24 +1,31 @@
-"""torch.compile: a pass over Inductor's graphs, behind differentiation, that puts our operators in the place of torch's where they are faster.
+"""torch.compile: a pass over Inductor's graphs, behind differentiation, that puts our operators in the place of torch's where they are faster;
+and products as further choices of those that max-autotune measures.
 
-Products without a bias need none: Inductor calls `aten::mm.out` and `aten::bmm.out`, which `enable` answers.
+Products without a bias need no pass: Inductor calls `aten::mm.out` and `aten::bmm.out`, which `enable` answers.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Optional
 
 import torch
 from torch import Tensor
+from torch._inductor import choices, config
 from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch._inductor.select_algorithm import ExternKernelChoice
+from torch._inductor.virtualized import V
 
 from . import _native, _shapes
+from . import _operators as ours
+from ._arrays import Array
 
 _aten = torch.ops.aten
 
 
 class Pass(CustomGraphPass):
-    """`addmm` and convolutions, of sizes that are known when compiling. `chosen` says why torch answers a problem at a place."""
+    """`addmm` and convolutions, of sizes that are known when compiling. `chosen` says why torch answers a problem at a place. What
+    max-autotune measures is left to it."""
 
     def __init__(self, chosen: Callable[[str, str], Optional[str]], told: str) -> None:
         self.chosen = chosen
@@ -30,6 +37,8 @@ class Pass(CustomGraphPass):
 
     def __call__(self, graph: torch.fx.graph.Graph) -> None:
         for target, ours in ((_aten.addmm.default, _linear), (_aten.convolution.default, _convolution)):
+            if target is _aten.addmm.default and _measures():
+                continue
             for node in graph.find_nodes(op="call_function", target=target):
                 values = torch.fx.map_arg(node.args, lambda x: x.meta.get("val"))
                 # Scalars of addmm are given by name.
@@ -71,3 +80,81 @@ def _replace(graph: torch.fx.graph.Graph, node: Any, ours: Callable[..., Any]) -
         return
     node.replace_all_uses_with(new)
     graph.erase_node(node)
+
+
+def _measures() -> bool:
+    """Does Inductor measure products now?"""
+    return bool(config.max_autotune or config.max_autotune_gemm)
+
+
+def _tilewright_mm(a: Tensor, b: Tensor) -> Tensor:
+    return torch.ops.tilewright.mm(a, b)
+
+
+def _tilewright_bmm(a: Tensor, b: Tensor) -> Tensor:
+    return torch.ops.tilewright.bmm(a, b)
+
+
+def _tilewright_addmm(bias: Tensor, a: Tensor, b: Tensor) -> Tensor:
+    return torch.ops.tilewright.addmm(bias if bias.dim() == 1 else bias[0], a, b)
+
+
+# Graphs that Inductor has kept on disk find them by name: they are there as soon as this is imported.
+_KERNELS = {
+    name: ExternKernelChoice(kernel, name=f"tilewright_{name}", has_out_variant=False)
+    for name, kernel in (("mm", _tilewright_mm), ("bmm", _tilewright_bmm), ("addmm", _tilewright_addmm))
+}
+# Whether a problem at a place is offered, and what that depends on.
+_offered: Callable[[str, str], bool] = lambda problem, at: False  # noqa: E731
+_offered_told = ""
+
+
+class Choices(choices.InductorChoices):
+    """Inductor's, and ours where it measures."""
+
+    def uuid(self) -> Any:
+        """Graphs for which others were offered are not taken from the cache."""
+        return ("tilewright", _native.__version__, _offered_told)
+
+    def get_template_configs(self, kernel_inputs: Any, templates: Any, op_name: str, *args: Any, **kwargs: Any) -> List[Any]:
+        found = super().get_template_configs(kernel_inputs, templates, op_name, *args, **kwargs)
+        # Inductor asks more than once for an operator, and with torch's own kernels once.
+        if op_name in _KERNELS and _measures() and any(isinstance(t, ExternKernelChoice) for t in templates):
+            nodes = kernel_inputs.nodes()
+            if _is_offered(nodes) and all(kernel_inputs.get_scalar(name) == 1 for name in ("alpha", "beta") if op_name == "addmm"):
+                found.append(_KERNELS[op_name].bind(nodes, kernel_inputs.output_layout(flexible=False)))
+        return found
+
+
+def _is_offered(nodes: Any) -> bool:
+    try:
+        *bias, a, b = (_lying(node) for node in nodes)
+        return _offered(_shapes.product_of(a, b, *bias), a.device)
+    except (_native.Error, TypeError, KeyError):
+        return False
+
+
+def _lying(node: Any) -> Array:
+    """How a factor or a bias lies; raises `TypeError` where a size is left open."""
+    shape, strides = (tuple(map(int, sizes)) for sizes in (node.get_size(), node.get_stride()))
+    device = node.get_device()
+    place = "cpu" if device.type == "cpu" else f"{device.type}:{device.index}"
+    if len(shape) == 2 and strides[0] == 0:
+        shape, strides = shape[1:], strides[1:]
+    return Array(256, shape, strides, ours.TYPES[node.get_dtype()], place, None)
+
+
+def offer(offered: Optional[Callable[[str, str], bool]], told: str) -> None:
+    """What max-autotune measures beside its own from now on; None: nothing of ours."""
+    global _offered, _offered_told
+    _offered, _offered_told = offered or (lambda problem, at: False), told
+    if hasattr(choices, "register_inductor_choices"):
+        if offered is None:
+            choices.unregister_inductor_choices("tilewright")
+        else:
+            choices.register_inductor_choices("tilewright", Choices)
+        return
+    if config.inductor_choices_class not in (None, Choices):
+        raise _native.ProblemError("Inductor has an inductor_choices_class of somebody else: leave `compiled` out")
+    config.inductor_choices_class = None if offered is None else Choices
+    V.set_choices_handler(choices.InductorChoices() if offered is None else Choices())

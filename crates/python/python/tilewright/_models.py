@@ -27,7 +27,8 @@ def enable(path: Path, margin: float = 1.03, host_us: float = 40.0, compiled: bo
     """From now on `torch.mm` and `torch.bmm`, also within torch's own layers and gradients, are answered by tilewright for the shapes for
     which `compare` found torch's time at least `margin` times ours on the same device and driver; all else is one look-up and goes to
     torch. Gives the number of such shapes. Modules with a bias, and convolutions: `optimize`. `compiled`: also what torch.compile makes from
-    now on, bias and convolutions included (as Inductor's `post_grad_custom_post_pass`). Convolutions are called through Python: in eager mode
+    now on, bias and convolutions included (as Inductor's `post_grad_custom_post_pass`); where that measures products (`max-autotune`), every
+    compared one of ours is among the choices. Convolutions are called through Python: in eager mode
     they are ours where more than `host_us` microseconds are saved, what such a call costs more of the host (0 for captured graphs)."""
     global _margin, _host_us
     if not os.path.exists(path):
@@ -43,19 +44,25 @@ def enable(path: Path, margin: float = 1.03, host_us: float = 40.0, compiled: bo
 
 
 def _compile_with(told: Optional[str]) -> None:
-    """Sets our pass of Inductor's, or takes it away. Another's pass is left alone."""
+    """Sets our pass of Inductor's and our choices, or takes them away. Another's pass is left alone."""
     if told is None and "tilewright._compiled" not in sys.modules:
         return
     from torch._inductor import config
 
-    from ._compiled import Pass
+    from ._compiled import Pass, offer
 
     held = config.post_grad_custom_post_pass
     if held is not None and not isinstance(held, Pass):
         if told is not None:
             raise _native.ProblemError("Inductor has a post_grad_custom_post_pass of somebody else: leave `compiled` out")
         return
+    offer(None if told is None else _compared_there, told or "")
     config.post_grad_custom_post_pass = None if told is None else Pass(lambda problem, at: _chosen(problem, at, eager=False), told)
+
+
+def _compared_there(problem: str, place: str) -> bool:
+    """Have we a kernel of a problem that ran on the device of a place?"""
+    return (_shapes.described(_core.context_for(place)), problem) in _compared
 
 
 def disable() -> None:

@@ -108,9 +108,13 @@ def _array(x: Tensor) -> Array:
 
 def product_problem(a: Tensor, b: Tensor, bias: Optional[Tensor] = None) -> str:
     """The text of `a @ b + bias`."""
-    first, second = _array(a), _array(b)
-    out = ours.of_shape((*first.shape[:-1], second.shape[-1]), first.dtype, first.device)
-    return _core._gemm(first, second, out=out, bias=None if bias is None else _array(bias)).problem
+    return product_of(*(_array(x) for x in (a, b) + (() if bias is None else (bias,))))
+
+
+def product_of(a: Array, b: Array, bias: Optional[Array] = None) -> str:
+    """The text of a product of what lies as these arrays."""
+    out = ours.of_shape((*a.shape[:-1], b.shape[-1]), a.dtype, a.device)
+    return _core._gemm(a, b, out=out, bias=bias).problem
 
 
 def convolution_problem(direction: str, x: Tensor, weight: Tensor, other: Tensor, how: Any, bias: bool = False) -> str:
