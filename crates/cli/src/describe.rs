@@ -196,7 +196,7 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
         ),
         Common::Bim if value == 2 => "neighbouring groups are one product, whose filter is block-diagonal".into(),
         Common::Bim if value == 3 => {
-            "a convolution's samples are rows of one product; each tap's channels are padded with zeros".into()
+            "each tap's channels are padded with zeros; a convolution's samples are rows of one product, and neighbouring groups with few channels blocks of it".into()
         }
         Common::Bim => {
             choose("a convolution's samples are rows of one product", "a convolution's samples are a batch of products")

@@ -145,6 +145,10 @@ fn channels_padded_under_each_tap() {
     let strided = "n2_g1_c72_k72_in7x6_fil3x2_st2x1_dil1x2_pb1x1_pe1x1";
     let groups = "n2_g2_c80_k80_in5x6_fil2x3_st1x1_dil1x1_pb1x1_pe0x1";
     let few = "n2_g1_c3_k24_in9x8_fil5x3_st2x2_dil1x1_pb2x1_pe2x1";
+    // Forty-eight groups, and 24, of one block-diagonal product.
+    let depthwise = "n2_g96_c96_k96_in5x6_fil3x3_st1x1_dil1x1_pb1x1_pe1x1";
+    let reduced = "n2_g24_c24_k24_in7x6_fil3x3_st2x2_dil1x1_pb1x1_pe1x1";
+    let blocks = "A_MIC1_ACP2__B_MIC8_ACP2_WOS1__C_MAC128_UNR64_BUF3_LWV4_UNI2";
     let bulk = "A_MIC1_ACP2__B_MIC8_ACP2__C_MAC128_UNR64_BUF3_LWV4_UNI2";
     let columns = "A_MIC1_ACP2__B_MIC16_ACP2__C_MAC128_UNR64_BUF3_LWV4_UNI2";
     let waves = "A_MIC1_PAD8__B_MIC2_PAD8__C_UNI1_MAC64_UNR16_PFG1_BUF2_EDG1";
@@ -158,6 +162,12 @@ fn channels_padded_under_each_tap() {
         ("bwdw", plain, "emu:sm_90a", format!("{columns}_PST3")),
         ("bwdw", strided, "emu:sm_90a", format!("{columns}_ICE3_SKS1")),
         ("bwdw", groups, "emu:sm_90a", columns.into()),
+        ("fwd", depthwise, "emu:sm_90a", format!("{blocks}_PST3_CST1")),
+        ("fwd", reduced, "emu:sm_90a", blocks.into()),
+        ("bwdd", depthwise, "emu:sm_90a", blocks.into()),
+        ("bwdd", reduced, "emu:sm_90a", format!("{blocks}_PST3")),
+        ("bwdw", depthwise, "emu:sm_90a", format!("{columns}_ICE2_SKS1")),
+        ("bwdw", reduced, "emu:sm_90a", columns.into()),
         ("fwd", few, "emu:sm_80", waves.into()),
         ("bwdd", few, "emu:gfx942", "A_MIC1_PAD8__B_MIC1_PAD8__C_UNI3_MAC256_UNR16_PFG1_BUF2_EDG1_CST1".into()),
         ("bwdw", few, "emu:sm_80", format!("{waves}_ICE2_SKS1")),
@@ -337,6 +347,8 @@ fn first_plans() {
     assert!([Key::A, Key::B].iter().all(|side| plan.get(side(Chiral::Wos)) == 0 && plan.get(side(Chiral::Acp)) == 2), "{plan}");
     let (_, plan) = pick("bwdd_nhwc_n32_g32_c256_k256_in50x50_fil3x3_st1x1");
     assert_eq!(plan.common(Common::Bim), 2, "{plan}");
+    let (_, plan) = pick("fwd_nhwc_n32_g144_c144_k144_in56x56_fil3x3_st1x1");
+    assert!(plan.common(Common::Bim) == 3 && plan.get(Key::A(Chiral::Acp)) == 2, "{plan}");
     // Channels that are no whole rows of 128 bytes, padded so that windows come in bulk.
     let (_, plan) = pick("bwdd_nhwc_n32_g1_c256_k2376_in25x25_fil3x3_st1x1");
     assert!(plan.common(Common::Bim) == 3 && plan.get(Key::A(Chiral::Acp)) == 2, "{plan}");

@@ -204,7 +204,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         System::Sofie,
         Legal::Range(0, 3),
         0,
-        "convolution: 0 one sample per batch entry g, 1 batch merged into m, 2 also groups merged into block-diagonal products, 3 as 1 with the channels of each tap padded to whole 128-byte rows, or to a power of two (no effect on a GEMM)",
+        "convolution: 0 one sample per batch entry g, 1 batch merged into m, 2 also groups merged into block-diagonal products, 3 as 2, or as 1 where groups stay apart, with the channels of each tap padded to whole 128-byte rows, few of one group to a power of two (no effect on a GEMM)",
     ),
     entry(
         "UNI",

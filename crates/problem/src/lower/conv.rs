@@ -53,7 +53,9 @@ pub(super) fn together(conv: &Conv) -> u64 {
 /// Channels that [`ConvForm::PaddedChannels`] adds under each tap; 0: it is no form of its own.
 pub(super) fn padding(conv: &Conv) -> u64 {
     let weight = conv.direction == Direction::BackwardWeight;
-    let channels = if conv.direction == Direction::BackwardData { conv.k_per_group() } else { conv.c_per_group() };
+    let (of_group, together) =
+        (if conv.direction == Direction::BackwardData { conv.k_per_group() } else { conv.c_per_group() }, together(conv));
+    let channels = of_group * together;
     let taps: u64 = conv.filter.iter().product();
     // Columns of a result that do not exist would take part in reductions.
     let suits = if weight { conv.reductions.is_empty() } else { conv.merges() };
@@ -61,12 +63,14 @@ pub(super) fn padding(conv: &Conv) -> u64 {
         return 0;
     }
     let row = ROW_BYTES / u64::from(conv.dtype.bytes());
-    let padded = if channels > row / 2 { channels.next_multiple_of(row) } else { channels.next_power_of_two() };
+    let whole = together > 1 || channels > row / 2;
+    let padded = if whole { channels.next_multiple_of(row) } else { channels.next_power_of_two() };
     padded - channels
 }
 
 pub(super) fn lower(conv: &Conv, form: ConvForm) -> Result<Parts, ProblemError> {
-    let together = if form == ConvForm::BlockDiagonal { together(conv) } else { 1 };
+    let blocks = matches!(form, ConvForm::BlockDiagonal | ConvForm::PaddedChannels);
+    let together = if blocks { together(conv) } else { 1 };
     let padding = if form == ConvForm::PaddedChannels { padding(conv) } else { 0 };
     let chains = Chains { conv, form, names: &SPATIAL[3 - conv.dims()..], batch: Vec::new(), together, padding };
     let one = |lead| Parts { lead, rest: Vec::new() };

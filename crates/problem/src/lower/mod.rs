@@ -31,8 +31,8 @@ pub enum ConvForm {
     /// The same with neighbouring groups in one product, whose filter is block-diagonal: as many as have the channels of one
     /// 128-byte row. Also of filter gradients, of which the blocks are stored.
     BlockDiagonal,
-    /// As [`ConvForm::Merged`] with more channels under each tap than there are, the others zeros: whole 128-byte rows of them, or a power of
-    /// two where they are few. So no row of a tile, and no vector, spans taps. Of filter gradients, whose columns they are, those that
+    /// As [`ConvForm::BlockDiagonal`], or [`ConvForm::Merged`] where groups stay apart, with more channels under each tap than there are, the
+    /// others zeros: whole 128-byte rows of them, or a power of two where one group's are few. So no row of a tile, and no vector, spans taps. Of filter gradients, whose columns they are, those that
     /// exist are stored.
     PaddedChannels,
 }
