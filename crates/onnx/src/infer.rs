@@ -45,8 +45,13 @@ fn spatial_dims(inputs: &[Option<SymTensor>]) -> usize {
     inputs.first().and_then(|i| i.as_ref()?.ndim()).map_or(0, |n| n.saturating_sub(2))
 }
 
-/// The outputs of a node whose operator has a rule; unknown ones else.
-pub(crate) fn outputs(node: &NodeProto, values: &HashMap<String, Value>, opset: i64) -> Result<Vec<Value>, String> {
+/// The outputs of a node whose operator has a rule; unknown ones else. `batch`: the file's first dimension and the one that took its place.
+pub(crate) fn outputs(
+    node: &NodeProto,
+    values: &HashMap<String, Value>,
+    opset: i64,
+    batch: Option<(u64, u64)>,
+) -> Result<Vec<Value>, String> {
     let op = node.op_type.as_deref().unwrap_or_default();
     let a = Attributes(node);
     let unknown = vec![Value::Unknown; node.output.len()];
@@ -74,7 +79,13 @@ pub(crate) fn outputs(node: &NodeProto, values: &HashMap<String, Value>, opset: 
         Ok(())
     };
     match op {
-        "Reshape" => by_input(&mut inputs, "shape")?,
+        "Reshape" => {
+            by_input(&mut inputs, "shape")?;
+            if let Some(target) = of_batch(node, &a, values, batch) {
+                inputs.truncate(1);
+                inputs.push(Some(Value::Vector(target).symbolic()?));
+            }
+        }
         "Squeeze" | "Unsqueeze" => by_input(&mut inputs, "axes")?,
         "Pad" => by_input(&mut inputs, "pads")?,
         "Split" => by_input(&mut inputs, "split")?,
@@ -95,8 +106,44 @@ pub(crate) fn outputs(node: &NodeProto, values: &HashMap<String, Value>, opset: 
     }
     let Some(found) = apply(op, &a, &inputs, node.output.len())? else { return Ok(unknown) };
     let mut found = found.into_iter().map(Value::of).collect::<Result<Vec<_>, _>>()?;
+    if op == "Reshape"
+        && let (Some(Some(Value::Shape(from))), Some(Value::Shape(to))) =
+            (node.input.first().map(|i| values.get(i)), found.first())
+        && from.iter().product::<u64>() != to.iter().product()
+    {
+        let told = format!("values of {from:?} cannot take the shape {to:?}");
+        return Err(match batch {
+            None => told,
+            Some((was, _)) => format!(
+                "{told}, which the file fixes for a first dimension of {was}: leave that as it is, or export the model with a free one"
+            ),
+        });
+    }
     found.resize(node.output.len().max(found.len()), Value::Unknown);
     Ok(found)
+}
+
+/// The shape to take where the file has the constant one of another batch.
+fn of_batch(
+    node: &NodeProto,
+    a: &Attributes<'_>,
+    values: &HashMap<String, Value>,
+    batch: Option<(u64, u64)>,
+) -> Option<Vec<i64>> {
+    let (was, now) = batch?;
+    let Value::Shape(from) = values.get(node.input.first()?)? else { return None };
+    let target = match node.input.get(1).map(|name| values.get(name)) {
+        Some(Some(Value::Vector(target))) => target,
+        None => a.ints("shape")?,
+        _ => return None,
+    };
+    let (first, rest) = target.split_first()?;
+    if from.first() != Some(&now) || u64::try_from(*first).ok()? != was {
+        return None;
+    }
+    let fits =
+        rest.contains(&-1) || !rest.contains(&0) && now * rest.iter().product::<i64>().unsigned_abs() == from.iter().product();
+    fits.then(|| [&[now as i64], rest].concat())
 }
 
 /// Applies the operator's rule; `None` where there is none.

@@ -38,7 +38,8 @@ pub(crate) fn load(file: &str, bytes: &[u8], options: &Options) -> Result<Graph,
     }
     let inputs: Vec<&ValueInfoProto> =
         graph.input.iter().filter(|i| i.name.as_ref().is_some_and(|n| !constants.contains(n))).collect();
-    for (name, shape) in bind(file, &inputs, options)? {
+    let (bound, batch) = bind(file, &inputs, options)?;
+    for (name, shape) in bound {
         values.insert(name, Value::Shape(shape));
     }
     let dtype = options.dtype.map_or_else(|| element_type(file, &inputs, &graph.initializer), Ok)?;
@@ -49,9 +50,13 @@ pub(crate) fn load(file: &str, bytes: &[u8], options: &Options) -> Result<Graph,
         let called = called(node);
         node.input.iter().filter(|i| !i.is_empty()).for_each(|i| *readers.entry(i.clone()).or_default() += 1);
         // The rules compute with 32 bits; sizes are bounded ahead of them, and what they may still panic at is no model.
-        let outputs = catch_unwind(AssertUnwindSafe(|| infer::outputs(node, &values, opset)));
+        let fixed = node.input.get(1).is_none_or(|name| constants.contains(name));
+        let outputs = catch_unwind(AssertUnwindSafe(|| infer::outputs(node, &values, opset, batch.filter(|_| fixed))));
         let outputs = outputs.unwrap_or_else(|_| Err("its sizes are beyond what can be computed with".into()));
         let outputs = outputs.map_err(|e| malformed(format!("node {called}: {e}")))?;
+        if node.op_type.as_deref() == Some("Constant") {
+            constants.extend(node.output.iter().cloned());
+        }
         for (name, value) in node.output.iter().zip(outputs).filter(|(name, _)| !name.is_empty()) {
             values.insert(name.clone(), value);
         }
@@ -67,9 +72,12 @@ pub(crate) fn called(node: &NodeProto) -> String {
     format!("{} ({})", name.unwrap_or("without a name"), node.op_type.as_deref().unwrap_or("no operator"))
 }
 
+/// Inputs with their sizes; a fixed first dimension that the options change, with what takes its place.
+type Bound = (Vec<(String, Vec<u64>)>, Option<(u64, u64)>);
+
 /// Sizes of the inputs, with free dimensions as the options say.
-fn bind(file: &str, inputs: &[&ValueInfoProto], options: &Options) -> Result<Vec<(String, Vec<u64>)>, OnnxError> {
-    let (mut bound, mut free, mut told) = (Vec::new(), Vec::new(), Vec::new());
+fn bind(file: &str, inputs: &[&ValueInfoProto], options: &Options) -> Result<Bound, OnnxError> {
+    let (mut bound, mut free, mut told, mut batch) = (Vec::new(), Vec::new(), Vec::new(), None);
     let mut used: HashSet<&str> = HashSet::new();
     for input in inputs {
         let name = input.name.clone().unwrap_or_default();
@@ -87,6 +95,7 @@ fn bind(file: &str, inputs: &[&ValueInfoProto], options: &Options) -> Result<Vec
                 Some((known, size)) => {
                     used.insert(known);
                     sizes.push(*size);
+                    batch = batch.or(fixed.filter(|was| n == 0 && was != size).map(|was| (was, *size)));
                 }
                 None => match fixed {
                     Some(size) => sizes.push(size),
@@ -105,7 +114,7 @@ fn bind(file: &str, inputs: &[&ValueInfoProto], options: &Options) -> Result<Vec
     if let Some((name, _)) = options.dims.iter().find(|(name, _)| !used.contains(name.as_str())) {
         return Err(OnnxError::NoSuchDimension { file: file.into(), name: name.clone(), inputs: told.join(", ") });
     }
-    if free.is_empty() { Ok(bound) } else { Err(OnnxError::Free { file: file.into(), free }) }
+    if free.is_empty() { Ok((bound, batch)) } else { Err(OnnxError::Free { file: file.into(), free }) }
 }
 
 /// The floating-point type of the first input that has one, else of the first weight.

@@ -137,6 +137,104 @@ fn dimensions_types_and_layouts_are_the_users_choice() {
     assert_eq!(wrong, "m.onnx: has no dimension depth; its inputs are x [batch, 3, 16, 16]");
 }
 
+/// A file of one batch may be asked for another: constant shapes that begin with it follow, others are refused by name.
+#[test]
+fn constant_shapes_follow_the_batch() {
+    let made = |to: &[i64]| {
+        let nodes = vec![node("Conv", "x w", "c", &[]), node("Reshape", "c to", "r", &[]), node("Gemm", "r w2", "y", &[])];
+        let weights = vec![weight("w", &[8, 4, 8, 8]), numbers("to", to), weight("w2", &[8, 10])];
+        model(vec![value("x", "2 4 8 8")], weights, nodes)
+    };
+    for to in [&[2, 8][..], &[2, -1], &[-1, 8]] {
+        for batch in [2, 6] {
+            let model = read(&made(to), &[("x.0", batch)]).expect("a model");
+            assert!(keys(&model)[1].contains(&format!("_m{batch}_n10_k8_")), "{to:?} {batch}: {:?}", keys(&model));
+        }
+    }
+    let fixed = read(&made(&[1, 16]), &[("x.0", 6)]).expect_err("another shape").to_string();
+    let told =
+        "node r (Reshape): values of [6, 8, 1, 1] cannot take the shape [1, 16], which the file fixes for a first dimension of 2";
+    assert!(fixed.contains(told) && fixed.contains("a free one"), "{fixed}");
+    let wrong = read(&made(&[1, 17]), &[]).expect_err("no shape of it").to_string();
+    assert!(wrong.contains("values of [2, 8, 1, 1] cannot take the shape [1, 17]") && !wrong.contains("fixes"), "{wrong}");
+}
+
+/// An encoder as exporters write it, with free batch and length: sizes are read from its values, taken apart and put together again.
+fn encoder() -> ModelProto {
+    let mut nodes = vec![
+        node("Shape", "x", "sizes", &[]),
+        node("Gather", "sizes zero", "b", &[("axis", &[0])]),
+        node("Gather", "sizes one", "t", &[("axis", &[0])]),
+        node("Unsqueeze", "b axis", "b1", &[]),
+        node("Unsqueeze", "t axis", "t1", &[]),
+        node("Concat", "b1 t1 heads", "apart", &[("axis", &[0])]),
+        node("Concat", "b1 t1 whole", "together", &[("axis", &[0])]),
+    ];
+    for name in ["q", "k", "v"] {
+        let n = |text: &str| text.replace('_', name);
+        nodes.push(node("MatMul", &n("x w_"), &n("_m"), &[]));
+        nodes.push(node("Add", &n("bias _m"), &n("_a"), &[]));
+        nodes.push(node("Reshape", &n("_a apart"), &n("_r"), &[]));
+        let perm: &[i64] = if name == "k" { &[0, 2, 3, 1] } else { &[0, 2, 1, 3] };
+        nodes.push(node("Transpose", &n("_r"), &n("_t"), &[("perm", perm)]));
+    }
+    nodes.extend([
+        node("MatMul", "qt kt", "scores", &[]),
+        node("Div", "scores scale", "scaled", &[]),
+        node("Softmax", "scaled", "p", &[("axis", &[-1])]),
+        node("MatMul", "p vt", "mixed", &[]),
+        node("Transpose", "mixed", "back", &[("perm", &[0, 2, 1, 3])]),
+        node("Reshape", "back together", "rows", &[]),
+        node("MatMul", "rows wo", "o", &[]),
+        node("Add", "o bias", "ob", &[]),
+        node("Add", "ob x", "sum", &[]),
+        node("LayerNormalization", "sum g g", "norm", &[("axis", &[-1])]),
+        node("MatMul", "norm up", "u", &[]),
+        node("Add", "u wide", "ub", &[]),
+        node("Gelu", "ub", "act", &[]),
+        node("MatMul", "act down", "out", &[]),
+    ]);
+    let mut weights: Vec<TensorProto> = ["wq", "wk", "wv", "wo"].map(|name| weight(name, &[64, 64])).into();
+    weights.extend([weight("bias", &[64]), weight("g", &[64]), weight("scale", &[1]), weight("wide", &[256])]);
+    weights.extend([weight("up", &[64, 256]), weight("down", &[256, 64])]);
+    let index = |name: &str, value| TensorProto { dims: vec![], ..numbers(name, &[value]) };
+    weights.extend([
+        index("zero", 0),
+        index("one", 1),
+        numbers("axis", &[0]),
+        numbers("heads", &[4, 16]),
+        numbers("whole", &[64]),
+    ]);
+    model(vec![value("x", "batch length 64")], weights, nodes)
+}
+
+#[test]
+fn an_encoder_of_any_batch_and_length() {
+    for (b, t) in [(1, 7), (3, 33)] {
+        let model = read(&encoder(), &[("batch", b), ("length", t)]).expect("a model");
+        assert_eq!(model.skipped, Vec::<String>::new());
+        let rows = b * t;
+        let batched = if b * 4 > 1 { format!("_b{}_", b * 4) } else { String::new() };
+        let wanted = [
+            ("qm", vec![format!("_m{rows}_n64_k64_"), "biasn".into()]),
+            ("km", vec![format!("_m{rows}_n64_k64_"), "biasn".into()]),
+            ("vm", vec![format!("_m{rows}_n64_k64_"), "biasn".into()]),
+            ("scores", vec![format!("_m{t}_n{t}_k16_"), batched.clone()]),
+            ("mixed", vec![format!("_m{t}_n16_k{t}_"), batched]),
+            ("o", vec![format!("_m{rows}_n64_k64_"), "biasn".into()]),
+            ("u", vec![format!("_m{rows}_n256_k64_"), "biasn".into(), "actgelu".into()]),
+            ("out", vec![format!("_m{rows}_n64_k256_")]),
+        ];
+        for (layer, (name, parts)) in model.layers.iter().zip(&wanted) {
+            let key = layer.problem.key();
+            assert!(layer.name == *name && parts.iter().all(|p| key.contains(p.as_str())), "{name}: {key}, {parts:?}");
+        }
+        assert_eq!(model.layers.len(), wanted.len());
+    }
+    let free = read(&encoder(), &[("batch", 2)]).expect_err("a free length").to_string();
+    assert!(free.contains("length (x.1)") && free.contains("--dim length=N"), "{free}");
+}
+
 #[test]
 fn unsound_models_are_refused_by_name() {
     let conv = |w: &[i64], attributes: &[(&str, &[i64])]| {
@@ -256,4 +354,8 @@ fn light_models_are_read_whole() {
         let model = tilewright_onnx::read(&path, &Options::default()).unwrap_or_else(|e| panic!("{e}"));
         assert_eq!((model.layers.len(), model.skipped.len()), (count, 0), "{name}: {:?}", model.skipped);
     }
+    // Its `Reshape` before the last layer is to a batch of one.
+    let options = Options { dims: vec![("gpu_0/data_0.0".into(), 8)], ..Options::default() };
+    let model = tilewright_onnx::read(&std::path::Path::new(&folder).join("light_resnet50.onnx"), &options).expect("a model");
+    assert!(keys(&model)[53].contains("_m8_n1000_k2048_"), "{}", keys(&model)[53]);
 }
