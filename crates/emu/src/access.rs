@@ -98,7 +98,7 @@ impl Touch<'_> {
                     }
                 }
                 if let Some(shadow) = &bound.shadow {
-                    let who = Toucher { group: team.number, thread: self.thread, clocks: &team.clocks };
+                    let who = Toucher { group: team.number, thread: self.thread, clocks: &team.clocks, order: &team.order };
                     let done = match self.kind {
                         Kind::Read => shadow.read(who, byte, t.bytes()),
                         Kind::Write => shadow.write(who, byte, t.bytes()),
@@ -302,13 +302,13 @@ pub(crate) fn store(launch: &Launch<'_>, team: &mut Team, ctx: &mut Context, m: 
     Ok(())
 }
 
-/// Runs an atomic.
+/// Runs an atomic; what was there before goes to a slot, if there is one.
 pub(crate) fn atomic(
     launch: &Launch<'_>,
     team: &mut Team,
     ctx: &mut Context,
     op: AtomicOp,
-    m: &Mem,
+    (m, to): (&Mem, Slot),
     site: u32,
 ) -> Result<(), EmuError> {
     let Some(t) = Target::new(launch, m.address.space, m.scalar, 1) else { return Ok(()) };
@@ -320,12 +320,22 @@ pub(crate) fn atomic(
         for l in (0..LANES).filter(|l| bits >> l & 1 != 0) {
             let thread = ctx.first + (block * LANES + l) as u32;
             let byte = Touch { launch, site, thread, kind: Kind::Atomic }.check(team, &t, at[l])?;
-            match t.bound {
+            let before = match t.bound {
                 None => {
-                    let new = combine(op, m.scalar, get_shared(&team.shared, byte, t.size), value[l]);
-                    set_shared(&mut team.shared, byte, t.size, new);
+                    let old = get_shared(&team.shared, byte, t.size);
+                    set_shared(&mut team.shared, byte, t.size, combine(op, m.scalar, old, value[l]));
+                    old
                 }
-                Some(b) => b.cells.update(byte, t.size, |old| combine(op, m.scalar, old, value[l])),
+                Some(b) => {
+                    let update = || b.cells.update(byte, t.size, |old| combine(op, m.scalar, old, value[l]));
+                    match &b.shadow {
+                        Some(shadow) => shadow.exchange(byte, (&mut team.order, thread, to.is_some()), update),
+                        None => update(),
+                    }
+                }
+            };
+            if to.is_some() {
+                ctx.files.r32.get_mut(to)[block].0[l] = before as u32;
             }
         }
     }
@@ -337,16 +347,31 @@ pub(crate) fn lane_values(ctx: &Context, slot: Slot, wide: bool, block: usize) -
     if wide { ctx.files.r64.block(slot, block).0 } else { ctx.files.r32.block(slot, block).0.map(|x| x as u64) }
 }
 
+/// How what stays in memory compares with the other.
+const fn kept(op: AtomicOp) -> std::cmp::Ordering {
+    if matches!(op, AtomicOp::Min) { std::cmp::Ordering::Less } else { std::cmp::Ordering::Greater }
+}
+
 fn combine(op: AtomicOp, s: Scalar, old: u64, value: u64) -> u64 {
     let (f, g) = (|x: u64| f32::from_bits(x as u32), f64::from_bits);
     match (op, s) {
         (AtomicOp::Add, Scalar::F32) => (f(old) + f(value)).to_bits() as u64,
         (AtomicOp::Add, Scalar::F64) => (g(old) + g(value)).to_bits(),
         (AtomicOp::Add, _) => old.wrapping_add(value),
-        (AtomicOp::Max, Scalar::F32) => f(old).max(f(value)).to_bits() as u64,
-        (AtomicOp::Max, Scalar::F64) => g(old).max(g(value)).to_bits(),
-        (AtomicOp::Max, Scalar::I32) => (old as i32).max(value as i32) as u32 as u64,
-        (AtomicOp::Max, Scalar::I64) => (old as i64).max(value as i64) as u64,
+        (op, Scalar::F32) => {
+            let (old, value) = (f(old), f(value));
+            let first = old.is_nan() || !value.is_nan() && (old.total_cmp(&value) == kept(op));
+            (if first { old } else { value }).to_bits() as u64
+        }
+        (op, Scalar::F64) => {
+            let (old, value) = (g(old), g(value));
+            let first = old.is_nan() || !value.is_nan() && (old.total_cmp(&value) == kept(op));
+            (if first { old } else { value }).to_bits()
+        }
+        (op, Scalar::I32) if (old as i32).cmp(&(value as i32)) == kept(op) => old,
+        (op, Scalar::I64) if (old as i64).cmp(&(value as i64)) == kept(op) => old,
+        (_, Scalar::I32 | Scalar::I64) => value,
+        (AtomicOp::Min, _) => old.min(value),
         (AtomicOp::Max, _) => old.max(value),
     }
 }
@@ -370,6 +395,13 @@ mod tests {
         let minus = -1i32 as u32 as u64;
         assert_eq!(combine(AtomicOp::Max, Scalar::I32, minus, 3), 3);
         assert_eq!(combine(AtomicOp::Max, Scalar::U32, minus, 3), minus);
+        assert_eq!(combine(AtomicOp::Min, Scalar::I32, minus, 3), minus);
+        let (nan, zero, below) = (f32::NAN.to_bits() as u64, 0f32.to_bits() as u64, (-0f32).to_bits() as u64);
+        for op in [AtomicOp::Max, AtomicOp::Min] {
+            assert_eq!((combine(op, Scalar::F32, nan, zero), combine(op, Scalar::F32, zero, nan)), (nan, nan));
+            let first = combine(op, Scalar::F32, zero, below);
+            assert_eq!((first, combine(op, Scalar::F32, below, zero)), (first, if op == AtomicOp::Max { zero } else { below }));
+        }
         assert_eq!(combine(AtomicOp::Add, Scalar::F64, 1f64.to_bits(), 2f64.to_bits()), 3f64.to_bits());
     }
 }

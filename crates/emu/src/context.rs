@@ -7,7 +7,7 @@ use crate::matrix::agents::Agents;
 use crate::matrix::state::{Barrier, Flight, Works};
 use crate::op::Fault;
 use crate::poison::Poison;
-use crate::shadow::{Clocks, Has, SharedShadow, Watch};
+use crate::shadow::{Clocks, Has, Order, SharedShadow, Watch};
 use crate::{Counters, EmuError, Location};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -251,6 +251,8 @@ pub(crate) struct Team {
     /// Watches initialisation and races, if either is asked for.
     pub(crate) shadow: Option<SharedShadow>,
     pub(crate) clocks: Clocks,
+    /// What it has said to other work-groups, and heard of them.
+    pub(crate) order: Order,
     pub(crate) barriers: [Arrivals; 17],
     /// Transaction barriers of all arrays, one after another.
     pub(crate) tx: Vec<Barrier>,
@@ -288,6 +290,7 @@ impl Team {
             shared: vec![0; code.shared_bytes.div_ceil(4)],
             shadow,
             clocks,
+            order: Order::default(),
             barriers: [Arrivals::default(); 17],
             tx: vec![Barrier::default(); code.tx_barriers.iter().map(|t| t.len as usize).sum()],
             woken: false,
@@ -310,6 +313,7 @@ impl Team {
             s.reset();
         }
         self.clocks.reset();
+        self.order = Order::default();
         self.barriers = [Arrivals::default(); 17];
         self.tx.fill(Barrier::default());
         self.woken = false;

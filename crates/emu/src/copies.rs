@@ -53,7 +53,7 @@ pub(crate) fn issue(launch: &Launch<'_>, team: &mut Team, ctx: &mut Context, c: 
                 shadow.launch(start, bytes, thread);
             }
             if let Some((shadow, byte)) = source_shadow(launch, &p) {
-                shadow.launched(Toucher { group: team.number, thread, clocks: &team.clocks }, byte, bytes);
+                shadow.launched(Toucher { group: team.number, thread, clocks: &team.clocks, order: &team.order }, byte, bytes);
             }
             ctx.pending.push(p);
         }
@@ -88,7 +88,7 @@ pub(crate) fn wait(launch: &Launch<'_>, team: &mut Team, ctx: &mut Context, grou
             land(launch, team, &p, p.from.map_or(4, |(arg, _)| element(launch, arg) as usize));
         }
         if let Some((shadow, byte)) = source_shadow(launch, &p) {
-            shadow.landed(Toucher { group: team.number, thread, clocks: &team.clocks }, byte, p.bytes);
+            shadow.landed(Toucher { group: team.number, thread, clocks: &team.clocks, order: &team.order }, byte, p.bytes);
         }
         if let Some(shadow) = &mut team.shadow {
             shadow.land(&team.clocks, p.to, p.bytes, thread);

@@ -45,7 +45,7 @@ pub(crate) fn memory(launch: &Launch<'_>, team: &mut Team, ctx: &Context, inst: 
             }
         }
         Inst::Store(m) => access(launch, team, ctx, &code.mems[*m as usize], true),
-        Inst::Atomic(_, m) => team.counters.atomics += waves(launch, ctx, code.mems[*m as usize].mask),
+        Inst::Atomic(_, m, _) => team.counters.atomics += waves(launch, ctx, code.mems[*m as usize].mask),
         Inst::AsyncCopy(c) => {
             let c = &code.copies[*c as usize];
             team.counters.async_copies += waves(launch, ctx, c.mask);

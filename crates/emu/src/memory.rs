@@ -191,17 +191,20 @@ impl Cells {
             page.set(byte % PAGE, size, value);
         }
     }
-    /// Replaces an element by a function of itself, atomically against other calls.
-    pub(crate) fn update(&self, byte: usize, size: usize, f: impl Fn(u64) -> u64) {
-        let Some(page) = self.page(byte) else { return };
+    /// Replaces an element by a function of itself, atomically against other calls; gives what was there before.
+    pub(crate) fn update(&self, byte: usize, size: usize, f: impl Fn(u64) -> u64) -> u64 {
+        let Some(page) = self.page(byte) else { return 0 };
         let at = byte % PAGE;
         if size == 4 {
-            let _ = page.words[at / 4].fetch_update(Relaxed, Relaxed, |old| Some(f(old as u64) as u32));
+            let before = page.words[at / 4].fetch_update(Relaxed, Relaxed, |old| Some(f(old as u64) as u32));
             page.mark(at, size);
+            before.map_or(0, u64::from)
         } else {
             let guard = self.wide.lock().unwrap_or_else(PoisonError::into_inner);
-            page.set(at, size, f(page.get(at, size)));
+            let before = page.get(at, size);
+            page.set(at, size, f(before));
             drop(guard);
+            before
         }
     }
     /// True if all bytes of an aligned element were written.

@@ -16,6 +16,8 @@ pub(crate) fn statement(k: &Kernel, s: &Stmt) -> String {
         Stmt::Load { place: p, mem: m, guard: g } => format!("{} = {}{}", place(k, *p), mem(k, *m), guard(g)),
         Stmt::Store { mem: m, value, guard: g } => format!("{} = {}{}", mem(k, *m), e(value), guard(g)),
         Stmt::Atomic { op, mem: m, value, guard: g } => format!("atomic {op:?} {}, {}{}", mem(k, *m), e(value), guard(g)),
+        Stmt::FetchAdd { place: p, mem: m, value } => format!("{} = fetch and add {}, {}", place(k, *p), mem(k, *m), e(value)),
+        Stmt::Fence => "fence".into(),
         Stmt::PlaceCursor(c, x) => match k.cursors.get(c.index()) {
             Some(c) => format!("{} = {} + {}", c.name, arg(k, c.buffer.index()), e(x)),
             None => "cursor".into(),

@@ -228,6 +228,19 @@ pub enum Stmt {
         /// Scalar `Bool`.
         guard: Option<ExprId>,
     },
+    /// Adds to one `I32` of global memory atomically and gives what was there before. It orders nothing by itself: see [`Stmt::Fence`].
+    FetchAdd {
+        /// Receives the old value.
+        place: Place,
+        /// Address.
+        mem: MemRef,
+        /// `I32`.
+        value: ExprId,
+    },
+    /// Orders the thread's accesses to global memory before it and behind it, as all threads of the device see them. What a thread did, or
+    /// was ordered behind by barriers, before a fence and a [`Stmt::FetchAdd`] behind that, is seen by a thread whose own `FetchAdd` of
+    /// the same element came later, behind a fence of its own. What is exchanged so lies in [`Access::Exchange`] buffers.
+    Fence,
     /// Declares a cursor at buffer + offset elements (`I64` or `I32`).
     PlaceCursor(CursorId, ExprId),
     /// Moves a cursor by a signed number of elements.
@@ -436,7 +449,7 @@ impl Kernel {
 fn reaches_global(s: &Stmt) -> bool {
     let global = |mem: &MemRef| !matches!(mem.base, Base::Shared(_));
     any(std::slice::from_ref(s), &|s| match s {
-        Stmt::Load { mem, .. } | Stmt::Store { mem, .. } | Stmt::Atomic { mem, .. } => global(mem),
+        Stmt::Load { mem, .. } | Stmt::Store { mem, .. } | Stmt::Atomic { mem, .. } | Stmt::FetchAdd { mem, .. } => global(mem),
         Stmt::AsyncCopy { .. } | Stmt::Bulk(BulkOp::Load { .. } | BulkOp::Store { .. }) => true,
         _ => false,
     })

@@ -60,6 +60,9 @@ pub struct Features {
     /// Those of twice the depth (gfx950).
     #[serde(default)]
     pub deep_mfma: bool,
+    /// Fences between work-groups. OpenCL C 1.2 has none beyond the work-group.
+    #[serde(default)]
+    pub fence: bool,
 }
 
 /// Hard limits a kernel must respect.
@@ -290,6 +293,7 @@ fn amd(arch: &str, (units, lds, l2_mb): (u32, u32, u64), (clock, dram): (f64, f6
             roles: true,
             mfma: matrix > 0.0,
             deep_mfma: arch == "gfx950",
+            fence: true,
             ..Features::default()
         },
         limits: Limits::amd(lds),
@@ -329,6 +333,7 @@ impl Target {
             named_barrier: true,
             roles: true,
             mma: true,
+            fence: true,
             ..Features::default()
         };
         let tall = Features { tall_f64: true, ..modern };

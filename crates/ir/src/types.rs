@@ -121,6 +121,9 @@ pub enum Access {
     Write,
     /// Read and written.
     ReadWrite,
+    /// Written by work-groups and read by others of the same launch, which fences order ([`crate::Stmt::Fence`]): loads go past the
+    /// caches of a compute unit.
+    Exchange,
 }
 
 /// One-operand operations.
@@ -200,13 +203,16 @@ impl BinaryOp {
     }
 }
 
-/// Read-modify-write operations on memory.
+/// Read-modify-write operations on memory. Of floats, the larger and the smaller are those of [`BinaryOp::Maximum`] and
+/// [`BinaryOp::Minimum`]: NaN stays, and -0 is below +0, so that the result does not depend on the order of updates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum AtomicOp {
     /// Memory becomes memory + value.
     Add,
-    /// Memory becomes max(memory, value).
+    /// Memory becomes the larger of memory and value.
     Max,
+    /// Memory becomes the smaller of memory and value.
+    Min,
 }
 
 /// Values every thread is born with, all `I32`.

@@ -76,12 +76,15 @@ pub(super) fn atomics() -> Case {
     let i = global(&mut b, 64);
     let slot = b.rem(i, 7);
     let v = b.cast(i, Scalar::F32);
+    let negative = b.value(Ex::from(v) * -1.0);
     atomic(&mut b, AtomicOp::Add, Base::Buffer(f), slot, v);
     let high = b.add(slot, 7);
     atomic(&mut b, AtomicOp::Max, Base::Buffer(f), high, v);
+    let low = b.add(slot, 14);
+    atomic(&mut b, AtomicOp::Min, Base::Buffer(f), low, negative);
     atomic(&mut b, AtomicOp::Add, Base::Buffer(n), slot, i);
     atomic(&mut b, AtomicOp::Max, Base::Buffer(n), high, i);
-    let args = vec![Arg::Data(bytes(&[1.0; 14])), Arg::Data(vec![0; 14 * 4])];
+    let args = vec![Arg::Data(bytes(&[1.0; 21])), Arg::Data(vec![0; 14 * 4])];
     Case { kernel: b.finish(), grid: [10, 1, 1], args, tolerance: 0.0 }
 }
 

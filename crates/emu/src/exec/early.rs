@@ -19,7 +19,7 @@ pub(super) fn reaches(launch: &Launch<'_>, team: &Team, ctx: &Context, inst: &In
         Inst::Load { start, end } => code.mems[*start as usize..*end as usize].iter().try_for_each(|m| {
             look.elements((m.address.space, m.values.len()), m.mask, Kind::Read, |block| ctx.addresses(&m.address, block))
         }),
-        Inst::Store(m) | Inst::Atomic(_, m) => {
+        Inst::Store(m) | Inst::Atomic(_, m, _) => {
             let kind = if matches!(inst, Inst::Store(_)) { Kind::Write } else { Kind::Atomic };
             let m = &code.mems[*m as usize];
             look.elements((m.address.space, m.values.len()), m.mask, kind, |block| ctx.addresses(&m.address, block))

@@ -225,7 +225,12 @@ impl<'a> Group<'a> {
                 }
                 Inst::Load { start, end } => access::load(launch, team, ctx, &code.mems[*start as usize..*end as usize])?,
                 Inst::Store(m) => access::store(launch, team, ctx, &code.mems[*m as usize], site)?,
-                Inst::Atomic(op, m) => access::atomic(launch, team, ctx, *op, &code.mems[*m as usize], site)?,
+                Inst::Atomic(op, m, to) => access::atomic(launch, team, ctx, *op, (&code.mems[*m as usize], *to), site)?,
+                Inst::Fence(mask) => {
+                    for lane in ctx.active(*mask) {
+                        team.order.fence(team.number, ctx.first + lane as u32, &mut team.clocks);
+                    }
+                }
                 Inst::AsyncCopy(c) => copies::issue(launch, team, ctx, &code.copies[*c as usize], site)?,
                 Inst::AsyncCommit(mask) => copies::commit(launch, ctx, *mask),
                 Inst::AsyncWait(n, mask) => copies::wait(launch, team, ctx, *n, *mask),
@@ -318,6 +323,7 @@ const fn is_visible(inst: &Inst) -> bool {
         Inst::Load { .. }
             | Inst::Store(_)
             | Inst::Atomic(..)
+            | Inst::Fence(_)
             | Inst::AsyncCopy(_)
             | Inst::LoadPeer(..)
             | Inst::AsyncWait(..)

@@ -77,11 +77,14 @@ pub(crate) fn used(launch: &Launch<'_>, team: &Team, ctx: &mut Context, inst: &I
             look.values(false, &[*rank], m.mask)?;
             vec![(m.scalar.bytes() == 8, m.values.clone())]
         }
-        Inst::Store(m) | Inst::Atomic(_, m) => {
+        Inst::Store(m) | Inst::Atomic(_, m, _) => {
             let m = &code.mems[*m as usize];
             look.place(m)?;
             look.values(m.scalar.bytes() == 8, &m.values, m.mask)?;
-            Vec::new()
+            match inst {
+                Inst::Atomic(_, _, to) if to.is_some() => vec![(false, vec![*to])],
+                _ => Vec::new(),
+            }
         }
         Inst::AsyncCopy(c) => {
             look.copy(&code.copies[*c as usize])?;
@@ -93,6 +96,7 @@ pub(crate) fn used(launch: &Launch<'_>, team: &Team, ctx: &mut Context, inst: &I
         | Inst::Written { mask, .. }
         | Inst::Settled { mask, .. }
         | Inst::LaunchWait(mask)
+        | Inst::Fence(mask)
         | Inst::JumpIfZero(mask, _)
         | Inst::JumpIfNone(mask, _) => {
             look.mask(*mask)?;

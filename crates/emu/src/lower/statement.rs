@@ -42,6 +42,20 @@ impl<'k> Lower<'k> {
             Stmt::Assign(Place::New(v), e) => self.bind(*v, *e, outer)?,
             Stmt::Assign(place, e) => self.assign(*place, *e)?,
             Stmt::Load { .. } | Stmt::Store { .. } | Stmt::Atomic { .. } | Stmt::LoadPeer { .. } => self.access(s, outer)?,
+            Stmt::FetchAdd { place, mem, value } => {
+                let (values, scalar) = self.operand(*value)?;
+                let (address, mask) = (self.address(*mem)?, self.mask);
+                if let Space::Global(a) = address.space {
+                    self.code.atomic_args.push(a);
+                }
+                self.receive(*place, scalar.ty(), outer, |l, to| {
+                    let mem = l.mem(address, scalar, values, mask);
+                    l.inst(Inst::Atomic(AtomicOp::Add, mem, to[0]));
+                })?;
+            }
+            Stmt::Fence => {
+                self.inst(Inst::Fence(self.mask));
+            }
             Stmt::PlaceCursor(c, e) => self.place_cursor(*c, *e)?,
             Stmt::AdvanceCursor(c, e) => self.advance_cursor(*c, *e)?,
             Stmt::For { var, start, end, step, unroll, body } => {
@@ -143,7 +157,7 @@ impl<'k> Lower<'k> {
                     if let Space::Global(a) = address.space {
                         self.code.atomic_args.push(a);
                     }
-                    self.inst(Inst::Atomic(*op, inst));
+                    self.inst(Inst::Atomic(*op, inst, Slot::NONE));
                 } else {
                     self.inst(Inst::Store(inst));
                 }

@@ -49,7 +49,7 @@ impl Row {
             None => self.single.push((thread, epoch)),
         }
     }
-    fn covers(&self, domain: usize, thread: u32, epoch: u32) -> bool {
+    pub(super) fn covers(&self, domain: usize, thread: u32, epoch: u32) -> bool {
         self.at.get(domain).is_some_and(|&e| epoch <= e) || self.single.iter().any(|&(t, e)| t == thread && epoch <= e)
     }
     /// Forgets all.
@@ -257,6 +257,10 @@ impl Clocks {
         }
     }
 
+    /// Where rows speak of a domain of this work-group, and how they name a thread of it.
+    pub(super) fn spoken_of(&self, domain: usize, thread: u32) -> (usize, u32) {
+        (self.base + domain, self.named(thread))
+    }
     /// Threads of a domain publish what they did: the row to be handed to who acquires it.
     pub(crate) fn release(&mut self, m: usize, lanes: Lanes<'_>) -> Row {
         let mut row = self.known[m].clone();

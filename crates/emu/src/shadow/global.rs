@@ -1,18 +1,19 @@
 //! Shadow of one global buffer during one launch, shared by all work-groups.
 //!
 //! A granule remembers its last write, reads and atomics: work-group (plus 1) in the upper half, then epoch and thread as in
-//! shared memory. Work-groups are never ordered with each other, so a conflict between two of them is a race whenever it
-//! happens. Records are exchanged with sequentially consistent atomics: of two conflicting accesses on two host threads, at least
+//! shared memory. Nothing but fences around atomics orders work-groups with each other (see `order`): any other conflict between two of
+//! them is a race whenever it happens. Records are exchanged with sequentially consistent atomics: of two conflicting accesses on two host threads, at least
 //! one sees the other. Readers and atomics of several groups, or of several threads of one group, are remembered as such; when
 //! a group's barriers order less than the whole group, only its last reader is.
 
-use super::{Clocks, Trouble};
+use super::order::Said;
+use super::{Clocks, Order, Trouble};
 use crate::EmuError;
 use crate::memory::PAGE;
 use crate::pool::{Pages, Pool, cells};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const THREAD_BITS: u32 = 11;
 const THREAD_MASK: u64 = (1 << THREAD_BITS) - 1;
@@ -33,6 +34,8 @@ pub(crate) struct GlobalShadow {
     copies: Mutex<HashMap<(u64, usize), Vec<u32>>>,
     /// Entries of `copies`, so that writes need not lock it when there are none.
     copying: AtomicUsize,
+    /// What atomics have left at elements, by the byte where these begin.
+    left: Mutex<HashMap<usize, Vec<Arc<Said>>>>,
 }
 
 /// Accesses to the granules of one page of the buffer.
@@ -58,6 +61,8 @@ pub(crate) struct Toucher<'a> {
     pub(crate) group: u64,
     pub(crate) thread: u32,
     pub(crate) clocks: &'a Clocks,
+    /// What orders its work-group with others.
+    pub(crate) order: &'a Order,
 }
 
 impl Toucher<'_> {
@@ -70,10 +75,13 @@ impl Toucher<'_> {
         if record == 0 {
             return false;
         }
-        if record >> GROUP_SHIFT != self.group + 1 {
-            return true;
-        }
         let (epoch, thread) = (((record as u32) >> THREAD_BITS), record & THREAD_MASK);
+        if record >> GROUP_SHIFT != self.group + 1 {
+            let domain = if thread == MANY { 0 } else { self.clocks.domain(thread as u32) };
+            let group = (record >> GROUP_SHIFT) - 1;
+            return record == MANY_GROUPS
+                || !self.order.behind((self.thread, self.clocks), group, (thread as u32, domain, epoch));
+        }
         if thread == self.thread as u64 {
             return false;
         }
@@ -88,7 +96,7 @@ impl GlobalShadow {
     pub(crate) fn new(bytes: usize, shift: u32, atomics: bool, pool: &Pool) -> GlobalShadow {
         let pages = Pages::new(bytes.div_ceil(PAGE), pool);
         let len = bytes.div_ceil(1 << shift);
-        GlobalShadow { shift, len, atomics, pages, copies: Mutex::default(), copying: AtomicUsize::new(0) }
+        GlobalShadow { shift, len, atomics, pages, copies: Mutex::default(), copying: AtomicUsize::new(0), left: Mutex::default() }
     }
     /// An error if an access could not be noted for want of memory since this was last asked.
     pub(crate) fn intact(&self) -> Result<(), EmuError> {
@@ -142,6 +150,22 @@ impl GlobalShadow {
             self.copied(g, who)?;
         }
         Ok(())
+    }
+    /// Runs an atomic's update, which gives what was there before: what its thread's last fence says stays at the element, and an atomic that
+    /// hands on the old value (`takes`) takes what others have left.
+    pub(crate) fn exchange(&self, byte: usize, (order, thread, takes): (&mut Order, u32, bool), update: impl FnOnce() -> u64) -> u64 {
+        let says = order.says(thread).cloned();
+        if says.is_none() && !takes {
+            return update();
+        }
+        let mut all = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = all.entry(byte).or_default();
+        let before = update();
+        if takes {
+            order.takes(thread, left);
+        }
+        left.extend(says);
+        before
     }
     /// True if anything of `size` bytes at `byte` was written; with `reads`, also if it was read.
     pub(crate) fn touched(&self, byte: usize, size: usize, reads: bool) -> bool {
@@ -234,10 +258,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_never_ordered() {
+    fn groups_are_not_ordered_without_fences() {
+        let none = Order::default();
         let (a, b) = (Clocks::new(32, 32, 0), Clocks::new(32, 32, 0));
         let s = GlobalShadow::new(64, 2, true, &Pool::new(u64::MAX));
-        let who = |group, thread| Toucher { group, thread, clocks: if group == 0 { &a } else { &b } };
+        let who = |group, thread| Toucher { group, thread, clocks: if group == 0 { &a } else { &b }, order: &none };
         s.write(who(0, 1), 0, 4).unwrap();
         s.read(who(0, 1), 0, 4).unwrap();
         assert!(s.write(who(1, 1), 0, 4).is_err());
@@ -252,15 +277,16 @@ mod tests {
 
     #[test]
     fn barriers_order_threads_of_one_group() {
+        let none = Order::default();
         let mut c = Clocks::new(32, 32, 0);
         let s = GlobalShadow::new(64, 2, false, &Pool::new(u64::MAX));
-        s.write(Toucher { group: 5, thread: 1, clocks: &c }, 0, 4).unwrap();
-        assert!(s.read(Toucher { group: 5, thread: 2, clocks: &c }, 0, 4).is_err());
+        s.write(Toucher { group: 5, thread: 1, clocks: &c, order: &none }, 0, 4).unwrap();
+        assert!(s.read(Toucher { group: 5, thread: 2, clocks: &c, order: &none }, 0, 4).is_err());
         c.barrier(&[(0, 32)]);
-        s.read(Toucher { group: 5, thread: 2, clocks: &c }, 0, 4).unwrap();
-        s.read(Toucher { group: 5, thread: 3, clocks: &c }, 0, 4).unwrap();
-        assert!(s.write(Toucher { group: 5, thread: 2, clocks: &c }, 0, 4).is_err());
+        s.read(Toucher { group: 5, thread: 2, clocks: &c, order: &none }, 0, 4).unwrap();
+        s.read(Toucher { group: 5, thread: 3, clocks: &c, order: &none }, 0, 4).unwrap();
+        assert!(s.write(Toucher { group: 5, thread: 2, clocks: &c, order: &none }, 0, 4).is_err());
         c.barrier(&[(0, 32)]);
-        s.write(Toucher { group: 5, thread: 2, clocks: &c }, 0, 4).unwrap();
+        s.write(Toucher { group: 5, thread: 2, clocks: &c, order: &none }, 0, 4).unwrap();
     }
 }

@@ -2,10 +2,12 @@
 
 mod clocks;
 mod global;
+mod order;
 mod shared;
 
 pub(crate) use clocks::{AGENTS, Clocks, Lanes, Row};
 pub(crate) use global::{GlobalShadow, Toucher};
+pub(crate) use order::Order;
 pub(crate) use shared::{EPOCHS, Has, SharedShadow, Watch};
 
 /// A broken rule found by a shadow, in terms of the piece of memory.

@@ -41,5 +41,6 @@ macro_rules! caught {
 
 mod limits;
 mod memory;
+mod order;
 mod races;
 mod waits;

@@ -208,6 +208,20 @@ impl Builder {
         let guard = guard.filter(|&g| self.kernel.as_int(g) != Some(1));
         self.push(Stmt::Store { mem, value, guard });
     }
+    /// Updates an element atomically.
+    pub fn atomic(&mut self, op: AtomicOp, base: Base, index: impl Into<Ex>, value: impl Into<Ex>, guard: Option<ExprId>) {
+        let mem = self.mem(base, index);
+        let value = self.typed(value, self.kernel.base_scalar(base));
+        self.push(Stmt::Atomic { op, mem, value, guard });
+    }
+    /// Adds to an `I32` atomically; what was there before, under a new name.
+    pub fn fetch_add(&mut self, name: &str, base: Base, index: impl Into<Ex>, value: impl Into<Ex>) -> ExprId {
+        let mem = self.mem(base, index);
+        let value = self.typed(value, Scalar::I32);
+        let v = self.var(name, Scalar::I32.ty());
+        self.push(Stmt::FetchAdd { place: Place::New(v), mem, value });
+        self.get(v)
+    }
     /// Declares a cursor.
     pub fn cursor(&mut self, name: &str, buffer: ArgId, offset: impl Into<Ex>) -> CursorId {
         let offset = self.typed(offset, Scalar::I64);

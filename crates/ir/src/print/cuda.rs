@@ -184,33 +184,24 @@ impl Dialect for Cuda {
                 format!("atomicAdd((unsigned long long*)({address}), (unsigned long long)({value}));")
             }
             (AtomicOp::Add, _) => format!("atomicAdd({address}, {value});"),
-            (AtomicOp::Max, s) if s.is_int() => format!("atomicMax({address}, {value});"),
-            // No order of integers is fmax's order of floats (NaN), so memory is compared and exchanged.
-            (AtomicOp::Max, s) => {
-                let (name, float, bits, from, to) = match s {
-                    Scalar::F64 => {
-                        ("tw_atomic_max_f64", "double", "unsigned long long", "__longlong_as_double(old)", "__double_as_longlong")
-                    }
-                    _ => ("tw_atomic_max_f32", "float", "unsigned int", "__uint_as_float(old)", "__float_as_uint"),
+            (op, s) if s.is_int() => format!("atomic{}({address}, {value});", extreme(op)),
+            (op, s) => {
+                let (float, int, bits) = match s {
+                    Scalar::F64 => ("double", "long long", "__double_as_longlong(a)"),
+                    _ => ("float", "int", "__float_as_int(a)"),
                 };
-                let max = self.min_max(BinaryOp::Max, s, prelude);
-                prelude.function(name, |_| {
-                    format!(
-                        "{} void {name}({float}* p, {float} a) {{\n    \
-                         {bits}* q = ({bits}*)p;\n    \
-                         {bits} seen = *(volatile {bits}*)q, old, want;\n    \
-                         do {{\n        \
-                         old = seen;\n        \
-                         want = {to}({max}({from}, a));\n        \
-                         if (want == old) return;\n        \
-                         seen = atomicCAS(q, old, want);\n    \
-                         }} while (seen != old);\n}}",
-                        cpp::INLINE
-                    )
+                let body = self.atomic_extreme(op, (int, bits), &|op, signed| {
+                    let int = if signed { int.to_string() } else { format!("unsigned {int}") };
+                    format!("atomic{}(({int}*)p, ({int})bits);", extreme(op))
                 });
+                let name = format!("tw_atomic_{}_{s}", extreme(op).to_lowercase());
+                prelude.function(&name, |_| format!("{} void {name}({float}* p, {float} a) {body}", cpp::INLINE));
                 format!("{name}({address}, {value});")
             }
         }
+    }
+    fn fence(&self) -> Option<String> {
+        Some("__threadfence();".into())
     }
     fn shuffle(&self, kind: ShuffleKind, _: Scalar, _: u32, value: &str, _: &mut Prelude) -> String {
         match kind {
@@ -272,3 +263,8 @@ const SIGMOID_F32: &str = "float tw_sigmoid_f32(float a) {
     asm(\"rcp.approx.ftz.f32 %0, %1;\" : \"=f\"(s) : \"f\"(1.0f + e));
     return s;
 }";
+
+/// What the function that keeps the larger or the smaller is called.
+const fn extreme(op: AtomicOp) -> &'static str {
+    if matches!(op, AtomicOp::Min) { "Min" } else { "Max" }
+}

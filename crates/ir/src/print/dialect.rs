@@ -184,6 +184,19 @@ pub(super) trait Dialect {
     fn barrier(&self, scope: BarrierScope, global: bool, prelude: &mut Prelude) -> String;
     /// An atomic statement.
     fn atomic(&self, op: AtomicOp, scalar: Scalar, space: Space, address: &str, value: &str, prelude: &mut Prelude) -> String;
+    /// A fence between work-groups, or `None` where the dialect has none.
+    fn fence(&self) -> Option<String>;
+    /// The body of an atomic maximum or minimum of floats, by those of integers that its bits are: floats without a sign are in the order
+    /// of signed integers, those with one in the reverse order of unsigned integers. NaN becomes the one that no other passes. `integer` is
+    /// the operation on integers, signed or not; `bits` are those of `a`, a signed integer.
+    fn atomic_extreme(&self, op: AtomicOp, (int, bits): (&str, &str), integer: &dyn Fn(AtomicOp, bool) -> String) -> String {
+        let (nan, other) = match op {
+            AtomicOp::Min => ("-1".to_string(), AtomicOp::Max),
+            _ => (format!("({int})(~(unsigned {int})0 >> 1)"), AtomicOp::Min),
+        };
+        let (positive, negative) = (integer(op, true), integer(other, false));
+        format!("{{\n    {int} bits = a != a ? {nan} : {bits};\n    if (bits >= 0) {positive} else {negative}\n}}")
+    }
     /// A shuffled value.
     fn shuffle(&self, kind: ShuffleKind, scalar: Scalar, wave: u32, value: &str, prelude: &mut Prelude) -> String;
     /// An asynchronous copy, or `None` where the dialect has none.

@@ -51,7 +51,7 @@ impl Walk {
                 Stmt::Load { mem, .. } => self.read(kernel, mem.base),
                 Stmt::AsyncCopy { src, .. } => self.read(kernel, src.base),
                 Stmt::Store { mem, .. } => self.write(kernel, mem.base),
-                Stmt::Atomic { mem, .. } => {
+                Stmt::Atomic { mem, .. } | Stmt::FetchAdd { mem, .. } => {
                     self.write(kernel, mem.base);
                     self.read(kernel, mem.base);
                 }

@@ -179,27 +179,22 @@ impl Dialect for Hip {
         };
         match op {
             AtomicOp::Add => format!("__hip_atomic_fetch_add({address}, {value}, __ATOMIC_RELAXED, {scope});"),
-            AtomicOp::Max if scalar.is_int() => format!("__hip_atomic_fetch_max({address}, {value}, __ATOMIC_RELAXED, {scope});"),
-            AtomicOp::Max => {
-                let (float, bits) =
-                    if scalar == Scalar::F64 { ("double", "unsigned long long") } else { ("float", "unsigned int") };
-                let max = self.min_max(BinaryOp::Max, scalar, prelude);
-                let name = format!("tw_atomic_max_{scalar}_{}", space.word());
-                prelude.function(&name, |_| {
-                    format!(
-                        "{} void {name}({float}* p, {float} a) {{\n    \
-                         {bits}* q = ({bits}*)p;\n    \
-                         {bits} seen = __hip_atomic_load(q, __ATOMIC_RELAXED, {scope}), want;\n    \
-                         do {{\n        \
-                         want = __builtin_bit_cast({bits}, {max}(__builtin_bit_cast({float}, seen), a));\n        \
-                         if (want == seen) return;\n    \
-                         }} while (!__hip_atomic_compare_exchange_weak(q, &seen, want, __ATOMIC_RELAXED, __ATOMIC_RELAXED, {scope}));\n}}",
-                        cpp::INLINE
-                    )
+            op if scalar.is_int() => format!("__hip_atomic_fetch_{}({address}, {value}, __ATOMIC_RELAXED, {scope});", extreme(op)),
+            op => {
+                let (float, int) = if scalar == Scalar::F64 { ("double", "long long") } else { ("float", "int") };
+                let bits = format!("__builtin_bit_cast({int}, a)");
+                let body = self.atomic_extreme(op, (int, &bits), &|op, signed| {
+                    let int = if signed { int.to_string() } else { format!("unsigned {int}") };
+                    format!("__hip_atomic_fetch_{}(({int}*)p, ({int})bits, __ATOMIC_RELAXED, {scope});", extreme(op))
                 });
+                let name = format!("tw_atomic_{}_{scalar}_{}", extreme(op), space.word());
+                prelude.function(&name, |_| format!("{} void {name}({float}* p, {float} a) {body}", cpp::INLINE));
                 format!("{name}({address}, {value});")
             }
         }
+    }
+    fn fence(&self) -> Option<String> {
+        Some("__builtin_amdgcn_fence(__ATOMIC_ACQ_REL, \"agent\");".into())
     }
     /// Lanes of a row of 16 exchange by data-parallel primitives, which move registers; further ones through the shared memory's
     /// crossbar.
@@ -318,3 +313,8 @@ const ERF_F32: &str = "static __device__ __forceinline__ float tw_erf_f32(float 
     float large = a == a ? __builtin_copysignf(1.0f - __builtin_expf(-q), a) : a;
     return x < 1.0f ? a * p : large;
 }";
+
+/// What the function that keeps the larger or the smaller is called.
+const fn extreme(op: AtomicOp) -> &'static str {
+    if matches!(op, AtomicOp::Min) { "min" } else { "max" }
+}

@@ -141,6 +141,7 @@ impl Printer<'_> {
                 ArgKind::Buffer { scalar, access: Access::Read } => format!("{scalar}[], read"),
                 ArgKind::Buffer { scalar, access: Access::Write } => format!("{scalar}[], written"),
                 ArgKind::Buffer { scalar, access: Access::ReadWrite } => format!("{scalar}[], read and written"),
+                ArgKind::Buffer { scalar, access: Access::Exchange } => format!("{scalar}[], exchanged between work-groups"),
                 ArgKind::Scalar(scalar) => scalar.to_string(),
                 ArgKind::TensorMap(ref map) => {
                     let mode = if map.im2col.is_some() { " in im2col mode" } else { "" };
@@ -171,12 +172,15 @@ impl Printer<'_> {
 
     /// Type of a pointer into a buffer argument.
     fn buffer_pointer(&self, a: ArgId) -> String {
-        let (scalar, constant) = match self.kernel.args[a.index()].kind {
-            ArgKind::Buffer { scalar, access } => (scalar, access == Access::Read),
-            ArgKind::Scalar(scalar) => (scalar, true),
-            ArgKind::TensorMap(ref map) => (map.scalar, true),
+        let (scalar, access) = match self.kernel.args[a.index()].kind {
+            ArgKind::Buffer { scalar, access } => (scalar, access),
+            ArgKind::Scalar(scalar) => (scalar, Access::Read),
+            ArgKind::TensorMap(ref map) => (map.scalar, Access::Read),
         };
-        self.dialect.pointer(Space::Global, constant, self.dialect.scalar(scalar))
+        let scalar = self.dialect.scalar(scalar);
+        // Volatile loads go past the caches of a compute unit.
+        let pointee = if access == Access::Exchange { format!("volatile {scalar}") } else { scalar.into() };
+        self.dialect.pointer(Space::Global, access == Access::Read, &pointee)
     }
 
     /// Declares shared memory: one arena of bytes, and a typed pointer into it per array, so that arrays may overlap.

@@ -175,7 +175,11 @@ impl Dialect for OpenCl {
         }
     }
     fn atomic(&self, op: AtomicOp, scalar: Scalar, space: Space, address: &str, value: &str, prelude: &mut Prelude) -> String {
-        let word = if op == AtomicOp::Add { "add" } else { "max" };
+        let word = match op {
+            AtomicOp::Add => "add",
+            AtomicOp::Max => "max",
+            AtomicOp::Min => "min",
+        };
         if scalar == Scalar::I64 {
             enable(if op == AtomicOp::Add { "cl_khr_int64_base_atomics" } else { "cl_khr_int64_extended_atomics" }, prelude);
             return format!("atom_{word}({address}, {value});");
@@ -183,7 +187,24 @@ impl Dialect for OpenCl {
         if scalar.is_int() {
             return format!("atomic_{word}({address}, {value});");
         }
-        // OpenCL C 1.2 has no floating-point atomics: memory is compared and exchanged.
+        let (name, qualifier) = (format!("tw_atomic_{word}_{scalar}_{}", space.word()), qualifier(space));
+        if op != AtomicOp::Add {
+            let (float, int, stem) = match scalar {
+                Scalar::F64 => {
+                    enable("cl_khr_int64_extended_atomics", prelude);
+                    ("double", "long", "atom")
+                }
+                _ => ("float", "int", "atomic"),
+            };
+            let body = self.atomic_extreme(op, (int, &format!("as_{int}(a)")), &|op, signed| {
+                let int = if signed { int.to_string() } else { format!("unsigned {int}") };
+                let word = if op == AtomicOp::Min { "min" } else { "max" };
+                format!("{stem}_{word}((volatile {qualifier} {int}*)p, ({int})bits);")
+            });
+            prelude.function(&name, |_| format!("{INLINE} void {name}({qualifier} {float}* p, {float} a) {body}"));
+            return format!("{name}({address}, {value});");
+        }
+        // OpenCL C 1.2 adds no floats: memory is compared and exchanged.
         let (float, bits, exchange) = match scalar {
             Scalar::F64 => {
                 enable("cl_khr_int64_base_atomics", prelude);
@@ -191,9 +212,6 @@ impl Dialect for OpenCl {
             }
             _ => ("float", "uint", "atomic_cmpxchg"),
         };
-        let name = format!("tw_atomic_{word}_{scalar}_{}", space.word());
-        let (qualifier, old) = (qualifier(space), format!("as_{float}(old)"));
-        let result = if op == AtomicOp::Add { format!("{old} + a") } else { format!("fmax({old}, a)") };
         prelude.function(&name, |_| {
             format!(
                 "{INLINE} void {name}({qualifier} {float}* p, {float} a) {{\n    \
@@ -201,13 +219,16 @@ impl Dialect for OpenCl {
                  {bits} seen = *q, old, want;\n    \
                  do {{\n        \
                  old = seen;\n        \
-                 want = as_{bits}({result});\n        \
+                 want = as_{bits}(as_{float}(old) + a);\n        \
                  if (want == old) return;\n        \
                  seen = {exchange}(q, old, want);\n    \
                  }} while (seen != old);\n}}"
             )
         });
         format!("{name}({address}, {value});")
+    }
+    fn fence(&self) -> Option<String> {
+        None
     }
     fn shuffle(&self, kind: ShuffleKind, scalar: Scalar, wave: u32, value: &str, prelude: &mut Prelude) -> String {
         enable("cl_khr_subgroups", prelude);

@@ -64,6 +64,12 @@ impl Printer<'_> {
                 let call = self.dialect.atomic(*op, scalar, space(mem.base), &address, &value, &mut self.prelude);
                 self.guarded(*guard, &call);
             }
+            Stmt::FetchAdd { place, mem, value } => {
+                let (address, value) = (self.address(mem).0, self.expr(*value).text);
+                let call = self.dialect.atomic(AtomicOp::Add, Scalar::I32, Space::Global, &address, &value, &mut self.prelude);
+                self.put(*place, call.trim_end_matches(';'));
+            }
+            Stmt::Fence => self.line_if_spelled(self.dialect.fence(), "fence between work-groups")?,
             Stmt::PlaceCursor(c, offset) => self.place_cursor(*c, *offset),
             Stmt::AdvanceCursor(c, by) => {
                 let by = self.expr(*by).text;

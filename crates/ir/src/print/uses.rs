@@ -85,6 +85,11 @@ impl<'k> Uses<'k> {
                 self.expr(*value);
                 guard.iter().for_each(|g| self.expr(*g));
             }
+            Stmt::FetchAdd { place, mem, value } => {
+                self.place(*place);
+                self.mem(mem);
+                self.expr(*value);
+            }
             Stmt::For { start, end, body, .. } => {
                 self.block(body);
                 self.expr(*start);
@@ -113,7 +118,7 @@ impl<'k> Uses<'k> {
             Stmt::Matrix(op) => self.matrix(op),
             Stmt::Bulk(op) => self.bulk(op),
             Stmt::Comment(_) | Stmt::Barrier(_) | Stmt::AsyncCommit | Stmt::AsyncWait(_) => {}
-            Stmt::SchedHint { .. } | Stmt::LaunchWait | Stmt::Return => {}
+            Stmt::SchedHint { .. } | Stmt::LaunchWait | Stmt::Fence | Stmt::Return => {}
         }
     }
 

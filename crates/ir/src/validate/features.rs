@@ -115,6 +115,7 @@ pub(super) fn check(kernel: &Kernel, target: &Target, block: &Block, path: &mut 
             }
             whole_waves(kernel, target)
         }
+        Stmt::Fence if !has.fence => Err(missing(target, "fences between work-groups", "finish in a second kernel")),
         Stmt::Atomic { op, mem, .. } => {
             let scalar = kernel.base_scalar(mem.base);
             // CUDA and HIP add f64 in one operation; everything else on 8 bytes compares and exchanges integers.

@@ -76,7 +76,7 @@ impl Scopes<'_> {
 
     fn stmt(&mut self, s: &Stmt, path: &mut Path) -> Result<(), String> {
         match s {
-            Stmt::Comment(_) | Stmt::SchedHint { .. } | Stmt::LaunchWait | Stmt::Return => Ok(()),
+            Stmt::Comment(_) | Stmt::SchedHint { .. } | Stmt::LaunchWait | Stmt::Fence | Stmt::Return => Ok(()),
             Stmt::Barrier(_) | Stmt::AsyncCommit | Stmt::AsyncWait(_) => Ok(()),
             Stmt::Let(v, e) => {
                 let ty = self.value(*e)?;
@@ -128,6 +128,17 @@ impl Scopes<'_> {
                     return Err(format!("there is no atomic on {scalar} memory: accumulate in {}", scalar.accumulator()));
                 }
                 if ty == scalar.ty() { Ok(()) } else { Err(format!("the operand of an atomic on {scalar} memory is {ty}")) }
+            }
+            Stmt::FetchAdd { place, mem, value } => {
+                let (scalar, operand) = (self.mem(mem)?, self.value(*value)?);
+                let global = matches!(mem.base, Base::Buffer(_) | Base::Cursor(_));
+                if !global || scalar != Scalar::I32 || operand != Scalar::I32.ty() {
+                    return Err(format!("fetch and add takes i32 in global memory, not {operand} to {scalar}"));
+                }
+                if self.access(mem.base) != Some(Access::ReadWrite) {
+                    return Err(format!("{} is updated, and must be declared as read and written", self.base_name(mem.base)));
+                }
+                self.put(*place, scalar.ty())
             }
             Stmt::PlaceCursor(c, offset) => {
                 index(self.value(*offset)?)?;

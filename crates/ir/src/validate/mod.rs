@@ -119,6 +119,8 @@ fn word(s: &Stmt) -> &'static str {
         Stmt::Load { .. } => "load",
         Stmt::Store { .. } => "store",
         Stmt::Atomic { .. } => "atomic",
+        Stmt::FetchAdd { .. } => "fetch and add",
+        Stmt::Fence => "fence",
         Stmt::PlaceCursor(..) => "place cursor",
         Stmt::AdvanceCursor(..) => "advance cursor",
         Stmt::For { .. } => "for",

@@ -65,7 +65,7 @@ impl<'k> Uniformity<'k> {
                     let guard = guard.map_or(Spread::Group, |g| self.of(g));
                     self.put(*place, if fixed { self.of(mem.index).max(guard) } else { Spread::Thread }, control);
                 }
-                Stmt::LoadPeer { place, .. } => self.put(*place, Spread::Thread, control),
+                Stmt::LoadPeer { place, .. } | Stmt::FetchAdd { place, .. } => self.put(*place, Spread::Thread, control),
                 Stmt::Shuffle { place, kind, .. } => {
                     let broadcast = matches!(kind, ShuffleKind::Broadcast(_));
                     self.put(*place, if broadcast { Spread::Wave } else { Spread::Thread }, control);

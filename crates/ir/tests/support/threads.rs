@@ -14,9 +14,9 @@ pub fn atomics() -> Kernel {
     b.store(Base::Shared(hits), tid, zero, Some(first));
     b.barrier();
     for scalar in [Scalar::I32, Scalar::U32, Scalar::I64, Scalar::F32, Scalar::F64] {
-        let buffer = b.buffer(&format!("to_{scalar}"), scalar, Access::ReadWrite, "sum and maximum");
+        let buffer = b.buffer(&format!("to_{scalar}"), scalar, Access::ReadWrite, "sum, maximum and minimum");
         let value = b.cast(tid, scalar);
-        for (i, op) in [AtomicOp::Add, AtomicOp::Max].into_iter().enumerate() {
+        for (i, op) in [AtomicOp::Add, AtomicOp::Max, AtomicOp::Min].into_iter().enumerate() {
             let mem = b.mem(Base::Buffer(buffer), i);
             b.push(Stmt::Atomic { op, mem, value, guard: Some(guard) });
             if scalar == Scalar::F32 {

@@ -1,0 +1,58 @@
+//! How work-groups of a launch come to be ordered: by fences around atomics on one element that give what was there before.
+//!
+//! A fence notes what its thread is ordered behind (a row of its clocks). An atomic of the thread leaves that at the element, and one that
+//! gives the old value takes what others have left there; behind its next fence the thread is ordered behind all of it, and so are
+//! those that barriers order behind the thread.
+
+use super::{Clocks, Lanes, Row};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// What a thread of a work-group was ordered behind at a fence.
+#[derive(Debug)]
+pub(crate) struct Said {
+    group: u64,
+    /// Rank of the work-group in its cluster, as its clocks have it: where rows speak of its first domain and thread.
+    base: usize,
+    first: u32,
+    row: Row,
+}
+
+/// What a work-group has said and heard.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Order {
+    said: HashMap<u32, Arc<Said>>,
+    /// What threads have taken and no fence stands behind yet.
+    taken: HashMap<u32, Vec<Arc<Said>>>,
+    /// What threads know since an epoch.
+    known: Vec<(u32, u32, Vec<Arc<Said>>)>,
+}
+
+impl Order {
+    /// A fence of a thread.
+    pub(crate) fn fence(&mut self, group: u64, thread: u32, clocks: &mut Clocks) {
+        let domain = clocks.domain(thread);
+        if let Some(taken) = self.taken.remove(&thread) {
+            self.known.push((thread, clocks.now(domain), taken));
+        }
+        let (base, first) = clocks.spoken_of(0, 0);
+        let row = clocks.release(domain, Lanes::Some(&[thread]));
+        self.said.insert(thread, Arc::new(Said { group, base, first, row }));
+    }
+    /// What an atomic of the thread leaves.
+    pub(super) fn says(&self, thread: u32) -> Option<&Arc<Said>> {
+        self.said.get(&thread)
+    }
+    /// What others have left, for the thread's next fence.
+    pub(super) fn takes(&mut self, thread: u32, left: &[Arc<Said>]) {
+        self.taken.entry(thread).or_default().extend(left.iter().cloned());
+    }
+    /// True if a thread is ordered behind what a thread of another work-group did in an epoch. `domain`: that thread's.
+    pub(super) fn behind(&self, (thread, clocks): (u32, &Clocks), group: u64, (other, domain, epoch): (u32, usize, u32)) -> bool {
+        self.known.iter().any(|(by, since, said)| {
+            let heard = *by == thread || clocks.ordered(thread, clocks.domain(*by), *by, *since);
+            let covers = |said: &&Arc<Said>| said.group == group && said.row.covers(said.base + domain, said.first | other, epoch);
+            heard && said.iter().any(|said| covers(&said))
+        })
+    }
+}
