@@ -88,7 +88,10 @@ fn classic_keys_arrive() {
         straight: false,
     };
     assert_eq!(spec.style, style);
-    assert_eq!(spec.epilogue, Epilogue { split: Split::Atomic, exit: Exit::Direct { width: 1 }, shuffles: false });
+    assert_eq!(
+        spec.epilogue,
+        Epilogue { split: Split::Atomic, exit: Exit::Direct { width: 1 }, shuffles: false, finish: Finish::Kernel }
+    );
     let loop_of_miopengemm = Schedule {
         fetch_ahead: 0,
         buffers: 1,
@@ -118,7 +121,10 @@ fn further_keys_arrive() {
     assert_eq!((&s.copies, s.hints), (&[Transport::Async, Transport::Registers], true));
     assert_eq!(s.roles, Some(RoleSplit { load_threads: 256, math_threads: 256, teams: 1, registers: None }));
     assert_eq!(spec.launch_threads(), 512);
-    assert_eq!(spec.epilogue, Epilogue { split: Split::Workspace, exit: Exit::Direct { width: 4 }, shuffles: false });
+    assert_eq!(
+        spec.epilogue,
+        Epilogue { split: Split::Workspace, exit: Exit::Direct { width: 4 }, shuffles: false, finish: Finish::Kernel }
+    );
     // Fragments read ahead write the k-steps out: UKL says nothing there.
     assert_eq!((spec.style.min_groups, spec.style.unroll_k), (2, false));
 }

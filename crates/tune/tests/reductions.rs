@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use support::wave_units::{plan, product};
 use support::{Run, emulator, judge, number};
-use tilewright_gen::plan::{KernelSpec, Split};
+use tilewright_gen::plan::{Common, Finish, KernelSpec, Key, Plan, Split, Stage};
 use tilewright_ir::Scalar;
 use tilewright_problem::{Operator, Problem, Reduce};
 use tilewright_tune::model::Picker;
@@ -44,17 +44,23 @@ fn every_way_out_is_drawn() {
     let cluster: (&str, Is) = ("splits in clusters", |_, spec| spec.epilogue.split == Split::Cluster);
     let persistent: (&str, Is) = ("persistent work-groups", |_, spec| spec.tiling.persistent > 0);
     let ping_pong: (&str, Is) = ("ping-pong", |_, spec| spec.teams() > 1);
-    for (recipe, device, ways) in [
+    let ticket: (&str, Is) = ("tickets", |_, spec| spec.epilogue.finish == Finish::Ticket);
+    let element: (&str, Is) = ("an atomic for each element", |_, spec| spec.epilogue.finish == Finish::Atomic(Stage::Element));
+    let tree: (&str, Is) = ("trees before atomics", |_, spec| spec.epilogue.finish == Finish::Atomic(Stage::Group));
+    let wave: (&str, Is) = ("waves before atomics", |_, spec| spec.epilogue.finish == Finish::Atomic(Stage::Wave));
+    let finishes = [ticket, element, tree, wave];
+    for (recipe, device, mut ways) in [
         (Recipe::emulated(), "emu:gfx900", vec![conv, workspace, persistent]),
         (Recipe::units(), "emu:sm_90a", vec![conv, workspace, cluster, persistent, ping_pong]),
     ] {
         let (recipe, target) = (Recipe { reductions: true, ..recipe }, emulator(device, false, 0).info().target.clone());
-        let drawn = (0..120).into_par_iter().filter_map(|seed| pair(&target, &recipe, seed));
+        let drawn = (0..240).into_par_iter().filter_map(|seed| pair(&target, &recipe, seed));
         let drawn = drawn.filter_map(|pair| {
             let spec = Space::new(&pair.problem, &target).ok()?.resolve(&pair.plan).ok()?.spec;
             Some((pair, spec))
         });
         let drawn: Vec<(Pair, KernelSpec)> = drawn.collect();
+        ways.extend(finishes);
         for (what, is) in ways {
             let count = drawn.iter().filter(|(pair, spec)| is(pair, spec)).count();
             assert!(count > 2, "{count} of {} on {device}: {what}", drawn.len());
@@ -73,7 +79,7 @@ fn of_tensors() {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let problem = tensor(&mut rng, 240).unwrap();
             let device = emulator(["emu:sm_90a", "emu:gfx942", "emu:gfx900"][seed as usize % 3], rng.random(), seed);
-            let space = Space::new(&problem, &device.info().target).unwrap();
+            let space = Space::new(&problem, &device.info().target).unwrap().with_atomics(true);
             let plan = tilewright_tune::random::plan(&space, &Recipe { long_code: false, ..Recipe::emulated() }, seed);
             let plan = plan.unwrap_or_else(|| space.fallback());
             Some(judge(&device, &Pair { seed, problem, plan }))
@@ -116,8 +122,8 @@ fn on_units_of_waves() {
                 let problem = product(&mut rng, unit, &[1, 8]);
                 let (problem, plan) = (reduced(&mut rng, &problem), plan(&mut rng, unit));
                 let device = emulator(device, rng.random(), seed);
-                let space = Space::new(&problem, &device.info().target).unwrap();
-                let plan = space.repair(&plan)?;
+                let space = Space::new(&problem, &device.info().target).unwrap().with_atomics(true);
+                let plan = space.repair(&Plan::from(plan.with(Key::C(Common::Rdf), rng.random_range(0..5))))?;
                 Some(judge(&device, &Pair { seed, problem, plan }))
             })
             .collect();

@@ -5,7 +5,8 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use tilewright_gen::kernel::Work;
 use tilewright_gen::plan::{
-    ELEMENT_THREADS, ElementTile, Exit, KernelSpec, OperandTiling, STORE_ROWS, Split, TileReduction, Transport, store_slabs,
+    ELEMENT_THREADS, ElementTile, Exit, Finish, KernelSpec, OperandTiling, STORE_ROWS, Split, TileReduction, Transport,
+    store_slabs,
 };
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::{Block, BulkOp, Kernel, Scalar, Stmt, Target};
@@ -552,11 +553,13 @@ impl Subject<'_> {
             steps.push(format!("{parts} of the {threads} threads through {bytes} bytes of shared memory"));
         }
         let partials = self.spec.partials(self.c, r);
-        steps.push(if partials.in_place() {
-            "stored: one work-group has all of a value".into()
-        } else {
-            let parts = plural(partials.parts, "part");
-            format!("{parts} through workspace, reduced by a second kernel in a fixed order")
+        let parts = plural(partials.parts, "part");
+        steps.push(match partials.finish {
+            None => "stored: one work-group has all of a value".into(),
+            Some(Finish::Kernel) => format!("{parts} through workspace, reduced by a second kernel in a fixed order"),
+            Some(Finish::Ticket) => format!("{parts} through workspace, reduced by the last work-group in a fixed order"),
+            Some(Finish::Atomic(_)) if r.operator.adds() => "atomics on the result, whose order varies from run to run".into(),
+            Some(Finish::Atomic(_)) => "atomics on the result, whose order changes nothing".into(),
         });
         format!("{} over {}: {}", r.operator, r.over, steps.join(", then "))
     }

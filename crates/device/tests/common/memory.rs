@@ -76,7 +76,7 @@ pub(super) fn atomics() -> Case {
     let i = global(&mut b, 64);
     let slot = b.rem(i, 7);
     let v = b.cast(i, Scalar::F32);
-    let negative = b.value(Ex::from(v) * -1.0);
+    let negative = b.value(v.unary(tilewright_ir::UnaryOp::Neg));
     atomic(&mut b, AtomicOp::Add, Base::Buffer(f), slot, v);
     let high = b.add(slot, 7);
     atomic(&mut b, AtomicOp::Max, Base::Buffer(f), high, v);

@@ -159,7 +159,10 @@ impl Variance<'_> {
                     self.place(*p, varies);
                     false
                 }
-                Stmt::Load { place, .. } | Stmt::Shuffle { place, .. } | Stmt::LoadPeer { place, .. } | Stmt::FetchAdd { place, .. } => {
+                Stmt::Load { place, .. }
+                | Stmt::Shuffle { place, .. }
+                | Stmt::LoadPeer { place, .. }
+                | Stmt::FetchAdd { place, .. } => {
                     self.place(*place, true);
                     false
                 }

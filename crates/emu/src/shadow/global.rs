@@ -87,7 +87,9 @@ impl Toucher<'_> {
         }
         let me = self.clocks.domain(self.thread);
         let other = if thread == MANY { 0 } else { self.clocks.domain(thread as u32) };
-        epoch > self.clocks.known(me, other) && !self.clocks.ordered(self.thread, other, thread as u32, epoch)
+        epoch > self.clocks.known(me, other)
+            && !self.clocks.ordered(self.thread, other, thread as u32, epoch)
+            && !self.order.behind((self.thread, self.clocks), self.group, (thread as u32, other, epoch))
     }
 }
 
@@ -96,7 +98,15 @@ impl GlobalShadow {
     pub(crate) fn new(bytes: usize, shift: u32, atomics: bool, pool: &Pool) -> GlobalShadow {
         let pages = Pages::new(bytes.div_ceil(PAGE), pool);
         let len = bytes.div_ceil(1 << shift);
-        GlobalShadow { shift, len, atomics, pages, copies: Mutex::default(), copying: AtomicUsize::new(0), left: Mutex::default() }
+        GlobalShadow {
+            shift,
+            len,
+            atomics,
+            pages,
+            copies: Mutex::default(),
+            copying: AtomicUsize::new(0),
+            left: Mutex::default(),
+        }
     }
     /// An error if an access could not be noted for want of memory since this was last asked.
     pub(crate) fn intact(&self) -> Result<(), EmuError> {
@@ -153,7 +163,12 @@ impl GlobalShadow {
     }
     /// Runs an atomic's update, which gives what was there before: what its thread's last fence says stays at the element, and an atomic that
     /// hands on the old value (`takes`) takes what others have left.
-    pub(crate) fn exchange(&self, byte: usize, (order, thread, takes): (&mut Order, u32, bool), update: impl FnOnce() -> u64) -> u64 {
+    pub(crate) fn exchange(
+        &self,
+        byte: usize,
+        (order, thread, takes): (&mut Order, u32, bool),
+        update: impl FnOnce() -> u64,
+    ) -> u64 {
         let says = order.says(thread).cloned();
         if says.is_none() && !takes {
             return update();

@@ -51,7 +51,8 @@ impl Order {
     pub(super) fn behind(&self, (thread, clocks): (u32, &Clocks), group: u64, (other, domain, epoch): (u32, usize, u32)) -> bool {
         self.known.iter().any(|(by, since, said)| {
             let heard = *by == thread || clocks.ordered(thread, clocks.domain(*by), *by, *since);
-            let covers = |said: &&Arc<Said>| said.group == group && said.row.covers(said.base + domain, said.first | other, epoch);
+            let covers =
+                |said: &&Arc<Said>| said.group == group && said.row.covers(said.base + domain, said.first | other, epoch);
             heard && said.iter().any(|said| covers(&said))
         })
     }

@@ -8,7 +8,9 @@ use super::main::PartJob;
 use super::reduce::Parts;
 use super::stages::roles;
 use super::{elements, finish, main, prepare, reduce};
-use crate::plan::{Edge, Exit, KernelSpec, OperandTiling, RoleSplit, Source, Split, Transport, materialised, partials_bytes};
+use crate::plan::{
+    Edge, Exit, Finish, KernelSpec, OperandTiling, RoleSplit, Source, Split, Transport, materialised, partials_bytes,
+};
 use crate::program::{Alignment, Binding, Factor, Groups, Launch, Program};
 use std::borrow::Cow;
 use tilewright_ir::Kernel;
@@ -91,9 +93,11 @@ fn launch_together(jobs: &[Job], out: &mut Assembly) -> Result<(), GenerateError
         let regions = Regions::reserve(job, out);
         let fillers = fillers(job, &regions, out);
         let scale = (job.split > 1 && !job.by_workspace).then(|| out.add_first(finish::finish(job.c, (0, None), &job.shape)));
-        before.push((regions, fillers, scale));
+        let start = reduce::start::start(job.c, &regions.reductions);
+        let start = start.map(|(kernel, args, groups)| (out.add_first((kernel, args)), groups));
+        before.push((regions, fillers, scale, start));
     }
-    let follows = before.iter().any(|(_, fillers, scale)| !fillers.is_empty() || scale.is_some());
+    let follows = before.iter().any(|(_, fillers, scale, start)| !fillers.is_empty() || scale.is_some() || start.is_some());
     out.part = first.number;
     let main = main_kernel(first.spec, jobs, before.iter().map(|(regions, ..)| regions), follows, out)?;
     let mut behind = Vec::new();
@@ -110,8 +114,13 @@ fn launch_together(jobs: &[Job], out: &mut Assembly) -> Result<(), GenerateError
             .map(|(kernel, args, groups)| (out.add((kernel.following(), args)), groups));
         behind.push((sum, reduced));
     }
+    for (job, (.., start)) in jobs.iter().zip(&before) {
+        if let Some((kernel, groups)) = start {
+            out.launch(*kernel, groups.clone(), &job.chunk(0))?;
+        }
+    }
     for i in 0..first.shape.chunks {
-        for (job, (_, fillers, scale)) in jobs.iter().zip(&before) {
+        for (job, (_, fillers, scale, _)) in jobs.iter().zip(&before) {
             let chunk = job.chunk(i);
             job.launch_fillers(fillers, &chunk, out)?;
             if let Some(kernel) = scale {
@@ -198,9 +207,13 @@ fn reduction(c: &Contraction, view: &View, spec: &KernelSpec, workspace: u64) ->
     let mut out = Assembly { largest: c.extents(), ..Assembly::default() };
     let parts = out.reserve_parts(c, spec);
     let (mut kernel, args) = reduce::alone::build(c, view, spec, &parts);
-    kernel.precedes = parts.iter().any(|(_, regions)| !regions.is_empty());
-    let main = out.add((kernel, args));
+    kernel.precedes = spec.finishes_behind(c);
+    let start = reduce::start::start(c, &parts).map(|(kernel, args, groups)| (out.add_first((kernel, args)), groups));
+    let main = out.add((if start.is_some() { kernel.following() } else { kernel }, args));
     let whole = Chunk { first: 0, entries: Factor::Fixed(1), count: Binding::I64(1), work: Binding::Work };
+    if let Some((kernel, groups)) = start {
+        out.launch(kernel, groups, &whole)?;
+    }
     let factors = reduce::alone::grid(c, spec).map(Factor::Fixed).to_vec();
     out.launch(main, Groups { factors, per: 1, most: None }, &whole)?;
     if let Some((kernel, args, groups)) = reduce::finish::finish(c, &parts) {
@@ -404,9 +417,9 @@ impl Regions {
         Regions { copies, partials, reductions: out.reserve_parts(c, job.spec) }
     }
 
-    /// Some reduction's values meet there.
+    /// A kernel behind the others reduces what meets there.
     fn reduced(&self) -> bool {
-        self.reductions.iter().any(|(_, regions)| !regions.is_empty())
+        self.reductions.iter().any(|(parts, _)| parts.finish == Some(Finish::Kernel))
     }
 }
 
@@ -445,8 +458,10 @@ impl Assembly {
     fn reserve_parts(&mut self, c: &Contraction, spec: &KernelSpec) -> Vec<Parts> {
         let reserve = |r: &Reduce| {
             let parts = spec.partials(c, r);
-            let state = if parts.in_place() { Vec::new() } else { c.state(r) };
-            (parts, state.into_iter().map(|scalar| self.reserve(parts.len() * u64::from(scalar.bytes()))).collect())
+            let state = if parts.in_workspace() { c.state(r) } else { Vec::new() };
+            let components = state.into_iter().map(|scalar| parts.len() * u64::from(scalar.bytes()));
+            let tickets = Some(4 * parts.tickets()).filter(|bytes| *bytes > 0);
+            (parts, components.chain(tickets).map(|bytes| self.reserve(bytes)).collect())
         };
         c.reductions().map(reserve).collect()
     }

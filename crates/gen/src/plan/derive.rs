@@ -106,6 +106,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     };
     let mut spec = KernelSpec { tiling, schedule, epilogue, style };
     complete(&mut spec, c);
+    spec.something_to_finish(c)?;
     let needed = workspace_per_oriented(&spec, c);
     if needed > env.workspace_bytes {
         return Err(Refusal::Workspace { needed, available: env.workspace_bytes });

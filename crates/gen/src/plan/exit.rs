@@ -3,6 +3,7 @@
 use super::bulk::{partials, store_tile};
 use super::keys::{Common, Key};
 use super::reach;
+use super::reduction::Finish;
 use super::refusal::Refusal;
 use super::rules::Env;
 use super::spec::*;
@@ -16,15 +17,22 @@ use tilewright_problem::view::{COL, ROW};
 pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Result<Epilogue, Refusal> {
     if c.elements.is_some() {
         // Shares of the columns, which nothing but the reductions' values comes of.
-        return Ok(Epilogue { split: Split::None, exit: Exit::Direct { width: 1 }, shuffles: env.shuffles && env.wave > 1 });
+        let finish = Finish::derive(plan, c, env)?;
+        return Ok(Epilogue {
+            split: Split::None,
+            exit: Exit::Direct { width: 1 },
+            shuffles: env.shuffles && env.wave > 1,
+            finish,
+        });
     }
     let split = split(plan, c, env)?;
     if c.reductions().next().is_some() && split == Split::Atomic {
         return Err(Refusal::ReduceSplit { ice: plan.common(Common::Ice) });
     }
     let shuffles = env.shuffles && env.wave > 1 && c.reductions().next().is_some();
+    let finish = Finish::derive(plan, c, env)?;
     if c.drop_c && split != Split::Workspace {
-        return Ok(Epilogue { split, exit: Exit::Direct { width: 1 }, shuffles });
+        return Ok(Epilogue { split, exit: Exit::Direct { width: 1 }, shuffles, finish });
     }
     let (staged, matrix) = (plan.common(Common::Cst) == 1, t.unit.family().lanes > 1);
     let exit = match (split, staged) {
@@ -35,7 +43,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Res
         (_, true) => Exit::Staged { width: width(plan, c, t, split)? },
         (_, false) => Exit::Direct { width: width(plan, c, t, split)? },
     };
-    Ok(Epilogue { split, exit, shuffles })
+    Ok(Epilogue { split, exit, shuffles, finish })
 }
 
 fn split(plan: &Plan, c: &Contraction, env: &Env) -> Result<Split, Refusal> {

@@ -2,6 +2,7 @@
 
 use super::bulk::store_slabs;
 use super::reach;
+use super::reduction::Finish;
 use super::refusal::Refusal;
 use super::spans::staging_start;
 use super::spec::*;
@@ -118,6 +119,8 @@ fn features(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<(), R
     let checks = [
         (double && !f.f64, "f64", "64-bit floating point"),
         (double && atomic && !f.atomic64, "ICE, SKS0 in f64", "64-bit atomics"),
+        (spec.epilogue.finish == Finish::Ticket && !f.fence, "RDF1", "fences between work-groups"),
+        (double && spec.epilogue.finish.stage().is_some() && !f.atomic64, "RDF2, RDF3, RDF4 in f64", "64-bit atomics"),
         (s.copied().0 && !f.async_copy, "ACP1", "asynchronous copies"),
         (s.roles.is_some() && !f.roles, "LWV", "waves with roles of their own"),
         (s.in_pipeline() && !f.bulk_copy, "ACP2", "bulk tensor copies"),

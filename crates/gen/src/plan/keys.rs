@@ -60,12 +60,13 @@ pub enum Common {
     Pst,
     Png,
     Rga,
+    Rdf,
 }
 
 /// Number of [`Chiral`] keys.
 pub const CHIRALS: usize = 12;
 /// Number of [`Common`] keys.
-pub const COMMONS: usize = 33;
+pub const COMMONS: usize = 34;
 
 /// One of the three parts of a plan's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -102,6 +103,8 @@ pub enum System {
     ComposableKernel,
     /// NVIDIA's CUTLASS.
     Cutlass,
+    /// AMD's rocMLIR.
+    RocMlir,
     /// SOFIE's batched convolutions.
     Sofie,
     /// tilewright's own.
@@ -172,6 +175,7 @@ impl fmt::Display for System {
             System::Tvm => "TVM",
             System::ComposableKernel => "Composable Kernel",
             System::Cutlass => "CUTLASS",
+            System::RocMlir => "rocMLIR",
             System::Sofie => "SOFIE",
             System::Tilewright => "tilewright",
         })
@@ -239,7 +243,7 @@ impl Common {
         use Common::*;
         [
             Unr, Gal, Pun, Ice, Iwi, Szt, Mad, Naw, Ufo, Mac, Skw, Afi, Mia, Edg, Sks, Cvw, Cst, Wva, Mvw, Mgp, Ukl, Pfg, Buf,
-            Stp, Fra, Lwv, Hnt, Bim, Uni, Swp, Pst, Png, Rga,
+            Stp, Fra, Lwv, Hnt, Bim, Uni, Swp, Pst, Png, Rga, Rdf,
         ]
     };
 }

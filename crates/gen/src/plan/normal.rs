@@ -13,9 +13,9 @@ use tilewright_problem::contraction::Contraction;
 /// Keys of a factor that plans with a pipeline of transaction barriers read.
 const PIPELINE_CHIRAL: [Chiral; 4] = [Chiral::Mic, Chiral::Wos, Chiral::Acp, Chiral::Clu];
 /// Keys of the whole plan that they read.
-const PIPELINE_COMMON: [Common; 21] = {
+const PIPELINE_COMMON: [Common; 22] = {
     use Common::*;
-    [Unr, Gal, Ice, Iwi, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Uni, Swp, Pst, Png, Rga]
+    [Unr, Gal, Ice, Iwi, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Uni, Swp, Pst, Png, Rga, Rdf]
 };
 
 /// Further keys that units read which take fragments to registers, and threads that copy.
@@ -27,9 +27,9 @@ const UNIT_CHIRAL: [Chiral; 3] = [Chiral::Vew, Chiral::Frw, Chiral::Miw];
 const COPY_CHIRAL: [Chiral; 5] = [Chiral::Plu, Chiral::Liw, Chiral::Lor, Chiral::Vew, Chiral::Glw];
 
 /// Keys that reductions by themselves read.
-const ELEMENT_COMMON: [Common; 6] = {
+const ELEMENT_COMMON: [Common; 7] = {
     use Common::*;
-    [Mac, Skw, Mia, Wva, Ice, Mgp]
+    [Mac, Skw, Mia, Wva, Ice, Mgp, Rdf]
 };
 const ELEMENT_CHIRAL: [Chiral; 3] = [Chiral::Mic, Chiral::Miw, Chiral::Frw];
 
@@ -178,7 +178,10 @@ impl Plan {
         if c.elements.is_some() {
             return p.of_elements().into();
         }
-        let Some((along_m, along_n)) = p.owner_grid().filter(|_| !Transport::need_panels(&p)) else { return *self };
+        if c.reductions().next().is_none() {
+            p.reset(&[Common::Rdf], &[]);
+        }
+        let Some((along_m, along_n)) = p.owner_grid().filter(|_| !Transport::need_panels(&p)) else { return p.into() };
         let (unit, c) = (p.unit(), &*c.oriented(p.common(Common::Swp) == 1));
         let tile = |side: fn(Chiral) -> Key, threads: u32| (threads as u64 * p.get(side(Chiral::Mic)) as u64).max(1);
         let (tile_m, tile_n) = (tile(Key::A, along_m) * u64::from(unit.block.0), tile(Key::B, along_n) * u64::from(unit.block.1));

@@ -2,7 +2,7 @@
 
 use super::keys::Key;
 use tilewright_ir::Scalar;
-use tilewright_problem::Activation;
+use tilewright_problem::{Activation, Operator};
 
 /// What a plan asks for that cannot be: names keys and values, and what to change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -151,6 +151,15 @@ pub enum Refusal {
     /// Parts of sums cannot be reduced.
     #[error("ICE{ice}_SKS0: what is reduced is the whole sum, and atomic additions never see it; use SKS1, SKS2 or ICE1")]
     ReduceSplit { ice: u32 },
+    /// Sums by atomics were not allowed.
+    #[error("RDF{rdf} adds up {operator} with atomics, whose order varies from run to run; use RDF0 or RDF1, or allow atomics")]
+    ReduceAtomics { rdf: u32, operator: Operator },
+    /// Values that no atomic can combine in the result.
+    #[error("RDF{rdf}: no atomic combines {operator} in {scalar}; use RDF0 or RDF1")]
+    ReduceAtomicType { rdf: u32, operator: Operator, scalar: Scalar },
+    /// Nothing is left behind a work-group.
+    #[error("RDF{rdf}: one work-group has all of each value, nothing is left to finish; use RDF0")]
+    ReduceFinished { rdf: u32 },
     /// A thread's results are not adjacent in memory for that many elements.
     #[error(
         "CVW{width} does not divide the {units} adjacent results of a thread along {dim}; set the fragment width (FRW), or CST1"

@@ -241,6 +241,13 @@ const COMMON: [KeyInfo; COMMONS] = [
         0,
         "wgmma: where instructions read the operand of C's rows (the left one after SWP): 0 shared memory, 2 or 4 registers, with that many sets of fragments",
     ),
+    entry(
+        "RDF",
+        System::RocMlir,
+        Legal::Range(0, 4),
+        0,
+        "reductions whose values several work-groups have parts of: 0 parts in workspace, reduced by a second kernel in fixed order, 1 by the last work-group, which a ticket tells, in fixed order; 2 to 4 atomics (sums in varying order), behind 2 registers, lanes, and waves through shared memory, 3 registers and a tree of all threads through shared memory, 4 nothing: one for each element",
+    ),
 ];
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The four choices as values: what a plan means for one contraction. The generator reads these and nothing else.
 
 use super::bulk::{RowSlab, StoreTile};
+use super::reduction::Finish;
 use super::tile::OperandTiling;
 use super::transport::Transport;
 use serde::Serialize;
@@ -329,6 +330,8 @@ pub struct Epilogue {
     pub exit: Exit,
     /// Lanes of a wave exchange values where results are reduced; else threads meet in shared memory only.
     pub shuffles: bool,
+    /// How work-groups reduce values that several of them have parts of.
+    pub finish: Finish,
 }
 
 /// How the kernel is spelled; no effect on what it does.

@@ -179,7 +179,9 @@ impl Dialect for Hip {
         };
         match op {
             AtomicOp::Add => format!("__hip_atomic_fetch_add({address}, {value}, __ATOMIC_RELAXED, {scope});"),
-            op if scalar.is_int() => format!("__hip_atomic_fetch_{}({address}, {value}, __ATOMIC_RELAXED, {scope});", extreme(op)),
+            op if scalar.is_int() => {
+                format!("__hip_atomic_fetch_{}({address}, {value}, __ATOMIC_RELAXED, {scope});", extreme(op))
+            }
             op => {
                 let (float, int) = if scalar == Scalar::F64 { ("double", "long long") } else { ("float", "int") };
                 let bits = format!("__builtin_bit_cast({int}, a)");

@@ -17,7 +17,7 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
     match refusal {
         Refusal::Value { key, .. } => vec![*key],
         Refusal::Empty { .. } => Vec::new(),
-        Refusal::Feature { .. } => both(&[Acp, Clu], &[Lwv, Uni, Ice, Sks]),
+        Refusal::Feature { .. } => both(&[Acp, Clu], &[Lwv, Uni, Ice, Sks, Rdf]),
         Refusal::ThreadGrid { .. } => both(&[], &[Skw, Mac, Uni]),
         Refusal::TileTooLarge { mic, .. } => side(mic, &[Mic], &[Mac, Skw]),
         Refusal::TileOverEdge { mic, .. } => side(mic, &[Mic], &[Mac, Skw, Edg]),
@@ -58,6 +58,8 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         | Refusal::AtomicType { .. }
         | Refusal::AtomicActivation { .. }
         | Refusal::ReduceSplit { .. } => both(&[], &[Sks, Ice]),
+        Refusal::ReduceAtomics { .. } | Refusal::ReduceAtomicType { .. } => both(&[], &[Rdf]),
+        Refusal::ReduceFinished { .. } => both(&[Mic], &[Rdf, Mac, Skw, Ice]),
         Refusal::StoreUnit { .. } => both(&[Frw, Mic], &[Cvw, Cst]),
         Refusal::StoreAlign { .. } => both(&[], &[Cvw]),
         Refusal::Groups { .. } => both(&[Mic], &[Mac, Skw, Ice, Pst]),

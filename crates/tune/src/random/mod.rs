@@ -20,7 +20,7 @@ use std::fmt;
 use std::sync::Arc;
 use tilewright_device::{Device, DeviceError};
 use tilewright_gen::kernel::GenerateError;
-use tilewright_gen::plan::{KernelSpec, Plan, Split, workspace_per_entry};
+use tilewright_gen::plan::{Common, KernelSpec, Key, Plan, workspace_per_entry};
 use tilewright_ir::Target;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::reference::Samples;
@@ -149,6 +149,7 @@ pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
         }
         let Ok(space) = space(&drawn, target) else { continue };
         let Some(plan) = (if recipe.units { units::draw } else { plan::draw })(&mut rng, recipe, &space) else { continue };
+        let plan = finished(&plan, &space, seed);
         let Ok(resolved) = space.resolve(&plan) else { continue };
         let problem = budgeted(&mut rng, &drawn, &resolved.spec, &space, &plan);
         return Some(Pair { seed, problem, plan });
@@ -156,10 +157,23 @@ pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
     None
 }
 
+/// The plan with a way of finishing reductions drawn for it, where that is legal.
+fn finished(plan: &Plan, space: &Space, seed: u64) -> Plan {
+    if space.problem().reductions().is_empty() {
+        return *plan;
+    }
+    // Atomics behind waves are legal least often.
+    let ways = [2, 2, 2, 3, 4, 1, 0];
+    let first = ChaCha8Rng::seed_from_u64(seed ^ 0xf1).random_range(0..ways.len());
+    let mut drawn = ways.iter().cycle().skip(first).take(ways.len()).map(|rdf| Plan::from(plan.with(Key::C(Common::Rdf), *rdf)));
+    drawn.find(|plan| space.resolve(plan).is_ok()).unwrap_or(*plan)
+}
+
 /// Draws a plan that is legal in a space; the same seed gives the same plan. `None` if none was found.
 pub fn plan(space: &Space, recipe: &Recipe, seed: u64) -> Option<Plan> {
     let rng = &mut ChaCha8Rng::seed_from_u64(seed);
-    if recipe.units { units::draw(rng, recipe, space) } else { plan::draw(rng, recipe, space) }
+    let drawn = if recipe.units { units::draw(rng, recipe, space) } else { plan::draw(rng, recipe, space) };
+    drawn.map(|plan| finished(&plan, space, seed))
 }
 
 /// The problem with a budget that just holds some entries of the batch, half of the times where there is a choice.
@@ -212,8 +226,8 @@ pub fn verify(device: &Arc<dyn Device>, pair: &Pair) -> Result<Verification, Pai
         Some(at) => Case::at(device, &pair.problem, at, pair.seed, factors, Samples::default())?,
         None => Case::new(device, &pair.problem, pair.seed, factors, Samples::default())?,
     };
-    let atomic = resolved.spec.epilogue.split == Split::Atomic;
-    let again = device.info().is_measured() && !atomic;
+    let oriented = resolved.contraction.oriented(resolved.spec.tiling.swapped);
+    let again = device.info().is_measured() && resolved.spec.repeatable(&oriented);
     // The emulator sees by itself what a program has no right to write; exact sums for a part of the pairs bound the time.
     let depth = if device.info().is_measured() || pair.seed.is_multiple_of(3) { Depth::Thorough } else { Depth::Quick };
     Ok(case.verify(&program, &compiled, resolved.contraction, depth, again)?)

@@ -151,8 +151,8 @@ impl Epilogue<'_> {
     /// Load waves meet the barriers of all waves while results leave.
     pub fn meet(&self, b: &mut Builder) {
         let (t, tiles) = (&self.spec.tiling, vec![BarrierScope::WorkGroup; usize::from(!self.piped)]);
-        let reduced = self.spec.tile_reductions(self.c).iter().any(|r| r.shared() > 0) && !self.piped;
-        let reduced = vec![BarrierScope::WorkGroup; 2 * usize::from(reduced)];
+        let reduced = if self.piped { 0 } else { self.spec.reduction_meetings(self.c) };
+        let reduced = vec![BarrierScope::WorkGroup; reduced];
         let (before, behind) = if self.spec.epilogue.split == Split::Cluster { (vec![], reduced) } else { (reduced, vec![]) };
         let scopes = match (self.spec.epilogue.split, &self.spec.epilogue.exit) {
             (Split::Cluster, _) => [tiles, vec![BarrierScope::Cluster; 2]].concat(),

@@ -9,7 +9,7 @@ use crate::kernel::arguments::Arguments;
 use crate::kernel::elements::digits;
 use crate::kernel::exit::operations::{Applied, Operations, Run, Start};
 use crate::kernel::input::Ints;
-use crate::plan::{ElementLoads, KernelSpec};
+use crate::plan::{ElementLoads, Finish, KernelSpec, Stage};
 use crate::program::Binding;
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::layout::{Axis, Layout};
@@ -125,7 +125,12 @@ impl Share<'_> {
         let whole = self.held(b, self.start[1], &nothing, &owned);
         let place = whole.place(b);
         // Values of each reduction, as far as the thread has come.
-        let shapes: Vec<Vec<[u32; 2]>> = all.iter().map(|(reducer, _)| whole.values(reducer)).collect();
+        let shape = |reducer: &Reducer| match reducer.partials.finish {
+            // Nothing is left behind a step.
+            Some(Finish::Atomic(Stage::Element)) => Vec::new(),
+            _ => whole.values(reducer),
+        };
+        let shapes: Vec<Vec<[u32; 2]>> = all.iter().map(|(reducer, _)| shape(reducer)).collect();
         let steps = (columns / u64::from(self.size[1])) as i64;
         let mut declare = |name: &str, (reducer, shape): (&Reducer, &Vec<[u32; 2]>)| {
             let identity = reducer.identity(b);
@@ -147,6 +152,9 @@ impl Share<'_> {
             let held = self.held(b, column, &value, &owned);
             for ((reducer, _), totals) in all.iter().zip(&totals) {
                 let values = held.in_registers(b, reducer, place, &mut Default::default());
+                if totals.is_empty() {
+                    held.put_all(b, reducer, &values);
+                }
                 for (total, (_, state)) in totals.iter().zip(values.held) {
                     add(b, reducer, total, &state);
                 }

@@ -3,6 +3,7 @@
 use super::{Parts, Reducer, add, get, in_workspace, result, set};
 use crate::kernel::arguments::Arguments;
 use crate::kernel::elements::THREADS;
+use crate::plan::Finish;
 use crate::program::{Factor, Groups};
 use tilewright_ir::*;
 use tilewright_problem::contraction::Contraction;
@@ -29,10 +30,12 @@ pub(crate) fn finish(c: &Contraction, parts: &[Parts]) -> Option<(Kernel, Argume
     let mut b = Builder::new("tw_reduce", THREADS);
     let (b, mut args) = (&mut b, Arguments::default());
     let mut all = Vec::new();
-    for (op, (partials, regions)) in c.reductions().zip(parts).filter(|(_, (_, regions))| !regions.is_empty()) {
+    for (op, (partials, regions)) in
+        c.reductions().zip(parts).filter(|(_, (partials, _))| partials.finish == Some(Finish::Kernel))
+    {
         let doc = "parts of its values [g][tile][value]";
         let from = in_workspace(b, &mut args, c, (op, regions), (Access::Read, doc));
-        let to = vec![result(b, &mut args, op)];
+        let to = vec![result(b, &mut args, op, Access::Write)];
         all.push((Reducer::new(c, op, *partials, to), from));
     }
     let lanes = all.iter().map(|(reducer, _)| lanes(results(c, reducer), reducer.partials.parts)).max()?;
@@ -124,7 +127,14 @@ fn variables<'a>(states: impl Iterator<Item = &'a [Scalar]>) -> (Vec<Scalar>, Ve
 }
 
 /// Combines a thread's share of the parts of a value.
-fn add_parts(b: &mut Builder, reducer: &Reducer, from: &[ArgId], total: &[VarId], value: ExprId, (lane, lanes): (ExprId, u32)) {
+pub(super) fn add_parts(
+    b: &mut Builder,
+    reducer: &Reducer,
+    from: &[ArgId],
+    total: &[VarId],
+    value: ExprId,
+    (lane, lanes): (ExprId, u32),
+) {
     let partials = &reducer.partials;
     // Values of a batch entry are neighbours, and behind them those of its next tile.
     let each = partials.values as i64;

@@ -3,17 +3,20 @@
 //! [`tile`] reduces what the threads of a work-group hold of a tile, in registers, across lanes, and between waves through shared memory.
 //! [`alone`] does the same with a tensor that is read instead of computed, [`elements`] with
 //! what it sums up of splits of k.
-//! What is left goes to the result where one work-group has all of a value, else to workspace, where [`finish`] reduces it in a fixed
-//! order. An [`operator`] is the same in all of them.
+//! What is left goes to the result where one work-group has all of a value or atomics combine them there, else to workspace, where
+//! [`finish`] or the last work-group ([`ticket`]) reduces it in a fixed order; [`start`] sets first values where there must be some. An
+//! [`operator`] is the same in all of them.
 
 pub mod alone;
 pub mod elements;
 pub mod finish;
 mod operator;
+pub mod start;
+mod ticket;
 pub mod tile;
 
 use crate::kernel::arguments::Arguments;
-use crate::plan::Partials;
+use crate::plan::{Finish, Partials};
 use crate::program::Binding;
 use tilewright_ir::*;
 use tilewright_problem::ResultShape;
@@ -22,7 +25,7 @@ use tilewright_problem::contraction::{Contraction, Reduce};
 /// What a reduction knows of some elements: a value for each component of its operator's state.
 pub(crate) type State = Vec<ExprId>;
 
-/// Parts of a reduction, and where those of each component begin in workspace; nowhere where one work-group has all of a value.
+/// Parts of a reduction, and where those of each component begin in workspace, behind them its tickets; nowhere where they do not meet there.
 pub(crate) type Parts = (Partials, Vec<u64>);
 
 /// A reduction in a kernel: what it computes and where its values go.
@@ -32,6 +35,8 @@ pub(crate) struct Reducer<'a> {
     pub partials: Partials,
     /// The result, or the parts of each component in workspace.
     pub to: Vec<ArgId>,
+    /// Tickets, and the result, where the last work-group finishes.
+    pub ticket: Option<[ArgId; 2]>,
     /// Types of the components.
     pub state: Vec<Scalar>,
     /// Elements of each result.
@@ -48,17 +53,26 @@ impl<'a> Reducer<'a> {
         let mut all = Vec::new();
         for (op, (partials, regions)) in c.reductions().zip(parts) {
             let doc = format!("parts of {} [g][tile][value]", describe(op));
-            let to = match regions.is_empty() {
-                true => vec![result(b, args, op)],
-                false => in_workspace(b, args, c, (op, regions), (Access::Write, &doc)),
+            let mut ticket = None;
+            let to = match partials.finish {
+                None => vec![result(b, args, op, Access::Write)],
+                Some(Finish::Kernel) => in_workspace(b, args, c, (op, regions), (Access::Write, &doc)),
+                Some(Finish::Ticket) => {
+                    ticket = regions.last().map(|region| {
+                        let tickets = start::tickets(b, args, op, *region);
+                        [tickets, result(b, args, op, Access::Write)]
+                    });
+                    in_workspace(b, args, c, (op, regions), (Access::Exchange, &doc))
+                }
+                Some(Finish::Atomic(_)) => vec![result(b, args, op, Access::ReadWrite)],
             };
-            all.push(Reducer::new(c, op, *partials, to));
+            all.push(Reducer { ticket, ..Reducer::new(c, op, *partials, to) });
         }
         all
     }
     fn new(c: &Contraction, op: &'a Reduce, partials: Partials, to: Vec<ArgId>) -> Reducer<'a> {
         let shape = c.result_shape(op);
-        Reducer { op, partials, to, state: c.state(op), count: shape.count(op.over), shape, swapped: c.swapped }
+        Reducer { op, partials, to, ticket: None, state: c.state(op), count: shape.count(op.over), shape, swapped: c.swapped }
     }
 
     /// Rows and columns of a batch entry.
@@ -127,9 +141,8 @@ fn in_workspace(
 }
 
 /// Declares the result of a reduction.
-fn result(b: &mut Builder, args: &mut Arguments, op: &Reduce) -> ArgId {
-    let kind = (op.scalar, Access::Write);
-    args.buffer(b, &format!("reduced_{}", op.number), kind, &describe(op), Binding::Reduction(op.number))
+fn result(b: &mut Builder, args: &mut Arguments, op: &Reduce, access: Access) -> ArgId {
+    args.buffer(b, &format!("reduced_{}", op.number), (op.scalar, access), &describe(op), Binding::Reduction(op.number))
 }
 
 /// `max over n`.

@@ -6,14 +6,14 @@
 use super::operator::Element;
 use super::{Reducer, State, bind};
 use crate::kernel::input::Ints;
-use crate::plan::TileReduction;
+use crate::plan::{Finish, Stage, TileReduction, atomic};
 use std::collections::{BTreeMap, HashMap};
 use tilewright_ir::affine::Coord;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::*;
 
 /// An axis's coordinate that is this far behind a first one.
-fn behind(b: &mut Builder, first: Coord, by: ExprId, ints: Ints) -> Coord {
+pub(super) fn behind(b: &mut Builder, first: Coord, by: ExprId, ints: Ints) -> Coord {
     let local = b.value(first.local + by.cast(ints.coord));
     Coord { local, ..first }
 }
@@ -96,17 +96,52 @@ impl HeldTile<'_> {
             let first = team.map(|team| b.value(team * how.shared()));
             meeting.push((*reducer, how, values, arrays, first));
         }
-        if meeting.is_empty() {
-            return;
+        if !meeting.is_empty() {
+            // Nobody still reads what was there.
+            (self.meet)(b);
+            for (reducer, how, values, arrays, first) in &meeting {
+                self.put_parts(b, reducer, how, values, (arrays, *first));
+            }
+            (self.meet)(b);
+            for level in 0..meeting.iter().map(|(_, how, ..)| how.tree).max().unwrap_or(0) {
+                for (reducer, how, _, arrays, first) in meeting.iter().filter(|(_, how, ..)| how.tree > level) {
+                    self.halve_parts(b, reducer, how, (arrays, *first), level);
+                }
+                (self.meet)(b);
+            }
         }
-        // Nobody still reads what was there.
-        (self.meet)(b);
-        for (reducer, how, values, arrays, first) in &meeting {
-            self.put_parts(b, reducer, how, values, (arrays, *first));
-        }
-        (self.meet)(b);
         for (reducer, how, _, arrays, first) in &meeting {
             self.meet_parts(b, reducer, how, (arrays, *first));
+        }
+        self.finish_last(b, all, (team, at), teams);
+    }
+
+    /// Combines the second half of the parts in shared memory with the first.
+    fn halve_parts(
+        &self,
+        b: &mut Builder,
+        reducer: &Reducer,
+        how: &TileReduction,
+        (arrays, first): (&[SharedId], Option<ExprId>),
+        level: u32,
+    ) {
+        let half = (how.parts.len() as u32 >> (level + 1)) * how.values;
+        for step in 0..half.div_ceil(self.threads) {
+            let number = b.bind("number", self.thread + step * self.threads);
+            let body = |b: &mut Builder| {
+                let at = first.map_or(number, |first| b.value(first + number));
+                let load = |b: &mut Builder, from: ExprId| -> State {
+                    arrays.iter().map(|array| b.load("part", Base::Shared(*array), from, 1, None)).collect()
+                };
+                let behind = b.value(at + half);
+                let (own, other) = (load(b, at), load(b, behind));
+                let both = reducer.combine(b, &own, &other);
+                for (array, value) in arrays.iter().zip(both) {
+                    b.store(Base::Shared(*array), at, value, None);
+                }
+            };
+            let partly = (step + 1) * self.threads > half;
+            if partly { b.if_then(number.lt(half), body) } else { body(b) }
         }
     }
 
@@ -128,7 +163,7 @@ impl HeldTile<'_> {
     }
 
     /// Which of the axes a reduction reduces.
-    fn over(reducer: &Reducer) -> [bool; 2] {
+    pub(super) fn over(reducer: &Reducer) -> [bool; 2] {
         [reducer.op.over.m, reducer.op.over.n]
     }
 
@@ -193,6 +228,10 @@ impl HeldTile<'_> {
                 let index = (0..2).map(|axis| u64::from(at[axis]) * steps[axis]).sum();
                 all.push(Element { value, index, counts });
             }
+            if reducer.partials.finish == Some(Finish::Atomic(Stage::Element)) {
+                held.extend(all.into_iter().map(|element| (kept, reducer.elements(b, first, vec![element]))));
+                continue;
+            }
             let total = reducer.elements(b, first, all);
             held.push((kept, bind(b, "total", total)));
         }
@@ -249,7 +288,7 @@ impl HeldTile<'_> {
     }
 
     /// Stores values of which the thread has all that the tile has.
-    fn put_all(&self, b: &mut Builder, reducer: &Reducer, values: &Values) {
+    pub fn put_all(&self, b: &mut Builder, reducer: &Reducer, values: &Values) {
         for (place, state) in &values.held {
             let at = [0, 1].map(|axis| b.value(values.thread[axis] + place[axis]));
             self.put(b, reducer, at, state, values.guard);
@@ -310,7 +349,7 @@ impl HeldTile<'_> {
             let body = |b: &mut Builder| {
                 let from = first.map_or(value, |first| b.value(first + value));
                 let mut leaves = Vec::new();
-                for part in &how.parts {
+                for part in &how.parts[..how.parts.len() >> how.tree] {
                     let mut load = |array: &SharedId| b.load("part", Base::Shared(*array), from + part * how.values, 1, None);
                     leaves.push(arrays.iter().map(&mut load).collect());
                 }
@@ -327,9 +366,13 @@ impl HeldTile<'_> {
     /// Stores a value of the tile: at (row, column) of it, as far as these are kept.
     fn put(&self, b: &mut Builder, reducer: &Reducer, at: [ExprId; 2], state: &[ExprId], mut guard: Option<ExprId>) {
         let (over, partials) = (Self::over(reducer), &reducer.partials);
-        let mut index = b.value(self.g.cast(Scalar::I64));
+        let parts = partials.in_workspace();
+        let mut index = if parts { b.value(self.g.cast(Scalar::I64)) } else { self.entry(b, reducer) };
         let mut kept = b.int(0, Scalar::I64);
         for axis in 0..2 {
+            if over[axis] && !parts {
+                continue;
+            }
             if over[axis] {
                 index = b.value(index * (partials.tiles[axis] as i64) + self.tile[axis].cast(Scalar::I64));
                 continue;
@@ -339,13 +382,23 @@ impl HeldTile<'_> {
             guard = b.and_opt(guard, owned);
             kept = coord.value(b);
         }
-        if let Some(share) = self.share {
+        if let Some(share) = self.share.filter(|_| parts) {
             index = b.value(index * (partials.shares as i64) + share.cast(Scalar::I64));
         }
         let index = b.value(index * (partials.values as i64) + kept.cast(Scalar::I64));
-        let values = if partials.in_place() { vec![reducer.finish(b, state)] } else { state.to_vec() };
+        let values = if parts { state.to_vec() } else { vec![reducer.finish(b, state)] };
+        let by_atomics = partials.finish.and_then(Finish::stage).and_then(|_| atomic(reducer.op.operator));
         for (to, value) in reducer.to.iter().zip(values) {
-            b.store(Base::Buffer(*to), index, value, guard);
+            match by_atomics {
+                Some(op) => b.atomic(op, Base::Buffer(*to), index, value, guard),
+                None => b.store(Base::Buffer(*to), index, value, guard),
+            }
         }
+    }
+
+    /// The batch entry of the tile's values in the result.
+    pub(super) fn entry(&self, b: &mut Builder, reducer: &Reducer) -> ExprId {
+        let entry = b.value(self.g.cast(Scalar::I64));
+        if reducer.partials.outer > 1 { b.value(entry % (reducer.partials.groups as i64)) } else { entry }
     }
 }

@@ -1,14 +1,17 @@
-//! How results are reduced under a plan: [`tile`] by the threads of a work-group, [`partials`] by work-groups together; [`elements`] are
-//! results that are read instead of computed.
+//! How results are reduced under a plan: [`tile`] by the threads of a work-group, [`partials`] and [`finish`] by work-groups together;
+//! [`elements`] are results that are read instead of computed.
 
 mod elements;
+mod finish;
 mod partials;
 mod tile;
 
 pub use elements::{ELEMENT_THREADS, ElementLoads, ElementTile};
+pub use finish::{Finish, Stage, atomic};
 pub use partials::Partials;
 pub use tile::TileReduction;
 
+use super::refusal::Refusal;
 use super::spec::{KernelSpec, Split};
 use tilewright_ir::Scalar;
 use tilewright_ir::layout::Layout;
@@ -17,7 +20,8 @@ use tilewright_problem::contraction::{Contraction, Reduce};
 impl KernelSpec {
     /// Lanes of a wave that exchange values where results are reduced.
     pub(crate) const fn exchanging(&self) -> u32 {
-        if self.epilogue.shuffles { self.tiling.wave_lanes } else { 1 }
+        let tree = matches!(self.epilogue.finish.stage(), Some(Stage::Group));
+        if self.epilogue.shuffles && !tree { self.tiling.wave_lanes } else { 1 }
     }
     /// How the threads that compute reduce a tile, for each reduction of a contraction that is oriented as the plan says.
     pub fn tile_reductions(&self, c: &Contraction) -> Vec<TileReduction> {
@@ -36,19 +40,27 @@ impl KernelSpec {
         self.reductions_of(c, &tile.layout, tile.size)
     }
     fn reductions_of(&self, c: &Contraction, layout: &Layout, size: [u32; 2]) -> Vec<TileReduction> {
-        c.reductions().map(|r| TileReduction::new(layout, size, [r.over.m, r.over.n], self.exchanging())).collect()
+        let of = |r: &Reduce| {
+            let way = TileReduction::new(layout, size, [r.over.m, r.over.n], self.exchanging());
+            match self.epilogue.finish.stage() {
+                Some(Stage::Element) => way.of_elements(),
+                Some(Stage::Group) => way.by_tree(),
+                _ => way,
+            }
+        };
+        c.reductions().map(of).collect()
     }
     /// The parts of a reduction that tiles of this plan leave, of a contraction that is oriented as the plan says.
     pub fn partials(&self, c: &Contraction, r: &Reduce) -> Partials {
-        let t = &self.tiling;
+        let (t, finish) = (&self.tiling, self.epilogue.finish);
         if self.epilogue.split == Split::Workspace {
-            return Partials::new(c, r, ElementTile::new(c).size.map(u64::from), [1; 2], 1);
+            return Partials::new(c, r, ElementTile::new(c).size.map(u64::from), ([1; 2], 1), finish);
         }
         if c.elements.is_some() {
-            return Partials::new(c, r, [t.a.macro_tile.into(), self.share_of_columns(c)], [1; 2], 1);
+            return Partials::new(c, r, [t.a.macro_tile.into(), self.share_of_columns(c)], ([1; 2], 1), finish);
         }
         let size = [t.a.macro_tile, t.b.macro_tile].map(u64::from);
-        Partials::new(c, r, size, [t.cluster.m, t.cluster.n], t.cluster.splits.into())
+        Partials::new(c, r, size, ([t.cluster.m, t.cluster.n], t.cluster.splits.into()), finish)
     }
     /// Columns that a work-group of a reduction by itself walks over.
     pub fn share_of_columns(&self, c: &Contraction) -> u64 {
@@ -59,35 +71,70 @@ impl KernelSpec {
     pub fn element_loads(&self, c: &Contraction) -> ElementLoads {
         ElementLoads::new(&self.tiling.accumulators(), c)
     }
-    /// Some reduction's values are spread over tiles, and meet in workspace.
-    pub fn reduces_in_workspace(&self, c: &Contraction) -> bool {
-        c.reductions().any(|r| !self.partials(c, r).in_place())
+    /// A kernel behind the others reduces parts in workspace.
+    pub fn finishes_behind(&self, c: &Contraction) -> bool {
+        c.reductions().any(|r| self.partials(c, r).finish == Some(Finish::Kernel))
+    }
+    /// A kernel ahead of the others sets results or tickets to their first values.
+    pub fn begins_ahead(&self, c: &Contraction) -> bool {
+        c.reductions().any(|r| self.partials(c, r).finish.is_some_and(|finish| finish != Finish::Kernel))
+    }
+    /// Two runs give the same bits: nothing is added up by atomics.
+    pub fn repeatable(&self, c: &Contraction) -> bool {
+        let varies = |r: &Reduce| r.operator.adds() && self.partials(c, r).finish.is_some_and(|finish| finish.stage().is_some());
+        self.epilogue.split != Split::Atomic && !c.reductions().any(varies)
+    }
+    /// Refuses ways of finishing that finish nothing: they would be the same kernel as another plan's.
+    pub(super) fn something_to_finish(&self, c: &Contraction) -> Result<(), Refusal> {
+        let same = matches!(self.epilogue.finish, Finish::Ticket | Finish::Atomic(Stage::Wave));
+        if same && c.reductions().all(|r| self.partials(c, r).in_place()) {
+            return Err(Refusal::ReduceFinished { rdf: self.epilogue.finish.number() });
+        }
+        Ok(())
     }
     /// Bytes of shared memory through which waves reduce a tile's results.
     pub(crate) fn reduction_bytes(&self, c: &Contraction) -> u64 {
-        meeting_bytes(&self.tile_reductions(c), c, self.teams())
+        self.meeting_bytes(&self.tile_reductions(c), c, (self.tiling.math_threads(), self.teams()))
     }
     /// The same of the kernel that sums splits up in workspace.
     pub(crate) fn element_bytes(&self, c: &Contraction) -> u64 {
-        meeting_bytes(&self.element_reductions(c), c, 1)
+        self.meeting_bytes(&self.element_reductions(c), c, (ELEMENT_THREADS, 1))
     }
-}
-
-/// Bytes of shared memory through which parts of a tile's values meet: an array for each component, aligned to its elements.
-fn meeting_bytes(ways: &[TileReduction], c: &Contraction, teams: u32) -> u64 {
-    c.reductions().zip(ways).fold(0, |bytes, (r, way)| {
-        let elements = u64::from(way.shared()) * u64::from(teams);
-        let more =
-            |bytes: u64, scalar: Scalar| bytes.next_multiple_of(scalar.bytes().into()) + elements * u64::from(scalar.bytes());
-        if elements == 0 { bytes } else { c.state(r).into_iter().fold(bytes, more) }
-    })
+    /// How often the threads that compute wait for each other while they reduce a tile.
+    pub(crate) fn reduction_meetings(&self, c: &Contraction) -> usize {
+        let ways = self.tile_reductions(c);
+        let through_shared = if ways.iter().any(|way| way.shared() > 0) { 2 } else { 0 };
+        let tree = ways.iter().map(|way| way.tree as usize).max().unwrap_or(0);
+        let tickets = c.reductions().zip(&ways).map(|(r, way)| (self.partials(c, r), way));
+        let tickets: Vec<_> = tickets.filter(|(parts, _)| parts.finish == Some(Finish::Ticket)).collect();
+        let shared = tickets.iter().any(|(parts, way)| way.sharers(self.tiling.math_threads(), parts.parts) > 1);
+        through_shared + tree + if tickets.is_empty() { 0 } else { 2 + usize::from(shared) }
+    }
+    /// Bytes of shared memory through which parts of a tile's values meet: an array for each component, aligned to its elements; behind
+    /// them, for each reduction that the last work-group finishes, what it knows of its ticket, and what its threads have.
+    fn meeting_bytes(&self, ways: &[TileReduction], c: &Contraction, (threads, teams): (u32, u32)) -> u64 {
+        let arrays = |bytes: u64, (r, elements): (&Reduce, u32)| {
+            let elements = u64::from(elements) * u64::from(teams);
+            let more =
+                |bytes: u64, scalar: Scalar| bytes.next_multiple_of(scalar.bytes().into()) + elements * u64::from(scalar.bytes());
+            if elements == 0 { bytes } else { c.state(r).into_iter().fold(bytes, more) }
+        };
+        let parts = c.reductions().zip(ways).fold(0, |bytes, (r, way)| arrays(bytes, (r, way.shared())));
+        let tickets = c.reductions().zip(ways).map(|(r, way)| (r, way, self.partials(c, r)));
+        tickets.filter(|(.., parts)| parts.finish == Some(Finish::Ticket)).fold(parts, |bytes, (r, way, parts)| {
+            let bytes = bytes.next_multiple_of(4) + 4 * u64::from(teams);
+            let shared = way.sharers(threads, parts.parts) > 1;
+            arrays(bytes, (r, if shared { threads } else { 0 }))
+        })
+    }
 }
 
 /// Bytes of workspace for the parts of all reductions, the whole batch together; each begins at a multiple of `align`.
 pub(crate) fn partials_bytes(spec: &KernelSpec, c: &Contraction, align: u64) -> u64 {
     let bytes = |r: &Reduce| {
-        let elements = spec.partials(c, r).len();
-        c.state(r).into_iter().map(move |scalar| elements.saturating_mul(scalar.bytes().into()))
+        let parts = spec.partials(c, r);
+        let of_components = c.state(r).into_iter().map(move |scalar| parts.len().saturating_mul(scalar.bytes().into()));
+        of_components.chain([parts.tickets().saturating_mul(4)])
     };
     let all = c.reductions().flat_map(bytes).filter(|bytes| *bytes > 0);
     all.fold(0, |sum, bytes| sum.saturating_add(bytes.saturating_add(align)))

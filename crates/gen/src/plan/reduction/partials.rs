@@ -1,9 +1,10 @@
 //! Where the values go that work-groups have of a reduction.
 
+use super::{Finish, Stage};
 use tilewright_problem::contraction::{Contraction, Reduce};
 
-/// Where the values that work-groups have of a reduction go: to the result where one work-group has all of a value, else to workspace,
-/// `[batch entry][tile along m][tile along n][share][value]`, from where a further kernel takes them in that order.
+/// Where the values that work-groups have of a reduction go: to the result where one work-group has all of a value or atomics combine them
+/// there, else to workspace, `[batch entry][tile along m][tile along n][share][value]`, from where they are taken in that order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partials {
     /// Tiles that each have a part of a value, along m and n.
@@ -20,31 +21,52 @@ pub struct Partials {
     pub groups: u64,
     /// Parts of each result.
     pub parts: u64,
+    /// How they meet; `None`: one work-group has all of a value.
+    pub finish: Option<Finish>,
+    /// Tiles along m and n that have different values, 1 along an axis that is reduced.
+    pub strips: [u64; 2],
 }
 
 impl Partials {
     /// Of tiles of so many rows and columns, in numbers that are multiples of `together` (clusters), each of so many shares.
-    pub fn new(c: &Contraction, r: &Reduce, size: [u64; 2], together: [u32; 2], shares: u64) -> Partials {
-        let tiles = |axis: usize, extent: u64| {
-            if [r.over.m, r.over.n][axis] {
-                extent.div_ceil(size[axis].max(1)).next_multiple_of(together[axis].max(1).into())
-            } else {
-                1
-            }
+    pub fn new(c: &Contraction, r: &Reduce, size: [u64; 2], (together, shares): ([u32; 2], u64), finish: Finish) -> Partials {
+        let all = |axis: usize| {
+            let extent = [c.m, c.n][axis];
+            extent.div_ceil(size[axis].max(1)).next_multiple_of(together[axis].max(1).into())
         };
-        let tiles = [tiles(0, c.m), tiles(1, c.n)];
+        let over = [r.over.m, r.over.n];
+        let tiles = [0, 1].map(|axis| if over[axis] { all(axis) } else { 1 });
+        let strips = [0, 1].map(|axis| if over[axis] { 1 } else { all(axis) });
         let values = [(r.over.m, c.m), (r.over.n, c.n)].iter().filter(|a| !a.0).map(|a| a.1).product();
         let outer = if r.over.g { c.g / r.groups.max(1) } else { 1 };
         let each = tiles[0].saturating_mul(tiles[1]).saturating_mul(shares);
-        Partials { tiles, shares, values, entries: c.g, outer, groups: r.groups, parts: each.saturating_mul(outer) }
+        let parts = each.saturating_mul(outer);
+        let alone = parts == 1 && finish.stage() != Some(Stage::Element);
+        let finish = (!alone).then_some(finish);
+        Partials { tiles, shares, values, entries: c.g, outer, groups: r.groups, parts, finish, strips }
     }
     /// One work-group has all of a value.
     pub const fn in_place(&self) -> bool {
-        self.parts == 1
+        self.finish.is_none()
+    }
+    /// They meet in workspace.
+    pub const fn in_workspace(&self) -> bool {
+        matches!(self.finish, Some(Finish::Kernel | Finish::Ticket))
+    }
+    /// Batch entries that have values of their own.
+    pub const fn kept_entries(&self) -> u64 {
+        if self.outer > 1 { self.groups } else { self.entries }
+    }
+    /// Tickets: one for each set of values that the same work-groups have parts of.
+    pub const fn tickets(&self) -> u64 {
+        match self.finish {
+            Some(Finish::Ticket) => self.kept_entries().saturating_mul(self.strips[0]).saturating_mul(self.strips[1]),
+            _ => 0,
+        }
     }
     /// Elements of workspace.
     pub const fn len(&self) -> u64 {
-        if self.in_place() {
+        if !self.in_workspace() {
             return 0;
         }
         let each = self.tiles[0].saturating_mul(self.tiles[1]).saturating_mul(self.shares);

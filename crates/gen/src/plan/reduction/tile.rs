@@ -17,6 +17,8 @@ pub struct TileReduction {
     pub parts_across: u32,
     /// Values of the tile.
     pub values: u32,
+    /// Times that the parts in shared memory are halved before what is left of them is combined.
+    pub tree: u32,
 }
 
 impl TileReduction {
@@ -41,7 +43,21 @@ impl TileReduction {
         parts.sort_unstable();
         parts.dedup();
         let values = (0..2).filter(|axis| !over[*axis]).map(|axis| size[axis]).product();
-        TileReduction { lane_bits, parts, part_steps, parts_across, values }
+        TileReduction { lane_bits, parts, part_steps, parts_across, values, tree: 0 }
+    }
+    /// The same with the parts combined pairwise, by all threads together, as long as their number is even.
+    pub(super) fn by_tree(self) -> TileReduction {
+        let count = self.parts.len() as u32;
+        let numbered = self.parts.last().is_some_and(|last| last + 1 == count);
+        TileReduction { tree: if numbered && count > 1 { count.trailing_zeros() } else { 0 }, ..self }
+    }
+    /// Nothing is combined.
+    pub(super) fn of_elements(self) -> TileReduction {
+        TileReduction { lane_bits: Vec::new(), parts: vec![0], ..self }
+    }
+    /// Threads that share the parts of a value where the last of the work-groups combines them.
+    pub fn sharers(&self, threads: u32, parts: u64) -> u32 {
+        (threads / self.values.max(1)).clamp(1, u32::try_from(parts).unwrap_or(u32::MAX).max(1))
     }
     /// Elements of shared memory through which the parts meet.
     pub fn shared(&self) -> u32 {

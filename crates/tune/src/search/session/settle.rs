@@ -11,7 +11,7 @@ use crate::verify::{Case, Depth, Verification, VerifyError, sizes, test_factors}
 use std::collections::HashMap;
 use std::sync::Arc;
 use tilewright_device::{Buffer, Device, DeviceError, Launch};
-use tilewright_gen::plan::{KernelSpec, Plan, Split};
+use tilewright_gen::plan::{KernelSpec, Plan};
 use tilewright_problem::Extents;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::reference::Samples;
@@ -102,7 +102,7 @@ impl Judge {
 
     /// Runs a candidate on test data and judges the result; a thorough look is one without and with a beta.
     pub fn verify(&mut self, ready: &Ready, depth: Depth) -> Result<Verification, VerifyError> {
-        let repeatable = ready.spec.epilogue.split != Split::Atomic;
+        let repeatable = ready.spec.repeatable(&self.space.contraction(&ready.plan).oriented(ready.spec.tiling.swapped));
         if let Some(reduced) = self.reduced_problem(&ready.plan, &ready.spec) {
             return self.verify_reduced(reduced, depth, repeatable);
         }

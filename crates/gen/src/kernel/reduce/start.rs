@@ -1,0 +1,50 @@
+//! The kernel ahead of those that reduce: results that atomics combine begin as the state of no element, tickets as nobody's.
+
+use super::{Parts, Reducer, result};
+use crate::kernel::arguments::Arguments;
+use crate::kernel::elements::{THREADS, elements, groups};
+use crate::plan::Finish;
+use crate::program::{Binding, Factor, Groups};
+use tilewright_ir::*;
+use tilewright_problem::contraction::{Contraction, Reduce};
+
+/// Declares the tickets of a reduction.
+pub(super) fn tickets(b: &mut Builder, args: &mut Arguments, op: &Reduce, region: u64) -> ArgId {
+    let doc = "work-groups that have left their parts";
+    args.buffer(b, &format!("tickets_{}", op.number), (Scalar::I32, Access::ReadWrite), doc, Binding::Workspace(region))
+}
+
+/// The kernel, and its work-groups: those of all reductions one behind the other. `None` where none needs a first value.
+pub(crate) fn start(c: &Contraction, parts: &[Parts]) -> Option<(Kernel, Arguments, Groups)> {
+    let mut b = Builder::new("tw_reduce_start", THREADS);
+    let (b, mut args) = (&mut b, Arguments::default());
+    let mut all = Vec::new();
+    for (op, (partials, regions)) in c.reductions().zip(parts) {
+        match (partials.finish, regions.last()) {
+            (Some(Finish::Ticket), Some(region)) => {
+                let zero = b.int(0, Scalar::I32);
+                all.push((tickets(b, &mut args, op, *region), partials.tickets(), zero));
+            }
+            (Some(Finish::Atomic(_)), _) => {
+                let to = result(b, &mut args, op, Access::Write);
+                let identity = Reducer::new(c, op, *partials, Vec::new()).identity(b);
+                all.push((to, c.result_shape(op).left(op.over), identity[0]));
+            }
+            _ => {}
+        }
+    }
+    let group = b.value(Builtin::GroupId(0).cast(Scalar::I64));
+    let mut first = 0u64;
+    let several = all.len() > 1;
+    for (to, count, value) in all {
+        let many = u64::try_from(groups(vec![Factor::Fixed(count)]).count(&c.extents())).unwrap_or(u64::MAX);
+        let is = group.ge(first as i64).and(group.lt(first.saturating_add(many) as i64));
+        let is = several.then(|| b.bind("ours", is));
+        let own = b.value(group - first as i64);
+        let total = b.int(count as i64, Scalar::I64);
+        b.if_given(is, |b| elements(b, own, total, Scalar::I64, |b, element| b.store(Base::Buffer(to), element, value, None)));
+        first = first.saturating_add(many);
+    }
+    let kernel = std::mem::replace(b, Builder::new("", 0)).finish();
+    (first > 0).then_some((kernel, args, Groups { factors: vec![Factor::Fixed(first)], per: 1, most: None }))
+}

@@ -1,0 +1,172 @@
+//! The last work-group reduces the parts that all of them have left of some values: which it is, a ticket tells.
+//!
+//! Its order is that of the parts, whichever work-group is the last. What orders it behind the others' stores is a fence before and one
+//! behind the addition to the ticket, by the thread that makes it; barriers hand that on to the other threads.
+
+use super::finish::add_parts;
+use super::tile::{HeldTile, behind};
+use super::{Reducer, State, get};
+use crate::plan::TileReduction;
+use tilewright_ir::*;
+
+/// Values that work-groups leave parts of, and the shared memory through which the last one finishes them.
+struct Left<'a> {
+    reducer: &'a Reducer<'a>,
+    how: &'a TileReduction,
+    tickets: ArgId,
+    result: ArgId,
+    /// Whether the work-group is the last, for its threads.
+    last: SharedId,
+    /// What threads have of the values, by component, where several share a value's parts.
+    arrays: Vec<SharedId>,
+    /// The first element of the team's.
+    first: Option<ExprId>,
+    sharers: u32,
+}
+
+impl HeldTile<'_> {
+    /// Behind the stores of the parts: the last of the work-groups finishes the tile's values. Shared memory is free from byte `at` on.
+    pub(super) fn finish_last(
+        &self,
+        b: &mut Builder,
+        all: &[(&Reducer, TileReduction)],
+        (team, mut at): (Option<ExprId>, u32),
+        teams: u32,
+    ) {
+        let mut left = Vec::new();
+        for (reducer, how) in all {
+            let Some([tickets, result]) = reducer.ticket else { continue };
+            let number = reducer.op.number;
+            at = at.next_multiple_of(4);
+            let last = b.shared(&format!("last_{number}"), Scalar::I32, teams, at);
+            at += 4 * teams;
+            let sharers = how.sharers(self.threads, reducer.partials.parts);
+            let mut arrays = Vec::new();
+            for (component, scalar) in reducer.state.iter().enumerate().filter(|_| sharers > 1) {
+                let name = Reducer::name(&format!("shares_{number}"), component);
+                let from = at.next_multiple_of(scalar.bytes());
+                arrays.push(b.shared(&name, *scalar, self.threads * teams, from));
+                at = from + self.threads * teams * scalar.bytes();
+            }
+            let first = team.map(|team| b.value(team * self.threads));
+            left.push(Left { reducer, how, tickets, result, last, arrays, first, sharers });
+        }
+        if left.is_empty() {
+            return;
+        }
+        b.comment("the last work-group finishes");
+        // All of the parts are stored.
+        (self.meet)(b);
+        let zero = b.int(0, Scalar::I32);
+        let team = team.unwrap_or(zero);
+        b.if_then(self.thread.equals(0), |b| {
+            b.push(Stmt::Fence);
+            for left in &left {
+                let ticket = self.ticket(b, left.reducer);
+                let before = b.fetch_add("before", Base::Buffer(left.tickets), ticket, 1);
+                let is = b.value(before.equals(left.reducer.partials.parts as i64 - 1));
+                b.store(Base::Shared(left.last), team, is.cast(Scalar::I32), None);
+            }
+            b.push(Stmt::Fence);
+        });
+        (self.meet)(b);
+        let mut shared = Vec::new();
+        for left in &left {
+            let is = b.load("is_last", Base::Shared(left.last), team, 1, None);
+            let is = b.bind("last", is.equals(1));
+            if left.sharers > 1 {
+                shared.push((left, is, self.share(b, left, is)));
+            } else {
+                b.if_then(is, |b| self.finish_alone(b, left));
+            }
+        }
+        if shared.is_empty() {
+            return;
+        }
+        (self.meet)(b);
+        for (left, is, value) in shared {
+            let first = b.value(self.thread.lt(left.how.values));
+            let ours = b.value(is.and(first));
+            b.if_then(ours, |b| {
+                let mut leaves: Vec<State> = Vec::new();
+                for share in 0..left.sharers {
+                    let from = b.value(self.thread + share * left.how.values);
+                    let from = left.first.map_or(from, |first| b.value(first + from));
+                    let mut load = |array: &SharedId| b.load("share", Base::Shared(*array), from, 1, None);
+                    leaves.push(left.arrays.iter().map(&mut load).collect());
+                }
+                let total = left.reducer.all(b, &leaves);
+                self.put_result(b, left, value, &total);
+            });
+        }
+    }
+
+    /// The ticket of the values that the tile has parts of.
+    fn ticket(&self, b: &mut Builder, reducer: &Reducer) -> ExprId {
+        let (over, partials) = (Self::over(reducer), &reducer.partials);
+        let mut ticket = self.entry(b, reducer);
+        for axis in (0..2).filter(|axis| !over[*axis]) {
+            ticket = b.value(ticket * (partials.strips[axis] as i64) + self.tile[axis].cast(Scalar::I64));
+        }
+        ticket
+    }
+
+    /// Number of a value of the tile in the result, and the condition that it exists and is this tile's.
+    fn numbered(&self, b: &mut Builder, reducer: &Reducer, value: ExprId) -> (ExprId, Option<ExprId>) {
+        let (mut number, mut exists) = (b.int(0, Scalar::I64), None);
+        for axis in (0..2).filter(|axis| !Self::over(reducer)[*axis]) {
+            let coord = behind(b, self.start[axis], value, self.ints);
+            exists = (self.owned)(b, coord, axis);
+            number = coord.value(b);
+        }
+        let entry = self.entry(b, reducer);
+        (b.value(entry * (reducer.partials.values as i64) + number.cast(Scalar::I64)), exists)
+    }
+
+    /// Each thread takes values of its own.
+    fn finish_alone(&self, b: &mut Builder, left: &Left) {
+        for step in 0..left.how.values.div_ceil(self.threads) {
+            let value = b.bind("value", self.thread + step * self.threads);
+            let body = |b: &mut Builder| {
+                let zero = b.int(0, Scalar::I64);
+                let total = self.total(b, left, value, (zero, 1));
+                self.put_result(b, left, value, &total);
+            };
+            let partly = (step + 1) * self.threads > left.how.values;
+            if partly { b.if_then(value.lt(left.how.values), body) } else { body(b) }
+        }
+    }
+
+    /// Threads share the parts of a value: leaves in shared memory what each has, where the work-group is the last. The thread's value.
+    fn share(&self, b: &mut Builder, left: &Left, last: ExprId) -> ExprId {
+        let value = b.bind("value", self.thread % left.how.values);
+        let lane = b.value((self.thread / left.how.values).cast(Scalar::I64));
+        let some = b.value(self.thread.lt(left.how.values * left.sharers));
+        let ours = b.value(last.and(some));
+        b.if_then(ours, |b| {
+            let total = self.total(b, left, value, (lane, left.sharers));
+            let at = left.first.map_or(self.thread, |first| b.value(first + self.thread));
+            for (array, value) in left.arrays.iter().zip(total) {
+                b.store(Base::Shared(*array), at, value, None);
+            }
+        });
+        value
+    }
+
+    /// What one of several threads has of a value of the tile, from all work-groups' parts.
+    fn total(&self, b: &mut Builder, left: &Left, value: ExprId, lanes: (ExprId, u32)) -> State {
+        let reducer = left.reducer;
+        let identity = reducer.identity(b);
+        let total: Vec<VarId> = identity.iter().map(|value| b.declare("total", *value)).collect();
+        let (number, exists) = self.numbered(b, reducer, value);
+        let number = b.bind("number", number);
+        b.if_given(exists, |b| add_parts(b, reducer, &reducer.to, &total, number, lanes));
+        get(b, &total)
+    }
+
+    fn put_result(&self, b: &mut Builder, left: &Left, value: ExprId, state: &[ExprId]) {
+        let (number, exists) = self.numbered(b, left.reducer, value);
+        let value = left.reducer.finish(b, state);
+        b.store(Base::Buffer(left.result), number, value, exists);
+    }
+}

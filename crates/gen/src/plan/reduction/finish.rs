@@ -1,0 +1,86 @@
+//! How work-groups reduce values that several of them have parts of (`RDF`), and which of that a plan may have.
+
+use crate::plan::keys::Common;
+use crate::plan::refusal::Refusal;
+use crate::plan::rules::Env;
+use crate::plan::value::Plan;
+use serde::{Deserialize, Serialize};
+use tilewright_ir::AtomicOp;
+use tilewright_problem::Operator;
+use tilewright_problem::contraction::Contraction;
+
+/// How the parts of a value meet that work-groups have of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Finish {
+    /// In workspace; a further kernel reduces them in a fixed order.
+    Kernel,
+    /// In workspace; the work-group that comes last, as a ticket tells it, reduces them in a fixed order.
+    Ticket,
+    /// In the result, by atomics.
+    Atomic(Stage),
+}
+
+/// What a work-group does before its atomics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Stage {
+    /// Registers of a thread, lanes of a wave, waves through shared memory.
+    Wave,
+    /// Registers of a thread, then a tree of all threads through shared memory.
+    Group,
+    /// Nothing: each element is an atomic.
+    Element,
+}
+
+impl Finish {
+    /// What a plan says, for a contraction that is oriented as it says.
+    pub(in crate::plan) fn derive(plan: &Plan, c: &Contraction, env: &Env) -> Result<Finish, Refusal> {
+        let rdf = plan.common(Common::Rdf);
+        let finish = match rdf {
+            0 => Finish::Kernel,
+            1 => Finish::Ticket,
+            2 => Finish::Atomic(Stage::Wave),
+            3 => Finish::Atomic(Stage::Group),
+            _ => Finish::Atomic(Stage::Element),
+        };
+        if c.reductions().next().is_none() {
+            return Ok(Finish::Kernel);
+        }
+        if finish.stage().is_none() {
+            return Ok(finish);
+        }
+        for r in c.reductions() {
+            // What meets is the state itself, which no operation follows.
+            if atomic(r.operator).is_none() || c.state(r) != [r.scalar] {
+                return Err(Refusal::ReduceAtomicType { rdf, operator: r.operator, scalar: r.scalar });
+            }
+            if r.operator.adds() && !env.allow_atomics {
+                return Err(Refusal::ReduceAtomics { rdf, operator: r.operator });
+            }
+        }
+        Ok(finish)
+    }
+    /// What goes before atomics, where there are some.
+    pub const fn stage(self) -> Option<Stage> {
+        if let Finish::Atomic(stage) = self { Some(stage) } else { None }
+    }
+    /// The key's value.
+    pub const fn number(self) -> u32 {
+        match self {
+            Finish::Kernel => 0,
+            Finish::Ticket => 1,
+            Finish::Atomic(Stage::Wave) => 2,
+            Finish::Atomic(Stage::Group) => 3,
+            Finish::Atomic(Stage::Element) => 4,
+        }
+    }
+}
+
+/// The atomic that combines two results of an operator, where there is one: means would be scaled part by part.
+pub const fn atomic(operator: Operator) -> Option<AtomicOp> {
+    match operator {
+        Operator::Sum | Operator::SumSq => Some(AtomicOp::Add),
+        Operator::Max | Operator::AbsMax => Some(AtomicOp::Max),
+        Operator::Min => Some(AtomicOp::Min),
+        Operator::Mean | Operator::ArgMax | Operator::ArgMin | Operator::LogSumExp | Operator::Var => None,
+    }
+}
