@@ -345,6 +345,7 @@ impl Target {
             "sm_103a" => nvidia(arch, 148, 228 << 10, 126, 1.92, 8000.0, tall),
             "sm_120a" => graphics(nvidia(arch, 170, 100 << 10, 96, 2.41, 1792.0, tall), 24),
             "sm_89" => graphics(nvidia(arch, 128, 100 << 10, 72, 2.52, 1008.0, modern), 24),
+            "sm_87" => graphics(nvidia(arch, 16, 164 << 10, 4, 1.30, 205.0, modern), 16),
             "sm_86" => graphics(nvidia(arch, 84, 100 << 10, 6, 1.70, 936.0, modern), 16),
             "sm_80" => nvidia(arch, 108, 164 << 10, 40, 1.41, 2039.0, modern),
             "sm_75" => nvidia(arch, 40, 64 << 10, 4, 1.59, 320.0, Features { async_copy: false, mma: false, ..modern }),
@@ -427,7 +428,10 @@ impl Target {
     }
     /// The architectures [`Target::by_arch`] knows.
     pub const fn known() -> &'static [&'static str] {
-        &["sm_75", "sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "gfx900", "gfx90a", "gfx942", "gfx950"]
+        &[
+            "sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "gfx900", "gfx90a", "gfx942",
+            "gfx950",
+        ]
     }
 }
 
