@@ -30,6 +30,26 @@ pub enum NativeHandles {
     },
 }
 
+/// The time of each repeat of foreign work, of which `once` runs one; the first error of that work ends it.
+pub(crate) fn times(
+    device: &str,
+    timing: &Timing,
+    enqueue: &mut dyn FnMut() -> Result<(), String>,
+    mut once: impl FnMut(&mut dyn FnMut()) -> Result<f64, DeviceError>,
+) -> Result<Vec<f64>, DeviceError> {
+    let one = |_| {
+        let mut refused = None;
+        let time = once(&mut || {
+            if refused.is_none() {
+                refused = enqueue().err();
+            }
+        })?;
+        let failed = |reason| DeviceError::Api { device: device.into(), call: "a library", reason };
+        refused.map_or(Ok(time), |reason| Err(failed(reason)))
+    };
+    (0..timing.repeats).map(one).collect()
+}
+
 /// What a device offers to libraries that speak its native API.
 pub trait Native {
     /// The handles.

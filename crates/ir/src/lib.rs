@@ -19,7 +19,7 @@ mod target;
 mod types;
 mod validate;
 
-pub use build::{Builder, Ex};
+pub use build::{Builder, Ex, fold};
 pub use host::memory_left;
 pub use ids::*;
 pub use kernel::*;

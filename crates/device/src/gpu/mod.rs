@@ -125,6 +125,25 @@ impl<D: Driver> GpuDevice<D> {
         DeviceError::Api { device, call: failure.call, reason: failure.reason }
     }
 
+    /// Copies between this process and so many bytes of a buffer, behind the work so far.
+    fn transfer(
+        &self,
+        buffer: &Buffer,
+        offset: u64,
+        bytes: usize,
+        copy: impl FnOnce(&D, u64) -> Result<(), Failure>,
+    ) -> Result<(), DeviceError> {
+        buffer.check_range(offset, bytes as u64)?;
+        let address = buffer.memory::<Memory<D>>(&self.info.id)?.address + buffer.offset() + offset;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let driver = self.driver()?;
+        let mut queue = self.queue();
+        self.wait(driver, &mut queue)?;
+        copy(driver, address).map_err(|f| self.failed(f, &queue.entry))
+    }
+
     /// Waits until the stream has passed everything recorded, at most until the deadline.
     fn wait(&self, driver: &D, queue: &mut Queue) -> Result<(), DeviceError> {
         let event = self.take_event(driver, queue)?;
@@ -340,27 +359,11 @@ impl<D: Driver> Device for GpuDevice<D> {
     }
 
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        buffer.check_range(offset, data.len() as u64)?;
-        let address = buffer.memory::<Memory<D>>(&self.info.id)?.address + buffer.offset() + offset;
-        if data.is_empty() {
-            return Ok(());
-        }
-        let driver = self.driver()?;
-        let mut queue = self.queue();
-        self.wait(driver, &mut queue)?;
-        driver.write(address, data).map_err(|f| self.failed(f, &queue.entry))
+        self.transfer(buffer, offset, data.len(), |driver, address| driver.write(address, data))
     }
 
     fn read(&self, buffer: &Buffer, offset: u64, data: &mut [u8]) -> Result<(), DeviceError> {
-        buffer.check_range(offset, data.len() as u64)?;
-        let address = buffer.memory::<Memory<D>>(&self.info.id)?.address + buffer.offset() + offset;
-        if data.is_empty() {
-            return Ok(());
-        }
-        let driver = self.driver()?;
-        let mut queue = self.queue();
-        self.wait(driver, &mut queue)?;
-        driver.read(address, data).map_err(|f| self.failed(f, &queue.entry))
+        self.transfer(buffer, offset, data.len(), |driver, address| driver.read(address, data))
     }
 
     fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {

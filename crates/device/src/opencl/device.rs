@@ -198,6 +198,26 @@ impl ClDevice {
         Ok(())
     }
 
+    /// Copies between this process and so many bytes of a buffer, behind the work so far: `copy` is given queue, memory and first byte.
+    fn transfer(
+        &self,
+        buffer: &Buffer,
+        offset: u64,
+        bytes: usize,
+        call: &'static str,
+        copy: impl FnOnce(*mut c_void, *mut c_void, usize) -> Result<*mut c_void, i32>,
+    ) -> Result<(), DeviceError> {
+        buffer.check_range(offset, bytes as u64)?;
+        let memory = self.memory(buffer)?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let mut queue = self.queue()?;
+        self.wait(&mut queue)?;
+        let event = copy(self.commands.get(), memory.handle.get(), (buffer.offset() + offset) as usize);
+        self.queued(&mut queue, call, event)
+    }
+
     /// The object to pass for a buffer: itself, or a sub-buffer for a slice.
     fn argument(&self, buffer: &Buffer, entry: &str, name: &str) -> Result<(*mut c_void, Option<Handle>), DeviceError> {
         let memory = self.memory(buffer)?;
@@ -310,51 +330,19 @@ impl Device for ClDevice {
     }
 
     fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) -> Result<(), DeviceError> {
-        buffer.check_range(offset, data.len() as u64)?;
-        let memory = self.memory(buffer)?;
-        if data.is_empty() {
-            return Ok(());
-        }
-        let mut queue = self.queue()?;
-        self.wait(&mut queue)?;
-        // SAFETY: the range was checked; the call blocks until the data has been read.
-        let raw = unsafe {
-            cl_queue::enqueue_write_buffer(
-                self.commands.get(),
-                memory.handle.get(),
-                opencl3::types::CL_TRUE,
-                (buffer.offset() + offset) as usize,
-                data.len(),
-                data.as_ptr().cast(),
-                0,
-                std::ptr::null(),
-            )
-        };
-        self.queued(&mut queue, "clEnqueueWriteBuffer", raw)
+        self.transfer(buffer, offset, data.len(), "clEnqueueWriteBuffer", |queue, memory, first| {
+            let (from, blocking, none) = (data.as_ptr().cast(), opencl3::types::CL_TRUE, std::ptr::null());
+            // SAFETY: the range was checked; the call blocks until the data has been read.
+            unsafe { cl_queue::enqueue_write_buffer(queue, memory, blocking, first, data.len(), from, 0, none) }
+        })
     }
 
     fn read(&self, buffer: &Buffer, offset: u64, data: &mut [u8]) -> Result<(), DeviceError> {
-        buffer.check_range(offset, data.len() as u64)?;
-        let memory = self.memory(buffer)?;
-        if data.is_empty() {
-            return Ok(());
-        }
-        let mut queue = self.queue()?;
-        self.wait(&mut queue)?;
-        // SAFETY: the range was checked; the call blocks until the data has been written.
-        let raw = unsafe {
-            cl_queue::enqueue_read_buffer(
-                self.commands.get(),
-                memory.handle.get(),
-                opencl3::types::CL_TRUE,
-                (buffer.offset() + offset) as usize,
-                data.len(),
-                data.as_mut_ptr().cast(),
-                0,
-                std::ptr::null(),
-            )
-        };
-        self.queued(&mut queue, "clEnqueueReadBuffer", raw)
+        self.transfer(buffer, offset, data.len(), "clEnqueueReadBuffer", |queue, memory, first| {
+            let (to, blocking, none) = (data.as_mut_ptr().cast(), opencl3::types::CL_TRUE, std::ptr::null());
+            // SAFETY: the range was checked; the call blocks until the data has been written.
+            unsafe { cl_queue::enqueue_read_buffer(queue, memory, blocking, first, data.len(), to, 0, none) }
+        })
     }
 
     fn fill(&self, buffer: &Buffer, byte: u8) -> Result<(), DeviceError> {

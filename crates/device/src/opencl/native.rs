@@ -1,7 +1,7 @@
 //! Foreign work on an OpenCL device's queue.
 
 use super::device::{ClDevice, Memory, Queue};
-use crate::native::{Native, NativeHandles};
+use crate::native::{Native, NativeHandles, times};
 use crate::{Buffer, DeviceError, Timing};
 
 impl Native for ClDevice {
@@ -20,22 +20,13 @@ impl Native for ClDevice {
     fn time(&self, enqueue: &mut dyn FnMut() -> Result<(), String>, timing: &Timing) -> Result<Vec<f64>, DeviceError> {
         let sweep = self.sweep.launch(self)?;
         let mut queue = self.queue()?;
-        let mut times = Vec::with_capacity(timing.repeats as usize);
-        for _ in 0..timing.repeats {
-            let mut refused = None;
+        times(&self.info.id, timing, enqueue, |foreign| {
             let mut work = |queue: &mut Queue| {
                 queue.entry = "a library's kernel".into();
-                if refused.is_none() {
-                    refused = enqueue().err();
-                }
+                foreign();
                 Ok(())
             };
-            let time = self.timed(&mut queue, (&sweep, timing.cache), &mut work)?;
-            if let Some(reason) = refused {
-                return Err(DeviceError::Api { device: self.info.id.clone(), call: "a library", reason });
-            }
-            times.push(time);
-        }
-        Ok(times)
+            self.timed(&mut queue, (&sweep, timing.cache), &mut work)
+        })
     }
 }

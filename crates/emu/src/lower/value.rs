@@ -90,29 +90,13 @@ pub(crate) fn round(v: f64, s: Scalar) -> f64 {
 
 /// Folds integer arithmetic; `None` where the run has to decide (division by zero, overflow).
 pub(crate) fn fold(op: BinaryOp, s: Scalar, x: i64, y: i64) -> Option<i64> {
-    use BinaryOp::*;
     let width = if s == Scalar::I64 { 64 } else { 32 };
-    let r = match op {
-        Add => x.checked_add(y)?,
-        Sub => x.checked_sub(y)?,
-        Mul => x.checked_mul(y)?,
-        Div => x.checked_div(y)?,
-        Rem => x.checked_rem(y)?,
-        Min | Minimum => x.min(y),
-        Max | Maximum => x.max(y),
-        And => x & y,
-        Or => x | y,
-        Xor => x ^ y,
-        Shl if (0..width).contains(&y) => return Some(wrap(x.wrapping_shl(y as u32), s)),
-        Shr if (0..width).contains(&y) => x >> y,
-        Shl | Shr => return None,
-        Lt => return Some((x < y) as i64),
-        Le => return Some((x <= y) as i64),
-        Eq => return Some((x == y) as i64),
-        Ne => return Some((x != y) as i64),
-    };
-    match s {
-        Scalar::U32 => Some(wrap(r, s)),
+    if matches!(op, BinaryOp::Shl | BinaryOp::Shr) && !(0..width).contains(&y) {
+        return None;
+    }
+    let r = tilewright_ir::fold(op, x, y)?;
+    match (op, s) {
+        (BinaryOp::Shl, _) | (_, Scalar::U32) => Some(wrap(r, s)),
         _ => (wrap(r, s) == r).then_some(r),
     }
 }

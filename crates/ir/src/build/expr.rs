@@ -235,7 +235,8 @@ fn wrapped(v: i64, scalar: Scalar) -> i64 {
     }
 }
 
-pub(super) fn fold(op: BinaryOp, x: i64, y: i64) -> Option<i64> {
+/// An operation on integers, before its result is cut to a type; `None` where there is none: division by zero, overflow of 64 bits.
+pub fn fold(op: BinaryOp, x: i64, y: i64) -> Option<i64> {
     use BinaryOp::*;
     Some(match op {
         Add => x.checked_add(y)?,

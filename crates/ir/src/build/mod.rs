@@ -7,12 +7,13 @@ mod ex;
 mod expr;
 
 pub use ex::Ex;
+pub use expr::fold;
 
 use crate::ids::*;
 use crate::kernel::*;
 use crate::matrix::{BulkOp, MatrixOp, TensorMap, TxBarriers, TxId};
 use crate::types::*;
-use expr::{Key, fold};
+use expr::Key;
 use std::collections::HashMap;
 
 /// Assembles one [`Kernel`].
