@@ -3,11 +3,10 @@
 use super::arguments::{Arguments, Bound};
 use super::elements::{THREADS, digits, elements, groups};
 use super::exit::out;
-use super::input::Shape;
 use crate::kernel::exit::operations::{Applied, Before, Operations, Run, Start};
-use crate::kernel::input::Ints;
+use crate::kernel::input::{Ints, Shape, exists};
 use crate::program::{Binding, Factor, Groups};
-use tilewright_ir::affine::{Coord, Part, affine, in_range};
+use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
 use tilewright_problem::Extent;
 use tilewright_problem::contraction::{Contraction, Operand};
@@ -167,11 +166,7 @@ pub(super) fn finish(c: &Contraction, (splits, partials): (u32, Option<u64>), sh
         let at = affine(b, &c.c.view.access.offset, &point, Part::Whole, Scalar::I64);
         let at = b.bind("at", offset + at);
         // Blocks of a block-diagonal result.
-        let exists = c.c.view.access.bounds.iter().fold(None, |exists, bound| {
-            let value = affine(b, &bound.value, &point, Part::Whole, Scalar::I64);
-            let inside = in_range(b, value, bound.low, bound.high);
-            b.and_opt(exists, Some(inside))
-        });
+        let exists = exists(b, &c.c.view, &point, Scalar::I64, None);
         operations.by_beta(b, |b, old| {
             let before = |b: &mut Builder| b.load("old", Base::Buffer(buffer), at, 1, exists);
             let before: Option<Before> = if old { Some(&before) } else { None };

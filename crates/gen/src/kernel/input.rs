@@ -2,11 +2,11 @@
 
 use crate::kernel::reduce::Parts;
 use crate::plan::{Edge, OperandTiling, PaddedRows, Source, padded_rows};
-use tilewright_ir::affine::{Coord, Part, affine};
+use tilewright_ir::affine::{Coord, Part, affine, in_range};
 use tilewright_ir::{Builder, ExprId, Scalar};
 use tilewright_problem::Extent;
 use tilewright_problem::contraction::{Contraction, Operand, Tensor};
-use tilewright_problem::view::{G, ROW};
+use tilewright_problem::view::{G, ROW, View};
 
 /// What the main kernel reads an operand through: its own view, or a copy in workspace.
 #[derive(Clone)]
@@ -89,6 +89,15 @@ impl Input {
         }
         self.edge == Edge::Predicate && tiles * self.tiling.macro_tile as u64 > self.tensor.view.extent[ROW]
     }
+}
+
+/// Whether an element of a view exists at a point, besides what has to hold anyway.
+pub(crate) fn exists(b: &mut Builder, x: &View, at: &[Coord; 3], coord: Scalar, guard: Option<ExprId>) -> Option<ExprId> {
+    x.access.bounds.iter().fold(guard, |guard, bound| {
+        let value = affine(b, &bound.value, at, Part::Whole, coord);
+        let inside = in_range(b, value, bound.low, bound.high);
+        b.and_opt(guard, Some(inside))
+    })
 }
 
 /// Where batch entry `g` of a tensor starts, from the tensor's first element.

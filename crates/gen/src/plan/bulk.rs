@@ -128,6 +128,27 @@ impl RowSlab {
     }
 }
 
+/// The map of a matrix, or of a batch of them, whose lines are contiguous along one axis and so many elements apart along the other.
+fn map_of_lines(
+    tensor: &Tensor,
+    [fast, slow]: [usize; 2],
+    (apart, batch): (i64, Option<i64>),
+    mut tile: Vec<u32>,
+    swizzle: Swizzle,
+) -> TensorMap {
+    let extents = tensor.view.extent;
+    let stride = |elements: i64| elements.unsigned_abs() * u64::from(tensor.scalar.bytes());
+    // A single line has no neighbour; its stride is free.
+    let lines = if extents[slow] <= 1 { stride(apart).next_multiple_of(16).max(16) } else { stride(apart) };
+    let (mut extent, mut stride_bytes) = (vec![extents[fast], extents[slow]], vec![lines]);
+    if let Some(batch) = batch {
+        extent.push(extents[G]);
+        stride_bytes.push(stride(batch));
+        tile.push(1);
+    }
+    TensorMap { scalar: tensor.scalar, round_tf32: false, extent, stride_bytes, tile, swizzle, im2col: None }
+}
+
 /// How results of a wave with `micro` columns are stored in bulk, or why they cannot be.
 ///
 /// # Errors
@@ -161,23 +182,7 @@ pub fn store_tile(tensor: &Tensor, micro: u32) -> Result<StoreTile, String> {
         _ => Swizzle::None,
     };
     let batched = extent[G] > 1;
-    let mut map = TensorMap {
-        scalar: tensor.scalar,
-        round_tf32: false,
-        extent: vec![extent[fast], extent[slow]],
-        stride_bytes: vec![apart.unsigned_abs() * u64::from(bytes)],
-        tile,
-        swizzle,
-        im2col: None,
-    };
-    if batched {
-        map.extent.push(extent[G]);
-        map.stride_bytes.push(batch.unsigned_abs() * u64::from(bytes));
-        map.tile.push(1);
-    }
-    if extent[slow] <= 1 {
-        map.stride_bytes[0] = map.stride_bytes[0].next_multiple_of(16).max(16);
-    }
+    let map = map_of_lines(tensor, [fast, slow], (apart, batched.then_some(batch)), tile, swizzle);
     if let Some(stride) = map.stride_bytes.iter().find(|s| **s % 16 != 0 || **s == 0 || **s >= 1 << 40) {
         return Err(format!("a stride of {stride} bytes is no multiple of 16 (below 2^40)"));
     }
@@ -242,24 +247,8 @@ fn matrix(tensor: &Tensor, shape: &AffineBox) -> Result<Walk, String> {
     }
     let (fast, slow, apart) = if k_contiguous { (COL, ROW, row_stride) } else { (ROW, COL, k_stride) };
     let batched = extent[G] > 1 && batch != 0;
-    let mut map = TensorMap {
-        scalar: tensor.scalar,
-        round_tf32: false,
-        extent: vec![extent[fast], extent[slow]],
-        stride_bytes: vec![apart.unsigned_abs() * u64::from(bytes)],
-        tile: vec![ROW_BYTES / bytes, 1],
-        swizzle: Swizzle::B128,
-        im2col: None,
-    };
-    if batched {
-        map.extent.push(extent[G]);
-        map.stride_bytes.push(batch.unsigned_abs() * u64::from(bytes));
-        map.tile.push(1);
-    }
-    // A single line has no neighbour; its stride is free.
-    if extent[slow] <= 1 {
-        map.stride_bytes[0] = map.stride_bytes[0].next_multiple_of(16).max(16);
-    }
+    let tile = vec![ROW_BYTES / bytes, 1];
+    let map = map_of_lines(tensor, [fast, slow], (apart, batched.then_some(batch)), tile, Swizzle::B128);
     if [row_stride, k_stride, batch].iter().any(|s| *s < 0) {
         return Err("it runs backwards".into());
     }

@@ -8,10 +8,10 @@
 //! Rows beyond the operand only reach results that nobody stores: what is read for them does not matter. Beyond the end of k there
 //! must be zeros.
 
-use crate::kernel::input::{Input, Ints, entry_start};
+use crate::kernel::input::{Input, Ints, entry_start, exists};
 use crate::kernel::tile::position::TilePosition;
 use crate::plan::{BulkTile, fetch_batch, fetch_width};
-use tilewright_ir::affine::{Coord, Part, affine, in_range};
+use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
 use tilewright_problem::view::{COL, G, ROW};
 
@@ -167,11 +167,7 @@ impl FetchTile<'_> {
                             b.and_also(&mut guard, value.lt(extent[axis] as i64));
                         }
                     }
-                    for bound in &access.bounds {
-                        let value = affine(b, &bound.value, &at, Part::Whole, self.ints.coord);
-                        let inside = in_range(b, value, bound.low, bound.high);
-                        guard = b.and_opt(guard, Some(inside));
-                    }
+                    let guard = exists(b, &tensor.view, &at, self.ints.coord, guard);
                     let index = affine(b, &access.offset, &at, Part::Beyond(G), self.ints.offset);
                     let to = b.reg_place(stage, j * pieces + piece);
                     b.load_to(to, Base::Cursor(cursor), index, guard);

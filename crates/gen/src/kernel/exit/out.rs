@@ -6,14 +6,14 @@
 
 use super::Epilogue;
 use crate::kernel::exit::operations::{Before, Operations, Run, Start};
-use crate::kernel::input::entry_start;
+use crate::kernel::input::{entry_start, exists};
 use crate::kernel::reduce::Reducer;
 use crate::kernel::tile::position::TilePosition;
 use crate::kernel::unit::accumulators::Accumulators;
 use crate::plan::reach::vector_width;
 use crate::plan::{Edge, Exit};
 use std::ops::Range;
-use tilewright_ir::affine::{Coord, Part, affine, in_range};
+use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
 use tilewright_problem::contraction::Contraction;
@@ -195,17 +195,13 @@ impl Out<'_> {
 
     /// The results of consecutive sums, with where they are in C.
     fn applied(&self, b: &mut Builder, place: Place, values: &[ExprId], old: bool, start: Start) -> (Place, Vec<ExprId>) {
-        let Place { row, col, mut guard, .. } = place;
+        let Place { row, col, guard, .. } = place;
         let g = Coord::plain(b, self.at.g);
         let point = [g, row, col];
-        let access = &self.e.c.c.view.access;
-        for bound in &access.bounds {
-            let value = affine(b, &bound.value, &point, Part::Whole, self.e.ints.coord);
-            let inside = in_range(b, value, bound.low, bound.high);
-            guard = b.and_opt(guard, Some(inside));
-        }
+        let view = &self.e.c.c.view;
+        let guard = exists(b, view, &point, self.e.ints.coord, guard);
         // The base has the start of the batch entry.
-        let at = self.base.is_some().then(|| affine(b, &access.offset, &point, Part::Beyond(G), self.e.ints.offset));
+        let at = self.base.is_some().then(|| affine(b, &view.access.offset, &point, Part::Beyond(G), self.e.ints.offset));
         let run = self.run(row, col, values, start);
         let load = |b: &mut Builder| match (self.base, at) {
             (Some(base), Some(at)) => b.load("before", base, at, run.length, guard),

@@ -7,13 +7,12 @@
 
 use crate::kernel::arguments::{Arguments, Bound};
 use crate::kernel::elements::{self, THREADS, digits, elements};
-use crate::kernel::input::Input;
-use crate::kernel::input::Ints;
+use crate::kernel::input::{Input, Ints, exists};
 mod word_copy;
 
 use crate::plan::{fetched_by_lines, reach};
 use crate::program::{Binding, Factor, Groups};
-use tilewright_ir::affine::{Coord, Part, affine, in_range};
+use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
 use tilewright_problem::Extents;
 use tilewright_problem::contraction::{Operand, Tensor};
@@ -450,12 +449,7 @@ impl Copy<'_> {
 
 /// Condition under which an element of a view exists; `None` where it always does within the extents.
 fn valid(b: &mut Builder, view: &View, at: &[Coord; 3], rows: Option<ExprId>, ints: Ints) -> Option<ExprId> {
-    let mut guard = None;
-    for bound in &view.access.bounds {
-        let value = affine(b, &bound.value, at, Part::Whole, ints.coord);
-        let inside = in_range(b, value, bound.low, bound.high);
-        guard = b.and_opt(guard, Some(inside));
-    }
+    let mut guard = exists(b, view, at, ints.coord, None);
     for axis in [ROW, COL] {
         // The copy may have more rows (whole panels) or more k (whole vectors) than the source.
         let value = at[axis].value(b);
