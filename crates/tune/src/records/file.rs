@@ -6,7 +6,7 @@ use super::rows::{
 };
 use super::{DeviceKey, Filter, Near, Record, RecordsError, Trial, VERIFIER, marks, schema};
 use crate::key::{ProblemKey, distance};
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -103,6 +103,21 @@ impl Records {
         schema::classify(&self.path, e)
     }
 
+    /// What a query gives.
+    fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T, RecordsError> {
+        query(&self.lock()).map_err(|e| self.err(e))
+    }
+
+    /// What a write transaction gives, once it is committed.
+    pub(super) fn write<T>(&self, run: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T, RecordsError> {
+        let run = |c: &mut Connection| {
+            let t = c.transaction_with_behavior(TransactionBehavior::Immediate)?;
+            let given = run(&t)?;
+            t.commit().map(|()| given)
+        };
+        run(&mut self.lock()).map_err(|e| self.err(e))
+    }
+
     /// Records one trial, durably against the end of this process, and clears its mark of [`Records::begin`].
     ///
     /// # Errors
@@ -115,14 +130,7 @@ impl Records {
         generator: &str,
         trial: &Trial,
     ) -> Result<(), RecordsError> {
-        let mut connection = self.lock();
-        let run = |c: &mut Connection| -> rusqlite::Result<()> {
-            let t = c.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-            let (p, d) = (problem_id(&t, problem, name)?, device_id(&t, device)?);
-            append_trial(&t, p, d, generator, trial)?;
-            t.commit()
-        };
-        run(&mut connection).map_err(|e| self.err(e))
+        self.write(|t| append_trial(t, problem_id(t, problem, name)?, device_id(t, device)?, generator, trial))
     }
 
     /// Records that the result of a plan that has a time was verified more deeply, and clears its mark of [`Records::begin`]: the
@@ -138,24 +146,16 @@ impl Records {
         generator: &str,
         trial: &Trial,
     ) -> Result<(), RecordsError> {
-        let mut connection = self.lock();
-        let run = |c: &mut Connection| -> rusqlite::Result<()> {
-            let t = c.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-            let (p, d) = (problem_id(&t, problem, name)?, device_id(&t, device)?);
+        self.write(|t| {
+            let (p, d) = (problem_id(t, problem, name)?, device_id(t, device)?);
             let changed = t
                 .prepare_cached(
                     "UPDATE trials SET verified = ?5, max_error = ?6, verified_by = ?7 WHERE id = (SELECT max(id) FROM trials \
                      WHERE problem = ?1 AND device = ?2 AND generator = ?3 AND plan = ?4 AND state = 'ok')",
                 )?
                 .execute(params![p, d, generator, trial.plan, depth_number(trial.verified), finite(trial.max_error), VERIFIER])?;
-            if changed == 0 {
-                append_trial(&t, p, d, generator, trial)?;
-            } else {
-                clear_mark(&t, p, d, generator, &trial.plan)?;
-            }
-            t.commit()
-        };
-        run(&mut connection).map_err(|e| self.err(e))
+            if changed == 0 { append_trial(t, p, d, generator, trial) } else { clear_mark(t, p, d, generator, &trial.plan) }
+        })
     }
 
     /// Every trial of one problem on one device by one generator version, oldest first, as far as it still holds: a time that was taken
@@ -164,12 +164,10 @@ impl Records {
     /// # Errors
     /// As [`Records::add`].
     pub fn trials(&self, problem: &ProblemKey, device: &DeviceKey, generator: &str) -> Result<Vec<Trial>, RecordsError> {
-        let connection = self.lock();
-        let run = |c: &Connection| -> rusqlite::Result<Vec<(i64, Trial)>> {
+        let mut trials: Vec<(i64, Trial)> = self.read(|c| {
             let read = |r: &rusqlite::Row<'_>| Ok((r.get(0)?, read_current(r, 1)?));
             c.prepare_cached(&own_trials())?.query_map(current(&problem.text(), device, generator), read)?.collect()
-        };
-        let mut trials = run(&connection).map_err(|e| self.err(e))?;
+        })?;
         // Cheaper than SQLite's sort, which carries whole rows.
         trials.sort_unstable_by_key(|(id, _)| *id);
         Ok(trials.into_iter().map(|(_, trial)| trial).collect())
@@ -188,11 +186,9 @@ impl Records {
                AND ((w.state = 'wrong' AND w.verified_by = ?7) OR (w.state = 'hung' AND w.id > t.id))) \
              ORDER BY t.time_kind = 'modelled', t.time_us, t.id LIMIT 1"
         );
-        let connection = self.lock();
-        let run = |c: &Connection| {
+        self.read(|c| {
             c.prepare_cached(&sql)?.query_row(current(&problem.text(), device, generator), |r| read_current(r, 0)).optional()
-        };
-        run(&connection).map_err(|e| self.err(e))
+        })
     }
 
     /// Plans of a problem that were right and fast on devices of the same name, fastest first, whichever driver and sources they were
@@ -201,13 +197,10 @@ impl Records {
     /// # Errors
     /// As [`Records::add`].
     pub fn candidates(&self, problem: &ProblemKey, device: &DeviceKey, count: usize) -> Result<Vec<String>, RecordsError> {
-        let connection = self.lock();
-        let run = |c: &Connection| -> rusqlite::Result<Vec<String>> {
-            c.prepare_cached(CANDIDATES)?
-                .query_map(params![problem.text(), device.name, i64::try_from(count).unwrap_or(i64::MAX)], |r| r.get(0))?
-                .collect()
-        };
-        run(&connection).map_err(|e| self.err(e))
+        let most = i64::try_from(count).unwrap_or(i64::MAX);
+        self.read(|c| {
+            c.prepare_cached(CANDIDATES)?.query_map(params![problem.text(), device.name, most], |r| r.get(0))?.collect()
+        })
     }
 
     /// The best verified plans of the `count` recorded problems nearest to this one, nearest first: one per recorded
@@ -224,8 +217,7 @@ impl Records {
     ) -> Result<Vec<Near>, RecordsError> {
         let mut near = Vec::new();
         let mut keys: HashMap<i64, Option<f64>> = HashMap::new();
-        let connection = self.lock();
-        let mut run = |c: &Connection| -> rusqlite::Result<()> {
+        self.read(|c| {
             let mut statement = c.prepare_cached(NEAREST)?;
             let mut rows = statement.query([])?;
             while let Some(row) = rows.next()? {
@@ -252,8 +244,7 @@ impl Records {
                 near.push(Near { distance: d, problem: row.get(2)?, device: there, plan: row.get(6)?, time_us: row.get(7)? });
             }
             Ok(())
-        };
-        run(&connection).map_err(|e| self.err(e))?;
+        })?;
         near.sort_by(|x, y| x.distance.total_cmp(&y.distance).then(x.time_us.total_cmp(&y.time_us)));
         near.truncate(count);
         Ok(near)
@@ -278,22 +269,18 @@ impl Records {
     /// As [`Records::add`]; nothing is removed then.
     pub fn remove(&self, filter: &Filter) -> Result<usize, RecordsError> {
         let meant = self.list(filter)?;
-        let mut connection = self.lock();
-        let run = |c: &mut Connection| -> rusqlite::Result<usize> {
-            let t = c.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        self.write(|t| {
             let mut count = 0;
             for r in &meant {
-                let (p, d) = (problem_id(&t, &r.problem, &r.name)?, device_id(&t, &r.device)?);
+                let (p, d) = (problem_id(t, &r.problem, &r.name)?, device_id(t, &r.device)?);
                 count += t
                     .prepare_cached(
                         "DELETE FROM trials WHERE problem = ?1 AND device = ?2 AND generator = ?3 AND plan = ?4 AND at = ?5",
                     )?
                     .execute(params![p, d, r.generator, r.trial.plan, r.trial.at])?;
             }
-            t.commit()?;
             Ok(count)
-        };
-        run(&mut connection).map_err(|e| self.err(e))
+        })
     }
 
     /// Calls a function for each record that passes a filter, oldest first.
@@ -307,8 +294,7 @@ impl Records {
             "SELECT p.key, p.name, d.name, d.fingerprint, t.generator, t.timed_by, t.verified_by, {TRIAL_COLUMNS} \
              FROM trials t JOIN problems p ON p.id = t.problem JOIN devices d ON d.id = t.device ORDER BY t.id"
         );
-        let connection = self.lock();
-        let mut run = |c: &Connection| -> rusqlite::Result<()> {
+        self.read(|c| {
             let mut statement = c.prepare(&sql)?;
             let mut rows = statement.query([])?;
             while let Some(row) = rows.next()? {
@@ -338,8 +324,7 @@ impl Records {
                 }
             }
             Ok(())
-        };
-        run(&connection).map_err(|e| self.err(e))?;
+        })?;
         failed
     }
 }

@@ -164,8 +164,7 @@ impl Records {
         if self.is_in_memory() {
             return Ok(0);
         }
-        let run = |c: &mut Connection| -> rusqlite::Result<usize> {
-            let t = c.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        self.write(|t| {
             let marks: Vec<(i64, i64, String, String, String, i64)> = t
                 .prepare("SELECT problem, device, generator, plan, owner, deaths FROM inflight WHERE owner IS NOT NULL")?
                 .query_map([], |r| Ok((r.get(0)?, r.get(1)?, r.get(2)?, r.get(3)?, r.get(4)?, r.get(5)?)))?
@@ -179,7 +178,7 @@ impl Records {
                 };
                 if downs + down >= DOWNS {
                     let reason = format!("its process crashed or the machine went down while it ran, {DOWNS} times");
-                    append_trial(&t, p, d, &generator, &Trial::unmeasured(&plan, State::Hung, &reason))?;
+                    append_trial(t, p, d, &generator, &Trial::unmeasured(&plan, State::Hung, &reason))?;
                     hung += 1;
                 } else {
                     t.execute(
@@ -190,11 +189,9 @@ impl Records {
                 }
             }
             t.execute("DELETE FROM inflight WHERE owner IS NULL AND deaths = 0", [])?;
-            self.sweep(&t)?;
-            t.commit()?;
+            self.sweep(t)?;
             Ok(hung)
-        };
-        run(&mut self.lock()).map_err(|e| self.err(e))
+        })
     }
 
     /// Removes the files of processes that are gone and have no marks; within a write transaction.
