@@ -11,14 +11,14 @@
 //! direction of convolutions come from [`CaseOptions`] where the file does not say. Unknown columns are refused. A line that is
 //! sound but asks for something tilewright cannot do (an element type, a direction) is listed in [`CaseFile::skipped`].
 
-use crate::conv::{Conv, ConvBuilder, Direction, Layout};
-use crate::epilogue::{Activation, Along};
+mod lines;
+mod row;
+
+use crate::conv::{Direction, Layout};
 use crate::error::ProblemError;
-use crate::gemm::{Gemm, GemmBuilder, Order};
-use crate::math::Math;
 use crate::problem::Problem;
-use crate::reduction::Reduction;
-use crate::text;
+use lines::{conv, gemm, name, told};
+use row::{Row, case};
 use std::path::Path;
 use tilewright_ir::Scalar;
 
@@ -69,57 +69,18 @@ pub struct CaseOptions {
     /// Workspace budget in bytes.
     pub workspace: Option<u64>,
 }
+/// Columns that lines of a kind have, and those that they may have.
+type Columns = [&'static str; 2];
 
-const GEMM: [&str; 22] = [
-    "m",
-    "n",
-    "k",
-    "set",
-    "dtype",
-    "trans_a",
-    "trans_b",
-    "order",
-    "batch",
-    "b_operand",
-    "lda",
-    "ldb",
-    "ldc",
-    "out_dtype",
-    "bias",
-    "activation",
-    "residual",
-    "ldr",
-    "reduce",
-    "op",
-    "axis",
-    "keep_c",
+const GEMM: Columns = [
+    "m n k",
+    "set dtype trans_a trans_b order batch b_operand lda ldb ldc out_dtype bias activation residual ldr reduce op axis keep_c",
 ];
-const CONV_COMMON: [&str; 21] = [
-    "n",
-    "groups",
-    "id",
-    "set",
-    "dtype",
-    "layout",
-    "direction",
-    "stride",
-    "dilation",
-    "bias",
-    "pad",
-    "pad_begin",
-    "pad_end",
-    "out_dtype",
-    "activation",
-    "residual",
-    "reduce",
-    "op",
-    "axis",
-    "keep_c",
-    "mask",
-];
-const CONV_2D: [&str; 6] = ["k", "c", "r", "s", "h", "w"];
-const CONV_ND: [&str; 5] = ["dims", "k_per_group", "c_per_group", "filter", "input"];
-const TEXT: [&str; 9] = ["problem", "set", "calls", "layers", "call", "device", "torch_us", "ours_us", "reason"];
+const CONV: &str = "id set dtype layout direction stride dilation bias pad pad_begin pad_end out_dtype activation residual reduce op \
+                    axis keep_c mask";
+const CONV_2D: Columns = ["k c r s h w n groups", CONV];
+const CONV_ND: Columns = ["dims k_per_group c_per_group filter input n groups", CONV];
+const TEXT: Columns = ["problem", "set calls layers call device torch_us ours_us reason"];
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -193,22 +154,19 @@ pub fn parse(file: &str, set: &str, bytes: &[u8], options: &CaseOptions) -> Resu
     Ok(found)
 }
 
-fn case(file: &str, line: u64, column: &str, reason: String) -> ProblemError {
-    ProblemError::Case { file: file.to_string(), line, column: column.to_string(), reason }
-}
-
 /// The kind of problem a header announces; (column, reason) if none.
 fn recognise(header: &[String]) -> Result<Kind, (String, String)> {
     let has = |name: &str| header.iter().any(|h| h == name);
-    let (kind, required, optional): (Kind, Vec<&str>, Vec<&str>) = if has("problem") {
-        (Kind::Text, TEXT[..1].to_vec(), TEXT[1..].to_vec())
+    let (kind, columns) = if has("problem") {
+        (Kind::Text, TEXT)
     } else if has("k_per_group") || has("dims") {
-        (Kind::ConvNd, [&CONV_ND[..], &CONV_COMMON[..2]].concat(), CONV_COMMON[2..].to_vec())
+        (Kind::ConvNd, CONV_ND)
     } else if has("r") || has("groups") {
-        (Kind::Conv2d, [&CONV_2D[..], &CONV_COMMON[..2]].concat(), CONV_COMMON[2..].to_vec())
+        (Kind::Conv2d, CONV_2D)
     } else {
-        (Kind::Gemm, GEMM[..3].to_vec(), GEMM[3..].to_vec())
+        (Kind::Gemm, GEMM)
     };
+    let [required, optional] = columns.map(|names| names.split_whitespace().collect::<Vec<_>>());
     for (index, column) in header.iter().enumerate() {
         if header[..index].contains(column) {
             return Err((column.clone(), "this column is there twice; remove one".to_string()));
@@ -227,266 +185,10 @@ fn recognise(header: &[String]) -> Result<Kind, (String, String)> {
     Ok(kind)
 }
 
-struct Row<'a> {
-    file: &'a str,
-    line: u64,
-    header: &'a [String],
-    record: &'a csv::StringRecord,
-}
-
-impl<'a> Row<'a> {
-    fn text(&self, column: &str) -> Option<&'a str> {
-        let index = self.header.iter().position(|h| h == column)?;
-        self.record.get(index).filter(|t| !t.is_empty())
-    }
-    fn fail(&self, column: &str, reason: impl Into<String>) -> ProblemError {
-        case(self.file, self.line, column, reason.into())
-    }
-    fn optional(&self, column: &str) -> Result<Option<u64>, ProblemError> {
-        let parse = |text| text::number(text).map_err(|reason| self.fail(column, reason));
-        self.text(column).map(parse).transpose()
-    }
-    fn number(&self, column: &str) -> Result<u64, ProblemError> {
-        self.optional(column)?.ok_or_else(|| self.fail(column, "is empty; give a number"))
-    }
-    fn flag(&self, column: &str) -> Result<bool, ProblemError> {
-        match self.text(column) {
-            None | Some("0") => Ok(false),
-            Some("1") => Ok(true),
-            Some(other) => Err(self.fail(column, format!("`{other}` must be 0 or 1"))),
-        }
-    }
-    /// One of some names; `None` if the column is absent or empty.
-    fn choice<T: Copy>(&self, column: &str, names: &[(&str, T)]) -> Result<Option<T>, ProblemError> {
-        let Some(text) = self.text(column) else { return Ok(None) };
-        match names.iter().find(|(name, _)| *name == text) {
-            Some((_, value)) => Ok(Some(*value)),
-            None => {
-                let known = names.iter().map(|n| n.0).collect::<Vec<_>>().join(", ");
-                Err(self.fail(column, format!("`{text}` must be one of {known}")))
-            }
-        }
-    }
-    fn dtype(&self, options: &CaseOptions) -> Result<(Scalar, Math), ProblemError> {
-        let Some(text) = self.text("dtype") else { return Ok((options.dtype.unwrap_or(Scalar::F32), Math::Exact)) };
-        if let Some(found) = Math::of_name(text) {
-            return Ok(found);
-        }
-        if matches!(text, "e4m3" | "e5m2" | "i8") {
-            let what = format!("element type {text}");
-            let remedy = "it needs a matrix unit that is not built yet; f16, bf16, tf32, f32 and f64 are".to_string();
-            return Err(ProblemError::Unsupported { what, remedy });
-        }
-        Err(self.fail("dtype", format!("`{text}` must be one of f16, bf16, tf32, f32, f64")))
-    }
-    fn out_dtype(&self) -> Result<Option<Scalar>, ProblemError> {
-        let names = [Scalar::F16, Scalar::BF16, Scalar::F32, Scalar::F64].map(|s| (s.name(), s));
-        self.choice("out_dtype", &names)
-    }
-    fn activation(&self) -> Result<Option<Activation>, ProblemError> {
-        let names = Activation::ALL.map(|a| (a.name(), Some(a)));
-        Ok(self.choice("activation", &[&names[..], &[("none", None)]].concat())?.flatten())
-    }
-    /// What is computed of the result: a list, or an operator and its axes.
-    fn reductions(&self) -> Result<Vec<Reduction>, ProblemError> {
-        let parse = |column: &str, text: &str| text.parse().map_err(|reason: String| self.fail(column, reason));
-        let mut all = self
-            .text("reduce")
-            .unwrap_or("")
-            .split_whitespace()
-            .map(|text| parse("reduce", text))
-            .collect::<Result<Vec<_>, _>>()?;
-        match (self.text("op"), self.text("axis")) {
-            (Some(op), Some(axis)) => all.push(parse("op", &format!("{op}:{axis}"))?),
-            (None, None) => {}
-            (Some(_), None) => return Err(self.fail("axis", "is empty; say which axes the operator reduces: m, n or mn")),
-            (None, Some(_)) => return Err(self.fail("op", "is empty; say what is computed over the axis: sum, max, ...")),
-        }
-        Ok(all)
-    }
-    /// The result is not stored.
-    fn drops_c(&self) -> Result<bool, ProblemError> {
-        Ok(self.text("keep_c").is_some() && !self.flag("keep_c")?)
-    }
-    /// One size per dimension; a single number stands for all.
-    fn sizes(&self, column: &str, dims: usize, default: u64) -> Result<Vec<u64>, ProblemError> {
-        let Some(text) = self.text(column) else { return Ok(vec![default; dims]) };
-        let sizes = text.split('x').map(text::number).collect::<Result<Vec<_>, _>>();
-        let sizes = sizes.map_err(|reason| self.fail(column, format!("{reason}; join sizes by x, e.g. 3x3")))?;
-        match sizes.as_slice() {
-            [one] => Ok(vec![*one; dims]),
-            list if list.len() == dims => Ok(sizes),
-            list => Err(self.fail(column, format!("`{text}` has {} sizes; give 1 or {dims}", list.len()))),
-        }
-    }
-}
-
-/// A problem by its text.
-fn told(row: &Row<'_>) -> Result<Problem, ProblemError> {
-    match row.text("problem") {
-        Some(text) => Problem::parse(text).map_err(|e| row.fail("problem", e.to_string())),
-        None => {
-            let what = format!("a line without a problem ({})", row.text("set").unwrap_or("problem"));
-            let remedy = row.text("reason").unwrap_or("give its text").to_string();
-            Err(ProblemError::Unsupported { what, remedy })
-        }
-    }
-}
-
-fn gemm(row: &Row<'_>, options: &CaseOptions) -> Result<Problem, ProblemError> {
-    let (dtype, math) = row.dtype(options)?;
-    let mut builder = Gemm::new(dtype, row.number("m")?, row.number("n")?, row.number("k")?)
-        .math(math)
-        .trans(row.flag("trans_a")?, row.flag("trans_b")?)
-        .order(row.choice("order", &[("col", Order::Col), ("row", Order::Row)])?.unwrap_or(Order::Row))
-        .batch(row.optional("batch")?.unwrap_or(1));
-    if row.choice("b_operand", &[("each", false), ("shared", true)])?.unwrap_or(false) {
-        builder = builder.stride_b(0);
-    }
-    if let Some(ld) = row.optional("lda")? {
-        builder = builder.lda(ld);
-    }
-    if let Some(ld) = row.optional("ldb")? {
-        builder = builder.ldb(ld);
-    }
-    if let Some(ld) = row.optional("ldc")? {
-        builder = builder.ldc(ld);
-    }
-    if let Some(out) = row.out_dtype()? {
-        builder = builder.out_dtype(out);
-    }
-    if let Some(Some(along)) = row.choice("bias", &[("m", Some(Along::M)), ("n", Some(Along::N)), ("none", None)])? {
-        builder = builder.bias(along);
-    }
-    if let Some(activation) = row.activation()? {
-        builder = builder.activation(activation);
-    }
-    match (row.flag("residual")?, row.optional("ldr")?) {
-        (true, Some(ld)) => builder = builder.ldr(ld),
-        (true, None) => builder = builder.residual(),
-        (false, Some(_)) => return Err(row.fail("ldr", "there is no residual; set `residual` to 1, or leave this empty")),
-        (false, None) => {}
-    }
-    builder = row.reductions()?.into_iter().fold(builder, GemmBuilder::reduce);
-    if row.drops_c()? {
-        builder = builder.drop_c();
-    }
-    if let Some(bytes) = options.workspace {
-        builder = builder.workspace(bytes);
-    }
-    builder.build().map(Problem::Gemm)
-}
-
-fn conv(row: &Row<'_>, options: &CaseOptions, kind: Kind) -> Result<Problem, ProblemError> {
-    let groups = row.number("groups")?;
-    let (dims, c, k, input, filter) = if kind == Kind::Conv2d {
-        let pair = |a, b| Ok::<_, ProblemError>(vec![row.number(a)?, row.number(b)?]);
-        (2, row.number("c")?, row.number("k")?, pair("h", "w")?, pair("r", "s")?)
-    } else {
-        let dims = row.number("dims")?;
-        if !(1..=3).contains(&dims) {
-            return Err(row.fail("dims", format!("`{dims}` must be 1, 2 or 3")));
-        }
-        let dims = dims as usize;
-        let total = |column| {
-            let per_group = row.number(column)?;
-            per_group.checked_mul(groups).ok_or_else(|| row.fail(column, "is too large"))
-        };
-        let sizes = |column| match row.text(column) {
-            Some(_) => row.sizes(column, dims, 0),
-            None => Err(row.fail(column, "is empty; give sizes, e.g. 3x3")),
-        };
-        (dims, total("c_per_group")?, total("k_per_group")?, sizes("input")?, sizes("filter")?)
-    };
-    let pad = row.sizes("pad", dims, 0)?;
-    let (begin, end) = match row.text("pad") {
-        Some(_) => (pad.clone(), pad),
-        None => (row.sizes("pad_begin", dims, 0)?, row.sizes("pad_end", dims, 0)?),
-    };
-    let all = [Direction::Forward, Direction::BackwardData, Direction::BackwardWeight];
-    let directions: Vec<_> = all.map(|d| (d.name(), d)).into_iter().chain(all.map(|d| (d.long_name(), d))).collect();
-    let layouts = [Layout::Nchw, Layout::Nhwc].map(|l| (l.name(), l));
-    let (dtype, math) = row.dtype(options)?;
-    let mut builder = Conv::new(dtype, row.number("n")?, c, k, &input, &filter)
-        .math(math)
-        .groups(groups)
-        .stride(&row.sizes("stride", dims, 1)?)
-        .dilation(&row.sizes("dilation", dims, 1)?)
-        .pad(&begin, &end)
-        .direction(row.choice("direction", &directions)?.or(options.direction).unwrap_or_default())
-        .layout(row.choice("layout", &layouts)?.or(options.layout).unwrap_or_default());
-    if row.flag("bias")? {
-        builder = builder.bias();
-    }
-    if row.flag("mask")? {
-        builder = builder.mask();
-    } else if row.flag("residual")? {
-        builder = builder.residual();
-    }
-    if let Some(out) = row.out_dtype()? {
-        builder = builder.out_dtype(out);
-    }
-    if let Some(activation) = row.activation()? {
-        builder = builder.activation(activation);
-    }
-    builder = row.reductions()?.into_iter().fold(builder, ConvBuilder::reduce);
-    if row.drops_c()? {
-        builder = builder.drop_c();
-    }
-    if let Some(bytes) = options.workspace {
-        builder = builder.workspace(bytes);
-    }
-    builder.build().map(Problem::Conv)
-}
-
-/// The direction for names, where forward goes without saying.
-fn gradient(direction: Direction) -> String {
-    if direction == Direction::Forward { String::new() } else { format!("{} ", direction.long_name()) }
-}
-
-/// A readable name that tells the problems of a set apart.
-fn name(problem: &Problem) -> String {
-    match problem {
-        Problem::Reduce(r) => r.key(),
-        Problem::Gemm(g) => {
-            let trans = |t: bool| if t { 't' } else { 'n' };
-            let shared = if g.batch > 1 && g.b.batch_stride == 0 { " shared B" } else { "" };
-            let (a, b) = (trans(g.a.trans), trans(g.b.trans));
-            let added = problem.epilogue_words();
-            format!("{} {a}{b} {}x({}x{}x{}){shared}{added}", problem.dtype_name(), g.batch, g.m, g.n, g.k)
-        }
-        Problem::Conv(c) => {
-            let join = |list: &[u64]| list.iter().map(u64::to_string).collect::<Vec<_>>().join("x");
-            let brief = |list: &[u64]| if list.iter().all(|v| *v == list[0]) { list[0].to_string() } else { join(list) };
-            format!(
-                "{}N{} G{} K{} C{} {} {} s{} p{}:{} d{}{}",
-                gradient(c.direction),
-                c.n,
-                c.groups,
-                c.k,
-                c.c,
-                join(&c.filter),
-                join(&c.input),
-                brief(&c.stride),
-                brief(&c.pad_begin),
-                brief(&c.pad_end),
-                brief(&c.dilation),
-                c.activation.map_or(String::new(), |a| format!(" {a}"))
-                    + match (c.mask, c.residual) {
-                        (true, _) => " mask",
-                        (_, true) => " residual",
-                        _ => "",
-                    }
-                    + &c.reductions.iter().map(|r| format!(" {r}")).collect::<String>()
-                    + if c.drop_c { " not stored" } else { "" }
-            )
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Order;
 
     fn parsed(text: &str) -> Result<CaseFile, ProblemError> {
         parse("cases.csv", "cases", text.as_bytes(), &CaseOptions::default())
