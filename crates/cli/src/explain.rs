@@ -174,10 +174,15 @@ fn numbers(operation: &Operation, resolved: &Resolved, counts: &Counts, estimate
     let parts: Vec<String> = resolved.rest.iter().map(|p| format!("m {} k {}", p.contraction.m, p.contraction.k)).collect();
     let parts = if parts.is_empty() { String::new() } else { format!("; further parts: {}", parts.join(", ")) };
     let groups = work_groups(&resolved.spec, c);
+    let (kept, reduced) = (c.g * c.m, c.n);
+    let (contraction, k_tile) = match &c.elements {
+        Some(_) => (format!("{kept} values, each of {}", plural(reduced, "element")), String::new()),
+        None => (format!("g {} x m {} x n {}, sum over k {}{parts}", c.g, c.m, c.n, c.k), format!(", k-tile {}", t.k_tile)),
+    };
     let rows = [
         ("computes", format!("C[g,m,n] = {}, C in {}", c.formula(), c.c.scalar)),
-        ("contraction", format!("g {} x m {} x n {}, sum over k {}{parts}", c.g, c.m, c.n, c.k)),
-        ("macro tile", format!("{} x {}, k-tile {}", t.a.macro_tile, t.b.macro_tile, t.k_tile)),
+        ("contraction", contraction),
+        ("macro tile", format!("{} x {}{k_tile}", t.a.macro_tile, t.b.macro_tile)),
         (
             "micro tile",
             format!(
@@ -242,5 +247,7 @@ fn numbers(operation: &Operation, resolved: &Resolved, counts: &Counts, estimate
             ),
         ),
     ];
-    rows.iter().map(|(name, text)| format!("  {name:<14} {text}\n")).collect()
+    // A reduction by itself has no main loop.
+    let shown = rows.iter().filter(|(name, _)| c.elements.is_none() || *name != "per k-tile");
+    shown.map(|(name, text)| format!("  {name:<14} {text}\n")).collect()
 }

@@ -387,14 +387,14 @@ fn what_does_not_fit_a_device() {
 }
 
 #[test]
-fn staging_and_slabs_take_room() {
+fn staging_takes_room() {
     let c = gemm(1024, 1024, 1024, "nt");
     let spec = |change: &str| derive(&plan(change), &c, &ENV).unwrap();
     let sets = |change: &str| staging_sets(&spec(change).schedule);
     assert_eq!((sets(""), sets("C_PFG1_BUF2"), sets("C_PFG2_BUF1"), sets("C_PFG2_BUF2")), (1, 1, 2, 2));
     assert_eq!((sets("C_PFG1"), sets("C_PFG4_BUF3"), sets("A_ACP1__B_ACP1__C_PFG3_BUF4")), (1, 3, 1));
     assert_eq!(shared_bytes(&spec("C_PFG1_BUF2"), &c), 2 * shared_bytes(&spec(""), &c));
-    // The slab of staged results lies over the operands' tiles, which are smaller here.
+    // The staging buffer of results lies over the operands' tiles, which are smaller here.
     assert_eq!(shared_bytes(&spec("C_UNR1_CST1_MAC64"), &c), (64 + 4) * 8 * 4);
     assert_eq!(shared_bytes(&spec("C_CST1"), &c), shared_bytes(&spec(""), &c));
     let target = Target::by_arch("sm_90a").unwrap();

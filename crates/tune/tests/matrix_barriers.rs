@@ -193,7 +193,7 @@ fn staged_results() {
     let gemm = || Gemm::new(Scalar::F16, 72, 136, 440).order(Order::Row);
     Bench::of(gemm(), "C_PFG2_BUF3_LWV4_PST2_CST1", false).every_one_is_needed();
     Bench::of(gemm(), "A_MIC1__B_MIC16__C_MAC256_PFG2_BUF3_LWV4_PST1_CST1", false).every_one_is_needed();
-    // Rows of the kernel's C are contiguous: lines of a slab are columns.
+    // Rows of the kernel's C are contiguous: lines of a staging buffer are columns.
     let columns = || Gemm::new(Scalar::F16, 72, 136, 440).order(Order::Col);
     Bench::of(columns(), "C_PFG2_BUF3_LWV4_PST2_CST1", false).every_one_is_needed();
     Bench::of(columns().out_dtype(Scalar::F32), "A_MIC1__B_MIC16__C_MAC256_PFG2_BUF3_LWV4_PST1_CST1", false)

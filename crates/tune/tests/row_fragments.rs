@@ -178,13 +178,13 @@ fn shared_accesses(trans: (bool, bool), plan: &str) -> (u64, u64, u64, u64) {
     (c.shared_loads, c.shared_stores, c.shared_cycles, c.bank_conflicts)
 }
 
-/// Lanes of a wave read their words, and write their results to slabs, without two of them in one bank.
+/// Lanes of a wave read their words, and write their results to staging buffers, without two of them in one bank.
 #[test]
 fn lanes_meet_in_no_bank() {
     // Four waves, twelve k-steps, two blocks of rows, four words each: a cycle per load.
     let plan = "A_MIC2_ACP2__B_MIC16_ACP2__C_UNI2_MAC128_UNR32_PFG1_BUF3_FRA1_CVW2_RGA2";
     assert_eq!(shared_accesses((true, true), plan), (384, 0, 384, 0));
-    // And each of 128 sums goes to its slab, whose lines are columns.
+    // And each of 128 sums goes to its staging buffer, whose lines are columns.
     let plan = "A_MIC2_ACP2__B_MIC16_ACP2__C_UNI2_MAC128_UNR32_PFG1_BUF3_FRA1_CST1_SWP1_RGA2";
     assert_eq!(shared_accesses((false, false), plan), (384, 512, 896, 0));
 }

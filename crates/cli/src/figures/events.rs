@@ -25,6 +25,8 @@ pub enum Stage {
     WaitToStore,
     /// Waves that compute wait for a k-tile.
     WaitForTile,
+    /// They wait until the other team's math is over (ping-pong).
+    WaitForTurn,
     /// The stage of a k-tile has been read.
     Free,
 }
@@ -169,7 +171,7 @@ impl Run {
                 self.set_math(team, now);
             }
             Step::TakeTurn => {
-                let now = self.wait(Stage::WaitForTile, tile, team, (self.math(team), self.turn));
+                let now = self.wait(Stage::WaitForTurn, tile, team, (self.math(team), self.turn));
                 self.set_math(team, now);
             }
             // The instructions of the last k-tiles may be unfinished.

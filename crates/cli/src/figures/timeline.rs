@@ -68,7 +68,12 @@ fn lanes(subject: &Subject, facts: &Facts) -> Vec<Lane> {
             (subject.spec.teams(), subject.spec.tiling.math_threads() / subject.spec.tiling.unit.family().lanes);
         let what = if owners > 1 { format!("{owners} {}s, in parallel", subject.owner()) } else { "from the stage".into() };
         for team in 0..teams {
-            let math = lane("math, store C", &what, who("math"), &[Stage::Math, Stage::Epilogue, Stage::WaitForTile]);
+            let math = lane(
+                "math, store C",
+                &what,
+                who("math"),
+                &[Stage::Math, Stage::Epilogue, Stage::WaitForTile, Stage::WaitForTurn],
+            );
             let waves = facts.waves.len() as u32;
             let name = if teams > 1 { format!("{wave}s {}-{}", team * waves, (team + 1) * waves - 1) } else { math.who.clone() };
             let what = if teams > 1 { format!("warpgroup {team}") } else { math.what.clone() };
@@ -83,7 +88,7 @@ fn lanes(subject: &Subject, facts: &Facts) -> Vec<Lane> {
         out.push(lane("fetch", "global to registers", who("copy"), &[Stage::Fetch]));
         out.push(lane("store", "registers to shared", who("copy"), &[Stage::Store, Stage::WaitToStore]));
     }
-    out.push(lane("math", "shared to accumulators", who("math"), &[Stage::Math, Stage::WaitForTile]));
+    out.push(lane("math", "shared to accumulators", who("math"), &[Stage::Math, Stage::WaitForTile, Stage::WaitForTurn]));
     out
 }
 
@@ -173,11 +178,14 @@ fn head(svg: &mut Svg, schedule: &Schedule, (shown, k_tiles): (Extent, u64), eve
     let y = svg.key((0.0, 26.0), width, &key);
     let mut marks = vec![numbers];
     marks.extend(has(&[Stage::Barrier]).then_some("lines through all lanes: barriers of the work-group"));
-    marks.extend(has(&[Stage::WaitToCopy, Stage::WaitToStore, Stage::WaitForTile]).then_some("frames: waiting"));
+    marks.extend(has(&WAITS).then_some("frames: waiting"));
     marks.extend(has(&[Stage::Free]).then_some("arrows: a stage has been read and is free for the next copy"));
     svg.text((0.0, y), 11.0, Anchor::Start, "dim", &marks.join("; "));
     y + 20.0
 }
+
+/// Stages in which waves wait.
+const WAITS: [Stage; 4] = [Stage::WaitToCopy, Stage::WaitToStore, Stage::WaitForTile, Stage::WaitForTurn];
 
 /// A label: its place, its size, its class, the text.
 type Label = ((f64, f64), f64, &'static str, String);
@@ -185,8 +193,9 @@ type Label = ((f64, f64), f64, &'static str, String);
 fn event_box(svg: &mut Svg, event: &Event, shown: Extent, (x, y): (f64, f64), (w, h): (f64, f64)) -> Option<Label> {
     let (w, h) = ((w - 1.5).max(2.0), h - 1.5);
     let (result, k) = (event.tile / shown.k_tiles.max(1), event.tile % shown.k_tiles.max(1));
-    let waits = matches!(event.stage, Stage::WaitToCopy | Stage::WaitToStore | Stage::WaitForTile);
+    let waits = WAITS.contains(&event.stage);
     let labels = match (event.stage, event.buffer) {
+        (Stage::WaitForTurn, _) => vec!["waits its turn".into(), "turn".into()],
         _ if waits => vec!["wait".into()],
         (Stage::Epilogue, _) => vec![format!("store tile {}", event.tile), format!("store {}", event.tile), "C".into()],
         _ if event.part == Some(MathPart::Tail) => vec![format!("end of k{k}"), format!("k{k} end"), "end".into()],

@@ -19,8 +19,8 @@ pub struct Env {
     pub shuffles: bool,
     /// There are matrix instructions of twice the depth ([`tilewright_ir::Features::deep_mfma`]).
     pub deep: bool,
-    /// Work-groups must meet at the same barriers whichever branch they take: compilers that make loops over work-items of what
-    /// lies between barriers (PoCL's) lose their way otherwise.
+    /// No barrier may stand in a branch, even where all work-items of a work-group take it: compilers that turn the code between
+    /// barriers into loops over work-items (PoCL's) generate wrong code otherwise.
     pub straight: bool,
 }
 

@@ -334,7 +334,7 @@ pub struct Epilogue {
     pub finish: Finish,
 }
 
-/// How the kernel is spelled; no effect on what it does.
+/// How the kernel is spelled: no effect on its results.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Style {
     /// Ask for unrolling of load, fragment, math and store loops (`PUN`).
@@ -349,7 +349,8 @@ pub struct Style {
     pub min_groups: u32,
     /// Unroll the k loop over one k-tile fully.
     pub unroll_k: bool,
-    /// No barrier stands in a branch: parts of a problem have kernels of their own.
+    /// As [`Env::straight`](super::rules::Env::straight): parts of a problem have kernels of their own, where they would be branches
+    /// of one.
     pub straight: bool,
 }
 

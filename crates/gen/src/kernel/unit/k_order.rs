@@ -1,10 +1,10 @@
 //! Which k the lanes of a wave read from swizzled panels, where they read fragments element by element.
 //!
-//! A sum does not ask in which order its products come, so lanes may take any k of a step, the same in both factors. Taken in the
-//! instruction's own order, four neighbours in k meet others in a bank: of doubles where lines run along k (half a wave reads 4 rows of
-//! 32 bytes; two of them are the same two chunks, exchanged), of doubles and TF32 where lines run along rows (4 lines, two of them
-//! likewise). Chunks of 16 bytes are xor-ed with the number of the line in its pattern of 8, so any order that is linear over bits
-//! keeps distances that are one xor, and the bits can be chosen such that no two lanes of an access meet, in either direction.
+//! The products of a sum may be added in any order, so lanes may read any k of a step, as long as both factors have the same. In the
+//! instruction's own order, lanes of one access conflict in banks: with doubles where lines run along k (half a wave reads 32 bytes of each
+//! of 4 rows, and two of these rows have the same two chunks in swapped places), with doubles and TF32 where lines run along rows (the
+//! same with 4 lines). The swizzle xors the number of a 16-byte chunk with that of its line in a pattern of 8, so in any order that is
+//! linear over bits the distance between two elements is one xor; the bits are chosen such that no access conflicts in either direction.
 
 use crate::kernel::tile::shared::SharedTile;
 use tilewright_ir::{BinaryOp, Builder, ExprId, Scalar};
@@ -75,8 +75,8 @@ impl KOrder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tilewright_ir::Swizzle;
     use tilewright_ir::layout::{Axis, Layout, bank_cycles};
-    use tilewright_ir::{Scalar, Swizzle};
 
     /// Every element of a period is read once, and no access takes longer than its bytes.
     #[test]
