@@ -1,6 +1,6 @@
 //! Shapes of a node's outputs from those of its inputs, by the rules of `rten-shape-inference`.
 
-use crate::value::{Value, constant};
+use crate::value::{self, Value, constant};
 use rten_onnx::onnx::{AttributeProto, NodeProto};
 use rten_shape_inference::ops::*;
 use rten_shape_inference::{BinaryOp, InferShapes, InferShapesContext, ReductionOp, SymTensor, SymbolGen, UnaryOp, VariadicOp};
@@ -109,7 +109,7 @@ pub(crate) fn outputs(
     if op == "Reshape"
         && let (Some(Some(Value::Shape(from))), Some(Value::Shape(to))) =
             (node.input.first().map(|i| values.get(i)), found.first())
-        && from.iter().product::<u64>() != to.iter().product()
+        && value::count(from) != value::count(to)
     {
         let told = format!("values of {from:?} cannot take the shape {to:?}");
         return Err(match batch {
@@ -141,9 +141,10 @@ fn of_batch(
     if from.first() != Some(&now) || u64::try_from(*first).ok()? != was {
         return None;
     }
-    let fits =
-        rest.contains(&-1) || !rest.contains(&0) && now * rest.iter().product::<i64>().unsigned_abs() == from.iter().product();
-    fits.then(|| [&[now as i64], rest].concat())
+    let taken: Vec<i64> = std::iter::once(now as i64).chain(rest.iter().copied()).collect();
+    let sizes = taken.iter().map(|d| u64::try_from(*d).ok().filter(|d| *d > 0)).collect::<Option<Vec<_>>>();
+    let fits = rest.contains(&-1) || sizes.is_some_and(|sizes| value::count(&sizes) == value::count(from));
+    fits.then_some(taken)
 }
 
 /// Applies the operator's rule; `None` where there is none.

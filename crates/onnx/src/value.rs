@@ -34,7 +34,7 @@ impl Value {
     /// It has more elements than 32 bits count.
     pub fn is_huge(&self) -> bool {
         let Value::Shape(sizes) = self else { return false };
-        sizes.iter().try_fold(1u64, |product, s| product.checked_mul(*s)).is_none_or(|product| product > i32::MAX as u64)
+        count(sizes).is_none_or(|count| count > i32::MAX as u64)
     }
     /// As the rules take it: with 32 bits, in which "to the end" is written as the largest numbers there are.
     pub fn symbolic(&self) -> Result<SymTensor, String> {
@@ -68,11 +68,16 @@ impl Value {
     }
 }
 
+/// Elements of so many sizes; none where they are beyond 64 bits.
+pub(crate) fn count(sizes: &[u64]) -> Option<u64> {
+    sizes.iter().try_fold(1u64, |product, size| product.checked_mul(*size))
+}
+
 /// The value of a tensor that the model holds: numbers where it is short and whole, else its shape.
 pub(crate) fn constant(tensor: &TensorProto) -> Result<Value, String> {
     let sizes = tensor.dims.iter().map(|d| u64::try_from(*d).map_err(|_| format!("a dimension of {d}")));
     let sizes = sizes.collect::<Result<Vec<_>, _>>()?;
-    let count = sizes.iter().try_fold(1u64, |product, d| product.checked_mul(*d)).ok_or("more elements than can be counted")?;
+    let count = count(&sizes).ok_or("more elements than can be counted")?;
     let whole = matches!(tensor.data_type, Some(DataType::INT64 | DataType::INT32));
     if !whole || sizes.len() > 1 || count > VALUES {
         return Ok(Value::Shape(sizes));

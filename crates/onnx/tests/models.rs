@@ -155,6 +155,8 @@ fn constant_shapes_follow_the_batch() {
     let told =
         "node r (Reshape): values of [6, 8, 1, 1] cannot take the shape [1, 16], which the file fixes for a first dimension of 2";
     assert!(fixed.contains(told) && fixed.contains("a free one"), "{fixed}");
+    let huge = read(&made(&[2, i64::MAX, i64::MAX, 4]), &[("x.0", 6)]).expect_err("no size").to_string();
+    assert!(huge.contains("node r (Reshape)"), "{huge}");
     let wrong = read(&made(&[1, 17]), &[]).expect_err("no shape of it").to_string();
     assert!(wrong.contains("values of [2, 8, 1, 1] cannot take the shape [1, 17]") && !wrong.contains("fixes"), "{wrong}");
 }
