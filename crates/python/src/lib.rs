@@ -26,5 +26,6 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(torch::torch_calls, module)?)?;
     module.add_function(wrap_pyfunction!(problem::gemm, module)?)?;
     module.add_function(wrap_pyfunction!(problem::conv, module)?)?;
+    module.add_function(wrap_pyfunction!(problem::reduce, module)?)?;
     errors::register(module)
 }

@@ -91,11 +91,22 @@ impl PyPrepared {
         self.0.workspace_bytes()
     }
     /// Runs on addresses: A, B, C, bias, residual, workspace. `host`: addresses of this process, copied in and out; else those of the
-    /// device, on a stream.
-    #[pyo3(signature = (addresses, alpha=1.0, beta=0.0, stream=0, host=false))]
-    fn launch(&self, py: Python<'_>, addresses: [u64; 6], alpha: f64, beta: f64, stream: usize, host: bool) -> PyResult<()> {
+    /// device, on a stream. `values`: those that reductions write to.
+    #[pyo3(signature = (addresses, alpha=1.0, beta=0.0, stream=0, host=false, values=Vec::new()))]
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    fn launch(
+        &self,
+        py: Python<'_>,
+        addresses: [u64; 6],
+        alpha: f64,
+        beta: f64,
+        stream: usize,
+        host: bool,
+        values: Vec<u64>,
+    ) -> PyResult<()> {
         let [a, b, c, bias, residual, workspace] = addresses;
-        let addresses = Addresses { a, b, c, bias, residual, workspace, ..Addresses::default() };
+        let mut addresses = Addresses { a, b, c, bias, residual, workspace, ..Addresses::default() };
+        addresses.reductions.iter_mut().zip(values).for_each(|(to, value)| *to = value);
         let factors = Factors { alpha, beta };
         let run = || -> Result<(), Error> {
             // SAFETY: the package beside this takes addresses from arrays it holds during the call and compares their shapes,

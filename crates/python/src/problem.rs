@@ -2,7 +2,10 @@
 
 use crate::errors::{ProblemError, raised};
 use pyo3::prelude::*;
-use tilewright::{Activation, Along, Conv, Direction, Gemm, GemmBuilder, Layout, Math, Scalar};
+use tilewright::{
+    Activation, Along, Conv, Direction, Gemm, GemmBuilder, Layout, Math, Operator, Problem, Reduce, ReduceBuilder, Reduction,
+    Scalar, operator,
+};
 
 fn named<T: Copy>(what: &str, name: &str, values: &[(&str, T)]) -> PyResult<T> {
     let found = values.iter().find(|(n, _)| *n == name).map(|(_, value)| *value);
@@ -37,7 +40,7 @@ fn activation(name: &str) -> PyResult<Activation> {
 /// The text of a row-major product. `strides`: leading dimensions of A, B, C and residual, then their batch strides; None is tight.
 #[pyfunction]
 #[pyo3(signature = (m, n, k, dtype="float32", *, out_dtype=None, trans=(false, false, false), batch=1, strides=[None; 8], bias=None,
-                    bias_stride=0, activation=None, residual=false, math="exact"))]
+                    bias_stride=0, activation=None, residual=false, math="exact", reduce=Vec::new()))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn gemm(
     m: u64,
@@ -53,6 +56,7 @@ pub fn gemm(
     activation: Option<&str>,
     residual: bool,
     math: &str,
+    reduce: Vec<String>,
 ) -> PyResult<String> {
     let dtype = self::dtype(dtype)?;
     let mut gemm = Gemm::new(dtype, m, n, k).trans(trans.0, trans.1).trans_c(trans.2).batch(batch).math(self::math(math)?);
@@ -65,6 +69,9 @@ pub fn gemm(
     }
     if residual {
         gemm = gemm.residual();
+    }
+    for text in reduce {
+        gemm = gemm.reduce(text.parse::<Reduction>().map_err(|e| ProblemError::new_err(format!("reduce = {text:?}: {e}")))?);
     }
     type Set = fn(GemmBuilder, u64) -> GemmBuilder;
     let set: [Set; 8] = [
@@ -82,7 +89,7 @@ pub fn gemm(
             gemm = set(gemm, value);
         }
     }
-    Ok(tilewright::Problem::from(gemm.build().map_err(|e| raised(e.into()))?).key())
+    Ok(Problem::from(gemm.build().map_err(|e| raised(e.into()))?).key())
 }
 
 /// The text of a convolution.
@@ -138,5 +145,27 @@ pub fn conv(
     if residual {
         conv = conv.residual();
     }
-    Ok(tilewright::Problem::from(conv.build().map_err(|e| raised(e.into()))?).key())
+    Ok(Problem::from(conv.build().map_err(|e| raised(e.into()))?).key())
+}
+
+/// The text of a reduction by itself; operators as `sum` or `argmax:i32`.
+#[pyfunction]
+#[pyo3(signature = (shape, strides, over, ops, dtype="float32", *, activation=None))]
+pub fn reduce(
+    shape: Vec<u64>,
+    strides: Vec<u64>,
+    over: Vec<usize>,
+    ops: Vec<String>,
+    dtype: &str,
+    activation: Option<&str>,
+) -> PyResult<String> {
+    let mut reduce = Reduce::new(self::dtype(dtype)?, &shape, &over).strides(&strides);
+    for text in ops {
+        let told = |e| ProblemError::new_err(format!("op = {text:?}: {e}; the operators are {}", Operator::names()));
+        reduce = ReduceBuilder::reduction(reduce, operator(&text).map_err(told)?);
+    }
+    if let Some(activation) = activation {
+        reduce = reduce.activation(self::activation(activation)?);
+    }
+    Ok(Problem::from(reduce.build().map_err(|e| raised(e.into()))?).key())
 }

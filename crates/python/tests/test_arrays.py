@@ -112,6 +112,58 @@ class Products(unittest.TestCase):
                 self.assertTrue(issubclass(error, tw.Error))
 
 
+class Reductions(unittest.TestCase):
+    def setUp(self):
+        tw.use(DEVICE, records="")
+
+    def test_axes_types_and_strides(self):
+        x = numbers(5, 6, 7)
+        np.testing.assert_array_equal(tw.reduce(x, "sum", 1), x.sum(1))
+        np.testing.assert_array_equal(tw.reduce(x[:, ::2].transpose(2, 0, 1), "max", (0, -1)), x[:, ::2].max((1, 2)))
+        np.testing.assert_array_equal(tw.reduce(x[::-1], "min", [1, 2]), x[::-1].min((1, 2)))
+        total, largest, at = tw.reduce(x, ["sum:f32", "absmax", "argmax:i32"], activation="relu", alpha=-2.0)
+        self.assertEqual((total.shape, at.dtype), ((), np.int32))
+        turned = np.maximum(-2 * x, 0)
+        self.assertEqual((total, largest, at), (turned.sum(), turned.max(), turned.argmax()))
+        at = tw.reduce(x.astype("f8"), "argmin", 2)
+        self.assertEqual(at.dtype, np.int64)
+        np.testing.assert_array_equal(at, x.argmin(2))
+        np.testing.assert_allclose(tw.reduce(x.astype("f8"), "var", 0), x.var(0), atol=1e-12)
+
+    def test_of_products(self):
+        a, b = numbers(9, 12), numbers(12, 10)
+        c, rows, best, total = tw.gemm(a, b, activation="relu", reduce=["max:n", "argmax:m", "sum:mn"])
+        want = np.maximum(a @ b, 0)
+        for got, expected in ((c, want), (rows, want.max(1)), (best, want.argmax(0)), (total, want.sum())):
+            np.testing.assert_array_equal(got, expected)
+        several = numbers(3, 9, 12)
+        _, sums, mean = tw.gemm(several, b, reduce=["sum:n", "mean:bm"])
+        np.testing.assert_array_equal(sums, (several @ b).sum(2))
+        np.testing.assert_allclose(mean, (several @ b).mean((0, 1)), rtol=1e-6)
+
+    def test_tuned_and_explained(self):
+        x = numbers(40, 30)
+        self.assertTrue(tw.tune(tw.reduce, x, "sum", 1, trials=2).verified)
+        self.assertIn("tuned", tw.explain(tw.reduce, x, "sum", 1))
+        self.assertIn("__global__", tw.emit(tw.reduce, x, "sum", 1, arch="sm_90a"))
+
+    def test_errors_are_named(self):
+        x = numbers(4, 5)
+        for wrong, error, says in [
+            (lambda: tw.reduce(x, "median"), tw.ProblemError, "median.*logsumexp"),
+            (lambda: tw.reduce(x, "sum", 2), tw.OperandError, "axis = 2"),
+            (lambda: tw.reduce(x, "sum", (0, -2)), tw.ProblemError, "twice"),
+            (lambda: tw.reduce(x[:0], "sum"), tw.ProblemError, "at least 1"),
+            (lambda: tw.reduce(x.astype("i4"), "sum"), tw.OperandError, "int32"),
+            (lambda: tw.reduce(x, []), tw.ProblemError, "what is computed"),
+            (lambda: tw.gemm(x, x.T, reduce=["max"]), tw.ProblemError, 'reduce = "max": .*axes are missing'),
+            (lambda: tw.gemm(x, x.T, reduce=["max:k"]), tw.ProblemError, 'no axis; the axes are b'),
+        ]:
+            with self.subTest(says):
+                with self.assertRaisesRegex(error, says):
+                    wrong()
+
+
 class Convolutions(unittest.TestCase):
     def setUp(self):
         tw.use(DEVICE, records="")

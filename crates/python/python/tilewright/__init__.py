@@ -1,4 +1,4 @@
-"""Matrix products and convolutions by kernels that are generated, verified and tuned for your shape on your device.
+"""Matrix products, convolutions and reductions by kernels that are generated, verified and tuned for your shape on your device.
 
     import numpy as np, tilewright as tw
 
@@ -20,6 +20,7 @@ from ._core import (
     emit,
     explain,
     gemm,
+    reduce,
     tune,
     use,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "emit",
     "explain",
     "gemm",
+    "reduce",
     "tune",
     "use",
 ]

@@ -8,8 +8,8 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _native
 
-_TYPES = {"f2": "float16", "f4": "float32", "f8": "float64"}
-_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
+_TYPES = {"f2": "float16", "f4": "float32", "f8": "float64", "i4": "int32", "i8": "int64"}
+_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}
 _FORMATS = {"e": "float16", "f": "float32", "d": "float64"}
 # DLPack's kinds of devices: process memory (also pinned), CUDA, ROCm.
 _CPU, _PINNED, _CUDA, _ROCM, _ROCM_PINNED = 1, 3, 2, 10, 11
@@ -90,6 +90,14 @@ def _from_buffer(view: memoryview, name: str) -> Array:
     size = _BYTES[dtype]
     strides = tuple(s // size for s in contiguous(view.shape, size))
     return Array(ctypes.addressof(keep), tuple(view.shape), strides, dtype, "cpu", (view, keep))
+
+
+def floats(x: Any, name: str) -> Array:
+    """An operand that kernels compute with. Indices are results alone."""
+    array = look(x, name)
+    if array.dtype.startswith("int"):
+        raise _native.OperandError(f"{name} holds {array.dtype}: float16, bfloat16, float32 or float64 are possible")
+    return array
 
 
 def contiguous(shape: Sequence[int], unit: int) -> Tuple[int, ...]:

@@ -13,7 +13,7 @@ from os import PathLike
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _native
-from ._arrays import Array, Matrix, empty, look, matrix, pack, packed
+from ._arrays import Array, Matrix, empty, floats, look, matrix, pack, packed
 
 Progress = Union[bool, Callable[[Dict[str, Any]], Any]]
 
@@ -158,6 +158,8 @@ class Call:
     bias: Optional[Array]
     residual: Optional[Array]
     result: Any
+    values: Sequence[Array] = ()
+    """What reductions write to."""
 
     def run(self, alpha: float, beta: float, stream: int) -> Any:
         host = self.a.device == "cpu"
@@ -165,7 +167,7 @@ class Call:
         prepared = self.context.prepared(self.problem, alignments)
         space = 0 if host else self.context.workspace(prepared.workspace_bytes, stream, self.result)
         added = [x.address if x else 0 for x in (self.bias, self.residual)]
-        prepared.launch([self.a.address, self.b.address, self.c.address, *added, space], alpha, beta, stream, host)
+        prepared.launch([self.a.address, self.b.address, self.c.address, *added, space], alpha, beta, stream, host, [x.address for x in self.values])
         return self.result
 
 
@@ -193,7 +195,7 @@ def _shaped(name: str, array: Array, shape: Sequence[int]) -> None:
 
 
 def _blas(x: Any, name: str) -> Tuple[Array, Matrix]:
-    array = look(x, name)
+    array = floats(x, name)
     if len(array.shape) not in (2, 3):
         raise _native.OperandError(f"{name} has shape {array.shape}: a matrix, or a batch of them, is needed")
     found = matrix(array)
@@ -215,6 +217,7 @@ def _gemm(
     residual: Any = None,
     out_dtype: Optional[str] = None,
     math: str = "exact",
+    reduce: Sequence[str] = (),
     context: Optional[Context] = None,
 ) -> Call:
     (a_at, a_as), (b_at, b_as) = _blas(a, "a"), _blas(b, "b")
@@ -272,8 +275,53 @@ def _gemm(
         activation=activation,
         residual=residual is not None,
         math=math,
+        reduce=reduce,
     )
-    return Call(context, problem, a_at, b_at, c_at, bias_at, residual_at, out)
+    if not reduce:
+        return Call(context, problem, a_at, b_at, c_at, bias_at, residual_at, out)
+    kept = [("b", batch)] if batch is not None else []
+    kept += [("m", m), ("n", n)]
+    values = [
+        empty(a, [size for axis, size in kept if axis not in text.split(":")[1]], _value_type(text, a_at.dtype)) for text in reduce
+    ]
+    looked = [look(x, "a reduction's values") for x in values]
+    return Call(context, problem, a_at, b_at, c_at, bias_at, residual_at, (out, *values), looked)
+
+
+_SHORT = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64"}
+
+
+def _value_type(text: str, dtype: str) -> str:
+    """Type of the values of a reduction as it is told: `max:n`, `argmax:n:i32`, `sum`."""
+    operator, *more = text.split(":")
+    told = [_SHORT[word] for word in more if word in _SHORT]
+    return told[0] if told else "int64" if operator.startswith("arg") else "float64" if dtype == "float64" else "float32"
+
+
+def _reduce(
+    x: Any,
+    op: Union[str, Sequence[str]],
+    axis: Union[None, int, Sequence[int]] = None,
+    *,
+    activation: Optional[str] = None,
+    context: Optional[Context] = None,
+) -> Call:
+    x_at = floats(x, "x")
+    if min(x_at.strides, default=0) < 0:
+        x_at = look(pack(x, "x"), "x")
+    dims = len(x_at.shape)
+    axes = range(dims) if axis is None else [axis] if isinstance(axis, int) else axis
+    if any(not -dims <= a < dims for a in axes):
+        raise _native.OperandError(f"axis = {axis} of an array of shape {x_at.shape}: from {-dims} to {dims - 1} are possible")
+    over = [a % dims for a in axes]
+    ops = [op] if isinstance(op, str) else list(op)
+    problem = _native.reduce(x_at.shape, x_at.strides, over, ops, x_at.dtype, activation=activation)
+    shape = [size for a, size in enumerate(x_at.shape) if a not in over]
+    values = [empty(x, shape, _value_type(text, x_at.dtype)) for text in ops]
+    looked = [look(value, "a reduction's values") for value in values]
+    result = values[0] if isinstance(op, str) else tuple(values)
+    context = _same_place(context, [("x", x_at)])
+    return Call(context, problem, x_at, x_at, x_at, None, None, result, looked)
 
 
 def _conv(
@@ -294,7 +342,7 @@ def _conv(
     context: Optional[Context] = None,
 ) -> Call:
     def tight(value: Any, name: str) -> Array:
-        array = look(value, name)
+        array = floats(value, name)
         return array if packed(array) else look(pack(value, name), name)
 
     x_at, w_at = tight(x, "x"), tight(w, "w")
@@ -379,7 +427,23 @@ def conv(x: Any, w: Any, *, stream: int = 0, **options: Any) -> Any:
     return _conv(x, w, **options).run(1.0, 0.0, stream)
 
 
-_CALLS: Dict[Callable[..., Any], Callable[..., Call]] = {gemm: _gemm, conv: _conv}
+def reduce(
+    x: Any,
+    op: Union[str, Sequence[str]],
+    axis: Union[None, int, Sequence[int]] = None,
+    *,
+    alpha: float = 1.0,
+    stream: int = 0,
+    **options: Any,
+) -> Any:
+    """`op` of `activation(alpha * x)` over an axis, several, or all: sum, mean, sumsq, max, min, absmax, argmax, argmin, logsumexp or var;
+    a sequence of them gives a tuple, in one pass. Strided arrays are read as they lie. Values are float32 (float64 of such), indices
+    int64; `"max:f16"` says another type. Options: `activation`, `context`.
+    """
+    return _reduce(x, op, axis, **options).run(alpha, 0.0, stream)
+
+
+_CALLS: Dict[Callable[..., Any], Callable[..., Call]] = {gemm: _gemm, conv: _conv, reduce: _reduce}
 
 
 def _operation(
@@ -391,7 +455,7 @@ def _operation(
             raise _native.ProblemError(f"a problem told as text takes no further arguments: {list(args)} {options}")
         return context, context.operation(what)
     if what not in _CALLS:
-        raise _native.ProblemError(f"{what!r}: tilewright.gemm, tilewright.conv or the text of a problem is needed")
+        raise _native.ProblemError(f"{what!r}: tilewright.gemm, conv, reduce or the text of a problem is needed")
     call = _CALLS[what](*args, **options)
     return call.context, call.context.operation(call.problem)
 

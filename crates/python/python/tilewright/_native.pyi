@@ -58,6 +58,7 @@ class Prepared:
         beta: float = 0.0,
         stream: int = 0,
         host: bool = False,
+        values: Sequence[int] = (),
     ) -> None: ...
 
 def torch_register(decide: Callable[..., Union[None, str, Prepared]]) -> bool: ...
@@ -69,4 +70,13 @@ def dlpack(capsule: object) -> Tuple[int, List[int], List[int], str, int, int]: 
 def gemm(m: int, n: int, k: int, dtype: str = "float32", **options: Any) -> str: ...
 def conv(
     n: int, c: int, k: int, input: Sequence[int], filter: Sequence[int], dtype: str = "float32", **options: Any
+) -> str: ...
+def reduce(
+    shape: Sequence[int],
+    strides: Sequence[int],
+    over: Sequence[int],
+    ops: Sequence[str],
+    dtype: str = "float32",
+    *,
+    activation: Optional[str] = None,
 ) -> str: ...
