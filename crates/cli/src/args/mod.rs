@@ -328,7 +328,7 @@ pub struct EmitArgs {
     /// Language [default: that of --arch, or the device's]
     #[arg(long, global = true, help_heading = "Target", value_enum)]
     pub target: Option<Language>,
-    /// Architecture to plan for: sm_75, sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_103a, sm_120a, gfx900, gfx90a, gfx942, gfx950. It says
+    /// Architecture to plan for: sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100a, sm_103a, sm_120a, gfx900, gfx90a, gfx942, gfx950. It says
     /// the language, too, unless --target is opencl [default: the device's; with --target sm_90a or gfx942]
     #[arg(long, global = true, help_heading = "Target")]
     pub arch: Option<String>,
@@ -356,7 +356,7 @@ pub struct BundleArgs {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub place: PlaceArgs,
-    /// Architecture to compile for: sm_75, sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_103a, sm_120a [default: the device's that is named, else
+    /// Architecture to compile for: sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100a, sm_103a, sm_120a [default: the device's that is named, else
     /// sm_90a]
     #[arg(long, global = true, help_heading = "Target")]
     pub arch: Option<String>,
@@ -397,7 +397,7 @@ pub struct InspectArgs {
     /// Records file [default: in the user's data folder, see `tilewright records path`]
     #[arg(long, global = true, help_heading = "Device and records", value_name = "FILE", env = "TILEWRIGHT_RECORDS")]
     pub records: Option<PathBuf>,
-    /// Architecture: gfx900, gfx90a, gfx942, gfx950, sm_75, sm_80, sm_86, sm_89, sm_90a, sm_100a, sm_103a, sm_120a [default: gfx942, or
+    /// Architecture: gfx900, gfx90a, gfx942, gfx950, sm_75, sm_80, sm_86, sm_87, sm_89, sm_90a, sm_100a, sm_103a, sm_120a [default: gfx942, or
     /// that of --source]
     #[arg(long, global = true, help_heading = "Target")]
     pub arch: Option<String>,
