@@ -253,6 +253,5 @@ pub fn generic(c: &Contraction) -> Plan {
         _ => (1, 64, 8),
     };
     let common = [(Common::Mac, threads), (Common::Unr, k_tile), (Common::Edg, 1), (Common::Sks, 1), (Common::Gal, 1)];
-    let keys = Keys::default().with_both(Chiral::Mic, micro);
-    common.into_iter().fold(keys, |p, (key, value)| p.with(Key::C(key), value)).into()
+    Keys::default().with_both(Chiral::Mic, micro).with_each(common).into()
 }

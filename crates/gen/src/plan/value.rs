@@ -93,6 +93,10 @@ impl Keys {
         self.set(key, value);
         self
     }
+    /// The same with some keys of the whole plan changed.
+    pub fn with_each<const N: usize>(self, values: [(Common, u32); N]) -> Keys {
+        values.into_iter().fold(self, |plan, (key, value)| plan.with(Key::C(key), value))
+    }
     /// The same with one key of both factors changed.
     pub const fn with_both(self, key: Chiral, value: u32) -> Keys {
         self.with(Key::A(key), value).with(Key::B(key), value)

@@ -39,11 +39,8 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
                     continue;
                 }
                 let plan = Keys::default()
-                    .with(Key::C(Common::Bim), form)
-                    .with(Key::C(Common::Mac), threads)
-                    .with(Key::C(Common::Skw), skew.unwrap_or(10))
-                    .with(Key::C(Common::Mia), u32::from(!along_rows))
-                    .with(Key::C(Common::Unr), 8)
+                    .with_each([(Common::Bim, form), (Common::Mac, threads), (Common::Skw, skew.unwrap_or(10))])
+                    .with_each([(Common::Mia, u32::from(!along_rows)), (Common::Unr, 8)])
                     .with(fast(Chiral::Mic), of_fast)
                     .with(slow(Chiral::Mic), of_slow)
                     .with(fast(Chiral::Frw), width)

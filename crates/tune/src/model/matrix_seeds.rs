@@ -28,11 +28,8 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
         }
         let base = Keys::default()
             .with_both(Chiral::Acp, 2)
-            .with(Key::C(Common::Uni), 2)
-            .with(Key::C(Common::Bim), form)
-            .with(Key::C(Common::Swp), swapped)
-            .with(Key::C(Common::Cvw), if pairs { 2 } else { 1 })
-            .with(Key::C(Common::Sks), u32::from(!space.env().allow_atomics));
+            .with_each([(Common::Uni, 2), (Common::Bim, form), (Common::Swp, swapped)])
+            .with_each([(Common::Cvw, if pairs { 2 } else { 1 }), (Common::Sks, u32::from(!space.env().allow_atomics))]);
         let mut of_tiles = Vec::new();
         for plan in tiles(&base, &turned) {
             schedules(space, &turned, &plan, &mut of_tiles);
@@ -122,9 +119,7 @@ fn tiles(base: &Keys, c: &Contraction) -> Vec<Keys> {
                 continue;
             }
             plans.push(
-                base.with(Key::C(Common::Mac), mac)
-                    .with(Key::C(Common::Png), turns)
-                    .with(Key::C(Common::Skw), skew)
+                base.with_each([(Common::Mac, mac), (Common::Png, turns), (Common::Skw, skew)])
                     .with(Key::A(Chiral::Mic), rows)
                     .with(Key::B(Chiral::Mic), micro),
             );
@@ -214,15 +209,9 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
                         continue;
                     }
                     let plan = tile
-                        .with(Key::C(Common::Unr), depth)
-                        .with(Key::C(Common::Buf), buffers)
-                        .with(Key::C(Common::Pfg), buffers - 1)
-                        .with(Key::C(Common::Lwv), load_waves)
-                        .with(Key::C(Common::Mgp), at_once)
-                        .with(Key::C(Common::Iwi), in_turn)
-                        .with(Key::C(Common::Fra), fragments)
-                        .with(Key::C(Common::Pst), persistent)
-                        .with(Key::C(Common::Ice), split)
+                        .with_each([(Common::Unr, depth), (Common::Buf, buffers), (Common::Pfg, buffers - 1)])
+                        .with_each([(Common::Lwv, load_waves), (Common::Mgp, at_once), (Common::Iwi, in_turn)])
+                        .with_each([(Common::Fra, fragments), (Common::Pst, persistent), (Common::Ice, split)])
                         .with(Key::C(Common::Naw), 64 * split);
                     // Staging buffers for bulk stores take the memory of one stage, or what is left beside the stages.
                     let slabs = mac / 32 * slab;
@@ -231,10 +220,7 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
                     plans.push(plan);
                     clusters(&plan, (c.m.div_ceil(rows.into()), c.n.div_ceil(columns.into())), plans);
                     if fewer >= 2 + fragments {
-                        let staged = plan
-                            .with(Key::C(Common::Cst), 1)
-                            .with(Key::C(Common::Buf), fewer)
-                            .with(Key::C(Common::Pfg), fewer - 1);
+                        let staged = plan.with_each([(Common::Cst, 1), (Common::Buf, fewer), (Common::Pfg, fewer - 1)]);
                         plans.push(staged);
                         clusters(&staged, (c.m.div_ceil(rows.into()), c.n.div_ceil(columns.into())), plans);
                     }

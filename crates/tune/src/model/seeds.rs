@@ -44,10 +44,7 @@ pub(super) fn schedules(space: &Space, plan: &Keys) -> Vec<Keys> {
         return vec![*plan];
     }
     let with = |ahead, buffers, store, fragments, unrolled| {
-        plan.with(Key::C(Common::Pfg), ahead)
-            .with(Key::C(Common::Buf), buffers)
-            .with(Key::C(Common::Stp), store)
-            .with(Key::C(Common::Fra), fragments)
+        plan.with_each([(Common::Pfg, ahead), (Common::Buf, buffers), (Common::Stp, store), (Common::Fra, fragments)])
             .with(Key::C(Common::Ukl), unrolled)
     };
     let mut plans = Vec::new();
@@ -105,15 +102,10 @@ impl Grid<'_> {
         let base = layout(base, Key::B, c, Operand::B, 16);
         let store = (16 / c.c.scalar.bytes()).clamp(1, 4);
         let base = base
-            .with(Key::C(Common::Mad), 1)
-            .with(Key::C(Common::Pfg), 1)
-            .with(Key::C(Common::Buf), 2)
-            .with(Key::C(Common::Stp), 1)
-            .with(Key::C(Common::Fra), 1)
+            .with_each([(Common::Mad, 1), (Common::Pfg, 1), (Common::Buf, 2), (Common::Stp, 1), (Common::Fra, 1)])
             // Without fences clang moves the loads back to where they are waited for; NVIDIA's assembler weighs it better.
             .with(Key::C(Common::Hnt), u32::from(target.dialect == Dialect::Hip))
-            .with(Key::C(Common::Sks), u32::from(!self.space.env().allow_atomics))
-            .with(Key::C(Common::Cvw), store)
+            .with_each([(Common::Sks, u32::from(!self.space.env().allow_atomics)), (Common::Cvw, store)])
             .with(Key::C(Common::Edg), 1);
         let (sources_a, sources_b) = (sources(c, Operand::A), sources(c, Operand::B));
         let threads: &[u32] = if wave >= 64 { &[64, 128, 256] } else { &[32, 64, 128, 256] };
@@ -159,10 +151,7 @@ impl Grid<'_> {
                     for depth in [8u32, 16, 32] {
                         let wanted = u64::from(target.units) * 2;
                         for ways in splits(tiles, wanted, c.k.div_ceil(u64::from(depth))) {
-                            let plan = shape
-                                .with(Key::C(Common::Unr), depth)
-                                .with(Key::C(Common::Ice), ways)
-                                .with(Key::C(Common::Naw), 64 * ways);
+                            let plan = shape.with_each([(Common::Unr, depth), (Common::Ice, ways), (Common::Naw, 64 * ways)]);
                             for &source_a in sources_a {
                                 for &source_b in sources_b {
                                     self.push(sourced(sourced(plan, Key::A, source_a), Key::B, source_b));
@@ -180,14 +169,8 @@ impl Grid<'_> {
         let base = layout(base, Key::A, c, Operand::A, 32);
         let base = layout(base, Key::B, c, Operand::B, 32);
         let lanes = (64 / c.accumulator().bytes()).min(16);
-        let base = base
-            .with(Key::A(Chiral::Frw), 1)
-            .with_both(Chiral::Vew, 1)
-            .with_both(Chiral::Pad, 0)
-            .with(Key::C(Common::Edg), 1)
-            .with(Key::C(Common::Mad), 1)
-            .with(Key::C(Common::Ukl), 1)
-            .with(Key::C(Common::Gal), 1);
+        let base = base.with(Key::A(Chiral::Frw), 1).with_both(Chiral::Vew, 1).with_both(Chiral::Pad, 0);
+        let base = base.with_each([(Common::Edg, 1), (Common::Mad, 1), (Common::Ukl, 1), (Common::Gal, 1)]);
         for mac in [1, 4, 8, 16, 32, 64] {
             for skew in 7..=13 {
                 let Some((along_m, along_n)) = tilewright_gen::plan::thread_grid(mac, skew) else { continue };
@@ -208,11 +191,8 @@ impl Grid<'_> {
                                         .with(Key::A(Chiral::Mic), mic_a)
                                         .with(Key::B(Chiral::Mic), mic_b)
                                         .with(Key::B(Chiral::Frw), width)
-                                        .with(Key::C(Common::Mvw), width)
-                                        .with(Key::C(Common::Unr), depth)
-                                        .with(Key::C(Common::Pfg), ahead)
-                                        .with(Key::C(Common::Buf), 1 + ahead)
-                                        .with(Key::C(Common::Stp), ahead)
+                                        .with_each([(Common::Mvw, width), (Common::Unr, depth), (Common::Pfg, ahead)])
+                                        .with_each([(Common::Buf, 1 + ahead), (Common::Stp, ahead)])
                                         .with_both(Chiral::Wos, packed),
                                 );
                             }

@@ -18,11 +18,8 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let swapped = c.c.view.stride(COL) != Some(1) && c.c.view.stride(ROW) == Some(1);
     let turned = c.oriented(swapped);
     let base = Keys::default()
-        .with(Key::C(Common::Uni), unit.family().number)
-        .with(Key::C(Common::Bim), form)
-        .with(Key::C(Common::Swp), u32::from(swapped))
-        .with(Key::C(Common::Edg), 1)
-        .with(Key::C(Common::Ukl), 1)
+        .with_each([(Common::Uni, unit.family().number), (Common::Bim, form), (Common::Swp, u32::from(swapped))])
+        .with_each([(Common::Edg, 1), (Common::Ukl, 1)])
         .with(
             Key::C(Common::Cvw),
             match unit.family().run {
@@ -104,10 +101,7 @@ fn tiles(family: &Family) -> Vec<(u32, u32, u32, u32)> {
 fn schedules(space: &Space, plan: &Keys, plans: &mut Vec<Keys>) {
     let asynchronous = space.target().features.async_copy;
     let ring = |ahead: u32, copied: u32, fragments: u32, source: u32| {
-        plan.with(Key::C(Common::Pfg), ahead)
-            .with(Key::C(Common::Buf), ahead + 1)
-            .with(Key::C(Common::Stp), 1)
-            .with(Key::C(Common::Fra), fragments)
+        plan.with_each([(Common::Pfg, ahead), (Common::Buf, ahead + 1), (Common::Stp, 1), (Common::Fra, fragments)])
             .with_both(Chiral::Acp, copied)
             .with_both(Chiral::Wos, source)
     };
