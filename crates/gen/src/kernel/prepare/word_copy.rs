@@ -1,9 +1,10 @@
 //! Copies of misaligned rows into lines that begin at 16 bytes, for 16-bit elements.
 //!
 //! A thread reads the two aligned vectors that its part of a line lies in and shifts it into place: one access where there
-//! would be eight. The vectors of a thread are all asked for before the first is waited for. What an aligned vector would touch
-//! behind the operand's last element, and the end of a line, is copied element by element; before its first element a vector
-//! reaches at most to the start of the buffer, which therefore has to be aligned itself.
+//! would be eight. The vectors of a thread are all asked for before the first is waited for. Of the last vector of a line what is of
+//! the next one becomes zero. What an aligned vector would touch behind the operand's last element is copied element by element, and
+//! the end of a line that is known only at launch; before its first element a vector reaches at most to the start of the buffer,
+//! which therefore has to be aligned itself.
 //!
 //! Expected on an H200 (4 TB/s): two operands of 4095 x 4095 move 134 MB, 34 us; 1000 x 1002 and 1002 x 1001 move 8 MB, 2 us and
 //! the launch.
@@ -30,6 +31,8 @@ pub(crate) fn groups(vectors: Vec<Factor>) -> Groups {
 /// One vector of a thread.
 struct Part16 {
     exists: ExprId,
+    /// Its line ends within it.
+    ends: Option<ExprId>,
     whole: ExprId,
     shift: ExprId,
     at: [ExprId; 3],
@@ -67,9 +70,11 @@ pub(crate) fn emit(b: &mut Builder, copy: &Copy, [words, to_words]: [ArgId; 2], 
             let shift = b.bind("shift", (index & (WIDTH as i64 - 1)).cast(Scalar::I32));
             let start = b.bind("start", index - shift.cast(Scalar::I64));
             let line_end = b.value(along + (WIDTH as i64));
-            let within = match copy.rows {
-                Some(rows) if by_row => b.value(line_end.le(rows)),
-                _ => b.value(line_end.le(copy.source.view.extent[fast] as i64)),
+            let extent = copy.source.view.extent[fast];
+            let (within, ends) = match copy.rows {
+                Some(rows) if by_row => (b.value(line_end.le(rows)), None),
+                _ if extent % WIDTH == 0 => (b.value(line_end.le(extent as i64)), None),
+                _ => (b.value(along.lt(extent as i64)), Some(b.value(line_end.gt(extent as i64)))),
             };
             let whole = b.bind("whole", exists.and((start + (2 * WIDTH as i64)).le(end).and(within)));
             let word = b.value(start >> 1);
@@ -78,7 +83,7 @@ pub(crate) fn emit(b: &mut Builder, copy: &Copy, [words, to_words]: [ArgId; 2], 
             let both = b.value(whole.and(shift.gt(0)));
             let place = b.reg_place(high, i);
             b.load_to(place, Base::Buffer(words), word + 4, Some(both));
-            Part16 { exists, whole, shift, at: [d[2], row, k] }
+            Part16 { exists, ends, whole, shift, at: [d[2], row, k] }
         })
         .collect();
     for (i, part) in parts.iter().enumerate() {
@@ -89,7 +94,15 @@ pub(crate) fn emit(b: &mut Builder, copy: &Copy, [words, to_words]: [ArgId; 2], 
                 |b| {
                     let vectors = [b.reg(low, i as u32), b.reg(high, i as u32)];
                     let shift = Shift::new(b, part.shift);
-                    let value = shifted(b, vectors, &shift);
+                    let mut words = shifted(b, vectors, &shift);
+                    if let Some(ends) = part.ends {
+                        let elements = (copy.source.view.extent[fast] % WIDTH) as usize;
+                        for (i, word) in words.iter_mut().enumerate().skip(elements / 2) {
+                            let kept = if 2 * i < elements { b.value(*word & 0xffff) } else { b.int(0, Scalar::U32) };
+                            *word = b.value(ends.select(kept, *word));
+                        }
+                    }
+                    let value = b.vector(&words);
                     let index = copy.place(b, g, row, k);
                     b.store(Base::Buffer(to_words), index >> 1, value, None);
                 },
@@ -111,12 +124,10 @@ impl Shift {
 }
 
 /// The eight 16-bit elements from `shift` on of two neighbouring vectors of them, each as four words.
-pub(crate) fn shifted(b: &mut Builder, [low, high]: [ExprId; 2], Shift([four, two, one]): &Shift) -> ExprId {
+pub(crate) fn shifted(b: &mut Builder, [low, high]: [ExprId; 2], Shift([four, two, one]): &Shift) -> Vec<ExprId> {
     let mut words: Vec<ExprId> = (0..8).map(|i| b.value(if i < 4 { low } else { high }.extract(i % 4))).collect();
     for (stays, words_on) in [(*four, 2), (*two, 1)] {
         words = (0..words.len() - words_on).map(|i| b.bind("word", stays.select(words[i], words[i + words_on]))).collect();
     }
-    let out: Vec<ExprId> =
-        (0..4).map(|i| b.bind("word", (*one).select(words[i], (words[i] >> 16) | (words[i + 1] << 16)))).collect();
-    b.vector(&out)
+    (0..4).map(|i| b.bind("word", (*one).select(words[i], (words[i] >> 16) | (words[i + 1] << 16)))).collect()
 }
