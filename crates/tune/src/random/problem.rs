@@ -261,7 +261,11 @@ fn conv(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
         .workspace(AMPLE);
     let conv = if direction != Direction::BackwardWeight && rng.random() { conv.bias() } else { conv };
     let conv = conv.out_dtype(out_dtype(rng, dtype));
-    let conv = if rng.random_bool(0.3) { conv.residual() } else { conv };
+    let conv = match rng.random_range(0..10) {
+        0 | 1 => conv.residual(),
+        2 => conv.mask(),
+        _ => conv,
+    };
     let conv = match activation(rng) {
         Some(activation) => conv.activation(activation),
         None => conv,
