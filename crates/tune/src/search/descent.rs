@@ -57,6 +57,9 @@ impl<'a> Descent<'a> {
         for (n, plan) in recipes(space, front.iter().skip(known).copied().take(OPENING / 4)).into_iter().enumerate() {
             front.insert((known + 2 * (n + 1)).min(front.len()), plan);
         }
+        for (n, plan) in other_ways(&ranked).into_iter().enumerate() {
+            front.insert((known + 3 * (n + 1)).min(front.len()), plan);
+        }
         front.extend(space.repair(&space.fallback()).filter(|_| front.is_empty()));
         Descent {
             space,
@@ -158,6 +161,17 @@ fn recipes(space: &Space, plans: impl Iterator<Item = Plan>) -> Vec<Plan> {
         space.repair(&form.iter().fold(short, |plan, (key, value)| plan.with(Key::C(*key), *value)))
     });
     made.collect()
+}
+
+/// The best plan of each other way in which operands come to be multiplied than the best plan's, where the cost model does not think it far
+/// slower: what copies and units lose there it judges worst.
+fn other_ways(ranked: &[Candidate]) -> Vec<Plan> {
+    const WAY: [Key; 5] =
+        [Key::C(Common::Uni), Key::A(Chiral::Acp), Key::B(Chiral::Acp), Key::A(Chiral::Wos), Key::B(Chiral::Wos)];
+    let mut ways = HashSet::new();
+    let most = ranked.first().map_or(0.0, |c| 2.0 * c.estimate.total_us);
+    let fresh = ranked.iter().filter(|c| c.estimate.total_us <= most && ways.insert(WAY.map(|k| c.plan.get(k))));
+    fresh.skip(1).take(OPENING / 3).map(|c| c.plan).collect()
 }
 
 /// The best plans whose tiles differ from each other, best first.
