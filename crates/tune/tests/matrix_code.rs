@@ -116,13 +116,23 @@ fn warpgroup_instructions_and_bulk_copies() {
     }
 }
 
-/// Windows of convolutions come in im2col mode in all directions, also by multicast.
+/// Windows of convolutions come in im2col mode in all directions, also by multicast, of channels that are padded, and from a tensor copied
+/// with padded rows.
 #[test]
 fn windows_of_convolutions() {
     let head = |mic_a: u32, mic_b: u32, rest: &str| format!("A_MIC{mic_a}_ACP2__B_MIC{mic_b}_ACP2__C_UNI2_{rest}_BIM1");
     let clustered = head(2, 16, "MAC256_UNR64_BUF4_LWV4_PST132").replacen("__C", "_CLU2__C", 1);
     let size = "n32_g1_c256_k256_in25x25_fil3x3_st1x1_dil1x1_pb1x1_pe1x1";
+    let padded = head(2, 16, "MAC256_UNR64_BUF4_LWV4_PST132").replace("BIM1", "BIM3");
+    let narrow = size.replace("k256", "k36");
+    let depthwise = "n32_g144_c144_k144_in56x56_fil3x3_st1x1_dil1x1_pb1x1_pe1x1";
     let cases = [
+        (format!("conv_bwdd_nhwc_{narrow}"), padded.replacen("__B", "_WOS3__B", 1), "UTMALDG.4D.IM2COL"),
+        (
+            format!("conv_fwd_nhwc_{depthwise}"),
+            padded.replacen("__C", "_WOS1__C", 1).replace("MIC16", "MIC6"),
+            "UTMALDG.4D.IM2COL",
+        ),
         (format!("conv_fwd_nhwc_{size}"), head(2, 16, "MAC256_UNR64_BUF4_LWV4_PST132_FRA1"), "UTMALDG.4D.IM2COL"),
         (format!("conv_fwd_nhwc_{size}"), head(2, 19, "MAC256_UNR64_BUF4_LWV4_SWP1"), "UTMALDG.4D.IM2COL"),
         (format!("conv_fwd_nhwc_{size}"), clustered, "UTMALDG.4D.IM2COL.MULTICAST"),

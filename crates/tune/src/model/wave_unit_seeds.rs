@@ -2,7 +2,7 @@
 
 use super::seed_keys::{layout, splits};
 use crate::space::Space;
-use tilewright_gen::plan::{Chiral, Common, Key, Keys, thread_grid};
+use tilewright_gen::plan::{Chiral, Common, Key, Keys, padded_rows, thread_grid};
 use tilewright_ir::mma::{FAMILIES, Family};
 use tilewright_ir::{Dialect, MatrixType, Mma};
 use tilewright_problem::contraction::{Contraction, Operand};
@@ -52,7 +52,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
             for ways in splits(tiles, wanted, turned.k.div_ceil(depth.into())) {
                 let plan =
                     shape.with(Key::C(Common::Unr), depth).with(Key::C(Common::Ice), ways).with(Key::C(Common::Naw), 64 * ways);
-                schedules(space, &plan, &mut plans);
+                schedules(space, &turned, &plan, &mut plans);
             }
         }
     }
@@ -97,15 +97,22 @@ fn tiles(family: &Family) -> Vec<(u32, u32, u32, u32)> {
     }
 }
 
-/// Copies or loads that run ahead, in place and from padded copies.
-fn schedules(space: &Space, plan: &Keys, plans: &mut Vec<Keys>) {
+/// Copies or loads that run ahead, in place, from padded copies, and from tensors copied with padded rows.
+fn schedules(space: &Space, c: &Contraction, plan: &Keys, plans: &mut Vec<Keys>) {
     let asynchronous = space.target().features.async_copy;
-    let ring = |ahead: u32, copied: u32, fragments: u32, source: u32| {
-        plan.with_each([(Common::Pfg, ahead), (Common::Buf, ahead + 1), (Common::Stp, 1), (Common::Fra, fragments)])
+    let rows = [&c.a, &c.b].map(|tensor| padded_rows(tensor).is_ok());
+    // Vectors then come along their channels.
+    let sides = [(Key::A as fn(Chiral) -> Key, rows[0]), (Key::B, rows[1])].into_iter().filter(|(_, padded)| *padded);
+    let padded = sides.fold(*plan, |p, (side, _)| {
+        [(Chiral::Wos, 3), (Chiral::Plu, 1), (Chiral::Lor, 0)].into_iter().fold(p, |p, (key, value)| p.with(side(key), value))
+    });
+    let copies = [*plan, plan.with_both(Chiral::Wos, 1), padded];
+    let ring = |ahead: u32, copied: u32, fragments: u32, source: &Keys| {
+        source
+            .with_each([(Common::Pfg, ahead), (Common::Buf, ahead + 1), (Common::Stp, 1), (Common::Fra, fragments)])
             .with_both(Chiral::Acp, copied)
-            .with_both(Chiral::Wos, source)
     };
-    for source in [0, 1] {
+    for source in &copies[..if rows == [false; 2] { 2 } else { 3 }] {
         for fragments in [0, 1] {
             plans.push(ring(1, 0, fragments, source));
             if asynchronous {
