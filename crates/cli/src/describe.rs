@@ -24,11 +24,11 @@ pub fn describe(plan: &Plan, spec: &KernelSpec, graph: &Graph) -> Vec<Note> {
     let normal = plan.normalised(graph.contraction);
     let note = |key: Key| {
         let value = plan.get(key);
-        let text = match key {
+        let text = of_elements(key, value, spec, c).unwrap_or_else(|| match key {
             Key::A(k) => chiral(k, value, &spec.tiling.a, spec, "rows"),
             Key::B(k) => chiral(k, value, &spec.tiling.b, spec, "columns"),
             Key::C(k) => common(k, value, c, spec),
-        };
+        });
         let inert = !has_effect(plan, key, spec, graph, &normal);
         Note { key: key.to_string(), value, text, inert }
     };
@@ -45,6 +45,25 @@ fn has_effect(plan: &Plan, key: Key, spec: &KernelSpec, graph: &Graph, normal: &
         let other = Plan::from(plan.with(key, v));
         let differs = !other.normalised(graph.contraction).difference(normal).is_empty();
         differs && derive(&other, graph.contraction, graph.env).map_or(true, |derived| derived != *spec)
+    })
+}
+
+/// Words of their own for reductions by themselves, which have rows that are kept and columns that are reduced.
+fn of_elements(key: Key, value: u32, spec: &KernelSpec, c: &Contraction) -> Option<String> {
+    c.elements.as_ref()?;
+    let (a, b) = (&spec.tiling.a, &spec.tiling.b);
+    Some(match key {
+        Key::A(Chiral::Mic) => format!("each thread has {} of the {} rows of a tile, which are kept", a.micro, a.macro_tile),
+        Key::B(Chiral::Mic) => {
+            format!("each thread has {} of the {} columns of a tile, which are reduced", b.micro, b.macro_tile)
+        }
+        Key::A(Chiral::Frw | Chiral::Vew) | Key::B(Chiral::Frw | Chiral::Vew) => {
+            "rows or columns of a thread that stay neighbours where they are interleaved".into()
+        }
+        Key::C(Common::Ice) if value == 1 => "a work-group reduces whole rows".into(),
+        Key::C(Common::Ice) => format!("{value} work-groups share the columns of a row"),
+        Key::C(Common::Uni) => "operators in each thread".into(),
+        _ => return None,
     })
 }
 
@@ -269,7 +288,7 @@ fn plural64(n: u64, word: &str) -> String {
 mod tests {
     use super::*;
     use tilewright_ir::{Scalar, Target};
-    use tilewright_problem::{Gemm, Order};
+    use tilewright_problem::{Gemm, Operator, Order, Reduce};
     use tilewright_tune::space::Space;
 
     #[test]
@@ -287,5 +306,18 @@ mod tests {
         // What only strips, matrix units and convolutions read.
         assert!(["C_NAW", "C_PNG", "C_RGA", "A_CLU", "C_BIM", "C_STP"].iter().all(|key| of(key).inert));
         assert!(notes.iter().all(|n| !n.text.is_empty()));
+    }
+
+    /// A reduction by itself multiplies nothing and has no result of rows and columns.
+    #[test]
+    fn reductions_are_described_in_their_own_words() {
+        let sum = Reduce::new(Scalar::F32, &[64, 256], &[1]).op(Operator::Sum).build().unwrap();
+        let space = Space::new(&sum.into(), &Target::by_arch("gfx900").unwrap()).unwrap();
+        let plan = Plan::default();
+        let (graph, spec) = (space.graph(&plan), space.resolve(&plan).unwrap().spec);
+        for note in describe(&plan, &spec, &graph).iter().filter(|n| !n.inert) {
+            let words = ["of C", "fragment", "k-tile", "multiply", "A and B"];
+            assert!(words.iter().all(|word| !note.text.contains(word)), "{}: {}", note.key, note.text);
+        }
     }
 }

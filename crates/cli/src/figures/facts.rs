@@ -207,8 +207,8 @@ impl Subject<'_> {
                 name: self.operand(which),
                 tile: (self.tiling(which).macro_tile, self.spec.tiling.k_tile),
                 bytes_per_stage: self.stage_bytes(which),
-                layout: self.layout(which),
-                copy: self.copy(which),
+                layout: if self.c.elements.is_some() { Vec::new() } else { self.layout(which) },
+                copy: if self.c.elements.is_some() { Vec::new() } else { self.copy(which) },
             }),
             grid: self.grid(),
             epilogue: self.epilogue(),
@@ -278,6 +278,7 @@ impl Subject<'_> {
         let (teams, owner) = (self.spec.teams(), self.spec.tiling.unit.family().owner);
         let pipeline = self.spec.schedule.in_pipeline();
         match (alone, teams) {
+            _ if self.c.elements.is_some() => "all read elements, and reduce them in registers and with each other".into(),
             (true, _) if pipeline => "thread 0 issues the TMA copies; all compute and store C".into(),
             (true, _) => "all bring tiles to shared memory, compute and store C".into(),
             (false, 1) if pipeline => "consumers: wait for full stages, compute, store C".into(),
