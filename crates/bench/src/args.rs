@@ -297,6 +297,10 @@ pub struct TableArgs {
     /// Also write a page with tables and plots
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+    /// Also add the generated kernels' plans to a file of tuning records, as those of another driver: each is verified and timed again when
+    /// its problem is first prepared
+    #[arg(long, value_name = "FILE")]
+    pub records: Option<PathBuf>,
 }
 
 /// Seconds as a number.

@@ -9,6 +9,7 @@ mod clocks;
 mod commands;
 mod compare;
 mod error;
+mod filed;
 mod handover;
 mod html;
 mod measure;

@@ -47,3 +47,30 @@ fn tables_are_what_the_kept_records_say() {
         assert!(named == "NAME" || file.is_file(), "docs/performance.md names {}, which is not there", file.display());
     }
 }
+
+/// Whoever has the device of a table starts from its plans, verified again there.
+#[test]
+fn kept_plans_are_tried_first_on_such_a_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("records.sqlite");
+    let kept = docs().join("records/gemm-cublaslt.jsonl.gz");
+    let file = || {
+        let command =
+            [&["table", "--brief", "--records"].map(std::ffi::OsStr::new)[..], &[path.as_os_str(), kept.as_os_str()]].concat();
+        let printed = Command::new(env!("CARGO_BIN_EXE_tilewright-bench")).args(command).output().unwrap();
+        String::from_utf8_lossy(&printed.stderr).into_owned()
+    };
+    let told = file();
+    let added: usize = told.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or_else(|| panic!("{told}"));
+    assert!(added > 30, "{told}");
+    let records = tilewright_tune::Records::open(&path).unwrap();
+    let problem = "tC0_tA0_tB1_colMaj0_m512_n512_k512_lda512_ldb512_ldc512_ws536870912_bf16";
+    let target = tilewright_ir::Target::by_arch("sm_90a").unwrap();
+    let space = tilewright_tune::space::Space::new(&tilewright_problem::Problem::parse(problem).unwrap(), &target).unwrap();
+    let device =
+        |name: &str| tilewright_tune::records::DeviceKey { name: name.into(), fingerprint: "sm_90a; another driver".into() };
+    let plans = |name: &str| records.candidates(&space.key(), &device(name), 1).unwrap();
+    assert_eq!(plans("NVIDIA H200 (CUDA)").len(), 1);
+    assert!(plans("NVIDIA A100 (CUDA)").is_empty());
+    assert!(records.best(&space.key(), &device("NVIDIA H200 (CUDA)"), tilewright_tune::records::GENERATOR).unwrap().is_none());
+}

@@ -28,7 +28,7 @@ use tilewright_problem::cases::Case;
 /// Prints records as Markdown.
 ///
 /// # Errors
-/// [`BenchError::File`].
+/// [`BenchError::File`]; records that cannot be written.
 pub fn table(args: TableArgs) -> Result<(), BenchError> {
     let mut records = Vec::new();
     for path in &args.files {
@@ -36,6 +36,10 @@ pub fn table(args: TableArgs) -> Result<(), BenchError> {
     }
     if let Some(path) = &args.html {
         std::fs::write(path, crate::html::page(&records)).map_err(|e| BenchError::unwritable(path, &e))?;
+    }
+    if let Some(path) = &args.records {
+        let added = crate::filed::file(&records, path)?;
+        eprintln!("{added} plans added to {}", path.display());
     }
     let columns = Columns { plans: args.plans, resources: args.resources, brief: args.brief };
     print!("{}", markdown(&records, columns));

@@ -22,6 +22,14 @@ struct Line<R> {
     record: R,
 }
 
+impl Record {
+    /// It as a line that [`Records::import`] reads.
+    pub fn line(&self) -> String {
+        // A record holds nothing that JSON has not.
+        serde_json::to_string(&Line { tilewright: FORMAT, record: self }).unwrap_or_default()
+    }
+}
+
 impl Records {
     /// Writes the records that pass a filter as JSON lines, oldest first; gives their number.
     ///
@@ -31,8 +39,7 @@ impl Records {
         let mut count = 0;
         let failed = |reason: String| RecordsError::Io { path: self.path.clone(), reason: format!("export: {reason}") };
         self.each(filter, |record| {
-            serde_json::to_writer(&mut *out, &Line { tilewright: FORMAT, record }).map_err(|e| failed(e.to_string()))?;
-            out.write_all(b"\n").map_err(|e| failed(e.to_string()))?;
+            writeln!(out, "{}", record.line()).map_err(|e| failed(e.to_string()))?;
             count += 1;
             Ok(())
         })?;
