@@ -7,9 +7,9 @@
 
 use crate::space::Space;
 use tilewright_gen::kernel::WIDE_OFFSETS;
-use tilewright_gen::plan::{Common, KernelSpec, Key, Plan, work_groups};
+use tilewright_gen::plan::{Common, ELEMENT_BLOCK, KernelSpec, Key, Plan, work_groups};
 use tilewright_problem::contraction::{Contraction, Operand};
-use tilewright_problem::{Conv, Direction, Gemm, Matrix, Problem, Residual};
+use tilewright_problem::{Conv, Direction, Gemm, Matrix, Problem, Reduce, Residual};
 
 /// Sizes keep their remainder by this, so that widths and alignments stay as they are.
 const KEEP: u64 = 64;
@@ -17,7 +17,7 @@ const KEEP: u64 = 64;
 /// Floating-point operations, tiles counted whole, that an emulator may spend on verifying one candidate.
 pub const EMULATED_FLOP: f64 = 1.5e8;
 /// Multiply-adds that take an emulator as long as storing a result and comparing it.
-const RESULT: f64 = 64.0;
+const RESULT: u64 = 64;
 /// The same as [`EMULATED_FLOP`] where a kernel needs as many to take all its turns.
 const MOST_FLOP: f64 = 1e9;
 /// Elements from the first to the last of a batch entry that was moved apart: about a third of them beyond 31 bits.
@@ -43,8 +43,10 @@ pub fn reduce(problem: &Problem, spec: &KernelSpec, wholes: Wholes) -> Option<Pr
     let smaller = match problem {
         Problem::Gemm(gemm) => Problem::Gemm(reduce_gemm(gemm, tile, wholes)),
         Problem::Conv(conv) => Problem::Conv(reduce_conv(conv, tile, wholes)),
-        // Elements are read once.
-        Problem::Reduce(_) => return None,
+        Problem::Reduce(whole) => {
+            let ways = u64::from(t.split_k.ways.max(1));
+            Problem::Reduce(reduce_tensor(whole, [(false, tile[0], wholes.m), (true, tile[1] * ways, wholes.k)]))
+        }
     };
     (smaller != *problem && smaller.validate().is_ok()).then_some(smaller)
 }
@@ -73,35 +75,45 @@ impl Reduced {
 /// How often a kernel does what it does again and again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turns {
-    /// k-tiles of a split.
+    /// k-tiles of a split; of a reduction by itself the steps of a work-group along the columns.
     k_tiles: u64,
     /// Tiles of the result, each split of k counted.
     pieces: u64,
     /// Tiles along the oriented m and n.
     tiles: [u64; 2],
+    /// Multiply-adds, or what takes as long, for each place of a tile.
+    each: u64,
 }
 
 impl Turns {
     fn of(spec: &KernelSpec, contraction: &Contraction) -> Turns {
         let (t, c) = (&spec.tiling, contraction.oriented(spec.tiling.swapped));
+        if c.elements.is_some() {
+            let share = spec.share_of_columns(&c);
+            let tiles = [c.m.div_ceil(t.a.macro_tile.into()), c.n.div_ceil(share)];
+            let k_tiles = share.div_ceil(t.b.macro_tile.into());
+            return Turns { k_tiles, pieces: tiles[0] * tiles[1], tiles, each: RESULT * k_tiles };
+        }
         let k_tiles = c.k.div_ceil(u64::from(t.k_tile) * u64::from(t.split_k.ways.max(1)));
         let mut one_each = spec.clone();
         one_each.tiling.persistent = 0;
         let tiles = [c.m.div_ceil(t.a.macro_tile.into()), c.n.div_ceil(t.b.macro_tile.into())];
-        Turns { k_tiles, pieces: work_groups(&one_each, contraction), tiles }
+        let each = RESULT.max(u64::from(t.k_tile) * k_tiles);
+        Turns { k_tiles, pieces: work_groups(&one_each, contraction), tiles, each }
     }
 
     /// Those after which every buffer has been used three times, and every persistent work-group has taken two tiles; fewer where the
-    /// problem itself has fewer.
-    fn wanted(spec: &KernelSpec, few: &KernelSpec, all: Turns) -> Turns {
+    /// problem itself has fewer. Steps of a reduction by itself are added up in blocks: more than one of them.
+    fn wanted(spec: &KernelSpec, few: &KernelSpec, all: Turns, elements: bool) -> Turns {
         let s = &spec.schedule;
         let buffers = u64::from(s.buffers.max(s.fetch_ahead + 1).max(s.slots()));
         let teams = u64::from(s.roles.map_or(1, |roles| roles.teams.max(1)));
         let pieces = u64::from(few.tiling.persistent) * 2 * teams + 1;
         Turns {
-            k_tiles: all.k_tiles.min(2 * buffers + 1),
+            k_tiles: all.k_tiles.min(if elements { ELEMENT_BLOCK as u64 + 2 } else { 2 * buffers + 1 }),
             pieces: all.pieces.min(if few.tiling.persistent == 0 { 2 } else { pieces }),
             tiles: all.tiles.map(|tiles| tiles.min(2)),
+            each: all.each,
         }
     }
 
@@ -115,7 +127,7 @@ impl Turns {
     fn flop(&self, spec: &KernelSpec) -> f64 {
         let t = &spec.tiling;
         let tile = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile);
-        2.0 * self.pieces as f64 * tile * (f64::from(t.k_tile) * self.k_tiles as f64).max(RESULT)
+        2.0 * self.pieces as f64 * tile * self.each as f64
     }
 }
 
@@ -157,7 +169,8 @@ fn close_together(space: &Space, plan: &Plan, spec: &KernelSpec) -> Option<Reduc
     }
     let few = few_persistent(plan, spec);
     let mut found: Vec<(Space, KernelSpec, Turns)> = Vec::new();
-    let wanted = Turns::wanted(spec, &space.resolve(&few).map_or_else(|_| spec.clone(), |r| r.spec), all);
+    let elements = space.contraction(plan).elements.is_some();
+    let wanted = Turns::wanted(spec, &space.resolve(&few).map_or_else(|_| spec.clone(), |r| r.spec), all, elements);
     for wholes in wholes(wanted) {
         let Some(small) = reduce(problem, spec, wholes) else { continue };
         if found.iter().any(|(s, ..)| *s.problem() == small) {
@@ -180,7 +193,8 @@ fn close_together(space: &Space, plan: &Plan, spec: &KernelSpec) -> Option<Reduc
     let at = at.or_else(|| first(&|turns| turns.k_tiles >= wanted.k_tiles));
     let at = at.or_else(|| first(&|turns| turns.reach_tiles(&wanted))).unwrap_or(0);
     let (small, small_spec, turns) = (at < found.len()).then(|| found.swap_remove(at))?;
-    let spared = spared((spec, all), (&small_spec, turns), wanted);
+    let words = if elements { ["work-groups", "steps of each"] } else { ["tiles of C", "k-tiles of each"] };
+    let spared = spared((spec, all), (&small_spec, turns), wanted, words);
     Some(Reduced { space: small, plan: few, compact: None, spared })
 }
 
@@ -227,13 +241,18 @@ fn wholes(wanted: Turns) -> impl Iterator<Item = Wholes> {
 }
 
 /// What of a problem its reduced one does not run, in words.
-fn spared((spec, all): (&KernelSpec, Turns), (small_spec, turns): (&KernelSpec, Turns), wanted: Turns) -> String {
+fn spared(
+    (spec, all): (&KernelSpec, Turns),
+    (small_spec, turns): (&KernelSpec, Turns),
+    wanted: Turns,
+    [tiles, steps]: [&str; 2],
+) -> String {
     let mut parts = Vec::new();
     if turns.pieces < all.pieces {
-        parts.push(format!("{} of {} tiles of C", all.pieces - turns.pieces, all.pieces));
+        parts.push(format!("{} of {} {tiles}", all.pieces - turns.pieces, all.pieces));
     }
     if turns.k_tiles < all.k_tiles {
-        parts.push(format!("{} of {} k-tiles of each", all.k_tiles - turns.k_tiles, all.k_tiles));
+        parts.push(format!("{} of {} {steps}", all.k_tiles - turns.k_tiles, all.k_tiles));
     }
     let (many, few) = (spec.tiling.persistent, small_spec.tiling.persistent);
     if few < many {
@@ -302,6 +321,20 @@ fn reduce_gemm(gemm: &Gemm, [tile_m, tile_n, depth]: [u64; 3], wholes: Wholes) -
     small
 }
 
+/// Fewer rows (axes that are kept) and columns (axes that are reduced), each by the longest of their axes; the others stay as they are, and
+/// with them alignments and whether neighbours are contiguous.
+fn reduce_tensor(whole: &Reduce, by: [(bool, u64, u64); 2]) -> Reduce {
+    let mut small = whole.clone();
+    for (reduced, unit, count) in by {
+        let axes = whole.axes(reduced);
+        let Some(longest) = axes.iter().copied().max_by_key(|axis| whole.shape[*axis]) else { continue };
+        let others: u64 = axes.iter().filter(|axis| **axis != longest).map(|axis| whole.shape[*axis]).product();
+        let step = unit / gcd(unit, others);
+        small.shape[longest] = cut(whole.shape[longest], step, (count * unit / others.max(1)).div_ceil(step.max(1)).max(1));
+    }
+    small
+}
+
 fn reduce_conv(conv: &Conv, [tile_m, tile_n, depth]: [u64; 3], wholes: Wholes) -> Conv {
     let mut small = conv.clone();
     small.n = conv.n.min(2);
@@ -348,7 +381,7 @@ mod tests {
     use super::*;
     use tilewright_gen::plan::Constraint;
     use tilewright_ir::{Scalar, Target};
-    use tilewright_problem::Order;
+    use tilewright_problem::{Operator, Order};
 
     fn check(problem: &Problem) -> Option<Problem> {
         let target = Target::by_arch("sm_90a").unwrap();
@@ -381,6 +414,28 @@ mod tests {
     #[test]
     fn small_problems_stay() {
         assert_eq!(check(&Problem::Gemm(Gemm::new(Scalar::F32, 300, 200, 40).order(Order::Col).build().unwrap())), None);
+    }
+
+    #[test]
+    fn tensors_shrink_along_both_axes() {
+        let sum = |shape: &[u64], over: &[usize]| {
+            let problem = Problem::Reduce(Reduce::new(Scalar::F32, shape, over).op(Operator::Sum).build().unwrap());
+            let (space, spec, found) = reduced(problem, "sm_90a", "C_ICE2");
+            let turns = [&space, &found.space].map(|space| Turns::of(&spec, space.contraction(&found.plan)));
+            let Problem::Reduce(small) = found.space.problem() else { panic!("no tensor") };
+            assert!(
+                turns[1].flop(&spec) <= MOST_FLOP
+                    && turns[1].tiles == turns[0].tiles.map(|tiles| tiles.min(turns[1].tiles[0].max(2)))
+            );
+            (small.clone(), turns)
+        };
+        let (small, _) = sum(&[65539, 1024], &[1]);
+        assert!(small.shape[0] < 4096 && small.strides == [1024, 1], "{small:?}");
+        // Long sums go through a block and what follows it.
+        let (small, turns) = sum(&[64, 1 << 22], &[1]);
+        assert!(small.shape[1] < 1 << 21 && turns[1].k_tiles > ELEMENT_BLOCK as u64, "{small:?}");
+        let (small, _) = sum(&[257, 300, 1001], &[0, 2]);
+        assert!(small.shape.iter().product::<u64>() < 1 << 24 && small.shape[0] == 257, "{small:?}");
     }
 
     #[test]

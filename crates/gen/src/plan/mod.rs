@@ -47,7 +47,7 @@ pub use grid::{load_tile, thread_grid};
 pub use keys::{Chiral, Common, Key, KeyInfo, Legal, Part, System};
 pub use materialised::{PaddedRows, WORKSPACE_ALIGN, copied_elements, copy_leading_dimension, materialised, padded_rows};
 pub(crate) use reduction::partials_bytes;
-pub use reduction::{ELEMENT_THREADS, ElementLoads, ElementTile, Finish, Partials, Stage, TileReduction, atomic};
+pub use reduction::{ELEMENT_BLOCK, ELEMENT_THREADS, ElementLoads, ElementTile, Finish, Partials, Stage, TileReduction, atomic};
 pub use refusal::Refusal;
 pub use rules::Env;
 pub(crate) use spans::staging_start;

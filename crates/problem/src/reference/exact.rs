@@ -16,7 +16,7 @@ use crate::error::ProblemError;
 use crate::problem::Problem;
 use crate::reduction::Reduction;
 use rayon::prelude::*;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use tilewright_ir::Scalar;
 
 /// Multiply-adds to spend on the sums of a convolution.
@@ -30,6 +30,8 @@ pub struct Exact {
     data: TestData,
     integers: Integers,
     sums: Arc<Sums>,
+    /// Values of the reductions, once asked for.
+    reduced: OnceLock<Vec<reductions::Expected>>,
     seed: u64,
 }
 
@@ -81,7 +83,7 @@ impl Exact {
             Problem::Conv(_) => crossed(&data),
             Problem::Reduce(_) => Sums::Elements,
         };
-        Ok(Exact { data, integers, sums: Arc::new(sums), seed })
+        Ok(Exact { data, integers, sums: Arc::new(sums), reduced: OnceLock::new(), seed })
     }
 
     /// The same sums for other factors: A and B are shared, C is its own.
@@ -90,7 +92,7 @@ impl Exact {
     /// As [`Exact::new`].
     pub fn with_factors(&self, alpha: f64, beta: f64) -> Result<Exact, ProblemError> {
         let data = self.data.with_integer_factors(self.seed, alpha, beta)?;
-        Ok(Exact { data, integers: self.integers.clone(), sums: self.sums.clone(), seed: self.seed })
+        Ok(Exact { data, integers: self.integers.clone(), sums: self.sums.clone(), reduced: OnceLock::new(), seed: self.seed })
     }
 
     /// What the buffers hold, and the factors to run with.
@@ -106,12 +108,13 @@ impl Exact {
 
     /// Judges the buffers of the reductions after a run: every value of a product's.
     pub fn check_reductions(&self, after: &[Vec<u8>]) -> Verdict {
-        let oracle = Oracle::new(&self.data);
-        let all = self.data.problem.reductions().iter().enumerate();
-        let expected: Vec<_> = all
-            .flat_map(|(number, reduction)| reductions::exact(&self.data, (number, self.elements(&oracle, reduction))))
-            .collect();
-        reductions::check(&self.data, &expected, after)
+        let expected = self.reduced.get_or_init(|| {
+            let oracle = Oracle::new(&self.data);
+            let all = self.data.problem.reductions().iter().enumerate();
+            all.flat_map(|(number, reduction)| reductions::exact(&self.data, (number, self.elements(&oracle, reduction))))
+                .collect()
+        });
+        reductions::check(&self.data, expected, after)
     }
 
     /// What is known of each value of a reduction from all its elements; nothing where not all are known.
@@ -128,10 +131,6 @@ impl Exact {
         let judge = Judge::new(&self.data, &[], depth);
         let (shape, over, operator) = (self.data.problem.result_shape(), reduction.over, reduction.operator);
         let none = || vec![Elements::none(operator); shape.left(over) as usize];
-        let joined = |mut all: Vec<Elements>, others: Vec<Elements>| {
-            all.iter_mut().zip(others).for_each(|(one, other)| one.join(operator, other));
-            all
-        };
         let steps: Vec<Vec<usize>> = (0..batch).map(|g| (0..columns).map(|c| self.step(g, c)).collect()).collect();
         let row = |mut all: Vec<Elements>, i: usize| {
             let (g, row) = (i as u64 / rows, i as u64 % rows);
@@ -148,7 +147,11 @@ impl Exact {
         };
         // Few pieces: each has all values.
         let pieces = (batch * rows).div_ceil(rayon::current_num_threads() as u64 * 2).max(1) as usize;
-        (0..(batch * rows) as usize).into_par_iter().with_min_len(pieces).fold(none, row).reduce(none, joined)
+        (0..(batch * rows) as usize)
+            .into_par_iter()
+            .with_min_len(pieces)
+            .fold(none, row)
+            .reduce(none, |x, y| reductions::joined(operator, x, y))
     }
 
     /// Where the sums of a row begin: of a convolution's output the row's number among those that are known.

@@ -376,10 +376,8 @@ fn crossings(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns
 
 /// The sums of products at all crossings of some rows and columns of one batch entry, columns fastest.
 fn sums_of(data: &TestData, oracle: &Oracle<'_>, g: u64, rows: &[u64], columns: &[u64]) -> Vec<Sum> {
-    if oracle.element(0, 0).is_some() {
-        let sum = |value: f64| Sum { value, lost: 0.0, magnitude: value.abs() };
-        let row = |&row: &u64| columns.iter().map(move |column| sum(oracle.element(row, *column).unwrap_or(f64::NAN)));
-        return rows.iter().flat_map(row).collect();
+    if let Some(elements) = oracle.elements(rows, columns) {
+        return elements.into_iter().map(|value| Sum { value, lost: 0.0, magnitude: value.abs() }).collect();
     }
     let k = oracle.extent[3];
     // Columns' factors are kept for all rows: bound their memory.

@@ -48,11 +48,13 @@ impl<'a> Oracle<'a> {
                 Kind::Reduce(_) => 0,
             }
     }
-    /// What is read in the place of a sum of products, where there is no product.
-    pub(super) fn element(&self, row: u64, column: u64) -> Option<f64> {
+    /// What is read in the place of sums of products at all crossings, columns fastest, where there is no product.
+    pub(super) fn elements(&self, rows: &[u64], columns: &[u64]) -> Option<Vec<f64>> {
         let Kind::Reduce(reduce) = &self.kind else { return None };
-        let at = reduce.position(false, row) + reduce.position(true, column);
-        Some(value(self.data.a.scalar, &self.data.a.bytes, self.data.a.start + at))
+        let a = &self.data.a;
+        let further: Vec<u64> = columns.iter().map(|column| reduce.position(true, *column)).collect();
+        let starts = rows.iter().map(|row| a.start + reduce.position(false, *row));
+        Some(starts.flat_map(|start| further.iter().map(move |at| value(a.scalar, &a.bytes, start + at))).collect())
     }
     /// The value added to a scaled sum.
     pub(super) fn bias(&self, g: u64, row: u64, column: u64) -> f64 {

@@ -17,11 +17,15 @@ use super::element::{rounded, value};
 use super::oracle::Oracle;
 use super::{Mismatch, Samples, TestData, Tolerance, Verdict, entry, spread, sums_of, two_sum};
 use crate::contraction::Operand;
+use crate::problem::Problem;
 use crate::reduction::{Operator, Reduction, State};
+use rayon::prelude::*;
 use tilewright_ir::Scalar;
 
 /// Most multiply-adds that one value of a reduction may take.
 const MOST_WORK: u64 = 1 << 33;
+/// Multiply-adds that take as long as an element of a tensor that is reduced by itself.
+const ELEMENT_WORK: u64 = 16;
 /// Rows of the result that are summed at a time.
 const BLOCK: usize = 64;
 
@@ -119,7 +123,8 @@ pub(super) fn sampled(data: &TestData, oracle: &Oracle<'_>, samples: Samples) ->
 
 fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Reduction), samples: Samples) -> Vec<Expected> {
     let (shape, over) = (data.problem.result_shape(), [reduction.over.g, reduction.over.m, reduction.over.n]);
-    let work = shape.count(reduction.over).saturating_mul(oracle.extent[3]);
+    let each = if matches!(data.problem, Problem::Reduce(_)) { ELEMENT_WORK } else { oracle.extent[3] };
+    let work = shape.count(reduction.over).saturating_mul(each);
     if work > MOST_WORK {
         return Vec::new();
     }
@@ -139,23 +144,28 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
     // Of a batch that is reduced its groups are left.
     let groups = shape.groups as usize;
     let size = [if over[0] { groups } else { gs.len() }, kept(rows, over[1]), kept(columns, over[2])];
-    let mut found = vec![Elements::none(reduction.operator); size.iter().product()];
+    let none = || vec![Elements::none(reduction.operator); size.iter().product()];
     let t = Tolerance::of(&data.problem);
-    for (ig, &g) in gs.iter().enumerate() {
-        for (block, rows) in rows.chunks(BLOCK).enumerate() {
-            for (i, sum) in sums_of(data, oracle, g, rows, columns).into_iter().enumerate() {
-                let (row, column) = (i / columns.len(), i % columns.len());
-                let element = entry(data, oracle, [g, rows[row], columns[column]], sum);
-                let off = t.accumulate * element.scale + t.floor;
-                let (x, off) = as_reduced(data, reduction, element.expected, off);
-                let place = |i: usize, over: bool| if over { 0 } else { i };
-                let row = place(block * BLOCK + row, over[1]);
-                let entry = if over[0] { ig % groups } else { ig };
-                let at = (entry * size[1] + row) * size[2] + place(column, over[2]);
-                found[at].add(reduction.operator, (x, off), shape.within(reduction.over, element.index));
-            }
+    let block = |mut found: Vec<Elements>, (ig, first): (usize, usize)| {
+        let (g, rows) = (gs[ig], &rows[first..rows.len().min(first + BLOCK)]);
+        for (i, sum) in sums_of(data, oracle, g, rows, columns).into_iter().enumerate() {
+            let (row, column) = (i / columns.len(), i % columns.len());
+            let element = entry(data, oracle, [g, rows[row], columns[column]], sum);
+            let off = t.accumulate * element.scale + t.floor;
+            let (x, off) = as_reduced(data, reduction, element.expected, off);
+            let place = |i: usize, over: bool| if over { 0 } else { i };
+            let row = place(first + row, over[1]);
+            let entry = if over[0] { ig % groups } else { ig };
+            let at = (entry * size[1] + row) * size[2] + place(column, over[2]);
+            found[at].add(reduction.operator, (x, off), shape.within(reduction.over, element.index));
         }
-    }
+        found
+    };
+    let blocks: Vec<_> = (0..gs.len()).flat_map(|ig| (0..rows.len()).step_by(BLOCK).map(move |first| (ig, first))).collect();
+    // Few pieces: each has all values.
+    let pieces = blocks.len().div_ceil(rayon::current_num_threads() * 2).max(1);
+    let found =
+        blocks.into_par_iter().with_min_len(pieces).fold(none, block).reduce(none, |x, y| joined(reduction.operator, x, y));
     let accumulator = data.c.scalar.accumulator();
     let pick = |list: &[u64], i: usize, over: bool| if over { 0 } else { list[i] };
     let each = found.iter().enumerate().map(|(i, elements)| {
@@ -220,6 +230,12 @@ pub(super) fn check(data: &TestData, all: &[Expected], after: &[Vec<u8>]) -> Ver
         verdict.checked += 1;
     }
     verdict
+}
+
+/// What is known of the same values from other elements as well.
+pub(super) fn joined(operator: Operator, mut all: Vec<Elements>, others: Vec<Elements>) -> Vec<Elements> {
+    all.iter_mut().zip(others).for_each(|(one, other)| one.join(operator, other));
+    all
 }
 
 /// An element of the result as it is reduced.

@@ -9,7 +9,7 @@ use crate::kernel::arguments::Arguments;
 use crate::kernel::elements::digits;
 use crate::kernel::exit::operations::{Applied, Operations, Run, Start};
 use crate::kernel::input::Ints;
-use crate::plan::{ElementLoads, Finish, KernelSpec, Stage};
+use crate::plan::{ELEMENT_BLOCK, ElementLoads, Finish, KernelSpec, Stage};
 use crate::program::Binding;
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::layout::{Axis, Layout};
@@ -21,9 +21,6 @@ use tilewright_problem::view::{COL, ROW, View};
 pub(crate) fn grid(c: &Contraction, spec: &KernelSpec) -> [u64; 2] {
     [c.m.div_ceil(spec.tiling.a.macro_tile.into()), c.n.div_ceil(spec.share_of_columns(c))]
 }
-
-/// Steps whose values a thread adds up before they join those of the steps before.
-const BLOCK: i64 = 256;
 
 /// A work-group's share of the tensor.
 struct Share<'a> {
@@ -139,7 +136,7 @@ impl Share<'_> {
         };
         let totals: Vec<_> = all.iter().zip(&shapes).map(|((reducer, _), shape)| declare("total", (reducer, shape))).collect();
         // Long sums are added up in blocks: rounding errors grow with the number of terms in a row.
-        let long = |reducer: &Reducer| steps > BLOCK && reducer.op.operator.adds();
+        let long = |reducer: &Reducer| steps > ELEMENT_BLOCK && reducer.op.operator.adds();
         let blocks =
             all.iter().zip(&shapes).map(|((reducer, _), shape)| long(reducer).then(|| declare("blocks", (reducer, shape))));
         let blocks: Vec<_> = blocks.collect();
@@ -160,7 +157,7 @@ impl Share<'_> {
                 }
             }
             if blocks.iter().any(Option::is_some) {
-                let ends = b.value((step % BLOCK).equals(BLOCK - 1));
+                let ends = b.value((step % ELEMENT_BLOCK).equals(ELEMENT_BLOCK - 1));
                 b.if_then(ends, |b| {
                     for (((reducer, _), totals), blocks) in all.iter().zip(&totals).zip(&blocks) {
                         for (total, block) in totals.iter().zip(blocks.iter().flatten()) {

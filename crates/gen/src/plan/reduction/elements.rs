@@ -5,6 +5,9 @@ use tilewright_ir::layout::{Axis, Layout};
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::{COL, ROW};
 
+/// Steps along the columns of a reduction by itself whose sums a thread adds up before they join those of the steps before.
+pub const ELEMENT_BLOCK: i64 = 256;
+
 /// Threads of a work-group that takes results from memory, element by element.
 pub const ELEMENT_THREADS: u32 = 256;
 

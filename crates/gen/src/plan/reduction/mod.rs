@@ -6,7 +6,7 @@ mod finish;
 mod partials;
 mod tile;
 
-pub use elements::{ELEMENT_THREADS, ElementLoads, ElementTile};
+pub use elements::{ELEMENT_BLOCK, ELEMENT_THREADS, ElementLoads, ElementTile};
 pub use finish::{Finish, Stage, atomic};
 pub use partials::Partials;
 pub use tile::TileReduction;
