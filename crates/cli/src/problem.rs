@@ -150,6 +150,7 @@ const fn scalar(dtype: Dtype) -> Scalar {
         Dtype::Bf16 => Scalar::BF16,
         Dtype::F32 | Dtype::Tf32 => Scalar::F32,
         Dtype::F64 => Scalar::F64,
+        Dtype::I32 => Scalar::I32,
     }
 }
 

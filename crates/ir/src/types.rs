@@ -54,6 +54,7 @@ impl Scalar {
     pub const fn accumulator(self) -> Scalar {
         match self {
             Scalar::F16 | Scalar::BF16 => Scalar::F32,
+            Scalar::I32 => Scalar::I64,
             other => other,
         }
     }

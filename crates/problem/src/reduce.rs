@@ -4,7 +4,7 @@
 //! is reduced, with the reductions of products over those columns.
 
 use crate::epilogue::Activation;
-use crate::error::{DEFAULT_WORKSPACE, ProblemError, check_dtype, check_elements};
+use crate::error::{DEFAULT_WORKSPACE, ProblemError, check_elements};
 use crate::extent::Extents;
 use crate::reduction::{Axes, Operator, Reduction, ResultShape, check_all};
 use crate::text::{self, parse_activation};
@@ -101,7 +101,13 @@ impl Reduce {
     /// # Errors
     /// [`ProblemError`] with the field, its value and what it may be.
     pub fn validate(&self) -> Result<(), ProblemError> {
-        check_dtype("dtype", self.dtype)?;
+        let integers = self.dtype == Scalar::I32;
+        if !integers && !self.dtype.is_float() {
+            return Err(ProblemError::value("dtype", self.dtype, "must be f16, bf16, f32, f64 or i32"));
+        }
+        if let Some(activation) = self.activation.filter(|_| integers) {
+            return Err(ProblemError::value("activation", activation, "integers have none; give the tensor as f32"));
+        }
         let axes = self.shape.len();
         if !(1..=MOST_AXES).contains(&axes) {
             return Err(ProblemError::value("shape", format!("{axes} sizes"), format!("a tensor has 1 to {MOST_AXES} axes")));
@@ -168,7 +174,7 @@ impl Reduce {
         let (mut dtype, mut activation, mut operators) = (None, None, Vec::new());
         for token in tokens {
             let twice = || fail(format!("`{token}` is given twice"));
-            if let Some(scalar) = text::dtype(token) {
+            if let Some(scalar) = text::dtype(token).or((token == "i32").then_some(Scalar::I32)) {
                 dtype.replace(scalar).map_or(Ok(()), |_| Err(twice()))?;
             } else if let Some(name) = token.strip_prefix("act") {
                 let found = parse_activation(token, name).map_err(&fail)?;
@@ -188,7 +194,7 @@ impl Reduce {
         let missing = |name: &str| fail(format!("key `{name}` is missing"));
         let [shape, over, strides, offset, workspace] = lists;
         let over: Vec<usize> = over.ok_or_else(|| missing("over"))?.into_iter().map(|axis| axis as usize).collect();
-        let dtype = dtype.ok_or_else(|| fail("the element type is missing (f16, bf16, f32 or f64)".to_string()))?;
+        let dtype = dtype.ok_or_else(|| fail("the element type is missing (f16, bf16, f32, f64 or i32)".to_string()))?;
         let mut builder = Reduce::new(dtype, &shape.ok_or_else(|| missing("in"))?, &over);
         let one = |name: &str, list: Option<Vec<u64>>, default: u64| match list.as_deref() {
             None => Ok(default),
@@ -293,6 +299,9 @@ mod tests {
             ("reduce_in4x4_over1_opsum:f64_f32", "must be f32"),
             ("reduce_in4x4_over1_st4_opsum_f32", "strides = 1 values"),
             ("reduce_in4x4_over1_opsum", "element type is missing"),
+            ("reduce_in4x4_over1_opmean_i32", "integers have sum"),
+            ("reduce_in4x4_over1_opsum:f32_i32", "i64 or i32"),
+            ("reduce_in4x4_over1_opsum_actrelu_i32", "integers have none"),
             ("reduce_in4x4_over1_opsum_q4_f32", "unknown key"),
             ("reduce_in4000000000x4000000000_over1_opsum_f32", "64-bit address space"),
         ] {

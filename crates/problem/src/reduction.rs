@@ -11,6 +11,9 @@
 //! (population variance), whose parts are merged by their means; an infinity makes it NaN. The logarithm of a sum of exponentials is
 //! computed relative to the largest: -infinity of nothing but -infinity, infinity where there is one.
 //!
+//! Sums of integers are exact in i64 (modulo 2^64); results of another type keep their low bits. Integers have `sum`, `max`, `min`, `argmax`
+//! and `argmin` alone, and no factor.
+//!
 //! `argmax` and `argmin` give the index of the first of the largest or smallest along what is reduced, of the first NaN where there is
 //! one: along one axis its coordinate, along several counted as values are (batch entries outermost, then rows). They are i64, or i32
 //! where that is asked for and holds them.
@@ -120,7 +123,8 @@ impl Operator {
             Operator::AbsMax => [x.abs(), 0.0, 0.0],
             Operator::ArgMax | Operator::ArgMin => [x, index as f64, 0.0],
             Operator::LogSumExp => [x, if x == f64::NEG_INFINITY { 0.0 } else { 1.0 }, 0.0],
-            Operator::Var => [x, 1.0, x - x],
+            // Infinities have no differences.
+            Operator::Var => [x, 1.0, 0.0 * x],
             _ => [x, 0.0, 0.0],
         }
     }
@@ -214,9 +218,9 @@ impl ResultShape {
     pub fn index(&self, over: Axes, element: [u64; 3]) -> u64 {
         self.number(over, element, false)
     }
-    /// Number of an element among those of its value, in the same order.
-    pub fn within(&self, over: Axes, element: [u64; 3]) -> u64 {
-        self.number(over, element, true)
+    /// Number of an element among those of its value, in the same order, where the operator asks for it.
+    pub fn within(&self, r: &Reduction, element: [u64; 3]) -> u64 {
+        if r.operator.indexes() { self.number(r.over, element, true) } else { 0 }
     }
     fn number(&self, over: Axes, [g, m, n]: [u64; 3], reduced: bool) -> u64 {
         let groups = self.groups.max(1);
@@ -303,6 +307,13 @@ impl Reduction {
                 Scalar::I32 if shape.count(self.over) <= i32::MAX as u64 + 1 => Ok(()),
                 Scalar::I32 => refuse("i32 does not hold the indices of so many elements; leave the type out, which is i64 then"),
                 _ => refuse("an index is i64 or i32"),
+            };
+        }
+        if !accumulator.is_float() {
+            return match (self.operator, dtype) {
+                (Operator::Sum | Operator::Max | Operator::Min, Scalar::I32 | Scalar::I64) => Ok(()),
+                (Operator::Sum | Operator::Max | Operator::Min, _) => refuse("its type must be i64 or i32 beside sums in i64"),
+                _ => refuse("integers have sum, max, min, argmax and argmin; give the tensor as f32"),
             };
         }
         if !dtype.is_float() || (dtype == Scalar::F64) != (accumulator == Scalar::F64) {
@@ -437,10 +448,13 @@ mod tests {
             [Axes { g: true, m: true, n: false }, Axes { n: true, ..Axes::default() }, Axes { g: false, m: true, n: true }]
         {
             for element in [[0, 0, 0], [5, 3, 4], [3, 1, 2]] {
-                assert_eq!(shape.element(over, element.map(|_| 0), shape.within(over, element)), {
-                    let [g, m, n] = element;
-                    [if over.g { g / 2 * 2 } else { 0 }, if over.m { m } else { 0 }, if over.n { n } else { 0 }]
-                });
+                assert_eq!(
+                    shape.element(over, element.map(|_| 0), shape.within(&Reduction::new(Operator::ArgMax, over), element)),
+                    {
+                        let [g, m, n] = element;
+                        [if over.g { g / 2 * 2 } else { 0 }, if over.m { m } else { 0 }, if over.n { n } else { 0 }]
+                    }
+                );
             }
         }
     }

@@ -142,6 +142,20 @@ fn first_of_the_largest_and_infinite_rows() {
     }
 }
 
+/// Where tiles reach beyond 2^31 elements, indices have 64 bits on their way.
+#[test]
+fn indices_have_as_many_bits_as_tiles_reach() {
+    let (context, n) = (context(), 1usize << 18);
+    let mut b: Vec<f32> = (0..n).map(|i| (i % 1000) as f32).collect();
+    (b[200_001], b[200_777]) = (5000.0, 5000.0);
+    let gemm = Gemm::new(Scalar::F32, 1, n as u64, 1).order(Order::Row).drop_c();
+    let op = context.gemm(gemm.reduce("argmax:mn".parse().expect("a reduction"))).expect("a problem");
+    let (a, b) = (context.upload(&[1f32]).expect("memory"), context.upload(&b).expect("memory"));
+    let mut at = context.upload(&[-1i64]).expect("memory");
+    op.run_with(Operands::<f32, f32>::without_c(&a, &b).reduction(&mut at)).expect("it runs");
+    assert_eq!(at.download().expect("an index"), [200_001]);
+}
+
 /// A convolution of ones with one tap: sums over samples and pixels are counts of all groups' channels, whatever the layout; sums over
 /// pixels alone keep the samples apart.
 #[test]
@@ -187,6 +201,36 @@ fn tensors_by_themselves_are_counted() {
             let want = [count as f32, 1.0].map(|x| vec![x; poison.len()]);
             assert_eq!(got.collect::<Vec<_>>(), want, "{shape:?} over {over:?} {plan}");
         }
+    }
+}
+
+/// Sums of integers are exact beyond 32 bits, their low bits where i32 is asked for; the ends of the type are found.
+#[test]
+fn integers_wrap_where_said() {
+    let context = context();
+    let mut values: Vec<i32> = (0..600).map(|i| i32::MAX - (i % 7) * 1000).collect();
+    (values[77], values[300], values[599]) = (i32::MIN, i32::MAX, i32::MIN);
+    let tensor = context.upload(&values).expect("memory");
+    for plan in ["", "C_ICE3"] {
+        let reduce = Reduce::new(Scalar::I32, &[2, 300], &[1]).op(Operator::Sum).op_in(Operator::Sum, Scalar::I32);
+        let reduce = reduce.op(Operator::Max).op_in(Operator::Min, Scalar::I32).op(Operator::ArgMin);
+        let op = context.reduce(reduce).expect("a problem").constrained(&Constraint::parse(plan).expect("a constraint"));
+        let mut wide: Vec<_> = (0..3).map(|_| context.upload(&[7i64; 2]).expect("memory")).collect();
+        let mut narrow: Vec<_> = (0..2).map(|_| context.upload(&[7i32; 2]).expect("memory")).collect();
+        let ([sum, max, at], [low, min]) = (&mut wide[..], &mut narrow[..]) else { panic!("five") };
+        let operands =
+            Operands::<i32, i32>::of(&tensor).reduction(sum).reduction(low).reduction(max).reduction(min).reduction(at);
+        op.run_with(operands).expect("it runs");
+        let halves = [&values[..300], &values[300..]];
+        let sums = halves.map(|half| half.iter().map(|x| i64::from(*x)).sum::<i64>());
+        assert!(sums[0] > 1 << 32);
+        assert_eq!(wide[0].download().expect("values"), sums);
+        assert_eq!(narrow[0].download().expect("values"), sums.map(|sum| sum as i32));
+        assert_eq!(wide[1].download().expect("values"), halves.map(|half| i64::from(*half.iter().max().expect("some"))));
+        assert_eq!(narrow[1].download().expect("values"), [i32::MIN; 2]);
+        assert_eq!(wide[2].download().expect("values"), [77, 299]);
+        let scaled = op.run_with(Operands::<i32, i32>::of(&tensor).alpha(2.0).reduction(&mut wide[0]));
+        assert!(scaled.is_err(), "integers are not scaled");
     }
 }
 

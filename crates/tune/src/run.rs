@@ -106,6 +106,12 @@ pub enum BindError {
         /// The type of the sums.
         scalar: Scalar,
     },
+    /// A factor of integers.
+    #[error("alpha = {alpha:e}: integers are not scaled; use 1, or give the tensor as f32")]
+    Scaled {
+        /// Asked for.
+        alpha: f64,
+    },
     /// A result that is neither stored nor read.
     #[error("beta = {beta:e}: C is neither stored nor read here; use 0, or store C")]
     Dropped {
@@ -388,6 +394,9 @@ impl<'a> Call<'a> {
         at: &'a Extents,
     ) -> Result<Call<'a>, BindError> {
         let scalar = contraction.accumulator();
+        if !scalar.is_float() && factors.alpha != 1.0 {
+            return Err(BindError::Scaled { alpha: factors.alpha });
+        }
         for (name, value) in [("alpha", factors.alpha), ("beta", factors.beta)] {
             // Infinities and NaN are the caller's own and mean what they mean in IEEE arithmetic.
             if value.is_finite() && scalar != Scalar::F64 && (value as f32).is_infinite() {

@@ -90,6 +90,8 @@ pub enum Dtype {
     F32,
     /// IEEE binary64
     F64,
+    /// 32-bit integers, for reductions by themselves, summed in i64
+    I32,
 }
 
 /// Which operands are stored transposed.

@@ -121,7 +121,8 @@ fn lower_reduce(reduce: &ReduceProblem) -> Result<Contraction, ProblemError> {
     let one = |extent| View { extent, access: Access::default() };
     let tensor = |view, len| Tensor { scalar: reduce.dtype, view, align: alignment(reduce.offset, reduce.dtype), len };
     let mut epilogue = EpilogueOp::list(None, reduce.activation, None);
-    epilogue.retain(|op| *op != EpilogueOp::AddOld);
+    // Integers are not scaled.
+    epilogue.retain(|op| *op != EpilogueOp::AddOld && (reduce.dtype.is_float() || *op != EpilogueOp::Scale));
     epilogue.extend(reduce_ops(&reduce.reductions, reduce.dtype.accumulator(), 1));
     Ok(Contraction {
         g: 1,

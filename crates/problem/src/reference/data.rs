@@ -278,6 +278,10 @@ fn factor(problem: &Problem, name: &str, value: f64) -> Result<f64, ProblemError
         return Err(ProblemError::value(name, value, "C is neither stored nor read; use 0, or store C"));
     }
     let accumulator = problem.out_dtype().accumulator();
+    if !accumulator.is_float() {
+        // Integers are not scaled.
+        return Ok(if name == "alpha" { 1.0 } else { 0.0 });
+    }
     let rounded = if accumulator == Scalar::F32 { f64::from(value as f32) } else { value };
     if rounded.is_finite() {
         return Ok(rounded);

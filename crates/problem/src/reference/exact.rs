@@ -140,7 +140,7 @@ impl Exact {
                 let off = judge.function * (argument.abs() + residual.abs());
                 let (x, off) = reductions::as_reduced(&self.data, reduction, expected, off);
                 if let Some(one) = all.get_mut(shape.index(over, [g, row, column]) as usize) {
-                    one.add(operator, (x, off), shape.within(over, [g, row, column]));
+                    one.add(operator, (x, off), shape.within(reduction, [g, row, column]));
                 }
             }
             all

@@ -106,6 +106,10 @@ impl Elements {
             }
             _ => {}
         }
+        if !scalar.is_float() {
+            // Low bits.
+            return (rounded(scalar, expected), 0.0);
+        }
         if off == 0.0 {
             let stored = rounded(scalar, expected);
             return (expected, if stored.is_finite() { (stored - expected).abs() } else { 0.0 });
@@ -151,13 +155,13 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
         for (i, sum) in sums_of(data, oracle, g, rows, columns).into_iter().enumerate() {
             let (row, column) = (i / columns.len(), i % columns.len());
             let element = entry(data, oracle, [g, rows[row], columns[column]], sum);
-            let off = t.accumulate * element.scale + t.floor;
+            let off = if data.c.scalar.is_float() { t.accumulate * element.scale + t.floor } else { 0.0 };
             let (x, off) = as_reduced(data, reduction, element.expected, off);
             let place = |i: usize, over: bool| if over { 0 } else { i };
             let row = place(first + row, over[1]);
             let entry = if over[0] { ig % groups } else { ig };
             let at = (entry * size[1] + row) * size[2] + place(column, over[2]);
-            found[at].add(reduction.operator, (x, off), shape.within(reduction.over, element.index));
+            found[at].add(reduction.operator, (x, off), shape.within(reduction, element.index));
         }
         found
     };

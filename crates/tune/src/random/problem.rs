@@ -200,8 +200,10 @@ pub fn tensor(rng: &mut ChaCha8Rng, extent: u64) -> Result<Problem, ProblemError
     let shape: Vec<u64> = (0..axes).map(|_| size(rng, largest.max(2.0) as u64, unit)).collect();
     let over: Vec<usize> = (0..axes).filter(|_| rng.random_bool(0.6)).collect();
     let over = if over.is_empty() { vec![rng.random_range(0..axes)] } else { over };
-    let dtype = *[Scalar::F32, Scalar::F16, Scalar::BF16, Scalar::F64].choose(rng).unwrap_or(&Scalar::F32);
-    let mut builder = Reduce::new(dtype, &shape, &over).op(*Operator::ALL.choose(rng).unwrap_or(&Operator::Sum));
+    let dtype = *[Scalar::F32, Scalar::F16, Scalar::BF16, Scalar::F64, Scalar::I32].choose(rng).unwrap_or(&Scalar::F32);
+    let integers = [Operator::Sum, Operator::Max, Operator::Min, Operator::ArgMax, Operator::ArgMin];
+    let operators = if dtype == Scalar::I32 { &integers[..] } else { &Operator::ALL };
+    let mut builder = Reduce::new(dtype, &shape, &over).op(*operators.choose(rng).unwrap_or(&Operator::Sum));
     let dense = builder.clone().build()?.strides;
     builder = match rng.random_range(0..4) {
         0 => builder.strides(&dense.iter().map(|stride| stride * 3).collect::<Vec<_>>()),
@@ -209,14 +211,14 @@ pub fn tensor(rng: &mut ChaCha8Rng, extent: u64) -> Result<Problem, ProblemError
         _ => builder,
     };
     for _ in 0..rng.random_range(0..=2) {
-        let operator = *Operator::ALL.choose(rng).unwrap_or(&Operator::Max);
+        let operator = *operators.choose(rng).unwrap_or(&Operator::Max);
         builder = match rng.random_range(0..4) {
-            0 if operator.indexes() => builder.op_in(operator, Scalar::I32),
+            0 if operator.indexes() || dtype == Scalar::I32 => builder.op_in(operator, Scalar::I32),
             0 if dtype != Scalar::F64 => builder.op_in(operator, Scalar::BF16),
             _ => builder.op(operator),
         };
     }
-    if let Some(activation) = activation(rng) {
+    if let Some(activation) = activation(rng).filter(|_| dtype != Scalar::I32) {
         builder = builder.activation(activation);
     }
     Ok(Problem::Reduce(builder.offset(rng.random_range(0..3) * unit).workspace(AMPLE).build()?))

@@ -118,7 +118,7 @@ impl Share<'_> {
 
     fn reduce(&self, b: &mut Builder, all: &[(&Reducer, crate::plan::TileReduction)], columns: u64) {
         let owned = |b: &mut Builder, at: Coord, axis: usize| self.owned(b, at, axis, columns);
-        let nothing = |b: &mut Builder, _: u32| b.float(0.0, self.c.accumulator());
+        let nothing = |b: &mut Builder, _: u32| b.zero(self.c.accumulator().vector(1));
         let whole = self.held(b, self.start[1], &nothing, &owned);
         let place = whole.place(b);
         // Values of each reduction, as far as the thread has come.

@@ -22,7 +22,7 @@ impl Element {
     /// Its value where it counts, else another.
     fn or(&self, b: &mut Builder, value: impl Into<Ex>, other: f64) -> ExprId {
         let value = b.value(value);
-        let other = b.float(other, b.ty(value).scalar);
+        let other = number(b, other, b.ty(value).scalar);
         self.counts.iter().fold(value, |value, condition| b.value(condition.select(value, other)))
     }
 }
@@ -31,9 +31,9 @@ impl Reducer<'_> {
     /// The state of no element.
     pub fn identity(&self, b: &mut Builder) -> State {
         let component = |(scalar, value): (&Scalar, f64)| match scalar {
+            // No index is as large.
             Scalar::I32 => b.int(i32::MAX.into(), *scalar),
-            Scalar::I64 => b.int(i64::MAX, *scalar),
-            _ => b.float(value, *scalar),
+            _ => number(b, value, *scalar),
         };
         self.state.iter().zip(self.op.operator.identity()).map(component).collect()
     }
@@ -126,10 +126,11 @@ impl Reducer<'_> {
 
     /// The state of the elements of both.
     pub fn combine(&self, b: &mut Builder, x: &[ExprId], y: &[ExprId]) -> State {
+        let floats = self.state[0].is_float();
         match self.op.operator {
             Operator::Sum | Operator::Mean | Operator::SumSq => vec![b.value(x[0] + y[0])],
-            Operator::Max | Operator::AbsMax => vec![b.value(x[0].maximum(y[0]))],
-            Operator::Min => vec![b.value(x[0].minimum(y[0]))],
+            Operator::Max | Operator::AbsMax => vec![if floats { b.value(x[0].maximum(y[0])) } else { b.value(x[0].max(y[0])) }],
+            Operator::Min => vec![if floats { b.value(x[0].minimum(y[0])) } else { b.value(x[0].min(y[0])) }],
             Operator::ArgMax | Operator::ArgMin => {
                 let later = self.later(b, x[0], y[0]);
                 let numbers = [x[0].equals(x[0]), y[0].equals(y[0])].map(|number| b.value(number));
@@ -185,10 +186,11 @@ impl Reducer<'_> {
 
     /// The result of a state, in its own type.
     pub fn finish(&self, b: &mut Builder, state: &[ExprId]) -> ExprId {
-        let share = b.float(1.0 / self.count as f64, self.state[0]);
         let result = match self.op.operator {
-            Operator::Mean => b.value(state[0] * share),
-            Operator::Var => b.value(state[2] * share),
+            Operator::Mean | Operator::Var => {
+                let share = b.float(1.0 / self.count as f64, self.state[0]);
+                b.value(state[if self.op.operator == Operator::Mean { 0 } else { 2 }] * share)
+            }
             Operator::ArgMax | Operator::ArgMin => state[1],
             Operator::LogSumExp => {
                 let factor = b.float(LN_2, self.state[0]);
@@ -205,8 +207,14 @@ impl Reducer<'_> {
     }
 }
 
+/// A constant; infinities are the ends of integers.
+fn number(b: &mut Builder, value: f64, scalar: Scalar) -> ExprId {
+    // Conversions to integers end there.
+    if scalar.is_float() { b.float(value, scalar) } else { b.int(value as i64, scalar) }
+}
+
 /// States combined pairwise, neighbours first; there is one at least.
-fn tree(b: &mut Builder, states: &[State], combine: &mut dyn FnMut(&mut Builder, &[ExprId], &[ExprId]) -> State) -> State {
+fn tree<F: FnMut(&mut Builder, &[ExprId], &[ExprId]) -> State>(b: &mut Builder, states: &[State], combine: &mut F) -> State {
     match states {
         [] => State::new(),
         [one] => one.clone(),

@@ -50,7 +50,7 @@ impl Finish {
         }
         for r in c.reductions() {
             // What meets is the state itself, which no operation follows.
-            if atomic(r.operator).is_none() || c.state(r) != [r.scalar] {
+            if atomic(r.operator).is_none() || c.state(r) != [r.scalar] || !r.scalar.is_float() {
                 return Err(Refusal::ReduceAtomicType { rdf, operator: r.operator, scalar: r.scalar });
             }
             if r.operator.adds() && !env.allow_atomics {
