@@ -213,14 +213,7 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
             "matrix instructions read the operand of C's rows from registers, {} of fragments in turn",
             plural(value, "set")
         ),
-        Common::Rdf => match value {
-            0 => "parts of reduced values meet in workspace, for a second kernel",
-            1 => "parts of reduced values meet in workspace, for the last work-group",
-            2 => "atomics combine what work-groups have of reduced values",
-            3 => "atomics combine what work-groups have of reduced values, each by a tree of its threads",
-            _ => "every element takes part in reductions by an atomic",
-        }
-        .into(),
+        Common::Rdf => finish(value).into(),
         Common::Bim if value == 2 => "neighbouring groups are one product, whose filter is block-diagonal".into(),
         Common::Bim if value == 3 => {
             "each tap's channels are padded with zeros; a convolution's samples are rows of one product, and neighbouring groups with few channels blocks of it".into()
@@ -228,6 +221,17 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
         Common::Bim => {
             choose("a convolution's samples are rows of one product", "a convolution's samples are a batch of products")
         }
+    }
+}
+
+/// How what work-groups have of reduced values meets.
+const fn finish(value: u32) -> &'static str {
+    match value {
+        0 => "parts of reduced values meet in workspace, for a second kernel",
+        1 => "parts of reduced values meet in workspace, for the last work-group",
+        2 => "atomics combine what work-groups have of reduced values",
+        3 => "atomics combine what work-groups have of reduced values, each by a tree of its threads",
+        _ => "every element takes part in reductions by an atomic",
     }
 }
 

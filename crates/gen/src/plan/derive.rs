@@ -11,7 +11,7 @@ use super::keys::{Chiral, Common, Key};
 use super::operand::{self, Frame};
 use super::refusal::Refusal;
 use super::registers;
-use super::rules::{Env, order};
+use super::rules::Env;
 use super::spans::slots;
 use super::spec::*;
 use super::tile::*;
@@ -221,6 +221,21 @@ fn schedule(plan: &Plan, env: &Env, family: &Family, k_step: u32) -> Result<Sche
         roles,
         hints: at(Common::Hnt) == 1,
     })
+}
+
+/// The order in which work-groups take tiles.
+fn order(plan: &Plan) -> Result<GroupOrder, Refusal> {
+    match plan.common(Common::Gal) {
+        1 => Ok(GroupOrder::ColumnsFastest),
+        2 => Ok(GroupOrder::RowsFastest),
+        _ => {
+            let (naw, ice) = (plan.common(Common::Naw), plan.common(Common::Ice));
+            match (naw / ice.max(1)).isqrt() {
+                0 => Err(Refusal::Strip { naw, ice }),
+                width => Ok(GroupOrder::Strips(width)),
+            }
+        }
+    }
 }
 
 fn wave_shape(plan: &Plan, env: &Env, along_m: u32, along_n: u32) -> Result<u32, Refusal> {

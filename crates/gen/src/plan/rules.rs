@@ -1,9 +1,5 @@
-//! Rules of legality that hold whatever computes a k-step, and what they read besides plan and contraction.
+//! What legality reads besides plan and contraction.
 
-use super::keys::Common;
-use super::refusal::Refusal;
-use super::spec::GroupOrder;
-use super::value::Plan;
 use tilewright_ir::{Dialect, Target};
 
 /// What legality reads besides plan and contraction.
@@ -30,19 +26,5 @@ impl Env {
         let (shuffles, deep) = (target.features.shuffle, target.features.deep_mfma);
         let straight = target.dialect == Dialect::OpenCl;
         Env { workspace_bytes, wave: target.wave, allow_atomics: false, shuffles, deep, straight }
-    }
-}
-
-pub(super) fn order(plan: &Plan) -> Result<GroupOrder, Refusal> {
-    match plan.common(Common::Gal) {
-        1 => Ok(GroupOrder::ColumnsFastest),
-        2 => Ok(GroupOrder::RowsFastest),
-        _ => {
-            let (naw, ice) = (plan.common(Common::Naw), plan.common(Common::Ice));
-            match (naw / ice.max(1)).isqrt() {
-                0 => Err(Refusal::Strip { naw, ice }),
-                width => Ok(GroupOrder::Strips(width)),
-            }
-        }
     }
 }

@@ -5,7 +5,8 @@
 //! `Ex` as well; [`Builder::value`] puts one into the kernel's arena, where equal expressions are one and constants are folded. What is
 //! used several times is put there first: the handle can be copied.
 
-use super::{Builder, fold};
+use super::Builder;
+use super::fold::fold;
 use crate::ids::*;
 use crate::types::*;
 use std::ops;

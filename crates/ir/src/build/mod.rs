@@ -5,9 +5,10 @@
 
 mod ex;
 mod expr;
+mod fold;
 
 pub use ex::Ex;
-pub use expr::fold;
+pub use fold::fold;
 
 use crate::ids::*;
 use crate::kernel::*;

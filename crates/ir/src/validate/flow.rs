@@ -140,19 +140,7 @@ impl Scopes<'_> {
                 }
                 self.put(*place, scalar.ty())
             }
-            Stmt::PlaceCursor(c, offset) => {
-                index(self.value(*offset)?)?;
-                match self.cursors.get(c.index()) {
-                    None => return Err(format!("there is no cursor {}", c.0)),
-                    Some(Binding::Unbound) => {}
-                    Some(_) => {
-                        return Err(format!("cursor `{}` is placed twice: declare another", self.kernel.cursors[c.index()].name));
-                    }
-                }
-                self.cursors[c.index()] = Binding::Mutable;
-                self.open_cursors.push(*c);
-                Ok(())
-            }
+            Stmt::PlaceCursor(c, offset) => self.place_cursor(*c, *offset),
             Stmt::AdvanceCursor(c, by) => {
                 self.base(Base::Cursor(*c))?;
                 index(self.value(*by)?)
@@ -180,6 +168,18 @@ impl Scopes<'_> {
                 self.put(*place, ty)
             }
         }
+    }
+
+    fn place_cursor(&mut self, c: CursorId, offset: ExprId) -> Result<(), String> {
+        index(self.value(offset)?)?;
+        match self.cursors.get(c.index()) {
+            None => return Err(format!("there is no cursor {}", c.0)),
+            Some(Binding::Unbound) => {}
+            Some(_) => return Err(format!("cursor `{}` is placed twice: declare another", self.kernel.cursors[c.index()].name)),
+        }
+        self.cursors[c.index()] = Binding::Mutable;
+        self.open_cursors.push(c);
+        Ok(())
     }
 
     fn for_loop(
