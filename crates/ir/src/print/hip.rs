@@ -198,43 +198,40 @@ impl Dialect for Hip {
     fn fence(&self) -> Option<String> {
         Some("__builtin_amdgcn_fence(__ATOMIC_ACQ_REL, \"agent\");".into())
     }
-    /// Lanes of a row of 16 exchange by data-parallel primitives, which move registers; further ones through the shared memory's
-    /// crossbar.
+    /// Lanes of a row of 16 exchange by data-parallel primitives, which move registers, and one lane's value comes to all through a scalar
+    /// register; others exchange through the shared memory's crossbar.
     fn shuffle(&self, kind: ShuffleKind, scalar: Scalar, wave: u32, value: &str, prelude: &mut Prelude) -> String {
+        let ty = cpp::scalar(scalar);
         if let ShuffleKind::Xor(mask) = kind
             && let Some(controls) = row_exchange(mask)
-            && scalar.bytes() == 4
         {
-            let (ty, name) = (cpp::scalar(scalar), format!("tw_row_xor{mask}_{scalar}"));
-            let moved = controls.iter().fold("__builtin_bit_cast(int, a)".to_string(), |value, control| {
-                format!("__builtin_amdgcn_mov_dpp({value}, {control:#x}, 0xf, 0xf, true)")
-            });
-            let body = format!("return __builtin_bit_cast({ty}, {moved});");
+            let one = |half: &str| {
+                controls.iter().fold(half.to_string(), |value, control| {
+                    format!("__builtin_amdgcn_mov_dpp({value}, {control:#x}, 0xf, 0xf, true)")
+                })
+            };
+            let (name, body) = (format!("tw_row_xor{mask}_{scalar}"), self.moved(scalar, prelude, &one));
             prelude.function(&name, |_| format!("{} {ty} {name}({ty} a) {{ {body} }}", cpp::INLINE));
             return format!("{name}({value})");
         }
         let lane = "tw_lane()";
-        prelude.function("tw_lane", |_| {
-            let body = "return (int)__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u));";
-            format!("{} int tw_lane() {{ {body} }}", cpp::INLINE)
-        });
-        let from = match kind {
-            ShuffleKind::Xor(mask) => format!("{lane} ^ {mask}"),
-            ShuffleKind::Down(delta) => format!("{lane} + {delta} < {wave} ? {lane} + {delta} : {lane}"),
-            ShuffleKind::Broadcast(source) => source.to_string(),
-        };
-        let ty = cpp::scalar(scalar);
-        let name = format!("tw_shuffle_{scalar}");
-        let one = |half: &str| format!("__builtin_amdgcn_ds_bpermute(from << 2, {half})");
-        let body = if scalar.bytes() == 8 {
-            let pair = self.vector(Scalar::I32.vector(2), prelude);
-            format!(
-                "{pair} half = __builtin_bit_cast({pair}, a); return __builtin_bit_cast({ty}, {pair}{{{}, {}}});",
-                one("half[0]"),
-                one("half[1]")
-            )
-        } else {
-            format!("return __builtin_bit_cast({ty}, {});", one("__builtin_bit_cast(int, a)"))
+        let (name, from, body) = match kind {
+            ShuffleKind::Broadcast(source) => {
+                let one = |half: &str| format!("__builtin_amdgcn_readlane({half}, from)");
+                (format!("tw_lane_of_{scalar}"), source.to_string(), self.moved(scalar, prelude, &one))
+            }
+            ShuffleKind::Xor(_) | ShuffleKind::Down(_) => {
+                prelude.function("tw_lane", |_| {
+                    let body = "return (int)__builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u));";
+                    format!("{} int tw_lane() {{ {body} }}", cpp::INLINE)
+                });
+                let from = match kind {
+                    ShuffleKind::Down(delta) => format!("{lane} + {delta} < {wave} ? {lane} + {delta} : {lane}"),
+                    ShuffleKind::Xor(mask) | ShuffleKind::Broadcast(mask) => format!("{lane} ^ {mask}"),
+                };
+                let one = |half: &str| format!("__builtin_amdgcn_ds_bpermute(from << 2, {half})");
+                (format!("tw_shuffle_{scalar}"), from, self.moved(scalar, prelude, &one))
+            }
         };
         prelude.function(&name, |_| format!("{} {ty} {name}({ty} a, int from) {{ {body} }}", cpp::INLINE));
         format!("{name}({value}, {from})")
@@ -315,6 +312,19 @@ const ERF_F32: &str = "static __device__ __forceinline__ float tw_erf_f32(float 
     float large = a == a ? __builtin_copysignf(1.0f - __builtin_expf(-q), a) : a;
     return x < 1.0f ? a * p : large;
 }";
+
+impl Hip {
+    /// The body of a function that moves the words of `a` to other lanes.
+    fn moved(&self, scalar: Scalar, prelude: &mut Prelude, word: &dyn Fn(&str) -> String) -> String {
+        let ty = cpp::scalar(scalar);
+        if scalar.bytes() < 8 {
+            return format!("return __builtin_bit_cast({ty}, {});", word("__builtin_bit_cast(int, a)"));
+        }
+        let pair = self.vector(Scalar::I32.vector(2), prelude);
+        let [low, high] = ["half[0]", "half[1]"].map(word);
+        format!("{pair} half = __builtin_bit_cast({pair}, a); return __builtin_bit_cast({ty}, {pair}{{{low}, {high}}});")
+    }
+}
 
 /// What the function that keeps the larger or the smaller is called.
 const fn extreme(op: AtomicOp) -> &'static str {

@@ -12,6 +12,10 @@ use tilewright_ir::affine::Coord;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::*;
 
+/// Lanes of the waves that consist of rows whose lanes alone exchange values directly (AMD's), and the bits of a lane's number in its row.
+const WIDE: u32 = 64;
+const ROW_BITS: u32 = 4;
+
 /// An axis's coordinate that is this far behind a first one.
 pub(super) fn behind(b: &mut Builder, first: Coord, by: ExprId, ints: Ints) -> Coord {
     let local = b.value(first.local + by.cast(ints.coord));
@@ -250,6 +254,25 @@ impl HeldTile<'_> {
             let half = values.held.len() / 2;
             let apart = |i: usize| [0, 1].map(|axis| values.held[half + i].0[axis] - values.held[i].0[axis]);
             let even = values.held.len().is_multiple_of(2) && half > 0 && (1..half).all(|i| apart(i) == apart(0));
+            if bit == ROW_BITS
+                && !even
+                && copies == (1 << ROW_BITS) - 1
+                && how.wave == WIDE
+                && how.lane_bits.contains(&(ROW_BITS + 1))
+            {
+                // Each row of lanes has one value, which reaches all lanes without shared memory's crossbar.
+                for (_, state) in &mut values.held {
+                    let of_row = |b: &mut Builder, row: u32| -> State {
+                        let from = ShuffleKind::Broadcast(row << ROW_BITS);
+                        state.iter().map(|value| b.shuffle("row", *value, from)).collect()
+                    };
+                    let rows: Vec<State> = (0..WIDE >> ROW_BITS).map(|row| of_row(b, row)).collect();
+                    let all = reducer.all(b, &rows);
+                    *state = bind(b, "both", all);
+                }
+                copies = WIDE - 1;
+                break;
+            }
             if !even {
                 for (_, state) in &mut values.held {
                     let other = exchange(b, state);

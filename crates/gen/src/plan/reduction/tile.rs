@@ -9,6 +9,8 @@ use tilewright_ir::layout::{Axis, Layout};
 pub struct TileReduction {
     /// Bits of the thread's number that tell lanes of a wave apart which hold the same rows or columns: lanes exchange across these.
     pub lane_bits: Vec<u32>,
+    /// Lanes of a wave that can exchange values; 0 or 1 where they cannot.
+    pub wave: u32,
     /// Numbers of the parts that meet in shared memory, ascending; one: the threads of one wave have all of a value.
     pub parts: Vec<u32>,
     /// What divides the rows and columns by which threads number their parts, and parts of a row of them; 0 where an axis is kept.
@@ -43,7 +45,7 @@ impl TileReduction {
         parts.sort_unstable();
         parts.dedup();
         let values = (0..2).filter(|axis| !over[*axis]).map(|axis| size[axis]).product();
-        TileReduction { lane_bits, parts, part_steps, parts_across, values, tree: 0 }
+        TileReduction { lane_bits, wave, parts, part_steps, parts_across, values, tree: 0 }
     }
     /// The same with the parts combined pairwise, by all threads together, as long as their number is even.
     pub(super) fn by_tree(self) -> TileReduction {
