@@ -8,7 +8,7 @@ use tilewright::{
 /// The built-in device, or the one that `TILEWRIGHT_TEST_DEVICE` names.
 fn context() -> Context {
     let device = std::env::var("TILEWRIGHT_TEST_DEVICE").unwrap_or_else(|_| "emu:gfx942".into());
-    let options = Options { device: Some(device), records: RecordsAt::Memory, ..Options::default() };
+    let options = Options { device: Some(device), records: RecordsAt::Memory, allow_atomics: true, ..Options::default() };
     Context::with(options).expect("the emulator opens")
 }
 
@@ -16,12 +16,14 @@ const M: usize = 45;
 const N: usize = 70;
 const K: usize = 5;
 
-/// Operators of one component over rows, columns and all, for a product of this problem.
-fn all(gemm: GemmBuilder) -> (GemmBuilder, Vec<Reduction>) {
+/// Operators of one component over rows, columns and all, for a product of this problem; sums in the place of means, which atomics do not
+/// combine.
+fn all(gemm: GemmBuilder, atomics: bool) -> (GemmBuilder, Vec<Reduction>) {
     let axes = [Axes { n: true, ..Axes::default() }, Axes { m: true, ..Axes::default() }];
     let list: Vec<Reduction> = Operator::ALL
         .into_iter()
         .take(6)
+        .map(|operator| if atomics && operator == Operator::Mean { Operator::Sum } else { operator })
         .zip(axes.into_iter().cycle())
         .map(|(operator, over)| Reduction::new(operator, over))
         .chain([Reduction::new(Operator::Sum, Axes { g: false, m: true, n: true })])
@@ -34,7 +36,8 @@ fn all(gemm: GemmBuilder) -> (GemmBuilder, Vec<Reduction>) {
 fn run(a: &[f32], b: &[f32], bias: f32, plan: &str, drop: bool) -> (Vec<Vec<f32>>, Vec<Vec<f32>>) {
     let context = context();
     let gemm = Gemm::new(Scalar::F32, M as u64, N as u64, K as u64).order(Order::Row).bias(Along::N);
-    let (gemm, list) = all(if drop { gemm.drop_c() } else { gemm });
+    let atomics = ["RDF2", "RDF3", "RDF4"].iter().any(|key| plan.contains(key));
+    let (gemm, list) = all(if drop { gemm.drop_c() } else { gemm }, atomics);
     let op = context.gemm(gemm).expect("a problem").constrained(&Constraint::parse(plan).expect("a constraint"));
     let (da, db) = (context.upload(a).expect("memory"), context.upload(b).expect("memory"));
     let bias = context.upload(&[bias; N]).expect("memory");
@@ -62,13 +65,73 @@ fn run(a: &[f32], b: &[f32], bias: f32, plan: &str, drop: bool) -> (Vec<Vec<f32>
     (got, want.collect())
 }
 
-/// Tiles over the edge, pulled back from it, and larger than the result; more splits than k-tiles, which another kernel adds up.
-const PLANS: [&str; 4] = [
+/// Tiles over the edge, pulled back from it, and larger than the result; more splits than k-tiles, which another kernel adds up; finished by
+/// the last work-group, and by atomics behind each of their stages.
+const PLANS: [&str; 10] = [
     "A_MIC4__B_MIC4__C_MAC64_EDG1",
     "A_MIC4__B_MIC4__C_MAC64_EDG0",
     "A_MIC8__B_MIC8__C_MAC256_EDG1",
     "A_MIC4__B_MIC4__C_MAC64_EDG1_ICE3_SKS1",
+    "A_MIC4__B_MIC4__C_MAC64_EDG0_RDF1",
+    "A_MIC4__B_MIC4__C_MAC64_EDG1_ICE3_SKS1_RDF1",
+    "A_MIC2__B_MIC2__C_MAC64_EDG1_PST3_RDF1",
+    "A_MIC4__B_MIC4__C_MAC64_EDG0_RDF2",
+    "A_MIC4__B_MIC4__C_MAC64_EDG0_RDF3",
+    "A_MIC4__B_MIC4__C_MAC64_EDG1_ICE3_SKS1_RDF4",
 ];
+
+/// Those whose order is fixed, for operators that no atomic combines.
+fn ordered() -> impl Iterator<Item = &'static str> {
+    PLANS.into_iter().filter(|plan| !plan.contains("RDF") || plan.contains("RDF1"))
+}
+
+/// Two runs give the same bits, in whichever order work-groups come to their end.
+#[test]
+fn fixed_orders_repeat() {
+    let a: Vec<f32> = (0..M * K).map(|i| (i as f32 * 0.37).sin()).collect();
+    let b: Vec<f32> = (0..K * N).map(|i| (i as f32 * 0.73).cos() * 1e3).collect();
+    for plan in ordered() {
+        let bits = || run(&a, &b, 0.1, plan, true).0.into_iter().map(|x| x.into_iter().map(f32::to_bits).collect::<Vec<_>>());
+        let first: Vec<_> = bits().collect();
+        assert!(bits().eq(first), "{plan}");
+    }
+}
+
+/// rocMLIR's products: 128 x 64 by 64 x 256 over either axis, sums of each type and maxima, beside a tensor that is added. Their tests let
+/// sums of bf16 be off by 400; here all are exact.
+#[test]
+fn products_of_rocmlir() {
+    let context = context();
+    let axes = |text: &str| text.parse::<Reduction>().expect("a reduction");
+    for dtype in [Scalar::F32, Scalar::F16, Scalar::BF16] {
+        for plan in ["C_RDF0", "C_RDF1", "C_RDF2"] {
+            let gemm = Gemm::new(dtype, 128, 256, 64).order(Order::Row).residual();
+            let gemm = ["sum:n", "sum:m", "max:n", "max:m"].into_iter().fold(gemm, |gemm, text| gemm.reduce(axes(text)));
+            let plan = format!("A_MIC4__B_MIC4__{plan}_MAC64_EDG1");
+            let op = context.gemm(gemm).expect("a problem").constrained(&Constraint::parse(&plan).expect("a constraint"));
+            let mut out: Vec<_> = [128, 256, 128, 256].map(|len| context.upload(&vec![f32::NAN; len]).expect("memory")).into();
+            // 2^-6 in every factor's type, so that each result is 64 * 2^-6 + 1.
+            macro_rules! run {
+                ($one:expr, $part:expr) => {{
+                    let (a, b) = (context.upload(&vec![$one; 128 * 64]).expect("memory"), context.upload(&vec![$part; 64 * 256]));
+                    let residual = context.upload(&vec![$one; 128 * 256]).expect("memory");
+                    let mut c = context.upload(&vec![$one; 128 * 256]).expect("memory");
+                    let b = b.expect("memory");
+                    let operands = Operands::new(&a, &b, &mut c).residual(&residual);
+                    op.run_with(out.iter_mut().fold(operands, Operands::reduction)).expect("it runs");
+                }};
+            }
+            match dtype {
+                Scalar::F32 => run!(1f32, 0.015625f32),
+                Scalar::F16 => run!(half::f16::from_f32(1.0), half::f16::from_f32(0.015625)),
+                _ => run!(half::bf16::from_f32(1.0), half::bf16::from_f32(0.015625)),
+            }
+            let got: Vec<Vec<f32>> = out.iter().map(|x| x.download().expect("values")).collect();
+            let want: [Vec<f32>; 4] = [vec![512.0; 128], vec![256.0; 256], vec![2.0; 128], vec![2.0; 256]];
+            assert_eq!(got, want, "{dtype} {plan}");
+        }
+    }
+}
 
 fn agree(what: &str, (got, want): (Vec<Vec<f32>>, Vec<Vec<f32>>)) {
     for (number, (got, want)) in got.iter().zip(&want).enumerate() {
@@ -129,7 +192,7 @@ fn indices_and_moments(a: &[f32], b: &[f32], plan: &str) {
 #[test]
 fn first_of_the_largest_and_infinite_rows() {
     let ones = (vec![1.0f32; M * K], vec![1.0f32; K * N]);
-    for plan in PLANS {
+    for plan in ordered() {
         let ties = |len: usize, by: usize| (0..len).map(|i| ((i * by) % 7) as f32 - 3.0).collect::<Vec<f32>>();
         indices_and_moments(&ties(M * K, 5), &ties(K * N, 11), plan);
         let (mut a, mut b) = ones.clone();

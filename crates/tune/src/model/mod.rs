@@ -26,9 +26,17 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
 use tilewright_gen::kernel::split_lanes;
-use tilewright_gen::plan::{Footprint, KernelSpec, Source, Split, added_bytes, copied_elements};
+use tilewright_gen::plan::{Finish, Footprint, KernelSpec, Source, Split, Stage, added_bytes, copied_elements};
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::{Contraction, Operand};
+
+/// The way of a ticket to memory and back, in microseconds.
+const TICKET_US: f64 = 0.7;
+/// Bytes per clock that one compute unit reads from the last-level cache: the last work-group reads the parts alone.
+const UNIT_BYTES: f64 = 64.0;
+/// Clocks of a compute unit for an atomic, and microseconds of one behind another on the same element.
+const ATOMIC_CLOCKS: f64 = 4.0;
+const ATOMIC_US: f64 = 0.002;
 
 /// Modelled time of a program and where it goes. Times in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -252,10 +260,29 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
     if copied > 0.0 {
         stream(copied, slowed / copied);
     }
-    let parts: u64 = c.reductions().map(|r| spec.partials(c, r).len()).sum();
-    if parts > 0 {
-        // Written by the main kernel, read by the one behind it.
-        stream(2.0 * parts as f64 * f64::from(c.accumulator().bytes()), 1.0);
+    let (mut behind, mut ahead, mut finished) = (0.0, 0.0, 0.0);
+    for r in c.reductions() {
+        let (parts, values) = (spec.partials(c, r), c.result_shape(r).left(r.over) as f64);
+        let bytes = c.state(r).iter().map(|scalar| f64::from(scalar.bytes())).sum::<f64>() * parts.len() as f64;
+        match parts.finish {
+            None => {}
+            // Written by the main kernel, read by the one behind it.
+            Some(Finish::Kernel) => behind += 2.0 * bytes,
+            Some(Finish::Ticket) => {
+                let tickets = parts.tickets() as f64;
+                ahead += 4.0 * tickets;
+                finished += TICKET_US + bytes / tickets.max(1.0) / (target.rates.clock_ghz * 1e3 * UNIT_BYTES);
+            }
+            Some(Finish::Atomic(stage)) => {
+                ahead += values * f64::from(r.scalar.bytes());
+                let each = if stage == Stage::Element { c.result_shape(r).count(r.over) } else { parts.parts };
+                let rate = f64::from(target.units) * target.rates.clock_ghz * 1e3 / ATOMIC_CLOCKS;
+                finished += (values * each as f64 / rate).max(each as f64 * ATOMIC_US);
+            }
+        }
+    }
+    for bytes in [behind, ahead].into_iter().filter(|bytes| *bytes > 0.0) {
+        stream(bytes, 1.0);
     }
     let result = c.g as f64 * c.m as f64 * c.n as f64;
     let ways = f64::from(t.split_k.ways);
@@ -266,6 +293,7 @@ fn helpers(model: &Model, spec: &KernelSpec) -> Helpers {
         // Each sum is a loop over the splits, which threads share where there are few sums.
         h.us += k.way * ways / f64::from(split_lanes(c.g * c.m * c.n, t.split_k.ways));
     }
+    h.us += finished;
     h
 }
 
