@@ -81,7 +81,8 @@ pub struct PaddedRows {
 }
 
 /// The copy of a tensor, dimension by dimension as its view moves along them, in which rows of the contiguous one are padded to a multiple
-/// of 16 bytes, or to a power of two where they are shorter: so that vectors, and boxes of bulk copies, may start with every row.
+/// of 16 bytes, or to a power of two where they are shorter: so that vectors, and boxes of bulk copies, may start with every row. No row of
+/// up to 128 bytes straddles a multiple of as many.
 ///
 /// # Errors
 /// Why there is none, in words.
@@ -96,6 +97,11 @@ pub fn padded_rows(tensor: &Tensor) -> Result<PaddedRows, &'static str> {
     };
     let grain = channels.next_power_of_two().min(u64::from(16 / tensor.scalar.bytes()));
     let padded = channels.next_multiple_of(grain);
+    // Rows of up to 128 bytes lie within as many each: requests of bulk copies are for one of these lines. Behind a group's channels, which
+    // copies of a whole line bring as well, are the next one's.
+    let grouped = others.iter().any(|dim| dim.steps.iter().all(|(i, _)| dims.digits[*i].axis == G));
+    let narrow = !grouped && padded <= 8 * u64::from(16 / tensor.scalar.bytes());
+    let apart = if narrow { padded.next_power_of_two() } else { padded };
     let aligned = others.iter().map(|dim| dim.stride.unsigned_abs()).chain([base]).all(|distance| distance.is_multiple_of(grain));
     if lead.stride != 1 || aligned {
         return Err("its rows start at multiples of 16 bytes already, or are not contiguous");
@@ -107,7 +113,7 @@ pub fn padded_rows(tensor: &Tensor) -> Result<PaddedRows, &'static str> {
     for (i, dim) in others.iter().enumerate() {
         let extent = (i + 1 < others.len()).then_some(dim.extent);
         from = from.plus(&Affine::axis(ROW).digit_of(int(rows), extent), dim.stride);
-        placed.dims[i + 1].stride = int(rows.saturating_mul(padded));
+        placed.dims[i + 1].stride = int(rows.saturating_mul(apart));
         rows = rows.saturating_mul(dim.extent.unsigned_abs());
     }
     placed.dims[0].extent = int(padded);
@@ -115,8 +121,8 @@ pub fn padded_rows(tensor: &Tensor) -> Result<PaddedRows, &'static str> {
         let extent = [1, rows, columns];
         View { extent, access: Access { offset: offset.simplified(&extent), bounds: Vec::new() } }
     };
-    let copy = |view: View| Tensor { scalar: tensor.scalar, view, align: WORKSPACE_ALIGN, len: rows.saturating_mul(padded) };
-    let to = copy(view(Affine::axis(COL).plus(&Affine::axis(ROW), int(padded)), padded));
+    let copy = |view: View| Tensor { scalar: tensor.scalar, view, align: WORKSPACE_ALIGN, len: rows.saturating_mul(apart) };
+    let to = copy(view(Affine::axis(COL).plus(&Affine::axis(ROW), int(apart)), padded));
     let seen = copy(placed.view(tensor.view.extent));
     Ok(PaddedRows { copied: [Tensor { view: view(from, channels), ..tensor.clone() }, to], seen })
 }
@@ -125,7 +131,7 @@ pub fn padded_rows(tensor: &Tensor) -> Result<PaddedRows, &'static str> {
 pub fn copied_elements(c: &Contraction, tensor: &Tensor, source: Source, rows: u64) -> f64 {
     match source {
         Source::InPlace => 0.0,
-        Source::PaddedRows => materialised(tensor, source, 1).len as f64,
+        Source::PaddedRows => padded_rows(tensor).map_or(0.0, |rows| rows.copied[1].view.extent.iter().product::<u64>() as f64),
         _ => (if tensor.view.uses(G) { c.g as f64 } else { 1.0 }) * rows as f64 * c.k as f64,
     }
 }
