@@ -141,6 +141,10 @@ impl Limits {
 /// Registers of threads that only issue bulk copies beside two, three and four warpgroups that compute: what assemblers need for that, and
 /// no fewer than hardware takes (24).
 pub const COPY_REGISTERS: [u32; 3] = [40, 32, 24];
+/// Compute units of the parts of an H200 within which clusters stand, as `cudaOccupancyMaxActiveClusters` counts clusters of 2 to 16.
+const H200_PARTS: [u32; 12] = [18, 18, 16, 16, 16, 16, 16, 8, 2, 2, 2, 2];
+/// Compute units of such a part of other chips.
+const PART: u32 = 16;
 /// Lanes of NVIDIA's waves.
 pub const WARP: u32 = 32;
 /// Bytes of a line of the caches, and of the sectors that lines are filled by.
@@ -415,16 +419,19 @@ impl Target {
             _ => "wave",
         }
     }
-    /// Compute units that clusters of so many work-groups keep busy: each stands within a part of the chip, which has 14 to 18 units (on
-    /// an H200, of 132, 32 clusters of four take two rounds).
-    pub fn units_of_clusters(&self, cluster: u32) -> f64 {
-        let lost = match cluster {
-            0..=2 => 0.0,
-            3..=4 => 12.0,
-            5..=8 => 20.0,
-            _ => 36.0,
-        };
-        f64::from(self.units.max(1)) * (1.0 - lost / 132.0)
+    /// Compute units that clusters of so many work-groups keep busy where each unit holds `resident` work-groups: a cluster stands within
+    /// a part of the chip that has at least as many units.
+    pub fn units_of_clusters(&self, cluster: u32, resident: u32) -> f64 {
+        let (units, resident) = (self.units.max(1), resident.max(1));
+        if cluster <= 1 {
+            return units.into();
+        }
+        // Chips of one kind differ in which units are switched off.
+        let whole = units / PART;
+        let even = std::iter::repeat_n(PART, whole as usize).chain([units % PART]);
+        let parts: Vec<u32> = if units == 132 { H200_PARTS.into() } else { even.collect() };
+        let clusters: u32 = parts.iter().filter(|part| **part >= cluster).map(|part| part * resident / cluster).sum();
+        f64::from((clusters * cluster).max(1)) / f64::from(resident)
     }
     /// The architectures [`Target::by_arch`] knows.
     pub const fn known() -> &'static [&'static str] {
@@ -438,6 +445,25 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What `cudaOccupancyMaxActiveClusters` said of an H200, with shared memory for one to six work-groups on a unit.
+    #[test]
+    fn clusters_of_an_h200_are_as_many_as_the_driver_counts() {
+        let h200 = Target { units: 132, ..Target::by_arch("sm_90a").unwrap() };
+        let counted = [
+            (1, [66, 39, 30, 22, 17, 15, 15, 9, 7, 7, 7, 7]),
+            (2, [132, 79, 62, 47, 39, 32, 30, 23, 21, 16, 14, 14]),
+            (3, [198, 124, 92, 69, 62, 47, 45, 37, 30, 28, 21, 21]),
+            (6, [396, 248, 186, 146, 124, 101, 92, 74, 65, 58, 44, 42]),
+        ];
+        for (resident, counts) in counted {
+            for (size, count) in [2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 15, 16].into_iter().zip(counts) {
+                let units = h200.units_of_clusters(size, resident);
+                assert_eq!((units * f64::from(resident) / f64::from(size)).round() as u32, count, "{size} x {resident}");
+            }
+        }
+        assert_eq!(h200.units_of_clusters(1, 2), 132.0);
+    }
 
     #[test]
     fn features_of_one_architecture_are_not_taken_over() {

@@ -28,7 +28,8 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let units = f64::from(target.units.max(1));
     let clock = target.rates.clock_ghz * 1e3; // cycles per microsecond
     let resident = f64::from(footprint.groups_per_unit.max(1));
-    let per_unit = (work.groups / at_work(spec, units)).ceil().max(1.0);
+    let usable = target.units_of_clusters(spec.tiling.cluster.size(), footprint.groups_per_unit);
+    let per_unit = (work.groups / at_work(spec, usable)).ceil().max(1.0);
     let at_once = resident.min(per_unit);
     let running = (at_once * units).min(work.groups);
     let traffic = traffic(c, spec, target, work, running);

@@ -221,7 +221,8 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let units = f64::from(target.units.max(1));
     let clock = target.rates.clock_ghz * 1e3;
     let cluster = t.cluster;
-    let per_unit = rounds(work.groups, t, target.units_of_clusters(cluster.size()), f64::from(footprint.groups_per_unit.max(1)));
+    let usable = target.units_of_clusters(cluster.size(), footprint.groups_per_unit);
+    let per_unit = rounds(work.groups, t, usable, f64::from(footprint.groups_per_unit.max(1)));
     let resident = f64::from(footprint.groups_per_unit.max(1)).min(per_unit);
     let running = (resident * units).min(work.groups);
     let traffic = traffic(c, spec, target, work, running);
