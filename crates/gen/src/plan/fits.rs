@@ -115,12 +115,13 @@ fn features(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<(), R
     let s = &spec.schedule;
     let double = [c.a.scalar, c.b.scalar, c.c.scalar].contains(&Scalar::F64);
     let atomic = spec.epilogue.split == Split::Atomic;
+    let wide = c.reductions().any(|r| r.scalar.bytes() == 8);
     let unit = format!("UNI{}", spec.tiling.unit.family().number);
     let checks = [
         (double && !f.f64, "f64", "64-bit floating point"),
         (double && atomic && !f.atomic64, "ICE, SKS0 in f64", "64-bit atomics"),
         (spec.epilogue.finish == Finish::Ticket && !f.fence, "RDF1", "fences between work-groups"),
-        (double && spec.epilogue.finish.stage().is_some() && !f.atomic64, "RDF2, RDF3, RDF4 in f64", "64-bit atomics"),
+        (wide && spec.epilogue.finish.stage().is_some() && !f.atomic64, "RDF2, RDF3, RDF4 in 64 bits", "64-bit atomics"),
         (s.copied().0 && !f.async_copy, "ACP1", "asynchronous copies"),
         (s.roles.is_some() && !f.roles, "LWV", "waves with roles of their own"),
         (s.in_pipeline() && !f.bulk_copy, "ACP2", "bulk tensor copies"),
