@@ -37,7 +37,6 @@ fn kernel(arch: &str, waves: u32, rdf: u32, operator: Operator) -> Kernel {
             .with(Key::B(Chiral::Mic), 4)
             .with(Key::B(Chiral::Frw), 4)
             .with(Key::C(Common::Rdf), rdf)
-            .into()
     });
     let mut resolved = plans.filter_map(|plan| space.resolve(&plan).ok().filter(|r| r.spec.tiling.threads_a == 1));
     let resolved = resolved.next().expect("a row of threads");

@@ -73,7 +73,7 @@ pub(crate) fn emit(b: &mut Builder, copy: &Copy, [words, to_words]: [ArgId; 2], 
             let extent = copy.source.view.extent[fast];
             let (within, ends) = match copy.rows {
                 Some(rows) if by_row => (b.value(line_end.le(rows)), None),
-                _ if extent % WIDTH == 0 => (b.value(line_end.le(extent as i64)), None),
+                _ if extent.is_multiple_of(WIDTH) => (b.value(line_end.le(extent as i64)), None),
                 _ => (b.value(along.lt(extent as i64)), Some(b.value(line_end.gt(extent as i64)))),
             };
             let whole = b.bind("whole", exists.and((start + (2 * WIDTH as i64)).le(end).and(within)));
