@@ -45,10 +45,12 @@ impl<'k> Uses<'k> {
     pub fn stmt(&self, s: &Stmt) -> bool {
         match s {
             Stmt::Let(v, _) | Stmt::Declare(v, _) => self.vars[v.index()],
-            Stmt::Assign(place, _) | Stmt::Load { place, .. } => match place {
-                Place::New(v) | Place::Var(v) => self.vars[v.index()],
-                Place::Reg(r, _) => self.regs[r.index()],
-            },
+            Stmt::Assign(place, _) | Stmt::Load { place, .. } | Stmt::Shuffle { place, .. } | Stmt::LoadPeer { place, .. } => {
+                match place {
+                    Place::New(v) | Place::Var(v) => self.vars[v.index()],
+                    Place::Reg(r, _) => self.regs[r.index()],
+                }
+            }
             Stmt::PlaceCursor(c, _) | Stmt::AdvanceCursor(c, _) => self.cursors[c.index()],
             Stmt::For { body, .. } => self.any(body),
             Stmt::If { then, otherwise, .. } => self.any(then) || self.any(otherwise),
