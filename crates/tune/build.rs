@@ -27,7 +27,8 @@ const FINGERPRINTS: [(&str, &[&str]); 4] = [
 ];
 
 fn main() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    // As it is now: the folder may have moved since this program was compiled.
+    let crates = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default()).join("..");
     for (name, sources) in FINGERPRINTS {
         let mut hash = Fnv(0xcbf2_9ce4_8422_2325);
         for source in sources {
