@@ -104,7 +104,7 @@ fn malformed_texts_are_refused_with_token_place_and_remedy() {
         ("A_MIC0", "MIC0", 2, "must be 1 to 64"),
         ("C_GAL9", "GAL9", 2, "must be 1 to 3"),
         ("C_ICE0", "ICE0", 2, "must be 1 to 4096"),
-        ("B_WOS3", "WOS3", 2, "must be 0 to 2"),
+        ("B_WOS4", "WOS4", 2, "must be 0 to 3"),
         ("B_VEW3", "VEW3", 2, "must be one of 1, 2, 4, 8"),
         ("A_PLU2", "PLU2", 2, "must be one of 0, 1"),
         ("C_MAC99999999999999999999", "MAC99999999999999999999", 2, "must be 1 to 1024"),

@@ -325,7 +325,7 @@ mod tests {
         while let Proposal::Try(plan) = d.propose() {
             out.push(plan);
         }
-        assert!((3..=OPENING + OPENING / 4 + RESERVE).contains(&out.len()));
+        assert!((3..=OPENING + OPENING / 4 + OPENING / 3 + RESERVE).contains(&out.len()));
         assert_eq!(d.propose(), Proposal::Wait);
         d.report(&out[0], Some(50.0));
         assert!(matches!(d.propose(), Proposal::Try(_)), "the other starts need not be waited for");
