@@ -103,9 +103,10 @@ impl Change<'_> {
             Refusal::Buffers { pfg, .. } => self.common(Common::Buf, pfg + 1),
             Refusal::FragmentsAhead { .. } => self.common(Common::Fra, 0),
             Refusal::AtomicsNotAllowed { .. } | Refusal::AtomicType { .. } => self.common(Common::Sks, 1),
-            Refusal::ReduceAtomics { .. } | Refusal::ReduceAtomicType { .. } | Refusal::ReduceFinished { .. } => {
-                self.common(Common::Rdf, 0)
-            }
+            Refusal::ReduceAtomics { .. }
+            | Refusal::ReduceAtomicType { .. }
+            | Refusal::ReduceAtomicCount { .. }
+            | Refusal::ReduceFinished { .. } => self.common(Common::Rdf, 0),
             Refusal::StoreUnit { .. } | Refusal::StoreAlign { .. } => self.halved(Key::C(Common::Cvw)),
             Refusal::Shared { .. } => self.halved(Key::C(Common::Unr)),
             Refusal::Workspace { .. } => {

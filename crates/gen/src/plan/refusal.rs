@@ -157,6 +157,11 @@ pub enum Refusal {
     /// Values that no atomic can combine in the result.
     #[error("RDF{rdf}: no atomic combines {operator} in {scalar}; use RDF0 or RDF1")]
     ReduceAtomicType { rdf: u32, operator: Operator, scalar: Scalar },
+    /// Added one by one, so many elements lose their last digits.
+    #[error(
+        "RDF4 adds {count} elements to each {operator} one by one, and rounding grows with their number: {most} are the most; use RDF2 or RDF0"
+    )]
+    ReduceAtomicCount { operator: Operator, count: u64, most: u64 },
     /// Nothing is left behind a work-group.
     #[error("RDF{rdf}: one work-group has all of each value, nothing is left to finish; use RDF0")]
     ReduceFinished { rdf: u32 },

@@ -58,7 +58,7 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         | Refusal::AtomicType { .. }
         | Refusal::AtomicActivation { .. }
         | Refusal::ReduceSplit { .. } => both(&[], &[Sks, Ice]),
-        Refusal::ReduceAtomics { .. } | Refusal::ReduceAtomicType { .. } => both(&[], &[Rdf]),
+        Refusal::ReduceAtomics { .. } | Refusal::ReduceAtomicType { .. } | Refusal::ReduceAtomicCount { .. } => both(&[], &[Rdf]),
         Refusal::ReduceFinished { .. } => both(&[Mic], &[Rdf, Mac, Skw, Ice]),
         Refusal::StoreUnit { .. } => both(&[Frw, Mic], &[Cvw, Cst]),
         Refusal::StoreAlign { .. } => both(&[], &[Cvw]),

@@ -9,6 +9,9 @@ use tilewright_ir::AtomicOp;
 use tilewright_problem::Operator;
 use tilewright_problem::contraction::Contraction;
 
+/// Elements that may be added to a sum one by one.
+const MOST_ADDED: u64 = 1 << 13;
+
 /// How the parts of a value meet that work-groups have of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Finish {
@@ -55,6 +58,10 @@ impl Finish {
             }
             if r.operator.adds() && !env.allow_atomics {
                 return Err(Refusal::ReduceAtomics { rdf, operator: r.operator });
+            }
+            let count = c.result_shape(r).count(r.over);
+            if finish.stage() == Some(Stage::Element) && r.operator.adds() && count > MOST_ADDED {
+                return Err(Refusal::ReduceAtomicCount { operator: r.operator, count, most: MOST_ADDED });
             }
         }
         Ok(finish)
