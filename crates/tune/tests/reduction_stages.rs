@@ -16,7 +16,7 @@ use tilewright_problem::{Operator, Problem, Reduce};
 use tilewright_tune::space::Space;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reduction_stages.md");
-const COLUMNS: u64 = 65536;
+const COLUMNS: u64 = 8192;
 const STAGES: [(u32, &str); 3] =
     [(4, "1: an atomic for each element"), (3, "2: a tree, then an atomic"), (2, "3: lanes, waves, then an atomic")];
 const WAVES: [u32; 4] = [1, 2, 4, 8];
