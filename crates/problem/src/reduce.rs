@@ -15,7 +15,7 @@ use tilewright_ir::Scalar;
 /// Most axes of a tensor.
 pub const MOST_AXES: usize = 8;
 /// The axes that operators reduce: columns.
-const OVER: Axes = Axes { g: false, m: false, n: true };
+const OVER: Axes = Axes { g: false, m: false, n: true, blocks: [0; 2] };
 
 /// Values of a tensor's elements over some of its axes. They are dense, the axes that are kept in the tensor's order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -140,7 +140,11 @@ impl Reduce {
             return Err(ProblemError::value("op", "none", "say what is computed: sum, max, ..."));
         }
         if let Some(other) = self.reductions.iter().find(|r| r.over != OVER || r.stored) {
-            return Err(ProblemError::value("op", other, "the axes are those of the tensor; give the operator alone"));
+            return Err(ProblemError::value(
+                "op",
+                other,
+                "the axes are those of the tensor (blocks: axes of a shape of their own); give the operator alone",
+            ));
         }
         check_all(&self.reductions, true, (self.dtype.accumulator(), self.result_shape()))
     }

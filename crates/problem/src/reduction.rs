@@ -6,6 +6,9 @@
 //!
 //! Rows, columns and batch of a convolution's result are pixels, channels of a group, and samples; its groups always stay apart.
 //!
+//! Rows or columns may be reduced in blocks: `absmax:n128` is the largest magnitude of each 128 columns of a row. A block's values stand
+//! where those of its row or column would, in the order of blocks.
+//!
 //! NaN reaches every reduction that it takes part in. Zeros compare equal. Sums and squares are accumulated in the type of the sums
 //! and rounded once; a mean is the sum times the reciprocal of the count. A variance is the mean of squared differences from the mean
 //! (population variance), whose parts are merged by their means; an infinity makes it NaN. The logarithm of a sum of exponentials is
@@ -18,6 +21,7 @@
 //! one: along one axis its coordinate, along several counted as values are (batch entries outermost, then rows). They are i64, or i32
 //! where that is asked for and holds them.
 
+use crate::epilogue::Along;
 use crate::error::ProblemError;
 use crate::extent::Extents;
 use crate::text;
@@ -180,13 +184,28 @@ pub struct Axes {
     pub m: bool,
     /// Columns.
     pub n: bool,
+    /// Rows and columns that are reduced together: blocks of so many, which divide the extent; 0: all of them.
+    #[serde(default, skip_serializing_if = "is_whole")]
+    pub blocks: [u64; 2],
+}
+
+const fn is_whole(blocks: &[u64; 2]) -> bool {
+    matches!(blocks, [0, 0])
 }
 
 impl Axes {
     /// The same axes of the transposed result.
     #[must_use]
     pub const fn turned(self) -> Axes {
-        Axes { g: self.g, m: self.n, n: self.m }
+        Axes { g: self.g, m: self.n, n: self.m, blocks: [self.blocks[1], self.blocks[0]] }
+    }
+    /// Rows and columns that are reduced as a whole.
+    pub const fn whole(self) -> [bool; 2] {
+        [self.m && self.blocks[0] == 0, self.n && self.blocks[1] == 0]
+    }
+    /// Rows or columns are reduced in blocks.
+    pub const fn in_blocks(self) -> bool {
+        !is_whole(&self.blocks)
     }
 }
 
@@ -200,11 +219,22 @@ pub struct ResultShape {
 }
 
 impl ResultShape {
-    /// Extents outside of the groups, of the groups, of rows and of columns, each with whether these axes reduce it.
-    const fn digits(&self, over: Axes) -> [(bool, u64); 4] {
-        let Extents { g, m, n } = self.extents;
-        let groups = if self.groups == 0 { 1 } else { self.groups };
-        [(over.g, g / groups), (false, groups), (over.m, m), (over.n, n)]
+    /// Rows and columns that a value is computed of: 1 along what is kept.
+    pub fn each(&self, over: Axes) -> [u64; 2] {
+        let Extents { m, n, .. } = self.extents;
+        let each = |over: bool, block: u64, extent: u64| match (over, block) {
+            (false, _) => 1,
+            (true, 0) => extent,
+            (true, block) => block,
+        };
+        [each(over.m, over.blocks[0], m), each(over.n, over.blocks[1], n)]
+    }
+    /// Digits of an element's place: its number outside of the groups, in the groups, of rows and of columns; each extent with whether
+    /// these axes reduce it.
+    fn digits(&self, over: Axes) -> [(bool, u64); 6] {
+        let (Extents { g, m, n }, groups, [rows, columns]) =
+            (self.extents, self.groups.max(1), self.each(over).map(|e| e.max(1)));
+        [(over.g, g / groups), (false, groups), (false, m / rows), (true, rows), (false, n / columns), (true, columns)]
     }
     /// Values that are left where these axes are reduced.
     pub fn left(&self, over: Axes) -> u64 {
@@ -223,19 +253,21 @@ impl ResultShape {
         if r.operator.indexes() { self.number(r.over, element, true) } else { 0 }
     }
     fn number(&self, over: Axes, [g, m, n]: [u64; 3], reduced: bool) -> u64 {
-        let groups = self.groups.max(1);
-        let digits = self.digits(over).into_iter().zip([g / groups, g % groups, m, n]);
+        let digits = self.digits(over);
+        let [_, (_, groups), _, (_, rows), _, (_, columns)] = digits;
+        let digits = digits.into_iter().zip([g / groups, g % groups, m / rows, m % rows, n / columns, n % columns]);
         digits.filter(|((over, _), _)| *over == reduced).fold(0, |at, ((_, extent), i)| at * extent + i)
     }
     /// The element with a number among those of the value of another.
     pub fn element(&self, over: Axes, [g, m, n]: [u64; 3], mut number: u64) -> [u64; 3] {
-        let groups = self.groups.max(1);
-        let mut at = [g / groups, g % groups, m, n];
-        for (i, (_, extent)) in self.digits(over).into_iter().enumerate().rev().filter(|(_, (over, _))| *over) {
+        let digits = self.digits(over);
+        let [_, (_, groups), _, (_, rows), _, (_, columns)] = digits;
+        let mut at = [g / groups, g % groups, m / rows, m % rows, n / columns, n % columns];
+        for (i, (_, extent)) in digits.into_iter().enumerate().rev().filter(|(_, (over, _))| *over) {
             at[i] = number % extent;
             number /= extent;
         }
-        [at[0] * groups + at[1], at[2], at[3]]
+        [at[0] * groups + at[1], at[2] * rows + at[3], at[4] * columns + at[5]]
     }
 }
 
@@ -257,10 +289,49 @@ pub(crate) fn check_all(
     all.iter().try_for_each(|r| r.check(accumulator, shape))
 }
 
-/// `b`, `m` and `n` of those that are meant: `mn`.
+/// `b`, `m` and `n` of those that are meant: `mn`; behind an axis the size of its blocks: `mn10`.
 impl fmt::Display for Axes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        [(self.g, "b"), (self.m, "m"), (self.n, "n")].iter().filter(|a| a.0).try_for_each(|a| f.write_str(a.1))
+        let all = [(self.g, "b", 0), (self.m, "m", self.blocks[0]), (self.n, "n", self.blocks[1])];
+        all.iter().filter(|a| a.0).try_for_each(|(_, name, block)| match block {
+            0 => f.write_str(name),
+            _ => write!(f, "{name}{block}"),
+        })
+    }
+}
+
+impl FromStr for Axes {
+    type Err = String;
+
+    fn from_str(axes: &str) -> Result<Axes, String> {
+        let mut over = Axes::default();
+        let mut rest = axes;
+        while let Some(axis) = rest.chars().next() {
+            let behind = &rest[axis.len_utf8()..];
+            let end = behind.find(|ch: char| !ch.is_ascii_digit()).unwrap_or(behind.len());
+            let (digits, further) = behind.split_at(end);
+            let (slot, block) = match axis {
+                'b' => (&mut over.g, None),
+                'm' => (&mut over.m, Some(0)),
+                'n' => (&mut over.n, Some(1)),
+                _ => return Err(format!("`{axis}` is no axis; the axes are b (batch), m (rows) and n (columns)")),
+            };
+            if std::mem::replace(slot, true) {
+                return Err(format!("axis {axis} is there twice"));
+            }
+            match (digits, block) {
+                ("", _) => {}
+                (_, None) => {
+                    return Err(format!("`{axis}{digits}`: the batch has no blocks; those of m and n are m{digits}, n{digits}"));
+                }
+                (_, Some(axis)) => match text::number(digits)? {
+                    0 => return Err(format!("`{axes}`: a block has one element at least")),
+                    size => over.blocks[axis] = size,
+                },
+            }
+            rest = further;
+        }
+        Ok(over)
     }
 }
 
@@ -300,6 +371,19 @@ impl Reduction {
                 remedy: "reduce over m or n as well".into(),
             });
         }
+        for ((block, extent), axis) in
+            self.over.blocks.into_iter().zip([shape.extents.m, shape.extents.n]).zip([Along::M, Along::N])
+        {
+            let kept = block > 0 && !if axis == Along::M { self.over.m } else { self.over.n };
+            if kept || (block > 0 && !extent.is_multiple_of(block)) {
+                let rest = if kept { "which is not reduced".into() } else { format!("of which there are {extent}") };
+                return Err(ProblemError::value(
+                    "reduce",
+                    self,
+                    format!("blocks of {block} do not divide {}, {rest}", axis.name()),
+                ));
+            }
+        }
         let dtype = self.scalar(accumulator);
         if self.operator.indexes() {
             return match dtype {
@@ -323,7 +407,7 @@ impl Reduction {
     }
 }
 
-/// `max:n`, `sum:bm:stored:bf16`: operator, axes, what is reduced where it is not the result as computed, type where it is not that of
+/// `max:n`, `absmax:n128`, `sum:bm:stored:bf16`: operator, axes with the sizes of their blocks, what is reduced where it is not the result as computed, type where it is not that of
 /// the sums.
 impl fmt::Display for Reduction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -345,18 +429,7 @@ impl FromStr for Reduction {
             .ok_or_else(|| format!("`{whole}`: `{name}` is no operator; the operators are {}", Operator::names()))?;
         let axes =
             parts.next().ok_or_else(|| format!("`{whole}`: the axes are missing; write {name}:n for one value per row"))?;
-        let mut over = Axes::default();
-        for axis in axes.chars() {
-            let slot = match axis {
-                'b' => &mut over.g,
-                'm' => &mut over.m,
-                'n' => &mut over.n,
-                _ => return Err(format!("`{whole}`: `{axis}` is no axis; the axes are b (batch), m (rows) and n (columns)")),
-            };
-            if std::mem::replace(slot, true) {
-                return Err(format!("`{whole}`: axis {axis} is there twice"));
-            }
-        }
+        let over = axes.parse().map_err(|reason| format!("`{whole}`: {reason}"))?;
         let mut found = Reduction::new(operator, over);
         for part in parts {
             let index = [Scalar::I32, Scalar::I64].into_iter().find(|s| s.name() == part);
@@ -376,7 +449,9 @@ mod tests {
 
     #[test]
     fn texts_round_trip_and_bad_ones_are_named() {
-        for text in ["max:n", "sum:bm:stored:bf16", "absmax:bmn:f16", "mean:mn", "argmax:n:i32", "logsumexp:n", "var:bm"] {
+        let blocks = ["absmax:n128", "sum:m4n10", "argmax:bmn10:i32"];
+        let all = ["max:n", "sum:bm:stored:bf16", "absmax:bmn:f16", "mean:mn", "argmax:n:i32", "logsumexp:n", "var:bm"];
+        for text in all.into_iter().chain(blocks) {
             assert_eq!(text.parse::<Reduction>().unwrap().to_string(), text);
         }
         for (text, part) in [
@@ -384,6 +459,10 @@ mod tests {
             ("sum", "axes are missing"),
             ("sum:k", "`k` is no axis"),
             ("sum:nn", "twice"),
+            ("sum:n4n8", "twice"),
+            ("sum:n0", "one element at least"),
+            ("sum:b4n", "the batch has no blocks"),
+            ("sum:n99999999999999999999", "99999999999999999999"),
             ("sum:n:f8", "f8"),
             ("sum:n:f32:f32", "twice"),
         ] {
@@ -444,18 +523,17 @@ mod tests {
     #[test]
     fn numbers_of_elements_are_read_back() {
         let shape = ResultShape { extents: Extents { g: 6, m: 4, n: 5 }, groups: 2 };
-        for over in
-            [Axes { g: true, m: true, n: false }, Axes { n: true, ..Axes::default() }, Axes { g: false, m: true, n: true }]
-        {
-            for element in [[0, 0, 0], [5, 3, 4], [3, 1, 2]] {
-                assert_eq!(
-                    shape.element(over, element.map(|_| 0), shape.within(&Reduction::new(Operator::ArgMax, over), element)),
-                    {
-                        let [g, m, n] = element;
-                        [if over.g { g / 2 * 2 } else { 0 }, if over.m { m } else { 0 }, if over.n { n } else { 0 }]
-                    }
-                );
+        for over in ["bm", "n", "mn", "m2", "bm2n5"].map(|axes| axes.parse::<Axes>().unwrap()) {
+            for element @ [g, m, n] in [[0, 0, 0], [5, 3, 4], [3, 1, 2]] {
+                let [rows, columns] = shape.each(over);
+                // What is kept of it, and the rest by its number.
+                let kept = [if over.g { g % 2 } else { g }, m / rows * rows, n / columns * columns];
+                let number = shape.within(&Reduction::new(Operator::ArgMax, over), element);
+                assert_eq!(shape.element(over, kept, number), element, "{over}");
+                assert!(number < shape.count(over) && shape.index(over, element) < shape.left(over), "{over}");
             }
         }
+        let (rows, blocks) = ("n".parse().unwrap(), "n5".parse().unwrap());
+        assert_eq!((shape.index(rows, [5, 3, 4]), shape.left(blocks), shape.index(blocks, [5, 3, 4])), (23, 24, 23));
     }
 }

@@ -26,7 +26,7 @@ fn all(gemm: GemmBuilder, atomics: bool) -> (GemmBuilder, Vec<Reduction>) {
         .map(|operator| if atomics && operator == Operator::Mean { Operator::Sum } else { operator })
         .zip(axes.into_iter().cycle())
         .map(|(operator, over)| Reduction::new(operator, over))
-        .chain([Reduction::new(Operator::Sum, Axes { g: false, m: true, n: true })])
+        .chain([Reduction::new(Operator::Sum, "mn".parse().expect("axes"))])
         .chain([Reduction::new(Operator::Max, axes[1])])
         .collect();
     (list.iter().copied().fold(gemm, GemmBuilder::reduce), list)
@@ -185,6 +185,95 @@ fn indices_and_moments(a: &[f32], b: &[f32], plan: &str) {
             let near = (got - want).abs() <= 1e-5 * want.abs() || got == want || (got.is_nan() && want.is_nan());
             assert!(near && (got == want || !r.operator.indexes()), "{plan}: {at} of {text} is {got} instead of {want}");
         }
+    }
+}
+
+/// Blocks that tiles divide, that divide tiles, and that do neither, of rows, columns and both, in one work-group's tile and across many,
+/// in the order of blocks whichever operand is the first.
+#[test]
+fn blocks_of_rows_and_columns() {
+    let [m, n, k] = [48usize, 80, 6];
+    const LIST: [&str; 7] = ["sum:n16", "sum:n10", "sumsq:m3n20", "absmax:m24", "min:mn40", "max:m16n", "mean:n2"];
+    let (context, axes) = (context(), |text: &str| text.parse::<Reduction>().expect("a reduction"));
+    let a: Vec<f32> = (0..m * k).map(|i| ((i * 5) % 9) as f32 - 3.0).collect();
+    let b: Vec<f32> = (0..k * n).map(|i| ((i * 7) % 11) as f32 - 4.0).collect();
+    let element = |i: usize, j: usize| (0..k).map(|l| a[i * k + l] * b[l * n + j]).sum::<f32>();
+    // Tiles pulled back from the edge, tiles of forty rows, splits of k with tickets, and atomics.
+    for (plan, swap) in [(PLANS[1], "_SWP1"), ("A_MIC5__B_MIC8__C_MAC64_EDG1", ""), (PLANS[5], ""), (PLANS[7], "_SWP1")] {
+        // Tickets need whole blocks in a tile, atomics sums or maxima.
+        let kept = |text: &&str| match plan.split_once("RDF") {
+            Some((_, "1")) => ["sum:n16", "max:m16n", "mean:n2"].contains(text),
+            Some(_) => !text.starts_with("mean"),
+            None => true,
+        };
+        let list: Vec<&str> = LIST.into_iter().filter(kept).collect();
+        let gemm = Gemm::new(Scalar::F32, m as u64, n as u64, k as u64).order(Order::Row).drop_c();
+        let gemm = list.iter().fold(gemm, |gemm, text| gemm.reduce(axes(text)));
+        let plan = format!("{plan}{swap}");
+        let op = context.gemm(gemm).expect("a problem").constrained(&Constraint::parse(&plan).expect("a constraint"));
+        let (da, db) = (context.upload(&a).expect("memory"), context.upload(&b).expect("memory"));
+        let each: Vec<[usize; 2]> = list
+            .iter()
+            .map(|text| {
+                let over = axes(text).over;
+                let each = |over: bool, block: u64, all: usize| {
+                    if !over {
+                        1
+                    } else if block == 0 {
+                        all
+                    } else {
+                        block as usize
+                    }
+                };
+                [each(over.m, over.blocks[0], m), each(over.n, over.blocks[1], n)]
+            })
+            .collect();
+        let poison = |[rows, columns]: &[usize; 2]| context.upload(&vec![f32::NAN; m / rows * (n / columns)]).expect("memory");
+        let mut out: Vec<_> = each.iter().map(poison).collect();
+        op.run_with(out.iter_mut().fold(Operands::<f32, f32>::without_c(&da, &db), Operands::reduction)).expect(&plan);
+        for ((text, [rows, columns]), got) in list.iter().zip(each).zip(out) {
+            let (r, got) = (axes(text), got.download().expect("values"));
+            for (at, got) in got.into_iter().enumerate() {
+                let (i, j) = (at / (n / columns) * rows, at % (n / columns) * columns);
+                let all = (0..rows * columns).map(|e| f64::from(element(i + e / columns, j + e % columns)));
+                let state = all.fold(r.operator.identity(), |x, y| r.operator.combine(x, r.operator.element(y, 0)));
+                let want = r.operator.finish(state, (rows * columns) as u64) as f32;
+                assert_eq!(got, want, "{plan}: {at} of {text}");
+            }
+        }
+    }
+}
+
+/// rocMLIR's statistics of GroupNorm: per sample, over groups of ten channels and all pixels, beside the result and with split-k.
+#[test]
+fn groups_of_channels_are_counted() {
+    let context = context();
+    let [n, c, k, size] = [2usize, 4, 20, 8];
+    for (layout, plan) in [(Layout::Nchw, "C_RDF0"), (Layout::Nhwc, "C_ICE2_SKS1"), (Layout::Nhwc, "C_RDF2")] {
+        let conv =
+            Conv::new(Scalar::F32, n as u64, c as u64, k as u64, &[size as u64; 2], &[3; 2]).pad(&[1; 2], &[1; 2]).layout(layout);
+        let conv = ["sum:mn10", "sumsq:mn10"].iter().fold(conv, |conv, text| conv.reduce(text.parse().expect("a reduction")));
+        let op = context.conv(conv).expect("a problem").constrained(&Constraint::parse(plan).expect("a constraint"));
+        let ones = |len: usize| context.upload(&vec![1f32; len]).expect("memory");
+        let (x, w, mut y) = (ones(n * c * size * size), ones(k * c * 9), ones(n * k * size * size));
+        let mut out = [ones(n * 2), ones(n * 2)];
+        op.run_with(out.iter_mut().fold(Operands::new(&x, &w, &mut y), Operands::reduction)).expect("it runs");
+        // Taps inside along a line: 2 at either end, 3 between.
+        let taps = |power: i32| (0..size).map(|i| if i == 0 || i == size - 1 { 2f32 } else { 3.0 }.powi(power)).sum::<f32>();
+        let want = [1, 2].map(|power| vec![10.0 * (taps(power) * taps(power)) * (c as f32).powi(power); n * 2]);
+        assert_eq!(out.map(|x| x.download().expect("values")), want, "{} {plan}", layout.name());
+    }
+}
+
+/// Blocks that are none are refused by name.
+#[test]
+fn blocks_that_do_not_divide_are_refused() {
+    let context = context();
+    for (text, part) in
+        [("sum:n7", "blocks of 7 do not divide n, of which there are 80"), ("sum:m100", "blocks of 100 do not divide m")]
+    {
+        let refused = context.gemm(Gemm::new(Scalar::F32, 48, 80, 4).reduce(text.parse().expect("a reduction"))).expect_err(text);
+        assert!(refused.to_string().contains(part), "{refused}");
     }
 }
 

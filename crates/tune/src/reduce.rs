@@ -41,7 +41,12 @@ pub struct Wholes {
 pub fn reduce(problem: &Problem, spec: &KernelSpec, wholes: Wholes) -> Option<Problem> {
     let t = &spec.tiling;
     let depth = u64::from(t.k_tile) * u64::from(t.split_k.ways.max(1));
-    let tile = [u64::from(t.macro_tile().0), u64::from(t.macro_tile().1), depth];
+    // Blocks of rows and columns divide what is left.
+    let whole_blocks = |tile: u32, axis: usize| {
+        let blocks = problem.reductions().iter().map(|r| r.over.blocks[axis]).filter(|block| *block > 0);
+        blocks.fold(u64::from(tile), |unit, block| unit / gcd(unit, block) * block)
+    };
+    let tile = [whole_blocks(t.macro_tile().0, 0), whole_blocks(t.macro_tile().1, 1), depth];
     let smaller = match problem {
         Problem::Gemm(gemm) => Problem::Gemm(reduce_gemm(gemm, tile, wholes)),
         Problem::Conv(conv) => Problem::Conv(reduce_conv(conv, tile, wholes)),

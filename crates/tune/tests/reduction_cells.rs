@@ -33,7 +33,8 @@ const EXITS: [(&str, &str, bool); 3] = [("direct", "CST0", true), ("staged", "CS
 const SPLITS: [(&str, &str); 4] =
     [("none", "ICE1"), ("workspace", "ICE2_SKS1"), ("cluster", "ICE2_SKS2"), ("atomic additions", "ICE2_SKS0")];
 /// Axes and operators; batch entries are 2.
-const AXES: [(&str, &str); 4] = [("rows (n)", "n"), ("columns (m)", "m"), ("both", "mn"), ("with the batch (bm)", "bm")];
+const AXES: [(&str, &str); 5] =
+    [("rows (n)", "n"), ("columns (m)", "m"), ("both", "mn"), ("with the batch (bm)", "bm"), ("blocks (m9n16)", "m9n16")];
 const OPERATORS: [(&str, &[&str]); 4] = [
     ("sum, sumsq", &["sum", "sumsq"]),
     ("max, min, absmax", &["max", "min", "absmax"]),

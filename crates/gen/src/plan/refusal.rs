@@ -2,7 +2,7 @@
 
 use super::keys::Key;
 use tilewright_ir::Scalar;
-use tilewright_problem::{Activation, Operator};
+use tilewright_problem::{Activation, Axes, Operator};
 
 /// What a plan asks for that cannot be: names keys and values, and what to change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -165,6 +165,11 @@ pub enum Refusal {
     /// Nothing is left behind a work-group.
     #[error("RDF{rdf}: one work-group has all of each value, nothing is left to finish; use RDF0")]
     ReduceFinished { rdf: u32 },
+    /// A ticket tells the last of the work-groups that share values.
+    #[error(
+        "RDF1: several tiles have parts of one of the blocks of {over}, each of others as well; use RDF0, or tiles that blocks divide"
+    )]
+    ReduceBlocks { over: Axes },
     /// A thread's results are not adjacent in memory for that many elements.
     #[error(
         "CVW{width} does not divide the {units} adjacent results of a thread along {dim}; set the fragment width (FRW), or CST1"

@@ -198,7 +198,7 @@ impl Conv {
     /// where there is one group).
     pub fn merges(&self) -> bool {
         let kept = self.groups == 1;
-        self.reductions.iter().all(|r| (r.over.g && r.over.m) || (kept && !r.over.g && !r.over.m))
+        self.reductions.iter().all(|r| (r.over.g && r.over.whole()[0]) || (kept && !r.over.g && !r.over.m))
     }
     fn validate_reductions(&self) -> Result<(), ProblemError> {
         check_all(&self.reductions, self.drop_c, (self.out_dtype.accumulator(), self.result_shape()))?;

@@ -126,7 +126,10 @@ pub(super) fn sampled(data: &TestData, oracle: &Oracle<'_>, samples: Samples) ->
 }
 
 fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Reduction), samples: Samples) -> Vec<Expected> {
-    let (shape, over) = (data.problem.result_shape(), [reduction.over.g, reduction.over.m, reduction.over.n]);
+    let shape = data.problem.result_shape();
+    // Elements of a value along each axis; the batch is reduced as a whole.
+    let [rows_each, columns_each] = shape.each(reduction.over);
+    let each_of = [1, rows_each, columns_each];
     let each = if matches!(data.problem, Problem::Reduce(_)) { ELEMENT_WORK } else { oracle.extent[3] };
     let work = shape.count(reduction.over).saturating_mul(each);
     if work > MOST_WORK {
@@ -140,14 +143,15 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
     let most_entries = most.min(if samples == Samples::All { entries } else { 8 });
     let limit = [most_entries, most / most_entries.min(entries), most / most_entries.min(entries)];
     let lists = [0, 1, 2].map(|axis| {
-        let extent = oracle.extent[axis];
-        if over[axis] { (0..extent).collect() } else { spread(extent, limit[axis], 5 + axis as u64) }
+        let (extent, each) = (oracle.extent[axis], each_of[axis].max(1));
+        let values = spread(extent / each, if axis == 0 && reduction.over.g { extent } else { limit[axis] }, 5 + axis as u64);
+        values.into_iter().flat_map(|value| value * each..(value + 1) * each).collect::<Vec<u64>>()
     });
     let [gs, rows, columns] = &lists;
-    let kept = |list: &[u64], over: bool| if over { 1 } else { list.len() };
     // Of a batch that is reduced its groups are left.
     let groups = shape.groups as usize;
-    let size = [if over[0] { groups } else { gs.len() }, kept(rows, over[1]), kept(columns, over[2])];
+    let values = |list: &[u64], each: u64| list.len() / each.max(1) as usize;
+    let size = [if reduction.over.g { groups } else { gs.len() }, values(rows, rows_each), values(columns, columns_each)];
     let none = || vec![Elements::none(reduction.operator); size.iter().product()];
     let t = Tolerance::of(&data.problem);
     let block = |mut found: Vec<Elements>, (ig, first): (usize, usize)| {
@@ -157,10 +161,10 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
             let element = entry(data, oracle, [g, rows[row], columns[column]], sum);
             let off = if data.c.scalar.is_float() { t.accumulate * element.scale + t.floor } else { 0.0 };
             let (x, off) = as_reduced(data, reduction, element.expected, off);
-            let place = |i: usize, over: bool| if over { 0 } else { i };
-            let row = place(first + row, over[1]);
-            let entry = if over[0] { ig % groups } else { ig };
-            let at = (entry * size[1] + row) * size[2] + place(column, over[2]);
+            let place = |i: usize, each: u64| i / each.max(1) as usize;
+            let row = place(first + row, rows_each);
+            let entry = if reduction.over.g { ig % groups } else { ig };
+            let at = (entry * size[1] + row) * size[2] + place(column, columns_each);
             found[at].add(reduction.operator, (x, off), shape.within(reduction, element.index));
         }
         found
@@ -171,10 +175,11 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
     let found =
         blocks.into_par_iter().with_min_len(pieces).fold(none, block).reduce(none, |x, y| joined(reduction.operator, x, y));
     let accumulator = data.c.scalar.accumulator();
-    let pick = |list: &[u64], i: usize, over: bool| if over { 0 } else { list[i] };
+    let pick = |list: &[u64], i: usize, each: u64| list[i * each as usize];
     let each = found.iter().enumerate().map(|(i, elements)| {
         let (ig, row, column) = (i / size[2] / size[1], i / size[2] % size[1], i % size[2]);
-        let index = [if over[0] { ig as u64 } else { gs[ig] }, pick(rows, row, over[1]), pick(columns, column, over[2])];
+        let entry = if reduction.over.g { ig as u64 } else { gs[ig] };
+        let index = [entry, pick(rows, row, rows_each), pick(columns, column, columns_each)];
         let (expected, allowed) = elements.finish(reduction, shape.count(reduction.over), accumulator, false);
         Expected { number, at: shape.index(reduction.over, index), index, expected, allowed, element: elements.indexed() }
     });
@@ -185,12 +190,13 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
 pub(super) fn exact(data: &TestData, (number, found): (usize, Vec<Elements>)) -> Vec<Expected> {
     let (reduction, shape) = (&data.problem.reductions()[number], data.problem.result_shape());
     let (accumulator, count) = (data.c.scalar.accumulator(), shape.count(reduction.over));
-    let kept = |over: bool, extent: u64| if over { 1 } else { extent };
-    let (m, n) = (kept(reduction.over.m, shape.extents.m), kept(reduction.over.n, shape.extents.n));
+    let [rows, columns] = shape.each(reduction.over).map(|each| each.max(1));
+    let (m, n) = (shape.extents.m / rows, shape.extents.n / columns);
     let each = found.iter().enumerate().map(|(i, elements)| {
         let (expected, allowed) = elements.finish(reduction, count, accumulator, true);
         let at = i as u64;
-        Expected { number, at, index: [at / n / m, at / n % m, at % n], expected, allowed, element: elements.indexed() }
+        let index = [at / n / m, at / n % m * rows, at % n * columns];
+        Expected { number, at, index, expected, allowed, element: elements.indexed() }
     });
     each.collect()
 }

@@ -6,6 +6,7 @@ import glob
 import importlib.util
 import json
 import os
+import re
 import sys
 import threading
 from dataclasses import dataclass
@@ -281,14 +282,19 @@ def _gemm(
         return Call(context, problem, a_at, b_at, c_at, bias_at, residual_at, out)
     kept = [("b", batch)] if batch is not None else []
     kept += [("m", m), ("n", n)]
-    values = [
-        empty(a, [size for axis, size in kept if axis not in text.split(":")[1]], _value_type(text, a_at.dtype)) for text in reduce
-    ]
+    values = [empty(a, _values_shape(text, kept), _value_type(text, a_at.dtype)) for text in reduce]
     looked = [look(x, "a reduction's values") for x in values]
     return Call(context, problem, a_at, b_at, c_at, bias_at, residual_at, (out, *values), looked)
 
 
 _SHORT = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64"}
+
+
+def _values_shape(text: str, sizes: List[Tuple[str, int]]) -> List[int]:
+    """Sizes of the axes that a reduction as it is told (`max:n`, `absmax:n128`) keeps, or has blocks of."""
+    over = dict(re.findall(r"([bmn])(\d*)", text.split(":")[1]))
+    blocks = [(size, over.get(axis, "1")) for axis, size in sizes]
+    return [size // int(block) for size, block in blocks if block]
 
 
 def _value_type(text: str, dtype: str) -> str:

@@ -59,7 +59,7 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         | Refusal::AtomicActivation { .. }
         | Refusal::ReduceSplit { .. } => both(&[], &[Sks, Ice]),
         Refusal::ReduceAtomics { .. } | Refusal::ReduceAtomicType { .. } | Refusal::ReduceAtomicCount { .. } => both(&[], &[Rdf]),
-        Refusal::ReduceFinished { .. } => both(&[Mic], &[Rdf, Mac, Skw, Ice]),
+        Refusal::ReduceFinished { .. } | Refusal::ReduceBlocks { .. } => both(&[Mic], &[Rdf, Mac, Skw, Ice]),
         Refusal::StoreUnit { .. } => both(&[Frw, Mic], &[Cvw, Cst]),
         Refusal::StoreAlign { .. } => both(&[], &[Cvw]),
         Refusal::Groups { .. } => both(&[Mic], &[Mac, Skw, Ice, Pst]),

@@ -166,7 +166,12 @@ pub fn reduced(rng: &mut ChaCha8Rng, problem: &Problem) -> Problem {
     let mut all = Vec::new();
     for _ in 0..rng.random_range(1..=3) {
         let (m, n) = [(true, false), (false, true), (true, true)][rng.random_range(0..3)];
-        let over = Axes { g: shape.extents.g > shape.groups && rng.random_bool(0.4), m, n };
+        let g = shape.extents.g > shape.groups && rng.random_bool(0.4);
+        let mut block = |over: bool, extent: u64| {
+            let sizes: Vec<u64> = (2..extent).filter(|size| over && extent.is_multiple_of(*size)).collect();
+            if rng.random_bool(0.3) { sizes.choose(rng).copied().unwrap_or(0) } else { 0 }
+        };
+        let over = Axes { g, m, n, blocks: [block(m, shape.extents.m), block(n, shape.extents.n)] };
         let operator = *Operator::ALL.choose(rng).unwrap_or(&Operator::Sum);
         let dtype = match rng.random_range(0..6) {
             0 | 1 if operator.indexes() => Some(Scalar::I32),

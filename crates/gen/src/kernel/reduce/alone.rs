@@ -122,12 +122,12 @@ impl Share<'_> {
         let whole = self.held(b, self.start[1], &nothing, &owned);
         let place = whole.place(b);
         // Values of each reduction, as far as the thread has come.
-        let shape = |reducer: &Reducer| match reducer.partials.finish {
+        let shape = |reducer: &Reducer, way: &crate::plan::TileReduction| match reducer.partials.finish {
             // Nothing is left behind a step.
             Some(Finish::Atomic(Stage::Element)) => Vec::new(),
-            _ => whole.values(reducer),
+            _ => whole.values(reducer, way),
         };
-        let shapes: Vec<Vec<[u32; 2]>> = all.iter().map(|(reducer, _)| shape(reducer)).collect();
+        let shapes: Vec<Vec<[u32; 2]>> = all.iter().map(|(reducer, way)| shape(reducer, way)).collect();
         let steps = (columns / u64::from(self.size[1])) as i64;
         let mut declare = |name: &str, (reducer, shape): (&Reducer, &Vec<[u32; 2]>)| {
             let identity = reducer.identity(b);
@@ -147,10 +147,10 @@ impl Share<'_> {
             let elements = self.elements(b, column, &owned);
             let value = |_: &mut Builder, register: u32| elements[register as usize];
             let held = self.held(b, column, &value, &owned);
-            for ((reducer, _), totals) in all.iter().zip(&totals) {
-                let values = held.in_registers(b, reducer, place, &mut Default::default());
+            for ((reducer, way), totals) in all.iter().zip(&totals) {
+                let values = held.in_registers(b, reducer, way, place, &mut Default::default());
                 if totals.is_empty() {
-                    held.put_all(b, reducer, &values);
+                    held.put_all(b, reducer, way, &values);
                 }
                 for (total, (_, state)) in totals.iter().zip(values.held) {
                     add(b, reducer, total, &state);

@@ -139,16 +139,32 @@ pub(super) fn add_parts(
     // Values of a batch entry are neighbours, and behind them those of its next tile.
     let each = partials.values as i64;
     let entry = (partials.tiles[0] * partials.tiles[1] * partials.shares * partials.values) as i64;
-    let start = b.bind("start", value / each * entry + value % each);
+    // Blocks have some of these values each, side by side along m and n.
+    let [beside, down] = partials.inner.map(|inner| inner as i64);
+    let inner = down * beside;
+    let start = match inner {
+        1 => b.value(value / each * entry + value % each),
+        _ => {
+            let (results, across) = (each / inner, partials.across as i64);
+            let row = b.value(value % results / (across / beside));
+            b.value(value / results * entry + row * (down * across) + value % (across / beside) * beside)
+        }
+    };
+    let start = b.bind("start", start);
     // Where the batch is reduced, its groups lie between parts of one value.
-    let within = (partials.parts / partials.outer) as i64;
+    let within = (partials.parts / partials.outer) as i64 / inner;
     let apart = if partials.outer > 1 { partials.groups as i64 * entry - within * each } else { 0 };
     let most = Ex::int(partials.parts as i64 + i64::from(lanes) - 1, Scalar::I64);
     let count = b.value((most - lane.cast(Scalar::I64)) / i64::from(lanes));
     let zero = b.int(0, Scalar::I64);
     b.for_range("i", zero, count, Unroll::By(8), |b, i| {
-        let part = b.value(i * i64::from(lanes) + lane.cast(Scalar::I64));
+        let number = b.value(i * i64::from(lanes) + lane.cast(Scalar::I64));
+        let part = if inner == 1 { number } else { b.value(number / inner) };
         let mut at = b.value(start + part * each);
+        if inner > 1 {
+            let of_block = b.value(number % inner);
+            at = b.value(at + of_block / beside * (partials.across as i64) + of_block % beside);
+        }
         if apart > 0 {
             at = b.value(at + part / within * apart);
         }

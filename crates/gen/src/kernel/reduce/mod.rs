@@ -75,9 +75,9 @@ impl<'a> Reducer<'a> {
         Reducer { op, partials, to, ticket: None, state: c.state(op), count: shape.count(op.over), shape, swapped: c.swapped }
     }
 
-    /// Rows and columns of a batch entry.
+    /// Rows and columns that each value is computed of.
     fn extents(&self) -> [u64; 2] {
-        [self.shape.extents.m, self.shape.extents.n]
+        self.shape.each(self.op.over)
     }
     /// By how much an index grows from one row to the next, and from one column to the next; 0 along what is kept.
     fn steps(&self) -> [u64; 2] {

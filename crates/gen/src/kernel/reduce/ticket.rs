@@ -4,7 +4,7 @@
 //! behind the addition to the ticket, by the thread that makes it; barriers hand that on to the other threads.
 
 use super::finish::add_parts;
-use super::tile::{HeldTile, behind};
+use super::tile::HeldTile;
 use super::{Reducer, State, get};
 use crate::plan::TileReduction;
 use tilewright_ir::*;
@@ -103,7 +103,7 @@ impl HeldTile<'_> {
 
     /// The ticket of the values that the tile has parts of.
     fn ticket(&self, b: &mut Builder, reducer: &Reducer) -> ExprId {
-        let (over, partials) = (Self::over(reducer), &reducer.partials);
+        let (over, partials) = (reducer.op.over.whole(), &reducer.partials);
         let mut ticket = self.entry(b, reducer);
         for axis in (0..2).filter(|axis| !over[*axis]) {
             ticket = b.value(ticket * (partials.strips[axis] as i64) + self.tile[axis].cast(Scalar::I64));
@@ -112,15 +112,11 @@ impl HeldTile<'_> {
     }
 
     /// Number of a value of the tile in the result, and the condition that it exists and is this tile's.
-    fn numbered(&self, b: &mut Builder, reducer: &Reducer, value: ExprId) -> (ExprId, Option<ExprId>) {
-        let (mut number, mut exists) = (b.int(0, Scalar::I64), None);
-        for axis in (0..2).filter(|axis| !Self::over(reducer)[*axis]) {
-            let coord = behind(b, self.start[axis], value, self.ints);
-            exists = (self.owned)(b, coord, axis);
-            number = coord.value(b);
-        }
-        let entry = self.entry(b, reducer);
-        (b.value(entry * (reducer.partials.values as i64) + number.cast(Scalar::I64)), exists)
+    fn numbered(&self, b: &mut Builder, left: &Left, value: ExprId) -> (ExprId, Option<ExprId>) {
+        let at = self.places(b, left.reducer, left.how, value);
+        let (number, exists) = self.value_at(b, left.reducer, at, left.reducer.partials.blocks);
+        let entry = self.entry(b, left.reducer);
+        (b.value(entry * (left.reducer.partials.values as i64) + number.cast(Scalar::I64)), exists)
     }
 
     /// Each thread takes values of its own.
@@ -158,14 +154,14 @@ impl HeldTile<'_> {
         let reducer = left.reducer;
         let identity = reducer.identity(b);
         let total: Vec<VarId> = identity.iter().map(|value| b.declare("total", *value)).collect();
-        let (number, exists) = self.numbered(b, reducer, value);
+        let (number, exists) = self.numbered(b, left, value);
         let number = b.bind("number", number);
         b.if_given(exists, |b| add_parts(b, reducer, &reducer.to, &total, number, lanes));
         get(b, &total)
     }
 
     fn put_result(&self, b: &mut Builder, left: &Left, value: ExprId, state: &[ExprId]) {
-        let (number, exists) = self.numbered(b, left.reducer, value);
+        let (number, exists) = self.numbered(b, left, value);
         let value = left.reducer.finish(b, state);
         b.store(Base::Buffer(left.result), number, value, exists);
     }

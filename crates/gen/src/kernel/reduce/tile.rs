@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use tilewright_ir::affine::Coord;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::*;
+use tilewright_problem::Extents;
 
 /// Lanes of the waves that consist of rows whose lanes alone exchange values directly (AMD's), and the bits of a lane's number in its row.
 const WIDE: u32 = 64;
@@ -62,7 +63,10 @@ impl HeldTile<'_> {
     pub fn reduce(&self, b: &mut Builder, all: &[(&Reducer, TileReduction)], shared: (Option<ExprId>, u32), teams: u32) {
         let place = self.place(b);
         let mut owned = HashMap::new();
-        self.leave(b, all, shared, teams, &mut |b, number| self.in_registers(b, all[number].0, place, &mut owned));
+        self.leave(b, all, shared, teams, &mut |b, number| {
+            let (reducer, how) = &all[number];
+            self.in_registers(b, reducer, how, place, &mut owned)
+        });
     }
 
     /// What a thread adds to rows and columns of its registers.
@@ -87,7 +91,7 @@ impl HeldTile<'_> {
             let values = values(b, number);
             let values = self.across_lanes(b, reducer, how, values);
             if how.parts.len() == 1 {
-                self.put_all(b, reducer, &values);
+                self.put_all(b, reducer, how, &values);
                 continue;
             }
             let mut arrays = Vec::new();
@@ -149,26 +153,21 @@ impl HeldTile<'_> {
         }
     }
 
-    /// Rows and columns of the values that a thread has of a reducer, as far as constants go, each with its registers by place.
-    fn groups(&self, reducer: &Reducer) -> BTreeMap<[u32; 2], BTreeMap<[u32; 2], u32>> {
-        let over = Self::over(reducer);
+    /// Which values a thread has of a reducer, as far as constants go, each with its registers by row and column.
+    fn groups(&self, reducer: &Reducer, how: &TileReduction) -> BTreeMap<[u32; 2], BTreeMap<[u32; 2], u32>> {
+        let whole = reducer.op.over.whole();
         let mut groups: BTreeMap<[u32; 2], BTreeMap<[u32; 2], u32>> = BTreeMap::new();
         for register in 0..self.layout.extent(Axis::Register) as u32 {
             let at = [Axis::Row, Axis::Col].map(|to| self.layout.at(to, &[(Axis::Register, register.into())]) as u32);
-            let kept = [0, 1].map(|axis| if over[axis] { 0 } else { at[axis] });
+            let kept = [0, 1].map(|axis| if whole[axis] { 0 } else { at[axis] / how.runs[axis] });
             groups.entry(kept).or_default().insert(at, register);
         }
         groups
     }
 
-    /// Rows and columns of the values that a thread has of a reducer.
-    pub fn values(&self, reducer: &Reducer) -> Vec<[u32; 2]> {
-        self.groups(reducer).into_keys().collect()
-    }
-
-    /// Which of the axes a reduction reduces.
-    pub(super) fn over(reducer: &Reducer) -> [bool; 2] {
-        [reducer.op.over.m, reducer.op.over.n]
+    /// Values that a thread has of a reducer.
+    pub fn values(&self, reducer: &Reducer, how: &TileReduction) -> Vec<[u32; 2]> {
+        self.groups(reducer, how).into_keys().collect()
     }
 
     /// Condition that a row or column which the thread holds exists and is this tile's.
@@ -189,9 +188,16 @@ impl HeldTile<'_> {
         condition
     }
 
-    /// Index of a thread's first element.
-    fn first_index(&self, b: &mut Builder, reducer: &Reducer, place: [ExprId; 2]) -> ExprId {
-        let (scalar, over, steps) = (reducer.state[1], Self::over(reducer), reducer.steps());
+    /// Index of a thread's first element of a value.
+    fn first_index(
+        &self,
+        b: &mut Builder,
+        reducer: &Reducer,
+        place: [ExprId; 2],
+        (how, kept): (&TileReduction, [u32; 2]),
+    ) -> ExprId {
+        let (scalar, steps) = (reducer.state[1], reducer.steps());
+        let (over, whole) = ([reducer.op.over.m, reducer.op.over.n], reducer.op.over.whole());
         let mut first = b.int(0, scalar);
         if reducer.op.over.g {
             let entry = b.value(self.g.cast(scalar) / (reducer.op.groups.max(1) as i64));
@@ -199,7 +205,10 @@ impl HeldTile<'_> {
             first = b.value(entry * (each as i64));
         }
         for axis in (0..2).filter(|axis| over[*axis]) {
-            let at = behind(b, self.start[axis], place[axis], self.ints).value(b);
+            let mut at = behind(b, self.start[axis], place[axis], self.ints).value(b);
+            if !whole[axis] {
+                at = b.value((at + i64::from(kept[axis] * how.runs[axis])) % (reducer.extents()[axis] as i64));
+            }
             first = b.value(first + at.cast(scalar) * (steps[axis] as i64));
         }
         b.bind("first_index", first)
@@ -210,14 +219,16 @@ impl HeldTile<'_> {
         &self,
         b: &mut Builder,
         reducer: &Reducer,
+        how: &TileReduction,
         place: [ExprId; 2],
         known: &mut HashMap<(usize, u32), Option<ExprId>>,
     ) -> Values {
-        let over = Self::over(reducer);
-        let steps = reducer.steps();
-        let first = reducer.op.operator.indexes().then(|| self.first_index(b, reducer, place));
-        let mut held = Vec::new();
-        for (kept, elements) in self.groups(reducer) {
+        let (whole, steps) = (reducer.op.over.whole(), reducer.steps());
+        let (mut held, mut first) = (Vec::new(), None);
+        for (kept, elements) in self.groups(reducer, how) {
+            if reducer.op.operator.indexes() && (first.is_none() || reducer.op.over.in_blocks()) {
+                first = Some(self.first_index(b, reducer, place, (how, kept)));
+            }
             let mut all = Vec::new();
             for (at, register) in elements {
                 let mut value = (self.value)(b, register);
@@ -226,10 +237,12 @@ impl HeldTile<'_> {
                     value = b.value(value.cast(self.stored).cast(scalar));
                 }
                 let mut counts: Vec<ExprId> = (self.counts)(register).into_iter().collect();
-                for axis in (0..2).filter(|axis| over[*axis]) {
+                // A run of a block exists as a whole or not at all.
+                for axis in (0..2).filter(|axis| whole[*axis]) {
                     counts.extend(self.owned(b, known, (axis, at[axis]), place));
                 }
-                let index = (0..2).map(|axis| u64::from(at[axis]) * steps[axis]).sum();
+                let within = |axis: usize| if whole[axis] { at[axis] } else { at[axis] % how.runs[axis] };
+                let index = (0..2).map(|axis| u64::from(within(axis)) * steps[axis]).sum();
                 all.push(Element { value, index, counts });
             }
             if reducer.partials.finish == Some(Finish::Atomic(Stage::Element)) {
@@ -239,7 +252,11 @@ impl HeldTile<'_> {
             let total = reducer.elements(b, first, all);
             held.push((kept, bind(b, "total", total)));
         }
-        Values { held, thread: place, guard: None }
+        let thread = [0, 1].map(|axis| match how.runs[axis] {
+            run if run > 1 && !whole[axis] => b.value(place[axis] / run),
+            _ => place[axis],
+        });
+        Values { held, thread, guard: None }
     }
 
     /// Values of lanes that have parts of the same ones. Where a lane has an even number of them it keeps one half and gives the other
@@ -252,8 +269,10 @@ impl HeldTile<'_> {
                 state.iter().map(|value| b.shuffle("other", *value, ShuffleKind::Xor(mask))).collect()
             };
             let half = values.held.len() / 2;
-            let apart = |i: usize| [0, 1].map(|axis| values.held[half + i].0[axis] - values.held[i].0[axis]);
-            let even = values.held.len().is_multiple_of(2) && half > 0 && (1..half).all(|i| apart(i) == apart(0));
+            // Halves of values along both axes may not lie alike.
+            let apart = |i: usize| [0, 1].map(|axis| values.held[half + i].0[axis].checked_sub(values.held[i].0[axis]));
+            let alike = || !apart(0).contains(&None) && (1..half).all(|i| apart(i) == apart(0));
+            let even = values.held.len().is_multiple_of(2) && half > 0 && alike();
             if bit == ROW_BITS
                 && !even
                 && copies == (1 << ROW_BITS) - 1
@@ -282,7 +301,7 @@ impl HeldTile<'_> {
                 copies |= mask;
                 continue;
             }
-            let apart = apart(0);
+            let apart = apart(0).map(Option::unwrap_or_default);
             let upper = b.value(self.thread & mask);
             let upper = b.bind("upper", upper.equals(i64::from(mask)));
             let mut held = Vec::with_capacity(half);
@@ -311,9 +330,9 @@ impl HeldTile<'_> {
     }
 
     /// Stores values of which the thread has all that the tile has.
-    pub fn put_all(&self, b: &mut Builder, reducer: &Reducer, values: &Values) {
+    pub fn put_all(&self, b: &mut Builder, reducer: &Reducer, how: &TileReduction, values: &Values) {
         for (place, state) in &values.held {
-            let at = [0, 1].map(|axis| b.value(values.thread[axis] + place[axis]));
+            let at = [0, 1].map(|axis| b.value((values.thread[axis] + place[axis]) * how.runs[axis]));
             self.put(b, reducer, at, state, values.guard);
         }
     }
@@ -329,10 +348,14 @@ impl HeldTile<'_> {
     ) {
         let mask = how.lane_bits.iter().fold(0u32, |mask, bit| mask | 1 << bit);
         let thread = if mask == 0 { self.thread } else { b.value(self.thread - (self.thread & mask)) };
+        let whole = reducer.op.over.whole();
         let number = |b: &mut Builder, axis: usize| {
             let to = [Axis::Row, Axis::Col][axis];
             (how.part_steps[axis] > 0).then(|| {
-                let place = self.layout.emit(b, to, &[(Axis::Thread, thread)], Scalar::I32);
+                let mut place = self.layout.emit(b, to, &[(Axis::Thread, thread)], Scalar::I32);
+                if !whole[axis] {
+                    place = b.value(place % how.runs[axis]);
+                }
                 b.value(place / how.part_steps[axis])
             })
         };
@@ -345,11 +368,11 @@ impl HeldTile<'_> {
         let start = b.value(part * how.values);
         let start = first.map_or(start, |first| b.value(first + start));
         let start = b.bind("part_at", start);
-        let over = Self::over(reducer);
         for (place, state) in &values.held {
             let mut at = start;
-            for axis in (0..2).filter(|axis| !over[*axis]) {
-                at = b.value(at + values.thread[axis] + place[axis]);
+            for axis in (0..2).filter(|axis| !whole[*axis]) {
+                let step = if axis == 0 { how.across } else { 1 };
+                at = b.value(at + values.thread[axis] * step + place[axis] * step);
             }
             for (array, value) in arrays.iter().zip(state) {
                 b.store(Base::Shared(*array), at, *value, values.guard);
@@ -365,7 +388,6 @@ impl HeldTile<'_> {
         how: &TileReduction,
         (arrays, first): (&[SharedId], Option<ExprId>),
     ) {
-        let over = Self::over(reducer);
         for step in 0..how.values.div_ceil(self.threads) {
             let value = b.bind("value", self.thread + step * self.threads);
             let partly = (step + 1) * self.threads > how.values;
@@ -378,37 +400,62 @@ impl HeldTile<'_> {
                 }
                 let total = reducer.all(b, &leaves);
                 let total = bind(b, "total", total);
-                let zero = b.int(0, Scalar::I32);
-                let at = [0, 1].map(|axis| if over[axis] { zero } else { value });
+                let at = self.places(b, reducer, how, value);
                 self.put(b, reducer, at, &total, None);
             };
             if partly { b.if_then(value.lt(how.values), body) } else { body(b) }
         }
     }
 
-    /// Stores a value of the tile: at (row, column) of it, as far as these are kept.
-    fn put(&self, b: &mut Builder, reducer: &Reducer, at: [ExprId; 2], state: &[ExprId], mut guard: Option<ExprId>) {
-        let (over, partials) = (Self::over(reducer), &reducer.partials);
-        let parts = partials.in_workspace();
-        let mut index = if parts { b.value(self.g.cast(Scalar::I64)) } else { self.entry(b, reducer) };
-        let mut kept = b.int(0, Scalar::I64);
-        for axis in 0..2 {
-            if over[axis] && !parts {
-                continue;
-            }
-            if over[axis] {
-                index = b.value(index * (partials.tiles[axis] as i64) + self.tile[axis].cast(Scalar::I64));
-                continue;
-            }
+    /// First row and column of a value of the tile, 0 along what is reduced.
+    pub(super) fn places(&self, b: &mut Builder, reducer: &Reducer, how: &TileReduction, value: ExprId) -> [ExprId; 2] {
+        let (zero, whole) = (b.int(0, Scalar::I32), reducer.op.over.whole());
+        let number = match whole {
+            [false, false] => [b.value(value / how.across), b.value(value % how.across)],
+            _ => [value; 2],
+        };
+        [0, 1].map(|axis| if whole[axis] { zero } else { b.value(number[axis] * how.runs[axis]) })
+    }
+
+    /// Number of the value at (row, column) of the tile, among those of a batch entry that are computed of so many rows and columns each,
+    /// and the condition that it exists and is this tile's.
+    pub(super) fn value_at(
+        &self,
+        b: &mut Builder,
+        reducer: &Reducer,
+        at: [ExprId; 2],
+        units: [u64; 2],
+    ) -> (ExprId, Option<ExprId>) {
+        let (whole, mut number, mut exists) = (reducer.op.over.whole(), None, None);
+        let order = if reducer.swapped { [1, 0] } else { [0, 1] };
+        for axis in order.into_iter().filter(|axis| !whole[*axis]) {
             let coord = behind(b, self.start[axis], at[axis], self.ints);
             let owned = (self.owned)(b, coord, axis);
-            guard = b.and_opt(guard, owned);
-            kept = coord.value(b);
+            exists = b.and_opt(exists, owned);
+            let own = coord.value(b);
+            let own = if units[axis] > 1 { b.value(own / (units[axis] as i64)) } else { own };
+            let Extents { m, n, .. } = reducer.shape.extents;
+            let across = ([m, n][axis] / units[axis].max(1)) as i64;
+            number = Some(number.map_or(own, |rows: ExprId| b.value(rows.cast(Scalar::I64) * across + own.cast(Scalar::I64))));
         }
+        (number.unwrap_or_else(|| b.int(0, Scalar::I64)), exists)
+    }
+
+    /// Stores a value of the tile: at (row, column) of it, as far as these are kept.
+    fn put(&self, b: &mut Builder, reducer: &Reducer, at: [ExprId; 2], state: &[ExprId], mut guard: Option<ExprId>) {
+        let (whole, partials) = (reducer.op.over.whole(), &reducer.partials);
+        let parts = partials.in_workspace();
+        let mut index = if parts { b.value(self.g.cast(Scalar::I64)) } else { self.entry(b, reducer) };
+        for axis in (0..2).filter(|axis| whole[*axis] && parts) {
+            index = b.value(index * (partials.tiles[axis] as i64) + self.tile[axis].cast(Scalar::I64));
+        }
+        let (kept, exists) = self.value_at(b, reducer, at, if parts { partials.runs } else { partials.blocks });
+        guard = b.and_opt(guard, exists);
         if let Some(share) = self.share.filter(|_| parts) {
             index = b.value(index * (partials.shares as i64) + share.cast(Scalar::I64));
         }
-        let index = b.value(index * (partials.values as i64) + kept.cast(Scalar::I64));
+        let values = if parts { partials.values } else { partials.values / (partials.inner[0] * partials.inner[1]) };
+        let index = b.value(index * (values as i64) + kept.cast(Scalar::I64));
         let values = if parts { state.to_vec() } else { vec![reducer.finish(b, state)] };
         let by_atomics = partials.finish.and_then(Finish::stage).and_then(|_| atomic(reducer.op.operator));
         for (to, value) in reducer.to.iter().zip(values) {

@@ -41,7 +41,7 @@ impl KernelSpec {
     }
     fn reductions_of(&self, c: &Contraction, layout: &Layout, size: [u32; 2]) -> Vec<TileReduction> {
         let of = |r: &Reduce| {
-            let way = TileReduction::new(layout, size, [r.over.m, r.over.n], self.exchanging());
+            let way = TileReduction::new(layout, size, runs(r, layout, size), self.exchanging());
             match self.epilogue.finish.stage() {
                 Some(Stage::Element) => way.of_elements(),
                 Some(Stage::Group) => way.by_tree(),
@@ -54,13 +54,16 @@ impl KernelSpec {
     pub fn partials(&self, c: &Contraction, r: &Reduce) -> Partials {
         let (t, finish) = (&self.tiling, self.epilogue.finish);
         if self.epilogue.split == Split::Workspace {
-            return Partials::new(c, r, ElementTile::new(c).size.map(u64::from), ([1; 2], 1), finish);
+            let tile = ElementTile::new(c);
+            let runs = runs(r, &tile.layout, tile.size);
+            return Partials::new(c, r, (tile.size.map(u64::from), runs), ([1; 2], 1), finish);
         }
         if c.elements.is_some() {
-            return Partials::new(c, r, [t.a.macro_tile.into(), self.share_of_columns(c)], ([1; 2], 1), finish);
+            return Partials::new(c, r, ([t.a.macro_tile.into(), self.share_of_columns(c)], [1; 2]), ([1; 2], 1), finish);
         }
-        let size = [t.a.macro_tile, t.b.macro_tile].map(u64::from);
-        Partials::new(c, r, size, ([t.cluster.m, t.cluster.n], t.cluster.splits.into()), finish)
+        let size = [t.a.macro_tile, t.b.macro_tile];
+        let runs = if r.over.in_blocks() { runs(r, &t.accumulators(), size) } else { [1; 2] };
+        Partials::new(c, r, (size.map(u64::from), runs), ([t.cluster.m, t.cluster.n], t.cluster.splits.into()), finish)
     }
     /// Columns that a work-group of a reduction by itself walks over.
     pub fn share_of_columns(&self, c: &Contraction) -> u64 {
@@ -90,7 +93,11 @@ impl KernelSpec {
         if same && c.reductions().all(|r| self.partials(c, r).in_place()) {
             return Err(Refusal::ReduceFinished { rdf: self.epilogue.finish.number() });
         }
-        Ok(())
+        let scattered = |r: &&Reduce| self.partials(c, r).inner != [1; 2];
+        match c.reductions().find(scattered).filter(|_| self.epilogue.finish == Finish::Ticket) {
+            Some(r) => Err(Refusal::ReduceBlocks { over: r.over }),
+            None => Ok(()),
+        }
     }
     /// Bytes of shared memory through which waves reduce a tile's results.
     pub(crate) fn reduction_bytes(&self, c: &Contraction) -> u64 {
@@ -127,6 +134,16 @@ impl KernelSpec {
             arrays(bytes, (r, if shared { threads } else { 0 }))
         })
     }
+}
+
+/// Rows and columns of a tile that one of its values is reduced of, where threads hold it as the layout says.
+fn runs(r: &Reduce, layout: &Layout, size: [u32; 2]) -> [u32; 2] {
+    let (over, whole) = ([r.over.m, r.over.n], r.over.whole());
+    [0, 1].map(|axis| match (over[axis], whole[axis]) {
+        (false, _) => 1,
+        (true, true) => size[axis].max(1),
+        (true, false) => tile::run(layout, axis, size[axis], r.over.blocks[axis]),
+    })
 }
 
 /// Bytes of workspace for the parts of all reductions, the whole batch together; each begins at a multiple of `align`.

@@ -4,15 +4,24 @@ use super::{Finish, Stage};
 use tilewright_problem::contraction::{Contraction, Reduce};
 
 /// Where the values that work-groups have of a reduction go: to the result where one work-group has all of a value or atomics combine them
-/// there, else to workspace, `[batch entry][tile along m][tile along n][share][value]`, from where they are taken in that order.
+/// there, else to workspace, `[batch entry][tile along m][tile along n][share][value]`, from where they are taken in that order. Blocks of
+/// rows or columns that tiles have parts of have several values there, which are neighbours along their axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partials {
     /// Tiles that each have a part of a value, along m and n.
     pub tiles: [u64; 2],
     /// Work-groups that each have a share of a tile.
     pub shares: u64,
-    /// Values of a batch entry.
+    /// Values of a batch entry in workspace.
     pub values: u64,
+    /// Rows and columns of each of them; 0: those of a tile.
+    pub runs: [u64; 2],
+    /// The same of the result's values.
+    pub blocks: [u64; 2],
+    /// Values in workspace of each of the result's, along the axis along which these follow each other and along the other.
+    pub inner: [u64; 2],
+    /// Values in workspace along the first of these axes.
+    pub across: u64,
     /// Batch entries.
     pub entries: u64,
     /// Batch entries that each have a part of a value, and groups that stay apart between one of them and the next.
@@ -28,22 +37,49 @@ pub struct Partials {
 }
 
 impl Partials {
-    /// Of tiles of so many rows and columns, in numbers that are multiples of `together` (clusters), each of so many shares.
-    pub fn new(c: &Contraction, r: &Reduce, size: [u64; 2], (together, shares): ([u32; 2], u64), finish: Finish) -> Partials {
+    /// Of tiles of so many rows and columns, in numbers that are multiples of `together` (clusters), each of so many shares, and with values
+    /// of runs of so many rows and columns.
+    pub fn new(
+        c: &Contraction,
+        r: &Reduce,
+        (size, runs): ([u64; 2], [u32; 2]),
+        (together, shares): ([u32; 2], u64),
+        finish: Finish,
+    ) -> Partials {
         let all = |axis: usize| {
             let extent = [c.m, c.n][axis];
             extent.div_ceil(size[axis].max(1)).next_multiple_of(together[axis].max(1).into())
         };
-        let over = [r.over.m, r.over.n];
+        let (over, each) = (r.over.whole(), c.result_shape(r).each(r.over));
         let tiles = [0, 1].map(|axis| if over[axis] { all(axis) } else { 1 });
         let strips = [0, 1].map(|axis| if over[axis] { 1 } else { all(axis) });
-        let values = [(r.over.m, c.m), (r.over.n, c.n)].iter().filter(|a| !a.0).map(|a| a.1).product();
+        let unit = |of: [u64; 2]| [0, 1].map(|axis| if over[axis] { 0 } else { of[axis] });
+        let (runs, blocks) = (unit(runs.map(u64::from)), unit(each));
+        // Along the problem's n.
+        let order = if c.swapped { [0, 1] } else { [1, 0] };
+        let [across, down] = order.map(|axis| [c.m, c.n][axis].checked_div(runs[axis]).unwrap_or(1));
+        let values = down * across;
         let outer = if r.over.g { c.g / r.groups.max(1) } else { 1 };
-        let each = tiles[0].saturating_mul(tiles[1]).saturating_mul(shares);
+        let inner = order.map(|axis| blocks[axis].checked_div(runs[axis]).unwrap_or(1));
+        let each = tiles[0].saturating_mul(tiles[1]).saturating_mul(shares).saturating_mul(inner[0] * inner[1]);
         let parts = each.saturating_mul(outer);
         let alone = parts == 1 && finish.stage() != Some(Stage::Element);
         let finish = (!alone).then_some(finish);
-        Partials { tiles, shares, values, entries: c.g, outer, groups: r.groups, parts, finish, strips }
+        Partials {
+            tiles,
+            shares,
+            values,
+            runs,
+            blocks,
+            inner,
+            across,
+            entries: c.g,
+            outer,
+            groups: r.groups,
+            parts,
+            finish,
+            strips,
+        }
     }
     /// One work-group has all of a value.
     pub const fn in_place(&self) -> bool {

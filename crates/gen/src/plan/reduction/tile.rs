@@ -2,6 +2,7 @@
 //! of it follows from the layout that says which thread holds which element of the tile.
 
 use crate::plan::grid::gcd;
+use std::collections::{BTreeMap, BTreeSet};
 use tilewright_ir::layout::{Axis, Layout};
 
 /// How the threads that hold a tile reduce it to one value per row, column or tile.
@@ -17,35 +18,39 @@ pub struct TileReduction {
     pub part_steps: [u32; 2],
     /// See [`TileReduction::part_steps`].
     pub parts_across: u32,
-    /// Values of the tile.
+    /// Rows and columns of the tile that a value is reduced of: 1 along what is kept.
+    pub runs: [u32; 2],
+    /// Values of the tile, and those that follow each other along n.
     pub values: u32,
+    /// See [`TileReduction::values`].
+    pub across: u32,
     /// Times that the parts in shared memory are halved before what is left of them is combined.
     pub tree: u32,
 }
 
 impl TileReduction {
-    /// Of a tile of so many rows and columns that threads hold as the layout says (thread, register to row, column). `wave`: lanes of a
-    /// wave that can exchange values; 0 or 1 where they cannot.
-    pub fn new(layout: &Layout, size: [u32; 2], over: [bool; 2], wave: u32) -> TileReduction {
+    /// Of a tile of so many rows and columns that threads hold as the layout says (thread, register to row, column), in runs of so many
+    /// rows and columns. `wave`: lanes of a wave that can exchange values; 0 or 1 where they cannot.
+    pub fn new(layout: &Layout, size: [u32; 2], runs: [u32; 2], wave: u32) -> TileReduction {
         let threads = layout.extent(Axis::Thread) as u32;
-        let at = |thread: u32| [Axis::Row, Axis::Col].map(|to| layout.at(to, &[(Axis::Thread, thread.into())]) as u32);
-        let places: Vec<[u32; 2]> = (0..threads).map(at).collect();
-        let kept = |[row, col]: [u32; 2]| [if over[0] { 0 } else { row }, if over[1] { 0 } else { col }];
+        let places: Vec<[u32; 2]> =
+            (0..threads).map(|thread| [0, 1].map(|axis| place(layout, axis, Axis::Thread, thread))).collect();
+        let kept = |p: [u32; 2]| [0, 1].map(|axis| p[axis] / runs[axis]);
         let whole = wave > 1 && wave.is_power_of_two() && threads.is_multiple_of(wave);
         let bits = if whole { wave.ilog2() } else { 0 };
         let alike = |bit: &u32| (0..places.len()).all(|t| kept(places[t]) == kept(places[t ^ (1 << bit)]));
         let lane_bits: Vec<u32> = (0..bits).filter(alike).collect();
         let mask = lane_bits.iter().fold(0, |mask, bit| mask | 1 << bit);
         let first: Vec<[u32; 2]> = (0..threads).filter(|t| t & mask == 0).map(|t| places[t as usize]).collect();
-        let step = |axis: usize| if over[axis] { first.iter().fold(0, |d, p| gcd(d, p[axis])) } else { 0 };
+        let step = |axis: usize| first.iter().fold(0, |d, p| gcd(d, p[axis] % runs[axis]));
         let part_steps = [step(0), step(1)];
-        let number = |p: &[u32; 2], axis: usize| p[axis].checked_div(part_steps[axis]).unwrap_or(0);
+        let number = |p: &[u32; 2], axis: usize| (p[axis] % runs[axis]).checked_div(part_steps[axis]).unwrap_or(0);
         let parts_across = first.iter().map(|p| number(p, 1)).max().unwrap_or(0) + 1;
         let mut parts: Vec<u32> = first.iter().map(|p| number(p, 0) * parts_across + number(p, 1)).collect();
         parts.sort_unstable();
         parts.dedup();
-        let values = (0..2).filter(|axis| !over[*axis]).map(|axis| size[axis]).product();
-        TileReduction { lane_bits, wave, parts, part_steps, parts_across, values, tree: 0 }
+        let [down, across] = [0, 1].map(|axis| size[axis] / runs[axis]);
+        TileReduction { lane_bits, wave, parts, part_steps, parts_across, runs, values: down * across, across, tree: 0 }
     }
     /// The same with the parts combined pairwise, by all threads together, as long as their number is even.
     pub(super) fn by_tree(self) -> TileReduction {
@@ -68,4 +73,27 @@ impl TileReduction {
             _ => 0,
         }
     }
+}
+
+/// What a thread or a register adds to the row (0) or column (1).
+fn place(layout: &Layout, axis: usize, of: Axis, number: u32) -> u32 {
+    layout.at([Axis::Row, Axis::Col][axis], &[(of, number.into())]) as u32
+}
+
+/// Rows (0) or columns (1) of a tile of so many that become one part of the value of a block: the longest run that divides blocks and
+/// tiles, that is a run of registers and of threads alike, and of which all values of the tile have the same parts.
+pub(super) fn run(layout: &Layout, axis: usize, size: u32, block: u64) -> u32 {
+    let places = |of: Axis| (0..layout.extent(of) as u32).map(|i| place(layout, axis, of, i)).collect::<BTreeSet<u32>>();
+    let (threads, registers) = (places(Axis::Thread), places(Axis::Register));
+    let suits = |run: &u32| {
+        let furthest = |places: &BTreeSet<u32>| places.iter().map(|p| p % run).max().unwrap_or(0);
+        let mut parts: BTreeMap<u32, BTreeSet<u32>> = BTreeMap::new();
+        for thread in &threads {
+            registers.iter().for_each(|r| _ = parts.entry(thread / run + r / run).or_default().insert(thread % run));
+        }
+        let first = parts.values().next();
+        furthest(&threads) + furthest(&registers) < *run && parts.values().all(|parts| Some(parts) == first)
+    };
+    let common = u32::try_from(block % u64::from(size.max(1))).map_or(1, |rest| gcd(size, rest));
+    (1..=common).rev().filter(|run| common.is_multiple_of(*run)).find(suits).unwrap_or(1)
 }
