@@ -146,6 +146,8 @@ fn set_dynamic(problem: &mut Problem, extents: &[RunTime]) -> Result<(), CliErro
 
 const fn scalar(dtype: Dtype) -> Scalar {
     match dtype {
+        Dtype::E4m3 => Scalar::E4M3,
+        Dtype::E5m2 => Scalar::E5M2,
         Dtype::F16 => Scalar::F16,
         Dtype::Bf16 => Scalar::BF16,
         Dtype::F32 | Dtype::Tf32 => Scalar::F32,

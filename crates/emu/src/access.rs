@@ -163,6 +163,7 @@ impl Touch<'_> {
 pub(crate) fn get_shared(words: &[u32], byte: usize, size: usize) -> u64 {
     let low = words[byte / 4];
     match size {
+        1 => (low >> (byte % 4 * 8)) as u8 as u64,
         2 => (low >> (byte % 4 * 8)) as u16 as u64,
         4 => low as u64,
         _ => low as u64 | (words[byte / 4 + 1] as u64) << 32,
@@ -173,9 +174,9 @@ pub(crate) fn get_shared(words: &[u32], byte: usize, size: usize) -> u64 {
 #[inline]
 pub(crate) fn set_shared(words: &mut [u32], byte: usize, size: usize, value: u64) {
     match size {
-        2 => {
-            let shift = byte % 4 * 8;
-            words[byte / 4] = words[byte / 4] & !(0xFFFF << shift) | (value as u16 as u32) << shift;
+        1 | 2 => {
+            let (shift, mask) = (byte % 4 * 8, (1 << (8 * size)) - 1);
+            words[byte / 4] = words[byte / 4] & !(mask << shift) | (value as u32 & mask) << shift;
         }
         4 => words[byte / 4] = value as u32,
         _ => {
@@ -190,6 +191,7 @@ pub(crate) fn load(launch: &Launch<'_>, team: &mut Team, ctx: &mut Context, load
     let Some(m) = loads.first() else { return Ok(()) };
     let Some(t) = Target::new(launch, m.address.space, m.scalar, m.values.len()) else { return Ok(()) };
     let by_lane = match t.size {
+        1 => load_block::<1>,
         2 => load_block::<2>,
         4 => load_block::<4>,
         _ => load_block::<8>,

@@ -176,7 +176,7 @@ impl Cells {
             (at, rest) = (at + part.len(), behind);
         }
     }
-    /// The element of 2, 4 or 8 bytes at an aligned byte offset within the buffer.
+    /// The element of 1, 2, 4 or 8 bytes at an aligned byte offset within the buffer.
     #[inline]
     pub(crate) fn get(&self, byte: usize, size: usize) -> u64 {
         match self.pages.get(byte / PAGE) {
@@ -277,6 +277,7 @@ impl Page {
     fn get(&self, byte: usize, size: usize) -> u64 {
         let low = self.words[byte / 4].load(Relaxed);
         match size {
+            1 => (low >> (byte % 4 * 8)) as u8 as u64,
             2 => (low >> (byte % 4 * 8)) as u16 as u64,
             4 => low as u64,
             _ => low as u64 | (self.words[byte / 4 + 1].load(Relaxed) as u64) << 32,
@@ -285,9 +286,9 @@ impl Page {
     #[inline]
     fn set(&self, byte: usize, size: usize, value: u64) {
         match size {
-            2 => {
-                let shift = byte % 4 * 8;
-                self.put(byte / 4, (value as u16 as u32) << shift, !(0xFFFF << shift));
+            1 | 2 => {
+                let (shift, mask) = (byte % 4 * 8, (1 << (8 * size)) - 1);
+                self.put(byte / 4, (value as u32 & mask) << shift, !(mask << shift));
             }
             4 => self.words[byte / 4].store(value as u32, Relaxed),
             _ => {

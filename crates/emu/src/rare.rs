@@ -3,6 +3,7 @@
 use crate::lanes::{B32, B64, View};
 use crate::map::{checked2, f, g, map1, map2};
 use crate::op::{Alu, FaultKind, Faults, Op};
+use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 
 macro_rules! un {
@@ -128,6 +129,8 @@ fn float(r: View<'_, B32>, w: View<'_, B64>, o: &Alu) {
         Op::I64FromF64 => un!(o, w -> w, |x| g(x) as i64 as u64),
         Op::F32FromF64 => un!(o, w -> r, |x| (g(x) as f32).to_bits()),
         Op::F64FromF32 => un!(o, r -> w, |x| (f(x) as f64).to_bits()),
+        Op::F32FromE4M3 => un!(o, r -> r, |x| F8E4M3::from_bits(x as u8).to_f32().to_bits()),
+        Op::F32FromE5M2 => un!(o, r -> r, |x| F8E5M2::from_bits(x as u8).to_f32().to_bits()),
         Op::F16FromF64 => un!(o, w -> r, |x| f16::from_f64(g(x)).to_bits() as u32),
         Op::BF16FromF64 => un!(o, w -> r, |x| bf16::from_f64(g(x)).to_bits() as u32),
 

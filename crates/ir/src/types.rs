@@ -5,8 +5,8 @@ use std::fmt;
 
 /// The type of one lane's scalar value.
 ///
-/// `F16` and `BF16` are storage types: a value of theirs may be loaded, stored, selected and cast, never computed with.
-/// Arithmetic happens in `F32`, as on the hardware's accumulators.
+/// `F16`, `BF16` and the 8-bit floats are storage types: a value of theirs may be loaded, stored, selected and cast, never computed
+/// with. Arithmetic happens in `F32`, as on the hardware's accumulators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scalar {
@@ -22,6 +22,11 @@ pub enum Scalar {
     F16,
     /// bfloat16, storage only.
     BF16,
+    /// 8 bits with 4 of exponent and 3 of mantissa (OCP OFP8: no infinity, one NaN of each sign, up to 448), read only: nothing is
+    /// rounded to it.
+    E4M3,
+    /// 8 bits with 5 of exponent and 2 of mantissa (OCP OFP8: the upper half of a binary16), read only.
+    E5M2,
     /// IEEE binary32.
     F32,
     /// IEEE binary64.
@@ -32,7 +37,7 @@ impl Scalar {
     /// Size in memory, in bytes. `Bool` never lives in memory and counts as one byte.
     pub const fn bytes(self) -> u32 {
         match self {
-            Scalar::Bool => 1,
+            Scalar::Bool | Scalar::E4M3 | Scalar::E5M2 => 1,
             Scalar::F16 | Scalar::BF16 => 2,
             Scalar::I32 | Scalar::U32 | Scalar::F32 => 4,
             Scalar::I64 | Scalar::F64 => 8,
@@ -44,7 +49,15 @@ impl Scalar {
     }
     /// True for every floating-point type, storage-only ones included.
     pub const fn is_float(self) -> bool {
-        matches!(self, Scalar::F16 | Scalar::BF16 | Scalar::F32 | Scalar::F64)
+        self.is_storage() || matches!(self, Scalar::F32 | Scalar::F64)
+    }
+    /// True for floating-point types that are loaded, stored and cast to and from `F32` alone.
+    pub const fn is_storage(self) -> bool {
+        matches!(self, Scalar::F16 | Scalar::BF16) || self.is_float8()
+    }
+    /// True for the floating-point types of 8 bits.
+    pub const fn is_float8(self) -> bool {
+        matches!(self, Scalar::E4M3 | Scalar::E5M2)
     }
     /// True for types that arithmetic is defined on.
     pub const fn is_arithmetic(self) -> bool {
@@ -53,7 +66,7 @@ impl Scalar {
     /// The type partial sums of this type are kept in.
     pub const fn accumulator(self) -> Scalar {
         match self {
-            Scalar::F16 | Scalar::BF16 => Scalar::F32,
+            Scalar::F16 | Scalar::BF16 | Scalar::E4M3 | Scalar::E5M2 => Scalar::F32,
             Scalar::I32 => Scalar::I64,
             other => other,
         }
@@ -67,6 +80,8 @@ impl Scalar {
             Scalar::I64 => "i64",
             Scalar::F16 => "f16",
             Scalar::BF16 => "bf16",
+            Scalar::E4M3 => "e4m3",
+            Scalar::E5M2 => "e5m2",
             Scalar::F32 => "f32",
             Scalar::F64 => "f64",
         }

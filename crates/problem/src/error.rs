@@ -76,13 +76,18 @@ pub(crate) fn check_dtype(field: &str, dtype: Scalar) -> Result<(), ProblemError
     if dtype.is_float() {
         return Ok(());
     }
-    Err(ProblemError::value(field, dtype, "must be f16, bf16, f32 or f64"))
+    Err(ProblemError::value(field, dtype, "must be e4m3, e5m2, f16, bf16, f32 or f64"))
+}
+
+/// Element type of C where none is named.
+pub(crate) const fn default_out(dtype: Scalar) -> Scalar {
+    if dtype.is_float8() { Scalar::F32 } else { dtype }
 }
 
 /// Refuses element types of C that the sums of `dtype` are not rounded to: f64 goes with f64 alone, the others with each other.
 pub(crate) fn check_out_dtype(dtype: Scalar, out: Scalar) -> Result<(), ProblemError> {
     check_dtype("out_dtype", out)?;
-    if (dtype == Scalar::F64) == (out == Scalar::F64) {
+    if (dtype == Scalar::F64) == (out == Scalar::F64) && !out.is_float8() {
         return Ok(());
     }
     let reason = match dtype {

@@ -2,7 +2,7 @@
 //! [`crate::epilogue`] adds.
 
 use crate::epilogue::{Activation, Along, BiasVector, Residual};
-use crate::error::{DEFAULT_WORKSPACE, ProblemError, check_dtype, check_extents, check_out_dtype, check_positive};
+use crate::error::{DEFAULT_WORKSPACE, ProblemError, check_dtype, check_extents, check_out_dtype, check_positive, default_out};
 use crate::extent::{Dynamic, Extent, Extents};
 use crate::math::Math;
 use crate::reduction::{Reduction, ResultShape, check_all};
@@ -43,7 +43,7 @@ pub struct Gemm {
     /// With what precision f32 factors are multiplied.
     #[serde(default, skip_serializing_if = "Math::is_exact")]
     pub math: Math,
-    /// Element type of C: f64 beside f64; f32, f16 or bf16 beside each of these.
+    /// Element type of C: f64 beside f64; f32, f16 or bf16 beside each of these and beside 8-bit floats.
     pub out_dtype: Scalar,
     /// Storage order of all three matrices.
     pub order: Order,
@@ -304,7 +304,7 @@ impl Gemm {
 }
 
 impl GemmBuilder {
-    /// Element type of C; by default that of A and B.
+    /// Element type of C; by default that of A and B, f32 beside 8-bit floats.
     pub fn out_dtype(mut self, dtype: Scalar) -> Self {
         self.out_dtype = Some(dtype);
         self
@@ -431,7 +431,7 @@ impl GemmBuilder {
         let mut gemm = Gemm {
             dtype: self.dtype,
             math: self.math,
-            out_dtype: self.out_dtype.unwrap_or(self.dtype),
+            out_dtype: self.out_dtype.unwrap_or(default_out(self.dtype)),
             order: self.order,
             batch: self.batch,
             m,

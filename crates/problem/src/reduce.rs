@@ -102,7 +102,7 @@ impl Reduce {
     /// [`ProblemError`] with the field, its value and what it may be.
     pub fn validate(&self) -> Result<(), ProblemError> {
         let integers = self.dtype == Scalar::I32;
-        if !integers && !self.dtype.is_float() {
+        if !integers && (!self.dtype.is_float() || self.dtype.is_float8()) {
             return Err(ProblemError::value("dtype", self.dtype, "must be f16, bf16, f32, f64 or i32"));
         }
         if let Some(activation) = self.activation.filter(|_| integers) {

@@ -400,7 +400,7 @@ impl Reduction {
                 _ => refuse("integers have sum, max, min, argmax and argmin; give the tensor as f32"),
             };
         }
-        if !dtype.is_float() || (dtype == Scalar::F64) != (accumulator == Scalar::F64) {
+        if !dtype.is_float() || dtype.is_float8() || (dtype == Scalar::F64) != (accumulator == Scalar::F64) {
             return refuse("its type must be f32, f16 or bf16 beside sums in f32, and f64 beside sums in f64");
         }
         Ok(())

@@ -80,6 +80,10 @@ Examples (tune, and likewise bench, verify, emit, explain, inspect):
 /// Element type in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Dtype {
+    /// 8-bit float with 4 bits of exponent (OCP), summed in f32; results are f32 unless told otherwise, scales are alpha
+    E4m3,
+    /// 8-bit float with 5 bits of exponent (OCP), likewise
+    E5m2,
     /// IEEE binary16, summed in f32
     F16,
     /// bfloat16, summed in f32

@@ -1,5 +1,6 @@
 //! Values while lowering: constants where known, else slots; folding of constants; which operation a typed operator is.
 
+use float8::{F8E4M3, F8E5M2};
 use crate::lanes::Slot;
 use crate::op::Op;
 use half::{bf16, f16};
@@ -63,6 +64,8 @@ pub(crate) fn bits(comp: Comp, s: Scalar) -> Option<u64> {
         Scalar::I64 => int as u64,
         Scalar::F16 => f16::from_f64(float).to_bits() as u64,
         Scalar::BF16 => bf16::from_f64(float).to_bits() as u64,
+        Scalar::E4M3 => F8E4M3::from_f64(float).to_bits() as u64,
+        Scalar::E5M2 => F8E5M2::from_f64(float).to_bits() as u64,
         Scalar::F32 => (float as f32).to_bits() as u64,
         Scalar::F64 => float.to_bits(),
     })
@@ -83,6 +86,8 @@ pub(crate) fn round(v: f64, s: Scalar) -> f64 {
     match s {
         Scalar::F16 => f16::from_f64(v).to_f64(),
         Scalar::BF16 => bf16::from_f64(v).to_f64(),
+        Scalar::E4M3 => F8E4M3::from_f64(v).to_f64(),
+        Scalar::E5M2 => F8E5M2::from_f64(v).to_f64(),
         Scalar::F32 => v as f32 as f64,
         _ => v,
     }
@@ -246,12 +251,14 @@ pub(crate) fn conversion(from: Scalar, to: Scalar) -> Conversion {
         (F32, F64) => One(Op::F64FromF32),
         (F16, F32) => One(Op::F32FromF16),
         (BF16, F32) => One(Op::F32FromBF16),
+        (E4M3, F32) => One(Op::F32FromE4M3),
+        (E5M2, F32) => One(Op::F32FromE5M2),
         (F32, F16) => One(Op::F16FromF32),
         (F32, BF16) => One(Op::BF16FromF32),
         (F64, F16) => One(Op::F16FromF64),
         (F64, BF16) => One(Op::BF16FromF64),
-        // 16-bit floats widen exactly.
-        (F16 | BF16, _) => Through(F32),
+        // Floats of 16 and 8 bits widen exactly.
+        (F16 | BF16 | E4M3 | E5M2, _) => Through(F32),
         // A double holds every 32-bit integer, and 64-bit ones closer than a 16-bit float can tell.
         (_, F16 | BF16) => Through(F64),
         _ => Same,

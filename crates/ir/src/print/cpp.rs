@@ -6,7 +6,7 @@ use crate::{Scalar, Type, UnaryOp};
 /// What stands before the return type of a helper function.
 pub(super) const INLINE: &str = "static __device__ __forceinline__";
 
-/// Scalar types. 16-bit floats are held as their bits: no header is needed, and nothing can compute with them by mistake.
+/// Scalar types. Floats of 16 and 8 bits are held as their bits: no header is needed, and nothing can compute with them by mistake.
 pub(super) fn scalar(scalar: Scalar) -> &'static str {
     match scalar {
         Scalar::Bool => "bool",
@@ -14,15 +14,17 @@ pub(super) fn scalar(scalar: Scalar) -> &'static str {
         Scalar::U32 => "unsigned int",
         Scalar::I64 => "long long",
         Scalar::F16 | Scalar::BF16 => "unsigned short",
+        Scalar::E4M3 | Scalar::E5M2 => "unsigned char",
         Scalar::F32 => "float",
         Scalar::F64 => "double",
     }
 }
 
-/// Name of a vector type: `f32x4`, and `u16x8` for both 16-bit floats.
+/// Name of a vector type: `f32x4`, and `u16x8` for both 16-bit floats, `u8x16` for those of 8 bits.
 pub(super) fn vector_name(ty: Type) -> String {
     let scalar = match ty.scalar {
         Scalar::F16 | Scalar::BF16 => "u16",
+        Scalar::E4M3 | Scalar::E5M2 => "u8",
         other => other.name(),
     };
     format!("{scalar}x{}", ty.lanes)
@@ -56,6 +58,31 @@ pub(super) fn suffix(scalar: Scalar) -> &'static str {
 /// A vector value in braces.
 pub(super) fn braces(ty: &str, parts: &[String]) -> Text {
     Text::atom(format!("{ty}{{{}}}", parts.join(", ")))
+}
+
+/// C++'s unsigned types of 1, 2 and 4 bytes.
+pub(super) const UNSIGNED: [&str; 3] = ["unsigned char", "unsigned short", "unsigned int"];
+
+/// A float of 8 bits to `F32` by arithmetic. e5m2 is the upper half of a binary16, whose conversion `half` names; exponents of e4m3 are 120
+/// less than those of `F32`, and below its least normal number steps are 2^-9. `as_float` opens the expression for a float of these bits.
+pub(super) fn widen_float8(
+    inline: &str,
+    [uchar, ushort, uint]: [&str; 3],
+    as_float: &str,
+    (from, half): (Scalar, String),
+    prelude: &mut Prelude,
+) -> String {
+    let body = match from {
+        Scalar::E5M2 => format!("    return {half}(({ushort})(({uint})a << 8));\n"),
+        _ => format!(
+            "    const {uint} rest = a & 0x7f;\n    \
+             const {uint} bits = rest == 0x7f ? 0x7fc00000u : (rest << 20) + 0x3c000000u;\n    \
+             const float value = rest < 8 ? (float)rest * 0.001953125f : {as_float}bits);\n    \
+             return a & 0x80 ? -value : value;\n"
+        ),
+    };
+    let name = format!("tw_{from}_to_f32");
+    prelude.function(&name, |_| format!("{inline} float {name}({uchar} a) {{\n{body}}}"))
 }
 
 /// `F32` to bfloat16 by integer arithmetic, rounding to nearest even; NaN stays NaN. `as_bits` is the expression for the

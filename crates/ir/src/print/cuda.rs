@@ -145,8 +145,24 @@ impl Dialect for Cuda {
     fn fma(&self, scalar: Scalar, _: &mut Prelude) -> String {
         format!("fma{}", cpp::suffix(scalar))
     }
-    fn widen(&self, from: Scalar, prelude: &mut Prelude) -> String {
+    fn widen(&self, from: Scalar, target: &Target, prelude: &mut Prelude) -> String {
         let (name, body) = match from {
+            from if from.is_float8() && compute_capability(target) < 89 => {
+                let half = self.widen(Scalar::F16, target, prelude);
+                return cpp::widen_float8(cpp::INLINE, cpp::UNSIGNED, "__uint_as_float(", (from, half), prelude);
+            }
+            // Pairs become pairs of binary16.
+            from if from.is_float8() => {
+                let name = format!("tw_{from}_to_f32");
+                return prelude.function(&name, |_| {
+                    format!(
+                        "{} float {name}(unsigned char a) {{\n    float f;\n    \
+                         asm(\"{{ .reg .b32 pair; .reg .b16 low, high; cvt.rn.f16x2.{from}x2 pair, %1; mov.b32 {{low, high}}, pair; \
+                         cvt.f32.f16 %0, low; }}\" : \"=f\"(f) : \"h\"((unsigned short)a));\n    return f;\n}}",
+                        cpp::INLINE
+                    )
+                });
+            }
             Scalar::BF16 => ("tw_bf16_to_f32", "return __uint_as_float((unsigned int)a << 16);"),
             _ => ("tw_f16_to_f32", "float f; asm(\"cvt.f32.f16 %0, %1;\" : \"=f\"(f) : \"h\"(a)); return f;"),
         };

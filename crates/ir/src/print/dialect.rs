@@ -176,7 +176,7 @@ pub(super) trait Dialect {
     /// Name of the fused multiply-add.
     fn fma(&self, scalar: Scalar, prelude: &mut Prelude) -> String;
     /// Name of the function from the bits of a 16-bit float to `F32`.
-    fn widen(&self, from: Scalar, prelude: &mut Prelude) -> String;
+    fn widen(&self, from: Scalar, target: &Target, prelude: &mut Prelude) -> String;
     /// Name of the function from `F32` to the bits of a 16-bit float, rounding to nearest even.
     fn narrow(&self, to: Scalar, target: &Target, prelude: &mut Prelude) -> String;
 

@@ -1,5 +1,6 @@
 //! Spells expressions: minimal parentheses, exact literals, and helper functions where a dialect's vectors need them.
 
+use float8::{F8E4M3, F8E5M2};
 use super::Printer;
 use super::dialect::{Text, prec};
 use crate::{BinaryOp, Expr, ExprId, Scalar, Type, UnaryOp};
@@ -156,8 +157,8 @@ impl Printer<'_> {
     fn cast(&mut self, from: Type, to: Type, a: &Text) -> Text {
         let name = match (from.scalar, to.scalar) {
             (f, t) if f == t => return a.clone(),
-            (f @ (Scalar::F16 | Scalar::BF16), _) => self.dialect.widen(f, &mut self.prelude),
-            (_, t @ (Scalar::F16 | Scalar::BF16)) => self.dialect.narrow(t, self.target, &mut self.prelude),
+            (f, _) if f.is_storage() => self.dialect.widen(f, self.target, &mut self.prelude),
+            (_, t) if t.is_storage() => self.dialect.narrow(t, self.target, &mut self.prelude),
             (f, Scalar::Bool) => {
                 let zero = if f.is_float() { self.float_literal(0.0, f) } else { self.int_literal(0, f) };
                 return Text::new(format!("{} != {}", a.at(prec::RELATION), zero.text), prec::EQUALITY);
@@ -190,10 +191,15 @@ impl Printer<'_> {
 
     /// Shortest digits that give back exactly the value; infinities and NaN by name.
     pub(super) fn float_literal(&self, v: f64, scalar: Scalar) -> Text {
-        let bits = |b: u16| Text::new(format!("({})0x{b:04x}", self.dialect.scalar(scalar)), prec::UNARY);
+        let hex = |b: u16, digits: usize| {
+            Text::new(format!("({})0x{b:0digits$x}", self.dialect.scalar(scalar)), prec::UNARY)
+        };
+        let bits = |b: u16| hex(b, 4);
         let (text, v) = match scalar {
             Scalar::F16 => return bits(half::f16::from_f64(v).to_bits()),
             Scalar::BF16 => return bits(half::bf16::from_f64(v).to_bits()),
+            Scalar::E4M3 => return hex(F8E4M3::from_f64(v).to_bits().into(), 2),
+            Scalar::E5M2 => return hex(F8E5M2::from_f64(v).to_bits().into(), 2),
             Scalar::F64 => (format!("{v:?}"), v),
             _ => (format!("{:?}f", v as f32), (v as f32) as f64),
         };

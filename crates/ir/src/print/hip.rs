@@ -131,8 +131,13 @@ impl Dialect for Hip {
     fn fma(&self, scalar: Scalar, _: &mut Prelude) -> String {
         format!("__builtin_fma{}", cpp::suffix(scalar))
     }
-    fn widen(&self, from: Scalar, prelude: &mut Prelude) -> String {
+    fn widen(&self, from: Scalar, target: &Target, prelude: &mut Prelude) -> String {
         let (name, value) = match from {
+            from if from.is_float8() => {
+                let half = self.widen(Scalar::F16, target, prelude);
+                let as_float = "__builtin_bit_cast(float, ";
+                return cpp::widen_float8(cpp::INLINE, cpp::UNSIGNED, as_float, (from, half), prelude);
+            }
             Scalar::BF16 => ("tw_bf16_to_f32", "__builtin_bit_cast(float, (unsigned int)a << 16)"),
             _ => ("tw_f16_to_f32", "(float)__builtin_bit_cast(_Float16, a)"),
         };

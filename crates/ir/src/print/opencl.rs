@@ -65,6 +65,7 @@ impl Dialect for OpenCl {
             Scalar::U32 => "uint",
             Scalar::I64 => "long",
             Scalar::F16 | Scalar::BF16 => "ushort",
+            Scalar::E4M3 | Scalar::E5M2 => "uchar",
             Scalar::F32 => "float",
             Scalar::F64 => "double",
         }
@@ -146,8 +147,12 @@ impl Dialect for OpenCl {
         prelude.lines.insert(name.into(), text);
         name.into()
     }
-    fn widen(&self, from: Scalar, prelude: &mut Prelude) -> String {
+    fn widen(&self, from: Scalar, target: &Target, prelude: &mut Prelude) -> String {
         let (name, value) = match from {
+            from if from.is_float8() => {
+                let half = self.widen(Scalar::F16, target, prelude);
+                return cpp::widen_float8(INLINE, ["uchar", "ushort", "uint"], "as_float(", (from, half), prelude);
+            }
             Scalar::BF16 => ("tw_bf16_to_f32", "as_float((uint)a << 16)"),
             _ => ("tw_f16_to_f32", "vload_half(0, (const __private half*)&a)"),
         };

@@ -195,7 +195,7 @@ fn node(kernel: &Kernel, expr: &Expr, ty: Type) -> Result<(), String> {
 
 fn storage(scalar: Scalar) -> &'static str {
     match scalar {
-        Scalar::F16 | Scalar::BF16 => ", a storage type: cast to f32 first",
+        s if s.is_storage() => ", a storage type: cast to f32 first",
         _ => "",
     }
 }
@@ -225,14 +225,16 @@ fn binary(op: BinaryOp, a: Type, b: Type, ty: Type) -> Result<(), String> {
 }
 
 fn cast(from: Type, to: Type) -> Result<(), String> {
-    let half = |s| matches!(s, Scalar::F16 | Scalar::BF16);
     let (f, t) = (from.scalar, to.scalar);
     if from.lanes != to.lanes {
         return Err(format!("a cast cannot turn {from} into {to}"));
     }
     // Through F32 in sight: a direct cast would hide a second rounding.
-    if f != t && ((half(f) && t != Scalar::F32) || (half(t) && f != Scalar::F32)) {
-        return Err(format!("{from} is cast to {to}: 16-bit floats are cast from and to f32 only"));
+    if f != t && ((f.is_storage() && t != Scalar::F32) || (t.is_storage() && f != Scalar::F32)) {
+        return Err(format!("{from} is cast to {to}: floats of 16 bits and less are cast from and to f32 only"));
+    }
+    if f != t && t.is_float8() {
+        return Err(format!("{from} is cast to {to}: 8-bit floats are read only; store f16, bf16 or f32"));
     }
     Ok(())
 }

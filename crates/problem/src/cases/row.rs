@@ -59,12 +59,12 @@ impl<'a> Row<'a> {
         if let Some(found) = Math::of_name(text) {
             return Ok(found);
         }
-        if matches!(text, "e4m3" | "e5m2" | "i8") {
+        if text == "i8" {
             let what = format!("element type {text}");
-            let remedy = "it needs a matrix unit that is not built yet; f16, bf16, tf32, f32 and f64 are".to_string();
+            let remedy = "it needs a matrix unit that is not built yet; e4m3, e5m2, f16, bf16, tf32, f32 and f64 are".to_string();
             return Err(ProblemError::Unsupported { what, remedy });
         }
-        Err(self.fail("dtype", format!("`{text}` must be one of f16, bf16, tf32, f32, f64")))
+        Err(self.fail("dtype", format!("`{text}` must be one of e4m3, e5m2, f16, bf16, tf32, f32, f64")))
     }
     pub fn out_dtype(&self) -> Result<Option<Scalar>, ProblemError> {
         let names = [Scalar::F16, Scalar::BF16, Scalar::F32, Scalar::F64].map(|s| (s.name(), s));

@@ -1,7 +1,7 @@
 //! The canonical text of convolutions.
 
 use super::{Conv, Direction, Layout, joined};
-use crate::error::{DEFAULT_WORKSPACE, ProblemError};
+use crate::error::{DEFAULT_WORKSPACE, ProblemError, default_out};
 use crate::math::Math;
 use crate::text;
 use std::fmt::Write;
@@ -114,7 +114,7 @@ impl Conv {
             layout,
             dtype,
             math,
-            out_dtype: out.unwrap_or(dtype),
+            out_dtype: out.unwrap_or(default_out(dtype)),
             n: n.ok_or_else(|| missing("n"))?,
             groups: groups.unwrap_or(1),
             c: c.ok_or_else(|| missing("c"))?,

@@ -5,7 +5,7 @@ mod key;
 
 use crate::contraction::Operand;
 use crate::epilogue::Activation;
-use crate::error::{DEFAULT_WORKSPACE, ProblemError, check_dtype, check_elements, check_out_dtype, check_positive};
+use crate::error::{DEFAULT_WORKSPACE, ProblemError, check_dtype, check_elements, check_out_dtype, check_positive, default_out};
 use crate::extent::Extents;
 use crate::math::Math;
 use crate::reduction::{Reduction, ResultShape, check_all};
@@ -110,7 +110,7 @@ impl Conv {
             layout: Layout::Nchw,
             dtype,
             math: Math::Exact,
-            out_dtype: dtype,
+            out_dtype: default_out(dtype),
             n,
             groups: 1,
             c,

@@ -369,7 +369,7 @@ fn write<E: Element>(bytes: &mut [u8], start: u64, lines: Lines, gaps: &[Range<u
     // Guards are NaNs whose low byte counts, so that a copy of one guard over another shows.
     let guard = |first: usize, part: &mut [u8]| {
         for (position, element) in (first as u64..).zip(part.chunks_exact_mut(E::BYTES)) {
-            put::<E>(element, (E::poison() & !0x3f) | (position & 0x3f));
+            put::<E>(element, E::guard(position));
         }
     };
     for gap in gaps {

@@ -1,6 +1,7 @@
 //! Elements of test buffers: bytes to f64 and back, random values, and the two bit patterns that must never be computed with.
 
 use crate::error::ProblemError;
+use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 use tilewright_ir::Scalar;
 
@@ -10,6 +11,10 @@ pub(super) trait Element: Copy + Send + Sync {
     const BYTES: usize;
     /// A NaN that fills outputs before a run and memory between tensors; of integers a number far from all results.
     fn poison() -> u64;
+    /// What stands in memory around tensors: poison that differs from position to position.
+    fn guard(position: u64) -> u64 {
+        (Self::poison() & !0x3f) | (position & 0x3f)
+    }
     /// A random number in [-1, 1), exact in this type, from 64 random bits.
     fn random(bits: u64) -> u64;
     /// The value of the low bits.
@@ -86,6 +91,34 @@ impl Element for bf16 {
     }
 }
 
+macro_rules! float8 {
+    ($($rust:ty),*) => {$(
+        impl Element for $rust {
+            const BYTES: usize = 1;
+            fn poison() -> u64 {
+                0x7f
+            }
+            /// There are few NaNs.
+            fn guard(position: u64) -> u64 {
+                Self::poison() | (position & 1) << 7
+            }
+            fn random(bits: u64) -> u64 {
+                // Numbers of all magnitudes down to those below the least normal one, and none above the largest below 1.
+                let most = <$rust>::from_f64(1.0).to_bits() - 1;
+                let value = <$rust>::from_f64((bits >> 11) as f64 / (1u64 << 52) as f64 - 1.0);
+                u64::from(if value.to_f64() < 1.0 { value.to_bits() } else { most })
+            }
+            fn value(bits: u64) -> f64 {
+                <$rust>::from_bits(bits as u8).to_f64()
+            }
+            fn of(value: f64) -> u64 {
+                <$rust>::from_f64(value).to_bits().into()
+            }
+        }
+    )*};
+}
+float8!(F8E4M3, F8E5M2);
+
 macro_rules! integers {
     ($($rust:ty: $bytes:literal),*) => {$(
         impl Element for $rust {
@@ -112,6 +145,14 @@ integers!(i32: 4, i64: 8);
 macro_rules! with_element {
     ($scalar:expr, $element:ident => $body:expr, $other:expr) => {
         match $scalar {
+            Scalar::E4M3 => {
+                type $element = float8::F8E4M3;
+                $body
+            }
+            Scalar::E5M2 => {
+                type $element = float8::F8E5M2;
+                $body
+            }
             Scalar::F16 => {
                 type $element = half::f16;
                 $body
@@ -213,8 +254,28 @@ mod tests {
         assert!(E::value(E::random(u64::MAX)) < 1.0);
     }
 
+    /// The formats as the OCP 8-bit floating point specification has them, from exponent and mantissa.
+    #[test]
+    fn floats_of_8_bits_are_those_of_ocp() {
+        let of = |bits: u64, mantissa: u32, bias: i32| {
+            let (exponent, rest) = ((bits as i32 & 0x7f) >> mantissa, f64::from(bits as i32 & ((1 << mantissa) - 1)));
+            let rest = rest / f64::from(1 << mantissa);
+            let value = if exponent == 0 { rest * 2f64.powi(1 - bias) } else { (1.0 + rest) * 2f64.powi(exponent - bias) };
+            if bits & 0x80 == 0 { value } else { -value }
+        };
+        for bits in 0..256 {
+            let (e4m3, e5m2) = (F8E4M3::value(bits), F8E5M2::value(bits));
+            assert!(if bits & 0x7f == 0x7f { e4m3.is_nan() } else { e4m3 == of(bits, 3, 7) }, "{bits:#x}: {e4m3}");
+            assert!(if bits & 0x7c == 0x7c { !e5m2.is_finite() } else { e5m2 == of(bits, 2, 15) }, "{bits:#x}: {e5m2}");
+            assert!(e4m3.is_nan() || F8E4M3::of(e4m3) == bits);
+            assert!(!e5m2.is_finite() || F8E5M2::of(e5m2) == bits);
+        }
+    }
+
     #[test]
     fn random_values_are_uniform_and_poison_is_nan() {
+        spread::<F8E4M3>(true);
+        spread::<F8E5M2>(true);
         spread::<f16>(true);
         spread::<bf16>(true);
         spread::<f32>(true);

@@ -53,7 +53,7 @@ impl Exact {
     /// small a power of two that its arguments are not all beyond that.
     pub fn factors(problem: &Problem, with_beta: bool) -> (f64, f64) {
         let terms = problem.depth();
-        let terms = if problem.out_dtype().bytes() == 2 { terms.min(512) } else { terms };
+        let terms = if problem.out_dtype().bytes() == 2 || problem.dtype().is_float8() { terms.min(512) } else { terms };
         let scale = match problem.activation() {
             None | Some(Activation::Relu) => 1.0,
             // The standard deviation of a sum is sqrt(3 k).

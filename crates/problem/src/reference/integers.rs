@@ -81,7 +81,7 @@ enum Shape {
 impl Integers {
     /// The factors of a problem. `patterns`: most of samples and output channels of a convolution.
     pub(super) fn new(problem: &Problem, seed: u64, patterns: [u64; 2]) -> Integers {
-        let narrow = problem.out_dtype().bytes() == 2;
+        let narrow = problem.out_dtype().bytes() == 2 || problem.dtype().is_float8();
         let (depth, left, right) = match problem {
             Problem::Gemm(gemm) => {
                 let depth = Depth::new(hash(seed, 2), gemm.k, 1, narrow);

@@ -89,6 +89,12 @@ impl Tolerance {
     /// Factors cut to TF32 add to each product an error of up to [`Math::product_error`] of its magnitude, with the product's random
     /// sign: to sums of k about 0.4 / sqrt(k) of that of the scale, of which 4 / sqrt(k) is ten standard deviations.
     ///
+    /// Units for 8-bit floats add up in less than f32: those of Hopper keep about 14 bits of the largest of an instruction's 32 products and
+    /// the sum so far, and drop what lies below (DeepSeek-V3, arXiv 2412.19437, section 3.3.2). Of sums of k, whose sign is random, the
+    /// k / 32 truncations take about 0.03 sqrt(k) 2^-13 of the scale, all towards zero, and those of products of random sign less
+    /// than 2^-13; `2^-13 (4 + sqrt(k) / 8)` is four times both. A missing term is below that beyond a k of about 1500: runs on integers
+    /// whose sums fit these bits show it.
+    ///
     /// An activation multiplies the error of its argument by at most [`Activation::slope`], which is in the scale, and adds
     /// [`Activation::rounding`] u of its argument, which is no greater than the scale.
     ///
@@ -100,8 +106,11 @@ impl Tolerance {
         let out = problem.out_dtype();
         let unit = if out.accumulator() == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
         let function = problem.activation().map_or(0.0, Activation::rounding);
+        let short = if problem.dtype().is_float8() { 2f64.powi(-13) * (4.0 + k.sqrt() / 8.0) } else { 0.0 };
         Tolerance {
-            accumulate: unit * (32.0 + k.sqrt() / 8.0 + function) + problem.math().product_error() * (4.0 / k.sqrt()).min(1.0),
+            accumulate: unit * (32.0 + k.sqrt() / 8.0 + function)
+                + problem.math().product_error() * (4.0 / k.sqrt()).min(1.0)
+                + short,
             ..Tolerance::rounding(out)
         }
     }

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use tilewright_device::{Device, DeviceError};
 use tilewright_gen::kernel::GenerateError;
 use tilewright_gen::plan::{Common, KernelSpec, Key, Plan, workspace_per_entry};
-use tilewright_ir::Target;
+use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::reference::Samples;
 use tilewright_problem::{Extent, Extents};
@@ -35,8 +35,10 @@ const TRIES: usize = 50;
 pub struct Recipe {
     /// Plans with a main loop that runs ahead, in all its forms; without it such plans are a minority.
     pub schedules: bool,
-    /// Products of 16-bit numbers and of TF32, and plans for warpgroup matrix instructions (sm_90a), those only.
+    /// Plans for warpgroup matrix instructions (sm_90a), those only, and products of 16-bit numbers and of TF32.
     pub units: bool,
+    /// Factors of these types alone, where there are any.
+    pub types: &'static [Scalar],
     /// Most rows and columns of a matrix; sums and images are smaller in proportion.
     pub extent: u64,
     /// Most threads that compute in a work-group.
@@ -59,6 +61,7 @@ impl Recipe {
         Recipe {
             schedules: false,
             units: false,
+            types: &[],
             extent: 240,
             threads: 512,
             micro: 96,
@@ -77,6 +80,11 @@ impl Recipe {
     /// Plans for warpgroup matrix instructions, of which every key comes up.
     pub const fn units() -> Recipe {
         Recipe { units: true, extent: 300, work: 50_000, ..Recipe::emulated() }
+    }
+
+    /// The same with factors of these types alone.
+    pub const fn of(self, types: &'static [Scalar]) -> Recipe {
+        Recipe { types, ..self }
     }
 
     /// Short kernels, for compilers that take their time.

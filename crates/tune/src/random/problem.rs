@@ -17,6 +17,9 @@ const AMPLE: u64 = 1 << 26;
 /// # Errors
 /// A draw that contradicts itself (a filter larger than its input).
 pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, target: &Target) -> Result<Problem, ProblemError> {
+    if let Some(&dtype) = recipe.types.choose(rng) {
+        return if rng.random_bool(0.8) { gemm(rng, recipe, dtype) } else { conv(rng, recipe, dtype) };
+    }
     if recipe.units {
         let (dtype, math) = match rng.random_range(0..3) {
             0 => (Scalar::F16, Math::Exact),
@@ -118,8 +121,9 @@ fn gemm(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
 /// A type that sums of these operands may be rounded to; mostly their own, or f32.
 pub fn out_dtype(rng: &mut ChaCha8Rng, dtype: Scalar) -> Scalar {
     match (dtype, rng.random_range(0..8)) {
-        (Scalar::F64, _) | (_, 0..=3) => dtype,
-        (_, 4 | 5) => Scalar::F32,
+        (Scalar::F64, _) => dtype,
+        (_, 0..=3) if !dtype.is_float8() => dtype,
+        (_, 0..=5) => Scalar::F32,
         (_, 6) => Scalar::F16,
         _ => Scalar::BF16,
     }
