@@ -65,7 +65,7 @@ tw_status tw_context_describe(const tw_context *context, char *text, size_t capa
 /* ---- Problems: C = activation(alpha * A * B + bias + beta * C) + residual ---- */
 
 typedef int32_t tw_dtype;
-enum { TW_F32 = 0, TW_F64 = 1, TW_F16 = 2, TW_BF16 = 3 };
+enum { TW_F32 = 0, TW_F64 = 1, TW_F16 = 2, TW_BF16 = 3, TW_E4M3 = 4, TW_E5M2 = 5 }; /* the last two (OCP) of A and B alone */
 typedef int32_t tw_order;
 enum { TW_ROW_MAJOR = 101, TW_COL_MAJOR = 102 }; /* CBLAS' numbers */
 typedef int32_t tw_math;

@@ -149,7 +149,8 @@ fn named<T: Copy>(field: &str, number: i32, values: &[(i32, T)]) -> Result<T, Fa
 }
 
 fn dtype(field: &str, number: i32) -> Result<Scalar, Failure> {
-    named(field, number, &[(0, Scalar::F32), (1, Scalar::F64), (2, Scalar::F16), (3, Scalar::BF16)])
+    use Scalar::{BF16, E4M3, E5M2, F16, F32, F64};
+    named(field, number, &[(0, F32), (1, F64), (2, F16), (3, BF16), (4, E4M3), (5, E5M2)])
 }
 
 fn math(number: i32) -> Result<Math, Failure> {

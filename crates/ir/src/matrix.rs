@@ -20,6 +20,10 @@ pub enum MatrixType {
     F32,
     /// f64 (NVIDIA, sm_80 and up).
     F64,
+    /// 8-bit float with 4 bits of exponent (NVIDIA, sm_89 and up).
+    E4M3,
+    /// 8-bit float with 5 bits of exponent (likewise).
+    E5M2,
 }
 
 impl MatrixType {
@@ -31,15 +35,13 @@ impl MatrixType {
             MatrixType::TF32 => "tf32",
             MatrixType::F32 => "f32",
             MatrixType::F64 => "f64",
+            MatrixType::E4M3 => "e4m3",
+            MatrixType::E5M2 => "e5m2",
         }
     }
     /// Bytes of an element in memory and shared memory.
     pub const fn bytes(self) -> u32 {
-        match self {
-            MatrixType::F16 | MatrixType::BF16 => 2,
-            MatrixType::TF32 | MatrixType::F32 => 4,
-            MatrixType::F64 => 8,
-        }
+        self.storage().bytes()
     }
     /// The element type in memory.
     pub const fn storage(self) -> Scalar {
@@ -48,6 +50,8 @@ impl MatrixType {
             MatrixType::BF16 => Scalar::BF16,
             MatrixType::TF32 | MatrixType::F32 => Scalar::F32,
             MatrixType::F64 => Scalar::F64,
+            MatrixType::E4M3 => Scalar::E4M3,
+            MatrixType::E5M2 => Scalar::E5M2,
         }
     }
 }

@@ -133,6 +133,15 @@ impl Family {
     pub const fn takes_tf32(&self, scalar: Scalar) -> bool {
         self.read_as_matrices() && matches!(scalar, Scalar::F32)
     }
+    /// Elements of so many bytes are read from lines of shared memory that run along k alone, by instructions themselves or as `fragments`
+    /// in registers: 8 x 8 matrices of 16-bit elements are transposed, and single elements of 32 bits and more read anywhere.
+    pub const fn along_k(&self, bytes: u32, fragments: bool) -> bool {
+        match bytes {
+            1 => self.lanes > 1,
+            4 => self.asynchronous && !fragments,
+            _ => false,
+        }
+    }
     /// Shared memory is read as 8 x 8 matrices of 16-bit elements, by `ldmatrix` or by the instructions themselves.
     pub const fn read_as_matrices(&self) -> bool {
         self.read == 4
@@ -160,7 +169,7 @@ pub struct Fragment {
     terms: &'static [Term],
     /// Registers per lane.
     pub registers: u32,
-    /// Elements of a register: 2 where 32 bits hold a pair, the first in the lower half.
+    /// Elements of a register: 2 or 4 where 32 bits hold as many, the first in the lowest.
     pub elements: u32,
     /// What its registers may hold.
     pub held: &'static [Scalar],
@@ -226,14 +235,18 @@ pub struct Mma {
     pub arch: Option<&'static str>,
     /// Depth of a k-step, what fragments are read for at once: one instruction or several.
     pub step: u32,
-    /// How many times longer its multiply-adds take than those of 16-bit inputs.
-    pub slower: u32,
+    /// How long its multiply-adds take, in halves of those of 16-bit inputs.
+    pub halves: u32,
 }
 
 impl Mma {
     /// Threads that run it together.
     pub const fn lanes(&self) -> u32 {
         self.unit.family().lanes
+    }
+    /// True if a target with the family has it, as far as its inputs say.
+    pub const fn takes(&self, features: &Features) -> bool {
+        features.float8 || !self.input.storage().is_float8()
     }
     /// Registers per lane of the accumulators of this many columns.
     pub const fn sums(&self, n: u32) -> u32 {
@@ -290,7 +303,7 @@ const fn fragment(terms: &'static [Term], registers: u32, elements: u32, held: &
 }
 use Axis::{Col, Element, K, Lane, Register, Row};
 
-/// 32-bit registers that hold a pair, or bits as they are.
+/// 32-bit registers that hold several elements, or bits as they are.
 const WORDS: &[Scalar] = &[Scalar::U32];
 const FLOATS: &[Scalar] = &[Scalar::F32];
 const DOUBLES: &[Scalar] = &[Scalar::F64];
@@ -321,6 +334,17 @@ const MMA_B_SINGLE: &[Term] = &[term(Row, 1, Lane, 4, 0), term(K, 1, Lane, 1, 4)
 const MMA_C: &[Term] =
     &[term(Row, 1, Lane, 4, 0), term(Row, 8, Register, 2, 0), term(Col, 2, Lane, 1, 4), term(Col, 1, Register, 1, 2)];
 
+// Of four elements to a register the same with all k twice: eight rows of 16 bytes as of 16-bit elements.
+const MMA_A_QUADS: &[Term] = &[
+    term(Row, 1, Lane, 4, 0),
+    term(Row, 8, Register, 1, 2),
+    term(K, 4, Lane, 1, 4),
+    term(K, 1, Element, 1, 0),
+    term(K, 16, Register, 2, 0),
+];
+const MMA_B_QUADS: &[Term] =
+    &[term(Row, 1, Lane, 4, 0), term(K, 4, Lane, 1, 4), term(K, 1, Element, 1, 0), term(K, 16, Register, 1, 0)];
+
 // Warpgroups: the four waves have 16 rows each.
 const WARPGROUP_A_PAIRS: &[Term] = &[
     term(Row, 16, Lane, 32, 0),
@@ -336,6 +360,14 @@ const WARPGROUP_A_SINGLE: &[Term] = &[
     term(Row, 8, Register, 1, 2),
     term(K, 1, Lane, 1, 4),
     term(K, 4, Register, 2, 0),
+];
+const WARPGROUP_A_QUADS: &[Term] = &[
+    term(Row, 16, Lane, 32, 0),
+    term(Row, 1, Lane, 4, 8),
+    term(Row, 8, Register, 1, 2),
+    term(K, 4, Lane, 1, 4),
+    term(K, 1, Element, 1, 0),
+    term(K, 16, Register, 2, 0),
 ];
 const WARPGROUP_C: Fragment = fragment(
     &[
@@ -376,7 +408,7 @@ const MFMA_C_16: Fragment =
 
 const fn fma(input: MatrixType, sum: Scalar, held: &'static [Scalar]) -> Mma {
     let one = single(held);
-    Mma { unit: MathUnit::Fma, input, sum, shape: (1, 1, 1), a: one, b: one, c: one, arch: None, step: 1, slower: 1 }
+    Mma { unit: MathUnit::Fma, input, sum, shape: (1, 1, 1), a: one, b: one, c: one, arch: None, step: 1, halves: 2 }
 }
 const fn wave(input: MatrixType) -> Mma {
     let (held, sum, sums) = match input {
@@ -385,15 +417,21 @@ const fn wave(input: MatrixType) -> Mma {
         _ => (WORDS, Scalar::F32, FLOATS),
     };
     let (a, b, k) = match input.bytes() {
+        1 => (fragment(MMA_A_QUADS, 4, 4, held), fragment(MMA_B_QUADS, 2, 4, held), 32),
         2 => (fragment(MMA_A_PAIRS, 4, 2, held), fragment(MMA_B_PAIRS, 2, 2, held), 16),
         _ => (fragment(MMA_A_SINGLE, 4, 1, held), fragment(MMA_B_SINGLE, 2, 1, held), 8),
     };
-    let (c, slower) = (fragment(MMA_C, 4, 1, sums), if input.bytes() == 8 { 16 } else { input.bytes() / 2 });
-    let step = if input.bytes() == 8 { DOUBLE_STEP } else { 16 };
-    Mma { unit: MathUnit::Mma, input, sum, shape: (16, 8, k), a, b, c, arch: None, step, slower }
+    let (c, halves) = (fragment(MMA_C, 4, 1, sums), if input.bytes() == 8 { 32 } else { input.bytes() });
+    let step = match input.bytes() {
+        8 => DOUBLE_STEP,
+        1 => k,
+        _ => 16,
+    };
+    Mma { unit: MathUnit::Mma, input, sum, shape: (16, 8, k), a, b, c, arch: None, step, halves }
 }
 const fn warpgroup(input: MatrixType) -> Mma {
     let (a, k) = match input.bytes() {
+        1 => (fragment(WARPGROUP_A_QUADS, 4, 4, WORDS), 32),
         2 => (fragment(WARPGROUP_A_PAIRS, 4, 2, WORDS), 16),
         _ => (fragment(WARPGROUP_A_SINGLE, 4, 1, WORDS), 8),
     };
@@ -406,8 +444,8 @@ const fn warpgroup(input: MatrixType) -> Mma {
         b: NONE,
         c: WARPGROUP_C,
         arch: None,
-        step: 16,
-        slower: input.bytes() / 2,
+        step: if k > 16 { k } else { 16 },
+        halves: input.bytes(),
     }
 }
 const fn mfma(input: MatrixType, side: u32, k: u32, arch: Option<&'static str>) -> Mma {
@@ -436,7 +474,7 @@ const fn mfma(input: MatrixType, side: u32, k: u32, arch: Option<&'static str>) 
         c,
         arch,
         step: if k > step { k } else { step },
-        slower: if input.bytes() == 2 { 1 } else { 8 },
+        halves: if input.bytes() == 2 { 2 } else { 16 },
     }
 }
 
@@ -446,13 +484,19 @@ pub const TABLE: &[Mma] = &[
     fma(MatrixType::BF16, Scalar::F32, FLOATS),
     fma(MatrixType::F32, Scalar::F32, FLOATS),
     fma(MatrixType::F64, Scalar::F64, DOUBLES),
+    fma(MatrixType::E4M3, Scalar::F32, FLOATS),
+    fma(MatrixType::E5M2, Scalar::F32, FLOATS),
     wave(MatrixType::F16),
     wave(MatrixType::BF16),
     wave(MatrixType::TF32),
     wave(MatrixType::F64),
+    wave(MatrixType::E4M3),
+    wave(MatrixType::E5M2),
     warpgroup(MatrixType::F16),
     warpgroup(MatrixType::BF16),
     warpgroup(MatrixType::TF32),
+    warpgroup(MatrixType::E4M3),
+    warpgroup(MatrixType::E5M2),
     mfma(MatrixType::F16, 32, 8, None),
     mfma(MatrixType::F16, 16, 16, None),
     mfma(MatrixType::BF16, 32, 8, None),

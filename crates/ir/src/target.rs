@@ -46,6 +46,9 @@ pub struct Features {
     /// `mma.sync` multiplies 16 rows of f64 in one instruction (sm_90 and up); elsewhere those of 8 x 8 x 4 take its place.
     #[serde(default)]
     pub tall_f64: bool,
+    /// Matrix instructions take 8-bit floats (sm_89 and up).
+    #[serde(default)]
+    pub float8: bool,
     /// Warpgroup matrix instructions and register budgets (sm_90a).
     #[serde(default)]
     pub warpgroup: bool,
@@ -340,7 +343,8 @@ impl Target {
             fence: true,
             ..Features::default()
         };
-        let tall = Features { tall_f64: true, ..modern };
+        let ada = Features { float8: true, ..modern };
+        let tall = Features { tall_f64: true, ..ada };
         let hopper = Features { warpgroup: true, bulk_copy: true, cluster: true, ..tall };
         Some(match arch {
             "sm_90a" => nvidia(arch, 132, 228 << 10, 50, 1.98, 4800.0, hopper),
@@ -348,7 +352,7 @@ impl Target {
             "sm_100a" => nvidia(arch, 148, 228 << 10, 126, 1.92, 8000.0, tall),
             "sm_103a" => nvidia(arch, 148, 228 << 10, 126, 1.92, 8000.0, tall),
             "sm_120a" => graphics(nvidia(arch, 170, 100 << 10, 96, 2.41, 1792.0, tall), 24),
-            "sm_89" => graphics(nvidia(arch, 128, 100 << 10, 72, 2.52, 1008.0, modern), 24),
+            "sm_89" => graphics(nvidia(arch, 128, 100 << 10, 72, 2.52, 1008.0, ada), 24),
             "sm_87" => graphics(nvidia(arch, 16, 164 << 10, 4, 1.30, 205.0, modern), 16),
             "sm_86" => graphics(nvidia(arch, 84, 100 << 10, 6, 1.70, 936.0, modern), 16),
             "sm_80" => nvidia(arch, 108, 164 << 10, 40, 1.41, 2039.0, modern),

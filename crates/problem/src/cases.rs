@@ -202,14 +202,18 @@ mod tests {
 
     #[test]
     fn products() {
-        let file =
-            parsed("set,dtype,trans_a,trans_b,batch,m,n,k,b_operand\nx,bf16,0,1,3,5,6,7,shared\ny,e4m3,0,1,1,5,6,7,each\n")
-                .unwrap();
+        let file = parsed("set,dtype,trans_a,trans_b,batch,m,n,k,b_operand\nx,bf16,0,1,3,5,6,7,shared\ny,i8,0,1,1,5,6,7,each\n")
+            .unwrap();
         let Problem::Gemm(gemm) = &file.cases[0].problem else { panic!("a GEMM") };
         assert_eq!((gemm.order, gemm.batch, gemm.b.batch_stride, gemm.a.batch_stride), (Order::Row, 3, 0, 35));
         assert_eq!((file.cases[0].name.as_str(), file.cases[0].set.as_str()), ("bf16 nt 3x(5x6x7) shared B", "x"));
-        assert_eq!((file.skipped[0].line, file.skipped[0].reason.contains("e4m3")), (3, true));
-        assert_eq!((file.skipped[0].set.as_str(), file.skipped[0].dtype.as_deref()), ("y", Some("e4m3")));
+        assert_eq!((file.skipped[0].line, file.skipped[0].reason.contains("i8")), (3, true));
+        assert_eq!((file.skipped[0].set.as_str(), file.skipped[0].dtype.as_deref()), ("y", Some("i8")));
+        let file = parsed("m,n,k,dtype,out_dtype\n5,6,7,e4m3,\n5,6,7,e5m2,bf16\n").unwrap();
+        let keys = ["_ws1073741824_e4m3_outf32", "_ws1073741824_e5m2_outbf16"];
+        assert!(file.cases.iter().zip(keys).all(|(case, end)| case.problem.key().ends_with(end)), "{:?}", file.cases);
+        assert!(file.cases.iter().all(|case| Problem::parse(&case.problem.key()).as_ref() == Ok(&case.problem)));
+        refused("m,n,k,dtype,out_dtype\n5,6,7,f16,e4m3\n", &["line 2", "out_dtype", "e4m3"]);
         let file = parsed("m,n,k,trans_a,trans_b,order\n512,8,500000,1,0,col\n").unwrap();
         assert_eq!(file.cases[0].problem.key(), "tC0_tA1_tB0_colMaj1_m512_n8_k500000_lda500000_ldb500000_ldc512_ws268435456_f32");
         assert_eq!(file.cases[0].set, "cases");

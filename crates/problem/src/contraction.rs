@@ -265,6 +265,8 @@ impl Contraction {
             _ if self.accumulator() != Scalar::F32 => None,
             (Scalar::F16, _) => Some(MatrixType::F16),
             (Scalar::BF16, _) => Some(MatrixType::BF16),
+            (Scalar::E4M3, _) => Some(MatrixType::E4M3),
+            (Scalar::E5M2, _) => Some(MatrixType::E5M2),
             (Scalar::F32, Math::Tf32) => Some(MatrixType::TF32),
             (Scalar::F32, _) => Some(MatrixType::F32),
             _ => None,

@@ -500,6 +500,11 @@ mod tests {
         refused(Gemm::new(Scalar::I32, 8, 9, 10).order(Order::Col), &["dtype = i32", "f32"]);
         refused(base().out_dtype(Scalar::F64), &["out_dtype = f64", "f32, f16 or bf16"]);
         refused(Gemm::new(Scalar::F64, 8, 9, 10).order(Order::Col).out_dtype(Scalar::F32), &["out_dtype = f32", "f64"]);
+        refused(base().out_dtype(Scalar::E4M3), &["out_dtype = e4m3", "f32, f16 or bf16"]);
+        refused(
+            Gemm::new(Scalar::E4M3, 8, 9, 10).out_dtype(Scalar::F64),
+            &["out_dtype = f64", "e4m3 operands are summed in f32"],
+        );
         refused(base().ldr(7), &["ldr = 7", "at least 8"]);
         refused(base().stride_r(72), &["sr = 72", "no batch"]);
         refused(base().bias_strided(Along::M, 8), &["sbias = 8", "no batch"]);

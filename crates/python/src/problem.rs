@@ -21,10 +21,14 @@ fn dtype(name: &str) -> PyResult<Scalar> {
         ("float64", Scalar::F64),
         ("float16", Scalar::F16),
         ("bfloat16", Scalar::BF16),
+        ("float8_e4m3fn", Scalar::E4M3),
+        ("float8_e5m2", Scalar::E5M2),
         ("f32", Scalar::F32),
         ("f64", Scalar::F64),
         ("f16", Scalar::F16),
         ("bf16", Scalar::BF16),
+        ("e4m3", Scalar::E4M3),
+        ("e5m2", Scalar::E5M2),
     ];
     named("dtype", name, &names)
 }

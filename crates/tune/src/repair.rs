@@ -96,7 +96,10 @@ impl Change<'_> {
                 if buffers > 2 { self.common(Common::Buf, buffers - 1) } else { None }
             }
             Refusal::AsyncAhead { .. } if plan.common(Common::Uni) == 2 => None,
-            Refusal::AsyncAhead { acp, .. } | Refusal::AsyncBytes { acp, .. } | Refusal::AsyncAlongK { acp } => self.set(acp, 0),
+            Refusal::AsyncAhead { acp, .. }
+            | Refusal::AsyncBytes { acp, .. }
+            | Refusal::AsyncAlongK { acp }
+            | Refusal::AsyncAlongRows { acp, .. } => self.set(acp, 0),
             Refusal::MathWidth { .. } => self.halved(Key::C(Common::Mvw)),
             Refusal::WaveShape { .. } => self.common(Common::Wva, 0),
             Refusal::RoleWaves { .. } => self.common(Common::Lwv, 0),
@@ -130,6 +133,7 @@ impl Change<'_> {
             Refusal::Buffers { buf, .. } => self.common(Pfg, buf - 1),
             Refusal::AsyncAhead { acp, pfg, buf } => self.ahead(acp, pfg, buf),
             Refusal::AsyncBytes { acp, scalar, .. } => self.set(beside(acp, Chiral::Glw), (4 / scalar.bytes()).max(1)),
+            Refusal::AsyncAlongRows { acp, .. } => self.set(beside(acp, Chiral::Wos), 1),
             Refusal::AsyncAlongK { acp } => self.first(&[(beside(acp, Chiral::Glw), 1), (beside(acp, Chiral::Wos), 2)]),
             Refusal::FragmentsAhead { .. } if at(Uni) != 2 => self.common(Unr, 2 * at(Unr)),
             Refusal::MathWidth { width, micro, .. } => {

@@ -12,7 +12,8 @@ use tilewright_problem::lower::{ConvForm, lower};
 use tilewright_problem::{Conv, Gemm, Layout, Order, Problem};
 use tilewright_tune::graph::{Graph, Reach, reflected};
 
-const ENV: Env = Env { workspace_bytes: 1 << 26, wave: 64, allow_atomics: true, shuffles: true, deep: false, straight: false };
+const ENV: Env =
+    Env { workspace_bytes: 1 << 26, wave: 64, allow_atomics: true, shuffles: true, deep: false, float8: false, straight: false };
 
 fn gemm(m: u64, n: u64, k: u64) -> Contraction {
     lower(&Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).order(Order::Col).build().unwrap()), ConvForm::PerSample).unwrap().lead
@@ -185,7 +186,15 @@ fn the_generic_plan_always_derives_and_fits() {
                 let spec = derive(
                     &generic(&c),
                     &c,
-                    &Env { workspace_bytes: 0, wave: 1, allow_atomics: false, shuffles: false, deep: false, straight: true },
+                    &Env {
+                        workspace_bytes: 0,
+                        wave: 1,
+                        allow_atomics: false,
+                        shuffles: false,
+                        deep: false,
+                        float8: false,
+                        straight: true,
+                    },
                 );
                 assert!(spec.is_ok());
             }

@@ -14,24 +14,31 @@ use std::time::Instant;
 use support::{judge, number};
 use tilewright_device::open;
 use tilewright_gen::plan::{Constraint, Plan};
+use tilewright_ir::Scalar;
 use tilewright_problem::Problem;
 use tilewright_tune::random::{Pair, Recipe, pair};
 
 #[test]
 fn random_pairs_verify_on_opencl() {
-    all_pass(Recipe::short_code());
+    all_pass(Recipe::short_code(), 100);
 }
 
 /// What runs ahead, stores late, reads fragments early: processors have neither roles nor asynchronous copies.
 #[test]
 fn random_schedules_verify_on_opencl() {
-    all_pass(Recipe { schedules: true, ..Recipe::short_code() });
+    all_pass(Recipe { schedules: true, ..Recipe::short_code() }, 100);
 }
 
 /// Reductions of results, and of tensors by themselves: no lanes exchange, so that all threads meet in shared memory.
 #[test]
 fn random_reductions_verify_on_opencl() {
-    all_pass(Recipe { reductions: true, ..Recipe::short_code() });
+    all_pass(Recipe { reductions: true, ..Recipe::short_code() }, 100);
+}
+
+/// 8-bit floats, widened by arithmetic.
+#[test]
+fn random_pairs_of_8_bit_floats_verify_on_opencl() {
+    all_pass(Recipe::short_code().of(&[Scalar::E4M3, Scalar::E5M2]), 25);
 }
 
 /// PoCL makes loops over work-items of what lies between barriers: parts of a gradient in the branches of one kernel gave wrong results.
@@ -48,12 +55,12 @@ fn parts_of_a_gradient_have_kernels_of_their_own() {
     assert_eq!(judge(&device, &pair), None);
 }
 
-fn all_pass(recipe: Recipe) {
+fn all_pass(recipe: Recipe, count: u64) {
     let device = match open("opencl") {
         Ok(device) => device,
         Err(e) => return missing::missing(&e.to_string()),
     };
-    let count = number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(100);
+    let count = number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(count);
     let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
     let threads = std::thread::available_parallelism().map_or(2, usize::from);
     let (start, next, failed) = (Instant::now(), AtomicU64::new(first), Mutex::new(Vec::new()));

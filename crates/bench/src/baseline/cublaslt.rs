@@ -15,7 +15,7 @@ use std::mem::MaybeUninit;
 use tilewright_device::Native;
 use tilewright_ir::Scalar;
 use tilewright_problem::contraction::Operand;
-use tilewright_problem::{Activation, Along, Math, Residual};
+use tilewright_problem::{Activation, Along, Gemm, Math, Residual};
 
 const NAME: &str = "cublaslt";
 /// Heuristic results asked for.
@@ -130,6 +130,8 @@ fn data_type(scalar: Scalar) -> Result<sys::cudaDataType, BenchError> {
         Scalar::BF16 => CUDA_R_16BF,
         Scalar::F32 => CUDA_R_32F,
         Scalar::F64 => CUDA_R_64F,
+        Scalar::E4M3 => CUDA_R_8F_E4M3,
+        Scalar::E5M2 => CUDA_R_8F_E5M2,
         other => return Err(BenchError::Unsupported { library: NAME, reason: format!("no products of {other}") }),
     })
 }
@@ -184,9 +186,27 @@ impl Fused {
 /// A matmul descriptor.
 struct Descriptor(sys::cublasLtMatmulDesc_t);
 
+/// What the library has no kernels for, of its documentation of `cublasLtMatmul()`: 8-bit floats but along k on both sides, of e5m2 alone,
+/// or of lines that start at no multiple of 16 bytes.
+fn check_float8(gemm: &Gemm) -> Result<(), BenchError> {
+    let refuse = |reason: &str| Err(BenchError::Unsupported { library: NAME, reason: reason.into() });
+    let lines = [gemm.a.ld, gemm.b.ld, gemm.m, gemm.k];
+    match gemm.dtype {
+        Scalar::E4M3 | Scalar::E5M2 if !gemm.a.trans || gemm.b.trans => {
+            refuse("it multiplies 8-bit floats only where k is contiguous in both matrices: compare that layout")
+        }
+        Scalar::E5M2 => refuse("it does not multiply e5m2 by e5m2: compare e4m3"),
+        Scalar::E4M3 if lines.iter().any(|x| x % 16 != 0) => {
+            refuse("it multiplies 8-bit floats only with rows, columns, k and leading dimensions that are multiples of 16")
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Descriptor {
     fn new(call: &Call, math: Math, fused: &Fused) -> Result<Descriptor, BenchError> {
         use sys::cublasComputeType_t::*;
+        check_float8(&call.gemm)?;
         let (compute, scale) = match (call.gemm.dtype, math) {
             (Scalar::F64, _) => (CUBLAS_COMPUTE_64F, Scalar::F64),
             (Scalar::F32, Math::Tf32) => (CUBLAS_COMPUTE_32F_FAST_TF32, Scalar::F32),
@@ -205,6 +225,15 @@ impl Descriptor {
             unsafe {
                 let (value, size) = ((&raw const op).cast(), size_of_val(&op));
                 check!(OK, sys::cublasLtMatmulDescSetAttribute(raw, attribute, value, size))?;
+            }
+        }
+        if call.gemm.dtype.is_float8() {
+            // As the instruction adds up, not in two levels: what is compared does so as well.
+            let fast = 1i8;
+            // SAFETY: the attribute is an int8_t, which is read during the call.
+            unsafe {
+                let (value, size) = ((&raw const fast).cast(), size_of_val(&fast));
+                check!(OK, sys::cublasLtMatmulDescSetAttribute(raw, CUBLASLT_MATMUL_DESC_FAST_ACCUM, value, size))?;
             }
         }
         // SAFETY: the attributes have these types (cublasLtEpilogue_t, a device pointer, int64_t) and are read during the calls; the

@@ -1,8 +1,8 @@
 //! Values while lowering: constants where known, else slots; folding of constants; which operation a typed operator is.
 
-use float8::{F8E4M3, F8E5M2};
 use crate::lanes::Slot;
 use crate::op::Op;
+use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 use tilewright_ir::{BinaryOp, Scalar, UnaryOp};
 

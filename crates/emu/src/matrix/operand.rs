@@ -5,6 +5,7 @@ use crate::code::{Space, Tile};
 use crate::context::Team;
 use crate::launch::Launch;
 use crate::{EmuError, Location};
+use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
 use tilewright_ir::{MatrixType, Swizzle};
 
@@ -22,15 +23,18 @@ pub(super) fn decode(input: MatrixType, bits: u32) -> f32 {
         // The unit ignores the lower 13 bits of the mantissa.
         MatrixType::TF32 => f32::from_bits(bits & 0xFFFF_E000),
         MatrixType::F32 => f32::from_bits(bits),
+        MatrixType::E4M3 => F8E4M3::from_bits(bits as u8).to_f32(),
+        MatrixType::E5M2 => F8E5M2::from_bits(bits as u8).to_f32(),
         // Doubles are no 32-bit registers; they are multiplied as they are.
         MatrixType::F64 => f32::NAN,
     }
 }
 
-/// The elements of a 32-bit register: one, or a pair with the lower half first.
+/// The elements of a 32-bit register: one, two or four, the first in the lowest bits.
 #[inline]
-pub(super) fn element(input: MatrixType, register: u32, half: usize) -> f32 {
-    decode(input, if input.bytes() == 2 { register >> (16 * half) & 0xFFFF } else { register })
+pub(super) fn element(input: MatrixType, register: u32, number: usize) -> f32 {
+    let bits = 8 * input.bytes();
+    decode(input, if bits < 32 { register >> (bits * number as u32) & ((1 << bits) - 1) } else { register })
 }
 
 /// Byte distance, from an operand's first byte and before the swizzle, of the 16 bytes that hold byte `k` of row `row` where k is

@@ -15,7 +15,9 @@ use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{Access, AffineBox, COL, G, ROW};
 
 /// Longest side of a box.
-const BOX: u32 = 256;
+pub(super) const BOX: u32 = 256;
+/// Why rows that are contiguous do not do.
+const ALONG_K: &str = "rows are contiguous, and the unit reads operands of 32 and of 8 bits in shared memory along k alone; WOS1 copies them (RGA reads rows of C of 32 bits otherwise)";
 /// Most pixels of one in im2col mode.
 const COLUMN: u32 = 1024;
 
@@ -206,8 +208,8 @@ pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, (shares, unit)
         _ => walk(tensor, (o.macro_tile, k_tile))?,
     };
     let k_contiguous = walk.k_contiguous;
-    if !k_contiguous && bytes != 2 && o.fragment_sets == 0 && unit.asynchronous {
-        return Err("rows are contiguous, and the unit reads 32-bit operands in shared memory along k alone (RGA reads rows of C otherwise)".into());
+    if !k_contiguous && unit.along_k(bytes, o.fragment_sets > 0) {
+        return Err(ALONG_K.into());
     }
     let row = ROW_BYTES / bytes;
     let (along, across) = if k_contiguous { (k_tile, o.macro_tile) } else { (o.macro_tile, k_tile) };
@@ -270,8 +272,7 @@ pub fn fetched_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Fami
     let extent = tensor.view.extent;
     // Lines along which neighbours are neighbours in memory; along k where neither direction is better.
     let rows = tensor.view.run(ROW) > tensor.view.run(COL) && extent[ROW] > 1;
-    // Instructions read 32-bit elements along k alone.
-    let rows = rows && (tensor.scalar.bytes() == 2 || !unit.asynchronous);
+    let rows = rows && !unit.along_k(tensor.scalar.bytes(), false);
     panels(tensor, o, (k_tile, rows), unit)
 }
 
@@ -282,8 +283,8 @@ pub fn fetched_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Fami
 pub(super) fn panels(tensor: &Tensor, o: &OperandTiling, (k_tile, rows): (u32, bool), unit: &Family) -> Result<BulkTile, String> {
     let (bytes, extent) = (tensor.scalar.bytes(), tensor.view.extent);
     let row = ROW_BYTES / bytes;
-    if rows && unit.asynchronous && bytes != 2 {
-        return Err("rows are contiguous, and the unit reads 32-bit operands in shared memory along k alone".into());
+    if rows && unit.along_k(bytes, false) {
+        return Err(ALONG_K.into());
     }
     if rows && !(o.macro_tile.is_multiple_of(row) && whole_rows(o, row, unit)) {
         return Err(format!("the {} rows of a tile, {} of a warpgroup, are no multiples of {row}", o.macro_tile, o.micro));

@@ -157,7 +157,7 @@ fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
             let ((rows, columns, depth), family) = (row.shape, t.unit.family());
             let steps = t.k_step() / depth.max(1);
             // A read fills a few registers of each lane at once; those of wider elements come one by one.
-            let at_once = if c.a.scalar.bytes() == 2 { family.read } else { 1 };
+            let at_once = if c.a.scalar.bytes() <= 2 { family.read } else { 1 };
             let held = |micro: u32| micro * t.k_step() * c.a.scalar.bytes() / 4 / family.lanes;
             let reads = |micro: u32| f64::from(held(micro).div_ceil(at_once));
             (f64::from((t.a.micro / rows) * (t.b.micro / columns) * steps), reads(t.a.micro) + reads(t.b.micro))

@@ -133,6 +133,9 @@ fn computes(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Result<
     let (uni, k_tile) = (family.number, plan.common(Common::Unr));
     let row = c.matrix_input().and_then(|input| Mma::find(family.unit, input));
     let row = row.ok_or(Refusal::UnitTypes { uni, a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() })?;
+    if row.input.storage().is_float8() && !env.float8 {
+        return Err(Refusal::UnitFloat8 { uni, scalar: c.a.scalar });
+    }
     if env.wave != family.wave() {
         return Err(Refusal::UnitWave { uni, wave: env.wave, needed: family.wave() });
     }

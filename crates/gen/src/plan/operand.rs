@@ -57,8 +57,11 @@ pub(super) fn derive(
     let load_threads = frame.load_threads;
     let share = if frame.loads { load_tile(macro_tile, k_tile, load_threads, at(Chiral::Plu) == 1) } else { Some((1, 1)) };
     let (load_row, load_k) = share.ok_or(Refusal::LoadShare { mic, macro_tile, k_tile, threads: load_threads })?;
+    let bytes = tensor.scalar.bytes();
+    let along_k = bytes == 1 && frame.family.along_k(bytes, false);
     let source = match at(Chiral::Wos) {
         0 => Source::InPlace,
+        1 if along_k => Source::CopyAlongK,
         1 => Source::Copy,
         2 => Source::Packed,
         _ => Source::PaddedRows,
@@ -72,6 +75,7 @@ pub(super) fn derive(
         load_vectors(plan, side, &from, source, (extent, run_time), (macro_tile, load_row, load_k), frame)?;
     // Multiply-adds read rows; matrix units read lines of either direction, so vectors stay whole.
     let shared_along = match load_width {
+        _ if along_k => Along::K,
         1 if panels => Along::K,
         1 => Along::Row,
         _ if frame.family.fragments || panels => load_along,
@@ -125,8 +129,7 @@ fn in_pipeline(
     let fragment_sets = if side(Chiral::Mic) == Key::A(Chiral::Mic) { plan.common(Common::Rga) } else { 0 };
     let source = match plan.get(side(Chiral::Wos)) {
         0 => Source::InPlace,
-        // From shared memory 32-bit operands are read along k alone.
-        1 if tensor.scalar.bytes() == 4 && fragment_sets == 0 && family.asynchronous => Source::CopyAlongK,
+        1 if family.along_k(tensor.scalar.bytes(), fragment_sets > 0) => Source::CopyAlongK,
         1 => Source::Copy,
         3 => Source::PaddedRows,
         _ => {
@@ -171,7 +174,7 @@ fn fragment_width(plan: &Plan, side: fn(Chiral) -> Key, tensor: &Tensor, micro: 
         _ => plan.fragment_width(side),
     };
     let key = if plan.get(side(Chiral::Frw)) == 0 { side(Chiral::Vew) } else { side(Chiral::Frw) };
-    if micro.is_multiple_of(width) {
+    if micro.is_multiple_of(width) || family.along_k(tensor.scalar.bytes(), false) {
         Ok(width)
     } else {
         Err(Refusal::FragmentWidth { key, width, mic: side(Chiral::Mic), micro })

@@ -76,6 +76,11 @@ pub enum Refusal {
     /// Asynchronous copies cannot transpose.
     #[error("{acp}1: copies cannot transpose vectors along k; use GLW1 or WOS2")]
     AsyncAlongK { acp: Key },
+    /// Nor into lines along k.
+    #[error(
+        "{acp}1: the unit reads {scalar} in lines along k alone, and copies cannot transpose vectors along rows; use WOS1 or ACP0"
+    )]
+    AsyncAlongRows { acp: Key, scalar: Scalar },
     /// No bulk copies where the unit is.
     #[error("{acp}{value}: AMD's hardware, which has MFMA, has no bulk tensor copies and no transaction barriers; use ACP0")]
     BulkUnit { acp: Key, value: u32 },
@@ -95,6 +100,9 @@ pub enum Refusal {
     /// Types that the unit does not multiply.
     #[error("UNI{uni} multiplies {}, not {a} by {b} with sums in {sum}; use UNI0", tilewright_ir::mma::inputs(*.uni))]
     UnitTypes { uni: u32, a: Scalar, b: Scalar, sum: Scalar },
+    /// 8-bit floats on a device whose matrix instructions do not take them.
+    #[error("UNI{uni} takes {scalar} on sm_89 and later only; use UNI0, or f16")]
+    UnitFloat8 { uni: u32, scalar: Scalar },
     /// Waves that the unit's instructions do not have.
     #[error("UNI{uni} has instructions of waves of {needed} lanes, the device has waves of {wave}; use another UNI")]
     UnitWave { uni: u32, wave: u32, needed: u32 },

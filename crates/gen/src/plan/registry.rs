@@ -85,7 +85,7 @@ const CHIRAL: [KeyInfo; CHIRALS] = [
     entry(
         "GLW",
         System::Tensile,
-        Legal::OneOf(&[0, 1, 2, 4, 8]),
+        Legal::OneOf(&[0, 1, 2, 4, 8, 16]),
         0,
         "elements per global load in the operand's contiguous direction, along k too; 0 = VEW, across k",
     ),

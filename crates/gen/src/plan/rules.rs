@@ -1,6 +1,6 @@
 //! What legality reads besides plan and contraction.
 
-use tilewright_ir::{Dialect, Target};
+use tilewright_ir::{Dialect, Features, Target};
 
 /// What legality reads besides plan and contraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,6 +15,8 @@ pub struct Env {
     pub shuffles: bool,
     /// There are matrix instructions of twice the depth ([`tilewright_ir::Features::deep_mfma`]).
     pub deep: bool,
+    /// Matrix instructions take 8-bit floats ([`tilewright_ir::Features::float8`]).
+    pub float8: bool,
     /// No barrier may stand in a branch, even where all work-items of a work-group take it: compilers that turn the code between
     /// barriers into loops over work-items (PoCL's) generate wrong code otherwise.
     pub straight: bool,
@@ -23,8 +25,9 @@ pub struct Env {
 impl Env {
     /// A target's wave with a workspace; atomics not allowed.
     pub fn new(target: &Target, workspace_bytes: u64) -> Env {
-        let (shuffles, deep) = (target.features.shuffle, target.features.deep_mfma);
+        let Features { shuffle, deep_mfma, float8, .. } = target.features;
         let straight = target.dialect == Dialect::OpenCl;
-        Env { workspace_bytes, wave: target.wave, allow_atomics: false, shuffles, deep, straight }
+        let wave = target.wave;
+        Env { workspace_bytes, wave, allow_atomics: false, shuffles: shuffle, deep: deep_mfma, float8, straight }
     }
 }

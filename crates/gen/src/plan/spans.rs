@@ -7,7 +7,7 @@
 //! line j's first element; elements of the operand are [`ClassMap::shift`] further right in it. A copy brings 16 bytes more of
 //! each line than the tile has, and zeros for what lies beyond the operand's ends.
 
-use super::bulk::fetched_tile;
+use super::bulk::{BOX, fetched_tile};
 use super::fetch_shape::{FetchShape, LINE_CLASSES, fetched_by_lines};
 use super::tile::OperandTiling;
 use serde::Serialize;
@@ -89,13 +89,18 @@ pub fn spans(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Family) -> 
             extent[slow]
         ));
     }
+    if !(classes * apart).is_multiple_of(grain) {
+        return Err(format!("its lines, {apart} elements apart, begin in more than {classes} ways within 16 bytes; use ACP0"));
+    }
     let lines = tile.map.tile[1] / LINE_CLASSES;
     let shape = FetchShape::new(tile.columns, tile.map.tile[1], WARP);
     // As many columns as divide the tile's, where an instruction's lie in whole boxes or within one.
     let suits =
         |n: &u32| tile.columns.is_multiple_of(*n) && (n.is_multiple_of(shape.columns) || shape.columns.is_multiple_of(*n));
-    let columns = (1..=BOX_COLUMNS).rev().find(suits).unwrap_or(1);
-    let pitch = columns * tile.row + 16 / bytes;
+    // What lies before the first element of a row makes them longer.
+    let pitch_of = |columns: u32| columns * tile.row + 16 / bytes;
+    let columns = (1..=BOX_COLUMNS).rev().filter(|n| pitch_of(*n) <= BOX).find(suits).unwrap_or(1);
+    let pitch = pitch_of(columns);
     let copied = pitch * lines * bytes;
     let class = |class: u64| {
         let first = class * apart;

@@ -11,7 +11,7 @@ pub enum Source {
     InPlace,
     /// From a copy in workspace with a padded leading dimension (MIOpenGEMM COPY).
     Copy,
-    /// From a copy as [`Source::Copy`] whose lines run along k whatever the original's do: for units that read 32-bit operands along k
+    /// From a copy as [`Source::Copy`] whose lines run along k whatever the original's do: for units that read operands of 32 and of 8 bits along k
     /// alone.
     CopyAlongK,
     /// From packed panels `[tile][k][macro tile]` in workspace (MIOpenGEMM NFORM).

@@ -124,6 +124,9 @@ impl Transport {
         if width > 1 && along == Along::K && !unit.fragments && !Transport::need_panels(plan) {
             return Err(Refusal::AsyncAlongK { acp });
         }
+        if width > 1 && along == Along::Row && from.scalar.bytes() == 1 && unit.along_k(1, false) {
+            return Err(Refusal::AsyncAlongRows { acp, scalar: from.scalar });
+        }
         if !matches!(bytes, 4 | 8 | 16) {
             return Err(Refusal::AsyncBytes { acp, width, scalar: from.scalar, bytes });
         }

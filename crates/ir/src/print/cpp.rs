@@ -69,11 +69,11 @@ pub(super) fn widen_float8(
     inline: &str,
     [uchar, ushort, uint]: [&str; 3],
     as_float: &str,
-    (from, half): (Scalar, String),
+    (from, half): (Scalar, &dyn Fn(&mut Prelude) -> String),
     prelude: &mut Prelude,
 ) -> String {
     let body = match from {
-        Scalar::E5M2 => format!("    return {half}(({ushort})(({uint})a << 8));\n"),
+        Scalar::E5M2 => format!("    return {}(({ushort})(({uint})a << 8));\n", half(prelude)),
         _ => format!(
             "    const {uint} rest = a & 0x7f;\n    \
              const {uint} bits = rest == 0x7f ? 0x7fc00000u : (rest << 20) + 0x3c000000u;\n    \

@@ -1,9 +1,9 @@
 //! Spells expressions: minimal parentheses, exact literals, and helper functions where a dialect's vectors need them.
 
-use float8::{F8E4M3, F8E5M2};
 use super::Printer;
 use super::dialect::{Text, prec};
 use crate::{BinaryOp, Expr, ExprId, Scalar, Type, UnaryOp};
+use float8::{F8E4M3, F8E5M2};
 
 /// An operation that goes lane by lane.
 #[derive(Clone, Copy)]
@@ -191,9 +191,7 @@ impl Printer<'_> {
 
     /// Shortest digits that give back exactly the value; infinities and NaN by name.
     pub(super) fn float_literal(&self, v: f64, scalar: Scalar) -> Text {
-        let hex = |b: u16, digits: usize| {
-            Text::new(format!("({})0x{b:0digits$x}", self.dialect.scalar(scalar)), prec::UNARY)
-        };
+        let hex = |b: u16, digits: usize| Text::new(format!("({})0x{b:0digits$x}", self.dialect.scalar(scalar)), prec::UNARY);
         let bits = |b: u16| hex(b, 4);
         let (text, v) = match scalar {
             Scalar::F16 => return bits(half::f16::from_f64(v).to_bits()),

@@ -131,15 +131,14 @@ impl Dialect for Hip {
     fn fma(&self, scalar: Scalar, _: &mut Prelude) -> String {
         format!("__builtin_fma{}", cpp::suffix(scalar))
     }
-    fn widen(&self, from: Scalar, target: &Target, prelude: &mut Prelude) -> String {
+    fn widen(&self, from: Scalar, _: &Target, prelude: &mut Prelude) -> String {
         let (name, value) = match from {
             from if from.is_float8() => {
-                let half = self.widen(Scalar::F16, target, prelude);
                 let as_float = "__builtin_bit_cast(float, ";
-                return cpp::widen_float8(cpp::INLINE, cpp::UNSIGNED, as_float, (from, half), prelude);
+                return cpp::widen_float8(cpp::INLINE, cpp::UNSIGNED, as_float, (from, &half_to_f32), prelude);
             }
             Scalar::BF16 => ("tw_bf16_to_f32", "__builtin_bit_cast(float, (unsigned int)a << 16)"),
-            _ => ("tw_f16_to_f32", "(float)__builtin_bit_cast(_Float16, a)"),
+            _ => return half_to_f32(prelude),
         };
         prelude.function(name, |_| format!("{} float {name}(unsigned short a) {{ return {value}; }}", cpp::INLINE))
     }
@@ -334,4 +333,9 @@ impl Hip {
 /// What the function that keeps the larger or the smaller is called.
 const fn extreme(op: AtomicOp) -> &'static str {
     if matches!(op, AtomicOp::Min) { "min" } else { "max" }
+}
+
+fn half_to_f32(prelude: &mut Prelude) -> String {
+    let value = "(float)__builtin_bit_cast(_Float16, a)";
+    prelude.function("tw_f16_to_f32", |_| format!("{} float tw_f16_to_f32(unsigned short a) {{ return {value}; }}", cpp::INLINE))
 }

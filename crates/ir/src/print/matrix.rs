@@ -169,6 +169,7 @@ impl Printer<'_> {
             (MatrixType::BF16, true) => ("__bf16", "_bf16"),
             (MatrixType::F64, _) => ("double", "f64"),
             (MatrixType::TF32 | MatrixType::F32, _) => ("float", "f32"),
+            (MatrixType::E4M3 | MatrixType::E5M2, _) => return Err(self.without("matrix instructions of 8-bit floats")),
         };
         let function = format!("tw_mfma_{m}x{n}x{k}_{}", name.trim_start_matches('_'));
         let (sums, held, operand) =

@@ -147,14 +147,14 @@ impl Dialect for OpenCl {
         prelude.lines.insert(name.into(), text);
         name.into()
     }
-    fn widen(&self, from: Scalar, target: &Target, prelude: &mut Prelude) -> String {
+    fn widen(&self, from: Scalar, _: &Target, prelude: &mut Prelude) -> String {
         let (name, value) = match from {
             from if from.is_float8() => {
-                let half = self.widen(Scalar::F16, target, prelude);
-                return cpp::widen_float8(INLINE, ["uchar", "ushort", "uint"], "as_float(", (from, half), prelude);
+                let unsigned = ["uchar", "ushort", "uint"];
+                return cpp::widen_float8(INLINE, unsigned, "as_float(", (from, &half_to_f32), prelude);
             }
             Scalar::BF16 => ("tw_bf16_to_f32", "as_float((uint)a << 16)"),
-            _ => ("tw_f16_to_f32", "vload_half(0, (const __private half*)&a)"),
+            _ => return half_to_f32(prelude),
         };
         prelude.function(name, |_| format!("{INLINE} float {name}(ushort a) {{ return {value}; }}"))
     }
@@ -281,4 +281,9 @@ fn shuffles(block: &[Stmt]) -> bool {
         Stmt::Roles(roles) => roles.iter().any(|r| shuffles(&r.body)),
         _ => false,
     })
+}
+
+fn half_to_f32(prelude: &mut Prelude) -> String {
+    let value = "vload_half(0, (const __private half*)&a)";
+    prelude.function("tw_f16_to_f32", |_| format!("{INLINE} float tw_f16_to_f32(ushort a) {{ return {value}; }}"))
 }

@@ -99,6 +99,11 @@ pub(super) fn check(kernel: &Kernel, target: &Target, block: &Block, path: &mut 
         Stmt::Matrix(op) if Mma::of(op).and_then(|row| row.arch).is_some_and(|arch| arch != target.arch) => {
             Err(missing(target, "matrix instructions of twice the depth", "use two of (32, 32, 8) or (16, 16, 16)"))
         }
+        Stmt::Matrix(op) if Mma::of(op).is_some_and(|row| !row.takes(has)) => Err(missing(
+            target,
+            "matrix instructions of 8-bit floats",
+            "multiply them by fma; sm_89 and later have these instructions",
+        )),
         Stmt::Matrix(op) => {
             whole_waves(kernel, target)?;
             let (has, feature, remedy) = match op {

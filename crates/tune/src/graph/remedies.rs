@@ -37,12 +37,14 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         Refusal::VectorStagger { key, .. } => side(key, &[Vew, Glw], &[Ufo]),
         Refusal::FragmentWidth { key, .. } => side(key, &[Vew, Frw, Mic], &[]),
         Refusal::AsyncAhead { acp, .. } => side(acp, &[Acp], &[Pfg, Buf, Fra, Lwv]),
-        Refusal::AsyncBytes { acp, .. } | Refusal::AsyncAlongK { acp } => side(acp, &[Acp, Glw, Vew, Wos], &[Uni]),
+        Refusal::AsyncBytes { acp, .. } | Refusal::AsyncAlongK { acp } | Refusal::AsyncAlongRows { acp, .. } => {
+            side(acp, &[Acp, Glw, Vew, Wos], &[Uni])
+        }
         Refusal::BulkUnit { acp, .. } => side(acp, &[Acp], &[Uni]),
         Refusal::FragmentsWritten { .. } => side(&Key::A(Acp), &[Acp], &[Rga]),
         Refusal::UnitCopy { acp, .. } | Refusal::ShiftWaves { acp, .. } => side(acp, &[Acp], &[Uni, Lwv]),
         Refusal::StagedRows => both(&[], &[Cst, Swp, Uni]),
-        Refusal::UnitTypes { .. } | Refusal::UnitWave { .. } => both(&[], &[Uni]),
+        Refusal::UnitTypes { .. } | Refusal::UnitFloat8 { .. } | Refusal::UnitWave { .. } => both(&[], &[Uni]),
         Refusal::Turns { .. } => both(&[], &[Png, Lwv, Pst, Mac]),
         Refusal::Cluster { .. } => both(&[Clu, Mic], &[Ice, Sks, Pst, Png, Cst, Mac, Skw, Uni]),
         Refusal::UnitThreads { .. } => both(&[], &[Mac, Skw, Uni]),

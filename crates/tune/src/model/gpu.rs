@@ -200,7 +200,7 @@ fn allowed_registers(spec: &KernelSpec, footprint: &Footprint, target: &Target) 
 }
 
 const fn narrow(s: Scalar) -> bool {
-    matches!(s, Scalar::F16 | Scalar::BF16)
+    s.is_storage()
 }
 
 /// Index instructions per load: a plain stride moves a pointer, a window divides and compares.

@@ -155,7 +155,7 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
         let busy_parts = (owners * resident / f64::from(UNIT_PARTS)).min(1.0);
         let rate = match t.instruction {
             Some(row) if row.sum == Scalar::F64 => target.rates.f64_matrix_fma,
-            row => target.rates.wave_matrix_fma / row.map_or(1.0, |row| f64::from(row.slower)),
+            row => target.rates.wave_matrix_fma / row.map_or(1.0, |row| f64::from(row.halves) / 2.0),
         };
         let read = |o: &OperandTiling| f64::from(o.micro) * depth * bytes * conflicts(spec, o, c.a.scalar.bytes());
         let turn = if spec.schedule.fragments_ahead > 0 { WAVE_TURN } else { 2.0 * WAVE_TURN };

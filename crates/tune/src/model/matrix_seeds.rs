@@ -46,7 +46,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
 
 /// The plan with operands that bulk copies do not reach fetched by the load waves instead of materialised: one of them, or both.
 fn through_registers(plan: &Keys, c: &Contraction) -> Vec<Keys> {
-    if plan.common(Common::Lwv) < 4 || plan.common(Common::Png) == 1 || c.a.scalar.bytes() != 2 {
+    if plan.common(Common::Lwv) < 4 || plan.common(Common::Png) == 1 || !matches!(c.a.scalar.bytes(), 1 | 2) {
         return Vec::new();
     }
     let [a, b] = [(Key::A(Chiral::Acp), &c.a), (Key::B(Chiral::Acp), &c.b)]

@@ -22,11 +22,11 @@ pub(super) fn layout(
     let widest = (widest_bytes / size).max(1);
     let along_k = along_k(&tensor.view);
     let fragments = (16 / size).max(1);
-    plan.with(side(Chiral::Glw), widest.min(8))
+    plan.with(side(Chiral::Glw), widest.min(fragments.max(8)))
         .with(side(Chiral::Plu), u32::from(along_k))
         .with(side(Chiral::Lor), u32::from(!along_k))
         .with(side(Chiral::Frw), fragments)
-        .with(side(Chiral::Vew), fragments)
+        .with(side(Chiral::Vew), fragments.min(8))
         .with(side(Chiral::Pad), u32::from(along_k))
         .with(side(Chiral::Miw), 1)
         .with(side(Chiral::Liw), 1)

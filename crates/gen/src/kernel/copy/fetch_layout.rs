@@ -113,8 +113,10 @@ impl Spread {
 impl Shift {
     /// Of so many elements (an `I32`) of this many bytes, less than a vector of them.
     pub fn new(b: &mut Builder, elements: ExprId, bytes: u32) -> Shift {
-        let whole = b.bind("shift_words", if bytes < 4 { elements >> 1 } else { elements * (bytes / 4) });
-        let bits = (bytes < 4).then(|| b.bind("shift_bits", (elements % 2 * 16).cast(Scalar::I64)));
+        let per_word = 4 / bytes.min(4);
+        let words = if bytes < 4 { elements >> i64::from(per_word.trailing_zeros()) } else { elements * (bytes / 4) };
+        let whole = b.bind("shift_words", words);
+        let bits = (bytes < 4).then(|| b.bind("shift_bits", (elements % per_word * (8 * bytes)).cast(Scalar::I64)));
         Shift { words: whole, bits }
     }
 
@@ -143,7 +145,7 @@ impl Shift {
     }
 }
 
-/// The words that begin `bits` (0 or 16, an `I64`; `None`: 0) within each of five neighbouring words: each of them one shift of a pair of
+/// The words that begin `bits` (0 to 24, an `I64`; `None`: 0) within each of five neighbouring words: each of them one shift of a pair of
 /// registers.
 fn halves(b: &mut Builder, words: &[ExprId], bits: Option<ExprId>) -> ExprId {
     let Some(bits) = bits else { return b.vector(&words[..4]) };

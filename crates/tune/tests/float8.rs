@@ -1,0 +1,140 @@
+//! 8-bit floats (OCP e4m3 and e5m2) as factors: by multiply-adds everywhere, by mma.sync from sm_89 on and by wgmma on sm_90a, on the
+//! emulator with every check; what assemblers make of it; what is refused.
+//!
+//! `TILEWRIGHT_RANDOM_PAIRS` sets how many pairs are drawn, `TILEWRIGHT_RANDOM_SEED` where the seeds start.
+
+#[path = "../../ir/tests/support/missing.rs"]
+mod missing;
+mod support;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+use support::wave_units::{piped, plan};
+use support::{Run, emulator, judge, number};
+use tilewright_device::inspect::inspect;
+use tilewright_device::{DeviceError, Options};
+use tilewright_gen::kernel::MAIN;
+use tilewright_gen::plan::{Common, Constraint, Key, Plan, Refusal};
+use tilewright_ir::{Scalar, Target};
+use tilewright_problem::{Activation, Along, Gemm, Order, Problem};
+use tilewright_tune::random::{Pair, Recipe, epilogue, out_dtype};
+use tilewright_tune::space::Space;
+
+const TYPES: &[Scalar] = &[Scalar::E4M3, Scalar::E5M2];
+
+/// Products and convolutions, in place and materialised, on waves of 32 and of 64.
+#[test]
+fn random_pairs() {
+    let recipe = Recipe::emulated().of(TYPES);
+    Run { devices: &["emu:sm_90a", "emu:sm_80", "emu:gfx900"], recipe, count: 150, interleave: false }.all_pass();
+}
+
+/// By warpgroup instructions: what rows along m and n need is copied to workspace or written along k by load waves.
+#[test]
+fn random_plans_on_wgmma() {
+    Run { devices: &["emu:sm_90a"], recipe: Recipe::units().of(TYPES), count: 60, interleave: true }.all_pass();
+}
+
+/// Draws products with edges everywhere, repairs plans for them and verifies those; says how many were legal.
+fn verify(count: u64, device: &str, plan: impl Fn(&mut ChaCha8Rng) -> Plan + Sync) -> u64 {
+    let count = number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(count);
+    let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
+    let outcomes: Vec<Option<String>> = (first..first + count)
+        .into_par_iter()
+        .filter_map(|seed| {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            // 16 stands for rows at multiples of 16 bytes.
+            let unit = if rng.random() { 16 } else { 1 };
+            let mut extent = |most: u64| unit * rng.random_range(1..most / unit);
+            let (m, n, k) = (extent(180), extent(180), extent(200));
+            let dtype = TYPES[rng.random_range(0..TYPES.len())];
+            let order = if rng.random() { Order::Row } else { Order::Col };
+            let gemm = Gemm::new(dtype, m, n, k).order(order).trans(rng.random(), rng.random()).batch(rng.random_range(1..3));
+            let gemm = gemm.out_dtype(out_dtype(&mut rng, dtype));
+            let problem: Problem = epilogue(&mut rng, gemm, unit).unwrap().build().unwrap().into();
+            let device = emulator(device, rng.random(), seed);
+            let space = Space::new(&problem, &device.info().target).unwrap();
+            let plan = space.repair(&plan(&mut rng))?;
+            space.resolve(&plan).ok()?.spec.tiling.instruction?;
+            Some(judge(&device, &Pair { seed, problem, plan }))
+        })
+        .collect();
+    let failed: Vec<&String> = outcomes.iter().flatten().collect();
+    eprintln!("{} of {count} plans have matrix instructions, {} failed", outcomes.len(), failed.len());
+    assert!(failed.is_empty(), "{}", failed.iter().take(5).map(|s| s.as_str()).collect::<Vec<_>>().join("\n"));
+    assert!(outcomes.len() as u64 > count / 5, "{} of {count}", outcomes.len());
+    outcomes.len() as u64
+}
+
+#[test]
+fn random_plans_on_mma() {
+    verify(160, "emu:sm_89", |rng| plan(rng, 1));
+}
+
+/// Panels that TMA and load waves bring, for mma.sync and wgmma.
+#[test]
+fn random_plans_of_bulk_copies() {
+    verify(160, "emu:sm_90a", |rng| {
+        let unit = rng.random_range(1..3);
+        // Rows of 128 bytes.
+        piped(rng, unit).with(Key::C(Common::Unr), rng.random_range(1..3) * 128).into()
+    });
+}
+
+fn product(dtype: Scalar, trans: (bool, bool)) -> Problem {
+    let gemm = Gemm::new(dtype, 1024, 1024, 1024).order(Order::Row).trans(trans.0, trans.1).out_dtype(Scalar::BF16);
+    gemm.bias(Along::N).activation(Activation::Relu).build().unwrap().into()
+}
+
+fn of_text(text: &str) -> Plan {
+    Constraint::parse(text).unwrap().apply(&Plan::default()).into()
+}
+
+const MMA: &str = "A_MIC4_PAD1_GLW16_PLU1_ACP1__B_MIC4_PAD1_GLW16_PLU1_ACP1__C_UNI1_MAC128_UNR64_PFG2_BUF3_FRA1_EDG1";
+const WGMMA: &str = "A_MIC1_ACP2__B_MIC16_ACP2__C_UNI2_MAC256_UNR128_PFG3_BUF4_LWV4";
+const FMA: &str = "A_MIC4__B_MIC4__C_MAC64_UNR16_EDG1";
+
+/// The instructions that assemblers make of plans.
+#[test]
+fn assemblers_take_them() {
+    let cases = [
+        ("sm_80", FMA, Scalar::E4M3, "FFMA"),
+        ("sm_80", FMA, Scalar::E5M2, "FFMA"),
+        ("sm_89", FMA, Scalar::E4M3, "F2FP.F16.E4M3.UNPACK_B"),
+        ("sm_89", MMA, Scalar::E4M3, "QMMA.16832.F32.E4M3.E4M3"),
+        ("sm_89", MMA, Scalar::E5M2, "QMMA.16832.F32.E5M2.E5M2"),
+        // Hopper's mma.sync widens 8-bit floats to f16.
+        ("sm_90a", MMA, Scalar::E4M3, "HMMA.16816.F32"),
+        ("sm_90a", WGMMA, Scalar::E4M3, "QGMMA.64x128x32.F32.E4M3.E4M3"),
+        ("sm_90a", WGMMA, Scalar::E5M2, "QGMMA.64x128x32.F32.E5M2.E5M2"),
+        ("gfx942", FMA, Scalar::E4M3, "v_fma"),
+        ("gfx90a", FMA, Scalar::E5M2, "v_cvt_f32_f16"),
+    ];
+    for (arch, plan, dtype, instruction) in cases {
+        let problem = product(dtype, (false, true));
+        let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
+        let r = space.resolve(&of_text(plan)).unwrap_or_else(|e| panic!("{arch} {plan}: {e}"));
+        let program = r.generate(space.env().workspace_bytes).unwrap();
+        let kernel = program.kernels.iter().find(|k| k.name == MAIN).unwrap();
+        match inspect(kernel, arch, None, &Options::default()) {
+            Err(e @ DeviceError::Missing { .. }) => return missing::missing(&e.to_string()),
+            seen => assert!(seen.unwrap().assembly.contains(instruction), "{arch} {dtype}: no {instruction}"),
+        }
+    }
+}
+
+#[test]
+fn what_units_lack_is_refused_by_name() {
+    let refused = |arch: &str, plan: &str, trans: (bool, bool)| {
+        let space = Space::new(&product(Scalar::E4M3, trans), &Target::by_arch(arch).unwrap()).unwrap();
+        space.resolve(&of_text(plan)).expect_err("refused")
+    };
+    assert!(matches!(refused("sm_80", MMA, (false, true)), Refusal::UnitFloat8 { uni: 1, scalar: Scalar::E4M3 }));
+    // Lines of m and of n are copied, or transposed on the way: TMA and cp.async do not.
+    let why = refused("sm_90a", WGMMA, (true, true)).to_string();
+    assert!(why.contains("along k alone; WOS1"), "{why}");
+    assert!(matches!(refused("sm_89", MMA, (true, true)), Refusal::AsyncAlongRows { .. }));
+    assert!(matches!(refused("sm_90a", &MMA.replace("UNR64", "UNR48"), (false, true)), Refusal::UnitSteps { depth: 32, .. }));
+    assert!(matches!(refused("gfx942", "A_MIC1__B_MIC1__C_UNI3_MAC64_UNR32_EDG1", (false, true)), Refusal::UnitTypes { .. }));
+}
