@@ -288,8 +288,6 @@ def model_rows(name, case, args, seconds):
     answered = sum(row.torch_us * row.calls for row in rows if (row.gain or 0) >= args.margin)
     all_us = sum(row.torch_us * row.calls for row in rows)
     print(f"{name}: {len(rows)} shapes, {answers} ours; {tuned:.0f} s", flush=True)
-    for why in sorted({f"{row.set}: {row.reason}" for row in rows if row.reason}):
-        print(f"  not answered: {why}", flush=True)
     told = f"{answers} of {len({r.problem for r in rows})} | {answered / all_us if all_us else 0.0:.2f} | {all_us / 1e3:.3f} | {eager:.1e} | {ours:.1e}"
     for way, made in ways(model, x, trains, args).items():
         times = {True: [], False: []}

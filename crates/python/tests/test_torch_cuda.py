@@ -99,7 +99,7 @@ class OnCuda(unittest.TestCase):
                 step()
             rows = twt.tune_recorded(path, trials=4)
             self.assertTrue(all(row.torch_us > 0 and row.ours_us > 0 for row in rows), rows)
-            self.assertGreater(twt.enable(path, margin=0.0, host_us=0.0), 0)
+            self.assertGreater(twt.enable(path, margin=0.0), 0)
         twt.optimize(model)
         aside = torch.cuda.Stream()
         with torch.cuda.stream(aside):
@@ -130,7 +130,7 @@ class OnCuda(unittest.TestCase):
                 with twt.record(path, model):
                     model(x).float().square().mean().backward()
                 twt.compare(path)
-                twt.enable(path, margin=0.0, host_us=0.0, compiled=True)
+                twt.enable(path, margin=0.0, compiled=True)
             compiled = torch.compile(model, fullgraph=True, mode=None if mode == "default" else mode)
             for _ in range(4):
                 model.zero_grad(set_to_none=True)

@@ -22,7 +22,7 @@ from torch._inductor.virtualized import V
 
 import tilewright as tw
 import tilewright.torch as twt
-from tilewright import _compiled, _models, _native, _shapes
+from tilewright import _compiled, _native, _shapes
 
 
 class Tiny(nn.Module):
@@ -81,10 +81,11 @@ class Models(unittest.TestCase):
         with self.assertRaisesRegex(tw.RecordsError, "no file of shapes"):
             twt.enable(__file__)
         # Not compared: nothing is ours.
-        self.assertEqual(twt.enable(self.path, margin=0.0, host_us=float("-inf")), 0)
+        self.assertEqual(twt.enable(self.path, margin=0.0), 0)
         self.step(model, x)
         self.assertEqual(answered()[True], 0)
         self.assertIn("was not recorded, tuned and compared", twt.report())
+        self.assertIn("conv, aten::convolution: was not compared", twt.report(self.path))
 
         rows = twt.tune_recorded(self.path, trials=1)
         self.assertTrue(all(row.torch_us > 0 and row.ours_us > 0 and row.device for row in rows), rows)
@@ -93,18 +94,20 @@ class Models(unittest.TestCase):
         self.assertEqual(answered()[True], 0)
         self.assertRegex(twt.report(), r"torch takes [\d.]+ us, tilewright [\d.]+")
 
-        self.assertEqual(twt.enable(self.path, margin=0.0, host_us=float("-inf")), len({row.problem for row in rows}))
+        self.assertEqual(twt.enable(self.path, margin=0.0), len({row.problem for row in rows}))
         keys = set(model.state_dict())
         self.assertIs(twt.optimize(model), model)
         self.assertEqual(set(model.state_dict()), keys)
         got = self.step(model, x)
         for a, b in zip(got, want):
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
-        self.assertEqual((answered()[False], answered()[True]), (0, 6))
+        self.assertEqual((answered()[False], answered()[True]), (0, 8))
         told = twt.report(self.path)
         self.assertRegex(told, r"tilewright +addmm 3x16 @ 16x8 float32")
-        self.assertRegex(told, r"tilewright +module conv \(3, 2, 4, 4\)")
-        self.assertIn("inner, aten::addmm", told)
+        self.assertRegex(told, r"tilewright +convolution forward 3x2x4x4 @ 4x2x3x3 float32")
+        self.assertRegex(told, r"tilewright +convolution backward-weight 3x4x4x4 @ 3x2x4x4 float32")
+        self.assertIn("inner, aten::addmm\n", told)
+        self.assertIn("100.0% of torch's time in these calls is answered by tilewright", told)
 
         # Another size of the batch goes to torch, and says so.
         self.step(model, torch.randn(5, 2, 4, 4))
@@ -116,7 +119,6 @@ class Models(unittest.TestCase):
 
     def test_optimised_models_travel(self):
         model, x = twt.optimize(Tiny()), torch.randn(3, 2, 4, 4)
-        self.assertIsInstance(model.conv, twt.Conv2d)
         self.assertIsInstance(model.inner, twt.Linear)
         want = model(x)
         torch.testing.assert_close(copy.deepcopy(model)(x), want)
@@ -138,10 +140,19 @@ class Models(unittest.TestCase):
             torch.addmm(torch.ones(3, 3), torch.ones(3, 2), torch.ones(2, 3), beta=2)
             torch.nn.functional.conv_transpose1d(torch.ones(1, 2, 4), torch.ones(2, 3, 2))
             torch.mm(torch.ones(3, 2, dtype=torch.int64), torch.ones(2, 3, dtype=torch.int64))
+            torch.mv(torch.ones(3, 2), torch.ones(2))
         rows = {row.set: row for row in twt.shapes(self.path)}
-        for op, why in [("aten::addmm", "beta = 2"), ("aten::convolution", "transposed"), ("aten::mm", "int64")]:
+        for op, why in [("aten::addmm", "beta = 2"), ("aten::convolution", "transposed"), ("aten::mm", "int64"), ("aten::mv", "vector")]:
             self.assertEqual(rows[op].problem, "")
             self.assertIn(why, rows[op].reason)
+        # A call that no override of ours reaches says so, with its share of the time.
+        os.remove(self.path)
+        bias, a, b = torch.ones(3), torch.ones(4, 2), torch.ones(2, 3)
+        self.enabled_for(lambda: torch.addmm(bias, a, b), lambda: torch.mm(a, b))
+        torch.addmm(bias, a, b), torch.mm(a, b)
+        told = twt.report(self.path)
+        self.assertRegex(told, r"aten::addmm: addmm's scalars do not pass torch's C interface")
+        self.assertRegex(told, r"50.0% of torch's time in these calls is answered by tilewright\n 50.0% is torch's: addmm's scalars")
         with self.assertRaisesRegex(tw.RecordsError, "does not exist"):
             twt.enable(os.path.join(self.folder.name, "none.csv"))
 
@@ -159,7 +170,7 @@ class Models(unittest.TestCase):
             writer = csv.DictWriter(file, list(rows[0]))
             writer.writeheader()
             writer.writerows(rows)
-        return twt.enable(self.path, host_us=0.0)
+        return twt.enable(self.path)
 
     def test_torchs_products_are_torchs_products(self):
         """Values, variants with `out`, refusals and batches, all through the overrides."""
@@ -211,7 +222,7 @@ class Models(unittest.TestCase):
             for a, b in zip(step(layer, x, grad), expected):
                 self.assertEqual(a.shape, b.shape)
                 torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
-        told = {op: sum(call[4] for call in _native.torch_calls() if call[5] and call[0] == op) for op in ("addmm", "mm")}
+        told = {op: sum(call[5] for call in _native.torch_calls() if call[6] and call[0] == op) for op in ("addmm", "mm")}
         # Those matrices that torch itself hands to `addmm`; of empty ones nothing is asked.
         self.assertEqual(told["addmm"], 6)
         self.assertGreaterEqual(told["mm"], 6)
@@ -260,10 +271,12 @@ class Models(unittest.TestCase):
             want = [*self.step(model, x), x.grad.clone()]
             self.assertGreaterEqual(self.enabled_for(lambda: self.step(model, x), only=only), 2)
             x.grad = None
-            got = [*self.step(twt.optimize(model), x), x.grad]
+            got = [*self.step(model, x), x.grad]
             for a, b in zip(got, want):
                 torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
-            self.assertEqual(any(ours for ours, _ in _models._modules.values()), only == "aten::convolution")
+            told = {call[0] for call in _native.torch_calls() if call[6]}
+            directions = {"forward", "backward-data", "backward-weight"} if only == "aten::convolution" else {only.split("(")[1][:-1]}
+            self.assertEqual(told, {f"convolution {direction}" for direction in directions})
             twt.disable()
             os.remove(self.path)
 
@@ -272,7 +285,7 @@ class Models(unittest.TestCase):
         model, x = Tiny(), torch.randn(3, 2, 4, 4)
         want = self.step(model, x)
         self.enabled_for(lambda: self.step(model, x))
-        twt.enable(self.path, host_us=0.0, compiled=True)
+        twt.enable(self.path, compiled=True)
         for dynamic, count in ((False, 2), (True, 0)):
             seen = []
 
@@ -294,7 +307,7 @@ class Models(unittest.TestCase):
         self.assertIsNone(config.post_grad_custom_post_pass)
         with config.patch(post_grad_custom_post_pass=print):
             with self.assertRaisesRegex(tw.ProblemError, "somebody else"):
-                twt.enable(self.path, host_us=0.0, compiled=True)
+                twt.enable(self.path, compiled=True)
             twt.disable()
             self.assertIs(config.post_grad_custom_post_pass, print)
 
@@ -305,7 +318,7 @@ class Models(unittest.TestCase):
         self.enabled_for(lambda: model(x))
         plain = choices.InductorChoices.get_template_configs
         for at, count in ((x, 2), (torch.randn(9, 6), 0)):
-            twt.enable(self.path, host_us=0.0, compiled=True)
+            twt.enable(self.path, compiled=True)
             seen = []
 
             def only_ours(self, inputs, templates, name, *args, seen=seen, **kwargs):
@@ -319,20 +332,52 @@ class Models(unittest.TestCase):
                 got = torch.compile(model, options=options, dynamic=False)(at)
             self.assertEqual({name for name, _ in seen}, {"addmm", "mm"})
             torch.testing.assert_close(got, model(at), rtol=1e-4, atol=1e-5)
-            self.assertEqual(any(call[0] == "addmm" and call[5] for call in _native.torch_calls()), count > 0)
+            self.assertEqual(any(call[0] == "addmm" and call[6] for call in _native.torch_calls()), count > 0)
             twt.disable()
         torch.testing.assert_close(model(x), want)
         self.assertNotIsInstance(V.choices, _compiled.Choices)
 
-    def test_calls_of_python_must_save_more(self):
-        x, w, bias = torch.randn(1, 2, 4, 4), torch.randn(2, 2, 3, 3), torch.randn(4)
-        self.enabled_for(lambda: torch.conv2d(x, w), lambda: torch.addmm(bias, x[0, 0], x[0, 1]))
-        conv, linear = twt.optimize(nn.Conv2d(2, 2, 3, bias=False)), twt.optimize(nn.Linear(4, 4))
-        for host_us, says in ((0.5, "tilewright"), (1.5, "torch")):
-            twt.enable(self.path, host_us=host_us)
-            conv(x), linear(torch.randn(4, 4))
-            self.assertRegex(twt.report(), rf"{says} +module conv")
-            self.assertRegex(twt.report(), r"tilewright +module linear|was not recorded")
+    def test_convolutions_are_torchs_convolutions(self):
+        """Through the overrides: memory formats, copies, what we refuse, and double gradients."""
+        x, w, bias = torch.randn(2, 4, 5, 6), torch.randn(6, 2, 3, 2), torch.randn(6)
+        last = dict(memory_format=torch.channels_last)
+        calls = [
+            lambda x=x: nn.functional.conv2d(x, w, bias, (2, 1), 1, 1, 2),
+            lambda x=x.contiguous(**last): nn.functional.conv2d(x, w, None, 1, 0, 2, 2),
+            lambda x=x[:, ::2]: nn.functional.conv2d(x, w[:4], padding=1),
+            lambda x=x.double().contiguous(**last): nn.functional.conv2d(x, w.double(), padding=1, groups=2),
+            lambda x=x[:, :1].contiguous(**last): nn.functional.conv2d(x, w[:, :1].contiguous(**last)),
+            lambda x=x[:, :, 0]: nn.functional.conv1d(x, torch.ones(3, 4, 2), bias[1:4], 2, 1),
+        ]
+        want = [call() for call in calls]
+        self.enabled_for(*calls)
+        for call, theirs in zip(calls, want):
+            got = call()
+            self.assertEqual(got.stride(), theirs.stride())
+            torch.testing.assert_close(got, theirs, rtol=1e-4, atol=1e-5)
+        # With one channel both formats are the same, and torch takes the other one: compiled graphs rely on that.
+        self.assertEqual(answered(), {True: len(calls) - 1, False: 1})
+        self.assertRegex(twt.report(), r"torch +convolution forward 2x1x5x6 .*: torch's result lies otherwise")
+        # Torch's alone.
+        self.assertEqual(nn.functional.conv_transpose2d(x, torch.ones(4, 2, 3, 2)).shape, (2, 2, 7, 7))
+        self.assertEqual(nn.functional.conv2d(x[:0], w, groups=2).shape, (0, 6, 3, 5))
+        self.assertEqual(nn.functional.conv2d(x.double(), w.double(), groups=2).dtype, torch.float64)
+        for wrong in (lambda: nn.functional.conv2d(x, w), lambda: nn.functional.conv2d(x, w.double(), groups=2)):
+            with self.assertRaises(RuntimeError):
+                wrong()
+        self.assertEqual(answered()[True], len(calls) - 1)
+
+    def test_second_gradients_of_convolutions(self):
+        def penalty():
+            at, weight = (torch.linspace(-1, 1, n).reshape(shape).requires_grad_() for n, shape in ((60, (1, 3, 4, 5)), (54, (2, 3, 3, 3))))
+            (slope,) = torch.autograd.grad(nn.functional.conv2d(at, weight, padding=1).square().sum(), at, create_graph=True)
+            return torch.autograd.grad(slope.square().sum(), (at, weight))
+
+        want = penalty()
+        self.enabled_for(penalty)
+        for a, b in zip(penalty(), want):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-4)
+        self.assertGreater(answered()[True], 3)
 
     def test_threads(self):
         a, b = torch.randn(8, 8), torch.randn(8, 8)

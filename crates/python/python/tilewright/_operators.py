@@ -1,7 +1,8 @@
 """`tilewright::mm`, `bmm`, `linear` and `convolution` for PyTorch, with what torch needs to know of them: shapes, gradients.
 
-The kernels of `mm`, `bmm` and `addmm` are in the compiled part, which asks `_decide` once about each call that differs from those before. Those of
-`linear` and `convolution` are here: the C interface of older versions of torch hands over neither texts nor lists.
+The kernels of `mm`, `bmm` and `addmm`, and those in the place of torch's own products and convolutions, are in the compiled part, which asks
+`_decide` once about each call that differs from those before. Those of `linear` and `convolution` are here: the C interface of older versions of
+torch hands over neither texts nor lists.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from . import _core, _native
 from ._arrays import Array, contiguous
@@ -32,8 +34,6 @@ _library.define(f"convolution_input(Tensor grad, Tensor weight, SymInt[] size, {
 _library.define(f"convolution_weight(Tensor grad, Tensor x, SymInt[] size, {_GEOMETRY}) -> Tensor")
 
 _calls: Dict[Tuple[Any, ...], Tuple[_native.Prepared, int]] = {}
-# Of convolutions' gradients, whether `enable` lets us answer.
-_worth: Dict[Tuple[Any, ...], bool] = {}
 # Calls by shape.
 _unprepared: Dict[str, int] = {}
 _lock = threading.Lock()
@@ -44,15 +44,14 @@ def _not_enabled(problem: str) -> Optional[str]:
     return "tilewright.torch.enable was not called"
 
 
-# What decides about torch's own products. Gradients leave the choice to torch's dispatcher where it is there.
+# What decides about torch's own products and convolutions. Gradients leave the choice to torch's dispatcher where it is there.
 chosen: Callable[[str], Optional[str]] = _not_enabled
 
 
 def choose_by(choose: Optional[Callable[[str], Optional[str]]]) -> None:
-    """What answers torch's own products, from now on."""
+    """What answers torch's own products and convolutions, from now on."""
     global chosen
     chosen = choose or _not_enabled
-    _worth.clear()
     _unprepared.clear()
     _native.torch_forget()
     _native.torch_override(choose is not None)
@@ -89,25 +88,70 @@ def captured(what: str) -> bool:
 
 
 def _decide(
-    own: bool, op: str, place: str, dtype: str, factors: Sequence[Tuple[int, List[int], List[int]]], alignments: Sequence[int]
-) -> Union[None, str, _native.Prepared]:
-    """Kernels for a product, why torch answers it, or None: ask again."""
-    a, b = (Array(at, tuple(shape), tuple(strides), dtype, place, None) for at, shape, strides in factors)
-    if place != "cpu" and place not in _core._contexts and captured(f"{a.shape} @ {b.shape} {dtype}"):
+    own: bool,
+    op: str,
+    place: str,
+    dtype: str,
+    operands: Sequence[Tuple[int, List[int], List[int]]],
+    alignments: Sequence[int],
+    how: Sequence[int],
+) -> Optional[Tuple[str, Union[str, _native.Prepared]]]:
+    """The problem of a product or convolution, and its kernels or why torch answers it; None: ask again."""
+    a, b = (Array(at, tuple(shape), tuple(strides), dtype, place, None) for at, shape, strides in operands)
+    what = f"{a.shape} @ {b.shape} {dtype}" if op in ("mm", "bmm", "addmm") else f"{op} of {a.shape} and {b.shape} {dtype}"
+    if place != "cpu" and place not in _core._contexts and captured(what):
         return None
+    problem = ""
+    strange: Callable[[], Optional[str]] = lambda: None  # noqa: E731
     try:
-        bias = of_shape(b.shape[-1:], dtype, place) if op == "addmm" else None
-        call = _core._gemm(a, b, out=of_shape((*a.shape[:-1], b.shape[-1]), dtype, place, alignments[2]), bias=bias)
-        why = None if own else chosen(call.problem)
-        if why is None:
-            if place != "cpu" and captured(f"{a.shape} @ {b.shape} {dtype}"):
-                return None
-            return call.context.prepared(call.problem, tuple(alignments))
-        return why
-    except _native.Error as e:
+        if op.startswith("convolution "):
+            problem, strange = _convolution_of(op[12:], a, b, how)
+            context = _core.context_for(place)
+        else:
+            bias = of_shape(b.shape[-1:], dtype, place) if op == "addmm" else None
+            call = _core._gemm(a, b, out=of_shape((*a.shape[:-1], b.shape[-1]), dtype, place, alignments[2]), bias=bias)
+            problem, context = call.problem, call.context
+        why = None if own else chosen(problem) or strange()
+        if why is not None:
+            return problem, why
+        if place != "cpu" and captured(what):
+            return None
+        return problem, context.prepared(problem, tuple(alignments))
+    except (_native.Error, RuntimeError) as e:
         if own:
             raise
-        return str(e)
+        return problem, str(e)
+
+
+def _convolution_of(direction: str, a: Array, b: Array, how: Sequence[int]) -> Tuple[str, Callable[[], Optional[str]]]:
+    """The text of a convolution that the compiled part (`how` in `convolution.rs`) has met, and what says why torch must answer it."""
+    dims = len(a.shape) - 2
+    last, bias, *numbers = how
+    stride, padding, dilation = (numbers[n * dims : (n + 1) * dims] for n in range(3))
+    groups, *like = numbers[3 * dims :]
+    third = a._replace(shape=tuple(like[: dims + 2]), strides=tuple(like[dims + 2 :]))
+    x, weight = {"forward": (a, b), "backward-data": (third, b), "backward-weight": (b, third)}[direction]
+    y = geometry(x.shape, weight.shape, stride, padding, dilation, groups)
+    if min(y) < 1 or direction != "forward" and y != a.shape:
+        raise _native.OperandError(f"convolution ({direction}) of {a.shape} and {b.shape}: the result has shape {y}")
+
+    def strange() -> Optional[str]:
+        """Compiled graphs rely on where torch's result lies."""
+        with FakeTensorMode():
+            kind = {name: dtype for dtype, name in TYPES.items()}[a.dtype]
+            fake = [torch.empty_strided(t.shape, t.strides, dtype=kind, device=a.device) for t in (a, x, weight)]
+            rest = (stride, padding, dilation, False, [0] * dims, groups)
+            if direction == "forward":
+                theirs = torch.ops.aten.convolution(*fake[1:], fake[2].new_empty(y[1]) if bias else None, *rest)
+            else:
+                at = direction == "backward-weight"
+                theirs = torch.ops.aten.convolution_backward(*fake, None, *rest, [not at, at, False])[at]
+            ours = torch.empty(theirs.shape, device="meta", memory_format=_format(bool(last), dims + 2))
+        apart = any(n > 1 and s != t for n, s, t in zip(theirs.shape, theirs.stride(), ours.stride()))
+        return "torch's result lies otherwise in memory" if apart else None
+
+    geometry_of = (stride, padding, dilation, groups)
+    return convolution_problem(direction, x.shape, weight.shape, a.dtype, bool(last), geometry_of, bool(bias)), strange
 
 
 def of_shape(shape: Sequence[int], dtype: str, place: str, address: int = 256) -> Array:
@@ -356,7 +400,9 @@ def _convolution_weight(grad, x, size, stride, padding, dilation, groups):
     return _convolve("backward-weight", grad, x, None, x.shape, size, (stride, padding, dilation, groups))
 
 
-if not _native.torch_register(_decide):
+# Does torch's C interface pass lists, so that convolutions are answered in eager mode?
+LISTS: bool = _native.torch_register(_decide)
+if not LISTS:
     for _key in ("CPU", "CUDA"):
         _aten.impl("mkldnn_linear_backward", _linear_gradients, f"Autograd{_key}")
 _library.impl("linear_backward", _linear_gradients, "CompositeImplicitAutograd")
@@ -507,30 +553,16 @@ def _save_convolution(ctx, inputs, output):
     ctx.save_for_backward(x, weight)
 
 
-def _gradient(direction: str, grad: Tensor, other: Tensor, x: Sequence[int], weight: Sequence[int], how: Any) -> Tensor:
-    """A convolution's gradient: ours, or where `enable` chooses, whoever is faster."""
-    if chosen is not _not_enabled and not torch.compiler.is_compiling():
-        key = (direction, grad.device, grad.dtype, grad.stride(), other.stride(), x, weight, *map(tuple, how[:3]), how[3])
-        worth = _worth.get(key)
-        if worth is None:
-            last = channels_last(grad) or channels_last(other)
-            try:
-                why = chosen(convolution_problem(direction, x, weight, TYPES[grad.dtype], last, how, False))
-            except _native.Error as e:
-                why = str(e)
-            worth = _worth.setdefault(key, why is None)
-        if not worth:
-            return _convolve_by_torch(direction, grad, other, None, x, weight, how)
-    run = torch.ops.tilewright.convolution_input if direction == "backward-data" else torch.ops.tilewright.convolution_weight
-    return run(grad, other, x if direction == "backward-data" else weight, *how)
-
-
 def _convolution_backward(ctx, grad):
     x, weight = ctx.saved_tensors
-    needs = ctx.needs_input_grad
+    needs = ctx.needs_input_grad[:3]
+    stride, padding, dilation, groups = ctx.how
+    if chosen is not _not_enabled:
+        how = (stride, padding, dilation, False, [0] * len(stride), groups)
+        return *torch.ops.aten.convolution_backward(grad, x, weight, grad.shape[1:2], *how, needs), *(None,) * 4
     return (
-        _gradient("backward-data", grad, weight, x.shape, weight.shape, ctx.how) if needs[0] else None,
-        _gradient("backward-weight", grad, x, x.shape, weight.shape, ctx.how) if needs[1] else None,
+        torch.ops.tilewright.convolution_input(grad, weight, x.shape, *ctx.how) if needs[0] else None,
+        torch.ops.tilewright.convolution_weight(grad, x, weight.shape, *ctx.how) if needs[1] else None,
         grad.sum([0, *range(2, grad.dim())]) if needs[2] else None,
         *(None,) * 4,
     )

@@ -85,7 +85,9 @@ def place(x: Tensor) -> str:
 def _told(x: Any) -> Any:
     if isinstance(x, Tensor):
         return {"size": list(x.shape), "stride": list(x.stride()), "dtype": str(x.dtype)[6:], "device": place(x)}
-    return [_told(value) for value in x] if isinstance(x, (list, tuple)) else x
+    if isinstance(x, (list, tuple)):
+        return [_told(value) for value in x]
+    return x if x is None or isinstance(x, (bool, int, float, str)) else str(x)
 
 
 def _made(x: Any) -> Any:
@@ -117,10 +119,10 @@ def product_of(a: Array, b: Array, bias: Optional[Array] = None) -> str:
     return _core._gemm(a, b, out=out, bias=bias).problem
 
 
-def convolution_problem(direction: str, x: Tensor, weight: Tensor, other: Tensor, how: Any, bias: bool = False) -> str:
+def convolution_problem(direction: str, x: Tensor, weight: Tensor, how: Any, bias: bool = False) -> str:
     """The text of one direction of a convolution."""
     ours.geometry(x.shape, weight.shape, *how)
-    last = ours.channels_last(other) or ours.channels_last(weight if direction != "backward-weight" else x)
+    last = ours.channels_last(x) or ours.channels_last(weight)
     return ours.convolution_problem(direction, x.shape, weight.shape, _array(x).dtype, last, how, bias)
 
 
@@ -130,14 +132,14 @@ def _refuse(why: str) -> str:
 
 def _addmm(bias: Tensor, a: Tensor, b: Tensor, beta: Any = 1, alpha: Any = 1) -> str:
     if beta != 1 or alpha != 1 or bias.dim() != 1:
-        _refuse(f"addmm with beta = {beta}, alpha = {alpha} and {bias.dim()} dimensions added: `linear` adds a vector")
+        _refuse(f"addmm with beta = {beta}, alpha = {alpha} and {bias.dim()} dimensions added: a vector is possible, with 1 and 1")
     return product_problem(a, b, bias)
 
 
 def _convolution(x: Tensor, w: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, turned: bool, _: Any, groups: int) -> str:
     if turned:
         _refuse("transposed convolutions are not answered")
-    return convolution_problem("forward", x, w, x, (stride, padding, dilation, groups), bias is not None)
+    return convolution_problem("forward", x, w, (stride, padding, dilation, groups), bias is not None)
 
 
 # Operators that are noted, with how they become problems.
@@ -146,8 +148,20 @@ READ: Dict[Any, Callable[..., str]] = {
     _aten.bmm.default: product_problem,
     _aten.addmm.default: _addmm,
     _aten.convolution.default: _convolution,
-    _aten.baddbmm.default: lambda *_, **__: _refuse("baddbmm: its scalars do not pass torch's C interface"),
-    _aten._scaled_mm.default: lambda *_, **__: _refuse("8-bit types are not answered"),
+}
+
+# Operators that are noted with why they are torch's.
+NOT_READ: Dict[Any, str] = {
+    _aten.baddbmm.default: "its scalars do not pass torch's C interface",
+    _aten._addmm_activation.default: "its scalars do not pass torch's C interface",
+    _aten.addbmm.default: "its scalars do not pass torch's C interface",
+    _aten._scaled_mm.default: "8-bit types are not answered",
+    _aten.mv.default: "a matrix times a vector is not answered",
+    _aten.addmv.default: "a matrix times a vector is not answered",
+    _aten._scaled_dot_product_flash_attention.default: "attention is one kernel of torch's",
+    _aten._scaled_dot_product_flash_attention_for_cpu.default: "attention is one kernel of torch's",
+    _aten._scaled_dot_product_efficient_attention.default: "attention is one kernel of torch's",
+    _aten._scaled_dot_product_cudnn_attention.default: "attention is one kernel of torch's",
 }
 
 
@@ -184,6 +198,8 @@ class _Recorder(TorchDispatchMode):
         if func in READ:
             scalars = {k: v for k, v in kwargs.items() if isinstance(v, (int, float))}
             self.note(func._schema.name, lambda: READ[func](*args, **scalars), args, tensors)
+        elif func in NOT_READ:
+            self.note(func._schema.name, lambda: _refuse(NOT_READ[func]), args, tensors)
         elif func is _aten.convolution_backward.default:
             grad, x, w, _, stride, padding, dilation, turned, _, groups, mask = args
             how = (stride, padding, dilation, groups)
@@ -192,7 +208,7 @@ class _Recorder(TorchDispatchMode):
                     of = lambda direction=direction: (  # noqa: E731
                         _refuse("transposed convolutions are not answered")
                         if turned
-                        else convolution_problem(direction, x, w, grad, how)
+                        else convolution_problem(direction, x, w, how)
                     )
                     only = [direction == "backward-data", direction == "backward-weight", False]
                     self.note(f"aten::convolution_backward ({direction})", of, (*args[:3], None, *args[4:10], only), tensors)

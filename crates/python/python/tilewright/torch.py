@@ -8,8 +8,8 @@
     with twt.record("shapes.csv", model):                  # which products and convolutions does a step run?
         step()
     twt.tune_recorded("shapes.csv", seconds=10)            # each searched, and compared with torch
-    twt.enable("shapes.csv")                               # torch.mm and torch.bmm answer by tilewright where it was faster
-    twt.optimize(model)                                    # and its nn.Linear and nn.Conv modules
+    twt.enable("shapes.csv")                               # products and convolutions are tilewright's where it was faster
+    twt.optimize(model)                                    # and its nn.Linear modules with a bias
     step()
     print(twt.report())                                    # what was answered, and why not
 
@@ -28,14 +28,11 @@ except ImportError as e:
 if tuple(int(n) for n in _torch.__version__.split(".")[:2]) < (2, 8):
     raise ImportError(f"tilewright.torch needs PyTorch 2.8 or newer, this is {_torch.__version__}: pip install --upgrade torch")
 
-from ._models import Conv1d, Conv2d, Conv3d, Linear, disable, enable, optimize, report  # noqa: E402
+from ._models import Linear, disable, enable, optimize, report  # noqa: E402
 from ._operators import bmm, convolution, linear, mm, prepared, tune, unprepared  # noqa: E402
 from ._shapes import Shape, compare, record, shapes, tune_recorded  # noqa: E402
 
 __all__ = [
-    "Conv1d",
-    "Conv2d",
-    "Conv3d",
     "Linear",
     "Shape",
     "bmm",

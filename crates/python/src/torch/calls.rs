@@ -1,166 +1,14 @@
 //! Products as torch's dispatcher hands them over: looked up by all that their kernels depend on, then launched, or given to torch.
 
 use super::shim::{Boxed, Handle, Seen, Shim, Tensor};
+use super::table::{Call, Op, Ours, aligned};
 use super::{HOME, Home};
 use crate::errors::class;
-use crate::operation::PyPrepared;
-use pyo3::prelude::*;
-use std::collections::HashMap;
 use std::ffi::CStr;
-use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use tilewright::{Addresses, Factors, Prepared, Stream};
+use tilewright::{Addresses, Factors, Stream};
 
 /// Most dimensions of a factor.
 const DIMS: usize = 3;
-
-/// Operator, device, type, shapes of both factors, calls, whether we answer, the reason if not.
-pub type Told = (&'static str, String, &'static str, Vec<Vec<i64>>, u64, bool, String);
-
-/// What is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Op {
-    Mm,
-    Bmm,
-    /// The product of matrices, and a vector added to each row.
-    Addmm,
-}
-
-impl Op {
-    const fn name(self) -> &'static str {
-        match self {
-            Op::Mm => "mm",
-            Op::Bmm => "bmm",
-            Op::Addmm => "addmm",
-        }
-    }
-    const fn dims(self) -> usize {
-        if matches!(self, Op::Bmm) { 3 } else { 2 }
-    }
-}
-
-/// Mixes the words of a key: a look-up belongs to every call.
-#[derive(Clone, Copy, Default)]
-struct Mixed(u64);
-
-impl Hasher for Mixed {
-    fn finish(&self) -> u64 {
-        self.0 ^ self.0 >> 29
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for word in bytes.chunks(8) {
-            let mut whole = [0; 8];
-            whole[..word.len()].copy_from_slice(word);
-            self.write_u64(u64::from_le_bytes(whole));
-        }
-    }
-    fn write_u64(&mut self, word: u64) {
-        self.0 = (self.0.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-}
-
-/// All that the kernels of a call depend on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    /// An operator of ours, which torch answers only where it must.
-    own: bool,
-    op: Op,
-    cuda: bool,
-    device: i32,
-    dtype: i32,
-    /// Powers of two that divide the addresses of both factors and the result.
-    alignments: [u8; 3],
-    /// Shape and strides of both factors.
-    factors: [[i64; DIMS]; 4],
-}
-
-struct Decided {
-    /// What runs it with how much workspace; None: torch.
-    ours: Option<(Prepared, u64)>,
-    reason: String,
-    calls: AtomicU64,
-}
-
-/// What has been decided so far.
-pub struct Table {
-    decide: Py<PyAny>,
-    known: RwLock<HashMap<Key, Arc<Decided>, BuildHasherDefault<Mixed>>>,
-    /// Kept for graphs that have captured them.
-    former: Mutex<Vec<Arc<Decided>>>,
-}
-
-impl Table {
-    pub fn new(decide: Py<PyAny>) -> Table {
-        Table { decide, known: RwLock::default(), former: Mutex::default() }
-    }
-
-    pub fn forget(&self) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        let mut former = self.former.lock().unwrap_or_else(PoisonError::into_inner);
-        former.extend(known.drain().map(|(_, decided)| decided).filter(|decided| decided.ours.is_some()));
-    }
-
-    pub fn told(&self) -> Vec<Told> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let told = known.iter().map(|(key, decided)| {
-            let shapes = [key.factors[0], key.factors[2]].map(|shape| shape[..key.op.dims()].to_vec()).to_vec();
-            let dtype = HOME.get().and_then(|home| home.shim.dtype(key.dtype)).unwrap_or("another type");
-            let calls = decided.calls.load(Ordering::Relaxed);
-            (key.op.name(), key.place(), dtype, shapes, calls, decided.ours.is_some(), decided.reason.clone())
-        });
-        told.collect()
-    }
-
-    /// What is decided about a call, now if it is new; None: nothing can be now.
-    fn decided(&self, shim: &Shim, key: &Key, factors: [&Seen<'_>; 2]) -> Result<Option<Arc<Decided>>, String> {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
-        let decided = match known {
-            Some(decided) => Some(decided),
-            None => self.ask(key, shim.dtype(key.dtype).unwrap_or_default(), factors)?,
-        };
-        if let Some(decided) = &decided {
-            decided.calls.fetch_add(1, Ordering::Relaxed);
-        }
-        Ok(decided)
-    }
-
-    /// Asks Python. None: not now.
-    fn ask(&self, key: &Key, dtype: &str, [a, b]: [&Seen<'_>; 2]) -> Result<Option<Arc<Decided>>, String> {
-        let answer = Python::attach(|py| -> PyResult<Option<Decided>> {
-            let alignments = key.alignments.map(|power| 1_u64 << power);
-            let factors = [a, b].map(|x| (x.address, x.shape.to_vec(), x.strides.to_vec()));
-            let answer = self.decide.bind(py).call1((key.own, key.op.name(), key.place(), dtype, factors, alignments))?;
-            if answer.is_none() {
-                return Ok(None);
-            }
-            let (ours, reason) = match answer.cast::<PyPrepared>() {
-                Ok(prepared) => {
-                    let prepared = prepared.get().inner().clone();
-                    let workspace = if key.cuda { prepared.workspace_bytes() } else { 0 };
-                    (Some((prepared, workspace)), String::new())
-                }
-                Err(_) => (None, answer.extract()?),
-            };
-            Ok(Some(Decided { ours, reason, calls: AtomicU64::new(0) }))
-        });
-        let named = |py: Python<'_>, e: &PyErr| match e.get_type(py).name() {
-            Ok(class) => format!("tilewright.{class}: {}", e.value(py)),
-            Err(_) => e.to_string(),
-        };
-        let answer = answer.map_err(|e| Python::attach(|py| named(py, &e)))?;
-        Ok(answer.map(|decided| {
-            let decided = Arc::new(decided);
-            self.known.write().unwrap_or_else(PoisonError::into_inner).entry(*key).or_insert(decided).clone()
-        }))
-    }
-}
-
-impl Key {
-    fn place(&self) -> String {
-        if self.cuda { format!("cuda:{}", self.device) } else { "cpu".into() }
-    }
-}
 
 /// The kernels of our own operators for a dispatch key, by name.
 pub fn ours<const CUDA: bool>() -> [(&'static CStr, Boxed); 3] {
@@ -229,13 +77,29 @@ pub unsafe fn run<const N: usize>(stack: *mut u64, kernel: impl FnOnce(&'static 
     }
 }
 
-/// A tensor as a product reads or writes it.
+/// A tensor as a product reads it.
 #[derive(Clone, Copy)]
 pub struct Operand<'a> {
     pub handle: Handle,
     pub seen: Seen<'a>,
     /// The tensor of the handle has the same memory with another shape.
     pub viewed: bool,
+}
+
+/// Where a product is written to.
+#[derive(Clone, Copy)]
+pub struct Out<'a> {
+    pub handle: Handle,
+    /// Power of two that divides its address. Torch's allocators give multiples of 512 bytes.
+    pub aligned: u8,
+    /// Shape and strides of the matrix, where the tensor has the same memory with another shape.
+    pub viewed: Option<(&'a [i64; 2], &'a [i64; 2])>,
+}
+
+impl Out<'_> {
+    pub fn new(handle: Handle) -> Out<'static> {
+        Out { handle, aligned: 8, viewed: None }
+    }
 }
 
 /// # Safety
@@ -263,30 +127,35 @@ unsafe fn answer<'a>(
     shape[..dims].copy_from_slice(a.seen.shape);
     shape[dims - 1] = b.seen.shape[dims - 1];
     let shape = &shape[..dims];
-    // Torch refuses results that overlap a factor.
-    let fits = |out: &Seen<'_>| {
-        let size = shim.bytes_of(out.dtype);
-        let apart = |x: &Seen<'_>| out.end(size) <= x.address || x.end(size) <= out.address;
-        let same = out.shape == shape && out.dtype == a.seen.dtype && out.device == a.seen.device;
-        same && is_packed(out) && apart(&a.seen) && apart(&b.seen)
-    };
-    let fits = match &out {
-        Some(out) => fits(&operand(out.handle)?.seen),
-        None => true,
-    };
     let copies = if which.own { packed(shim, which, [a.handle, b.handle], [&a.seen, &b.seen])? } else { [None, None] };
     let [a, b] =
         [(&copies[0], a), (&copies[1], b)].map(|(copy, given)| copy.as_ref().map_or(Ok(given), |copy| operand(copy.handle)));
     let (a, b) = (a?, b?);
-    let out = out.map_or_else(|| shim.empty(shape, a.seen.dtype, which.cuda, a.seen.device), Ok)?;
+    let (out, to, fits) = match out {
+        None => {
+            let out = shim.empty(shape, a.seen.dtype, which.cuda, a.seen.device)?;
+            let to = Out::new(out.handle);
+            (out, to, true)
+        }
+        Some(out) => {
+            let seen = operand(out.handle)?.seen;
+            // Torch refuses results that overlap a factor.
+            let size = shim.bytes_of(seen.dtype);
+            let apart = |x: &Seen<'_>| seen.end(size) <= x.address || x.end(size) <= seen.address;
+            let same = seen.shape == shape && seen.dtype == a.seen.dtype && seen.device == a.seen.device;
+            let fits = same && seen.is_packed(false) && apart(&a.seen) && apart(&b.seen);
+            let to = Out { aligned: aligned(which.cuda, seen.address), ..Out::new(out.handle) };
+            (out, to, fits)
+        }
+    };
     // SAFETY: the caller's, and the shapes of a product.
-    unsafe { multiply(home, which, [&a, &b], bias.as_ref(), &operand(out.handle)?, fits) }?;
+    unsafe { multiply(home, which, [&a, &b], bias.as_ref(), &to, fits) }?;
     Ok(out)
 }
 
 /// A vector of a product's columns, of its type and device.
 pub fn is_bias(x: &Seen<'_>, b: &Seen<'_>) -> bool {
-    x.shape == &b.shape[1..] && is_packed(x) && x.dtype == b.dtype && x.device == b.device
+    x.shape == &b.shape[1..] && x.is_packed(false) && x.dtype == b.dtype && x.device == b.device
 }
 
 /// Computes a product by whoever is decided to, by torch where we may not.
@@ -298,57 +167,59 @@ pub unsafe fn multiply(
     which: &Which,
     [a, b]: [&Operand<'_>; 2],
     bias: Option<&Operand<'_>>,
-    out: &Operand<'_>,
+    out: &Out<'_>,
     may: bool,
 ) -> Result<(), String> {
     let shim = &home.shim;
-    let key = key(which, [&a.seen, &b.seen], &out.seen);
-    let may = may && !a.seen.shape.contains(&0) && !b.seen.shape.contains(&0) && shim.dtype(key.dtype).is_some();
-    let decided = if may { home.table.decided(shim, &key, [&a.seen, &b.seen])? } else { None };
-    if let Some((kernels, space)) = decided.as_ref().and_then(|decided| decided.ours.as_ref()) {
-        let bias = bias.map_or(0, |bias| bias.seen.address);
+    let may = may && !a.seen.shape.contains(&0) && !b.seen.shape.contains(&0);
+    let alignments = [aligned(which.cuda, a.seen.address), aligned(which.cuda, b.seen.address), out.aligned];
+    let &Which { own, cuda, op } = which;
+    let call = Call { own, op, cuda, operands: [&a.seen, &b.seen], alignments, how: &[] };
+    let ours = if may { home.table.ours(shim, &call)? } else { None };
+    if let Some(ours) = ours {
         // SAFETY: living tensors, as large as the call was planned for.
-        return unsafe { launch(shim, &key, kernels, *space, [&a.seen, &b.seen, &out.seen], bias) };
+        unsafe {
+            let c = shim.look(out.handle)?.address;
+            let bias = bias.map_or(0, |bias| bias.seen.address);
+            let addresses = Addresses { a: a.seen.address, b: b.seen.address, c, bias, ..Addresses::default() };
+            return launch(shim, &ours, cuda, a.seen.device, addresses);
+        }
     }
     // SAFETY: the caller's.
-    let view = |x: &Operand<'_>| x.viewed.then(|| unsafe { shim.view(x.handle, &x.seen) }).transpose();
-    let views = [view(a)?, view(b)?, view(out)?];
-    let [a, b, out] =
-        [(a, &views[0]), (b, &views[1]), (out, &views[2])].map(|(x, view)| view.as_ref().map_or(x.handle, |v| v.handle));
+    let view = |x: &Operand<'_>| x.viewed.then(|| unsafe { shim.view(x.handle, x.seen.shape, x.seen.strides) }).transpose();
+    let views = [view(a)?, view(b)?];
     // SAFETY: the caller's.
-    Ok(unsafe { shim.product(which.op.dims() == 3, which.cuda, out, [a, b], bias.map(|bias| bias.handle)) }?)
+    let into = out.viewed.map(|(shape, strides)| unsafe { shim.view(out.handle, shape, strides) }).transpose()?;
+    let [a, b] = [(a, &views[0]), (b, &views[1])].map(|(x, view)| view.as_ref().map_or(x.handle, |v| v.handle));
+    let out = into.as_ref().map_or(out.handle, |v| v.handle);
+    // SAFETY: the caller's.
+    Ok(unsafe { shim.product(op == Op::Bmm, cuda, out, [a, b], bias.map(|bias| bias.handle)) }?)
 }
 
+/// Runs kernels on torch's current stream, with workspace from its allocator.
+///
 /// # Safety
-/// Living tensors that lie as the key says.
-unsafe fn launch(
-    shim: &Shim,
-    key: &Key,
-    kernels: &Prepared,
-    space: u64,
-    [a, b, out]: [&Seen<'_>; 3],
-    bias: u64,
-) -> Result<(), String> {
+/// Addresses of what the kernels were planned for.
+pub unsafe fn launch(shim: &Shim, ours: &Ours, cuda: bool, device: i32, mut addresses: Addresses) -> Result<(), String> {
     let named = |e: tilewright::Error| format!("tilewright.{}: {e}", class(&e));
     let factors = Factors { alpha: 1.0, beta: 0.0 };
-    let mut addresses = Addresses { a: a.address, b: b.address, c: out.address, bias, ..Addresses::default() };
-    if !key.cuda {
+    if !cuda {
         // SAFETY: the caller's.
-        return unsafe { kernels.launch_on_host_memory(&addresses, factors, None) }.map_err(named);
+        return unsafe { ours.kernels.launch_on_host_memory(&addresses, factors, None) }.map_err(named);
     }
     // Torch gives the memory to others in the stream's order, behind this launch.
-    let space = if space > 0 { Some(shim.bytes(space, key.device)?) } else { None };
+    let space = if ours.space > 0 { Some(shim.bytes(ours.space, device)?) } else { None };
     if let Some(space) = &space {
         // SAFETY: it lives.
         addresses.workspace = unsafe { shim.look(space.handle) }?.address;
     }
     // SAFETY: the caller's.
-    unsafe { kernels.launch(Stream(shim.stream(key.device)?), &addresses, factors, None) }.map_err(named)
+    unsafe { ours.kernels.launch(Stream(shim.stream(device)?), &addresses, factors, None) }.map_err(named)
 }
 
 /// What torch would refuse, and what no kernel of ours does, in torch's words where it has some.
 fn check(shim: &Shim, which: &Which, a: &Seen<'_>, b: &Seen<'_>) -> Result<(), String> {
-    let (dims, name) = (which.op.dims(), which.op.name());
+    let (dims, name) = (if which.op == Op::Bmm { 3 } else { 2 }, which.op.name());
     let told = |x: &Seen<'_>| x.shape.iter().map(i64::to_string).collect::<Vec<_>>().join("x");
     if a.shape.len() != dims || b.shape.len() != dims {
         return Err(format!("{name} of {} and {}: both must be {dims}-D tensors", told(a), told(b)));
@@ -368,15 +239,6 @@ fn check(shim: &Shim, which: &Which, a: &Seen<'_>, b: &Seen<'_>) -> Result<(), S
         ));
     }
     Ok(())
-}
-
-fn is_packed(x: &Seen<'_>) -> bool {
-    let mut next = 1;
-    x.shape.iter().zip(x.strides).rev().all(|(&size, &stride)| {
-        let fits = size == 1 || stride == next;
-        next *= size.max(1);
-        fits
-    })
 }
 
 /// Copies of those factors that BLAS could not read: neither rows nor columns lie one behind the other.
@@ -400,19 +262,4 @@ fn packed<'a>(
         }
     }
     Ok(copies)
-}
-
-fn key(which: &Which, [a, b]: [&Seen<'_>; 2], out: &Seen<'_>) -> Key {
-    let list = |from: &[i64]| std::array::from_fn(|n| from.get(n).copied().unwrap_or(0));
-    // On the CPU operands are copied: where they begin matters to nobody.
-    let aligned = |x: &Seen<'_>| if which.cuda { x.address.trailing_zeros().min(8) as u8 } else { 8 };
-    Key {
-        own: which.own,
-        op: which.op,
-        cuda: which.cuda,
-        device: a.device,
-        dtype: a.dtype,
-        alignments: [aligned(a), aligned(b), aligned(out)],
-        factors: [list(a.shape), list(a.strides), list(b.shape), list(b.strides)],
-    }
 }

@@ -2,8 +2,9 @@
 //! of an operator of our own would be Python's: so they take the place of `aten::mkldnn_linear` for tensors it has no kernel for. Torch
 //! differentiates that in C++ and has kernels for oneDNN's own tensors alone. `Linear` in `python/tilewright/_models.py` calls it.
 
-use super::calls::{Op, Operand, Which, is_bias, multiply, run};
+use super::calls::{Operand, Out, Which, is_bias, multiply, run};
 use super::shim::{Boxed, Handle, Seen, Shim, Tensor};
+use super::table::Op;
 use std::ffi::CStr;
 
 /// The kernel for a device's dispatch key.
@@ -96,8 +97,9 @@ unsafe fn product<'a>(
     let may = may && bias.is_none_or(|bias| is_bias(&bias.seen, &b.operand().seen));
     // SAFETY: the caller's; the result has been made.
     unsafe {
-        let into = Rows::of(shim, cuda, out.handle)?;
-        multiply(home, &which, [&a.operand(), &b.operand()], bias, &into.operand(), may)?;
+        let sizes = ([a.shape[0], b.shape[1]], [b.shape[1], 1]);
+        let into = Out { viewed: (shape.len() != 2).then_some((&sizes.0, &sizes.1)), ..Out::new(out.handle) };
+        multiply(home, &which, [&a.operand(), &b.operand()], bias, &into, may)?;
     }
     Ok(out)
 }
@@ -108,7 +110,7 @@ unsafe extern "C-unwind" fn boxed_forward<const CUDA: bool>(stack: *mut u64, _: 
         run(stack, |home| {
             let shim = &home.shim;
             let (x, weight) = (Tensor::owned(shim, *stack), Tensor::owned(shim, *stack.add(1)));
-            let bias = shim.optional(*stack.add(2));
+            let bias = shim.optional_tensor(*stack.add(2))?;
             let seen = (shim.look(x.handle)?, shim.look(weight.handle)?);
             let (&[.., inner], &[outer, fits]) = (seen.0.shape, seen.1.shape) else {
                 return Err(format!("linear of {:?} and {:?}: rows and a matrix are needed", seen.0.shape, seen.1.shape));

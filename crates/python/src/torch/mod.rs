@@ -1,15 +1,18 @@
-//! `mm` and `bmm` for PyTorch's dispatcher, without Python on the way: operators of our own, and in place of `aten`'s where torch is slower.
+//! Products and convolutions for PyTorch's dispatcher, without Python on the way: operators of our own, and in place of `aten`'s where torch is slower.
 //! What is computed how is decided in Python (`python/tilewright/torch.py`) when a call is first seen, and looked up from then on.
 
 mod calls;
+mod convolution;
 mod linear;
 mod shim;
+mod table;
 
 use crate::errors::DeviceFailure;
-use calls::{Table, ours, overrides};
+use calls::{ours, overrides};
 use pyo3::prelude::*;
 use shim::{Library, Shim};
 use std::sync::{Mutex, OnceLock, PoisonError};
+use table::{Table, Told};
 
 /// Torch's functions, and what has been decided. Kernels have no other way to find them: torch hands them nothing of ours.
 struct Home {
@@ -61,7 +64,7 @@ pub fn torch_register(decide: Py<PyAny>) -> PyResult<bool> {
     Ok(home.shim.has_lists())
 }
 
-/// Puts our kernels in the place of `aten`'s products, or takes them away again.
+/// Puts our kernels in the place of `aten`'s products and convolutions, or takes them away again.
 #[pyfunction]
 pub fn torch_override(on: bool) -> PyResult<()> {
     let home = home()?;
@@ -72,12 +75,17 @@ pub fn torch_override(on: bool) -> PyResult<()> {
     // Taken away while the list is dropped.
     held.clear();
     if on {
-        for (key, kernels) in KEYS.into_iter().zip([overrides::<false>(), overrides::<true>()]) {
-            if key == "CUDA" && !home.shim.has_cuda() {
+        for (key, cuda, products, convolutions) in [
+            (KEYS[0], false, overrides::<false>(), convolution::overrides::<false>()),
+            (KEYS[1], true, overrides::<true>(), convolution::overrides::<true>()),
+        ] {
+            if cuda && !home.shim.has_cuda() {
                 continue;
             }
             let library = home.shim.library("aten", key).map_err(failed)?;
-            for (name, kernel) in kernels {
+            for (name, kernel) in
+                products.into_iter().chain(convolutions.into_iter().filter(|_| home.shim.has_convolutions(cuda)))
+            {
                 library.implement(name, kernel).map_err(failed)?;
             }
             held.push(library);
@@ -92,8 +100,8 @@ pub fn torch_forget() -> PyResult<()> {
     home().map(|home| home.table.forget())
 }
 
-/// Each call that was seen: operator, device, type, shapes of both factors, how often, whether we answer it, and why not.
+/// Each call that was seen: operator, device, type, shapes of both operands, problem, how often, whether we answer it, and why not.
 #[pyfunction]
-pub fn torch_calls() -> PyResult<Vec<calls::Told>> {
+pub fn torch_calls() -> PyResult<Vec<Told>> {
     home().map(|home| home.table.told())
 }

@@ -1,9 +1,14 @@
 //! The C interface of libtorch that stays the same from one version to the next (`torch/csrc/stable/c/shim.h` and
 //! `torch/csrc/inductor/aoti_torch/c/shim.h` there), found in the libraries that Python has loaded: nothing of torch is needed to build.
 
+mod lists;
+
 use libloading::os::unix::{Library as Loaded, RTLD_LAZY, Symbol};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fmt;
+
+pub use lists::Geometry;
+use lists::{Convolutions, Lists};
 
 /// `dlopen` only finds what is loaded already.
 const RTLD_NOLOAD: c_int = 4;
@@ -44,6 +49,18 @@ pub struct Seen<'a> {
 }
 
 impl Seen<'_> {
+    /// Do the elements lie one behind the other, the last dimension fastest, or (`last`) the channels?
+    pub fn is_packed(&self, last: bool) -> bool {
+        let mut next = 1;
+        let mut fits = |at: usize| {
+            let (size, stride) = (self.shape[at], self.strides[at]);
+            let fits = size == 1 || stride == next;
+            next *= size.max(1);
+            fits
+        };
+        let dims = self.shape.len();
+        if last && dims > 2 { fits(1) && (2..dims).rev().all(&mut fits) && fits(0) } else { (0..dims).rev().all(fits) }
+    }
     /// The address behind its last element, of elements of so many bytes.
     pub fn end(&self, size: u64) -> u64 {
         let last: i64 =
@@ -103,14 +120,7 @@ struct OnCuda {
     mm: Symbol<Out>,
     bmm: Symbol<Out>,
     addmm: Symbol<OutPlus>,
-}
-
-/// Lists of values, from version 2.10 on.
-struct Lists {
-    new: Symbol<unsafe extern "C" fn(usize, *mut Handle) -> Code>,
-    push: Symbol<unsafe extern "C" fn(Handle, u64) -> Code>,
-    get: Symbol<unsafe extern "C" fn(Handle, usize, *mut u64) -> Code>,
-    delete: Symbol<unsafe extern "C" fn(Handle) -> Code>,
+    convolutions: Option<Convolutions>,
 }
 
 /// Torch's functions, which stay loaded for as long as the process.
@@ -118,6 +128,8 @@ pub struct Shim {
     to: Functions,
     on_cuda: Option<OnCuda>,
     lists: Option<Lists>,
+    convolutions: Option<Convolutions>,
+    is_defined: Option<Symbol<unsafe extern "C" fn(Handle, *mut bool) -> Code>>,
     what: Option<Symbol<unsafe extern "C" fn() -> *const c_char>>,
     dtypes: [(i32, &'static str); 4],
     /// The CPU's and CUDA's numbers as kinds of devices.
@@ -143,10 +155,6 @@ fn ok(code: Code, what: &str) -> Result<(), ShimError> {
     if code == 0 { Ok(()) } else { Err(ShimError(format!("PyTorch failed to {what}"))) }
 }
 
-fn without_lists() -> ShimError {
-    ShimError("PyTorch 2.10 or newer is needed for lists".into())
-}
-
 impl Shim {
     pub fn find() -> Result<Shim, ShimError> {
         let cpu = loaded("libtorch_cpu.so")?;
@@ -159,37 +167,27 @@ impl Shim {
                     mm: symbol(&cuda, "aoti_torch_cuda_mm_out").ok()?,
                     bmm: symbol(&cuda, "aoti_torch_cuda_bmm_out").ok()?,
                     addmm: symbol(&cuda, "aoti_torch_cuda_addmm_out").ok()?,
+                    convolutions: Convolutions::find(&cuda, "cuda"),
                 }
             };
             Some(found)
         });
-        // SAFETY: as above.
-        let lists = (|| unsafe {
-            Some(Lists {
-                new: symbol(&cpu, "torch_new_list_reserve_size").ok()?,
-                push: symbol(&cpu, "torch_list_push_back").ok()?,
-                get: symbol(&cpu, "torch_list_get_item").ok()?,
-                delete: symbol(&cpu, "torch_delete_list").ok()?,
-            })
-        })();
+        let (lists, convolutions) = (Lists::find(&cpu), Convolutions::find(&cpu, "cpu"));
         // SAFETY: as above; constants.
-        let (what, dtypes, kinds, byte) = unsafe {
+        let (is_defined, what, dtypes, kinds, byte) = unsafe {
             (
+                symbol(&cpu, "aoti_torch_is_defined").ok(),
                 symbol(&cpu, "torch_exception_get_what_without_backtrace").ok(),
                 [((to.half)(), "float16"), ((to.bfloat16)(), "bfloat16"), ((to.float)(), "float32"), ((to.double)(), "float64")],
                 [(to.cpu)(), (to.cuda)()],
                 (to.byte)(),
             )
         };
-        Ok(Shim { to, on_cuda, lists, what, dtypes, kinds, byte })
+        Ok(Shim { to, on_cuda, lists, convolutions, is_defined, what, dtypes, kinds, byte })
     }
 
     pub fn has_cuda(&self) -> bool {
         self.on_cuda.is_some()
-    }
-
-    pub fn has_lists(&self) -> bool {
-        self.lists.is_some()
     }
 
     /// The type's name as the package has it; None for those that no kernel here computes with.
@@ -239,15 +237,29 @@ impl Shim {
 
     /// A new tensor, rows behind rows, from torch's allocator.
     pub fn empty(&self, shape: &[i64], dtype: i32, cuda: bool, device: i32) -> Result<Tensor<'_>, ShimError> {
-        let (mut few, mut many) = ([1; 4], Vec::new());
+        self.empty_in(false, shape, dtype, cuda, device)
+    }
+
+    /// As `empty`; `last`: with its channels innermost.
+    pub fn empty_in(&self, last: bool, shape: &[i64], dtype: i32, cuda: bool, device: i32) -> Result<Tensor<'_>, ShimError> {
+        let (mut few, mut many) = ([1; 5], Vec::new());
         let strides = if let Some(few) = few.get_mut(..shape.len()) {
             few
         } else {
             many.resize(shape.len(), 1);
             &mut many[..]
         };
-        for i in (1..shape.len()).rev() {
-            strides[i - 1] = strides[i] * shape[i].max(1);
+        let mut next = 1;
+        let mut set = |at: usize| {
+            strides[at] = next;
+            next *= shape[at].max(1);
+        };
+        if last && shape.len() > 2 {
+            set(1);
+            (2..shape.len()).rev().for_each(&mut set);
+            set(0);
+        } else {
+            (0..shape.len()).rev().for_each(set);
         }
         let (dims, kind, mut handle) = (shape.len() as i64, self.kinds[usize::from(cuda)], std::ptr::null_mut());
         // SAFETY: as many sizes and strides as dimensions.
@@ -256,14 +268,14 @@ impl Shim {
         Ok(Tensor { shim: self, handle })
     }
 
-    /// A tensor with the same memory, laid out as `seen`.
+    /// A tensor with the same memory and other sizes.
     ///
     /// # Safety
-    /// A living tensor, whose memory holds that.
-    pub unsafe fn view(&self, tensor: Handle, seen: &Seen<'_>) -> Result<Tensor<'_>, ShimError> {
-        let (dims, mut handle) = (seen.shape.len() as i64, std::ptr::null_mut());
+    /// A living tensor, whose memory holds that; as many sizes as strides.
+    pub unsafe fn view(&self, tensor: Handle, shape: &[i64], strides: &[i64]) -> Result<Tensor<'_>, ShimError> {
+        let (dims, mut handle) = (shape.len() as i64, std::ptr::null_mut());
         // SAFETY: the caller's.
-        let code = unsafe { (self.to.view)(tensor, dims, seen.shape.as_ptr(), seen.strides.as_ptr(), 0, &mut handle) };
+        let code = unsafe { (self.to.view)(tensor, dims, shape.as_ptr(), strides.as_ptr(), 0, &mut handle) };
         ok(code, "view a tensor")?;
         Ok(Tensor { shim: self, handle })
     }
@@ -280,55 +292,6 @@ impl Shim {
     pub fn differentiates(&self) -> bool {
         // SAFETY: a question.
         unsafe { (self.to.differentiates)() }
-    }
-
-    /// An argument that may be left out.
-    ///
-    /// # Safety
-    /// Such an argument of a kernel.
-    pub unsafe fn optional(&self, given: u64) -> Option<Tensor<'_>> {
-        let at = given as *mut u64;
-        // SAFETY: the caller's: null, or a value on C++'s heap which is ours.
-        (!at.is_null()).then(|| unsafe {
-            let tensor = Tensor::owned(self, *at);
-            (self.to.free)(at.cast());
-            tensor
-        })
-    }
-
-    /// The truths of a list, which is freed.
-    ///
-    /// # Safety
-    /// A list of so many truths that the caller owns.
-    pub unsafe fn truths<const N: usize>(&self, list: u64) -> Result<[bool; N], ShimError> {
-        let lists = self.lists.as_ref().ok_or_else(without_lists)?;
-        let (mut found, mut code) = ([false; N], 0);
-        for (n, found) in found.iter_mut().enumerate() {
-            let mut item = 0;
-            // SAFETY: the caller's.
-            code |= unsafe { (lists.get)(list as Handle, n, &mut item) };
-            *found = item & 0xff != 0;
-        }
-        // SAFETY: the caller's, and not used again.
-        ok(code | unsafe { (lists.delete)(list as Handle) }, "read a list")?;
-        Ok(found)
-    }
-
-    /// The sum over all dimensions but the last, of so many columns.
-    ///
-    /// # Safety
-    /// A living tensor.
-    pub unsafe fn sum_of_rows(&self, tensor: Tensor<'_>, columns: i64) -> Result<Tensor<'_>, ShimError> {
-        let lists = self.lists.as_ref().ok_or_else(without_lists)?;
-        let mut list = std::ptr::null_mut();
-        // SAFETY: room for a pointer; a list that lives, which the operator takes with the tensor.
-        unsafe {
-            ok((lists.new)(1, &mut list), "make a list")?;
-            ok((lists.push)(list, columns as u64), "make a list")?;
-            let mut stack = [tensor.given(), list as u64];
-            self.call(c"aten::sum_to_size", c"", stack.as_mut_ptr())?;
-            Ok(Tensor::owned(self, stack[0]))
-        }
     }
 
     /// Calls an operator by its name with what is on the stack, which it takes; its results take their place.

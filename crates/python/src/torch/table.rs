@@ -1,0 +1,213 @@
+//! What has been decided about calls: Python is asked once about each that differs from those before, and each thread looks it up from then on
+//! in a table of its own, without a lock.
+
+use super::shim::{Seen, Shim};
+use crate::operation::PyPrepared;
+use pyo3::prelude::*;
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use tilewright::Prepared;
+
+/// What is computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op {
+    Mm,
+    Bmm,
+    /// The product of matrices, and a vector added to each row.
+    Addmm,
+    Forward,
+    BackwardData,
+    BackwardWeight,
+}
+
+impl Op {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Op::Mm => "mm",
+            Op::Bmm => "bmm",
+            Op::Addmm => "addmm",
+            Op::Forward => "convolution forward",
+            Op::BackwardData => "convolution backward-data",
+            Op::BackwardWeight => "convolution backward-weight",
+        }
+    }
+}
+
+/// All that the kernels of a call depend on.
+pub struct Call<'a> {
+    /// An operator of ours, which torch answers only where it must.
+    pub own: bool,
+    pub op: Op,
+    pub cuda: bool,
+    /// Of the same type on the same device, with as many dimensions.
+    pub operands: [&'a Seen<'a>; 2],
+    /// Powers of two that divide the addresses of both operands and the result.
+    pub alignments: [u8; 3],
+    /// What else a convolution has: see `how` in `convolution`.
+    pub how: &'a [i64],
+}
+
+/// The power of two that divides an address, at most that of 256 bytes. On the CPU operands are copied: where they begin matters to nobody.
+pub fn aligned(cuda: bool, address: u64) -> u8 {
+    if cuda { address.trailing_zeros().min(8) as u8 } else { 8 }
+}
+
+impl Call<'_> {
+    fn place(&self) -> String {
+        if self.cuda { format!("cuda:{}", self.operands[0].device) } else { "cpu".into() }
+    }
+    /// The call as numbers, and how many they are.
+    fn words(&self, words: &mut [i64; WORDS]) -> usize {
+        let [a, b] = self.operands;
+        let [x, y, z] = self.alignments.map(i64::from);
+        let what = i64::from(self.own) | (self.op as i64) << 1 | i64::from(self.cuda) << 4 | (a.shape.len() as i64) << 5;
+        words[0] = what | x << 8 | y << 12 | z << 16 | i64::from(a.dtype as u16) << 20 | i64::from(a.device as u16) << 36;
+        let mut count = 1;
+        for part in [a.shape, a.strides, b.shape, b.strides, self.how] {
+            if let Some(to) = words.get_mut(count..count + part.len()) {
+                to.copy_from_slice(part);
+                count += part.len();
+            }
+        }
+        count
+    }
+}
+
+/// Three tensors of five dimensions with their strides, and all else there is of a convolution.
+const WORDS: usize = 1 + 6 * 5 + 2 + 3 * 3 + 1;
+
+/// Mixes the words of a key: a look-up belongs to every call.
+#[derive(Clone, Copy, Default)]
+struct Mixed(u64);
+
+impl Hasher for Mixed {
+    fn finish(&self) -> u64 {
+        self.0 ^ self.0 >> 29
+    }
+    fn write(&mut self, bytes: &[u8]) {
+        for word in bytes.as_chunks::<8>().0 {
+            self.0 = (self.0.rotate_left(23) ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        }
+    }
+}
+
+type Known = HashMap<Box<[i64]>, Arc<Decided>, BuildHasherDefault<Mixed>>;
+
+/// What is known of a call that was seen: operator, device, type, shapes of both operands, problem, calls, whether we answer, the reason if not.
+pub type Told = (&'static str, String, &'static str, [Vec<i64>; 2], String, u64, bool, String);
+
+struct Decided {
+    /// What runs it; None: torch.
+    ours: Option<Arc<Ours>>,
+    calls: AtomicU64,
+    told: Told,
+}
+
+/// Kernels, and how many bytes of workspace a launch of them takes from torch's allocator.
+pub struct Ours {
+    pub kernels: Prepared,
+    pub space: u64,
+}
+
+/// What has been decided so far.
+pub struct Table {
+    decide: Py<PyAny>,
+    /// Counts how often all was forgotten: what threads have looked up is of one such time.
+    time: AtomicU64,
+    known: Mutex<Known>,
+    /// Kept for graphs that have captured them.
+    former: Mutex<Vec<Arc<Ours>>>,
+}
+
+thread_local! {
+    static LOOKED_UP: RefCell<(u64, Known)> = RefCell::default();
+}
+
+impl Table {
+    pub fn new(decide: Py<PyAny>) -> Table {
+        Table { decide, time: AtomicU64::new(1), known: Mutex::default(), former: Mutex::default() }
+    }
+
+    pub fn forget(&self) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut former = self.former.lock().unwrap_or_else(PoisonError::into_inner);
+        former.extend(known.drain().filter_map(|(_, decided)| decided.ours.clone()));
+        self.time.fetch_add(1, Ordering::Release);
+    }
+
+    pub fn told(&self) -> Vec<Told> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = known.values().map(|decided| {
+            let mut told = decided.told.clone();
+            told.5 = decided.calls.load(Ordering::Relaxed);
+            told
+        });
+        told.collect()
+    }
+
+    /// Our kernels for a call, where it is ours; decided now if it is new.
+    pub fn ours(&self, shim: &Shim, call: &Call<'_>) -> Result<Option<Arc<Ours>>, String> {
+        let Some(dtype) = shim.dtype(call.operands[0].dtype) else { return Ok(None) };
+        let mut words = [0; WORDS];
+        let count = call.words(&mut words);
+        let (key, time) = (&words[..count], self.time.load(Ordering::Acquire));
+        let met = |decided: &Arc<Decided>| {
+            decided.calls.fetch_add(1, Ordering::Relaxed);
+            decided.ours.clone()
+        };
+        let found = LOOKED_UP.with_borrow_mut(|(of, known)| {
+            if *of != time {
+                known.clear();
+                *of = time;
+            }
+            known.get(key).map(met)
+        });
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
+        let Some(decided) = known.map_or_else(|| self.ask(key, dtype, call), |decided| Ok(Some(decided)))? else {
+            return Ok(None);
+        };
+        let ours = met(&decided);
+        LOOKED_UP.with_borrow_mut(|(_, known)| known.insert(key.into(), decided));
+        Ok(ours)
+    }
+
+    /// Asks Python. None: not now.
+    fn ask(&self, key: &[i64], dtype: &'static str, call: &Call<'_>) -> Result<Option<Arc<Decided>>, String> {
+        let answer = Python::attach(|py| -> PyResult<Option<Decided>> {
+            let alignments = call.alignments.map(|power| 1_u64 << power);
+            let operands = call.operands.map(|x| (x.address, x.shape.to_vec(), x.strides.to_vec()));
+            let asked = (call.own, call.op.name(), call.place(), dtype, operands, alignments, call.how.to_vec());
+            let answer = self.decide.bind(py).call1(asked)?;
+            if answer.is_none() {
+                return Ok(None);
+            }
+            let (problem, found): (String, Bound<'_, PyAny>) = answer.extract()?;
+            let (ours, reason) = match found.cast::<PyPrepared>() {
+                Ok(prepared) => {
+                    let kernels = prepared.get().inner().clone();
+                    let space = if call.cuda { kernels.workspace_bytes() } else { 0 };
+                    (Some(Arc::new(Ours { kernels, space })), String::new())
+                }
+                Err(_) => (None, found.extract()?),
+            };
+            let shapes = call.operands.map(|x| x.shape.to_vec());
+            let told = (call.op.name(), call.place(), dtype, shapes, problem, 0, ours.is_some(), reason);
+            Ok(Some(Decided { ours, calls: AtomicU64::new(0), told }))
+        });
+        let named = |py: Python<'_>, e: &PyErr| match e.get_type(py).name() {
+            Ok(class) => format!("tilewright.{class}: {}", e.value(py)),
+            Err(_) => e.to_string(),
+        };
+        let answer = answer.map_err(|e| Python::attach(|py| named(py, &e)))?;
+        Ok(answer.map(|decided| {
+            let decided = Arc::new(decided);
+            self.known.lock().unwrap_or_else(PoisonError::into_inner).entry(key.into()).or_insert(decided).clone()
+        }))
+    }
+}
