@@ -62,10 +62,10 @@ void tw_context_close(tw_context *context);
 /* The device in words: its id, its name, its driver. */
 tw_status tw_context_describe(const tw_context *context, char *text, size_t capacity, size_t *length);
 
-/* ---- Problems: C = activation(alpha * A * B + bias + beta * C) + residual ---- */
+/* ---- Problems: C = activation(alpha * A * B + bias + beta * C) + residual, and reductions of it ---- */
 
 typedef int32_t tw_dtype;
-enum { TW_F32 = 0, TW_F64 = 1, TW_F16 = 2, TW_BF16 = 3, TW_E4M3 = 4, TW_E5M2 = 5 }; /* the last two (OCP) of A and B alone */
+enum { TW_F32 = 0, TW_F64 = 1, TW_F16 = 2, TW_BF16 = 3, TW_E4M3 = 4, TW_E5M2 = 5, TW_I32 = 6 }; /* 4 and 5 (OCP) of A and B alone, 6 of tw_reduce */
 typedef int32_t tw_order;
 enum { TW_ROW_MAJOR = 101, TW_COL_MAJOR = 102 }; /* CBLAS' numbers */
 typedef int32_t tw_math;
@@ -98,6 +98,8 @@ typedef struct tw_gemm {
     tw_activation activation;
     int32_t residual;
     int32_t dynamic_m, dynamic_n, dynamic_batch; /* m, n or batch are the largest; each launch says its own */
+    const char *reduce; /* values of C computed beside it, joined by spaces, as the command has them: "max:n sum:m:f32"; NULL: none */
+    int32_t drop_c;     /* C is not stored: there are only its reductions */
 } tw_gemm;
 
 /* A row-major, untransposed, tight product without epilogue. */
@@ -116,12 +118,29 @@ typedef struct tw_conv {
     tw_math math;
     int32_t bias; /* one value per output channel */
     tw_activation activation;
-    int32_t residual;
+    int32_t residual;   /* a tensor as C is added last */
+    int32_t mask;       /* instead, C is kept where that tensor is above 0, and 0 elsewhere: the gradient of a ReLU */
+    int32_t drop_c;     /* as in tw_gemm */
+    const char *reduce; /* as in tw_gemm */
 } tw_conv;
 
 /* A forward NCHW convolution with stride and dilation 1, one group, no padding, no epilogue. */
 void tw_conv_init(tw_conv *conv, tw_dtype dtype, int64_t n, int64_t c, int64_t k, int32_t dims, const int64_t *input,
                   const int64_t *filter);
+
+/* A reduction of a tensor of up to 8 dimensions over some of them. It is operand A; there is no B and no C, and all values are results. */
+typedef struct tw_reduce {
+    size_t size; /* of this structure: tw_reduce_init sets it */
+    int64_t shape[8], strides[8];
+    int32_t over[8]; /* 1: over this dimension */
+    int32_t dims;
+    tw_dtype dtype;
+    tw_activation activation; /* of each element, before it is reduced */
+    const char *ops;          /* operators joined by spaces: "sum sumsq", "argmax:i32" */
+} tw_reduce;
+
+/* Of a dense tensor, over no dimension yet. */
+void tw_reduce_init(tw_reduce *reduce, tw_dtype dtype, int32_t dims, const int64_t *shape, const char *ops);
 
 /* ---- Operations: a problem on a device ---- */
 
@@ -129,6 +148,7 @@ typedef struct tw_operation tw_operation;
 
 tw_status tw_operation_gemm(const tw_context *context, const tw_gemm *gemm, tw_operation **operation);
 tw_status tw_operation_conv(const tw_context *context, const tw_conv *conv, tw_operation **operation);
+tw_status tw_operation_reduce(const tw_context *context, const tw_reduce *reduce, tw_operation **operation);
 /* From the text that `tilewright` prints and records hold. */
 tw_status tw_operation_parse(const tw_context *context, const char *problem, tw_operation **operation);
 void tw_operation_free(tw_operation *operation);
@@ -171,6 +191,7 @@ typedef struct tw_operands {
     void *workspace;        /* aligned to 256 bytes; NULL where none is asked for. Launches that may overlap need one each */
     double alpha, beta;     /* beta = 0 never reads C */
     const int64_t *extents; /* batch, m and n of this launch, where they are dynamic; else NULL */
+    void *reductions[8];    /* values of the problem's reductions in their order, aligned to 16 bytes, one behind the other */
 } tw_operands;
 
 /* Starts the operation on a CUstream or hipStream_t of the device's primary context (NULL: its default stream) and returns. Nothing is

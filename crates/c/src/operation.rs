@@ -1,7 +1,7 @@
 //! A problem on a device: its plan, its source, the search for a better one.
 
 use crate::context::TwContext;
-use crate::problem::{self, TwConv, TwGemm};
+use crate::problem::{self, TwConv, TwGemm, TwReduce};
 use crate::status::{Failure, TwStatus, entry};
 use crate::text::{free, give, given, read, write};
 use std::ffi::{c_char, c_int, c_void};
@@ -44,6 +44,16 @@ pub unsafe extern "C" fn tw_operation_conv(
 ) -> TwStatus {
     // SAFETY: as the header asks.
     unsafe { made(context, operation, || Ok(problem::conv(given(conv, "conv")?)?.build()?.into())) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tw_operation_reduce(
+    context: *const TwContext,
+    reduce: *const TwReduce,
+    operation: *mut *mut TwOperation,
+) -> TwStatus {
+    // SAFETY: as the header asks.
+    unsafe { made(context, operation, || Ok(problem::reduce(given(reduce, "reduce")?)?.build()?.into())) }
 }
 
 #[unsafe(no_mangle)]

@@ -4,7 +4,7 @@ use crate::operation::TwOperation;
 use crate::status::{Failure, TwStatus, entry};
 use crate::text::{free, give, given, write};
 use std::ffi::{c_char, c_void};
-use tilewright::{Addresses, Extents, Factors, Prepared, Stream};
+use tilewright::{Addresses, Extents, Factors, MOST_REDUCTIONS, Prepared, Stream};
 
 pub struct TwPrepared(Prepared);
 
@@ -20,6 +20,7 @@ pub struct TwOperands {
     pub alpha: f64,
     pub beta: f64,
     pub extents: *const i64,
+    pub reductions: [*mut c_void; MOST_REDUCTIONS],
 }
 
 #[unsafe(no_mangle)]
@@ -84,7 +85,7 @@ pub unsafe extern "C" fn tw_launch(prepared: *const TwPrepared, operands: *const
             bias: x.bias as u64,
             residual: x.residual as u64,
             workspace: x.workspace as u64,
-            ..Addresses::default()
+            reductions: x.reductions.map(|values| values as u64),
         };
         let factors = Factors { alpha: x.alpha, beta: x.beta };
         // SAFETY: the caller vouches for memory and stream, as the header asks.

@@ -1,7 +1,12 @@
 //! Problems as C structures.
 
 use crate::status::Failure;
-use tilewright::{Activation, Along, Conv, ConvBuilder, Direction, Dynamic, Gemm, GemmBuilder, Layout, Math, Order, Scalar};
+use crate::text::read;
+use std::ffi::c_char;
+use tilewright::{
+    Activation, Along, Conv, ConvBuilder, Direction, Dynamic, Gemm, GemmBuilder, Layout, Math, Order, Reduce, ReduceBuilder,
+    Reduction, Scalar, operator,
+};
 
 /// What stands for a stride or leading dimension that is not given.
 const TIGHT: i64 = -1;
@@ -34,6 +39,8 @@ pub struct TwGemm {
     pub dynamic_m: i32,
     pub dynamic_n: i32,
     pub dynamic_batch: i32,
+    pub reduce: *const c_char,
+    pub drop_c: i32,
 }
 
 #[repr(C)]
@@ -59,6 +66,25 @@ pub struct TwConv {
     pub bias: i32,
     pub activation: i32,
     pub residual: i32,
+    pub mask: i32,
+    pub drop_c: i32,
+    pub reduce: *const c_char,
+}
+
+/// Most dimensions of a reduction's tensor.
+const DIMS: usize = 8;
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TwReduce {
+    pub size: usize,
+    pub shape: [i64; DIMS],
+    pub strides: [i64; DIMS],
+    pub over: [i32; DIMS],
+    pub dims: i32,
+    pub dtype: i32,
+    pub activation: i32,
+    pub ops: *const c_char,
 }
 
 #[unsafe(no_mangle)]
@@ -91,6 +117,8 @@ pub unsafe extern "C" fn tw_gemm_init(gemm: *mut TwGemm, dtype: i32, m: i64, n: 
         dynamic_m: 0,
         dynamic_n: 0,
         dynamic_batch: 0,
+        reduce: std::ptr::null(),
+        drop_c: 0,
     };
 }
 
@@ -107,25 +135,16 @@ pub unsafe extern "C" fn tw_conv_init(
 ) {
     // SAFETY: null, or a place that can be written.
     let Some(conv) = (unsafe { conv.as_mut() }) else { return };
-    let count = usize::try_from(dims).unwrap_or(0).min(3);
-    let sizes = |from: *const i64| {
-        let mut sizes = [0; 3];
-        // SAFETY: the header asks for as many numbers as dimensions; null leaves sizes that are refused later.
-        sizes
-            .iter_mut()
-            .take(if from.is_null() { 0 } else { count })
-            .enumerate()
-            .for_each(|(i, to)| *to = unsafe { *from.add(i) });
-        sizes
-    };
     *conv = TwConv {
         size: size_of::<TwConv>(),
         n,
         c,
         k,
         groups: 1,
-        input: sizes(input),
-        filter: sizes(filter),
+        // SAFETY: as the header asks.
+        input: unsafe { sizes(dims, input) },
+        // SAFETY: as above.
+        filter: unsafe { sizes(dims, filter) },
         stride: [1; 3],
         dilation: [1; 3],
         pad_begin: [0; 3],
@@ -139,7 +158,31 @@ pub unsafe extern "C" fn tw_conv_init(
         bias: 0,
         activation: 0,
         residual: 0,
+        mask: 0,
+        drop_c: 0,
+        reduce: std::ptr::null(),
     };
+}
+
+/// As many numbers as dimensions; null leaves sizes that are refused later.
+unsafe fn sizes<const N: usize>(dims: i32, from: *const i64) -> [i64; N] {
+    let count = if from.is_null() { 0 } else { usize::try_from(dims).unwrap_or(0).min(N) };
+    // SAFETY: the caller's.
+    std::array::from_fn(|i| if i < count { unsafe { *from.add(i) } } else { 0 })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tw_reduce_init(reduce: *mut TwReduce, dtype: i32, dims: i32, shape: *const i64, ops: *const c_char) {
+    // SAFETY: null, or a place that can be written.
+    let Some(reduce) = (unsafe { reduce.as_mut() }) else { return };
+    // SAFETY: as the header asks.
+    let shape: [i64; DIMS] = unsafe { sizes(dims, shape) };
+    let (mut strides, mut next) = ([0; DIMS], 1_i64);
+    for (stride, size) in strides.iter_mut().zip(shape).take(usize::try_from(dims).unwrap_or(0)).rev() {
+        *stride = next;
+        next = next.saturating_mul(size.max(1));
+    }
+    *reduce = TwReduce { size: size_of::<TwReduce>(), shape, strides, over: [0; DIMS], dims, dtype, activation: 0, ops };
 }
 
 /// The value that a number names.
@@ -149,8 +192,8 @@ fn named<T: Copy>(field: &str, number: i32, values: &[(i32, T)]) -> Result<T, Fa
 }
 
 fn dtype(field: &str, number: i32) -> Result<Scalar, Failure> {
-    use Scalar::{BF16, E4M3, E5M2, F16, F32, F64};
-    named(field, number, &[(0, F32), (1, F64), (2, F16), (3, BF16), (4, E4M3), (5, E5M2)])
+    use Scalar::{BF16, E4M3, E5M2, F16, F32, F64, I32};
+    named(field, number, &[(0, F32), (1, F64), (2, F16), (3, BF16), (4, E4M3), (5, E5M2), (6, I32)])
 }
 
 fn math(number: i32) -> Result<Math, Failure> {
@@ -192,6 +235,11 @@ pub(crate) fn gemm(x: &TwGemm) -> Result<GemmBuilder, Failure> {
     }
     if x.residual != 0 {
         gemm = gemm.residual();
+    }
+    // SAFETY: as the header asks.
+    gemm = unsafe { reductions("reduce", x.reduce, str::parse) }?.into_iter().fold(gemm, GemmBuilder::reduce);
+    if x.drop_c != 0 {
+        gemm = gemm.drop_c();
     }
     type Set = fn(GemmBuilder, u64) -> GemmBuilder;
     let fields: [(&str, i64, Set); 8] = [
@@ -235,8 +283,39 @@ pub(crate) fn conv(x: &TwConv) -> Result<ConvBuilder, Failure> {
     if let Some(activation) = activation(x.activation)? {
         conv = conv.activation(activation);
     }
-    if x.residual != 0 {
-        conv = conv.residual();
-    }
-    Ok(conv)
+    conv = match (x.residual != 0, x.mask != 0) {
+        (true, true) => {
+            return Err(Failure::argument("residual and mask are one tensor: it is added, or masks; leave one of them out"));
+        }
+        (true, false) => conv.residual(),
+        (false, true) => conv.mask(),
+        (false, false) => conv,
+    };
+    // SAFETY: as the header asks.
+    conv = unsafe { reductions("reduce", x.reduce, str::parse) }?.into_iter().fold(conv, ConvBuilder::reduce);
+    Ok(if x.drop_c != 0 { conv.drop_c() } else { conv })
+}
+
+pub(crate) fn reduce(x: &TwReduce) -> Result<ReduceBuilder, Failure> {
+    versioned("tw_reduce", x.size, size_of::<TwReduce>())?;
+    let dims = usize::try_from(x.dims).ok().filter(|dims| (1..=DIMS).contains(dims));
+    let dims = dims.ok_or_else(|| Failure::argument(format!("dims = {}: 1 to {DIMS} are possible", x.dims)))?;
+    let sizes = |field: &str, all: &[i64]| all[..dims].iter().map(|v| size(field, *v)).collect::<Result<Vec<_>, _>>();
+    let over: Vec<usize> = (0..dims).filter(|axis| x.over[*axis] != 0).collect();
+    let reduce = Reduce::new(dtype("dtype", x.dtype)?, &sizes("shape", &x.shape)?, &over).strides(&sizes("strides", &x.strides)?);
+    // SAFETY: as the header asks.
+    let reduce = unsafe { reductions("ops", x.ops, operator) }?.into_iter().fold(reduce, ReduceBuilder::reduction);
+    Ok(activation(x.activation)?.into_iter().fold(reduce, ReduceBuilder::activation))
+}
+
+/// Reductions in words, joined by spaces.
+unsafe fn reductions(
+    field: &'static str,
+    text: *const c_char,
+    parse: impl Fn(&str) -> Result<Reduction, String>,
+) -> Result<Vec<Reduction>, Failure> {
+    // SAFETY: the caller's.
+    let text = unsafe { read(text, field) }?.unwrap_or_default();
+    let parsed = |word| parse(word).map_err(|why| Failure::argument(format!("{field} = {text:?}: {why}")));
+    text.split_whitespace().map(parsed).collect()
 }

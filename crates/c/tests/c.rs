@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use tilewright_c::{NAMES, TwConv, TwGemm, TwOperands};
+use tilewright_c::{NAMES, TwConv, TwGemm, TwOperands, TwReduce};
 
 #[path = "../../ir/tests/support/missing.rs"]
 mod missing;
@@ -67,9 +67,12 @@ fn every_function_of_the_library_stands_in_the_header() {
 fn structures_and_numbers_are_those_of_the_header() {
     let folder = tempfile::tempdir().expect("a folder");
     let mut text = String::from("#include <tilewright.h>\n");
-    for (name, size) in
-        [("tw_gemm", size_of::<TwGemm>()), ("tw_conv", size_of::<TwConv>()), ("tw_operands", size_of::<TwOperands>())]
-    {
+    for (name, size) in [
+        ("tw_gemm", size_of::<TwGemm>()),
+        ("tw_conv", size_of::<TwConv>()),
+        ("tw_reduce", size_of::<TwReduce>()),
+        ("tw_operands", size_of::<TwOperands>()),
+    ] {
         text += &format!("_Static_assert(sizeof({name}) == {size}, \"{name}\");\n");
     }
     macro_rules! offsets {
@@ -78,9 +81,10 @@ fn structures_and_numbers_are_those_of_the_header() {
                 $c, stringify!($field), std::mem::offset_of!($rust, $field), stringify!($field));)*
         };
     }
-    offsets!(text, "tw_gemm", TwGemm, m lda ldr batch stride_a stride_r dtype out_dtype order math trans_a trans_b bias activation residual dynamic_m dynamic_batch);
-    offsets!(text, "tw_conv", TwConv, n groups input filter stride dilation pad_begin pad_end dims direction layout dtype out_dtype math bias activation residual);
-    offsets!(text, "tw_operands", TwOperands, a b c bias residual workspace alpha beta extents);
+    offsets!(text, "tw_gemm", TwGemm, m lda ldr batch stride_a stride_r dtype out_dtype order math trans_a trans_b bias activation residual dynamic_m dynamic_batch reduce drop_c);
+    offsets!(text, "tw_conv", TwConv, n groups input filter stride dilation pad_begin pad_end dims direction layout dtype out_dtype math bias activation residual mask drop_c reduce);
+    offsets!(text, "tw_reduce", TwReduce, shape strides over dims dtype activation ops);
+    offsets!(text, "tw_operands", TwOperands, a b c bias residual workspace alpha beta extents reductions);
     for (number, name) in NAMES.iter().enumerate() {
         text += &format!("_Static_assert({} == {number}, \"status\");\n", name.to_str().expect("a name"));
     }
@@ -103,16 +107,19 @@ fn examples_run_with_the_installed_libraries() {
     };
     let strict = ["-Wall", "-Wextra", "-pedantic", "-Werror"];
     let (Some(shared), Some(include)) = (flags(&["--cflags", "--libs"]), flags(&["--cflags"])) else { return };
-    let (c, cpp) = (package().join("examples/gemm.c"), package().join("examples/conv.cpp"));
+    let [c, reductions, cpp] = ["gemm.c", "reduce.c", "conv.cpp"].map(|file| package().join("examples").join(file));
 
-    let gemm = prefix.join("gemm");
-    let mut cc = Command::new("gcc");
-    cc.arg("-std=c99").args(strict).arg(&c).args(&shared).arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
+    let (gemm, reduce) = (prefix.join("gemm"), prefix.join("reduce"));
+    let compiled = |from: &Path, to: &Path| {
+        let mut cc = Command::new("gcc");
+        cc.arg("-std=c99").args(strict).arg(from).args(&shared).arg(format!("-Wl,-rpath,{}", prefix.join("lib").display()));
+        succeeds(cc.arg("-o").arg(to))
+    };
     let conv = prefix.join("conv");
     let mut cxx = Command::new("g++");
     cxx.arg("-std=c++11").args(strict).arg(&cpp).args(&include).arg(prefix.join("lib/libtilewright.a"));
     cxx.args(["-lpthread", "-ldl", "-lm"]);
-    if succeeds(cc.arg("-o").arg(&gemm)).is_none() || succeeds(cxx.arg("-o").arg(&conv)).is_none() {
+    if compiled(&c, &gemm).is_none() || compiled(&reductions, &reduce).is_none() || succeeds(cxx.arg("-o").arg(&conv)).is_none() {
         return;
     }
     let needed = succeeds(Command::new("objdump").arg("-p").arg(&gemm)).unwrap_or_default();
@@ -123,7 +130,7 @@ fn examples_run_with_the_installed_libraries() {
         missing::missing("an OpenCL device: the C examples run on the emulator alone");
     }
     for device in ["emu"].into_iter().chain(opencl.then_some("opencl:0")) {
-        for program in [&gemm, &conv] {
+        for program in [&gemm, &reduce, &conv] {
             let said = succeeds(Command::new(program).arg(device)).unwrap_or_default();
             assert!(said.ends_with("ok\n") && said.contains("as it should"), "{said}");
         }
