@@ -195,6 +195,9 @@ fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
         .trans(trans_a, trans_b)
         .batch(args.batch)
         .offsets(args.offset_a, args.offset_b, args.offset_c);
+    if let Some(b) = args.b_dtype {
+        builder = builder.b_dtype(scalar(b));
+    }
     if let Some(out) = args.out_dtype {
         builder = builder.out_dtype(out_scalar(out)?);
     }

@@ -24,6 +24,10 @@ pub enum MatrixType {
     E4M3,
     /// 8-bit float with 5 bits of exponent (likewise).
     E5M2,
+    /// Left factors e4m3, right ones e5m2.
+    E4M3xE5M2,
+    /// Left factors e5m2, right ones e4m3.
+    E5M2xE4M3,
 }
 
 impl MatrixType {
@@ -37,21 +41,31 @@ impl MatrixType {
             MatrixType::F64 => "f64",
             MatrixType::E4M3 => "e4m3",
             MatrixType::E5M2 => "e5m2",
+            MatrixType::E4M3xE5M2 => "e4m3 x e5m2",
+            MatrixType::E5M2xE4M3 => "e5m2 x e4m3",
+        }
+    }
+    /// Types of the left and of the right factors: each of one type.
+    pub const fn factors(self) -> [MatrixType; 2] {
+        match self {
+            MatrixType::E4M3xE5M2 => [MatrixType::E4M3, MatrixType::E5M2],
+            MatrixType::E5M2xE4M3 => [MatrixType::E5M2, MatrixType::E4M3],
+            one => [one; 2],
         }
     }
     /// Bytes of an element in memory and shared memory.
     pub const fn bytes(self) -> u32 {
         self.storage().bytes()
     }
-    /// The element type in memory.
+    /// The element type in memory; of the left factors where there are two.
     pub const fn storage(self) -> Scalar {
         match self {
             MatrixType::F16 => Scalar::F16,
             MatrixType::BF16 => Scalar::BF16,
             MatrixType::TF32 | MatrixType::F32 => Scalar::F32,
             MatrixType::F64 => Scalar::F64,
-            MatrixType::E4M3 => Scalar::E4M3,
-            MatrixType::E5M2 => Scalar::E5M2,
+            MatrixType::E4M3 | MatrixType::E4M3xE5M2 => Scalar::E4M3,
+            MatrixType::E5M2 | MatrixType::E5M2xE4M3 => Scalar::E5M2,
         }
     }
 }

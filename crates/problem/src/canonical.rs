@@ -42,6 +42,9 @@ impl Gemm {
     fn swap_factors(&mut self) {
         std::mem::swap(&mut self.a, &mut self.b);
         std::mem::swap(&mut self.m, &mut self.n);
+        if let Some(b) = &mut self.b_dtype {
+            std::mem::swap(b, &mut self.dtype);
+        }
         if let Some(bias) = &mut self.bias {
             bias.along = bias.along.other();
         }
@@ -107,6 +110,14 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn factors_keep_their_types() {
+        let gemm = Gemm::parse_geometry("tC0_tA0_tB1_colMaj0_m5_n6_k7_lda7_ldb7_ldc6_ws0_e4m3_be5m2_outbf16").unwrap();
+        let canonical = gemm.canonical().gemm;
+        assert_eq!([0, 1].map(|i| gemm.scalar(i)), [1, 0].map(|i| canonical.scalar(i)));
+        assert_ne!(canonical.scalar(0), canonical.scalar(1));
     }
 
     #[test]

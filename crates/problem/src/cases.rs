@@ -2,7 +2,7 @@
 //!
 //! | problem | required columns | optional columns (default) |
 //! |---|---|---|
-//! | GEMM | `m` `n` `k` | `set` (file name), `dtype` (f32), `trans_a` `trans_b` (0), `order` (row), `batch` (1), `b_operand` (each; or shared), `lda` `ldb` `ldc` (tight), `out_dtype` (as dtype), `bias` (none; m or n), `activation` (none; relu, gelu, gelutanh, silu), `residual` (0), `ldr` (as C), `reduce` (none; reductions joined by spaces: `max:n sum:m`) or `op` with `axis` (one reduction), `keep_c` (1) |
+//! | GEMM | `m` `n` `k` | `set` (file name), `dtype` (f32), `b_dtype` (as dtype), `trans_a` `trans_b` (0), `order` (row), `batch` (1), `b_operand` (each; or shared), `lda` `ldb` `ldc` (tight), `out_dtype` (as dtype), `bias` (none; m or n), `activation` (none; relu, gelu, gelutanh, silu), `residual` (0), `ldr` (as C), `reduce` (none; reductions joined by spaces: `max:n sum:m`) or `op` with `axis` (one reduction), `keep_c` (1) |
 //! | convolution, 2 dimensions | `n` `groups` `k` `c` `r` `s` `h` `w` | `id`, `set`, `dtype`, `layout`, `direction`, `stride` (1), `pad` or `pad_begin` `pad_end` (0), `dilation` (1), `bias` (0), `out_dtype` (as dtype), `activation` (none), `residual` (0), `mask` (0), `reduce`, `op` with `axis`, `keep_c` as above |
 //! | convolution, any dimensions | `dims` `n` `groups` `k_per_group` `c_per_group` `filter` `input` | as above |
 //! | any, as text | `problem` | `set`, and what `tilewright.torch.record` writes beside it: `calls` `layers` `call` `device` `torch_us` `ours_us` `reason` (of a line without a problem) |
@@ -74,7 +74,7 @@ type Columns = [&'static str; 2];
 
 const GEMM: Columns = [
     "m n k",
-    "set dtype trans_a trans_b order batch b_operand lda ldb ldc out_dtype bias activation residual ldr reduce op axis keep_c",
+    "set dtype b_dtype trans_a trans_b order batch b_operand lda ldb ldc out_dtype bias activation residual ldr reduce op axis keep_c",
 ];
 const CONV: &str = "id set dtype layout direction stride dilation bias pad pad_begin pad_end out_dtype activation residual reduce op \
                     axis keep_c mask";
@@ -213,6 +213,11 @@ mod tests {
         let keys = ["_ws1073741824_e4m3_outf32", "_ws1073741824_e5m2_outbf16"];
         assert!(file.cases.iter().zip(keys).all(|(case, end)| case.problem.key().ends_with(end)), "{:?}", file.cases);
         assert!(file.cases.iter().all(|case| Problem::parse(&case.problem.key()).as_ref() == Ok(&case.problem)));
+        let file = parsed("m,n,k,dtype,b_dtype\n5,6,7,e5m2,e4m3\n").unwrap();
+        let problem = &file.cases[0].problem;
+        assert!(problem.key().ends_with("_e5m2_be4m3_outf32") && Problem::parse(&problem.key()).as_ref() == Ok(problem));
+        assert_eq!(file.cases[0].name, "e5m2 nn 1x(5x6x7) by e4m3 to f32");
+        refused("m,n,k,dtype,b_dtype\n5,6,7,f16,e4m3\n", &["line 2", "b_dtype", "A is f16"]);
         refused("m,n,k,dtype,out_dtype\n5,6,7,f16,e4m3\n", &["line 2", "out_dtype", "e4m3"]);
         let file = parsed("m,n,k,trans_a,trans_b,order\n512,8,500000,1,0,col\n").unwrap();
         assert_eq!(file.cases[0].problem.key(), "tC0_tA1_tB0_colMaj1_m512_n8_k500000_lda500000_ldb500000_ldc512_ws268435456_f32");

@@ -260,7 +260,11 @@ impl Contraction {
     pub fn matrix_input(&self) -> Option<MatrixType> {
         match (self.a.scalar, self.math) {
             _ if self.elements.is_some() => None,
-            (a, _) if a != self.b.scalar => None,
+            (a, _) if a != self.b.scalar => match (a, self.b.scalar) {
+                (Scalar::E4M3, Scalar::E5M2) => Some(MatrixType::E4M3xE5M2),
+                (Scalar::E5M2, Scalar::E4M3) => Some(MatrixType::E5M2xE4M3),
+                _ => None,
+            },
             (Scalar::F64, _) if self.accumulator() == Scalar::F64 => Some(MatrixType::F64),
             _ if self.accumulator() != Scalar::F32 => None,
             (Scalar::F16, _) => Some(MatrixType::F16),

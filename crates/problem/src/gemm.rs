@@ -40,6 +40,9 @@ pub struct Matrix {
 pub struct Gemm {
     /// Element type of A and B.
     pub dtype: Scalar,
+    /// Element type of B where it is another: the other of the two 8-bit floats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub b_dtype: Option<Scalar>,
     /// With what precision f32 factors are multiplied.
     #[serde(default, skip_serializing_if = "Math::is_exact")]
     pub math: Math,
@@ -88,6 +91,7 @@ pub struct Gemm {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GemmBuilder {
     dtype: Scalar,
+    b_dtype: Option<Scalar>,
     math: Math,
     out_dtype: Option<Scalar>,
     order: Order,
@@ -117,6 +121,7 @@ impl Gemm {
     pub fn new(dtype: Scalar, m: u64, n: u64, k: u64) -> GemmBuilder {
         GemmBuilder {
             dtype,
+            b_dtype: None,
             math: Math::Exact,
             out_dtype: None,
             order: Order::default(),
@@ -188,7 +193,11 @@ impl Gemm {
     }
     /// Element type of matrix 0 = A, 1 = B, 2 = C.
     pub fn scalar(&self, matrix: usize) -> Scalar {
-        if matrix < 2 { self.dtype } else { self.out_dtype }
+        match matrix {
+            0 => self.dtype,
+            1 => self.b_dtype.unwrap_or(self.dtype),
+            _ => self.out_dtype,
+        }
     }
     /// Checks every field.
     ///
@@ -197,6 +206,10 @@ impl Gemm {
     pub fn validate(&self) -> Result<(), ProblemError> {
         check_dtype("dtype", self.dtype)?;
         self.math.check(self.dtype)?;
+        if let Some(b) = self.b_dtype.filter(|b| *b == self.dtype || !b.is_float8() || !self.dtype.is_float8()) {
+            let reason = format!("of two types only e4m3 and e5m2 are multiplied, and A is {}; leave it out", self.dtype);
+            return Err(ProblemError::value("b_dtype", b, reason));
+        }
         check_out_dtype(self.dtype, self.out_dtype)?;
         for (name, value) in [("batch", self.batch), ("m", self.m), ("n", self.n), ("k", self.k)] {
             check_positive(name, value)?;
@@ -307,6 +320,11 @@ impl GemmBuilder {
     /// Element type of C; by default that of A and B, f32 beside 8-bit floats.
     pub fn out_dtype(mut self, dtype: Scalar) -> Self {
         self.out_dtype = Some(dtype);
+        self
+    }
+    /// Element type of B where it is not that of A: one is e4m3, the other e5m2.
+    pub fn b_dtype(mut self, dtype: Scalar) -> Self {
+        self.b_dtype = Some(dtype);
         self
     }
     /// With what precision f32 factors are multiplied.
@@ -430,6 +448,7 @@ impl GemmBuilder {
         let matrix = |index: usize| Matrix { trans: self.trans[index], ld: 0, batch_stride: 0, offset: self.offset[index] };
         let mut gemm = Gemm {
             dtype: self.dtype,
+            b_dtype: self.b_dtype.filter(|b| *b != self.dtype),
             math: self.math,
             out_dtype: self.out_dtype.unwrap_or(default_out(self.dtype)),
             order: self.order,
@@ -500,6 +519,8 @@ mod tests {
         refused(Gemm::new(Scalar::I32, 8, 9, 10).order(Order::Col), &["dtype = i32", "f32"]);
         refused(base().out_dtype(Scalar::F64), &["out_dtype = f64", "f32, f16 or bf16"]);
         refused(Gemm::new(Scalar::F64, 8, 9, 10).order(Order::Col).out_dtype(Scalar::F32), &["out_dtype = f32", "f64"]);
+        refused(base().b_dtype(Scalar::E5M2), &["b_dtype = e5m2", "A is f32"]);
+        refused(Gemm::new(Scalar::E4M3, 8, 9, 10).b_dtype(Scalar::F16), &["b_dtype = f16", "e4m3 and e5m2"]);
         refused(base().out_dtype(Scalar::E4M3), &["out_dtype = e4m3", "f32, f16 or bf16"]);
         refused(
             Gemm::new(Scalar::E4M3, 8, 9, 10).out_dtype(Scalar::F64),

@@ -43,6 +43,9 @@ impl Gemm {
             self.math.dtype_name(self.dtype)
         );
         // Writing to a String cannot fail.
+        if let Some(b) = self.b_dtype {
+            let _ = write!(s, "_b{b}");
+        }
         if self.out_dtype != self.dtype {
             let _ = write!(s, "_out{}", self.out_dtype);
         }
@@ -103,6 +106,7 @@ struct Keys {
     required: [Option<u64>; REQUIRED.len()],
     optional: [Option<u64>; OPTIONAL.len()],
     element: Option<(Scalar, Math)>,
+    b: Option<Scalar>,
     out: Option<Scalar>,
     bias: Option<Along>,
     activation: Option<Activation>,
@@ -131,6 +135,9 @@ impl Keys {
         }
         if let Some(found) = Math::of_name(token) {
             return once(&mut self.element, found, || format!("`{token}`: the element type"));
+        }
+        if let Some(scalar) = token.strip_prefix('b').and_then(dtype) {
+            return once(&mut self.b, scalar, || format!("`{token}`: the element type of B"));
         }
         if let Some(scalar) = token.strip_prefix("out").and_then(dtype) {
             return once(&mut self.out, scalar, || format!("`{token}`: the element type of C"));
@@ -161,7 +168,7 @@ impl Keys {
             (Some(index), _) => &mut self.required[index],
             (None, Some(index)) => &mut self.optional[index],
             (None, None) if matches!(name, "f" | "bf" | "tf" | "out" | "outf" | "outbf") => {
-                return Err(format!("`{token}`: element types are f16, bf16, tf32, f32 and f64"));
+                return Err(format!("`{token}`: element types are e4m3, e5m2, f16, bf16, tf32, f32 and f64"));
             }
             (None, None) => {
                 let known = REQUIRED.iter().chain(&OPTIONAL).copied().collect::<Vec<_>>().join(", ");
@@ -207,6 +214,9 @@ impl Keys {
         builder = builder.offsets(oa.unwrap_or(0), ob.unwrap_or(0), oc.unwrap_or(0));
         if let Some(out) = self.out {
             builder = builder.out_dtype(out);
+        }
+        if let Some(b) = self.b {
+            builder = builder.b_dtype(b);
         }
         match (self.bias, sbias) {
             (Some(along), stride) => builder = builder.bias_strided(along, stride.unwrap_or(0)),

@@ -70,6 +70,10 @@ impl Problem {
     pub fn dtype(&self) -> Scalar {
         of!(self, p => p.dtype)
     }
+    /// Element type of B, where it is another.
+    pub fn b_dtype(&self) -> Scalar {
+        if let Problem::Gemm(gemm) = self { gemm.scalar(1) } else { self.dtype() }
+    }
     /// With what precision f32 factors are multiplied.
     pub fn math(&self) -> Math {
         of!(self, p => p.math, _r => Math::Exact)
@@ -102,8 +106,11 @@ impl Problem {
             Problem::Conv(conv) => (conv.bias.then(|| ", bias".to_string()), conv.residual),
             Problem::Reduce(_) => (None, false),
         };
+        if let Problem::Gemm(Gemm { b_dtype: Some(b), .. }) = self {
+            words += &format!(" by {b}");
+        }
         if self.out_dtype() != self.dtype() {
-            words = format!(" to {}", self.out_dtype());
+            words += &format!(" to {}", self.out_dtype());
         }
         words += &bias.unwrap_or_default();
         words += &self.activation().map_or(String::new(), |a| format!(", {a}"));

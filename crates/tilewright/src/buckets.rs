@@ -52,7 +52,7 @@ impl Buckets {
     ///
     /// # Errors
     /// As [`Operation::run_with`].
-    pub fn run_with<T: Element, U: Element>(&self, operands: Operands<'_, T, U>) -> Result<Plan, Error> {
+    pub fn run_with<T: Element, U: Element, V: Element>(&self, operands: Operands<'_, T, U, V>) -> Result<Plan, Error> {
         let at = operands.extents().unwrap_or(self.extents());
         self.operation(&at).run_with(operands.at(at))
     }

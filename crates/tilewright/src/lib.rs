@@ -125,6 +125,7 @@ pub use operation::{Operands, Operation, Origin};
 pub use prepared::{Addresses, Prepared};
 pub use trial::{Times, Verified};
 
+pub use float8::{F8E4M3, F8E5M2};
 pub use half::{bf16, f16};
 pub use tilewright_device::{
     Backend, Buffer as DeviceMemory, Cache, CacheEntry, CacheState, Device, DeviceError, DeviceInfo, DeviceKind, Listing, Native,

@@ -56,11 +56,11 @@ impl Origin {
 
 /// What an operation runs on, by name: `out = activation(alpha * A * B + bias + beta * C) + residual` goes to C.
 ///
-/// Bias and residual are what the problem says, have C's element type, and start their buffers.
+/// B's elements are of A's type but in products of the two 8-bit floats. Bias and residual are what the problem says, have C's element type, and start their buffers.
 #[derive(Debug)]
-pub struct Operands<'a, T: Element, U: Element> {
+pub struct Operands<'a, T: Element, U: Element, V: Element = T> {
     a: Slice<'a, T>,
-    b: Slice<'a, T>,
+    b: Slice<'a, V>,
     c: Option<SliceMut<'a, U>>,
     bias: Option<&'a Buffer<U>>,
     residual: Option<&'a Buffer<U>>,
@@ -84,21 +84,24 @@ impl fmt::Debug for Values<'_> {
 }
 
 impl<'a, T: Element, U: Element> Operands<'a, T, U> {
-    /// Factors and result, with alpha = 1 and beta = 0. For a convolution: input, filter and output; output gradient, filter and input
-    /// gradient; or output gradient, input and filter gradient.
-    pub fn new(a: impl Into<Slice<'a, T>>, b: impl Into<Slice<'a, T>>, c: impl Into<SliceMut<'a, U>>) -> Self {
-        Operands { c: Some(c.into()), ..Operands::without_c(a, b) }
-    }
-    /// Factors of a problem whose result is not stored ([`GemmBuilder::drop_c`](crate::GemmBuilder::drop_c)), with alpha = 1. `U` is still C's
-    /// type, which bias and residual have.
-    pub fn without_c(a: impl Into<Slice<'a, T>>, b: impl Into<Slice<'a, T>>) -> Self {
-        let (a, b, factors) = (a.into(), b.into(), Factors::default());
-        Operands { a, b, c: None, bias: None, residual: None, reductions: Vec::new(), factors, at: None }
-    }
     /// The tensor of a reduction by itself.
     pub fn of(tensor: impl Into<Slice<'a, T>>) -> Self {
         let a = tensor.into();
         let (b, factors) = (Slice { buffer: a.buffer, offset: 0 }, Factors::default());
+        Operands { a, b, c: None, bias: None, residual: None, reductions: Vec::new(), factors, at: None }
+    }
+}
+
+impl<'a, T: Element, U: Element, V: Element> Operands<'a, T, U, V> {
+    /// Factors and result, with alpha = 1 and beta = 0. For a convolution: input, filter and output; output gradient, filter and input
+    /// gradient; or output gradient, input and filter gradient.
+    pub fn new(a: impl Into<Slice<'a, T>>, b: impl Into<Slice<'a, V>>, c: impl Into<SliceMut<'a, U>>) -> Self {
+        Operands { c: Some(c.into()), ..Operands::without_c(a, b) }
+    }
+    /// Factors of a problem whose result is not stored ([`GemmBuilder::drop_c`](crate::GemmBuilder::drop_c)), with alpha = 1. `U` is still C's
+    /// type, which bias and residual have.
+    pub fn without_c(a: impl Into<Slice<'a, T>>, b: impl Into<Slice<'a, V>>) -> Self {
+        let (a, b, factors) = (a.into(), b.into(), Factors::default());
         Operands { a, b, c: None, bias: None, residual: None, reductions: Vec::new(), factors, at: None }
     }
     /// The values of the problem's next reduction go there: dense, from the buffer's first element on.
@@ -453,12 +456,13 @@ impl Operation {
     /// # Errors
     /// As [`Operation::run`]; [`Error::Bind`] where the problem has a bias or a residual and none is given, or the other way round, and
     /// for an extent that is 0, beyond the largest, or other than it where the problem does not declare it as known only at launch.
-    pub fn run_with<T: Element, U: Element>(&self, operands: Operands<'_, T, U>) -> Result<Plan, Error> {
+    pub fn run_with<T: Element, U: Element, V: Element>(&self, operands: Operands<'_, T, U, V>) -> Result<Plan, Error> {
         let Operands { a, b, c, bias, residual, reductions, factors, at } = operands;
         let problem = self.problem();
         let same =
             |operand, have: Scalar, need: Scalar| if have == need { Ok(()) } else { Err(Error::Dtype { operand, have, need }) };
-        same("A and B", T::SCALAR, problem.dtype())?;
+        same("A", T::SCALAR, problem.dtype())?;
+        same("B", V::SCALAR, problem.b_dtype())?;
         same("C", U::SCALAR, problem.out_dtype())?;
         for (what, given, has) in [
             ("a bias", bias.is_some(), problem.bias_len() > 0),

@@ -1,8 +1,8 @@
 //! Operations on a device: plan, run, fall back, refuse.
 
 use tilewright::{
-    Activation, Along, Constraint, Context, Conv, Direction, Element, Error, Gemm, Operands, Options, Order, Origin, Plan,
-    RecordsAt, Scalar, bf16,
+    Activation, Along, Constraint, Context, Conv, Direction, Element, Error, F8E4M3, F8E5M2, Gemm, Operands, Options, Order,
+    Origin, Plan, RecordsAt, Scalar, bf16,
 };
 
 /// The built-in device, or the one that `TILEWRIGHT_TEST_DEVICE` names.
@@ -34,6 +34,24 @@ fn odd_sizes_with_beta() {
     let want: Vec<f32> = product(&a, &b, m, n, k).iter().zip(&old).map(|(p, o)| 2.0 * p - o).collect();
     assert_eq!(c.download().expect("the result"), want);
     assert_eq!(op.choice().expect("a plan").1, Origin::Picked);
+}
+
+/// With a scale of both tensors as alpha; B's type is its own.
+#[test]
+fn products_of_two_8_bit_floats() {
+    let context = context();
+    let (m, n, k) = (19, 24, 33);
+    let (a, b) = (numbers(m * k), numbers(k * n));
+    let gemm = Gemm::new(Scalar::E4M3, m as u64, n as u64, k as u64).b_dtype(Scalar::E5M2);
+    let op = context.gemm(gemm).expect("a problem");
+    let da = context.upload(&a.iter().map(|v| F8E4M3::from_f32(*v)).collect::<Vec<_>>()).expect("memory");
+    let db = context.upload(&b.iter().map(|v| F8E5M2::from_f32(*v)).collect::<Vec<_>>()).expect("memory");
+    let mut c = context.alloc::<f32>((m * n) as u64).expect("memory");
+    op.run_with(Operands::new(&da, &db, &mut c).alpha(0.25)).expect("it runs");
+    let want: Vec<f32> = product(&a, &b, m, n, k).iter().map(|p| 0.25 * p).collect();
+    assert_eq!(c.download().expect("the result"), want);
+    let refused = op.run(&da, &da, &mut c, 1.0, 0.0).expect_err("another type");
+    assert!(matches!(refused, Error::Dtype { operand: "B", have: Scalar::E4M3, need: Scalar::E5M2 }), "{refused}");
 }
 
 /// Work on a device runs in one order, whichever thread it comes from: partial sums of one run are not those of another.

@@ -78,7 +78,11 @@ fn problem(cell: Cell, rows: Rows) -> Problem {
     let out = if scalar == Scalar::F64 { scalar } else { Scalar::F32 };
     // Lines start at multiples of 16 bytes, or all eight classes of them otherwise.
     let ((m, n, k), apart) = if scalar.bytes() == 1 { ((80, 80, 144), 2) } else { ((72, 80, 136), 1) };
-    let mut gemm = Gemm::new(scalar, m, n, k).out_dtype(out).order(Order::Row).trans(rows == Rows::Along, rows != Rows::Along);
+    let mut gemm = Gemm::new(scalar, m, n, k)
+        .b_dtype(cell.row.input.factors()[1].storage())
+        .out_dtype(out)
+        .order(Order::Row)
+        .trans(rows == Rows::Along, rows != Rows::Along);
     if rows == Rows::Misaligned {
         gemm = gemm.lda(k + apart).ldb(if cell.pipeline == 4 { k } else { k + apart });
     }

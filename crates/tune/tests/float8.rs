@@ -15,9 +15,10 @@ use support::{Run, emulator, judge, number};
 use tilewright_device::inspect::inspect;
 use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::MAIN;
-use tilewright_gen::plan::{Common, Constraint, Key, Plan, Refusal};
-use tilewright_ir::{Scalar, Target};
+use tilewright_gen::plan::{Common, Constraint, Key, Plan, Refusal, Source};
+use tilewright_ir::{MathUnit, Scalar, Target};
 use tilewright_problem::{Activation, Along, Gemm, Order, Problem};
+use tilewright_tune::model::Picker;
 use tilewright_tune::random::{Pair, Recipe, epilogue, out_dtype};
 use tilewright_tune::space::Space;
 
@@ -48,10 +49,10 @@ fn verify(count: u64, device: &str, plan: impl Fn(&mut ChaCha8Rng) -> Plan + Syn
             let unit = if rng.random() { 16 } else { 1 };
             let mut extent = |most: u64| unit * rng.random_range(1..most / unit);
             let (m, n, k) = (extent(180), extent(180), extent(200));
-            let dtype = TYPES[rng.random_range(0..TYPES.len())];
+            let [dtype, b] = [0, 1].map(|_| TYPES[rng.random_range(0..TYPES.len())]);
             let order = if rng.random() { Order::Row } else { Order::Col };
             let gemm = Gemm::new(dtype, m, n, k).order(order).trans(rng.random(), rng.random()).batch(rng.random_range(1..3));
-            let gemm = gemm.out_dtype(out_dtype(&mut rng, dtype));
+            let gemm = gemm.b_dtype(b).out_dtype(out_dtype(&mut rng, dtype));
             let problem: Problem = epilogue(&mut rng, gemm, unit).unwrap().build().unwrap().into();
             let device = emulator(device, rng.random(), seed);
             let space = Space::new(&problem, &device.info().target).unwrap();
@@ -82,8 +83,8 @@ fn random_plans_of_bulk_copies() {
     });
 }
 
-fn product(dtype: Scalar, trans: (bool, bool)) -> Problem {
-    let gemm = Gemm::new(dtype, 1024, 1024, 1024).order(Order::Row).trans(trans.0, trans.1).out_dtype(Scalar::BF16);
+fn product([a, b]: [Scalar; 2], trans: (bool, bool)) -> Problem {
+    let gemm = Gemm::new(a, 1024, 1024, 1024).b_dtype(b).order(Order::Row).trans(trans.0, trans.1).out_dtype(Scalar::BF16);
     gemm.bias(Along::N).activation(Activation::Relu).build().unwrap().into()
 }
 
@@ -93,41 +94,61 @@ fn of_text(text: &str) -> Plan {
 
 const MMA: &str = "A_MIC4_PAD1_GLW16_PLU1_ACP1__B_MIC4_PAD1_GLW16_PLU1_ACP1__C_UNI1_MAC128_UNR64_PFG2_BUF3_FRA1_EDG1";
 const WGMMA: &str = "A_MIC1_ACP2__B_MIC16_ACP2__C_UNI2_MAC256_UNR128_PFG3_BUF4_LWV4";
+const WGMMA_SWAPPED: &str = "A_MIC1_ACP2__B_MIC16_ACP2__C_UNI2_MAC256_UNR128_PFG3_BUF4_LWV4_SWP1";
+const MIXED: [Scalar; 2] = [Scalar::E4M3, Scalar::E5M2];
 const FMA: &str = "A_MIC4__B_MIC4__C_MAC64_UNR16_EDG1";
 
 /// The instructions that assemblers make of plans.
 #[test]
 fn assemblers_take_them() {
     let cases = [
-        ("sm_80", FMA, Scalar::E4M3, "FFMA"),
-        ("sm_80", FMA, Scalar::E5M2, "FFMA"),
-        ("sm_89", FMA, Scalar::E4M3, "F2FP.F16.E4M3.UNPACK_B"),
-        ("sm_89", MMA, Scalar::E4M3, "QMMA.16832.F32.E4M3.E4M3"),
-        ("sm_89", MMA, Scalar::E5M2, "QMMA.16832.F32.E5M2.E5M2"),
+        ("sm_80", FMA, [Scalar::E4M3; 2], "FFMA"),
+        ("sm_80", FMA, [Scalar::E5M2; 2], "FFMA"),
+        ("sm_89", FMA, [Scalar::E4M3; 2], "F2FP.F16.E4M3.UNPACK_B"),
+        ("sm_89", MMA, [Scalar::E4M3; 2], "QMMA.16832.F32.E4M3.E4M3"),
+        ("sm_89", MMA, [Scalar::E5M2; 2], "QMMA.16832.F32.E5M2.E5M2"),
         // Hopper's mma.sync widens 8-bit floats to f16.
-        ("sm_90a", MMA, Scalar::E4M3, "HMMA.16816.F32"),
-        ("sm_90a", WGMMA, Scalar::E4M3, "QGMMA.64x128x32.F32.E4M3.E4M3"),
-        ("sm_90a", WGMMA, Scalar::E5M2, "QGMMA.64x128x32.F32.E5M2.E5M2"),
-        ("gfx942", FMA, Scalar::E4M3, "v_fma"),
-        ("gfx90a", FMA, Scalar::E5M2, "v_cvt_f32_f16"),
+        ("sm_90a", MMA, [Scalar::E4M3; 2], "HMMA.16816.F32"),
+        ("sm_90a", WGMMA, [Scalar::E4M3; 2], "QGMMA.64x128x32.F32.E4M3.E4M3"),
+        ("sm_90a", WGMMA, [Scalar::E5M2; 2], "QGMMA.64x128x32.F32.E5M2.E5M2"),
+        ("sm_89", MMA, MIXED, "QMMA.16832.F32.E4M3.E5M2"),
+        ("sm_90a", WGMMA, MIXED, "QGMMA.64x128x32.F32.E4M3.E5M2"),
+        ("sm_90a", WGMMA_SWAPPED, MIXED, "QGMMA.64x128x32.F32.E5M2.E4M3"),
+        ("gfx942", FMA, [Scalar::E4M3; 2], "v_fma"),
+        ("gfx90a", FMA, [Scalar::E5M2; 2], "v_cvt_f32_f16"),
     ];
-    for (arch, plan, dtype, instruction) in cases {
-        let problem = product(dtype, (false, true));
+    for (arch, plan, types, instruction) in cases {
+        let problem = product(types, (false, true));
         let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
         let r = space.resolve(&of_text(plan)).unwrap_or_else(|e| panic!("{arch} {plan}: {e}"));
         let program = r.generate(space.env().workspace_bytes).unwrap();
         let kernel = program.kernels.iter().find(|k| k.name == MAIN).unwrap();
         match inspect(kernel, arch, None, &Options::default()) {
             Err(e @ DeviceError::Missing { .. }) => return missing::missing(&e.to_string()),
-            seen => assert!(seen.unwrap().assembly.contains(instruction), "{arch} {dtype}: no {instruction}"),
+            seen => assert!(seen.unwrap().assembly.contains(instruction), "{arch} {types:?}: no {instruction}"),
         }
+    }
+}
+
+/// What is opened with, without measuring: the unit of the device, by bulk copies of rows along k, of the others' copies along k.
+#[test]
+fn picked_plans_use_the_units() {
+    let cases = [("sm_90a", MathUnit::Warpgroup), ("sm_89", MathUnit::Mma), ("sm_80", MathUnit::Fma)];
+    for ((arch, unit), trans) in cases.into_iter().flat_map(|case| [(case, (false, true)), (case, (true, false))]) {
+        let space = Space::new(&product([Scalar::E4M3; 2], trans), &Target::by_arch(arch).unwrap()).unwrap();
+        let plan = Picker::new(&space).pick(1)[0].plan;
+        let spec = space.resolve(&plan).unwrap().spec;
+        assert_eq!(spec.tiling.unit, unit, "{arch}: {plan}");
+        let copied = [&spec.tiling.a, &spec.tiling.b].map(|o| o.source == Source::CopyAlongK);
+        let bulk = spec.schedule.copies.iter().all(|copy| copy.is_bulk());
+        assert!(unit != MathUnit::Warpgroup || bulk && copied == [trans.0; 2], "{plan}");
     }
 }
 
 #[test]
 fn what_units_lack_is_refused_by_name() {
     let refused = |arch: &str, plan: &str, trans: (bool, bool)| {
-        let space = Space::new(&product(Scalar::E4M3, trans), &Target::by_arch(arch).unwrap()).unwrap();
+        let space = Space::new(&product([Scalar::E4M3; 2], trans), &Target::by_arch(arch).unwrap()).unwrap();
         space.resolve(&of_text(plan)).expect_err("refused")
     };
     assert!(matches!(refused("sm_80", MMA, (false, true)), Refusal::UnitFloat8 { uni: 1, scalar: Scalar::E4M3 }));

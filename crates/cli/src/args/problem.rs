@@ -178,6 +178,9 @@ pub struct GemmArgs {
     /// Element type of A, B and C
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     pub dtype: Dtype,
+    /// Element type of B where it differs: e4m3 beside e5m2, e5m2 beside e4m3
+    #[arg(long, value_enum, value_name = "DTYPE")]
+    pub b_dtype: Option<Dtype>,
     /// Element type of C, bias and residual where it differs: f32, f16 or bf16 beside each of these
     #[arg(long, value_enum, value_name = "DTYPE")]
     pub out_dtype: Option<Dtype>,

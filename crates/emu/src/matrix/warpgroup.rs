@@ -101,15 +101,16 @@ fn multiply(
     (acc, accumulate): (&[Slot], Slot),
 ) -> Result<(), EmuError> {
     let depth = K_BYTES / input.bytes() as usize;
+    let [of_a, of_b] = input.factors();
     let mut left = vec![0f32; ROWS * depth];
     match a {
         Left::Shared(t) => {
             let byte = agreed(reader, team, waves, t.byte, "operand address")? as i32;
-            reader.tile(team, input, t, (byte.into(), ROWS), false, &mut left)?;
+            reader.tile(team, of_a, t, (byte.into(), ROWS), false, &mut left)?;
         }
         Left::Regs(regs) => {
             super::mma::visit(
-                input,
+                of_a,
                 &maps.a,
                 waves.len() * WAVE,
                 |r, lane| waves[lane / WAVE].word(regs[r], lane % WAVE),
@@ -119,7 +120,7 @@ fn multiply(
     }
     let byte = agreed(reader, team, waves, b.byte, "operand address")? as i32;
     let mut right = vec![0f32; n * depth];
-    reader.tile(team, input, b, (byte.into(), n), true, &mut right)?;
+    reader.tile(team, of_b, b, (byte.into(), n), true, &mut right)?;
     let mut sums = vec![0f32; ROWS * n];
     if agreed(reader, team, waves, accumulate, "accumulate flag")? != 0 {
         each_sum(waves, maps, acc, |row, column, bits| sums[row * n + column] = f32::from_bits(*bits));

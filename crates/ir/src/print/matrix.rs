@@ -80,7 +80,7 @@ impl Printer<'_> {
                 if row.sum == Scalar::F64 && !self.target.features.tall_f64 {
                     self.quarters_of_f64(row, [acc, a, b]);
                 } else {
-                    self.wave(row, input.name(), [acc, a, b]);
+                    self.wave(row, input.factors().map(MatrixType::name), [acc, a, b]);
                 }
             }
             MatrixOp::LoadMatrix { to, count, trans, from } => {
@@ -118,7 +118,7 @@ impl Printer<'_> {
     }
 
     /// `mma.sync`: accumulators, left and right fragment. Registers may hold floats where the instruction wants their bits.
-    fn wave(&mut self, row: &Mma, ty: &str, slices: [&RegSlice; 3]) {
+    fn wave(&mut self, row: &Mma, [left_ty, right_ty]: [&str; 2], slices: [&RegSlice; 3]) {
         let float = |p: &Self, s: &RegSlice| p.kernel.regs[s.regs.index()].ty.scalar == Scalar::F32;
         let (sum, held) = if row.sum == Scalar::F64 { ("+d", "d") } else { ("+f", "r") };
         let mut places = 0..;
@@ -137,7 +137,7 @@ impl Printer<'_> {
             .collect();
         let ((m, n, k), sum) = (row.shape, row.sum);
         self.line(&format!(
-            "asm volatile(\"mma.sync.aligned.m{m}n{n}k{k}.row.col.{sum}.{ty}.{ty}.{sum} {{{c}}}, {{{left}}}, {{{right}}}, {{{c}}};\" : {} : {});",
+            "asm volatile(\"mma.sync.aligned.m{m}n{n}k{k}.row.col.{sum}.{left_ty}.{right_ty}.{sum} {{{c}}}, {{{left}}}, {{{right}}}, {{{c}}};\" : {} : {});",
             outs.join(", "),
             ins.join(", ")
         ));
@@ -169,7 +169,9 @@ impl Printer<'_> {
             (MatrixType::BF16, true) => ("__bf16", "_bf16"),
             (MatrixType::F64, _) => ("double", "f64"),
             (MatrixType::TF32 | MatrixType::F32, _) => ("float", "f32"),
-            (MatrixType::E4M3 | MatrixType::E5M2, _) => return Err(self.without("matrix instructions of 8-bit floats")),
+            (MatrixType::E4M3 | MatrixType::E5M2 | MatrixType::E4M3xE5M2 | MatrixType::E5M2xE4M3, _) => {
+                return Err(self.without("matrix instructions of 8-bit floats"));
+            }
         };
         let function = format!("tw_mfma_{m}x{n}x{k}_{}", name.trim_start_matches('_'));
         let (sums, held, operand) =
@@ -222,7 +224,7 @@ impl Printer<'_> {
     fn warpgroup(&mut self, input: MatrixType, n: u32, a: &WarpgroupA, b: &SharedTile, acc: &RegSlice, accumulate: ExprId) {
         let count = n / 2;
         let acc = self.slice(acc, count);
-        let ty = input.name();
+        let [left_ty, right_ty] = input.factors().map(MatrixType::name);
         let k = 32 / input.bytes();
         let sums: Vec<String> = (0..count).map(|i| format!("%{i}")).collect();
         let mut next = count;
@@ -258,7 +260,7 @@ impl Printer<'_> {
         ins.push(format!("\"l\"({right})"));
         ins.push(format!("\"r\"((int)({accumulate}))"));
         self.line(&format!(
-            "asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, {scale}, 0; wgmma.mma_async.sync.aligned.m64n{n}k{k}.f32.{ty}.{ty} \
+            "asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, {scale}, 0; wgmma.mma_async.sync.aligned.m64n{n}k{k}.f32.{left_ty}.{right_ty} \
              {{{}}}, {left}, {right_place}, {flags}; }}\" : {} : {});",
             sums.join(","),
             outs.join(", "),

@@ -39,8 +39,11 @@ pub(super) fn gemm(row: &Row<'_>, options: &CaseOptions) -> Result<Problem, Prob
     if let Some(ld) = row.optional("ldc")? {
         builder = builder.ldc(ld);
     }
-    if let Some(out) = row.out_dtype()? {
+    if let Some(out) = row.scalar("out_dtype")? {
         builder = builder.out_dtype(out);
+    }
+    if let Some(b) = row.scalar("b_dtype")? {
+        builder = builder.b_dtype(b);
     }
     if let Some(Some(along)) = row.choice("bias", &[("m", Some(Along::M)), ("n", Some(Along::N)), ("none", None)])? {
         builder = builder.bias(along);
@@ -110,7 +113,7 @@ pub(super) fn conv(row: &Row<'_>, options: &CaseOptions, kind: Kind) -> Result<P
     } else if row.flag("residual")? {
         builder = builder.residual();
     }
-    if let Some(out) = row.out_dtype()? {
+    if let Some(out) = row.scalar("out_dtype")? {
         builder = builder.out_dtype(out);
     }
     if let Some(activation) = row.activation()? {

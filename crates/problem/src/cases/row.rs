@@ -66,9 +66,9 @@ impl<'a> Row<'a> {
         }
         Err(self.fail("dtype", format!("`{text}` must be one of e4m3, e5m2, f16, bf16, tf32, f32, f64")))
     }
-    pub fn out_dtype(&self) -> Result<Option<Scalar>, ProblemError> {
-        let names = [Scalar::F16, Scalar::BF16, Scalar::F32, Scalar::F64].map(|s| (s.name(), s));
-        self.choice("out_dtype", &names)
+    /// An element type by name.
+    pub fn scalar(&self, column: &str) -> Result<Option<Scalar>, ProblemError> {
+        self.choice(column, &text::FLOATS.map(|s| (s.name(), s)))
     }
     pub fn activation(&self) -> Result<Option<Activation>, ProblemError> {
         let names = Activation::ALL.map(|a| (a.name(), Some(a)));
