@@ -218,6 +218,7 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
         Common::Bim if value == 3 => {
             "each tap's channels are padded with zeros; a convolution's samples are rows of one product, and neighbouring groups with few channels blocks of it".into()
         }
+        Common::Bim if value == 4 => "groups are columns of one product, and each thread loads what it multiplies itself".into(),
         Common::Bim => {
             choose("a convolution's samples are rows of one product", "a convolution's samples are a batch of products")
         }

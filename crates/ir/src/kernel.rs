@@ -368,6 +368,10 @@ pub struct Kernel {
     /// Lets the launch behind it begin as soon as there is room, from its own start on, if that one [follows](Kernel::follows).
     #[serde(default)]
     pub precedes: bool,
+    /// Where a guarded load of 16-bit elements gives zeros, it does so in whole words: compilers that choose each element on its own need as
+    /// many instructions again as there are elements. How it is spelled, no more.
+    #[serde(default)]
+    pub zero_words: bool,
     /// Expression arena: node and type.
     pub exprs: Vec<(Expr, Type)>,
     /// Named values.

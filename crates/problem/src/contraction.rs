@@ -1,6 +1,6 @@
 //! The contraction `C[g,m,n] = epilogue(sum_k A[g,m,k] * B[g,k,n])`: what every problem becomes.
 
-use crate::epilogue::Activation;
+use crate::epilogue::{Activation, Along};
 use crate::extent::{Dynamic, Extent, Extents};
 use crate::math::Math;
 use crate::reduction::{Axes, Operator, ResultShape};
@@ -156,6 +156,9 @@ pub struct Contraction {
     /// type. `a`, `b` and `k` then say nothing of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elements: Option<View>,
+    /// Each column (n) has a left factor of its own, `a` is addressed by (g * n + column, m, k); or each row (m) a right one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_factors: Option<Along>,
     /// The result is not stored: there are only its reductions.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drop_c: bool,
@@ -259,7 +262,7 @@ impl Contraction {
     /// Type that matrix units may take the factors in; `None` where there is none.
     pub fn matrix_input(&self) -> Option<MatrixType> {
         match (self.a.scalar, self.math) {
-            _ if self.elements.is_some() => None,
+            _ if self.elements.is_some() || self.own_factors.is_some() => None,
             (a, _) if a != self.b.scalar => match (a, self.b.scalar) {
                 (Scalar::E4M3, Scalar::E5M2) => Some(MatrixType::E4M3xE5M2),
                 (Scalar::E5M2, Scalar::E4M3) => Some(MatrixType::E5M2xE4M3),
@@ -295,13 +298,19 @@ impl Contraction {
             epilogue: self.epilogue.iter().map(EpilogueOp::transposed).collect(),
             dynamic,
             elements: self.elements.as_ref().map(View::transposed),
+            own_factors: self.own_factors.map(Along::other),
             drop_c: self.drop_c,
             swapped: !self.swapped,
         }
     }
     /// What is computed, as a formula: `relu(alpha * sum_k A[g,m,k] * B[g,k,n] + bias[n] + beta * C[g,m,n])`.
     pub fn formula(&self) -> String {
-        let first = if self.elements.is_some() { "A[m,n]" } else { "sum_k A[g,m,k] * B[g,k,n]" };
+        let first = match (&self.elements, self.own_factors) {
+            (Some(_), _) => "A[m,n]",
+            (None, Some(Along::N)) => "sum_k A[g,n,m,k] * B[g,k,n]",
+            (None, Some(Along::M)) => "sum_k A[g,m,k] * B[g,m,k,n]",
+            (None, None) => "sum_k A[g,m,k] * B[g,k,n]",
+        };
         self.epilogue.iter().fold(first.to_string(), |value, op| op.formula(&value))
     }
     /// What was asked for, or the transposed product of it, whichever this is.

@@ -6,7 +6,7 @@ use tilewright_ir::Scalar;
 use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::lower::{ConvForm, Parts, lower};
 use tilewright_problem::reference::{Exact, Reference, Samples, TestData};
-use tilewright_problem::{Conv, ConvBuilder, Direction, Layout, Problem};
+use tilewright_problem::{Along, Conv, ConvBuilder, Direction, Layout, Problem};
 
 const DIRECTIONS: [Direction; 3] = [Direction::Forward, Direction::BackwardData, Direction::BackwardWeight];
 
@@ -64,7 +64,13 @@ fn of_parts(parts: &Parts, a: &[f64], b: &[f64], len: usize) -> Result<Vec<f64>,
             let Some(at) = c.c.view.access.at(point) else { continue };
             let value = |factors: &[f64], at: Option<i64>| at.map_or(0.0, |at| factors[at as usize]);
             let term = |k: i64| {
-                let (x, y) = (c.a.view.access.at([g, m, k]), c.b.view.access.at([g, n, k]));
+                // Where each column has a left factor of its own, or each row a right one, they are batch entries of it.
+                let [of_a, of_b] = match c.own_factors {
+                    None => [g, g],
+                    Some(Along::N) => [g * c.n as i64 + n, g],
+                    Some(Along::M) => [g, g * c.m as i64 + m],
+                };
+                let (x, y) = (c.a.view.access.at([of_a, m, k]), c.b.view.access.at([of_b, n, k]));
                 // Memory that does not belong to a sum may hold anything: both factors must be known to be absent.
                 value(a, x) * value(b, y)
             };
@@ -91,7 +97,9 @@ fn agree(conv: &Conv) -> Result<(), TestCaseError> {
     let [a, b, len] = [Operand::A, Operand::B, Operand::C].map(|operand| conv.operand(operand).1);
     let (a, b) = (factors(a, 1), factors(b, 2));
     let expected = scattered(conv, &a, &b);
-    for form in [ConvForm::PerSample, ConvForm::Merged, ConvForm::BlockDiagonal, ConvForm::PaddedChannels] {
+    let all = [ConvForm::PerSample, ConvForm::Merged, ConvForm::BlockDiagonal, ConvForm::PaddedChannels];
+    let columns = ConvForm::of(&Problem::Conv(conv.clone())).into_iter().filter(|form| *form == ConvForm::GroupColumns);
+    for form in all.into_iter().chain(columns) {
         let parts = lower(&Problem::Conv(conv.clone()), form).map_err(|e| TestCaseError::fail(e.to_string()))?;
         prop_assert_eq!(of_parts(&parts, &a, &b, len as usize)?, expected.clone(), "{}", conv.key());
     }
@@ -104,7 +112,7 @@ fn problem(conv: ConvBuilder, direction: Direction) -> Conv {
 
 prop_compose! {
     /// Strides beyond the filter and beyond the input, dilation beside them, padding on one side or wider than the window.
-    fn any_conv()(
+    fn any_conv(depthwise: bool)(
         dims in 1..=3usize,
         sizes in prop::array::uniform3(1..7u64),
         filter in prop::array::uniform3(1..5u64),
@@ -116,8 +124,9 @@ prop_compose! {
         nhwc in any::<bool>(),
         direction in 0..3usize,
     ) -> ConvBuilder {
+        let (groups, c, k) = if depthwise { (groups + 1, 1, 1) } else { (groups, c, k) };
         Conv::new(Scalar::F32, n, c * groups, k * groups, &sizes[..dims], &filter[..dims])
-            .layout(if nhwc { Layout::Nhwc } else { Layout::Nchw })
+            .layout(if nhwc || depthwise { Layout::Nhwc } else { Layout::Nchw })
             .groups(groups)
             .stride(&stride[..dims])
             .dilation(&dilation[..dims])
@@ -130,7 +139,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn parts_are_the_definition(conv in any_conv()) {
+    fn parts_are_the_definition(conv in prop_oneof![2 => any_conv(false), 1 => any_conv(true)]) {
         // A filter larger than the padded input is refused.
         if let Ok(conv) = conv.build() {
             agree(&conv)?;
@@ -138,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn the_reference_is_the_definition(conv in any_conv(), seed in any::<u64>(), beta in any::<bool>()) {
+    fn the_reference_is_the_definition(conv in any_conv(false), seed in any::<u64>(), beta in any::<bool>()) {
         if let Ok(conv) = conv.build() {
             let problem = Problem::Conv(conv.clone());
             let data = TestData::new(&problem, seed, 0.75, if beta { -1.5 } else { 0.0 }).unwrap();

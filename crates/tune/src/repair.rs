@@ -80,7 +80,7 @@ impl Change<'_> {
             | Refusal::VectorEdge { key, .. }
             | Refusal::VectorRunTime { key, .. }
             | Refusal::VectorStagger { key, .. } => self.halved(key),
-            Refusal::FragmentWidth { key, .. } => self.halved(key),
+            Refusal::FragmentWidth { key, .. } | Refusal::OwnLoads { key, .. } => self.halved(key),
             Refusal::BulkBox { acp, .. } => {
                 let wos = beside(acp, Chiral::Wos);
                 // The tensor with padded rows is less to copy than its windows are.

@@ -201,7 +201,7 @@ impl Space {
             env: &self.env,
             constraint: &self.constraint,
             reach: Reach::Full,
-            forms: [0, 1, 2, 3].map(|bim| self.numbered().any(|(known, _)| known == bim)),
+            forms: [0, 1, 2, 3, 4].map(|bim| self.numbered().any(|(known, _)| known == bim)),
         }
     }
 

@@ -98,7 +98,10 @@ fn moves_are_distinct_effective_and_respect_pins() {
     assert!(!alone(Key::C(Common::Iwi)) && !alone(Key::C(Common::Bim)) && !alone(Key::C(Common::Sks)));
     assert!(alone(Key::C(Common::Gal)) && alone(Key::C(Common::Pfg)));
     assert!(
-        Graph { forms: [true, true, false, false], ..graph }.neighbours(&start).iter().any(|m| m.plan.common(Common::Bim) == 1)
+        Graph { forms: [true, true, false, false, false], ..graph }
+            .neighbours(&start)
+            .iter()
+            .any(|m| m.plan.common(Common::Bim) == 1)
     );
 }
 

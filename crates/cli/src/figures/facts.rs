@@ -280,6 +280,7 @@ impl Subject<'_> {
         match (alone, teams) {
             _ if self.c.elements.is_some() => "all read elements, and reduce them in registers and with each other".into(),
             (true, _) if pipeline => "thread 0 issues the TMA copies; all compute and store C".into(),
+            (true, _) if self.spec.schedule.own() => "all load what they multiply to registers, compute and store C".into(),
             (true, _) => "all bring tiles to shared memory, compute and store C".into(),
             (false, 1) if pipeline => "consumers: wait for full stages, compute, store C".into(),
             (false, 1) => "compute and store C".into(),

@@ -143,6 +143,13 @@ impl Subject<'_> {
                 ));
                 out.push(format!("producer {word}s shift the lines from there into the tile"));
             }
+            Transport::Own(loads) => out.push(format!(
+                "each thread loads what it multiplies straight to registers: {} of {} per k-tile, for {} x {} elements of rows or columns and k",
+                plural(loads.places.len() as u64, "load"),
+                plural(loads.width.into(), "element"),
+                o.micro,
+                self.spec.tiling.k_tile
+            )),
             Transport::Registers | Transport::Async | Transport::Panels { .. } => {
                 let along = if o.load_along == Along::K { "k" } else { dim };
                 let bytes = o.load_width * self.scalar(which).bytes();

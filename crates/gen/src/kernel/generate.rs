@@ -77,6 +77,10 @@ pub fn join(lead: &KernelSpec, other: &KernelSpec) -> bool {
     spec.schedule.copies = lead.schedule.copies.clone();
     spec.schedule.roles = spec.schedule.roles.zip(lead.schedule.roles).map(|(x, y)| RoleSplit { registers: y.registers, ..x });
     spec.epilogue.exit = lead.epilogue.exit.clone();
+    if lead.schedule.own() {
+        // Nothing in shared memory depends on how much a thread loads at once.
+        spec.tiling.k_tile = lead.tiling.k_tile;
+    }
     // Teams that alternate, and load waves that shift, count on the work-group's next tile.
     let ahead = lead.teams() > 1 || lead.schedule.slots() > 0;
     !ahead && !lead.style.straight && spec == *lead && tiles(other) == tiles(lead) && kinds(other) == kinds(lead)

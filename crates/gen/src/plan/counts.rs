@@ -4,11 +4,12 @@ use super::fits::{Footprint, all_tiles};
 use super::materialised::copied_elements;
 use super::spec::*;
 use super::tile::*;
+use super::transport::Transport;
 use super::workspace::splits_by_workspace;
 use serde::Serialize;
 use tilewright_ir::Target;
 use tilewright_problem::contraction::{Contraction, Tensor};
-use tilewright_problem::view::{COL, ROW};
+use tilewright_problem::view::{COL, G, ROW};
 
 /// What one thread does in one k-tile. Loads and stores are instructions of the plan's widths.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -88,7 +89,13 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     let ways = u64::from(t.split_k.ways.max(1));
     // k-tiles over all work-groups: a split shares them.
     let steps = (groups / ways) as f64 * all_k_tiles as f64;
-    let (tile_a, tile_b) = (tile_bytes(&t.a, t.k_tile, &c.a), tile_bytes(&t.b, t.k_tile, &c.b));
+    let tile = |i: usize, o: &OperandTiling, tensor: &Tensor| match &spec.schedule.copies[i] {
+        // Each thread's loads.
+        Transport::Own(loads) => f64::from(t.math_threads() * loads.width * tensor.scalar.bytes()) * loads.places.len() as f64,
+        _ => tile_bytes(o, t.k_tile, tensor),
+    };
+    let (tile_a, tile_b) = (tile(0, &t.a, &c.a), tile(1, &t.b, &c.b));
+    let shared = if spec.schedule.own() { 0.0 } else { 1.0 };
     let results = c.g as f64 * c.m as f64 * c.n as f64;
     let acc_bytes = f64::from(c.accumulator().bytes());
     let partials = if splits_by_workspace(spec) { results * ways as f64 * acc_bytes } else { 0.0 };
@@ -112,8 +119,8 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
             (true, false) => c_bytes * ways as f64,
             _ => c_bytes,
         },
-        shared_written: steps * (tile_a + tile_b),
-        shared_read: steps * math_threads * (read(&t.a, &c.a) + read(&t.b, &c.b)),
+        shared_written: shared * steps * (tile_a + tile_b),
+        shared_read: shared * steps * math_threads * (read(&t.a, &c.a) + read(&t.b, &c.b)),
         groups,
         threads: spec.launch_threads(),
         k_tiles: all_k_tiles.div_ceil(ways),
@@ -133,7 +140,8 @@ fn tile_bytes(o: &OperandTiling, k_tile: u32, tensor: &Tensor) -> f64 {
 /// Bytes of an operand that must come from device memory once: windows of a convolution overlap, so its memory may hold
 /// fewer elements than its view has.
 fn least_bytes(c: &Contraction, tensor: &Tensor, rows: u64) -> f64 {
-    let named = c.g as f64 * rows as f64 * c.k as f64;
+    let own = tensor.view.extent[G] as f64;
+    let named = own.max(c.g as f64) * rows as f64 * c.k as f64;
     named.min(tensor.len as f64) * f64::from(tensor.scalar.bytes())
 }
 
@@ -167,9 +175,15 @@ fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
     let k_steps = f64::from(t.k_steps());
     Instructions {
         math: k_steps * math,
-        fragment_reads: k_steps * fragment_reads,
+        fragment_reads: if s.own() { 0.0 } else { k_steps * fragment_reads },
         global_loads: s.copies[0].loads(&t.a) + s.copies[1].loads(&t.b),
         shared_stores: s.copies[0].stores(&t.a) + s.copies[1].stores(&t.b),
-        barriers: if s.buffers == 1 { 2.0 } else { 1.0 },
+        barriers: if s.own() {
+            0.0
+        } else if s.buffers == 1 {
+            2.0
+        } else {
+            1.0
+        },
     }
 }

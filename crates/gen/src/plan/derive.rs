@@ -9,17 +9,19 @@ use super::fits::shared_bytes;
 use super::grid::thread_grid;
 use super::keys::{Chiral, Common, Key};
 use super::operand::{self, Frame};
+use super::own_loads;
 use super::refusal::Refusal;
 use super::registers;
 use super::rules::Env;
 use super::spans::slots;
 use super::spec::*;
-use super::tile::*;
+use super::tile::OperandTiling;
 use super::transport::Transport;
 use super::value::{Keys, Plan};
 use super::workspace::workspace_per_oriented;
 use tilewright_ir::Mma;
 use tilewright_ir::mma::Family;
+use tilewright_problem::Along;
 use tilewright_problem::contraction::Contraction;
 
 /// Threads of a team that takes result tiles in turn with others.
@@ -38,19 +40,25 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     if c.g == 0 || c.m == 0 || c.n == 0 {
         return Err(Refusal::Empty { g: c.g, m: c.m, n: c.n });
     }
-    let plan = if c.elements.is_some() { &plan.normalised(c) } else { plan };
+    let plan = if c.elements.is_some() || c.own_factors.is_some() { &plan.normalised(c) } else { plan };
     let (at, on) = (|key: Common| plan.common(key), |key: Common| plan.common(key) == 1);
     let family = plan.unit();
     let matrix = family.lanes > 1;
-    let swapped = on(Common::Swp);
+    // It is the columns that have left factors of their own, not the rows right ones.
+    let swapped = c.own_factors.map_or(on(Common::Swp), |own| (own == Along::M) != c.swapped);
     let c = &*c.oriented(swapped);
+    let own = c.own_factors.is_some();
+    if own && matrix {
+        let why = "matrix instructions multiply one left factor by all columns; use UNI0, or BIM2 or BIM3";
+        return Err(Refusal::OwnLoads { key: Key::C(Common::Uni), value: family.number, why });
+    }
     let row = if matrix { Some(computes(plan, c, env, family)?) } else { None };
     Transport::suit(plan)?;
     let (along_m, along_n) = owners(plan, family)?;
     let schedule = schedule(plan, env, family, row.map_or(1, |row| row.step))?;
     let cluster = exit::cluster(plan, c, [Key::A, Key::B].map(|side| plan.get(side(Chiral::Clu))))?;
-    let edge =
-        if Transport::need_panels(plan) || on(Common::Edg) || c.elements.is_some() { Edge::Predicate } else { Edge::PullBack };
+    let predicate = Transport::need_panels(plan) || on(Common::Edg) || own || c.elements.is_some();
+    let edge = if predicate { Edge::Predicate } else { Edge::PullBack };
     let k_tile = at(Common::Unr);
     if on(Common::Ufo) && c.k <= u64::from(k_tile) {
         return Err(Refusal::Stagger { k: c.k, k_tile });
@@ -69,8 +77,14 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         loads: c.elements.is_none(),
         family,
     };
-    let (a, copy_a) = operand::derive(plan, Key::A, &c.a, (c.m, c.dynamic.m), (along_m, cluster.n), &frame)?;
-    let (b, copy_b) = operand::derive(plan, Key::B, &c.b, (c.n, c.dynamic.n), (along_n, cluster.m), &frame)?;
+    let [(a, copy_a), (b, copy_b)] = if own {
+        own_loads::derive(plan, c, (along_m, along_n))?
+    } else {
+        [
+            operand::derive(plan, Key::A, &c.a, (c.m, c.dynamic.m), (along_m, cluster.n), &frame)?,
+            operand::derive(plan, Key::B, &c.b, (c.n, c.dynamic.n), (along_n, cluster.m), &frame)?,
+        ]
+    };
     let schedule = Schedule { copies: [copy_a, copy_b], ..schedule };
     useful_clusters(c, &cluster, (&a, &b))?;
     let tiling = Tiling {
@@ -265,6 +279,7 @@ fn math_width(plan: &Plan, b: &OperandTiling) -> Result<u32, Refusal> {
 /// end of every ordered fallback.
 pub fn generic(c: &Contraction) -> Plan {
     let (micro, threads, k_tile) = match c.m.min(c.n) {
+        _ if c.own_factors.is_some() => (1, 64, 1),
         1000.. => (8, 256, 16),
         100.. => (4, 64, 16),
         8.. => (2, 64, 8),

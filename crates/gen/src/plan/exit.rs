@@ -138,6 +138,8 @@ fn width(plan: &Plan, c: &Contraction, t: &Tiling, split: Split) -> Result<u32, 
         (false, _) => side.fragment_width.max(if along_n { t.math_width } else { 1 }),
     };
     let allowed = neighbours(c, axis, if matrix { width.min(held) } else { width }, split);
+    let stored = if split == Split::Workspace { c.accumulator() } else { c.c.scalar };
+    let allowed = if width * stored.bytes() > 16 { allowed.min(4) } else { allowed };
     if allowed < width {
         return Err(Refusal::StoreAlign { width, allowed });
     }

@@ -35,6 +35,8 @@ const ROW_REGISTERS: u32 = 3;
 const UNIT_REGISTERS: u32 = 26;
 /// And for storing whole rows, which reads and scales sums beside those of the next rows.
 const ROW_REGISTERS_OUT: u32 = 12;
+/// Loads of what a thread multiplies that it has on their way to registers at once.
+const OWN_LOADS: u32 = 8;
 /// Multiply-adds that a load is as long as: 768 loads of a thread took an assembler more than a minute.
 const LOAD_TEXT: u64 = 24;
 /// Most multiply-adds of a thread that the main loop's text may hold: compilers need a minute and more for longer ones, and the
@@ -99,14 +101,14 @@ fn unrolled(spec: &KernelSpec) -> u64 {
     if t.unit.family().asynchronous {
         return 0;
     }
-    let written_out = spec.style.unroll_k || s.fragments_ahead > 0 || s.store == StorePoint::Spread;
+    let written_out = spec.style.unroll_k || s.own() || s.fragments_ahead > 0 || s.store == StorePoint::Spread;
     let steps = if written_out { t.k_steps() } else { 1 };
     let (rows, columns) = t.unit.family().block;
     let math = [t.b.micro / columns, steps, staging_sets(s)]
         .iter()
         .fold(u64::from(t.a.micro / rows), |n, x| n.saturating_mul(u64::from(*x)));
-    let loads = |o: &OperandTiling| u64::from(o.load_row) * u64::from(o.load_k) / u64::from(o.load_width.max(1));
-    let loads = if s.in_pipeline() { 0 } else { loads(&t.a) + loads(&t.b) };
+    let [a, b] = &s.copies;
+    let loads = if s.in_pipeline() { 0 } else { (a.loads(&t.a) + b.loads(&t.b)) as u64 };
     math.saturating_add(LOAD_TEXT * loads)
 }
 
@@ -188,6 +190,9 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
         };
     }
     let tile = |o: &OperandTiling, tensor: &Tensor| {
+        if spec.schedule.own() {
+            return 0;
+        }
         let (lines, pitch) = o.lines(t.k_tile);
         pitch as u64 * lines as u64 * spec.schedule.buffers as u64 * tensor.scalar.bytes() as u64
     };
@@ -245,6 +250,11 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
         let sets = t.a.fragment_sets * (t.a.micro / 64) * FRAGMENT;
         let rows = if matches!(spec.epilogue.exit, Exit::Staged { .. }) { ROW_REGISTERS_OUT } else { 0 };
         return sums + held * (1 + spec.schedule.fragments_ahead) + sets + UNIT_REGISTERS + rows;
+    }
+    if let [Transport::Own(a), _] = &spec.schedule.copies {
+        // The loads of a line of taps, the elements of one of them and of the other factor.
+        let (loads, words_of) = (a.places.len() as u32, (a.width * c.a.scalar.bytes()).div_ceil(4));
+        return (t.a.micro * t.b.micro + 2 * t.b.micro) * words + loads.min(OWN_LOADS) * words_of;
     }
     let fragments = (t.a.micro + t.b.micro) * (1 + spec.schedule.fragments_ahead);
     (t.a.micro * t.b.micro + fragments) * words

@@ -33,6 +33,12 @@ const ELEMENT_COMMON: [Common; 7] = {
 };
 const ELEMENT_CHIRAL: [Chiral; 3] = [Chiral::Mic, Chiral::Miw, Chiral::Frw];
 
+/// Keys that plans read whose threads load what they multiply themselves.
+const OWN_COMMON: [Common; 16] = {
+    use Common::*;
+    [Unr, Gal, Ice, Iwi, Szt, Mad, Naw, Mac, Skw, Mia, Sks, Cvw, Wva, Mgp, Bim, Uni]
+};
+
 impl Keys {
     /// The same kernel with every key that has no effect at a canonical value, as far as that shows without a
     /// contraction.
@@ -98,6 +104,20 @@ impl Keys {
         }
         // Strips would be made of splits.
         self.set(Key::C(Common::Gal), 1);
+        self.normal()
+    }
+
+    /// The same without what concerns tiles in shared memory. A k-tile is all of k at most.
+    fn of_own(mut self, c: &Contraction) -> Keys {
+        for key in Common::ALL.into_iter().filter(|key| !OWN_COMMON.contains(key)) {
+            self.reset(&[key], &[]);
+        }
+        for key in Chiral::ALL.into_iter().filter(|key| !matches!(key, Chiral::Mic | Chiral::Wos)) {
+            self.reset(&[], &[key]);
+        }
+        self.set(Key::A(Chiral::Wos), 0);
+        let k = u32::try_from(c.k).unwrap_or(u32::MAX).max(1);
+        self.set(Key::C(Common::Unr), self.common(Common::Unr).min(k));
         self.normal()
     }
 
@@ -177,6 +197,9 @@ impl Plan {
         let mut p = **self;
         if c.elements.is_some() {
             return p.of_elements().into();
+        }
+        if c.own_factors.is_some() {
+            return p.of_own(c).into();
         }
         if c.reductions().next().is_none() {
             p.reset(&[Common::Rdf], &[]);

@@ -59,12 +59,9 @@ pub(super) fn derive(
     let (load_row, load_k) = share.ok_or(Refusal::LoadShare { mic, macro_tile, k_tile, threads: load_threads })?;
     let bytes = tensor.scalar.bytes();
     let along_k = bytes == 1 && frame.family.along_k(bytes, false);
-    let source = match at(Chiral::Wos) {
-        0 => Source::InPlace,
-        1 if along_k => Source::CopyAlongK,
-        1 => Source::Copy,
-        2 => Source::Packed,
-        _ => Source::PaddedRows,
+    let source = match source(plan, side) {
+        Source::Copy if along_k => Source::CopyAlongK,
+        source => source,
     };
     paddable(side, tensor, source)?;
     if source == Source::Packed && tile % 64 != 0 {
@@ -159,7 +156,17 @@ fn in_pipeline(
     })
 }
 
-fn paddable(side: fn(Chiral) -> Key, tensor: &Tensor, source: Source) -> Result<(), Refusal> {
+/// Where a factor is read from.
+pub(super) fn source(plan: &Plan, side: fn(Chiral) -> Key) -> Source {
+    match plan.get(side(Chiral::Wos)) {
+        0 => Source::InPlace,
+        1 => Source::Copy,
+        2 => Source::Packed,
+        _ => Source::PaddedRows,
+    }
+}
+
+pub(super) fn paddable(side: fn(Chiral) -> Key, tensor: &Tensor, source: Source) -> Result<(), Refusal> {
     match if source == Source::PaddedRows { padded_rows(tensor).err() } else { None } {
         Some(why) => Err(Refusal::PaddedRows { wos: side(Chiral::Wos), why }),
         None => Ok(()),

@@ -65,6 +65,9 @@ pub enum Refusal {
     /// Fragments do not divide the micro tile.
     #[error("{key}{width} does not divide {mic}{micro}")]
     FragmentWidth { key: Key, width: u32, mic: Key, micro: u32 },
+    /// Factors that each thread loads for itself.
+    #[error("{key}{value} with BIM4: {why}")]
+    OwnLoads { key: Key, value: u32, why: &'static str },
     /// Asynchronous copies without a buffer to run ahead into.
     #[error(
         "{acp}1: asynchronous copies run ahead, they need PFG of at least 1 and BUF of at least PFG + 1, not PFG{pfg}_BUF{buf}"

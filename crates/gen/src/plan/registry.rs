@@ -151,7 +151,13 @@ const COMMON: [KeyInfo; COMMONS] = [
         0,
         "split-k reduction: 0 atomic additions into C (order varies), 1 partial sums in workspace, added by a second kernel in fixed order, 2 through the shared memory of a cluster of all splits, in fixed order (sm_90 and up)",
     ),
-    entry("CVW", System::Tensile, Legal::OneOf(&[1, 2, 4]), 1, "elements per store of C in its contiguous direction"),
+    entry(
+        "CVW",
+        System::Tensile,
+        Legal::OneOf(&[1, 2, 4, 8]),
+        1,
+        "elements per store of C in its contiguous direction; 8 of 16 bits",
+    ),
     entry("CST", System::Cutlass, BIT, 0, "result tile: 0 stored from registers, 1 staged through shared memory"),
     entry(
         "WVA",
@@ -202,9 +208,9 @@ const COMMON: [KeyInfo; COMMONS] = [
     entry(
         "BIM",
         System::Sofie,
-        Legal::Range(0, 3),
+        Legal::Range(0, 4),
         0,
-        "convolution: 0 one sample per batch entry g, 1 batch merged into m, 2 also groups merged into block-diagonal products, 3 as 2, or as 1 where groups stay apart, with the channels of each tap padded to whole 128-byte rows, few of one group to a power of two (no effect on a GEMM)",
+        "convolution: 0 one sample per batch entry g, 1 batch merged into m, 2 also groups merged into block-diagonal products, 3 as 2, or as 1 where groups stay apart, with the channels of each tap padded to whole 128-byte rows, few of one group to a power of two, 4 as 1 with the groups of a depthwise convolution (channels last) as columns of one product, of which each thread loads what it multiplies straight to registers (no effect on a GEMM)",
     ),
     entry(
         "UNI",

@@ -245,6 +245,10 @@ impl Schedule {
     pub const fn in_pipeline(&self) -> bool {
         self.copies[0].in_pipeline() || self.copies[1].in_pipeline()
     }
+    /// Each thread loads what it multiplies itself.
+    pub const fn own(&self) -> bool {
+        self.copies[0].own().is_some()
+    }
     /// Operands that are copied asynchronously by threads: some, all.
     pub const fn copied(&self) -> (bool, bool) {
         let [a, b] = [self.copies[0].is_async(), self.copies[1].is_async()];

@@ -7,6 +7,7 @@ use super::bulk::{BulkTile, bulk_tile, fetched_tile, panels};
 use super::fetch_shape::LINE_CLASSES;
 use super::keys::{Chiral, Common, Key};
 use super::materialised;
+use super::own_loads::OwnLoads;
 use super::refusal::Refusal;
 use super::spans::{Spans, spans};
 use super::tile::{Along, OperandTiling, Source};
@@ -35,6 +36,8 @@ pub enum Transport {
     /// Producer warps write the tile through registers, laid out as bulk copies would bring it (`ACP0` of a pipeline with transaction
     /// barriers).
     Written(BulkTile),
+    /// Each thread loads what it multiplies itself, and shared memory has no part in it (`BIM4`).
+    Own(OwnLoads),
     /// Bulk copies bring aligned enclosing spans of rows to staging, and producer warps shift them from there into the tile (`ACP3`).
     Shifted(Box<Shifted>),
 }
@@ -53,7 +56,7 @@ pub struct Shifted {
 impl Transport {
     /// Transaction barriers say when its tiles are there; the tile is laid out as bulk copies bring it.
     pub const fn in_pipeline(&self) -> bool {
-        !matches!(self, Transport::Registers | Transport::Async | Transport::Panels { .. })
+        !matches!(self, Transport::Registers | Transport::Async | Transport::Panels { .. } | Transport::Own(_))
     }
     /// By bulk copies, from tensor maps.
     pub const fn is_bulk(&self) -> bool {
@@ -70,10 +73,14 @@ impl Transport {
     /// The tile of a pipeline.
     pub fn tile(&self) -> Option<&BulkTile> {
         match self {
-            Transport::Registers | Transport::Async => None,
+            Transport::Registers | Transport::Async | Transport::Own(_) => None,
             Transport::Panels { tile, .. } | Transport::Bulk(tile) | Transport::Written(tile) => Some(tile),
             Transport::Shifted(shifted) => Some(&shifted.tile),
         }
+    }
+    /// What threads load for themselves.
+    pub const fn own(&self) -> Option<&OwnLoads> {
+        if let Transport::Own(loads) = self { Some(loads) } else { None }
     }
     /// Staging, where the tile is shifted from there.
     pub fn shifted(&self) -> Option<&Shifted> {
@@ -82,11 +89,15 @@ impl Transport {
     /// Registers of a load thread that hold vectors in flight, of so many k-tiles at once.
     pub(super) fn registers(&self, o: &OperandTiling, tensor: &Tensor, k_tiles: u32) -> u32 {
         let words = (o.load_width * tensor.scalar.bytes()).div_ceil(4);
-        if !self.is_async() && !self.in_pipeline() { o.load_row * o.load_k / o.load_width.max(1) * words * k_tiles } else { 0 }
+        if matches!(self, Transport::Registers | Transport::Panels { asynchronous: false, .. }) {
+            o.load_row * o.load_k / o.load_width.max(1) * words * k_tiles
+        } else {
+            0
+        }
     }
     /// Stores to shared memory of a load thread for a k-tile.
     pub(super) fn stores(&self, o: &OperandTiling) -> f64 {
-        if self.is_async() || self.in_pipeline() {
+        if self.is_async() || self.in_pipeline() || self.own().is_some() {
             0.0
         } else {
             f64::from(o.load_row * o.load_k) / f64::from(o.store_width.max(1))
@@ -94,6 +105,9 @@ impl Transport {
     }
     /// Loads from memory of a load thread for a k-tile; a bulk copy counts as one.
     pub(super) fn loads(&self, o: &OperandTiling) -> f64 {
+        if let Transport::Own(loads) = self {
+            return loads.places.len() as f64;
+        }
         if self.in_pipeline() { 1.0 } else { f64::from(o.load_row * o.load_k) / f64::from(o.load_width.max(1)) }
     }
 

@@ -38,6 +38,7 @@ impl Builder {
                 cluster: 0,
                 follows: false,
                 precedes: false,
+                zero_words: false,
                 exprs: Vec::new(),
                 vars: Vec::new(),
                 regs: Vec::new(),
@@ -73,6 +74,10 @@ impl Builder {
     /// Declares the wave width the kernel is built for.
     pub fn wave(&mut self, lanes: u32) {
         self.kernel.wave = lanes;
+    }
+    /// Zeros of guarded loads are chosen in whole words ([`Kernel::zero_words`]).
+    pub fn zero_words(&mut self) {
+        self.kernel.zero_words = true;
     }
     /// Asks the compiler for room for this many work-groups per compute unit.
     pub fn min_groups(&mut self, groups: u32) {

@@ -60,6 +60,27 @@ impl Printer<'_> {
         self.splat(ty, &zero)
     }
 
+    /// Whether zeros in the place of a vector that is not loaded are chosen in whole words: where vectors are structs of their elements.
+    pub(super) fn by_words(&self, ty: Type) -> bool {
+        self.kernel.zero_words && !self.dialect.vector_operators() && ty.scalar.bytes() == 2 && ty.lanes > 1
+    }
+
+    /// Such a vector, or zeros where the guard does not hold.
+    pub(super) fn given(&mut self, guard: ExprId, mem: &crate::MemRef, ty: Type) -> String {
+        let words = Scalar::U32.vector(ty.lanes / 2);
+        let (inline, name, word, zero) =
+            (self.dialect.inline(), self.type_name(ty), self.type_name(words), self.zero(words).text);
+        let helper = format!("tw_given_{name}");
+        self.prelude.function(&helper, |_| {
+            format!(
+                "{inline} {name} {helper}(bool given, const void* from) {{ union {{ {word} words; {name} elements; }} v; \
+                 v.words = given ? *(const {word}*)from : {zero}; return v.elements; }}"
+            )
+        });
+        let (guard, from) = (self.expr(guard).text, self.address(mem).0);
+        format!("{helper}({guard}, {from})")
+    }
+
     /// The spelling of a type, defining it if it needs a definition.
     pub(super) fn type_name(&mut self, ty: Type) -> String {
         if ty.lanes == 1 { self.dialect.scalar(ty.scalar).into() } else { self.dialect.vector(ty, &mut self.prelude) }

@@ -47,6 +47,7 @@ impl Printer<'_> {
                 let ty = self.kernel.place_ty(*place);
                 let access = self.access(mem, ty, true);
                 let value = match guard {
+                    Some(g) if self.by_words(ty) => self.given(*g, mem, ty),
                     Some(g) => format!("{} ? {access} : {}", self.expr(*g).at(prec::EQUALITY), self.zero(ty).at(prec::LOGIC_OR)),
                     None => access,
                 };

@@ -14,6 +14,7 @@ use super::phases::{Axis, Phase, phases};
 use super::{BUFFER_ALIGN, ConvForm, Parts, reduce_ops};
 use crate::contraction::{Bias, Contraction, EpilogueOp, Operand, Tensor};
 use crate::conv::{Conv, Direction, Layout};
+use crate::epilogue::Along;
 use crate::error::ProblemError;
 use crate::extent::Dynamic;
 use crate::reduction::{Axes, Reduction};
@@ -66,6 +67,13 @@ pub(super) fn padding(conv: &Conv) -> u64 {
     let whole = together > 1 || channels > row / 2;
     let padded = if whole { channels.next_multiple_of(row) } else { channels.next_power_of_two() };
     padded - channels
+}
+
+/// Whether [`ConvForm::GroupColumns`] is a form of the convolution.
+pub(super) fn columns(conv: &Conv) -> bool {
+    // Reductions keep groups apart, which are batch entries to them.
+    let depthwise = conv.groups > 1 && conv.c_per_group() == 1 && conv.k_per_group() == 1;
+    depthwise && conv.layout == Layout::Nhwc && conv.reductions.is_empty()
 }
 
 pub(super) fn lower(conv: &Conv, form: ConvForm) -> Result<Parts, ProblemError> {
@@ -168,6 +176,10 @@ impl Chains<'_> {
             _ => self.batch(builder.merge(&[&["n"], pixels.as_slice()].concat(), "m"), &["group"]),
         }
     }
+    /// The same of the result, whose columns are these channels.
+    fn results(&self, builder: ViewBuilder, which: usize, channel: &str) -> Result<View, ProblemError> {
+        Ok(self.pixels(self.channels(builder, channel), which).view("g", "m", channel)?)
+    }
     /// g of what all samples share.
     fn shared(&self, builder: ViewBuilder) -> ViewBuilder {
         match self.form {
@@ -175,8 +187,19 @@ impl Chains<'_> {
             _ => self.batch(builder, &["group"]),
         }
     }
+    /// Channels of all groups as one where groups are columns: what is left of the groups is a single one.
+    fn channels(&self, builder: ViewBuilder, channel: &str) -> ViewBuilder {
+        if self.form != ConvForm::GroupColumns {
+            return builder;
+        }
+        builder.merge(&["group", channel], channel).broadcast("group", 1)
+    }
     fn batch(&self, builder: ViewBuilder, dims: &[&str]) -> ViewBuilder {
-        let all: Vec<&str> = dims.iter().copied().chain(self.batch.iter().map(|b| b.0)).collect();
+        let mut all: Vec<&str> = dims.iter().copied().chain(self.batch.iter().map(|b| b.0)).collect();
+        if self.form == ConvForm::GroupColumns {
+            // Groups that are columns are neighbours within a batch entry.
+            all.rotate_left(dims.len());
+        }
         if let [one] = all[..] { builder.pass_through(one, "g") } else { builder.merge(&all, "g") }
     }
     /// A tensor that is the same for all phases.
@@ -186,16 +209,16 @@ impl Chains<'_> {
 
     fn forward(&self) -> Result<Contraction, ProblemError> {
         let a = self.pixels(self.with_taps(self.windows(), "c", "sum"), 1).view("g", "m", "sum")?;
-        let b = self.shared(self.with_taps(self.filter(), "c", "sum")).view("g", "k", "sum")?;
-        let c = self.pixels(self.output(), 1).view("g", "m", "k")?;
+        let b = self.shared(self.channels(self.with_taps(self.filter(), "c", "sum"), "k")).view("g", "k", "sum")?;
+        let c = self.results(self.output(), 1, "k")?;
         self.contraction([a, b, c], self.conv.k, self.conv.k_per_group())
     }
 
     fn backward_weight(&self) -> Result<Contraction, ProblemError> {
         let pixels = [vec!["n"], self.named(1)].concat();
-        let a = self.output().merge(&pixels, "sum").view("group", "k", "sum")?;
+        let a = self.channels(self.output().merge(&pixels, "sum"), "k").view("group", "k", "sum")?;
         let b = self.with_taps(self.windows().merge(&pixels, "sum"), "c", "column").view("group", "column", "sum")?;
-        let c = self.with_taps(self.filter(), "c", "column").view("group", "k", "column")?;
+        let c = self.channels(self.with_taps(self.filter(), "c", "column"), "k").view("group", "k", "column")?;
         self.contraction([a, b, c], 0, 0)
     }
 
@@ -245,8 +268,8 @@ impl Chains<'_> {
                 .reverse(tap);
         }
         let a = self.pixels(self.with_taps(gradient, "k", "sum"), 0).view("g", "m", "sum")?;
-        let b = self.shared(self.with_taps(filter, "k", "sum")).view("g", "c", "sum")?;
-        let c = self.pixels(input, 0).view("g", "m", "c")?;
+        let b = self.shared(self.channels(self.with_taps(filter, "k", "sum"), "c")).view("g", "c", "sum")?;
+        let c = self.results(input, 0, "c")?;
         let contraction = self.contraction([a, b, c], conv.c, conv.c_per_group())?;
         Ok(Contraction { k: if empty { 0 } else { contraction.k }, ..contraction })
     }
@@ -273,7 +296,10 @@ impl Chains<'_> {
         let bias = if conv.bias {
             let values = ViewBuilder::dense(&[("channels", channels)]);
             let values = values.unmerge("channels", &[("group", self.products()), ("column", per_group * self.together)]);
-            let view = self.shared(self.of_all_phases(values)).broadcast("one", 1).view("g", "column", "one")?;
+            let view = self
+                .shared(self.channels(self.of_all_phases(values), "column"))
+                .broadcast("one", 1)
+                .view("g", "column", "one")?;
             Some(Bias { scalar: conv.out_dtype, along_n: true, view, len: channels })
         } else {
             None
@@ -286,10 +312,14 @@ impl Chains<'_> {
         }
         epilogue.retain(|op| !conv.drop_c || *op != EpilogueOp::AddOld);
         epilogue.extend(reduce_ops(&self.reductions()?, conv.out_dtype.accumulator(), conv.groups));
+        let own_factors = (self.form == ConvForm::GroupColumns).then_some(match conv.direction {
+            Direction::BackwardWeight => Along::M,
+            Direction::Forward | Direction::BackwardData => Along::N,
+        });
         Ok(Contraction {
-            g: a.extent[0],
-            m: a.extent[1],
-            n: b.extent[1],
+            g: c.extent[0],
+            m: c.extent[1],
+            n: c.extent[2],
             k: a.extent[2],
             a: tensor(a, Operand::A),
             b: tensor(b, Operand::B),
@@ -298,6 +328,7 @@ impl Chains<'_> {
             math: conv.math,
             dynamic: Dynamic::NONE,
             elements: None,
+            own_factors,
             drop_c: conv.drop_c,
             swapped: false,
         })

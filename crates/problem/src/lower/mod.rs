@@ -35,6 +35,9 @@ pub enum ConvForm {
     /// others zeros: whole 128-byte rows of them, or a power of two where one group's are few. So no row of a tile, and no vector, spans taps. Of filter gradients, whose columns they are, those that
     /// exist are stored.
     PaddedChannels,
+    /// The groups of a depthwise convolution are the columns of one product, each with a left factor of its own: neighbouring groups lie side
+    /// by side in channels-last tensors, so that a thread takes vectors of them.
+    GroupColumns,
 }
 
 impl ConvForm {
@@ -47,6 +50,7 @@ impl ConvForm {
             (ConvForm::Merged, merges),
             (ConvForm::BlockDiagonal, conv::together(conv) > 1),
             (ConvForm::PaddedChannels, conv::padding(conv) > 0),
+            (ConvForm::GroupColumns, conv::columns(conv)),
         ];
         offered.into_iter().filter_map(|(form, has)| has.then_some(form)).collect()
     }
@@ -136,6 +140,7 @@ fn lower_reduce(reduce: &ReduceProblem) -> Result<Contraction, ProblemError> {
         epilogue,
         dynamic: Dynamic::NONE,
         elements: Some(elements),
+        own_factors: None,
         drop_c: true,
         swapped: false,
     })
@@ -187,6 +192,7 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         epilogue,
         dynamic: gemm.dynamic,
         elements: None,
+        own_factors: None,
         drop_c: gemm.drop_c,
         swapped: false,
     })

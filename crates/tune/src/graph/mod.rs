@@ -36,7 +36,7 @@ pub struct Graph<'a> {
     /// Which edges there are.
     pub reach: Reach,
     /// Values of `BIM` that the problem has: one, or more of a convolution.
-    pub forms: [bool; 4],
+    pub forms: [bool; 5],
 }
 
 /// A plan next to another. It need not be derivable.
@@ -97,7 +97,7 @@ fn step(tables: &[Edges], value: u32) -> Vec<u32> {
 impl<'a> Graph<'a> {
     /// The full graph.
     pub fn new(contraction: &'a Contraction, env: &'a Env, constraint: &'a Constraint) -> Graph<'a> {
-        Graph { contraction, env, constraint, reach: Reach::Full, forms: [true, false, false, false] }
+        Graph { contraction, env, constraint, reach: Reach::Full, forms: [true, false, false, false, false] }
     }
 
     fn tables(&self, key: Key) -> Vec<Edges> {

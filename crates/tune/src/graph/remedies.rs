@@ -36,6 +36,8 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         Refusal::PullBackRunTime { .. } => both(&[], &[Edg]),
         Refusal::VectorStagger { key, .. } => side(key, &[Vew, Glw], &[Ufo]),
         Refusal::FragmentWidth { key, .. } => side(key, &[Vew, Frw, Mic], &[]),
+        Refusal::OwnLoads { key: Key::C(key), .. } => both(&[], &[*key, Bim]),
+        Refusal::OwnLoads { key, .. } => side(key, &[Mic], &[]),
         Refusal::AsyncAhead { acp, .. } => side(acp, &[Acp], &[Pfg, Buf, Fra, Lwv]),
         Refusal::AsyncBytes { acp, .. } | Refusal::AsyncAlongK { acp } | Refusal::AsyncAlongRows { acp, .. } => {
             side(acp, &[Acp, Glw, Vew, Wos], &[Uni])

@@ -11,6 +11,7 @@ mod elements;
 mod gpu;
 mod matrix;
 mod matrix_seeds;
+mod own;
 mod pick;
 mod seed_keys;
 mod seeds;
@@ -161,6 +162,8 @@ impl<'a> Model<'a> {
         let work = Work::new(&self.contraction, spec);
         let mut e = if self.contraction.elements.is_some() {
             elements::main_kernel(self, spec, footprint)
+        } else if spec.schedule.own() {
+            own::main_kernel(self, spec, footprint, &work)
         } else if spec.tiling.unit.family().lanes > 1 {
             matrix::main_kernel(self, spec, footprint, &work)
         } else if self.target.wave <= 1 {

@@ -1,7 +1,7 @@
 //! Plans worth a look before anything is known: a structured grid of tilings and schedules that suit a device.
 
 use super::seed_keys::{along_k, layout, splits};
-use super::{elements, matrix_seeds, wave_unit_seeds};
+use super::{elements, matrix_seeds, own, wave_unit_seeds};
 use crate::space::Space;
 use rayon::prelude::*;
 use std::collections::HashSet;
@@ -17,6 +17,8 @@ pub(super) fn seeds(space: &Space) -> Vec<Plan> {
     for (form, contraction) in space.contractions() {
         if contraction.elements.is_some() {
             grid.plans.extend(elements::seeds(space, form, contraction));
+        } else if contraction.own_factors.is_some() {
+            grid.plans.extend(own::seeds(space, form, contraction));
         } else if space.target().wave <= 1 {
             grid.cpu(form, contraction)
         } else {
@@ -40,7 +42,8 @@ pub(super) fn legal(space: &Space, plans: &[Keys]) -> Vec<Plan> {
 /// A plan under every schedule that makes sense as a whole: MIOpenGEMM's loop, loads that run ahead of the math,
 /// fragments that do, and asynchronous copies.
 pub(super) fn schedules(space: &Space, plan: &Keys) -> Vec<Keys> {
-    if space.target().wave <= 1 || plan.common(Common::Uni) != 0 {
+    let own = space.contraction(plan).own_factors.is_some();
+    if own || space.target().wave <= 1 || plan.common(Common::Uni) != 0 {
         return vec![*plan];
     }
     let with = |ahead, buffers, store, fragments, unrolled| {

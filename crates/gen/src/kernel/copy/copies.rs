@@ -29,7 +29,8 @@ pub(crate) struct Operands<'a> {
     pub spec: &'a KernelSpec,
     pub tiles: TileWalk<'a>,
     pub sources: [Source; 2],
-    pub shared: [SharedTile; 2],
+    /// None where no tile is shared.
+    pub shared: Vec<SharedTile>,
     /// Where transaction barriers say which stages are full and which are free.
     pub ring: Option<Ring>,
     /// Sets of staging registers.
@@ -80,7 +81,7 @@ pub(crate) struct TileCopies<'a> {
 }
 
 impl Operands<'_> {
-    const fn input(&self, i: usize) -> &Input {
+    pub const fn input(&self, i: usize) -> &Input {
         self.tiles.inputs[i]
     }
 
@@ -108,7 +109,7 @@ impl Operands<'_> {
     }
 
     /// Batch coordinate.
-    const fn entry(&self, at: &TilePosition, i: usize) -> ExprId {
+    pub const fn entry(&self, at: &TilePosition, i: usize) -> ExprId {
         if self.input(i).chunk_local { at.g_local } else { at.g }
     }
 

@@ -82,7 +82,7 @@ impl<'a> Shifter<'a> {
         b: &mut Builder,
         (tiles, spec): (TileWalk<'a>, &KernelSpec),
         ring: &'a Ring,
-        (shared, staging): (&[SharedTile; 2], [Option<Staged>; 2]),
+        (shared, staging): (&[SharedTile], [Option<Staged>; 2]),
         (thread, first_lane): (ExprId, ExprId),
     ) -> Shifter<'a> {
         let slots = spec.schedule.slots();

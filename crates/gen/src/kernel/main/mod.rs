@@ -22,6 +22,7 @@ use crate::kernel::unit::Unit;
 use crate::kernel::unit::math::{Fma, KSteps};
 use crate::kernel::unit::mfma::MfmaUnit;
 use crate::kernel::unit::mma::WaveUnit;
+use crate::kernel::unit::own::Own;
 use crate::kernel::unit::wgmma::Warpgroup;
 use crate::plan::{KernelSpec, MathUnit, Split, StoreTile, shared_align, sum_bytes};
 use arguments::Declare;
@@ -46,6 +47,9 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) 
     let threads = spec.launch_threads();
     let mut b = Builder::new(crate::kernel::MAIN, threads);
     b.min_groups(spec.style.min_groups);
+    if spec.schedule.own() {
+        b.zero_words();
+    }
     for job in jobs {
         b.doc(format!("C[g,m,n] = {}   {}", job.c.formula(), job.c.sizes()));
     }
@@ -53,7 +57,7 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) 
     let mut args = Arguments::default();
     let declared: Vec<Declared> = jobs.iter().map(|job| Declared::new(&mut b, &mut args, job)).collect();
     let place = ClusterPlace::new(&mut b, t);
-    let shared: Vec<[SharedTile; 2]> = jobs.iter().map(|job| stages(&mut b, job.spec, job.inputs)).collect();
+    let shared: Vec<Vec<SharedTile>> = jobs.iter().map(|job| stages(&mut b, job.spec, job.inputs)).collect();
     let sum = jobs.iter().map(|job| sum_bytes(spec, job.c.accumulator())).max().unwrap_or(0);
     let ring = spec.schedule.in_pipeline().then(|| Ring::new(&mut b, spec, place, sum));
     let exchanges = jobs.iter().any(|job| spec.tile_reductions(job.c).iter().any(|r| !r.lane_bits.is_empty()));
@@ -115,16 +119,20 @@ impl<'a> Declared<'a> {
     }
 }
 
-/// The stages of both operands, one operand behind the other.
-fn stages(b: &mut Builder, spec: &KernelSpec, inputs: [&Input; 2]) -> [SharedTile; 2] {
+/// The stages of both operands, one operand behind the other, where threads share their tiles.
+fn stages(b: &mut Builder, spec: &KernelSpec, inputs: [&Input; 2]) -> Vec<SharedTile> {
+    if spec.schedule.own() {
+        return Vec::new();
+    }
     let mut end = 0u32;
-    [(0, "a_tile"), (1, "b_tile")].map(|(i, name)| {
+    let operands = [(0, "a_tile"), (1, "b_tile")].into_iter().map(|(i, name)| {
         let (x, s) = (inputs[i], &spec.schedule);
         let at = end.next_multiple_of(shared_align(&x.tiling, x.tensor.scalar));
         let tile = SharedTile::new(b, name, x.tensor.scalar, (&x.tiling, &s.copies[i]), (spec.tiling.k_tile, s.buffers, at));
         end = at + tile.stage * s.buffers * x.tensor.scalar.bytes();
         tile
-    })
+    });
+    operands.collect()
 }
 
 /// Waves that run the same code.
@@ -227,12 +235,12 @@ impl Main<'_> {
 
     /// A role's share of a result tile, with barriers of the work-group.
     fn role_of_barriers(&self, b: &mut Builder, part: &Part, waves: Waves, (at, range): (&TilePosition, &KRange)) {
-        let copies = (waves != Waves::Math && part.sums()).then(|| {
+        let copies = (waves != Waves::Math && part.sums() && !part.spec.schedule.own()).then(|| {
             let thread = self.load_thread(b);
             Copies::by_threads(b, &part.operands, thread)
         });
         let copies = copies.as_ref().map(|copies| copies.begin(b, at, range));
-        let consumer = (waves != Waves::Load).then(|| self.consumer(b, part, None));
+        let consumer = (waves != Waves::Load).then(|| self.consumer(b, part, Err((at, range))));
         part.k_loop(b, range, copies.as_ref(), consumer.as_ref());
         // Copies beyond the last tile may still fly; where results are staged over the tiles, or further tiles follow, they land before
         // the next barrier.
@@ -301,7 +309,7 @@ impl Main<'_> {
             let copies = elected
                 .filter(|_| part.sums())
                 .map(|elected| Copies::into_ring(b, (&part.operands, ring), self.local, (Some(elected), None), issue));
-            let consumer = self.consumer(b, part, Some((ring, progress)));
+            let consumer = self.consumer(b, part, Ok((ring, progress)));
             let epilogue = self.epilogue(b, part, consumer.first_lane);
             if progress.is_some() && part.spec.epilogue.exit.staged() {
                 // Other lanes may still read the staging buffer of the part before.
@@ -329,11 +337,16 @@ impl Main<'_> {
         }
     }
 
-    /// The unit of this thread, and what it counts stages with.
-    fn consumer(&self, b: &mut Builder, part: &Part, ring: Option<(&Ring, Option<Progress>)>) -> Consumer {
-        let (unit, team) = self.unit(b, part);
+    /// The unit of this thread, and what it counts stages with: for all tiles from a circular buffer, or for one.
+    fn consumer(
+        &self,
+        b: &mut Builder,
+        part: &Part,
+        ring: Result<(&Ring, Option<Progress>), (&TilePosition, &KRange)>,
+    ) -> Consumer {
+        let (unit, team) = self.unit(b, part, ring.err());
         let stages = self.spec.schedule.buffers;
-        let Some((ring, progress)) = ring else {
+        let Ok((ring, progress)) = ring else {
             let read = Counter::new(b, "read", stages, false);
             return Consumer { unit, read, released: None, first_lane: None, releases: None, turns: None };
         };
@@ -350,7 +363,7 @@ impl Main<'_> {
     }
 
     /// The unit of this thread, and the number of its team.
-    fn unit(&self, b: &mut Builder, part: &Part) -> (Box<dyn Unit>, ExprId) {
+    fn unit(&self, b: &mut Builder, part: &Part, tile: Option<(&TilePosition, &KRange)>) -> (Box<dyn Unit>, ExprId) {
         let (t, spec, shared) = (&part.spec.tiling, part.spec, &part.operands.shared);
         let row = t.instruction;
         if let Some(row) = row.filter(|row| row.unit == MathUnit::Warpgroup) {
@@ -372,6 +385,7 @@ impl Main<'_> {
                 let unit = MfmaUnit::new(b, spec, row, shared, thread);
                 Box::new(KSteps::new(spec, unit))
             }
+            None if spec.schedule.own() => Box::new(Own::new(b, part.c, &part.operands, thread, tile)),
             None => {
                 let unit = Fma::new(b, spec, part.c.accumulator(), shared, thread);
                 Box::new(KSteps::new(spec, unit))

@@ -126,6 +126,11 @@ pub fn lower(s: &Schedule, k_tile: u32) -> Lowered {
     if s.in_pipeline() {
         return bulk(s);
     }
+    if s.own() {
+        // No tile is shared: nobody waits for anybody.
+        let body = vec![Step::Math { part: MathPart::Whole, store: None }];
+        return Lowered { prologue: vec![], body, tail: vec![], sets: 1 };
+    }
     let mut lowered = by_threads(s, k_tile);
     if s.math_behind.is_some() {
         drain(&mut lowered.body);

@@ -144,7 +144,7 @@ impl<S: Steps> Unit for KSteps<S> {
 
 impl Fma {
     /// Declares fragments and accumulators of the thread at this position among those that compute.
-    pub fn new(b: &mut Builder, spec: &KernelSpec, accumulator: Scalar, shared: &[SharedTile; 2], thread: ExprId) -> Self {
+    pub fn new(b: &mut Builder, spec: &KernelSpec, accumulator: Scalar, shared: &[SharedTile], thread: ExprId) -> Self {
         let t = &spec.tiling;
         let grid = t.grid();
         let [id_a, id_b] = [Axis::Row, Axis::Col].map(|to| grid.emit(b, to, &[(Axis::Thread, thread)], Scalar::I32));

@@ -48,7 +48,7 @@ pub(crate) struct WaveUnit {
 impl WaveUnit {
     /// Declares fragments and accumulators of the wave that the thread with this position among the math threads belongs to,
     /// and clears the latter.
-    pub fn new(b: &mut Builder, spec: &KernelSpec, row: &'static Mma, shared: &[SharedTile; 2], thread: ExprId) -> Self {
+    pub fn new(b: &mut Builder, spec: &KernelSpec, row: &'static Mma, shared: &[SharedTile], thread: ExprId) -> Self {
         let t = &spec.tiling;
         let (lanes, (rows, columns, depth)) = (row.lanes(), row.shape);
         let (first, lane) = wave(b, t, row, thread);

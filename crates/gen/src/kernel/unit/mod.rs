@@ -5,6 +5,7 @@ mod k_order;
 pub mod math;
 pub mod mfma;
 pub mod mma;
+pub mod own;
 pub mod row_fragments;
 pub mod wgmma;
 

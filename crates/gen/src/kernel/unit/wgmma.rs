@@ -12,7 +12,7 @@ use tilewright_problem::contraction::Contraction;
 pub(crate) struct Warpgroup {
     acc: RegId,
     /// The panels of both operands.
-    shared: [SharedTile; 2],
+    shared: Vec<SharedTile>,
     /// The instruction.
     row: &'static Mma,
     /// Instructions along m.
@@ -41,7 +41,7 @@ impl Warpgroup {
         b: &mut Builder,
         spec: &KernelSpec,
         row: &'static Mma,
-        shared: &[SharedTile; 2],
+        shared: &[SharedTile],
         (thread, may_be_empty): (ExprId, bool),
         c: &Contraction,
     ) -> Self {
@@ -62,7 +62,7 @@ impl Warpgroup {
         let fragments = (sets > 0).then(|| RowFragments::new(b, &shared[0], row, (sets, rows), (first[0], lane)));
         Warpgroup {
             acc,
-            shared: shared.clone(),
+            shared: shared.to_vec(),
             row,
             rows,
             columns: t.b.micro,

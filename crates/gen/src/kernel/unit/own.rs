@@ -1,0 +1,201 @@
+//! Multiply-adds of factors of which each thread loads what it multiplies itself: each column has a left factor of its own.
+//!
+//! All k of a k-tile are written out. A load stands before the first multiply-add that takes an element of it, and its elements are
+//! converted once.
+
+use super::math::micro_first;
+use super::{Between, KTile, Sums, Unit};
+use crate::kernel::copy::copies::{Operands, Source};
+use crate::kernel::input::Ints;
+use crate::kernel::stages::schedule::MathPart;
+use crate::kernel::tile::position::{KRange, TilePosition};
+use crate::plan::{OwnLoads, Source as From};
+use tilewright_ir::affine::{Coord, Part, affine, in_range};
+use tilewright_ir::layout::Axis;
+use tilewright_ir::*;
+use tilewright_problem::contraction::Contraction;
+use tilewright_problem::view::View;
+
+/// The sums of a thread, and what it loads for them.
+pub(crate) struct Own {
+    acc: RegId,
+    first: [ExprId; 2],
+    thread: ExprId,
+    /// Both factors; none of sums without terms.
+    factors: Option<[Factor; 2]>,
+    micro: [u32; 2],
+    accumulator: Scalar,
+    mad: bool,
+}
+
+/// One factor.
+struct Factor {
+    name: &'static str,
+    loads: OwnLoads,
+    view: View,
+    from: Base,
+    /// Batch entry and row of the thread's first element.
+    at: [Coord; 2],
+    /// First k of the work-group, from one of its k-tiles to the next, and depth of one.
+    k: (ExprId, i64, i64),
+    /// What the thread has of it exists.
+    guard: Option<ExprId>,
+    ints: Ints,
+    accumulator: Scalar,
+}
+
+/// A factor's elements at a k-tile, as far as they are loaded.
+struct Loaded<'a> {
+    of: &'a Factor,
+    /// The first element: where it is, and the values of the view's conditions.
+    first: (ExprId, Vec<ExprId>),
+    elements: Vec<Option<Vec<ExprId>>>,
+}
+
+impl Own {
+    /// Of the thread at this position among those that compute.
+    pub fn new(
+        b: &mut Builder,
+        c: &Contraction,
+        operands: &Operands,
+        thread: ExprId,
+        tile: Option<(&TilePosition, &KRange)>,
+    ) -> Own {
+        let spec = operands.spec;
+        let t = &spec.tiling;
+        let grid = t.grid();
+        let sides = [(Axis::Row, &t.a, "micro_row"), (Axis::Col, &t.b, "micro_col")];
+        let first = sides.map(|(to, tiling, name)| {
+            let id = grid.emit(b, to, &[(Axis::Thread, thread)], Scalar::I32);
+            let first = micro_first(b, tiling, id);
+            b.bind(name, first)
+        });
+        let micro = [t.a.micro, t.b.micro];
+        let acc = b.regs("acc", c.accumulator().vector(1), micro[0] * micro[1]);
+        let factors = tile.and_then(|(at, range)| Factor::both(b, c, operands, first, (at, range)));
+        Own { acc, first, thread, factors, micro, accumulator: c.accumulator(), mad: spec.style.mad }
+    }
+}
+
+impl Factor {
+    fn both(
+        b: &mut Builder,
+        c: &Contraction,
+        operands: &Operands,
+        first: [ExprId; 2],
+        (at, range): (&TilePosition, &KRange),
+    ) -> Option<[Factor; 2]> {
+        let (t, ints, shape) = (&operands.spec.tiling, operands.tiles.ints, operands.tiles.shape);
+        let [row, col] = [(at.m_start, first[0], t.a.micro), (at.n_start, first[1], t.b.micro)].map(|(start, first, micro)| {
+            let start = start.value(b);
+            let value = b.bind("own", start + first.cast(ints.coord));
+            Coord::start(b, value, micro.into())
+        });
+        // Rows and columns of a thread all exist, or none does.
+        let guards = [(row, shape.tiles_m, &t.a, c.m), (col, shape.tiles_n, &t.b, c.n)].map(|(coord, tiles, o, extent)| {
+            (tiles * u64::from(o.macro_tile) > extent).then(|| {
+                let value = coord.value(b);
+                b.value(value.lt(extent as i64))
+            })
+        });
+        let g = [0, 1].map(|i| operands.entry(at, i));
+        let column = col.value(b);
+        let entry = b.value(g[0] * (c.n as i64) + column);
+        let entry = Coord::start(b, entry, t.b.micro.into());
+        let plain = Coord::plain(b, g[1]);
+        let inside = b.and_opt(guards[0], guards[1]);
+        // Panels are filled to their ends.
+        let packed = operands.input(1).tiling.source == From::Packed;
+        let mut factor = |i: usize, name: &'static str, at: [Coord; 2], guard: Option<ExprId>| {
+            let (Source::Memory(source), Some(loads)) = (&operands.sources[i], operands.spec.schedule.copies[i].own()) else {
+                return None;
+            };
+            let offset = match source.offset {
+                Some(offset) => b.value(offset),
+                None => b.int(0, Scalar::I64),
+            };
+            Some(Factor {
+                name,
+                loads: loads.clone(),
+                view: operands.input(i).tensor.view.clone(),
+                from: Base::Cursor(b.cursor(name, source.buffer, offset)),
+                at,
+                k: (range.begin, range.step, t.k_tile.into()),
+                guard,
+                ints,
+                accumulator: c.accumulator(),
+            })
+        };
+        let a = factor(0, "a_from", [entry, row], inside)?;
+        Some([a, factor(1, "b_from", [plain, col], guards[1].filter(|_| !packed))?])
+    }
+
+    /// Its elements at a k-tile.
+    fn open(&self, b: &mut Builder, number: ExprId) -> Loaded<'_> {
+        let (begin, step, depth) = self.k;
+        let k = b.value(begin + number.cast(self.ints.coord) * step);
+        let point = [self.at[0], self.at[1], Coord::start(b, k, depth)];
+        let at = affine(b, &self.view.access.offset, &point, Part::Whole, self.ints.offset);
+        let at = b.bind("first_at", at);
+        let bounds = self.view.access.bounds.iter().map(|bound| {
+            let value = affine(b, &bound.value, &point, Part::Whole, self.ints.coord);
+            b.bind("first_in", value)
+        });
+        let bounds = bounds.collect();
+        Loaded { of: self, first: (at, bounds), elements: vec![None; self.loads.places.len()] }
+    }
+}
+
+impl Loaded<'_> {
+    /// An element at a k of the k-tile, in the type of the sums.
+    fn value(&mut self, b: &mut Builder, element: u32, k: u32) -> Option<ExprId> {
+        let Factor { name, loads, view, from, guard, accumulator, .. } = self.of;
+        let (number, lane) = loads.at(element, k);
+        let (place, known) = (loads.places.get(number)?, self.elements.get_mut(number)?);
+        let elements = known.get_or_insert_with(|| {
+            let inside =
+                view.access.bounds.iter().zip(&self.first.1).zip(&place.bounds).fold(*guard, |guard, ((bound, first), by)| {
+                    let value = b.value(*first + *by);
+                    let inside = in_range(b, value, bound.low, bound.high);
+                    b.and_opt(guard, Some(inside))
+                });
+            let at = b.value(self.first.0 + place.offset);
+            let loaded = b.load(name, *from, at, loads.width, inside);
+            let element = |b: &mut Builder, lane: u32| {
+                let value = b.value(loaded.extract(lane).cast(*accumulator));
+                b.bind("element", value)
+            };
+            (0..loads.width).map(|lane| element(b, lane)).collect()
+        });
+        elements.get(lane).copied()
+    }
+}
+
+impl Unit for Own {
+    fn start(&self, b: &mut Builder) {
+        let zero = b.zero(self.accumulator.vector(1));
+        b.for_range("i", 0, self.micro[0] * self.micro[1], Unroll::Full, |b, i| b.set_reg(self.acc, i, zero));
+    }
+
+    fn k_tile(&self, b: &mut Builder, tile: KTile, _: MathPart, _: Option<Between>) {
+        let (Some([a, factor]), Some(number)) = (&self.factors, tile.number) else { return };
+        let (depth, [rows, columns]) = (a.k.2 as u32, self.micro);
+        let (mut a, mut right) = (a.open(b, number), factor.open(b, number));
+        for k in 0..depth {
+            for row in 0..rows {
+                for col in 0..columns {
+                    let (x, y) = (a.value(b, row * columns + col, k), right.value(b, col, k));
+                    let (Some(x), Some(y)) = (x, y) else { continue };
+                    let at = b.int((row * columns + col).into(), Scalar::I32);
+                    let old = b.reg(self.acc, at);
+                    let sum = if self.mad { b.value(x.fma(y, old)) } else { b.value(old + x * y) };
+                    b.set_reg(self.acc, at, sum);
+                }
+            }
+        }
+    }
+
+    fn sums(&self) -> Sums {
+        Sums { regs: self.acc, first: self.first, thread: self.thread }
+    }
+}

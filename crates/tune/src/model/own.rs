@@ -1,0 +1,167 @@
+//! Products in which each column has a left factor of its own: plans worth a look, and what their main kernel takes.
+//!
+//! Threads load what they multiply themselves. Memory bounds them where filters are small, instructions where they are large.
+
+use super::{Estimate, Model, Work, fma_rate, soft_max};
+use crate::space::Space;
+use tilewright_gen::plan::{Chiral, Common, Footprint, KernelSpec, Key, Keys, OwnLoads, Tiling, added_bytes, thread_grid};
+use tilewright_ir::layout::Axis;
+use tilewright_ir::{Scalar, UNIT_PARTS};
+use tilewright_problem::Along;
+use tilewright_problem::contraction::{Contraction, Operand};
+
+/// Bytes of a vector of columns.
+const VECTOR: u32 = 16;
+/// Bytes that the last-level cache moves at least.
+const SECTOR: f64 = 32.0;
+/// k over which a work-group's first-level cache keeps what it has loaded.
+const KEPT: f64 = 512.0;
+/// Bytes of a line of the first-level cache, and lines that it looks up in a clock.
+const LINE: i64 = 128;
+const LOOKED_UP: f64 = 2.0;
+/// Clocks of narrow loads, whose lanes lie in several lines.
+const NARROW: f64 = 2.0;
+/// Instructions of a thread around its k-tiles, and for each condition of a load and its address.
+const AROUND: f64 = 90.0;
+const CONDITION: f64 = 1.0;
+/// Share of the peak rates that mixed instructions, and streams of memory, reach.
+const REACHED: f64 = 0.8;
+
+/// Vectors of columns and runs of rows, over thread grids from long along the rows to long along the columns.
+pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
+    let c = &*c.oriented((c.own_factors == Some(Along::M)) != c.swapped);
+    let divides = |extent: u64, values: &[u32]| -> Vec<u32> {
+        values.iter().copied().filter(|value| extent.is_multiple_of(u64::from(*value))).collect()
+    };
+    let widths = divides(c.n, &[8, 4, 2, 1]).into_iter().filter(|width| width * c.a.scalar.bytes() <= VECTOR).take(2);
+    let rows = divides(c.m, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16]);
+    let mut depths = divides(c.k.max(1), &[1, 2, 3, 4, 5, 7, 8, 9, 14, 16, 25, 27, 49]);
+    depths.extend(u32::try_from(c.k).ok().filter(|k| *k <= 64));
+    let (units, mut plans) = (u64::from(space.target().units.max(1)), Vec::new());
+    let base = Keys::default().with_each([(Common::Bim, form), (Common::Mia, 1), (Common::Gal, 1), (Common::Mad, 1)]);
+    let split = u32::from(!space.env().allow_atomics);
+    for width in widths {
+        for (threads, skew) in
+            [64u32, 96, 128, 144, 192, 256, 288].into_iter().flat_map(|mac| (4..=16).map(move |skw| (mac, skw)))
+        {
+            let Some((along_m, along_n)) = thread_grid(threads, skew) else { continue };
+            if u64::from(along_n * width) >= 2 * c.n || along_n * width * c.a.scalar.bytes() < SECTOR as u32 && c.n > 16 {
+                continue;
+            }
+            for (row, depth) in rows.iter().flat_map(|row| depths.iter().map(move |depth| (*row, *depth))) {
+                let work = row * width * depth;
+                if u64::from(along_m * row) >= 2 * c.m.next_power_of_two()
+                    || row * width > 96
+                    || !(8 * width..=4096).contains(&work)
+                {
+                    continue;
+                }
+                let groups = c.g * c.m.div_ceil((along_m * row).into()) * c.n.div_ceil((along_n * width).into());
+                let wanted = units * 1024 / (groups * u64::from(threads)).max(1);
+                let most = (c.k / u64::from(depth) / 4).clamp(1, 4096);
+                let mut ways = [1, wanted / 2, wanted, 2 * wanted].map(|ways| ways.clamp(1, most) as u32).to_vec();
+                ways.dedup();
+                let plan = base
+                    .with_each([(Common::Mac, threads), (Common::Skw, skew), (Common::Unr, depth), (Common::Cvw, width)])
+                    .with(Key::A(Chiral::Mic), row)
+                    .with(Key::B(Chiral::Mic), width);
+                for (ways, packed) in ways.iter().flat_map(|ways| [(*ways, 0), (*ways, 2)]) {
+                    plans.push(plan.with_each([(Common::Ice, ways), (Common::Sks, split)]).with(Key::B(Chiral::Wos), packed));
+                }
+            }
+        }
+    }
+    plans
+}
+
+/// The main kernel.
+pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work) -> Estimate {
+    let (c, target, t) = (&*model.contraction, model.target, &spec.tiling);
+    let (rates, units) = (&target.rates, f64::from(target.units.max(1)));
+    let [Some(a), Some(b)] = spec.schedule.copies.each_ref().map(|copy| copy.own()) else { return Estimate::default() };
+    let wave = f64::from(target.wave.max(1));
+    let threads = f64::from(t.math_threads());
+    let waves = (threads / wave).ceil();
+    let narrow = |scalar: Scalar| if scalar.bytes() < 4 { 1.0 } else { 0.0 };
+    let (sums, depth) = (f64::from(t.a.micro * t.b.micro), f64::from(t.k_tile));
+    // Instructions of a thread in a k-tile: multiply-adds, conversions, loads with address and conditions.
+    let side = |loads: &OwnLoads, scalar: Scalar| {
+        let (places, width) = (loads.places.len() as f64, f64::from(loads.width));
+        let conditions = loads.places.first().map_or(0, |place| place.bounds.len()) as f64;
+        let size = f64::from(scalar.bytes());
+        let issued = places * (width * narrow(scalar) + 2.0 + CONDITION * conditions);
+        // Clocks in the first-level cache for a wave.
+        let cached = (wave * width * size / rates.shared_bytes.max(1.0)).max(if width * size < 16.0 { NARROW } else { 1.0 });
+        (issued, places, cached, places * width * size)
+    };
+    let ((issued_a, places_a, cached_a, bytes_a), (issued_b, places_b, cached_b, _)) = (side(a, c.a.scalar), side(b, c.b.scalar));
+    let cached_a = places_a * cached_a.max(lines(c, t, target.wave.max(1)) / LOOKED_UP);
+    let cached_b = places_b * cached_b;
+    let out = sums * (1.0 + 2.0 / f64::from(spec.epilogue.exit.width()));
+    let rate = fma_rate(target, c.accumulator());
+    let lanes = if target.wave > 1 { 32.0 * f64::from(UNIT_PARTS) } else { rate };
+    let math = work.iterations * sums * depth;
+    let issued = math + work.iterations * (issued_a + issued_b) + out + AROUND;
+    let l1 = waves * work.iterations * (cached_a + cached_b);
+    // What a work-group reads of the last-level cache, once.
+    let k = (work.iterations * depth).max(1.0);
+    let kept = k.min(KEPT) as u32;
+    let line = f64::from(t.b.macro_tile.min(c.n as u32)) * f64::from(c.a.scalar.bytes()) / SECTOR;
+    // A run that is no whole sectors begins and ends within some.
+    let line = SECTOR * if line.fract() > 0.0 && u64::from(t.b.macro_tile) < c.n { line.ceil() + 0.5 } else { line.ceil() };
+    let read = model.tile_bytes(Operand::A, &t.a, kept) / SECTOR * line * (k / f64::from(kept));
+    let stored = sums * threads * f64::from(if t.split_k.ways > 1 { c.accumulator() } else { c.c.scalar }.bytes());
+    let l2 = (read + stored) / rates.l2_bytes.max(1.0);
+    let result = c.g as f64 * c.m as f64 * c.n as f64;
+    let out_bytes = if t.split_k.ways > 1 {
+        result * f64::from(t.split_k.ways) * work.acc_bytes
+    } else {
+        result * f64::from(c.c.scalar.bytes())
+    };
+    let in_bytes = if c.k == 0 {
+        0.0
+    } else {
+        c.a.len as f64 * f64::from(c.a.scalar.bytes()) + c.b.len as f64 * f64::from(c.b.scalar.bytes())
+    };
+    let dram_bytes = in_bytes + out_bytes + added_bytes(c);
+    let clock = rates.clock_ghz * 1e3;
+    let us = |clocks: f64| clocks * work.groups / (units * clock);
+    let (math_us, issue_us) = (us(waves * wave * math / rate), us(waves * wave * issued / (lanes * REACHED)));
+    let (l1_us, l2_us, dram_us) = (us(l1), us(l2), dram_bytes / (rates.dram_gbs * 1e3 * REACHED));
+    // Bytes of memory on their way: those of a thread's loads that no other thread has.
+    let resident = f64::from(footprint.groups_per_unit.max(1)).min((work.groups / units).ceil().max(1.0));
+    let loaded = (work.groups * threads * work.iterations * bytes_a).max(1.0);
+    let flying = resident * units * threads * bytes_a * (in_bytes / loaded).min(1.0);
+    let by_latency = in_bytes / (flying / (rates.dram_latency_ns * 1e-3)).max(1.0);
+    let busy = soft_max(&[issue_us, l1_us, l2_us, dram_us, by_latency]);
+    let imbalance = (work.groups / units).ceil().max(1.0) * units / work.groups.max(1.0);
+    let ends = 2.0 * rates.dram_latency_ns * 1e-3;
+    Estimate {
+        main_us: busy * imbalance + ends,
+        math_us,
+        issue_us,
+        shared_us: l1_us,
+        l2_us,
+        dram_us,
+        stall_us: (busy - soft_max(&[issue_us, l1_us, l2_us, dram_us])).max(0.0) * imbalance + ends,
+        resident: footprint.groups_per_unit,
+        imbalance,
+        dram_bytes,
+        ..Estimate::default()
+    }
+}
+
+/// Lines of memory that a wave's load of the factor that each column has of its own lies in.
+fn lines(c: &Contraction, t: &Tiling, wave: u32) -> f64 {
+    let (grid, bytes) = (t.grid(), i64::from(c.a.scalar.bytes()));
+    let micro = [(Axis::Row, t.a.micro), (Axis::Col, t.b.micro)];
+    let line = |lane: u32| {
+        let [row, col] = micro.map(|(to, micro)| grid.at(to, &[(Axis::Thread, lane.into())]) * i64::from(micro));
+        let exists = (row as u64) < c.m && (col as u64) < c.n;
+        exists.then(|| (c.a.view.access.offset.at(&[col, row, 0]) * bytes).div_euclid(LINE))
+    };
+    let mut found: Vec<i64> = (0..wave.min(t.math_threads())).filter_map(line).collect();
+    found.sort_unstable();
+    found.dedup();
+    found.len() as f64
+}
