@@ -51,7 +51,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
             for (row, depth) in rows.iter().flat_map(|row| depths.iter().map(move |depth| (*row, *depth))) {
                 let work = row * width * depth;
                 if u64::from(along_m * row) >= 2 * c.m.next_power_of_two()
-                    || row * width > 96
+                    || row * width > 64
                     || !(8 * width..=4096).contains(&work)
                 {
                     continue;
@@ -135,7 +135,10 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let by_latency = in_bytes / (flying / (rates.dram_latency_ns * 1e-3)).max(1.0);
     let busy = soft_max(&[issue_us, l1_us, l2_us, dram_us, by_latency]);
     let imbalance = (work.groups / units).ceil().max(1.0) * units / work.groups.max(1.0);
-    let ends = 2.0 * rates.dram_latency_ns * 1e-3;
+    // A thread waits for its first loads, and others of the unit fill that time, round after round.
+    let rounds = (work.groups / (units * resident)).ceil().max(1.0);
+    let others = (resident * waves / f64::from(UNIT_PARTS)).max(1.0);
+    let ends = 2.0 * rates.dram_latency_ns * 1e-3 * (1.0 + rounds / others);
     Estimate {
         main_us: busy * imbalance + ends,
         math_us,
