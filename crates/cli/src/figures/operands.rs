@@ -10,6 +10,9 @@ impl Subject<'_> {
         let (o, schedule, [_, _, depth]) = (self.tiling(which), &self.spec.schedule, self.tile());
         let what = ["row", "column"][which];
         let along = |along_k: bool| if along_k { "k".to_string() } else { format!("{what}s") };
+        if schedule.own() {
+            return vec!["not in shared memory".into()];
+        }
         let mut out = Vec::new();
         match schedule.copies[which].tile() {
             Some(tile) => out.push(format!(
