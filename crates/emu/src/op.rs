@@ -26,7 +26,7 @@ pub(crate) enum Op {
     AddF64, SubF64, MulF64, DivF64, RemF64, MinF64, MaxF64, MinimumF64, MaximumF64, LtF64, LeF64, EqF64, NeF64,
     CheckedAddI32, CheckedSubI32, CheckedMulI32, CheckedAddI64, CheckedSubI64, CheckedMulI64,
     NegF32, NegF64, AbsF32, AbsF64, NotBool,
-    ExpF32, Exp2F32, Log2F32, TanhF32, ErfF32, SqrtF32, SigmoidF32, RoundTf32, ExpF64, Exp2F64, Log2F64, TanhF64, ErfF64, SqrtF64,
+    ExpF32, Exp2F32, Log2F32, TanhF32, ErfF32, SqrtF32, SigmoidF32, RoundTf32, NearTf32, ExpF64, Exp2F64, Log2F64, TanhF64, ErfF64, SqrtF64,
     SigmoidF64,
     BoolFrom32, BoolFrom64, BoolFromF32, BoolFromF64,
     I32FromI64, I64FromI32, I64FromU32,

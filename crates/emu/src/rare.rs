@@ -65,6 +65,7 @@ pub(crate) fn step(r: View<'_, B32>, w: View<'_, B64>, o: &Alu) -> Result<(), Fa
                 ((x as i64).wrapping_rem(y as i64) as u64, false)
             })
         }
+        Op::NearTf32 => un!(o, r -> r, |x| x.wrapping_add(0x1000) & 0xFFFF_E000),
         Op::RoundTf32 => un!(o, r -> r, |x| if f(x).is_finite() { x.wrapping_add(0x1000) & 0xFFFF_E000 } else { x }),
         _ => float(r, w, o),
     }

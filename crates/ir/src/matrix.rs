@@ -146,7 +146,7 @@ pub struct SharedTile {
 pub enum WarpgroupA {
     /// From shared memory.
     Shared(SharedTile),
-    /// From registers: 4 `U32` per lane, as in [`MatrixOp::Mma`] for the 16 rows of each wave. Until the instruction has been waited
+    /// From registers: 4 `U32` (of TF32 also `F32`) per lane, as in [`MatrixOp::Mma`] for the 16 rows of each wave. Until the instruction has been waited
     /// for, they may be read by others and written by none.
     Regs(RegSlice),
 }
@@ -166,7 +166,7 @@ pub enum MatrixOp {
         acc: RegSlice,
     },
     /// `ldmatrix.xN[.trans]`: N 8 x 8 matrices of 16-bit elements from shared memory; lane l gives the address of row l % 8 of matrix
-    /// l / 8 (16 bytes, aligned; lanes from 8 N on give none); N = 1, 2, 4 `U32` per lane. Register i of lane l holds elements 2 (l % 4)
+    /// l / 8 (16 bytes, aligned; lanes from 8 N on give none); N = 1, 2, 4 `U32`, or `F32` of the same bits, per lane. Register i of lane l holds elements 2 (l % 4)
     /// and 2 (l % 4) + 1 of row l / 4 of matrix i; transposed, of column l / 4.
     LoadMatrix {
         /// Receives N registers.

@@ -248,6 +248,10 @@ impl Mma {
     pub const fn takes(&self, features: &Features) -> bool {
         features.float8 || !self.input.storage().is_float8()
     }
+    /// Depth of a k-step; where factors are split in two, which fills twice the registers, that of one instruction.
+    pub const fn k_step(&self, split: bool) -> u32 {
+        if split { self.shape.2 } else { self.step }
+    }
     /// Registers per lane of the accumulators of this many columns.
     pub const fn sums(&self, n: u32) -> u32 {
         self.c.registers * (n / self.shape.1)
@@ -433,7 +437,7 @@ const fn warpgroup(input: MatrixType) -> Mma {
     let (a, k) = match input.bytes() {
         1 => (fragment(WARPGROUP_A_QUADS, 4, 4, WORDS), 32),
         2 => (fragment(WARPGROUP_A_PAIRS, 4, 2, WORDS), 16),
-        _ => (fragment(WARPGROUP_A_SINGLE, 4, 1, WORDS), 8),
+        _ => (fragment(WARPGROUP_A_SINGLE, 4, 1, TF32), 8),
     };
     Mma {
         unit: MathUnit::Warpgroup,

@@ -169,6 +169,9 @@ pub enum UnaryOp {
     /// Nearest number with 10 bits of mantissa, ties away from zero (`F32`): what TF32 units take. They drop what lies below
     /// themselves, which errs twice as far and always towards zero.
     RoundTf32,
+    /// The same of numbers and infinities, in half as many instructions; of NaN anything: for what is split into two numbers, of which the other
+    /// one is NaN then.
+    NearTf32,
 }
 
 /// Two-operand operations. Both operands and the result have one type, except comparisons, which give `Bool`.

@@ -200,6 +200,7 @@ pub(crate) fn unary(op: UnaryOp, s: Scalar) -> Option<Op> {
         (Scalar::F32, Abs) => Op::AbsF32,
         (Scalar::F32, Sigmoid) => Op::SigmoidF32,
         (Scalar::F32, RoundTf32) => Op::RoundTf32,
+        (Scalar::F32, NearTf32) => Op::NearTf32,
         (Scalar::F64, Neg) => Op::NegF64,
         (Scalar::F64, Exp) => Op::ExpF64,
         (Scalar::F64, Exp2) => Op::Exp2F64,

@@ -45,7 +45,7 @@ pub(super) fn math(op: UnaryOp, scalar: Scalar) -> String {
         UnaryOp::Erf => "erf",
         UnaryOp::Abs => "fabs",
         // Negations are operators, and C has neither a logistic function nor TF32; the printers never ask for theirs.
-        UnaryOp::Sqrt | UnaryOp::Neg | UnaryOp::Not | UnaryOp::Sigmoid | UnaryOp::RoundTf32 => "sqrt",
+        UnaryOp::Sqrt | UnaryOp::Neg | UnaryOp::Not | UnaryOp::Sigmoid | UnaryOp::RoundTf32 | UnaryOp::NearTf32 => "sqrt",
     };
     format!("{stem}{}", suffix(scalar))
 }

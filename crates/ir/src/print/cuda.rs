@@ -123,6 +123,10 @@ impl Dialect for Cuda {
                 let body = "float c; asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(c) : \"f\"(a)); return c;";
                 prelude.function("tw_exp2_f32", |_| format!("{} float tw_exp2_f32(float a) {{ {body} }}", cpp::INLINE))
             }
+            (UnaryOp::NearTf32, _) => prelude.function("tw_near_tf32", |_| {
+                let body = "return __uint_as_float((__float_as_uint(a) + 0x1000u) & 0xffffe000u);";
+                format!("{} float tw_near_tf32(float a) {{\n    {body}\n}}", cpp::INLINE)
+            }),
             (UnaryOp::RoundTf32, _) => prelude.function("tw_tf32", |_| format!("{} {ROUND_TF32}", cpp::INLINE)),
             _ => cpp::math(op, scalar),
         }

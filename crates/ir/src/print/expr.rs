@@ -282,6 +282,7 @@ fn unary_word(op: UnaryOp) -> &'static str {
         UnaryOp::Abs => "abs",
         UnaryOp::Sigmoid => "sigmoid",
         UnaryOp::RoundTf32 => "tf32",
+        UnaryOp::NearTf32 => "near_tf32",
     }
 }
 

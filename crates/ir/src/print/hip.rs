@@ -110,6 +110,7 @@ impl Dialect for Hip {
                     format!("{} double tw_sigmoid_f64(double a) {{ return 1.0 / (1.0 + {exp}(-a)); }}", cpp::INLINE)
                 })
             }
+            (UnaryOp::NearTf32, _) => prelude.function("tw_near_tf32", |_| NEAR_TF32.into()),
             (UnaryOp::RoundTf32, _) => prelude.function("tw_tf32", |_| ROUND_TF32.into()),
             (UnaryOp::Sigmoid, _) => prelude.function("tw_sigmoid_f32", |_| SIGMOID_F32.into()),
             (_, Scalar::F64) => {
@@ -278,6 +279,11 @@ const ROUND_TF32: &str = "static __device__ __forceinline__ float tw_tf32(float 
     const unsigned int bits = __builtin_bit_cast(unsigned int, a);
     if ((bits & 0x7f800000u) == 0x7f800000u) return a;
     return __builtin_bit_cast(float, (bits + 0x1000u) & 0xffffe000u);
+}";
+
+/// The same of what is no NaN.
+const NEAR_TF32: &str = "static __device__ __forceinline__ float tw_near_tf32(float a) {
+    return __builtin_bit_cast(float, (__builtin_bit_cast(unsigned int, a) + 0x1000u) & 0xffffe000u);
 }";
 
 /// The hardware's reciprocal, to one unit in the last place.

@@ -88,7 +88,8 @@ impl Printer<'_> {
                 let regs = self.slice(to, (*count).into());
                 let from = self.address(from).0;
                 let places: Vec<String> = (0..*count).map(|i| format!("%{i}")).collect();
-                let outs: Vec<String> = regs.iter().map(|r| format!("\"=r\"({r})")).collect();
+                let held = if self.holds_floats(to) { "f" } else { "r" };
+                let outs: Vec<String> = regs.iter().map(|r| format!("\"={held}\"({r})")).collect();
                 let trans = if *trans { ".trans" } else { "" };
                 self.line(&format!(
                     "asm volatile(\"ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16 {{{}}}, [%{count}];\" : {} : \
@@ -102,7 +103,8 @@ impl Printer<'_> {
                 self.pin(*acc);
                 // What computes a fragment must not slip behind the fence.
                 for s in left {
-                    let regs: Vec<String> = self.slice(s, 4).iter().map(|r| format!("\"+r\"({r})")).collect();
+                    let held = if self.holds_floats(s) { "f" } else { "r" };
+                    let regs: Vec<String> = self.slice(s, 4).iter().map(|r| format!("\"+{held}\"({r})")).collect();
                     self.line(&format!("asm volatile(\"\" : {} :: \"memory\");", regs.join(", ")));
                 }
                 self.line("asm volatile(\"wgmma.fence.sync.aligned;\" ::: \"memory\");");
@@ -117,9 +119,12 @@ impl Printer<'_> {
         Ok(())
     }
 
+    fn holds_floats(&self, s: &RegSlice) -> bool {
+        self.kernel.regs[s.regs.index()].ty.scalar == Scalar::F32
+    }
+
     /// `mma.sync`: accumulators, left and right fragment. Registers may hold floats where the instruction wants their bits.
     fn wave(&mut self, row: &Mma, [left_ty, right_ty]: [&str; 2], slices: [&RegSlice; 3]) {
-        let float = |p: &Self, s: &RegSlice| p.kernel.regs[s.regs.index()].ty.scalar == Scalar::F32;
         let (sum, held) = if row.sum == Scalar::F64 { ("+d", "d") } else { ("+f", "r") };
         let mut places = 0..;
         let mut list = |registers: &[String]| {
@@ -128,13 +133,11 @@ impl Printer<'_> {
         };
         let [acc, a, b] = slices;
         let sums = self.slice(acc, row.c.registers);
-        let factors = [(a, row.a.registers), (b, row.b.registers)].map(|(s, count)| (self.slice(s, count), float(self, s)));
+        let factors = [(a, row.a.registers), (b, row.b.registers)].map(|(s, count)| (self.slice(s, count), self.holds_floats(s)));
         let (c, [left, right]) = (list(&sums), [list(&factors[0].0), list(&factors[1].0)]);
         let outs: Vec<String> = sums.iter().map(|r| format!("\"{sum}\"({r})")).collect();
         let ins = factors.iter().flat_map(|(registers, float)| registers.iter().map(move |r| (r, *float)));
-        let ins: Vec<String> = ins
-            .map(|(r, float)| if float { format!("\"r\"(__float_as_uint({r}))") } else { format!("\"{held}\"({r})") })
-            .collect();
+        let ins: Vec<String> = ins.map(|(r, float)| if float { bits(r) } else { format!("\"{held}\"({r})") }).collect();
         let ((m, n, k), sum) = (row.shape, row.sum);
         self.line(&format!(
             "asm volatile(\"mma.sync.aligned.m{m}n{n}k{k}.row.col.{sum}.{left_ty}.{right_ty}.{sum} {{{c}}}, {{{left}}}, {{{right}}}, {{{c}}};\" : {} : {});",
@@ -241,7 +244,9 @@ impl Printer<'_> {
             WarpgroupA::Regs(s) => {
                 let regs = self.slice(s, 4);
                 let names: Vec<String> = regs.iter().map(|_| take()).collect();
-                (format!("{{{}}}", names.join(",")), regs.iter().map(|r| format!("\"r\"({r})")).collect(), None)
+                let float = self.holds_floats(s);
+                let ins = regs.iter().map(|r| if float { bits(r) } else { format!("\"r\"({r})") }).collect();
+                (format!("{{{}}}", names.join(",")), ins, None)
             }
         };
         let right = self.descriptor(b);
@@ -421,4 +426,9 @@ impl Printer<'_> {
         self.line(&line);
         Ok(())
     }
+}
+
+/// An input of inline assembly: a float's bits.
+fn bits(register: &str) -> String {
+    format!("\"r\"(__float_as_uint({register}))")
 }

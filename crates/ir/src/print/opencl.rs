@@ -119,6 +119,9 @@ impl Dialect for OpenCl {
             (UnaryOp::Sigmoid, _) => {
                 prelude.function("tw_sigmoid_f32", |_| "#define tw_sigmoid_f32(a) (1.0f / (1.0f + exp(-(a))))".into())
             }
+            (UnaryOp::NearTf32, _) => prelude.function("tw_near_tf32", |_| {
+                format!("{INLINE} float tw_near_tf32(float a) {{\n    return as_float((as_uint(a) + 0x1000u) & 0xffffe000u);\n}}")
+            }),
             // Infinities and NaN stay; the others take half of the last place and lose what lies below.
             (UnaryOp::RoundTf32, _) => prelude.function("tw_tf32", |_| {
                 format!(

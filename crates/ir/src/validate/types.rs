@@ -146,7 +146,7 @@ fn node(kernel: &Kernel, expr: &Expr, ty: Type) -> Result<(), String> {
             let allowed = match op {
                 UnaryOp::Neg => scalar.is_arithmetic(),
                 UnaryOp::Not => scalar == Scalar::Bool,
-                UnaryOp::RoundTf32 => scalar == Scalar::F32,
+                UnaryOp::RoundTf32 | UnaryOp::NearTf32 => scalar == Scalar::F32,
                 _ => matches!(scalar, Scalar::F32 | Scalar::F64),
             };
             if allowed { is(of(a), "the operand") } else { Err(format!("{op:?} is not defined on {scalar}{}", storage(scalar))) }

@@ -84,15 +84,19 @@ pub fn arithmetic() -> Kernel {
     b.finish()
 }
 
-/// Rounds to TF32.
+/// Rounds to TF32, and what is left of that.
 pub fn round_tf32() -> Kernel {
     let mut b = Builder::new("round_tf32", 64);
     let from = b.buffer("from", Scalar::F32, Access::Read, "64 elements");
-    let to = b.buffer("to", Scalar::F32, Access::Write, "64 elements");
+    let to = b.buffer("to", Scalar::F32, Access::Write, "128 elements");
     let at = b.builtin(Builtin::LocalId);
     let x = b.load("x", Base::Buffer(from), at, 1, None);
     let rounded = b.unary(UnaryOp::RoundTf32, x);
-    b.store(Base::Buffer(to), at, rounded, None);
+    let near = b.unary(UnaryOp::NearTf32, x);
+    let rest = b.sub(x, near);
+    let both = b.vector(&[rounded, rest]);
+    let at = b.mul(at, 2);
+    b.store(Base::Buffer(to), at, both, None);
     b.finish()
 }
 

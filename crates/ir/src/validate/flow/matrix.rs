@@ -64,7 +64,7 @@ impl Scopes<'_> {
                 if !matches!(count, 1 | 2 | 4) {
                     return Err(format!("{count} matrices cannot be loaded at once: 1, 2 or 4 can"));
                 }
-                self.slice("to", to, (*count).into(), &[Scalar::U32])?;
+                self.slice("to", to, (*count).into(), &[Scalar::U32, Scalar::F32])?;
                 self.shared_mem(from)
             }
             MatrixOp::Warpgroup { input, n, a, b, acc, accumulate } => {
@@ -73,14 +73,17 @@ impl Scopes<'_> {
                 }
                 match a {
                     WarpgroupA::Shared(t) => self.tile("a", t, *input)?,
-                    WarpgroupA::Regs(s) => self.slice("a", s, 4, &[Scalar::U32])?,
+                    WarpgroupA::Regs(s) => {
+                        let Some(row) = Mma::of(op) else { return Err("there is no such matrix instruction".into()) };
+                        self.slice("a", s, row.a.registers, row.a.held)?;
+                    }
                 }
                 self.tile("b", b, *input)?;
                 self.slice("acc", acc, n / 2, &[Scalar::F32])?;
                 condition(self.value(*accumulate)?)
             }
             MatrixOp::WarpgroupFence { acc, left } => {
-                left.iter().try_for_each(|s| self.slice("left", s, 4, &[Scalar::U32]))?;
+                left.iter().try_for_each(|s| self.slice("left", s, 4, &[Scalar::U32, Scalar::F32]))?;
                 self.accumulators(*acc)
             }
             MatrixOp::WarpgroupWait { acc, .. } => self.accumulators(*acc),
