@@ -97,7 +97,8 @@ pub struct Cases {
     /// Only the I-th of N parts of the cases, dealt out in turn: for several devices side by side
     #[arg(long, value_name = "I/N", value_parser = part)]
     pub part: Option<Part>,
-    /// Precision of the products of cases in f32: tf32 lets all of them be multiplied so, by us and by the libraries
+    /// Precision of the products of cases in f32: tf32 lets all of them be multiplied so, by us and by the libraries; tf32x3 by us alone,
+    /// beside f32 of the libraries
     #[arg(long, value_enum, default_value_t = MathArg::Exact)]
     pub math: MathArg,
     /// Workspace budget in MiB
@@ -118,6 +119,8 @@ pub enum MathArg {
     Exact,
     /// TF32
     Tf32,
+    /// three products of TF32
+    Tf32x3,
 }
 
 impl From<MathArg> for Math {
@@ -125,6 +128,7 @@ impl From<MathArg> for Math {
         match m {
             MathArg::Exact => Math::Exact,
             MathArg::Tf32 => Math::Tf32,
+            MathArg::Tf32x3 => Math::Tf32x3,
         }
     }
 }

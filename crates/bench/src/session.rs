@@ -126,9 +126,7 @@ impl Session {
                 && args.only.as_ref().is_none_or(|text| c.name.contains(text.as_str()))
                 && args.dtype.as_ref().is_none_or(|text| c.problem.dtype_name() == text)
         });
-        if Math::from(args.math) == Math::Tf32 {
-            cases.iter_mut().for_each(allow_tf32);
-        }
+        cases.iter_mut().for_each(|case| multiply_by(args.math.into(), case));
         if cases.is_empty() {
             return Err(BenchError::Usage(format!("none of the {all} cases {}", asked(args, &sets, &types))));
         }
@@ -283,17 +281,18 @@ fn asked(args: &Cases, sets: &BTreeSet<String>, types: &BTreeSet<&str>) -> Strin
     format!("{}; there are the sets {sets} and the types {types}", parts.join(" and "))
 }
 
-/// Lets a problem's f32 factors be multiplied as TF32; says so in its name.
-fn allow_tf32(case: &mut Case) {
-    if (case.problem.dtype(), case.problem.math()) != (Scalar::F32, Math::Exact) {
+/// Lets a problem's f32 factors be multiplied so; says so in its name.
+fn multiply_by(math: Math, case: &mut Case) {
+    if math.is_exact() || (case.problem.dtype(), case.problem.math()) != (Scalar::F32, Math::Exact) {
         return;
     }
     match &mut case.problem {
-        Problem::Gemm(gemm) => gemm.math = Math::Tf32,
-        Problem::Conv(conv) => conv.math = Math::Tf32,
+        Problem::Gemm(gemm) => gemm.math = math,
+        Problem::Conv(conv) => conv.math = math,
         Problem::Reduce(_) => return,
     }
-    case.name = if case.name.starts_with("f32 ") { format!("t{}", case.name) } else { format!("{} tf32", case.name) };
+    let name = math.name();
+    case.name = case.name.strip_prefix("f32 ").map_or_else(|| format!("{} {name}", case.name), |rest| format!("{name} {rest}"));
 }
 
 #[cfg(test)]

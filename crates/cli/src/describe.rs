@@ -268,7 +268,8 @@ fn unit(t: &Tiling) -> String {
             let (m, n, k) = row.shape;
             let n = if family.asynchronous { t.b.micro } else { n };
             let (rows, columns) = (t.a.micro, t.b.micro);
-            format!("{} of {m} x {n} x {k}, one micro tile of {rows} x {columns} per {}", family.name, family.owner)
+            let split = if t.a.split { ", three for each product: factors are split into two TF32 numbers" } else { "" };
+            format!("{} of {m} x {n} x {k}{split}, one micro tile of {rows} x {columns} per {}", family.name, family.owner)
         }
     }
 }

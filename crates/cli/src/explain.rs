@@ -11,7 +11,8 @@ use serde_json::json;
 use tilewright::Operation;
 use tilewright_gen::kernel::{MAIN, generate, works};
 use tilewright_gen::plan::{Common, Counts, Footprint, Key, counts, work_groups};
-use tilewright_problem::{Conv, Direction, Layout, Problem};
+use tilewright_problem::reference::Tolerance;
+use tilewright_problem::{Conv, Direction, Gemm, Layout, Math, Problem};
 use tilewright_tune::model::{Estimate, Picker};
 use tilewright_tune::space::Resolved;
 
@@ -164,6 +165,18 @@ fn words(notes: &[Note]) -> String {
     notes.iter().filter(|n| !n.inert).map(one).collect()
 }
 
+/// How the factors are multiplied, and how far from exact arithmetic `verify` lets a sum be; beside f32's own bound where another is asked for.
+fn accuracy(problem: &Problem) -> String {
+    let bound = |problem: &Problem| format!("{:.1e}", Tolerance::of(problem).accumulate);
+    let f32 = match problem {
+        Problem::Gemm(gemm) => Problem::Gemm(Gemm { math: Math::Exact, ..gemm.clone() }),
+        Problem::Conv(conv) => Problem::Conv(Conv { math: Math::Exact, ..conv.clone() }),
+        other => other.clone(),
+    };
+    let beside = if problem.math().is_exact() { String::new() } else { format!("; {} of f32 itself", bound(&f32)) };
+    format!("{}, errors within {} of the sum of magnitudes{beside}", problem.dtype_name(), bound(problem))
+}
+
 /// The table of numbers: geometry, resources, work, model.
 fn numbers(operation: &Operation, resolved: &Resolved, counts: &Counts, estimate: &Estimate) -> String {
     let target = &operation.context().info().target;
@@ -181,6 +194,7 @@ fn numbers(operation: &Operation, resolved: &Resolved, counts: &Counts, estimate
     };
     let rows = [
         ("computes", format!("C[g,m,n] = {}, C in {}", c.formula(), c.c.scalar)),
+        ("accuracy", accuracy(operation.problem())),
         ("contraction", contraction),
         ("macro tile", format!("{} x {}{k_tile}", t.a.macro_tile, t.b.macro_tile)),
         (

@@ -150,23 +150,32 @@ const fn scalar(dtype: Dtype) -> Scalar {
         Dtype::E5m2 => Scalar::E5M2,
         Dtype::F16 => Scalar::F16,
         Dtype::Bf16 => Scalar::BF16,
-        Dtype::F32 | Dtype::Tf32 => Scalar::F32,
+        Dtype::F32 | Dtype::Tf32 | Dtype::Tf32x3 => Scalar::F32,
         Dtype::F64 => Scalar::F64,
         Dtype::I32 => Scalar::I32,
     }
 }
 
 /// How factors are multiplied.
-fn math(dtype: Dtype) -> Math {
-    if dtype == Dtype::Tf32 { Math::Tf32 } else { Math::Exact }
+const fn math(dtype: Dtype) -> Math {
+    match dtype {
+        Dtype::Tf32 => Math::Tf32,
+        Dtype::Tf32x3 => Math::Tf32x3,
+        _ => Math::Exact,
+    }
 }
 
-/// The element type of results, which are no TF32.
-fn out_scalar(dtype: Dtype) -> Result<Scalar, CliError> {
-    match dtype {
-        Dtype::Tf32 => Err(CliError::usage("--out-dtype tf32: it is a way to multiply, results are f32, f16 or bf16")),
-        other => Ok(scalar(other)),
+/// An element type of an option where nothing is multiplied; `instead` ends the refusal of ways to multiply.
+fn stored(option: &str, dtype: Dtype, instead: &str) -> Result<Scalar, CliError> {
+    match math(dtype) {
+        Math::Exact => Ok(scalar(dtype)),
+        way => Err(CliError::usage(format!("--{option} {}: it is a way to multiply, {instead}", way.name()))),
     }
+}
+
+/// The element type of results.
+fn out_scalar(dtype: Dtype) -> Result<Scalar, CliError> {
+    stored("out-dtype", dtype, "results are f32, f16 or bf16")
 }
 
 const fn activation(activation: Activation) -> problem::Activation {
@@ -281,11 +290,9 @@ fn from_conv(args: &ConvArgs) -> Result<Case, CliError> {
 
 /// The different problems of a model, each with the layers that compute it.
 fn from_model(args: &ProblemArgs, path: &Path) -> Result<Cases, CliError> {
-    if args.onnx_dtype == Some(Dtype::Tf32) {
-        return Err(CliError::usage("--onnx-dtype tf32: it is a way to multiply, not a type of tensors; take f32"));
-    }
+    let dtype = args.onnx_dtype.map(|dtype| stored("onnx-dtype", dtype, "not a type of tensors; take f32")).transpose()?;
     let layout = args.onnx_layout.map(|l| if l == Layout::Nhwc { problem::Layout::Nhwc } else { problem::Layout::Nchw });
-    let options = tilewright_onnx::Options { dims: args.dim.clone(), dtype: args.onnx_dtype.map(scalar), layout };
+    let options = tilewright_onnx::Options { dims: args.dim.clone(), dtype, layout };
     let model = tilewright_onnx::read(path, &options).map_err(CliError::usage)?;
     let mut list: Vec<Case> = Vec::new();
     for layer in model.layers {
@@ -302,10 +309,9 @@ fn from_model(args: &ProblemArgs, path: &Path) -> Result<Cases, CliError> {
 
 fn from_reduce(args: &ReduceArgs) -> Result<Case, CliError> {
     let over: Vec<usize> = args.over.iter().map(|axis| *axis as usize).collect();
-    let mut reduce = problem::Reduce::new(scalar(args.dtype), &args.shape.0, &over).offset(args.offset);
-    if args.dtype == Dtype::Tf32 {
-        return Err(CliError::usage("--dtype tf32: it is a way to multiply, and nothing is multiplied here; use f32"));
-    }
+    let mut reduce =
+        problem::Reduce::new(stored("dtype", args.dtype, "and nothing is multiplied here; use f32")?, &args.shape.0, &over)
+            .offset(args.offset);
     if let Some(strides) = &args.strides {
         reduce = reduce.strides(&strides.0);
     }
@@ -462,6 +468,7 @@ mod tests {
             ("tilewright tune conv --n 1 --c 2 --k 2 --size 9 --filter 3 --direction backward-weight --bias", "filter gradient"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --residual --ldr 3", "ldr = 3"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --out-dtype tf32", "it is a way to multiply"),
+            ("tilewright tune gemm --m 4 --n 4 --k 4 --out-dtype tf32x3", "--out-dtype tf32x3: it is a way to multiply"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --dtype f64 --out-dtype f16", "f64 operands have an f64 result"),
             ("tilewright tune gemm --m 4 --n 4 --k 4 --dynamic batch", "run-time batch needs"),
             ("tilewright tune conv --n 1 --c 3 --k 4 --size 4x4 --filter 3 --dynamic m", "--dynamic"),

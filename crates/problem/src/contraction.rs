@@ -7,7 +7,8 @@ use crate::reduction::{Axes, Operator, ResultShape};
 use crate::view::View;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
-use tilewright_ir::{MatrixType, Scalar};
+use tilewright_ir::mma::Family;
+use tilewright_ir::{MathUnit, MatrixType, Mma, Scalar};
 
 /// Which operand of a contraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -259,8 +260,16 @@ impl Contraction {
     pub fn accumulator(&self) -> Scalar {
         self.c.scalar.accumulator()
     }
-    /// Type that matrix units may take the factors in; `None` where there is none.
-    pub fn matrix_input(&self) -> Option<MatrixType> {
+    /// The first of a unit's instructions that multiply these factors as accurately as was asked for.
+    pub fn instruction(&self, unit: MathUnit) -> Option<&'static Mma> {
+        self.matrix_input(unit.family()).and_then(|input| Mma::find(unit, input))
+    }
+    /// Factors are split into two TF32 numbers, and products are three, where an instruction takes TF32.
+    pub fn splits(&self, row: &Mma) -> bool {
+        self.math == Math::Tf32x3 && row.input == MatrixType::TF32
+    }
+    /// Type in which a matrix unit takes the factors; `None` where there is none.
+    fn matrix_input(&self, unit: &Family) -> Option<MatrixType> {
         match (self.a.scalar, self.math) {
             _ if self.elements.is_some() || self.own_factors.is_some() => None,
             (a, _) if a != self.b.scalar => match (a, self.b.scalar) {
@@ -275,6 +284,7 @@ impl Contraction {
             (Scalar::E4M3, _) => Some(MatrixType::E4M3),
             (Scalar::E5M2, _) => Some(MatrixType::E5M2),
             (Scalar::F32, Math::Tf32) => Some(MatrixType::TF32),
+            (f32, Math::Tf32x3) if unit.takes_tf32(f32) => Some(MatrixType::TF32),
             (Scalar::F32, _) => Some(MatrixType::F32),
             _ => None,
         }

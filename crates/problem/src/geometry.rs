@@ -1,8 +1,8 @@
 //! MIOpenGEMM's geometry string, read and printed, with tilewright's further keys.
 //!
 //! `tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32`: all twelve keys, in any order. `ws` is the workspace in
-//! elements. Further keys, printed only where they say something: `f16`, `bf16` and `tf32` as element types (`tf32`: f32 in
-//! memory, multiplied as TF32); `outf32` where C has
+//! elements. Further keys, printed only where they say something: `f16`, `bf16`, `tf32` and `tf32x3` as element types (the last two: f32
+//! in memory, multiplied as TF32, or as three products of TF32); `outf32` where C has
 //! another type; `b` (batch) with `sa`, `sb`, `sc` (batch strides; tight where left out); `oa`, `ob`, `oc` (offsets); `biasm` or
 //! `biasn` with `sbias` (its batch stride; 0 where left out); `actrelu`, `actgelu`, `actgelutanh`, `actsilu`; `ldr` (a residual, its
 //! leading dimension) with `sr` (its batch stride; C's where left out); `redmax:n`, `redsum:bm:stored` (reductions, see
@@ -168,7 +168,7 @@ impl Keys {
             (Some(index), _) => &mut self.required[index],
             (None, Some(index)) => &mut self.optional[index],
             (None, None) if matches!(name, "f" | "bf" | "tf" | "out" | "outf" | "outbf") => {
-                return Err(format!("`{token}`: element types are e4m3, e5m2, f16, bf16, tf32, f32 and f64"));
+                return Err(format!("`{token}`: element types are {}", crate::math::NAMES));
             }
             (None, None) => {
                 let known = REQUIRED.iter().chain(&OPTIONAL).copied().collect::<Vec<_>>().join(", ");
@@ -190,8 +190,7 @@ impl Keys {
                 return Err(format!("`{}{}`: must be 0 or 1", REQUIRED[index], values[index]));
             }
         }
-        let (element, math) =
-            self.element.ok_or_else(|| "the element type is missing (f16, bf16, tf32, f32 or f64)".to_string())?;
+        let (element, math) = self.element.ok_or_else(|| format!("the element type is missing ({})", crate::math::NAMES))?;
         let [tc, ta, tb, col, m, n, k, lda, ldb, ldc, ws] = values;
         let bytes = ws.checked_mul(u64::from(element.bytes())).filter(|&b| b <= i64::MAX as u64);
         let bytes = bytes.ok_or_else(|| format!("`ws{ws}`: that many {element} elements take 2^63 bytes or more"))?;
@@ -268,6 +267,7 @@ mod tests {
             "tC1_tA1_tB0_colMaj1_m55_n65_k122_lda123_ldb124_ldc69_ws3000000000_f64",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f16",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_tf32_outbf16",
+            "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_tf32x3_actrelu",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16_outf32_b3_sa0_sb50_sc31_oa1_oc9",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_outbf16_biasm",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_actgelu_ldr9",

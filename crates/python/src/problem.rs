@@ -34,7 +34,7 @@ fn dtype(name: &str) -> PyResult<Scalar> {
 }
 
 fn math(name: &str) -> PyResult<Math> {
-    named("math", name, &[("exact", Math::Exact), ("tf32", Math::Tf32)])
+    named("math", name, &Math::ALL.map(|math| (math.name(), math)))
 }
 
 fn activation(name: &str) -> PyResult<Activation> {

@@ -101,6 +101,7 @@ impl Change<'_> {
             | Refusal::AsyncAlongK { acp }
             | Refusal::AsyncAlongRows { acp, .. } => self.set(acp, 0),
             Refusal::MathWidth { .. } => self.halved(Key::C(Common::Mvw)),
+            Refusal::UnitSplits { .. } => self.unit(refusal),
             Refusal::WaveShape { .. } => self.common(Common::Wva, 0),
             Refusal::RoleWaves { .. } => self.common(Common::Lwv, 0),
             Refusal::Buffers { pfg, .. } => self.common(Common::Buf, pfg + 1),
@@ -194,6 +195,11 @@ impl Change<'_> {
             Refusal::UnitThreads { mac, owners, .. } => self.first(&[(c(Mac), mac.next_multiple_of(owners)), (c(Skw), 10)]),
             Refusal::UnitColumns { .. } => self.set(Key::B(Chiral::Mic), 32),
             Refusal::UnitCopy { acp, value, .. } => self.set(acp, 2).or_else(|| self.common(Lwv, 4).filter(|_| value != 1)),
+            Refusal::UnitSplits { rga, lwv, .. } => {
+                let needs = [(c(Rga), 2, rga == 0), (c(Lwv), 4, lwv == 0)].into_iter().filter(|(.., needed)| *needed);
+                let copies = [(Key::A(Chiral::Acp), 2), (Key::B(Chiral::Acp), 0)];
+                self.first(&needs.map(|(key, value, _)| (key, value)).chain(copies).collect::<Vec<_>>())
+            }
             Refusal::FragmentsWritten { .. } => self.first(&[(c(Rga), 0), (Key::A(Chiral::Acp), 2)]),
             Refusal::BulkUnit { acp, .. } => self.first(&[(acp, 0), (c(Uni), 2)]),
             Refusal::ShiftWaves { acp, .. } => self.first(&[(c(Lwv), 4), (acp, 2)]),

@@ -16,6 +16,7 @@ fn problems() -> Vec<Problem> {
     vec![
         gemm(Scalar::F32).build().unwrap().into(),
         gemm(Scalar::F32).math(Math::Tf32).trans(false, true).build().unwrap().into(),
+        gemm(Scalar::F32).math(Math::Tf32x3).trans(false, true).build().unwrap().into(),
         gemm(Scalar::F16).out_dtype(Scalar::F32).build().unwrap().into(),
         gemm(Scalar::F64).build().unwrap().into(),
         conv.build().unwrap().into(),

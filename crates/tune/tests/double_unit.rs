@@ -3,17 +3,16 @@
 
 #[path = "../../ir/tests/support/missing.rs"]
 mod missing;
+mod support;
 
+use support::verified;
 use tilewright_device::inspect::inspect;
-use tilewright_device::{DeviceError, Options, open_with};
+use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Constraint, Plan, Refusal};
 use tilewright_ir::{Scalar, Target};
-use tilewright_problem::reference::Samples;
 use tilewright_problem::{Gemm, GemmBuilder, Order, Problem};
-use tilewright_tune::run::compile;
 use tilewright_tune::space::Space;
-use tilewright_tune::verify::{Case, Depth, test_factors};
 
 const PLANS: [&str; 5] = [
     "A_MIC1_PAD1__B_MIC2_PAD1__C_UNI1_MAC64_UNR16_EDG1",
@@ -40,18 +39,7 @@ const WIDE_WAVES: [&str; 4] = [
 
 fn verify(device: &str, gemm: GemmBuilder, plan: &str, seed: u64) {
     let problem: Problem = gemm.build().unwrap().into();
-    let mut options = Options::default();
-    (options.emulator.threads, options.emulator.interleave, options.emulator.seed) = (1, true, seed);
-    let device = open_with(device, &options).unwrap();
-    let space = Space::new(&problem, &device.info().target).unwrap();
-    let plan = Plan::from(Constraint::parse(plan).unwrap().apply(&Plan::default()));
-    let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{plan}: {e}"));
-    let program = r.generate(space.env().workspace_bytes).unwrap();
-    let compiled = compile(device.as_ref(), &program).unwrap_or_else(|e| panic!("{plan}: {e}"));
-    let case = Case::new(&device, &problem, 5, test_factors(5, false), Samples::All).unwrap();
-    let verdict = case.verify(&program, &compiled, space.contraction(&plan), Depth::Quick, false);
-    let verdict = verdict.unwrap_or_else(|e| panic!("{plan}: {e}"));
-    assert!(verdict.passed, "{plan}: {:?}", verdict.reason);
+    verified(device, &problem, plan, (seed, false));
 }
 
 #[test]

@@ -127,8 +127,13 @@ impl Subject<'_> {
             Transport::Written(_) => {
                 let threads = self.spec.load_threads();
                 out.push(format!(
-                    "{} write it through registers",
-                    plural((threads / self.target.wave.max(1)).into(), &format!("producer {word}"))
+                    "{} write it through registers{}",
+                    plural((threads / self.target.wave.max(1)).into(), &format!("producer {word}")),
+                    if o.parts(self.spec.tiling.unit.family()) > 1 {
+                        ", in two parts: the nearest TF32 numbers, and what they leave"
+                    } else {
+                        ""
+                    }
                 ));
                 out.extend(fetch_work(self.spec, self.c, which).map(|work| {
                     format!(

@@ -40,7 +40,7 @@ pub struct BulkTile {
     pub lines: u32,
     /// Elements of a 128-byte row.
     pub row: u32,
-    /// Bytes of one k-tile in shared memory.
+    /// Bytes of one k-tile in shared memory; of both parts, one behind the other, where it is split there.
     pub bytes: u32,
 }
 
@@ -233,8 +233,7 @@ pub fn bulk_tile(tensor: &Tensor, o: &OperandTiling, k_tile: u32, (shares, unit)
     };
     let Walk { mut map, at, first, batched, .. } = walk;
     map.tile[1] = across / lines;
-    // Matrix units multiply f32 as TF32: rounded on the way, factors lose half of what they would lose by being cut off.
-    map.round_tf32 = unit.takes_tf32(tensor.scalar);
+    map.round_tf32 = o.rounded(unit, tensor.scalar);
     let bytes = o.macro_tile * k_tile * bytes;
     Ok(BulkTile { map, at, first, k_contiguous, batched, columns: along / row, lines, row, bytes })
 }
@@ -302,7 +301,7 @@ pub(super) fn panels(tensor: &Tensor, o: &OperandTiling, (k_tile, rows): (u32, b
         swizzle: Swizzle::B128,
         im2col: None,
     };
-    let bytes = o.macro_tile * k_tile * bytes;
+    let bytes = o.macro_tile * k_tile * bytes * o.parts(unit);
     Ok(BulkTile {
         map,
         at: Vec::new(),

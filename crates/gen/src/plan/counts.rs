@@ -150,6 +150,7 @@ fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
     if t.unit.family().asynchronous {
         let bytes = c.a.scalar.bytes();
         let math = f64::from(t.steps(c, 32 / bytes).len() as u32 * (t.a.micro / t.unit.family().block.0));
+        let products = f64::from(t.products());
         // A fragment from lines of 32-bit elements along rows comes word by word.
         let words = bytes == 4 && c.a.view.stride(ROW) == Some(1) && c.a.view.stride(COL) != Some(1);
         let reads = match (t.a.fragment_sets, words) {
@@ -157,7 +158,12 @@ fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
             (_, false) => 1.0,
             (_, true) => f64::from(FRAGMENT),
         };
-        return Instructions { math, fragment_reads: math * reads, global_loads: 2.0, ..Instructions::default() };
+        return Instructions {
+            math: math * products,
+            fragment_reads: math * reads,
+            global_loads: 2.0,
+            ..Instructions::default()
+        };
     }
     let reads = |o: &OperandTiling| f64::from(o.micro) / f64::from(o.fragment_width.max(1));
     let (math, fragment_reads) = match (t.unit.family().fragments, t.instruction) {
@@ -174,7 +180,7 @@ fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
     };
     let k_steps = f64::from(t.k_steps());
     Instructions {
-        math: k_steps * math,
+        math: k_steps * math * f64::from(t.products()),
         fragment_reads: if s.own() { 0.0 } else { k_steps * fragment_reads },
         global_loads: s.copies[0].loads(&t.a) + s.copies[1].loads(&t.b),
         shared_stores: s.copies[0].stores(&t.a) + s.copies[1].stores(&t.b),

@@ -55,7 +55,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     let row = if matrix { Some(computes(plan, c, env, family)?) } else { None };
     Transport::suit(plan)?;
     let (along_m, along_n) = owners(plan, family)?;
-    let schedule = schedule(plan, env, family, row.map_or(1, |row| row.step))?;
+    let schedule = schedule(plan, env, family, row.map_or(1, |row| row.k_step(c.splits(row))))?;
     let cluster = exit::cluster(plan, c, [Key::A, Key::B].map(|side| plan.get(side(Chiral::Clu))))?;
     let predicate = Transport::need_panels(plan) || on(Common::Edg) || own || c.elements.is_some();
     let edge = if predicate { Edge::Predicate } else { Edge::PullBack };
@@ -76,6 +76,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         predicate: edge == Edge::Predicate,
         loads: c.elements.is_none(),
         family,
+        split: row.is_some_and(|row| c.splits(row)),
     };
     let [(a, copy_a), (b, copy_b)] = if own {
         own_loads::derive(plan, c, (along_m, along_n))?
@@ -145,10 +146,15 @@ fn complete(spec: &mut KernelSpec, c: &Contraction) {
 /// The instruction that the unit has for this.
 fn computes(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Result<&'static Mma, Refusal> {
     let (uni, k_tile) = (family.number, plan.common(Common::Unr));
-    let row = c.matrix_input().and_then(|input| Mma::find(family.unit, input));
+    let row = c.instruction(family.unit);
     let row = row.ok_or(Refusal::UnitTypes { uni, a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() })?;
     if row.input.storage().is_float8() && !env.float8 {
         return Err(Refusal::UnitFloat8 { uni, scalar: c.a.scalar });
+    }
+    let (rga, lwv) = (plan.common(Common::Rga), plan.common(Common::Lwv));
+    let [acp_a, acp_b] = [Key::A, Key::B].map(|side| plan.get(side(Chiral::Acp)));
+    if family.asynchronous && c.splits(row) && (rga == 0 || lwv == 0 || (acp_a, acp_b) != (2, 0)) {
+        return Err(Refusal::UnitSplits { rga, lwv, acp_a, acp_b });
     }
     if env.wave != family.wave() {
         return Err(Refusal::UnitWave { uni, wave: env.wave, needed: family.wave() });

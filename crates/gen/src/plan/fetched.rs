@@ -79,7 +79,8 @@ pub fn fetch_work(spec: &KernelSpec, c: &Contraction, which: usize) -> Option<Fe
     Some(FetchWork {
         chunks: (o.macro_tile * t.k_tile / chunk).div_ceil(spec.load_threads().max(1)),
         at_once: fetch_batch(registers, 4 * pieces.min(2)),
-        instructions: 12 + 24 * pieces,
+        // Where it is split, three for each element and a store.
+        instructions: 12 + 24 * pieces + (o.parts(t.unit.family()) - 1) * (3 * chunk + 1),
         besides: 0,
         staged: false,
     })

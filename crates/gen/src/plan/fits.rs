@@ -10,7 +10,7 @@ use super::tile::*;
 use super::transport::Transport;
 use super::workspace::splits_by_workspace;
 use serde::Serialize;
-use tilewright_ir::{REGISTER_STEP, Scalar, Target};
+use tilewright_ir::{Mma, REGISTER_STEP, Scalar, Target};
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::COL;
 
@@ -181,8 +181,8 @@ pub fn shared_bytes(spec: &KernelSpec, c: &Contraction) -> u64 {
     if spec.schedule.in_pipeline() {
         // A full and a free barrier of 8 bytes per buffer stand behind the tiles, then one for each team that alternates.
         let turns = if spec.teams() > 1 { 8 * u64::from(spec.teams()) } else { 0 };
-        let stage = u64::from((t.a.macro_tile + t.b.macro_tile) * t.k_tile * c.a.scalar.bytes());
-        let tiles = (stage * u64::from(spec.schedule.buffers)).max(sum_bytes(spec, c.accumulator()));
+        let stage: u32 = spec.schedule.copies.iter().filter_map(Transport::tile).map(|tile| tile.bytes).sum();
+        let tiles = (u64::from(stage) * u64::from(spec.schedule.buffers)).max(sum_bytes(spec, c.accumulator()));
         let ring = tiles.next_multiple_of(8) + 16 * u64::from(spec.schedule.buffers) + turns;
         let ring = ring + staging_bytes(spec, ring);
         let staged = if spec.epilogue.exit.staged() { ring.next_multiple_of(1024) + staged_bytes(spec, c) } else { ring };
@@ -249,9 +249,12 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
         // Fragments of a k-step: one 32-bit element per register, or two of 16 bits.
         let step = (t.a.micro + t.b.micro) * t.k_step() * c.a.scalar.bytes();
         let held = if t.unit.family().fragments { step / t.unit.family().lanes / 4 } else { 0 };
-        let sets = t.a.fragment_sets * (t.a.micro / 64) * FRAGMENT;
+        let sets = t.a.fragment_registers();
+        // Both parts of an instruction's depth of B, and of one fragment of A.
+        let parts = |row: &Mma| 2 * (t.b.micro / row.shape.1 * row.b.registers + row.a.registers);
+        let parts = t.instruction.filter(|row| t.a.split && row.unit == MathUnit::Mma).map_or(0, parts);
         let rows = if matches!(spec.epilogue.exit, Exit::Staged { .. }) { ROW_REGISTERS_OUT } else { 0 };
-        return sums + held * (1 + spec.schedule.fragments_ahead) + sets + UNIT_REGISTERS + rows;
+        return sums + held * (1 + spec.schedule.fragments_ahead) + sets + parts + UNIT_REGISTERS + rows;
     }
     if let [Transport::Own(a), _] = &spec.schedule.copies {
         // The loads of a line of taps, the elements of one of them and of the other factor.

@@ -212,7 +212,7 @@ impl Plan {
         if !run_time && c.m.is_multiple_of(tile_m) && c.n.is_multiple_of(tile_n) {
             p.reset(&[Common::Edg], &[]);
         }
-        if c.matrix_input().and_then(|input| Mma::find(unit.unit, input)).is_some_and(|row| p.common(Common::Unr) <= row.step) {
+        if c.instruction(unit.unit).is_some_and(|row| p.common(Common::Unr) <= row.k_step(c.splits(row))) {
             p.reset(&[Common::Ukl], &[]);
         }
         // A single row or column of tiles has only one order.

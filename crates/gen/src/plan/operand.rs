@@ -27,6 +27,8 @@ pub(super) struct Frame {
     pub loads: bool,
     /// What computes.
     pub family: &'static Family,
+    /// Factors are split into two TF32 numbers.
+    pub split: bool,
 }
 
 /// The tiling of one factor with `threads` owners of micro tiles along its rows, of which there are `extent`, or up to as many where
@@ -98,6 +100,7 @@ pub(super) fn derive(
         shared_along,
         source,
         fragment_sets: 0,
+        split: frame.split,
     };
     let copy = match at(Chiral::Acp) {
         _ if panels => Transport::panels(plan, side, &from, &o, k_tile)?,
@@ -153,6 +156,7 @@ fn in_pipeline(
         shared_along: Along::Row,
         source,
         fragment_sets,
+        split: frame.split,
     })
 }
 

@@ -106,6 +106,11 @@ pub enum Refusal {
     /// 8-bit floats on a device whose matrix instructions do not take them.
     #[error("UNI{uni} takes {scalar} on sm_89 and later only; use UNI0, or f16")]
     UnitFloat8 { uni: u32, scalar: Scalar },
+    /// Factors that are split before warpgroup instructions read them.
+    #[error(
+        "UNI2 with A_ACP{acp_a}, B_ACP{acp_b}, RGA{rga}, LWV{lwv}: for tf32x3 factors are split before instructions read them, A's in registers and B's, which come from shared memory, by the load waves that write them; use A_ACP2, B_ACP0, RGA2 and LWV4, or UNI1"
+    )]
+    UnitSplits { rga: u32, lwv: u32, acp_a: u32, acp_b: u32 },
     /// Waves that the unit's instructions do not have.
     #[error("UNI{uni} has instructions of waves of {needed} lanes, the device has waves of {wave}; use another UNI")]
     UnitWave { uni: u32, wave: u32, needed: u32 },

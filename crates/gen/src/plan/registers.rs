@@ -2,7 +2,6 @@
 
 use super::fetched::fetch_wanted;
 use super::spec::KernelSpec;
-use super::tile::FRAGMENT;
 use super::transport::Transport;
 use tilewright_ir::{COPY_REGISTERS, Limits, MOST_EVEN_REGISTERS, WARP};
 
@@ -25,7 +24,7 @@ pub(super) fn of_roles(spec: &KernelSpec) -> Option<(u32, u32)> {
     let budget = |of_load: u32| Limits::WARPGROUP.role_registers((load, math), of_load);
     let (a, b) = (&spec.tiling.a, &spec.tiling.b);
     // Fragments live beside the accumulators.
-    let sums = a.micro * b.micro / owners + a.micro / spec.tiling.unit.family().block.0 * FRAGMENT * a.fragment_sets;
+    let sums = a.micro * b.micro / owners + a.fragment_registers();
     if !spec.schedule.copies.iter().any(Transport::is_written) {
         let most = math.checked_sub(2).and_then(|i| COPY_REGISTERS.get(i as usize)).filter(|_| load == 1)?;
         return budget(if math == 2 && sums >= MANY_SUMS { COPY_REGISTERS[2] } else { *most });

@@ -217,7 +217,7 @@ const COMMON: [KeyInfo; COMMONS] = [
         System::Cutlass,
         Legal::Range(0, 3),
         0,
-        "math unit: 0 fused multiply-add; for 16-bit operands: 1 mma.sync (sm_80 and up), 2 wgmma (sm_90a), 3 MFMA (gfx90a, gfx942, gfx950); 1 and 2 also for tf32, 3 for f32, 1 and 3 for f64",
+        "math unit: 0 fused multiply-add; for 16-bit operands: 1 mma.sync (sm_80 and up), 2 wgmma (sm_90a), 3 MFMA (gfx90a, gfx942, gfx950); 1 and 2 also for tf32 and tf32x3, 3 for f32, 1 and 3 for f64",
     ),
     entry(
         "SWP",

@@ -107,7 +107,7 @@ pub fn spans(tensor: &Tensor, o: &OperandTiling, k_tile: u32, unit: &Family) -> 
         let shift = first % grain;
         let mut map = TensorMap {
             scalar: tensor.scalar,
-            round_tf32: unit.takes_tf32(tensor.scalar),
+            round_tf32: o.rounded(unit, tensor.scalar),
             extent: vec![extent[fast] + shift, (extent[slow] - class).div_ceil(classes)],
             stride_bytes: vec![classes * apart * u64::from(bytes)],
             tile: vec![pitch, lines],

@@ -168,7 +168,7 @@ impl Tiling {
     }
     /// Depth of a k-step, for which fragments are read at once.
     pub fn k_step(&self) -> u32 {
-        self.instruction.map_or(1, |row| row.step)
+        self.instruction.map_or(1, |row| row.k_step(self.a.split))
     }
     /// The steps of so many k in a k-tile in which some k exist: channels of a tap that are padding alone have none, where they are the same of
     /// every k-tile.
@@ -187,6 +187,10 @@ impl Tiling {
             None => all.collect(),
             Some((run, exist)) => all.filter(|step| i64::from(step * depth) % run < exist).collect(),
         }
+    }
+    /// Products of TF32 numbers in place of each of factors.
+    pub const fn products(&self) -> u32 {
+        if self.a.split { 3 } else { 1 }
     }
     /// k-steps of a k-tile.
     pub fn k_steps(&self) -> u32 {

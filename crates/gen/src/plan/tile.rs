@@ -1,8 +1,10 @@
 //! How one operand's tile is cut and laid out: what each thread loads and computes of it, and where it is in shared memory.
 
 use serde::Serialize;
+use tilewright_ir::Scalar;
 use tilewright_ir::affine::Affine;
 use tilewright_ir::layout::{Axis, Layout};
+use tilewright_ir::mma::Family;
 
 /// Where an operand's elements are loaded from (MIOpenGEMM `WOS`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -84,9 +86,25 @@ pub struct OperandTiling {
     /// Sets of fragments in registers through which warpgroup instructions read this operand, one per k-step on its way (`RGA`); 0: they
     /// read shared memory themselves.
     pub fragment_sets: u32,
+    /// Each element is multiplied as the sum of two TF32 numbers.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub split: bool,
 }
 
 impl OperandTiling {
+    /// Tiles of it in a stage of shared memory: two where it is split there, for instructions that read it themselves.
+    pub const fn parts(&self, unit: &Family) -> u32 {
+        if self.split && unit.asynchronous && self.fragment_sets == 0 { 2 } else { 1 }
+    }
+    /// Elements are rounded to TF32 before a unit reads them: factors then lose half of what they would lose by being cut off.
+    pub fn rounded(&self, unit: &Family, scalar: Scalar) -> bool {
+        unit.takes_tf32(scalar) && !self.split
+    }
+    /// Registers of a lane for the fragments of warpgroup instructions; where they are split, for both parts, and for a k-step's as it is read.
+    pub const fn fragment_registers(&self) -> u32 {
+        let sets = if self.split && self.fragment_sets > 0 { 2 * self.fragment_sets + 1 } else { self.fragment_sets };
+        self.micro / 64 * FRAGMENT * sets
+    }
     /// Lines of a k-tile in shared memory, and elements from one to the next.
     pub const fn lines(&self, k_tile: u32) -> (u32, u32) {
         match self.shared_along {

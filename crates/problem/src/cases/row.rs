@@ -61,10 +61,10 @@ impl<'a> Row<'a> {
         }
         if text == "i8" {
             let what = format!("element type {text}");
-            let remedy = "it needs a matrix unit that is not built yet; e4m3, e5m2, f16, bf16, tf32, f32 and f64 are".to_string();
+            let remedy = format!("it needs a matrix unit that is not built yet; take {}", crate::math::NAMES);
             return Err(ProblemError::Unsupported { what, remedy });
         }
-        Err(self.fail("dtype", format!("`{text}` must be one of e4m3, e5m2, f16, bf16, tf32, f32, f64")))
+        Err(self.fail("dtype", format!("`{text}` must be one of {}", crate::math::NAMES)))
     }
     /// An element type by name.
     pub fn scalar(&self, column: &str) -> Result<Option<Scalar>, ProblemError> {

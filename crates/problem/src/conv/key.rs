@@ -103,7 +103,7 @@ impl Conv {
             Some(1) => Ok(true),
             Some(other) => Err(fail(format!("`{name}{other}`: must be 0 or 1"))),
         };
-        let (dtype, math) = dtype.ok_or_else(|| fail("the element type is missing (f16, bf16, tf32, f32 or f64)".to_string()))?;
+        let (dtype, math) = dtype.ok_or_else(|| fail(format!("the element type is missing ({})", crate::math::NAMES)))?;
         let mask = flag("mask", mask)?;
         let residual = flag("res", residual)?;
         if mask && residual {

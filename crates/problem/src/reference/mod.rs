@@ -80,14 +80,17 @@ impl Tolerance {
     /// The bound for data of random sign, as [`TestData`] makes it.
     ///
     /// With unit roundoff u of the accumulator (2^-24 for f32 and the 16-bit types, 2^-53 for f64) it is
-    /// `u * (32 + sqrt(k) / 8)` of the scale. Where: partial sums of k terms of random sign grow like sqrt(k), the scale like
+    /// `u * (32 + t sqrt(k))` of the scale, t = 1/8, or 3/4 for three TF32 products in place of one. Where: partial sums of k terms of random sign grow like sqrt(k), the scale like
     /// k, so the rounding errors of any order of summation come to about u of the scale whatever k is; 32 covers the tail over 10^9
-    /// elements, alpha, beta, bias and residual. The second term admits units that truncate instead of rounding, whose errors add up.
+    /// elements, alpha, beta, bias and residual. The second term admits units that truncate instead of rounding, whose errors add up: each
+    /// instruction takes up to 2 u, 0.7 u on average, from a partial sum, which over k / 16 instructions comes to about 0.03 sqrt(k) u of the scale,
+    /// and to five times that in the element of 10^5 whose partial sums are greatest.
     /// Leaving out one of k terms changes an average element by 1/k of its scale, far more than this up to k of about
     /// 10^5. Data of one sign rounds worse, with sqrt(k) u, and would need a wider bound.
     ///
     /// Factors cut to TF32 add to each product an error of up to [`Math::product_error`] of its magnitude, with the product's random
-    /// sign: to sums of k about 0.4 / sqrt(k) of that of the scale, of which 4 / sqrt(k) is ten standard deviations.
+    /// sign: to sums of k about 0.4 / sqrt(k) of that of the scale, of which 4 / sqrt(k) is ten standard deviations. So does what three
+    /// products of TF32 leave out.
     ///
     /// Units for 8-bit floats add up in less than f32: those of Hopper keep about 14 bits of the largest of an instruction's 32 products and
     /// the sum so far, and drop what lies below (DeepSeek-V3, arXiv 2412.19437, section 3.3.2). Of sums of k, whose sign is random, the
@@ -108,7 +111,7 @@ impl Tolerance {
         let function = problem.activation().map_or(0.0, Activation::rounding);
         let short = if problem.dtype().is_float8() { 2f64.powi(-13) * (4.0 + k.sqrt() / 8.0) } else { 0.0 };
         Tolerance {
-            accumulate: unit * (32.0 + k.sqrt() / 8.0 + function)
+            accumulate: unit * (32.0 + problem.math().truncation() * k.sqrt() + function)
                 + problem.math().product_error() * (4.0 / k.sqrt()).min(1.0)
                 + short,
             ..Tolerance::rounding(out)

@@ -419,7 +419,8 @@ def gemm(a: Any, b: Any, *, alpha: float = 1.0, beta: float = 0.0, stream: int =
 
     `a` is (m, k) or (batch, m, k), `b` (k, n) or (batch, k, n); a matrix without batch serves the whole batch. Transposed and strided
     arrays are read as they lie. Options: `out`, `bias` (n,) or (m, 1), `activation` (relu, gelu, gelutanh, silu), `residual` (as
-    `out`), `out_dtype`, `math` ("tf32" rounds float32 factors), `context`. `stream`: handle of the CUDA or HIP stream for arrays there.
+    `out`), `out_dtype`, `math` ("tf32" rounds float32 factors, "tf32x3" multiplies them as three products of
+    tf32, nearly as accurately as float32), `context`. `stream`: handle of the CUDA or HIP stream for arrays there.
     """
     return _gemm(a, b, **options).run(alpha, beta, stream)
 

@@ -47,6 +47,7 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         Refusal::UnitCopy { acp, .. } | Refusal::ShiftWaves { acp, .. } => side(acp, &[Acp], &[Uni, Lwv]),
         Refusal::StagedRows => both(&[], &[Cst, Swp, Uni]),
         Refusal::UnitTypes { .. } | Refusal::UnitFloat8 { .. } | Refusal::UnitWave { .. } => both(&[], &[Uni]),
+        Refusal::UnitSplits { .. } => both(&[Acp], &[Rga, Lwv, Uni]),
         Refusal::Turns { .. } => both(&[], &[Png, Lwv, Pst, Mac]),
         Refusal::Cluster { .. } => both(&[Clu, Mic], &[Ice, Sks, Pst, Png, Cst, Mac, Skw, Uni]),
         Refusal::UnitThreads { .. } => both(&[], &[Mac, Skw, Uni]),

@@ -103,6 +103,9 @@ fn storing(c: &Contraction, spec: &KernelSpec, target: &Target, meet: f64) -> f6
     }
 }
 
+/// Instructions that split an element into two TF32 numbers.
+const SPLITTING: f64 = 3.0;
+
 /// How many times longer a wave's fragment reads take than the bytes alone: lines that start at the same banks.
 fn conflicts(spec: &KernelSpec, o: &OperandTiling, element: u32) -> f64 {
     // Swizzled panels have none.
@@ -147,7 +150,7 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
     let together = if t.cluster.sharers() > 1 { TOGETHER } else { 0.0 };
     let (math, read, waits) = if family.asynchronous {
         let steps = t.steps(c, 32 / c.a.scalar.bytes()).len();
-        let issued = owners * f64::from(t.a.micro / family.block.0) * steps as f64;
+        let issued = owners * f64::from(t.a.micro / family.block.0 * t.products()) * steps as f64;
         let read = issued * 32.0 * f64::from(family.block.0 + t.b.micro) / target.rates.shared_bytes;
         (issued * instruction(target, f64::from(t.b.micro)), read, drains(spec, owners, resident))
     } else {
@@ -159,7 +162,7 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
         };
         let read = |o: &OperandTiling| f64::from(o.micro) * depth * bytes * conflicts(spec, o, c.a.scalar.bytes());
         let turn = if spec.schedule.fragments_ahead > 0 { WAVE_TURN } else { 2.0 * WAVE_TURN };
-        let math = work.fma / rate / busy_parts;
+        let math = work.fma * f64::from(t.products()) / rate / busy_parts;
         (math, owners * (read(&t.a) + read(&t.b)) / target.rates.shared_bytes, turn / resident)
     };
     // Instructions besides those of the unit: four schedulers issue one a cycle each.
@@ -168,7 +171,7 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
     for ((o, operand), copy) in sides.into_iter().zip(&spec.schedule.copies) {
         let brought = f64::from(o.macro_tile) * depth * bytes;
         if copy.is_written() {
-            sum.besides += brought / FETCH_PORT;
+            sum.besides += brought * f64::from(o.parts(family)) / FETCH_PORT;
         } else if !copy.in_pipeline() {
             let load = model.load_cost(spec, operand);
             let by_hand = if copy.is_async() { 0.0 } else { 1.0 };
@@ -176,6 +179,11 @@ fn resources(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Wor
             sum.shared += by_hand * load.store_cycles + brought / target.rates.shared_bytes;
             sum.issue += load_waves * (load.loads + by_hand * load.stores) * 3.0 / f64::from(UNIT_PARTS);
         }
+    }
+    if t.a.split && family.fragments {
+        // Each wave splits what it reads.
+        let lanes = f64::from(t.wave_lanes.max(1));
+        sum.issue += owners * f64::from(t.a.micro + t.b.micro) * depth / lanes * SPLITTING / f64::from(UNIT_PARTS);
     }
     if !family.asynchronous {
         // Registers that do not fit are written to memory and read back in each k-tile.
@@ -210,7 +218,10 @@ fn trust(c: &Contraction, spec: &KernelSpec) -> f64 {
     let in_bulk = |tensor: &Tensor, o: &OperandTiling| {
         bulk_tile(&materialised(tensor, o.source, o.macro_tile), o, t.k_tile, (1, t.unit.family())).is_ok()
     };
-    let needless = (copies[0].is_written() && in_bulk(&c.a, &t.a)) || (copies[1].is_written() && in_bulk(&c.b, &t.b));
+    let needless = [(&c.a, &t.a), (&c.b, &t.b)]
+        .into_iter()
+        .zip(copies)
+        .any(|((tensor, o), copy)| copy.is_written() && o.parts(t.unit.family()) == 1 && in_bulk(tensor, o));
     let clustered = if t.cluster.sharers() > 1 { SHARED } else { 1.0 } * if t.cluster.splits > 1 { SUMMED } else { 1.0 };
     clustered * if needless { NEEDLESS } else { 1.0 }
 }

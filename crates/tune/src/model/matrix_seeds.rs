@@ -2,7 +2,8 @@
 
 use crate::space::Space;
 use tilewright_gen::plan::{Chiral, Common, Key, Keys, RowSlab, store_slabs, store_tile, thread_grid};
-use tilewright_ir::{MathUnit, Mma};
+use tilewright_ir::MathUnit;
+use tilewright_problem::Math;
 use tilewright_problem::contraction::{Contraction, Tensor};
 use tilewright_problem::view::{COL, ROW};
 
@@ -10,9 +11,8 @@ use tilewright_problem::view::{COL, ROW};
 /// not be legal.
 pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let target = space.target();
-    if !target.features.warpgroup || c.matrix_input().and_then(|input| Mma::find(MathUnit::Warpgroup, input)).is_none() {
-        return Vec::new();
-    }
+    let Some(row) = c.instruction(MathUnit::Warpgroup).filter(|_| target.features.warpgroup) else { return Vec::new() };
+    let split = c.splits(row);
     let mut plans = Vec::new();
     for swapped in [0, 1] {
         let turned = c.oriented(swapped == 1);
@@ -35,8 +35,9 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
             schedules(space, &turned, &plan, &mut of_tiles);
         }
         let fetched: Vec<Keys> = of_tiles.iter().flat_map(|plan| through_registers(plan, &turned)).collect();
-        let fragments: Vec<Keys> = of_tiles.iter().filter(|_| by_registers).map(by_fragments).collect();
-        if !pairs && !spares && !blocks {
+        let fragments: Vec<Keys> =
+            of_tiles.iter().filter(|_| by_registers || split).map(|plan| by_fragments(plan, split)).collect();
+        if split || (!pairs && !spares && !blocks) {
             of_tiles.clear();
         }
         plans.extend(of_tiles.into_iter().chain(fetched).chain(fragments));
@@ -83,10 +84,13 @@ fn rows_by_registers(c: &Contraction) -> bool {
     a.scalar.bytes() == 4 && a.view.stride(ROW) == Some(1) && a.view.stride(COL) != Some(1) && boxes_align(a)
 }
 
-/// The plan with that operand's fragments in registers: as many sets as the accumulators leave registers for.
-fn by_fragments(plan: &Keys) -> Keys {
+/// The plan with that operand's fragments in registers: as many sets as the accumulators leave registers for. Where factors are split, load waves
+/// write the other one.
+fn by_fragments(plan: &Keys, split: bool) -> Keys {
     let (rows, columns) = (plan.get(Key::A(Chiral::Mic)), plan.get(Key::B(Chiral::Mic)));
-    plan.with(Key::C(Common::Rga), if 4 * rows * columns + 16 * rows <= 176 { 4 } else { 2 })
+    let four = 4 * rows * columns + 16 * rows * if split { 2 } else { 1 };
+    let plan = plan.with(Key::C(Common::Rga), if four <= 176 { 4 } else { 2 });
+    if split { plan.with(Key::B(Chiral::Acp), 0).with(Key::C(Common::Lwv), 4) } else { plan }
 }
 
 /// True if bulk copies may reach the tensor: plain strides, all but the contiguous one multiples of 16 bytes.
@@ -170,10 +174,12 @@ fn schedules(space: &Space, c: &Contraction, tile: &Keys, plans: &mut Vec<Keys>)
     } else {
         RowSlab::new(64, 8, c.c.scalar.bytes(), c.accumulator()).bytes()
     };
+    // Both parts of what is split in shared memory.
+    let parts = if c.math == Math::Tf32x3 { 2 } else { 1 };
     // Rows of 128 bytes, or two.
     let row = 128 / c.a.scalar.bytes();
     for depth in [row, 2 * row] {
-        let stage = (rows + columns) * depth * c.a.scalar.bytes() + 16;
+        let stage = (rows + columns * parts) * depth * c.a.scalar.bytes() + 16;
         let k_tiles = c.k.div_ceil(depth.into());
         for share in [1, 2] {
             let most = (target.limits.shared_per_group / share / stage).min(8);

@@ -21,9 +21,10 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, target: &Target) -> Re
         return if rng.random_bool(0.8) { gemm(rng, recipe, dtype) } else { conv(rng, recipe, dtype) };
     }
     if recipe.units {
-        let (dtype, math) = match rng.random_range(0..3) {
+        let (dtype, math) = match rng.random_range(0..4) {
             0 => (Scalar::F16, Math::Exact),
             1 => (Scalar::BF16, Math::Exact),
+            2 => (Scalar::F32, Math::Tf32x3),
             _ => (Scalar::F32, Math::Tf32),
         };
         let drawn = if rng.random_bool(0.8) { gemm(rng, recipe, dtype) } else { conv(rng, recipe, dtype) };

@@ -10,8 +10,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 use tilewright_device::{Device, Options, open_with};
+use tilewright_gen::plan::{Constraint, Plan};
 use tilewright_ir::{Block, Stmt};
+use tilewright_problem::Problem;
+use tilewright_problem::reference::Samples;
 use tilewright_tune::random::{Pair, Recipe, pair, verify};
+use tilewright_tune::run::compile;
+use tilewright_tune::space::Space;
+use tilewright_tune::verify::{Case, Depth, Verification, test_factors};
 
 /// What is run.
 pub struct Run<'a> {
@@ -37,6 +43,21 @@ pub fn emulator(spec: &str, interleave: bool, seed: u64) -> Arc<dyn Device> {
     options.emulator.interleave = interleave;
     options.emulator.seed = seed;
     open_with(spec, &options).expect("the emulator opens")
+}
+
+/// A problem run on an emulator, in a random order of waves, by a plan that is legal for it: every element against the reference.
+pub fn verified(device: &str, problem: &Problem, plan: &str, (seed, with_beta): (u64, bool)) -> Verification {
+    let device = emulator(device, true, seed);
+    let space = Space::new(problem, &device.info().target).unwrap();
+    let plan = Plan::from(Constraint::parse(plan).unwrap().apply(&Plan::default()));
+    let r = space.resolve(&plan).unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
+    let program = r.generate(space.env().workspace_bytes).unwrap();
+    let compiled = compile(device.as_ref(), &program).unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
+    let case = Case::new(&device, problem, 5, test_factors(5, with_beta), Samples::All).unwrap();
+    let verdict = case.verify(&program, &compiled, space.contraction(&plan), Depth::Quick, false);
+    let verdict = verdict.unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
+    assert!(verdict.passed, "{problem} {plan}: {:?}", verdict.reason);
+    verdict
 }
 
 /// What went wrong with a pair, if anything did.

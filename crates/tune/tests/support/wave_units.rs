@@ -18,7 +18,9 @@ pub fn product(rng: &mut ChaCha8Rng, unit_number: u32, units: &[u64]) -> Problem
     let mut extent = |most: u64| unit * rng.random_range(1..most / unit);
     let (m, n, k) = (extent(180), extent(180), extent(140));
     let single = if unit_number == 1 { Math::Tf32 } else { Math::Exact };
-    let types = [(Scalar::F16, Math::Exact), (Scalar::BF16, Math::Exact), (Scalar::F32, single), (Scalar::F64, Math::Exact)];
+    let exact = |dtype| (dtype, Math::Exact);
+    let types = [Scalar::F16, Scalar::BF16, Scalar::F64].map(exact);
+    let types = [&types[..], &[(Scalar::F32, single), (Scalar::F32, Math::Tf32x3)]].concat();
     let (dtype, math) = one(rng, &types);
     let gemm =
         Gemm::new(dtype, m, n, k).order(Order::Col).math(math).trans(rng.random(), rng.random()).batch(one(rng, &[1, 1, 2, 3]));

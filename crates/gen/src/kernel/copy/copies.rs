@@ -115,6 +115,7 @@ impl Operands<'_> {
 
     fn writers<'k>(&'k self, b: &mut Builder, ring: &'k Ring, thread: ExprId, first: ExprId) -> Writers<'k> {
         let first_lane = b.bind("first_load_lane", (thread % self.spec.tiling.wave_lanes).equals(0));
+        let t = &self.spec.tiling;
         let tiles = [0, 1].map(|i| {
             let (Transport::Written(tile), Source::Memory(source)) = (&self.spec.schedule.copies[i], &self.sources[i]) else {
                 return None;
@@ -127,7 +128,8 @@ impl Operands<'_> {
                 tile: tile.clone(),
                 thread,
                 threads: self.spec.load_threads(),
-                round: self.spec.tiling.unit.family().takes_tf32(tile.map.scalar),
+                round: [&t.a, &t.b][i].rounded(t.unit.family(), tile.map.scalar),
+                parts: [&t.a, &t.b][i].parts(t.unit.family()),
                 registers: self.spec.load_registers(),
                 k_tile: self.spec.tiling.k_tile,
                 beyond: [self.spec.tiling.cluster.m, self.spec.tiling.cluster.n][i] > 1,

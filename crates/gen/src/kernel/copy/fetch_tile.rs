@@ -47,6 +47,8 @@ pub(crate) struct FetchTile<'a> {
     pub threads: u32,
     /// Elements are rounded to TF32.
     pub round: bool,
+    /// Tiles that are written: two where elements are split into two TF32 numbers.
+    pub parts: u32,
     /// Registers of a load thread.
     pub registers: u32,
     pub k_tile: u32,
@@ -103,10 +105,20 @@ impl FetchTile<'_> {
         Place { line, chunk, to, exists }
     }
 
-    /// Factors of TF32, rounded here: bulk copies do so on the way.
-    fn rounded(&self, b: &mut Builder, value: ExprId, width: u32) -> ExprId {
-        let parts: Vec<ExprId> = (0..width).map(|i| b.value(value.extract(i).unary(UnaryOp::RoundTf32))).collect();
-        b.vector(&parts)
+    /// What is written of a vector, one for each part: factors of TF32 are rounded here (bulk copies do so on the way), or split into the nearest
+    /// numbers and what they leave.
+    fn written(&self, b: &mut Builder, value: ExprId, width: u32) -> Vec<ExprId> {
+        if !self.round && self.parts == 1 {
+            return vec![value];
+        }
+        let op = if self.round { UnaryOp::RoundTf32 } else { UnaryOp::NearTf32 };
+        let mut parts = vec![(0..width).map(|i| b.value(value.extract(i).unary(op))).collect::<Vec<ExprId>>()];
+        if self.parts > 1 {
+            let rest = (0..).zip(&parts[0]).map(|(i, near)| b.value(value.extract(i) - *near));
+            let rest = rest.collect();
+            parts.push(rest);
+        }
+        parts.iter().map(|part| b.vector(part)).collect()
     }
 
     /// Runs the body for each batch of chunks: with the number of the first, and how many.
@@ -176,19 +188,24 @@ impl FetchTile<'_> {
             for j in 0..count {
                 let i = b.value(first + j);
                 let place = self.place(b, i, buffer);
-                let vectors: Vec<ExprId> = (0..pieces)
+                let vectors: Vec<Vec<ExprId>> = (0..pieces)
                     .map(|piece| {
                         let value = b.reg(stage, j * pieces + piece);
-                        if self.round { self.rounded(b, value, width) } else { value }
+                        self.written(b, value, width)
                     })
                     .collect();
-                if width == 1 {
-                    let value = b.vector(&vectors);
-                    b.store(Base::Shared(self.array), place.to, value, place.exists);
-                    continue;
-                }
-                for (piece, value) in vectors.into_iter().enumerate() {
-                    b.store(Base::Shared(self.array), place.to + (piece as u32 * width), value, place.exists);
+                let apart = self.tile.bytes / self.parts / tensor.scalar.bytes();
+                for part in 0..self.parts {
+                    let of_part = vectors.iter().filter_map(|vector| vector.get(part as usize).copied()).collect::<Vec<ExprId>>();
+                    let to = b.value(place.to + part * apart);
+                    if width == 1 {
+                        let value = b.vector(&of_part);
+                        b.store(Base::Shared(self.array), to, value, place.exists);
+                        continue;
+                    }
+                    for (piece, value) in of_part.into_iter().enumerate() {
+                        b.store(Base::Shared(self.array), to + (piece as u32 * width), value, place.exists);
+                    }
                 }
             }
         });

@@ -4,12 +4,13 @@
 //! memory are rows of one k; AMD's lanes read their own elements. `ldmatrix` moves pairs of 16-bit elements, which would tear those of
 //! TF32 apart where it transposes, so lanes read these and doubles one by one (no two in one bank: lines are padded, or lanes take the
 //! k of swizzled panels in another order, [`KOrder`]). TF32 is rounded here, in registers, since asynchronous copies bring f32 as it is,
-//! and no other reader of the tile need know.
+//! and no other reader of the tile need know. Where a product is three of TF32, factors are split here, too: B's of an instruction's depth
+//! once for all rows, A's fragment by fragment, so that few registers hold both parts.
 
 use super::k_order::KOrder;
 use super::math::Steps;
 use crate::kernel::tile::shared::SharedTile;
-use crate::kernel::unit::{Sums, clear, matrix_row, slice, wave};
+use crate::kernel::unit::{SPLIT_PRODUCTS, Sums, clear, matrix_row, slice, split, wave};
 use crate::plan::{Along, KernelSpec};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::mma::Fragment;
@@ -37,8 +38,12 @@ pub(crate) struct WaveUnit {
     /// Accumulators of a lane.
     sums: u32,
     fragments: [Fragments; 2],
+    /// Both parts of one of A's fragments and of B's for one instruction's depth, where factors are split.
+    parts: Option<[RegId; 2]>,
     /// The instruction.
     row: &'static Mma,
+    /// Depth of a k-step.
+    step: u32,
     /// The wave's first row and column within the macro tile.
     first: [ExprId; 2],
     lane: ExprId,
@@ -59,7 +64,7 @@ impl WaveUnit {
         };
         let fragments = [(0, "a", t.a.micro), (1, "b", t.b.micro)].map(|(i, name, micro)| {
             let (of, side) = if i == 0 { (&row.a, rows) } else { (&row.b, columns) };
-            let len = micro / side * of.registers * (row.step / depth);
+            let len = micro / side * of.registers * (t.k_step() / depth);
             let held = if of.elements == 1 { row.input.storage() } else { Scalar::U32 };
             let regs = b.regs(&format!("{name}_frag"), held.ty(), sets * len);
             let (place, every) = match of.elements {
@@ -75,14 +80,18 @@ impl WaveUnit {
         });
         let sums = t.a.micro * t.b.micro / lanes;
         let acc = b.regs("acc", row.sum.ty(), sums);
-        WaveUnit { acc, sums, fragments, row, first, lane, a_first: spec.style.a_first }
+        let parts = t.a.split.then(|| {
+            let lens = [row.a.registers, t.b.micro / columns * row.b.registers];
+            [("a_parts", lens[0]), ("b_parts", lens[1])].map(|(name, len)| b.regs(name, Scalar::F32.ty(), 2 * len))
+        });
+        WaveUnit { acc, sums, fragments, parts, row, step: t.k_step(), first, lane, a_first: spec.style.a_first }
     }
 
-    /// Fragments of elements that fill a register, one instruction's after the other; those of TF32 are rounded.
+    /// Fragments of elements that fill a register, one instruction's after the other; those of TF32 are rounded, unless they are to be split.
     fn load_elements(&self, b: &mut Builder, f: &Fragments, (from, k_step): (ExprId, ExprId), set: u32, is_a: bool) {
         let (of, (rows, columns, depth)) = (if is_a { &self.row.a } else { &self.row.b }, self.row.shape);
         let side = if is_a { rows } else { columns };
-        let steps = self.row.step / depth;
+        let steps = self.step / depth;
         let per_step = f.len / steps;
         for step in 0..steps {
             for block in 0..f.micro / side {
@@ -90,10 +99,11 @@ impl WaveUnit {
                     let (across, along) = (of.at(Axis::Row, 0, register, 0), of.at(Axis::K, 0, register, 0));
                     let further = f.blocks.get(((side * block + across) / 8) as usize).copied().unwrap_or(f.lane);
                     let lane = b.value(f.lane + further);
-                    let at = f.order.further(b, &f.shared, lane, (k_step, self.row.step), depth * step + along);
+                    let at = f.order.further(b, &f.shared, lane, (k_step, self.step), depth * step + along);
                     let at = b.value(from + at);
                     let value = b.load("element", Base::Shared(f.shared.array), at, 1, None);
-                    let value = if self.row.input == MatrixType::TF32 { value.unary(UnaryOp::RoundTf32) } else { value.into() };
+                    let round = self.row.input == MatrixType::TF32 && self.parts.is_none();
+                    let value = if round { value.unary(UnaryOp::RoundTf32) } else { value.into() };
                     b.set_reg(f.regs, set * f.len + step * per_step + of.registers * block + register, value);
                 }
             }
@@ -122,7 +132,7 @@ impl Steps for WaveUnit {
                 self.load_elements(b, f, (from[which], step), set, which == 0);
                 continue;
             }
-            let at = f.shared.steps(b, from[which], step, self.row.step);
+            let at = f.shared.steps(b, from[which], step, self.step);
             // Four matrices of 8 x 8 are 16 rows, or 16 columns; the last 8 columns of an odd number come alone.
             for (block, further) in (0..).zip(&f.blocks) {
                 let count = if f.micro - 16 * block >= 16 { 4 } else { 2 };
@@ -136,14 +146,27 @@ impl Steps for WaveUnit {
     fn multiply(&self, b: &mut Builder, set: u32) {
         let ([left, right], row) = (&self.fragments, self.row);
         let (rows, columns, depth) = row.shape;
-        let (across, steps) = (right.micro / columns, row.step / depth);
+        let (across, steps) = (right.micro / columns, self.step / depth);
         for step in 0..steps {
+            let (len_a, len_b) = (row.a.registers, row.b.registers * across);
+            let mut of_b = (right.regs, set * right.len + step * right.len / steps);
+            if let Some([_, parts]) = self.parts {
+                split(b, of_b, (parts, 0), len_b);
+                of_b = (parts, 0);
+            }
             for i in 0..left.micro / rows {
-                for j in 0..across {
-                    let a = slice(b, left.regs, set * left.len + step * left.len / steps + row.a.registers * i);
-                    let right = slice(b, right.regs, set * right.len + step * right.len / steps + row.b.registers * j);
-                    let acc = slice(b, self.acc, row.c.registers * (i * across + j));
-                    b.matrix(MatrixOp::Mma { input: row.input, a, b: right, acc });
+                let mut of_a = (left.regs, set * left.len + step * left.len / steps + len_a * i);
+                if let Some([parts, _]) = self.parts {
+                    split(b, of_a, (parts, 0), len_a);
+                    of_a = (parts, 0);
+                }
+                for [small_a, small_b] in if self.parts.is_some() { &SPLIT_PRODUCTS[..] } else { &[[0, 0]] } {
+                    for j in 0..across {
+                        let a = slice(b, of_a.0, of_a.1 + small_a * len_a);
+                        let right = slice(b, of_b.0, of_b.1 + row.b.registers * j + small_b * len_b);
+                        let acc = slice(b, self.acc, row.c.registers * (i * across + j));
+                        b.matrix(MatrixOp::Mma { input: row.input, a, b: right, acc });
+                    }
                 }
             }
         }

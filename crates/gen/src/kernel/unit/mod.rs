@@ -13,7 +13,7 @@ use crate::kernel::stages::schedule::MathPart;
 use crate::plan::{Along, Tiling};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::mma::Fragment;
-use tilewright_ir::{Builder, ExprId, Mma, RegId, RegSlice, Scalar, Unroll};
+use tilewright_ir::{Builder, ExprId, Mma, RegId, RegSlice, Scalar, UnaryOp, Unroll};
 
 /// Work to spread between the k-steps: called after the math of each.
 pub(crate) type Between<'a> = &'a mut dyn FnMut(&mut Builder, u32);
@@ -68,6 +68,20 @@ fn clear(b: &mut Builder, row: &Mma, acc: RegId, count: u32) {
 fn slice(b: &mut Builder, regs: RegId, first: u32) -> RegSlice {
     RegSlice { regs, first: b.int(first.into(), Scalar::I32) }
 }
+
+/// Splits so many registers into two TF32 numbers each: the nearest ones, and behind all of these what they leave, of which units drop the last bit.
+fn split(b: &mut Builder, from: (RegId, u32), to: (RegId, u32), count: u32) {
+    for i in 0..count {
+        let value = b.reg(from.0, from.1 + i);
+        b.set_reg(to.0, to.1 + i, value.unary(UnaryOp::NearTf32));
+        let near = b.reg(to.0, to.1 + i);
+        b.set_reg(to.0, to.1 + count + i, value - near);
+    }
+}
+
+/// The products of factors that are split: which of them takes the smaller part of A's and of B's. The smallest come first, so that the last sum
+/// has all of them.
+const SPLIT_PRODUCTS: [[u32; 2]; 3] = [[1, 0], [0, 1], [0, 0]];
 
 /// Row and k at which a lane's row of `ldmatrix` starts in lines along rows or along k: matrices of 8 x 8 follow each other as the registers
 /// of fragments do that they become, those of several instructions `side` rows apart.

@@ -7,7 +7,7 @@
 //! the first four lines of a step while the upper ones read the last four, then the other way round, and each lane puts what it has in
 //! order.
 
-use super::matrix_row;
+use super::{matrix_row, slice, split};
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::Along;
 use tilewright_ir::layout::Axis;
@@ -25,6 +25,8 @@ enum Reads {
 /// The fragments of one warpgroup's rows.
 pub(crate) struct RowFragments {
     regs: RegId,
+    /// Both parts of each set's fragments, where they are split: `regs` hold those of a k-step as they are read.
+    split: Option<RegId>,
     /// Sets of fragments, one per k-step on its way.
     pub sets: u32,
     /// Instructions along m.
@@ -42,29 +44,42 @@ impl RowFragments {
         b: &mut Builder,
         shared: &SharedTile,
         row: &'static Mma,
-        (sets, rows): (u32, u32),
+        (sets, rows, split): (u32, u32, bool),
         (first, thread): (ExprId, ExprId),
     ) -> Self {
-        let regs = b.regs("row_fragments", Scalar::U32.ty(), sets * rows * row.a.registers);
+        let (scalar, kept) = if split { (Scalar::F32, 1) } else { (Scalar::U32, sets) };
+        let regs = b.regs("row_fragments", scalar.ty(), kept * rows * row.a.registers);
+        let split = split.then(|| b.regs("row_parts", scalar.ty(), 2 * sets * rows * row.a.registers));
         let lane = b.value(thread % WARP);
         let of_wave = row.a.at(Axis::Row, WARP, 0, 0);
         let first = b.value(first + thread / WARP * of_wave);
         let reads = if shared.along == Along::Row && row.a.elements == 1 {
-            words(b, shared, row, first, lane)
+            words(b, shared, (row, scalar), first, lane)
         } else {
             let [own, k] = matrix_row(b, (&row.a, row.shape.0), lane, shared.along);
             let (own, k) = (b.bind("fragment_row", first + own), b.bind("fragment_k", k));
             let at = shared.at(b, own, k);
             Reads::Matrices(b.bind("fragment_at", at))
         };
-        RowFragments { regs, sets, rows, row, shared: shared.clone(), reads }
+        RowFragments { regs, split, sets, rows, row, shared: shared.clone(), reads }
     }
 
-    /// Reads a k-step's fragments from a stage into its set: one for each instruction along m.
+    /// Slices of registers for each instruction along m.
+    pub const fn parts(&self) -> usize {
+        if self.split.is_some() { 2 } else { 1 }
+    }
+
+    /// Reads a k-step's fragments from a stage into its set: one for each instruction along m, or its nearest numbers and what they leave.
     pub fn load(&self, b: &mut Builder, stage: ExprId, k_step: u32) -> Vec<RegSlice> {
         let base = b.value(stage * self.shared.stage);
-        let set = k_step % self.sets * self.rows;
-        (0..self.rows).map(|row| self.load_one(b, base, row, k_step, (set + row) * self.row.a.registers)).collect()
+        let (set, len) = (k_step % self.sets * self.rows, self.row.a.registers);
+        let Some(parts) = self.split else {
+            return (0..self.rows).map(|row| self.load_one(b, base, row, k_step, (set + row) * len)).collect();
+        };
+        let read: Vec<RegSlice> = (0..self.rows).map(|row| self.load_one(b, base, row, k_step, row * len)).collect();
+        let of = |row: u32| 2 * (set + row) * len;
+        (0..).zip(&read).for_each(|(row, _)| split(b, (self.regs, row * len), (parts, of(row)), len));
+        (0..self.rows).flat_map(|row| [of(row), of(row) + len]).map(|first| slice(b, parts, first)).collect()
     }
 
     fn load_one(&self, b: &mut Builder, base: ExprId, row: u32, k_step: u32, first: u32) -> RegSlice {
@@ -102,8 +117,8 @@ impl RowFragments {
 }
 
 /// Where a lane's words are, of a wave whose rows begin at `first`. Registers count the upper and the lower half of the rows, then k.
-fn words(b: &mut Builder, shared: &SharedTile, row: &Mma, first: ExprId, lane: ExprId) -> Reads {
-    let words = shared.words(b, "row_words", Scalar::U32);
+fn words(b: &mut Builder, shared: &SharedTile, (row, scalar): (&Mma, Scalar), first: ExprId, lane: ExprId) -> Reads {
+    let words = if scalar == Scalar::F32 { shared.array } else { shared.words(b, "row_words", scalar) };
     let places = row.a.layout(WARP, row.a.registers);
     let further = row.a.at(Axis::K, 0, 2, 0);
     let upper = b.value(lane / (WARP / 2));

@@ -1,7 +1,7 @@
 //! The warpgroup unit: a k-tile's matrix instructions, and where their accumulators lie in the result tile.
 
 use super::row_fragments::RowFragments;
-use super::{Between, KTile, Sums, Unit, clear, slice};
+use super::{Between, KTile, SPLIT_PRODUCTS, Sums, Unit, clear, slice};
 use crate::kernel::stages::schedule::MathPart;
 use crate::kernel::tile::shared::SharedTile;
 use crate::plan::{Along, KernelSpec};
@@ -59,7 +59,7 @@ impl Warpgroup {
         let lane = b.bind("group_lane", thread % owners);
         let (rows, sets) = (t.a.micro / row.shape.0, t.a.fragment_sets);
         let acc = b.regs("acc", row.sum.ty(), rows * row.sums(t.b.micro));
-        let fragments = (sets > 0).then(|| RowFragments::new(b, &shared[0], row, (sets, rows), (first[0], lane)));
+        let fragments = (sets > 0).then(|| RowFragments::new(b, &shared[0], row, (sets, rows, t.a.split), (first[0], lane)));
         Warpgroup {
             acc,
             shared: shared.to_vec(),
@@ -77,15 +77,24 @@ impl Warpgroup {
         }
     }
 
-    /// Where the operand's k-step of some rows starts in its stage.
-    fn tile(&self, b: &mut Builder, which: usize, stage: ExprId, (first, further): (ExprId, u32), k_step: u32) -> Descriptor {
+    /// Where the operand's k-step of some rows starts in its stage; `part` 1: that of the smaller parts.
+    fn tile(
+        &self,
+        b: &mut Builder,
+        (which, part): (usize, u32),
+        stage: ExprId,
+        (first, further): (ExprId, u32),
+        k_step: u32,
+    ) -> Descriptor {
         let (s, bytes) = (&self.shared[which], self.row.input.bytes());
         let at = |row: u32, k: u32| s.position(row, k) as u32 * bytes;
         let k_contiguous = s.along == Along::K;
         // Rows within a line are contiguous; the next line of rows is a whole column of k further.
         let (leading_bytes, per_row) =
             if k_contiguous { (0, s.pitch * bytes) } else { (at(s.pitch, 0), at(s.pitch, 0) / s.pitch) };
-        let byte = b.value(stage * (s.stage * bytes) + first * per_row + at(further, k_step * self.row.shape.2));
+        let byte = b.value(
+            stage * (s.stage * bytes) + first * per_row + (at(further, k_step * self.row.shape.2) + part * s.stage / 2 * bytes),
+        );
         let (array, stride_bytes) = (s.array, 8 * s.pitch * bytes);
         Descriptor { array, byte, swizzle: Swizzle::B128, k_contiguous, leading_bytes, stride_bytes }
     }
@@ -96,8 +105,8 @@ impl Warpgroup {
         b.matrix(MatrixOp::WarpgroupFence { acc: self.acc, left: Vec::new() });
         for &k_step in &self.k_steps {
             for row in 0..self.rows {
-                let a = self.tile(b, 0, buffer, (self.first[0], row * self.row.shape.0), k_step);
-                self.multiply(b, buffer, (row, k_step), WarpgroupA::Shared(a), later);
+                let a = self.tile(b, (0, 0), buffer, (self.first[0], row * self.row.shape.0), k_step);
+                self.multiply(b, buffer, (row, k_step), (WarpgroupA::Shared(a), 0), later);
             }
         }
         b.matrix(MatrixOp::WarpgroupCommit);
@@ -115,8 +124,13 @@ impl Warpgroup {
             }
             let left = fragments.load(b, buffer, k_step);
             b.matrix(MatrixOp::WarpgroupFence { acc: self.acc, left: left.clone() });
-            for (row, a) in left.into_iter().enumerate() {
-                self.multiply(b, buffer, (row as u32, k_step), WarpgroupA::Regs(a), later);
+            for (row, a) in (0..).zip(left.chunks(fragments.parts())) {
+                let products = if let [_, _] = a { &SPLIT_PRODUCTS[..] } else { &[[0, 0]] };
+                let mut later = later;
+                for [small_a, small_b] in products {
+                    let a = WarpgroupA::Regs(a[*small_a as usize]);
+                    self.multiply(b, buffer, (row, k_step), (a, *small_b), later.take());
+                }
             }
             if again || k_step + 1 == k_steps {
                 b.matrix(MatrixOp::WarpgroupCommit);
@@ -127,8 +141,15 @@ impl Warpgroup {
     }
 
     /// One instruction: rows of a k-step. The first k-step replaces the sums unless this is `later`.
-    fn multiply(&self, b: &mut Builder, buffer: ExprId, (row, k_step): (u32, u32), a: WarpgroupA, later: Option<ExprId>) {
-        let right = self.tile(b, 1, buffer, (self.first[1], 0), k_step);
+    fn multiply(
+        &self,
+        b: &mut Builder,
+        buffer: ExprId,
+        (row, k_step): (u32, u32),
+        (a, part_of_b): (WarpgroupA, u32),
+        later: Option<ExprId>,
+    ) {
+        let right = self.tile(b, (1, part_of_b), buffer, (self.first[1], 0), k_step);
         let acc = slice(b, self.acc, row * self.row.sums(self.columns));
         let yes = b.int(1, Scalar::Bool);
         b.matrix(MatrixOp::Warpgroup {
