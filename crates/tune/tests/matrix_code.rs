@@ -306,3 +306,25 @@ fn wave_instructions_of_tf32() {
         eprintln!("{plan}: {} registers, main loop {:?}", usage.registers, main.counts);
     }
 }
+
+/// Results of batches leave in the vectors that the plan asks for: stored member by member, each is a transaction of its own.
+#[test]
+fn vectors_of_batches_are_stored_whole() {
+    let panels = "A_MIC16_PAD1_FRW4_ACP1__B_MIC8_PAD1_FRW4_ACP1__C_UNR16_MAC128_SKW11_CVW4_WVA8_PFG1_BUF2_FRA1";
+    let pairs = "A_MIC4_PAD1_FRW4_ACP1__B_MIC4_PAD1_FRW4_ACP1__C_UNR16_MAC64_SKW10_CVW2_PFG1_BUF2_FRA1";
+    let rows = "A_MIC1_ACP2__B_MIC16_ACP2__C_UNR64_MAC512_CST1_PFG4_BUF5_FRA1_LWV4_UNI2_PST132_PNG1";
+    let product = |scalar, m, k| Gemm::new(scalar, m, m, k).order(Order::Row).trans(false, true);
+    let cases = [
+        (product(Scalar::F32, 512, 128).batch(96), panels, "STG.E.128"),
+        (product(Scalar::F32, 512, 128).batch(96), pairs, "STG.E.64"),
+        (product(Scalar::BF16, 197, 64).batch(768), rows, "STG.E.128"),
+    ];
+    for (gemm, plan, vector) in cases {
+        let kernel = main_kernel(&gemm.build().unwrap().into(), plan, ARCH);
+        let Some(seen) = made(inspect(&kernel, ARCH, None, &Options::default())) else { return };
+        let stores: Vec<&str> = seen.assembly.lines().filter(|line| line.contains("STG.")).collect();
+        assert!(stores.iter().any(|line| line.contains(vector)), "{plan}: {stores:#?}");
+        assert!(!stores.iter().any(|line| line.contains("STG.E ")), "{plan}: {stores:#?}");
+        assert_eq!(seen.usage.spill_bytes, 0, "{plan}");
+    }
+}

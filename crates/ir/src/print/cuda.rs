@@ -85,6 +85,36 @@ impl Dialect for Cuda {
     fn vector_functions(&self) -> bool {
         false
     }
+    /// NVIDIA's compiler takes a struct that is computed apart and stores its members one by one, save where all of them were loaded
+    /// together, or where it sees through the address; of batched products it often does not. So 8 bytes are stored as one integer, 16 by the
+    /// instruction's name, which costs an address of its own.
+    fn store(&self, space: Space, ty: Type, prelude: &mut Prelude) -> Option<String> {
+        let bytes = ty.bytes();
+        if space != Space::Global || ty.lanes == 1 || !matches!(bytes, 8 | 16) {
+            return None;
+        }
+        let word = |n: u32| match ty.scalar {
+            Scalar::F16 | Scalar::BF16 => Some(format!("(unsigned int)v.s[{}] << 16 | v.s[{}]", 2 * n + 1, 2 * n)),
+            Scalar::F32 => Some(format!("__float_as_uint(v.s[{n}])")),
+            Scalar::I32 | Scalar::U32 => Some(format!("(unsigned int)v.s[{n}]")),
+            _ => None,
+        };
+        let words = (0..bytes / 4).map(word).collect::<Option<Vec<_>>>()?;
+        let body = match &words[..] {
+            [low, high] => format!("*(unsigned long long*)p = (unsigned long long)({high}) << 32 | ({low});"),
+            words => {
+                let values: Vec<String> = words.iter().map(|w| format!("\"r\"({w})")).collect();
+                let place = "\"l\"(__cvta_generic_to_global(p))";
+                format!(
+                    "asm volatile(\"st.global.v4.b32 [%0], {{%1, %2, %3, %4}};\" :: {place}, {} : \"memory\");",
+                    values.join(", ")
+                )
+            }
+        };
+        let name = cpp::vector_name(ty);
+        let text = |_: &mut Prelude| format!("{} void tw_store_{name}({name}* p, {name} v) {{ {body} }}", cpp::INLINE);
+        Some(prelude.function(&format!("tw_store_{name}"), text))
+    }
     fn convert_vector(&self, _: &str, _: &str) -> Option<String> {
         None
     }

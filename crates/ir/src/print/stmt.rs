@@ -54,9 +54,14 @@ impl Printer<'_> {
                 self.put(*place, &value);
             }
             Stmt::Store { mem, value, guard } => {
-                let access = self.access(mem, self.kernel.ty(*value), false);
+                let ty = self.kernel.ty(*value);
+                let access = self.access(mem, ty, false);
                 let value = self.expr(*value).text;
-                self.guarded(*guard, &format!("{access} = {value};"));
+                let line = match self.dialect.store(space(mem.base), ty, &mut self.prelude) {
+                    Some(function) => format!("{function}({}, {value});", access.trim_start_matches('*')),
+                    None => format!("{access} = {value};"),
+                };
+                self.guarded(*guard, &line);
             }
             Stmt::Atomic { op, mem, value, guard } => {
                 let address = self.address(mem).0;

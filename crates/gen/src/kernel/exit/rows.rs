@@ -16,6 +16,10 @@ use crate::plan::{Edge, RowSlab, STORE_ROWS};
 use tilewright_ir::*;
 use tilewright_problem::view::{COL, G, ROW};
 
+/// Loops over a staging buffer stay loops: there are many of them, and NVIDIA's compiler unrolls them into more code and addresses than
+/// registers hold (4095^3 in bf16 spilled 112 bytes).
+const ROLLED: Unroll = Unroll::By(1);
+
 /// A wave's staging buffer: 16 rows of sums.
 pub(crate) struct RowStore {
     array: SharedId,
@@ -204,7 +208,7 @@ impl Out<'_> {
         let (width, lanes) = (form.width, self.e.spec.tiling.wave_lanes);
         let vectors = rows.slab.columns / width;
         let steps = (STORE_ROWS * vectors).div_ceil(lanes);
-        b.for_range("step", 0, steps, Unroll::No, |b, step| {
+        b.for_range("step", 0, steps, ROLLED, |b, step| {
             let index = b.value(step * lanes + lines.lane);
             let own = b.bind("slab_row", index / vectors);
             let vector = b.value(index % vectors);
@@ -215,40 +219,87 @@ impl Out<'_> {
             let mut col = b.value(lines.col + element);
             // The first vector of the tile begins with what is not ours.
             let mut whole = None;
-            let mut own_from = None;
             if !form.aligned() {
                 let behind = self.behind(b, form, row);
                 let behind = b.bind("behind", behind);
                 col = b.value(col - behind);
                 if slab.number == 0 {
                     b.and_also(&mut whole, behind.le(element));
-                    own_from = Some(b.value(behind - element));
                 }
             }
             let col = b.bind("first_column", col);
             let fits = self.within(b, col, width);
             whole = b.and_opt(whole, fits);
             let exists = (!(STORE_ROWS * vectors).is_multiple_of(lanes)).then(|| b.value(own.lt(STORE_ROWS)));
-            let store = |b: &mut Builder| {
+            let guard = b.and_opt(whole, exists);
+            b.if_given(guard, |b| {
                 let values = rows.values(b, at, width);
-                let Some(whole) = whole else {
-                    return self.put_from(b, [row, col], &values, old, Start::InMemory);
-                };
-                b.if_else(
-                    whole,
-                    |b| self.put_from(b, [row, col], &values, old, Start::InMemory),
-                    |b| {
-                        for (e, &value) in values.iter().enumerate() {
-                            let col = b.value(col + e);
-                            let inside = self.within(b, col, 1);
-                            let ours = own_from.map(|from| b.value(from.le(e as u32)));
-                            let guard = b.and_opt(inside, ours);
-                            self.put_if(b, guard, [row, col], value, old);
-                        }
-                    },
-                );
-            };
-            b.if_given(exists, store);
+                self.put_from(b, [row, col], &values, old, Start::InMemory);
+            });
+        });
+        if width == 1 {
+            return;
+        }
+        let ends = self.end(b);
+        if !form.aligned() && slab.number == 0 {
+            self.part(b, rows, form, (lines, ends), old, &|b, element, behind| {
+                (b.int(0, Scalar::I32), b.value(element.ge(behind).and(behind.gt(0))))
+            });
+        }
+        let Some(end) = ends else { return };
+        // Of most tiles no row ends here.
+        let cut = b.value((end - lines.col).lt(rows.slab.columns));
+        b.if_then(cut, |b| {
+            self.part(b, rows, form, (lines, ends), old, &|b, _, behind| {
+                // Elements of the line that are columns of C.
+                let count = b.bind("count", end - lines.col + behind);
+                let first = b.bind("first", count / width * width);
+                let mut ends_here = b.value(count.gt(0).and(count.lt(rows.slab.columns)));
+                if !form.aligned() && slab.number == 0 {
+                    // Where a row begins within a vector, that vector has been stored.
+                    let rest = b.value(behind.equals(0).select(1, first));
+                    ends_here = b.value(ends_here.and(rest.gt(0)));
+                }
+                (first, ends_here)
+            });
+        });
+    }
+
+    /// Stores what a row owns of one of its vectors, neighbours by neighbouring lanes: stored one after the other, each would be a
+    /// transaction of its own. `which`, of an element of the vector and of how far the row begins behind a multiple: where in its line
+    /// the vector begins, and whether the element is the row's. Nothing is stored from the column `end` on.
+    fn part(
+        &self,
+        b: &mut Builder,
+        rows: &RowStore,
+        form: &RowForm,
+        (lines, end): (&Lines, Option<ExprId>),
+        old: bool,
+        which: &dyn Fn(&mut Builder, ExprId, ExprId) -> (ExprId, ExprId),
+    ) {
+        let (width, lanes) = (form.width, self.e.spec.tiling.wave_lanes);
+        b.for_range("step", 0, (STORE_ROWS * width).div_ceil(lanes), ROLLED, |b, step| {
+            let index = b.value(step * lanes + lines.lane);
+            let own = b.bind("slab_row", index / width);
+            let element = b.bind("slab_element", index % width);
+            let row = lines.row(b, own);
+            let behind = if form.aligned() { b.int(0, Scalar::I32) } else { self.behind(b, form, row) };
+            let behind = b.bind("behind", behind);
+            let (first, is_own) = which(b, element, behind);
+            let col = b.bind("column", lines.col + first + element - behind);
+            let mut guard = Some(is_own);
+            if let Some(end) = end {
+                b.and_also(&mut guard, col.lt(end));
+            }
+            if !(STORE_ROWS * width).is_multiple_of(lanes) {
+                b.and_also(&mut guard, own.lt(STORE_ROWS));
+            }
+            let line = rows.line(b, own);
+            let at = b.value(line + first + element);
+            b.if_given(guard, |b| {
+                let value = rows.values(b, at, 1);
+                self.put_from(b, [row, col], &value, old, Start::InMemory);
+            });
         });
     }
 
@@ -269,37 +320,29 @@ impl Out<'_> {
             }
             return;
         }
-        b.if_then(mine, |b| {
-            let row = lines.row(b, lines.lane);
-            let behind = self.behind(b, form, row);
-            let behind = b.bind("behind", behind);
-            let rest = rows.values(b, end, form.width);
-            let col = b.value(lines.col + rows.slab.columns - behind);
-            for e in 0..form.width - 1 {
-                let col = b.value(col + e);
-                let ours = b.value(behind.gt(e));
-                let inside = self.within(b, col, 1);
-                let guard = b.and_opt(Some(ours), inside);
-                self.put_if(b, guard, [row, col], rest[e as usize], old);
-            }
+        let end = self.end(b);
+        self.part(b, rows, form, (lines, end), old, &|b, element, behind| {
+            (b.int(rows.slab.columns.into(), Scalar::I32), b.value(element.lt(behind)))
         });
-    }
-
-    fn put_if(&self, b: &mut Builder, guard: Option<ExprId>, place: [ExprId; 2], value: ExprId, old: bool) {
-        b.if_given(guard, |b| self.put_from(b, place, &[value], old, Start::InMemory));
     }
 
     /// That this many columns from `col` of the macro tile on are columns of C; `None` where they always are.
     fn within(&self, b: &mut Builder, col: ExprId, count: u32) -> Option<ExprId> {
+        let end = self.end(b)?;
+        Some(b.value((col + (count - 1)).lt(end)))
+    }
+
+    /// Columns of C from the macro tile's first on; `None` where there are never fewer than the tile's.
+    fn end(&self, b: &mut Builder) -> Option<ExprId> {
         let may = self.overruns(1) && self.e.inputs[1].edge == Edge::Predicate;
         if !may && self.at.sizes[1].is_none() {
             return None;
         }
         let start = self.at.n_start.value(b);
-        let last = b.value(start.cast(Scalar::I32) + col + (count - 1));
-        Some(match self.at.sizes[1] {
-            Some(columns) => b.value(last.lt(columns.cast(Scalar::I32))),
-            None => b.value(last.lt(self.e.c.n as i64)),
-        })
+        let columns = match self.at.sizes[1] {
+            Some(columns) => columns.cast(Scalar::I32),
+            None => Ex::int(self.e.c.n as i64, Scalar::I32),
+        };
+        Some(b.bind("columns", columns - start.cast(Scalar::I32)))
     }
 }
