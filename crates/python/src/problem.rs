@@ -100,7 +100,7 @@ pub fn gemm(
 #[pyfunction]
 #[pyo3(signature = (n, c, k, input, filter, dtype="float32", *, out_dtype=None, direction="forward", layout="nchw", groups=1,
                     stride=None, dilation=None, pad_begin=None, pad_end=None, bias=false, activation=None, residual=false,
-                    math="exact"))]
+                    mask=false, math="exact"))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn conv(
     n: u64,
@@ -120,6 +120,7 @@ pub fn conv(
     bias: bool,
     activation: Option<&str>,
     residual: bool,
+    mask: bool,
     math: &str,
 ) -> PyResult<String> {
     let dtype = self::dtype(dtype)?;
@@ -148,6 +149,9 @@ pub fn conv(
     }
     if residual {
         conv = conv.residual();
+    }
+    if mask {
+        conv = conv.mask();
     }
     Ok(Problem::from(conv.build().map_err(|e| raised(e.into()))?).key())
 }

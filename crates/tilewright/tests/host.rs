@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tilewright::{
     Addresses, Along, Bundled, Constraint, Context, Conv, Direction, Dynamic, Emission, Error, Extent, Factors, Gemm, Host,
-    HostCode, Images, Layout, Operation, Options, Order, Plan, Problem, RecordsAt, Scalar, Stream, Target, bundle,
+    HostCode, Images, Layout, Operation, Operator, Options, Order, Plan, Problem, RecordsAt, Reduce, Reduction, Scalar, Stream,
+    Target, bundle,
 };
 use tilewright_ir::{ArgKind, Dialect};
 
@@ -43,6 +44,11 @@ fn operations(context: &Context) -> Vec<Operation> {
         let conv = Conv::new(Scalar::BF16, 8, 64, 64, &[28, 28], &[3, 3]).direction(direction).layout(Layout::Nhwc);
         context.conv(conv.pad(&[1, 1], &[1, 1]).stride(&[stride, stride])).expect("a convolution")
     };
+    let several = |direction| {
+        let conv = Conv::new(Scalar::F32, 2, 16, 16, &[14, 14], &[3, 3]).direction(direction);
+        conv.pad(&[1, 1], &[1, 1]).stride(&[2, 2])
+    };
+    let told = |text: &str| text.parse::<Reduction>().expect("a reduction");
     let dynamic = Dynamic { m: true, ..Dynamic::NONE };
     vec![
         // Sums of splits meet in workspace, behind an early launch.
@@ -52,17 +58,24 @@ fn operations(context: &Context) -> Vec<Operation> {
         gemm(Gemm::new(Scalar::F16, 128, 128, 8192)),
         gemm(Gemm::new(Scalar::F64, 64, 48, 40).order(Order::Col).trans(true, false).batch(3)),
         gemm(Gemm::new(Scalar::BF16, 512, 256, 256).dynamic(dynamic)),
-        gemm(Gemm::new(Scalar::BF16, 256, 256, 128).reduce("max:n".parse().expect("a reduction"))),
+        gemm(Gemm::new(Scalar::BF16, 256, 256, 128).reduce(told("max:n"))),
         conv(Direction::Forward, 1),
         conv(Direction::BackwardData, 2),
+        // Four parts, whose result is masked.
+        context.conv(several(Direction::BackwardData).mask()).expect("a convolution"),
+        context.conv(several(Direction::Forward).reduce(told("sum:bm")).reduce(told("max:bm:f32"))).expect("a convolution"),
+        context.reduce(Reduce::new(Scalar::F16, &[512, 700], &[1]).op(Operator::Sum).op(Operator::ArgMax)).expect("a reduction"),
     ]
 }
 
 /// Where operands are said to be, 16 GiB apart: nobody looks there.
 fn memory(name: &str) -> u64 {
     const NAMES: [&str; 10] = ["A", "B", "C", "bias", "residual", "reduced_0", "workspace", "input", "filter", "output"];
+    if let Some(number @ 1..) = name.strip_prefix("reduced_").and_then(|number| number.parse::<u64>().ok()) {
+        return (number + 7) << 34;
+    }
     let alias = match name {
-        "output_gradient" => "A",
+        "output_gradient" | "tensor" => "A",
         "input_gradient" => "C",
         other => other,
     };
@@ -134,12 +147,13 @@ fn launch(operation: &Operation) {
         c: memory("C"),
         bias: memory("bias"),
         residual: memory("residual"),
-        reductions: [memory("reduced_0"); tilewright::MOST_REDUCTIONS],
+        reductions: std::array::from_fn(|n| memory(&format!("reduced_{n}"))),
         workspace: memory("workspace"),
     };
     let at = rows(operation).map(|rows| operation.extents().with(Extent::M, rows));
+    let beta = if matches!(operation.problem(), Problem::Reduce(_)) { 0.0 } else { 0.25 };
     // SAFETY: nothing is behind the driver that would follow an address.
-    unsafe { prepared.launch(Stream(4242), &addresses, Factors { alpha: 1.5, beta: 0.25 }, at) }.expect("it is launched");
+    unsafe { prepared.launch(Stream(4242), &addresses, Factors { alpha: 1.5, beta }, at) }.expect("it is launched");
 }
 
 /// Width of clusters and sizes of arguments, for the driver.

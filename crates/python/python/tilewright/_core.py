@@ -338,6 +338,7 @@ def _conv(
     bias: Any = None,
     activation: Optional[str] = None,
     residual: Any = None,
+    mask: Any = None,
     stride: Union[int, Sequence[int]] = 1,
     padding: Union[int, Sequence[int]] = 0,
     dilation: Union[int, Sequence[int]] = 1,
@@ -387,10 +388,13 @@ def _conv(
         bias_at = tight(bias, "bias")
         _shaped("bias", bias_at, (k,))
         arrays.append(("bias", bias_at))
-    if residual is not None:
-        residual_at = tight(residual, "residual")
-        _shaped("residual", residual_at, shape)
-        arrays.append(("residual", residual_at))
+    if residual is not None and mask is not None:
+        raise _native.ProblemError("residual and mask are one tensor: it is added, or masks; leave one of them out")
+    name, third = ("mask", mask) if residual is None else ("residual", residual)
+    if third is not None:
+        residual_at = tight(third, name)
+        _shaped(name, residual_at, shape)
+        arrays.append((name, residual_at))
     context = _same_place(context, arrays)
     _typed(c_at.dtype, arrays[3:])
     problem = _native.conv(
@@ -409,6 +413,7 @@ def _conv(
         bias=bias is not None,
         activation=activation,
         residual=residual is not None,
+        mask=mask is not None,
         math=math,
     )
     return Call(context, problem, x_at, w_at, c_at, bias_at, residual_at, out)
@@ -429,7 +434,8 @@ def conv(x: Any, w: Any, *, stream: int = 0, **options: Any) -> Any:
     """The convolution of input `x` with filters `w`, with bias, activation and residual as `gemm` has them.
 
     `layout` "nchw": `x` (n, c, ...), `w` (k, c / groups, ...); "nhwc": `x` (n, ..., c), `w` (k, ..., c / groups). Options: `out`,
-    `bias` (k,), `activation`, `residual`, `stride`, `padding`, `dilation`, `groups`, `out_dtype`, `math`, `context`.
+    `bias` (k,), `activation`, `residual` or `mask` (as `out`: the result is 0 where it is not above 0, as the gradient behind a ReLU),
+    `stride`, `padding`, `dilation`, `groups`, `out_dtype`, `math`, `context`.
     """
     return _conv(x, w, **options).run(1.0, 0.0, stream)
 
