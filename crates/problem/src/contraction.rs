@@ -3,10 +3,11 @@
 use crate::epilogue::{Activation, Along};
 use crate::extent::{Dynamic, Extent, Extents};
 use crate::math::Math;
-use crate::reduction::{Axes, Operator, ResultShape};
+use crate::reduction::{Axes, Function, Operator, ResultShape};
 use crate::view::View;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::fmt;
 use tilewright_ir::mma::Family;
 use tilewright_ir::{MathUnit, MatrixType, Mma, Scalar};
 
@@ -73,6 +74,9 @@ pub enum EpilogueOp {
 pub struct Reduce {
     /// What is computed.
     pub operator: Operator,
+    /// Of what function of each element, where it is not the element itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<Function>,
     /// Axes that are reduced.
     pub over: Axes,
     /// Of values rounded to the result's type.
@@ -84,6 +88,15 @@ pub struct Reduce {
     /// Batch entries that follow each other and always stay apart: a convolution's groups.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub groups: u64,
+}
+
+/// `max over n`, `sum of exp over n`.
+impl fmt::Display for Reduce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.operator)?;
+        self.function.map_or(Ok(()), |function| write!(f, " of {function}"))?;
+        write!(f, " over {}", self.over)
+    }
 }
 
 const fn one() -> u64 {

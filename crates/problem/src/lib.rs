@@ -33,4 +33,4 @@ pub use gemm::{Gemm, GemmBuilder, Matrix, Order};
 pub use math::Math;
 pub use problem::Problem;
 pub use reduce::{Reduce, ReduceBuilder, operator};
-pub use reduction::{Axes, MOST_REDUCTIONS, Operator, Reduction, ResultShape};
+pub use reduction::{Axes, Function, MOST_REDUCTIONS, Operator, Reduction, ResultShape};

@@ -156,6 +156,7 @@ impl Reduce {
         let _ = write!(key, "_st{}_o{}", joined(&self.strides), self.offset);
         for r in &self.reductions {
             let _ = write!(key, "_op{}", r.operator);
+            let _ = r.function.map_or(Ok(()), |function| write!(key, ".{function}"));
             let _ = r.dtype.map_or(Ok(()), |dtype| write!(key, ":{dtype}"));
         }
         if let Some(activation) = self.activation {
@@ -217,7 +218,7 @@ impl Reduce {
 
 const LISTS: [&str; 5] = ["in", "over", "st", "o", "ws"];
 
-/// `sum` or `sum:bf16`: an operator, and the type of its values where it is not that of the sums.
+/// `sum`, `sum.exp` or `sum:bf16`: an operator, a function of each element before it, and the type of its values where it is not that of the sums.
 ///
 /// # Errors
 /// What is wrong with it, in words.
@@ -284,8 +285,9 @@ mod tests {
     #[test]
     fn keys_round_trip() {
         let problem = Reduce::new(Scalar::BF16, &[4, 5, 6], &[2, 0]).op(Operator::Sum).op_in(Operator::Max, Scalar::F16);
-        let problem = problem.activation(Activation::Silu).offset(3).workspace(64).build().unwrap();
-        assert_eq!(problem.key(), "reduce_in4x5x6_over0x2_st30x6x1_o3_opsum_opmax:f16_actsilu_ws64_bf16");
+        let problem =
+            problem.reduction(operator("min.exp").unwrap()).activation(Activation::Silu).offset(3).workspace(64).build().unwrap();
+        assert_eq!(problem.key(), "reduce_in4x5x6_over0x2_st30x6x1_o3_opsum_opmax:f16_opmin.exp_actsilu_ws64_bf16");
         assert_eq!(Reduce::parse_key(&problem.key()).unwrap(), problem);
         assert_eq!(problem.result_shape().extents, Extents { g: 1, m: 5, n: 24 });
         assert_eq!((problem.position(false, 4), problem.position(true, 13)), (24, 61));
@@ -304,6 +306,8 @@ mod tests {
             ("reduce_in4x4_over1_st4_opsum_f32", "strides = 1 values"),
             ("reduce_in4x4_over1_opsum", "element type is missing"),
             ("reduce_in4x4_over1_opmean_i32", "integers have sum"),
+            ("reduce_in4x4_over1_opsum.abs_i32", "integers have no functions"),
+            ("reduce_in4x4_over1_opsum.root_f32", "the functions are abs"),
             ("reduce_in4x4_over1_opsum:f32_i32", "i64 or i32"),
             ("reduce_in4x4_over1_opsum_actrelu_i32", "integers have none"),
             ("reduce_in4x4_over1_opsum_q4_f32", "unknown key"),

@@ -134,10 +134,7 @@ impl Emission<'_> {
         }
         for r in c.reductions() {
             let (name, values) = (format!("reduced_{}", r.number), c.result_shape(r).left(r.over));
-            lines.push(format!(
-                "  {name:<10} {values} x {}, {} over {}; aligned to {ADDED_ALIGN} bytes",
-                r.scalar, r.operator, r.over
-            ));
+            lines.push(format!("  {name:<10} {values} x {}, {r}; aligned to {ADDED_ALIGN} bytes", r.scalar));
         }
         let workspace = match self.program.workspace_bytes {
             0 => "none".to_string(),

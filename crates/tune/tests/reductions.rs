@@ -1,4 +1,5 @@
-//! Reductions of results, on the emulator with all checks: random problems on every unit, and values that go wrong elsewhere.
+//! Reductions of results, on the emulator with all checks: 3,000 random tuples of operator, axes, types, unit, tiling, schedule, finish and
+//! problem, on every unit; and values that go wrong elsewhere.
 //!
 //! `TILEWRIGHT_RANDOM_PAIRS` sets how many random pairs there are of each kind, `TILEWRIGHT_RANDOM_SEED` where the seeds start.
 
@@ -22,17 +23,17 @@ fn random(recipe: Recipe, devices: &[&str], count: u64) {
 
 #[test]
 fn on_multiply_adds() {
-    random(Recipe::emulated(), &["emu:sm_90a", "emu:gfx900"], 300);
+    random(Recipe::emulated(), &["emu:sm_90a", "emu:gfx900"], 700);
 }
 
 #[test]
 fn in_every_schedule() {
-    random(Recipe::schedules(), &["emu:sm_90a", "emu:gfx942"], 300);
+    random(Recipe::schedules(), &["emu:sm_90a", "emu:gfx942"], 700);
 }
 
 #[test]
 fn on_warpgroups() {
-    random(Recipe::units(), &["emu:sm_90a"], 120);
+    random(Recipe::units(), &["emu:sm_90a"], 300);
 }
 
 /// What the pairs above are to meet is among what is drawn.
@@ -48,7 +49,10 @@ fn every_way_out_is_drawn() {
     let element: (&str, Is) = ("an atomic for each element", |_, spec| spec.epilogue.finish == Finish::Atomic(Stage::Element));
     let tree: (&str, Is) = ("trees before atomics", |_, spec| spec.epilogue.finish == Finish::Atomic(Stage::Group));
     let wave: (&str, Is) = ("waves before atomics", |_, spec| spec.epilogue.finish == Finish::Atomic(Stage::Wave));
-    let finishes = [ticket, element, tree, wave];
+    let blocks: (&str, Is) = ("blocks", |pair, _| pair.problem.reductions().iter().any(|r| r.over.in_blocks()));
+    let functions: (&str, Is) =
+        ("functions of elements", |pair, _| pair.problem.reductions().iter().any(|r| r.function.is_some()));
+    let finishes = [ticket, element, tree, wave, blocks, functions];
     for (recipe, device, mut ways) in [
         (Recipe::emulated(), "emu:gfx900", vec![conv, workspace, persistent]),
         (Recipe::units(), "emu:sm_90a", vec![conv, workspace, cluster, persistent, ping_pong]),
@@ -71,7 +75,7 @@ fn every_way_out_is_drawn() {
 /// Tensors by themselves.
 #[test]
 fn of_tensors() {
-    let count = number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(300);
+    let count = number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(700);
     let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
     let outcomes: Vec<Option<String>> = (first..first + count)
         .into_par_iter()
@@ -112,7 +116,7 @@ fn picked_plans_of_tensors_read_whole_sectors() {
 
 #[test]
 fn on_units_of_waves() {
-    let count = number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(150);
+    let count = number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(300);
     let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
     for (unit, device) in [(1, "emu:sm_80"), (3, "emu:gfx942")] {
         let outcomes: Vec<Option<String>> = (first..first + count)

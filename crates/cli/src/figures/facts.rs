@@ -521,7 +521,7 @@ impl Subject<'_> {
                 EpilogueOp::Activate(f) => format!("apply {f}"),
                 EpilogueOp::AddTensor(_) => "add the residual".into(),
                 EpilogueOp::Mask(_) => "0 where the residual is not above 0".into(),
-                EpilogueOp::Reduce(x) => format!("take part in {} over {}", x.operator, x.over),
+                EpilogueOp::Reduce(x) => format!("take part in {x}"),
             })
             .collect();
         out.push(format!("per element: {}", fused.join(", then ")));
@@ -563,7 +563,7 @@ impl Subject<'_> {
             Some(Finish::Atomic(_)) if r.operator.adds() => "atomics on the result, whose order varies from run to run".into(),
             Some(Finish::Atomic(_)) => "atomics on the result, whose order changes nothing".into(),
         });
-        format!("{} over {}: {}", r.operator, r.over, steps.join(", then "))
+        format!("{r}: {}", steps.join(", then "))
     }
 }
 

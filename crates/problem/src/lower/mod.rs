@@ -93,7 +93,15 @@ pub fn lower(problem: &Problem, form: ConvForm) -> Result<Parts, ProblemError> {
 fn reduce_ops(all: &[Reduction], accumulator: Scalar, groups: u64) -> impl Iterator<Item = EpilogueOp> {
     all.iter().enumerate().map(move |(number, r)| {
         let scalar = r.scalar(accumulator);
-        EpilogueOp::Reduce(Reduce { operator: r.operator, over: r.over, stored: r.stored, scalar, number, groups })
+        EpilogueOp::Reduce(Reduce {
+            operator: r.operator,
+            function: r.function,
+            over: r.over,
+            stored: r.stored,
+            scalar,
+            number,
+            groups,
+        })
     })
 }
 

@@ -258,11 +258,14 @@ fn element(data: &TestData, reduction: &Reduction, index: [u64; 3]) -> f64 {
 /// An element of the result as it is reduced, and how far that may be off: rounded where that is reduced which is stored. What may be
 /// off may be rounded to either side.
 pub(super) fn as_reduced(data: &TestData, reduction: &Reduction, expected: f64, off: f64) -> (f64, f64) {
-    if !reduction.stored {
-        return (expected, off);
-    }
     let scalar = data.buffer(Operand::C).scalar;
     let t = Tolerance::rounding(scalar);
-    let x = rounded(scalar, expected);
-    if off > 0.0 && x.is_finite() { (expected, off + t.round * (x.abs() + off) + t.floor) } else { (x, off) }
+    let x = if reduction.stored { rounded(scalar, expected) } else { expected };
+    let moved = reduction.stored && off > 0.0 && x.is_finite();
+    let (x, off) = if moved { (expected, off + t.round * (x.abs() + off) + t.floor) } else { (x, off) };
+    let Some(function) = reduction.function else { return (x, off) };
+    let accumulator = scalar.accumulator();
+    let unit = if accumulator == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
+    // What the type of the sums does not hold is infinite, or nothing.
+    (rounded(accumulator, function.apply(x)), function.off(x, off, unit))
 }

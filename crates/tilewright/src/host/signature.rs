@@ -91,7 +91,7 @@ impl HostCode<'_> {
             all.push(pointer("const void *", "residual".into(), Memory::Residual, align, about));
         }
         for r in c.reductions() {
-            let about = format!("{} over {}, {} x {}", r.operator, r.over, c.result_shape(r).left(r.over), r.scalar);
+            let about = format!("{r}, {} x {}", c.result_shape(r).left(r.over), r.scalar);
             all.push(pointer("void *", format!("reduced_{}", r.number), Memory::Reduction(r.number), align, about));
         }
         if self.emission.program.workspace_bytes > 0 {

@@ -7,10 +7,13 @@ use rand_chacha::ChaCha8Rng;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::Dynamic;
 use tilewright_problem::{Activation, Along, Conv, Direction, Gemm, GemmBuilder, Layout, Math, Order, Problem, ProblemError};
-use tilewright_problem::{Axes, Operator, Reduce, Reduction};
+use tilewright_problem::{Axes, Function, Operator, Reduce, Reduction};
 
 /// Workspace that suffices for everything drawn here, in bytes.
 const AMPLE: u64 = 1 << 26;
+
+/// What operators of a tensor by itself reduce.
+const COLUMNS: Axes = Axes { g: false, m: false, n: true, blocks: [0; 2] };
 
 /// Draws a problem.
 ///
@@ -185,7 +188,8 @@ pub fn reduced(rng: &mut ChaCha8Rng, problem: &Problem) -> Problem {
             1 if out != Scalar::F64 => Some(Scalar::F16),
             _ => None,
         };
-        all.push(Reduction { operator, over, stored: rng.random_bool(0.3), dtype });
+        let drawn = Reduction { dtype, stored: rng.random_bool(0.3), ..Reduction::new(operator, over) };
+        all.push(if rng.random_bool(0.25) { of_function(rng, drawn) } else { drawn });
     }
     let mut reduced = problem.clone();
     match &mut reduced {
@@ -197,6 +201,15 @@ pub fn reduced(rng: &mut ChaCha8Rng, problem: &Problem) -> Problem {
         Problem::Reduce(_) => {}
     }
     if reduced.validate().is_ok() { reduced } else { problem.clone() }
+}
+
+/// The same of a function of each element. Sums of exponentials may be infinite of which means and variances are not.
+fn of_function(rng: &mut ChaCha8Rng, reduction: Reduction) -> Reduction {
+    match Function::ALL.choose(rng) {
+        Some(Function::Exp) if matches!(reduction.operator, Operator::Mean | Operator::Var) => reduction,
+        Some(function) => reduction.of(*function),
+        None => reduction,
+    }
 }
 
 /// A tensor of up to four axes, with gaps and repetitions in memory, over some of them.
@@ -225,6 +238,7 @@ pub fn tensor(rng: &mut ChaCha8Rng, extent: u64) -> Result<Problem, ProblemError
         builder = match rng.random_range(0..4) {
             0 if operator.indexes() || dtype == Scalar::I32 => builder.op_in(operator, Scalar::I32),
             0 if dtype != Scalar::F64 => builder.op_in(operator, Scalar::BF16),
+            1 if dtype != Scalar::I32 => builder.reduction(of_function(rng, Reduction::new(operator, COLUMNS))),
             _ => builder.op(operator),
         };
     }

@@ -52,7 +52,7 @@ impl<'a> Reducer<'a> {
     pub fn declare(b: &mut Builder, args: &mut Arguments, c: &'a Contraction, parts: &[Parts]) -> Vec<Reducer<'a>> {
         let mut all = Vec::new();
         for (op, (partials, regions)) in c.reductions().zip(parts) {
-            let doc = format!("parts of {} [g][tile][value]", describe(op));
+            let doc = format!("parts of {op} [g][tile][value]");
             let mut ticket = None;
             let to = match partials.finish {
                 None => vec![result(b, args, op, Access::Write)],
@@ -142,10 +142,5 @@ fn in_workspace(
 
 /// Declares the result of a reduction.
 fn result(b: &mut Builder, args: &mut Arguments, op: &Reduce, access: Access) -> ArgId {
-    args.buffer(b, &format!("reduced_{}", op.number), (op.scalar, access), &describe(op), Binding::Reduction(op.number))
-}
-
-/// `max over n`.
-fn describe(op: &Reduce) -> String {
-    format!("{} over {}", op.operator, op.over)
+    args.buffer(b, &format!("reduced_{}", op.number), (op.scalar, access), &op.to_string(), Binding::Reduction(op.number))
 }

@@ -7,7 +7,7 @@
 use super::{Reducer, State, bind};
 use std::f64::consts::{LN_2, LOG2_E};
 use tilewright_ir::*;
-use tilewright_problem::Operator;
+use tilewright_problem::{Function, Operator};
 
 /// An element that a thread has.
 pub(crate) struct Element {
@@ -28,6 +28,22 @@ impl Element {
 }
 
 impl Reducer<'_> {
+    /// An element as the operator has it.
+    pub fn seen(&self, b: &mut Builder, x: ExprId) -> ExprId {
+        match self.op.function {
+            None => x,
+            Some(Function::Abs) => b.unary(UnaryOp::Abs, x),
+            Some(Function::Square) => {
+                let x = b.bind("x", x);
+                b.value(x * x)
+            }
+            Some(Function::Exp) => {
+                let factor = b.float(LOG2_E, self.state[0]);
+                b.value((x * factor).unary(UnaryOp::Exp2))
+            }
+        }
+    }
+
     /// The state of no element.
     pub fn identity(&self, b: &mut Builder) -> State {
         let component = |(scalar, value): (&Scalar, f64)| match scalar {

@@ -87,7 +87,7 @@ impl HeldTile<'_> {
         let mut meeting = Vec::new();
         let mut at = shared;
         for (number, (reducer, how)) in all.iter().enumerate() {
-            b.comment(format!("{} over {}", reducer.op.operator, reducer.op.over));
+            b.comment(reducer.op.to_string());
             let values = values(b, number);
             let values = self.across_lanes(b, reducer, how, values);
             if how.parts.len() == 1 {
@@ -236,6 +236,7 @@ impl HeldTile<'_> {
                     let scalar = b.ty(value).scalar;
                     value = b.value(value.cast(self.stored).cast(scalar));
                 }
+                value = reducer.seen(b, value);
                 let mut counts: Vec<ExprId> = (self.counts)(register).into_iter().collect();
                 // A run of a block exists as a whole or not at all.
                 for axis in (0..2).filter(|axis| whole[*axis]) {

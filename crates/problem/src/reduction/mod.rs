@@ -1,0 +1,225 @@
+//! Reductions of a result: one value per row, column or batch entry, or one of all, computed where the result is.
+//!
+//! A problem has a list of them, each an operator over some of the result's axes. What is reduced is the result as it is computed, in
+//! the type of the sums and behind bias, activation and residual, or as it is stored, rounded to C's type. Values of a reduction are
+//! dense and start their buffer: batch entries outermost, then rows or columns, axes that are reduced left out.
+//!
+//! Rows, columns and batch of a convolution's result are pixels, channels of a group, and samples; its groups always stay apart.
+//!
+//! Rows or columns may be reduced in blocks: `absmax:n128` is the largest magnitude of each 128 columns of a row. A block's values stand
+//! where those of its row or column would, in the order of blocks.
+//!
+//! Elements may be replaced by a function of them first: `sum.abs:n`, `mean.square:n`, `sum.exp:n`.
+//!
+//! NaN reaches every reduction that it takes part in. Zeros compare equal. Sums and squares are accumulated in the type of the sums
+//! and rounded once; a mean is the sum times the reciprocal of the count. A variance is the mean of squared differences from the mean
+//! (population variance), whose parts are merged by their means; an infinity makes it NaN. The logarithm of a sum of exponentials is
+//! computed relative to the largest: -infinity of nothing but -infinity, infinity where there is one.
+//!
+//! Sums of integers are exact in i64 (modulo 2^64); results of another type keep their low bits. Integers have `sum`, `max`, `min`, `argmax`
+//! and `argmin` alone, and no factor.
+//!
+//! `argmax` and `argmin` give the index of the first of the largest or smallest along what is reduced, of the first NaN where there is
+//! one: along one axis its coordinate, along several counted as values are (batch entries outermost, then rows). They are i64, or i32
+//! where that is asked for and holds them.
+
+mod axes;
+mod operator;
+
+pub use axes::{Axes, ResultShape};
+pub use operator::{Function, Operator, State};
+
+use crate::epilogue::Along;
+use crate::error::ProblemError;
+use crate::text;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use tilewright_ir::Scalar;
+
+/// Most reductions of a problem: each is an argument of its kernels.
+pub const MOST_REDUCTIONS: usize = 8;
+
+/// Refuses what no result of this type of sums can have: its reductions, stored or not.
+pub(crate) fn check_all(
+    all: &[Reduction],
+    drop_c: bool,
+    (accumulator, shape): (Scalar, ResultShape),
+) -> Result<(), ProblemError> {
+    let count = all.len();
+    if count > MOST_REDUCTIONS {
+        let reason = format!("at most {MOST_REDUCTIONS} can be");
+        return Err(ProblemError::value("reduce", format!("{count} reductions"), reason));
+    }
+    if drop_c && count == 0 {
+        let reason = "nothing is left of a product without C; add a reduction, or store C";
+        return Err(ProblemError::value("reduce", "none", reason));
+    }
+    all.iter().try_for_each(|r| r.check(accumulator, shape))
+}
+
+/// One reduction of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Reduction {
+    /// What is computed.
+    pub operator: Operator,
+    /// Of what function of each element, where it is not the element itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function: Option<Function>,
+    /// Axes that are reduced.
+    pub over: Axes,
+    /// Of the result rounded to C's type, instead of as it is computed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stored: bool,
+    /// Type of the values where it is not that of the sums, or i64 for indices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<Scalar>,
+}
+
+impl Reduction {
+    /// An operator over some axes, of the result as it is computed, in the type of the sums.
+    pub const fn new(operator: Operator, over: Axes) -> Reduction {
+        Reduction { operator, function: None, over, stored: false, dtype: None }
+    }
+    /// The same of a function of each element.
+    #[must_use]
+    pub const fn of(self, function: Function) -> Reduction {
+        // These operators have their functions.
+        match (self.operator, function) {
+            (Operator::Sum, Function::Square) => Reduction { operator: Operator::SumSq, ..self },
+            (Operator::Max, Function::Abs) => Reduction { operator: Operator::AbsMax, ..self },
+            _ => Reduction { function: Some(function), ..self },
+        }
+    }
+    /// Type of the values beside sums of a type.
+    pub fn scalar(&self, accumulator: Scalar) -> Scalar {
+        self.dtype.unwrap_or(if self.operator.indexes() { Scalar::I64 } else { accumulator })
+    }
+    /// Refuses what no result of this shape with this type of sums has.
+    fn check(&self, accumulator: Scalar, shape: ResultShape) -> Result<(), ProblemError> {
+        let refuse = |reason: &str| Err(ProblemError::value("reduce", self, reason));
+        if self.over == Axes::default() {
+            return refuse("names no axis; give some of b (batch), m (rows) and n (columns)");
+        }
+        if !self.over.m && !self.over.n {
+            return Err(ProblemError::Unsupported {
+                what: format!("a reduction over the batch alone ({self})"),
+                remedy: "reduce over m or n as well".into(),
+            });
+        }
+        for ((block, extent), axis) in
+            self.over.blocks.into_iter().zip([shape.extents.m, shape.extents.n]).zip([Along::M, Along::N])
+        {
+            let kept = block > 0 && !if axis == Along::M { self.over.m } else { self.over.n };
+            if kept || (block > 0 && !extent.is_multiple_of(block)) {
+                let rest = if kept { "which is not reduced".into() } else { format!("of which there are {extent}") };
+                return Err(ProblemError::value(
+                    "reduce",
+                    self,
+                    format!("blocks of {block} do not divide {}, {rest}", axis.name()),
+                ));
+            }
+        }
+        let dtype = self.scalar(accumulator);
+        if self.operator.indexes() {
+            return match dtype {
+                Scalar::I64 => Ok(()),
+                Scalar::I32 if shape.count(self.over) <= i32::MAX as u64 + 1 => Ok(()),
+                Scalar::I32 => refuse("i32 does not hold the indices of so many elements; leave the type out, which is i64 then"),
+                _ => refuse("an index is i64 or i32"),
+            };
+        }
+        if !accumulator.is_float() && self.function.is_some() {
+            return refuse("integers have no functions; give the tensor as f32");
+        }
+        if !accumulator.is_float() {
+            return match (self.operator, dtype) {
+                (Operator::Sum | Operator::Max | Operator::Min, Scalar::I32 | Scalar::I64) => Ok(()),
+                (Operator::Sum | Operator::Max | Operator::Min, _) => refuse("its type must be i64 or i32 beside sums in i64"),
+                _ => refuse("integers have sum, max, min, argmax and argmin; give the tensor as f32"),
+            };
+        }
+        if !dtype.is_float() || dtype.is_float8() || (dtype == Scalar::F64) != (accumulator == Scalar::F64) {
+            return refuse("its type must be f32, f16 or bf16 beside sums in f32, and f64 beside sums in f64");
+        }
+        Ok(())
+    }
+}
+
+/// `max:n`, `absmax:n128`, `sum.exp:n`, `sum:bm:stored:bf16`: operator, function of each element, axes with the sizes of their blocks, what is reduced where it is not the result as computed, type where it is not that of
+/// the sums.
+impl fmt::Display for Reduction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.operator)?;
+        self.function.map_or(Ok(()), |function| write!(f, ".{function}"))?;
+        write!(f, ":{}", self.over)?;
+        if self.stored {
+            f.write_str(":stored")?;
+        }
+        self.dtype.map_or(Ok(()), |dtype| write!(f, ":{dtype}"))
+    }
+}
+
+impl FromStr for Reduction {
+    type Err = String;
+
+    fn from_str(whole: &str) -> Result<Reduction, String> {
+        let mut parts = whole.split(':');
+        let name = parts.next().unwrap_or_default();
+        let (name, function) = name.split_once('.').map_or((name, None), |(name, function)| (name, Some(function)));
+        let operator = Operator::from_name(name)
+            .ok_or_else(|| format!("`{whole}`: `{name}` is no operator; the operators are {}", Operator::names()))?;
+        let named = |name| {
+            Function::from_name(name)
+                .ok_or_else(|| format!("`{whole}`: `{name}` is no function; the functions are {}", Function::names()))
+        };
+        let function = function.map(named).transpose()?;
+        let axes =
+            parts.next().ok_or_else(|| format!("`{whole}`: the axes are missing; write {name}:n for one value per row"))?;
+        let over = axes.parse().map_err(|reason| format!("`{whole}`: {reason}"))?;
+        let found = Reduction::new(operator, over);
+        let mut found = function.map_or(found, |function| found.of(function));
+        for part in parts {
+            let index = [Scalar::I32, Scalar::I64].into_iter().find(|s| s.name() == part);
+            match (part, text::dtype(part).or(index)) {
+                ("stored", _) if !found.stored => found.stored = true,
+                (_, Some(dtype)) if found.dtype.is_none() => found.dtype = Some(dtype),
+                _ => return Err(format!("`{whole}`: `{part}` is neither `stored` nor an element type, or is there twice")),
+            }
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_round_trip_and_bad_ones_are_named() {
+        let blocks = ["absmax:n128", "sum:m4n10", "argmax:bmn10:i32", "sum.abs:n", "mean.square:m:stored:bf16", "argmin.exp:n4"];
+        let all = ["max:n", "sum:bm:stored:bf16", "absmax:bmn:f16", "mean:mn", "argmax:n:i32", "logsumexp:n", "var:bm"];
+        for text in all.into_iter().chain(blocks) {
+            assert_eq!(text.parse::<Reduction>().unwrap().to_string(), text);
+        }
+        for (text, same) in [("sum.square:n", "sumsq:n"), ("max.abs:m:f16", "absmax:m:f16")] {
+            assert_eq!(text.parse::<Reduction>().unwrap(), same.parse().unwrap());
+        }
+        for (text, part) in [
+            ("median:n", "the operators are sum"),
+            ("sum", "axes are missing"),
+            ("sum:k", "`k` is no axis"),
+            ("sum:nn", "twice"),
+            ("sum:n4n8", "twice"),
+            ("sum.root:n", "the functions are abs, square, exp"),
+            ("sum:n0", "one element at least"),
+            ("sum:b4n", "the batch has no blocks"),
+            ("sum:n99999999999999999999", "99999999999999999999"),
+            ("sum:n:f8", "f8"),
+            ("sum:n:f32:f32", "twice"),
+        ] {
+            let message = text.parse::<Reduction>().unwrap_err();
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}
