@@ -12,9 +12,10 @@ use support::wave_units::{plan, product};
 use support::{Run, emulator, judge, number};
 use tilewright_gen::plan::{Common, Finish, KernelSpec, Key, Plan, Split, Stage};
 use tilewright_ir::Scalar;
-use tilewright_problem::{Operator, Problem, Reduce};
+use tilewright_problem::{Gemm, Operator, Problem, Reduce};
 use tilewright_tune::model::Picker;
 use tilewright_tune::random::{Pair, Recipe, pair, reduced, tensor};
+use tilewright_tune::search::{Descent, Proposal, Searcher};
 use tilewright_tune::space::Space;
 
 fn random(recipe: Recipe, devices: &[&str], count: u64) {
@@ -96,6 +97,28 @@ fn of_tensors() {
         failed.len(),
         failed.iter().take(8).map(|s| s.as_str()).collect::<Vec<_>>().join("\n")
     );
+}
+
+/// The search begins with other ways to finish as well: with the last work-group, and with atomics where they are allowed and exist.
+#[test]
+fn ways_to_finish_are_among_the_first() {
+    // Plans that are proposed before a time is known.
+    const OPENING: usize = 24;
+    let target = tilewright_ir::Target::by_arch("sm_90a").unwrap();
+    for (reduction, few, allow) in
+        [("max:n", true, false), ("sum:n", true, true), ("sum:n", false, false), ("argmax:n", false, true)]
+    {
+        let gemm = Gemm::new(Scalar::BF16, 2048, 2048, 512).reduce(reduction.parse().unwrap()).drop_c().build().unwrap();
+        let space = Space::new(&gemm.into(), &target).unwrap().with_atomics(allow);
+        let mut searcher = Descent::new(&space, 1, &[]);
+        let next = |_| match searcher.propose() {
+            Proposal::Try(plan) => Some(plan.common(Common::Rdf)),
+            _ => None,
+        };
+        let opening: Vec<u32> = (0..OPENING).map_while(next).collect();
+        assert!(opening.contains(&0) && opening.contains(&1), "{reduction}: {opening:?}");
+        assert_eq!(opening.contains(&2), few, "{reduction}: {opening:?}");
+    }
 }
 
 /// What is picked without a measurement loads vectors side by side, and keeps the device busy, whichever axis is reduced.

@@ -1,6 +1,6 @@
 //! Choosing plans with no measuring: the grid of seeds, then a climb over neighbours, by modelled time.
 
-use super::seeds::{legal, schedules, seeds};
+use super::seeds::{finishes, legal, schedules, seeds};
 use super::{Calibration, Estimate, Model};
 use crate::space::Space;
 use rayon::prelude::*;
@@ -68,6 +68,12 @@ impl<'a> Picker<'a> {
         let mut scheduled = legal(self.space, &scheduled);
         scheduled.retain(|plan| !known.contains(plan));
         ranked.extend(self.rank(&scheduled));
+        sort(&mut ranked);
+        let others: Vec<Keys> = ranked.iter().take(TILINGS).flat_map(|c| finishes(self.space, &c.plan)).collect();
+        let known: HashSet<Plan> = ranked.iter().map(|c| c.plan).collect();
+        let mut others = legal(self.space, &others);
+        others.retain(|plan| !known.contains(plan));
+        ranked.extend(self.rank(&others));
         sort(&mut ranked);
         let mut seen: HashSet<Plan> = ranked.iter().map(|c| c.plan).collect();
         let mut expanded = HashSet::new();

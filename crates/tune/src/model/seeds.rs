@@ -69,6 +69,13 @@ pub(super) fn schedules(space: &Space, plan: &Keys) -> Vec<Keys> {
     plans
 }
 
+/// A plan with reductions finished in other ways than by a second kernel: by the last work-group, or by atomics.
+pub(super) fn finishes(space: &Space, plan: &Keys) -> Vec<Keys> {
+    let reduces = !space.problem().reductions().is_empty();
+    let with = |finish| plan.with(Key::C(Common::Rdf), finish);
+    if reduces { [1, 2].map(with).into() } else { Vec::new() }
+}
+
 /// The plan with operands that are contiguous along k copied asynchronously in place, element by element: each lands where
 /// its row is, so nothing is transposed and no alignment is needed. Adjacent threads walk along k, which fills the
 /// sectors that they read, and a padded row keeps their stores apart. `None` where there is no such operand.

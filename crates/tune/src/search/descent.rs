@@ -57,7 +57,8 @@ impl<'a> Descent<'a> {
         for (n, plan) in recipes(space, front.iter().skip(known).copied().take(OPENING / 4)).into_iter().enumerate() {
             front.insert((known + 2 * (n + 1)).min(front.len()), plan);
         }
-        for (n, plan) in other_ways(&ranked).into_iter().enumerate() {
+        let others = [other_ways(&ranked, &OPERANDS), other_ways(&ranked, &[Key::C(Common::Rdf)])].concat();
+        for (n, plan) in others.into_iter().enumerate() {
             front.insert((known + 3 * (n + 1)).min(front.len()), plan);
         }
         front.extend(space.repair(&space.fallback()).filter(|_| front.is_empty()));
@@ -163,14 +164,17 @@ fn recipes(space: &Space, plans: impl Iterator<Item = Plan>) -> Vec<Plan> {
     made.collect()
 }
 
-/// The best plan of each other way in which operands come to be multiplied than the best plan's, where the cost model does not think it far
-/// slower: what copies and units lose there it judges worst.
-fn other_ways(ranked: &[Candidate]) -> Vec<Plan> {
-    const WAY: [Key; 5] =
-        [Key::C(Common::Uni), Key::A(Chiral::Acp), Key::B(Chiral::Acp), Key::A(Chiral::Wos), Key::B(Chiral::Wos)];
+/// How operands come to be multiplied: what copies and units lose there the cost model judges worst.
+const OPERANDS: [Key; 5] =
+    [Key::C(Common::Uni), Key::A(Chiral::Acp), Key::B(Chiral::Acp), Key::A(Chiral::Wos), Key::B(Chiral::Wos)];
+
+/// The best plan of each other way than the best plan's, as these keys tell ways apart, where the cost model does not think it far slower.
+fn other_ways(ranked: &[Candidate], way: &[Key]) -> Vec<Plan> {
     let mut ways = HashSet::new();
     let most = ranked.first().map_or(0.0, |c| 2.0 * c.estimate.total_us);
-    let fresh = ranked.iter().filter(|c| c.estimate.total_us <= most && ways.insert(WAY.map(|k| c.plan.get(k))));
+    let fresh = ranked
+        .iter()
+        .filter(|c| c.estimate.total_us <= most && ways.insert(way.iter().map(|k| c.plan.get(*k)).collect::<Vec<_>>()));
     fresh.skip(1).take(OPENING / 3).map(|c| c.plan).collect()
 }
 
