@@ -214,14 +214,20 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
             plural(value, "set")
         ),
         Common::Rdf => finish(value).into(),
-        Common::Bim if value == 2 => "neighbouring groups are one product, whose filter is block-diagonal".into(),
-        Common::Bim if value == 3 => {
-            "each tap's channels are padded with zeros; a convolution's samples are rows of one product, and neighbouring groups with few channels blocks of it".into()
+        Common::Bim => form(value).into(),
+    }
+}
+
+/// What a convolution's products are.
+const fn form(value: u32) -> &'static str {
+    match value {
+        0 => "a convolution's samples are a batch of products",
+        1 => "a convolution's samples are rows of one product",
+        2 => "neighbouring groups are one product, whose filter is block-diagonal",
+        3 => {
+            "each tap's channels are padded with zeros; a convolution's samples are rows of one product, and neighbouring groups with few channels blocks of it"
         }
-        Common::Bim if value == 4 => "groups are columns of one product, and each thread loads what it multiplies itself".into(),
-        Common::Bim => {
-            choose("a convolution's samples are rows of one product", "a convolution's samples are a batch of products")
-        }
+        _ => "groups are columns of one product, and each thread loads what it multiplies itself",
     }
 }
 

@@ -9,7 +9,7 @@ use super::fits::shared_bytes;
 use super::grid::thread_grid;
 use super::keys::{Chiral, Common, Key};
 use super::operand::{self, Frame};
-use super::own_loads;
+use super::own_factors;
 use super::refusal::Refusal;
 use super::registers;
 use super::rules::Env;
@@ -79,7 +79,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         split: row.is_some_and(|row| c.splits(row)),
     };
     let [(a, copy_a), (b, copy_b)] = if own {
-        own_loads::derive(plan, c, (along_m, along_n))?
+        own_factors::derive(plan, c, (along_m, along_n))?
     } else {
         [
             operand::derive(plan, Key::A, &c.a, (c.m, c.dynamic.m), (along_m, cluster.n), &frame)?,

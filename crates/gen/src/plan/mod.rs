@@ -18,6 +18,7 @@ pub mod keys;
 mod materialised;
 mod normal;
 mod operand;
+mod own_factors;
 mod own_loads;
 pub(crate) mod reach;
 pub mod reduction;

@@ -2,7 +2,7 @@
 
 use super::Printer;
 use super::dialect::{Text, prec};
-use crate::{BinaryOp, Expr, ExprId, Scalar, Type, UnaryOp};
+use crate::{BinaryOp, Expr, ExprId, MemRef, Scalar, Type, UnaryOp};
 use float8::{F8E4M3, F8E5M2};
 
 /// An operation that goes lane by lane.
@@ -66,7 +66,7 @@ impl Printer<'_> {
     }
 
     /// Such a vector, or zeros where the guard does not hold.
-    pub(super) fn given(&mut self, guard: ExprId, mem: &crate::MemRef, ty: Type) -> String {
+    pub(super) fn given(&mut self, guard: ExprId, mem: &MemRef, ty: Type) -> String {
         let words = Scalar::U32.vector(ty.lanes / 2);
         let (inline, name, word, zero) =
             (self.dialect.inline(), self.type_name(ty), self.type_name(words), self.zero(words).text);

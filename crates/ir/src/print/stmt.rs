@@ -45,12 +45,7 @@ impl Printer<'_> {
             }
             Stmt::Load { place, mem, guard } => {
                 let ty = self.kernel.place_ty(*place);
-                let access = self.access(mem, ty, true);
-                let value = match guard {
-                    Some(g) if self.by_words(ty) => self.given(*g, mem, ty),
-                    Some(g) => format!("{} ? {access} : {}", self.expr(*g).at(prec::EQUALITY), self.zero(ty).at(prec::LOGIC_OR)),
-                    None => access,
-                };
+                let value = self.loaded(mem, *guard, ty);
                 self.put(*place, &value);
             }
             Stmt::Store { mem, value, guard } => {
@@ -229,6 +224,16 @@ impl Printer<'_> {
             }
         }
         Ok(())
+    }
+
+    /// What a load gives: zeros where its guard does not hold.
+    fn loaded(&mut self, mem: &MemRef, guard: Option<ExprId>, ty: Type) -> String {
+        let access = self.access(mem, ty, true);
+        match guard {
+            Some(g) if self.by_words(ty) => self.given(g, mem, ty),
+            Some(g) => format!("{} ? {access} : {}", self.expr(g).at(prec::EQUALITY), self.zero(ty).at(prec::LOGIC_OR)),
+            None => access,
+        }
     }
 
     /// The memory an access of this type touches, as an lvalue.
