@@ -155,9 +155,7 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
         Common::Skw => {
             format!("{}s lie {} along m by {} along n", t.unit.family().owner, t.threads_a / t.unit.family().lanes, t.threads_b)
         }
-        Common::Afi => {
-            choose("A stands before B in the source and in the loops", "B stands before A in the source and in the loops")
-        }
+        Common::Afi => format!("{} in the source and in the loops", choose("A stands before B", "B stands before A")),
         Common::Mia => choose("adjacent threads are neighbours along n", "adjacent threads are neighbours along m"),
         Common::Edg => match t.edge_m {
             Edge::PullBack => "tiles over the edge are pulled back into C and overlap their neighbours".into(),

@@ -1,7 +1,7 @@
 //! How tiles of an operand lie in shared memory, and how they come there, in sentences.
 
 use super::facts::{Subject, plural};
-use tilewright_gen::plan::{Along, Source, Transport, fetch_work};
+use tilewright_gen::plan::{Along, BulkTile, Source, Transport, fetch_work};
 use tilewright_ir::layout::{Axis, bank_cycles};
 
 impl Subject<'_> {
@@ -94,36 +94,7 @@ impl Subject<'_> {
             Source::Packed => "read from packed panels in workspace".to_string(),
         }];
         match copy {
-            Transport::Bulk(tile) => {
-                let (boxes, cluster) = (tile.columns * tile.lines, self.spec.tiling.cluster);
-                let (across, sharers) =
-                    if tile.k_contiguous { (dim, [cluster.n, cluster.m][which]) } else { ("k", [cluster.n, cluster.m][which]) };
-                let along = if tile.k_contiguous { "k" } else { dim };
-                let all = plural(boxes.into(), "box").replace("boxs", "boxes");
-                let shape = format!(
-                    "{} along {along} x {} along {across}, {} bytes",
-                    tile.map.tile[0],
-                    tile.map.tile[1],
-                    tile.bytes / boxes.max(1)
-                );
-                out.push(match sharers {
-                    0 | 1 => format!("one thread copies {all} by TMA, each {shape}"),
-                    _ => {
-                        let (each, beside) = (boxes / sharers, ["n", "m"][which]);
-                        let own = match each {
-                            1 => "box i".to_string(),
-                            _ if tile.columns.is_multiple_of(sharers) || tile.columns == 1 => {
-                                format!("boxes {each} i to {each} i + {}", each - 1)
-                            }
-                            _ => format!("{each} of them"),
-                        };
-                        format!(
-                            "{all}, each {shape}; of {sharers} work-groups of the cluster side by side along {beside}, number i copies {own} \
-                             by TMA, into the shared memory of all {sharers} (multicast)"
-                        )
-                    }
-                });
-            }
+            Transport::Bulk(tile) => out.push(self.boxes(which, tile)),
             Transport::Written(_) => {
                 let threads = self.spec.load_threads();
                 out.push(format!(
@@ -178,5 +149,38 @@ impl Subject<'_> {
             }
         }
         out
+    }
+
+    /// How boxes of a tensor map make a tile, and who copies them.
+    fn boxes(&self, which: usize, tile: &BulkTile) -> String {
+        let dim = ["m", "n"][which];
+        let (boxes, cluster) = (tile.columns * tile.lines, self.spec.tiling.cluster);
+        let (across, sharers) =
+            if tile.k_contiguous { (dim, [cluster.n, cluster.m][which]) } else { ("k", [cluster.n, cluster.m][which]) };
+        let along = if tile.k_contiguous { "k" } else { dim };
+        let all = plural(boxes.into(), "box").replace("boxs", "boxes");
+        let shape = format!(
+            "{} along {along} x {} along {across}, {} bytes",
+            tile.map.tile[0],
+            tile.map.tile[1],
+            tile.bytes / boxes.max(1)
+        );
+        match sharers {
+            0 | 1 => format!("one thread copies {all} by TMA, each {shape}"),
+            _ => {
+                let (each, beside) = (boxes / sharers, ["n", "m"][which]);
+                let own = match each {
+                    1 => "box i".to_string(),
+                    _ if tile.columns.is_multiple_of(sharers) || tile.columns == 1 => {
+                        format!("boxes {each} i to {each} i + {}", each - 1)
+                    }
+                    _ => format!("{each} of them"),
+                };
+                format!(
+                    "{all}, each {shape}; of {sharers} work-groups of the cluster side by side along {beside}, number i copies {own} \
+                     by TMA, into the shared memory of all {sharers} (multicast)"
+                )
+            }
+        }
     }
 }

@@ -48,16 +48,7 @@ impl Printer<'_> {
                 let value = self.loaded(mem, *guard, ty);
                 self.put(*place, &value);
             }
-            Stmt::Store { mem, value, guard } => {
-                let ty = self.kernel.ty(*value);
-                let access = self.access(mem, ty, false);
-                let value = self.expr(*value).text;
-                let line = match self.dialect.store(space(mem.base), ty, &mut self.prelude) {
-                    Some(function) => format!("{function}({}, {value});", access.trim_start_matches('*')),
-                    None => format!("{access} = {value};"),
-                };
-                self.guarded(*guard, &line);
-            }
+            Stmt::Store { mem, value, guard } => self.store(mem, *value, *guard),
             Stmt::Atomic { op, mem, value, guard } => {
                 let address = self.address(mem).0;
                 let scalar = self.kernel.base_scalar(mem.base);
@@ -237,6 +228,17 @@ impl Printer<'_> {
     }
 
     /// The memory an access of this type touches, as an lvalue.
+    fn store(&mut self, mem: &MemRef, value: ExprId, guard: Option<ExprId>) {
+        let ty = self.kernel.ty(value);
+        let access = self.access(mem, ty, false);
+        let value = self.expr(value).text;
+        let line = match self.dialect.store(space(mem.base), ty, &mut self.prelude) {
+            Some(function) => format!("{function}({}, {value});", access.trim_start_matches('*')),
+            None => format!("{access} = {value};"),
+        };
+        self.guarded(guard, &line);
+    }
+
     fn access(&mut self, mem: &MemRef, ty: Type, constant: bool) -> String {
         let (address, base) = self.address(mem);
         if ty.lanes == 1 {
