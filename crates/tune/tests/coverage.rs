@@ -8,7 +8,7 @@ use tilewright_problem::{Layout, Problem};
 use tilewright_tune::random::{Pair, Recipe, pair};
 use tilewright_tune::space::Space;
 
-const PAIRS: u64 = 4000;
+const PAIRS: u64 = 5000;
 
 /// Features of a pair, as words.
 fn features(pair: &Pair, target: &Target) -> Vec<String> {

@@ -86,11 +86,11 @@ impl Dialect for Cuda {
         false
     }
     /// NVIDIA's compiler takes a struct that is computed apart and stores its members one by one, save where all of them were loaded
-    /// together, or where it sees through the address; of batched products it often does not. So 8 bytes are stored as one integer, 16 by the
-    /// instruction's name, which costs an address of its own.
-    fn store(&self, space: Space, ty: Type, prelude: &mut Prelude) -> Option<String> {
+    /// together, or where it sees through the address, which it does not behind starts of batch entries. So 8 bytes are stored as one integer, 16
+    /// by the instruction's name, which costs an address of its own.
+    fn store(&self, ty: Type, prelude: &mut Prelude) -> Option<String> {
         let bytes = ty.bytes();
-        if space != Space::Global || ty.lanes == 1 || !matches!(bytes, 8 | 16) {
+        if ty.lanes == 1 || !matches!(bytes, 8 | 16) {
             return None;
         }
         let word = |n: u32| match ty.scalar {

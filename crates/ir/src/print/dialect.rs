@@ -146,8 +146,9 @@ pub(super) trait Dialect {
     fn vector_operators(&self) -> bool;
     /// True if the functions this dialect names in `unary`, `min_max` and `fma` take vectors.
     fn vector_functions(&self) -> bool;
-    /// Name of the function that stores a vector through a pointer, where an assignment does not always become one access.
-    fn store(&self, _: Space, _: Type, _: &mut Prelude) -> Option<String> {
+    /// Name of the function that stores a vector in global memory behind a computed start, where an assignment does not always become
+    /// one access.
+    fn store(&self, _: Type, _: &mut Prelude) -> Option<String> {
         None
     }
     /// Conversion between arithmetic vector types where the dialect has one.

@@ -59,6 +59,7 @@ pub fn print(kernel: &Kernel, target: &Target) -> Result<Source, Invalid> {
         shared: Vec::new(),
         tx_names: Vec::new(),
         cursors: vec![String::new(); kernel.cursors.len()],
+        given: vec![false; kernel.cursors.len()],
         out: String::new(),
         depth: 0,
     };
@@ -84,6 +85,8 @@ struct Printer<'k> {
     shared: Vec<String>,
     tx_names: Vec<String>,
     cursors: Vec<String>,
+    /// Cursors that start at the kernel's own arguments.
+    given: Vec<bool>,
     out: String,
     depth: usize,
 }

@@ -130,6 +130,7 @@ impl Printer<'_> {
             _ => format!("{pointer} {name} = {start} + {};", self.expr(offset).at(prec::PRODUCT)),
         };
         self.cursors[c.index()] = name;
+        self.given[c.index()] = self.kernel.as_int(offset) == Some(0) || matches!(self.kernel.expr(offset), Expr::Arg(_));
         self.line(&line);
     }
 
@@ -232,7 +233,9 @@ impl Printer<'_> {
         let ty = self.kernel.ty(value);
         let access = self.access(mem, ty, false);
         let value = self.expr(value).text;
-        let line = match self.dialect.store(space(mem.base), ty, &mut self.prelude) {
+        let computed = matches!(mem.base, Base::Cursor(c) if !self.given[c.index()]);
+        let function = if computed { self.dialect.store(ty, &mut self.prelude) } else { None };
+        let line = match function {
             Some(function) => format!("{function}({}, {value});", access.trim_start_matches('*')),
             None => format!("{access} = {value};"),
         };
