@@ -248,8 +248,8 @@ impl Out<'_> {
         }
         let Some(end) = ends else { return };
         // Of most tiles no row ends here.
-        let cut = b.value((end - lines.col).lt(rows.slab.columns));
-        b.if_then(cut, |b| {
+        let row_ends = b.value((end - lines.col).lt(rows.slab.columns));
+        b.if_then(row_ends, |b| {
             self.part(b, rows, form, (lines, ends), old, &|b, _, behind| {
                 // Elements of the line that are columns of C.
                 let count = b.bind("count", end - lines.col + behind);
