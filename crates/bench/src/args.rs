@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use std::path::PathBuf;
 use std::time::Duration;
 use tilewright_device::CacheState;
-use tilewright_problem::Math;
+use tilewright_problem::{Direction, Layout, Math};
 
 /// Measures generated kernels side by side with vendor libraries: same process, same buffers, random data, same state of the cache, in
 /// turn.
@@ -55,7 +55,7 @@ pub enum Command {
     Gemm(Against),
     /// DeepBench's matrix products against cuBLAS (the set of all cases of the file is called deepbench)
     Deepbench(Against),
-    /// Forward convolutions against cuDNN, and one launch against a loop over samples
+    /// Convolutions and their gradients against cuDNN, plans under constraints against each other, one launch against a loop over samples
     Conv(ConvArgs),
     /// The same plans through CUDA and through OpenCL
     OpenclVsCuda(OtherArgs),
@@ -91,9 +91,18 @@ pub struct Cases {
     /// Only the cases whose name holds this text
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
-    /// Only cases with this input type
+    /// Only cases with this input type, which cases of a file without such a column have
     #[arg(long, value_name = "TYPE")]
     pub dtype: Option<String>,
+    /// Directions of convolutions of a file without such a column: forward, backward-data, backward-weight, several joined by commas
+    #[arg(long, value_name = "DIRECTION", value_delimiter = ',', value_parser = direction)]
+    pub direction: Vec<Direction>,
+    /// Layout of convolutions of a file without such a column: nchw or nhwc
+    #[arg(long, value_name = "LAYOUT", value_parser = layout)]
+    pub layout: Option<Layout>,
+    /// Only convolutions with so many spatial dimensions
+    #[arg(long, value_name = "COUNT", value_parser = whole)]
+    pub dims: Option<u64>,
     /// Only the I-th of N parts of the cases, dealt out in turn: for several devices side by side
     #[arg(long, value_name = "I/N", value_parser = part)]
     pub part: Option<Part>,
@@ -176,6 +185,10 @@ pub struct ConvArgs {
     /// Do not compare with cuDNN
     #[arg(long)]
     pub no_cudnn: bool,
+    /// Also the best plan with these keys pinned in the place of those of --plan, tuned alike; may be repeated: `--plan C_LWV4
+    /// --also C_LWV0` compares plans with load waves with plans without
+    #[arg(long, value_name = "PLAN")]
+    pub also: Vec<String>,
     /// Compare one launch with a loop over samples, one launch each, through the same generator
     #[arg(long)]
     pub sample_loop: bool,
@@ -278,6 +291,8 @@ pub enum Mix {
     Schedules,
     /// Warpgroup matrix instructions (sm_90a)
     Units,
+    /// Convolutions in three directions, by every unit of the device
+    Conv,
     /// Reductions of results, and of tensors by themselves
     Reduce,
     /// Reductions of results of warpgroup matrix instructions
@@ -305,6 +320,17 @@ pub struct TableArgs {
     /// its problem is first prepared
     #[arg(long, value_name = "FILE")]
     pub records: Option<PathBuf>,
+}
+
+/// A direction of convolutions.
+fn direction(text: &str) -> Result<Direction, String> {
+    let known = || Direction::ALL.map(Direction::long_name).join(", ");
+    Direction::named(text).ok_or_else(|| format!("`{text}` is no direction: write {}", known()))
+}
+
+/// A layout of convolutions.
+fn layout(text: &str) -> Result<Layout, String> {
+    Layout::from_name(text).ok_or_else(|| format!("`{text}` is no layout: write nchw or nhwc"))
 }
 
 /// Seconds as a number.
@@ -395,6 +421,8 @@ mod tests {
         assert!(refused(&["gemm", "--cases", "x", "--resume"]).contains("--json"));
         assert!(refused(&["gemm", "--cases", "x", "--recorded"]).contains("--records"));
         assert!(refused(&["table"]).contains("FILE"));
+        assert!(refused(&["conv", "--cases", "x", "--direction", "fwd,back"]).contains("`back` is no direction"));
+        assert!(refused(&["conv", "--cases", "x", "--layout", "chwn"]).contains("write nchw or nhwc"));
         assert!(refused(&["gemm", "--cases", "x", "--limit-seconds", "-1"]).contains("no number of seconds"));
         assert!(refused(&["gemm", "--cases", "x", "--deadline", "0"]).contains("longer than 0"));
         assert!(refused(&["gemm", "--cases", "x", "--workspace", "y"]).contains("no whole number"));

@@ -99,7 +99,15 @@ impl Session {
         let workspace = args.workspace.map(|mib| mib << 20);
         let mut cases = Vec::new();
         if let Some(path) = &args.cases {
-            let file = read(path, &CaseOptions { workspace, ..CaseOptions::default() })?;
+            let dtype = args.dtype.as_deref().and_then(Math::of_name);
+            let options = CaseOptions { dtype, layout: args.layout, direction: args.direction.first().copied(), workspace };
+            let mut file = read(path, &options)?;
+            for direction in args.direction.iter().skip(1) {
+                let mut more = read(path, &CaseOptions { direction: Some(*direction), ..options })?.cases;
+                // Lines that say their own direction are there already.
+                more.retain(|case| !file.cases.contains(case));
+                file.cases.append(&mut more);
+            }
             let wanted = |s: &&Skipped| {
                 (args.set.is_empty() || args.set.contains(&s.set))
                     && args.dtype.as_ref().is_none_or(|t| s.dtype.as_ref() == Some(t))
@@ -125,7 +133,9 @@ impl Session {
             (args.set.is_empty() || args.set.contains(&c.set))
                 && args.only.as_ref().is_none_or(|text| c.name.contains(text.as_str()))
                 && args.dtype.as_ref().is_none_or(|text| c.problem.dtype_name() == text)
+                && args.dims.is_none_or(|dims| matches!(&c.problem, Problem::Conv(conv) if conv.input.len() as u64 == dims))
         });
+        cases.iter_mut().for_each(|case| name_set(args, case));
         cases.iter_mut().for_each(|case| multiply_by(args.math.into(), case));
         if cases.is_empty() {
             return Err(BenchError::Usage(format!("none of the {all} cases {}", asked(args, &sets, &types))));
@@ -158,7 +168,7 @@ impl Session {
     /// [`BenchError::Usage`] for a malformed plan; [`BenchError::Plan`] for records that cannot be read.
     pub fn choose(&self, args: &Choice) -> Result<(Choose, Constraint), BenchError> {
         let constraint = match &args.plan {
-            Some(text) => Constraint::parse(text).map_err(|e| BenchError::Usage(format!("--plan: {e}")))?,
+            Some(text) => constraint_of("--plan", text)?,
             None => Constraint::none(),
         };
         // A file that is no records file shall not cost a run in which every case fails.
@@ -264,6 +274,14 @@ impl Session {
     }
 }
 
+/// Keys that an option of the command line pins.
+///
+/// # Errors
+/// [`BenchError::Usage`] for a malformed plan.
+pub fn constraint_of(option: &str, text: &str) -> Result<Constraint, BenchError> {
+    Constraint::parse(text).map_err(|e| BenchError::Usage(format!("{option}: {e}")))
+}
+
 /// What no case has, and what there is.
 fn asked(args: &Cases, sets: &BTreeSet<String>, types: &BTreeSet<&str>) -> String {
     let mut parts = Vec::new();
@@ -273,12 +291,26 @@ fn asked(args: &Cases, sets: &BTreeSet<String>, types: &BTreeSet<&str>) -> Strin
     if let Some(text) = &args.only {
         parts.push(format!("has --only {text} in its name"));
     }
+    if let Some(dims) = args.dims {
+        parts.push(format!("is a convolution of --dims {dims}"));
+    }
     if let Some(dtype) = &args.dtype {
         parts.push(format!("is of --dtype {dtype}"));
     }
     let list = |all: Vec<&str>| all.join(", ");
     let (sets, types) = (list(sets.iter().map(String::as_str).collect()), list(types.iter().copied().collect()));
     format!("{}; there are the sets {sets} and the types {types}", parts.join(" and "))
+}
+
+/// Tells a convolution's set by what the command line says of its direction, type and layout, so that sets made of one file differ.
+fn name_set(args: &Cases, case: &mut Case) {
+    let Problem::Conv(conv) = &case.problem else { return };
+    let direction = (!args.direction.is_empty()).then(|| conv.direction.long_name());
+    let dtype = args.dtype.as_ref().map(|_| case.problem.dtype_name());
+    let layout = args.layout.map(|_| conv.layout.name());
+    for name in [direction, dtype, layout].into_iter().flatten() {
+        case.set = format!("{} {name}", case.set);
+    }
 }
 
 /// Lets a problem's f32 factors be multiplied so; says so in its name.
@@ -302,7 +334,7 @@ mod tests {
     use clap::Parser;
 
     fn parsed(line: &str) -> Cli {
-        Cli::try_parse_from(line.split(' ')).unwrap()
+        Cli::try_parse_from(line.split_whitespace()).unwrap()
     }
 
     #[test]
@@ -329,6 +361,29 @@ mod tests {
         let expected =
             "none of the 1 cases is of --set other and is of --dtype f64; there are the sets problem and the types f32";
         assert_eq!((e.to_string().as_str(), e.code()), (expected, 2));
+    }
+
+    #[test]
+    fn a_file_of_convolutions_is_read_for_any_direction_type_and_layout() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("two.csv");
+        let listed = |text: &str, options: &str| {
+            std::fs::write(&path, text).unwrap();
+            let line = format!("tilewright-bench conv --cases {} {options}", path.display());
+            let Command::Conv(args) = parsed(&line).command else { panic!("conv") };
+            let cases = Session::begin("conv", parsed("tilewright-bench table x").common).unwrap().cases(&args.cases, "problem");
+            cases.unwrap().into_iter().map(|c| (c.set, c.problem.key()[..14].to_string())).collect::<Vec<_>>()
+        };
+        let text = "dims,groups,n,k_per_group,c_per_group,filter,input\n1,2,4,8,8,3,9\n2,2,4,8,8,3x3,9\n";
+        let of = |set: &str, key: &str| (set.to_string(), key.to_string());
+        assert_eq!(
+            listed(text, "--direction bwdd,backward-weight --dtype f16 --layout nhwc --dims 2"),
+            [of("two backward-data f16 nhwc", "conv_bwdd_nhwc"), of("two backward-weight f16 nhwc", "conv_bwdw_nhwc")]
+        );
+        assert_eq!(listed(text, ""), [of("two", "conv_fwd_nchw_"), of("two", "conv_fwd_nchw_")]);
+        // What a line says itself holds, once.
+        let told = "n,groups,k,c,r,s,h,w,direction\n1,1,8,8,3,3,9,9,bwdw\n";
+        assert_eq!(listed(told, "--direction forward,backward-data"), [of("two backward-weight", "conv_bwdw_nchw")]);
     }
 
     #[test]

@@ -181,6 +181,17 @@ fn cudnn_computes_both_gradients() {
 }
 
 #[test]
+fn plans_under_several_constraints_are_compared() {
+    let Some(stubs) = stubs() else { return };
+    let key = "conv_bwdw_nhwc_n2_g1_c64_k64_in9x9_fil3x3_st1x1_dil1x1_pb1x1_pe1x1_bias0_ws1000_bf16";
+    let args = ["conv", "--problem", key, "--no-cudnn", "--plan", "C_LWV4", "--also", "C_LWV0"];
+    let Some((_, records)) = bench(Some(stubs), &[], &args) else { return };
+    let plan = |name: &str| side(&records[0], name)["plan"].as_str().unwrap().to_string();
+    assert!(plan("C_LWV4").contains("_LWV4") && !plan("C_LWV0").contains("_LWV"), "{}", records[0]);
+    assert_eq!(records[0]["sides"].as_array().unwrap().len(), 2);
+}
+
+#[test]
 fn unlike_padding_on_both_sides_goes_through_cudnns_graph() {
     let Some(stubs) = stubs() else { return };
     let key = |rest: &str| format!("conv_fwd_nchw_{rest}_ws1000_f32");

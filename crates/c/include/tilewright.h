@@ -12,7 +12,8 @@
  *     tw_launch(prepared, &operands, stream);
  *
  * Every function that can fail gives a tw_status; tw_last_error() says in words what was wrong and what to do. Handles may be used from
- * any thread, by several at once. A handle keeps what it was made from alive: the order of freeing is yours.
+ * any thread, by several at once. A handle keeps what it was made from alive: the order of freeing is yours. Handles are no addresses: one that
+ * was freed, or is of another kind, is refused (TW_INVALID_ARGUMENT), freeing it again does nothing but set tw_last_error().
  */
 #ifndef TILEWRIGHT_H
 #define TILEWRIGHT_H
@@ -65,7 +66,7 @@ tw_status tw_context_describe(const tw_context *context, char *text, size_t capa
 /* ---- Problems: C = activation(alpha * A * B + bias + beta * C) + residual, and reductions of it ---- */
 
 typedef int32_t tw_dtype;
-enum { TW_F32 = 0, TW_F64 = 1, TW_F16 = 2, TW_BF16 = 3, TW_E4M3 = 4, TW_E5M2 = 5, TW_I32 = 6 }; /* 4 and 5 (OCP) of A and B alone, 6 of tw_reduce */
+enum { TW_F32 = 0, TW_F64 = 1, TW_F16 = 2, TW_BF16 = 3, TW_E4M3 = 4, TW_E5M2 = 5, TW_I32 = 6, TW_I8 = 7, TW_U8 = 8 }; /* 4, 5 (OCP), 7 and 8 of A and B alone, 6 of C beside 7 and 8; 6 to 8 of tw_reduce */
 typedef int32_t tw_order;
 enum { TW_ROW_MAJOR = 101, TW_COL_MAJOR = 102 }; /* CBLAS' numbers */
 typedef int32_t tw_math;
@@ -176,7 +177,7 @@ typedef struct tw_prepared tw_prepared;
  * these powers of two, in bytes; NULL: of 256. */
 tw_status tw_prepare(const tw_operation *operation, const uint64_t alignments[3], tw_prepared **prepared);
 void tw_prepared_free(tw_prepared *prepared);
-/* Bytes of workspace that a launch takes. */
+/* Bytes of workspace that a launch takes; 0, and tw_last_error(), without a prepared operation. */
 uint64_t tw_prepared_workspace(const tw_prepared *prepared);
 /* The plan that was compiled: that of the operation, or one that asks less of the operands' alignment. */
 tw_status tw_prepared_plan(const tw_prepared *prepared, char *text, size_t capacity, size_t *length);

@@ -1,11 +1,12 @@
 //! A device with its records.
 
 use crate::status::{TwStatus, entry};
-use crate::text::{free, give, given, read, write};
+use crate::text::{free, give, handle, held, read, write};
 use std::ffi::c_char;
 use tilewright::{Context, Options, RecordsAt};
 
 pub struct TwContext(pub(crate) Context);
+handle!(TwContext, "context");
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tw_context_open(
@@ -29,8 +30,7 @@ pub unsafe extern "C" fn tw_context_open(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tw_context_close(context: *mut TwContext) {
-    // SAFETY: as the header asks.
-    entry(|| unsafe { free(context) });
+    entry(|| free(context));
 }
 
 #[unsafe(no_mangle)]
@@ -41,8 +41,8 @@ pub unsafe extern "C" fn tw_context_describe(
     length: *mut usize,
 ) -> TwStatus {
     entry(|| {
-        // SAFETY: as the header asks.
-        let info = unsafe { given(context, "context") }?.0.info();
+        let context = held(context)?;
+        let info = context.0.info();
         // SAFETY: as the header asks.
         unsafe { write(&format!("{}: {} ({})", info.id, info.name, info.fingerprint), text, capacity, length) }
     })

@@ -3,12 +3,12 @@
 use crate::context::TwContext;
 use crate::problem::{self, TwConv, TwGemm, TwReduce};
 use crate::status::{Failure, TwStatus, entry};
-use crate::text::{free, give, given, read, write};
+use crate::text::{free, give, given, handle, held, read, write};
 use std::ffi::{c_char, c_int, c_void};
-use std::sync::Arc;
 use tilewright::{Budget, Cancel, Error, Event, Operation, Plan, Problem, SearchOptions};
 
-pub struct TwOperation(pub(crate) Arc<Operation>);
+pub struct TwOperation(pub(crate) Operation);
+handle!(TwOperation, "operation");
 
 pub type TwProgress = Option<unsafe extern "C" fn(*mut c_void, u64, f64, f64) -> c_int>;
 
@@ -18,11 +18,9 @@ unsafe fn made(
     problem: impl FnOnce() -> Result<Problem, Failure>,
 ) -> TwStatus {
     entry(|| {
+        let made = held(context)?.0.operation(problem()?)?;
         // SAFETY: as the header asks.
-        let context = unsafe { given(context, "context") }?;
-        let made = context.0.operation(problem()?)?;
-        // SAFETY: as the header asks.
-        unsafe { give(operation, TwOperation(Arc::new(made))) }
+        unsafe { give(operation, TwOperation(made)) }
     })
 }
 
@@ -73,8 +71,7 @@ pub unsafe extern "C" fn tw_operation_parse(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tw_operation_free(operation: *mut TwOperation) {
-    // SAFETY: as the header asks.
-    entry(|| unsafe { free(operation) });
+    entry(|| free(operation));
 }
 
 unsafe fn told(
@@ -83,8 +80,7 @@ unsafe fn told(
     what: impl FnOnce(&Operation) -> Result<String, Error>,
 ) -> TwStatus {
     entry(|| {
-        // SAFETY: as the header asks.
-        let told = what(&unsafe { given(operation, "operation") }?.0)?;
+        let told = what(&held(operation)?.0)?;
         // SAFETY: as the header asks.
         unsafe { write(&told, text, capacity, length) }
     })
@@ -127,7 +123,7 @@ pub unsafe extern "C" fn tw_operation_source(
 pub unsafe extern "C" fn tw_operation_set_plan(operation: *const TwOperation, plan: *const c_char) -> TwStatus {
     entry(|| {
         // SAFETY: as the header asks.
-        let (operation, text) = unsafe { (given(operation, "operation")?, read(plan, "plan")?) };
+        let (operation, text) = (held(operation)?, unsafe { read(plan, "plan") }?);
         let plan = Plan::parse(text.ok_or_else(|| Failure::argument("`plan` is NULL"))?).map_err(Error::from)?;
         Ok(operation.0.set_plan(&plan)?)
     })
@@ -143,8 +139,10 @@ pub unsafe extern "C" fn tw_operation_tune(
     best_us: *mut f64,
 ) -> TwStatus {
     entry(|| {
-        // SAFETY: as the header asks.
-        let operation = unsafe { given(operation, "operation") }?;
+        let operation = held(operation)?;
+        if !(seconds.is_finite() && seconds >= 0.0) {
+            return Err(Failure::argument(format!("seconds = {seconds}: a number of at least 0 is needed; 0: no bound")));
+        }
         let budget = Budget { seconds: (seconds > 0.0).then_some(seconds), trials: (trials > 0).then_some(trials) };
         if budget == (Budget { seconds: None, trials: None }) {
             return Err(Failure::argument("a search needs a bound: give seconds or trials"));

@@ -2,11 +2,12 @@
 
 use crate::operation::TwOperation;
 use crate::status::{Failure, TwStatus, entry};
-use crate::text::{free, give, given, write};
+use crate::text::{free, give, given, handle, held, write};
 use std::ffi::{c_char, c_void};
 use tilewright::{Addresses, Extents, Factors, MOST_REDUCTIONS, Prepared, Stream};
 
 pub struct TwPrepared(Prepared);
+handle!(TwPrepared, "prepared");
 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +32,7 @@ pub unsafe extern "C" fn tw_prepare(
 ) -> TwStatus {
     entry(|| {
         // SAFETY: as the header asks: null, or three numbers.
-        let (operation, given) = unsafe { (given(operation, "operation")?, alignments.cast::<[u64; 3]>().as_ref()) };
+        let (operation, given) = (held(operation)?, unsafe { alignments.cast::<[u64; 3]>().as_ref() });
         let alignments = given.copied().unwrap_or([256; 3]);
         if let Some(odd) = alignments.iter().find(|a| !a.is_power_of_two()) {
             return Err(Failure::argument(format!("an alignment of {odd} bytes is no power of two")));
@@ -44,14 +45,17 @@ pub unsafe extern "C" fn tw_prepare(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tw_prepared_free(prepared: *mut TwPrepared) {
-    // SAFETY: as the header asks.
-    entry(|| unsafe { free(prepared) });
+    entry(|| free(prepared));
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tw_prepared_workspace(prepared: *const TwPrepared) -> u64 {
-    // SAFETY: as the header asks.
-    unsafe { prepared.as_ref() }.map_or(0, |prepared| prepared.0.workspace_bytes())
+    let mut bytes = 0;
+    entry(|| {
+        bytes = held(prepared)?.0.workspace_bytes();
+        Ok(())
+    });
+    bytes
 }
 
 #[unsafe(no_mangle)]
@@ -62,8 +66,7 @@ pub unsafe extern "C" fn tw_prepared_plan(
     length: *mut usize,
 ) -> TwStatus {
     entry(|| {
-        // SAFETY: as the header asks.
-        let plan = unsafe { given(prepared, "prepared") }?.0.plan();
+        let plan = held(prepared)?.0.plan();
         // SAFETY: as the header asks.
         unsafe { write(&plan.to_string(), text, capacity, length) }
     })
@@ -73,7 +76,7 @@ pub unsafe extern "C" fn tw_prepared_plan(
 pub unsafe extern "C" fn tw_launch(prepared: *const TwPrepared, operands: *const TwOperands, stream: *mut c_void) -> TwStatus {
     entry(|| {
         // SAFETY: as the header asks.
-        let (prepared, x) = unsafe { (given(prepared, "prepared")?, given(operands, "operands")?) };
+        let (prepared, x) = (held(prepared)?, unsafe { given(operands, "operands") }?);
         // SAFETY: as the header asks: null, or three numbers.
         let extents = unsafe { x.extents.cast::<[i64; 3]>().as_ref() };
         // What is negative is 0, which is refused with the name of the extent.

@@ -1,7 +1,46 @@
 //! Text, handles and structures across the border.
 
 use crate::status::Failure;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// What a handle stands for. Handles are numbers that look like pointers; no later one has the number of one that was freed, so that a freed handle,
+/// one of another kind and a pointer to something else are told instead of followed.
+pub(crate) trait Handle: Sized + 'static {
+    const NAME: &'static str;
+    fn all() -> &'static RwLock<BTreeMap<usize, Arc<Self>>>;
+}
+
+macro_rules! handle {
+    ($kind:ty, $name:literal) => {
+        impl $crate::text::Handle for $kind {
+            const NAME: &'static str = $name;
+            fn all() -> &'static std::sync::RwLock<std::collections::BTreeMap<usize, std::sync::Arc<Self>>> {
+                static ALL: std::sync::RwLock<std::collections::BTreeMap<usize, std::sync::Arc<$kind>>> =
+                    std::sync::RwLock::new(std::collections::BTreeMap::new());
+                &ALL
+            }
+        }
+    };
+}
+pub(crate) use handle;
+
+/// What a handle stands for, which lives as long as it is used, whoever frees it meanwhile.
+pub(crate) fn held<T: Handle>(handle: *const T) -> Result<Arc<T>, Failure> {
+    if handle.is_null() {
+        return Err(Failure::argument(format!("`{}` is NULL", T::NAME)));
+    }
+    T::all().read().unwrap_or_else(PoisonError::into_inner).get(&handle.addr()).cloned().ok_or_else(unknown::<T>)
+}
+
+fn unknown<T: Handle>() -> Failure {
+    let name = T::NAME;
+    Failure::argument(format!(
+        "`{name}` is no tw_{name} of this library, or was freed: use each until it is freed, and free it once"
+    ))
+}
 
 /// What a pointer points at.
 pub(crate) unsafe fn given<'a, T>(pointer: *const T, name: &str) -> Result<&'a T, Failure> {
@@ -10,22 +49,27 @@ pub(crate) unsafe fn given<'a, T>(pointer: *const T, name: &str) -> Result<&'a T
 }
 
 /// Hands a new handle out.
-pub(crate) unsafe fn give<T>(to: *mut *mut T, handle: T) -> Result<(), Failure> {
+pub(crate) unsafe fn give<T: Handle>(to: *mut *mut T, made: T) -> Result<(), Failure> {
+    static NEXT: AtomicUsize = AtomicUsize::new(1);
     if to.is_null() {
         return Err(Failure::argument("the pointer to the result is NULL"));
     }
+    // As pointers are aligned; small numbers are no addresses of a program's memory.
+    let number = NEXT.fetch_add(1, Ordering::Relaxed) * 16;
+    T::all().write().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::new(made));
     // SAFETY: not null, and the header asks for a place that can be written.
-    unsafe { to.write(Box::into_raw(Box::new(handle))) };
+    unsafe { to.write(std::ptr::without_provenance_mut(number)) };
     Ok(())
 }
 
-/// Takes a handle back.
-pub(crate) unsafe fn free<T>(handle: *mut T) -> Result<(), Failure> {
-    if !handle.is_null() {
-        // SAFETY: made by `give`, and freed once, as for every C handle.
-        drop(unsafe { Box::from_raw(handle) });
+/// Takes a handle back; NULL is none.
+pub(crate) fn free<T: Handle>(handle: *mut T) -> Result<(), Failure> {
+    if handle.is_null() {
+        return Ok(());
     }
-    Ok(())
+    // Dropped when the lock is free again: it may free a device.
+    let taken = T::all().write().unwrap_or_else(PoisonError::into_inner).remove(&handle.addr());
+    taken.map(drop).ok_or_else(unknown::<T>)
 }
 
 /// Text from C; `None` for NULL.

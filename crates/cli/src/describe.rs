@@ -212,6 +212,8 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
             plural(value, "set")
         ),
         Common::Rdf => finish(value).into(),
+        Common::Rdc if spec.epilogue.carry => "work-groups add up reduced values of their own tiles".into(),
+        Common::Rdc => "each tile leaves its parts of reduced values".into(),
         Common::Bim => form(value).into(),
     }
 }

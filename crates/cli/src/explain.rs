@@ -50,6 +50,8 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
             .grid
             .push(format!("one of {} parts of the problem, the one with most work; {joined} more in the same launch", 1 + rest));
     }
+    let passes = case.problem.reductions().iter().filter(|r| r.operand.is_some());
+    facts.epilogue.extend(passes.map(|r| format!("{r}: two passes: a kernel of its own reads the operand again")));
     if args.json {
         let value = json!({
             "problem": case.problem.key(),

@@ -152,6 +152,8 @@ const fn scalar(dtype: Dtype) -> Scalar {
         Dtype::Bf16 => Scalar::BF16,
         Dtype::F32 | Dtype::Tf32 | Dtype::Tf32x3 => Scalar::F32,
         Dtype::F64 => Scalar::F64,
+        Dtype::I8 => Scalar::I8,
+        Dtype::U8 => Scalar::U8,
         Dtype::I32 => Scalar::I32,
     }
 }

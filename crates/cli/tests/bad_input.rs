@@ -14,7 +14,7 @@ fn every_refusal_names_the_input_and_the_remedy() {
     let foreign = file("foreign.sqlite", "this is no records file, it is a text that somebody holds dear");
     let short = file("short.csv", "m,n,k,trans_a,trans_b,order\n32,16,64,0,1,col\n32,x,64,0,1,col\n");
     let good = file("good.csv", "m,n,k\n8,8,8\n");
-    let mixed = file("mixed.csv", "set,dtype,m,n,k\nmine,f32,8,8,8\nother,i8,8,8,8\n");
+    let mixed = file("mixed.csv", "set,dtype,m,n,k,reduce\nmine,f32,8,8,8,\nother,i8,8,8,8,max:n\n");
     let column = file("column.csv", "m,n,q\n1,2,3\n");
     let empty = file("empty.csv", "");
     let lines = file("lines.jsonl", "{\"no\": \"record\"}\n");
@@ -52,7 +52,7 @@ fn every_refusal_names_the_input_and_the_remedy() {
         (format!("tune --cases {empty} --device emu"), 2, "empty.csv"),
         (format!("tune --cases {good} --set nothing"), 2, "its sets are good"),
         (format!("tune --cases {mixed} --set other --device emu"), 1, "1 of 1 cases failed"),
-        (format!("emit --cases {mixed} --set other"), 2, "i8 is not supported"),
+        (format!("emit --cases {mixed} --set other"), 2, "a product of integers is not supported"),
         ("tune --set llm".into(), 2, "--cases"),
         // Comparisons.
         (format!("bench gemm {small} --against mkl"), 2, "cublaslt"),

@@ -29,7 +29,7 @@ pub(crate) enum Op {
     ExpF32, Exp2F32, Log2F32, TanhF32, ErfF32, SqrtF32, SigmoidF32, RoundTf32, NearTf32, ExpF64, Exp2F64, Log2F64, TanhF64, ErfF64, SqrtF64,
     SigmoidF64,
     BoolFrom32, BoolFrom64, BoolFromF32, BoolFromF64,
-    I32FromI64, I64FromI32, I64FromU32,
+    I32FromI64, I64FromI32, I64FromU32, I32FromI8, U8FromI32,
     F32FromI32, F32FromU32, F32FromI64, F64FromI32, F64FromU32, F64FromI64,
     I32FromF32, U32FromF32, I64FromF32, I32FromF64, U32FromF64, I64FromF64,
     F32FromF64, F64FromF32, F32FromF16, F32FromBF16, F32FromE4M3, F32FromE5M2, F16FromF32, BF16FromF32, F16FromF64, BF16FromF64,

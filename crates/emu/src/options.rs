@@ -46,12 +46,15 @@ pub struct Options {
     pub wave: u32,
     /// Loop iterations one work-group may spend before [`crate::EmuError::Runaway`]; 0 for no limit.
     pub max_steps: u64,
+    /// Of a launch's work-groups (or clusters of them) only each so many'th runs, and the last: a sample of what is too large to be computed
+    /// whole. 0 or 1: all of them.
+    pub every: u64,
 }
 
 impl Default for Options {
     /// All checks, lockstep, all cores, no counting, waves of 32, no step limit.
     fn default() -> Options {
-        Options { checks: Checks::all(), interleave: false, seed: 0, threads: 0, count: false, wave: 32, max_steps: 0 }
+        Options { checks: Checks::all(), interleave: false, seed: 0, threads: 0, count: false, wave: 32, max_steps: 0, every: 1 }
     }
 }
 

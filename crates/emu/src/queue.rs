@@ -53,7 +53,7 @@ impl Queue {
         let (counters, failed) = shared.done.into_inner().unwrap_or_else(PoisonError::into_inner);
         match failed {
             Some((_, error)) => Err(error),
-            None => Ok(Report { groups: launch.groups(), counters }),
+            None => Ok(Report { groups: ((groups - 1).div_ceil(options.every.max(1)) + 1) * u64::from(code.cluster), counters }),
         }
     }
 }
@@ -70,9 +70,11 @@ impl Progress {
     fn work(&self, launch: &Launch<'_>, groups: u64) {
         let mut worker = Worker::new(launch);
         let mut failed = None;
+        let every = launch.options.every.max(1);
         while !self.stop.load(Relaxed) {
-            let number = self.next.fetch_add(1, Relaxed);
-            if number >= groups {
+            let place = self.next.fetch_add(1, Relaxed).saturating_mul(every);
+            let number = place.min(groups - 1);
+            if place >= groups - 1 + every {
                 break;
             }
             let ran = worker.run(number);

@@ -117,6 +117,8 @@ fn float(r: View<'_, B32>, w: View<'_, B64>, o: &Alu) {
         Op::BoolFromF64 => un!(o, w -> r, |x| (g(x) != 0.0) as u32),
         Op::I32FromI64 => un!(o, w -> r, |x| x as u32),
         Op::I64FromU32 => un!(o, r -> w, |x| x as u64),
+        Op::I32FromI8 => un!(o, r -> r, |x| x as u8 as i8 as i32 as u32),
+        Op::U8FromI32 => un!(o, r -> r, |x| x & 0xff),
         Op::F32FromU32 => un!(o, r -> r, |x| (x as f32).to_bits()),
         Op::F32FromI64 => un!(o, w -> r, |x| (x as i64 as f32).to_bits()),
         Op::F64FromI32 => un!(o, r -> w, |x| (x as i32 as f64).to_bits()),

@@ -6,6 +6,7 @@ use crate::lanes::Files;
 use crate::op::{Alu, Fault};
 use crate::quick::{self, Quick};
 use crate::shadow::{Clocks, SharedShadow};
+use tilewright_ir::Scalar;
 
 /// An instruction set that this machine has: values come from [`Level::detect`] and [`Level::all`] only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,14 +39,23 @@ fn load_avx2(f: &mut Files, words: &[u32], shadow: Option<(&mut SharedShadow, &C
     quick::load(f, words, shadow, q, from)
 }
 
-/// `sums[row][column] += left[row][k] * right[k][column]` over all k in order, `n` columns.
+/// `sums[row][column] += left[row][k] * right[k][column]` over all k in order, `n` columns, of the bits of floats, or of integers, which
+/// wrap.
 #[inline(always)]
-fn multiply(sums: &mut [f32], left: &[f32], right: &[f32], n: usize) {
+fn multiply(sums: &mut [u32], left: &[f32], right: &[f32], (n, sum): (usize, Scalar)) {
+    match sum {
+        Scalar::I32 => accumulate(sums, left, right, n, |s, product| s.wrapping_add(product as i32 as u32)),
+        _ => accumulate(sums, left, right, n, |s, product| (f32::from_bits(s) + product).to_bits()),
+    }
+}
+
+#[inline(always)]
+fn accumulate(sums: &mut [u32], left: &[f32], right: &[f32], n: usize, add: impl Fn(u32, f32) -> u32) {
     let depth = right.len() / n.max(1);
     for (sums, left) in sums.chunks_exact_mut(n).zip(left.chunks_exact(depth.max(1))) {
         for (&a, right) in left.iter().zip(right.chunks_exact(n)) {
             for (s, &b) in sums.iter_mut().zip(right) {
-                *s += a * b;
+                *s = add(*s, a * b);
             }
         }
     }
@@ -53,8 +63,8 @@ fn multiply(sums: &mut [f32], left: &[f32], right: &[f32], n: usize) {
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,f16c,bmi2")]
-fn multiply_avx2(sums: &mut [f32], left: &[f32], right: &[f32], n: usize) {
-    multiply(sums, left, right, n)
+fn multiply_avx2(sums: &mut [u32], left: &[f32], right: &[f32], of: (usize, Scalar)) {
+    multiply(sums, left, right, of)
 }
 
 impl Level {
@@ -89,13 +99,13 @@ impl Level {
             Set::Avx512 => unsafe { run_avx512(files, ops, from) },
         }
     }
-    /// Multiplies matrices: rows of `n` sums, as many rows of `left`, `right` by rows of `n`.
-    pub(crate) fn multiply(self, sums: &mut [f32], left: &[f32], right: &[f32], n: usize) {
+    /// Multiplies matrices: rows of `n` sums of a type, as many rows of `left`, `right` by rows of `n`.
+    pub(crate) fn multiply(self, sums: &mut [u32], left: &[f32], right: &[f32], of: (usize, Scalar)) {
         match self.0 {
-            Set::Baseline => multiply(sums, left, right, n),
+            Set::Baseline => multiply(sums, left, right, of),
             // SAFETY: as in `run`; whoever has AVX-512 has AVX2 too, as `all` demands.
             #[cfg(target_arch = "x86_64")]
-            Set::Avx2 | Set::Avx512 => unsafe { multiply_avx2(sums, left, right, n) },
+            Set::Avx2 | Set::Avx512 => unsafe { multiply_avx2(sums, left, right, of) },
         }
     }
     /// Loads blocks from `from` on until one needs care; its number, or the number of blocks.

@@ -92,7 +92,7 @@ fn classic_keys_arrive() {
     assert_eq!(spec.style, style);
     assert_eq!(
         spec.epilogue,
-        Epilogue { split: Split::Atomic, exit: Exit::Direct { width: 1 }, shuffles: false, finish: Finish::Kernel }
+        Epilogue { split: Split::Atomic, exit: Exit::Direct { width: 1 }, shuffles: false, finish: Finish::Kernel, carry: false }
     );
     let loop_of_miopengemm = Schedule {
         fetch_ahead: 0,
@@ -125,7 +125,13 @@ fn further_keys_arrive() {
     assert_eq!(spec.launch_threads(), 512);
     assert_eq!(
         spec.epilogue,
-        Epilogue { split: Split::Workspace, exit: Exit::Direct { width: 4 }, shuffles: false, finish: Finish::Kernel }
+        Epilogue {
+            split: Split::Workspace,
+            exit: Exit::Direct { width: 4 },
+            shuffles: false,
+            finish: Finish::Kernel,
+            carry: false
+        }
     );
     // Fragments read ahead write the k-steps out: UKL says nothing there.
     assert_eq!((spec.style.min_groups, spec.style.unroll_k), (2, false));

@@ -28,10 +28,18 @@ pub enum MatrixType {
     E4M3xE5M2,
     /// Left factors e5m2, right ones e4m3.
     E5M2xE4M3,
+    /// 8-bit signed integer, summed in 32 bits, which wrap (NVIDIA, sm_80 and up).
+    I8,
+    /// 8-bit unsigned integer (likewise).
+    U8,
+    /// Left factors signed, right ones unsigned.
+    I8xU8,
+    /// Left factors unsigned, right ones signed.
+    U8xI8,
 }
 
 impl MatrixType {
-    /// As instructions and messages spell it.
+    /// As messages spell it.
     pub const fn name(self) -> &'static str {
         match self {
             MatrixType::F16 => "f16",
@@ -43,6 +51,10 @@ impl MatrixType {
             MatrixType::E5M2 => "e5m2",
             MatrixType::E4M3xE5M2 => "e4m3 x e5m2",
             MatrixType::E5M2xE4M3 => "e5m2 x e4m3",
+            MatrixType::I8 => "i8",
+            MatrixType::U8 => "u8",
+            MatrixType::I8xU8 => "i8 x u8",
+            MatrixType::U8xI8 => "u8 x i8",
         }
     }
     /// Types of the left and of the right factors: each of one type.
@@ -50,7 +62,17 @@ impl MatrixType {
         match self {
             MatrixType::E4M3xE5M2 => [MatrixType::E4M3, MatrixType::E5M2],
             MatrixType::E5M2xE4M3 => [MatrixType::E5M2, MatrixType::E4M3],
+            MatrixType::I8xU8 => [MatrixType::I8, MatrixType::U8],
+            MatrixType::U8xI8 => [MatrixType::U8, MatrixType::I8],
             one => [one; 2],
+        }
+    }
+    /// Type of the sums of their products.
+    pub const fn sum(self) -> Scalar {
+        match self {
+            MatrixType::F64 => Scalar::F64,
+            MatrixType::I8 | MatrixType::U8 | MatrixType::I8xU8 | MatrixType::U8xI8 => Scalar::I32,
+            _ => Scalar::F32,
         }
     }
     /// Bytes of an element in memory and shared memory.
@@ -66,6 +88,8 @@ impl MatrixType {
             MatrixType::F64 => Scalar::F64,
             MatrixType::E4M3 | MatrixType::E4M3xE5M2 => Scalar::E4M3,
             MatrixType::E5M2 | MatrixType::E5M2xE4M3 => Scalar::E5M2,
+            MatrixType::I8 | MatrixType::I8xU8 => Scalar::I8,
+            MatrixType::U8 | MatrixType::U8xI8 => Scalar::U8,
         }
     }
 }
@@ -178,7 +202,7 @@ pub enum MatrixOp {
         /// This lane's row.
         from: MemRef,
     },
-    /// `wgmma.mma_async.m64nNkK.f32`: 4 waves; K = 32 bytes of input. `acc`: n / 2 `F32` per lane.
+    /// `wgmma.mma_async.m64nNkK`: 4 waves; K = 32 bytes of input. `acc`: n / 2 `F32` per lane, of integers `I32`.
     Warpgroup {
         /// Input type.
         input: MatrixType,

@@ -248,6 +248,11 @@ impl Mma {
     pub const fn takes(&self, features: &Features) -> bool {
         features.float8 || !self.input.storage().is_float8()
     }
+    /// A warpgroup's instruction may have so many columns: 8 to 256 in steps of 8, of integers in steps of 16 from 32 on.
+    pub const fn has_columns(&self, n: u32) -> bool {
+        let step = if matches!(self.sum, Scalar::I32) && n > 32 { 16 } else { 8 };
+        n >= 8 && n <= 256 && n.is_multiple_of(step)
+    }
     /// Depth of a k-step; where factors are split in two, which fills twice the registers, that of one instruction.
     pub const fn k_step(&self, split: bool) -> u32 {
         if split { self.shape.2 } else { self.step }
@@ -311,6 +316,7 @@ use Axis::{Col, Element, K, Lane, Register, Row};
 const WORDS: &[Scalar] = &[Scalar::U32];
 const FLOATS: &[Scalar] = &[Scalar::F32];
 const DOUBLES: &[Scalar] = &[Scalar::F64];
+const INTEGERS: &[Scalar] = &[Scalar::I32];
 /// TF32 fragments may be floats as well, whose lower 13 bits the unit drops.
 const TF32: &[Scalar] = &[Scalar::U32, Scalar::F32];
 /// Fragments of doubles fill twice the registers: half the depth of others' k-steps leaves room for the next step's.
@@ -410,28 +416,37 @@ const MFMA_C_F64: Fragment =
 const MFMA_C_16: Fragment =
     fragment(&[term(Row, 4, Lane, 16, 0), term(Row, 1, Register, 1, 0), term(Col, 1, Lane, 1, 16)], 4, 1, FLOATS);
 
-const fn fma(input: MatrixType, sum: Scalar, held: &'static [Scalar]) -> Mma {
-    let one = single(held);
-    Mma { unit: MathUnit::Fma, input, sum, shape: (1, 1, 1), a: one, b: one, c: one, arch: None, step: 1, halves: 2 }
+/// What registers of an instruction's sums hold.
+const fn sums(input: MatrixType) -> &'static [Scalar] {
+    match input.sum() {
+        Scalar::F64 => DOUBLES,
+        Scalar::I32 => INTEGERS,
+        _ => FLOATS,
+    }
+}
+
+const fn fma(input: MatrixType) -> Mma {
+    let one = single(sums(input));
+    Mma { unit: MathUnit::Fma, input, sum: input.sum(), shape: (1, 1, 1), a: one, b: one, c: one, arch: None, step: 1, halves: 2 }
 }
 const fn wave(input: MatrixType) -> Mma {
-    let (held, sum, sums) = match input {
-        MatrixType::F64 => (DOUBLES, Scalar::F64, DOUBLES),
-        MatrixType::TF32 => (TF32, Scalar::F32, FLOATS),
-        _ => (WORDS, Scalar::F32, FLOATS),
+    let held = match input {
+        MatrixType::F64 => DOUBLES,
+        MatrixType::TF32 => TF32,
+        _ => WORDS,
     };
     let (a, b, k) = match input.bytes() {
         1 => (fragment(MMA_A_QUADS, 4, 4, held), fragment(MMA_B_QUADS, 2, 4, held), 32),
         2 => (fragment(MMA_A_PAIRS, 4, 2, held), fragment(MMA_B_PAIRS, 2, 2, held), 16),
         _ => (fragment(MMA_A_SINGLE, 4, 1, held), fragment(MMA_B_SINGLE, 2, 1, held), 8),
     };
-    let (c, halves) = (fragment(MMA_C, 4, 1, sums), if input.bytes() == 8 { 32 } else { input.bytes() });
+    let (c, halves) = (fragment(MMA_C, 4, 1, sums(input)), if input.bytes() == 8 { 32 } else { input.bytes() });
     let step = match input.bytes() {
         8 => DOUBLE_STEP,
         1 => k,
         _ => 16,
     };
-    Mma { unit: MathUnit::Mma, input, sum, shape: (16, 8, k), a, b, c, arch: None, step, halves }
+    Mma { unit: MathUnit::Mma, input, sum: input.sum(), shape: (16, 8, k), a, b, c, arch: None, step, halves }
 }
 const fn warpgroup(input: MatrixType) -> Mma {
     let (a, k) = match input.bytes() {
@@ -442,11 +457,11 @@ const fn warpgroup(input: MatrixType) -> Mma {
     Mma {
         unit: MathUnit::Warpgroup,
         input,
-        sum: Scalar::F32,
+        sum: input.sum(),
         shape: (64, 8, k),
         a,
         b: NONE,
-        c: WARPGROUP_C,
+        c: Fragment { held: sums(input), ..WARPGROUP_C },
         arch: None,
         step: if k > 16 { k } else { 16 },
         halves: input.bytes(),
@@ -484,12 +499,14 @@ const fn mfma(input: MatrixType, side: u32, k: u32, arch: Option<&'static str>) 
 
 /// All instructions.
 pub const TABLE: &[Mma] = &[
-    fma(MatrixType::F16, Scalar::F32, FLOATS),
-    fma(MatrixType::BF16, Scalar::F32, FLOATS),
-    fma(MatrixType::F32, Scalar::F32, FLOATS),
-    fma(MatrixType::F64, Scalar::F64, DOUBLES),
-    fma(MatrixType::E4M3, Scalar::F32, FLOATS),
-    fma(MatrixType::E5M2, Scalar::F32, FLOATS),
+    fma(MatrixType::F16),
+    fma(MatrixType::BF16),
+    fma(MatrixType::F32),
+    fma(MatrixType::F64),
+    fma(MatrixType::E4M3),
+    fma(MatrixType::E5M2),
+    fma(MatrixType::I8),
+    fma(MatrixType::U8),
     wave(MatrixType::F16),
     wave(MatrixType::BF16),
     wave(MatrixType::TF32),
@@ -498,6 +515,10 @@ pub const TABLE: &[Mma] = &[
     wave(MatrixType::E5M2),
     wave(MatrixType::E4M3xE5M2),
     wave(MatrixType::E5M2xE4M3),
+    wave(MatrixType::I8),
+    wave(MatrixType::U8),
+    wave(MatrixType::I8xU8),
+    wave(MatrixType::U8xI8),
     warpgroup(MatrixType::F16),
     warpgroup(MatrixType::BF16),
     warpgroup(MatrixType::TF32),
@@ -505,6 +526,10 @@ pub const TABLE: &[Mma] = &[
     warpgroup(MatrixType::E5M2),
     warpgroup(MatrixType::E4M3xE5M2),
     warpgroup(MatrixType::E5M2xE4M3),
+    warpgroup(MatrixType::I8),
+    warpgroup(MatrixType::U8),
+    warpgroup(MatrixType::I8xU8),
+    warpgroup(MatrixType::U8xI8),
     mfma(MatrixType::F16, 32, 8, None),
     mfma(MatrixType::F16, 16, 16, None),
     mfma(MatrixType::BF16, 32, 8, None),

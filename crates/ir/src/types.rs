@@ -5,13 +5,17 @@ use std::fmt;
 
 /// The type of one lane's scalar value.
 ///
-/// `F16`, `BF16` and the 8-bit floats are storage types: a value of theirs may be loaded, stored, selected and cast, never computed
-/// with. Arithmetic happens in `F32`, as on the hardware's accumulators.
+/// `F16`, `BF16` and the types of 8 bits are storage types: a value of theirs may be loaded, stored, selected and cast, never computed
+/// with. Arithmetic happens in `F32`, of integers in `I32`, as on the hardware's accumulators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Scalar {
     /// One bit of truth; lives in registers only.
     Bool,
+    /// 8-bit signed integer, storage only.
+    I8,
+    /// 8-bit unsigned integer, storage only.
+    U8,
     /// 32-bit signed integer, the usual index type.
     I32,
     /// 32-bit unsigned integer.
@@ -37,15 +41,19 @@ impl Scalar {
     /// Size in memory, in bytes. `Bool` never lives in memory and counts as one byte.
     pub const fn bytes(self) -> u32 {
         match self {
-            Scalar::Bool | Scalar::E4M3 | Scalar::E5M2 => 1,
+            Scalar::Bool | Scalar::I8 | Scalar::U8 | Scalar::E4M3 | Scalar::E5M2 => 1,
             Scalar::F16 | Scalar::BF16 => 2,
             Scalar::I32 | Scalar::U32 | Scalar::F32 => 4,
             Scalar::I64 | Scalar::F64 => 8,
         }
     }
-    /// True for the integer types.
+    /// True for the integer types that arithmetic is defined on.
     pub const fn is_int(self) -> bool {
         matches!(self, Scalar::I32 | Scalar::U32 | Scalar::I64)
+    }
+    /// True for the integer types of 8 bits, which are loaded, stored and cast alone.
+    pub const fn is_int8(self) -> bool {
+        matches!(self, Scalar::I8 | Scalar::U8)
     }
     /// True for every floating-point type, storage-only ones included.
     pub const fn is_float(self) -> bool {
@@ -67,6 +75,7 @@ impl Scalar {
     pub const fn accumulator(self) -> Scalar {
         match self {
             Scalar::F16 | Scalar::BF16 | Scalar::E4M3 | Scalar::E5M2 => Scalar::F32,
+            Scalar::I8 | Scalar::U8 => Scalar::I32,
             Scalar::I32 => Scalar::I64,
             other => other,
         }
@@ -75,6 +84,8 @@ impl Scalar {
     pub const fn name(self) -> &'static str {
         match self {
             Scalar::Bool => "bool",
+            Scalar::I8 => "i8",
+            Scalar::U8 => "u8",
             Scalar::I32 => "i32",
             Scalar::U32 => "u32",
             Scalar::I64 => "i64",

@@ -16,6 +16,7 @@ mod row;
 
 use crate::conv::{Direction, Layout};
 use crate::error::ProblemError;
+use crate::math::Math;
 use crate::problem::Problem;
 use lines::{conv, gemm, name, told};
 use row::{Row, case};
@@ -60,8 +61,8 @@ pub struct CaseFile {
 /// What a case file may leave open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CaseOptions {
-    /// Element type where there is no such column; f32 by default.
-    pub dtype: Option<Scalar>,
+    /// Element type where there is no such column, and how it is multiplied; f32 by default.
+    pub dtype: Option<(Scalar, Math)>,
     /// Layout of convolutions where there is no such column; NCHW by default.
     pub layout: Option<Layout>,
     /// Direction of convolutions where there is no such column; forward by default.
@@ -202,16 +203,18 @@ mod tests {
 
     #[test]
     fn products() {
-        let file = parsed("set,dtype,trans_a,trans_b,batch,m,n,k,b_operand\nx,bf16,0,1,3,5,6,7,shared\ny,i8,0,1,1,5,6,7,each\n")
-            .unwrap();
+        let file = parsed(
+            "set,dtype,trans_a,trans_b,batch,m,n,k,b_operand,reduce\nx,bf16,0,1,3,5,6,7,shared,\ny,i8,0,1,1,5,6,7,each,max:n\n",
+        )
+        .unwrap();
         let Problem::Gemm(gemm) = &file.cases[0].problem else { panic!("a GEMM") };
         assert_eq!((gemm.order, gemm.batch, gemm.b.batch_stride, gemm.a.batch_stride), (Order::Row, 3, 0, 35));
         assert_eq!((file.cases[0].name.as_str(), file.cases[0].set.as_str()), ("bf16 nt 3x(5x6x7) shared B", "x"));
-        assert_eq!((file.skipped[0].line, file.skipped[0].reason.contains("i8")), (3, true));
+        assert_eq!((file.skipped[0].line, file.skipped[0].reason.contains("integers")), (3, true));
         assert_eq!((file.skipped[0].set.as_str(), file.skipped[0].dtype.as_deref()), ("y", Some("i8")));
-        let file = parsed("m,n,k,dtype,out_dtype\n5,6,7,e4m3,\n5,6,7,e5m2,bf16\n").unwrap();
-        let keys = ["_ws1073741824_e4m3_outf32", "_ws1073741824_e5m2_outbf16"];
-        assert!(file.cases.iter().zip(keys).all(|(case, end)| case.problem.key().ends_with(end)), "{:?}", file.cases);
+        let file = parsed("m,n,k,dtype,out_dtype\n5,6,7,e4m3,\n5,6,7,e5m2,bf16\n5,6,7,i8,\n5,6,7,u8,f16\n").unwrap();
+        let keys = ["_e4m3_outf32", "_e5m2_outbf16", "_i8_outi32", "_u8_outf16"].map(|end| format!("_ws1073741824{end}"));
+        assert!(file.cases.iter().zip(&keys).all(|(case, end)| case.problem.key().ends_with(end)), "{:?}", file.cases);
         assert!(file.cases.iter().all(|case| Problem::parse(&case.problem.key()).as_ref() == Ok(&case.problem)));
         let file = parsed("m,n,k,dtype,b_dtype\n5,6,7,e5m2,e4m3\n").unwrap();
         let problem = &file.cases[0].problem;
@@ -239,7 +242,8 @@ mod tests {
         );
         assert_eq!(file.cases[0].name, "N8 G1 K32 C16 3x3 33x31 s2 p0:1 d1");
         let text = "dims,groups,n,k_per_group,c_per_group,filter,input,stride,pad,dilation\n3,2,4,8,6,3x3x1,9,2,1,1\n";
-        let options = CaseOptions { dtype: Some(Scalar::F16), layout: Some(Layout::Nhwc), ..CaseOptions::default() };
+        let options =
+            CaseOptions { dtype: Some((Scalar::F16, Math::Exact)), layout: Some(Layout::Nhwc), ..CaseOptions::default() };
         let file = parse("f", "f", text.as_bytes(), &options).unwrap();
         assert_eq!(
             file.cases[0].problem.key(),
@@ -300,7 +304,8 @@ mod tests {
         refused("m,n,k,dtype,out_dtype\n1,2,3,f64,f32\n", &["column out_dtype", "f64"]);
         refused("m,n,k,trans_a\n1,2,3,2\n", &["column trans_a", "0 or 1"]);
         refused("dtype,m,n,k,op,axis,keep_c\nbf16,1,2,3,median,m,1\n", &["column op", "operators are sum"]);
-        refused("m,n,k,op,axis\n1,2,3,sum,k\n", &["column op", "`k` is no axis"]);
+        refused("m,n,k,op,axis\n1,2,3,sum,k\n", &["column op", "write sum:k:a or sum:k:b"]);
+        refused("m,n,k,op,axis\n1,2,3,sum,x\n", &["column op", "`x` is no axis"]);
         refused("m,n,k,op\n1,2,3,sum\n", &["column axis", "is empty"]);
         refused("m,n,k,keep_c\n1,2,3,0\n", &["reduce = none", "store C"]);
         refused("m,n,k,reduce\n1,2,3,sum:bn\n", &["column reduce", "no batch"]);

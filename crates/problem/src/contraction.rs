@@ -90,6 +90,17 @@ pub struct Reduce {
     pub groups: u64,
 }
 
+/// What a launch must have memory for besides the results: the values of a reduction of an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OperandValues {
+    /// Number among the problem's reductions.
+    pub number: usize,
+    /// Values.
+    pub len: u64,
+    /// Their type.
+    pub scalar: Scalar,
+}
+
 /// `max over n`, `sum of exp over n`.
 impl fmt::Display for Reduce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -97,6 +108,14 @@ impl fmt::Display for Reduce {
         self.function.map_or(Ok(()), |function| write!(f, " of {function}"))?;
         write!(f, " over {}", self.over)
     }
+}
+
+const fn first() -> Operand {
+    Operand::A
+}
+
+const fn is_first(operand: &Operand) -> bool {
+    matches!(operand, Operand::A)
 }
 
 const fn one() -> u64 {
@@ -158,6 +177,8 @@ pub struct Contraction {
     pub b: Tensor,
     /// Result.
     pub c: Tensor,
+    /// Type of the partial sums.
+    pub sums: Scalar,
     /// With what precision f32 factors are multiplied.
     #[serde(default, skip_serializing_if = "Math::is_exact")]
     pub math: Math,
@@ -170,6 +191,12 @@ pub struct Contraction {
     /// type. `a`, `b` and `k` then say nothing of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub elements: Option<View>,
+    /// The operand of the problem that these are of.
+    #[serde(default = "first", skip_serializing_if = "is_first")]
+    pub element_operand: Operand,
+    /// Values of reductions of operands, which contractions of their own over the operands' elements compute.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub operand_values: Vec<OperandValues>,
     /// Each column (n) has a left factor of its own, `a` is addressed by (g * n + column, m, k); or each row (m) a right one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_factors: Option<Along>,
@@ -270,8 +297,12 @@ impl Contraction {
         tensor.len_at([at.g, rows, cols])
     }
     /// Type of the partial sums.
-    pub fn accumulator(&self) -> Scalar {
-        self.c.scalar.accumulator()
+    pub const fn accumulator(&self) -> Scalar {
+        self.sums
+    }
+    /// Type that results are computed in from the sums: floats of what integers give for a result that is none in 32 bits.
+    pub fn result_scalar(&self) -> Scalar {
+        if self.elements.is_some() { self.sums } else { crate::error::computed_in(self.a.scalar, self.c.scalar)[1] }
     }
     /// The first of a unit's instructions that multiply these factors as accurately as was asked for.
     pub fn instruction(&self, unit: MathUnit) -> Option<&'static Mma> {
@@ -288,9 +319,13 @@ impl Contraction {
             (a, _) if a != self.b.scalar => match (a, self.b.scalar) {
                 (Scalar::E4M3, Scalar::E5M2) => Some(MatrixType::E4M3xE5M2),
                 (Scalar::E5M2, Scalar::E4M3) => Some(MatrixType::E5M2xE4M3),
+                (Scalar::I8, Scalar::U8) if unit.lanes > 1 => Some(MatrixType::I8xU8),
+                (Scalar::U8, Scalar::I8) if unit.lanes > 1 => Some(MatrixType::U8xI8),
                 _ => None,
             },
             (Scalar::F64, _) if self.accumulator() == Scalar::F64 => Some(MatrixType::F64),
+            (Scalar::I8, _) => Some(MatrixType::I8),
+            (Scalar::U8, _) => Some(MatrixType::U8),
             _ if self.accumulator() != Scalar::F32 => None,
             (Scalar::F16, _) => Some(MatrixType::F16),
             (Scalar::BF16, _) => Some(MatrixType::BF16),
@@ -317,10 +352,13 @@ impl Contraction {
             a: self.b.clone(),
             b: self.a.clone(),
             c: self.c.transposed(),
+            sums: self.sums,
             math: self.math,
             epilogue: self.epilogue.iter().map(EpilogueOp::transposed).collect(),
             dynamic,
             elements: self.elements.as_ref().map(View::transposed),
+            element_operand: self.element_operand,
+            operand_values: self.operand_values.clone(),
             own_factors: self.own_factors.map(Along::other),
             drop_c: self.drop_c,
             swapped: !self.swapped,

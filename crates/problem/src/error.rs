@@ -73,25 +73,42 @@ fn place(file: &str, line: u64, column: &str) -> String {
 
 /// Refuses element types that tilewright has no arithmetic for.
 pub(crate) fn check_dtype(field: &str, dtype: Scalar) -> Result<(), ProblemError> {
-    if dtype.is_float() {
+    if dtype.is_float() || dtype.is_int8() {
         return Ok(());
     }
-    Err(ProblemError::value(field, dtype, "must be e4m3, e5m2, f16, bf16, f32 or f64"))
+    Err(ProblemError::value(field, dtype, "must be i8, u8, e4m3, e5m2, f16, bf16, f32 or f64"))
 }
 
 /// Element type of C where none is named.
 pub(crate) const fn default_out(dtype: Scalar) -> Scalar {
-    if dtype.is_float8() { Scalar::F32 } else { dtype }
+    match dtype {
+        _ if dtype.is_float8() => Scalar::F32,
+        _ if dtype.is_int8() => Scalar::I32,
+        other => other,
+    }
+}
+
+/// Types of the sums of products of these factors, and of what is computed from them before it is stored as `out`.
+pub(crate) const fn computed_in(dtype: Scalar, out: Scalar) -> [Scalar; 2] {
+    match (dtype.is_int8(), out) {
+        (false, _) => [out.accumulator(); 2],
+        (true, Scalar::I32) => [Scalar::I32; 2],
+        (true, _) => [Scalar::I32, Scalar::F32],
+    }
 }
 
 /// Refuses element types of C that the sums of `dtype` are not rounded to: f64 goes with f64 alone, the others with each other.
 pub(crate) fn check_out_dtype(dtype: Scalar, out: Scalar) -> Result<(), ProblemError> {
-    check_dtype("out_dtype", out)?;
-    if (dtype == Scalar::F64) == (out == Scalar::F64) && !out.is_float8() {
+    let suits = match dtype.is_int8() {
+        true => [Scalar::I8, Scalar::U8, Scalar::I32, Scalar::F32, Scalar::F16, Scalar::BF16].contains(&out),
+        false => out.is_float() && !out.is_float8() && (dtype == Scalar::F64) == (out == Scalar::F64),
+    };
+    if suits {
         return Ok(());
     }
     let reason = match dtype {
         Scalar::F64 => "f64 operands have an f64 result".to_string(),
+        _ if dtype.is_int8() => format!("{dtype} operands are summed in i32: the result can be i32, i8, u8, f32, f16 or bf16"),
         _ => format!("{dtype} operands are summed in f32: the result can be f32, f16 or bf16"),
     };
     Err(ProblemError::value("out_dtype", out, reason))

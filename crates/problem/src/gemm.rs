@@ -2,10 +2,12 @@
 //! [`crate::epilogue`] adds.
 
 use crate::epilogue::{Activation, Along, BiasVector, Residual};
-use crate::error::{DEFAULT_WORKSPACE, ProblemError, check_dtype, check_extents, check_out_dtype, check_positive, default_out};
+use crate::error::{
+    DEFAULT_WORKSPACE, ProblemError, check_dtype, check_extents, check_out_dtype, check_positive, computed_in, default_out,
+};
 use crate::extent::{Dynamic, Extent, Extents};
 use crate::math::Math;
-use crate::reduction::{Reduction, ResultShape, check_all};
+use crate::reduction::{Reduction, ResultShape, check_all, check_integers};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 
@@ -46,7 +48,8 @@ pub struct Gemm {
     /// With what precision f32 factors are multiplied.
     #[serde(default, skip_serializing_if = "Math::is_exact")]
     pub math: Math,
-    /// Element type of C: f64 beside f64; f32, f16 or bf16 beside each of these and beside 8-bit floats.
+    /// Element type of C: f64 beside f64; f32, f16 or bf16 beside each of these and beside 8-bit types; beside 8-bit integers i32, i8 or u8
+    /// as well.
     pub out_dtype: Scalar,
     /// Storage order of all three matrices.
     pub order: Order,
@@ -206,8 +209,11 @@ impl Gemm {
     pub fn validate(&self) -> Result<(), ProblemError> {
         check_dtype("dtype", self.dtype)?;
         self.math.check(self.dtype)?;
-        if let Some(b) = self.b_dtype.filter(|b| *b == self.dtype || !b.is_float8() || !self.dtype.is_float8()) {
-            let reason = format!("of two types only e4m3 and e5m2 are multiplied, and A is {}; leave it out", self.dtype);
+        let pair =
+            |b: Scalar| b != self.dtype && (b.is_float8() && self.dtype.is_float8() || b.is_int8() && self.dtype.is_int8());
+        if let Some(b) = self.b_dtype.filter(|b| !pair(*b)) {
+            let reason =
+                format!("of two types only e4m3 and e5m2, and i8 and u8, are multiplied, and A is {}; leave it out", self.dtype);
             return Err(ProblemError::value("b_dtype", b, reason));
         }
         check_out_dtype(self.dtype, self.out_dtype)?;
@@ -263,12 +269,16 @@ impl Gemm {
 
     fn validate_reductions(&self) -> Result<(), ProblemError> {
         let shape = ResultShape { extents: self.extents(), groups: 1 };
-        check_all(&self.reductions, self.drop_c, (self.out_dtype.accumulator(), shape))?;
+        check_integers(self.dtype, self.out_dtype, self.activation, &self.reductions)?;
+        check_all(&self.reductions, self.drop_c, (computed_in(self.dtype, self.out_dtype)[1], shape))?;
         if !self.reductions.is_empty() && !self.dynamic.is_none() {
             return Err(ProblemError::Unsupported {
                 what: "a reduction of a product with extents known only at launch".into(),
                 remedy: "make an operation for each size".into(),
             });
+        }
+        for operand in self.reductions.iter().filter_map(|r| self.reduced_operand(r)) {
+            operand?;
         }
         match self.reductions.iter().find(|r| r.over.g && self.batch == 1) {
             Some(r) => Err(ProblemError::value("reduce", r, "there is no batch to reduce over; leave b out")),
@@ -522,6 +532,12 @@ mod tests {
         refused(base().b_dtype(Scalar::E5M2), &["b_dtype = e5m2", "A is f32"]);
         refused(Gemm::new(Scalar::E4M3, 8, 9, 10).b_dtype(Scalar::F16), &["b_dtype = f16", "e4m3 and e5m2"]);
         refused(base().out_dtype(Scalar::E4M3), &["out_dtype = e4m3", "f32, f16 or bf16"]);
+        refused(Gemm::new(Scalar::I8, 8, 9, 10).out_dtype(Scalar::F64), &["out_dtype = f64", "summed in i32"]);
+        refused(Gemm::new(Scalar::F32, 8, 9, 10).out_dtype(Scalar::I32), &["out_dtype = i32", "f32, f16 or bf16"]);
+        refused(Gemm::new(Scalar::BF16, 8, 9, 10).out_dtype(Scalar::I8), &["out_dtype = i8", "f32, f16 or bf16"]);
+        refused(Gemm::new(Scalar::U8, 8, 9, 10).b_dtype(Scalar::E4M3), &["b_dtype = e4m3", "i8 and u8"]);
+        refused(Gemm::new(Scalar::I8, 8, 9, 10).activation(Activation::Relu), &["activation = relu", "a result in f32"]);
+        refused(Gemm::new(Scalar::U8, 8, 9, 10).reduce("max:n".parse().unwrap()), &["max:n", "by itself"]);
         refused(
             Gemm::new(Scalar::E4M3, 8, 9, 10).out_dtype(Scalar::F64),
             &["out_dtype = f64", "e4m3 operands are summed in f32"],

@@ -86,6 +86,10 @@ impl Problem {
     pub fn out_dtype(&self) -> Scalar {
         of!(self, p => p.out_dtype, r => r.dtype)
     }
+    /// The type that results are computed in from the sums, and reduced.
+    pub fn accumulator(&self) -> Scalar {
+        of!(self, p => crate::error::computed_in(p.dtype, p.out_dtype)[1], r => r.accumulator())
+    }
     /// What is applied to the scaled sums with bias and old result.
     pub fn activation(&self) -> Option<Activation> {
         of!(self, p => p.activation)

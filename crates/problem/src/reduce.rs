@@ -15,7 +15,7 @@ use tilewright_ir::Scalar;
 /// Most axes of a tensor.
 pub const MOST_AXES: usize = 8;
 /// The axes that operators reduce: columns.
-const OVER: Axes = Axes { g: false, m: false, n: true, blocks: [0; 2] };
+pub(crate) const OVER: Axes = Axes { g: false, m: false, n: true, blocks: [0; 2] };
 
 /// Values of a tensor's elements over some of its axes. They are dense, the axes that are kept in the tensor's order.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -96,14 +96,19 @@ impl Reduce {
         }
         at
     }
+    /// The type that sums are kept in: of 8-bit integers i64 where a value is asked for in that.
+    pub fn accumulator(&self) -> Scalar {
+        let wide = |r: &Reduction| !r.operator.indexes() && r.dtype == Some(Scalar::I64);
+        if self.dtype.is_int8() && self.reductions.iter().any(wide) { Scalar::I64 } else { self.dtype.accumulator() }
+    }
     /// Checks every field.
     ///
     /// # Errors
     /// [`ProblemError`] with the field, its value and what it may be.
     pub fn validate(&self) -> Result<(), ProblemError> {
-        let integers = self.dtype == Scalar::I32;
+        let integers = text::INTEGERS.contains(&self.dtype);
         if !integers && (!self.dtype.is_float() || self.dtype.is_float8()) {
-            return Err(ProblemError::value("dtype", self.dtype, "must be f16, bf16, f32, f64 or i32"));
+            return Err(ProblemError::value("dtype", self.dtype, "must be f16, bf16, f32, f64, i8, u8 or i32"));
         }
         if let Some(activation) = self.activation.filter(|_| integers) {
             return Err(ProblemError::value("activation", activation, "integers have none; give the tensor as f32"));
@@ -139,14 +144,14 @@ impl Reduce {
         if self.reductions.is_empty() {
             return Err(ProblemError::value("op", "none", "say what is computed: sum, max, ..."));
         }
-        if let Some(other) = self.reductions.iter().find(|r| r.over != OVER || r.stored) {
+        if let Some(other) = self.reductions.iter().find(|r| r.over != OVER || r.stored || r.operand.is_some()) {
             return Err(ProblemError::value(
                 "op",
                 other,
                 "the axes are those of the tensor (blocks: axes of a shape of their own); give the operator alone",
             ));
         }
-        check_all(&self.reductions, true, (self.dtype.accumulator(), self.result_shape()))
+        check_all(&self.reductions, true, (self.accumulator(), self.result_shape()))
     }
     /// The canonical text, `reduce_in65536x1024_over1_st1024x1_o0_opsum_ws1073741824_f32`, with `actrelu` where there is an activation.
     pub fn key(&self) -> String {
@@ -179,7 +184,7 @@ impl Reduce {
         let (mut dtype, mut activation, mut operators) = (None, None, Vec::new());
         for token in tokens {
             let twice = || fail(format!("`{token}` is given twice"));
-            if let Some(scalar) = text::dtype(token).or((token == "i32").then_some(Scalar::I32)) {
+            if let Some(scalar) = text::dtype(token) {
                 dtype.replace(scalar).map_or(Ok(()), |_| Err(twice()))?;
             } else if let Some(name) = token.strip_prefix("act") {
                 let found = parse_activation(token, name).map_err(&fail)?;
@@ -199,7 +204,7 @@ impl Reduce {
         let missing = |name: &str| fail(format!("key `{name}` is missing"));
         let [shape, over, strides, offset, workspace] = lists;
         let over: Vec<usize> = over.ok_or_else(|| missing("over"))?.into_iter().map(|axis| axis as usize).collect();
-        let dtype = dtype.ok_or_else(|| fail("the element type is missing (f16, bf16, f32, f64 or i32)".to_string()))?;
+        let dtype = dtype.ok_or_else(|| fail("the element type is missing (f16, bf16, f32, f64, i8, u8 or i32)".to_string()))?;
         let mut builder = Reduce::new(dtype, &shape.ok_or_else(|| missing("in"))?, &over);
         let one = |name: &str, list: Option<Vec<u64>>, default: u64| match list.as_deref() {
             None => Ok(default),
@@ -291,6 +296,11 @@ mod tests {
         assert_eq!(Reduce::parse_key(&problem.key()).unwrap(), problem);
         assert_eq!(problem.result_shape().extents, Extents { g: 1, m: 5, n: 24 });
         assert_eq!((problem.position(false, 4), problem.position(true, 13)), (24, 61));
+        for (key, accumulator) in [("opsum_i8", Scalar::I32), ("opsum_opmax:i64_u8", Scalar::I64), ("opargmax_i8", Scalar::I32)] {
+            let problem = Reduce::parse_key(&format!("reduce_in9_over0_{key}")).unwrap();
+            assert_eq!(problem.accumulator(), accumulator);
+            assert_eq!(Reduce::parse_key(&problem.key()).unwrap(), problem);
+        }
     }
 
     #[test]
@@ -309,6 +319,10 @@ mod tests {
             ("reduce_in4x4_over1_opsum.abs_i32", "integers have no functions"),
             ("reduce_in4x4_over1_opsum.root_f32", "the functions are abs"),
             ("reduce_in4x4_over1_opsum:f32_i32", "i64 or i32"),
+            ("reduce_in4x4_over1_opsum:i8_i8", "i64 or i32"),
+            ("reduce_in4x4_over1_opabsmax_u8", "integers have sum"),
+            ("reduce_in16777216_over0_opsum_i8", "write sum:i64"),
+            ("reduce_in4x4_over1_opsum_i16", "unknown key"),
             ("reduce_in4x4_over1_opsum_actrelu_i32", "integers have none"),
             ("reduce_in4x4_over1_opsum_q4_f32", "unknown key"),
             ("reduce_in4000000000x4000000000_over1_opsum_f32", "64-bit address space"),

@@ -6,9 +6,12 @@ use tilewright_ir::Scalar;
 /// Floating-point types of elements.
 pub(crate) const FLOATS: [Scalar; 6] = [Scalar::E4M3, Scalar::E5M2, Scalar::F16, Scalar::BF16, Scalar::F32, Scalar::F64];
 
-/// A floating-point type by name.
+/// Integer types of elements.
+pub(crate) const INTEGERS: [Scalar; 3] = [Scalar::I8, Scalar::U8, Scalar::I32];
+
+/// A type of elements by name.
 pub(crate) fn dtype(name: &str) -> Option<Scalar> {
-    FLOATS.into_iter().find(|s| s.name() == name)
+    FLOATS.into_iter().chain(INTEGERS).find(|s| s.name() == name)
 }
 
 /// A decimal number below 2^63, digits only.

@@ -27,5 +27,6 @@ fn native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(problem::gemm, module)?)?;
     module.add_function(wrap_pyfunction!(problem::conv, module)?)?;
     module.add_function(wrap_pyfunction!(problem::reduce, module)?)?;
+    module.add_function(wrap_pyfunction!(problem::values, module)?)?;
     errors::register(module)
 }

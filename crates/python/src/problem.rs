@@ -3,8 +3,8 @@
 use crate::errors::{ProblemError, raised};
 use pyo3::prelude::*;
 use tilewright::{
-    Activation, Along, Conv, Direction, Gemm, GemmBuilder, Layout, Math, Operator, Problem, Reduce, ReduceBuilder, Reduction,
-    Scalar, operator,
+    Activation, Along, Conv, ConvBuilder, Direction, Gemm, GemmBuilder, Layout, Math, Operator, Problem, Reduce, ReduceBuilder,
+    Reduction, Scalar, operator,
 };
 
 fn named<T: Copy>(what: &str, name: &str, values: &[(&str, T)]) -> PyResult<T> {
@@ -15,22 +15,28 @@ fn named<T: Copy>(what: &str, name: &str, values: &[(&str, T)]) -> PyResult<T> {
     })
 }
 
+/// Element types by the names of arrays, and by ours.
+const NAMES: [(&str, Scalar); 16] = [
+    ("float32", Scalar::F32),
+    ("float64", Scalar::F64),
+    ("float16", Scalar::F16),
+    ("bfloat16", Scalar::BF16),
+    ("float8_e4m3fn", Scalar::E4M3),
+    ("float8_e5m2", Scalar::E5M2),
+    ("int32", Scalar::I32),
+    ("int64", Scalar::I64),
+    ("f32", Scalar::F32),
+    ("f64", Scalar::F64),
+    ("f16", Scalar::F16),
+    ("bf16", Scalar::BF16),
+    ("e4m3", Scalar::E4M3),
+    ("e5m2", Scalar::E5M2),
+    ("i32", Scalar::I32),
+    ("i64", Scalar::I64),
+];
+
 fn dtype(name: &str) -> PyResult<Scalar> {
-    let names = [
-        ("float32", Scalar::F32),
-        ("float64", Scalar::F64),
-        ("float16", Scalar::F16),
-        ("bfloat16", Scalar::BF16),
-        ("float8_e4m3fn", Scalar::E4M3),
-        ("float8_e5m2", Scalar::E5M2),
-        ("f32", Scalar::F32),
-        ("f64", Scalar::F64),
-        ("f16", Scalar::F16),
-        ("bf16", Scalar::BF16),
-        ("e4m3", Scalar::E4M3),
-        ("e5m2", Scalar::E5M2),
-    ];
-    named("dtype", name, &names)
+    named("dtype", name, &NAMES)
 }
 
 fn math(name: &str) -> PyResult<Math> {
@@ -44,7 +50,7 @@ fn activation(name: &str) -> PyResult<Activation> {
 /// The text of a row-major product. `strides`: leading dimensions of A, B, C and residual, then their batch strides; None is tight.
 #[pyfunction]
 #[pyo3(signature = (m, n, k, dtype="float32", *, out_dtype=None, trans=(false, false, false), batch=1, strides=[None; 8], bias=None,
-                    bias_stride=0, activation=None, residual=false, math="exact", reduce=Vec::new()))]
+                    bias_stride=0, activation=None, residual=false, math="exact", reduce=Vec::new(), drop_c=false))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn gemm(
     m: u64,
@@ -61,6 +67,7 @@ pub fn gemm(
     residual: bool,
     math: &str,
     reduce: Vec<String>,
+    drop_c: bool,
 ) -> PyResult<String> {
     let dtype = self::dtype(dtype)?;
     let mut gemm = Gemm::new(dtype, m, n, k).trans(trans.0, trans.1).trans_c(trans.2).batch(batch).math(self::math(math)?);
@@ -74,8 +81,9 @@ pub fn gemm(
     if residual {
         gemm = gemm.residual();
     }
-    for text in reduce {
-        gemm = gemm.reduce(text.parse::<Reduction>().map_err(|e| ProblemError::new_err(format!("reduce = {text:?}: {e}")))?);
+    gemm = reductions(reduce)?.into_iter().fold(gemm, GemmBuilder::reduce);
+    if drop_c {
+        gemm = gemm.drop_c();
     }
     type Set = fn(GemmBuilder, u64) -> GemmBuilder;
     let set: [Set; 8] = [
@@ -96,11 +104,36 @@ pub fn gemm(
     Ok(Problem::from(gemm.build().map_err(|e| raised(e.into()))?).key())
 }
 
+fn reductions(told: Vec<String>) -> PyResult<Vec<Reduction>> {
+    let parse = |text: String| text.parse().map_err(|e| ProblemError::new_err(format!("reduce = {text:?}: {e}")));
+    told.into_iter().map(parse).collect()
+}
+
+/// Shape and type of the values of each of a problem's reductions; `batched`: batch entries are an axis.
+#[pyfunction]
+pub fn values(problem: &str, batched: bool) -> PyResult<Vec<(Vec<u64>, &'static str)>> {
+    let problem = Problem::parse(problem).map_err(|e| raised(e.into()))?;
+    let shape = problem.result_shape();
+    let (of, groups) = (shape.extents, shape.groups.max(1));
+    let told = problem.reductions().iter().map(|r| {
+        let ([rows, columns], [no_m, no_n]) = (shape.each(r.over), r.over.whole());
+        let left = |gone: bool, extent: u64, block: u64| (!gone).then(|| extent / block.max(1));
+        let (m, n) = (left(no_m, of.m, rows), left(no_n, of.n, columns));
+        // Channels of groups lie one behind the other where nothing is between them.
+        let channels = if m.is_none() { n.map(|n| n * groups) } else { None };
+        let apart = (groups > 1 && channels.is_none()).then_some(groups);
+        let batch = (batched && !r.over.g).then_some(of.g / groups);
+        let sizes = [batch, apart, m, channels.or(n)].into_iter().flatten().collect();
+        Ok((sizes, NAMES.iter().find(|(_, scalar)| *scalar == r.scalar(problem.accumulator())).map_or("", |(name, _)| name)))
+    });
+    told.collect()
+}
+
 /// The text of a convolution.
 #[pyfunction]
 #[pyo3(signature = (n, c, k, input, filter, dtype="float32", *, out_dtype=None, direction="forward", layout="nchw", groups=1,
                     stride=None, dilation=None, pad_begin=None, pad_end=None, bias=false, activation=None, residual=false,
-                    mask=false, math="exact"))]
+                    mask=false, math="exact", reduce=Vec::new(), drop_c=false))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn conv(
     n: u64,
@@ -122,6 +155,8 @@ pub fn conv(
     residual: bool,
     mask: bool,
     math: &str,
+    reduce: Vec<String>,
+    drop_c: bool,
 ) -> PyResult<String> {
     let dtype = self::dtype(dtype)?;
     let directions = [
@@ -152,6 +187,10 @@ pub fn conv(
     }
     if mask {
         conv = conv.mask();
+    }
+    conv = reductions(reduce)?.into_iter().fold(conv, ConvBuilder::reduce);
+    if drop_c {
+        conv = conv.drop_c();
     }
     Ok(Problem::from(conv.build().map_err(|e| raised(e.into()))?).key())
 }

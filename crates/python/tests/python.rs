@@ -77,7 +77,8 @@ fn tried(file: &str, only: &[&str], device: &str, python: impl AsRef<OsStr>) -> 
 #[test]
 fn arrays_on_the_emulator() {
     let Some(python) = python() else { return };
-    tried("test_arrays.py", &[], "emu", python);
+    tried("test_arrays.py", &[], "emu", &python);
+    tried("test_bad_input.py", &[], "emu", &python);
 }
 
 #[test]
@@ -100,6 +101,7 @@ fn torch_operators() {
         return missing::skipped(&format!("PyTorch (scripts/torch-without-gpu, TILEWRIGHT_TORCH_PYTHON): {last}"));
     }
     tried("test_torch.py", &[], "emu", &python);
+    tried("test_bad_input.py", &["Torch"], "emu", &python);
     tried("test_torch_models.py", &[], "emu", &python);
     if tried("test_torch_cuda.py", &[], "emu", &python).contains("skipped=") {
         missing::skipped("a CUDA device that PyTorch sees");

@@ -137,9 +137,19 @@ class Reductions(unittest.TestCase):
         for got, expected in ((c, want), (rows, want.max(1)), (best, want.argmax(0)), (total, want.sum())):
             np.testing.assert_array_equal(got, expected)
         several = numbers(3, 9, 12)
+        _, of_b, of_c, of_a = tw.gemm(a, b, reduce=["sum:k:b", "max:n", "sumsq:k:a"])
+        self.assertTrue(np.allclose(of_b, b.sum(0)) and np.allclose(of_a, (a**2).sum(1)) and np.allclose(of_c, (a @ b).max(1)))
         _, sums, mean = tw.gemm(several, b, reduce=["sum:n", "mean:bm"])
         np.testing.assert_array_equal(sums, (several @ b).sum(2))
         np.testing.assert_allclose(mean, (several @ b).mean((0, 1)), rtol=1e-6)
+
+    def test_without_the_result(self):
+        a, b = numbers(9, 12), numbers(12, 10)
+        best, total = tw.gemm(a, b, reduce=["argmax:n", "absmax:mn5"], store=False)
+        np.testing.assert_array_equal(best, (a @ b).argmax(1))
+        np.testing.assert_array_equal(total, np.abs(a @ b).max(0).reshape(2, 5).max(1))
+        (rows,) = tw.gemm(a, b, residual=numbers(9, 10), reduce=["sum:n"], store=False)
+        np.testing.assert_array_equal(rows, (a @ b + numbers(9, 10)).sum(1))
 
     def test_tuned_and_explained(self):
         x = numbers(40, 30)
@@ -157,7 +167,8 @@ class Reductions(unittest.TestCase):
             (lambda: tw.reduce(x.astype("i4"), "sum"), tw.OperandError, "int32"),
             (lambda: tw.reduce(x, []), tw.ProblemError, "what is computed"),
             (lambda: tw.gemm(x, x.T, reduce=["max"]), tw.ProblemError, 'reduce = "max": .*axes are missing'),
-            (lambda: tw.gemm(x, x.T, reduce=["max:k"]), tw.ProblemError, 'no axis; the axes are b'),
+            (lambda: tw.gemm(x, x.T, reduce=["max:k"]), tw.ProblemError, 'write max:k:a or max:k:b'),
+            (lambda: tw.gemm(x, x.T, reduce=["max:q"]), tw.ProblemError, 'no axis; the axes are b'),
         ]:
             with self.subTest(says):
                 with self.assertRaisesRegex(error, says):
@@ -199,6 +210,37 @@ class Convolutions(unittest.TestCase):
             tw.conv(x, w)
         with self.assertRaisesRegex(tw.OperandError, "no pixel"):
             tw.conv(x[:, :2, :2, :2], w)
+
+
+    def test_directions_sides_and_reductions(self):
+        x, w = numbers(2, 4, 7, 6), numbers(6, 2, 3, 3)
+        how = dict(stride=2, padding=1, groups=2)
+        y = self.direct(x, w, 2, 1, 2)
+        grad = numbers(*y.shape)
+        # Gradients by their definition: of the sum of products with `grad`, which is linear in input and filters.
+        at_x, at_w = np.zeros_like(x), np.zeros_like(w)
+        for of, at, run in ((x, at_x, lambda e: self.direct(e, w, 2, 1, 2)), (w, at_w, lambda e: self.direct(x, e, 2, 1, 2))):
+            for n in range(of.size):
+                unit = np.zeros_like(of)
+                unit.flat[n] = 1
+                at.flat[n] = (run(unit) * grad).sum()
+        np.testing.assert_array_equal(tw.conv(grad, w, direction="backward-data", size=(7, 6), **how), at_x)
+        np.testing.assert_array_equal(tw.conv(grad, x, direction="backward-weight", size=3, **how), at_w)
+        out = np.zeros_like(x)
+        mask = numbers(*x.shape)
+        tw.conv(grad, w, direction="backward-data", out=out, mask=mask, **how)
+        np.testing.assert_array_equal(out, np.where(mask > 0, at_x, 0))
+        # More rows before than behind.
+        wide = np.pad(x, ((0, 0), (0, 0), (2, 0), (0, 1)))
+        np.testing.assert_array_equal(tw.conv(x, w, padding=[(2, 0), (0, 1)], groups=2), self.direct(wide, w, 1, 0, 2))
+        got, mean, most, largest = tw.conv(x, w, reduce=["mean:bm", "max:m", "absmax:n"], **how)
+        np.testing.assert_array_equal(got, y)
+        np.testing.assert_allclose(mean, y.mean((0, 2, 3)), rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(most, y.max((2, 3)))
+        np.testing.assert_array_equal(largest, np.abs(y).reshape(2, 2, 3, -1).max(2))
+        (alone,) = tw.conv(x, w, reduce=["sum:bmn"], store=False, **how)
+        np.testing.assert_array_equal(alone, y.reshape(2, 2, 3, -1).sum((0, 2, 3)))
+        self.assertTrue(tw.tune(tw.conv, x, w, reduce=["sum:bm"], trials=1, **how).verified)
 
 
 class Tuning(unittest.TestCase):

@@ -64,6 +64,9 @@ class Operators(unittest.TestCase):
         opcheck(torch.ops.tilewright.convolution, (x, weight, bias, [2, 1], [1, 1], [1, 1], 2))
         last = x.detach().contiguous(memory_format=torch.channels_last).requires_grad_()
         opcheck(torch.ops.tilewright.convolution, (last, weight, None, [1, 1], [0, 0], [1, 1], 2))
+        grad, how = numbers(2, 6, 3, 4), ([1, 1], [0, 0], [1, 1], 2)
+        opcheck(torch.ops.tilewright.convolution_input, (grad, weight.detach(), x.shape, *how))
+        opcheck(torch.ops.tilewright.convolution_weight, (grad, x.detach(), weight.shape, *how))
 
     def test_gradients(self):
         def wide(*shape):

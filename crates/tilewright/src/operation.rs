@@ -475,7 +475,7 @@ impl Operation {
             }
         }
         for (values, reduction) in reductions.iter().zip(problem.reductions()) {
-            same("a reduction", values.scalar, reduction.scalar(problem.out_dtype().accumulator()))?;
+            same("a reduction", values.scalar, reduction.scalar(problem.accumulator()))?;
         }
         self.owns([("A", a.buffer.device()), ("B", b.buffer.device())])?;
         self.owns(c.as_ref().map(|c| ("C", c.buffer.device())))?;

@@ -54,6 +54,42 @@ fn products_of_two_8_bit_floats() {
     assert!(matches!(refused, Error::Dtype { operand: "B", have: Scalar::E4M3, need: Scalar::E5M2 }), "{refused}");
 }
 
+/// Sums of integers are exact in i32, of the ends of both types and whatever the sign; floats of them are scaled.
+#[test]
+fn products_of_8_bit_integers() {
+    let context = context();
+    let (m, n, k) = (19usize, 24usize, 133usize);
+    let a: Vec<i8> = (0..m * k).map(|i| if i < k { i8::MIN } else { (i * 89 % 256) as u8 as i8 }).collect();
+    let b: Vec<u8> = (0..k * n).map(|i| if i % n == 0 { u8::MAX } else { (i * 57 % 256) as u8 }).collect();
+    let sum = |row: usize, column: usize| (0..k).map(|i| i32::from(a[row * k + i]) * i32::from(b[i * n + column])).sum::<i32>();
+    let want: Vec<i32> = (0..m * n).map(|i| sum(i / n, i % n)).collect();
+    assert_eq!(want[0], -128 * 255 * k as i32);
+    let (da, db) = (context.upload(&a).expect("memory"), context.upload(&b).expect("memory"));
+    let gemm = || Gemm::new(Scalar::I8, m as u64, n as u64, k as u64).b_dtype(Scalar::U8).order(Order::Row);
+    for plan in ["", "C_ICE3_SKS1"] {
+        let op = context.gemm(gemm()).expect("a problem").constrained(&Constraint::parse(plan).expect("a constraint"));
+        let mut c = context.alloc::<i32>((m * n) as u64).expect("memory");
+        op.run_with(Operands::new(&da, &db, &mut c)).expect("it runs");
+        assert_eq!(c.download().expect("the result"), want);
+        let refused = op.run_with(Operands::new(&da, &db, &mut c).alpha(2.0)).expect_err("a factor");
+        assert!(refused.to_string().contains("not scaled"), "{refused}");
+        let op = context.gemm(gemm().out_dtype(Scalar::F32).activation(Activation::Relu)).expect("a problem");
+        let op = op.constrained(&Constraint::parse(plan).expect("a constraint"));
+        let mut c = context.upload(&vec![4f32; m * n]).expect("memory");
+        op.run_with(Operands::new(&da, &db, &mut c).alpha(0.25).beta(2.0)).expect("it runs");
+        let scaled: Vec<f32> = want.iter().map(|sum| (0.25 * *sum as f32 + 8.0).max(0.0)).collect();
+        assert_eq!(c.download().expect("the result"), scaled);
+        // To the nearest, halves to the even one, and to the ends of the type.
+        let op = context.gemm(gemm().out_dtype(Scalar::I8)).expect("a problem");
+        let op = op.constrained(&Constraint::parse(plan).expect("a constraint"));
+        let mut c = context.upload(&vec![5i8; m * n]).expect("memory");
+        op.run_with(Operands::new(&da, &db, &mut c).alpha(2f64.powi(-11)).beta(0.5)).expect("it runs");
+        let rounded: Vec<i8> = want.iter().map(|sum| (*sum as f32 * 2f32.powi(-11) + 2.5).round_ties_even() as i8).collect();
+        assert!(rounded.contains(&i8::MIN) && rounded.iter().any(|x| x.unsigned_abs() < 100));
+        assert_eq!(c.download().expect("the result"), rounded);
+    }
+}
+
 /// Work on a device runs in one order, whichever thread it comes from: partial sums of one run are not those of another.
 #[test]
 fn threads_share_a_context_and_its_workspace() {

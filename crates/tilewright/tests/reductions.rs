@@ -1,8 +1,8 @@
 //! Reductions of results through the library: values that have gone wrong elsewhere, and what is refused.
 
 use tilewright::{
-    Along, Axes, Constraint, Context, Conv, Error, Gemm, GemmBuilder, Layout, Operands, Operator, Options, Order, RecordsAt,
-    Reduce, Reduction, Scalar,
+    Along, Axes, Buffer, Constraint, Context, Conv, Direction, Element, Error, Gemm, GemmBuilder, Layout, Operands, Operation,
+    Operator, Options, Order, Plan, RecordsAt, Reduce, Reduction, Scalar,
 };
 
 /// The built-in device, or the one that `TILEWRIGHT_TEST_DEVICE` names.
@@ -10,6 +10,13 @@ fn context() -> Context {
     let device = std::env::var("TILEWRIGHT_TEST_DEVICE").unwrap_or_else(|_| "emu:gfx942".into());
     let options = Options { device: Some(device), records: RecordsAt::Memory, allow_atomics: true, ..Options::default() };
     Context::with(options).expect("the emulator opens")
+}
+
+/// The operation under the plan that has these keys, and no other but their first values: nothing is searched.
+fn under(op: Operation, plan: &str) -> Operation {
+    let plan = Constraint::parse(plan).expect("a constraint").apply(&Plan::default());
+    op.set_plan(&Plan::from(plan)).expect("a legal plan");
+    op
 }
 
 const M: usize = 45;
@@ -38,7 +45,7 @@ fn run(a: &[f32], b: &[f32], bias: f32, plan: &str, drop: bool) -> (Vec<Vec<f32>
     let gemm = Gemm::new(Scalar::F32, M as u64, N as u64, K as u64).order(Order::Row).bias(Along::N);
     let atomics = ["RDF2", "RDF3", "RDF4"].iter().any(|key| plan.contains(key));
     let (gemm, list) = all(if drop { gemm.drop_c() } else { gemm }, atomics);
-    let op = context.gemm(gemm).expect("a problem").constrained(&Constraint::parse(plan).expect("a constraint"));
+    let op = under(context.gemm(gemm).expect("a problem"), plan);
     let (da, db) = (context.upload(a).expect("memory"), context.upload(b).expect("memory"));
     let bias = context.upload(&[bias; N]).expect("memory");
     let sizes = |r: &Reduction| (if r.over.m { 1 } else { M }) * (if r.over.n { 1 } else { N });
@@ -108,7 +115,7 @@ fn products_of_rocmlir() {
             let gemm = Gemm::new(dtype, 128, 256, 64).order(Order::Row).residual();
             let gemm = ["sum:n", "sum:m", "max:n", "max:m"].into_iter().fold(gemm, |gemm, text| gemm.reduce(axes(text)));
             let plan = format!("A_MIC4__B_MIC4__{plan}_MAC64_EDG1");
-            let op = context.gemm(gemm).expect("a problem").constrained(&Constraint::parse(&plan).expect("a constraint"));
+            let op = under(context.gemm(gemm).expect("a problem"), &plan);
             let mut out: Vec<_> = [128, 256, 128, 256].map(|len| context.upload(&vec![f32::NAN; len]).expect("memory")).into();
             // 2^-6 in every factor's type, so that each result is 64 * 2^-6 + 1.
             macro_rules! run {
@@ -163,7 +170,7 @@ fn indices_and_moments(a: &[f32], b: &[f32], plan: &str) {
     let (context, axes) = (context(), |text: &str| text.parse::<Reduction>().expect("a reduction"));
     let gemm = Gemm::new(Scalar::F32, M as u64, N as u64, K as u64).order(Order::Row).drop_c();
     let gemm = LIST.into_iter().fold(gemm, |gemm, text| gemm.reduce(axes(text)));
-    let op = context.gemm(gemm).expect("a problem").constrained(&Constraint::parse(plan).expect("a constraint"));
+    let op = under(context.gemm(gemm).expect("a problem"), plan);
     let (da, db) = (context.upload(a).expect("memory"), context.upload(b).expect("memory"));
     let mut wide: Vec<_> = [M, N, 1].map(|len| context.upload(&vec![-1i64; len]).expect("memory")).into();
     let mut narrow = context.upload(&[-1i32; M]).expect("memory");
@@ -210,7 +217,7 @@ fn blocks_of_rows_and_columns() {
         let gemm = Gemm::new(Scalar::F32, m as u64, n as u64, k as u64).order(Order::Row).drop_c();
         let gemm = list.iter().fold(gemm, |gemm, text| gemm.reduce(axes(text)));
         let plan = format!("{plan}{swap}");
-        let op = context.gemm(gemm).expect("a problem").constrained(&Constraint::parse(&plan).expect("a constraint"));
+        let op = under(context.gemm(gemm).expect("a problem"), &plan);
         let (da, db) = (context.upload(&a).expect("memory"), context.upload(&b).expect("memory"));
         let each: Vec<[usize; 2]> = list
             .iter()
@@ -253,7 +260,7 @@ fn groups_of_channels_are_counted() {
         let conv =
             Conv::new(Scalar::F32, n as u64, c as u64, k as u64, &[size as u64; 2], &[3; 2]).pad(&[1; 2], &[1; 2]).layout(layout);
         let conv = ["sum:mn10", "sumsq:mn10"].iter().fold(conv, |conv, text| conv.reduce(text.parse().expect("a reduction")));
-        let op = context.conv(conv).expect("a problem").constrained(&Constraint::parse(plan).expect("a constraint"));
+        let op = under(context.conv(conv).expect("a problem"), &format!("A_MIC4__B_MIC4__{plan}_MAC64_EDG1"));
         let ones = |len: usize| context.upload(&vec![1f32; len]).expect("memory");
         let (x, w, mut y) = (ones(n * c * size * size), ones(k * c * 9), ones(n * k * size * size));
         let mut out = [ones(n * 2), ones(n * 2)];
@@ -345,7 +352,7 @@ fn tensors_by_themselves_are_counted() {
             let count: u64 = over.iter().map(|axis| shape[*axis]).product();
             let plan = if over == [0] { "C_ICE3" } else { "" };
             let problem = Reduce::new(Scalar::F32, shape, &over).op(Operator::Sum).op(Operator::Min);
-            let op = context.reduce(problem).expect("a problem").constrained(&Constraint::parse(plan).expect("a constraint"));
+            let op = under(context.reduce(problem).expect("a problem"), plan);
             let poison = vec![f32::NAN; (len / count) as usize];
             let mut out = [context.upload(&poison).expect("memory"), context.upload(&poison).expect("memory")];
             op.run_with(out.iter_mut().fold(Operands::<f32, f32>::of(&ones), Operands::reduction)).expect("it runs");
@@ -366,7 +373,7 @@ fn integers_wrap_where_said() {
     for plan in ["", "C_ICE3"] {
         let reduce = Reduce::new(Scalar::I32, &[2, 300], &[1]).op(Operator::Sum).op_in(Operator::Sum, Scalar::I32);
         let reduce = reduce.op(Operator::Max).op_in(Operator::Min, Scalar::I32).op(Operator::ArgMin);
-        let op = context.reduce(reduce).expect("a problem").constrained(&Constraint::parse(plan).expect("a constraint"));
+        let op = under(context.reduce(reduce).expect("a problem"), plan);
         let mut wide: Vec<_> = (0..3).map(|_| context.upload(&[7i64; 2]).expect("memory")).collect();
         let mut narrow: Vec<_> = (0..2).map(|_| context.upload(&[7i32; 2]).expect("memory")).collect();
         let ([sum, max, at], [low, min]) = (&mut wide[..], &mut narrow[..]) else { panic!("five") };
@@ -384,6 +391,48 @@ fn integers_wrap_where_said() {
         let scaled = op.run_with(Operands::<i32, i32>::of(&tensor).alpha(2.0).reduction(&mut wide[0]));
         assert!(scaled.is_err(), "integers are not scaled");
     }
+}
+
+/// Sums of 8-bit integers are exact, in i32 or in i64, and the ends of their types are found, in whole vectors and beside their ends.
+#[test]
+fn integers_of_8_bits() {
+    fn check<T: Element + Ord + Into<i64>>(values: &[T], shape: [u64; 2]) {
+        let context = context();
+        let tensor = context.upload(values).expect("memory");
+        let rows = || values.chunks_exact(shape[1] as usize);
+        let of = |f: fn(&[T]) -> i64| rows().map(f).collect::<Vec<i64>>();
+        let sums = of(|row| row.iter().map(|x| (*x).into()).sum());
+        let most = of(|row| row.iter().max().map_or(0, |x| (*x).into()));
+        let least = of(|row| (0..row.len()).min_by_key(|i| row[*i]).map_or(0, |i| i as i64));
+        for plan in ["", "C_ICE3", "C_ICE3_RDF1"] {
+            let constraint = Constraint::parse(plan).expect("a constraint");
+            let reduce = |sum: Option<Scalar>| {
+                let reduce = Reduce::new(T::SCALAR, &shape, &[1]);
+                let reduce = sum.map_or(reduce.clone().op(Operator::Sum), |sum| reduce.op_in(Operator::Sum, sum));
+                context
+                    .reduce(reduce.op_in(Operator::Max, Scalar::I32).op(Operator::ArgMin))
+                    .expect("a problem")
+                    .constrained(&constraint)
+            };
+            let poison = |_| context.upload(&vec![7i32; shape[0] as usize]).expect("memory");
+            let [mut short, mut max] = [0, 1].map(poison);
+            let [mut long, mut at] = [0, 1].map(|_| context.upload(&vec![7i64; shape[0] as usize]).expect("memory"));
+            let operands = Operands::<T, T>::of(&tensor).reduction(&mut short).reduction(&mut max).reduction(&mut at);
+            reduce(None).run_with(operands).expect("it runs");
+            let operands = Operands::<T, T>::of(&tensor).reduction(&mut long).reduction(&mut max).reduction(&mut at);
+            reduce(Some(Scalar::I64)).run_with(operands).expect("it runs");
+            let wide = |x: &Buffer<i32>| x.download().expect("values").into_iter().map(i64::from).collect::<Vec<_>>();
+            assert_eq!((wide(&short), wide(&max)), (sums.clone(), most.clone()), "{plan}");
+            assert_eq!(
+                (long.download().expect("sums"), at.download().expect("indices")),
+                (sums.clone(), least.clone()),
+                "{plan}"
+            );
+        }
+    }
+    let bits: Vec<u8> = (0..3 * 1024).map(|i| (i * 37 % 251 + i / 200) as u8).collect();
+    check::<u8>(&bits, [3, 1024]);
+    check::<i8>(&bits[..5 * 77].iter().map(|x| *x as i8).collect::<Vec<_>>(), [5, 77]);
 }
 
 /// All results are negative, so that zeros beyond the edge would be the largest.
@@ -435,4 +484,70 @@ fn what_is_missing_is_named() {
     let refused = op.run_with(Operands::<f32, f32>::without_c(&a, &a).reduction(&mut values));
     assert!(refused.is_ok());
     assert_eq!(values.download().expect("values"), [16.0; 4]);
+}
+
+/// Operands over k, beside a result that is stored or not, whichever way they are stored: sums of ones are the length, exactly.
+#[test]
+fn operands_over_k_are_counted() {
+    let context = context();
+    let (m, n, k) = (45usize, 70usize, 300usize);
+    let of = |text: &str| text.parse::<Reduction>().expect("a reduction");
+    for (order, trans, drop) in
+        [(Order::Row, (false, true), false), (Order::Row, (true, false), true), (Order::Col, (true, true), false)]
+    {
+        let gemm = Gemm::new(Scalar::F32, m as u64, n as u64, k as u64).order(order).trans(trans.0, trans.1);
+        let gemm = ["sum:k:a", "max:n", "sumsq:k:b", "mean:k:a:bf16"].iter().fold(gemm, |gemm, text| gemm.reduce(of(text)));
+        let op = context.gemm(if drop { gemm.drop_c() } else { gemm }).expect("a problem");
+        let op = under(op, "A_MIC4__B_MIC4__C_MAC64_EDG1_RDF1");
+        let (a, b) = (context.upload(&vec![1f32; m * k]).expect("memory"), context.upload(&vec![3f32; k * n]).expect("memory"));
+        let mut c = context.alloc::<f32>((m * n) as u64).expect("memory");
+        let mut out = [m, m, n].map(|len| context.upload(&vec![f32::NAN; len]).expect("memory"));
+        let mut mean = context.upload(&vec![half::bf16::NAN; m]).expect("memory");
+        let operands = if drop { Operands::without_c(&a, &b) } else { Operands::new(&a, &b, &mut c) };
+        op.run_with(out.iter_mut().fold(operands, Operands::reduction).reduction(&mut mean)).expect("it runs");
+        let got = out.each_ref().map(|x| x.download().expect("values"));
+        assert_eq!(got, [vec![300.0; m], vec![900.0; m], vec![2700.0; n]], "{order:?} {trans:?}");
+        assert_eq!(mean.download().expect("values"), vec![half::bf16::ONE; m]);
+    }
+}
+
+/// The gradient of the bias beside that of the filter: the output's gradient over samples and pixels, of each channel of each group.
+#[test]
+fn gradients_of_the_bias_are_counted() {
+    let context = context();
+    for layout in [Layout::Nchw, Layout::Nhwc] {
+        let conv = Conv::new(Scalar::F32, 3, 4, 6, &[7, 5], &[3, 3]).pad(&[1, 1], &[1, 1]).groups(2).layout(layout);
+        let conv = conv.direction(Direction::BackwardWeight).reduce("sum:k:a".parse().expect("a reduction"));
+        let op = context.conv(conv).expect("a problem");
+        let (pixels, channels) = (35usize, 6usize);
+        let at = |i: usize| if layout == Layout::Nchw { i / pixels % channels } else { i % channels };
+        let gradient: Vec<f32> = (0..3 * pixels * channels).map(|i| at(i) as f32 + 1.0).collect();
+        let (gradient, input) =
+            (context.upload(&gradient).expect("memory"), context.upload(&vec![1f32; 3 * 4 * 35]).expect("memory"));
+        let mut filter = context.alloc::<f32>(6 * 2 * 9).expect("memory");
+        let mut bias = context.upload(&[f32::NAN; 6]).expect("memory");
+        op.run_with(Operands::new(&gradient, &input, &mut filter).reduction(&mut bias)).expect("it runs");
+        let want: Vec<f32> = (1..=6).map(|channel| (3 * 35 * channel) as f32).collect();
+        assert_eq!(bias.download().expect("values"), want, "{layout:?}");
+    }
+}
+
+#[test]
+fn operands_that_cannot_be_reduced_are_named() {
+    let gemm = |text: &str, drop: bool| {
+        let gemm = Gemm::new(Scalar::F32, 8, 8, 8).reduce(text.parse().expect("a reduction"));
+        let gemm = if drop { gemm.drop_c() } else { gemm };
+        gemm.build().map_err(|e| e.to_string()).expect_err(text)
+    };
+    for (text, drop, part) in [
+        ("argmax:k:a", false, "reduce the operand's tensor by itself"),
+        ("sum:k:b:stored", false, "operands have no indices and are not stored"),
+        ("sum:k:a", true, "nothing is left of a product without C"),
+    ] {
+        let message = gemm(text, drop);
+        assert!(message.contains(part), "{text}: {message}");
+    }
+    let forward = Conv::new(Scalar::F32, 1, 4, 4, &[7, 5], &[3, 3]).reduce("sum:k:b".parse().expect("a reduction")).build();
+    let message = forward.expect_err("windows").to_string();
+    assert!(message.contains("reduce other tensors by themselves"), "{message}");
 }

@@ -138,9 +138,11 @@ impl Turns {
     }
 }
 
-/// The plan with two persistent clusters instead of one for each compute unit: they take as many tiles each in less work.
+/// The plan with two persistent clusters instead of one for each compute unit: they take as many tiles each in less work. Four of those
+/// that add up reductions over their own tiles: several have parts of the same values.
 fn few_persistent(plan: &Plan, spec: &KernelSpec) -> Plan {
-    let few = spec.tiling.persistent.min(2 * spec.tiling.cluster.size());
+    let clusters = if spec.epilogue.carry { 4 } else { 2 };
+    let few = spec.tiling.persistent.min(clusters * spec.tiling.cluster.size());
     plan.with(Key::C(Common::Pst), few).into()
 }
 

@@ -111,6 +111,7 @@ impl Change<'_> {
             | Refusal::ReduceAtomicType { .. }
             | Refusal::ReduceAtomicCount { .. }
             | Refusal::ReduceFinished { .. } => self.common(Common::Rdf, 0),
+            Refusal::ReduceCarry { .. } => self.common(Common::Rdc, 0),
             Refusal::StoreUnit { .. } | Refusal::StoreAlign { .. } => self.halved(Key::C(Common::Cvw)),
             Refusal::Shared { .. } => self.halved(Key::C(Common::Unr)),
             Refusal::Workspace { .. } => {
@@ -165,6 +166,7 @@ impl Change<'_> {
             }
             Refusal::Threads { .. } => self.halved(c(Mac)),
             Refusal::Registers { .. } => self.halved(Key::B(Chiral::Mic)).or_else(|| self.halved(Key::A(Chiral::Mic))),
+            Refusal::ReduceCarry { gal, pst, .. } => self.first(&[(c(Gal), gal), (c(Pst), pst)]),
             Refusal::Unrolled { .. } => self.common(Ukl, 0).or_else(|| self.halved(c(Unr))),
             _ => self.unit(refusal),
         }

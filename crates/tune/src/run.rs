@@ -4,7 +4,7 @@ use std::sync::Arc;
 use tilewright_device::{Buffer, Compiled, Device, DeviceError, Launch, LaunchArg, MapExtents, Number, declared};
 use tilewright_gen::program::{ADDED_ALIGN, Binding, Factor, Launch as Planned, Program};
 use tilewright_ir::{ArgKind, Scalar};
-use tilewright_problem::contraction::{Contraction, Operand, Reduce};
+use tilewright_problem::contraction::{Contraction, Operand, OperandValues, Reduce};
 use tilewright_problem::reference::TestData;
 use tilewright_problem::{Extent, Extents};
 
@@ -107,10 +107,12 @@ pub enum BindError {
         scalar: Scalar,
     },
     /// A factor of integers.
-    #[error("alpha = {alpha:e}: integers are not scaled; use 1, or give the tensor as f32")]
+    #[error("alpha = {alpha:e}, beta = {beta:e}: results in integers are not scaled; use 1 and 0, or a result (a tensor) in f32")]
     Scaled {
         /// Asked for.
         alpha: f64,
+        /// Likewise.
+        beta: f64,
     },
     /// A result that is neither stored nor read.
     #[error("beta = {beta:e}: C is neither stored nor read here; use 0, or store C")]
@@ -307,13 +309,17 @@ pub fn operands(contraction: &Contraction) -> impl Iterator<Item = Operand> + us
     all.into_iter().take(count)
 }
 
-/// Bias, residual and reductions, as far as a contraction has them, with the bytes that a launch touches.
+/// Bias, residual and reductions in the problem's order, as far as a contraction has them, with the bytes that a launch touches.
 pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (Memory, u64)> {
     let bytes = |len: u64, scalar: Scalar| len.saturating_mul(u64::from(scalar.bytes()));
     let bias = contraction.bias().map(|x| (Memory::Bias, bytes(contraction.bias_len_at(at), x.scalar)));
     let residual = contraction.residual().map(|x| (Memory::Residual, bytes(contraction.residual_len_at(at), x.scalar)));
     let values = |x: &Reduce| (Memory::Reduction(x.number), bytes(contraction.result_shape(x).left(x.over), x.scalar));
-    bias.into_iter().chain(residual).chain(contraction.reductions().map(values).collect::<Vec<_>>())
+    let of_operand = |x: &OperandValues| (Memory::Reduction(x.number), bytes(x.len, x.scalar));
+    let mut reductions: Vec<_> =
+        contraction.reductions().map(values).chain(contraction.operand_values.iter().map(of_operand)).collect();
+    reductions.sort_by_key(|(memory, _)| if let Memory::Reduction(number) = memory { *number } else { 0 });
+    bias.into_iter().chain(residual).chain(reductions)
 }
 
 /// One of the memories a program runs on.
@@ -393,9 +399,9 @@ impl<'a> Call<'a> {
         factors: Factors,
         at: &'a Extents,
     ) -> Result<Call<'a>, BindError> {
-        let scalar = contraction.accumulator();
-        if !scalar.is_float() && factors.alpha != 1.0 {
-            return Err(BindError::Scaled { alpha: factors.alpha });
+        let scalar = contraction.result_scalar();
+        if !scalar.is_float() && (factors.alpha != 1.0 || factors.beta != 0.0) {
+            return Err(BindError::Scaled { alpha: factors.alpha, beta: factors.beta });
         }
         for (name, value) in [("alpha", factors.alpha), ("beta", factors.beta)] {
             // Infinities and NaN are the caller's own and mean what they mean in IEEE arithmetic.
@@ -415,7 +421,7 @@ impl<'a> Call<'a> {
     /// [`BindError::Program`] where program and kernel do not belong together.
     pub fn argument(&self, launch: &Planned, n: usize, kernel: &Compiled) -> Result<Argument, BindError> {
         let malformed = || BindError::Program(format!("argument {n} of `{}`", kernel.entry()));
-        let factor = |value: f64| match self.contraction.accumulator() {
+        let factor = |value: f64| match self.contraction.result_scalar() {
             Scalar::F64 => Number::F64(value),
             _ => Number::F32(value as f32),
         };

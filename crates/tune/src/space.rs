@@ -3,10 +3,12 @@
 use crate::graph::{Graph, Move, Reach, reflected};
 use crate::key::ProblemKey;
 use tilewright_gen::kernel::{GenerateError, generate_parts, join};
-use tilewright_gen::plan::{Common, Constraint, Env, Footprint, KernelSpec, Key, Keys, Plan, Refusal, derive, fits, generic};
+use tilewright_gen::plan::{
+    Common, Constraint, Env, Footprint, KernelSpec, Key, Keys, Plan, Refusal, derive, fits, generic, of_elements,
+};
 use tilewright_gen::program::Program;
 use tilewright_ir::Target;
-use tilewright_problem::contraction::Contraction;
+use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::lower::{ConvForm, Parts, lower};
 use tilewright_problem::{Problem, ProblemError};
 
@@ -21,6 +23,8 @@ pub struct Resolved<'a> {
     pub footprint: Footprint,
     /// The other parts.
     pub rest: Vec<ResolvedPart<'a>>,
+    /// Reductions of operands, which have plans of their own.
+    pub operands: Vec<ResolvedPart<'a>>,
 }
 
 /// What a plan means for a further part of the problem.
@@ -37,7 +41,7 @@ pub struct ResolvedPart<'a> {
 impl Resolved<'_> {
     /// The parts in one launch with the first: see [`join`].
     pub fn joined(&self) -> impl Iterator<Item = &ResolvedPart<'_>> {
-        self.rest.iter().filter(|part| join(&self.spec, &part.spec))
+        self.rest.iter().filter(|part| join(&self.spec, (part.contraction, &part.spec)))
     }
     /// The program: the launches of all parts, within a workspace of so many bytes.
     ///
@@ -45,7 +49,7 @@ impl Resolved<'_> {
     /// [`GenerateError`].
     pub fn generate(&self, workspace: u64) -> Result<Program, GenerateError> {
         let lead = std::iter::once((self.contraction, &self.spec));
-        let all: Vec<_> = lead.chain(self.rest.iter().map(|part| (part.contraction, &part.spec))).collect();
+        let all: Vec<_> = lead.chain(self.rest.iter().chain(&self.operands).map(|part| (part.contraction, &part.spec))).collect();
         generate_parts(&all, workspace)
     }
 }
@@ -117,6 +121,9 @@ impl Space {
             for c in std::iter::once(&mut parts.lead).chain(&mut parts.rest) {
                 [c.a.align, c.b.align, c.c.align] = starts;
             }
+            for c in &mut parts.operands {
+                c.a.align = starts[usize::from(c.element_operand == Operand::B)];
+            }
         }
         space
     }
@@ -160,18 +167,36 @@ impl Space {
         let spec = derive(plan, contraction, &self.env)?;
         let footprint = fits(&spec, contraction, &self.target)?;
         let rest = self.parts(plan).rest.iter().map(|part| self.resolve_part(plan, part)).collect::<Result<_, _>>()?;
-        Ok(Resolved { contraction, spec, footprint, rest })
+        let operands = self.parts(plan).operands.iter().map(|part| self.resolve_operand(part)).collect::<Result<_, _>>()?;
+        Ok(Resolved { contraction, spec, footprint, rest, operands })
+    }
+
+    /// The plan with persistent work-groups that add up reductions over their own tiles, in an order and a number that let them.
+    pub(crate) fn carrying(&self, plan: &Keys) -> Option<Plan> {
+        let mut plan = plan.with(Key::C(Common::Rdc), 1);
+        if let Err(Refusal::ReduceCarry { gal, pst, .. }) = self.resolve(&plan) {
+            plan = plan.with_each([(Common::Gal, gal), (Common::Pst, pst)]);
+        }
+        Some(Plan::from(plan)).filter(|plan| plan.common(Common::Rdc) == 1 && self.resolve(plan).is_ok())
     }
 
     /// What a plan means for a part with less work, or the plan that takes its place there.
     fn resolve_part<'a>(&self, plan: &Keys, contraction: &'a Contraction) -> Result<ResolvedPart<'a>, Refusal> {
-        let try_plan = |plan: &Keys| {
-            let spec = derive(plan, contraction, &self.env)?;
-            let footprint = fits(&spec, contraction, &self.target)?;
-            Ok(ResolvedPart { contraction, spec, footprint })
-        };
+        let try_plan = |plan: &Keys| self.resolved(plan, contraction);
         let whole = plan.with(Key::C(Common::Ice), 1);
         try_plan(plan).or_else(|_| try_plan(&whole)).or_else(|_: Refusal| try_plan(&generic(contraction)))
+    }
+
+    /// A reduction of an operand under the plan that suits its tensor.
+    fn resolve_operand<'a>(&self, contraction: &'a Contraction) -> Result<ResolvedPart<'a>, Refusal> {
+        let plan = of_elements(contraction, self.target.units);
+        self.resolved(&plan, contraction).or_else(|_| self.resolved(&generic(contraction), contraction))
+    }
+
+    fn resolved<'a>(&self, plan: &Keys, contraction: &'a Contraction) -> Result<ResolvedPart<'a>, Refusal> {
+        let spec = derive(plan, contraction, &self.env)?;
+        let footprint = fits(&spec, contraction, &self.target)?;
+        Ok(ResolvedPart { contraction, spec, footprint })
     }
 
     /// The same product told in the other storage order; `None` for a convolution.

@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use support::{emulator, judge};
 use tilewright_gen::plan::{Chiral, Common, Constraint, Key, Keys, Plan, Transport};
-use tilewright_ir::Target;
+use tilewright_ir::{Target, print};
 use tilewright_problem::Problem;
 use tilewright_tune::model::Picker;
 use tilewright_tune::random::Pair;
@@ -130,6 +130,31 @@ fn all_directions_verify() {
         let failed = judge(&device, &Pair { seed, problem, plan });
         assert!(failed.is_none(), "{}", failed.unwrap_or_default());
     }
+}
+
+/// The four parts of a strided input gradient read the same windows: work-groups side by side take a tile of each, and memory is read once.
+#[test]
+fn parts_that_read_the_same_take_turns() {
+    let target = Target::by_arch("sm_90a").unwrap();
+    let turns = |input: &str| {
+        let problem = problem("bwdd", &format!("n3_g16_c16_k16_in{input}_fil3x3_st2x2_dil1x1_pb1x1_pe1x1"), "f16");
+        let (space, plan) = (space(&problem, "sm_90a"), plan("A_MIC4__B_MIC8__C_MAC32_UNR64_MIA1_CVW8"));
+        let resolved = space.resolve(&plan).unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
+        assert_eq!(resolved.joined().count(), 3);
+        let program = resolved.generate(0).unwrap();
+        let text = print(program.kernels.last().unwrap(), &target).unwrap().text;
+        let failed = judge(&emulator("emu:sm_90a", true, 1), &Pair { seed: 1, problem, plan });
+        assert!(failed.is_none(), "{}", failed.unwrap_or_default());
+        text.contains("piece = group_id % 4")
+    };
+    // Where one part has more tiles than another, they come one after the other.
+    assert!(turns("8x16") && !turns("17x16"));
+    // Each tensor once, and little more.
+    let problem = problem("bwdd", "n128_g96_c96_k96_in112x112_fil3x3_st2x2_dil1x1_pb1x1_pe1x1", "f16");
+    let Problem::Conv(conv) = &problem else { panic!("{problem}") };
+    let picked = Picker::new(&space(&problem, "sm_90a")).pick(1).remove(0);
+    let once = 2.0 * (conv.input_len() + conv.output_len()) as f64;
+    assert!(picked.estimate.dram_bytes < 1.1 * once, "{} {:?}", picked.plan, picked.estimate);
 }
 
 /// A depthwise problem of one to three dimensions, strides and dilations that divide nothing.

@@ -328,3 +328,19 @@ fn vectors_of_batches_are_stored_whole() {
         assert_eq!(seen.usage.spill_bytes, 0, "{plan}");
     }
 }
+
+/// Four halves in one store: each pair is converted into one register. Composed to a 64-bit integer, CUDA 13.0's ptxas converted them one
+/// by one and lost the third.
+#[test]
+fn four_halves_are_stored_as_two_pairs() {
+    let plan = "A_MIC1_PAD0_PLU0_LIW0_MIW0_WOS2_VEW1_LOR1__B_MIC4_PAD1_PLU0_LIW0_MIW0_WOS2_VEW1_LOR1__C_UNR12_GAL3_PUN1_ICE1_IWI0_SZT0_MAD1_NAW64_UFO0_MAC192_SKW10_AFI1_MIA1_EDG1_CVW4_CST1_WVA16";
+    let gemm = Gemm::new(Scalar::BF16, 36, 60, 4).trans(false, true).batch(4).bias(Along::M);
+    let kernel = main_kernel(&gemm.build().unwrap().into(), plan, ARCH);
+    let Some(seen) = made(inspect(&kernel, ARCH, None, &Options::default())) else { return };
+    let lines = |what: &str| seen.assembly.lines().filter(|line| line.contains(what)).collect::<Vec<&str>>();
+    let (stores, pairs) = (lines("STG.E.64"), lines("F2FP.BF16.F32.PACK_AB"));
+    assert!(!stores.is_empty(), "{:#?}", lines("STG."));
+    assert!(pairs.len() >= 2 * stores.len(), "{pairs:#?}");
+    let alone: Vec<&&str> = pairs.iter().filter(|line| line.contains("RZ")).collect();
+    assert!(alone.is_empty() && lines("F2F.BF16").is_empty(), "{alone:#?}, {:#?}", lines("F2F."));
+}

@@ -17,7 +17,7 @@ use tilewright_ir::*;
 use tilewright_problem::Problem;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::reference::Samples;
-use tilewright_tune::random::{Recipe, pair};
+use tilewright_tune::random::{Recipe, pair, wave_unit_plan};
 use tilewright_tune::run::Factors;
 use tilewright_tune::space::Space;
 use tilewright_tune::verify::Case;
@@ -188,7 +188,7 @@ fn all(unit: u32, spec: &str, (count, least): (u64, usize)) {
             let device = emulator(spec, false, *seed);
             if unit == 1 || unit == 3 {
                 let mut rng = ChaCha8Rng::seed_from_u64(*seed);
-                let (problem, plan) = (wave_units::product(&mut rng, unit, &[1, 8]), wave_units::plan(&mut rng, unit));
+                let (problem, plan) = (wave_units::product(&mut rng, unit, &[1, 8]), wave_unit_plan(&mut rng, unit));
                 return look(&device, &problem, &plan);
             }
             let recipe = if unit == 2 { Recipe::units() } else { Recipe::emulated() };

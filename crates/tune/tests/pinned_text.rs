@@ -19,7 +19,7 @@ use support::wave_units;
 use tilewright_gen::plan::{Constraint, Key, Plan};
 use tilewright_ir::{Dialect, Features, Target, print};
 use tilewright_problem::Problem;
-use tilewright_tune::random::{Recipe, pair};
+use tilewright_tune::random::{Recipe, pair, wave_unit_plan};
 use tilewright_tune::space::Space;
 
 /// Where the pairs stand, with their hashes.
@@ -77,7 +77,7 @@ fn drawn(target: &Target, draw: &Draw, seed: u64) -> Option<(Problem, Plan)> {
         Draw::Any(recipe) => pair(target, recipe, seed).map(|p| (p.problem, p.plan)),
         Draw::Wave(unit) => {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let (problem, plan) = (wave_units::product(&mut rng, *unit, &[1, 8]), wave_units::plan(&mut rng, *unit));
+            let (problem, plan) = (wave_units::product(&mut rng, *unit, &[1, 8]), wave_unit_plan(&mut rng, *unit));
             let plan = space(&problem, target).repair(&plan)?;
             Some((problem, plan))
         }

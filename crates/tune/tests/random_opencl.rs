@@ -29,16 +29,23 @@ fn random_schedules_verify_on_opencl() {
     all_pass(Recipe { schedules: true, ..Recipe::short_code() }, 100);
 }
 
+/// Convolutions in three directions.
+#[test]
+fn random_convolutions_verify_on_opencl() {
+    all_pass(Recipe { convolutions: true, ..Recipe::short_code() }, 50);
+}
+
 /// Reductions of results, and of tensors by themselves: no lanes exchange, so that all threads meet in shared memory.
 #[test]
 fn random_reductions_verify_on_opencl() {
     all_pass(Recipe { reductions: true, ..Recipe::short_code() }, 100);
 }
 
-/// 8-bit floats, widened by arithmetic.
+/// 8-bit floats, widened by arithmetic, and integers.
 #[test]
-fn random_pairs_of_8_bit_floats_verify_on_opencl() {
-    all_pass(Recipe::short_code().of(&[Scalar::E4M3, Scalar::E5M2]), 25);
+fn random_pairs_of_8_bits_verify_on_opencl() {
+    all_pass(Recipe::short_code().of(&[Scalar::E4M3, Scalar::E5M2]), 15);
+    all_pass(Recipe::short_code().of(&[Scalar::I8, Scalar::U8]), 25);
 }
 
 /// PoCL makes loops over work-items of what lies between barriers: parts of a gradient in the branches of one kernel gave wrong results.

@@ -7,10 +7,10 @@ mod support;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
-use support::wave_units::{piped, plan, product};
+use support::wave_units::{piped, product};
 use support::{emulator, judge, number};
 use tilewright_gen::plan::Along;
-use tilewright_tune::random::Pair;
+use tilewright_tune::random::{Pair, wave_unit_plan};
 use tilewright_tune::space::Space;
 
 /// Draws, repairs and verifies; says how many plans were legal, how many brought an operand in rows along k, how many were persistent and
@@ -22,7 +22,7 @@ fn verify(unit: u32, device: &str) {
         .into_par_iter()
         .filter_map(|seed| {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let (problem, plan) = (product(&mut rng, unit, &[1, 8]), plan(&mut rng, unit));
+            let (problem, plan) = (product(&mut rng, unit, &[1, 8]), wave_unit_plan(&mut rng, unit));
             let device = emulator(device, rng.random(), seed);
             let space = Space::new(&problem, &device.info().target).unwrap();
             // A refusal is an answer too.

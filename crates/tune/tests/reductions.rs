@@ -8,13 +8,13 @@ mod support;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
-use support::wave_units::{plan, product};
+use support::wave_units::product;
 use support::{Run, emulator, judge, number};
-use tilewright_gen::plan::{Common, Finish, KernelSpec, Key, Plan, Split, Stage};
+use tilewright_gen::plan::{Common, Constraint, Finish, KernelSpec, Key, Plan, Split, Stage};
 use tilewright_ir::Scalar;
-use tilewright_problem::{Gemm, Operator, Problem, Reduce};
+use tilewright_problem::{Gemm, Operator, Order, Problem, Reduce};
 use tilewright_tune::model::Picker;
-use tilewright_tune::random::{Pair, Recipe, pair, reduced, tensor};
+use tilewright_tune::random::{Pair, Recipe, pair, reduced, tensor, wave_unit_plan};
 use tilewright_tune::search::{Descent, Proposal, Searcher};
 use tilewright_tune::space::Space;
 
@@ -51,9 +51,10 @@ fn every_way_out_is_drawn() {
     let tree: (&str, Is) = ("trees before atomics", |_, spec| spec.epilogue.finish == Finish::Atomic(Stage::Group));
     let wave: (&str, Is) = ("waves before atomics", |_, spec| spec.epilogue.finish == Finish::Atomic(Stage::Wave));
     let blocks: (&str, Is) = ("blocks", |pair, _| pair.problem.reductions().iter().any(|r| r.over.in_blocks()));
+    let carried: (&str, Is) = ("reductions that go on from tile to tile", |_, spec| spec.epilogue.carry);
     let functions: (&str, Is) =
         ("functions of elements", |pair, _| pair.problem.reductions().iter().any(|r| r.function.is_some()));
-    let finishes = [ticket, element, tree, wave, blocks, functions];
+    let finishes = [ticket, element, tree, wave, blocks, functions, carried];
     for (recipe, device, mut ways) in [
         (Recipe::emulated(), "emu:gfx900", vec![conv, workspace, persistent]),
         (Recipe::units(), "emu:sm_90a", vec![conv, workspace, cluster, persistent, ping_pong]),
@@ -126,14 +127,20 @@ fn ways_to_finish_are_among_the_first() {
 fn picked_plans_of_tensors_read_whole_sectors() {
     let target = tilewright_ir::Target::by_arch("sm_90a").unwrap();
     for (shape, over) in [([65536, 1024], 1), ([1024, 65536], 1), ([8192, 8192], 0), ([65536, 256], 0), ([1, 1 << 24], 1)] {
-        let problem = Reduce::new(Scalar::F32, &shape, &[over]).op(Operator::Sum).build().unwrap().into();
-        let space = Space::new(&problem, &target).unwrap();
-        let plan = Picker::new(&space).pick(1)[0].plan;
-        let resolved = space.resolve(&plan).unwrap();
-        let (spec, c) = (&resolved.spec, resolved.contraction);
-        assert_eq!(spec.element_loads(c).width(), 4, "{shape:?} over {over}: {plan}");
-        let program = resolved.generate(1 << 30).unwrap();
-        assert!(program.launches[0].grid[0] >= target.units, "{shape:?} over {over}: {:?} of {plan}", program.launches[0].grid);
+        for dtype in [Scalar::F32, Scalar::I8] {
+            let problem = Reduce::new(dtype, &shape, &[over]).op(Operator::Max).build().unwrap().into();
+            let space = Space::new(&problem, &target).unwrap();
+            let plan = Picker::new(&space).pick(1)[0].plan;
+            let resolved = space.resolve(&plan).unwrap();
+            let (spec, c) = (&resolved.spec, resolved.contraction);
+            assert_eq!(spec.element_loads(c).width() * dtype.bytes(), 16, "{shape:?} over {over}: {plan}");
+            let program = resolved.generate(1 << 30).unwrap();
+            assert!(
+                program.launches[0].grid[0] * 4 / dtype.bytes() >= target.units,
+                "{shape:?} over {over}: {:?} of {plan}",
+                program.launches[0].grid
+            );
+        }
     }
 }
 
@@ -147,7 +154,7 @@ fn on_units_of_waves() {
             .filter_map(|seed| {
                 let mut rng = ChaCha8Rng::seed_from_u64(seed);
                 let problem = product(&mut rng, unit, &[1, 8]);
-                let (problem, plan) = (reduced(&mut rng, &problem), plan(&mut rng, unit));
+                let (problem, plan) = (reduced(&mut rng, &problem), wave_unit_plan(&mut rng, unit));
                 let device = emulator(device, rng.random(), seed);
                 let space = Space::new(&problem, &device.info().target).unwrap().with_atomics(true);
                 let plan = space.repair(&Plan::from(plan.with(Key::C(Common::Rdf), rng.random_range(0..5))))?;
@@ -158,4 +165,53 @@ fn on_units_of_waves() {
         assert!(failed.is_empty(), "{}", failed.iter().take(5).map(|s| s.as_str()).collect::<Vec<_>>().join("\n"));
         assert!(outcomes.len() as u64 > count / 4, "{} of {count} are legal", outcomes.len());
     }
+}
+
+/// Tiles overhang on both sides, or are pulled back, and each work-group takes several: it leaves one part of a value for all of them.
+#[test]
+fn work_groups_add_up_their_own_tiles() {
+    const FMA: &str = "A_MIC4__B_MIC4__C_MAC64_UNR8";
+    const PING_PONG: &str = "A_MIC1_ACP2__B_MIC4_ACP2__C_UNI2_MAC256_UNR64_PFG2_BUF3_LWV4_PNG1";
+    let cases = [
+        // 7 x 11 tiles; the parts of each value.
+        ("emu:gfx900", Scalar::F32, FMA, "EDG0_PST14_GAL2", ["sum:n", "argmax:n", "var:n"], 2),
+        ("emu:gfx900", Scalar::F32, FMA, "EDG1_PST7_GAL2", ["sum:n", "argmin:n", "logsumexp:n"], 1),
+        ("emu:gfx900", Scalar::F32, FMA, "EDG0_PST22_GAL1_RDF1", ["mean:m", "argmax:m", "absmax:m"], 2),
+        ("emu:sm_90a", Scalar::F32, FMA, "EDG0_PST5_GAL3_LWV2_RDF2", ["sum:mn", "max:mn", "sumsq:mn"], 5),
+        // 4 x 11 tiles, of two teams.
+        ("emu:sm_90a", Scalar::BF16, PING_PONG, "PST4_GAL2", ["sum:n", "argmax:n", "logsumexp:n"], 2),
+        ("emu:sm_90a", Scalar::BF16, PING_PONG, "PST3_GAL3_RDF1", ["sum:mn", "argmax:mn", "var:mn"], 6),
+    ];
+    cases.into_par_iter().for_each(|(device, scalar, head, keys, list, parts)| {
+        let gemm = Gemm::new(scalar, 200, 330, 72).order(Order::Row).trans(false, true).out_dtype(Scalar::F32);
+        let gemm = list.iter().fold(gemm, |gemm, text| gemm.reduce(text.parse().unwrap()));
+        let problem: Problem = gemm.build().unwrap().into();
+        let device = emulator(device, true, 7);
+        let space = Space::new(&problem, &device.info().target).unwrap().with_atomics(true);
+        let plan = |more: &str| Plan::from(Constraint::parse(&format!("{head}_{keys}{more}")).unwrap().apply(&Plan::default()));
+        let resolved = space.resolve(&plan("_RDC1")).unwrap_or_else(|e| panic!("{head}_{keys}: {e}"));
+        let all = resolved.contraction.reductions().map(|r| resolved.spec.partials(resolved.contraction, r).parts);
+        assert_eq!(all.collect::<Vec<_>>(), [parts; 3], "{head}_{keys}");
+        assert_eq!(judge(&device, &Pair { seed: 1, problem: problem.clone(), plan: plan("_RDC1") }), None);
+    });
+}
+
+/// Where tiles that follow each other have different values, the plan is refused with one that has not.
+#[test]
+fn tiles_of_other_values_are_refused() {
+    let gemm = Gemm::new(Scalar::F32, 200, 330, 72).reduce("sum:n".parse().unwrap()).build().unwrap();
+    let space = Space::new(&gemm.into(), &tilewright_ir::Target::by_arch("gfx900").unwrap()).unwrap();
+    let refusal = |keys: &str| {
+        let plan = Constraint::parse(&format!("A_MIC4__B_MIC4__C_MAC64_UNR8_RDC1_{keys}")).unwrap().apply(&Plan::default());
+        space.resolve(&plan).err().map(|e| e.to_string()).unwrap_or_default()
+    };
+    for (keys, why, instead) in [
+        ("PST14_GAL1", "the next tile is one of other values", "use GAL2_PST14,"),
+        ("PST16_GAL2", "no multiple of the tiles", "use GAL2_PST14,"),
+        ("PST77_GAL2", "no work-group has a second tile", "use GAL2_PST70,"),
+    ] {
+        let text = refusal(keys);
+        assert!(text.contains(why) && text.contains(instead), "{keys}: {text}");
+    }
+    assert_eq!(refusal("PST14_GAL2"), "");
 }

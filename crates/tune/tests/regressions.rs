@@ -118,3 +118,19 @@ fn what_waves_exchange_for_nothing_is_not_printed() {
     assert!(texts.iter().any(|text| text.contains("= __shfl_sync")));
     assert!(!texts.iter().flat_map(|text| text.lines()).any(|line| line.trim_start().starts_with('=')), "{texts:?}");
 }
+
+/// Parts of a gradient in one kernel, one of which leaves by bulk stores and one in rows: a wave came to its next part, and to staging
+/// buffers of another size, while another still used its own.
+#[test]
+fn parts_in_one_kernel_have_staging_buffers_of_one_size() {
+    passes(
+        "emu:sm_90a",
+        "conv_bwdd_nhwc_n1_g1_c32_k32_in4x2_fil1x3_st1x2_dil2x1_pb2x1_pe2x0_bias1_ws67108864_tf32x3",
+        "A_MIC2_PAD1_PLU0_LIW0_MIW1_WOS0_VEW1_ACP2__B_MIC3_PAD1_PLU0_LIW0_MIW1_WOS1_VEW1__C_UNR32_GAL3_PUN1_ICE1_IWI0_SZT0_MAD0_NAW4_UFO0_MAC256_SKW10_AFI1_MIA0_CST1_PFG3_BUF4_LWV4_BIM1_UNI2_PST7_RGA2",
+    );
+    passes(
+        "emu:sm_90a",
+        "conv_bwdd_nhwc_n3_g1_c32_k32_in2_fil3_st2_dil1_pb2_pe1_bias1_ws67108864_tf32x3_outbf16",
+        "A_MIC1_PAD1_PLU0_LIW0_MIW1_WOS1_VEW1_ACP2__B_MIC8_PAD1_PLU0_LIW0_MIW1_WOS0_VEW1__C_UNR64_GAL1_PUN1_ICE1_IWI0_SZT0_MAD0_NAW64_UFO0_MAC256_SKW10_AFI1_MIA0_CST1_PFG1_BUF2_LWV1_BIM1_UNI2_RGA2",
+    );
+}

@@ -77,7 +77,7 @@ impl Baseline for CublasLt {
             algorithms: Vec::new(),
             chosen: Chosen { number: 0, right: false, passed_over: 0 },
             factors: Factors::new(
-                call.gemm.out_dtype.accumulator(),
+                workload.problem().accumulator(),
                 workload.alpha(),
                 if fused.residual.is_some() { 1.0 } else { workload.beta() },
             ),
@@ -104,6 +104,7 @@ impl Baseline for CublasLt {
 
 /// alpha and beta in the type of the sums.
 enum Factors {
+    I32([i32; 2]),
     F32([f32; 2]),
     F64([f64; 2]),
 }
@@ -111,12 +112,14 @@ enum Factors {
 impl Factors {
     fn new(accumulator: Scalar, alpha: f64, beta: f64) -> Factors {
         match accumulator {
+            Scalar::I32 => Factors::I32([alpha as i32, beta as i32]),
             Scalar::F64 => Factors::F64([alpha, beta]),
             _ => Factors::F32([alpha as f32, beta as f32]),
         }
     }
     fn pointers(&self) -> [*const c_void; 2] {
         match self {
+            Factors::I32([x, y]) => [(&raw const *x).cast(), (&raw const *y).cast()],
             Factors::F32([x, y]) => [(&raw const *x).cast(), (&raw const *y).cast()],
             Factors::F64([x, y]) => [(&raw const *x).cast(), (&raw const *y).cast()],
         }
@@ -126,6 +129,8 @@ impl Factors {
 fn data_type(scalar: Scalar) -> Result<sys::cudaDataType, BenchError> {
     use sys::cudaDataType_t::*;
     Ok(match scalar {
+        Scalar::I8 => CUDA_R_8I,
+        Scalar::I32 => CUDA_R_32I,
         Scalar::F16 => CUDA_R_16F,
         Scalar::BF16 => CUDA_R_16BF,
         Scalar::F32 => CUDA_R_32F,
@@ -186,9 +191,9 @@ impl Fused {
 /// A matmul descriptor.
 struct Descriptor(sys::cublasLtMatmulDesc_t);
 
-/// What the library has no kernels for, of its documentation of `cublasLtMatmul()`: 8-bit floats but along k on both sides, of e5m2 alone,
-/// or of lines that start at no multiple of 16 bytes.
-fn check_float8(gemm: &Gemm) -> Result<(), BenchError> {
+/// What the library has no kernels for, of its documentation of `cublasLtMatmul()`: 8-bit types but along k on both sides, of e5m2 alone,
+/// or of lines that start at no multiple of 16 bytes; integers but i8 with results in i32, of lines of no multiple of 4.
+fn check_8_bits(gemm: &Gemm) -> Result<(), BenchError> {
     let refuse = |reason: &str| Err(BenchError::Unsupported { library: NAME, reason: reason.into() });
     let lines = [gemm.a.ld, gemm.b.ld, gemm.m, gemm.k];
     match gemm.dtype {
@@ -199,6 +204,13 @@ fn check_float8(gemm: &Gemm) -> Result<(), BenchError> {
         Scalar::E4M3 | Scalar::E5M2 if lines.iter().any(|x| x % 16 != 0) => {
             refuse("it multiplies 8-bit floats only with rows, columns, k and leading dimensions that are multiples of 16")
         }
+        Scalar::U8 => refuse("it does not multiply unsigned integers: compare i8"),
+        Scalar::I8 if gemm.out_dtype != Scalar::I32 || gemm.b_dtype.is_some() || gemm.bias.is_some() => {
+            refuse("it multiplies i8 by i8 to plain i32: compare that")
+        }
+        Scalar::I8 if !gemm.a.trans || gemm.b.trans || lines.iter().any(|x| x % 4 != 0) => refuse(
+            "it multiplies i8 only where k is contiguous in both matrices, with sizes that are multiples of 4: compare that layout",
+        ),
         _ => Ok(()),
     }
 }
@@ -206,8 +218,9 @@ fn check_float8(gemm: &Gemm) -> Result<(), BenchError> {
 impl Descriptor {
     fn new(call: &Call, math: Math, fused: &Fused) -> Result<Descriptor, BenchError> {
         use sys::cublasComputeType_t::*;
-        check_float8(&call.gemm)?;
+        check_8_bits(&call.gemm)?;
         let (compute, scale) = match (call.gemm.dtype, math) {
+            (Scalar::I8, _) => (CUBLAS_COMPUTE_32I, Scalar::I32),
             (Scalar::F64, _) => (CUBLAS_COMPUTE_64F, Scalar::F64),
             (Scalar::F32, Math::Tf32) => (CUBLAS_COMPUTE_32F_FAST_TF32, Scalar::F32),
             _ => (CUBLAS_COMPUTE_32F, Scalar::F32),

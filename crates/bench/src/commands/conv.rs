@@ -7,7 +7,7 @@ use crate::compare::{Contender, compare};
 use crate::error::BenchError;
 use crate::ours::Ours;
 use crate::record::Side;
-use crate::session::Session;
+use crate::session::{Session, constraint_of};
 use crate::workload::Workload;
 use tilewright_device::{Launch, Timing};
 use tilewright_problem::contraction::Operand;
@@ -21,6 +21,7 @@ pub fn conv(common: Common, args: ConvArgs) -> Result<(), BenchError> {
     const EXPERIMENT: &str = "conv";
     let mut session = Session::begin(EXPERIMENT, common)?;
     let (how, constraint) = session.choose(&args.choice)?;
+    let also = args.also.iter().map(|text| Ok((text, constraint_of("--also", text)?))).collect::<Result<Vec<_>, BenchError>>()?;
     let cases = session.cases(&args.cases, "problem")?;
     let device = session.device()?;
     let library = if args.no_cudnn { None } else { Some(baseline::open(Library::Cudnn, device.as_ref(), None)?) };
@@ -41,7 +42,14 @@ pub fn conv(common: Common, args: ConvArgs) -> Result<(), BenchError> {
         } else {
             None
         };
-        let mut contenders = vec![Contender::ours(&workload, ours.as_ref(), "tilewright")];
+        let mut others = Vec::new();
+        for (name, constraint) in &also {
+            others.push((name, unless_fatal(Ours::choose(&workload, &how, constraint))?));
+        }
+        // With others of ours beside it, the first is named by its constraint, too.
+        let first = args.choice.plan.as_deref().filter(|_| !also.is_empty()).unwrap_or("tilewright");
+        let mut contenders = vec![Contender::ours(&workload, ours.as_ref(), first)];
+        contenders.extend(others.iter().map(|(name, ours)| Contender::ours(&workload, ours.as_ref(), name)));
         if let Some(library) = &library {
             contenders.push(Contender::library(&workload, library.as_ref())?);
         }

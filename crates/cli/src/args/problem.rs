@@ -97,7 +97,12 @@ pub enum Dtype {
     F32,
     /// IEEE binary64
     F64,
-    /// 32-bit integers, for reductions by themselves, summed in i64
+    /// 8-bit integers, summed exactly in i32; results of products are i32, or f32, f16, bf16, i8, u8, scaled by alpha; tensors that are reduced may
+    /// ask for sum:i64
+    I8,
+    /// unsigned 8-bit integers, likewise
+    U8,
+    /// 32-bit integers: results of products of 8-bit ones, and tensors that are reduced by themselves, summed in i64
     I32,
 }
 
@@ -252,7 +257,7 @@ pub struct GemmArgs {
     pub stride_r: Option<u64>,
     /// Compute values of the result beside it: operator:axes, several with commas. Operators: sum, mean, sumsq, max, min, absmax,
     /// argmax, argmin, logsumexp, var; axes that are reduced: b (batch), m (rows), n (columns). Of the result as computed, or with :stored as rounded to C's type;
-    /// in the type of the sums, or another: sum:n:stored:bf16
+    /// in the type of the sums, or another: sum:n:stored:bf16. Of an operand over k, a value for each row of A or column of B: sum:k:a, sum:k:b
     #[arg(long, value_delimiter = ',', value_parser = reduction_arg, value_name = "REDUCTIONS")]
     pub reduce: Vec<Reduction>,
     /// Do not store C: only its reductions are computed
@@ -316,7 +321,8 @@ pub struct ConvArgs {
     #[arg(long, value_enum, value_name = "DTYPE")]
     pub out_dtype: Option<Dtype>,
     /// Compute values of the result beside it, as for a matrix product: axes that are reduced are b (samples), m (pixels) and n
-    /// (channels of a group): sum:bm,sumsq:bm are the sums of batch normalisation. Groups stay apart
+    /// (channels of a group): sum:bm,sumsq:bm are the sums of batch normalisation. Groups stay apart. Beside a filter's gradient sum:k:a
+    /// is the gradient of the bias
     #[arg(long, value_delimiter = ',', value_parser = reduction_arg, value_name = "REDUCTIONS")]
     pub reduce: Vec<Reduction>,
     /// Do not store the result: only its reductions are computed

@@ -544,7 +544,12 @@ impl Subject<'_> {
         // Values that the tile has, times the lanes and parts that each is spread over.
         let spread = (how.parts.len() as u32) << how.lane_bits.len();
         let each = elements / (how.values * spread).max(1);
+        let partials = self.spec.partials(self.c, r);
         let mut steps = vec![format!("{} of each thread", plural(each.into(), "element"))];
+        if let Some(carried) = partials.carried {
+            let sharers = plural(carried.sharers, "work-group");
+            steps.push(format!("those of the tiles that a work-group takes, of which {sharers} share a value, in registers"));
+        }
         if !how.lane_bits.is_empty() {
             steps.push(format!("{} of a {word} by shuffles", plural(1 << how.lane_bits.len(), "lane")));
         }
@@ -554,7 +559,6 @@ impl Subject<'_> {
             let parts = plural(how.parts.len() as u64, "part");
             steps.push(format!("{parts} of the {threads} threads through {bytes} bytes of shared memory"));
         }
-        let partials = self.spec.partials(self.c, r);
         let parts = plural(partials.parts, "part");
         steps.push(match partials.finish {
             None => "stored: one work-group has all of a value".into(),

@@ -60,6 +60,7 @@ pub(crate) fn bits(comp: Comp, s: Scalar) -> Option<u64> {
     };
     Some(match s {
         Scalar::Bool => (int != 0) as u64,
+        Scalar::I8 | Scalar::U8 => int as u8 as u64,
         Scalar::I32 | Scalar::U32 => int as u32 as u64,
         Scalar::I64 => int as u64,
         Scalar::F16 => f16::from_f64(float).to_bits() as u64,
@@ -75,6 +76,8 @@ pub(crate) fn bits(comp: Comp, s: Scalar) -> Option<u64> {
 pub(crate) fn wrap(v: i64, s: Scalar) -> i64 {
     match s {
         Scalar::Bool => (v != 0) as i64,
+        Scalar::I8 => v as i8 as i64,
+        Scalar::U8 => v as u8 as i64,
         Scalar::I32 => v as i32 as i64,
         Scalar::U32 => v as u32 as i64,
         _ => v,
@@ -228,7 +231,9 @@ pub(crate) fn conversion(from: Scalar, to: Scalar) -> Conversion {
     use Scalar::*;
     match (from, to) {
         (x, y) if x == y => Same,
-        (I32, U32) | (U32, I32) | (Bool, I32 | U32) => Same,
+        (I8, I32) => One(Op::I32FromI8),
+        (I32, I8 | U8) => One(Op::U8FromI32),
+        (I32, U32) | (U32, I32) | (U8, I32) | (Bool, I32 | U32) => Same,
         (I32 | U32, Bool) => One(Op::BoolFrom32),
         (I64, Bool) => One(Op::BoolFrom64),
         (F32, Bool) => One(Op::BoolFromF32),
@@ -258,7 +263,8 @@ pub(crate) fn conversion(from: Scalar, to: Scalar) -> Conversion {
         (F32, BF16) => One(Op::BF16FromF32),
         (F64, F16) => One(Op::F16FromF64),
         (F64, BF16) => One(Op::BF16FromF64),
-        // Floats of 16 and 8 bits widen exactly.
+        // Integers of 8 bits widen exactly, and so do floats of 16 and 8.
+        (I8 | U8, _) | (_, I8 | U8) => Through(I32),
         (F16 | BF16 | E4M3 | E5M2, _) => Through(F32),
         // A double holds every 32-bit integer, and 64-bit ones closer than a 16-bit float can tell.
         (_, F16 | BF16) => Through(F64),

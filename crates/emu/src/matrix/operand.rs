@@ -25,10 +25,12 @@ pub(super) fn decode(input: MatrixType, bits: u32) -> f32 {
         MatrixType::F32 => f32::from_bits(bits),
         MatrixType::E4M3 => F8E4M3::from_bits(bits as u8).to_f32(),
         MatrixType::E5M2 => F8E5M2::from_bits(bits as u8).to_f32(),
+        MatrixType::I8 => f32::from(bits as u8 as i8),
+        MatrixType::U8 => f32::from(bits as u8),
         // Doubles are no 32-bit registers; they are multiplied as they are.
         MatrixType::F64 => f32::NAN,
         // Each factor is of one type.
-        MatrixType::E4M3xE5M2 | MatrixType::E5M2xE4M3 => f32::NAN,
+        MatrixType::E4M3xE5M2 | MatrixType::E5M2xE4M3 | MatrixType::I8xU8 | MatrixType::U8xI8 => f32::NAN,
     }
 }
 

@@ -121,12 +121,12 @@ fn multiply(
     let byte = agreed(reader, team, waves, b.byte, "operand address")? as i32;
     let mut right = vec![0f32; n * depth];
     reader.tile(team, of_b, b, (byte.into(), n), true, &mut right)?;
-    let mut sums = vec![0f32; ROWS * n];
+    let mut sums = vec![0u32; ROWS * n];
     if agreed(reader, team, waves, accumulate, "accumulate flag")? != 0 {
-        each_sum(waves, maps, acc, |row, column, bits| sums[row * n + column] = f32::from_bits(*bits));
+        each_sum(waves, maps, acc, |row, column, bits| sums[row * n + column] = *bits);
     }
-    reader.launch.level.multiply(&mut sums, &left, &right, n);
-    each_sum(waves, maps, acc, |row, column, bits| *bits = sums[row * n + column].to_bits());
+    reader.launch.level.multiply(&mut sums, &left, &right, (n, input.sum()));
+    each_sum(waves, maps, acc, |row, column, bits| *bits = sums[row * n + column]);
     if reader.launch.options.count {
         let c = &mut team.counters;
         c.matrix += WAVES as u64;

@@ -3,7 +3,7 @@
 use super::arguments::{Arguments, Bound};
 use super::elements::{THREADS, digits, elements, groups};
 use super::exit::out;
-use crate::kernel::exit::operations::{Applied, Before, Operations, Run, Start};
+use crate::kernel::exit::operations::{Applied, Before, Operations, Run, Start, stored};
 use crate::kernel::input::{Ints, Shape, exists};
 use crate::program::{Binding, Factor, Groups};
 use tilewright_ir::affine::{Coord, Part, affine};
@@ -74,7 +74,7 @@ fn shared_sums(
     let own = b.value(local % width);
     let element = b.bind("element", group.cast(ty) * i64::from(width) + own.cast(ty));
     let exists = b.bind("exists", element.lt(total));
-    let zero = b.float(0.0, acc);
+    let zero = b.zero(acc.ty());
     let var = b.declare("sum", zero);
     b.if_then(exists, |b| {
         let at = place(b, element);
@@ -146,7 +146,7 @@ pub(super) fn finish(c: &Contraction, (splits, partials): (u32, Option<u64>), sh
             Some(first) => b.value(first.cast(ty) + d[2]),
             None => d[2],
         };
-        let zero = b.float(0.0, acc);
+        let zero = b.zero(acc.ty());
         let sum = match (shared_sum, partials) {
             (Some(sum), _) => sum,
             (None, None) => zero,
@@ -171,7 +171,8 @@ pub(super) fn finish(c: &Contraction, (splits, partials): (u32, Option<u64>), sh
             let before = |b: &mut Builder| b.load("old", Base::Buffer(buffer), at, 1, exists);
             let before: Option<Before> = if old { Some(&before) } else { None };
             let value = operations.apply(b, &run, exists, ints, before, &[sum]);
-            b.store(Base::Buffer(buffer), at, value[0].cast(c.c.scalar), exists);
+            let value = stored(b, value[0], c.c.scalar);
+            b.store(Base::Buffer(buffer), at, value, exists);
         });
     };
     match partials {

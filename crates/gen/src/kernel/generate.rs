@@ -9,13 +9,13 @@ use super::reduce::Parts;
 use super::stages::roles;
 use super::{elements, finish, main, prepare, reduce};
 use crate::plan::{
-    Edge, Exit, Finish, KernelSpec, OperandTiling, RoleSplit, Source, Split, Transport, materialised, partials_bytes,
+    Edge, Exit, Finish, KernelSpec, OperandTiling, RoleSplit, Source, Split, StoreTile, Transport, materialised, partials_bytes,
 };
 use crate::program::{Alignment, Binding, Factor, Groups, Launch, Program};
 use std::borrow::Cow;
 use tilewright_ir::Kernel;
 use tilewright_problem::contraction::{Contraction, Operand, Reduce, Tensor};
-use tilewright_problem::view::{G, View};
+use tilewright_problem::view::G;
 use tilewright_problem::{Extent, Extents};
 
 /// Regions of the workspace start at multiples of this: OpenCL devices pass on parts of a buffer from multiples of up to 512 bytes on.
@@ -42,33 +42,39 @@ pub fn generate(c: &Contraction, spec: &KernelSpec, workspace: u64) -> Result<Pr
 /// # Errors
 /// [`GenerateError`]; plans that passed `derive` and `fits` do not meet them.
 pub fn generate_parts(parts: &[(&Contraction, &KernelSpec)], workspace: u64) -> Result<Program, GenerateError> {
-    if let [(c, spec)] = parts
-        && let Some(view) = &c.elements
-    {
-        return reduction(c, view, spec, workspace);
+    let (alone, parts): (Vec<_>, Vec<_>) = parts.iter().copied().zip(0..).partition(|((c, _), _)| c.elements.is_some());
+    let mut out = Assembly::default();
+    products(&parts.into_iter().map(|(part, _)| part).collect::<Vec<_>>(), workspace, &mut out)?;
+    for ((c, spec), number) in alone {
+        out.part = number;
+        reduction(c, spec, workspace, &mut out)?;
     }
+    Ok(out.program)
+}
+
+/// The kernels and launches of sums of products.
+fn products(parts: &[(&Contraction, &KernelSpec)], workspace: u64, out: &mut Assembly) -> Result<(), GenerateError> {
     let oriented: Vec<Cow<Contraction>> = parts.iter().map(|(c, spec)| c.oriented(spec.tiling.swapped)).collect();
     let inputs: Vec<[Input; 2]> = oriented.iter().zip(parts).map(|(c, (_, spec))| inputs(c, spec)).collect();
     let jobs = oriented.iter().zip(parts).zip(&inputs).zip(0..);
     let jobs = jobs.map(|(((c, (_, spec)), inputs), number)| Job::new((c, spec, number), inputs, workspace));
     let mut jobs = jobs.collect::<Result<Vec<Job>, _>>()?;
-    let mut out = Assembly::default();
     while let Some(first) = (!jobs.is_empty()).then(|| jobs.remove(0)) {
         let mut together = vec![first];
         for job in std::mem::take(&mut jobs) {
             let needed = together.iter().map(|job| job.needed).sum::<u64>() + job.needed;
             let lead = &together[0];
             let alone = lead.chunked() || job.chunked() || !lead.c.dynamic.is_none() || needed > workspace;
-            let joins = !alone && together.len() < MOST_JOINED && join(lead.spec, job.spec);
+            let joins = !alone && together.len() < MOST_JOINED && join(lead.spec, (job.c, job.spec));
             if joins { &mut together } else { &mut jobs }.push(job);
         }
-        launch_together(&together, &mut out)?;
+        launch_together(&together, out)?;
     }
-    Ok(out.program)
+    Ok(())
 }
 
 /// Whether two parts of a problem can share a main kernel: their plans differ at most in how vectors of memory are laid out.
-pub fn join(lead: &KernelSpec, other: &KernelSpec) -> bool {
+pub fn join(lead: &KernelSpec, (c, other): (&Contraction, &KernelSpec)) -> bool {
     use std::mem::discriminant;
     let tiles = |spec: &KernelSpec| [&spec.tiling.a, &spec.tiling.b].map(|o| (o.macro_tile, o.micro, o.source));
     let kinds = |spec: &KernelSpec| spec.schedule.copies.each_ref().map(discriminant);
@@ -81,9 +87,14 @@ pub fn join(lead: &KernelSpec, other: &KernelSpec) -> bool {
         // Nothing in shared memory depends on how much a thread loads at once.
         spec.tiling.k_tile = lead.tiling.k_tile;
     }
+    // Waves come from part to part each for itself, and each with the staging buffers that it has there; where there is no sum, none is
+    // used.
+    let staging = |spec: &KernelSpec| (discriminant(&spec.epilogue.exit), spec.epilogue.exit.bulk().map(StoreTile::slab_bytes));
+    let unstaged = c.k == 0 && other.epilogue.exit.bulk().is_none();
+    let apart = !unstaged && staging(lead) != staging(other);
     // Teams that alternate, and load waves that shift, count on the work-group's next tile.
     let ahead = lead.teams() > 1 || lead.schedule.slots() > 0;
-    !ahead && !lead.style.straight && spec == *lead && tiles(other) == tiles(lead) && kinds(other) == kinds(lead)
+    !ahead && !apart && !lead.style.straight && spec == *lead && tiles(other) == tiles(lead) && kinds(other) == kinds(lead)
 }
 
 /// The kernels and launches of parts that share the main kernel.
@@ -202,13 +213,14 @@ fn launch_main(jobs: &[Job], kernel: usize, i: u64, out: &mut Assembly) -> Resul
     out.launch(kernel, groups, &chunk)
 }
 
-/// The program of a reduction by itself: a kernel over the tensor's elements, and one for what its work-groups leave.
-fn reduction(c: &Contraction, view: &View, spec: &KernelSpec, workspace: u64) -> Result<Program, GenerateError> {
+/// The program of a reduction by itself, or its part in one: a kernel over the tensor's elements, and one for what its work-groups leave.
+fn reduction(c: &Contraction, spec: &KernelSpec, workspace: u64, out: &mut Assembly) -> Result<(), GenerateError> {
+    let Some(view) = &c.elements else { return Ok(()) };
     let needed = partials_bytes(spec, c, WORKSPACE_ALIGN);
     if needed > workspace {
         return Err(GenerateError::Workspace { needed, budget: workspace });
     }
-    let mut out = Assembly { largest: c.extents(), ..Assembly::default() };
+    (out.largest, out.cursor) = (c.extents(), 0);
     let parts = out.reserve_parts(c, spec);
     let (mut kernel, args) = reduce::alone::build(c, view, spec, &parts);
     kernel.precedes = spec.finishes_behind(c);
@@ -224,9 +236,9 @@ fn reduction(c: &Contraction, view: &View, spec: &KernelSpec, workspace: u64) ->
         let kernel = out.add((kernel.following(), args));
         out.launch(kernel, groups, &whole)?;
     }
-    out.need(Operand::A, spec.element_loads(c).width() * c.a.scalar.bytes());
-    out.program.workspace_bytes = out.cursor;
-    Ok(out.program)
+    out.need(c.element_operand, spec.element_loads(c).width() * c.a.scalar.bytes());
+    out.program.workspace_bytes = out.program.workspace_bytes.max(out.cursor);
+    Ok(())
 }
 
 /// What the main kernel reads its operands through: views of their own, or copies in workspace.

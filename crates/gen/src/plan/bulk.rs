@@ -102,6 +102,9 @@ pub const fn store_columns(micro: u32, bytes: u32) -> u32 {
     columns
 }
 
+/// Most results of one store of whole rows: room for as many is behind each row.
+pub const ROW_VECTOR: u32 = 8;
+
 /// A wave's staging buffer of sums on their way into plain stores of whole rows.
 #[derive(Clone, Copy, Debug)]
 pub struct RowSlab {
@@ -122,7 +125,7 @@ impl RowSlab {
     /// Elements from one of its [`STORE_ROWS`] rows to the next: room for what lies behind the last multiple of 16 bytes, which also keeps
     /// the rows in different banks.
     pub const fn pitch(self) -> u32 {
-        self.columns + 8
+        self.columns + ROW_VECTOR
     }
     /// Bytes.
     pub const fn bytes(self) -> u32 {

@@ -5,7 +5,6 @@ use super::materialised::copied_elements;
 use super::spec::*;
 use super::tile::*;
 use super::transport::Transport;
-use super::workspace::splits_by_workspace;
 use serde::Serialize;
 use tilewright_ir::Target;
 use tilewright_problem::contraction::{Contraction, Tensor};
@@ -98,7 +97,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     let shared = if spec.schedule.own() { 0.0 } else { 1.0 };
     let results = c.g as f64 * c.m as f64 * c.n as f64;
     let acc_bytes = f64::from(c.accumulator().bytes());
-    let partials = if splits_by_workspace(spec) { results * ways as f64 * acc_bytes } else { 0.0 };
+    let partials = if spec.epilogue.split == Split::Workspace { results * ways as f64 * acc_bytes } else { 0.0 };
     let c_bytes = if c.drop_c { 0.0 } else { results * f64::from(c.c.scalar.bytes()) };
     // Elements of a reduction by itself.
     let read_once = if c.elements.is_some() { results.min(c.a.len as f64) * f64::from(c.a.scalar.bytes()) } else { 0.0 };
@@ -114,7 +113,7 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
         flop_done: 2.0 * steps * f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile) * f64::from(t.k_tile),
         dram_bytes: least_bytes(c, &c.a, c.m) + least_bytes(c, &c.b, c.n) + c_bytes + added + 2.0 * (copied + partials),
         loaded_bytes: steps * (tile_a + tile_b),
-        stored_bytes: match (spec.split_outside() > 1, splits_by_workspace(spec)) {
+        stored_bytes: match (spec.split_outside() > 1, spec.epilogue.split == Split::Workspace) {
             (true, true) => partials,
             (true, false) => c_bytes * ways as f64,
             _ => c_bytes,

@@ -23,6 +23,7 @@ use tilewright_ir::Mma;
 use tilewright_ir::mma::Family;
 use tilewright_problem::Along;
 use tilewright_problem::contraction::Contraction;
+use tilewright_problem::view::{COL, ROW};
 
 /// Threads of a team that takes result tiles in turn with others.
 const TEAM: u32 = 128;
@@ -121,6 +122,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
     };
     let mut spec = KernelSpec { tiling, schedule, epilogue, style };
     complete(&mut spec, c);
+    spec.something_to_carry(c)?;
     spec.something_to_finish(c)?;
     let needed = workspace_per_oriented(&spec, c);
     if needed > env.workspace_bytes {
@@ -163,7 +165,7 @@ fn computes(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Result<
         return Err(Refusal::UnitSteps { uni, k_tile, depth: row.step });
     }
     let micro = plan.get(Key::B(Chiral::Mic));
-    if micro > family.columns / family.block.1 {
+    if micro > family.columns / family.block.1 || family.asynchronous && !row.has_columns(micro * family.block.1) {
         return Err(Refusal::UnitColumns { micro });
     }
     let micro = [(Key::A(Chiral::Mic), family.block.0), (Key::B(Chiral::Mic), family.block.1)];
@@ -293,4 +295,28 @@ pub fn generic(c: &Contraction) -> Plan {
     };
     let common = [(Common::Mac, threads), (Common::Unr, k_tile), (Common::Edg, 1), (Common::Sks, 1), (Common::Gal, 1)];
     Keys::default().with_both(Chiral::Mic, micro).with_each(common).into()
+}
+
+/// A plan for a reduction of a tensor's elements on a device of so many compute units: vectors along the direction in which elements are
+/// adjacent, and four work-groups for each unit.
+pub fn of_elements(c: &Contraction, units: u32) -> Plan {
+    let Some(view) = &c.elements else { return generic(c) };
+    let along_rows = view.stride(COL) != Some(1) && (view.stride(ROW) == Some(1) || view.run(ROW) > view.run(COL));
+    let vector = (16 / c.a.scalar.bytes().max(1)).max(1);
+    let sides: [fn(Chiral) -> Key; 2] = if along_rows { [Key::A, Key::B] } else { [Key::B, Key::A] };
+    let [fast, slow] = sides;
+    // 256 threads: 32 along the one direction, 8 along the other.
+    let ([along_m, along_n], more) = if along_rows { ([32, 8], [vector, 4]) } else { ([8, 32], [1, 2 * vector]) };
+    let (tiles, steps) = (c.m.div_ceil(along_m * u64::from(more[0])), c.n.div_ceil(along_n * u64::from(more[1])));
+    let shares = (4 * u64::from(units)).div_ceil(tiles.max(1)).min(steps).clamp(1, 4096);
+    let [of_fast, of_slow] = if along_rows { more } else { [more[1], more[0]] };
+    Keys::default()
+        .with_each([(Common::Mac, 256), (Common::Skw, if along_rows { 9 } else { 11 }), (Common::Unr, 8)])
+        .with_each([(Common::Mia, u32::from(!along_rows)), (Common::Ice, shares as u32)])
+        .with(fast(Chiral::Mic), of_fast)
+        .with(fast(Chiral::Frw), vector)
+        .with(fast(Chiral::Miw), 1)
+        .with(slow(Chiral::Mic), of_slow)
+        .with(slow(Chiral::Frw), 1)
+        .into()
 }

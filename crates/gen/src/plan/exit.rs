@@ -23,6 +23,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Res
             exit: Exit::Direct { width: 1 },
             shuffles: env.shuffles && env.wave > 1,
             finish,
+            carry: false,
         });
     }
     let split = split(plan, c, env)?;
@@ -31,8 +32,9 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Res
     }
     let shuffles = env.shuffles && env.wave > 1 && c.reductions().next().is_some();
     let finish = Finish::derive(plan, c, env)?;
+    let carry = plan.common(Common::Rdc) == 1;
     if c.drop_c && split != Split::Workspace {
-        return Ok(Epilogue { split, exit: Exit::Direct { width: 1 }, shuffles, finish });
+        return Ok(Epilogue { split, exit: Exit::Direct { width: 1 }, shuffles, finish, carry });
     }
     let (staged, matrix) = (plan.common(Common::Cst) == 1, t.unit.family().lanes > 1);
     let exit = match (split, staged) {
@@ -43,7 +45,7 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Res
         (_, true) => Exit::Staged { width: width(plan, c, t, split)? },
         (_, false) => Exit::Direct { width: width(plan, c, t, split)? },
     };
-    Ok(Epilogue { split, exit, shuffles, finish })
+    Ok(Epilogue { split, exit, shuffles, finish, carry })
 }
 
 fn split(plan: &Plan, c: &Contraction, env: &Env) -> Result<Split, Refusal> {

@@ -2,13 +2,12 @@
 
 use super::bulk::store_slabs;
 use super::reach;
-use super::reduction::Finish;
+use super::reduction::{Finish, REDUCTION_ALIGN};
 use super::refusal::Refusal;
 use super::spans::staging_start;
 use super::spec::*;
 use super::tile::*;
 use super::transport::Transport;
-use super::workspace::splits_by_workspace;
 use serde::Serialize;
 use tilewright_ir::{Mma, REGISTER_STEP, Scalar, Target};
 use tilewright_problem::contraction::{Contraction, Tensor};
@@ -83,7 +82,7 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
     if spec.tiling.unit.family().asynchronous && instruction > even {
         return Err(Refusal::Registers { needed: instruction, max: even });
     }
-    let needed = math_registers(spec, c);
+    let needed = math_registers(spec, c) + spec.carried_registers(c);
     if needed > max {
         return Err(Refusal::Registers { needed, max });
     }
@@ -167,9 +166,6 @@ pub(crate) fn sum_bytes(spec: &KernelSpec, sum: Scalar) -> u64 {
     let meet = u64::from(spec.epilogue.split == Split::Cluster);
     meet * u64::from(t.a.macro_tile) * u64::from(t.b.macro_tile) * u64::from(sum.bytes())
 }
-
-/// Alignment of the shared memory through which waves reduce results, behind everything else, in bytes.
-pub(crate) const REDUCTION_ALIGN: u64 = 16;
 
 /// Shared memory of a work-group in bytes: both operands' buffers, or the staging buffer that results are staged in where that is
 /// larger (it lies over the operands').
@@ -283,8 +279,8 @@ fn load_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
 
 /// Estimated registers per thread. With roles the branches exclude each other, so the larger counts.
 fn registers(spec: &KernelSpec, c: &Contraction) -> u32 {
-    let (math, load) = (math_registers(spec, c), load_registers(spec, c));
+    let (math, load) = (math_registers(spec, c) + spec.carried_registers(c), load_registers(spec, c));
     let busy = if spec.schedule.roles.is_some() { math.max(load) } else { math + load };
-    let split = if splits_by_workspace(spec) { 2 } else { 0 };
+    let split = if spec.epilogue.split == Split::Workspace { 2 } else { 0 };
     busy + ADDRESS_REGISTERS + split
 }

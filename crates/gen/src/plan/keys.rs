@@ -61,12 +61,13 @@ pub enum Common {
     Png,
     Rga,
     Rdf,
+    Rdc,
 }
 
 /// Number of [`Chiral`] keys.
 pub const CHIRALS: usize = 12;
 /// Number of [`Common`] keys.
-pub const COMMONS: usize = 34;
+pub const COMMONS: usize = 35;
 
 /// One of the three parts of a plan's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -243,7 +244,7 @@ impl Common {
         use Common::*;
         [
             Unr, Gal, Pun, Ice, Iwi, Szt, Mad, Naw, Ufo, Mac, Skw, Afi, Mia, Edg, Sks, Cvw, Cst, Wva, Mvw, Mgp, Ukl, Pfg, Buf,
-            Stp, Fra, Lwv, Hnt, Bim, Uni, Swp, Pst, Png, Rga, Rdf,
+            Stp, Fra, Lwv, Hnt, Bim, Uni, Swp, Pst, Png, Rga, Rdf, Rdc,
         ]
     };
 }

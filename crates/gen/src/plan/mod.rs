@@ -35,22 +35,25 @@ mod windows;
 mod workspace;
 
 pub use bulk::{
-    BulkTile, RowSlab, STORE_ROWS, StoreTile, bulk_tile, fetched_tile, partials, store_columns, store_slabs, store_tile,
+    BulkTile, ROW_VECTOR, RowSlab, STORE_ROWS, StoreTile, bulk_tile, fetched_tile, partials, store_columns, store_slabs,
+    store_tile,
 };
 pub use counts::{Counts, Instructions, added_bytes, counts};
-pub use derive::{derive, generic};
+pub use derive::{derive, generic, of_elements};
 pub use fetch_shape::{FetchShape, LINE_CLASSES, fetch_width, fetched_by_lines};
 pub(crate) use fetched::shifted_together;
 pub use fetched::{FetchWork, fetch_batch, fetch_work};
+pub(crate) use fits::sum_bytes;
 pub use fits::{Footprint, fits, shared_align, shared_bytes, staging_sets, work_groups};
-pub(crate) use fits::{REDUCTION_ALIGN, sum_bytes};
 pub use grammar_error::{GrammarError, GrammarFault};
 pub use grid::{load_tile, thread_grid};
 pub use keys::{Chiral, Common, Key, KeyInfo, Legal, Part, System};
 pub use materialised::{PaddedRows, WORKSPACE_ALIGN, copied_elements, copy_leading_dimension, materialised, padded_rows};
 pub use own_loads::{OwnLoads, Place};
-pub(crate) use reduction::partials_bytes;
-pub use reduction::{ELEMENT_BLOCK, ELEMENT_THREADS, ElementLoads, ElementTile, Finish, Partials, Stage, TileReduction, atomic};
+pub use reduction::{
+    Carried, ELEMENT_BLOCK, ELEMENT_THREADS, ElementLoads, ElementTile, Finish, Partials, Stage, TileReduction, atomic,
+};
+pub(crate) use reduction::{REDUCTION_ALIGN, partials_bytes};
 pub use refusal::Refusal;
 pub use rules::Env;
 pub(crate) use spans::staging_start;

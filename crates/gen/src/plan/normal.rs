@@ -13,9 +13,9 @@ use tilewright_problem::contraction::Contraction;
 /// Keys of a factor that plans with a pipeline of transaction barriers read.
 const PIPELINE_CHIRAL: [Chiral; 4] = [Chiral::Mic, Chiral::Wos, Chiral::Acp, Chiral::Clu];
 /// Keys of the whole plan that they read.
-const PIPELINE_COMMON: [Common; 22] = {
+const PIPELINE_COMMON: [Common; 23] = {
     use Common::*;
-    [Unr, Gal, Ice, Iwi, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Uni, Swp, Pst, Png, Rga, Rdf]
+    [Unr, Gal, Ice, Iwi, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Uni, Swp, Pst, Png, Rga, Rdf, Rdc]
 };
 
 /// Further keys that units read which take fragments to registers, and threads that copy.
@@ -170,6 +170,9 @@ impl Keys {
             // Atomics add element by element.
             self.reset(&[Common::Cvw], &[]);
         }
+        if at(Common::Pst) == 0 {
+            self.reset(&[Common::Rdc], &[]);
+        }
         if at(Common::Gal) != 3 {
             self.reset(&[Common::Naw], &[]);
         }
@@ -202,7 +205,7 @@ impl Plan {
             return p.of_own(c).into();
         }
         if c.reductions().next().is_none() {
-            p.reset(&[Common::Rdf], &[]);
+            p.reset(&[Common::Rdf, Common::Rdc], &[]);
         }
         let Some((along_m, along_n)) = p.owner_grid().filter(|_| !Transport::need_panels(&p)) else { return p.into() };
         let (unit, c) = (p.unit(), &*c.oriented(p.common(Common::Swp) == 1));

@@ -130,7 +130,9 @@ pub enum Refusal {
     #[error("UNR{k_tile}: rows of a bulk tile are 128 bytes of k; use a multiple of {unit}")]
     UnitDepth { k_tile: u32, unit: u32 },
     /// An instruction has too many columns.
-    #[error("B_MIC{micro}: an instruction of UNI2 has 8 to 256 columns, at most B_MIC32")]
+    #[error(
+        "B_MIC{micro}: an instruction of UNI2 has 8 to 256 columns, at most B_MIC32, and of integers an even B_MIC from 4 on"
+    )]
     UnitColumns { micro: u32 },
     /// The operand is no box that a bulk copy can move.
     #[error("{acp}2: {} is not what bulk copies move: {why}; use WOS1", .acp.part().name())]
@@ -181,6 +183,9 @@ pub enum Refusal {
     /// Nothing is left behind a work-group.
     #[error("RDF{rdf}: one work-group has all of each value, nothing is left to finish; use RDF0")]
     ReduceFinished { rdf: u32 },
+    /// Tiles that a work-group takes one behind the other have parts of different values.
+    #[error("RDC1: what is reduced over {over} does not go on from tile to tile: {why}; use GAL{gal}_PST{pst}, or RDC0")]
+    ReduceCarry { over: Axes, why: &'static str, gal: u32, pst: u32 },
     /// A ticket tells the last of the work-groups that share values.
     #[error(
         "RDF1: several tiles have parts of one of the blocks of {over}, each of others as well; use RDF0, or tiles that blocks divide"

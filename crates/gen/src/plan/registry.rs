@@ -254,6 +254,13 @@ const COMMON: [KeyInfo; COMMONS] = [
         0,
         "reductions whose values several work-groups have parts of: 0 parts in workspace, reduced by a second kernel in fixed order, 1 by the last work-group, which a ticket tells, in fixed order; 2 to 4 atomics (sums in varying order), behind 2 registers, lanes, and waves through shared memory, 3 registers and a tree of all threads through shared memory, 4 nothing: one for each element",
     ),
+    entry(
+        "RDC",
+        System::Cutlass,
+        BIT,
+        0,
+        "reductions in persistent work-groups (PST) that walk along what is reduced: 0 each tile leaves its parts of reduced values, 1 a work-group adds up those of its own tiles in registers, and leaves them behind the last one",
+    ),
 ];
 
 #[cfg(test)]

@@ -340,6 +340,8 @@ pub struct Epilogue {
     pub shuffles: bool,
     /// How work-groups reduce values that several of them have parts of.
     pub finish: Finish,
+    /// Persistent work-groups add up the parts of their own tiles before these leave them (`RDC`).
+    pub carry: bool,
 }
 
 /// How the kernel is spelled: no effect on its results.

@@ -23,7 +23,7 @@ pub(super) fn workspace_per_oriented(spec: &KernelSpec, c: &Contraction) -> u64 
         let entries = if tiling.source.gathers() && copied.view.uses(G) { c.g.max(1) } else { 1 };
         copied.len.saturating_mul(copied.scalar.bytes() as u64) / entries + u64::from(WORKSPACE_ALIGN)
     };
-    let partials = if splits_by_workspace(spec) {
+    let partials = if spec.epilogue.split == Split::Workspace {
         let result = c.m.saturating_mul(c.n).saturating_mul(c.accumulator().bytes() as u64);
         result.saturating_mul(spec.tiling.split_k.ways as u64).saturating_add(u64::from(WORKSPACE_ALIGN))
     } else {
@@ -31,9 +31,4 @@ pub(super) fn workspace_per_oriented(spec: &KernelSpec, c: &Contraction) -> u64 
     };
     let reduced = partials_bytes(spec, c, WORKSPACE_ALIGN.into());
     copy(&c.a, &spec.tiling.a).saturating_add(copy(&c.b, &spec.tiling.b)).saturating_add(partials).saturating_add(reduced)
-}
-
-/// Whether splits of k leave partial sums in workspace.
-pub(super) fn splits_by_workspace(spec: &KernelSpec) -> bool {
-    spec.epilogue.split == Split::Workspace
 }

@@ -10,11 +10,12 @@ pub(super) const INLINE: &str = "static __device__ __forceinline__";
 pub(super) fn scalar(scalar: Scalar) -> &'static str {
     match scalar {
         Scalar::Bool => "bool",
+        Scalar::I8 => "signed char",
         Scalar::I32 => "int",
         Scalar::U32 => "unsigned int",
         Scalar::I64 => "long long",
         Scalar::F16 | Scalar::BF16 => "unsigned short",
-        Scalar::E4M3 | Scalar::E5M2 => "unsigned char",
+        Scalar::U8 | Scalar::E4M3 | Scalar::E5M2 => "unsigned char",
         Scalar::F32 => "float",
         Scalar::F64 => "double",
     }

@@ -86,8 +86,9 @@ impl Dialect for Cuda {
         false
     }
     /// NVIDIA's compiler takes a struct that is computed apart and stores its members one by one, save where all of them were loaded
-    /// together, or where it sees through the address, which it does not behind starts of batch entries. So 8 bytes are stored as one integer, 16
-    /// by the instruction's name, which costs an address of its own.
+    /// together, or where it sees through the address, which it does not behind starts of batch entries. So 8 and 16 bytes are stored by the instruction's
+    /// name, which costs an address of its own. 8 bytes as one 64-bit integer of four halves were miscompiled by CUDA 13.0's ptxas: the
+    /// third half was lost (11 of 9,200 random pairs on an H200).
     fn store(&self, ty: Type, prelude: &mut Prelude) -> Option<String> {
         let bytes = ty.bytes();
         if ty.lanes == 1 || !matches!(bytes, 8 | 16) {
@@ -100,17 +101,14 @@ impl Dialect for Cuda {
             _ => None,
         };
         let words = (0..bytes / 4).map(word).collect::<Option<Vec<_>>>()?;
-        let body = match &words[..] {
-            [low, high] => format!("*(unsigned long long*)p = (unsigned long long)({high}) << 32 | ({low});"),
-            words => {
-                let values: Vec<String> = words.iter().map(|w| format!("\"r\"({w})")).collect();
-                let place = "\"l\"(__cvta_generic_to_global(p))";
-                format!(
-                    "asm volatile(\"st.global.v4.b32 [%0], {{%1, %2, %3, %4}};\" :: {place}, {} : \"memory\");",
-                    values.join(", ")
-                )
-            }
-        };
+        let inputs: Vec<String> = words.iter().map(|w| format!("\"r\"({w})")).collect();
+        let places: Vec<String> = (1..=words.len()).map(|i| format!("%{i}")).collect();
+        let body = format!(
+            "asm volatile(\"st.global.v{}.b32 [%0], {{{}}};\" :: \"l\"(__cvta_generic_to_global(p)), {} : \"memory\");",
+            words.len(),
+            places.join(", "),
+            inputs.join(", ")
+        );
         let name = cpp::vector_name(ty);
         let text = |_: &mut Prelude| format!("{} void tw_store_{name}({name}* p, {name} v) {{ {body} }}", cpp::INLINE);
         Some(prelude.function(&format!("tw_store_{name}"), text))

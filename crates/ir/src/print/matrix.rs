@@ -80,7 +80,7 @@ impl Printer<'_> {
                 if row.sum == Scalar::F64 && !self.target.features.tall_f64 {
                     self.quarters_of_f64(row, [acc, a, b]);
                 } else {
-                    self.wave(row, input.factors().map(MatrixType::name), [acc, a, b]);
+                    self.wave(row, input.factors().map(spelled), [acc, a, b]);
                 }
             }
             MatrixOp::LoadMatrix { to, count, trans, from } => {
@@ -125,7 +125,7 @@ impl Printer<'_> {
 
     /// `mma.sync`: accumulators, left and right fragment. Registers may hold floats where the instruction wants their bits.
     fn wave(&mut self, row: &Mma, [left_ty, right_ty]: [&str; 2], slices: [&RegSlice; 3]) {
-        let (sum, held) = if row.sum == Scalar::F64 { ("+d", "d") } else { ("+f", "r") };
+        let (sum, held) = (letter(row.sum), if row.sum == Scalar::F64 { "d" } else { "r" });
         let mut places = 0..;
         let mut list = |registers: &[String]| {
             let names: Vec<String> = registers.iter().zip(&mut places).map(|(_, i)| format!("%{i}")).collect();
@@ -135,10 +135,10 @@ impl Printer<'_> {
         let sums = self.slice(acc, row.c.registers);
         let factors = [(a, row.a.registers), (b, row.b.registers)].map(|(s, count)| (self.slice(s, count), self.holds_floats(s)));
         let (c, [left, right]) = (list(&sums), [list(&factors[0].0), list(&factors[1].0)]);
-        let outs: Vec<String> = sums.iter().map(|r| format!("\"{sum}\"({r})")).collect();
+        let outs: Vec<String> = sums.iter().map(|r| format!("\"+{sum}\"({r})")).collect();
         let ins = factors.iter().flat_map(|(registers, float)| registers.iter().map(move |r| (r, *float)));
         let ins: Vec<String> = ins.map(|(r, float)| if float { bits(r) } else { format!("\"{held}\"({r})") }).collect();
-        let ((m, n, k), sum) = (row.shape, row.sum);
+        let ((m, n, k), sum) = (row.shape, ptx(row.sum));
         self.line(&format!(
             "asm volatile(\"mma.sync.aligned.m{m}n{n}k{k}.row.col.{sum}.{left_ty}.{right_ty}.{sum} {{{c}}}, {{{left}}}, {{{right}}}, {{{c}}};\" : {} : {});",
             outs.join(", "),
@@ -172,9 +172,7 @@ impl Printer<'_> {
             (MatrixType::BF16, true) => ("__bf16", "_bf16"),
             (MatrixType::F64, _) => ("double", "f64"),
             (MatrixType::TF32 | MatrixType::F32, _) => ("float", "f32"),
-            (MatrixType::E4M3 | MatrixType::E5M2 | MatrixType::E4M3xE5M2 | MatrixType::E5M2xE4M3, _) => {
-                return Err(self.without("matrix instructions of 8-bit floats"));
-            }
+            _ => return Err(self.without("matrix instructions of 8-bit types")),
         };
         let function = format!("tw_mfma_{m}x{n}x{k}_{}", name.trim_start_matches('_'));
         let (sums, held, operand) =
@@ -219,15 +217,16 @@ impl Printer<'_> {
     /// Keeps the compiler from moving accesses to registers that an asynchronous instruction works on.
     fn pin(&mut self, acc: RegId) {
         let name = self.regs[acc.index()].clone();
-        let len = self.kernel.regs[acc.index()].len;
+        let (len, held) = (self.kernel.regs[acc.index()].len, letter(self.kernel.regs[acc.index()].ty.scalar));
         self.line("#pragma unroll");
-        self.line(&format!("for (int r = 0; r < {len}; ++r) asm volatile(\"\" : \"+f\"({name}[r]) :: \"memory\");"));
+        self.line(&format!("for (int r = 0; r < {len}; ++r) asm volatile(\"\" : \"+{held}\"({name}[r]) :: \"memory\");"));
     }
 
     fn warpgroup(&mut self, input: MatrixType, n: u32, a: &WarpgroupA, b: &SharedTile, acc: &RegSlice, accumulate: ExprId) {
         let count = n / 2;
         let acc = self.slice(acc, count);
-        let [left_ty, right_ty] = input.factors().map(MatrixType::name);
+        let [left_ty, right_ty] = input.factors().map(spelled);
+        let (sum, held) = (ptx(input.sum()), letter(input.sum()));
         let k = 32 / input.bytes();
         let sums: Vec<String> = (0..count).map(|i| format!("%{i}")).collect();
         let mut next = count;
@@ -252,7 +251,8 @@ impl Printer<'_> {
         let right = self.descriptor(b);
         let right_place = take();
         let scale = take();
-        let mut flags = String::from("p, 1, 1");
+        // Integers have no signs to change.
+        let mut flags = String::from(if input.sum() == Scalar::I32 { "p" } else { "p, 1, 1" });
         if transposes {
             if let Some(flag) = left_flag {
                 flags += &format!(", {}", u32::from(flag));
@@ -260,12 +260,12 @@ impl Printer<'_> {
             flags += &format!(", {}", u32::from(!b.k_contiguous));
         }
         let accumulate = self.expr(accumulate).text;
-        let outs: Vec<String> = acc.iter().map(|r| format!("\"+f\"({r})")).collect();
+        let outs: Vec<String> = acc.iter().map(|r| format!("\"+{held}\"({r})")).collect();
         let mut ins = left_in;
         ins.push(format!("\"l\"({right})"));
         ins.push(format!("\"r\"((int)({accumulate}))"));
         self.line(&format!(
-            "asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, {scale}, 0; wgmma.mma_async.sync.aligned.m64n{n}k{k}.f32.{left_ty}.{right_ty} \
+            "asm volatile(\"{{ .reg .pred p; setp.ne.b32 p, {scale}, 0; wgmma.mma_async.sync.aligned.m64n{n}k{k}.{sum}.{left_ty}.{right_ty} \
              {{{}}}, {left}, {right_place}, {flags}; }}\" : {} : {});",
             sums.join(","),
             outs.join(", "),
@@ -294,7 +294,7 @@ impl Printer<'_> {
         let ty = self.kernel.place_ty(place);
         let name = self.type_name(ty);
         let lanes = u32::from(ty.lanes);
-        let (scalar, held) = (ty.scalar, if ty.scalar == Scalar::F64 { "d" } else { "f" });
+        let (scalar, held, loaded) = (ty.scalar, letter(ty.scalar), ptx(ty.scalar));
         let function = self.prelude.function(&format!("tw_peer_{scalar}x{lanes}"), |_| {
             let part = |i: u32| if lanes == 1 { "value".to_string() } else { format!("value.s[{i}]") };
             let outs: Vec<String> = (0..lanes).map(|i| format!("\"={held}\"({})", part(i))).collect();
@@ -306,7 +306,7 @@ impl Printer<'_> {
             format!(
                 "{INLINE} {name} tw_peer_{scalar}x{lanes}(unsigned int address, unsigned int rank) {{\n    \
                  {name} value;\n    \
-                 asm volatile(\"{{ .reg .b32 peer; mapa.shared::cluster.u32 peer, %{lanes}, %{}; ld.shared::cluster{vector}.{scalar} {places}, [peer]; }}\"\n        \
+                 asm volatile(\"{{ .reg .b32 peer; mapa.shared::cluster.u32 peer, %{lanes}, %{}; ld.shared::cluster{vector}.{loaded} {places}, [peer]; }}\"\n        \
                  : {} : \"r\"(address), \"r\"(rank) : \"memory\");\n    \
                  return value;\n}}",
                 lanes + 1,
@@ -431,4 +431,23 @@ impl Printer<'_> {
 /// An input of inline assembly: a float's bits.
 fn bits(register: &str) -> String {
     format!("\"r\"(__float_as_uint({register}))")
+}
+
+/// How PTX names a type of sums.
+fn ptx(scalar: Scalar) -> &'static str {
+    if scalar == Scalar::I32 { "s32" } else { scalar.name() }
+}
+
+/// How PTX names a type of factors.
+fn spelled(input: MatrixType) -> &'static str {
+    if input == MatrixType::I8 { "s8" } else { input.name() }
+}
+
+/// The constraint of a register of this type in inline assembly.
+fn letter(scalar: Scalar) -> &'static str {
+    match scalar {
+        Scalar::F64 => "d",
+        Scalar::F32 => "f",
+        _ => "r",
+    }
 }

@@ -61,11 +61,12 @@ impl Dialect for OpenCl {
     fn scalar(&self, scalar: Scalar) -> &'static str {
         match scalar {
             Scalar::Bool => "bool",
+            Scalar::I8 => "char",
             Scalar::I32 => "int",
             Scalar::U32 => "uint",
             Scalar::I64 => "long",
             Scalar::F16 | Scalar::BF16 => "ushort",
-            Scalar::E4M3 | Scalar::E5M2 => "uchar",
+            Scalar::U8 | Scalar::E4M3 | Scalar::E5M2 => "uchar",
             Scalar::F32 => "float",
             Scalar::F64 => "double",
         }

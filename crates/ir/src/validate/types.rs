@@ -196,6 +196,7 @@ fn node(kernel: &Kernel, expr: &Expr, ty: Type) -> Result<(), String> {
 fn storage(scalar: Scalar) -> &'static str {
     match scalar {
         s if s.is_storage() => ", a storage type: cast to f32 first",
+        s if s.is_int8() => ", a storage type: cast to i32 first",
         _ => "",
     }
 }
@@ -232,6 +233,11 @@ fn cast(from: Type, to: Type) -> Result<(), String> {
     // Through F32 in sight: a direct cast would hide a second rounding.
     if f != t && ((f.is_storage() && t != Scalar::F32) || (t.is_storage() && f != Scalar::F32)) {
         return Err(format!("{from} is cast to {to}: floats of 16 bits and less are cast from and to f32 only"));
+    }
+    if f != t && t.is_int8() && f != Scalar::I32 {
+        return Err(format!(
+            "{from} is cast to {to}: integers of 8 bits are cast from i32 only, of which they keep the low bits"
+        ));
     }
     if f != t && t.is_float8() {
         return Err(format!("{from} is cast to {to}: 8-bit floats are read only; store f16, bf16 or f32"));

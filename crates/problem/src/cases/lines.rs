@@ -93,7 +93,7 @@ pub(super) fn conv(row: &Row<'_>, options: &CaseOptions, kind: Kind) -> Result<P
         Some(_) => (pad.clone(), pad),
         None => (row.sizes("pad_begin", dims, 0)?, row.sizes("pad_end", dims, 0)?),
     };
-    let all = [Direction::Forward, Direction::BackwardData, Direction::BackwardWeight];
+    let all = Direction::ALL;
     let directions: Vec<_> = all.map(|d| (d.name(), d)).into_iter().chain(all.map(|d| (d.long_name(), d))).collect();
     let layouts = [Layout::Nchw, Layout::Nhwc].map(|l| (l.name(), l));
     let (dtype, math) = row.dtype(options)?;

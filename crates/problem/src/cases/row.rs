@@ -55,20 +55,15 @@ impl<'a> Row<'a> {
         }
     }
     pub fn dtype(&self, options: &CaseOptions) -> Result<(Scalar, Math), ProblemError> {
-        let Some(text) = self.text("dtype") else { return Ok((options.dtype.unwrap_or(Scalar::F32), Math::Exact)) };
+        let Some(text) = self.text("dtype") else { return Ok(options.dtype.unwrap_or((Scalar::F32, Math::Exact))) };
         if let Some(found) = Math::of_name(text) {
             return Ok(found);
-        }
-        if text == "i8" {
-            let what = format!("element type {text}");
-            let remedy = format!("it needs a matrix unit that is not built yet; take {}", crate::math::NAMES);
-            return Err(ProblemError::Unsupported { what, remedy });
         }
         Err(self.fail("dtype", format!("`{text}` must be one of {}", crate::math::NAMES)))
     }
     /// An element type by name.
     pub fn scalar(&self, column: &str) -> Result<Option<Scalar>, ProblemError> {
-        self.choice(column, &text::FLOATS.map(|s| (s.name(), s)))
+        self.choice(column, &text::FLOATS.iter().chain(&text::INTEGERS).map(|s| (s.name(), *s)).collect::<Vec<_>>())
     }
     pub fn activation(&self) -> Result<Option<Activation>, ProblemError> {
         let names = Activation::ALL.map(|a| (a.name(), Some(a)));

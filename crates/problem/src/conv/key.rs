@@ -142,6 +142,8 @@ const NUMBERS: [&str; 8] = ["n", "g", "c", "k", "bias", "ws", "res", "mask"];
 const LISTS: [&str; 6] = ["in", "fil", "st", "dil", "pb", "pe"];
 
 impl Direction {
+    /// All of them.
+    pub const ALL: [Direction; 3] = [Direction::Forward, Direction::BackwardData, Direction::BackwardWeight];
     /// Short name: `fwd`, `bwdd`, `bwdw`.
     pub fn name(self) -> &'static str {
         match self {
@@ -160,7 +162,11 @@ impl Direction {
     }
     /// The direction of a short name.
     pub fn from_name(name: &str) -> Option<Direction> {
-        [Direction::Forward, Direction::BackwardData, Direction::BackwardWeight].into_iter().find(|d| d.name() == name)
+        Direction::ALL.into_iter().find(|d| d.name() == name)
+    }
+    /// The direction of a name, short or in full.
+    pub fn named(name: &str) -> Option<Direction> {
+        Direction::ALL.into_iter().find(|d| d.name() == name || d.long_name() == name)
     }
 }
 

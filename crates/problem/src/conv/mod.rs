@@ -5,10 +5,12 @@ mod key;
 
 use crate::contraction::Operand;
 use crate::epilogue::Activation;
-use crate::error::{DEFAULT_WORKSPACE, ProblemError, check_dtype, check_elements, check_out_dtype, check_positive, default_out};
+use crate::error::{
+    DEFAULT_WORKSPACE, ProblemError, check_dtype, check_elements, check_out_dtype, check_positive, computed_in, default_out,
+};
 use crate::extent::Extents;
 use crate::math::Math;
-use crate::reduction::{Reduction, ResultShape, check_all};
+use crate::reduction::{Reduction, ResultShape, check_all, check_integers};
 use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 
@@ -198,10 +200,18 @@ impl Conv {
     /// where there is one group).
     pub fn merges(&self) -> bool {
         let kept = self.groups == 1;
-        self.reductions.iter().all(|r| (r.over.g && r.over.whole()[0]) || (kept && !r.over.g && !r.over.m))
+        self.reductions.iter().all(|r| r.operand.is_some() || (r.over.g && r.over.whole()[0]) || (kept && !r.over.g && !r.over.m))
+    }
+    /// The result itself is reduced, not only operands of it.
+    pub(crate) fn reduces_result(&self) -> bool {
+        self.reductions.iter().any(|r| r.operand.is_none())
     }
     fn validate_reductions(&self) -> Result<(), ProblemError> {
-        check_all(&self.reductions, self.drop_c, (self.out_dtype.accumulator(), self.result_shape()))?;
+        check_integers(self.dtype, self.out_dtype, self.activation, &self.reductions)?;
+        check_all(&self.reductions, self.drop_c, (computed_in(self.dtype, self.out_dtype)[1], self.result_shape()))?;
+        for operand in self.reductions.iter().filter_map(|r| self.reduced_operand(r)) {
+            operand?;
+        }
         if self.direction == Direction::BackwardWeight
             && let Some(r) = self.reductions.iter().find(|r| r.over.g)
         {

@@ -11,11 +11,11 @@
 //! each set of input pixels that the same taps reach ([`super::phases`]).
 
 use super::phases::{Axis, Phase, phases};
-use super::{BUFFER_ALIGN, ConvForm, Parts, reduce_ops};
+use super::{BUFFER_ALIGN, ConvForm, Parts, reduce_ops, retain_scaling};
 use crate::contraction::{Bias, Contraction, EpilogueOp, Operand, Tensor};
 use crate::conv::{Conv, Direction, Layout};
 use crate::epilogue::Along;
-use crate::error::ProblemError;
+use crate::error::{ProblemError, computed_in};
 use crate::extent::Dynamic;
 use crate::reduction::{Axes, Reduction};
 use crate::view::{View, ViewBuilder};
@@ -43,7 +43,7 @@ const ROW_BYTES: u64 = 128;
 /// Groups that a block-diagonal product takes together; 1: every group has a row of channels of its own.
 pub(super) fn together(conv: &Conv) -> u64 {
     // Reductions keep groups apart, which are batch entries to them.
-    if !conv.reductions.is_empty() {
+    if conv.reduces_result() {
         return 1;
     }
     let channels = conv.c_per_group().max(conv.k_per_group()) * u64::from(conv.dtype.bytes());
@@ -59,7 +59,7 @@ pub(super) fn padding(conv: &Conv) -> u64 {
     let channels = of_group * together;
     let taps: u64 = conv.filter.iter().product();
     // Columns of a result that do not exist would take part in reductions.
-    let suits = if weight { conv.reductions.is_empty() } else { conv.merges() };
+    let suits = if weight { !conv.reduces_result() } else { conv.merges() };
     if conv.layout == Layout::Nchw || taps == 1 || !suits {
         return 0;
     }
@@ -73,7 +73,7 @@ pub(super) fn padding(conv: &Conv) -> u64 {
 pub(super) fn columns(conv: &Conv) -> bool {
     // Reductions keep groups apart, which are batch entries to them.
     let depthwise = conv.groups > 1 && conv.c_per_group() == 1 && conv.k_per_group() == 1;
-    depthwise && conv.layout == Layout::Nhwc && conv.reductions.is_empty()
+    depthwise && conv.layout == Layout::Nhwc && !conv.reduces_result()
 }
 
 pub(super) fn lower(conv: &Conv, form: ConvForm) -> Result<Parts, ProblemError> {
@@ -81,7 +81,7 @@ pub(super) fn lower(conv: &Conv, form: ConvForm) -> Result<Parts, ProblemError> 
     let together = if blocks { together(conv) } else { 1 };
     let padding = if form == ConvForm::PaddedChannels { padding(conv) } else { 0 };
     let chains = Chains { conv, form, names: &SPATIAL[3 - conv.dims()..], batch: Vec::new(), together, padding };
-    let one = |lead| Parts { lead, rest: Vec::new() };
+    let one = |lead| Parts { lead, rest: Vec::new(), operands: Vec::new() };
     match conv.direction {
         Direction::Forward => chains.forward().map(one),
         Direction::BackwardWeight => chains.backward_weight().map(one),
@@ -95,7 +95,7 @@ pub(super) fn lower(conv: &Conv, form: ConvForm) -> Result<Parts, ProblemError> 
             parts.sort_by(|x, y| y.flop().total_cmp(&x.flop()));
             let mut parts = parts.into_iter();
             let lead = parts.next().ok_or_else(|| ProblemError::value("input", 0, "has no pixels"))?;
-            Ok(Parts { lead, rest: parts.collect() })
+            Ok(Parts { lead, rest: parts.collect(), operands: Vec::new() })
         }
     }
 }
@@ -310,8 +310,9 @@ impl Chains<'_> {
                 *op = EpilogueOp::Mask(x.clone());
             }
         }
-        epilogue.retain(|op| !conv.drop_c || *op != EpilogueOp::AddOld);
-        epilogue.extend(reduce_ops(&self.reductions()?, conv.out_dtype.accumulator(), conv.groups));
+        let [sums, results] = computed_in(conv.dtype, conv.out_dtype);
+        retain_scaling(&mut epilogue, results, conv.drop_c);
+        epilogue.extend(reduce_ops(&self.reductions()?, results, conv.groups));
         let own_factors = (self.form == ConvForm::GroupColumns).then_some(match conv.direction {
             Direction::BackwardWeight => Along::M,
             Direction::Forward | Direction::BackwardData => Along::N,
@@ -325,9 +326,12 @@ impl Chains<'_> {
             b: tensor(b, Operand::B),
             epilogue,
             c: result(c),
+            sums,
             math: conv.math,
             dynamic: Dynamic::NONE,
             elements: None,
+            element_operand: Operand::A,
+            operand_values: Vec::new(),
             own_factors,
             drop_c: conv.drop_c,
             swapped: false,

@@ -2,12 +2,13 @@
 //! transforms ([`conv`]).
 
 mod conv;
+mod operand;
 mod phases;
 
-use crate::contraction::{Bias, Contraction, EpilogueOp, Reduce, Tensor};
+use crate::contraction::{Bias, Contraction, EpilogueOp, Operand, OperandValues, Reduce, Tensor};
 use crate::conv::Direction;
 use crate::epilogue::Along;
-use crate::error::ProblemError;
+use crate::error::{ProblemError, computed_in};
 use crate::extent::Dynamic;
 use crate::gemm::{Gemm, Order};
 use crate::math::Math;
@@ -67,6 +68,8 @@ pub struct Parts {
     pub lead: Contraction,
     /// The others, by falling work.
     pub rest: Vec<Contraction>,
+    /// Reductions of operands over k: the operand's elements in the place of a result.
+    pub operands: Vec<Contraction>,
 }
 
 impl Parts {
@@ -82,16 +85,44 @@ impl Parts {
 /// [`ProblemError`] of [`Problem::validate`]; [`ProblemError::Unsupported`] for more parts than a program can have.
 pub fn lower(problem: &Problem, form: ConvForm) -> Result<Parts, ProblemError> {
     problem.validate()?;
-    match problem {
-        Problem::Gemm(gemm) => Ok(Parts { lead: lower_gemm(gemm)?, rest: Vec::new() }),
-        Problem::Conv(conv) => conv::lower(conv, form),
-        Problem::Reduce(reduce) => Ok(Parts { lead: lower_reduce(reduce)?, rest: Vec::new() }),
+    let one = |lead| Parts { lead, rest: Vec::new(), operands: Vec::new() };
+    let parts = match problem {
+        Problem::Gemm(gemm) => one(lower_gemm(gemm)?),
+        Problem::Conv(conv) => conv::lower(conv, form)?,
+        Problem::Reduce(reduce) => return Ok(one(lower_reduce(reduce)?)),
+    };
+    let operands = problem.reductions().iter().enumerate().filter_map(|(number, r)| {
+        let tensor = match problem {
+            Problem::Gemm(gemm) => gemm.reduced_operand(r)?,
+            Problem::Conv(conv) => conv.reduced_operand(r)?,
+            Problem::Reduce(_) => return None,
+        };
+        let operand = if r.operand == Some(Along::N) { Operand::B } else { Operand::A };
+        Some(tensor.and_then(|tensor| Ok(of_operand(lower_reduce(&tensor)?, operand, number))))
+    });
+    let operands: Vec<Contraction> = operands.collect::<Result<_, _>>()?;
+    let values =
+        |c: &Contraction| c.reductions().map(|r| (r.number, c.result_shape(r).left(r.over), r.scalar)).collect::<Vec<_>>();
+    let told = operands.iter().flat_map(values).map(|(number, len, scalar)| OperandValues { number, len, scalar });
+    let lead = Contraction { operand_values: told.collect(), ..parts.lead };
+    Ok(Parts { lead, operands, ..parts })
+}
+
+/// A reduction by itself as that of a problem's operand with this number.
+fn of_operand(mut c: Contraction, operand: Operand, number: usize) -> Contraction {
+    for op in &mut c.epilogue {
+        if let EpilogueOp::Reduce(r) = op {
+            r.number = number;
+        }
     }
+    // Factors of the sums have no part in it.
+    c.epilogue.retain(|op| matches!(op, EpilogueOp::Reduce(_)));
+    Contraction { element_operand: operand, ..c }
 }
 
 /// Reductions of a result whose batch entries are those of so many groups.
 fn reduce_ops(all: &[Reduction], accumulator: Scalar, groups: u64) -> impl Iterator<Item = EpilogueOp> {
-    all.iter().enumerate().map(move |(number, r)| {
+    all.iter().enumerate().filter(|(_, r)| r.operand.is_none()).map(move |(number, r)| {
         let scalar = r.scalar(accumulator);
         EpilogueOp::Reduce(Reduce {
             operator: r.operator,
@@ -103,6 +134,16 @@ fn reduce_ops(all: &[Reduction], accumulator: Scalar, groups: u64) -> impl Itera
             groups,
         })
     })
+}
+
+/// Takes away what is not done with results of this type: integers are neither scaled nor added to what was there.
+fn retain_scaling(epilogue: &mut Vec<EpilogueOp>, results: Scalar, drop_c: bool) {
+    let integers = !results.is_float();
+    epilogue.retain(|op| match op {
+        EpilogueOp::Scale => !integers,
+        EpilogueOp::AddOld => !integers && !drop_c,
+        _ => true,
+    });
 }
 
 /// Known alignment of the element at `offset` of a buffer, in bytes.
@@ -133,9 +174,8 @@ fn lower_reduce(reduce: &ReduceProblem) -> Result<Contraction, ProblemError> {
     let one = |extent| View { extent, access: Access::default() };
     let tensor = |view, len| Tensor { scalar: reduce.dtype, view, align: alignment(reduce.offset, reduce.dtype), len };
     let mut epilogue = EpilogueOp::list(None, reduce.activation, None);
-    // Integers are not scaled.
-    epilogue.retain(|op| *op != EpilogueOp::AddOld && (reduce.dtype.is_float() || *op != EpilogueOp::Scale));
-    epilogue.extend(reduce_ops(&reduce.reductions, reduce.dtype.accumulator(), 1));
+    retain_scaling(&mut epilogue, reduce.accumulator(), true);
+    epilogue.extend(reduce_ops(&reduce.reductions, reduce.accumulator(), 1));
     Ok(Contraction {
         g: 1,
         m,
@@ -144,10 +184,13 @@ fn lower_reduce(reduce: &ReduceProblem) -> Result<Contraction, ProblemError> {
         a: tensor(one([1, m, 1]), reduce.len()),
         b: tensor(one([1, n, 1]), 0),
         c: tensor(elements.clone(), 0),
+        sums: reduce.accumulator(),
         math: Math::Exact,
         epilogue,
         dynamic: Dynamic::NONE,
         elements: Some(elements),
+        element_operand: Operand::A,
+        operand_values: Vec::new(),
         own_factors: None,
         drop_c: true,
         swapped: false,
@@ -186,8 +229,9 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         }
     };
     let mut epilogue = EpilogueOp::list(bias, gemm.activation, residual);
-    epilogue.retain(|op| !gemm.drop_c || *op != EpilogueOp::AddOld);
-    epilogue.extend(reduce_ops(&gemm.reductions, gemm.out_dtype.accumulator(), 1));
+    let [sums, results] = computed_in(gemm.dtype, gemm.out_dtype);
+    retain_scaling(&mut epilogue, results, gemm.drop_c);
+    epilogue.extend(reduce_ops(&gemm.reductions, results, 1));
     Ok(Contraction {
         g: gemm.batch,
         m: gemm.m,
@@ -196,10 +240,13 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         a: tensor(0)?,
         b: tensor(1)?,
         c: tensor(2)?,
+        sums,
         math: gemm.math,
         epilogue,
         dynamic: gemm.dynamic,
         elements: None,
+        element_operand: Operand::A,
+        operand_values: Vec::new(),
         own_factors: None,
         drop_c: gemm.drop_c,
         swapped: false,

@@ -11,12 +11,17 @@
 //!
 //! Elements may be replaced by a function of them first: `sum.abs:n`, `mean.square:n`, `sum.exp:n`.
 //!
+//! An operand of a product may be reduced over k, too: `sum:k:a` has a value for each row of A, `sum:k:b` one for each column of B (zero
+//! points, and of a filter's gradient, whose operand `a` is the output's gradient, the gradient of the bias). Values stand where those of the
+//! result's rows or columns would. Such a reduction is a pass of its own over the operand.
+//!
 //! NaN reaches every reduction that it takes part in. Zeros compare equal. Sums and squares are accumulated in the type of the sums
 //! and rounded once; a mean is the sum times the reciprocal of the count. A variance is the mean of squared differences from the mean
 //! (population variance), whose parts are merged by their means; an infinity makes it NaN. The logarithm of a sum of exponentials is
 //! computed relative to the largest: -infinity of nothing but -infinity, infinity where there is one.
 //!
-//! Sums of integers are exact in i64 (modulo 2^64); results of another type keep their low bits. Integers have `sum`, `max`, `min`, `argmax`
+//! Sums of integers are exact in i64 (modulo 2^64); results of another type keep their low bits. Those of 8-bit integers are i32, of up to
+//! 2^23 elements, unless i64 is asked for (`sum:i64`). Integers have `sum`, `max`, `min`, `argmax`
 //! and `argmin` alone, and no factor.
 //!
 //! `argmax` and `argmin` give the index of the first of the largest or smallest along what is reduced, of the first NaN where there is
@@ -29,7 +34,7 @@ mod operator;
 pub use axes::{Axes, ResultShape};
 pub use operator::{Function, Operator, State};
 
-use crate::epilogue::Along;
+use crate::epilogue::{Activation, Along};
 use crate::error::ProblemError;
 use crate::text;
 use serde::{Deserialize, Serialize};
@@ -39,6 +44,28 @@ use tilewright_ir::Scalar;
 
 /// Most reductions of a problem: each is an argument of its kernels.
 pub const MOST_REDUCTIONS: usize = 8;
+
+/// Refuses what products of integers do not have.
+pub(crate) fn check_integers(
+    dtype: Scalar,
+    out: Scalar,
+    activation: Option<Activation>,
+    reductions: &[Reduction],
+) -> Result<(), ProblemError> {
+    if let Some(activation) = activation.filter(|_| out == Scalar::I32) {
+        return Err(ProblemError::value("activation", activation, "i32 results have none; give a result in f32, f16 or bf16"));
+    }
+    match reductions.first().filter(|_| dtype.is_int8()) {
+        None => Ok(()),
+        Some(one) => Err(ProblemError::Unsupported {
+            what: format!("a reduction ({one}) of a product of integers"),
+            remedy: "store the product, and reduce it by itself".into(),
+        }),
+    }
+}
+
+/// Elements of 8 bits whose sum i32 holds, signed or unsigned.
+const MOST_IN_I32: u64 = 1 << 23;
 
 /// Refuses what no result of this type of sums can have: its reductions, stored or not.
 pub(crate) fn check_all(
@@ -51,7 +78,7 @@ pub(crate) fn check_all(
         let reason = format!("at most {MOST_REDUCTIONS} can be");
         return Err(ProblemError::value("reduce", format!("{count} reductions"), reason));
     }
-    if drop_c && count == 0 {
+    if drop_c && all.iter().all(|r| r.operand.is_some()) {
         let reason = "nothing is left of a product without C; add a reduction, or store C";
         return Err(ProblemError::value("reduce", "none", reason));
     }
@@ -68,6 +95,9 @@ pub struct Reduction {
     pub function: Option<Function>,
     /// Axes that are reduced.
     pub over: Axes,
+    /// Of an operand over k, instead of the result: that of the rows (m) or of the columns (n), which are what is kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operand: Option<Along>,
     /// Of the result rounded to C's type, instead of as it is computed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stored: bool,
@@ -79,7 +109,12 @@ pub struct Reduction {
 impl Reduction {
     /// An operator over some axes, of the result as it is computed, in the type of the sums.
     pub const fn new(operator: Operator, over: Axes) -> Reduction {
-        Reduction { operator, function: None, over, stored: false, dtype: None }
+        Reduction { operator, function: None, over, operand: None, stored: false, dtype: None }
+    }
+    /// An operator over k of the operand of the rows (A, along m) or of the columns (B, along n).
+    pub fn of_operand(operator: Operator, operand: Along) -> Reduction {
+        let over = Axes { m: operand == Along::N, n: operand == Along::M, ..Axes::default() };
+        Reduction { operand: Some(operand), ..Reduction::new(operator, over) }
     }
     /// The same of a function of each element.
     #[must_use]
@@ -100,6 +135,11 @@ impl Reduction {
         let refuse = |reason: &str| Err(ProblemError::value("reduce", self, reason));
         if self.over == Axes::default() {
             return refuse("names no axis; give some of b (batch), m (rows) and n (columns)");
+        }
+        if self.operand.is_some() && (self.stored || self.operator.indexes()) {
+            return refuse(
+                "operands have no indices and are not stored; leave that out, or reduce the operand's tensor by itself",
+            );
         }
         if !self.over.m && !self.over.n {
             return Err(ProblemError::Unsupported {
@@ -134,8 +174,11 @@ impl Reduction {
         }
         if !accumulator.is_float() {
             return match (self.operator, dtype) {
+                (Operator::Sum, _) if accumulator == Scalar::I32 && shape.count(self.over) > MOST_IN_I32 => {
+                    refuse("sums of so many integers of 8 bits may not fit i32; write sum:i64")
+                }
                 (Operator::Sum | Operator::Max | Operator::Min, Scalar::I32 | Scalar::I64) => Ok(()),
-                (Operator::Sum | Operator::Max | Operator::Min, _) => refuse("its type must be i64 or i32 beside sums in i64"),
+                (Operator::Sum | Operator::Max | Operator::Min, _) => refuse("its type must be i64 or i32"),
                 _ => refuse("integers have sum, max, min, argmax and argmin; give the tensor as f32"),
             };
         }
@@ -146,13 +189,16 @@ impl Reduction {
     }
 }
 
-/// `max:n`, `absmax:n128`, `sum.exp:n`, `sum:bm:stored:bf16`: operator, function of each element, axes with the sizes of their blocks, what is reduced where it is not the result as computed, type where it is not that of
+/// `max:n`, `absmax:n128`, `sum.exp:n`, `sum:bm:stored:bf16`, `sum:k:a`: operator, function of each element, axes with the sizes of their blocks, what is reduced where it is not the result as computed, type where it is not that of
 /// the sums.
 impl fmt::Display for Reduction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.operator)?;
         self.function.map_or(Ok(()), |function| write!(f, ".{function}"))?;
-        write!(f, ":{}", self.over)?;
+        match self.operand {
+            None => write!(f, ":{}", self.over)?,
+            Some(operand) => f.write_str(if operand == Along::M { ":k:a" } else { ":k:b" })?,
+        }
         if self.stored {
             f.write_str(":stored")?;
         }
@@ -176,11 +222,17 @@ impl FromStr for Reduction {
         let function = function.map(named).transpose()?;
         let axes =
             parts.next().ok_or_else(|| format!("`{whole}`: the axes are missing; write {name}:n for one value per row"))?;
-        let over = axes.parse().map_err(|reason| format!("`{whole}`: {reason}"))?;
-        let found = Reduction::new(operator, over);
+        let found = match axes {
+            "k" => match parts.next() {
+                Some("a") => Reduction::of_operand(operator, Along::M),
+                Some("b") => Reduction::of_operand(operator, Along::N),
+                _ => return Err(format!("`{whole}`: k is an axis of the operands; write {name}:k:a or {name}:k:b")),
+            },
+            _ => Reduction::new(operator, axes.parse().map_err(|reason| format!("`{whole}`: {reason}"))?),
+        };
         let mut found = function.map_or(found, |function| found.of(function));
         for part in parts {
-            let index = [Scalar::I32, Scalar::I64].into_iter().find(|s| s.name() == part);
+            let index = (part == Scalar::I64.name()).then_some(Scalar::I64);
             match (part, text::dtype(part).or(index)) {
                 ("stored", _) if !found.stored => found.stored = true,
                 (_, Some(dtype)) if found.dtype.is_none() => found.dtype = Some(dtype),
@@ -197,7 +249,16 @@ mod tests {
 
     #[test]
     fn texts_round_trip_and_bad_ones_are_named() {
-        let blocks = ["absmax:n128", "sum:m4n10", "argmax:bmn10:i32", "sum.abs:n", "mean.square:m:stored:bf16", "argmin.exp:n4"];
+        let blocks = [
+            "sum:k:a",
+            "absmax:k:b:bf16",
+            "absmax:n128",
+            "sum:m4n10",
+            "argmax:bmn10:i32",
+            "sum.abs:n",
+            "mean.square:m:stored:bf16",
+            "argmin.exp:n4",
+        ];
         let all = ["max:n", "sum:bm:stored:bf16", "absmax:bmn:f16", "mean:mn", "argmax:n:i32", "logsumexp:n", "var:bm"];
         for text in all.into_iter().chain(blocks) {
             assert_eq!(text.parse::<Reduction>().unwrap().to_string(), text);
@@ -208,7 +269,9 @@ mod tests {
         for (text, part) in [
             ("median:n", "the operators are sum"),
             ("sum", "axes are missing"),
-            ("sum:k", "`k` is no axis"),
+            ("sum:k", "write sum:k:a or sum:k:b"),
+            ("sum:k:c", "write sum:k:a or sum:k:b"),
+            ("sum:x", "`x` is no axis"),
             ("sum:nn", "twice"),
             ("sum:n4n8", "twice"),
             ("sum.root:n", "the functions are abs, square, exp"),

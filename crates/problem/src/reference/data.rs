@@ -191,7 +191,7 @@ impl TestData {
         let (a, b, bias, residual) = (Arc::new(a), Arc::new(b), bias.map(Arc::new), residual.map(Arc::new));
         let mut data = TestData { problem: problem.clone(), alpha, beta, a, b, c, bias, residual, reductions: Vec::new() };
         for (number, reduction) in problem.reductions().iter().enumerate() {
-            let (scalar, lines) = (reduction.scalar(problem.out_dtype().accumulator()), Lines::dense(data.reduction_len(number)));
+            let (scalar, lines) = (reduction.scalar(problem.accumulator()), Lines::dense(data.reduction_len(number)));
             data.reductions.push(Buffer::new("reduction", scalar, false, 0, lines, Fill::Poison)?);
         }
         Ok(data)
@@ -277,7 +277,7 @@ fn factor(problem: &Problem, name: &str, value: f64) -> Result<f64, ProblemError
     if name == "beta" && value != 0.0 && !problem.keeps_c() {
         return Err(ProblemError::value(name, value, "C is neither stored nor read; use 0, or store C"));
     }
-    let accumulator = problem.out_dtype().accumulator();
+    let accumulator = problem.accumulator();
     if !accumulator.is_float() {
         // Integers are not scaled.
         return Ok(if name == "alpha" { 1.0 } else { 0.0 });

@@ -17,6 +17,10 @@ pub(super) trait Element: Copy + Send + Sync {
     }
     /// A random number in [-1, 1), exact in this type, from 64 random bits.
     fn random(bits: u64) -> u64;
+    /// Was never written, or is no number.
+    fn is_missing(bits: u64) -> bool {
+        Self::value(bits).is_nan()
+    }
     /// The value of the low bits.
     fn value(bits: u64) -> f64;
     /// The bits of a value rounded to this type: to the nearest, to even where two are as near, to infinity beyond the largest.
@@ -130,16 +134,20 @@ macro_rules! integers {
                 // Small enough for sums of many to be exact in f64.
                 ((bits as i64) >> 44.max(64 - 8 * $bytes)) as u64
             }
+            fn is_missing(bits: u64) -> bool {
+                $bytes > 1 && bits as $rust == Self::poison() as $rust
+            }
             fn value(bits: u64) -> f64 {
                 bits as $rust as f64
             }
             fn of(value: f64) -> u64 {
-                value as i64 as $rust as u64
+                // Those of 8 bits are rounded from floats, and end at the ends of the type; sums keep their low bits.
+                if $bytes == 1 { value.round_ties_even() as $rust as u64 } else { value as i64 as $rust as u64 }
             }
         }
     )*};
 }
-integers!(i32: 4, i64: 8);
+integers!(i8: 1, u8: 1, i32: 4, i64: 8);
 
 /// Calls `$body` with `$element` naming the Rust type of a scalar that lives in memory; `$other` for the rest.
 macro_rules! with_element {
@@ -167,6 +175,14 @@ macro_rules! with_element {
             }
             Scalar::F64 => {
                 type $element = f64;
+                $body
+            }
+            Scalar::I8 => {
+                type $element = i8;
+                $body
+            }
+            Scalar::U8 => {
+                type $element = u8;
                 $body
             }
             Scalar::I32 => {
@@ -210,10 +226,10 @@ pub(super) fn rounded(scalar: Scalar, value: f64) -> f64 {
     with_element!(scalar, E => E::value(E::of(value)), f64::NAN)
 }
 
-/// How many elements are NaN.
+/// How many elements are NaN; of wide integers, how many were never written.
 pub(super) fn count_nan(scalar: Scalar, bytes: &[u8]) -> u64 {
     fn count<E: Element>(bytes: &[u8]) -> u64 {
-        bytes.chunks_exact(E::BYTES).filter(|e| E::value(bits::<E>(e, 0)).is_nan()).count() as u64
+        bytes.chunks_exact(E::BYTES).filter(|e| E::is_missing(bits::<E>(e, 0))).count() as u64
     }
     with_element!(scalar, E => count::<E>(bytes), 0)
 }

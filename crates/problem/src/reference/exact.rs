@@ -53,7 +53,7 @@ impl Exact {
     /// small a power of two that its arguments are not all beyond that.
     pub fn factors(problem: &Problem, with_beta: bool) -> (f64, f64) {
         let terms = problem.depth();
-        let terms = if problem.out_dtype().bytes() == 2 || problem.dtype().is_float8() { terms.min(512) } else { terms };
+        let terms = if problem.out_dtype().bytes() <= 2 || problem.dtype().is_float8() { terms.min(512) } else { terms };
         let scale = match problem.activation() {
             None | Some(Activation::Relu) => 1.0,
             // The standard deviation of a sum is sqrt(3 k).
@@ -111,8 +111,11 @@ impl Exact {
         let expected = self.reduced.get_or_init(|| {
             let oracle = Oracle::new(&self.data);
             let all = self.data.problem.reductions().iter().enumerate();
-            all.flat_map(|(number, reduction)| reductions::exact(&self.data, (number, self.elements(&oracle, reduction))))
-                .collect()
+            all.flat_map(|(number, reduction)| match reduction.operand {
+                Some(operand) => reductions::of_operand(&self.data, &oracle, (number, reduction, operand), (Samples::All, true)),
+                None => reductions::exact(&self.data, (number, self.elements(&oracle, reduction))),
+            })
+            .collect()
         });
         reductions::check(&self.data, expected, after)
     }
@@ -289,7 +292,7 @@ struct Judge<'a> {
 impl<'a> Judge<'a> {
     fn new(data: &'a TestData, after: &'a [u8], depth: u64) -> Judge<'a> {
         let activation = data.problem.activation();
-        let unit = if data.c.scalar.accumulator() == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
+        let unit = if data.problem.accumulator() == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
         // Beside its own rounding that of the sum of it and the residual.
         let function = activation.filter(|f| *f != Activation::Relu).map_or(0.0, |f| (f.rounding() + 4.0) * unit);
         let (tolerance, scale) = (Tolerance::of(&data.problem), data.alpha.abs() * depth as f64);

@@ -12,6 +12,8 @@
 //! Rows of A (samples of a convolution's input) and columns of B (output channels) repeat in random order a few patterns. A product
 //! therefore has as many different sums as pairs of patterns, which are computed once, and every element of the result is checked.
 //!
+//! Unsigned factors are the magnitudes of these, so that nothing cancels.
+//!
 //! The factors of gradients of a convolution have neither pairs nor patterns: sums are those of the elements that are looked at.
 
 use super::element::hash;
@@ -19,6 +21,7 @@ use crate::contraction::Operand;
 use crate::conv::{Conv, Direction, Layout};
 use crate::gemm::{Gemm, Order};
 use crate::problem::Problem;
+use tilewright_ir::Scalar;
 
 /// Terms that do not cancel where results have 16 bits: the sum's standard deviation is 24 to 34.
 const FREE: u64 = 192;
@@ -32,6 +35,8 @@ pub(super) struct Integers {
     depth: Depth,
     left: Shape,
     right: Shape,
+    /// A and B have no negative numbers.
+    unsigned: [bool; 2],
 }
 
 /// Units of depth and their pairs.
@@ -81,7 +86,7 @@ enum Shape {
 impl Integers {
     /// The factors of a problem. `patterns`: most of samples and output channels of a convolution.
     pub(super) fn new(problem: &Problem, seed: u64, patterns: [u64; 2]) -> Integers {
-        let narrow = problem.out_dtype().bytes() == 2 || problem.dtype().is_float8();
+        let narrow = problem.out_dtype().bytes() <= 2 || problem.dtype().is_float8();
         let (depth, left, right) = match problem {
             Problem::Gemm(gemm) => {
                 let depth = Depth::new(hash(seed, 2), gemm.k, 1, narrow);
@@ -103,7 +108,8 @@ impl Integers {
         };
         // Pairs cancel by the signs of right factors.
         let depth = if matches!(right, Shape::Ones) { Depth { every: 1, ..depth } } else { depth };
-        Integers { seed, depth, left, right }
+        let unsigned = [problem.dtype(), problem.b_dtype()].map(|scalar| scalar == Scalar::U8);
+        Integers { seed, depth, left, right, unsigned }
     }
 
     fn shape(&self, operand: Operand) -> &Shape {
@@ -139,7 +145,12 @@ impl Integers {
     fn term(&self, operand: Operand, seed: u64, k: u64) -> i8 {
         let (first, negative) = self.depth.leader(k);
         let value = if matches!(self.shape(operand), Shape::Ones) { 1 } else { small(hash(seed, first)) };
-        if negative && operand == Operand::B { -value } else { value }
+        self.held(operand, if negative && operand == Operand::B { -value } else { value })
+    }
+    /// A value as the factor's type holds it.
+    #[inline]
+    fn held(&self, operand: Operand, value: i8) -> i8 {
+        if self.unsigned[usize::from(operand != Operand::A)] { value.abs() } else { value }
     }
     /// Terms of a pattern of a product's factor from `first` on.
     fn terms(&self, operand: Operand, pattern: u64, first: u64, out: &mut [i8]) {
@@ -174,7 +185,7 @@ impl Integers {
             Shape::Ones | Shape::Matrix { .. } => self.matrix_elements(operand, first, out),
             Shape::Plain => {
                 let seed = self.seed(operand, 0);
-                (first..).zip(out).for_each(|(at, out)| *out = small(hash(seed, at)));
+                (first..).zip(out).for_each(|(at, out)| *out = self.held(operand, small(hash(seed, at))));
             }
             Shape::Input { channels, per_group, pixels, last, .. } => {
                 for (at, out) in (first..).zip(out) {
@@ -182,7 +193,7 @@ impl Integers {
                         if last { (at % channels, at / channels % pixels) } else { (at / pixels % channels, at % pixels) };
                     let seed = self.seed(operand, self.pattern(operand, at / (channels * pixels)));
                     let (unit, _) = self.depth.leader(channel % per_group);
-                    *out = small(hash(seed, (channel - channel % per_group + unit) * pixels + pixel));
+                    *out = self.held(operand, small(hash(seed, (channel - channel % per_group + unit) * pixels + pixel)));
                 }
             }
             Shape::Filter { channels, per_group, taps, last, .. } => {
@@ -193,7 +204,7 @@ impl Integers {
                     let seed = self.seed(operand, self.pattern(operand, filter % channels));
                     let (unit, negative) = self.depth.leader(channel);
                     let value = small(hash(seed, (filter / channels * per_group + unit) * taps + tap));
-                    *out = if negative { -value } else { value };
+                    *out = self.held(operand, if negative { -value } else { value });
                 }
             }
         }

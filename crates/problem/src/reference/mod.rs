@@ -98,6 +98,8 @@ impl Tolerance {
     /// than 2^-13; `2^-13 (4 + sqrt(k) / 8)` is four times both. A missing term is below that beyond a k of about 1500: runs on integers
     /// whose sums fit these bits show it.
     ///
+    /// Sums of integers are exact, and so are results in i32.
+    ///
     /// An activation multiplies the error of its argument by at most [`Activation::slope`], which is in the scale, and adds
     /// [`Activation::rounding`] u of its argument, which is no greater than the scale.
     ///
@@ -107,7 +109,10 @@ impl Tolerance {
     pub fn of(problem: &Problem) -> Tolerance {
         let k = problem.depth() as f64;
         let out = problem.out_dtype();
-        let unit = if out.accumulator() == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
+        if !problem.accumulator().is_float() {
+            return Tolerance::EXACT;
+        }
+        let unit = if problem.accumulator() == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
         let function = problem.activation().map_or(0.0, Activation::rounding);
         let short = if problem.dtype().is_float8() { 2f64.powi(-13) * (4.0 + k.sqrt() / 8.0) } else { 0.0 };
         Tolerance {
@@ -117,12 +122,16 @@ impl Tolerance {
             ..Tolerance::rounding(out)
         }
     }
+    /// Of integers, which are exact.
+    const EXACT: Tolerance = Tolerance { accumulate: 0.0, round: 0.0, floor: 0.5 };
     /// That of rounding to a type alone.
     fn rounding(scalar: Scalar) -> Tolerance {
         let (digits, smallest) = match scalar {
             Scalar::F16 => (11, -24),
             Scalar::BF16 => (8, -126),
             Scalar::F64 => (53, -1022),
+            // To the nearest, where a float that is as near to two may lie to either side.
+            Scalar::I8 | Scalar::U8 => return Tolerance { accumulate: 0.0, round: 2f64.powi(-22), floor: 0.5 },
             _ => (24, -126),
         };
         Tolerance { accumulate: 0.0, round: 2f64.powi(-digits) * 1.001, floor: 2f64.powi(smallest) }
@@ -318,6 +327,11 @@ impl Reference {
     }
 }
 
+/// A value as far as integers of 8 bits reach, where results are such.
+fn within(scalar: Scalar, value: f64) -> f64 {
+    if scalar.is_int8() { value.clamp(rounded(scalar, f64::MIN), rounded(scalar, f64::MAX)) } else { value }
+}
+
 /// The largest finite value of a type of sums.
 fn largest(accumulator: Scalar) -> f64 {
     if accumulator == Scalar::F64 { f64::MAX } else { f64::from(f32::MAX) }
@@ -425,12 +439,12 @@ fn entry(data: &TestData, oracle: &Oracle<'_>, index: [u64; 3], sum: Sum) -> Ent
     let scale = data.alpha.abs() * sum.magnitude + old.abs() + bias.abs();
     let activation = data.problem.activation();
     let apply = |x: f64| activation.map_or(x, |f| f.apply(x));
-    let accumulator = data.c.scalar.accumulator();
+    let accumulator = data.problem.accumulator();
     let step = |x: f64| rounded(accumulator, x);
     Entry {
         index,
         at,
-        expected: oracle.last(apply(product + old + bias), residual),
+        expected: within(data.c.scalar, oracle.last(apply(product + old + bias), residual)),
         scale: activation.map_or(scale, |f| f.slope() * scale) + if oracle.masks() { 0.0 } else { residual.abs() },
         stepwise: step(oracle.last(step(apply(step(step(step(product) + step(old)) + bias))), residual)),
     }

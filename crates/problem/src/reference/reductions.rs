@@ -17,6 +17,7 @@ use super::element::{rounded, value};
 use super::oracle::Oracle;
 use super::{Mismatch, Samples, TestData, Tolerance, Verdict, entry, spread, sums_of, two_sum};
 use crate::contraction::Operand;
+use crate::epilogue::Along;
 use crate::problem::Problem;
 use crate::reduction::{Operator, Reduction, State};
 use rayon::prelude::*;
@@ -122,7 +123,47 @@ impl Elements {
 /// Expected values on random data.
 pub(super) fn sampled(data: &TestData, oracle: &Oracle<'_>, samples: Samples) -> Vec<Expected> {
     let all = data.problem.reductions().iter().enumerate();
-    all.flat_map(|(number, reduction)| values(data, oracle, (number, reduction), samples)).collect()
+    let expected = |(number, reduction): (usize, &Reduction)| match reduction.operand {
+        Some(operand) => of_operand(data, oracle, (number, reduction, operand), (samples, false)),
+        None => values(data, oracle, (number, reduction), samples),
+    };
+    all.flat_map(expected).collect()
+}
+
+/// Values of a reduction of an operand over k; `exact`: of small integers.
+pub(super) fn of_operand(
+    data: &TestData,
+    oracle: &Oracle<'_>,
+    (number, reduction, operand): (usize, &Reduction, Along),
+    (samples, exact): (Samples, bool),
+) -> Vec<Expected> {
+    let [entries, rows, columns, depth] = oracle.extent;
+    let (shape, accumulator) = (data.problem.result_shape(), data.problem.accumulator());
+    let extent = if operand == Along::M { rows } else { columns };
+    let most = match samples {
+        Samples::All => u64::MAX,
+        Samples::Budget(budget) => (budget / depth.max(1)).max(1),
+    };
+    let gs = spread(entries, most.min(8).max(if samples == Samples::All { entries } else { 1 }), 5);
+    let kept = spread(extent, (most / gs.len().max(1) as u64).max(1), 6);
+    let each = gs.iter().flat_map(|g| kept.iter().map(move |at| (*g, *at))).collect::<Vec<_>>();
+    let value = |(g, at): (u64, u64)| {
+        let (mut all, mut block) = (Elements::none(reduction.operator), vec![0.0; BLOCK]);
+        for first in (0..depth).step_by(BLOCK) {
+            let block = &mut block[..(depth - first).min(BLOCK as u64) as usize];
+            match operand {
+                Along::M => oracle.left(g, at, first, block),
+                Along::N => oracle.right(g, at, first, block),
+            }
+            for x in block {
+                all.add(reduction.operator, as_reduced(data, reduction, *x, 0.0), 0);
+            }
+        }
+        let index = if operand == Along::M { [g, at, 0] } else { [g, 0, at] };
+        let (expected, allowed) = all.finish(reduction, depth, accumulator, exact);
+        Expected { number, at: shape.index(reduction.over, index), index, expected, allowed, element: all.indexed() }
+    };
+    each.into_par_iter().map(value).collect()
 }
 
 fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Reduction), samples: Samples) -> Vec<Expected> {
@@ -174,7 +215,7 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
     let pieces = blocks.len().div_ceil(rayon::current_num_threads() * 2).max(1);
     let found =
         blocks.into_par_iter().with_min_len(pieces).fold(none, block).reduce(none, |x, y| joined(reduction.operator, x, y));
-    let accumulator = data.c.scalar.accumulator();
+    let accumulator = data.problem.accumulator();
     let pick = |list: &[u64], i: usize, each: u64| list[i * each as usize];
     let each = found.iter().enumerate().map(|(i, elements)| {
         let (ig, row, column) = (i / size[2] / size[1], i / size[2] % size[1], i % size[2]);
@@ -189,7 +230,7 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
 /// Expected values on small integers, from all elements of each.
 pub(super) fn exact(data: &TestData, (number, found): (usize, Vec<Elements>)) -> Vec<Expected> {
     let (reduction, shape) = (&data.problem.reductions()[number], data.problem.result_shape());
-    let (accumulator, count) = (data.c.scalar.accumulator(), shape.count(reduction.over));
+    let (accumulator, count) = (data.problem.accumulator(), shape.count(reduction.over));
     let [rows, columns] = shape.each(reduction.over).map(|each| each.max(1));
     let (m, n) = (shape.extents.m / rows, shape.extents.n / columns);
     let each = found.iter().enumerate().map(|(i, elements)| {
@@ -264,7 +305,7 @@ pub(super) fn as_reduced(data: &TestData, reduction: &Reduction, expected: f64, 
     let moved = reduction.stored && off > 0.0 && x.is_finite();
     let (x, off) = if moved { (expected, off + t.round * (x.abs() + off) + t.floor) } else { (x, off) };
     let Some(function) = reduction.function else { return (x, off) };
-    let accumulator = scalar.accumulator();
+    let accumulator = data.problem.accumulator();
     let unit = if accumulator == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
     // What the type of the sums does not hold is infinite, or nothing.
     (rounded(accumulator, function.apply(x)), function.off(x, off, unit))

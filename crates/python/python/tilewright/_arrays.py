@@ -26,6 +26,7 @@ class Array(NamedTuple):
     """`cpu`, `cuda:0`, `hip:0`."""
     keep: Any
     """What must live as long as the address is used."""
+    readonly: bool = False
 
     @property
     def alignment(self) -> int:
@@ -38,19 +39,60 @@ def look(x: Any, name: str) -> Array:
     if isinstance(x, Array):
         return x
     if hasattr(x, "__array_interface__") and not hasattr(x, "requires_grad"):
-        return _from_interface(x, name)
-    if hasattr(x, "__dlpack__"):
-        return _from_dlpack(x, name)
-    try:
-        view = memoryview(x)
-    except TypeError:
-        told = f"{name} is {type(x).__name__}: give an array with DLPack, __array_interface__ or the buffer protocol"
-        raise _native.OperandError(told) from None
-    return _from_buffer(view, name)
+        found = _from_interface(x, name)
+    elif hasattr(x, "__dlpack__"):
+        found = _from_dlpack(x, name)
+    else:
+        try:
+            view = memoryview(x)
+        except TypeError:
+            told = f"{name} is {type(x).__name__}: give an array with DLPack, __array_interface__ or the buffer protocol"
+            raise _native.OperandError(told) from None
+        found = _from_buffer(view, name)
+    if found.address == 0 and 0 not in found.shape:
+        raise _native.OperandError(f"{name} has shape {found.shape} and no memory: was it freed?")
+    return found
+
+
+def result(x: Any, name: str) -> Array:
+    """What an array is that is written to."""
+    found = look(x, name)
+    if found.readonly:
+        raise _native.OperandError(f"{name} must not be written: give an array that is not read-only")
+    return found
+
+
+def apart(out: Array, arrays: Sequence[Tuple[str, Array]]) -> None:
+    """Refuses a result that shares memory with an operand, which is still read while it is written. What lies in this process is copied,
+    and arrays of which only shapes are told have no memory to keep."""
+    if out.device == "cpu" or out.keep is None:
+        return
+    first, end = _range(out)
+    for name, x in arrays:
+        begin, behind = _range(x)
+        if x.device == out.device and begin < end and first < behind:
+            raise _native.OperandError(f"out and {name} share memory: give another array")
+
+
+def _range(x: Array) -> Tuple[int, int]:
+    """First address, and that behind the last element."""
+    ends = [(n - 1) * s * _BYTES[x.dtype] for n, s in zip(x.shape, x.strides)]
+    return x.address + sum(min(e, 0) for e in ends), x.address + sum(max(e, 0) for e in ends) + _BYTES[x.dtype]
+
+
+def of_shape(shape: Sequence[int], dtype: str, place: str, address: int = 256) -> Array:
+    """A contiguous array of which only that is known."""
+    return Array(address, tuple(shape), contiguous(shape, 1), dtype, place, None)
 
 
 def _from_interface(x: Any, name: str) -> Array:
     told = x.__array_interface__
+    try:
+        whole = (tuple(map(int, told["shape"])), tuple(map(int, told.get("strides") or told["shape"])), int(told["data"][0]), str(told["typestr"]))
+        if min(whole[0], default=0) < 0 or len(whole[0]) != len(whole[1]):
+            raise ValueError(f"shape {whole[0]}, strides {told.get('strides')}")
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
+        raise _native.OperandError(f"{name} has an __array_interface__ that says nothing: {type(e).__name__} {e}") from None
     kind = str(getattr(x, "dtype", ""))
     native = "<" if sys.byteorder == "little" else ">"
     dtype = kind if kind == "bfloat16" else _TYPES.get(told["typestr"][1:])
@@ -60,18 +102,18 @@ def _from_interface(x: Any, name: str) -> Array:
     strides = told.get("strides") or contiguous(shape, size)
     if any(s % size for s in strides):
         raise _native.OperandError(f"{name} has strides of {strides} bytes, which are no multiples of an element")
-    return Array(told["data"][0], shape, tuple(s // size for s in strides), dtype, "cpu", x)
+    return Array(told["data"][0], shape, tuple(s // size for s in strides), dtype, "cpu", x, bool(told["data"][1]))
 
 
 def _from_dlpack(x: Any, name: str) -> Array:
     x = x.detach() if getattr(x, "requires_grad", False) else x
     try:
         capsule = x.__dlpack__()
-    except _native.Error:
-        raise
+        address, shape, strides, dtype, kind, number = _native.dlpack(capsule)
+    except _native.Error as e:
+        raise _native.OperandError(f"{name} has {e}") from None
     except Exception as e:
         raise _native.OperandError(f"{name} gives no DLPack tensor: {e}") from e
-    address, shape, strides, dtype, kind, number = _native.dlpack(capsule)
     if kind in (_CPU, _PINNED, _ROCM_PINNED):
         device = "cpu"
     elif kind in (_CUDA, _ROCM):
@@ -89,7 +131,7 @@ def _from_buffer(view: memoryview, name: str) -> Array:
     keep = whole.from_buffer_copy(view) if view.readonly else whole.from_buffer(view)
     size = _BYTES[dtype]
     strides = tuple(s // size for s in contiguous(view.shape, size))
-    return Array(ctypes.addressof(keep), tuple(view.shape), strides, dtype, "cpu", (view, keep))
+    return Array(ctypes.addressof(keep), tuple(view.shape), strides, dtype, "cpu", (view, keep), view.readonly)
 
 
 def floats(x: Any, name: str) -> Array:
@@ -130,16 +172,22 @@ def pack(x: Any, name: str) -> Any:
 
 def empty(like: Any, shape: Sequence[int], dtype: str) -> Any:
     """A new array of the same framework on the same device."""
-    if hasattr(like, "new_empty"):
-        import torch
+    try:
+        if hasattr(like, "new_empty"):
+            import torch
 
-        return like.new_empty(tuple(shape), dtype=getattr(torch, dtype))
-    if type(like).__module__.split(".")[0] == "numpy":
-        import numpy
+            return like.new_empty(tuple(shape), dtype=getattr(torch, dtype))
+        if type(like).__module__.split(".")[0] == "numpy":
+            import numpy
 
-        of = like.dtype if str(like.dtype) == dtype else numpy.dtype(dtype)
-        return numpy.empty(tuple(shape), of)
-    raise _native.OperandError(f"a result beside {type(like).__name__} cannot be made: give `out`")
+            of = like.dtype if str(like.dtype) == dtype else numpy.dtype(dtype)
+            return numpy.empty(tuple(shape), of)
+    except (MemoryError, OverflowError, RuntimeError, ValueError) as e:
+        raise _native.OutOfMemory(f"a result of shape {tuple(shape)} cannot be made: {e}") from None
+    except (AttributeError, TypeError) as e:
+        raise _native.ProblemError(f"out_dtype = {dtype!r}: {e}") from None
+    told = f"a result beside {type(like).__name__} cannot be made: give numpy arrays or torch tensors, or `out` where there is one"
+    raise _native.OperandError(told)
 
 
 class Matrix(NamedTuple):

@@ -1,150 +1,18 @@
-"""Contexts, and the functions on arrays."""
+"""The functions on arrays."""
 
 from __future__ import annotations
 
-import glob
-import importlib.util
 import json
-import os
-import re
 import sys
-import threading
 from dataclasses import dataclass
-from os import PathLike
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
+from . import _arguments as given
 from . import _native
-from ._arrays import Array, Matrix, empty, floats, look, matrix, pack, packed
+from ._arrays import Array, Matrix, apart, empty, floats, look, matrix, of_shape, pack, packed, result
+from ._contexts import Context, _contexts, _tell, changed, context_for, devices, use  # noqa: F401
 
 Progress = Union[bool, Callable[[Dict[str, Any]], Any]]
-
-
-def _find_compiler() -> None:
-    """NVRTC as Python packages bring it (torch's among them), where no other is named."""
-    if os.environ.get("TILEWRIGHT_NVRTC") or os.environ.get("TILEWRIGHT_CUDA_LIBS"):
-        return
-    found = importlib.util.find_spec("nvidia")
-    for folder in (found.submodule_search_locations or []) if found else []:
-        libraries = glob.glob(os.path.join(folder, "*", "lib", "libnvrtc.so.*"))
-        if libraries:
-            os.environ["TILEWRIGHT_NVRTC"] = os.path.dirname(max(libraries))
-            return
-
-
-class Context:
-    """A device with its tuning records. `device`: `cuda:0`, `opencl:0`, `hip:0`, `emu`; None is the most capable one here. `records`: a
-    path; None is the user's file, `""` none on disk. `workspace`: most bytes of device memory that plans may use beside the operands.
-    `atomics`: sums may vary in their last bits from run to run."""
-
-    def __init__(
-        self,
-        device: Optional[str] = None,
-        records: Union[None, str, PathLike] = None,
-        workspace: Optional[int] = None,
-        atomics: bool = False,
-    ) -> None:
-        _find_compiler()
-        self._native = _native.Context(device, records, workspace, atomics)
-        self._operations: Dict[str, _native.Operation] = {}
-        self._prepared: Dict[Tuple[str, Tuple[int, ...]], _native.Prepared] = {}
-        self._workspaces: Dict[int, List[Tuple[int, Array]]] = {}
-
-    @property
-    def device(self) -> str:
-        """Its id."""
-        return self._native.device
-
-    @property
-    def name(self) -> str:
-        """The vendor's name for it."""
-        return self._native.name
-
-    def __repr__(self) -> str:
-        return f"<tilewright.Context {self.device}: {self.name}>"
-
-    def operation(self, problem: str) -> _native.Operation:
-        """A problem, by its text, on this device."""
-        if problem not in self._operations:
-            self._operations.setdefault(problem, self._native.operation(problem))
-        return self._operations[problem]
-
-    def prepared(self, problem: str, alignments: Tuple[int, ...]) -> _native.Prepared:
-        """A problem's kernels, compiled for operands A, B and C aligned to so many bytes."""
-        key = (problem, alignments)
-        if key not in self._prepared:
-            self._prepared[key] = self.operation(problem).prepare(alignments)
-        return self._prepared[key]
-
-    def workspace(self, size: int, stream: int, like: Any) -> int:
-        """Address of so many bytes for launches on a stream, in memory of `like`'s framework."""
-        if size == 0:
-            return 0
-        held = self._workspaces.setdefault(stream, [])
-        if not held or held[-1][0] < size:
-            # Smaller ones stay: launches may still use them.
-            room = empty(like, (size // 4 + 1,), "float32")
-            held.append((size, look(room, "workspace")))
-        return held[-1][1].address
-
-    def forget(self, problem: str) -> None:
-        """Compiles a problem anew when it is asked for next: its plan has changed."""
-        self._prepared = {key: kept for key, kept in self._prepared.items() if key[0] != problem}
-
-    def records(self) -> List[Dict[str, Any]]:
-        """All trials in the records."""
-        return [json.loads(line) for line in self._native.export_records().splitlines()]
-
-    def import_records(self, path: Union[str, PathLike]) -> int:
-        """Takes over trials that `tilewright records export` wrote; gives their number."""
-        with open(path, encoding="utf-8") as file:
-            return self._native.import_records(file.read(), str(path))
-
-
-_lock = threading.Lock()
-_contexts: Dict[str, Context] = {}
-_default: Optional[Context] = None
-# Called when contexts or plans are others than before.
-changed: List[Callable[[], Any]] = []
-
-
-def _tell() -> None:
-    for heard in changed:
-        heard()
-
-
-def use(
-    device: Union[None, str, Context] = None,
-    records: Union[None, str, PathLike] = None,
-    workspace: Optional[int] = None,
-    atomics: bool = False,
-) -> Context:
-    """Sets, and gives, the context for arrays in this process's memory, and for those on the same device."""
-    global _default
-    context = device if isinstance(device, Context) else Context(device, records, workspace, atomics)
-    with _lock:
-        _default = context
-        _contexts[context.device] = context
-    _tell()
-    return context
-
-
-def context_for(place: str) -> Context:
-    """The context for arrays at a place (`cpu`, `cuda:0`)."""
-    global _default
-    with _lock:
-        if place == "cpu":
-            if _default is None:
-                _default = Context()
-                _contexts.setdefault(_default.device, _default)
-            return _default
-        if place not in _contexts:
-            _contexts[place] = Context(place)
-        return _contexts[place]
-
-
-def devices() -> List[Tuple[str, str]]:
-    """Id and name of each device here; for kinds that are not here, the reason and the remedy."""
-    return _native.devices()
 
 
 @dataclass
@@ -179,6 +47,8 @@ def _same_place(context: Optional[Context], arrays: Sequence[Tuple[str, Array]])
             raise _native.OperandError(f"{first} lies on {a.device} and {name} on {x.device}: bring them to one device")
     if context is None:
         return context_for(a.device)
+    if not isinstance(context, Context):
+        given.refuse("context", context, "a tilewright.Context is needed")
     if a.device not in ("cpu", context.device):
         raise _native.OperandError(f"{first} lies on {a.device}, the context is {context.device}: leave `context` out")
     return context
@@ -219,8 +89,10 @@ def _gemm(
     out_dtype: Optional[str] = None,
     math: str = "exact",
     reduce: Sequence[str] = (),
+    store: bool = True,
     context: Optional[Context] = None,
 ) -> Call:
+    reduce, store, out_dtype = given.words(reduce, "reduce"), given.truth(store, "store"), given.maybe(out_dtype, "out_dtype")
     (a_at, a_as), (b_at, b_as) = _blas(a, "a"), _blas(b, "b")
     m, k, n = a_at.shape[-2], a_at.shape[-1], b_at.shape[-1]
     if b_at.shape[-2] != k:
@@ -231,15 +103,10 @@ def _gemm(
     batch = batches.pop() if batches else None
     _typed(a_at.dtype, [("b", b_at)])
     shape = (m, n) if batch is None else (batch, m, n)
-    if out is None:
-        out = empty(a, shape, out_dtype or a_at.dtype)
-    c_at = look(out, "out")
-    _shaped("out", c_at, shape)
+    out, c_at = _out(a, a_at, out, shape, out_dtype, store)
     c_as = matrix(c_at)
     if c_as is None or 0 in c_at.strides and m * n > 1 and c_as.batch_stride == 0 and (batch or 1) > 1:
         raise _native.OperandError(f"out with strides {c_at.strides} cannot be written: its rows must be contiguous and apart")
-    if out_dtype:
-        _typed(out_dtype, [("out", c_at)])
     arrays = [("a", a_at), ("b", b_at), ("out", c_at)]
     along, bias_at, residual_at, residual_as = None, None, None, None
     if bias is not None:
@@ -258,6 +125,7 @@ def _gemm(
         if residual_as is None or residual_as.trans != c_as.trans:
             raise _native.OperandError("residual and out lie in different orders: store both by rows")
         arrays.append(("residual", residual_at))
+    apart(c_at, arrays[:2] + [x for x in arrays[3:] if x[0] == "bias"])
     context = _same_place(context, arrays)
     _typed(c_at.dtype, arrays[3:])
     strides = [a_as.ld, b_as.ld, c_as.ld, residual_as.ld if residual_as else None]
@@ -273,35 +141,41 @@ def _gemm(
         batch=1 if batch is None else batch,
         strides=strides,
         bias=along,
-        activation=activation,
+        activation=given.maybe(activation, "activation"),
         residual=residual is not None,
-        math=math,
+        math=given.word(math, "math"),
         reduce=reduce,
+        drop_c=not store,
     )
-    if not reduce:
-        return Call(context, problem, a_at, b_at, c_at, bias_at, residual_at, out)
-    kept = [("b", batch)] if batch is not None else []
-    kept += [("m", m), ("n", n)]
-    values = [empty(a, _values_shape(text, kept), _value_type(text, a_at.dtype)) for text in reduce]
+    operands = (a_at, b_at, c_at, bias_at, residual_at)
+    return _with_values(context, problem, operands, a, out, batch is not None)
+
+
+def _out(
+    like: Any, like_at: Array, out: Any, shape: Sequence[int], out_dtype: Optional[str], store: bool
+) -> Tuple[Any, Array]:
+    """A call's result, made if it is not given; without one, how it would lie."""
+    if not store:
+        if out is not None:
+            raise _native.ProblemError("out and store=False: a result that is not stored has no memory; leave one of them out")
+        return None, of_shape(shape, out_dtype or like_at.dtype, like_at.device, like_at.address)
+    if out is None:
+        out = empty(like, shape, out_dtype or like_at.dtype)
+    c_at = result(out, "out")
+    _shaped("out", c_at, shape)
+    if out_dtype:
+        _typed(out_dtype, [("out", c_at)])
+    return out, c_at
+
+
+def _with_values(
+    context: Context, problem: str, operands: Tuple[Array, Array, Array, Optional[Array], Optional[Array]], like: Any, out: Any, batched: bool
+) -> Call:
+    """A call with new arrays for its reductions."""
+    values = [empty(like, shape, dtype) for shape, dtype in _native.values(problem, batched)]
     looked = [look(x, "a reduction's values") for x in values]
-    return Call(context, problem, a_at, b_at, c_at, bias_at, residual_at, (out, *values), looked)
-
-
-_SHORT = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "f64": "float64", "i32": "int32", "i64": "int64"}
-
-
-def _values_shape(text: str, sizes: List[Tuple[str, int]]) -> List[int]:
-    """Sizes of the axes that a reduction as it is told (`max:n`, `absmax:n128`) keeps, or has blocks of."""
-    over = dict(re.findall(r"([bmn])(\d*)", text.split(":")[1]))
-    blocks = [(size, over.get(axis, "1")) for axis, size in sizes]
-    return [size // int(block) for size, block in blocks if block]
-
-
-def _value_type(text: str, dtype: str) -> str:
-    """Type of the values of a reduction as it is told: `max:n`, `argmax:n:i32`, `sum`."""
-    operator, *more = text.split(":")
-    told = [_SHORT[word] for word in more if word in _SHORT]
-    return told[0] if told else "int64" if operator.startswith("arg") else "float64" if dtype == "float64" else "float32"
+    results = ([] if out is None else [out]) + values
+    return Call(context, problem, *operands, tuple(results) if values else out, looked)
 
 
 def _reduce(
@@ -315,15 +189,11 @@ def _reduce(
     x_at = floats(x, "x")
     if min(x_at.strides, default=0) < 0:
         x_at = look(pack(x, "x"), "x")
-    dims = len(x_at.shape)
-    axes = range(dims) if axis is None else [axis] if isinstance(axis, int) else axis
-    if any(not -dims <= a < dims for a in axes):
-        raise _native.OperandError(f"axis = {axis} of an array of shape {x_at.shape}: from {-dims} to {dims - 1} are possible")
-    over = [a % dims for a in axes]
-    ops = [op] if isinstance(op, str) else list(op)
-    problem = _native.reduce(x_at.shape, x_at.strides, over, ops, x_at.dtype, activation=activation)
+    over = given.axes(axis, x_at.shape)
+    ops = [given.word(op, "op")] if isinstance(op, str) else given.words(op, "op")
+    problem = _native.reduce(x_at.shape, x_at.strides, over, ops, x_at.dtype, activation=given.maybe(activation, "activation"))
     shape = [size for a, size in enumerate(x_at.shape) if a not in over]
-    values = [empty(x, shape, _value_type(text, x_at.dtype)) for text in ops]
+    values = [empty(x, shape, dtype) for _, dtype in _native.values(problem, True)]
     looked = [look(value, "a reduction's values") for value in values]
     result = values[0] if isinstance(op, str) else tuple(values)
     context = _same_place(context, [("x", x_at)])
@@ -340,53 +210,56 @@ def _conv(
     residual: Any = None,
     mask: Any = None,
     stride: Union[int, Sequence[int]] = 1,
-    padding: Union[int, Sequence[int]] = 0,
+    padding: Union[int, Sequence[Union[int, Sequence[int]]]] = 0,
     dilation: Union[int, Sequence[int]] = 1,
     groups: int = 1,
     layout: str = "nchw",
+    direction: str = "forward",
+    size: Union[None, int, Sequence[int]] = None,
     out_dtype: Optional[str] = None,
     math: str = "exact",
+    reduce: Sequence[str] = (),
+    store: bool = True,
     context: Optional[Context] = None,
 ) -> Call:
     def tight(value: Any, name: str) -> Array:
         array = floats(value, name)
         return array if packed(array) else look(pack(value, name), name)
 
+    reduce, store, out_dtype = given.words(reduce, "reduce"), given.truth(store, "store"), given.maybe(out_dtype, "out_dtype")
     x_at, w_at = tight(x, "x"), tight(w, "w")
     dims = len(x_at.shape) - 2
     if dims not in (1, 2, 3) or len(w_at.shape) != dims + 2:
         raise _native.OperandError(f"x is {x_at.shape} and w is {w_at.shape}: 1 to 3 spatial dimensions are needed, as many in both")
-    last = layout == "nhwc"
-    spatial = slice(1, -1) if last else slice(2, None)
-    channel = -1 if last else 1
-
-    def each(value: Union[int, Sequence[int]], name: str) -> List[int]:
-        values = [value] * dims if isinstance(value, int) else list(value)
-        if len(values) != dims:
-            raise _native.OperandError(f"{name} = {value}: {dims} numbers are needed")
-        return values
-
-    stride, padding, dilation = each(stride, "stride"), each(padding, "padding"), each(dilation, "dilation")
-    n, c, k = x_at.shape[0], x_at.shape[channel], w_at.shape[0]
-    if w_at.shape[channel] * groups != c:
-        raise _native.OperandError(f"w is {w_at.shape}: {c} channels in {groups} groups need {c // max(groups, 1)} per filter")
-    sizes, taps = x_at.shape[spatial], w_at.shape[spatial]
-    pixels = [(s + 2 * p - d * (t - 1) - 1) // max(q, 1) + 1 for s, p, d, t, q in zip(sizes, padding, dilation, taps, stride)]
-    shape = (n, *pixels, k) if last else (n, k, *pixels)
+    last = given.word(layout, "layout") == "nhwc"
+    begin, end = given.sides(padding, "padding", dims)
+    stride, dilation = given.each(stride, "stride", dims, 1), given.each(dilation, "dilation", dims, 1)
+    groups = given.whole(groups, "groups", 1)
+    if direction != "forward" and size is None:
+        size = _spatial(look(out, "out").shape, last) if out is not None else given.refuse("size", size, _SIZE)
+    sized = None if size is None else given.each(size, "size", dims, 1)
+    n, c, k, sizes, taps = _extents(direction, x_at.shape, w_at.shape, sized, groups, last)
+    pixels = [(s + p + q - d * (t - 1) - 1) // r + 1 for s, p, q, d, t, r in zip(sizes, begin, end, dilation, taps, stride)]
     if min(pixels) < 1:
         raise _native.OperandError(f"x is {x_at.shape} and w is {w_at.shape}: no pixel of the result is left")
+    if direction != "forward" and pixels != list(_spatial(x_at.shape, last)):
+        told = f"with size = {sized} the convolution has pixels {pixels}"
+        raise _native.OperandError(f"x is {x_at.shape}, a convolution's gradient, and w is {w_at.shape}: {told}")
     _typed(x_at.dtype, [("w", w_at)])
-    if out is None:
-        out = empty(x, shape, out_dtype or x_at.dtype)
-    c_at = look(out, "out")
-    _shaped("out", c_at, shape)
+    outer, channels, inner = {
+        "forward": (n, k, pixels),
+        "backward-data": (n, c, sizes),
+        "backward-weight": (k, c // groups, taps),
+    }[direction]
+    shape = (outer, *inner, channels) if last else (outer, channels, *inner)
+    out, c_at = _out(x, x_at, out, shape, out_dtype, store)
     if not packed(c_at):
         raise _native.OperandError(f"out with strides {c_at.strides} cannot be written: it must be contiguous")
     arrays = [("x", x_at), ("w", w_at), ("out", c_at)]
     bias_at = residual_at = None
     if bias is not None:
         bias_at = tight(bias, "bias")
-        _shaped("bias", bias_at, (k,))
+        _shaped("bias", bias_at, (channels,))
         arrays.append(("bias", bias_at))
     if residual is not None and mask is not None:
         raise _native.ProblemError("residual and mask are one tensor: it is added, or masks; leave one of them out")
@@ -395,6 +268,7 @@ def _conv(
         residual_at = tight(third, name)
         _shaped(name, residual_at, shape)
         arrays.append((name, residual_at))
+    apart(c_at, arrays[:2] + [x for x in arrays[3:] if x[0] == "bias"])
     context = _same_place(context, arrays)
     _typed(c_at.dtype, arrays[3:])
     problem = _native.conv(
@@ -405,18 +279,51 @@ def _conv(
         taps,
         x_at.dtype,
         out_dtype=c_at.dtype,
+        direction=direction,
         layout=layout,
         groups=groups,
         stride=stride,
         dilation=dilation,
-        pad_begin=padding,
+        pad_begin=begin,
+        pad_end=end,
         bias=bias is not None,
-        activation=activation,
+        activation=given.maybe(activation, "activation"),
         residual=residual is not None,
         mask=mask is not None,
-        math=math,
+        math=given.word(math, "math"),
+        reduce=reduce,
+        drop_c=not store,
     )
-    return Call(context, problem, x_at, w_at, c_at, bias_at, residual_at, out)
+    return _with_values(context, problem, (x_at, w_at, c_at, bias_at, residual_at), x, out, direction != "backward-weight")
+
+
+_SIZE = "the spatial sizes of the gradient are needed, or `out`: several inputs have results of one size"
+
+
+def _spatial(shape: Sequence[int], last: bool) -> Tuple[int, ...]:
+    return tuple(shape[1:-1] if last else shape[2:])
+
+
+def _extents(
+    direction: str, x: Sequence[int], w: Sequence[int], size: Optional[List[int]], groups: int, last: bool
+) -> Tuple[int, int, int, List[int], List[int]]:
+    """Samples, input and output channels, input sizes and filter sizes of a convolution, by the shapes of its operands; `size` is that of a gradient."""
+    channel = -1 if last else 1
+    x_size, w_size = list(_spatial(x, last)), list(_spatial(w, last))
+    if direction == "forward":
+        found = (x[0], x[channel], w[0], x_size, w_size)
+        fits = w[channel] * groups == x[channel]
+    elif direction == "backward-data":
+        found = (x[0], w[channel] * groups, w[0], size or [], w_size)
+        fits = w[0] == x[channel]
+    elif direction == "backward-weight":
+        found = (x[0], w[channel], x[channel], w_size, size or [])
+        fits = w[0] == x[0] and w[channel] % groups == 0
+    else:
+        given.refuse("direction", direction, "one of forward, backward-data, backward-weight")
+    if not fits:
+        raise _native.OperandError(f"x is {tuple(x)} and w is {tuple(w)}: channels do not fit in {groups} groups ({direction})")
+    return found
 
 
 def gemm(a: Any, b: Any, *, alpha: float = 1.0, beta: float = 0.0, stream: int = 0, **options: Any) -> Any:
@@ -426,8 +333,13 @@ def gemm(a: Any, b: Any, *, alpha: float = 1.0, beta: float = 0.0, stream: int =
     arrays are read as they lie. Options: `out`, `bias` (n,) or (m, 1), `activation` (relu, gelu, gelutanh, silu), `residual` (as
     `out`), `out_dtype`, `math` ("tf32" rounds float32 factors, "tf32x3" multiplies them as three products of
     tf32, nearly as accurately as float32), `context`. `stream`: handle of the CUDA or HIP stream for arrays there.
+    `reduce`: values of the result in the same pass, `["max:n", "sum:mn"]`; the result is then a tuple of it and them, with
+    `store=False` of them alone, and no other memory is written.
     """
-    return _gemm(a, b, **options).run(alpha, beta, stream)
+    alpha, beta = given.number(alpha, "alpha"), given.number(beta, "beta")
+    if beta != 0.0 and options.get("out") is None:
+        given.refuse("beta", beta, "there is no `out` that could be added: give one")
+    return _gemm(a, b, **options).run(alpha, beta, given.whole(stream, "stream", 0, 2**64 - 1))
 
 
 def conv(x: Any, w: Any, *, stream: int = 0, **options: Any) -> Any:
@@ -435,9 +347,13 @@ def conv(x: Any, w: Any, *, stream: int = 0, **options: Any) -> Any:
 
     `layout` "nchw": `x` (n, c, ...), `w` (k, c / groups, ...); "nhwc": `x` (n, ..., c), `w` (k, ..., c / groups). Options: `out`,
     `bias` (k,), `activation`, `residual` or `mask` (as `out`: the result is 0 where it is not above 0, as the gradient behind a ReLU),
-    `stride`, `padding`, `dilation`, `groups`, `out_dtype`, `math`, `context`.
+    `stride`, `padding` (of each dimension also as a pair, before and behind), `dilation`, `groups`, `out_dtype`, `math`, `context`,
+    and `reduce` and `store` as for `gemm`: axes are samples b, pixels m and channels n, and `["mean:bm", "var:bm"]` is for batch normalisation.
+
+    `direction`: "backward-data" gives the gradient of the input; `x` is that of the result, `w` the filters, and `size` (or `out`) says the input's
+    spatial sizes. "backward-weight" gives the gradient of the filters; `x` is that of the result, `w` the input, and `size` the filters' spatial sizes.
     """
-    return _conv(x, w, **options).run(1.0, 0.0, stream)
+    return _conv(x, w, **options).run(1.0, 0.0, given.whole(stream, "stream", 0, 2**64 - 1))
 
 
 def reduce(
@@ -453,7 +369,8 @@ def reduce(
     a sequence of them gives a tuple, in one pass. Strided arrays are read as they lie. Values are float32 (float64 of such), indices
     int64; `"max:f16"` says another type. Options: `activation`, `context`.
     """
-    return _reduce(x, op, axis, **options).run(alpha, 0.0, stream)
+    alpha = given.number(alpha, "alpha")
+    return _reduce(x, op, axis, **options).run(alpha, 0.0, given.whole(stream, "stream", 0, 2**64 - 1))
 
 
 _CALLS: Dict[Callable[..., Any], Callable[..., Call]] = {gemm: _gemm, conv: _conv, reduce: _reduce}
@@ -464,10 +381,12 @@ def _operation(
 ) -> Tuple[Context, _native.Operation]:
     if isinstance(what, str):
         context = options.pop("context", None) or context_for("cpu")
+        if not isinstance(context, Context):
+            given.refuse("context", context, "a tilewright.Context is needed")
         if args or options:
             raise _native.ProblemError(f"a problem told as text takes no further arguments: {list(args)} {options}")
         return context, context.operation(what)
-    if what not in _CALLS:
+    if not callable(what) or what not in _CALLS:
         raise _native.ProblemError(f"{what!r}: tilewright.gemm, conv, reduce or the text of a problem is needed")
     call = _CALLS[what](*args, **options)
     return call.context, call.context.operation(call.problem)
@@ -499,6 +418,10 @@ def tune(
     records it: later calls, also of other processes, run with it. Ends after so many seconds or trials (10 seconds where neither is
     given), or with Ctrl-C; what was tried is kept. `progress`: True shows a line on stderr, a function gets every event as a dict."""
     context, operation = _operation(what, args, options)
+    seconds = None if seconds is None else given.number(seconds, "seconds")
+    trials = None if trials is None else given.whole(trials, "trials")
+    if not isinstance(progress, bool) and not callable(progress):
+        given.refuse("progress", progress, "True, False or a function is needed")
     if seconds is None and trials is None:
         seconds = 10.0
     heard: Optional[Callable[[str], Any]] = None
@@ -539,6 +462,7 @@ def explain(what: Union[str, Callable[..., Any]], *args: Any, candidates: int = 
     """The problem, the plan that runs it, where that comes from, and what the cost model would try, in words. `tilewright explain
     --problem TEXT` draws the same plan."""
     context, operation = _operation(what, args, options)
+    candidates = given.whole(candidates, "candidates", 0, 10_000)
     plan, origin = operation.choice()
     lines = [f"{operation.problem} on {context.name}", f"  plan     {plan} ({origin})"]
     lines += [f"  model    {us:9.2f} us  {other}" for other, us in operation.candidates(candidates)]
@@ -549,5 +473,5 @@ def emit(what: Union[str, Callable[..., Any]], *args: Any, arch: Optional[str] =
     """The kernels as one source file: in this device's language, or planned by the cost model for an architecture (`sm_90a`, `gfx942`)."""
     operation = _operation(what, args, options)[1]
     if arch is not None:
-        operation = Context(f"emu:{arch}", records="").operation(operation.problem)
+        operation = Context(f"emu:{given.word(arch, 'arch')}", records="").operation(operation.problem)
     return operation.source()

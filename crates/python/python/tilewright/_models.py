@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
+from . import _arguments as given
 from . import _core, _native
 from . import _operators as ours
 from . import _shapes
@@ -18,28 +19,40 @@ from ._shapes import Path, Shape
 # By device (as comparisons are filed) and problem.
 _compared: Dict[Tuple[str, str], Shape] = {}
 _margin = 1.0
+# Torch's operators that have no shape for us, and are torch's without a look-up.
+_untouched: List[str] = []
+# What Inductor's `shape_padding` was before.
+_padding: Optional[bool] = None
 
 
 def enable(path: Path, margin: float = 1.03, compiled: bool = False) -> int:
     """From now on torch's matrix products without a bias, and (from torch 2.10 on) its convolutions and their gradients, also within torch's own
     layers, are answered by tilewright for the shapes for which `compare` found torch's time at least `margin` times ours on the same device and
-    driver; all else is one look-up and goes to torch. Gives the number of such shapes. Layers with a bias: `optimize`. `compiled`: also what
-    torch.compile makes from now on, bias and convolutions included (as Inductor's `post_grad_custom_post_pass`); where that measures products
-    (`max-autotune`), every compared one of ours is among the choices."""
+    driver; all else is one look-up and goes to torch, and an operator without such a shape is not touched. Gives the number of such shapes.
+    Layers with a bias: `optimize`. `compiled`: also what torch.compile makes from now on, bias and convolutions included (as Inductor's
+    `post_grad_custom_post_pass`); where that measures products (`max-autotune`), every compared one of ours is among the choices."""
     global _margin
-    if not os.path.exists(path):
+    margin, compiled = given.number(margin, "margin"), given.truth(compiled, "compiled")
+    if margin != margin:
+        given.refuse("margin", margin, "a number is needed")
+    if not os.path.exists(given.path(path, "path")):
         raise _native.RecordsError(f"{path} does not exist: write it with tilewright.torch.record, then tune_recorded")
     rows = _shapes.shapes(path)
     _compared.clear()
     _compared.update({(row.device, row.problem): row for row in rows if row.problem and row.gain is not None})
     _margin = margin
-    _compile_with(f"{margin} {sorted((at, row.problem, row.gain) for (at, _), row in _compared.items())}" if compiled else None)
-    ours.choose_by(_chosen)
-    return sum(1 for row in _compared.values() if (row.gain or 0.0) >= margin)
+    won = {problem for (_, problem), row in _compared.items() if (row.gain or 0.0) >= margin}
+    _compile_with(f"{margin} {sorted((at, row.problem, row.gain) for (at, _), row in _compared.items())}" if compiled else None, bool(won))
+    needed = {row.set[6:].split(" ")[0] for row in rows if row.problem in won}
+    _untouched[:] = [name for name in ours.OVERRIDDEN if name not in needed]
+    ours.choose_by(_chosen, [name for name in ours.OVERRIDDEN if name not in _untouched])
+    return len(won)
 
 
-def _compile_with(told: Optional[str]) -> None:
-    """Sets our pass of Inductor's and our choices, or takes them away. Another's pass is left alone."""
+def _compile_with(told: Optional[str], wins: bool = False) -> None:
+    """Sets our pass of Inductor's and our choices, or takes them away. Another's pass is left alone. Where we win, Inductor pads no factors: products
+    of odd widths would reach us with other widths than were recorded and compared, and their copies would cost what ours save."""
+    global _padding
     if told is None and "tilewright._compiled" not in sys.modules:
         return
     from torch._inductor import config
@@ -53,6 +66,10 @@ def _compile_with(told: Optional[str]) -> None:
         return
     offer(None if told is None else _compared_there, told or "")
     config.post_grad_custom_post_pass = None if told is None else Pass(_chosen, told)
+    if _padding is not None:
+        config.shape_padding, _padding = _padding, None
+    if told is not None and wins:
+        _padding, config.shape_padding = config.shape_padding, False
 
 
 def _compared_there(problem: str, place: str) -> bool:
@@ -63,6 +80,7 @@ def _compared_there(problem: str, place: str) -> bool:
 def disable() -> None:
     """Torch answers its own calls again, also those of optimised modules."""
     _compared.clear()
+    _untouched.clear()
     ours.choose_by(None)
     _compile_with(None)
 
@@ -90,6 +108,8 @@ def _ours_now(x: Tensor, weight: Tensor) -> bool:
         and type(x) in _TENSORS
         and type(weight) in _TENSORS
         and x.dtype in ours.TYPES
+        and x.layout is torch.strided
+        and (x.is_cuda or x.is_cpu)
         and not torch._C._is_any_autocast_enabled()
         and torch._C._len_torch_dispatch_stack() == 0
         and torch._C._functorch.peek_interpreter_stack() is None
@@ -119,19 +139,24 @@ def optimize(model: nn.Module) -> nn.Module:
     return model
 
 
-def _unanswered(row: Shape, calls: int) -> str:
-    """Why torch answered a recorded call; empty: we did, so many times."""
-    if not row.problem or row.gain is None:
-        return row.reason or "was not compared"
-    if row.gain < _margin:
-        return "torch is as fast"
-    if calls > 0:
-        return ""
-    if row.set == "aten::addmm":
-        return "addmm's scalars do not pass torch's C interface: twt.optimize(model) for nn.Linear modules, enable(compiled=True) else"
-    if row.set.startswith("aten::convolution") and not ours.LISTS:
-        return "convolutions need PyTorch 2.10 or newer, whose C interface passes lists"
-    return "has not run since `enable`, or was compiled without `compiled=True`"
+def unanswered(rows: Sequence[Shape]) -> List[str]:
+    """Of each recorded call why torch has answered it since `enable`; empty: we did."""
+    answered = {problem for *_, problem, calls, by_us, _ in _native.torch_calls() if by_us and calls}.union(ours.launched())
+
+    def why(row: Shape) -> str:
+        if not row.problem or row.gain is None:
+            return row.reason or "was not compared"
+        if row.gain < _margin:
+            return "torch is as fast"
+        if row.problem in answered:
+            return ""
+        if row.set == "aten::addmm":
+            return "addmm's scalars do not pass torch's C interface: twt.optimize(model) for nn.Linear modules, enable(compiled=True) else"
+        if row.set.startswith("aten::convolution") and not ours.LISTS:
+            return "convolutions need PyTorch 2.10 or newer, whose C interface passes lists"
+        return "has not run since `enable`, or was compiled without `compiled=True`"
+
+    return [why(row) for row in rows]
 
 
 def report(path: Optional[Path] = None) -> str:
@@ -140,12 +165,10 @@ def report(path: Optional[Path] = None) -> str:
     lines: List[str] = []
     seen = sorted(_native.torch_calls(), key=lambda call: -call[5])
     if path is not None:
-        rows = _shapes.shapes(path)
-        answered = {problem: calls for *_, problem, calls, by_us, _ in seen if by_us}
+        rows = sorted(_shapes.shapes(path), key=lambda row: (row.ours_us - row.torch_us) * row.calls)
         lines.append(f"{'calls':>6} {'torch us':>10} {'ours us':>10} {'saved us':>10}  layers, operator")
         times = {"": 0.0}
-        for row in sorted(rows, key=lambda row: (row.ours_us - row.torch_us) * row.calls):
-            why = _unanswered(row, answered.get(row.problem, 0))
+        for row, why in zip(rows, unanswered(rows)):
             times[why] = times.get(why, 0.0) + row.torch_us * row.calls
             saved = 0.0 if why else (row.torch_us - row.ours_us) * row.calls
             told = f"{row.calls:6} {row.torch_us:10.1f} {row.ours_us:10.1f} {saved:10.1f}  {row.layers or '(no layer)'}, {row.set}"
@@ -158,6 +181,8 @@ def report(path: Optional[Path] = None) -> str:
         by = "tilewright" if by_us else "torch"
         sizes = " @ ".join("x".join(map(str, shape)) for shape in shapes)
         lines.append(f"{calls:6}  {by:10}  {op} {sizes} {dtype} on {place}{': ' if why else ''}{why}")
+    lines += [f"     -  torch       {name}: no shape of it in the file is faster here" for name in _untouched]
+    lines += [f"{calls:6}  tilewright  {problem}" for problem, calls in ours.launched().items()]
     for what, calls in ours.unprepared().items():
         lines.append(f"{calls:6}  torch       {what}: first met while a CUDA graph was captured")
     return "\n".join(lines)

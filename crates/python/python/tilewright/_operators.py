@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from . import _core, _native
-from ._arrays import Array, contiguous
+from ._arrays import Array, of_shape
 from ._core import Outcome
 
 TYPES = {torch.float16: "float16", torch.bfloat16: "bfloat16", torch.float32: "float32", torch.float64: "float64"}
@@ -33,8 +33,10 @@ _library.define(f"convolution(Tensor x, Tensor weight, Tensor? bias, {_GEOMETRY}
 _library.define(f"convolution_input(Tensor grad, Tensor weight, SymInt[] size, {_GEOMETRY}) -> Tensor")
 _library.define(f"convolution_weight(Tensor grad, Tensor x, SymInt[] size, {_GEOMETRY}) -> Tensor")
 
-_calls: Dict[Tuple[Any, ...], Tuple[_native.Prepared, int]] = {}
-# Calls by shape.
+# Kernels, bytes of workspace and the problem of a call that was met.
+_calls: Dict[Tuple[Any, ...], Tuple[_native.Prepared, int, str]] = {}
+# Calls since `choose_by`, by problem, and by shape.
+_launched: Dict[str, int] = {}
 _unprepared: Dict[str, int] = {}
 _lock = threading.Lock()
 
@@ -48,13 +50,18 @@ def _not_enabled(problem: str) -> Optional[str]:
 chosen: Callable[[str], Optional[str]] = _not_enabled
 
 
-def choose_by(choose: Optional[Callable[[str], Optional[str]]]) -> None:
-    """What answers torch's own products and convolutions, from now on."""
+# Torch's operators that may be ours.
+OVERRIDDEN = ("mm", "bmm", "convolution", "convolution_backward")
+
+
+def choose_by(choose: Optional[Callable[[str], Optional[str]]], operators: Sequence[str] = OVERRIDDEN) -> None:
+    """What answers torch's own products and convolutions, of these operators, from now on. No other is touched."""
     global chosen
     chosen = choose or _not_enabled
     _unprepared.clear()
+    _launched.clear()
     _native.torch_forget()
-    _native.torch_override(choose is not None)
+    _native.torch_override(list(operators) if choose is not None else [])
 
 
 def _changed() -> None:
@@ -71,6 +78,11 @@ _former: List[Dict[Tuple[Any, ...], Any]] = []
 def prepared() -> int:
     """Number of shapes (with their strides, types and alignments) that are compiled and kept."""
     return len(_calls) + sum(ours for *_, ours, _ in _native.torch_calls())
+
+
+def launched() -> Dict[str, int]:
+    """Problems that `linear` and `convolution` have run since `enable` or `disable`, and how often."""
+    return dict(_launched)
 
 
 def unprepared() -> Dict[str, int]:
@@ -154,11 +166,6 @@ def _convolution_of(direction: str, a: Array, b: Array, how: Sequence[int]) -> T
     return convolution_problem(direction, x.shape, weight.shape, a.dtype, bool(last), geometry_of, bool(bias)), strange
 
 
-def of_shape(shape: Sequence[int], dtype: str, place: str, address: int = 256) -> Array:
-    """A contiguous array of which only that is known."""
-    return Array(address, tuple(shape), contiguous(shape, 1), dtype, place, None)
-
-
 def array(x: Tensor) -> Array:
     """A tensor as launches see it."""
     if x.dtype not in TYPES:
@@ -215,16 +222,22 @@ def activate(x: Tensor, activation: str) -> Tensor:
     raise _native.ProblemError(f"activation = {activation!r}: one of relu, gelu, gelutanh, silu")
 
 
-def _launch(key: Tuple[Any, ...], what: str, first: Tensor, out: Tensor, addresses: List[int], prepare: Callable[[], Any]) -> bool:
+# A context, a problem on it, and how its operands are aligned.
+_Found = Tuple[_core.Context, str, Tuple[int, ...]]
+
+
+def _launch(key: Tuple[Any, ...], what: str, first: Tensor, out: Tensor, addresses: List[int], prepare: Callable[[], _Found]) -> bool:
     """Runs a call, which is compiled where its key is new; False where that cannot be now."""
     found = _calls.get(key)
     if found is None:
         if first.is_cuda and captured(what):
             return False
-        kernels = prepare()
+        context, problem, alignments = prepare()
+        kernels = context.prepared(problem, alignments if first.is_cuda else (256, 256, 256))
         with _lock:
-            found = _calls.setdefault(key, (kernels, kernels.workspace_bytes if first.is_cuda else 0))
-    kernels, size = found
+            found = _calls.setdefault(key, (kernels, kernels.workspace_bytes if first.is_cuda else 0, problem))
+    kernels, size, problem = found
+    _launched[problem] = _launched.get(problem, 0) + 1
     if not first.is_cuda:
         kernels.launch([*addresses, 0], host=True)
         return True
@@ -251,11 +264,10 @@ def _product(a: Tensor, b: Tensor, bias: Optional[Tensor], activation: Optional[
     out = a.new_empty(shape)
     key = (a.device, a.dtype, _lies(a), _lies(b), _lies(out), _lies(bias), activation, _lies(residual))
 
-    def prepare() -> _native.Prepared:
+    def prepare() -> _Found:
         arrays = [x if x is None else array(x) for x in (a, b, out, bias, residual)]
         call = _core._gemm(arrays[0], arrays[1], out=arrays[2], bias=arrays[3], activation=activation, residual=arrays[4])
-        alignments = (call.a.alignment, call.b.alignment, call.c.alignment) if a.is_cuda else (256, 256, 256)
-        return call.context.prepared(call.problem, alignments)
+        return call.context, call.problem, (call.a.alignment, call.b.alignment, call.c.alignment)
 
     addresses = [a.data_ptr(), b.data_ptr(), out.data_ptr(), _at(bias), _at(residual)]
     if _launch(key, f"{tuple(a.shape)} @ {tuple(b.shape)} {a.dtype}", a, out, addresses, prepare):
@@ -351,11 +363,10 @@ def _convolve(
     out = torch.empty(shapes[2], dtype=a.dtype, device=a.device, memory_format=form)
     key = (direction, a.device, a.dtype, _lies(a), _lies(b), _lies(out), bias is None, *map(tuple, how[:3]), how[3])
 
-    def prepare() -> _native.Prepared:
+    def prepare() -> _Found:
         context = _core.context_for(array(a).device)
         problem = convolution_problem(direction, x, weight, TYPES[a.dtype], last, how, bias is not None)
-        alignments = tuple(array(t).alignment for t in (a, b, out)) if a.is_cuda else (256, 256, 256)
-        return context.prepared(problem, alignments)
+        return context, problem, tuple(array(t).alignment for t in (a, b, out))
 
     addresses = [a.data_ptr(), b.data_ptr(), out.data_ptr(), _at(bias), 0]
     if _launch(key, f"convolution {direction} of {tuple(x)} and {tuple(weight)} {a.dtype}", a, out, addresses, prepare):
@@ -575,8 +586,18 @@ torch.library.register_autograd("tilewright::linear", _linear_backward, setup_co
 torch.library.register_autograd("tilewright::convolution", _convolution_backward, setup_context=_save_convolution, lib=_library)
 
 
-def _named(e: RuntimeError) -> Exception:
-    """What the compiled kernels raise through torch, by the name it had before."""
+def _named(e: Exception, tensors: Dict[str, Any]) -> Exception:
+    """What torch's dispatcher or a kernel behind it raises, by our name: what is no tensor of ours first, then what a compiled kernel has named."""
+    for name, x in tensors.items():
+        if not isinstance(x, Tensor) and (x is not None or name not in ("bias", "residual")):
+            return _native.OperandError(f"{name} is {type(x).__name__}: a torch.Tensor is needed")
+        if isinstance(x, Tensor) and (x.layout is not torch.strided or x.is_quantized or x.device.type not in ("cpu", "cuda", "meta")):
+            told = f"{x.layout}, {x.dtype} on {x.device}"
+            return _native.OperandError(f"{name} is {told}: a dense tensor on the CPU or a CUDA device is needed")
+    if "Expected a value of type" in str(e):
+        return _native.ProblemError(str(e).splitlines()[0])
+    if not isinstance(e, RuntimeError):
+        return _native.OperandError(str(e).splitlines()[0])
     found = re.match(r"tilewright\.(\w+): |(?:b|add)?mm\b", str(e))
     if found is None:
         return e
@@ -587,16 +608,16 @@ def mm(a: Tensor, b: Tensor) -> Tensor:
     """`a @ b` of two matrices."""
     try:
         return torch.ops.tilewright.mm(a, b)
-    except RuntimeError as e:
-        raise _named(e) from None
+    except (AttributeError, RuntimeError, TypeError) as e:
+        raise _named(e, {"a": a, "b": b}) from None
 
 
 def bmm(a: Tensor, b: Tensor) -> Tensor:
     """`a @ b` of two batches of matrices."""
     try:
         return torch.ops.tilewright.bmm(a, b)
-    except RuntimeError as e:
-        raise _named(e) from None
+    except (AttributeError, RuntimeError, TypeError) as e:
+        raise _named(e, {"a": a, "b": b}) from None
 
 
 def linear(
@@ -608,7 +629,10 @@ def linear(
 ) -> Tensor:
     """`activation(x @ weight.T + bias) + residual` in one kernel. `x` is (..., k), `weight` (n, k), `bias` (n,), `residual` (..., n);
     `activation`: relu, gelu, gelutanh, silu."""
-    return torch.ops.tilewright.linear(x, weight, bias, activation, residual)
+    try:
+        return torch.ops.tilewright.linear(x, weight, bias, activation, residual)
+    except (AttributeError, RuntimeError, TypeError) as e:
+        raise _named(e, {"x": x, "weight": weight, "bias": bias, "residual": residual}) from None
 
 
 def convolution(
@@ -621,9 +645,12 @@ def convolution(
     groups: int = 1,
 ) -> Tensor:
     """As `torch.nn.functional.conv1d`, `conv2d`, `conv3d`, by the number of dimensions of `x`; channels may lie innermost."""
-    dims = max(x.dim() - 2, 1)
-    how = ([value] * dims if isinstance(value, int) else list(value) for value in (stride, padding, dilation))
-    return torch.ops.tilewright.convolution(x, weight, bias, *how, groups)
+    try:
+        dims = max(x.dim() - 2, 1)
+        how = ([value] * dims if isinstance(value, int) else list(value) for value in (stride, padding, dilation))
+        return torch.ops.tilewright.convolution(x, weight, bias, *how, groups)
+    except (AttributeError, RuntimeError, TypeError) as e:
+        raise _named(e, {"x": x, "weight": weight, "bias": bias}) from None
 
 
 def tune(
@@ -633,7 +660,9 @@ def tune(
     if what is linear:
         names = ("x", "weight", "bias", "activation", "residual")
         given = {**dict(zip(names, args)), **options}
-        x, weight = given.pop("x"), given.pop("weight")
+        x, weight = given.pop("x", None), given.pop("weight", None)
+        if not isinstance(x, Tensor) or not isinstance(weight, Tensor) or weight.dim() != 2:
+            raise _native.OperandError("linear: x and weight are needed, a tensor and a matrix of (n, k)")
         if given.get("residual") is not None:
             given["residual"] = given["residual"].reshape(-1, weight.shape[0])
         args, options = (x.reshape(-1, x.shape[-1]), weight.t()), given

@@ -19,9 +19,10 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from . import _arguments as given
 from . import _core, _native
 from . import _operators as ours
-from ._arrays import Array
+from ._arrays import Array, of_shape
 
 Path = Union[str, "os.PathLike[str]"]
 _aten = torch.ops.aten
@@ -56,8 +57,11 @@ class Shape:
 def shapes(path: Path) -> List[Shape]:
     """What a file of shapes holds."""
     try:
-        with open(path, newline="", encoding="utf-8") as file:
-            rows: List[Dict[str, Any]] = list(csv.DictReader(file))
+        with open(given.path(path, "path"), newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            if "problem" not in (reader.fieldnames or ()):
+                raise ValueError("its first line names no column `problem`")
+            rows: List[Dict[str, Any]] = list(reader)
         names = {field.name for field in fields(Shape)}
         found = [Shape(**{name: text for name, text in row.items() if name in names}) for row in rows]
         for row in found:
@@ -115,7 +119,7 @@ def product_problem(a: Tensor, b: Tensor, bias: Optional[Tensor] = None) -> str:
 
 def product_of(a: Array, b: Array, bias: Optional[Array] = None) -> str:
     """The text of a product of what lies as these arrays."""
-    out = ours.of_shape((*a.shape[:-1], b.shape[-1]), a.dtype, a.device)
+    out = of_shape((*a.shape[:-1], b.shape[-1]), a.dtype, a.device)
     return _core._gemm(a, b, out=out, bias=bias).problem
 
 
@@ -219,6 +223,11 @@ class _Recorder(TorchDispatchMode):
 def record(path: Path, model: Optional[torch.nn.Module] = None) -> Iterator[None]:
     """Writes which matrix products and convolutions run within, as they reach torch's device kernels: forward and backward, with how often,
     and by which of `model`'s layers. What the file knows already stays. Not inside of torch.compile: record the model as it is."""
+    folder = os.path.dirname(given.path(path, "path")) or "."
+    if not os.path.isdir(folder):
+        raise _native.RecordsError(f"{path} cannot be written: there is no folder {folder}; make it first")
+    if model is not None and not isinstance(model, torch.nn.Module):
+        raise _native.OperandError(f"{type(model).__name__} is no torch.nn.Module")
     recorder = _Recorder(model)
     with recorder:
         yield
@@ -313,6 +322,7 @@ def compare(path: Path, repeats: int = 5) -> List[Shape]:
     """Times every shape of a file by torch and by us, in turns, with our recorded plan where there is one; the file then holds both times.
     Operands are warm in the cache where they fit there, as from layer to layer."""
     rows = shapes(path)
+    repeats = given.whole(repeats, "repeats", 1)
     ours.choose_by(None)
     _compile_all(rows)
     for row in rows:
@@ -333,6 +343,9 @@ def compare(path: Path, repeats: int = 5) -> List[Shape]:
         except (_native.Error, RuntimeError) as e:
             row.torch_us = row.ours_us = 0.0
             row.reason = str(e).splitlines()[0][:300]
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as e:
+            row.torch_us = row.ours_us = 0.0
+            row.reason = f"the recorded call cannot be made: {type(e).__name__} {e}"[:300]
     _write(path, rows)
     return rows
 
@@ -342,6 +355,9 @@ def tune_recorded(
 ) -> List[Shape]:
     """Searches each problem of a file of shapes (as `tilewright tune --recorded-shapes` does), so many seconds or trials each, and
     compares with torch."""
+    if seconds is not None and not given.number(seconds, "seconds") >= 0.0:
+        given.refuse("seconds", seconds, "a number of at least 0 is needed")
+    trials = None if trials is None else given.whole(trials, "trials")
     done: Set[Tuple[str, str]] = set()
     for row in shapes(path):
         if not row.problem:
@@ -351,7 +367,7 @@ def tune_recorded(
             done.add((row.problem, at))
             try:
                 _core.tune(row.problem, context=_core.context_for(at), seconds=seconds, trials=trials, progress=progress)
-            except _native.TuneError:
+            except (_native.ProblemError, _native.TuneError):
                 # Without a plan it stays torch's; `compare` says why.
                 continue
     return compare(path)

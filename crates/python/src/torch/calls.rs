@@ -5,6 +5,7 @@ use super::table::{Call, Op, Ours, aligned};
 use super::{HOME, Home};
 use crate::errors::class;
 use std::ffi::CStr;
+use std::ops::Deref;
 use tilewright::{Addresses, Factors, Stream};
 
 /// Most dimensions of a factor.
@@ -46,7 +47,17 @@ unsafe extern "C-unwind" fn boxed<const OWN: bool, const CUDA: bool, const OP: u
             let bias = matches!(which.op, Op::Addmm).then(|| take(0));
             let at = usize::from(bias.is_some());
             let (a, b, out) = (take(at), take(at + 1), OUT.then(|| take(2)));
-            let result = answer(home, &which, [a.handle, b.handle], bias.as_ref().map(|bias| bias.handle), out)?;
+            let seen = [home.shim.look(a.handle)?, home.shim.look(b.handle)?];
+            if !OWN && falls_back(home, &which, [&seen[0], &seen[1]], out.as_ref())? {
+                let Seen { dtype, device, .. } = seen[0];
+                let out = match out {
+                    Some(out) => out,
+                    None => home.shim.empty(&Shape::of(&seen[0], &seen[1]), dtype, CUDA, device)?,
+                };
+                home.shim.product(which.op == Op::Bmm, CUDA, out.handle, [a.handle, b.handle], None)?;
+                return Ok([out.given()]);
+            }
+            let result = answer(home, &which, [a.handle, b.handle], seen, bias.as_ref().map(|bias| bias.handle), out)?;
             Ok([result.given()])
         });
     }
@@ -108,13 +119,15 @@ unsafe fn answer<'a>(
     home: &'a Home,
     which: &Which,
     [a, b]: [Handle; 2],
+    seen: [Seen<'_>; 2],
     bias: Option<Handle>,
     out: Option<Tensor<'a>>,
 ) -> Result<Tensor<'a>, String> {
     let shim = &home.shim;
     // SAFETY: the caller's.
     let operand = |handle: Handle| unsafe { shim.look(handle) }.map(|seen| Operand { handle, seen, viewed: false });
-    let (a, b, bias) = (operand(a)?, operand(b)?, bias.map(operand).transpose()?);
+    let [a, b] = [(a, seen[0]), (b, seen[1])].map(|(handle, seen)| Operand { handle, seen, viewed: false });
+    let bias = bias.map(operand).transpose()?;
     check(shim, which, &a.seen, &b.seen)?;
     if let Some(Operand { seen: bias, .. }) = bias.as_ref().filter(|bias| !is_bias(&bias.seen, &b.seen)) {
         return Err(format!(
@@ -122,11 +135,7 @@ unsafe fn answer<'a>(
             bias.shape, bias.strides
         ));
     }
-    let dims = a.seen.shape.len();
-    let mut shape = [0; DIMS];
-    shape[..dims].copy_from_slice(a.seen.shape);
-    shape[dims - 1] = b.seen.shape[dims - 1];
-    let shape = &shape[..dims];
+    let shape: &[i64] = &Shape::of(&a.seen, &b.seen);
     let copies = if which.own { packed(shim, which, [a.handle, b.handle], [&a.seen, &b.seen])? } else { [None, None] };
     let [a, b] =
         [(&copies[0], a), (&copies[1], b)].map(|(copy, given)| copy.as_ref().map_or(Ok(given), |copy| operand(copy.handle)));
@@ -151,6 +160,43 @@ unsafe fn answer<'a>(
     // SAFETY: the caller's, and the shapes of a product.
     unsafe { multiply(home, which, [&a, &b], bias.as_ref(), &to, fits) }?;
     Ok(out)
+}
+
+/// Is a product known as one that torch computes? Then it was checked, too.
+///
+/// # Safety
+/// A living tensor.
+unsafe fn falls_back(home: &Home, which: &Which, [a, b]: [&Seen<'_>; 2], out: Option<&Tensor<'_>>) -> Result<bool, String> {
+    if a.dtype != b.dtype || a.device != b.device || a.shape.len() != b.shape.len() || a.shape.len() > DIMS {
+        return Ok(false);
+    }
+    let &Which { own, cuda, op } = which;
+    // SAFETY: the caller's.
+    let at_out = out.map_or(Ok(8), |out| unsafe { home.shim.address(out.handle) }.map(|at| aligned(cuda, at)))?;
+    let alignments = [aligned(cuda, a.address), aligned(cuda, b.address), at_out];
+    Ok(home.table.falls_back(&Call { own, op, cuda, operands: [a, b], alignments, how: &[] }))
+}
+
+/// Shape of a product.
+struct Shape([i64; DIMS], usize);
+
+impl Shape {
+    /// Of factors with as many dimensions, `DIMS` at most.
+    fn of(a: &Seen<'_>, b: &Seen<'_>) -> Shape {
+        let mut shape = [0; DIMS];
+        shape.iter_mut().zip(a.shape).for_each(|(to, size)| *to = *size);
+        if let (Some(to), Some(columns)) = (shape.get_mut(a.shape.len().wrapping_sub(1)), b.shape.last()) {
+            *to = *columns;
+        }
+        Shape(shape, a.shape.len().min(DIMS))
+    }
+}
+
+impl Deref for Shape {
+    type Target = [i64];
+    fn deref(&self) -> &[i64] {
+        &self.0[..self.1]
+    }
 }
 
 /// A vector of a product's columns, of its type and device.
@@ -179,7 +225,7 @@ pub unsafe fn multiply(
     if let Some(ours) = ours {
         // SAFETY: living tensors, as large as the call was planned for.
         unsafe {
-            let c = shim.look(out.handle)?.address;
+            let c = shim.address(out.handle)?;
             let bias = bias.map_or(0, |bias| bias.seen.address);
             let addresses = Addresses { a: a.seen.address, b: b.seen.address, c, bias, ..Addresses::default() };
             return launch(shim, &ours, cuda, a.seen.device, addresses);
@@ -211,7 +257,7 @@ pub unsafe fn launch(shim: &Shim, ours: &Ours, cuda: bool, device: i32, mut addr
     let space = if ours.space > 0 { Some(shim.bytes(ours.space, device)?) } else { None };
     if let Some(space) = &space {
         // SAFETY: it lives.
-        addresses.workspace = unsafe { shim.look(space.handle) }?.address;
+        addresses.workspace = unsafe { shim.address(space.handle) }?;
     }
     // SAFETY: the caller's.
     unsafe { ours.kernels.launch(Stream(shim.stream(device)?), &addresses, factors, None) }.map_err(named)

@@ -105,14 +105,17 @@ unsafe fn convolve<'a>(
         Ok(Some(copy))
     };
     let copies = [packed(&a, operands[0])?, packed(&b, operands[1])?];
-    let address =
-        |copy: &Option<Tensor<'_>>, x: &Seen<'_>| copy.as_ref().map_or(Ok(x.address), |copy| look(copy).map(|x| x.address));
+    let address = |copy: &Option<Tensor<'_>>, x: &Seen<'_>| {
+        // SAFETY: it lives.
+        copy.as_ref().map_or(Ok(x.address), |copy| unsafe { shim.address(copy.handle) })
+    };
     let result = like.map_or_else(|| geometry.result(&a, &b), |like| like.shape.to_vec());
     let out = shim.empty_in(last, &result, a.dtype, cuda, a.device)?;
     let addresses = Addresses {
         a: address(&copies[0], &a)?,
         b: address(&copies[1], &b)?,
-        c: look(&out)?.address,
+        // SAFETY: it lives.
+        c: unsafe { shim.address(out.handle) }?,
         bias: bias.map_or(0, |bias| bias.address),
         ..Addresses::default()
     };

@@ -7,10 +7,11 @@ mod linear;
 mod shim;
 mod table;
 
-use crate::errors::DeviceFailure;
+use crate::errors::DeviceError;
 use calls::{ours, overrides};
 use pyo3::prelude::*;
 use shim::{Library, Shim};
+use std::ffi::CStr;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use table::{Table, Told};
 
@@ -27,11 +28,11 @@ static HOME: OnceLock<Home> = OnceLock::new();
 const KEYS: [&str; 2] = ["CPU", "CUDA"];
 
 fn home() -> PyResult<&'static Home> {
-    HOME.get().ok_or_else(|| DeviceFailure::new_err("tilewright.torch is not imported"))
+    HOME.get().ok_or_else(|| DeviceError::new_err("tilewright.torch is not imported"))
 }
 
 fn failed(e: shim::ShimError) -> PyErr {
-    DeviceFailure::new_err(e.to_string())
+    DeviceError::new_err(e.to_string())
 }
 
 /// Gives `tilewright::mm`, `bmm` and `addmm` their kernels, and `aten::mkldnn_linear` (see `linear`); its gradient, too? `decide` is asked once
@@ -64,28 +65,27 @@ pub fn torch_register(decide: Py<PyAny>) -> PyResult<bool> {
     Ok(home.shim.has_lists())
 }
 
-/// Puts our kernels in the place of `aten`'s products and convolutions, or takes them away again.
+/// Puts our kernels in the place of these of `aten`'s operators (`mm`, `bmm`, `convolution`, `convolution_backward`), and of no others.
 #[pyfunction]
-pub fn torch_override(on: bool) -> PyResult<()> {
+pub fn torch_override(operators: Vec<String>) -> PyResult<()> {
     let home = home()?;
     let mut held = home.overrides.lock().unwrap_or_else(PoisonError::into_inner);
-    if on != held.is_empty() {
-        return Ok(());
-    }
     // Taken away while the list is dropped.
     held.clear();
-    if on {
-        for (key, cuda, products, convolutions) in [
-            (KEYS[0], false, overrides::<false>(), convolution::overrides::<false>()),
-            (KEYS[1], true, overrides::<true>(), convolution::overrides::<true>()),
-        ] {
-            if cuda && !home.shim.has_cuda() {
-                continue;
-            }
+    for (key, cuda, products, convolutions) in [
+        (KEYS[0], false, overrides::<false>(), convolution::overrides::<false>()),
+        (KEYS[1], true, overrides::<true>(), convolution::overrides::<true>()),
+    ] {
+        if cuda && !home.shim.has_cuda() {
+            continue;
+        }
+        let possible = products.into_iter().chain(convolutions.into_iter().filter(|_| home.shim.has_convolutions(cuda)));
+        // Variants are named behind a dot.
+        let wanted = |name: &CStr| operators.iter().any(|o| name.to_bytes().split(|c| *c == b'.').next() == Some(o.as_bytes()));
+        let mut wanted = possible.filter(|(name, _)| wanted(name)).peekable();
+        if wanted.peek().is_some() {
             let library = home.shim.library("aten", key).map_err(failed)?;
-            for (name, kernel) in
-                products.into_iter().chain(convolutions.into_iter().filter(|_| home.shim.has_convolutions(cuda)))
-            {
+            for (name, kernel) in wanted {
                 library.implement(name, kernel).map_err(failed)?;
             }
             held.push(library);

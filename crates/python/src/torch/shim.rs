@@ -235,6 +235,15 @@ impl Shim {
         }
     }
 
+    /// # Safety
+    /// A living tensor.
+    pub unsafe fn address(&self, tensor: Handle) -> Result<u64, ShimError> {
+        let mut address = std::ptr::null_mut();
+        // SAFETY: the caller's.
+        ok(unsafe { (self.to.data)(tensor, &mut address) }, "tell where a tensor lies")?;
+        Ok(address as u64)
+    }
+
     /// A new tensor, rows behind rows, from torch's allocator.
     pub fn empty(&self, shape: &[i64], dtype: i32, cuda: bool, device: i32) -> Result<Tensor<'_>, ShimError> {
         self.empty_in(false, shape, dtype, cuda, device)
@@ -250,16 +259,16 @@ impl Shim {
             &mut many[..]
         };
         let mut next = 1;
-        let mut set = |at: usize| {
-            strides[at] = next;
-            next *= shape[at].max(1);
-        };
         if last && shape.len() > 2 {
-            set(1);
-            (2..shape.len()).rev().for_each(&mut set);
-            set(0);
+            for at in std::iter::once(1).chain((2..shape.len()).rev()).chain([0]) {
+                strides[at] = next;
+                next *= shape[at].max(1);
+            }
         } else {
-            (0..shape.len()).rev().for_each(set);
+            for (stride, size) in strides.iter_mut().zip(shape).rev() {
+                *stride = next;
+                next *= (*size).max(1);
+            }
         }
         let (dims, kind, mut handle) = (shape.len() as i64, self.kinds[usize::from(cuda)], std::ptr::null_mut());
         // SAFETY: as many sizes and strides as dimensions.

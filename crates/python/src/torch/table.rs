@@ -59,42 +59,64 @@ impl Call<'_> {
     fn place(&self) -> String {
         if self.cuda { format!("cuda:{}", self.operands[0].device) } else { "cpu".into() }
     }
-    /// The call as numbers, and how many they are.
-    fn words(&self, words: &mut [i64; WORDS]) -> usize {
+    /// The call as numbers; None where they do not fit, which no operator's do.
+    #[inline(always)]
+    fn key<const N: usize>(&self) -> Option<Key<N>> {
         let [a, b] = self.operands;
         let [x, y, z] = self.alignments.map(i64::from);
         let what = i64::from(self.own) | (self.op as i64) << 1 | i64::from(self.cuda) << 4 | (a.shape.len() as i64) << 5;
-        words[0] = what | x << 8 | y << 12 | z << 16 | i64::from(a.dtype as u16) << 20 | i64::from(a.device as u16) << 36;
-        let mut count = 1;
+        let what = what | x << 8 | y << 12 | z << 16 | i64::from(a.dtype as u16) << 20 | i64::from(a.device as u16) << 36;
+        let mut key = Key { words: [0; N], count: 1, hash: Key::<N>::mixed(0, what) };
+        key.words[0] = what;
+        // A look-up belongs to every call: plain loops are half as many instructions as iterators.
         for part in [a.shape, a.strides, b.shape, b.strides, self.how] {
-            if let Some(to) = words.get_mut(count..count + part.len()) {
-                to.copy_from_slice(part);
-                count += part.len();
+            for &word in part {
+                *key.words.get_mut(key.count)? = word;
+                key.count += 1;
+                key.hash = Key::<N>::mixed(key.hash, word);
             }
         }
-        count
+        Some(key)
     }
 }
 
-/// Three tensors of five dimensions with their strides, and all else there is of a convolution.
-const WORDS: usize = 1 + 6 * 5 + 2 + 3 * 3 + 1;
+/// Most numbers of a product, and of a convolution: three tensors of five dimensions with their strides, and all else there is of it.
+const PRODUCT: usize = 1 + 4 * 3;
+const CONVOLUTION: usize = 1 + 6 * 5 + 2 + 3 * 3 + 1;
 
-/// Mixes the words of a key: a look-up belongs to every call.
+/// A call as numbers, of which `count` are used.
+struct Key<const N: usize> {
+    words: [i64; N],
+    count: usize,
+    hash: u64,
+}
+
+impl<const N: usize> Key<N> {
+    const fn mixed(hash: u64, word: i64) -> u64 {
+        (hash.rotate_left(23) ^ word as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+    fn used(&self) -> &[i64] {
+        &self.words[..self.count.min(N)]
+    }
+}
+
+/// A hash is its own hash: a look-up belongs to every call.
 #[derive(Clone, Copy, Default)]
-struct Mixed(u64);
+struct Same(u64);
 
-impl Hasher for Mixed {
+impl Hasher for Same {
     fn finish(&self) -> u64 {
-        self.0 ^ self.0 >> 29
+        self.0
     }
-    fn write(&mut self, bytes: &[u8]) {
-        for word in bytes.as_chunks::<8>().0 {
-            self.0 = (self.0.rotate_left(23) ^ u64::from_le_bytes(*word)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        }
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
     }
+    fn write(&mut self, _: &[u8]) {}
 }
 
-type Known = HashMap<Box<[i64]>, Arc<Decided>, BuildHasherDefault<Mixed>>;
+type Known = HashMap<Box<[i64]>, Arc<Decided>>;
+/// By hash; of calls with the same one the latest.
+type LookedUp = HashMap<u64, (Box<[i64]>, Arc<Decided>), BuildHasherDefault<Same>>;
 
 /// What is known of a call that was seen: operator, device, type, shapes of both operands, problem, calls, whether we answer, the reason if not.
 pub type Told = (&'static str, String, &'static str, [Vec<i64>; 2], String, u64, bool, String);
@@ -123,7 +145,7 @@ pub struct Table {
 }
 
 thread_local! {
-    static LOOKED_UP: RefCell<(u64, Known)> = RefCell::default();
+    static LOOKED_UP: RefCell<(u64, LookedUp)> = RefCell::default();
 }
 
 impl Table {
@@ -148,32 +170,42 @@ impl Table {
         told.collect()
     }
 
-    /// Our kernels for a call, where it is ours; decided now if it is new.
-    pub fn ours(&self, shim: &Shim, call: &Call<'_>) -> Result<Option<Arc<Ours>>, String> {
-        let Some(dtype) = shim.dtype(call.operands[0].dtype) else { return Ok(None) };
-        let mut words = [0; WORDS];
-        let count = call.words(&mut words);
-        let (key, time) = (&words[..count], self.time.load(Ordering::Acquire));
-        let met = |decided: &Arc<Decided>| {
-            decided.calls.fetch_add(1, Ordering::Relaxed);
-            decided.ours.clone()
-        };
-        let found = LOOKED_UP.with_borrow_mut(|(of, known)| {
+    /// What this thread has looked up of a call, if `wanted`; it is counted.
+    #[inline(always)]
+    fn looked_up<T, const N: usize>(&self, key: &Key<N>, wanted: impl FnOnce(&Decided) -> Option<T>) -> Option<T> {
+        let time = self.time.load(Ordering::Acquire);
+        LOOKED_UP.with_borrow_mut(|(of, known)| {
             if *of != time {
                 known.clear();
                 *of = time;
             }
-            known.get(key).map(met)
-        });
-        if let Some(found) = found {
+            let (_, decided) = known.get(&key.hash).filter(|(words, _)| **words == *key.used())?;
+            let found = wanted(decided)?;
+            decided.calls.fetch_add(1, Ordering::Relaxed);
+            Some(found)
+        })
+    }
+
+    /// Has this thread met the product, and does torch compute it?
+    pub fn falls_back(&self, call: &Call<'_>) -> bool {
+        let key = call.key::<PRODUCT>();
+        key.is_some_and(|key| self.looked_up(&key, |decided| decided.ours.is_none().then_some(())).is_some())
+    }
+
+    /// Our kernels for a call, where it is ours; decided now if it is new.
+    pub fn ours(&self, shim: &Shim, call: &Call<'_>) -> Result<Option<Arc<Ours>>, String> {
+        let Some(key) = call.key::<CONVOLUTION>() else { return Ok(None) };
+        if let Some(found) = self.looked_up(&key, |decided| Some(decided.ours.clone())) {
             return Ok(found);
         }
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
-        let Some(decided) = known.map_or_else(|| self.ask(key, dtype, call), |decided| Ok(Some(decided)))? else {
+        let Some(dtype) = shim.dtype(call.operands[0].dtype) else { return Ok(None) };
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(key.used()).cloned();
+        let Some(decided) = known.map_or_else(|| self.ask(key.used(), dtype, call), |decided| Ok(Some(decided)))? else {
             return Ok(None);
         };
-        let ours = met(&decided);
-        LOOKED_UP.with_borrow_mut(|(_, known)| known.insert(key.into(), decided));
+        decided.calls.fetch_add(1, Ordering::Relaxed);
+        let ours = decided.ours.clone();
+        LOOKED_UP.with_borrow_mut(|(_, known)| known.insert(key.hash, (key.used().into(), decided)));
         Ok(ours)
     }
 

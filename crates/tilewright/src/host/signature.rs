@@ -147,7 +147,7 @@ impl HostCode<'_> {
     }
 
     fn factor(&self, role: Role) -> Parameter {
-        let ty = if self.emission.contraction.accumulator() == Scalar::F64 { "double" } else { "float" };
+        let ty = if self.emission.contraction.result_scalar() == Scalar::F64 { "double" } else { "float" };
         let (name, about) = match role {
             Role::Beta => ("beta", "factor of the old result; 0 never reads it"),
             _ => ("alpha", "factor of the sums, or of a tensor's elements"),

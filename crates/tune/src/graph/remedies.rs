@@ -65,6 +65,7 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         | Refusal::ReduceSplit { .. } => both(&[], &[Sks, Ice]),
         Refusal::ReduceAtomics { .. } | Refusal::ReduceAtomicType { .. } | Refusal::ReduceAtomicCount { .. } => both(&[], &[Rdf]),
         Refusal::ReduceFinished { .. } | Refusal::ReduceBlocks { .. } => both(&[Mic], &[Rdf, Mac, Skw, Ice]),
+        Refusal::ReduceCarry { .. } => both(&[Mic], &[Rdc, Gal, Pst, Mac, Skw]),
         Refusal::StoreUnit { .. } => both(&[Frw, Mic], &[Cvw, Cst]),
         Refusal::StoreAlign { .. } => both(&[], &[Cvw]),
         Refusal::Groups { .. } => both(&[Mic], &[Mac, Skw, Ice, Pst]),

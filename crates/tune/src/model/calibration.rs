@@ -1,9 +1,10 @@
 //! Constants of the cost model: what was seen of compilers' code and of how resources get in each other's way. What a device is stands in
 //! [`tilewright_ir::Target`].
 //!
-//! The defaults were fitted to 5,540 measured trials of 36 GEMMs on an H200 (NVRTC 13.0, f32), those of windows to an earlier
-//! set with convolutions: the fit minimises the spread of modelled over measured times among plans within 2.5 times the best
-//! of each problem, and what the ten plans modelled fastest lose.
+//! The defaults were fitted to 890 measured trials of 12 products in f32, half of them in batches, on an H200 (NVRTC 13.0), and judged by 805
+//! trials of 12 others (docs/performance.md names both halves); those of windows, of loops that are not written out and of helper
+//! kernels to an earlier set with convolutions. The fit minimises what the plans modelled fastest lose and the spread of modelled over
+//! measured times.
 
 /// What kernels of one kind of matrix unit have in common.
 pub(super) struct UnitPace {
@@ -72,11 +73,10 @@ pub struct Calibration {
     pub fma: f64,
     /// Share of the nominal memory bandwidth that streaming reaches.
     pub dram: f64,
-    /// Cycles from a shared-memory read to its value.
+    /// Cycles from a shared-memory read to its value: what a wave waits in each k-step, however far ahead the text reads (measured: k-tiles
+    /// left to the compiler and those with fragments a step ahead take the same time).
     pub shared_latency: f64,
-    /// Share of that latency which remains where the compiler orders a fully unrolled k-tile.
-    pub hoisted: f64,
-    /// Cycles per k-step of a loop that is not unrolled.
+    /// Further cycles per k-step of a loop that is not written out.
     pub loop_cycles: f64,
     /// Cycles per k-tile that a barrier and what comes with it stop a wave.
     pub barrier: f64,
@@ -90,10 +90,14 @@ pub struct Calibration {
     pub code: f64,
     /// Additional issue time per thousand instructions beyond.
     pub code_excess: f64,
-    /// Share of wide shared-memory phases that are served apart (1: none are merged).
-    pub apart: f64,
     /// Weight of shared-memory stores of a tile against their nominal cycles.
     pub store: f64,
+    /// Cycles that a wave waits for each store of a thread to shared memory behind the math of a k-tile.
+    pub stored: f64,
+    /// Cycles of a store of results for each sector and each line that a wave's lanes touch.
+    pub exit: f64,
+    /// Cycles that a work-group waits with each micro row or column of results on its way through shared memory.
+    pub pass: f64,
     /// Weight of the load path's cycles.
     pub load: f64,
     /// Instructions per k-tile and thread besides those counted.
@@ -112,57 +116,48 @@ pub struct Calibration {
     pub gather: f64,
     /// Cost of an index computed in 64 bits over one in 32.
     pub wide: f64,
-    /// Excess time of reading more than 32 bytes of fragments side by side per lane, which meets the same banks.
-    pub wide_fragments: f64,
-    /// Excess time of a loop over k-steps that is neither unrolled nor reads its fragments ahead.
-    pub rolled: f64,
     /// Excess time for each halving of the load waves below the math waves.
     pub few_loaders: f64,
-    /// Excess time of large micro tiles for each further 16 k in a k-tile.
-    pub deep: f64,
 }
 
 impl Default for Calibration {
     fn default() -> Self {
         Calibration {
-            fma: 0.853,
-            dram: 0.452,
-            shared_latency: 8.31,
-            hoisted: 0.867,
-            loop_cycles: 12.6,
-            barrier: 19.9,
-            sync: 221.0,
-            cached: 0.395,
-            loaded: 0.9,
-            code: 341.0,
-            code_excess: 0.306,
-            apart: 0.578,
-            store: 0.636,
-            load: 2.73,
-            overhead: 5.66,
-            turn: 4.4,
+            fma: 0.99,
+            dram: 0.85,
+            shared_latency: 30.0,
+            loop_cycles: 36.0,
+            barrier: 7.5,
+            sync: 205.0,
+            cached: 0.36,
+            loaded: 0.5,
+            code: 830.0,
+            code_excess: 0.205,
+            store: 1.36,
+            stored: 22.0,
+            exit: 1.42,
+            pass: 80.0,
+            load: 1.09,
+            overhead: 3.25,
+            turn: 2.2,
             next_launch: 0.562,
             helper: 3.2,
             way: 0.102,
-            ramp: 1060.0,
+            ramp: 880.0,
             gather: 4.0,
             wide: 2.5,
-            wide_fragments: 0.0688,
-            rolled: 0.0697,
             few_loaders: 0.116,
-            deep: 0.0957,
         }
     }
 }
 
 impl Calibration {
     /// The constants by name, for fitting.
-    pub fn constants(&mut self) -> [(&'static str, &mut f64); 26] {
+    pub fn constants(&mut self) -> [(&'static str, &mut f64); 24] {
         [
             ("fma", &mut self.fma),
             ("dram", &mut self.dram),
             ("shared_latency", &mut self.shared_latency),
-            ("hoisted", &mut self.hoisted),
             ("loop_cycles", &mut self.loop_cycles),
             ("barrier", &mut self.barrier),
             ("sync", &mut self.sync),
@@ -170,8 +165,10 @@ impl Calibration {
             ("loaded", &mut self.loaded),
             ("code", &mut self.code),
             ("code_excess", &mut self.code_excess),
-            ("apart", &mut self.apart),
             ("store", &mut self.store),
+            ("stored", &mut self.stored),
+            ("exit", &mut self.exit),
+            ("pass", &mut self.pass),
             ("load", &mut self.load),
             ("overhead", &mut self.overhead),
             ("turn", &mut self.turn),
@@ -181,10 +178,7 @@ impl Calibration {
             ("ramp", &mut self.ramp),
             ("gather", &mut self.gather),
             ("wide", &mut self.wide),
-            ("wide_fragments", &mut self.wide_fragments),
-            ("rolled", &mut self.rolled),
             ("few_loaders", &mut self.few_loaders),
-            ("deep", &mut self.deep),
         ]
     }
 }

@@ -71,7 +71,9 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let used = used_of_sectors(&layout, c, loads.width(), target.wave.max(1));
     let resident = f64::from(footprint.groups_per_unit.max(1)).min((groups / units).ceil().max(1.0));
     let each = layout.extent(Axis::Register) as f64 * f64::from(c.a.scalar.bytes()) * AHEAD;
-    let flying = (resident * units).min(groups) * threads * each;
+    // Of a tile that reaches over the edge, threads beyond it load nothing, but issue their instructions.
+    let exists = c.m as f64 / (tiles * u64::from(spec.tiling.a.macro_tile)) as f64;
+    let flying = (resident * units).min(groups) * threads * each * exists;
     let by_latency = flying / (rates.dram_latency_ns * 1e-3);
     let whole = rates.dram_gbs * 1e3;
     let narrow = f64::from(16 - (loads.width() * c.a.scalar.bytes()).min(16)) / 16.0;
@@ -79,7 +81,8 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let rounds = (groups / (resident * units)).ceil().max(1.0);
     let stall_us = (bytes / used / by_latency.max(1.0) - dram_us).max(0.0) + rounds * rates.dram_latency_ns * 2e-3;
     // A load, a conversion and a few instructions per element and operator.
-    let instructions = c.m as f64 * c.n as f64 * (2.0 + 2.0 * c.reductions().count() as f64 + 8.0 / f64::from(loads.width()));
+    let instructions =
+        c.m as f64 / exists * c.n as f64 * (2.0 + 2.0 * c.reductions().count() as f64 + 8.0 / f64::from(loads.width()));
     let issue_us = instructions / (rates.f32_fma * units * rates.clock_ghz * 1e3);
     let imbalance = (groups / units).ceil().max(1.0) * units / groups.max(1.0);
     Estimate {

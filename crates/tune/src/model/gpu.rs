@@ -19,6 +19,8 @@ struct KTile {
     issuing: f64,
     waiting: f64,
     waves: f64,
+    /// Stores to shared memory of a thread.
+    stores: f64,
     /// Cycles per work-group for bringing in one k-tile while nothing else can be done.
     filling: f64,
 }
@@ -40,15 +42,23 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let cached = target.rates.dram_latency_ns * k.cached;
     let latency = (cached + (target.rates.dram_latency_ns * k.loaded - cached) * traffic.miss.sqrt()) * clock / 1e3;
 
+    // Waves stay on the part of the unit where they begin: the busiest part has whole waves.
+    let waves = (tile.waves * per_unit / f64::from(UNIT_PARTS)).max(1e-9);
+    let uneven = waves.ceil() / waves;
     // A k-tile of `r` resident groups: cycles, and those that the busiest resource works.
     let round = |r: f64| -> (f64, f64) {
-        let busy = soft_max(&[tile.math, tile.issue, tile.shared, tile.loads, tile.l2]) * r;
+        let busy = soft_max(&[tile.math * uneven, tile.issue * uneven, tile.shared, tile.loads, tile.l2]) * r;
         let s = &spec.schedule;
         let barriers = if s.buffers > 1 { k.barrier } else { 2.0 * k.barrier };
-        let at_once = s.fetch_ahead == 0 || (s.store == StorePoint::AtOnce && !s.copied().0);
+        // Operands that come through registers and go to shared memory at once are waited for, whatever the others do; in a single
+        // buffer they go there behind the math.
+        let through_registers = !s.copied().1;
+        let at_once = s.fetch_ahead == 0 || (through_registers && s.store == StorePoint::AtOnce && s.buffers > 1);
         let own = tile.issuing * (tile.waves / f64::from(UNIT_PARTS)).max(1.0);
         let ahead = f64::from(s.fetch_ahead.max(1));
-        let waiting = tile.waiting + barriers + if at_once { latency } else { (latency / ahead - own - tile.waiting).max(0.0) };
+        let waiting = tile.waiting
+            + barriers
+            + if at_once { latency } else { (latency / ahead - own - tile.waiting).max(0.0) + k.stored * tile.stores };
         // With n waves per scheduler that each work a share f of their time, one can issue unless all wait.
         let share = tile.issuing / (tile.issuing + waiting);
         let used = 1.0 - (1.0 - share).powf((tile.waves * r / f64::from(UNIT_PARTS)).max(1.0));
@@ -58,7 +68,7 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
         let filled = 1.0 - (1.0 - alone).powf(r.max(1.0));
         ((busy / (used * filled).max(share * alone)).max(own + waiting), busy)
     };
-    let out = epilogue(model, spec, work);
+    let (out, staging) = epilogue(model, spec, work);
     // The busiest unit works through its groups `at_once` at a time.
     let rounds = (per_unit / at_once).floor();
     let rest = per_unit - rounds * at_once;
@@ -69,12 +79,12 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
         }
         let ends = (ramp + latency) / if rounds > 1.0 { r.max(1.0) } else { 1.0 };
         // The first k-tile comes in before any math.
-        rounds * (work.iterations * round(r).0 + (out + tile.filling) * r + ends)
+        rounds * (work.iterations * round(r).0 + (out + tile.filling) * r + staging + ends)
     };
     let cycles = span(at_once, rounds) + span(rest, 1.0);
     let busy_cycles = round(at_once).1 / at_once * per_unit * work.iterations;
     let dram_us = traffic.bytes / (target.rates.dram_gbs * 1e3 * k.dram);
-    let main_us = soft_max(&[cycles / clock * (1.0 + habits(k, spec)), dram_us]);
+    let main_us = soft_max(&[cycles / clock * (1.0 + few_loaders(k, spec)), dram_us]);
     let us = |cycles: f64| cycles * work.iterations * work.groups / units / clock;
     Estimate {
         main_us,
@@ -91,28 +101,10 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     }
 }
 
-/// What measured kernels lose, as a share of their time, by forms that look as good as others when resources are counted.
-fn habits(k: &Calibration, spec: &KernelSpec) -> f64 {
-    /// Bytes of fragments that a lane reads side by side without meeting the banks of others.
-    const SIDE_BY_SIDE: u32 = 32;
-    /// Results per thread from which on a k-tile's instructions are many.
-    const LARGE: u32 = 64;
-    let (t, s) = (&spec.tiling, &spec.schedule);
-    let mut lost = 0.0;
-    if t.a.fragment_width.max(t.b.fragment_width) * 4 > SIDE_BY_SIDE {
-        lost += k.wide_fragments;
-    }
-    if s.fragments_ahead == 0 && !spec.style.unroll_k {
-        lost += k.rolled;
-    }
-    if s.roles.is_some() {
-        let ratio = f64::from(t.math_threads()) / f64::from(spec.load_threads().max(1));
-        lost += k.few_loaders * ratio.log2().max(0.0);
-    }
-    if t.a.micro * t.b.micro >= LARGE {
-        lost += k.deep * f64::from(t.k_tile.saturating_sub(16)) / 16.0;
-    }
-    lost
+/// What fewer load waves than math waves lose, as a share of the time.
+fn few_loaders(k: &Calibration, spec: &KernelSpec) -> f64 {
+    let ratio = f64::from(spec.tiling.math_threads()) / f64::from(spec.load_threads().max(1));
+    k.few_loaders * ratio.log2().max(0.0)
 }
 
 fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) -> KTile {
@@ -128,8 +120,9 @@ fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) 
     let fill = waves * wave / f64::from(t.math_threads().max(1));
     let math = work.fma * fill / (rate * k.fma);
 
-    let reads = f64::from(t.a.micro.div_ceil(t.a.fragment_width.max(1)) + t.b.micro.div_ceil(t.b.fragment_width.max(1)));
-    let read_cycles = model.fragment_cycles(spec, Operand::A) + model.fragment_cycles(spec, Operand::B);
+    let (reads_a, cycles_a) = model.fragment_reads(spec, Operand::A);
+    let (reads_b, cycles_b) = model.fragment_reads(spec, Operand::B);
+    let (reads, read_cycles) = (reads_a + reads_b, cycles_a + cycles_b);
     let (load_a, load_b) = (model.load_cost(spec, Operand::A), model.load_cost(spec, Operand::B));
     let asynchronous = |on: bool, v: f64| if on { 0.0 } else { v };
     let store_count = asynchronous(spec.schedule.copies[0].is_async(), load_a.stores)
@@ -169,14 +162,11 @@ fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) 
     // One wave: its multiply-adds and reads, and the wait for what it reads in each k-step.
     let fma_clocks = wave / (rate * k.fma / f64::from(UNIT_PARTS));
     let step = micro_a * micro_b * fma_clocks + reads + conversions * 1.5;
-    let ahead = f64::from(spec.schedule.fragments_ahead);
-    let wait = match (spec.schedule.fragments_ahead, spec.style.unroll_k) {
-        (0, false) => k.shared_latency + k.loop_cycles,
-        (0, true) => k.shared_latency * k.hoisted,
-        (_, unrolled) => (k.shared_latency - ahead * step).max(0.0) + if unrolled { 0.0 } else { k.loop_cycles },
-    };
+    // Where k-steps are written out, as those are that read fragments ahead, the compiler orders reads as it likes.
+    let written_out = spec.style.unroll_k || spec.schedule.fragments_ahead > 0;
+    let wait = k.shared_latency + if written_out { 0.0 } else { k.loop_cycles };
     // Instructions of the loop body: beyond what the caches hold, fetching them takes its time.
-    let steps = if spec.style.unroll_k { depth } else { 1.0 + ahead };
+    let steps = if written_out { depth } else { 1.0 };
     let body = steps * (micro_a * micro_b + reads) + load_side;
     let fetching = 1.0 + k.code_excess * ((body - k.code) / 1000.0).clamp(0.0, 4.0);
     issue *= fetching;
@@ -189,6 +179,7 @@ fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) 
         issuing: (depth * step + load_side) * fetching,
         waiting: depth * wait + k.shared_latency,
         waves,
+        stores: store_count,
         filling: loads.max(l2) + stored + load_waves * load_side / f64::from(UNIT_PARTS),
     }
 }
@@ -200,7 +191,7 @@ fn allowed_registers(spec: &KernelSpec, footprint: &Footprint, target: &Target) 
 }
 
 const fn narrow(s: Scalar) -> bool {
-    s.is_storage()
+    s.is_storage() || s.is_int8()
 }
 
 /// Index instructions per load: a plain stride moves a pointer, a window divides and compares.
@@ -214,23 +205,30 @@ fn address_cost(tensor: &Tensor, source: Source) -> f64 {
     if digits == 0 && bounds == 0 { 1.0 } else { 2.0 + 3.0 * digits as f64 + 3.0 * bounds as f64 }
 }
 
-/// Cycles per work-group for storing its result tile.
-fn epilogue(model: &Model, spec: &KernelSpec, work: &Work) -> f64 {
-    let (c, target) = (&*model.contraction, model.target);
-    let t = &spec.tiling;
+/// Cycles per work-group for storing its result tile, and those that its waves wait for each other where results pass through
+/// shared memory.
+fn epilogue(model: &Model, spec: &KernelSpec, work: &Work) -> (f64, f64) {
+    let (t, k) = (&spec.tiling, &model.calibration);
     let elements = f64::from(t.a.macro_tile) * f64::from(t.b.macro_tile);
-    let split = spec.split_outside() > 1;
     let width = f64::from(spec.epilogue.exit.width());
-    let wave = f64::from(target.wave);
-    let instructions = elements / (wave * width);
-    let (lines, _) = model.store_lines(spec);
+    let instructions = elements / (f64::from(model.target.wave) * width);
     let cost = if spec.epilogue.split == Split::Atomic { 4.0 } else { 1.0 };
-    let size = if split { work.acc_bytes } else { f64::from(c.c.scalar.bytes()) };
-    let store = instructions * lines.max(1.0) * cost;
-    let l2 = elements * size / target.rates.l2_bytes.max(1.0);
-    // Sums of a cluster pass through shared memory as staged results do.
-    let through_shared = spec.epilogue.exit.staged() || spec.epilogue.split == Split::Cluster;
-    let staging = if through_shared { 2.0 * elements * work.acc_bytes / 128.0 + 2.0 * model.calibration.barrier } else { 0.0 };
+    let store = instructions * model.store_accesses(spec) * cost * k.exit;
     let issue = instructions * (4.0 + 3.0 * width) / f64::from(UNIT_PARTS);
-    soft_max(&[store, l2, issue]) + staging
+    // A micro row or column of every thread at a time; the sums of a cluster all at once.
+    let passes = match spec.epilogue.split {
+        Split::Cluster => 1,
+        _ if !spec.epilogue.exit.staged() => 0,
+        _ if model.contraction.c.view.stride(COL) == Some(1) => t.a.micro,
+        _ => t.b.micro,
+    };
+    let through_shared = if passes > 0 { 2.0 * elements * work.acc_bytes / 128.0 } else { 0.0 };
+    // The splits of a cluster read from each other all but what they have themselves, between two barriers of theirs.
+    let (from_others, meetings) = match spec.epilogue.split {
+        Split::Cluster => (1.0 - 1.0 / f64::from(t.cluster.splits.max(1)), 2.0),
+        _ => (0.0, 0.0),
+    };
+    let rates = &model.target.rates;
+    let summed = elements * work.acc_bytes * from_others / rates.peer_bytes.max(1.0);
+    (soft_max(&[store, issue]) + through_shared + summed, f64::from(passes) * k.pass + meetings * rates.cluster_barrier)
 }

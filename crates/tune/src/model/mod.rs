@@ -140,30 +140,34 @@ impl<'a> Model<'a> {
 
     /// The same with other constants.
     pub fn calibrated(mut self, calibration: Calibration) -> Self {
-        self.fragments = Mutex::default();
         self.turned = OnceLock::new();
         self.calibration = calibration;
         self
     }
 
-    /// As [`Model::estimate`] for a part of a problem that is launched behind another.
-    pub fn behind(&self, spec: &KernelSpec, footprint: &Footprint) -> Estimate {
-        let e = self.estimate(spec, footprint);
+    /// As [`Model::estimate`] for a part of a problem that is launched behind another, or, `cached`, beside others whose
+    /// work-groups bring its left factor to the last-level cache.
+    pub fn behind(&self, spec: &KernelSpec, footprint: &Footprint, cached: bool) -> Estimate {
+        let e = self.of_part(spec, footprint, cached);
         let saved = self.target.rates.launch_us * (1.0 - self.calibration.next_launch);
         Estimate { launch_us: e.launch_us - saved, total_us: e.total_us - saved, ..e }
     }
 
     /// The modelled time of a derived plan that fits with this footprint.
     pub fn estimate(&self, spec: &KernelSpec, footprint: &Footprint) -> Estimate {
+        self.of_part(spec, footprint, false)
+    }
+
+    fn of_part(&self, spec: &KernelSpec, footprint: &Footprint, cached: bool) -> Estimate {
         if spec.tiling.swapped != self.contraction.swapped {
             let turned = || Model::of(Cow::Owned(self.contraction.oriented(true).into_owned()), self.target);
-            return self.turned.get_or_init(|| Box::new(turned().calibrated(self.calibration))).estimate(spec, footprint);
+            return self.turned.get_or_init(|| Box::new(turned().calibrated(self.calibration))).of_part(spec, footprint, cached);
         }
         let work = Work::new(&self.contraction, spec);
         let mut e = if self.contraction.elements.is_some() {
             elements::main_kernel(self, spec, footprint)
         } else if spec.schedule.own() {
-            own::main_kernel(self, spec, footprint, &work)
+            own::main_kernel(self, spec, footprint, &work, cached)
         } else if spec.tiling.unit.family().lanes > 1 {
             matrix::main_kernel(self, spec, footprint, &work)
         } else if self.target.wave <= 1 {

@@ -8,7 +8,7 @@ use tilewright_gen::plan::{Chiral, Common, Footprint, KernelSpec, Key, Keys, Own
 use tilewright_ir::layout::Axis;
 use tilewright_ir::{Scalar, UNIT_PARTS};
 use tilewright_problem::Along;
-use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::contraction::{Contraction, Operand, Tensor};
 
 /// Bytes of a vector of columns.
 const VECTOR: u32 = 16;
@@ -75,7 +75,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
 }
 
 /// The main kernel.
-pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work) -> Estimate {
+pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint, work: &Work, cached: bool) -> Estimate {
     let (c, target, t) = (&*model.contraction, model.target, &spec.tiling);
     let (rates, units) = (&target.rates, f64::from(target.units.max(1)));
     let [Some(a), Some(b)] = spec.schedule.copies.each_ref().map(|copy| copy.own()) else { return Estimate::default() };
@@ -118,11 +118,8 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     } else {
         result * f64::from(c.c.scalar.bytes())
     };
-    let in_bytes = if c.k == 0 {
-        0.0
-    } else {
-        c.a.len as f64 * f64::from(c.a.scalar.bytes()) + c.b.len as f64 * f64::from(c.b.scalar.bytes())
-    };
+    let of = |tensor: &Tensor, read: bool| if read { tensor.len as f64 * f64::from(tensor.scalar.bytes()) } else { 0.0 };
+    let in_bytes = of(&c.a, c.k > 0 && !cached) + of(&c.b, c.k > 0);
     let dram_bytes = in_bytes + out_bytes + added_bytes(c);
     let clock = rates.clock_ghz * 1e3;
     let us = |clocks: f64| clocks * work.groups / (units * clock);

@@ -2,7 +2,7 @@
 
 use super::seeds::{finishes, legal, schedules, seeds};
 use super::{Calibration, Estimate, Model};
-use crate::space::Space;
+use crate::space::{ResolvedPart, Space};
 use rayon::prelude::*;
 use std::collections::HashSet;
 use tilewright_gen::kernel::join;
@@ -42,9 +42,12 @@ impl<'a> Picker<'a> {
         let resolved = self.space.resolve(plan).ok()?;
         let model = |c: &Contraction| self.models.iter().find(|m| std::ptr::eq(&*m.contraction, c));
         let lead = model(resolved.contraction)?.estimate(&resolved.spec, &resolved.footprint);
-        let behind = resolved.rest.iter().map(|part| Some(model(part.contraction)?.behind(&part.spec, &part.footprint)));
-        let joined = resolved.rest.iter().map(|part| join(&resolved.spec, &part.spec));
-        behind.zip(joined).try_fold(lead, |all, (part, joined)| Some(all.with(&part?, joined)))
+        let joins = |part: &ResolvedPart| join(&resolved.spec, (part.contraction, &part.spec));
+        // Parts of one launch that take turns.
+        let alike = |part: &ResolvedPart| joins(part) && part.contraction.m == resolved.contraction.m;
+        let in_turn = resolved.spec.schedule.own() && resolved.spec.tiling.persistent == 0 && resolved.rest.iter().all(alike);
+        let behind = |part: &ResolvedPart| Some(model(part.contraction)?.behind(&part.spec, &part.footprint, in_turn));
+        resolved.rest.iter().try_fold(lead, |all, part| Some(all.with(&behind(part)?, joins(part))))
     }
 
     /// Estimates for plans, best first; refused plans are left out.

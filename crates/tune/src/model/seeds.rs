@@ -69,11 +69,15 @@ pub(super) fn schedules(space: &Space, plan: &Keys) -> Vec<Keys> {
     plans
 }
 
-/// A plan with reductions finished in other ways than by a second kernel: by the last work-group, or by atomics.
+/// A plan with reductions finished in other ways than by a second kernel, by the last work-group or by atomics, and with what persistent
+/// work-groups add up of their own tiles.
 pub(super) fn finishes(space: &Space, plan: &Keys) -> Vec<Keys> {
     let reduces = !space.problem().reductions().is_empty();
     let with = |finish| plan.with(Key::C(Common::Rdf), finish);
-    if reduces { [1, 2].map(with).into() } else { Vec::new() }
+    if !reduces {
+        return Vec::new();
+    }
+    [1, 2].map(with).into_iter().chain(space.carrying(plan).map(|plan| *plan)).collect()
 }
 
 /// The plan with operands that are contiguous along k copied asynchronously in place, element by element: each lands where

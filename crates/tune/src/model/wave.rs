@@ -4,10 +4,11 @@ use super::Model;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Mutex;
-use tilewright_gen::plan::{Along, KernelSpec, OperandTiling, Source, Tiling};
+use tilewright_gen::plan::{Along, BulkTile, KernelSpec, OperandTiling, Source, Tiling};
 use tilewright_ir::layout::{Axis, busiest_bank};
 use tilewright_ir::{CACHE_LINE, CACHE_SECTOR};
 use tilewright_problem::contraction::Operand;
+use tilewright_problem::view::COL;
 
 const LINE: i64 = CACHE_LINE as i64;
 const SECTOR: i64 = CACHE_SECTOR as i64;
@@ -31,6 +32,8 @@ pub(super) struct FragmentShape {
     micro: u32,
     micro_interleave: bool,
     width: u32,
+    /// Where bulk copies put the tile.
+    panels: Option<BulkTile>,
 }
 
 /// Cost of loading one operand's tile once, for the whole work-group.
@@ -49,21 +52,24 @@ pub(super) struct LoadCost {
 /// Widest access that is one instruction, in bytes.
 const WIDEST: i64 = 16;
 
-/// Cycles that one access of a wave to shared memory takes: lanes at byte addresses, each moving `bytes`. Lanes that read
-/// the same word share it.
-fn shared_cycles(addresses: &[i64], bytes: i64, apart: f64) -> f64 {
+/// Cycles that one access of a wave to shared memory takes: lanes at byte addresses, each moving `bytes`. 128 bytes are handed out at a
+/// time, to as many lanes as want so many; lanes that read the same word share it. Where either all neighbours or all lanes two apart
+/// read the same, twice as many lanes are served at once.
+fn shared_cycles(addresses: &[i64], bytes: i64) -> f64 {
     if bytes > WIDEST {
         let parts = bytes / WIDEST;
         let shifted = |part: i64| addresses.iter().map(|a| a + part * WIDEST).collect::<Vec<i64>>();
-        return (0..parts).map(|part| shared_cycles(&shifted(part), WIDEST, apart)).sum();
+        return (0..parts).map(|part| shared_cycles(&shifted(part), WIDEST)).sum();
     }
-    let bank = |lanes: &[i64], bytes: i64| f64::from(busiest_bank(lanes.iter().copied(), bytes));
-    // 128 bytes are handed out at a time: narrow accesses of 32 lanes, wide ones of fewer.
+    let bank = |lanes: &[i64]| f64::from(busiest_bank(lanes.iter().copied(), bytes));
     let lanes = (LINE / bytes.max(4)) as usize;
-    let phases: f64 = addresses.chunks(lanes.max(1)).map(|lanes| bank(lanes, bytes)).sum();
-    // Phases that want the same words are served together, most of the time.
-    let merged = if bytes > 4 { phases * apart } else { phases };
-    merged.max(bank(addresses, bytes))
+    let pairs =
+        |lanes: &[i64], apart: usize| (0..lanes.len()).all(|l| lanes.get(l ^ apart).is_none_or(|other| *other == lanes[l]));
+    let served = |both: &[i64]| {
+        let together = bytes > 4 && (pairs(both, 1) || pairs(both, 2));
+        if together { bank(both) } else { both.chunks(lanes).map(bank).sum() }
+    };
+    addresses.chunks(2 * lanes).map(served).sum()
 }
 
 /// What a map holds for a key, measured where it holds nothing yet.
@@ -137,7 +143,7 @@ impl Model<'_> {
             loads: vectors * pieces as f64,
             load_cycles: load_cycles * vectors * waves,
             stores,
-            store_cycles: shared_cycles(&addresses, store_bytes, 1.0) * stores * waves,
+            store_cycles: shared_cycles(&addresses, store_bytes) * stores * waves,
         }
     }
 
@@ -182,60 +188,77 @@ impl Model<'_> {
         sectors.len() as f64 * SECTOR as f64
     }
 
-    /// Shared-memory cycles per wave and k-step for reading an operand's fragments.
-    pub(super) fn fragment_cycles(&self, spec: &KernelSpec, operand: Operand) -> f64 {
+    /// Reads of an operand's fragments per lane and k-step, and their shared-memory cycles per wave.
+    pub(super) fn fragment_reads(&self, spec: &KernelSpec, operand: Operand) -> (f64, f64) {
         let t = &spec.tiling;
-        let o = if operand == Operand::A { &t.a } else { &t.b };
+        let (o, copy) = if operand == Operand::A { (&t.a, &spec.schedule.copies[0]) } else { (&t.b, &spec.schedule.copies[1]) };
+        let panels = copy.tile().cloned();
+        let wanted = o.fragment_width.max(1);
         let shape = FragmentShape {
             operand,
             grid: (t.threads_a, t.threads_b, t.micro_b_fastest, t.wave_a, t.wave_lanes),
             micro: o.micro,
             micro_interleave: o.micro_interleave,
-            width: o.fragment_width.max(1),
+            // Where neighbours along k lie together, each row is read by itself.
+            width: panels.as_ref().map_or(wanted, |tile| tile.layout().vector(Axis::Row, wanted).max(1)),
+            panels,
         };
-        known(&self.fragments, shape, |_| self.measure_fragments(t, operand))
+        let reads = f64::from(o.micro.div_ceil(shape.width));
+        (reads, reads * known(&self.fragments, shape, |shape| self.measure_fragments(t, shape)))
     }
 
-    fn measure_fragments(&self, t: &Tiling, operand: Operand) -> f64 {
-        let o = if operand == Operand::A { &t.a } else { &t.b };
-        let size = i64::from(self.contraction.tensor(operand).scalar.bytes());
-        let width = o.fragment_width.max(1);
-        let (grid, own) = (t.grid(), o.micro_tile());
+    /// Shared-memory cycles of one read.
+    fn measure_fragments(&self, t: &Tiling, shape: &FragmentShape) -> f64 {
+        let (o, axis) = if shape.operand == Operand::A { (&t.a, Axis::Row) } else { (&t.b, Axis::Col) };
+        let size = i64::from(self.contraction.tensor(shape.operand).scalar.bytes());
+        let (grid, own, panels) = (t.grid(), o.micro_tile(), shape.panels.as_ref().map(BulkTile::layout));
         let lanes = self.target.wave.clamp(1, t.math_threads().max(1));
         let addresses: Vec<i64> = (0..lanes)
             .map(|lane| {
-                let id = grid.at(if operand == Operand::A { Axis::Row } else { Axis::Col }, &[(Axis::Thread, lane.into())]);
-                own.at(Axis::Row, &[(Axis::Thread, id)]) * size
+                let row = own.at(Axis::Row, &[(Axis::Thread, grid.at(axis, &[(Axis::Thread, lane.into())]))]);
+                panels.as_ref().map_or(row, |tile| tile.at(Axis::Position, &[(Axis::Row, row), (Axis::K, 0)])) * size
             })
             .collect();
-        shared_cycles(&addresses, i64::from(width) * size, self.calibration.apart) * f64::from(o.micro.div_ceil(width))
+        shared_cycles(&addresses, i64::from(shape.width) * size)
     }
 
-    /// Lines that one wave's store of one vector of C touches, and the bytes it moves.
-    pub(super) fn store_lines(&self, spec: &KernelSpec) -> (f64, f64) {
-        let t = &spec.tiling;
-        let c = &self.contraction.c;
-        let size = i64::from(c.scalar.bytes());
+    /// Sectors and lines, counted together, that a wave's store of one vector of C per lane touches: each costs the cache about the same,
+    /// however little of it is written. The mean over a few tiles, whose rows begin at other places in lines.
+    pub(super) fn store_accesses(&self, spec: &KernelSpec) -> f64 {
+        const TILES: [(i64, i64); 4] = [(0, 0), (1, 1), (2, 3), (3, 2)];
+        let (t, c) = (&spec.tiling, &self.contraction.c);
+        let (size, width) = (i64::from(c.scalar.bytes()), i64::from(spec.epilogue.exit.width()));
         let lanes = self.target.wave.clamp(1, t.math_threads().max(1));
-        let moved = f64::from(lanes * spec.epilogue.exit.width()) * size as f64;
-        if spec.epilogue.exit.staged() {
-            return ((moved / LINE as f64).max(1.0), moved);
-        }
         let (grid, own) = (t.grid(), [t.a.micro_tile(), t.b.micro_tile()]);
-        let first = |which: usize, to: Axis, lane: u32| {
+        let place = |which: usize, to: Axis, lane: u32| {
             own[which].at(Axis::Row, &[(Axis::Thread, grid.at(to, &[(Axis::Thread, lane.into())]))])
         };
-        let [_, rows, cols] = c.view.extent.map(|e| i64::try_from(e).unwrap_or(i64::MAX));
-        let mut sectors = Vec::with_capacity(lanes as usize);
-        for lane in 0..lanes {
-            let (row, col) = (first(0, Axis::Row, lane).min(rows - 1), first(1, Axis::Col, lane).min(cols - 1));
-            if let Some(at) = c.view.access.at([0, row, col]) {
-                sectors.push(at.saturating_mul(size).div_euclid(SECTOR));
+        let by_columns = c.view.stride(COL) == Some(1);
+        let run = i64::from(if by_columns { t.b.macro_tile } else { t.a.macro_tile }).max(1);
+        // Staged results leave run behind run.
+        let at = |lane: u32| match i64::from(lane) * width {
+            _ if !spec.epilogue.exit.staged() => (place(0, Axis::Row, lane), place(1, Axis::Col, lane)),
+            element if by_columns => (element / run, element % run),
+            element => (element % run, element / run),
+        };
+        let [_, rows, cols] = c.view.extent.map(|e| i64::try_from(e).unwrap_or(i64::MAX).max(1));
+        let mut touched = 0;
+        for (tile_row, tile_col) in TILES {
+            let (row, col) = (tile_row * i64::from(t.a.macro_tile), tile_col * i64::from(t.b.macro_tile));
+            let stored = (0..lanes).filter_map(|lane| {
+                let (in_row, in_col) = at(lane);
+                Some(c.view.access.at([0, (row + in_row) % rows, (col + in_col) % cols])?.saturating_mul(size))
+            });
+            let ends: Vec<(i64, i64)> = stored.map(|at| (at, at + width * size - 1)).collect();
+            for block in [SECTOR, LINE] {
+                let mut blocks: Vec<i64> =
+                    ends.iter().flat_map(|(from, to)| from.div_euclid(block)..=to.div_euclid(block)).collect();
+                blocks.sort_unstable();
+                blocks.dedup();
+                touched += blocks.len();
             }
         }
-        sectors.sort_unstable();
-        sectors.dedup();
-        ((sectors.len() as f64 * SECTOR as f64).max(moved) / LINE as f64, moved)
+        touched as f64 / TILES.len() as f64
     }
 }
 
@@ -246,18 +269,20 @@ mod tests {
     #[test]
     fn conflicts_follow_the_banks() {
         let lanes = |stride: i64| (0..32).map(|l| l * stride).collect::<Vec<i64>>();
-        assert_eq!(shared_cycles(&lanes(4), 4, 0.5), 1.0);
-        assert_eq!(shared_cycles(&lanes(8), 4, 0.5), 2.0);
-        assert_eq!(shared_cycles(&lanes(128), 4, 0.5), 32.0);
-        assert_eq!(shared_cycles(&lanes(0), 4, 0.5), 1.0);
-        assert_eq!(shared_cycles(&lanes(132), 4, 0.5), 1.0);
-        assert_eq!(shared_cycles(&lanes(16), 16, 0.5), 4.0);
-        assert_eq!(shared_cycles(&lanes(0), 16, 0.5), 2.0);
-        assert_eq!(shared_cycles(&lanes(32), 16, 0.5), 8.0);
-        assert_eq!(shared_cycles(&lanes(32), 32, 0.5), 16.0);
-        assert_eq!(shared_cycles(&(0..64).map(|l| l * 4).collect::<Vec<_>>(), 4, 0.5), 2.0);
-        // Eight different vectors, each wanted by four lanes.
-        let shared = |stride: i64| (0..32).map(|l| l % 8 * stride).collect::<Vec<i64>>();
-        assert!(shared_cycles(&shared(16), 16, 0.5) < shared_cycles(&shared(32), 16, 0.5));
+        assert_eq!(shared_cycles(&lanes(4), 4), 1.0);
+        assert_eq!(shared_cycles(&lanes(8), 4), 2.0);
+        assert_eq!(shared_cycles(&lanes(128), 4), 32.0);
+        assert_eq!(shared_cycles(&lanes(0), 4), 1.0);
+        assert_eq!(shared_cycles(&lanes(132), 4), 1.0);
+        assert_eq!(shared_cycles(&lanes(16), 16), 4.0);
+        assert_eq!(shared_cycles(&lanes(0), 16), 2.0);
+        assert_eq!(shared_cycles(&lanes(32), 16), 8.0);
+        assert_eq!(shared_cycles(&lanes(32), 32), 16.0);
+        assert_eq!(shared_cycles(&(0..64).map(|l| l * 4).collect::<Vec<_>>(), 4), 2.0);
+        // Eight vectors of 16 bytes, each wanted by four lanes: those that neighbours share are handed out to twice as many lanes at once.
+        let shared = |vector: fn(i64) -> i64| (0..32).map(|l| vector(l) * 16).collect::<Vec<i64>>();
+        assert_eq!(shared_cycles(&shared(|l| l / 4), 16), 2.0);
+        assert_eq!(shared_cycles(&shared(|l| l % 8), 16), 4.0);
+        assert_eq!(shared_cycles(&shared(|l| l % 2), 16), 2.0);
     }
 }

@@ -8,12 +8,15 @@
 mod plan;
 mod problem;
 mod units;
+mod wave_units;
 
 pub use problem::{epilogue, out_dtype, reduced, tensor};
+pub use wave_units::wave_unit_plan;
 
 use crate::run::compile;
 use crate::space::Space;
 use crate::verify::{Case, Depth, Verification, VerifyError, test_factors};
+use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use std::fmt;
@@ -21,6 +24,7 @@ use std::sync::Arc;
 use tilewright_device::{Device, DeviceError};
 use tilewright_gen::kernel::GenerateError;
 use tilewright_gen::plan::{Common, KernelSpec, Key, Plan, workspace_per_entry};
+use tilewright_ir::mma::FAMILIES;
 use tilewright_ir::{Scalar, Target};
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::reference::Samples;
@@ -53,6 +57,8 @@ pub struct Recipe {
     pub long_code: bool,
     /// Problems have reductions of their results, or are reductions by themselves.
     pub reductions: bool,
+    /// Convolutions alone, each direction as often, by every unit that the target has.
+    pub convolutions: bool,
 }
 
 impl Recipe {
@@ -69,6 +75,7 @@ impl Recipe {
             work: 100_000,
             long_code: true,
             reductions: false,
+            convolutions: false,
         }
     }
 
@@ -80,6 +87,11 @@ impl Recipe {
     /// Plans for warpgroup matrix instructions, of which every key comes up.
     pub const fn units() -> Recipe {
         Recipe { units: true, extent: 300, work: 50_000, ..Recipe::emulated() }
+    }
+
+    /// Convolutions of few pixels, so that tiles hold several of their rows and images.
+    pub const fn convolutions() -> Recipe {
+        Recipe { convolutions: true, extent: 160, threads: 256, work: 12_000, ..Recipe::emulated() }
     }
 
     /// The same with factors of these types alone.
@@ -140,11 +152,29 @@ fn space(problem: &Problem, target: &Target) -> Result<Space, ProblemError> {
     Ok(Space::new(problem, target)?.with_atomics(true))
 }
 
+/// The unit of a plan: multiply-adds or warpgroup matrix instructions as the recipe says, or any that the target has.
+fn unit(rng: &mut ChaCha8Rng, recipe: &Recipe, target: &Target) -> u32 {
+    let any = FAMILIES.iter().filter(|family| recipe.convolutions && family.unit.available(&target.features));
+    let any: Vec<u32> = any.map(|family| family.number).collect();
+    any.choose(rng).copied().unwrap_or(if recipe.units { 2 } else { 0 })
+}
+
+/// A plan of a unit that is legal in a space, if one was found.
+fn of_unit(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, unit: u32) -> Option<Plan> {
+    match unit {
+        0 => plan::draw(rng, recipe, space),
+        2 => units::draw(rng, recipe, space),
+        _ => wave_units::draw(rng, recipe, space, unit),
+    }
+}
+
 /// Draws a pair for a target; the same seed gives the same pair. `None` if none was found, which target and recipe of
 /// any use do not let happen.
 pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     for _ in 0..TRIES {
+        let unit = unit(&mut rng, recipe, target);
+        let recipe = &Recipe { units: unit == 2, ..*recipe };
         let Ok(mut drawn) = problem::draw(&mut rng, recipe, target) else { continue };
         if recipe.reductions {
             drawn = match rng.random_range(0..4) {
@@ -156,7 +186,7 @@ pub fn pair(target: &Target, recipe: &Recipe, seed: u64) -> Option<Pair> {
             }
         }
         let Ok(space) = space(&drawn, target) else { continue };
-        let Some(plan) = (if recipe.units { units::draw } else { plan::draw })(&mut rng, recipe, &space) else { continue };
+        let Some(plan) = of_unit(&mut rng, recipe, &space, unit) else { continue };
         let plan = finished(&plan, &space, seed);
         let Ok(resolved) = space.resolve(&plan) else { continue };
         let problem = budgeted(&mut rng, &drawn, &resolved.spec, &space, &plan);
@@ -174,14 +204,16 @@ fn finished(plan: &Plan, space: &Space, seed: u64) -> Plan {
     let ways = [2, 2, 2, 3, 4, 1, 0];
     let first = ChaCha8Rng::seed_from_u64(seed ^ 0xf1).random_range(0..ways.len());
     let mut drawn = ways.iter().cycle().skip(first).take(ways.len()).map(|rdf| Plan::from(plan.with(Key::C(Common::Rdf), *rdf)));
-    drawn.find(|plan| space.resolve(plan).is_ok()).unwrap_or(*plan)
+    let plan = drawn.find(|plan| space.resolve(plan).is_ok()).unwrap_or(*plan);
+    // Half of those that can add up their own tiles do.
+    space.carrying(&plan).filter(|_| seed.is_multiple_of(2)).unwrap_or(plan)
 }
 
 /// Draws a plan that is legal in a space; the same seed gives the same plan. `None` if none was found.
 pub fn plan(space: &Space, recipe: &Recipe, seed: u64) -> Option<Plan> {
     let rng = &mut ChaCha8Rng::seed_from_u64(seed);
-    let drawn = if recipe.units { units::draw(rng, recipe, space) } else { plan::draw(rng, recipe, space) };
-    drawn.map(|plan| finished(&plan, space, seed))
+    let unit = unit(rng, recipe, space.target());
+    of_unit(rng, recipe, space, unit).map(|plan| finished(&plan, space, seed))
 }
 
 /// The problem with a budget that just holds some entries of the batch, half of the times where there is a choice.

@@ -30,7 +30,8 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, target: &Target) -> Re
             2 => (Scalar::F32, Math::Tf32x3),
             _ => (Scalar::F32, Math::Tf32),
         };
-        let drawn = if rng.random_bool(0.8) { gemm(rng, recipe, dtype) } else { conv(rng, recipe, dtype) };
+        let product = !recipe.convolutions && rng.random_bool(0.8);
+        let drawn = if product { gemm(rng, recipe, dtype) } else { conv(rng, recipe, dtype) };
         return drawn.map(|problem| with_math(problem, math));
     }
     let mut types = vec![Scalar::F32, Scalar::F32, Scalar::F16, Scalar::BF16];
@@ -38,6 +39,10 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, target: &Target) -> Re
         types.push(Scalar::F64);
     }
     let dtype = *types.choose(rng).unwrap_or(&Scalar::F32);
+    if recipe.convolutions {
+        let math = [Math::Exact, Math::Exact, Math::Tf32, Math::Tf32x3].choose(rng).filter(|_| dtype == Scalar::F32);
+        return conv(rng, recipe, dtype).map(|problem| with_math(problem, *math.unwrap_or(&Math::Exact)));
+    }
     if rng.random_bool(0.6) { gemm(rng, recipe, dtype) } else { conv(rng, recipe, dtype) }
 }
 
@@ -126,6 +131,8 @@ fn gemm(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
 pub fn out_dtype(rng: &mut ChaCha8Rng, dtype: Scalar) -> Scalar {
     match (dtype, rng.random_range(0..8)) {
         (Scalar::F64, _) => dtype,
+        (_, 0..=2) if dtype.is_int8() => Scalar::I32,
+        (_, 3 | 4) if dtype.is_int8() => dtype,
         (_, 0..=3) if !dtype.is_float8() => dtype,
         (_, 0..=5) => Scalar::F32,
         (_, 6) => Scalar::F16,
@@ -150,7 +157,7 @@ pub fn epilogue(rng: &mut ChaCha8Rng, mut builder: GemmBuilder, unit: u64) -> Re
         let apart = if batched && rng.random() { length + rng.random_range(0..9u64) } else { 0 };
         builder = builder.bias_strided(along, if rng.random() { apart.next_multiple_of(unit) } else { apart });
     }
-    if let Some(activation) = activation(rng) {
+    if let Some(activation) = activation(rng).filter(|_| tight.out_dtype.is_float()) {
         builder = builder.activation(activation);
     }
     if rng.random_bool(0.4) {
@@ -189,6 +196,13 @@ pub fn reduced(rng: &mut ChaCha8Rng, problem: &Problem) -> Problem {
             _ => None,
         };
         let drawn = Reduction { dtype, stored: rng.random_bool(0.3), ..Reduction::new(operator, over) };
+        let drawn = match rng.random_range(0..10) {
+            0 if !operator.indexes() => {
+                let operand = if rng.random() { Along::M } else { Along::N };
+                Reduction { dtype, ..Reduction::of_operand(operator, operand) }
+            }
+            _ => drawn,
+        };
         all.push(if rng.random_bool(0.25) { of_function(rng, drawn) } else { drawn });
     }
     let mut reduced = problem.clone();
@@ -224,8 +238,10 @@ pub fn tensor(rng: &mut ChaCha8Rng, extent: u64) -> Result<Problem, ProblemError
     let over: Vec<usize> = (0..axes).filter(|_| rng.random_bool(0.6)).collect();
     let over = if over.is_empty() { vec![rng.random_range(0..axes)] } else { over };
     let dtype = *[Scalar::F32, Scalar::F16, Scalar::BF16, Scalar::F64, Scalar::I32].choose(rng).unwrap_or(&Scalar::F32);
+    // Integers of all sizes.
+    let dtype = if dtype == Scalar::I32 { *[dtype, Scalar::I8, Scalar::U8].choose(rng).unwrap_or(&dtype) } else { dtype };
     let integers = [Operator::Sum, Operator::Max, Operator::Min, Operator::ArgMax, Operator::ArgMin];
-    let operators = if dtype == Scalar::I32 { &integers[..] } else { &Operator::ALL };
+    let operators = if !dtype.is_float() { &integers[..] } else { &Operator::ALL };
     let mut builder = Reduce::new(dtype, &shape, &over).op(*operators.choose(rng).unwrap_or(&Operator::Sum));
     let dense = builder.clone().build()?.strides;
     builder = match rng.random_range(0..4) {
@@ -236,13 +252,14 @@ pub fn tensor(rng: &mut ChaCha8Rng, extent: u64) -> Result<Problem, ProblemError
     for _ in 0..rng.random_range(0..=2) {
         let operator = *operators.choose(rng).unwrap_or(&Operator::Max);
         builder = match rng.random_range(0..4) {
-            0 if operator.indexes() || dtype == Scalar::I32 => builder.op_in(operator, Scalar::I32),
+            0 if operator.indexes() || !dtype.is_float() => builder.op_in(operator, Scalar::I32),
             0 if dtype != Scalar::F64 => builder.op_in(operator, Scalar::BF16),
-            1 if dtype != Scalar::I32 => builder.reduction(of_function(rng, Reduction::new(operator, COLUMNS))),
+            1 if !dtype.is_float() => builder.op_in(operator, Scalar::I64),
+            1 => builder.reduction(of_function(rng, Reduction::new(operator, COLUMNS))),
             _ => builder.op(operator),
         };
     }
-    if let Some(activation) = activation(rng).filter(|_| dtype != Scalar::I32) {
+    if let Some(activation) = activation(rng).filter(|_| dtype.is_float()) {
         builder = builder.activation(activation);
     }
     Ok(Problem::Reduce(builder.offset(rng.random_range(0..3) * unit).workspace(AMPLE).build()?))
@@ -250,11 +267,16 @@ pub fn tensor(rng: &mut ChaCha8Rng, extent: u64) -> Result<Problem, ProblemError
 
 fn conv(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem, ProblemError> {
     let dims = rng.random_range(1..=3usize);
-    let directions = [Direction::Forward, Direction::Forward, Direction::BackwardData, Direction::BackwardWeight];
+    let directions: &[Direction] = if recipe.convolutions {
+        &Direction::ALL
+    } else {
+        &[Direction::Forward, Direction::Forward, Direction::BackwardData, Direction::BackwardWeight]
+    };
     let direction = *directions.choose(rng).unwrap_or(&Direction::Forward);
-    let gradient = direction != Direction::Forward;
+    let far = recipe.convolutions || direction != Direction::Forward;
     let unit = *[1, 1, 2, 4, 8].choose(rng).unwrap_or(&1);
-    let groups = *[1, 1, 1, 2, 3].choose(rng).unwrap_or(&1);
+    let groups: &[u64] = if recipe.convolutions { &[1, 1, 1, 2, 3, 8] } else { &[1, 1, 1, 2, 3] };
+    let groups = *groups.choose(rng).unwrap_or(&1);
     let samples = rng.random_range(1..=4);
     let extent = recipe.extent;
     // As many pixels and as deep a sum whatever the dimensions are.
@@ -264,13 +286,18 @@ fn conv(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
     let filters = size(rng, extent / 5, unit);
     // Channels in whole rows of 128 bytes, whose windows bulk copies can bring, and little else.
     let rows = u64::from(128 / dtype.bytes());
-    let windows = recipe.units && rng.random_bool(0.6);
+    let windows = recipe.units && rng.random_bool(if recipe.convolutions { 0.9 } else { 0.6 });
     let (channels, filters) = if windows { (rows, rows) } else { (channels, filters) };
+    let (groups, channels, filters) = match (recipe.convolutions, windows) {
+        (true, true) => (1, channels, filters),
+        (true, false) if groups == 8 && rng.random() => (groups, 1, 1),
+        _ => (groups, channels, filters),
+    };
     let mut list = |low: u64, high: u64| -> Vec<u64> { (0..dims).map(|_| rng.random_range(low..=high)).collect() };
     let input: Vec<u64> = list(1, largest).into_iter().map(|s| if s > unit { s.next_multiple_of(unit) } else { s }).collect();
     let filter = list(1, 3);
     let (begin, end) = (list(0, 2), list(0, 2));
-    let (stride, dilation) = (list(1, if gradient { 4 } else { 2 }), list(1, 3));
+    let (stride, dilation) = (list(1, if far { 4 } else { 2 }), list(1, 3));
     // Now and then everything plain, so that vectors along the image are legal.
     let plain = rng.random_bool(0.3);
     let ones = vec![1; dims];
@@ -286,13 +313,14 @@ fn conv(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
         .direction(direction)
         .workspace(AMPLE);
     let conv = if direction != Direction::BackwardWeight && rng.random() { conv.bias() } else { conv };
-    let conv = conv.out_dtype(out_dtype(rng, dtype));
+    let out = out_dtype(rng, dtype);
+    let conv = conv.out_dtype(out);
     let conv = match rng.random_range(0..10) {
         0 | 1 => conv.residual(),
         2 => conv.mask(),
         _ => conv,
     };
-    let conv = match activation(rng) {
+    let conv = match activation(rng).filter(|_| out.is_float()) {
         Some(activation) => conv.activation(activation),
         None => conv,
     };

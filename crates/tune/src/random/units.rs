@@ -2,7 +2,7 @@
 
 use super::plan::one;
 use super::{Recipe, plan};
-use crate::space::Space;
+use crate::space::{Resolved, Space};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
@@ -16,26 +16,25 @@ pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space) -> Opti
     for _ in 0..plan::TRIES {
         let form = space.contractions().choose(rng)?.0;
         let mut drawn = Keys::default().with(Key::C(Common::Bim), form);
-        let c = space.contraction(&drawn);
-        let (m, n) = (c.m, c.n);
-        let wide = c.a.scalar.bytes() == 4;
+        let wide = space.contraction(&drawn).a.scalar.bytes() == 4;
         keys(rng, &mut drawn, wide);
         // What the operands do not allow is taken back: an operand that bulk copies cannot reach is materialised.
         let Some(drawn) = space.repair(&drawn).filter(|p| p.common(Common::Uni) == 2) else { continue };
         let Ok(r) = space.resolve(&drawn) else { continue };
-        let (t, c) = (&r.spec.tiling, r.contraction);
-        if !t.unit.family().asynchronous {
-            continue;
-        }
-        let (tile_m, tile_n) = (u64::from(t.macro_tile().0), u64::from(t.macro_tile().1));
-        let tiles = m.div_ceil(tile_m) * n.div_ceil(tile_n) * c.g * u64::from(t.split_k.ways);
-        // Instructions take whole tiles, edges or not.
-        let work = tiles * (c.k + u64::from(t.k_tile)) * tile_m * tile_n / u64::from(t.math_threads());
-        if work <= UNIT_SPEED * recipe.work {
+        if r.spec.tiling.unit.family().asynchronous && work(&r) <= recipe.work {
             return Some(drawn);
         }
     }
     None
+}
+
+/// Multiply-adds of a thread over all work-groups, as many as take so long without matrix instructions.
+pub(super) fn work(r: &Resolved<'_>) -> u64 {
+    let (t, c) = (&r.spec.tiling, r.contraction);
+    let (tile_m, tile_n) = (u64::from(t.macro_tile().0), u64::from(t.macro_tile().1));
+    let tiles = c.m.div_ceil(tile_m) * c.n.div_ceil(tile_n) * c.g * u64::from(t.split_k.ways);
+    // Instructions take whole tiles, edges or not.
+    tiles * (c.k + u64::from(t.k_tile)) * tile_m * tile_n / u64::from(t.math_threads()) / UNIT_SPEED
 }
 
 /// Multiply-adds of a matrix instruction take a device, the emulator too, that much less time than others, at least.

@@ -52,7 +52,7 @@ pub(super) struct Built {
 
 /// What a thread is given to do.
 enum Job {
-    Build(Plan),
+    Build(Box<Plan>),
     Rehearse(Box<Ready>, Vec<Launch>),
 }
 
@@ -141,7 +141,7 @@ impl Builders {
     }
 
     pub fn submit(&mut self, plan: Plan) {
-        self.give(plan, Job::Build(plan));
+        self.give(plan, Job::Build(Box::new(plan)));
     }
 
     /// Lets what was built run in a worker.

@@ -93,6 +93,18 @@ impl std::fmt::Debug for Case {
     }
 }
 
+/// Factors for a problem's test data: of 8-bit integers of all sizes products are so large that results of 16 bits
+/// would not hold them.
+fn suited(problem: &Problem, factors: Factors) -> Factors {
+    let scale = match (problem.dtype().is_int8(), problem.out_dtype().is_int8()) {
+        (false, _) => 1.0,
+        (true, false) => 2f64.powi(-16),
+        // Some results lie beyond the ends of the type.
+        (true, true) => 2f64.powi(-11),
+    };
+    Factors { alpha: factors.alpha * scale, ..factors }
+}
+
 impl Case {
     /// Makes data from a seed, computes the reference and copies the data to the device.
     ///
@@ -106,6 +118,7 @@ impl Case {
         samples: Samples,
     ) -> Result<Case, VerifyError> {
         room::check(device.as_ref(), problem)?;
+        let factors = suited(problem, factors);
         let first = Side::new(factors, TestData::new(problem, seed, factors.alpha, factors.beta)?, samples);
         let buffers = Buffers::upload(device.as_ref(), &first.data)?;
         let (device, after) = (device.clone(), Mutex::default());
@@ -158,6 +171,7 @@ impl Case {
     /// # Errors
     /// [`VerifyError::Problem`].
     pub fn also_with(&mut self, factors: Factors) -> Result<(), VerifyError> {
+        let factors = suited(self.problem(), factors);
         let useful = factors.beta == 0.0 || self.problem().keeps_c();
         if useful && self.other.as_ref().is_none_or(|side| side.factors != factors) {
             let data = self.first.data.with_factors(self.seed, factors.alpha, factors.beta)?;

@@ -75,26 +75,38 @@ pub fn judge(device: &Arc<dyn Device>, pair: &Pair) -> Option<String> {
 impl Run<'_> {
     /// Draws and verifies; fails with the first few pairs that did not.
     pub fn all_pass(&self) {
+        self.all_pass_with(|_, _| [], &[]);
+    }
+
+    /// The same, and each of some features is one of a fiftieth of the pairs at least.
+    pub fn all_pass_with<const N: usize>(&self, has: impl Fn(&Space, &Pair) -> [bool; N] + Sync, names: &[&str; N]) {
         let count = number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(self.count);
         let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
         let start = Instant::now();
-        let failed: Vec<String> = (first..first + count)
+        let outcomes: Vec<([bool; N], Option<String>)> = (first..first + count)
             .into_par_iter()
-            .filter_map(|seed| {
+            .map(|seed| {
                 let device = emulator(self.devices[(seed % self.devices.len() as u64) as usize], self.interleave, seed);
-                match pair(&device.info().target, &self.recipe, seed) {
-                    Some(pair) => judge(&device, &pair),
-                    None => Some(format!("seed {seed}: no legal pair was found")),
-                }
+                let target = &device.info().target;
+                let Some(pair) = pair(target, &self.recipe, seed) else {
+                    return ([false; N], Some(format!("seed {seed}: no legal pair was found")));
+                };
+                let space = Space::new(&pair.problem, target).unwrap().with_atomics(true);
+                (has(&space, &pair), judge(&device, &pair))
             })
             .collect();
+        let failed: Vec<&String> = outcomes.iter().filter_map(|(_, failed)| failed.as_ref()).collect();
         eprintln!("{count} pairs in {:.1} s, {} failed", start.elapsed().as_secs_f64(), failed.len());
+        let drawn = |n: usize| outcomes.iter().filter(|(has, _)| has[n]).count() as u64;
+        let drawn: Vec<(&str, u64)> = names.iter().enumerate().map(|(n, name)| (*name, drawn(n))).collect();
+        eprintln!("{drawn:?}");
         assert!(
             failed.is_empty(),
             "{} of {count} failed, among them:\n{}",
             failed.len(),
-            failed[..failed.len().min(12)].join("\n")
+            failed.iter().take(12).map(|s| s.as_str()).collect::<Vec<_>>().join("\n")
         );
+        assert!(drawn.iter().all(|(_, n)| 50 * n >= count), "{drawn:?} of {count}");
     }
 }
 

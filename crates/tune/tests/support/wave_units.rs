@@ -1,4 +1,4 @@
-//! Random products and plans for matrix units of single waves (`UNI1`, `UNI3`).
+//! Random products for matrix units of single waves (`UNI1`, `UNI3`), and plans whose operands come in bulk.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -26,50 +26,6 @@ pub fn product(rng: &mut ChaCha8Rng, unit_number: u32, units: &[u64]) -> Problem
         Gemm::new(dtype, m, n, k).order(Order::Col).math(math).trans(rng.random(), rng.random()).batch(one(rng, &[1, 1, 2, 3]));
     let gemm = gemm.out_dtype(out_dtype(rng, dtype)).order(one(rng, &[Order::Row, Order::Col]));
     epilogue(rng, gemm, unit).unwrap().build().unwrap().into()
-}
-
-/// A plan of the unit, legal or nearly so.
-pub fn plan(rng: &mut ChaCha8Rng, unit: u32) -> Plan {
-    let wave = if unit == 1 { 32 } else { 64 };
-    let ahead = rng.random_range(0..4u32);
-    let copied = ahead > 0 && unit == 1 && rng.random();
-    let buffers = if copied { ahead + 1 } else { rng.random_range(1..ahead + 2) };
-    let mut text = String::new();
-    for side in ["A", "B"] {
-        let mic = if unit == 1 { one(rng, &[1, 2, 3, 4]) } else { one(rng, &[1, 2, 2, 3, 4]) };
-        text += &format!(
-            "{side}_MIC{mic}_PAD{}_GLW{}_PLU{}_LIW{}_LOR{}_WOS{}_ACP{}__",
-            one(rng, &[0, 1, 1, 2]),
-            one(rng, &[1, 2, 4, 8, 8, 8]),
-            rng.random_range(0..2),
-            rng.random_range(0..2),
-            rng.random_range(0..2),
-            one(rng, &[0, 0, 0, 1, 2]),
-            u32::from(copied && rng.random_bool(0.8)),
-        );
-    }
-    let ways = one(rng, &[1, 1, 2, 3]);
-    text += &format!(
-        "C_UNI{unit}_UNR{}_MAC{}_SKW{}_PFG{ahead}_BUF{buffers}_STP{}_FRA{}_LWV{}_SWP{}_CVW{}_GAL{}_ICE{ways}_IWI{}_SKS{}_EDG{}_UFO{}_UKL{}_AFI{}_PST{}_CST{}",
-        one(rng, &[16, 32, 32, 64]),
-        wave * one(rng, &[1, 2, 4]),
-        one(rng, &[9, 10, 11]),
-        rng.random_range(0..3),
-        rng.random_range(0..3),
-        one(rng, &[0, 0, 1, 2]),
-        rng.random_range(0..2),
-        one(rng, &[1, 2, 4]),
-        one(rng, &[1, 2, 3]),
-        rng.random_range(0..2),
-        i32::from(ways > 1),
-        u32::from(rng.random_bool(0.9)),
-        u32::from(rng.random_bool(0.15)),
-        rng.random_range(0..2),
-        rng.random_range(0..2),
-        one(rng, &[0, 0, 1, 3, 7]),
-        rng.random_range(0..2),
-    );
-    Constraint::parse(&text).unwrap().apply(&Plan::default()).into()
 }
 
 /// A plan whose operands come by bulk copies, one of them at least, for multiply-adds, mma.sync or wgmma; legal or nearly so.

@@ -6,6 +6,7 @@
 
 use super::Epilogue;
 use super::out::Out;
+use crate::kernel::exit::operations::stored;
 use crate::kernel::stages::ring::math_waves;
 use crate::kernel::unit::accumulators::{Accumulators, Run};
 use crate::plan::{STORE_ROWS, StoreTile, store_slabs};
@@ -64,7 +65,7 @@ impl StagedStore {
             (b.bind("upper_rows", upper), b.value(upper.equals(1)))
         });
         for run in fill.runs {
-            let values: Vec<ExprId> = (fill.values)(b, run).into_iter().map(|v| b.value(v.cast(self.scalar))).collect();
+            let values: Vec<ExprId> = (fill.values)(b, run).into_iter().map(|v| stored(b, v, self.scalar)).collect();
             match self.tile.by_rows {
                 true => self.put_across(b, fill.math, (run, upper), &values, slab),
                 false => self.put_along(b, fill.math, run, &values, slab),

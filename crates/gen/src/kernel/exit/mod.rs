@@ -9,11 +9,12 @@ mod rows;
 
 use super::input::{Input, Ints};
 use super::tile::cluster::ClusterPlace;
-use super::tile::position::TilePosition;
+use super::tile::position::{TilePosition, TileWalk};
 use super::unit::Sums;
 use super::unit::accumulators::Accumulators;
-use crate::kernel::reduce::tile::HeldTile;
-use crate::plan::{Exit, KernelSpec, REDUCTION_ALIGN, Split, StoreTile};
+use crate::kernel::reduce::Reducer;
+use crate::kernel::reduce::tile::{HeldTile, Kept, OfRegister, Walk};
+use crate::plan::{Exit, KernelSpec, REDUCTION_ALIGN, Split, StoreTile, TileReduction};
 use bulk::StagedStore;
 use out::{Out, OutArgs, Target};
 use rows::RowStore;
@@ -39,6 +40,8 @@ pub(crate) struct Epilogue<'a> {
     pub piped: bool,
     /// Bytes of shared memory before those.
     pub behind: u32,
+    /// What this thread has of the reductions that go on from tile to tile.
+    pub kept: Vec<Kept>,
 }
 
 /// Staging buffers of the waves and what goes through them.
@@ -119,6 +122,56 @@ impl Epilogue<'_> {
 
     /// Reduces what the registers hold of a tile, as far as they count.
     fn reduce(&self, b: &mut Builder, math: &Accumulators, at: &TilePosition, out: &Out, counts: &dyn Fn(u32) -> Option<ExprId>) {
+        let value = |b: &mut Builder, element: u32| math.value(b, element);
+        self.with_tile(b, (at, out, None), (&value, counts), |b, tile, (team, from)| {
+            let (behind, now) = (self.reducers(true), self.reducers(false));
+            let place = tile.place(b);
+            for ((reducer, how), kept) in behind.iter().zip(&self.kept) {
+                tile.carry(b, (reducer, how), kept, place);
+            }
+            tile.reduce(b, &now, place, (team, from), self.spec.teams());
+        });
+    }
+
+    /// Reductions of each tile, or those behind the last one, and how the threads reduce them.
+    fn reducers(&self, behind: bool) -> Vec<(&Reducer<'_>, TileReduction)> {
+        let all = self.args.reducers.iter().zip(self.spec.tile_reductions(self.c));
+        all.filter(|(reducer, _)| reducer.partials.carried.is_some() == behind).collect()
+    }
+
+    /// Ahead of the first tile: reductions that go on from tile to tile have no elements yet.
+    pub fn nothing_kept(&self, b: &mut Builder) -> Vec<Kept> {
+        let (all, layout) = (self.reducers(true), self.spec.tiling.accumulators());
+        all.iter().map(|(reducer, how)| HeldTile::nothing(&layout, b, reducer, how)).collect()
+    }
+
+    /// Behind the last tile of a work-group, whose first piece of work this is: its parts of what went on from tile to tile.
+    pub fn leave(&self, b: &mut Builder, tiles: &TileWalk, work: ExprId) {
+        if self.kept.is_empty() {
+            return;
+        }
+        let at = tiles.position(b, work);
+        let (out, cluster) = (Out::new(b, self, &at), self.spec.tiling.cluster);
+        let place = self.place.map(|place| [(cluster.m, place.m), (cluster.n, place.n)]);
+        let place = place.map_or([None; 2], |place| place.map(|(together, at)| (together > 1).then_some(at)));
+        let nothing = |b: &mut Builder, _| b.zero(self.c.accumulator().vector(1));
+        self.with_tile(b, (&at, &out, Some((work, place))), (&nothing, &|_| None), |b, tile, shared| {
+            let (all, place) = (self.reducers(true), tile.place(b));
+            tile.leave(b, &all, shared, self.spec.teams(), &mut |b, number| {
+                let (reducer, how) = &all[number];
+                tile.kept(b, (reducer, how), &self.kept[number], place)
+            });
+        });
+    }
+
+    /// What threads hold of a tile; and the team that computes it where several do, with the shared memory that is free.
+    fn with_tile(
+        &self,
+        b: &mut Builder,
+        (at, out, walk): (&TilePosition, &Out, Option<Walk>),
+        (value, counts): (OfRegister, &dyn Fn(u32) -> Option<ExprId>),
+        then: impl FnOnce(&mut Builder, &HeldTile, (Option<ExprId>, u32)),
+    ) {
         let (t, teams) = (&self.spec.tiling, self.spec.teams());
         let layout = t.accumulators();
         let team = (teams > 1).then(|| b.value(self.thread / t.math_threads()));
@@ -127,7 +180,7 @@ impl Epilogue<'_> {
             layout: &layout,
             thread,
             threads: t.math_threads(),
-            value: &|b, element| math.value(b, element),
+            value,
             counts,
             share: self.place.filter(|_| t.cluster.splits > 1).map(|place| place.split),
             stored: self.c.c.scalar,
@@ -137,11 +190,10 @@ impl Epilogue<'_> {
             owned: &|b, position, axis| out.owned(b, position, axis),
             meet: &|b| self.meet_math(b),
             ints: self.ints,
+            walk,
         };
-        let reducers = &self.args.reducers;
-        let ways: Vec<_> = reducers.iter().zip(self.spec.tile_reductions(self.c)).collect();
         let from = if self.piped { b.kernel().shared_bytes().next_multiple_of(REDUCTION_ALIGN as u32) } else { 0 };
-        tile.reduce(b, &ways, (team, from), teams);
+        then(b, &tile, (team, from));
     }
 
     fn accumulators(&self, b: &mut Builder, sums: &Sums) -> Accumulators {
@@ -151,8 +203,7 @@ impl Epilogue<'_> {
     /// Load waves meet the barriers of all waves while results leave.
     pub fn meet(&self, b: &mut Builder) {
         let (t, tiles) = (&self.spec.tiling, vec![BarrierScope::WorkGroup; usize::from(!self.piped)]);
-        let reduced = if self.piped { 0 } else { self.spec.reduction_meetings(self.c) };
-        let reduced = vec![BarrierScope::WorkGroup; reduced];
+        let reduced = self.meetings(false);
         let (before, behind) = if self.spec.epilogue.split == Split::Cluster { (vec![], reduced) } else { (reduced, vec![]) };
         let scopes = match (self.spec.epilogue.split, &self.spec.epilogue.exit) {
             (Split::Cluster, _) => [tiles, vec![BarrierScope::Cluster; 2]].concat(),
@@ -162,6 +213,17 @@ impl Epilogue<'_> {
             _ => tiles.repeat(2 * if out::columns_contiguous(self.c) { t.a.micro } else { t.b.micro } as usize),
         };
         [before, scopes, behind].concat().into_iter().for_each(|scope| b.push(Stmt::Barrier(scope)));
+    }
+
+    /// Where they meet those that reduce a tile, or that leave what went on from tile to tile.
+    fn meetings(&self, behind: bool) -> Vec<BarrierScope> {
+        let count = if self.piped { 0 } else { self.spec.reduction_meetings(self.c, behind) };
+        vec![BarrierScope::WorkGroup; count]
+    }
+
+    /// Load waves meet the barriers of all waves behind the last tile.
+    pub fn meet_behind(&self, b: &mut Builder) {
+        self.meetings(true).into_iter().for_each(|scope| b.push(Stmt::Barrier(scope)));
     }
 
     /// Waves that compute wait for each other: where load waves run ahead, without those.

@@ -103,7 +103,7 @@ impl<'a> Operations<'a> {
             tensors.push(Some(args.buffer(b, name, (scalar, Access::Read), doc, to)));
         }
         let between = between(b, args);
-        let acc = c.accumulator();
+        let acc = c.result_scalar();
         let read = ops.into_iter().zip(tensors).filter_map(|(op, tensor)| {
             Some(match op {
                 EpilogueOp::Scale => Operation::Times(args.scalar(b, "alpha", acc, "factor of the product", Binding::Alpha)),
@@ -130,7 +130,7 @@ impl<'a> Operations<'a> {
     pub fn by_beta(&self, b: &mut Builder, write: impl Fn(&mut Builder, bool)) {
         let beta = self.all.iter().find_map(|op| if let Operation::AddOld(beta) = op { Some(*beta) } else { None });
         let Some(beta) = beta else { return write(b, false) };
-        let zero = b.float(0.0, self.c.accumulator());
+        let zero = b.zero(self.c.result_scalar().ty());
         b.if_else(beta.equals(zero), |b| write(b, false), |b| write(b, true));
     }
 
@@ -162,8 +162,10 @@ impl<'a> Operations<'a> {
         old: Option<Before>,
         sums: &[ExprId],
     ) -> Vec<ExprId> {
-        let acc = self.c.accumulator();
-        let mut values = sums.to_vec();
+        let acc = self.c.result_scalar();
+        // Partial sums, and what has been computed, stay as they are.
+        let computed = |sum: &ExprId| if self.all.is_empty() { *sum } else { b.value(sum.cast(acc)) };
+        let mut values: Vec<ExprId> = sums.iter().map(computed).collect();
         for op in &self.all {
             let added = match op {
                 Operation::Times(factor) => {
@@ -220,6 +222,19 @@ impl Applied {
             Applied::Rest => !matches!(op, EpilogueOp::Scale | EpilogueOp::Activate(_)),
         }
     }
+}
+
+/// A result as C holds it: of 8-bit integers the nearest one (of two the even one), and the ends of the type for what lies beyond.
+pub(crate) fn stored(b: &mut Builder, value: ExprId, to: Scalar) -> ExprId {
+    let (least, most) = match (b.ty(value).scalar, to) {
+        (Scalar::F32, Scalar::I8) => (i8::MIN.into(), i8::MAX.into()),
+        (Scalar::F32, Scalar::U8) => (u8::MIN.into(), u8::MAX.into()),
+        _ => return b.value(value.cast(to)),
+    };
+    // Behind these floats are a step of 1 apart.
+    let [least, most, apart] = [least, most, 1.5 * 2f64.powi(23)].map(|x| b.float(x, Scalar::F32));
+    let nearest = b.value(value.max(least).min(most) + apart - apart);
+    b.value(nearest.cast(Scalar::I32).cast(to))
 }
 
 /// The elements of a vector that belong to a run.

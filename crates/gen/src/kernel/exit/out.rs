@@ -5,7 +5,7 @@
 //! in workspace.
 
 use super::Epilogue;
-use crate::kernel::exit::operations::{Before, Operations, Run, Start};
+use crate::kernel::exit::operations::{Before, Operations, Run, Start, stored};
 use crate::kernel::input::{entry_start, exists};
 use crate::kernel::reduce::Reducer;
 use crate::kernel::tile::position::TilePosition;
@@ -175,7 +175,7 @@ impl Out<'_> {
             }
             return;
         }
-        let cast: Vec<ExprId> = values.iter().map(|&p| b.value(p.cast(self.e.c.c.scalar))).collect();
+        let cast: Vec<ExprId> = values.iter().map(|&p| stored(b, p, self.e.c.c.scalar)).collect();
         let value = b.vector(&cast);
         b.store(base, at, value, place.guard);
     }

@@ -12,13 +12,14 @@ use crate::kernel::exit::out::{Out, Target};
 use crate::kernel::stages::ring::math_waves;
 use crate::kernel::unit::accumulators::Accumulators;
 use crate::plan::reach::vector_width;
-use crate::plan::{Edge, RowSlab, STORE_ROWS};
+use crate::plan::{Edge, ROW_VECTOR, RowSlab, STORE_ROWS};
 use tilewright_ir::*;
 use tilewright_problem::view::{COL, G, ROW};
 
-/// Loops over a staging buffer stay loops: there are many of them, and NVIDIA's compiler unrolls them into more code and addresses than
-/// registers hold (4095^3 in bf16 spilled 112 bytes).
-const ROLLED: Unroll = Unroll::By(1);
+/// Two steps of a loop over a staging buffer in flight. There are many such loops: left to itself, NVIDIA's compiler unrolls them into
+/// more code and addresses than registers hold (4095^3 in bf16 spilled 112 bytes); one step at a time waits for shared memory (3072 x
+/// 1500 x 1023 in bf16 took 29.4 us, 28.2 so).
+const STEPS: Unroll = Unroll::By(2);
 
 /// A wave's staging buffer: 16 rows of sums.
 pub(crate) struct RowStore {
@@ -37,8 +38,10 @@ impl RowStore {
         let wave = b.value(e.thread / lanes);
         let array = b.shared("slabs", slab.scalar, each * waves, at);
         let rows = RowStore { array, first: b.bind("slab", wave * each), slab };
-        let lane = b.value(e.thread % lanes);
-        rows.prepare(b, lane);
+        if e.c.k > 0 {
+            let lane = b.value(e.thread % lanes);
+            rows.prepare(b, lane);
+        }
         rows
     }
 
@@ -53,7 +56,7 @@ impl RowStore {
         let zeros = b.zero(self.slab.scalar.vector(width as u8));
         b.if_then(lane.lt(STORE_ROWS), |b| {
             let line = self.line(b, lane);
-            for at in (0..8).chain(columns..columns + 8).step_by(width as usize) {
+            for at in (0..ROW_VECTOR).chain(columns..columns + ROW_VECTOR).step_by(width as usize) {
                 b.store(Base::Shared(self.array), line + at, zeros, None);
             }
         });
@@ -106,6 +109,11 @@ impl RowForm {
     fn suits(&self, neighbours: u32) -> bool {
         self.steps.iter().all(|s| s.is_multiple_of(neighbours))
     }
+    /// Most neighbours that begin and end with a row together, of which there are `columns`.
+    fn together(&self, columns: Option<u64>) -> u32 {
+        let ends = |n: u32| columns.is_some_and(|c| c.is_multiple_of(n.into()));
+        (1..=self.width).rev().find(|&n| self.width.is_multiple_of(n) && self.suits(n) && ends(n)).unwrap_or(1)
+    }
 }
 
 /// One staging buffer's place in the tile: the first row of its band, its number along n and how many there are.
@@ -124,7 +132,7 @@ impl Out<'_> {
                 // Counted from the tensor's first element, forwards.
                 let shape = self.e.c.c.view.is_affine_box().filter(|s| s.base == 0);
                 let forwards = |s: i64| u64::try_from(s).ok();
-                let width = self.e.c.c.align.min(16) / self.e.c.c.scalar.bytes();
+                let width = (self.e.c.c.align.min(16) / self.e.c.c.scalar.bytes()).min(ROW_VECTOR);
                 (width, shape.and_then(|s| Some([forwards(s.strides[ROW])?, forwards(s.strides[G])?])))
             }
         };
@@ -208,7 +216,7 @@ impl Out<'_> {
         let (width, lanes) = (form.width, self.e.spec.tiling.wave_lanes);
         let vectors = rows.slab.columns / width;
         let steps = (STORE_ROWS * vectors).div_ceil(lanes);
-        b.for_range("step", 0, steps, ROLLED, |b, step| {
+        b.for_range("step", 0, steps, STEPS, |b, step| {
             let index = b.value(step * lanes + lines.lane);
             let own = b.bind("slab_row", index / vectors);
             let vector = b.value(index % vectors);
@@ -266,8 +274,9 @@ impl Out<'_> {
     }
 
     /// Stores what a row owns of one of its vectors, neighbours by neighbouring lanes: stored one after the other, each would be a
-    /// transaction of its own. `which`, of an element of the vector and of how far the row begins behind a multiple: where in its line
-    /// the vector begins, and whether the element is the row's. Nothing is stored from the column `end` on.
+    /// transaction of its own. A lane has as many as rows begin and end with together. `which`, of the first of them in the vector and of
+    /// how far the row begins behind a multiple: where in its line the vector begins, and whether they are the row's. Nothing is stored
+    /// from the column `end` on.
     fn part(
         &self,
         b: &mut Builder,
@@ -277,11 +286,13 @@ impl Out<'_> {
         old: bool,
         which: &dyn Fn(&mut Builder, ExprId, ExprId) -> (ExprId, ExprId),
     ) {
-        let (width, lanes) = (form.width, self.e.spec.tiling.wave_lanes);
-        b.for_range("step", 0, (STORE_ROWS * width).div_ceil(lanes), ROLLED, |b, step| {
+        let lanes = self.e.spec.tiling.wave_lanes;
+        let each = form.together(self.at.sizes[1].is_none().then_some(self.e.c.n));
+        let parts = form.width / each;
+        b.for_range("step", 0, (STORE_ROWS * parts).div_ceil(lanes), STEPS, |b, step| {
             let index = b.value(step * lanes + lines.lane);
-            let own = b.bind("slab_row", index / width);
-            let element = b.bind("slab_element", index % width);
+            let own = b.bind("slab_row", index / parts);
+            let element = b.bind("slab_element", index % parts * each);
             let row = lines.row(b, own);
             let behind = if form.aligned() { b.int(0, Scalar::I32) } else { self.behind(b, form, row) };
             let behind = b.bind("behind", behind);
@@ -291,14 +302,14 @@ impl Out<'_> {
             if let Some(end) = end {
                 b.and_also(&mut guard, col.lt(end));
             }
-            if !(STORE_ROWS * width).is_multiple_of(lanes) {
+            if !(STORE_ROWS * parts).is_multiple_of(lanes) {
                 b.and_also(&mut guard, own.lt(STORE_ROWS));
             }
             let line = rows.line(b, own);
             let at = b.value(line + first + element);
             b.if_given(guard, |b| {
-                let value = rows.values(b, at, 1);
-                self.put_from(b, [row, col], &value, old, Start::InMemory);
+                let values = rows.values(b, at, each);
+                self.put_from(b, [row, col], &values, old, Start::InMemory);
             });
         });
     }

@@ -11,6 +11,7 @@ use crate::kernel::copy::copies::{Copies, Operands, Source, TileCopies};
 use crate::kernel::exit::out::OutArgs;
 use crate::kernel::exit::{Epilogue, Staged};
 use crate::kernel::input::{Input, Ints, Regions, Shape};
+use crate::kernel::reduce::tile::Kept;
 use crate::kernel::stages::counter::Counter;
 use crate::kernel::stages::ping_pong::{Passing, Turns};
 use crate::kernel::stages::ring::{Ring, math_waves};
@@ -195,16 +196,32 @@ impl Main<'_> {
         let mut group = None;
         for part in &self.parts {
             let tiles = &part.operands.tiles;
-            let first = *group.get_or_insert_with(|| tiles.first_work(b));
-            tiles.each(b, first, None, |b, at, range| {
-                self.roles(b, |b, waves| self.role_of_barriers(b, part, waves, (at, range)));
+            let first = *group.get_or_insert_with(|| self.first_work(b, tiles));
+            let kept = if part.spec.epilogue.carry { self.epilogue(b, part, None).nothing_kept(b) } else { Vec::new() };
+            let work = tiles.each(b, first, None, |b, at, range| {
+                self.roles(b, |b, waves| self.role_of_barriers(b, part, waves, (at, range), &kept));
                 let others_read = part.spec.schedule.buffers > 1 || part.spec.epilogue.exit.staged() || part.reduces_over_tiles();
                 if part.spec.tiling.persistent > 0 && !part.lowered.prologue.is_empty() && others_read {
                     // The next tile's prologue overwrites what this one's last k-tile, and its results on their way, are read from.
                     b.barrier();
                 }
             });
+            if !kept.is_empty() {
+                self.roles(b, |b, waves| {
+                    let epilogue = Epilogue { kept: kept.clone(), ..self.epilogue(b, part, None) };
+                    if waves == Waves::Load { epilogue.meet_behind(b) } else { epilogue.leave(b, tiles, work) }
+                });
+            }
         }
+    }
+
+    /// The work-group's first piece of work. Parts whose threads load their factors themselves read the same tensor, and take turns where
+    /// each has as many tiles: what work-groups side by side read of it comes from memory once.
+    fn first_work(&self, b: &mut Builder, tiles: &TileWalk) -> ExprId {
+        let (group, parts) = (tiles.first_work(b), self.parts.len() as i64);
+        let alike = self.parts.iter().all(|part| part.operands.tiles.pieces() == tiles.pieces());
+        let in_turn = parts > 1 && alike && self.spec.schedule.own() && self.spec.tiling.persistent == 0;
+        if in_turn { b.bind("piece", group % parts * tiles.pieces() as i64 + group / parts) } else { group }
     }
 
     /// Each role's code.
@@ -234,7 +251,7 @@ impl Main<'_> {
     }
 
     /// A role's share of a result tile, with barriers of the work-group.
-    fn role_of_barriers(&self, b: &mut Builder, part: &Part, waves: Waves, (at, range): (&TilePosition, &KRange)) {
+    fn role_of_barriers(&self, b: &mut Builder, part: &Part, waves: Waves, (at, range): (&TilePosition, &KRange), kept: &[Kept]) {
         let copies = (waves != Waves::Math && part.sums() && !part.spec.schedule.own()).then(|| {
             let thread = self.load_thread(b);
             Copies::by_threads(b, &part.operands, thread)
@@ -249,7 +266,7 @@ impl Main<'_> {
         if copies.is_some() && (over_tiles || part.spec.tiling.persistent > 0) && part.spec.schedule.copied().0 {
             b.push(Stmt::AsyncWait(0));
         }
-        let epilogue = self.epilogue(b, part, None);
+        let epilogue = Epilogue { kept: kept.to_vec(), ..self.epilogue(b, part, None) };
         match &consumer {
             Some(consumer) => epilogue.emit(b, &consumer.unit.sums(), at, None),
             None => epilogue.meet(b),
@@ -310,7 +327,10 @@ impl Main<'_> {
                 .filter(|_| part.sums())
                 .map(|elected| Copies::into_ring(b, (&part.operands, ring), self.local, (Some(elected), None), issue));
             let consumer = self.consumer(b, part, Ok((ring, progress)));
-            let epilogue = self.epilogue(b, part, consumer.first_lane);
+            let mut epilogue = self.epilogue(b, part, consumer.first_lane);
+            if part.spec.epilogue.carry {
+                epilogue.kept = epilogue.nothing_kept(b);
+            }
             if progress.is_some() && part.spec.epilogue.exit.staged() {
                 // Other lanes may still read the staging buffer of the part before.
                 b.push(Stmt::Barrier(BarrierScope::Wave));
@@ -319,11 +339,12 @@ impl Main<'_> {
             let counters = [Some(consumer.read), consumer.released];
             let passing = consumer.turns.map(|turns| Passing { turns, counters, tiles: part.operands.tiles });
             let group = progress.map_or_else(|| part.operands.tiles.first_work(b), |p| p.group);
-            part.operands.tiles.each(b, group, passing, |b, at, range| {
+            let work = part.operands.tiles.each(b, group, passing, |b, at, range| {
                 let tile = copies.as_ref().map(|copies| copies.begin(b, at, range));
                 part.k_loop(b, range, tile.as_ref(), Some(&consumer));
                 epilogue.emit(b, &consumer.unit.sums(), at, staged.as_ref());
             });
+            epilogue.leave(b, &part.operands.tiles, work);
             if let Some(Staged::Bulk(staged)) = &staged {
                 staged.finish(b);
             }
@@ -410,6 +431,7 @@ impl Main<'_> {
             store: part.store.as_ref(),
             piped: part.operands.ring.is_some(),
             behind: self.behind,
+            kept: Vec::new(),
         }
     }
 }

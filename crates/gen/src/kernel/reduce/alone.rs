@@ -14,7 +14,7 @@ use crate::program::Binding;
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::*;
-use tilewright_problem::contraction::{Contraction, Operand};
+use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::{COL, ROW, View};
 
 /// Work-groups of the kernel: tiles along m, shares of the columns.
@@ -48,8 +48,8 @@ pub(crate) fn build(c: &Contraction, view: &View, spec: &KernelSpec, parts: &[Pa
     b.min_groups(spec.style.min_groups);
     b.doc(format!("{}   {}", c.formula(), c.sizes()));
     b.doc(format!("tile {} x {} of {threads} threads, {} columns", t.a.macro_tile, t.b.macro_tile, spec.share_of_columns(c)));
-    let buffer = args.buffer(b, "a", (c.a.scalar, Access::Read), "elements", Binding::Buffer(Operand::A));
-    let offset = args.scalar(b, "a_offset", Scalar::I64, "first element in its buffer", Binding::Offset(Operand::A));
+    let buffer = args.buffer(b, "a", (c.a.scalar, Access::Read), "elements", Binding::Buffer(c.element_operand));
+    let offset = args.scalar(b, "a_offset", Scalar::I64, "first element in its buffer", Binding::Offset(c.element_operand));
     let (operations, ()) = Operations::declare(b, &mut args, c, Applied::All, |_, _| ());
     let reducers = Reducer::declare(b, &mut args, c, parts);
     let columns = spec.share_of_columns(c);
@@ -104,6 +104,7 @@ impl Share<'_> {
             owned,
             meet: &|b| b.barrier(),
             ints: self.ints,
+            walk: None,
         }
     }
 
@@ -125,7 +126,7 @@ impl Share<'_> {
         let shape = |reducer: &Reducer, way: &crate::plan::TileReduction| match reducer.partials.finish {
             // Nothing is left behind a step.
             Some(Finish::Atomic(Stage::Element)) => Vec::new(),
-            _ => whole.values(reducer, way),
+            _ => whole.values(way),
         };
         let shapes: Vec<Vec<[u32; 2]>> = all.iter().map(|(reducer, way)| shape(reducer, way)).collect();
         let steps = (columns / u64::from(self.size[1])) as i64;

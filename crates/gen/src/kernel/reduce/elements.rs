@@ -182,7 +182,9 @@ impl Elements<'_> {
             owned: &|b, at, axis| self.owned(b, at, axis),
             meet: &|b| b.barrier(),
             ints: self.ints,
+            walk: None,
         };
-        held.reduce(b, ways, (None, 0), 1);
+        let place = held.place(b);
+        held.reduce(b, ways, place, (None, 0), 1);
     }
 }

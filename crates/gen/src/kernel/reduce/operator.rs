@@ -46,12 +46,8 @@ impl Reducer<'_> {
 
     /// The state of no element.
     pub fn identity(&self, b: &mut Builder) -> State {
-        let component = |(scalar, value): (&Scalar, f64)| match scalar {
-            // No index is as large.
-            Scalar::I32 => b.int(i32::MAX.into(), *scalar),
-            _ => number(b, value, *scalar),
-        };
-        self.state.iter().zip(self.op.operator.identity()).map(component).collect()
+        // No index is as large as infinity's.
+        self.state.iter().zip(self.op.operator.identity()).map(|(scalar, value)| number(b, value, *scalar)).collect()
     }
 
     /// The state of the elements of a thread, the first of which has this index.
@@ -226,7 +222,11 @@ impl Reducer<'_> {
 /// A constant; infinities are the ends of integers.
 fn number(b: &mut Builder, value: f64, scalar: Scalar) -> ExprId {
     // Conversions to integers end there.
-    if scalar.is_float() { b.float(value, scalar) } else { b.int(value as i64, scalar) }
+    match scalar {
+        Scalar::I32 => b.int((value as i32).into(), scalar),
+        _ if scalar.is_float() => b.float(value, scalar),
+        _ => b.int(value as i64, scalar),
+    }
 }
 
 /// States combined pairwise, neighbours first; there is one at least.

@@ -4,10 +4,10 @@
 //! that are not there, or that another tile owns, count as the operator's identity.
 
 use super::operator::Element;
-use super::{Reducer, State, bind};
+use super::{Reducer, State, add, bind, get};
 use crate::kernel::input::Ints;
 use crate::plan::{Finish, Stage, TileReduction, atomic};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use tilewright_ir::affine::Coord;
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::*;
@@ -30,7 +30,7 @@ pub(crate) struct HeldTile<'a> {
     pub thread: ExprId,
     pub threads: u32,
     /// The value in a register, in the type of the sums.
-    pub value: &'a dyn Fn(&mut Builder, u32) -> ExprId,
+    pub value: OfRegister<'a>,
     /// Condition under which a register counts; `None` where it always does.
     pub counts: &'a dyn Fn(u32) -> Option<ExprId>,
     /// Number of this work-group's share, where several have shares of a tile.
@@ -47,7 +47,18 @@ pub(crate) struct HeldTile<'a> {
     /// The threads wait for each other.
     pub meet: &'a dyn Fn(&mut Builder),
     pub ints: Ints,
+    /// Behind a work-group's last tile.
+    pub walk: Option<Walk>,
 }
+
+/// The value in a register.
+pub(crate) type OfRegister<'a> = &'a dyn Fn(&mut Builder, u32) -> ExprId;
+
+/// A work-group's first piece of work, and where it is in its cluster along m and n.
+pub(crate) type Walk = (ExprId, [Option<ExprId>; 2]);
+
+/// What a thread has of a reduction that goes on from tile to tile: the state of each value, in variables.
+pub(crate) type Kept = Vec<Vec<VarId>>;
 
 /// Values that a thread has of a reduction: row and column of each as far as constants go, and what the thread adds to all of them.
 pub(crate) struct Values {
@@ -60,8 +71,14 @@ pub(crate) struct Values {
 impl HeldTile<'_> {
     /// Reduces the tile by all reducers. `shared`: first byte of the shared memory that is free for it, and before it the number by which
     /// teams of threads that work on tiles of their own tell their parts of it apart.
-    pub fn reduce(&self, b: &mut Builder, all: &[(&Reducer, TileReduction)], shared: (Option<ExprId>, u32), teams: u32) {
-        let place = self.place(b);
+    pub fn reduce(
+        &self,
+        b: &mut Builder,
+        all: &[(&Reducer, TileReduction)],
+        place: [ExprId; 2],
+        shared: (Option<ExprId>, u32),
+        teams: u32,
+    ) {
         let mut owned = HashMap::new();
         self.leave(b, all, shared, teams, &mut |b, number| {
             let (reducer, how) = &all[number];
@@ -153,21 +170,31 @@ impl HeldTile<'_> {
         }
     }
 
-    /// Which values a thread has of a reducer, as far as constants go, each with its registers by row and column.
-    fn groups(&self, reducer: &Reducer, how: &TileReduction) -> BTreeMap<[u32; 2], BTreeMap<[u32; 2], u32>> {
-        let whole = reducer.op.over.whole();
-        let mut groups: BTreeMap<[u32; 2], BTreeMap<[u32; 2], u32>> = BTreeMap::new();
-        for register in 0..self.layout.extent(Axis::Register) as u32 {
-            let at = [Axis::Row, Axis::Col].map(|to| self.layout.at(to, &[(Axis::Register, register.into())]) as u32);
-            let kept = [0, 1].map(|axis| if whole[axis] { 0 } else { at[axis] / how.runs[axis] });
-            groups.entry(kept).or_default().insert(at, register);
-        }
-        groups
+    /// Values that a thread has of a reducer.
+    pub fn values(&self, how: &TileReduction) -> Vec<[u32; 2]> {
+        how.held(self.layout).into_keys().collect()
     }
 
-    /// Values that a thread has of a reducer.
-    pub fn values(&self, reducer: &Reducer, how: &TileReduction) -> Vec<[u32; 2]> {
-        self.groups(reducer, how).into_keys().collect()
+    /// The state of no element for each value of a thread, in variables.
+    pub fn nothing(layout: &Layout, b: &mut Builder, reducer: &Reducer, how: &TileReduction) -> Kept {
+        let identity = reducer.identity(b);
+        let mut state = || identity.iter().map(|value| b.declare("kept", *value)).collect();
+        how.held(layout).keys().map(|_| state()).collect()
+    }
+
+    /// Adds the tile to what the thread has of those before.
+    pub fn carry(&self, b: &mut Builder, (reducer, how): (&Reducer, &TileReduction), kept: &Kept, place: [ExprId; 2]) {
+        b.comment(reducer.op.to_string());
+        let values = self.in_registers(b, reducer, how, place, &mut HashMap::new());
+        for (state, (_, own)) in kept.iter().zip(&values.held) {
+            add(b, reducer, state, own);
+        }
+    }
+
+    /// What a thread has of all tiles.
+    pub fn kept(&self, b: &mut Builder, (reducer, how): (&Reducer, &TileReduction), kept: &Kept, place: [ExprId; 2]) -> Values {
+        let states: Vec<State> = kept.iter().map(|state| get(b, state)).collect();
+        self.of_thread(b, reducer, how, place, self.values(how).into_iter().zip(states).collect())
     }
 
     /// Condition that a row or column which the thread holds exists and is this tile's.
@@ -225,7 +252,7 @@ impl HeldTile<'_> {
     ) -> Values {
         let (whole, steps) = (reducer.op.over.whole(), reducer.steps());
         let (mut held, mut first) = (Vec::new(), None);
-        for (kept, elements) in self.groups(reducer, how) {
+        for (kept, elements) in how.held(self.layout) {
             if reducer.op.operator.indexes() && (first.is_none() || reducer.op.over.in_blocks()) {
                 first = Some(self.first_index(b, reducer, place, (how, kept)));
             }
@@ -253,6 +280,18 @@ impl HeldTile<'_> {
             let total = reducer.elements(b, first, all);
             held.push((kept, bind(b, "total", total)));
         }
+        self.of_thread(b, reducer, how, place, held)
+    }
+
+    fn of_thread(
+        &self,
+        b: &mut Builder,
+        reducer: &Reducer,
+        how: &TileReduction,
+        place: [ExprId; 2],
+        held: Vec<([u32; 2], State)>,
+    ) -> Values {
+        let whole = reducer.op.over.whole();
         let thread = [0, 1].map(|axis| match how.runs[axis] {
             run if run > 1 && !whole[axis] => b.value(place[axis] / run),
             _ => place[axis],
@@ -448,7 +487,8 @@ impl HeldTile<'_> {
         let parts = partials.in_workspace();
         let mut index = if parts { b.value(self.g.cast(Scalar::I64)) } else { self.entry(b, reducer) };
         for axis in (0..2).filter(|axis| whole[*axis] && parts) {
-            index = b.value(index * (partials.tiles[axis] as i64) + self.tile[axis].cast(Scalar::I64));
+            let part = self.part(b, reducer, axis);
+            index = b.value(index * (partials.tiles[axis] as i64) + part.cast(Scalar::I64));
         }
         let (kept, exists) = self.value_at(b, reducer, at, if parts { partials.runs } else { partials.blocks });
         guard = b.and_opt(guard, exists);
@@ -465,6 +505,17 @@ impl HeldTile<'_> {
                 None => b.store(Base::Buffer(*to), index, value, guard),
             }
         }
+    }
+
+    /// Number of the tile's part of a value along an axis that is reduced; of the work-group's, where it adds up those of its tiles.
+    fn part(&self, b: &mut Builder, reducer: &Reducer, axis: usize) -> ExprId {
+        let (Some(carried), Some((work, place))) = (&reducer.partials.carried, self.walk) else { return self.tile[axis] };
+        let place = place[axis].unwrap_or_else(|| b.int(0, Scalar::I32));
+        if carried.along != axis {
+            return place;
+        }
+        let together = carried.parts[axis] / carried.sharers;
+        b.value(work / (carried.kept as i64) % (carried.sharers as i64) * (together as i64) + place)
     }
 
     /// The batch entry of the tile's values in the result.

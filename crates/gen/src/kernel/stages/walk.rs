@@ -6,14 +6,14 @@ use tilewright_ir::*;
 
 impl TileWalk<'_> {
     /// The body once for each result tile of this work-group, whose first piece of work is `group`, or of the team among those that
-    /// alternate. Pieces of work of all parts of the problem are numbered through.
+    /// alternate. Pieces of work of all parts of the problem are numbered through. The first piece of persistent work-groups.
     pub fn each(
         &self,
         b: &mut Builder,
         group: ExprId,
         passing: Option<Passing>,
         body: impl FnOnce(&mut Builder, &TilePosition, &KRange),
-    ) {
+    ) -> ExprId {
         let one = |b: &mut Builder, group: ExprId| {
             let at = self.position(b, group);
             let range = self.k_range(b, &at);
@@ -22,15 +22,17 @@ impl TileWalk<'_> {
         let before = self.before as i64;
         if self.tiling.persistent == 0 {
             if !self.more {
-                return one(b, group);
+                one(b, group);
+                return group;
             }
             let (from, to) = (b.value(group.ge(before)), b.value(group.lt(before + self.pieces() as i64)));
             let own = if before == 0 { Some(to) } else { b.and_opt(Some(from), Some(to)) };
-            let Some(own) = own else { return };
-            return b.if_then(own, |b| {
+            let Some(own) = own else { return group };
+            b.if_then(own, |b| {
                 let group = b.bind("part_group", group - before);
                 one(b, group);
             });
+            return group;
         }
         let all = self.all_work(b);
         let stay = self.stay();
@@ -47,5 +49,6 @@ impl TileWalk<'_> {
             }
             b.set(index, work + stride);
         });
+        first
     }
 }

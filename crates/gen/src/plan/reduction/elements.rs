@@ -34,7 +34,7 @@ impl ElementLoads {
             let multiple = |t: u64| layout.at(to, &[(Axis::Thread, t as i64)]).rem_euclid(width.into()) == 0;
             allowed >= width && extent.is_multiple_of(width.into()) && (0..threads).all(multiple)
         };
-        for width in [8, 4, 2].into_iter().filter(|width| *width <= most) {
+        for width in [16, 8, 4, 2].into_iter().filter(|width| *width <= most) {
             for axis in [1, 0].into_iter().filter(|axis| legal(*axis, width)) {
                 let mut sorted: Vec<u32> = (0..registers).collect();
                 sorted.sort_by_key(|r| (place(1 - axis, *r), place(axis, *r)));

@@ -1,11 +1,13 @@
 //! How results are reduced under a plan: [`tile`] by the threads of a work-group, [`partials`] and [`finish`] by work-groups together;
-//! [`elements`] are results that are read instead of computed.
+//! [`elements`] are results that are read instead of computed. [`carry`]: what goes on from tile to tile.
 
+mod carry;
 mod elements;
 mod finish;
 mod partials;
 mod tile;
 
+pub use carry::Carried;
 pub use elements::{ELEMENT_BLOCK, ELEMENT_THREADS, ElementLoads, ElementTile};
 pub use finish::{Finish, Stage, atomic};
 pub use partials::Partials;
@@ -16,6 +18,9 @@ use super::spec::{KernelSpec, Split};
 use tilewright_ir::Scalar;
 use tilewright_ir::layout::Layout;
 use tilewright_problem::contraction::{Contraction, Reduce};
+
+/// Alignment of the shared memory through which waves reduce results, behind everything else, in bytes.
+pub(crate) const REDUCTION_ALIGN: u64 = 16;
 
 impl KernelSpec {
     /// Lanes of a wave that exchange values where results are reduced.
@@ -56,13 +61,14 @@ impl KernelSpec {
         if self.epilogue.split == Split::Workspace {
             let tile = ElementTile::new(c);
             let runs = runs(r, &tile.layout, tile.size);
-            return Partials::new(c, r, (tile.size.map(u64::from), runs), ([1; 2], 1), finish);
+            return Partials::new(c, r, (tile.size.map(u64::from), runs), ([1; 2], 1), (finish, None));
         }
         if c.elements.is_some() {
-            return Partials::new(c, r, ([t.a.macro_tile.into(), self.share_of_columns(c)], [1; 2]), ([1; 2], 1), finish);
+            return Partials::new(c, r, ([t.a.macro_tile.into(), self.share_of_columns(c)], [1; 2]), ([1; 2], 1), (finish, None));
         }
         let size = [t.a.macro_tile, t.b.macro_tile];
         let runs = if r.over.in_blocks() { runs(r, &t.accumulators(), size) } else { [1; 2] };
+        let finish = (finish, self.carried(c, r));
         Partials::new(c, r, (size.map(u64::from), runs), ([t.cluster.m, t.cluster.n], t.cluster.splits.into()), finish)
     }
     /// Columns that a work-group of a reduction by itself walks over.
@@ -101,33 +107,55 @@ impl KernelSpec {
     }
     /// Bytes of shared memory through which waves reduce a tile's results.
     pub(crate) fn reduction_bytes(&self, c: &Contraction) -> u64 {
-        self.meeting_bytes(&self.tile_reductions(c), c, (self.tiling.math_threads(), self.teams()))
+        let bytes = |behind| self.meeting_bytes(&self.reductions_at(c, behind), c, (self.tiling.math_threads(), self.teams()));
+        match [bytes(false), bytes(true)] {
+            [tile, 0] => tile,
+            // Nothing else is there then, or the next tile's operands are.
+            [tile, behind] if self.schedule.in_pipeline() => tile.next_multiple_of(REDUCTION_ALIGN) + behind,
+            [tile, behind] => tile.max(behind),
+        }
+    }
+    /// Reductions of each tile, or those behind the last one.
+    pub(crate) fn reductions_at<'c>(&self, c: &'c Contraction, behind: bool) -> Vec<(&'c Reduce, TileReduction)> {
+        let all = c.reductions().zip(self.tile_reductions(c));
+        all.filter(|(r, _)| self.carried(c, r).is_some() == behind).collect()
+    }
+    /// 32-bit registers in which a thread keeps what goes on from tile to tile.
+    pub(in crate::plan) fn carried_registers(&self, c: &Contraction) -> u32 {
+        if !self.epilogue.carry {
+            return 0;
+        }
+        let layout = self.tiling.accumulators();
+        let words = |r: &Reduce| c.state(r).iter().map(|scalar| scalar.bytes().div_ceil(4)).sum::<u32>();
+        self.reductions_at(c, true).iter().map(|(r, how)| how.held(&layout).len() as u32 * words(r)).sum()
     }
     /// The same of the kernel that sums splits up in workspace.
     pub(crate) fn element_bytes(&self, c: &Contraction) -> u64 {
-        self.meeting_bytes(&self.element_reductions(c), c, (ELEMENT_THREADS, 1))
+        let all: Vec<_> = c.reductions().zip(self.element_reductions(c)).collect();
+        self.meeting_bytes(&all, c, (ELEMENT_THREADS, 1))
     }
-    /// How often the threads that compute wait for each other while they reduce a tile.
-    pub(crate) fn reduction_meetings(&self, c: &Contraction) -> usize {
-        let ways = self.tile_reductions(c);
-        let through_shared = if ways.iter().any(|way| way.shared() > 0) { 2 } else { 0 };
-        let tree = ways.iter().map(|way| way.tree as usize).max().unwrap_or(0);
-        let tickets = c.reductions().zip(&ways).map(|(r, way)| (self.partials(c, r), way));
+    /// How often the threads that compute wait for each other while they reduce a tile, or behind the last one.
+    pub(crate) fn reduction_meetings(&self, c: &Contraction, behind: bool) -> usize {
+        let all = self.reductions_at(c, behind);
+        let ways = || all.iter().map(|(_, way)| way);
+        let through_shared = if ways().any(|way| way.shared() > 0) { 2 } else { 0 };
+        let tree = ways().map(|way| way.tree as usize).max().unwrap_or(0);
+        let tickets = all.iter().map(|(r, way)| (self.partials(c, r), way));
         let tickets: Vec<_> = tickets.filter(|(parts, _)| parts.finish == Some(Finish::Ticket)).collect();
         let shared = tickets.iter().any(|(parts, way)| way.sharers(self.tiling.math_threads(), parts.parts) > 1);
         through_shared + tree + if tickets.is_empty() { 0 } else { 2 + usize::from(shared) }
     }
     /// Bytes of shared memory through which parts of a tile's values meet: an array for each component, aligned to its elements; behind
     /// them, for each reduction that the last work-group finishes, what it knows of its ticket, and what its threads have.
-    fn meeting_bytes(&self, ways: &[TileReduction], c: &Contraction, (threads, teams): (u32, u32)) -> u64 {
+    fn meeting_bytes(&self, all: &[(&Reduce, TileReduction)], c: &Contraction, (threads, teams): (u32, u32)) -> u64 {
         let arrays = |bytes: u64, (r, elements): (&Reduce, u32)| {
             let elements = u64::from(elements) * u64::from(teams);
             let more =
                 |bytes: u64, scalar: Scalar| bytes.next_multiple_of(scalar.bytes().into()) + elements * u64::from(scalar.bytes());
             if elements == 0 { bytes } else { c.state(r).into_iter().fold(bytes, more) }
         };
-        let parts = c.reductions().zip(ways).fold(0, |bytes, (r, way)| arrays(bytes, (r, way.shared())));
-        let tickets = c.reductions().zip(ways).map(|(r, way)| (r, way, self.partials(c, r)));
+        let parts = all.iter().fold(0, |bytes, (r, way)| arrays(bytes, (r, way.shared())));
+        let tickets = all.iter().map(|(r, way)| (r, way, self.partials(c, r)));
         tickets.filter(|(.., parts)| parts.finish == Some(Finish::Ticket)).fold(parts, |bytes, (r, way, parts)| {
             let bytes = bytes.next_multiple_of(4) + 4 * u64::from(teams);
             let shared = way.sharers(threads, parts.parts) > 1;

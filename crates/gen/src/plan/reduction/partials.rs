@@ -1,6 +1,6 @@
 //! Where the values go that work-groups have of a reduction.
 
-use super::{Finish, Stage};
+use super::{Carried, Finish, Stage};
 use tilewright_problem::contraction::{Contraction, Reduce};
 
 /// Where the values that work-groups have of a reduction go: to the result where one work-group has all of a value or atomics combine them
@@ -8,7 +8,7 @@ use tilewright_problem::contraction::{Contraction, Reduce};
 /// rows or columns that tiles have parts of have several values there, which are neighbours along their axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partials {
-    /// Tiles that each have a part of a value, along m and n.
+    /// Tiles that each have a part of a value, along m and n; work-groups where these add up their tiles' parts.
     pub tiles: [u64; 2],
     /// Work-groups that each have a share of a tile.
     pub shares: u64,
@@ -34,6 +34,8 @@ pub struct Partials {
     pub finish: Option<Finish>,
     /// Tiles along m and n that have different values, 1 along an axis that is reduced.
     pub strips: [u64; 2],
+    /// How work-groups add up their tiles' parts, where they do.
+    pub carried: Option<Carried>,
 }
 
 impl Partials {
@@ -44,7 +46,7 @@ impl Partials {
         r: &Reduce,
         (size, runs): ([u64; 2], [u32; 2]),
         (together, shares): ([u32; 2], u64),
-        finish: Finish,
+        (finish, carried): (Finish, Option<Carried>),
     ) -> Partials {
         let all = |axis: usize| {
             let extent = [c.m, c.n][axis];
@@ -52,6 +54,7 @@ impl Partials {
         };
         let (over, each) = (r.over.whole(), c.result_shape(r).each(r.over));
         let tiles = [0, 1].map(|axis| if over[axis] { all(axis) } else { 1 });
+        let tiles = carried.map_or(tiles, |carried| carried.parts);
         let strips = [0, 1].map(|axis| if over[axis] { 1 } else { all(axis) });
         let unit = |of: [u64; 2]| [0, 1].map(|axis| if over[axis] { 0 } else { of[axis] });
         let (runs, blocks) = (unit(runs.map(u64::from)), unit(each));
@@ -79,6 +82,7 @@ impl Partials {
             parts,
             finish,
             strips,
+            carried,
         }
     }
     /// One work-group has all of a value.

@@ -62,6 +62,17 @@ impl TileReduction {
     pub(super) fn of_elements(self) -> TileReduction {
         TileReduction { lane_bits: Vec::new(), parts: vec![0], ..self }
     }
+    /// Values that a thread has parts of, by row and column in values of the tile as far as registers tell them apart; each with the
+    /// registers that it is reduced of, by their row and column.
+    pub fn held(&self, layout: &Layout) -> BTreeMap<[u32; 2], BTreeMap<[u32; 2], u32>> {
+        let mut all: BTreeMap<[u32; 2], BTreeMap<[u32; 2], u32>> = BTreeMap::new();
+        for register in 0..layout.extent(Axis::Register) as u32 {
+            let at = [0, 1].map(|axis| place(layout, axis, Axis::Register, register));
+            let kept = [0, 1].map(|axis| at[axis] / self.runs[axis]);
+            all.entry(kept).or_default().insert(at, register);
+        }
+        all
+    }
     /// Threads that share the parts of a value where the last of the work-groups combines them.
     pub fn sharers(&self, threads: u32, parts: u64) -> u32 {
         (threads / self.values.max(1)).clamp(1, u32::try_from(parts).unwrap_or(u32::MAX).max(1))

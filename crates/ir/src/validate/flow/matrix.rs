@@ -44,7 +44,7 @@ impl Scopes<'_> {
 
     fn accumulators(&self, acc: RegId) -> Result<(), String> {
         match self.kernel.regs.get(acc.index()) {
-            Some(r) if r.ty == Scalar::F32.ty() => Ok(()),
+            Some(r) if [Scalar::F32.ty(), Scalar::I32.ty()].contains(&r.ty) => Ok(()),
             _ => Err(format!("register array {} holds no accumulators", acc.0)),
         }
     }
@@ -68,18 +68,18 @@ impl Scopes<'_> {
                 self.shared_mem(from)
             }
             MatrixOp::Warpgroup { input, n, a, b, acc, accumulate } => {
-                if *n < 8 || *n > 256 || n % 8 != 0 {
-                    return Err(format!("a warpgroup instruction has 8 to 256 columns in steps of 8, not {n}"));
+                let Some(row) = Mma::of(op) else { return Err("there is no such matrix instruction".into()) };
+                if !row.has_columns(*n) {
+                    return Err(format!(
+                        "a warpgroup instruction has 8 to 256 columns in steps of 8, of integers from 32 on in steps of 16, not {n}"
+                    ));
                 }
                 match a {
                     WarpgroupA::Shared(t) => self.tile("a", t, *input)?,
-                    WarpgroupA::Regs(s) => {
-                        let Some(row) = Mma::of(op) else { return Err("there is no such matrix instruction".into()) };
-                        self.slice("a", s, row.a.registers, row.a.held)?;
-                    }
+                    WarpgroupA::Regs(s) => self.slice("a", s, row.a.registers, row.a.held)?,
                 }
                 self.tile("b", b, *input)?;
-                self.slice("acc", acc, n / 2, &[Scalar::F32])?;
+                self.slice("acc", acc, n / 2, row.c.held)?;
                 condition(self.value(*accumulate)?)
             }
             MatrixOp::WarpgroupFence { acc, left } => {
@@ -126,9 +126,9 @@ impl Scopes<'_> {
         self.shared_mem(mem)?;
         self.peer(rank)?;
         let ty = self.place(place)?;
-        let suits = matches!((ty.scalar, ty.lanes), (Scalar::F32, 1 | 2 | 4) | (Scalar::F64, 1 | 2));
+        let suits = matches!((ty.scalar, ty.lanes), (Scalar::F32 | Scalar::I32, 1 | 2 | 4) | (Scalar::F64, 1 | 2));
         if !suits || self.kernel.base_scalar(mem.base) != ty.scalar {
-            return Err(format!("{ty} cannot be read from another work-group: 1, 2 or 4 f32, 1 or 2 f64 can"));
+            return Err(format!("{ty} cannot be read from another work-group: 1, 2 or 4 f32 or i32, 1 or 2 f64 can"));
         }
         self.put(place, ty)
     }

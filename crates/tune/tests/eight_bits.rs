@@ -1,5 +1,5 @@
-//! 8-bit floats (OCP e4m3 and e5m2) as factors: by multiply-adds everywhere, by mma.sync from sm_89 on and by wgmma on sm_90a, on the
-//! emulator with every check; what assemblers make of it; what is refused.
+//! 8-bit factors: floats (OCP e4m3 and e5m2) by multiply-adds everywhere, by mma.sync from sm_89 on and by wgmma on sm_90a; integers
+//! (i8 and u8) likewise, by mma.sync from sm_80 on. On the emulator with every check; what assemblers make of it; what is refused.
 //!
 //! `TILEWRIGHT_RANDOM_PAIRS` sets how many pairs are drawn, `TILEWRIGHT_RANDOM_SEED` where the seeds start.
 
@@ -10,7 +10,7 @@ mod support;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
-use support::wave_units::{piped, plan};
+use support::wave_units::piped;
 use support::{Run, emulator, judge, number};
 use tilewright_device::inspect::inspect;
 use tilewright_device::{DeviceError, Options};
@@ -19,26 +19,31 @@ use tilewright_gen::plan::{Common, Constraint, Key, Plan, Refusal, Source};
 use tilewright_ir::{MathUnit, Scalar, Target};
 use tilewright_problem::{Activation, Along, Gemm, Order, Problem};
 use tilewright_tune::model::Picker;
-use tilewright_tune::random::{Pair, Recipe, epilogue, out_dtype};
+use tilewright_tune::random::{Pair, Recipe, epilogue, out_dtype, wave_unit_plan};
 use tilewright_tune::space::Space;
 
-const TYPES: &[Scalar] = &[Scalar::E4M3, Scalar::E5M2];
+const FLOATS: &[Scalar] = &[Scalar::E4M3, Scalar::E5M2];
+const INTEGERS: &[Scalar] = &[Scalar::I8, Scalar::U8];
 
 /// Products and convolutions, in place and materialised, on waves of 32 and of 64.
 #[test]
 fn random_pairs() {
-    let recipe = Recipe::emulated().of(TYPES);
-    Run { devices: &["emu:sm_90a", "emu:sm_80", "emu:gfx900"], recipe, count: 150, interleave: false }.all_pass();
+    for types in [FLOATS, INTEGERS] {
+        let recipe = Recipe::emulated().of(types);
+        Run { devices: &["emu:sm_90a", "emu:sm_80", "emu:gfx900"], recipe, count: 150, interleave: false }.all_pass();
+    }
 }
 
 /// By warpgroup instructions: what rows along m and n need is copied to workspace or written along k by load waves.
 #[test]
 fn random_plans_on_wgmma() {
-    Run { devices: &["emu:sm_90a"], recipe: Recipe::units().of(TYPES), count: 60, interleave: true }.all_pass();
+    for types in [FLOATS, INTEGERS] {
+        Run { devices: &["emu:sm_90a"], recipe: Recipe::units().of(types), count: 60, interleave: true }.all_pass();
+    }
 }
 
 /// Draws products with edges everywhere, repairs plans for them and verifies those; says how many were legal.
-fn verify(count: u64, device: &str, plan: impl Fn(&mut ChaCha8Rng) -> Plan + Sync) -> u64 {
+fn verify(count: u64, types: &[Scalar], device: &str, plan: impl Fn(&mut ChaCha8Rng) -> Plan + Sync) -> u64 {
     let count = number("TILEWRIGHT_RANDOM_PAIRS").unwrap_or(count);
     let first = number("TILEWRIGHT_RANDOM_SEED").unwrap_or(0);
     let outcomes: Vec<Option<String>> = (first..first + count)
@@ -49,7 +54,7 @@ fn verify(count: u64, device: &str, plan: impl Fn(&mut ChaCha8Rng) -> Plan + Syn
             let unit = if rng.random() { 16 } else { 1 };
             let mut extent = |most: u64| unit * rng.random_range(1..most / unit);
             let (m, n, k) = (extent(180), extent(180), extent(200));
-            let [dtype, b] = [0, 1].map(|_| TYPES[rng.random_range(0..TYPES.len())]);
+            let [dtype, b] = [0, 1].map(|_| types[rng.random_range(0..types.len())]);
             let order = if rng.random() { Order::Row } else { Order::Col };
             let gemm = Gemm::new(dtype, m, n, k).order(order).trans(rng.random(), rng.random()).batch(rng.random_range(1..3));
             let gemm = gemm.b_dtype(b).out_dtype(out_dtype(&mut rng, dtype));
@@ -70,21 +75,25 @@ fn verify(count: u64, device: &str, plan: impl Fn(&mut ChaCha8Rng) -> Plan + Syn
 
 #[test]
 fn random_plans_on_mma() {
-    verify(160, "emu:sm_89", |rng| plan(rng, 1));
+    verify(160, FLOATS, "emu:sm_89", |rng| wave_unit_plan(rng, 1));
+    verify(160, INTEGERS, "emu:sm_80", |rng| wave_unit_plan(rng, 1));
 }
 
 /// Panels that TMA and load waves bring, for mma.sync and wgmma.
 #[test]
 fn random_plans_of_bulk_copies() {
-    verify(160, "emu:sm_90a", |rng| {
-        let unit = rng.random_range(1..3);
-        // Rows of 128 bytes.
-        piped(rng, unit).with(Key::C(Common::Unr), rng.random_range(1..3) * 128).into()
-    });
+    for types in [FLOATS, INTEGERS] {
+        verify(160, types, "emu:sm_90a", |rng| {
+            let unit = rng.random_range(1..3);
+            // Rows of 128 bytes.
+            piped(rng, unit).with(Key::C(Common::Unr), rng.random_range(1..3) * 128).into()
+        });
+    }
 }
 
 fn product([a, b]: [Scalar; 2], trans: (bool, bool)) -> Problem {
-    let gemm = Gemm::new(a, 1024, 1024, 1024).b_dtype(b).order(Order::Row).trans(trans.0, trans.1).out_dtype(Scalar::BF16);
+    let out = if a == Scalar::U8 { a } else { Scalar::BF16 };
+    let gemm = Gemm::new(a, 1024, 1024, 1024).b_dtype(b).order(Order::Row).trans(trans.0, trans.1).out_dtype(out);
     gemm.bias(Along::N).activation(Activation::Relu).build().unwrap().into()
 }
 
@@ -96,6 +105,7 @@ const MMA: &str = "A_MIC4_PAD1_GLW16_PLU1_ACP1__B_MIC4_PAD1_GLW16_PLU1_ACP1__C_U
 const WGMMA: &str = "A_MIC1_ACP2__B_MIC16_ACP2__C_UNI2_MAC256_UNR128_PFG3_BUF4_LWV4";
 const WGMMA_SWAPPED: &str = "A_MIC1_ACP2__B_MIC16_ACP2__C_UNI2_MAC256_UNR128_PFG3_BUF4_LWV4_SWP1";
 const MIXED: [Scalar; 2] = [Scalar::E4M3, Scalar::E5M2];
+const SIGNS: [Scalar; 2] = [Scalar::I8, Scalar::U8];
 const FMA: &str = "A_MIC4__B_MIC4__C_MAC64_UNR16_EDG1";
 
 /// The instructions that assemblers make of plans.
@@ -114,6 +124,15 @@ fn assemblers_take_them() {
         ("sm_89", MMA, MIXED, "QMMA.16832.F32.E4M3.E5M2"),
         ("sm_90a", WGMMA, MIXED, "QGMMA.64x128x32.F32.E4M3.E5M2"),
         ("sm_90a", WGMMA_SWAPPED, MIXED, "QGMMA.64x128x32.F32.E5M2.E4M3"),
+        ("sm_80", FMA, [Scalar::I8; 2], "IMAD"),
+        ("sm_80", MMA, [Scalar::I8; 2], "IMMA.16832.S8.S8"),
+        ("sm_90a", MMA, [Scalar::U8; 2], "IMMA.16832.U8.U8"),
+        ("sm_80", MMA, SIGNS, "IMMA.16832.S8.U8"),
+        ("sm_90a", WGMMA, [Scalar::I8; 2], "IGMMA.64x128x32.S8.S8"),
+        ("sm_90a", WGMMA, [Scalar::U8; 2], "IGMMA.64x128x32.U8.U8"),
+        ("sm_90a", WGMMA, SIGNS, "IGMMA.64x128x32.S8.U8"),
+        ("sm_90a", WGMMA_SWAPPED, SIGNS, "IGMMA.64x128x32.U8.S8"),
+        ("gfx900", FMA, [Scalar::U8; 2], "v_mad"),
         ("gfx942", FMA, [Scalar::E4M3; 2], "v_fma"),
         ("gfx90a", FMA, [Scalar::E5M2; 2], "v_cvt_f32_f16"),
     ];
@@ -125,7 +144,11 @@ fn assemblers_take_them() {
         let kernel = program.kernels.iter().find(|k| k.name == MAIN).unwrap();
         match inspect(kernel, arch, None, &Options::default()) {
             Err(e @ DeviceError::Missing { .. }) => return missing::missing(&e.to_string()),
-            seen => assert!(seen.unwrap().assembly.contains(instruction), "{arch} {types:?}: no {instruction}"),
+            seen => {
+                let code = seen.unwrap().assembly;
+                let other: Vec<&str> = code.lines().filter(|line| line.contains("MMA")).take(1).collect();
+                assert!(code.contains(instruction), "{arch} {types:?}: no {instruction}, but {other:?}");
+            }
         }
     }
 }
@@ -133,9 +156,11 @@ fn assemblers_take_them() {
 /// What is opened with, without measuring: the unit of the device, by bulk copies of rows along k, of the others' copies along k.
 #[test]
 fn picked_plans_use_the_units() {
-    let cases = [("sm_90a", MathUnit::Warpgroup), ("sm_89", MathUnit::Mma), ("sm_80", MathUnit::Fma)];
-    for ((arch, unit), trans) in cases.into_iter().flat_map(|case| [(case, (false, true)), (case, (true, false))]) {
-        let space = Space::new(&product([Scalar::E4M3; 2], trans), &Target::by_arch(arch).unwrap()).unwrap();
+    let float = Scalar::E4M3;
+    let units = [("sm_90a", MathUnit::Warpgroup, float), ("sm_89", MathUnit::Mma, float), ("sm_80", MathUnit::Fma, float)];
+    let cases = units.into_iter().chain([("sm_90a", MathUnit::Warpgroup, Scalar::I8), ("sm_80", MathUnit::Mma, Scalar::U8)]);
+    for ((arch, unit, dtype), trans) in cases.flat_map(|case| [(case, (false, true)), (case, (true, false))]) {
+        let space = Space::new(&product([dtype; 2], trans), &Target::by_arch(arch).unwrap()).unwrap();
         let plan = Picker::new(&space).pick(1)[0].plan;
         let spec = space.resolve(&plan).unwrap().spec;
         assert_eq!(spec.tiling.unit, unit, "{arch}: {plan}");
@@ -158,4 +183,8 @@ fn what_units_lack_is_refused_by_name() {
     assert!(matches!(refused("sm_89", MMA, (true, true)), Refusal::AsyncAlongRows { .. }));
     assert!(matches!(refused("sm_90a", &MMA.replace("UNR64", "UNR48"), (false, true)), Refusal::UnitSteps { depth: 32, .. }));
     assert!(matches!(refused("gfx942", "A_MIC1__B_MIC1__C_UNI3_MAC64_UNR32_EDG1", (false, true)), Refusal::UnitTypes { .. }));
+    let space = Space::new(&product([Scalar::I8; 2], (false, true)), &Target::by_arch("sm_90a").unwrap()).unwrap();
+    let odd = space.resolve(&of_text(&WGMMA.replace("B_MIC16", "B_MIC5"))).expect_err("40 columns of integers");
+    assert!(matches!(odd, Refusal::UnitColumns { micro: 5 }), "{odd}");
+    assert!(space.resolve(&of_text(&WGMMA.replace("B_MIC16", "B_MIC3"))).is_ok(), "24 columns");
 }

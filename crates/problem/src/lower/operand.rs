@@ -1,0 +1,61 @@
+//! Reductions of an operand over k, beside the product that it is a factor of: each is a reduction of the operand's tensor by itself.
+
+use crate::conv::{Conv, Direction, Layout};
+use crate::epilogue::Along;
+use crate::error::{ProblemError, computed_in};
+use crate::gemm::{Gemm, Order};
+use crate::reduce::{OVER, Reduce};
+use crate::reduction::Reduction;
+use tilewright_ir::Scalar;
+
+impl Reduction {
+    /// The operand's tensor, over these axes, with this reduction alone.
+    fn of_tensor(
+        &self,
+        (dtype, sums): (Scalar, Scalar),
+        (shape, strides): (Vec<u64>, Vec<u64>),
+        (over, offset): (Vec<usize>, u64),
+    ) -> Result<Reduce, ProblemError> {
+        if let Some(empty) = over.iter().find(|axis| shape[**axis] == 0) {
+            let reason = format!("k has no elements (axis {empty} of the operand is empty); leave the reduction out");
+            return Err(ProblemError::value("reduce", self, reason));
+        }
+        let alone = Reduction { operand: None, over: OVER, dtype: Some(self.scalar(sums)), ..*self };
+        let tensor = Reduce::new(dtype, &shape, &over).strides(&strides).offset(offset).reduction(alone);
+        tensor.build().map_err(|e| ProblemError::value("reduce", self, format!("its operand cannot be reduced: {e}")))
+    }
+}
+
+impl Gemm {
+    /// The operand that a reduction is of, as a tensor over k; `None` for a reduction of the result.
+    pub(crate) fn reduced_operand(&self, r: &Reduction) -> Option<Result<Reduce, ProblemError>> {
+        let index = usize::from(r.operand? == Along::N);
+        let x = &self.matrices()[index];
+        let (row, column) = if x.trans == (self.order == Order::Col) { (x.ld, 1) } else { (1, x.ld) };
+        let (rows, kept, along_k) = if index == 0 { (self.m, row, column) } else { (self.n, column, row) };
+        let tensor = (vec![self.batch, rows, self.k], vec![x.batch_stride, kept, along_k]);
+        Some(r.of_tensor((self.scalar(index), computed_in(self.dtype, self.out_dtype)[1]), tensor, (vec![2], x.offset)))
+    }
+}
+
+impl Conv {
+    /// The same: of a filter's gradient, the output's gradient over samples and pixels.
+    pub(crate) fn reduced_operand(&self, r: &Reduction) -> Option<Result<Reduce, ProblemError>> {
+        if (self.direction, r.operand?) != (Direction::BackwardWeight, Along::M) {
+            return Some(Err(ProblemError::Unsupported {
+                what: format!("{r}, a reduction of a convolution's windows, filter or gradients over k,"),
+                remedy:
+                    "of filter gradients the operand a (the output's gradient) has reductions; reduce other tensors by themselves"
+                        .into(),
+            }));
+        }
+        let (channels, pixels) = (self.k, self.output());
+        let (shape, kept) = match self.layout {
+            Layout::Nchw => ([&[self.n, channels], pixels.as_slice()].concat(), 1),
+            Layout::Nhwc => ([&[self.n], pixels.as_slice(), &[channels]].concat(), pixels.len() + 1),
+        };
+        let strides = (0..shape.len()).map(|axis| shape[axis + 1..].iter().product()).collect();
+        let over = (0..shape.len()).filter(|axis| *axis != kept).collect();
+        Some(r.of_tensor((self.dtype, computed_in(self.dtype, self.out_dtype)[1]), (shape, strides), (over, 0)))
+    }
+}

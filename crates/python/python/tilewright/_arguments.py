@@ -1,0 +1,89 @@
+"""Arguments that are no arrays: of the kind that is needed, or refused by name."""
+
+from __future__ import annotations
+
+import operator
+import os
+from typing import Any, List, NoReturn, Optional, Sequence, Tuple
+
+from . import _native
+
+
+def refuse(name: str, value: Any, wanted: str) -> NoReturn:
+    raise _native.ProblemError(f"{name} = {value!r}: {wanted}")
+
+
+def number(value: Any, name: str) -> float:
+    try:
+        return float(value) if not isinstance(value, (str, bytes)) else refuse(name, value, "a number is needed")
+    except (TypeError, ValueError, OverflowError):
+        refuse(name, value, "a number is needed")
+
+
+def whole(value: Any, name: str, least: int = 0, most: int = 2**63 - 1) -> int:
+    try:
+        found = operator.index(value)
+    except TypeError:
+        refuse(name, value, "a whole number is needed")
+    return found if least <= found <= most else refuse(name, value, f"{least} to {most} are possible")
+
+
+def each(value: Any, name: str, dims: int, least: int) -> List[int]:
+    """A number for all dimensions, or one for each."""
+    values = list(value) if isinstance(value, (list, tuple)) else [value] * dims
+    if len(values) != dims:
+        refuse(name, value, f"a number, or {dims} of them, are needed")
+    return [whole(x, name, least) for x in values]
+
+
+def sides(value: Any, name: str, dims: int) -> Tuple[List[int], List[int]]:
+    """Numbers before and behind each dimension: one for all, one for each, or a pair for each."""
+    values = list(value) if isinstance(value, (list, tuple)) else [value] * dims
+    if len(values) == dims and any(isinstance(x, (list, tuple)) for x in values):
+        pairs = [each(x, name, 2, 0) for x in values]
+        return [begin for begin, _ in pairs], [end for _, end in pairs]
+    return (each(value, name, dims, 0),) * 2
+
+
+def word(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        refuse(name, value, "a text is needed")
+    return value if value.isascii() or _is_unicode(value) else refuse(name, value, "no text in Unicode")
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        return bool(value.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+def maybe(value: Any, name: str) -> Optional[str]:
+    return None if value is None else word(value, name)
+
+
+def words(value: Any, name: str) -> List[str]:
+    if not isinstance(value, (list, tuple)):
+        refuse(name, value, "a list of texts is needed")
+    return [word(x, name) for x in value]
+
+
+def truth(value: Any, name: str) -> bool:
+    return value if isinstance(value, bool) else refuse(name, value, "True or False is needed")
+
+
+def path(value: Any, name: str) -> str:
+    # Numbers would be open files.
+    if not isinstance(value, (str, os.PathLike)):
+        refuse(name, value, "the path of a file is needed")
+    return word(os.fspath(value), name)
+
+
+def axes(value: Any, shape: Sequence[int]) -> List[int]:
+    """The axes of an array that are meant, counted from 0; None: all."""
+    dims = len(shape)
+    given = range(dims) if value is None else value if isinstance(value, (list, tuple)) else [value]
+    found = [whole(a, "axis", -(2**63)) for a in given]
+    if any(not -dims <= a < dims for a in found):
+        raise _native.OperandError(f"axis = {value} of an array of shape {tuple(shape)}: from {-dims} to {dims - 1} are possible")
+    return [a % dims for a in found]

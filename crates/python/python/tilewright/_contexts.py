@@ -1,0 +1,153 @@
+"""Devices with their records."""
+
+from __future__ import annotations
+
+import glob
+import importlib.util
+import json
+import os
+import threading
+from os import PathLike
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+
+from . import _arguments as given
+from . import _native
+from ._arrays import Array, empty, look
+
+
+def _find_compiler() -> None:
+    """NVRTC as Python packages bring it (torch's among them), where no other is named."""
+    if os.environ.get("TILEWRIGHT_NVRTC") or os.environ.get("TILEWRIGHT_CUDA_LIBS"):
+        return
+    found = importlib.util.find_spec("nvidia")
+    for folder in (found.submodule_search_locations or []) if found else []:
+        libraries = glob.glob(os.path.join(folder, "*", "lib", "libnvrtc.so.*"))
+        if libraries:
+            os.environ["TILEWRIGHT_NVRTC"] = os.path.dirname(max(libraries))
+            return
+
+
+class Context:
+    """A device with its tuning records. `device`: `cuda:0`, `opencl:0`, `hip:0`, `emu`; None is the most capable one here. `records`: a
+    path; None is the user's file, `""` none on disk. `workspace`: most bytes of device memory that plans may use beside the operands.
+    `atomics`: sums may vary in their last bits from run to run."""
+
+    def __init__(
+        self,
+        device: Optional[str] = None,
+        records: Union[None, str, PathLike] = None,
+        workspace: Optional[int] = None,
+        atomics: bool = False,
+    ) -> None:
+        device = given.maybe(device, "device")
+        workspace = None if workspace is None else given.whole(workspace, "workspace")
+        records = None if records is None else given.path(records, "records")
+        _find_compiler()
+        self._native = _native.Context(device, records, workspace, given.truth(atomics, "atomics"))
+        self._operations: Dict[str, _native.Operation] = {}
+        self._prepared: Dict[Tuple[str, Tuple[int, ...]], _native.Prepared] = {}
+        self._workspaces: Dict[int, List[Tuple[int, Array]]] = {}
+
+    @property
+    def device(self) -> str:
+        """Its id."""
+        return self._native.device
+
+    @property
+    def name(self) -> str:
+        """The vendor's name for it."""
+        return self._native.name
+
+    def __repr__(self) -> str:
+        return f"<tilewright.Context {self.device}: {self.name}>"
+
+    def operation(self, problem: str) -> _native.Operation:
+        """A problem, by its text, on this device."""
+        if given.word(problem, "problem") not in self._operations:
+            self._operations.setdefault(problem, self._native.operation(problem))
+        return self._operations[problem]
+
+    def prepared(self, problem: str, alignments: Tuple[int, ...]) -> _native.Prepared:
+        """A problem's kernels, compiled for operands A, B and C aligned to so many bytes."""
+        key = (problem, alignments)
+        if key not in self._prepared:
+            powers = [1 << n for n in range(64)]
+            if not isinstance(alignments, tuple) or len(alignments) != 3 or any(a not in powers for a in alignments):
+                given.refuse("alignments", alignments, "a tuple of three powers of two is needed")
+            self._prepared[key] = self.operation(problem).prepare(alignments)
+        return self._prepared[key]
+
+    def workspace(self, size: int, stream: int, like: Any) -> int:
+        """Address of so many bytes for launches on a stream, in memory of `like`'s framework."""
+        if size == 0:
+            return 0
+        held = self._workspaces.setdefault(stream, [])
+        if not held or held[-1][0] < size:
+            # Smaller ones stay: launches may still use them.
+            room = empty(like, (size // 4 + 1,), "float32")
+            held.append((size, look(room, "workspace")))
+        return held[-1][1].address
+
+    def forget(self, problem: str) -> None:
+        """Compiles a problem anew when it is asked for next: its plan has changed."""
+        self._prepared = {key: kept for key, kept in self._prepared.items() if key[0] != problem}
+
+    def records(self) -> List[Dict[str, Any]]:
+        """All trials in the records."""
+        return [json.loads(line) for line in self._native.export_records().splitlines()]
+
+    def import_records(self, path: Union[str, PathLike]) -> int:
+        """Takes over trials that `tilewright records export` wrote; gives their number."""
+        try:
+            with open(given.path(path, "path"), encoding="utf-8") as file:
+                lines = file.read()
+        except (OSError, UnicodeDecodeError) as e:
+            raise _native.RecordsError(f"{path} cannot be read as exported records: {e}") from None
+        return self._native.import_records(lines, str(path))
+
+
+_lock = threading.Lock()
+_contexts: Dict[str, Context] = {}
+_default: Optional[Context] = None
+# Called when contexts or plans are others than before.
+changed: List[Callable[[], Any]] = []
+
+
+def _tell() -> None:
+    for heard in changed:
+        heard()
+
+
+def use(
+    device: Union[None, str, Context] = None,
+    records: Union[None, str, PathLike] = None,
+    workspace: Optional[int] = None,
+    atomics: bool = False,
+) -> Context:
+    """Sets, and gives, the context for arrays in this process's memory, and for those on the same device."""
+    global _default
+    context = device if isinstance(device, Context) else Context(device, records, workspace, atomics)
+    with _lock:
+        _default = context
+        _contexts[context.device] = context
+    _tell()
+    return context
+
+
+def context_for(place: str) -> Context:
+    """The context for arrays at a place (`cpu`, `cuda:0`)."""
+    global _default
+    with _lock:
+        if place == "cpu":
+            if _default is None:
+                _default = Context()
+                _contexts.setdefault(_default.device, _default)
+            return _default
+        if place not in _contexts:
+            _contexts[place] = Context(place)
+        return _contexts[place]
+
+
+def devices() -> List[Tuple[str, str]]:
+    """Id and name of each device here; for kinds that are not here, the reason and the remedy."""
+    return _native.devices()

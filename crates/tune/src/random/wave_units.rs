@@ -1,0 +1,69 @@
+//! Random plans for matrix units of single waves (`UNI1`, `UNI3`).
+
+use super::plan::{TRIES, one};
+use super::{Recipe, units};
+use crate::space::Space;
+use rand::Rng;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+use tilewright_gen::plan::{Common, Constraint, Key, Plan};
+
+/// Draws a plan of the unit that is legal in the space.
+pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, space: &Space, unit: u32) -> Option<Plan> {
+    let mut pinned = Constraint::none();
+    pinned.pin(Key::C(Common::Uni), unit);
+    let space = space.clone().constrained(&pinned);
+    for _ in 0..TRIES {
+        let form = space.contractions().choose(rng)?.0;
+        let drawn = wave_unit_plan(rng, unit).with(Key::C(Common::Bim), form);
+        let drawn = space.repair(&drawn).filter(|plan| space.resolve(plan).is_ok_and(|r| units::work(&r) <= recipe.work));
+        if drawn.is_some() {
+            return drawn;
+        }
+    }
+    None
+}
+
+/// A plan of such a unit, by its number, legal or nearly so.
+pub fn wave_unit_plan(rng: &mut ChaCha8Rng, unit: u32) -> Plan {
+    let wave = if unit == 1 { 32 } else { 64 };
+    let ahead = rng.random_range(0..4u32);
+    let copied = ahead > 0 && unit == 1 && rng.random();
+    let buffers = if copied { ahead + 1 } else { rng.random_range(1..ahead + 2) };
+    let mut text = String::new();
+    for side in ["A", "B"] {
+        let mic = if unit == 1 { one(rng, &[1, 2, 3, 4]) } else { one(rng, &[1, 2, 2, 3, 4]) };
+        text += &format!(
+            "{side}_MIC{mic}_PAD{}_GLW{}_PLU{}_LIW{}_LOR{}_WOS{}_ACP{}__",
+            one(rng, &[0, 1, 1, 2]),
+            one(rng, &[1, 2, 4, 8, 8, 8]),
+            rng.random_range(0..2),
+            rng.random_range(0..2),
+            rng.random_range(0..2),
+            one(rng, &[0, 0, 0, 1, 2]),
+            u32::from(copied && rng.random_bool(0.8)),
+        );
+    }
+    let ways = one(rng, &[1, 1, 2, 3]);
+    text += &format!(
+        "C_UNI{unit}_UNR{}_MAC{}_SKW{}_PFG{ahead}_BUF{buffers}_STP{}_FRA{}_LWV{}_SWP{}_CVW{}_GAL{}_ICE{ways}_IWI{}_SKS{}_EDG{}_UFO{}_UKL{}_AFI{}_PST{}_CST{}",
+        one(rng, &[16, 32, 32, 64]),
+        wave * one(rng, &[1, 2, 4]),
+        one(rng, &[9, 10, 11]),
+        rng.random_range(0..3),
+        rng.random_range(0..3),
+        one(rng, &[0, 0, 1, 2]),
+        rng.random_range(0..2),
+        one(rng, &[1, 2, 4]),
+        one(rng, &[1, 2, 3]),
+        rng.random_range(0..2),
+        i32::from(ways > 1),
+        u32::from(rng.random_bool(0.9)),
+        u32::from(rng.random_bool(0.15)),
+        rng.random_range(0..2),
+        rng.random_range(0..2),
+        one(rng, &[0, 0, 1, 3, 7]),
+        rng.random_range(0..2),
+    );
+    Constraint::parse(&text).unwrap_or_default().apply(&Plan::default()).into()
+}
