@@ -3,16 +3,24 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "../../ir/tests/support/missing.rs"]
+mod missing;
+
 fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs")
 }
 
 /// Rows of the tables that records give: one per set and one per case.
 fn rows(records: &Path) -> Vec<String> {
-    let printed = Command::new(env!("CARGO_BIN_EXE_tilewright-bench")).arg("table").arg(records).output().unwrap();
+    printed(Command::new(env!("CARGO_BIN_EXE_tilewright-bench")).arg("table").arg(records), "| set |")
+}
+
+/// Rows of the tables that a program prints, without their heads.
+fn printed(program: &mut Command, head: &str) -> Vec<String> {
+    let printed = program.output().unwrap();
     assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
     let text = String::from_utf8(printed.stdout).unwrap();
-    text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| set |")).map(String::from).collect()
+    text.lines().filter(|line| line.starts_with("| ") && !line.starts_with(head)).map(String::from).collect()
 }
 
 /// Rows that a page does not have.
@@ -46,6 +54,21 @@ fn tables_are_what_the_kept_records_say() {
         let file = docs().join("records").join(format!("{named}.jsonl.gz"));
         assert!(named == "NAME" || file.is_file(), "docs/performance.md names {}, which is not there", file.display());
     }
+}
+
+/// What was measured beside PyTorch is printed by the script that measured it.
+#[test]
+fn tables_beside_torch_are_what_their_script_prints() {
+    let python = std::env::var_os("TILEWRIGHT_PYTHON").unwrap_or_else(|| "python3".into());
+    if let Err(e) = Command::new(&python).arg("--version").output() {
+        return missing::missing(&format!("{}: {e}", python.to_string_lossy()));
+    }
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/torch_reductions.py");
+    let kept = docs().join("records/torch/reductions.jsonl.gz");
+    let rows = printed(Command::new(&python).arg(script).arg("--table").arg(&kept), "| case |");
+    assert!(rows.len() > 50, "{rows:?}");
+    let lacking = lacking(&rows, &std::fs::read_to_string(docs().join("performance.md")).unwrap());
+    assert!(lacking.is_empty(), "docs/performance.md lacks rows of {}:\n{}", kept.display(), lacking.join("\n"));
 }
 
 /// Whoever has the device of a table starts from its plans, verified again there.

@@ -5,16 +5,19 @@
 Models are built here, with random weights. Each is recorded; the shapes that take most of torch's time are searched, for `--budget` seconds in
 all; every shape is compared with torch, and the model is timed with and without `tilewright.torch.enable`, in turns. Results of both are
 compared with the model in f64. On CUDA the same step is also captured in a graph, by torch and enabled, where the host does not count; with
-`--compile MODE` both are run by torch.compile, too. Writes `results/models.md`, and per model a file of shapes and a report by layer. `--tiny` is
-for machines without CUDA: it shows that the script runs, its times mean nothing.
+`--compile MODES` both are run by torch.compile, too. `--limit` ends a model after so many seconds, and keeps what was measured until then.
+Writes `results/models.md`, per model a file of shapes, and per model and way a table by layer: who answered it, and why. `--tiny` is for machines
+without CUDA: it shows that the script runs, its times mean nothing.
 """
 
 import argparse
 import copy
 import os
+import signal
 import statistics
 import tempfile
 import time
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -208,6 +211,26 @@ def milliseconds(run, least=0.4):
     return statistics.median(rounds)
 
 
+class OutOfTime(BaseException):
+    """A model has had its seconds. No `except Exception` on the way holds it up."""
+
+
+@contextmanager
+def limited(seconds):
+    """Raises `OutOfTime` after so many seconds, and every few seconds from then on; 0: never."""
+
+    def over(*_):
+        raise OutOfTime
+
+    former = signal.signal(signal.SIGALRM, over)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 5.0)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, former)
+
+
 def search(path, seconds):
     """Searches the shapes that take most of torch's time, longest first, each as long as its share says."""
     rows = [row for row in twt.shapes(path) if row.problem]
@@ -249,11 +272,11 @@ def ways(model, x, trains, args):
     ways = {"eager": lambda: lambda: step(model, x, trains)}
     if not args.tiny:
         ways["graph"] = lambda: captured(lambda: step(model, x, trains))
-    if args.compile:
+    for mode in filter(None, args.compile.split(",")):
 
-        def compiled():
+        def compiled(mode=mode):
             torch._dynamo.reset()
-            made = torch.compile(model, mode=None if args.compile == "default" else args.compile)
+            made = torch.compile(model, mode=None if mode == "default" else mode)
 
             def run():
                 torch.compiler.cudagraph_mark_step_begin()
@@ -263,8 +286,29 @@ def ways(model, x, trains, args):
                 run()
             return run
 
-        ways[f"compile {args.compile}"] = compiled
+        ways[f"compile {mode}"] = compiled
     return ways
+
+
+def by_layer(name, way, path, args):
+    """Writes who answers each call and why; gives the share of the time of products that we answer, and of what we were compared to be faster
+    at, in torch's time."""
+    rows = sorted(twt.shapes(path), key=lambda row: -row.torch_us * row.calls)
+    told = ["| layers, operator | calls | torch us | ours us | gain | answered by |", "|---|---|---|---|---|---|"]
+    times = {}
+    for row, why in zip(rows, tw._models.unanswered(rows)):
+        took = row.torch_us * row.calls
+        times[why] = times.get(why, 0.0) + took
+        by = f"torch: {why}" if why else "tilewright"
+        told.append(f"| {row.layers or '(no layer)'}, {row.set} | {row.calls} | {row.torch_us:.1f} | {row.ours_us:.1f} | {row.gain or 0:.2f} | {by} |")
+    total, faster = (sum(row.torch_us * row.calls for row in rows if (row.gain or 0) >= least) for least in (0.0, args.margin))
+    reasons = sorted(times.items(), key=lambda each: -each[1])
+    told += [""] + [f"{took / (total or 1.0):.1%} by {'torch: ' + why if why else 'tilewright'}" for why, took in reasons]
+    with open(os.path.join(args.out, f"{name}.{way.replace(' ', '-')}.md"), "w") as file:
+        file.write("\n".join(told) + "\n")
+    print("\n".join(told[-len(reasons) :]), flush=True)
+    ours = times.get("", 0.0)
+    return ours / (total or 1.0), ours / (faster or 1.0)
 
 
 def model_rows(name, case, args, seconds):
@@ -285,10 +329,8 @@ def model_rows(name, case, args, seconds):
     twt.optimize(model)
     answers = twt.enable(path, margin=args.margin)
     ours = largest_error(step(model, x, trains), want)
-    answered = sum(row.torch_us * row.calls for row in rows if (row.gain or 0) >= args.margin)
     all_us = sum(row.torch_us * row.calls for row in rows)
     print(f"{name}: {len(rows)} shapes, {answers} ours; {tuned:.0f} s", flush=True)
-    told = f"{answers} of {len({r.problem for r in rows})} | {answered / all_us if all_us else 0.0:.2f} | {all_us / 1e3:.3f} | {eager:.1e} | {ours:.1e}"
     for way, made in ways(model, x, trains, args).items():
         times = {True: [], False: []}
         try:
@@ -299,15 +341,31 @@ def model_rows(name, case, args, seconds):
                     twt.disable()
                 times[on].append(milliseconds(made(), 0.02 if args.tiny else 0.5))
                 if on:
-                    with open(os.path.join(args.out, f"{name}.{way.split()[0]}.txt"), "w") as file:
-                        file.write(twt.report(path) + "\n")
+                    share, of_faster = by_layer(name, way, path, args)
             torch_ms, ours_ms = (min(times[on]) for on in (False, True))
-            row = f"| {name}{', training' if trains else ''} | {way} | {torch_ms:.3f} | {ours_ms:.3f} | {torch_ms / ours_ms:.2f} | {told} |"
+            row = f"| {name}{', training' if trains else ''} | {way} | {torch_ms:.3f} | {ours_ms:.3f} | {torch_ms / ours_ms:.2f}"
+            row += f" | {answers} of {len({r.problem for r in rows})} | {share:.2f} | {of_faster:.2f} | {all_us / 1e3:.3f} | {eager:.1e} | {ours:.1e} |"
         except RuntimeError as e:
             row = f"| {name} | {way} | {str(e).splitlines()[0]} |"
         print(row, flush=True)
         yield row
+
+
+def rows_in_time(name, case, args, seconds):
+    """A model's rows, those that were measured within the limit."""
+    rows = []
+    try:
+        with limited(args.limit):
+            for row in model_rows(name, case, args, min(seconds, args.limit / 3 or seconds)):
+                rows.append(row)
+    except (tw.Error, RuntimeError) as e:
+        rows.append(f"| {name} | {str(e).splitlines()[0]} |")
+        print(rows[-1], flush=True)
+    except OutOfTime:
+        rows.append(f"| {name} | more takes longer than {args.limit:.0f} s |")
+        print(rows[-1], flush=True)
     twt.disable()
+    return rows
 
 
 def per_call(run, count=1000):
@@ -380,10 +438,12 @@ def main():
     options.add_argument("--budget", type=float, default=40.0, help="seconds of search in all")
     options.add_argument("--margin", type=float, default=1.03, help="how much faster a shape must be to be ours")
     options.add_argument("--models", default="", help="some of gpt2,odd,vit,resnet,resnet-train,retina,retina-train; all by default")
-    options.add_argument("--compile", default="", help="also by torch.compile in this mode: default, reduce-overhead, max-autotune")
+    options.add_argument("--compile", default="", help="also by torch.compile in these modes: default,reduce-overhead,max-autotune")
+    options.add_argument("--limit", type=float, default=0.0, help="seconds for a model, at most; a third of them is for its search")
     options.add_argument("--device", default="cuda:0", help="the CUDA device")
     options.add_argument("--out", default="results", help="folder to write to")
     options.add_argument("--records", default=None, help="records file; by default one that is forgotten")
+    options.add_argument("--models-only", action="store_true", help="no host times of calls, no replays of single products")
     options.add_argument("--tiny", action="store_true", help="CPU tensors of a few elements, on the emulator")
     args = options.parse_args()
     if not args.tiny and not torch.cuda.is_available():
@@ -400,23 +460,19 @@ def main():
     tw.use("emu" if args.tiny else device, records=records)
     begin = time.perf_counter()
     told = [f"torch {torch.__version__}, {tw._core.context_for(device if not args.tiny else 'cpu').name}", ""]
-    told += ["| host time per call, 64 x 64 | us |", "|---|---|", *host_rows(device, args.tiny), ""]
-    if not args.tiny:
+    if not args.models_only:
+        told += ["| host time per call, 64 x 64 | us |", "|---|---|", *host_rows(device, args.tiny), ""]
+    if not args.tiny and not args.models_only:
         told += ["| us per call | torch, replay | torch, stream | ours, replay | ours, stream |", "|---|---|---|---|---|", *replay_rows(), ""]
     print("\n".join(told), flush=True)
-    told += ["| model | way | torch ms | enabled ms | gain | shapes ours | share of product time ours | product ms | torch error | enabled error |"]
-    told += ["|---|---|---|---|---|---|---|---|---|---|"]
+    told += ["| model | way | torch ms | enabled ms | gain | shapes ours | share of products' time ours | of what was compared faster | products' ms | torch error | enabled error |"]
+    told += ["|" + "---|" * 11]
     all_cases = cases(args.tiny, device)
     wanted = [name for name in args.models.split(",") if name] or list(all_cases)
     for name in wanted:
         if name not in all_cases:
             options.error(f"--models {name}: one of {', '.join(all_cases)}")
-        try:
-            told.extend(model_rows(name, all_cases[name], args, args.budget / len(wanted)))
-        except (tw.Error, RuntimeError) as e:
-            twt.disable()
-            told.append(f"| {name} | {str(e).splitlines()[0]} |")
-            print(told[-1], flush=True)
+        told.extend(rows_in_time(name, all_cases[name], args, args.budget / len(wanted)))
         all_cases[name] = None
     told += ["", f"{time.perf_counter() - begin:.0f} s in all"]
     with open(os.path.join(args.out, "models.md"), "w") as file:

@@ -1,0 +1,258 @@
+#!/usr/bin/env python3
+"""Reductions beside PyTorch's on one GPU: of products (a CSV of cases), or of tensors by themselves.
+
+    torch_reductions.py --cases gemm_reduce.csv --out products.jsonl       # columns dtype,m,n,k,op,axis,keep_c; A (m,k) and B's transpose (n,k) by rows
+    torch_reductions.py --alone --compile max-autotune-no-cudagraphs --out alone.jsonl
+    torch_reductions.py --table products.jsonl                             # Markdown, with geometric means
+
+Needs PyTorch with CUDA and the Python package; CuPy, where it is there, runs CUB for float32 over the last axis. Each case is tuned for `--budget`
+seconds; then all sides run in one process, each with cold caches (other memory is read before every run, outside of the timed span), events around one
+call, the median of `--repeats`. torch's sums of bf16 accumulate in float32 without a copy of C in float32. Floors: 790 TFLOP/s of bf16, 4.25 TB/s.
+`--compile-only` fills torch's cache of compiled kernels: several processes with `--part I/N` may do so before the run that measures.
+"""
+
+import argparse
+import csv
+import gzip
+import json
+import math
+import os
+import statistics
+import sys
+import time
+
+TYPES = {"bf16": "bfloat16", "f16": "float16", "f32": "float32"}
+OPERATORS = {"lse": "logsumexp"}
+SHAPES = [(65536, 1024), (1024, 65536), (8192, 8192), (1, 1 << 28), (1 << 22, 64), (64, 1 << 22), (4096, 50257), (333, 77777), (1 << 20, 17), (100000, 96)]
+FLOPS, BANDWIDTH = 790e12, 4.25e12
+
+
+def reduced(torch, c, op, axis):
+    """What a user of torch writes."""
+    if op == "sum":
+        return torch.sum(c, axis, dtype=torch.float32)
+    if op == "sumsq":
+        return torch.sum(c.float().square(), axis)
+    if op == "max":
+        return torch.amax(c, axis)
+    if op == "absmax":
+        return torch.amax(c.abs(), axis)
+    if op == "argmax":
+        return torch.argmax(c, axis)
+    return torch.logsumexp(c.float(), axis)
+
+
+def cases(args):
+    if args.alone:
+        found = [
+            dict(dtype=dtype, rows=rows, columns=columns, op=op, axis=axis)
+            for dtype in ("f32", "bf16")
+            for rows, columns in SHAPES
+            for op in ("sum", "max", "sumsq", "logsumexp", "argmax")
+            for axis in (1, 0)
+            if rows > 1 or axis == 1
+        ]
+    else:
+        with open(args.cases, newline="") as file:
+            found = list(csv.DictReader(file))
+    part, parts = (int(x) for x in args.part.split("/"))
+    return [case for i, case in enumerate(found) if i % parts == part - 1]
+
+
+class Bench:
+    def __init__(self, args):
+        import torch
+
+        self.torch, self.args = torch, args
+        self.flush = torch.zeros(128 << 20, dtype=torch.float32, device="cuda")
+        torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+        if not args.compile_only:
+            import tilewright as tw
+
+            self.tw, self.context = tw, tw.use("cuda:0", records=args.records)
+            self.plain = {}
+        self.tuned = 0.0
+
+    def median_us(self, run):
+        torch = self.torch
+        for _ in range(3):
+            run()
+        times = []
+        for _ in range(self.args.repeats):
+            self.flush.sum()
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            run()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(begin.elapsed_time(end) * 1e3)
+        return statistics.median(times)
+
+    def compiled(self, run, *tensors):
+        """None where torch gives up."""
+        if self.args.compile == "none":
+            return None
+        torch = self.torch
+        torch._dynamo.reset()
+        made = torch.compile(run, mode=None if self.args.compile == "default" else self.args.compile, dynamic=False)
+        try:
+            made(*tensors)
+        except Exception as e:  # noqa: BLE001: whatever a compiler raises
+            print(f"  torch.compile: {str(e).splitlines()[0][:120]}", file=sys.stderr)
+            return None
+        return lambda: made(*tensors)
+
+    def ours(self, call, dropped=False):
+        """Launches of a call's kernels, and their plan. `dropped`: the product itself is not stored."""
+        problem = call.problem + ("_noc" if dropped else "")
+        start = time.perf_counter()
+        outcome = self.tw.tune(problem, context=self.context, seconds=self.args.budget)
+        self.tuned += time.perf_counter() - start
+        prepared = self.context.prepared(problem, tuple(x.alignment for x in (call.a, call.b, call.c)))
+        stream = self.torch.cuda.current_stream().cuda_stream
+        space = self.context.workspace(prepared.workspace_bytes, stream, self.flush)
+        addresses = [call.a.address, call.b.address, call.c.address, 0, 0, space]
+        values = [x.address for x in call.values]
+        return lambda: prepared.launch(addresses, 1.0, 0.0, stream, False, values), outcome
+
+    def sides(self, row, eager, tensors):
+        torch_us, made = None, self.compiled(eager, *tensors)
+        if self.args.compile_only:
+            return row
+        torch_us = self.median_us(lambda: eager(*tensors))
+        row.update(eager_us=torch_us, compiled_us=self.median_us(made) if made else None)
+        return row
+
+    def product(self, case):
+        torch = self.torch
+        m, n, k, batch = (int(case.get(x) or 1) for x in ("m", "n", "k", "batch"))
+        op, axis, keep = OPERATORS.get(case["op"], case["op"]), case["axis"], case["keep_c"] == "1"
+        dtype, first = getattr(torch, TYPES[case["dtype"]]), (batch,) if batch > 1 else ()
+        a = torch.randn(*first, m, k, device="cuda", dtype=dtype)
+        b = torch.randn(*first, n, k, device="cuda", dtype=dtype).transpose(-1, -2)
+        along = -2 if axis == "m" else -1
+
+        def eager(x, y):
+            c = x @ y
+            values = reduced(torch, c, op, along)
+            return (c, values) if keep else values
+
+        size = a.element_size() * batch * (m * k + n * k + (m * n if keep else 0))
+        name = f"{case['dtype']} {batch}x({m}x{n}x{k}) {op} over {axis}, {'stored' if keep else 'not stored'}"
+        row = {"case": name, "floor_us": max(2 * batch * m * n * k / FLOPS, size / BANDWIDTH) * 1e6}
+        row = self.sides(row, eager, (a, b))
+        if self.args.compile_only:
+            return row
+        if (m, n, k, batch) not in self.plain:
+            run, _ = self.ours(self.tw._core._gemm(a, b))
+            self.plain[m, n, k, batch] = (self.median_us(run), self.median_us(lambda: a @ b))
+        row["product_us"], row["torch_product_us"] = self.plain[m, n, k, batch]
+        call = self.tw._core._gemm(a, b, reduce=[f"{op}:{axis}"])
+        run, outcome = self.ours(call, dropped=not keep)
+        row.update(ours_us=self.median_us(run), plan=outcome.plan)
+        self.compare(row, op, call.result[1], reduced(torch, a @ b, op, along))
+        return row
+
+    def alone(self, case):
+        torch = self.torch
+        op, axis = case["op"], case["axis"]
+        x = torch.randn(case["rows"], case["columns"], device="cuda", dtype=getattr(torch, TYPES[case["dtype"]]))
+        name = f"{case['dtype']} {case['rows']}x{case['columns']} {op} over {'columns' if axis else 'rows'}"
+        row = {"case": name, "floor_us": x.numel() * x.element_size() / BANDWIDTH * 1e6}
+        row = self.sides(row, lambda y: reduced(torch, y, op, axis), (x,))
+        if self.args.compile_only:
+            return row
+        call = self.tw._core._reduce(x, op, axis)
+        run, outcome = self.ours(call)
+        row.update(ours_us=self.median_us(run), plan=outcome.plan, cub_us=self.cub(x, op, axis))
+        self.compare(row, op, call.result, reduced(torch, x, op, axis))
+        return row
+
+    def cub(self, x, op, axis):
+        """CuPy's reduction of the last axis, which is CUB's."""
+        if x.dtype != self.torch.float32 or axis != 1 or op not in ("sum", "max"):
+            return None
+        try:
+            import cupy
+        except ImportError:
+            return None
+        cupy.cuda.ExternalStream(self.torch.cuda.current_stream().cuda_stream).use()
+        array = cupy.from_dlpack(x)
+        run = (lambda: array.sum(axis=1)) if op == "sum" else (lambda: array.max(axis=1))
+        return self.median_us(run)
+
+    def compare(self, row, op, ours, theirs):
+        """Largest difference from torch's values, beside their largest; of indices, the part that differs (values may be equal)."""
+        self.torch.cuda.synchronize()
+        if op.startswith("arg"):
+            row["differs"] = (ours != theirs).double().mean().item()
+        else:
+            row["differs"] = ((ours.double() - theirs.double()).abs().max() / theirs.double().abs().max()).item()
+
+
+def rivals(row):
+    return [row[side] for side in ("eager_us", "compiled_us") if row.get(side)]
+
+
+def table(paths):
+    rows = []
+    for path in paths:
+        with gzip.open(path, "rt", encoding="utf-8") if path.endswith(".gz") else open(path, encoding="utf-8") as file:
+            rows += [json.loads(line) for line in file]
+    rows = [row for row in rows if row.get("ours_us")]
+    print("| case | floor us | eager us | compiled us | ours us | ratio | our product alone | CUB |\n|---|---|---|---|---|---|---|---|")
+    number = lambda x: f"{x:.1f}" if x else ""  # noqa: E731
+    for row in rows:
+        told = [number(row.get(x)) for x in ("floor_us", "eager_us", "compiled_us", "ours_us")]
+        ratio = f"{min(rivals(row)) / row['ours_us']:.2f}"
+        print(f"| {row['case']} | {' | '.join(told)} | {ratio} | {number(row.get('product_us'))} | {number(row.get('cub_us'))} |")
+    mean = lambda values: math.exp(sum(map(math.log, values)) / len(values)) if values else float("nan")  # noqa: E731
+    ratios = [(min(rivals(row)) / row["ours_us"], row["case"]) for row in rows]
+    print(f"\n{len(rows)} cases: over the better of torch's two {mean([r for r, _ in ratios]):.3f}, least {min(ratios)[0]:.3f} ({min(ratios)[1]})")
+    for name, keep in (("stored", True), ("not stored", False)):
+        added = [row["ours_us"] / row["product_us"] for row in rows if row.get("product_us") and row["case"].endswith(", stored") == keep]
+        if added:
+            print(f"over our own product that stores C, {name}: {mean(added):.3f}, most {max(added):.3f}")
+    cub = [row["cub_us"] / row["ours_us"] for row in rows if row.get("cub_us")]
+    if cub:
+        print(f"over CUB, {len(cub)} cases: {mean(cub):.3f}, least {min(cub):.3f}")
+    if not any(row.get("product_us") for row in rows):
+        long = [row["ours_us"] / row["floor_us"] for row in rows if row["floor_us"] > 90]
+        short = [row["ours_us"] - row["floor_us"] for row in rows if row["floor_us"] <= 90]
+        print(f"of the floor beyond 90 us: {mean(long):.3f}, most {max(long, default=0):.3f}; below, us above it: at most {max(short, default=0):.1f}")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cases", help="CSV of products with reductions")
+    parser.add_argument("--alone", action="store_true", help="reductions of tensors by themselves")
+    parser.add_argument("--table", nargs="+", help="print what runs wrote")
+    parser.add_argument("--budget", type=float, default=2.0, help="seconds of search per case")
+    parser.add_argument("--compile", default="default", help="mode of torch.compile, or none")
+    parser.add_argument("--compile-only", action="store_true")
+    parser.add_argument("--part", default="1/1", help="I/N: every N-th case")
+    parser.add_argument("--repeats", type=int, default=30)
+    parser.add_argument("--limit-seconds", type=float, default=math.inf, help="begin no case after so long")
+    parser.add_argument("--records", default=None)
+    parser.add_argument("--out", default=os.devnull)
+    args = parser.parse_args()
+    if args.table:
+        return table(args.table)
+    if bool(args.cases) == args.alone:
+        parser.error("one of --cases FILE and --alone is needed")
+    bench, start = Bench(args), time.perf_counter()
+    measure = bench.alone if args.alone else bench.product
+    with open(args.out, "a", encoding="utf-8") as file:
+        for case in cases(args):
+            if time.perf_counter() - start > args.limit_seconds:
+                break
+            row = measure(case)
+            if args.compile_only:
+                continue
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            print(f"{row['case']}: ours {row['ours_us']:.1f} us, torch {' '.join(f'{x:.1f}' for x in rivals(row))}, differs {row['differs']:.1e}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
