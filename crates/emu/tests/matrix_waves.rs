@@ -27,9 +27,11 @@ fn words(input: MatrixType, values: &[f32]) -> Vec<i32> {
     let bits = |v: &f32| match input {
         MatrixType::F16 => f16::from_f32(*v).to_bits() as u32,
         MatrixType::BF16 => bf16::from_f32(*v).to_bits() as u32,
+        MatrixType::I8 => (*v as i8 as u8).into(),
         _ => v.to_bits(),
     };
-    values.chunks(4 / input.bytes() as usize).map(|c| c.iter().rev().fold(0, |w, v| w << 16 | bits(v)) as i32).collect()
+    let each = |word: u64, v: &f32| word << (8 * input.bytes()) | u64::from(bits(v));
+    values.chunks(4 / input.bytes() as usize).map(|c| c.iter().rev().fold(0, each) as i32).collect()
 }
 
 /// Loads both tiles through shared memory and `ldmatrix`; B is stored n by k, or k by n.
@@ -117,18 +119,18 @@ fn ldmatrix_feeds_mma() {
 /// One wave multiplies fragments that stand in global memory register by register.
 fn from_registers(
     wave: u32,
-    held: Scalar,
+    [held, sum]: [Scalar; 2],
     op: impl FnOnce(RegSlice, RegSlice, RegSlice) -> MatrixOp,
     counts: [u32; 3],
 ) -> Kernel {
     kernel(wave, |b| {
         b.wave(wave);
         let [x, y] = ["a", "b"].map(|n| b.buffer(n, held, Access::Read, ""));
-        let z = b.buffer("c", Scalar::F32, Access::ReadWrite, "");
+        let z = b.buffer("c", sum, Access::ReadWrite, "");
         let lid = b.builtin(Builtin::LocalId);
         let zero = b.int(0, Scalar::I32);
         let mut slices = Vec::new();
-        for ((base, scalar), count) in [(x, held), (y, held), (z, Scalar::F32)].into_iter().zip(counts) {
+        for ((base, scalar), count) in [(x, held), (y, held), (z, sum)].into_iter().zip(counts) {
             let regs = b.regs("r", scalar.ty(), count);
             for r in 0..count {
                 let at = b.mul(lid, count);
@@ -150,7 +152,12 @@ fn from_registers(
 
 #[test]
 fn tf32_fragments_of_mma() {
-    let k = from_registers(32, Scalar::U32, |a, b, acc| MatrixOp::Mma { input: MatrixType::TF32, a, b, acc }, [4, 2, 4]);
+    let k = from_registers(
+        32,
+        [Scalar::U32, Scalar::F32],
+        |a, b, acc| MatrixOp::Mma { input: MatrixType::TF32, a, b, acc },
+        [4, 2, 4],
+    );
     let make = || {
         let lanes = |f: &dyn Fn(usize, usize) -> f32, n: usize| -> Vec<f32> { (0..32 * n).map(|i| f(i / n, i % n)).collect() };
         // A sliver below the 10 bits of mantissa is ignored.
@@ -169,15 +176,15 @@ fn tf32_fragments_of_mma() {
 #[test]
 fn amd_fragments() {
     use MatrixType::*;
-    for (input, side, depth) in
-        [(F16, 32, 8), (BF16, 32, 8), (F16, 16, 16), (BF16, 16, 16), (F32, 32, 2), (F32, 16, 4), (F16, 32, 16), (BF16, 16, 32)]
-    {
+    let halves = [(F16, 32, 8), (BF16, 32, 8), (F16, 16, 16), (BF16, 16, 16), (F16, 32, 16), (BF16, 16, 32)];
+    let bytes = [(I8, 32, 8), (I8, 16, 16), (I8, 32, 16), (I8, 16, 32), (I8, 32, 32), (I8, 16, 64)];
+    for (input, side, depth) in halves.into_iter().chain(bytes).chain([(F32, 32, 2), (F32, 16, 4)]) {
         let per_lane = side * depth / 64;
         let (registers, sums) = (per_lane * input.bytes() as usize / 4, side * side / 64);
         let shape = (side as u32, side as u32, depth as u32);
         let op = |a, b, acc| MatrixOp::Mfma { input, shape, a, b, acc };
         let held = if input == F32 { Scalar::F32 } else { Scalar::U32 };
-        let k = from_registers(64, held, op, [registers as u32, registers as u32, sums as u32]);
+        let k = from_registers(64, [held, input.sum()], op, [registers as u32, registers as u32, sums as u32]);
         let place = |l: usize, r: usize| {
             if side == 32 { (8 * (r / 4) + 4 * (l / 32) + r % 4, l % 32) } else { (4 * (l / 16) + r, l % 16) }
         };
@@ -186,9 +193,13 @@ fn amd_fragments() {
             let a: Vec<f32> = (0..64 * per_lane).map(element).map(|(i, k)| a_value(i, k)).collect();
             let b: Vec<f32> = (0..64 * per_lane).map(element).map(|(j, k)| b_value(k, j)).collect();
             let c: Vec<f32> = (0..64 * sums).map(|i| place(i / sums, i % sums)).map(|(i, j)| c_value(i, j)).collect();
-            vec![arg(&i32s(&words(input, &a))), arg(&i32s(&words(input, &b))), arg(&f32s(&c))]
+            let sums = if input == I8 { i32s(&c.iter().map(|x| *x as i32).collect::<Vec<_>>()) } else { f32s(&c) };
+            vec![arg(&i32s(&words(input, &a))), arg(&i32s(&words(input, &b))), arg(&sums)]
         };
-        let got = everywhere(&k, [1; 3], make, |args| to_f32s(buffer(&args[2])));
+        let got = everywhere(&k, [1; 3], make, |args| match input {
+            I8 => to_i32s(buffer(&args[2])).into_iter().map(|x| x as f32).collect(),
+            _ => to_f32s(buffer(&args[2])),
+        });
         for (n, v) in got.iter().enumerate() {
             let (i, j) = place(n / sums, n % sums);
             assert_eq!(*v, product(i, j, depth), "{input:?} {shape:?}: lane {} register {}", n / sums, n % sums);
@@ -198,7 +209,12 @@ fn amd_fragments() {
 
 #[test]
 fn fragments_must_hold_values_and_waves_be_whole() {
-    let mut k = from_registers(32, Scalar::U32, |a, b, acc| MatrixOp::Mma { input: MatrixType::TF32, a, b, acc }, [4, 2, 4]);
+    let mut k = from_registers(
+        32,
+        [Scalar::U32, Scalar::F32],
+        |a, b, acc| MatrixOp::Mma { input: MatrixType::TF32, a, b, acc },
+        [4, 2, 4],
+    );
     let args = || [arg(&i32s(&[0; 128])), arg(&i32s(&[0; 64])), arg(&f32s(&[0.0; 128]))];
     run(&k, [1; 3], &args()).unwrap();
     // Without the load of a's last register.

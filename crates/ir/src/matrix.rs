@@ -28,9 +28,9 @@ pub enum MatrixType {
     E4M3xE5M2,
     /// Left factors e5m2, right ones e4m3.
     E5M2xE4M3,
-    /// 8-bit signed integer, summed in 32 bits, which wrap (NVIDIA, sm_80 and up).
+    /// 8-bit signed integer, summed in 32 bits, which wrap (NVIDIA, sm_80 and up; AMD).
     I8,
-    /// 8-bit unsigned integer (likewise).
+    /// 8-bit unsigned integer (NVIDIA, sm_80 and up).
     U8,
     /// Left factors signed, right ones unsigned.
     I8xU8,
@@ -234,17 +234,18 @@ pub enum MatrixOp {
         /// Accumulators the compiler must not read before.
         acc: RegId,
     },
-    /// AMD `v_mfma_f32_MxNxK` by one wave of 64: a row of [`crate::mma::TABLE`].
+    /// AMD `v_mfma` by one wave of 64: a row of [`crate::mma::TABLE`].
     Mfma {
-        /// Input type: `F16`, `BF16` or `F32`.
+        /// Input type.
         input: MatrixType,
-        /// Shape: (32, 32, 8) or (16, 16, 16) of 16-bit types, twice as deep on gfx950; (32, 32, 2) or (16, 16, 4) of `F32`.
+        /// Shape: (32, 32, 8) or (16, 16, 16) of 16-bit types, twice as deep on gfx950, and of `I8`, twice as deep from gfx942 on and four
+        /// times on gfx950; (32, 32, 2) or (16, 16, 4) of `F32`.
         shape: (u32, u32, u32),
-        /// Left fragment: 16-bit types as `U32`, pairs with the lower k in the lower half; `F32` as it is.
+        /// Left fragment: types of 16 and 8 bits as `U32`, the lowest k in the lowest bits; `F32` as it is.
         a: RegSlice,
         /// Right fragment, likewise.
         b: RegSlice,
-        /// Accumulators: m n / 64 `F32`.
+        /// Accumulators: m n / 64 `F32`, of integers `I32`.
         acc: RegSlice,
     },
 }

@@ -119,7 +119,7 @@ impl MathUnit {
             MathUnit::Fma => true,
             MathUnit::Warpgroup => features.warpgroup,
             MathUnit::Mma => features.mma,
-            MathUnit::Mfma => features.mfma,
+            MathUnit::Mfma => features.mfma > 0,
         }
     }
 }
@@ -231,8 +231,8 @@ pub struct Mma {
     /// Accumulators. A warpgroup's go on in the same way for further columns.
     #[serde(skip)]
     pub c: Fragment,
-    /// The only architecture that has it, where not all have that have the family.
-    pub arch: Option<&'static str>,
+    /// First and last generation of AMD's matrix units ([`Features::mfma`]) that has it.
+    pub generations: (u8, u8),
     /// Depth of a k-step, what fragments are read for at once: one instruction or several.
     pub step: u32,
     /// How long its multiply-adds take, in halves of those of 16-bit inputs.
@@ -244,9 +244,13 @@ impl Mma {
     pub const fn lanes(&self) -> u32 {
         self.unit.family().lanes
     }
-    /// True if a target with the family has it, as far as its inputs say.
+    /// True if a target with the family has it, as far as its inputs and its generation say.
     pub const fn takes(&self, features: &Features) -> bool {
-        features.float8 || !self.input.storage().is_float8()
+        self.of_generation(features.mfma) && (features.float8 || !self.input.storage().is_float8())
+    }
+    /// True if this generation of AMD's matrix units has it, or other vendors have.
+    pub const fn of_generation(&self, generation: u8) -> bool {
+        !matches!(self.unit, MathUnit::Mfma) || self.generations.0 <= generation && generation <= self.generations.1
     }
     /// A warpgroup's instruction may have so many columns: 8 to 256 in steps of 8, of integers in steps of 16 from 32 on.
     pub const fn has_columns(&self, n: u32) -> bool {
@@ -261,17 +265,17 @@ impl Mma {
     pub const fn sums(&self, n: u32) -> u32 {
         self.c.registers * (n / self.shape.1)
     }
-    /// The first of a family's instructions for an input type.
-    pub fn find(unit: MathUnit, input: MatrixType) -> Option<&'static Mma> {
-        TABLE.iter().find(|m| m.unit == unit && m.input == input)
+    /// A family's instructions for an input type, those with the shallowest k-steps first.
+    pub fn all(unit: MathUnit, input: MatrixType) -> impl DoubleEndedIterator<Item = &'static Mma> + Clone {
+        TABLE.iter().filter(move |m| m.unit == unit && m.input == input)
     }
-    /// The largest instruction of a family that divides micro tiles of m x n and whose k-steps divide k: of those of one architecture, where
-    /// the target has them (`deep`), else of those that all targets of the family have.
-    pub fn dividing(unit: MathUnit, input: MatrixType, (m, n, k): (u32, u32, u32), deep: bool) -> Option<&'static Mma> {
-        let divides = |row: &&Mma| [(m, row.shape.0), (n, row.shape.1), (k, row.step)].iter().all(|(x, y)| x.is_multiple_of(*y));
-        let of =
-            |own: bool| TABLE.iter().filter(move |r| r.unit == unit && r.input == input && r.arch.is_some() == own).find(divides);
-        of(true).filter(|_| deep).or_else(|| of(false))
+    /// The first of them.
+    pub fn find(unit: MathUnit, input: MatrixType) -> Option<&'static Mma> {
+        Mma::all(unit, input).next()
+    }
+    /// True if it divides micro tiles of m x n, and its k-steps k.
+    pub const fn divides(&self, (m, n, k): (u32, u32, u32)) -> bool {
+        m.is_multiple_of(self.shape.0) && n.is_multiple_of(self.shape.1) && k.is_multiple_of(self.step)
     }
     /// Depth of the shallowest k-steps of a family.
     pub fn least_step(unit: MathUnit) -> u32 {
@@ -393,17 +397,16 @@ const WARPGROUP_C: Fragment = fragment(
     FLOATS,
 );
 
-// MFMA: a lane holds neighbours along k of one row, the lanes behind those of all rows hold those further along k.
-const MFMA_32: &[Term] =
-    &[term(Row, 1, Lane, 1, 32), term(K, 4, Lane, 32, 0), term(K, 2, Register, 1, 0), term(K, 1, Element, 1, 0)];
-const MFMA_16: &[Term] =
-    &[term(Row, 1, Lane, 1, 16), term(K, 4, Lane, 16, 0), term(K, 2, Register, 1, 0), term(K, 1, Element, 1, 0)];
-const MFMA_32_DEEP: &[Term] =
-    &[term(Row, 1, Lane, 1, 32), term(K, 8, Lane, 32, 0), term(K, 2, Register, 1, 0), term(K, 1, Element, 1, 0)];
-const MFMA_16_DEEP: &[Term] =
-    &[term(Row, 1, Lane, 1, 16), term(K, 8, Lane, 16, 0), term(K, 2, Register, 1, 0), term(K, 1, Element, 1, 0)];
-const MFMA_32_SINGLE: &[Term] = &[term(Row, 1, Lane, 1, 32), term(K, 1, Lane, 32, 0)];
-const MFMA_16_SINGLE: &[Term] = &[term(Row, 1, Lane, 1, 16), term(K, 1, Lane, 16, 0)];
+/// Operands of MFMA: a lane holds so many neighbours along k of one row, some to a register; the lanes behind those of all rows hold those
+/// further along k.
+struct Neighbours<const ROWS: u32, const HELD: u32, const WORD: u32>;
+impl<const ROWS: u32, const HELD: u32, const WORD: u32> Neighbours<ROWS, HELD, WORD> {
+    const TERMS: &'static [Term] =
+        &[term(Row, 1, Lane, 1, ROWS), term(K, HELD, Lane, ROWS, 0), term(K, WORD, Register, 1, 0), term(K, 1, Element, 1, 0)];
+    const fn held(scalars: &'static [Scalar]) -> Fragment {
+        fragment(Self::TERMS, HELD / WORD, WORD, scalars)
+    }
+}
 const MFMA_C_32: Fragment = fragment(
     &[term(Row, 8, Register, 4, 0), term(Row, 4, Lane, 32, 0), term(Row, 1, Register, 1, 4), term(Col, 1, Lane, 1, 32)],
     16,
@@ -416,6 +419,12 @@ const MFMA_C_F64: Fragment =
 const MFMA_C_16: Fragment =
     fragment(&[term(Row, 4, Lane, 16, 0), term(Row, 1, Register, 1, 0), term(Col, 1, Lane, 1, 16)], 4, 1, FLOATS);
 
+/// Generations that have an instruction: all, or from one on.
+const EVERY: (u8, u8) = (0, u8::MAX);
+const fn since(generation: u8) -> (u8, u8) {
+    (generation, u8::MAX)
+}
+
 /// What registers of an instruction's sums hold.
 const fn sums(input: MatrixType) -> &'static [Scalar] {
     match input.sum() {
@@ -427,7 +436,18 @@ const fn sums(input: MatrixType) -> &'static [Scalar] {
 
 const fn fma(input: MatrixType) -> Mma {
     let one = single(sums(input));
-    Mma { unit: MathUnit::Fma, input, sum: input.sum(), shape: (1, 1, 1), a: one, b: one, c: one, arch: None, step: 1, halves: 2 }
+    Mma {
+        unit: MathUnit::Fma,
+        input,
+        sum: input.sum(),
+        shape: (1, 1, 1),
+        a: one,
+        b: one,
+        c: one,
+        generations: EVERY,
+        step: 1,
+        halves: 2,
+    }
 }
 const fn wave(input: MatrixType) -> Mma {
     let held = match input {
@@ -446,7 +466,7 @@ const fn wave(input: MatrixType) -> Mma {
         1 => k,
         _ => 16,
     };
-    Mma { unit: MathUnit::Mma, input, sum: input.sum(), shape: (16, 8, k), a, b, c, arch: None, step, halves }
+    Mma { unit: MathUnit::Mma, input, sum: input.sum(), shape: (16, 8, k), a, b, c, generations: EVERY, step, halves }
 }
 const fn warpgroup(input: MatrixType) -> Mma {
     let (a, k) = match input.bytes() {
@@ -462,38 +482,52 @@ const fn warpgroup(input: MatrixType) -> Mma {
         a,
         b: NONE,
         c: Fragment { held: sums(input), ..WARPGROUP_C },
-        arch: None,
+        generations: EVERY,
         step: if k > 16 { k } else { 16 },
         halves: input.bytes(),
     }
 }
-const fn mfma(input: MatrixType, side: u32, k: u32, arch: Option<&'static str>) -> Mma {
-    // Twice the depth holds twice the neighbours.
-    let operand = match (input.bytes(), side, k) {
-        (2, 32, 8) => fragment(MFMA_32, 2, 2, WORDS),
-        (2, 32, _) => fragment(MFMA_32_DEEP, 4, 2, WORDS),
-        (2, _, 16) => fragment(MFMA_16, 2, 2, WORDS),
-        (2, _, _) => fragment(MFMA_16_DEEP, 4, 2, WORDS),
-        (8, ..) => fragment(MFMA_16_SINGLE, 1, 1, DOUBLES),
-        (_, 32, _) => fragment(MFMA_32_SINGLE, 1, 1, FLOATS),
-        _ => fragment(MFMA_16_SINGLE, 1, 1, FLOATS),
+const fn mfma(input: MatrixType, side: u32, k: u32, generations: (u8, u8)) -> Mma {
+    // What a lane holds along k, and the same of a register.
+    let operand = match (side, side * k / 64, input.bytes()) {
+        (32, 4, 2) => Neighbours::<32, 4, 2>::held(WORDS),
+        (_, 4, 2) => Neighbours::<16, 4, 2>::held(WORDS),
+        (32, _, 2) => Neighbours::<32, 8, 2>::held(WORDS),
+        (_, _, 2) => Neighbours::<16, 8, 2>::held(WORDS),
+        (32, 4, 1) => Neighbours::<32, 4, 4>::held(WORDS),
+        (_, 4, 1) => Neighbours::<16, 4, 4>::held(WORDS),
+        (32, 8, 1) => Neighbours::<32, 8, 4>::held(WORDS),
+        (_, 8, 1) => Neighbours::<16, 8, 4>::held(WORDS),
+        (32, _, 1) => Neighbours::<32, 16, 4>::held(WORDS),
+        (_, _, 1) => Neighbours::<16, 16, 4>::held(WORDS),
+        (_, _, 8) => Neighbours::<16, 1, 1>::held(DOUBLES),
+        (32, ..) => Neighbours::<32, 1, 1>::held(FLOATS),
+        _ => Neighbours::<16, 1, 1>::held(FLOATS),
     };
-    let (c, sum, step) = match (input.bytes(), side) {
-        (8, _) => (MFMA_C_F64, Scalar::F64, DOUBLE_STEP),
-        (_, 32) => (MFMA_C_32, Scalar::F32, 16),
-        _ => (MFMA_C_16, Scalar::F32, 16),
+    let (c, step) = match (input.bytes(), side) {
+        (8, _) => (MFMA_C_F64, DOUBLE_STEP),
+        (_, 32) => (MFMA_C_32, 16),
+        _ => (MFMA_C_16, 16),
     };
+    // Of 8 bits twice as many at a time, but on the first units, which take them as fast as those of 16.
+    let halves = match input.bytes() {
+        1 if generations.1 > 2 => 1,
+        1 | 2 => 2,
+        _ => 16,
+    };
+    let c = Fragment { held: sums(input), ..c };
+    let step = if k > step { k } else { step };
     Mma {
         unit: MathUnit::Mfma,
         input,
-        sum,
+        sum: input.sum(),
         shape: (side, side, k),
         a: operand,
         b: operand,
         c,
-        arch,
-        step: if k > step { k } else { step },
-        halves: if input.bytes() == 2 { 2 } else { 16 },
+        generations,
+        step,
+        halves,
     }
 }
 
@@ -530,17 +564,23 @@ pub const TABLE: &[Mma] = &[
     warpgroup(MatrixType::U8),
     warpgroup(MatrixType::I8xU8),
     warpgroup(MatrixType::U8xI8),
-    mfma(MatrixType::F16, 32, 8, None),
-    mfma(MatrixType::F16, 16, 16, None),
-    mfma(MatrixType::BF16, 32, 8, None),
-    mfma(MatrixType::BF16, 16, 16, None),
-    mfma(MatrixType::F32, 32, 2, None),
-    mfma(MatrixType::F32, 16, 4, None),
-    mfma(MatrixType::F64, 16, 4, None),
-    mfma(MatrixType::F16, 32, 16, Some("gfx950")),
-    mfma(MatrixType::F16, 16, 32, Some("gfx950")),
-    mfma(MatrixType::BF16, 32, 16, Some("gfx950")),
-    mfma(MatrixType::BF16, 16, 32, Some("gfx950")),
+    mfma(MatrixType::F16, 32, 8, EVERY),
+    mfma(MatrixType::F16, 16, 16, EVERY),
+    mfma(MatrixType::BF16, 32, 8, EVERY),
+    mfma(MatrixType::BF16, 16, 16, EVERY),
+    mfma(MatrixType::F32, 32, 2, EVERY),
+    mfma(MatrixType::F32, 16, 4, EVERY),
+    mfma(MatrixType::F64, 16, 4, EVERY),
+    mfma(MatrixType::F16, 32, 16, since(4)),
+    mfma(MatrixType::F16, 16, 32, since(4)),
+    mfma(MatrixType::BF16, 32, 16, since(4)),
+    mfma(MatrixType::BF16, 16, 32, since(4)),
+    mfma(MatrixType::I8, 32, 8, (1, 2)),
+    mfma(MatrixType::I8, 16, 16, (1, 2)),
+    mfma(MatrixType::I8, 32, 16, since(3)),
+    mfma(MatrixType::I8, 16, 32, since(3)),
+    mfma(MatrixType::I8, 32, 32, since(4)),
+    mfma(MatrixType::I8, 16, 64, since(4)),
 ];
 
 #[cfg(test)]

@@ -57,12 +57,9 @@ pub struct Features {
     pub bulk_copy: bool,
     /// Clusters of work-groups that reach each other's shared memory.
     pub cluster: bool,
-    /// AMD matrix instructions (gfx90a, gfx942, gfx950).
+    /// AMD matrix instructions: the generation of the units that have them (2: gfx90a, 3: gfx942, 4: gfx950), 0 without.
     #[serde(default)]
-    pub mfma: bool,
-    /// Those of twice the depth (gfx950).
-    #[serde(default)]
-    pub deep_mfma: bool,
+    pub mfma: u8,
     /// Fences between work-groups. OpenCL C 1.2 has none beyond the work-group.
     #[serde(default)]
     pub fence: bool,
@@ -298,8 +295,11 @@ fn amd(arch: &str, (units, lds, l2_mb): (u32, u32, u64), (clock, dram): (f64, f6
             async_copy: false,
             named_barrier: false,
             roles: true,
-            mfma: matrix > 0.0,
-            deep_mfma: arch == "gfx950",
+            mfma: match arch {
+                "gfx950" => 4,
+                "gfx942" => 3,
+                _ => 2 * (matrix > 0.0) as u8,
+            },
             fence: true,
             ..Features::default()
         },

@@ -255,7 +255,12 @@ fn amd_shapes() {
     refused(&kernel, "gfx942", "no matrix instruction of (32, 32, 4)");
     let deep = matrix::amd_product(MatrixType::F16, (32, 32, 16));
     validate(&deep, &target("gfx950")).unwrap_or_else(|e| panic!("{e}"));
-    refused(&deep, "gfx942", "twice the depth");
+    refused(&deep, "gfx942", "of this depth");
+    // The first instructions of bytes are gone from gfx942 on.
+    let bytes = matrix::amd_product(MatrixType::I8, (16, 16, 16));
+    validate(&bytes, &target("gfx90a")).unwrap_or_else(|e| panic!("{e}"));
+    refused(&bytes, "gfx942", "of this depth");
+    refused(&bytes, "gfx900", "mfma instructions");
 }
 
 proptest! {

@@ -1,5 +1,5 @@
 //! 8-bit factors: floats (OCP e4m3 and e5m2) by multiply-adds everywhere, by mma.sync from sm_89 on and by wgmma on sm_90a; integers
-//! (i8 and u8) likewise, by mma.sync from sm_80 on. On the emulator with every check; what assemblers make of it; what is refused.
+//! (i8 and u8) likewise, by mma.sync from sm_80 on, signed ones by MFMA. On the emulator with every check; what assemblers make of it; what is refused.
 //!
 //! `TILEWRIGHT_RANDOM_PAIRS` sets how many pairs are drawn, `TILEWRIGHT_RANDOM_SEED` where the seeds start.
 
@@ -79,6 +79,14 @@ fn random_plans_on_mma() {
     verify(160, INTEGERS, "emu:sm_80", |rng| wave_unit_plan(rng, 1));
 }
 
+/// Each generation has instructions of its own.
+#[test]
+fn random_plans_on_mfma() {
+    for device in ["emu:gfx90a", "emu:gfx942", "emu:gfx950"] {
+        verify(80, &[Scalar::I8], device, |rng| wave_unit_plan(rng, 3));
+    }
+}
+
 /// Panels that TMA and load waves bring, for mma.sync and wgmma.
 #[test]
 fn random_plans_of_bulk_copies() {
@@ -106,6 +114,8 @@ const WGMMA: &str = "A_MIC1_ACP2__B_MIC16_ACP2__C_UNI2_MAC256_UNR128_PFG3_BUF4_L
 const WGMMA_SWAPPED: &str = "A_MIC1_ACP2__B_MIC16_ACP2__C_UNI2_MAC256_UNR128_PFG3_BUF4_LWV4_SWP1";
 const MIXED: [Scalar; 2] = [Scalar::E4M3, Scalar::E5M2];
 const SIGNS: [Scalar; 2] = [Scalar::I8, Scalar::U8];
+const MFMA: &str = "A_MIC4_PAD1_GLW16_PLU1__B_MIC4_PAD1_GLW16_PLU1__C_UNI3_MAC256_UNR64_PFG1_BUF2_EDG1";
+const MFMA_SMALL: &str = "A_MIC1_PAD1_GLW16_PLU1__B_MIC1_PAD1_GLW16_PLU1__C_UNI3_MAC64_UNR64_PFG1_BUF2_EDG1";
 const FMA: &str = "A_MIC4__B_MIC4__C_MAC64_UNR16_EDG1";
 
 /// The instructions that assemblers make of plans.
@@ -132,6 +142,12 @@ fn assemblers_take_them() {
         ("sm_90a", WGMMA, [Scalar::U8; 2], "IGMMA.64x128x32.U8.U8"),
         ("sm_90a", WGMMA, SIGNS, "IGMMA.64x128x32.S8.U8"),
         ("sm_90a", WGMMA_SWAPPED, SIGNS, "IGMMA.64x128x32.U8.S8"),
+        ("gfx90a", MFMA, [Scalar::I8; 2], "v_mfma_i32_32x32x8i8"),
+        ("gfx90a", MFMA_SMALL, [Scalar::I8; 2], "v_mfma_i32_16x16x16i8"),
+        ("gfx942", MFMA, [Scalar::I8; 2], "v_mfma_i32_32x32x16_i8"),
+        ("gfx942", MFMA_SMALL, [Scalar::I8; 2], "v_mfma_i32_16x16x32_i8"),
+        ("gfx950", MFMA, [Scalar::I8; 2], "v_mfma_i32_32x32x32_i8"),
+        ("gfx950", MFMA_SMALL, [Scalar::I8; 2], "v_mfma_i32_16x16x64_i8"),
         ("gfx900", FMA, [Scalar::U8; 2], "v_mad"),
         ("gfx942", FMA, [Scalar::E4M3; 2], "v_fma"),
         ("gfx90a", FMA, [Scalar::E5M2; 2], "v_cvt_f32_f16"),
@@ -159,6 +175,8 @@ fn picked_plans_use_the_units() {
     let float = Scalar::E4M3;
     let units = [("sm_90a", MathUnit::Warpgroup, float), ("sm_89", MathUnit::Mma, float), ("sm_80", MathUnit::Fma, float)];
     let cases = units.into_iter().chain([("sm_90a", MathUnit::Warpgroup, Scalar::I8), ("sm_80", MathUnit::Mma, Scalar::U8)]);
+    let amd = ["gfx90a", "gfx942", "gfx950"].map(|arch| (arch, MathUnit::Mfma, Scalar::I8));
+    let cases = cases.chain(amd).chain([("gfx942", MathUnit::Fma, Scalar::U8)]);
     for ((arch, unit, dtype), trans) in cases.flat_map(|case| [(case, (false, true)), (case, (true, false))]) {
         let space = Space::new(&product([dtype; 2], trans), &Target::by_arch(arch).unwrap()).unwrap();
         let plan = Picker::new(&space).pick(1)[0].plan;
@@ -183,6 +201,14 @@ fn what_units_lack_is_refused_by_name() {
     assert!(matches!(refused("sm_89", MMA, (true, true)), Refusal::AsyncAlongRows { .. }));
     assert!(matches!(refused("sm_90a", &MMA.replace("UNR64", "UNR48"), (false, true)), Refusal::UnitSteps { depth: 32, .. }));
     assert!(matches!(refused("gfx942", "A_MIC1__B_MIC1__C_UNI3_MAC64_UNR32_EDG1", (false, true)), Refusal::UnitTypes { .. }));
+    // MFMA takes signed bytes alone, gfx942's in steps of 16 or 32.
+    let refused = |types, plan: &str| {
+        let space = Space::new(&product(types, (false, true)), &Target::by_arch("gfx942").unwrap()).unwrap();
+        space.resolve(&of_text(plan)).expect_err("refused")
+    };
+    assert!(matches!(refused([Scalar::U8; 2], MFMA), Refusal::UnitTypes { uni: 3, .. }));
+    assert!(matches!(refused(SIGNS, MFMA), Refusal::UnitTypes { uni: 3, .. }));
+    assert!(matches!(refused([Scalar::I8; 2], &MFMA_SMALL.replace("UNR64", "UNR48")), Refusal::UnitSteps { depth: 32, .. }));
     let space = Space::new(&product([Scalar::I8; 2], (false, true)), &Target::by_arch("sm_90a").unwrap()).unwrap();
     let odd = space.resolve(&of_text(&WGMMA.replace("B_MIC16", "B_MIC5"))).expect_err("40 columns of integers");
     assert!(matches!(odd, Refusal::UnitColumns { micro: 5 }), "{odd}");

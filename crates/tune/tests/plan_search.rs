@@ -13,7 +13,7 @@ use tilewright_problem::{Conv, Gemm, Layout, Order, Problem};
 use tilewright_tune::graph::{Graph, Reach, reflected};
 
 const ENV: Env =
-    Env { workspace_bytes: 1 << 26, wave: 64, allow_atomics: true, shuffles: true, deep: false, float8: false, straight: false };
+    Env { workspace_bytes: 1 << 26, wave: 64, allow_atomics: true, shuffles: true, mfma: 0, float8: false, straight: false };
 
 fn gemm(m: u64, n: u64, k: u64) -> Contraction {
     lower(&Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).order(Order::Col).build().unwrap()), ConvForm::PerSample).unwrap().lead
@@ -194,7 +194,7 @@ fn the_generic_plan_always_derives_and_fits() {
                         wave: 1,
                         allow_atomics: false,
                         shuffles: false,
-                        deep: false,
+                        mfma: 0,
                         float8: false,
                         straight: true,
                     },

@@ -234,10 +234,15 @@ fn typed_tests_of_composable_kernel_verify() {
                 (Scalar::F16, Scalar::F16),
                 (Scalar::BF16, Scalar::BF16),
                 (Scalar::BF16, Scalar::F32),
+                (Scalar::I8, Scalar::I8),
             ]
             .into_iter()
             .enumerate()
             {
+                // Integers are there in three dimensions alone.
+                if dtype == Scalar::I8 && input.len() < 3 {
+                    continue;
+                }
                 let conv =
                     Conv::new(dtype, n, groups * c, groups * k, input, filter).layout(layout).groups(groups).out_dtype(out);
                 let lists = [stride, pad].map(|x| vec![x; input.len()]);
@@ -245,7 +250,7 @@ fn typed_tests_of_composable_kernel_verify() {
                 let conv = conv.build().expect("a convolution");
                 for ways in [1, 2] {
                     // A spread of the small ones: every type, layout and number of splits comes.
-                    let chosen = conv.flop() < 1e7 && (i + j + ways) % 4 == 0;
+                    let chosen = conv.flop() < 1e7 && ((i + j + ways) % 4 == 0 || dtype == Scalar::I8);
                     let keys = match dtype {
                         Scalar::F32 => format!("A_MIC4__B_MIC4__C_UNI0_UNR16_MAC256_PFG1_BUF2_LWV4_EDG1_ICE{ways}_SKS1"),
                         _ => format!("A_MIC2_PAD1__B_MIC2_PAD1__C_UNI3_UNR32_MAC256_SKW10_PFG1_BUF2_LWV4_EDG1_ICE{ways}_SKS1"),

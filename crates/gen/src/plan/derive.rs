@@ -161,19 +161,20 @@ fn computes(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Result<
     if env.wave != family.wave() {
         return Err(Refusal::UnitWave { uni, wave: env.wave, needed: family.wave() });
     }
-    if !k_tile.is_multiple_of(row.step) {
-        return Err(Refusal::UnitSteps { uni, k_tile, depth: row.step });
-    }
     let micro = plan.get(Key::B(Chiral::Mic));
     if micro > family.columns / family.block.1 || family.asynchronous && !row.has_columns(micro * family.block.1) {
         return Err(Refusal::UnitColumns { micro });
     }
     let micro = [(Key::A(Chiral::Mic), family.block.0), (Key::B(Chiral::Mic), family.block.1)];
     let [m, n] = micro.map(|(key, block)| plan.get(key).saturating_mul(block));
-    let of = |deep| Mma::dividing(family.unit, row.input, (m, n, k_tile), deep);
-    // Deep k-steps are few: fragments that are read ahead need one more.
-    let deep = of(env.deep).filter(|row| plan.common(Common::Fra) < k_tile / row.step);
-    Ok(deep.or_else(|| of(false)).unwrap_or(row))
+    let own = Mma::all(family.unit, row.input).filter(|row| row.of_generation(env.mfma));
+    let depth = own.clone().filter(|row| row.divides((m, n, row.step))).map(|row| row.step).min();
+    let depth = depth.ok_or(Refusal::UnitTypes { uni, a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() })?;
+    let divides: Vec<&Mma> = own.filter(|row| row.divides((m, n, k_tile))).collect();
+    // The newest are the deepest, and k-steps of theirs few: fragments that are read ahead need one more.
+    let ahead = divides.iter().filter(|row| plan.common(Common::Fra) < k_tile / row.step);
+    let chosen = ahead.min_by_key(|row| std::cmp::Reverse(row.generations.0)).or(divides.first());
+    chosen.copied().ok_or(Refusal::UnitSteps { uni, k_tile, depth })
 }
 
 /// Owners of micro tiles (threads, waves, warpgroups) along m and n that share a macro tile; one alone where each has a tile of its own.

@@ -13,8 +13,8 @@ pub struct Env {
     pub allow_atomics: bool,
     /// Lanes of a wave can exchange values.
     pub shuffles: bool,
-    /// There are matrix instructions of twice the depth ([`tilewright_ir::Features::deep_mfma`]).
-    pub deep: bool,
+    /// Generation of AMD's matrix units ([`tilewright_ir::Features::mfma`]).
+    pub mfma: u8,
     /// Matrix instructions take 8-bit floats ([`tilewright_ir::Features::float8`]).
     pub float8: bool,
     /// No barrier may stand in a branch, even where all work-items of a work-group take it: compilers that turn the code between
@@ -25,9 +25,9 @@ pub struct Env {
 impl Env {
     /// A target's wave with a workspace; atomics not allowed.
     pub fn new(target: &Target, workspace_bytes: u64) -> Env {
-        let Features { shuffle, deep_mfma, float8, .. } = target.features;
+        let Features { shuffle, mfma, float8, .. } = target.features;
         let straight = target.dialect == Dialect::OpenCl;
         let wave = target.wave;
-        Env { workspace_bytes, wave, allow_atomics: false, shuffles: shuffle, deep: deep_mfma, float8, straight }
+        Env { workspace_bytes, wave, allow_atomics: false, shuffles: shuffle, mfma, float8, straight }
     }
 }

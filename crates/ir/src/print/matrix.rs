@@ -163,35 +163,45 @@ impl Printer<'_> {
 
     fn mfma(&mut self, row: &Mma, slices: [&RegSlice; 3]) -> Result<(), Fault> {
         let (input, (m, n, k), registers) = (row.input, row.shape, row.a.registers);
-        let deep = registers == 4;
-        let per_lane = 2 * registers;
-        let (element, name) = match (input, deep) {
-            (MatrixType::F16, false) => ("_Float16", "f16"),
-            (MatrixType::F16, true) => ("_Float16", "_f16"),
-            (MatrixType::BF16, false) => ("short", "bf16_1k"),
-            (MatrixType::BF16, true) => ("__bf16", "_bf16"),
-            (MatrixType::F64, _) => ("double", "f64"),
-            (MatrixType::TF32 | MatrixType::F32, _) => ("float", "f32"),
-            _ => return Err(self.without("matrix instructions of 8-bit types")),
+        // What the builtin takes of a lane, the type of what it takes them from, and the end of its name.
+        let vector = |element: &str, lanes: u32| format!("{element} operand __attribute__((ext_vector_type({lanes})))");
+        let (operand, element, name) = match (input, registers) {
+            (MatrixType::F16, 2) => (vector("_Float16", 4), "unsigned int", "f16"),
+            (MatrixType::F16, _) => (vector("_Float16", 8), "unsigned int", "_f16"),
+            (MatrixType::BF16, 2) => (vector("short", 4), "unsigned int", "bf16_1k"),
+            (MatrixType::BF16, _) => (vector("__bf16", 8), "unsigned int", "_bf16"),
+            (MatrixType::I8, 1) => ("int operand".into(), "unsigned int", "i8"),
+            (MatrixType::I8, 2) => ("long operand".into(), "unsigned int", "_i8"),
+            (MatrixType::I8, _) => (vector("int", registers), "unsigned int", "_i8"),
+            (MatrixType::F64, _) => (String::new(), "double", "f64"),
+            (MatrixType::TF32 | MatrixType::F32, _) => (String::new(), "float", "f32"),
+            _ => return Err(self.without("matrix instructions of these types")),
         };
         let function = format!("tw_mfma_{m}x{n}x{k}_{}", name.trim_start_matches('_'));
-        let (sums, held, operand) =
-            (m * n / 64, if input.bytes() == 2 { "unsigned int" } else { element }, |x: &str| match (input.bytes(), deep) {
-                (2, false) => format!("__builtin_bit_cast(operand, (words){{{x}[0], {x}[1]}})"),
-                (2, true) => format!("__builtin_bit_cast(operand, (words){{{x}[0], {x}[1], {x}[2], {x}[3]}})"),
-                _ => format!("{x}[0]"),
-            });
-        let (sum, total) = if row.sum == Scalar::F64 { ("f64", "double") } else { ("f32", "float") };
+        let sums = m * n / 64;
+        let taken = |x: &str| match (operand.is_empty(), registers) {
+            (true, _) => format!("{x}[0]"),
+            (_, 1) => format!("(operand){x}[0]"),
+            _ => {
+                let words: Vec<String> = (0..registers).map(|r| format!("{x}[{r}]")).collect();
+                format!("__builtin_bit_cast(operand, (words){{{}}})", words.join(", "))
+            }
+        };
+        let (sum, total) = match row.sum {
+            Scalar::F64 => ("f64", "double"),
+            Scalar::I32 => ("i32", "int"),
+            _ => ("f32", "float"),
+        };
         self.prelude.function(&function, |_| {
-            let types = match input.bytes() {
-                2 => format!(
-                    "    typedef unsigned int words __attribute__((ext_vector_type({registers})));\n    \
-                     typedef {element} operand __attribute__((ext_vector_type({per_lane})));\n"
-                ),
-                _ => String::new(),
-            };
+            let mut types = String::new();
+            if registers > 1 {
+                types += &format!("    typedef unsigned int words __attribute__((ext_vector_type({registers})));\n");
+            }
+            if !operand.is_empty() {
+                types += &format!("    typedef {operand};\n");
+            }
             format!(
-                "{INLINE} void {function}({total}* acc, const {held}* a, const {held}* b) {{\n{types}    \
+                "{INLINE} void {function}({total}* acc, const {element}* a, const {element}* b) {{\n{types}    \
                  typedef {total} sums __attribute__((ext_vector_type({sums})));\n    \
                  sums c;\n    \
                  #pragma unroll\n    \
@@ -199,8 +209,8 @@ impl Printer<'_> {
                  c = __builtin_amdgcn_mfma_{sum}_{m}x{n}x{k}{name}({}, {}, c, 0, 0, 0);\n    \
                  #pragma unroll\n    \
                  for (int r = 0; r < {sums}; ++r) acc[r] = c[r];\n}}",
-                operand("a"),
-                operand("b")
+                taken("a"),
+                taken("b")
             )
         });
         let places = slices.map(|s| {

@@ -96,10 +96,10 @@ pub(super) fn check(kernel: &Kernel, target: &Target, block: &Block, path: &mut 
         Stmt::AsyncCopy { .. } | Stmt::AsyncCommit | Stmt::AsyncWait(_) if !has.async_copy => {
             Err(missing(target, "asynchronous copies", "fetch to registers and store to shared memory"))
         }
-        Stmt::Matrix(op) if Mma::of(op).and_then(|row| row.arch).is_some_and(|arch| arch != target.arch) => {
-            Err(missing(target, "matrix instructions of twice the depth", "use two of (32, 32, 8) or (16, 16, 16)"))
+        Stmt::Matrix(op) if has.mfma > 0 && Mma::of(op).is_some_and(|row| !row.of_generation(has.mfma)) => {
+            Err(missing(target, "matrix instructions of this depth", "use several, or fewer, of those that it has"))
         }
-        Stmt::Matrix(op) if Mma::of(op).is_some_and(|row| !row.takes(has)) => Err(missing(
+        Stmt::Matrix(op) if !has.float8 && Mma::of(op).is_some_and(|row| row.input.storage().is_float8()) => Err(missing(
             target,
             "matrix instructions of 8-bit floats",
             "multiply them by fma; sm_89 and later have these instructions",
@@ -108,7 +108,7 @@ pub(super) fn check(kernel: &Kernel, target: &Target, block: &Block, path: &mut 
             whole_waves(kernel, target)?;
             let (has, feature, remedy) = match op {
                 MatrixOp::Mma { .. } | MatrixOp::LoadMatrix { .. } => (has.mma, "mma instructions", "compute with fma"),
-                MatrixOp::Mfma { .. } => (has.mfma, "mfma instructions", "compute with fma"),
+                MatrixOp::Mfma { .. } => (has.mfma > 0, "mfma instructions", "compute with fma"),
                 _ => (has.warpgroup, "warpgroup instructions", "compute with mma or fma"),
             };
             if has { Ok(()) } else { Err(missing(target, feature, remedy)) }

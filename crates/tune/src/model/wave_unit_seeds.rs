@@ -3,7 +3,7 @@
 use super::seed_keys::{layout, splits};
 use crate::space::Space;
 use tilewright_gen::plan::{Chiral, Common, Key, Keys, padded_rows, thread_grid};
-use tilewright_ir::mma::{FAMILIES, Family};
+use tilewright_ir::mma::{FAMILIES, Family, Mma};
 use tilewright_ir::{Dialect, MatrixType};
 use tilewright_problem::contraction::{Contraction, Operand};
 use tilewright_problem::view::{COL, ROW};
@@ -13,7 +13,8 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let features = &space.target().features;
     let Some(family) = FAMILIES.iter().find(|f| f.fragments && f.unit.available(features)) else { return Vec::new() };
     let unit = family.unit;
-    let Some(row) = c.instruction(unit).filter(|row| row.takes(features)) else { return Vec::new() };
+    let Some(input) = c.instruction(unit).map(|row| row.input) else { return Vec::new() };
+    let Some(row) = Mma::all(unit, input).find(|row| row.takes(features)) else { return Vec::new() };
     // Lanes hold neighbours along n: turned so that these are neighbours in memory.
     let swapped = c.c.view.stride(COL) != Some(1) && c.c.view.stride(ROW) == Some(1);
     let turned = c.oriented(swapped);
