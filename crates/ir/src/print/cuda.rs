@@ -87,7 +87,7 @@ impl Dialect for Cuda {
     }
     /// NVIDIA's compiler takes a struct that is computed apart and stores its members one by one, save where all of them were loaded
     /// together, or where it sees through the address, which it does not behind starts of batch entries. So 8 and 16 bytes are stored by the instruction's
-    /// name, which costs an address of its own. 8 bytes as one 64-bit integer of four halves were miscompiled by CUDA 13.0's ptxas: the
+    /// name, with an offset in the instruction itself: an address would be computed for each. 8 bytes as one 64-bit integer of four halves were miscompiled by CUDA 13.0's ptxas: the
     /// third half was lost (11 of 9,200 random pairs on an H200).
     fn store(&self, ty: Type, prelude: &mut Prelude) -> Option<String> {
         let bytes = ty.bytes();
@@ -104,13 +104,16 @@ impl Dialect for Cuda {
         let inputs: Vec<String> = words.iter().map(|w| format!("\"r\"({w})")).collect();
         let places: Vec<String> = (1..=words.len()).map(|i| format!("%{i}")).collect();
         let body = format!(
-            "asm volatile(\"st.global.v{}.b32 [%0], {{{}}};\" :: \"l\"(__cvta_generic_to_global(p)), {} : \"memory\");",
+            "asm volatile(\"st.global.v{}.b32 [%0 + %{}], {{{}}};\" :: \"l\"(__cvta_generic_to_global(p)), {}, \"n\"(bytes) : \"memory\");",
             words.len(),
+            words.len() + 1,
             places.join(", "),
             inputs.join(", ")
         );
         let name = cpp::vector_name(ty);
-        let text = |_: &mut Prelude| format!("{} void tw_store_{name}({name}* p, {name} v) {{ {body} }}", cpp::INLINE);
+        let text = |_: &mut Prelude| {
+            format!("template <int bytes> {} void tw_store_{name}({name}* p, {name} v) {{ {body} }}", cpp::INLINE)
+        };
         Some(prelude.function(&format!("tw_store_{name}"), text))
     }
     fn convert_vector(&self, _: &str, _: &str) -> Option<String> {

@@ -147,7 +147,7 @@ pub(super) trait Dialect {
     /// True if the functions this dialect names in `unary`, `min_max` and `fma` take vectors.
     fn vector_functions(&self) -> bool;
     /// Name of the function that stores a vector in global memory behind a computed start, where an assignment does not always become
-    /// one access.
+    /// one access: `name<bytes>(pointer, value)` stores so many bytes behind the pointer.
     fn store(&self, _: Type, _: &mut Prelude) -> Option<String> {
         None
     }

@@ -54,6 +54,38 @@ impl Printer<'_> {
         }
     }
 
+    /// An index as what varies (nothing where all of it is constant) and a constant of zero or more that is added to it.
+    pub(super) fn apart(&mut self, e: ExprId) -> (Option<Text>, i64) {
+        let kernel = self.kernel;
+        let ty = kernel.ty(e);
+        let sum = |a: Option<Text>, b: Option<Text>| match (a, b) {
+            (Some(a), Some(b)) => Some(infix(BinaryOp::Add, &a, &b)),
+            (a, b) => a.or(b),
+        };
+        let found = match (kernel.expr(e), ty.scalar) {
+            (Expr::Int(v), _) => (None, Some(*v)),
+            (Expr::Cast(a), Scalar::I64) if kernel.ty(*a).scalar == Scalar::I32 => {
+                let (a, constant) = self.apart(*a);
+                (a.map(|a| self.cast(Scalar::I32.ty(), ty, &a)), Some(constant))
+            }
+            (Expr::Binary(BinaryOp::Add, a, b), Scalar::I32 | Scalar::I64) => {
+                let ((a, x), (b, y)) = (self.apart(*a), self.apart(*b));
+                (sum(a, b), x.checked_add(y))
+            }
+            (Expr::Binary(BinaryOp::Mul, a, b), Scalar::I32 | Scalar::I64) if kernel.as_int(*b).is_some() => {
+                let ((a, x), times) = (self.apart(*a), kernel.as_int(*b).unwrap_or(1));
+                let literal = self.int_literal(times, ty.scalar);
+                (a.map(|a| infix(BinaryOp::Mul, &a, &literal)), x.checked_mul(times))
+            }
+            _ => (None, None),
+        };
+        // What varies must stay within its type where the whole index does.
+        match found {
+            (varying, Some(constant)) if constant >= 0 => (varying, constant),
+            _ => (Some(self.expr(e)), 0),
+        }
+    }
+
     /// Zero of a type: what a guarded load gives where it does not load.
     pub(super) fn zero(&mut self, ty: Type) -> Text {
         let zero = if ty.scalar.is_float() { self.float_literal(0.0, ty.scalar) } else { self.int_literal(0, ty.scalar) };

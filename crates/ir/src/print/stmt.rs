@@ -231,15 +231,34 @@ impl Printer<'_> {
     /// The memory an access of this type touches, as an lvalue.
     fn store(&mut self, mem: &MemRef, value: ExprId, guard: Option<ExprId>) {
         let ty = self.kernel.ty(value);
-        let access = self.access(mem, ty, false);
-        let value = self.expr(value).text;
-        let computed = matches!(mem.base, Base::Cursor(c) if !self.given[c.index()]);
-        let function = if computed { self.dialect.store(ty, &mut self.prelude) } else { None };
-        let line = match function {
-            Some(function) => format!("{function}({}, {value});", access.trim_start_matches('*')),
-            None => format!("{access} = {value};"),
+        let value_text = self.expr(value).text;
+        let line = match mem.base {
+            Base::Cursor(c) if !self.given[c.index()] => self.store_whole(c, mem.index, ty, &value_text),
+            _ => None,
+        };
+        let line = match line {
+            Some(line) => line,
+            None => format!("{} = {value_text};", self.access(mem, ty, false)),
         };
         self.guarded(guard, &line);
+    }
+
+    /// The statement of a dialect that stores a vector by one access. Constant parts of its index stand apart, so that neighbouring stores share
+    /// an address.
+    fn store_whole(&mut self, cursor: CursorId, index: ExprId, ty: Type, value: &str) -> Option<String> {
+        let store = self.dialect.store(ty, &mut self.prelude)?;
+        let scalar = i64::from(ty.scalar.bytes());
+        let (varying, bytes) = match self.apart(index) {
+            (varying, constant) if constant <= i64::from(i32::MAX) / scalar => (varying, constant * scalar),
+            _ => (Some(self.expr(index)), 0),
+        };
+        let base = &self.cursors[cursor.index()];
+        let address = match varying {
+            Some(varying) => format!("({base} + {})", varying.at(prec::PRODUCT)),
+            None => base.clone(),
+        };
+        let pointer = self.dialect.pointer(Space::Global, false, &self.type_name(ty));
+        Some(format!("{store}<{bytes}>(({pointer}){address}, {value});"))
     }
 
     fn access(&mut self, mem: &MemRef, ty: Type, constant: bool) -> String {
