@@ -90,7 +90,7 @@ impl Reduce {
     /// Position of an element, counted from the first, that is the given one of those along the kept or along the reduced axes.
     pub fn position(&self, reduced: bool, mut index: u64) -> u64 {
         let mut at = 0;
-        for axis in self.axes(reduced).into_iter().rev() {
+        for axis in (0..self.shape.len()).rev().filter(|axis| self.over.contains(axis) == reduced) {
             at += index % self.shape[axis] * self.strides[axis];
             index /= self.shape[axis];
         }

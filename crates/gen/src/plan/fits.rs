@@ -149,6 +149,9 @@ pub fn work_groups(spec: &KernelSpec, c: &Contraction) -> u64 {
 /// Tiles of the result over the whole batch, each split of k counted, for a contraction whose operands are swapped already.
 pub(super) fn all_tiles(spec: &KernelSpec, c: &Contraction) -> u64 {
     let t = &spec.tiling;
+    if c.elements.is_some() {
+        return c.m.div_ceil(t.a.macro_tile.into()).saturating_mul(c.n.div_ceil(spec.share_of_columns(c)));
+    }
     // Whole clusters.
     let tiles_m = c.m.div_ceil(t.a.macro_tile as u64).next_multiple_of(u64::from(t.cluster.m.max(1)));
     let tiles_n = c.n.div_ceil(t.b.macro_tile as u64).next_multiple_of(u64::from(t.cluster.n.max(1)));

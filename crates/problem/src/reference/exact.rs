@@ -7,8 +7,8 @@ use super::data::TestData;
 use super::element::{hash, rounded, value};
 use super::integers::{Integers, affordable};
 use super::oracle::Oracle;
-use super::reductions::{self, Elements};
-use super::{Mismatch, Samples, Tolerance, Verdict, picks, spread, sums_of};
+use super::reductions::{self, AsReduced, Elements};
+use super::{Mismatch, Samples, Tolerance, Verdict, picks, spread, sums_of, tensor};
 use crate::contraction::Operand;
 use crate::conv::{Conv, Direction};
 use crate::epilogue::Activation;
@@ -132,6 +132,13 @@ impl Exact {
             return Vec::new();
         }
         let judge = Judge::new(&self.data, &[], depth);
+        if let Problem::Reduce(reduce) = &self.data.problem {
+            return tensor::counted(&self.data, reduce, reduction, |x| {
+                let (argument, _, expected) = judge.expected(oracle, [0; 3], x);
+                (expected, judge.function * argument.abs())
+            });
+        }
+        let seen = AsReduced::new(&self.data, reduction);
         let (shape, over, operator) = (self.data.problem.result_shape(), reduction.over, reduction.operator);
         let none = || vec![Elements::none(operator); shape.left(over) as usize];
         let steps: Vec<Vec<usize>> = (0..batch).map(|g| (0..columns).map(|c| self.step(g, c)).collect()).collect();
@@ -141,7 +148,7 @@ impl Exact {
             for (column, step) in (0..columns).zip(&steps[g as usize]) {
                 let (argument, residual, expected) = judge.expected(oracle, [g, row, column], self.sum(start + step));
                 let off = judge.function * (argument.abs() + residual.abs());
-                let (x, off) = reductions::as_reduced(&self.data, reduction, expected, off);
+                let (x, off) = seen.of(expected, off);
                 if let Some(one) = all.get_mut(shape.index(over, [g, row, column]) as usize) {
                     one.add(operator, (x, off), shape.within(reduction, [g, row, column]));
                 }

@@ -26,6 +26,7 @@ mod exact;
 mod integers;
 mod oracle;
 mod reductions;
+mod tensor;
 
 use data::Pieces;
 pub use data::{Buffer, Damage, GUARD_BYTES, TestData, check_workspace, workspace_guard};
@@ -448,6 +449,12 @@ fn entry(data: &TestData, oracle: &Oracle<'_>, index: [u64; 3], sum: Sum) -> Ent
         scale: activation.map_or(scale, |f| f.slope() * scale) + if oracle.masks() { 0.0 } else { residual.abs() },
         stepwise: step(oracle.last(step(apply(step(step(step(product) + step(old)) + bias))), residual)),
     }
+}
+
+/// What an element of a tensor that is reduced by itself becomes, and its scale: as [`entry`] of the element in the place of a sum.
+fn entry_of(data: &TestData, x: f64) -> (f64, f64) {
+    let (product, scale) = (data.alpha * x, data.alpha.abs() * x.abs());
+    data.problem.activation().map_or((product, scale), |f| (f.apply(product), f.slope() * scale))
 }
 
 /// A sum, and what rounding took from it (Knuth's TwoSum).

@@ -15,11 +15,11 @@
 
 use super::element::{rounded, value};
 use super::oracle::Oracle;
-use super::{Mismatch, Samples, TestData, Tolerance, Verdict, entry, spread, sums_of, two_sum};
+use super::{Mismatch, Samples, TestData, Tolerance, Verdict, entry, spread, sums_of, tensor, two_sum};
 use crate::contraction::Operand;
 use crate::epilogue::Along;
 use crate::problem::Problem;
-use crate::reduction::{Operator, Reduction, State};
+use crate::reduction::{Function, Operator, Reduction, State};
 use rayon::prelude::*;
 use tilewright_ir::Scalar;
 
@@ -70,7 +70,11 @@ impl Elements {
         self.join(operator, Elements { state, off, magnitude: contribution.abs(), square, lost: 0.0 });
     }
     /// Both.
-    pub(super) fn join(&mut self, operator: Operator, other: Elements) {
+    pub(super) fn joined(mut self, operator: Operator, other: &Elements) -> Elements {
+        self.join(operator, *other);
+        self
+    }
+    fn join(&mut self, operator: Operator, other: Elements) {
         let (_, lost) = two_sum(self.state[0], other.state[0]);
         if operator.adds() && lost.is_finite() {
             self.lost += lost + other.lost;
@@ -147,6 +151,7 @@ pub(super) fn of_operand(
     let gs = spread(entries, most.min(8).max(if samples == Samples::All { entries } else { 1 }), 5);
     let kept = spread(extent, (most / gs.len().max(1) as u64).max(1), 6);
     let each = gs.iter().flat_map(|g| kept.iter().map(move |at| (*g, *at))).collect::<Vec<_>>();
+    let seen = AsReduced::new(data, reduction);
     let value = |(g, at): (u64, u64)| {
         let (mut all, mut block) = (Elements::none(reduction.operator), vec![0.0; BLOCK]);
         for first in (0..depth).step_by(BLOCK) {
@@ -156,7 +161,7 @@ pub(super) fn of_operand(
                 Along::N => oracle.right(g, at, first, block),
             }
             for x in block {
-                all.add(reduction.operator, as_reduced(data, reduction, *x, 0.0), 0);
+                all.add(reduction.operator, seen.of(*x, 0.0), 0);
             }
         }
         let index = if operand == Along::M { [g, at, 0] } else { [g, 0, at] };
@@ -180,6 +185,16 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
         Samples::All => u64::MAX,
         Samples::Budget(budget) => (budget / work).max(1),
     };
+    let accumulator = data.problem.accumulator();
+    let expected = |index: [u64; 3], elements: &Elements| {
+        let (expected, allowed) = elements.finish(reduction, shape.count(reduction.over), accumulator, false);
+        Expected { number, at: shape.index(reduction.over, index), index, expected, allowed, element: elements.indexed() }
+    };
+    if let Problem::Reduce(reduce) = &data.problem {
+        let rows = spread(shape.extents.m, most, 6);
+        let known = tensor::known(data, reduce, reduction, &rows);
+        return rows.iter().zip(&known).map(|(row, elements)| expected([0, *row, 0], elements)).collect();
+    }
     let entries = shape.extents.g;
     let most_entries = most.min(if samples == Samples::All { entries } else { 8 });
     let limit = [most_entries, most / most_entries.min(entries), most / most_entries.min(entries)];
@@ -194,14 +209,14 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
     let values = |list: &[u64], each: u64| list.len() / each.max(1) as usize;
     let size = [if reduction.over.g { groups } else { gs.len() }, values(rows, rows_each), values(columns, columns_each)];
     let none = || vec![Elements::none(reduction.operator); size.iter().product()];
-    let t = Tolerance::of(&data.problem);
+    let (t, seen) = (Tolerance::of(&data.problem), AsReduced::new(data, reduction));
     let block = |mut found: Vec<Elements>, (ig, first): (usize, usize)| {
         let (g, rows) = (gs[ig], &rows[first..rows.len().min(first + BLOCK)]);
         for (i, sum) in sums_of(data, oracle, g, rows, columns).into_iter().enumerate() {
             let (row, column) = (i / columns.len(), i % columns.len());
             let element = entry(data, oracle, [g, rows[row], columns[column]], sum);
             let off = if data.c.scalar.is_float() { t.accumulate * element.scale + t.floor } else { 0.0 };
-            let (x, off) = as_reduced(data, reduction, element.expected, off);
+            let (x, off) = seen.of(element.expected, off);
             let place = |i: usize, each: u64| i / each.max(1) as usize;
             let row = place(first + row, rows_each);
             let entry = if reduction.over.g { ig % groups } else { ig };
@@ -215,14 +230,12 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
     let pieces = blocks.len().div_ceil(rayon::current_num_threads() * 2).max(1);
     let found =
         blocks.into_par_iter().with_min_len(pieces).fold(none, block).reduce(none, |x, y| joined(reduction.operator, x, y));
-    let accumulator = data.problem.accumulator();
     let pick = |list: &[u64], i: usize, each: u64| list[i * each as usize];
     let each = found.iter().enumerate().map(|(i, elements)| {
         let (ig, row, column) = (i / size[2] / size[1], i / size[2] % size[1], i % size[2]);
         let entry = if reduction.over.g { ig as u64 } else { gs[ig] };
         let index = [entry, pick(rows, row, rows_each), pick(columns, column, columns_each)];
-        let (expected, allowed) = elements.finish(reduction, shape.count(reduction.over), accumulator, false);
-        Expected { number, at: shape.index(reduction.over, index), index, expected, allowed, element: elements.indexed() }
+        expected(index, elements)
     });
     each.collect()
 }
@@ -293,20 +306,42 @@ pub(super) fn joined(operator: Operator, mut all: Vec<Elements>, others: Vec<Ele
 fn element(data: &TestData, reduction: &Reduction, index: [u64; 3]) -> f64 {
     let (oracle, [g, row, column]) = (Oracle::new(data), index);
     let sum = sums_of(data, &oracle, g, &[row], &[column]).into_iter().next().unwrap_or_default();
-    as_reduced(data, reduction, entry(data, &oracle, index, sum).expected, 0.0).0
+    AsReduced::new(data, reduction).of(entry(data, &oracle, index, sum).expected, 0.0).0
 }
 
-/// An element of the result as it is reduced, and how far that may be off: rounded where that is reduced which is stored. What may be
-/// off may be rounded to either side.
-pub(super) fn as_reduced(data: &TestData, reduction: &Reduction, expected: f64, off: f64) -> (f64, f64) {
-    let scalar = data.buffer(Operand::C).scalar;
-    let t = Tolerance::rounding(scalar);
-    let x = if reduction.stored { rounded(scalar, expected) } else { expected };
-    let moved = reduction.stored && off > 0.0 && x.is_finite();
-    let (x, off) = if moved { (expected, off + t.round * (x.abs() + off) + t.floor) } else { (x, off) };
-    let Some(function) = reduction.function else { return (x, off) };
-    let accumulator = data.problem.accumulator();
-    let unit = if accumulator == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) };
-    // What the type of the sums does not hold is infinite, or nothing.
-    (rounded(accumulator, function.apply(x)), function.off(x, off, unit))
+/// How an element of the result becomes what is reduced.
+pub(super) struct AsReduced {
+    /// C's type, where that is reduced which is stored, and what rounding to it takes.
+    stored: Option<(Scalar, Tolerance)>,
+    function: Option<Function>,
+    accumulator: Scalar,
+    /// Rounding of the sums' type.
+    unit: f64,
+}
+
+impl AsReduced {
+    pub(super) fn new(data: &TestData, reduction: &Reduction) -> AsReduced {
+        let (scalar, accumulator) = (data.buffer(Operand::C).scalar, data.problem.accumulator());
+        AsReduced {
+            stored: reduction.stored.then(|| (scalar, Tolerance::rounding(scalar))),
+            function: reduction.function,
+            accumulator,
+            unit: if accumulator == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) },
+        }
+    }
+    /// An element as it is reduced, and how far that may be off: rounded where that is reduced which is stored. What may be off may be
+    /// rounded to either side.
+    pub(super) fn of(&self, expected: f64, off: f64) -> (f64, f64) {
+        let (x, off) = match &self.stored {
+            None => (expected, off),
+            Some((scalar, t)) => {
+                let x = rounded(*scalar, expected);
+                let moved = off > 0.0 && x.is_finite();
+                if moved { (expected, off + t.round * (x.abs() + off) + t.floor) } else { (x, off) }
+            }
+        };
+        let Some(function) = self.function else { return (x, off) };
+        // What the type of the sums does not hold is infinite, or nothing.
+        (rounded(self.accumulator, function.apply(x)), function.off(x, off, self.unit))
+    }
 }

@@ -50,7 +50,11 @@ impl<'a> Descent<'a> {
         let ranked = picker.pick(3000);
         let seeds = ranked.iter().take(200).map(|c| c.plan).collect();
         let mut reserve = diverse(&ranked, OPENING + RESERVE);
-        let mut front: VecDeque<Plan> = starts.iter().filter_map(|p| space.repair(p)).collect();
+        // What was good elsewhere may be hopeless here, and a short search sees the first few plans only.
+        let starts: Vec<Plan> = starts.iter().filter_map(|p| space.repair(p)).collect();
+        let near = |plan: &Plan| picker.estimate(plan).is_some_and(|e| e.total_us <= far(&ranked));
+        let (starts, hopeless): (Vec<Plan>, Vec<Plan>) = starts.into_iter().partition(near);
+        let mut front = VecDeque::from(starts);
         let known = front.len();
         front.extend(reserve.drain(..reserve.len().min(OPENING)));
         // Early enough for a short search to see them.
@@ -62,6 +66,7 @@ impl<'a> Descent<'a> {
         for (n, plan) in others.into_iter().enumerate() {
             front.insert((known + 3 * (n + 1)).min(front.len()), plan);
         }
+        front.extend(hopeless);
         front.extend(space.repair(&space.fallback()).filter(|_| front.is_empty()));
         Descent {
             space,
@@ -169,10 +174,15 @@ fn recipes(space: &Space, plans: impl Iterator<Item = Plan>) -> Vec<Plan> {
 const OPERANDS: [Key; 5] =
     [Key::C(Common::Uni), Key::A(Chiral::Acp), Key::B(Chiral::Acp), Key::A(Chiral::Wos), Key::B(Chiral::Wos)];
 
+/// The modelled time from which on a plan is not worth an early look: the model is seldom so wrong.
+fn far(ranked: &[Candidate]) -> f64 {
+    ranked.first().map_or(f64::INFINITY, |c| 2.0 * c.estimate.total_us)
+}
+
 /// The best plan of each other way than the best plan's, as these keys tell ways apart, where the cost model does not think it far slower.
 fn other_ways(ranked: &[Candidate], way: &[Key]) -> Vec<Plan> {
     let mut ways = HashSet::new();
-    let most = ranked.first().map_or(0.0, |c| 2.0 * c.estimate.total_us);
+    let most = far(ranked);
     let fresh = ranked
         .iter()
         .filter(|c| c.estimate.total_us <= most && ways.insert(way.iter().map(|k| c.plan.get(*k)).collect::<Vec<_>>()));
