@@ -33,6 +33,17 @@ pub struct Case {
     pub source: Option<(PathBuf, Edited)>,
 }
 
+impl Case {
+    /// How far right results are off, in words: elements relative to the magnitude of their terms, reduced values not beyond a bound.
+    pub fn error_in_words(&self, error: f64) -> String {
+        match self.problem {
+            Problem::Gemm(_) | Problem::Conv(_) => format!("largest error {error:.1e} of |alpha| |A||B| + |beta||C|"),
+            Problem::Reduce(_) if error == 0.0 => "each value within the bound of its operator".into(),
+            Problem::Reduce(_) => format!("largest error {error:.1e} of a value"),
+        }
+    }
+}
+
 /// The problems that the command line names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Cases {

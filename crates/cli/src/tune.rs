@@ -202,15 +202,11 @@ fn object(args: &TuneArgs, outcome: &Outcome, case: &Case, source: &std::path::P
 
 fn words(operation: &Operation, outcome: &Outcome, case: &Case, source: &std::path::Path) -> String {
     let t = &outcome.tally;
-    let verified = match (outcome.verified, &outcome.verified_on, outcome.max_error) {
-        (false, ..) => "no: do not use this plan".to_string(),
-        (true, None, error) => format!("yes, largest error {:.1e} of |alpha| |A||B| + |beta||C|", error.unwrap_or_default()),
-        (true, Some(small), error) => {
-            format!(
-                "yes, on the reduced problem {small}, largest error {:.1e} of |alpha| |A||B| + |beta||C|",
-                error.unwrap_or_default()
-            )
-        }
+    let error = case.error_in_words(outcome.max_error.unwrap_or_default());
+    let verified = match (outcome.verified, &outcome.verified_on) {
+        (false, _) => "no: do not use this plan".to_string(),
+        (true, None) => format!("yes, {error}"),
+        (true, Some(small)) => format!("yes, on the reduced problem {small}, {error}"),
     };
     let resumed = if outcome.resumed > 0 { format!(", {} more from the records", outcome.resumed) } else { String::new() };
     let ended = match &outcome.ended {

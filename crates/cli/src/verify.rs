@@ -76,10 +76,7 @@ fn verify_case(args: &VerifyArgs, context: &Context, case: &Case, progress: &Pro
         }
         let runs = "runs with random numbers and with small integers";
         let pairs = if given == Factors::default() { "two pairs of alpha and beta" } else { "the given alpha and beta" };
-        let error = format!(
-            "largest error {:.1e} of |alpha| |A||B| + |beta||C|; {} elements compared in {runs}, for {pairs}",
-            v.max_error, v.checked
-        );
+        let error = format!("{}; {} elements compared in {runs}, for {pairs}", case.error_in_words(v.max_error), v.checked);
         line(&format!("  {}: {error}", if v.passed { "right" } else { "WRONG" }))?;
     }
     if v.passed { Ok(()) } else { Err(CliError::Told(v.reason.unwrap_or_else(|| "the result is wrong".into()))) }
