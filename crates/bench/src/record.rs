@@ -68,7 +68,7 @@ impl Roof {
         let Rates { f32_fma, f64_fma, f64_matrix_fma, warpgroup_fma, clock_ghz, dram_gbs, .. } = target.rates;
         let multiply_adds = match (dtype, math) {
             (Scalar::F16 | Scalar::BF16, _) if target.features.warpgroup => warpgroup_fma,
-            (Scalar::I8 | Scalar::U8 | Scalar::E4M3 | Scalar::E5M2, _) if target.features.warpgroup => 2.0 * warpgroup_fma,
+            (eight, _) if (eight.is_int8() || eight.is_float8()) && target.features.warpgroup => 2.0 * warpgroup_fma,
             (Scalar::F32, Math::Tf32) if target.features.warpgroup => warpgroup_fma / 2.0,
             (Scalar::F32, Math::Tf32x3) if target.features.warpgroup => warpgroup_fma / 6.0,
             (Scalar::F64, _) => f64_fma.max(f64_matrix_fma),

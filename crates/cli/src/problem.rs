@@ -159,6 +159,8 @@ const fn scalar(dtype: Dtype) -> Scalar {
     match dtype {
         Dtype::E4m3 => Scalar::E4M3,
         Dtype::E5m2 => Scalar::E5M2,
+        Dtype::E4m3fnuz => Scalar::E4M3Fnuz,
+        Dtype::E5m2fnuz => Scalar::E5M2Fnuz,
         Dtype::F16 => Scalar::F16,
         Dtype::Bf16 => Scalar::BF16,
         Dtype::F32 | Dtype::Tf32 | Dtype::Tf32x3 => Scalar::F32,

@@ -28,7 +28,11 @@ fn every_refusal_names_the_input_and_the_remedy() {
         ("tune gemm --m 4000000000 --n 4000000000 --k 4000000000".into(), 2, "64-bit address space"),
         (format!("tune gemm {small} --lda 3"), 2, "needs at least 8"),
         (format!("tune gemm {small} --batch 2 --stride-c 1"), 2, "batch entries of C overlap"),
-        (format!("tune gemm {small} --dtype f33"), 2, "possible values: e4m3, e5m2, f16, bf16, tf32, tf32x3, f32, f64"),
+        (
+            format!("tune gemm {small} --dtype f33"),
+            2,
+            "possible values: e4m3, e5m2, e4m3fnuz, e5m2fnuz, f16, bf16, tf32, tf32x3, f32, f64",
+        ),
         (format!("tune gemm {small} --trans nx"), 2, "possible values: nn, nt, tn, tt"),
         (format!("tune gemm {small} --alpha inf"), 2, "finite"),
         (format!("tune gemm {small} --beta x"), 2, "write 1, -0.5 or 2e-3"),

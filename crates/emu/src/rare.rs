@@ -5,6 +5,7 @@ use crate::map::{checked2, f, g, map1, map2};
 use crate::op::{Alu, FaultKind, Faults, Op};
 use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
+use tilewright_ir::{F8E4M3Fnuz, F8E5M2Fnuz};
 
 macro_rules! un {
     ($o:ident, $from:ident -> $to:ident, $f:expr) => {
@@ -134,6 +135,8 @@ fn float(r: View<'_, B32>, w: View<'_, B64>, o: &Alu) {
         Op::F64FromF32 => un!(o, r -> w, |x| (f(x) as f64).to_bits()),
         Op::F32FromE4M3 => un!(o, r -> r, |x| F8E4M3::from_bits(x as u8).to_f32().to_bits()),
         Op::F32FromE5M2 => un!(o, r -> r, |x| F8E5M2::from_bits(x as u8).to_f32().to_bits()),
+        Op::F32FromE4M3Fnuz => un!(o, r -> r, |x| F8E4M3Fnuz::from_bits(x as u8).to_f32().to_bits()),
+        Op::F32FromE5M2Fnuz => un!(o, r -> r, |x| F8E5M2Fnuz::from_bits(x as u8).to_f32().to_bits()),
         Op::F16FromF64 => un!(o, w -> r, |x| f16::from_f64(g(x)).to_bits() as u32),
         Op::BF16FromF64 => un!(o, w -> r, |x| bf16::from_f64(g(x)).to_bits() as u32),
 

@@ -8,8 +8,15 @@ use tilewright_problem::contraction::Contraction;
 use tilewright_problem::lower::{ConvForm, lower};
 use tilewright_problem::{Conv, Gemm, Layout, Order, Problem};
 
-const ENV: Env =
-    Env { workspace_bytes: 1 << 30, wave: 64, allow_atomics: true, shuffles: true, mfma: 0, float8: false, straight: false };
+const ENV: Env = Env {
+    workspace_bytes: 1 << 30,
+    wave: 64,
+    allow_atomics: true,
+    shuffles: true,
+    mfma: 0,
+    float8: tilewright_ir::Float8::None,
+    straight: false,
+};
 
 fn gemm(m: u64, n: u64, k: u64, trans: &str) -> Contraction {
     let (a, b) = (trans.starts_with('t'), trans.ends_with('t'));

@@ -8,6 +8,7 @@
 
 pub mod affine;
 mod build;
+mod fnuz;
 mod host;
 mod ids;
 mod kernel;
@@ -20,6 +21,7 @@ mod types;
 mod validate;
 
 pub use build::{Builder, Ex, fold};
+pub use fnuz::{F8E4M3Fnuz, F8E5M2Fnuz};
 pub use host::memory_left;
 pub use ids::*;
 pub use kernel::*;

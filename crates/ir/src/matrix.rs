@@ -20,7 +20,7 @@ pub enum MatrixType {
     F32,
     /// f64 (NVIDIA, sm_80 and up).
     F64,
-    /// 8-bit float with 4 bits of exponent (NVIDIA, sm_89 and up).
+    /// 8-bit float with 4 bits of exponent (NVIDIA, sm_89 and up; AMD, gfx950).
     E4M3,
     /// 8-bit float with 5 bits of exponent (likewise).
     E5M2,
@@ -28,6 +28,14 @@ pub enum MatrixType {
     E4M3xE5M2,
     /// Left factors e5m2, right ones e4m3.
     E5M2xE4M3,
+    /// 8-bit float with 4 bits of exponent and no signed zero (AMD's gfx942).
+    E4M3Fnuz,
+    /// 8-bit float with 5 bits of exponent and no signed zero (likewise).
+    E5M2Fnuz,
+    /// Left factors e4m3fnuz, right ones e5m2fnuz.
+    E4M3xE5M2Fnuz,
+    /// Left factors e5m2fnuz, right ones e4m3fnuz.
+    E5M2xE4M3Fnuz,
     /// 8-bit signed integer, summed in 32 bits, which wrap (NVIDIA, sm_80 and up; AMD).
     I8,
     /// 8-bit unsigned integer (NVIDIA, sm_80 and up).
@@ -51,6 +59,10 @@ impl MatrixType {
             MatrixType::E5M2 => "e5m2",
             MatrixType::E4M3xE5M2 => "e4m3 x e5m2",
             MatrixType::E5M2xE4M3 => "e5m2 x e4m3",
+            MatrixType::E4M3Fnuz => "e4m3fnuz",
+            MatrixType::E5M2Fnuz => "e5m2fnuz",
+            MatrixType::E4M3xE5M2Fnuz => "e4m3fnuz x e5m2fnuz",
+            MatrixType::E5M2xE4M3Fnuz => "e5m2fnuz x e4m3fnuz",
             MatrixType::I8 => "i8",
             MatrixType::U8 => "u8",
             MatrixType::I8xU8 => "i8 x u8",
@@ -62,6 +74,8 @@ impl MatrixType {
         match self {
             MatrixType::E4M3xE5M2 => [MatrixType::E4M3, MatrixType::E5M2],
             MatrixType::E5M2xE4M3 => [MatrixType::E5M2, MatrixType::E4M3],
+            MatrixType::E4M3xE5M2Fnuz => [MatrixType::E4M3Fnuz, MatrixType::E5M2Fnuz],
+            MatrixType::E5M2xE4M3Fnuz => [MatrixType::E5M2Fnuz, MatrixType::E4M3Fnuz],
             MatrixType::I8xU8 => [MatrixType::I8, MatrixType::U8],
             MatrixType::U8xI8 => [MatrixType::U8, MatrixType::I8],
             one => [one; 2],
@@ -88,6 +102,8 @@ impl MatrixType {
             MatrixType::F64 => Scalar::F64,
             MatrixType::E4M3 | MatrixType::E4M3xE5M2 => Scalar::E4M3,
             MatrixType::E5M2 | MatrixType::E5M2xE4M3 => Scalar::E5M2,
+            MatrixType::E4M3Fnuz | MatrixType::E4M3xE5M2Fnuz => Scalar::E4M3Fnuz,
+            MatrixType::E5M2Fnuz | MatrixType::E5M2xE4M3Fnuz => Scalar::E5M2Fnuz,
             MatrixType::I8 | MatrixType::I8xU8 => Scalar::I8,
             MatrixType::U8 | MatrixType::U8xI8 => Scalar::U8,
         }

@@ -246,7 +246,7 @@ impl Mma {
     }
     /// True if a target with the family has it, as far as its inputs and its generation say.
     pub const fn takes(&self, features: &Features) -> bool {
-        self.of_generation(features.mfma) && (features.float8 || !self.input.storage().is_float8())
+        self.of_generation(features.mfma) && features.float8.takes(self.input.storage())
     }
     /// True if this generation of AMD's matrix units has it, or other vendors have.
     pub const fn of_generation(&self, generation: u8) -> bool {
@@ -403,8 +403,19 @@ struct Neighbours<const ROWS: u32, const HELD: u32, const WORD: u32>;
 impl<const ROWS: u32, const HELD: u32, const WORD: u32> Neighbours<ROWS, HELD, WORD> {
     const TERMS: &'static [Term] =
         &[term(Row, 1, Lane, 1, ROWS), term(K, HELD, Lane, ROWS, 0), term(K, WORD, Register, 1, 0), term(K, 1, Element, 1, 0)];
+    /// And as many further on, behind what all lanes hold of them.
+    const TWICE: &'static [Term] = &[
+        term(Row, 1, Lane, 1, ROWS),
+        term(K, HELD, Lane, ROWS, 0),
+        term(K, WORD, Register, 1, HELD / WORD),
+        term(K, HELD * 64 / ROWS, Register, HELD / WORD, 0),
+        term(K, 1, Element, 1, 0),
+    ];
     const fn held(scalars: &'static [Scalar]) -> Fragment {
         fragment(Self::TERMS, HELD / WORD, WORD, scalars)
+    }
+    const fn twice(scalars: &'static [Scalar]) -> Fragment {
+        fragment(Self::TWICE, 2 * HELD / WORD, WORD, scalars)
     }
 }
 const MFMA_C_32: Fragment = fragment(
@@ -498,6 +509,8 @@ const fn mfma(input: MatrixType, side: u32, k: u32, generations: (u8, u8)) -> Mm
         (_, 4, 1) => Neighbours::<16, 4, 4>::held(WORDS),
         (32, 8, 1) => Neighbours::<32, 8, 4>::held(WORDS),
         (_, 8, 1) => Neighbours::<16, 8, 4>::held(WORDS),
+        (32, 32, 1) => Neighbours::<32, 16, 4>::twice(WORDS),
+        (_, 32, 1) => Neighbours::<16, 16, 4>::twice(WORDS),
         (32, _, 1) => Neighbours::<32, 16, 4>::held(WORDS),
         (_, _, 1) => Neighbours::<16, 16, 4>::held(WORDS),
         (_, _, 8) => Neighbours::<16, 1, 1>::held(DOUBLES),
@@ -511,6 +524,8 @@ const fn mfma(input: MatrixType, side: u32, k: u32, generations: (u8, u8)) -> Mm
     };
     // Of 8 bits twice as many at a time, but on the first units, which take them as fast as those of 16.
     let halves = match input.bytes() {
+        // Those of gfx950 that gfx942 has as well (LLVM's scheduling model).
+        1 if !matches!(input.sum(), Scalar::I32) && !input.storage().is_fnuz() && side * k == 512 => 2,
         1 if generations.1 > 2 => 1,
         1 | 2 => 2,
         _ => 16,
@@ -539,6 +554,8 @@ pub const TABLE: &[Mma] = &[
     fma(MatrixType::F64),
     fma(MatrixType::E4M3),
     fma(MatrixType::E5M2),
+    fma(MatrixType::E4M3Fnuz),
+    fma(MatrixType::E5M2Fnuz),
     fma(MatrixType::I8),
     fma(MatrixType::U8),
     wave(MatrixType::F16),
@@ -581,6 +598,30 @@ pub const TABLE: &[Mma] = &[
     mfma(MatrixType::I8, 16, 32, since(3)),
     mfma(MatrixType::I8, 32, 32, since(4)),
     mfma(MatrixType::I8, 16, 64, since(4)),
+    mfma(MatrixType::E4M3Fnuz, 32, 16, (3, 3)),
+    mfma(MatrixType::E4M3Fnuz, 16, 32, (3, 3)),
+    mfma(MatrixType::E5M2Fnuz, 32, 16, (3, 3)),
+    mfma(MatrixType::E5M2Fnuz, 16, 32, (3, 3)),
+    mfma(MatrixType::E4M3xE5M2Fnuz, 32, 16, (3, 3)),
+    mfma(MatrixType::E4M3xE5M2Fnuz, 16, 32, (3, 3)),
+    mfma(MatrixType::E5M2xE4M3Fnuz, 32, 16, (3, 3)),
+    mfma(MatrixType::E5M2xE4M3Fnuz, 16, 32, (3, 3)),
+    mfma(MatrixType::E4M3, 32, 16, since(4)),
+    mfma(MatrixType::E4M3, 16, 32, since(4)),
+    mfma(MatrixType::E4M3, 32, 64, since(4)),
+    mfma(MatrixType::E4M3, 16, 128, since(4)),
+    mfma(MatrixType::E5M2, 32, 16, since(4)),
+    mfma(MatrixType::E5M2, 16, 32, since(4)),
+    mfma(MatrixType::E5M2, 32, 64, since(4)),
+    mfma(MatrixType::E5M2, 16, 128, since(4)),
+    mfma(MatrixType::E4M3xE5M2, 32, 16, since(4)),
+    mfma(MatrixType::E4M3xE5M2, 16, 32, since(4)),
+    mfma(MatrixType::E4M3xE5M2, 32, 64, since(4)),
+    mfma(MatrixType::E4M3xE5M2, 16, 128, since(4)),
+    mfma(MatrixType::E5M2xE4M3, 32, 16, since(4)),
+    mfma(MatrixType::E5M2xE4M3, 16, 32, since(4)),
+    mfma(MatrixType::E5M2xE4M3, 32, 64, since(4)),
+    mfma(MatrixType::E5M2xE4M3, 16, 128, since(4)),
 ];
 
 #[cfg(test)]

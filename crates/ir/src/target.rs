@@ -1,5 +1,6 @@
 //! What a device is to the generator: the language it is spoken to in, its limits, its abilities and its rates.
 
+use crate::types::Scalar;
 use serde::{Deserialize, Serialize};
 
 /// The C-family language a kernel is printed in.
@@ -46,9 +47,9 @@ pub struct Features {
     /// `mma.sync` multiplies 16 rows of f64 in one instruction (sm_90 and up); elsewhere those of 8 x 8 x 4 take its place.
     #[serde(default)]
     pub tall_f64: bool,
-    /// Matrix instructions take 8-bit floats (sm_89 and up).
+    /// Which 8-bit floats matrix instructions take.
     #[serde(default)]
-    pub float8: bool,
+    pub float8: Float8,
     /// Warpgroup matrix instructions and register budgets (sm_90a).
     #[serde(default)]
     pub warpgroup: bool,
@@ -63,6 +64,31 @@ pub struct Features {
     /// Fences between work-groups. OpenCL C 1.2 has none beyond the work-group.
     #[serde(default)]
     pub fence: bool,
+}
+
+/// 8-bit floats that matrix instructions of a target take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Float8 {
+    /// None.
+    #[default]
+    None,
+    /// OCP's (sm_89 and up, gfx950).
+    Ocp,
+    /// Those without signed zeros and infinities (gfx942).
+    Fnuz,
+}
+
+impl Float8 {
+    /// True if this is one of them, or no 8-bit float at all.
+    pub const fn takes(self, scalar: Scalar) -> bool {
+        match self {
+            _ if !scalar.is_float8() => true,
+            Float8::None => false,
+            Float8::Ocp => !scalar.is_fnuz(),
+            Float8::Fnuz => scalar.is_fnuz(),
+        }
+    }
 }
 
 /// Hard limits a kernel must respect.
@@ -300,6 +326,11 @@ fn amd(arch: &str, (units, lds, l2_mb): (u32, u32, u64), (clock, dram): (f64, f6
                 "gfx942" => 3,
                 _ => 2 * (matrix > 0.0) as u8,
             },
+            float8: match arch {
+                "gfx942" => Float8::Fnuz,
+                "gfx950" => Float8::Ocp,
+                _ => Float8::None,
+            },
             fence: true,
             ..Features::default()
         },
@@ -343,7 +374,7 @@ impl Target {
             fence: true,
             ..Features::default()
         };
-        let ada = Features { float8: true, ..modern };
+        let ada = Features { float8: Float8::Ocp, ..modern };
         let tall = Features { tall_f64: true, ..ada };
         let hopper = Features { warpgroup: true, bulk_copy: true, cluster: true, ..tall };
         Some(match arch {

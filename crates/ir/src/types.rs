@@ -31,6 +31,10 @@ pub enum Scalar {
     E4M3,
     /// 8 bits with 5 of exponent and 2 of mantissa (OCP OFP8: the upper half of a binary16), read only.
     E5M2,
+    /// Like `E4M3` with exponents one less, no sign of zero and a single NaN, in place of -0: up to 240. Of CDNA 3 ([`crate::F8E4M3Fnuz`]).
+    E4M3Fnuz,
+    /// Likewise of `E5M2`, without infinities: up to 57344.
+    E5M2Fnuz,
     /// IEEE binary32.
     F32,
     /// IEEE binary64.
@@ -41,7 +45,8 @@ impl Scalar {
     /// Size in memory, in bytes. `Bool` never lives in memory and counts as one byte.
     pub const fn bytes(self) -> u32 {
         match self {
-            Scalar::Bool | Scalar::I8 | Scalar::U8 | Scalar::E4M3 | Scalar::E5M2 => 1,
+            Scalar::Bool | Scalar::I8 | Scalar::U8 => 1,
+            Scalar::E4M3 | Scalar::E5M2 | Scalar::E4M3Fnuz | Scalar::E5M2Fnuz => 1,
             Scalar::F16 | Scalar::BF16 => 2,
             Scalar::I32 | Scalar::U32 | Scalar::F32 => 4,
             Scalar::I64 | Scalar::F64 => 8,
@@ -65,7 +70,11 @@ impl Scalar {
     }
     /// True for the floating-point types of 8 bits.
     pub const fn is_float8(self) -> bool {
-        matches!(self, Scalar::E4M3 | Scalar::E5M2)
+        matches!(self, Scalar::E4M3 | Scalar::E5M2) || self.is_fnuz()
+    }
+    /// True for those without infinities and signed zeros, which CDNA 3 has in place of OCP's.
+    pub const fn is_fnuz(self) -> bool {
+        matches!(self, Scalar::E4M3Fnuz | Scalar::E5M2Fnuz)
     }
     /// True for types that arithmetic is defined on.
     pub const fn is_arithmetic(self) -> bool {
@@ -74,7 +83,7 @@ impl Scalar {
     /// The type partial sums of this type are kept in.
     pub const fn accumulator(self) -> Scalar {
         match self {
-            Scalar::F16 | Scalar::BF16 | Scalar::E4M3 | Scalar::E5M2 => Scalar::F32,
+            storage if storage.is_storage() => Scalar::F32,
             Scalar::I8 | Scalar::U8 => Scalar::I32,
             Scalar::I32 => Scalar::I64,
             other => other,
@@ -93,6 +102,8 @@ impl Scalar {
             Scalar::BF16 => "bf16",
             Scalar::E4M3 => "e4m3",
             Scalar::E5M2 => "e5m2",
+            Scalar::E4M3Fnuz => "e4m3fnuz",
+            Scalar::E5M2Fnuz => "e5m2fnuz",
             Scalar::F32 => "f32",
             Scalar::F64 => "f64",
         }

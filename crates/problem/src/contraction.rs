@@ -319,6 +319,8 @@ impl Contraction {
             (a, _) if a != self.b.scalar => match (a, self.b.scalar) {
                 (Scalar::E4M3, Scalar::E5M2) => Some(MatrixType::E4M3xE5M2),
                 (Scalar::E5M2, Scalar::E4M3) => Some(MatrixType::E5M2xE4M3),
+                (Scalar::E4M3Fnuz, Scalar::E5M2Fnuz) => Some(MatrixType::E4M3xE5M2Fnuz),
+                (Scalar::E5M2Fnuz, Scalar::E4M3Fnuz) => Some(MatrixType::E5M2xE4M3Fnuz),
                 (Scalar::I8, Scalar::U8) if unit.lanes > 1 => Some(MatrixType::I8xU8),
                 (Scalar::U8, Scalar::I8) if unit.lanes > 1 => Some(MatrixType::U8xI8),
                 _ => None,
@@ -331,6 +333,8 @@ impl Contraction {
             (Scalar::BF16, _) => Some(MatrixType::BF16),
             (Scalar::E4M3, _) => Some(MatrixType::E4M3),
             (Scalar::E5M2, _) => Some(MatrixType::E5M2),
+            (Scalar::E4M3Fnuz, _) => Some(MatrixType::E4M3Fnuz),
+            (Scalar::E5M2Fnuz, _) => Some(MatrixType::E5M2Fnuz),
             (Scalar::F32, Math::Tf32) => Some(MatrixType::TF32),
             (f32, Math::Tf32x3) if unit.takes_tf32(f32) => Some(MatrixType::TF32),
             (Scalar::F32, _) => Some(MatrixType::F32),

@@ -76,7 +76,7 @@ pub(crate) fn check_dtype(field: &str, dtype: Scalar) -> Result<(), ProblemError
     if dtype.is_float() || dtype.is_int8() {
         return Ok(());
     }
-    Err(ProblemError::value(field, dtype, "must be i8, u8, e4m3, e5m2, f16, bf16, f32 or f64"))
+    Err(ProblemError::value(field, dtype, "must be i8, u8, e4m3, e5m2, e4m3fnuz, e5m2fnuz, f16, bf16, f32 or f64"))
 }
 
 /// Element type of C where none is named.

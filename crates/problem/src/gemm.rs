@@ -42,7 +42,7 @@ pub struct Matrix {
 pub struct Gemm {
     /// Element type of A and B.
     pub dtype: Scalar,
-    /// Element type of B where it is another: the other of the two 8-bit floats.
+    /// Element type of B where it is another: the other of two 8-bit floats of a kind, or of the two 8-bit integers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub b_dtype: Option<Scalar>,
     /// With what precision f32 factors are multiplied.
@@ -209,11 +209,13 @@ impl Gemm {
     pub fn validate(&self) -> Result<(), ProblemError> {
         check_dtype("dtype", self.dtype)?;
         self.math.check(self.dtype)?;
-        let pair =
-            |b: Scalar| b != self.dtype && (b.is_float8() && self.dtype.is_float8() || b.is_int8() && self.dtype.is_int8());
+        let kind = |x: Scalar| (x.is_float8(), x.is_fnuz(), x.is_int8());
+        let pair = |b: Scalar| b != self.dtype && kind(b) == kind(self.dtype) && (b.is_float8() || b.is_int8());
         if let Some(b) = self.b_dtype.filter(|b| !pair(*b)) {
-            let reason =
-                format!("of two types only e4m3 and e5m2, and i8 and u8, are multiplied, and A is {}; leave it out", self.dtype);
+            let reason = format!(
+                "of two types only e4m3 and e5m2, e4m3fnuz and e5m2fnuz, and i8 and u8 are multiplied, and A is {}; leave it out",
+                self.dtype
+            );
             return Err(ProblemError::value("b_dtype", b, reason));
         }
         check_out_dtype(self.dtype, self.out_dtype)?;
@@ -332,7 +334,7 @@ impl GemmBuilder {
         self.out_dtype = Some(dtype);
         self
     }
-    /// Element type of B where it is not that of A: one is e4m3, the other e5m2.
+    /// Element type of B where it is not that of A: one is e4m3, the other e5m2; or e4m3fnuz and e5m2fnuz, or i8 and u8.
     pub fn b_dtype(mut self, dtype: Scalar) -> Self {
         self.b_dtype = Some(dtype);
         self

@@ -22,7 +22,7 @@ pub enum Math {
 }
 
 /// Element types as texts name them, for messages.
-pub(crate) const NAMES: &str = "i8, u8, e4m3, e5m2, f16, bf16, tf32, tf32x3, f32 or f64";
+pub(crate) const NAMES: &str = "i8, u8, e4m3, e5m2, e4m3fnuz, e5m2fnuz, f16, bf16, tf32, tf32x3, f32 or f64";
 
 impl Math {
     /// All of them.

@@ -4,7 +4,8 @@ use crate::epilogue::Activation;
 use tilewright_ir::Scalar;
 
 /// Floating-point types of elements.
-pub(crate) const FLOATS: [Scalar; 6] = [Scalar::E4M3, Scalar::E5M2, Scalar::F16, Scalar::BF16, Scalar::F32, Scalar::F64];
+pub(crate) const FLOATS: [Scalar; 8] =
+    [Scalar::E4M3, Scalar::E5M2, Scalar::E4M3Fnuz, Scalar::E5M2Fnuz, Scalar::F16, Scalar::BF16, Scalar::F32, Scalar::F64];
 
 /// Integer types of elements.
 pub(crate) const INTEGERS: [Scalar; 3] = [Scalar::I8, Scalar::U8, Scalar::I32];

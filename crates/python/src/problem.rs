@@ -16,13 +16,15 @@ fn named<T: Copy>(what: &str, name: &str, values: &[(&str, T)]) -> PyResult<T> {
 }
 
 /// Element types by the names of arrays, and by ours.
-const NAMES: [(&str, Scalar); 16] = [
+const NAMES: [(&str, Scalar); 20] = [
     ("float32", Scalar::F32),
     ("float64", Scalar::F64),
     ("float16", Scalar::F16),
     ("bfloat16", Scalar::BF16),
     ("float8_e4m3fn", Scalar::E4M3),
     ("float8_e5m2", Scalar::E5M2),
+    ("float8_e4m3fnuz", Scalar::E4M3Fnuz),
+    ("float8_e5m2fnuz", Scalar::E5M2Fnuz),
     ("int32", Scalar::I32),
     ("int64", Scalar::I64),
     ("f32", Scalar::F32),
@@ -31,6 +33,8 @@ const NAMES: [(&str, Scalar); 16] = [
     ("bf16", Scalar::BF16),
     ("e4m3", Scalar::E4M3),
     ("e5m2", Scalar::E5M2),
+    ("e4m3fnuz", Scalar::E4M3Fnuz),
+    ("e5m2fnuz", Scalar::E5M2Fnuz),
     ("i32", Scalar::I32),
     ("i64", Scalar::I64),
 ];

@@ -3,13 +3,14 @@
 use bytemuck::Pod;
 use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
-use tilewright_ir::Scalar;
+use tilewright_ir::{F8E4M3Fnuz, F8E5M2Fnuz, Scalar};
 
 mod sealed {
     pub trait Sealed {}
 }
 
-/// A number that lives in device memory: `f32`, `f64`, [`half::f16`], [`half::bf16`], [`float8::F8E4M3`] or [`float8::F8E5M2`]; integers `i8`, `u8` and `i32`; `i64` holds results of
+/// A number that lives in device memory: `f32`, `f64`, [`half::f16`], [`half::bf16`], [`float8::F8E4M3`], [`float8::F8E5M2`],
+/// [`F8E4M3Fnuz`] or [`F8E5M2Fnuz`]; integers `i8`, `u8` and `i32`; `i64` holds results of
 /// reductions.
 pub trait Element: Pod + Send + Sync + sealed::Sealed {
     /// Its type in the kernel language.
@@ -25,4 +26,4 @@ macro_rules! elements {
     )*};
 }
 
-elements!(F8E4M3 => E4M3, F8E5M2 => E5M2, f16 => F16, bf16 => BF16, f32 => F32, f64 => F64, i8 => I8, u8 => U8, i32 => I32, i64 => I64);
+elements!(F8E4M3 => E4M3, F8E5M2 => E5M2, F8E4M3Fnuz => E4M3Fnuz, F8E5M2Fnuz => E5M2Fnuz, f16 => F16, bf16 => BF16, f32 => F32, f64 => F64, i8 => I8, u8 => U8, i32 => I32, i64 => I64);

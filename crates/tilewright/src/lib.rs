@@ -135,6 +135,7 @@ pub use tilewright_gen::kernel::GenerateError;
 pub use tilewright_gen::plan::{Chiral, Common, Constraint, GrammarError, Key, Keys, Plan, Refusal};
 pub use tilewright_gen::program::Program;
 pub use tilewright_ir::{Dialect, Features, Invalid, Limits, Rates, Scalar, Target};
+pub use tilewright_ir::{F8E4M3Fnuz, F8E5M2Fnuz};
 pub use tilewright_problem::contraction::Contraction;
 pub use tilewright_problem::{
     Activation, Along, Axes, Conv, ConvBuilder, Direction, Dynamic, Extent, Extents, Function, Gemm, GemmBuilder, Layout,

@@ -116,7 +116,9 @@ fn plans(cell: Cell) -> Vec<String> {
         acp
     };
     let cluster = if cell.pipeline == 4 { "_CLU2" } else { "" };
-    let (vector, k_tile) = (16 / bytes, 128 / bytes);
+    // Where deeper instructions would divide it too, they are taken.
+    let shallow = cell.row.input.storage().is_float8() && cell.row.unit == MathUnit::Mfma && cell.row.halves == 2;
+    let (vector, k_tile) = (16 / bytes, if shallow { 32 } else { 128 / bytes });
     let mut plans = Vec::new();
     for load_waves in [0, 4] {
         for wide in [format!("_GLW{vector}_PLU1"), format!("_GLW{vector}"), String::new()] {

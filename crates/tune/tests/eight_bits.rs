@@ -1,4 +1,5 @@
-//! 8-bit factors: floats (OCP e4m3 and e5m2) by multiply-adds everywhere, by mma.sync from sm_89 on and by wgmma on sm_90a; integers
+//! 8-bit factors: floats (OCP e4m3 and e5m2) by multiply-adds everywhere, by mma.sync from sm_89 on, by wgmma on sm_90a and by MFMA on
+//! gfx950, those of gfx942 (FNUZ) by multiply-adds and by its MFMA; integers
 //! (i8 and u8) likewise, by mma.sync from sm_80 on, signed ones by MFMA. On the emulator with every check; what assemblers make of it; what is refused.
 //!
 //! `TILEWRIGHT_RANDOM_PAIRS` sets how many pairs are drawn, `TILEWRIGHT_RANDOM_SEED` where the seeds start.
@@ -15,7 +16,7 @@ use support::{Run, emulator, judge, number};
 use tilewright_device::inspect::inspect;
 use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::MAIN;
-use tilewright_gen::plan::{Common, Constraint, Key, Plan, Refusal, Source};
+use tilewright_gen::plan::{Common, Constraint, Key, Keys, Plan, Refusal, Source};
 use tilewright_ir::{MathUnit, Scalar, Target};
 use tilewright_problem::{Activation, Along, Gemm, Order, Problem};
 use tilewright_tune::model::Picker;
@@ -23,14 +24,16 @@ use tilewright_tune::random::{Pair, Recipe, epilogue, out_dtype, wave_unit_plan}
 use tilewright_tune::space::Space;
 
 const FLOATS: &[Scalar] = &[Scalar::E4M3, Scalar::E5M2];
+/// Of gfx942.
+const FNUZ: &[Scalar] = &[Scalar::E4M3Fnuz, Scalar::E5M2Fnuz];
 const INTEGERS: &[Scalar] = &[Scalar::I8, Scalar::U8];
 
 /// Products and convolutions, in place and materialised, on waves of 32 and of 64.
 #[test]
 fn random_pairs() {
-    for types in [FLOATS, INTEGERS] {
+    for (types, count) in [(FLOATS, 150), (INTEGERS, 150), (FNUZ, 60)] {
         let recipe = Recipe::emulated().of(types);
-        Run { devices: &["emu:sm_90a", "emu:sm_80", "emu:gfx900"], recipe, count: 150, interleave: false }.all_pass();
+        Run { devices: &["emu:sm_90a", "emu:sm_80", "emu:gfx900"], recipe, count, interleave: false }.all_pass();
     }
 }
 
@@ -79,12 +82,18 @@ fn random_plans_on_mma() {
     verify(160, INTEGERS, "emu:sm_80", |rng| wave_unit_plan(rng, 1));
 }
 
-/// Each generation has instructions of its own.
+/// Each generation has instructions of its own: gfx942 takes its own formats, gfx950 those of OCP, half of them by instructions of 64 and 128 k.
 #[test]
 fn random_plans_on_mfma() {
     for device in ["emu:gfx90a", "emu:gfx942", "emu:gfx950"] {
         verify(80, &[Scalar::I8], device, |rng| wave_unit_plan(rng, 3));
     }
+    verify(160, FNUZ, "emu:gfx942", |rng| wave_unit_plan(rng, 3));
+    verify(120, FLOATS, "emu:gfx950", |rng| wave_unit_plan(rng, 3));
+    verify(120, FLOATS, "emu:gfx950", |rng| {
+        let k_tile = 64 * rng.random_range(1..3);
+        Keys::clone(&wave_unit_plan(rng, 3)).with(Key::C(Common::Unr), k_tile).into()
+    });
 }
 
 /// Panels that TMA and load waves bring, for mma.sync and wgmma.
@@ -112,6 +121,9 @@ fn of_text(text: &str) -> Plan {
 const MMA: &str = "A_MIC4_PAD1_GLW16_PLU1_ACP1__B_MIC4_PAD1_GLW16_PLU1_ACP1__C_UNI1_MAC128_UNR64_PFG2_BUF3_FRA1_EDG1";
 const WGMMA: &str = "A_MIC1_ACP2__B_MIC16_ACP2__C_UNI2_MAC256_UNR128_PFG3_BUF4_LWV4";
 const WGMMA_SWAPPED: &str = "A_MIC1_ACP2__B_MIC16_ACP2__C_UNI2_MAC256_UNR128_PFG3_BUF4_LWV4_SWP1";
+const MFMA_DEEP: &str = "A_MIC1_PAD1_GLW16_PLU1__B_MIC1_PAD1_GLW16_PLU1__C_UNI3_MAC256_UNR128_PFG1_BUF2_EDG1";
+const MFMA_FLAT: &str = "A_MIC2_PAD1_GLW8_PLU1__B_MIC2_PAD1_GLW8_PLU1__C_UNI3_MAC256_UNR32_PFG1_BUF2_EDG1";
+const FNUZ_MIXED: [Scalar; 2] = [Scalar::E4M3Fnuz, Scalar::E5M2Fnuz];
 const MIXED: [Scalar; 2] = [Scalar::E4M3, Scalar::E5M2];
 const SIGNS: [Scalar; 2] = [Scalar::I8, Scalar::U8];
 const MFMA: &str = "A_MIC4_PAD1_GLW16_PLU1__B_MIC4_PAD1_GLW16_PLU1__C_UNI3_MAC256_UNR64_PFG1_BUF2_EDG1";
@@ -151,6 +163,17 @@ fn assemblers_take_them() {
         ("gfx900", FMA, [Scalar::U8; 2], "v_mad"),
         ("gfx942", FMA, [Scalar::E4M3; 2], "v_fma"),
         ("gfx90a", FMA, [Scalar::E5M2; 2], "v_cvt_f32_f16"),
+        ("gfx942", FMA, [Scalar::E4M3Fnuz; 2], "v_cvt_f32_fp8"),
+        ("gfx950", FMA, [Scalar::E5M2; 2], "v_cvt_f32_bf8"),
+        ("gfx942", MFMA, [Scalar::E4M3Fnuz; 2], "v_mfma_f32_32x32x16_fp8_fp8"),
+        ("gfx942", MFMA, [Scalar::E5M2Fnuz; 2], "v_mfma_f32_32x32x16_bf8_bf8"),
+        ("gfx942", MFMA, FNUZ_MIXED, "v_mfma_f32_32x32x16_fp8_bf8"),
+        ("gfx942", MFMA_SMALL, [Scalar::E4M3Fnuz; 2], "v_mfma_f32_16x16x32_fp8_fp8"),
+        ("gfx950", MFMA_FLAT, [Scalar::E4M3; 2], "v_mfma_f32_32x32x16_fp8_fp8"),
+        ("gfx950", MFMA, [Scalar::E4M3; 2], "v_mfma_f32_32x32x64_f8f6f4"),
+        ("gfx950", MFMA_DEEP, [Scalar::E5M2; 2], "v_mfma_f32_16x16x128_f8f6f4"),
+        // Formats are named behind the instruction.
+        ("gfx950", MFMA, MIXED, "blgp:1"),
     ];
     for (arch, plan, types, instruction) in cases {
         let problem = product(types, (false, true));
@@ -194,13 +217,27 @@ fn what_units_lack_is_refused_by_name() {
         let space = Space::new(&product([Scalar::E4M3; 2], trans), &Target::by_arch(arch).unwrap()).unwrap();
         space.resolve(&of_text(plan)).expect_err("refused")
     };
-    assert!(matches!(refused("sm_80", MMA, (false, true)), Refusal::UnitFloat8 { uni: 1, scalar: Scalar::E4M3 }));
+    assert!(matches!(refused("sm_80", MMA, (false, true)), Refusal::UnitFloat8 { uni: 1, scalar: Scalar::E4M3, .. }));
     // Lines of m and of n are copied, or transposed on the way: TMA and cp.async do not.
     let why = refused("sm_90a", WGMMA, (true, true)).to_string();
     assert!(why.contains("along k alone; WOS1"), "{why}");
     assert!(matches!(refused("sm_89", MMA, (true, true)), Refusal::AsyncAlongRows { .. }));
     assert!(matches!(refused("sm_90a", &MMA.replace("UNR64", "UNR48"), (false, true)), Refusal::UnitSteps { depth: 32, .. }));
-    assert!(matches!(refused("gfx942", "A_MIC1__B_MIC1__C_UNI3_MAC64_UNR32_EDG1", (false, true)), Refusal::UnitTypes { .. }));
+    let on = |arch: &str, float: Scalar| {
+        let space = Space::new(&product([float; 2], (false, true)), &Target::by_arch(arch).unwrap()).unwrap();
+        space.resolve(&of_text(MFMA)).map(|_| ()).map_err(|why| why.to_string())
+    };
+    for (arch, float, words) in [
+        ("gfx942", Scalar::E4M3, ["no e4m3", "use e4m3fnuz"]),
+        ("gfx950", Scalar::E5M2Fnuz, ["no e5m2fnuz", "use e4m3 and e5m2"]),
+        ("gfx90a", Scalar::E4M3Fnuz, ["no e4m3fnuz", "gfx942"]),
+    ] {
+        let why = on(arch, float).expect_err(arch);
+        assert!(words.iter().all(|word| why.contains(word)), "{why}");
+    }
+    assert_eq!([on("gfx942", Scalar::E5M2Fnuz), on("gfx950", Scalar::E4M3)], [Ok(()), Ok(())]);
+    let space = Space::new(&product([Scalar::E4M3Fnuz; 2], (false, true)), &Target::by_arch("sm_90a").unwrap()).unwrap();
+    assert!(matches!(space.resolve(&of_text(WGMMA)), Err(Refusal::UnitTypes { uni: 2, a: Scalar::E4M3Fnuz, .. })));
     // MFMA takes signed bytes alone, gfx942's in steps of 16 or 32.
     let refused = |types, plan: &str| {
         let space = Space::new(&product(types, (false, true)), &Target::by_arch("gfx942").unwrap()).unwrap();

@@ -12,8 +12,15 @@ use tilewright_problem::lower::{ConvForm, lower};
 use tilewright_problem::{Conv, Gemm, Layout, Order, Problem};
 use tilewright_tune::graph::{Graph, Reach, reflected};
 
-const ENV: Env =
-    Env { workspace_bytes: 1 << 26, wave: 64, allow_atomics: true, shuffles: true, mfma: 0, float8: false, straight: false };
+const ENV: Env = Env {
+    workspace_bytes: 1 << 26,
+    wave: 64,
+    allow_atomics: true,
+    shuffles: true,
+    mfma: 0,
+    float8: tilewright_ir::Float8::None,
+    straight: false,
+};
 
 fn gemm(m: u64, n: u64, k: u64) -> Contraction {
     lower(&Problem::Gemm(Gemm::new(Scalar::F32, m, n, k).order(Order::Col).build().unwrap()), ConvForm::PerSample).unwrap().lead
@@ -195,7 +202,7 @@ fn the_generic_plan_always_derives_and_fits() {
                         allow_atomics: false,
                         shuffles: false,
                         mfma: 0,
-                        float8: false,
+                        float8: tilewright_ir::Float8::None,
                         straight: true,
                     },
                 );

@@ -84,6 +84,10 @@ pub enum Dtype {
     E4m3,
     /// 8-bit float with 5 bits of exponent (OCP), likewise
     E5m2,
+    /// 8-bit float with 4 bits of exponent and no signed zero, of AMD's gfx942; likewise
+    E4m3fnuz,
+    /// 8-bit float with 5 bits of exponent and no signed zero, of AMD's gfx942; likewise
+    E5m2fnuz,
     /// IEEE binary16, summed in f32
     F16,
     /// bfloat16, summed in f32
@@ -186,7 +190,7 @@ pub struct GemmArgs {
     /// Element type of A, B and C
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     pub dtype: Dtype,
-    /// Element type of B where it differs: e4m3 beside e5m2, e5m2 beside e4m3
+    /// Element type of B where it differs: e4m3 beside e5m2, e5m2 beside e4m3, and so of fnuz types
     #[arg(long, value_enum, value_name = "DTYPE")]
     pub b_dtype: Option<Dtype>,
     /// Element type of C, bias and residual where it differs: f32, f16 or bf16 beside each of these

@@ -103,7 +103,9 @@ const fn data_type(map: &TensorMap) -> Option<DataType> {
     Some(match map.scalar {
         Scalar::F16 => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
         Scalar::BF16 => DataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-        Scalar::I8 | Scalar::U8 | Scalar::E4M3 | Scalar::E5M2 => DataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+        Scalar::I8 | Scalar::U8 | Scalar::E4M3 | Scalar::E5M2 | Scalar::E4M3Fnuz | Scalar::E5M2Fnuz => {
+            DataType::CU_TENSOR_MAP_DATA_TYPE_UINT8
+        }
         Scalar::F32 if map.round_tf32 => DataType::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
         Scalar::F32 => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
         Scalar::F64 => DataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT64,

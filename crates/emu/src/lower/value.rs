@@ -4,7 +4,7 @@ use crate::lanes::Slot;
 use crate::op::Op;
 use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
-use tilewright_ir::{BinaryOp, Scalar, UnaryOp};
+use tilewright_ir::{BinaryOp, F8E4M3Fnuz, F8E5M2Fnuz, Scalar, UnaryOp};
 
 /// One component of a value.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,6 +67,8 @@ pub(crate) fn bits(comp: Comp, s: Scalar) -> Option<u64> {
         Scalar::BF16 => bf16::from_f64(float).to_bits() as u64,
         Scalar::E4M3 => F8E4M3::from_f64(float).to_bits() as u64,
         Scalar::E5M2 => F8E5M2::from_f64(float).to_bits() as u64,
+        Scalar::E4M3Fnuz => F8E4M3Fnuz::from_f64(float).to_bits() as u64,
+        Scalar::E5M2Fnuz => F8E5M2Fnuz::from_f64(float).to_bits() as u64,
         Scalar::F32 => (float as f32).to_bits() as u64,
         Scalar::F64 => float.to_bits(),
     })
@@ -91,6 +93,8 @@ pub(crate) fn round(v: f64, s: Scalar) -> f64 {
         Scalar::BF16 => bf16::from_f64(v).to_f64(),
         Scalar::E4M3 => F8E4M3::from_f64(v).to_f64(),
         Scalar::E5M2 => F8E5M2::from_f64(v).to_f64(),
+        Scalar::E4M3Fnuz => F8E4M3Fnuz::from_f64(v).to_f64(),
+        Scalar::E5M2Fnuz => F8E5M2Fnuz::from_f64(v).to_f64(),
         Scalar::F32 => v as f32 as f64,
         _ => v,
     }
@@ -259,13 +263,15 @@ pub(crate) fn conversion(from: Scalar, to: Scalar) -> Conversion {
         (BF16, F32) => One(Op::F32FromBF16),
         (E4M3, F32) => One(Op::F32FromE4M3),
         (E5M2, F32) => One(Op::F32FromE5M2),
+        (E4M3Fnuz, F32) => One(Op::F32FromE4M3Fnuz),
+        (E5M2Fnuz, F32) => One(Op::F32FromE5M2Fnuz),
         (F32, F16) => One(Op::F16FromF32),
         (F32, BF16) => One(Op::BF16FromF32),
         (F64, F16) => One(Op::F16FromF64),
         (F64, BF16) => One(Op::BF16FromF64),
         // Integers of 8 bits widen exactly, and so do floats of 16 and 8.
         (I8 | U8, _) | (_, I8 | U8) => Through(I32),
-        (F16 | BF16 | E4M3 | E5M2, _) => Through(F32),
+        (F16 | BF16 | E4M3 | E5M2 | E4M3Fnuz | E5M2Fnuz, _) => Through(F32),
         // A double holds every 32-bit integer, and 64-bit ones closer than a 16-bit float can tell.
         (_, F16 | BF16) => Through(F64),
         _ => Same,

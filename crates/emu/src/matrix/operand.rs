@@ -7,7 +7,7 @@ use crate::launch::Launch;
 use crate::{EmuError, Location};
 use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
-use tilewright_ir::{MatrixType, Swizzle};
+use tilewright_ir::{F8E4M3Fnuz, F8E5M2Fnuz, MatrixType, Swizzle};
 
 /// Bytes of an operand's row that one instruction takes along k.
 pub(super) const K_BYTES: usize = 32;
@@ -25,12 +25,15 @@ pub(super) fn decode(input: MatrixType, bits: u32) -> f32 {
         MatrixType::F32 => f32::from_bits(bits),
         MatrixType::E4M3 => F8E4M3::from_bits(bits as u8).to_f32(),
         MatrixType::E5M2 => F8E5M2::from_bits(bits as u8).to_f32(),
+        MatrixType::E4M3Fnuz => F8E4M3Fnuz::from_bits(bits as u8).to_f32(),
+        MatrixType::E5M2Fnuz => F8E5M2Fnuz::from_bits(bits as u8).to_f32(),
         MatrixType::I8 => f32::from(bits as u8 as i8),
         MatrixType::U8 => f32::from(bits as u8),
         // Doubles are no 32-bit registers; they are multiplied as they are.
         MatrixType::F64 => f32::NAN,
         // Each factor is of one type.
-        MatrixType::E4M3xE5M2 | MatrixType::E5M2xE4M3 | MatrixType::I8xU8 | MatrixType::U8xI8 => f32::NAN,
+        MatrixType::E4M3xE5M2 | MatrixType::E5M2xE4M3 | MatrixType::E4M3xE5M2Fnuz | MatrixType::E5M2xE4M3Fnuz => f32::NAN,
+        MatrixType::I8xU8 | MatrixType::U8xI8 => f32::NAN,
     }
 }
 

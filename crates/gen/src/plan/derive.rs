@@ -150,8 +150,8 @@ fn computes(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Result<
     let (uni, k_tile) = (family.number, plan.common(Common::Unr));
     let row = c.instruction(family.unit);
     let row = row.ok_or(Refusal::UnitTypes { uni, a: c.a.scalar, b: c.b.scalar, sum: c.accumulator() })?;
-    if row.input.storage().is_float8() && !env.float8 {
-        return Err(Refusal::UnitFloat8 { uni, scalar: c.a.scalar });
+    if !env.float8.takes(row.input.storage()) {
+        return Err(Refusal::UnitFloat8 { uni, scalar: c.a.scalar, takes: env.float8 });
     }
     let (rga, lwv) = (plan.common(Common::Rga), plan.common(Common::Lwv));
     let [acp_a, acp_b] = [Key::A, Key::B].map(|side| plan.get(side(Chiral::Acp)));
@@ -173,7 +173,7 @@ fn computes(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Result<
     let divides: Vec<&Mma> = own.filter(|row| row.divides((m, n, k_tile))).collect();
     // The newest are the deepest, and k-steps of theirs few: fragments that are read ahead need one more.
     let ahead = divides.iter().filter(|row| plan.common(Common::Fra) < k_tile / row.step);
-    let chosen = ahead.min_by_key(|row| std::cmp::Reverse(row.generations.0)).or(divides.first());
+    let chosen = ahead.min_by_key(|row| (std::cmp::Reverse(row.generations.0), row.halves)).or(divides.first());
     chosen.copied().ok_or(Refusal::UnitSteps { uni, k_tile, depth })
 }
 

@@ -1,7 +1,7 @@
 //! Why a plan does not derive for a contraction or does not fit a device. A refusal is data for search and users.
 
 use super::keys::Key;
-use tilewright_ir::Scalar;
+use tilewright_ir::{Float8, Scalar};
 use tilewright_problem::{Activation, Axes, Operator};
 
 /// What a plan asks for that cannot be: names keys and values, and what to change.
@@ -104,8 +104,8 @@ pub enum Refusal {
     #[error("UNI{uni} multiplies {}, not {a} by {b} with sums in {sum}; use UNI0", tilewright_ir::mma::inputs(*.uni))]
     UnitTypes { uni: u32, a: Scalar, b: Scalar, sum: Scalar },
     /// 8-bit floats on a device whose matrix instructions do not take them.
-    #[error("UNI{uni} takes {scalar} on sm_89 and later only; use UNI0, or f16")]
-    UnitFloat8 { uni: u32, scalar: Scalar },
+    #[error("UNI{uni} takes no {scalar} on this device, {}", float8(*.takes))]
+    UnitFloat8 { uni: u32, scalar: Scalar, takes: Float8 },
     /// Factors that are split before warpgroup instructions read them.
     #[error(
         "UNI2 with A_ACP{acp_a}, B_ACP{acp_b}, RGA{rga}, LWV{lwv}: for tf32x3 factors are split before instructions read them, A's in registers and B's, which come from shared memory, by the load waves that write them; use A_ACP2, B_ACP0, RGA2 and LWV4, or UNI1"
@@ -226,6 +226,19 @@ fn dim(key: Key) -> &'static str {
         Key::A(_) => "m",
         Key::B(_) => "n",
         Key::C(_) => "k",
+    }
+}
+
+/// What a device takes of 8-bit floats, and what to do instead.
+fn float8(takes: Float8) -> &'static str {
+    match takes {
+        Float8::None => {
+            "which has no matrix instructions for 8-bit floats (sm_89 and later, gfx942 and gfx950 have them); use UNI0, or f16"
+        }
+        Float8::Ocp => "whose matrix instructions take the OCP formats (FNUZ ones are gfx942's); use e4m3 and e5m2, or UNI0",
+        Float8::Fnuz => {
+            "whose matrix instructions take the FNUZ formats (OCP's are those of gfx950 and NVIDIA); use e4m3fnuz and e5m2fnuz, or UNI0"
+        }
     }
 }
 

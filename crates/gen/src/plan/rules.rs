@@ -1,6 +1,6 @@
 //! What legality reads besides plan and contraction.
 
-use tilewright_ir::{Dialect, Features, Target};
+use tilewright_ir::{Dialect, Features, Float8, Target};
 
 /// What legality reads besides plan and contraction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -15,8 +15,8 @@ pub struct Env {
     pub shuffles: bool,
     /// Generation of AMD's matrix units ([`tilewright_ir::Features::mfma`]).
     pub mfma: u8,
-    /// Matrix instructions take 8-bit floats ([`tilewright_ir::Features::float8`]).
-    pub float8: bool,
+    /// Which 8-bit floats matrix instructions take ([`tilewright_ir::Features::float8`]).
+    pub float8: Float8,
     /// No barrier may stand in a branch, even where all work-items of a work-group take it: compilers that turn the code between
     /// barriers into loops over work-items (PoCL's) generate wrong code otherwise.
     pub straight: bool,

@@ -15,7 +15,7 @@ pub(super) fn scalar(scalar: Scalar) -> &'static str {
         Scalar::U32 => "unsigned int",
         Scalar::I64 => "long long",
         Scalar::F16 | Scalar::BF16 => "unsigned short",
-        Scalar::U8 | Scalar::E4M3 | Scalar::E5M2 => "unsigned char",
+        Scalar::U8 | Scalar::E4M3 | Scalar::E5M2 | Scalar::E4M3Fnuz | Scalar::E5M2Fnuz => "unsigned char",
         Scalar::F32 => "float",
         Scalar::F64 => "double",
     }
@@ -25,7 +25,7 @@ pub(super) fn scalar(scalar: Scalar) -> &'static str {
 pub(super) fn vector_name(ty: Type) -> String {
     let scalar = match ty.scalar {
         Scalar::F16 | Scalar::BF16 => "u16",
-        Scalar::E4M3 | Scalar::E5M2 => "u8",
+        float if float.is_float8() => "u8",
         other => other.name(),
     };
     format!("{scalar}x{}", ty.lanes)
@@ -65,7 +65,8 @@ pub(super) fn braces(ty: &str, parts: &[String]) -> Text {
 pub(super) const UNSIGNED: [&str; 3] = ["unsigned char", "unsigned short", "unsigned int"];
 
 /// A float of 8 bits to `F32` by arithmetic. e5m2 is the upper half of a binary16, whose conversion `half` names; exponents of e4m3 are 120
-/// less than those of `F32`, and below its least normal number steps are 2^-9. `as_float` opens the expression for a float of these bits.
+/// less than those of `F32`, and below its least normal number steps are 2^-9. Of the formats without signed zeros exponents are 119 and 111 less,
+/// and the bits of -0 are NaN. `as_float` opens the expression for a float of these bits.
 pub(super) fn widen_float8(
     inline: &str,
     [uchar, ushort, uint]: [&str; 3],
@@ -74,6 +75,19 @@ pub(super) fn widen_float8(
     prelude: &mut Prelude,
 ) -> String {
     let body = match from {
+        Scalar::E4M3Fnuz | Scalar::E5M2Fnuz => {
+            let (up, exponent, normal, step) = if from == Scalar::E4M3Fnuz {
+                (20, "0x3b800000u", 8, "0.0009765625f")
+            } else {
+                (21, "0x37800000u", 4, "0.00000762939453125f")
+            };
+            format!(
+                "    const {uint} rest = a & 0x7f;\n    \
+                 const {uint} bits = a == 0x80 ? 0x7fc00000u : (rest << {up}) + {exponent};\n    \
+                 const float value = rest < {normal} && a != 0x80 ? (float)rest * {step} : {as_float}bits);\n    \
+                 return a & 0x80 ? -value : value;\n"
+            )
+        }
         Scalar::E5M2 => format!("    return {}(({ushort})(({uint})a << 8));\n", half(prelude)),
         _ => format!(
             "    const {uint} rest = a & 0x7f;\n    \

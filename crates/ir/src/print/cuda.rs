@@ -182,7 +182,7 @@ impl Dialect for Cuda {
     }
     fn widen(&self, from: Scalar, target: &Target, prelude: &mut Prelude) -> String {
         let (name, body) = match from {
-            from if from.is_float8() && compute_capability(target) < 89 => {
+            from if from.is_fnuz() || from.is_float8() && compute_capability(target) < 89 => {
                 let half = |prelude: &mut Prelude| self.widen(Scalar::F16, target, prelude);
                 return cpp::widen_float8(cpp::INLINE, cpp::UNSIGNED, "__uint_as_float(", (from, &half), prelude);
             }

@@ -2,7 +2,7 @@
 
 use super::Printer;
 use super::dialect::{Text, prec};
-use crate::{BinaryOp, Expr, ExprId, MemRef, Scalar, Type, UnaryOp};
+use crate::{BinaryOp, Expr, ExprId, F8E4M3Fnuz, F8E5M2Fnuz, MemRef, Scalar, Type, UnaryOp};
 use float8::{F8E4M3, F8E5M2};
 
 /// An operation that goes lane by lane.
@@ -251,6 +251,8 @@ impl Printer<'_> {
             Scalar::BF16 => return bits(half::bf16::from_f64(v).to_bits()),
             Scalar::E4M3 => return hex(F8E4M3::from_f64(v).to_bits().into(), 2),
             Scalar::E5M2 => return hex(F8E5M2::from_f64(v).to_bits().into(), 2),
+            Scalar::E4M3Fnuz => return hex(F8E4M3Fnuz::from_f64(v).to_bits().into(), 2),
+            Scalar::E5M2Fnuz => return hex(F8E5M2Fnuz::from_f64(v).to_bits().into(), 2),
             Scalar::F64 => (format!("{v:?}"), v),
             _ => (format!("{:?}f", v as f32), (v as f32) as f64),
         };

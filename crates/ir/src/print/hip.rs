@@ -132,8 +132,14 @@ impl Dialect for Hip {
     fn fma(&self, scalar: Scalar, _: &mut Prelude) -> String {
         format!("__builtin_fma{}", cpp::suffix(scalar))
     }
-    fn widen(&self, from: Scalar, _: &Target, prelude: &mut Prelude) -> String {
+    fn widen(&self, from: Scalar, target: &Target, prelude: &mut Prelude) -> String {
         let (name, value) = match from {
+            from if from.is_float8() && target.features.float8.takes(from) => {
+                let format = if matches!(from, Scalar::E4M3 | Scalar::E4M3Fnuz) { "fp8" } else { "bf8" };
+                let name = format!("tw_{from}_to_f32");
+                let body = format!("return __builtin_amdgcn_cvt_f32_{format}((int)a, 0);");
+                return prelude.function(&name, |_| format!("{} float {name}(unsigned char a) {{ {body} }}", cpp::INLINE));
+            }
             from if from.is_float8() => {
                 let as_float = "__builtin_bit_cast(float, ";
                 return cpp::widen_float8(cpp::INLINE, cpp::UNSIGNED, as_float, (from, &half_to_f32), prelude);

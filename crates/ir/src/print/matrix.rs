@@ -165,6 +165,10 @@ impl Printer<'_> {
         let (input, (m, n, k), registers) = (row.input, row.shape, row.a.registers);
         // What the builtin takes of a lane, the type of what it takes them from, and the end of its name.
         let vector = |element: &str, lanes: u32| format!("{element} operand __attribute__((ext_vector_type({lanes})))");
+        // Of 8-bit floats both stand in the name, or as numbers in the arguments where instructions take several formats. Those have scales, of
+        // which zeros mean none.
+        let wide = input.factors().map(|one| matches!(one, MatrixType::E5M2 | MatrixType::E5M2Fnuz));
+        let names = wide.map(|wide| if wide { "_bf8" } else { "_fp8" }).concat();
         let (operand, element, name) = match (input, registers) {
             (MatrixType::F16, 2) => (vector("_Float16", 4), "unsigned int", "f16"),
             (MatrixType::F16, _) => (vector("_Float16", 8), "unsigned int", "_f16"),
@@ -173,11 +177,18 @@ impl Printer<'_> {
             (MatrixType::I8, 1) => ("int operand".into(), "unsigned int", "i8"),
             (MatrixType::I8, 2) => ("long operand".into(), "unsigned int", "_i8"),
             (MatrixType::I8, _) => (vector("int", registers), "unsigned int", "_i8"),
+            (float, 8) if float.storage().is_float8() => (vector("int", registers), "unsigned int", "_f8f6f4"),
+            (float, _) if float.storage().is_float8() => ("long operand".into(), "unsigned int", names.as_str()),
             (MatrixType::F64, _) => (String::new(), "double", "f64"),
             (MatrixType::TF32 | MatrixType::F32, _) => (String::new(), "float", "f32"),
             _ => return Err(self.without("matrix instructions of these types")),
         };
-        let function = format!("tw_mfma_{m}x{n}x{k}_{}", name.trim_start_matches('_'));
+        let several = registers == 8;
+        let function = format!("tw_mfma_{m}x{n}x{k}_{}", if several { &names[1..] } else { name.trim_start_matches('_') });
+        let (scaled, last) = match several {
+            true => ("scale_", format!("{}, {}, 0, 0, 0, 0", u8::from(wide[0]), u8::from(wide[1]))),
+            false => ("", "0, 0, 0".into()),
+        };
         let sums = m * n / 64;
         let taken = |x: &str| match (operand.is_empty(), registers) {
             (true, _) => format!("{x}[0]"),
@@ -206,7 +217,7 @@ impl Printer<'_> {
                  sums c;\n    \
                  #pragma unroll\n    \
                  for (int r = 0; r < {sums}; ++r) c[r] = acc[r];\n    \
-                 c = __builtin_amdgcn_mfma_{sum}_{m}x{n}x{k}{name}({}, {}, c, 0, 0, 0);\n    \
+                 c = __builtin_amdgcn_mfma_{scaled}{sum}_{m}x{n}x{k}{name}({}, {}, c, {last});\n    \
                  #pragma unroll\n    \
                  for (int r = 0; r < {sums}; ++r) acc[r] = c[r];\n}}",
                 taken("a"),

@@ -96,14 +96,14 @@ pub(super) fn check(kernel: &Kernel, target: &Target, block: &Block, path: &mut 
         Stmt::AsyncCopy { .. } | Stmt::AsyncCommit | Stmt::AsyncWait(_) if !has.async_copy => {
             Err(missing(target, "asynchronous copies", "fetch to registers and store to shared memory"))
         }
+        Stmt::Matrix(op) if Mma::of(op).is_some_and(|row| !has.float8.takes(row.input.storage())) => Err(missing(
+            target,
+            "matrix instructions of these 8-bit floats",
+            "multiply them by fma; sm_89 and later and gfx950 have those of OCP floats, gfx942 those of FNUZ floats",
+        )),
         Stmt::Matrix(op) if has.mfma > 0 && Mma::of(op).is_some_and(|row| !row.of_generation(has.mfma)) => {
             Err(missing(target, "matrix instructions of this depth", "use several, or fewer, of those that it has"))
         }
-        Stmt::Matrix(op) if !has.float8 && Mma::of(op).is_some_and(|row| row.input.storage().is_float8()) => Err(missing(
-            target,
-            "matrix instructions of 8-bit floats",
-            "multiply them by fma; sm_89 and later have these instructions",
-        )),
         Stmt::Matrix(op) => {
             whole_waves(kernel, target)?;
             let (has, feature, remedy) = match op {

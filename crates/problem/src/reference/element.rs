@@ -3,7 +3,7 @@
 use crate::error::ProblemError;
 use float8::{F8E4M3, F8E5M2};
 use half::{bf16, f16};
-use tilewright_ir::Scalar;
+use tilewright_ir::{F8E4M3Fnuz, F8E5M2Fnuz, Scalar};
 
 /// A type in memory, little-endian.
 pub(super) trait Element: Copy + Send + Sync {
@@ -96,13 +96,13 @@ impl Element for bf16 {
 }
 
 macro_rules! float8 {
-    ($($rust:ty),*) => {$(
+    ($($rust:ty: $nan:literal),*) => {$(
         impl Element for $rust {
             const BYTES: usize = 1;
             fn poison() -> u64 {
-                0x7f
+                $nan
             }
-            /// There are few NaNs.
+            /// There are few NaNs: of OCP's one of each sign, of FNUZ's one.
             fn guard(position: u64) -> u64 {
                 Self::poison() | (position & 1) << 7
             }
@@ -121,7 +121,7 @@ macro_rules! float8 {
         }
     )*};
 }
-float8!(F8E4M3, F8E5M2);
+float8!(F8E4M3: 0x7f, F8E5M2: 0x7f, F8E4M3Fnuz: 0x80, F8E5M2Fnuz: 0x80);
 
 macro_rules! integers {
     ($($rust:ty: $bytes:literal),*) => {$(
@@ -159,6 +159,14 @@ macro_rules! with_element {
             }
             Scalar::E5M2 => {
                 type $element = float8::F8E5M2;
+                $body
+            }
+            Scalar::E4M3Fnuz => {
+                type $element = tilewright_ir::F8E4M3Fnuz;
+                $body
+            }
+            Scalar::E5M2Fnuz => {
+                type $element = tilewright_ir::F8E5M2Fnuz;
                 $body
             }
             Scalar::F16 => {
@@ -292,6 +300,8 @@ mod tests {
     fn random_values_are_uniform_and_poison_is_nan() {
         spread::<F8E4M3>(true);
         spread::<F8E5M2>(true);
+        spread::<F8E4M3Fnuz>(true);
+        spread::<F8E5M2Fnuz>(true);
         spread::<f16>(true);
         spread::<bf16>(true);
         spread::<f32>(true);

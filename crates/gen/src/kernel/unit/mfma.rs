@@ -8,7 +8,11 @@ use super::math::Steps;
 use crate::kernel::tile::shared::SharedTile;
 use crate::kernel::unit::{Sums, clear, slice, wave};
 use crate::plan::{Along, KernelSpec};
+use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
+
+/// Registers that one read of shared memory fills at most.
+const WIDEST: usize = 4;
 
 /// One operand's fragments.
 struct Fragments {
@@ -46,7 +50,9 @@ impl MfmaUnit {
     /// and clears the latter.
     pub fn new(b: &mut Builder, spec: &KernelSpec, row: &'static Mma, shared: &[SharedTile], thread: ExprId) -> Self {
         let t = &spec.tiling;
-        let (lanes, side, held) = (row.lanes(), row.shape.0, row.a.registers * row.a.elements);
+        // k between what neighbouring groups of lanes hold.
+        let (lanes, side) = (row.lanes(), row.shape.0);
+        let held = row.a.at(Axis::K, side, 0, 0);
         let (first, lane) = wave(b, t, row, thread);
         let sets = spec.schedule.fragments_ahead + 1;
         let fragments = [(0, "a", t.a.micro), (1, "b", t.b.micro)].map(|(i, name, micro)| {
@@ -79,9 +85,11 @@ impl MfmaUnit {
     fn whole(&self, b: &mut Builder, f: &Fragments, at: ExprId, to: u32) {
         let (elements, registers) = (self.row.a.elements, self.row.a.registers);
         for p in 0..f.interleave {
-            let value = b.load("fragment", Base::Shared(f.words), (at + (p * f.shared.pitch)) / elements, registers, None);
-            for register in 0..registers {
-                b.set_reg(f.regs, to + registers * p + register, value.extract(register));
+            for first in (0..registers).step_by(WIDEST) {
+                let (run, further) = (registers.min(WIDEST as u32), self.row.a.at(Axis::K, 0, first, 0));
+                let at = (at + (p * f.shared.pitch + further)) / elements;
+                let value = b.load("fragment", Base::Shared(f.words), at, run, None);
+                (0..run).for_each(|r| b.set_reg(f.regs, to + registers * p + first + r, value.extract(r)));
             }
         }
     }
