@@ -238,6 +238,7 @@ const fn finish(value: u32) -> &'static str {
         1 => "parts of reduced values meet in workspace, for the last work-group",
         2 => "atomics combine what work-groups have of reduced values",
         3 => "atomics combine what work-groups have of reduced values, each by a tree of its threads",
+        5 => "work-groups of a cluster combine what they have of reduced values in their shared memory",
         _ => "every element takes part in reductions by an atomic",
     }
 }

@@ -110,6 +110,7 @@ impl Change<'_> {
             Refusal::ReduceAtomics { .. }
             | Refusal::ReduceAtomicType { .. }
             | Refusal::ReduceAtomicCount { .. }
+            | Refusal::ReduceCluster { .. }
             | Refusal::ReduceFinished { .. } => self.common(Common::Rdf, 0),
             Refusal::ReduceCarry { .. } => self.common(Common::Rdc, 0),
             Refusal::StoreUnit { .. } | Refusal::StoreAlign { .. } => self.halved(Key::C(Common::Cvw)),

@@ -84,7 +84,7 @@ fn every_reduction_is_fused_or_says_why_not() {
     let mut cells = Vec::new();
     for unit in 0..UNITS.len() {
         for (exit, split) in (0..EXITS.len()).flat_map(|exit| (0..SPLITS.len()).map(move |split| (exit, split))) {
-            for (finish, axes) in (0..5).flat_map(|finish| (0..AXES.len()).map(move |axes| (finish, axes))) {
+            for (finish, axes) in (0..6).flat_map(|finish| (0..AXES.len()).map(move |axes| (finish, axes))) {
                 cells.extend((0..OPERATORS.len()).map(|operators| Cell { unit, exit, split, finish, axes, operators }));
             }
         }

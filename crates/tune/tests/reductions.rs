@@ -50,6 +50,7 @@ fn every_way_out_is_drawn() {
     let element: (&str, Is) = ("an atomic for each element", |_, spec| spec.epilogue.finish == Finish::Atomic(Stage::Element));
     let tree: (&str, Is) = ("trees before atomics", |_, spec| spec.epilogue.finish == Finish::Atomic(Stage::Group));
     let wave: (&str, Is) = ("waves before atomics", |_, spec| spec.epilogue.finish == Finish::Atomic(Stage::Wave));
+    let in_clusters: (&str, Is) = ("values that work-groups of a cluster combine", |_, spec| spec.epilogue.finish == Finish::Cluster);
     let blocks: (&str, Is) = ("blocks", |pair, _| pair.problem.reductions().iter().any(|r| r.over.in_blocks()));
     let carried: (&str, Is) = ("reductions that go on from tile to tile", |_, spec| spec.epilogue.carry);
     let functions: (&str, Is) =
@@ -57,7 +58,7 @@ fn every_way_out_is_drawn() {
     let finishes = [ticket, element, tree, wave, blocks, functions, carried];
     for (recipe, device, mut ways) in [
         (Recipe::emulated(), "emu:gfx900", vec![conv, workspace, persistent]),
-        (Recipe::units(), "emu:sm_90a", vec![conv, workspace, cluster, persistent, ping_pong]),
+        (Recipe::units(), "emu:sm_90a", vec![conv, workspace, cluster, persistent, ping_pong, in_clusters]),
     ] {
         let (recipe, target) = (Recipe { reductions: true, ..recipe }, emulator(device, false, 0).info().target.clone());
         let drawn = (0..480).into_par_iter().filter_map(|seed| pair(&target, &recipe, seed));
@@ -157,7 +158,7 @@ fn on_units_of_waves() {
                 let (problem, plan) = (reduced(&mut rng, &problem), wave_unit_plan(&mut rng, unit));
                 let device = emulator(device, rng.random(), seed);
                 let space = Space::new(&problem, &device.info().target).unwrap().with_atomics(true);
-                let plan = space.repair(&Plan::from(plan.with(Key::C(Common::Rdf), rng.random_range(0..5))))?;
+                let plan = space.repair(&Plan::from(plan.with(Key::C(Common::Rdf), rng.random_range(0..6))))?;
                 Some(judge(&device, &Pair { seed, problem, plan }))
             })
             .collect();
@@ -194,6 +195,46 @@ fn work_groups_add_up_their_own_tiles() {
         assert_eq!(all.collect::<Vec<_>>(), [parts; 3], "{head}_{keys}");
         assert_eq!(judge(&device, &Pair { seed: 1, problem: problem.clone(), plan: plan("_RDC1") }), None);
     });
+}
+
+/// Splits of a tile, neighbouring tiles and shares of a tensor's columns that are a cluster leave one part of a value, or the value itself.
+#[test]
+fn clusters_combine_their_values() {
+    const FMA: &str = "A_MIC4__B_MIC4__C_MAC64_UNR8";
+    const UNIT: &str = "C_UNI2_MAC128_UNR64_PFG2_BUF3_LWV4";
+    let side = |clusters: [u32; 2]| format!("A_MIC1_ACP2_CLU{}__B_MIC4_ACP2_CLU{}__{UNIT}", clusters[0], clusters[1]);
+    let axes = ["sum:n", "argmax:m", "logsumexp:mn"];
+    let cases = [
+        // 7 x 11 tiles; the parts of each value.
+        (Scalar::F32, format!("{FMA}_EDG1_ICE3_SKS2"), axes, [11, 7, 77]),
+        (Scalar::F32, format!("{FMA}_EDG0_ICE2_SKS2_LWV2"), axes, [11, 7, 77]),
+        // 4 x 11 tiles, of which clusters have whole numbers.
+        (Scalar::BF16, side([1, 4]), axes, [3, 4, 12]),
+        (Scalar::BF16, side([2, 2]), axes, [6, 2, 12]),
+        (Scalar::BF16, format!("{}_ICE2_SKS2", side([1, 2])), axes, [6, 4, 24]),
+        (Scalar::BF16, format!("{}_PST8_GAL2", side([1, 2])), axes, [6, 4, 24]),
+        (Scalar::BF16, format!("{}_PST8_GAL2_RDC1", side([1, 2])), ["sum:n", "argmax:n", "var:n"], [1; 3]),
+    ];
+    cases.into_par_iter().for_each(|(scalar, keys, list, parts)| {
+        let gemm = Gemm::new(scalar, 200, 330, 72).order(Order::Row).trans(false, true).out_dtype(Scalar::F32);
+        let gemm = list.iter().fold(gemm, |gemm, text| gemm.reduce(text.parse().unwrap()));
+        in_clusters(gemm.build().unwrap().into(), &keys, parts);
+    });
+    let tensor = ["sum", "argmax", "logsumexp"].into_iter().fold(Reduce::new(Scalar::F32, &[5, 3000], &[1]), |tensor, name| {
+        tensor.reduction(tilewright_problem::operator(name).unwrap())
+    });
+    in_clusters(tensor.build().unwrap().into(), "A_MIC2__B_MIC4__C_MAC64_ICE4", [1; 3]);
+}
+
+/// The problem under a plan whose clusters reduce, checked, with so many parts of each value.
+fn in_clusters(problem: Problem, keys: &str, parts: [u64; 3]) {
+    let device = emulator("emu:sm_90a", true, 7);
+    let space = Space::new(&problem, &device.info().target).unwrap();
+    let plan = Plan::from(Constraint::parse(&format!("{keys}_RDF5")).unwrap().apply(&Plan::default()));
+    let resolved = space.resolve(&plan).unwrap_or_else(|e| panic!("{keys}: {e}"));
+    let all = resolved.contraction.reductions().map(|r| resolved.spec.partials(resolved.contraction, r).parts);
+    assert_eq!(all.collect::<Vec<_>>(), parts, "{keys}");
+    assert_eq!(judge(&device, &Pair { seed: 1, problem, plan }), None, "{keys}");
 }
 
 /// Where tiles that follow each other have different values, the plan is refused with one that has not.

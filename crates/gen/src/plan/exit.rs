@@ -70,7 +70,8 @@ const PEER_BYTES: u32 = 16;
 /// themselves.
 pub(super) fn cluster(plan: &Plan, c: &Contraction, [m, n]: [u32; 2]) -> Result<Cluster, Refusal> {
     let at = |key: Common| plan.common(key);
-    let splits = if at(Common::Sks) == 2 { at(Common::Ice) } else { 1 };
+    let shares = c.elements.is_some() && at(Common::Rdf) == 5;
+    let splits = if at(Common::Sks) == 2 || shares { at(Common::Ice) } else { 1 };
     let cluster = Cluster { m, n, splits };
     let size = m.saturating_mul(n).saturating_mul(splits);
     let refuse = |why| Err(Refusal::Cluster { size, why });

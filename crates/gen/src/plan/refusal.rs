@@ -180,6 +180,9 @@ pub enum Refusal {
         "RDF4 adds {count} elements to each {operator} one by one, and rounding grows with their number: {most} are the most; use RDF2 or RDF0"
     )]
     ReduceAtomicCount { operator: Operator, count: u64, most: u64 },
+    /// No clusters that reduce.
+    #[error("RDF5: {why}; or RDF0")]
+    ReduceCluster { why: &'static str },
     /// Nothing is left behind a work-group.
     #[error("RDF{rdf}: one work-group has all of each value, nothing is left to finish; use RDF0")]
     ReduceFinished { rdf: u32 },

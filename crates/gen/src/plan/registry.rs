@@ -250,9 +250,9 @@ const COMMON: [KeyInfo; COMMONS] = [
     entry(
         "RDF",
         System::RocMlir,
-        Legal::Range(0, 4),
+        Legal::Range(0, 5),
         0,
-        "reductions whose values several work-groups have parts of: 0 parts in workspace, reduced by a second kernel in fixed order, 1 by the last work-group, which a ticket tells, in fixed order; 2 to 4 atomics (sums in varying order), behind 2 registers, lanes, and waves through shared memory, 3 registers and a tree of all threads through shared memory, 4 nothing: one for each element",
+        "reductions whose values several work-groups have parts of: 0 parts in workspace, reduced by a second kernel in fixed order, 1 by the last work-group, which a ticket tells, in fixed order; 2 to 4 atomics (sums in varying order), behind 2 registers, lanes, and waves through shared memory, 3 registers and a tree of all threads through shared memory, 4 nothing: one for each element; 5 the shared memory of a cluster of work-groups in fixed order, and what clusters leave as 0 (sm_90 and up)",
     ),
     entry(
         "RDC",

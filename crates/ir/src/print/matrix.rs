@@ -456,7 +456,11 @@ fn bits(register: &str) -> String {
 
 /// How PTX names a type of sums.
 fn ptx(scalar: Scalar) -> &'static str {
-    if scalar == Scalar::I32 { "s32" } else { scalar.name() }
+    match scalar {
+        Scalar::I32 => "s32",
+        Scalar::I64 => "s64",
+        _ => scalar.name(),
+    }
 }
 
 /// How PTX names a type of factors.
@@ -469,6 +473,7 @@ fn letter(scalar: Scalar) -> &'static str {
     match scalar {
         Scalar::F64 => "d",
         Scalar::F32 => "f",
+        Scalar::I64 => "l",
         _ => "r",
     }
 }

@@ -25,6 +25,7 @@ mod element;
 mod exact;
 mod integers;
 mod oracle;
+mod reduced;
 mod reductions;
 mod tensor;
 

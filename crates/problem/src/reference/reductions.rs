@@ -15,13 +15,12 @@
 
 use super::element::{rounded, value};
 use super::oracle::Oracle;
-use super::{Mismatch, Samples, TestData, Tolerance, Verdict, entry, spread, sums_of, tensor, two_sum};
-use crate::contraction::Operand;
+use super::reduced::{AsReduced, Elements};
+use super::{Mismatch, Samples, TestData, Tolerance, Verdict, entry, spread, sums_of, tensor};
 use crate::epilogue::Along;
 use crate::problem::Problem;
-use crate::reduction::{Function, Operator, Reduction, State};
+use crate::reduction::{Operator, Reduction};
 use rayon::prelude::*;
-use tilewright_ir::Scalar;
 
 /// Most multiply-adds that one value of a reduction may take.
 const MOST_WORK: u64 = 1 << 33;
@@ -42,86 +41,6 @@ pub(super) struct Expected {
     allowed: f64,
     /// Of an index: the element there, and how far it may be from another that is as good.
     element: (f64, f64),
-}
-
-/// What is known of a value from its elements so far.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Elements {
-    state: State,
-    /// What rounding took from a sum: what is judged may be an f64 itself.
-    lost: f64,
-    /// How much elements may be off: their sum, or the largest.
-    off: f64,
-    /// Sums of magnitudes and of squares of what is added up.
-    magnitude: f64,
-    square: f64,
-}
-
-impl Elements {
-    pub(super) const fn none(operator: Operator) -> Elements {
-        Elements { state: operator.identity(), lost: 0.0, off: 0.0, magnitude: 0.0, square: 0.0 }
-    }
-    /// With another element, which may be off by so much and has this number.
-    pub(super) fn add(&mut self, operator: Operator, (x, off): (f64, f64), index: u64) {
-        let state = operator.element(x, index);
-        let contribution = state[0];
-        let off = if operator == Operator::SumSq { 2.0 * x.abs() * off + off * off } else { off };
-        let square = contribution * contribution;
-        self.join(operator, Elements { state, off, magnitude: contribution.abs(), square, lost: 0.0 });
-    }
-    /// Both.
-    pub(super) fn joined(mut self, operator: Operator, other: &Elements) -> Elements {
-        self.join(operator, *other);
-        self
-    }
-    fn join(&mut self, operator: Operator, other: Elements) {
-        let (_, lost) = two_sum(self.state[0], other.state[0]);
-        if operator.adds() && lost.is_finite() {
-            self.lost += lost + other.lost;
-        }
-        self.state = operator.combine(self.state, other.state);
-        self.off = if operator.adds() { self.off + other.off } else { self.off.max(other.off) };
-        self.magnitude += other.magnitude;
-        self.square += other.square;
-    }
-    /// The element that an index is of, and how far from it another may be that is as good.
-    const fn indexed(&self) -> (f64, f64) {
-        (self.state[0], 2.0 * self.off)
-    }
-    /// The value, and by how much it may be off. `exact`: elements are integers in the type of the sums.
-    fn finish(&self, reduction: &Reduction, count: u64, accumulator: Scalar, exact: bool) -> (f64, f64) {
-        let operator = reduction.operator;
-        let (unit, digits) = if accumulator == Scalar::F64 { (2f64.powi(-53), 53) } else { (2f64.powi(-24), 24) };
-        let scalar = reduction.scalar(accumulator);
-        let [first, second, third] = self.state;
-        let expected = operator.finish([first + self.lost, second, third], count);
-        // Partial sums of so many integers are integers that the type holds, by eight standard deviations.
-        let held = exact && self.off == 0.0 && self.state[0].abs() + 8.0 * self.square.sqrt() < 2f64.powi(digits);
-        let (mut off, rounding) = (self.off, unit * (256.0 + (count as f64).sqrt()));
-        match operator {
-            Operator::ArgMax | Operator::ArgMin => return (expected, 0.0),
-            Operator::Mean => {
-                off = (off + if held { 0.0 } else { rounding * self.magnitude }) / count as f64 + 4.0 * unit * expected.abs();
-            }
-            Operator::Sum | Operator::SumSq if !held => off += rounding * self.magnitude,
-            Operator::LogSumExp => off += 8.0 * rounding + 4.0 * unit * (self.state[0].abs() + expected.abs()),
-            Operator::Var => {
-                off += rounding * (self.square / count as f64).sqrt();
-                off = (2.0 * expected.sqrt() + off) * off + rounding * expected;
-            }
-            _ => {}
-        }
-        if !scalar.is_float() {
-            // Low bits.
-            return (rounded(scalar, expected), 0.0);
-        }
-        if off == 0.0 {
-            let stored = rounded(scalar, expected);
-            return (expected, if stored.is_finite() { (stored - expected).abs() } else { 0.0 });
-        }
-        let t = Tolerance::rounding(scalar);
-        (expected, off + t.round * expected.abs() + t.floor)
-    }
 }
 
 /// Expected values on random data.
@@ -307,41 +226,4 @@ fn element(data: &TestData, reduction: &Reduction, index: [u64; 3]) -> f64 {
     let (oracle, [g, row, column]) = (Oracle::new(data), index);
     let sum = sums_of(data, &oracle, g, &[row], &[column]).into_iter().next().unwrap_or_default();
     AsReduced::new(data, reduction).of(entry(data, &oracle, index, sum).expected, 0.0).0
-}
-
-/// How an element of the result becomes what is reduced.
-pub(super) struct AsReduced {
-    /// C's type, where that is reduced which is stored, and what rounding to it takes.
-    stored: Option<(Scalar, Tolerance)>,
-    function: Option<Function>,
-    accumulator: Scalar,
-    /// Rounding of the sums' type.
-    unit: f64,
-}
-
-impl AsReduced {
-    pub(super) fn new(data: &TestData, reduction: &Reduction) -> AsReduced {
-        let (scalar, accumulator) = (data.buffer(Operand::C).scalar, data.problem.accumulator());
-        AsReduced {
-            stored: reduction.stored.then(|| (scalar, Tolerance::rounding(scalar))),
-            function: reduction.function,
-            accumulator,
-            unit: if accumulator == Scalar::F64 { 2f64.powi(-53) } else { 2f64.powi(-24) },
-        }
-    }
-    /// An element as it is reduced, and how far that may be off: rounded where that is reduced which is stored. What may be off may be
-    /// rounded to either side.
-    pub(super) fn of(&self, expected: f64, off: f64) -> (f64, f64) {
-        let (x, off) = match &self.stored {
-            None => (expected, off),
-            Some((scalar, t)) => {
-                let x = rounded(*scalar, expected);
-                let moved = off > 0.0 && x.is_finite();
-                if moved { (expected, off + t.round * (x.abs() + off) + t.floor) } else { (x, off) }
-            }
-        };
-        let Some(function) = self.function else { return (x, off) };
-        // What the type of the sums does not hold is infinite, or nothing.
-        (rounded(self.accumulator, function.apply(x)), function.off(x, off, self.unit))
-    }
 }

@@ -5,7 +5,7 @@
 
 use super::data::TestData;
 use super::element::{Element, bits, with_element};
-use super::reductions::{AsReduced, Elements};
+use super::reduced::{AsReduced, Elements};
 use super::{Tolerance, entry_of};
 use crate::reduce::Reduce;
 use crate::reduction::{Operator, Reduction};

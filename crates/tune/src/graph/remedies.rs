@@ -64,6 +64,7 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         | Refusal::AtomicActivation { .. }
         | Refusal::ReduceSplit { .. } => both(&[], &[Sks, Ice]),
         Refusal::ReduceAtomics { .. } | Refusal::ReduceAtomicType { .. } | Refusal::ReduceAtomicCount { .. } => both(&[], &[Rdf]),
+        Refusal::ReduceCluster { .. } => both(&[Clu], &[Rdf, Ice, Sks, Png]),
         Refusal::ReduceFinished { .. } | Refusal::ReduceBlocks { .. } => both(&[Mic], &[Rdf, Mac, Skw, Ice]),
         Refusal::ReduceCarry { .. } => both(&[Mic], &[Rdc, Gal, Pst, Mac, Skw]),
         Refusal::StoreUnit { .. } => both(&[Frw, Mic], &[Cvw, Cst]),

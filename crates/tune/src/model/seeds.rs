@@ -77,7 +77,7 @@ pub(super) fn finishes(space: &Space, plan: &Keys) -> Vec<Keys> {
     if !reduces {
         return Vec::new();
     }
-    [1, 2].map(with).into_iter().chain(space.carrying(plan).map(|plan| *plan)).collect()
+    [1, 2, 5].map(with).into_iter().chain(space.carrying(plan).map(|plan| *plan)).collect()
 }
 
 /// The plan with operands that are contiguous along k copied asynchronously in place, element by element: each lands where

@@ -200,8 +200,8 @@ fn finished(plan: &Plan, space: &Space, seed: u64) -> Plan {
     if space.problem().reductions().is_empty() {
         return *plan;
     }
-    // Atomics behind waves are legal least often.
-    let ways = [2, 2, 2, 3, 4, 1, 0];
+    // Clusters and atomics behind waves are legal least often.
+    let ways = [5, 5, 5, 2, 2, 2, 3, 4, 1, 0];
     let first = ChaCha8Rng::seed_from_u64(seed ^ 0xf1).random_range(0..ways.len());
     let mut drawn = ways.iter().cycle().skip(first).take(ways.len()).map(|rdf| Plan::from(plan.with(Key::C(Common::Rdf), *rdf)));
     let plan = drawn.find(|plan| space.resolve(plan).is_ok()).unwrap_or(*plan);

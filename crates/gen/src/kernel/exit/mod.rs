@@ -182,6 +182,7 @@ impl Epilogue<'_> {
             threads: t.math_threads(),
             value,
             counts,
+            cluster: self.place.map(|place| (place, t.cluster)),
             share: self.place.filter(|_| t.cluster.splits > 1).map(|place| place.split),
             stored: self.c.c.scalar,
             g: at.g,
@@ -215,10 +216,12 @@ impl Epilogue<'_> {
         [before, scopes, behind].concat().into_iter().for_each(|scope| b.push(Stmt::Barrier(scope)));
     }
 
-    /// Where they meet those that reduce a tile, or that leave what went on from tile to tile.
+    /// Where they meet those that reduce a tile, or that leave what went on from tile to tile; all threads of a cluster meet around what
+    /// its work-groups combine.
     fn meetings(&self, behind: bool) -> Vec<BarrierScope> {
         let count = if self.piped { 0 } else { self.spec.reduction_meetings(self.c, behind) };
-        vec![BarrierScope::WorkGroup; count]
+        let of_cluster = if self.spec.cluster_meets(self.c, behind) { 2 } else { 0 };
+        [vec![BarrierScope::WorkGroup; count], vec![BarrierScope::Cluster; of_cluster]].concat()
     }
 
     /// Load waves meet the barriers of all waves behind the last tile.

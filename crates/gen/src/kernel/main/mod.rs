@@ -279,9 +279,11 @@ impl Main<'_> {
             let elected = (waves == Waves::All).then(|| b.bind("elected", self.local.equals(0)));
             return self.math_of_ring(b, ring, elected);
         };
-        // Sums of a cluster take the stages' place, and all of its threads meet around them, tile after tile.
+        // Sums of a cluster take the stages' place, and all of its threads meet around them, tile after tile; so they do around reduced
+        // values, and around those that go on from tile to tile behind the last one.
         let several = self.spec.tiling.persistent > 0 || self.parts.len() > 1;
-        let meets = self.spec.epilogue.split == Split::Cluster && several;
+        let reduce = |part: &Part| [false, true].into_iter().any(|behind| part.spec.cluster_meets(part.c, behind));
+        let meets = several && (self.spec.epilogue.split == Split::Cluster || self.parts.iter().any(reduce));
         let load = |b: &mut Builder, thread: ExprId, elected: (Option<ExprId>, Option<ExprId>)| {
             let mut progress: Option<Progress> = None;
             for part in self.parts.iter().filter(|part| part.sums() || meets) {
@@ -297,6 +299,9 @@ impl Main<'_> {
                         self.epilogue(b, part, None).meet(b);
                     }
                 });
+                if meets {
+                    self.epilogue(b, part, None).meet_behind(b);
+                }
             }
             if let Some(issue) = progress.and_then(|p| p.issue) {
                 ring.drain(b, issue);

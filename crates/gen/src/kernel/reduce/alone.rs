@@ -9,7 +9,8 @@ use crate::kernel::arguments::Arguments;
 use crate::kernel::elements::digits;
 use crate::kernel::exit::operations::{Applied, Operations, Run, Start};
 use crate::kernel::input::Ints;
-use crate::plan::{ELEMENT_BLOCK, ElementLoads, Finish, KernelSpec, Stage};
+use crate::kernel::tile::cluster::ClusterPlace;
+use crate::plan::{Cluster, ELEMENT_BLOCK, ElementLoads, Finish, KernelSpec, Stage};
 use crate::program::Binding;
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::layout::{Axis, Layout};
@@ -32,6 +33,8 @@ struct Share<'a> {
     ints: Ints,
     from: Base,
     thread: ExprId,
+    /// The work-group's place among those that share the columns, where they are a cluster.
+    cluster: Option<(ClusterPlace, Cluster)>,
     /// The work-group's tile and share, and their first row and column.
     number: [ExprId; 2],
     start: [ExprId; 2],
@@ -64,8 +67,10 @@ pub(crate) fn build(c: &Contraction, view: &View, spec: &KernelSpec, parts: &[Pa
     let number = [b.bind("tile_m", d[1]), b.bind("share", d[0])];
     let start = [b.value(number[0] * i64::from(t.a.macro_tile)), b.value(number[1] * (columns as i64))];
     let start = [b.bind("first_row", start[0]), b.bind("first_column", start[1])];
+    let cluster = ClusterPlace::new(b, t).map(|place| (place, t.cluster));
     let share = Share {
         c,
+        cluster,
         view,
         layout: t.accumulators(),
         loads: spec.element_loads(c),
@@ -96,6 +101,7 @@ impl Share<'_> {
             threads: self.layout.extent(Axis::Thread) as u32,
             value,
             counts: &|_| None,
+            cluster: self.cluster,
             share: None,
             stored: self.c.c.scalar,
             g: b.int(0, self.ints.coord),

@@ -174,6 +174,7 @@ impl Elements<'_> {
             threads: ELEMENT_THREADS,
             value: &|b, register| b.reg(values, register),
             counts: &|_| None,
+            cluster: None,
             share: None,
             stored: self.c.c.scalar,
             g: self.g[0],

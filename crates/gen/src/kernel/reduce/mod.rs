@@ -3,6 +3,7 @@
 //! [`tile`] reduces what the threads of a work-group hold of a tile, in registers, across lanes, and between waves through shared memory.
 //! [`alone`] does the same with a tensor that is read instead of computed, [`elements`] with
 //! what it sums up of splits of k.
+//! Where work-groups of a cluster have parts of the same values, they combine these first ([`peers`]).
 //! What is left goes to the result where one work-group has all of a value or atomics combine them there, else to workspace, where
 //! [`finish`] or the last work-group ([`ticket`]) reduces it in a fixed order; [`start`] sets first values where there must be some. An
 //! [`operator`] is the same in all of them.
@@ -11,12 +12,13 @@ pub mod alone;
 pub mod elements;
 pub mod finish;
 mod operator;
+mod peers;
 pub mod start;
 mod ticket;
 pub mod tile;
 
 use crate::kernel::arguments::Arguments;
-use crate::plan::{Finish, Partials};
+use crate::plan::{Finish, Partials, TileReduction};
 use crate::program::Binding;
 use tilewright_ir::*;
 use tilewright_problem::ResultShape;
@@ -56,7 +58,7 @@ impl<'a> Reducer<'a> {
             let mut ticket = None;
             let to = match partials.finish {
                 None => vec![result(b, args, op, Access::Write)],
-                Some(Finish::Kernel) => in_workspace(b, args, c, (op, regions), (Access::Write, &doc)),
+                Some(Finish::Kernel | Finish::Cluster) => in_workspace(b, args, c, (op, regions), (Access::Write, &doc)),
                 Some(Finish::Ticket) => {
                     ticket = regions.last().map(|region| {
                         let tickets = start::tickets(b, args, op, *region);
@@ -94,6 +96,13 @@ impl<'a> Reducer<'a> {
     pub fn name(name: &str, component: usize) -> String {
         if component == 0 { name.into() } else { format!("{name}_{component}") }
     }
+}
+
+/// Values that work-groups of a cluster combine, and the shared memory of each for its own.
+pub(crate) struct Met<'a> {
+    pub reducer: &'a Reducer<'a>,
+    pub how: &'a TileReduction,
+    pub arrays: Vec<SharedId>,
 }
 
 /// Gives each component of a state a name.

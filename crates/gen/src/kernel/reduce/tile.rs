@@ -4,9 +4,10 @@
 //! that are not there, or that another tile owns, count as the operator's identity.
 
 use super::operator::Element;
-use super::{Reducer, State, add, bind, get};
+use super::{Met, Reducer, State, add, bind, get};
 use crate::kernel::input::Ints;
-use crate::plan::{Finish, Stage, TileReduction, atomic};
+use crate::kernel::tile::cluster::ClusterPlace;
+use crate::plan::{Cluster, Finish, Stage, TileReduction, atomic};
 use std::collections::HashMap;
 use tilewright_ir::affine::Coord;
 use tilewright_ir::layout::{Axis, Layout};
@@ -33,6 +34,8 @@ pub(crate) struct HeldTile<'a> {
     pub value: OfRegister<'a>,
     /// Condition under which a register counts; `None` where it always does.
     pub counts: &'a dyn Fn(u32) -> Option<ExprId>,
+    /// The work-group's place in its cluster, where it has one.
+    pub cluster: Option<(ClusterPlace, Cluster)>,
     /// Number of this work-group's share, where several have shares of a tile.
     pub share: Option<ExprId>,
     /// Type of the results, for reductions of what is stored.
@@ -68,6 +71,30 @@ pub(crate) struct Values {
     pub guard: Option<ExprId>,
 }
 
+/// A reduction whose values leave through shared memory: parts of the threads meet there, and work-groups of a cluster.
+struct Meeting<'a> {
+    reducer: &'a Reducer<'a>,
+    how: &'a TileReduction,
+    values: Values,
+    /// Arrays of the parts, by component, and the first element of the team's; none where lanes have all of a value.
+    parts: Vec<SharedId>,
+    first: Option<ExprId>,
+    /// Arrays of the work-group's values that others of its cluster read; none where none does.
+    met: Vec<SharedId>,
+}
+
+/// Declares an array of so many elements for each component of a state, from byte `at` of shared memory on.
+fn arrays(b: &mut Builder, name: &str, reducer: &Reducer, elements: u32, at: &mut u32) -> Vec<SharedId> {
+    let mut all = Vec::new();
+    for (component, scalar) in reducer.state.iter().enumerate().filter(|_| elements > 0) {
+        let name = Reducer::name(&format!("{name}_{}", reducer.op.number), component);
+        let from = at.next_multiple_of(scalar.bytes());
+        all.push(b.shared(&name, *scalar, elements, from));
+        *at = from + elements * scalar.bytes();
+    }
+    all
+}
+
 impl HeldTile<'_> {
     /// Reduces the tile by all reducers. `shared`: first byte of the shared memory that is free for it, and before it the number by which
     /// teams of threads that work on tiles of their own tell their parts of it apart.
@@ -101,43 +128,44 @@ impl HeldTile<'_> {
         teams: u32,
         values: &mut dyn FnMut(&mut Builder, usize) -> Values,
     ) {
-        let mut meeting = Vec::new();
-        let mut at = shared;
+        let (mut meeting, mut at): (Vec<Meeting>, u32) = (Vec::new(), shared);
         for (number, (reducer, how)) in all.iter().enumerate() {
             b.comment(reducer.op.to_string());
             let values = values(b, number);
             let values = self.across_lanes(b, reducer, how, values);
-            if how.parts.len() == 1 {
+            if how.parts.len() == 1 && reducer.partials.meeting() == 1 {
                 self.put_all(b, reducer, how, &values);
                 continue;
             }
-            let mut arrays = Vec::new();
-            for (component, scalar) in reducer.state.iter().enumerate() {
-                let name = Reducer::name(&format!("parts_of_{}", reducer.op.number), component);
-                let from = at.next_multiple_of(scalar.bytes());
-                arrays.push(b.shared(&name, *scalar, how.shared() * teams, from));
-                at = from + how.shared() * teams * scalar.bytes();
-            }
-            let first = team.map(|team| b.value(team * how.shared()));
-            meeting.push((*reducer, how, values, arrays, first));
+            let parts = arrays(b, "parts_of", reducer, how.shared() * teams, &mut at);
+            let first = team.filter(|_| !parts.is_empty()).map(|team| b.value(team * how.shared()));
+            meeting.push(Meeting { reducer, how, values, parts, first, met: Vec::new() });
+        }
+        for one in meeting.iter_mut().filter(|one| one.reducer.partials.meeting() > 1) {
+            one.met = arrays(b, "values_of", one.reducer, one.how.values * teams, &mut at);
         }
         if !meeting.is_empty() {
             // Nobody still reads what was there.
             (self.meet)(b);
-            for (reducer, how, values, arrays, first) in &meeting {
-                self.put_parts(b, reducer, how, values, (arrays, *first));
-            }
+        }
+        for one in &meeting {
+            let to = if one.parts.is_empty() { &one.met } else { &one.parts };
+            self.put_parts(b, one.reducer, one.how, &one.values, (to, one.first));
+        }
+        if meeting.iter().any(|one| !one.parts.is_empty()) {
             (self.meet)(b);
-            for level in 0..meeting.iter().map(|(_, how, ..)| how.tree).max().unwrap_or(0) {
-                for (reducer, how, _, arrays, first) in meeting.iter().filter(|(_, how, ..)| how.tree > level) {
-                    self.halve_parts(b, reducer, how, (arrays, *first), level);
+            for level in 0..meeting.iter().map(|one| one.how.tree).max().unwrap_or(0) {
+                for one in meeting.iter().filter(|one| one.how.tree > level) {
+                    self.halve_parts(b, one.reducer, one.how, (&one.parts, one.first), level);
                 }
                 (self.meet)(b);
             }
         }
-        for (reducer, how, _, arrays, first) in &meeting {
-            self.meet_parts(b, reducer, how, (arrays, *first));
+        for one in meeting.iter().filter(|one| !one.parts.is_empty()) {
+            self.meet_parts(b, one);
         }
+        let met = meeting.into_iter().filter(|one| !one.met.is_empty());
+        self.meet_peers(b, met.map(|Meeting { reducer, how, met, .. }| Met { reducer, how, arrays: met }));
         self.finish_last(b, all, (team, at), teams);
     }
 
@@ -377,7 +405,7 @@ impl HeldTile<'_> {
         }
     }
 
-    /// Values of the threads, into shared memory by part.
+    /// Values of the threads, into shared memory by part; where lanes have all of a value, there is one part.
     fn put_parts(
         &self,
         b: &mut Builder,
@@ -421,13 +449,7 @@ impl HeldTile<'_> {
     }
 
     /// Reduces the parts in shared memory, and stores the values.
-    fn meet_parts(
-        &self,
-        b: &mut Builder,
-        reducer: &Reducer,
-        how: &TileReduction,
-        (arrays, first): (&[SharedId], Option<ExprId>),
-    ) {
+    fn meet_parts(&self, b: &mut Builder, Meeting { reducer, how, parts: arrays, first, met, .. }: &Meeting) {
         for step in 0..how.values.div_ceil(self.threads) {
             let value = b.bind("value", self.thread + step * self.threads);
             let partly = (step + 1) * self.threads > how.values;
@@ -440,8 +462,13 @@ impl HeldTile<'_> {
                 }
                 let total = reducer.all(b, &leaves);
                 let total = bind(b, "total", total);
-                let at = self.places(b, reducer, how, value);
-                self.put(b, reducer, at, &total, None);
+                for (array, value_of) in met.iter().zip(&total) {
+                    b.store(Base::Shared(*array), value, *value_of, None);
+                }
+                if met.is_empty() {
+                    let at = self.places(b, reducer, how, value);
+                    self.put(b, reducer, at, &total, None);
+                }
             };
             if partly { b.if_then(value.lt(how.values), body) } else { body(b) }
         }
@@ -482,7 +509,7 @@ impl HeldTile<'_> {
     }
 
     /// Stores a value of the tile: at (row, column) of it, as far as these are kept.
-    fn put(&self, b: &mut Builder, reducer: &Reducer, at: [ExprId; 2], state: &[ExprId], mut guard: Option<ExprId>) {
+    pub(super) fn put(&self, b: &mut Builder, reducer: &Reducer, at: [ExprId; 2], state: &[ExprId], mut guard: Option<ExprId>) {
         let (whole, partials) = (reducer.op.over.whole(), &reducer.partials);
         let parts = partials.in_workspace();
         let mut index = if parts { b.value(self.g.cast(Scalar::I64)) } else { self.entry(b, reducer) };
@@ -492,7 +519,7 @@ impl HeldTile<'_> {
         }
         let (kept, exists) = self.value_at(b, reducer, at, if parts { partials.runs } else { partials.blocks });
         guard = b.and_opt(guard, exists);
-        if let Some(share) = self.share.filter(|_| parts) {
+        if let Some(share) = self.share.filter(|_| parts && partials.shares > 1) {
             index = b.value(index * (partials.shares as i64) + share.cast(Scalar::I64));
         }
         let values = if parts { partials.values } else { partials.values / (partials.inner[0] * partials.inner[1]) };
@@ -507,8 +534,17 @@ impl HeldTile<'_> {
         }
     }
 
-    /// Number of the tile's part of a value along an axis that is reduced; of the work-group's, where it adds up those of its tiles.
+    /// Number of the tile's part of a value along an axis that is reduced; of the work-group's, where it adds up those of its tiles; of the
+    /// cluster's, where its work-groups combine theirs.
     fn part(&self, b: &mut Builder, reducer: &Reducer, axis: usize) -> ExprId {
+        let part = self.own_part(b, reducer, axis);
+        match reducer.partials.peers[axis] {
+            1 => part,
+            peers => b.value(part / (peers as i64)),
+        }
+    }
+
+    fn own_part(&self, b: &mut Builder, reducer: &Reducer, axis: usize) -> ExprId {
         let (Some(carried), Some((work, place))) = (&reducer.partials.carried, self.walk) else { return self.tile[axis] };
         let place = place[axis].unwrap_or_else(|| b.int(0, Scalar::I32));
         if carried.along != axis {

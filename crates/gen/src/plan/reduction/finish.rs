@@ -21,6 +21,8 @@ pub enum Finish {
     Ticket,
     /// In the result, by atomics.
     Atomic(Stage),
+    /// In the shared memory of the work-groups of a cluster, in a fixed order; what clusters have, as [`Finish::Kernel`].
+    Cluster,
 }
 
 /// What a work-group does before its atomics.
@@ -43,6 +45,7 @@ impl Finish {
             1 => Finish::Ticket,
             2 => Finish::Atomic(Stage::Wave),
             3 => Finish::Atomic(Stage::Group),
+            5 => Finish::Cluster,
             _ => Finish::Atomic(Stage::Element),
         };
         if c.reductions().next().is_none() {
@@ -78,6 +81,7 @@ impl Finish {
             Finish::Atomic(Stage::Wave) => 2,
             Finish::Atomic(Stage::Group) => 3,
             Finish::Atomic(Stage::Element) => 4,
+            Finish::Cluster => 5,
         }
     }
 }

@@ -64,7 +64,10 @@ impl KernelSpec {
             return Partials::new(c, r, (tile.size.map(u64::from), runs), ([1; 2], 1), (finish, None));
         }
         if c.elements.is_some() {
-            return Partials::new(c, r, ([t.a.macro_tile.into(), self.share_of_columns(c)], [1; 2]), ([1; 2], 1), (finish, None));
+            // Shares of a cluster are those of one tile.
+            let shares = u64::from(t.cluster.splits);
+            let size = [t.a.macro_tile.into(), self.share_of_columns(c) * shares];
+            return Partials::new(c, r, (size, [1; 2]), ([1; 2], shares), (finish, None));
         }
         let size = [t.a.macro_tile, t.b.macro_tile];
         let runs = if r.over.in_blocks() { runs(r, &t.accumulators(), size) } else { [1; 2] };
@@ -95,6 +98,9 @@ impl KernelSpec {
     }
     /// Refuses ways of finishing that finish nothing: they would be the same kernel as another plan's.
     pub(super) fn something_to_finish(&self, c: &Contraction) -> Result<(), Refusal> {
+        if self.epilogue.finish == Finish::Cluster {
+            self.some_cluster(c)?;
+        }
         let same = matches!(self.epilogue.finish, Finish::Ticket | Finish::Atomic(Stage::Wave));
         if same && c.reductions().all(|r| self.partials(c, r).in_place()) {
             return Err(Refusal::ReduceFinished { rdf: self.epilogue.finish.number() });
@@ -104,6 +110,33 @@ impl KernelSpec {
             Some(r) => Err(Refusal::ReduceBlocks { over: r.over }),
             None => Ok(()),
         }
+    }
+    /// Refuses clusters whose work-groups have no parts of the same values, or that cannot meet.
+    fn some_cluster(&self, c: &Contraction) -> Result<(), Refusal> {
+        let refuse = |why| Err(Refusal::ReduceCluster { why });
+        if self.epilogue.split == Split::Workspace {
+            return refuse("the kernel that sums splits up in workspace has no clusters; use SKS2 or ICE1");
+        }
+        if c.elements.is_some() && c.n.div_ceil(self.share_of_columns(c)) != u64::from(self.tiling.cluster.splits) {
+            return refuse("the columns are not cut into as many shares as the cluster has work-groups; use another ICE");
+        }
+        if self.teams() > 1 {
+            return refuse(
+                "a cluster has one barrier for all of its threads, where teams with tiles of their own (PNG) cannot meet; use PNG0",
+            );
+        }
+        match c.reductions().all(|r| self.partials(c, r).meeting() == 1) {
+            true => refuse("no work-groups of a cluster have parts of the same values; use CLU along what is reduced, or SKS2"),
+            false => Ok(()),
+        }
+    }
+    /// Some of these reductions meet in the shared memory of a cluster.
+    fn meets_in_cluster(&self, all: &[(&Reduce, TileReduction)], c: &Contraction) -> bool {
+        all.iter().any(|(r, _)| self.partials(c, r).meeting() > 1)
+    }
+    /// Threads of a cluster meet where results, or what goes on from tile to tile, are reduced.
+    pub(crate) fn cluster_meets(&self, c: &Contraction, behind: bool) -> bool {
+        self.meets_in_cluster(&self.reductions_at(c, behind), c)
     }
     /// Bytes of shared memory through which waves reduce a tile's results.
     pub(crate) fn reduction_bytes(&self, c: &Contraction) -> u64 {
@@ -138,7 +171,11 @@ impl KernelSpec {
     pub(crate) fn reduction_meetings(&self, c: &Contraction, behind: bool) -> usize {
         let all = self.reductions_at(c, behind);
         let ways = || all.iter().map(|(_, way)| way);
-        let through_shared = if ways().any(|way| way.shared() > 0) { 2 } else { 0 };
+        let through_shared = match ways().any(|way| way.shared() > 0) {
+            true => 2,
+            // Ahead of what others of the cluster read.
+            false => usize::from(self.meets_in_cluster(&all, c)),
+        };
         let tree = ways().map(|way| way.tree as usize).max().unwrap_or(0);
         let tickets = all.iter().map(|(r, way)| (self.partials(c, r), way));
         let tickets: Vec<_> = tickets.filter(|(parts, _)| parts.finish == Some(Finish::Ticket)).collect();
@@ -155,6 +192,9 @@ impl KernelSpec {
             if elements == 0 { bytes } else { c.state(r).into_iter().fold(bytes, more) }
         };
         let parts = all.iter().fold(0, |bytes, (r, way)| arrays(bytes, (r, way.shared())));
+        // Each work-group's values, which others of its cluster read.
+        let met = all.iter().filter(|(r, _)| self.partials(c, r).meeting() > 1);
+        let parts = met.fold(parts, |bytes, (r, way)| arrays(bytes, (r, way.values)));
         let tickets = all.iter().map(|(r, way)| (r, way, self.partials(c, r)));
         tickets.filter(|(.., parts)| parts.finish == Some(Finish::Ticket)).fold(parts, |bytes, (r, way, parts)| {
             let bytes = bytes.next_multiple_of(4) + 4 * u64::from(teams);

@@ -36,6 +36,8 @@ pub struct Partials {
     pub strips: [u64; 2],
     /// How work-groups add up their tiles' parts, where they do.
     pub carried: Option<Carried>,
+    /// Work-groups of a cluster that combine what they have of a value before it goes anywhere: along m, along n, and shares.
+    pub peers: [u64; 3],
 }
 
 impl Partials {
@@ -55,6 +57,16 @@ impl Partials {
         let (over, each) = (r.over.whole(), c.result_shape(r).each(r.over));
         let tiles = [0, 1].map(|axis| if over[axis] { all(axis) } else { 1 });
         let tiles = carried.map_or(tiles, |carried| carried.parts);
+        // Along what is reduced there are whole clusters.
+        let peers = match finish {
+            Finish::Cluster => {
+                let [m, n] = [0, 1].map(|axis| if over[axis] { u64::from(together[axis].max(1)) } else { 1 });
+                [m, n, shares.max(1)]
+            }
+            _ => [1; 3],
+        };
+        let (tiles, shares) = ([0, 1].map(|axis| tiles[axis].div_ceil(peers[axis])), shares.div_ceil(peers[2]));
+        let finish = if finish == Finish::Cluster { Finish::Kernel } else { finish };
         let strips = [0, 1].map(|axis| if over[axis] { 1 } else { all(axis) });
         let unit = |of: [u64; 2]| [0, 1].map(|axis| if over[axis] { 0 } else { of[axis] });
         let (runs, blocks) = (unit(runs.map(u64::from)), unit(each));
@@ -83,9 +95,14 @@ impl Partials {
             finish,
             strips,
             carried,
+            peers,
         }
     }
-    /// One work-group has all of a value.
+    /// Work-groups that combine what they have of a value in their shared memory.
+    pub fn meeting(&self) -> u64 {
+        self.peers.iter().product()
+    }
+    /// One work-group, or one cluster, has all of a value.
     pub const fn in_place(&self) -> bool {
         self.finish.is_none()
     }

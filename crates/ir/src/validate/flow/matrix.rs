@@ -126,9 +126,9 @@ impl Scopes<'_> {
         self.shared_mem(mem)?;
         self.peer(rank)?;
         let ty = self.place(place)?;
-        let suits = matches!((ty.scalar, ty.lanes), (Scalar::F32 | Scalar::I32, 1 | 2 | 4) | (Scalar::F64, 1 | 2));
+        let suits = matches!((ty.scalar, ty.lanes), (Scalar::F32 | Scalar::I32, 1 | 2 | 4) | (Scalar::F64 | Scalar::I64, 1 | 2));
         if !suits || self.kernel.base_scalar(mem.base) != ty.scalar {
-            return Err(format!("{ty} cannot be read from another work-group: 1, 2 or 4 f32 or i32, 1 or 2 f64 can"));
+            return Err(format!("{ty} cannot be read from another work-group: 1, 2 or 4 f32 or i32, 1 or 2 f64 or i64 can"));
         }
         self.put(place, ty)
     }

@@ -1,0 +1,64 @@
+//! Work-groups of a cluster combine what they have of values before these go anywhere: each leaves its own in its shared memory, and takes a
+//! share of the values, which it reads from all of them in the order of their ranks.
+
+use super::tile::HeldTile;
+use super::{Met, State, bind};
+use crate::kernel::tile::cluster::ClusterPlace;
+use crate::plan::Cluster;
+use tilewright_ir::*;
+
+impl HeldTile<'_> {
+    /// Behind the stores of the work-group's own values: all threads of the cluster come here.
+    pub(super) fn meet_peers<'m>(&self, b: &mut Builder, all: impl Iterator<Item = Met<'m>>) {
+        let mut all = all.peekable();
+        let Some((place, cluster)) = self.cluster.filter(|_| all.peek().is_some()) else { return };
+        b.comment("work-groups of the cluster combine their values");
+        b.push(Stmt::Barrier(BarrierScope::Cluster));
+        all.for_each(|met| self.combine_shares(b, &met, place, cluster));
+        // Nobody writes, or ends, before all have read.
+        b.push(Stmt::Barrier(BarrierScope::Cluster));
+    }
+
+    /// The work-group's share of the values.
+    fn combine_shares(&self, b: &mut Builder, met: &Met, place: ClusterPlace, cluster: Cluster) {
+        let (reducer, how) = (met.reducer, met.how);
+        let [m, n, splits] = reducer.partials.peers.map(|peers| peers as u32);
+        let count = m * n * splits;
+        let mut own = b.int(0, Scalar::I32);
+        for (peers, at) in [(m, place.m), (n, place.n), (splits, place.split)].into_iter().filter(|(peers, _)| *peers > 1) {
+            own = b.value(own * peers + at);
+        }
+        let own = b.bind("own_share", own);
+        for step in 0..how.values.div_ceil(self.threads * count) {
+            let value = b.bind("value", (self.thread + step * self.threads) * count + own);
+            let body = |b: &mut Builder| {
+                let mut states: Vec<State> = Vec::new();
+                for number in 0..count {
+                    let of = [number / splits / n, number / splits % n, number % splits];
+                    let rank = self.rank(b, (place, cluster), [m, n, splits], of);
+                    let mut load = |array: &SharedId| b.load_peer("theirs", Base::Shared(*array), value, 1, rank);
+                    states.push(met.arrays.iter().map(&mut load).collect());
+                }
+                let total = reducer.all(b, &states);
+                let total = bind(b, "total", total);
+                let at = self.places(b, reducer, how, value);
+                self.put(b, reducer, at, &total, None);
+            };
+            let partly = (step + 1) * self.threads * count > how.values;
+            if partly { b.if_then(value.lt(how.values), body) } else { body(b) }
+        }
+    }
+
+    /// Rank of one of those that combine values, by its place among them; elsewhere it is this work-group's.
+    fn rank(
+        &self,
+        b: &mut Builder,
+        (place, cluster): (ClusterPlace, Cluster),
+        peers: [u32; 3],
+        of: [u32; 3],
+    ) -> ExprId {
+        let mut at = |axis: usize, own: ExprId| if peers[axis] > 1 { b.int(of[axis].into(), Scalar::I32) } else { own };
+        let [m, n, split] = [at(0, place.m), at(1, place.n), at(2, place.split)];
+        b.value((n * cluster.m + m) * cluster.splits + split)
+    }
+}
