@@ -307,6 +307,25 @@ fn wave_instructions_of_tf32() {
     }
 }
 
+/// Two reductions of two values each beside as many sums as a thread has registers for, of tiles that overhang: logits of a language model.
+#[test]
+fn reductions_spill_nothing() {
+    let gemm = |m: u64, n: u64, k: u64| {
+        let gemm = Gemm::new(Scalar::BF16, m, n, k).order(Order::Row).trans(false, true).drop_c();
+        gemm.reduce("argmax:n".parse().unwrap()).reduce("logsumexp:n".parse().unwrap())
+    };
+    let plan = |side: &str, more: &str| format!("{side}__C_UNI2_MAC256_UNR64_PFG3_BUF4_FRA1_LWV4_PST132_GAL2{more}");
+    for (side, more) in [
+        ("A_MIC2_ACP2_CLU2__B_MIC24_ACP2", "_PNG1"),
+        ("A_MIC1_ACP2_CLU2__B_MIC32_ACP2", ""),
+        ("A_MIC1_ACP2__B_MIC32_ACP2_CLU2", "_RDF5"),
+    ] {
+        if !reads(gemm(2048, 32000, 4096), &plan(side, more), &["HGMMA", "SHFL"], &["STL", "LDL"]) {
+            return;
+        }
+    }
+}
+
 /// Results of batches leave in the vectors that the plan asks for: stored member by member, each is a transaction of its own.
 #[test]
 fn vectors_of_batches_are_stored_whole() {

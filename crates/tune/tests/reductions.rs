@@ -50,7 +50,8 @@ fn every_way_out_is_drawn() {
     let element: (&str, Is) = ("an atomic for each element", |_, spec| spec.epilogue.finish == Finish::Atomic(Stage::Element));
     let tree: (&str, Is) = ("trees before atomics", |_, spec| spec.epilogue.finish == Finish::Atomic(Stage::Group));
     let wave: (&str, Is) = ("waves before atomics", |_, spec| spec.epilogue.finish == Finish::Atomic(Stage::Wave));
-    let in_clusters: (&str, Is) = ("values that work-groups of a cluster combine", |_, spec| spec.epilogue.finish == Finish::Cluster);
+    let in_clusters: (&str, Is) =
+        ("values that work-groups of a cluster combine", |_, spec| spec.epilogue.finish == Finish::Cluster);
     let blocks: (&str, Is) = ("blocks", |pair, _| pair.problem.reductions().iter().any(|r| r.over.in_blocks()));
     let carried: (&str, Is) = ("reductions that go on from tile to tile", |_, spec| spec.epilogue.carry);
     let functions: (&str, Is) =
@@ -136,8 +137,9 @@ fn picked_plans_of_tensors_read_whole_sectors() {
             let (spec, c) = (&resolved.spec, resolved.contraction);
             assert_eq!(spec.element_loads(c).width() * dtype.bytes(), 16, "{shape:?} over {over}: {plan}");
             let program = resolved.generate(1 << 30).unwrap();
+            let cluster = spec.tiling.cluster.size();
             assert!(
-                program.launches[0].grid[0] * 4 / dtype.bytes() >= target.units,
+                program.launches[0].grid[0] * 4 / dtype.bytes() >= target.units / cluster * cluster,
                 "{shape:?} over {over}: {:?} of {plan}",
                 program.launches[0].grid
             );

@@ -567,7 +567,9 @@ impl Subject<'_> {
         steps.push(match partials.finish {
             None if partials.meeting() > 1 => "stored: one cluster has all of a value".into(),
             None => "stored: one work-group has all of a value".into(),
-            Some(Finish::Kernel | Finish::Cluster) => format!("{parts} through workspace, reduced by a second kernel in a fixed order"),
+            Some(Finish::Kernel | Finish::Cluster) => {
+                format!("{parts} through workspace, reduced by a second kernel in a fixed order")
+            }
             Some(Finish::Ticket) => format!("{parts} through workspace, reduced by the last work-group in a fixed order"),
             Some(Finish::Atomic(_)) if r.operator.adds() => "atomics on the result, whose order varies from run to run".into(),
             Some(Finish::Atomic(_)) => "atomics on the result, whose order changes nothing".into(),

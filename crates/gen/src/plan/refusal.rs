@@ -173,7 +173,10 @@ pub enum Refusal {
     #[error("RDF{rdf} adds up {operator} with atomics, whose order varies from run to run; use RDF0 or RDF1, or allow atomics")]
     ReduceAtomics { rdf: u32, operator: Operator },
     /// Values that no atomic can combine in the result.
-    #[error("RDF{rdf}: no atomic combines {operator} in {scalar}; use RDF0 or RDF1")]
+    #[error(
+        "RDF{rdf}: no atomic combines {operator} in {scalar}: additions, minima and maxima of memory see one number, neither a state of several \
+         nor what is scaled at the end; use RDF0, RDF1 or RDF5"
+    )]
     ReduceAtomicType { rdf: u32, operator: Operator, scalar: Scalar },
     /// Added one by one, so many elements lose their last digits.
     #[error(

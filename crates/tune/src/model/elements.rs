@@ -60,7 +60,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
 /// The kernel over the elements.
 pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprint) -> Estimate {
     let (c, target) = (&*model.contraction, model.target);
-    let (rates, units) = (&target.rates, f64::from(target.units.max(1)));
+    let (rates, units) = (&target.rates, target.units_of_clusters(spec.tiling.cluster.size(), footprint.groups_per_unit));
     let (layout, loads) = (spec.tiling.accumulators(), spec.element_loads(c));
     let tiles = c.m.div_ceil(spec.tiling.a.macro_tile.into());
     let share = spec.share_of_columns(c);

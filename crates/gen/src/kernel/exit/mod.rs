@@ -13,8 +13,8 @@ use super::tile::position::{TilePosition, TileWalk};
 use super::unit::Sums;
 use super::unit::accumulators::Accumulators;
 use crate::kernel::reduce::Reducer;
-use crate::kernel::reduce::tile::{HeldTile, Kept, OfRegister, Walk};
-use crate::plan::{Exit, KernelSpec, REDUCTION_ALIGN, Split, StoreTile, TileReduction};
+use crate::kernel::reduce::tile::{HeldTile, Kept, OfRegister, Overwrite, Walk};
+use crate::plan::{Edge, Exit, KernelSpec, REDUCTION_ALIGN, Split, StoreTile, TileReduction};
 use bulk::StagedStore;
 use out::{Out, OutArgs, Target};
 use rows::RowStore;
@@ -123,7 +123,12 @@ impl Epilogue<'_> {
     /// Reduces what the registers hold of a tile, as far as they count.
     fn reduce(&self, b: &mut Builder, math: &Accumulators, at: &TilePosition, out: &Out, counts: &dyn Fn(u32) -> Option<ExprId>) {
         let value = |b: &mut Builder, element: u32| math.value(b, element);
-        self.with_tile(b, (at, out, None), (&value, counts), |b, tile, (team, from)| {
+        let set = |b: &mut Builder, element: u32, value: ExprId| b.set_reg(math.regs, element, value);
+        // What a pulled-back tile does not own is stored nevertheless.
+        let free = math.width == 1 && self.inputs.iter().all(|input| input.edge == Edge::Predicate);
+        let size = self.inputs.map(|input| input.tiling.macro_tile);
+        let overwrite = free.then_some(Overwrite { size, set: &set });
+        self.with_tile(b, (at, out, None), (&value, overwrite, counts), |b, tile, (team, from)| {
             let (behind, now) = (self.reducers(true), self.reducers(false));
             let place = tile.place(b);
             for ((reducer, how), kept) in behind.iter().zip(&self.kept) {
@@ -155,7 +160,7 @@ impl Epilogue<'_> {
         let place = self.place.map(|place| [(cluster.m, place.m), (cluster.n, place.n)]);
         let place = place.map_or([None; 2], |place| place.map(|(together, at)| (together > 1).then_some(at)));
         let nothing = |b: &mut Builder, _| b.zero(self.c.accumulator().vector(1));
-        self.with_tile(b, (&at, &out, Some((work, place))), (&nothing, &|_| None), |b, tile, shared| {
+        self.with_tile(b, (&at, &out, Some((work, place))), (&nothing, None, &|_| None), |b, tile, shared| {
             let (all, place) = (self.reducers(true), tile.place(b));
             tile.leave(b, &all, shared, self.spec.teams(), &mut |b, number| {
                 let (reducer, how) = &all[number];
@@ -169,7 +174,7 @@ impl Epilogue<'_> {
         &self,
         b: &mut Builder,
         (at, out, walk): (&TilePosition, &Out, Option<Walk>),
-        (value, counts): (OfRegister, &dyn Fn(u32) -> Option<ExprId>),
+        (value, overwrite, counts): (OfRegister, Option<Overwrite>, &dyn Fn(u32) -> Option<ExprId>),
         then: impl FnOnce(&mut Builder, &HeldTile, (Option<ExprId>, u32)),
     ) {
         let (t, teams) = (&self.spec.tiling, self.spec.teams());
@@ -181,6 +186,7 @@ impl Epilogue<'_> {
             thread,
             threads: t.math_threads(),
             value,
+            overwrite,
             counts,
             cluster: self.place.map(|place| (place, t.cluster)),
             share: self.place.filter(|_| t.cluster.splits > 1).map(|place| place.split),

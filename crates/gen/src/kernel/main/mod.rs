@@ -304,7 +304,8 @@ impl Main<'_> {
                 }
             }
             if let Some(issue) = progress.and_then(|p| p.issue) {
-                ring.drain(b, issue);
+                // Only the thread that copies knows where it has come to.
+                b.if_given(elected.0, |b| ring.drain(b, issue));
             }
         };
         let first = b.value(self.local.equals(roles.math_threads));

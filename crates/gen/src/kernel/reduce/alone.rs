@@ -100,6 +100,7 @@ impl Share<'_> {
             thread: self.thread,
             threads: self.layout.extent(Axis::Thread) as u32,
             value,
+            overwrite: None,
             counts: &|_| None,
             cluster: self.cluster,
             share: None,

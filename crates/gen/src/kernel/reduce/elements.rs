@@ -173,6 +173,7 @@ impl Elements<'_> {
             thread: self.thread,
             threads: ELEMENT_THREADS,
             value: &|b, register| b.reg(values, register),
+            overwrite: None,
             counts: &|_| None,
             cluster: None,
             share: None,

@@ -3,7 +3,7 @@
 //! [`tile`] reduces what the threads of a work-group hold of a tile, in registers, across lanes, and between waves through shared memory.
 //! [`alone`] does the same with a tensor that is read instead of computed, [`elements`] with
 //! what it sums up of splits of k.
-//! Where work-groups of a cluster have parts of the same values, they combine these first ([`peers`]).
+//! [`leave`] says what comes behind registers. Where work-groups of a cluster have parts of the same values, they combine these first ([`peers`]).
 //! What is left goes to the result where one work-group has all of a value or atomics combine them there, else to workspace, where
 //! [`finish`] or the last work-group ([`ticket`]) reduces it in a fixed order; [`start`] sets first values where there must be some. An
 //! [`operator`] is the same in all of them.
@@ -11,6 +11,7 @@
 pub mod alone;
 pub mod elements;
 pub mod finish;
+mod leave;
 mod operator;
 mod peers;
 pub mod start;

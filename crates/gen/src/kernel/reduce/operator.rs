@@ -50,6 +50,12 @@ impl Reducer<'_> {
         self.state.iter().zip(self.op.operator.identity()).map(|(scalar, value)| number(b, value, *scalar)).collect()
     }
 
+    /// An element that changes nothing, where there is one.
+    pub fn fill(&self) -> Option<f64> {
+        let one = self.op.function.is_none() && self.op.operator != Operator::Var && self.state[0].is_float();
+        one.then(|| self.op.operator.identity()[0])
+    }
+
     /// The state of the elements of a thread, the first of which has this index.
     pub fn elements(&self, b: &mut Builder, first: Option<ExprId>, mut elements: Vec<Element>) -> State {
         match self.op.operator {

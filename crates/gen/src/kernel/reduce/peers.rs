@@ -50,13 +50,7 @@ impl HeldTile<'_> {
     }
 
     /// Rank of one of those that combine values, by its place among them; elsewhere it is this work-group's.
-    fn rank(
-        &self,
-        b: &mut Builder,
-        (place, cluster): (ClusterPlace, Cluster),
-        peers: [u32; 3],
-        of: [u32; 3],
-    ) -> ExprId {
+    fn rank(&self, b: &mut Builder, (place, cluster): (ClusterPlace, Cluster), peers: [u32; 3], of: [u32; 3]) -> ExprId {
         let mut at = |axis: usize, own: ExprId| if peers[axis] > 1 { b.int(of[axis].into(), Scalar::I32) } else { own };
         let [m, n, split] = [at(0, place.m), at(1, place.n), at(2, place.split)];
         b.value((n * cluster.m + m) * cluster.splits + split)

@@ -4,7 +4,7 @@
 //! that are not there, or that another tile owns, count as the operator's identity.
 
 use super::operator::Element;
-use super::{Met, Reducer, State, add, bind, get};
+use super::{Reducer, State, add, bind, get};
 use crate::kernel::input::Ints;
 use crate::kernel::tile::cluster::ClusterPlace;
 use crate::plan::{Cluster, Finish, Stage, TileReduction, atomic};
@@ -32,6 +32,8 @@ pub(crate) struct HeldTile<'a> {
     pub threads: u32,
     /// The value in a register, in the type of the sums.
     pub value: OfRegister<'a>,
+    /// Writes a register, where what the tile holds beyond the result's edge is nobody's.
+    pub overwrite: Option<Overwrite<'a>>,
     /// Condition under which a register counts; `None` where it always does.
     pub counts: &'a dyn Fn(u32) -> Option<ExprId>,
     /// The work-group's place in its cluster, where it has one.
@@ -57,6 +59,20 @@ pub(crate) struct HeldTile<'a> {
 /// The value in a register.
 pub(crate) type OfRegister<'a> = &'a dyn Fn(&mut Builder, u32) -> ExprId;
 
+/// Registers of a tile of so many rows and columns, whose last ones may lie beyond the result's edge.
+#[derive(Clone, Copy)]
+pub(crate) struct Overwrite<'a> {
+    pub size: [u32; 2],
+    pub set: &'a dyn Fn(&mut Builder, u32, ExprId),
+}
+
+/// What is known of a tile: which of the thread's rows (0) and columns (1) it owns, and what those hold that it does not own.
+#[derive(Default)]
+pub(crate) struct Known {
+    owned: HashMap<(usize, u32), Option<ExprId>>,
+    filled: [Option<f64>; 2],
+}
+
 /// A work-group's first piece of work, and where it is in its cluster along m and n.
 pub(crate) type Walk = (ExprId, [Option<ExprId>; 2]);
 
@@ -71,30 +87,6 @@ pub(crate) struct Values {
     pub guard: Option<ExprId>,
 }
 
-/// A reduction whose values leave through shared memory: parts of the threads meet there, and work-groups of a cluster.
-struct Meeting<'a> {
-    reducer: &'a Reducer<'a>,
-    how: &'a TileReduction,
-    values: Values,
-    /// Arrays of the parts, by component, and the first element of the team's; none where lanes have all of a value.
-    parts: Vec<SharedId>,
-    first: Option<ExprId>,
-    /// Arrays of the work-group's values that others of its cluster read; none where none does.
-    met: Vec<SharedId>,
-}
-
-/// Declares an array of so many elements for each component of a state, from byte `at` of shared memory on.
-fn arrays(b: &mut Builder, name: &str, reducer: &Reducer, elements: u32, at: &mut u32) -> Vec<SharedId> {
-    let mut all = Vec::new();
-    for (component, scalar) in reducer.state.iter().enumerate().filter(|_| elements > 0) {
-        let name = Reducer::name(&format!("{name}_{}", reducer.op.number), component);
-        let from = at.next_multiple_of(scalar.bytes());
-        all.push(b.shared(&name, *scalar, elements, from));
-        *at = from + elements * scalar.bytes();
-    }
-    all
-}
-
 impl HeldTile<'_> {
     /// Reduces the tile by all reducers. `shared`: first byte of the shared memory that is free for it, and before it the number by which
     /// teams of threads that work on tiles of their own tell their parts of it apart.
@@ -106,10 +98,10 @@ impl HeldTile<'_> {
         shared: (Option<ExprId>, u32),
         teams: u32,
     ) {
-        let mut owned = HashMap::new();
+        let mut known = Known::default();
         self.leave(b, all, shared, teams, &mut |b, number| {
             let (reducer, how) = &all[number];
-            self.in_registers(b, reducer, how, place, &mut owned)
+            self.in_registers(b, reducer, how, place, &mut known)
         });
     }
 
@@ -117,85 +109,6 @@ impl HeldTile<'_> {
     pub fn place(&self, b: &mut Builder) -> [ExprId; 2] {
         let place = [Axis::Row, Axis::Col].map(|to| self.layout.emit(b, to, &[(Axis::Thread, self.thread)], Scalar::I32));
         [b.bind("held_row", place[0]), b.bind("held_col", place[1])]
-    }
-
-    /// What is behind a thread's registers: `values` gives what each thread has of the reducer with a number.
-    pub fn leave(
-        &self,
-        b: &mut Builder,
-        all: &[(&Reducer, TileReduction)],
-        (team, shared): (Option<ExprId>, u32),
-        teams: u32,
-        values: &mut dyn FnMut(&mut Builder, usize) -> Values,
-    ) {
-        let (mut meeting, mut at): (Vec<Meeting>, u32) = (Vec::new(), shared);
-        for (number, (reducer, how)) in all.iter().enumerate() {
-            b.comment(reducer.op.to_string());
-            let values = values(b, number);
-            let values = self.across_lanes(b, reducer, how, values);
-            if how.parts.len() == 1 && reducer.partials.meeting() == 1 {
-                self.put_all(b, reducer, how, &values);
-                continue;
-            }
-            let parts = arrays(b, "parts_of", reducer, how.shared() * teams, &mut at);
-            let first = team.filter(|_| !parts.is_empty()).map(|team| b.value(team * how.shared()));
-            meeting.push(Meeting { reducer, how, values, parts, first, met: Vec::new() });
-        }
-        for one in meeting.iter_mut().filter(|one| one.reducer.partials.meeting() > 1) {
-            one.met = arrays(b, "values_of", one.reducer, one.how.values * teams, &mut at);
-        }
-        if !meeting.is_empty() {
-            // Nobody still reads what was there.
-            (self.meet)(b);
-        }
-        for one in &meeting {
-            let to = if one.parts.is_empty() { &one.met } else { &one.parts };
-            self.put_parts(b, one.reducer, one.how, &one.values, (to, one.first));
-        }
-        if meeting.iter().any(|one| !one.parts.is_empty()) {
-            (self.meet)(b);
-            for level in 0..meeting.iter().map(|one| one.how.tree).max().unwrap_or(0) {
-                for one in meeting.iter().filter(|one| one.how.tree > level) {
-                    self.halve_parts(b, one.reducer, one.how, (&one.parts, one.first), level);
-                }
-                (self.meet)(b);
-            }
-        }
-        for one in meeting.iter().filter(|one| !one.parts.is_empty()) {
-            self.meet_parts(b, one);
-        }
-        let met = meeting.into_iter().filter(|one| !one.met.is_empty());
-        self.meet_peers(b, met.map(|Meeting { reducer, how, met, .. }| Met { reducer, how, arrays: met }));
-        self.finish_last(b, all, (team, at), teams);
-    }
-
-    /// Combines the second half of the parts in shared memory with the first.
-    fn halve_parts(
-        &self,
-        b: &mut Builder,
-        reducer: &Reducer,
-        how: &TileReduction,
-        (arrays, first): (&[SharedId], Option<ExprId>),
-        level: u32,
-    ) {
-        let half = (how.parts.len() as u32 >> (level + 1)) * how.values;
-        for step in 0..half.div_ceil(self.threads) {
-            let number = b.bind("number", self.thread + step * self.threads);
-            let body = |b: &mut Builder| {
-                let at = first.map_or(number, |first| b.value(first + number));
-                let load = |b: &mut Builder, from: ExprId| -> State {
-                    arrays.iter().map(|array| b.load("part", Base::Shared(*array), from, 1, None)).collect()
-                };
-                let behind = b.value(at + half);
-                let (own, other) = (load(b, at), load(b, behind));
-                let both = reducer.combine(b, &own, &other);
-                for (array, value) in arrays.iter().zip(both) {
-                    b.store(Base::Shared(*array), at, value, None);
-                }
-            };
-            let partly = (step + 1) * self.threads > half;
-            if partly { b.if_then(number.lt(half), body) } else { body(b) }
-        }
     }
 
     /// Values that a thread has of a reducer.
@@ -213,7 +126,7 @@ impl HeldTile<'_> {
     /// Adds the tile to what the thread has of those before.
     pub fn carry(&self, b: &mut Builder, (reducer, how): (&Reducer, &TileReduction), kept: &Kept, place: [ExprId; 2]) {
         b.comment(reducer.op.to_string());
-        let values = self.in_registers(b, reducer, how, place, &mut HashMap::new());
+        let values = self.in_registers(b, reducer, how, place, &mut Known::default());
         for (state, (_, own)) in kept.iter().zip(&values.held) {
             add(b, reducer, state, own);
         }
@@ -241,6 +154,36 @@ impl HeldTile<'_> {
         let condition = (self.owned)(b, coord, axis).map(|c| b.bind(["has_row", "has_col"][axis], c));
         known.insert((axis, offset), condition);
         condition
+    }
+
+    /// Puts the operator's identity where a tile at the edge holds what does not exist: a branch for such tiles alone, in place of a
+    /// condition for each of the thread's rows or columns, which are too many for its registers. False where it cannot.
+    fn fill(&self, b: &mut Builder, reducer: &Reducer, place: [ExprId; 2], filled: &mut [Option<f64>; 2]) -> bool {
+        let (Some(Overwrite { size, set }), Some(none)) = (self.overwrite, reducer.fill()) else { return false };
+        let whole = reducer.op.over.whole();
+        for axis in (0..2).filter(|axis| whole[*axis]) {
+            let last = b.int(i64::from(size[axis]) - 1, Scalar::I32);
+            let last = behind(b, self.start[axis], last, self.ints);
+            let Some(inside) = (self.owned)(b, last, axis) else { continue };
+            if filled[axis].replace(none) == Some(none) {
+                continue;
+            }
+            let over = b.unary(UnaryOp::Not, inside);
+            b.if_then(over, |b| {
+                let mut owned = HashMap::new();
+                for register in 0..self.layout.extent(Axis::Register) as u32 {
+                    let to = [Axis::Row, Axis::Col][axis];
+                    let offset = self.layout.at(to, &[(Axis::Register, register.into())]) as u32;
+                    if let Some(exists) = self.owned(b, &mut owned, (axis, offset), place) {
+                        let value = (self.value)(b, register);
+                        let none = b.float(none, b.ty(value).scalar);
+                        let value = b.value(exists.select(value, none));
+                        set(b, register, value);
+                    }
+                }
+            });
+        }
+        true
     }
 
     /// Index of a thread's first element of a value.
@@ -276,9 +219,10 @@ impl HeldTile<'_> {
         reducer: &Reducer,
         how: &TileReduction,
         place: [ExprId; 2],
-        known: &mut HashMap<(usize, u32), Option<ExprId>>,
+        known: &mut Known,
     ) -> Values {
         let (whole, steps) = (reducer.op.over.whole(), reducer.steps());
+        let filled = self.fill(b, reducer, place, &mut known.filled);
         let (mut held, mut first) = (Vec::new(), None);
         for (kept, elements) in how.held(self.layout) {
             if reducer.op.operator.indexes() && (first.is_none() || reducer.op.over.in_blocks()) {
@@ -294,8 +238,8 @@ impl HeldTile<'_> {
                 value = reducer.seen(b, value);
                 let mut counts: Vec<ExprId> = (self.counts)(register).into_iter().collect();
                 // A run of a block exists as a whole or not at all.
-                for axis in (0..2).filter(|axis| whole[*axis]) {
-                    counts.extend(self.owned(b, known, (axis, at[axis]), place));
+                for axis in (0..2).filter(|axis| whole[*axis] && !filled) {
+                    counts.extend(self.owned(b, &mut known.owned, (axis, at[axis]), place));
                 }
                 let within = |axis: usize| if whole[axis] { at[axis] } else { at[axis] % how.runs[axis] };
                 let index = (0..2).map(|axis| u64::from(within(axis)) * steps[axis]).sum();
@@ -329,7 +273,7 @@ impl HeldTile<'_> {
 
     /// Values of lanes that have parts of the same ones. Where a lane has an even number of them it keeps one half and gives the other
     /// away: each step then exchanges half as many values as the one before, and all lanes have some to store.
-    fn across_lanes(&self, b: &mut Builder, reducer: &Reducer, how: &TileReduction, mut values: Values) -> Values {
+    pub(super) fn across_lanes(&self, b: &mut Builder, reducer: &Reducer, how: &TileReduction, mut values: Values) -> Values {
         let mut copies = 0;
         for &bit in &how.lane_bits {
             let mask = 1u32 << bit;
@@ -402,75 +346,6 @@ impl HeldTile<'_> {
         for (place, state) in &values.held {
             let at = [0, 1].map(|axis| b.value((values.thread[axis] + place[axis]) * how.runs[axis]));
             self.put(b, reducer, at, state, values.guard);
-        }
-    }
-
-    /// Values of the threads, into shared memory by part; where lanes have all of a value, there is one part.
-    fn put_parts(
-        &self,
-        b: &mut Builder,
-        reducer: &Reducer,
-        how: &TileReduction,
-        values: &Values,
-        (arrays, first): (&[SharedId], Option<ExprId>),
-    ) {
-        let mask = how.lane_bits.iter().fold(0u32, |mask, bit| mask | 1 << bit);
-        let thread = if mask == 0 { self.thread } else { b.value(self.thread - (self.thread & mask)) };
-        let whole = reducer.op.over.whole();
-        let number = |b: &mut Builder, axis: usize| {
-            let to = [Axis::Row, Axis::Col][axis];
-            (how.part_steps[axis] > 0).then(|| {
-                let mut place = self.layout.emit(b, to, &[(Axis::Thread, thread)], Scalar::I32);
-                if !whole[axis] {
-                    place = b.value(place % how.runs[axis]);
-                }
-                b.value(place / how.part_steps[axis])
-            })
-        };
-        let part = match [number(b, 0), number(b, 1)] {
-            [Some(row), Some(col)] => b.value(row * how.parts_across + col),
-            [Some(row), None] => b.value(row * how.parts_across),
-            [None, Some(col)] => col,
-            [None, None] => b.int(0, Scalar::I32),
-        };
-        let start = b.value(part * how.values);
-        let start = first.map_or(start, |first| b.value(first + start));
-        let start = b.bind("part_at", start);
-        for (place, state) in &values.held {
-            let mut at = start;
-            for axis in (0..2).filter(|axis| !whole[*axis]) {
-                let step = if axis == 0 { how.across } else { 1 };
-                at = b.value(at + values.thread[axis] * step + place[axis] * step);
-            }
-            for (array, value) in arrays.iter().zip(state) {
-                b.store(Base::Shared(*array), at, *value, values.guard);
-            }
-        }
-    }
-
-    /// Reduces the parts in shared memory, and stores the values.
-    fn meet_parts(&self, b: &mut Builder, Meeting { reducer, how, parts: arrays, first, met, .. }: &Meeting) {
-        for step in 0..how.values.div_ceil(self.threads) {
-            let value = b.bind("value", self.thread + step * self.threads);
-            let partly = (step + 1) * self.threads > how.values;
-            let body = |b: &mut Builder| {
-                let from = first.map_or(value, |first| b.value(first + value));
-                let mut leaves = Vec::new();
-                for part in &how.parts[..how.parts.len() >> how.tree] {
-                    let mut load = |array: &SharedId| b.load("part", Base::Shared(*array), from + part * how.values, 1, None);
-                    leaves.push(arrays.iter().map(&mut load).collect());
-                }
-                let total = reducer.all(b, &leaves);
-                let total = bind(b, "total", total);
-                for (array, value_of) in met.iter().zip(&total) {
-                    b.store(Base::Shared(*array), value, *value_of, None);
-                }
-                if met.is_empty() {
-                    let at = self.places(b, reducer, how, value);
-                    self.put(b, reducer, at, &total, None);
-                }
-            };
-            if partly { b.if_then(value.lt(how.values), body) } else { body(b) }
         }
     }
 

@@ -1,0 +1,182 @@
+//! What is behind the registers of a work-group's threads: lanes of a wave by shuffles, waves through shared memory, work-groups of a cluster, and the
+//! stores of what is left.
+
+use super::tile::{HeldTile, Values};
+use super::{Met, Reducer, State, bind};
+use crate::plan::TileReduction;
+use tilewright_ir::layout::Axis;
+use tilewright_ir::*;
+
+/// A reduction whose values leave through shared memory: parts of the threads meet there, and work-groups of a cluster.
+struct Meeting<'a> {
+    reducer: &'a Reducer<'a>,
+    how: &'a TileReduction,
+    values: Values,
+    /// Arrays of the parts, by component, and the first element of the team's; none where lanes have all of a value.
+    parts: Vec<SharedId>,
+    first: Option<ExprId>,
+    /// Arrays of the work-group's values that others of its cluster read; none where none does.
+    met: Vec<SharedId>,
+}
+
+/// Declares an array of so many elements for each component of a state, from byte `at` of shared memory on.
+fn arrays(b: &mut Builder, name: &str, reducer: &Reducer, elements: u32, at: &mut u32) -> Vec<SharedId> {
+    let mut all = Vec::new();
+    for (component, scalar) in reducer.state.iter().enumerate().filter(|_| elements > 0) {
+        let name = Reducer::name(&format!("{name}_{}", reducer.op.number), component);
+        let from = at.next_multiple_of(scalar.bytes());
+        all.push(b.shared(&name, *scalar, elements, from));
+        *at = from + elements * scalar.bytes();
+    }
+    all
+}
+
+impl HeldTile<'_> {
+    /// What is behind a thread's registers: `values` gives what each thread has of the reducer with a number.
+    pub fn leave(
+        &self,
+        b: &mut Builder,
+        all: &[(&Reducer, TileReduction)],
+        (team, shared): (Option<ExprId>, u32),
+        teams: u32,
+        values: &mut dyn FnMut(&mut Builder, usize) -> Values,
+    ) {
+        let (mut meeting, mut at): (Vec<Meeting>, u32) = (Vec::new(), shared);
+        for (number, (reducer, how)) in all.iter().enumerate() {
+            b.comment(reducer.op.to_string());
+            let values = values(b, number);
+            let values = self.across_lanes(b, reducer, how, values);
+            if how.parts.len() == 1 && reducer.partials.meeting() == 1 {
+                self.put_all(b, reducer, how, &values);
+                continue;
+            }
+            let parts = arrays(b, "parts_of", reducer, how.shared() * teams, &mut at);
+            let first = team.filter(|_| !parts.is_empty()).map(|team| b.value(team * how.shared()));
+            meeting.push(Meeting { reducer, how, values, parts, first, met: Vec::new() });
+        }
+        for one in meeting.iter_mut().filter(|one| one.reducer.partials.meeting() > 1) {
+            one.met = arrays(b, "values_of", one.reducer, one.how.values * teams, &mut at);
+        }
+        if !meeting.is_empty() {
+            // Nobody still reads what was there.
+            (self.meet)(b);
+        }
+        for one in &meeting {
+            let to = if one.parts.is_empty() { &one.met } else { &one.parts };
+            self.put_parts(b, one.reducer, one.how, &one.values, (to, one.first));
+        }
+        if meeting.iter().any(|one| !one.parts.is_empty()) {
+            (self.meet)(b);
+            for level in 0..meeting.iter().map(|one| one.how.tree).max().unwrap_or(0) {
+                for one in meeting.iter().filter(|one| one.how.tree > level) {
+                    self.halve_parts(b, one.reducer, one.how, (&one.parts, one.first), level);
+                }
+                (self.meet)(b);
+            }
+        }
+        for one in meeting.iter().filter(|one| !one.parts.is_empty()) {
+            self.meet_parts(b, one);
+        }
+        let met = meeting.into_iter().filter(|one| !one.met.is_empty());
+        self.meet_peers(b, met.map(|Meeting { reducer, how, met, .. }| Met { reducer, how, arrays: met }));
+        self.finish_last(b, all, (team, at), teams);
+    }
+
+    /// Combines the second half of the parts in shared memory with the first.
+    fn halve_parts(
+        &self,
+        b: &mut Builder,
+        reducer: &Reducer,
+        how: &TileReduction,
+        (arrays, first): (&[SharedId], Option<ExprId>),
+        level: u32,
+    ) {
+        let half = (how.parts.len() as u32 >> (level + 1)) * how.values;
+        for step in 0..half.div_ceil(self.threads) {
+            let number = b.bind("number", self.thread + step * self.threads);
+            let body = |b: &mut Builder| {
+                let at = first.map_or(number, |first| b.value(first + number));
+                let load = |b: &mut Builder, from: ExprId| -> State {
+                    arrays.iter().map(|array| b.load("part", Base::Shared(*array), from, 1, None)).collect()
+                };
+                let behind = b.value(at + half);
+                let (own, other) = (load(b, at), load(b, behind));
+                let both = reducer.combine(b, &own, &other);
+                for (array, value) in arrays.iter().zip(both) {
+                    b.store(Base::Shared(*array), at, value, None);
+                }
+            };
+            let partly = (step + 1) * self.threads > half;
+            if partly { b.if_then(number.lt(half), body) } else { body(b) }
+        }
+    }
+
+    /// Values of the threads, into shared memory by part; where lanes have all of a value, there is one part.
+    fn put_parts(
+        &self,
+        b: &mut Builder,
+        reducer: &Reducer,
+        how: &TileReduction,
+        values: &Values,
+        (arrays, first): (&[SharedId], Option<ExprId>),
+    ) {
+        let mask = how.lane_bits.iter().fold(0u32, |mask, bit| mask | 1 << bit);
+        let thread = if mask == 0 { self.thread } else { b.value(self.thread - (self.thread & mask)) };
+        let whole = reducer.op.over.whole();
+        let number = |b: &mut Builder, axis: usize| {
+            let to = [Axis::Row, Axis::Col][axis];
+            (how.part_steps[axis] > 0).then(|| {
+                let mut place = self.layout.emit(b, to, &[(Axis::Thread, thread)], Scalar::I32);
+                if !whole[axis] {
+                    place = b.value(place % how.runs[axis]);
+                }
+                b.value(place / how.part_steps[axis])
+            })
+        };
+        let part = match [number(b, 0), number(b, 1)] {
+            [Some(row), Some(col)] => b.value(row * how.parts_across + col),
+            [Some(row), None] => b.value(row * how.parts_across),
+            [None, Some(col)] => col,
+            [None, None] => b.int(0, Scalar::I32),
+        };
+        let start = b.value(part * how.values);
+        let start = first.map_or(start, |first| b.value(first + start));
+        let start = b.bind("part_at", start);
+        for (place, state) in &values.held {
+            let mut at = start;
+            for axis in (0..2).filter(|axis| !whole[*axis]) {
+                let step = if axis == 0 { how.across } else { 1 };
+                at = b.value(at + values.thread[axis] * step + place[axis] * step);
+            }
+            for (array, value) in arrays.iter().zip(state) {
+                b.store(Base::Shared(*array), at, *value, values.guard);
+            }
+        }
+    }
+
+    /// Reduces the parts in shared memory, and stores the values.
+    fn meet_parts(&self, b: &mut Builder, Meeting { reducer, how, parts: arrays, first, met, .. }: &Meeting) {
+        for step in 0..how.values.div_ceil(self.threads) {
+            let value = b.bind("value", self.thread + step * self.threads);
+            let partly = (step + 1) * self.threads > how.values;
+            let body = |b: &mut Builder| {
+                let from = first.map_or(value, |first| b.value(first + value));
+                let mut leaves = Vec::new();
+                for part in &how.parts[..how.parts.len() >> how.tree] {
+                    let mut load = |array: &SharedId| b.load("part", Base::Shared(*array), from + part * how.values, 1, None);
+                    leaves.push(arrays.iter().map(&mut load).collect());
+                }
+                let total = reducer.all(b, &leaves);
+                let total = bind(b, "total", total);
+                for (array, value_of) in met.iter().zip(&total) {
+                    b.store(Base::Shared(*array), value, *value_of, None);
+                }
+                if met.is_empty() {
+                    let at = self.places(b, reducer, how, value);
+                    self.put(b, reducer, at, &total, None);
+                }
+            };
+            if partly { b.if_then(value.lt(how.values), body) } else { body(b) }
+        }
+    }
+}
