@@ -269,7 +269,7 @@ fn owners(spec: &KernelSpec) -> String {
 
 fn unit(t: &Tiling) -> String {
     let family = t.unit.family();
-    match t.instruction {
+    match t.instruction.filter(|row| row.lanes() > 1) {
         None => format!("{} of each {}", family.name, family.owner),
         Some(row) => {
             let (m, n, k) = row.shape;

@@ -14,6 +14,7 @@ const ENV: Env = Env {
     allow_atomics: true,
     shuffles: true,
     mfma: 0,
+    dot: false,
     float8: tilewright_ir::Float8::None,
     straight: false,
 };

@@ -28,7 +28,8 @@ pub enum Expr {
     Unary(UnaryOp, ExprId),
     /// Two-operand operation, lane by lane.
     Binary(BinaryOp, ExprId, ExprId),
-    /// `a * b + c` with one rounding (`fma`, `mad`), lane by lane.
+    /// `a * b + c` with one rounding (`fma`, `mad`), lane by lane. Of two vectors of four integers of 8 bits and an `I32`, the sum of the
+    /// four products and `c`, which wraps.
     Fma(ExprId, ExprId, ExprId),
     /// `if cond { a } else { b }`, both sides evaluated; `cond` is a scalar `Bool`.
     Select(ExprId, ExprId, ExprId),

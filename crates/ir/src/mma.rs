@@ -23,6 +23,9 @@ pub enum MathUnit {
     Mma,
     /// Matrix instructions of single waves of 64 (AMD's MFMA): each wave owns a micro tile of 16 x 16 or 32 x 32 blocks.
     Mfma,
+    /// Multiply-adds of each thread of four bytes along k at a time (`dp4a`, `v_dot4`): what [`MathUnit::Fma`] becomes of integers of 8 bits
+    /// where the target has them and k-tiles are multiples of four.
+    Dot,
 }
 
 /// What all instructions of a family have in common.
@@ -52,7 +55,7 @@ pub struct Family {
     pub read: u32,
 }
 
-/// The families.
+/// The families that a plan chooses from.
 pub const FAMILIES: [Family; 4] = [
     Family {
         unit: MathUnit::Fma,
@@ -108,10 +111,16 @@ pub const FAMILIES: [Family; 4] = [
     },
 ];
 
+/// That of dot products, which takes the place of multiply-adds.
+const DOT: Family = Family { unit: MathUnit::Dot, name: "dot products of four bytes", ..FAMILIES[0] };
+
 impl MathUnit {
     /// What its instructions have in common.
     pub const fn family(self) -> &'static Family {
-        &FAMILIES[self as usize]
+        match self {
+            MathUnit::Dot => &DOT,
+            _ => &FAMILIES[self as usize],
+        }
     }
     /// True if a target has its instructions.
     pub const fn available(self, features: &Features) -> bool {
@@ -120,6 +129,7 @@ impl MathUnit {
             MathUnit::Warpgroup => features.warpgroup,
             MathUnit::Mma => features.mma,
             MathUnit::Mfma => features.mfma > 0,
+            MathUnit::Dot => features.dot,
         }
     }
 }
@@ -137,7 +147,7 @@ impl Family {
     /// in registers: 8 x 8 matrices of 16-bit elements are transposed, and single elements of 32 bits and more read anywhere.
     pub const fn along_k(&self, bytes: u32, fragments: bool) -> bool {
         match bytes {
-            1 => self.lanes > 1,
+            1 => !matches!(self.unit, MathUnit::Fma),
             4 => self.asynchronous && !fragments,
             _ => false,
         }
@@ -460,6 +470,12 @@ const fn fma(input: MatrixType) -> Mma {
         halves: 2,
     }
 }
+/// Four neighbours along k, of one thread.
+const FOUR: &[Term] = &[term(K, 1, Element, 1, 0)];
+const fn dot(input: MatrixType) -> Mma {
+    let four = fragment(FOUR, 1, 4, WORDS);
+    Mma { unit: MathUnit::Dot, shape: (1, 1, 4), a: four, b: four, step: 4, ..fma(input) }
+}
 const fn wave(input: MatrixType) -> Mma {
     let held = match input {
         MatrixType::F64 => DOUBLES,
@@ -558,6 +574,8 @@ pub const TABLE: &[Mma] = &[
     fma(MatrixType::E5M2Fnuz),
     fma(MatrixType::I8),
     fma(MatrixType::U8),
+    dot(MatrixType::I8),
+    dot(MatrixType::U8),
     wave(MatrixType::F16),
     wave(MatrixType::BF16),
     wave(MatrixType::TF32),
@@ -635,6 +653,7 @@ mod tests {
             assert_eq!((f.unit.family().number, Family::numbered(f.number).map(|f| f.unit)), (f.number, Some(f.unit)));
         }
         assert!(Family::numbered(4).is_none());
+        assert_eq!((MathUnit::Dot.family().unit, MathUnit::Dot.family().number), (MathUnit::Dot, 0));
     }
 
     /// Every element of every matrix of every instruction is held once, and the layout of a fragment says the same and leads back.

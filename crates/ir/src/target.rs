@@ -50,6 +50,10 @@ pub struct Features {
     /// Which 8-bit floats matrix instructions take.
     #[serde(default)]
     pub float8: Float8,
+    /// Each thread adds four products of bytes to an integer of 32 bits in one instruction (NVIDIA; AMD from gfx906 on; OpenCL's
+    /// `cl_khr_integer_dot_product`).
+    #[serde(default)]
+    pub dot: bool,
     /// Warpgroup matrix instructions and register budgets (sm_90a).
     #[serde(default)]
     pub warpgroup: bool,
@@ -321,6 +325,7 @@ fn amd(arch: &str, (units, lds, l2_mb): (u32, u32, u64), (clock, dram): (f64, f6
             async_copy: false,
             named_barrier: false,
             roles: true,
+            dot: arch != "gfx900",
             mfma: match arch {
                 "gfx950" => 4,
                 "gfx942" => 3,
@@ -371,6 +376,7 @@ impl Target {
             named_barrier: true,
             roles: true,
             mma: true,
+            dot: true,
             fence: true,
             ..Features::default()
         };
@@ -389,6 +395,7 @@ impl Target {
             "sm_80" => nvidia(arch, 108, 164 << 10, 40, 1.41, 2039.0, modern),
             "sm_75" => nvidia(arch, 40, 64 << 10, 4, 1.59, 320.0, Features { async_copy: false, mma: false, ..modern }),
             "gfx900" => amd(arch, (64, 64 << 10, 4), (1.5, 484.0), [64.0, 4.0], 0.0),
+            "gfx906" => amd(arch, (60, 64 << 10, 4), (1.725, 1024.0), [64.0, 32.0], 0.0),
             "gfx90a" => amd(arch, (104, 64 << 10, 8), (1.7, 1600.0), [64.0, 64.0], 512.0 * 0.8),
             "gfx942" => amd(arch, (304, 64 << 10, 4), (2.1, 5300.0), [128.0, 64.0], 1024.0 * 0.7),
             "gfx950" => amd(arch, (256, 160 << 10, 4), (2.4, 8000.0), [128.0, 64.0], 2048.0 * 0.6),
@@ -471,8 +478,8 @@ impl Target {
     /// The architectures [`Target::by_arch`] knows.
     pub const fn known() -> &'static [&'static str] {
         &[
-            "sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "gfx900", "gfx90a", "gfx942",
-            "gfx950",
+            "sm_75", "sm_80", "sm_86", "sm_87", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a", "gfx900", "gfx906", "gfx90a",
+            "gfx942", "gfx950",
         ]
     }
 }

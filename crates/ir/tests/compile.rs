@@ -156,6 +156,25 @@ fn amd_matrix_instructions_compile() {
     }
 }
 
+#[test]
+fn dot_products_compile() {
+    for (scalar, nvidia, amd) in [(Scalar::I8, "IDP.4A.S8.S8", "_i32_i8"), (Scalar::U8, "IDP.4A.U8.U8", "v_dot4_u32_u8")] {
+        let kernel = dot_products(scalar);
+        for arch in ["gfx906", "gfx90a", "gfx942", "gfx950"] {
+            let Some(assembly) = tools::clang(&kernel, &target(arch)) else { return };
+            assert!(assembly.contains("v_dot4") && assembly.contains(amd), "{arch}: {assembly}");
+        }
+        // Plain products where the compiler knows no other.
+        let opencl = Target { features: Features { dot: true, ..opencl().features }, arch: "gfx900".into(), ..opencl() };
+        let Some(assembly) = tools::clang(&kernel, &opencl) else { return };
+        assert!(!assembly.contains("s_swappc"), "{assembly}");
+        for arch in ["sm_75", "sm_90a"] {
+            let Some(cubin) = tools::nvrtc(&kernel, &target(arch)) else { return };
+            contains(&cubin, &[nvidia]);
+        }
+    }
+}
+
 /// What HIP gets written out instead of a library's function is right: run on the host, against its C library.
 #[test]
 fn written_out_functions_are_accurate() {

@@ -36,6 +36,23 @@ fn fine(f: impl FnOnce(&mut Builder, ArgId, ArgId, ExprId)) {
 }
 
 #[test]
+fn products_of_bytes() {
+    validate(&dot_products(Scalar::U8), &target("gfx906")).unwrap_or_else(|e| panic!("{e}"));
+    for target in [target("gfx900"), opencl()] {
+        let said = refusal(&dot_products(Scalar::I8), &target).to_string();
+        assert!(said.contains("dot products of four bytes") && said.contains("one by one"), "{said}");
+    }
+    malformed("four integers of 8 bits", |b, _, to, tid| {
+        let bytes = b.buffer("bytes", Scalar::I8, Access::Read, "");
+        let pair = b.load("pair", Base::Buffer(bytes), tid, 2, None);
+        let zero = b.int(0, Scalar::I32);
+        let sum = b.fma(pair, pair, zero);
+        let sum = b.cast(sum, Scalar::F32);
+        b.store(Base::Buffer(to), tid, sum, None);
+    });
+}
+
+#[test]
 fn every_kernel_of_the_tests_is_fine_where_it_belongs() {
     for (kernel, arch) in [
         (gemm(), "gfx900"),

@@ -146,7 +146,11 @@ fn assemblers_take_them() {
         ("sm_89", MMA, MIXED, "QMMA.16832.F32.E4M3.E5M2"),
         ("sm_90a", WGMMA, MIXED, "QGMMA.64x128x32.F32.E4M3.E5M2"),
         ("sm_90a", WGMMA_SWAPPED, MIXED, "QGMMA.64x128x32.F32.E5M2.E4M3"),
-        ("sm_80", FMA, [Scalar::I8; 2], "IMAD"),
+        ("sm_80", FMA, [Scalar::I8; 2], "IDP.4A.S8.S8"),
+        ("sm_75", FMA, [Scalar::U8; 2], "IDP.4A.U8.U8"),
+        ("gfx906", FMA, [Scalar::I8; 2], "v_dot4_i32_i8"),
+        ("gfx90a", FMA, [Scalar::U8; 2], "v_dot4_u32_u8"),
+        ("gfx942", FMA, [Scalar::I8; 2], "v_dot4c_i32_i8"),
         ("sm_80", MMA, [Scalar::I8; 2], "IMMA.16832.S8.S8"),
         ("sm_90a", MMA, [Scalar::U8; 2], "IMMA.16832.U8.U8"),
         ("sm_80", MMA, SIGNS, "IMMA.16832.S8.U8"),
@@ -199,7 +203,7 @@ fn picked_plans_use_the_units() {
     let units = [("sm_90a", MathUnit::Warpgroup, float), ("sm_89", MathUnit::Mma, float), ("sm_80", MathUnit::Fma, float)];
     let cases = units.into_iter().chain([("sm_90a", MathUnit::Warpgroup, Scalar::I8), ("sm_80", MathUnit::Mma, Scalar::U8)]);
     let amd = ["gfx90a", "gfx942", "gfx950"].map(|arch| (arch, MathUnit::Mfma, Scalar::I8));
-    let cases = cases.chain(amd).chain([("gfx942", MathUnit::Fma, Scalar::U8)]);
+    let cases = cases.chain(amd).chain([("gfx942", MathUnit::Dot, Scalar::U8), ("sm_75", MathUnit::Dot, Scalar::I8)]);
     for ((arch, unit, dtype), trans) in cases.flat_map(|case| [(case, (false, true)), (case, (true, false))]) {
         let space = Space::new(&product([dtype; 2], trans), &Target::by_arch(arch).unwrap()).unwrap();
         let plan = Picker::new(&space).pick(1)[0].plan;

@@ -18,6 +18,7 @@ const ENV: Env = Env {
     allow_atomics: true,
     shuffles: true,
     mfma: 0,
+    dot: false,
     float8: tilewright_ir::Float8::None,
     straight: false,
 };
@@ -202,6 +203,7 @@ fn the_generic_plan_always_derives_and_fits() {
                         allow_atomics: false,
                         shuffles: false,
                         mfma: 0,
+                        dot: false,
                         float8: tilewright_ir::Float8::None,
                         straight: true,
                     },

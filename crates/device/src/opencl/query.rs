@@ -197,6 +197,7 @@ pub(crate) fn describe(found: &Found) -> Result<DeviceInfo, DeviceError> {
                 && has("cl_khr_subgroups")
                 && has("cl_khr_subgroup_shuffle")
                 && (nvidia || has("cl_intel_required_subgroup_size")),
+            dot: has("cl_khr_integer_dot_product"),
             async_copy: false,
             named_barrier: false,
             // OpenCL C leaves barriers that not all work-items reach by one and the same call undefined.

@@ -86,6 +86,17 @@ impl Lower<'_> {
                 let op = if ty.scalar == Scalar::F64 { Op::FmaF64 } else { Op::FmaF32 };
                 self.fused(op, *a, *b, *c, ty)?
             }
+            Expr::Fma(a, b, c) if k.ty(*a).scalar.is_int8() => {
+                let (x, y, z) = (self.eval(*a)?, self.eval(*b)?, self.eval(*c)?);
+                let (from, since) = (k.ty(*a).scalar, joined(joined(x.since, y.since), z.since));
+                let mut sum = z.comps[0];
+                for (&x, &y) in x.comps.iter().zip(&y.comps) {
+                    let [x, y] = [x, y].map(|byte| self.cast(byte, from, Scalar::I32, since));
+                    let product = self.binary(BinaryOp::Mul, ty.scalar, x, y, since)?;
+                    sum = self.binary(BinaryOp::Add, ty.scalar, product, sum, since)?;
+                }
+                Value { comps: vec![sum], since }
+            }
             Expr::Fma(a, b, c) => {
                 let (x, y, z) = (self.eval(*a)?, self.eval(*b)?, self.eval(*c)?);
                 let since = joined(joined(x.since, y.since), z.since);

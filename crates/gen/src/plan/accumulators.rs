@@ -11,7 +11,7 @@ impl Tiling {
     pub fn accumulators(&self) -> Layout {
         let (thread, register) = (Affine::axis(0), Affine::axis(1));
         let places = |registers: u32| [(Axis::Thread, self.math_threads().into()), (Axis::Register, registers.into())];
-        let Some(instruction) = self.instruction else {
+        let Some(instruction) = self.instruction.filter(|row| row.lanes() > 1) else {
             let from = places(self.a.micro * self.b.micro);
             let columns = i64::from(self.b.micro.max(1));
             let along = |to: Axis| {

@@ -164,7 +164,9 @@ fn instructions(spec: &KernelSpec, c: &Contraction) -> Instructions {
             ..Instructions::default()
         };
     }
-    let reads = |o: &OperandTiling| f64::from(o.micro) / f64::from(o.fragment_width.max(1));
+    // Of dot products each row is read by itself.
+    let alone = t.unit.family().along_k(c.a.scalar.bytes(), false);
+    let reads = |o: &OperandTiling| f64::from(o.micro) / if alone { 1.0 } else { f64::from(o.fragment_width.max(1)) };
     let (math, fragment_reads) = match (t.unit.family().fragments, t.instruction) {
         (true, Some(row)) => {
             let ((rows, columns, depth), family) = (row.shape, t.unit.family());

@@ -16,6 +16,9 @@ use tilewright_problem::view::{COL, ROW};
 /// Bytes at whose multiples lines of shared memory start for a matrix unit.
 const UNIT_VECTOR: u32 = 16;
 
+/// Bytes that instructions read of lines along k at least.
+const WORD: u32 = 4;
+
 /// What both factors share.
 pub(super) struct Frame {
     pub k: u64,
@@ -49,7 +52,7 @@ pub(super) fn derive(
     let panels = Transport::need_panels(plan);
     if Transport::need_pipeline(plan) && at(Chiral::Acp) != 1 {
         let o = in_pipeline(plan, side, tensor, (micro, macro_tile), frame)?;
-        let copy = Transport::in_pipeline_of(plan, side, tensor, &o, shares, (frame.k, run_time))?;
+        let copy = Transport::in_pipeline_of(plan, side, tensor, &o, (shares, frame.family), (frame.k, run_time))?;
         return Ok((o, copy));
     }
     if !frame.predicate && extent < macro_tile as u64 {
@@ -83,7 +86,8 @@ pub(super) fn derive(
     let store_width = if load_along == shared_along { load_width } else { 1 };
     let fragment_width = fragment_width(plan, side, tensor, micro, frame.family)?;
     // Whole vectors, so that every row of shared memory starts where vectors may start.
-    let pad = if panels { 0 } else { fragment_width.max(store_width) * at(Chiral::Pad) };
+    let whole = if along_k { WORD } else { 1 };
+    let pad = if panels { 0 } else { fragment_width.max(store_width).max(whole) * at(Chiral::Pad) };
     let o = OperandTiling {
         micro,
         macro_tile,
@@ -103,7 +107,7 @@ pub(super) fn derive(
         split: frame.split,
     };
     let copy = match at(Chiral::Acp) {
-        _ if panels => Transport::panels(plan, side, &from, &o, k_tile)?,
+        _ if panels => Transport::panels(plan, side, &from, &o, (k_tile, frame.family))?,
         1 => Transport::Async,
         _ => Transport::Registers,
     };
@@ -185,7 +189,7 @@ fn fragment_width(plan: &Plan, side: fn(Chiral) -> Key, tensor: &Tensor, micro: 
         _ => plan.fragment_width(side),
     };
     let key = if plan.get(side(Chiral::Frw)) == 0 { side(Chiral::Vew) } else { side(Chiral::Frw) };
-    if micro.is_multiple_of(width) || family.along_k(tensor.scalar.bytes(), false) {
+    if micro.is_multiple_of(width) || family.lanes > 1 && family.along_k(tensor.scalar.bytes(), false) {
         Ok(width)
     } else {
         Err(Refusal::FragmentWidth { key, width, mic: side(Chiral::Mic), micro })

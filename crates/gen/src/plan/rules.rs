@@ -15,6 +15,8 @@ pub struct Env {
     pub shuffles: bool,
     /// Generation of AMD's matrix units ([`tilewright_ir::Features::mfma`]).
     pub mfma: u8,
+    /// Threads multiply four bytes at a time ([`tilewright_ir::Features::dot`]).
+    pub dot: bool,
     /// Which 8-bit floats matrix instructions take ([`tilewright_ir::Features::float8`]).
     pub float8: Float8,
     /// No barrier may stand in a branch, even where all work-items of a work-group take it: compilers that turn the code between
@@ -25,9 +27,9 @@ pub struct Env {
 impl Env {
     /// A target's wave with a workspace; atomics not allowed.
     pub fn new(target: &Target, workspace_bytes: u64) -> Env {
-        let Features { shuffle, mfma, float8, .. } = target.features;
+        let Features { shuffle, mfma, dot, float8, .. } = target.features;
         let straight = target.dialect == Dialect::OpenCl;
         let wave = target.wave;
-        Env { workspace_bytes, wave, allow_atomics: false, shuffles: shuffle, mfma, float8, straight }
+        Env { workspace_bytes, wave, allow_atomics: false, shuffles: shuffle, mfma, dot, float8, straight }
     }
 }

@@ -135,7 +135,8 @@ impl Transport {
             return Ok(());
         }
         let bytes = width * from.scalar.bytes();
-        if width > 1 && along == Along::K && !unit.fragments && !Transport::need_panels(plan) {
+        let either = unit.fragments || unit.along_k(from.scalar.bytes(), false) || Transport::need_panels(plan);
+        if width > 1 && along == Along::K && !either {
             return Err(Refusal::AsyncAlongK { acp });
         }
         if width > 1 && along == Along::Row && from.scalar.bytes() == 1 && unit.along_k(1, false) {
@@ -153,10 +154,10 @@ impl Transport {
         side: fn(Chiral) -> Key,
         from: &Tensor,
         o: &OperandTiling,
-        k_tile: u32,
+        (k_tile, unit): (u32, &Family),
     ) -> Result<Transport, Refusal> {
         let (acp, rows) = (side(Chiral::Acp), o.shared_along == Along::Row);
-        let tile = panels(from, o, (k_tile, rows), plan.unit()).map_err(|why| Refusal::BulkBox { acp, why })?;
+        let tile = panels(from, o, (k_tile, rows), unit).map_err(|why| Refusal::BulkBox { acp, why })?;
         Ok(Transport::Panels { tile, asynchronous: plan.get(acp) == 1 })
     }
 
@@ -188,10 +189,10 @@ impl Transport {
         side: fn(Chiral) -> Key,
         tensor: &Tensor,
         o: &OperandTiling,
-        shares: u32,
+        (shares, unit): (u32, &Family),
         (k, run_time): (u64, bool),
     ) -> Result<Transport, Refusal> {
-        let (acp, k_tile, unit) = (side(Chiral::Acp), plan.common(Common::Unr), plan.unit());
+        let (acp, k_tile) = (side(Chiral::Acp), plan.common(Common::Unr));
         let from = materialised(tensor, o.source, o.macro_tile);
         let found = match plan.get(acp) {
             0 if shares > 1 => Err("load waves write it (ACP0), for one work-group of the cluster only".into()),

@@ -180,6 +180,23 @@ impl Dialect for Cuda {
     fn fma(&self, scalar: Scalar, _: &mut Prelude) -> String {
         format!("fma{}", cpp::suffix(scalar))
     }
+    /// The bytes of a vector are members of a struct, which the compiler sees through: their word costs nothing.
+    fn dot(&self, scalar: Scalar, [vector, int]: [&str; 2], prelude: &mut Prelude) -> String {
+        let name = format!("tw_dot_{scalar}");
+        let ty = if scalar == Scalar::I8 { "int" } else { "unsigned int" };
+        prelude.function(&name, |_| {
+            let word = |x: &str| {
+                let byte = |i: u32| format!("(unsigned int)(unsigned char){} << {}", self.lane(x, i as u8), 8 * i);
+                (0..4).map(byte).collect::<Vec<_>>().join(" | ")
+            };
+            format!(
+                "{} {int} {name}({vector} a, {vector} b, {int} c) {{\n    const {ty} x = {}, y = {};\n    return __dp4a(x, y, ({ty})c);\n}}",
+                cpp::INLINE,
+                word("a"),
+                word("b")
+            )
+        })
+    }
     fn widen(&self, from: Scalar, target: &Target, prelude: &mut Prelude) -> String {
         let (name, body) = match from {
             from if from.is_fnuz() || from.is_float8() && compute_capability(target) < 89 => {

@@ -180,6 +180,8 @@ pub(super) trait Dialect {
     }
     /// Name of the fused multiply-add.
     fn fma(&self, scalar: Scalar, prelude: &mut Prelude) -> String;
+    /// Name of the function that adds the four products of two vectors of bytes to an integer; how vectors and integer are spelled.
+    fn dot(&self, scalar: Scalar, spelled: [&str; 2], prelude: &mut Prelude) -> String;
     /// Name of the function from the bits of a 16-bit float to `F32`.
     fn widen(&self, from: Scalar, target: &Target, prelude: &mut Prelude) -> String;
     /// Name of the function from `F32` to the bits of a 16-bit float, rounding to nearest even.

@@ -139,6 +139,12 @@ impl Printer<'_> {
     fn operation(&mut self, op: Op, to: Type, args: &[ExprId]) -> Text {
         let from = args.first().map_or(to, |&a| self.kernel.ty(a));
         let texts: Vec<Text> = args.iter().map(|&a| self.expr(a)).collect();
+        if matches!(op, Op::Fma) && from.scalar.is_int8() {
+            let (name, word) = (self.type_name(from), self.type_name(to));
+            let list: Vec<&str> = texts.iter().map(|t| t.text.as_str()).collect();
+            let dot = self.dialect.dot(from.scalar, [&name, &word], &mut self.prelude);
+            return Text::atom(format!("{dot}({})", list.join(", ")));
+        }
         if to.lanes == 1 || self.is_native(op, from.scalar, to.scalar) {
             return self.spell(op, from, to, &texts);
         }

@@ -132,6 +132,13 @@ impl Dialect for Hip {
     fn fma(&self, scalar: Scalar, _: &mut Prelude) -> String {
         format!("__builtin_fma{}", cpp::suffix(scalar))
     }
+    fn dot(&self, scalar: Scalar, [vector, int]: [&str; 2], prelude: &mut Prelude) -> String {
+        let name = format!("tw_dot_{scalar}");
+        let (ty, sign) = if scalar == Scalar::I8 { ("int", "s") } else { ("unsigned int", "u") };
+        let word = |x: &str| format!("__builtin_bit_cast({ty}, {x})");
+        let body = format!("return __builtin_amdgcn_{sign}dot4({}, {}, ({ty})c, false);", word("a"), word("b"));
+        prelude.function(&name, |_| format!("{} {int} {name}({vector} a, {vector} b, {int} c) {{ {body} }}", cpp::INLINE))
+    }
     fn widen(&self, from: Scalar, target: &Target, prelude: &mut Prelude) -> String {
         let (name, value) = match from {
             from if from.is_float8() && target.features.float8.takes(from) => {

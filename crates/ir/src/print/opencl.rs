@@ -151,6 +151,22 @@ impl Dialect for OpenCl {
         prelude.lines.insert(name.into(), text);
         name.into()
     }
+    /// The packed form, which every device with the extension has; plain products where its compiler does not know it in this version of the
+    /// language.
+    fn dot(&self, scalar: Scalar, [vector, int]: [&str; 2], prelude: &mut Prelude) -> String {
+        let name = format!("tw_dot_{scalar}");
+        let kind = if scalar == Scalar::I8 { "ss_int" } else { "uu_uint" };
+        let plain: Vec<String> = (0..4).map(|i| format!("{} * {}", self.lane("a", i), self.lane("b", i))).collect();
+        prelude.function(&name, |_| {
+            format!(
+                "{INLINE} {int} {name}({vector} a, {vector} b, {int} c) {{\n\
+                 #if defined(cl_khr_integer_dot_product) || defined(__opencl_c_integer_dot_product_input_4x8bit_packed)\n    \
+                 return c + ({int})dot_4x8packed_{kind}(as_uint(a), as_uint(b));\n\
+                 #else\n    return c + {};\n#endif\n}}",
+                plain.join(" + ")
+            )
+        })
+    }
     fn widen(&self, from: Scalar, _: &Target, prelude: &mut Prelude) -> String {
         let (name, value) = match from {
             from if from.is_float8() => {

@@ -39,6 +39,10 @@ pub(super) fn declarations(kernel: &Kernel, target: &Target) -> Result<(), Fault
     if !target.features.f64 && scalars.any(|s| s == Scalar::F64) {
         return Err(missing(target, "f64", "compute in f32"));
     }
+    let dots = |(e, _): &(Expr, Type)| matches!(e, Expr::Fma(a, ..) if kernel.ty(*a).scalar.is_int8());
+    if !target.features.dot && kernel.exprs.iter().any(dots) {
+        return Err(missing(target, "dot products of four bytes", "multiply them one by one"));
+    }
     Ok(())
 }
 

@@ -152,6 +152,10 @@ fn node(kernel: &Kernel, expr: &Expr, ty: Type) -> Result<(), String> {
             if allowed { is(of(a), "the operand") } else { Err(format!("{op:?} is not defined on {scalar}{}", storage(scalar))) }
         }
         Expr::Binary(op, a, b) => binary(*op, of(a), of(b), ty),
+        Expr::Fma(a, b, c) if of(a).scalar.is_int8() => {
+            four_products(of(a), of(b), ty)?;
+            is(of(c), "the addend")
+        }
         Expr::Fma(a, b, c) => {
             if !scalar.is_arithmetic() {
                 return Err(format!("Fma is not defined on {scalar}{}", storage(scalar)));
@@ -199,6 +203,14 @@ fn storage(scalar: Scalar) -> &'static str {
         s if s.is_int8() => ", a storage type: cast to i32 first",
         _ => "",
     }
+}
+
+/// Checks the factors of a sum of products of bytes.
+fn four_products(a: Type, b: Type, ty: Type) -> Result<(), String> {
+    if a == b && a.lanes == 4 && ty == Scalar::I32.ty() {
+        return Ok(());
+    }
+    Err(format!("the sum of products of {a} and {b} is no {ty}: those of four integers of 8 bits are i32"))
 }
 
 fn binary(op: BinaryOp, a: Type, b: Type, ty: Type) -> Result<(), String> {

@@ -220,3 +220,18 @@ pub fn edge_fetch() -> Kernel {
     });
     b.finish()
 }
+
+/// Four products of bytes at a time, of each thread.
+pub fn dot_products(scalar: Scalar) -> Kernel {
+    let mut b = Builder::new(format!("dot_{scalar}"), 64);
+    let x = b.buffer("a", scalar, Access::Read, "four of each thread");
+    let y = b.buffer("b", scalar, Access::Read, "likewise");
+    let z = b.buffer("c", Scalar::I32, Access::ReadWrite, "sums");
+    let lane = b.builtin(Builtin::LocalId);
+    let at = b.mul(lane, 4);
+    let [p, q] = [x, y].map(|buffer| b.load("four", Base::Buffer(buffer), at, 4, None));
+    let old = b.load("old", Base::Buffer(z), lane, 1, None);
+    let sum = b.fma(p, q, old);
+    b.store(Base::Buffer(z), lane, sum, None);
+    b.finish()
+}

@@ -110,7 +110,8 @@ fn few_loaders(k: &Calibration, spec: &KernelSpec) -> f64 {
 fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) -> KTile {
     let (c, target, k) = (&*model.contraction, model.target, &model.calibration);
     let t = &spec.tiling;
-    let depth = f64::from(t.k_tile);
+    // Dot products take several k at a time.
+    let depth = f64::from(t.k_steps());
     let rate = fma_rate(target, c.accumulator());
     let wave = f64::from(target.wave);
     let waves = (f64::from(t.math_threads()) / wave).ceil().max(1.0);
@@ -118,7 +119,7 @@ fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) 
     let (micro_a, micro_b) = (f64::from(t.a.micro), f64::from(t.b.micro));
     // A partly filled wave takes as long as a full one.
     let fill = waves * wave / f64::from(t.math_threads().max(1));
-    let math = work.fma * fill / (rate * k.fma);
+    let math = work.fma * fill / (rate * k.fma * f64::from(t.k_step()));
 
     let (reads_a, cycles_a) = model.fragment_reads(spec, Operand::A);
     let (reads_b, cycles_b) = model.fragment_reads(spec, Operand::B);
@@ -129,8 +130,10 @@ fn k_tile(model: &Model, spec: &KernelSpec, work: &Work, footprint: &Footprint) 
         + asynchronous(spec.schedule.copies[1].is_async(), load_b.stores);
     let stored = (load_a.store_cycles + load_b.store_cycles) * k.store;
     // Narrow types are converted on their way to the multiply-add.
-    let conversions =
-        [(&c.a, micro_a), (&c.b, micro_b)].iter().map(|(x, n)| if narrow(x.scalar) { *n } else { 0.0 }).sum::<f64>();
+    let conversions = [(&c.a, micro_a), (&c.b, micro_b)]
+        .iter()
+        .map(|(x, n)| if narrow(x.scalar) && t.k_step() == 1 { *n } else { 0.0 })
+        .sum::<f64>();
     let wide = if spec.style.wide_index { k.wide } else { 1.0 };
     let index = wide * (load_a.loads * address_cost(&c.a, t.a.source) + load_b.loads * address_cost(&c.b, t.b.source));
     let loop_cost = if spec.style.unroll_k { 0.0 } else { depth * 1.5 };

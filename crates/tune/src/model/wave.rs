@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Mutex;
 use tilewright_gen::plan::{Along, BulkTile, KernelSpec, OperandTiling, Source, Tiling};
-use tilewright_ir::layout::{Axis, busiest_bank};
+use tilewright_ir::layout::{Axis, Layout, busiest_bank};
 use tilewright_ir::{CACHE_LINE, CACHE_SECTOR};
 use tilewright_problem::contraction::Operand;
 use tilewright_problem::view::COL;
@@ -32,6 +32,8 @@ pub(super) struct FragmentShape {
     micro: u32,
     micro_interleave: bool,
     width: u32,
+    /// Bytes from one row to the next, and of a read.
+    row: (u32, u32),
     /// Where bulk copies put the tile.
     panels: Option<BulkTile>,
 }
@@ -193,7 +195,12 @@ impl Model<'_> {
         let t = &spec.tiling;
         let (o, copy) = if operand == Operand::A { (&t.a, &spec.schedule.copies[0]) } else { (&t.b, &spec.schedule.copies[1]) };
         let panels = copy.tile().cloned();
-        let wanted = o.fragment_width.max(1);
+        let size = self.contraction.tensor(operand).scalar.bytes();
+        // Neighbours along k of a row, of dot products.
+        let (wanted, row) = match t.k_step() {
+            1 => (o.fragment_width.max(1), (size, size)),
+            deep => (1, (o.lines(t.k_tile).1 * size, deep * size)),
+        };
         let shape = FragmentShape {
             operand,
             grid: (t.threads_a, t.threads_b, t.micro_b_fastest, t.wave_a, t.wave_lanes),
@@ -201,6 +208,7 @@ impl Model<'_> {
             micro_interleave: o.micro_interleave,
             // Where neighbours along k lie together, each row is read by itself.
             width: panels.as_ref().map_or(wanted, |tile| tile.layout().vector(Axis::Row, wanted).max(1)),
+            row,
             panels,
         };
         let reads = f64::from(o.micro.div_ceil(shape.width));
@@ -210,13 +218,15 @@ impl Model<'_> {
     /// Shared-memory cycles of one read.
     fn measure_fragments(&self, t: &Tiling, shape: &FragmentShape) -> f64 {
         let (o, axis) = if shape.operand == Operand::A { (&t.a, Axis::Row) } else { (&t.b, Axis::Col) };
-        let size = i64::from(self.contraction.tensor(shape.operand).scalar.bytes());
+        let (apart, size) = (i64::from(shape.row.0), i64::from(shape.row.1));
         let (grid, own, panels) = (t.grid(), o.micro_tile(), shape.panels.as_ref().map(BulkTile::layout));
         let lanes = self.target.wave.clamp(1, t.math_threads().max(1));
         let addresses: Vec<i64> = (0..lanes)
             .map(|lane| {
                 let row = own.at(Axis::Row, &[(Axis::Thread, grid.at(axis, &[(Axis::Thread, lane.into())]))]);
-                panels.as_ref().map_or(row, |tile| tile.at(Axis::Position, &[(Axis::Row, row), (Axis::K, 0)])) * size
+                let element = i64::from(self.contraction.tensor(shape.operand).scalar.bytes());
+                let place = |tile: &Layout| tile.at(Axis::Position, &[(Axis::Row, row), (Axis::K, 0)]) * element;
+                panels.as_ref().map_or(row * apart, place)
             })
             .collect();
         shared_cycles(&addresses, i64::from(shape.width) * size)

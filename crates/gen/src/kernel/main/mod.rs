@@ -408,12 +408,12 @@ impl Main<'_> {
                 let unit = WaveUnit::new(b, spec, row, shared, thread);
                 Box::new(KSteps::new(spec, unit))
             }
-            Some(row) => {
+            Some(row) if row.lanes() > 1 => {
                 let unit = MfmaUnit::new(b, spec, row, shared, thread);
                 Box::new(KSteps::new(spec, unit))
             }
             None if spec.schedule.own() => Box::new(Own::new(b, part.c, &part.operands, thread, tile)),
-            None => {
+            _ => {
                 let unit = Fma::new(b, spec, part.c.accumulator(), shared, thread);
                 Box::new(KSteps::new(spec, unit))
             }

@@ -3,7 +3,7 @@
 use super::{Between, KTile, Sums, Unit};
 use crate::kernel::stages::schedule::MathPart;
 use crate::kernel::tile::shared::SharedTile;
-use crate::plan::{KernelSpec, OperandTiling};
+use crate::plan::{Along, KernelSpec, OperandTiling};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
 
@@ -48,6 +48,8 @@ pub(crate) struct Fma {
     a: Fragments,
     b: Fragments,
     accumulator: Scalar,
+    /// Neighbours along k that a register of a fragment holds: dot products take several.
+    depth: u32,
     mad: bool,
     a_first: bool,
     unroll: Unroll,
@@ -158,9 +160,10 @@ impl Fma {
         let lanes = t.math_width as u8;
         let (rows, cols) = (t.a.micro, t.b.micro / t.math_width);
         let unroll = if spec.style.pragma_unroll { Unroll::Full } else { Unroll::Silent };
+        let (depth, held) = t.instruction.map_or((1, accumulator), |row| (row.a.elements, row.input.storage()));
         let fragments = |b: &mut Builder, which: usize| {
             let (name, len, lanes, tiling) = [("a_frag", rows, 1, &t.a), ("b_frag", cols, lanes, &t.b)][which];
-            let regs = b.regs(name, accumulator.vector(lanes), sets * len);
+            let regs = b.regs(name, held.vector(lanes.max(depth as u8)), sets * len);
             Fragments { regs, len, first: first[which], lanes, tiling: tiling.clone(), shared: shared[which].clone() }
         };
         let (fa, fb) = if spec.style.a_first {
@@ -171,12 +174,16 @@ impl Fma {
             (fragments(b, 0), fb)
         };
         let acc = b.regs("acc", accumulator.vector(lanes), rows * cols);
-        Fma { acc, thread, a: fa, b: fb, accumulator, mad: spec.style.mad, a_first: spec.style.a_first, unroll }
+        let mad = spec.style.mad || depth > 1;
+        Fma { acc, thread, a: fa, b: fb, accumulator, depth, mad, a_first: spec.style.a_first, unroll }
     }
 
     fn load_fragment(&self, b: &mut Builder, f: &Fragments, from: ExprId, step: ExprId, set: u32) {
         let (s, t) = (&f.shared, &f.tiling);
         let width = t.fragment_width;
+        if self.depth > 1 {
+            return self.load_neighbours(b, f, from, step, set);
+        }
         if s.panels.is_some() {
             return self.load_from_panels(b, f, from, step, set);
         }
@@ -198,6 +205,22 @@ impl Fma {
                 b.set_reg(f.regs, i * width + (set * f.len + lane), value.extract(lane).cast(self.accumulator));
             }
         });
+    }
+
+    /// Neighbours along k of each row: lines run along k.
+    fn load_neighbours(&self, b: &mut Builder, f: &Fragments, from: ExprId, step: ExprId, set: u32) {
+        let k = b.value(step * self.depth);
+        for element in 0..f.tiling.micro {
+            let distance = micro_distance(&f.tiling, element);
+            let at = if f.shared.panels.is_some() {
+                let row = b.value(f.first + distance);
+                f.shared.at(b, row, k)
+            } else {
+                b.value(k + distance * f.shared.pitch)
+            };
+            let value = b.load("fragment", Base::Shared(f.shared.array), from + at, self.depth, None);
+            b.set_reg(f.regs, set * f.len + element, value);
+        }
     }
 
     /// From panels vectors end with a chunk of 16 bytes, or are single elements where lines run along k.
@@ -228,7 +251,11 @@ impl Steps for Fma {
         [(&self.a, "a_read_at"), (&self.b, "b_read_at")].map(|(f, name)| {
             let at = b.value(stage * f.shared.stage);
             // In panels the place follows from row and k together.
-            if f.shared.panels.is_some() { b.bind(name, at) } else { b.bind(name, at + f.first) }
+            match f.shared.along {
+                _ if f.shared.panels.is_some() => b.bind(name, at),
+                Along::Row => b.bind(name, at + f.first),
+                Along::K => b.bind(name, at + f.first * f.shared.pitch),
+            }
         })
     }
 
