@@ -88,6 +88,11 @@ pub(crate) const fn default_out(dtype: Scalar) -> Scalar {
     }
 }
 
+/// True where a problem's text names the element type of C: it is another than that of the factors, or than what they have without.
+pub(crate) fn tells_out(dtype: Scalar, out: Scalar) -> bool {
+    out != dtype || out != default_out(dtype)
+}
+
 /// Types of the sums of products of these factors, and of what is computed from them before it is stored as `out`.
 pub(crate) const fn computed_in(dtype: Scalar, out: Scalar) -> [Scalar; 2] {
     match (dtype.is_int8(), out) {

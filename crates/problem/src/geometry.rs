@@ -10,7 +10,7 @@
 //! launch (what is written is then the largest value).
 
 use crate::epilogue::{Activation, Along};
-use crate::error::ProblemError;
+use crate::error::{ProblemError, tells_out};
 use crate::extent::Dynamic;
 use crate::gemm::{Gemm, GemmBuilder, Order};
 use crate::math::Math;
@@ -46,7 +46,7 @@ impl Gemm {
         if let Some(b) = self.b_dtype {
             let _ = write!(s, "_b{b}");
         }
-        if self.out_dtype != self.dtype {
+        if tells_out(self.dtype, self.out_dtype) {
             let _ = write!(s, "_out{}", self.out_dtype);
         }
         if self.batch > 1 {
@@ -268,6 +268,10 @@ mod tests {
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f16",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_tf32_outbf16",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_tf32x3_actrelu",
+            // Without a word of C integers have their sums, not their own type.
+            "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_i8_outi8",
+            "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_u8_bi8_outu8",
+            "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_i8_outi32",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16_outf32_b3_sa0_sb50_sc31_oa1_oc9",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_outbf16_biasm",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_actgelu_ldr9",

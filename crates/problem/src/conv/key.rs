@@ -1,7 +1,7 @@
 //! The canonical text of convolutions.
 
 use super::{Conv, Direction, Layout, joined};
-use crate::error::{DEFAULT_WORKSPACE, ProblemError, default_out};
+use crate::error::{DEFAULT_WORKSPACE, ProblemError, default_out, tells_out};
 use crate::math::Math;
 use crate::text;
 use std::fmt::Write;
@@ -18,7 +18,7 @@ impl Conv {
             let _ = write!(key, "_{name}{}", joined(list));
         }
         let _ = write!(key, "_bias{}_ws{}_{}", u8::from(self.bias), self.workspace, self.math.dtype_name(self.dtype));
-        if self.out_dtype != self.dtype {
+        if tells_out(self.dtype, self.out_dtype) {
             let _ = write!(key, "_out{}", self.out_dtype);
         }
         if let Some(activation) = self.activation {
@@ -204,6 +204,10 @@ mod tests {
         let all = base().out_dtype(Scalar::BF16).activation(Activation::GeluTanh).residual().build().unwrap();
         assert!(all.key().ends_with("_bias0_ws1073741824_f32_outbf16_actgelutanh_res1"), "{}", all.key());
         assert_eq!(Conv::parse_key(&all.key()).unwrap(), all);
+        for out in [Scalar::I8, Scalar::I32, Scalar::F16] {
+            let bytes = Conv::new(Scalar::I8, 2, 8, 6, &[9, 7], &[3, 2]).out_dtype(out).build().unwrap();
+            assert_eq!(Conv::parse_key(&bytes.key()).unwrap(), bytes);
+        }
         let statistics =
             base().reduce("sum:bm".parse().unwrap()).reduce("sumsq:bm:stored".parse().unwrap()).drop_c().build().unwrap();
         assert!(statistics.key().ends_with("_f32_redsum:bm_redsumsq:bm:stored_noc"), "{}", statistics.key());
