@@ -59,6 +59,8 @@ pub struct Recipe {
     pub reductions: bool,
     /// Convolutions alone, each direction as often, by every unit that the target has.
     pub convolutions: bool,
+    /// Factors of every type and in every accuracy mode, each as often, by every unit that the target has.
+    pub formats: bool,
 }
 
 impl Recipe {
@@ -76,6 +78,7 @@ impl Recipe {
             long_code: true,
             reductions: false,
             convolutions: false,
+            formats: false,
         }
     }
 
@@ -92,6 +95,11 @@ impl Recipe {
     /// Convolutions of few pixels, so that tiles hold several of their rows and images.
     pub const fn convolutions() -> Recipe {
         Recipe { convolutions: true, extent: 160, threads: 256, work: 12_000, ..Recipe::emulated() }
+    }
+
+    /// Every number format, small enough for some thousand on the emulator.
+    pub const fn formats() -> Recipe {
+        Recipe { formats: true, extent: 120, threads: 256, micro: 48, loads: 1 << 9, work: 16_000, ..Recipe::emulated() }
     }
 
     /// The same with factors of these types alone.
@@ -154,7 +162,8 @@ fn space(problem: &Problem, target: &Target) -> Result<Space, ProblemError> {
 
 /// The unit of a plan: multiply-adds or warpgroup matrix instructions as the recipe says, or any that the target has.
 fn unit(rng: &mut ChaCha8Rng, recipe: &Recipe, target: &Target) -> u32 {
-    let any = FAMILIES.iter().filter(|family| recipe.convolutions && family.unit.available(&target.features));
+    let every = recipe.convolutions || recipe.formats;
+    let any = FAMILIES.iter().filter(|family| every && family.unit.available(&target.features));
     let any: Vec<u32> = any.map(|family| family.number).collect();
     any.choose(rng).copied().unwrap_or(if recipe.units { 2 } else { 0 })
 }

@@ -12,6 +12,20 @@ use tilewright_problem::{Axes, Function, Operator, Reduce, Reduction};
 /// Workspace that suffices for everything drawn here, in bytes.
 const AMPLE: u64 = 1 << 26;
 
+/// Types of factors, and in what they are multiplied.
+const FORMATS: [(Scalar, Math); 10] = [
+    (Scalar::F64, Math::Exact),
+    (Scalar::F32, Math::Exact),
+    (Scalar::F32, Math::Tf32),
+    (Scalar::F32, Math::Tf32x3),
+    (Scalar::F16, Math::Exact),
+    (Scalar::BF16, Math::Exact),
+    (Scalar::E4M3, Math::Exact),
+    (Scalar::E5M2, Math::Exact),
+    (Scalar::I8, Math::Exact),
+    (Scalar::U8, Math::Exact),
+];
+
 /// What operators of a tensor by itself reduce.
 const COLUMNS: Axes = Axes { g: false, m: false, n: true, blocks: [0; 2] };
 
@@ -20,6 +34,11 @@ const COLUMNS: Axes = Axes { g: false, m: false, n: true, blocks: [0; 2] };
 /// # Errors
 /// A draw that contradicts itself (a filter larger than its input).
 pub(super) fn draw(rng: &mut ChaCha8Rng, recipe: &Recipe, target: &Target) -> Result<Problem, ProblemError> {
+    if recipe.formats {
+        let (dtype, math) = FORMATS[rng.random_range(0..FORMATS.len())];
+        let drawn = if rng.random_bool(0.8) { gemm(rng, recipe, dtype) } else { conv(rng, recipe, dtype) };
+        return drawn.map(|problem| with_math(problem, math));
+    }
     if let Some(&dtype) = recipe.types.choose(rng) {
         return if rng.random_bool(0.8) { gemm(rng, recipe, dtype) } else { conv(rng, recipe, dtype) };
     }
@@ -95,6 +114,14 @@ fn gemm(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
         .offsets(offsets[0], offsets[1], offsets[2])
         .workspace(AMPLE);
     builder = builder.out_dtype(out_dtype(rng, dtype));
+    if recipe.formats && rng.random_bool(0.3) {
+        // The right factor may be of another type of as many bits.
+        let other = FORMATS
+            .map(|(other, _)| other)
+            .into_iter()
+            .find(|other| *other != dtype && (other.is_float8() && dtype.is_float8() || other.is_int8() && dtype.is_int8()));
+        builder = other.map_or(builder.clone(), |other| builder.b_dtype(other));
+    }
     let mut strides = [0; 3];
     let tight = builder.clone().build()?;
     for (matrix, batch_stride) in strides.iter_mut().enumerate() {
