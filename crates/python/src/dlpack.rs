@@ -37,11 +37,13 @@ pub fn dlpack(capsule: &Bound<'_, PyCapsule>) -> PyResult<Seen> {
         (2, 32, 1) => "float32",
         (2, 64, 1) => "float64",
         (4, 16, 1) => "bfloat16",
+        (0, 8, 1) => "int8",
+        (1, 8, 1) => "uint8",
         (0, 32, 1) => "int32",
         (0, 64, 1) => "int64",
         (code, bits, lanes) => {
             let told = format!(
-                "elements of DLPack type {code}, {bits} bits, {lanes} lanes: float16, bfloat16, float32 or float64 are possible"
+                "elements of DLPack type {code}, {bits} bits, {lanes} lanes: float16, bfloat16, float32, float64, int8 or uint8 are possible"
             );
             return Err(OperandError::new_err(told));
         }

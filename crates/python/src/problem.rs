@@ -16,7 +16,7 @@ fn named<T: Copy>(what: &str, name: &str, values: &[(&str, T)]) -> PyResult<T> {
 }
 
 /// Element types by the names of arrays, and by ours.
-const NAMES: [(&str, Scalar); 20] = [
+const NAMES: [(&str, Scalar); 24] = [
     ("float32", Scalar::F32),
     ("float64", Scalar::F64),
     ("float16", Scalar::F16),
@@ -25,6 +25,8 @@ const NAMES: [(&str, Scalar); 20] = [
     ("float8_e5m2", Scalar::E5M2),
     ("float8_e4m3fnuz", Scalar::E4M3Fnuz),
     ("float8_e5m2fnuz", Scalar::E5M2Fnuz),
+    ("int8", Scalar::I8),
+    ("uint8", Scalar::U8),
     ("int32", Scalar::I32),
     ("int64", Scalar::I64),
     ("f32", Scalar::F32),
@@ -35,6 +37,8 @@ const NAMES: [(&str, Scalar); 20] = [
     ("e5m2", Scalar::E5M2),
     ("e4m3fnuz", Scalar::E4M3Fnuz),
     ("e5m2fnuz", Scalar::E5M2Fnuz),
+    ("i8", Scalar::I8),
+    ("u8", Scalar::U8),
     ("i32", Scalar::I32),
     ("i64", Scalar::I64),
 ];
@@ -53,7 +57,7 @@ fn activation(name: &str) -> PyResult<Activation> {
 
 /// The text of a row-major product. `strides`: leading dimensions of A, B, C and residual, then their batch strides; None is tight.
 #[pyfunction]
-#[pyo3(signature = (m, n, k, dtype="float32", *, out_dtype=None, trans=(false, false, false), batch=1, strides=[None; 8], bias=None,
+#[pyo3(signature = (m, n, k, dtype="float32", *, b_dtype=None, out_dtype=None, trans=(false, false, false), batch=1, strides=[None; 8], bias=None,
                     bias_stride=0, activation=None, residual=false, math="exact", reduce=Vec::new(), drop_c=false))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn gemm(
@@ -61,6 +65,7 @@ pub fn gemm(
     n: u64,
     k: u64,
     dtype: &str,
+    b_dtype: Option<&str>,
     out_dtype: Option<&str>,
     trans: (bool, bool, bool),
     batch: u64,
@@ -76,6 +81,9 @@ pub fn gemm(
     let dtype = self::dtype(dtype)?;
     let mut gemm = Gemm::new(dtype, m, n, k).trans(trans.0, trans.1).trans_c(trans.2).batch(batch).math(self::math(math)?);
     gemm = gemm.out_dtype(out_dtype.map_or(Ok(dtype), self::dtype)?);
+    if let Some(b) = b_dtype {
+        gemm = gemm.b_dtype(self::dtype(b)?);
+    }
     if let Some(along) = bias {
         gemm = gemm.bias_strided(named("bias", along, &[("m", Along::M), ("n", Along::N)])?, bias_stride);
     }

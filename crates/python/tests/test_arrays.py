@@ -58,6 +58,39 @@ class Products(unittest.TestCase):
         a, b = numbers(9, 9, dtype="float64"), numbers(9, 9, dtype="float64")
         np.testing.assert_array_equal(tw.gemm(a, b), a @ b)
 
+    def test_integers(self):
+        # All values of a byte, to the last unit of the sums.
+        drawn = np.random.default_rng(5)
+        signed, unsigned = (drawn.integers(np.iinfo(t).min, np.iinfo(t).max + 1, (33, 20), t) for t in ("int8", "uint8"))
+        for a in (signed, unsigned):
+            for b in (signed.T, unsigned.T):
+                got = tw.gemm(a, b)
+                self.assertEqual(got.dtype, np.int32)
+                np.testing.assert_array_equal(got, a.astype("i4") @ b.astype("i4"))
+        a, b = signed, signed.T[:, :17]
+        sums = a.astype("i4") @ b.astype("i4")
+        bias, residual = numbers(17, dtype="int32"), numbers(33, 17, dtype="int32")
+        np.testing.assert_array_equal(tw.gemm(a, b, bias=bias, residual=residual), sums + bias + residual)
+        np.testing.assert_array_equal(tw.gemm(a, b, out_dtype="float32", alpha=0.5), (sums * 0.5).astype("f4"))
+        small = tw.gemm(a, b, out_dtype="int8", alpha=2.0**-8)
+        np.testing.assert_array_equal(small, np.clip(np.rint(sums / 256), -128, 127).astype("i1"))
+        np.testing.assert_array_equal(tw.reduce(a, "sum", axis=1), a.sum(axis=1, dtype="i4"))
+
+    def test_convolutions_of_integers(self):
+        drawn = np.random.default_rng(7)
+        x, w = drawn.integers(-128, 128, (2, 3, 6, 5), "int8"), drawn.integers(-128, 128, (4, 3, 3, 2), "int8")
+        want = np.zeros((2, 4, 4, 4), "i4")
+        for i in range(3):
+            for j in range(2):
+                want += np.einsum("nchw,kc->nkhw", x[:, :, i : i + 4, j : j + 4].astype("i4"), w[:, :, i, j].astype("i4"))
+        np.testing.assert_array_equal(tw.conv(x, w), want)
+        # Of the gradients the sums of a filter's: as in training with 8 bits.
+        y, filters = want.astype("i1"), np.zeros((4, 3, 3, 2), "i4")
+        for i in range(3):
+            for j in range(2):
+                filters[:, :, i, j] = np.einsum("nkhw,nchw->kc", y.astype("i4"), x[:, :, i : i + 4, j : j + 4].astype("i4"))
+        np.testing.assert_array_equal(tw.conv(y, x, direction="backward-weight", size=(3, 2)), filters)
+
     def test_buffers_without_numpy(self):
         a, b, c = (memoryview(array.array("f", v)).cast("B").cast("f", (2, 2)) for v in ([1, 2, 3, 4], [1, 0, 0, 1], [0] * 4))
         tw.gemm(a, b, out=c)

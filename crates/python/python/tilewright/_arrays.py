@@ -8,9 +8,10 @@ from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import _native
 
-_TYPES = {"f2": "float16", "f4": "float32", "f8": "float64", "i4": "int32", "i8": "int64"}
-_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}
-_FORMATS = {"e": "float16", "f": "float32", "d": "float64"}
+_TYPES = {"f2": "float16", "f4": "float32", "f8": "float64", "i1": "int8", "u1": "uint8", "i4": "int32", "i8": "int64"}
+_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1, "uint8": 1, "int32": 4, "int64": 8}
+_FORMATS = {"e": "float16", "f": "float32", "d": "float64", "b": "int8", "B": "uint8"}
+_POSSIBLE = "float16, bfloat16, float32, float64, int8 or uint8 are possible"
 # DLPack's kinds of devices: process memory (also pinned), CUDA, ROCm.
 _CPU, _PINNED, _CUDA, _ROCM, _ROCM_PINNED = 1, 3, 2, 10, 11
 
@@ -97,7 +98,7 @@ def _from_interface(x: Any, name: str) -> Array:
     native = "<" if sys.byteorder == "little" else ">"
     dtype = kind if kind == "bfloat16" else _TYPES.get(told["typestr"][1:])
     if dtype is None or told["typestr"][0] not in (native, "|", "="):
-        raise _native.OperandError(f"{name} holds {kind or told['typestr']}: float16, bfloat16, float32 or float64 are possible")
+        raise _native.OperandError(f"{name} holds {kind or told['typestr']}: {_POSSIBLE}")
     shape, size = tuple(told["shape"]), _BYTES[dtype]
     strides = told.get("strides") or contiguous(shape, size)
     if any(s % size for s in strides):
@@ -126,7 +127,7 @@ def _from_dlpack(x: Any, name: str) -> Array:
 def _from_buffer(view: memoryview, name: str) -> Array:
     dtype = _FORMATS.get(view.format.lstrip("@=<"))
     if dtype is None or not view.c_contiguous:
-        raise _native.OperandError(f"{name} is a buffer of format {view.format!r}: contiguous e, f or d are possible")
+        raise _native.OperandError(f"{name} is a buffer of format {view.format!r}: contiguous e, f, d, b or B are possible")
     whole = ctypes.c_char * view.nbytes
     keep = whole.from_buffer_copy(view) if view.readonly else whole.from_buffer(view)
     size = _BYTES[dtype]
@@ -134,12 +135,17 @@ def _from_buffer(view: memoryview, name: str) -> Array:
     return Array(ctypes.addressof(keep), tuple(view.shape), strides, dtype, "cpu", (view, keep), view.readonly)
 
 
-def floats(x: Any, name: str) -> Array:
-    """An operand that kernels compute with. Indices are results alone."""
+def factor(x: Any, name: str) -> Array:
+    """An operand that kernels multiply or reduce. Wider integers are sums and indices."""
     array = look(x, name)
-    if array.dtype.startswith("int"):
-        raise _native.OperandError(f"{name} holds {array.dtype}: float16, bfloat16, float32 or float64 are possible")
+    if array.dtype in ("int32", "int64"):
+        raise _native.OperandError(f"{name} holds {array.dtype}: {_POSSIBLE}")
     return array
+
+
+def integer8(array: Array) -> bool:
+    """Integers of 8 bits, whose sums are int32."""
+    return array.dtype in ("int8", "uint8")
 
 
 def contiguous(shape: Sequence[int], unit: int) -> Tuple[int, ...]:

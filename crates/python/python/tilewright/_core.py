@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _arguments as given
 from . import _native
-from ._arrays import Array, Matrix, apart, empty, floats, look, matrix, of_shape, pack, packed, result
+from ._arrays import Array, Matrix, apart, empty, factor, integer8, look, matrix, of_shape, pack, packed, result
 from ._contexts import Context, _contexts, _tell, changed, context_for, devices, use  # noqa: F401
 
 Progress = Union[bool, Callable[[Dict[str, Any]], Any]]
@@ -65,8 +65,8 @@ def _shaped(name: str, array: Array, shape: Sequence[int]) -> None:
         raise _native.OperandError(f"{name} has shape {array.shape}, {tuple(shape)} is needed")
 
 
-def _blas(x: Any, name: str) -> Tuple[Array, Matrix]:
-    array = floats(x, name)
+def _blas(x: Any, name: str, looked: Callable[[Any, str], Array] = factor) -> Tuple[Array, Matrix]:
+    array = looked(x, name)
     if len(array.shape) not in (2, 3):
         raise _native.OperandError(f"{name} has shape {array.shape}: a matrix, or a batch of them, is needed")
     found = matrix(array)
@@ -101,7 +101,8 @@ def _gemm(
     if len(batches) > 1:
         raise _native.OperandError(f"a is {a_at.shape} and b is {b_at.shape}: batches of {a_as.batch} and {b_as.batch}")
     batch = batches.pop() if batches else None
-    _typed(a_at.dtype, [("b", b_at)])
+    if not (integer8(a_at) and integer8(b_at)):
+        _typed(a_at.dtype, [("b", b_at)])
     shape = (m, n) if batch is None else (batch, m, n)
     out, c_at = _out(a, a_at, out, shape, out_dtype, store)
     c_as = matrix(c_at)
@@ -117,7 +118,7 @@ def _gemm(
         _shaped("bias", bias_at, (m, 1) if along == "m" else (n,))
         arrays.append(("bias", bias_at))
     if residual is not None:
-        residual_at, residual_as = _blas(residual, "residual")
+        residual_at, residual_as = _blas(residual, "residual", look)
         if residual_as.trans != c_as.trans:
             residual_at = look(pack(residual, "residual"), "residual")
             residual_as = matrix(residual_at)
@@ -136,6 +137,7 @@ def _gemm(
         n,
         k,
         a_at.dtype,
+        b_dtype=b_at.dtype,
         out_dtype=c_at.dtype,
         trans=(a_as.trans, b_as.trans, c_as.trans),
         batch=1 if batch is None else batch,
@@ -154,13 +156,14 @@ def _gemm(
 def _out(
     like: Any, like_at: Array, out: Any, shape: Sequence[int], out_dtype: Optional[str], store: bool
 ) -> Tuple[Any, Array]:
-    """A call's result, made if it is not given; without one, how it would lie."""
+    """A call's result, made if it is not given; without one, how it would lie. Of integers of 8 bits it is their sums."""
+    own = "int32" if integer8(like_at) else like_at.dtype
     if not store:
         if out is not None:
             raise _native.ProblemError("out and store=False: a result that is not stored has no memory; leave one of them out")
-        return None, of_shape(shape, out_dtype or like_at.dtype, like_at.device, like_at.address)
+        return None, of_shape(shape, out_dtype or own, like_at.device, like_at.address)
     if out is None:
-        out = empty(like, shape, out_dtype or like_at.dtype)
+        out = empty(like, shape, out_dtype or own)
     c_at = result(out, "out")
     _shaped("out", c_at, shape)
     if out_dtype:
@@ -186,7 +189,7 @@ def _reduce(
     activation: Optional[str] = None,
     context: Optional[Context] = None,
 ) -> Call:
-    x_at = floats(x, "x")
+    x_at = factor(x, "x")
     if min(x_at.strides, default=0) < 0:
         x_at = look(pack(x, "x"), "x")
     over = given.axes(axis, x_at.shape)
@@ -222,12 +225,12 @@ def _conv(
     store: bool = True,
     context: Optional[Context] = None,
 ) -> Call:
-    def tight(value: Any, name: str) -> Array:
-        array = floats(value, name)
+    def tight(value: Any, name: str, looked: Callable[[Any, str], Array] = look) -> Array:
+        array = looked(value, name)
         return array if packed(array) else look(pack(value, name), name)
 
     reduce, store, out_dtype = given.words(reduce, "reduce"), given.truth(store, "store"), given.maybe(out_dtype, "out_dtype")
-    x_at, w_at = tight(x, "x"), tight(w, "w")
+    x_at, w_at = tight(x, "x", factor), tight(w, "w", factor)
     dims = len(x_at.shape) - 2
     if dims not in (1, 2, 3) or len(w_at.shape) != dims + 2:
         raise _native.OperandError(f"x is {x_at.shape} and w is {w_at.shape}: 1 to 3 spatial dimensions are needed, as many in both")
@@ -330,8 +333,8 @@ def gemm(a: Any, b: Any, *, alpha: float = 1.0, beta: float = 0.0, stream: int =
     """`activation(alpha * a @ b + bias + beta * out) + residual`, in `out` or a new array.
 
     `a` is (m, k) or (batch, m, k), `b` (k, n) or (batch, k, n); a matrix without batch serves the whole batch. Transposed and strided
-    arrays are read as they lie. Options: `out`, `bias` (n,) or (m, 1), `activation` (relu, gelu, gelutanh, silu), `residual` (as
-    `out`), `out_dtype`, `math` ("tf32" rounds float32 factors, "tf32x3" multiplies them as three products of
+    arrays are read as they lie. Factors are floats of one type, or int8 and uint8, each with each, whose sums are int32. Options: `out`,
+    `bias` (n,) or (m, 1), `activation` (relu, gelu, gelutanh, silu), `residual` (as `out`), `out_dtype`, `math` ("tf32" rounds float32 factors, "tf32x3" multiplies them as three products of
     tf32, nearly as accurately as float32), `context`. `stream`: handle of the CUDA or HIP stream for arrays there.
     `reduce`: values of the result in the same pass, `["max:n", "sum:mn"]`; the result is then a tuple of it and them, with
     `store=False` of them alone, and no other memory is written.
