@@ -11,7 +11,7 @@ use tilewright_problem::Math;
 use tilewright_tune::random::{Pair, Recipe};
 use tilewright_tune::space::Space;
 
-const FEATURES: [&str; 18] = [
+const FEATURES: [&str; 20] = [
     "f64",
     "f32",
     "tf32",
@@ -20,6 +20,8 @@ const FEATURES: [&str; 18] = [
     "bf16",
     "e4m3",
     "e5m2",
+    "e4m3fnuz",
+    "e5m2fnuz",
     "i8",
     "u8",
     "factors of two types",
@@ -46,6 +48,8 @@ fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
         of(Scalar::BF16, Math::Exact),
         of(Scalar::E4M3, Math::Exact),
         of(Scalar::E5M2, Math::Exact),
+        of(Scalar::E4M3Fnuz, Math::Exact),
+        of(Scalar::E5M2Fnuz, Math::Exact),
         of(Scalar::I8, Math::Exact),
         of(Scalar::U8, Math::Exact),
         c.b.scalar != dtype,

@@ -13,7 +13,7 @@ use tilewright_problem::{Axes, Function, Operator, Reduce, Reduction};
 const AMPLE: u64 = 1 << 26;
 
 /// Types of factors, and in what they are multiplied.
-const FORMATS: [(Scalar, Math); 10] = [
+const FORMATS: [(Scalar, Math); 12] = [
     (Scalar::F64, Math::Exact),
     (Scalar::F32, Math::Exact),
     (Scalar::F32, Math::Tf32),
@@ -22,6 +22,8 @@ const FORMATS: [(Scalar, Math); 10] = [
     (Scalar::BF16, Math::Exact),
     (Scalar::E4M3, Math::Exact),
     (Scalar::E5M2, Math::Exact),
+    (Scalar::E4M3Fnuz, Math::Exact),
+    (Scalar::E5M2Fnuz, Math::Exact),
     (Scalar::I8, Math::Exact),
     (Scalar::U8, Math::Exact),
 ];
@@ -115,11 +117,9 @@ fn gemm(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
         .workspace(AMPLE);
     builder = builder.out_dtype(out_dtype(rng, dtype));
     if recipe.formats && rng.random_bool(0.3) {
-        // The right factor may be of another type of as many bits.
-        let other = FORMATS
-            .map(|(other, _)| other)
-            .into_iter()
-            .find(|other| *other != dtype && (other.is_float8() && dtype.is_float8() || other.is_int8() && dtype.is_int8()));
+        // The right factor may be of another type that goes with the left one.
+        let goes = |other: &Scalar| *other != dtype && builder.clone().b_dtype(*other).build().is_ok();
+        let other = FORMATS.map(|(other, _)| other).into_iter().find(goes);
         builder = other.map_or(builder.clone(), |other| builder.b_dtype(other));
     }
     let mut strides = [0; 3];
