@@ -66,7 +66,7 @@ tw_status tw_context_describe(const tw_context *context, char *text, size_t capa
 /* ---- Problems: C = activation(alpha * A * B + bias + beta * C) + residual, and reductions of it ---- */
 
 typedef int32_t tw_dtype;
-enum { TW_F32 = 0, TW_F64 = 1, TW_F16 = 2, TW_BF16 = 3, TW_E4M3 = 4, TW_E5M2 = 5, TW_I32 = 6, TW_I8 = 7, TW_U8 = 8, TW_E4M3FNUZ = 9, TW_E5M2FNUZ = 10 }; /* 4, 5 (OCP), 9, 10 (AMD's gfx942), 7 and 8 of A and B alone, 6 of C beside 7 and 8; 6 to 8 of tw_reduce */
+enum { TW_F32 = 0, TW_F64 = 1, TW_F16 = 2, TW_BF16 = 3, TW_E4M3 = 4, TW_E5M2 = 5, TW_I32 = 6, TW_I8 = 7, TW_U8 = 8, TW_E4M3FNUZ = 9, TW_E5M2FNUZ = 10 }; /* 4, 5 (OCP), 9, 10 (AMD's gfx942); 7 and 8 of A and B, and of C beside these; 6 of C beside 7 and 8; 6 to 8 of tw_reduce */
 typedef int32_t tw_order;
 enum { TW_ROW_MAJOR = 101, TW_COL_MAJOR = 102 }; /* CBLAS' numbers */
 typedef int32_t tw_math;

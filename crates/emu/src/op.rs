@@ -32,7 +32,8 @@ pub(crate) enum Op {
     I32FromI64, I64FromI32, I64FromU32, I32FromI8, U8FromI32,
     F32FromI32, F32FromU32, F32FromI64, F64FromI32, F64FromU32, F64FromI64,
     I32FromF32, U32FromF32, I64FromF32, I32FromF64, U32FromF64, I64FromF64,
-    F32FromF64, F64FromF32, F32FromF16, F32FromBF16, F32FromE4M3, F32FromE5M2, F32FromE4M3Fnuz, F32FromE5M2Fnuz, F16FromF32, BF16FromF32, F16FromF64, BF16FromF64,
+    F32FromF64, F64FromF32, F32FromF16, F32FromBF16, F32FromE4M3, F32FromE5M2, F32FromE4M3Fnuz, F32FromE5M2Fnuz, E4M3FromF32, E5M2FromF32, E4M3FnuzFromF32,
+    E5M2FnuzFromF32, F16FromF32, BF16FromF32, F16FromF64, BF16FromF64,
 }
 
 /// What went wrong in an operation.

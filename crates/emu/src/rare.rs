@@ -137,6 +137,10 @@ fn float(r: View<'_, B32>, w: View<'_, B64>, o: &Alu) {
         Op::F32FromE5M2 => un!(o, r -> r, |x| F8E5M2::from_bits(x as u8).to_f32().to_bits()),
         Op::F32FromE4M3Fnuz => un!(o, r -> r, |x| F8E4M3Fnuz::from_bits(x as u8).to_f32().to_bits()),
         Op::F32FromE5M2Fnuz => un!(o, r -> r, |x| F8E5M2Fnuz::from_bits(x as u8).to_f32().to_bits()),
+        Op::E4M3FromF32 => un!(o, r -> r, |x| F8E4M3::from_f32(f(x)).to_bits().into()),
+        Op::E5M2FromF32 => un!(o, r -> r, |x| F8E5M2::from_f32(f(x)).to_bits().into()),
+        Op::E4M3FnuzFromF32 => un!(o, r -> r, |x| F8E4M3Fnuz::from_f32(f(x)).to_bits().into()),
+        Op::E5M2FnuzFromF32 => un!(o, r -> r, |x| F8E5M2Fnuz::from_f32(f(x)).to_bits().into()),
         Op::F16FromF64 => un!(o, w -> r, |x| f16::from_f64(g(x)).to_bits() as u32),
         Op::BF16FromF64 => un!(o, w -> r, |x| bf16::from_f64(g(x)).to_bits() as u32),
 

@@ -26,10 +26,10 @@ pub enum Scalar {
     F16,
     /// bfloat16, storage only.
     BF16,
-    /// 8 bits with 4 of exponent and 3 of mantissa (OCP OFP8: no infinity, one NaN of each sign, up to 448), read only: nothing is
-    /// rounded to it.
+    /// 8 bits with 4 of exponent and 3 of mantissa (OCP OFP8: no infinity, one NaN of each sign, up to 448), storage only. What is
+    /// rounded to it saturates: beyond the largest number, infinities included, it becomes that; NaN stays NaN. So with all of 8 bits.
     E4M3,
-    /// 8 bits with 5 of exponent and 2 of mantissa (OCP OFP8: the upper half of a binary16), read only.
+    /// 8 bits with 5 of exponent and 2 of mantissa (OCP OFP8: the upper half of a binary16), storage only.
     E5M2,
     /// Like `E4M3` with exponents one less, no sign of zero and a single NaN, in place of -0: up to 240. Of CDNA 3 ([`crate::F8E4M3Fnuz`]).
     E4M3Fnuz,

@@ -221,7 +221,7 @@ mod tests {
         assert!(problem.key().ends_with("_e5m2_be4m3_outf32") && Problem::parse(&problem.key()).as_ref() == Ok(problem));
         assert_eq!(file.cases[0].name, "e5m2 nn 1x(5x6x7) by e4m3 to f32");
         refused("m,n,k,dtype,b_dtype\n5,6,7,f16,e4m3\n", &["line 2", "b_dtype", "A is f16"]);
-        refused("m,n,k,dtype,out_dtype\n5,6,7,f16,e4m3\n", &["line 2", "out_dtype", "e4m3"]);
+        refused("m,n,k,dtype,out_dtype\n5,6,7,f64,e4m3\n", &["line 2", "out_dtype", "e4m3"]);
         let file = parsed("m,n,k,trans_a,trans_b,order\n512,8,500000,1,0,col\n").unwrap();
         assert_eq!(file.cases[0].problem.key(), "tC0_tA1_tB0_colMaj1_m512_n8_k500000_lda500000_ldb500000_ldc512_ws268435456_f32");
         assert_eq!(file.cases[0].set, "cases");

@@ -106,7 +106,7 @@ pub(crate) const fn computed_in(dtype: Scalar, out: Scalar) -> [Scalar; 2] {
 pub(crate) fn check_out_dtype(dtype: Scalar, out: Scalar) -> Result<(), ProblemError> {
     let suits = match dtype.is_int8() {
         true => [Scalar::I8, Scalar::U8, Scalar::I32, Scalar::F32, Scalar::F16, Scalar::BF16].contains(&out),
-        false => out.is_float() && !out.is_float8() && (dtype == Scalar::F64) == (out == Scalar::F64),
+        false => out.is_float() && (dtype == Scalar::F64) == (out == Scalar::F64),
     };
     if suits {
         return Ok(());
@@ -114,7 +114,7 @@ pub(crate) fn check_out_dtype(dtype: Scalar, out: Scalar) -> Result<(), ProblemE
     let reason = match dtype {
         Scalar::F64 => "f64 operands have an f64 result".to_string(),
         _ if dtype.is_int8() => format!("{dtype} operands are summed in i32: the result can be i32, i8, u8, f32, f16 or bf16"),
-        _ => format!("{dtype} operands are summed in f32: the result can be f32, f16 or bf16"),
+        _ => format!("{dtype} operands are summed in f32: the result can be f32, f16 or bf16, or an 8-bit float"),
     };
     Err(ProblemError::value("out_dtype", out, reason))
 }

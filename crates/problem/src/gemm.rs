@@ -48,7 +48,7 @@ pub struct Gemm {
     /// With what precision f32 factors are multiplied.
     #[serde(default, skip_serializing_if = "Math::is_exact")]
     pub math: Math,
-    /// Element type of C: f64 beside f64; f32, f16 or bf16 beside each of these and beside 8-bit types; beside 8-bit integers i32, i8 or u8
+    /// Element type of C: f64 beside f64; f32, f16, bf16 or an 8-bit float beside each of these and beside 8-bit floats; beside 8-bit integers f32, f16, bf16, i32, i8 or u8
     /// as well.
     pub out_dtype: Scalar,
     /// Storage order of all three matrices.
@@ -329,7 +329,8 @@ impl Gemm {
 }
 
 impl GemmBuilder {
-    /// Element type of C; by default that of A and B, f32 beside 8-bit floats.
+    /// Element type of C; by default that of A and B, f32 beside 8-bit floats. Results in 8-bit floats saturate: what lies beyond the largest
+    /// number becomes that.
     pub fn out_dtype(mut self, dtype: Scalar) -> Self {
         self.out_dtype = Some(dtype);
         self
@@ -533,7 +534,9 @@ mod tests {
         refused(Gemm::new(Scalar::F64, 8, 9, 10).order(Order::Col).out_dtype(Scalar::F32), &["out_dtype = f32", "f64"]);
         refused(base().b_dtype(Scalar::E5M2), &["b_dtype = e5m2", "A is f32"]);
         refused(Gemm::new(Scalar::E4M3, 8, 9, 10).b_dtype(Scalar::F16), &["b_dtype = f16", "e4m3 and e5m2"]);
-        refused(base().out_dtype(Scalar::E4M3), &["out_dtype = e4m3", "f32, f16 or bf16"]);
+        refused(Gemm::new(Scalar::F64, 8, 9, 10).out_dtype(Scalar::E4M3), &["out_dtype = e4m3", "f64"]);
+        refused(Gemm::new(Scalar::I8, 8, 9, 10).out_dtype(Scalar::E5M2), &["out_dtype = e5m2", "summed in i32"]);
+        assert!(base().out_dtype(Scalar::E4M3Fnuz).build().is_ok());
         refused(Gemm::new(Scalar::I8, 8, 9, 10).out_dtype(Scalar::F64), &["out_dtype = f64", "summed in i32"]);
         refused(Gemm::new(Scalar::F32, 8, 9, 10).out_dtype(Scalar::I32), &["out_dtype = i32", "f32, f16 or bf16"]);
         refused(Gemm::new(Scalar::BF16, 8, 9, 10).out_dtype(Scalar::I8), &["out_dtype = i8", "f32, f16 or bf16"]);

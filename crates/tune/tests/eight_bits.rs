@@ -18,10 +18,13 @@ use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::MAIN;
 use tilewright_gen::plan::{Common, Constraint, Key, Keys, Plan, Refusal, Source};
 use tilewright_ir::{MathUnit, Scalar, Target};
+use tilewright_problem::reference::Samples;
 use tilewright_problem::{Activation, Along, Gemm, Order, Problem};
 use tilewright_tune::model::Picker;
 use tilewright_tune::random::{Pair, Recipe, epilogue, out_dtype, wave_unit_plan};
+use tilewright_tune::run::{Factors, compile};
 use tilewright_tune::space::Space;
+use tilewright_tune::verify::{Case, Depth};
 
 const FLOATS: &[Scalar] = &[Scalar::E4M3, Scalar::E5M2];
 /// Of gfx942.
@@ -180,18 +183,68 @@ fn assemblers_take_them() {
         ("gfx950", MFMA, MIXED, "blgp:1"),
     ];
     for (arch, plan, types, instruction) in cases {
-        let problem = product(types, (false, true));
-        let space = Space::new(&problem, &Target::by_arch(arch).unwrap()).unwrap();
-        let r = space.resolve(&of_text(plan)).unwrap_or_else(|e| panic!("{arch} {plan}: {e}"));
-        let program = r.generate(space.env().workspace_bytes).unwrap();
-        let kernel = program.kernels.iter().find(|k| k.name == MAIN).unwrap();
-        match inspect(kernel, arch, None, &Options::default()) {
-            Err(e @ DeviceError::Missing { .. }) => return missing::missing(&e.to_string()),
-            seen => {
-                let code = seen.unwrap().assembly;
-                let other: Vec<&str> = code.lines().filter(|line| line.contains("MMA")).take(1).collect();
-                assert!(code.contains(instruction), "{arch} {types:?}: no {instruction}, but {other:?}");
-            }
+        let Some(code) = assembly(&product(types, (false, true)), arch, plan) else { return };
+        let other: Vec<&str> = code.lines().filter(|line| line.contains("MMA")).take(1).collect();
+        assert!(code.contains(instruction), "{arch} {types:?}: no {instruction}, but {other:?}");
+    }
+}
+
+/// What a compiler makes of the main kernel of a plan; nothing where it is missing.
+fn assembly(problem: &Problem, arch: &str, plan: &str) -> Option<String> {
+    let space = Space::new(problem, &Target::by_arch(arch).unwrap()).unwrap();
+    let r = space.resolve(&of_text(plan)).unwrap_or_else(|e| panic!("{arch} {plan}: {e}"));
+    let program = r.generate(space.env().workspace_bytes).unwrap();
+    let kernel = program.kernels.iter().find(|k| k.name == MAIN).unwrap();
+    match inspect(kernel, arch, None, &Options::default()) {
+        Err(e @ DeviceError::Missing { .. }) => {
+            missing::missing(&e.to_string());
+            None
+        }
+        seen => Some(seen.unwrap().assembly),
+    }
+}
+
+/// Results in 8-bit floats: what the hardware has for the conversion, and arithmetic where it has nothing.
+#[test]
+fn results_are_narrowed_by_what_hardware_has() {
+    let cases = [
+        ("sm_89", MMA, Scalar::E4M3, Scalar::E4M3, "F2FP.SATFINITE.E4M3.F32"),
+        ("sm_90a", WGMMA, Scalar::E4M3, Scalar::E5M2, "F2FP.SATFINITE.E5M2.F32"),
+        ("gfx942", MFMA, Scalar::E4M3Fnuz, Scalar::E4M3Fnuz, "v_cvt_pk_fp8_f32"),
+        ("gfx950", MFMA, Scalar::E5M2, Scalar::E5M2, "v_cvt_pk_bf8_f32"),
+        ("sm_80", FMA, Scalar::E5M2, Scalar::E4M3, "FFMA"),
+        ("gfx90a", FMA, Scalar::F16, Scalar::E5M2Fnuz, "v_fma"),
+    ];
+    for (arch, plan, dtype, out, instruction) in cases {
+        let gemm = Gemm::new(dtype, 1024, 1024, 1024).order(Order::Row).trans(false, true).out_dtype(out);
+        let Some(code) = assembly(&gemm.build().unwrap().into(), arch, plan) else { return };
+        assert!(code.contains(instruction), "{arch} {dtype} to {out}: no {instruction}");
+    }
+}
+
+/// Beyond the largest number results are that, and the largest magnitude beside them is of values before and behind the rounding.
+#[test]
+fn results_saturate_and_have_a_largest_magnitude() {
+    for (arch, plan, out) in [
+        ("emu:sm_90a", WGMMA, Scalar::E4M3),
+        ("emu:gfx942", MFMA, Scalar::E4M3Fnuz),
+        ("emu:sm_89", MMA, Scalar::E5M2),
+        ("emu:sm_80", FMA, Scalar::E5M2Fnuz),
+    ] {
+        let dtype = if out.is_fnuz() { Scalar::E5M2Fnuz } else { Scalar::E5M2 };
+        let gemm = Gemm::new(dtype, 144, 160, 256).order(Order::Row).trans(false, true).out_dtype(out);
+        let gemm = ["absmax:mn", "absmax:mn:stored"].into_iter().fold(gemm, |gemm, text| gemm.reduce(text.parse().unwrap()));
+        let problem: Problem = gemm.build().unwrap().into();
+        let device = emulator(arch, true, 1);
+        let space = Space::new(&problem, &device.info().target).unwrap();
+        let plan = space.repair(&of_text(plan)).expect("legal");
+        let program = space.resolve(&plan).unwrap().generate(space.env().workspace_bytes).unwrap();
+        let compiled = compile(device.as_ref(), &program).unwrap();
+        // Sums of so many products are about 5.
+        for alpha in [1.0, 64.0, 16384.0] {
+            let case = Case::new(&device, &problem, 3, Factors { alpha, beta: 0.0 }, Samples::All).unwrap();
+            let verdict = case.verify(&program, &compiled, space.contraction(&plan), Depth::Quick, false).unwrap();
+            assert!(verdict.passed, "{arch} {out} times {alpha}: {:?}", verdict.reason);
         }
     }
 }

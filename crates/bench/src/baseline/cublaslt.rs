@@ -204,6 +204,9 @@ fn check_8_bits(gemm: &Gemm) -> Result<(), BenchError> {
         Scalar::E4M3 | Scalar::E5M2 if lines.iter().any(|x| x % 16 != 0) => {
             refuse("it multiplies 8-bit floats only with rows, columns, k and leading dimensions that are multiples of 16")
         }
+        Scalar::E4M3 | Scalar::E5M2 if gemm.out_dtype.is_float8() => {
+            refuse("it takes the old C in another type than 8-bit results: compare bf16")
+        }
         Scalar::U8 => refuse("it does not multiply unsigned integers: compare i8"),
         Scalar::I8 if gemm.out_dtype != Scalar::I32 || gemm.b_dtype.is_some() || gemm.bias.is_some() => {
             refuse("it multiplies i8 by i8 to plain i32: compare that")

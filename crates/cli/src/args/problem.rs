@@ -193,7 +193,7 @@ pub struct GemmArgs {
     /// Element type of B where it differs: e4m3 beside e5m2, e5m2 beside e4m3, and so of fnuz types
     #[arg(long, value_enum, value_name = "DTYPE")]
     pub b_dtype: Option<Dtype>,
-    /// Element type of C, bias and residual where it differs: f32, f16 or bf16 beside each of these
+    /// Element type of C, bias and residual where it differs: f32, f16, bf16 or an 8-bit float (which saturates) beside each of these
     #[arg(long, value_enum, value_name = "DTYPE")]
     pub out_dtype: Option<Dtype>,
     /// Which operands are transposed: first letter A, second B

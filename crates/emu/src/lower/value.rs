@@ -267,6 +267,10 @@ pub(crate) fn conversion(from: Scalar, to: Scalar) -> Conversion {
         (E5M2Fnuz, F32) => One(Op::F32FromE5M2Fnuz),
         (F32, F16) => One(Op::F16FromF32),
         (F32, BF16) => One(Op::BF16FromF32),
+        (F32, E4M3) => One(Op::E4M3FromF32),
+        (F32, E5M2) => One(Op::E5M2FromF32),
+        (F32, E4M3Fnuz) => One(Op::E4M3FnuzFromF32),
+        (F32, E5M2Fnuz) => One(Op::E5M2FnuzFromF32),
         (F64, F16) => One(Op::F16FromF64),
         (F64, BF16) => One(Op::BF16FromF64),
         // Integers of 8 bits widen exactly, and so do floats of 16 and 8.

@@ -100,6 +100,42 @@ pub(super) fn widen_float8(
     prelude.function(&name, |_| format!("{inline} float {name}({uchar} a) {{\n{body}}}"))
 }
 
+/// `F32` to a float of 8 bits by arithmetic, rounding to nearest even and saturating. Below the least normal number a float is added that has
+/// the format's smallest step as its last place. `as_bits` is the expression for the bits of `a`, `as_float` opens that of a float of bits.
+pub(super) fn narrow_float8(
+    inline: &str,
+    [uchar, uint]: [&str; 2],
+    (as_bits, as_float): (&dyn Fn(&str) -> String, &str),
+    to: Scalar,
+    prelude: &mut Prelude,
+) -> String {
+    let (mantissa, bias, most) = match to {
+        Scalar::E4M3 => (3, 7, 0x7e_u32),
+        Scalar::E5M2 => (2, 15, 0x7b),
+        Scalar::E4M3Fnuz => (3, 8, 0x7f),
+        _ => (2, 16, 0x7f),
+    };
+    let (shift, exponent, normal, step) =
+        (23 - mantissa, (127_u32 - bias) << 23, (128_u32 - bias) << 23, (127 + 24 - bias - mantissa) << 23);
+    let (nan, half) = (if to.is_fnuz() { 0x80 } else { 0x7f }, (1_u32 << (shift - 1)) - 1);
+    // Where zero has no sign, the bits of the negative one are NaN.
+    let sign = if to.is_fnuz() { "rest == 0 ? 0 : bits >> 24 & 0x80" } else { "bits >> 24 & 0x80" };
+    let (bits, low) = (as_bits("a"), as_bits(&format!("({as_float}magnitude) + {as_float}{step:#x}u))")));
+    let name = format!("tw_f32_to_{to}");
+    prelude.function(&name, |_| {
+        format!(
+            "{inline} {uchar} {name}(float a) {{\n    \
+             const {uint} bits = {bits}, magnitude = bits & 0x7fffffffu;\n    \
+             if (magnitude > 0x7f800000u) return {nan:#x};\n    \
+             {uint} rest;\n    \
+             if (magnitude < {normal:#x}u) rest = {low} - {step:#x}u;\n    \
+             else rest = (magnitude - {exponent:#x}u + {half:#x}u + (magnitude >> {shift} & 1)) >> {shift};\n    \
+             if (rest > {most:#x}u) rest = {most:#x}u;\n    \
+             return ({uchar})(({sign}) | rest);\n}}"
+        )
+    })
+}
+
 /// `F32` to bfloat16 by integer arithmetic, rounding to nearest even; NaN stays NaN. `as_bits` is the expression for the
 /// bits of `a`.
 pub(super) fn narrow_bf16(inline: &str, ushort: &str, uint: &str, as_bits: &str, prelude: &mut Prelude) -> String {

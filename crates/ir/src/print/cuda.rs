@@ -222,6 +222,19 @@ impl Dialect for Cuda {
     }
     fn narrow(&self, to: Scalar, target: &Target, prelude: &mut Prelude) -> String {
         let (name, instruction) = match to {
+            to if to.is_fnuz() || to.is_float8() && compute_capability(target) < 89 => {
+                let as_bits = |float: &str| format!("__float_as_uint({float})");
+                let unsigned = ["unsigned char", "unsigned int"];
+                return cpp::narrow_float8(cpp::INLINE, unsigned, (&as_bits, "__uint_as_float("), to, prelude);
+            }
+            to if to.is_float8() => {
+                let name = format!("tw_f32_to_{to}");
+                let body = format!(
+                    "unsigned short h; asm(\"cvt.rn.satfinite.{to}x2.f32 %0, %1, %2;\" : \"=h\"(h) : \"f\"(0.0f), \"f\"(a)); \
+                     return (unsigned char)h;"
+                );
+                return prelude.function(&name, |_| format!("{} unsigned char {name}(float a) {{ {body} }}", cpp::INLINE));
+            }
             Scalar::BF16 if compute_capability(target) < 80 => {
                 return cpp::narrow_bf16(cpp::INLINE, "unsigned short", "unsigned int", "__float_as_uint(a)", prelude);
             }

@@ -184,7 +184,7 @@ pub(super) trait Dialect {
     fn dot(&self, scalar: Scalar, spelled: [&str; 2], prelude: &mut Prelude) -> String;
     /// Name of the function from the bits of a 16-bit float to `F32`.
     fn widen(&self, from: Scalar, target: &Target, prelude: &mut Prelude) -> String;
-    /// Name of the function from `F32` to the bits of a 16-bit float, rounding to nearest even.
+    /// Name of the function from `F32` to the bits of a float of 16 or 8 bits, rounding to nearest even; those of 8 saturate.
     fn narrow(&self, to: Scalar, target: &Target, prelude: &mut Prelude) -> String;
 
     /// A barrier statement. `global` says that global memory written before is read behind it.

@@ -156,7 +156,29 @@ impl Dialect for Hip {
         };
         prelude.function(name, |_| format!("{} float {name}(unsigned short a) {{ return {value}; }}", cpp::INLINE))
     }
-    fn narrow(&self, to: Scalar, _: &Target, prelude: &mut Prelude) -> String {
+    fn narrow(&self, to: Scalar, target: &Target, prelude: &mut Prelude) -> String {
+        // The conversion saturates in one of the wave's modes alone.
+        if to.is_float8() && target.features.float8.takes(to) {
+            let (format, most) = match to {
+                Scalar::E4M3 => ("fp8", "448.0f"),
+                Scalar::E4M3Fnuz => ("fp8", "240.0f"),
+                _ => ("bf8", "57344.0f"),
+            };
+            let name = format!("tw_f32_to_{to}");
+            return prelude.function(&name, |_| {
+                format!(
+                    "{} unsigned char {name}(float a) {{\n    \
+                     const float within = a != a ? a : __builtin_fminf(__builtin_fmaxf(a, -{most}), {most});\n    \
+                     return (unsigned char)__builtin_amdgcn_cvt_pk_{format}_f32(within, within, 0, false);\n}}",
+                    cpp::INLINE
+                )
+            });
+        }
+        if to.is_float8() {
+            let as_bits = |float: &str| format!("__builtin_bit_cast(unsigned int, {float})");
+            let unsigned = ["unsigned char", "unsigned int"];
+            return cpp::narrow_float8(cpp::INLINE, unsigned, (&as_bits, "__builtin_bit_cast(float, "), to, prelude);
+        }
         if to == Scalar::BF16 {
             return cpp::narrow_bf16(
                 cpp::INLINE,

@@ -179,6 +179,10 @@ impl Dialect for OpenCl {
         prelude.function(name, |_| format!("{INLINE} float {name}(ushort a) {{ return {value}; }}"))
     }
     fn narrow(&self, to: Scalar, _: &Target, prelude: &mut Prelude) -> String {
+        if to.is_float8() {
+            let as_bits = |float: &str| format!("as_uint({float})");
+            return cpp::narrow_float8(INLINE, ["uchar", "uint"], (&as_bits, "as_float("), to, prelude);
+        }
         if to == Scalar::BF16 {
             return cpp::narrow_bf16(INLINE, "ushort", "uint", "as_uint(a)", prelude);
         }

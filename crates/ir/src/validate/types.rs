@@ -251,9 +251,6 @@ fn cast(from: Type, to: Type) -> Result<(), String> {
             "{from} is cast to {to}: integers of 8 bits are cast from i32 only, of which they keep the low bits"
         ));
     }
-    if f != t && t.is_float8() {
-        return Err(format!("{from} is cast to {to}: 8-bit floats are read only; store f16, bf16 or f32"));
-    }
     Ok(())
 }
 

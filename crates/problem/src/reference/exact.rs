@@ -9,7 +9,7 @@ use super::integers::{Integers, affordable};
 use super::oracle::Oracle;
 use super::reduced::{AsReduced, Elements};
 use super::reductions;
-use super::{Mismatch, Samples, Tolerance, Verdict, picks, spread, sums_of, tensor};
+use super::{Mismatch, Samples, Tolerance, Verdict, picks, spread, sums_of, tensor, within};
 use crate::contraction::Operand;
 use crate::conv::{Conv, Direction};
 use crate::epilogue::Activation;
@@ -320,6 +320,7 @@ impl<'a> Judge<'a> {
     fn element(&self, oracle: &Oracle<'_>, index: [u64; 3], sum: f64, verdict: &mut Verdict) {
         let [g, row, column] = index;
         let (argument, residual, expected) = self.expected(oracle, index, sum);
+        let expected = within(self.scalar, expected);
         let actual = value(self.scalar, self.after, oracle.result_at(g, row, column));
         verdict.checked += 1;
         if actual == expected {

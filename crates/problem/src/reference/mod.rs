@@ -131,6 +131,10 @@ impl Tolerance {
         let (digits, smallest) = match scalar {
             Scalar::F16 => (11, -24),
             Scalar::BF16 => (8, -126),
+            Scalar::E4M3 => (4, -9),
+            Scalar::E4M3Fnuz => (4, -10),
+            Scalar::E5M2 => (3, -16),
+            Scalar::E5M2Fnuz => (3, -17),
             Scalar::F64 => (53, -1022),
             // To the nearest, where a float that is as near to two may lie to either side.
             Scalar::I8 | Scalar::U8 => return Tolerance { accumulate: 0.0, round: 2f64.powi(-22), floor: 0.5 },
@@ -283,9 +287,10 @@ impl Reference {
     pub fn check(&self, after: &[u8]) -> Verdict {
         let judge = |entry: &Entry| {
             let actual = value(self.scalar, after, entry.at);
-            let (allowed, difference) = self.distance(entry, actual);
+            let expected = within(self.scalar, entry.expected);
+            let (allowed, difference) = self.distance(entry, expected, actual);
             let error = if difference == 0.0 { 0.0 } else { difference / entry.scale.max(self.tolerance.floor) };
-            let mismatch = Mismatch { index: entry.index, reduction: None, expected: entry.expected, actual, allowed };
+            let mismatch = Mismatch { index: entry.index, reduction: None, expected, actual, allowed };
             (u64::from(difference > allowed), error, difference / allowed, Some(mismatch))
         };
         let (wrong, max_error, _, worst) = self.entries.par_iter().with_min_len(1 << 12).map(judge).reduce(
@@ -302,10 +307,10 @@ impl Reference {
     }
 
     /// How far a value may be from an entry's, and how far it is: 0 for what IEEE makes of a value beyond the type, infinity for NaN.
-    fn distance(&self, entry: &Entry, actual: f64) -> (f64, f64) {
+    fn distance(&self, entry: &Entry, expected: f64, actual: f64) -> (f64, f64) {
         let t = &self.tolerance;
-        let allowed = t.accumulate * entry.scale + t.round * entry.expected.abs() + t.floor;
-        let difference = (actual - entry.expected).abs();
+        let allowed = t.accumulate * entry.scale + t.round * expected.abs() + t.floor;
+        let difference = (actual - expected).abs();
         if difference <= allowed && difference.is_finite() {
             return (allowed, difference);
         }
@@ -314,7 +319,7 @@ impl Reference {
         let stepwise = rounded(self.scalar, entry.stepwise);
         let beyond = left && (actual == stepwise || (actual.is_nan() && stepwise.is_nan()));
         // Infinity is right where a value that is near enough rounds to it.
-        let overflown = actual.is_infinite() && rounded(self.scalar, entry.expected + allowed.copysign(actual)) == actual;
+        let overflown = actual.is_infinite() && rounded(self.scalar, expected + allowed.copysign(actual)) == actual;
         if beyond || overflown {
             return (allowed, 0.0);
         }
@@ -329,9 +334,9 @@ impl Reference {
     }
 }
 
-/// A value as far as integers of 8 bits reach, where results are such.
-fn within(scalar: Scalar, value: f64) -> f64 {
-    if scalar.is_int8() { value.clamp(rounded(scalar, f64::MIN), rounded(scalar, f64::MAX)) } else { value }
+/// A value as far as types of 8 bits reach, where results are such.
+pub(super) fn within(scalar: Scalar, value: f64) -> f64 {
+    if scalar.is_int8() || scalar.is_float8() { value.clamp(rounded(scalar, f64::MIN), rounded(scalar, f64::MAX)) } else { value }
 }
 
 /// The largest finite value of a type of sums.
@@ -446,7 +451,7 @@ fn entry(data: &TestData, oracle: &Oracle<'_>, index: [u64; 3], sum: Sum) -> Ent
     Entry {
         index,
         at,
-        expected: within(data.c.scalar, oracle.last(apply(product + old + bias), residual)),
+        expected: oracle.last(apply(product + old + bias), residual),
         scale: activation.map_or(scale, |f| f.slope() * scale) + if oracle.masks() { 0.0 } else { residual.abs() },
         stepwise: step(oracle.last(step(apply(step(step(step(product) + step(old)) + bias))), residual)),
     }

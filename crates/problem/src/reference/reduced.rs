@@ -4,7 +4,7 @@
 
 use super::data::TestData;
 use super::element::rounded;
-use super::{Tolerance, two_sum};
+use super::{Tolerance, two_sum, within};
 use crate::contraction::Operand;
 use crate::reduction::{Function, Operator, Reduction, State};
 use tilewright_ir::Scalar;
@@ -115,6 +115,7 @@ impl AsReduced {
         let (x, off) = match &self.stored {
             None => (expected, off),
             Some((scalar, t)) => {
+                let expected = within(*scalar, expected);
                 let x = rounded(*scalar, expected);
                 let moved = off > 0.0 && x.is_finite();
                 if moved { (expected, off + t.round * (x.abs() + off) + t.floor) } else { (x, off) }

@@ -161,6 +161,7 @@ pub fn out_dtype(rng: &mut ChaCha8Rng, dtype: Scalar) -> Scalar {
         (_, 0..=2) if dtype.is_int8() => Scalar::I32,
         (_, 3 | 4) if dtype.is_int8() => dtype,
         (_, 0..=3) if !dtype.is_float8() => dtype,
+        (_, 0 | 1) => dtype,
         (_, 0..=5) => Scalar::F32,
         (_, 6) => Scalar::F16,
         _ => Scalar::BF16,
