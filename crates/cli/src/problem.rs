@@ -34,13 +34,13 @@ pub struct Case {
 }
 
 impl Case {
-    /// How far right results are off, in words: elements relative to the magnitude of their terms, reduced values not beyond a bound.
+    /// How far right results are off, in words.
     pub fn error_in_words(&self, error: f64) -> String {
-        match self.problem {
-            Problem::Gemm(_) | Problem::Conv(_) => format!("largest error {error:.1e} of |alpha| |A||B| + |beta||C|"),
-            Problem::Reduce(_) if error == 0.0 => "each value within the bound of its operator".into(),
-            Problem::Reduce(_) => format!("largest error {error:.1e} of a value"),
-        }
+        let scale = match self.problem {
+            Problem::Gemm(_) | Problem::Conv(_) => "|alpha| |A||B| + |beta||C|",
+            Problem::Reduce(_) => "the magnitudes added up, or of the value",
+        };
+        format!("largest error {error:.1e} of {scale}")
     }
 }
 

@@ -53,6 +53,14 @@ impl Elements {
     pub(super) const fn indexed(&self) -> (f64, f64) {
         (self.state[0], 2.0 * self.off)
     }
+    /// What errors of the value are relative to: the magnitudes that are added up, else the value itself.
+    pub(super) fn scale(&self, operator: Operator, value: f64, count: u64) -> f64 {
+        match operator {
+            Operator::Sum | Operator::SumSq => self.magnitude,
+            Operator::Mean => self.magnitude / count as f64,
+            _ => value.abs(),
+        }
+    }
     /// The value, and by how much it may be off. `exact`: elements are integers in the type of the sums.
     pub(super) fn finish(&self, reduction: &Reduction, count: u64, accumulator: Scalar, exact: bool) -> (f64, f64) {
         let operator = reduction.operator;

@@ -39,8 +39,20 @@ pub(super) struct Expected {
     index: [u64; 3],
     expected: f64,
     allowed: f64,
+    /// What errors are relative to.
+    scale: f64,
     /// Of an index: the element there, and how far it may be from another that is as good.
     element: (f64, f64),
+}
+
+impl Expected {
+    /// From all elements of a value, so many; `exact`: small integers.
+    fn new(data: &TestData, (number, index): (usize, [u64; 3]), elements: &Elements, (count, exact): (u64, bool)) -> Expected {
+        let (reduction, shape) = (&data.problem.reductions()[number], data.problem.result_shape());
+        let (expected, allowed) = elements.finish(reduction, count, data.problem.accumulator(), exact);
+        let scale = elements.scale(reduction.operator, expected, count);
+        Expected { number, at: shape.index(reduction.over, index), index, expected, allowed, scale, element: elements.indexed() }
+    }
 }
 
 /// Expected values on random data.
@@ -61,7 +73,6 @@ pub(super) fn of_operand(
     (samples, exact): (Samples, bool),
 ) -> Vec<Expected> {
     let [entries, rows, columns, depth] = oracle.extent;
-    let (shape, accumulator) = (data.problem.result_shape(), data.problem.accumulator());
     let extent = if operand == Along::M { rows } else { columns };
     let most = match samples {
         Samples::All => u64::MAX,
@@ -84,8 +95,7 @@ pub(super) fn of_operand(
             }
         }
         let index = if operand == Along::M { [g, at, 0] } else { [g, 0, at] };
-        let (expected, allowed) = all.finish(reduction, depth, accumulator, exact);
-        Expected { number, at: shape.index(reduction.over, index), index, expected, allowed, element: all.indexed() }
+        Expected::new(data, (number, index), &all, (depth, exact))
     };
     each.into_par_iter().map(value).collect()
 }
@@ -104,10 +114,8 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
         Samples::All => u64::MAX,
         Samples::Budget(budget) => (budget / work).max(1),
     };
-    let accumulator = data.problem.accumulator();
     let expected = |index: [u64; 3], elements: &Elements| {
-        let (expected, allowed) = elements.finish(reduction, shape.count(reduction.over), accumulator, false);
-        Expected { number, at: shape.index(reduction.over, index), index, expected, allowed, element: elements.indexed() }
+        Expected::new(data, (number, index), elements, (shape.count(reduction.over), false))
     };
     if let Problem::Reduce(reduce) = &data.problem {
         let rows = spread(shape.extents.m, most, 6);
@@ -162,14 +170,13 @@ fn values(data: &TestData, oracle: &Oracle<'_>, (number, reduction): (usize, &Re
 /// Expected values on small integers, from all elements of each.
 pub(super) fn exact(data: &TestData, (number, found): (usize, Vec<Elements>)) -> Vec<Expected> {
     let (reduction, shape) = (&data.problem.reductions()[number], data.problem.result_shape());
-    let (accumulator, count) = (data.problem.accumulator(), shape.count(reduction.over));
+    let count = shape.count(reduction.over);
     let [rows, columns] = shape.each(reduction.over).map(|each| each.max(1));
     let (m, n) = (shape.extents.m / rows, shape.extents.n / columns);
     let each = found.iter().enumerate().map(|(i, elements)| {
-        let (expected, allowed) = elements.finish(reduction, count, accumulator, true);
         let at = i as u64;
         let index = [at / n / m, at / n % m * rows, at % n * columns];
-        Expected { number, at, index, expected, allowed, element: elements.indexed() }
+        Expected::new(data, (number, index), elements, (count, true))
     });
     each.collect()
 }
@@ -204,9 +211,10 @@ pub(super) fn check(data: &TestData, all: &[Expected], after: &[Vec<u8>]) -> Ver
         let wrong = difference > e.allowed;
         let reduction = data.problem.reductions().get(e.number).copied();
         let worst = Mismatch { index: e.index, reduction, expected: e.expected, actual, allowed: e.allowed };
-        let relative = if difference == 0.0 { 0.0 } else { difference / e.expected.abs().max(1.0) };
-        let one = Verdict { checked: 1, wrong: wrong.into(), not_a_number: 0, max_error: 0.0, worst: Some(worst) };
-        verdict = verdict.and(if wrong { Verdict { max_error: relative, ..one } } else { one });
+        // Beside a product its elements' errors are told, which are relative to more than what is reduced.
+        let told = difference > 0.0 && (wrong || matches!(data.problem, Problem::Reduce(_)));
+        let max_error = if told { difference / e.scale } else { 0.0 };
+        verdict = verdict.and(Verdict { checked: 1, wrong: wrong.into(), not_a_number: 0, max_error, worst: Some(worst) });
     }
     if all.is_empty() && !data.reductions.is_empty() && !data.problem.keeps_c() {
         // Nothing could be recomputed: that there are numbers is all that was asked.
