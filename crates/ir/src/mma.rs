@@ -122,6 +122,13 @@ impl MathUnit {
             _ => &FAMILIES[self as usize],
         }
     }
+    /// The unit with instructions that take the place of this one's, several of k at once.
+    pub const fn several_at_once(self) -> Option<MathUnit> {
+        match self {
+            MathUnit::Fma => Some(MathUnit::Dot),
+            _ => None,
+        }
+    }
     /// True if a target has its instructions.
     pub const fn available(self, features: &Features) -> bool {
         match self {

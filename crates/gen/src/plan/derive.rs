@@ -19,7 +19,6 @@ use super::tile::OperandTiling;
 use super::transport::Transport;
 use super::value::{Keys, Plan};
 use super::workspace::workspace_per_oriented;
-use tilewright_ir::MathUnit;
 use tilewright_ir::Mma;
 use tilewright_ir::mma::Family;
 use tilewright_problem::Along;
@@ -54,7 +53,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         let why = "matrix instructions multiply one left factor by all columns; use UNI0, or BIM2 or BIM3";
         return Err(Refusal::OwnLoads { key: Key::C(Common::Uni), value: family.number, why });
     }
-    let row = if matrix { Some(computes(plan, c, env, family)?) } else { by_fours(plan, c, env) };
+    let row = if matrix { Some(computes(plan, c, env, family)?) } else { several_at_once(plan, c, env, family) };
     let family = row.map_or(family, |row| row.unit.family());
     Transport::suit(plan)?;
     let (along_m, along_n) = owners(plan, family)?;
@@ -147,10 +146,12 @@ fn complete(spec: &mut KernelSpec, c: &Contraction) {
     }
 }
 
-/// Dot products in the place of multiply-adds, where the target has them, k-tiles are whole ones and a register holds one of a row.
-fn by_fours(plan: &Plan, c: &Contraction, env: &Env) -> Option<&'static Mma> {
-    let row = c.instruction(MathUnit::Dot).filter(|row| env.dot && plan.common(Common::Unr).is_multiple_of(row.step))?;
-    (plan.common(Common::Mvw) == 1).then_some(row)
+/// The instruction in the place of this unit's that takes several of k at once, where the target has it, k-tiles are whole ones and a register
+/// holds one of a row.
+fn several_at_once(plan: &Plan, c: &Contraction, env: &Env, family: &Family) -> Option<&'static Mma> {
+    let row = c.instruction(family.unit.several_at_once()?)?;
+    let whole = plan.common(Common::Unr).is_multiple_of(row.step) && plan.common(Common::Mvw) == 1;
+    (env.dot && whole).then_some(row)
 }
 
 /// The instruction that the unit has for this.
