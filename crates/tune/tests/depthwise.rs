@@ -74,9 +74,11 @@ fn what_cannot_be_is_refused_by_name() {
         (&layer, "A_MIC3__B_MIC8__C_UNR9", "A_MIC3 with BIM4: it does not divide the rows"),
         (&layer, "A_MIC14__B_MIC8__C_UNR9", "A_MIC14 with BIM4: a thread's rows are at uneven distances"),
         (&layer, "A_MIC4__B_MIC8__C_UNR2", "C_UNR2 with BIM4: it does not divide k"),
+        (&layer, "A_MIC1__B_MIC8__C_UNR9_LSU2", "C_LSU2 with BIM4: slices of a work-group take equal parts"),
+        (&layer, "A_MIC1__B_MIC8__C_UNR9_LSU3_ICE2_SKS2", "C_LSU3 with BIM4: the sums of slices meet in the shared memory"),
         (&layer, "A_MIC1__B_MIC8__C_UNR64_UNI2_MAC128", "C_UNI2 with BIM4: matrix instructions"),
     ] {
-        let found = refusal(problem, keys).replace("UNR", "C_UNR").replace("UNI2 with", "C_UNI2 with").replace("C_C_", "C_");
+        let found = refusal(problem, keys).replace("UNI2 with", "C_UNI2 with").replace("C_C_", "C_");
         assert!(found.starts_with(expected), "{keys}: {found}");
     }
     // Several channels in a group, or channels first, have no such form.
@@ -116,13 +118,20 @@ fn all_directions_verify() {
         ("bwdw", strided, "bf16", "emu:gfx942", "A_MIC3__B_MIC4__C_MAC64_UNR1"),
         ("bwdw", dilated, "f16", "emu:sm_90a", "A_MIC2__B_MIC2_WOS1__C_MAC64_UNR5"),
         ("bwdw", line, "f16", "emu:sm_90a", "A_MIC4__B_MIC2__C_MAC64_UNR1_ICE2_SKS1"),
+        // Slices of the work-group share its k-tiles: as many as waves, several in a wave, more than a thread has stores.
+        ("bwdw", LAYER, "f16", "emu:sm_90a", "A_MIC9__B_MIC8__C_MAC2_SKW11_UNR28_LSU7_ICE4_SKS1_MIA1"),
+        ("bwdw", LAYER, "f32", "emu:sm_80", "A_MIC3__B_MIC4__C_MAC16_SKW10_UNR56_LSU14_MIA1"),
+        ("bwdw", strided, "bf16", "emu:gfx942", "A_MIC3__B_MIC4__C_MAC24_SKW10_UNR8_LSU2_ICE5_SKS1_IWI1"),
+        ("bwdw", solid, "f16", "emu:sm_90a", "A_MIC1__B_MIC2__C_MAC96_SKW8_UNR12_LSU4"),
+        ("fwd", LAYER, "f16", "emu:sm_90a", "A_MIC4__B_MIC8__C_MAC32_SKW11_UNR9_LSU3_CVW8_MIA1"),
     ];
     for (seed, (direction, text, dtype, device, keys)) in (0..).zip(cases) {
         let (problem, device, plan) = (problem(direction, text, dtype), emulator(device, true, seed), plan(keys));
         let space = Space::new(&problem, &device.info().target).unwrap();
         let resolved = space.resolve(&plan).unwrap_or_else(|e| panic!("{problem} {plan}: {e}"));
         assert!(
-            resolved.contraction.own_factors.is_some() && resolved.footprint.shared_bytes == 0 || plan.common(Common::Sks) == 2
+            resolved.contraction.own_factors.is_some()
+                && (resolved.footprint.shared_bytes == 0) != (plan.common(Common::Sks) == 2 || plan.common(Common::Lsu) > 1)
         );
         if direction == "bwdd" && text == strided {
             assert_eq!((resolved.rest.len(), resolved.joined().count()), (3, 3), "{plan}");
@@ -177,7 +186,7 @@ fn any_problem(rng: &mut ChaCha8Rng) -> Option<Problem> {
 
 #[test]
 fn random_pairs_verify() {
-    let (mut seen, mut halo, mut split) = (0, 0, 0);
+    let (mut seen, mut halo, mut split, mut sliced) = (0, 0, 0, 0);
     for seed in 0..300u64 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let Some(problem) = any_problem(&mut rng) else { continue };
@@ -188,6 +197,7 @@ fn random_pairs_verify() {
             .with_each([(Common::Bim, 4), (Common::Mac, one(&[16, 32, 64, 96])), (Common::Skw, one(&[8, 9, 10, 11, 12, 13]))])
             .with_each([
                 (Common::Unr, one(&[1, 2, 4, 8, 16, 64])),
+                (Common::Lsu, one(&[1, 1, 2, 4])),
                 (Common::Ice, one(&[1, 1, 2, 3])),
                 (Common::Sks, one(&[1, 1, 2])),
             ])
@@ -203,10 +213,14 @@ fn random_pairs_verify() {
         seen += 1;
         halo += usize::from((loads.places.len() as u32) < t.a.micro * t.k_tile);
         split += usize::from(t.split_k.ways > 1);
+        sliced += usize::from(t.slices > 1);
         let failed = judge(&device, &Pair { seed, problem, plan });
         assert!(failed.is_none(), "{}", failed.unwrap_or_default());
     }
-    assert!(seen > 100 && halo > 20 && split > 20, "{seen} pairs, {halo} with shared taps, {split} with splits");
+    assert!(
+        seen > 100 && halo > 20 && split > 20 && sliced > 20,
+        "{seen} pairs, {halo} with shared taps, {split} with splits, {sliced} with slices"
+    );
 }
 
 #[test]
@@ -220,5 +234,7 @@ fn searches_open_with_groups_as_columns() {
         let space = space(&problem, "sm_90a");
         let first = Picker::new(&space).pick(1).remove(0);
         assert_eq!(first.plan.common(Common::Bim), 4, "{problem} {}", first.plan);
+        // Few sums over many pixels: threads of a work-group share those, and few partial sums leave it.
+        assert_eq!(first.plan.common(Common::Lsu) > 1, direction == "bwdw", "{problem} {}", first.plan);
     }
 }

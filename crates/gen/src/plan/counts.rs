@@ -90,7 +90,9 @@ pub fn counts(spec: &KernelSpec, c: &Contraction) -> Counts {
     let steps = (groups / ways) as f64 * all_k_tiles as f64;
     let tile = |i: usize, o: &OperandTiling, tensor: &Tensor| match &spec.schedule.copies[i] {
         // Each thread's loads.
-        Transport::Own(loads) => f64::from(t.math_threads() * loads.width * tensor.scalar.bytes()) * loads.places.len() as f64,
+        Transport::Own(loads) => {
+            f64::from(spec.launch_threads() * loads.width * tensor.scalar.bytes()) * loads.places.len() as f64
+        }
         _ => tile_bytes(o, t.k_tile, tensor),
     };
     let (tile_a, tile_b) = (tile(0, &t.a, &c.a), tile(1, &t.b, &c.b));

@@ -94,6 +94,7 @@ fn derive_plan(plan: &Plan, c: &Contraction, env: &Env) -> Result<KernelSpec, Re
         k_tile,
         threads_a: along_m * family.lanes,
         threads_b: along_n,
+        slices: if own { at(Common::Lsu) } else { 1 },
         micro_b_fastest: on(Common::Mia),
         wave_a: wave_shape(plan, env, along_m, along_n)?,
         wave_lanes: env.wave.max(1),

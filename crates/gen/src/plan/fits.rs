@@ -163,11 +163,9 @@ pub fn shared_align(t: &OperandTiling, scalar: Scalar) -> u32 {
     (t.fragment_width.max(t.store_width) * scalar.bytes()).max(16)
 }
 
-/// Bytes of a tile's sums of this type in shared memory where splits meet there; they lie over the operands' tiles.
+/// Bytes of sums of this type in shared memory where parts of a tile's meet there; they lie over the operands' tiles.
 pub(crate) fn sum_bytes(spec: &KernelSpec, sum: Scalar) -> u64 {
-    let t = &spec.tiling;
-    let meet = u64::from(spec.epilogue.split == Split::Cluster);
-    meet * u64::from(t.a.macro_tile) * u64::from(t.b.macro_tile) * u64::from(sum.bytes())
+    spec.meeting(sum).map_or(0, |meeting| meeting.bytes)
 }
 
 /// Shared memory of a work-group in bytes: both operands' buffers, or the staging buffer that results are staged in where that is

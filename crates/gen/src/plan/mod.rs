@@ -16,6 +16,7 @@ mod grammar_error;
 mod grid;
 pub mod keys;
 mod materialised;
+mod meeting;
 mod normal;
 mod operand;
 mod own_factors;
@@ -49,6 +50,7 @@ pub use grammar_error::{GrammarError, GrammarFault};
 pub use grid::{load_tile, thread_grid};
 pub use keys::{Chiral, Common, Key, KeyInfo, Legal, Part, System};
 pub use materialised::{PaddedRows, WORKSPACE_ALIGN, copied_elements, copy_leading_dimension, materialised, padded_rows};
+pub use meeting::Meeting;
 pub use own_loads::{OwnLoads, Place};
 pub use reduction::{
     Carried, ELEMENT_BLOCK, ELEMENT_THREADS, ElementLoads, ElementTile, Finish, Partials, Stage, TileReduction, atomic,

@@ -34,9 +34,9 @@ const ELEMENT_COMMON: [Common; 7] = {
 const ELEMENT_CHIRAL: [Chiral; 3] = [Chiral::Mic, Chiral::Miw, Chiral::Frw];
 
 /// Keys that plans read whose threads load what they multiply themselves.
-const OWN_COMMON: [Common; 16] = {
+const OWN_COMMON: [Common; 17] = {
     use Common::*;
-    [Unr, Gal, Ice, Iwi, Szt, Mad, Naw, Mac, Skw, Mia, Sks, Cvw, Wva, Mgp, Bim, Uni]
+    [Unr, Gal, Ice, Iwi, Szt, Mad, Naw, Mac, Skw, Mia, Sks, Cvw, Wva, Mgp, Bim, Uni, Lsu]
 };
 
 impl Keys {
@@ -204,6 +204,8 @@ impl Plan {
         if c.own_factors.is_some() {
             return p.of_own(c).into();
         }
+        // Other units' threads share what they multiply.
+        p.reset(&[Common::Lsu], &[]);
         if c.reductions().next().is_none() {
             p.reset(&[Common::Rdf, Common::Rdc], &[]);
         }

@@ -22,6 +22,7 @@ pub(super) fn derive(
     let [mic_a, mic_b] = [Key::A(Chiral::Mic), Key::B(Chiral::Mic)];
     let unr = Key::C(Common::Unr);
     let (rows, columns, k_tile) = (plan.get(mic_a), plan.get(mic_b), plan.get(unr));
+    let slices = slices(plan, c, k_tile)?;
     let refuse = |key: Key, why: &'static str| Refusal::OwnLoads { key, value: plan.get(key), why };
     let tile = |mic: Key, micro: u32, threads: u32| {
         let tile = threads.checked_mul(micro).filter(|tile| *tile <= 1 << 16);
@@ -47,7 +48,7 @@ pub(super) fn derive(
     let width = gcd(columns, reach::vector_width(&b, ROW, (LOAD_BYTES / b.scalar.bytes()).max(1)));
     let loads = |tensor: &Tensor, width: u32, (mic, vectors, step): (Key, u32, u32)| {
         // Sums without terms read nothing.
-        let depth = if c.k == 0 { 1 } else { k_tile };
+        let depth = if c.k == 0 { 1 } else { k_tile / slices };
         OwnLoads::new(&tensor.view, width, (vectors, step), depth).map_err(|uneven| match uneven {
             Uneven::Rows => refuse(mic, "a thread's rows are at uneven distances; use a divisor of a line of pixels, or 1"),
             Uneven::K => refuse(unr, "the k of a tile are at uneven distances; use all of k, a line of taps or pixels, or 1"),
@@ -58,6 +59,24 @@ pub(super) fn derive(
     let a = tiling((rows, tile_m), (columns, 1), Source::InPlace);
     let b = tiling((columns, tile_n), (of_b.width, columns), from);
     Ok([(a, Transport::Own(of_a)), (b, Transport::Own(of_b))])
+}
+
+/// Slices of the work-group that take parts of every k-tile.
+fn slices(plan: &Plan, c: &Contraction, k_tile: u32) -> Result<u32, Refusal> {
+    let (key, slices) = (Key::C(Common::Lsu), plan.common(Common::Lsu));
+    let refuse = |why| Err(Refusal::OwnLoads { key, value: slices, why });
+    if !k_tile.is_multiple_of(slices) {
+        return refuse("slices of a work-group take equal parts of a k-tile, and it does not divide UNR");
+    }
+    if slices > 1 && plan.common(Common::Ice) > 1 && plan.common(Common::Sks) == 2 {
+        return refuse("the sums of slices meet in the shared memory where those of a cluster would (SKS2); use SKS1");
+    }
+    if slices > 1 && c.reductions().next().is_some() {
+        return refuse(
+            "each slice has whole sums of a part of the tile alone, which reductions would take as all of it; use LSU1",
+        );
+    }
+    Ok(slices)
 }
 
 /// A factor that has no tile in shared memory, loaded in vectors of so many; results are stored from runs of `run`.

@@ -261,6 +261,13 @@ const COMMON: [KeyInfo; COMMONS] = [
         0,
         "reductions in persistent work-groups (PST) that walk along what is reduced: 0 each tile leaves its parts of reduced values, 1 a work-group adds up those of its own tiles in registers, and leaves them behind the last one",
     ),
+    entry(
+        "LSU",
+        System::Tensile,
+        Legal::Range(1, 64),
+        1,
+        "split of k within a work-group (BIM4): so many slices of MAC threads each, which take equal parts of every k-tile and add up their sums through shared memory, in fixed order",
+    ),
 ];
 
 #[cfg(test)]

@@ -78,6 +78,8 @@ pub struct Tiling {
     pub threads_a: u32,
     /// Threads along n.
     pub threads_b: u32,
+    /// Slices of the work-group, of as many threads each, that take equal parts of every k-tile for the same tile (`LSU`).
+    pub slices: u32,
     /// Adjacent threads differ in their position along n (`MIA1`) instead of m (`MIA0`).
     pub micro_b_fastest: bool,
     /// Lanes of a wave along m when the wave covers a compact rectangle of micro tiles; 0 keeps the plain order.
@@ -114,7 +116,7 @@ impl Tiling {
         let (a, b) = (self.a.macro_tile, self.b.macro_tile);
         if self.swapped { (b, a) } else { (a, b) }
     }
-    /// Threads that compute a tile together.
+    /// Threads that compute a tile together; of several slices, those of one.
     pub fn math_threads(&self) -> u32 {
         self.threads_a * self.threads_b
     }
@@ -192,9 +194,13 @@ impl Tiling {
     pub const fn products(&self) -> u32 {
         if self.a.split { 3 } else { 1 }
     }
-    /// k-steps of a k-tile.
+    /// Depth of a slice's part of a k-tile.
+    pub fn slice_depth(&self) -> u32 {
+        self.k_tile / self.slices.max(1)
+    }
+    /// k-steps of a k-tile, or of a slice's part of it.
     pub fn k_steps(&self) -> u32 {
-        self.k_tile / self.k_step()
+        self.slice_depth() / self.k_step()
     }
 }
 
@@ -382,7 +388,7 @@ impl KernelSpec {
     pub fn launch_threads(&self) -> u32 {
         match self.schedule.roles {
             Some(r) => r.load_threads + r.math_threads,
-            None => self.tiling.math_threads(),
+            None => self.tiling.math_threads() * self.tiling.slices,
         }
     }
     /// Teams of math threads that alternate between result tiles; 1: all compute each tile together.
@@ -402,7 +408,7 @@ impl KernelSpec {
     pub fn load_threads(&self) -> u32 {
         match self.schedule.roles {
             Some(r) => r.load_threads,
-            None => self.tiling.math_threads(),
+            None => self.tiling.math_threads() * self.tiling.slices,
         }
     }
 }

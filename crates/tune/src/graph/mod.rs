@@ -256,6 +256,11 @@ impl<'a> Graph<'a> {
             values.extend([(Key::B(Chiral::Wos), 0), (c(Common::Swp), 1 - plan.common(Common::Swp).min(1))]);
             self.together(plan, &values, out);
         }
+        // Slices that take as many k each as before.
+        let (unr, lsu) = (plan.common(Common::Unr), plan.common(Common::Lsu));
+        for slices in self.edges(c(Common::Lsu), lsu) {
+            self.together(plan, &[(c(Common::Lsu), slices), (c(Common::Unr), (unr / lsu.max(1)).max(1) * slices)], out);
+        }
         let (along_m, along_n) = (plan.get(Key::A(Chiral::Clu)), plan.get(Key::B(Chiral::Clu)));
         self.together(plan, &[(Key::A(Chiral::Clu), along_n), (Key::B(Chiral::Clu), along_m)], out);
         for width in [1, 2, 4] {

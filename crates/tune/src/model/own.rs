@@ -24,6 +24,10 @@ const NARROW: f64 = 2.0;
 /// Instructions of a thread around its k-tiles, and for each condition of a load and its address.
 const AROUND: f64 = 90.0;
 const CONDITION: f64 = 1.0;
+/// k that slices of a work-group may share, and sums of their threads.
+const LONG: u32 = 512;
+const LEAST_SUMS: u32 = 16;
+const MOST_SUMS: u32 = 72;
 /// Share of the peak rates that mixed instructions, and streams of memory, reach.
 const REACHED: f64 = 0.8;
 
@@ -71,6 +75,46 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
             }
         }
     }
+    plans.extend(sliced(space, base.with(Key::C(Common::Sks), split), c));
+    plans
+}
+
+/// Sums over much more than a thread takes at once, of few results: slices of the work-group share them.
+fn sliced(space: &Space, base: Keys, c: &Contraction) -> Vec<Keys> {
+    let (units, bytes) = (u64::from(space.target().units.max(1)), u64::from(c.a.scalar.bytes()));
+    let divides = |extent: u64, value: &u32| extent.is_multiple_of(u64::from(*value));
+    let mut plans = Vec::new();
+    if c.k < u64::from(LONG) || c.reductions().next().is_some() {
+        return plans;
+    }
+    let rows = || (1..=MOST_SUMS).filter(|row| divides(c.m, row));
+    let widths = [8u32, 4, 2].into_iter().filter(|width| divides(c.n, width) && width * c.a.scalar.bytes() <= VECTOR);
+    for (width, row) in widths.flat_map(|width| rows().map(move |row| (width, row))) {
+        let columns = c.n / u64::from(width);
+        if !(LEAST_SUMS..=MOST_SUMS).contains(&(width * row)) {
+            continue;
+        }
+        // Whole sectors of neighbouring groups, all of them or a part; all rows, or half.
+        let whole = |along: &u32| divides(columns, along) && (u64::from(along * width) * bytes).is_multiple_of(SECTOR as u64);
+        let all = c.m.div_ceil(row.into()).next_power_of_two().min(64) as u32;
+        let grids = (1..=64u32).filter(whole).flat_map(|along_n| [(all, along_n), (all.div_ceil(2), along_n)]);
+        for (along_m, along_n) in grids {
+            let threads = along_m * along_n;
+            let tiles = c.g * c.m.div_ceil((along_m * row).into()) * columns.div_ceil(along_n.into());
+            let skew = (threads.ilog2().div_ceil(2) + 10).saturating_sub(along_m.ilog2());
+            let slices = [2u32, 4, 8, 16, 32].into_iter().filter(|slices| (96..=384).contains(&(threads * slices)));
+            let shares = slices.flat_map(|slices| [4u32, 7, 8, 14, 16].map(|depth| (slices, slices * depth)));
+            for (slices, depth) in shares.filter(|(_, depth)| divides(c.k, depth)) {
+                let most = (c.k / u64::from(depth) / 4).clamp(1, 4096);
+                let mut ways = [1, 2, 4].map(|each| (units * each / tiles.max(1)).clamp(1, most) as u32).to_vec();
+                ways.dedup();
+                let plan =
+                    base.with_each([(Common::Mac, threads), (Common::Skw, skew), (Common::Lsu, slices), (Common::Unr, depth)]);
+                let plan = plan.with(Key::A(Chiral::Mic), row).with(Key::B(Chiral::Mic), width);
+                plans.extend(ways.into_iter().map(|ways| plan.with(Key::C(Common::Ice), ways)));
+            }
+        }
+    }
     plans
 }
 
@@ -80,10 +124,10 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let (rates, units) = (&target.rates, f64::from(target.units.max(1)));
     let [Some(a), Some(b)] = spec.schedule.copies.each_ref().map(|copy| copy.own()) else { return Estimate::default() };
     let wave = f64::from(target.wave.max(1));
-    let threads = f64::from(t.math_threads());
+    let (threads, slices) = (f64::from(spec.launch_threads()), f64::from(t.slices));
     let waves = (threads / wave).ceil();
     let narrow = |scalar: Scalar| if scalar.bytes() < 4 { 1.0 } else { 0.0 };
-    let (sums, depth) = (f64::from(t.a.micro * t.b.micro), f64::from(t.k_tile));
+    let (sums, depth) = (f64::from(t.a.micro * t.b.micro), f64::from(t.slice_depth()));
     // Instructions of a thread in a k-tile: multiply-adds, conversions, loads with address and conditions.
     let side = |loads: &OwnLoads, scalar: Scalar| {
         let (places, width) = (loads.places.len() as f64, f64::from(loads.width));
@@ -97,20 +141,29 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let ((issued_a, places_a, cached_a, bytes_a), (issued_b, places_b, cached_b, _)) = (side(a, c.a.scalar), side(b, c.b.scalar));
     let cached_a = places_a * cached_a.max(lines(c, t, target.wave.max(1)) / LOOKED_UP);
     let cached_b = places_b * cached_b;
-    let out = sums * (1.0 + 2.0 / f64::from(spec.epilogue.exit.width()));
+    // Slices exchange their sums, and each stores a part of them.
+    let exchanged = if t.slices > 1 { sums } else { 0.0 };
+    let out = sums / slices * (1.0 + 2.0 / f64::from(spec.epilogue.exit.width())) + exchanged * (1.0 + 2.0 / 4.0);
     let rate = fma_rate(target, c.accumulator());
     let lanes = if target.wave > 1 { 32.0 * f64::from(UNIT_PARTS) } else { rate };
     let math = work.iterations * sums * depth;
     let issued = math + work.iterations * (issued_a + issued_b) + out + AROUND;
-    let l1 = waves * work.iterations * (cached_a + cached_b);
+    let exchanged = exchanged * f64::from(c.accumulator().bytes()) * 2.0 * wave / rates.shared_bytes.max(1.0);
+    let l1 = waves * (work.iterations * (cached_a + cached_b) + exchanged);
+    let resident = f64::from(footprint.groups_per_unit.max(1)).min((work.groups / units).ceil().max(1.0));
     // What a work-group reads of the last-level cache, once.
-    let k = (work.iterations * depth).max(1.0);
-    let kept = k.min(KEPT) as u32;
+    let k = (work.iterations * f64::from(t.k_tile)).max(1.0);
     let line = f64::from(t.b.macro_tile.min(c.n as u32)) * f64::from(c.a.scalar.bytes()) / SECTOR;
     // A run that is no whole sectors begins and ends within some.
     let line = SECTOR * if line.fract() > 0.0 && u64::from(t.b.macro_tile) < c.n { line.ceil() + 0.5 } else { line.ceil() };
-    let read = model.tile_bytes(Operand::A, &t.a, kept) / SECTOR * line * (k / f64::from(kept));
-    let stored = sums * threads * f64::from(if t.split_k.ways > 1 { c.accumulator() } else { c.c.scalar }.bytes());
+    let read = |k: u32| model.tile_bytes(Operand::A, &t.a, k) / SECTOR * line + model.tile_bytes(Operand::B, &t.b, k);
+    let all = k.min(KEPT);
+    // What shared memory leaves of the first-level cache, for each work-group.
+    let room = f64::from(target.limits.shared_per_unit) / resident - f64::from(footprint.shared_bytes);
+    let kept = (all * (room / read(all as u32).max(1.0)).clamp(0.0, 1.0)).max(f64::from(t.k_tile).min(k)) as u32;
+    let read = read(kept) * (k / f64::from(kept));
+    let stored =
+        sums * f64::from(t.math_threads()) * f64::from(if t.split_k.ways > 1 { c.accumulator() } else { c.c.scalar }.bytes());
     let l2 = (read + stored) / rates.l2_bytes.max(1.0);
     let result = c.g as f64 * c.m as f64 * c.n as f64;
     let out_bytes = if t.split_k.ways > 1 {
@@ -126,7 +179,6 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let (math_us, issue_us) = (us(waves * wave * math / rate), us(waves * wave * issued / (lanes * REACHED)));
     let (l1_us, l2_us, dram_us) = (us(l1), us(l2), dram_bytes / (rates.dram_gbs * 1e3 * REACHED));
     // Bytes of memory on their way: those of a thread's loads that no other thread has.
-    let resident = f64::from(footprint.groups_per_unit.max(1)).min((work.groups / units).ceil().max(1.0));
     let loaded = (work.groups * threads * work.iterations * bytes_a).max(1.0);
     let flying = resident * units * threads * bytes_a * (in_bytes / loaded).min(1.0);
     let by_latency = in_bytes / (flying / (rates.dram_latency_ns * 1e-3)).max(1.0);
@@ -156,11 +208,13 @@ fn lines(c: &Contraction, t: &Tiling, wave: u32) -> f64 {
     let (grid, bytes) = (t.grid(), i64::from(c.a.scalar.bytes()));
     let micro = [(Axis::Row, t.a.micro), (Axis::Col, t.b.micro)];
     let line = |lane: u32| {
-        let [row, col] = micro.map(|(to, micro)| grid.at(to, &[(Axis::Thread, lane.into())]) * i64::from(micro));
+        let (thread, slice) = (lane % t.math_threads(), lane / t.math_threads());
+        let [row, col] = micro.map(|(to, micro)| grid.at(to, &[(Axis::Thread, thread.into())]) * i64::from(micro));
         let exists = (row as u64) < c.m && (col as u64) < c.n;
-        exists.then(|| (c.a.view.access.offset.at(&[col, row, 0]) * bytes).div_euclid(LINE))
+        let k = i64::from(slice * t.slice_depth());
+        exists.then(|| (c.a.view.access.offset.at(&[col, row, k]) * bytes).div_euclid(LINE))
     };
-    let mut found: Vec<i64> = (0..wave.min(t.math_threads())).filter_map(line).collect();
+    let mut found: Vec<i64> = (0..wave.min(t.math_threads() * t.slices)).filter_map(line).collect();
     found.sort_unstable();
     found.dedup();
     found.len() as f64

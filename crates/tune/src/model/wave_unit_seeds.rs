@@ -33,7 +33,7 @@ pub(super) fn seeds(space: &Space, form: u32, c: &Contraction) -> Vec<Keys> {
     let base = layout(base, Key::A, &turned, Operand::A, 16);
     let base = layout(base, Key::B, &turned, Operand::B, 16).with_both(Chiral::Pad, padding(row.input));
     let mut plans = Vec::new();
-    for (waves, skew, mic_a, mic_b) in tiles(family) {
+    for (waves, skew, mic_a, mic_b) in tiles(family).into_iter().chain(narrow(family, &turned)) {
         let Some((along_m, along_n)) = thread_grid(waves, skew) else { continue };
         let (rows, columns) = unit.family().block;
         let (tile_m, tile_n) = (u64::from(along_m * mic_a * rows), u64::from(along_n * mic_b * columns));
@@ -96,6 +96,23 @@ fn tiles(family: &Family) -> Vec<(u32, u32, u32, u32)> {
             (1, 10, 1, 4),
         ],
     }
+}
+
+/// The same where one instruction or two have all columns of the result, or all rows: tiles that are no wider, and waves along the other side.
+fn narrow(family: &Family, c: &Contraction) -> Vec<(u32, u32, u32, u32)> {
+    let few = |extent: u64, block: u32| u32::try_from(extent.div_ceil(block.into())).unwrap_or(u32::MAX);
+    let (rows, columns) = (few(c.m, family.block.0), few(c.n, family.block.1));
+    let mut tiles = Vec::new();
+    for (waves, many) in [1u32, 2, 4, 8].into_iter().flat_map(|waves| [1u32, 2, 4, 6, 8].map(|many| (waves, many))) {
+        let square = waves.ilog2().div_ceil(2) + 10;
+        if matches!(columns, 1 | 2) {
+            tiles.push((waves, square - waves.ilog2(), many, columns));
+        }
+        if matches!(rows, 1 | 2) {
+            tiles.push((waves, square, rows, many));
+        }
+    }
+    tiles
 }
 
 /// Copies or loads that run ahead, in place, from padded copies, and from tensors copied with padded rows.

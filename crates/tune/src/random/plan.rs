@@ -123,6 +123,9 @@ fn details(rng: &mut ChaCha8Rng, p: &mut Keys, recipe: &Recipe, space: &Space) {
     set(Common::Mvw, if rng.random_bool(vectors) { one(rng, &[2, 4, 8]) } else { 1 });
     set(Common::Mgp, one(rng, &[0, 0, 1, 2]));
     set(Common::Ukl, u32::from(recipe.long_code && rng.random_bool(0.2)));
+    if p.common(Common::Bim) == 4 {
+        p.set(Key::C(Common::Lsu), one(rng, &[1, 1, 2, 4]));
+    }
     schedule(rng, p, recipe, space);
     if !recipe.long_code && p.common(Common::Unr) > 16 {
         p.set(Key::C(Common::Fra), 0);

@@ -1,8 +1,8 @@
 //! What happens to the accumulators: scaling, bias, activation and residual before they are stored, and the ways to memory.
 
 mod bulk;
-mod cluster_sum;
 mod direct;
+mod meeting;
 pub mod operations;
 pub mod out;
 mod rows;
@@ -71,8 +71,8 @@ impl Epilogue<'_> {
 
     /// Stores a tile's results; `staged` are the buffers of all tiles, if there are such.
     pub fn emit(&self, b: &mut Builder, sums: &Sums, at: &TilePosition, staged: Option<&Staged>) {
-        if self.spec.epilogue.split == Split::Cluster {
-            return self.sum_over_cluster(b, sums, at);
+        if self.spec.parts_meet() {
+            return self.sum_parts(b, sums, at);
         }
         let reduced = (!self.args.reducers.is_empty()).then(|| {
             let (out, math) = (Out::new(b, self, at), self.accumulators(b, sums));

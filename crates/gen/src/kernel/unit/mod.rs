@@ -50,6 +50,14 @@ pub(crate) struct Sums {
     pub thread: ExprId,
 }
 
+/// Position of the thread with this number in its slice of the work-group, and the number of that.
+pub(crate) fn in_slices(b: &mut Builder, t: &Tiling, thread: ExprId) -> (ExprId, ExprId) {
+    match t.slices {
+        1 => (thread, b.int(0, Scalar::I32)),
+        _ => (b.bind("slice_thread", thread % t.math_threads()), b.bind("slice", thread / t.math_threads())),
+    }
+}
+
 /// First row and column of the micro tile of the wave that the thread with this position among the math threads belongs to, and its lane.
 fn wave(b: &mut Builder, t: &Tiling, row: &Mma, thread: ExprId) -> ([ExprId; 2], ExprId) {
     let (lanes, along_m) = (row.lanes(), t.a.macro_tile / t.a.micro);

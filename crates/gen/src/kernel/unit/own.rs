@@ -4,7 +4,7 @@
 //! converted once.
 
 use super::math::micro_first;
-use super::{Between, KTile, Sums, Unit};
+use super::{Between, KTile, Sums, Unit, in_slices};
 use crate::kernel::copy::copies::{Operands, Source};
 use crate::kernel::input::Ints;
 use crate::kernel::stages::schedule::MathPart;
@@ -36,7 +36,7 @@ struct Factor {
     from: Base,
     /// Batch entry and row of the thread's first element.
     at: [Coord; 2],
-    /// First k of the work-group, from one of its k-tiles to the next, and depth of one.
+    /// First k of the thread, from one k-tile to the next, and how many it takes of each.
     k: (ExprId, i64, i64),
     /// What the thread has of it exists.
     guard: Option<ExprId>,
@@ -53,7 +53,7 @@ struct Loaded<'a> {
 }
 
 impl Own {
-    /// Of the thread at this position among those that compute.
+    /// Of the thread at this position among those that compute, of all slices.
     pub fn new(
         b: &mut Builder,
         c: &Contraction,
@@ -64,6 +64,7 @@ impl Own {
         let spec = operands.spec;
         let t = &spec.tiling;
         let grid = t.grid();
+        let (thread, slice) = in_slices(b, t, thread);
         let sides = [(Axis::Row, &t.a, "micro_row"), (Axis::Col, &t.b, "micro_col")];
         let first = sides.map(|(to, tiling, name)| {
             let id = grid.emit(b, to, &[(Axis::Thread, thread)], Scalar::I32);
@@ -72,7 +73,7 @@ impl Own {
         });
         let micro = [t.a.micro, t.b.micro];
         let acc = b.regs("acc", c.accumulator().vector(1), micro[0] * micro[1]);
-        let factors = tile.and_then(|(at, range)| Factor::both(b, c, operands, first, (at, range)));
+        let factors = tile.and_then(|(at, range)| Factor::both(b, c, operands, (first, slice), (at, range)));
         Own { acc, first, thread, factors, micro, accumulator: c.accumulator(), mad: spec.style.mad }
     }
 }
@@ -82,7 +83,7 @@ impl Factor {
         b: &mut Builder,
         c: &Contraction,
         operands: &Operands,
-        first: [ExprId; 2],
+        (first, slice): ([ExprId; 2], ExprId),
         (at, range): (&TilePosition, &KRange),
     ) -> Option<[Factor; 2]> {
         let (t, ints, shape) = (&operands.spec.tiling, operands.tiles.ints, operands.tiles.shape);
@@ -104,6 +105,8 @@ impl Factor {
         let entry = Coord::start(b, entry, t.b.micro.into());
         let plain = Coord::plain(b, g[1]);
         let inside = b.and_opt(guards[0], guards[1]);
+        let depth = i64::from(t.slice_depth());
+        let begin = if t.slices > 1 { b.bind("slice_begin", range.begin + slice.cast(ints.coord) * depth) } else { range.begin };
         // Panels are filled to their ends.
         let packed = operands.input(1).tiling.source == From::Packed;
         let mut factor = |i: usize, name: &'static str, at: [Coord; 2], guard: Option<ExprId>| {
@@ -120,7 +123,7 @@ impl Factor {
                 view: operands.input(i).tensor.view.clone(),
                 from: Base::Cursor(b.cursor(name, source.buffer, offset)),
                 at,
-                k: (range.begin, range.step, t.k_tile.into()),
+                k: (begin, range.step, depth),
                 guard,
                 ints,
                 accumulator: c.accumulator(),

@@ -1,0 +1,195 @@
+//! Sums of a tile of which several have parts: the splits of a cluster (`SKS2`), or the slices of a work-group (`LSU`). No workspace, no
+//! second kernel, always in the same order.
+//!
+//! All put their sums into shared memory, where the operands' tiles were. When all have, each takes a part of the tile, reads it from all
+//! of them in their order, and stores it. A thread's sums keep their place: what it adds up are the sums of the threads with its number.
+
+use super::Epilogue;
+use super::out::{Out, Target, columns_contiguous};
+use crate::kernel::tile::position::TilePosition;
+use crate::kernel::unit::accumulators::Accumulators;
+use crate::kernel::unit::{Sums, in_slices};
+use crate::plan::Meeting;
+use std::ops::Range;
+use tilewright_ir::layout::Axis;
+use tilewright_ir::*;
+
+/// The exchange of a tile's sums, and the array that it goes through.
+struct Exchange<'a> {
+    math: &'a Accumulators,
+    array: SharedId,
+    thread: ExprId,
+    threads: u32,
+    meeting: Meeting,
+    /// Which of those that have parts of the tile this is, and how many there are.
+    number: ExprId,
+    peers: u32,
+    reach: Reach,
+}
+
+/// How peers reach each other's sums.
+#[derive(Clone, Copy)]
+enum Reach {
+    /// In the array of the work-group of their number, counted from this rank of the cluster.
+    Cluster(ExprId),
+    /// In one array, one behind the other.
+    Array,
+}
+
+impl Epilogue<'_> {
+    /// Behind the last k-tile. All math threads come here. Those of a cluster meet twice, its load waves with them
+    /// ([`Epilogue::meet`]): before the sums are read, and behind.
+    pub(super) fn sum_parts(&self, b: &mut Builder, sums: &Sums, at: &TilePosition) {
+        let math = &self.accumulators(b, sums);
+        let Some(exchange) = self.exchange(b, math) else { return };
+        let registers = exchange.meeting.registers;
+        for (number, round) in exchange.rounds().enumerate() {
+            if number > 0 || matches!(exchange.reach, Reach::Cluster(_)) {
+                // Other waves may still read the operands that these lie over, or the sums of the last round.
+                self.meet_math(b);
+            }
+            for access in round.clone() {
+                exchange.put(b, access);
+            }
+            exchange.meet(b);
+            exchange.shares(b, round, |b, from, to| (from..to).for_each(|access| exchange.sum(b, access)));
+        }
+        if let Reach::Cluster(_) = exchange.reach {
+            if self.piped && self.spec.tiling.persistent > 0 {
+                // Bulk copies of the next tile follow in the same place.
+                b.bulk(BulkOp::ProxyFence);
+            }
+            // Ahead of the stores, whose end it would wait for.
+            exchange.meet(b);
+        }
+        let reduced = !self.args.reducers.is_empty();
+        if reduced {
+            exchange.shares(b, 0..exchange.meeting.accesses, |b, from, to| {
+                let out = Out::new(b, self, at);
+                out.by_beta(b, |b, old| out.apply_in_registers(b, math, from * registers..to * registers, old));
+            });
+            self.reduce_shares(b, &exchange, at);
+        }
+        if matches!(self.args.target, Target::Nowhere) {
+            return;
+        }
+        exchange.shares(b, 0..exchange.meeting.accesses, |b, from, to| {
+            let out = Out::new(b, self, at);
+            let out = if reduced { out.applied_already() } else { out };
+            let width = self.spec.epilogue.exit.width();
+            let along = if width > 1 && !columns_contiguous(self.c) { Axis::Row } else { Axis::Col };
+            out.by_beta(b, |b, old| {
+                let ours = from * registers..to * registers;
+                math.runs(b, (along, width), ours, &mut |b, row, col, values| out.put(b, row, col, values, old));
+            });
+        });
+    }
+
+    /// Who has parts of the tile, and what they meet in.
+    fn exchange<'m>(&self, b: &mut Builder, math: &'m Accumulators) -> Option<Exchange<'m>> {
+        let t = &self.spec.tiling;
+        let (threads, meeting) = (t.math_threads(), self.spec.meeting(math.scalar)?);
+        let array = b.shared("sums", math.scalar, meeting.at_once * meeting.width * threads * t.slices, 0);
+        let (thread, number, peers, reach) = match t.slices {
+            1 => {
+                b.comment("the splits of the tile exchange their sums");
+                let place = self.place?;
+                let first_rank = b.value((place.n * t.cluster.m + place.m) * t.cluster.splits);
+                (self.thread, place.split, t.cluster.splits, Reach::Cluster(first_rank))
+            }
+            slices => {
+                b.comment("the slices of the work-group exchange their sums");
+                let (thread, slice) = in_slices(b, t, self.thread);
+                (thread, slice, slices, Reach::Array)
+            }
+        };
+        Some(Exchange { math, array, thread, threads, meeting, number, peers, reach })
+    }
+
+    /// Each peer's share of the tile is reduced: what it has of others is a part of their sums only.
+    fn reduce_shares(&self, b: &mut Builder, exchange: &Exchange, at: &TilePosition) {
+        let ours: Vec<ExprId> = (0..exchange.peers).map(|peer| b.bind("ours", exchange.number.equals(peer))).collect();
+        let share = |access: u32| (0..exchange.peers).find(|peer| exchange.share(*peer).contains(&access));
+        let counts = |element: u32| share(element / exchange.meeting.width).map(|peer| ours[peer as usize]);
+        let out = Out::new(b, self, at);
+        self.reduce(b, exchange.math, at, &out, &counts);
+    }
+}
+
+impl Exchange<'_> {
+    /// The accesses whose sums are in shared memory at a time.
+    fn rounds(&self) -> impl Iterator<Item = Range<u32>> + use<> {
+        let Meeting { accesses, at_once, .. } = self.meeting;
+        (0..accesses).step_by(at_once.max(1) as usize).map(move |first| first..(first + at_once).min(accesses))
+    }
+
+    /// The accesses that one of the peers sums up.
+    fn share(&self, peer: u32) -> Range<u32> {
+        let bound = |s: u32| (u64::from(self.meeting.accesses) * u64::from(s) / u64::from(self.peers)) as u32;
+        bound(peer)..bound(peer + 1)
+    }
+
+    /// What each peer does with its share of these accesses.
+    fn shares(&self, b: &mut Builder, of: Range<u32>, each: impl Fn(&mut Builder, u32, u32)) {
+        for peer in 0..self.peers {
+            let share = self.share(peer);
+            let (from, to) = (share.start.max(of.start), share.end.min(of.end));
+            if from < to {
+                b.if_then(self.number.equals(peer), |b| each(b, from, to));
+            }
+        }
+    }
+
+    /// All peers wait for each other.
+    fn meet(&self, b: &mut Builder) {
+        match self.reach {
+            Reach::Cluster(_) => b.push(Stmt::Barrier(BarrierScope::Cluster)),
+            Reach::Array => b.barrier(),
+        }
+    }
+
+    /// Where an access lies among a peer's sums.
+    fn at(&self, b: &mut Builder, access: u32) -> ExprId {
+        let Meeting { width, at_once, .. } = self.meeting;
+        b.value(self.thread * width + (access % at_once.max(1) * self.threads * width))
+    }
+
+    /// Elements from the sums of one peer to those of the next in the same array.
+    const fn apart(&self) -> u32 {
+        self.meeting.at_once * self.meeting.width * self.threads
+    }
+
+    fn put(&self, b: &mut Builder, access: u32) {
+        let width = self.meeting.width;
+        let values: Vec<ExprId> = (0..width).map(|i| self.math.value(b, access * width + i)).collect();
+        let value = b.vector(&values);
+        let at = self.at(b, access);
+        let at = match self.reach {
+            Reach::Cluster(_) => at,
+            Reach::Array => b.value(at + self.number * self.apart()),
+        };
+        b.store(Base::Shared(self.array), at, value, None);
+    }
+
+    /// Adds up the sums of an access.
+    fn sum(&self, b: &mut Builder, access: u32) {
+        let (at, width) = (self.at(b, access), self.meeting.width);
+        let mut total: Option<Vec<ExprId>> = None;
+        for peer in 0..self.peers {
+            let theirs = match self.reach {
+                Reach::Cluster(first) => b.load_peer("theirs", Base::Shared(self.array), at, width, first + peer),
+                Reach::Array => b.load("theirs", Base::Shared(self.array), at + peer * self.apart(), width, None),
+            };
+            let theirs: Vec<ExprId> = (0..width).map(|i| b.value(theirs.extract(i))).collect();
+            total = Some(match total {
+                None => theirs,
+                Some(sum) => sum.iter().zip(&theirs).map(|(&a, &t)| b.value(a + t)).collect(),
+            });
+        }
+        let total = total.unwrap_or_default();
+        for (i, values) in (0..).zip(total.chunks(self.math.width as usize)) {
+            let value = b.vector(values);
+            b.set_reg(self.math.regs, access * self.meeting.registers + i, value);
+        }
+    }
+}

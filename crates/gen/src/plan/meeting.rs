@@ -1,0 +1,50 @@
+//! How sums meet in shared memory of which several have parts: the splits of a cluster (`SKS2`), or the slices of a work-group (`LSU`).
+
+use super::spec::{KernelSpec, Split};
+use tilewright_ir::Scalar;
+use tilewright_ir::layout::Axis;
+
+/// Bytes that one shared access moves.
+const ACCESS: u32 = 16;
+/// Bytes of shared memory for the sums of slices, where those of one access are no more: the first-level cache has the rest.
+const ROUND: u32 = 16 << 10;
+
+/// The exchange of a tile's sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meeting {
+    /// Accesses of a thread.
+    pub accesses: u32,
+    /// Registers of one access.
+    pub registers: u32,
+    /// Its elements.
+    pub width: u32,
+    /// Accesses whose sums are in shared memory at a time: round after round.
+    pub at_once: u32,
+    /// Bytes of shared memory.
+    pub bytes: u64,
+}
+
+impl KernelSpec {
+    /// A tile's sums are parts, which meet through shared memory of the work-group or of its cluster.
+    pub const fn parts_meet(&self) -> bool {
+        matches!(self.epilogue.split, Split::Cluster) || self.tiling.slices > 1
+    }
+
+    /// How sums of this type meet, where they are parts.
+    pub fn meeting(&self, sum: Scalar) -> Option<Meeting> {
+        if !self.parts_meet() {
+            return None;
+        }
+        let t = &self.tiling;
+        let vector = t.math_width.max(1);
+        let count = t.accumulators().extent(Axis::Register) as u32 / vector;
+        let most = (ACCESS / sum.bytes() / vector).max(1);
+        let registers = (0..=most.ilog2()).rev().map(|log| 1 << log).find(|r| count.is_multiple_of(*r)).unwrap_or(1);
+        let (accesses, width) = (count / registers, registers * vector);
+        let each = t.math_threads() * t.slices * width * sum.bytes();
+        // Work-groups of a cluster hand over all at once.
+        let rounds = if t.slices > 1 { accesses.div_ceil((ROUND / each.max(1)).max(1)) } else { 1 };
+        let at_once = accesses.div_ceil(rounds.max(1));
+        Some(Meeting { accesses, registers, width, at_once, bytes: u64::from(at_once) * u64::from(each) })
+    }
+}
