@@ -75,6 +75,7 @@ fn what_cannot_be_is_refused_by_name() {
         (&layer, "A_MIC14__B_MIC8__C_UNR9", "A_MIC14 with BIM4: a thread's rows are at uneven distances"),
         (&layer, "A_MIC4__B_MIC8__C_UNR2", "C_UNR2 with BIM4: it does not divide k"),
         (&layer, "A_MIC1__B_MIC8__C_UNR9_LSU2", "C_LSU2 with BIM4: slices of a work-group take equal parts"),
+        (&layer, "A_MIC1__B_MIC8__C_UNR9_PFG2", "C_PFG2 with BIM4: registers hold"),
         (&layer, "A_MIC1__B_MIC8__C_UNR9_LSU3_ICE2_SKS2", "C_LSU3 with BIM4: the sums of slices meet in the shared memory"),
         (&layer, "A_MIC1__B_MIC8__C_UNR64_UNI2_MAC128", "C_UNI2 with BIM4: matrix instructions"),
     ] {
@@ -124,6 +125,11 @@ fn all_directions_verify() {
         ("bwdw", strided, "bf16", "emu:gfx942", "A_MIC3__B_MIC4__C_MAC24_SKW10_UNR8_LSU2_ICE5_SKS1_IWI1"),
         ("bwdw", solid, "f16", "emu:sm_90a", "A_MIC1__B_MIC2__C_MAC96_SKW8_UNR12_LSU4"),
         ("fwd", LAYER, "f16", "emu:sm_90a", "A_MIC4__B_MIC8__C_MAC32_SKW11_UNR9_LSU3_CVW8_MIA1"),
+        // What the next k-tile reads is loaded under the math of this one; more splits than k-tiles.
+        ("bwdw", LAYER, "f16", "emu:sm_90a", "A_MIC9__B_MIC4__C_MAC4_SKW11_UNR16_LSU4_ICE3_SKS1_MIA1_PFG1"),
+        ("bwdw", strided, "bf16", "emu:gfx942", "A_MIC3__B_MIC4__C_MAC24_SKW10_UNR4_ICE20_SKS1_PFG1"),
+        ("fwd", LAYER, "f16", "emu:sm_80", "A_MIC4__B_MIC8_WOS2__C_MAC64_SKW12_UNR3_MIA1_CVW8_PFG1"),
+        ("bwdd", strided, "f16", "emu:sm_90a", "A_MIC4__B_MIC8__C_MAC32_UNR64_MIA1_CVW8_PFG1"),
     ];
     for (seed, (direction, text, dtype, device, keys)) in (0..).zip(cases) {
         let (problem, device, plan) = (problem(direction, text, dtype), emulator(device, true, seed), plan(keys));
@@ -198,6 +204,7 @@ fn random_pairs_verify() {
             .with_each([
                 (Common::Unr, one(&[1, 2, 4, 8, 16, 64])),
                 (Common::Lsu, one(&[1, 1, 2, 4])),
+                (Common::Pfg, one(&[0, 1])),
                 (Common::Ice, one(&[1, 1, 2, 3])),
                 (Common::Sks, one(&[1, 1, 2])),
             ])

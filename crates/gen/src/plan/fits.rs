@@ -1,6 +1,7 @@
 //! Whether a derived plan fits a device, and how much of it one work-group takes.
 
 use super::bulk::store_slabs;
+use super::own_loads::OwnLoads;
 use super::reach;
 use super::reduction::{Finish, REDUCTION_ALIGN};
 use super::refusal::Refusal;
@@ -68,7 +69,8 @@ pub fn fits(spec: &KernelSpec, c: &Contraction, target: &Target) -> Result<Footp
         return Err(Refusal::Groups { groups, max });
     }
     // Sums of a matrix unit cannot be spilled: room for several work-groups (MGP) is taken from their registers.
-    let share = if spec.tiling.unit.family().asynchronous {
+    // Neither can what threads load ahead.
+    let share = if spec.tiling.unit.family().asynchronous || (spec.schedule.own() && spec.schedule.fetch_ahead > 0) {
         let wave = spec.tiling.wave_lanes.max(1);
         limits.share(threads.div_ceil(wave) * spec.style.min_groups.max(1), wave)
     } else {
@@ -253,10 +255,16 @@ fn math_registers(spec: &KernelSpec, c: &Contraction) -> u32 {
         let rows = if matches!(spec.epilogue.exit, Exit::Staged { .. }) { ROW_REGISTERS_OUT } else { 0 };
         return sums + held * (1 + spec.schedule.fragments_ahead) + sets + parts + UNIT_REGISTERS + rows;
     }
-    if let [Transport::Own(a), _] = &spec.schedule.copies {
-        // The loads of a line of taps, the elements of one of them and of the other factor.
-        let (loads, words_of) = (a.places.len() as u32, (a.width * c.a.scalar.bytes()).div_ceil(4));
-        return (t.a.micro * t.b.micro + 2 * t.b.micro) * words + loads.min(OWN_LOADS) * words_of;
+    if let [Transport::Own(a), Transport::Own(b)] = &spec.schedule.copies {
+        let words_of = |loads: &OwnLoads, tensor: &Tensor| (loads.width * tensor.scalar.bytes()).div_ceil(4);
+        // Of loads ahead those of two k-tiles are alive, and the conditions under which they exist.
+        let held = |loads: &OwnLoads, tensor: &Tensor| loads.places.len() as u32 * (2 * words_of(loads, tensor) + 1);
+        // The loads of a line of taps, or all of the next k-tile, the elements of one of them and of the other factor.
+        let loads = match spec.schedule.fetch_ahead {
+            0 => (a.places.len() as u32).min(OWN_LOADS) * words_of(a, &c.a),
+            _ => held(a, &c.a) + held(b, &c.b),
+        };
+        return (t.a.micro * t.b.micro + 2 * t.b.micro) * words + loads;
     }
     let fragments = (t.a.micro + t.b.micro) * (1 + spec.schedule.fragments_ahead);
     (t.a.micro * t.b.micro + fragments) * words

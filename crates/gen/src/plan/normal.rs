@@ -34,9 +34,9 @@ const ELEMENT_COMMON: [Common; 7] = {
 const ELEMENT_CHIRAL: [Chiral; 3] = [Chiral::Mic, Chiral::Miw, Chiral::Frw];
 
 /// Keys that plans read whose threads load what they multiply themselves.
-const OWN_COMMON: [Common; 17] = {
+const OWN_COMMON: [Common; 18] = {
     use Common::*;
-    [Unr, Gal, Ice, Iwi, Szt, Mad, Naw, Mac, Skw, Mia, Sks, Cvw, Wva, Mgp, Bim, Uni, Lsu]
+    [Unr, Gal, Ice, Iwi, Szt, Mad, Naw, Mac, Skw, Mia, Sks, Cvw, Wva, Mgp, Bim, Uni, Lsu, Pfg]
 };
 
 impl Keys {

@@ -23,6 +23,13 @@ pub(super) fn derive(
     let unr = Key::C(Common::Unr);
     let (rows, columns, k_tile) = (plan.get(mic_a), plan.get(mic_b), plan.get(unr));
     let slices = slices(plan, c, k_tile)?;
+    if plan.common(Common::Pfg) > 1 {
+        return Err(Refusal::OwnLoads {
+            key: Key::C(Common::Pfg),
+            value: plan.common(Common::Pfg),
+            why: "registers hold what one k-tile ahead loads; use PFG1",
+        });
+    }
     let refuse = |key: Key, why: &'static str| Refusal::OwnLoads { key, value: plan.get(key), why };
     let tile = |mic: Key, micro: u32, threads: u32| {
         let tile = threads.checked_mul(micro).filter(|tile| *tile <= 1 << 16);

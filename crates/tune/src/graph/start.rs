@@ -74,9 +74,10 @@ impl Graph<'_> {
 
     /// A plan drawn evenly from the start values. It need not be derivable.
     pub fn random(&self, rng: &mut impl Rng) -> Plan {
-        let keys = Key::all().fold(Keys::default(), |keys, key| match self.start_values(key).choose(rng) {
-            Some(value) => keys.with(key, *value),
-            None => keys,
+        let keys = Key::all().fold(Keys::default(), |keys, key| match self.start_values(key).as_slice() {
+            // Draws nothing: keys that do not vary leave those of others as they were.
+            [only] => keys.with(key, *only),
+            several => several.choose(rng).map_or(keys, |value| keys.with(key, *value)),
         });
         keys.into()
     }

@@ -28,6 +28,11 @@ const CONDITION: f64 = 1.0;
 const LONG: u32 = 512;
 const LEAST_SUMS: u32 = 16;
 const MOST_SUMS: u32 = 72;
+/// Clocks that a load of a thread takes at its place in the text, and those of the first where all are ahead of the math.
+const WAIT: f64 = 120.0;
+const FIRST_WAIT: f64 = 800.0;
+/// Share of that of what the first-level cache holds.
+const NEAR: f64 = 0.25;
 /// Share of the peak rates that mixed instructions, and streams of memory, reach.
 const REACHED: f64 = 0.8;
 
@@ -102,7 +107,7 @@ fn sliced(space: &Space, base: Keys, c: &Contraction) -> Vec<Keys> {
             let threads = along_m * along_n;
             let tiles = c.g * c.m.div_ceil((along_m * row).into()) * columns.div_ceil(along_n.into());
             let skew = (threads.ilog2().div_ceil(2) + 10).saturating_sub(along_m.ilog2());
-            let slices = [2u32, 4, 8, 16, 32].into_iter().filter(|slices| (96..=384).contains(&(threads * slices)));
+            let slices = [2u32, 4, 7, 8, 14, 16, 32].into_iter().filter(|slices| (96..=384).contains(&(threads * slices)));
             let shares = slices.flat_map(|slices| [4u32, 7, 8, 14, 16].map(|depth| (slices, slices * depth)));
             for (slices, depth) in shares.filter(|(_, depth)| divides(c.k, depth)) {
                 let most = (c.k / u64::from(depth) / 4).clamp(1, 4096);
@@ -111,7 +116,8 @@ fn sliced(space: &Space, base: Keys, c: &Contraction) -> Vec<Keys> {
                 let plan =
                     base.with_each([(Common::Mac, threads), (Common::Skw, skew), (Common::Lsu, slices), (Common::Unr, depth)]);
                 let plan = plan.with(Key::A(Chiral::Mic), row).with(Key::B(Chiral::Mic), width);
-                plans.extend(ways.into_iter().map(|ways| plan.with(Key::C(Common::Ice), ways)));
+                let ways = ways.into_iter().map(|ways| plan.with(Key::C(Common::Ice), ways));
+                plans.extend(ways.flat_map(|plan| [0, 1].map(|ahead| plan.with(Key::C(Common::Pfg), ahead))));
             }
         }
     }
@@ -182,6 +188,14 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let loaded = (work.groups * threads * work.iterations * bytes_a).max(1.0);
     let flying = resident * units * threads * bytes_a * (in_bytes / loaded).min(1.0);
     let by_latency = in_bytes / (flying / (rates.dram_latency_ns * 1e-3)).max(1.0);
+    // A wave's k-tile: its instructions, and loads one behind the other, as compilers leave them where they are, or all under the math.
+    let of_tile = issued / work.iterations.max(1.0);
+    // A filter that all work-groups read is in the first-level cache.
+    let near = c.b.len as f64 * f64::from(c.b.scalar.bytes()) <= f64::from(target.limits.shared_per_unit);
+    let waits = (places_a + places_b * if near { NEAR } else { 1.0 }) * WAIT;
+    let of_tile = if spec.schedule.fetch_ahead > 0 { of_tile.max(waits.min(FIRST_WAIT)) } else { of_tile + waits };
+    let at_once = units * resident * clock;
+    let by_latency = by_latency.max(of_tile * work.iterations * work.groups / at_once);
     let busy = soft_max(&[issue_us, l1_us, l2_us, dram_us, by_latency]);
     let imbalance = (work.groups / units).ceil().max(1.0) * units / work.groups.max(1.0);
     // A thread waits for its first loads, and others of the unit fill that time, round after round.

@@ -1,7 +1,7 @@
 //! Multiply-adds of factors of which each thread loads what it multiplies itself: each column has a left factor of its own.
 //!
-//! All k of a k-tile are written out. A load stands before the first multiply-add that takes an element of it, and its elements are
-//! converted once.
+//! All k of a k-tile are written out. A load stands before the first multiply-add that takes an element of it, or, with `PFG1`, before those
+//! of the k-tile before; its elements are converted once.
 
 use super::math::micro_first;
 use super::{Between, KTile, Sums, Unit, in_slices};
@@ -9,7 +9,7 @@ use crate::kernel::copy::copies::{Operands, Source};
 use crate::kernel::input::Ints;
 use crate::kernel::stages::schedule::MathPart;
 use crate::kernel::tile::position::{KRange, TilePosition};
-use crate::plan::{OwnLoads, Source as From};
+use crate::plan::{OwnLoads, Source as Origin};
 use tilewright_ir::affine::{Coord, Part, affine, in_range};
 use tilewright_ir::layout::Axis;
 use tilewright_ir::*;
@@ -26,6 +26,8 @@ pub(crate) struct Own {
     micro: [u32; 2],
     accumulator: Scalar,
     mad: bool,
+    /// k-tiles of the work-group, where each is loaded while the one before is multiplied.
+    ahead: Option<ExprId>,
 }
 
 /// One factor.
@@ -42,14 +44,29 @@ struct Factor {
     guard: Option<ExprId>,
     ints: Ints,
     accumulator: Scalar,
+    /// What is loaded ahead.
+    held: Option<RegId>,
 }
 
 /// A factor's elements at a k-tile, as far as they are loaded.
 struct Loaded<'a> {
     of: &'a Factor,
-    /// The first element: where it is, and the values of the view's conditions.
-    first: (ExprId, Vec<ExprId>),
+    from: Elements,
     elements: Vec<Option<Vec<ExprId>>>,
+}
+
+/// Where a k-tile's elements are.
+enum Elements {
+    Memory(Start),
+    /// In registers: the loads.
+    Registers(Vec<ExprId>),
+}
+
+/// The first element of a k-tile: where it is, and the values of the view's conditions; and the condition under which there is one.
+struct Start {
+    at: ExprId,
+    bounds: Vec<ExprId>,
+    guard: Option<ExprId>,
 }
 
 impl Own {
@@ -74,7 +91,8 @@ impl Own {
         let micro = [t.a.micro, t.b.micro];
         let acc = b.regs("acc", c.accumulator().vector(1), micro[0] * micro[1]);
         let factors = tile.and_then(|(at, range)| Factor::both(b, c, operands, (first, slice), (at, range)));
-        Own { acc, first, thread, factors, micro, accumulator: c.accumulator(), mad: spec.style.mad }
+        let ahead = tile.map(|(_, range)| range.tiles).filter(|_| spec.schedule.fetch_ahead > 0);
+        Own { acc, first, thread, factors, micro, accumulator: c.accumulator(), mad: spec.style.mad, ahead }
     }
 }
 
@@ -108,7 +126,7 @@ impl Factor {
         let depth = i64::from(t.slice_depth());
         let begin = if t.slices > 1 { b.bind("slice_begin", range.begin + slice.cast(ints.coord) * depth) } else { range.begin };
         // Panels are filled to their ends.
-        let packed = operands.input(1).tiling.source == From::Packed;
+        let packed = operands.input(1).tiling.source == Origin::Packed;
         let mut factor = |i: usize, name: &'static str, at: [Coord; 2], guard: Option<ExprId>| {
             let (Source::Memory(source), Some(loads)) = (&operands.sources[i], operands.spec.schedule.copies[i].own()) else {
                 return None;
@@ -117,6 +135,9 @@ impl Factor {
                 Some(offset) => b.value(offset),
                 None => b.int(0, Scalar::I64),
             };
+            let (scalar, places) = (operands.input(i).tensor.scalar, loads.places.len() as u32);
+            let ahead = operands.spec.schedule.fetch_ahead > 0;
+            let held = ahead.then(|| b.regs(&format!("{name}_ahead"), scalar.vector(loads.width as u8), places));
             Some(Factor {
                 name,
                 loads: loads.clone(),
@@ -127,14 +148,15 @@ impl Factor {
                 guard,
                 ints,
                 accumulator: c.accumulator(),
+                held,
             })
         };
         let a = factor(0, "a_from", [entry, row], inside)?;
         Some([a, factor(1, "b_from", [plain, col], guards[1].filter(|_| !packed))?])
     }
 
-    /// Its elements at a k-tile.
-    fn open(&self, b: &mut Builder, number: ExprId) -> Loaded<'_> {
+    /// The start of a k-tile that exists under a condition.
+    fn start(&self, b: &mut Builder, number: ExprId, exists: Option<ExprId>) -> Start {
         let (begin, step, depth) = self.k;
         let k = b.value(begin + number.cast(self.ints.coord) * step);
         let point = [self.at[0], self.at[1], Coord::start(b, k, depth)];
@@ -145,32 +167,63 @@ impl Factor {
             b.bind("first_in", value)
         });
         let bounds = bounds.collect();
-        Loaded { of: self, first: (at, bounds), elements: vec![None; self.loads.places.len()] }
+        let guard = b.and_opt(self.guard, exists);
+        Start { at, bounds, guard }
+    }
+
+    /// Its elements at a k-tile: in memory, or in the registers that hold what was loaded ahead.
+    fn open(&self, b: &mut Builder, number: ExprId) -> Loaded<'_> {
+        let count = self.loads.places.len();
+        let from = match self.held {
+            None => Elements::Memory(self.start(b, number, None)),
+            Some(held) => Elements::Registers((0..count as u32).map(|i| b.bind("now", Ex::reg(held, i))).collect()),
+        };
+        Loaded { of: self, from, elements: vec![None; count] }
+    }
+
+    /// Loads the elements of a k-tile that exists under a condition into those registers.
+    fn fetch(&self, b: &mut Builder, number: ExprId, exists: ExprId) {
+        let Some(held) = self.held else { return };
+        let start = self.start(b, number, Some(exists));
+        for i in 0..self.loads.places.len() {
+            if let Some(loaded) = self.load(b, &start, i) {
+                b.set_reg(held, i as u32, loaded);
+            }
+        }
+    }
+
+    /// A load of the k-tile that starts there.
+    fn load(&self, b: &mut Builder, start: &Start, number: usize) -> Option<ExprId> {
+        let place = self.loads.places.get(number)?;
+        let bounds = self.view.access.bounds.iter().zip(&start.bounds).zip(&place.bounds);
+        let inside = bounds.fold(start.guard, |guard, ((bound, first), by)| {
+            let value = b.value(*first + *by);
+            let inside = in_range(b, value, bound.low, bound.high);
+            b.and_opt(guard, Some(inside))
+        });
+        let at = b.value(start.at + place.offset);
+        Some(b.load(self.name, self.from, at, self.loads.width, inside))
     }
 }
 
 impl Loaded<'_> {
     /// An element at a k of the k-tile, in the type of the sums.
     fn value(&mut self, b: &mut Builder, element: u32, k: u32) -> Option<ExprId> {
-        let Factor { name, loads, view, from, guard, accumulator, .. } = self.of;
+        let Factor { loads, accumulator, .. } = self.of;
         let (number, lane) = loads.at(element, k);
-        let (place, known) = (loads.places.get(number)?, self.elements.get_mut(number)?);
-        let elements = known.get_or_insert_with(|| {
-            let inside =
-                view.access.bounds.iter().zip(&self.first.1).zip(&place.bounds).fold(*guard, |guard, ((bound, first), by)| {
-                    let value = b.value(*first + *by);
-                    let inside = in_range(b, value, bound.low, bound.high);
-                    b.and_opt(guard, Some(inside))
-                });
-            let at = b.value(self.first.0 + place.offset);
-            let loaded = b.load(name, *from, at, loads.width, inside);
+        let known = self.elements.get_mut(number)?;
+        if known.is_none() {
+            let loaded = match &self.from {
+                Elements::Memory(start) => self.of.load(b, start, number)?,
+                Elements::Registers(held) => *held.get(number)?,
+            };
             let element = |b: &mut Builder, lane: u32| {
                 let value = b.value(loaded.extract(lane).cast(*accumulator));
                 b.bind("element", value)
             };
-            (0..loads.width).map(|lane| element(b, lane)).collect()
-        });
-        elements.get(lane).copied()
+            *known = Some((0..loads.width).map(|lane| element(b, lane)).collect());
+        }
+        known.as_ref()?.get(lane).copied()
     }
 }
 
@@ -178,16 +231,28 @@ impl Unit for Own {
     fn start(&self, b: &mut Builder) {
         let zero = b.zero(self.accumulator.vector(1));
         b.for_range("i", 0, self.micro[0] * self.micro[1], Unroll::Full, |b, i| b.set_reg(self.acc, i, zero));
+        if let (Some(factors), Some(tiles)) = (&self.factors, self.ahead) {
+            b.comment("the first k-tile is on its way before the loop starts");
+            let number = b.int(0, b.ty(tiles).scalar);
+            let exists = b.value(number.lt(tiles));
+            factors.iter().for_each(|factor| factor.fetch(b, number, exists));
+        }
     }
 
     fn k_tile(&self, b: &mut Builder, tile: KTile, _: MathPart, _: Option<Between>) {
         let (Some([a, factor]), Some(number)) = (&self.factors, tile.number) else { return };
         let (depth, [rows, columns]) = (a.k.2 as u32, self.micro);
-        let (mut a, mut right) = (a.open(b, number), factor.open(b, number));
+        let (mut left, mut right) = (a.open(b, number), factor.open(b, number));
+        if let Some(tiles) = self.ahead {
+            let next = b.value(number + 1);
+            let exists = b.bind("another", next.lt(tiles));
+            a.fetch(b, next, exists);
+            factor.fetch(b, next, exists);
+        }
         for k in 0..depth {
             for row in 0..rows {
                 for col in 0..columns {
-                    let (x, y) = (a.value(b, row * columns + col, k), right.value(b, col, k));
+                    let (x, y) = (left.value(b, row * columns + col, k), right.value(b, col, k));
                     let (Some(x), Some(y)) = (x, y) else { continue };
                     let at = b.int((row * columns + col).into(), Scalar::I32);
                     let old = b.reg(self.acc, at);
