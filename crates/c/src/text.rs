@@ -27,7 +27,7 @@ macro_rules! handle {
 }
 pub(crate) use handle;
 
-/// What a handle stands for, which lives as long as it is used, whoever frees it meanwhile.
+/// What a handle stands for, which lives as long as a call uses it, even if another thread frees it meanwhile.
 pub(crate) fn held<T: Handle>(handle: *const T) -> Result<Arc<T>, Failure> {
     if handle.is_null() {
         return Err(Failure::argument(format!("`{}` is NULL", T::NAME)));

@@ -148,14 +148,14 @@ pub(super) fn main_kernel(model: &Model, spec: &KernelSpec, footprint: &Footprin
     let cached_a = places_a * cached_a.max(lines(c, t, target.wave.max(1)) / LOOKED_UP);
     let cached_b = places_b * cached_b;
     // Slices exchange their sums, and each stores a part of them.
-    let exchanged = if t.slices > 1 { sums } else { 0.0 };
-    let out = sums / slices * (1.0 + 2.0 / f64::from(spec.epilogue.exit.width())) + exchanged * (1.0 + 2.0 / 4.0);
+    let met_sums = if t.slices > 1 { sums } else { 0.0 };
+    let out = sums / slices * (1.0 + 2.0 / f64::from(spec.epilogue.exit.width())) + met_sums * (1.0 + 2.0 / 4.0);
     let rate = fma_rate(target, c.accumulator());
     let lanes = if target.wave > 1 { 32.0 * f64::from(UNIT_PARTS) } else { rate };
     let math = work.iterations * sums * depth;
     let issued = math + work.iterations * (issued_a + issued_b) + out + AROUND;
-    let exchanged = exchanged * f64::from(c.accumulator().bytes()) * 2.0 * wave / rates.shared_bytes.max(1.0);
-    let l1 = waves * (work.iterations * (cached_a + cached_b) + exchanged);
+    let met_sums = met_sums * f64::from(c.accumulator().bytes()) * 2.0 * wave / rates.shared_bytes.max(1.0);
+    let l1 = waves * (work.iterations * (cached_a + cached_b) + met_sums);
     let resident = f64::from(footprint.groups_per_unit.max(1)).min((work.groups / units).ceil().max(1.0));
     // What a work-group reads of the last-level cache, once.
     let k = (work.iterations * f64::from(t.k_tile)).max(1.0);
