@@ -293,6 +293,8 @@ pub enum Mix {
     Units,
     /// Convolutions in three directions, by every unit of the device
     Conv,
+    /// Products and convolutions of every number format, by every unit of the device
+    Formats,
     /// Reductions of results, and of tensors by themselves
     Reduce,
     /// Reductions of results of warpgroup matrix instructions
