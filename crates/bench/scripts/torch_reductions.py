@@ -5,9 +5,12 @@
     torch_reductions.py --alone --compile max-autotune-no-cudagraphs --out alone.jsonl
     torch_reductions.py --table products.jsonl                             # Markdown, with geometric means
 
-Needs PyTorch with CUDA and the Python package; CuPy, where it is there, runs CUB for float32 over the last axis. Each case is tuned for `--budget`
+    torch_reductions.py --alone --compile none --ops sum,max,argmax --axes 1 --limit-seconds 150 --resume cub.jsonl --out cub.jsonl   # CUB above all
+
+Needs PyTorch with CUDA and the Python package; CuPy, where it is there, runs CUB (float32 and float16, over the last axis). Each case is tuned for `--budget`
 seconds; then all sides run in one process, each with cold caches (other memory is read before every run, outside of the timed span), events around one
 call, the median of `--repeats`. torch's sums of bf16 accumulate in float32 without a copy of C in float32. Floors: 790 TFLOP/s of bf16, 4.25 TB/s.
+`--resume` measures what its records lack first; tables tell the last row of a case that was measured twice.
 `--compile-only` fills torch's cache of compiled kernels: several processes with `--part I/N` may do so before the run that measures.
 """
 
@@ -33,30 +36,85 @@ def reduced(torch, c, op, axis):
         return torch.sum(c, axis, dtype=torch.float32)
     if op == "sumsq":
         return torch.sum(c.float().square(), axis)
-    if op == "max":
-        return torch.amax(c, axis)
+    if op in ("max", "min"):
+        return (torch.amax if op == "max" else torch.amin)(c, axis)
     if op == "absmax":
         return torch.amax(c.abs(), axis)
-    if op == "argmax":
-        return torch.argmax(c, axis)
+    if op in ("argmax", "argmin"):
+        return (torch.argmax if op == "argmax" else torch.argmin)(c, axis)
     return torch.logsumexp(c.float(), axis)
 
 
 def cases(args):
+    """Those that `--resume`'s records lack first, and of these the tensors of 1 GiB last: the host takes seconds to verify one."""
     if args.alone:
         found = [
             dict(dtype=dtype, rows=rows, columns=columns, op=op, axis=axis)
-            for dtype in ("f32", "bf16")
+            for dtype in args.dtypes.split(",")
             for rows, columns in SHAPES
-            for op in ("sum", "max", "sumsq", "logsumexp", "argmax")
-            for axis in (1, 0)
+            for op in args.ops.split(",")
+            for axis in map(int, args.axes.split(","))
             if rows > 1 or axis == 1
         ]
     else:
         with open(args.cases, newline="") as file:
             found = list(csv.DictReader(file))
     part, parts = (int(x) for x in args.part.split("/"))
-    return [case for i, case in enumerate(found) if i % parts == part - 1]
+    found = [case for i, case in enumerate(found) if i % parts == part - 1]
+    there = {row["case"] for row in recorded(path for path in args.resume if os.path.exists(path))}
+    late = lambda case: case.get("rows", 0) * case.get("columns", 0) >= 1 << 28  # noqa: E731
+    return sorted(found, key=lambda case: (named(case) in there, late(case)))
+
+
+def recorded(paths):
+    """Rows of records, of each case the last that was measured."""
+    rows = {}
+    for path in paths:
+        with gzip.open(path, "rt", encoding="utf-8") if path.endswith(".gz") else open(path, encoding="utf-8") as file:
+            for row in map(json.loads, file):
+                rows[row["case"]] = row
+    return list(rows.values())
+
+
+def sizes(case):
+    return (int(case.get(x) or 1) for x in ("m", "n", "k", "batch"))
+
+
+def named(case):
+    """What a row of the table is called."""
+    if "rows" in case:
+        return f"{case['dtype']} {case['rows']}x{case['columns']} {case['op']} over {'columns' if case['axis'] else 'rows'}"
+    m, n, k, batch = sizes(case)
+    op = OPERATORS.get(case["op"], case["op"])
+    return f"{case['dtype']} {batch}x({m}x{n}x{k}) {op} over {case['axis']}, {'stored' if case['keep_c'] == '1' else 'not stored'}"
+
+
+class Cub:
+    """CUB through CuPy: its device-wide reductions, and for indices of a row CuPy's kernel with CUB's reduction of a block."""
+
+    def __init__(self, torch):
+        self.torch, self.cupy = torch, None
+        os.environ["CUPY_ACCELERATORS"] = "cub"
+        try:
+            import cupy
+            from cupy.cuda import cub
+        except ImportError as e:
+            return print(f"no column of CUB: {e}", file=sys.stderr)
+        self.cupy, self.cub = cupy, cub
+
+    def run(self, x, op, axis):
+        """What reduces a tensor over its last axis; None where CUB, as CuPy offers it, has no such operator or type."""
+        number = {"sum": "SUM", "max": "MAX", "min": "MIN", "argmax": "ARGMAX", "argmin": "ARGMIN"}.get(op)
+        if self.cupy is None or number is None or axis != 1 or x.dtype not in (self.torch.float32, self.torch.float16):
+            return None
+        self.cupy.cuda.ExternalStream(self.torch.cuda.current_stream().cuda_stream).use()
+        array = self.cupy.from_dlpack(x)
+        # One row is all of a tensor, which has a reduction of its own.
+        array, axis = (array.reshape(-1), 0) if x.shape[0] == 1 else (array, 1)
+        number = getattr(self.cub, f"CUPY_CUB_{number}")
+        if self.cub.cub_reduction(array, number, axis) is not None:
+            return lambda: self.cub.cub_reduction(array, number, axis)
+        return (lambda: getattr(array, op)(axis=axis)) if op.startswith("arg") else None
 
 
 class Bench:
@@ -71,6 +129,7 @@ class Bench:
 
             self.tw, self.context = tw, tw.use("cuda:0", records=args.records)
             self.plain = {}
+            self.cub = Cub(torch) if args.alone else None
         self.tuned = 0.0
 
     def median_us(self, run):
@@ -125,7 +184,7 @@ class Bench:
 
     def product(self, case):
         torch = self.torch
-        m, n, k, batch = (int(case.get(x) or 1) for x in ("m", "n", "k", "batch"))
+        m, n, k, batch = sizes(case)
         op, axis, keep = OPERATORS.get(case["op"], case["op"]), case["axis"], case["keep_c"] == "1"
         dtype, first = getattr(torch, TYPES[case["dtype"]]), (batch,) if batch > 1 else ()
         a = torch.randn(*first, m, k, device="cuda", dtype=dtype)
@@ -138,8 +197,7 @@ class Bench:
             return (c, values) if keep else values
 
         size = a.element_size() * batch * (m * k + n * k + (m * n if keep else 0))
-        name = f"{case['dtype']} {batch}x({m}x{n}x{k}) {op} over {axis}, {'stored' if keep else 'not stored'}"
-        row = {"case": name, "floor_us": max(2 * batch * m * n * k / FLOPS, size / BANDWIDTH) * 1e6}
+        row = {"case": named(case), "floor_us": max(2 * batch * m * n * k / FLOPS, size / BANDWIDTH) * 1e6}
         row = self.sides(row, eager, (a, b))
         if self.args.compile_only:
             return row
@@ -157,29 +215,24 @@ class Bench:
         torch = self.torch
         op, axis = case["op"], case["axis"]
         x = torch.randn(case["rows"], case["columns"], device="cuda", dtype=getattr(torch, TYPES[case["dtype"]]))
-        name = f"{case['dtype']} {case['rows']}x{case['columns']} {op} over {'columns' if axis else 'rows'}"
-        row = {"case": name, "floor_us": x.numel() * x.element_size() / BANDWIDTH * 1e6}
+        row = {"case": named(case), "floor_us": x.numel() * x.element_size() / BANDWIDTH * 1e6}
         row = self.sides(row, lambda y: reduced(torch, y, op, axis), (x,))
         if self.args.compile_only:
             return row
         call = self.tw._core._reduce(x, op, axis)
         run, outcome = self.ours(call)
-        row.update(ours_us=self.median_us(run), plan=outcome.plan, cub_us=self.cub(x, op, axis))
+        row.update(ours_us=self.median_us(run), plan=outcome.plan, cub_us=self.cub_us(x, op, axis))
         self.compare(row, op, call.result, reduced(torch, x, op, axis))
         return row
 
-    def cub(self, x, op, axis):
-        """CuPy's reduction of the last axis, which is CUB's."""
-        if x.dtype != self.torch.float32 or axis != 1 or op not in ("sum", "max"):
-            return None
+    def cub_us(self, x, op, axis):
+        """None where CUB has none, or CuPy fails."""
         try:
-            import cupy
-        except ImportError:
+            run = self.cub.run(x, op, axis)
+            return self.median_us(run) if run else None
+        except Exception as e:  # noqa: BLE001: whatever CuPy and its compiler raise
+            print(f"  CuPy: {str(e).splitlines()[0][:120]}", file=sys.stderr)
             return None
-        cupy.cuda.ExternalStream(self.torch.cuda.current_stream().cuda_stream).use()
-        array = cupy.from_dlpack(x)
-        run = (lambda: array.sum(axis=1)) if op == "sum" else (lambda: array.max(axis=1))
-        return self.median_us(run)
 
     def compare(self, row, op, ours, theirs):
         """Largest difference from torch's values, beside their largest; of indices, the part that differs (values may be equal)."""
@@ -195,11 +248,7 @@ def rivals(row):
 
 
 def table(paths):
-    rows = []
-    for path in paths:
-        with gzip.open(path, "rt", encoding="utf-8") if path.endswith(".gz") else open(path, encoding="utf-8") as file:
-            rows += [json.loads(line) for line in file]
-    rows = [row for row in rows if row.get("ours_us")]
+    rows = [row for row in recorded(paths) if row.get("ours_us")]
     print("| case | floor us | eager us | compiled us | ours us | ratio | our product alone | CUB |\n|---|---|---|---|---|---|---|---|")
     number = lambda x: f"{x:.1f}" if x else ""  # noqa: E731
     for row in rows:
@@ -226,6 +275,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", help="CSV of products with reductions")
     parser.add_argument("--alone", action="store_true", help="reductions of tensors by themselves")
+    parser.add_argument("--dtypes", default="f32,bf16", help=f"of tensors by themselves: {', '.join(TYPES)}")
+    parser.add_argument("--ops", default="sum,max,sumsq,logsumexp,argmax", help="of tensors by themselves; min and argmin, too")
+    parser.add_argument("--axes", default="1,0", help="of tensors by themselves: 1 over columns, 0 over rows")
     parser.add_argument("--table", nargs="+", help="print what runs wrote")
     parser.add_argument("--budget", type=float, default=2.0, help="seconds of search per case")
     parser.add_argument("--compile", default="default", help="mode of torch.compile, or none")
@@ -233,6 +285,7 @@ def main():
     parser.add_argument("--part", default="1/1", help="I/N: every N-th case")
     parser.add_argument("--repeats", type=int, default=30)
     parser.add_argument("--limit-seconds", type=float, default=math.inf, help="begin no case after so long")
+    parser.add_argument("--resume", nargs="+", default=[], help="records whose cases are measured behind all others; may name --out")
     parser.add_argument("--records", default=None)
     parser.add_argument("--out", default=os.devnull)
     args = parser.parse_args()
@@ -251,7 +304,8 @@ def main():
                 continue
             file.write(json.dumps(row) + "\n")
             file.flush()
-            print(f"{row['case']}: ours {row['ours_us']:.1f} us, torch {' '.join(f'{x:.1f}' for x in rivals(row))}, differs {row['differs']:.1e}", flush=True)
+            cub = f", CUB {row['cub_us']:.1f}" if row.get("cub_us") else ""
+            print(f"{row['case']}: ours {row['ours_us']:.1f} us, torch {' '.join(f'{x:.1f}' for x in rivals(row))}{cub}, differs {row['differs']:.1e}", flush=True)
 
 
 if __name__ == "__main__":
