@@ -12,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 use support::wave_units::piped;
-use support::{Run, emulator, judge, number};
+use support::{Run, emulator, judge, number, verified};
 use tilewright_device::inspect::inspect;
 use tilewright_device::{DeviceError, Options};
 use tilewright_gen::kernel::MAIN;
@@ -108,6 +108,26 @@ fn random_plans_of_bulk_copies() {
             // Rows of 128 bytes.
             piped(rng, unit).with(Key::C(Common::Unr), rng.random_range(1..3) * 128).into()
         });
+    }
+}
+
+/// Results of one byte leave by bulk stores whose lines are whole chunks of 16 bytes, which two runs of a lane's neighbours fill.
+#[test]
+fn results_of_bytes_leave_in_bulk() {
+    for (dtype, out) in [(Scalar::E5M2, Scalar::E4M3), (Scalar::I8, Scalar::I8), (Scalar::U8, Scalar::U8)] {
+        for (order, swapped) in [(Order::Row, 0), (Order::Row, 1), (Order::Col, 0), (Order::Col, 1)] {
+            let trans = (order == Order::Col, order == Order::Row);
+            let gemm = Gemm::new(dtype, 80, 96, 160).order(order).trans(trans.0, trans.1).out_dtype(out).batch(2);
+            let problem: Problem = gemm.build().unwrap().into();
+            verified("emu:sm_90a", &problem, &format!("{WGMMA}_CST1_SWP{swapped}"), (5, false));
+            // Tiles of 8 columns have no whole chunk in a row.
+            let narrow = format!("{}_CST1_SWP{swapped}", WGMMA.replace("MIC16", "MIC1"));
+            let space = Space::new(&problem, &emulator("emu:sm_90a", false, 0).info().target).unwrap();
+            match space.resolve(&of_text(&narrow)) {
+                Ok(_) => drop(verified("emu:sm_90a", &problem, &narrow, (5, false))),
+                Err(refusal) => assert!(refusal.to_string().contains("16 bytes"), "{narrow}: {refusal}"),
+            }
+        }
     }
 }
 

@@ -176,10 +176,10 @@ pub fn store_tile(tensor: &Tensor, micro: u32) -> Result<StoreTile, String> {
         return Err(format!("its lines of {} do not end at a multiple of 16 bytes", extent[fast]));
     }
     let columns = store_columns(micro, bytes);
-    if columns < 8 || tensor.align < 16 || apart < 0 || batch < 0 {
+    let tile = if by_rows { vec![STORE_ROWS, columns] } else { vec![columns, STORE_ROWS] };
+    if columns < 8 || tile[0] * bytes < 16 || tensor.align < 16 || apart < 0 || batch < 0 {
         return Err("its start, direction or the columns of a tile do not suit copies of 16 bytes".into());
     }
-    let tile = if by_rows { vec![STORE_ROWS, columns] } else { vec![columns, STORE_ROWS] };
     let swizzle = match tile[0] * bytes {
         128 => Swizzle::B128,
         64 => Swizzle::B64,

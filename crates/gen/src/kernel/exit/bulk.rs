@@ -96,8 +96,9 @@ impl StagedStore {
         let chunks = self.tile.row_bytes() / CHUNK;
         let chunk = b.value(within / runs_per_chunk + run.col / per_chunk);
         let chunk = if chunks > 1 { b.value(chunk ^ (line / lines_per_pattern % chunks)) } else { chunk };
-        let place = b
-            .value(self.first + (line + run.row) * self.tile.columns + (chunk * per_chunk + within % runs_per_chunk * run.len()));
+        // Runs of 8-bit results fill half a chunk in one band of columns.
+        let in_chunk = within % runs_per_chunk * run.len() + run.col % per_chunk;
+        let place = b.value(self.first + (line + run.row) * self.tile.columns + (chunk * per_chunk + in_chunk));
         let value = b.vector(values);
         b.store(Base::Shared(self.slabs), place + slab, value, None);
     }
