@@ -5,6 +5,7 @@ import csv
 import io
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import tempfile
@@ -406,6 +407,52 @@ class Models(unittest.TestCase):
         self.enabled_for(lambda: a @ b)
         torch.mm(a, b)
         self.assertEqual(tw._core.context_for("cpu").records(), [])
+
+
+class Benchmark(unittest.TestCase):
+    """`benches/torch_models.py`: what one model does costs no other its rows."""
+
+    BAD = """
+class Bad(nn.Linear):
+    def __init__(self, way):
+        super().__init__(4, 4)
+        self.way = way
+
+    def forward(self, x):
+        import os, signal, time
+        if self.way == "raises":
+            raise ValueError("a | b")
+        if self.way == "aborts":
+            os.abort()
+        if self.way == "hangs":
+            signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+        time.sleep(600)
+
+
+for way in ("raises", "aborts", "hangs", "sleeps"):
+    TINY[way] = MODELS[way] = (lambda way=way: Bad(way), lambda: torch.randn(2, 4), False)
+"""
+
+    def test_a_model_that_fails_costs_no_other(self):
+        benches = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "benches")
+        with tempfile.TemporaryDirectory() as folder:
+            for name in os.listdir(benches):
+                with open(os.path.join(benches, name)) as file, open(os.path.join(folder, name), "w") as copied:
+                    copied.write(file.read().replace("GRACE = 15.0", "GRACE = 1.0") + (self.BAD if name == "torch_cases.py" else ""))
+            names = "raises,aborts,hangs,odd,sleeps"
+            command = [sys.executable, os.path.join(folder, "torch_models.py"), "--tiny", "--models-only", "--models", names]
+            said = subprocess.run([*command, "--budget", "1", "--limit", "8", "--out", folder], capture_output=True, text=True)
+            self.assertEqual(said.returncode, 0, said.stdout + said.stderr)
+            with open(os.path.join(folder, "models.md")) as file:
+                rows = [line for line in file.read().split("\n") if line.startswith("| ")]
+            told = [" |".join(row.split(" |")[:2]) for row in rows[1:]]
+            self.assertEqual(told[0], "| raises | ValueError: a / b")
+            self.assertEqual(told[1], f"| aborts | ended its process with -{signal.SIGABRT}")
+            self.assertEqual(told[2], "| hangs | did not answer and was killed")
+            self.assertEqual(told[3], "| odd, training | eager")
+            self.assertEqual(told[4], "| sleeps | more takes longer than 8 s")
+            # One gradient for each parameter was compared.
+            self.assertRegex(rows[4], r"\| \d\.\de-\d\d, \d\.\de-\d\d \| \d\.\de-\d\d, \d\.\de-\d\d \|$")
 
 
 class Imports(unittest.TestCase):

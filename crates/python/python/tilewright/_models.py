@@ -30,7 +30,7 @@ def enable(path: Path, margin: float = 1.03, compiled: bool = False) -> int:
     layers, are answered by tilewright for the shapes for which `compare` found torch's time at least `margin` times ours on the same device and
     driver; all else is one look-up and goes to torch, and an operator without such a shape is not touched. Gives the number of such shapes.
     Layers with a bias: `optimize`. `compiled`: also what torch.compile makes from now on, bias and convolutions included (as Inductor's
-    `post_grad_custom_post_pass`); where that measures products (`max-autotune`), every compared one of ours is among the choices."""
+    `post_grad_custom_post_pass`); where that measures products (`max-autotune`), ours that were no slower when compared are among the choices."""
     global _margin
     margin, compiled = given.number(margin, "margin"), given.truth(compiled, "compiled")
     if margin != margin:
@@ -73,8 +73,9 @@ def _compile_with(told: Optional[str], wins: bool = False) -> None:
 
 
 def _compared_there(problem: str, place: str) -> bool:
-    """Have we a kernel of a problem that ran on the device of a place?"""
-    return (_shapes.described(_core.context_for(place)), problem) in _compared
+    """Was a problem compared on the device of a place, and not slower? Others would be chosen where a measurement fails."""
+    row = _compared.get((_shapes.described(_core.context_for(place)), problem))
+    return row is not None and (row.gain or 0.0) >= 1.0
 
 
 def disable() -> None:
