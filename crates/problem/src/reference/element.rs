@@ -68,7 +68,7 @@ impl Element for f16 {
     }
     fn random(bits: u64) -> u64 {
         let whole = (bits >> 52) as i64 - (1 << 11);
-        u64::from(f16::from_f64(whole as f64 / 2048.0).to_bits())
+        u64::from(f16::from_f32(whole as f32 / 2048.0).to_bits())
     }
     fn value(bits: u64) -> f64 {
         f16::from_bits(bits as u16).to_f64()
@@ -85,7 +85,8 @@ impl Element for bf16 {
     }
     fn random(bits: u64) -> u64 {
         let whole = (bits >> 55) as i64 - (1 << 8);
-        u64::from(bf16::from_f64(whole as f64 / 256.0).to_bits())
+        // Eight bits and a sign: the upper half of the f32.
+        u64::from((whole as f32 / 256.0).to_bits() >> 16)
     }
     fn value(bits: u64) -> f64 {
         bf16::from_bits(bits as u16).to_f64()

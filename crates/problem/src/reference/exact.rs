@@ -135,7 +135,7 @@ impl Exact {
         let judge = Judge::new(&self.data, &[], depth);
         if let Problem::Reduce(reduce) = &self.data.problem {
             return tensor::counted(&self.data, reduce, reduction, |x| {
-                let (argument, _, expected) = judge.expected(oracle, [0; 3], x);
+                let (argument, _, expected) = judge.expected(oracle, [0; 3], oracle.result_at(0, 0, 0), x);
                 (expected, judge.function * argument.abs())
             });
         }
@@ -146,8 +146,9 @@ impl Exact {
         let row = |mut all: Vec<Elements>, i: usize| {
             let (g, row) = (i as u64 / rows, i as u64 % rows);
             let start = self.start(g, row);
-            for (column, step) in (0..columns).zip(&steps[g as usize]) {
-                let (argument, residual, expected) = judge.expected(oracle, [g, row, column], self.sum(start + step));
+            let places = (oracle.result_at(g, row, 0)..).step_by(oracle.column_step().max(1) as usize);
+            for ((column, step), at) in (0..columns).zip(&steps[g as usize]).zip(places) {
+                let (argument, residual, expected) = judge.expected(oracle, [g, row, column], at, self.sum(start + step));
                 let off = judge.function * (argument.abs() + residual.abs());
                 let (x, off) = seen.of(expected, off);
                 if let Some(one) = all.get_mut(shape.index(over, [g, row, column]) as usize) {
@@ -218,7 +219,7 @@ impl Exact {
                 let crossing = |(i, sum): (usize, &f64)| {
                     let (row, mut verdict) = (i / columns.len(), Verdict::default());
                     let index = [gs[row / rows.len()], rows[row % rows.len()], columns[i % columns.len()]];
-                    judge.element(&oracle, index, *sum, &mut verdict);
+                    judge.element(&oracle, index, oracle.result_at(index[0], index[1], index[2]), *sum, &mut verdict);
                     verdict
                 };
                 return table.par_iter().enumerate().with_min_len(1 << 10).map(crossing).reduce(Verdict::default, Verdict::and);
@@ -243,12 +244,15 @@ impl Exact {
         columns: std::ops::Range<usize>,
     ) -> Verdict {
         let steps: Vec<usize> = columns.clone().map(|column| self.step(g, column as u64)).collect();
+        let apart = oracle.column_step();
         let mut verdict = Verdict::default();
         for row in rows {
             let start = self.start(g, row as u64);
             let number = if let Sums::Conv { pixels, .. } = self.sums.as_ref() { pixels[row] } else { row as u64 };
-            for (column, step) in columns.clone().zip(&steps) {
-                judge.element(oracle, [g, number, column as u64], self.sum(start + step), &mut verdict);
+            // Positions of a convolution's pixels take divisions: once for a row.
+            let places = (oracle.result_at(g, number, columns.start as u64)..).step_by(apart.max(1) as usize);
+            for ((column, step), at) in columns.clone().zip(&steps).zip(places) {
+                judge.element(oracle, [g, number, column as u64], at, self.sum(start + step), &mut verdict);
             }
         }
         verdict
@@ -307,9 +311,8 @@ impl<'a> Judge<'a> {
         Judge { data, after, scalar: data.c.scalar, activation, function, tolerance, scale, slack: 0.0 }
     }
 
-    /// What an activation is applied to, what is added behind it, and the result.
-    fn expected(&self, oracle: &Oracle<'_>, [g, row, column]: [u64; 3], sum: f64) -> (f64, f64, f64) {
-        let at = oracle.result_at(g, row, column);
+    /// What an activation is applied to, what is added behind it, and the result, which lies at `at` of C's buffer.
+    fn expected(&self, oracle: &Oracle<'_>, [g, row, column]: [u64; 3], at: u64, sum: f64) -> (f64, f64, f64) {
         // beta = 0 never reads C, whatever C holds.
         let old = if self.data.beta == 0.0 { 0.0 } else { self.data.beta * value(self.scalar, &self.data.c.bytes, at) };
         let residual = oracle.residual(g, row, column);
@@ -317,11 +320,10 @@ impl<'a> Judge<'a> {
         (argument, residual, oracle.last(self.activation.map_or(argument, |f| f.apply(argument)), residual))
     }
 
-    fn element(&self, oracle: &Oracle<'_>, index: [u64; 3], sum: f64, verdict: &mut Verdict) {
-        let [g, row, column] = index;
-        let (argument, residual, expected) = self.expected(oracle, index, sum);
+    fn element(&self, oracle: &Oracle<'_>, index: [u64; 3], at: u64, sum: f64, verdict: &mut Verdict) {
+        let (argument, residual, expected) = self.expected(oracle, index, at, sum);
         let expected = within(self.scalar, expected);
-        let actual = value(self.scalar, self.after, oracle.result_at(g, row, column));
+        let actual = value(self.scalar, self.after, at);
         verdict.checked += 1;
         if actual == expected {
             return;

@@ -188,12 +188,21 @@ impl Integers {
                 (first..).zip(out).for_each(|(at, out)| *out = self.held(operand, small(hash(seed, at))));
             }
             Shape::Input { channels, per_group, pixels, last, .. } => {
-                for (at, out) in (first..).zip(out) {
-                    let (channel, pixel) =
-                        if last { (at % channels, at / channels % pixels) } else { (at / pixels % channels, at % pixels) };
-                    let seed = self.seed(operand, self.pattern(operand, at / (channels * pixels)));
-                    let (unit, _) = self.depth.leader(channel % per_group);
-                    *out = self.held(operand, small(hash(seed, (channel - channel % per_group + unit) * pixels + pixel)));
+                // Divisions once for a line, which are channels of a pixel or pixels of a channel.
+                let line = if last { channels } else { pixels };
+                let (mut number, mut from, mut rest) = (first / line, first % line, out);
+                while !rest.is_empty() {
+                    let (part, behind) = rest.split_at_mut(((line - from) as usize).min(rest.len()));
+                    let lines = channels * pixels / line;
+                    let (sample, fixed) = (number / lines, number % lines);
+                    let seed = self.seed(operand, self.pattern(operand, sample));
+                    for (at, out) in (from..).zip(part) {
+                        let (channel, pixel) = if last { (at, fixed) } else { (fixed, at) };
+                        let within = channel % per_group;
+                        let (unit, _) = self.depth.leader(within);
+                        *out = self.held(operand, small(hash(seed, (channel - within + unit) * pixels + pixel)));
+                    }
+                    (rest, number, from) = (behind, number + 1, 0);
                 }
             }
             Shape::Filter { channels, per_group, taps, last, .. } => {

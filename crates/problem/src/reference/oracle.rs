@@ -48,6 +48,10 @@ impl<'a> Oracle<'a> {
                 Kind::Reduce(_) => 0,
             }
     }
+    /// How far a result element is from that of the column before: results of a row lie at equal distances.
+    pub(super) fn column_step(&self) -> u64 {
+        if self.extent[2] < 2 { 0 } else { self.result_at(0, 0, 1) - self.result_at(0, 0, 0) }
+    }
     /// What is read in the place of sums of products at all crossings, columns fastest, where there is no product.
     pub(super) fn elements(&self, rows: &[u64], columns: &[u64]) -> Option<Vec<f64>> {
         let Kind::Reduce(reduce) = &self.kind else { return None };

@@ -44,6 +44,8 @@ impl Reject {
 }
 
 pub(super) struct Built {
+    /// Candidates are numbered as they are given.
+    pub number: u64,
     pub plan: Plan,
     pub result: Result<Ready, Reject>,
     /// It has run in a worker, too.
@@ -90,8 +92,8 @@ struct Shared {
 pub(super) struct Builders {
     shared: Arc<Shared>,
     jobs: Sender<(u64, Plan, Job)>,
-    done: Receiver<(u64, Built)>,
-    report: Sender<(u64, Built)>,
+    done: Receiver<Built>,
+    report: Sender<Built>,
     outstanding: HashMap<u64, Plan>,
     next: u64,
     limit: Duration,
@@ -125,7 +127,7 @@ impl Builders {
                     let what = what.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_string())).unwrap_or_default();
                     Err(Reject { state: State::Failed, reason: format!("building it panicked: {what}") })
                 });
-                if report.send((id, Built { plan, result, rehearsed })).is_err() {
+                if report.send(Built { number: id, plan, result, rehearsed }).is_err() {
                     return;
                 }
             }
@@ -163,8 +165,8 @@ impl Builders {
         loop {
             match self.done.recv_timeout(wait) {
                 // One that was given up may still answer.
-                Ok((id, built)) => {
-                    if self.outstanding.remove(&id).is_some() {
+                Ok(built) => {
+                    if self.outstanding.remove(&built.number).is_some() {
                         return Some(built);
                     }
                 }
@@ -180,9 +182,10 @@ impl Builders {
             let started = self.shared.started.lock().unwrap_or_else(PoisonError::into_inner);
             started.iter().find(|(id, since)| since.elapsed() > limit && self.outstanding.contains_key(id)).map(|(id, _)| *id)
         };
-        let plan = self.outstanding.remove(&late?)?;
+        let number = late?;
+        let plan = self.outstanding.remove(&number)?;
         self.thread();
         let reason = format!("building it took more than {limit:?}");
-        Some(Built { plan, result: Err(Reject { state: State::Hung, reason }), rehearsed: false })
+        Some(Built { number, plan, result: Err(Reject { state: State::Hung, reason }), rehearsed: false })
     }
 }

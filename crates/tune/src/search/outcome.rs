@@ -135,7 +135,7 @@ pub struct Spent {
     pub starting: f64,
     /// Reading records, ranking plans.
     pub preparing: f64,
-    /// Making test data and its reference.
+    /// Making test data and its reference, on which the clock of the search stands still.
     pub data: f64,
     /// Waiting for candidates to be built.
     pub waiting: f64,
@@ -175,7 +175,7 @@ pub struct Outcome {
     pub resumed: u64,
     /// Billions of floating-point operations per second at that time.
     pub gflops: f64,
-    /// Seconds the search took, from when the device was ready.
+    /// Seconds the search took, from when the device was ready, without those in which test data were made.
     pub seconds: f64,
     /// Where these seconds went.
     pub spent: Spent,

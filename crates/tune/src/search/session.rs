@@ -174,7 +174,10 @@ impl<'a> Session<'a> {
         self.spent.preparing = self.start.elapsed().as_secs_f64();
         let since = Instant::now();
         let mut judge = Judge::new(self.device, self.space, self.options).map_err(TuneError::Prepare)?;
-        self.spent.data = since.elapsed().as_secs_f64();
+        let data = since.elapsed();
+        self.spent.data = data.as_secs_f64();
+        // Nor this: of tensors of gigabytes it takes seconds, and a short budget would end before the second candidate.
+        self.start += data;
         let mut waiting: VecDeque<Built> = VecDeque::new();
         let ended = loop {
             if self.cancel.is_cancelled() {
@@ -202,6 +205,11 @@ impl<'a> Session<'a> {
             let since = Instant::now();
             if waiting.is_empty() && builders.outstanding() > 0 {
                 self.say(Phase::Compiling);
+            }
+            if !quiet {
+                // Of all that are built, those that the searcher wanted first go first.
+                waiting.extend(std::iter::from_fn(|| builders.take(Duration::ZERO)));
+                waiting.make_contiguous().sort_by_key(|built| built.number);
             }
             let built = waiting.pop_front().or_else(|| builders.take(TICK));
             self.spent.waiting += since.elapsed().as_secs_f64();
