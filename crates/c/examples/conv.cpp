@@ -36,7 +36,8 @@ int main(int argc, char **argv) try {
     Prepared prepared(raw_prepared);
 
     std::vector<float> x(2 * 6 * 6 * 4, 1.0f), w(8 * 3 * 3 * 4, 0.5f), bias(8, 10.0f), y(2 * 6 * 6 * 8);
-    tw_operands operands = {x.data(), w.data(), y.data(), bias.data(), nullptr, nullptr, 1.0, 0.0, nullptr, {}};
+    tw_operands operands{};
+    operands.a = x.data(), operands.b = w.data(), operands.c = y.data(), operands.bias = bias.data(), operands.alpha = 1.0;
     check(tw_launch(prepared.get(), &operands, nullptr));
     // A corner sees 4 of the 9 pixels, an edge 6, the others all; 4 channels of 0.5.
     if (y[0] != 18.0f || y[8] != 22.0f || y[(1 * 6 + 1) * 8] != 28.0f) {

@@ -48,7 +48,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < M * LDC; i++) c[i] = -1.0f;
     for (int i = 0; i < N; i++) bias[i] = (float)i;
     void *workspace = malloc(tw_prepared_workspace(prepared) + 1);
-    tw_operands operands = {a, b, c, bias, NULL, workspace, 2.0, 0.0, NULL, {NULL}};
+    tw_operands operands = {.a = a, .b = b, .c = c, .bias = bias, .workspace = workspace, .alpha = 2.0};
     check(tw_launch(prepared, &operands, NULL));
 
     for (int i = 0; i < M; i++) {

@@ -44,7 +44,7 @@ int main(int argc, char **argv) {
     tw_gemm_init(&gemm, TW_F32, M, N, K);
     gemm.reduce = "max:n argmax:n sum:m";
     check(tw_operation_gemm(context, &gemm, &operation));
-    tw_operands product = {a, b, c, NULL, NULL, NULL, 1.0, 0.0, NULL, {largest, at, columns}};
+    tw_operands product = {.a = a, .b = b, .c = c, .alpha = 1.0, .reductions = {largest, at, columns}};
     launch(operation, &product);
     for (int i = 0; i < M; i++) {
         int best = 0;
@@ -66,7 +66,7 @@ int main(int argc, char **argv) {
     reduce.strides[1] = 2;
     reduce.over[0] = reduce.over[1] = 1;
     check(tw_operation_reduce(context, &reduce, &operation));
-    tw_operands tensor = {c, NULL, NULL, NULL, NULL, NULL, 1.0, 0.0, NULL, {&sums[0], &sums[1]}};
+    tw_operands tensor = {.a = c, .alpha = 1.0, .reductions = {&sums[0], &sums[1]}};
     launch(operation, &tensor);
     double sum = 0, squares = 0;
     for (int i = 0; i < M * N; i += 2) {
@@ -87,7 +87,7 @@ int main(int argc, char **argv) {
     conv.direction = TW_BACKWARD_DATA;
     conv.mask = 1;
     check(tw_operation_conv(context, &conv, &operation));
-    tw_operands masked = {grad, weight, back, NULL, input, NULL, 1.0, 0.0, NULL, {NULL}};
+    tw_operands masked = {.a = grad, .b = weight, .c = back, .residual = input, .alpha = 1.0};
     launch(operation, &masked);
     for (int k = 0; k < K; k++) {
         for (int p = 0; p < M; p++) {

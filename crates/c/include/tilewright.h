@@ -63,7 +63,7 @@ void tw_context_close(tw_context *context);
 /* The device in words: its id, its name, its driver. */
 tw_status tw_context_describe(const tw_context *context, char *text, size_t capacity, size_t *length);
 
-/* ---- Problems: C = activation(alpha * A * B + bias + beta * C) + residual, and reductions of it ---- */
+/* ---- Problems: C = activation(alpha * scale_m * scale_n * A * B + bias + beta * C) + residual, and reductions of it ---- */
 
 typedef int32_t tw_dtype;
 enum { TW_F32 = 0, TW_F64 = 1, TW_F16 = 2, TW_BF16 = 3, TW_E4M3 = 4, TW_E5M2 = 5, TW_I32 = 6, TW_I8 = 7, TW_U8 = 8, TW_E4M3FNUZ = 9, TW_E5M2FNUZ = 10 }; /* 4, 5 (OCP), 9, 10 (AMD's gfx942); 7 and 8 of A and B, and of C beside these; 6 of C beside 7 and 8; 6 to 8 of tw_reduce */
@@ -101,6 +101,7 @@ typedef struct tw_gemm {
     int32_t dynamic_m, dynamic_n, dynamic_batch; /* m, n or batch are the largest; each launch says its own */
     const char *reduce; /* values of C computed beside it, joined by spaces, as the command has them: "max:n sum:m:f32"; NULL: none */
     int32_t drop_c;     /* C is not stored: there are only its reductions */
+    int32_t scale_m, scale_n; /* not 0: the product is multiplied by a vector of f32, one value per row, per column */
 } tw_gemm;
 
 /* A row-major, untransposed, tight product without epilogue. */
@@ -193,6 +194,8 @@ typedef struct tw_operands {
     double alpha, beta;     /* beta = 0 never reads C */
     const int64_t *extents; /* batch, m and n of this launch, where they are dynamic; else NULL */
     void *reductions[8];    /* values of the problem's reductions in their order, aligned to 16 bytes, one behind the other */
+    const void *scale_m;    /* f32, aligned to 16 bytes; NULL where the problem has none */
+    const void *scale_n;    /* as scale_m */
 } tw_operands;
 
 /* Starts the operation on a CUstream or hipStream_t of the device's primary context (NULL: its default stream) and returns. Nothing is

@@ -41,6 +41,8 @@ pub struct TwGemm {
     pub dynamic_batch: i32,
     pub reduce: *const c_char,
     pub drop_c: i32,
+    pub scale_m: i32,
+    pub scale_n: i32,
 }
 
 #[repr(C)]
@@ -119,6 +121,8 @@ pub unsafe extern "C" fn tw_gemm_init(gemm: *mut TwGemm, dtype: i32, m: i64, n: 
         dynamic_batch: 0,
         reduce: std::ptr::null(),
         drop_c: 0,
+        scale_m: 0,
+        scale_n: 0,
     };
 }
 
@@ -228,6 +232,8 @@ pub(crate) fn gemm(x: &TwGemm) -> Result<GemmBuilder, Failure> {
         .trans(x.trans_a != 0, x.trans_b != 0)
         .batch(size("batch", x.batch)?)
         .dynamic(Dynamic { m: x.dynamic_m != 0, n: x.dynamic_n != 0, g: x.dynamic_batch != 0 });
+    let scales = [(x.scale_m, Along::M), (x.scale_n, Along::N)].into_iter().filter(|(told, _)| *told != 0);
+    gemm = scales.map(|(_, along)| along).fold(gemm, GemmBuilder::scale);
     if let Some(along) = named("bias", x.bias, &[(0, None), (1, Some(Along::M)), (2, Some(Along::N))])? {
         gemm = gemm.bias(along);
     }

@@ -172,7 +172,7 @@ fn products() {
     let context = opened();
     let mut operation = null_mut();
     type Change = fn(&mut TwGemm);
-    let cases: [(Change, i32, &str); 31] = [
+    let cases: [(Change, i32, &str); 32] = [
         (|x| x.size = 0, ARGUMENT, "tw_gemm_init"),
         (|x| x.m = -1, ARGUMENT, "m = -1 is negative"),
         (|x| x.n = i64::MIN, ARGUMENT, "n = -9223372036854775808 is negative"),
@@ -195,6 +195,7 @@ fn products() {
         (|x| x.math = 9, ARGUMENT, "math = 9"),
         (|x| (x.dtype, x.out_dtype, x.math) = (1, 1, 1), PROBLEM, "tf32"),
         (|x| x.bias = 3, ARGUMENT, "bias = 3"),
+        (|x| (x.dtype, x.out_dtype, x.scale_m) = (1, 1, 1), PROBLEM, "scales = m"),
         (|x| x.activation = -7, ARGUMENT, "activation = -7"),
         (|x| x.reduce = c"max".as_ptr(), ARGUMENT, "axes are missing"),
         (|x| x.reduce = c"median:n".as_ptr(), ARGUMENT, "the operators are"),
@@ -294,6 +295,31 @@ fn convolutions_and_reductions() {
 
 unsafe extern "C" fn ends(_: *mut c_void, _: u64, _: f64, _: f64) -> c_int {
     1
+}
+
+#[test]
+fn vectors_of_scales() {
+    let context = opened();
+    // SAFETY: as the header asks, but for what is refused.
+    unsafe {
+        let operation = made(context, &gemm(|x| (x.scale_m, x.scale_n) = (1, 1)));
+        let kernels = prepared(operation);
+        let (ones, mut c) = ([1.0_f32; 64], [0.0_f32; 48]);
+        let rows: [f32; 8] = std::array::from_fn(|m| (1 << m) as f32);
+        let columns: [f32; 6] = std::array::from_fn(|n| 0.5_f32.powi(n as i32));
+        let mut operands: TwOperands = std::mem::zeroed();
+        (operands.a, operands.b, operands.c) = (ones.as_ptr().cast(), ones.as_ptr().cast(), c.as_mut_ptr().cast());
+        (operands.scale_m, operands.alpha) = (rows.as_ptr().cast(), 1.0);
+        fails(tw_launch(kernels, &operands, null_mut()), OPERANDS, "scales along n");
+        (operands.scale_m, operands.scale_n) = (null(), columns.as_ptr().cast());
+        fails(tw_launch(kernels, &operands, null_mut()), OPERANDS, "scales along m");
+        operands.scale_m = rows.as_ptr().cast();
+        assert_eq!(tw_launch(kernels, &operands, null_mut()), 0, "{}", said());
+        assert!((0..48).all(|at| c[at] == 4.0 * rows[at / 6] * columns[at % 6]), "{c:?}");
+        tw_prepared_free(kernels);
+        tw_operation_free(operation);
+        tw_context_close(context);
+    }
 }
 
 #[test]

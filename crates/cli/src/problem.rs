@@ -226,6 +226,7 @@ fn from_gemm(args: &GemmArgs) -> Result<Case, CliError> {
         builder = builder.out_dtype(out_scalar(out)?);
     }
     let along = |a: Along| if a == Along::M { problem::Along::M } else { problem::Along::N };
+    builder = args.scales.iter().map(|x| along(*x)).fold(builder, problem::GemmBuilder::scale);
     if let Some(bias) = args.bias {
         builder = builder.bias_strided(along(bias), args.stride_bias.unwrap_or(0));
     }

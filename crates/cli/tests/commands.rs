@@ -266,6 +266,12 @@ fn epilogues_on_every_command() {
         assert!(ran.out.starts_with("// Plan picked by the cost model, not measured\n"), "{}", ran.out);
         ran.says(&[formula, "bias = bias, residual = residual", "bias       70 x f32, along m"]);
     }
+    let scaled = "gemm --m 70 --n 48 --k 40 --dtype e4m3 --out-dtype bf16 --scales m,n";
+    bench.run(&format!("verify {scaled} --beta 0.5 --device emu:sm_90a")).ends(0);
+    let ran = bench.run(&format!("emit {scaled} --target cuda"));
+    ran.says(&["scale[n] * scale[m] * alpha * sum_k", "scale_m    70 x f32; aligned to", "scale_n    48 x f32; aligned to"]);
+    let unscaled = bench.run("verify gemm --m 9 --n 9 --k 9 --dtype i8 --out-dtype i32 --scales n --device emu:sm_80");
+    assert!(unscaled.code != Some(0) && unscaled.err.contains("scales = n: i32 results"), "{}", unscaled.err);
     let conv =
         "conv --n 2 --c 8 --k 12 --size 9x8 --filter 3 --pad 1 --dtype f16 --out-dtype f32 --bias --activation silu --residual";
     for device in ["emu:gfx942", "emu:sm_90a"] {

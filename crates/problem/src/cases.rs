@@ -75,7 +75,7 @@ type Columns = [&'static str; 2];
 
 const GEMM: Columns = [
     "m n k",
-    "set dtype b_dtype trans_a trans_b order batch b_operand lda ldb ldc out_dtype bias activation residual ldr reduce op axis keep_c",
+    "set dtype b_dtype trans_a trans_b order batch b_operand lda ldb ldc out_dtype scales bias activation residual ldr reduce op axis keep_c",
 ];
 const CONV: &str = "id set dtype layout direction stride dilation bias pad pad_begin pad_end out_dtype activation residual reduce op \
                     axis keep_c mask";
@@ -225,6 +225,11 @@ mod tests {
         let file = parsed("m,n,k,trans_a,trans_b,order\n512,8,500000,1,0,col\n").unwrap();
         assert_eq!(file.cases[0].problem.key(), "tC0_tA1_tB0_colMaj1_m512_n8_k500000_lda500000_ldb500000_ldc512_ws268435456_f32");
         assert_eq!(file.cases[0].set, "cases");
+        let file = parsed("m,n,k,dtype,out_dtype,scales\n5,6,7,e4m3,bf16,mn\n5,6,7,i8,f16,n\n").unwrap();
+        let keys = ["_e4m3_outbf16_scalem_scalen", "_i8_outf16_scalen"];
+        assert!(file.cases.iter().zip(keys).all(|(case, key)| case.problem.key().ends_with(key)));
+        assert_eq!(file.cases[0].name, "e4m3 nn 1x(5x6x7) to bf16, scale m, scale n");
+        refused("m,n,k,scales\n1,2,3,k\n", &["column scales", "m, n, mn, none"]);
         let file = parsed("m,n,k,dtype,out_dtype,bias,activation,residual,ldr\n5,6,7,bf16,f32,n,gelu,1,8\n5,6,7,f32,,none,,0,\n")
             .unwrap();
         let keys = ["ldc6_ws536870912_bf16_outf32_biasn_actgelu_ldr8", "ldc6_ws268435456_f32"];

@@ -35,17 +35,16 @@ pub struct Tensor {
     pub len: u64,
 }
 
-/// A vector added to the result, one value per row (m) or column (n).
+/// A vector that is added to results or multiplies them, one value per row (m) or column (n).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Bias {
+pub struct Vector {
     /// Element type in memory.
     pub scalar: Scalar,
     /// True: indexed by n; false: indexed by m.
     pub along_n: bool,
-    /// Distance from one group (g) of the contraction's bias values to the next within the bias vector, as a view of
-    /// (g, index, 0).
+    /// Distance from one group (g) of the contraction's values to the next within the vector, as a view of (g, index, 0).
     pub view: View,
-    /// Elements of the bias vector.
+    /// Elements of the vector.
     pub len: u64,
 }
 
@@ -55,8 +54,10 @@ pub struct Bias {
 pub enum EpilogueOp {
     /// Times alpha.
     Scale,
-    /// Plus the element of a vector of its row or column.
-    AddVector(Bias),
+    /// Times the element of a vector of its row or column.
+    ScaleVector(Vector),
+    /// Plus such an element.
+    AddVector(Vector),
     /// Plus beta times the old result, which beta 0 never reads.
     AddOld,
     /// A function of it.
@@ -127,9 +128,15 @@ const fn is_one(groups: &u64) -> bool {
 }
 
 impl EpilogueOp {
-    /// `activation(alpha * sum + bias + beta * C) + residual`, of what there is.
-    pub fn list(bias: Option<Bias>, activation: Option<Activation>, residual: Option<Tensor>) -> Vec<EpilogueOp> {
+    /// `activation(alpha * scales * sum + bias + beta * C) + residual`, of what there is.
+    pub fn list(
+        scales: Vec<Vector>,
+        bias: Option<Vector>,
+        activation: Option<Activation>,
+        residual: Option<Tensor>,
+    ) -> Vec<EpilogueOp> {
         let mut all = vec![EpilogueOp::Scale];
+        all.extend(scales.into_iter().map(EpilogueOp::ScaleVector));
         all.extend(bias.map(EpilogueOp::AddVector));
         all.push(EpilogueOp::AddOld);
         all.extend(activation.map(EpilogueOp::Activate));
@@ -139,7 +146,8 @@ impl EpilogueOp {
     /// The same of the transposed result.
     fn transposed(&self) -> EpilogueOp {
         match self {
-            EpilogueOp::AddVector(x) => EpilogueOp::AddVector(Bias { along_n: !x.along_n, ..x.clone() }),
+            EpilogueOp::ScaleVector(x) => EpilogueOp::ScaleVector(Vector { along_n: !x.along_n, ..x.clone() }),
+            EpilogueOp::AddVector(x) => EpilogueOp::AddVector(Vector { along_n: !x.along_n, ..x.clone() }),
             EpilogueOp::AddTensor(x) => EpilogueOp::AddTensor(x.transposed()),
             EpilogueOp::Mask(x) => EpilogueOp::Mask(x.transposed()),
             EpilogueOp::Reduce(x) => EpilogueOp::Reduce(Reduce { over: x.over.turned(), ..x.clone() }),
@@ -150,6 +158,7 @@ impl EpilogueOp {
     fn formula(&self, value: &str) -> String {
         match self {
             EpilogueOp::Scale => format!("alpha * {value}"),
+            EpilogueOp::ScaleVector(x) => format!("scale[{}] * {value}", if x.along_n { "n" } else { "m" }),
             EpilogueOp::AddVector(x) => format!("{value} + bias[{}]", if x.along_n { "n" } else { "m" }),
             EpilogueOp::AddOld => format!("{value} + beta * C[g,m,n]"),
             EpilogueOp::Activate(f) => format!("{f}({value})"),
@@ -223,8 +232,19 @@ impl Tensor {
 
 impl Contraction {
     /// The vector that is added, if one is.
-    pub fn bias(&self) -> Option<&Bias> {
+    pub fn bias(&self) -> Option<&Vector> {
         self.epilogue.iter().find_map(|op| if let EpilogueOp::AddVector(x) = op { Some(x) } else { None })
+    }
+    /// The vectors of scales with the problem's name for their direction.
+    pub fn scales(&self) -> impl Iterator<Item = (Along, &Vector)> {
+        self.epilogue.iter().filter_map(|op| match op {
+            EpilogueOp::ScaleVector(x) => Some((self.along(x), x)),
+            _ => None,
+        })
+    }
+    /// What the problem calls the direction of a vector.
+    pub const fn along(&self, x: &Vector) -> Along {
+        if x.along_n != self.swapped { Along::N } else { Along::M }
     }
     /// The function that is applied, if one is.
     pub fn activation(&self) -> Option<Activation> {
@@ -270,12 +290,15 @@ impl Contraction {
     }
     /// Elements of the bias vector that a launch with these extents reads.
     pub fn bias_len_at(&self, at: &Extents) -> u64 {
-        let Some(bias) = self.bias() else { return 0 };
+        self.bias().map_or(0, |bias| self.vector_len_at(bias, at))
+    }
+    /// Elements of a vector that a launch with these extents reads.
+    pub fn vector_len_at(&self, x: &Vector, at: &Extents) -> u64 {
         if *at == self.extents() {
-            return bias.len;
+            return x.len;
         }
-        let tensor = Tensor { scalar: bias.scalar, view: bias.view.clone(), align: 1, len: bias.len };
-        tensor.len_at([at.g, if bias.along_n { at.n } else { at.m }, 1])
+        let tensor = Tensor { scalar: x.scalar, view: x.view.clone(), align: 1, len: x.len };
+        tensor.len_at([at.g, if x.along_n { at.n } else { at.m }, 1])
     }
     /// The extents in words: `g 1 m 64 n 32 k 7`, `up to` where one is the largest of a launch.
     pub fn sizes(&self) -> String {

@@ -1,9 +1,9 @@
-//! What a problem asks for beyond scaled sums: a bias vector, an activation, a residual.
+//! What a problem asks for beyond scaled sums: vectors of scales, a bias vector, an activation, a residual.
 //!
 //! In this order, and for every problem alike:
 //!
 //! ```text
-//! out = activation(alpha * sum + bias + beta * C) + residual
+//! out = activation(alpha * scale_m[m] * scale_n[n] * sum + bias + beta * C) + residual
 //! ```
 //!
 //! The old result comes before the activation, as in cuBLASLt, so `beta = 1` with the shortcut in C is a residual block's
@@ -107,6 +107,9 @@ pub enum Along {
 }
 
 impl Along {
+    /// Both.
+    pub const ALL: [Along; 2] = [Along::M, Along::N];
+
     /// `m` or `n`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -119,6 +122,30 @@ impl Along {
         match self {
             Along::M => Along::N,
             Along::N => Along::M,
+        }
+    }
+}
+
+/// Which vectors of scales a matrix product has, of f32 and shared by a batch: scaled sums are multiplied by the value of their row, then by
+/// that of their column. Each starts its buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Scales {
+    /// One value per row.
+    pub m: bool,
+    /// One value per column.
+    pub n: bool,
+}
+
+impl Scales {
+    /// True if there are none.
+    pub const fn is_none(&self) -> bool {
+        !self.m && !self.n
+    }
+    /// True if there is one along a direction.
+    pub const fn has(&self, along: Along) -> bool {
+        match along {
+            Along::M => self.m,
+            Along::N => self.n,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The strided-batched matrix product `C = alpha * op(A) * op(B) + beta * C`, as BLAS and MIOpenGEMM state it, with what
 //! [`crate::epilogue`] adds.
 
-use crate::epilogue::{Activation, Along, BiasVector, Residual};
+use crate::epilogue::{Activation, Along, BiasVector, Residual, Scales};
 use crate::error::{
     DEFAULT_WORKSPACE, ProblemError, check_dtype, check_extents, check_out_dtype, check_positive, computed_in, default_out,
 };
@@ -67,6 +67,9 @@ pub struct Gemm {
     pub b: Matrix,
     /// Result, m x n.
     pub c: Matrix,
+    /// Multiplied by the scaled sums.
+    #[serde(default, skip_serializing_if = "Scales::is_none")]
+    pub scales: Scales,
     /// Added to the scaled sums.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bias: Option<BiasVector>,
@@ -104,6 +107,7 @@ pub struct GemmBuilder {
     ld: [Option<u64>; 3],
     batch_stride: [Option<u64>; 3],
     offset: [u64; 3],
+    scales: Scales,
     bias: Option<BiasVector>,
     activation: Option<Activation>,
     /// Leading dimension and batch stride, where they are given.
@@ -134,6 +138,7 @@ impl Gemm {
             ld: [None; 3],
             batch_stride: [None; 3],
             offset: [0; 3],
+            scales: Scales::default(),
             bias: None,
             activation: None,
             residual: None,
@@ -183,6 +188,14 @@ impl Gemm {
         let (line, lines) = self.lines(matrix);
         let x = self.matrices()[matrix.min(2)];
         (self.batch - 1) * x.batch_stride + (lines - 1) * x.ld + line
+    }
+    /// Elements of the vector of scales along a direction; 0 without one.
+    pub const fn scale_len(&self, along: Along) -> u64 {
+        match along {
+            Along::M if self.scales.m => self.m,
+            Along::N if self.scales.n => self.n,
+            _ => 0,
+        }
     }
     /// Elements of the bias vector's buffer, whole batch; 0 without one.
     pub fn bias_len(&self) -> u64 {
@@ -245,6 +258,16 @@ impl Gemm {
     }
 
     fn validate_epilogue(&self) -> Result<(), ProblemError> {
+        if let Some(along) = Along::ALL.into_iter().find(|along| self.scales.has(*along)) {
+            let reason = match computed_in(self.dtype, self.out_dtype)[1] {
+                Scalar::I32 => "i32 results are sums as they are; give a result in f32, f16, bf16, i8 or u8",
+                Scalar::F64 => "scales are f32, and these results f64; scale rows of A or columns of B",
+                _ => "",
+            };
+            if !reason.is_empty() {
+                return Err(ProblemError::value("scales", along.name(), reason));
+            }
+        }
         let strides = [
             ("sbias", self.bias.map_or(0, |b| b.batch_stride), "bias vector"),
             ("sr", self.residual.map_or(0, |r| r.batch_stride), "residual"),
@@ -400,6 +423,15 @@ impl GemmBuilder {
         self.offset = [a, b, c];
         self
     }
+    /// Scaled sums are multiplied by the value of a vector of f32: one per row (m) or per column (n), shared by a batch. There may be
+    /// one of each.
+    pub fn scale(mut self, along: Along) -> Self {
+        match along {
+            Along::M => self.scales.m = true,
+            Along::N => self.scales.n = true,
+        }
+        self
+    }
     /// A vector is added to the scaled sums: one value per row (m) or per column (n), of C's type, shared by a batch.
     pub fn bias(mut self, along: Along) -> Self {
         self.bias = Some(BiasVector { along, batch_stride: self.bias.map_or(0, |b| b.batch_stride) });
@@ -472,6 +504,7 @@ impl GemmBuilder {
             a: matrix(0),
             b: matrix(1),
             c: matrix(2),
+            scales: self.scales,
             bias: self.bias,
             activation: self.activation,
             residual: None,
@@ -549,6 +582,8 @@ mod tests {
         );
         refused(base().ldr(7), &["ldr = 7", "at least 8"]);
         refused(base().stride_r(72), &["sr = 72", "no batch"]);
+        refused(Gemm::new(Scalar::I8, 8, 9, 10).scale(Along::N), &["scales = n", "i32 results", "give a result in f32"]);
+        refused(Gemm::new(Scalar::F64, 8, 9, 10).scale(Along::M), &["scales = m", "scales are f32"]);
         refused(base().bias_strided(Along::M, 8), &["sbias = 8", "no batch"]);
         refused(base().batch(1 << 20).bias_strided(Along::M, 1 << 60), &["bias vector", "64-bit"]);
         refused(base().ldr(1 << 62), &["residual", "64-bit"]);

@@ -3,13 +3,13 @@
 //! `tC0_tA0_tB1_colMaj0_m55_n65_k122_lda123_ldb124_ldc69_ws0_f32`: all twelve keys, in any order. `ws` is the workspace in
 //! elements. Further keys, printed only where they say something: `f16`, `bf16`, `tf32` and `tf32x3` as element types (the last two: f32
 //! in memory, multiplied as TF32, or as three products of TF32); `outf32` where C has
-//! another type; `b` (batch) with `sa`, `sb`, `sc` (batch strides; tight where left out); `oa`, `ob`, `oc` (offsets); `biasm` or
+//! another type; `scalem`, `scalen` (vectors of scales); `b` (batch) with `sa`, `sb`, `sc` (batch strides; tight where left out); `oa`, `ob`, `oc` (offsets); `biasm` or
 //! `biasn` with `sbias` (its batch stride; 0 where left out); `actrelu`, `actgelu`, `actgelutanh`, `actsilu`; `ldr` (a residual, its
 //! leading dimension) with `sr` (its batch stride; C's where left out); `redmax:n`, `redsum:bm:stored` (reductions, see
 //! [`crate::Reduction`]) and `noc` (C is not stored); `dynm`, `dynn`, `dynb` where m, n or the batch are known only at
 //! launch (what is written is then the largest value).
 
-use crate::epilogue::{Activation, Along};
+use crate::epilogue::{Activation, Along, Scales};
 use crate::error::{ProblemError, tells_out};
 use crate::extent::Dynamic;
 use crate::gemm::{Gemm, GemmBuilder, Order};
@@ -56,6 +56,11 @@ impl Gemm {
         for (name, x) in ["oa", "ob", "oc"].iter().zip(self.matrices()) {
             if x.offset > 0 {
                 let _ = write!(s, "_{name}{}", x.offset);
+            }
+        }
+        for (name, is) in [("scalem", self.scales.m), ("scalen", self.scales.n)] {
+            if is {
+                let _ = write!(s, "_{name}");
             }
         }
         if let Some(bias) = self.bias {
@@ -108,6 +113,7 @@ struct Keys {
     element: Option<(Scalar, Math)>,
     b: Option<Scalar>,
     out: Option<Scalar>,
+    scales: Scales,
     bias: Option<Along>,
     activation: Option<Activation>,
     reductions: Vec<Reduction>,
@@ -128,6 +134,8 @@ impl Keys {
             "dynn" => Some(&mut self.dynamic.n),
             "dynb" => Some(&mut self.dynamic.g),
             "noc" => Some(&mut self.drop_c),
+            "scalem" => Some(&mut self.scales.m),
+            "scalen" => Some(&mut self.scales.n),
             _ => None,
         };
         if let Some(is) = run_time {
@@ -173,7 +181,7 @@ impl Keys {
             (None, None) => {
                 let known = REQUIRED.iter().chain(&OPTIONAL).copied().collect::<Vec<_>>().join(", ");
                 return Err(format!(
-                    "unknown key in `{token}`; the keys are {known}, biasm, biasn, act, red, noc and the element type, e.g. f32"
+                    "unknown key in `{token}`; the keys are {known}, scalem, scalen, biasm, biasn, act, red, noc and the element type, e.g. f32"
                 ));
             }
         };
@@ -217,6 +225,7 @@ impl Keys {
         if let Some(b) = self.b {
             builder = builder.b_dtype(b);
         }
+        builder = Along::ALL.into_iter().filter(|along| self.scales.has(*along)).fold(builder, GemmBuilder::scale);
         match (self.bias, sbias) {
             (Some(along), stride) => builder = builder.bias_strided(along, stride.unwrap_or(0)),
             (None, Some(stride)) => {
@@ -274,6 +283,7 @@ mod tests {
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_i8_outi32",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16_outf32_b3_sa0_sb50_sc31_oa1_oc9",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_outbf16_biasm",
+            "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_e4m3_outbf16_scalem_scalen_biasn",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_f32_actgelu_ldr9",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16_outf16_b3_sa0_sb50_sc31_biasn_sbias8_actsilu_ldr6_sr0",
             "tC0_tA0_tB0_colMaj1_m5_n6_k7_lda5_ldb7_ldc5_ws0_bf16_redmax:n_redsum:m:stored:bf16_noc",
@@ -330,6 +340,8 @@ mod tests {
             ("_f32", "_f32_outf8", "element types are"),
             ("_f32", "_f32_outf64", "out_dtype = f64"),
             ("_f32", "_f32_biask", "biasm or biasn"),
+            ("_f32", "_f32_scalem_scalem", "given twice"),
+            ("_f32", "_f32_scalek", "scalem, scalen"),
             ("_f32", "_f32_biasm_biasn", "bias is given twice"),
             ("_f32", "_f32_sbias5", "no bias"),
             ("_f32", "_f32_biasm_sbias5", "sbias = 5"),

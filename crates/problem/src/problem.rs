@@ -5,7 +5,7 @@
 
 use crate::contraction::Operand;
 use crate::conv::Conv;
-use crate::epilogue::Activation;
+use crate::epilogue::{Activation, Along};
 use crate::error::ProblemError;
 use crate::extent::{Dynamic, Extents};
 use crate::gemm::Gemm;
@@ -94,10 +94,12 @@ impl Problem {
     pub fn activation(&self) -> Option<Activation> {
         of!(self, p => p.activation)
     }
-    /// True if results are more than `alpha * sum + beta * C`: with a bias, an activation or a residual.
+    /// True if results are more than `alpha * sum + beta * C`: with scales, a bias, an activation or a residual.
     pub fn has_epilogue(&self) -> bool {
         match self {
-            Problem::Gemm(gemm) => gemm.bias.is_some() || gemm.activation.is_some() || gemm.residual.is_some(),
+            Problem::Gemm(gemm) => {
+                !gemm.scales.is_none() || gemm.bias.is_some() || gemm.activation.is_some() || gemm.residual.is_some()
+            }
             Problem::Conv(conv) => conv.bias || conv.activation.is_some() || conv.residual,
             Problem::Reduce(reduce) => reduce.activation.is_some(),
         }
@@ -116,6 +118,8 @@ impl Problem {
         if self.out_dtype() != self.dtype() {
             words += &format!(" to {}", self.out_dtype());
         }
+        let scaled = Along::ALL.into_iter().filter(|along| self.scale_len(*along) > 0);
+        words.extend(scaled.map(|along| format!(", scale {}", along.name())));
         words += &bias.unwrap_or_default();
         words += &self.activation().map_or(String::new(), |a| format!(", {a}"));
         let mask = matches!(self, Problem::Conv(conv) if conv.mask);
@@ -151,6 +155,13 @@ impl Problem {
             Problem::Gemm(gemm) => ResultShape { extents: gemm.extents(), groups: 1 },
             Problem::Conv(conv) => conv.result_shape(),
             Problem::Reduce(reduce) => reduce.result_shape(),
+        }
+    }
+    /// Elements of the vector of scales along a direction; 0 without one.
+    pub const fn scale_len(&self, along: Along) -> u64 {
+        match self {
+            Problem::Gemm(gemm) => gemm.scale_len(along),
+            _ => 0,
         }
     }
     /// Elements of the bias vector's buffer; 0 without one.

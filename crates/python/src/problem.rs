@@ -57,8 +57,8 @@ fn activation(name: &str) -> PyResult<Activation> {
 
 /// The text of a row-major product. `strides`: leading dimensions of A, B, C and residual, then their batch strides; None is tight.
 #[pyfunction]
-#[pyo3(signature = (m, n, k, dtype="float32", *, b_dtype=None, out_dtype=None, trans=(false, false, false), batch=1, strides=[None; 8], bias=None,
-                    bias_stride=0, activation=None, residual=false, math="exact", reduce=Vec::new(), drop_c=false))]
+#[pyo3(signature = (m, n, k, dtype="float32", *, b_dtype=None, out_dtype=None, trans=(false, false, false), batch=1, strides=[None; 8], scales=Vec::new(),
+                    bias=None, bias_stride=0, activation=None, residual=false, math="exact", reduce=Vec::new(), drop_c=false))]
 #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
 pub fn gemm(
     m: u64,
@@ -70,6 +70,7 @@ pub fn gemm(
     trans: (bool, bool, bool),
     batch: u64,
     strides: [Option<u64>; 8],
+    scales: Vec<String>,
     bias: Option<&str>,
     bias_stride: u64,
     activation: Option<&str>,
@@ -84,8 +85,12 @@ pub fn gemm(
     if let Some(b) = b_dtype {
         gemm = gemm.b_dtype(self::dtype(b)?);
     }
-    if let Some(along) = bias {
-        gemm = gemm.bias_strided(named("bias", along, &[("m", Along::M), ("n", Along::N)])?, bias_stride);
+    let along = |what, name: &str| named(what, name, &Along::ALL.map(|along| (along.name(), along)));
+    for name in scales {
+        gemm = gemm.scale(along("scales", &name)?);
+    }
+    if let Some(name) = bias {
+        gemm = gemm.bias_strided(along("bias", name)?, bias_stride);
     }
     if let Some(activation) = activation {
         gemm = gemm.activation(self::activation(activation)?);

@@ -75,6 +75,25 @@ class Products(unittest.TestCase):
         small = tw.gemm(a, b, out_dtype="int8", alpha=2.0**-8)
         np.testing.assert_array_equal(small, np.clip(np.rint(sums / 256), -128, 127).astype("i1"))
         np.testing.assert_array_equal(tw.reduce(a, "sum", axis=1), a.sum(axis=1, dtype="i4"))
+        rows, columns = 2.0 ** -drawn.integers(0, 9, (33, 1)).astype("f4"), 2.0 ** -drawn.integers(0, 9, 17).astype("f4")
+        for scales, by in (((rows, columns), rows * columns), ([rows], rows), (columns, columns)):
+            np.testing.assert_array_equal(tw.gemm(a, b, scales=scales, out_dtype="float32"), (sums * by).astype("f4"))
+        small = tw.gemm(a, b, scales=(columns, rows), out_dtype="int8")
+        np.testing.assert_array_equal(small, np.clip(np.rint(sums * (rows * columns)), -128, 127).astype("i1"))
+
+    def test_floats_of_8_bits(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("torch has them")
+        whole = lambda *shape: torch.from_numpy(np.random.default_rng(11).integers(-8, 9, shape).astype("f4"))
+        a, b = whole(33, 48).to(torch.float8_e4m3fn), whole(48, 17).to(torch.float8_e5m2)
+        rows, columns = 2.0 ** -whole(33, 1).abs(), 2.0 ** -whole(17).abs()
+        sums = a.float() @ b.float()
+        got = tw.gemm(a, b, scales=(rows, columns), out_dtype="float32")
+        self.assertTrue(torch.equal(got, sums * rows * columns))
+        self.assertTrue(torch.equal(tw.gemm(a, b, scales=rows, out_dtype="bfloat16"), (sums * rows).bfloat16()))
+        self.assertEqual(tw.gemm(a, a.T, scales=rows).dtype, torch.float8_e4m3fn)
 
     def test_convolutions_of_integers(self):
         drawn = np.random.default_rng(7)

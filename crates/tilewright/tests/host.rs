@@ -55,6 +55,7 @@ fn operations(context: &Context) -> Vec<Operation> {
         gemm(Gemm::new(Scalar::BF16, 1024, 1024, 512).bias(Along::N).residual())
             .constrained(&Constraint::parse("C_ICE4_SKS1").expect("a constraint")),
         gemm(Gemm::new(Scalar::BF16, 500, 501, 499)),
+        gemm(Gemm::new(Scalar::E4M3, 256, 192, 128).out_dtype(Scalar::BF16).scale(Along::M).scale(Along::N)),
         gemm(Gemm::new(Scalar::F16, 128, 128, 8192)),
         gemm(Gemm::new(Scalar::F64, 64, 48, 40).order(Order::Col).trans(true, false).batch(3)),
         gemm(Gemm::new(Scalar::BF16, 512, 256, 256).dynamic(dynamic)),
@@ -73,6 +74,9 @@ fn memory(name: &str) -> u64 {
     const NAMES: [&str; 10] = ["A", "B", "C", "bias", "residual", "reduced_0", "workspace", "input", "filter", "output"];
     if let Some(number @ 1..) = name.strip_prefix("reduced_").and_then(|number| number.parse::<u64>().ok()) {
         return (number + 7) << 34;
+    }
+    if let Some(number) = ["scale_m", "scale_n"].into_iter().zip(20..).find_map(|(n, number)| (n == name).then_some(number)) {
+        return number << 34;
     }
     let alias = match name {
         "output_gradient" | "tensor" => "A",
@@ -145,6 +149,7 @@ fn launch(operation: &Operation) {
         a: memory("A"),
         b: memory("B"),
         c: memory("C"),
+        scales: [memory("scale_m"), memory("scale_n")],
         bias: memory("bias"),
         residual: memory("residual"),
         reductions: std::array::from_fn(|n| memory(&format!("reduced_{n}"))),
@@ -211,7 +216,9 @@ fn bundled(folder: &Path, operations: &[Operation], target: &Target) -> PathBuf 
     let twice = [problems[0], problems[0]];
     assert!(bundle("b", target, &twice, &options).expect_err("refused").to_string().contains("there twice"));
     let at = |name: &str| format!("{:#x}u", memory(name));
-    let operands = ["A", "B", "C", "bias", "residual"].map(|name| format!("(void *)(uintptr_t){}", at(name))).join(", ");
+    let operands = ["A", "B", "C", "scale_m", "scale_n", "bias", "residual"]
+        .map(|name| format!("(void *)(uintptr_t){}", at(name)))
+        .join(", ");
     let text = USES_A_BUNDLE.replace("OPERANDS", &operands).replace("REDUCED", &at("reduced_0"));
     let (main, run) = (folder.join("bundled.c"), folder.join("bundled"));
     std::fs::write(&main, text.replace("WORKSPACE", &at("workspace"))).expect("a file");
@@ -261,8 +268,17 @@ fn with_the_driver(folder: &Path) {
         all += &format!("{ours}{text}");
     }
     // What the problems were chosen for.
-    for part in ["early 1", "Im2col(", "SWIZZLE_128B", "at_workspace", "attribute ", "opaque[1] &=", "reduced_0", "double alpha"]
-    {
+    for part in [
+        "early 1",
+        "Im2col(",
+        "SWIZZLE_128B",
+        "at_workspace",
+        "attribute ",
+        "opaque[1] &=",
+        "reduced_0",
+        "double alpha",
+        "at_scale_m",
+    ] {
         assert!(all.contains(part), "no problem uses `{part}`");
     }
 }

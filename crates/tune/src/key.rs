@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use tilewright_ir::Scalar;
 use tilewright_ir::affine::{Affine, Atom};
 use tilewright_problem::Dynamic;
-use tilewright_problem::contraction::{EpilogueOp, Operand, Reduce, Tensor};
+use tilewright_problem::contraction::{EpilogueOp, Operand, Reduce, Tensor, Vector};
 use tilewright_problem::lower::Parts;
 use tilewright_problem::view::{Access, COL, ROW};
 use tilewright_problem::{Activation, Math};
@@ -26,7 +26,7 @@ pub struct OperandKey {
     pub wide: bool,
 }
 
-/// What legality reads of a bias vector.
+/// What legality reads of a vector of scales or of bias.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BiasKey {
@@ -59,6 +59,9 @@ pub struct ProblemKey {
     /// With what precision f32 factors are multiplied.
     #[serde(default, skip_serializing_if = "Math::is_exact")]
     pub math: Math,
+    /// Multiply the sums.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub scales: Vec<BiasKey>,
     /// Added to the result.
     pub bias: Option<BiasKey>,
     /// Applied to the scaled sums with bias and old result.
@@ -98,6 +101,7 @@ impl ProblemKey {
             align: t.align.clamp(1, ALIGN_CLASS_MAX),
             wide: t.len > i32::MAX as u64,
         };
+        let vector = |x: &Vector| BiasKey { scalar: x.scalar, along_n: x.along_n, access: x.view.access.clone() };
         let elements = contraction.elements.as_ref().unwrap_or(&contraction.a.view);
         ProblemKey {
             g: contraction.g,
@@ -108,7 +112,8 @@ impl ProblemKey {
             b: operand(&contraction.b),
             c: operand(&contraction.c),
             math: contraction.math,
-            bias: contraction.bias().map(|b| BiasKey { scalar: b.scalar, along_n: b.along_n, access: b.view.access.clone() }),
+            scales: contraction.scales().map(|(_, x)| vector(x)).collect(),
+            bias: contraction.bias().map(vector),
             activation: contraction.activation(),
             residual: contraction.residual().map(operand),
             mask: contraction.epilogue.iter().any(|op| matches!(op, EpilogueOp::Mask(_))),
@@ -278,6 +283,7 @@ pub(crate) mod tests {
             b: matrix(scalar, k as i64, 1),
             c: matrix(scalar, 1, m as i64),
             math: Math::Exact,
+            scales: Vec::new(),
             bias: None,
             activation: None,
             residual: None,

@@ -9,7 +9,7 @@ use tilewright_device::Device;
 use tilewright_gen::kernel::generate;
 use tilewright_gen::plan::{Constraint, Keys, Plan, Refusal};
 use tilewright_ir::Scalar;
-use tilewright_problem::contraction::{Bias, Contraction, EpilogueOp};
+use tilewright_problem::contraction::{Contraction, EpilogueOp, Vector};
 use tilewright_problem::reference::Samples;
 use tilewright_problem::{Activation, Along, Conv, Gemm, GemmBuilder, Layout, Order, Problem};
 use tilewright_tune::run::{Buffers, compile};
@@ -167,14 +167,14 @@ fn what_is_left_out_is_caught() {
             let right = space.contraction(&plan).clone();
             assert!(run(&device, &space, &plan, &case, &right).passed, "{keys}");
             let (bias, activation, residual) = (right.bias().cloned(), right.activation(), right.residual().cloned());
-            let turned = bias.clone().map(|bias| Bias { along_n: false, ..bias });
+            let turned = bias.clone().map(|bias| Vector { along_n: false, ..bias });
             let mutants = [
-                ("no bias", EpilogueOp::list(None, activation, residual.clone())),
-                ("bias along m", EpilogueOp::list(turned, activation, residual.clone())),
-                ("no activation", EpilogueOp::list(bias.clone(), None, residual.clone())),
-                ("relu", EpilogueOp::list(bias.clone(), Some(Activation::Relu), residual.clone())),
-                ("silu", EpilogueOp::list(bias.clone(), Some(Activation::Silu), residual.clone())),
-                ("no residual", EpilogueOp::list(bias, activation, None)),
+                ("no bias", EpilogueOp::list(Vec::new(), None, activation, residual.clone())),
+                ("bias along m", EpilogueOp::list(Vec::new(), turned, activation, residual.clone())),
+                ("no activation", EpilogueOp::list(Vec::new(), bias.clone(), None, residual.clone())),
+                ("relu", EpilogueOp::list(Vec::new(), bias.clone(), Some(Activation::Relu), residual.clone())),
+                ("silu", EpilogueOp::list(Vec::new(), bias.clone(), Some(Activation::Silu), residual.clone())),
+                ("no residual", EpilogueOp::list(Vec::new(), bias, activation, None)),
             ];
             let mutants = mutants.map(|(what, epilogue)| (what, Contraction { epilogue, ..right.clone() }));
             let passed = mutants.iter().filter(|(_, c)| run(&device, &space, &plan, &case, c).passed);
@@ -194,7 +194,7 @@ fn gelu_and_its_approximation_are_told_apart_in_f32() {
     let case = Case::new(&device, &problem, 3, test_factors(3, false), Samples::All).expect("a case");
     let right = space.contraction(&plan).clone();
     assert!(run(&device, &space, &plan, &case, &right).passed);
-    let other = Contraction { epilogue: EpilogueOp::list(None, Some(Activation::GeluTanh), None), ..right };
+    let other = Contraction { epilogue: EpilogueOp::list(Vec::new(), None, Some(Activation::GeluTanh), None), ..right };
     assert!(!run(&device, &space, &plan, &case, &other).passed);
 }
 

@@ -11,7 +11,7 @@ use tilewright_problem::Math;
 use tilewright_tune::random::{Pair, Recipe};
 use tilewright_tune::space::Space;
 
-const FEATURES: [&str; 20] = [
+const FEATURES: [&str; 22] = [
     "f64",
     "f32",
     "tf32",
@@ -32,6 +32,8 @@ const FEATURES: [&str; 20] = [
     "MFMA",
     "integers by matrix units",
     "8-bit floats by matrix units",
+    "scales of 8-bit factors",
+    "scales by matrix units",
 ];
 
 fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
@@ -60,6 +62,8 @@ fn features(space: &Space, pair: &Pair) -> [bool; FEATURES.len()] {
         unit == MathUnit::Mfma,
         matrix && dtype.is_int8(),
         matrix && dtype.is_float8(),
+        dtype.bytes() == 1 && c.scales().count() > 0,
+        matrix && c.scales().count() > 0,
     ]
 }
 

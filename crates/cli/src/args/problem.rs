@@ -241,6 +241,9 @@ pub struct GemmArgs {
     /// Extents that each launch chooses: one kernel holds for 1 to the size given, which is tuned for
     #[arg(long, value_enum, value_delimiter = ',', value_name = "EXTENTS")]
     pub dynamic: Vec<RunTime>,
+    /// Multiply alpha A B by vectors of f32: one value per row (m), per column (n), or both (m,n)
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "ALONG")]
+    pub scales: Vec<Along>,
     /// Add a vector to alpha A B: one value per row (m) or per column (n)
     #[arg(long, value_enum, value_name = "ALONG")]
     pub bias: Option<Along>,

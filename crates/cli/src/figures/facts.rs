@@ -516,6 +516,7 @@ impl Subject<'_> {
             .iter()
             .map(|op| match op {
                 EpilogueOp::Scale => "scale by alpha".into(),
+                EpilogueOp::ScaleVector(x) => format!("multiply by the scales along {}", if x.along_n { "n" } else { "m" }),
                 EpilogueOp::AddVector(x) => format!("add the bias along {}", if x.along_n { "n" } else { "m" }),
                 EpilogueOp::AddOld => "add beta * C (C is not read where beta is 0)".into(),
                 EpilogueOp::Activate(f) => format!("apply {f}"),

@@ -73,10 +73,11 @@ impl Footprint {
     }
 }
 
-/// Bytes of bias and residual, read once.
+/// Bytes of scales, bias and residual, read once.
 pub fn added_bytes(c: &Contraction) -> f64 {
-    let bias = c.bias().map_or(0.0, |x| x.len as f64 * f64::from(x.scalar.bytes()));
-    bias + c.residual().map_or(0.0, |x| x.len as f64 * f64::from(x.scalar.bytes()))
+    let vectors = c.scales().map(|(_, x)| x).chain(c.bias());
+    let vectors: f64 = vectors.map(|x| x.len as f64 * f64::from(x.scalar.bytes())).sum();
+    vectors + c.residual().map_or(0.0, |x| x.len as f64 * f64::from(x.scalar.bytes()))
 }
 
 /// Counts the work of a derived plan.

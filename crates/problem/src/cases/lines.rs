@@ -45,6 +45,8 @@ pub(super) fn gemm(row: &Row<'_>, options: &CaseOptions) -> Result<Problem, Prob
     if let Some(b) = row.scalar("b_dtype")? {
         builder = builder.b_dtype(b);
     }
+    let scales: [(&str, &[Along]); 4] = [("m", &[Along::M]), ("n", &[Along::N]), ("mn", &Along::ALL), ("none", &[])];
+    builder = row.choice("scales", &scales)?.unwrap_or_default().iter().copied().fold(builder, GemmBuilder::scale);
     if let Some(Some(along)) = row.choice("bias", &[("m", Some(Along::M)), ("n", Some(Along::N)), ("none", None)])? {
         builder = builder.bias(along);
     }

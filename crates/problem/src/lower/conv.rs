@@ -12,7 +12,7 @@
 
 use super::phases::{Axis, Phase, phases};
 use super::{BUFFER_ALIGN, ConvForm, Parts, reduce_ops, retain_scaling};
-use crate::contraction::{Bias, Contraction, EpilogueOp, Operand, Tensor};
+use crate::contraction::{Contraction, EpilogueOp, Operand, Tensor, Vector};
 use crate::conv::{Conv, Direction, Layout};
 use crate::epilogue::Along;
 use crate::error::{ProblemError, computed_in};
@@ -300,11 +300,11 @@ impl Chains<'_> {
                 .shared(self.channels(self.of_all_phases(values), "column"))
                 .broadcast("one", 1)
                 .view("g", "column", "one")?;
-            Some(Bias { scalar: conv.out_dtype, along_n: true, view, len: channels })
+            Some(Vector { scalar: conv.out_dtype, along_n: true, view, len: channels })
         } else {
             None
         };
-        let mut epilogue = EpilogueOp::list(bias, conv.activation, conv.residual.then(|| result(c.clone())));
+        let mut epilogue = EpilogueOp::list(Vec::new(), bias, conv.activation, conv.residual.then(|| result(c.clone())));
         for op in epilogue.iter_mut().filter(|_| conv.mask) {
             if let EpilogueOp::AddTensor(x) = op {
                 *op = EpilogueOp::Mask(x.clone());

@@ -5,7 +5,7 @@ mod conv;
 mod operand;
 mod phases;
 
-use crate::contraction::{Bias, Contraction, EpilogueOp, Operand, OperandValues, Reduce, Tensor};
+use crate::contraction::{Contraction, EpilogueOp, Operand, OperandValues, Reduce, Tensor, Vector};
 use crate::conv::Direction;
 use crate::epilogue::Along;
 use crate::error::{ProblemError, computed_in};
@@ -173,7 +173,7 @@ fn lower_reduce(reduce: &ReduceProblem) -> Result<Contraction, ProblemError> {
     // What stands for factors and result of a product: nothing of them is read or written.
     let one = |extent| View { extent, access: Access::default() };
     let tensor = |view, len| Tensor { scalar: reduce.dtype, view, align: alignment(reduce.offset, reduce.dtype), len };
-    let mut epilogue = EpilogueOp::list(None, reduce.activation, None);
+    let mut epilogue = EpilogueOp::list(Vec::new(), None, reduce.activation, None);
     retain_scaling(&mut epilogue, reduce.accumulator(), true);
     epilogue.extend(reduce_ops(&reduce.reductions, reduce.accumulator(), 1));
     Ok(Contraction {
@@ -212,13 +212,20 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
         let scalar = gemm.scalar(index);
         Ok(Tensor { scalar, view, align: alignment(x.offset, scalar), len: gemm.span(index) })
     };
+    let mut scales = Vec::new();
+    for along in Along::ALL.into_iter().filter(|along| gemm.scales.has(*along)) {
+        let length = gemm.scale_len(along);
+        let values = ViewBuilder::tensor(&[("g", gemm.batch, 0), ("index", length, 1)]);
+        let view = values.broadcast("one", 1).view("g", "index", "one")?;
+        scales.push(Vector { scalar: Scalar::F32, along_n: along == Along::N, view, len: length });
+    }
     let bias = match gemm.bias {
         None => None,
         Some(x) => {
             let length = if x.along == Along::M { gemm.m } else { gemm.n };
             let values = ViewBuilder::tensor(&[("g", gemm.batch, x.batch_stride as i64), ("index", length, 1)]);
             let view = values.broadcast("one", 1).view("g", "index", "one")?;
-            Some(Bias { scalar: gemm.out_dtype, along_n: x.along == Along::N, view, len: gemm.bias_len() })
+            Some(Vector { scalar: gemm.out_dtype, along_n: x.along == Along::N, view, len: gemm.bias_len() })
         }
     };
     let residual = match gemm.residual {
@@ -228,7 +235,7 @@ fn lower_gemm(gemm: &Gemm) -> Result<Contraction, ProblemError> {
             Some(Tensor { scalar: gemm.out_dtype, view, align: BUFFER_ALIGN, len: gemm.residual_len() })
         }
     };
-    let mut epilogue = EpilogueOp::list(bias, gemm.activation, residual);
+    let mut epilogue = EpilogueOp::list(scales, bias, gemm.activation, residual);
     let [sums, results] = computed_in(gemm.dtype, gemm.out_dtype);
     retain_scaling(&mut epilogue, results, gemm.drop_c);
     epilogue.extend(reduce_ops(&gemm.reductions, results, 1));

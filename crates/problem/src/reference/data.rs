@@ -83,6 +83,8 @@ pub struct TestData {
     pub b: Arc<Buffer>,
     /// Result: NaN everywhere if beta is 0, random otherwise.
     pub c: Buffer,
+    /// Vectors of scales along m and n, each starting at element 0 of its buffer.
+    pub scales: [Option<Arc<Buffer>>; 2],
     /// Bias vector, starting at element 0 of its buffer.
     pub bias: Option<Arc<Buffer>>,
     /// Residual, starting at element 0 of its buffer.
@@ -150,7 +152,7 @@ impl TestData {
         Ok(TestData { alpha, beta, c, ..self.clone() })
     }
 
-    /// Buffers with A, B, C, bias and residual filled by `fill` of 0 to 4.
+    /// Buffers with A, B, C, bias, residual and scales filled by `fill` of 0 to 6.
     fn filled<'a>(problem: &Problem, alpha: f64, beta: f64, fill: impl Fn(u64) -> Fill<'a>) -> Result<TestData, ProblemError> {
         problem.validate()?;
         let (alpha, beta) = (factor(problem, "alpha", alpha)?, factor(problem, "beta", beta)?);
@@ -189,7 +191,25 @@ impl TestData {
             }
         };
         let (a, b, bias, residual) = (Arc::new(a), Arc::new(b), bias.map(Arc::new), residual.map(Arc::new));
-        let mut data = TestData { problem: problem.clone(), alpha, beta, a, b, c, bias, residual, reductions: Vec::new() };
+        let mut data = TestData {
+            problem: problem.clone(),
+            alpha,
+            beta,
+            a,
+            b,
+            c,
+            scales: [None, None],
+            bias,
+            residual,
+            reductions: Vec::new(),
+        };
+        for (along, tag) in Along::ALL.into_iter().zip(5..) {
+            let len = problem.scale_len(along);
+            if len > 0 {
+                let values = Buffer::new("scales", Scalar::F32, false, 0, Lines::dense(len), fill(tag))?;
+                data.scales[along as usize] = Some(Arc::new(values));
+            }
+        }
         for (number, reduction) in problem.reductions().iter().enumerate() {
             let (scalar, lines) = (reduction.scalar(problem.accumulator()), Lines::dense(data.reduction_len(number)));
             data.reductions.push(Buffer::new("reduction", scalar, false, 0, lines, Fill::Poison)?);
@@ -227,6 +247,13 @@ impl TestData {
     /// [`Damage`] names the first byte that changed.
     pub fn check_around_reductions(&self, after: &[Vec<u8>]) -> Result<(), Damage> {
         self.reductions.iter().zip(after).try_for_each(|(buffer, after)| buffer.check_guards("reduction", after))
+    }
+    /// Checks that the buffer of scales along a direction is unchanged; trivially true without one.
+    ///
+    /// # Errors
+    /// [`Damage`] names the first byte that changed.
+    pub fn check_scales_untouched(&self, along: Along, after: &[u8]) -> Result<(), Damage> {
+        self.scales[along as usize].as_ref().map_or(Ok(()), |buffer| buffer.check_equal("scales", after))
     }
     /// Checks that the bias vector's buffer is unchanged; trivially true without one.
     ///

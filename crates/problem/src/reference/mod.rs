@@ -66,7 +66,7 @@ impl Default for Samples {
 }
 
 /// How far a result may be from the reference: `accumulate * scale + round * |expected| + floor`, where
-/// `scale = |alpha| * sum |a| |b| + |beta| |c| + |bias|` of the element; with an activation its slope times that, and with a residual
+/// `scale = |alpha| * sum |a| |b| + |beta| |c| + |bias|` of the element, alpha times the vectors of scales where there are such; with an activation its slope times that, and with a residual
 /// its magnitude more.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Tolerance {
@@ -442,18 +442,21 @@ fn entry(data: &TestData, oracle: &Oracle<'_>, index: [u64; 3], sum: Sum) -> Ent
     // beta = 0 never reads C, whatever C holds.
     let old = if data.beta == 0.0 { 0.0 } else { data.beta * value(data.c.scalar, &data.c.bytes, at) };
     let (bias, residual) = (oracle.bias(g, row, column), oracle.residual(g, row, column));
-    let product = data.alpha * (sum.value + sum.lost);
-    let scale = data.alpha.abs() * sum.magnitude + old.abs() + bias.abs();
+    let [by_row, by_column] = oracle.scales(row, column);
+    let (sums, scales) = (sum.value + sum.lost, by_row * by_column);
+    let product = data.alpha * sums * scales;
+    let scale = (data.alpha * scales).abs() * sum.magnitude + old.abs() + bias.abs();
     let activation = data.problem.activation();
     let apply = |x: f64| activation.map_or(x, |f| f.apply(x));
     let accumulator = data.problem.accumulator();
     let step = |x: f64| rounded(accumulator, x);
+    let scaled = step(step(step(data.alpha * sums) * by_row) * by_column);
     Entry {
         index,
         at,
         expected: oracle.last(apply(product + old + bias), residual),
         scale: activation.map_or(scale, |f| f.slope() * scale) + if oracle.masks() { 0.0 } else { residual.abs() },
-        stepwise: step(oracle.last(step(apply(step(step(step(product) + step(old)) + bias))), residual)),
+        stepwise: step(oracle.last(step(apply(step(step(scaled + step(old)) + bias))), residual)),
     }
 }
 

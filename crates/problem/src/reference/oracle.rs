@@ -60,6 +60,11 @@ impl<'a> Oracle<'a> {
         let starts = rows.iter().map(|row| a.start + reduce.position(false, *row));
         Some(starts.flat_map(|start| further.iter().map(move |at| value(a.scalar, &a.bytes, start + at))).collect())
     }
+    /// The values that a scaled sum is multiplied by: of its row and of its column.
+    pub(super) fn scales(&self, row: u64, column: u64) -> [f64; 2] {
+        let [m, n] = &self.data.scales;
+        [(m, row), (n, column)].map(|(x, at)| x.as_ref().map_or(1.0, |x| value(x.scalar, &x.bytes, x.start + at)))
+    }
     /// The value added to a scaled sum.
     pub(super) fn bias(&self, g: u64, row: u64, column: u64) -> f64 {
         let Some(bias) = &self.data.bias else { return 0.0 };

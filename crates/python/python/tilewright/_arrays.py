@@ -10,8 +10,10 @@ from . import _native
 
 _TYPES = {"f2": "float16", "f4": "float32", "f8": "float64", "i1": "int8", "u1": "uint8", "i4": "int32", "i8": "int64"}
 _BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int8": 1, "uint8": 1, "int32": 4, "int64": 8}
+_FLOATS8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz")
+_BYTES.update((name, 1) for name in _FLOATS8)
 _FORMATS = {"e": "float16", "f": "float32", "d": "float64", "b": "int8", "B": "uint8"}
-_POSSIBLE = "float16, bfloat16, float32, float64, int8 or uint8 are possible"
+_POSSIBLE = "float16, bfloat16, float32, float64, int8, uint8 or float8 of torch are possible"
 # DLPack's kinds of devices: process memory (also pinned), CUDA, ROCm.
 _CPU, _PINNED, _CUDA, _ROCM, _ROCM_PINNED = 1, 3, 2, 10, 11
 
@@ -39,6 +41,12 @@ def look(x: Any, name: str) -> Array:
     """What an operand is. `name` stands in errors."""
     if isinstance(x, Array):
         return x
+    kind = str(getattr(x, "dtype", "")).replace("torch.", "")
+    if kind in _FLOATS8 and hasattr(x, "requires_grad"):
+        # DLPack has no such types before its version 1.1: the same bytes.
+        import torch
+
+        return look(x.detach().view(torch.uint8), name)._replace(dtype=kind)
     if hasattr(x, "__array_interface__") and not hasattr(x, "requires_grad"):
         found = _from_interface(x, name)
     elif hasattr(x, "__dlpack__"):
@@ -146,6 +154,11 @@ def factor(x: Any, name: str) -> Array:
 def integer8(array: Array) -> bool:
     """Integers of 8 bits, whose sums are int32."""
     return array.dtype in ("int8", "uint8")
+
+
+def float8(array: Array) -> bool:
+    """Floats of 8 bits, which go with those of another format of theirs."""
+    return array.dtype in _FLOATS8
 
 
 def contiguous(shape: Sequence[int], unit: int) -> Tuple[int, ...]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import _arguments as given
 from . import _native
-from ._arrays import Array, Matrix, apart, empty, factor, integer8, look, matrix, of_shape, pack, packed, result
+from ._arrays import Array, Matrix, apart, empty, factor, float8, integer8, look, matrix, of_shape, pack, packed, result
 from ._contexts import Context, _contexts, _tell, changed, context_for, devices, use  # noqa: F401
 
 Progress = Union[bool, Callable[[Dict[str, Any]], Any]]
@@ -29,14 +29,17 @@ class Call:
     result: Any
     values: Sequence[Array] = ()
     """What reductions write to."""
+    scales: Sequence[Optional[Array]] = (None, None)
+    """Along m and n."""
 
     def run(self, alpha: float, beta: float, stream: int) -> Any:
         host = self.a.device == "cpu"
         alignments = (256, 256, 256) if host else (self.a.alignment, self.b.alignment, self.c.alignment)
         prepared = self.context.prepared(self.problem, alignments)
         space = 0 if host else self.context.workspace(prepared.workspace_bytes, stream, self.result)
-        added = [x.address if x else 0 for x in (self.bias, self.residual)]
-        prepared.launch([self.a.address, self.b.address, self.c.address, *added, space], alpha, beta, stream, host, [x.address for x in self.values])
+        bias, residual, *scales = [x.address if x else 0 for x in (self.bias, self.residual, *self.scales)]
+        operands = [self.a.address, self.b.address, self.c.address, bias, residual, space]
+        prepared.launch(operands, alpha, beta, stream, host, [x.address for x in self.values], scales)
         return self.result
 
 
@@ -78,11 +81,35 @@ def _blas(x: Any, name: str, looked: Callable[[Any, str], Array] = factor) -> Tu
     return array, found
 
 
+def _vector(x: Any, name: str, m: int, n: int) -> Tuple[str, Array]:
+    """A vector of one value per row, (m, 1), or per column, (n,)."""
+    at = look(x, name)
+    if not packed(at):
+        at = look(pack(x, name), name)
+    along = "m" if at.shape == (m, 1) else "n"
+    _shaped(name, at, (m, 1) if along == "m" else (n,))
+    return along, at
+
+
+def _scales(given_scales: Any, m: int, n: int) -> Dict[str, Array]:
+    """Vectors of scales by their direction: one array, or a pair of them."""
+    several = given_scales if isinstance(given_scales, (list, tuple)) else [] if given_scales is None else [given_scales]
+    found: Dict[str, Array] = {}
+    for x in several:
+        along, at = _vector(x, "scales", m, n)
+        _typed("float32", [("scales", at)])
+        if along in found:
+            raise _native.OperandError(f"scales are given twice along {along}: one of shape {(m, 1)} and one of shape {(n,)} are possible")
+        found[along] = at
+    return found
+
+
 def _gemm(
     a: Any,
     b: Any,
     *,
     out: Any = None,
+    scales: Any = None,
     bias: Any = None,
     activation: Optional[str] = None,
     residual: Any = None,
@@ -101,7 +128,7 @@ def _gemm(
     if len(batches) > 1:
         raise _native.OperandError(f"a is {a_at.shape} and b is {b_at.shape}: batches of {a_as.batch} and {b_as.batch}")
     batch = batches.pop() if batches else None
-    if not (integer8(a_at) and integer8(b_at)):
+    if not (integer8(a_at) and integer8(b_at) or float8(a_at) and float8(b_at)):
         _typed(a_at.dtype, [("b", b_at)])
     shape = (m, n) if batch is None else (batch, m, n)
     out, c_at = _out(a, a_at, out, shape, out_dtype, store)
@@ -111,11 +138,7 @@ def _gemm(
     arrays = [("a", a_at), ("b", b_at), ("out", c_at)]
     along, bias_at, residual_at, residual_as = None, None, None, None
     if bias is not None:
-        bias_at = look(bias, "bias")
-        if not packed(bias_at):
-            bias_at = look(pack(bias, "bias"), "bias")
-        along = "m" if bias_at.shape == (m, 1) else "n"
-        _shaped("bias", bias_at, (m, 1) if along == "m" else (n,))
+        along, bias_at = _vector(bias, "bias", m, n)
         arrays.append(("bias", bias_at))
     if residual is not None:
         residual_at, residual_as = _blas(residual, "residual", look)
@@ -126,8 +149,10 @@ def _gemm(
         if residual_as is None or residual_as.trans != c_as.trans:
             raise _native.OperandError("residual and out lie in different orders: store both by rows")
         arrays.append(("residual", residual_at))
-    apart(c_at, arrays[:2] + [x for x in arrays[3:] if x[0] == "bias"])
-    context = _same_place(context, arrays)
+    scaled = _scales(scales, m, n)
+    factors = [("scales", x) for x in scaled.values()]
+    apart(c_at, arrays[:2] + [x for x in arrays[3:] if x[0] == "bias"] + factors)
+    context = _same_place(context, arrays + factors)
     _typed(c_at.dtype, arrays[3:])
     strides = [a_as.ld, b_as.ld, c_as.ld, residual_as.ld if residual_as else None]
     several = (batch or 1) > 1
@@ -142,6 +167,7 @@ def _gemm(
         trans=(a_as.trans, b_as.trans, c_as.trans),
         batch=1 if batch is None else batch,
         strides=strides,
+        scales=list(scaled),
         bias=along,
         activation=given.maybe(activation, "activation"),
         residual=residual is not None,
@@ -150,7 +176,8 @@ def _gemm(
         drop_c=not store,
     )
     operands = (a_at, b_at, c_at, bias_at, residual_at)
-    return _with_values(context, problem, operands, a, out, batch is not None)
+    call = _with_values(context, problem, operands, a, out, batch is not None)
+    return replace(call, scales=(scaled.get("m"), scaled.get("n")))
 
 
 def _out(
@@ -330,11 +357,11 @@ def _extents(
 
 
 def gemm(a: Any, b: Any, *, alpha: float = 1.0, beta: float = 0.0, stream: int = 0, **options: Any) -> Any:
-    """`activation(alpha * a @ b + bias + beta * out) + residual`, in `out` or a new array.
+    """`activation(alpha * scales * (a @ b) + bias + beta * out) + residual`, in `out` or a new array.
 
     `a` is (m, k) or (batch, m, k), `b` (k, n) or (batch, k, n); a matrix without batch serves the whole batch. Transposed and strided
-    arrays are read as they lie. Factors are floats of one type, or int8 and uint8, each with each, whose sums are int32. Options: `out`,
-    `bias` (n,) or (m, 1), `activation` (relu, gelu, gelutanh, silu), `residual` (as `out`), `out_dtype`, `math` ("tf32" rounds float32 factors, "tf32x3" multiplies them as three products of
+    arrays are read as they lie. Factors are floats of one type, torch's float8 types, or int8 and uint8, each with each, whose sums are int32. Options: `out`,
+    `scales` (float32, (n,) or (m, 1), or a pair of both), `bias` (n,) or (m, 1), `activation` (relu, gelu, gelutanh, silu), `residual` (as `out`), `out_dtype`, `math` ("tf32" rounds float32 factors, "tf32x3" multiplies them as three products of
     tf32, nearly as accurately as float32), `context`. `stream`: handle of the CUDA or HIP stream for arrays there.
     `reduce`: values of the result in the same pass, `["max:n", "sum:mn"]`; the result is then a tuple of it and them, with
     `store=False` of them alone, and no other memory is written.

@@ -82,6 +82,10 @@ impl HostCode<'_> {
         };
         let c = self.emission.contraction;
         let align = u64::from(ADDED_ALIGN);
+        for (along, x) in c.scales() {
+            let about = format!("scales along {}, {} x {}", along.name(), x.len, x.scalar);
+            all.push(pointer("const void *", format!("scale_{}", along.name()), Memory::Scale(along), align, about));
+        }
         if let Some(bias) = c.bias() {
             let about = format!("bias vector, {} x {}", bias.len, bias.scalar);
             all.push(pointer("const void *", "bias".into(), Memory::Bias, align, about));
@@ -222,6 +226,7 @@ fn pointer(ty: &'static str, name: String, memory: Memory, align: u64, about: St
 pub(super) fn address(memory: Memory) -> String {
     match memory {
         Memory::Operand(operand) => format!("at_{operand:?}").to_lowercase(),
+        Memory::Scale(along) => format!("at_scale_{}", along.name()),
         Memory::Bias => "at_bias".into(),
         Memory::Residual => "at_residual".into(),
         Memory::Reduction(number) => format!("at_reduced_{number}"),

@@ -151,7 +151,15 @@ fn gemm(rng: &mut ChaCha8Rng, recipe: &Recipe, dtype: Scalar) -> Result<Problem,
     if rng.random_bool(0.3) {
         builder = builder.dynamic(Dynamic { g: batch > 1 && rng.random(), m: rng.random_bool(0.6), n: rng.random_bool(0.4) });
     }
-    Ok(Problem::Gemm(epilogue(rng, builder, unit)?.build()?))
+    builder = epilogue(rng, builder, unit)?;
+    if recipe.formats {
+        for along in [Along::M, Along::N].into_iter().filter(|_| rng.random_bool(0.25)) {
+            let scaled = builder.clone().scale(along);
+            // Sums that stay integers, and f64, have none.
+            builder = if scaled.clone().build().is_ok() { scaled } else { builder };
+        }
+    }
+    Ok(Problem::Gemm(builder.build()?))
 }
 
 /// A type that sums of these operands may be rounded to; mostly their own, or f32.

@@ -11,7 +11,7 @@ use crate::program::Binding;
 use tilewright_ir::affine::{Coord, Part, affine};
 use tilewright_ir::*;
 use tilewright_problem::Activation;
-use tilewright_problem::contraction::{Bias, Contraction, EpilogueOp, Tensor};
+use tilewright_problem::contraction::{Contraction, EpilogueOp, Tensor, Vector};
 use tilewright_problem::epilogue::GELU_CUBE;
 use tilewright_problem::view::{COL, G, ROW};
 
@@ -26,7 +26,8 @@ pub(crate) struct Operations<'a> {
 #[derive(Clone, Copy)]
 enum Operation<'a> {
     Times(ExprId),
-    AddVector(&'a Bias, ArgId),
+    ScaleVector(&'a Vector, ArgId),
+    AddVector(&'a Vector, ArgId),
     AddOld(ExprId),
     Activate(Activation),
     /// What is done with it; of the batch entry's start, once that is known.
@@ -92,6 +93,10 @@ impl<'a> Operations<'a> {
         let mut tensors = Vec::new();
         for op in &ops {
             let (name, scalar, doc, to) = match op {
+                EpilogueOp::ScaleVector(x) => {
+                    let name = if x.along_n { "scale_n" } else { "scale_m" };
+                    (name, x.scalar, "factors of the product", Binding::Scale(c.along(x)))
+                }
                 EpilogueOp::AddVector(x) => ("bias", x.scalar, "added to the result", Binding::Bias),
                 EpilogueOp::AddTensor(x) => ("residual", x.scalar, "added last, as large as the result", Binding::Residual),
                 EpilogueOp::Mask(x) => ("residual", x.scalar, "results are 0 where this is not above 0", Binding::Residual),
@@ -107,6 +112,7 @@ impl<'a> Operations<'a> {
         let read = ops.into_iter().zip(tensors).filter_map(|(op, tensor)| {
             Some(match op {
                 EpilogueOp::Scale => Operation::Times(args.scalar(b, "alpha", acc, "factor of the product", Binding::Alpha)),
+                EpilogueOp::ScaleVector(x) => Operation::ScaleVector(x, tensor?),
                 EpilogueOp::AddVector(x) => Operation::AddVector(x, tensor?),
                 EpilogueOp::AddOld => {
                     Operation::AddOld(args.scalar(b, "beta", acc, "factor of the old result; 0 never reads it", Binding::Beta))
@@ -183,6 +189,13 @@ impl<'a> Operations<'a> {
                     values.iter_mut().for_each(|value| *value = activate(b, *f, *value));
                     continue;
                 }
+                Operation::ScaleVector(x, buffer) => {
+                    let factors = vector(b, x, *buffer, run);
+                    for (value, factor) in values.iter_mut().zip(factors) {
+                        *value = b.value(*value * factor.cast(acc));
+                    }
+                    continue;
+                }
                 Operation::AddVector(bias, buffer) => vector(b, bias, *buffer, run),
                 Operation::Tensor(.., None) => continue,
                 Operation::Tensor(how, x, _, Some(base)) => {
@@ -218,8 +231,8 @@ impl Applied {
         match self {
             Applied::All => true,
             Applied::None => false,
-            Applied::Linear => matches!(op, EpilogueOp::Scale | EpilogueOp::Mask(_)),
-            Applied::Rest => !matches!(op, EpilogueOp::Scale | EpilogueOp::Activate(_)),
+            Applied::Linear => matches!(op, EpilogueOp::Scale | EpilogueOp::ScaleVector(_) | EpilogueOp::Mask(_)),
+            Applied::Rest => !matches!(op, EpilogueOp::Scale | EpilogueOp::ScaleVector(_) | EpilogueOp::Activate(_)),
         }
     }
 }
@@ -238,7 +251,7 @@ pub(crate) fn stored(b: &mut Builder, value: ExprId, to: Scalar) -> ExprId {
 }
 
 /// The elements of a vector that belong to a run.
-fn vector(b: &mut Builder, bias: &Bias, buffer: ArgId, run: &Run) -> Vec<ExprId> {
+fn vector(b: &mut Builder, bias: &Vector, buffer: ArgId, run: &Run) -> Vec<ExprId> {
     let (along, overruns) = if bias.along_n { (run.col, &run.overruns[1]) } else { (run.row, &run.overruns[0]) };
     let moves = bias.along_n == run.by_column;
     let (width, parts) = match moves {
@@ -286,7 +299,7 @@ fn tensor(b: &mut Builder, x: &Tensor, base: Base, result: &Tensor, run: &Run, g
 }
 
 /// The run's length, or 1: how many bias values are read at once.
-fn bias_width(bias: &Bias, length: u32) -> u32 {
+fn bias_width(bias: &Vector, length: u32) -> u32 {
     let align = tilewright_problem::lower::BUFFER_ALIGN / bias.scalar.bytes();
     if bias.view.vector_width(ROW, length, align) == length { length } else { 1 }
 }
