@@ -79,6 +79,7 @@ fn arrays_on_the_emulator() {
     let Some(python) = python() else { return };
     tried("test_arrays.py", &[], "emu", &python);
     tried("test_bad_input.py", &[], "emu", &python);
+    tried("test_every_argument.py", &[], "emu", &python);
 }
 
 #[test]
@@ -102,6 +103,7 @@ fn torch_operators() {
     }
     tried("test_torch.py", &[], "emu", &python);
     tried("test_bad_input.py", &["Torch"], "emu", &python);
+    tried("test_every_argument.py", &["Torch"], "emu", &python);
     tried("test_torch_models.py", &[], "emu", &python);
     if tried("test_torch_cuda.py", &[], "emu", &python).contains("skipped=") {
         missing::skipped("a CUDA device that PyTorch sees");

@@ -72,11 +72,17 @@ def truth(value: Any, name: str) -> bool:
     return value if isinstance(value, bool) else refuse(name, value, "True or False is needed")
 
 
+def listener(value: Any, name: str) -> None:
+    if not isinstance(value, bool) and not callable(value):
+        refuse(name, value, "True, False or a function is needed")
+
+
 def path(value: Any, name: str) -> str:
     # Numbers would be open files.
     if not isinstance(value, (str, os.PathLike)):
         refuse(name, value, "the path of a file is needed")
-    return word(os.fspath(value), name)
+    found = word(os.fspath(value), name)
+    return found if "\0" not in found else refuse(name, value, "no path holds a NUL")
 
 
 def axes(value: Any, shape: Sequence[int]) -> List[int]:

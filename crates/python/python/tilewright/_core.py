@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from dataclasses import dataclass, replace
@@ -188,12 +189,12 @@ def _out(
     if not store:
         if out is not None:
             raise _native.ProblemError("out and store=False: a result that is not stored has no memory; leave one of them out")
-        return None, of_shape(shape, out_dtype or own, like_at.device, like_at.address)
+        return None, of_shape(shape, own if out_dtype is None else out_dtype, like_at.device, like_at.address)
     if out is None:
-        out = empty(like, shape, out_dtype or own)
+        out = empty(like, shape, own if out_dtype is None else out_dtype)
     c_at = result(out, "out")
     _shaped("out", c_at, shape)
-    if out_dtype:
+    if out_dtype is not None:
         _typed(out_dtype, [("out", c_at)])
     return out, c_at
 
@@ -221,7 +222,12 @@ def _reduce(
         x_at = look(pack(x, "x"), "x")
     over = given.axes(axis, x_at.shape)
     ops = [given.word(op, "op")] if isinstance(op, str) else given.words(op, "op")
-    problem = _native.reduce(x_at.shape, x_at.strides, over, ops, x_at.dtype, activation=given.maybe(activation, "activation"))
+    activation = given.maybe(activation, "activation")
+    try:
+        problem = _native.reduce(x_at.shape, x_at.strides, over, ops, x_at.dtype, activation=activation)
+    except _native.ProblemError as e:
+        # The tensor that a problem's text would tell.
+        raise _native.ProblemError(f"x: {e}" if str(e).startswith(("shape", "strides")) else str(e)) from None
     shape = [size for a, size in enumerate(x_at.shape) if a not in over]
     values = [empty(x, shape, dtype) for _, dtype in _native.values(problem, True)]
     looked = [look(value, "a reduction's values") for value in values]
@@ -257,6 +263,8 @@ def _conv(
         return array if packed(array) else look(pack(value, name), name)
 
     reduce, store, out_dtype = given.words(reduce, "reduce"), given.truth(store, "store"), given.maybe(out_dtype, "out_dtype")
+    if given.word(direction, "direction") not in _DIRECTIONS:
+        given.refuse("direction", direction, f"one of {', '.join(_DIRECTIONS)}")
     x_at, w_at = tight(x, "x", factor), tight(w, "w", factor)
     dims = len(x_at.shape) - 2
     if dims not in (1, 2, 3) or len(w_at.shape) != dims + 2:
@@ -327,6 +335,7 @@ def _conv(
     return _with_values(context, problem, (x_at, w_at, c_at, bias_at, residual_at), x, out, direction != "backward-weight")
 
 
+_DIRECTIONS = ("forward", "backward-data", "backward-weight")
 _SIZE = "the spatial sizes of the gradient are needed, or `out`: several inputs have results of one size"
 
 
@@ -346,11 +355,9 @@ def _extents(
     elif direction == "backward-data":
         found = (x[0], w[channel] * groups, w[0], size or [], w_size)
         fits = w[0] == x[channel]
-    elif direction == "backward-weight":
+    else:
         found = (x[0], w[channel], x[channel], w_size, size or [])
         fits = w[0] == x[0] and w[channel] % groups == 0
-    else:
-        given.refuse("direction", direction, "one of forward, backward-data, backward-weight")
     if not fits:
         raise _native.OperandError(f"x is {tuple(x)} and w is {tuple(w)}: channels do not fit in {groups} groups ({direction})")
     return found
@@ -369,7 +376,7 @@ def gemm(a: Any, b: Any, *, alpha: float = 1.0, beta: float = 0.0, stream: int =
     alpha, beta = given.number(alpha, "alpha"), given.number(beta, "beta")
     if beta != 0.0 and options.get("out") is None:
         given.refuse("beta", beta, "there is no `out` that could be added: give one")
-    return _gemm(a, b, **options).run(alpha, beta, given.whole(stream, "stream", 0, 2**64 - 1))
+    return _call(gemm, (a, b), options).run(alpha, beta, given.whole(stream, "stream", 0, 2**64 - 1))
 
 
 def conv(x: Any, w: Any, *, stream: int = 0, **options: Any) -> Any:
@@ -383,7 +390,7 @@ def conv(x: Any, w: Any, *, stream: int = 0, **options: Any) -> Any:
     `direction`: "backward-data" gives the gradient of the input; `x` is that of the result, `w` the filters, and `size` (or `out`) says the input's
     spatial sizes. "backward-weight" gives the gradient of the filters; `x` is that of the result, `w` the input, and `size` the filters' spatial sizes.
     """
-    return _conv(x, w, **options).run(1.0, 0.0, given.whole(stream, "stream", 0, 2**64 - 1))
+    return _call(conv, (x, w), options).run(1.0, 0.0, given.whole(stream, "stream", 0, 2**64 - 1))
 
 
 def reduce(
@@ -400,10 +407,22 @@ def reduce(
     int64; `"max:f16"` says another type. Options: `activation`, `context`.
     """
     alpha = given.number(alpha, "alpha")
-    return _reduce(x, op, axis, **options).run(alpha, 0.0, given.whole(stream, "stream", 0, 2**64 - 1))
+    return _call(reduce, (x, op, axis), options).run(alpha, 0.0, given.whole(stream, "stream", 0, 2**64 - 1))
 
 
 _CALLS: Dict[Callable[..., Any], Callable[..., Call]] = {gemm: _gemm, conv: _conv, reduce: _reduce}
+_SIGNATURES = {what: inspect.signature(call) for what, call in _CALLS.items()}
+
+
+def _call(what: Callable[..., Any], args: Sequence[Any], options: Dict[str, Any]) -> Call:
+    """A function's call; arguments that it does not have are refused by its own name."""
+    if len(args) < 2 or not options.keys() <= _SIGNATURES[what].parameters.keys():
+        try:
+            _SIGNATURES[what].bind(*args, **options)
+        except TypeError as e:
+            names = ", ".join(_SIGNATURES[what].parameters)
+            raise _native.ProblemError(f"{what.__name__}: {e}; it takes {names}") from None
+    return _CALLS[what](*args, **options)
 
 
 def _operation(
@@ -417,8 +436,8 @@ def _operation(
             raise _native.ProblemError(f"a problem told as text takes no further arguments: {list(args)} {options}")
         return context, context.operation(what)
     if not callable(what) or what not in _CALLS:
-        raise _native.ProblemError(f"{what!r}: tilewright.gemm, conv, reduce or the text of a problem is needed")
-    call = _CALLS[what](*args, **options)
+        given.refuse("what", what, "tilewright.gemm, conv, reduce or the text of a problem is needed")
+    call = _call(what, args, options)
     return call.context, call.context.operation(call.problem)
 
 
@@ -450,8 +469,7 @@ def tune(
     context, operation = _operation(what, args, options)
     seconds = None if seconds is None else given.number(seconds, "seconds")
     trials = None if trials is None else given.whole(trials, "trials")
-    if not isinstance(progress, bool) and not callable(progress):
-        given.refuse("progress", progress, "True, False or a function is needed")
+    given.listener(progress, "progress")
     if seconds is None and trials is None:
         seconds = 10.0
     heard: Optional[Callable[[str], Any]] = None
@@ -503,5 +521,8 @@ def emit(what: Union[str, Callable[..., Any]], *args: Any, arch: Optional[str] =
     """The kernels as one source file: in this device's language, or planned by the cost model for an architecture (`sm_90a`, `gfx942`)."""
     operation = _operation(what, args, options)[1]
     if arch is not None:
-        operation = Context(f"emu:{given.word(arch, 'arch')}", records="").operation(operation.problem)
+        try:
+            operation = Context(f"emu:{given.word(arch, 'arch')}", records="").operation(operation.problem)
+        except _native.DeviceError as e:
+            raise _native.DeviceError(f"arch = {arch!r}: {e}") from None
     return operation.source()

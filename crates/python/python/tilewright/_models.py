@@ -102,10 +102,9 @@ _TENSORS = (Tensor, nn.Parameter)
 
 
 def _ours_now(x: Tensor, weight: Tensor) -> bool:
-    """Torch's compiler, its transforms and modes, autocast and subclasses of tensors see the module as it was."""
+    """Torch's transforms and modes, autocast and subclasses of tensors see the module as it was."""
     return (
-        not torch.compiler.is_compiling()
-        and bool(_compared)
+        bool(_compared)
         and type(x) in _TENSORS
         and type(weight) in _TENSORS
         and x.dtype in ours.TYPES
@@ -122,9 +121,15 @@ class Linear(nn.Linear):
     """`nn.Linear` that runs as one kernel, bias included, where that is faster."""
 
     def forward(self, x: Tensor) -> Tensor:
-        # Without a bias it is torch.mm, which `enable` answers by itself.
-        if self.bias is not None and _ours_now(x, self.weight):
-            return ours.linear_as_chosen(x, self.weight, self.bias)
+        if not torch.compiler.is_compiling():
+            # An attribute that is a parameter costs a microsecond to ask for. What is none, or was put in its place, is torch's.
+            held = self._parameters
+            weight, bias = held.get("weight"), held.get("bias", self)
+            if weight is not None and bias is not self:
+                # Without a bias it is torch.mm, which `enable` answers by itself.
+                if bias is not None and _ours_now(x, weight):
+                    return ours.linear_as_chosen(x, weight, bias)
+                return nn.functional.linear(x, weight, bias)
         return super().forward(x)
 
 
@@ -133,7 +138,7 @@ def optimize(model: nn.Module) -> nn.Module:
     They use our kernels where `enable` knows them as faster, bias included: torch's own `addmm` has scalars, which its C interface does not
     pass. Subclasses of torch's modules stay what they are."""
     if not isinstance(model, nn.Module):
-        raise _native.OperandError(f"{type(model).__name__} is no torch.nn.Module")
+        raise _native.OperandError(f"model is {type(model).__name__}, no torch.nn.Module: give one that was made")
     for module in model.modules():
         if type(module) is nn.Linear:
             module.__class__ = Linear

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from . import _arguments as given
 from . import _core, _native
 from ._arrays import Array, of_shape
 from ._core import Outcome
@@ -348,7 +349,8 @@ def _convolve(
     direction: str, a: Tensor, b: Tensor, bias: Optional[Tensor], x: Sequence[int], weight: Sequence[int], how: Any
 ) -> Tensor:
     """One of a convolution's three directions: of input and filter, of the result's gradient and the filter, or of that and the input."""
-    _together([("the first operand", a), ("the second", b), ("bias", bias)])
+    names = {"forward": ("x", "weight"), "backward-data": ("grad", "weight"), "backward-weight": ("grad", "x")}[direction]
+    _together([*zip(names, (a, b)), ("bias", bias)])
     y = geometry(x, weight, *how)
     shapes = {"forward": (x, weight, y), "backward-data": (y, weight, x), "backward-weight": (y, x, weight)}[direction]
     if tuple(a.shape) != tuple(shapes[0]) or tuple(b.shape) != tuple(shapes[1]) or bias is not None and bias.shape != y[1:2]:
@@ -635,6 +637,12 @@ def linear(
         raise _named(e, {"x": x, "weight": weight, "bias": bias, "residual": residual}) from None
 
 
+def _each(value: Any, name: str, dims: int) -> List[Any]:
+    if isinstance(value, int):
+        return [value] * dims
+    return list(value) if isinstance(value, (list, tuple)) else given.refuse(name, value, f"a whole number, or {dims} of them, are needed")
+
+
 def convolution(
     x: Tensor,
     weight: Tensor,
@@ -647,7 +655,7 @@ def convolution(
     """As `torch.nn.functional.conv1d`, `conv2d`, `conv3d`, by the number of dimensions of `x`; channels may lie innermost."""
     try:
         dims = max(x.dim() - 2, 1)
-        how = ([value] * dims if isinstance(value, int) else list(value) for value in (stride, padding, dilation))
+        how = [_each(value, name, dims) for name, value in (("stride", stride), ("padding", padding), ("dilation", dilation))]
         return torch.ops.tilewright.convolution(x, weight, bias, *how, groups)
     except (AttributeError, RuntimeError, TypeError) as e:
         raise _named(e, {"x": x, "weight": weight, "bias": bias}) from None
@@ -659,15 +667,15 @@ def tune(
     """As `tilewright.tune`, for a call of `mm`, `bmm` or `linear`. On a CUDA device it searches with memory of its own."""
     if what is linear:
         names = ("x", "weight", "bias", "activation", "residual")
-        given = {**dict(zip(names, args)), **options}
-        x, weight = given.pop("x", None), given.pop("weight", None)
+        called = {**dict(zip(names, args)), **options}
+        x, weight = called.pop("x", None), called.pop("weight", None)
         if not isinstance(x, Tensor) or not isinstance(weight, Tensor) or weight.dim() != 2:
             raise _native.OperandError("linear: x and weight are needed, a tensor and a matrix of (n, k)")
-        if given.get("residual") is not None:
-            given["residual"] = given["residual"].reshape(-1, weight.shape[0])
-        args, options = (x.reshape(-1, x.shape[-1]), weight.t()), given
+        if called.get("residual") is not None:
+            called["residual"] = called["residual"].reshape(-1, weight.shape[0])
+        args, options = (x.reshape(-1, x.shape[-1]), weight.t()), called
     elif what not in (mm, bmm):
-        raise _native.ProblemError(f"{what!r}: tilewright.torch.mm, bmm or linear is needed")
+        given.refuse("what", what, "tilewright.torch.mm, bmm or linear is needed")
     detached = [x.detach() if isinstance(x, Tensor) else x for x in args]
     options = {name: x.detach() if isinstance(x, Tensor) else x for name, x in options.items()}
     return _core.tune(_core.gemm, *detached, seconds=seconds, trials=trials, progress=progress, **options)

@@ -227,7 +227,10 @@ def record(path: Path, model: Optional[torch.nn.Module] = None) -> Iterator[None
     if not os.path.isdir(folder):
         raise _native.RecordsError(f"{path} cannot be written: there is no folder {folder}; make it first")
     if model is not None and not isinstance(model, torch.nn.Module):
-        raise _native.OperandError(f"{type(model).__name__} is no torch.nn.Module")
+        raise _native.OperandError(f"model is {type(model).__name__}, no torch.nn.Module: give one that was made")
+    if os.path.exists(path):
+        # What is no such file is refused before anything runs.
+        shapes(path)
     recorder = _Recorder(model)
     with recorder:
         yield
@@ -358,6 +361,7 @@ def tune_recorded(
     if seconds is not None and not given.number(seconds, "seconds") >= 0.0:
         given.refuse("seconds", seconds, "a number of at least 0 is needed")
     trials = None if trials is None else given.whole(trials, "trials")
+    given.listener(progress, "progress")
     done: Set[Tuple[str, str]] = set()
     for row in shapes(path):
         if not row.problem:
