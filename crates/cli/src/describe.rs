@@ -214,6 +214,8 @@ fn common(key: Common, value: u32, c: &Contraction, spec: &KernelSpec) -> String
         Common::Rdf => finish(value).into(),
         Common::Rdc if spec.epilogue.carry => "work-groups add up reduced values of their own tiles".into(),
         Common::Rdc => "each tile leaves its parts of reduced values".into(),
+        Common::Rdk if spec.epilogue.operands => "the main loop reduces operands whose tiles it has".into(),
+        Common::Rdk => "kernels of their own reduce operands".into(),
         Common::Lsu if t.slices == 1 => "all threads take every k of a k-tile".into(),
         Common::Lsu => format!("{value} slices of the work-group take equal parts of every k-tile and add up their sums"),
         Common::Bim => form(value).into(),

@@ -51,7 +51,12 @@ pub fn run(args: &ExplainArgs) -> Result<(), CliError> {
             .push(format!("one of {} parts of the problem, the one with most work; {joined} more in the same launch", 1 + rest));
     }
     let passes = case.problem.reductions().iter().filter(|r| r.operand.is_some());
-    facts.epilogue.extend(passes.map(|r| format!("{r}: two passes: a kernel of its own reads the operand again")));
+    let how = match (spec.epilogue.operands, space.resolve(&plan.with(Key::C(Common::Rdk), 1))) {
+        (true, _) => "in the main loop of the work-groups that have its tiles first".to_string(),
+        (false, Ok(_)) => "two passes: a kernel of its own reads the operand again (RDK1: the main loop)".to_string(),
+        (false, Err(why)) => format!("two passes: a kernel of its own reads the operand again ({why})"),
+    };
+    facts.epilogue.extend(passes.map(|r| format!("{r}: {how}")));
     if args.json {
         let value = json!({
             "problem": case.problem.key(),

@@ -305,6 +305,12 @@ fn explain_in_words_numbers_and_pictures() {
     for part in ["gemm 1000x900x800", "The main loop in time", "Numbers are work-groups", "A: m ", "each thread owns 8 × "] {
         assert!(text.contains(part), "{part}");
     }
+    for (value, words) in [(0, "sum:k:a: two passes"), (1, "sum:k:a: in the main loop")] {
+        let plan = format!("A_MIC4__B_MIC4__C_MAC64_UNR8_RDK{value}");
+        bench
+            .run(&format!("explain gemm --m 96 --n 64 --k 32 --reduce sum:k:a --plan {plan} --device emu:sm_90a"))
+            .says(&[words]);
+    }
     let json = bench.run("explain gemm --m 100 --n 90 --k 80 --device emu --json");
     json.ends(0);
     let o: &Value = &json.objects()[0];

@@ -100,7 +100,14 @@ fn classic_keys_arrive() {
     assert_eq!(spec.style, style);
     assert_eq!(
         spec.epilogue,
-        Epilogue { split: Split::Atomic, exit: Exit::Direct { width: 1 }, shuffles: false, finish: Finish::Kernel, carry: false }
+        Epilogue {
+            split: Split::Atomic,
+            exit: Exit::Direct { width: 1 },
+            shuffles: false,
+            finish: Finish::Kernel,
+            carry: false,
+            operands: false
+        }
     );
     let loop_of_miopengemm = Schedule {
         fetch_ahead: 0,
@@ -138,7 +145,8 @@ fn further_keys_arrive() {
             exit: Exit::Direct { width: 4 },
             shuffles: false,
             finish: Finish::Kernel,
-            carry: false
+            carry: false,
+            operands: false
         }
     );
     // Fragments read ahead write the k-steps out: UKL says nothing there.

@@ -86,20 +86,37 @@ pub struct Reduce {
     pub scalar: Scalar,
     /// Number among the problem's reductions.
     pub number: usize,
+    /// Of the operand whose rows or columns are kept, over k.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub operand: bool,
     /// Batch entries that follow each other and always stay apart: a convolution's groups.
     #[serde(default = "one", skip_serializing_if = "is_one")]
     pub groups: u64,
 }
 
-/// What a launch must have memory for besides the results: the values of a reduction of an operand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A reduction of an operand, whose values a launch must have memory for besides the results.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OperandValues {
-    /// Number among the problem's reductions.
-    pub number: usize,
+    /// What is computed.
+    pub reduce: Reduce,
     /// Values.
     pub len: u64,
-    /// Their type.
-    pub scalar: Scalar,
+    /// Elements of each.
+    pub count: u64,
+}
+
+impl Reduce {
+    /// The same of the transposed result.
+    fn transposed(&self) -> Reduce {
+        Reduce { over: self.over.turned(), ..self.clone() }
+    }
+}
+
+impl OperandValues {
+    /// The same beside the transposed product.
+    fn transposed(&self) -> OperandValues {
+        OperandValues { reduce: self.reduce.transposed(), ..self.clone() }
+    }
 }
 
 /// `max over n`, `sum of exp over n`.
@@ -107,7 +124,11 @@ impl fmt::Display for Reduce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.operator)?;
         self.function.map_or(Ok(()), |function| write!(f, " of {function}"))?;
-        write!(f, " over {}", self.over)
+        match (self.operand, self.over.m) {
+            (false, _) => write!(f, " over {}", self.over),
+            (true, false) => f.write_str(" over k of rows"),
+            (true, true) => f.write_str(" over k of columns"),
+        }
     }
 }
 
@@ -150,7 +171,7 @@ impl EpilogueOp {
             EpilogueOp::AddVector(x) => EpilogueOp::AddVector(Vector { along_n: !x.along_n, ..x.clone() }),
             EpilogueOp::AddTensor(x) => EpilogueOp::AddTensor(x.transposed()),
             EpilogueOp::Mask(x) => EpilogueOp::Mask(x.transposed()),
-            EpilogueOp::Reduce(x) => EpilogueOp::Reduce(Reduce { over: x.over.turned(), ..x.clone() }),
+            EpilogueOp::Reduce(x) => EpilogueOp::Reduce(x.transposed()),
             other => other.clone(),
         }
     }
@@ -203,7 +224,7 @@ pub struct Contraction {
     /// The operand of the problem that these are of.
     #[serde(default = "first", skip_serializing_if = "is_first")]
     pub element_operand: Operand,
-    /// Values of reductions of operands, which contractions of their own over the operands' elements compute.
+    /// Reductions of operands. Contractions of their own over the operands' elements compute them, unless a plan does so in its main loop.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operand_values: Vec<OperandValues>,
     /// Each column (n) has a left factor of its own, `a` is addressed by (g * n + column, m, k); or each row (m) a right one.
@@ -257,6 +278,14 @@ impl Contraction {
     /// Reductions of the result.
     pub fn reductions(&self) -> impl Iterator<Item = &Reduce> {
         self.epilogue.iter().filter_map(|op| if let EpilogueOp::Reduce(x) = op { Some(x) } else { None })
+    }
+    /// Reductions of the result, and behind them those of operands.
+    pub fn all_reductions(&self) -> impl Iterator<Item = &Reduce> {
+        self.reductions().chain(self.operand_values.iter().map(|x| &x.reduce))
+    }
+    /// Elements of each value of a reduction.
+    pub fn count(&self, r: &Reduce) -> u64 {
+        if r.operand { self.k } else { self.result_shape(r).count(r.over) }
     }
     /// Types of the components of what a reduction knows of some elements.
     pub fn state(&self, r: &Reduce) -> Vec<Scalar> {
@@ -385,7 +414,7 @@ impl Contraction {
             dynamic,
             elements: self.elements.as_ref().map(View::transposed),
             element_operand: self.element_operand,
-            operand_values: self.operand_values.clone(),
+            operand_values: self.operand_values.iter().map(OperandValues::transposed).collect(),
             own_factors: self.own_factors.map(Along::other),
             drop_c: self.drop_c,
             swapped: !self.swapped,

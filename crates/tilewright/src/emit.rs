@@ -136,7 +136,7 @@ impl Emission<'_> {
             });
             lines.push(format!("  {:<10} {} x {}{place}; aligned to {ADDED_ALIGN} bytes", "residual", x.len, x.scalar));
         }
-        for r in c.reductions() {
+        for r in c.all_reductions() {
             let (name, values) = (format!("reduced_{}", r.number), c.result_shape(r).left(r.over));
             lines.push(format!("  {name:<10} {values} x {}, {r}; aligned to {ADDED_ALIGN} bytes", r.scalar));
         }

@@ -117,7 +117,7 @@ impl ProblemKey {
             activation: contraction.activation(),
             residual: contraction.residual().map(operand),
             mask: contraction.epilogue.iter().any(|op| matches!(op, EpilogueOp::Mask(_))),
-            reductions: contraction.reductions().cloned().collect(),
+            reductions: contraction.all_reductions().cloned().collect(),
             drop_c: contraction.drop_c,
             dynamic: contraction.dynamic,
             rest: parts.rest.iter().map(|c| [c.g, c.m, c.n, c.k]).collect(),

@@ -113,6 +113,7 @@ impl Change<'_> {
             | Refusal::ReduceCluster { .. }
             | Refusal::ReduceFinished { .. } => self.common(Common::Rdf, 0),
             Refusal::ReduceCarry { .. } => self.common(Common::Rdc, 0),
+            Refusal::ReduceOperand { .. } => self.common(Common::Rdk, 0),
             Refusal::StoreUnit { .. } | Refusal::StoreAlign { .. } => self.halved(Key::C(Common::Cvw)),
             Refusal::Shared { .. } => self.halved(Key::C(Common::Unr)),
             Refusal::Workspace { .. } => {

@@ -326,7 +326,7 @@ pub fn added(contraction: &Contraction, at: &Extents) -> impl Iterator<Item = (M
     let bias = contraction.bias().map(|x| (Memory::Bias, bytes(contraction.bias_len_at(at), x.scalar)));
     let residual = contraction.residual().map(|x| (Memory::Residual, bytes(contraction.residual_len_at(at), x.scalar)));
     let values = |x: &Reduce| (Memory::Reduction(x.number), bytes(contraction.result_shape(x).left(x.over), x.scalar));
-    let of_operand = |x: &OperandValues| (Memory::Reduction(x.number), bytes(x.len, x.scalar));
+    let of_operand = |x: &OperandValues| (Memory::Reduction(x.reduce.number), bytes(x.len, x.reduce.scalar));
     let mut reductions: Vec<_> =
         contraction.reductions().map(values).chain(contraction.operand_values.iter().map(of_operand)).collect();
     reductions.sort_by_key(|(memory, _)| if let Memory::Reduction(number) = memory { *number } else { 0 });

@@ -167,7 +167,8 @@ impl Space {
         let spec = derive(plan, contraction, &self.env)?;
         let footprint = fits(&spec, contraction, &self.target)?;
         let rest = self.parts(plan).rest.iter().map(|part| self.resolve_part(plan, part)).collect::<Result<_, _>>()?;
-        let operands = self.parts(plan).operands.iter().map(|part| self.resolve_operand(part)).collect::<Result<_, _>>()?;
+        let apart = self.parts(plan).operands.iter().filter(|_| !spec.epilogue.operands);
+        let operands = apart.map(|part| self.resolve_operand(part)).collect::<Result<_, _>>()?;
         Ok(Resolved { contraction, spec, footprint, rest, operands })
     }
 

@@ -147,6 +147,29 @@ fn windows_of_convolutions() {
     }
 }
 
+/// Operands reduced over k beside the product: by the math warps, from shared memory, with matrix instructions of the k-tile in flight.
+#[test]
+fn operands_over_k() {
+    let gemm = |a: bool, b: bool, reductions: &[&str]| {
+        let gemm = Gemm::new(Scalar::BF16, 4096, 4096, 4096).order(Order::Row).trans(a, b);
+        reductions.iter().fold(gemm, |gemm, text| gemm.reduce(text.parse().unwrap()))
+    };
+    let plans = [
+        (gemm(false, true, &["sum:k:a"]), "A_MIC2_ACP2__B_MIC16_ACP2__C_UNI2_MAC256_UNR64_BUF4_LWV4_PST132_RDK1"),
+        (gemm(true, false, &["sum:k:a"]), "A_MIC1_ACP2__B_MIC32_ACP2__C_UNI2_MAC256_UNR64_BUF4_LWV4_PST132_FRA1_CST1_RDK1"),
+        (
+            gemm(false, true, &["sum:k:a", "absmax:k:b"]),
+            "A_MIC1_ACP2__B_MIC16_ACP2__C_UNI2_MAC256_UNR64_BUF5_LWV4_PST132_FRA1_CST1_PNG1_RDK1",
+        ),
+        (gemm(false, false, &["sum:k:b"]), "A_MIC1_ACP2__B_MIC16_ACP2__C_UNI2_MAC128_UNR64_PFG2_BUF4_ICE3_SKS1_RDK1"),
+    ];
+    for (gemm, plan) in plans {
+        if !reads(gemm, plan, &["HGMMA", "UTMALDG", "LDS.128"], &["HMMA."]) {
+            return;
+        }
+    }
+}
+
 /// Load waves with loads of their own: vectors of 16 bytes where rows are aligned, single elements elsewhere; nothing spilled on either side
 /// of the registers' move.
 #[test]

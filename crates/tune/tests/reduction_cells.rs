@@ -36,8 +36,8 @@ const SPLITS: [(&str, &str); 4] =
 const AXES: [(&str, &str); 5] =
     [("rows (n)", "n"), ("columns (m)", "m"), ("both", "mn"), ("with the batch (bm)", "bm"), ("blocks (m9n16)", "m9n16")];
 const OPERATORS: [(&str, &[&str]); 4] = [
-    ("sum, sumsq", &["sum", "sumsq"]),
-    ("max, min, absmax", &["max", "min", "absmax"]),
+    ("sum", &["sum"]),
+    ("sumsq, max, min, absmax", &["sumsq", "max", "min", "absmax"]),
     ("mean", &["mean"]),
     ("argmax, argmin, logsumexp, var", &["argmax", "argmin", "logsumexp", "var"]),
 ];

@@ -107,7 +107,12 @@ fn launch_together(jobs: &[Job], out: &mut Assembly) -> Result<(), GenerateError
         out.part = job.number;
         let regions = Regions::reserve(job, out);
         let fillers = fillers(job, &regions, out);
-        let scale = (job.split > 1 && !job.by_workspace).then(|| out.add_first(finish::finish(job.c, (0, None), &job.shape)));
+        let scale = (job.split > 1 && !job.by_workspace && job.begins()).then(|| {
+            out.add_first(match job.reduces() {
+                true => reduce::elements::finish(job.c, job.spec, &job.shape, &regions),
+                false => finish::finish(job.c, (0, None), &job.shape),
+            })
+        });
         let start = reduce::start::start(job.c, &regions.reductions);
         let start = start.map(|(kernel, args, groups)| (out.add_first((kernel, args)), groups));
         before.push((regions, fillers, scale, start));
@@ -139,7 +144,10 @@ fn launch_together(jobs: &[Job], out: &mut Assembly) -> Result<(), GenerateError
             let chunk = job.chunk(i);
             job.launch_fillers(fillers, &chunk, out)?;
             if let Some(kernel) = scale {
-                let groups = elements::groups(job.elements(&chunk));
+                let groups = match job.reduces() {
+                    true => reduce::elements::groups(job.c, chunk.entries),
+                    false => elements::groups(job.elements(&chunk)),
+                };
                 out.launch(*kernel, groups, &chunk)?;
             }
         }
@@ -347,6 +355,16 @@ impl<'a> Job<'a> {
         Chunk { first, entries, count, work: Binding::Work }
     }
 
+    /// Results are reduced.
+    fn reduces(&self) -> bool {
+        self.c.reductions().next().is_some()
+    }
+
+    /// Something is in the results before the splits add their sums.
+    fn begins(&self) -> bool {
+        !self.c.drop_c || self.c.bias().is_some() || self.c.residual().is_some()
+    }
+
     /// Elements of the result in a chunk.
     fn elements(&self, chunk: &Chunk) -> Vec<Factor> {
         let [m, n] = [(self.sizes[0], self.c.m), (self.sizes[1], self.c.n)].map(|(size, all)| match size {
@@ -479,7 +497,7 @@ impl Assembly {
             let tickets = Some(4 * parts.tickets()).filter(|bytes| *bytes > 0);
             (parts, components.chain(tickets).map(|bytes| self.reserve(bytes)).collect())
         };
-        c.reductions().map(reserve).collect()
+        spec.reduced(c).map(reserve).collect()
     }
     /// A kernel behind which the main one is launched.
     fn add_first(&mut self, (kernel, args): (Kernel, Arguments)) -> usize {

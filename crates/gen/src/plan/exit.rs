@@ -10,6 +10,7 @@ use super::spec::*;
 use super::transport::Transport;
 use super::value::Plan;
 use tilewright_ir::{MAX_CLUSTER, Scalar};
+use tilewright_problem::Operator;
 use tilewright_problem::contraction::Contraction;
 use tilewright_problem::view::{COL, ROW};
 
@@ -24,17 +25,19 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Res
             shuffles: env.shuffles && env.wave > 1,
             finish,
             carry: false,
+            operands: false,
         });
     }
     let split = split(plan, c, env)?;
-    if c.reductions().next().is_some() && split == Split::Atomic {
-        return Err(Refusal::ReduceSplit { ice: plan.common(Common::Ice) });
-    }
-    let shuffles = env.shuffles && env.wave > 1 && c.reductions().next().is_some();
+    let operands = operands(plan, c, t)?;
+    let shuffles = env.shuffles && env.wave > 1 && (operands || c.reductions().next().is_some());
     let finish = Finish::derive(plan, c, env)?;
+    if split == Split::Atomic {
+        parts_of_sums(plan, c, finish)?;
+    }
     let carry = plan.common(Common::Rdc) == 1;
     if c.drop_c && split != Split::Workspace {
-        return Ok(Epilogue { split, exit: Exit::Direct { width: 1 }, shuffles, finish, carry });
+        return Ok(Epilogue { split, exit: Exit::Direct { width: 1 }, shuffles, finish, carry, operands });
     }
     let (staged, matrix) = (plan.common(Common::Cst) == 1, t.unit.family().lanes > 1);
     let exit = match (split, staged) {
@@ -45,7 +48,49 @@ pub(super) fn derive(plan: &Plan, c: &Contraction, env: &Env, t: &Tiling) -> Res
         (_, true) => Exit::Staged { width: width(plan, c, t, split)? },
         (_, false) => Exit::Direct { width: width(plan, c, t, split)? },
     };
-    Ok(Epilogue { split, exit, shuffles, finish, carry })
+    Ok(Epilogue { split, exit, shuffles, finish, carry, operands })
+}
+
+/// Refuses what does not follow from parts of the sums one by one, or has to wait for all of them.
+fn parts_of_sums(plan: &Plan, c: &Contraction, finish: Finish) -> Result<(), Refusal> {
+    let ice = plan.common(Common::Ice);
+    for r in c.reductions() {
+        let linear = r.operator == Operator::Sum && r.function.is_none();
+        if !linear || !c.dynamic.is_none() {
+            return Err(Refusal::ReduceSplit { ice, operator: r.operator });
+        }
+        if finish.stage().is_none() {
+            return Err(Refusal::ReduceSplitFinish { ice });
+        }
+    }
+    Ok(())
+}
+
+/// Whether the main loop reduces operands: their tiles have every element of a row or column once, as it is in memory.
+fn operands(plan: &Plan, c: &Contraction, t: &Tiling) -> Result<bool, Refusal> {
+    if plan.common(Common::Rdk) == 0 || c.operand_values.is_empty() {
+        return Ok(false);
+    }
+    let refuse = |why| Err(Refusal::ReduceOperand { why });
+    if c.own_factors.is_some() {
+        return refuse("each thread loads factors of its own, and no work-group has all of a row or column of an operand");
+    }
+    if c.m == 0 || c.n == 0 {
+        return refuse("the result has no tile whose work-group would have the operand's");
+    }
+    for x in &c.operand_values {
+        let kept = if x.reduce.over.m { c.n } else { c.m };
+        if x.len != c.g * kept || x.count != c.k {
+            return refuse("tiles do not have each of the operand's elements once");
+        }
+        let (tensor, tiling) = if x.reduce.over.m { (&c.b, &t.b) } else { (&c.a, &t.a) };
+        if tiling.rounded(t.unit.family(), tensor.scalar) && Transport::need_panels(plan) {
+            return refuse(
+                "instructions cut f32 to TF32, so elements are rounded on their way to shared memory, which has nothing else of them",
+            );
+        }
+    }
+    Ok(true)
 }
 
 fn split(plan: &Plan, c: &Contraction, env: &Env) -> Result<Split, Refusal> {

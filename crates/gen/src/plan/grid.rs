@@ -32,7 +32,7 @@ pub fn load_tile(macro_tile: u32, k_tile: u32, threads: u32, along_k: bool) -> O
     Some(if along_k { (rest, length) } else { (length, rest) })
 }
 
-pub(super) const fn gcd(a: u32, b: u32) -> u32 {
+pub(crate) const fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 

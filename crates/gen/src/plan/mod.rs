@@ -47,13 +47,15 @@ pub use fetched::{FetchWork, fetch_batch, fetch_work};
 pub(crate) use fits::sum_bytes;
 pub use fits::{Footprint, fits, shared_align, shared_bytes, staging_sets, work_groups};
 pub use grammar_error::{GrammarError, GrammarFault};
+pub(crate) use grid::gcd;
 pub use grid::{load_tile, thread_grid};
 pub use keys::{Chiral, Common, Key, KeyInfo, Legal, Part, System};
 pub use materialised::{PaddedRows, WORKSPACE_ALIGN, copied_elements, copy_leading_dimension, materialised, padded_rows};
 pub use meeting::Meeting;
 pub use own_loads::{OwnLoads, Place};
 pub use reduction::{
-    Carried, ELEMENT_BLOCK, ELEMENT_THREADS, ElementLoads, ElementTile, Finish, Partials, Stage, TileReduction, atomic,
+    Carried, ELEMENT_BLOCK, ELEMENT_THREADS, ElementLoads, ElementTile, Finish, OperandTile, Partials, Stage, TileReduction,
+    atomic,
 };
 pub(crate) use reduction::{REDUCTION_ALIGN, partials_bytes};
 pub use refusal::Refusal;

@@ -13,9 +13,9 @@ use tilewright_problem::contraction::Contraction;
 /// Keys of a factor that plans with a pipeline of transaction barriers read.
 const PIPELINE_CHIRAL: [Chiral; 4] = [Chiral::Mic, Chiral::Wos, Chiral::Acp, Chiral::Clu];
 /// Keys of the whole plan that they read.
-const PIPELINE_COMMON: [Common; 23] = {
+const PIPELINE_COMMON: [Common; 24] = {
     use Common::*;
-    [Unr, Gal, Ice, Iwi, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Uni, Swp, Pst, Png, Rga, Rdf, Rdc]
+    [Unr, Gal, Ice, Iwi, Naw, Mac, Skw, Sks, Cvw, Cst, Mgp, Pfg, Buf, Fra, Lwv, Bim, Uni, Swp, Pst, Png, Rga, Rdf, Rdc, Rdk]
 };
 
 /// Further keys that units read which take fragments to registers, and threads that copy.
@@ -208,6 +208,9 @@ impl Plan {
         p.reset(&[Common::Lsu], &[]);
         if c.reductions().next().is_none() {
             p.reset(&[Common::Rdf, Common::Rdc], &[]);
+        }
+        if c.operand_values.is_empty() {
+            p.reset(&[Common::Rdk], &[]);
         }
         let Some((along_m, along_n)) = p.owner_grid().filter(|_| !Transport::need_panels(&p)) else { return p.into() };
         let (unit, c) = (p.unit(), &*c.oriented(p.common(Common::Swp) == 1));

@@ -167,15 +167,20 @@ pub enum Refusal {
     #[error("ICE{ice}_SKS0: {activation} is applied to the whole sum, and atomic additions never see it; use SKS1 or ICE1")]
     AtomicActivation { ice: u32, activation: Activation },
     /// Parts of sums cannot be reduced.
-    #[error("ICE{ice}_SKS0: what is reduced is the whole sum, and atomic additions never see it; use SKS1, SKS2 or ICE1")]
-    ReduceSplit { ice: u32 },
+    #[error("ICE{ice}_SKS0: {operator} is one of the whole sum, and atomic additions never see it; use SKS1, SKS2 or ICE1")]
+    ReduceSplit { ice: u32, operator: Operator },
+    /// Parts of sums are reduced where they are, by atomics as well.
+    #[error(
+        "ICE{ice}_SKS0: splits add up their parts of reduced values as they do those of the result, by atomics; use RDF2, or SKS1, SKS2 or ICE1"
+    )]
+    ReduceSplitFinish { ice: u32 },
     /// Sums by atomics were not allowed.
     #[error("RDF{rdf} adds up {operator} with atomics, whose order varies from run to run; use RDF0 or RDF1, or allow atomics")]
     ReduceAtomics { rdf: u32, operator: Operator },
     /// Values that no atomic can combine in the result.
     #[error(
-        "RDF{rdf}: no atomic combines {operator} in {scalar}: additions, minima and maxima of memory see one number, neither a state of several \
-         nor what is scaled at the end; use RDF0, RDF1 or RDF5"
+        "RDF{rdf}: no atomic combines {operator} in {scalar}: additions, minima and maxima of memory see one number, \
+         no state of several, nor what is scaled or rounded once all is added up; use RDF0, RDF1 or RDF5"
     )]
     ReduceAtomicType { rdf: u32, operator: Operator, scalar: Scalar },
     /// Added one by one, so many elements lose their last digits.
@@ -192,6 +197,9 @@ pub enum Refusal {
     /// Tiles that a work-group takes one behind the other have parts of different values.
     #[error("RDC1: what is reduced over {over} does not go on from tile to tile: {why}; use GAL{gal}_PST{pst}, or RDC0")]
     ReduceCarry { over: Axes, why: &'static str, gal: u32, pst: u32 },
+    /// Reductions of operands that the main loop cannot compute.
+    #[error("RDK1: {why}; use RDK0, which reduces the operand behind the product")]
+    ReduceOperand { why: &'static str },
     /// A ticket tells the last of the work-groups that share values.
     #[error(
         "RDF1: several tiles have parts of one of the blocks of {over}, each of others as well; use RDF0, or tiles that blocks divide"

@@ -268,6 +268,13 @@ const COMMON: [KeyInfo; COMMONS] = [
         1,
         "split of k within a work-group (BIM4): so many slices of MAC threads each, which take equal parts of every k-tile and add up their sums through shared memory, in fixed order",
     ),
+    entry(
+        "RDK",
+        System::Tilewright,
+        BIT,
+        0,
+        "reductions of operands over k beside a product: 0 kernels of their own read the operand again, 1 the work-groups of the first column (of B: row) of tiles reduce what the main loop has in shared memory",
+    ),
 ];
 
 #[cfg(test)]

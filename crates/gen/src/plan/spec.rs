@@ -348,6 +348,8 @@ pub struct Epilogue {
     pub finish: Finish,
     /// Persistent work-groups add up the parts of their own tiles before these leave them (`RDC`).
     pub carry: bool,
+    /// The main loop reduces operands whose tiles it has (`RDK`); else kernels of their own do.
+    pub operands: bool,
 }
 
 /// How the kernel is spelled: no effect on its results.

@@ -101,9 +101,15 @@ pub fn lower(problem: &Problem, form: ConvForm) -> Result<Parts, ProblemError> {
         Some(tensor.and_then(|tensor| Ok(of_operand(lower_reduce(&tensor)?, operand, number))))
     });
     let operands: Vec<Contraction> = operands.collect::<Result<_, _>>()?;
-    let values =
-        |c: &Contraction| c.reductions().map(|r| (r.number, c.result_shape(r).left(r.over), r.scalar)).collect::<Vec<_>>();
-    let told = operands.iter().flat_map(values).map(|(number, len, scalar)| OperandValues { number, len, scalar });
+    let values = |c: &Contraction| {
+        let of = |r: &Reduce| {
+            let over = problem.reductions().get(r.number).map_or(r.over, |told| told.over);
+            let reduce = Reduce { over, operand: true, ..r.clone() };
+            OperandValues { reduce, len: c.result_shape(r).left(r.over), count: c.count(r) }
+        };
+        c.reductions().map(of).collect::<Vec<_>>()
+    };
+    let told = operands.iter().flat_map(values);
     let lead = Contraction { operand_values: told.collect(), ..parts.lead };
     Ok(Parts { lead, operands, ..parts })
 }
@@ -131,6 +137,7 @@ fn reduce_ops(all: &[Reduction], accumulator: Scalar, groups: u64) -> impl Itera
             stored: r.stored,
             scalar,
             number,
+            operand: false,
             groups,
         })
     })

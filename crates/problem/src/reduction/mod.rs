@@ -13,7 +13,7 @@
 //!
 //! An operand of a product may be reduced over k, too: `sum:k:a` has a value for each row of A, `sum:k:b` one for each column of B (zero
 //! points, and of a filter's gradient, whose operand `a` is the output's gradient, the gradient of the bias). Values stand where those of the
-//! result's rows or columns would. Such a reduction is a pass of its own over the operand.
+//! result's rows or columns would. A plan says whether the product's main loop computes them or a pass of its own over the operand.
 //!
 //! NaN reaches every reduction that it takes part in. Zeros compare equal. Sums and squares are accumulated in the type of the sums
 //! and rounded once; a mean is the sum times the reciprocal of the count. A variance is the mean of squared differences from the mean

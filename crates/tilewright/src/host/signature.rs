@@ -94,7 +94,7 @@ impl HostCode<'_> {
             let about = format!("residual, {} x {}, laid out as C is with its own leading dimension", x.len, x.scalar);
             all.push(pointer("const void *", "residual".into(), Memory::Residual, align, about));
         }
-        for r in c.reductions() {
+        for r in c.all_reductions() {
             let about = format!("{r}, {} x {}", c.result_shape(r).left(r.over), r.scalar);
             all.push(pointer("void *", format!("reduced_{}", r.number), Memory::Reduction(r.number), align, about));
         }

@@ -63,10 +63,12 @@ pub fn remedies(refusal: &Refusal) -> Vec<Key> {
         | Refusal::AtomicType { .. }
         | Refusal::AtomicActivation { .. }
         | Refusal::ReduceSplit { .. } => both(&[], &[Sks, Ice]),
+        Refusal::ReduceSplitFinish { .. } => both(&[], &[Rdf, Sks, Ice]),
         Refusal::ReduceAtomics { .. } | Refusal::ReduceAtomicType { .. } | Refusal::ReduceAtomicCount { .. } => both(&[], &[Rdf]),
         Refusal::ReduceCluster { .. } => both(&[Clu], &[Rdf, Ice, Sks, Png]),
         Refusal::ReduceFinished { .. } | Refusal::ReduceBlocks { .. } => both(&[Mic], &[Rdf, Mac, Skw, Ice]),
         Refusal::ReduceCarry { .. } => both(&[Mic], &[Rdc, Gal, Pst, Mac, Skw]),
+        Refusal::ReduceOperand { .. } => both(&[], &[Rdk]),
         Refusal::StoreUnit { .. } => both(&[Frw, Mic], &[Cvw, Cst]),
         Refusal::StoreAlign { .. } => both(&[], &[Cvw]),
         Refusal::Groups { .. } => both(&[Mic], &[Mac, Skw, Ice, Pst]),

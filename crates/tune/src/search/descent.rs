@@ -62,7 +62,7 @@ impl<'a> Descent<'a> {
             front.insert((known + 2 * (n + 1)).min(front.len()), plan);
         }
         let others = [other_ways(&ranked, &OPERANDS), other_ways(&ranked, &[Key::C(Common::Rdf)])].concat();
-        let others = [others, other_ways(&ranked, &[Key::C(Common::Rdc)])].concat();
+        let others = [others, other_ways(&ranked, &[Key::C(Common::Rdc)]), other_ways(&ranked, &[Key::C(Common::Rdk)])].concat();
         for (n, plan) in others.into_iter().enumerate() {
             front.insert((known + 3 * (n + 1)).min(front.len()), plan);
         }

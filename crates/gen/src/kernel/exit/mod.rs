@@ -113,7 +113,7 @@ impl Epilogue<'_> {
     }
 
     /// Number of this thread among those that compute the same tile.
-    fn thread_of_tile(&self, b: &mut Builder) -> ExprId {
+    pub fn thread_of_tile(&self, b: &mut Builder) -> ExprId {
         match self.spec.teams() {
             1 => self.thread,
             _ => b.bind("team_thread", self.thread % self.spec.tiling.math_threads()),

@@ -24,6 +24,8 @@ pub(crate) struct OutArgs<'a> {
     pub target: Target,
     pub operations: Operations<'a>,
     pub reducers: Vec<Reducer<'a>>,
+    /// Reductions of operands that the main loop computes.
+    pub operands: Vec<Reducer<'a>>,
 }
 
 /// Where results go.

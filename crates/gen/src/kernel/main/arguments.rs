@@ -83,9 +83,10 @@ impl Declare<'_> {
         // What is reduced is the whole sum.
         let reducers = match split {
             Split::Workspace => Vec::new(),
-            _ => Reducer::declare(self.b, self.args, c, &self.regions.reductions),
+            _ => Reducer::declare(self.b, self.args, (c, false), &self.regions.reductions),
         };
-        (OutArgs { target, operations, reducers }, self.args.first(self.b, self.shape.chunks))
+        let operands = Reducer::declare(self.b, self.args, (c, true), &self.regions.reductions);
+        (OutArgs { target, operations, reducers, operands }, self.args.first(self.b, self.shape.chunks))
     }
 
     /// The map of bulk stores. Partial sums lie as those of the largest result.

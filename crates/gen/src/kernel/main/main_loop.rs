@@ -4,6 +4,7 @@
 //! [`Unit`] reads them, and barriers of the work-group or transaction barriers ([`Ring`]) stand between the two, as the schedule has them.
 
 use crate::kernel::copy::copies::TileCopies;
+use crate::kernel::reduce::operands::OperandLoop;
 use crate::kernel::stages::counter::Counter;
 use crate::kernel::stages::ping_pong::Turns;
 use crate::kernel::stages::ring::Ring;
@@ -36,6 +37,8 @@ pub(crate) struct MainLoop<'a> {
     pub ring: Option<&'a Ring>,
     pub copies: Option<&'a TileCopies<'a>>,
     pub math: Option<&'a Consumer>,
+    /// Reductions of operands, which the waves that compute do beside.
+    pub operands: &'a [OperandLoop<'a>],
 }
 
 /// Where a step stands.
@@ -125,6 +128,9 @@ impl MainLoop<'_> {
                 x.unit.k_tile(b, tile, part, Some(&mut |b, step| c.store_part(b, set, (step, k_steps))));
             }
         }
+        if let Some(number) = number.filter(|_| part != MathPart::Tail) {
+            self.operands.iter().for_each(|operand| operand.add(b, tile.stage, number));
+        }
         // Without a counter of its own for what is released, the stage that is read stays until then.
         if part == MathPart::Whole && (self.ring.is_none() || x.released.is_some()) {
             x.read.next(b);
@@ -150,7 +156,7 @@ impl MainLoop<'_> {
     fn release(&self, b: &mut Builder, x: &Consumer, place: Place, behind: u32) {
         let Some(ring) = self.ring else { return };
         let stage = x.released.unwrap_or(x.read);
-        if self.spec.schedule.math_behind.is_none() {
+        if self.spec.schedule.math_behind.is_none() || !self.operands.is_empty() {
             // Fragments may still be on their way to registers: neither an arrival nor the bulk copy behind it waits for them.
             if self.spec.schedule.copies.iter().any(Transport::is_bulk) {
                 b.bulk(BulkOp::ProxyFence);

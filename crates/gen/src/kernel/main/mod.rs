@@ -11,6 +11,7 @@ use crate::kernel::copy::copies::{Copies, Operands, Source, TileCopies};
 use crate::kernel::exit::out::OutArgs;
 use crate::kernel::exit::{Epilogue, Staged};
 use crate::kernel::input::{Input, Ints, Regions, Shape};
+use crate::kernel::reduce::operands::OperandLoop;
 use crate::kernel::reduce::tile::Kept;
 use crate::kernel::stages::counter::Counter;
 use crate::kernel::stages::ping_pong::{Passing, Turns};
@@ -62,7 +63,7 @@ pub(crate) fn build(spec: &KernelSpec, jobs: &[PartJob]) -> (Kernel, Arguments) 
     let sum = jobs.iter().map(|job| sum_bytes(spec, job.c.accumulator())).max().unwrap_or(0);
     let ring = spec.schedule.in_pipeline().then(|| Ring::new(&mut b, spec, place, sum));
     let exchanges = jobs.iter().any(|job| spec.tile_reductions(job.c).iter().any(|r| !r.lane_bits.is_empty()));
-    if t.unit.family().lanes > 1 || ring.is_some() || exchanges {
+    if t.unit.family().lanes > 1 || ring.is_some() || exchanges || (spec.epilogue.operands && spec.exchanging() > 1) {
         b.wave(t.wave_lanes);
     }
     let behind = b.kernel().shared_bytes();
@@ -258,7 +259,10 @@ impl Main<'_> {
         });
         let copies = copies.as_ref().map(|copies| copies.begin(b, at, range));
         let consumer = (waves != Waves::Load).then(|| self.consumer(b, part, Err((at, range))));
-        part.k_loop(b, range, copies.as_ref(), consumer.as_ref());
+        let epilogue = Epilogue { kept: kept.to_vec(), ..self.epilogue(b, part, None) };
+        let operands = if consumer.is_some() { part.operand_loops(b, &epilogue, (at, range)) } else { Vec::new() };
+        part.k_loop(b, range, copies.as_ref(), consumer.as_ref(), &operands);
+        operands.iter().for_each(|operand| operand.leave(b));
         // Copies beyond the last tile may still fly; where results are staged over the tiles, or further tiles follow, they land before
         // the next barrier.
         let over_tiles =
@@ -266,7 +270,6 @@ impl Main<'_> {
         if copies.is_some() && (over_tiles || part.spec.tiling.persistent > 0) && part.spec.schedule.copied().0 {
             b.push(Stmt::AsyncWait(0));
         }
-        let epilogue = Epilogue { kept: kept.to_vec(), ..self.epilogue(b, part, None) };
         match &consumer {
             Some(consumer) => epilogue.emit(b, &consumer.unit.sums(), at, None),
             None => epilogue.meet(b),
@@ -294,7 +297,7 @@ impl Main<'_> {
                 progress = Some(Progress { issue, read: None, released: None, group });
                 part.operands.tiles.each(b, group, None, |b, at, range| {
                     let tile = copies.as_ref().map(|copies| copies.begin(b, at, range));
-                    part.k_loop(b, range, tile.as_ref(), None);
+                    part.k_loop(b, range, tile.as_ref(), None, &[]);
                     if meets {
                         self.epilogue(b, part, None).meet(b);
                     }
@@ -347,7 +350,9 @@ impl Main<'_> {
             let group = progress.map_or_else(|| part.operands.tiles.first_work(b), |p| p.group);
             let work = part.operands.tiles.each(b, group, passing, |b, at, range| {
                 let tile = copies.as_ref().map(|copies| copies.begin(b, at, range));
-                part.k_loop(b, range, tile.as_ref(), Some(&consumer));
+                let operands = part.operand_loops(b, &epilogue, (at, range));
+                part.k_loop(b, range, tile.as_ref(), Some(&consumer), &operands);
+                operands.iter().for_each(|operand| operand.leave(b));
                 epilogue.emit(b, &consumer.unit.sums(), at, staged.as_ref());
             });
             epilogue.leave(b, &part.operands.tiles, work);
@@ -443,13 +448,31 @@ impl Main<'_> {
 }
 
 impl Part<'_> {
-    fn k_loop(&self, b: &mut Builder, range: &KRange, copies: Option<&TileCopies>, math: Option<&Consumer>) {
+    /// The reductions of operands that go with the main loop of a tile.
+    fn operand_loops<'p>(
+        &'p self,
+        b: &mut Builder,
+        epilogue: &'p Epilogue<'p>,
+        place: (&'p TilePosition, &'p KRange),
+    ) -> Vec<OperandLoop<'p>> {
+        let shared = &self.operands.shared;
+        [0, 1].into_iter().filter_map(|kept| OperandLoop::new(b, epilogue, place, shared, kept)).collect()
+    }
+
+    fn k_loop(
+        &self,
+        b: &mut Builder,
+        range: &KRange,
+        copies: Option<&TileCopies>,
+        math: Option<&Consumer>,
+        operands: &[OperandLoop],
+    ) {
         if let Some(consumer) = math {
             consumer.unit.start(b);
         }
         if self.sums() {
             let ring = self.operands.ring.as_ref();
-            MainLoop { spec: self.spec, lowered: &self.lowered, range, ring, copies, math }.emit(b);
+            MainLoop { spec: self.spec, lowered: &self.lowered, range, ring, copies, math, operands }.emit(b);
         }
     }
 }

@@ -54,7 +54,7 @@ pub(crate) fn build(c: &Contraction, view: &View, spec: &KernelSpec, parts: &[Pa
     let buffer = args.buffer(b, "a", (c.a.scalar, Access::Read), "elements", Binding::Buffer(c.element_operand));
     let offset = args.scalar(b, "a_offset", Scalar::I64, "first element in its buffer", Binding::Offset(c.element_operand));
     let (operations, ()) = Operations::declare(b, &mut args, c, Applied::All, |_, _| ());
-    let reducers = Reducer::declare(b, &mut args, c, parts);
+    let reducers = Reducer::declare(b, &mut args, (c, false), parts);
     let columns = spec.share_of_columns(c);
     let [_, shares] = grid(c, spec);
     let ints = Ints::new(spec.style.wide_index, &[c.m + u64::from(t.a.macro_tile), columns * shares], &[c.a.len]);

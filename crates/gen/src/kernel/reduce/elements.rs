@@ -1,4 +1,5 @@
-//! The kernel that sums splits of k in tiles, applies the epilogue operations, stores what is stored and reduces the tiles.
+//! The kernel that sums splits of k in tiles, applies the epilogue operations, stores what is stored and reduces the tiles. Without partial
+//! sums it does so with what is left of the operations, which prepares results for atomic additions.
 
 use super::Reducer;
 use super::tile::HeldTile;
@@ -46,14 +47,16 @@ struct Elements<'a> {
 /// The kernel.
 pub(crate) fn finish(c: &Contraction, spec: &KernelSpec, shape: &Shape, regions: &Regions) -> (Kernel, Arguments) {
     let acc = c.accumulator();
-    let mut b = Builder::new("tw_sum_splits", ELEMENT_THREADS);
+    let summed = regions.partials.is_some();
+    let mut b = Builder::new(if summed { "tw_sum_splits" } else { "tw_scale_c" }, ELEMENT_THREADS);
     let (b, mut args) = (&mut b, Arguments::default());
     let to = (!c.drop_c).then(|| result(b, &mut args, c));
-    let (operations, partials) = Operations::declare(b, &mut args, c, Applied::All, |b, args| {
-        let (kind, doc) = ((acc, Access::Read), "partial sums [split][g][result]");
-        regions.partials.map(|region| args.buffer(b, "partials", kind, doc, Binding::Workspace(region)))
-    });
-    let reducers = Reducer::declare(b, &mut args, c, &regions.reductions);
+    let (operations, partials) =
+        Operations::declare(b, &mut args, c, if summed { Applied::All } else { Applied::Rest }, |b, args| {
+            let (kind, doc) = ((acc, Access::Read), "partial sums [split][g][result]");
+            regions.partials.map(|region| args.buffer(b, "partials", kind, doc, Binding::Workspace(region)))
+        });
+    let reducers = Reducer::declare(b, &mut args, (c, false), &regions.reductions);
     let first = args.first(b, shape.chunks);
     let (mn, splits) = (c.m * c.n, spec.tiling.split_k.ways);
     let residual = c.residual().map_or(0, |r| r.len);

@@ -31,7 +31,7 @@ pub(crate) fn finish(c: &Contraction, parts: &[Parts]) -> Option<(Kernel, Argume
     let (b, mut args) = (&mut b, Arguments::default());
     let mut all = Vec::new();
     for (op, (partials, regions)) in
-        c.reductions().zip(parts).filter(|(_, (partials, _))| partials.finish == Some(Finish::Kernel))
+        c.all_reductions().zip(parts).filter(|(_, (partials, _))| partials.finish == Some(Finish::Kernel))
     {
         let doc = "parts of its values [g][tile][value]";
         let from = in_workspace(b, &mut args, c, (op, regions), (Access::Read, doc));

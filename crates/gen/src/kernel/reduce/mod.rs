@@ -2,7 +2,7 @@
 //!
 //! [`tile`] reduces what the threads of a work-group hold of a tile, in registers, across lanes, and between waves through shared memory.
 //! [`alone`] does the same with a tensor that is read instead of computed, [`elements`] with
-//! what it sums up of splits of k.
+//! what it sums up of splits of k, [`operands`] with the tiles that a product's main loop reads.
 //! [`leave`] says what comes behind registers. Where work-groups of a cluster have parts of the same values, they combine these first ([`peers`]).
 //! What is left goes to the result where one work-group has all of a value or atomics combine them there, else to workspace, where
 //! [`finish`] or the last work-group ([`ticket`]) reduces it in a fixed order; [`start`] sets first values where there must be some. An
@@ -12,6 +12,7 @@ pub mod alone;
 pub mod elements;
 pub mod finish;
 mod leave;
+pub mod operands;
 mod operator;
 mod peers;
 pub mod start;
@@ -50,11 +51,16 @@ pub(crate) struct Reducer<'a> {
 }
 
 impl<'a> Reducer<'a> {
-    /// All of a contraction, with their arguments: results where one work-group has all of a value, else parts from these bytes of the
-    /// workspace on.
-    pub fn declare(b: &mut Builder, args: &mut Arguments, c: &'a Contraction, parts: &[Parts]) -> Vec<Reducer<'a>> {
+    /// Those of a contraction's result, or of its operands, with their arguments: results where one work-group has all of a value, else parts
+    /// from these bytes of the workspace on.
+    pub fn declare(
+        b: &mut Builder,
+        args: &mut Arguments,
+        (c, operands): (&'a Contraction, bool),
+        parts: &[Parts],
+    ) -> Vec<Reducer<'a>> {
         let mut all = Vec::new();
-        for (op, (partials, regions)) in c.reductions().zip(parts) {
+        for (op, (partials, regions)) in c.all_reductions().zip(parts).filter(|(op, _)| op.operand == operands) {
             let doc = format!("parts of {op} [g][tile][value]");
             let mut ticket = None;
             let to = match partials.finish {
@@ -75,7 +81,7 @@ impl<'a> Reducer<'a> {
     }
     fn new(c: &Contraction, op: &'a Reduce, partials: Partials, to: Vec<ArgId>) -> Reducer<'a> {
         let shape = c.result_shape(op);
-        Reducer { op, partials, to, ticket: None, state: c.state(op), count: shape.count(op.over), shape, swapped: c.swapped }
+        Reducer { op, partials, to, ticket: None, state: c.state(op), count: c.count(op), shape, swapped: c.swapped }
     }
 
     /// Rows and columns that each value is computed of.

@@ -19,7 +19,7 @@ pub(crate) fn start(c: &Contraction, parts: &[Parts]) -> Option<(Kernel, Argumen
     let mut b = Builder::new("tw_reduce_start", THREADS);
     let (b, mut args) = (&mut b, Arguments::default());
     let mut all = Vec::new();
-    for (op, (partials, regions)) in c.reductions().zip(parts) {
+    for (op, (partials, regions)) in c.all_reductions().zip(parts) {
         match (partials.finish, regions.last()) {
             (Some(Finish::Ticket), Some(region)) => {
                 let zero = b.int(0, Scalar::I32);

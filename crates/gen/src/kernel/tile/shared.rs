@@ -3,7 +3,7 @@
 //! Copies write through this and every unit reads through it. Lines run along rows or along k; they are padded, or cut into the swizzled
 //! panels of 128 bytes that bulk copies write and warpgroup instructions read.
 
-use crate::plan::{Along, BulkTile, OperandTiling, Transport};
+use crate::plan::{Along, BulkTile, OperandTiling, Transport, gcd};
 use tilewright_ir::layout::{Axis, Layout};
 use tilewright_ir::*;
 
@@ -81,6 +81,15 @@ impl SharedTile {
     /// Elements that one access along rows moves at most, of so many.
     pub fn vector_of_rows(&self, most: u32) -> u32 {
         if self.panels.is_some() { self.layout.vector(Axis::Row, most) } else { most }
+    }
+
+    /// Elements that one access along lines moves at most, of so many: a power of two.
+    pub fn vector_of_lines(&self, most: u32) -> u32 {
+        let axis = if self.along == Along::K { Axis::K } else { Axis::Row };
+        match self.panels {
+            Some(_) => gcd(self.layout.vector(axis, most), self.stage),
+            None => gcd(gcd(most, self.pitch), self.stage),
+        }
     }
 
     /// A position, of a k below `depth`, this many times `depth` further along k.

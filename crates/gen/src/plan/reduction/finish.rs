@@ -86,7 +86,7 @@ impl Finish {
     }
 }
 
-/// The atomic that combines two results of an operator, where there is one: means would be scaled part by part.
+/// The atomic that combines two results of an operator, where there is one: means would be scaled, and rounded, part by part.
 pub const fn atomic(operator: Operator) -> Option<AtomicOp> {
     match operator {
         Operator::Sum | Operator::SumSq => Some(AtomicOp::Add),

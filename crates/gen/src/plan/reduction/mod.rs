@@ -1,15 +1,17 @@
 //! How results are reduced under a plan: [`tile`] by the threads of a work-group, [`partials`] and [`finish`] by work-groups together;
-//! [`elements`] are results that are read instead of computed. [`carry`]: what goes on from tile to tile.
+//! [`elements`] are results that are read instead of computed. [`carry`]: what goes on from tile to tile. [`operands`]: reductions of what is multiplied.
 
 mod carry;
 mod elements;
 mod finish;
+mod operands;
 mod partials;
 mod tile;
 
 pub use carry::Carried;
 pub use elements::{ELEMENT_BLOCK, ELEMENT_THREADS, ElementLoads, ElementTile};
 pub use finish::{Finish, Stage, atomic};
+pub use operands::OperandTile;
 pub use partials::Partials;
 pub use tile::TileReduction;
 
@@ -36,9 +38,9 @@ impl KernelSpec {
         let t = &self.tiling;
         self.reductions_of(c, &t.accumulators(), [t.a.macro_tile, t.b.macro_tile])
     }
-    /// How the kernel that sums splits up in workspace reduces a tile.
+    /// How the kernel that sums splits up in workspace, or prepares C for atomic additions, reduces a tile.
     pub fn element_reductions(&self, c: &Contraction) -> Vec<TileReduction> {
-        if c.reductions().next().is_none() || self.epilogue.split != Split::Workspace {
+        if c.reductions().next().is_none() || !matches!(self.epilogue.split, Split::Workspace | Split::Atomic) {
             return Vec::new();
         }
         let tile = ElementTile::new(c);
@@ -58,6 +60,9 @@ impl KernelSpec {
     /// The parts of a reduction that tiles of this plan leave, of a contraction that is oriented as the plan says.
     pub fn partials(&self, c: &Contraction, r: &Reduce) -> Partials {
         let (t, finish) = (&self.tiling, self.epilogue.finish);
+        if r.operand {
+            return self.operand_partials(c, r);
+        }
         if self.epilogue.split == Split::Workspace {
             let tile = ElementTile::new(c);
             let runs = runs(r, &tile.layout, tile.size);
@@ -72,7 +77,9 @@ impl KernelSpec {
         let size = [t.a.macro_tile, t.b.macro_tile];
         let runs = if r.over.in_blocks() { runs(r, &t.accumulators(), size) } else { [1; 2] };
         let finish = (finish, self.carried(c, r));
-        Partials::new(c, r, (size.map(u64::from), runs), ([t.cluster.m, t.cluster.n], t.cluster.splits.into()), finish)
+        // Each split adds its share of what results add up to.
+        let shares = if self.epilogue.split == Split::Atomic { t.split_k.ways } else { t.cluster.splits };
+        Partials::new(c, r, (size.map(u64::from), runs), ([t.cluster.m, t.cluster.n], shares.into()), finish)
     }
     /// Columns that a work-group of a reduction by itself walks over.
     pub fn share_of_columns(&self, c: &Contraction) -> u64 {
@@ -85,7 +92,7 @@ impl KernelSpec {
     }
     /// A kernel behind the others reduces parts in workspace.
     pub fn finishes_behind(&self, c: &Contraction) -> bool {
-        c.reductions().any(|r| self.partials(c, r).finish == Some(Finish::Kernel))
+        self.reduced(c).any(|r| self.partials(c, r).finish == Some(Finish::Kernel))
     }
     /// A kernel ahead of the others sets results or tickets to their first values.
     pub fn begins_ahead(&self, c: &Contraction) -> bool {
@@ -221,6 +228,6 @@ pub(crate) fn partials_bytes(spec: &KernelSpec, c: &Contraction, align: u64) -> 
         let of_components = c.state(r).into_iter().map(move |scalar| parts.len().saturating_mul(scalar.bytes().into()));
         of_components.chain([parts.tickets().saturating_mul(4)])
     };
-    let all = c.reductions().flat_map(bytes).filter(|bytes| *bytes > 0);
+    let all = spec.reduced(c).flat_map(bytes).filter(|bytes| *bytes > 0);
     all.fold(0, |sum, bytes| sum.saturating_add(bytes.saturating_add(align)))
 }
