@@ -108,8 +108,9 @@ def _decide(
     operands: Sequence[Tuple[int, List[int], List[int]]],
     alignments: Sequence[int],
     how: Sequence[int],
-) -> Optional[Tuple[str, Union[str, _native.Prepared]]]:
-    """The problem of a product or convolution, and its kernels or why torch answers it; None: ask again."""
+) -> Optional[Tuple[str, Union[str, _native.Prepared], bool]]:
+    """The problem of a product or convolution, its kernels or why torch answers it, and whether torch does so wherever operands lie; None: ask
+    again."""
     a, b = (Array(at, tuple(shape), tuple(strides), dtype, place, None) for at, shape, strides in operands)
     what = f"{a.shape} @ {b.shape} {dtype}" if op in ("mm", "bmm", "addmm") else f"{op} of {a.shape} and {b.shape} {dtype}"
     if place != "cpu" and place not in _core._contexts and captured(what):
@@ -126,14 +127,14 @@ def _decide(
             problem, context = call.problem, call.context
         why = None if own else chosen(problem) or strange()
         if why is not None:
-            return problem, why
+            return problem, why, True
         if place != "cpu" and captured(what):
             return None
-        return problem, context.prepared(problem, tuple(alignments))
+        return problem, context.prepared(problem, tuple(alignments)), False
     except (_native.Error, RuntimeError) as e:
         if own:
             raise
-        return problem, str(e)
+        return problem, str(e), False
 
 
 def _convolution_of(direction: str, a: Array, b: Array, how: Sequence[int]) -> Tuple[str, Callable[[], Optional[str]]]:

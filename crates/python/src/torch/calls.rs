@@ -1,7 +1,7 @@
 //! Products as torch's dispatcher hands them over: looked up by all that their kernels depend on, then launched, or given to torch.
 
 use super::shim::{Boxed, Handle, Seen, Shim, Tensor};
-use super::table::{Call, Op, Ours, aligned};
+use super::table::{ANY, Call, Op, Ours, aligned};
 use super::{HOME, Home};
 use crate::errors::class;
 use std::ffi::CStr;
@@ -47,8 +47,8 @@ unsafe extern "C-unwind" fn boxed<const OWN: bool, const CUDA: bool, const OP: u
             let bias = matches!(which.op, Op::Addmm).then(|| take(0));
             let at = usize::from(bias.is_some());
             let (a, b, out) = (take(at), take(at + 1), OUT.then(|| take(2)));
-            let seen = [home.shim.look(a.handle)?, home.shim.look(b.handle)?];
-            if !OWN && falls_back(home, &which, [&seen[0], &seen[1]], out.as_ref())? {
+            let mut seen = [home.shim.look_beside_address(a.handle)?, home.shim.look_beside_address(b.handle)?];
+            if !OWN && falls_back(home, &which, [&seen[0], &seen[1]]) {
                 let Seen { dtype, device, .. } = seen[0];
                 let out = match out {
                     Some(out) => out,
@@ -56,6 +56,9 @@ unsafe extern "C-unwind" fn boxed<const OWN: bool, const CUDA: bool, const OP: u
                 };
                 home.shim.product(which.op == Op::Bmm, CUDA, out.handle, [a.handle, b.handle], None)?;
                 return Ok([out.given()]);
+            }
+            for (seen, x) in seen.iter_mut().zip([&a, &b]) {
+                seen.address = home.shim.address(x.handle)?;
             }
             let result = answer(home, &which, [a.handle, b.handle], seen, bias.as_ref().map(|bias| bias.handle), out)?;
             Ok([result.given()])
@@ -162,19 +165,11 @@ unsafe fn answer<'a>(
     Ok(out)
 }
 
-/// Is a product known as one that torch computes? Then it was checked, too.
-///
-/// # Safety
-/// A living tensor.
-unsafe fn falls_back(home: &Home, which: &Which, [a, b]: [&Seen<'_>; 2], out: Option<&Tensor<'_>>) -> Result<bool, String> {
-    if a.dtype != b.dtype || a.device != b.device || a.shape.len() != b.shape.len() || a.shape.len() > DIMS {
-        return Ok(false);
-    }
+/// Is a product known as one that torch computes, wherever it lies? Then it was checked, too.
+fn falls_back(home: &Home, which: &Which, [a, b]: [&Seen<'_>; 2]) -> bool {
     let &Which { own, cuda, op } = which;
-    // SAFETY: the caller's.
-    let at_out = out.map_or(Ok(8), |out| unsafe { home.shim.address(out.handle) }.map(|at| aligned(cuda, at)))?;
-    let alignments = [aligned(cuda, a.address), aligned(cuda, b.address), at_out];
-    Ok(home.table.falls_back(&Call { own, op, cuda, operands: [a, b], alignments, how: &[] }))
+    let alike = a.dtype == b.dtype && a.device == b.device && a.shape.len() == b.shape.len() && a.shape.len() <= DIMS;
+    alike && home.table.falls_back(&Call { own, op, cuda, operands: [a, b], alignments: ANY, how: &[] })
 }
 
 /// Shape of a product.

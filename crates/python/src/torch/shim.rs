@@ -218,20 +218,29 @@ impl Shim {
     /// # Safety
     /// A living tensor, which the result must not outlive.
     pub unsafe fn look<'a>(&self, tensor: Handle) -> Result<Seen<'a>, ShimError> {
+        // SAFETY: the caller's.
+        unsafe { Ok(Seen { address: self.address(tensor)?, ..self.look_beside_address(tensor)? }) }
+    }
+
+    /// All but the address, which is 0: who falls back needs none.
+    ///
+    /// # Safety
+    /// As `look`.
+    #[inline]
+    pub unsafe fn look_beside_address<'a>(&self, tensor: Handle) -> Result<Seen<'a>, ShimError> {
         let (mut dims, mut shape, mut strides) = (0, std::ptr::null(), std::ptr::null());
-        let (mut dtype, mut device, mut address) = (0, -1, std::ptr::null_mut());
+        let (mut dtype, mut device) = (0, -1);
         // SAFETY: the caller's.
         unsafe {
             let code = (self.to.dim)(tensor, &mut dims)
                 | (self.to.sizes)(tensor, &mut shape)
                 | (self.to.strides)(tensor, &mut strides)
                 | (self.to.dtype)(tensor, &mut dtype)
-                | (self.to.device_index)(tensor, &mut device)
-                | (self.to.data)(tensor, &mut address);
+                | (self.to.device_index)(tensor, &mut device);
             ok(code, "describe a tensor")?;
             let dims = usize::try_from(dims).unwrap_or(0);
             let list = |at: *const i64| if dims == 0 { &[][..] } else { std::slice::from_raw_parts(at, dims) };
-            Ok(Seen { address: address as u64, shape: list(shape), strides: list(strides), dtype, device })
+            Ok(Seen { address: 0, shape: list(shape), strides: list(strides), dtype, device })
         }
     }
 

@@ -55,6 +55,9 @@ pub fn aligned(cuda: bool, address: u64) -> u8 {
     if cuda { address.trailing_zeros().min(8) as u8 } else { 8 }
 }
 
+/// Alignments of a call that torch computes whatever they are; those of addresses are powers of two, counted from 0.
+pub const ANY: [u8; 3] = [15; 3];
+
 impl Call<'_> {
     fn place(&self) -> String {
         if self.cuda { format!("cuda:{}", self.operands[0].device) } else { "cpu".into() }
@@ -124,6 +127,8 @@ pub type Told = (&'static str, String, &'static str, [Vec<i64>; 2], String, u64,
 struct Decided {
     /// What runs it; None: torch.
     ours: Option<Arc<Ours>>,
+    /// Is it torch's for the sake of the problem, wherever its operands lie?
+    torchs: bool,
     calls: AtomicU64,
     told: Told,
 }
@@ -186,7 +191,7 @@ impl Table {
         })
     }
 
-    /// Has this thread met the product, and does torch compute it?
+    /// Has this thread met the product, of `ANY` alignments, and does torch compute it?
     pub fn falls_back(&self, call: &Call<'_>) -> bool {
         let key = call.key::<PRODUCT>();
         key.is_some_and(|key| self.looked_up(&key, |decided| decided.ours.is_none().then_some(())).is_some())
@@ -205,7 +210,13 @@ impl Table {
         };
         decided.calls.fetch_add(1, Ordering::Relaxed);
         let ours = decided.ours.clone();
-        LOOKED_UP.with_borrow_mut(|(_, known)| known.insert(key.hash, (key.used().into(), decided)));
+        LOOKED_UP.with_borrow_mut(|(_, known)| {
+            let anywhere = Call { alignments: ANY, ..*call };
+            if let Some(key) = anywhere.key::<PRODUCT>().filter(|_| decided.torchs) {
+                known.insert(key.hash, (key.used().into(), decided.clone()));
+            }
+            known.insert(key.hash, (key.used().into(), decided));
+        });
         Ok(ours)
     }
 
@@ -219,7 +230,7 @@ impl Table {
             if answer.is_none() {
                 return Ok(None);
             }
-            let (problem, found): (String, Bound<'_, PyAny>) = answer.extract()?;
+            let (problem, found, torchs): (String, Bound<'_, PyAny>, bool) = answer.extract()?;
             let (ours, reason) = match found.cast::<PyPrepared>() {
                 Ok(prepared) => {
                     let kernels = prepared.get().inner().clone();
@@ -230,7 +241,7 @@ impl Table {
             };
             let shapes = call.operands.map(|x| x.shape.to_vec());
             let told = (call.op.name(), call.place(), dtype, shapes, problem, 0, ours.is_some(), reason);
-            Ok(Some(Decided { ours, calls: AtomicU64::new(0), told }))
+            Ok(Some(Decided { ours, torchs, calls: AtomicU64::new(0), told }))
         });
         let named = |py: Python<'_>, e: &PyErr| match e.get_type(py).name() {
             Ok(class) => format!("tilewright.{class}: {}", e.value(py)),
