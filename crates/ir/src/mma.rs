@@ -2,16 +2,22 @@
 //!
 //! Validator, emulator, printers, generator and cost model read these rows. A [`MathUnit`] is a family of instructions that a plan
 //! chooses; an [`Mma`] is one of its instructions. To add an instruction: a row of [`TABLE`], its spelling in `print`, and, where its
-//! numbers are of another type, the arithmetic in the emulator.
+//! numbers are of another type, the arithmetic in the emulator, and where its fragments lie in `fragments`.
 
-mod table;
+mod fragments;
 
-use crate::layout::{Axis, Layout};
+use crate::layout::Axis::{Element, K};
 use crate::matrix::{MatrixOp, MatrixType};
 use crate::target::{Features, UNIT_PARTS};
 use crate::types::Scalar;
+use fragments::{
+    DOUBLES, FLOATS, INTEGERS, MFMA_C_16, MFMA_C_32, MFMA_C_F64, MMA_A_PAIRS, MMA_A_QUADS, MMA_A_SINGLE, MMA_B_PAIRS,
+    MMA_B_QUADS, MMA_B_SINGLE, MMA_C, NONE, Neighbours, TF32, WARPGROUP_A_PAIRS, WARPGROUP_A_QUADS, WARPGROUP_A_SINGLE,
+    WARPGROUP_C, WORDS, fragment, single, term,
+};
 use serde::{Deserialize, Serialize};
-pub use table::TABLE;
+
+pub use fragments::{Fragment, Term};
 
 /// What computes: the family of instructions behind the math of a k-tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -172,65 +178,6 @@ impl Family {
     }
 }
 
-/// A contribution to a coordinate of an element: `times * ((from / div) % modulo)`; without remainder where `modulo` is 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Term {
-    to: Axis,
-    times: u32,
-    from: Axis,
-    div: u32,
-    modulo: u32,
-}
-
-/// Where the elements of a matrix that lanes hold in registers are: coordinates are sums of digits of lane, register and element within
-/// the register, each of one of the three, so that what each of them adds can be told apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Fragment {
-    terms: &'static [Term],
-    /// Registers per lane.
-    pub registers: u32,
-    /// Elements of a register: 2 or 4 where 32 bits hold as many, the first in the lowest.
-    pub elements: u32,
-    /// What its registers may hold.
-    pub held: &'static [Scalar],
-}
-
-impl Fragment {
-    /// A coordinate of an element: [`Axis::Row`] (of B: its column), [`Axis::K`], or of accumulators [`Axis::Row`] and [`Axis::Col`].
-    pub const fn at(&self, to: Axis, lane: u32, register: u32, element: u32) -> u32 {
-        let (mut sum, mut i) = (0, 0);
-        while i < self.terms.len() {
-            let t = self.terms[i];
-            let from = match t.from {
-                Axis::Lane => lane,
-                Axis::Register => register,
-                _ => element,
-            };
-            if t.to as u32 == to as u32 {
-                let digit = from / t.div;
-                sum += t.times * if t.modulo == 0 { digit } else { digit % t.modulo };
-            }
-            i += 1;
-        }
-        sum
-    }
-    /// The same as a layout of (lane, register, element) for so many lanes and registers.
-    pub fn layout(&self, lanes: u32, registers: u32) -> Layout {
-        use crate::affine::Affine;
-        let from = [(Axis::Lane, lanes.into()), (Axis::Register, registers.into()), (Axis::Element, self.elements.into())];
-        let form = |to: Axis| {
-            self.terms.iter().filter(|t| t.to == to).fold(Affine::default(), |sum, t| {
-                let axis = from.iter().position(|(a, _)| *a == t.from).unwrap_or(0);
-                let digit = Affine::axis(axis).digit_of(t.div.into(), (t.modulo > 0).then(|| t.modulo.into()));
-                sum.plus(&digit, t.times.into())
-            })
-        };
-        let results: Vec<Axis> =
-            [Axis::Row, Axis::Col, Axis::K].into_iter().filter(|a| self.terms.iter().any(|t| t.to == *a)).collect();
-        Layout::new(&from, &results.into_iter().map(|to| (to, form(to))).collect::<Vec<_>>())
-    }
-}
-
 /// One instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Mma {
@@ -328,10 +275,214 @@ pub fn inputs(uni: u32) -> String {
     names.join(", ")
 }
 
+/// Fragments of doubles fill twice the registers: half the depth of others' k-steps leaves room for the next step's.
+const DOUBLE_STEP: u32 = 8;
+/// Generations that have an instruction: all, or from one on.
+const EVERY: (u8, u8) = (0, u8::MAX);
+const fn since(generation: u8) -> (u8, u8) {
+    (generation, u8::MAX)
+}
+
+/// What registers of an instruction's sums hold.
+const fn sums(input: MatrixType) -> &'static [Scalar] {
+    match input.sum() {
+        Scalar::F64 => DOUBLES,
+        Scalar::I32 => INTEGERS,
+        _ => FLOATS,
+    }
+}
+
+const fn fma(input: MatrixType) -> Mma {
+    let one = single(sums(input));
+    Mma {
+        unit: MathUnit::Fma,
+        input,
+        sum: input.sum(),
+        shape: (1, 1, 1),
+        a: one,
+        b: one,
+        c: one,
+        generations: EVERY,
+        step: 1,
+        halves: 2,
+    }
+}
+/// Four neighbours along k, of one thread.
+const FOUR: &[Term] = &[term(K, 1, Element, 1, 0)];
+const fn dot(input: MatrixType) -> Mma {
+    let four = fragment(FOUR, 1, 4, WORDS);
+    Mma { unit: MathUnit::Dot, shape: (1, 1, 4), a: four, b: four, step: 4, ..fma(input) }
+}
+const fn wave(input: MatrixType) -> Mma {
+    let held = match input {
+        MatrixType::F64 => DOUBLES,
+        MatrixType::TF32 => TF32,
+        _ => WORDS,
+    };
+    let (a, b, k) = match input.bytes() {
+        1 => (fragment(MMA_A_QUADS, 4, 4, held), fragment(MMA_B_QUADS, 2, 4, held), 32),
+        2 => (fragment(MMA_A_PAIRS, 4, 2, held), fragment(MMA_B_PAIRS, 2, 2, held), 16),
+        _ => (fragment(MMA_A_SINGLE, 4, 1, held), fragment(MMA_B_SINGLE, 2, 1, held), 8),
+    };
+    let (c, halves) = (fragment(MMA_C, 4, 1, sums(input)), if input.bytes() == 8 { 32 } else { input.bytes() });
+    let step = match input.bytes() {
+        8 => DOUBLE_STEP,
+        1 => k,
+        _ => 16,
+    };
+    Mma { unit: MathUnit::Mma, input, sum: input.sum(), shape: (16, 8, k), a, b, c, generations: EVERY, step, halves }
+}
+const fn warpgroup(input: MatrixType) -> Mma {
+    let (a, k) = match input.bytes() {
+        1 => (fragment(WARPGROUP_A_QUADS, 4, 4, WORDS), 32),
+        2 => (fragment(WARPGROUP_A_PAIRS, 4, 2, WORDS), 16),
+        _ => (fragment(WARPGROUP_A_SINGLE, 4, 1, TF32), 8),
+    };
+    Mma {
+        unit: MathUnit::Warpgroup,
+        input,
+        sum: input.sum(),
+        shape: (64, 8, k),
+        a,
+        b: NONE,
+        c: Fragment { held: sums(input), ..WARPGROUP_C },
+        generations: EVERY,
+        step: if k > 16 { k } else { 16 },
+        halves: input.bytes(),
+    }
+}
+const fn mfma(input: MatrixType, side: u32, k: u32, generations: (u8, u8)) -> Mma {
+    // What a lane holds along k, and the same of a register.
+    let operand = match (side, side * k / 64, input.bytes()) {
+        (32, 4, 2) => Neighbours::<32, 4, 2>::held(WORDS),
+        (_, 4, 2) => Neighbours::<16, 4, 2>::held(WORDS),
+        (32, _, 2) => Neighbours::<32, 8, 2>::held(WORDS),
+        (_, _, 2) => Neighbours::<16, 8, 2>::held(WORDS),
+        (32, 4, 1) => Neighbours::<32, 4, 4>::held(WORDS),
+        (_, 4, 1) => Neighbours::<16, 4, 4>::held(WORDS),
+        (32, 8, 1) => Neighbours::<32, 8, 4>::held(WORDS),
+        (_, 8, 1) => Neighbours::<16, 8, 4>::held(WORDS),
+        (32, 32, 1) => Neighbours::<32, 16, 4>::twice(WORDS),
+        (_, 32, 1) => Neighbours::<16, 16, 4>::twice(WORDS),
+        (32, _, 1) => Neighbours::<32, 16, 4>::held(WORDS),
+        (_, _, 1) => Neighbours::<16, 16, 4>::held(WORDS),
+        (_, _, 8) => Neighbours::<16, 1, 1>::held(DOUBLES),
+        (32, ..) => Neighbours::<32, 1, 1>::held(FLOATS),
+        _ => Neighbours::<16, 1, 1>::held(FLOATS),
+    };
+    let (c, step) = match (input.bytes(), side) {
+        (8, _) => (MFMA_C_F64, DOUBLE_STEP),
+        (_, 32) => (MFMA_C_32, 16),
+        _ => (MFMA_C_16, 16),
+    };
+    // Of 8 bits twice as many at a time, but on the first units, which take them as fast as those of 16.
+    let halves = match input.bytes() {
+        // Those of gfx950 that gfx942 has as well (LLVM's scheduling model).
+        1 if !matches!(input.sum(), Scalar::I32) && !input.storage().is_fnuz() && side * k == 512 => 2,
+        1 if generations.1 > 2 => 1,
+        1 | 2 => 2,
+        _ => 16,
+    };
+    let c = Fragment { held: sums(input), ..c };
+    let step = if k > step { k } else { step };
+    Mma {
+        unit: MathUnit::Mfma,
+        input,
+        sum: input.sum(),
+        shape: (side, side, k),
+        a: operand,
+        b: operand,
+        c,
+        generations,
+        step,
+        halves,
+    }
+}
+
+/// All instructions.
+pub const TABLE: &[Mma] = &[
+    fma(MatrixType::F16),
+    fma(MatrixType::BF16),
+    fma(MatrixType::F32),
+    fma(MatrixType::F64),
+    fma(MatrixType::E4M3),
+    fma(MatrixType::E5M2),
+    fma(MatrixType::E4M3Fnuz),
+    fma(MatrixType::E5M2Fnuz),
+    fma(MatrixType::I8),
+    fma(MatrixType::U8),
+    dot(MatrixType::I8),
+    dot(MatrixType::U8),
+    wave(MatrixType::F16),
+    wave(MatrixType::BF16),
+    wave(MatrixType::TF32),
+    wave(MatrixType::F64),
+    wave(MatrixType::E4M3),
+    wave(MatrixType::E5M2),
+    wave(MatrixType::E4M3xE5M2),
+    wave(MatrixType::E5M2xE4M3),
+    wave(MatrixType::I8),
+    wave(MatrixType::U8),
+    wave(MatrixType::I8xU8),
+    wave(MatrixType::U8xI8),
+    warpgroup(MatrixType::F16),
+    warpgroup(MatrixType::BF16),
+    warpgroup(MatrixType::TF32),
+    warpgroup(MatrixType::E4M3),
+    warpgroup(MatrixType::E5M2),
+    warpgroup(MatrixType::E4M3xE5M2),
+    warpgroup(MatrixType::E5M2xE4M3),
+    warpgroup(MatrixType::I8),
+    warpgroup(MatrixType::U8),
+    warpgroup(MatrixType::I8xU8),
+    warpgroup(MatrixType::U8xI8),
+    mfma(MatrixType::F16, 32, 8, EVERY),
+    mfma(MatrixType::F16, 16, 16, EVERY),
+    mfma(MatrixType::BF16, 32, 8, EVERY),
+    mfma(MatrixType::BF16, 16, 16, EVERY),
+    mfma(MatrixType::F32, 32, 2, EVERY),
+    mfma(MatrixType::F32, 16, 4, EVERY),
+    mfma(MatrixType::F64, 16, 4, EVERY),
+    mfma(MatrixType::F16, 32, 16, since(4)),
+    mfma(MatrixType::F16, 16, 32, since(4)),
+    mfma(MatrixType::BF16, 32, 16, since(4)),
+    mfma(MatrixType::BF16, 16, 32, since(4)),
+    mfma(MatrixType::I8, 32, 8, (1, 2)),
+    mfma(MatrixType::I8, 16, 16, (1, 2)),
+    mfma(MatrixType::I8, 32, 16, since(3)),
+    mfma(MatrixType::I8, 16, 32, since(3)),
+    mfma(MatrixType::I8, 32, 32, since(4)),
+    mfma(MatrixType::I8, 16, 64, since(4)),
+    mfma(MatrixType::E4M3Fnuz, 32, 16, (3, 3)),
+    mfma(MatrixType::E4M3Fnuz, 16, 32, (3, 3)),
+    mfma(MatrixType::E5M2Fnuz, 32, 16, (3, 3)),
+    mfma(MatrixType::E5M2Fnuz, 16, 32, (3, 3)),
+    mfma(MatrixType::E4M3xE5M2Fnuz, 32, 16, (3, 3)),
+    mfma(MatrixType::E4M3xE5M2Fnuz, 16, 32, (3, 3)),
+    mfma(MatrixType::E5M2xE4M3Fnuz, 32, 16, (3, 3)),
+    mfma(MatrixType::E5M2xE4M3Fnuz, 16, 32, (3, 3)),
+    mfma(MatrixType::E4M3, 32, 16, since(4)),
+    mfma(MatrixType::E4M3, 16, 32, since(4)),
+    mfma(MatrixType::E4M3, 32, 64, since(4)),
+    mfma(MatrixType::E4M3, 16, 128, since(4)),
+    mfma(MatrixType::E5M2, 32, 16, since(4)),
+    mfma(MatrixType::E5M2, 16, 32, since(4)),
+    mfma(MatrixType::E5M2, 32, 64, since(4)),
+    mfma(MatrixType::E5M2, 16, 128, since(4)),
+    mfma(MatrixType::E4M3xE5M2, 32, 16, since(4)),
+    mfma(MatrixType::E4M3xE5M2, 16, 32, since(4)),
+    mfma(MatrixType::E4M3xE5M2, 32, 64, since(4)),
+    mfma(MatrixType::E4M3xE5M2, 16, 128, since(4)),
+    mfma(MatrixType::E5M2xE4M3, 32, 16, since(4)),
+    mfma(MatrixType::E5M2xE4M3, 16, 32, since(4)),
+    mfma(MatrixType::E5M2xE4M3, 32, 64, since(4)),
+    mfma(MatrixType::E5M2xE4M3, 16, 128, since(4)),
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use Axis::{Col, Element, K, Lane, Register, Row};
+    use crate::layout::Axis::{Col, Lane, Register, Row};
     use std::collections::HashSet;
 
     #[test]
